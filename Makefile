@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+# make          build/lockstep
+# make test     everything that proves it, installs what is missing
+# make demo     installs, builds, trains on real text, writes a sample and a report
+CC      ?= gcc
+BUILD   ?= build
+SAN     ?=
+WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes
+OPT     ?= -O2
+BASIC   := -std=gnu11 $(OPT) -g -ffp-contract=off -fno-math-errno \
+           -fno-trapping-math -fopenmp-simd -fno-strict-aliasing -pthread \
+           -D_GNU_SOURCE -Isrc -Iinclude -I. $(WARN) $(SAN) $(EXTRA)
+CFLAGS  += -MMD -MP
+LIBS    := -lyaml -lutf8proc -lpcre2-8 -ldl -lm -pthread
+
+MACHINE := $(shell $(CC) -dumpmachine)
+SRC     := $(sort $(wildcard src/*/*.c))
+REF     := $(sort $(wildcard src/kernels/reference/*.c))
+CPU     := $(sort $(wildcard src/kernels/cpu/*.c))
+ISAS    := plain
+ifneq ($(findstring x86_64,$(MACHINE)),)
+ISAS    += avx2 avx512
+endif
+ifneq ($(findstring aarch64,$(MACHINE)),)
+ISAS    := plain neon
+endif
+FLAGS_plain  :=
+FLAGS_avx2   := -mavx2 -mfma
+FLAGS_avx512 := -march=x86-64-v4 -mprefer-vector-width=512
+FLAGS_neon   :=
+
+OBJ := $(SRC:%.c=$(BUILD)/%.o) \
+       $(REF:%.c=$(BUILD)/%.f32.o) $(REF:%.c=$(BUILD)/%.f64.o) \
+       $(foreach i,$(ISAS),$(CPU:%.c=$(BUILD)/%.$(i).o))
+LIBOBJ := $(filter-out $(BUILD)/src/cli/main.o,$(OBJ))
+
+all: $(BUILD)/lockstep
+
+$(BUILD)/lockstep: $(OBJ)
+	$(CC) $(SAN) -o $@ $^ $(LIBS)
+
+$(BUILD)/liblockstep.a: $(LIBOBJ)
+	rm -f $@ && ar rcs $@ $^
+
+# Reference kernels are compiled once per element type: `real` is float or
+# double (kernels/reference/real.h).
+$(BUILD)/%.f32.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(BASIC) $(CFLAGS) -DREAL_BITS=32 -c $< -o $@
+$(BUILD)/%.f64.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(BASIC) $(CFLAGS) -DREAL_BITS=64 -c $< -o $@
+# Fast kernels are compiled once per instruction set.
+define isa_rule
+$(BUILD)/src/kernels/cpu/%.$(1).o: src/kernels/cpu/%.c
+	@mkdir -p $$(@D)
+	$(CC) $(BASIC) $(CFLAGS) $(FLAGS_$(1)) -O3 -DISA=$(1) -c $$< -o $$@
+endef
+$(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
+$(BUILD)/%.o: %.c
+	@mkdir -p $(@D)
+	$(CC) $(BASIC) $(CFLAGS) -DISAS="$(ISAS)" $(foreach i,$(ISAS),-DHAVE_ISA_$(i)) -c $< -o $@
+
+# Unit tests: one program per tests/unit/<folder>/test_<file>.c
+TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/*/test_*.c)))
+$(BUILD)/tests/unit/%: tests/unit/%.c $(BUILD)/liblockstep.a
+	@mkdir -p $(@D)
+	$(CC) $(BASIC) $(CFLAGS) $< $(BUILD)/liblockstep.a -o $@ -lcmocka $(LIBS)
+unit: $(TESTS)
+	@set -e; for t in $(TESTS); do echo "== $$t"; $$t; done
+
+clean:
+	rm -rf $(BUILD)
+-include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
+.PHONY: all unit clean test demo
+.SECONDARY:

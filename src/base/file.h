@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file.h - whole files, mapped files, directories, checksums, locks.
+ *
+ * Every error is one sentence with the path and the system's reason. Nothing
+ * is left half-written: file_write_atomic writes beside, fsyncs and renames. */
+#ifndef LOCKSTEP_BASE_FILE_H
+#define LOCKSTEP_BASE_FILE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/status.h"
+#include "base/text.h"
+
+/* The whole file; ERR_MISSING, ERR_IO, or ERR_FORMAT beyond bytes_max. */
+status file_read(const char *path, size_t bytes_max, struct text *out);
+/* Temporary name in the same directory, fsync, rename, fsync directory.
+ * ERR_IO says "disk full" by name when it is. */
+status file_write_atomic(const char *path, const void *bytes, size_t length);
+
+struct file_map {
+    const unsigned char *bytes; /* owned mapping; NULL when closed or empty */
+    size_t length;              /* bytes */
+};
+/* Read-only. Regular files only. */
+status file_map_open(struct file_map *map, const char *path);
+void file_map_close(struct file_map *map);
+
+bool file_exists(const char *path);
+bool file_is_directory(const char *path);
+status file_size(const char *path, int64_t *bytes);
+status directory_make(const char *path);     /* with parents; exists: OK */
+status directory_sync(const char *path);
+status directory_remove(const char *path);   /* with what is in it */
+/* Names in `path`, sorted by bytes, without . and ..; free with
+ * directory_list_free. */
+status directory_list(const char *path, char ***names, int *count);
+void directory_list_free(char **names, int count);
+/* a/b with exactly one slash. ERR_CONFIG beyond the buffer. */
+status path_join(char *out, size_t size, const char *directory,
+                 const char *name);
+enum { PATH_BYTES = 4096 };
+
+/* CRC-32C (Castagnoli), hardware where there is some; start with crc 0.
+ * crc32c("123456789") = 0xE3069283. */
+uint32_t crc32c(uint32_t crc, const void *bytes, size_t length);
+/* CRC of A followed by B from their CRCs and the length of B. */
+uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
+/* SHA-256, for printing what a corpus is. hex [65]. */
+void sha256_hex(const void *bytes, size_t length, char hex[65]);
+
+/* An advisory lock that the kernel drops when the process ends, however it
+ * ends: no stale file. ERR_CONFIG: another process (its pid is in the
+ * sentence) holds it. */
+struct file_lock { int descriptor; /* -1 or 0 in a zeroed one: none */ };
+status file_lock_take(struct file_lock *lock, const char *path);
+void file_lock_drop(struct file_lock *lock);
+
+#endif

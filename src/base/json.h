@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json.h - one strict JSON reader and one writer.
+ *
+ * The reader takes RFC 8259 and nothing else: no comments, no trailing commas,
+ * no duplicate keys, valid UTF-8, numbers that are finite, a stated depth.
+ * Everything lives in one arena; strings are unescaped and end with a NUL
+ * (their length is kept: they may hold U+0000). */
+#ifndef LOCKSTEP_BASE_JSON_H
+#define LOCKSTEP_BASE_JSON_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/arena.h"
+#include "base/text.h"
+
+enum json_kind {
+    JSON_NULL, JSON_FALSE, JSON_TRUE, JSON_INTEGER, JSON_REAL, JSON_STRING,
+    JSON_ARRAY, JSON_OBJECT
+};
+
+struct json {
+    enum json_kind kind;
+    int32_t count;           /* items of an array, pairs of an object */
+    int64_t integer;         /* JSON_INTEGER (fits in 64 bits, signed) */
+    double real;             /* JSON_REAL and JSON_INTEGER */
+    const char *string;      /* JSON_STRING: bytes, NUL after them */
+    int64_t string_length;   /* bytes */
+    const struct json *items;/* array: values. object: key, value, key, ... */
+};
+
+enum { JSON_DEPTH_MAX = 32 };
+
+/* *root = the document in text [length]. `source` names it in errors
+ * (ERR_FORMAT: line and column, found, expected). Takes memory from `arena`,
+ * at most about 40 bytes per byte of text. */
+status json_read(const struct json **root, struct arena *arena,
+                 const char *text, size_t length, const char *source);
+status json_read_file(const struct json **root, struct arena *arena,
+                      const char *path, size_t bytes_max);
+
+/* NULL when `object` is not an object or has no such key. */
+const struct json *json_get(const struct json *object, const char *key);
+/* Typed reads of object[key]: ERR_FORMAT names source, key, kind found and
+ * kind expected. The `_or` forms take the default when the key is missing or
+ * null. An integer also serves where a real is asked for. */
+status json_get_integer(const struct json *object, const char *source,
+                        const char *key, int64_t *out);
+status json_get_integer_or(const struct json *object, const char *source,
+                           const char *key, int64_t other, int64_t *out);
+status json_get_real(const struct json *object, const char *source,
+                     const char *key, double *out);
+status json_get_real_or(const struct json *object, const char *source,
+                        const char *key, double other, double *out);
+status json_get_bool_or(const struct json *object, const char *source,
+                        const char *key, bool other, bool *out);
+status json_get_string(const struct json *object, const char *source,
+                       const char *key, const char **out);
+status json_get_string_or(const struct json *object, const char *source,
+                          const char *key, const char *other,
+                          const char **out);
+
+/* Writer: commas and escapes are its business. `indent` spaces per level, 0
+ * for one line. Errors stay in the writer and come out of json_write_end. */
+struct json_writer {
+    struct text out;   /* owned */
+    int indent;        /* spaces */
+    int depth;
+    bool comma;        /* a value came before at this depth */
+    bool after_key;
+    status error;
+};
+
+void json_write_begin(struct json_writer *writer, int indent);
+void json_write_object(struct json_writer *writer);      /* { */
+void json_write_object_end(struct json_writer *writer);  /* } */
+void json_write_array(struct json_writer *writer);
+void json_write_array_end(struct json_writer *writer);
+void json_write_key(struct json_writer *writer, const char *key);
+void json_write_string(struct json_writer *writer, const char *string);
+void json_write_string_n(struct json_writer *writer, const char *bytes,
+                         size_t length);
+void json_write_integer(struct json_writer *writer, int64_t value);
+/* Shortest decimal form that reads back to the same double; NaN and
+ * infinities become null. */
+void json_write_real(struct json_writer *writer, double value);
+void json_write_bool(struct json_writer *writer, bool value);
+void json_write_null(struct json_writer *writer);
+/* OK when all went well; the text is in writer->out. */
+status json_write_end(struct json_writer *writer);
+void json_writer_free(struct json_writer *writer);
+
+#endif

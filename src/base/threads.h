@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* threads.h - a pinned pool of our own with fixed static splits.
+ *
+ * threads_run calls body(argument, index, count) once on each of `count`
+ * threads and returns when all are done; index 0 is the caller. Who does what
+ * follows from (index, count) alone, and results never depend on count.
+ * Waiting threads spin briefly (about 50 us), then sleep. */
+#ifndef LOCKSTEP_BASE_THREADS_H
+#define LOCKSTEP_BASE_THREADS_H
+
+#include <stdint.h>
+#include "base/status.h"
+
+struct threads;
+
+/* count threads, the caller included; 0: as many as the cores this process
+ * may use. Asserts in every thread: round to nearest, no FTZ, no DAZ. */
+status threads_build(struct threads **out, int count);
+void threads_free(struct threads *threads); /* NULL allowed */
+int threads_count(const struct threads *threads); /* NULL: 1 */
+/* NULL threads: runs at once, index 0 of 1. Not reentrant. */
+void threads_run(struct threads *threads,
+                 void (*body)(void *argument, int index, int count),
+                 void *argument);
+/* Meets all threads of the current threads_run; callable inside a body. */
+void threads_barrier(struct threads *threads);
+int threads_cores(void); /* cores this process may use */
+
+/* [*first, *last) of [0, total) for thread `index` of `count`, in multiples of
+ * `grain` from 0. */
+void threads_split(int64_t total, int64_t grain, int index, int count,
+                   int64_t *first, int64_t *last);
+
+/* Asserts that this thread rounds to nearest and flushes nothing. ERR_DEVICE
+ * says which bit is wrong. */
+status threads_check_rounding(void);
+
+#endif

@@ -1,0 +1,247 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels.h - every numerical kernel, as one typed table per backend.
+ *
+ * The reference backend (kernels/reference/, plain C) fills every row, once
+ * for float32 and once for float64, and defines the bits. Another backend
+ * fills the rows it has and kernels_complete takes the rest from the
+ * reference, so a new machine works before it is fast. `bench kernels` prints
+ * which backend each row came from. Fast rows equal the reference in every
+ * bit: docs/numerics.md states each sum.
+ *
+ * Kernels never allocate (scratch comes with the stream) and check their
+ * shapes with CHECK. "real" below is the element type of the table: f32 or
+ * f64. Matrices are row-major; the last dimension has stride 1 unless said.
+ * Gradients marked += are added to, others are set. */
+#ifndef LOCKSTEP_KERNELS_KERNELS_H
+#define LOCKSTEP_KERNELS_KERNELS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/status.h"
+#include "device/device.h"
+#include "tensor/tensor.h"
+
+enum {
+    GRANULE = 256,           /* elements of a chain in a product */
+    ATTENTION_GRANULE = 128, /* positions of a chain in attention */
+    LANES = 16,              /* of a row sum */
+    LEAVES_MAX = 64,         /* of any tree */
+    HEAD_WIDTH_MAX = 256
+};
+
+/* How the contracted dimension of a product is summed. It is cut into
+ * segments; each segment is cut into granules of GRANULE from its start; a
+ * granule is one chain of FMAs from +0. The granules of one leaf are added in
+ * order (the first is assigned), the leaves by the tree: halves, recursively,
+ * for a power of two; (0 + 1) + 2 for three. segments[i].leaf ascends from 0 to
+ * leaves - 1; every leaf has at least one segment. */
+struct sum_segment {
+    int64_t first;  /* index in the contracted dimension */
+    int64_t length; /* elements, at least 1 */
+    int leaf;
+};
+struct sum_order {
+    const struct sum_segment *segments; /* borrowed */
+    int64_t segment_count;
+    int leaves; /* power of two up to LEAVES_MAX, or 3 */
+};
+
+/* c [m, n] = a [m, k] times b [k, n].
+ * a and b may have any strides as long as one of the two is 1.
+ * result = the sum in `order`; then, in this order and each if not NULL:
+ *   continues: result = c + granules, one by one (c is an unfinished leaf;
+ *              order->leaves must be 1)
+ *   bias  [n]:    result = result + bias
+ *   left  [m, n]: result = left + result (left->data == c.data allowed) */
+struct matmul {
+    struct tensor c, a, b;
+    const struct sum_order *order;
+    bool continues;
+    const struct tensor *bias;
+    const struct tensor *left;
+};
+
+/* Which tokens of a gradient of a vector (norm weight, bias) belong to which
+ * accumulator. Rows of a [tokens, width] matrix are sequences of `length`
+ * tokens, one after the other. Accumulator (leaf, part) sums, for each of its
+ * leaf's sequences in order, the tokens of the part: granules of up to GRANULE
+ * tokens counted from the start of the part, each one chain from +0 over the
+ * tokens; the first granule is assigned (added when `continues`), the others
+ * are added in order. Part p is [p * length / parts, (p + 1) * length / parts).
+ * Accumulators are [leaves * parts, width], part fastest. */
+struct token_order {
+    int64_t length;             /* tokens of a sequence */
+    int64_t sequences_per_leaf; /* sequences in this call = leaves times it */
+    int leaves, parts;
+    bool continues;             /* accumulators hold an unfinished leaf */
+};
+
+/* Attention over sequences of one shape. Query i of a sequence stands at
+ * position first_query + i; it sees keys 0 .. its position, of its own
+ * document only. Keys are cut into granules of ATTENTION_GRANULE from
+ * position 0, merged by the absolute binary tree (docs/numerics.md).
+ *   q, out, dq, dout  [sequences * queries, heads, head_width]
+ *   k, v, dk, dv      [sequences * keys, kv_heads, head_width]
+ *   lse               [sequences * queries, heads] real, dense
+ * Strides: the last is 1, the second head_width, the first anything. Query
+ * head h reads key-value head h / (heads / kv_heads).
+ * `leaves` cuts the query heads: dk and dv of a key-value head are summed over
+ * its query heads in order inside a leaf, then by the tree over leaves. */
+struct attention {
+    struct tensor q, k, v, out, lse;
+    struct tensor dq, dk, dv, dout;   /* backward only; set, not added to */
+    const int32_t *query_documents;   /* [sequences * queries] or NULL */
+    const int32_t *key_documents;     /* [sequences * keys] or NULL */
+    int64_t sequences, queries, keys, first_query;
+    int heads, kv_heads, head_width, leaves;
+    double scale;                     /* rounded to real once */
+    /* keys per sequence are laid out key_stride tokens apart from sequence to
+     * sequence (a cache longer than what is used); 0: keys. */
+    int64_t key_stride;
+};
+
+enum activation { ACTIVATION_GELU_TANH, ACTIVATION_GELU_ERF,
+                  ACTIVATION_SILU, ACTIVATION_RELU };
+
+/* Cross-entropy over a chunk of logits; vocabulary leaves of
+ * ceil(vocab / leaves) columns.
+ *   logits  [tokens, vocab]  in: logits; out: softmax - onehot, unscaled (zero
+ *                            rows where the target is -1) if `gradient`
+ *   targets [tokens] i32, -1: no target
+ *   losses  [tokens] f64, 0 where there is no target */
+struct cross_entropy {
+    struct tensor logits;
+    const int32_t *targets;
+    double *losses;
+    int leaves;
+    bool gradient;
+};
+
+struct adamw {
+    struct tensor weight, m, v; /* [n] real */
+    struct tensor gradient;     /* [n] real, already averaged and clipped by
+                                 * `scale` below */
+    double scale;               /* gradient factor: clip; rounded once */
+    double lr, beta1, beta2, epsilon, decay;
+    double correction1, correction2; /* 1 - beta^t, from pow by squaring */
+};
+
+struct kernels {
+    const char *backend; /* "reference", "cpu avx512", ... */
+    enum dtype dtype;    /* of every `real` */
+
+    status (*matmul)(struct stream *, const struct matmul *);
+
+    /* y [n] = a [n] + b [n]; aliasing allowed. */
+    status (*add)(struct stream *, struct tensor y, struct tensor a,
+                  struct tensor b);
+    /* y [n] = x [n] * factor (rounded to real once); y == x allowed. */
+    status (*scale)(struct stream *, struct tensor y, struct tensor x,
+                    double factor);
+    /* out [width] = tree over rows of in [leaves * parts, width]: parts by the
+     * tree inside each leaf, then leaves by the tree. `in` is destroyed. */
+    status (*fold)(struct stream *, struct tensor out, struct tensor in,
+                   int leaves, int parts);
+    /* sums [leaves * parts, width] of dy [tokens, width] (struct
+     * token_order). Gradient of a bias. */
+    status (*sum_rows)(struct stream *, struct tensor sums, struct tensor dy,
+                       const struct token_order *);
+
+    /* y = (x * rrms) * weight, rrms = 1 / sqrt(sum(x^2) / width + epsilon).
+     *   y, x, dy, dx [tokens, width]   weight [width]   rrms [tokens] */
+    status (*rmsnorm_forward)(struct stream *, struct tensor y,
+                              struct tensor rrms, struct tensor x,
+                              struct tensor weight, double epsilon);
+    /* dx = gradient of x, or dx += when `adds`; then sums [leaves * parts,
+     * width] of dy * (x * rrms) in token_order (fma chains). */
+    status (*rmsnorm_backward)(struct stream *, struct tensor dx, bool adds,
+                               struct tensor sums, struct tensor dy,
+                               struct tensor x, struct tensor rrms,
+                               struct tensor weight,
+                               const struct token_order *);
+    /* y = fma((x - mean) * rstd, weight, bias); stats [tokens, 2] = mean, rstd.
+     * epsilon is inside the root. */
+    status (*layernorm_forward)(struct stream *, struct tensor y,
+                                struct tensor stats, struct tensor x,
+                                struct tensor weight, struct tensor bias,
+                                double epsilon);
+    /* sums_weight and sums_bias [leaves * parts, width]. */
+    status (*layernorm_backward)(struct stream *, struct tensor dx, bool adds,
+                                 struct tensor sums_weight,
+                                 struct tensor sums_bias, struct tensor dy,
+                                 struct tensor x, struct tensor stats,
+                                 struct tensor weight,
+                                 const struct token_order *);
+
+    /* x [tokens, heads, width] (strides as in struct attention) turned in
+     * place, halves convention: (x1, x2) = (x1 c - x2 s, x2 c + x1 s), s
+     * negated when `backward`. positions [tokens]; table [positions, rotary / 2,
+     * 2] real, cosine and sine. Only the first `rotary` elements of a head turn. */
+    status (*rope)(struct stream *, struct tensor x, const int32_t *positions,
+                   struct tensor table, int rotary, bool backward);
+
+    /* out [tokens, width] = silu(gate) * up; gate and up are the halves of
+     * gate_up [tokens, 2 * width]. */
+    status (*swiglu_forward)(struct stream *, struct tensor out,
+                             struct tensor gate_up);
+    /* dgate_up set; == gate_up allowed. */
+    status (*swiglu_backward)(struct stream *, struct tensor dgate_up,
+                              struct tensor dout, struct tensor gate_up);
+    status (*activation_forward)(struct stream *, struct tensor y,
+                                 struct tensor x, enum activation);
+    /* dx set; == dy allowed. */
+    status (*activation_backward)(struct stream *, struct tensor dx,
+                                  struct tensor dy, struct tensor x,
+                                  enum activation);
+
+    /* out [tokens, width] = table [rows, width] at index (+ 0.0), or out +=
+     * when `adds`. index [tokens] in [0, rows), checked by the caller. */
+    status (*gather_rows)(struct stream *, struct tensor out, bool adds,
+                          struct tensor table, const int32_t *index);
+    /* dtable [rows, width] of one call: for each row and leaf, the leaf's
+     * tokens that name it, in order: granules of up to GRANULE tokens counted
+     * from the start of each sequence, a chain of additions from +0 each,
+     * granules added in order (the first that names the row assigned); then
+     * the tree over leaves, a leaf without the row being +0.
+     * continues: leaves must be 1; dtable is the unfinished leaf.
+     * not continues: every row is set. order->parts is ignored. */
+    status (*scatter_rows)(struct stream *, struct tensor dtable,
+                           struct tensor dout, const int32_t *index,
+                           const struct token_order *);
+
+    status (*attention_forward)(struct stream *, const struct attention *);
+    status (*attention_backward)(struct stream *, const struct attention *);
+
+    status (*cross_entropy)(struct stream *, const struct cross_entropy *);
+
+    /* *sum = float64 sum of squares of x [rows, cols] (any row stride, the
+     * matrix taken as one row-major run): blocks of 1,024 elements, 16 lanes
+     * each, blocks by the absolute binary tree over block numbers. */
+    status (*sum_squares)(struct stream *, double *sum, struct tensor x);
+    /* weight = fma(-lr / correction1, m / fma(sqrt(v), 1 / sqrt(correction2),
+     * epsilon), weight * (1 - lr * decay)); decoupled decay. */
+    status (*adamw)(struct stream *, const struct adamw *);
+};
+
+/* Every NULL row of `table` from `fallback`. */
+void kernels_complete(struct kernels *table, const struct kernels *fallback);
+
+enum isa { ISA_AUTO, ISA_PLAIN, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_COUNT };
+const char *isa_name(enum isa isa);
+enum isa isa_best(void); /* of this machine and this build */
+/* A complete table. dtype f64: the reference. ERR_CONFIG: this machine or
+ * build has no such instruction set (names what it has). */
+status kernels_get(struct kernels *out, enum dtype dtype, enum isa isa);
+/* Name of the backend that fills a row, for printing. */
+struct kernels_row { const char *name; const char *backend; };
+int kernels_rows(const struct kernels *table, struct kernels_row *rows,
+                 int capacity);
+extern const struct kernels kernels_reference_f32, kernels_reference_f64;
+
+/* Scratch that the largest call of any row needs with `threads` threads when
+ * no operand dimension exceeds `widest` (columns, vocabulary) and sequences are
+ * at most `length` tokens. */
+size_t kernels_scratch_bytes(const struct kernels *table, int threads,
+                             int64_t widest, int64_t length);
+
+#endif

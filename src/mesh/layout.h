@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layout.h - the mesh, and which elements of a parameter a rank holds.
+ *
+ * A parameter is described once, where the model uses it (struct param_spec).
+ * Initialisation, tensor parallelism, ZeRO, checkpoints and the Hugging Face
+ * import and export never look at mesh axes themselves: they walk the runs
+ * computed here. A run is a block of equally long, equally spaced rows. */
+#ifndef LOCKSTEP_MESH_LAYOUT_H
+#define LOCKSTEP_MESH_LAYOUT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/status.h"
+
+enum axis { AXIS_NONE, AXIS_PIPE, AXIS_DATA, AXIS_SHARD, AXIS_CONTEXT,
+            AXIS_TENSOR, AXIS_EXPERT, AXIS_COUNT };
+enum { PARAM_PIECES_MAX = 4, PARAM_NAME_BYTES = 96,
+       LAYOUT_RUNS_MAX = PARAM_PIECES_MAX + 2 };
+
+struct mesh { int size[AXIS_COUNT]; };  /* size[AXIS_NONE] is 1 */
+struct place { int at[AXIS_COUNT]; };   /* this rank's coordinate */
+
+/* Rows of a fused matrix that are divided separately, such as q, k and v. */
+struct param_piece {
+    const char *outside_name; /* suffix in Hugging Face files; NULL: none */
+    int64_t rows;             /* of the whole, undivided matrix */
+};
+
+enum param_init { INIT_NORMAL, INIT_RESIDUAL, INIT_ZERO, INIT_ONE };
+/* INIT_NORMAL: std; INIT_RESIDUAL: std / sqrt(2 layers) */
+
+struct param_spec {
+    const char *name;         /* "attention.wqkv"; the model adds the layer */
+    const char *outside_name; /* name in Hugging Face files without layer
+                               * prefix when there are no pieces; or NULL */
+    int64_t rows, cols;       /* whole shape; a vector has rows 1 */
+    bool vector;              /* 1-D outside: norm, bias */
+    bool outside_transposed;  /* stored [cols, rows] outside (GPT-2) */
+    enum axis split_rows;     /* each piece's rows are divided by this axis */
+    enum axis split_cols;
+    int piece_count;          /* 0: the matrix is one piece */
+    struct param_piece pieces[PARAM_PIECES_MAX];
+    enum param_init init;
+    bool decay;               /* weight decay applies */
+};
+
+struct layout_run {
+    int64_t whole_first;      /* element offset in the whole parameter */
+    int64_t local_first;      /* element offset in this rank's part */
+    int64_t length;           /* elements per row of the run */
+    int64_t repeats;          /* rows */
+    int64_t whole_stride;     /* elements from row to row; local rows touch */
+    int piece;                /* row of spec->pieces, 0 if none */
+};
+
+/* Elements of the part held at `place`. ERR_CONFIG: an axis does not divide
+ * (names parameter, axis, sizes and the nearest that does). */
+status layout_local_size(const struct param_spec *spec,
+                         const struct mesh *mesh, int64_t *elements);
+
+/* The runs of local elements [first, last), in local order. ZeRO passes its
+ * share of the flat part; everyone else passes 0 and the local size.
+ * Returns how many it wrote. */
+int layout_runs(const struct param_spec *spec, const struct mesh *mesh,
+                const struct place *place, int64_t first, int64_t last,
+                struct layout_run runs[LAYOUT_RUNS_MAX]);
+
+/* The numerics grid: the finest cuts of every sum (docs/numerics.md). */
+struct grid { int data, tensor, context; };
+
+#endif
