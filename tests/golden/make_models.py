@@ -1,0 +1,164 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes models/<name>/: a tiny Hugging Face model with what it must compute.
+
+    python3 tests/golden/make_models.py [NAME...]
+
+    config.json          the architecture, in the spelling of one library version
+    model.safetensors    random weights
+    tokens.json          three sequences of 37 ids
+    logits.safetensors   `logits` F64 [sequences, length, vocabulary]
+    gradients.safetensors  F64 under Hugging Face names, a tied tensor once
+    expected.json        mean next-token loss and the number of targets
+
+All values come from oracle.py in float64 and are checked against transformers
+to within the float32 steps that library takes on the way.
+"""
+import json
+import pathlib
+import sys
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+import oracle
+
+HERE = pathlib.Path(__file__).parent
+SEQUENCES, LENGTH = 3, 37
+
+LLAMA_V5 = {
+    "architectures": ["LlamaForCausalLM"], "attention_bias": False,
+    "attention_dropout": 0.0, "bos_token_id": 1, "dtype": "float32",
+    "eos_token_id": 2, "head_dim": 10, "hidden_act": "silu",
+    "hidden_size": 42, "initializer_range": 0.02, "intermediate_size": 44,
+    "max_position_embeddings": 64, "mlp_bias": False, "model_type": "llama",
+    "num_attention_heads": 6, "num_hidden_layers": 3, "num_key_value_heads": 2,
+    "pad_token_id": None, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_parameters": {"rope_theta": 10000.0, "rope_type": "default"},
+    "tie_word_embeddings": False, "transformers_version": "5.23.0",
+    "use_cache": True, "vocab_size": 131,
+}
+LLAMA_V4 = {
+    "architectures": ["LlamaForCausalLM"], "attention_bias": True,
+    "attention_dropout": 0.0, "bos_token_id": 1, "eos_token_id": 2,
+    "head_dim": 14, "hidden_act": "silu", "hidden_size": 36,
+    "initializer_range": 0.02, "intermediate_size": 44,
+    "max_position_embeddings": 128, "mlp_bias": True, "model_type": "llama",
+    "num_attention_heads": 3, "num_hidden_layers": 2, "num_key_value_heads": 3,
+    "pretraining_tp": 1, "rms_norm_eps": 1e-06, "rope_scaling": None,
+    "rope_theta": 500000.0, "tie_word_embeddings": True,
+    "torch_dtype": "float32", "transformers_version": "4.44.0",
+    "use_cache": True, "vocab_size": 97,
+}
+# The shape of SmolLM: nine heads in three groups, no head_dim in the file.
+LLAMA_NINE = {
+    "architectures": ["LlamaForCausalLM"], "attention_bias": False,
+    "attention_dropout": 0.0, "bos_token_id": 0, "eos_token_id": 0,
+    "hidden_act": "silu", "hidden_size": 36, "initializer_range": 0.02,
+    "intermediate_size": 56, "max_position_embeddings": 64,
+    "model_type": "llama", "num_attention_heads": 9, "num_hidden_layers": 2,
+    "num_key_value_heads": 3, "pretraining_tp": 1, "rms_norm_eps": 1e-05,
+    "rope_scaling": None, "rope_theta": 10000, "tie_word_embeddings": True,
+    "torch_dtype": "float64", "transformers_version": "4.40.1",
+    "use_cache": True, "vocab_size": 89,
+}
+GPT2_V4 = {
+    "activation_function": "gelu_new", "architectures": ["GPT2LMHeadModel"],
+    "attn_pdrop": 0.1, "bos_token_id": 126, "embd_pdrop": 0.1,
+    "eos_token_id": 126, "initializer_range": 0.02,
+    "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_embd": 40,
+    "n_head": 5, "n_inner": None, "n_layer": 2, "n_positions": 64,
+    "reorder_and_upcast_attn": False, "resid_pdrop": 0.1,
+    "scale_attn_by_inverse_layer_idx": False, "scale_attn_weights": True,
+    "summary_activation": None, "summary_first_dropout": 0.1,
+    "summary_proj_to_labels": True, "summary_type": "cls_index",
+    "summary_use_proj": True, "torch_dtype": "float32",
+    "transformers_version": "4.44.0", "use_cache": True, "vocab_size": 127,
+}
+# As the first GPT-2 files: names without a prefix, the causal mask among the
+# tensors, n_ctx in the configuration. Exact GELU and an inner width of its own.
+GPT2_PLAIN = {
+    "activation_function": "gelu", "architectures": ["GPT2LMHeadModel"],
+    "attn_pdrop": 0.1, "bos_token_id": 100, "embd_pdrop": 0.1,
+    "eos_token_id": 100, "initializer_range": 0.02,
+    "layer_norm_epsilon": 1e-05, "model_type": "gpt2", "n_ctx": 48,
+    "n_embd": 24, "n_head": 3, "n_inner": 56, "n_layer": 3, "n_positions": 48,
+    "resid_pdrop": 0.1, "summary_activation": None,
+    "summary_first_dropout": 0.1, "summary_proj_to_labels": True,
+    "summary_type": "cls_index", "summary_use_proj": True,
+    "task_specific_params": {"text-generation": {"do_sample": True,
+                                                 "max_length": 50}},
+    "vocab_size": 101,
+}
+
+# name: configuration, seed, stored type, names without "transformer."
+MODELS = {
+    "llama_untied": (LLAMA_V5, 11, torch.float32, False),
+    "llama_tied_bias": (LLAMA_V4, 12, torch.float32, False),
+    "llama_nine_heads": (LLAMA_NINE, 13, torch.float64, False),
+    "gpt2": (GPT2_V4, 14, torch.float32, False),
+    "gpt2_plain_names": (GPT2_PLAIN, 15, torch.float32, True),
+}
+
+
+def stored(config, weights, dtype, plain):
+    """The tensors as the model file holds them."""
+    tensors = {name: value.to(dtype).contiguous()
+               for name, value in weights.items()}
+    if not plain:
+        return tensors
+    tensors = {name.removeprefix("transformer."): value
+               for name, value in tensors.items()}
+    length = config["n_positions"]
+    for layer in range(config["n_layer"]):
+        mask = torch.ones(length, length).tril().view(1, 1, length, length)
+        tensors[f"h.{layer}.attn.bias"] = mask
+    return tensors
+
+
+def library_loss(directory, tokens):
+    """The same loss by transformers, whose inner float32 steps cost 1e-6."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(
+        directory, dtype=torch.float64, attn_implementation="eager")
+    model.eval()
+    with torch.no_grad():
+        logits = model(tokens).logits
+    return oracle.loss_of(logits[:, :-1], tokens[:, 1:]), logits
+
+
+def make(name):
+    config, seed, dtype, plain = MODELS[name]
+    generator = torch.Generator().manual_seed(seed)
+    weights = oracle.weights_random(config, generator, 0.125)
+    tokens = torch.randint(0, config["vocab_size"], (SEQUENCES, LENGTH),
+                           generator=generator)
+    for value in weights.values():
+        value.requires_grad_(True)
+    loss, logits = oracle.next_token_loss(config, weights, tokens)
+    loss.backward()
+
+    directory = HERE / "models" / name
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    save_file(stored(config, {k: v.detach() for k, v in weights.items()},
+                     dtype, plain),
+              directory / "model.safetensors", metadata={"format": "pt"})
+    (directory / "tokens.json").write_text(json.dumps(tokens.tolist()) + "\n")
+    save_file({"logits": logits.detach().contiguous()},
+              directory / "logits.safetensors")
+    save_file({k: v.grad.contiguous() for k, v in weights.items()},
+              directory / "gradients.safetensors")
+    (directory / "expected.json").write_text(json.dumps(
+        {"loss": loss.item(), "targets": SEQUENCES * (LENGTH - 1)}) + "\n")
+
+    library, library_logits = library_loss(directory, tokens)
+    worst = (library_logits - logits).abs().max() / logits.abs().max()
+    print(f"{name}: loss {loss.item():.12f}, transformers differs by "
+          f"{abs(library - loss).item():.1e}, logits by {worst.item():.1e}")
+    if worst > 1e-5:
+        sys.exit(f"{name}: the oracle and transformers disagree")
+
+
+for each in sys.argv[1:] or MODELS:
+    make(each)

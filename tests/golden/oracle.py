@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Llama and GPT-2 in plain PyTorch float64: the oracle of the golden files.
+
+The transformers library computes norms, softmax and rotary angles in float32
+even when a model is float64, which costs nine digits. Here every operation is
+float64, and the scripts that use it compare it with transformers, so that a
+mistake in these few lines would show as a difference far above 1e-5.
+
+Weights are dictionaries under Hugging Face names. Nothing here is fast.
+"""
+import math
+
+import torch
+
+F64 = torch.float64
+
+
+def rms_norm(x, weight, epsilon):
+    """Zhang and Sennrich 2019, equation 4."""
+    return x / torch.sqrt((x * x).mean(-1, keepdim=True) + epsilon) * weight
+
+
+def layer_norm(x, weight, bias, epsilon):
+    """Ba et al. 2016, equation 4, with the variance of the population."""
+    centred = x - x.mean(-1, keepdim=True)
+    variance = (centred * centred).mean(-1, keepdim=True)
+    return centred / torch.sqrt(variance + epsilon) * weight + bias
+
+
+def activation(name, x):
+    if name in ("gelu_new", "gelu_pytorch_tanh"):
+        inner = math.sqrt(2 / math.pi) * (x + 0.044715 * x ** 3)
+        return 0.5 * x * (1 + torch.tanh(inner))
+    if name == "gelu":
+        return 0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
+    if name == "relu":
+        return torch.relu(x)
+    if name == "silu":
+        return x / (1 + torch.exp(-x))
+    raise ValueError(f"activation {name} is not in the oracle")
+
+
+def rotate(x, base):
+    """x [sequences, heads, length, width]: halves turned by position.
+
+    Su et al. 2021, equation 34, in the half-split order of Hugging Face.
+    """
+    length, width = x.shape[-2:]
+    exponent = torch.arange(0, width, 2, dtype=F64) / width
+    angle = torch.outer(torch.arange(length, dtype=F64), base ** -exponent)
+    cos, sin = torch.cos(angle), torch.sin(angle)
+    first, second = x[..., : width // 2], x[..., width // 2:]
+    return torch.cat((first * cos - second * sin,
+                      second * cos + first * sin), -1)
+
+
+def attention(q, k, v):
+    """Causal; q, k, v [sequences, heads, length, width]."""
+    length = q.shape[-2]
+    score = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    seen = torch.ones(length, length, dtype=torch.bool).tril()
+    score = score.masked_fill(~seen, -math.inf)
+    return torch.softmax(score, -1) @ v
+
+
+def heads_split(x, heads):
+    sequences, length, width = x.shape
+    return x.view(sequences, length, heads, width // heads).transpose(1, 2)
+
+
+def heads_join(x):
+    return x.transpose(1, 2).flatten(2)
+
+
+def llama_logits(config, weights, tokens):
+    """config: the dictionary of config.json. tokens [sequences, length]."""
+    heads = config["num_attention_heads"]
+    groups = config.get("num_key_value_heads") or heads
+    epsilon = config["rms_norm_eps"]
+    rope = config.get("rope_parameters") or config
+    base = float(rope["rope_theta"])
+
+    def linear(name, x):
+        y = x @ weights[name + ".weight"].T
+        bias = weights.get(name + ".bias")
+        return y if bias is None else y + bias
+
+    x = weights["model.embed_tokens.weight"][tokens]
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}."
+        h = rms_norm(x, weights[at + "input_layernorm.weight"], epsilon)
+        q = rotate(heads_split(linear(at + "self_attn.q_proj", h), heads), base)
+        k = rotate(heads_split(linear(at + "self_attn.k_proj", h), groups),
+                   base)
+        v = heads_split(linear(at + "self_attn.v_proj", h), groups)
+        k = k.repeat_interleave(heads // groups, 1)
+        v = v.repeat_interleave(heads // groups, 1)
+        x = x + linear(at + "self_attn.o_proj", heads_join(attention(q, k, v)))
+        h = rms_norm(x, weights[at + "post_attention_layernorm.weight"],
+                     epsilon)
+        gate = activation(config["hidden_act"], linear(at + "mlp.gate_proj", h))
+        x = x + linear(at + "mlp.down_proj", gate * linear(at + "mlp.up_proj", h))
+    x = rms_norm(x, weights["model.norm.weight"], epsilon)
+    head = weights.get("lm_head.weight")
+    return x @ (weights["model.embed_tokens.weight"] if head is None else head).T
+
+
+def gpt2_logits(config, weights, tokens):
+    epsilon = config["layer_norm_epsilon"]
+
+    def norm(name, x):
+        return layer_norm(x, weights[name + ".weight"], weights[name + ".bias"],
+                          epsilon)
+
+    def linear(name, x):  # Conv1D: weights are [in, out]
+        return x @ weights[name + ".weight"] + weights[name + ".bias"]
+
+    at = "transformer."
+    x = weights[at + "wte.weight"][tokens]
+    x = x + weights[at + "wpe.weight"][: tokens.shape[1]]
+    for layer in range(config["n_layer"]):
+        at = f"transformer.h.{layer}."
+        h = linear(at + "attn.c_attn", norm(at + "ln_1", x))
+        q, k, v = (heads_split(part, config["n_head"])
+                   for part in h.split(config["n_embd"], -1))
+        x = x + linear(at + "attn.c_proj", heads_join(attention(q, k, v)))
+        h = linear(at + "mlp.c_fc", norm(at + "ln_2", x))
+        h = activation(config["activation_function"], h)
+        x = x + linear(at + "mlp.c_proj", h)
+    x = norm("transformer.ln_f", x)
+    return x @ weights["transformer.wte.weight"].T
+
+
+FAMILIES = {"llama": llama_logits, "gpt2": gpt2_logits}
+
+
+def logits_of(config, weights, tokens):
+    return FAMILIES[config["model_type"]](config, weights, tokens)
+
+
+def loss_of(logits, targets):
+    """Mean over all targets; logits [..., vocabulary], targets [...]."""
+    logits, targets = logits.flatten(0, -2), targets.flatten()
+    chosen = logits.gather(1, targets[:, None])[:, 0]
+    return (torch.logsumexp(logits, -1) - chosen).mean()
+
+
+def next_token_loss(config, weights, tokens):
+    """Loss of predicting tokens[:, 1:] from tokens[:, :-1], and all logits."""
+    logits = logits_of(config, weights, tokens)
+    return loss_of(logits[:, :-1], tokens[:, 1:]), logits
+
+
+def shapes_of(config):
+    """Hugging Face name -> shape, in the order of the model."""
+    shapes = {}
+    if config["model_type"] == "gpt2":
+        width, inner = config["n_embd"], config["n_inner"] or 4 * config["n_embd"]
+        shapes["transformer.wte.weight"] = (config["vocab_size"], width)
+        shapes["transformer.wpe.weight"] = (config["n_positions"], width)
+        for layer in range(config["n_layer"]):
+            at = f"transformer.h.{layer}."
+            for name, shape in (("ln_1", (width,)),
+                                ("attn.c_attn", (width, 3 * width)),
+                                ("attn.c_proj", (width, width)),
+                                ("ln_2", (width,)),
+                                ("mlp.c_fc", (width, inner)),
+                                ("mlp.c_proj", (inner, width))):
+                shapes[at + name + ".weight"] = shape
+                shapes[at + name + ".bias"] = shape[-1:]
+        shapes["transformer.ln_f.weight"] = (width,)
+        shapes["transformer.ln_f.bias"] = (width,)
+        return shapes
+    width, inner = config["hidden_size"], config["intermediate_size"]
+    heads = config["num_attention_heads"]
+    groups = config.get("num_key_value_heads") or heads
+    head = config.get("head_dim") or width // heads
+    shapes["model.embed_tokens.weight"] = (config["vocab_size"], width)
+    for layer in range(config["num_hidden_layers"]):
+        at = f"model.layers.{layer}."
+        shapes[at + "input_layernorm.weight"] = (width,)
+        for name, rows, cols, biased in (
+                ("self_attn.q_proj", heads * head, width, "attention_bias"),
+                ("self_attn.k_proj", groups * head, width, "attention_bias"),
+                ("self_attn.v_proj", groups * head, width, "attention_bias"),
+                ("self_attn.o_proj", width, heads * head, "attention_bias"),
+                ("mlp.gate_proj", inner, width, "mlp_bias"),
+                ("mlp.up_proj", inner, width, "mlp_bias"),
+                ("mlp.down_proj", width, inner, "mlp_bias")):
+            shapes[at + name + ".weight"] = (rows, cols)
+            if config.get(biased):
+                shapes[at + name + ".bias"] = (rows,)
+        shapes[at + "post_attention_layernorm.weight"] = (width,)
+    shapes["model.norm.weight"] = (width,)
+    if not config["tie_word_embeddings"]:
+        shapes["lm_head.weight"] = (config["vocab_size"], width)
+    return shapes
+
+
+def is_norm(name):
+    return "norm" in name or ".ln_" in name
+
+
+def weights_random(config, generator, scale):
+    """Values that float32 holds exactly; norms near 1, biases not zero."""
+    weights = {}
+    for name, shape in shapes_of(config).items():
+        value = torch.randn(shape, generator=generator, dtype=F64) * scale
+        if is_norm(name) and name.endswith(".weight"):
+            value = 1 + value
+        weights[name] = value.to(torch.float32).to(F64)
+    return weights
