@@ -7,19 +7,31 @@
 #define LOCKSTEP_KERNELS_REFERENCE_REAL_H
 
 #include <math.h>
+#include "kernels/elementary.h"
 #include "kernels/kernels.h"
+#include "kernels/math.h"
 
 #if REAL_BITS == 32
 typedef float real;
 #define REAL_DTYPE DTYPE_F32
-#define REAL_FMA fmaf
+#define REAL_FMA __builtin_fmaf
+#define REAL_EXPZ(x) expz_f32(x)
+#define REAL_LOG(x) log_f32(x)
 #define NAME(kernel) reference_##kernel##_f32
 #else
 typedef double real;
 #define REAL_DTYPE DTYPE_F64
-#define REAL_FMA fma
+#define REAL_FMA __builtin_fma
+#define REAL_EXPZ(x) expz_f64(x)
+#define REAL_LOG(x) math_log(x)
 #define NAME(kernel) reference_##kernel##_f64
 #endif
+
+/* e^x, +0 below -87 as in float32. NaN stays NaN. */
+static inline double expz_f64(double x)
+{
+    return x < -87 ? 0 : math_exp(x);
+}
 
 /* Copies of a function with and without FMA instructions, chosen when the
  * program is loaded: the bits are the same, the speed is not. */

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention.c - the attention that defines the bits, forward.
+ *
+ * One query at a time, granule by granule of keys. The partial results of
+ * granules (maximum, denominator, weighted values) meet in a binary tree over
+ * absolute granule numbers, so where a sequence or a cache is cut does not
+ * show. Source: online softmax, Milakov and Gimelshein, arXiv 1805.02867;
+ * merged pairwise as in Dao et al., arXiv 2205.14135, section 3.1.
+ *
+ * A granule of which the query sees no key is a missing child of the tree
+ * (denominator 0): its parent is the other child, bit for bit. Every weighted
+ * value of a granule ends with + (+0), so that a key with weight +0 and a key
+ * that is skipped give the same bits. Inputs are finite. */
+#include <string.h>
+#include "kernels/reference/attention.h"
+
+struct partial {
+    real maximum, denominator; /* denominator 0: missing */
+    real values[HEAD_WIDTH_MAX];
+};
+
+REAL_CLONES void NAME(attention_dots)(real *out, const real *x,
+                                      const real *rows, int64_t stride,
+                                      int count, int width)
+{
+    real chain[ATTENTION_GRANULE] = {0};
+
+    for (int e = 0; e < width; e++)
+        for (int j = 0; j < count; j++)
+            chain[j] = REAL_FMA(x[e], rows[j * stride + e], chain[j]);
+    memcpy(out, chain, (size_t)count * sizeof(real));
+}
+
+/* Folds lanes in place: halves added, 8, 4, 2, 1. */
+static real lanes_fold(real *lanes)
+{
+    for (int half = LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++) lanes[j] = lanes[j] + lanes[j + half];
+    return lanes[0];
+}
+
+real NAME(attention_lanes)(const real *a, const real *b, int width)
+{
+    real lanes[LANES] = {0};
+
+    for (int e = 0; e < width; e++)
+        lanes[e % LANES] = REAL_FMA(a[e], b[e], lanes[e % LANES]);
+    return lanes_fold(lanes);
+}
+
+bool NAME(attention_sees)(const struct attention *p, int64_t sequence,
+                          int64_t query, int64_t key)
+{
+    if (key > query) return false;
+    if (!p->query_documents) return true;
+    return p->query_documents[sequence * p->queries + query - p->first_query] ==
+           p->key_documents[sequence * p->keys + key];
+}
+
+static void tensor_check(const struct tensor *t, int64_t rows, int heads,
+                         int width)
+{
+    CHECK(t->dtype == REAL_DTYPE && t->dimensions == 3);
+    CHECK(t->shape[0] >= rows && t->shape[1] == heads);
+    CHECK(t->shape[2] == width && t->stride[2] == 1);
+}
+
+void NAME(attention_check)(const struct attention *p, bool backward)
+{
+    int64_t rows = p->sequences * p->queries;
+    int64_t stride = p->key_stride ? p->key_stride : p->keys;
+    int64_t key_rows = (p->sequences - 1) * stride + p->keys;
+
+    CHECK(p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
+    CHECK(p->heads >= 1 && p->kv_heads >= 1 && p->heads % p->kv_heads == 0);
+    CHECK(p->sequences >= 1 && p->queries >= 1 && p->first_query >= 0);
+    CHECK(p->keys >= p->first_query + p->queries && stride >= p->keys);
+    CHECK(!p->query_documents == !p->key_documents);
+    tensor_check(&p->q, rows, p->heads, p->head_width);
+    tensor_check(&p->out, rows, p->heads, p->head_width);
+    tensor_check(&p->k, key_rows, p->kv_heads, p->head_width);
+    tensor_check(&p->v, key_rows, p->kv_heads, p->head_width);
+    CHECK(p->lse.dtype == REAL_DTYPE && p->lse.stride[0] == p->heads);
+    if (!backward) return;
+    CHECK(p->first_query == 0 && p->keys == p->queries);
+    CHECK(p->leaves >= 1 && p->heads % p->leaves == 0);
+    tensor_check(&p->dq, rows, p->heads, p->head_width);
+    tensor_check(&p->dout, rows, p->heads, p->head_width);
+    tensor_check(&p->dk, key_rows, p->kv_heads, p->head_width);
+    tensor_check(&p->dv, key_rows, p->kv_heads, p->head_width);
+}
+
+/* weights[j] = expz(score - maximum) for the keys of one granule, +0 for those
+ * not seen. Returns the number of keys seen. */
+static int granule_weights(const struct attention *p, int64_t row, int head,
+                           int64_t first_key, struct partial *out,
+                           real *weights)
+{
+    int64_t sequence = row / p->queries;
+    int64_t query = p->first_query + row % p->queries;
+    int64_t left = query + 1 - first_key;
+    int count = left < ATTENTION_GRANULE ? (int)left : ATTENTION_GRANULE;
+    int kv = head / (p->heads / p->kv_heads), seen = 0;
+    bool sees[ATTENTION_GRANULE];
+    real scale = (real)p->scale, lanes[LANES] = {0};
+
+    NAME(attention_dots)(weights, attention_at(&p->q, row, head),
+                         attention_at(&p->k, attention_key_row(p, sequence,
+                                                               first_key), kv),
+                         p->k.stride[0], count, p->head_width);
+    out->maximum = -(real)INFINITY;
+    for (int j = 0; j < count; j++) {
+        sees[j] = NAME(attention_sees)(p, sequence, query, first_key + j);
+        seen += sees[j];
+        if (!sees[j]) continue;
+        weights[j] = weights[j] * scale;
+        if (!(out->maximum > weights[j])) out->maximum = weights[j];
+    }
+    for (int j = 0; j < count; j++) {
+        weights[j] = sees[j] ? REAL_EXPZ(weights[j] - out->maximum) : 0;
+        lanes[j % LANES] = lanes[j % LANES] + weights[j];
+    }
+    out->denominator = lanes_fold(lanes);
+    return seen;
+}
+
+REAL_CLONES static void granule_values(const struct attention *p,
+                                       const real *weights, int count,
+                                       const real *values,
+                                       struct partial *out)
+{
+    for (int e = 0; e < p->head_width; e++) out->values[e] = 0;
+    for (int j = 0; j < count; j++) {
+        const real *v = values + j * p->v.stride[0];
+
+        _Pragma("omp simd")
+        for (int e = 0; e < p->head_width; e++)
+            out->values[e] = REAL_FMA(weights[j], v[e], out->values[e]);
+    }
+    for (int e = 0; e < p->head_width; e++)
+        out->values[e] = out->values[e] + (real)0;
+}
+
+/* right = left merged with right; left holds the earlier keys. */
+static void partial_merge(const struct partial *left, struct partial *right,
+                          int width)
+{
+    real maximum, a, b;
+
+    if (left->denominator == 0) return;
+    if (right->denominator == 0) {
+        *right = *left;
+        return;
+    }
+    maximum = left->maximum > right->maximum ? left->maximum : right->maximum;
+    a = REAL_EXPZ(left->maximum - maximum);
+    b = REAL_EXPZ(right->maximum - maximum);
+    right->maximum = maximum;
+    right->denominator = REAL_FMA(left->denominator, a, right->denominator * b);
+    for (int e = 0; e < width; e++)
+        right->values[e] = REAL_FMA(left->values[e], a, right->values[e] * b);
+}
+
+/* The tree over granules as a binary counter: levels[l] is the finished node
+ * of 2^l granules that waits for its right neighbour. */
+static void query_forward(const struct attention *p, int64_t row, int head)
+{
+    struct partial levels[ATTENTION_LEVELS], node;
+    int64_t query = p->first_query + row % p->queries;
+    int64_t granules = query / ATTENTION_GRANULE + 1;
+    int kv = head / (p->heads / p->kv_heads), level;
+    real weights[ATTENTION_GRANULE], factor;
+    real *out = attention_at(&p->out, row, head);
+
+    for (int64_t g = 0; g < granules; g++) {
+        int64_t first = g * ATTENTION_GRANULE, left = query + 1 - first;
+        int count = left < ATTENTION_GRANULE ? (int)left : ATTENTION_GRANULE;
+        int64_t key_row = attention_key_row(p, row / p->queries, first);
+
+        if (granule_weights(p, row, head, first, &node, weights) == 0)
+            node.denominator = 0;
+        granule_values(p, weights, count, attention_at(&p->v, key_row, kv),
+                       &node);
+        for (level = 0; g >> level & 1; level++)
+            partial_merge(&levels[level], &node, p->head_width);
+        levels[level] = node;
+    }
+    node.denominator = 0;
+    for (level = 0; level < ATTENTION_LEVELS; level++)
+        if (granules >> level & 1)
+            partial_merge(&levels[level], &node, p->head_width);
+    factor = 1 / node.denominator;
+    for (int e = 0; e < p->head_width; e++)
+        out[e] = node.denominator == 0 ? 0 : node.values[e] * factor;
+    ((real *)p->lse.data)[row * p->heads + head] =
+        node.denominator == 0 ? -(real)INFINITY
+                              : node.maximum + REAL_LOG(node.denominator);
+}
+
+static void forward_body(void *argument, int index, int count)
+{
+    const struct attention *p = argument;
+    int64_t first, last;
+
+    threads_split(p->sequences * p->queries * p->heads, 1, index, count,
+                  &first, &last);
+    for (int64_t i = first; i < last; i++)
+        query_forward(p, i / p->heads, (int)(i % p->heads));
+}
+
+status NAME(attention_forward)(struct stream *stream,
+                               const struct attention *p)
+{
+    struct attention copy = *p;
+
+    NAME(attention_check)(p, false);
+    threads_run(stream->threads, forward_body, &copy);
+    return OK;
+}

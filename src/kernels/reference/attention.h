@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention.h - what the two directions of the reference attention share. */
+#ifndef LOCKSTEP_KERNELS_REFERENCE_ATTENTION_H
+#define LOCKSTEP_KERNELS_REFERENCE_ATTENTION_H
+
+#include "kernels/reference/real.h"
+
+enum { ATTENTION_LEVELS = 24 }; /* of a tree: 2^31 positions */
+
+/* out[j] = chain over `width` elements of x[e] * rows[j * stride + e]. */
+void NAME(attention_dots)(real *out, const real *x, const real *rows,
+                          int64_t stride, int count, int width);
+/* Sum of a[e] * b[e] (FMAs) in LANES lanes. */
+real NAME(attention_lanes)(const real *a, const real *b, int width);
+/* Whether the key at this position is seen; both are positions in the
+ * sequence. */
+bool NAME(attention_sees)(const struct attention *p, int64_t sequence,
+                          int64_t query, int64_t key);
+void NAME(attention_check)(const struct attention *p, bool backward);
+
+/* First element of query, key or output row and head. */
+static inline real *attention_at(const struct tensor *t, int64_t row, int head)
+{
+    return (real *)t->data + row * t->stride[0] + head * t->stride[1];
+}
+
+static inline int64_t attention_key_row(const struct attention *p,
+                                        int64_t sequence, int64_t key)
+{
+    return sequence * (p->key_stride ? p->key_stride : p->keys) + key;
+}
+
+#endif

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention_backward.c - gradients of attention that define the bits.
+ *
+ * With v = (q . k) scale as in the forward pass, P = expz(v - lse),
+ * D = dout . out, dS = (P (dout . v - D)) scale (Dao et al., arXiv 2205.14135,
+ * appendix B.4):
+ *   dq = sum over keys of dS k, one chain per granule of keys, then the tree
+ *   dk = sum over queries of dS q, one chain per granule of queries, the tree;
+ *   dv = the same of P dout;  then query heads in order inside a leaf, then
+ *        the tree over leaves.
+ * Each chain ends with + (+0). So no sum is ever -0, and a granule without a
+ * visible pair may be left out of the tree or added as +0: the bits agree. */
+#include <string.h>
+#include "kernels/reference/attention.h"
+
+enum { GRADIENT = 2 * HEAD_WIDTH_MAX }; /* dk and dv side by side */
+
+/* Binary counter over the leaves of a tree: levels[l] waits for its right
+ * neighbour. */
+struct tree {
+    int width;      /* elements used */
+    uint64_t waits; /* bit l: levels[l] holds a node */
+    real levels[ATTENTION_LEVELS][GRADIENT];
+};
+
+static void tree_init(struct tree *tree, int width)
+{
+    tree->width = width;
+    tree->waits = 0;
+}
+
+static void gradient_add(const real *left, real *right, int width)
+{
+    for (int e = 0; e < width; e++) right[e] = left[e] + right[e];
+}
+
+/* Adds leaf `number`; numbers ascend and may have holes. `node` is spoiled. */
+static void tree_push(struct tree *tree, int64_t number, real *node)
+{
+    int level = 0;
+
+    for (; number >> level & 1; level++) {
+        if (!(tree->waits >> level & 1)) continue;
+        gradient_add(tree->levels[level], node, tree->width);
+        tree->waits &= ~(UINT64_C(1) << level);
+    }
+    memcpy(tree->levels[level], node, (size_t)tree->width * sizeof(real));
+    tree->waits |= UINT64_C(1) << level;
+}
+
+static void tree_root(const struct tree *tree, real *root)
+{
+    bool empty = true;
+
+    memset(root, 0, (size_t)tree->width * sizeof(real));
+    for (int level = 0; level < ATTENTION_LEVELS; level++) {
+        if (!(tree->waits >> level & 1)) continue;
+        if (empty)
+            memcpy(root, tree->levels[level],
+                   (size_t)tree->width * sizeof(real));
+        else
+            gradient_add(tree->levels[level], root, tree->width);
+        empty = false;
+    }
+}
+
+/* P and dS of one pair from q . k and dout . v. */
+static void pair(const struct attention *p, int64_t row, int head, real *qk,
+                 real *dov)
+{
+    real scale = (real)p->scale;
+    real lse = ((real *)p->lse.data)[row * p->heads + head];
+    real d = NAME(attention_lanes)(attention_at(&p->dout, row, head),
+                                   attention_at(&p->out, row, head),
+                                   p->head_width);
+
+    *qk = REAL_EXPZ(*qk * scale - lse);
+    *dov = (*qk * (*dov - d)) * scale;
+}
+
+/* sum[e] = chain over `count` rows of weights[j] * rows[j * stride + e]. */
+REAL_CLONES static void chain(real *sum, const real *weights, const real *rows,
+                              int64_t stride, int count, int width)
+{
+    for (int e = 0; e < width; e++) sum[e] = 0;
+    for (int j = 0; j < count; j++) {
+        _Pragma("omp simd")
+        for (int e = 0; e < width; e++)
+            sum[e] = REAL_FMA(weights[j], rows[j * stride + e], sum[e]);
+    }
+    for (int e = 0; e < width; e++) sum[e] = sum[e] + (real)0;
+}
+
+/* dq of one query and head. */
+static void query_backward(const struct attention *p, int64_t row, int head)
+{
+    struct tree tree;
+    int64_t query = row % p->queries, sequence = row / p->queries;
+    int kv = head / (p->heads / p->kv_heads), width = p->head_width;
+    real qk[ATTENTION_GRANULE], dov[ATTENTION_GRANULE], node[HEAD_WIDTH_MAX];
+
+    tree_init(&tree, p->head_width);
+    for (int64_t first = 0; first <= query; first += ATTENTION_GRANULE) {
+        int64_t left = query + 1 - first;
+        int count = left < ATTENTION_GRANULE ? (int)left : ATTENTION_GRANULE;
+        int64_t key_row = attention_key_row(p, sequence, first);
+        const real *k = attention_at(&p->k, key_row, kv);
+
+        NAME(attention_dots)(qk, attention_at(&p->q, row, head), k,
+                             p->k.stride[0], count, width);
+        NAME(attention_dots)(dov, attention_at(&p->dout, row, head),
+                             attention_at(&p->v, key_row, kv), p->v.stride[0],
+                             count, width);
+        for (int j = 0; j < count; j++) {
+            if (NAME(attention_sees)(p, sequence, query, first + j))
+                pair(p, row, head, &qk[j], &dov[j]);
+            else
+                dov[j] = 0;
+        }
+        chain(node, dov, k, p->k.stride[0], count, width);
+        tree_push(&tree, first / ATTENTION_GRANULE, node);
+    }
+    tree_root(&tree, attention_at(&p->dq, row, head));
+}
+
+/* sum = dk, then dv, of one key from one query head. */
+static void head_backward(const struct attention *p, int64_t sequence,
+                          int64_t key, int head, real *sum)
+{
+    struct tree tree;
+    int kv = head / (p->heads / p->kv_heads), width = p->head_width;
+    int64_t key_row = attention_key_row(p, sequence, key), next;
+    real qk[ATTENTION_GRANULE], dov[ATTENTION_GRANULE];
+
+    tree_init(&tree, 2 * p->head_width);
+    for (int64_t first = key; first < p->queries; first = next) {
+        int64_t row = sequence * p->queries + first;
+        int64_t granule = first / ATTENTION_GRANULE;
+        int count;
+
+        next = (granule + 1) * ATTENTION_GRANULE;
+        count = (int)((next < p->queries ? next : p->queries) - first);
+        NAME(attention_dots)(qk, attention_at(&p->k, key_row, kv),
+                             attention_at(&p->q, row, head), p->q.stride[0],
+                             count, width);
+        NAME(attention_dots)(dov, attention_at(&p->v, key_row, kv),
+                             attention_at(&p->dout, row, head),
+                             p->dout.stride[0], count, width);
+        for (int j = 0; j < count; j++) {
+            if (NAME(attention_sees)(p, sequence, first + j, key))
+                pair(p, row + j, head, &qk[j], &dov[j]);
+            else
+                qk[j] = dov[j] = 0;
+        }
+        chain(sum, dov, attention_at(&p->q, row, head), p->q.stride[0], count,
+              width);
+        chain(sum + width, qk, attention_at(&p->dout, row, head),
+              p->dout.stride[0], count, width);
+        tree_push(&tree, granule, sum);
+    }
+    tree_root(&tree, sum);
+}
+
+/* dk and dv of one key and key-value head. */
+static void key_backward(const struct attention *p, int64_t sequence,
+                         int64_t key, int kv)
+{
+    struct tree tree;
+    int group = p->heads / p->kv_heads, per_leaf = p->heads / p->leaves;
+    int64_t key_row = attention_key_row(p, sequence, key);
+    real sum[GRADIENT], one[GRADIENT];
+    size_t bytes = (size_t)p->head_width * sizeof(real);
+
+    tree_init(&tree, 2 * p->head_width);
+    for (int head = kv * group; head < (kv + 1) * group; head++) {
+        bool starts = head == kv * group || head % per_leaf == 0;
+        bool ends = head == (kv + 1) * group - 1 || (head + 1) % per_leaf == 0;
+
+        head_backward(p, sequence, key, head, one);
+        for (int e = 0; e < tree.width; e++)
+            sum[e] = starts ? one[e] : sum[e] + one[e];
+        if (ends) tree_push(&tree, head / per_leaf, sum);
+    }
+    tree_root(&tree, sum);
+    memcpy(attention_at(&p->dk, key_row, kv), sum, bytes);
+    memcpy(attention_at(&p->dv, key_row, kv), sum + p->head_width, bytes);
+}
+
+static void backward_body(void *argument, int index, int count)
+{
+    const struct attention *p = argument;
+    int64_t first, last, rows = p->sequences * p->queries;
+
+    threads_split(rows * p->heads, 1, index, count, &first, &last);
+    for (int64_t i = first; i < last; i++)
+        query_backward(p, i / p->heads, (int)(i % p->heads));
+    threads_split(rows * p->kv_heads, 1, index, count, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        int64_t row = i / p->kv_heads;
+
+        key_backward(p, row / p->queries, row % p->queries,
+                     (int)(i % p->kv_heads));
+    }
+}
+
+status NAME(attention_backward)(struct stream *stream,
+                                const struct attention *p)
+{
+    struct attention copy = *p;
+
+    NAME(attention_check)(p, true);
+    threads_run(stream->threads, backward_body, &copy);
+    return OK;
+}
