@@ -49,24 +49,33 @@ void status_print(status code, FILE *out); /* error, trace (LOCKSTEP_TRACE=1),
                                             * hint; then forgets them */
 void status_clear(void);
 
-#define FAIL(code, ...) \
-    return status_fail((code), __FILE__, __LINE__, __VA_ARGS__)
-#define FAIL_GOTO(label, result, code, ...)                              \
-    do {                                                                 \
-        (result) = status_fail((code), __FILE__, __LINE__, __VA_ARGS__); \
-        goto label;                                                      \
+/* The code is returned by the macros themselves, so that the compiler sees
+ * that a function which failed did not return OK. */
+#define FAIL(code, ...)                                        \
+    do {                                                       \
+        status_fail((code), __FILE__, __LINE__, __VA_ARGS__);  \
+        return (code);                                         \
     } while (0)
-#define TRY(call)                                                     \
-    do {                                                              \
-        status try_ = (call);                                         \
-        if (try_ != OK) return status_pass(try_, __FILE__, __LINE__); \
+#define FAIL_GOTO(label, result, code, ...)                    \
+    do {                                                       \
+        status_fail((code), __FILE__, __LINE__, __VA_ARGS__);  \
+        (result) = (code);                                     \
+        goto label;                                            \
     } while (0)
-#define TRY_GOTO(label, result, call)                  \
-    do {                                               \
-        if (((result) = (call)) != OK) {               \
-            status_pass((result), __FILE__, __LINE__); \
-            goto label;                                \
-        }                                              \
+#define TRY(call)                                              \
+    do {                                                       \
+        const status try_ = (call);                            \
+        if (try_ != OK) {                                      \
+            status_pass(try_, __FILE__, __LINE__);             \
+            return try_;                                       \
+        }                                                      \
+    } while (0)
+#define TRY_GOTO(label, result, call)                          \
+    do {                                                       \
+        if (((result) = (call)) != OK) {                       \
+            status_pass((result), __FILE__, __LINE__);         \
+            goto label;                                        \
+        }                                                      \
     } while (0)
 #define CHECK(claim) \
     ((claim) ? (void)0 : status_bug(__FILE__, __LINE__, #claim))

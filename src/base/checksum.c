@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checksum.c - CRC-32C and SHA-256 of file.h.
+ *
+ * CRC-32C, reflected: polynomial 0x82F63B78 with x^31 in the lowest bit. The
+ * processor's own instruction is used where it has one; else eight tables
+ * take eight bytes a step. Source: Castagnoli et al. 1993 (the polynomial);
+ * Kounavis and Berry 2005, "A systematic approach to building high
+ * performance software-based CRC generators" (slicing). */
+#include <pthread.h>
+#include <string.h>
+#include "base/file.h"
+
+#define CRC_POLYNOMIAL 0x82F63B78u
+enum { CRC_SLICES = 8 };
+
+static uint32_t slices[CRC_SLICES][256];
+static pthread_once_t slices_made = PTHREAD_ONCE_INIT;
+
+static void make_slices(void)
+{
+    for (uint32_t byte = 0; byte < 256; byte++) {
+        uint32_t crc = byte;
+
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ ((crc & 1) != 0 ? CRC_POLYNOMIAL : 0);
+        slices[0][byte] = crc;
+    }
+    for (int k = 1; k < CRC_SLICES; k++)
+        for (int byte = 0; byte < 256; byte++)
+            slices[k][byte] = slices[k - 1][byte] >> 8 ^
+                              slices[0][slices[k - 1][byte] & 0xFF];
+}
+
+static uint32_t crc_by_tables(uint32_t crc, const unsigned char *at,
+                              size_t length)
+{
+    pthread_once(&slices_made, make_slices);
+    for (; length >= 8; at += 8, length -= 8) {
+        crc ^= (uint32_t)at[0] | (uint32_t)at[1] << 8 |
+               (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24;
+        crc = slices[7][crc & 0xFF] ^ slices[6][crc >> 8 & 0xFF] ^
+              slices[5][crc >> 16 & 0xFF] ^ slices[4][crc >> 24] ^
+              slices[3][at[4]] ^ slices[2][at[5]] ^ slices[1][at[6]] ^
+              slices[0][at[7]];
+    }
+    for (; length > 0; at++, length--)
+        crc = crc >> 8 ^ slices[0][(crc ^ *at) & 0xFF];
+    return crc;
+}
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#define CRC_TARGET __attribute__((target("sse4.2")))
+#define CRC_WORD(crc, word) ((uint32_t)_mm_crc32_u64((crc), (word)))
+#define CRC_BYTE(crc, byte) _mm_crc32_u8((crc), (byte))
+static bool machine_has_crc(void)
+{
+    return __builtin_cpu_supports("sse4.2");
+}
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#define CRC_TARGET __attribute__((target("+crc")))
+#define CRC_WORD(crc, word) __builtin_aarch64_crc32cx((crc), (word))
+#define CRC_BYTE(crc, byte) __builtin_aarch64_crc32cb((crc), (byte))
+static bool machine_has_crc(void)
+{
+    return (getauxval(AT_HWCAP) & 1u << 7) != 0; /* HWCAP_CRC32 */
+}
+#endif
+
+#ifdef CRC_TARGET
+CRC_TARGET static uint32_t crc_by_machine(uint32_t crc,
+                                          const unsigned char *at,
+                                          size_t length)
+{
+    for (; length >= 8; at += 8, length -= 8) {
+        uint64_t word;
+
+        memcpy(&word, at, 8);
+        crc = CRC_WORD(crc, word);
+    }
+    for (; length > 0; at++, length--) crc = CRC_BYTE(crc, *at);
+    return crc;
+}
+#endif
+
+uint32_t crc32c(uint32_t crc, const void *bytes, size_t length)
+{
+#ifdef CRC_TARGET
+    if (machine_has_crc()) return ~crc_by_machine(~crc, bytes, length);
+#endif
+    return ~crc_by_tables(~crc, bytes, length);
+}
+
+/* Product of two polynomials modulo the CRC's; bit 31 is x^0. */
+static uint32_t polynomial_multiply(uint32_t a, uint32_t b)
+{
+    uint32_t product = 0;
+
+    for (; a != 0; a <<= 1) {
+        if ((a & 0x80000000u) != 0) product ^= b;
+        b = b >> 1 ^ ((b & 1) != 0 ? CRC_POLYNOMIAL : 0);
+    }
+    return product;
+}
+
+/* Appending n bytes multiplies a CRC by x^(8 n); the power is made by
+ * squaring. The two inversions of the CRC cancel. */
+uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b)
+{
+    uint32_t power = 0x00800000u; /* x^8: one byte */
+
+    for (; length_b != 0; length_b >>= 1) {
+        if ((length_b & 1) != 0) crc_a = polynomial_multiply(power, crc_a);
+        power = polynomial_multiply(power, power);
+    }
+    return crc_a ^ crc_b;
+}
+
+/* SHA-256. Source: FIPS 180-4, sections 4.1.2, 4.2.2 and 6.2. */
+static const uint32_t sha_constants[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1,
+    0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3,
+    0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786,
+    0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da,
+    0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147,
+    0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13,
+    0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85, 0xa2bfe8a1, 0xa81a664b,
+    0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070,
+    0x19a4c116, 0x1e376c08, 0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a,
+    0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
+    0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2,
+};
+
+static uint32_t rotate(uint32_t x, int bits)
+{
+    return x >> bits | x << (32 - bits);
+}
+
+static void sha_block(uint32_t state[8], const unsigned char *block)
+{
+    uint32_t w[64], s[8];
+
+    for (int i = 0; i < 16; i++)
+        w[i] = (uint32_t)block[4 * i] << 24 | (uint32_t)block[4 * i + 1] << 16 |
+               (uint32_t)block[4 * i + 2] << 8 | block[4 * i + 3];
+    for (int i = 16; i < 64; i++) {
+        const uint32_t a = w[i - 15], b = w[i - 2];
+
+        w[i] = w[i - 16] + w[i - 7] +
+               (rotate(a, 7) ^ rotate(a, 18) ^ a >> 3) +
+               (rotate(b, 17) ^ rotate(b, 19) ^ b >> 10);
+    }
+    memcpy(s, state, sizeof s);
+    for (int i = 0; i < 64; i++) {
+        const uint32_t one =
+            s[7] + (rotate(s[4], 6) ^ rotate(s[4], 11) ^ rotate(s[4], 25)) +
+            ((s[4] & s[5]) ^ (~s[4] & s[6])) + sha_constants[i] + w[i];
+        const uint32_t two =
+            (rotate(s[0], 2) ^ rotate(s[0], 13) ^ rotate(s[0], 22)) +
+            ((s[0] & s[1]) ^ (s[0] & s[2]) ^ (s[1] & s[2]));
+
+        memmove(s + 1, s, 7 * sizeof *s);
+        s[4] += one;
+        s[0] = one + two;
+    }
+    for (int i = 0; i < 8; i++) state[i] += s[i];
+}
+
+void sha256_hex(const void *bytes, size_t length, char hex[65])
+{
+    static const char digits[] = "0123456789abcdef";
+    uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
+                         0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+    const unsigned char *at = bytes;
+    const size_t whole = length / 64 * 64, rest = length - whole;
+    const size_t padded = rest < 56 ? 64 : 128;
+    const uint64_t bits = (uint64_t)length * 8;
+    unsigned char last[128] = {0};
+
+    for (size_t i = 0; i < whole; i += 64) sha_block(state, at + i);
+    if (rest > 0) memcpy(last, at + whole, rest);
+    last[rest] = 0x80;
+    for (int i = 0; i < 8; i++)
+        last[padded - 1 - (size_t)i] = (unsigned char)(bits >> 8 * i);
+    for (size_t i = 0; i < padded; i += 64) sha_block(state, last + i);
+    for (int i = 0; i < 64; i++)
+        hex[i] = digits[state[i / 8] >> (28 - 4 * (i % 8)) & 0xF];
+    hex[64] = '\0';
+}

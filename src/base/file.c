@@ -1,0 +1,416 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* file.c - whole files, mapped files, directories, locks. */
+#include "base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/arena.h"
+
+/* Says what the system said; full disks and missing files by name. */
+static status system_fail(const char *doing, const char *path, int reason)
+{
+    if (reason == ENOENT || reason == ENOTDIR)
+        FAIL(ERR_MISSING, "%s: no such file or directory", path);
+    if (reason == ENOSPC || reason == EDQUOT)
+        FAIL(ERR_IO, "%s: disk full (%s)", path, doing);
+    FAIL(ERR_IO, "%s: %s: %s", path, doing, strerror(reason));
+}
+
+static status open_to_read(const char *path, int *descriptor,
+                           struct stat *facts)
+{
+    *descriptor = open(path, O_RDONLY | O_CLOEXEC);
+    if (*descriptor < 0) TRY(system_fail("opening", path, errno));
+    if (fstat(*descriptor, facts) != 0) {
+        const int reason = errno;
+
+        close(*descriptor);
+        *descriptor = -1;
+        TRY(system_fail("examining", path, reason));
+    }
+    if (S_ISDIR(facts->st_mode)) {
+        close(*descriptor);
+        *descriptor = -1;
+        FAIL(ERR_IO, "%s is a directory, a file is needed", path);
+    }
+    return OK;
+}
+
+static status read_all(int descriptor, const char *path, size_t bytes_max,
+                       struct text *out)
+{
+    static const size_t chunk = 1 << 16;
+    char allowed[32];
+    void *buffer = NULL;
+    status result = OK;
+
+    TRY(memory_take(chunk, 1, &buffer));
+    for (;;) {
+        const ssize_t got = read(descriptor, buffer, chunk);
+
+        if (got == 0) break;
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) TRY_GOTO(done, result, system_fail("reading", path, errno));
+        if ((size_t)got > bytes_max - out->length)
+            FAIL_GOTO(done, result, ERR_FORMAT, "%s is larger than %s", path,
+                      text_bytes(allowed, bytes_max));
+        TRY_GOTO(done, result, text_append(out, buffer, (size_t)got));
+    }
+    TRY_GOTO(done, result, text_append(out, "", 0)); /* the NUL */
+done:
+    memory_free(buffer);
+    return result;
+}
+
+status file_read(const char *path, size_t bytes_max, struct text *out)
+{
+    char size[32], allowed[32];
+    struct stat facts;
+    int descriptor;
+    status result;
+
+    *out = (struct text){0};
+    TRY(open_to_read(path, &descriptor, &facts));
+    if (S_ISREG(facts.st_mode) && (uint64_t)facts.st_size > bytes_max)
+        FAIL_GOTO(done, result, ERR_FORMAT, "%s has %s, at most %s are read",
+                  path, text_bytes(size, (uint64_t)facts.st_size),
+                  text_bytes(allowed, bytes_max));
+    TRY_GOTO(done, result, read_all(descriptor, path, bytes_max, out));
+done:
+    close(descriptor);
+    if (result != OK) text_free(out);
+    return result;
+}
+
+static status write_all(int descriptor, const char *path, const void *bytes,
+                        size_t length)
+{
+    const char *at = bytes;
+
+    while (length > 0) {
+        const ssize_t put = write(descriptor, at, length);
+
+        if (put < 0 && errno == EINTR) continue;
+        if (put < 0) TRY(system_fail("writing", path, errno));
+        at += put;
+        length -= (size_t)put;
+    }
+    return OK;
+}
+
+/* Directory of a path: "." for a bare name. */
+static status directory_of(char *out, size_t size, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    size_t length = slash == NULL ? 1 : (size_t)(slash - path);
+
+    if (slash == path) length = 1; /* "/name": the root */
+    if (length >= size)
+        FAIL(ERR_CONFIG, "%.60s...: path longer than %d bytes", path,
+             PATH_BYTES);
+    memcpy(out, slash == NULL ? "." : path, length);
+    out[length] = '\0';
+    return OK;
+}
+
+static status write_then_rename(const char *temporary, const char *path,
+                                const void *bytes, size_t length)
+{
+    const int descriptor =
+        open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    status result;
+
+    if (descriptor < 0) TRY(system_fail("creating", path, errno));
+    TRY_GOTO(done, result, write_all(descriptor, path, bytes, length));
+    if (fsync(descriptor) != 0)
+        TRY_GOTO(done, result, system_fail("syncing", path, errno));
+done:
+    /* A network file system may report a full disk only now. */
+    if (close(descriptor) != 0 && result == OK)
+        result = system_fail("closing", path, errno);
+    if (result == OK && rename(temporary, path) != 0)
+        result = system_fail("renaming", path, errno);
+    if (result != OK) unlink(temporary);
+    return result;
+}
+
+status file_write_atomic(const char *path, const void *bytes, size_t length)
+{
+    static _Atomic unsigned serial;
+    char temporary[PATH_BYTES], directory[PATH_BYTES];
+    int needed;
+
+    TRY(directory_of(directory, sizeof directory, path));
+    needed = snprintf(temporary, sizeof temporary, "%s.tmp-%ld-%u", path,
+                      (long)getpid(), atomic_fetch_add(&serial, 1));
+    if (needed < 0 || (size_t)needed >= sizeof temporary)
+        FAIL(ERR_CONFIG, "%.60s...: path longer than %d bytes", path,
+             PATH_BYTES);
+    TRY(write_then_rename(temporary, path, bytes, length));
+    TRY(directory_sync(directory));
+    return OK;
+}
+
+status file_map_open(struct file_map *map, const char *path)
+{
+    struct stat facts;
+    int descriptor;
+    status result = OK;
+    void *bytes;
+
+    *map = (struct file_map){0};
+    TRY(open_to_read(path, &descriptor, &facts));
+    if (!S_ISREG(facts.st_mode))
+        FAIL_GOTO(done, result, ERR_IO, "%s is not a regular file", path);
+    if (facts.st_size == 0) goto done; /* mmap refuses empty files */
+    bytes = mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_PRIVATE,
+                 descriptor, 0);
+    if (bytes == MAP_FAILED)
+        TRY_GOTO(done, result, system_fail("mapping", path, errno));
+    map->bytes = bytes;
+    map->length = (size_t)facts.st_size;
+done:
+    close(descriptor);
+    return result;
+}
+
+void file_map_close(struct file_map *map)
+{
+    if (map->bytes != NULL) munmap((void *)(uintptr_t)map->bytes, map->length);
+    *map = (struct file_map){0};
+}
+
+bool file_exists(const char *path)
+{
+    struct stat facts;
+
+    return stat(path, &facts) == 0;
+}
+
+bool file_is_directory(const char *path)
+{
+    struct stat facts;
+
+    return stat(path, &facts) == 0 && S_ISDIR(facts.st_mode);
+}
+
+status file_size(const char *path, int64_t *bytes)
+{
+    struct stat facts;
+
+    *bytes = 0;
+    if (stat(path, &facts) != 0) TRY(system_fail("examining", path, errno));
+    *bytes = facts.st_size;
+    return OK;
+}
+
+status directory_make(const char *path)
+{
+    char part[PATH_BYTES];
+    const size_t length = strlen(path);
+
+    if (length == 0) FAIL(ERR_CONFIG, "an empty path names no directory");
+    if (length >= sizeof part)
+        FAIL(ERR_CONFIG, "%.60s...: path longer than %d bytes", path,
+             PATH_BYTES);
+    memcpy(part, path, length + 1);
+    for (size_t i = 1; i <= length; i++) {
+        if (part[i] != '/' && part[i] != '\0') continue;
+        part[i] = '\0';
+        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+            TRY(system_fail("making a directory", part, errno));
+        part[i] = path[i];
+    }
+    if (!file_is_directory(path))
+        FAIL(ERR_IO, "%s exists and is not a directory", path);
+    return OK;
+}
+
+status directory_sync(const char *path)
+{
+    const int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int reason;
+
+    if (descriptor < 0) TRY(system_fail("opening", path, errno));
+    reason = fsync(descriptor) == 0 ? 0 : errno;
+    close(descriptor);
+    /* Some file systems cannot sync a directory; that is not a failure. */
+    if (reason != 0 && reason != EINVAL && reason != ENOTSUP)
+        TRY(system_fail("syncing", path, reason));
+    return OK;
+}
+
+enum { DIRECTORY_DEPTH_MAX = 16 };
+
+/* The first entry of a directory that is neither . nor ..; false at the end. */
+static bool first_entry(DIR *directory, char name[256])
+{
+    struct dirent *entry;
+
+    while ((entry = readdir(directory)) != NULL) {
+        if (strcmp(entry->d_name, ".") == 0) continue;
+        if (strcmp(entry->d_name, "..") == 0) continue;
+        snprintf(name, 256, "%s", entry->d_name);
+        return true;
+    }
+    return false;
+}
+
+/* Descends into the first directory it meets until one is empty, removes
+ * that, and starts again from the top: no recursion, and no path that is
+ * followed through a link. */
+status directory_remove(const char *path)
+{
+    for (;;) {
+        char at[PATH_BYTES], name[256];
+        int depth = 0;
+
+        TRY(path_join(at, sizeof at, "", path));
+        for (;;) {
+            char inner[PATH_BYTES];
+            struct stat facts;
+            DIR *directory = opendir(at);
+            bool found;
+
+            if (directory == NULL) TRY(system_fail("opening", at, errno));
+            found = first_entry(directory, name);
+            closedir(directory);
+            if (!found) break;
+            TRY(path_join(inner, sizeof inner, at, name));
+            if (lstat(inner, &facts) != 0)
+                TRY(system_fail("examining", inner, errno));
+            if (S_ISDIR(facts.st_mode)) {
+                if (++depth > DIRECTORY_DEPTH_MAX)
+                    FAIL(ERR_IO, "%s: more than %d directories deep", path,
+                         DIRECTORY_DEPTH_MAX);
+                memcpy(at, inner, sizeof at);
+            } else if (unlink(inner) != 0) {
+                TRY(system_fail("removing", inner, errno));
+            }
+        }
+        if (rmdir(at) != 0) TRY(system_fail("removing", at, errno));
+        if (depth == 0) return OK;
+    }
+}
+
+static int by_bytes(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static status list_add(char ***names, int *count, int *capacity,
+                       const char *name)
+{
+    const size_t bytes = strlen(name) + 1;
+    void *copy;
+
+    if (*count == *capacity) {
+        void *grown = *names;
+
+        CHECK(*capacity < 1 << 28);
+        *capacity = *capacity == 0 ? 16 : *capacity * 2;
+        TRY(memory_grow(&grown, (size_t)*capacity, sizeof **names));
+        *names = grown;
+    }
+    TRY(memory_take(bytes, 1, &copy));
+    memcpy(copy, name, bytes);
+    (*names)[(*count)++] = copy;
+    return OK;
+}
+
+status directory_list(const char *path, char ***names, int *count)
+{
+    DIR *directory = opendir(path);
+    status result = OK;
+    int capacity = 0;
+    char name[256];
+
+    *names = NULL;
+    *count = 0;
+    if (directory == NULL) TRY(system_fail("opening", path, errno));
+    while (first_entry(directory, name))
+        TRY_GOTO(done, result, list_add(names, count, &capacity, name));
+    if (*count > 0) qsort(*names, (size_t)*count, sizeof **names, by_bytes);
+done:
+    closedir(directory);
+    if (result != OK) {
+        directory_list_free(*names, *count);
+        *names = NULL;
+        *count = 0;
+    }
+    return result;
+}
+
+void directory_list_free(char **names, int count)
+{
+    for (int i = 0; i < count; i++) memory_free(names[i]);
+    memory_free(names);
+}
+
+status path_join(char *out, size_t size, const char *directory,
+                 const char *name)
+{
+    size_t length = strlen(directory);
+    int needed;
+
+    while (length > 1 && directory[length - 1] == '/') length--;
+    while (length > 0 && *name == '/') name++;
+    if (length == 0) /* no directory: the name as it is */
+        needed = snprintf(out, size, "%s", name);
+    else if (length == 1 && directory[0] == '/')
+        needed = snprintf(out, size, "/%s", name);
+    else
+        needed = snprintf(out, size, "%.*s/%s", (int)length, directory, name);
+    if (needed < 0 || (size_t)needed >= size)
+        FAIL(ERR_CONFIG, "%.60s...: path longer than %zu bytes", directory,
+             size - 1);
+    return OK;
+}
+
+/* flock belongs to the open file: it ends with the process, and two takers in
+ * one process exclude each other as well. */
+status file_lock_take(struct file_lock *lock, const char *path)
+{
+    const int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    char holder[32] = "";
+    ssize_t length;
+    int reason;
+
+    *lock = (struct file_lock){.descriptor = -1};
+    if (descriptor < 0) TRY(system_fail("opening the lock", path, errno));
+    if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
+        const int digits =
+            snprintf(holder, sizeof holder, "%ld\n", (long)getpid());
+
+        /* The number only helps the message: failing to write it is no
+         * reason to refuse the lock. */
+        if (ftruncate(descriptor, 0) == 0 &&
+            pwrite(descriptor, holder, (size_t)digits, 0) != digits)
+            (void)!ftruncate(descriptor, 0);
+        lock->descriptor = descriptor;
+        return OK;
+    }
+    reason = errno;
+    length = pread(descriptor, holder, sizeof holder - 1, 0);
+    close(descriptor);
+    if (reason != EWOULDBLOCK) TRY(system_fail("locking", path, reason));
+    holder[length > 0 ? length : 0] = '\0';
+    holder[strspn(holder, "0123456789")] = '\0';
+    FAIL(ERR_CONFIG, "%s: in use by process %s", path,
+         holder[0] != '\0' ? holder : "unknown");
+}
+
+void file_lock_drop(struct file_lock *lock)
+{
+    if (lock->descriptor > 0) close(lock->descriptor);
+    *lock = (struct file_lock){.descriptor = -1};
+}

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* random.c - counter-based random numbers.
+ * Source: Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3",
+ * section 3.3, Philox4x32-10. */
+#include "base/random.h"
+
+#include "base/status.h"
+
+/* Multipliers and key increments of the paper's table 2. */
+#define PHILOX_M0 0xD2511F53u
+#define PHILOX_M1 0xCD9E8D57u
+#define PHILOX_W0 0x9E3779B9u
+#define PHILOX_W1 0xBB67AE85u
+enum { PHILOX_ROUNDS = 10, FEISTEL_ROUNDS = 8 };
+
+__extension__ typedef unsigned __int128 wide;
+
+/* FNV-1a, 64 bits. */
+#define FNV_OFFSET 0xCBF29CE484222325u
+#define FNV_PRIME 0x100000001B3u
+
+/* Every bit of the result depends on every bit of x. Source: Steele et al.
+ * 2014, "Fast splittable pseudorandom number generators", the finaliser. */
+static uint64_t mix(uint64_t x)
+{
+    x = (x ^ x >> 30) * 0xBF58476D1CE4E5B9u;
+    x = (x ^ x >> 27) * 0x94D049BB133111EBu;
+    return x ^ x >> 31;
+}
+
+struct random_key random_key_make(uint64_t seed, const char *name)
+{
+    uint64_t hash = FNV_OFFSET;
+
+    for (int i = 0; i < 8; i++)
+        hash = (hash ^ (seed >> 8 * i & 0xFF)) * FNV_PRIME;
+    for (const char *c = name; *c != '\0'; c++)
+        hash = (hash ^ (unsigned char)*c) * FNV_PRIME;
+    hash = mix(hash);
+    return (struct random_key){{(uint32_t)hash, (uint32_t)(hash >> 32)}};
+}
+
+void random_block(struct random_key key, uint64_t low, uint64_t high,
+                  uint32_t out[4])
+{
+    uint32_t x0 = (uint32_t)low, x1 = (uint32_t)(low >> 32);
+    uint32_t x2 = (uint32_t)high, x3 = (uint32_t)(high >> 32);
+    uint32_t k0 = key.word[0], k1 = key.word[1];
+
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+        const uint64_t p0 = (uint64_t)PHILOX_M0 * x0;
+        const uint64_t p1 = (uint64_t)PHILOX_M1 * x2;
+
+        x0 = (uint32_t)(p1 >> 32) ^ x1 ^ k0;
+        x1 = (uint32_t)p1;
+        x2 = (uint32_t)(p0 >> 32) ^ x3 ^ k1;
+        x3 = (uint32_t)p0;
+        k0 += PHILOX_W0;
+        k1 += PHILOX_W1;
+    }
+    out[0] = x0;
+    out[1] = x1;
+    out[2] = x2;
+    out[3] = x3;
+}
+
+static uint64_t word64(struct random_key key, uint64_t low, uint64_t high)
+{
+    uint32_t block[4];
+
+    random_block(key, low, high, block);
+    return (uint64_t)block[1] << 32 | block[0];
+}
+
+double random_uniform(struct random_key key, uint64_t index)
+{
+    return (double)(word64(key, index, 0) >> 11) * 0x1p-53;
+}
+
+/* Source: Lemire 2019, arXiv:1805.10941, without the rejection: the bias is
+ * below bound / 2^64. */
+uint64_t random_below(struct random_key key, uint64_t index, uint64_t bound)
+{
+    CHECK(bound > 0);
+    return (uint64_t)((wide)word64(key, index, 0) * bound >> 64);
+}
+
+/* Bits that hold every number below count. */
+static int bits_of(uint64_t count)
+{
+    int bits = 0;
+
+    while (bits < 64 && (count - 1) >> bits != 0) bits++;
+    return bits;
+}
+
+/* A balanced Feistel network on the smallest even number of bits that holds
+ * `count`; images outside walk on until they fall inside, fewer than four
+ * times on average. Source: Black and Rogaway 2002, "Ciphers with arbitrary
+ * finite domains", method 2. */
+uint64_t random_permute(struct random_key key, uint64_t count, uint64_t index)
+{
+    const int bits = count > 1 ? bits_of(count) : 2;
+    const int half = (bits + 1) / 2;
+    const uint64_t mask = (1ull << half) - 1;
+
+    CHECK(index < count);
+    do {
+        uint64_t left = index >> half, right = index & mask;
+
+        for (int round = 0; round < FEISTEL_ROUNDS; round++) {
+            const uint64_t next =
+                left ^ (word64(key, right, 1 + (uint64_t)round) & mask);
+
+            left = right;
+            right = next;
+        }
+        index = left << half | right;
+    } while (index >= count);
+    return index;
+}

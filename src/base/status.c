@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* status.c - how a function that can fail reports it.
+ *
+ * Each thread owns one trace of fixed size, so that reporting a lack of memory
+ * needs none. */
+#include "base/status.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MESSAGE_BYTES = 1024, PASSES_MAX = 24 };
+
+struct place_in_code {
+    const char *file; /* borrowed: __FILE__ */
+    int line;
+};
+
+struct trace {
+    char message[MESSAGE_BYTES];
+    char hint[MESSAGE_BYTES];
+    struct place_in_code origin;
+    struct place_in_code passes[PASSES_MAX];
+    int pass_count; /* may exceed PASSES_MAX: the rest is not kept */
+};
+
+static _Thread_local struct trace trace;
+
+static const struct {
+    const char *name;
+    int exit_code;
+} rows[STATUS_COUNT] = {
+    [OK] = {"ok", 0},
+    [ERR_DIFFERS] = {"differs", 1},
+    [ERR_USAGE] = {"usage", 2},
+    [ERR_CONFIG] = {"config", 78},
+    [ERR_MISSING] = {"missing", 66},
+    [ERR_FORMAT] = {"format", 65},
+    [ERR_MEMORY] = {"memory", 71},
+    [ERR_IO] = {"io", 74},
+    [ERR_DEVICE] = {"device", 69},
+    [ERR_PEER] = {"peer", 75},
+    [ERR_STOPPED] = {"stopped", 75},
+    [ERR_NUMERIC] = {"numeric", 76},
+    [ERR_VERIFY] = {"verify", 77},
+};
+
+/* Ends a text that did not fit with dots instead of cutting it silently. */
+static void mark_cut(char *buffer, size_t size, int needed)
+{
+    if (needed >= (int)size) memcpy(buffer + size - 4, "...", 4);
+}
+
+status status_fail(status code, const char *file, int line, const char *format,
+                   ...)
+{
+    /* Formatted aside: an argument may be status_message() itself. */
+    char message[MESSAGE_BYTES];
+    va_list arguments;
+
+    va_start(arguments, format);
+    mark_cut(message, sizeof message,
+             vsnprintf(message, sizeof message, format, arguments));
+    va_end(arguments);
+    memcpy(trace.message, message, sizeof message);
+    trace.hint[0] = '\0';
+    trace.origin = (struct place_in_code){file, line};
+    trace.pass_count = 0;
+    return code;
+}
+
+status status_pass(status code, const char *file, int line)
+{
+    if (trace.pass_count < PASSES_MAX)
+        trace.passes[trace.pass_count] = (struct place_in_code){file, line};
+    trace.pass_count++;
+    return code;
+}
+
+status status_hint(status code, const char *format, ...)
+{
+    char hint[MESSAGE_BYTES];
+    va_list arguments;
+
+    va_start(arguments, format);
+    mark_cut(hint, sizeof hint,
+             vsnprintf(hint, sizeof hint, format, arguments));
+    va_end(arguments);
+    memcpy(trace.hint, hint, sizeof hint);
+    return code;
+}
+
+/* Paths are told from the source folder on: "base/status.c". */
+static const char *short_path(const char *file)
+{
+    const char *source = strstr(file, "src/");
+
+    return source != NULL ? source + strlen("src/") : file;
+}
+
+void status_bug(const char *file, int line, const char *claim)
+{
+    fprintf(stderr, "bug: %s:%d: this should hold: %s\n", short_path(file),
+            line, claim);
+    fflush(stderr);
+    abort();
+}
+
+static bool code_is_known(status code)
+{
+    return (int)code >= 0 && code < STATUS_COUNT;
+}
+
+const char *status_name(status code)
+{
+    return code_is_known(code) ? rows[code].name : "unknown";
+}
+
+int status_exit_code(status code)
+{
+    return code_is_known(code) ? rows[code].exit_code : 70;
+}
+
+const char *status_message(void)
+{
+    return trace.message;
+}
+
+static void print_trace(FILE *out)
+{
+    if (trace.origin.file == NULL) return;
+    fprintf(out, "  at %s:%d\n", short_path(trace.origin.file),
+            trace.origin.line);
+    for (int i = 0; i < trace.pass_count && i < PASSES_MAX; i++)
+        fprintf(out, "  in %s:%d\n", short_path(trace.passes[i].file),
+                trace.passes[i].line);
+    if (trace.pass_count > PASSES_MAX)
+        fprintf(out, "  and %d more\n", trace.pass_count - PASSES_MAX);
+}
+
+void status_print(status code, FILE *out)
+{
+    const char *wanted = getenv("LOCKSTEP_TRACE");
+
+    if (code != OK) {
+        fprintf(out, "error (%s): %s\n", status_name(code),
+                trace.message[0] != '\0' ? trace.message : "no message");
+        if (wanted != NULL && strcmp(wanted, "1") == 0) print_trace(out);
+        if (trace.hint[0] != '\0') fprintf(out, "hint: %s\n", trace.hint);
+    }
+    status_clear();
+}
+
+void status_clear(void)
+{
+    memset(&trace, 0, sizeof trace);
+}
