@@ -13,7 +13,7 @@ BASIC   := -std=gnu11 $(OPT) -g -ffp-contract=off -fno-math-errno \
 CFLAGS  += -MMD -MP
 LIBS    := -lyaml -lutf8proc -lpcre2-8 -ldl -lm -pthread
 
-MACHINE := $(shell $(CC) -dumpmachine)
+MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 SRC     := $(sort $(wildcard src/*/*.c))
 REF     := $(sort $(wildcard src/kernels/reference/*.c))
 CPU     := $(sort $(wildcard src/kernels/cpu/*.c))
@@ -66,11 +66,33 @@ TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/*/test_*.c)))
 $(BUILD)/tests/unit/%: tests/unit/%.c $(BUILD)/liblockstep.a
 	@mkdir -p $(@D)
 	$(CC) $(BASIC) $(CFLAGS) $< $(BUILD)/liblockstep.a -o $@ -lcmocka $(LIBS)
+unit-build: $(TESTS)
 unit: $(TESTS)
 	@set -e; for t in $(TESTS); do echo "== $$t"; $$t; done
+
+# The tree is still in our style, and the checker still finds each fault.
+TIDY := $(BUILD)/tests/tidy/tidy
+$(TIDY): $(wildcard tests/tidy/*.c) tests/tidy/tidy.h
+	@mkdir -p $(@D)
+	$(CC) -std=gnu11 -O2 -D_GNU_SOURCE $(WARN) $(filter %.c,$^) -o $@
+tidy: $(TIDY) $(BUILD)/lockstep
+	tests/tidy/selftest.sh $(TIDY)
+	$(TIDY) . $(BUILD)
+
+# What a newcomer runs. Each first makes sure that its packages are there, then
+# starts make again, which now finds the compiler.
+test:
+	@tools/setup.sh test
+	@$(MAKE) --no-print-directory tests
+tests: all
+	@BUILD=$(BUILD) tests/run.sh
+demo:
+	@BUILD=$(BUILD) tools/demo.sh
+docs-check: all
+	@BUILD=$(BUILD) tools/docs_check.sh
 
 clean:
 	rm -rf $(BUILD)
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all unit clean test demo
+.PHONY: all unit unit-build clean test tests demo tidy docs-check
 .SECONDARY:

@@ -1,0 +1,63 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# run.sh - the core tests, each part whatever happened to the one before.
+#
+#     BUILD=build tests/run.sh [PART...]
+#
+# Ends with a line "N passed, N failed"; exit 1 when something failed.
+set -u
+BUILD=${BUILD:-build}
+log=$BUILD/tests.log
+passed=0
+failed=()
+
+# part NAME COMMAND...: one line each; the output only when it failed
+part() {
+    local name=$1 start=$SECONDS
+    shift
+    if "$@" >"$log" 2>&1; then
+        passed=$((passed + 1))
+        printf 'ok     %4d s  %s\n' $((SECONDS - start)) "$name"
+    else
+        failed+=("$name")
+        printf 'FAILED %4d s  %s\n' $((SECONDS - start)) "$name"
+        tail -n 60 "$log" | sed 's/^/    /'
+    fi
+}
+
+# Every unit test program is a part of its own.
+unit() {
+    part "unit tests build" make -j"$(nproc)" BUILD="$BUILD" unit-build
+    for source in tests/unit/*/test_*.c; do
+        [ -e "$source" ] || continue
+        part "${source%.c}" "$BUILD/${source%.c}"
+    done
+}
+
+scripts() {
+    for script in tests/cases/*.sh; do
+        [ -e "$script" ] || continue
+        part "$script" env BUILD="$BUILD" "$script"
+    done
+}
+
+tidy() {
+    part "tidy" make BUILD="$BUILD" tidy
+}
+
+docs() {
+    part "docs" make BUILD="$BUILD" docs-check
+}
+
+mkdir -p "$BUILD"
+[ $# -gt 0 ] || set -- unit scripts tidy docs
+for name; do
+    case $name in
+    unit|scripts|tidy|docs) "$name" ;;
+    *) echo "run.sh: no part $name"; exit 2 ;;
+    esac
+done
+rm -f "$log"
+for name in "${failed[@]}"; do echo "failed: $name"; done
+echo "$passed passed, ${#failed[@]} failed"
+[ ${#failed[@]} -eq 0 ]
