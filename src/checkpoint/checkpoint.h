@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checkpoint.h - one saved step of a run, opened for reading.
+ *
+ *    RUN/ckpt/latest                     text: step-00001000
+ *    RUN/ckpt/step-00001000/
+ *        manifest.json                   what is here, with checksums
+ *        state.json                      counters, data cursor, schedule
+ *        model-00001-of-00002.safetensors, model.safetensors.index.json
+ *        optim-00001-of-00003.safetensors
+ *        config.json, ...                whatever the run adds
+ *        layout.json                     who wrote it and when; not checked
+ *
+ * Tensors are whole, under global names, whatever the layout that wrote them;
+ * a reader asks for the runs that it holds (parts.h). Each 1 MiB block of a
+ * tensor is verified when it is read. */
+#ifndef LOCKSTEP_CHECKPOINT_CHECKPOINT_H
+#define LOCKSTEP_CHECKPOINT_CHECKPOINT_H
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/threads.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/parts.h"
+
+struct checkpoint {
+    char directory[PATH_BYTES];
+    struct manifest manifest;
+    const struct json *state;  /* object of state.json */
+    struct threads *threads;   /* borrowed; NULL: one thread */
+    int *descriptors;          /* owned [file_count]; -1: none */
+    unsigned char *buffer;     /* owned, a block for each thread */
+    struct arena arena;
+};
+
+/* Checks manifest, sizes, names and headers, not yet the tensors' bytes.
+ * ERR_MISSING; ERR_FORMAT says which file is damaged and how. */
+status checkpoint_open(struct checkpoint *checkpoint, const char *directory,
+                       struct threads *threads);
+void checkpoint_close(struct checkpoint *checkpoint);
+
+/* Every checksum of every tensor. ERR_FORMAT names the first bad block. */
+status checkpoint_verify(struct checkpoint *checkpoint);
+
+/* NULL: not there. */
+const struct manifest_tensor *
+checkpoint_find(const struct checkpoint *checkpoint, const char *name,
+                const char *kind);
+/* Fills part->data through part->runs, converted to part->dtype; blocks that
+ * are touched are verified first. ERR_FORMAT: no such tensor, another shape,
+ * a damaged block. */
+status checkpoint_read_tensor(struct checkpoint *checkpoint,
+                              const struct saved_part *part);
+/* out [count] = elements [first, first + count) of a tensor. */
+status checkpoint_read_range(struct checkpoint *checkpoint,
+                             const struct manifest_tensor *tensor,
+                             int64_t first, int64_t count, enum dtype dtype,
+                             void *out);
+
+#endif

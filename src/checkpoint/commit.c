@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* commit.c - the directory of a checkpoint: made aside, appearing whole. */
+#include "checkpoint/commit.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include "base/file.h"
+#include "base/text.h"
+#include "checkpoint/history.h"
+#include "checkpoint/identity.h"
+
+/* Beside tensors and extra files: manifest, index, headers, directories. */
+static const int64_t OVERHEAD_BYTES = 1 << 20;
+static const int64_t OVERHEAD_BYTES_PER_TENSOR = 512;
+
+static int64_t bytes_needed(const struct checkpoint_plan *plan)
+{
+    int64_t bytes = OVERHEAD_BYTES;
+
+    for (int i = 0; i < plan->part_count; i++) {
+        int64_t part = dtype_bytes(plan->parts[i].dtype);
+
+        for (int j = 0; j < plan->parts[i].dimensions; j++)
+            part *= plan->parts[i].shape[j];
+        bytes += part + OVERHEAD_BYTES_PER_TENSOR;
+    }
+    for (int i = 0; i < plan->file_count; i++)
+        bytes += (int64_t)plan->files[i].length;
+    return bytes;
+}
+
+static status check_room(const struct checkpoint_plan *plan,
+                         const char *directory)
+{
+    const int64_t needed = bytes_needed(plan);
+    struct statvfs system;
+    char need[32], have[32];
+    uint64_t room;
+
+    /* Where the file system cannot tell, the writes will. */
+    if (statvfs(directory, &system) != 0) return OK;
+    room = (uint64_t)system.f_bavail * (uint64_t)system.f_frsize;
+    if (room >= (uint64_t)needed) return OK;
+    FAIL(ERR_IO, "%s: disk full: the checkpoint of step %lld needs %s (%lld "
+         "bytes), %s are free, %lld bytes are missing", directory,
+         (long long)plan->step, text_bytes(need, (uint64_t)needed),
+         (long long)needed, text_bytes(have, room),
+         (long long)(needed - (int64_t)room));
+}
+
+status commit_make_directory(struct checkpoint_save *save)
+{
+    char directory[PATH_BYTES], name[32], hidden[40];
+
+    TRY(path_join(directory, sizeof directory, save->plan->run, "ckpt"));
+    step_name(name, save->plan->step);
+    snprintf(hidden, sizeof hidden, ".tmp-%s", name);
+    TRY(path_join(save->final, sizeof save->final, directory, name));
+    TRY(path_join(save->temporary, sizeof save->temporary, directory,
+                  hidden));
+    TRY(directory_make(directory));
+    TRY(check_room(save->plan, directory));
+    if (file_exists(save->temporary) || file_is_directory(save->temporary))
+        TRY(directory_remove(save->temporary));
+    TRY(directory_make(save->temporary));
+    save->made = true;
+    return OK;
+}
+
+/* Writes a small file beside the tensors and lists it. */
+static status add_file(struct checkpoint_save *save,
+                       struct manifest *manifest, const char *name,
+                       const void *bytes, size_t length)
+{
+    char path[PATH_BYTES];
+    struct manifest_file *listed = &manifest->files[manifest->file_count++];
+
+    TRY(path_join(path, sizeof path, save->temporary, name));
+    TRY(file_write_atomic(path, bytes, length));
+    *listed = (struct manifest_file){.name = name, .bytes = (int64_t)length,
+                                     .crc = crc32c(0, bytes, length)};
+    return OK;
+}
+
+/* The shards of one writer, and its tensors' places in them. `first_part` is
+ * the place of its first tensor among all. */
+static status list_shards(struct checkpoint_save *save,
+                          struct manifest *manifest,
+                          const struct weights_writer *writer, int first_part)
+{
+    const int first_file = manifest->file_count;
+
+    for (int i = 0; i < writer->shards; i++) {
+        const struct safetensors_writer *file = &writer->files[i];
+        char name[64];
+        char *copy;
+
+        shard_name(name, writer->stem, i, writer->shards, true);
+        TRY(arena_copy_text(&save->arena, name, &copy));
+        manifest->files[manifest->file_count++] = (struct manifest_file){
+            .name = copy, .bytes = file->file_bytes,
+            .crc = crc32c(0, file->header.bytes, file->header.length)};
+    }
+    for (int i = 0; i < writer->count; i++) {
+        struct manifest_tensor *tensor = &manifest->tensors[first_part + i];
+
+        tensor->file = first_file + writer->shard_of[i];
+        tensor->first =
+            writer->files[writer->shard_of[i]].first[writer->place[i]];
+    }
+    return OK;
+}
+
+/* What the holders contributed becomes the checksums of the blocks. */
+static status list_tensor(struct checkpoint_save *save,
+                          struct manifest *manifest, int part)
+{
+    const struct saved_part *from = &save->plan->parts[part];
+    struct manifest_tensor *tensor = &manifest->tensors[save->place[part]];
+    const int64_t first = save->first_block[part];
+    const uint32_t full = crc32c_zeros(CHECKPOINT_BLOCK_BYTES);
+
+    tensor->name = from->name;
+    tensor->kind = from->kind;
+    tensor->dtype = from->dtype;
+    tensor->dimensions = from->dimensions;
+    memcpy(tensor->shape, from->shape, sizeof tensor->shape);
+    TRY(part_elements(from->name, from->dimensions, from->shape, from->dtype,
+                      &tensor->elements));
+    if (save->covered[part] != tensor->elements)
+        FAIL(ERR_CONFIG, "%s (%s): %lld elements were given, it has %lld",
+             from->name, from->kind, (long long)save->covered[part],
+             (long long)tensor->elements);
+    tensor->bytes = tensor->elements * dtype_bytes(from->dtype);
+    tensor->blocks = save->first_block[part + 1] - first;
+    tensor->crcs = save->contributions + first;
+    for (int64_t i = 0; i < tensor->blocks; i++) {
+        const int64_t left = tensor->bytes - i * CHECKPOINT_BLOCK_BYTES;
+
+        tensor->crcs[i] ^= left < CHECKPOINT_BLOCK_BYTES
+                               ? crc32c_zeros((uint64_t)left) : full;
+    }
+    return OK;
+}
+
+static status take_manifest(struct checkpoint_save *save,
+                            struct manifest *manifest)
+{
+    const struct checkpoint_plan *plan = save->plan;
+    const char *tokenizer = plan->tokenizer ? plan->tokenizer : "";
+    const int files = 2 + plan->file_count + save->model.shards +
+                      save->optim.shards;
+    void *memory;
+
+    *manifest = (struct manifest){.numerics = plan->numerics,
+                                  .step = plan->step, .tokens = plan->tokens,
+                                  .grid = plan->grid};
+    if (strlen(plan->lockstep) >= sizeof manifest->lockstep ||
+        strlen(tokenizer) >= sizeof manifest->tokenizer)
+        FAIL(ERR_CONFIG, "the version or the tokenizer's digest is too long");
+    strcpy(manifest->lockstep, plan->lockstep);
+    strcpy(manifest->tokenizer, tokenizer);
+    TRY(model_digest(manifest->model, plan->parts, plan->part_count,
+                     plan->config_json));
+    TRY(arena_take_array(&save->arena, (size_t)files, sizeof *manifest->files,
+                         &memory));
+    manifest->files = memory;
+    TRY(arena_take_array(&save->arena, (size_t)plan->part_count + 1,
+                         sizeof *manifest->tensors, &memory));
+    manifest->tensors = memory;
+    manifest->tensor_count = plan->part_count;
+    return OK;
+}
+
+static status write_index(struct checkpoint_save *save,
+                          struct manifest *manifest)
+{
+    const struct weights_writer *model = &save->model;
+    struct text text = {0};
+    status result;
+
+    TRY_GOTO(done, result,
+             weights_index_text(&text, model->tensors, model->count,
+                                model->shard_of, model->shards, "model"));
+    TRY_GOTO(done, result,
+             add_file(save, manifest, "model.safetensors.index.json",
+                      text.bytes, text.length));
+done:
+    text_free(&text);
+    return result;
+}
+
+/* Every file of the temporary directory, the manifest last. */
+static status write_files(struct checkpoint_save *save)
+{
+    const struct checkpoint_plan *plan = save->plan;
+    struct manifest manifest;
+    struct text text = {0};
+    char path[PATH_BYTES];
+    status result;
+
+    TRY(take_manifest(save, &manifest));
+    for (int i = 0; i < plan->part_count; i++)
+        TRY(list_tensor(save, &manifest, i));
+    TRY(add_file(save, &manifest, "state.json", plan->state_json,
+                 strlen(plan->state_json)));
+    for (int i = 0; i < plan->file_count; i++)
+        TRY(add_file(save, &manifest, plan->files[i].name,
+                     plan->files[i].bytes, plan->files[i].length));
+    TRY(write_index(save, &manifest));
+    TRY(list_shards(save, &manifest, &save->model, 0));
+    TRY(list_shards(save, &manifest, &save->optim, save->weight_count));
+    if (plan->layout_json) {
+        TRY(path_join(path, sizeof path, save->temporary, "layout.json"));
+        TRY(file_write_atomic(path, plan->layout_json,
+                              strlen(plan->layout_json)));
+    }
+    TRY(path_join(path, sizeof path, save->temporary, "manifest.json"));
+    TRY_GOTO(done, result, manifest_write(&text, &manifest));
+    TRY_GOTO(done, result, file_write_atomic(path, text.bytes, text.length));
+done:
+    text_free(&text);
+    return result;
+}
+
+/* The temporary directory takes the final name. Where that exists, the two
+ * change places, so that at no moment the step is missing. */
+static status appear(struct checkpoint_save *save, const char *directory)
+{
+    const bool exists = file_is_directory(save->final);
+    int failed = exists ? renameat2(AT_FDCWD, save->temporary, AT_FDCWD,
+                                    save->final, RENAME_EXCHANGE)
+                        : rename(save->temporary, save->final);
+
+    if (failed && exists && (errno == EINVAL || errno == ENOSYS)) {
+        /* This file system cannot exchange: the older one goes first. */
+        TRY(directory_remove(save->final));
+        failed = rename(save->temporary, save->final);
+        save->made = failed != 0;
+    } else if (!failed) {
+        save->made = exists; /* what is there now is the one replaced */
+    }
+    if (failed)
+        FAIL(ERR_IO, "%s: cannot be given its name: %s", save->final,
+             strerror(errno));
+    return directory_sync(directory);
+}
+
+status checkpoint_save_commit(struct checkpoint_save *save)
+{
+    char directory[PATH_BYTES], latest[PATH_BYTES], name[32];
+
+    step_name(name, save->plan->step);
+    strcat(name, "\n");
+    TRY(path_join(directory, sizeof directory, save->plan->run, "ckpt"));
+    TRY(path_join(latest, sizeof latest, directory, "latest"));
+    TRY(weights_writer_commit_shards(&save->model));
+    TRY(weights_writer_commit_shards(&save->optim));
+    TRY(write_files(save));
+    TRY(directory_sync(save->temporary));
+    TRY(appear(save, directory));
+    return file_write_atomic(latest, name, strlen(name));
+}
+
+void checkpoint_save_free(struct checkpoint_save *save)
+{
+    weights_writer_free(&save->model);
+    weights_writer_free(&save->optim);
+    /* A failure to remove changes nothing: the name is never read, and the
+     * next save or checkpoint_clean removes it. */
+    if (save->made && directory_remove(save->temporary) != OK) status_clear();
+    arena_free(&save->arena);
+    memset(save, 0, sizeof *save);
+}

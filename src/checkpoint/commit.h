@@ -1,0 +1,12 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* commit.h - the directory of a checkpoint: made aside, appearing whole. */
+#ifndef LOCKSTEP_CHECKPOINT_COMMIT_H
+#define LOCKSTEP_CHECKPOINT_COMMIT_H
+
+#include "checkpoint/save.h"
+
+/* save->final and an empty save->temporary. ERR_IO: no permission, or the file
+ * system has less room than the checkpoint needs. */
+status commit_make_directory(struct checkpoint_save *save);
+
+#endif

@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* history.c - the checkpoints of a run: newest, next best, old ones. */
+#include "checkpoint/history.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/arena.h"
+
+enum { STEP_DIGITS_LEAST = 8, STEP_DIGITS_MOST = 11 };
+
+void step_name(char out[32], int64_t step)
+{
+    snprintf(out, 32, "step-%0*lld", STEP_DIGITS_LEAST, (long long)step);
+}
+
+bool step_parse(const char *name, int64_t *step)
+{
+    static const char START[] = "step-";
+    const char *digits = name + sizeof START - 1;
+    char again[32];
+
+    if (strncmp(name, START, sizeof START - 1) != 0) return false;
+    if (strlen(digits) < STEP_DIGITS_LEAST ||
+        strlen(digits) > STEP_DIGITS_MOST ||
+        strspn(digits, "0123456789") != strlen(digits))
+        return false;
+    *step = strtoll(digits, NULL, 10);
+    /* One name for each step: no further leading zeros. */
+    step_name(again, *step);
+    return strcmp(again, name) == 0;
+}
+
+static status checkpoints_path(const char *run, char out[PATH_BYTES])
+{
+    return path_join(out, PATH_BYTES, run, "ckpt");
+}
+
+static int order_steps(const void *left, const void *right)
+{
+    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+
+    return a < b ? -1 : a > b;
+}
+
+status checkpoint_steps(const char *run, int64_t **steps, int *count)
+{
+    char directory[PATH_BYTES];
+    char **names = NULL;
+    int name_count = 0;
+    void *memory;
+    status result;
+
+    *steps = NULL;
+    *count = 0;
+    TRY(checkpoints_path(run, directory));
+    if (!file_is_directory(directory)) return OK;
+    TRY(directory_list(directory, &names, &name_count));
+    TRY_GOTO(done, result,
+             memory_take((size_t)name_count + 1, sizeof **steps, &memory));
+    *steps = memory;
+    for (int i = 0; i < name_count; i++) {
+        int64_t step;
+
+        if (step_parse(names[i], &step)) (*steps)[(*count)++] = step;
+    }
+    if (*count > 1)
+        qsort(*steps, (size_t)*count, sizeof **steps, order_steps);
+done:
+    directory_list_free(names, name_count);
+    return result;
+}
+
+/* What `latest` names, if that is there. Damage of the pointer is harmless,
+ * so it is not an error either. */
+static bool read_pointer(const char *run, int64_t *step)
+{
+    char directory[PATH_BYTES], path[PATH_BYTES], name[32];
+    struct text text = {0};
+    bool found = false;
+
+    if (checkpoints_path(run, directory) != OK ||
+        path_join(path, sizeof path, directory, "latest") != OK ||
+        !file_exists(path) || file_read(path, sizeof name, &text) != OK) {
+        status_clear();
+        text_free(&text);
+        return false;
+    }
+    if (text.length > 1 && text.length < sizeof name &&
+        text.bytes[text.length - 1] == '\n') {
+        memcpy(name, text.bytes, text.length - 1);
+        name[text.length - 1] = 0;
+        found = step_parse(name, step) &&
+                path_join(path, sizeof path, directory, name) == OK &&
+                file_is_directory(path);
+    }
+    text_free(&text);
+    return found;
+}
+
+static status step_path(const char *run, int64_t step, char out[PATH_BYTES])
+{
+    char directory[PATH_BYTES], name[32];
+
+    TRY(checkpoints_path(run, directory));
+    step_name(name, step);
+    return path_join(out, PATH_BYTES, directory, name);
+}
+
+/* Best first: what `latest` names, then the others from the highest. */
+static status list_candidates(const char *run, int64_t **steps, int *count)
+{
+    int64_t pointed = -1;
+    int kept = 0;
+
+    TRY(checkpoint_steps(run, steps, count));
+    for (int i = 0; i < *count / 2; i++) {
+        const int64_t other = (*steps)[*count - 1 - i];
+
+        (*steps)[*count - 1 - i] = (*steps)[i];
+        (*steps)[i] = other;
+    }
+    if (!read_pointer(run, &pointed)) return OK;
+    while (kept < *count && (*steps)[kept] != pointed) kept++;
+    if (kept == *count) return OK;
+    memmove(*steps + 1, *steps, (size_t)kept * sizeof **steps);
+    (*steps)[0] = pointed;
+    return OK;
+}
+
+status checkpoint_find_newest(const char *run, char out[PATH_BYTES],
+                              int64_t *step)
+{
+    int64_t *steps = NULL;
+    int count = 0;
+    status result;
+
+    TRY_GOTO(done, result, list_candidates(run, &steps, &count));
+    if (count == 0)
+        FAIL_GOTO(done, result, ERR_MISSING, "%s: has no checkpoint yet", run);
+    *step = steps[0];
+    TRY_GOTO(done, result, step_path(run, steps[0], out));
+done:
+    memory_free(steps);
+    return result;
+}
+
+static bool is_damage(status code)
+{
+    return code == ERR_FORMAT || code == ERR_MISSING || code == ERR_IO;
+}
+
+status checkpoint_open_newest_valid(struct checkpoint *checkpoint,
+                                    const char *run, struct threads *threads,
+                                    struct text *notice)
+{
+    int64_t *steps = NULL;
+    int count = 0;
+    status result;
+
+    memset(checkpoint, 0, sizeof *checkpoint);
+    TRY_GOTO(done, result, list_candidates(run, &steps, &count));
+    if (count == 0)
+        FAIL_GOTO(done, result, ERR_MISSING, "%s: has no checkpoint", run);
+    for (int i = 0; i < count; i++) {
+        char path[PATH_BYTES];
+
+        TRY_GOTO(done, result, step_path(run, steps[i], path));
+        result = checkpoint_open(checkpoint, path, threads);
+        if (result == OK) result = checkpoint_verify(checkpoint);
+        if (result == OK || !is_damage(result)) goto done;
+        checkpoint_close(checkpoint);
+        TRY_GOTO(done, result,
+                 text_printf(notice, "%sthe checkpoint of step %lld is "
+                             "damaged and was passed over (%s)",
+                             notice->length ? "; " : "", (long long)steps[i],
+                             status_message()));
+        status_clear();
+    }
+    FAIL_GOTO(done, result, ERR_FORMAT,
+              "%s: none of its %d checkpoints is whole: %s", run, count,
+              notice->bytes);
+done:
+    memory_free(steps);
+    return result;
+}
+
+/* Renamed first: a removal that is interrupted must not leave half of a
+ * checkpoint under a name that is read. */
+static status remove_step(const char *run, int64_t step)
+{
+    char directory[PATH_BYTES], from[PATH_BYTES], to[PATH_BYTES];
+    char name[32], hidden[48];
+
+    TRY(checkpoints_path(run, directory));
+    step_name(name, step);
+    snprintf(hidden, sizeof hidden, ".tmp-old-%s", name);
+    TRY(path_join(from, sizeof from, directory, name));
+    TRY(path_join(to, sizeof to, directory, hidden));
+    if (file_is_directory(to)) TRY(directory_remove(to));
+    if (rename(from, to) != 0)
+        FAIL(ERR_IO, "%s: cannot be removed: %s", from, strerror(errno));
+    return directory_remove(to);
+}
+
+status checkpoint_prune(const char *run, int64_t keep_last,
+                        int64_t keep_every)
+{
+    int64_t *steps = NULL;
+    int64_t pointed = -1;
+    int count = 0, past;
+    status result;
+
+    TRY_GOTO(done, result, checkpoint_steps(run, &steps, &count));
+    if (!read_pointer(run, &pointed)) goto done;
+    /* Steps beyond the pointer are of a future that was given up; they are
+     * replaced when the run gets there, and must not crowd out its past. */
+    past = count;
+    while (past > 0 && steps[past - 1] > pointed) past--;
+    for (int i = 0; i < past - keep_last; i++) {
+        const bool kept = keep_every > 0 && steps[i] % keep_every == 0;
+
+        if (kept || steps[i] == pointed) continue;
+        TRY_GOTO(done, result, remove_step(run, steps[i]));
+    }
+done:
+    memory_free(steps);
+    return result;
+}
+
+status checkpoint_clean(const char *run)
+{
+    static const char START[] = ".tmp-";
+    char directory[PATH_BYTES], path[PATH_BYTES];
+    char **names = NULL;
+    int count = 0;
+    status result = OK;
+
+    TRY(checkpoints_path(run, directory));
+    if (!file_is_directory(directory)) return OK;
+    TRY(directory_list(directory, &names, &count));
+    for (int i = 0; i < count; i++) {
+        if (strncmp(names[i], START, sizeof START - 1) != 0) continue;
+        TRY_GOTO(done, result,
+                 path_join(path, sizeof path, directory, names[i]));
+        if (file_is_directory(path))
+            TRY_GOTO(done, result, directory_remove(path));
+    }
+done:
+    directory_list_free(names, count);
+    return result;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* history.h - the checkpoints of a run: newest, next best, old ones. */
+#ifndef LOCKSTEP_CHECKPOINT_HISTORY_H
+#define LOCKSTEP_CHECKPOINT_HISTORY_H
+
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+
+/* "step-00001000". */
+void step_name(char out[32], int64_t step);
+/* False when `name` is not of this form. */
+bool step_parse(const char *name, int64_t *step);
+
+/* Steps of RUN's checkpoints, ascending; free with memory_free. None: count
+ * 0. What is unfinished is not listed. */
+status checkpoint_steps(const char *run, int64_t **steps, int *count);
+/* Directory and step of the newest: what `latest` names, or, where that is
+ * missing or wrong, the highest step. ERR_MISSING: none. */
+status checkpoint_find_newest(const char *run, char out[PATH_BYTES],
+                              int64_t *step);
+/* Opens and verifies (every checksum) the newest, and on damage the one
+ * before, and so on. A sentence for each that was passed over is added to
+ * `notice`. ERR_MISSING: there is none; ERR_FORMAT: none is whole. */
+status checkpoint_open_newest_valid(struct checkpoint *checkpoint,
+                                    const char *run, struct threads *threads,
+                                    struct text *notice);
+/* Removes all but the last keep_last and multiples of keep_every (0: none),
+ * oldest first; never what `latest` names, nor anything newer. */
+status checkpoint_prune(const char *run, int64_t keep_last,
+                        int64_t keep_every);
+/* Removes what interrupted saves and removals left behind. */
+status checkpoint_clean(const char *run);
+
+#endif

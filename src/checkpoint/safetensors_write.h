@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* safetensors_write.h - a .safetensors file, declared first, filled in any
+ * order, committed by rename.
+ *
+ * Names, types and shapes fix the header and the place of every byte, so that
+ * several threads (or ranks, each on the same list) may then write their own
+ * elements. Tensors are ordered by width of type, widest first, then by name,
+ * as the reference writer does; the header is padded to a multiple of 8. */
+#ifndef LOCKSTEP_CHECKPOINT_SAFETENSORS_WRITE_H
+#define LOCKSTEP_CHECKPOINT_SAFETENSORS_WRITE_H
+
+#include "base/file.h"
+#include "base/status.h"
+#include "base/text.h"
+#include "tensor/tensor.h"
+
+struct safetensors_tensor {
+    const char *name;
+    enum dtype dtype;
+    int dimensions; /* 0 to TENSOR_DIMENSIONS_MAX */
+    int64_t shape[TENSOR_DIMENSIONS_MAX]; /* elements */
+};
+
+struct safetensors_writer {
+    char *path;            /* owned; the final name */
+    char *temporary;       /* owned; what is open */
+    int descriptor;        /* owned; 0: none */
+    const struct safetensors_tensor *tensors; /* borrowed until freed */
+    int count;
+    int64_t *first;        /* owned [count], byte offsets in the file */
+    struct text header;    /* owned; with its 8 bytes of length */
+    int64_t file_bytes;
+};
+
+/* Makes path.tmp at its full size; ERR_IO "disk full" if there is no room. */
+status safetensors_writer_open(struct safetensors_writer *writer,
+                               const char *path,
+                               const struct safetensors_tensor *tensors,
+                               int count);
+/* Elements [first, first + count) of tensor `index`, in its own type. May be
+ * called by several threads at once. */
+status safetensors_writer_put(const struct safetensors_writer *writer,
+                              int index, int64_t first, int64_t count,
+                              const void *elements);
+/* fsync and rename; the directory is synced too. */
+status safetensors_writer_commit(struct safetensors_writer *writer);
+/* Removes what was not committed. */
+void safetensors_writer_free(struct safetensors_writer *writer);
+
+#endif

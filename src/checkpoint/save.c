@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* save.c - writing a checkpoint: the tensors, block by block. */
+#include "checkpoint/save.h"
+#include <stdio.h>
+#include <string.h>
+#include "base/file.h"
+#include "checkpoint/blocks.h"
+#include "checkpoint/commit.h"
+#include "checkpoint/convert.h"
+#include "checkpoint/history.h"
+
+/* Below this a copy into the block's buffer is cheaper than a write. */
+static const int64_t DIRECT_BYTES_LEAST = 64 << 10;
+
+static status check_plan(const struct checkpoint_plan *plan)
+{
+    if (plan->step < 0 || plan->step > 99999999999)
+        FAIL(ERR_CONFIG, "a checkpoint of step %lld is impossible",
+             (long long)plan->step);
+    if (!plan->state_json || !plan->lockstep)
+        FAIL(ERR_CONFIG, "a checkpoint needs a state and a version");
+    for (int i = 0; i < plan->part_count; i++)
+        TRY(part_check(&plan->parts[i]));
+    for (int i = 0; i < plan->file_count; i++) {
+        const char *name = plan->files[i].name;
+
+        if (!file_name_is_safe(name) || text_ends_with(name, ".safetensors") ||
+            strcmp(name, "manifest.json") == 0 ||
+            strcmp(name, "state.json") == 0 ||
+            strcmp(name, "layout.json") == 0 ||
+            strcmp(name, "model.safetensors.index.json") == 0)
+            FAIL(ERR_CONFIG, "%s: cannot be the name of a file stored with a "
+                 "checkpoint", name);
+        for (int j = 0; j < i; j++)
+            if (strcmp(plan->files[j].name, name) == 0)
+                FAIL(ERR_CONFIG, "%s: is to be stored twice", name);
+    }
+    return OK;
+}
+
+static status take_tables(struct checkpoint_save *save)
+{
+    const struct checkpoint_plan *plan = save->plan;
+    const size_t room = (size_t)plan->part_count + 1;
+    void *memory;
+
+    TRY(arena_take_array(&save->arena, room, sizeof *save->tensors, &memory));
+    save->tensors = memory;
+    TRY(arena_take_array(&save->arena, room, sizeof *save->place, &memory));
+    save->place = memory;
+    TRY(arena_take_array(&save->arena, room, sizeof *save->first_block,
+                         &memory));
+    save->first_block = memory;
+    TRY(arena_take_array(&save->arena, room, sizeof *save->covered, &memory));
+    save->covered = memory;
+    save->buffer = plan->buffer;
+    if (plan->buffer) return OK;
+    TRY(arena_take(&save->arena, checkpoint_buffer_bytes(plan->threads),
+                   &memory));
+    save->buffer = memory;
+    return OK;
+}
+
+static status add_tensor(struct checkpoint_save *save, int part, int place)
+{
+    const struct saved_part *from = &save->plan->parts[part];
+    struct safetensors_tensor *tensor = &save->tensors[place];
+    char name[640];
+    char *copy;
+
+    tensor_file_name(name, from->name, from->kind);
+    TRY(arena_copy_text(&save->arena, name, &copy));
+    tensor->name = copy;
+    tensor->dtype = from->dtype;
+    tensor->dimensions = from->dimensions;
+    memcpy(tensor->shape, from->shape, sizeof tensor->shape);
+    save->place[part] = place;
+    return OK;
+}
+
+static int64_t part_blocks(const struct saved_part *part)
+{
+    int64_t bytes = dtype_bytes(part->dtype);
+
+    for (int i = 0; i < part->dimensions; i++) bytes *= part->shape[i];
+    return bytes / CHECKPOINT_BLOCK_BYTES +
+           (bytes % CHECKPOINT_BLOCK_BYTES != 0);
+}
+
+static status order_tensors(struct checkpoint_save *save)
+{
+    const struct checkpoint_plan *plan = save->plan;
+    int place = 0;
+    void *memory;
+
+    for (int i = 0; i < plan->part_count; i++)
+        if (part_is_weight(&plan->parts[i]))
+            TRY(add_tensor(save, i, place++));
+    save->weight_count = place;
+    for (int i = 0; i < plan->part_count; i++)
+        if (!part_is_weight(&plan->parts[i]))
+            TRY(add_tensor(save, i, place++));
+    for (int i = 0; i < plan->part_count; i++)
+        save->first_block[i + 1] =
+            save->first_block[i] + part_blocks(&plan->parts[i]);
+    TRY(arena_take_array(&save->arena,
+                         (size_t)save->first_block[plan->part_count] + 1,
+                         sizeof *save->contributions, &memory));
+    save->contributions = memory;
+    return OK;
+}
+
+status checkpoint_save_begin(struct checkpoint_save *save,
+                             const struct checkpoint_plan *plan)
+{
+    memset(save, 0, sizeof *save);
+    save->plan = plan;
+    arena_init(&save->arena, "checkpoint tables", 0);
+    TRY(check_plan(plan));
+    TRY(take_tables(save));
+    TRY(order_tensors(save));
+    TRY(commit_make_directory(save));
+    save->model = (struct weights_writer){.stem = "model", .numbered = true};
+    save->optim = (struct weights_writer){.stem = "optim", .numbered = true};
+    TRY(weights_writer_open(&save->model, save->temporary, save->tensors,
+                            save->weight_count, plan->shard_bytes));
+    if (plan->part_count == save->weight_count) return OK;
+    return weights_writer_open(&save->optim, save->temporary,
+                               save->tensors + save->weight_count,
+                               plan->part_count - save->weight_count,
+                               plan->shard_bytes);
+}
+
+struct writing {
+    struct checkpoint_save *save;
+    const struct saved_part *parts;
+};
+
+/* A stretch of a block that is ready: elements [first, first + count) of the
+ * whole, at `bytes`. */
+struct extent { int64_t first, count; const unsigned char *bytes; };
+
+static status write_extent(struct checkpoint_save *save, int part,
+                           int64_t block, int64_t block_end,
+                           const struct extent *extent)
+{
+    const int size = dtype_bytes(save->plan->parts[part].dtype);
+    const size_t bytes = (size_t)(extent->count * size);
+    const uint64_t after =
+        (uint64_t)((block_end - extent->first - extent->count) * size);
+    const int place = save->place[part];
+    const bool weight = place < save->weight_count;
+
+    if (extent->count == 0) return OK;
+    save->contributions[block] ^=
+        crc32c_contribution(crc32c(0, extent->bytes, bytes), bytes, after);
+    return weights_writer_put(weight ? &save->model : &save->optim,
+                              weight ? place : place - save->weight_count,
+                              extent->first, extent->count, extent->bytes);
+}
+
+/* Adds a piece to the open extent, or begins another. Long dense pieces are
+ * written from where they are. */
+static status add_piece(struct writing *writing, int part, int64_t block,
+                        const int64_t range[2], struct extent *open,
+                        const struct saved_piece *piece,
+                        unsigned char *buffer)
+{
+    const struct saved_part *from = &writing->parts[part];
+    const int64_t size = dtype_bytes(from->dtype);
+    const unsigned char *source =
+        (const unsigned char *)from->data + piece->local * size;
+    unsigned char *slot = buffer + (piece->whole - range[0]) * size;
+
+    if (open->first + open->count != piece->whole ||
+        (piece->step == 1 && piece->count * size >= DIRECT_BYTES_LEAST)) {
+        TRY(write_extent(writing->save, part, block, range[1], open));
+        *open = (struct extent){piece->whole, 0, slot};
+    }
+    if (piece->step == 1 && piece->count * size >= DIRECT_BYTES_LEAST) {
+        const struct extent direct = {piece->whole, piece->count, source};
+
+        open->first += piece->count;
+        open->bytes += piece->count * size;
+        return write_extent(writing->save, part, block, range[1], &direct);
+    }
+    convert_elements(from->dtype, slot, 1, from->dtype, source, piece->step,
+                     piece->count);
+    open->count += piece->count;
+    return OK;
+}
+
+/* Block `block` of the whole checkpoint: what this holder has of it. */
+static status write_block(void *argument, int64_t block,
+                          unsigned char *buffer)
+{
+    struct writing *writing = argument;
+    const struct checkpoint_save *save = writing->save;
+    int low = 0, high = save->plan->part_count;
+
+    while (high - low > 1) {
+        const int middle = low + (high - low) / 2;
+
+        if (save->first_block[middle] <= block) low = middle;
+        else high = middle;
+    }
+
+    const struct saved_part *part = &writing->parts[low];
+    const int64_t in_block = CHECKPOINT_BLOCK_BYTES / dtype_bytes(part->dtype);
+    const int64_t first = (block - save->first_block[low]) * in_block;
+    struct saved_run whole;
+    const struct saved_run *runs;
+    const int run_count = part_runs(part, &whole, &runs);
+    int64_t elements = 1, range[2];
+    struct extent open = {first, 0, buffer};
+
+    for (int i = 0; i < part->dimensions; i++) elements *= part->shape[i];
+    range[0] = first;
+    range[1] = elements - first < in_block ? elements : first + in_block;
+    for (int i = 0; i < run_count; i++) {
+        struct saved_piece piece;
+        int64_t row = 0;
+
+        while (run_next(&runs[i], range[0], range[1], &row, &piece))
+            TRY(add_piece(writing, low, block, range, &open, &piece, buffer));
+    }
+    return write_extent(writing->save, low, block, range[1], &open);
+}
+
+static status check_same(const struct saved_part *mine,
+                         const struct saved_part *planned)
+{
+    TRY(part_check(mine));
+    if (strcmp(mine->name, planned->name) != 0 ||
+        strcmp(mine->kind, planned->kind) != 0 ||
+        mine->dtype != planned->dtype ||
+        mine->dimensions != planned->dimensions ||
+        memcmp(mine->shape, planned->shape,
+               (size_t)mine->dimensions * sizeof *mine->shape) != 0)
+        FAIL(ERR_CONFIG, "%s (%s): is not the tensor that was planned here, "
+             "%s (%s)", mine->name, mine->kind, planned->name, planned->kind);
+    return OK;
+}
+
+status checkpoint_save_write(struct checkpoint_save *save,
+                             const struct saved_part *parts)
+{
+    const int count = save->plan->part_count;
+    struct writing writing = {save, parts};
+
+    for (int i = 0; i < count; i++) {
+        struct saved_run whole;
+        const struct saved_run *runs;
+        const int run_count = part_runs(&parts[i], &whole, &runs);
+
+        TRY(check_same(&parts[i], &save->plan->parts[i]));
+        for (int j = 0; j < run_count; j++)
+            save->covered[i] += runs[j].length * runs[j].repeats;
+    }
+    return blocks_run(save->plan->threads, save->buffer,
+                      save->first_block[count], write_block, &writing);
+}
+
+status checkpoint_save(const struct checkpoint_plan *plan)
+{
+    struct checkpoint_save save;
+    status result;
+
+    TRY_GOTO(done, result, checkpoint_save_begin(&save, plan));
+    TRY_GOTO(done, result, checkpoint_save_write(&save, plan->parts));
+    TRY_GOTO(done, result, checkpoint_save_commit(&save));
+done:
+    checkpoint_save_free(&save);
+    return result;
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* save.h - writing a checkpoint: all of it or nothing.
+ *
+ * Files are written under RUN/ckpt/.tmp-step-00001000, fsynced, and appear by
+ * one rename; then `latest` is replaced. Killed at any moment, the checkpoints
+ * before are untouched and no half of this one has a name that is read. */
+#ifndef LOCKSTEP_CHECKPOINT_SAVE_H
+#define LOCKSTEP_CHECKPOINT_SAVE_H
+
+#include "base/threads.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/parts.h"
+#include "checkpoint/weights_write.h"
+
+/* A small file to store beside the tensors: config.json, tokenizer.json. */
+struct checkpoint_file {
+    const char *name;  /* one component */
+    const void *bytes;
+    size_t length;
+};
+
+struct checkpoint_plan {
+    const char *run;          /* RUN; ckpt is made if need be */
+    int64_t step, tokens;
+    struct grid grid;
+    const char *lockstep;     /* version of the program */
+    int64_t numerics;         /* version of the sums */
+    const char *config_json;  /* architecture, part of the model's identity */
+    const char *tokenizer;    /* digest; NULL or "": none */
+    const char *state_json;   /* an object */
+    const char *layout_json;  /* side file; NULL: none */
+    const struct saved_part *parts; /* every tensor; the order is kept */
+    int part_count;
+    const struct checkpoint_file *files;
+    int file_count;
+    int64_t shard_bytes;      /* 0: SHARD_BYTES_DEFAULT */
+    struct threads *threads;  /* NULL: one thread */
+    void *buffer;             /* checkpoint_buffer_bytes; NULL: taken here */
+};
+
+size_t checkpoint_buffer_bytes(const struct threads *threads);
+
+/* Reads the parts, changes nothing of them. A checkpoint of the same step is
+ * replaced. ERR_IO ("disk full" with the bytes that it needs): nothing but
+ * time is lost. ERR_CONFIG: the parts do not cover their tensors. */
+status checkpoint_save(const struct checkpoint_plan *plan);
+
+/* The same in three calls, where several hold parts of a tensor: each writes
+ * its own; checksums join by xor, covered elements by sum. */
+struct checkpoint_save {
+    const struct checkpoint_plan *plan; /* borrowed */
+    char final[PATH_BYTES], temporary[PATH_BYTES];
+    struct arena arena;                 /* all tables below */
+    struct weights_writer model, optim;
+    struct safetensors_tensor *tensors; /* [part_count], weights first */
+    int weight_count;
+    int *place;                         /* [part_count], part -> tensors */
+    int64_t *first_block;               /* [part_count + 1] */
+    uint32_t *contributions;            /* [blocks], xor over all writers */
+    int64_t *covered;                   /* [part_count], elements */
+    unsigned char *buffer;              /* borrowed or in the arena */
+    bool made;                          /* the temporary directory is ours */
+};
+
+status checkpoint_save_begin(struct checkpoint_save *save,
+                             const struct checkpoint_plan *plan);
+/* parts [plan->part_count] as in the plan, with the runs and data of one
+ * holder. May be called again for another. */
+status checkpoint_save_write(struct checkpoint_save *save,
+                             const struct saved_part *parts);
+status checkpoint_save_commit(struct checkpoint_save *save);
+/* Removes what was not committed. */
+void checkpoint_save_free(struct checkpoint_save *save);
+
+#endif
