@@ -59,7 +59,8 @@ static status read_all(int descriptor, const char *path, size_t bytes_max,
 
         if (got == 0) break;
         if (got < 0 && errno == EINTR) continue;
-        if (got < 0) TRY_GOTO(done, result, system_fail("reading", path, errno));
+        if (got < 0)
+            TRY_GOTO(done, result, system_fail("reading", path, errno));
         if ((size_t)got > bytes_max - out->length)
             FAIL_GOTO(done, result, ERR_FORMAT, "%s is larger than %s", path,
                       text_bytes(allowed, bytes_max));

@@ -26,13 +26,15 @@ struct json {
     const char *string;      /* JSON_STRING: bytes, NUL after them */
     int64_t string_length;   /* bytes */
     const struct json *items;/* array: values. object: key, value, key, ... */
+    const struct json_index *index; /* of a large object's keys, else NULL */
 };
 
 enum { JSON_DEPTH_MAX = 32 };
 
 /* *root = the document in text [length]. `source` names it in errors
  * (ERR_FORMAT: line and column, found, expected). Takes memory from `arena`,
- * at most about 40 bytes per byte of text. */
+ * at most about 40 bytes per byte of text. An integer that does not fit in 64
+ * bits is a real. */
 status json_read(const struct json **root, struct arena *arena,
                  const char *text, size_t length, const char *source);
 status json_read_file(const struct json **root, struct arena *arena,
@@ -80,7 +82,7 @@ void json_write_string(struct json_writer *writer, const char *string);
 void json_write_string_n(struct json_writer *writer, const char *bytes,
                          size_t length);
 void json_write_integer(struct json_writer *writer, int64_t value);
-/* Shortest decimal form that reads back to the same double; NaN and
+/* The first of 15, 16 and 17 digits that reads back to the same double; NaN and
  * infinities become null. */
 void json_write_real(struct json_writer *writer, double value);
 void json_write_bool(struct json_writer *writer, bool value);

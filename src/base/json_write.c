@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json_write.c - one JSON writer. */
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/json.h"
+
+static void put(struct json_writer *writer, const char *bytes, size_t length)
+{
+    if (writer->error == OK)
+        writer->error = text_append(&writer->out, bytes, length);
+}
+
+static void put_line(struct json_writer *writer)
+{
+    if (writer->indent == 0) return;
+    put(writer, "\n", 1);
+    for (int i = 0; i < writer->depth * writer->indent; i++)
+        put(writer, " ", 1);
+}
+
+/* What stands between the value before and this one, or this key. */
+static void separate(struct json_writer *writer)
+{
+    if (writer->after_key) {
+        writer->after_key = false;
+        return;
+    }
+    CHECK(writer->depth > 0 || !writer->comma); /* one document */
+    if (writer->comma) put(writer, writer->indent > 0 ? "," : ", ",
+                           writer->indent > 0 ? 1 : 2);
+    if (writer->depth > 0) put_line(writer);
+}
+
+static void value_begin(struct json_writer *writer)
+{
+    separate(writer);
+    writer->comma = true;
+}
+
+static void container_begin(struct json_writer *writer, const char *bracket)
+{
+    value_begin(writer);
+    put(writer, bracket, 1);
+    writer->depth++;
+    writer->comma = false;
+}
+
+static void container_end(struct json_writer *writer, const char *bracket)
+{
+    CHECK(writer->depth > 0 && !writer->after_key);
+    writer->depth--;
+    if (writer->comma) put_line(writer);
+    put(writer, bracket, 1);
+    writer->comma = true;
+}
+
+void json_write_begin(struct json_writer *writer, int indent)
+{
+    *writer = (struct json_writer){.indent = indent};
+}
+
+void json_write_object(struct json_writer *writer)
+{
+    container_begin(writer, "{");
+}
+
+void json_write_object_end(struct json_writer *writer)
+{
+    container_end(writer, "}");
+}
+
+void json_write_array(struct json_writer *writer)
+{
+    container_begin(writer, "[");
+}
+
+void json_write_array_end(struct json_writer *writer)
+{
+    container_end(writer, "]");
+}
+
+static void put_escape(struct json_writer *writer, unsigned char c)
+{
+    static const char from[] = "\"\\\b\f\n\r\t", to[] = "\"\\bfnrt";
+    const char *found = c != '\0' ? strchr(from, c) : NULL;
+    char escape[8];
+
+    if (found != NULL)
+        snprintf(escape, sizeof escape, "\\%c", to[found - from]);
+    else
+        snprintf(escape, sizeof escape, "\\u%04x", c);
+    put(writer, escape, strlen(escape));
+}
+
+static bool stands_for_itself(unsigned char c)
+{
+    return c >= 0x20 && c != '"' && c != '\\';
+}
+
+/* The quoted form of valid UTF-8. */
+static void put_valid(struct json_writer *writer, const char *bytes,
+                      size_t length)
+{
+    size_t at = 0;
+
+    while (at < length) {
+        size_t run = at;
+
+        while (run < length && stands_for_itself((unsigned char)bytes[run]))
+            run++;
+        put(writer, bytes + at, run - at);
+        if (run < length) put_escape(writer, (unsigned char)bytes[run++]);
+        at = run;
+    }
+}
+
+/* Bytes that are not UTF-8 (of a file's name, say) become U+FFFD each: what
+ * is written can always be read. */
+static void put_quoted(struct json_writer *writer, const char *bytes,
+                       size_t length)
+{
+    size_t bad;
+
+    put(writer, "\"", 1);
+    while (text_utf8_invalid(bytes, length, &bad)) {
+        put_valid(writer, bytes, bad);
+        put(writer, "\\ufffd", 6);
+        bytes += bad + 1;
+        length -= bad + 1;
+    }
+    put_valid(writer, bytes, length);
+    put(writer, "\"", 1);
+}
+
+void json_write_key(struct json_writer *writer, const char *key)
+{
+    CHECK(!writer->after_key && writer->depth > 0);
+    separate(writer);
+    put_quoted(writer, key, strlen(key));
+    put(writer, ": ", 2);
+    writer->after_key = true;
+    writer->comma = true;
+}
+
+void json_write_string(struct json_writer *writer, const char *string)
+{
+    json_write_string_n(writer, string, strlen(string));
+}
+
+void json_write_string_n(struct json_writer *writer, const char *bytes,
+                         size_t length)
+{
+    value_begin(writer);
+    put_quoted(writer, bytes, length);
+}
+
+void json_write_integer(struct json_writer *writer, int64_t value)
+{
+    char digits[32];
+
+    value_begin(writer);
+    put(writer, digits,
+        (size_t)snprintf(digits, sizeof digits, "%" PRId64, value));
+}
+
+void json_write_real(struct json_writer *writer, double value)
+{
+    char digits[40];
+
+    if (!isfinite(value)) {
+        json_write_null(writer);
+        return;
+    }
+    value_begin(writer);
+    for (int precision = 15; precision <= 17; precision++) {
+        snprintf(digits, sizeof digits, "%.*g", precision, value);
+        if (strtod(digits, NULL) == value) break;
+    }
+    put(writer, digits, strlen(digits));
+}
+
+void json_write_bool(struct json_writer *writer, bool value)
+{
+    value_begin(writer);
+    put(writer, value ? "true" : "false", value ? 4 : 5);
+}
+
+void json_write_null(struct json_writer *writer)
+{
+    value_begin(writer);
+    put(writer, "null", 4);
+}
+
+status json_write_end(struct json_writer *writer)
+{
+    CHECK(writer->depth == 0 && !writer->after_key);
+    TRY(writer->error);
+    return OK;
+}
+
+void json_writer_free(struct json_writer *writer)
+{
+    text_free(&writer->out);
+    *writer = (struct json_writer){0};
+}
