@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stage.c - everything that is decided before the first step, and the memory
+ * that it takes. */
+#include "plan/stage.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+/* ---- sizes ---- */
+
+enum { LOGITS_BYTES = 256 << 20 }; /* aim of an automatic chunk */
+
+/* Whole sequences while they fit, else granules of one sequence. */
+static int64_t choose_chunk(const struct stage_request *request)
+{
+    const int64_t row = request->model->vocab * dtype_bytes(request->dtype);
+    const int64_t fit = LOGITS_BYTES / row > 0 ? LOGITS_BYTES / row : 1;
+    const int64_t tokens = request->micro_batch * request->length;
+    int64_t wanted = request->logits_chunk ? request->logits_chunk : fit;
+
+    if (wanted >= tokens) return tokens;
+    if (wanted >= request->length)
+        return wanted / request->length * request->length;
+    wanted = wanted / GRANULE * GRANULE;
+    if (wanted < GRANULE) wanted = GRANULE;
+    return wanted < request->length ? wanted : request->length;
+}
+
+static status check_request(const struct stage_request *r)
+{
+    const int64_t block = (r->model->vocab + r->grid.tensor - 1) /
+                          r->grid.tensor;
+
+    if (r->batch % r->micro_batch != 0) {
+        int64_t near = r->micro_batch;
+
+        while (r->batch % near != 0) near--;
+        FAIL(ERR_CONFIG, "train.micro_batch: %lld does not divide a batch of "
+                         "%lld sequences; %lld does",
+             (long long)r->micro_batch, (long long)r->batch, (long long)near);
+    }
+    if (block * (r->grid.tensor - 1) >= r->model->vocab)
+        FAIL(ERR_CONFIG, "a vocabulary of %lld tokens cannot be cut into %d "
+                         "leaves; set numerics.grid_tensor to 1",
+             (long long)r->model->vocab, r->grid.tensor);
+    if (r->length < r->grid.tensor)
+        FAIL(ERR_CONFIG, "data.sequence: %lld tokens are fewer than the %d "
+                         "tensor leaves of the grid", (long long)r->length,
+             r->grid.tensor);
+    return OK;
+}
+
+static status build_program(struct stage *stage)
+{
+    const struct stage_request *r = &stage->request;
+    struct program *p = &stage->program;
+
+    program_init(p, r->mode, r->dtype, &r->grid);
+    p->batch = r->batch;
+    p->sequences = r->micro_batch;
+    p->length = r->length;
+    p->tokens = r->micro_batch * r->length;
+    p->context = r->context ? r->context : r->length;
+    p->vocab = r->model->vocab;
+    p->logits_chunk = choose_chunk(r);
+    if (p->tokens > INT32_MAX / 2)
+        FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
+    return r->model->kind->build(p, r->model);
+}
+
+/* ---- the table ---- */
+
+static size_t batch_bytes(const struct program *p)
+{
+    const size_t tokens = (size_t)p->tokens;
+
+    return 5 * aligned(tokens * sizeof(int32_t)) +
+           aligned(tokens * sizeof(double)) +
+           aligned((size_t)run_segments(p) * sizeof(struct sum_segment));
+}
+
+static int64_t widest(const struct program *p)
+{
+    int64_t most = p->vocab;
+
+    for (int i = 0; i < p->slot_count; i++)
+        if (p->slots[i].width > most) most = p->slots[i].width;
+    return most;
+}
+
+static void add_memory(struct stage *stage)
+{
+    const struct program *p = &stage->program;
+    const size_t real = (size_t)dtype_bytes(p->dtype);
+    const size_t flat = (size_t)p->params.elements * real;
+    const bool trains = stage->request.backward != BACKWARD_NONE;
+    const bool moments = stage->request.optimizer;
+    const int64_t span = p->mode == PROGRAM_GENERATE ? p->context : p->length;
+    const struct memory_row rows[MEMORY_OWNERS] = {
+        {"weights", "run", flat, NULL},
+        {"gradients", "run", trains ? flat : 0, NULL},
+        {"partial gradients", "run",
+         trains ? (size_t)stage->gradients.partial_elements * real : 0, NULL},
+        {"first moments", "run", moments ? flat : 0, NULL},
+        {"second moments", "run", moments ? flat : 0, NULL},
+        {"activations and their gradients", "micro-batch",
+         (size_t)stage->frame.bytes, NULL},
+        {"logits and layer scratch", "call", program_scratch_bytes(p), NULL},
+        {"kernel scratch", "call",
+         kernels_scratch_bytes(&stage->kernels, stage->request.threads,
+                               widest(p), span), NULL},
+        {"rotary tables", "run", run_rope_bytes(p), NULL},
+        {"key-value cache", "run",
+         p->mode == PROGRAM_GENERATE
+             ? (size_t)(p->cache_count * p->context * p->cache_width) * real
+             : 0, NULL},
+        {"batch", "micro-batch", batch_bytes(p), NULL},
+    };
+
+    stage->bytes = 0;
+    for (int i = 0; i < MEMORY_OWNERS; i++) {
+        stage->memory[i] = rows[i];
+        stage->memory[i].bytes = aligned(rows[i].bytes);
+        stage->bytes += stage->memory[i].bytes;
+    }
+}
+
+static status plan_with(struct stage *stage, const char *const *policy,
+                        int count)
+{
+    TRY(program_recompute(&stage->program, policy, count));
+    frame_plan_free(&stage->frame);
+    TRY(frame_plan_build(&stage->frame, &stage->program,
+                         stage->request.backward));
+    add_memory(stage);
+    return OK;
+}
+
+/* The least recomputation whose total fits; "block" if none does. */
+static status plan_auto(struct stage *stage)
+{
+    static const char *const cheap[] = {"norm", "activation"};
+    static const char *const none[] = {"none"}, *const block[] = {"block"};
+    double limit = stage->request.memory_bytes;
+
+    if (limit <= 0)
+        limit = (double)sysconf(_SC_PHYS_PAGES) *
+                (double)sysconf(_SC_PAGESIZE) / 8;
+    stage->recompute = "none";
+    TRY(plan_with(stage, none, 1));
+    if (stage->request.backward == BACKWARD_NONE ||
+        (double)stage->bytes <= limit)
+        return OK;
+    stage->recompute = "norm, activation";
+    TRY(plan_with(stage, cheap, 2));
+    if ((double)stage->bytes <= limit) return OK;
+    stage->recompute = "block";
+    return plan_with(stage, block, 1);
+}
+
+status stage_plan(struct stage *stage, const struct stage_request *request)
+{
+    *stage = (struct stage){.request = *request};
+    struct stage_request *r = &stage->request;
+
+    TRY(kernels_get(&stage->kernels, r->dtype, r->isa));
+    TRY(check_request(r));
+    TRY(build_program(stage));
+    r->logits_chunk = stage->program.logits_chunk;
+    if (r->backward != BACKWARD_NONE)
+        TRY(gradients_plan(&stage->gradients, &stage->program));
+    if (r->recompute_count == 0 ||
+        (r->recompute_count == 1 && strcmp(r->recompute[0], "auto") == 0))
+        return plan_auto(stage);
+    stage->recompute = r->recompute[0];
+    return plan_with(stage, r->recompute, r->recompute_count);
+}
+
+/* ---- opening ---- */
+
+static void *slice(char **at, size_t bytes)
+{
+    void *start = *at;
+
+    *at += aligned(bytes);
+    return start;
+}
+
+struct stage_batch stage_batch(const struct stage *stage)
+{
+    const size_t bytes = (size_t)stage->program.tokens * sizeof(int32_t);
+    char *at = stage->memory[MEMORY_BATCH].data;
+    struct stage_batch batch;
+
+    batch.inputs = slice(&at, bytes);
+    batch.targets = slice(&at, bytes);
+    batch.positions = slice(&at, bytes);
+    batch.documents = slice(&at, bytes);
+    return batch;
+}
+
+static void prepare_run(struct stage *stage)
+{
+    const size_t tokens = (size_t)stage->program.tokens;
+    struct memory_row *m = stage->memory;
+    char *at = (char *)m[MEMORY_BATCH].data +
+               4 * aligned(tokens * sizeof(int32_t));
+
+    stage->run = (struct run){
+        .program = &stage->program, .plan = &stage->frame,
+        .kernels = &stage->kernels, .stream = &stage->stream,
+        .frame = m[MEMORY_FRAME].data, .weights = m[MEMORY_WEIGHTS].data,
+        .scratch = m[MEMORY_LAYER_SCRATCH].data,
+        .cache = m[MEMORY_CACHE].data, .failed_step = -1};
+    stage->run.positions = slice(&at, tokens * sizeof(int32_t));
+    stage->run.losses = slice(&at, tokens * sizeof(double));
+    stage->run.segments = (struct sum_segment *)(void *)at;
+    run_rope_fill(&stage->run, m[MEMORY_ROTARY].data);
+    if (stage->request.backward == BACKWARD_NONE) return;
+    stage->run.gradients = &stage->gradients;
+    stage->gradients.kernels = &stage->kernels;
+    stage->gradients.stream = &stage->stream;
+    stage->gradients.root = m[MEMORY_GRADIENTS].data;
+    stage->gradients.partials = m[MEMORY_PARTIALS].data;
+}
+
+status stage_open(struct stage *stage)
+{
+    TRY(arena_init_planned(&stage->arena, "plan", stage->bytes));
+    for (int i = 0; i < MEMORY_OWNERS; i++) {
+        if (stage->memory[i].bytes == 0) continue;
+        TRY(arena_take(&stage->arena, stage->memory[i].bytes,
+                       &stage->memory[i].data));
+    }
+    CHECK(stage->arena.used == stage->bytes);
+    TRY(threads_build(&stage->threads, stage->request.threads));
+    stage->stream = (struct stream){
+        .threads = stage->threads,
+        .scratch = stage->memory[MEMORY_KERNEL_SCRATCH].data,
+        .scratch_bytes = stage->memory[MEMORY_KERNEL_SCRATCH].bytes};
+    prepare_run(stage);
+    return OK;
+}
+
+void stage_free(struct stage *stage)
+{
+    threads_free(stage->threads);
+    arena_free(&stage->arena);
+    gradients_free(&stage->gradients);
+    frame_plan_free(&stage->frame);
+    program_free(&stage->program);
+    *stage = (struct stage){0};
+}
+
+/* ---- printing ---- */
+
+status stage_print_memory(const struct stage *stage, struct text *out)
+{
+    char bytes[32];
+
+    for (int i = 0; i < MEMORY_OWNERS; i++)
+        if (stage->memory[i].bytes > 0)
+            TRY(text_printf(out, "%-32s %-12s %15zu  %s\n",
+                            stage->memory[i].name, stage->memory[i].life,
+                            stage->memory[i].bytes,
+                            text_bytes(bytes, stage->memory[i].bytes)));
+    return text_printf(out, "%-32s %-12s %15zu  %s\n", "total", "",
+                       stage->bytes, text_bytes(bytes, stage->bytes));
+}
+
+void stage_write_memory(const struct stage *stage, struct json_writer *out)
+{
+    json_write_array(out);
+    for (int i = 0; i < MEMORY_OWNERS; i++) {
+        if (stage->memory[i].bytes == 0) continue;
+        json_write_object(out);
+        json_write_key(out, "name");
+        json_write_string(out, stage->memory[i].name);
+        json_write_key(out, "life");
+        json_write_string(out, stage->memory[i].life);
+        json_write_key(out, "bytes");
+        json_write_integer(out, (int64_t)stage->memory[i].bytes);
+        json_write_object_end(out);
+    }
+    json_write_array_end(out);
+}

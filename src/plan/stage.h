@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stage.h - everything that is decided before the first step, and the memory
+ * that it takes.
+ *
+ * stage_plan makes the program, its frame and the layout of its gradients and
+ * adds up every buffer; nothing is allocated for the run yet. stage_open takes
+ * one planned arena of exactly those bytes and hands out the same rows. So
+ * what `plan` prints is what the trainer allocates, to the byte. */
+#ifndef LOCKSTEP_PLAN_STAGE_H
+#define LOCKSTEP_PLAN_STAGE_H
+
+#include "models/model.h"
+#include "nn/run.h"
+
+struct stage_request {
+    const struct model *model;
+    enum program_mode mode;
+    enum dtype dtype;
+    enum isa isa;
+    struct grid grid;
+    int64_t batch;         /* sequences of a step */
+    int64_t micro_batch;   /* sequences at once */
+    int64_t length;        /* tokens of a sequence; generate: of one call */
+    int64_t context;       /* positions of tables and caches; 0: length */
+    int64_t logits_chunk;  /* tokens; 0: chosen here */
+    enum backward_mode backward;
+    bool optimizer;        /* two moments per weight */
+    int threads;
+    const char *const *recompute; /* policy; "auto" alone chooses */
+    int recompute_count;
+    double memory_bytes;   /* what auto tries to fit; 0: an eighth of the
+                            * machine */
+};
+
+enum memory_owner {
+    MEMORY_WEIGHTS, MEMORY_GRADIENTS, MEMORY_PARTIALS, MEMORY_FIRST_MOMENT,
+    MEMORY_SECOND_MOMENT, MEMORY_FRAME, MEMORY_LAYER_SCRATCH,
+    MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY, MEMORY_CACHE, MEMORY_BATCH,
+    MEMORY_OWNERS
+};
+
+struct memory_row {
+    const char *name;    /* "activations and their gradients" */
+    const char *life;    /* "run", "micro-batch", "call" */
+    size_t bytes;        /* a multiple of ARENA_ALIGN */
+    void *data;          /* NULL until stage_open */
+};
+
+struct stage {
+    struct stage_request request; /* with every choice made */
+    struct kernels kernels;
+    struct program program;
+    struct frame_plan frame;
+    struct gradients gradients;
+    struct memory_row memory[MEMORY_OWNERS];
+    size_t bytes;          /* sum of the rows */
+    const char *recompute; /* policy that was chosen, for printing */
+    struct arena arena;    /* owned once open */
+    struct threads *threads;
+    struct stream stream;
+    struct run run;        /* ready for a batch once open */
+};
+
+status stage_plan(struct stage *stage, const struct stage_request *request);
+/* Allocates. Weights are uninitialised. */
+status stage_open(struct stage *stage);
+void stage_free(struct stage *stage);
+
+/* Fills the weights from counters keyed by (seed, name, index in the whole).
+ */
+status stage_init_weights(struct stage *stage, const struct model *model,
+                          uint64_t seed);
+
+/* The memory table, as text. */
+status stage_print_memory(const struct stage *stage, struct text *out);
+void stage_write_memory(const struct stage *stage, struct json_writer *out);
+
+/* Arrays of MEMORY_BATCH. */
+struct stage_batch {
+    int32_t *inputs, *targets, *positions, *documents; /* [tokens] */
+};
+struct stage_batch stage_batch(const struct stage *stage);
+
+#endif
