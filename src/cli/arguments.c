@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* arguments.c - a command line against the row of its command. */
+#include "cli/command.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int flag_count(const struct command *command)
+{
+    int count = 0;
+
+    while (count < FLAGS_MAX && command->flags[count].name != NULL) count++;
+    return count;
+}
+
+/* The flag whose name is the first `length` bytes of `word`. */
+static const struct flag *flag_find(const struct command *command,
+                                    const char *word, size_t length)
+{
+    for (int i = 0; i < flag_count(command); i++) {
+        const struct flag *flag = &command->flags[i];
+
+        if (strlen(flag->name) == length &&
+            strncmp(flag->name, word, length) == 0)
+            return flag;
+    }
+    return NULL;
+}
+
+static status flag_unknown(const struct command *command, const char *word,
+                           size_t length)
+{
+    const char *names[FLAGS_MAX + 1];
+    const int count = flag_count(command);
+    const char *nearest;
+    char name[64];
+    status code;
+
+    for (int i = 0; i < count; i++) names[i] = command->flags[i].name;
+    names[count] = "help";
+    snprintf(name, sizeof name, "%.*s", (int)(length < 60 ? length : 60), word);
+    nearest = text_nearest(name, names, count + 1);
+    if (nearest != NULL)
+        FAIL(ERR_USAGE, "%s has no flag --%s; the nearest is --%s",
+             command->name, name, nearest);
+    code = status_fail(ERR_USAGE, __FILE__, __LINE__, "%s has no flag --%s",
+                       command->name, name);
+    return status_hint(code, "lockstep %s --help lists its flags",
+                       command->name);
+}
+
+/* argv[*at] begins with "--". Moves *at beyond the flag and its value. */
+static status flag_parse(struct arguments *arguments, int argc, char **argv,
+                         int *at)
+{
+    const struct command *command = arguments->command;
+    const char *word = argv[*at] + 2;
+    const char *equals = strchr(word, '=');
+    const size_t length = equals ? (size_t)(equals - word) : strlen(word);
+    const struct flag *flag = flag_find(command, word, length);
+    const char *value = equals ? equals + 1 : "";
+
+    if (flag == NULL) return flag_unknown(command, word, length);
+    if (!flag->repeats && arguments_has(arguments, flag->name))
+        FAIL(ERR_USAGE, "--%s is given twice; one is expected", flag->name);
+    if (flag->value == NULL && equals != NULL)
+        FAIL(ERR_USAGE, "--%s takes no value, found \"%s\"", flag->name, value);
+    if (flag->value != NULL && equals == NULL) {
+        const char *next = *at + 1 < argc ? argv[*at + 1] : NULL;
+
+        /* A known flag here means that the value was forgotten. */
+        if (next == NULL ||
+            (strncmp(next, "--", 2) == 0 &&
+             flag_find(command, next + 2, strcspn(next + 2, "=")) != NULL))
+            FAIL(ERR_USAGE, "--%s needs a value: --%s %s", flag->name,
+                 flag->name, flag->value);
+        value = next;
+        ++*at;
+    }
+    ++*at;
+    arguments->given[arguments->given_count++] =
+        (struct given){.flag = flag, .value = value};
+    return OK;
+}
+
+static status operands_check(const struct arguments *arguments)
+{
+    const struct command *command = arguments->command;
+    const int count = arguments->operand_count;
+    status code;
+
+    if (count >= command->operands_least &&
+        (count <= command->operands_most ||
+         command->operands_most == OPERANDS_ANY))
+        return OK;
+    if (count < command->operands_least)
+        code = status_fail(ERR_USAGE, __FILE__, __LINE__,
+                           "%s needs %s, found %d of %d", command->name,
+                           command->operands, count, command->operands_least);
+    else
+        code = status_fail(ERR_USAGE, __FILE__, __LINE__,
+                           "%s takes %s, found one more: %s", command->name,
+                           command->operands[0] ? command->operands
+                                                : "no operand",
+                           arguments->operands[command->operands_most]);
+    return status_hint(code, "for example: %.*s",
+                       (int)strcspn(command->example, "\n"), command->example);
+}
+
+static bool asks_help(int argc, char **argv)
+{
+    for (int i = 0; i < argc; i++) {
+        if (strcmp(argv[i], "--") == 0) return false;
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0)
+            return true;
+    }
+    return false;
+}
+
+status arguments_parse(struct arguments *arguments,
+                       const struct command *command, int argc, char **argv)
+{
+    void *taken;
+    bool only_operands = false;
+
+    arguments->command = command;
+    arena_init(&arguments->arena, "command line", 0);
+    if (asks_help(argc, argv)) {
+        arguments->help = true;
+        return OK;
+    }
+    TRY(arena_take_array(&arguments->arena, (size_t)argc + 1,
+                         sizeof *arguments->operands, &taken));
+    arguments->operands = taken;
+    TRY(arena_take_array(&arguments->arena, (size_t)argc + 1,
+                         sizeof *arguments->given, &taken));
+    arguments->given = taken;
+    for (int at = 0; at < argc;) {
+        const char *word = argv[at];
+
+        if (only_operands || word[0] != '-' || word[1] == '\0') {
+            arguments->operands[arguments->operand_count++] = word;
+            at++;
+        } else if (strcmp(word, "--") == 0) {
+            only_operands = true;
+            at++;
+        } else if (word[1] == '-') {
+            TRY(flag_parse(arguments, argc, argv, &at));
+        } else {
+            FAIL(ERR_USAGE, "%s: flags have two dashes, found %s",
+                 command->name, word);
+        }
+    }
+    return operands_check(arguments);
+}
+
+void arguments_free(struct arguments *arguments)
+{
+    arena_free(&arguments->arena);
+    *arguments = (struct arguments){0};
+}
+
+bool arguments_has(const struct arguments *arguments, const char *flag)
+{
+    return arguments_text(arguments, flag, NULL) != NULL;
+}
+
+const char *arguments_text(const struct arguments *arguments, const char *flag,
+                           const char *other)
+{
+    for (int i = 0; i < arguments->given_count; i++)
+        if (strcmp(arguments->given[i].flag->name, flag) == 0)
+            return arguments->given[i].value;
+    return other;
+}
+
+status arguments_integer(const struct arguments *arguments, const char *flag,
+                         int64_t least, int64_t most, int64_t *out)
+{
+    const char *value = arguments_text(arguments, flag, NULL);
+    char *end;
+    long long parsed;
+
+    if (value == NULL) return OK;
+    errno = 0;
+    parsed = strtoll(value, &end, 10);
+    if (end == value || *end != '\0' || errno != 0)
+        FAIL(ERR_USAGE, "--%s: \"%s\" is not a whole number", flag, value);
+    if (parsed < least || parsed > most)
+        FAIL(ERR_USAGE, "--%s: %lld is outside %lld to %lld", flag, parsed,
+             (long long)least, (long long)most);
+    *out = parsed;
+    return OK;
+}
+
+status arguments_real(const struct arguments *arguments, const char *flag,
+                      double least, double most, double *out)
+{
+    const char *value = arguments_text(arguments, flag, NULL);
+    char *end;
+    double parsed;
+
+    if (value == NULL) return OK;
+    parsed = strtod(value, &end);
+    if (end == value || *end != '\0' || !isfinite(parsed))
+        FAIL(ERR_USAGE, "--%s: \"%s\" is not a number", flag, value);
+    if (parsed < least || parsed > most)
+        FAIL(ERR_USAGE, "--%s: %g is outside %g to %g", flag, parsed, least,
+             most);
+    *out = parsed;
+    return OK;
+}
+
+status arguments_choice(const struct arguments *arguments, const char *flag,
+                        const char *const *names, int count, int *out)
+{
+    const char *value = arguments_text(arguments, flag, NULL);
+    const char *nearest;
+    char all[256] = "";
+
+    if (value == NULL) return OK;
+    for (int i = 0; i < count; i++) {
+        if (strcmp(names[i], value) == 0) {
+            *out = i;
+            return OK;
+        }
+        snprintf(all + strlen(all), sizeof all - strlen(all), "%s%s",
+                 i == 0 ? "" : ", ", names[i]);
+    }
+    nearest = text_nearest(value, names, count);
+    FAIL(ERR_USAGE, "--%s: \"%s\" is none of %s%s%s", flag, value, all,
+         nearest ? "; the nearest is " : "", nearest ? nearest : "");
+}

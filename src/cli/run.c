@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.c - finds the command, runs it, prints its error and returns the exit
+ * code. Nothing here touches a thread, a device or a large file, so that
+ * --help costs a millisecond. */
+#include <stdio.h>
+#include <string.h>
+#include "cli/command.h"
+#include "lockstep.h"
+
+static status print_and_free(status result, struct text *text)
+{
+    if (result == OK && text->length > 0)
+        fwrite(text->bytes, 1, text->length, stdout);
+    text_free(text);
+    return result;
+}
+
+static status print_overview(void)
+{
+    struct text text = {0};
+
+    return print_and_free(help_overview(&text), &text);
+}
+
+static status print_help(const struct command *command)
+{
+    struct text text = {0};
+
+    return print_and_free(help_command(command, &text), &text);
+}
+
+/* A flag in the place of a command. */
+static const char *flag_as_command(const char *word)
+{
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return "help";
+    if (strcmp(word, "--version") == 0 || strcmp(word, "-V") == 0)
+        return "version";
+    return NULL;
+}
+
+static status run(int argc, char **argv)
+{
+    const struct command *command;
+    struct arguments arguments = {0};
+    int words;
+    status result;
+
+    if (argc < 1) return print_overview();
+    if (flag_as_command(argv[0]) != NULL)
+        argv[0] = (char *)(uintptr_t)flag_as_command(argv[0]);
+    if (strcmp(argv[0], "help") == 0) {
+        if (argc < 2) return print_overview();
+        TRY(command_find(argc - 1, argv + 1, &command, &words));
+        return print_help(command);
+    }
+    TRY(command_find(argc, argv, &command, &words));
+    TRY_GOTO(done, result,
+             arguments_parse(&arguments, command, argc - words, argv + words));
+    TRY_GOTO(done, result,
+             arguments.help ? print_help(command) : command->run(&arguments));
+done:
+    arguments_free(&arguments);
+    return result;
+}
+
+/* What was printed must have arrived: a full disk behind a redirection is an
+ * error like any other. */
+static status flush_output(void)
+{
+    if (fflush(stdout) != 0 || ferror(stdout))
+        FAIL(ERR_IO, "cannot write to standard output: is the disk full?");
+    return OK;
+}
+
+int lockstep_main(int argc, char **argv)
+{
+    status result = run(argc - 1, argv + 1);
+    const status flushed = flush_output();
+    int code;
+
+    if (result == OK) result = flushed;
+    code = status_exit_code(result);
+    /* compare and verify say on stdout what differs: that is an answer. */
+    if (result == OK || result == ERR_DIFFERS) return code;
+    status_print(result, stderr);
+    fprintf(stderr, "exit %d (%s)\n", code, status_name(result));
+    return code;
+}

@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metrics.c - metrics.jsonl: one JSON object per line, made from metrics.def.
+ */
+#include "train/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/json.h"
+
+enum metric_type { TYPE_INT, TYPE_REAL };
+enum metric_rows { ROWS_EVERY, ROWS_STEP, ROWS_VALID };
+enum metric_clock { CLOCK_EXACT, CLOCK_CLOCK };
+
+struct metric {
+    enum metric_type type;
+    enum metric_rows rows;
+    enum metric_clock clock;
+    const char *name, *unit, *meaning;
+    size_t offset; /* bytes into struct metrics_row */
+};
+
+static const struct metric metrics[] = {
+#define METRIC(type, rows, name, unit, clock, meaning)                       \
+    {TYPE_##type, ROWS_##rows, CLOCK_##clock, #name, unit, meaning,          \
+     offsetof(struct metrics_row, name)},
+#include "train/metrics.def"
+#undef METRIC
+};
+enum { METRIC_COUNT = (int)(sizeof metrics / sizeof *metrics) };
+
+/* A line is about 400 bytes; a run of ten million steps still opens. */
+static const size_t metrics_bytes_max = (size_t)8 << 30;
+
+static bool metric_applies(const struct metric *metric, enum metrics_kind kind)
+{
+    return metric->rows == ROWS_EVERY ||
+           (metric->rows == ROWS_STEP) == (kind == METRICS_STEP);
+}
+
+static const char *kind_name(enum metrics_kind kind)
+{
+    return kind == METRICS_STEP ? "step" : "validation";
+}
+
+status metrics_format(struct text *out, const struct metrics_row *row,
+                      bool exact_only)
+{
+    struct json_writer writer = {0};
+    status result;
+
+    json_write_begin(&writer, 0);
+    json_write_object(&writer);
+    json_write_key(&writer, "kind");
+    json_write_string(&writer, kind_name(row->kind));
+    for (int i = 0; i < METRIC_COUNT; i++) {
+        const struct metric *metric = &metrics[i];
+        const char *field = (const char *)row + metric->offset;
+        double real;
+        int64_t integer;
+
+        if (!metric_applies(metric, row->kind)) continue;
+        if (exact_only && metric->clock == CLOCK_CLOCK) continue;
+        json_write_key(&writer, metric->name);
+        if (metric->type == TYPE_INT) {
+            memcpy(&integer, field, sizeof integer);
+            json_write_integer(&writer, integer);
+        } else {
+            memcpy(&real, field, sizeof real);
+            json_write_real(&writer, real);
+        }
+    }
+    json_write_object_end(&writer);
+    TRY_GOTO(done, result, json_write_end(&writer));
+    TRY_GOTO(done, result,
+             text_append(out, writer.out.bytes, writer.out.length));
+    TRY_GOTO(done, result, text_append(out, "\n", 1));
+done:
+    json_writer_free(&writer);
+    return result;
+}
+
+status metrics_append(struct metrics_writer *writer,
+                      const struct metrics_row *row)
+{
+    struct text line = {0};
+    status result;
+    ssize_t written;
+
+    TRY_GOTO(done, result, metrics_format(&line, row, false));
+    do {
+        written = write(writer->descriptor, line.bytes, line.length);
+    } while (written < 0 && errno == EINTR);
+    if (written != (ssize_t)line.length)
+        FAIL_GOTO(done, result, ERR_IO, "%s: cannot append a line: %s",
+                  writer->path,
+                  written < 0 ? strerror(errno) : "the disk is full");
+done:
+    text_free(&line);
+    return result;
+}
+
+/* One metric of a parsed line into its field. */
+static status metric_read(const struct metric *metric,
+                          const struct json *object, const char *source,
+                          struct metrics_row *row)
+{
+    char *field = (char *)row + metric->offset;
+    int64_t integer = 0;
+    double real = (double)NAN;
+
+    if (metric->type == TYPE_INT) {
+        TRY(json_get_integer_or(object, source, metric->name, 0, &integer));
+        memcpy(field, &integer, sizeof integer);
+    } else {
+        TRY(json_get_real_or(object, source, metric->name, real, &real));
+        memcpy(field, &real, sizeof real);
+    }
+    return OK;
+}
+
+static status row_read(struct metrics_row *row, struct arena *scratch,
+                       const char *line, size_t length, const char *source)
+{
+    const struct json *object;
+    const char *kind;
+
+    TRY(json_read(&object, scratch, line, length, source));
+    TRY(json_get_string(object, source, "kind", &kind));
+    if (strcmp(kind, "step") == 0)
+        row->kind = METRICS_STEP;
+    else if (strcmp(kind, "validation") == 0)
+        row->kind = METRICS_VALIDATION;
+    else
+        FAIL(ERR_FORMAT, "%s: kind is \"%s\", expected step or validation",
+             source, kind);
+    TRY(json_get_integer(object, source, "step", &row->step));
+    for (int i = 0; i < METRIC_COUNT; i++)
+        TRY(metric_read(&metrics[i], object, source, row));
+    return OK;
+}
+
+/* A walk over the lines. Rows are kept in `table` while it has room (NULL: only
+ * counted). The walk stops at a torn last line and, unless step_kept is
+ * negative, before the first line beyond it; with torn_ok any bad line is the
+ * end instead of an error. kept = bytes of the lines taken. */
+struct scan {
+    const char *path;
+    int64_t step_kept;
+    bool torn_ok;
+    struct metrics_table *table;
+    int64_t capacity;
+    int64_t kept;
+};
+
+static status scan_lines(struct scan *scan, const char *bytes, size_t length)
+{
+    struct arena scratch = {0};
+    status result = OK;
+    int64_t number = 0;
+    size_t at = 0;
+
+    arena_init(&scratch, "metrics line", 0);
+    while (at < length) {
+        const char *end = memchr(bytes + at, '\n', length - at);
+        struct metrics_row row = {0};
+        char source[PATH_BYTES + 32];
+        size_t line;
+
+        if (end == NULL) break; /* torn by a kill */
+        line = (size_t)(end - bytes) - at;
+        snprintf(source, sizeof source, "%s: line %lld", scan->path,
+                 (long long)++number);
+        result = row_read(&row, &scratch, bytes + at, line, source);
+        arena_reset(&scratch);
+        if (result != OK && scan->torn_ok) {
+            status_clear();
+            result = OK;
+            break;
+        }
+        if (result != OK) {
+            status_pass(result, __FILE__, __LINE__);
+            break;
+        }
+        if (scan->step_kept >= 0 && row.step > scan->step_kept) break;
+        if (scan->table != NULL && scan->table->count < scan->capacity)
+            scan->table->rows[scan->table->count++] = row;
+        at += line + 1;
+        scan->kept = (int64_t)at;
+    }
+    arena_free(&scratch);
+    return result;
+}
+
+/* Bytes of the file to keep when a run goes on at `step_kept`. */
+static status kept_bytes(const char *path, int64_t step_kept, int64_t *kept)
+{
+    struct scan scan = {.path = path, .step_kept = step_kept, .torn_ok = true};
+    struct file_map map = {0};
+    status result;
+
+    *kept = 0;
+    if (step_kept < 0 || !file_exists(path)) return OK;
+    TRY_GOTO(done, result, file_map_open(&map, path));
+    TRY_GOTO(done, result,
+             scan_lines(&scan, (const char *)map.bytes, map.length));
+    *kept = scan.kept;
+done:
+    file_map_close(&map);
+    return result;
+}
+
+status metrics_open(struct metrics_writer *writer, const char *path,
+                    int64_t step_kept)
+{
+    int64_t kept;
+    void *copy;
+    size_t length = strlen(path) + 1;
+
+    TRY(kept_bytes(path, step_kept, &kept));
+    TRY(memory_take(length, 1, &copy));
+    writer->path = memcpy(copy, path, length);
+    writer->descriptor =
+        open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+    if (writer->descriptor < 0) {
+        writer->descriptor = 0;
+        FAIL(ERR_IO, "%s: cannot open for appending: %s", path,
+             strerror(errno));
+    }
+    if (ftruncate(writer->descriptor, (off_t)kept) != 0 ||
+        fsync(writer->descriptor) != 0)
+        FAIL(ERR_IO, "%s: cannot cut to %lld bytes: %s", path,
+             (long long)kept, strerror(errno));
+    return OK;
+}
+
+void metrics_close(struct metrics_writer *writer)
+{
+    if (writer->descriptor > 0) close(writer->descriptor);
+    memory_free(writer->path);
+    *writer = (struct metrics_writer){0};
+}
+
+status metrics_read(struct metrics_table *table, struct arena *arena,
+                    const char *path)
+{
+    struct scan scan = {.path = path, .step_kept = -1, .table = table};
+    struct file_map map = {0};
+    void *rows;
+    status result;
+
+    *table = (struct metrics_table){0};
+    if (!file_exists(path)) return OK;
+    TRY_GOTO(done, result, file_map_open(&map, path));
+    if (map.length > metrics_bytes_max)
+        FAIL_GOTO(done, result, ERR_FORMAT,
+                  "%s: %zu bytes, a metrics file has at most %zu", path,
+                  map.length, metrics_bytes_max);
+    for (size_t i = 0; i < map.length; i++)
+        scan.capacity += map.bytes[i] == '\n';
+    TRY_GOTO(done, result,
+             arena_take_array(arena, (size_t)scan.capacity,
+                              sizeof *table->rows, &rows));
+    table->rows = rows;
+    TRY_GOTO(done, result,
+             scan_lines(&scan, (const char *)map.bytes, map.length));
+done:
+    file_map_close(&map);
+    return result;
+}
+
+status metrics_describe(struct text *out)
+{
+    static const char *const rows[] = {"every", "step", "validation"};
+
+    TRY(text_append_string(
+        out, "# Metrics\n\n"
+             "Lines of `metrics.jsonl` in the run directory, one JSON object "
+             "each. `kind` is `step` or\n`validation`. Metrics marked *clock* "
+             "depend on the speed of the machine; all others are equal, "
+             "byte for\nbyte, in two runs that did the same.\n\n"
+             "Printed by `lockstep docs metrics` from "
+             "`src/train/metrics.def`.\n\n"
+             "| metric | type | lines | unit | | meaning |\n"
+             "|---|---|---|---|---|---|\n"));
+    for (int i = 0; i < METRIC_COUNT; i++)
+        TRY(text_printf(out, "| `%s` | %s | %s | %s | %s | %s |\n",
+                        metrics[i].name,
+                        metrics[i].type == TYPE_INT ? "integer" : "real",
+                        rows[metrics[i].rows], metrics[i].unit,
+                        metrics[i].clock == CLOCK_CLOCK ? "clock" : "",
+                        metrics[i].meaning));
+    return OK;
+}

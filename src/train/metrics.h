@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metrics.h - metrics.jsonl: one JSON object per line, made from metrics.def.
+ *
+ *     {"kind":"step","step":1,"tokens":2048,...,"loss":7.61,...}
+ *     {"kind":"validation","step":50,...,"val_loss":5.02,...}
+ *
+ * Lines ascend in step; a validation after step n stands behind the line of
+ * step n. Each line is one write, so a killed run leaves at most one torn
+ * line, which the next metrics_open removes. A run that resumes at step n drops
+ * the lines beyond n, so restarts leave no trace. Validation of step n must
+ * be written before the checkpoint of step n. */
+#ifndef LOCKSTEP_TRAIN_METRICS_H
+#define LOCKSTEP_TRAIN_METRICS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/arena.h"
+#include "base/text.h"
+
+enum metrics_kind { METRICS_STEP, METRICS_VALIDATION };
+
+#define METRIC_TYPE_INT int64_t
+#define METRIC_TYPE_REAL double
+
+struct metrics_row {
+    enum metrics_kind kind;
+#define METRIC(type, rows, name, ...) METRIC_TYPE_##type name;
+#include "train/metrics.def"
+#undef METRIC
+};
+
+struct metrics_writer {
+    int descriptor; /* owned; 0 in a zeroed one: none */
+    char *path;     /* owned */
+};
+
+/* Opens RUN/metrics.jsonl for appending and drops every line beyond
+ * `step_kept`, torn lines, and whatever follows them; -1 empties the file. */
+status metrics_open(struct metrics_writer *writer, const char *path,
+                    int64_t step_kept);
+/* Appends one line with one write. */
+status metrics_append(struct metrics_writer *writer,
+                      const struct metrics_row *row);
+void metrics_close(struct metrics_writer *writer);
+
+/* One line, with its newline. `exact_only` leaves clock metrics out: two runs
+ * that did the same have the same text. */
+status metrics_format(struct text *out, const struct metrics_row *row,
+                      bool exact_only);
+
+struct metrics_table {
+    struct metrics_row *rows; /* owned by the arena given to metrics_read */
+    int64_t count;
+};
+/* All whole lines of the file. A metric that a line lacks is NaN or 0. A torn
+ * last line is left out; any other bad line is ERR_FORMAT with its number.
+ * A missing file is an empty table. */
+status metrics_read(struct metrics_table *table, struct arena *arena,
+                    const char *path);
+
+/* The table of metrics as Markdown (docs/generated/metrics.md). */
+status metrics_describe(struct text *out);
+
+#endif
