@@ -17,7 +17,7 @@ out=$1
 shift
 mkdir -p "$out"
 
-# Reads documents, each after a line of one form feed; writes lines of JSON.
+# Reads documents, each after a line of one record separator; writes lines of JSON.
 # What is not UTF-8 is dropped, as are control characters.
 to_jsonl() {
     iconv -c -f UTF-8 -t UTF-8 | awk -v out="$out" '
@@ -26,8 +26,8 @@ to_jsonl() {
         sub(/\n+$/, "", text)
         if (text == "") return
         file = out (count % 20 == 19 ? "/valid.jsonl" : "/train.jsonl")
-        gsub(/\\/, "\\\\", text)
-        gsub(/"/, "\\\"", text)
+        gsub(/\\/, "\\\\&", text)
+        gsub(/"/, "\\\\&", text)
         gsub(/\t/, "\\t", text)
         gsub(/[\001-\011\013-\037]/, "", text)
         gsub(/\n/, "\\n", text)
@@ -35,7 +35,7 @@ to_jsonl() {
         count++
     }
     BEGIN { printf "" > (out "/train.jsonl"); printf "" > (out "/valid.jsonl") }
-    $0 == "\f" { emit(); text = ""; next }
+    $0 == "\036" { emit(); text = ""; next }
     { text = text $0 "\n" }
     END { emit() }'
 }
@@ -44,7 +44,7 @@ to_jsonl() {
 bible_documents() {
     bible -l100000 gen1:1-rev22:21 | awk '
     /^[1-3]?[A-Za-z][A-Za-z ]* [0-9]+$/ || /^[1-3] [A-Z][a-z]+ [0-9]+$/ {
-        print "\f"; print; print ""; next
+        print "\036"; print; print ""; next
     }
     { sub(/^ +[0-9]+ /, "") }
     NF { print }'
@@ -59,7 +59,7 @@ system_documents() {
     } | while read -r file; do
         printf '%s %s\n' "$(cksum < "$file" | tr ' ' '_')" "$file"
     done | awk '!seen[$1]++ { print $2 }' | while read -r file; do
-        printf '\f\n'
+        printf '\036\n'
         cat "$file"
         echo
     done
@@ -68,7 +68,7 @@ system_documents() {
 text_documents() {
     for path; do
         find "$path" -type f -name '*.txt' | sort | while read -r file; do
-            printf '\f\n'
+            printf '\036\n'
             cat "$file"
             echo
         done

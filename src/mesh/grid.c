@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* grid.c - the numerics grid: the finest cuts of every sum, and the pieces in
+ * which a rank meets them. */
+#include "mesh/grid.h"
+
+static bool tensor_fits(int64_t leaves, const struct grid_facts *facts)
+{
+    const int64_t kv = facts->kv_heads;
+
+    return facts->heads % leaves == 0 && facts->feed_forward % leaves == 0 &&
+           (kv % leaves == 0 || leaves % kv == 0) &&
+           kv * facts->head_width % leaves == 0;
+}
+
+static int tensor_auto(const struct grid_facts *facts)
+{
+    if (tensor_fits(4, facts)) return 4;
+    if (tensor_fits(2, facts)) return 2;
+    return tensor_fits(3, facts) ? 3 : 1;
+}
+
+static bool tree_size(int64_t leaves)
+{
+    return leaves == 3 ||
+           (leaves >= 1 && leaves <= 64 && (leaves & (leaves - 1)) == 0);
+}
+
+status grid_resolve(struct grid *out, const struct grid *asked,
+                    const struct grid_facts *facts)
+{
+    int data = 8;
+
+    while (facts->batch % data != 0) data /= 2;
+    *out = (struct grid){.data = data, .tensor = tensor_auto(facts),
+                         .context = 1};
+    if (asked->data != 0) {
+        if (!tree_size(asked->data) || facts->batch % asked->data != 0)
+            FAIL(ERR_CONFIG,
+                 "numerics.grid_data: %d leaves do not divide a batch of %lld "
+                 "sequences into a tree (a power of two, or 3); %d does",
+                 asked->data, (long long)facts->batch, data);
+        out->data = asked->data;
+    }
+    if (asked->tensor != 0) {
+        if (!tree_size(asked->tensor) || !tensor_fits(asked->tensor, facts))
+            FAIL(ERR_CONFIG,
+                 "numerics.grid_tensor: %d leaves do not divide %lld heads, "
+                 "%lld key-value heads and a feed-forward width of %lld; %d "
+                 "does",
+                 asked->tensor, (long long)facts->heads,
+                 (long long)facts->kv_heads, (long long)facts->feed_forward,
+                 out->tensor);
+        out->tensor = asked->tensor;
+    }
+    return OK;
+}
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Whole leaves from `leaf` on that form one subtree and fit in `sequences`. */
+static int subtree(const struct cut *cut, int64_t leaf, int64_t sequences)
+{
+    const int64_t fit = sequences / cut->sequences_per_leaf;
+    int leaves = 1;
+
+    if (cut->data_leaves == 3) {
+        if (leaf != 0 || fit < 2) return 1;
+        return fit >= 3 ? 3 : 2;
+    }
+    while (leaves * 2 <= fit && leaf % (leaves * 2) == 0) leaves *= 2;
+    return leaves;
+}
+
+bool piece_next(const struct cut *cut, int64_t micro_batch_index,
+                struct piece_cursor *cursor, struct piece *out)
+{
+    const int64_t per_leaf = cut->sequences_per_leaf;
+    const int64_t at = micro_batch_index * cut->micro_batch + cursor->sequence;
+    const int64_t leaf = at / per_leaf, inside = at % per_leaf;
+    int64_t left = cut->micro_batch - cursor->sequence;
+
+    if (left == 0) return false;
+    if (cut->piece_sequences != 0) left = least(left, cut->piece_sequences);
+    *out = (struct piece){.first_sequence = cursor->sequence,
+                          .tokens = cut->length, .first_leaf = (int)leaf,
+                          .leaves = 1};
+    if (cut->piece_tokens != 0 && cut->piece_tokens < cut->length) {
+        out->sequences = 1;
+        out->first_token = cursor->token;
+        out->tokens = least(cut->piece_tokens, cut->length - cursor->token);
+        out->begins = inside == 0 && cursor->token == 0;
+        cursor->token += out->tokens;
+        out->completes = inside == per_leaf - 1 && cursor->token == cut->length;
+        if (cursor->token == cut->length) {
+            cursor->token = 0;
+            cursor->sequence++;
+        }
+        return true;
+    }
+    if (inside == 0 && left >= per_leaf) {
+        out->leaves = subtree(cut, leaf, left);
+        out->sequences = out->leaves * per_leaf;
+    } else {
+        out->sequences = least(left, per_leaf - inside);
+    }
+    out->begins = inside == 0;
+    out->completes = (at + out->sequences) % per_leaf == 0;
+    cursor->sequence += out->sequences;
+    return true;
+}
+
+/* Whether node `b`, right after node `a`, is its sibling in the tree. */
+static bool siblings(const struct cut *cut, int a_first, int a_leaves,
+                     int b_first, int b_leaves)
+{
+    if (a_first + a_leaves != b_first) return false;
+    if (cut->data_leaves == 3)
+        return a_first == 0 && b_leaves == 1;
+    return a_leaves == b_leaves && a_first % (2 * a_leaves) == 0;
+}
+
+void node_begin(const struct node_stack *stack, const struct cut *cut,
+                const struct piece *piece, bool takes_left, int *buffer,
+                bool *left)
+{
+    const int top = stack->count - 1;
+
+    CHECK(piece->begins != stack->open);
+    *left = false;
+    *buffer = stack->open ? top : stack->count;
+    if (!takes_left || stack->open || !piece->completes || stack->count == 0)
+        return;
+    if (siblings(cut, stack->node[top].first, stack->node[top].leaves,
+                 piece->first_leaf, piece->leaves)) {
+        *left = true;
+        *buffer = top;
+    }
+}
+
+void node_end(struct node_stack *stack, const struct piece *piece, bool left)
+{
+    if (left) {
+        stack->node[stack->count - 1].leaves += piece->leaves;
+    } else if (!stack->open) {
+        CHECK(stack->count < NODES_MAX);
+        stack->node[stack->count].first = piece->first_leaf;
+        stack->node[stack->count].leaves = piece->leaves;
+        stack->count++;
+    }
+    stack->open = !piece->completes;
+}
+
+bool node_merge(struct node_stack *stack, const struct cut *cut, int *left,
+                int *right)
+{
+    const int top = stack->count - 1;
+
+    if (stack->open || top < 1) return false;
+    if (!siblings(cut, stack->node[top - 1].first, stack->node[top - 1].leaves,
+                  stack->node[top].first, stack->node[top].leaves))
+        return false;
+    *left = top - 1;
+    *right = top;
+    stack->node[top - 1].leaves += stack->node[top].leaves;
+    stack->count--;
+    return true;
+}
+
+int node_limit(const struct cut *cut, bool takes_left)
+{
+    struct node_stack stack = {0};
+    int limit = 0;
+
+    for (int64_t i = 0; i < cut->micro_batches; i++) {
+        struct piece_cursor cursor = {0};
+        struct piece piece;
+        int buffer, right;
+        bool left;
+
+        while (piece_next(cut, i, &cursor, &piece)) {
+            node_begin(&stack, cut, &piece, takes_left, &buffer, &left);
+            if (buffer + 1 > limit) limit = buffer + 1;
+            node_end(&stack, &piece, left);
+            while (node_merge(&stack, cut, &buffer, &right)) continue;
+        }
+    }
+    return limit;
+}

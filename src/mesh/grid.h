@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* grid.h - the numerics grid: the finest cuts of every sum, and the pieces in
+ * which a rank meets them (docs/numerics.md, section 1).
+ *
+ *   leaf   a run of sequences of the global batch (data), or an equal block of
+ *          a cut dimension of a weight (tensor)
+ *   piece  what one call contributes to a gradient: a part of one leaf, or a
+ *          whole subtree of leaves
+ *   node   a finished subtree of leaves */
+#ifndef LOCKSTEP_MESH_GRID_H
+#define LOCKSTEP_MESH_GRID_H
+
+#include "mesh/layout.h"
+
+/* What decides the automatic grid. */
+struct grid_facts {
+    int64_t batch;        /* sequences of the global batch */
+    int64_t heads, kv_heads, head_width, feed_forward;
+};
+
+/* asked.data, asked.tensor: 0 for auto. data: the largest power of two up to 8
+ * that divides the batch. tensor: the largest power of two up to 4 that
+ * divides heads and feed-forward width and divides, or is divided by, the
+ * key-value heads; 3 where only 3 does; else 1. ERR_CONFIG: an asked number
+ * does not divide (names the nearest that does). */
+status grid_resolve(struct grid *out, const struct grid *asked,
+                    const struct grid_facts *facts);
+
+struct piece {
+    int64_t first_sequence; /* within the micro-batch */
+    int64_t sequences;
+    int64_t first_token;    /* within each sequence; 0 unless cut */
+    int64_t tokens;         /* of each sequence */
+    int first_leaf;
+    int leaves;             /* more than one: a whole subtree */
+    bool begins;            /* nothing of the leaf came before */
+    bool completes;         /* the last of its leaf */
+};
+
+/* How a step's batch is cut: grid.data leaves, micro-batches in order. */
+struct cut {
+    int data_leaves;
+    int64_t sequences_per_leaf;
+    int64_t length;          /* tokens of a sequence */
+    int64_t micro_batch;     /* sequences */
+    int64_t micro_batches;   /* per step */
+    int64_t piece_sequences; /* most sequences in a piece; 0: no limit */
+    int64_t piece_tokens;    /* most tokens of one sequence, a multiple of the
+                              * granule; 0: no limit. Below length only when
+                              * piece_sequences is 1. */
+};
+
+/* The first piece of micro-batch `index` (cursor 0 sequences, 0 tokens done),
+ * then the next ones; false when none is left. `cursor` starts zeroed. */
+struct piece_cursor { int64_t sequence, token; };
+bool piece_next(const struct cut *cut, int64_t micro_batch_index,
+                struct piece_cursor *cursor, struct piece *out);
+
+/* Nodes that wait for their sibling, left to right. Node i lies in buffer
+ * i of the owner: merging goes into the left one, so the root ends in buffer
+ * 0 and at most node_limit(cut) buffers are ever alive. */
+enum { NODES_MAX = 8 };
+struct node_stack {
+    int count;
+    struct { int first, leaves; } node[NODES_MAX];
+    bool open;               /* the top one is an unfinished leaf */
+};
+/* Where the piece's sum goes: buffer *buffer. *left: the buffer holds the
+ * sibling and takes "left + result" at once (only when `takes_left`, the piece
+ * is a whole node and its sibling is the top node). */
+void node_begin(const struct node_stack *stack, const struct cut *cut,
+                const struct piece *piece, bool takes_left, int *buffer,
+                bool *left);
+/* Records the piece. Then, as long as node_merge says so, the owner adds
+ * buffer *right to buffer *left. */
+void node_end(struct node_stack *stack, const struct piece *piece, bool left);
+bool node_merge(struct node_stack *stack, const struct cut *cut, int *left,
+                int *right);
+/* Buffers a step needs: the most that are alive at once. */
+int node_limit(const struct cut *cut, bool takes_left);
+
+#endif

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.c - what the config.json of all families share. */
+#include "models/config.h"
+
+#include <string.h>
+
+/* Fields of transformers' base configuration (v4 and v5) that say nothing
+ * about the arithmetic of these families. */
+static const struct config_field everywhere[] = {
+    {"architectures", NULL}, {"model_type", NULL}, {"torch_dtype", NULL},
+    {"dtype", NULL}, {"use_cache", NULL}, {"transformers_version", NULL},
+    {"pad_token_id", NULL}, {"bos_token_id", NULL}, {"eos_token_id", NULL},
+    {"sep_token_id", NULL}, {"decoder_start_token_id", NULL},
+    {"_name_or_path", NULL}, {"_attn_implementation_autoset", NULL},
+    {"attn_implementation", NULL}, {"_attn_implementation", NULL},
+    {"initializer_range", NULL}, {"tie_word_embeddings", NULL},
+    {"return_dict", NULL}, {"output_hidden_states", NULL},
+    {"output_attentions", NULL}, {"torchscript", NULL},
+    {"use_bfloat16", NULL}, {"tf_legacy_loss", NULL},
+    {"pruned_heads", "{}"}, {"chunk_size_feed_forward", "0"},
+    {"is_encoder_decoder", "false"}, {"is_decoder", NULL},
+    {"add_cross_attention", "false"}, {"cross_attention_hidden_size", "null"},
+    {"tie_encoder_decoder", "false"}, {"finetuning_task", NULL},
+    {"id2label", NULL}, {"label2id", NULL}, {"num_labels", NULL},
+    {"problem_type", NULL}, {"tokenizer_class", NULL}, {"prefix", NULL},
+    {"task_specific_params", NULL}, {"transformers.js_config", NULL},
+    {"max_length", NULL}, {"min_length", NULL}, {"do_sample", NULL},
+    {"temperature", NULL}, {"top_k", NULL}, {"top_p", NULL},
+    {"repetition_penalty", NULL}, {"unsloth_version", NULL},
+    {"license", NULL}, {"auto_map", NULL},
+};
+
+static bool value_is(const struct json *value, const char *text)
+{
+    switch (value->kind) {
+    case JSON_NULL: return strcmp(text, "null") == 0;
+    case JSON_FALSE: return strcmp(text, "false") == 0;
+    case JSON_TRUE: return strcmp(text, "true") == 0;
+    case JSON_INTEGER:
+    case JSON_REAL:
+        return (text[0] == '0' && text[1] == 0 && value->real == 0.0) ||
+               (text[0] == '1' && text[1] == 0 && value->real == 1.0);
+    case JSON_STRING: return strcmp(text, value->string) == 0;
+    case JSON_OBJECT: return strcmp(text, "{}") == 0 && value->count == 0;
+    case JSON_ARRAY: return strcmp(text, "[]") == 0 && value->count == 0;
+    }
+    return false;
+}
+
+static const struct config_field *find(const char *name,
+                                       const struct config_field *fields,
+                                       int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(fields[i].name, name) == 0) return &fields[i];
+    return NULL;
+}
+
+status config_check(const struct json *config, const char *source,
+                    const struct config_field *fields, int count)
+{
+    const int common = (int)(sizeof everywhere / sizeof *everywhere);
+    struct text unknown = {0};
+    status result = OK;
+
+    for (int i = 0; i < config->count; i++) {
+        const char *name = config->items[2 * i].string;
+        const struct json *value = &config->items[2 * i + 1];
+        const struct config_field *field = find(name, fields, count);
+
+        if (field == NULL) field = find(name, everywhere, common);
+        if (field == NULL) {
+            TRY_GOTO(done, result, text_printf(&unknown, "%s%s",
+                                               unknown.length ? ", " : "",
+                                               name));
+        } else if (field->only != NULL && !value_is(value, field->only) &&
+                   value->kind != JSON_NULL) {
+            FAIL_GOTO(done, result, ERR_CONFIG,
+                      "%s: %s has a value that this build cannot follow; it "
+                      "takes only %s", source, name, field->only);
+        }
+    }
+    if (unknown.length > 0)
+        FAIL_GOTO(done, result, ERR_CONFIG,
+                  "%s: fields that this build does not know, so it will not "
+                  "guess: %s", source, unknown.bytes);
+done:
+    text_free(&unknown);
+    return result;
+}
+
+/* eos_token_id may be a list; the first counts. */
+static int64_t token_id(const struct json *config, const char *key)
+{
+    const struct json *value = json_get(config, key);
+
+    if (value != NULL && value->kind == JSON_ARRAY && value->count > 0)
+        value = &value->items[0];
+    return value != NULL && value->kind == JSON_INTEGER ? value->integer : -1;
+}
+
+status config_read_common(struct model *model, const struct json *config,
+                          const char *source)
+{
+    model->bos = token_id(config, "bos_token_id");
+    model->eos = token_id(config, "eos_token_id");
+    TRY(json_get_real_or(config, source, "initializer_range", 0.02,
+                         &model->init_std));
+    return OK;
+}
+
+status config_read_int(const struct json *config, const char *source,
+                       const char *key, int64_t other, int64_t *out)
+{
+    const int64_t most = 1 << 24;
+
+    if (other < 0)
+        TRY(json_get_integer(config, source, key, out));
+    else
+        TRY(json_get_integer_or(config, source, key, other, out));
+    if (*out < 1 || *out > most)
+        FAIL(ERR_CONFIG, "%s: %s: %lld is outside 1 to %lld", source, key,
+             (long long)*out, (long long)most);
+    return OK;
+}
+
+status config_read_dropout(struct model *model, const struct json *config,
+                           const char *source, const char *const *names,
+                           int count)
+{
+    for (int i = 0; i < count; i++) {
+        double value;
+
+        TRY(json_get_real_or(config, source, names[i], 0, &value));
+        if (value > model->dropout) model->dropout = value;
+    }
+    return OK;
+}

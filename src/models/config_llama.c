@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_llama.c - config.json of the Llama family, as transformers v4 and v5
+ * spell it. */
+#include "models/config.h"
+
+#include <string.h>
+
+static const struct config_field fields[] = {
+    {"vocab_size", NULL}, {"hidden_size", NULL}, {"intermediate_size", NULL},
+    {"num_hidden_layers", NULL}, {"num_attention_heads", NULL},
+    {"num_key_value_heads", NULL}, {"head_dim", NULL}, {"hidden_act", "silu"},
+    {"max_position_embeddings", NULL}, {"rms_norm_eps", NULL},
+    {"attention_bias", NULL}, {"mlp_bias", NULL}, {"rope_theta", NULL},
+    {"rope_scaling", NULL}, {"rope_parameters", NULL},
+    {"attention_dropout", NULL}, {"pretraining_tp", "1"},
+    {"is_llama_config", NULL}, {"rope_interleaved", "false"},
+};
+
+/* rope_scaling (v4) and rope_parameters (v5): only the plain kind. */
+static status read_rope(struct model *model, const struct json *config,
+                        const char *source)
+{
+    static const char *const keys[] = {"rope_parameters", "rope_scaling"};
+
+    TRY(json_get_real_or(config, source, "rope_theta", 10000.0,
+                         &model->rope_base));
+    for (int i = 0; i < 2; i++) {
+        const struct json *object = json_get(config, keys[i]);
+        const char *type, *legacy;
+
+        if (object == NULL || object->kind == JSON_NULL) continue;
+        if (object->kind != JSON_OBJECT)
+            FAIL(ERR_CONFIG, "%s: %s is not an object", source, keys[i]);
+        TRY(json_get_string_or(object, source, "type", "default", &legacy));
+        TRY(json_get_string_or(object, source, "rope_type", legacy, &type));
+        if (strcmp(type, "default") != 0)
+            FAIL(ERR_CONFIG, "%s: %s: rotary scaling %s is not in this build; "
+                             "it has the plain kind (default)",
+                 source, keys[i], type);
+        for (int j = 0; j < object->count; j++) {
+            const char *name = object->items[2 * j].string;
+
+            if (strcmp(name, "type") != 0 && strcmp(name, "rope_type") != 0 &&
+                strcmp(name, "rope_theta") != 0)
+                FAIL(ERR_CONFIG, "%s: %s.%s is not known to the plain rotary "
+                                 "kind", source, keys[i], name);
+        }
+        TRY(json_get_real_or(object, source, "rope_theta", model->rope_base,
+                             &model->rope_base));
+    }
+    if (!(model->rope_base >= 1 && model->rope_base <= 1e12))
+        FAIL(ERR_CONFIG, "%s: rope_theta: %g is outside 1 to 1e12", source,
+             model->rope_base);
+    return OK;
+}
+
+status llama_read_config(struct model *model, const struct json *config,
+                         const char *source)
+{
+    static const char *const dropout[] = {"attention_dropout"};
+    int64_t layers, heads, kv_heads, head_width;
+
+    TRY(config_check(config, source, fields,
+                     (int)(sizeof fields / sizeof *fields)));
+    *model = (struct model){.kind = &model_llama,
+                            .activation = ACTIVATION_SILU};
+    TRY(config_read_common(model, config, source));
+    TRY(config_read_int(config, source, "vocab_size", -1, &model->vocab));
+    TRY(config_read_int(config, source, "hidden_size", -1, &model->width));
+    TRY(config_read_int(config, source, "intermediate_size", -1,
+                        &model->feed_forward));
+    TRY(config_read_int(config, source, "num_hidden_layers", -1, &layers));
+    TRY(config_read_int(config, source, "num_attention_heads", -1, &heads));
+    TRY(config_read_int(config, source, "num_key_value_heads", heads,
+                        &kv_heads));
+    TRY(config_read_int(config, source, "head_dim",
+                        model->width / heads > 0 ? model->width / heads : 1,
+                        &head_width));
+    TRY(config_read_int(config, source, "max_position_embeddings", 2048,
+                        &model->context));
+    TRY(json_get_real_or(config, source, "rms_norm_eps", 1e-6,
+                         &model->norm_epsilon));
+    TRY(json_get_bool_or(config, source, "tie_word_embeddings", false,
+                         &model->tied));
+    TRY(json_get_bool_or(config, source, "attention_bias", false,
+                         &model->attention_bias));
+    TRY(json_get_bool_or(config, source, "mlp_bias", false, &model->mlp_bias));
+    TRY(config_read_dropout(model, config, source, dropout, 1));
+    TRY(read_rope(model, config, source));
+    model->layers = (int)layers;
+    model->heads = (int)heads;
+    model->kv_heads = (int)kv_heads;
+    model->head_width = (int)head_width;
+    return model_check(model);
+}
+
+static void integer(struct json_writer *out, const char *key, int64_t value)
+{
+    json_write_key(out, key);
+    json_write_integer(out, value);
+}
+
+static void boolean(struct json_writer *out, const char *key, bool value)
+{
+    json_write_key(out, key);
+    json_write_bool(out, value);
+}
+
+static void real(struct json_writer *out, const char *key, double value)
+{
+    json_write_key(out, key);
+    json_write_real(out, value);
+}
+
+void llama_write_config(const struct model *model, struct json_writer *out)
+{
+    json_write_key(out, "architectures");
+    json_write_array(out);
+    json_write_string(out, "LlamaForCausalLM");
+    json_write_array_end(out);
+    json_write_key(out, "model_type");
+    json_write_string(out, "llama");
+    integer(out, "vocab_size", model->vocab);
+    integer(out, "hidden_size", model->width);
+    integer(out, "intermediate_size", model->feed_forward);
+    integer(out, "num_hidden_layers", model->layers);
+    integer(out, "num_attention_heads", model->heads);
+    integer(out, "num_key_value_heads", model->kv_heads);
+    integer(out, "head_dim", model->head_width);
+    json_write_key(out, "hidden_act");
+    json_write_string(out, "silu");
+    integer(out, "max_position_embeddings", model->context);
+    real(out, "initializer_range", model->init_std);
+    real(out, "rms_norm_eps", model->norm_epsilon);
+    boolean(out, "tie_word_embeddings", model->tied);
+    boolean(out, "attention_bias", model->attention_bias);
+    boolean(out, "mlp_bias", model->mlp_bias);
+    real(out, "attention_dropout", 0);
+    integer(out, "pretraining_tp", 1);
+    real(out, "rope_theta", model->rope_base); /* v4 */
+    json_write_key(out, "rope_parameters");    /* v5 */
+    json_write_object(out);
+    json_write_key(out, "rope_type");
+    json_write_string(out, "default");
+    real(out, "rope_theta", model->rope_base);
+    json_write_object_end(out);
+}

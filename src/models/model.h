@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* model.h - architectures: what a configuration says, and the program that it
+ * makes. Each family is one short file with its block in forward order. */
+#ifndef LOCKSTEP_MODELS_MODEL_H
+#define LOCKSTEP_MODELS_MODEL_H
+
+#include "base/json.h"
+#include "base/options.h"
+#include "nn/program.h"
+
+struct model {
+    const struct model_kind *kind;
+    int64_t vocab;         /* tokens */
+    int layers, heads, kv_heads, head_width;
+    int64_t width;         /* of the residual stream */
+    int64_t feed_forward;  /* inner width */
+    int64_t context;       /* most tokens of a sequence */
+    bool tied, attention_bias, mlp_bias;
+    double rope_base;
+    double norm_epsilon;
+    enum activation activation;
+    double init_std;
+    int64_t bos, eos;      /* ids written into config.json; -1: none */
+    double dropout;        /* largest probability that a config.json names: read
+                            * and reported, not applied */
+};
+
+struct model_kind {
+    const char *name;         /* "llama" */
+    const char *layer_prefix; /* outside: "model.layers.%d." */
+    /* Appends the steps of the whole model to a program whose sizes are set. */
+    status (*build)(struct program *program, const struct model *model);
+    /* Fills the model from a config.json of this family. Every field is used,
+     * known to be without effect here, or refused by name. */
+    status (*read_config)(struct model *model, const struct json *config,
+                          const char *source);
+    void (*write_config)(const struct model *model, struct json_writer *out);
+};
+
+extern const struct model_kind model_llama, model_gpt2;
+
+/* NULL: unknown. */
+const struct model_kind *model_kind_find(const char *name);
+
+/* From the options section `model` (and data.sequence for the context).
+ * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes
+ * that do not divide, with the nearest that do. */
+status model_from_options(struct model *model, const struct options *options,
+                          int64_t vocab);
+/* From DIR/config.json or the file itself. ERR_CONFIG names unsupported
+ * fields. */
+status model_from_config(struct model *model, const char *path);
+status model_read_json(struct model *model, const struct json *config,
+                       const char *source);
+/* A config.json that transformers v4 and v5 read. */
+status model_write_config(const struct model *model, enum dtype dtype,
+                          struct text *out);
+/* Sizes that cannot be: heads, groups, odd head widths. */
+status model_check(const struct model *model);
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention.c - rotary positions and causal attention over a fused slot of
+ * queries, keys and values, [tokens, (heads + 2 kv_heads) head_width].
+ * Source: Su et al. 2021, arXiv:2104.09864; Dao et al. 2022, arXiv:2205.14135
+ * (tiles and online softmax); Ainslie et al. 2023, arXiv:2305.13245 (groups).
+ *
+ * In PROGRAM_GENERATE keys and values go into a cache, one per attention step,
+ * and queries read them from there. */
+#include "nn/layer.h"
+
+#include <math.h>
+
+/* [tokens, heads, head_width] from column `first` of a fused slot. */
+static struct tensor heads_view(struct tensor fused, int64_t first, int heads,
+                                int head_width)
+{
+    struct tensor view = {
+        .data = (char *)fused.data + first * dtype_bytes(fused.dtype),
+        .dtype = fused.dtype, .dimensions = 3,
+        .shape = {fused.shape[0], heads, head_width},
+        .stride = {fused.stride[0], head_width, 1}};
+
+    return view;
+}
+
+static status rope_turn(const struct step *step, struct run *run,
+                        struct tensor fused, bool backward)
+{
+    const int heads = step->set.rope.heads + step->set.rope.kv_heads;
+    const int head_width = step->set.rope.head_width;
+    const int table = step->set.rope.table;
+    const int rotary = run->program->rope[table].rotary;
+
+    return run->kernels->rope(
+        run->stream, heads_view(fused, 0, heads, head_width),
+        run->batch.positions,
+        tensor_3d(run->rope[table], run->program->dtype,
+                  run->program->context, rotary / 2, 2),
+        rotary, backward);
+}
+
+static status rope_forward(const struct step *step, struct run *run)
+{
+    return rope_turn(step, run, run_slot(run, step->output), false);
+}
+
+static status rope_backward(const struct step *step, struct run *run)
+{
+    return rope_turn(step, run, run_gradient(run, step->output), true);
+}
+
+static struct step_cost rope_cost(const struct step *step,
+                                  const struct program *p)
+{
+    const int64_t n = p->tokens * (step->set.rope.heads +
+                                   step->set.rope.kv_heads) *
+                      step->set.rope.head_width;
+
+    return (struct step_cost){.flops = 3 * n,
+                              .bytes_moved = 2 * n * dtype_bytes(p->dtype)};
+}
+
+static const struct layer layer_rope = {
+    .name = "rope", .kind = "rope", .forward = rope_forward,
+    .backward_input = rope_backward, .cost = rope_cost, .in_place = true};
+
+static int rope_table_find(struct program *p, double base, int rotary)
+{
+    for (int i = 0; i < p->rope_count; i++)
+        if (p->rope[i].base == base && p->rope[i].rotary == rotary) return i;
+    CHECK(p->rope_count < ROPE_TABLES_MAX);
+    p->rope[p->rope_count] = (struct rope_table){base, rotary};
+    return p->rope_count++;
+}
+
+static int head_width_of(const struct program *p, slot qkv, int heads,
+                         int kv_heads)
+{
+    return (int)(p->slots[qkv].width / (heads + 2 * kv_heads));
+}
+
+slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads, double base)
+{
+    const int step = program_add_step(p, &layer_rope, qkv);
+
+    if (p->error != OK) return -1;
+    const int head_width = head_width_of(p, qkv, heads, kv_heads);
+
+    p->steps[step].output = qkv;
+    p->steps[step].set.rope.heads = heads;
+    p->steps[step].set.rope.kv_heads = kv_heads;
+    p->steps[step].set.rope.head_width = head_width;
+    p->steps[step].set.rope.table = rope_table_find(p, base, head_width);
+    return qkv;
+}
+
+/* ---- attention ---- */
+
+/* Everything but the gradients, from the slots of a training micro-batch. */
+static struct attention describe(const struct step *step, struct run *run)
+{
+    const int heads = step->set.attention.heads;
+    const int kv_heads = step->set.attention.kv_heads;
+    const int width = step->set.attention.head_width;
+    const struct program *p = run->program;
+    const struct tensor qkv = run_slot(run, step->input);
+    const struct tensor out = run_slot(run, step->output);
+
+    return (struct attention){
+        .q = heads_view(qkv, 0, heads, width),
+        .k = heads_view(qkv, (int64_t)heads * width, kv_heads, width),
+        .v = heads_view(qkv, (int64_t)(heads + kv_heads) * width, kv_heads,
+                        width),
+        .out = heads_view(out, 0, heads, width),
+        .lse = run_slot(run, step->aux),
+        .query_documents = run->batch.documents,
+        .key_documents = run->batch.documents, .sequences = p->sequences,
+        .queries = p->length, .keys = p->length, .heads = heads,
+        .kv_heads = kv_heads, .head_width = width, .leaves = p->grid.tensor,
+        .scale = 1.0 / sqrt((double)width)};
+}
+
+/* Puts this call's keys and values into the cache and lets the queries read
+ * all that is there. */
+static void use_cache(const struct step *step, struct run *run,
+                      struct attention *call)
+{
+    const struct program *p = run->program;
+    const int width = step->set.attention.head_width;
+    const int64_t each = (int64_t)step->set.attention.kv_heads * width;
+    const int64_t rows = step->set.attention.cache * p->context;
+    const struct tensor cache = tensor_2d(
+        (char *)run->cache + rows * p->cache_width * dtype_bytes(p->dtype),
+        p->dtype, p->context, p->cache_width);
+    const int64_t first = run->batch.first_position;
+    const size_t bytes = (size_t)(2 * each) * (size_t)dtype_bytes(p->dtype);
+
+    for (int64_t t = 0; t < run->batch.tokens; t++) {
+        const struct tensor row = tensor_rows(cache, first + t, 1);
+
+        __builtin_memcpy(row.data,
+                         (char *)call->k.data + t * call->k.stride[0] *
+                                                    dtype_bytes(p->dtype),
+                         bytes); /* k and v touch in the fused slot */
+    }
+    call->k = heads_view(cache, 0, step->set.attention.kv_heads, width);
+    call->v = heads_view(cache, each, step->set.attention.kv_heads, width);
+    call->sequences = 1;
+    call->queries = run->batch.tokens;
+    call->keys = first + run->batch.tokens;
+    call->first_query = first;
+    call->k.shape[0] = call->v.shape[0] = call->keys;
+}
+
+static status attention_forward(const struct step *step, struct run *run)
+{
+    struct attention call = describe(step, run);
+
+    if (run->program->mode == PROGRAM_GENERATE) use_cache(step, run, &call);
+    return run->kernels->attention_forward(run->stream, &call);
+}
+
+static status attention_backward(const struct step *step, struct run *run)
+{
+    struct attention call = describe(step, run);
+    const struct tensor dqkv = run_gradient(run, step->input);
+    const int64_t q = call.heads * (int64_t)call.head_width;
+    const int64_t kv = call.kv_heads * (int64_t)call.head_width;
+
+    CHECK(!run->event->adds); /* the fused slot has one reader */
+    call.dq = heads_view(dqkv, 0, call.heads, call.head_width);
+    call.dk = heads_view(dqkv, q, call.kv_heads, call.head_width);
+    call.dv = heads_view(dqkv, q + kv, call.kv_heads, call.head_width);
+    call.dout = heads_view(run_gradient(run, step->output), 0, call.heads,
+                           call.head_width);
+    return run->kernels->attention_backward(run->stream, &call);
+}
+
+static struct step_cost attention_cost(const struct step *step,
+                                       const struct program *p)
+{
+    const int64_t pairs =
+        p->sequences * (p->length * (p->length + 1) / 2); /* causal */
+    const int64_t width =
+        (int64_t)step->set.attention.heads * step->set.attention.head_width;
+
+    return (struct step_cost){
+        .flops = 4 * pairs * width,
+        .bytes_moved = p->tokens * (p->slots[step->input].width + width) *
+                       dtype_bytes(p->dtype)};
+}
+
+static const struct layer layer_attention = {
+    .name = "attention", .kind = "attention", .forward = attention_forward,
+    .backward_input = attention_backward, .cost = attention_cost,
+    .keeps_input_for_b = true, .keeps_output_for_b = true,
+    .keeps_aux_for_b = true};
+
+slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads)
+{
+    const int step = program_add_step(p, &layer_attention, qkv);
+
+    if (p->error != OK) return -1;
+    const int width = head_width_of(p, qkv, heads, kv_heads);
+    const slot output =
+        program_add_slot(p, "attention", (int64_t)heads * width, false);
+    const slot lse = program_add_slot(p, "log-sum-exp", heads, true);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    p->steps[step].aux = lse;
+    p->steps[step].set.attention.heads = heads;
+    p->steps[step].set.attention.kv_heads = kv_heads;
+    p->steps[step].set.attention.head_width = width;
+    p->steps[step].set.attention.cache = p->cache_count++;
+    p->cache_width = 2 * (int64_t)kv_heads * width;
+    p->slots[output].layout = p->slots[qkv].layout;
+    return output;
+}

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* embedding.c - rows of a table at the tokens, or at their positions. The
+ * gradient of a table is a sum over the tokens that name a row. */
+#include "nn/layer.h"
+
+static status embedding_forward(const struct step *step, struct run *run)
+{
+    return run->kernels->gather_rows(run->stream, run_slot(run, step->output),
+                                     false, run_weight(run, step, 0),
+                                     run->batch.inputs);
+}
+
+static status position_forward(const struct step *step, struct run *run)
+{
+    return run->kernels->gather_rows(run->stream, run_slot(run, step->output),
+                                     true, run_weight(run, step, 0),
+                                     run->batch.positions);
+}
+
+static status scatter(const struct step *step, struct run *run,
+                      const int32_t *index)
+{
+    struct gradients *g = run->gradients;
+    const struct tensor dy = run_gradient(run, step->output);
+    struct piece_cursor cursor = {0};
+    struct piece piece;
+
+    while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece)) {
+        struct tensor table;
+        struct token_order order;
+        bool left, continues;
+
+        gradient_begin(g, step->stream[0], &piece, &table, &left, &continues);
+        order = run_token_order(run, &piece, continues);
+        TRY(run->kernels->scatter_rows(
+            run->stream, table, piece_rows(run, dy, &piece),
+            index + piece_first_token(run->program, &piece), &order));
+        TRY(gradient_end(g, step->stream[0]));
+    }
+    return OK;
+}
+
+static status embedding_weight(const struct step *step, struct run *run)
+{
+    return scatter(step, run, run->batch.inputs);
+}
+
+static status position_weight(const struct step *step, struct run *run)
+{
+    return scatter(step, run, run->batch.positions);
+}
+
+static struct step_cost embedding_cost(const struct step *step,
+                                       const struct program *p)
+{
+    const int64_t n = p->tokens * p->slots[step->output].width;
+
+    return (struct step_cost){.bytes_moved = 2 * n * dtype_bytes(p->dtype)};
+}
+
+static const struct layer layer_embedding = {
+    .name = "embedding", .kind = "embedding", .forward = embedding_forward,
+    .backward_weight = embedding_weight, .cost = embedding_cost,
+    .keeps_output_gradient_for_w = true};
+
+static const struct layer layer_position = {
+    .name = "positions", .kind = "embedding", .forward = position_forward,
+    .backward_weight = position_weight, .cost = embedding_cost,
+    .in_place = true, .keeps_output_gradient_for_w = true};
+
+slot nn_embedding(struct program *p, const struct param_spec *table)
+{
+    const int step = program_add_step(p, &layer_embedding, -1);
+    const slot output = program_add_slot(p, "embedding", table->cols, false);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    program_add_param(p, step, 0, table);
+    if (p->error == OK) p->streams[p->stream_count - 1].scatter = true;
+    return output;
+}
+
+slot nn_position_embedding(struct program *p, slot x,
+                           const struct param_spec *table)
+{
+    const int step = program_add_step(p, &layer_position, x);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = x;
+    program_add_param(p, step, 0, table);
+    if (p->error == OK) p->streams[p->stream_count - 1].scatter = true;
+    return x;
+}

@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* frame.c - lives of slots and gradients, and from them one frame.
+ *
+ * First the events are listed and each buffer's first and last event found,
+ * then the buffers, largest first, are put at the lowest offset that no buffer
+ * alive at the same time covers. */
+#include "nn/frame.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct planner {
+    struct frame_plan *plan;
+    const struct program *program;
+    enum backward_mode mode;
+};
+
+static status add_event(struct planner *planner, struct event event)
+{
+    struct frame_plan *plan = planner->plan;
+
+    if (plan->event_count == plan->event_capacity) {
+        const int capacity = plan->event_capacity ? 2 * plan->event_capacity
+                                                  : 256;
+        void *items = plan->events;
+
+        TRY(memory_grow(&items, (size_t)capacity, sizeof *plan->events));
+        plan->events = items;
+        plan->event_capacity = capacity;
+    }
+    plan->events[plan->event_count++] = event;
+    return OK;
+}
+
+static status add_buffer(struct planner *planner, slot which, bool gradient,
+                         int *index)
+{
+    struct frame_plan *plan = planner->plan;
+    const struct program *program = planner->program;
+    const int64_t width = program->slots[which].width;
+
+    if (plan->buffer_count == plan->buffer_capacity) {
+        const int capacity = plan->buffer_capacity ? 2 * plan->buffer_capacity
+                                                   : 256;
+        void *items = plan->buffers;
+
+        TRY(memory_grow(&items, (size_t)capacity, sizeof *plan->buffers));
+        plan->buffers = items;
+        plan->buffer_capacity = capacity;
+    }
+    if (width > INT64_MAX / 8 / program->tokens)
+        FAIL(ERR_CONFIG, "an activation of %lld tokens x %lld elements",
+             (long long)program->tokens, (long long)width);
+    const int64_t bytes = program->tokens * width * dtype_bytes(program->dtype);
+
+    plan->buffers[plan->buffer_count] = (struct frame_buffer){
+        .bytes = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN,
+        .first = plan->event_count, .last = plan->event_count,
+        .slot = which, .gradient = gradient};
+    *index = plan->buffer_count++;
+    return OK;
+}
+
+/* The buffer is used by the event that is about to be added. */
+static void touch(struct planner *planner, int buffer)
+{
+    CHECK(buffer >= 0);
+    planner->plan->buffers[buffer].last = planner->plan->event_count;
+}
+
+static bool trains(const struct planner *planner)
+{
+    return planner->mode != BACKWARD_NONE;
+}
+
+static status plan_forward(struct planner *planner)
+{
+    struct frame_plan *plan = planner->plan;
+
+    for (int i = 0; i < planner->program->step_count; i++) {
+        const struct step *step = &planner->program->steps[i];
+
+        if (step->input >= 0) touch(planner, plan->activation[step->input]);
+        if (step->left >= 0) touch(planner, plan->activation[step->left]);
+        if (step->output >= 0 && plan->activation[step->output] < 0)
+            TRY(add_buffer(planner, step->output, false,
+                           &plan->activation[step->output]));
+        if (step->aux >= 0)
+            TRY(add_buffer(planner, step->aux, false,
+                           &plan->activation[step->aux]));
+        TRY(add_event(planner, (struct event){.pass = PASS_FORWARD,
+                                              .step = i}));
+    }
+    plan->forward_end = plan->event_count;
+    return OK;
+}
+
+static const struct step *first_writer(const struct program *p, slot which)
+{
+    for (int i = 0; i < p->step_count; i++)
+        if (p->steps[i].output == which || p->steps[i].aux == which)
+            return &p->steps[i];
+    return NULL;
+}
+
+/* Runs the writers of a dropped slot again, and before them those of their
+ * inputs. The depth is bounded by the steps of one block. */
+static status ensure(struct planner *planner, slot which)
+{
+    struct frame_plan *plan = planner->plan;
+    const struct program *p = planner->program;
+
+    if (which < 0) return OK;
+    if (plan->again[which] >= 0) {
+        touch(planner, plan->again[which]);
+        return OK;
+    }
+    if (!p->slots[which].dropped) { /* kept since F */
+        plan->again[which] = plan->activation[which];
+        touch(planner, plan->again[which]);
+        return OK;
+    }
+    const struct step *step = first_writer(p, which);
+
+    TRY(ensure(planner, step->input));
+    TRY(ensure(planner, step->left));
+    TRY(add_buffer(planner, step->output, false, &plan->again[step->output]));
+    if (step->aux >= 0)
+        TRY(add_buffer(planner, step->aux, false, &plan->again[step->aux]));
+    if (step->input >= 0) touch(planner, plan->again[step->input]);
+    if (step->left >= 0) touch(planner, plan->again[step->left]);
+    TRY(add_event(planner, (struct event){.pass = PASS_RECOMPUTE,
+                                          .step = step->index}));
+    for (int i = step->index + 1; i < p->step_count; i++) {
+        const struct step *later = &p->steps[i];
+
+        if (!later->layer->in_place || later->output != step->output) continue;
+        touch(planner, plan->again[step->output]);
+        TRY(add_event(planner, (struct event){.pass = PASS_RECOMPUTE,
+                                              .step = i}));
+    }
+    return OK;
+}
+
+static status plan_weight(struct planner *planner, const struct step *step)
+{
+    const struct layer *layer = step->layer;
+
+    if (layer->backward_weight == NULL) return OK;
+    if (layer->keeps_input_for_w) TRY(ensure(planner, step->input));
+    if (layer->keeps_input_for_w && step->input >= 0)
+        touch(planner, planner->plan->again[step->input]);
+    if (layer->keeps_output_gradient_for_w && step->output >= 0)
+        touch(planner, planner->plan->gradient[step->output]);
+    return add_event(planner, (struct event){.pass = PASS_BACKWARD_WEIGHT,
+                                             .step = step->index});
+}
+
+/* The gradient of `which` exists from here on; *adds when it did before. */
+static status need_gradient(struct planner *planner, slot which, bool *adds)
+{
+    int *buffer = &planner->plan->gradient[which];
+
+    *adds = *buffer >= 0;
+    if (!*adds) TRY(add_buffer(planner, which, true, buffer));
+    touch(planner, *buffer);
+    return OK;
+}
+
+static status plan_input(struct planner *planner, const struct step *step)
+{
+    struct frame_plan *plan = planner->plan;
+    const struct layer *layer = step->layer;
+    struct event event = {.pass = PASS_BACKWARD_INPUT, .step = step->index};
+    const slot kept[] = {layer->keeps_input_for_b ? step->input : -1,
+                         layer->keeps_output_for_b ? step->output : -1,
+                         layer->keeps_aux_for_b ? step->aux : -1};
+
+    for (int i = 0; i < 3; i++) TRY(ensure(planner, kept[i]));
+    for (int i = 0; i < 3; i++)
+        if (kept[i] >= 0) touch(planner, plan->again[kept[i]]);
+    if (step->output >= 0) touch(planner, plan->gradient[step->output]);
+    if (step->input >= 0 && !layer->in_place)
+        TRY(need_gradient(planner, step->input, &event.adds));
+    if (step->left >= 0) {
+        const bool later = planner->mode == BACKWARD_SPLIT &&
+                           layer->keeps_output_gradient_for_w;
+
+        if (plan->gradient[step->left] < 0 && !later) {
+            plan->gradient[step->left] = plan->gradient[step->output];
+            event.alias_left = true;
+        } else {
+            TRY(need_gradient(planner, step->left, &event.adds_left));
+        }
+    }
+    return add_event(planner, event);
+}
+
+static status plan_backward(struct planner *planner)
+{
+    const struct program *p = planner->program;
+
+    for (int i = p->step_count - 1; i >= 0; i--) {
+        TRY(plan_input(planner, &p->steps[i]));
+        if (planner->mode == BACKWARD_FUSED)
+            TRY(plan_weight(planner, &p->steps[i]));
+    }
+    planner->plan->backward_end = planner->plan->event_count;
+    if (planner->mode == BACKWARD_SPLIT)
+        for (int i = p->step_count - 1; i >= 0; i--)
+            TRY(plan_weight(planner, &p->steps[i]));
+    return OK;
+}
+
+/* ---- offsets ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    const struct frame_buffer *x = *(struct frame_buffer *const *)a;
+    const struct frame_buffer *y = *(struct frame_buffer *const *)b;
+
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+static int by_offset(const void *a, const void *b)
+{
+    const struct frame_buffer *x = *(struct frame_buffer *const *)a;
+    const struct frame_buffer *y = *(struct frame_buffer *const *)b;
+
+    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+/* The lowest gap that fits; `placed` are the `count` buffers that have their
+ * offset, `near` is room for as many. */
+static void place(struct frame_buffer *buffer, struct frame_buffer **placed,
+                  int count, struct frame_buffer **near)
+{
+    int64_t offset = 0;
+    int near_count = 0;
+
+    for (int i = 0; i < count; i++)
+        if (placed[i]->first <= buffer->last &&
+            buffer->first <= placed[i]->last)
+            near[near_count++] = placed[i];
+    qsort(near, (size_t)near_count, sizeof *near, by_offset);
+    for (int i = 0; i < near_count; i++) {
+        if (near[i]->offset >= offset + buffer->bytes) break;
+        if (near[i]->offset + near[i]->bytes > offset)
+            offset = near[i]->offset + near[i]->bytes;
+    }
+    buffer->offset = offset;
+}
+
+static status assign_offsets(struct frame_plan *plan)
+{
+    const size_t count = (size_t)plan->buffer_count;
+    struct frame_buffer **order = NULL;
+    void *memory = NULL;
+
+    if (count == 0) return OK;
+    TRY(memory_take(2 * count, sizeof *order, &memory));
+    order = memory;
+    for (size_t i = 0; i < count; i++) order[i] = &plan->buffers[i];
+    qsort(order, count, sizeof *order, by_size);
+    for (size_t i = 0; i < count; i++) {
+        place(order[i], order, (int)i, order + count);
+        if (order[i]->offset + order[i]->bytes > plan->bytes)
+            plan->bytes = order[i]->offset + order[i]->bytes;
+    }
+    memory_free(memory);
+    return OK;
+}
+
+status frame_plan_build(struct frame_plan *plan, const struct program *program,
+                        enum backward_mode mode)
+{
+    struct planner planner = {.plan = plan, .program = program, .mode = mode};
+    const size_t slots = (size_t)program->slot_count;
+    int **maps[] = {&plan->activation, &plan->again, &plan->gradient};
+
+    *plan = (struct frame_plan){.mode = mode};
+    for (int i = 0; i < 3; i++) {
+        void *map = NULL;
+
+        TRY(memory_take(slots, sizeof(int), &map));
+        *maps[i] = map;
+        for (size_t j = 0; j < slots; j++) (*maps[i])[j] = -1;
+    }
+    TRY(plan_forward(&planner));
+    plan->backward_end = plan->forward_end;
+    if (trains(&planner)) TRY(plan_backward(&planner));
+    return assign_offsets(plan);
+}
+
+void frame_plan_free(struct frame_plan *plan)
+{
+    memory_free(plan->events);
+    memory_free(plan->buffers);
+    memory_free(plan->activation);
+    memory_free(plan->again);
+    memory_free(plan->gradient);
+    *plan = (struct frame_plan){0};
+}
+
+status frame_plan_print(const struct frame_plan *plan,
+                        const struct program *program, struct text *out)
+{
+    TRY(text_printf(out, "frame of %lld bytes, %d events, %d buffers\n",
+                    (long long)plan->bytes, plan->event_count,
+                    plan->buffer_count));
+    for (int i = 0; i < plan->buffer_count; i++) {
+        const struct frame_buffer *buffer = &plan->buffers[i];
+        const struct slot_info *info = &program->slots[buffer->slot];
+
+        TRY(text_printf(out,
+                        "%12lld bytes at %12lld, events %4d to %4d: %s%s s%d "
+                        "block %d\n",
+                        (long long)buffer->bytes, (long long)buffer->offset,
+                        buffer->first, buffer->last,
+                        buffer->gradient ? "gradient of " : "", info->name,
+                        buffer->slot, info->block));
+    }
+    return OK;
+}

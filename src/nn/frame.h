@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* frame.h - where every activation and gradient of a micro-batch lives.
+ *
+ * From the layers' keeps flags and the order of passes follows each slot's
+ * life, and from the lives follow offsets in one frame. The plan is the
+ * allocation: predicted bytes and measured bytes are the same number.
+ *
+ *   event  one pass of one step: F, R (F again, for a dropped slot), B or W
+ *   frame  the memory of all slots of one micro-batch in flight */
+#ifndef LOCKSTEP_NN_FRAME_H
+#define LOCKSTEP_NN_FRAME_H
+
+#include "nn/program.h"
+
+enum pass { PASS_FORWARD, PASS_RECOMPUTE, PASS_BACKWARD_INPUT,
+            PASS_BACKWARD_WEIGHT };
+
+struct event {
+    enum pass pass;
+    int step;
+    bool adds;       /* B: the input's gradient exists already */
+    bool adds_left;  /* B: the residual's gradient exists already */
+    bool alias_left; /* B: the residual's gradient is the output's, in place */
+};
+
+enum backward_mode {
+    BACKWARD_NONE,   /* F only */
+    BACKWARD_FUSED,  /* each step's W right after its B: least memory */
+    BACKWARD_SPLIT   /* all B, then all W: for schedules that defer W */
+};
+
+/* A span of the frame. */
+struct frame_buffer {
+    int64_t offset, bytes;
+    int first, last;  /* events between which it is alive, both included */
+    slot slot;
+    bool gradient;
+};
+
+struct frame_plan {
+    enum backward_mode mode;
+    struct event *events;        /* owned */
+    int event_count, event_capacity;
+    int forward_end, backward_end; /* F events, then B (and fused W), then W */
+    struct frame_buffer *buffers;/* owned */
+    int buffer_count, buffer_capacity;
+    int *activation;  /* owned, [slots]: buffer in F */
+    int *again;       /* owned, [slots]: buffer in R, B and W */
+    int *gradient;    /* owned, [slots]: buffer of the gradient, -1 none */
+    int64_t bytes;    /* of one frame */
+};
+
+/* Plans the program under its dropped slots. */
+status frame_plan_build(struct frame_plan *plan, const struct program *program,
+                        enum backward_mode mode);
+void frame_plan_free(struct frame_plan *plan);
+/* The buffers by size, with owners and lives, for plan --explain memory. */
+status frame_plan_print(const struct frame_plan *plan,
+                        const struct program *program, struct text *out);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gradient.h - gradients as trees over the leaves of the grid.
+ *
+ * A layer asks where the sum of a piece goes (gradient_begin), lets a kernel
+ * write it there, and says so (gradient_end); finished siblings are added as
+ * the tree says. Buffer 0 of every stream holds the root at the end; buffers
+ * beyond exist only where leaves of different micro-batches (or logits chunks)
+ * must wait for each other: mesh/grid.h, node_limit.
+ *
+ *   buffer 0, first use    flat arena, as the weights
+ *   everything else        partials, laid out by gradients_plan */
+#ifndef LOCKSTEP_NN_GRADIENT_H
+#define LOCKSTEP_NN_GRADIENT_H
+
+#include "nn/program.h"
+
+struct stream_state {
+    struct node_stack stack;
+    struct piece piece;      /* between begin and end */
+    int buffer;
+    bool left;
+    int64_t offset[NODES_MAX]; /* elements, in partials; -1 in buffer 0 of use
+                                * 0 (root arena) */
+    int64_t unfinished;      /* vector: [parts, width] accumulators of an
+                              * unfinished leaf, elements in partials; -1 */
+};
+
+struct gradients {
+    const struct program *program;
+    const struct kernels *kernels;
+    struct stream *stream;
+    void *root;              /* [params.elements] real */
+    void *partials;          /* [partial_elements] real */
+    int64_t partial_elements;
+    struct cut cut[2];       /* [head] */
+    struct stream_state *states; /* owned, [streams] */
+};
+
+/* Lays out the partials; root and partials are set by the caller afterwards. */
+status gradients_plan(struct gradients *g, const struct program *program);
+void gradients_free(struct gradients *g);
+/* Before the first micro-batch of a step. */
+void gradients_reset(struct gradients *g);
+/* After the last: adds second uses into the root arena. */
+status gradients_finish(struct gradients *g);
+
+/* Where the product of `piece` goes: c, and *left true when c already holds
+ * the sibling and takes "left + result"; *continues when c is an unfinished
+ * leaf. */
+void gradient_begin(struct gradients *g, int stream, const struct piece *piece,
+                    struct tensor *c, bool *left, bool *continues);
+status gradient_end(struct gradients *g, int stream);
+
+/* For vectors: sums [leaves * parts, width] for this piece, in `scratch` or,
+ * when the leaf is cut, in the stream's own accumulators. */
+void gradient_vector_begin(struct gradients *g, int stream,
+                           const struct piece *piece, void *scratch,
+                           struct tensor *sums, bool *continues);
+/* Folds parts and leaves and adds to the tree. */
+status gradient_vector_end(struct gradients *g, int stream,
+                           struct tensor sums);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* head.c - logits and cross-entropy, chunk by chunk over tokens, so that the
+ * logits are never whole in memory.
+ *
+ * In training F does nothing: B makes a chunk's logits, its losses and its
+ * gradients, and in fused mode the weight's gradient too, from one product.
+ * Where no B follows (validation, score), F makes logits and losses. In
+ * PROGRAM_GENERATE F makes the logits of the last token. */
+#include "nn/layer.h"
+
+static const struct param_spec *head_spec(const struct run *run,
+                                          const struct step *step)
+{
+    return &run->program->params.items[step->param[0]].spec;
+}
+
+/* logits [rows of x, vocab] in the layer scratch. */
+static status make_logits(const struct step *step, struct run *run,
+                          struct tensor x, struct tensor *logits)
+{
+    const struct sum_order order = run_order_whole(run, x.shape[1]);
+
+    *logits = tensor_2d(run->scratch, run->program->dtype, x.shape[0],
+                        run->program->vocab);
+    const struct matmul call = {
+        .c = *logits, .a = x,
+        .b = tensor_transpose(run_weight(run, step, 0)), .order = &order};
+
+    return run->kernels->matmul(run->stream, &call);
+}
+
+static status make_losses(struct run *run, struct tensor logits, int64_t first,
+                          bool gradient)
+{
+    const struct cross_entropy call = {
+        .logits = logits, .targets = run->batch.targets + first,
+        .losses = run->losses + first, .leaves = run->program->grid.tensor,
+        .gradient = gradient};
+
+    return run->kernels->cross_entropy(run->stream, &call);
+}
+
+static status generate_last(const struct step *step, struct run *run)
+{
+    const struct tensor x = run_slot(run, step->input);
+    struct tensor logits;
+
+    if (run->read_logits == NULL) return OK;
+    TRY(make_logits(step, run, tensor_rows(x, x.shape[0] - 1, 1), &logits));
+    return run->read_logits(run->read_argument,
+                            run->batch.first_position + x.shape[0] - 1,
+                            &logits);
+}
+
+static status head_forward(const struct step *step, struct run *run)
+{
+    const struct tensor x = run_slot(run, step->input);
+    const int64_t tokens = run_tokens(run);
+
+    if (run->program->mode == PROGRAM_GENERATE)
+        return generate_last(step, run);
+    if (run->gradients != NULL && run->read_logits == NULL) return OK;
+    for (int64_t first = 0; first < tokens;
+         first += run->program->logits_chunk) {
+        const int64_t left = tokens - first;
+        const int64_t count = left < run->program->logits_chunk
+                                  ? left
+                                  : run->program->logits_chunk;
+        struct tensor logits;
+
+        TRY(make_logits(step, run, tensor_rows(x, first, count), &logits));
+        if (run->read_logits != NULL)
+            TRY(run->read_logits(run->read_argument, first, &logits));
+        TRY(make_losses(run, logits, first, false));
+    }
+    return OK;
+}
+
+static status input_gradient(const struct step *step, struct run *run,
+                             struct tensor dlogits, const struct piece *piece)
+{
+    const struct tensor dx =
+        piece_rows(run, run_gradient(run, step->input), piece);
+    const struct sum_order order =
+        run_order_cut(run, head_spec(run, step), run->program->vocab);
+    struct matmul call = {.c = dx, .a = dlogits,
+                          .b = run_weight(run, step, 0), .order = &order};
+
+    if (run->event->adds) call.left = &dx;
+    return run->kernels->matmul(run->stream, &call);
+}
+
+static status weight_gradient(const struct step *step, struct run *run,
+                              struct tensor dlogits, const struct piece *piece)
+{
+    struct gradients *g = run->gradients;
+    const struct sum_order order = run_order_tokens(run, piece);
+    struct matmul call = {
+        .a = tensor_transpose(dlogits),
+        .b = piece_rows(run, run_slot(run, step->input), piece),
+        .order = &order};
+    bool left;
+
+    gradient_begin(g, step->stream[0], piece, &call.c, &left, &call.continues);
+    if (left) call.left = &call.c;
+    TRY(run->kernels->matmul(run->stream, &call));
+    return gradient_end(g, step->stream[0]);
+}
+
+static status head_backward(const struct step *step, struct run *run,
+                            bool input, bool weight)
+{
+    const struct cut *cut = &run->gradients->cut[1];
+    struct piece_cursor cursor = {0};
+    struct piece piece;
+
+    while (piece_next(cut, run->batch.index, &cursor, &piece)) {
+        const int64_t first = piece_first_token(run->program, &piece);
+        struct tensor logits;
+
+        TRY(make_logits(
+            step, run,
+            piece_rows(run, run_slot(run, step->input), &piece), &logits));
+        TRY(make_losses(run, logits, first, true));
+        if (input) TRY(input_gradient(step, run, logits, &piece));
+        if (weight) TRY(weight_gradient(step, run, logits, &piece));
+    }
+    return OK;
+}
+
+static status head_backward_input(const struct step *step, struct run *run)
+{
+    return head_backward(step, run, true,
+                         run->plan->mode == BACKWARD_FUSED);
+}
+
+static status head_backward_weight(const struct step *step, struct run *run)
+{
+    if (run->plan->mode == BACKWARD_FUSED) return OK; /* B did it */
+    return head_backward(step, run, false, true);
+}
+
+static struct step_cost head_cost(const struct step *step,
+                                  const struct program *p)
+{
+    const struct param *weight = &p->params.items[step->param[0]];
+
+    return (struct step_cost){
+        .flops = 2 * p->tokens * weight->elements,
+        .bytes_moved = (p->tokens * (2 * p->vocab + weight->spec.cols) +
+                        weight->elements) * dtype_bytes(p->dtype)};
+}
+
+static size_t head_scratch(const struct step *step, const struct program *p)
+{
+    const int64_t rows = p->mode == PROGRAM_GENERATE ? 1
+                         : p->logits_chunk < p->tokens ? p->logits_chunk
+                                                       : p->tokens;
+
+    (void)step;
+    return (size_t)(rows * p->vocab) * (size_t)dtype_bytes(p->dtype);
+}
+
+static const struct layer layer_head = {
+    .name = "head", .kind = "head", .forward = head_forward,
+    .backward_input = head_backward_input,
+    .backward_weight = head_backward_weight, .cost = head_cost,
+    .scratch = head_scratch, .keeps_input_for_b = true,
+    .keeps_input_for_w = true};
+
+void nn_head(struct program *p, slot x, const struct param_spec *spec)
+{
+    const int step = program_add_step(p, &layer_head, x);
+
+    if (p->error != OK) return;
+    if (spec != NULL)
+        program_add_param(p, step, 0, spec);
+    else
+        program_add_stream(p, step, 0, p->steps[0].param[0]);
+    if (p->error == OK) p->streams[p->stream_count - 1].head = true;
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layer.c - what the files of layers share: walking the pieces of a
+ * micro-batch for the gradients of vectors. */
+#include "nn/layer.h"
+
+static size_t sums_bytes(const struct program *p, int64_t width)
+{
+    const size_t bytes = (size_t)(p->grid.data * p->grid.tensor * width) *
+                         (size_t)dtype_bytes(p->dtype);
+
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+size_t vector_scratch(const struct program *p, int count, int64_t width)
+{
+    return (size_t)count * sums_bytes(p, width);
+}
+
+bool vector_next(struct run *run, const struct step *step, int first,
+                 struct vector_pass *pass)
+{
+    const struct program *p = run->program;
+    char *scratch = run->scratch;
+    bool continues = false;
+
+    if (run->gradients == NULL ||
+        !piece_next(&run->gradients->cut[0], run->batch.index, &pass->cursor,
+                    &pass->piece))
+        return false;
+    for (int i = first; i < STEP_PARAMS_MAX; i++) {
+        if (step->stream[i] < 0) continue;
+        gradient_vector_begin(run->gradients, step->stream[i], &pass->piece,
+                              scratch, &pass->sums[i], &continues);
+        scratch += sums_bytes(p, p->params.items[step->param[i]].elements);
+    }
+    pass->order = run_token_order(run, &pass->piece, continues);
+    return true;
+}
+
+status vector_end(struct run *run, const struct step *step, int first,
+                  const struct vector_pass *pass)
+{
+    for (int i = first; i < STEP_PARAMS_MAX; i++)
+        if (step->stream[i] >= 0)
+            TRY(gradient_vector_end(run->gradients, step->stream[i],
+                                    pass->sums[i]));
+    return OK;
+}
+
+struct tensor piece_rows(const struct run *run, struct tensor matrix,
+                         const struct piece *piece)
+{
+    return tensor_rows(matrix, piece_first_token(run->program, piece),
+                       piece_tokens(piece));
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layer.h - what the files of layers share; not for users of nn/. */
+#ifndef LOCKSTEP_NN_LAYER_H
+#define LOCKSTEP_NN_LAYER_H
+
+#include "nn/run.h"
+
+/* For each piece of the micro-batch that a vector's gradient meets. */
+struct vector_pass {
+    struct piece_cursor cursor;
+    struct piece piece;
+    struct token_order order;
+    struct tensor sums[STEP_PARAMS_MAX];
+};
+/* The next piece; sums of the step's vectors `first` .. STEP_PARAMS_MAX - 1
+ * (those that exist) are ready to be written, and closed by vector_end. */
+bool vector_next(struct run *run, const struct step *step, int first,
+                 struct vector_pass *pass);
+status vector_end(struct run *run, const struct step *step, int first,
+                  const struct vector_pass *pass);
+/* Scratch for the sums of `count` vectors of `width` elements. */
+size_t vector_scratch(const struct program *p, int count, int64_t width);
+
+/* Rows of a [tokens, width] matrix that a piece covers. */
+struct tensor piece_rows(const struct run *run, struct tensor matrix,
+                         const struct piece *piece);
+
+#endif

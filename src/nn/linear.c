@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* linear.c - y = x W^T (+ bias) (+ residual), W [rows, cols].
+ *
+ * Sums (docs/numerics.md): in-features are one leaf unless the weight is cut
+ * by columns; out-features are one leaf unless it is cut by rows; tokens by
+ * the leaves of the grid. */
+#include "nn/layer.h"
+
+static const struct param_spec *weight_spec(const struct run *run,
+                                            const struct step *step)
+{
+    return &run->program->params.items[step->param[0]].spec;
+}
+
+static status linear_forward(const struct step *step, struct run *run)
+{
+    const struct param_spec *spec = weight_spec(run, step);
+    struct tensor left, bias;
+    struct matmul call = {
+        .c = run_slot(run, step->output), .a = run_slot(run, step->input),
+        .b = tensor_transpose(run_weight(run, step, 0))};
+    const struct sum_order order =
+        spec->split_cols == AXIS_TENSOR ? run_order_cut(run, spec, spec->cols)
+                                        : run_order_whole(run, spec->cols);
+
+    call.order = &order;
+    if (step->param[1] >= 0) {
+        bias = run_weight(run, step, 1);
+        call.bias = &bias;
+    }
+    if (step->left >= 0) {
+        left = run_slot(run, step->left);
+        call.left = &left;
+    }
+    return run->kernels->matmul(run->stream, &call);
+}
+
+static status bias_backward(const struct step *step, struct run *run)
+{
+    struct vector_pass pass = {0};
+
+    if (step->param[1] < 0) return OK;
+    while (vector_next(run, step, 1, &pass)) {
+        TRY(run->kernels->sum_rows(
+            run->stream, pass.sums[1],
+            piece_rows(run, run_gradient(run, step->output), &pass.piece),
+            &pass.order));
+        TRY(vector_end(run, step, 1, &pass));
+    }
+    return OK;
+}
+
+static status linear_backward_input(const struct step *step, struct run *run)
+{
+    const struct param_spec *spec = weight_spec(run, step);
+    const struct tensor dx = run_gradient(run, step->input);
+    struct matmul call = {.c = dx, .a = run_gradient(run, step->output),
+                          .b = run_weight(run, step, 0)};
+    const struct sum_order order =
+        spec->split_rows == AXIS_TENSOR ? run_order_cut(run, spec, spec->rows)
+                                        : run_order_whole(run, spec->rows);
+
+    call.order = &order;
+    if (run->event->adds) call.left = &dx;
+    TRY(run->kernels->matmul(run->stream, &call));
+    return bias_backward(step, run);
+}
+
+static status linear_backward_weight(const struct step *step, struct run *run)
+{
+    struct gradients *g = run->gradients;
+    struct piece_cursor cursor = {0};
+    struct piece piece;
+
+    while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece)) {
+        const struct sum_order order = run_order_tokens(run, &piece);
+        const struct tensor dy =
+            piece_rows(run, run_gradient(run, step->output), &piece);
+        struct matmul call = {
+            .a = tensor_transpose(dy),
+            .b = piece_rows(run, run_slot(run, step->input), &piece),
+            .order = &order};
+        bool left;
+
+        gradient_begin(g, step->stream[0], &piece, &call.c, &left,
+                       &call.continues);
+        if (left) call.left = &call.c;
+        TRY(run->kernels->matmul(run->stream, &call));
+        TRY(gradient_end(g, step->stream[0]));
+    }
+    return OK;
+}
+
+static struct step_cost linear_cost(const struct step *step,
+                                    const struct program *p)
+{
+    const struct param *weight = &p->params.items[step->param[0]];
+    const int64_t rows = weight->spec.rows, cols = weight->spec.cols;
+
+    return (struct step_cost){
+        .flops = 2 * p->tokens * weight->elements,
+        .bytes_moved = (p->tokens * (rows + cols) + weight->elements) *
+                       dtype_bytes(p->dtype)};
+}
+
+static size_t linear_scratch(const struct step *step, const struct program *p)
+{
+    return step->param[1] < 0
+               ? 0
+               : vector_scratch(p, 1, p->params.items[step->param[1]].elements);
+}
+
+static const struct layer layer_linear = {
+    .name = "linear", .kind = "linear", .forward = linear_forward,
+    .backward_input = linear_backward_input,
+    .backward_weight = linear_backward_weight, .cost = linear_cost,
+    .scratch = linear_scratch, .keeps_input_for_w = true,
+    .keeps_output_gradient_for_w = true};
+
+slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
+               const struct param_spec *bias)
+{
+    const int step = program_add_step(p, &layer_linear, x);
+    const slot output = program_add_slot(p, "linear", weight->rows, false);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    if (weight->split_rows != AXIS_NONE)
+        p->slots[output].layout.width |= 1u << weight->split_rows;
+    if (weight->split_cols != AXIS_NONE)
+        p->slots[output].layout.partial |= 1u << weight->split_cols;
+    program_add_param(p, step, 0, weight);
+    if (bias != NULL) program_add_param(p, step, 1, bias);
+    return output;
+}
+
+static status add_forward(const struct step *step, struct run *run)
+{
+    struct tensor y = run_slot(run, step->output);
+    struct tensor a = run_slot(run, step->left);
+    struct tensor b = run_slot(run, step->input);
+    const int64_t n = tensor_count(&y);
+
+    return run->kernels->add(run->stream, tensor_1d(y.data, y.dtype, n),
+                             tensor_1d(a.data, a.dtype, n),
+                             tensor_1d(b.data, b.dtype, n));
+}
+
+static status add_backward(const struct step *step, struct run *run)
+{
+    struct tensor dx = run_gradient(run, step->input);
+    struct tensor dy = run_gradient(run, step->output);
+    const int64_t n = tensor_count(&dx);
+
+    dx = tensor_1d(dx.data, dx.dtype, n);
+    dy = tensor_1d(dy.data, dy.dtype, n);
+    if (run->event->adds) return run->kernels->add(run->stream, dx, dx, dy);
+    return run->kernels->scale(run->stream, dx, dy, 1.0);
+}
+
+static struct step_cost add_cost(const struct step *step,
+                                 const struct program *p)
+{
+    const int64_t n = p->tokens * p->slots[step->output].width;
+
+    return (struct step_cost){.flops = n,
+                              .bytes_moved = 3 * n * dtype_bytes(p->dtype)};
+}
+
+static const struct layer layer_add = {
+    .name = "add", .kind = "add", .forward = add_forward,
+    .backward_input = add_backward, .cost = add_cost};
+
+slot nn_add(struct program *p, slot x, slot y)
+{
+    struct step *last = p->step_count > 0 ? &p->steps[p->step_count - 1] : NULL;
+
+    if (p->error != OK) return -1;
+    if (last != NULL && last->output == y && last->layer == &layer_linear &&
+        last->left < 0) {
+        last->left = x;
+        p->slots[y].layout.partial = 0;
+        return y;
+    }
+    const int step = program_add_step(p, &layer_add, y);
+    const slot output = program_add_slot(p, "add", p->slots[x].width, false);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    p->steps[step].left = x;
+    return output;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* norm.c - RMSNorm and LayerNorm over the width of a slot.
+ * Source: Zhang and Sennrich 2019, arXiv:1910.07467, equation 4; Ba, Kiros and
+ * Hinton 2016, arXiv:1607.06450, equation 4. */
+#include "nn/layer.h"
+
+static status rmsnorm_forward(const struct step *step, struct run *run)
+{
+    struct tensor rrms = run_slot(run, step->aux);
+
+    rrms = tensor_1d(rrms.data, rrms.dtype, rrms.shape[0]);
+    return run->kernels->rmsnorm_forward(
+        run->stream, run_slot(run, step->output), rrms,
+        run_slot(run, step->input), run_weight(run, step, 0),
+        step->set.norm.epsilon);
+}
+
+static status rmsnorm_backward(const struct step *step, struct run *run)
+{
+    const struct tensor dx = run_gradient(run, step->input);
+    const struct tensor dy = run_gradient(run, step->output);
+    const struct tensor x = run_slot(run, step->input);
+    const struct tensor rrms = run_slot(run, step->aux);
+    struct vector_pass pass = {0};
+
+    while (vector_next(run, step, 0, &pass)) {
+        const struct tensor part = piece_rows(run, rrms, &pass.piece);
+
+        TRY(run->kernels->rmsnorm_backward(
+            run->stream, piece_rows(run, dx, &pass.piece), run->event->adds,
+            pass.sums[0], piece_rows(run, dy, &pass.piece),
+            piece_rows(run, x, &pass.piece),
+            tensor_1d(part.data, part.dtype, part.shape[0]),
+            run_weight(run, step, 0), &pass.order));
+        TRY(vector_end(run, step, 0, &pass));
+    }
+    return OK;
+}
+
+static status layernorm_forward(const struct step *step, struct run *run)
+{
+    return run->kernels->layernorm_forward(
+        run->stream, run_slot(run, step->output), run_slot(run, step->aux),
+        run_slot(run, step->input), run_weight(run, step, 0),
+        run_weight(run, step, 1), step->set.norm.epsilon);
+}
+
+static status layernorm_backward(const struct step *step, struct run *run)
+{
+    const struct tensor dx = run_gradient(run, step->input);
+    const struct tensor dy = run_gradient(run, step->output);
+    const struct tensor x = run_slot(run, step->input);
+    const struct tensor stats = run_slot(run, step->aux);
+    struct vector_pass pass = {0};
+
+    while (vector_next(run, step, 0, &pass)) {
+        TRY(run->kernels->layernorm_backward(
+            run->stream, piece_rows(run, dx, &pass.piece), run->event->adds,
+            pass.sums[0], pass.sums[1], piece_rows(run, dy, &pass.piece),
+            piece_rows(run, x, &pass.piece),
+            piece_rows(run, stats, &pass.piece), run_weight(run, step, 0),
+            &pass.order));
+        TRY(vector_end(run, step, 0, &pass));
+    }
+    return OK;
+}
+
+static struct step_cost norm_cost(const struct step *step,
+                                  const struct program *p)
+{
+    const int64_t n = p->tokens * p->slots[step->output].width;
+
+    return (struct step_cost){.flops = 5 * n,
+                              .bytes_moved = 2 * n * dtype_bytes(p->dtype)};
+}
+
+static size_t norm_scratch(const struct step *step, const struct program *p)
+{
+    return vector_scratch(p, step->param[1] < 0 ? 1 : 2,
+                          p->slots[step->output].width);
+}
+
+static const struct layer layer_rmsnorm = {
+    .name = "rmsnorm", .kind = "norm", .forward = rmsnorm_forward,
+    .backward_input = rmsnorm_backward, .cost = norm_cost,
+    .scratch = norm_scratch, .keeps_input_for_b = true,
+    .keeps_aux_for_b = true};
+
+static const struct layer layer_layernorm = {
+    .name = "layernorm", .kind = "norm", .forward = layernorm_forward,
+    .backward_input = layernorm_backward, .cost = norm_cost,
+    .scratch = norm_scratch, .keeps_input_for_b = true,
+    .keeps_aux_for_b = true};
+
+/* One statistic a token: 1 / root mean square; two: mean, 1 / deviation. */
+static slot add_norm(struct program *p, const struct layer *layer, slot x,
+                     int statistics, double epsilon)
+{
+    const int step = program_add_step(p, layer, x);
+    const slot output =
+        program_add_slot(p, layer->name, x < 0 ? 0 : p->slots[x].width, false);
+    const slot aux = program_add_slot(p, "statistics", statistics, true);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    p->steps[step].aux = aux;
+    p->steps[step].set.norm.epsilon = epsilon;
+    return output;
+}
+
+slot nn_rmsnorm(struct program *p, slot x, const struct param_spec *weight,
+                double epsilon)
+{
+    const slot output = add_norm(p, &layer_rmsnorm, x, 1, epsilon);
+
+    if (p->error == OK) program_add_param(p, p->step_count - 1, 0, weight);
+    return output;
+}
+
+slot nn_layernorm(struct program *p, slot x, const struct param_spec *weight,
+                  const struct param_spec *bias, double epsilon)
+{
+    const slot output = add_norm(p, &layer_layernorm, x, 2, epsilon);
+
+    if (p->error == OK) program_add_param(p, p->step_count - 1, 0, weight);
+    if (p->error == OK) program_add_param(p, p->step_count - 1, 1, bias);
+    return output;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* param.h - the parameter table, a by-product of building the program.
+ *
+ * All weights lie in one flat arena, in model order, and so do gradients and
+ * optimizer states, at the same offsets. Every use of a parameter (a tied
+ * matrix has two) is a gradient *stream* of its own, with its own trees; the
+ * roots of the streams are added at the end of the step. */
+#ifndef LOCKSTEP_NN_PARAM_H
+#define LOCKSTEP_NN_PARAM_H
+
+#include "base/arena.h"
+#include "mesh/layout.h"
+#include "tensor/tensor.h"
+
+enum { PARAM_STREAMS_MAX = 2, PARAM_ALIGN = 16 /* elements */ };
+
+struct param {
+    char name[PARAM_NAME_BYTES]; /* "layers.3.attention.wqkv" */
+    struct param_spec spec;
+    int layer;                   /* -1: outside the blocks */
+    int64_t elements;
+    int64_t offset;              /* elements, in every flat arena */
+    int streams;                 /* uses */
+};
+
+struct param_table {
+    struct param *items; /* owned (memory_grow) */
+    int count, capacity;
+    int64_t elements;    /* of a flat arena, gaps included */
+    int64_t parameters;  /* without the gaps */
+};
+
+/* Adds a parameter. ERR_CONFIG: the sizes overflow. */
+status param_add(struct param_table *table, const char *name, int layer,
+                 const struct param_spec *spec, int *index);
+void param_table_free(struct param_table *table);
+int param_find(const struct param_table *table, const char *name); /* or -1 */
+
+/* The parameter as a [rows, cols] matrix (a vector: [cols]) in an arena. */
+struct tensor param_tensor(const struct param *param, void *arena,
+                           enum dtype dtype);
+
+/* Outside (Hugging Face) names: piece i of the parameter, with the layer
+ * prefix of the family ("model.layers.%d."), and its rows (elements of a
+ * vector). Returns false when there is no such piece. A parameter without
+ * pieces has one. */
+struct param_outside {
+    char name[2 * PARAM_NAME_BYTES];
+    int64_t first_row, rows, cols;
+    bool vector;      /* shape [rows * cols] outside */
+    bool transposed;  /* shape [cols, rows] outside */
+};
+bool param_outside(const struct param *param, const char *layer_prefix,
+                   int piece, struct param_outside *out);
+
+#endif

@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* program.c - building the flat list of steps that one stage computes. */
+#include "nn/program.h"
+
+#include <string.h>
+
+void program_init(struct program *program, enum program_mode mode,
+                  enum dtype dtype, const struct grid *grid)
+{
+    *program = (struct program){.mode = mode, .dtype = dtype, .grid = *grid,
+                                .block = -1};
+}
+
+void program_free(struct program *program)
+{
+    memory_free(program->steps);
+    memory_free(program->slots);
+    memory_free(program->streams);
+    param_table_free(&program->params);
+    *program = (struct program){0};
+}
+
+void program_enter_block(struct program *p, int block)
+{
+    p->block = block;
+}
+
+/* Room for one more item. */
+static status grow(void **items, int count, int *capacity, size_t bytes)
+{
+    if (count < *capacity) return OK;
+    const int larger = *capacity ? 2 * *capacity : 64;
+
+    TRY(memory_grow(items, (size_t)larger, bytes));
+    *capacity = larger;
+    return OK;
+}
+
+/* Keeps the first error; later calls do nothing. */
+static bool failed(struct program *p, status result)
+{
+    if (p->error == OK) p->error = result;
+    return p->error != OK;
+}
+
+int program_add_step(struct program *p, const struct layer *layer, slot input)
+{
+    void *items = p->steps;
+
+    if (failed(p, grow(&items, p->step_count, &p->step_capacity,
+                       sizeof *p->steps)))
+        return -1;
+    p->steps = items;
+    p->steps[p->step_count] = (struct step){
+        .layer = layer, .index = p->step_count, .block = p->block,
+        .input = input, .left = -1, .output = -1, .aux = -1,
+        .param = {-1, -1}, .stream = {-1, -1}};
+    return p->step_count++;
+}
+
+slot program_add_slot(struct program *p, const char *name, int64_t width,
+                      bool statistic)
+{
+    void *items = p->slots;
+
+    if (failed(p, grow(&items, p->slot_count, &p->slot_capacity,
+                       sizeof *p->slots)))
+        return -1;
+    p->slots = items;
+    p->slots[p->slot_count] = (struct slot_info){
+        .name = name, .width = width, .block = p->block,
+        .statistic = statistic,
+        .layout = {.tokens = 1u << AXIS_DATA | 1u << AXIS_SHARD |
+                             1u << AXIS_CONTEXT}};
+    return p->slot_count++;
+}
+
+void program_add_stream(struct program *p, int step, int which, int param)
+{
+    void *items = p->streams;
+
+    if (failed(p, grow(&items, p->stream_count, &p->stream_capacity,
+                       sizeof *p->streams)))
+        return;
+    p->streams = items;
+    p->streams[p->stream_count] = (struct stream_info){
+        .param = param, .use = p->params.items[param].streams++,
+        .vector = p->params.items[param].spec.vector};
+    p->steps[step].param[which] = param;
+    p->steps[step].stream[which] = p->stream_count++;
+}
+
+void program_add_param(struct program *p, int step, int which,
+                       const struct param_spec *spec)
+{
+    int index;
+
+    if (failed(p, param_add(&p->params, spec->name, p->block, spec, &index)))
+        return;
+    program_add_stream(p, step, which, index);
+}
+
+struct step_cost program_cost(const struct program *program)
+{
+    struct step_cost sum = {0};
+
+    for (int i = 0; i < program->step_count; i++) {
+        const struct step *step = &program->steps[i];
+        const struct step_cost cost = step->layer->cost(step, program);
+
+        sum.flops += cost.flops;
+        sum.bytes_moved += cost.bytes_moved;
+        sum.bytes_sent += cost.bytes_sent;
+    }
+    return sum;
+}
+
+size_t program_scratch_bytes(const struct program *program)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < program->step_count; i++) {
+        const struct step *step = &program->steps[i];
+
+        if (step->layer->scratch == NULL) continue;
+        const size_t bytes = step->layer->scratch(step, program);
+
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+struct cut program_cut(const struct program *program, bool head)
+{
+    struct cut cut = {.data_leaves = program->grid.data,
+                      .sequences_per_leaf =
+                          program->batch / program->grid.data,
+                      .length = program->length,
+                      .micro_batch = program->sequences,
+                      .micro_batches = program->batch / program->sequences};
+
+    if (head && program->logits_chunk < program->tokens) {
+        cut.piece_sequences = program->logits_chunk / program->length;
+        if (cut.piece_sequences == 0) {
+            cut.piece_sequences = 1;
+            cut.piece_tokens = program->logits_chunk;
+        }
+    }
+    return cut;
+}
+
+/* What a policy may name. */
+static const char *const kinds[] = {"none", "block", "norm", "activation",
+                                    "attention", "linear"};
+
+static void drop_kind(struct program *p, const char *kind)
+{
+    for (int i = 0; i < p->step_count; i++) {
+        const struct step *step = &p->steps[i];
+
+        if (step->block < 0 || step->layer->in_place || step->output < 0 ||
+            strcmp(step->layer->kind, kind) != 0)
+            continue;
+        p->slots[step->output].dropped = true;
+        if (step->aux >= 0) p->slots[step->aux].dropped = true;
+    }
+}
+
+/* A block keeps nothing but what enters it: every slot that only its own
+ * steps read. */
+static void drop_blocks(struct program *p)
+{
+    for (int i = 0; i < p->step_count; i++) {
+        const struct step *step = &p->steps[i];
+        bool leaves = step->block < 0;
+
+        for (int j = i + 1; j < p->step_count && !leaves; j++) {
+            const struct step *reader = &p->steps[j];
+
+            leaves = reader->block != step->block &&
+                     (reader->input == step->output ||
+                      reader->left == step->output);
+        }
+        if (leaves || step->output < 0) continue;
+        p->slots[step->output].dropped = true;
+        if (step->aux >= 0) p->slots[step->aux].dropped = true;
+    }
+}
+
+status program_recompute(struct program *program, const char *const *policy,
+                         int count)
+{
+    const int kind_count = (int)(sizeof kinds / sizeof *kinds);
+
+    for (int i = 0; i < program->slot_count; i++)
+        program->slots[i].dropped = false;
+    for (int i = 0; i < count; i++) {
+        int found = 0;
+
+        while (found < kind_count && strcmp(policy[i], kinds[found]) != 0)
+            found++;
+        if (found == kind_count) {
+            const char *near = text_nearest(policy[i], kinds, kind_count);
+
+            FAIL(ERR_CONFIG,
+                 "train.recompute: %s is not none, block, norm, activation, "
+                 "attention or linear%s%s",
+                 policy[i], near ? "; nearest: " : "", near ? near : "");
+        }
+        if (found == 1) drop_blocks(program);
+        if (found > 1) drop_kind(program, policy[i]);
+    }
+    return OK;
+}
+
+static status print_axes(struct text *out, const char *word, unsigned mask)
+{
+    static const char *const names[AXIS_COUNT] = {
+        "none", "pipe", "data", "shard", "context", "tensor", "expert"};
+    bool first = true;
+
+    if (mask == 0) return OK;
+    TRY(text_printf(out, " %s/", word));
+    for (int axis = AXIS_PIPE; axis < AXIS_COUNT; axis++) {
+        if (!(mask & (1u << axis))) continue;
+        TRY(text_printf(out, "%s%s", first ? "" : "+", names[axis]));
+        first = false;
+    }
+    return OK;
+}
+
+status program_print(const struct program *program, struct text *out)
+{
+    TRY(text_printf(out, "%d steps, %d slots of [%lld tokens, width], %d "
+                         "parameters, %d gradient streams\n",
+                    program->step_count, program->slot_count,
+                    (long long)program->tokens, program->params.count,
+                    program->stream_count));
+    for (int i = 0; i < program->step_count; i++) {
+        const struct step *step = &program->steps[i];
+        const struct step_cost cost = step->layer->cost(step, program);
+
+        TRY(text_printf(out, "%4d  %-14s", i, step->layer->name));
+        if (step->output >= 0) {
+            const struct slot_info *info = &program->slots[step->output];
+
+            TRY(text_printf(out, " s%d", step->output));
+            TRY(text_printf(out, " [%lld]%s", (long long)info->width,
+                            info->dropped ? " dropped" : ""));
+            TRY(print_axes(out, "tokens", info->layout.tokens));
+            TRY(print_axes(out, "width", info->layout.width));
+            TRY(print_axes(out, "partial", info->layout.partial));
+        }
+        if (step->input >= 0) TRY(text_printf(out, " <- s%d", step->input));
+        if (step->left >= 0) TRY(text_printf(out, " + s%d", step->left));
+        for (int j = 0; j < STEP_PARAMS_MAX; j++)
+            if (step->param[j] >= 0)
+                TRY(text_printf(
+                    out, "  %s", program->params.items[step->param[j]].name));
+        TRY(text_printf(out, "  %.3f GFLOP, %.1f MB\n", 1e-9 * (double)cost.flops,
+                        1e-6 * (double)cost.bytes_moved));
+    }
+    return OK;
+}

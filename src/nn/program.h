@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* program.h - what one pipeline stage computes, as a flat list of steps.
+ *
+ * A model file calls the nn_ functions once, at start-up, in forward order.
+ * The program they leave behind is run forwards for F and backwards for B and
+ * W; the planner adds up its costs; `plan --explain program` prints it.
+ * Nothing is recorded at run time and nothing is allocated in a step.
+ *
+ *   slot    an activation of one micro-batch, [tokens, width]; its layout says
+ *           which mesh axes divide its tokens and its width, and over which it
+ *           is a partial sum
+ *   step    one layer applied to slots and parameters
+ *   stream  the gradient of one use of a parameter (param.h) */
+#ifndef LOCKSTEP_NN_PROGRAM_H
+#define LOCKSTEP_NN_PROGRAM_H
+
+#include "base/text.h"
+#include "kernels/kernels.h"
+#include "mesh/grid.h"
+#include "nn/param.h"
+
+typedef int slot; /* index in the program's slot table; -1: none */
+
+struct run;
+struct step;
+struct program;
+
+struct step_cost {
+    int64_t flops;       /* of the forward pass */
+    int64_t bytes_moved; /* read and written by the forward pass */
+    int64_t bytes_sent;  /* to other ranks */
+};
+
+/* One kind of layer. The passes are separate so that a schedule may place W
+ * anywhere after B; backward_weight is NULL where nothing is left for W (small
+ * vectors take their gradient inside B). The keeps flags say what must
+ * survive; the frame planner reads nothing else. */
+struct layer {
+    const char *name;
+    const char *kind; /* for recompute policies: linear, norm, ... */
+    status (*forward)(const struct step *, struct run *);
+    status (*backward_input)(const struct step *, struct run *);
+    status (*backward_weight)(const struct step *, struct run *);
+    struct step_cost (*cost)(const struct step *, const struct program *);
+    /* Bytes of layer scratch; NULL: none. */
+    size_t (*scratch)(const struct step *, const struct program *);
+    bool in_place;              /* output slot is the input slot */
+    bool keeps_input_for_b, keeps_output_for_b, keeps_aux_for_b;
+    bool keeps_input_for_w, keeps_output_gradient_for_w;
+};
+
+enum { STEP_PARAMS_MAX = 2, ROPE_TABLES_MAX = 4 };
+
+struct step {
+    const struct layer *layer;
+    int index;                 /* in the program */
+    int block;                 /* block of the model, -1 outside */
+    slot input;                /* what the flags speak of; -1: tokens */
+    slot left;                 /* residual added to the result, or -1 */
+    slot output;               /* -1: the loss */
+    slot aux;                  /* second output (statistics), or -1 */
+    int param[STEP_PARAMS_MAX];  /* index in the table, or -1 */
+    int stream[STEP_PARAMS_MAX]; /* index in the streams, or -1 */
+    union {
+        struct { double epsilon; } norm;
+        struct { enum activation activation; } activation;
+        struct { int heads, kv_heads, head_width, cache; } attention;
+        struct { int heads, kv_heads, head_width, table; } rope;
+    } set;
+};
+
+/* Masks of mesh axes (1 << AXIS_...). */
+struct slot_layout { unsigned tokens, width, partial; };
+
+struct slot_info {
+    const char *name;   /* of the layer that wrote it */
+    int64_t width;      /* elements per token */
+    int block;
+    bool statistic;     /* an aux output */
+    bool dropped;       /* not kept: B runs its writers again */
+    struct slot_layout layout;
+};
+
+/* One use of one parameter. */
+struct stream_info {
+    int param;
+    int use;            /* 0, 1 */
+    bool vector;        /* token_order accumulators with parts */
+    bool head;          /* cut by the logits chunk */
+    bool scatter;       /* rows of a table: sums cannot start from a sibling */
+};
+
+struct rope_table {
+    double base;
+    int rotary;         /* elements of a head that turn */
+};
+
+enum program_mode { PROGRAM_TRAIN, PROGRAM_GENERATE };
+
+struct program {
+    enum program_mode mode;
+    enum dtype dtype;
+    struct grid grid;
+    int64_t batch;      /* sequences of a step */
+    int64_t sequences;  /* of one micro-batch */
+    int64_t length;     /* tokens of a sequence (generate: of one call) */
+    int64_t tokens;     /* sequences * length */
+    int64_t context;    /* positions that tables and caches hold */
+    int64_t vocab;
+    int64_t logits_chunk; /* tokens whose logits exist at once */
+    int block;          /* being built; -1 outside */
+
+    struct step *steps;           /* owned */
+    int step_count, step_capacity;
+    struct slot_info *slots;      /* owned */
+    int slot_count, slot_capacity;
+    struct stream_info *streams;  /* owned */
+    int stream_count, stream_capacity;
+    struct param_table params;
+    struct rope_table rope[ROPE_TABLES_MAX];
+    int rope_count;
+    int cache_count;    /* attention steps, in PROGRAM_GENERATE */
+    int64_t cache_width;/* elements per position of a cache: k and v */
+    status error;       /* first failure while building; nn_ calls after it do
+                         * nothing */
+};
+
+/* Sizes: sequences, length, context, vocab, batch, logits_chunk are set by the
+ * caller after init and before the first nn_ call. */
+void program_init(struct program *program, enum program_mode mode,
+                  enum dtype dtype, const struct grid *grid);
+void program_free(struct program *program);
+
+/* ---- what a model file calls; all return the slot they write ---- */
+
+void program_enter_block(struct program *p, int block); /* -1: leaves it */
+
+/* Rows of the table at the tokens. */
+slot nn_embedding(struct program *p, const struct param_spec *table);
+/* x + rows of the table at the positions; written over x. */
+slot nn_position_embedding(struct program *p, slot x,
+                           const struct param_spec *table);
+slot nn_rmsnorm(struct program *p, slot x, const struct param_spec *weight,
+                double epsilon);
+slot nn_layernorm(struct program *p, slot x, const struct param_spec *weight,
+                  const struct param_spec *bias, double epsilon);
+/* y = x W^T (+ bias). bias NULL: none. */
+slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
+               const struct param_spec *bias);
+/* Turns q and k of qkv [tokens, (heads + 2 kv_heads) head_width] in place. */
+slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,
+             double base);
+/* Causal attention of the fused qkv. */
+slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads);
+slot nn_swiglu(struct program *p, slot gate_up);
+slot nn_activation(struct program *p, slot x, enum activation activation);
+/* x + y. Becomes the epilogue of the product that wrote y. */
+slot nn_add(struct program *p, slot x, slot y);
+/* Logits and cross-entropy, chunked over tokens. The weight is `spec`, or the
+ * table of the embedding when spec is NULL (tied). */
+void nn_head(struct program *p, slot x, const struct param_spec *spec);
+
+/* ---- readers ---- */
+
+/* Forward cost of all steps. */
+struct step_cost program_cost(const struct program *program);
+/* One line per step: kind, slots, shapes, layouts, parameters, cost. */
+status program_print(const struct program *program, struct text *out);
+/* Marks slots as dropped. policy: "none", "block", or kinds of layers.
+ * ERR_CONFIG: an unknown kind (names the nearest). */
+status program_recompute(struct program *program, const char *const *policy,
+                         int count);
+/* Bytes of layer scratch: the most that a step asks for. */
+size_t program_scratch_bytes(const struct program *program);
+/* How a step's batch meets the trees of a stream. */
+struct cut program_cut(const struct program *program, bool head);
+
+/* ---- for layers (nn/ only) ---- */
+
+int program_add_step(struct program *p, const struct layer *layer, slot input);
+slot program_add_slot(struct program *p, const char *name, int64_t width,
+                      bool statistic);
+void program_add_param(struct program *p, int step, int which,
+                       const struct param_spec *spec);
+void program_add_stream(struct program *p, int step, int which, int param);
+
+#endif

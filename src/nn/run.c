@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.c - running a program: one micro-batch, its frame, its gradients. */
+#include "nn/run.h"
+
+#include <math.h>
+
+#include "kernels/math.h"
+
+static char *frame_at(const struct run *run, int buffer)
+{
+    CHECK(buffer >= 0);
+    return (char *)run->frame + run->plan->buffers[buffer].offset;
+}
+
+int64_t run_tokens(const struct run *run)
+{
+    return run->batch.tokens;
+}
+
+static struct tensor shaped(const struct run *run, int buffer, slot which)
+{
+    return tensor_2d(frame_at(run, buffer), run->program->dtype,
+                     run_tokens(run), run->program->slots[which].width);
+}
+
+struct tensor run_slot(const struct run *run, slot which)
+{
+    const struct frame_plan *plan = run->plan;
+    const bool forward = run->event->pass == PASS_FORWARD;
+
+    return shaped(run, forward ? plan->activation[which] : plan->again[which],
+                  which);
+}
+
+struct tensor run_gradient(const struct run *run, slot which)
+{
+    return shaped(run, run->plan->gradient[which], which);
+}
+
+struct tensor run_weight(const struct run *run, const struct step *step,
+                         int which)
+{
+    const struct program *p = run->program;
+
+    return param_tensor(&p->params.items[step->param[which]], run->weights,
+                        p->dtype);
+}
+
+int64_t run_segments(const struct program *program)
+{
+    const int64_t leaves = (int64_t)LEAVES_MAX * PARAM_PIECES_MAX;
+
+    return program->sequences > leaves ? program->sequences : leaves;
+}
+
+struct sum_order run_order_whole(struct run *run, int64_t width)
+{
+    run->segments[0] = (struct sum_segment){.length = width};
+    return (struct sum_order){run->segments, 1, 1};
+}
+
+struct sum_order run_order_cut(struct run *run, const struct param_spec *spec,
+                               int64_t width)
+{
+    const int leaves = run->program->grid.tensor;
+    const int pieces = spec->piece_count > 0 ? spec->piece_count : 1;
+    int64_t count = 0;
+
+    for (int leaf = 0; leaf < leaves; leaf++) {
+        int64_t base = 0;
+
+        for (int i = 0; i < pieces; i++) {
+            const int64_t rows =
+                spec->piece_count > 0 ? spec->pieces[i].rows : width;
+            const int64_t block = (rows + leaves - 1) / leaves;
+            const int64_t last = block * (leaf + 1) < rows ? block * (leaf + 1)
+                                                           : rows;
+
+            run->segments[count++] = (struct sum_segment){
+                base + block * leaf, last - block * leaf, leaf};
+            base += rows;
+        }
+    }
+    return (struct sum_order){run->segments, count, leaves};
+}
+
+int64_t piece_first_token(const struct program *p, const struct piece *piece)
+{
+    return piece->first_sequence * p->length + piece->first_token;
+}
+
+int64_t piece_tokens(const struct piece *piece)
+{
+    return piece->sequences * piece->tokens;
+}
+
+struct sum_order run_order_tokens(struct run *run, const struct piece *piece)
+{
+    const int64_t per_leaf = piece->sequences / piece->leaves;
+
+    for (int64_t i = 0; i < piece->sequences; i++)
+        run->segments[i] = (struct sum_segment){
+            i * piece->tokens, piece->tokens, (int)(i / per_leaf)};
+    return (struct sum_order){run->segments, piece->sequences, piece->leaves};
+}
+
+struct token_order run_token_order(const struct run *run,
+                                   const struct piece *piece, bool continues)
+{
+    return (struct token_order){
+        .length = piece->tokens,
+        .sequences_per_leaf = piece->sequences / piece->leaves,
+        .leaves = piece->leaves, .parts = run->program->grid.tensor,
+        .continues = continues};
+}
+
+/* NaN into every buffer whose life ended with the event. */
+static void poison(const struct run *run, int event)
+{
+    for (int i = 0; i < run->plan->buffer_count; i++) {
+        const struct frame_buffer *buffer = &run->plan->buffers[i];
+
+        if (buffer->last != event) continue;
+        const int64_t n = buffer->bytes / dtype_bytes(run->program->dtype);
+        const struct tensor all =
+            tensor_1d(frame_at(run, i), run->program->dtype, n);
+
+        for (int64_t j = 0; j < n; j++) tensor_set(&all, j, (double)NAN);
+    }
+}
+
+/* The residual's gradient is the output's own, or takes its sum. */
+static status backward_left(struct run *run, const struct step *step)
+{
+    const struct event *event = run->event;
+
+    if (step->left < 0 || event->alias_left) return OK;
+    struct tensor from = run_gradient(run, step->output);
+    struct tensor to = run_gradient(run, step->left);
+
+    from = tensor_1d(from.data, from.dtype, tensor_count(&from));
+    to = tensor_1d(to.data, to.dtype, tensor_count(&to));
+    if (event->adds_left)
+        return run->kernels->add(run->stream, to, to, from);
+    return run->kernels->scale(run->stream, to, from, 1.0);
+}
+
+static status run_event(struct run *run, const struct event *event)
+{
+    const struct step *step = &run->program->steps[event->step];
+    status result = OK;
+
+    run->event = event;
+    run->failed_step = event->step;
+    switch (event->pass) {
+    case PASS_FORWARD:
+    case PASS_RECOMPUTE:
+        result = step->layer->forward(step, run);
+        break;
+    case PASS_BACKWARD_INPUT:
+        TRY(backward_left(run, step));
+        if (step->layer->backward_input != NULL)
+            result = step->layer->backward_input(step, run);
+        break;
+    case PASS_BACKWARD_WEIGHT:
+        result = step->layer->backward_weight(step, run);
+        break;
+    }
+    if (result == OK) run->failed_step = -1;
+    return result;
+}
+
+static status run_events(struct run *run, int first, int last)
+{
+    for (int i = first; i < last; i++) {
+        TRY(run_event(run, &run->plan->events[i]));
+        if (run->poison) poison(run, i);
+    }
+    return OK;
+}
+
+static void fill_positions(struct run *run)
+{
+    const int64_t length = run->program->mode == PROGRAM_GENERATE
+                               ? run->batch.tokens
+                               : run->program->length;
+
+    if (run->batch.positions != NULL) return;
+    for (int64_t t = 0; t < run->batch.tokens; t++)
+        run->positions[t] = (int32_t)(run->batch.first_position + t % length);
+    run->batch.positions = run->positions;
+}
+
+status run_forward(struct run *run)
+{
+    CHECK(run->batch.tokens <= run->program->tokens);
+    fill_positions(run);
+    return run_events(run, 0, run->plan->forward_end);
+}
+
+status run_backward_input(struct run *run)
+{
+    return run_events(run, run->plan->forward_end, run->plan->backward_end);
+}
+
+status run_backward_weight(struct run *run)
+{
+    return run_events(run, run->plan->backward_end, run->plan->event_count);
+}
+
+size_t run_rope_bytes(const struct program *program)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < program->rope_count; i++)
+        bytes += ((size_t)(program->context * program->rope[i].rotary) *
+                      (size_t)dtype_bytes(program->dtype) +
+                  ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return bytes;
+}
+
+/* cos and sin of position * base^(-2 i / rotary), computed in float64 and
+ * rounded once. Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2. */
+void run_rope_fill(struct run *run, void *memory)
+{
+    const struct program *p = run->program;
+    char *at = memory;
+
+    for (int i = 0; i < p->rope_count; i++) {
+        const int half = p->rope[i].rotary / 2;
+        const struct tensor table =
+            tensor_3d(at, p->dtype, p->context, half, 2);
+
+        run->rope[i] = at;
+        for (int j = 0; j < half; j++) {
+            const double frequency = math_pow(
+                p->rope[i].base, -2.0 * j / (double)p->rope[i].rotary);
+
+            for (int64_t t = 0; t < p->context; t++) {
+                const double angle = (double)t * frequency;
+
+                tensor_set(&table, (t * half + j) * 2, math_cos(angle));
+                tensor_set(&table, (t * half + j) * 2 + 1, math_sin(angle));
+            }
+        }
+        at += ((size_t)(p->context * p->rope[i].rotary) *
+                   (size_t)dtype_bytes(p->dtype) +
+               ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    }
+}
+
+static bool has_nan(const struct tensor *view)
+{
+    for (int64_t i = 0; i < tensor_count(view); i++)
+        if (!isfinite(tensor_get(view, i))) return true;
+    return false;
+}
+
+status run_find_nan(struct run *run, int *step)
+{
+    *step = -1;
+    fill_positions(run);
+    for (int i = 0; i < run->plan->forward_end; i++) {
+        const struct event *event = &run->plan->events[i];
+        const struct step *at = &run->program->steps[event->step];
+
+        TRY(run_event(run, event));
+        if (at->output < 0) continue;
+        const struct tensor view = run_slot(run, at->output);
+
+        if (!has_nan(&view)) continue;
+        *step = event->step;
+        return OK;
+    }
+    return OK;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run.h - running a program: one micro-batch, its frame, its gradients. */
+#ifndef LOCKSTEP_NN_RUN_H
+#define LOCKSTEP_NN_RUN_H
+
+#include "nn/frame.h"
+#include "nn/gradient.h"
+
+/* One micro-batch. Arrays of [tokens], tokens = sequences * length. */
+struct batch {
+    int64_t index;             /* micro-batch of the step */
+    const int32_t *inputs;     /* token ids in [0, vocab) */
+    const int32_t *targets;    /* -1: none; NULL in PROGRAM_GENERATE */
+    const int32_t *positions;  /* NULL: 0 .. length - 1 in each sequence */
+    const int32_t *documents;  /* NULL: one document a sequence */
+    int64_t tokens;            /* generate: of this call, at most length */
+    int64_t first_position;    /* generate: of the first token */
+};
+
+/* Called with a chunk of logits before they are overwritten. */
+typedef status logits_reader(void *argument, int64_t first_token,
+                             const struct tensor *logits);
+
+struct run {
+    const struct program *program;
+    const struct frame_plan *plan;
+    const struct kernels *kernels;
+    struct stream *stream;
+    void *frame;               /* plan->bytes */
+    void *weights;             /* flat arena */
+    struct gradients *gradients; /* NULL: no backward pass will follow */
+    void *rope[ROPE_TABLES_MAX]; /* [context, rotary / 2, 2] real */
+    void *scratch;             /* program_scratch_bytes */
+    struct sum_segment *segments; /* [run_segments] */
+    void *cache;               /* generate: [caches][context, cache_width] */
+    double *losses;            /* [tokens] of the micro-batch */
+    int32_t *positions;        /* [tokens] filled when the batch has none */
+    struct batch batch;
+    logits_reader *read_logits;  /* NULL: nobody asks */
+    void *read_argument;
+    bool poison;               /* fill what is dead with NaN */
+    const struct event *event; /* being run */
+    int failed_step;           /* step whose layer returned an error, or -1 */
+};
+
+status run_forward(struct run *run);
+status run_backward_input(struct run *run);  /* W too when planned fused */
+status run_backward_weight(struct run *run); /* nothing when planned fused */
+
+/* Segments that the longest sum order of the program has. */
+int64_t run_segments(const struct program *program);
+/* Bytes of the rotary tables, and filling them. */
+size_t run_rope_bytes(const struct program *program);
+void run_rope_fill(struct run *run, void *memory);
+
+/* ---- for layers ---- */
+
+/* [tokens, width] of the slot, as it stands in the current pass. */
+struct tensor run_slot(const struct run *run, slot which);
+struct tensor run_gradient(const struct run *run, slot which);
+struct tensor run_weight(const struct run *run, const struct step *step,
+                         int which);
+int64_t run_tokens(const struct run *run);
+
+/* Sum orders in run->segments, valid until the next call. `whole`: one leaf.
+ * `cut`: a dimension of `width` elements in tensor leaves of ceil(width / n),
+ * per piece of the fused matrix. `tokens`: the tokens of a piece of the
+ * batch, from its own first token. */
+struct sum_order run_order_whole(struct run *run, int64_t width);
+struct sum_order run_order_cut(struct run *run, const struct param_spec *spec,
+                               int64_t width);
+struct sum_order run_order_tokens(struct run *run, const struct piece *piece);
+/* First token of the piece in the micro-batch, and how many. */
+int64_t piece_first_token(const struct program *p, const struct piece *piece);
+int64_t piece_tokens(const struct piece *piece);
+struct token_order run_token_order(const struct run *run,
+                                   const struct piece *piece, bool continues);
+
+/* The first event's NaN check: index of the first step whose output holds a
+ * NaN or infinity after a forward pass that is run again, or -1. */
+status run_find_nan(struct run *run, int *step);
+
+#endif

@@ -1,0 +1,42 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# demo.sh - from an empty machine to a trained model, its text and its report.
+#
+#     make demo                   the whole thing
+#     TEXT=FILE_OR_DIR make demo  on your own .txt files
+#     STEPS=20 make demo          shorter
+set -eu
+cd "$(dirname "$0")/.."
+BUILD=${BUILD:-build}
+lockstep=$BUILD/lockstep
+
+tools/setup.sh build
+# The text is a luxury: without it corpus.sh finds another one.
+tools/setup.sh demo || echo "demo: going on with other text"
+
+echo "demo: building"
+make --no-print-directory -s -j"$(nproc)" BUILD="$BUILD" all
+
+# shellcheck disable=SC2086
+tools/corpus.sh demo/corpus ${TEXT:-}
+"$lockstep" tokenizer train demo/corpus/train.jsonl --vocab 2048 \
+    --out demo/tokenizer.json
+
+rm -rf demo/run
+"$lockstep" train examples/01_first_run/config.yaml \
+    ${STEPS:+--set train.steps="$STEPS" --set optimizer.warmup=5}
+
+echo
+echo "demo: what the model has learned to write"
+echo
+"$lockstep" generate demo/run --prompt "And the LORD said" --tokens 120 \
+    --temperature 0.7 --seed 1
+cat <<END
+
+demo: the report is $(pwd)/demo/run/report.html
+
+Try next:
+    $lockstep generate demo/run --prompt "In the beginning" --temperature 0
+    $lockstep plan examples/01_first_run/config.yaml --explain memory
+    $lockstep resume demo/run --set train.steps=800
+END

@@ -1,0 +1,97 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# docs_check.sh - do the commands that the pages show still work?
+#
+#     BUILD=build tools/docs_check.sh [PAGE...]
+#
+# A block ```sh after a line <!-- check --> is run, all blocks of a page in one
+# shell, in a copy of the tree whose PATH finds the program. A block ```text
+# after <!-- expect --> names lines that the output so far must contain; `...`
+# stands for anything. Files in docs/generated must equal what the program
+# prints. Ends with "N passed, N failed".
+set -u
+root=$(pwd)
+BUILD=$(cd "${BUILD:-build}" && pwd)
+passed=0
+failed=0
+copy=$(mktemp -d)
+trap 'rm -rf "$copy"' EXIT
+
+# The script of a page: its checked blocks, and its expectations as greps.
+script_of() {
+    awk '
+    /^<!-- check -->/  { next_kind = "check"; next }
+    /^<!-- expect -->/ { next_kind = "expect"; next }
+    /^```/ && kind     { kind = ""; next }
+    /^```/             { kind = next_kind; next_kind = ""; fence = !kind; next }
+    kind == "check"    { print }
+    kind == "expect" && NF {
+        gsub(/[][\\.*^$]/, "\\\\&"); gsub(/\\\.\\\.\\\./, ".*")
+        gsub(/\047/, "."); printf "expect_line \047%s\047\n", $0
+    }' "$1"
+}
+
+check_page() {
+    local page=$1 script=$copy/script.sh
+    script_of "$page" >"$script.body"
+    [ -s "$script.body" ] || return 0
+    {
+        echo 'set -e'
+        echo 'expect_line() { grep -q -- "$1" "$OUTPUT" || {'
+        echo '    echo "not in the output: $1"; exit 1; }; }'
+        cat "$script.body"
+    } >"$script"
+    rm -rf "$copy/tree"
+    mkdir "$copy/tree"
+    git ls-files -z | xargs -0 cp -a --parents -t "$copy/tree"
+    cp -a "$BUILD" "$copy/tree/build"
+    if (cd "$copy/tree" && OUTPUT=$copy/output PATH=$copy/tree/build:$PATH \
+        bash "$script" >"$copy/output" 2>&1); then
+        passed=$((passed + 1))
+        echo "ok      $page"
+    else
+        failed=$((failed + 1))
+        echo "FAILED  $page"
+        tail -n 40 "$copy/output" | sed 's/^/    /'
+    fi
+}
+
+check_generated() { # FILE COMMAND...
+    local file=$1
+    shift
+    if "$@" | diff -u "$file" - >"$copy/diff" 2>&1; then
+        passed=$((passed + 1))
+        echo "ok      $file"
+    else
+        failed=$((failed + 1))
+        echo "FAILED  $file differs from: $*"
+        head -n 20 "$copy/diff" | sed 's/^/    /'
+    fi
+}
+
+# Links to files of this tree.
+check_links() {
+    local bad=0 page target
+    while IFS=: read -r page target; do
+        target=${target#*](}
+        target=${target%)}
+        target=${target%%#*}
+        case $target in http*|"") continue ;; esac
+        [ -e "$(dirname "$page")/$target" ] || {
+            echo "$page: no file $target"
+            bad=1
+        }
+    done < <(git ls-files '*.md' | xargs grep -Ho '\](\([^)]*\))')
+    if [ $bad -eq 0 ]; then passed=$((passed + 1)); echo "ok      links"
+    else failed=$((failed + 1)); echo "FAILED  links"; fi
+}
+
+cd "$root" || exit 1
+if [ $# -gt 0 ]; then pages=("$@"); else mapfile -t pages < <(git ls-files '*.md'); fi
+for page in "${pages[@]}"; do check_page "$page"; done
+if [ $# -eq 0 ]; then
+    check_links
+    check_generated docs/generated/options.md "$BUILD/lockstep" help options
+fi
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
