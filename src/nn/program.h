@@ -17,7 +17,7 @@
 #include "base/text.h"
 #include "kernels/kernels.h"
 #include "mesh/grid.h"
-#include "nn/param.h"
+#include "mesh/param.h"
 
 typedef int slot; /* index in the program's slot table; -1: none */
 

@@ -5,8 +5,8 @@
  * optimizer states, at the same offsets. Every use of a parameter (a tied
  * matrix has two) is a gradient *stream* of its own, with its own trees; the
  * roots of the streams are added at the end of the step. */
-#ifndef LOCKSTEP_NN_PARAM_H
-#define LOCKSTEP_NN_PARAM_H
+#ifndef LOCKSTEP_MESH_PARAM_H
+#define LOCKSTEP_MESH_PARAM_H
 
 #include "base/arena.h"
 #include "mesh/layout.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* param.c - the parameter table, a by-product of building the program. */
-#include "nn/param.h"
+#include "mesh/param.h"
 
 #include <stdio.h>
 #include <string.h>
