@@ -1,0 +1,115 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# hash.sh - one hash of losses and weights, whoever computes them.
+#
+#     tests/golden/hash.sh [quick]      quick: only the program in BUILD
+#
+# Trains the two tiny models of hash/ with every combination below and compares
+# with hash/expected.txt. To accept new bits after a change of a definition:
+# UPDATE=1 tests/golden/hash.sh, and bump the numerics version.
+set -u
+cd "$(dirname "$0")/../.." || exit 1
+BUILD=${BUILD:-build}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+expected=tests/golden/hash/expected.txt
+passed=0
+failed=0
+
+"$BUILD/lockstep" tokenizer train LICENSE --vocab 300 \
+    --out "$work/tokenizer.json" >/dev/null || exit 1
+mkdir "$work/text"
+# Documents: the paragraphs of the licence, so that masks have work to do.
+awk -v RS= -v out="$work/text" '{ printf "%s\n", $0 > sprintf("%s/%03d.txt", out, NR) }' LICENSE
+
+# Losses and norms of every step, then the bytes of the weights.
+hash_of() { # RUN
+    {
+        grep -o '"\(step\|loss\|grad_norm\|lr\|val_loss\|tokens\)":[^,}]*' \
+            "$1/metrics.jsonl"
+        cat "$1"/ckpt/step-*/model*.safetensors
+    } | sha256sum | cut -c1-32
+}
+
+# try NAME MODEL PROGRAM [ARGUMENT...]
+try() {
+    local name=$1 model=$2 run=$work/run want got
+    shift 2
+    rm -rf "$run"
+    if ! "$@" train "tests/golden/hash/$model.yaml" --run "$run" \
+        --set tokenizer.from="$work/tokenizer.json" \
+        --set "data.train=[$work/text]" $more >"$work/log" 2>&1; then
+        echo "FAILED  $model, $name"
+        tail -n 5 "$work/log" | sed 's/^/    /'
+        failed=$((failed + 1))
+        return
+    fi
+    got=$(hash_of "$run")
+    [ -z "${UPDATE:-}" ] || { sed -i "/^$model /d" $expected
+        echo "$model $got" >>$expected; UPDATE=; }
+    want=$(awk -v m="$model" '$1 == m { print $2 }' $expected)
+    if [ "$got" = "$want" ]; then
+        passed=$((passed + 1))
+        echo "ok      $model, $name"
+    else
+        failed=$((failed + 1))
+        echo "FAILED  $model, $name: $got, expected $want"
+    fi
+}
+
+# Both models; `more` holds options of the run.
+both() {
+    local name=$1 update=${UPDATE:-}
+    shift
+    for model in llama gpt2; do
+        UPDATE=$update
+        try "$name" "$model" "$@"
+    done
+    UPDATE=
+}
+
+isas="plain"
+grep -qw avx2 /proc/cpuinfo && isas="$isas avx2"
+grep -qw avx512f /proc/cpuinfo && isas="$isas avx512"
+[ "$(uname -m)" = aarch64 ] && isas="plain neon"
+
+more= both "$BUILD, default" "$BUILD/lockstep"
+if [ "${1:-}" = quick ]; then
+    more="--set train.micro_batch=1 --threads 3" \
+        both "$BUILD, micro-batch 1, 3 threads" "$BUILD/lockstep"
+    echo "$passed passed, $failed failed"
+    [ $failed -eq 0 ]
+    exit
+fi
+
+[ -x build-clang/lockstep ] || make -s -j"$(nproc)" BUILD=build-clang CC=clang all
+for build in "$BUILD" build-clang; do
+    for isa in $isas; do
+        more="--set numerics.isa=$isa" both "$build, $isa" "$build/lockstep"
+    done
+done
+for threads in 1 2 3 4; do
+    more="--threads $threads" both "$threads threads" "$BUILD/lockstep"
+done
+for micro in 1 2; do
+    more="--set train.micro_batch=$micro" \
+        both "micro-batch $micro" "$BUILD/lockstep"
+done
+more="--set train.recompute=[block]" both "recomputation" "$BUILD/lockstep"
+
+if command -v qemu-aarch64 >/dev/null && [ "$(uname -m)" = x86_64 ]; then
+    if tools/arm64.sh build-arm64 >"$work/log" 2>&1; then
+        library=$PWD/build-arm64/sysroot/usr/lib/aarch64-linux-gnu
+        for isa in plain neon; do
+            more="--set numerics.isa=$isa --threads 2" \
+                both "aarch64, $isa" qemu-aarch64 -L /usr/aarch64-linux-gnu \
+                -E "LD_LIBRARY_PATH=$library" build-arm64/lockstep
+        done
+    else
+        echo "FAILED  aarch64 build"
+        tail -n 20 "$work/log" | sed 's/^/    /'
+        failed=$((failed + 1))
+    fi
+fi
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
