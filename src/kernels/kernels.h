@@ -239,9 +239,9 @@ int kernels_rows(const struct kernels *table, struct kernels_row *rows,
 extern const struct kernels kernels_reference_f32, kernels_reference_f64;
 
 /* Scratch that the largest call of any row needs with `threads` threads when
- * no operand dimension exceeds `widest` (columns, vocabulary) and sequences are
- * at most `length` tokens. */
+ * no operand dimension exceeds `widest` (columns, vocabulary) and a call has at
+ * most `tokens` tokens (of all its sequences together). */
 size_t kernels_scratch_bytes(const struct kernels *table, int threads,
-                             int64_t widest, int64_t length);
+                             int64_t widest, int64_t tokens);
 
 #endif

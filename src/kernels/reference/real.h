@@ -8,22 +8,30 @@
 
 #include <math.h>
 #include "kernels/elementary.h"
-#include "kernels/kernels.h"
 #include "kernels/math.h"
+#include "kernels/rows.h"
 
 #if REAL_BITS == 32
 typedef float real;
 #define REAL_DTYPE DTYPE_F32
 #define REAL_FMA __builtin_fmaf
+#define REAL_SQRT(x) __builtin_sqrtf(x)
+#define REAL_EXP(x) exp_f32(x)
 #define REAL_EXPZ(x) expz_f32(x)
 #define REAL_LOG(x) log_f32(x)
+#define REAL_TANH(x) tanh_f32(x)
+#define REAL_ERF(x) erf_f32(x)
 #define NAME(kernel) reference_##kernel##_f32
 #else
 typedef double real;
 #define REAL_DTYPE DTYPE_F64
 #define REAL_FMA __builtin_fma
+#define REAL_SQRT(x) __builtin_sqrt(x)
+#define REAL_EXP(x) math_exp(x)
 #define REAL_EXPZ(x) expz_f64(x)
 #define REAL_LOG(x) math_log(x)
+#define REAL_TANH(x) math_tanh(x)
+#define REAL_ERF(x) math_erf(x)
 #define NAME(kernel) reference_##kernel##_f64
 #endif
 
@@ -41,10 +49,17 @@ static inline double expz_f64(double x)
 #define REAL_CLONES
 #endif
 
-status NAME(matmul)(struct stream *stream, const struct matmul *p);
-status NAME(attention_forward)(struct stream *stream,
-                               const struct attention *p);
-status NAME(attention_backward)(struct stream *stream,
-                                const struct attention *p);
+/* The sum of a row is kept in LANES lanes: element j goes to lane j % LANES.
+ * Folds them: halves added, 8, 4, 2, 1. */
+static inline real real_lanes_fold(real *lanes)
+{
+    for (int half = LANES / 2; half > 0; half /= 2)
+        for (int j = 0; j < half; j++) lanes[j] = lanes[j] + lanes[j + half];
+    return lanes[0];
+}
+
+#define REAL_DECLARE(row) extern KERNELS_TYPE(row) NAME(row);
+KERNELS_ROWS(REAL_DECLARE)
+#undef REAL_DECLARE
 
 #endif

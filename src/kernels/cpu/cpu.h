@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cpu.h - names of the fast kernels.
+ *
+ * Every file of this folder is compiled once per instruction set with ISA
+ * defined as plain, avx2, avx512 or neon, and defines cpu_<kernel>_<isa>:
+ * CPU(<kernel>). The bits are those of kernels/reference. */
+#ifndef LOCKSTEP_KERNELS_CPU_CPU_H
+#define LOCKSTEP_KERNELS_CPU_CPU_H
+
+#include "kernels/elementary.h"
+#include "kernels/rows.h"
+
+#define CPU_PASTE(kernel, isa) cpu_##kernel##_##isa
+#define CPU_NAME(kernel, isa) CPU_PASTE(kernel, isa)
+#define CPU(kernel) CPU_NAME(kernel, ISA)
+
+#define CPU_DECLARE(row) extern KERNELS_TYPE(row) CPU(row);
+KERNELS_ROWS(CPU_DECLARE)
+#undef CPU_DECLARE
+
+/* Before a loop over independent elements: makes vectors of it at every
+ * optimisation level, changes no bit. */
+#define SIMD _Pragma("omp simd")
+
+#endif

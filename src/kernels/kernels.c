@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels.c - the tables of all backends and the choice among them. */
+#include <stdio.h>
+#include <string.h>
+#include "kernels/rows.h"
+
+#define DECLARE_REFERENCE(row)                    \
+    extern KERNELS_TYPE(row) reference_##row##_f32; \
+    extern KERNELS_TYPE(row) reference_##row##_f64;
+KERNELS_ROWS(DECLARE_REFERENCE)
+
+#define REFERENCE_F32(row) .row = reference_##row##_f32,
+#define REFERENCE_F64(row) .row = reference_##row##_f64,
+const struct kernels kernels_reference_f32 = {
+    .backend = "reference", .dtype = DTYPE_F32, KERNELS_ROWS(REFERENCE_F32)};
+const struct kernels kernels_reference_f64 = {
+    .backend = "reference", .dtype = DTYPE_F64, KERNELS_ROWS(REFERENCE_F64)};
+
+/* One incomplete table per instruction set of this build. */
+#define DECLARE_CPU(row, isa) extern KERNELS_TYPE(row) cpu_##row##_##isa;
+#define FILL_CPU(row, isa) .row = cpu_##row##_##isa,
+
+#ifdef HAVE_ISA_plain
+#define DECLARE_PLAIN(row) DECLARE_CPU(row, plain)
+#define FILL_PLAIN(row) FILL_CPU(row, plain)
+KERNELS_CPU_ROWS(DECLARE_PLAIN)
+static const struct kernels cpu_plain = {
+    .backend = "cpu plain", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_PLAIN)};
+#endif
+#ifdef HAVE_ISA_avx2
+#define DECLARE_AVX2(row) DECLARE_CPU(row, avx2)
+#define FILL_AVX2(row) FILL_CPU(row, avx2)
+KERNELS_CPU_ROWS(DECLARE_AVX2)
+static const struct kernels cpu_avx2 = {
+    .backend = "cpu avx2", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_AVX2)};
+#endif
+#ifdef HAVE_ISA_avx512
+#define DECLARE_AVX512(row) DECLARE_CPU(row, avx512)
+#define FILL_AVX512(row) FILL_CPU(row, avx512)
+KERNELS_CPU_ROWS(DECLARE_AVX512)
+static const struct kernels cpu_avx512 = {
+    .backend = "cpu avx512", .dtype = DTYPE_F32,
+    KERNELS_CPU_ROWS(FILL_AVX512)};
+#endif
+#ifdef HAVE_ISA_neon
+#define DECLARE_NEON(row) DECLARE_CPU(row, neon)
+#define FILL_NEON(row) FILL_CPU(row, neon)
+KERNELS_CPU_ROWS(DECLARE_NEON)
+static const struct kernels cpu_neon = {
+    .backend = "cpu neon", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_NEON)};
+#endif
+
+const char *isa_name(enum isa isa)
+{
+    static const char *const names[ISA_COUNT] = {"auto", "plain", "avx2",
+                                                 "avx512", "neon"};
+
+    return isa >= 0 && isa < ISA_COUNT ? names[isa] : "unknown";
+}
+
+/* What this build has for an instruction set; NULL: nothing. */
+static const struct kernels *isa_table(enum isa isa)
+{
+    switch (isa) {
+#ifdef HAVE_ISA_plain
+    case ISA_PLAIN: return &cpu_plain;
+#endif
+#ifdef HAVE_ISA_avx2
+    case ISA_AVX2: return &cpu_avx2;
+#endif
+#ifdef HAVE_ISA_avx512
+    case ISA_AVX512: return &cpu_avx512;
+#endif
+#ifdef HAVE_ISA_neon
+    case ISA_NEON: return &cpu_neon;
+#endif
+    default: return NULL;
+    }
+}
+
+static bool isa_runs(enum isa isa)
+{
+    switch (isa) {
+    case ISA_PLAIN: return true;
+#if defined(__x86_64__)
+    case ISA_AVX2:
+        return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    case ISA_AVX512: /* x86-64-v4, named by its members for older compilers */
+        return __builtin_cpu_supports("avx512f") &&
+               __builtin_cpu_supports("avx512bw") &&
+               __builtin_cpu_supports("avx512cd") &&
+               __builtin_cpu_supports("avx512dq") &&
+               __builtin_cpu_supports("avx512vl") && isa_runs(ISA_AVX2);
+#elif defined(__aarch64__)
+    case ISA_NEON: return true;
+#endif
+    default: return false;
+    }
+}
+
+static bool isa_works(enum isa isa)
+{
+    return isa_table(isa) != NULL && isa_runs(isa);
+}
+
+enum isa isa_best(void)
+{
+    static const enum isa order[] = {ISA_AVX512, ISA_AVX2, ISA_NEON};
+
+    for (size_t i = 0; i < sizeof order / sizeof *order; i++)
+        if (isa_works(order[i])) return order[i];
+    return ISA_PLAIN;
+}
+
+void kernels_complete(struct kernels *table, const struct kernels *fallback)
+{
+#define COMPLETE(row) if (!table->row) table->row = fallback->row;
+    KERNELS_ROWS(COMPLETE)
+}
+
+status kernels_get(struct kernels *out, enum dtype dtype, enum isa isa)
+{
+    char have[64] = "";
+
+    memset(out, 0, sizeof *out);
+    if (dtype == DTYPE_F64) {
+        *out = kernels_reference_f64;
+        return OK;
+    }
+    if (dtype != DTYPE_F32)
+        FAIL(ERR_CONFIG,
+             "no kernels compute in %s: use float32 or float64",
+             dtype_name(dtype));
+    if (isa == ISA_AUTO) isa = isa_best();
+    if (!isa_works(isa)) {
+        for (enum isa i = ISA_PLAIN; i < ISA_COUNT; i++) {
+            size_t used = strlen(have);
+
+            if (isa_works(i))
+                snprintf(have + used, sizeof have - used, " %s", isa_name(i));
+        }
+        FAIL(ERR_CONFIG,
+             "this machine or build cannot run the instruction set %s; it "
+             "has:%s", isa_name(isa), have);
+    }
+    *out = *isa_table(isa);
+    kernels_complete(out, &kernels_reference_f32);
+    return OK;
+}
+
+int kernels_rows(const struct kernels *table, struct kernels_row *rows,
+                 int capacity)
+{
+    const struct kernels *reference = table->dtype == DTYPE_F64
+                                          ? &kernels_reference_f64
+                                          : &kernels_reference_f32;
+    int count = 0;
+
+#define PRINT_ROW(row)                                                    \
+    if (count < capacity)                                                 \
+        rows[count] = (struct kernels_row){                               \
+            #row, table->row == reference->row ? "reference"              \
+                                               : table->backend};         \
+    count++;
+    KERNELS_ROWS(PRINT_ROW)
+    return count;
+}
+
+/* Sorting the tokens of scatter_rows is what needs most. */
+size_t kernels_scratch_bytes(const struct kernels *table, int threads,
+                             int64_t widest, int64_t tokens)
+{
+    (void)table, (void)threads;
+    return ((size_t)widest + 1 + (size_t)tokens) * sizeof(int32_t);
+}

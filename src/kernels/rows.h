@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rows.h - the rows of struct kernels as lists, for code that treats all rows
+ * alike. A backend's list names the rows that it fills itself. */
+#ifndef LOCKSTEP_KERNELS_ROWS_H
+#define LOCKSTEP_KERNELS_ROWS_H
+
+#include "kernels/kernels.h"
+
+#define KERNELS_ROWS(X)                                                   \
+    X(matmul) X(add) X(scale) X(fold) X(sum_rows) X(rmsnorm_forward)      \
+    X(rmsnorm_backward) X(layernorm_forward) X(layernorm_backward)        \
+    X(rope) X(swiglu_forward) X(swiglu_backward) X(activation_forward)    \
+    X(activation_backward) X(gather_rows) X(scatter_rows)                 \
+    X(attention_forward) X(attention_backward) X(cross_entropy)           \
+    X(sum_squares) X(adamw)
+
+/* Rows in kernels/cpu/. */
+#define KERNELS_CPU_ROWS(X)
+
+/* The function type of a row, to declare what fills it. */
+#define KERNELS_TYPE(row) __typeof__(*((struct kernels *)0)->row)
+
+#endif
