@@ -55,6 +55,15 @@ status grid_resolve(struct grid *out, const struct grid *asked,
     return OK;
 }
 
+double grid_tree(double *leaf, int leaves)
+{
+    if (leaves == 3) return (leaf[0] + leaf[1]) + leaf[2];
+    for (int width = 1; width < leaves; width *= 2)
+        for (int i = 0; i + width < leaves; i += 2 * width)
+            leaf[i] = leaf[i] + leaf[i + width];
+    return leaf[0];
+}
+
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;

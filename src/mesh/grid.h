@@ -26,6 +26,10 @@ struct grid_facts {
 status grid_resolve(struct grid *out, const struct grid *asked,
                     const struct grid_facts *facts);
 
+/* The grid's tree over scalars: halves, recursively; (0 + 1) + 2 for three.
+ * Destroys leaf [leaves]. */
+double grid_tree(double *leaf, int leaves);
+
 struct piece {
     int64_t first_sequence; /* within the micro-batch */
     int64_t sequences;

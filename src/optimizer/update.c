@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "kernels/math.h"
+#include "mesh/grid.h"
 
 status update_average(const struct update *update, int64_t targets)
 {
@@ -14,17 +15,6 @@ status update_average(const struct update *update, int64_t targets)
 
     return update->kernels->scale(update->stream, all, all,
                                   1.0 / (double)targets);
-}
-
-/* The grid's tree over scalars: halves, recursively; (0 + 1) + 2 for three.
- * Works in place, pair by pair. */
-static double tree_sum(double *leaf, int leaves)
-{
-    if (leaves == 3) return (leaf[0] + leaf[1]) + leaf[2];
-    for (int width = 1; width < leaves; width *= 2)
-        for (int i = 0; i + width < leaves; i += 2 * width)
-            leaf[i] = leaf[i] + leaf[i + width];
-    return leaf[0];
 }
 
 /* Leaf `leaf` of piece `piece` as a matrix; false when it is empty. */
@@ -78,7 +68,7 @@ static status param_squares(const struct update *u, const struct param *param,
             leaf_sum[leaf] += squares;
         }
     }
-    *sum = tree_sum(leaf_sum, leaves);
+    *sum = grid_tree(leaf_sum, leaves);
     return OK;
 }
 

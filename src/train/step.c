@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step.c - one optimizer step: the executor of the schedule, the loss as a
+ * tree over the leaves of the grid, and the update. */
+#include "train/step.h"
+
+#include <math.h>
+#include <time.h>
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+status train_step_build(struct train_step *step, struct stage *stage,
+                        const char *schedule)
+{
+    const struct program *p = &stage->program;
+
+    *step = (struct train_step){.stage = stage};
+    TRY(schedule_build(&step->schedule, schedule, 1,
+                       (int)(p->batch / p->sequences)));
+    TRY(schedule_verify(&step->schedule));
+    CHECK(schedule_held(&step->schedule) == 1); /* one frame is planned */
+    step->update = (struct update){
+        .kernels = &stage->kernels, .stream = &stage->stream,
+        .params = &p->params, .tensor_leaves = p->grid.tensor,
+        .weights = stage->memory[MEMORY_WEIGHTS].data,
+        .gradients = stage->memory[MEMORY_GRADIENTS].data,
+        .first = stage->memory[MEMORY_FIRST_MOMENT].data,
+        .second = stage->memory[MEMORY_SECOND_MOMENT].data};
+    return OK;
+}
+
+void train_step_free(struct train_step *step)
+{
+    schedule_free(&step->schedule);
+    *step = (struct train_step){0};
+}
+
+/* ---- the loss ---- */
+
+/* Tokens of one part of one sequence: granules in order, a chain each. */
+static void add_part(double *sum, bool first, const double *losses,
+                     int64_t count)
+{
+    for (int64_t at = 0; at < count; at += GRANULE) {
+        const int64_t end = at + GRANULE < count ? at + GRANULE : count;
+        double granule = 0;
+
+        for (int64_t i = at; i < end; i++) granule += losses[i];
+        *sum = first && at == 0 ? granule : *sum + granule;
+    }
+}
+
+static void loss_add(struct train_step *step, int64_t micro_batch)
+{
+    const struct program *p = &step->stage->program;
+    const int64_t per_leaf = p->batch / p->grid.data;
+    const int parts = p->grid.tensor;
+
+    for (int64_t s = 0; s < p->sequences; s++) {
+        const int64_t sequence = micro_batch * p->sequences + s;
+        double *sums = step->loss.part[sequence / per_leaf];
+
+        for (int i = 0; i < parts; i++) {
+            const int64_t first = p->length * i / parts;
+            const int64_t last = p->length * (i + 1) / parts;
+
+            add_part(&sums[i], sequence % per_leaf == 0,
+                     step->stage->run.losses + s * p->length + first,
+                     last - first);
+        }
+    }
+}
+
+static double loss_total(struct loss_sum *loss, const struct grid *grid)
+{
+    double leaf[LEAVES_MAX];
+
+    for (int i = 0; i < grid->data; i++)
+        leaf[i] = grid_tree(loss->part[i], grid->tensor);
+    return grid_tree(leaf, grid->data);
+}
+
+/* ---- the executor ---- */
+
+static status fill_batch(struct train_step *step,
+                         const struct sample_source *source,
+                         int64_t micro_batch)
+{
+    struct stage *stage = step->stage;
+    const struct program *p = &stage->program;
+    const struct stage_batch arrays = stage_batch(stage);
+    const double began = now_s();
+
+    for (int64_t s = 0; s < p->sequences; s++) {
+        const int64_t at = s * p->length;
+
+        TRY(source->fill(source->argument, micro_batch * p->sequences + s,
+                         arrays.inputs + at, arrays.targets + at,
+                         arrays.positions + at, arrays.documents + at));
+    }
+    for (int64_t t = 0; t < p->tokens; t++)
+        step->loss.targets += arrays.targets[t] >= 0;
+    stage->run.batch = (struct batch){
+        .index = micro_batch, .inputs = arrays.inputs,
+        .targets = arrays.targets, .positions = arrays.positions,
+        .documents = arrays.documents, .tokens = p->tokens};
+    step->data_s += now_s() - began;
+    return OK;
+}
+
+static status fail_layer(struct run *run)
+{
+    const struct program *p = run->program;
+    int which;
+
+    TRY(run_find_nan(run, &which));
+    if (which < 0)
+        FAIL(ERR_NUMERIC, "the loss of micro-batch %lld is not finite",
+             (long long)run->batch.index);
+    if (p->steps[which].block < 0)
+        FAIL(ERR_NUMERIC, "the output of layer %s (step %d of the program) is "
+                          "not finite", p->steps[which].layer->name, which);
+    FAIL(ERR_NUMERIC, "the output of layer %s of block %d (step %d of the "
+                      "program) is not finite",
+         p->steps[which].layer->name, p->steps[which].block, which);
+}
+
+static status check_losses(struct train_step *step)
+{
+    struct run *run = &step->stage->run;
+
+    for (int64_t t = 0; t < step->stage->program.tokens; t++)
+        if (!isfinite(run->losses[t])) return fail_layer(run);
+    return OK;
+}
+
+static status execute(struct train_step *step,
+                      const struct sample_source *source)
+{
+    struct run *run = &step->stage->run;
+    const struct action_list *list = &step->schedule.lists[0];
+
+    for (int i = 0; i < list->count; i++) {
+        const struct action action = list->items[i];
+
+        switch ((enum action_kind)action.kind) {
+        case ACTION_FORWARD:
+            TRY(fill_batch(step, source, action.microbatch));
+            TRY(run_forward(run));
+            break;
+        case ACTION_BACKWARD_INPUT:
+            TRY(run_backward_input(run)); /* the losses are known after it */
+            TRY(check_losses(step));
+            loss_add(step, action.microbatch);
+            break;
+        case ACTION_BACKWARD_WEIGHT:
+            TRY(run_backward_weight(run));
+            break;
+        case ACTION_KIND_COUNT:
+            break;
+        }
+    }
+    return OK;
+}
+
+status train_step_gradients(struct train_step *step,
+                            const struct sample_source *source,
+                            struct step_result *out)
+{
+    struct gradients *gradients = &step->stage->gradients;
+
+    step->loss.targets = 0;
+    step->data_s = 0;
+    gradients_reset(gradients);
+    TRY(execute(step, source));
+    TRY(gradients_finish(gradients));
+    if (step->loss.targets == 0)
+        FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
+                          "one token, or all masked");
+    TRY(update_average(&step->update, step->loss.targets));
+    *out = (struct step_result){
+        .loss = loss_total(&step->loss, &step->stage->program.grid) /
+                (double)step->loss.targets,
+        .targets = step->loss.targets};
+    return OK;
+}
+
+status train_step_run(struct train_step *step,
+                      const struct sample_source *source, double lr,
+                      int64_t t, struct step_result *out)
+{
+    struct update_result norm;
+
+    TRY(train_step_gradients(step, source, out));
+    TRY(update_norm(&step->update, &norm));
+    out->norm = norm.norm;
+    out->factor = norm.factor;
+    return update_apply(&step->update, norm.factor, lr, t);
+}
+
+/* ---- evaluation ---- */
+
+struct limited {
+    const struct sample_source *source;
+    int64_t count, length;
+};
+
+/* Stands for sequences beyond the last too: no targets. */
+static status fill_or_mask(void *argument, int64_t index, int32_t *inputs,
+                           int32_t *targets, int32_t *positions,
+                           int32_t *documents)
+{
+    const struct limited *limited = argument;
+
+    if (index < limited->count)
+        return limited->source->fill(limited->source->argument, index, inputs,
+                                     targets, positions, documents);
+    for (int64_t t = 0; t < limited->length; t++) {
+        inputs[t] = 0;
+        targets[t] = -1;
+        positions[t] = (int32_t)t;
+        documents[t] = 0;
+    }
+    return OK;
+}
+
+status train_evaluate(struct train_step *step,
+                      const struct sample_source *source, int64_t count,
+                      struct evaluation *out)
+{
+    struct stage *stage = step->stage;
+    const struct program *p = &stage->program;
+    struct limited limited = {source, count, p->length};
+    const struct sample_source wrapped = {fill_or_mask, &limited};
+    struct gradients *gradients = stage->run.gradients;
+    const int64_t targets = step->loss.targets;
+    status result = OK;
+
+    *out = (struct evaluation){0};
+    stage->run.gradients = NULL; /* F makes the losses itself */
+    for (int64_t i = 0; i * p->sequences < count && result == OK; i++) {
+        step->loss.targets = 0;
+        result = fill_batch(step, &wrapped, i);
+        if (result == OK) result = run_forward(&stage->run);
+        for (int64_t s = 0; s < p->sequences && result == OK; s++) {
+            double sum = 0;
+
+            for (int64_t t = 0; t < p->length; t++)
+                sum += stage->run.losses[s * p->length + t];
+            out->sum += sum;
+        }
+        out->targets += step->loss.targets;
+    }
+    stage->run.gradients = gradients;
+    step->loss.targets = targets;
+    if (result != OK) return status_pass(result, __FILE__, __LINE__);
+    return OK;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step.h - one optimizer step: the executor of the schedule, the loss as a
+ * tree over the leaves of the grid, and the update. */
+#ifndef LOCKSTEP_TRAIN_STEP_H
+#define LOCKSTEP_TRAIN_STEP_H
+
+#include "optimizer/update.h"
+#include "plan/stage.h"
+#include "schedule/schedule.h"
+
+/* Where sequences come from. Fills arrays of [length]: token ids, targets (-1:
+ * none), positions and documents of sequence `index` of the global batch. */
+struct sample_source {
+    status (*fill)(void *argument, int64_t index, int32_t *inputs,
+                   int32_t *targets, int32_t *positions, int32_t *documents);
+    void *argument;
+};
+
+/* Per-token losses summed in float64 as numerics.md says: each (leaf, part)
+ * in order, parts by the tree, leaves by the tree. */
+struct loss_sum {
+    double part[LEAVES_MAX][LEAVES_MAX]; /* [data leaf][tensor part] */
+    int64_t targets;
+};
+
+struct train_step {
+    struct stage *stage;      /* borrowed, open */
+    struct schedule schedule; /* owned */
+    struct update update;
+    struct loss_sum loss;
+    double data_s;            /* of the last step, making batches */
+};
+
+struct step_result {
+    double loss;              /* mean over the unmasked targets */
+    double norm, factor;
+    int64_t targets;
+};
+
+/* The update's rates and betas are the caller's to fill afterwards. */
+status train_step_build(struct train_step *step, struct stage *stage,
+                        const char *schedule);
+void train_step_free(struct train_step *step);
+
+/* Gradients of the whole batch (mean loss) in the root arena. ERR_NUMERIC
+ * names the layer whose output is not finite. */
+status train_step_gradients(struct train_step *step,
+                            const struct sample_source *source,
+                            struct step_result *out);
+/* The same, then norm, clip, and the update t (counted from 1). */
+status train_step_run(struct train_step *step,
+                      const struct sample_source *source, double lr,
+                      int64_t t, struct step_result *out);
+
+/* Sums of the losses of sequences [0, count) without gradients: float64 sums
+ * of per-sequence losses in sequence order. */
+struct evaluation { double sum; int64_t targets; };
+status train_evaluate(struct train_step *step,
+                      const struct sample_source *source, int64_t count,
+                      struct evaluation *out);
+
+#endif
