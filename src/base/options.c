@@ -1,0 +1,441 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options.c - the table of options, and how a value gets into the struct.
+ *
+ * Every value, defaults included, arrives as text and passes the same checks
+ * here. */
+#include "base/options.h"
+
+#include <ctype.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+#include "base/options_table.h"
+
+#define INITIAL_INT(value) #value
+#define INITIAL_REAL(value) #value
+#define INITIAL_BOOL(value) #value
+#define INITIAL_TEXT(value) value
+#define INITIAL_LIST(value) value
+
+const struct option_row option_rows[] = {
+#define TOP(type, field, initial, unit, least, most, help)       \
+    {#field, NULL,  #field,                                      \
+     TYPE_##type, offsetof(struct options, field),               \
+     INITIAL_##type(initial), unit, least, most, help},
+#define SECTION(name, help)
+#define OPTION(type, section, field, initial, unit, least, most, help) \
+    {#section "." #field, #section, #field,                            \
+     TYPE_##type, offsetof(struct options, section.field),             \
+     INITIAL_##type(initial), unit, least, most, help},
+#define END(name)
+#include "base/options.def"
+#undef TOP
+#undef SECTION
+#undef OPTION
+#undef END
+};
+
+const struct option_section option_sections[] = {
+#define TOP(...)
+#define SECTION(name, help) {#name, help},
+#define OPTION(...)
+#define END(name)
+#include "base/options.def"
+#undef TOP
+#undef SECTION
+#undef OPTION
+#undef END
+};
+
+enum {
+    ROWS = sizeof option_rows / sizeof *option_rows,
+    SECTIONS = sizeof option_sections / sizeof *option_sections
+};
+const int option_count = ROWS;
+const int option_section_count = SECTIONS;
+
+int options_names(const char *const **names)
+{
+    static const char *all[ROWS];
+
+    /* Threads that meet here write the same values. */
+    for (int i = 0; i < ROWS; i++) all[i] = option_rows[i].name;
+    *names = all;
+    return ROWS;
+}
+
+const struct option_row *option_find(const char *name)
+{
+    for (int i = 0; i < ROWS; i++)
+        if (strcmp(option_rows[i].name, name) == 0) return &option_rows[i];
+    return NULL;
+}
+
+const struct option_section *option_section_find(const char *name)
+{
+    for (int i = 0; i < SECTIONS; i++)
+        if (strcmp(option_sections[i].name, name) == 0)
+            return &option_sections[i];
+    return NULL;
+}
+
+/* What was probably meant: the same field of another section, else the name
+ * of an option or section with the fewest slips of the keyboard. */
+static const char *nearest_name(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    const char *field = dot != NULL ? dot + 1 : name;
+    const char *sections[SECTIONS], *const *names;
+    const char *nearest;
+    const int count = options_names(&names);
+
+    for (int i = 0; i < SECTIONS; i++) sections[i] = option_sections[i].name;
+    nearest = text_nearest(name, names, count);
+    if (nearest == NULL && dot == NULL)
+        nearest = text_nearest(name, sections, SECTIONS);
+    for (int i = 0; i < ROWS && nearest == NULL; i++)
+        if (strcmp(option_rows[i].field, field) == 0) nearest = names[i];
+    return nearest;
+}
+
+status option_unknown(const char *where, const char *name)
+{
+    const char *nearest = nearest_name(name);
+
+    if (option_section_find(name) != NULL)
+        FAIL(ERR_CONFIG, "%s%s is a section and needs fields, such as %s: {%s}",
+             where, name, name, "field: value");
+    if (nearest != NULL)
+        FAIL(ERR_CONFIG, "%s%.80s is not an option; nearest: %s", where, name,
+             nearest);
+    FAIL(ERR_CONFIG, "%s%.80s is not an option; docs/generated/options.md has all",
+         where, name);
+}
+
+const void *option_field(const struct options_set *set,
+                         const struct option_row *row)
+{
+    return (const char *)&set->values + row->offset;
+}
+
+/* Does the text read [+-]digits[.digits][e[+-]digits], and is it without
+ * point and exponent? A point needs a digit on one side. */
+static bool is_number(const char *text, bool *plain)
+{
+    size_t digits;
+
+    text += *text == '+' || *text == '-';
+    digits = strspn(text, "0123456789");
+    text += digits;
+    *plain = *text == '\0';
+    if (*text == '.') {
+        const size_t more = strspn(text + 1, "0123456789");
+
+        digits += more;
+        text += 1 + more;
+    }
+    if (digits == 0) return false;
+    if (*text == 'e' || *text == 'E') {
+        text++;
+        text += *text == '+' || *text == '-';
+        if (!isdigit((unsigned char)*text)) return false;
+        text += strspn(text, "0123456789");
+    }
+    return *text == '\0';
+}
+
+/* A decimal integer, or a number such as 1e6 or 2.5e3 that is whole. */
+static bool parse_integer(const char *text, int64_t *out)
+{
+    const bool negative = *text == '-';
+    bool plain;
+    double real;
+
+    if (!is_number(text, &plain)) return false;
+    if (!plain) {
+        real = strtod(text, NULL);
+        if (!(fabs(real) <= 0x1p53) || real != floor(real)) return false;
+        *out = (int64_t)real;
+        return true;
+    }
+    *out = 0;
+    for (text += negative || *text == '+'; *text != '\0'; text++)
+        if (__builtin_mul_overflow(*out, 10, out) ||
+            __builtin_sub_overflow(*out, *text - '0', out))
+            return false;
+    if (negative) return true;
+    return !__builtin_sub_overflow(0, *out, out);
+}
+
+static bool parse_real(const char *text, double *out)
+{
+    bool plain;
+
+    if (!is_number(text, &plain)) return false;
+    *out = strtod(text, NULL);
+    return isfinite(*out);
+}
+
+static bool parse_bool(const char *text, bool *out)
+{
+    static const char *const words[] = {"false", "true", "no", "yes",
+                                        "off",   "on",   "0",  "1"};
+
+    for (int i = 0; i < 8; i++) {
+        if (strcasecmp(text, words[i]) == 0) {
+            *out = i % 2 != 0;
+            return true;
+        }
+    }
+    return false;
+}
+
+static status check_range(const struct option_row *row, double value,
+                          const char *text, const char *where)
+{
+    if (row->least == 0 && row->most == 0) return OK;
+    if (value >= row->least && value <= row->most) return OK;
+    FAIL(ERR_CONFIG, "%s%s: %s is outside %.16g to %.16g%s%s", where,
+         row->name, text, row->least, row->most,
+         row->unit[0] != '\0' ? " " : "", row->unit);
+}
+
+static status store_list(struct options_set *set, struct option_value value,
+                         struct option_list *out)
+{
+    /* One empty text is how an empty list looks without brackets. */
+    const bool none =
+        value.count == 0 || (!value.sequence && value.items[0][0] == '\0');
+    struct option_list list = {.count = none ? 0 : value.count};
+    void *piece;
+
+    if (!none) {
+        TRY(arena_take_array(&set->arena, (size_t)list.count,
+                             sizeof *list.items, &piece));
+        list.items = piece;
+    }
+    for (int i = 0; i < list.count; i++) {
+        char *copy;
+
+        TRY(arena_copy_text(&set->arena, value.items[i], &copy));
+        list.items[i] = copy;
+    }
+    *out = list;
+    return OK;
+}
+
+static status store_typed(struct options_set *set,
+                          const struct option_row *row,
+                          struct option_value value, const char *where)
+{
+    void *field = (char *)&set->values + row->offset;
+    const char *text = value.count > 0 ? value.items[0] : "";
+    int64_t integer;
+    double real;
+    char *copy;
+
+    switch (row->type) {
+    case TYPE_INT:
+        if (!parse_integer(text, &integer))
+            FAIL(ERR_CONFIG, "%s%s: \"%.60s\" is not an integer", where,
+                 row->name, text);
+        TRY(check_range(row, (double)integer, text, where));
+        *(int64_t *)field = integer;
+        return OK;
+    case TYPE_REAL:
+        if (!parse_real(text, &real))
+            FAIL(ERR_CONFIG, "%s%s: \"%.60s\" is not a finite number", where,
+                 row->name, text);
+        TRY(check_range(row, real, text, where));
+        *(double *)field = real;
+        return OK;
+    case TYPE_BOOL:
+        if (!parse_bool(text, field))
+            FAIL(ERR_CONFIG, "%s%s: \"%.60s\" is neither true nor false",
+                 where, row->name, text);
+        return OK;
+    case TYPE_TEXT:
+        TRY(arena_copy_text(&set->arena, text, &copy));
+        *(const char **)field = copy;
+        return OK;
+    case TYPE_LIST:
+        TRY(store_list(set, value, field));
+        return OK;
+    }
+    return OK;
+}
+
+status option_store(struct options_set *set, const struct option_row *row,
+                    struct option_value value, enum option_origin origin,
+                    const char *where)
+{
+    size_t bad;
+
+    if (row->type != TYPE_LIST && value.sequence)
+        FAIL(ERR_CONFIG, "%s%s takes one value, found a list", where,
+             row->name);
+    for (int i = 0; i < value.count; i++)
+        if (text_utf8_invalid(value.items[i], strlen(value.items[i]), &bad))
+            FAIL(ERR_CONFIG, "%s%s: the value is not UTF-8", where, row->name);
+    TRY(store_typed(set, row, value, where));
+    set->origin[row - option_rows] = (unsigned char)origin;
+    return OK;
+}
+
+status options_init(struct options_set *set)
+{
+    void *piece;
+
+    *set = (struct options_set){0};
+    arena_init(&set->arena, "options", 0);
+    TRY(arena_take(&set->arena, ROWS, &piece));
+    set->origin = piece;
+    for (int i = 0; i < ROWS; i++) {
+        const struct option_row *row = &option_rows[i];
+
+        TRY(option_store(set, row,
+                         (struct option_value){&row->initial, 1, false},
+                         ORIGIN_DEFAULT, "default of "));
+    }
+    return OK;
+}
+
+void options_free(struct options_set *set)
+{
+    arena_free(&set->arena);
+    *set = (struct options_set){0};
+}
+
+enum option_origin options_origin(const struct options_set *set,
+                                  const char *name)
+{
+    const struct option_row *row = option_find(name);
+
+    if (row == NULL || set->origin == NULL) return ORIGIN_DEFAULT;
+    return (enum option_origin)set->origin[row - option_rows];
+}
+
+status options_get_text(const struct options_set *set, const char *name,
+                        struct text *out)
+{
+    const struct option_row *row = option_find(name);
+
+    if (row == NULL) TRY(option_unknown("", name));
+    TRY(option_print(set, row, out));
+    return OK;
+}
+
+/* "a,b" for a list: the commas become ends of texts. */
+static status store_commas(struct options_set *set,
+                           const struct option_row *row, char *text,
+                           enum option_origin origin)
+{
+    int count = 1, at = 0;
+    status result;
+    void *items;
+
+    for (const char *c = text; *c != '\0'; c++) count += *c == ',';
+    TRY(memory_take((size_t)count, sizeof(char *), &items));
+    for (char *rest = text; rest != NULL;) {
+        ((const char **)items)[at++] = rest;
+        rest = strchr(rest, ',');
+        if (rest != NULL) *rest++ = '\0';
+    }
+    TRY_GOTO(done, result,
+             option_store(set, row,
+                          (struct option_value){items, count, count > 1},
+                          origin, ""));
+done:
+    memory_free(items);
+    return result;
+}
+
+static status assign(struct options_set *set, const struct option_row *row,
+                     char *value, enum option_origin origin)
+{
+    const char *one = value;
+
+    if (row->type != TYPE_LIST)
+        TRY(option_store(set, row, (struct option_value){&one, 1, false},
+                         origin, ""));
+    else
+        TRY(store_commas(set, row, value, origin));
+    return OK;
+}
+
+status options_assign(struct options_set *set, const char *assignment,
+                      enum option_origin origin)
+{
+    const char *equals = strchr(assignment, '=');
+    const struct option_row *row;
+    struct text copy = {0};
+    status result;
+
+    if (equals == NULL)
+        FAIL(ERR_CONFIG, "\"%.80s\" does not read NAME=VALUE", assignment);
+    TRY_GOTO(done, result,
+             text_append(&copy, assignment, (size_t)(equals - assignment)));
+    row = option_find(copy.bytes);
+    if (row == NULL) TRY_GOTO(done, result, option_unknown("", copy.bytes));
+    if (row->type == TYPE_LIST && equals[1] == '[') {
+        TRY_GOTO(done, result,
+                 text_printf(&copy, ": %s", equals + 1)); /* as in a file */
+        TRY_GOTO(done, result,
+                 options_read_text(set, copy.bytes, copy.length, row->name,
+                                   origin));
+        goto done;
+    }
+    copy.length = 0;
+    TRY_GOTO(done, result, text_append_string(&copy, equals + 1));
+    TRY_GOTO(done, result, assign(set, row, copy.bytes, origin));
+done:
+    text_free(&copy);
+    return result;
+}
+
+/* "OPTIMIZER__LR=3e-4" becomes "optimizer.lr=3e-4"; false when the variable
+ * is not an option's: one outside a section has no "__". */
+static bool option_variable(const char *variable, struct text *out,
+                            status *result)
+{
+    const size_t length = strcspn(variable, "=");
+    char name[OPTION_NAME_BYTES];
+    size_t at = 0;
+    bool dotted = false;
+
+    for (size_t i = 0; i < length && at < sizeof name - 1; i++) {
+        const bool dot = variable[i] == '_' && variable[i + 1] == '_' &&
+                         !dotted;
+
+        name[at++] = dot ? '.' : (char)tolower((unsigned char)variable[i]);
+        i += dot;
+        dotted = dotted || dot;
+    }
+    name[at] = '\0';
+    if (!dotted && option_find(name) == NULL) return false;
+    *result = text_printf(out, "%s%s", name, variable + length);
+    return true;
+}
+
+status options_read_environment(struct options_set *set)
+{
+    static const char prefix[] = "LOCKSTEP_";
+    struct text assignment = {0};
+    status result = OK;
+
+    for (char **at = environ; at != NULL && *at != NULL; at++) {
+        if (strncmp(*at, prefix, sizeof prefix - 1) != 0) continue;
+        assignment.length = 0;
+        if (!option_variable(*at + sizeof prefix - 1, &assignment, &result))
+            continue;
+        TRY_GOTO(done, result, result);
+        TRY_GOTO(done, result,
+                 options_assign(set, assignment.bytes, ORIGIN_ENVIRONMENT));
+    }
+done:
+    text_free(&assignment);
+    return result;
+}

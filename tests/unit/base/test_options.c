@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_options.c - mirrors src/base/options.c, options_yaml.c and
+ * options_write.c. */
+#include "base/options.h"
+
+#include "tests/test.h"
+
+static void read_yaml(struct options_set *set, const char *yaml)
+{
+    IS_OK(options_init(set));
+    IS_OK(options_read_text(set, yaml, strlen(yaml), "c.yaml", ORIGIN_FILE));
+}
+
+TEST(defaults_are_those_of_the_table)
+{
+    struct options_set set;
+
+    IS_OK(options_init(&set));
+    EQUAL_INT(set.values.version, 1);
+    EQUAL_TEXT(set.values.model.family, "llama");
+    CHECK(set.values.optimizer.lr == 3e-4);
+    CHECK(set.values.checkpoint.at_end);
+    EQUAL_INT(set.values.data.train.count, 0);
+    EQUAL_INT(set.values.train.recompute.count, 1);
+    EQUAL_INT(options_origin(&set, "optimizer.lr"), ORIGIN_DEFAULT);
+    options_free(&set);
+}
+
+TEST(every_form_of_yaml_is_read)
+{
+    struct options_set set;
+
+    read_yaml(&set,
+              "# a comment\nversion: 1\nseed: 010\n"
+              "model: {family: gpt2, tied: yes, width: 1e3}\n"
+              "data:\n  train:\n    - a.txt\n    - \"b c.txt\"\n"
+              "  valid: v.txt\n  cache: no\n"
+              "optimizer:\n  lr: 1e-4\n  beta1: .5\n"
+              "train.steps: +7\ninit:\ntokenizer: {from: 'x''y'}\n");
+    EQUAL_INT(set.values.seed, 10);
+    EQUAL_TEXT(set.values.model.family, "gpt2");
+    CHECK(set.values.model.tied);
+    EQUAL_INT(set.values.model.width, 1000);
+    EQUAL_INT(set.values.data.train.count, 2);
+    EQUAL_TEXT(set.values.data.train.items[1], "b c.txt");
+    EQUAL_INT(set.values.data.valid.count, 1);
+    EQUAL_TEXT(set.values.data.valid.items[0], "v.txt");
+    EQUAL_TEXT(set.values.data.cache, "no");
+    CHECK(set.values.optimizer.lr == 1e-4);
+    CHECK(set.values.optimizer.beta1 == 0.5);
+    EQUAL_INT(set.values.train.steps, 7);
+    EQUAL_TEXT(set.values.tokenizer.from, "x'y");
+    EQUAL_INT(options_origin(&set, "train.steps"), ORIGIN_FILE);
+    EQUAL_INT(options_origin(&set, "train.batch"), ORIGIN_DEFAULT);
+    options_free(&set);
+}
+
+TEST(nothing_is_a_configuration_of_defaults)
+{
+    static const char *const rows[] = {"", "# only a comment\n", "---\n",
+                                       "{}", "---\n...\n", "model:\n"};
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct options_set set;
+
+        read_yaml(&set, rows[i]);
+        EQUAL_INT(set.values.train.batch, 16);
+        options_free(&set);
+    }
+}
+
+TEST(mistakes_get_one_sentence)
+{
+    static const struct {
+        const char *yaml, *words;
+    } rows[] = {
+        {"seed: 1\nmodel:\n  widht: 3\n",
+         "c.yaml:3: model.widht is not an option; nearest: model.width"},
+        {"modle: {width: 3}", "modle is not an option; nearest: model"},
+        {"lr: 3", "lr is not an option; nearest: optimizer.lr"},
+        {"model: {lr: 3}", "nearest: optimizer.lr"},
+        {"zzzzzzzzzz: 1", "zzzzzzzzzz is not an option; docs/"},
+        {"model: 3", "model is a section and needs fields"},
+        {"model: [3]", "model is a section"},
+        {"train: {batch: 0}",
+         "c.yaml:1: train.batch: 0 is outside 1 to 1048576 sequences"},
+        {"train: {batch: -1}", "-1 is outside"},
+        {"train: {batch: x}", "train.batch: \"x\" is not an integer"},
+        {"train: {batch: 1.5}", "\"1.5\" is not an integer"},
+        {"train: {batch: 0x10}", "is not an integer"},
+        {"train: {batch: 1_000}", "is not an integer"},
+        {"train: {batch: 9223372036854775808}", "is not an integer"},
+        {"train: {batch: 1e300}", "is not an integer"},
+        {"train: {batch: }", "\"\" is not an integer"},
+        {"train: {batch: [1]}", "takes one value, found a list"},
+        {"train: {batch: {a: 1}}", "train.batch needs a value, found a map"},
+        {"optimizer: {lr: .nan}", "\".nan\" is not a finite number"},
+        {"optimizer: {lr: inf}", "is not a finite number"},
+        {"optimizer: {lr: 1e999}", "is not a finite number"},
+        {"optimizer: {lr: 0x1p3}", "is not a finite number"},
+        {"optimizer: {lr: 1e}", "is not a finite number"},
+        {"optimizer: {beta1: 1.5}", "beta1: 1.5 is outside 0 to 1"},
+        {"model: {tied: maybe}", "\"maybe\" is neither true nor false"},
+        {"version: 2", "version: 2 is outside 1 to 1"},
+        {"seed: 1\nseed: 2\n", "c.yaml:2: seed was already set in line 1"},
+        {"model: {width: 8}\nmodel: {heads: 2}\n",
+         "c.yaml:2: model was already set in line 1"},
+        {"model: {width: 8}\nmodel.width: 9\n", "already set in line 1"},
+        {"model: {width: 8, width: 8}", "already set"},
+        {"seed: &a 1", "an anchor (&name) has no meaning"},
+        {"model: &a {width: 8}", "an anchor"},
+        {"seed: *a", "an alias (*name) has no meaning"},
+        {"seed: !!int 1", "a tag (!name) has no meaning"},
+        {"data: {train: [[a]]}", "a list holds values, found a list in it"},
+        {"data: {train: [a: b]}", "found a mapping in it"},
+        {"- a\n- b\n", "expected options as \"name: value\", found a list"},
+        {"just words", "found a value"},
+        {"[a]: 3", "expected the name of an option, found a list"},
+        {"seed: 1\n---\nseed: 2\n", "c.yaml:2: a second document begins"},
+        {"seed: [1", "not YAML: did not find"},
+        {"seed: \"a", "not YAML: "},
+        {"model:\n\twidth: 3\n", "c.yaml:2: not YAML: "},
+        {"run: {dir: \"a\\0b\"}", "run.dir holds a character U+0000"},
+        {"run: {dir: \xFF}", "not YAML"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct options_set set;
+
+        IS_OK(options_init(&set));
+        FAILS(options_read_text(&set, rows[i].yaml, strlen(rows[i].yaml),
+                                "c.yaml", ORIGIN_FILE),
+              ERR_CONFIG, rows[i].words);
+        options_free(&set);
+    }
+}
+
+TEST(size_and_depth_are_limited)
+{
+    enum { SIZE = (1 << 20) + 1 };
+    struct options_set set;
+    void *text;
+
+    IS_OK(options_init(&set));
+    IS_OK(memory_take(SIZE, 1, &text));
+    memset(text, '[', SIZE);
+    FAILS(options_read_text(&set, text, SIZE, "c", ORIGIN_FILE), ERR_CONFIG,
+          "larger than 1048576 bytes");
+    FAILS(options_read_text(&set, text, SIZE - 1, "c", ORIGIN_FILE),
+          ERR_CONFIG, "c:1: ");
+    memset(text, '#', SIZE);
+    IS_OK(options_read_text(&set, text, SIZE - 1, "c", ORIGIN_FILE));
+    memory_free(text);
+    options_free(&set);
+}
+
+TEST(assignments_come_from_the_command_line)
+{
+    struct options_set set;
+
+    read_yaml(&set, "optimizer: {lr: 1}");
+    IS_OK(options_assign(&set, "optimizer.lr=3e-4", ORIGIN_COMMAND_LINE));
+    CHECK(set.values.optimizer.lr == 3e-4);
+    EQUAL_INT(options_origin(&set, "optimizer.lr"), ORIGIN_COMMAND_LINE);
+    IS_OK(options_assign(&set, "data.train=a=1,b c", ORIGIN_COMMAND_LINE));
+    EQUAL_INT(set.values.data.train.count, 2);
+    EQUAL_TEXT(set.values.data.train.items[0], "a=1");
+    IS_OK(options_assign(&set, "data.train=[\"x,y\", z]",
+                         ORIGIN_COMMAND_LINE));
+    EQUAL_INT(set.values.data.train.count, 2);
+    EQUAL_TEXT(set.values.data.train.items[0], "x,y");
+    IS_OK(options_assign(&set, "data.train=", ORIGIN_COMMAND_LINE));
+    EQUAL_INT(set.values.data.train.count, 0);
+    IS_OK(options_assign(&set, "run.dir=[a: b]#", ORIGIN_COMMAND_LINE));
+    EQUAL_TEXT(set.values.run.dir, "[a: b]#");
+    FAILS(options_assign(&set, "run.dir", ORIGIN_COMMAND_LINE), ERR_CONFIG,
+          "\"run.dir\" does not read NAME=VALUE");
+    FAILS(options_assign(&set, "run.dri=x", ORIGIN_COMMAND_LINE), ERR_CONFIG,
+          "run.dri is not an option; nearest: run.dir");
+    FAILS(options_assign(&set, "train.batch=0", ORIGIN_COMMAND_LINE),
+          ERR_CONFIG, "train.batch: 0 is outside 1 to 1048576 sequences");
+    EQUAL_INT(set.values.train.batch, 16); /* the old value stays */
+    FAILS(options_assign(&set, "data.train=[a", ORIGIN_COMMAND_LINE),
+          ERR_CONFIG, "data.train:");
+    FAILS(options_assign(&set, "run.dir=\xFF", ORIGIN_COMMAND_LINE),
+          ERR_CONFIG, "run.dir: the value is not UTF-8");
+    options_free(&set);
+}
+
+TEST(the_environment_is_read)
+{
+    struct options_set set;
+
+    IS_OK(options_init(&set));
+    setenv("LOCKSTEP_OPTIMIZER__WEIGHT_DECAY", "0.25", 1);
+    setenv("LOCKSTEP_SEED", "9", 1);
+    setenv("LOCKSTEP_UNRELATED", "9", 1);
+    IS_OK(options_read_environment(&set));
+    CHECK(set.values.optimizer.weight_decay == 0.25);
+    EQUAL_INT(set.values.seed, 9);
+    EQUAL_INT(options_origin(&set, "seed"), ORIGIN_ENVIRONMENT);
+    setenv("LOCKSTEP_OPTIMIZER__LX", "1", 1);
+    FAILS(options_read_environment(&set), ERR_CONFIG,
+          "optimizer.lx is not an option; nearest: optimizer.lr");
+    unsetenv("LOCKSTEP_OPTIMIZER__LX");
+    unsetenv("LOCKSTEP_OPTIMIZER__WEIGHT_DECAY");
+    unsetenv("LOCKSTEP_SEED");
+    unsetenv("LOCKSTEP_UNRELATED");
+    options_free(&set);
+}
+
+TEST(what_is_written_reads_back_equal)
+{
+    struct options_set set, again;
+    struct text first = {0}, second = {0}, value = {0};
+    const char *const *names;
+
+    read_yaml(&set, "optimizer: {lr: 0.1, min_lr: 1.0e-7, epsilon: 3e-300}\n"
+                    "run: {dir: \"a \\\"b\\\" \\\\ \\x01 \\u2028 \\x85 "
+                    "\xC3\xA9 \xF0\x9F\x98\x80\\ufeff\"}\n"
+                    "tokenizer: {from: '# no comment', end_of_text: '- a'}\n"
+                    "data: {train: ['a, b', '', '[c]', d], field: 'null'}\n"
+                    "seed: 9007199254740991\n");
+    IS_OK(options_write_yaml(&set, &first));
+    read_yaml(&again, first.bytes);
+    CHECK(set.values.optimizer.lr == again.values.optimizer.lr);
+    CHECK(again.values.optimizer.epsilon == 3e-300);
+    EQUAL_TEXT(again.values.run.dir, set.values.run.dir);
+    EQUAL_INT(again.values.data.train.count, 4);
+    EQUAL_INT(again.values.seed, 9007199254740991);
+    for (int i = 0; i < options_names(&names); i++) {
+        first.length = 0;
+        second.length = 0;
+        IS_OK(options_get_text(&set, names[i], &first));
+        IS_OK(options_get_text(&again, names[i], &second));
+        EQUAL_TEXT(second.bytes, first.bytes);
+        EQUAL_INT(options_origin(&again, names[i]), ORIGIN_FILE);
+    }
+    FAILS(options_get_text(&set, "model.widht", &value), ERR_CONFIG,
+          "nearest: model.width");
+    text_free(&value);
+    text_free(&first);
+    text_free(&second);
+    options_free(&again);
+    options_free(&set);
+}
+
+TEST(who_set_a_value_is_written)
+{
+    struct options_set set;
+    struct text text = {0};
+    static const char expected[] = "version: 1 # default\nseed: 2 # file\n"
+                                   "\nmodel: # what is trained\n"
+                                   "  family: gpt2 # command line\n";
+
+    read_yaml(&set, "seed: 2");
+    IS_OK(options_assign(&set, "model.family=gpt2", ORIGIN_COMMAND_LINE));
+    IS_OK(options_write_yaml(&set, &text));
+    CHECK(strncmp(text.bytes, expected, strlen(expected)) == 0);
+    text_free(&text);
+    options_free(&set);
+}
+
+TEST(json_has_every_option)
+{
+    struct options_set set;
+    struct json_writer w;
+    struct arena arena;
+    const struct json *root;
+    const char *const *names;
+
+    read_yaml(&set, "data: {train: [a, b]}");
+    json_write_begin(&w, 0);
+    options_write_json(&set, &w);
+    IS_OK(json_write_end(&w));
+    arena_init(&arena, "test", 0);
+    IS_OK(json_read(&root, &arena, w.out.bytes, w.out.length, "options"));
+    EQUAL_INT(json_get(json_get(root, "data"), "train")->count, 2);
+    for (int i = 0; i < options_names(&names); i++) {
+        char section[64];
+        const char *dot = strchr(names[i], '.');
+
+        snprintf(section, sizeof section, "%.*s",
+                 dot != NULL ? (int)(dot - names[i]) : 0, names[i]);
+        CHECK(json_get(dot != NULL ? json_get(root, section) : root,
+                       dot != NULL ? dot + 1 : names[i]) != NULL);
+    }
+    arena_free(&arena);
+    json_writer_free(&w);
+    options_free(&set);
+}
+
+TEST(the_table_describes_itself)
+{
+    struct text text = {0};
+
+    IS_OK(options_describe(&text, true));
+    CHECK(strstr(text.bytes, "| `train.batch` | 16 sequences | 1 to 1048576 | "
+                             "global batch of a step |\n") != NULL);
+    text.length = 0;
+    IS_OK(options_describe(&text, false));
+    CHECK(strstr(text.bytes, "\ntrain: the loop\n") != NULL);
+    text_free(&text);
+}
+
+TEST_MAIN(defaults_are_those_of_the_table, every_form_of_yaml_is_read,
+          nothing_is_a_configuration_of_defaults, mistakes_get_one_sentence,
+          size_and_depth_are_limited, assignments_come_from_the_command_line,
+          the_environment_is_read, what_is_written_reads_back_equal,
+          who_set_a_value_is_written, json_has_every_option,
+          the_table_describes_itself)
