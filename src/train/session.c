@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session.c - MODEL as the commands take it. */
+#include "train/session.h"
+
+#include <string.h>
+
+#include "checkpoint/history.h"
+
+/* ---- what the path is ---- */
+
+static bool has(const char *directory, const char *name)
+{
+    char path[PATH_BYTES];
+
+    return path_join(path, sizeof path, directory, name) == OK &&
+           file_exists(path);
+}
+
+static status copy_path(char out[PATH_BYTES], const char *path)
+{
+    const size_t length = strlen(path);
+
+    if (length >= PATH_BYTES)
+        FAIL(ERR_CONFIG, "a path of %zu bytes, at most %d are possible",
+             length, PATH_BYTES - 1);
+    memcpy(out, path, length + 1);
+    return OK;
+}
+
+/* RUN of RUN/ckpt/step-N, or "". */
+static void run_of(char out[PATH_BYTES], const char *checkpoint)
+{
+    static const char *const up = "../..";
+
+    if (path_join(out, PATH_BYTES, checkpoint, up) != OK) out[0] = 0;
+}
+
+static status find_tokenizer(struct session *session)
+{
+    char run[PATH_BYTES];
+
+    if (has(session->directory, "tokenizer.json"))
+        return path_join(session->tokenizer, PATH_BYTES, session->directory,
+                         "tokenizer.json");
+    if (session->kind == SESSION_DIRECTORY) return OK;
+    run_of(run, session->directory);
+    if (session->kind == SESSION_RUN) TRY(copy_path(run, session->path));
+    if (run[0] != 0 && has(run, "tokenizer.json"))
+        return path_join(session->tokenizer, PATH_BYTES, run,
+                         "tokenizer.json");
+    return OK;
+}
+
+static status find_kind(struct session *session)
+{
+    const char *path = session->path;
+
+    if (!file_is_directory(path))
+        FAIL(ERR_MISSING, "%s: %s; a model is a run, a checkpoint or a "
+                          "Hugging Face directory", path,
+             file_exists(path) ? "is no directory" : "is not there");
+    if (has(path, "manifest.json"))
+        session->kind = SESSION_CHECKPOINT;
+    else if (has(path, "ckpt"))
+        session->kind = SESSION_RUN;
+    else if (has(path, "config.json"))
+        session->kind = SESSION_DIRECTORY;
+    else
+        FAIL(ERR_MISSING, "%s: has neither ckpt (a run), nor manifest.json (a "
+                          "checkpoint), nor config.json (a Hugging Face "
+                          "directory)", path);
+    return OK;
+}
+
+/* ---- opening ---- */
+
+static void note_type(struct session *session, enum dtype dtype,
+                      const char *name)
+{
+    if (dtype == DTYPE_F64) session->dtype = DTYPE_F64;
+    if (session->stored == NULL)
+        session->stored = name;
+    else if (strcmp(session->stored, name) != 0)
+        session->stored = "mixed";
+}
+
+static status open_checkpoint(struct session *session)
+{
+    struct checkpoint *c = &session->checkpoint;
+
+    if (session->kind == SESSION_RUN)
+        TRY(checkpoint_open_newest_valid(c, session->path, NULL,
+                                         &session->notice));
+    else
+        TRY(checkpoint_open(c, session->path, NULL));
+    TRY(copy_path(session->directory, c->directory));
+    session->step = c->manifest.step;
+    session->tokens = c->manifest.tokens;
+    session->grid_tensor = c->manifest.grid.tensor;
+    for (int i = 0; i < c->manifest.tensor_count; i++) {
+        const struct manifest_tensor *tensor = &c->manifest.tensors[i];
+
+        if (strcmp(tensor->kind, "weight") == 0)
+            note_type(session, tensor->dtype,
+                      safetensors_type(tensor->dtype));
+    }
+    return OK;
+}
+
+static status open_directory(struct session *session)
+{
+    struct weights *w = &session->weights;
+
+    TRY(copy_path(session->directory, session->path));
+    TRY(weights_open(w, session->directory));
+    for (int i = 0; i < w->count; i++) {
+        const struct safetensors_entry *tensor = w->entries[i].tensor;
+
+        if (tensor->dtype == DTYPE_F32 || tensor->dtype == DTYPE_F64 ||
+            tensor->dtype == DTYPE_BF16 || tensor->dtype == DTYPE_F16)
+            note_type(session, tensor->dtype, tensor->type);
+    }
+    return OK;
+}
+
+status session_open(struct session *session, const char *path)
+{
+    *session = (struct session){.dtype = DTYPE_F32};
+    TRY(copy_path(session->path, path));
+    TRY(find_kind(session));
+    if (session->kind == SESSION_DIRECTORY)
+        TRY(open_directory(session));
+    else
+        TRY(open_checkpoint(session));
+    TRY(model_from_config(&session->model, session->directory));
+    if (session->stored == NULL) session->stored = "no";
+    return find_tokenizer(session);
+}
+
+void session_close(struct session *session)
+{
+    if (session->kind == SESSION_DIRECTORY)
+        weights_close(&session->weights);
+    else if (session->checkpoint.arena.name != NULL)
+        checkpoint_close(&session->checkpoint);
+    text_free(&session->notice);
+    *session = (struct session){0};
+}
+
+/* ---- a stage with its weights ---- */
+
+status session_request(const struct session *session, int64_t batch,
+                       int64_t length, struct stage_request *out)
+{
+    const struct model *m = &session->model;
+    const struct grid_facts facts = {
+        .batch = batch, .heads = m->heads, .kv_heads = m->kv_heads,
+        .head_width = m->head_width, .feed_forward = m->feed_forward};
+    const struct grid asked = {.tensor = session->grid_tensor};
+
+    *out = (struct stage_request){
+        .model = m, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
+        .isa = ISA_AUTO, .batch = batch, .micro_batch = batch,
+        .length = length, .backward = BACKWARD_NONE,
+        .threads = threads_cores()};
+    return grid_resolve(&out->grid, &asked, &facts);
+}
+
+/* Every number that the arithmetic sees. */
+static status check_same(const struct session *session,
+                         const struct model *wanted)
+{
+    const struct model *found = &session->model;
+    const struct { const char *name; double found, wanted; } rows[] = {
+        {"vocab", (double)found->vocab, (double)wanted->vocab},
+        {"layers", found->layers, wanted->layers},
+        {"width", (double)found->width, (double)wanted->width},
+        {"heads", found->heads, wanted->heads},
+        {"kv_heads", found->kv_heads, wanted->kv_heads},
+        {"head_width", found->head_width, wanted->head_width},
+        {"feed_forward", (double)found->feed_forward,
+         (double)wanted->feed_forward},
+        {"tied", found->tied, wanted->tied},
+        {"attention_bias", found->attention_bias, wanted->attention_bias},
+        {"mlp_bias", found->mlp_bias, wanted->mlp_bias},
+        {"norm_epsilon", found->norm_epsilon, wanted->norm_epsilon},
+        {"activation", found->activation, wanted->activation}};
+
+    if (found->kind != wanted->kind)
+        FAIL(ERR_CONFIG, "%s: is a %s, the model here a %s", session->path,
+             found->kind->name, wanted->kind->name);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].found == rows[i].wanted) continue;
+        const status result = status_fail(
+            ERR_CONFIG, __FILE__, __LINE__,
+            "%s: has model.%s %.9g, the model here %.9g", session->path,
+            rows[i].name, rows[i].found, rows[i].wanted);
+
+        return status_hint(result, "take the architecture from there too: "
+                                   "model.from: %s", session->directory);
+    }
+    if (found->kind == &model_llama && found->rope_base != wanted->rope_base)
+        FAIL(ERR_CONFIG, "%s: has model.rope_base %.9g, the model here %.9g",
+             session->path, found->rope_base, wanted->rope_base);
+    if (found->kind == &model_gpt2 && found->context != wanted->context)
+        FAIL(ERR_CONFIG, "%s: has learned positions for %lld tokens "
+                         "(model.context), the model here for %lld",
+             session->path, (long long)found->context,
+             (long long)wanted->context);
+    return OK;
+}
+
+status session_load_weights(struct session *session, struct stage *stage)
+{
+    struct session_parts parts = {0};
+    status result;
+
+    TRY(check_same(session, stage->request.model));
+    for (int i = 0; i < session->weights.count; i++)
+        session->weights.entries[i].uses = 0;
+    TRY_GOTO(done, result, session_parts_add(&parts, stage, "weight",
+                                             stage->run.weights));
+    if (session->kind == SESSION_DIRECTORY)
+        TRY_GOTO(done, result,
+                 session_parts_import(&parts, &session->model,
+                                      &session->weights));
+    else
+        TRY_GOTO(done, result,
+                 session_parts_load(&parts, &session->checkpoint));
+done:
+    session_parts_free(&parts);
+    return result;
+}
+
+status session_stage(struct session *session,
+                     const struct stage_request *request, struct stage *stage)
+{
+    TRY(stage_plan(stage, request));
+    TRY(stage_open(stage));
+    return session_load_weights(session, stage);
+}

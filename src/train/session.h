@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session.h - MODEL as the commands take it: a run directory (its newest whole
+ * checkpoint), a checkpoint directory, or a Hugging Face directory.
+ *
+ * Opening reads the architecture and the tables of contents only. A stage is
+ * then planned for what the caller wants to do (score, generate, train) and
+ * the weights stream from the files into its arena, chunk by chunk.
+ *
+ *    MODEL/ckpt/        a run         -> newest whole MODEL/ckpt/step-N
+ *    MODEL/manifest.json  a checkpoint -> its config.json
+ *    MODEL/config.json  a Hugging Face directory
+ *
+ * A checkpoint therefore carries config.json (model_write_config) among its
+ * files. tokenizer.json is looked for beside config.json, then in the run. */
+#ifndef LOCKSTEP_TRAIN_SESSION_H
+#define LOCKSTEP_TRAIN_SESSION_H
+
+#include "train/session_parts.h"
+
+enum session_kind { SESSION_RUN, SESSION_CHECKPOINT, SESSION_DIRECTORY };
+
+struct session {
+    enum session_kind kind;
+    char path[PATH_BYTES];      /* as the user named it */
+    char directory[PATH_BYTES]; /* that holds config.json and the weights */
+    char tokenizer[PATH_BYTES]; /* tokenizer.json; "" if there is none */
+    struct model model;
+    enum dtype dtype;           /* that holds every stored weight exactly:
+                                 * float64 if one is, else float32 */
+    const char *stored;         /* type of the stored weights, "BF16"; "mixed" */
+    int grid_tensor;            /* leaves the weights were trained with; 0:
+                                 * unknown */
+    int64_t step, tokens;       /* of a checkpoint; 0 */
+    struct text notice;         /* owned; sentences about damage passed over,
+                                 * "" if none: for the user to see */
+    struct checkpoint checkpoint; /* owned; unless SESSION_DIRECTORY */
+    struct weights weights;       /* owned; of a SESSION_DIRECTORY */
+};
+
+/* ERR_MISSING: nothing there that is a model (says what was looked for);
+ * ERR_FORMAT; ERR_CONFIG: an architecture that this build cannot follow. */
+status session_open(struct session *session, const char *path);
+void session_close(struct session *session);
+
+/* A request for one forward pass over `batch` sequences of `length` tokens, in
+ * float32, all threads, the grid of the weights (data: auto for the batch).
+ * The caller changes what it wants otherwise. `session` must outlive it. */
+status session_request(const struct session *session, int64_t batch,
+                       int64_t length, struct stage_request *out);
+/* Plans, opens and fills a stage. Free it with stage_free in every case. */
+status session_stage(struct session *session,
+                     const struct stage_request *request,
+                     struct stage *stage);
+/* Fills the weights of an open stage, whose model may differ from the
+ * session's in nothing that the arithmetic sees but the context (rotary
+ * models). ERR_CONFIG names the first field that differs: init.from. May be
+ * called again. */
+status session_load_weights(struct session *session, struct stage *stage);
+
+#endif
