@@ -233,6 +233,7 @@ struct reading {
     const struct saved_part *part;
     const struct saved_run *runs;
     int run_count;
+    int64_t first_block; /* that any run touches */
 };
 
 static status read_block(const struct checkpoint *checkpoint,
@@ -278,9 +279,11 @@ static unsigned char *place_of_block(const struct reading *reading,
     return NULL;
 }
 
-static status load_block(void *argument, int64_t block, unsigned char *buffer)
+static status load_block(void *argument, int64_t number,
+                         unsigned char *buffer)
 {
     const struct reading *reading = argument;
+    const int64_t block = reading->first_block + number;
     const struct manifest_tensor *tensor = reading->tensor;
     const struct saved_part *part = reading->part;
     const int64_t size = dtype_bytes(tensor->dtype);
@@ -302,14 +305,36 @@ static status load_block(void *argument, int64_t block, unsigned char *buffer)
             if (!read)
                 TRY(read_block(reading->checkpoint, tensor, block, buffer));
             read = true;
-            convert_elements(part->dtype,
+            convert_elements((struct spacing){part->dtype, piece.step},
                              (char *)part->data + piece.local * out_size,
-                             piece.step, tensor->dtype,
-                             buffer + (piece.whole - first) * size, 1,
+                             (struct spacing){tensor->dtype, 1},
+                             buffer + (piece.whole - first) * size,
                              piece.count);
         }
     }
     return OK;
+}
+
+/* The blocks between the first and the last element of any run; a small range
+ * of a large tensor must not visit all of it. */
+static int64_t find_blocks(struct reading *reading)
+{
+    const int64_t in_block =
+        CHECKPOINT_BLOCK_BYTES / dtype_bytes(reading->tensor->dtype);
+    int64_t first = reading->tensor->elements, last = 0;
+
+    for (int i = 0; i < reading->run_count; i++) {
+        const struct saved_run *run = &reading->runs[i];
+        const int64_t end = run->whole_first + run->length +
+                            (run->repeats - 1) * run->whole_stride;
+
+        if (run->length == 0 || run->repeats == 0) continue;
+        if (run->whole_first < first) first = run->whole_first;
+        if (end > last) last = end;
+    }
+    if (first >= last) return 0;
+    reading->first_block = first / in_block;
+    return (last - 1) / in_block + 1 - reading->first_block;
 }
 
 static status read_found(struct checkpoint *checkpoint,
@@ -317,7 +342,8 @@ static status read_found(struct checkpoint *checkpoint,
                          const struct saved_part *part)
 {
     struct saved_run whole;
-    struct reading reading = {checkpoint, tensor, part, NULL, 0};
+    struct reading reading = {checkpoint, tensor, part, NULL, 0, 0};
+    int64_t block_count;
 
     TRY(part_check(part));
     if (!convert_possible(part->dtype, tensor->dtype))
@@ -325,7 +351,8 @@ static status read_found(struct checkpoint *checkpoint,
              "%s", checkpoint->directory, tensor->name, tensor->kind,
              dtype_name(tensor->dtype), dtype_name(part->dtype));
     reading.run_count = part_runs(part, &whole, &reading.runs);
-    return blocks_run(checkpoint->threads, checkpoint->buffer, tensor->blocks,
+    block_count = find_blocks(&reading);
+    return blocks_run(checkpoint->threads, checkpoint->buffer, block_count,
                       load_block, &reading);
 }
 

@@ -161,8 +161,10 @@ static status take_manifest(struct checkpoint_save *save,
     if (strlen(plan->lockstep) >= sizeof manifest->lockstep ||
         strlen(tokenizer) >= sizeof manifest->tokenizer)
         FAIL(ERR_CONFIG, "the version or the tokenizer's digest is too long");
-    strcpy(manifest->lockstep, plan->lockstep);
-    strcpy(manifest->tokenizer, tokenizer);
+    snprintf(manifest->lockstep, sizeof manifest->lockstep, "%s",
+             plan->lockstep);
+    snprintf(manifest->tokenizer, sizeof manifest->tokenizer, "%s",
+             tokenizer);
     TRY(model_digest(manifest->model, plan->parts, plan->part_count,
                      plan->config_json));
     TRY(arena_take_array(&save->arena, (size_t)files, sizeof *manifest->files,
@@ -251,10 +253,11 @@ static status appear(struct checkpoint_save *save, const char *directory)
 
 status checkpoint_save_commit(struct checkpoint_save *save)
 {
-    char directory[PATH_BYTES], latest[PATH_BYTES], name[32];
+    char directory[PATH_BYTES], latest[PATH_BYTES];
+    char name[32], line[40];
 
     step_name(name, save->plan->step);
-    strcat(name, "\n");
+    snprintf(line, sizeof line, "%s\n", name);
     TRY(path_join(directory, sizeof directory, save->plan->run, "ckpt"));
     TRY(path_join(latest, sizeof latest, directory, "latest"));
     TRY(weights_writer_commit_shards(&save->model));
@@ -262,7 +265,7 @@ status checkpoint_save_commit(struct checkpoint_save *save)
     TRY(write_files(save));
     TRY(directory_sync(save->temporary));
     TRY(appear(save, directory));
-    return file_write_atomic(latest, name, strlen(name));
+    return file_write_atomic(latest, line, strlen(line));
 }
 
 void checkpoint_save_free(struct checkpoint_save *save)

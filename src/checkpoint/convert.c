@@ -46,10 +46,12 @@ static void widen(double *out, enum dtype from, const void *in, int64_t step,
     const uint16_t *half = in;
 
     for (int64_t i = 0; i < count; i++) {
-        if (from == DTYPE_F32) out[i] = (double)f32[i * step];
-        else if (from == DTYPE_F64) out[i] = f64[i * step];
-        else if (from == DTYPE_BF16) out[i] = (double)bf16_to_f32(half[i * step]);
-        else out[i] = (double)f16_to_f32(half[i * step]);
+        const int64_t at = i * step;
+
+        if (from == DTYPE_F32) out[i] = (double)f32[at];
+        else if (from == DTYPE_F64) out[i] = f64[at];
+        else if (from == DTYPE_BF16) out[i] = (double)bf16_to_f32(half[at]);
+        else out[i] = (double)f16_to_f32(half[at]);
     }
 }
 
@@ -87,24 +89,23 @@ static void narrow(enum dtype to, void *out, int64_t step, const double *in,
     }
 }
 
-void convert_elements(enum dtype to, void *out, int64_t out_step,
-                      enum dtype from, const void *in, int64_t in_step,
-                      int64_t count)
+void convert_elements(struct spacing to, void *out, struct spacing from,
+                      const void *in, int64_t count)
 {
-    const int64_t out_bytes = dtype_bytes(to), in_bytes = dtype_bytes(from);
+    const int64_t out_bytes = dtype_bytes(to.dtype) * to.step;
+    const int64_t in_bytes = dtype_bytes(from.dtype) * from.step;
 
-    CHECK(convert_possible(to, from));
-    if (to == from) {
-        copy_same(out, out_step, in, in_step, count, (int)out_bytes);
+    CHECK(convert_possible(to.dtype, from.dtype));
+    if (to.dtype == from.dtype) {
+        copy_same(out, to.step, in, from.step, count, dtype_bytes(to.dtype));
         return;
     }
     for (int64_t first = 0; first < count; first += CHUNK) {
         const int64_t n = count - first < CHUNK ? count - first : CHUNK;
         double wide[CHUNK];
 
-        widen(wide, from, (const char *)in + first * in_step * in_bytes,
-              in_step, n);
-        narrow(to, (char *)out + first * out_step * out_bytes, out_step, wide,
-               n);
+        widen(wide, from.dtype, (const char *)in + first * in_bytes,
+              from.step, n);
+        narrow(to.dtype, (char *)out + first * out_bytes, to.step, wide, n);
     }
 }

@@ -13,10 +13,12 @@
 
 /* Equal types, or a floating type (F32, F64, BF16, F16) to F32, F64 or BF16. */
 bool convert_possible(enum dtype to, enum dtype from);
-/* out[i out_step] = in[i in_step], 0 <= i < count; steps in elements of each
- * side's own type. The types must be possible. */
-void convert_elements(enum dtype to, void *out, int64_t out_step,
-                      enum dtype from, const void *in, int64_t in_step,
-                      int64_t count);
+/* Elements of one type, `step` of them from each to the next. */
+struct spacing { enum dtype dtype; int64_t step; };
+
+/* out[i to.step] = in[i from.step], 0 <= i < count. The types must be
+ * possible. */
+void convert_elements(struct spacing to, void *out, struct spacing from,
+                      const void *in, int64_t count);
 
 #endif

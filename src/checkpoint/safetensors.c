@@ -354,8 +354,9 @@ status safetensors_read(const struct safetensors *file,
         TRY(transfer_read(file->descriptor, file->path,
                           entry->first + (first + done) * size, block,
                           (size_t)(n * size)));
-        convert_elements(dtype, (char *)out + done * dtype_bytes(dtype), 1,
-                         entry->dtype, block, 1, n);
+        convert_elements((struct spacing){dtype, 1},
+                         (char *)out + done * dtype_bytes(dtype),
+                         (struct spacing){entry->dtype, 1}, block, n);
     }
     return OK;
 }

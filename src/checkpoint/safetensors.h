@@ -3,7 +3,7 @@
  *
  *    offset  bytes
  *         0      8   N, length of the header, little-endian
- *         8      N   JSON: name -> dtype, shape, data_offsets; spaces at its end
+ *         8      N   JSON: name -> dtype, shape, data_offsets; then spaces
  *     8 + N    ...   the tensors, row-major, little-endian, without gaps
  *
  * Everything that the header claims is checked when the file is opened, and

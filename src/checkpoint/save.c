@@ -136,23 +136,31 @@ struct writing {
     const struct saved_part *parts;
 };
 
-/* A stretch of a block that is ready: elements [first, first + count) of the
- * whole, at `bytes`. */
+/* Elements [first, first + count) of a whole, ready at `bytes`. */
 struct extent { int64_t first, count; const unsigned char *bytes; };
 
-static status write_extent(struct checkpoint_save *save, int part,
-                           int64_t block, int64_t block_end,
+/* A block of a tensor while its pieces are joined. */
+struct open_block {
+    int part;
+    int64_t block;         /* of the whole checkpoint */
+    int64_t first, last;   /* elements of the tensor */
+    unsigned char *buffer; /* the block's */
+    struct extent open;    /* what was copied there and not yet written */
+};
+
+static status write_extent(struct checkpoint_save *save,
+                           const struct open_block *block,
                            const struct extent *extent)
 {
-    const int size = dtype_bytes(save->plan->parts[part].dtype);
+    const int size = dtype_bytes(save->plan->parts[block->part].dtype);
     const size_t bytes = (size_t)(extent->count * size);
     const uint64_t after =
-        (uint64_t)((block_end - extent->first - extent->count) * size);
-    const int place = save->place[part];
+        (uint64_t)((block->last - extent->first - extent->count) * size);
+    const int place = save->place[block->part];
     const bool weight = place < save->weight_count;
 
     if (extent->count == 0) return OK;
-    save->contributions[block] ^=
+    save->contributions[block->block] ^=
         crc32c_contribution(crc32c(0, extent->bytes, bytes), bytes, after);
     return weights_writer_put(weight ? &save->model : &save->optim,
                               weight ? place : place - save->weight_count,
@@ -161,37 +169,37 @@ static status write_extent(struct checkpoint_save *save, int part,
 
 /* Adds a piece to the open extent, or begins another. Long dense pieces are
  * written from where they are. */
-static status add_piece(struct writing *writing, int part, int64_t block,
-                        const int64_t range[2], struct extent *open,
-                        const struct saved_piece *piece,
-                        unsigned char *buffer)
+static status add_piece(struct writing *writing, struct open_block *block,
+                        const struct saved_piece *piece)
 {
-    const struct saved_part *from = &writing->parts[part];
+    const struct saved_part *from = &writing->parts[block->part];
     const int64_t size = dtype_bytes(from->dtype);
     const unsigned char *source =
         (const unsigned char *)from->data + piece->local * size;
-    unsigned char *slot = buffer + (piece->whole - range[0]) * size;
+    unsigned char *slot = block->buffer + (piece->whole - block->first) * size;
+    const bool direct =
+        piece->step == 1 && piece->count * size >= DIRECT_BYTES_LEAST;
 
-    if (open->first + open->count != piece->whole ||
-        (piece->step == 1 && piece->count * size >= DIRECT_BYTES_LEAST)) {
-        TRY(write_extent(writing->save, part, block, range[1], open));
-        *open = (struct extent){piece->whole, 0, slot};
+    if (direct || block->open.first + block->open.count != piece->whole) {
+        TRY(write_extent(writing->save, block, &block->open));
+        block->open = (struct extent){piece->whole, 0, slot};
     }
-    if (piece->step == 1 && piece->count * size >= DIRECT_BYTES_LEAST) {
-        const struct extent direct = {piece->whole, piece->count, source};
+    if (direct) {
+        const struct extent whole = {piece->whole, piece->count, source};
 
-        open->first += piece->count;
-        open->bytes += piece->count * size;
-        return write_extent(writing->save, part, block, range[1], &direct);
+        block->open.first += piece->count;
+        block->open.bytes += piece->count * size;
+        return write_extent(writing->save, block, &whole);
     }
-    convert_elements(from->dtype, slot, 1, from->dtype, source, piece->step,
+    convert_elements((struct spacing){from->dtype, 1}, slot,
+                     (struct spacing){from->dtype, piece->step}, source,
                      piece->count);
-    open->count += piece->count;
+    block->open.count += piece->count;
     return OK;
 }
 
-/* Block `block` of the whole checkpoint: what this holder has of it. */
-static status write_block(void *argument, int64_t block,
+/* Block `number` of the whole checkpoint: what this holder has of it. */
+static status write_block(void *argument, int64_t number,
                           unsigned char *buffer)
 {
     struct writing *writing = argument;
@@ -201,30 +209,30 @@ static status write_block(void *argument, int64_t block,
     while (high - low > 1) {
         const int middle = low + (high - low) / 2;
 
-        if (save->first_block[middle] <= block) low = middle;
+        if (save->first_block[middle] <= number) low = middle;
         else high = middle;
     }
 
     const struct saved_part *part = &writing->parts[low];
     const int64_t in_block = CHECKPOINT_BLOCK_BYTES / dtype_bytes(part->dtype);
-    const int64_t first = (block - save->first_block[low]) * in_block;
+    const int64_t first = (number - save->first_block[low]) * in_block;
     struct saved_run whole;
     const struct saved_run *runs;
     const int run_count = part_runs(part, &whole, &runs);
-    int64_t elements = 1, range[2];
-    struct extent open = {first, 0, buffer};
+    struct open_block block = {.part = low, .block = number, .first = first,
+                               .buffer = buffer, .open = {first, 0, buffer}};
+    int64_t elements = 1;
 
     for (int i = 0; i < part->dimensions; i++) elements *= part->shape[i];
-    range[0] = first;
-    range[1] = elements - first < in_block ? elements : first + in_block;
+    block.last = elements - first < in_block ? elements : first + in_block;
     for (int i = 0; i < run_count; i++) {
         struct saved_piece piece;
         int64_t row = 0;
 
-        while (run_next(&runs[i], range[0], range[1], &row, &piece))
-            TRY(add_piece(writing, low, block, range, &open, &piece, buffer));
+        while (run_next(&runs[i], first, block.last, &row, &piece))
+            TRY(add_piece(writing, &block, &piece));
     }
-    return write_extent(writing->save, low, block, range[1], &open);
+    return write_extent(writing->save, &block, &block.open);
 }
 
 static status check_same(const struct saved_part *mine,

@@ -63,113 +63,114 @@ TEST(every_truncation_is_refused)
     room_close();
 }
 
+static const struct {
+    const char *header;
+    size_t length;
+    int64_t data_bytes;
+    const char *words; /* NULL: a good header */
+} header_rows[] = {
+    {HEADER("{}"), 0, NULL},
+    {HEADER("{}   "), 0, NULL},
+    {HEADER("{}"), 1, "the file has 1"},
+    {HEADER(" {}"), 0, "does not begin with {"},
+    {HEADER("[]"), 0, "does not begin with {"},
+    {HEADER(""), 0, "does not begin with {"},
+    {HEADER("{} x"), 0, ""},
+    {HEADER("{\"a\":{\"dtype\":\"F32\",\"shape\":[],"
+            "\"data_offsets\":[0,4]}}"),
+     4, NULL},
+    {HEADER("{\"a\":{\"dtype\":\"F32\",\"shape\":[0,5],"
+            "\"data_offsets\":[0,0]}}"),
+     0, NULL},
+    {HEADER("{\"a\":{\"dtype\":\"F4\",\"shape\":[4],"
+            "\"data_offsets\":[0,2]}}"),
+     2, NULL},
+    {HEADER("{\"a\":{\"dtype\":\"F4\",\"shape\":[3],"
+            "\"data_offsets\":[0,2]}}"),
+     2, "12 bits"},
+    {HEADER("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],"
+            "\"data_offsets\":[0,4]}}"),
+     4, "64 bits"},
+    {HEADER("{\"a\":{\"dtype\":\"F99\",\"shape\":[1],"
+            "\"data_offsets\":[0,4]}}"),
+     4, "unknown dtype F99"},
+    {HEADER("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],"
+            "\"data_offsets\":[0,4]}}"),
+     4, "dimension 0"},
+    {HEADER("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],"
+            "\"data_offsets\":[0,4]}}"),
+     4, "dimension 0"},
+    /* 2^62 x 2^2 elements wrap to 0 */
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[4611686018427387904,4],"
+            "\"data_offsets\":[0,0]}}"),
+     0, "overflows"},
+    /* 2^61 elements of 32 bits wrap to 0 bits */
+    {HEADER("{\"a\":{\"dtype\":\"F32\",\"shape\":[2305843009213693952],"
+            "\"data_offsets\":[0,0]}}"),
+     0, "overflows"},
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
+            "\"data_offsets\":[1,2]}}"),
+     2, "begins at byte 1"},
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
+            "\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"U8\","
+            "\"shape\":[1],\"data_offsets\":[2,3]}}"),
+     3, "begins at byte 2"},
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],"
+            "\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\","
+            "\"shape\":[2],\"data_offsets\":[1,3]}}"),
+     3, "begins at byte 1"},
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
+            "\"data_offsets\":[0,1]}}"),
+     2, "the file has 2"},
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[5],"
+            "\"data_offsets\":[0,5]}}"),
+     4, "data have 4 bytes"},
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
+            "\"data_offsets\":[2,1]}}"),
+     2, "data_offsets 2 to 1"},
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
+            "\"data_offsets\":[-1,0]}}"),
+     2, "data_offsets -1"},
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
+            "\"data_offsets\":[0]}}"),
+     1, "two integers"},
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}"), 0, "exactly"},
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"x\":1,"
+            "\"data_offsets\":[0,1]}}"),
+     1, "exactly"},
+    {HEADER("{\"a\":3}"), 0, "exactly"},
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":"
+            "[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}"),
+     1, "9 dimensions"},
+    {HEADER("{\"\":{\"dtype\":\"U8\",\"shape\":[1],"
+            "\"data_offsets\":[0,1]}}"),
+     1, "name"},
+    {HEADER("{\"a b\":{\"dtype\":\"U8\",\"shape\":[1],"
+            "\"data_offsets\":[0,1]}}"),
+     1, "name"},
+    {HEADER("{\"a\\u0000\":{\"dtype\":\"U8\",\"shape\":[1],"
+            "\"data_offsets\":[0,1]}}"),
+     1, "name"},
+    {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],"
+            "\"data_offsets\":[0,0]},\"a\":{\"dtype\":\"U8\","
+            "\"shape\":[0],\"data_offsets\":[0,0]}}"),
+     0, "a"},
+    {HEADER("{\"__metadata__\":{\"format\":1}}"), 0, "__metadata__"},
+    {HEADER("{\"__metadata__\":[]}"), 0, "__metadata__"},
+    {HEADER("{\"a\xff\":1}"), 0, ""},
+};
+
 TEST(headers_that_lie_are_refused)
 {
-    static const struct {
-        const char *header;
-        size_t length;
-        int64_t data_bytes;
-        const char *words; /* NULL: a good header */
-    } rows[] = {
-        {HEADER("{}"), 0, NULL},
-        {HEADER("{}   "), 0, NULL},
-        {HEADER("{}"), 1, "the file has 1"},
-        {HEADER(" {}"), 0, "does not begin with {"},
-        {HEADER("[]"), 0, "does not begin with {"},
-        {HEADER(""), 0, "does not begin with {"},
-        {HEADER("{} x"), 0, ""},
-        {HEADER("{\"a\":{\"dtype\":\"F32\",\"shape\":[],"
-                "\"data_offsets\":[0,4]}}"),
-         4, NULL},
-        {HEADER("{\"a\":{\"dtype\":\"F32\",\"shape\":[0,5],"
-                "\"data_offsets\":[0,0]}}"),
-         0, NULL},
-        {HEADER("{\"a\":{\"dtype\":\"F4\",\"shape\":[4],"
-                "\"data_offsets\":[0,2]}}"),
-         2, NULL},
-        {HEADER("{\"a\":{\"dtype\":\"F4\",\"shape\":[3],"
-                "\"data_offsets\":[0,2]}}"),
-         2, "12 bits"},
-        {HEADER("{\"a\":{\"dtype\":\"F32\",\"shape\":[2],"
-                "\"data_offsets\":[0,4]}}"),
-         4, "64 bits"},
-        {HEADER("{\"a\":{\"dtype\":\"F99\",\"shape\":[1],"
-                "\"data_offsets\":[0,4]}}"),
-         4, "unknown dtype F99"},
-        {HEADER("{\"a\":{\"dtype\":\"F32\",\"shape\":[-1],"
-                "\"data_offsets\":[0,4]}}"),
-         4, "dimension 0"},
-        {HEADER("{\"a\":{\"dtype\":\"F32\",\"shape\":[1.0],"
-                "\"data_offsets\":[0,4]}}"),
-         4, "dimension 0"},
-        /* 2^62 x 2^2 elements wrap to 0 */
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[4611686018427387904,4],"
-                "\"data_offsets\":[0,0]}}"),
-         0, "overflows"},
-        /* 2^61 elements of 32 bits wrap to 0 bits */
-        {HEADER("{\"a\":{\"dtype\":\"F32\",\"shape\":[2305843009213693952],"
-                "\"data_offsets\":[0,0]}}"),
-         0, "overflows"},
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
-                "\"data_offsets\":[1,2]}}"),
-         2, "begins at byte 1"},
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
-                "\"data_offsets\":[0,1]},\"b\":{\"dtype\":\"U8\","
-                "\"shape\":[1],\"data_offsets\":[2,3]}}"),
-         3, "begins at byte 2"},
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[2],"
-                "\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\","
-                "\"shape\":[2],\"data_offsets\":[1,3]}}"),
-         3, "begins at byte 1"},
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
-                "\"data_offsets\":[0,1]}}"),
-         2, "the file has 2"},
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[5],"
-                "\"data_offsets\":[0,5]}}"),
-         4, "data have 4 bytes"},
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
-                "\"data_offsets\":[2,1]}}"),
-         2, "data_offsets 2 to 1"},
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
-                "\"data_offsets\":[-1,0]}}"),
-         2, "data_offsets -1"},
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],"
-                "\"data_offsets\":[0]}}"),
-         1, "two integers"},
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1]}}"), 0, "exactly"},
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"x\":1,"
-                "\"data_offsets\":[0,1]}}"),
-         1, "exactly"},
-        {HEADER("{\"a\":3}"), 0, "exactly"},
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":"
-                "[1,1,1,1,1,1,1,1,1],\"data_offsets\":[0,1]}}"),
-         1, "9 dimensions"},
-        {HEADER("{\"\":{\"dtype\":\"U8\",\"shape\":[1],"
-                "\"data_offsets\":[0,1]}}"),
-         1, "name"},
-        {HEADER("{\"a b\":{\"dtype\":\"U8\",\"shape\":[1],"
-                "\"data_offsets\":[0,1]}}"),
-         1, "name"},
-        {HEADER("{\"a\\u0000\":{\"dtype\":\"U8\",\"shape\":[1],"
-                "\"data_offsets\":[0,1]}}"),
-         1, "name"},
-        {HEADER("{\"a\":{\"dtype\":\"U8\",\"shape\":[0],"
-                "\"data_offsets\":[0,0]},\"a\":{\"dtype\":\"U8\","
-                "\"shape\":[0],\"data_offsets\":[0,0]}}"),
-         0, "a"},
-        {HEADER("{\"__metadata__\":{\"format\":1}}"), 0, "__metadata__"},
-        {HEADER("{\"__metadata__\":[]}"), 0, "__metadata__"},
-        {HEADER("{\"a\xff\":1}"), 0, ""},
-    };
-
     room_open();
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (size_t i = 0; i < sizeof header_rows / sizeof *header_rows; i++) {
         struct safetensors file = {0};
         const status result = safetensors_parse(
-            &file, rows[i].header, rows[i].length, rows[i].data_bytes, "test");
+            &file, header_rows[i].header, header_rows[i].length,
+            header_rows[i].data_bytes, "test");
 
-        if (rows[i].words)
-            FAILS(result, ERR_FORMAT, rows[i].words);
+        if (header_rows[i].words)
+            FAILS(result, ERR_FORMAT, header_rows[i].words);
         else
             IS_OK(result);
         safetensors_close(&file);

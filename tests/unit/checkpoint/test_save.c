@@ -97,9 +97,51 @@ TEST(equal_states_give_equal_bytes)
     room_close();
 }
 
-/* Two holders: the first has columns [0, cut) of every matrix, the second the
- * others, each packed, and odd vectors by turns. The files must be those of a
- * single holder, byte for byte. */
+/* What holder 0 or 1 has of a part: columns before or from the cut of every
+ * matrix, packed; an odd vector whole or not at all. */
+static void hold(struct saved_part *part, struct saved_run *run, int64_t cut,
+                 int holder)
+{
+    const bool matrix = part->dimensions == 2;
+    const int64_t cols = matrix ? part->shape[1] : 1;
+    const int64_t rows = part->shape[0];
+    const float *whole = part->data;
+    int64_t first, width;
+    float *packed;
+
+    if (matrix && cut >= cols) cut = cols / 2;
+    if (!matrix) cut = strcmp(part->kind, "m") == 0;
+    first = holder ? cut : 0;
+    width = holder ? cols - cut : cut;
+    packed = calloc((size_t)(rows * width + 1), sizeof *packed);
+    CHECK(packed != NULL);
+    for (int64_t r = 0; r < rows; r++)
+        memcpy(packed + r * width, whole + r * cols + first,
+               (size_t)width * sizeof *packed);
+    *run = (struct saved_run){.whole_first = first,
+                              .length = width,
+                              .repeats = rows,
+                              .whole_stride = cols};
+    part->runs = run;
+    part->run_count = 1;
+    part->data = packed;
+}
+
+static void write_holder(struct checkpoint_save *save,
+                         const struct small *small, int64_t cut, int holder)
+{
+    struct saved_part parts[SMALL_PARTS];
+    struct saved_run runs[SMALL_PARTS];
+
+    memcpy(parts, small->parts, sizeof parts);
+    for (int i = 0; i < SMALL_PARTS; i++)
+        hold(&parts[i], &runs[i], cut, holder);
+    IS_OK(checkpoint_save_write(save, parts));
+    for (int i = 0; i < SMALL_PARTS; i++) free(parts[i].data);
+}
+
+/* Two holders of the same tensors: the files are those of a single one, byte
+ * for byte, wherever the cut lies in the blocks. */
 TEST(two_holders_write_one_checkpoint)
 {
     static const int64_t cuts[] = {1, 70000, 262144, 300000};
@@ -113,40 +155,8 @@ TEST(two_holders_write_one_checkpoint)
         struct checkpoint_save save;
 
         IS_OK(checkpoint_save_begin(&save, &small->plan));
-        for (int holder = 0; holder < 2; holder++) {
-            struct saved_part parts[SMALL_PARTS];
-            struct saved_run runs[SMALL_PARTS];
-            float *packed[SMALL_PARTS];
-
-            memcpy(parts, small->parts, sizeof parts);
-            for (int i = 0; i < SMALL_PARTS; i++) {
-                const int64_t cols =
-                    parts[i].dimensions == 2 ? parts[i].shape[1] : 1;
-                const int64_t rows = parts[i].shape[0];
-                const int64_t cut =
-                    parts[i].dimensions == 2
-                        ? (cuts[c] < cols ? cuts[c] : cols / 2)
-                        : (i % 2 == 0); /* a vector has one holder */
-                const int64_t first = holder ? cut : 0;
-                const int64_t width = holder ? cols - cut : cut;
-                const float *whole = small->parts[i].data;
-
-                packed[i] = calloc((size_t)(rows * width + 1), sizeof(float));
-                assert_non_null(packed[i]);
-                for (int64_t r = 0; r < rows; r++)
-                    memcpy(packed[i] + r * width, whole + r * cols + first,
-                           (size_t)width * sizeof(float));
-                runs[i] = (struct saved_run){.whole_first = first,
-                                             .length = width,
-                                             .repeats = rows,
-                                             .whole_stride = cols};
-                parts[i].runs = &runs[i];
-                parts[i].run_count = 1;
-                parts[i].data = packed[i];
-            }
-            IS_OK(checkpoint_save_write(&save, parts));
-            for (int i = 0; i < SMALL_PARTS; i++) free(packed[i]);
-        }
+        write_holder(&save, small, cuts[c], 0);
+        write_holder(&save, small, cuts[c], 1);
         IS_OK(checkpoint_save_commit(&save));
         checkpoint_save_free(&save);
         found = room_read("ckpt/step-00000005/manifest.json");

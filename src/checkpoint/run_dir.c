@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_dir.c - the directory of a run, and what a MODEL argument names. */
+#include "checkpoint/run_dir.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "checkpoint/history.h"
+
+static status set_paths(struct run_dir *run, const char *path)
+{
+    memset(run, 0, sizeof *run);
+    TRY(path_join(run->path, PATH_BYTES, "", path));
+    TRY(path_join(run->config, PATH_BYTES, path, "config.yaml"));
+    TRY(path_join(run->metrics, PATH_BYTES, path, "metrics.jsonl"));
+    TRY(path_join(run->log, PATH_BYTES, path, "log.txt"));
+    TRY(path_join(run->report, PATH_BYTES, path, "report.html"));
+    return path_join(run->checkpoints, PATH_BYTES, path, "ckpt");
+}
+
+static status check_writable(const char *path)
+{
+    if (access(path, W_OK | X_OK) == 0) return OK;
+    FAIL(ERR_IO, "%s: the directory cannot be written: %s", path,
+         strerror(errno));
+}
+
+static status take_lock(struct run_dir *run)
+{
+    char path[PATH_BYTES];
+
+    TRY(check_writable(run->path));
+    TRY(path_join(path, sizeof path, run->path, "lock"));
+    return file_lock_take(&run->lock, path);
+}
+
+status run_dir_create(struct run_dir *run, const char *path)
+{
+    status result;
+
+    TRY(set_paths(run, path));
+    if (file_exists(path) && !file_is_directory(path))
+        FAIL(ERR_CONFIG, "%s: is a file, a directory is needed for the run",
+             path);
+    TRY(directory_make(path));
+    TRY(take_lock(run));
+    if (!file_exists(run->config)) return OK;
+    run_dir_close(run);
+    result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                         "%s: holds a run already", path);
+    return status_hint(result, "continue it with: lockstep resume %s, or "
+                               "choose another directory with --run", path);
+}
+
+status run_dir_read(struct run_dir *run, const char *path)
+{
+    TRY(set_paths(run, path));
+    if (!file_is_directory(path))
+        FAIL(ERR_MISSING, "%s: there is no such directory", path);
+    if (!file_exists(run->config))
+        FAIL(ERR_MISSING, "%s: is not the directory of a run: it has no "
+             "config.yaml", path);
+    return OK;
+}
+
+status run_dir_resume(struct run_dir *run, const char *path)
+{
+    TRY(run_dir_read(run, path));
+    return take_lock(run);
+}
+
+void run_dir_close(struct run_dir *run)
+{
+    file_lock_drop(&run->lock);
+    memset(run, 0, sizeof *run);
+}
+
+static bool has(const char *directory, const char *name)
+{
+    char path[PATH_BYTES];
+
+    if (path_join(path, sizeof path, directory, name) == OK)
+        return file_exists(path);
+    status_clear();
+    return false;
+}
+
+/* What other trainers leave behind, by a file that only they write. */
+static const struct {
+    const char *file, *trainer, *how;
+} others[] = {
+    {"latest_checkpointed_iteration.txt", "Megatron",
+     "convert it with Megatron's own exporter to Hugging Face"},
+    {"model_optim_rng.pt", "Megatron",
+     "convert it with Megatron's own exporter to Hugging Face"},
+    {".metadata", "PyTorch DCP (torchtitan, Megatron dist)",
+     "export it as Hugging Face safetensors with the trainer that wrote it"},
+    {"checkpoint_metadata.json", "nanotron",
+     "convert it with nanotron's own converter to Hugging Face"},
+    {"mp_rank_00_model_states.pt", "DeepSpeed",
+     "convert it with DeepSpeed's zero_to_fp32 and save as safetensors"},
+    {"lit_model.pth", "LitGPT",
+     "convert it with litgpt convert_from_litgpt and save as safetensors"},
+    {"consolidated.00.pth", "Meta's original Llama",
+     "convert it with the transformers library and save as safetensors"},
+    {"pytorch_model.bin", "PyTorch",
+     "it is a pickle, which is never read: save it as safetensors"},
+    {"adapter_model.safetensors", "PEFT",
+     "merge the adapter into its base model first"},
+};
+
+static status refuse(const char *path)
+{
+    status result;
+
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+        if (!has(path, others[i].file)) continue;
+        result = status_fail(ERR_FORMAT, __FILE__, __LINE__,
+                             "%s: is a checkpoint of %s (it has %s), which "
+                             "is not read", path, others[i].trainer,
+                             others[i].file);
+        return status_hint(result, "%s", others[i].how);
+    }
+    FAIL(ERR_FORMAT, "%s: is neither a run (config.yaml and ckpt), nor a "
+         "checkpoint (manifest.json), nor a Hugging Face directory "
+         "(config.json and model.safetensors)", path);
+}
+
+status model_place_find(const char *path, struct model_place *out)
+{
+    memset(out, 0, sizeof *out);
+    out->step = -1;
+    if (!file_exists(path))
+        FAIL(ERR_MISSING, "%s: there is no such directory", path);
+    if (!file_is_directory(path))
+        FAIL(ERR_FORMAT, "%s: is a file; a model is a directory: of a run, "
+             "of a checkpoint, or in the form of Hugging Face", path);
+    TRY(path_join(out->directory, PATH_BYTES, "", path));
+    if (has(path, "manifest.json")) {
+        out->kind = MODEL_CHECKPOINT;
+        return OK;
+    }
+    if (has(path, "ckpt")) {
+        out->kind = MODEL_RUN;
+        return checkpoint_find_newest(path, out->directory, &out->step);
+    }
+    if (has(path, "config.yaml"))
+        FAIL(ERR_MISSING, "%s: is a run that has no checkpoint yet", path);
+    if (has(path, "model.safetensors") ||
+        has(path, "model.safetensors.index.json")) {
+        out->kind = MODEL_HUGGING_FACE;
+        return OK;
+    }
+    return refuse(path);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_dir.h - the directory of a run, and what a MODEL argument names.
+ *
+ *    RUN/config.yaml      the resolved configuration
+ *    RUN/metrics.jsonl    one line for each step
+ *    RUN/log.txt
+ *    RUN/report.html
+ *    RUN/lock             held by the process that trains; never stale
+ *    RUN/ckpt/            checkpoints (checkpoint.h) */
+#ifndef LOCKSTEP_CHECKPOINT_RUN_DIR_H
+#define LOCKSTEP_CHECKPOINT_RUN_DIR_H
+
+#include "base/file.h"
+#include "base/status.h"
+
+struct run_dir {
+    char path[PATH_BYTES];
+    char config[PATH_BYTES], metrics[PATH_BYTES];
+    char log[PATH_BYTES], report[PATH_BYTES], checkpoints[PATH_BYTES];
+    struct file_lock lock;
+};
+
+/* A new run: makes the directory, takes its lock. ERR_CONFIG: it holds a run
+ * already, or another process trains in it (its pid is in the sentence);
+ * ERR_IO: it cannot be written. */
+status run_dir_create(struct run_dir *run, const char *path);
+/* An existing run, to be continued: takes its lock. ERR_MISSING: it is none. */
+status run_dir_resume(struct run_dir *run, const char *path);
+/* An existing run, to be read, also while another process trains. */
+status run_dir_read(struct run_dir *run, const char *path);
+void run_dir_close(struct run_dir *run); /* drops the lock */
+
+enum model_kind { MODEL_RUN, MODEL_CHECKPOINT, MODEL_HUGGING_FACE };
+
+struct model_place {
+    enum model_kind kind;       /* what the argument is */
+    char directory[PATH_BYTES]; /* of the checkpoint (a run's newest), or of
+                                 * the Hugging Face files */
+    int64_t step;               /* MODEL_RUN: of that checkpoint; else -1 */
+};
+
+/* ERR_MISSING, ERR_FORMAT: what is there instead, and which directories would
+ * do; checkpoints of other trainers are named. */
+status model_place_find(const char *path, struct model_place *out);
+
+#endif
