@@ -86,7 +86,7 @@ static size_t batch_bytes(const struct program *p)
 
 static int64_t widest(const struct program *p)
 {
-    int64_t most = p->vocab;
+    int64_t most = p->vocab > p->context ? p->vocab : p->context;
 
     for (int i = 0; i < p->slot_count; i++)
         if (p->slots[i].width > most) most = p->slots[i].width;
@@ -100,7 +100,7 @@ static void add_memory(struct stage *stage)
     const size_t flat = (size_t)p->params.elements * real;
     const bool trains = stage->request.backward != BACKWARD_NONE;
     const bool moments = stage->request.optimizer;
-    const int64_t span = p->mode == PROGRAM_GENERATE ? p->context : p->length;
+    const int64_t span = p->tokens > p->context ? p->tokens : p->context;
     const struct memory_row rows[MEMORY_OWNERS] = {
         {"weights", "run", flat, NULL},
         {"gradients", "run", trains ? flat : 0, NULL},
