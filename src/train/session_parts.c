@@ -129,19 +129,19 @@ static void move_elements(const struct saved_part *part, int64_t first,
                           int64_t count, void *buffer, bool to_part)
 {
     const size_t bytes = (size_t)dtype_bytes(part->dtype);
+    const struct spacing packed = {part->dtype, 1};
     struct saved_piece piece;
     int64_t row = 0;
 
     while (run_next(part->runs, first, first + count, &row, &piece)) {
         char *dense = (char *)buffer + (size_t)(piece.whole - first) * bytes;
         char *local = (char *)part->data + (size_t)piece.local * bytes;
+        const struct spacing spread = {part->dtype, piece.step};
 
         if (to_part)
-            convert_elements(part->dtype, local, piece.step, part->dtype,
-                             dense, 1, piece.count);
+            convert_elements(spread, local, packed, dense, piece.count);
         else
-            convert_elements(part->dtype, dense, 1, part->dtype, local,
-                             piece.step, piece.count);
+            convert_elements(packed, dense, spread, local, piece.count);
     }
 }
 
