@@ -221,31 +221,38 @@ static void rule_banned(struct tidy *tidy, const struct source *source)
     }
 }
 
-/* A cmocka test takes (void **) and must be named again: in the table. */
-static bool is_test(const struct source *source, const struct function *f)
+/* The name of a cmocka test: NAME(void **state), or TEST(NAME); else NULL. */
+static const struct token *test_name(const struct source *source,
+                                     const struct function *f)
 {
     const struct token *t = f->name;
 
-    return path_begins(source->path, "tests/") && f->is_static
-           && f->body_last > f->body_first && f->parameters == 1
-           && token_is(&t[1], "(") && token_is(&t[2], "void")
-           && token_is(&t[3], "*") && token_is(&t[4], "*");
+    if (!path_begins(source->path, "tests/") || f->body_last <= f->body_first
+        || f->parameters != 1)
+        return NULL;
+    if (token_is(t, "TEST") && token_is(&t[1], "(")) return &t[2];
+    if (f->is_static && token_is(&t[1], "(") && token_is(&t[2], "void")
+        && token_is(&t[3], "*") && token_is(&t[4], "*"))
+        return t;
+    return NULL;
 }
 
+/* A test must be named again: in the table. */
 static void rule_unlisted(struct tidy *tidy, const struct source *source,
                           const struct function *f)
 {
+    const struct token *name = test_name(source, f);
     int mentions = 0;
 
-    if (!is_test(source, f)) return;
+    if (!name) return;
     for (int i = 0; i < source->token_count; i++)
-        mentions += source->tokens[i].length == f->name->length
-                    && memcmp(source->tokens[i].text, f->name->text,
-                              (size_t)f->name->length) == 0;
+        mentions += source->tokens[i].length == name->length
+                    && memcmp(source->tokens[i].text, name->text,
+                              (size_t)name->length) == 0;
     if (mentions < 2)
         tidy_report(tidy, "unlisted", source->path, f->line_first,
-                    "no table lists the test %.*s", f->name->length,
-                    f->name->text);
+                    "no table lists the test %.*s", name->length,
+                    name->text);
 }
 
 void rules_function(struct tidy *tidy)

@@ -116,6 +116,9 @@ add tests/unit/base/test_a.c 'static void lost(void **state)' '{' \
     '    a_get(!state);' '}'
 expect unlisted "$root/t"
 tree
+add tests/unit/base/test_a.c 'TEST(lost)' '{' '    a_get(0);' '}'
+expect unlisted "$root/t"
+tree
 add src/base/b.h '/* SPDX-License-Identifier: Apache-2.0 */' '/* b.h - two. */'
 expect dead "$root/t"
 tree
