@@ -2,6 +2,7 @@
 /* kernels.c - the tables of all backends and the choice among them. */
 #include <stdio.h>
 #include <string.h>
+#include "kernels/cpu/scratch.h"
 #include "kernels/rows.h"
 
 #define DECLARE_REFERENCE(row)                    \
@@ -166,10 +167,18 @@ int kernels_rows(const struct kernels *table, struct kernels_row *rows,
     return count;
 }
 
-/* Sorting the tokens of scatter_rows is what needs most. */
+/* The rows that need scratch: scatter_rows sorts tokens, the fast product packs
+ * its operands. Rows run one after the other, so the largest counts. */
 size_t kernels_scratch_bytes(const struct kernels *table, int threads,
                              int64_t widest, int64_t tokens)
 {
-    (void)table, (void)threads;
-    return ((size_t)widest + 1 + (size_t)tokens) * sizeof(int32_t);
+    size_t most = ((size_t)widest + 1 + (size_t)tokens) * sizeof(int32_t);
+
+    if (table->dtype == DTYPE_F32 &&
+        table->matmul != kernels_reference_f32.matmul) {
+        size_t bytes = matmul_scratch_bytes(threads);
+
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }

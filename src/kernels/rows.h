@@ -15,7 +15,7 @@
     X(sum_squares) X(adamw)
 
 /* Rows in kernels/cpu/. */
-#define KERNELS_CPU_ROWS(X)
+#define KERNELS_CPU_ROWS(X) X(matmul)
 
 /* The function type of a row, to declare what fills it. */
 #define KERNELS_TYPE(row) __typeof__(*((struct kernels *)0)->row)

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* matmul_chunk.c - turns a sum_order into steps for tiles. */
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/scratch.h"
+
+void CPU(matmul_cursor_init)(struct matmul_cursor *cursor,
+                             const struct sum_order *order, bool continues)
+{
+    cursor->order = order;
+    cursor->segment = cursor->done = 0;
+    cursor->slots = continues ? 1 : 0;
+    cursor->unfinished = continues;
+}
+
+/* After the last granule of leaf `leaf`: how often the stack carries. */
+static int leaf_merges(struct matmul_cursor *cursor, int leaf)
+{
+    int merges = 0;
+
+    while (leaf >> merges & 1) merges++;
+    cursor->slots -= merges;
+    if (cursor->segment == cursor->order->segment_count) {
+        merges += cursor->slots - 1; /* only for three leaves */
+        cursor->slots = 1;
+    }
+    return merges;
+}
+
+static void step_next(struct matmul_cursor *cursor, struct matmul_step *step)
+{
+    const struct sum_segment *segment =
+        &cursor->order->segments[cursor->segment];
+
+    step->first = segment->first + cursor->done;
+    step->assign = !cursor->unfinished;
+    if (step->assign) cursor->slots++;
+    step->slot = cursor->slots - 1;
+    step->merges = 0;
+    cursor->unfinished = true;
+    cursor->done += step->length;
+    if (cursor->done < segment->length) return;
+    cursor->segment++;
+    cursor->done = 0;
+    if (cursor->segment == cursor->order->segment_count ||
+        segment[1].leaf != segment->leaf) {
+        cursor->unfinished = false;
+        step->merges = leaf_merges(cursor, segment->leaf);
+    }
+}
+
+bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
+                            struct matmul_chunk *out)
+{
+    const struct sum_order *order = cursor->order;
+
+    out->count = out->elements = 0;
+    out->slots_before = cursor->slots;
+    while (out->count < CHUNK_STEPS &&
+           cursor->segment < order->segment_count) {
+        struct matmul_step *step = &out->steps[out->count];
+        int64_t left = order->segments[cursor->segment].length - cursor->done;
+
+        step->length = left < GRANULE ? (int)left : GRANULE;
+        if (out->elements + step->length > MATMUL_CHUNK) break;
+        step->offset = out->elements;
+        step_next(cursor, step);
+        out->elements += step->length;
+        out->count++;
+    }
+    out->slots_after = cursor->slots;
+    out->last = cursor->segment == order->segment_count;
+    return out->count > 0;
+}

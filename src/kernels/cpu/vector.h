@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* vector.h - the widest float32 vector of the instruction set that this object
+ * is compiled for, as a GNU vector type. Operations are elementwise and IEEE,
+ * so the width never shows in the bits.
+ *
+ * A product tile is TILE_ROWS x TILE_COLUMNS accumulators: as many as leave
+ * registers for one row of b and one broadcast of a. */
+#ifndef LOCKSTEP_KERNELS_CPU_VECTOR_H
+#define LOCKSTEP_KERNELS_CPU_VECTOR_H
+
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__)
+enum { WIDTH = 16, TILE_ROWS = 14, TILE_VECTORS = 2 }; /* 28 of 32 */
+#elif defined(__AVX2__)
+enum { WIDTH = 8, TILE_ROWS = 6, TILE_VECTORS = 2 };   /* 12 of 16 */
+#else
+enum { WIDTH = 4, TILE_ROWS = 6, TILE_VECTORS = 3 };   /* 18 of 32 (ARM) */
+#endif
+enum { TILE_COLUMNS = TILE_VECTORS * WIDTH };
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 32")
+
+typedef float vector __attribute__((vector_size(4 * WIDTH)));
+typedef float vector_anywhere
+    __attribute__((vector_size(4 * WIDTH), aligned(4), may_alias));
+
+INLINE vector vector_load(const float *from)
+{
+    return *(const vector_anywhere *)from;
+}
+
+INLINE void vector_store(float *to, vector x)
+{
+    *(vector_anywhere *)to = x;
+}
+
+INLINE vector vector_fill(float x)
+{
+    vector v;
+
+    UNROLL for (int j = 0; j < WIDTH; j++) v[j] = x;
+    return v;
+}
+
+/* a * b + c, rounded once; the compiler makes one instruction of it. */
+INLINE vector vector_fma(vector a, vector b, vector c)
+{
+    vector v;
+
+    UNROLL for (int j = 0; j < WIDTH; j++)
+        v[j] = __builtin_fmaf(a[j], b[j], c[j]);
+    return v;
+}
+
+/* The elements of a and b in turns: a0 b0 a1 b1 ..., first and second half. */
+#if defined(__AVX512F__)
+#define WEAVE_LOW(a, b) __builtin_shufflevector( \
+    a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define WEAVE_HIGH(a, b) __builtin_shufflevector( \
+    a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#elif defined(__AVX2__)
+#define WEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
+#define WEAVE_HIGH(a, b) \
+    __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
+#else
+#define WEAVE_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
+#define WEAVE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
+#endif
+
+/* Transposes a square of WIDTH vectors in place: log2(WIDTH) perfect
+ * shuffles of the whole square are one transposition. */
+INLINE void vector_transpose(vector *rows)
+{
+    vector next[WIDTH];
+
+    UNROLL for (int stage = 1; stage < WIDTH; stage *= 2) {
+        UNROLL for (int i = 0; i < WIDTH / 2; i++) {
+            next[2 * i] = WEAVE_LOW(rows[i], rows[i + WIDTH / 2]);
+            next[2 * i + 1] = WEAVE_HIGH(rows[i], rows[i + WIDTH / 2]);
+        }
+        UNROLL for (int i = 0; i < WIDTH; i++) rows[i] = next[i];
+    }
+}
+
+#endif

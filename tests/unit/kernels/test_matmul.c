@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_matmul.c - the fast products equal the reference in every bit, the
+ * reference equals its definition, and float64 says that it is a product. */
+#include "tests/unit/kernels/room.h"
+
+enum { SEGMENTS_MAX = 64, PAD = 3 };
+
+/* One product; every case runs with a and b in each of their forms. */
+struct matmul_case {
+    int64_t m, n, k;
+    int leaves, segments_per_leaf;
+    bool continues, bias, left, in_place;
+};
+
+static const struct matmul_case cases[] = {
+    {1, 1, 1, 1, 1, false, false, false, false},
+    {1, 33, 300, 1, 1, false, true, false, false},
+    {3, 7, 5, 1, 1, false, false, false, false},
+    {13, 31, 255, 1, 1, false, false, true, false},
+    {14, 32, 256, 1, 1, false, true, true, false},
+    {15, 64, 257, 1, 1, false, false, true, true},
+    {29, 65, 640, 1, 3, true, false, false, false},
+    {37, 40, 513, 1, 1, true, true, true, false},
+    {40, 70, 640, 2, 1, false, false, false, false},
+    {40, 70, 768, 4, 1, false, true, true, true},
+    {17, 48, 1920, 3, 1, false, false, true, true},
+    {64, 97, 1290, 3, 2, false, true, false, false},
+    {30, 50, 5120, 4, 2, false, false, true, true},
+    {23, 45, 3841, 8, 3, false, true, true, false},
+    {16, 20, 64, 64, 1, false, false, false, false},
+    {9, 33, 4000, 32, 2, false, false, false, true},
+    {20, 30, 6400, 2, 30, false, false, true, true},
+    {130, 200, 2600, 1, 1, false, false, true, true},
+    {260, 70, 300, 1, 1, false, true, false, false},
+    {5, 400, 2100, 1, 1, true, false, false, false},
+};
+
+struct product {
+    struct matmul p;
+    struct sum_order order;
+    struct sum_segment segments[SEGMENTS_MAX];
+    struct tensor bias, left;
+};
+
+/* Cuts k elements into equal runs for leaves and uneven ones for segments,
+ * with a hole of one element wherever one fits. */
+static void order_build(struct product *x, const struct matmul_case *c)
+{
+    int count = c->leaves * c->segments_per_leaf;
+
+    assert_true(count <= SEGMENTS_MAX);
+    for (int i = 0; i < count; i++) {
+        int64_t first = c->k * i / count, end = c->k * (i + 1) / count;
+
+        x->segments[i].first = first;
+        x->segments[i].length = end - first > 20 && i % 3 == 1
+                                    ? end - first - 1
+                                    : end - first;
+        x->segments[i].leaf = i / c->segments_per_leaf;
+    }
+    x->order = (struct sum_order){x->segments, count, c->leaves};
+}
+
+/* A matrix with padded rows, transposed in memory if `turned`. */
+static struct tensor matrix(struct arena *arena, int64_t rows, int64_t columns,
+                            bool turned, enum dtype dtype, uint64_t seed)
+{
+    int64_t r = turned ? columns : rows, c = (turned ? rows : columns) + PAD;
+    struct tensor t = tensor_2d(room_numbers(arena, r * c, dtype, seed), dtype,
+                                r, c);
+
+    t = tensor_cols(t, 0, c - PAD);
+    return turned ? tensor_transpose(t) : t;
+}
+
+static void product_build(struct product *x, struct arena *arena,
+                          const struct matmul_case *c, int form,
+                          enum dtype dtype)
+{
+    memset(x, 0, sizeof *x);
+    order_build(x, c);
+    x->p.a = matrix(arena, c->m, c->k, form & 1, dtype, 1);
+    x->p.b = matrix(arena, c->k, c->n, form >> 1 & 1, dtype, 2);
+    x->p.c = matrix(arena, c->m, c->n, false, dtype, 3);
+    x->bias = tensor_1d(room_numbers(arena, c->n, dtype, 4), dtype, c->n);
+    x->left = c->in_place ? x->p.c
+                          : matrix(arena, c->m, c->n, false, dtype, 5);
+    x->p.order = &x->order;
+    x->p.continues = c->continues;
+    x->p.bias = c->bias ? &x->bias : NULL;
+    x->p.left = c->left || c->in_place ? &x->left : NULL;
+}
+
+static size_t c_bytes(const struct product *x)
+{
+    return (size_t)(x->p.c.shape[0] * x->p.c.stride[0]) *
+           (size_t)dtype_bytes(x->p.c.dtype);
+}
+
+static void test_fast_equals_reference(void **state)
+{
+    struct arena arena;
+    struct threads *threads[5] = {0};
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    for (int n = 1; n < 5; n++)
+        assert_int_equal(threads_build(&threads[n], n), OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (int form = 0; form < 4; form++) {
+            struct product want, have;
+            struct stream plain = {0};
+
+            arena_reset(&arena);
+            product_build(&want, &arena, &cases[i], form, DTYPE_F32);
+            kernels_reference_f32.matmul(&plain, &want.p);
+            for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++) {
+                int n = 1 + (int)((i + (size_t)form) % 4);
+                struct kernels table;
+                struct stream stream;
+
+                if (!room_table(&table, isa)) continue;
+                product_build(&have, &arena, &cases[i], form, DTYPE_F32);
+                stream = room_stream(&arena, threads[n], &table);
+                assert_int_equal(table.matmul(&stream, &have.p), OK);
+                if (memcmp(have.p.c.data, want.p.c.data, c_bytes(&want)))
+                    fail_msg("case %zu form %d isa %s threads %d", i, form,
+                             isa_name(isa), n);
+            }
+        }
+    }
+    for (int n = 1; n < 5; n++) threads_free(threads[n]);
+    arena_free(&arena);
+}
+
+/* A large product that needs several blocks of rows and columns and a stack
+ * that waits between chunks. */
+static void test_blocks_equal_reference(void **state)
+{
+    static const struct matmul_case big[] = {
+        {40, 4200, 300, 2, 1, false, false, false, false},
+        {600, 2100, 1100, 4, 1, false, false, false, true},
+    };
+    struct arena arena;
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    for (size_t i = 0; i < sizeof big / sizeof *big; i++) {
+        struct product want, have;
+        struct kernels table;
+        struct stream stream = {0};
+        struct threads *threads = NULL;
+
+        product_build(&want, &arena, &big[i], (int)i, DTYPE_F32);
+        product_build(&have, &arena, &big[i], (int)i, DTYPE_F32);
+        assert_int_equal(threads_build(&threads, 2), OK);
+        stream.threads = threads;
+        kernels_reference_f32.matmul(&stream, &want.p);
+        assert_true(room_table(&table, ISA_AUTO));
+        stream = room_stream(&arena, threads, &table);
+        table.matmul(&stream, &have.p);
+        assert_memory_equal(have.p.c.data, want.p.c.data, c_bytes(&want));
+        threads_free(threads);
+        arena_reset(&arena);
+    }
+    arena_free(&arena);
+}
+
+/* The sums of sum_order, one element at a time and with no shared code. */
+static float tree(const float *leaves, int count)
+{
+    if (count == 1) return leaves[0];
+    if (count == 3) return (leaves[0] + leaves[1]) + leaves[2];
+    return tree(leaves, count / 2) + tree(leaves + count / 2, count / 2);
+}
+
+static float element(const struct product *x, int64_t row, int64_t column)
+{
+    const struct tensor *a = &x->p.a, *b = &x->p.b;
+    float leaves[LEAVES_MAX];
+    bool begun[LEAVES_MAX] = {false};
+
+    for (int64_t i = 0; i < x->order.segment_count; i++) {
+        const struct sum_segment *s = &x->segments[i];
+
+        for (int64_t at = 0; at < s->length; at += 256) {
+            float chain = 0;
+
+            for (int64_t k = s->first + at;
+                 k < s->first + s->length && k < s->first + at + 256; k++)
+                chain = __builtin_fmaf(
+                    ((float *)a->data)[row * a->stride[0] + k * a->stride[1]],
+                    ((float *)b->data)[k * b->stride[0] +
+                                       column * b->stride[1]],
+                    chain);
+            leaves[s->leaf] = begun[s->leaf] ? leaves[s->leaf] + chain : chain;
+            begun[s->leaf] = true;
+        }
+    }
+    return tree(leaves, x->order.leaves);
+}
+
+static void test_reference_is_its_definition(void **state)
+{
+    struct arena arena;
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct matmul_case plain = cases[i];
+        struct product x;
+        struct stream stream = {0};
+
+        plain.continues = plain.bias = plain.left = plain.in_place = false;
+        product_build(&x, &arena, &plain, (int)i % 4, DTYPE_F32);
+        kernels_reference_f32.matmul(&stream, &x.p);
+        for (int64_t row = 0; row < plain.m; row += 7) {
+            for (int64_t column = 0; column < plain.n; column += 5) {
+                float want = element(&x, row, column);
+
+                assert_memory_equal((float *)x.p.c.data +
+                                        row * x.p.c.stride[0] + column,
+                                    &want, sizeof want);
+            }
+        }
+        arena_reset(&arena);
+    }
+    arena_free(&arena);
+}
+
+/* float64 with continues, bias and left against plain sums. */
+static void test_float64_is_a_product(void **state)
+{
+    const struct matmul_case c = {11, 37, 700, 1, 1, true, true, true, false};
+    struct arena arena;
+    struct product x;
+    struct stream stream = {0};
+    double *before;
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    product_build(&x, &arena, &c, 2, DTYPE_F64);
+    before = room_take(&arena, (int64_t)c_bytes(&x), 1);
+    memcpy(before, x.p.c.data, c_bytes(&x));
+    kernels_reference_f64.matmul(&stream, &x.p);
+    for (int64_t i = 0; i < c.m; i++) {
+        for (int64_t j = 0; j < c.n; j++) {
+            int64_t at = i * x.p.c.stride[0] + j;
+            double want = before[at] + ((double *)x.bias.data)[j] +
+                          ((double *)x.left.data)[i * x.left.stride[0] + j];
+
+            for (int64_t k = 0; k < c.k; k++)
+                want += ((double *)x.p.a.data)[i * x.p.a.stride[0] + k] *
+                        ((double *)x.p.b.data)[k + j * x.p.b.stride[1]];
+            assert_true(fabs(((double *)x.p.c.data)[at] - want) < 1e-12);
+        }
+    }
+    arena_free(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fast_equals_reference),
+        cmocka_unit_test(test_blocks_equal_reference),
+        cmocka_unit_test(test_reference_is_its_definition),
+        cmocka_unit_test(test_float64_is_a_product),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
