@@ -111,7 +111,7 @@ status option_unknown(const char *where, const char *name)
     if (nearest != NULL)
         FAIL(ERR_CONFIG, "%s%.80s is not an option; nearest: %s", where, name,
              nearest);
-    FAIL(ERR_CONFIG, "%s%.80s is not an option; docs/generated/options.md has all",
+    FAIL(ERR_CONFIG, "%s%.80s is not an option; see docs/generated/options.md",
          where, name);
 }
 
