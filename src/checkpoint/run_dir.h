@@ -30,10 +30,10 @@ status run_dir_resume(struct run_dir *run, const char *path);
 status run_dir_read(struct run_dir *run, const char *path);
 void run_dir_close(struct run_dir *run); /* drops the lock */
 
-enum model_kind { MODEL_RUN, MODEL_CHECKPOINT, MODEL_HUGGING_FACE };
+enum place_kind { MODEL_RUN, MODEL_CHECKPOINT, MODEL_HUGGING_FACE };
 
 struct model_place {
-    enum model_kind kind;       /* what the argument is */
+    enum place_kind kind;       /* what the argument is */
     char directory[PATH_BYTES]; /* of the checkpoint (a run's newest), or of
                                  * the Hugging Face files */
     int64_t step;               /* MODEL_RUN: of that checkpoint; else -1 */

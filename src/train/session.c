@@ -42,33 +42,12 @@ static status find_tokenizer(struct session *session)
     if (has(session->directory, "tokenizer.json"))
         return path_join(session->tokenizer, PATH_BYTES, session->directory,
                          "tokenizer.json");
-    if (session->kind == SESSION_DIRECTORY) return OK;
+    if (session->kind == MODEL_HUGGING_FACE) return OK;
     run_of(run, session->directory);
-    if (session->kind == SESSION_RUN) TRY(copy_path(run, session->path));
+    if (session->kind == MODEL_RUN) TRY(copy_path(run, session->path));
     if (run[0] != 0 && has(run, "tokenizer.json"))
         return path_join(session->tokenizer, PATH_BYTES, run,
                          "tokenizer.json");
-    return OK;
-}
-
-static status find_kind(struct session *session)
-{
-    const char *path = session->path;
-
-    if (!file_is_directory(path))
-        FAIL(ERR_MISSING, "%s: %s; a model is a run, a checkpoint or a "
-                          "Hugging Face directory", path,
-             file_exists(path) ? "is no directory" : "is not there");
-    if (has(path, "manifest.json"))
-        session->kind = SESSION_CHECKPOINT;
-    else if (has(path, "ckpt"))
-        session->kind = SESSION_RUN;
-    else if (has(path, "config.json"))
-        session->kind = SESSION_DIRECTORY;
-    else
-        FAIL(ERR_MISSING, "%s: has neither ckpt (a run), nor manifest.json (a "
-                          "checkpoint), nor config.json (a Hugging Face "
-                          "directory)", path);
     return OK;
 }
 
@@ -88,7 +67,7 @@ static status open_checkpoint(struct session *session)
 {
     struct checkpoint *c = &session->checkpoint;
 
-    if (session->kind == SESSION_RUN)
+    if (session->kind == MODEL_RUN)
         TRY(checkpoint_open_newest_valid(c, session->path, NULL,
                                          &session->notice));
     else
@@ -125,10 +104,13 @@ static status open_directory(struct session *session)
 
 status session_open(struct session *session, const char *path)
 {
+    struct model_place place;
+
     *session = (struct session){.dtype = DTYPE_F32};
     TRY(copy_path(session->path, path));
-    TRY(find_kind(session));
-    if (session->kind == SESSION_DIRECTORY)
+    TRY(model_place_find(path, &place));
+    session->kind = place.kind;
+    if (session->kind == MODEL_HUGGING_FACE)
         TRY(open_directory(session));
     else
         TRY(open_checkpoint(session));
@@ -139,10 +121,8 @@ status session_open(struct session *session, const char *path)
 
 void session_close(struct session *session)
 {
-    if (session->kind == SESSION_DIRECTORY)
-        weights_close(&session->weights);
-    else if (session->checkpoint.arena.name != NULL)
-        checkpoint_close(&session->checkpoint);
+    weights_close(&session->weights);
+    checkpoint_close(&session->checkpoint);
     text_free(&session->notice);
     *session = (struct session){0};
 }
@@ -220,7 +200,7 @@ status session_load_weights(struct session *session, struct stage *stage)
         session->weights.entries[i].uses = 0;
     TRY_GOTO(done, result, session_parts_add(&parts, stage, "weight",
                                              stage->run.weights));
-    if (session->kind == SESSION_DIRECTORY)
+    if (session->kind == MODEL_HUGGING_FACE)
         TRY_GOTO(done, result,
                  session_parts_import(&parts, &session->model,
                                       &session->weights));

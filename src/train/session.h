@@ -15,12 +15,11 @@
 #ifndef LOCKSTEP_TRAIN_SESSION_H
 #define LOCKSTEP_TRAIN_SESSION_H
 
+#include "checkpoint/run_dir.h"
 #include "train/session_parts.h"
 
-enum session_kind { SESSION_RUN, SESSION_CHECKPOINT, SESSION_DIRECTORY };
-
 struct session {
-    enum session_kind kind;
+    enum place_kind kind;
     char path[PATH_BYTES];      /* as the user named it */
     char directory[PATH_BYTES]; /* that holds config.json and the weights */
     char tokenizer[PATH_BYTES]; /* tokenizer.json; "" if there is none */
@@ -33,8 +32,8 @@ struct session {
     int64_t step, tokens;       /* of a checkpoint; 0 */
     struct text notice;         /* owned; sentences about damage passed over,
                                  * "" if none: for the user to see */
-    struct checkpoint checkpoint; /* owned; unless SESSION_DIRECTORY */
-    struct weights weights;       /* owned; of a SESSION_DIRECTORY */
+    struct checkpoint checkpoint; /* owned; unless MODEL_HUGGING_FACE */
+    struct weights weights;       /* owned; of MODEL_HUGGING_FACE */
 };
 
 /* ERR_MISSING: nothing there that is a model (says what was looked for);
