@@ -38,7 +38,7 @@ void about_libraries(struct about_library out[ABOUT_LIBRARIES])
     out[1].name = "pcre2";
     if (pcre2_config(PCRE2_CONFIG_VERSION, NULL) >= ABOUT_VERSION_BYTES ||
         pcre2_config(PCRE2_CONFIG_VERSION, pcre2) < 0)
-        strcpy(pcre2, "unknown");
+        snprintf(pcre2, ABOUT_VERSION_BYTES, "unknown");
     space = strchr(pcre2, ' '); /* "10.42 2022-12-11" */
     if (space != NULL) pcre2[space - pcre2] = '\0';
     out[2].name = "utf8proc";

@@ -56,9 +56,10 @@ const char *progress_clock(char out[32], double seconds)
 {
     long long whole;
 
-    if (!(seconds >= 0) || seconds > 3.6e8) return strcpy(out, "?");
-    whole = (long long)(seconds + 0.5);
-    if (whole >= 3600)
+    whole = seconds >= 0 && seconds < 3.6e8 ? (long long)(seconds + 0.5) : -1;
+    if (whole < 0)
+        snprintf(out, 32, "?");
+    else if (whole >= 3600)
         snprintf(out, 32, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
                  whole % 60);
     else
