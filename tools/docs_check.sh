@@ -91,7 +91,9 @@ if [ $# -gt 0 ]; then pages=("$@"); else mapfile -t pages < <(git ls-files '*.md
 for page in "${pages[@]}"; do check_page "$page"; done
 if [ $# -eq 0 ]; then
     check_links
-    check_generated docs/generated/options.md "$BUILD/lockstep" help options
+    for page in options metrics commands; do
+        check_generated docs/generated/$page.md "$BUILD/lockstep" docs $page
+    done
 fi
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]

@@ -104,8 +104,7 @@ status command_docs(const struct arguments *arguments)
         status (*write)(struct text *out);
     } pages[] = {{"options", options_page},
                  {"metrics", metrics_describe},
-                 {"commands", help_markdown},
-                 {"exit-codes", help_exit_codes}};
+                 {"commands", help_markdown}};
     const char *wanted = arguments->operands[0];
     struct text text = {0};
     status result;
@@ -117,8 +116,7 @@ status command_docs(const struct arguments *arguments)
         goto done;
     }
     FAIL_GOTO(done, result, ERR_USAGE,
-              "there is no page %s; expected options, metrics, commands or "
-              "exit-codes",
+              "there is no page %s; expected options, metrics or commands",
               wanted);
 done:
     text_free(&text);

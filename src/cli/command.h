@@ -79,8 +79,7 @@ status arguments_choice(const struct arguments *arguments, const char *flag,
 status help_overview(struct text *out);
 /* `lockstep help COMMAND`. */
 status help_command(const struct command *command, struct text *out);
-/* docs/generated/commands.md and docs/generated/exit_codes.md. */
+/* docs/generated/commands.md. */
 status help_markdown(struct text *out);
-status help_exit_codes(struct text *out);
 
 #endif

@@ -13,7 +13,7 @@ const struct command commands[] = {
      "lockstep doctor", false, command_doctor, {FLAG_JSON}},
     {"version", "", 0, 0, "version, compiler, instruction sets, libraries", "",
      "lockstep version --json", false, command_version, {FLAG_JSON}},
-    {"docs", "options|metrics|commands|exit-codes", 1, 1,
+    {"docs", "options|metrics|commands", 1, 1,
      "prints a generated page of docs/generated", "",
      "lockstep docs options > docs/generated/options.md", true, command_docs,
      {{0}}},

@@ -4,6 +4,7 @@
  * --help costs a millisecond. */
 #include <stdio.h>
 #include <string.h>
+#include "base/options.h"
 #include "cli/command.h"
 #include "lockstep.h"
 
@@ -29,6 +30,13 @@ static status print_help(const struct command *command)
     return print_and_free(help_command(command, &text), &text);
 }
 
+static status print_options(void)
+{
+    struct text text = {0};
+
+    return print_and_free(options_describe(&text, false), &text);
+}
+
 /* A flag in the place of a command. */
 static const char *flag_as_command(const char *word)
 {
@@ -50,6 +58,7 @@ static status run(int argc, char **argv)
         argv[0] = (char *)(uintptr_t)flag_as_command(argv[0]);
     if (strcmp(argv[0], "help") == 0) {
         if (argc < 2) return print_overview();
+        if (strcmp(argv[1], "options") == 0) return print_options();
         TRY(command_find(argc - 1, argv + 1, &command, &words));
         return print_help(command);
     }

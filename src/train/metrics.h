@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metrics.h - metrics.jsonl: one JSON object per line, made from metrics.def.
  *
- *     {"kind":"step","step":1,"tokens":2048,...,"loss":7.61,...}
- *     {"kind":"validation","step":50,...,"val_loss":5.02,...}
+ *     {"kind": "step", "step": 1, "tokens": 2048, ..., "loss": 7.61, ...}
+ *     {"kind": "validation", "step": 50, ..., "val_loss": 5.02, ...}
  *
  * Lines ascend in step; a validation after step n stands behind the line of
  * step n. Each line is one write, so a killed run leaves at most one torn
