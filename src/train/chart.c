@@ -317,7 +317,7 @@ static status draw_hover(struct text *out, const struct chart *chart,
 
 static status draw_legend(struct text *out, const struct chart *chart)
 {
-    int x = LEFT;
+    int x = 6;
 
     for (int s = 0; s < chart->series_count; s++) {
         const struct chart_series *series = &chart->series[s];
@@ -344,8 +344,8 @@ status chart_svg(struct text *out, const struct chart *chart)
     CHECK(chart->series_count <= CHART_SERIES_MAX);
     TRY(text_printf(out,
                     "<svg viewBox=\"0 0 %d %d\" role=\"img\">\n"
-                    "<text class=\"title\" x=\"%d\" y=\"16\">",
-                    WIDTH, HEIGHT, LEFT));
+                    "<text class=\"title\" x=\"6\" y=\"16\">",
+                    WIDTH, HEIGHT));
     TRY(escape(out, chart->title));
     if (chart->y_unit[0] != '\0') {
         TRY(text_append_string(out, "<tspan class=\"unit\"> in "));

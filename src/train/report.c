@@ -16,7 +16,7 @@
 struct curves {
     int64_t steps, validations; /* points */
     double *step, *loss, *smooth, *lr, *speed, *speed_smooth, *norm,
-        *norm_smooth, *peak;
+        *norm_smooth, *peak, *scratch;
     double *val_step, *val_loss, *val_bits;
     const struct metrics_row *last, *last_validation; /* NULL: none */
     double seconds; /* sum of step times */
@@ -27,19 +27,32 @@ static status escaped(struct text *out, const char *string)
     return string != NULL ? html_escape(out, string, strlen(string)) : OK;
 }
 
-/* A running mean that forgets after about a fiftieth of the run: what the eye
- * would draw through the noise. Corrected for its start. */
-static void smooth(double *out, const double *in, int64_t count)
+/* A mean over neighbours, earlier and later ones alike, that fades with a
+ * fiftieth of the run: what the eye would draw through the noise. Symmetric, so
+ * that a steep curve is not shifted. weight [count] is scratch. */
+static void smooth(double *out, double *weight, const double *in,
+                   int64_t count)
 {
-    const double keep = count > 100 ? 1 - 50 / (double)count : 0.5;
-    double sum = 0, weight = 0;
+    const double keep = count > 200 ? 1 - 100 / (double)count : 0.5;
+    double sum = 0, total = 0;
 
-    for (int64_t i = 0; i < count; i++) {
-        if (isfinite(in[i])) {
-            sum = keep * sum + in[i];
-            weight = keep * weight + 1;
-        }
-        out[i] = weight > 0 ? sum / weight : (double)NAN;
+    for (int64_t i = 0; i < count; i++) { /* this one and the earlier */
+        const bool known = isfinite(in[i]);
+
+        sum = keep * sum + (known ? in[i] : 0);
+        total = keep * total + known;
+        out[i] = sum;
+        weight[i] = total;
+    }
+    sum = total = 0;
+    for (int64_t i = count - 1; i >= 0; i--) { /* the later */
+        const bool known = isfinite(in[i]);
+
+        out[i] += sum;
+        weight[i] += total;
+        out[i] = weight[i] > 0 ? out[i] / weight[i] : (double)NAN;
+        sum = keep * (sum + (known ? in[i] : 0));
+        total = keep * (total + known);
     }
 }
 
@@ -50,7 +63,8 @@ static status curves_take(struct curves *curves, struct arena *arena,
         &curves->step,     &curves->loss,         &curves->smooth,
         &curves->lr,       &curves->speed,        &curves->speed_smooth,
         &curves->norm,     &curves->norm_smooth,  &curves->peak,
-        &curves->val_step, &curves->val_loss,     &curves->val_bits};
+        &curves->val_step, &curves->val_loss,     &curves->val_bits,
+        &curves->scratch};
 
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
         void *column;
@@ -90,9 +104,12 @@ static status curves_read(struct curves *curves, struct arena *arena,
         curves->steps++;
         curves->last = row;
     }
-    smooth(curves->smooth, curves->loss, curves->steps);
-    smooth(curves->speed_smooth, curves->speed, curves->steps);
-    smooth(curves->norm_smooth, curves->norm, curves->steps);
+    smooth(curves->smooth, curves->scratch, curves->loss,
+           curves->steps);
+    smooth(curves->speed_smooth, curves->scratch, curves->speed,
+           curves->steps);
+    smooth(curves->norm_smooth, curves->scratch, curves->norm,
+           curves->steps);
     return OK;
 }
 
@@ -184,7 +201,7 @@ static status tiles(struct text *out, const struct report_input *input,
 
     TRY(text_append_string(out, "<div class=\"tiles\">\n"));
     if (c->last != NULL) {
-        snprintf(value, sizeof value, "%lld / %lld", (long long)c->last->step,
+        snprintf(value, sizeof value, "%lld/%lld", (long long)c->last->step,
                  (long long)input->steps_planned);
         TRY(tile(out, value, "steps"));
         TRY(tile(out, text_count(part, c->last->tokens), "tokens"));
