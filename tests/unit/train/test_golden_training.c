@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_golden_training.c - 20 AdamW steps with clipping and a schedule of the
+ * learning rate, against an oracle in float64 (tests/golden/README.md). */
+#include "optimizer/rate.h"
+#include "tests/golden/golden.h"
+#include "train/step.h"
+
+static const struct training_case {
+    const char *run;
+    enum dtype dtype;
+    int64_t micro_batch;
+    double within; /* of losses; norms: 100 times */
+} rows[] = {
+    {"llama", DTYPE_F64, 6, 1e-10}, {"llama", DTYPE_F64, 1, 1e-10},
+    {"llama", DTYPE_F32, 3, 1e-5},  {"gpt2", DTYPE_F64, 2, 1e-10},
+    {"gpt2", DTYPE_F64, 3, 1e-10},  {"gpt2", DTYPE_F32, 6, 1e-5},
+};
+
+/* Of final weights, in float64 alone: the gradient of a key's bias is zero up
+ * to rounding (softmax does not see it), and AdamW makes full steps of the
+ * signs of that noise. */
+static const double weights_within = 1e-9;
+
+/* Everything of a golden run. */
+struct training {
+    const struct training_case *row;
+    struct arena arena;
+    const struct json *root; /* training.json */
+    char model_path[200];
+    struct model model;
+    struct stage stage;
+    struct train_step step;
+    int64_t steps, batch, length;
+    int32_t *tokens; /* [steps, batch, length + 1] */
+    int64_t now;     /* step that the source reads */
+};
+
+static const char *path_of(const struct training *t, const char *name)
+{
+    static char path[300];
+
+    snprintf(path, sizeof path, "%s/training/%s/%s", GOLDEN, t->row->run,
+             name);
+    return path;
+}
+
+static double number(const struct training *t, const char *key)
+{
+    double value = 0;
+
+    IS_OK(json_get_real(t->root, "training.json", key, &value));
+    return value;
+}
+
+static void tokens_read(struct training *t)
+{
+    const int64_t count = t->steps * t->batch * (t->length + 1);
+    struct safetensors file = {0};
+    void *memory = NULL;
+
+    IS_OK(arena_take_array(&t->arena, (size_t)count, sizeof *t->tokens,
+                           &memory));
+    t->tokens = memory;
+    IS_OK(safetensors_open(&file, path_of(t, "tokens.safetensors"), true));
+    EQUAL_INT(file.entries[0].elements, count);
+    IS_OK(safetensors_read(&file, file.entries, 0, count, DTYPE_I32,
+                           t->tokens));
+    safetensors_close(&file);
+}
+
+static const char *model_file(struct training *t, const char *name)
+{
+    const char *model = NULL;
+
+    IS_OK(json_get_string(t->root, "training.json", "model", &model));
+    snprintf(t->model_path, sizeof t->model_path, "%s/models/%s/%s", GOLDEN,
+             model, name);
+    return t->model_path;
+}
+
+static void stage_begin(struct training *t)
+{
+    static const char *const recompute = "none";
+    const struct grid asked = {0, 0, 0};
+
+    IS_OK(model_from_config(&t->model, model_file(t, "config.json")));
+    const struct grid_facts facts = {
+        .batch = t->batch, .heads = t->model.heads,
+        .kv_heads = t->model.kv_heads, .head_width = t->model.head_width,
+        .feed_forward = t->model.feed_forward};
+    struct stage_request request = {
+        .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = t->row->dtype,
+        .batch = t->batch, .micro_batch = t->row->micro_batch,
+        .length = t->length, .context = t->model.context, .threads = 2,
+        .backward = BACKWARD_FUSED, .optimizer = true,
+        .recompute = &recompute, .recompute_count = 1};
+
+    IS_OK(grid_resolve(&request.grid, &asked, &facts));
+    IS_OK(stage_plan(&t->stage, &request));
+    IS_OK(stage_open(&t->stage));
+    golden_each(&t->stage, model_file(t, "model.safetensors"), t->row->dtype,
+                golden_load, NULL);
+    IS_OK(train_step_build(&t->step, &t->stage, "1f1b"));
+    t->step.update.beta1 = number(t, "beta1");
+    t->step.update.beta2 = number(t, "beta2");
+    t->step.update.epsilon = number(t, "epsilon");
+    t->step.update.weight_decay = number(t, "weight_decay");
+    t->step.update.clip = number(t, "clip");
+}
+
+static void training_begin(struct training *t, const struct training_case *row)
+{
+    *t = (struct training){.row = row};
+    arena_init(&t->arena, "training", 0);
+    IS_OK(json_read_file(&t->root, &t->arena, path_of(t, "training.json"),
+                         1 << 20));
+    t->steps = (int64_t)number(t, "steps");
+    t->batch = (int64_t)number(t, "batch");
+    t->length = (int64_t)number(t, "sequence");
+    tokens_read(t);
+    stage_begin(t);
+}
+
+static void training_end(struct training *t)
+{
+    train_step_free(&t->step);
+    stage_free(&t->stage);
+    arena_free(&t->arena);
+}
+
+/* A struct sample_source over the stored tokens. */
+static status fill(void *argument, int64_t index, int32_t *inputs,
+                   int32_t *targets, int32_t *positions, int32_t *documents)
+{
+    const struct training *t = argument;
+    const int32_t *from =
+        t->tokens + (t->now * t->batch + index) * (t->length + 1);
+
+    for (int64_t i = 0; i < t->length; i++) {
+        inputs[i] = from[i];
+        targets[i] = from[i + 1];
+        positions[i] = (int32_t)i;
+        documents[i] = 0;
+    }
+    return OK;
+}
+
+static void near(const struct training *t, const char *what, double found,
+                 double expected, double within)
+{
+    const double gap = found > expected ? found - expected : expected - found;
+
+    if (gap <= within * expected) return;
+    print_error("%s: step %lld: %s is %.15g, expected %.15g\n", t->row->run,
+                (long long)t->now, what, found, expected);
+    CHECK(!"within the tolerance");
+}
+
+static void steps_run(struct training *t)
+{
+    const struct json *expected = json_get(t->root, "rows");
+    const struct rate rate = {
+        .curve = RATE_COSINE, .peak = number(t, "lr"),
+        .least = number(t, "min_lr"), .steps = t->steps,
+        .warmup = (int64_t)number(t, "warmup")};
+    const struct sample_source source = {fill, t};
+
+    CHECK(expected != NULL);
+    EQUAL_INT(expected->count, t->steps);
+    for (t->now = 0; t->now < t->steps; t->now++) {
+        const struct json *row = &expected->items[t->now];
+        const double lr = rate_at(&rate, t->now);
+        struct step_result result;
+        double loss = 0, norm = 0, stored_lr = 0;
+
+        IS_OK(json_get_real(row, "row", "loss", &loss));
+        IS_OK(json_get_real(row, "row", "grad_norm", &norm));
+        IS_OK(json_get_real(row, "row", "lr", &stored_lr));
+        near(t, "lr", lr, stored_lr, 1e-12);
+        IS_OK(train_step_run(&t->step, &source, lr, t->now + 1, &result));
+        near(t, "loss", result.loss, loss, t->row->within);
+        near(t, "norm", result.norm, norm, 100 * t->row->within);
+        EQUAL_INT(result.targets, t->batch * t->length);
+    }
+}
+
+TEST(twenty_steps_agree_with_the_oracle)
+{
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct training training;
+
+        training_begin(&training, &rows[i]);
+        steps_run(&training);
+        struct golden_limit limit = {
+            .flat = training.stage.memory[MEMORY_WEIGHTS].data,
+            .within = weights_within};
+        if (rows[i].dtype == DTYPE_F64)
+            golden_each(&training.stage,
+                        path_of(&training, "final.safetensors"), DTYPE_F64,
+                        golden_compare, &limit);
+        training_end(&training);
+    }
+}
+
+TEST_MAIN(twenty_steps_agree_with_the_oracle)
