@@ -70,6 +70,19 @@ unit-build: $(TESTS)
 unit: $(TESTS)
 	@set -e; for t in $(TESTS); do echo "== $$t"; $$t; done
 
+# Fuzzing: tests/fuzz/fuzz_<what>.c has LLVMFuzzerTestOneInput; files to start
+# from lie in tests/fuzz/seeds/<what>/. Each runs for FUZZ_SECONDS.
+FUZZ_SECONDS ?= 20
+FUZZERS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
+$(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/liblockstep.a
+	@mkdir -p $(@D)
+	$(CC) $(BASIC) $(CFLAGS) -fsanitize=fuzzer $< $(BUILD)/liblockstep.a -o $@ $(LIBS)
+fuzz:
+	@$(MAKE) --no-print-directory BUILD=build-fuzz CC=clang OPT=-O1 \
+	    SAN="-fsanitize=address,undefined,fuzzer-no-link" fuzz-build
+	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh build-fuzz
+fuzz-build: $(FUZZERS)
+
 # The tree is still in our style, and the checker still finds each fault.
 TIDY := $(BUILD)/tests/tidy/tidy
 $(TIDY): $(wildcard tests/tidy/*.c) tests/tidy/tidy.h
@@ -94,5 +107,5 @@ docs-check: all
 clean:
 	rm -rf $(BUILD)
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all unit unit-build clean test tests demo tidy docs-check
+.PHONY: all fuzz fuzz-build unit unit-build clean test tests demo tidy docs-check
 .SECONDARY:
