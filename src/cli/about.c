@@ -94,6 +94,12 @@ status command_version(const struct arguments *arguments)
 
 static status options_page(struct text *out)
 {
+    TRY(text_append_string(out, "# Options\n\nKeys of a configuration, of "
+                                "`--set` and, upper case with two underscores "
+                                "for the dot,\nof the environment "
+                                "(`LOCKSTEP_OPTIMIZER__LR`). Printed by "
+                                "`lockstep docs options`\nfrom "
+                                "`src/base/options.def`.\n\n"));
     return options_describe(out, true);
 }
 

@@ -6,7 +6,29 @@
 
 #define FLAG_JSON {"json", NULL, "the same as JSON", false}
 
+#define FLAG_THREADS                                                         \
+    {"threads", "N", "threads; 0 or not given: the cores of this process",    \
+     false}
+
 const struct command commands[] = {
+    {"score", "MODEL", 1, 1, "the loss of a model on given ids",
+     "FILE.json is an array of equally long arrays of ids. The loss is the "
+     "mean over all\nnext-token targets; gradients are those of that mean, "
+     "under Hugging Face names\n(a tied tensor once); logits are [sequences, "
+     "length, vocabulary].",
+     "lockstep score runs/first --tokens ids.json --json", false,
+     command_score,
+     {{"tokens", "FILE.json", "ids to score", false},
+      {"dtype", "TYPE", "float32 (default) or float64", false},
+      {"logits", "OUT.safetensors", "writes the logits", false},
+      {"gradients", "OUT.safetensors", "writes every gradient", false},
+      FLAG_THREADS, FLAG_JSON}},
+    {"compare", "MODEL_A MODEL_B", 2, 2,
+     "the first tensor that differs, and by how much",
+     "Exit code 0: equal, every bit; 1: they differ. Two checkpoints are "
+     "compared with\ntheir optimizer state, anything else by weights alone.",
+     "lockstep compare runs/first runs/second", false, command_compare,
+     {FLAG_JSON}},
     {"doctor", "", 0, 0, "what this machine and this build can do",
      "Each row is a capability: yes or no, why, and what to do about it.\n"
      "Every probe really runs: it opens, reads, adds, writes.",

@@ -5,6 +5,11 @@
 
 #include "cli/command.h"
 
+enum { THREADS_MOST = 4096 }; /* as train.threads */
+
+/* models.c */
+status command_score(const struct arguments *arguments);
+status command_compare(const struct arguments *arguments);
 /* about.c */
 status command_version(const struct arguments *arguments);
 status command_docs(const struct arguments *arguments);

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* models.c - commands about finished weights: score and compare. */
+#include <string.h>
+#include "base/json.h"
+#include "checkpoint/compare.h"
+#include "checkpoint/run_dir.h"
+#include "cli/run.h"
+#include "cli/table.h"
+#include "train/score.h"
+
+static status score_json(const struct score_result *result)
+{
+    struct json_writer writer = {0};
+
+    json_write_begin(&writer, 0);
+    json_write_object(&writer);
+    json_write_key(&writer, "loss");
+    json_write_real(&writer, result->loss);
+    json_write_key(&writer, "targets");
+    json_write_integer(&writer, result->targets);
+    json_write_key(&writer, "sequences");
+    json_write_integer(&writer, result->sequences);
+    json_write_key(&writer, "length");
+    json_write_integer(&writer, result->length);
+    json_write_object_end(&writer);
+    return json_print(&writer, stdout);
+}
+
+status command_score(const struct arguments *arguments)
+{
+    static const char *const dtypes[] = {"float32", "float64"};
+    struct score_request request = {
+        .model = arguments->operands[0],
+        .tokens = arguments_text(arguments, "tokens", NULL),
+        .logits = arguments_text(arguments, "logits", NULL),
+        .gradients = arguments_text(arguments, "gradients", NULL)};
+    struct score_result result;
+    int64_t threads = 0;
+    int dtype = 0;
+
+    if (request.tokens == NULL)
+        FAIL(ERR_USAGE, "score needs --tokens FILE.json: an array of equally "
+                        "long arrays of ids");
+    TRY(arguments_choice(arguments, "dtype", dtypes, 2, &dtype));
+    TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
+    request.dtype = dtype == 0 ? DTYPE_F32 : DTYPE_F64;
+    request.threads = (int)threads;
+    TRY(score(&request, &result));
+    if (arguments_has(arguments, "json")) return score_json(&result);
+    printf("loss %.9g nats, the mean of %lld targets (%lld x %lld tokens)\n",
+           result.loss, (long long)result.targets, (long long)result.sequences,
+           (long long)result.length);
+    if (request.logits != NULL) printf("logits in %s\n", request.logits);
+    if (request.gradients != NULL)
+        printf("gradients in %s\n", request.gradients);
+    return OK;
+}
+
+static void write_text(struct json_writer *writer, const char *key,
+                       const char *value)
+{
+    json_write_key(writer, key);
+    if (value[0] != '\0')
+        json_write_string(writer, value);
+    else
+        json_write_null(writer);
+}
+
+static void write_integer(struct json_writer *writer, const char *key,
+                          int64_t value)
+{
+    json_write_key(writer, key);
+    json_write_integer(writer, value);
+}
+
+static void write_real(struct json_writer *writer, const char *key,
+                       double value)
+{
+    json_write_key(writer, key);
+    json_write_real(writer, value);
+}
+
+static status compare_json(const struct compare_report *report)
+{
+    struct json_writer writer = {0};
+
+    json_write_begin(&writer, 2);
+    json_write_object(&writer);
+    json_write_key(&writer, "equal");
+    json_write_bool(&writer, report->equal);
+    write_integer(&writer, "tensors", report->tensors);
+    write_integer(&writer, "differing", report->differing);
+    write_integer(&writer, "only_a", report->only_a);
+    write_integer(&writer, "only_b", report->only_b);
+    write_text(&writer, "first_only", report->first_only);
+    write_text(&writer, "first_differing", report->name);
+    if (report->name[0] != '\0') {
+        write_text(&writer, "shape_a", report->shape_a);
+        write_text(&writer, "shape_b", report->shape_b);
+    }
+    if (report->name[0] != '\0' && !report->shapes_differ) {
+        write_integer(&writer, "elements", report->elements);
+        write_integer(&writer, "elements_differing", report->count);
+        write_integer(&writer, "first_index", report->first);
+        write_real(&writer, "value_a", report->value_a);
+        write_real(&writer, "value_b", report->value_b);
+        write_real(&writer, "max_abs_difference", report->max_abs);
+        write_real(&writer, "max_abs_b", report->max_scale);
+    }
+    json_write_object_end(&writer);
+    return json_print(&writer, stdout);
+}
+
+status command_compare(const struct arguments *arguments)
+{
+    struct model_place a, b;
+    struct compare_report report;
+    struct text text = {0};
+    status result;
+
+    TRY(model_place_find(arguments->operands[0], &a));
+    TRY(model_place_find(arguments->operands[1], &b));
+    TRY(weights_compare(a.directory, b.directory, &report));
+    if (arguments_has(arguments, "json")) {
+        TRY(compare_json(&report));
+        return report.equal ? OK : ERR_DIFFERS;
+    }
+    TRY_GOTO(done, result, compare_describe(&report, &text));
+    printf("%s\n", text.bytes);
+    if (!report.equal) result = ERR_DIFFERS;
+done:
+    text_free(&text);
+    return result;
+}
