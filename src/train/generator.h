@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* generator.h - the logits of the next token, over a key-value cache: ids in,
+ * logits out. They equal those of a full forward pass in every bit, however
+ * the ids are cut into calls. */
+#ifndef LOCKSTEP_TRAIN_GENERATOR_H
+#define LOCKSTEP_TRAIN_GENERATOR_H
+
+#include "train/session.h"
+
+struct generator {
+    struct stage stage;   /* owned */
+    int64_t position;     /* tokens in the cache */
+    int64_t context;      /* positions of the cache, at most the model's */
+    struct tensor logits; /* [1, vocab] of the last token; owned by stage,
+                           * until the next call */
+};
+
+/* `prompt`: tokens of the first call, to size the work (longer ones are cut);
+ * `context`: tokens in all. Both are at most the model's context. */
+status generator_open(struct generator *generator, struct session *session,
+                      enum dtype dtype, int threads, int64_t prompt,
+                      int64_t context);
+void generator_close(struct generator *generator);
+/* Appends `count` ids, each in [0, vocab). ERR_CONFIG: beyond the context. */
+status generator_feed(struct generator *generator, const int32_t *ids,
+                      int64_t count);
+
+#endif
