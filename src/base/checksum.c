@@ -31,9 +31,11 @@ static void make_slices(void)
                               slices[0][slices[k - 1][byte] & 0xFF];
 }
 
-static uint32_t crc_by_tables(uint32_t crc, const unsigned char *at,
-                              size_t length)
+uint32_t crc32c_by_tables(uint32_t crc, const void *bytes, size_t length)
 {
+    const unsigned char *at = bytes;
+
+    crc = ~crc;
     pthread_once(&slices_made, make_slices);
     for (; length >= 8; at += 8, length -= 8) {
         crc ^= (uint32_t)at[0] | (uint32_t)at[1] << 8 |
@@ -45,7 +47,7 @@ static uint32_t crc_by_tables(uint32_t crc, const unsigned char *at,
     }
     for (; length > 0; at++, length--)
         crc = crc >> 8 ^ slices[0][(crc ^ *at) & 0xFF];
-    return crc;
+    return ~crc;
 }
 
 #if defined(__x86_64__)
@@ -89,7 +91,7 @@ uint32_t crc32c(uint32_t crc, const void *bytes, size_t length)
 #ifdef CRC_TARGET
     if (machine_has_crc()) return ~crc_by_machine(~crc, bytes, length);
 #endif
-    return ~crc_by_tables(~crc, bytes, length);
+    return crc32c_by_tables(crc, bytes, length);
 }
 
 /* Product of two polynomials modulo the CRC's; bit 31 is x^0. */

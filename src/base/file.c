@@ -14,6 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/fault.h"
 
 /* Says what the system said; full disks and missing files by name. */
 static status system_fail(const char *doing, const char *path, int reason)
@@ -131,9 +132,11 @@ static status write_then_rename(const char *temporary, const char *path,
     status result;
 
     if (descriptor < 0) TRY(system_fail("creating", path, errno));
+    TRY_GOTO(done, result, fault_point("file.write"));
     TRY_GOTO(done, result, write_all(descriptor, path, bytes, length));
     if (fsync(descriptor) != 0)
         TRY_GOTO(done, result, system_fail("syncing", path, errno));
+    TRY_GOTO(done, result, fault_point("file.rename"));
 done:
     /* A network file system may report a full disk only now. */
     if (close(descriptor) != 0 && result == OK)

@@ -43,6 +43,8 @@ enum { PATH_BYTES = 4096 };
 /* CRC-32C (Castagnoli), hardware where there is some; start with crc 0.
  * crc32c("123456789") = 0xE3069283. */
 uint32_t crc32c(uint32_t crc, const void *bytes, size_t length);
+/* The same without the hardware; tests compare the two. */
+uint32_t crc32c_by_tables(uint32_t crc, const void *bytes, size_t length);
 /* CRC of A followed by B from their CRCs and the length of B. */
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
 /* SHA-256, for printing what a corpus is. hex [65]. */

@@ -79,7 +79,7 @@ TEST(mistakes_get_one_sentence)
         {"modle: {width: 3}", "modle is not an option; nearest: model"},
         {"lr: 3", "lr is not an option; nearest: optimizer.lr"},
         {"model: {lr: 3}", "nearest: optimizer.lr"},
-        {"zzzzzzzzzz: 1", "zzzzzzzzzz is not an option; docs/"},
+        {"zzzzzzzzzz: 1", "zzzzzzzzzz is not an option; see docs/"},
         {"model: 3", "model is a section and needs fields"},
         {"model: [3]", "model is a section"},
         {"train: {batch: 0}",

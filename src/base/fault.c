@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fault.c - named places where a drill can make things go wrong. */
+#include "base/fault.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FAULTS_MAX = 8, NAME_BYTES = 64 };
+
+enum action { ACTION_FAIL, ACTION_FULL, ACTION_KILL, ACTION_COUNT };
+static const char *const action_names[ACTION_COUNT] = {"fail", "full",
+                                                       "kill"};
+
+struct fault {
+    char name[NAME_BYTES];
+    long due;            /* which passing, from 1 */
+    _Atomic long passed; /* times */
+    enum action action;
+};
+
+static struct fault faults[FAULTS_MAX];
+static int fault_count;
+static pthread_once_t environment_read = PTHREAD_ONCE_INIT;
+static status environment_result;
+
+/* One "name:count[:action]" of the given length. */
+static status arm_one(const char *text, size_t length)
+{
+    const char *colon = memchr(text, ':', length);
+    const char *const end = text + length;
+    struct fault *fault = &faults[fault_count];
+    const char *action = "fail";
+    size_t action_length = 4;
+    char *after;
+
+    if (fault_count == FAULTS_MAX)
+        FAIL(ERR_CONFIG, "more than %d faults are armed", FAULTS_MAX);
+    if (colon == NULL || colon == text || colon - text >= NAME_BYTES)
+        FAIL(ERR_CONFIG, "fault \"%.*s\" does not read name:count[:action]",
+             (int)length, text);
+    memset(fault, 0, sizeof *fault);
+    memcpy(fault->name, text, (size_t)(colon - text));
+    fault->due = strtol(colon + 1, &after, 10);
+    if (after == colon + 1 || fault->due < 1 ||
+        (after != end && *after != ':'))
+        FAIL(ERR_CONFIG, "fault \"%.*s\": the count is a number from 1",
+             (int)length, text);
+    if (after != end) {
+        action = after + 1;
+        action_length = (size_t)(end - action);
+    }
+    for (int i = 0; i < ACTION_COUNT; i++) {
+        if (strlen(action_names[i]) == action_length &&
+            memcmp(action_names[i], action, action_length) == 0) {
+            fault->action = (enum action)i;
+            fault_count++;
+            return OK;
+        }
+    }
+    FAIL(ERR_CONFIG, "fault \"%.*s\": the action is fail, full or kill",
+         (int)length, text);
+}
+
+static status arm_all(const char *text)
+{
+    fault_count = 0;
+    while (text != NULL && *text != '\0') {
+        const size_t length = strcspn(text, ",");
+
+        TRY(arm_one(text, length));
+        text += length;
+        text += *text == ',';
+    }
+    return OK;
+}
+
+static void arm_from_environment(void)
+{
+    environment_result = arm_all(getenv("LOCKSTEP_FAULT"));
+}
+
+static void arm_nothing(void)
+{
+    environment_result = OK;
+}
+
+status fault_arm(const char *text)
+{
+    pthread_once(&environment_read, arm_nothing);
+    environment_result = OK;
+    TRY(arm_all(text));
+    return OK;
+}
+
+/* The fault that is due now at this point, or NULL. */
+static const struct fault *pass(const char *name)
+{
+    const struct fault *due = NULL;
+
+    for (int i = 0; i < fault_count; i++)
+        if (strcmp(faults[i].name, name) == 0 &&
+            atomic_fetch_add(&faults[i].passed, 1) + 1 == faults[i].due)
+            due = &faults[i];
+    return due;
+}
+
+status fault_point(const char *name)
+{
+    const struct fault *fault;
+
+    pthread_once(&environment_read, arm_from_environment);
+    TRY(environment_result);
+    fault = pass(name);
+    if (fault == NULL) return OK;
+    if (fault->action == ACTION_KILL) raise(SIGKILL);
+    if (fault->action == ACTION_FULL)
+        FAIL(ERR_IO, "fault %s, passing %ld: disk full", name, fault->due);
+    FAIL(ERR_IO, "fault %s, passing %ld: failed as armed", name, fault->due);
+}
+
+bool fault_due(const char *name)
+{
+    pthread_once(&environment_read, arm_from_environment);
+    return environment_result == OK && pass(name) != NULL;
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_file.c - mirrors src/base/file.c. */
+#include "base/file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include "base/fault.h"
+#include "tests/test.h"
+
+static char directory[PATH_BYTES];
+
+static const char *in_directory(const char *name)
+{
+    static char path[PATH_BYTES];
+
+    IS_OK(path_join(path, sizeof path, directory, name));
+    return path;
+}
+
+static void write_text(const char *name, const char *text)
+{
+    IS_OK(file_write_atomic(in_directory(name), text, strlen(text)));
+}
+
+static int entries(void)
+{
+    char **names;
+    int count;
+
+    IS_OK(directory_list(directory, &names, &count));
+    directory_list_free(names, count);
+    return count;
+}
+
+TEST(what_is_written_is_read)
+{
+    static char large[300000];
+    struct text text;
+    int64_t size;
+
+    test_directory(directory);
+    for (size_t i = 0; i < sizeof large; i++) large[i] = (char)(i * 31);
+    IS_OK(file_write_atomic(in_directory("a"), large, sizeof large));
+    IS_OK(file_read(in_directory("a"), sizeof large, &text));
+    EQUAL_INT(text.length, sizeof large);
+    EQUAL_BYTES(text.bytes, large, sizeof large);
+    text_free(&text);
+    IS_OK(file_size(in_directory("a"), &size));
+    EQUAL_INT(size, sizeof large);
+    write_text("a", "short"); /* replaces */
+    IS_OK(file_read(in_directory("a"), 5, &text));
+    EQUAL_TEXT(text.bytes, "short");
+    text_free(&text);
+    write_text("empty", "");
+    IS_OK(file_read(in_directory("empty"), 0, &text));
+    EQUAL_TEXT(text.bytes, "");
+    text_free(&text);
+    EQUAL_INT(entries(), 2); /* no temporary is left */
+    IS_OK(directory_remove(directory));
+}
+
+TEST(reading_says_what_is_wrong)
+{
+    struct text text;
+    int64_t size;
+
+    test_directory(directory);
+    write_text("a", "12345678");
+    FAILS(file_read(in_directory("a"), 7, &text), ERR_FORMAT,
+          "/a has 8 bytes, at most 7 bytes are read");
+    FAILS(file_read("/dev/zero", 100000, &text), ERR_FORMAT,
+          "/dev/zero is larger than 97.7 KiB");
+    FAILS(file_read(in_directory("b"), 7, &text), ERR_MISSING,
+          "/b: no such file");
+    FAILS(file_read(in_directory("a/b"), 7, &text), ERR_MISSING, "");
+    FAILS(file_read(directory, 7, &text), ERR_IO, "is a directory");
+    FAILS(file_size(in_directory("b"), &size), ERR_MISSING, "");
+    CHECK(file_exists(in_directory("a")) && !file_exists(in_directory("b")));
+    CHECK(file_is_directory(directory));
+    CHECK(!file_is_directory(in_directory("a")));
+    IS_OK(directory_remove(directory));
+}
+
+TEST(files_are_mapped)
+{
+    struct file_map map;
+
+    test_directory(directory);
+    write_text("a", "12345678");
+    write_text("empty", "");
+    IS_OK(file_map_open(&map, in_directory("a")));
+    EQUAL_INT(map.length, 8);
+    EQUAL_BYTES(map.bytes, "12345678", 8);
+    file_map_close(&map);
+    file_map_close(&map);
+    IS_OK(file_map_open(&map, in_directory("empty")));
+    CHECK(map.bytes == NULL && map.length == 0);
+    file_map_close(&map);
+    FAILS(file_map_open(&map, "/dev/null"), ERR_IO, "not a regular file");
+    FAILS(file_map_open(&map, in_directory("b")), ERR_MISSING, "");
+    FAILS(file_map_open(&map, directory), ERR_IO, "is a directory");
+    IS_OK(directory_remove(directory));
+}
+
+TEST(a_failed_write_leaves_the_old_file)
+{
+    struct text text;
+
+    test_directory(directory);
+    write_text("a", "old");
+    IS_OK(fault_arm("file.write:1:full,file.rename:1"));
+    FAILS(file_write_atomic(in_directory("a"), "new", 3), ERR_IO,
+          "disk full");
+    FAILS(file_write_atomic(in_directory("a"), "new", 3), ERR_IO,
+          "file.rename");
+    IS_OK(fault_arm(NULL));
+    EQUAL_INT(entries(), 1);
+    IS_OK(file_read(in_directory("a"), 9, &text));
+    EQUAL_TEXT(text.bytes, "old");
+    text_free(&text);
+    FAILS(file_write_atomic(in_directory("no/a"), "new", 3), ERR_MISSING,
+          "no/a: no such file or directory");
+    IS_OK(directory_make(in_directory("taken")));
+    FAILS(file_write_atomic(in_directory("taken"), "new", 3), ERR_IO,
+          "taken: renaming: ");
+    EQUAL_INT(entries(), 2);
+    IS_OK(directory_remove(directory));
+}
+
+TEST(directories_are_made_listed_and_removed)
+{
+    char **names, outside[PATH_BYTES];
+    int count;
+
+    test_directory(directory);
+    test_directory(outside);
+    IS_OK(directory_make(in_directory("x/y/z/")));
+    IS_OK(directory_make(in_directory("x/y")));
+    write_text("x/y/b", "1");
+    write_text("x/y/a", "1");
+    write_text("x/y/.hidden", "1");
+    IS_OK(directory_list(in_directory("x/y"), &names, &count));
+    EQUAL_INT(count, 4);
+    EQUAL_TEXT(names[0], ".hidden");
+    EQUAL_TEXT(names[1], "a");
+    EQUAL_TEXT(names[2], "b");
+    EQUAL_TEXT(names[3], "z");
+    directory_list_free(names, count);
+    IS_OK(directory_list(in_directory("x/y/z"), &names, &count));
+    EQUAL_INT(count, 0);
+    directory_list_free(names, count);
+    FAILS(directory_list(in_directory("no"), &names, &count), ERR_MISSING,
+          "");
+    FAILS(directory_make(in_directory("x/y/a")), ERR_IO,
+          "exists and is not a directory");
+    FAILS(directory_make(in_directory("x/y/a/b")), ERR_MISSING, "");
+    FAILS(directory_make(""), ERR_CONFIG, "an empty path");
+    /* A link is removed, not what it points to. */
+    CHECK(symlink(outside, in_directory("x/link")) == 0);
+    IS_OK(directory_remove(directory));
+    CHECK(!file_exists(directory) && file_exists(outside));
+    IS_OK(directory_remove(outside));
+    FAILS(directory_remove(outside), ERR_MISSING, "");
+}
+
+TEST(paths_are_joined_with_one_slash)
+{
+    static const struct {
+        const char *directory, *name, *path;
+    } rows[] = {
+        {"a", "b", "a/b"},   {"a/", "b", "a/b"}, {"a//", "/b", "a/b"},
+        {"/", "b", "/b"},    {"", "b", "b"},     {"", "/b", "/b"},
+        {".", "b", "./b"},   {"/a", "b/c", "/a/b/c"},
+    };
+    char out[PATH_BYTES];
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        IS_OK(path_join(out, sizeof out, rows[i].directory, rows[i].name));
+        EQUAL_TEXT(out, rows[i].path);
+    }
+    FAILS(path_join(out, 4, "ab", "c"), ERR_CONFIG, "longer than 3 bytes");
+    IS_OK(path_join(out, 5, "ab", "c"));
+}
+
+/* A child takes the lock, tells so, and is killed. */
+TEST(a_lock_ends_with_its_process)
+{
+    struct file_lock lock = {0}, second = {0};
+    char path[PATH_BYTES], words[64];
+    int told[2], state;
+    pid_t child;
+
+    test_directory(directory);
+    IS_OK(path_join(path, sizeof path, directory, "lock"));
+    CHECK(pipe(told) == 0);
+    child = fork();
+    if (child == 0) {
+        const bool taken = file_lock_take(&lock, path) == OK;
+
+        if (write(told[1], taken ? "y" : "n", 1) == 1) pause();
+        _exit(0);
+    }
+    CHECK(read(told[0], words, 1) == 1 && words[0] == 'y');
+    snprintf(words, sizeof words, "/lock: in use by process %ld", (long)child);
+    FAILS(file_lock_take(&lock, path), ERR_CONFIG, words);
+    kill(child, SIGKILL);
+    CHECK(waitpid(child, &state, 0) == child);
+    IS_OK(file_lock_take(&lock, path));
+    FAILS(file_lock_take(&second, path), ERR_CONFIG, "in use by process");
+    file_lock_drop(&lock);
+    IS_OK(file_lock_take(&second, path));
+    file_lock_drop(&second);
+    file_lock_drop(&second);
+    close(told[0]);
+    close(told[1]);
+    FAILS(file_lock_take(&lock, in_directory("no/lock")), ERR_MISSING, "");
+    IS_OK(directory_remove(directory));
+}
+
+TEST_MAIN(what_is_written_is_read, reading_says_what_is_wrong,
+          files_are_mapped, a_failed_write_leaves_the_old_file,
+          directories_are_made_listed_and_removed,
+          paths_are_joined_with_one_slash, a_lock_ends_with_its_process)
