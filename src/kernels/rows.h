@@ -15,7 +15,12 @@
     X(sum_squares) X(adamw)
 
 /* Rows in kernels/cpu/. */
-#define KERNELS_CPU_ROWS(X) X(matmul)
+#define KERNELS_CPU_ROWS(X)                                               \
+    X(matmul) X(add) X(scale) X(fold) X(sum_rows) X(rmsnorm_forward)      \
+    X(rmsnorm_backward) X(layernorm_forward) X(layernorm_backward)        \
+    X(rope) X(swiglu_forward) X(swiglu_backward) X(activation_forward)    \
+    X(activation_backward) X(gather_rows) X(scatter_rows)                 \
+    X(cross_entropy) X(sum_squares) X(adamw)
 
 /* The function type of a row, to declare what fills it. */
 #define KERNELS_TYPE(row) __typeof__(*((struct kernels *)0)->row)

@@ -22,4 +22,15 @@ KERNELS_ROWS(CPU_DECLARE)
  * optimisation level, changes no bit. */
 #define SIMD _Pragma("omp simd")
 
+enum { CPU_WORK_MIN = 8192 }; /* elements worth waking other threads for */
+
+/* Splits work over the threads of the stream, unless it is too little. */
+static inline void cpu_run(struct stream *stream, int64_t elements,
+                           void (*body)(void *argument, int index, int count),
+                           void *argument)
+{
+    threads_run(elements < CPU_WORK_MIN ? NULL : stream->threads, body,
+                argument);
+}
+
 #endif

@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* elementwise.c - kernels whose elements do not see each other.
+ *
+ * One engine cuts the operands into blocks of columns and hands blocks to
+ * threads; each kernel is then a loop over one block. Operands may be the same
+ * memory element by element, which the loops allow. */
+#include <math.h>
+#include "kernels/cpu/cpu.h"
+#include "kernels/view.h"
+
+enum { BLOCK = 4096, OPERANDS_MAX = 5 };
+
+#define GELU_A 0.79788456080286535588
+#define GELU_B (0.044715 * GELU_A)
+#define SQRT_HALF 0.70710678118654752440
+#define INVERSE_SQRT_TWO_PI 0.39894228040143267794
+
+/* `at` points to the block's first element of each operand. */
+typedef void (*block_kernel)(float *const *at, int64_t count,
+                             const void *constants);
+
+struct elementwise {
+    block_kernel kernel;
+    const void *constants;
+    int operands;
+    struct view views[OPERANDS_MAX];
+};
+
+static void elementwise_body(void *argument, int index, int count)
+{
+    const struct elementwise *e = argument;
+    int64_t width = e->views[0].width, blocks = (width + BLOCK - 1) / BLOCK;
+    int64_t first, last;
+
+    threads_split(e->views[0].rows * blocks, 1, index, count, &first, &last);
+    for (int64_t unit = first; unit < last; unit++) {
+        int64_t row = unit / blocks, column = unit % blocks * BLOCK;
+        int64_t rest = width - column;
+        float *at[OPERANDS_MAX];
+
+        for (int i = 0; i < e->operands; i++)
+            at[i] = (float *)e->views[i].data + row * e->views[i].stride +
+                    column;
+        e->kernel(at, rest < BLOCK ? rest : BLOCK, e->constants);
+    }
+}
+
+static status elementwise_run(struct stream *stream, struct elementwise *e)
+{
+    for (int i = 1; i < e->operands; i++)
+        CHECK(view_same_shape(e->views[0], e->views[i]));
+    cpu_run(stream, e->views[0].rows * e->views[0].width, elementwise_body, e);
+    return OK;
+}
+
+static struct view view_f32(struct tensor tensor)
+{
+    return view_of(tensor, DTYPE_F32);
+}
+
+static void add_block(float *const *at, int64_t count, const void *constants)
+{
+    float *y = at[0];
+    const float *a = at[1], *b = at[2];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++) y[i] = a[i] + b[i];
+}
+
+status CPU(add)(struct stream *stream, struct tensor y, struct tensor a,
+                struct tensor b)
+{
+    struct elementwise e = {add_block, NULL, 3,
+                            {view_f32(y), view_f32(a), view_f32(b)}};
+
+    return elementwise_run(stream, &e);
+}
+
+static void scale_block(float *const *at, int64_t count, const void *constants)
+{
+    float *y = at[0], factor = *(const float *)constants;
+    const float *x = at[1];
+
+    SIMD for (int64_t i = 0; i < count; i++) y[i] = x[i] * factor;
+}
+
+status CPU(scale)(struct stream *stream, struct tensor y, struct tensor x,
+                  double factor)
+{
+    float rounded = (float)factor;
+    struct elementwise e = {scale_block, &rounded, 2,
+                            {view_f32(y), view_f32(x)}};
+
+    return elementwise_run(stream, &e);
+}
+
+ELEMENTARY float gelu_inner(float x)
+{
+    return tanh_f32(x * __builtin_fmaf(x * x, (float)GELU_B, (float)GELU_A));
+}
+
+ELEMENTARY float normal_cumulative(float x)
+{
+    return 0.5f * (1.0f + erf_f32(x * (float)SQRT_HALF));
+}
+
+ELEMENTARY float silu_slope(float x)
+{
+    float s = sigmoid_f32(x);
+
+    return __builtin_fmaf(x * s, 1.0f - s, s);
+}
+
+static void gelu_tanh_block(float *const *at, int64_t count,
+                            const void *constants)
+{
+    float *y = at[0];
+    const float *x = at[1];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++)
+        y[i] = 0.5f * x[i] * (1.0f + gelu_inner(x[i]));
+}
+
+static void gelu_erf_block(float *const *at, int64_t count,
+                           const void *constants)
+{
+    float *y = at[0];
+    const float *x = at[1];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++)
+        y[i] = x[i] * normal_cumulative(x[i]);
+}
+
+static void silu_block(float *const *at, int64_t count, const void *constants)
+{
+    float *y = at[0];
+    const float *x = at[1];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++) y[i] = silu_f32(x[i]);
+}
+
+static void relu_block(float *const *at, int64_t count, const void *constants)
+{
+    float *y = at[0];
+    const float *x = at[1];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++) y[i] = x[i] < 0 ? 0.0f : x[i];
+}
+
+static block_kernel forward_block(enum activation activation)
+{
+    switch (activation) {
+    case ACTIVATION_GELU_TANH: return gelu_tanh_block;
+    case ACTIVATION_GELU_ERF: return gelu_erf_block;
+    case ACTIVATION_SILU: return silu_block;
+    case ACTIVATION_RELU: return relu_block;
+    }
+    CHECK(false && "an activation");
+    return NULL;
+}
+
+status CPU(activation_forward)(struct stream *stream, struct tensor y,
+                               struct tensor x, enum activation activation)
+{
+    struct elementwise e = {forward_block(activation), NULL, 2,
+                            {view_f32(y), view_f32(x)}};
+
+    return elementwise_run(stream, &e);
+}
+
+static void gelu_tanh_backward_block(float *const *at, int64_t count,
+                                     const void *constants)
+{
+    float *dx = at[0];
+    const float *dy = at[1], *x = at[2];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++) {
+        float t = gelu_inner(x[i]);
+        float inner = __builtin_fmaf(x[i] * x[i], (float)(3 * GELU_B),
+                                     (float)GELU_A);
+
+        dx[i] = dy[i] * __builtin_fmaf(0.5f * x[i] * inner,
+                                       __builtin_fmaf(-t, t, 1.0f),
+                                       0.5f * (1.0f + t));
+    }
+}
+
+static void gelu_erf_backward_block(float *const *at, int64_t count,
+                                    const void *constants)
+{
+    float *dx = at[0];
+    const float *dy = at[1], *x = at[2];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++) {
+        float density = exp_f32(-0.5f * x[i] * x[i]) *
+                        (float)INVERSE_SQRT_TWO_PI;
+
+        dx[i] = dy[i] * __builtin_fmaf(x[i], density,
+                                       normal_cumulative(x[i]));
+    }
+}
+
+static void silu_backward_block(float *const *at, int64_t count,
+                                const void *constants)
+{
+    float *dx = at[0];
+    const float *dy = at[1], *x = at[2];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++) dx[i] = dy[i] * silu_slope(x[i]);
+}
+
+static void relu_backward_block(float *const *at, int64_t count,
+                                const void *constants)
+{
+    float *dx = at[0];
+    const float *dy = at[1], *x = at[2];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++) dx[i] = x[i] > 0 ? dy[i] : 0.0f;
+}
+
+static block_kernel backward_block(enum activation activation)
+{
+    switch (activation) {
+    case ACTIVATION_GELU_TANH: return gelu_tanh_backward_block;
+    case ACTIVATION_GELU_ERF: return gelu_erf_backward_block;
+    case ACTIVATION_SILU: return silu_backward_block;
+    case ACTIVATION_RELU: return relu_backward_block;
+    }
+    CHECK(false && "an activation");
+    return NULL;
+}
+
+status CPU(activation_backward)(struct stream *stream, struct tensor dx,
+                                struct tensor dy, struct tensor x,
+                                enum activation activation)
+{
+    struct elementwise e = {backward_block(activation), NULL, 3,
+                            {view_f32(dx), view_f32(dy), view_f32(x)}};
+
+    return elementwise_run(stream, &e);
+}
+
+/* One half of the columns: 0 the gate, 1 the other. */
+static struct view half_of(struct tensor tensor, int which)
+{
+    struct view view = view_f32(tensor);
+
+    CHECK(view.width % 2 == 0);
+    view.width /= 2;
+    view.data = (float *)view.data + which * view.width;
+    return view;
+}
+
+static void swiglu_block(float *const *at, int64_t count,
+                         const void *constants)
+{
+    float *y = at[0];
+    const float *gate = at[1], *up = at[2];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++) y[i] = silu_f32(gate[i]) * up[i];
+}
+
+status CPU(swiglu_forward)(struct stream *stream, struct tensor out,
+                           struct tensor gate_up)
+{
+    struct elementwise e = {swiglu_block, NULL, 3,
+                            {view_f32(out), half_of(gate_up, 0),
+                             half_of(gate_up, 1)}};
+
+    return elementwise_run(stream, &e);
+}
+
+static void swiglu_backward_block(float *const *at, int64_t count,
+                                  const void *constants)
+{
+    float *dgate = at[0], *dup = at[1];
+    const float *dy = at[2], *gate = at[3], *up = at[4];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++) {
+        float s = sigmoid_f32(gate[i]), silu = gate[i] * s, u = up[i];
+
+        dup[i] = dy[i] * silu;
+        dgate[i] = dy[i] * u * __builtin_fmaf(silu, 1.0f - s, s);
+    }
+}
+
+status CPU(swiglu_backward)(struct stream *stream, struct tensor dgate_up,
+                            struct tensor dout, struct tensor gate_up)
+{
+    struct elementwise e = {swiglu_backward_block, NULL, 5,
+                            {half_of(dgate_up, 0), half_of(dgate_up, 1),
+                             view_f32(dout), half_of(gate_up, 0),
+                             half_of(gate_up, 1)}};
+
+    return elementwise_run(stream, &e);
+}
+
+struct adamw_constants {
+    float scale, beta1, beta2, rest1, rest2, epsilon, root, step, keep;
+};
+
+static void adamw_block(float *const *at, int64_t count, const void *constants)
+{
+    const struct adamw_constants c = *(const struct adamw_constants *)constants;
+    float *weight = at[0], *m = at[1], *v = at[2];
+    const float *gradient = at[3];
+
+    SIMD for (int64_t i = 0; i < count; i++) {
+        float g = gradient[i] * c.scale;
+        float a = __builtin_fmaf(c.beta1, m[i], c.rest1 * g);
+        float b = __builtin_fmaf(c.beta2, v[i], c.rest2 * g * g);
+
+        m[i] = a;
+        v[i] = b;
+        weight[i] = __builtin_fmaf(
+            c.step, a / __builtin_fmaf(__builtin_sqrtf(b), c.root, c.epsilon),
+            weight[i] * c.keep);
+    }
+}
+
+static struct view flat_of(struct tensor tensor)
+{
+    return view_f32(tensor_1d(tensor.data, tensor.dtype,
+                              tensor_count(&tensor)));
+}
+
+status CPU(adamw)(struct stream *stream, const struct adamw *p)
+{
+    struct adamw_constants c = {
+        (float)p->scale, (float)p->beta1, (float)p->beta2,
+        (float)(1 - p->beta1), (float)(1 - p->beta2), (float)p->epsilon,
+        (float)(1 / sqrt(p->correction2)), (float)(-p->lr / p->correction1),
+        (float)(1 - p->lr * p->decay)};
+    struct elementwise e = {adamw_block, &c, 4,
+                            {flat_of(p->weight), flat_of(p->m), flat_of(p->v),
+                             flat_of(p->gradient)}};
+
+    return elementwise_run(stream, &e);
+}

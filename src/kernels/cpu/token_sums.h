@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* token_sums.h - sums over tokens in token_order, for gradients of vectors.
+ *
+ * Threads share out (accumulator, strip of columns) pairs; no element's chain
+ * is ever cut. Inlined, so that each caller's term becomes part of the loop. */
+#ifndef LOCKSTEP_KERNELS_CPU_TOKEN_SUMS_H
+#define LOCKSTEP_KERNELS_CPU_TOKEN_SUMS_H
+
+#include "kernels/cpu/cpu.h"
+
+/* Columns: long enough to read memory in runs and to hide the latency of an
+ * addition, short enough to share out. */
+enum { TOKEN_STRIP = 128 };
+
+/* chain[j] becomes the chain with one more token, for columns column + j. */
+typedef void (*token_term)(const void *context, int64_t token, int64_t column,
+                           int count, float *chain);
+
+ELEMENTARY void token_strip_add(token_term term, const void *context,
+                                int64_t first, int64_t last, int64_t column,
+                                int count, bool assign, float *sum)
+{
+    float chain[TOKEN_STRIP] = {0};
+
+    for (int64_t token = first; token < last; token++) {
+        if (count == TOKEN_STRIP) /* a constant makes better code */
+            term(context, token, column, TOKEN_STRIP, chain);
+        else
+            term(context, token, column, count, chain);
+    }
+    for (int j = 0; j < count; j++)
+        sum[j] = assign ? chain[j] : sum[j] + chain[j];
+}
+
+/* The share of one thread of sums [leaves * parts, width]. */
+ELEMENTARY void token_sums(struct tensor sums, const struct token_order *order,
+                           token_term term, const void *context, int index,
+                           int threads)
+{
+    int64_t width = sums.shape[1];
+    int64_t strips = (width + TOKEN_STRIP - 1) / TOKEN_STRIP, begin, end;
+
+    threads_split(sums.shape[0] * strips, 1, index, threads, &begin, &end);
+    for (int64_t job = begin; job < end; job++) {
+        int64_t unit = job / strips, column = job % strips * TOKEN_STRIP;
+        int64_t leaf = unit / order->parts, part = unit % order->parts;
+        int64_t first = part * order->length / order->parts;
+        int64_t last = (part + 1) * order->length / order->parts;
+        int count = width - column < TOKEN_STRIP ? (int)(width - column)
+                                                 : TOKEN_STRIP;
+        float *sum = (float *)sums.data + unit * sums.stride[0] + column;
+        bool assign = !order->continues;
+
+        if (assign) /* for a part without tokens */
+            for (int j = 0; j < count; j++) sum[j] = 0;
+        for (int64_t s = 0; s < order->sequences_per_leaf; s++) {
+            int64_t base = (leaf * order->sequences_per_leaf + s) *
+                           order->length;
+
+            for (int64_t g = first; g < last; g += GRANULE) {
+                int64_t stop = g + GRANULE < last ? g + GRANULE : last;
+
+                token_strip_add(term, context, base + g, base + stop, column,
+                                count, assign, sum);
+                assign = false;
+            }
+        }
+    }
+}
+
+static inline void token_sums_check(struct tensor sums, int64_t tokens,
+                                    int64_t width,
+                                    const struct token_order *order)
+{
+    CHECK(sums.dtype == DTYPE_F32 && sums.stride[1] == 1);
+    CHECK(sums.shape[0] == (int64_t)order->leaves * order->parts);
+    CHECK(sums.shape[1] == width);
+    CHECK(tokens == order->length * order->sequences_per_leaf * order->leaves);
+}
+
+#endif

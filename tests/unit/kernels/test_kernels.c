@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_kernels.c - every row but products and attention: fast versions equal
+ * the reference in every bit, for all instruction sets of this machine, 1 to 4
+ * threads, odd and even sizes, dense and strided, edge values; and the float32
+ * reference is near the float64 one. */
+#include "tests/test.h"
+#include "tests/unit/kernels/tape.h"
+
+enum { THREADS_MAX = 4 };
+
+/* Sizes of a case: tokens = leaves * sequences * length. */
+struct size {
+    int64_t width, length;
+    int sequences, leaves, parts;
+};
+
+static const struct size sizes[] = {
+    {1, 1, 1, 1, 1},     {2, 3, 1, 1, 1},     {15, 5, 2, 2, 1},
+    {16, 7, 1, 3, 2},    {17, 300, 1, 2, 1},  {33, 64, 2, 4, 3},
+    {100, 130, 1, 1, 4}, {128, 520, 1, 1, 2}, {129, 16, 3, 8, 2},
+    {640, 24, 2, 2, 4},
+};
+enum { SIZE_COUNT = sizeof sizes / sizeof *sizes };
+
+struct job {
+    struct tape *tape;
+    const struct kernels *kernels;
+    struct stream *stream;
+    struct size size;
+    int64_t tokens;
+    struct token_order order;
+};
+
+static struct tensor job_matrix(struct job *job)
+{
+    return tape_matrix(job->tape, job->tokens, job->size.width);
+}
+
+static struct tensor job_sums(struct job *job)
+{
+    return tape_matrix(job->tape, job->order.leaves * job->order.parts,
+                       job->size.width);
+}
+
+/* `continues` needs one leaf here only because callers never do otherwise. */
+static void job_orders(struct job *job, status (*run)(struct job *))
+{
+    IS_OK(run(job));
+    job->order.continues = true;
+    IS_OK(run(job));
+    job->order.continues = false;
+}
+
+static void run_add(struct job *job)
+{
+    struct tensor a = job_matrix(job), b = job_matrix(job);
+    struct tensor y = job_matrix(job);
+
+    IS_OK(job->kernels->add(job->stream, y, a, b));
+    IS_OK(job->kernels->add(job->stream, a, a, b));
+}
+
+static void run_scale(struct job *job)
+{
+    struct tensor x = job_matrix(job), y = job_matrix(job);
+
+    IS_OK(job->kernels->scale(job->stream, y, x, 0.3));
+    IS_OK(job->kernels->scale(job->stream, x, x, 1 / 3.0));
+}
+
+static void run_fold(struct job *job)
+{
+    struct tensor in = job_sums(job);
+    struct tensor out = tape_vector(job->tape, job->size.width);
+
+    IS_OK(job->kernels->fold(job->stream, out, in, job->size.leaves,
+                                        job->size.parts));
+}
+
+static status sum_rows_once(struct job *job)
+{
+    struct tensor sums = job_sums(job), dy = job_matrix(job);
+
+    return job->kernels->sum_rows(job->stream, sums, dy, &job->order);
+}
+
+static void run_sum_rows(struct job *job)
+{
+    job_orders(job, sum_rows_once);
+}
+
+static status rmsnorm_once(struct job *job)
+{
+    struct tensor x = job_matrix(job), y = job_matrix(job);
+    struct tensor dx = job_matrix(job), dy = job_matrix(job);
+    struct tensor sums = job_sums(job);
+    struct tensor r = tape_vector(job->tape, job->tokens);
+    struct tensor w = tape_vector(job->tape, job->size.width);
+
+    TRY(job->kernels->rmsnorm_forward(job->stream, y, r, x, w, 1e-5));
+    return job->kernels->rmsnorm_backward(job->stream, dx,
+                                          job->order.continues, sums, dy, x, r,
+                                          w, &job->order);
+}
+
+static void run_rmsnorm(struct job *job)
+{
+    job_orders(job, rmsnorm_once);
+}
+
+static status layernorm_once(struct job *job)
+{
+    struct tensor x = job_matrix(job), y = job_matrix(job);
+    struct tensor dx = job_matrix(job), dy = job_matrix(job);
+    struct tensor sums_w = job_sums(job), sums_b = job_sums(job);
+    struct tensor stats = tape_vector(job->tape, 2 * job->tokens);
+    struct tensor w = tape_vector(job->tape, job->size.width);
+    struct tensor b = tape_vector(job->tape, job->size.width);
+
+    TRY(job->kernels->layernorm_forward(job->stream, y, stats, x, w, b, 1e-5));
+    return job->kernels->layernorm_backward(job->stream, dx,
+                                            job->order.continues, sums_w,
+                                            sums_b, dy, x, stats, w,
+                                            &job->order);
+}
+
+static void run_layernorm(struct job *job)
+{
+    job_orders(job, layernorm_once);
+}
+
+static void run_rope(struct job *job)
+{
+    static int32_t positions[4096];
+    int64_t heads = 3, width = job->size.width + job->size.width % 2;
+    struct tensor table = tensor_3d(
+        tape_vector(job->tape, 40 * width).data, job->tape->dtype, 40,
+        width / 2, 2);
+    struct tensor x = tape_matrix(job->tape, job->tokens, heads * width);
+
+    for (int64_t i = 0; i < job->tokens; i++)
+        positions[i] = (int32_t)(tape_bits(job->tape) % 40);
+    x.dimensions = 3;
+    x.shape[1] = heads;
+    x.shape[2] = width;
+    x.stride[1] = width;
+    x.stride[2] = 1;
+    IS_OK(job->kernels->rope(job->stream, x, positions, table,
+                                        (int)width, false));
+    table.shape[1] = width / 4; /* only half of each head */
+    IS_OK(job->kernels->rope(job->stream, x, positions, table,
+                                        2 * (int)(width / 4), true));
+}
+
+static void run_swiglu(struct job *job)
+{
+    struct tensor gate_up = tape_matrix(job->tape, job->tokens,
+                                        2 * job->size.width);
+    struct tensor d = tape_matrix(job->tape, job->tokens, 2 * job->size.width);
+    struct tensor out = job_matrix(job), dout = job_matrix(job);
+
+    IS_OK(job->kernels->swiglu_forward(job->stream, out, gate_up));
+    IS_OK(job->kernels->swiglu_backward(job->stream, d, dout,
+                                                   gate_up));
+    IS_OK(job->kernels->swiglu_backward(job->stream, gate_up, dout,
+                                                   gate_up));
+}
+
+static void run_activation(struct job *job)
+{
+    struct tensor x = job_matrix(job), dy = job_matrix(job);
+    struct tensor y = job_matrix(job), dx = job_matrix(job);
+
+    for (int a = ACTIVATION_GELU_TANH; a <= ACTIVATION_RELU; a++) {
+        IS_OK(job->kernels->activation_forward(
+                             job->stream, y, x, (enum activation)a));
+        IS_OK(job->kernels->activation_backward(
+                             job->stream, dx, dy, x, (enum activation)a));
+        IS_OK(job->kernels->add(job->stream, dy, dx, y));
+    }
+}
+
+/* Few rows are named often, many never. */
+static void choose_rows(struct job *job, int32_t *index, int64_t rows)
+{
+    for (int64_t i = 0; i < job->tokens; i++) {
+        uint64_t bits = tape_bits(job->tape);
+
+        index[i] = (int32_t)(bits >> 32) % 3 == 0
+                       ? (int32_t)(bits % 2) % (int32_t)rows
+                       : (int32_t)(bits % (uint64_t)rows);
+    }
+}
+
+static void run_lookup(struct job *job)
+{
+    static int32_t index[4096];
+    int64_t rows = 77;
+    struct tensor table = tape_matrix(job->tape, rows, job->size.width);
+    struct tensor dtable = tape_matrix(job->tape, rows, job->size.width);
+    struct tensor out = job_matrix(job), dout = job_matrix(job);
+
+    choose_rows(job, index, rows);
+    for (int adds = 0; adds < 2; adds++)
+        IS_OK(job->kernels->gather_rows(job->stream, out, adds == 1,
+                                                   table, index));
+    IS_OK(job->kernels->scatter_rows(job->stream, dtable, dout,
+                                                index, &job->order));
+    job->order.continues = true;
+    job->order.sequences_per_leaf *= job->order.leaves;
+    job->order.leaves = 1;
+    IS_OK(job->kernels->scatter_rows(job->stream, table, dout,
+                                                index, &job->order));
+}
+
+static void run_cross_entropy(struct job *job)
+{
+    static int32_t targets[4096];
+    struct cross_entropy c = {.logits = job_matrix(job), .targets = targets,
+                              .losses = job->tape->doubles,
+                              .leaves = job->size.leaves};
+
+    for (int64_t i = 0; i < job->tokens; i++)
+        targets[i] = (int32_t)((int64_t)(tape_bits(job->tape) >> 1) %
+                               (job->size.width + 1)) - 1;
+    IS_OK(job->kernels->cross_entropy(job->stream, &c));
+    c.gradient = true;
+    c.losses += TAPE_DOUBLES / 2;
+    IS_OK(job->kernels->cross_entropy(job->stream, &c));
+    for (int64_t i = 0; i < job->tokens; i++) {
+        double before = job->tape->doubles[i];
+
+        assert_true(before == c.losses[i] || (before != before &&
+                                              c.losses[i] != c.losses[i]));
+    }
+}
+
+static void run_sum_squares(struct job *job)
+{
+    struct tensor x = job_matrix(job);
+
+    for (int i = 0; i < 5; i++)
+        IS_OK(job->kernels->sum_squares(
+            job->stream, &job->tape->doubles[i],
+            tensor_rows(x, 0, job->tokens - i * job->tokens / 5)));
+}
+
+static void run_adamw(struct job *job)
+{
+    int64_t count = job->size.width * job->tokens;
+    struct adamw p = {.weight = tape_vector(job->tape, count),
+                      .m = tape_vector(job->tape, count),
+                      .v = tape_vector(job->tape, count),
+                      .gradient = tape_vector(job->tape, count),
+                      .scale = 0.7, .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95,
+                      .epsilon = 1e-8, .decay = 0.1, .correction1 = 0.271,
+                      .correction2 = 0.1426};
+    struct tensor v = p.v;
+
+    /* A second moment is not negative. */
+    for (int64_t i = 0; i < count; i++)
+        tensor_set(&v, i, fabs(tensor_get(&v, i)));
+    IS_OK(job->kernels->adamw(job->stream, &p));
+}
+
+static const struct kernel_case {
+    const char *name;
+    void (*run)(struct job *job);
+} cases[] = {
+    {"add", run_add}, {"scale", run_scale}, {"fold", run_fold},
+    {"sum_rows", run_sum_rows}, {"rmsnorm", run_rmsnorm},
+    {"layernorm", run_layernorm}, {"rope", run_rope}, {"swiglu", run_swiglu},
+    {"activation", run_activation}, {"lookup", run_lookup},
+    {"cross_entropy", run_cross_entropy}, {"sum_squares", run_sum_squares},
+    {"adamw", run_adamw},
+};
+enum { CASE_COUNT = sizeof cases / sizeof *cases };
+
+static struct tape wanted, found;
+static struct stream stream;
+
+static void room_open(void)
+{
+    IS_OK(memory_take(1, TAPE_SCRATCH, &stream.scratch));
+    stream.scratch_bytes = TAPE_SCRATCH;
+    IS_OK(memory_take(TAPE_ELEMENTS, sizeof(double), &wanted.data));
+    IS_OK(memory_take(TAPE_ELEMENTS, sizeof(double), &found.data));
+}
+
+static void room_close(void)
+{
+    memory_free(stream.scratch);
+    memory_free(wanted.data);
+    memory_free(found.data);
+}
+
+static void case_run(const struct kernel_case *c, const struct kernels *kernels,
+                     struct tape *tape, const struct size *size)
+{
+    int64_t tokens = size->length * size->sequences * size->leaves;
+    struct job job = {tape, kernels, &stream, *size, tokens,
+                      {size->length, size->sequences, size->leaves,
+                       size->parts, false}};
+
+    c->run(&job);
+}
+
+static void case_compare(const struct kernel_case *c,
+                         const struct kernels *kernels, const struct size *size,
+                         enum values values)
+{
+    for (int64_t gap = 0; gap < 6; gap += 5) {
+        int64_t at;
+
+        tape_start(&wanted, DTYPE_F32, 7, values, gap);
+        tape_start(&found, DTYPE_F32, 7, values, gap);
+        case_run(c, &kernels_reference_f32, &wanted, size);
+        case_run(c, kernels, &found, size);
+        at = tape_differs(&wanted, &found);
+        if (at >= 0)
+            print_error("%s, %s, %d threads, width %ld, length %ld, leaves %d, "
+                        "values %d, gap %ld: element %ld of %ld\n",
+                        kernels->backend, c->name,
+                        threads_count(stream.threads), (long)size->width,
+                        (long)size->length, size->leaves, (int)values,
+                        (long)gap, (long)at, (long)wanted.used);
+        assert_int_equal(at, -1);
+    }
+}
+
+TEST(fast_rows_equal_the_reference)
+{
+    room_open();
+    for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++) {
+        struct kernels kernels;
+
+        if (kernels_get(&kernels, DTYPE_F32, isa) != OK) {
+            status_clear();
+            continue;
+        }
+        for (int i = 0; i < SIZE_COUNT; i++) {
+            /* Every number of threads, not every one with every size. */
+            IS_OK(threads_build(&stream.threads,
+                                           1 + i % THREADS_MAX));
+            for (int c = 0; c < CASE_COUNT; c++) {
+                case_compare(&cases[c], &kernels, &sizes[i], VALUES_NORMAL);
+                case_compare(&cases[c], &kernels, &sizes[i], VALUES_EDGE);
+            }
+            threads_free(stream.threads);
+            stream.threads = NULL;
+        }
+    }
+    room_close();
+}
+
+/* Float32 and float64 differ by rounding only. */
+TEST(float32_is_near_float64)
+{
+    room_open();
+    for (int i = 1; i < SIZE_COUNT; i++)
+        for (int c = 0; c < CASE_COUNT; c++) {
+            const float *x;
+            const double *y;
+
+            tape_start(&found, DTYPE_F32, 11, VALUES_NORMAL, 0);
+            tape_start(&wanted, DTYPE_F64, 11, VALUES_NORMAL, 0);
+            case_run(&cases[c], &kernels_reference_f32, &found, &sizes[i]);
+            case_run(&cases[c], &kernels_reference_f64, &wanted, &sizes[i]);
+            x = found.data;
+            y = wanted.data;
+            for (int64_t j = 0; j < found.used; j++)
+                if (!(fabs((double)x[j] - y[j]) < 2e-4 * (1 + fabs(y[j]))))
+                    fail_msg("%s, width %ld: element %ld is %g in float32, %g "
+                             "in float64", cases[c].name, (long)sizes[i].width,
+                             (long)j, (double)x[j], y[j]);
+            for (int j = 0; j < TAPE_DOUBLES; j++)
+                if (!(fabs(found.doubles[j] - wanted.doubles[j]) <
+                      1e-5 * (1 + fabs(wanted.doubles[j]))))
+                    fail_msg("%s: double %d is %g, expected %g", cases[c].name,
+                             j, found.doubles[j], wanted.doubles[j]);
+        }
+    room_close();
+}
+
+TEST(tables_are_chosen_and_completed)
+{
+    struct kernels_row rows[64];
+    struct kernels kernels;
+    int count;
+
+    FAILS(kernels_get(&kernels, DTYPE_BF16, ISA_AUTO), ERR_CONFIG, "bfloat16");
+    IS_OK(kernels_get(&kernels, DTYPE_F64, ISA_AUTO));
+    assert_ptr_equal(kernels.add, kernels_reference_f64.add);
+    IS_OK(kernels_get(&kernels, DTYPE_F32, ISA_AUTO));
+    count = kernels_rows(&kernels, rows, 64);
+    assert_in_range(count, 20, 64);
+    assert_string_equal(rows[1].name, "add");
+    assert_string_equal(rows[1].backend, kernels.backend);
+    for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++)
+        if (kernels_get(&kernels, DTYPE_F32, isa) != OK) {
+            assert_non_null(strstr(status_message(), isa_name(isa)));
+            assert_non_null(strstr(status_message(), "plain"));
+            status_clear();
+        }
+}
+
+TEST_MAIN(fast_rows_equal_the_reference, float32_is_near_float64,
+          tables_are_chosen_and_completed)
