@@ -4,8 +4,8 @@
  *
  * Names, types and shapes fix the header and the place of every byte, so that
  * several threads (or ranks, each on the same list) may then write their own
- * elements. Tensors are ordered by width of type, widest first, then by name,
- * as the reference writer does; the header is padded to a multiple of 8. */
+ * elements. Tensors are ordered by type, widest first, then by name, as the
+ * reference writer does; the header is padded to a multiple of 8. */
 #ifndef LOCKSTEP_CHECKPOINT_SAFETENSORS_WRITE_H
 #define LOCKSTEP_CHECKPOINT_SAFETENSORS_WRITE_H
 

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_run_dir.c - mirrors src/checkpoint/run_dir.c. */
+#include "tests/unit/checkpoint/room.h"
+#include <signal.h>
+#include <sys/wait.h>
+#include "checkpoint/run_dir.h"
+
+TEST(a_run_is_made_once_and_locked)
+{
+    struct run_dir run = {0}, other = {0};
+    char pid[32];
+
+    room_open();
+    IS_OK(run_dir_create(&run, room_path("runs/first")));
+    CHECK(file_is_directory(room_path("runs/first")));
+    snprintf(pid, sizeof pid, "%ld", (long)getpid());
+    FAILS(run_dir_create(&other, room_path("runs/first")), ERR_CONFIG, pid);
+    run_dir_close(&other);
+    room_write("runs/first/config.yaml", "version: 1\n", 11);
+    FAILS(run_dir_resume(&other, room_path("runs/first")), ERR_CONFIG, pid);
+    run_dir_close(&other);
+    IS_OK(run_dir_read(&other, room_path("runs/first"))); /* no lock */
+    run_dir_close(&other);
+    run_dir_close(&run);
+    FAILS(run_dir_create(&run, room_path("runs/first")), ERR_CONFIG,
+          "holds a run already");
+    run_dir_close(&run);
+    IS_OK(run_dir_resume(&run, room_path("runs/first")));
+    EQUAL_TEXT(run.config, room_path("runs/first/config.yaml"));
+    run_dir_close(&run);
+    run_dir_close(&run);
+    room_close();
+}
+
+/* The holder is killed: the lock is free, with no file to remove. */
+TEST(a_lock_does_not_outlive_its_process)
+{
+    struct run_dir run = {0};
+    int ready[2], code;
+    char byte;
+    pid_t child;
+
+    room_open();
+    EQUAL_INT(pipe(ready), 0);
+    child = fork();
+    if (child == 0) {
+        if (run_dir_create(&run, room_path("run")) != OK) _exit(1);
+        if (write(ready[1], "x", 1) != 1) _exit(1);
+        for (;;) pause();
+    }
+    EQUAL_INT(read(ready[0], &byte, 1), 1);
+    FAILS(run_dir_create(&run, room_path("run")), ERR_CONFIG, "");
+    run_dir_close(&run);
+    kill(child, SIGKILL);
+    EQUAL_INT(waitpid(child, &code, 0), child);
+    IS_OK(run_dir_create(&run, room_path("run")));
+    run_dir_close(&run);
+    close(ready[0]);
+    close(ready[1]);
+    room_close();
+}
+
+TEST(places_where_no_run_can_be)
+{
+    struct run_dir run = {0};
+
+    room_open();
+    room_write("file", "x", 1);
+    FAILS(run_dir_create(&run, room_path("file")), ERR_CONFIG, "is a file");
+    FAILS(run_dir_create(&run, room_path("file/run")), ERR_MISSING, "file");
+    FAILS(run_dir_resume(&run, room_path("none")), ERR_MISSING,
+          "no such directory");
+    FAILS(run_dir_resume(&run, room), ERR_MISSING, "config.yaml");
+    if (geteuid() != 0) { /* the superuser may write anywhere */
+        IS_OK(directory_make(room_path("closed")));
+        EQUAL_INT(chmod(room_path("closed"), 0500), 0);
+        FAILS(run_dir_create(&run, room_path("closed")), ERR_IO,
+              "cannot be written");
+    }
+    run_dir_close(&run);
+    room_close();
+}
+
+TEST(what_a_model_argument_names)
+{
+    struct model_place place;
+
+    room_open();
+    IS_OK(directory_make(room_path("hf")));
+    room_write("hf/model.safetensors", "", 0);
+    IS_OK(model_place_find(room_path("hf"), &place));
+    EQUAL_INT(place.kind, MODEL_HUGGING_FACE);
+    EQUAL_TEXT(place.directory, room_path("hf"));
+
+    small_save(1, 10);
+    small_save(2, 30);
+    IS_OK(model_place_find(room, &place));
+    EQUAL_INT(place.kind, MODEL_RUN);
+    EQUAL_INT(place.step, 30);
+    EQUAL_TEXT(place.directory, room_path("ckpt/step-00000030"));
+    IS_OK(model_place_find(room_path("ckpt/step-00000010/"), &place));
+    EQUAL_INT(place.kind, MODEL_CHECKPOINT);
+    EQUAL_TEXT(place.directory, room_path("ckpt/step-00000010/"));
+    room_close();
+}
+
+TEST(what_is_no_model)
+{
+    static const struct {
+        const char *file;
+        status code;
+        const char *words;
+    } rows[] = {
+        {"latest_checkpointed_iteration.txt", ERR_FORMAT, "Megatron"},
+        {".metadata", ERR_FORMAT, "torchtitan"},
+        {"mp_rank_00_model_states.pt", ERR_FORMAT, "DeepSpeed"},
+        {"checkpoint_metadata.json", ERR_FORMAT, "nanotron"},
+        {"lit_model.pth", ERR_FORMAT, "LitGPT"},
+        {"pytorch_model.bin", ERR_FORMAT, "PyTorch"},
+        {"config.yaml", ERR_MISSING, "no checkpoint yet"},
+        {"readme.txt", ERR_FORMAT, "neither a run"},
+    };
+    struct model_place place;
+
+    room_open();
+    for (int i = 0; i < ROWS(rows); i++) {
+        char path[64];
+
+        IS_OK(directory_make(room_path("m")));
+        snprintf(path, sizeof path, "m/%s", rows[i].file);
+        room_write(path, "x", 1);
+        FAILS(model_place_find(room_path("m"), &place), rows[i].code,
+              rows[i].words);
+        IS_OK(directory_remove(room_path("m")));
+    }
+    FAILS(model_place_find(room_path("m"), &place), ERR_MISSING,
+          "no such directory");
+    room_write("m", "x", 1);
+    FAILS(model_place_find(room_path("m"), &place), ERR_FORMAT, "is a file");
+    room_close();
+}
+
+TEST_MAIN(a_run_is_made_once_and_locked, a_lock_does_not_outlive_its_process,
+          places_where_no_run_can_be, what_a_model_argument_names,
+          what_is_no_model)
