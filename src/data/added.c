@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* added.c - finds added tokens in text. */
+#include "data/added.h"
+
+#include "base/arena.h"
+#include "data/unicode.h"
+
+static status node_add(struct added_matcher *matcher, unsigned char byte,
+                       int32_t *out)
+{
+    if (matcher->count == matcher->capacity) {
+        const int32_t capacity = matcher->capacity * 2 + 64;
+        void *grown = matcher->nodes;
+
+        if (matcher->capacity > INT32_MAX / 4)
+            FAIL(ERR_MEMORY, "the added tokens have too many bytes");
+        TRY(memory_grow(&grown, (size_t)capacity, sizeof *matcher->nodes));
+        matcher->nodes = grown;
+        matcher->capacity = capacity;
+    }
+    matcher->nodes[matcher->count] =
+        (struct added_node){.token = -1, .byte = byte};
+    *out = matcher->count++;
+    return OK;
+}
+
+status added_init(struct added_matcher *matcher,
+                  const struct added_token *tokens)
+{
+    int32_t root;
+
+    *matcher = (struct added_matcher){.tokens = tokens};
+    TRY(node_add(matcher, 0, &root));
+    return OK;
+}
+
+static int32_t child_of(const struct added_matcher *matcher, int32_t node,
+                        unsigned char byte)
+{
+    int32_t child = matcher->nodes[node].child;
+
+    while (child != 0 && matcher->nodes[child].byte != byte)
+        child = matcher->nodes[child].sibling;
+    return child;
+}
+
+status added_insert(struct added_matcher *matcher, int32_t index,
+                    const char *pattern, size_t length)
+{
+    int32_t node = 0;
+
+    if (length == 0) return OK;
+    for (size_t i = 0; i < length; i++) {
+        const unsigned char byte = (unsigned char)pattern[i];
+        int32_t child = child_of(matcher, node, byte);
+
+        if (child == 0) {
+            TRY(node_add(matcher, byte, &child));
+            matcher->nodes[child].sibling = matcher->nodes[node].child;
+            matcher->nodes[node].child = child;
+            if (node == 0) matcher->first[byte] = child;
+        }
+        node = child;
+    }
+    matcher->nodes[node].token = index;
+    return OK;
+}
+
+void added_free(struct added_matcher *matcher)
+{
+    memory_free(matcher->nodes);
+    *matcher = (struct added_matcher){0};
+}
+
+/* Longest token at text[at], or -1. */
+static int32_t longest(const struct added_matcher *matcher, const char *text,
+                       size_t length, size_t at, size_t *stop)
+{
+    int32_t node = matcher->first[(unsigned char)text[at]], found = -1;
+
+    while (node != 0) {
+        at++;
+        if (matcher->nodes[node].token >= 0) {
+            found = matcher->nodes[node].token;
+            *stop = at;
+        }
+        if (at == length) break;
+        node = child_of(matcher, node, (unsigned char)text[at]);
+    }
+    return found;
+}
+
+static bool word_at(const unsigned char *text, size_t at)
+{
+    size_t length;
+
+    return (unicode_at(text, at, &length) & CLASS_WORD) != 0;
+}
+
+static bool stands_alone(const unsigned char *text, size_t length,
+                         size_t start, size_t stop)
+{
+    if (start > 0 && word_at(text, start - unicode_before(text, start)))
+        return false;
+    return stop == length || !word_at(text, stop);
+}
+
+static bool space_at(const unsigned char *text, size_t at, size_t *length)
+{
+    return (unicode_at(text, at, length) & CLASS_SPACE) != 0;
+}
+
+bool added_find(const struct added_matcher *matcher, const char *text,
+                size_t length, size_t done, size_t *at, int32_t *index,
+                size_t *start, size_t *stop)
+{
+    const unsigned char *bytes = (const unsigned char *)text;
+    const struct added_token *token;
+    size_t step;
+
+    for (; *at < length; (*at)++) {
+        *index = longest(matcher, text, length, *at, stop);
+        if (*index < 0) continue;
+        token = &matcher->tokens[*index];
+        if (token->single_word &&
+            !stands_alone(bytes, length, *at, *stop)) {
+            *at = *stop - 1; /* the search goes on behind it */
+            continue;
+        }
+        *start = *at;
+        *at = *stop;
+        while (token->lstrip && *start > done) {
+            step = unicode_before(bytes, *start);
+            if (step > *start - done ||
+                !space_at(bytes, *start - step, &step)) break;
+            *start -= step;
+        }
+        while (token->rstrip && *stop < length &&
+               space_at(bytes, *stop, &step))
+            *stop += step;
+        return true;
+    }
+    return false;
+}

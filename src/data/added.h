@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* added.h - finds added tokens in text: leftmost, and of those the longest.
+ *
+ * A trie in arrays. The first byte decides nearly always, so text without
+ * added tokens passes at the speed of one look-up per byte. */
+#ifndef LOCKSTEP_DATA_ADDED_H
+#define LOCKSTEP_DATA_ADDED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/status.h"
+
+struct added_token {
+    const char *content; /* in the tokenizer's arena, NUL after it */
+    size_t length;       /* bytes */
+    int32_t id;
+    bool single_word;    /* only where no word character touches it */
+    bool lstrip, rstrip; /* takes the white space before, after it */
+    bool normalized;     /* looked for after the normalizer */
+    bool special;        /* decoders may leave it out */
+};
+
+struct added_node {
+    int32_t child;   /* first, or 0 */
+    int32_t sibling; /* next, or 0 */
+    int32_t token;   /* index that ends here, or -1 */
+    unsigned char byte;
+};
+
+struct added_matcher {
+    const struct added_token *tokens; /* borrowed */
+    struct added_node *nodes;         /* owned; node 0 is the root */
+    int32_t count, capacity;          /* nodes */
+    int32_t first[256];               /* child of the root, or 0 */
+};
+
+/* A matcher of no tokens yet; `tokens` must outlive it. */
+status added_init(struct added_matcher *matcher,
+                  const struct added_token *tokens);
+/* tokens[index] is found where the text has `pattern`; of two with the same
+ * pattern the later one. Empty patterns are never found. */
+status added_insert(struct added_matcher *matcher, int32_t index,
+                    const char *pattern, size_t length);
+void added_free(struct added_matcher *matcher);
+
+/* The next match in text[at, length): tokens[*index] stands for
+ * [*start, *stop), which includes white space that it strips, but nothing
+ * before `done`, where the last match ended. `at` moves behind the bare
+ * match. False: none. */
+bool added_find(const struct added_matcher *matcher, const char *text,
+                size_t length, size_t done, size_t *at, int32_t *index,
+                size_t *start, size_t *stop);
+
+#endif

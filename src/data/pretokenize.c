@@ -1,0 +1,289 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pretokenize.c - cuts text into the words that merges stay within. */
+#include "data/pretokenize.h"
+
+#include <string.h>
+#include "base/text.h"
+
+/* Pieces of a buffer, in order. */
+struct span { size_t start, stop; };
+struct spans {
+    struct span *items; /* owned */
+    size_t count, capacity;
+};
+
+static status spans_add(struct spans *spans, size_t start, size_t stop)
+{
+    if (start == stop) return OK; /* empty pieces vanish */
+    if (spans->count == spans->capacity) {
+        const size_t capacity = spans->capacity * 2 + 64;
+        void *grown = spans->items;
+
+        TRY(memory_grow(&grown, capacity, sizeof *spans->items));
+        spans->items = grown;
+        spans->capacity = capacity;
+    }
+    spans->items[spans->count++] = (struct span){start, stop};
+    return OK;
+}
+
+static void spans_free(struct spans *spans)
+{
+    memory_free(spans->items);
+    *spans = (struct spans){0};
+}
+
+static status match_next(const struct pretokenize_step *step, const char *text,
+                         struct span piece, size_t at, struct span *match,
+                         bool *found)
+{
+    if (step->regex != NULL) {
+        size_t start = 0, stop = 0;
+
+        /* From the piece's start: look-behind sees the piece only. */
+        TRY(regex_find(step->regex, text + piece.start,
+                       piece.stop - piece.start, at - piece.start, found,
+                       &start, &stop));
+        *match = (struct span){piece.start + start, piece.start + stop};
+        return OK;
+    }
+    *found = false;
+    if (step->literal_length > 0) {
+        const char *hit = memmem(text + at, piece.stop - at, step->literal,
+                                 step->literal_length);
+
+        if (hit == NULL) return OK;
+        *found = true;
+        match->start = (size_t)(hit - text);
+        match->stop = match->start + step->literal_length;
+    }
+    return OK;
+}
+
+/* All of a piece as parts that match or do not, in order. */
+struct parts {
+    struct spans spans;
+    unsigned char *matches; /* owned [capacity] */
+    size_t capacity;
+};
+
+static status parts_add(struct parts *parts, size_t start, size_t stop,
+                        bool matches)
+{
+    const size_t count = parts->spans.count;
+
+    TRY(spans_add(&parts->spans, start, stop));
+    if (parts->spans.capacity > parts->capacity) {
+        void *grown = parts->matches;
+
+        TRY(memory_grow(&grown, parts->spans.capacity, 1));
+        parts->matches = grown;
+        parts->capacity = parts->spans.capacity;
+    }
+    if (parts->spans.count > count) parts->matches[count] = matches;
+    return OK;
+}
+
+static status parts_find(struct parts *parts,
+                         const struct pretokenize_step *step,
+                         const char *text, struct span piece)
+{
+    size_t at = piece.start, done = piece.start;
+    struct span match;
+    bool found;
+
+    parts->spans.count = 0;
+    while (at <= piece.stop) {
+        TRY(match_next(step, text, piece, at, &match, &found));
+        if (!found) break;
+        TRY(parts_add(parts, done, match.start, step->invert));
+        TRY(parts_add(parts, match.start, match.stop, !step->invert));
+        done = at = match.stop;
+        if (match.start == match.stop) { /* an empty match: one character on */
+            at++;
+            while (at < piece.stop && (text[at] & 0xC0) == 0x80) at++;
+        }
+    }
+    TRY(parts_add(parts, done, piece.stop, step->invert));
+    return OK;
+}
+
+/* The rules of MergedWithPrevious, MergedWithNext and Contiguous: of several
+ * matches in a row only the one that touches a neighbour joins it. */
+static status parts_merge(const struct parts *parts,
+                          enum split_behavior behavior, struct spans *out)
+{
+    const struct span *items = parts->spans.items;
+    const size_t count = parts->spans.count;
+
+    for (size_t i = 0; i < count;) {
+        size_t next = i + 1;
+
+        if (behavior == SPLIT_CONTIGUOUS) {
+            while (next < count && parts->matches[next] == parts->matches[i])
+                next++;
+        } else if (behavior == SPLIT_WITH_PREVIOUS) {
+            if (next < count && parts->matches[next] && !parts->matches[i])
+                next++;
+        } else if (next < count && parts->matches[i] &&
+                   !parts->matches[next]) {
+            next++;
+        }
+        TRY(spans_add(out, items[i].start, items[next - 1].stop));
+        i = next;
+    }
+    return OK;
+}
+
+static status step_split(const struct pretokenize_step *step, const char *text,
+                         const struct spans *in, struct spans *out)
+{
+    struct parts parts = {0};
+    status result = OK;
+
+    for (size_t i = 0; i < in->count; i++) {
+        TRY_GOTO(done, result, parts_find(&parts, step, text, in->items[i]));
+        if (step->behavior != SPLIT_REMOVED &&
+            step->behavior != SPLIT_ISOLATED) {
+            TRY_GOTO(done, result, parts_merge(&parts, step->behavior, out));
+            continue;
+        }
+        for (size_t j = 0; j < parts.spans.count; j++)
+            if (step->behavior == SPLIT_ISOLATED || !parts.matches[j])
+                TRY_GOTO(done, result,
+                         spans_add(out, parts.spans.items[j].start,
+                                   parts.spans.items[j].stop));
+    }
+done:
+    memory_free(parts.matches);
+    spans_free(&parts.spans);
+    return result;
+}
+
+static status step_scan(const struct pretokenize_step *step, const char *text,
+                        const struct spans *in, struct spans *out)
+{
+    for (size_t i = 0; i < in->count; i++)
+        for (size_t at = in->items[i].start; at < in->items[i].stop;) {
+            const size_t stop = step->scan((const unsigned char *)text, at,
+                                           in->items[i].stop);
+
+            TRY(spans_add(out, at, stop));
+            at = stop;
+        }
+    return OK;
+}
+
+/* Copies the pieces into a new buffer, each with a space before it unless it
+ * has one. */
+static status step_prefix(const char *text, struct spans *spans,
+                          struct text *out)
+{
+    for (size_t i = 0; i < spans->count; i++) {
+        struct span *span = &spans->items[i];
+        const size_t start = out->length;
+
+        if (text[span->start] != ' ') TRY(text_append(out, " ", 1));
+        TRY(text_append(out, text + span->start, span->stop - span->start));
+        *span = (struct span){start, out->length};
+    }
+    return OK;
+}
+
+struct general {
+    struct spans spans; /* of the step before */
+    struct spans next;  /* of this step */
+    struct text buffer; /* that the spans point into; empty: the input */
+};
+
+static status step_run(struct general *work,
+                       const struct pretokenize_step *step, const char **text)
+{
+    const struct spans used = work->spans;
+
+    if (step->prefix_space) {
+        struct text moved = {0};
+        const status code = step_prefix(*text, &work->spans, &moved);
+
+        text_free(&work->buffer);
+        work->buffer = moved;
+        TRY(code);
+        if (moved.bytes != NULL) *text = moved.bytes;
+    }
+    work->next.count = 0;
+    if (step->scan != NULL)
+        TRY(step_scan(step, *text, &work->spans, &work->next));
+    else
+        TRY(step_split(step, *text, &work->spans, &work->next));
+    work->spans = work->next;
+    work->next = used;
+    return OK;
+}
+
+static status run_general(const struct pretokenizer *pretokenizer,
+                          const char *text, size_t length,
+                          pretokenize_take *take, void *context)
+{
+    struct general work = {0};
+    status result = OK;
+
+    TRY_GOTO(done, result, spans_add(&work.spans, 0, length));
+    for (int i = 0; i < pretokenizer->count; i++)
+        TRY_GOTO(done, result,
+                 step_run(&work, &pretokenizer->steps[i], &text));
+    for (size_t i = 0; i < work.spans.count; i++)
+        TRY_GOTO(done, result,
+                 take(context,
+                      (const unsigned char *)text + work.spans.items[i].start,
+                      work.spans.items[i].stop - work.spans.items[i].start));
+done:
+    spans_free(&work.spans);
+    spans_free(&work.next);
+    text_free(&work.buffer);
+    return result;
+}
+
+/* Each level scans within the current piece of the level above it. */
+static status run_plain(const struct pretokenizer *pretokenizer,
+                        const unsigned char *text, size_t length,
+                        pretokenize_take *take, void *context)
+{
+    size_t stops[PRETOKENIZE_STEPS_MAX] = {0};
+    const int last = pretokenizer->count - 1;
+
+    for (size_t at = 0; at < length; at = stops[last]) {
+        size_t end = length;
+
+        for (int level = 0; level <= last; level++) {
+            if (stops[level] <= at)
+                stops[level] = pretokenizer->steps[level].scan(text, at, end);
+            end = stops[level];
+        }
+        TRY(take(context, text + at, end - at));
+    }
+    return OK;
+}
+
+status pretokenizer_run(const struct pretokenizer *pretokenizer,
+                        const char *text, size_t length,
+                        pretokenize_take *take, void *context)
+{
+    if (pretokenizer->count == 0) {
+        if (length > 0)
+            TRY(take(context, (const unsigned char *)text, length));
+        return OK;
+    }
+    if (pretokenizer->plain)
+        TRY(run_plain(pretokenizer, (const unsigned char *)text, length, take,
+                      context));
+    else
+        TRY(run_general(pretokenizer, text, length, take, context));
+    return OK;
+}
+
+void pretokenizer_free(struct pretokenizer *pretokenizer)
+{
+    for (int i = 0; i < pretokenizer->count; i++)
+        regex_free(pretokenizer->steps[i].regex);
+    *pretokenizer = (struct pretokenizer){0};
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* scan.h - the pre-tokenisation patterns of known tokenizers, by hand.
+ *
+ * A scanner cuts text into pieces without gaps, exactly where the tokenizer's
+ * regular expression matches, about a hundred times as fast. Scanners see
+ * valid UTF-8 only. The patterns stand in scan.c, each beside its scanner. */
+#ifndef LOCKSTEP_DATA_SCAN_H
+#define LOCKSTEP_DATA_SCAN_H
+
+#include <stddef.h>
+
+/* End of the piece of text [0, end) that starts at `at` < end. The piece is
+ * never empty. What lies beyond `end` is not looked at. */
+typedef size_t scan_piece(const unsigned char *text, size_t at, size_t end);
+
+scan_piece scan_gpt2;        /* GPT-2; ByteLevel with use_regex */
+scan_piece scan_cl100k;      /* Llama 3, cl100k */
+scan_piece scan_qwen2;       /* the same, digits one by one */
+scan_piece scan_o200k;       /* o200k: words split at capitals */
+scan_piece scan_digits;      /* Digits: runs of numbers, runs of others */
+scan_piece scan_each_digit;  /* Digits(individual_digits) */
+scan_piece scan_three_digits;/* \p{N}{1,3} */
+scan_piece scan_whole;       /* the text is one piece */
+
+/* The scanner that does what this regular expression does (Split, Isolated),
+ * or NULL. */
+scan_piece *scan_find(const char *pattern);
+
+#endif

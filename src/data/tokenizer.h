@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokenizer.h - text to ids and back: byte-level BPE from tokenizer.json.
+ *
+ *   text -> added tokens cut out -> normalizer -> pre-tokenizer -> words
+ *        -> merges within each word -> ids -> template (first, last token)
+ *
+ * The ids are those of the `tokenizers` library's encode(text). A tokenizer is
+ * read-only once read: any number of threads may encode and decode with it;
+ * each call borrows a word cache from a pool. */
+#ifndef LOCKSTEP_DATA_TOKENIZER_H
+#define LOCKSTEP_DATA_TOKENIZER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/arena.h"
+#include "base/text.h"
+#include "data/added.h"
+#include "data/byte_level.h"
+#include "data/normalize.h"
+#include "data/pretokenize.h"
+#include "data/token_list.h"
+
+enum { TOKENIZER_VOCAB_MAX = 1 << 22, TOKENIZER_TEMPLATE_MAX = 16 };
+
+/* One learned merge, found by its pair. */
+struct merge {
+    uint64_t pair; /* left << 32 | right; UINT64_MAX: an empty place */
+    int32_t rank;  /* smaller goes first */
+    int32_t id;    /* of the two joined */
+};
+
+struct tokenizer {
+    struct arena arena;       /* owns all that follows but the caches */
+    const char *source;       /* path, for messages */
+    const char *json;         /* the file as it was read, for export */
+    size_t json_length;       /* bytes */
+    char digest[65];          /* SHA-256 of that file, in hex */
+    int64_t vocab;            /* largest id + 1 */
+    const unsigned char *bytes; /* of all tokens, one after the other */
+    const uint32_t *starts;   /* [vocab + 1] into bytes */
+    const char *const *names; /* [vocab] as in the file; NULL: no such id */
+    const int32_t *name_table;/* [name_places] id by name, -1 empty */
+    const int32_t *word_table;/* [name_places] id by bytes, -1 empty */
+    uint64_t name_places;     /* power of two */
+    struct merge *merges;     /* [merge_places] */
+    uint64_t merge_places;    /* power of two */
+    int32_t byte_ids[256];    /* -1: the vocabulary lacks the byte */
+    bool ignore_merges;       /* a word that is a token is taken whole */
+    const struct added_token *added; /* [added_count] */
+    int32_t added_count;
+    const unsigned char *kinds;      /* [vocab] enum token_kind */
+    struct added_matcher raw;        /* added tokens before the normalizer */
+    struct added_matcher normal;     /* and after it */
+    struct normalizer normalizer;
+    struct pretokenizer pretokenizer;
+    int32_t first[TOKENIZER_TEMPLATE_MAX]; /* template: before the text */
+    int32_t last[TOKENIZER_TEMPLATE_MAX];  /* and after it */
+    int first_count, last_count;
+    struct word_caches *caches; /* owned; a pool, see word_cache.h */
+};
+
+enum token_kind { TOKEN_MISSING, TOKEN_LEARNED, TOKEN_ADDED, TOKEN_SPECIAL };
+
+/* From a tokenizer.json or a directory that has one. ERR_MISSING, ERR_IO;
+ * ERR_FORMAT names what is wrong or not supported. */
+status tokenizer_read(struct tokenizer *tokenizer, const char *path);
+/* The same from memory; `source` names it in messages. */
+status tokenizer_read_text(struct tokenizer *tokenizer, const char *json,
+                           size_t length, const char *source);
+void tokenizer_free(struct tokenizer *tokenizer);
+
+/* Appends the ids of one text. `special`: with the tokens that the template
+ * puts around it. ERR_FORMAT: the text is not UTF-8, with the position. */
+status tokenizer_encode(const struct tokenizer *tokenizer, const char *text,
+                        size_t length, bool special, struct token_list *out);
+/* Appends the bytes of the ids; special tokens are written as their names.
+ * ERR_CONFIG: an id that the vocabulary does not have. */
+status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids,
+                        int64_t count, struct text *out);
+
+/* Decoding token by token, as a generator prints: bytes of a character that
+ * is not complete yet are held back. */
+struct token_stream {
+    const struct tokenizer *tokenizer; /* borrowed */
+    unsigned char held[4];
+    int held_count;                    /* bytes */
+};
+/* Appends what is now certain. Bytes that can never become UTF-8 come out as
+ * they are. */
+status token_stream_next(struct token_stream *stream, int32_t id,
+                         struct text *out);
+/* Appends what is still held back. */
+status token_stream_end(struct token_stream *stream, struct text *out);
+
+/* Number of rows that an embedding needs: the largest id + 1. */
+int64_t tokenizer_vocab(const struct tokenizer *tokenizer);
+enum token_kind tokenizer_kind(const struct tokenizer *tokenizer, int32_t id);
+/* Bytes of text that an id stands for; *length 0 for an unknown one. */
+const unsigned char *tokenizer_bytes(const struct tokenizer *tokenizer,
+                                     int32_t id, size_t *length);
+/* Id of a token by its name in the file. */
+bool tokenizer_find(const struct tokenizer *tokenizer, const char *name,
+                    int32_t *id);
+/* The token after each document: `name`, or with "" the first that exists of
+ * the usual names. ERR_CONFIG lists what was looked for. */
+status tokenizer_end_of_text(const struct tokenizer *tokenizer,
+                             const char *name, int32_t *id);
+
+/* Tables while reading (tokenizer_read.c, tokenizer_build.c). */
+uint64_t tokenizer_hash(const void *bytes, size_t length);
+/* Place of the pair in `merges`, or the empty place where it belongs. */
+uint64_t tokenizer_merge_place(const struct tokenizer *tokenizer,
+                               uint64_t pair);
+/* Id of the learned token with exactly these bytes, or -1. */
+int32_t tokenizer_word(const struct tokenizer *tokenizer,
+                       const unsigned char *bytes, size_t length);
+
+#endif
