@@ -86,8 +86,11 @@ static size_t batch_bytes(const struct program *p)
 
 static int64_t widest(const struct program *p)
 {
-    int64_t most = p->vocab > p->context ? p->vocab : p->context;
+    int64_t most = p->vocab;
 
+    for (int i = 0; i < p->params.count; i++)
+        if (p->params.items[i].spec.rows > most)
+            most = p->params.items[i].spec.rows;
     for (int i = 0; i < p->slot_count; i++)
         if (p->slots[i].width > most) most = p->slots[i].width;
     return most;

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keep.h - what survives: a trainer's state to a checkpoint and back. */
+#ifndef LOCKSTEP_TRAIN_KEEP_H
+#define LOCKSTEP_TRAIN_KEEP_H
+
+#include "checkpoint/history.h"
+#include "checkpoint/run_dir.h"
+#include "checkpoint/save.h"
+#include "train/session_parts.h"
+#include "train/setup.h"
+
+struct keeper {
+    const struct setup *setup;  /* borrowed */
+    struct stage *stage;        /* borrowed, open */
+    const char *run;            /* borrowed */
+    struct session_parts parts; /* owned: weights, m, v */
+    struct text config;         /* owned: config.json */
+};
+
+/* Counters of a run: everything that is not a tensor. */
+struct counters {
+    int64_t step;     /* optimizer steps done */
+    int64_t tokens;   /* read by them */
+    int64_t samples;  /* sequences taken from the order: the data cursor */
+    int64_t epoch;    /* the cursor's */
+};
+
+status keeper_build(struct keeper *keeper, const struct setup *setup,
+                    struct stage *stage, const char *run);
+void keeper_free(struct keeper *keeper);
+
+/* Saves RUN/ckpt/step-N and removes old ones as the options say. */
+status keeper_save(struct keeper *keeper, const struct counters *counters);
+/* Fills the stage from the newest whole checkpoint. `notice` gains a sentence
+ * for each damaged one that was passed over. ERR_CONFIG: it is of another
+ * model, tokenizer or grid. */
+status keeper_restore(struct keeper *keeper, struct counters *counters,
+                      struct text *notice);
+/* The grid that RUN's newest checkpoint was made with. */
+status keeper_grid(const char *run, struct grid *out);
+
+#endif

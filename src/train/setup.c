@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* setup.c - from a configuration to everything that is decided before the
+ * first byte of memory. */
+#include "train/setup.h"
+
+#include <string.h>
+
+/* What resume may change: how fast, how long, what is watched and kept. Not
+ * the model, the data, the batch, the seed, the grid or the type. */
+static const char *const may_change[] = {
+    "train.steps", "train.tokens", "train.epochs", "train.micro_batch",
+    "train.threads", "train.recompute", "train.memory", "train.logits_chunk",
+    "optimizer.lr", "optimizer.schedule", "optimizer.warmup",
+    "optimizer.min_lr", "optimizer.decay_share", "optimizer.weight_decay",
+    "optimizer.clip", "validate.every", "validate.sequences",
+    "checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every",
+    "checkpoint.at_end", "data.cache", "numerics.isa", "run.log_every"};
+
+bool setup_may_change(const char *name)
+{
+    for (size_t i = 0; i < sizeof may_change / sizeof *may_change; i++)
+        if (strcmp(may_change[i], name) == 0) return true;
+    return false;
+}
+
+static status read_tokenizer(struct setup *setup)
+{
+    const struct options *o = &setup->set->values;
+
+    if (o->tokenizer.from[0] == 0) return OK;
+    TRY(tokenizer_read(&setup->tokenizer, o->tokenizer.from));
+    setup->has_tokenizer = true;
+    return OK;
+}
+
+/* Ids of the tokenizer must have a row in the embedding. */
+static status check_vocab(const struct setup *setup)
+{
+    int64_t vocab;
+
+    if (!setup->has_tokenizer) return OK;
+    vocab = tokenizer_vocab(&setup->tokenizer);
+    if (vocab <= setup->model.vocab) return OK;
+    FAIL(ERR_CONFIG, "model.vocab: %lld rows are fewer than the %lld tokens "
+                     "of %s; set it to %lld or more, or to 0",
+         (long long)setup->model.vocab, (long long)vocab,
+         setup->set->values.tokenizer.from, (long long)vocab);
+}
+
+static status choose_isa(const char *name, enum isa *out)
+{
+    const char *names[ISA_COUNT];
+
+    for (int i = 0; i < ISA_COUNT; i++) {
+        names[i] = isa_name((enum isa)i);
+        *out = (enum isa)i;
+        if (strcmp(names[i], name) == 0) return OK;
+    }
+    FAIL(ERR_CONFIG, "numerics.isa: %s is not auto, plain, avx2, avx512 or "
+                     "neon", name);
+}
+
+static status choose_dtype(const char *name, enum dtype *out)
+{
+    if (dtype_parse(name, out) && (*out == DTYPE_F32 || *out == DTYPE_F64))
+        return OK;
+    FAIL(ERR_CONFIG, "train.dtype: %s is not float32 or float64", name);
+}
+
+static status resolve_request(struct setup *setup)
+{
+    const struct options *o = &setup->set->values;
+    const struct model *m = &setup->model;
+    struct stage_request *r = &setup->request;
+    const struct grid asked = {.data = (int)o->numerics.grid_data,
+                               .tensor = (int)o->numerics.grid_tensor};
+    const struct grid_facts facts = {
+        .batch = o->train.batch, .heads = m->heads, .kv_heads = m->kv_heads,
+        .head_width = m->head_width, .feed_forward = m->feed_forward};
+
+    *r = (struct stage_request){
+        .model = m, .mode = PROGRAM_TRAIN, .batch = o->train.batch,
+        .micro_batch = o->train.micro_batch ? o->train.micro_batch
+                                            : o->train.batch,
+        .length = o->data.sequence, .logits_chunk = o->train.logits_chunk,
+        .backward = BACKWARD_FUSED, .optimizer = true,
+        .threads = (int)o->train.threads,
+        .recompute = o->train.recompute.items,
+        .recompute_count = o->train.recompute.count,
+        .memory_bytes = o->train.memory * 0x1p30};
+    if (r->threads == 0) r->threads = threads_cores();
+    TRY(choose_dtype(o->train.dtype, &r->dtype));
+    TRY(choose_isa(o->numerics.isa, &r->isa));
+    return grid_resolve(&r->grid, &asked, &facts);
+}
+
+status setup_resolve(struct setup *setup, const struct options_set *set)
+{
+    const struct options *o = &set->values;
+
+    *setup = (struct setup){.set = set};
+    if (strcmp(o->optimizer.name, "adamw") != 0)
+        FAIL(ERR_CONFIG, "optimizer.name: %s is not adamw", o->optimizer.name);
+    if (strcmp(o->data.documents, "separate") != 0 &&
+        strcmp(o->data.documents, "joined") != 0)
+        FAIL(ERR_CONFIG, "data.documents: %s is not separate or joined",
+             o->data.documents);
+    TRY(read_tokenizer(setup));
+    TRY(model_from_options(&setup->model, o,
+                           setup->has_tokenizer
+                               ? tokenizer_vocab(&setup->tokenizer) : 0));
+    TRY(check_vocab(setup));
+    setup->rate = (struct rate){.peak = o->optimizer.lr,
+                                .least = o->optimizer.min_lr,
+                                .warmup = o->optimizer.warmup,
+                                .decay_share = o->optimizer.decay_share};
+    TRY(rate_curve_parse(o->optimizer.schedule, &setup->rate.curve));
+    return resolve_request(setup);
+}
+
+void setup_free(struct setup *setup)
+{
+    if (setup->has_tokenizer) tokenizer_free(&setup->tokenizer);
+    *setup = (struct setup){0};
+}
+
+status setup_length(struct setup *setup, int64_t samples)
+{
+    const struct options *o = &setup->set->values;
+    const int64_t per_step = o->train.batch * o->data.sequence;
+    const int given = (o->train.steps > 0) + (o->train.tokens > 0) +
+                      (o->train.epochs > 0);
+
+    if (given != 1)
+        FAIL(ERR_CONFIG, "the length of the run: set one of train.steps, "
+                         "train.tokens and train.epochs; %d are set", given);
+    setup->rate.steps = o->train.steps;
+    if (o->train.tokens > 0)
+        setup->rate.steps = (o->train.tokens + per_step - 1) / per_step;
+    if (o->train.epochs > 0) {
+        const double steps =
+            o->train.epochs * (double)samples / (double)o->train.batch;
+
+        setup->rate.steps = (int64_t)steps;
+        if ((double)setup->rate.steps < steps) setup->rate.steps++;
+    }
+    if (setup->rate.warmup > setup->rate.steps)
+        FAIL(ERR_CONFIG, "optimizer.warmup: %lld steps are more than the run's "
+                         "%lld", (long long)setup->rate.warmup,
+             (long long)setup->rate.steps);
+    return OK;
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* setup.h - from a configuration to everything that is decided before the
+ * first byte of memory: tokenizer, model, grid, length of the run, stage. */
+#ifndef LOCKSTEP_TRAIN_SETUP_H
+#define LOCKSTEP_TRAIN_SETUP_H
+
+#include "base/options.h"
+#include "data/tokenizer.h"
+#include "optimizer/rate.h"
+#include "plan/stage.h"
+
+struct setup {
+    const struct options_set *set; /* borrowed */
+    struct tokenizer tokenizer;    /* owned, where has_tokenizer */
+    bool has_tokenizer;
+    struct model model;
+    struct rate rate;              /* steps: setup_length */
+    struct stage_request request;  /* ready for stage_plan */
+};
+
+/* Reads the tokenizer and config.json that the options name. ERR_CONFIG says
+ * which option cannot be. */
+status setup_resolve(struct setup *setup, const struct options_set *set);
+void setup_free(struct setup *setup);
+
+/* Steps of the run, from train.steps, tokens or epochs; samples of an epoch
+ * are needed for the last. ERR_CONFIG: none or several are set. */
+status setup_length(struct setup *setup, int64_t samples);
+
+/* "a.b" may be changed by resume --set: it says how to go on, not what was
+ * done. */
+bool setup_may_change(const char *name);
+
+#endif
