@@ -173,7 +173,10 @@ static status run_event(struct run *run, const struct event *event)
 static status run_events(struct run *run, int first, int last)
 {
     for (int i = first; i < last; i++) {
+        const double began = run->clock != NULL ? run->clock() : 0;
+
         TRY(run_event(run, &run->plan->events[i]));
+        if (run->clock != NULL) run->spent[i] += run->clock() - began;
         if (run->poison) poison(run, i);
     }
     return OK;

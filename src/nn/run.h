@@ -39,6 +39,8 @@ struct run {
     logits_reader *read_logits;  /* NULL: nobody asks */
     void *read_argument;
     bool poison;               /* fill what is dead with NaN */
+    double (*clock)(void);     /* seconds; NULL: nobody measures */
+    double *spent;             /* [events] seconds, added to, with a clock */
     const struct event *event; /* being run */
     int failed_step;           /* step whose layer returned an error, or -1 */
 };
