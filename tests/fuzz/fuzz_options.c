@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_options.c - can a configuration from a stranger hurt us? What is read
+ * is also written and read again, with the same values; the same bytes are
+ * then tried as an assignment. */
+#include <string.h>
+#include "base/options.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check_same(const struct options_set *a,
+                       const struct options_set *b)
+{
+    struct json_writer x, y;
+
+    json_write_begin(&x, 0);
+    json_write_begin(&y, 0);
+    options_write_json(a, &x);
+    options_write_json(b, &y);
+    CHECK(json_write_end(&x) == OK && json_write_end(&y) == OK);
+    CHECK(x.out.length == y.out.length &&
+          memcmp(x.out.bytes, y.out.bytes, x.out.length) == 0);
+    json_writer_free(&x);
+    json_writer_free(&y);
+}
+
+static void check_round_trip(const struct options_set *set)
+{
+    struct options_set again;
+    struct text yaml = {0};
+
+    CHECK(options_init(&again) == OK);
+    CHECK(options_write_yaml(set, &yaml) == OK);
+    /* What is written is longer than what was read. */
+    if (yaml.length < 1 << 20) {
+        CHECK(options_read_text(&again, yaml.bytes, yaml.length, "again",
+                                ORIGIN_RUN) == OK);
+        check_same(set, &again);
+    }
+    text_free(&yaml);
+    options_free(&again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct options_set set;
+    struct text copy = {0};
+
+    CHECK(options_init(&set) == OK);
+    if (options_read_text(&set, (const char *)data, size, "fuzz",
+                          ORIGIN_FILE) == OK)
+        check_round_trip(&set);
+    CHECK(text_append(&copy, data, size) == OK);
+    if (options_assign(&set, copy.bytes, ORIGIN_COMMAND_LINE) == OK)
+        check_round_trip(&set);
+    text_free(&copy);
+    options_free(&set);
+    CHECK(arena_bytes_out() == 0);
+    return 0;
+}
