@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* export.c - a MODEL as a Hugging Face directory that transformers opens. */
+#include "train/export.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum {
+    TOKENIZER_BYTES_MAX = 256 << 20,
+    PROOF_TOKENS = 64 /* of the proof, fewer when the context is shorter */
+};
+
+struct exporting {
+    char aside[PATH_BYTES];  /* where the files are made; "" once renamed */
+    struct session session;  /* the source */
+    struct stage stage;
+    struct session_parts parts;
+    struct text config, tokenizer;
+    char *logits;            /* owned [tokens, vocab] of the source */
+    size_t row;              /* bytes of one token's logits */
+    int64_t tokens;
+    int64_t differs;         /* token whose logits differ, -1: none */
+};
+
+/* ---- where ---- */
+
+static status check_target(const char *directory)
+{
+    char **names;
+    int count;
+
+    if (!file_exists(directory)) return OK;
+    if (!file_is_directory(directory))
+        FAIL(ERR_CONFIG, "%s: is a file; export makes a directory",
+             directory);
+    TRY(directory_list(directory, &names, &count));
+    directory_list_free(names, count);
+    if (count > 0)
+        FAIL(ERR_CONFIG, "%s: is not empty (%d entries); export writes only "
+                         "into a new or empty directory", directory, count);
+    return OK;
+}
+
+static status make_aside(struct exporting *e, const char *directory)
+{
+    size_t length = strlen(directory);
+    const mode_t mask = umask(0);
+
+    umask(mask);
+    while (length > 1 && directory[length - 1] == '/') length--;
+    if (length + sizeof ".tmp-XXXXXX" > PATH_BYTES)
+        FAIL(ERR_CONFIG, "%s: the path is too long", directory);
+    snprintf(e->aside, PATH_BYTES, "%.*s", (int)length, directory);
+    for (size_t i = length; i-- > 1;) { /* its parent */
+        if (e->aside[i] != '/') continue;
+        e->aside[i] = 0;
+        const status result = directory_make(e->aside);
+
+        e->aside[i] = '/';
+        TRY(result);
+        break;
+    }
+    memcpy(e->aside + length, ".tmp-XXXXXX", sizeof ".tmp-XXXXXX");
+    if (mkdtemp(e->aside) == NULL || chmod(e->aside, 0777 & ~mask) != 0) {
+        e->aside[0] = 0;
+        FAIL(ERR_IO, "%s: cannot make a directory beside it: %s", directory,
+             strerror(errno));
+    }
+    return OK;
+}
+
+/* ---- small files ---- */
+
+static status store(const struct exporting *e, const char *name,
+                    const char *bytes, size_t length)
+{
+    char path[PATH_BYTES];
+
+    TRY(path_join(path, sizeof path, e->aside, name));
+    return file_write_atomic(path, bytes, length);
+}
+
+static status store_json(const struct exporting *e, const char *name,
+                         struct json_writer *writer)
+{
+    TRY(json_write_end(writer));
+    TRY(text_append_string(&writer->out, "\n"));
+    return store(e, name, writer->out.bytes, writer->out.length);
+}
+
+/* The added token with this id, or NULL. */
+static const char *added_name(const struct json *tokenizer, int64_t id)
+{
+    const struct json *added = json_get(tokenizer, "added_tokens");
+
+    if (added == NULL || added->kind != JSON_ARRAY || id < 0) return NULL;
+    for (int i = 0; i < added->count; i++) {
+        const struct json *number = json_get(&added->items[i], "id");
+        const struct json *content = json_get(&added->items[i], "content");
+
+        if (number == NULL || content == NULL ||
+            number->kind != JSON_INTEGER || content->kind != JSON_STRING)
+            continue;
+        if (number->integer == id) return content->string;
+    }
+    return NULL;
+}
+
+/* The usual names of the token that ends a text; its id, or -1. */
+static int64_t usual_end(const struct json *tokenizer)
+{
+    static const char *const names[] = {
+        "<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "<|im_end|>"};
+    const struct json *added = json_get(tokenizer, "added_tokens");
+
+    if (added == NULL || added->kind != JSON_ARRAY) return -1;
+    for (size_t n = 0; n < sizeof names / sizeof *names; n++) {
+        for (int i = 0; i < added->count; i++) {
+            const struct json *number = json_get(&added->items[i], "id");
+            const struct json *content = json_get(&added->items[i], "content");
+
+            if (number != NULL && content != NULL &&
+                number->kind == JSON_INTEGER &&
+                content->kind == JSON_STRING &&
+                strcmp(content->string, names[n]) == 0)
+                return number->integer;
+        }
+    }
+    return -1;
+}
+
+static void write_token(struct json_writer *w, const char *key,
+                        const char *name)
+{
+    if (name == NULL) return;
+    json_write_key(w, key);
+    json_write_string(w, name);
+}
+
+static status write_tokenizer_config(const struct exporting *e,
+                                     const struct json *tokenizer)
+{
+    const struct model *m = &e->session.model;
+    const char *eos = added_name(tokenizer, m->eos);
+    struct json_writer w = {0};
+    status result;
+
+    json_write_begin(&w, 2);
+    json_write_object(&w);
+    write_token(&w, "tokenizer_class", "PreTrainedTokenizerFast");
+    write_token(&w, "bos_token", added_name(tokenizer, m->bos));
+    write_token(&w, "eos_token", eos);
+    write_token(&w, "pad_token", eos);
+    json_write_key(&w, "model_max_length");
+    json_write_integer(&w, m->context);
+    json_write_key(&w, "clean_up_tokenization_spaces");
+    json_write_bool(&w, false);
+    json_write_object_end(&w);
+    result = store_json(e, "tokenizer_config.json", &w);
+    json_writer_free(&w);
+    return result;
+}
+
+static status write_tokenizer(struct exporting *e)
+{
+    struct model *m = &e->session.model;
+    struct arena arena;
+    const struct json *root;
+    status result;
+
+    if (e->session.tokenizer[0] == 0) return OK;
+    arena_init(&arena, "tokenizer to export", 0);
+    TRY_GOTO(done, result, file_read(e->session.tokenizer,
+                                     TOKENIZER_BYTES_MAX, &e->tokenizer));
+    TRY_GOTO(done, result,
+             json_read(&root, &arena, e->tokenizer.bytes, e->tokenizer.length,
+                       e->session.tokenizer));
+    if (m->eos < 0) m->eos = usual_end(root);
+    if (m->eos >= m->vocab) m->eos = -1;
+    TRY_GOTO(done, result, store(e, "tokenizer.json", e->tokenizer.bytes,
+                                 e->tokenizer.length));
+    TRY_GOTO(done, result, write_tokenizer_config(e, root));
+done:
+    arena_free(&arena);
+    return result;
+}
+
+static void write_id(struct json_writer *w, const char *key, int64_t id)
+{
+    if (id < 0) return;
+    json_write_key(w, key);
+    json_write_integer(w, id);
+}
+
+static status write_generation(const struct exporting *e)
+{
+    const struct model *m = &e->session.model;
+    struct json_writer w = {0};
+    status result;
+
+    json_write_begin(&w, 2);
+    json_write_object(&w);
+    json_write_key(&w, "_from_model_config");
+    json_write_bool(&w, true);
+    write_id(&w, "bos_token_id", m->bos);
+    write_id(&w, "eos_token_id", m->eos);
+    write_id(&w, "pad_token_id", m->eos);
+    json_write_object_end(&w);
+    result = store_json(e, "generation_config.json", &w);
+    json_writer_free(&w);
+    return result;
+}
+
+/* ---- the proof ---- */
+
+typedef status token_reader(void *argument, int64_t first,
+                            const struct tensor *logits);
+
+static status keep(void *argument, int64_t first, const struct tensor *logits)
+{
+    struct exporting *e = argument;
+
+    memcpy(e->logits + (size_t)first * e->row, logits->data,
+           (size_t)logits->shape[0] * e->row);
+    return OK;
+}
+
+static status compare(void *argument, int64_t first,
+                      const struct tensor *logits)
+{
+    struct exporting *e = argument;
+
+    for (int64_t t = 0; t < logits->shape[0] && e->differs < 0; t++)
+        if (memcmp(e->logits + (size_t)(first + t) * e->row,
+                   (const char *)logits->data + (size_t)t * e->row,
+                   e->row) != 0)
+            e->differs = first + t;
+    return OK;
+}
+
+/* One forward pass of an open stage over the tokens of the proof. */
+static status pass(struct exporting *e, struct stage *stage,
+                   token_reader *reader)
+{
+    const struct stage_batch batch = stage_batch(stage);
+    const uint64_t spread = 0x9e3779b97f4a7c15u; /* odd: visits all ids */
+
+    for (int64_t t = 0; t < e->tokens; t++) {
+        batch.inputs[t] = (int32_t)((uint64_t)(t + 1) * spread %
+                                    (uint64_t)e->session.model.vocab);
+        batch.targets[t] = -1;
+    }
+    stage->run.read_logits = reader;
+    stage->run.read_argument = e;
+    stage->run.batch = (struct batch){.inputs = batch.inputs,
+                                      .targets = batch.targets,
+                                      .tokens = e->tokens};
+    return run_forward(&stage->run);
+}
+
+static status plan_pass(const struct exporting *e,
+                        const struct session *session,
+                        struct stage_request *plan)
+{
+    TRY(session_request(session, 1, e->tokens, plan));
+    plan->dtype = e->session.dtype;
+    plan->grid.tensor = e->session.grid_tensor > 0 ? e->session.grid_tensor
+                                                   : plan->grid.tensor;
+    if (e->tokens < plan->grid.tensor) plan->grid.tensor = 1;
+    return OK;
+}
+
+static status prove(struct exporting *e)
+{
+    struct session session = {0};
+    struct stage_request plan;
+    struct stage stage = {0};
+    status result;
+
+    stage_free(&e->stage); /* one model in memory at a time */
+    e->differs = -1;
+    TRY_GOTO(done, result, session_open(&session, e->aside));
+    TRY_GOTO(done, result, plan_pass(e, &session, &plan));
+    TRY_GOTO(done, result, session_stage(&session, &plan, &stage));
+    TRY_GOTO(done, result, pass(e, &stage, compare));
+    if (e->differs >= 0)
+        FAIL_GOTO(done, result, ERR_VERIFY,
+                  "%s: the exported files give other logits at position %lld; "
+                  "nothing was written", e->session.path,
+                  (long long)e->differs);
+done:
+    stage_free(&stage);
+    session_close(&session);
+    return result;
+}
+
+/* ---- all of it ---- */
+
+static status open_source(struct exporting *e, const char *model)
+{
+    struct stage_request plan;
+    void *memory;
+
+    TRY(session_open(&e->session, model));
+    const struct model *m = &e->session.model;
+
+    e->tokens = m->context < PROOF_TOKENS ? m->context : PROOF_TOKENS;
+    e->row = (size_t)m->vocab * (size_t)dtype_bytes(e->session.dtype);
+    TRY(memory_take((size_t)e->tokens, e->row, &memory));
+    e->logits = memory;
+    TRY(plan_pass(e, &e->session, &plan));
+    TRY(session_stage(&e->session, &plan, &e->stage));
+    TRY(session_parts_add(&e->parts, &e->stage, "weight",
+                          e->stage.run.weights));
+    return pass(e, &e->stage, keep);
+}
+
+static status write_files(struct exporting *e)
+{
+    TRY(write_tokenizer(e));
+    TRY(model_write_config(&e->session.model, e->session.dtype, &e->config));
+    TRY(store(e, "config.json", e->config.bytes, e->config.length));
+    TRY(write_generation(e));
+    return session_parts_export(&e->parts, e->aside);
+}
+
+static status finish(struct exporting *e, const char *directory)
+{
+    if (rename(e->aside, directory) != 0)
+        FAIL(ERR_IO, "%s: cannot be put in place: %s", directory,
+             strerror(errno));
+    e->aside[0] = 0;
+    return directory_sync(directory);
+}
+
+status model_export(const char *model, const char *directory,
+                    struct export_result *result)
+{
+    struct exporting e = {0};
+    status code;
+
+    TRY_GOTO(done, code, check_target(directory));
+    TRY_GOTO(done, code, open_source(&e, model));
+    *result = (struct export_result){
+        .parameters = e.stage.program.params.parameters,
+        .tensors = e.parts.count, .dtype = e.session.dtype,
+        .proof_tokens = e.tokens,
+        .proof_logits = e.tokens * e.session.model.vocab,
+        .tokenizer = e.session.tokenizer[0] != 0};
+    if (e.session.notice.length > 0)
+        snprintf(result->notice, sizeof result->notice, "%s",
+                 e.session.notice.bytes);
+    TRY_GOTO(done, code, make_aside(&e, directory));
+    TRY_GOTO(done, code, write_files(&e));
+    TRY_GOTO(done, code, prove(&e));
+    TRY_GOTO(done, code, finish(&e, directory));
+done:
+    /* The first error is what the user must see. */
+    if (e.aside[0] != 0) (void)directory_remove(e.aside);
+    session_parts_free(&e.parts);
+    stage_free(&e.stage);
+    session_close(&e.session);
+    text_free(&e.config);
+    text_free(&e.tokenizer);
+    memory_free(e.logits);
+    return code;
+}
+
+status export_print(const struct export_result *r, const char *directory,
+                    struct text *out)
+{
+    char count[32];
+
+    TRY(text_printf(out, "exported      %s\n", directory));
+    TRY(text_printf(out, "tensors       %d, %s\n", r->tensors,
+                    dtype_name(r->dtype)));
+    TRY(text_printf(out, "parameters    %s\n",
+                    text_count(count, r->parameters)));
+    TRY(text_printf(out, "tokenizer     %s\n",
+                    r->tokenizer ? "tokenizer.json, tokenizer_config.json"
+                                 : "none in the source"));
+    return text_printf(out, "proof         %s logits over %lld tokens, read "
+                            "back from the files: equal in every bit\n",
+                       text_count(count, r->proof_logits),
+                       (long long)r->proof_tokens);
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* export.h - a MODEL as a Hugging Face directory that transformers opens:
+ * `lockstep export`.
+ *
+ * The directory is made aside, proven, and then renamed: the weights are read
+ * back from the files and a forward pass over the same tokens must give the
+ * same logits in every bit. */
+#ifndef LOCKSTEP_TRAIN_EXPORT_H
+#define LOCKSTEP_TRAIN_EXPORT_H
+
+#include "train/session.h"
+
+struct export_result {
+    int64_t parameters;
+    int tensors;
+    enum dtype dtype;         /* of the files */
+    int64_t proof_tokens;     /* over which the logits were compared */
+    int64_t proof_logits;     /* how many were equal: all */
+    bool tokenizer;           /* tokenizer.json and its settings are there */
+    char notice[512];         /* about damage that was passed over; "" */
+};
+
+/* ERR_CONFIG: `directory` is there and not empty. ERR_VERIFY: the proof
+ * failed; nothing is left behind. */
+status model_export(const char *model, const char *directory,
+                    struct export_result *result);
+/* What was written and the proof, as text of a few lines. */
+status export_print(const struct export_result *result, const char *directory,
+                    struct text *out);
+
+#endif
