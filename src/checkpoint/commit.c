@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/text.h"
 #include "checkpoint/history.h"
@@ -264,7 +265,9 @@ status checkpoint_save_commit(struct checkpoint_save *save)
     TRY(weights_writer_commit_shards(&save->optim));
     TRY(write_files(save));
     TRY(directory_sync(save->temporary));
+    TRY(fault_point("checkpoint.rename"));
     TRY(appear(save, directory));
+    TRY(fault_point("checkpoint.latest"));
     return file_write_atomic(latest, line, strlen(line));
 }
 

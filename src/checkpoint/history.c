@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/fault.h"
 
 enum { STEP_DIGITS_LEAST = 8, STEP_DIGITS_MOST = 11 };
 
@@ -200,6 +201,7 @@ static status remove_step(const char *run, int64_t step)
     if (file_is_directory(to)) TRY(directory_remove(to));
     if (rename(from, to) != 0)
         FAIL(ERR_IO, "%s: cannot be removed: %s", from, strerror(errno));
+    TRY(fault_point("checkpoint.remove"));
     return directory_remove(to);
 }
 

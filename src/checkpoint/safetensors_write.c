@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/fault.h"
 #include "checkpoint/parts.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/transfer.h"
@@ -194,6 +195,7 @@ status safetensors_writer_put(const struct safetensors_writer *writer,
 {
     const int64_t size = dtype_bytes(writer->tensors[index].dtype);
 
+    TRY(fault_point("checkpoint.tensor"));
     return transfer_write(writer->descriptor, writer->path,
                           writer->first[index] + first * size, elements,
                           (size_t)(count * size));
@@ -206,6 +208,7 @@ status safetensors_writer_commit(struct safetensors_writer *writer)
     const int descriptor = writer->descriptor;
     status result;
 
+    TRY(fault_point("checkpoint.sync"));
     TRY(transfer_sync(descriptor, writer->path));
     writer->descriptor = 0;
     if (close(descriptor) != 0)
