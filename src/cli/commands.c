@@ -11,6 +11,19 @@
      false}
 
 const struct command commands[] = {
+    {"generate", "MODEL", 1, 1, "continues a text, token by token",
+     "Greedy with --temperature 0. Stops at the model's end-of-text token. "
+     "The same seed\ngives the same text, on any machine and with any number "
+     "of threads.",
+     "lockstep generate runs/first --prompt \"In the beginning\" --tokens 80",
+     false, command_generate,
+     {{"prompt", "TEXT", "text to continue; \"\" begins a new one", false},
+      {"tokens", "N", "most tokens to write (100, or what fits)", false},
+      {"temperature", "X", "0 takes the likeliest token (0.8)", false},
+      {"top-k", "K", "draws among the K likeliest; 0: all (0)", false},
+      {"top-p", "P", "among the likeliest that reach P together (1)", false},
+      {"seed", "S", "of the random numbers (1)", false},
+      FLAG_THREADS, FLAG_JSON}},
     {"score", "MODEL", 1, 1, "the loss of a model on given ids",
      "FILE.json is an array of equally long arrays of ids. The loss is the "
      "mean over all\nnext-token targets; gradients are those of that mean, "
@@ -29,6 +42,15 @@ const struct command commands[] = {
      "compared with\ntheir optimizer state, anything else by weights alone.",
      "lockstep compare runs/first runs/second", false, command_compare,
      {FLAG_JSON}},
+    {"tokenize", "TOKENIZER.json FILE", 2, 2, "text to ids",
+     "The file is one text, encoded as the `tokenizers` library's "
+     "encode(text) does;\n--no-special is its add_special_tokens=False. "
+     "Without a flag it prints the first\ntokens and a summary.",
+     "lockstep tokenize corpus/tokenizer.json corpus/train.txt --ids", false,
+     command_tokenize,
+     {{"ids", NULL, "prints all ids as one JSON array", false},
+      {"no-special", NULL, "without the template's tokens", false},
+      FLAG_JSON}},
     {"doctor", "", 0, 0, "what this machine and this build can do",
      "Each row is a capability: yes or no, why, and what to do about it.\n"
      "Every probe really runs: it opens, reads, adds, writes.",

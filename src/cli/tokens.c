@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokens.c - commands between text and ids: tokenize. */
+#include <string.h>
+#include "base/file.h"
+#include "base/json.h"
+#include "cli/run.h"
+#include "cli/table.h"
+#include "data/tokenizer.h"
+
+enum { SHOWN_TOKENS = 24, SHOWN_BYTES = 40 };
+
+static const size_t text_bytes_max = (size_t)4 << 30;
+
+/* What a tokenize command works on. */
+struct tokenized {
+    struct tokenizer tokenizer;
+    struct text text;
+    struct token_list list;
+};
+
+static void tokenized_free(struct tokenized *work)
+{
+    token_list_free(&work->list);
+    text_free(&work->text);
+    tokenizer_free(&work->tokenizer);
+}
+
+/* One array on one line. */
+static status print_ids(const struct token_list *list)
+{
+    struct json_writer writer = {0};
+
+    json_write_begin(&writer, 0);
+    json_write_array(&writer);
+    for (int64_t i = 0; i < list->count; i++)
+        json_write_integer(&writer, list->ids[i]);
+    json_write_array_end(&writer);
+    return json_print(&writer, stdout);
+}
+
+/* The bytes of a token as a person can read them: line ends and bytes that
+ * are no text by their code. */
+static void readable(char out[4 * SHOWN_BYTES + 8], const unsigned char *bytes,
+                     size_t length)
+{
+    const size_t shown = length < SHOWN_BYTES ? length : SHOWN_BYTES;
+    size_t bad, at = 0;
+    const bool text = !text_utf8_invalid((const char *)bytes, shown, &bad);
+
+    for (size_t i = 0; i < shown; i++) {
+        const unsigned char byte = bytes[i];
+
+        if (byte == '\n')
+            at += (size_t)snprintf(out + at, 5, "\\n");
+        else if (byte < ' ' || byte == 0x7F || (byte >= 0x80 && !text))
+            at += (size_t)snprintf(out + at, 5, "\\x%02x", byte);
+        else
+            out[at++] = (char)byte;
+    }
+    if (shown < length) at += (size_t)snprintf(out + at, 4, "...");
+    out[at] = '\0';
+}
+
+static void table_tokens(struct table *table, const struct tokenized *work)
+{
+    static const char *const kinds[] = {"missing", "learned", "added",
+                                        "special"};
+    const int64_t count =
+        work->list.count < SHOWN_TOKENS ? work->list.count : SHOWN_TOKENS;
+
+    for (int64_t i = 0; i < count; i++) {
+        const int32_t id = work->list.ids[i];
+        char shown[4 * SHOWN_BYTES + 8];
+        size_t length;
+        const unsigned char *bytes =
+            tokenizer_bytes(&work->tokenizer, id, &length);
+
+        readable(shown, bytes, length);
+        table_integer(table, i);
+        table_integer(table, id);
+        table_text(table, kinds[tokenizer_kind(&work->tokenizer, id)]);
+        table_text(table, shown);
+    }
+}
+
+static double bytes_per_token(const struct tokenized *work)
+{
+    return work->list.count > 0
+               ? (double)work->text.length / (double)work->list.count
+               : 0;
+}
+
+static status print_summary_json(const struct tokenized *work,
+                                 const struct table *table)
+{
+    struct json_writer writer = {0};
+    status result;
+
+    json_write_begin(&writer, 2);
+    json_write_object(&writer);
+    json_write_key(&writer, "tokens");
+    json_write_integer(&writer, work->list.count);
+    json_write_key(&writer, "bytes");
+    json_write_integer(&writer, (int64_t)work->text.length);
+    json_write_key(&writer, "bytes_per_token");
+    json_write_real(&writer, bytes_per_token(work));
+    json_write_key(&writer, "vocab");
+    json_write_integer(&writer, tokenizer_vocab(&work->tokenizer));
+    json_write_key(&writer, "first");
+    TRY_GOTO(done, result, table_json(table, &writer));
+    json_write_object_end(&writer);
+    TRY_GOTO(done, result, json_print(&writer, stdout));
+done:
+    json_writer_free(&writer);
+    return result;
+}
+
+static status print_summary(const struct tokenized *work, bool json)
+{
+    static const struct table_column columns[] = {
+        {"place", "place", true}, {"id", "id", true}, {"kind", "kind", false},
+        {"text", "text", false}};
+    char tokens[32], bytes[32];
+    struct table table;
+    status result;
+
+    table_begin(&table, columns, 4);
+    table_tokens(&table, work);
+    if (json) {
+        TRY_GOTO(done, result, print_summary_json(work, &table));
+        goto done;
+    }
+    TRY_GOTO(done, result, table_print(&table, stdout));
+    if (work->list.count > SHOWN_TOKENS) printf("...\n");
+    printf("%s tokens for %s, %.2f bytes each; --ids prints all\n",
+           text_count(tokens, work->list.count),
+           text_bytes(bytes, work->text.length), bytes_per_token(work));
+done:
+    table_free(&table);
+    return result;
+}
+
+status command_tokenize(const struct arguments *arguments)
+{
+    struct tokenized work = {0};
+    status result;
+
+    TRY_GOTO(done, result,
+             tokenizer_read(&work.tokenizer, arguments->operands[0]));
+    TRY_GOTO(done, result,
+             file_read(arguments->operands[1], text_bytes_max, &work.text));
+    result = tokenizer_encode(&work.tokenizer, work.text.bytes,
+                              work.text.length,
+                              !arguments_has(arguments, "no-special"),
+                              &work.list);
+    if (result != OK)
+        FAIL_GOTO(done, result, result, "%s: %s", arguments->operands[1],
+                  status_message());
+    if (arguments_has(arguments, "ids"))
+        TRY_GOTO(done, result, print_ids(&work.list));
+    else
+        TRY_GOTO(done, result,
+                 print_summary(&work, arguments_has(arguments, "json")));
+done:
+    tokenized_free(&work);
+    return result;
+}
