@@ -1,0 +1,143 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* explain.c - what was decided before the first step, part by part. */
+#include "plan/explain.h"
+
+#include <string.h>
+
+#include "schedule/schedule.h"
+
+static const char *cut_of(const struct param_spec *spec)
+{
+    if (spec->split_rows == AXIS_TENSOR) return "rows/tensor";
+    if (spec->split_cols == AXIS_TENSOR) return "cols/tensor";
+    return "whole";
+}
+
+static status explain_parameters(const struct stage *stage, struct text *out)
+{
+    static const char *const inits[] = {"normal", "residual", "zero", "one"};
+    const struct param_table *table = &stage->program.params;
+    const char *prefix = stage->request.model->kind->layer_prefix;
+    char number[32];
+
+    TRY(text_printf(out, "%-28s %8s x %-8s %-12s %-9s %-6s outside\n", "name",
+                    "rows", "cols", "cut", "start", "decay"));
+    for (int i = 0; i < table->count; i++) {
+        const struct param *param = &table->items[i];
+        struct param_outside outside;
+
+        TRY(text_printf(out, "%-28s %8lld x %-8lld %-12s %-9s %-6s",
+                        param->name, (long long)param->spec.rows,
+                        (long long)param->spec.cols, cut_of(&param->spec),
+                        inits[param->spec.init],
+                        param->spec.decay ? "yes" : "no"));
+        for (int j = 0; param_outside(param, prefix, j, &outside); j++)
+            TRY(text_printf(out, "%s%s", j ? ", " : " ", outside.name));
+        TRY(text_append_string(out, "\n"));
+    }
+    return text_printf(out, "%s parameters in %d tensors, %d gradient "
+                            "streams\n",
+                       text_count(number, table->parameters), table->count,
+                       stage->program.stream_count);
+}
+
+static status explain_memory(const struct stage *stage, struct text *out)
+{
+    TRY(stage_print_memory(stage, out));
+    TRY(text_printf(out, "\nrecompute: %s; logits of %lld tokens at once\n\n",
+                    stage->recompute,
+                    (long long)stage->program.logits_chunk));
+    return frame_plan_print(&stage->frame, &stage->program, out);
+}
+
+static status explain_schedule(const struct stage *stage, struct text *out)
+{
+    struct schedule schedule = {0};
+    status result;
+
+    TRY_GOTO(done, result,
+             schedule_build(&schedule, "1f1b", 1,
+                            (int)(stage->program.batch /
+                                  stage->program.sequences)));
+    TRY_GOTO(done, result, schedule_verify(&schedule));
+    TRY_GOTO(done, result,
+             text_printf(out, "1f1b, %d rank, %d micro-batches, %d held at "
+                              "most; F0.2 is the forward of stage 0, "
+                              "micro-batch 2\n",
+                         schedule.ranks, schedule.microbatches,
+                         schedule_held(&schedule)));
+    TRY_GOTO(done, result, schedule_write(&schedule, out));
+done:
+    schedule_free(&schedule);
+    return result;
+}
+
+/* How one micro-batch after another meets the tree. */
+static status explain_pieces(const struct cut *cut, struct text *out)
+{
+    for (int64_t i = 0; i < cut->micro_batches && i < 16; i++) {
+        struct piece_cursor cursor = {0};
+        struct piece piece;
+
+        TRY(text_printf(out, "  micro-batch %lld:", (long long)i));
+        while (piece_next(cut, i, &cursor, &piece)) {
+            if (piece.leaves > 1)
+                TRY(text_printf(out, " leaves %d to %d", piece.first_leaf,
+                                piece.first_leaf + piece.leaves - 1));
+            else
+                TRY(text_printf(out, " %sleaf %d",
+                                piece.begins && piece.completes ? ""
+                                                                : "part of ",
+                                piece.first_leaf));
+        }
+        TRY(text_append_string(out, "\n"));
+    }
+    return OK;
+}
+
+static status explain_numerics(const struct stage *stage, struct text *out)
+{
+    const struct program *p = &stage->program;
+    const struct cut cut = program_cut(p, false);
+    char number[32];
+
+    TRY(text_printf(out, "grid: %d data leaves of %lld sequences, %d tensor "
+                         "leaves, context whole\n",
+                    p->grid.data, (long long)cut.sequences_per_leaf,
+                    p->grid.tensor));
+    TRY(text_printf(out, "any mixture of up to %d x %d ranks, times pipeline "
+                         "stages, can train these bits\n",
+                    p->grid.data, p->grid.tensor));
+    TRY(text_printf(out, "gradients that wait for their sibling: %s\n",
+                    text_bytes(number,
+                               stage->memory[MEMORY_PARTIALS].bytes)));
+    TRY(explain_pieces(&cut, out));
+    return text_printf(out, "kernels: %s\n", stage->kernels.backend);
+}
+
+static const struct {
+    const char *name;
+    status (*explain)(const struct stage *, struct text *);
+} parts[] = {{"parameters", explain_parameters}, {"program", NULL},
+             {"memory", explain_memory}, {"schedule", explain_schedule},
+             {"numerics", explain_numerics}};
+enum { PARTS = sizeof parts / sizeof *parts };
+
+status plan_explain(const struct stage *stage, const char *part,
+                    struct text *out)
+{
+    const char *names[PARTS];
+
+    for (int i = 0; i < PARTS; i++) {
+        names[i] = parts[i].name;
+        if (strcmp(part, names[i]) != 0) continue;
+        if (parts[i].explain == NULL)
+            return program_print(&stage->program, out);
+        return parts[i].explain(stage, out);
+    }
+    const char *near = text_nearest(part, names, PARTS);
+
+    FAIL(ERR_USAGE, "--explain: %s is not parameters, program, memory, "
+                    "schedule or numerics%s%s", part,
+         near ? "; nearest: " : "", near ? near : "");
+}

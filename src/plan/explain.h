@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* explain.h - what was decided before the first step, part by part, as text:
+ * `plan CONFIG --explain PART`. */
+#ifndef LOCKSTEP_PLAN_EXPLAIN_H
+#define LOCKSTEP_PLAN_EXPLAIN_H
+
+#include "plan/stage.h"
+
+/* Appends one part of a planned stage: "parameters", "program", "memory",
+ * "schedule" or "numerics". ERR_USAGE: another word, with the nearest. */
+status plan_explain(const struct stage *stage, const char *part,
+                    struct text *out);
+
+#endif
