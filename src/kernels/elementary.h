@@ -3,7 +3,7 @@
  * the compiler makes vectors of them. Only +, -, *, /, fma and integer
  * operations on the bits: the same result on every machine and in every vector
  * width. Errors (in units of the last place, tested densely): exp 1.0, log 0.9,
- * sigmoid 2.5, tanh 2.6, erf 1.5.
+ * sigmoid 2.5, tanh 2.6, erf 1.1.
  *
  * Method: Cody and Waite reduction, minimax polynomials (own fits; their
  * coefficients are ours and have no other source), scaling by adding to the

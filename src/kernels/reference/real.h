@@ -42,9 +42,11 @@ static inline double expz_f64(double x)
 }
 
 /* Copies of a function with and without FMA instructions, chosen when the
- * program is loaded: the bits are the same, the speed is not. clang 14 names
- * the copies so that other files, and the two element types, do not link. */
-#if defined(__x86_64__) && !defined(__clang__)
+ * program is loaded: the bits are the same, the speed is not. Only where it
+ * works: clang gives the choosers of static functions names that collide, and
+ * sanitizers are not ready yet when the choice is made. */
+#if defined(__x86_64__) && !defined(__clang__) && \
+    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 #define REAL_CLONES __attribute__((target_clones("fma", "default")))
 #else
 #define REAL_CLONES

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_threads.c - mirrors src/base/threads.c. */
+#include "base/threads.h"
+
+#include <stdatomic.h>
+#include <time.h>
+#include "tests/test.h"
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+enum { COUNT_MAX = 7, ROUNDS = 200 };
+
+struct visits {
+    int by_index[COUNT_MAX]; /* written by one thread each */
+    _Atomic int total;
+    int count;
+};
+
+static void visit(void *argument, int index, int count)
+{
+    struct visits *v = argument;
+
+    v->by_index[index]++;
+    if (index == 0) v->count = count;
+    atomic_fetch_add(&v->total, 1);
+}
+
+TEST(every_thread_runs_once)
+{
+    for (int count = 1; count <= COUNT_MAX; count++) {
+        struct threads *threads;
+        struct visits v = {.total = 0};
+
+        IS_OK(threads_build(&threads, count));
+        EQUAL_INT(threads_count(threads), count);
+        for (int i = 0; i < ROUNDS; i++) {
+            threads_run(threads, visit, &v);
+            EQUAL_INT(v.total, (i + 1) * count); /* done means done */
+        }
+        for (int i = 0; i < count; i++) EQUAL_INT(v.by_index[i], ROUNDS);
+        EQUAL_INT(v.count, count);
+        threads_free(threads);
+    }
+}
+
+static void sleep_ms(int ms)
+{
+    struct timespec time = {0, ms * 1000000L};
+
+    nanosleep(&time, NULL);
+}
+
+TEST(sleepers_wake)
+{
+    struct threads *threads;
+    struct visits v = {.total = 0};
+
+    IS_OK(threads_build(&threads, 3));
+    for (int i = 0; i < 5; i++) {
+        sleep_ms(2); /* far longer than a worker spins */
+        threads_run(threads, visit, &v);
+    }
+    EQUAL_INT(v.total, 15);
+    threads_free(threads);
+}
+
+struct wave {
+    struct threads *threads;
+    int values[COUNT_MAX];
+    _Atomic int wrong;
+};
+
+/* Each round every thread reads what its neighbour wrote before the barrier. */
+static void wave_body(void *argument, int index, int count)
+{
+    struct wave *w = argument;
+
+    for (int round = 0; round < ROUNDS; round++) {
+        w->values[index] = round * COUNT_MAX + index;
+        if (index == 1 && round == 3) sleep_ms(1);
+        threads_barrier(w->threads);
+        if (w->values[(index + 1) % count] !=
+            round * COUNT_MAX + (index + 1) % count)
+            atomic_fetch_add(&w->wrong, 1);
+        threads_barrier(w->threads);
+    }
+}
+
+TEST(barriers_separate_rounds)
+{
+    for (int count = 1; count <= COUNT_MAX; count += 2) {
+        struct wave w = {.wrong = 0};
+
+        IS_OK(threads_build(&w.threads, count));
+        threads_run(w.threads, wave_body, &w);
+        EQUAL_INT(w.wrong, 0);
+        threads_free(w.threads);
+    }
+}
+
+TEST(without_a_pool_the_caller_runs)
+{
+    struct visits v = {.total = 0};
+
+    threads_run(NULL, visit, &v);
+    EQUAL_INT(v.by_index[0], 1);
+    EQUAL_INT(v.count, 1);
+    EQUAL_INT(threads_count(NULL), 1);
+    threads_barrier(NULL);
+    threads_free(NULL);
+}
+
+TEST(splits_cover_everything_once)
+{
+    static const struct {
+        int64_t total, grain;
+        int count;
+    } rows[] = {{0, 1, 1}, {0, 8, 3}, {1, 1, 4}, {7, 1, 7}, {8, 1, 3},
+                {100, 16, 4}, {1000, 64, 5}, {1, 64, 2}, {1024, 256, 2},
+                {INT64_MAX / 2, 4096, 1000}};
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        int64_t next = 0, first, last, longest = 0, shortest = INT64_MAX;
+
+        for (int index = 0; index < rows[i].count; index++) {
+            threads_split(rows[i].total, rows[i].grain, index, rows[i].count,
+                          &first, &last);
+            EQUAL_INT(first, next);
+            CHECK(last >= first && last <= rows[i].total);
+            CHECK(first == rows[i].total || first % rows[i].grain == 0);
+            if (last - first > longest) longest = last - first;
+            if (last - first < shortest) shortest = last - first;
+            next = last;
+        }
+        EQUAL_INT(next, rows[i].total);
+        CHECK(longest - shortest < 2 * rows[i].grain);
+    }
+}
+
+TEST(impossible_counts_are_refused)
+{
+    struct threads *threads;
+
+    FAILS(threads_build(&threads, -1), ERR_CONFIG, "-1 threads");
+    CHECK(threads == NULL);
+    FAILS(threads_build(&threads, 100000), ERR_CONFIG, "100000");
+    CHECK(threads == NULL);
+    IS_OK(threads_build(&threads, 0));
+    EQUAL_INT(threads_count(threads), threads_cores());
+    threads_free(threads);
+}
+
+TEST(wrong_rounding_is_noticed)
+{
+    IS_OK(threads_check_rounding());
+#if defined(__x86_64__)
+    static const struct {
+        unsigned bits;
+        const char *words;
+    } rows[] = {{1u << 15, "results are flushed"}, {1u << 6, "operands"},
+                {1u << 13, "down"}, {1u << 14, "up"}, {3u << 13, "down"}};
+    unsigned before = _mm_getcsr();
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        status found;
+
+        _mm_setcsr(before | rows[i].bits);
+        found = threads_check_rounding();
+        _mm_setcsr(before);
+        FAILS(found, ERR_DEVICE, rows[i].words);
+    }
+#endif
+}
+
+TEST_MAIN(every_thread_runs_once, sleepers_wake, barriers_separate_rounds,
+          without_a_pool_the_caller_runs, splits_cover_everything_once,
+          impossible_counts_are_refused, wrong_rounding_is_noticed)
