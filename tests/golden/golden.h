@@ -134,7 +134,7 @@ static inline void golden_compare(struct stage *stage,
     if (!(apart <= limit->within * most)) {
         print_error("%s is off by %g of its largest value %g\n",
                     outside->name, apart / most, most);
-        CHECK(!"within the tolerance");
+        test_failed(__FILE__, __LINE__, "within the tolerance");
     }
     if (apart / most > limit->worst) limit->worst = apart / most;
 }

@@ -153,7 +153,7 @@ static void near(const struct training *t, const char *what, double found,
     if (gap <= within * expected) return;
     print_error("%s: step %lld: %s is %.15g, expected %.15g\n", t->row->run,
                 (long long)t->now, what, found, expected);
-    CHECK(!"within the tolerance");
+    test_failed(__FILE__, __LINE__, "within the tolerance");
 }
 
 static void steps_run(struct training *t)
