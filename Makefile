@@ -2,7 +2,9 @@
 # make          build/lockstep
 # make test     everything that proves it, installs what is missing
 # make demo     installs, builds, trains on real text, writes a sample and a report
-CC      ?= gcc
+ifeq ($(origin CC),default)
+CC      := gcc
+endif
 BUILD   ?= build
 SAN     ?=
 WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes
@@ -34,37 +36,50 @@ OBJ := $(SRC:%.c=$(BUILD)/%.o) \
        $(foreach i,$(ISAS),$(CPU:%.c=$(BUILD)/%.$(i).o))
 LIBOBJ := $(filter-out $(BUILD)/src/cli/main.o,$(OBJ))
 
+# One short line for each file; `make V=1` shows the commands.
+ifneq ($(V),1)
+.SILENT:
+endif
+SAY = echo "  $(1) $(2)"
+
 all: $(BUILD)/lockstep
 
 $(BUILD)/lockstep: $(OBJ)
+	$(call SAY,LINK,$@)
 	$(CC) $(SAN) -o $@ $^ $(LIBS)
 
 $(BUILD)/liblockstep.a: $(LIBOBJ)
+	$(call SAY,AR  ,$@)
 	rm -f $@ && ar rcs $@ $^
 
 # Reference kernels are compiled once per element type: `real` is float or
 # double (kernels/reference/real.h).
 $(BUILD)/%.f32.o: %.c
-	@mkdir -p $(@D)
+	$(call SAY,CC  ,$@)
+	mkdir -p $(@D)
 	$(CC) $(BASIC) $(CFLAGS) -DREAL_BITS=32 -c $< -o $@
 $(BUILD)/%.f64.o: %.c
-	@mkdir -p $(@D)
+	$(call SAY,CC  ,$@)
+	mkdir -p $(@D)
 	$(CC) $(BASIC) $(CFLAGS) -DREAL_BITS=64 -c $< -o $@
 # Fast kernels are compiled once per instruction set.
 define isa_rule
 $(BUILD)/src/kernels/cpu/%.$(1).o: src/kernels/cpu/%.c
-	@mkdir -p $$(@D)
+	$$(call SAY,CC  ,$$@)
+	mkdir -p $$(@D)
 	$(CC) $(BASIC) $(CFLAGS) $(FLAGS_$(1)) -O3 -DISA=$(1) -c $$< -o $$@
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 $(BUILD)/%.o: %.c
-	@mkdir -p $(@D)
+	$(call SAY,CC  ,$@)
+	mkdir -p $(@D)
 	$(CC) $(BASIC) $(CFLAGS) -DISAS="$(ISAS)" $(foreach i,$(ISAS),-DHAVE_ISA_$(i)) -c $< -o $@
 
 # Unit tests: one program per tests/unit/<folder>/test_<file>.c
 TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/*/test_*.c)))
 $(BUILD)/tests/unit/%: tests/unit/%.c $(BUILD)/liblockstep.a
-	@mkdir -p $(@D)
+	$(call SAY,CC  ,$@)
+	mkdir -p $(@D)
 	$(CC) $(BASIC) $(CFLAGS) $< $(BUILD)/liblockstep.a -o $@ -lcmocka $(LIBS)
 unit-build: $(TESTS)
 unit: $(TESTS)
@@ -75,7 +90,8 @@ unit: $(TESTS)
 FUZZ_SECONDS ?= 20
 FUZZERS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/fuzz/fuzz_*.c)))
 $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/liblockstep.a
-	@mkdir -p $(@D)
+	$(call SAY,CC  ,$@)
+	mkdir -p $(@D)
 	$(CC) $(BASIC) $(CFLAGS) -fsanitize=fuzzer $< $(BUILD)/liblockstep.a -o $@ $(LIBS)
 fuzz:
 	@$(MAKE) --no-print-directory BUILD=build-fuzz CC=clang OPT=-O1 \
@@ -86,7 +102,8 @@ fuzz-build: $(FUZZERS)
 # The tree is still in our style, and the checker still finds each fault.
 TIDY := $(BUILD)/tests/tidy/tidy
 $(TIDY): $(wildcard tests/tidy/*.c) tests/tidy/tidy.h
-	@mkdir -p $(@D)
+	$(call SAY,CC  ,$@)
+	mkdir -p $(@D)
 	$(CC) -std=gnu11 -O2 -D_GNU_SOURCE $(WARN) $(filter %.c,$^) -o $@
 tidy: $(TIDY) $(BUILD)/lockstep
 	tests/tidy/selftest.sh $(TIDY)
@@ -96,8 +113,7 @@ tidy: $(TIDY) $(BUILD)/lockstep
 # starts make again, which now finds the compiler.
 test:
 	@tools/setup.sh test
-	@$(MAKE) --no-print-directory tests
-tests: all
+	@$(MAKE) --no-print-directory -j$$(nproc) all unit-build
 	@BUILD=$(BUILD) tests/run.sh
 demo:
 	@BUILD=$(BUILD) tools/demo.sh
@@ -107,5 +123,5 @@ docs-check: all
 clean:
 	rm -rf $(BUILD)
 -include $(shell find $(BUILD) -name '*.d' 2>/dev/null)
-.PHONY: all fuzz fuzz-build unit unit-build clean test tests demo tidy docs-check
+.PHONY: all fuzz fuzz-build unit unit-build clean test demo tidy docs-check
 .SECONDARY:

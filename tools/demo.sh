@@ -15,7 +15,7 @@ tools/setup.sh build
 tools/setup.sh demo || echo "demo: going on with other text"
 
 echo "demo: building"
-make --no-print-directory -s -j"$(nproc)" BUILD="$BUILD" all
+make --no-print-directory -j"$(nproc)" BUILD="$BUILD" all
 
 # shellcheck disable=SC2086
 tools/corpus.sh demo/corpus ${TEXT:-}
