@@ -167,9 +167,7 @@ static status enter_section(struct yaml_reader *r)
     /* Sections stand at the top, so that is as deep as it goes: a name with a
      * dot is no section's. */
     r->depth++;
-    CHECK(strlen(r->name) + 2 < sizeof r->prefix);
-    strcpy(r->prefix, r->name);
-    strcat(r->prefix, ".");
+    snprintf(r->prefix, sizeof r->prefix, "%.60s.", r->name);
     return OK;
 }
 
@@ -187,7 +185,7 @@ static status read_pair(struct yaml_reader *r)
              r->place, event_words(r->event.type));
     snprintf(r->name, sizeof r->name, "a key");
     TRY(scalar_text(r, &key));
-    snprintf(r->name, sizeof r->name, "%s%.100s", r->prefix, key);
+    snprintf(r->name, sizeof r->name, "%.60s%.60s", r->prefix, key);
     row = option_find(r->name);
     section = option_section_find(r->name);
     if (row == NULL && section == NULL)

@@ -31,7 +31,7 @@ TEST(philox_gives_the_published_words)
 TEST(keys_differ_by_seed_and_name)
 {
     struct random_key keys[400];
-    char name[16];
+    char name[24];
 
     for (int i = 0; i < 400; i++) {
         snprintf(name, sizeof name, "layer %d", i / 20);
