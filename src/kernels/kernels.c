@@ -167,8 +167,8 @@ int kernels_rows(const struct kernels *table, struct kernels_row *rows,
     return count;
 }
 
-/* The rows that need scratch: scatter_rows sorts tokens, the fast product packs
- * its operands. Rows run one after the other, so the largest counts. */
+/* The rows that need scratch: scatter_rows sorts tokens, the fast product and
+ * attention pack their operands. Rows run one after the other, so the largest counts. */
 size_t kernels_scratch_bytes(const struct kernels *table, int threads,
                              int64_t widest, int64_t tokens)
 {
@@ -176,9 +176,11 @@ size_t kernels_scratch_bytes(const struct kernels *table, int threads,
 
     if (table->dtype == DTYPE_F32 &&
         table->matmul != kernels_reference_f32.matmul) {
-        size_t bytes = matmul_scratch_bytes(threads);
+        size_t product = matmul_scratch_bytes(threads);
+        size_t attention = attention_scratch_bytes(threads, tokens);
 
-        if (bytes > most) most = bytes;
+        if (product > most) most = product;
+        if (attention > most) most = attention;
     }
     return most;
 }

@@ -5,6 +5,7 @@
 #define LOCKSTEP_KERNELS_CPU_SCRATCH_H
 
 #include <stddef.h>
+#include "kernels/kernels.h"
 
 /* In floats. Panels of a: 8 of up to 14 rows and 1,024 elements, about 450 KB,
  * which with a strip of b fits a second-level cache. */
@@ -21,6 +22,57 @@ static inline size_t matmul_scratch_bytes(int threads)
     size_t a = (size_t)threads * MATMUL_A_FLOATS;
 
     return (a + MATMUL_B_FLOATS + MATMUL_SLOT_FLOATS) * sizeof(float);
+}
+
+/* Forward, for one thread: a block of queries, a granule of keys and values,
+ * scores, and the partial results that wait for their neighbours. Backward
+ * works on a whole sequence of one head: queries, gradients of the output, the
+ * waiting nodes of dq (one per level of the tree), four waiting leaves of dk
+ * and dv; and the same per granule of keys. Rows are HEAD_WIDTH_MAX wide. */
+enum {
+    ATTENTION_QUERIES = 256,
+    ATTENTION_NODES = 18, /* of a tree: 2^24 positions */
+    ATTENTION_FORWARD_FLOATS =
+        (ATTENTION_QUERIES + 2 * ATTENTION_GRANULE) * HEAD_WIDTH_MAX +
+        8 * ATTENTION_GRANULE +
+        ATTENTION_NODES * ATTENTION_QUERIES * (HEAD_WIDTH_MAX + 2),
+    ATTENTION_LEAF_SLOTS = 4
+};
+
+/* Levels of the tree over the granules of `length` positions. */
+static inline int attention_levels(int64_t length)
+{
+    int64_t granules = (length + ATTENTION_GRANULE - 1) / ATTENTION_GRANULE;
+    int levels = 1;
+
+    while (granules >> levels) levels++;
+    return levels;
+}
+
+/* Floats of one thread in the backward pass of sequences of `length`
+ * positions; rows are `padded` wide. */
+static inline int64_t attention_backward_floats(int64_t length, int padded)
+{
+    int64_t rows = (length + ATTENTION_GRANULE - 1) / ATTENTION_GRANULE *
+                   ATTENTION_GRANULE;
+    int64_t levels = attention_levels(length);
+
+    return rows * (2 + levels + 2 * ATTENTION_LEAF_SLOTS) * padded + 2 * rows +
+           ATTENTION_GRANULE * (6 + 2 * levels) * padded +
+           2 * ATTENTION_GRANULE * ATTENTION_GRANULE;
+}
+
+/* length: longest sequence of a backward pass; 0: there is none. */
+static inline size_t attention_scratch_bytes(int threads, int64_t length)
+{
+    int64_t floats = ATTENTION_FORWARD_FLOATS;
+
+    if (length > 0) {
+        int64_t backward = attention_backward_floats(length, HEAD_WIDTH_MAX);
+
+        if (backward > floats) floats = backward;
+    }
+    return (size_t)floats * (size_t)threads * sizeof(float);
 }
 
 #endif

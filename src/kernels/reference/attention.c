@@ -75,7 +75,7 @@ void NAME(attention_check)(const struct attention *p, bool backward)
     CHECK(p->heads >= 1 && p->kv_heads >= 1 && p->heads % p->kv_heads == 0);
     CHECK(p->sequences >= 1 && p->queries >= 1 && p->first_query >= 0);
     CHECK(p->keys >= p->first_query + p->queries && stride >= p->keys);
-    CHECK(!p->query_documents == !p->key_documents);
+    CHECK(!p->query_documents == !p->key_documents && (real)p->scale > 0);
     tensor_check(&p->q, rows, p->heads, p->head_width);
     tensor_check(&p->out, rows, p->heads, p->head_width);
     tensor_check(&p->k, key_rows, p->kv_heads, p->head_width);

@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attention_backward.c - the fast attention, backward.
+ *
+ * A unit is one key-value head of one sequence. For each of its query heads,
+ * granules of keys are taken in order and, against each, the granules of
+ * queries that see it: five small products per pair of granules. Sums of dk and
+ * dv over queries are finished before the next granule of keys; those of dq
+ * wait, one node per level of the tree and granule of queries. */
+#include "kernels/cpu/attention.h"
+
+/* A tree over numbered nodes as a binary counter. Level l is a node of
+ * `floats` at levels + l * stride. */
+struct counter {
+    float *levels;
+    int64_t stride, floats;
+};
+
+struct backward {
+    const struct attention *p;
+    int width, padded;
+    int64_t tokens, rows; /* of a sequence; rounded up to granules */
+    float scale;
+    int64_t sequence;
+    int head, kv;
+    int64_t slot_floats;
+    float *q, *dout;      /* [rows, padded] of the head */
+    float *sums, *lse;    /* [rows]: dout . out, log of the denominator */
+    float *dq;            /* levels of [rows, padded] */
+    float *slots;         /* leaves of dk and dv: [rows / G, 2, G, padded] */
+    float *keys, *keys_t, *values_t; /* a granule: rows, columns, columns */
+    float *leaf;          /* [G, padded] of dq */
+    float *pair;          /* [2, G, padded]: dk, dv of a granule pair */
+    float *pairs;         /* levels of the same */
+    float *weights, *dscores; /* [G, G] */
+};
+
+static int head_leaf(const struct attention *p, int head)
+{
+    return head / (p->heads / p->leaves);
+}
+
+/* Whether no group of query heads is cut by leaves. */
+static bool one_leaf(const struct attention *p)
+{
+    return p->kv_heads % p->leaves == 0;
+}
+
+/* Whether the head is the first, or the last, of its leaf and group. */
+static bool head_starts(const struct backward *b)
+{
+    return b->head % (b->p->heads / b->p->kv_heads) == 0 ||
+           b->head % (b->p->heads / b->p->leaves) == 0;
+}
+
+static bool head_ends(const struct backward *b)
+{
+    return (b->head + 1) % (b->p->heads / b->p->kv_heads) == 0 ||
+           (b->head + 1) % (b->p->heads / b->p->leaves) == 0;
+}
+
+static void backward_init(struct backward *b, const struct attention *p,
+                          float *scratch)
+{
+    int64_t levels = attention_levels(p->queries), block;
+
+    b->p = p;
+    b->width = p->head_width;
+    b->padded = attention_padded(p->head_width);
+    b->tokens = p->queries;
+    b->rows = (p->queries + G - 1) / G * G;
+    b->scale = (float)p->scale;
+    block = (int64_t)G * b->padded;
+    b->slot_floats = 2 * b->rows * b->padded;
+    b->q = scratch;
+    b->dout = b->q + b->rows * b->padded;
+    b->sums = b->dout + b->rows * b->padded;
+    b->lse = b->sums + b->rows;
+    b->dq = b->lse + b->rows;
+    b->slots = b->dq + levels * b->rows * b->padded;
+    b->keys = b->slots + ATTENTION_LEAF_SLOTS * b->slot_floats;
+    b->keys_t = b->keys + block;
+    b->values_t = b->keys_t + block;
+    b->leaf = b->values_t + block;
+    b->pair = b->leaf + block;
+    b->pairs = b->pair + 2 * block;
+    b->weights = b->pairs + levels * 2 * block;
+    b->dscores = b->weights + (int64_t)G * G;
+}
+
+/* The levels that wait after node `number` joins those in `waits`. */
+static uint64_t counter_waits(uint64_t waits, int64_t number)
+{
+    uint64_t carry = (uint64_t)(number ^ (number + 1)) >> 1; /* low ones */
+
+    return (waits & ~carry) | (carry + 1);
+}
+
+/* Adds node `number` when the levels in `waits` hold a node: the new node takes
+ * all complete left neighbours along. Returns the levels that then wait. */
+static uint64_t counter_push(const struct counter *c, uint64_t waits,
+                             int64_t number, const float *node)
+{
+    const float *lefts[64];
+    int count = 0, level = 0;
+    float *to;
+
+    for (; number >> level & 1; level++)
+        if (waits >> level & 1) lefts[count++] = c->levels + level * c->stride;
+    to = c->levels + level * c->stride;
+    for (int64_t e = 0; e < c->floats; e += WIDTH) {
+        vector sum = vector_load(node + e);
+
+        for (int i = 0; i < count; i++) sum = vector_load(lefts[i] + e) + sum;
+        vector_store(to + e, sum);
+    }
+    return counter_waits(waits, number);
+}
+
+/* The tree's root, in place at the highest level that waits. */
+static const float *counter_root(const struct counter *c, uint64_t waits)
+{
+    float *right = NULL;
+
+    for (int level = 0; waits >> level; level++) {
+        float *left = c->levels + level * c->stride;
+
+        if (!(waits >> level & 1)) continue;
+        for (int64_t e = 0; right && e < c->floats; e += WIDTH)
+            vector_store(left + e, vector_load(left + e) +
+                                       vector_load(right + e));
+        right = left;
+    }
+    return right;
+}
+
+static float lanes_dot(const float *a, const float *b, int width)
+{
+    float lanes[LANES] = {0};
+    int e = 0;
+
+    for (; e + LANES <= width; e += LANES) {
+        SIMD
+        for (int j = 0; j < LANES; j++)
+            lanes[j] = __builtin_fmaf(a[e + j], b[e + j], lanes[j]);
+    }
+    for (int j = 0; e + j < width; j++)
+        lanes[j] = __builtin_fmaf(a[e + j], b[e + j], lanes[j]);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++) lanes[j] = lanes[j] + lanes[j + half];
+    return lanes[0];
+}
+
+static void head_init(struct backward *b)
+{
+    const struct attention *p = b->p;
+    int64_t row = b->sequence * p->queries;
+
+    CPU(attention_pack_rows)(b->q, attention_row(&p->q, row, b->head),
+                             p->q.stride[0], b->tokens, b->width);
+    CPU(attention_pack_rows)(b->dout, attention_row(&p->dout, row, b->head),
+                             p->dout.stride[0], b->tokens, b->width);
+    for (int64_t i = 0; i < b->tokens; i++) {
+        b->sums[i] = lanes_dot(b->dout + i * b->padded,
+                               attention_row(&p->out, row + i, b->head),
+                               b->width);
+        b->lse[i] = ((float *)p->lse.data)[(row + i) * p->heads + b->head];
+    }
+}
+
+static void granule_init(struct backward *b, int64_t first, int keys)
+{
+    const struct attention *p = b->p;
+    int64_t row = attention_key_first(p, b->sequence) + first;
+    const float *k = attention_row(&p->k, row, b->kv);
+
+    CPU(attention_pack_rows)(b->keys, k, p->k.stride[0], keys, b->width);
+    CPU(attention_pack_columns)(b->keys_t, k, p->k.stride[0], keys, b->width);
+    CPU(attention_pack_columns)(b->values_t,
+                                attention_row(&p->v, row, b->kv),
+                                p->v.stride[0], keys, b->width);
+}
+
+/* Weights and gradients of scores of one query: from q . k and dout . v. The
+ * query sees the first `seen` keys of its documents; up to `end` the rest is
+ * +0. */
+static void row_gradient(const struct backward *b, int64_t query,
+                         int64_t first, int seen, int end)
+{
+    const struct attention *p = b->p;
+    float *w = b->weights + query % G * G, *d = b->dscores + query % G * G;
+    float lse = b->lse[query], sum = b->sums[query], scale = b->scale;
+
+    SIMD
+    for (int j = 0; j < end; j++) {
+        float weight = expz_f32(w[j] * scale - lse);
+
+        w[j] = weight;
+        d[j] = (weight * (d[j] - sum)) * scale;
+    }
+    if (p->key_documents) {
+        const int32_t *documents =
+            p->key_documents + b->sequence * p->keys + first;
+        int32_t own = p->query_documents[b->sequence * p->queries + query];
+
+        SIMD
+        for (int j = 0; j < seen; j++) {
+            w[j] = documents[j] == own ? w[j] : 0;
+            d[j] = documents[j] == own ? d[j] : 0;
+        }
+    }
+    for (int j = seen; j < end; j++) w[j] = d[j] = 0;
+}
+
+/* BLOCK_ROWS queries from row i of the granule at `query` against `keys` keys
+ * at `first`: weights, gradients of scores, and the leaf of dq. */
+static void rows_backward(struct backward *b, int64_t query, int i,
+                          int64_t first, int keys)
+{
+    bool diagonal = query == first;
+    int reach = diagonal && i + BLOCK_ROWS < keys ? i + BLOCK_ROWS : keys;
+    int end = (reach + LANES - 1) / LANES * LANES;
+    int64_t row = query + i;
+    struct chains x = {.length = b->width, .a_row = b->padded, .a_step = 1,
+                       .b_step = BLOCK_COLUMNS, .c_row = G};
+
+    for (int j = 0; j < reach; j += BLOCK_COLUMNS) {
+        x.a = b->q + row * b->padded;
+        x.b = b->keys_t + j * b->width;
+        x.c = b->weights + i * G + j;
+        CPU(attention_chains)(&x, BLOCK_COLUMNS);
+        x.a = b->dout + row * b->padded;
+        x.b = b->values_t + j * b->width;
+        x.c = b->dscores + i * G + j;
+        CPU(attention_chains)(&x, BLOCK_COLUMNS);
+    }
+    for (int r = 0; r < BLOCK_ROWS && row + r < b->tokens; r++)
+        row_gradient(b, row + r, first,
+                     diagonal && i + r + 1 < keys ? i + r + 1 : keys, end);
+    x = (struct chains){.length = reach, .a = b->dscores + i * G, .a_row = G,
+                        .a_step = 1, .b = b->keys, .b_step = b->padded,
+                        .c = b->leaf + i * b->padded, .c_row = b->padded};
+    CPU(attention_chains)(&x, b->padded);
+}
+
+/* b->pair = dk and dv of `keys` keys from `queries` queries at `query`. */
+static void pair_keys(struct backward *b, int64_t query, int queries,
+                      int keys, bool diagonal)
+{
+    int64_t block = (int64_t)G * b->padded;
+
+    for (int j = 0; j < keys; j += BLOCK_ROWS) {
+        int from = diagonal ? j : 0; /* earlier queries see none of these */
+        struct chains x = {.length = queries - from, .a_row = 1, .a_step = G,
+                           .b_step = b->padded, .c_row = b->padded};
+
+        x.a = b->dscores + from * G + j;
+        x.b = b->q + (query + from) * b->padded;
+        x.c = b->pair + j * b->padded;
+        CPU(attention_chains)(&x, b->padded);
+        x.a = b->weights + from * G + j;
+        x.b = b->dout + (query + from) * b->padded;
+        x.c = b->pair + block + j * b->padded;
+        CPU(attention_chains)(&x, b->padded);
+    }
+}
+
+static void rows_write(const struct tensor *t, int64_t row, int head,
+                       const float *from, int rows, int width, int padded)
+{
+    for (int r = 0; r < rows; r++)
+        memcpy(attention_row(t, row + r, head), from + r * padded,
+               (size_t)width * sizeof *from);
+}
+
+/* Adds dk and dv of one granule from one head to the leaf that it belongs to,
+ * and at the last head writes the tree over leaves. `waits` says which levels
+ * of finished leaves wait before this head. */
+static void leaf_add(struct backward *b, uint64_t waits, int64_t first,
+                     const float *node)
+{
+    const struct attention *p = b->p;
+    int group = p->heads / p->kv_heads, index = b->head - b->kv * group;
+    int64_t row = attention_key_first(p, b->sequence) + first;
+    int64_t block = (int64_t)G * b->padded, left = b->tokens - first;
+    int keys = left < G ? (int)left : G;
+    float *at = b->slots + 2 * first * b->padded;
+    float *open = at + (ATTENTION_LEAF_SLOTS - 1) * b->slot_floats;
+    struct counter tree = {at, b->slot_floats, 2 * block};
+
+    if (group > 1) {
+        if (head_starts(b))
+            memcpy(open, node, (size_t)(2 * block) * sizeof *node);
+        else
+            for (int64_t e = 0; e < 2 * block; e += WIDTH)
+                vector_store(open + e, vector_load(open + e) +
+                                           vector_load(node + e));
+        if (head_ends(b) && !one_leaf(p))
+            waits = counter_push(&tree, waits, head_leaf(p, b->head), open);
+        if (index < group - 1) return;
+        node = one_leaf(p) ? open : counter_root(&tree, waits);
+    }
+    rows_write(&p->dk, row, b->kv, node, keys, b->width, b->padded);
+    rows_write(&p->dv, row, b->kv, node + block, keys, b->width, b->padded);
+}
+
+/* One granule of keys with all granules of queries that see it. */
+static void granule_backward(struct backward *b, uint64_t waits,
+                             int64_t first)
+{
+    int64_t block = (int64_t)G * b->padded, left = b->tokens - first;
+    int keys = left < G ? (int)left : G;
+    struct counter pairs = {b->pairs, 2 * block, 2 * block};
+    uint64_t pairs_wait = 0;
+
+    granule_init(b, first, keys);
+    for (int64_t query = first; query < b->tokens; query += G) {
+        int queries = b->tokens - query < G ? (int)(b->tokens - query) : G;
+        struct counter dq = {b->dq + query * b->padded, b->rows * b->padded,
+                             (int64_t)queries * b->padded};
+        uint64_t number = (uint64_t)(first / G), dq_waits;
+
+        for (int i = 0; i < queries; i += BLOCK_ROWS)
+            rows_backward(b, query, i, first, keys);
+        dq_waits = counter_push(&dq, number, first / G, b->leaf);
+        if (query == first)
+            rows_write(&b->p->dq, b->sequence * b->p->queries + query, b->head,
+                       counter_root(&dq, dq_waits), queries, b->width,
+                       b->padded);
+        pair_keys(b, query, queries, keys, query == first);
+        pairs_wait = counter_push(&pairs, pairs_wait, query / G, b->pair);
+    }
+    leaf_add(b, waits, first, counter_root(&pairs, pairs_wait));
+}
+
+static void unit_backward(struct backward *b)
+{
+    int group = b->p->heads / b->p->kv_heads;
+    uint64_t waits = 0;
+
+    for (int i = 0; i < group; i++) {
+        b->head = b->kv * group + i;
+        head_init(b);
+        for (int64_t first = 0; first < b->tokens; first += G)
+            granule_backward(b, waits, first);
+        if (head_ends(b))
+            waits = counter_waits(waits, head_leaf(b->p, b->head));
+    }
+}
+
+struct backward_job {
+    const struct attention *p;
+    float *scratch;
+    int64_t floats; /* of a thread */
+};
+
+static void backward_body(void *argument, int index, int count)
+{
+    const struct backward_job *job = argument;
+    int64_t first, last;
+    struct backward b;
+
+    backward_init(&b, job->p, job->scratch + index * job->floats);
+    threads_split(job->p->sequences * job->p->kv_heads, 1, index, count,
+                  &first, &last);
+    for (int64_t unit = first; unit < last; unit++) {
+        b.sequence = unit / job->p->kv_heads;
+        b.kv = (int)(unit % job->p->kv_heads);
+        unit_backward(&b);
+    }
+}
+
+status CPU(attention_backward)(struct stream *stream,
+                               const struct attention *p)
+{
+    int64_t floats = attention_backward_floats(
+        p->queries, attention_padded(p->head_width));
+    struct backward_job job = {p, stream->scratch, floats};
+    size_t threads = (size_t)threads_count(stream->threads);
+
+    CHECK(p->q.dtype == DTYPE_F32 && p->q.stride[2] == 1);
+    CHECK(p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
+    CHECK(p->first_query == 0 && p->keys == p->queries);
+    CHECK(p->heads % p->kv_heads == 0 && p->heads % p->leaves == 0);
+    CHECK(!p->query_documents == !p->key_documents && (float)p->scale > 0);
+    if (!one_leaf(p) && p->leaves > 1 << (ATTENTION_LEAF_SLOTS - 1))
+        return kernels_reference_f32.attention_backward(stream, p);
+    CHECK(stream->scratch_bytes >= (size_t)floats * threads * sizeof(float));
+    threads_run(stream->threads, backward_body, &job);
+    return OK;
+}

@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_attention.c - the fast attention equals the reference in every bit, and
+ * the reference in float64 equals plain softmax and finite differences. */
+#include "tests/unit/kernels/room.h"
+
+struct attention_case {
+    int sequences, queries, first_query;
+    int heads, kv_heads, width, leaves;
+    int document; /* tokens of a document; 0: no documents */
+    bool fused;   /* q, k and v in one row */
+};
+
+static const struct attention_case cases[] = {
+    {1, 1, 0, 1, 1, 1, 1, 0, false},
+    {2, 5, 0, 2, 2, 8, 1, 0, true},
+    {1, 127, 0, 2, 1, 12, 1, 0, true},
+    {1, 128, 0, 1, 1, 16, 1, 50, true},
+    {2, 129, 0, 4, 2, 48, 2, 0, true},
+    {1, 257, 0, 4, 1, 64, 4, 0, true},
+    {1, 300, 0, 3, 1, 80, 3, 0, false},
+    {1, 384, 0, 6, 3, 64, 2, 100, true},
+    {1, 600, 0, 8, 1, 33, 8, 130, true},
+    {1, 131, 0, 12, 3, 20, 4, 0, true},
+    {1, 200, 0, 16, 1, 7, 16, 0, true},
+    {1, 700, 0, 2, 2, 128, 2, 0, true},
+    {1, 140, 0, 1, 1, 256, 1, 200, false},
+    {1, 1030, 0, 1, 1, 24, 1, 333, true},
+    {1, 1, 0, 2, 1, 64, 1, 0, false},
+    {2, 1, 1, 2, 1, 64, 1, 0, false},
+    {2, 1, 511, 4, 2, 64, 1, 0, false},
+    {1, 3, 126, 2, 2, 96, 1, 0, false},
+    {2, 300, 77, 2, 1, 40, 1, 90, false},
+};
+
+/* One tensor of [rows, heads, width] inside rows of `stride` elements. */
+static struct tensor view(void *data, enum dtype dtype, int64_t rows,
+                          const int *shape, int64_t stride)
+{
+    struct tensor t = tensor_3d(data, dtype, rows, shape[0], shape[1]);
+
+    t.stride[0] = stride;
+    return t;
+}
+
+static void *at(void *data, enum dtype dtype, int64_t elements)
+{
+    return (char *)data + elements * dtype_bytes(dtype);
+}
+
+static void attention_build(struct attention *p, struct arena *arena,
+                            const struct attention_case *c, enum dtype dtype)
+{
+    int64_t keys = c->first_query + c->queries, extra = c->fused ? 0 : 3;
+    int64_t rows = c->sequences * c->queries;
+    int64_t key_rows = c->sequences * (keys + extra);
+    int query[2] = {c->heads, c->width}, key[2] = {c->kv_heads, c->width};
+    int64_t q_width = c->heads * c->width, k_width = c->kv_heads * c->width;
+    int64_t row = q_width + 2 * k_width + 5;
+    int64_t most = rows > key_rows ? rows : key_rows;
+    void *qkv = room_numbers(arena, most * row, dtype, 1);
+    void *dqkv = room_numbers(arena, most * row, dtype, 2);
+
+    memset(p, 0, sizeof *p);
+    p->q = view(qkv, dtype, rows, query, row);
+    p->k = view(at(qkv, dtype, q_width), dtype, key_rows, key, row);
+    p->v = view(at(qkv, dtype, q_width + k_width), dtype, key_rows, key, row);
+    p->dq = view(dqkv, dtype, rows, query, row);
+    p->dk = view(at(dqkv, dtype, q_width), dtype, key_rows, key, row);
+    p->dv = view(at(dqkv, dtype, q_width + k_width), dtype, key_rows, key,
+                 row);
+    p->out = view(room_numbers(arena, rows * q_width, dtype, 3), dtype, rows,
+                  query, q_width);
+    p->dout = view(room_numbers(arena, rows * q_width, dtype, 4), dtype, rows,
+                   query, q_width);
+    p->lse = tensor_2d(room_numbers(arena, rows * c->heads, dtype, 5), dtype,
+                       rows, c->heads);
+    p->sequences = c->sequences;
+    p->queries = c->queries;
+    p->keys = keys;
+    p->key_stride = keys + extra;
+    p->first_query = c->first_query;
+    p->heads = c->heads;
+    p->kv_heads = c->kv_heads;
+    p->head_width = c->width;
+    p->leaves = c->leaves;
+    p->scale = 2.0 / sqrt((double)c->width);
+    if (c->document) {
+        int32_t *of_keys = room_take(arena, c->sequences * keys, 4);
+        int32_t *of_queries = room_take(arena, rows, 4);
+
+        for (int64_t i = 0; i < c->sequences * keys; i++)
+            of_keys[i] = (int32_t)((i % keys + 7) / c->document);
+        for (int64_t i = 0; i < rows; i++)
+            of_queries[i] = of_keys[i / c->queries * keys + c->first_query +
+                                    i % c->queries];
+        p->key_documents = of_keys;
+        p->query_documents = of_queries;
+    }
+}
+
+static void assert_same(const struct tensor *have, const struct tensor *want,
+                        const char *name, size_t index, enum isa isa)
+{
+    int64_t rows = want->shape[0], heads = want->shape[1];
+    int64_t width = want->dimensions == 3 ? want->shape[2] : 1;
+
+    for (int64_t row = 0; row < rows; row++) {
+        const float *x = (const float *)have->data + row * have->stride[0];
+        const float *y = (const float *)want->data + row * want->stride[0];
+
+        if (memcmp(x, y, (size_t)(heads * width) * sizeof *x))
+            fail_msg("case %zu %s: %s differs in row %lld", index,
+                     isa_name(isa), name, (long long)row);
+    }
+}
+
+static void case_compare(size_t index, enum isa isa, struct threads *threads,
+                         struct arena *arena)
+{
+    const struct attention_case *c = &cases[index];
+    struct attention want, have;
+    struct stream plain = {0}, stream;
+    struct kernels table;
+
+    if (!room_table(&table, isa)) return;
+    attention_build(&want, arena, c, DTYPE_F32);
+    attention_build(&have, arena, c, DTYPE_F32);
+    stream = room_stream(arena, threads, &table);
+    kernels_reference_f32.attention_forward(&plain, &want);
+    assert_int_equal(table.attention_forward(&stream, &have), OK);
+    assert_same(&have.out, &want.out, "out", index, isa);
+    assert_same(&have.lse, &want.lse, "lse", index, isa);
+    if (c->first_query) return;
+    want.key_stride = have.key_stride = c->queries;
+    kernels_reference_f32.attention_backward(&plain, &want);
+    assert_int_equal(table.attention_backward(&stream, &have), OK);
+    assert_same(&have.dq, &want.dq, "dq", index, isa);
+    assert_same(&have.dk, &want.dk, "dk", index, isa);
+    assert_same(&have.dv, &want.dv, "dv", index, isa);
+}
+
+static void test_fast_equals_reference(void **state)
+{
+    struct arena arena;
+    struct threads *threads[5] = {0};
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    for (int n = 1; n < 5; n++)
+        assert_int_equal(threads_build(&threads[n], n), OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++) {
+            arena_reset(&arena);
+            case_compare(i, isa, threads[1 + (i + isa) % 4], &arena);
+        }
+    }
+    for (int n = 1; n < 5; n++) threads_free(threads[n]);
+    arena_free(&arena);
+}
+
+static double *element(const struct tensor *t, int64_t row, int head, int e)
+{
+    return (double *)t->data + row * t->stride[0] + head * t->stride[1] + e;
+}
+
+/* out of one query and head by plain softmax. */
+static void softmax(const struct attention *p, int64_t row, int head,
+                    double *out)
+{
+    int64_t query = p->first_query + row % p->queries;
+    int64_t base = row / p->queries;
+    int kv = head / (p->heads / p->kv_heads);
+    double sum = 0;
+
+    for (int e = 0; e < p->head_width; e++) out[e] = 0;
+    for (int64_t key = 0; key <= query; key++) {
+        int64_t at_key = base * p->key_stride + key;
+        double score = 0;
+
+        if (p->key_documents && p->key_documents[base * p->keys + key] !=
+                                    p->query_documents[row])
+            continue;
+        for (int e = 0; e < p->head_width; e++)
+            score += *element(&p->q, row, head, e) *
+                     *element(&p->k, at_key, kv, e);
+        score = exp(score * p->scale);
+        sum += score;
+        for (int e = 0; e < p->head_width; e++)
+            out[e] += score * *element(&p->v, at_key, kv, e);
+    }
+    for (int e = 0; e < p->head_width; e++) out[e] /= sum;
+}
+
+static void test_float64_is_softmax(void **state)
+{
+    struct arena arena;
+    struct stream stream = {0};
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct attention p;
+        double want[HEAD_WIDTH_MAX];
+
+        attention_build(&p, &arena, &cases[i], DTYPE_F64);
+        kernels_reference_f64.attention_forward(&stream, &p);
+        for (int64_t row = 0; row < p.sequences * p.queries; row += 13) {
+            int head = (int)(row % p.heads);
+
+            softmax(&p, row, head, want);
+            for (int e = 0; e < p.head_width; e++)
+                assert_true(fabs(*element(&p.out, row, head, e) - want[e]) <
+                            1e-13);
+        }
+        arena_reset(&arena);
+    }
+    arena_free(&arena);
+}
+
+/* Sum of out * dout: what the backward pass differentiates. */
+static double loss(struct attention *p)
+{
+    struct stream stream = {0};
+    int64_t count = p->sequences * p->queries * p->heads * p->head_width;
+    double sum = 0;
+
+    kernels_reference_f64.attention_forward(&stream, p);
+    for (int64_t i = 0; i < count; i++)
+        sum += ((double *)p->out.data)[i] * ((double *)p->dout.data)[i];
+    return sum;
+}
+
+static void test_float64_gradients(void **state)
+{
+    static const size_t chosen[] = {1, 2, 7, 9};
+    struct arena arena;
+    struct stream stream = {0};
+    uint64_t seed = 9;
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    for (size_t i = 0; i < sizeof chosen / sizeof *chosen; i++) {
+        struct attention p;
+
+        attention_build(&p, &arena, &cases[chosen[i]], DTYPE_F64);
+        loss(&p);
+        kernels_reference_f64.attention_backward(&stream, &p);
+        for (int probe = 0; probe < 12; probe++) {
+            const struct tensor *x = probe % 3 == 0   ? &p.q
+                                     : probe % 3 == 1 ? &p.k
+                                                      : &p.v;
+            const struct tensor *dx = probe % 3 == 0   ? &p.dq
+                                      : probe % 3 == 1 ? &p.dk
+                                                       : &p.dv;
+            double u = (room_number(&seed) + 1) / 2, step = 1e-5, up, down;
+            int64_t row = (int64_t)(u * (double)(p.sequences * p.queries));
+            int head = probe % (int)x->shape[1], e = probe % p.head_width;
+            double *value = element(x, row, head, e), keep = *value;
+
+            *value = keep + step;
+            up = loss(&p);
+            *value = keep - step;
+            down = loss(&p);
+            *value = keep;
+            assert_true(fabs((up - down) / (2 * step) -
+                             *element(dx, row, head, e)) < 1e-7);
+        }
+        arena_reset(&arena);
+    }
+    arena_free(&arena);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_fast_equals_reference),
+        cmocka_unit_test(test_float64_is_softmax),
+        cmocka_unit_test(test_float64_gradients),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
