@@ -72,7 +72,7 @@ static void version_json(struct json_writer *writer)
     json_write_object_end(writer);
 }
 
-status command_version(const struct arguments *arguments)
+status command_version(struct arguments *arguments)
 {
     struct about_library libraries[ABOUT_LIBRARIES];
     struct json_writer writer = {0};
@@ -103,7 +103,7 @@ static status options_page(struct text *out)
     return options_describe(out, true);
 }
 
-status command_docs(const struct arguments *arguments)
+status command_docs(struct arguments *arguments)
 {
     static const struct {
         const char *name;

@@ -29,7 +29,7 @@ struct command {
     const char *details;  /* paragraphs of --help; "" if the line says it */
     const char *example;  /* one shell line or more */
     bool hidden;          /* left out of the overview */
-    status (*run)(const struct arguments *arguments);
+    status (*run)(struct arguments *arguments);
     struct flag flags[FLAGS_MAX]; /* ends with a row of NULLs */
 };
 

@@ -6,6 +6,7 @@
 
 #define FLAG_JSON {"json", NULL, "the same as JSON", false}
 
+#define FLAG_SET {"set", "K=V", "one option; lockstep help options", true}
 #define FLAG_THREADS                                                         \
     {"threads", "N", "threads; 0 or not given: the cores of this process",    \
      false}
@@ -51,6 +52,23 @@ const struct command commands[] = {
      {{"ids", NULL, "prints all ids as one JSON array", false},
       {"no-special", NULL, "without the template's tokens", false},
       FLAG_JSON}},
+    {"import", "HF_DIR RUN", 2, 2, "a Hugging Face directory as a run",
+     "The run stands at step 0: generate, score, export and init.from take "
+     "it. Every\ntensor is used exactly once, or named in an error.",
+     "lockstep import SmolLM-135M runs/smol", false, command_import,
+     {FLAG_JSON}},
+    {"export", "MODEL HF_DIR", 2, 2, "a model as a Hugging Face directory",
+     "Writes config.json, sharded safetensors and the tokenizer, then reads "
+     "them back:\na forward pass must give the same logits in every bit.",
+     "lockstep export runs/first exported", false, command_export,
+     {FLAG_JSON}},
+    {"plan", "CONFIG", 1, 1, "what a configuration would do, before it does",
+     "Prints the objects that the trainer runs. CONFIG may also be a run.",
+     "lockstep plan examples/01_first_run/config.yaml --explain memory", false,
+     command_plan,
+     {{"explain", "VIEW",
+       "summary, parameters, program, memory, schedule or numerics", false},
+      FLAG_SET, FLAG_THREADS, FLAG_JSON}},
     {"doctor", "", 0, 0, "what this machine and this build can do",
      "Each row is a capability: yes or no, why, and what to do about it.\n"
      "Every probe really runs: it opens, reads, adds, writes.",

@@ -11,7 +11,7 @@ static const struct table_column columns[] = {
     {"what to do", "what_to_do", false},
 };
 
-status command_doctor(const struct arguments *arguments)
+status command_doctor(struct arguments *arguments)
 {
     struct table table;
     struct json_writer writer = {0};

@@ -215,7 +215,7 @@ static status generate(struct work *work, const struct arguments *arguments,
     return OK;
 }
 
-status command_generate(const struct arguments *arguments)
+status command_generate(struct arguments *arguments)
 {
     const char *prompt = arguments_text(arguments, "prompt", NULL);
     struct work work = {0};

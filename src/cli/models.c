@@ -1,11 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models.c - commands about finished weights: score and compare. */
+/* models.c - commands about finished weights: score, compare, import, export.
+ */
 #include <string.h>
 #include "base/json.h"
 #include "checkpoint/compare.h"
 #include "checkpoint/run_dir.h"
 #include "cli/run.h"
 #include "cli/table.h"
+#include "train/export.h"
+#include "train/import.h"
 #include "train/score.h"
 
 static status score_json(const struct score_result *result)
@@ -26,7 +29,7 @@ static status score_json(const struct score_result *result)
     return json_print(&writer, stdout);
 }
 
-status command_score(const struct arguments *arguments)
+status command_score(struct arguments *arguments)
 {
     static const char *const dtypes[] = {"float32", "float64"};
     struct score_request request = {
@@ -111,7 +114,7 @@ static status compare_json(const struct compare_report *report)
     return json_print(&writer, stdout);
 }
 
-status command_compare(const struct arguments *arguments)
+status command_compare(struct arguments *arguments)
 {
     struct model_place a, b;
     struct compare_report report;
@@ -128,6 +131,68 @@ status command_compare(const struct arguments *arguments)
     TRY_GOTO(done, result, compare_describe(&report, &text));
     printf("%s\n", text.bytes);
     if (!report.equal) result = ERR_DIFFERS;
+done:
+    text_free(&text);
+    return result;
+}
+
+status command_import(struct arguments *arguments)
+{
+    struct import_result imported;
+    struct json_writer writer = {0};
+    struct text text = {0};
+    status result;
+
+    TRY(model_import(arguments->operands[0], arguments->operands[1],
+                     &imported));
+    if (arguments_has(arguments, "json")) {
+        json_write_begin(&writer, 2);
+        json_write_object(&writer);
+        write_text(&writer, "family", imported.model.kind->name);
+        write_integer(&writer, "parameters", imported.parameters);
+        write_integer(&writer, "tensors", imported.tensors);
+        write_text(&writer, "stored", imported.stored);
+        write_text(&writer, "dtype", dtype_name(imported.dtype));
+        write_real(&writer, "dropout_ignored", imported.dropout);
+        json_write_key(&writer, "tokenizer");
+        json_write_bool(&writer, imported.tokenizer);
+        write_text(&writer, "checkpoint", imported.checkpoint);
+        json_write_object_end(&writer);
+        return json_print(&writer, stdout);
+    }
+    TRY_GOTO(done, result, import_print(&imported, &text));
+    fputs(text.bytes, stdout);
+done:
+    text_free(&text);
+    return result;
+}
+
+status command_export(struct arguments *arguments)
+{
+    const char *directory = arguments->operands[1];
+    struct export_result exported;
+    struct json_writer writer = {0};
+    struct text text = {0};
+    status result;
+
+    TRY(model_export(arguments->operands[0], directory, &exported));
+    if (arguments_has(arguments, "json")) {
+        json_write_begin(&writer, 2);
+        json_write_object(&writer);
+        write_text(&writer, "directory", directory);
+        write_integer(&writer, "parameters", exported.parameters);
+        write_integer(&writer, "tensors", exported.tensors);
+        write_text(&writer, "dtype", dtype_name(exported.dtype));
+        write_integer(&writer, "proof_tokens", exported.proof_tokens);
+        write_integer(&writer, "proof_logits_equal", exported.proof_logits);
+        json_write_key(&writer, "tokenizer");
+        json_write_bool(&writer, exported.tokenizer);
+        write_text(&writer, "notice", exported.notice);
+        json_write_object_end(&writer);
+        return json_print(&writer, stdout);
+    }
+    TRY_GOTO(done, result, export_print(&exported, directory, &text));
+    fputs(text.bytes, stdout);
 done:
     text_free(&text);
     return result;

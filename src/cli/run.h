@@ -8,16 +8,20 @@
 enum { THREADS_MOST = 4096 }; /* as train.threads */
 
 /* models.c */
-status command_score(const struct arguments *arguments);
-status command_compare(const struct arguments *arguments);
+status command_score(struct arguments *arguments);
+status command_compare(struct arguments *arguments);
+status command_import(struct arguments *arguments);
+status command_export(struct arguments *arguments);
+/* plan.c */
+status command_plan(struct arguments *arguments);
 /* generate.c */
-status command_generate(const struct arguments *arguments);
+status command_generate(struct arguments *arguments);
 /* tokens.c */
-status command_tokenize(const struct arguments *arguments);
+status command_tokenize(struct arguments *arguments);
 /* about.c */
-status command_version(const struct arguments *arguments);
-status command_docs(const struct arguments *arguments);
+status command_version(struct arguments *arguments);
+status command_docs(struct arguments *arguments);
 /* doctor.c */
-status command_doctor(const struct arguments *arguments);
+status command_doctor(struct arguments *arguments);
 
 #endif

@@ -140,7 +140,7 @@ done:
     return result;
 }
 
-status command_tokenize(const struct arguments *arguments)
+status command_tokenize(struct arguments *arguments)
 {
     struct tokenized work = {0};
     status result;

@@ -4,7 +4,7 @@
 #include "cli/command.h"
 #include "tests/test.h"
 
-static status do_nothing(const struct arguments *arguments)
+static status do_nothing(struct arguments *arguments)
 {
     (void)arguments;
     return OK;

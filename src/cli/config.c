@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config.c - the configuration that a command line asks for. */
+#include "cli/config.h"
+
+#include <string.h>
+#include "base/file.h"
+
+static status add(struct assignments *out, const char *assignment)
+{
+    if (out->count == ASSIGNMENTS_MAX)
+        FAIL(ERR_USAGE, "more than %d settings; put them into a file",
+             (int)ASSIGNMENTS_MAX);
+    out->items[out->count++] = assignment;
+    return OK;
+}
+
+/* A flag that is short for an option. */
+static status add_short(struct assignments *out, struct arguments *arguments,
+                        const char *option, const char *value)
+{
+    char text[ASSIGNMENT_BYTES];
+    char *copy;
+
+    if (snprintf(text, sizeof text, "%s=%s", option, value) >=
+        ASSIGNMENT_BYTES)
+        FAIL(ERR_USAGE, "%s: a value of %zu bytes is too long", option,
+             strlen(value));
+    TRY(arena_copy_text(&arguments->arena, text, &copy));
+    return add(out, copy);
+}
+
+status assignments_read(struct assignments *out, struct arguments *arguments)
+{
+    *out = (struct assignments){0};
+    for (int i = 0; i < arguments->given_count; i++) {
+        const char *name = arguments->given[i].flag->name;
+        const char *value = arguments->given[i].value;
+
+        if (strcmp(name, "set") == 0)
+            TRY(add(out, value));
+        else if (strcmp(name, "run") == 0)
+            TRY(add_short(out, arguments, "run.dir", value));
+        else if (strcmp(name, "threads") == 0)
+            TRY(add_short(out, arguments, "train.threads", value));
+    }
+    return OK;
+}
+
+status config_read(struct options_set *set, const char *path,
+                   struct arguments *arguments)
+{
+    struct assignments assignments;
+    char inside[PATH_BYTES];
+
+    TRY(assignments_read(&assignments, arguments));
+    TRY(options_init(set));
+    if (file_is_directory(path)) {
+        TRY(path_join(inside, PATH_BYTES, path, "config.yaml"));
+        if (!file_exists(inside))
+            FAIL(ERR_MISSING, "%s: a directory without config.yaml; expected "
+                              "a configuration file or a run", path);
+        path = inside;
+    }
+    TRY(options_read_file(set, path));
+    TRY(options_read_environment(set));
+    for (int i = 0; i < assignments.count; i++)
+        TRY(options_assign(set, assignments.items[i], ORIGIN_COMMAND_LINE));
+    return OK;
+}

@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan.c - what a configuration would do: everything that is decided before
+ * the first step, printed from the objects that the trainer runs. */
+#include <string.h>
+#include "cli/config.h"
+#include "cli/run.h"
+#include "cli/table.h"
+#include "schedule/schedule.h"
+#include "train/setup.h"
+
+struct planned {
+    struct options_set set;
+    struct setup setup;
+    struct stage stage;
+    struct schedule schedule;
+};
+
+static void planned_free(struct planned *planned)
+{
+    schedule_free(&planned->schedule);
+    stage_free(&planned->stage);
+    setup_free(&planned->setup);
+    options_free(&planned->set);
+}
+
+static status planned_build(struct planned *planned,
+                            struct arguments *arguments)
+{
+    const struct options *o = &planned->set.values;
+    int64_t micro_batches;
+
+    TRY(config_read(&planned->set, arguments->operands[0], arguments));
+    TRY(setup_resolve(&planned->setup, &planned->set));
+    /* Epochs need the data, which a plan does not read. */
+    if (o->train.epochs <= 0) TRY(setup_length(&planned->setup, 0));
+    TRY(stage_plan(&planned->stage, &planned->setup.request));
+    micro_batches = planned->stage.request.batch /
+                    planned->stage.request.micro_batch;
+    return schedule_build(&planned->schedule, "1f1b", 1, (int)micro_batches);
+}
+
+/* Rows of the summary, for people and for programs. */
+static status summary(const struct planned *planned, struct table *table)
+{
+    static const struct table_column columns[] = {
+        {"what", "what", false}, {"value", "value", true},
+        {"unit", "unit", false}};
+    const struct stage *stage = &planned->stage;
+    const struct stage_request *r = &stage->request;
+    const int64_t micro_batches = r->batch / r->micro_batch;
+    const struct step_cost cost = program_cost(&stage->program);
+    const struct {
+        const char *what;
+        int64_t value;
+        const char *unit;
+    } rows[] = {
+        {"parameters", stage->program.params.parameters, ""},
+        {"steps", planned->setup.rate.steps,
+         planned->setup.rate.steps > 0 ? "" : "decided by the data"},
+        {"tokens of a step", r->batch * r->length, "tokens"},
+        {"micro-batches of a step", micro_batches, ""},
+        {"tokens of a micro-batch", r->micro_batch * r->length, "tokens"},
+        {"leaves: data", r->grid.data, ""},
+        {"leaves: tensor", r->grid.tensor, ""},
+        {"logits at once", stage->program.logits_chunk, "tokens"},
+        {"threads", r->threads, ""},
+        {"memory", (int64_t)stage->bytes, "bytes"},
+        /* F, then B and W at its cost each. */
+        {"work of a step", 3 * cost.flops * micro_batches, "FLOP"},
+    };
+
+    table_begin(table, columns, 3);
+    table_text(table, "model");
+    table_text(table, planned->setup.model.kind->name);
+    table_text(table, "");
+    table_text(table, "recomputed");
+    table_text(table, stage->recompute);
+    table_text(table, "");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        table_text(table, rows[i].what);
+        table_integer(table, rows[i].value);
+        table_text(table, rows[i].unit);
+    }
+    return OK;
+}
+
+static status parameters(const struct planned *planned, struct table *table)
+{
+    static const struct table_column columns[] = {
+        {"parameter", "name", false},  {"rows", "rows", true},
+        {"cols", "cols", true},        {"elements", "elements", true},
+        {"offset", "offset", true},    {"uses", "uses", true}};
+    const struct param_table *params = &planned->stage.program.params;
+
+    table_begin(table, columns, 6);
+    for (int i = 0; i < params->count; i++) {
+        table_text(table, params->items[i].name);
+        table_integer(table, params->items[i].spec.rows);
+        table_integer(table, params->items[i].spec.cols);
+        table_integer(table, params->items[i].elements);
+        table_integer(table, params->items[i].offset);
+        table_integer(table, params->items[i].streams);
+    }
+    return OK;
+}
+
+static void slot_cell(struct table *table, slot which)
+{
+    char name[16];
+
+    snprintf(name, sizeof name, "s%d", which);
+    table_text(table, which >= 0 ? name : NULL);
+}
+
+static status program(const struct planned *planned, struct table *table)
+{
+    static const struct table_column columns[] = {
+        {"step", "step", true},        {"layer", "layer", false},
+        {"output", "output", false},   {"width", "width", true},
+        {"input", "input", false},     {"left", "left", false},
+        {"parameter", "parameter", false}, {"kept", "kept", false},
+        {"FLOP", "flops", true},       {"moved", "bytes_moved", true}};
+    const struct program *p = &planned->stage.program;
+
+    table_begin(table, columns, 10);
+    for (int i = 0; i < p->step_count; i++) {
+        const struct step *step = &p->steps[i];
+        const struct step_cost cost = step->layer->cost(step, p);
+        const bool writes = step->output >= 0;
+
+        table_integer(table, i);
+        table_text(table, step->layer->name);
+        slot_cell(table, step->output);
+        table_integer(table, writes ? p->slots[step->output].width : 0);
+        slot_cell(table, step->input);
+        slot_cell(table, step->left);
+        table_text(table, step->param[0] >= 0
+                              ? p->params.items[step->param[0]].name : NULL);
+        table_bool(table, writes && !p->slots[step->output].dropped);
+        table_integer(table, cost.flops);
+        table_bytes(table, cost.bytes_moved);
+    }
+    return OK;
+}
+
+static status memory(const struct planned *planned, struct table *table)
+{
+    static const struct table_column columns[] = {
+        {"buffer", "name", false}, {"life", "life", false},
+        {"bytes", "bytes", true},  {"", "share", true}};
+    const struct stage *stage = &planned->stage;
+
+    table_begin(table, columns, 4);
+    for (int i = 0; i < MEMORY_OWNERS; i++) {
+        const struct memory_row *row = &stage->memory[i];
+
+        if (row->bytes == 0) continue;
+        table_text(table, row->name);
+        table_text(table, row->life);
+        table_integer(table, (int64_t)row->bytes);
+        table_bytes(table, (int64_t)row->bytes);
+    }
+    table_text(table, "total");
+    table_text(table, "");
+    table_integer(table, (int64_t)stage->bytes);
+    table_bytes(table, (int64_t)stage->bytes);
+    return OK;
+}
+
+static status schedule(const struct planned *planned, struct table *table)
+{
+    static const struct table_column columns[] = {
+        {"rank", "rank", true}, {"order", "order", true},
+        {"action", "action", false}, {"stage", "stage", true},
+        {"micro-batch", "micro_batch", true}};
+    static const char *const kinds[] = {"forward", "backward input",
+                                        "backward weight"};
+    const struct schedule *s = &planned->schedule;
+
+    TRY(schedule_verify(s));
+    table_begin(table, columns, 5);
+    for (int rank = 0; rank < s->ranks; rank++) {
+        for (int i = 0; i < s->lists[rank].count; i++) {
+            const struct action action = s->lists[rank].items[i];
+
+            table_integer(table, rank);
+            table_integer(table, i);
+            table_text(table, kinds[action.kind]);
+            table_integer(table, action.stage);
+            table_integer(table, action.microbatch);
+        }
+    }
+    return OK;
+}
+
+static status numerics(const struct planned *planned, struct table *table)
+{
+    static const struct table_column columns[] = {
+        {"sum", "sum", false}, {"leaves", "leaves", true},
+        {"one leaf", "leaf", false}};
+    const struct stage_request *r = &planned->stage.request;
+    const struct model *m = &planned->setup.model;
+    char leaf[96];
+
+    table_begin(table, columns, 3);
+    table_text(table, "over the global batch");
+    table_integer(table, r->grid.data);
+    snprintf(leaf, sizeof leaf, "%lld sequences of %lld tokens",
+             (long long)(r->batch / r->grid.data), (long long)r->length);
+    table_text(table, leaf);
+    table_text(table, "over heads");
+    table_integer(table, r->grid.tensor);
+    snprintf(leaf, sizeof leaf, "%d heads of %d", m->heads / r->grid.tensor,
+             m->head_width);
+    table_text(table, leaf);
+    table_text(table, "over the feed-forward width");
+    table_integer(table, r->grid.tensor);
+    snprintf(leaf, sizeof leaf, "%lld columns",
+             (long long)(m->feed_forward / r->grid.tensor));
+    table_text(table, leaf);
+    table_text(table, "over the vocabulary");
+    table_integer(table, r->grid.tensor);
+    snprintf(leaf, sizeof leaf, "%lld tokens",
+             (long long)((m->vocab + r->grid.tensor - 1) / r->grid.tensor));
+    table_text(table, leaf);
+    return OK;
+}
+
+static const struct {
+    const char *name;
+    status (*fill)(const struct planned *planned, struct table *table);
+} views[] = {{"summary", summary},   {"parameters", parameters},
+             {"program", program},   {"memory", memory},
+             {"schedule", schedule}, {"numerics", numerics}};
+enum { VIEWS = (int)(sizeof views / sizeof *views) };
+
+/* {"view": "memory", "rows": [...]} */
+static status print_view(const char *name, const struct table *table,
+                         bool json)
+{
+    struct json_writer writer = {0};
+    status result;
+
+    if (!json) return table_print(table, stdout);
+    json_write_begin(&writer, 2);
+    json_write_object(&writer);
+    json_write_key(&writer, "view");
+    json_write_string(&writer, name);
+    json_write_key(&writer, "rows");
+    TRY_GOTO(done, result, table_json(table, &writer));
+    json_write_object_end(&writer);
+    TRY_GOTO(done, result, json_print(&writer, stdout));
+done:
+    json_writer_free(&writer);
+    return result;
+}
+
+status command_plan(struct arguments *arguments)
+{
+    const char *names[VIEWS];
+    struct planned planned = {0};
+    struct table table = {0};
+    int view = 0;
+    status result;
+
+    for (int i = 0; i < VIEWS; i++) names[i] = views[i].name;
+    TRY(arguments_choice(arguments, "explain", names, VIEWS, &view));
+    TRY_GOTO(done, result, planned_build(&planned, arguments));
+    TRY_GOTO(done, result, views[view].fill(&planned, &table));
+    TRY_GOTO(done, result,
+             print_view(names[view], &table,
+                        arguments_has(arguments, "json")));
+done:
+    table_free(&table);
+    planned_free(&planned);
+    return result;
+}
