@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* token_file.c - tokenised documents on disk, mapped for reading. */
+#include "data/token_file.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+
+enum { HEADER_BYTES = 192, DIGEST_LENGTH = 64, CHUNK_TOKENS = 4096 };
+static const char magic[8] = {'L', 'S', 'T', 'O', 'K', 'E', 'N', '1'};
+
+/* ---- little-endian, unaligned ---- */
+
+static uint64_t load(const unsigned char *at, int bytes)
+{
+    uint64_t value = 0;
+
+    for (int i = bytes - 1; i >= 0; i--) value = value << 8 | at[i];
+    return value;
+}
+
+static void store(unsigned char *at, int bytes, uint64_t value)
+{
+    for (int i = 0; i < bytes; i++) at[i] = (unsigned char)(value >> 8 * i);
+}
+
+/* ---- reading ---- */
+
+static status bad(const struct token_file *file, const char *what)
+{
+    FAIL(ERR_FORMAT, "%s: %s; make it again from its text", file->path, what);
+}
+
+static status read_header(struct token_file *file)
+{
+    const unsigned char *h = file->map.bytes;
+    const uint64_t length = file->map.length;
+    uint64_t count, documents, body;
+
+    if (length < HEADER_BYTES || memcmp(h, magic, sizeof magic) != 0)
+        return bad(file, "is not a token file (LSTOKEN1)");
+    if (crc32c(0, h, 180) != load(h + 180, 4))
+        return bad(file, "the header's checksum is wrong");
+    file->bytes_per_token = (int)load(h + 8, 4);
+    file->end_token = (int32_t)load(h + 12, 4);
+    count = load(h + 24, 8);
+    documents = load(h + 32, 8);
+    file->vocab = (int64_t)load(h + 16, 8);
+    file->text_bytes = (int64_t)load(h + 40, 8);
+    memcpy(file->tokenizer, h + 48, DIGEST_LENGTH);
+    memcpy(file->source, h + 112, DIGEST_LENGTH);
+    if ((file->bytes_per_token != 2 && file->bytes_per_token != 4) ||
+        file->vocab < 1 || file->vocab > INT32_MAX || count > length ||
+        documents > count || file->end_token < 0 ||
+        file->end_token >= file->vocab)
+        return bad(file, "the header holds impossible numbers");
+    body = (count * (uint64_t)file->bytes_per_token + 7) / 8 * 8;
+    if (length != HEADER_BYTES + body + 8 * (documents + 1))
+        return bad(file, "the length is not what the header says (truncated, "
+                         "or changed)");
+    file->count = (int64_t)count;
+    file->documents = (int64_t)documents;
+    file->tokens = h + HEADER_BYTES;
+    file->starts = file->tokens + body;
+    if (token_file_start(file, 0) != 0 ||
+        token_file_start(file, file->documents) != file->count)
+        return bad(file, "the table of documents does not span the tokens");
+    return OK;
+}
+
+status token_file_open(struct token_file *file, const char *path)
+{
+    *file = (struct token_file){.path = path};
+    TRY(file_map_open(&file->map, path));
+    return read_header(file);
+}
+
+void token_file_close(struct token_file *file)
+{
+    file_map_close(&file->map);
+    *file = (struct token_file){0};
+}
+
+int32_t token_file_at(const struct token_file *file, int64_t index)
+{
+    const int bytes = file->bytes_per_token;
+
+    return (int32_t)load(file->tokens + index * bytes, bytes);
+}
+
+int64_t token_file_start(const struct token_file *file, int64_t index)
+{
+    return (int64_t)load(file->starts + 8 * index, 8);
+}
+
+status token_file_verify(const struct token_file *file)
+{
+    const size_t length = file->map.length - HEADER_BYTES;
+
+    if (crc32c(0, file->tokens, length) != load(file->map.bytes + 176, 4))
+        return bad(file, "the checksum of the tokens is wrong");
+    for (int64_t i = 0; i < file->documents; i++)
+        if (token_file_start(file, i + 1) <= token_file_start(file, i))
+            return bad(file, "the table of documents does not ascend");
+    for (int64_t i = 0; i < file->count; i++)
+        if ((uint32_t)token_file_at(file, i) >= (uint64_t)file->vocab)
+            FAIL(ERR_FORMAT, "%s: token %lld is %u, outside the vocabulary of "
+                             "%lld", file->path, (long long)i,
+                 (unsigned)token_file_at(file, i), (long long)file->vocab);
+    return OK;
+}
+
+/* ---- writing ---- */
+
+static status system_failure(const struct token_writer *writer)
+{
+    if (errno == ENOSPC) FAIL(ERR_IO, "%s: disk full", writer->path);
+    FAIL(ERR_IO, "%s: %s", writer->path, strerror(errno));
+}
+
+static void copy_digest(char out[TOKEN_DIGEST_BYTES], const char *digest)
+{
+    memset(out, 0, TOKEN_DIGEST_BYTES);
+    if (digest != NULL)
+        memcpy(out, digest, strnlen(digest, DIGEST_LENGTH));
+}
+
+static status put(struct token_writer *writer, const void *bytes,
+                  size_t length)
+{
+    writer->crc = crc32c(writer->crc, bytes, length);
+    if (fwrite(bytes, 1, length, writer->file) != length)
+        return system_failure(writer);
+    return OK;
+}
+
+status token_writer_open(struct token_writer *writer, const char *path,
+                         int64_t vocab, int32_t end_token,
+                         const char *tokenizer, const char *source)
+{
+    static const unsigned char empty[HEADER_BYTES];
+
+    *writer = (struct token_writer){
+        .bytes_per_token = vocab <= 65536 ? 2 : 4, .end_token = end_token,
+        .vocab = vocab};
+    CHECK(end_token >= 0 && end_token < vocab);
+    copy_digest(writer->tokenizer, tokenizer);
+    copy_digest(writer->source, source);
+    if (snprintf(writer->path, PATH_BYTES, "%s", path) >= PATH_BYTES ||
+        snprintf(writer->temporary, PATH_BYTES, "%s.tmp-%ld", path,
+                 (long)getpid()) >= PATH_BYTES)
+        FAIL(ERR_CONFIG, "%.60s...: the path is too long", path);
+    writer->file = fopen(writer->temporary, "wb");
+    if (writer->file == NULL) return system_failure(writer);
+    if (fwrite(empty, 1, sizeof empty, writer->file) != sizeof empty)
+        return system_failure(writer);
+    return OK;
+}
+
+static status add_start(struct token_writer *writer)
+{
+    if (writer->documents + 1 >= writer->start_capacity) {
+        const int64_t capacity =
+            writer->start_capacity ? 2 * writer->start_capacity : 1024;
+        void *starts = writer->starts;
+
+        TRY(memory_grow(&starts, (size_t)capacity, sizeof(int64_t)));
+        writer->starts = starts;
+        writer->start_capacity = capacity;
+    }
+    writer->starts[writer->documents++] = writer->count;
+    return OK;
+}
+
+static status put_tokens(struct token_writer *writer, const int32_t *ids,
+                         int64_t count)
+{
+    unsigned char chunk[4 * CHUNK_TOKENS];
+
+    for (int64_t at = 0; at < count; at += CHUNK_TOKENS) {
+        const int64_t left = count - at;
+        const int64_t n = left < CHUNK_TOKENS ? left : CHUNK_TOKENS;
+
+        for (int64_t i = 0; i < n; i++) {
+            if (ids[at + i] < 0 || ids[at + i] >= writer->vocab)
+                FAIL(ERR_FORMAT, "%s: id %d is outside the vocabulary of "
+                                 "%lld", writer->path, ids[at + i],
+                     (long long)writer->vocab);
+            store(chunk + i * writer->bytes_per_token,
+                  writer->bytes_per_token, (uint64_t)ids[at + i]);
+        }
+        TRY(put(writer, chunk, (size_t)(n * writer->bytes_per_token)));
+    }
+    writer->count += count;
+    return OK;
+}
+
+status token_writer_add(struct token_writer *writer, const int32_t *ids,
+                        int64_t count, int64_t text_bytes)
+{
+    TRY(add_start(writer));
+    TRY(put_tokens(writer, ids, count));
+    TRY(put_tokens(writer, &writer->end_token, 1));
+    writer->text_bytes += text_bytes;
+    return OK;
+}
+
+static void fill_header(const struct token_writer *w,
+                        unsigned char h[HEADER_BYTES])
+{
+    memset(h, 0, HEADER_BYTES);
+    memcpy(h, magic, sizeof magic);
+    store(h + 8, 4, (uint64_t)w->bytes_per_token);
+    store(h + 12, 4, (uint64_t)w->end_token);
+    store(h + 16, 8, (uint64_t)w->vocab);
+    store(h + 24, 8, (uint64_t)w->count);
+    store(h + 32, 8, (uint64_t)w->documents);
+    store(h + 40, 8, (uint64_t)w->text_bytes);
+    memcpy(h + 48, w->tokenizer, DIGEST_LENGTH);
+    memcpy(h + 112, w->source, DIGEST_LENGTH);
+    store(h + 176, 4, w->crc);
+    store(h + 180, 4, crc32c(0, h, 180));
+}
+
+status token_writer_close(struct token_writer *writer)
+{
+    static const unsigned char zeros[8];
+    const int64_t body = writer->count * writer->bytes_per_token;
+    unsigned char header[HEADER_BYTES], entry[8];
+    FILE *file = writer->file;
+
+    TRY(put(writer, zeros, (size_t)((8 - body % 8) % 8)));
+    for (int64_t i = 0; i <= writer->documents; i++) {
+        store(entry, 8, (uint64_t)(i < writer->documents ? writer->starts[i]
+                                                         : writer->count));
+        TRY(put(writer, entry, sizeof entry));
+    }
+    fill_header(writer, header);
+    if (fseek(file, 0, SEEK_SET) != 0 ||
+        fwrite(header, 1, sizeof header, file) != sizeof header ||
+        fflush(file) != 0 || fsync(fileno(file)) != 0)
+        return system_failure(writer);
+    writer->file = NULL;
+    if (fclose(file) != 0 || rename(writer->temporary, writer->path) != 0)
+        return system_failure(writer);
+    writer->temporary[0] = 0;
+    return OK;
+}
+
+void token_writer_free(struct token_writer *writer)
+{
+    if (writer->file != NULL) fclose(writer->file);
+    if (writer->temporary[0] != 0) unlink(writer->temporary);
+    memory_free(writer->starts);
+    *writer = (struct token_writer){0};
+}
