@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bench.c - how fast this machine runs it. */
+#include "bench/step.h"
+#include "cli/run.h"
+#include "cli/table.h"
+
+/* --isa; every name of kernels.h. */
+static status read_isa(const struct arguments *arguments, enum isa *out)
+{
+    const char *names[ISA_COUNT];
+    int chosen = ISA_AUTO;
+
+    for (int i = 0; i < ISA_COUNT; i++) names[i] = isa_name((enum isa)i);
+    TRY(arguments_choice(arguments, "isa", names, ISA_COUNT, &chosen));
+    *out = (enum isa)chosen;
+    return OK;
+}
+
+status command_bench_step(struct arguments *arguments)
+{
+    struct bench_step_settings settings = {
+        .model = arguments_text(arguments, "model", NULL)};
+    struct json_writer writer = {0};
+    int64_t steps = 0, threads = 0;
+    status result;
+
+    TRY(arguments_integer(arguments, "batch", 1, 1 << 20, &settings.batch));
+    TRY(arguments_integer(arguments, "length", 1, 1 << 24, &settings.length));
+    TRY(arguments_integer(arguments, "steps", 1, 1000000, &steps));
+    TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
+    TRY(read_isa(arguments, &settings.isa));
+    settings.steps = (int)steps;
+    settings.threads = (int)threads;
+    if (!arguments_has(arguments, "json"))
+        return bench_step(&settings, stdout, NULL);
+    json_write_begin(&writer, 2);
+    TRY_GOTO(done, result, bench_step(&settings, stdout, &writer));
+    TRY_GOTO(done, result, json_print(&writer, stdout));
+done:
+    json_writer_free(&writer);
+    return result;
+}
