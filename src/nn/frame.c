@@ -180,19 +180,22 @@ static status plan_input(struct planner *planner, const struct step *step)
     for (int i = 0; i < 3; i++)
         if (kept[i] >= 0) touch(planner, plan->again[kept[i]]);
     if (step->output >= 0) touch(planner, plan->gradient[step->output]);
-    if (step->input >= 0 && !layer->in_place)
-        TRY(need_gradient(planner, step->input, &event.adds));
+    /* The residual's gradient is made before the layer's (run.c), so that a
+     * layer whose input is its own residual adds to it. */
     if (step->left >= 0) {
         const bool later = planner->mode == BACKWARD_SPLIT &&
                            layer->keeps_output_gradient_for_w;
 
-        if (plan->gradient[step->left] < 0 && !later) {
+        if (plan->gradient[step->left] < 0 && !later &&
+            step->left != step->input) {
             plan->gradient[step->left] = plan->gradient[step->output];
             event.alias_left = true;
         } else {
             TRY(need_gradient(planner, step->left, &event.adds_left));
         }
     }
+    if (step->input >= 0 && !layer->in_place)
+        TRY(need_gradient(planner, step->input, &event.adds));
     return add_event(planner, event);
 }
 
