@@ -16,6 +16,8 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/save.h"
 
+enum { FILES = 5, ELEMENTS = 300 };
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const char *const names[FILES] = {
