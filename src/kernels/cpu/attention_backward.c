@@ -95,6 +95,14 @@ static uint64_t counter_waits(uint64_t waits, int64_t number)
     return (waits & ~carry) | (carry + 1);
 }
 
+/* Where node `number` should be written: where it will wait when it takes no
+ * left neighbours along, else in `scratch`. */
+static float *counter_place(const struct counter *c, int64_t number,
+                            float *scratch)
+{
+    return number & 1 ? scratch : c->levels;
+}
+
 /* Adds node `number` when the levels in `waits` hold a node: the new node takes
  * all complete left neighbours along. Returns the levels that then wait. */
 static uint64_t counter_push(const struct counter *c, uint64_t waits,
@@ -107,7 +115,7 @@ static uint64_t counter_push(const struct counter *c, uint64_t waits,
     for (; number >> level & 1; level++)
         if (waits >> level & 1) lefts[count++] = c->levels + level * c->stride;
     to = c->levels + level * c->stride;
-    for (int64_t e = 0; e < c->floats; e += WIDTH) {
+    for (int64_t e = 0; e < c->floats && (count || to != node); e += WIDTH) {
         vector sum = vector_load(node + e);
 
         for (int i = 0; i < count; i++) sum = vector_load(lefts[i] + e) + sum;
@@ -211,12 +219,13 @@ static void row_gradient(const struct backward *b, int64_t query,
     for (int j = seen; j < end; j++) w[j] = d[j] = 0;
 }
 
-/* BLOCK_ROWS queries from row i of the granule at `query` against `keys` keys
- * at `first`: weights, gradients of scores, and the leaf of dq. */
+/* BLOCK_ROWS queries from row i of the granule at `query` against the keys
+ * at `first`: weights, gradients of scores, and their rows of dq's leaf. */
 static void rows_backward(struct backward *b, int64_t query, int i,
-                          int64_t first, int keys)
+                          int64_t first, float *leaf)
 {
     bool diagonal = query == first;
+    int keys = b->tokens - first < G ? (int)(b->tokens - first) : G;
     int reach = diagonal && i + BLOCK_ROWS < keys ? i + BLOCK_ROWS : keys;
     int end = (reach + LANES - 1) / LANES * LANES;
     int64_t row = query + i;
@@ -238,28 +247,30 @@ static void rows_backward(struct backward *b, int64_t query, int i,
                      diagonal && i + r + 1 < keys ? i + r + 1 : keys, end);
     x = (struct chains){.length = reach, .a = b->dscores + i * G, .a_row = G,
                         .a_step = 1, .b = b->keys, .b_step = b->padded,
-                        .c = b->leaf + i * b->padded, .c_row = b->padded};
+                        .c = leaf + i * b->padded, .c_row = b->padded};
     CPU(attention_chains)(&x, b->padded);
 }
 
-/* b->pair = dk and dv of `keys` keys from `queries` queries at `query`. */
-static void pair_keys(struct backward *b, int64_t query, int queries,
-                      int keys, bool diagonal)
+/* pair = dk and dv of the granule at `first` from the one at `query`. */
+static void pair_keys(struct backward *b, int64_t query, int64_t first,
+                      float *pair)
 {
     int64_t block = (int64_t)G * b->padded;
+    int keys = b->tokens - first < G ? (int)(b->tokens - first) : G;
+    int queries = b->tokens - query < G ? (int)(b->tokens - query) : G;
 
     for (int j = 0; j < keys; j += BLOCK_ROWS) {
-        int from = diagonal ? j : 0; /* earlier queries see none of these */
+        int from = query == first ? j : 0; /* earlier queries see none of these */
         struct chains x = {.length = queries - from, .a_row = 1, .a_step = G,
                            .b_step = b->padded, .c_row = b->padded};
 
         x.a = b->dscores + from * G + j;
         x.b = b->q + (query + from) * b->padded;
-        x.c = b->pair + j * b->padded;
+        x.c = pair + j * b->padded;
         CPU(attention_chains)(&x, b->padded);
         x.a = b->weights + from * G + j;
         x.b = b->dout + (query + from) * b->padded;
-        x.c = b->pair + block + j * b->padded;
+        x.c = pair + block + j * b->padded;
         CPU(attention_chains)(&x, b->padded);
     }
 }
@@ -267,9 +278,12 @@ static void pair_keys(struct backward *b, int64_t query, int queries,
 static void rows_write(const struct tensor *t, int64_t row, int head,
                        const float *from, int rows, int width, int padded)
 {
-    for (int r = 0; r < rows; r++)
-        memcpy(attention_row(t, row + r, head), from + r * padded,
-               (size_t)width * sizeof *from);
+    for (int r = 0; r < rows; r++) {
+        float *to = attention_row(t, row + r, head);
+
+        SIMD
+        for (int e = 0; e < width; e++) to[e] = from[r * padded + e];
+    }
 }
 
 /* Adds dk and dv of one granule from one head to the leaf that it belongs to,
@@ -317,17 +331,19 @@ static void granule_backward(struct backward *b, uint64_t waits,
         int queries = b->tokens - query < G ? (int)(b->tokens - query) : G;
         struct counter dq = {b->dq + query * b->padded, b->rows * b->padded,
                              (int64_t)queries * b->padded};
-        uint64_t number = (uint64_t)(first / G), dq_waits;
+        float *leaf = counter_place(&dq, first / G, b->leaf);
+        float *pair = counter_place(&pairs, query / G, b->pair);
+        uint64_t dq_waits;
 
         for (int i = 0; i < queries; i += BLOCK_ROWS)
-            rows_backward(b, query, i, first, keys);
-        dq_waits = counter_push(&dq, number, first / G, b->leaf);
+            rows_backward(b, query, i, first, leaf);
+        dq_waits = counter_push(&dq, (uint64_t)(first / G), first / G, leaf);
         if (query == first)
             rows_write(&b->p->dq, b->sequence * b->p->queries + query, b->head,
                        counter_root(&dq, dq_waits), queries, b->width,
                        b->padded);
-        pair_keys(b, query, queries, keys, query == first);
-        pairs_wait = counter_push(&pairs, pairs_wait, query / G, b->pair);
+        pair_keys(b, query, first, pair);
+        pairs_wait = counter_push(&pairs, pairs_wait, query / G, pair);
     }
     leaf_add(b, waits, first, counter_root(&pairs, pairs_wait));
 }

@@ -94,10 +94,14 @@ void CPU(attention_pack_rows)(float *out, const float *x, int64_t stride,
     int64_t rows = (count + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS;
 
     for (int64_t row = 0; row < count; row++) {
+        const float *from = x + row * stride;
         float *to = out + row * padded;
+        int e = 0;
 
-        memcpy(to, x + row * stride, (size_t)width * sizeof(float));
-        for (int e = width; e < padded; e++) to[e] = 0;
+        for (; e + WIDTH <= width; e += WIDTH)
+            vector_store(to + e, vector_load(from + e));
+        for (; e < width; e++) to[e] = from[e];
+        for (; e < padded; e++) to[e] = 0;
     }
     memset(out + count * padded, 0,
            (size_t)((rows - count) * padded) * sizeof(float));
