@@ -51,6 +51,7 @@ const struct command commands[] = {
      "lockstep tokenize corpus/tokenizer.json corpus/train.txt --ids", false,
      command_tokenize,
      {{"ids", NULL, "prints all ids as one JSON array", false},
+      {"out", "FILE", "writes a token file (one document)", false},
       {"no-special", NULL, "without the template's tokens", false},
       FLAG_JSON}},
     {"import", "HF_DIR RUN", 2, 2, "a Hugging Face directory as a run",

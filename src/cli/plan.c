@@ -5,6 +5,7 @@
 #include "cli/config.h"
 #include "cli/run.h"
 #include "cli/table.h"
+#include "plan/explain.h"
 #include "schedule/schedule.h"
 #include "train/setup.h"
 
@@ -234,14 +235,25 @@ static const struct {
              {"schedule", schedule}, {"numerics", numerics}};
 enum { VIEWS = (int)(sizeof views / sizeof *views) };
 
+/* What people read says more than rows can: plan/explain.h. */
+static status print_text(const struct stage *stage, const char *name)
+{
+    struct text text = {0};
+    status result;
+
+    TRY_GOTO(done, result, plan_explain(stage, name, &text));
+    fwrite(text.bytes, 1, text.length, stdout);
+done:
+    text_free(&text);
+    return result;
+}
+
 /* {"view": "memory", "rows": [...]} */
-static status print_view(const char *name, const struct table *table,
-                         bool json)
+static status print_json(const char *name, const struct table *table)
 {
     struct json_writer writer = {0};
     status result;
 
-    if (!json) return table_print(table, stdout);
     json_write_begin(&writer, 2);
     json_write_object(&writer);
     json_write_key(&writer, "view");
@@ -266,10 +278,15 @@ status command_plan(struct arguments *arguments)
     for (int i = 0; i < VIEWS; i++) names[i] = views[i].name;
     TRY(arguments_choice(arguments, "explain", names, VIEWS, &view));
     TRY_GOTO(done, result, planned_build(&planned, arguments));
+    if (!arguments_has(arguments, "json") && view != 0) {
+        TRY_GOTO(done, result, print_text(&planned.stage, names[view]));
+        goto done;
+    }
     TRY_GOTO(done, result, views[view].fill(&planned, &table));
-    TRY_GOTO(done, result,
-             print_view(names[view], &table,
-                        arguments_has(arguments, "json")));
+    if (arguments_has(arguments, "json"))
+        TRY_GOTO(done, result, print_json(names[view], &table));
+    else
+        TRY_GOTO(done, result, table_print(&table, stdout));
 done:
     table_free(&table);
     planned_free(&planned);

@@ -5,6 +5,7 @@
 #include "base/json.h"
 #include "cli/run.h"
 #include "cli/table.h"
+#include "data/token_file.h"
 #include "data/tokenizer.h"
 
 enum { SHOWN_TOKENS = 24, SHOWN_BYTES = 40 };
@@ -140,11 +141,40 @@ done:
     return result;
 }
 
+/* The whole text as one document of a token file. */
+static status write_file(const struct tokenized *work, const char *path)
+{
+    struct token_writer writer = {0};
+    char source[65], tokens[32];
+    int32_t end;
+    status result;
+
+    TRY(tokenizer_end_of_text(&work->tokenizer, "", &end));
+    sha256_hex(work->text.bytes, work->text.length, source);
+    TRY_GOTO(done, result,
+             token_writer_open(&writer, path,
+                               tokenizer_vocab(&work->tokenizer), end,
+                               work->tokenizer.digest, source));
+    TRY_GOTO(done, result,
+             token_writer_add(&writer, work->list.ids, work->list.count,
+                              (int64_t)work->text.length));
+    TRY_GOTO(done, result, token_writer_close(&writer));
+    fprintf(stderr, "%s tokens in %s\n", text_count(tokens, work->list.count),
+            path);
+done:
+    token_writer_free(&writer);
+    return result;
+}
+
 status command_tokenize(struct arguments *arguments)
 {
+    const char *out = arguments_text(arguments, "out", NULL);
+    const bool ids = arguments_has(arguments, "ids");
     struct tokenized work = {0};
     status result;
 
+    if (ids && out != NULL)
+        FAIL(ERR_USAGE, "--ids prints and --out writes; give one of them");
     TRY_GOTO(done, result,
              tokenizer_read(&work.tokenizer, arguments->operands[0]));
     TRY_GOTO(done, result,
@@ -156,7 +186,9 @@ status command_tokenize(struct arguments *arguments)
     if (result != OK)
         FAIL_GOTO(done, result, result, "%s: %s", arguments->operands[1],
                   status_message());
-    if (arguments_has(arguments, "ids"))
+    if (out != NULL)
+        TRY_GOTO(done, result, write_file(&work, out));
+    else if (ids)
         TRY_GOTO(done, result, print_ids(&work.list));
     else
         TRY_GOTO(done, result,

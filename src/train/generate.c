@@ -125,6 +125,8 @@ static status make_tokens(struct generating *g,
             break;
         }
         result->tokens++;
+        if (request->ids != NULL)
+            TRY(token_list_append(request->ids, &id, 1));
         /* Ids that only the model's padding has stand for nothing. */
         if (id < tokenizer_vocab(&g->tokenizer))
             TRY(token_stream_next(&g->stream, id, &g->text));
@@ -152,6 +154,9 @@ static status run(struct generating *g,
     if (g->session.notice.length > 0)
         snprintf(result->notice, sizeof result->notice, "%s",
                  g->session.notice.bytes);
+    if (request->echo && request->write != NULL)
+        TRY(request->write(request->argument, request->prompt,
+                           strlen(request->prompt)));
     start = seconds();
     TRY(generator_feed(&g->generator, g->ids.ids, g->ids.count));
     middle = seconds();

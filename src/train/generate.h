@@ -4,6 +4,7 @@
 #ifndef LOCKSTEP_TRAIN_GENERATE_H
 #define LOCKSTEP_TRAIN_GENERATE_H
 
+#include "data/token_list.h"
 #include "train/generator.h"
 #include "train/sample.h"
 
@@ -20,6 +21,8 @@ struct generate_request {
      * that are not. NULL: nobody listens. */
     status (*write)(void *argument, const char *bytes, size_t length);
     void *argument;
+    bool echo;           /* the prompt first, once it is sure to be continued */
+    struct token_list *ids; /* gains the tokens made; NULL: nobody asks */
 };
 
 struct generate_result {
