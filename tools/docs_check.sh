@@ -45,7 +45,7 @@ check_page() {
     mkdir "$copy/tree"
     git ls-files -z | xargs -0 cp -a --parents -t "$copy/tree"
     cp -a "$BUILD" "$copy/tree/build"
-    if (cd "$copy/tree" && OUTPUT=$copy/output PATH=$copy/tree/build:$PATH \
+    if (cd "$copy/tree" && BUILD=build OUTPUT=$copy/output PATH=$copy/tree/build:$PATH \
         bash "$script" >"$copy/output" 2>&1); then
         passed=$((passed + 1))
         echo "ok      $page"

@@ -119,7 +119,7 @@ void llama_write_config(const struct model *model, struct json_writer *out)
     json_write_string(out, "LlamaForCausalLM");
     json_write_array_end(out);
     json_write_key(out, "model_type");
-    json_write_string(out, "llama");
+    json_write_string(out, model->kind->name);
     integer(out, "vocab_size", model->vocab);
     integer(out, "hidden_size", model->width);
     integer(out, "intermediate_size", model->feed_forward);

@@ -83,7 +83,8 @@ void rules_symbol(struct tidy *tidy)
         }
         if (defined && !used && !test_names(tidy, first->name))
             tidy_report(tidy, "unused", first->name, 0,
-                        "nobody calls it (in %s)", defined);
+                        "only %s uses it, if anybody: static or gone",
+                        defined);
     }
     free(symbols.items);
 }
