@@ -85,14 +85,58 @@ void token_file_close(struct token_file *file)
 
 int32_t token_file_at(const struct token_file *file, int64_t index)
 {
-    const int bytes = file->bytes_per_token;
+    const unsigned char *at = file->tokens + index * file->bytes_per_token;
+    const uint32_t low = (uint32_t)at[0] | (uint32_t)at[1] << 8;
 
-    return (int32_t)load(file->tokens + index * bytes, bytes);
+    if (file->bytes_per_token == 2) return (int32_t)low;
+    return (int32_t)(low | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
 }
 
 int64_t token_file_start(const struct token_file *file, int64_t index)
 {
     return (int64_t)load(file->starts + 8 * index, 8);
+}
+
+/* The largest id of [first, first + count); a loop that vectorizes. */
+static uint32_t largest(const struct token_file *file, int64_t first,
+                        int64_t count)
+{
+    const unsigned char *at = file->tokens + first * file->bytes_per_token;
+    uint32_t most = 0;
+
+    if (file->bytes_per_token == 2) {
+        for (int64_t i = 0; i < count; i++) {
+            const uint32_t id = (uint32_t)at[2 * i] |
+                                (uint32_t)at[2 * i + 1] << 8;
+
+            most = id > most ? id : most;
+        }
+        return most;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t id = (uint32_t)token_file_at(file, first + i);
+
+        most = id > most ? id : most;
+    }
+    return most;
+}
+
+static status check_ids(const struct token_file *file)
+{
+    const uint32_t limit = (uint32_t)file->vocab;
+
+    for (int64_t at = 0; at < file->count; at += CHUNK_TOKENS) {
+        const int64_t left = file->count - at;
+        const int64_t count = left < CHUNK_TOKENS ? left : CHUNK_TOKENS;
+
+        if (largest(file, at, count) < limit) continue;
+        for (int64_t i = at; i < at + count; i++)
+            if ((uint32_t)token_file_at(file, i) >= limit)
+                FAIL(ERR_FORMAT, "%s: token %lld is %u, outside the "
+                     "vocabulary of %lld", file->path, (long long)i,
+                     (unsigned)token_file_at(file, i), (long long)file->vocab);
+    }
+    return OK;
 }
 
 status token_file_verify(const struct token_file *file)
@@ -104,12 +148,7 @@ status token_file_verify(const struct token_file *file)
     for (int64_t i = 0; i < file->documents; i++)
         if (token_file_start(file, i + 1) <= token_file_start(file, i))
             return bad(file, "the table of documents does not ascend");
-    for (int64_t i = 0; i < file->count; i++)
-        if ((uint32_t)token_file_at(file, i) >= (uint64_t)file->vocab)
-            FAIL(ERR_FORMAT, "%s: token %lld is %u, outside the vocabulary of "
-                             "%lld", file->path, (long long)i,
-                 (unsigned)token_file_at(file, i), (long long)file->vocab);
-    return OK;
+    return check_ids(file);
 }
 
 /* ---- writing ---- */

@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* corpus.c - documents from files: which files. */
+#include "data/corpus.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include "base/text.h"
+
+enum { FILES_MAX = 1 << 22 };
+
+static bool kind_of(const char *path, enum corpus_kind *kind)
+{
+    static const char *const endings[] = {".txt", ".jsonl", ".tokens"};
+
+    for (int i = 0; i < 3; i++)
+        if (text_ends_with(path, endings[i])) {
+            *kind = (enum corpus_kind)i;
+            return true;
+        }
+    return false;
+}
+
+static status add_file(struct corpus *corpus, const char *path,
+                       enum corpus_kind kind)
+{
+    struct corpus_file *file;
+    struct stat facts;
+    char *copy;
+
+    if (corpus->count == FILES_MAX)
+        FAIL(ERR_CONFIG, "%s: more than %d files", path, FILES_MAX);
+    if (corpus->count == corpus->capacity) {
+        const int capacity = corpus->capacity * 2 + 16;
+        void *grown = corpus->files;
+
+        TRY(memory_grow(&grown, (size_t)capacity, sizeof *corpus->files));
+        corpus->files = grown;
+        corpus->capacity = capacity;
+    }
+    if (stat(path, &facts) != 0)
+        FAIL(ERR_MISSING, "%s: no such file or directory", path);
+    TRY(arena_copy_text(&corpus->arena, path, &copy));
+    file = &corpus->files[corpus->count++];
+    *file = (struct corpus_file){
+        .path = copy, .kind = kind, .bytes = (int64_t)facts.st_size,
+        .changed_ns = (int64_t)facts.st_mtim.tv_sec * 1000000000 +
+                      (int64_t)facts.st_mtim.tv_nsec};
+    corpus->bytes += file->bytes;
+    return OK;
+}
+
+/* Directories still to be looked into; a list, not recursion. */
+struct pending {
+    char **paths; /* in the corpus's arena; the array is owned */
+    int count, capacity;
+};
+
+static status pending_add(struct pending *pending, struct arena *arena,
+                          const char *path)
+{
+    if (pending->count == FILES_MAX)
+        FAIL(ERR_CONFIG, "%s: more than %d directories", path, FILES_MAX);
+    if (pending->count == pending->capacity) {
+        const int capacity = pending->capacity * 2 + 16;
+        void *grown = pending->paths;
+
+        TRY(memory_grow(&grown, (size_t)capacity, sizeof *pending->paths));
+        pending->paths = grown;
+        pending->capacity = capacity;
+    }
+    TRY(arena_copy_text(arena, path, &pending->paths[pending->count]));
+    pending->count++;
+    return OK;
+}
+
+static status scan_directory(struct corpus *corpus, struct pending *pending,
+                             const char *directory)
+{
+    char **names = NULL, path[PATH_BYTES];
+    enum corpus_kind kind;
+    status result;
+    int count = 0;
+
+    TRY(directory_list(directory, &names, &count));
+    result = OK;
+    for (int i = 0; i < count; i++) {
+        if (names[i][0] == '.') continue; /* hidden: not the user's text */
+        TRY_GOTO(done, result,
+                 path_join(path, sizeof path, directory, names[i]));
+        if (file_is_directory(path))
+            TRY_GOTO(done, result,
+                     pending_add(pending, &corpus->arena, path));
+        else if (kind_of(path, &kind))
+            TRY_GOTO(done, result, add_file(corpus, path, kind));
+    }
+done:
+    directory_list_free(names, count);
+    return result;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp(((const struct corpus_file *)a)->path,
+                  ((const struct corpus_file *)b)->path);
+}
+
+static status add_directory(struct corpus *corpus, const char *directory)
+{
+    struct pending pending = {0};
+    const int before = corpus->count;
+    status result;
+
+    TRY_GOTO(done, result, pending_add(&pending, &corpus->arena, directory));
+    for (int i = 0; i < pending.count; i++)
+        TRY_GOTO(done, result,
+                 scan_directory(corpus, &pending, pending.paths[i]));
+    if (corpus->count == before)
+        FAIL_GOTO(done, result, ERR_CONFIG, "%s: the directory has no .txt, "
+                  ".jsonl or .tokens file", directory);
+    qsort(corpus->files + before, (size_t)(corpus->count - before),
+          sizeof *corpus->files, by_path);
+done:
+    memory_free(pending.paths);
+    return result;
+}
+
+static status add_source(struct corpus *corpus, const char *source)
+{
+    enum corpus_kind kind;
+
+    if (!file_exists(source))
+        FAIL(ERR_MISSING, "%s: no such file or directory", source);
+    if (file_is_directory(source)) {
+        TRY(add_directory(corpus, source));
+        return OK;
+    }
+    if (!kind_of(source, &kind))
+        FAIL(ERR_CONFIG, "%s: the name does not end with .txt, .jsonl or "
+             ".tokens, so it is not known how to read it", source);
+    TRY(add_file(corpus, source, kind));
+    return OK;
+}
+
+status corpus_open(struct corpus *corpus, const char *const *sources,
+                   int count)
+{
+    *corpus = (struct corpus){0};
+    arena_init(&corpus->arena, "corpus", 0);
+    for (int i = 0; i < count; i++) TRY(add_source(corpus, sources[i]));
+    if (corpus->count == 0)
+        FAIL(ERR_CONFIG, "there is no data: name .txt, .jsonl or .tokens "
+             "files or directories of them");
+    return OK;
+}
+
+void corpus_close(struct corpus *corpus)
+{
+    memory_free(corpus->files);
+    arena_free(&corpus->arena);
+    *corpus = (struct corpus){0};
+}
