@@ -25,6 +25,7 @@ const struct kernels kernels_reference_f64 = {
 #define DECLARE_PLAIN(row) DECLARE_CPU(row, plain)
 #define FILL_PLAIN(row) FILL_CPU(row, plain)
 KERNELS_CPU_ROWS(DECLARE_PLAIN)
+double cpu_peak_flops_plain(struct stream *stream, double seconds);
 static const struct kernels cpu_plain = {
     .backend = "cpu plain", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_PLAIN)};
 #endif
@@ -32,6 +33,7 @@ static const struct kernels cpu_plain = {
 #define DECLARE_AVX2(row) DECLARE_CPU(row, avx2)
 #define FILL_AVX2(row) FILL_CPU(row, avx2)
 KERNELS_CPU_ROWS(DECLARE_AVX2)
+double cpu_peak_flops_avx2(struct stream *stream, double seconds);
 static const struct kernels cpu_avx2 = {
     .backend = "cpu avx2", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_AVX2)};
 #endif
@@ -39,6 +41,7 @@ static const struct kernels cpu_avx2 = {
 #define DECLARE_AVX512(row) DECLARE_CPU(row, avx512)
 #define FILL_AVX512(row) FILL_CPU(row, avx512)
 KERNELS_CPU_ROWS(DECLARE_AVX512)
+double cpu_peak_flops_avx512(struct stream *stream, double seconds);
 static const struct kernels cpu_avx512 = {
     .backend = "cpu avx512", .dtype = DTYPE_F32,
     KERNELS_CPU_ROWS(FILL_AVX512)};
@@ -47,6 +50,7 @@ static const struct kernels cpu_avx512 = {
 #define DECLARE_NEON(row) DECLARE_CPU(row, neon)
 #define FILL_NEON(row) FILL_CPU(row, neon)
 KERNELS_CPU_ROWS(DECLARE_NEON)
+double cpu_peak_flops_neon(struct stream *stream, double seconds);
 static const struct kernels cpu_neon = {
     .backend = "cpu neon", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_NEON)};
 #endif
@@ -147,6 +151,27 @@ status kernels_get(struct kernels *out, enum dtype dtype, enum isa isa)
     *out = *isa_table(isa);
     kernels_complete(out, &kernels_reference_f32);
     return OK;
+}
+
+double kernels_peak_flops(struct stream *stream, enum isa isa, double seconds)
+{
+    if (isa == ISA_AUTO) isa = isa_best();
+    CHECK(isa_works(isa));
+    switch (isa) {
+#ifdef HAVE_ISA_plain
+    case ISA_PLAIN: return cpu_peak_flops_plain(stream, seconds);
+#endif
+#ifdef HAVE_ISA_avx2
+    case ISA_AVX2: return cpu_peak_flops_avx2(stream, seconds);
+#endif
+#ifdef HAVE_ISA_avx512
+    case ISA_AVX512: return cpu_peak_flops_avx512(stream, seconds);
+#endif
+#ifdef HAVE_ISA_neon
+    case ISA_NEON: return cpu_peak_flops_neon(stream, seconds);
+#endif
+    default: return 0;
+    }
 }
 
 int kernels_rows(const struct kernels *table, struct kernels_row *rows,

@@ -175,8 +175,9 @@ struct kernels {
 
     /* x [tokens, heads, width] (strides as in struct attention) turned in
      * place, halves convention: (x1, x2) = (x1 c - x2 s, x2 c + x1 s), s
-     * negated when `backward`. positions [tokens]; table [positions, rotary / 2,
-     * 2] real, cosine and sine. Only the first `rotary` elements of a head turn. */
+     * negated when `backward`. positions [tokens]; table [positions,
+     * rotary / 2, 2] real, cosine and sine. Only the first `rotary` elements of
+     * a head turn. */
     status (*rope)(struct stream *, struct tensor x, const int32_t *positions,
                    struct tensor table, int rotary, bool backward);
 
@@ -232,6 +233,9 @@ enum isa isa_best(void); /* of this machine and this build */
 /* A complete table. dtype f64: the reference. ERR_CONFIG: this machine or
  * build has no such instruction set (names what it has). */
 status kernels_get(struct kernels *out, enum dtype dtype, enum isa isa);
+/* The most float32 operations (an FMA is two) a second that the threads of the
+ * stream do together, measured for about `seconds`. */
+double kernels_peak_flops(struct stream *stream, enum isa isa, double seconds);
 /* Name of the backend that fills a row, for printing. */
 struct kernels_row { const char *name; const char *backend; };
 int kernels_rows(const struct kernels *table, struct kernels_row *rows,

@@ -16,20 +16,27 @@ enum { TOKEN_STRIP = 128 };
 typedef void (*token_term)(const void *context, int64_t token, int64_t column,
                            int count, float *chain);
 
+/* One granule, tokens [first, last), of one strip of columns. */
+struct token_strip {
+    int64_t first, last, column;
+    int count;   /* columns */
+    bool assign; /* to the accumulator, not add */
+    float *sum;  /* accumulator */
+};
+
 ELEMENTARY void token_strip_add(token_term term, const void *context,
-                                int64_t first, int64_t last, int64_t column,
-                                int count, bool assign, float *sum)
+                                const struct token_strip *s)
 {
     float chain[TOKEN_STRIP] = {0};
 
-    for (int64_t token = first; token < last; token++) {
-        if (count == TOKEN_STRIP) /* a constant makes better code */
-            term(context, token, column, TOKEN_STRIP, chain);
+    for (int64_t token = s->first; token < s->last; token++) {
+        if (s->count == TOKEN_STRIP) /* a constant makes better code */
+            term(context, token, s->column, TOKEN_STRIP, chain);
         else
-            term(context, token, column, count, chain);
+            term(context, token, s->column, s->count, chain);
     }
-    for (int j = 0; j < count; j++)
-        sum[j] = assign ? chain[j] : sum[j] + chain[j];
+    for (int j = 0; j < s->count; j++)
+        s->sum[j] = s->assign ? chain[j] : s->sum[j] + chain[j];
 }
 
 /* The share of one thread of sums [leaves * parts, width]. */
@@ -46,23 +53,23 @@ ELEMENTARY void token_sums(struct tensor sums, const struct token_order *order,
         int64_t leaf = unit / order->parts, part = unit % order->parts;
         int64_t first = part * order->length / order->parts;
         int64_t last = (part + 1) * order->length / order->parts;
-        int count = width - column < TOKEN_STRIP ? (int)(width - column)
-                                                 : TOKEN_STRIP;
-        float *sum = (float *)sums.data + unit * sums.stride[0] + column;
-        bool assign = !order->continues;
+        struct token_strip s = {
+            .column = column, .assign = !order->continues,
+            .count = width - column < TOKEN_STRIP ? (int)(width - column)
+                                                  : TOKEN_STRIP,
+            .sum = (float *)sums.data + unit * sums.stride[0] + column};
 
-        if (assign) /* for a part without tokens */
-            for (int j = 0; j < count; j++) sum[j] = 0;
-        for (int64_t s = 0; s < order->sequences_per_leaf; s++) {
-            int64_t base = (leaf * order->sequences_per_leaf + s) *
+        if (s.assign) /* for a part without tokens */
+            for (int j = 0; j < s.count; j++) s.sum[j] = 0;
+        for (int64_t i = 0; i < order->sequences_per_leaf; i++) {
+            int64_t base = (leaf * order->sequences_per_leaf + i) *
                            order->length;
 
             for (int64_t g = first; g < last; g += GRANULE) {
-                int64_t stop = g + GRANULE < last ? g + GRANULE : last;
-
-                token_strip_add(term, context, base + g, base + stop, column,
-                                count, assign, sum);
-                assign = false;
+                s.first = base + g;
+                s.last = base + (g + GRANULE < last ? g + GRANULE : last);
+                token_strip_add(term, context, &s);
+                s.assign = false;
             }
         }
     }

@@ -1,0 +1,429 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cases.c - kernels with their operands at the shapes of training.
+ *
+ * Operations count additions, multiplications, divisions and roots of the
+ * definition, an FMA as two; exponentials count as EXP_FLOPS. */
+#include "bench/cases.h"
+
+enum { EXP_FLOPS = 20, HEAD_WIDTH = 64, HEADS = 12 };
+
+/* Sum of three uniform numbers: deviation 0.5, a mean of 0. */
+static float next_value(uint32_t *state)
+{
+    float sum = 0;
+
+    for (int i = 0; i < 3; i++) {
+        *state = *state * 1664525u + 1013904223u; /* Knuth's, volume 2 */
+        sum += (float)(*state >> 8) * 0x1p-24f - 0.5f;
+    }
+    return sum;
+}
+
+static struct tensor operand(struct operands *o, int64_t rows, int64_t cols)
+{
+    struct tensor t = tensor_2d(o->data + o->used, DTYPE_F32, rows, cols);
+    uint32_t state = (uint32_t)o->used * 2654435761u + 1u;
+    float *x = t.data;
+
+    CHECK(o->used + rows * cols <= o->capacity);
+    for (int64_t i = 0; i < rows * cols; i++) x[i] = next_value(&state);
+    o->used += rows * cols;
+    return t;
+}
+
+static struct tensor operand_vector(struct operands *o, int64_t count)
+{
+    return tensor_1d(operand(o, 1, count).data, DTYPE_F32, count);
+}
+
+static void integers_fill(struct operands *o, int64_t bound)
+{
+    uint32_t state = 5;
+
+    for (int i = 0; i < CASE_INTEGERS; i++) {
+        state = state * 1664525u + 1013904223u;
+        o->integers[i] = (int32_t)((int64_t)(state >> 8) * bound >> 24);
+    }
+}
+
+/* ---- products: [m, n, k], c at 0, a at 1, b at 2 ---- */
+
+static void product_work(struct operands *o, const int64_t *s)
+{
+    o->t[0] = operand(o, s[0], s[1]);
+    o->flops = 2.0 * (double)s[0] * (double)s[1] * (double)s[2];
+    o->bytes = 4.0 * ((double)s[0] * (double)s[1] + (double)s[0] *
+                      (double)s[2] + (double)s[1] * (double)s[2]);
+}
+
+static void product_nn(struct operands *o, const int64_t *s)
+{
+    product_work(o, s);
+    o->t[1] = operand(o, s[0], s[2]);
+    o->t[2] = operand(o, s[2], s[1]);
+}
+
+static void product_nt(struct operands *o, const int64_t *s)
+{
+    product_work(o, s);
+    o->t[1] = operand(o, s[0], s[2]);
+    o->t[2] = tensor_transpose(operand(o, s[1], s[2]));
+}
+
+static void product_tn(struct operands *o, const int64_t *s)
+{
+    product_work(o, s);
+    o->t[1] = tensor_transpose(operand(o, s[2], s[0]));
+    o->t[2] = operand(o, s[2], s[1]);
+}
+
+static status product_run(const struct kernels *k, struct stream *stream,
+                          struct operands *o)
+{
+    struct sum_segment segment = {0, o->t[1].shape[1], 0};
+    struct sum_order order = {&segment, 1, 1};
+    struct matmul p = {.c = o->t[0], .a = o->t[1], .b = o->t[2],
+                       .order = &order};
+
+    return k->matmul(stream, &p);
+}
+
+/* ---- attention: [sequences, length], q k v out dq dk dv dout ---- */
+
+static void attention_prepare(struct operands *o, const int64_t *s)
+{
+    double pairs = (double)s[0] * HEADS * (double)s[1] * (double)(s[1] + 1) / 2;
+
+    for (int i = 0; i < CASE_TENSORS; i++) {
+        struct tensor t = operand(o, s[0] * s[1], HEADS * HEAD_WIDTH);
+
+        o->t[i] = tensor_3d(t.data, DTYPE_F32, s[0] * s[1], HEADS, HEAD_WIDTH);
+    }
+    o->integers[0] = (int32_t)s[0];
+    o->integers[1] = (int32_t)s[1];
+    o->flops = pairs * (4 * HEAD_WIDTH + EXP_FLOPS);
+    o->bytes = 16.0 * (double)tensor_count(&o->t[0]);
+}
+
+static struct attention attention_of(struct operands *o)
+{
+    int64_t tokens = o->t[0].shape[0];
+    struct attention a = {
+        .q = o->t[0], .k = o->t[1], .v = o->t[2], .out = o->t[3],
+        .dq = o->t[4], .dk = o->t[5], .dv = o->t[6], .dout = o->t[7],
+        .sequences = o->integers[0], .queries = o->integers[1],
+        .keys = o->integers[1], .heads = HEADS, .kv_heads = HEADS,
+        .head_width = HEAD_WIDTH, .leaves = 4, .scale = 0.125};
+
+    a.lse = tensor_2d(o->data + o->used, DTYPE_F32, tokens, HEADS);
+    CHECK(o->used + tokens * HEADS <= o->capacity);
+    return a;
+}
+
+static status attention_forward_run(const struct kernels *k,
+                                    struct stream *stream, struct operands *o)
+{
+    struct attention a = attention_of(o);
+
+    return k->attention_forward(stream, &a);
+}
+
+/* The forward results that it needs come from the prepared numbers: wrong for
+ * training, as good for time and bits (all exponentials stay finite). */
+static void attention_backward_prepare(struct operands *o, const int64_t *s)
+{
+    struct attention a;
+    float *lse;
+
+    attention_prepare(o, s);
+    a = attention_of(o);
+    lse = a.lse.data;
+    for (int64_t i = 0; i < tensor_count(&a.lse); i++) lse[i] = 5;
+    o->flops *= 2.5;
+    o->bytes *= 2;
+}
+
+static status attention_backward_run(const struct kernels *k,
+                                     struct stream *stream, struct operands *o)
+{
+    struct attention a = attention_of(o);
+
+    return k->attention_backward(stream, &a);
+}
+
+/* ---- rows: [tokens, width] ---- */
+
+static void rows_prepare(struct operands *o, const int64_t *s)
+{
+    for (int i = 0; i < 3; i++) o->t[i] = operand(o, s[0], s[1]);
+    o->t[3] = operand_vector(o, s[1]);
+    o->t[4] = operand_vector(o, s[1]);
+    o->t[5] = operand_vector(o, 2 * s[0]);
+    o->t[6] = operand(o, 1, s[1]);
+    o->t[7] = operand(o, 1, s[1]);
+    o->flops = 4.0 * (double)(s[0] * s[1]);
+    o->bytes = 8.0 * (double)(s[0] * s[1]);
+}
+
+static void rows_backward_prepare(struct operands *o, const int64_t *s)
+{
+    rows_prepare(o, s);
+    o->flops *= 3;
+    o->bytes *= 1.5; /* two inputs, one output */
+}
+
+static struct token_order one_leaf(int64_t tokens)
+{
+    return (struct token_order){tokens, 1, 1, 1, false};
+}
+
+static struct tensor first_half(struct tensor vector)
+{
+    vector.shape[0] /= 2;
+    return vector;
+}
+
+static status add_run(const struct kernels *k, struct stream *stream,
+                      struct operands *o)
+{
+    return k->add(stream, o->t[0], o->t[1], o->t[2]);
+}
+
+static status rmsnorm_forward_run(const struct kernels *k,
+                                  struct stream *stream, struct operands *o)
+{
+    return k->rmsnorm_forward(stream, o->t[0], first_half(o->t[5]), o->t[1],
+                              o->t[3], 1e-5);
+}
+
+static status rmsnorm_backward_run(const struct kernels *k,
+                                   struct stream *stream, struct operands *o)
+{
+    struct token_order order = one_leaf(o->t[0].shape[0]);
+
+    return k->rmsnorm_backward(stream, o->t[0], false, o->t[6], o->t[2],
+                               o->t[1], first_half(o->t[5]), o->t[3], &order);
+}
+
+static status layernorm_forward_run(const struct kernels *k,
+                                    struct stream *stream, struct operands *o)
+{
+    return k->layernorm_forward(stream, o->t[0], o->t[5], o->t[1], o->t[3],
+                                o->t[4], 1e-5);
+}
+
+static status layernorm_backward_run(const struct kernels *k,
+                                     struct stream *stream, struct operands *o)
+{
+    struct token_order order = one_leaf(o->t[0].shape[0]);
+
+    return k->layernorm_backward(stream, o->t[0], false, o->t[6], o->t[7],
+                                 o->t[2], o->t[1], o->t[5], o->t[3], &order);
+}
+
+static status sum_rows_run(const struct kernels *k, struct stream *stream,
+                           struct operands *o)
+{
+    struct token_order order = one_leaf(o->t[0].shape[0]);
+
+    return k->sum_rows(stream, o->t[6], o->t[1], &order);
+}
+
+static status sum_squares_run(const struct kernels *k, struct stream *stream,
+                              struct operands *o)
+{
+    return k->sum_squares(stream, &o->doubles[0], o->t[1]);
+}
+
+/* Reads once, writes next to nothing. */
+static void sums_prepare(struct operands *o, const int64_t *s)
+{
+    rows_prepare(o, s);
+    o->flops /= 2;
+    o->bytes /= 2;
+}
+
+static void exponential_prepare(struct operands *o, const int64_t *s)
+{
+    rows_prepare(o, s);
+    o->flops = (EXP_FLOPS + 6.0) * (double)(s[0] * s[1]);
+}
+
+static void exponential_backward_prepare(struct operands *o, const int64_t *s)
+{
+    exponential_prepare(o, s);
+    o->bytes *= 1.5;
+}
+
+static status gelu_forward_run(const struct kernels *k, struct stream *stream,
+                               struct operands *o)
+{
+    return k->activation_forward(stream, o->t[0], o->t[1],
+                                 ACTIVATION_GELU_TANH);
+}
+
+static status gelu_backward_run(const struct kernels *k, struct stream *stream,
+                                struct operands *o)
+{
+    return k->activation_backward(stream, o->t[0], o->t[2], o->t[1],
+                                  ACTIVATION_GELU_TANH);
+}
+
+/* out at 0, gate and up at 1, their gradients at 2. */
+static void swiglu_prepare(struct operands *o, const int64_t *s)
+{
+    o->t[0] = operand(o, s[0], s[1]);
+    o->t[1] = operand(o, s[0], 2 * s[1]);
+    o->t[2] = operand(o, s[0], 2 * s[1]);
+    o->flops = (EXP_FLOPS + 4.0) * (double)(s[0] * s[1]);
+    o->bytes = 12.0 * (double)(s[0] * s[1]);
+}
+
+static void swiglu_backward_prepare(struct operands *o, const int64_t *s)
+{
+    swiglu_prepare(o, s);
+    o->bytes = 20.0 * (double)(s[0] * s[1]);
+}
+
+static status swiglu_forward_run(const struct kernels *k,
+                                 struct stream *stream, struct operands *o)
+{
+    return k->swiglu_forward(stream, o->t[0], o->t[1]);
+}
+
+static status swiglu_backward_run(const struct kernels *k,
+                                  struct stream *stream, struct operands *o)
+{
+    return k->swiglu_backward(stream, o->t[2], o->t[0], o->t[1]);
+}
+
+/* x [tokens, heads, width] at 0, table at 1. */
+static void rope_prepare(struct operands *o, const int64_t *s)
+{
+    struct tensor x = operand(o, s[0], HEADS * HEAD_WIDTH);
+
+    o->t[0] = tensor_3d(x.data, DTYPE_F32, s[0], HEADS, HEAD_WIDTH);
+    o->t[1] = tensor_3d(operand(o, s[0], HEAD_WIDTH).data, DTYPE_F32, s[0],
+                        HEAD_WIDTH / 2, 2);
+    integers_fill(o, s[0]);
+    o->flops = 3.0 * (double)tensor_count(&o->t[0]);
+    o->bytes = 8.0 * (double)tensor_count(&o->t[0]);
+}
+
+static status rope_run(const struct kernels *k, struct stream *stream,
+                       struct operands *o)
+{
+    return k->rope(stream, o->t[0], o->integers, o->t[1], HEAD_WIDTH, false);
+}
+
+/* ---- the vocabulary: [tokens, width, rows] ---- */
+
+static void lookup_prepare(struct operands *o, const int64_t *s)
+{
+    o->t[0] = operand(o, s[0], s[1]);
+    o->t[1] = operand(o, s[2], s[1]);
+    integers_fill(o, s[2]);
+    o->flops = (double)(s[0] * s[1]);
+    o->bytes = 8.0 * (double)(s[0] * s[1]);
+}
+
+/* The whole table is written. */
+static void scatter_prepare(struct operands *o, const int64_t *s)
+{
+    lookup_prepare(o, s);
+    o->bytes = 4.0 * (double)(s[0] * s[1] + s[2] * s[1]);
+}
+
+static status gather_run(const struct kernels *k, struct stream *stream,
+                         struct operands *o)
+{
+    return k->gather_rows(stream, o->t[0], false, o->t[1], o->integers);
+}
+
+static status scatter_run(const struct kernels *k, struct stream *stream,
+                          struct operands *o)
+{
+    struct token_order order = one_leaf(o->t[0].shape[0]);
+
+    return k->scatter_rows(stream, o->t[1], o->t[0], o->integers, &order);
+}
+
+static void loss_prepare(struct operands *o, const int64_t *s)
+{
+    o->t[0] = operand(o, s[0], s[1]);
+    integers_fill(o, s[1]);
+    o->flops = (EXP_FLOPS + 4.0) * (double)(s[0] * s[1]);
+    o->bytes = 8.0 * (double)(s[0] * s[1]);
+}
+
+static status loss_run(const struct kernels *k, struct stream *stream,
+                       struct operands *o)
+{
+    struct cross_entropy c = {o->t[0], o->integers, o->doubles, 4, true};
+
+    return k->cross_entropy(stream, &c);
+}
+
+/* ---- the optimizer: [weights] ---- */
+
+static void adamw_prepare(struct operands *o, const int64_t *s)
+{
+    float *v;
+
+    for (int i = 0; i < 4; i++) o->t[i] = operand_vector(o, s[0]);
+    v = o->t[2].data; /* a second moment is not negative */
+    for (int64_t i = 0; i < s[0]; i++) v[i] = v[i] < 0 ? -v[i] : v[i];
+    o->flops = 13.0 * (double)s[0];
+    o->bytes = 28.0 * (double)s[0]; /* four read, three written */
+}
+
+static status adamw_run(const struct kernels *k, struct stream *stream,
+                        struct operands *o)
+{
+    struct adamw p = {.weight = o->t[0], .m = o->t[1], .v = o->t[2],
+                      .gradient = o->t[3], .scale = 0.5, .lr = 1e-3,
+                      .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8,
+                      .decay = 0.1, .correction1 = 0.5, .correction2 = 0.1};
+
+    return k->adamw(stream, &p);
+}
+
+const struct bench_case bench_cases[] = {
+    {"matmul", "NT 1024x2304x768", {1024, 2304, 768}, product_nt, product_run},
+    {"matmul", "NT 1024x768x3072", {1024, 768, 3072}, product_nt, product_run},
+    {"matmul", "NN 1024x768x3072", {1024, 768, 3072}, product_nn, product_run},
+    {"matmul", "TN 3072x768x1024", {3072, 768, 1024}, product_tn, product_run},
+    {"matmul", "NT 1x3072x768", {1, 3072, 768}, product_nt, product_run},
+    {"attention_forward", "2 x 512 x 12 x 64", {2, 512, 0},
+     attention_prepare, attention_forward_run},
+    {"attention_backward", "2 x 512 x 12 x 64", {2, 512, 0},
+     attention_backward_prepare, attention_backward_run},
+    {"add", "4096 x 768", {4096, 768, 0}, rows_backward_prepare, add_run},
+    {"rmsnorm_forward", "4096 x 768", {4096, 768, 0}, rows_prepare,
+     rmsnorm_forward_run},
+    {"rmsnorm_backward", "4096 x 768", {4096, 768, 0}, rows_backward_prepare,
+     rmsnorm_backward_run},
+    {"layernorm_forward", "4096 x 768", {4096, 768, 0}, rows_prepare,
+     layernorm_forward_run},
+    {"layernorm_backward", "4096 x 768", {4096, 768, 0}, rows_backward_prepare,
+     layernorm_backward_run},
+    {"sum_rows", "4096 x 768", {4096, 768, 0}, sums_prepare, sum_rows_run},
+    {"sum_squares", "4096 x 768", {4096, 768, 0}, sums_prepare,
+     sum_squares_run},
+    {"gelu_forward", "2048 x 3072", {2048, 3072, 0}, exponential_prepare,
+     gelu_forward_run},
+    {"gelu_backward", "2048 x 3072", {2048, 3072, 0},
+     exponential_backward_prepare, gelu_backward_run},
+    {"swiglu_forward", "2048 x 2048", {2048, 2048, 0}, swiglu_prepare,
+     swiglu_forward_run},
+    {"swiglu_backward", "2048 x 2048", {2048, 2048, 0},
+     swiglu_backward_prepare, swiglu_backward_run},
+    {"rope", "4096 x 12 x 64", {4096, 0, 0}, rope_prepare, rope_run},
+    {"gather_rows", "4096 of 32000 x 768", {4096, 768, 32000}, lookup_prepare,
+     gather_run},
+    {"scatter_rows", "4096 to 32000 x 768", {4096, 768, 32000},
+     scatter_prepare, scatter_run},
+    {"cross_entropy", "256 x 50257", {256, 50257, 0}, loss_prepare, loss_run},
+    {"adamw", "8388608", {8388608, 0, 0}, adamw_prepare, adamw_run},
+};
+const int bench_case_count = (int)(sizeof bench_cases / sizeof *bench_cases);

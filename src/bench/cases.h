@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cases.h - kernels with their operands at the shapes of training. */
+#ifndef LOCKSTEP_BENCH_CASES_H
+#define LOCKSTEP_BENCH_CASES_H
+
+#include "kernels/kernels.h"
+
+enum { CASE_TENSORS = 8, CASE_INTEGERS = 8192 };
+
+/* Operands of one call, filled with numbers that follow from nothing but their
+ * order. */
+struct operands {
+    float *data;           /* borrowed, [capacity] */
+    int64_t used, capacity;
+    int32_t integers[CASE_INTEGERS]; /* positions, indices, targets */
+    double doubles[CASE_INTEGERS];
+    struct tensor t[CASE_TENSORS];
+    double flops, bytes;   /* of one call: work that cannot be avoided */
+};
+
+struct bench_case {
+    const char *kernel, *shape;
+    int64_t size[3];
+    void (*prepare)(struct operands *o, const int64_t *size);
+    status (*run)(const struct kernels *k, struct stream *stream,
+                  struct operands *o);
+};
+
+extern const struct bench_case bench_cases[];
+extern const int bench_case_count;
+enum { CASE_FLOATS = 4 << 23 }; /* the largest case's operands */
+
+#endif

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kernels.c - times every case, compares its bits with the reference, and
+ * prints or writes the rows. */
+#include "bench/kernels.h"
+
+#include <string.h>
+
+#include "bench/cases.h"
+#include "bench/probe.h"
+
+enum { SCRATCH_WIDEST = 65536, SCRATCH_TOKENS = 8192, ROUNDS_MAX = 10000 };
+
+struct bench {
+    struct bench_kernels_settings settings;
+    struct kernels kernels;
+    struct stream stream;
+    struct arena arena;
+    struct operands *ours, *theirs; /* in the arena */
+    struct probe_peer peer;
+    double peak_flops, memory_rate;
+    FILE *out;
+    struct json_writer *json;
+    int rows, differing;
+};
+
+struct row {
+    const struct bench_case *of;
+    const char *backend;
+    double seconds;       /* of one call, the best */
+    double limit_seconds; /* what the machine allows */
+    double peer_seconds;  /* 0: none */
+    bool memory_bound;
+    int64_t differs;      /* first element, -1: none, -2: not checked */
+};
+
+static void case_prepare(struct operands *o, const struct bench_case *c)
+{
+    o->used = 0;
+    memset(o->doubles, 0, sizeof o->doubles);
+    c->prepare(o, c->size);
+}
+
+static bool both_nan(float a, float b)
+{
+    return a != a && b != b;
+}
+
+/* The first element of the operands that differs. */
+static int64_t operands_compare(const struct operands *a,
+                                const struct operands *b)
+{
+    int64_t count = a->used + SCRATCH_TOKENS * 12; /* and what may follow */
+
+    if (count > a->capacity) count = a->capacity;
+    for (int64_t i = 0; i < count; i++)
+        if (memcmp(&a->data[i], &b->data[i], sizeof(float)) != 0 &&
+            !both_nan(a->data[i], b->data[i]))
+            return i;
+    for (int64_t i = 0; i < CASE_INTEGERS; i++)
+        if (memcmp(&a->doubles[i], &b->doubles[i], sizeof(double)) != 0)
+            return count + i;
+    return -1;
+}
+
+static status case_check(struct bench *bench, const struct bench_case *c,
+                         int64_t *differs)
+{
+    case_prepare(bench->ours, c);
+    case_prepare(bench->theirs, c);
+    TRY(c->run(&bench->kernels, &bench->stream, bench->ours));
+    TRY(c->run(&kernels_reference_f32, &bench->stream, bench->theirs));
+    *differs = operands_compare(bench->ours, bench->theirs);
+    return OK;
+}
+
+/* Best time of one call within about `seconds`, at least three calls. */
+static status case_time(struct bench *bench, const struct bench_case *c,
+                        double *best)
+{
+    double start = probe_now_s();
+
+    *best = 1e9;
+    for (int i = 0; i < ROUNDS_MAX; i++) {
+        double before = probe_now_s(), took;
+
+        TRY(c->run(&bench->kernels, &bench->stream, bench->ours));
+        took = probe_now_s() - before;
+        if (took < *best) *best = took;
+        if (i >= 2 && probe_now_s() - start > bench->settings.seconds) break;
+    }
+    return OK;
+}
+
+/* The same product by the peer. */
+static double peer_time(struct bench *bench)
+{
+    struct operands *o = bench->ours; /* as case_time left them */
+    const struct tensor *a = &o->t[1], *b = &o->t[2];
+    bool a_turned = a->stride[1] != 1, b_turned = b->stride[1] != 1;
+    double start = probe_now_s(), best = 1e9;
+
+    for (int i = 0; i < ROUNDS_MAX; i++) {
+        double before = probe_now_s(), took;
+
+        bench->peer.sgemm(a_turned ? 'T' : 'N', b_turned ? 'T' : 'N',
+                          o->t[0].shape[0], o->t[0].shape[1], a->shape[1], 1,
+                          a->data, a_turned ? a->stride[1] : a->stride[0],
+                          b->data, b_turned ? b->stride[1] : b->stride[0], 0,
+                          o->t[0].data, o->t[0].stride[0]);
+        took = probe_now_s() - before;
+        if (took < best) best = took;
+        if (i >= 2 && probe_now_s() - start > bench->settings.seconds) break;
+    }
+    return best;
+}
+
+static const char *row_backend(const struct bench *bench, const char *kernel)
+{
+    struct kernels_row rows[64];
+    int count = kernels_rows(&bench->kernels, rows, 64);
+
+    for (int i = 0; i < count && i < 64; i++)
+        if (strcmp(rows[i].name, kernel) == 0) return rows[i].backend;
+    /* gelu is an activation; sums of rows and tables are named alike */
+    return bench->kernels.backend;
+}
+
+static void row_print(struct bench *bench, const struct row *row)
+{
+    const struct operands *o = bench->ours;
+    char exact[48] = "not checked", peer[32] = "";
+    double rate = (row->memory_bound ? o->bytes : o->flops) / row->seconds;
+
+    if (row->differs == -1) snprintf(exact, sizeof exact, "EXACT");
+    if (row->differs >= 0)
+        snprintf(exact, sizeof exact, "DIFFERS at %lld",
+                 (long long)row->differs);
+    if (row->peer_seconds > 0)
+        snprintf(peer, sizeof peer, "  oneDNN %.0f GFLOP/s",
+                 1e-9 * o->flops / row->peer_seconds);
+    fprintf(bench->out, "%-19s %-20s %9.3f ms %8.1f %-7s %4.0f%%  %-11s%s%s\n",
+            row->of->kernel, row->of->shape, 1e3 * row->seconds, 1e-9 * rate,
+            row->memory_bound ? "GB/s" : "GFLOP/s",
+            100 * row->limit_seconds / row->seconds, exact, peer,
+            strcmp(row->backend, "reference") == 0 ? "  (reference)" : "");
+}
+
+static void real(struct json_writer *json, const char *key, double value)
+{
+    json_write_key(json, key);
+    json_write_real(json, value);
+}
+
+static void string(struct json_writer *json, const char *key, const char *value)
+{
+    json_write_key(json, key);
+    json_write_string(json, value);
+}
+
+static void row_write(struct bench *bench, const struct row *row)
+{
+    struct json_writer *json = bench->json;
+
+    json_write_object(json);
+    string(json, "kernel", row->of->kernel);
+    string(json, "shape", row->of->shape);
+    string(json, "backend", row->backend);
+    real(json, "seconds", row->seconds);
+    real(json, "flops", bench->ours->flops);
+    real(json, "bytes", bench->ours->bytes);
+    string(json, "limit", row->memory_bound ? "memory" : "compute");
+    real(json, "limit_fraction", row->limit_seconds / row->seconds);
+    json_write_key(json, "exact");
+    if (row->differs == -2) json_write_null(json);
+    else json_write_bool(json, row->differs == -1);
+    if (row->differs >= 0) {
+        json_write_key(json, "first_difference");
+        json_write_integer(json, row->differs);
+    }
+    if (row->peer_seconds > 0) real(json, "onednn_seconds", row->peer_seconds);
+    json_write_object_end(json);
+}
+
+static status case_bench(struct bench *bench, const struct bench_case *c)
+{
+    struct row row = {.of = c, .differs = -2};
+    double compute, memory;
+
+    row.backend = row_backend(bench, c->kernel);
+    if (bench->settings.check) TRY(case_check(bench, c, &row.differs));
+    case_prepare(bench->ours, c);
+    TRY(case_time(bench, c, &row.seconds));
+    if (strcmp(c->kernel, "matmul") == 0 && bench->peer.library)
+        row.peer_seconds = peer_time(bench);
+    compute = bench->ours->flops / bench->peak_flops;
+    memory = bench->ours->bytes / bench->memory_rate;
+    row.memory_bound = memory > compute;
+    row.limit_seconds = row.memory_bound ? memory : compute;
+    bench->rows++;
+    if (row.differs >= 0) bench->differing++;
+    if (bench->json) row_write(bench, &row);
+    else row_print(bench, &row);
+    return OK;
+}
+
+static status operands_open(struct bench *bench, struct operands **out)
+{
+    TRY(arena_take(&bench->arena, sizeof **out, (void **)out));
+    (*out)->capacity = CASE_FLOATS;
+    return arena_take_array(&bench->arena, CASE_FLOATS, sizeof(float),
+                            (void **)&(*out)->data);
+}
+
+static status bench_open(struct bench *bench)
+{
+    TRY(kernels_get(&bench->kernels, DTYPE_F32, bench->settings.isa));
+    TRY(threads_build(&bench->stream.threads, bench->settings.threads));
+    bench->stream.scratch_bytes = kernels_scratch_bytes(
+        &bench->kernels, threads_count(bench->stream.threads), SCRATCH_WIDEST,
+        SCRATCH_TOKENS);
+    TRY(arena_take(&bench->arena, bench->stream.scratch_bytes,
+                   &bench->stream.scratch));
+    TRY(operands_open(bench, &bench->ours));
+    TRY(operands_open(bench, &bench->theirs));
+    TRY(probe_peer_open(&bench->peer));
+    TRY(probe_memory_rate(&bench->kernels, &bench->stream,
+                          &bench->memory_rate));
+    bench->peak_flops = kernels_peak_flops(&bench->stream, bench->settings.isa,
+                                           0.1);
+    return OK;
+}
+
+static void bench_head(struct bench *bench)
+{
+    int threads = threads_count(bench->stream.threads);
+
+    if (!bench->json) {
+        fprintf(bench->out, "%s, %d thread%s: %.0f GFLOP/s of FMAs, %.1f GB/s "
+                "of memory, measured now\n(above 100%%: operands that stay in "
+                "caches)\n", bench->kernels.backend, threads,
+                threads == 1 ? "" : "s", 1e-9 * bench->peak_flops,
+                1e-9 * bench->memory_rate);
+        return;
+    }
+    json_write_object(bench->json);
+    string(bench->json, "backend", bench->kernels.backend);
+    json_write_key(bench->json, "threads");
+    json_write_integer(bench->json, threads);
+    real(bench->json, "peak_flops", bench->peak_flops);
+    real(bench->json, "memory_bytes_per_s", bench->memory_rate);
+    json_write_key(bench->json, "kernels");
+    json_write_array(bench->json);
+}
+
+static status bench_run(struct bench *bench)
+{
+    const char *only = bench->settings.only;
+
+    TRY(bench_open(bench));
+    bench_head(bench);
+    for (int i = 0; i < bench_case_count; i++) {
+        if (only && !strstr(bench_cases[i].kernel, only)) continue;
+        TRY(case_bench(bench, &bench_cases[i]));
+    }
+    if (bench->json) {
+        json_write_array_end(bench->json);
+        json_write_object_end(bench->json);
+    }
+    if (bench->rows == 0)
+        FAIL(ERR_CONFIG, "bench kernels: no kernel has %s in its name; rows "
+                         "are called matmul, attention_forward, adamw, ...",
+             only);
+    if (bench->differing > 0)
+        FAIL(ERR_VERIFY, "%d of %d kernels differ from the reference, expected "
+                         "equal bits", bench->differing, bench->rows);
+    return OK;
+}
+
+status bench_kernels(const struct bench_kernels_settings *settings, FILE *out,
+                     struct json_writer *json)
+{
+    struct bench bench = {.settings = *settings, .out = out, .json = json};
+    status result;
+
+    arena_init(&bench.arena, "bench", 0);
+    if (bench.settings.seconds <= 0) bench.settings.seconds = 0.1;
+    result = bench_run(&bench);
+    probe_peer_close(&bench.peer);
+    threads_free(bench.stream.threads);
+    arena_free(&bench.arena);
+    return result;
+}

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* probe.c - what the machine can do, measured in the run that it judges. */
+#include "bench/probe.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <time.h>
+
+enum { AREA_FLOATS = 32 << 20, ROUNDS = 5 };
+
+double probe_now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+status probe_memory_rate(const struct kernels *kernels, struct stream *stream,
+                         double *bytes_per_s)
+{
+    struct tensor areas[3];
+    struct arena arena;
+    double best = 0;
+    status result = OK;
+
+    arena_init(&arena, "bandwidth", 0);
+    for (int i = 0; i < 3; i++) {
+        void *data;
+
+        TRY_GOTO(done, result, arena_take_array(&arena, AREA_FLOATS,
+                                                sizeof(float), &data));
+        memset(data, 0, AREA_FLOATS * sizeof(float)); /* pages of our own */
+        areas[i] = tensor_1d(data, DTYPE_F32, AREA_FLOATS);
+    }
+    for (int i = 0; i < ROUNDS; i++) {
+        double before = probe_now_s(), rate;
+
+        TRY_GOTO(done, result, kernels->add(stream, areas[0], areas[1],
+                                            areas[2]));
+        rate = 3.0 * AREA_FLOATS * sizeof(float) / (probe_now_s() - before);
+        if (rate > best) best = rate;
+    }
+    *bytes_per_s = best;
+done:
+    arena_free(&arena);
+    return result;
+}
+
+status probe_peer_open(struct probe_peer *peer)
+{
+    static const char *const names[] = {"libdnnl.so.2", "libdnnl.so.3"};
+
+    peer->library = NULL;
+    for (int i = 0; i < 2 && !peer->library; i++)
+        peer->library = dlopen(names[i], RTLD_NOW | RTLD_LOCAL);
+    if (!peer->library) return OK;
+    /* ISO C has no cast from an object pointer to a function's. */
+    *(void **)&peer->sgemm = dlsym(peer->library, "dnnl_sgemm");
+    if (!peer->sgemm) probe_peer_close(peer);
+    return threads_check_rounding();
+}
+
+void probe_peer_close(struct probe_peer *peer)
+{
+    if (peer->library) dlclose(peer->library);
+    peer->library = NULL;
+}

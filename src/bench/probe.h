@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* probe.h - what the machine can do, measured in the run that it judges. */
+#ifndef LOCKSTEP_BENCH_PROBE_H
+#define LOCKSTEP_BENCH_PROBE_H
+
+#include "kernels/kernels.h"
+
+/* Seconds of a monotonic clock. */
+double probe_now_s(void);
+/* Bytes a second, reads and writes counted, of adding two areas into a third,
+ * each larger than caches, by all threads of the stream; best of several.
+ * Source: McCalpin, "Memory bandwidth and machine balance in current high
+ * performance computers", 1995 (STREAM's "add"). */
+status probe_memory_rate(const struct kernels *kernels, struct stream *stream,
+                         double *bytes_per_s);
+
+/* c [m, n] = a [m, k] b [k, n], row-major, dense, by oneDNN. */
+struct probe_peer {
+    void *library; /* owned; NULL: not installed */
+    int (*sgemm)(char, char, int64_t, int64_t, int64_t, float, const float *,
+                 int64_t, const float *, int64_t, float, float *, int64_t);
+};
+
+/* Loads libdnnl.so.2 or 3 if there is one. ERR_DEVICE: it changed rounding. */
+status probe_peer_open(struct probe_peer *peer);
+void probe_peer_close(struct probe_peer *peer);
+
+#endif
