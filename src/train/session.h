@@ -26,7 +26,8 @@ struct session {
     struct model model;
     enum dtype dtype;           /* that holds every stored weight exactly:
                                  * float64 if one is, else float32 */
-    const char *stored;         /* type of the stored weights, "BF16"; "mixed" */
+    const char *stored;         /* type of the stored weights, "BF16", or
+                                 * "mixed" */
     int grid_tensor;            /* leaves the weights were trained with; 0:
                                  * unknown */
     int64_t step, tokens;       /* of a checkpoint; 0 */
