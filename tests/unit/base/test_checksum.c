@@ -44,6 +44,22 @@ TEST(crc32c_is_right_at_every_length_and_offset)
         }
 }
 
+/* Around the lengths from which streams run side by side. */
+TEST(crc32c_is_right_for_long_texts)
+{
+    enum { CHUNK = 3 * 16384, LENGTH = 2 * CHUNK + 20 };
+    static unsigned char bytes[LENGTH];
+
+    for (int i = 0; i < LENGTH; i++) bytes[i] = (unsigned char)(i * 7 + i / 9);
+    for (int chunks = 1; chunks <= 2; chunks++)
+        for (int more = -9; more <= 9; more++) {
+            const size_t length = (size_t)(chunks * CHUNK + more);
+
+            EQUAL_INT(crc32c(0, bytes + 1, length),
+                      crc_slowly(bytes + 1, length));
+        }
+}
+
 TEST(crc32c_continues_and_combines)
 {
     enum { LENGTH = 5000 };
@@ -95,4 +111,5 @@ TEST(sha256_gives_the_published_values)
 
 TEST_MAIN(crc32c_gives_the_published_values,
           crc32c_is_right_at_every_length_and_offset,
+          crc32c_is_right_for_long_texts,
           crc32c_continues_and_combines, sha256_gives_the_published_values)
