@@ -54,6 +54,19 @@ const struct command commands[] = {
       {"out", "FILE", "writes a token file (one document)", false},
       {"no-special", NULL, "without the template's tokens", false},
       FLAG_JSON}},
+    {"tokenizer train", "FILE...", 1, OPERANDS_ANY,
+     "learns a byte-level BPE tokenizer",
+     "Files are .txt, .jsonl or directories of them. The result is a Hugging "
+     "Face\ntokenizer.json; neither threads nor the order of files change it.",
+     "lockstep tokenizer train corpus/train.txt --vocab 2048 --out "
+     "corpus/tokenizer.json",
+     false, command_tokenizer_train,
+     {{"vocab", "N", "tokens wanted, at least 257", false},
+      {"out", "TOKENIZER.json", "file to write", false},
+      {"field", "KEY", "key of the text in .jsonl (text)", false},
+      {"min-count", "N", "rarer pairs are not merged (1)", false},
+      {"end-of-text", "TOKEN", "name of that token (<|endoftext|>)", false},
+      FLAG_THREADS, FLAG_JSON}},
     {"import", "HF_DIR RUN", 2, 2, "a Hugging Face directory as a run",
      "The run stands at step 0: generate, score, export and init.from take "
      "it. Every\ntensor is used exactly once, or named in an error.",

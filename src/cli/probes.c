@@ -15,6 +15,7 @@
 #include "base/options.h"
 #include "base/threads.h"
 #include "cli/about.h"
+#include "data/unicode.h"
 #include "kernels/kernels.h"
 
 static void say(struct finding *finding, bool works, const char *format, ...)
@@ -259,6 +260,13 @@ static void probe_utf8proc(struct finding *finding)
     say_library(finding, 2, count == 1 && codes[0] == 0xE9, what);
 }
 
+/* A letter that no Unicode before 16 has. */
+static void probe_unicode(struct finding *finding)
+{
+    say(finding, unicode_category(0x105C0) == UNICODE_LO,
+        "our own tables of Unicode 16.0.0; U+105C0 is a letter");
+}
+
 static void probe_onednn(struct finding *finding)
 {
     static const char *const names[] = {"libdnnl.so.3", "libdnnl.so.2",
@@ -325,6 +333,7 @@ const struct probe probes[] = {
     {"libyaml", true, probe_yaml},
     {"pcre2", false, probe_pcre2},
     {"utf8proc", true, probe_utf8proc},
+    {"Unicode tables", true, probe_unicode},
     {"oneDNN", false, probe_onednn},
     {"MPI", false, probe_mpi},
     {"CUDA", false, probe_cuda},

@@ -18,6 +18,8 @@ status command_plan(struct arguments *arguments);
 status command_generate(struct arguments *arguments);
 /* tokens.c */
 status command_tokenize(struct arguments *arguments);
+/* learn.c */
+status command_tokenizer_train(struct arguments *arguments);
 /* bench.c */
 status command_bench_step(struct arguments *arguments);
 /* about.c */

@@ -14,6 +14,7 @@ enum { LINE_BYTES = 256, WIDTH_DEFAULT = 80 };
 
 static const double redraw_s = 0.1; /* faster than the eye is only noise */
 static const double plain_s = 5.0;  /* a log file wants few lines */
+static const double quiet_s = 0.5;  /* on a terminal, before counting is shown */
 /* The rate forgets with this time constant, so that the time left follows a
  * change of speed but does not jump with every step. */
 static const double smooth_s = 10.0;
@@ -175,6 +176,10 @@ void progress_count(struct progress *progress, double done, double total)
     char line[LINE_BYTES] = "";
     const double rate = smooth_rate(progress, done, now);
 
+    /* Short work is not worth a line. */
+    if (progress->drawn_s < 0 &&
+        now - progress->began_s < (progress->terminal ? quiet_s : plain_s))
+        return;
     if (!is_due(progress, now, total > 0 && done >= total)) return;
     append(line, "%s %.*f", progress->what, digits, done / scale);
     if (total > 0) append(line, "/%.*f", digits, total / scale);

@@ -40,7 +40,8 @@ void progress_begin(struct progress *progress, FILE *out, const char *what,
                     const char *unit, double unit_scale);
 void progress_step(struct progress *progress,
                    const struct progress_step *step);
-/* done of total things; total 0: unknown. */
+/* done of total things; total 0: unknown. Shown once the work has lasted for
+ * half a second (five where the output is no terminal). */
 void progress_count(struct progress *progress, double done, double total);
 /* Prints a line of its own above the live one. */
 void progress_note(struct progress *progress, const char *format, ...)
