@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench.c - how fast this machine runs it. */
+#include "bench/kernels.h"
 #include "bench/step.h"
 #include "cli/run.h"
 #include "cli/table.h"
@@ -37,6 +38,34 @@ status command_bench_step(struct arguments *arguments)
     TRY_GOTO(done, result, bench_step(&settings, stdout, &writer));
     TRY_GOTO(done, result, json_print(&writer, stdout));
 done:
+    json_writer_free(&writer);
+    return result;
+}
+
+/* Rows that differ from the reference are printed before the error. */
+status command_bench_kernels(struct arguments *arguments)
+{
+    struct bench_kernels_settings settings = {
+        .only = arguments_text(arguments, "only", NULL),
+        .check = arguments_has(arguments, "check")};
+    struct json_writer writer = {0};
+    int64_t milliseconds = 0, threads = 0;
+    status result;
+
+    TRY(arguments_integer(arguments, "ms", 1, 1000000, &milliseconds));
+    TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
+    TRY(read_isa(arguments, &settings.isa));
+    settings.seconds = 1e-3 * (double)milliseconds;
+    settings.threads = (int)threads;
+    if (!arguments_has(arguments, "json"))
+        return bench_kernels(&settings, stdout, NULL);
+    json_write_begin(&writer, 2);
+    result = bench_kernels(&settings, stdout, &writer);
+    if (result == OK || result == ERR_VERIFY) {
+        const status printed = json_print(&writer, stdout);
+
+        if (result == OK) result = printed;
+    }
     json_writer_free(&writer);
     return result;
 }

@@ -84,6 +84,17 @@ const struct command commands[] = {
      {{"explain", "VIEW",
        "summary, parameters, program, memory, schedule or numerics", false},
       FLAG_SET, FLAG_THREADS, FLAG_JSON}},
+    {"bench kernels", "", 0, 0, "every kernel beside what the machine allows",
+     "Times each kernel at shapes of training. The limit is the larger of its "
+     "operations\nat the FMA peak and its bytes at the memory bandwidth, both "
+     "measured in the same\nrun. oneDNN is shown beside products where it is "
+     "installed.",
+     "lockstep bench kernels --only matmul --check", false,
+     command_bench_kernels,
+     {{"only", "TEXT", "kernels whose name contains it", false},
+      {"check", NULL, "compares every bit with the reference (slower)", false},
+      {"ms", "N", "milliseconds for each kernel (100)", false},
+      FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
     {"bench step", "", 0, 0, "whole training steps beside their products",
      "Random tokens, one step to warm up, the median of the rest. The bound "
      "is 6 FLOPs\nper parameter and token at the rate that the matrix "

@@ -21,6 +21,7 @@ status command_tokenize(struct arguments *arguments);
 /* learn.c */
 status command_tokenizer_train(struct arguments *arguments);
 /* bench.c */
+status command_bench_kernels(struct arguments *arguments);
 status command_bench_step(struct arguments *arguments);
 /* about.c */
 status command_version(struct arguments *arguments);

@@ -117,7 +117,8 @@ enum isa isa_best(void)
     return ISA_PLAIN;
 }
 
-void kernels_complete(struct kernels *table, const struct kernels *fallback)
+/* Every NULL row of `table` from `fallback`. */
+static void kernels_complete(struct kernels *table, const struct kernels *fallback)
 {
 #define COMPLETE(row) if (!table->row) table->row = fallback->row;
     KERNELS_ROWS(COMPLETE)
@@ -193,7 +194,8 @@ int kernels_rows(const struct kernels *table, struct kernels_row *rows,
 }
 
 /* The rows that need scratch: scatter_rows sorts tokens, the fast product and
- * attention pack their operands. Rows run one after the other, so the largest counts. */
+ * attention pack their operands. Rows run one after the other, so the largest
+ * counts. */
 size_t kernels_scratch_bytes(const struct kernels *table, int threads,
                              int64_t widest, int64_t tokens)
 {

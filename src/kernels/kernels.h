@@ -3,7 +3,7 @@
  *
  * The reference backend (kernels/reference/, plain C) fills every row, once
  * for float32 and once for float64, and defines the bits. Another backend
- * fills the rows it has and kernels_complete takes the rest from the
+ * fills the rows it has and kernels_get takes the rest from the
  * reference, so a new machine works before it is fast. `bench kernels` prints
  * which backend each row came from. Fast rows equal the reference in every
  * bit: docs/numerics.md states each sum.
@@ -223,9 +223,6 @@ struct kernels {
      * epsilon), weight * (1 - lr * decay)); decoupled decay. */
     status (*adamw)(struct stream *, const struct adamw *);
 };
-
-/* Every NULL row of `table` from `fallback`. */
-void kernels_complete(struct kernels *table, const struct kernels *fallback);
 
 enum isa { ISA_AUTO, ISA_PLAIN, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_COUNT };
 const char *isa_name(enum isa isa);
