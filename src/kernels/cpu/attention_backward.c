@@ -260,7 +260,7 @@ static void pair_keys(struct backward *b, int64_t query, int64_t first,
     int queries = b->tokens - query < G ? (int)(b->tokens - query) : G;
 
     for (int j = 0; j < keys; j += BLOCK_ROWS) {
-        int from = query == first ? j : 0; /* earlier queries see none of these */
+        int from = query == first ? j : 0; /* earlier ones see nothing */
         struct chains x = {.length = queries - from, .a_row = 1, .a_step = G,
                            .b_step = b->padded, .c_row = b->padded};
 

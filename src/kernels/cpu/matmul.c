@@ -72,17 +72,17 @@ static void strip_pack(const struct plan *plan, const struct block *block,
                              chunk);
 }
 
-static void panel_pack(const struct plan *plan, const struct block *block,
-                       int64_t panel, float *out,
-                       const struct matmul_chunk *chunk)
+static void panels_pack(const struct plan *plan, const struct block *block,
+                        int64_t first, int64_t last,
+                        const struct matmul_chunk *chunk)
 {
     const struct tensor *a = &plan->p.a;
-    int64_t row = block->row + panel * TILE_ROWS;
+    int64_t row = block->row + first * TILE_ROWS;
+    int64_t end = smaller(block->row + last * TILE_ROWS, block->row_end);
 
-    CPU(matmul_pack_rows)(out, (const float *)a->data + row * a->stride[0],
-                          a->stride[0], a->stride[1],
-                          (int)smaller(TILE_ROWS, block->row_end - row),
-                          chunk);
+    CPU(matmul_pack_rows)(block->a_packed,
+                          (const float *)a->data + row * a->stride[0],
+                          a->stride[0], a->stride[1], (int)(end - row), chunk);
 }
 
 static void tile_at(const struct plan *plan, const struct block *block,
@@ -123,9 +123,7 @@ static void chunk_run(const struct plan *plan, const struct block *block,
          first += MATMUL_PANELS) {
         int64_t last = smaller(first + MATMUL_PANELS, block->panel_end);
 
-        for (int64_t panel = first; panel < last; panel++)
-            panel_pack(plan, block, panel,
-                       block->a_packed + (panel - first) * size, chunk);
+        panels_pack(plan, block, first, last, chunk);
         for (int64_t strip = block->strip; strip < block->strip_end; strip++) {
             if (plan->by_columns && first == block->panel)
                 strip_pack(plan, block, strip, chunk);

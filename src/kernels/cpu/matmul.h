@@ -52,13 +52,14 @@ void CPU(matmul_cursor_init)(struct matmul_cursor *cursor,
 bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
                             struct matmul_chunk *out);
 
-/* out[e * TILE_ROWS + i] = from[i * stride + e * step] for the elements e of a
- * chunk (in order of its steps) and i < count; the rest of a row is anything.
- * One of the strides is 1. May write WIDTH elements past the panel. */
+/* Panels of TILE_ROWS rows, one after the other: panel[e * TILE_ROWS + i] =
+ * from[i * stride + e * step] for the elements e of a chunk (in order of its
+ * steps); rows from `count` on are anything. One of the strides is 1. May write
+ * WIDTH elements past the last panel. */
 void CPU(matmul_pack_rows)(float *out, const float *from, int64_t stride,
                            int64_t step, int count,
                            const struct matmul_chunk *chunk);
-/* The same with TILE_COLUMNS; the rest of a row is +0. */
+/* One strip, the same with columns of b; from `count` on they are +0. */
 void CPU(matmul_pack_columns)(float *out, const float *from, int64_t stride,
                               int64_t step, int count,
                               const struct matmul_chunk *chunk);

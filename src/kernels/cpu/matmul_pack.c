@@ -81,11 +81,50 @@ INLINE void pack(float *out, const int width, const float *from,
     }
 }
 
+/* Rows of a that are contiguous in memory, several panels at a time: a line of
+ * memory is then read once. Whole vectors are stored where what spills over is
+ * written again later. */
+static void panels_straight(float *out, const float *from, int64_t step,
+                            int count, const struct matmul_chunk *chunk)
+{
+    int64_t size = (int64_t)TILE_ROWS * chunk->elements;
+
+    for (int i = 0; i < chunk->count; i++) {
+        const struct matmul_step *s = &chunk->steps[i];
+
+        for (int e = 0; e < s->length; e++) {
+            const float *source = from + (s->first + e) * step;
+            float *to = out + (int64_t)(s->offset + e) * TILE_ROWS;
+            bool spill = s->offset + e + 1 < chunk->elements;
+
+            for (int row = 0; row < count; row += TILE_ROWS, to += size) {
+                int rows = count - row < TILE_ROWS ? count - row : TILE_ROWS;
+
+                if (TILE_ROWS < WIDTH && spill && row + WIDTH <= count)
+                    vector_store(to, vector_load(source + row));
+                else if (rows == TILE_ROWS)
+                    memcpy(to, source + row, sizeof(float) * TILE_ROWS);
+                else
+                    for (int j = 0; j < TILE_ROWS; j++)
+                        to[j] = j < rows ? source[row + j] : 0;
+            }
+        }
+    }
+}
+
 void CPU(matmul_pack_rows)(float *out, const float *from, int64_t stride,
                            int64_t step, int count,
                            const struct matmul_chunk *chunk)
 {
-    pack(out, TILE_ROWS, from, stride, step, count, chunk);
+    int64_t size = (int64_t)TILE_ROWS * chunk->elements;
+
+    if (stride == 1) {
+        panels_straight(out, from, step, count, chunk);
+        return;
+    }
+    for (int row = 0; row < count; row += TILE_ROWS, out += size)
+        pack(out, TILE_ROWS, from + row * stride, stride, step,
+             count - row < TILE_ROWS ? count - row : TILE_ROWS, chunk);
 }
 
 void CPU(matmul_pack_columns)(float *out, const float *from, int64_t stride,
