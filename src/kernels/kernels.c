@@ -118,7 +118,8 @@ enum isa isa_best(void)
 }
 
 /* Every NULL row of `table` from `fallback`. */
-static void kernels_complete(struct kernels *table, const struct kernels *fallback)
+static void kernels_complete(struct kernels *table,
+                             const struct kernels *fallback)
 {
 #define COMPLETE(row) if (!table->row) table->row = fallback->row;
     KERNELS_ROWS(COMPLETE)
