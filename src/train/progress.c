@@ -14,7 +14,7 @@ enum { LINE_BYTES = 256, WIDTH_DEFAULT = 80 };
 
 static const double redraw_s = 0.1; /* faster than the eye is only noise */
 static const double plain_s = 5.0;  /* a log file wants few lines */
-static const double quiet_s = 0.5;  /* on a terminal, before counting is shown */
+static const double quiet_s = 0.5; /* on a terminal, before a count is shown */
 /* The rate forgets with this time constant, so that the time left follows a
  * change of speed but does not jump with every step. */
 static const double smooth_s = 10.0;
