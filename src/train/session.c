@@ -102,6 +102,21 @@ static status open_directory(struct session *session)
     return OK;
 }
 
+/* Before a program of that many layers is built: a file of 1 KB must not cost
+ * all memory. */
+static status check_layers(const struct session *session)
+{
+    const int tensors = session->kind == MODEL_HUGGING_FACE
+                            ? session->weights.count
+                            : session->checkpoint.manifest.tensor_count;
+
+    if (session->model.layers > tensors)
+        FAIL(ERR_FORMAT, "%s: config.json says %d layers, but there are only "
+                         "%d tensors", session->directory,
+             session->model.layers, tensors);
+    return OK;
+}
+
 status session_open(struct session *session, const char *path)
 {
     struct model_place place;
@@ -115,6 +130,7 @@ status session_open(struct session *session, const char *path)
     else
         TRY(open_checkpoint(session));
     TRY(model_from_config(&session->model, session->directory));
+    TRY(check_layers(session));
     if (session->stored == NULL) session->stored = "no";
     return find_tokenizer(session);
 }

@@ -321,6 +321,63 @@ TEST(weights_of_another_model_are_refused)
     status_clear();
 }
 
+/* config.json with `from` changed to `into`, beside the weights. */
+static void change_config(const char *to, const char *name, const char *from,
+                          const char *into)
+{
+    char source[PATH_BYTES], path[PATH_BYTES];
+    struct text old = {0}, new = {0};
+
+    join(source, golden, name);
+    copy(source, to, "model.safetensors");
+    join(path, source, "config.json");
+    IS_OK(file_read(path, 1 << 20, &old));
+    const char *at = strstr(old.bytes, from);
+
+    CHECK(at != NULL);
+    IS_OK(text_append(&new, old.bytes, (size_t)(at - old.bytes)));
+    IS_OK(text_append_string(&new, into));
+    IS_OK(text_append_string(&new, at + strlen(from)));
+    join(path, to, "config.json");
+    IS_OK(file_write_atomic(path, new.bytes, new.length));
+    text_free(&old);
+    text_free(&new);
+}
+
+TEST(a_configuration_that_lies_is_refused)
+{
+    static const struct {
+        const char *from, *into;
+        status code;
+        const char *words;
+    } rows[] = {
+        {"\"n_layer\": 2", "\"n_layer\": 16000000", ERR_FORMAT,
+         "says 16000000 layers"},
+        {"\"n_layer\": 2", "\"n_layer\": 3", ERR_FORMAT,
+         "has no tensor transformer.h.2."},
+        {"\"n_layer\": 2", "\"n_layer\": 1", ERR_FORMAT, "not used"},
+        {"\"n_embd\": 40", "\"n_embd\": 80", ERR_FORMAT,
+         "the model needs [127, 80]"},
+        {"\"n_head\": 5", "\"n_head\": 7", ERR_CONFIG, "multiple of 7"},
+        {"\"n_layer\"", "\"n_lair\": 1, \"n_layer\"", ERR_CONFIG,
+         "n_lair"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        char directory[PATH_BYTES], run[PATH_BYTES];
+        struct import_result result;
+
+        test_directory(directory);
+        join(run, directory, "run");
+        change_config(directory, "gpt2", rows[i].from, rows[i].into);
+        FAILS(model_import(directory, run, &result), rows[i].code,
+              rows[i].words);
+        CHECK(!file_exists(run));
+        IS_OK(directory_remove(directory));
+    }
+    status_clear();
+}
+
 TEST(what_is_no_model_is_refused)
 {
     char directory[PATH_BYTES];
@@ -340,4 +397,5 @@ TEST_MAIN(import_and_export_keep_every_bit,
           an_export_holds_what_other_programs_read,
           every_tensor_must_be_used_exactly_once,
           a_tied_head_must_equal_the_embedding, token_files_are_checked,
-          weights_of_another_model_are_refused, what_is_no_model_is_refused)
+          weights_of_another_model_are_refused,
+          a_configuration_that_lies_is_refused, what_is_no_model_is_refused)

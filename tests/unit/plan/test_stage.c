@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_stage.c - what a stage takes, before it takes it. */
+#include "plan/stage.h"
+#include "tests/test.h"
+
+/* 134,515,008 parameters. */
+static const struct model large = {
+    .kind = &model_llama, .vocab = 49152, .layers = 30, .heads = 9,
+    .kv_heads = 3, .head_width = 64, .width = 576, .feed_forward = 1536,
+    .context = 2048, .tied = true, .rope_base = 10000, .norm_epsilon = 1e-5,
+    .activation = ACTIVATION_SILU};
+static const double limit = 3e9 - 60e6; /* bytes; the rest is the program */
+
+static struct stage_request training(void)
+{
+    return (struct stage_request){
+        .model = &large, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
+        .grid = {4, 3, 1}, .batch = 4, .micro_batch = 4, .length = 512,
+        .backward = BACKWARD_FUSED, .optimizer = true, .threads = 2,
+        .memory_bytes = limit};
+}
+
+TEST(a_model_of_135M_trains_within_3_GB)
+{
+    struct stage_request request = training();
+    struct stage stage = {0};
+
+    IS_OK(stage_plan(&stage, &request));
+    EQUAL_INT(stage.program.params.parameters, 134515008);
+    CHECK((double)stage.bytes <= limit);
+    stage_free(&stage);
+}
+
+TEST(a_model_of_135M_generates_within_1_GB)
+{
+    struct stage_request request = training();
+    struct stage stage = {0};
+
+    request.mode = PROGRAM_GENERATE;
+    request.backward = BACKWARD_NONE;
+    request.optimizer = false;
+    request.grid.data = 1;
+    request.batch = request.micro_batch = 1;
+    request.length = 256;
+    request.context = 2048;
+    IS_OK(stage_plan(&stage, &request));
+    CHECK(stage.bytes <= 1000000000u);
+    stage_free(&stage);
+}
+
+/* Auto takes the least recomputation that fits, and says which. */
+TEST(auto_recomputes_no_more_than_it_must)
+{
+    static const struct { double bytes; const char *policy; } rows[] = {
+        {64e9, "none"}, {2.95e9, "block"}, {1e9, "block"}};
+    double last = 0;
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct stage_request request = training();
+        struct stage stage = {0};
+
+        request.memory_bytes = rows[i].bytes;
+        IS_OK(stage_plan(&stage, &request));
+        EQUAL_TEXT(stage.recompute, rows[i].policy);
+        CHECK(i == 0 || (double)stage.bytes <= last);
+        last = (double)stage.bytes;
+        stage_free(&stage);
+    }
+}
+
+TEST(sizes_that_cannot_be_are_refused)
+{
+    struct stage_request request = training();
+    struct stage stage = {0};
+
+    request.micro_batch = 3;
+    FAILS(stage_plan(&stage, &request), ERR_CONFIG,
+          "3 does not divide a batch of 4 sequences; 2 does");
+    stage_free(&stage);
+    request = training();
+    request.length = 2;
+    FAILS(stage_plan(&stage, &request), ERR_CONFIG, "fewer than the 3");
+    stage_free(&stage);
+    status_clear();
+}
+
+TEST_MAIN(a_model_of_135M_trains_within_3_GB,
+          a_model_of_135M_generates_within_1_GB,
+          auto_recomputes_no_more_than_it_must,
+          sizes_that_cannot_be_are_refused)
