@@ -82,6 +82,7 @@ if [ -w /dev/full ]; then
 fi
 
 # --- models ---
+mkdir "$work/empty"
 models=$tree/tests/golden/models
 if [ -d "$models/gpt2" ]; then
     echo '[[1,2,3,4],[4,3,2,1]]' >"$work/ids.json"
@@ -98,9 +99,73 @@ if [ -d "$models/gpt2" ]; then
     expect 0 "equal" compare "$models/gpt2" "$models/gpt2"
     expect 1 '"equal": false' compare "$models/gpt2" "$models/llama_untied" \
         --json
-    mkdir "$work/empty"
+    expect 0 "each used exactly once" import "$models/gpt2" "$work/imported"
+    expect 78 "" import "$models/gpt2" "$work/imported"
+    expect 0 "equal in every bit" export "$work/imported" "$work/exported"
+    expect 78 "not empty" export "$work/imported" "$work/exported"
+    expect 0 "every bit" compare "$work/exported" "$work/imported"
+    expect 66 "tokenizer.json" generate "$work/imported" --prompt x
+    expect 2 "generate needs --prompt" generate "$work/imported"
+    expect 2 "--top-p" generate "$work/imported" --prompt x --top-p 2
     expect 65 "neither a run" compare "$work/empty" "$models/gpt2"
 fi
+
+# --- tokenizers ---
+text=$work/text.txt
+i=0
+while [ $i -lt 300 ]; do
+    echo "the river $i runs to the sea and the sea runs to the river"
+    i=$((i + 1))
+done >"$text"
+tokenizer=$work/tokenizer.json
+expect 0 "300 tokens" tokenizer train "$text" --vocab 300 --out "$tokenizer"
+expect 0 '"vocab": 300' tokenizer train "$text" --vocab 300 \
+    --out "$work/again.json" --threads 1 --json
+cmp -s "$tokenizer" "$work/again.json" || {
+    echo "one thread learns another tokenizer"
+    failed=$((failed + 1))
+}
+expect 2 "needs --vocab N" tokenizer train "$text"
+expect 2 "outside 257" tokenizer train "$text" --vocab 10 --out "$work/x"
+expect 2 "expected tokenizer train" tokenizer learn "$text"
+expect 66 "$work/none.txt" tokenizer train "$work/none.txt" --vocab 300 \
+    --out "$work/x"
+expect 66 "no/such" tokenizer train "$text" --vocab 300 --out "$work/no/such/x"
+expect 0 "tokens for" tokenize "$tokenizer" "$text"
+expect 0 '"bytes_per_token"' tokenize "$tokenizer" "$text" --json
+expect 0 "[" tokenize "$tokenizer" "$text" --ids --no-special
+: >"$work/empty.txt"
+expect 0 "[]" tokenize "$tokenizer" "$work/empty.txt" --ids
+expect 0 "tokens in" tokenize "$tokenizer" "$text" --out "$work/t.tokens"
+expect 2 "give one of them" tokenize "$tokenizer" "$text" --ids --out x
+printf 'a\377' >"$work/bad.txt"
+expect 65 "not UTF-8" tokenize "$tokenizer" "$work/bad.txt"
+expect 65 "text.txt" tokenize "$text" "$text"
+expect 66 "$work/none.txt" tokenize "$tokenizer" "$work/none.txt"
+
+# --- plans ---
+cat >"$work/config.yaml" <<END
+version: 1
+model: {family: llama, vocab: 300, layers: 2, width: 32, heads: 4}
+tokenizer: {from: $tokenizer}
+data: {train: [$text], sequence: 16}
+train: {steps: 5, batch: 4, micro_batch: 2}
+run: {dir: $work/run}
+END
+for view in summary parameters program memory schedule numerics; do
+    expect 0 "" plan "$work/config.yaml" --explain $view
+    expect 0 "\"view\": \"$view\"" plan "$work/config.yaml" \
+        --explain $view --json
+done
+expect 2 "the nearest is memory" plan "$work/config.yaml" --explain memry
+expect 78 "optimizer.lr" plan "$work/config.yaml" --set optmizer.lr=1
+expect 78 "model.width" plan "$work/config.yaml" --set model.heads=3
+expect 66 "none.yaml" plan "$work/none.yaml"
+expect 66 "config.yaml" plan "$work/empty"
+[ ! -e "$work/run" ] || {
+    echo "plan made the run directory"
+    failed=$((failed + 1))
+}
 
 if [ $failed -ne 0 ]; then
     echo "$failed failed"
