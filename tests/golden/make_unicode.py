@@ -37,18 +37,8 @@ def beyond(code):
     return "Cn"
 
 
-for code in range(LIMIT, 0x110000):
-    assert data.category(chr(code)) == beyond(code), hex(code)
-
-blocks, index = [], []
-for first in range(0, LIMIT, BLOCK):
-    block = "".join(letter(c) for c in range(first, first + BLOCK))
-    if block not in blocks:
-        blocks.append(block)
-    index.append(blocks.index(block))
-assert len(blocks) <= 65536
-
-print("""/* SPDX-License-Identifier: Apache-2.0 */
+HEAD = """\
+/* SPDX-License-Identifier: Apache-2.0 */
 /* unicode_table.c - the general category of every code point below U+%X.
  *
  * Made by tests/golden/make_unicode.py from the Unicode Character Database
@@ -57,15 +47,34 @@ print("""/* SPDX-License-Identifier: Apache-2.0 */
 #include "data/unicode.h"
 
 const char unicode_blocks[%d][UNICODE_BLOCK + 1] = {"""
-      % (LIMIT, data.unidata_version, BLOCK, len(blocks)))
-for block in blocks:
-    print('    "%s",' % block)
-print("};\n\nconst unsigned short unicode_index[UNICODE_LIMIT / UNICODE_BLOCK] = {")
-line = "   "
-for value in index:
-    item = " %d," % value
-    if len(line) + len(item) > 79:
-        print(line)
-        line = "   "
-    line += item
-print(line + "\n};")
+
+
+def main():
+    for code in range(LIMIT, 0x110000):
+        assert data.category(chr(code)) == beyond(code), hex(code)
+
+    blocks, index = [], []
+    for first in range(0, LIMIT, BLOCK):
+        block = "".join(letter(c) for c in range(first, first + BLOCK))
+        if block not in blocks:
+            blocks.append(block)
+        index.append(blocks.index(block))
+    assert len(blocks) <= 65536
+
+    print(HEAD % (LIMIT, data.unidata_version, BLOCK, len(blocks)))
+    for block in blocks:
+        print('    "%s",' % block)
+    print("};\n\nconst unsigned short "
+          "unicode_index[UNICODE_LIMIT / UNICODE_BLOCK] = {")
+    line = "   "
+    for value in index:
+        item = " %d," % value
+        if len(line) + len(item) > 79:
+            print(line)
+            line = "   "
+        line += item
+    print(line + "\n};")
+
+
+if __name__ == "__main__":
+    main()
