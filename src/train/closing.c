@@ -1,0 +1,220 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* closing.c - what a run tells its user. */
+#include "train/closing.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include "train/report.h"
+
+int64_t closing_resident_bytes(void)
+{
+    long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    if (file == NULL) return 0;
+    if (fscanf(file, "%*s %lld", &pages) != 1) pages = 0;
+    fclose(file);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+static void print_model(const struct setup *setup, const struct stage *stage,
+                        FILE *out)
+{
+    const struct model *m = &setup->model;
+    const struct grid *g = &stage->program.grid;
+    char parameters[32], bytes[32];
+
+    fprintf(out, "model     %s, %d layers, width %lld, %d heads (%d "
+                 "key-value), vocabulary %lld: %s parameters\n",
+            m->kind->name, m->layers, (long long)m->width, m->heads,
+            m->kv_heads, (long long)m->vocab,
+            text_count(parameters, stage->program.params.parameters));
+    fprintf(out, "step      %lld sequences of %lld tokens, %lld at once, %s\n",
+            (long long)stage->program.batch, (long long)stage->program.length,
+            (long long)stage->program.sequences,
+            dtype_name(stage->program.dtype));
+    fprintf(out, "numerics  grid of %d data x %d tensor leaves; kernels: %s, "
+                 "%d threads\n", g->data, g->tensor, stage->kernels.backend,
+            stage->request.threads);
+    fprintf(out, "memory    %s planned, recompute %s\n",
+            text_bytes(bytes, stage->bytes), stage->recompute);
+}
+
+void closing_print_start(const struct setup *setup, const struct stage *stage,
+                         const struct feed *feed, int64_t step)
+{
+    char samples[32], dropped[32];
+
+    print_model(setup, stage, stderr);
+    fprintf(stderr, "data      %s samples an epoch (%s dropped), %lld held "
+                    "out; %lld steps\n",
+            text_count(samples, feed->samples),
+            text_count(dropped, feed->dropped),
+            (long long)feed->valid_samples, (long long)setup->rate.steps);
+    if (step > 0)
+        fprintf(stderr, "resumed   after step %lld\n", (long long)step);
+}
+
+static status plan_json(const struct setup *setup, const struct stage *stage)
+{
+    const struct program *p = &stage->program;
+    struct json_writer w;
+    status result;
+
+    (void)setup;
+    json_write_begin(&w, 2);
+    json_write_object(&w);
+    json_write_key(&w, "parameters");
+    json_write_integer(&w, p->params.parameters);
+    json_write_key(&w, "grid");
+    json_write_object(&w);
+    json_write_key(&w, "data");
+    json_write_integer(&w, p->grid.data);
+    json_write_key(&w, "tensor");
+    json_write_integer(&w, p->grid.tensor);
+    json_write_key(&w, "context");
+    json_write_integer(&w, p->grid.context);
+    json_write_object_end(&w);
+    json_write_key(&w, "micro_batches");
+    json_write_integer(&w, p->batch / p->sequences);
+    json_write_key(&w, "recompute");
+    json_write_string(&w, stage->recompute);
+    json_write_key(&w, "forward_flops");
+    json_write_integer(&w, program_cost(p).flops);
+    json_write_key(&w, "memory");
+    stage_write_memory(stage, &w);
+    json_write_key(&w, "memory_bytes");
+    json_write_integer(&w, (int64_t)stage->bytes);
+    json_write_object_end(&w);
+    result = json_write_end(&w);
+    if (result == OK) printf("%s\n", w.out.bytes);
+    json_writer_free(&w);
+    return result;
+}
+
+status closing_print_plan(const struct setup *setup,
+                          const struct stage *stage, bool json)
+{
+    struct text text = {0};
+    status result;
+
+    if (json) return plan_json(setup, stage);
+    print_model(setup, stage, stdout);
+    printf("\n");
+    TRY_GOTO(done, result, stage_print_memory(stage, &text));
+    fputs(text.bytes, stdout);
+done:
+    text_free(&text);
+    return result;
+}
+
+/* ---- the end ---- */
+
+enum { FACTS_MAX = 12, FACT_BYTES = 96 };
+
+struct facts {
+    struct report_fact items[FACTS_MAX];
+    char text[FACTS_MAX][FACT_BYTES];
+    int count;
+};
+
+static void add_fact(struct facts *facts, const char *name, const char *format,
+                     ...) __attribute__((format(printf, 3, 4)));
+
+static void add_fact(struct facts *facts, const char *name, const char *format,
+                     ...)
+{
+    va_list arguments;
+
+    CHECK(facts->count < FACTS_MAX);
+    va_start(arguments, format);
+    vsnprintf(facts->text[facts->count], FACT_BYTES, format, arguments);
+    va_end(arguments);
+    facts->items[facts->count] =
+        (struct report_fact){name, facts->text[facts->count]};
+    facts->count++;
+}
+
+static void model_facts(const struct closing *c, struct facts *facts)
+{
+    const struct model *m = &c->setup->model;
+    const struct program *p = &c->stage->program;
+    char number[32];
+
+    add_fact(facts, "family", "%s", m->kind->name);
+    add_fact(facts, "parameters", "%s",
+             text_count(number, p->params.parameters));
+    add_fact(facts, "layers", "%d", m->layers);
+    add_fact(facts, "width", "%lld", (long long)m->width);
+    add_fact(facts, "heads", "%d, %d key-value, of %d", m->heads, m->kv_heads,
+             m->head_width);
+    add_fact(facts, "feed-forward", "%lld", (long long)m->feed_forward);
+    add_fact(facts, "vocabulary", "%lld", (long long)m->vocab);
+    add_fact(facts, "head", "%s", m->tied ? "tied" : "its own");
+    add_fact(facts, "grid", "%d data x %d tensor leaves", p->grid.data,
+             p->grid.tensor);
+}
+
+static void machine_facts(const struct closing *c, struct facts *facts)
+{
+    char number[32];
+
+    add_fact(facts, "kernels", "%s", c->stage->kernels.backend);
+    add_fact(facts, "threads", "%d", c->stage->request.threads);
+    add_fact(facts, "recompute", "%s", c->stage->recompute);
+    add_fact(facts, "resident memory", "%s",
+             text_bytes(number, (uint64_t)closing_resident_bytes()));
+}
+
+static void outcome(const struct closing *c, char *out, size_t size)
+{
+    if (c->result == OK)
+        snprintf(out, size, "finished after %lld steps", (long long)c->step);
+    else
+        snprintf(out, size, "%s", status_message());
+}
+
+static status write_report(const struct closing *c)
+{
+    struct report_memory memory[MEMORY_OWNERS];
+    struct facts model = {.count = 0}, machine = {.count = 0};
+    char text[512];
+    int rows = 0;
+
+    model_facts(c, &model);
+    machine_facts(c, &machine);
+    outcome(c, text, sizeof text);
+    for (int i = 0; i < MEMORY_OWNERS; i++)
+        if (c->stage->memory[i].bytes > 0)
+            memory[rows++] = (struct report_memory){
+                c->stage->memory[i].name,
+                (int64_t)c->stage->memory[i].bytes};
+    const struct report_input input = {
+        .title = c->run->path, .metrics_path = c->run->metrics,
+        .outcome = text, .exit_code = status_exit_code(c->result),
+        .steps_planned = c->setup->rate.steps, .vocab = c->setup->model.vocab,
+        .model = model.items, .model_count = model.count,
+        .machine = machine.items, .machine_count = machine.count,
+        .memory = memory, .memory_count = rows, .options = c->setup->set};
+
+    return report_write(&input, c->run->report);
+}
+
+status closing_report(const struct closing *closing)
+{
+    const status result = write_report(closing);
+
+    if (closing->result != OK) return OK; /* its own trace stands */
+    TRY(result);
+    if (closing->json)
+        printf("{\"run\":\"%s\",\"step\":%lld,\"report\":\"%s\"}\n",
+               closing->run->path, (long long)closing->step,
+               closing->run->report);
+    else
+        printf("finished %lld steps; checkpoints in %s, report in %s\n",
+               (long long)closing->step, closing->run->checkpoints,
+               closing->run->report);
+    return OK;
+}

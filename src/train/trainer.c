@@ -1,0 +1,381 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainer.c - a run from its configuration to its last checkpoint. */
+#include "train/trainer.h"
+
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "kernels/math.h"
+#include "train/closing.h"
+#include "train/feed.h"
+#include "train/keep.h"
+#include "train/metrics.h"
+#include "train/progress.h"
+#include "train/session.h"
+#include "train/signals.h"
+
+struct trainer {
+    const struct trainer_request *request;
+    struct setup setup;
+    struct stage stage;
+    struct feed feed;
+    struct train_step step;
+    struct keeper keeper;
+    struct run_dir run;
+    struct metrics_writer metrics;
+    struct progress progress;
+    struct counters counters;
+    double peak_flops;    /* of this machine, all threads; 0: unknown */
+    int64_t step_flops;   /* of the model, without recomputation */
+    int64_t saved_step;   /* of the newest checkpoint; -1: none */
+};
+
+static double now_s(clockid_t clock)
+{
+    struct timespec t;
+
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- opening ---- */
+
+static status store_text(const char *directory, const char *name,
+                         const char *bytes, size_t length)
+{
+    char path[PATH_BYTES];
+
+    TRY(path_join(path, sizeof path, directory, name));
+    return file_write_atomic(path, bytes, length);
+}
+
+/* The resolved configuration, the architecture and the tokenizer: a run stands
+ * for itself. */
+static status store_configuration(struct trainer *t)
+{
+    struct text yaml = {0};
+    status result;
+
+    TRY_GOTO(done, result, options_write_yaml(t->request->set, &yaml));
+    TRY_GOTO(done, result, file_write_atomic(t->run.config, yaml.bytes,
+                                             yaml.length));
+    TRY_GOTO(done, result, store_text(t->run.path, "config.json",
+                                      t->keeper.config.bytes,
+                                      t->keeper.config.length));
+    if (t->setup.has_tokenizer)
+        TRY_GOTO(done, result, store_text(t->run.path, "tokenizer.json",
+                                          t->setup.tokenizer.json,
+                                          t->setup.tokenizer.json_length));
+done:
+    text_free(&yaml);
+    return result;
+}
+
+static status start_weights(struct trainer *t)
+{
+    const struct options *o = &t->request->set->values;
+    struct session session = {0};
+    status result;
+
+    t->saved_step = -1;
+    if (o->init.from[0] == 0)
+        return stage_init_weights(&t->stage, &t->setup.model,
+                                  (uint64_t)o->seed);
+    TRY_GOTO(done, result, session_open(&session, o->init.from));
+    TRY_GOTO(done, result, session_load_weights(&session, &t->stage));
+done:
+    session_close(&session);
+    return result;
+}
+
+static status restore(struct trainer *t)
+{
+    struct text notice = {0};
+    status result;
+
+    TRY_GOTO(done, result, checkpoint_clean(t->run.path));
+    TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
+    if (notice.length > 0) fprintf(stderr, "%s\n", notice.bytes);
+    t->saved_step = t->counters.step;
+done:
+    text_free(&notice);
+    return result;
+}
+
+static void set_update(struct trainer *t)
+{
+    const struct options *o = &t->request->set->values;
+    struct update *u = &t->step.update;
+
+    u->beta1 = o->optimizer.beta1;
+    u->beta2 = o->optimizer.beta2;
+    u->epsilon = o->optimizer.epsilon;
+    u->weight_decay = o->optimizer.weight_decay;
+    u->clip = o->optimizer.clip;
+    t->step_flops = 3 * program_cost(&t->stage.program).flops *
+                    (t->stage.program.batch / t->stage.program.sequences);
+}
+
+/* Everything that is decided, in order, before memory is taken. */
+static status plan(struct trainer *t)
+{
+    const struct options *o = &t->request->set->values;
+    struct grid grid;
+
+    TRY(setup_resolve(&t->setup, t->request->set));
+    if (o->run.dir[0] == 0)
+        FAIL(ERR_CONFIG, "run.dir: say where the run goes, in the file or with "
+                         "--run DIR");
+    if (!t->setup.has_tokenizer && t->setup.model.vocab == 0)
+        FAIL(ERR_CONFIG, "tokenizer.from is empty and model.vocab is 0: one of "
+                         "them must give the vocabulary");
+    if (t->request->resume) {
+        if (keeper_grid(o->run.dir, &grid) == OK) t->setup.request.grid = grid;
+        else status_clear(); /* restoring says what is wrong */
+    }
+    return stage_plan(&t->stage, &t->setup.request);
+}
+
+static status open_all(struct trainer *t)
+{
+    const struct options *o = &t->request->set->values;
+
+    TRY(t->request->resume ? run_dir_resume(&t->run, o->run.dir)
+                           : run_dir_create(&t->run, o->run.dir));
+    TRY(feed_open(&t->feed, &t->setup, t->run.path));
+    TRY(setup_length(&t->setup, t->feed.samples));
+    TRY(stage_open(&t->stage));
+    TRY(train_step_build(&t->step, &t->stage, "1f1b"));
+    set_update(t);
+    TRY(keeper_build(&t->keeper, &t->setup, &t->stage, t->run.path));
+    if (t->request->resume) TRY(restore(t));
+    else TRY(start_weights(t));
+    TRY(store_configuration(t));
+    return metrics_open(&t->metrics, t->run.metrics,
+                        t->request->resume ? t->counters.step : -1);
+}
+
+/* ---- the loop ---- */
+
+static status validate(struct trainer *t)
+{
+    const struct sample_source source = feed_valid(&t->feed);
+    const double began = now_s(CLOCK_MONOTONIC);
+    struct evaluation evaluation;
+
+    if (t->feed.valid_samples == 0) return OK;
+    TRY(train_evaluate(&t->step, &source, t->feed.valid_samples,
+                       &evaluation));
+    if (evaluation.targets == 0) return OK;
+    const double loss = evaluation.sum / (double)evaluation.targets;
+    const double bytes = (double)t->feed.valid_bytes;
+    const struct metrics_row row = {
+        .kind = METRICS_VALIDATION, .step = t->counters.step,
+        .tokens = t->counters.tokens,
+        .epoch = (double)t->counters.samples / (double)t->feed.samples,
+        .val_loss = loss, .val_targets = evaluation.targets,
+        .val_bits_per_byte =
+            bytes > 0 ? evaluation.sum / (math_log(2) * bytes) : (double)NAN,
+        .val_ms = 1e3 * (now_s(CLOCK_MONOTONIC) - began),
+        .time_s = now_s(CLOCK_REALTIME)};
+
+    progress_note(&t->progress,
+                  "step %lld: validation loss %.4f, %.4f bits per byte "
+                  "(%lld sequences)", (long long)t->counters.step, loss,
+                  row.val_bits_per_byte, (long long)t->feed.valid_samples);
+    return metrics_append(&t->metrics, &row);
+}
+
+static status save(struct trainer *t)
+{
+    if (t->saved_step == t->counters.step) return OK;
+    TRY(keeper_save(&t->keeper, &t->counters));
+    t->saved_step = t->counters.step;
+    return OK;
+}
+
+/* A sentence of a layer gains the step. */
+static status fail_step(status result, int64_t step)
+{
+    char sentence[512];
+
+    snprintf(sentence, sizeof sentence, "%s", status_message());
+    if (result != ERR_NUMERIC) return status_pass(result, __FILE__, __LINE__);
+    status_clear();
+    FAIL(ERR_NUMERIC, "step %lld: %s", (long long)step, sentence);
+}
+
+static status write_row(struct trainer *t, const struct step_result *result,
+                        double lr, double seconds)
+{
+    const struct program *p = &t->stage.program;
+    const double tokens = (double)(p->batch * p->length);
+    const struct metrics_row row = {
+        .kind = METRICS_STEP, .step = t->counters.step,
+        .tokens = t->counters.tokens,
+        .epoch = (double)t->counters.samples / (double)t->feed.samples,
+        .loss = result->loss, .grad_norm = result->norm,
+        .clip_factor = result->factor, .lr = lr, .targets = result->targets,
+        .samples_dropped = t->feed.dropped *
+                           (t->counters.samples / t->feed.samples),
+        .step_ms = 1e3 * seconds, .tokens_per_s = tokens / seconds,
+        .peak_fraction = t->peak_flops > 0
+                             ? (double)t->step_flops / seconds / t->peak_flops
+                             : (double)NAN,
+        .data_ms = 1e3 * t->step.data_s,
+        .resident_bytes = closing_resident_bytes(),
+        .time_s = now_s(CLOCK_REALTIME)};
+    const struct progress_step shown = {
+        .step = t->counters.step, .steps = t->setup.rate.steps,
+        .loss = result->loss, .tokens_per_s = row.tokens_per_s,
+        .peak_fraction = t->peak_flops > 0 ? row.peak_fraction : 0};
+
+    progress_step(&t->progress, &shown);
+    if (t->counters.step % t->request->set->values.run.log_every != 0 &&
+        t->counters.step != t->setup.rate.steps)
+        return OK;
+    return metrics_append(&t->metrics, &row);
+}
+
+static status one_step(struct trainer *t)
+{
+    const struct program *p = &t->stage.program;
+    const double began = now_s(CLOCK_MONOTONIC);
+    const double lr = rate_at(&t->setup.rate, t->counters.step);
+    const struct sample_source source =
+        feed_train(&t->feed, t->counters.samples);
+    struct step_result result;
+    const status ran = train_step_run(&t->step, &source, lr,
+                                      t->counters.step + 1, &result);
+
+    if (ran != OK) return fail_step(ran, t->counters.step + 1);
+    if (t->counters.step == 0)
+        progress_note(&t->progress, "first loss %.4f; ln(vocabulary) %.4f",
+                      result.loss, math_log((double)p->vocab));
+    t->counters.step++;
+    t->counters.tokens += p->batch * p->length;
+    t->counters.samples += p->batch;
+    t->counters.epoch = t->counters.samples / t->feed.samples;
+    return write_row(t, &result, lr, now_s(CLOCK_MONOTONIC) - began);
+}
+
+static bool due(int64_t step, int64_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
+static status loop(struct trainer *t)
+{
+    const struct options *o = &t->request->set->values;
+
+    while (t->counters.step < t->setup.rate.steps) {
+        TRY(one_step(t));
+        const bool last = t->counters.step == t->setup.rate.steps;
+        const int asked = signals_asked();
+
+        if (last || due(t->counters.step, o->validate.every))
+            TRY(validate(t));
+        if (asked != 0 || due(t->counters.step, o->checkpoint.every) ||
+            (last && o->checkpoint.at_end))
+            TRY(save(t));
+        if (asked != 0 && !last)
+            FAIL(ERR_STOPPED, "stopped on %s after step %lld, saved; go on "
+                              "with: lockstep resume %s",
+                 signals_name(asked), (long long)t->counters.step,
+                 t->run.path);
+    }
+    return OK;
+}
+
+static void free_all(struct trainer *t)
+{
+    metrics_close(&t->metrics);
+    keeper_free(&t->keeper);
+    train_step_free(&t->step);
+    feed_close(&t->feed);
+    stage_free(&t->stage);
+    setup_free(&t->setup);
+    run_dir_close(&t->run);
+}
+
+/* Opens everything, trains, and reports however it ended. */
+static status train(struct trainer *t)
+{
+    status result;
+
+    TRY(open_all(t));
+    t->peak_flops = kernels_peak_flops(&t->stage.stream,
+                                       t->setup.request.isa, 0.03);
+    closing_print_start(&t->setup, &t->stage, &t->feed, t->counters.step);
+    TRY(signals_install());
+    progress_begin(&t->progress, stderr, "step", "", 1);
+    result = loop(t);
+    progress_end(&t->progress);
+    signals_restore();
+    const struct closing closing = {
+        .setup = &t->setup, .stage = &t->stage, .run = &t->run,
+        .step = t->counters.step, .result = result,
+        .json = t->request->json};
+    const status reported = closing_report(&closing);
+
+    return result != OK ? result : reported;
+}
+
+status trainer_run(const struct trainer_request *request)
+{
+    struct trainer trainer = {.request = request};
+    status result;
+
+    TRY_GOTO(done, result, plan(&trainer));
+    if (request->dry_run)
+        TRY_GOTO(done, result, closing_print_plan(&trainer.setup,
+                                                  &trainer.stage,
+                                                  request->json));
+    else
+        TRY_GOTO(done, result, train(&trainer));
+done:
+    free_all(&trainer);
+    return result;
+}
+
+status trainer_options(struct options_set *set, const char *run,
+                       const char *const *assignments, int count)
+{
+    struct run_dir place = {0};
+    struct text text = {0};
+    char name[128], tokenizer[PATH_BYTES], assignment[PATH_BYTES + 32];
+    status result;
+
+    TRY_GOTO(done, result, run_dir_read(&place, run));
+    TRY_GOTO(done, result, file_read(place.config, (size_t)1 << 20, &text));
+    TRY_GOTO(done, result, options_read_text(set, text.bytes, text.length,
+                                             place.config, ORIGIN_RUN));
+    TRY_GOTO(done, result, path_join(tokenizer, sizeof tokenizer, run,
+                                     "tokenizer.json"));
+    if (file_exists(tokenizer)) { /* the run's own copy */
+        snprintf(assignment, sizeof assignment, "tokenizer.from=%s",
+                 tokenizer);
+        TRY_GOTO(done, result, options_assign(set, assignment, ORIGIN_RUN));
+    }
+    snprintf(assignment, sizeof assignment, "run.dir=%s", run);
+    TRY_GOTO(done, result, options_assign(set, assignment, ORIGIN_RUN));
+    for (int i = 0; i < count; i++) {
+        const size_t length = strcspn(assignments[i], "=");
+
+        snprintf(name, sizeof name, "%.*s",
+                 (int)(length < sizeof name ? length : sizeof name - 1),
+                 assignments[i]);
+        if (!setup_may_change(name))
+            FAIL_GOTO(done, result, ERR_CONFIG,
+                      "%s cannot change when a run resumes: it says what was "
+                      "trained so far; start a new run with init.from=%s",
+                      name, run);
+        TRY_GOTO(done, result, options_assign(set, assignments[i],
+                                              ORIGIN_COMMAND_LINE));
+    }
+done:
+    text_free(&text);
+    run_dir_close(&place);
+    return result;
+}

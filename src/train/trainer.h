@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainer.h - a run from its configuration to its last checkpoint. */
+#ifndef LOCKSTEP_TRAIN_TRAINER_H
+#define LOCKSTEP_TRAIN_TRAINER_H
+
+#include "train/setup.h"
+
+struct trainer_request {
+    const struct options_set *set; /* run.dir names the run */
+    bool resume;     /* run.dir holds a run: go on from its newest checkpoint */
+    bool dry_run;    /* say what would be done, touch nothing */
+    bool json;       /* the last line is a JSON object */
+    const char *resume_command; /* printed when stopped; "lockstep resume RUN" */
+};
+
+/* OK: finished. ERR_STOPPED: saved on a signal, resume me. ERR_NUMERIC names
+ * step and layer; the checkpoints before stand. */
+status trainer_run(const struct trainer_request *request);
+
+/* Options of an existing run, for resume and plan: its config.yaml, then
+ * `assignments` (a.b=c). ERR_CONFIG: a key that may not change. */
+status trainer_options(struct options_set *set, const char *run,
+                       const char *const *assignments, int count);
+
+#endif
