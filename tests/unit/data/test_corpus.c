@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_corpus.c - mirrors src/data/corpus.c and corpus_read.c. */
+#include "data/corpus.h"
+
+#include "base/text.h"
+#include "tests/test.h"
+
+/* A file in a fresh directory. */
+static void put(const char *directory, const char *name, const char *bytes,
+                size_t length)
+{
+    char path[PATH_BYTES];
+
+    IS_OK(path_join(path, sizeof path, directory, name));
+    IS_OK(file_write_atomic(path, bytes, length));
+}
+
+/* Documents joined by '|'. */
+static status join(void *context, const char *text, size_t length)
+{
+    TRY(text_append(context, text, length));
+    TRY(text_append(context, "|", 1));
+    return OK;
+}
+
+static status read_one(const char *name, const char *bytes, size_t length,
+                       struct text *out)
+{
+    char directory[PATH_BYTES], path[PATH_BYTES];
+    const char *sources[] = {path};
+    struct corpus corpus;
+    status result;
+
+    *out = (struct text){0};
+    test_directory(directory);
+    put(directory, name, bytes, length);
+    IS_OK(path_join(path, sizeof path, directory, name));
+    result = corpus_open(&corpus, sources, 1);
+    if (result == OK)
+        result = corpus_read(&corpus.files[0], "text", join, out, NULL);
+    corpus_close(&corpus);
+    IS_OK(directory_remove(directory));
+    return result;
+}
+
+TEST(documents_are_cut_where_the_rules_say)
+{
+    static const struct { const char *name, *bytes, *documents; } rows[] = {
+        {"a.txt", "one\ntwo\n", "one\ntwo\n|"},
+        {"a.txt", "\xEF\xBB\xBFone", "one|"},
+        {"a.txt", "one\n<|endoftext|>\ntwo", "one\n|two|"},
+        {"a.txt", "<|endoftext|>\r\none\n<|endoftext|>\n<|endoftext|>",
+         "one\n|"},
+        {"a.txt", "one <|endoftext|>\n<|endoftext|> two\n",
+         "one <|endoftext|>\n<|endoftext|> two\n|"},
+        {"a.jsonl", "{\"text\":\"a\\n\\u00e9\"}\n\n  \n{\"text\":\"\"}\r\n"
+         "{\"x\":1,\"text\":\"b\"}", "a\n\xC3\xA9|b|"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct text out;
+
+        IS_OK(read_one(rows[i].name, rows[i].bytes, strlen(rows[i].bytes),
+                       &out));
+        EQUAL_TEXT(out.bytes, rows[i].documents);
+        text_free(&out);
+    }
+}
+
+TEST(bad_files_are_named_with_the_place)
+{
+    static const struct { const char *name, *bytes, *words; } rows[] = {
+        {"a.txt", "", "a.txt: the file is empty"},
+        {"a.txt", "<|endoftext|>\n", "there is no text in it"},
+        {"a.txt", "ok\nb\xFFz", "byte 4 (line 2) is 0xff"},
+        {"a.jsonl", "{\"text\":\"a\"}\n{\"body\":\"b\"}\n",
+         "line 2: there is no key \"text\""},
+        {"a.jsonl", "{\"text\":1}\n", "line 1: the value of \"text\""},
+        {"a.jsonl", "{\"text\":\"a\"}\n{\"text\":\n", "line 2"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct text out;
+
+        FAILS(read_one(rows[i].name, rows[i].bytes, strlen(rows[i].bytes),
+                       &out), ERR_FORMAT, rows[i].words);
+        status_clear();
+        text_free(&out);
+    }
+}
+
+TEST(directories_are_read_in_order_of_paths)
+{
+    char directory[PATH_BYTES], inner[PATH_BYTES];
+    const char *sources[] = {directory};
+    struct corpus corpus;
+
+    test_directory(directory);
+    IS_OK(path_join(inner, sizeof inner, directory, "m"));
+    IS_OK(directory_make(inner));
+    put(directory, "z.txt", "z", 1);
+    put(inner, "b.jsonl", "{}", 2);
+    put(directory, "a.txt", "a", 1);
+    put(directory, "notes.md", "n", 1);
+    put(directory, ".hidden.txt", "h", 1);
+    IS_OK(corpus_open(&corpus, sources, 1));
+    EQUAL_INT(corpus.count, 3);
+    CHECK(text_ends_with(corpus.files[0].path, "/a.txt"));
+    CHECK(text_ends_with(corpus.files[1].path, "/m/b.jsonl"));
+    CHECK(text_ends_with(corpus.files[2].path, "/z.txt"));
+    EQUAL_INT(corpus.files[1].kind, CORPUS_JSONL);
+    EQUAL_INT(corpus.bytes, 4);
+    corpus_close(&corpus);
+    IS_OK(directory_remove(directory));
+}
+
+TEST(sources_that_cannot_be_read_are_refused)
+{
+    char directory[PATH_BYTES], path[PATH_BYTES];
+    const char *sources[] = {directory, path};
+    struct corpus corpus;
+
+    test_directory(directory);
+    FAILS(corpus_open(&corpus, sources, 1), ERR_CONFIG,
+          "has no .txt, .jsonl or .tokens file");
+    corpus_close(&corpus);
+    status_clear();
+    put(directory, "a.txt", "a", 1);
+    put(directory, "a.zip", "a", 1);
+    IS_OK(path_join(path, sizeof path, directory, "a.zip"));
+    FAILS(corpus_open(&corpus, sources, 2), ERR_CONFIG, "a.zip");
+    corpus_close(&corpus);
+    status_clear();
+    IS_OK(path_join(path, sizeof path, directory, "none.txt"));
+    FAILS(corpus_open(&corpus, sources, 2), ERR_MISSING, "none.txt");
+    corpus_close(&corpus);
+    status_clear();
+    FAILS(corpus_open(&corpus, sources, 0), ERR_CONFIG, "there is no data");
+    corpus_close(&corpus);
+    IS_OK(directory_remove(directory));
+}
+
+TEST_MAIN(documents_are_cut_where_the_rules_say,
+          bad_files_are_named_with_the_place,
+          directories_are_read_in_order_of_paths,
+          sources_that_cannot_be_read_are_refused)

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_loader.c - mirrors src/data/loader.c: packing, masks, order, split. */
+#include "data/loader.h"
+
+#include "tests/test.h"
+
+enum { END = 9, SEQUENCE = 4 };
+
+/* Documents of 2, 1, 5 and 3 tokens: with the ends 15 tokens. */
+static const int32_t stream[] = {1, 2, END, 3, END, 4, 5, 6, 7, 8, END,
+                                 1, 3, 5, END};
+
+static void write_small(char path[PATH_BYTES], char directory[PATH_BYTES])
+{
+    struct token_writer writer;
+    int first = 0;
+
+    test_directory(directory);
+    IS_OK(path_join(path, PATH_BYTES, directory, "a.tokens"));
+    IS_OK(token_writer_open(&writer, path, 10, END, "abc", NULL));
+    for (int i = 0; i < ROWS(stream); i++) {
+        if (stream[i] != END) continue;
+        IS_OK(token_writer_add(&writer, stream + first, i - first, i - first));
+        first = i + 1;
+    }
+    IS_OK(token_writer_close(&writer));
+    token_writer_free(&writer);
+}
+
+struct sample {
+    int32_t inputs[SEQUENCE], targets[SEQUENCE], positions[SEQUENCE],
+        documents[SEQUENCE];
+};
+
+static void take(const struct loader *loader, int64_t index,
+                 struct sample *sample)
+{
+    IS_OK(loader_sample(loader, index, sample->inputs, sample->targets,
+                        sample->positions, sample->documents));
+}
+
+TEST(samples_are_cut_from_the_stream)
+{
+    static const struct sample expected[] = {
+        {{1, 2, END, 3}, {2, END, -1, END}, {0, 1, 2, 0}, {0, 0, 0, 1}},
+        {{END, 4, 5, 6}, {-1, 5, 6, 7}, {0, 0, 1, 2}, {0, 1, 1, 1}},
+        {{7, 8, END, 1}, {8, END, -1, 3}, {0, 1, 2, 0}, {0, 0, 0, 1}},
+    };
+    char path[PATH_BYTES], directory[PATH_BYTES];
+    struct loader loader;
+    struct sample sample;
+
+    write_small(path, directory);
+    IS_OK(loader_open(&loader, &(struct loader_request){
+                                   .path = path, .sequence = SEQUENCE,
+                                   .seed = 1, .tokenizer = "abc",
+                                   .vocab = 10}));
+    EQUAL_INT(loader.samples, 3); /* 15 tokens: 3 samples, one target more */
+    EQUAL_INT(loader.dropped, 2);
+    for (int i = 0; i < 3; i++) {
+        take(&loader, i, &sample);
+        EQUAL_BYTES(&sample, &expected[i], sizeof sample);
+    }
+    loader_close(&loader);
+    IS_OK(directory_remove(directory));
+}
+
+TEST(a_joined_stream_masks_nothing)
+{
+    char path[PATH_BYTES], directory[PATH_BYTES];
+    struct loader loader;
+    struct sample sample;
+
+    write_small(path, directory);
+    IS_OK(loader_open(&loader, &(struct loader_request){
+                                   .path = path, .sequence = SEQUENCE,
+                                   .joined = true}));
+    for (int i = 0; i < 3; i++) {
+        take(&loader, i, &sample);
+        for (int t = 0; t < SEQUENCE; t++) {
+            EQUAL_INT(sample.inputs[t], stream[i * SEQUENCE + t]);
+            EQUAL_INT(sample.targets[t], stream[i * SEQUENCE + t + 1]);
+            EQUAL_INT(sample.positions[t], t);
+            EQUAL_INT(sample.documents[t], 0);
+        }
+    }
+    loader_close(&loader);
+    IS_OK(directory_remove(directory));
+}
+
+/* Documents 0 to 199 of one token, their number, each. */
+static void write_many(char path[PATH_BYTES], char directory[PATH_BYTES])
+{
+    struct token_writer writer;
+
+    test_directory(directory);
+    IS_OK(path_join(path, PATH_BYTES, directory, "b.tokens"));
+    IS_OK(token_writer_open(&writer, path, 70000, 200, NULL, NULL));
+    for (int32_t i = 0; i < 200; i++)
+        IS_OK(token_writer_add(&writer, &i, 1, 1));
+    IS_OK(token_writer_close(&writer));
+    token_writer_free(&writer);
+}
+
+TEST(each_epoch_takes_every_sample_once_in_its_own_order)
+{
+    char path[PATH_BYTES], directory[PATH_BYTES];
+    int seen[200] = {0}, moved = 0;
+    struct loader loader;
+    struct sample sample;
+
+    write_many(path, directory);
+    IS_OK(loader_open(&loader, &(struct loader_request){
+                                   .path = path, .sequence = SEQUENCE,
+                                   .seed = 7, .shuffled = true}));
+    EQUAL_INT(loader.file.bytes_per_token, 4);
+    EQUAL_INT(loader.samples, 99);
+    for (int64_t i = 0; i < 3 * loader.samples; i++) {
+        struct sample again;
+        int32_t first;
+
+        take(&loader, i, &sample);
+        take(&loader, i, &again); /* a pure function of the index */
+        EQUAL_BYTES(&sample, &again, sizeof sample);
+        first = sample.inputs[0];
+        EQUAL_INT(seen[first], i / loader.samples);
+        seen[first]++;
+        moved += first != 2 * (i % loader.samples);
+    }
+    CHECK(moved > 200);
+    loader_close(&loader);
+    IS_OK(directory_remove(directory));
+}
+
+TEST(a_split_parts_the_documents)
+{
+    char path[PATH_BYTES], directory[PATH_BYTES];
+    struct loader train, valid;
+    struct loader_request request = {.sequence = SEQUENCE, .seed = 3,
+                                     .share = SHARE_TRAIN,
+                                     .valid_share = 0.25};
+    int in_valid[201] = {0};
+    struct sample sample;
+
+    write_many(path, directory);
+    request.path = path;
+    IS_OK(loader_open(&train, &request));
+    request.share = SHARE_VALID;
+    IS_OK(loader_open(&valid, &request));
+    EQUAL_INT(train.documents + valid.documents, 200);
+    EQUAL_INT(train.tokens + valid.tokens, 400);
+    CHECK(valid.documents > 30 && valid.documents < 70);
+    for (int64_t i = 0; i < valid.samples; i++) {
+        take(&valid, i, &sample);
+        for (int t = 0; t < SEQUENCE; t += 2) in_valid[sample.inputs[t]] = 1;
+    }
+    for (int64_t i = 0; i < train.samples; i++) {
+        take(&train, i, &sample);
+        for (int t = 0; t < SEQUENCE; t += 2)
+            EQUAL_INT(in_valid[sample.inputs[t]], 0);
+    }
+    loader_close(&train);
+    loader_close(&valid);
+    IS_OK(directory_remove(directory));
+}
+
+TEST(what_cannot_be_trained_on_is_refused)
+{
+    char path[PATH_BYTES], directory[PATH_BYTES];
+    struct loader loader;
+    struct loader_request request = {.sequence = SEQUENCE};
+
+    write_small(path, directory);
+    request.path = path;
+    request.tokenizer = "abd";
+    FAILS(loader_open(&loader, &request), ERR_CONFIG, "another tokenizer");
+    loader_close(&loader);
+    status_clear();
+    request.tokenizer = NULL;
+    request.vocab = 9;
+    FAILS(loader_open(&loader, &request), ERR_CONFIG, "ids up to 9");
+    loader_close(&loader);
+    status_clear();
+    request.vocab = 10;
+    request.sequence = 15;
+    FAILS(loader_open(&loader, &request), ERR_CONFIG,
+          "15 tokens in 4 documents are too few");
+    loader_close(&loader);
+    IS_OK(directory_remove(directory));
+}
+
+TEST_MAIN(samples_are_cut_from_the_stream, a_joined_stream_masks_nothing,
+          each_epoch_takes_every_sample_once_in_its_own_order,
+          a_split_parts_the_documents, what_cannot_be_trained_on_is_refused)
