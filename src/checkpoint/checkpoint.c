@@ -268,13 +268,13 @@ static unsigned char *place_of_block(const struct reading *reading,
 
     if (part->dtype != reading->tensor->dtype) return NULL;
     for (int i = 0; i < reading->run_count; i++) {
-        struct saved_piece piece;
+        struct saved_stretch stretch;
         int64_t row = 0;
 
-        if (run_next(&reading->runs[i], first, last, &row, &piece) &&
-            piece.count == last - first && piece.step == 1)
+        if (run_next(&reading->runs[i], first, last, &row, &stretch) &&
+            stretch.count == last - first && stretch.step == 1)
             return (unsigned char *)part->data +
-                   piece.local * dtype_bytes(part->dtype);
+                   stretch.local * dtype_bytes(part->dtype);
     }
     return NULL;
 }
@@ -298,18 +298,18 @@ static status load_block(void *argument, int64_t number,
     if (in_place)
         return read_block(reading->checkpoint, tensor, block, in_place);
     for (int i = 0; i < reading->run_count; i++) {
-        struct saved_piece piece;
+        struct saved_stretch stretch;
         int64_t row = 0;
 
-        while (run_next(&reading->runs[i], first, last, &row, &piece)) {
+        while (run_next(&reading->runs[i], first, last, &row, &stretch)) {
             if (!read)
                 TRY(read_block(reading->checkpoint, tensor, block, buffer));
             read = true;
-            convert_elements((struct spacing){part->dtype, piece.step},
-                             (char *)part->data + piece.local * out_size,
+            convert_elements((struct spacing){part->dtype, stretch.step},
+                             (char *)part->data + stretch.local * out_size,
                              (struct spacing){tensor->dtype, 1},
-                             buffer + (piece.whole - first) * size,
-                             piece.count);
+                             buffer + (stretch.whole - first) * size,
+                             stretch.count);
         }
     }
     return OK;

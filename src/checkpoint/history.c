@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "base/arena.h"
 #include "base/fault.h"
 
@@ -232,7 +233,7 @@ done:
 
 status checkpoint_clean(const char *run)
 {
-    static const char START[] = ".tmp-";
+    static const char START[] = ".tmp-", POINTER[] = "latest.tmp-";
     char directory[PATH_BYTES], path[PATH_BYTES];
     char **names = NULL;
     int count = 0;
@@ -242,11 +243,18 @@ status checkpoint_clean(const char *run)
     if (!file_is_directory(directory)) return OK;
     TRY(directory_list(directory, &names, &count));
     for (int i = 0; i < count; i++) {
-        if (strncmp(names[i], START, sizeof START - 1) != 0) continue;
+        const bool pointer =
+            strncmp(names[i], POINTER, sizeof POINTER - 1) == 0;
+
+        if (!pointer && strncmp(names[i], START, sizeof START - 1) != 0)
+            continue;
         TRY_GOTO(done, result,
                  path_join(path, sizeof path, directory, names[i]));
         if (file_is_directory(path))
             TRY_GOTO(done, result, directory_remove(path));
+        else if (unlink(path) != 0)
+            FAIL_GOTO(done, result, ERR_IO, "%s: cannot be removed: %s", path,
+                      strerror(errno));
     }
 done:
     directory_list_free(names, count);

@@ -86,7 +86,7 @@ int part_runs(const struct saved_part *part, struct saved_run *whole,
 }
 
 bool run_next(const struct saved_run *run, int64_t first, int64_t last,
-              int64_t *row, struct saved_piece *piece)
+              int64_t *row, struct saved_stretch *stretch)
 {
     const int64_t step = run->local_step ? run->local_step : 1;
     const int64_t stride =
@@ -107,10 +107,10 @@ bool run_next(const struct saved_run *run, int64_t first, int64_t last,
     const int64_t to = end < last ? end : last;
 
     if (from >= to) return false;
-    piece->whole = from;
-    piece->count = to - from;
-    piece->local = run->local_first + *row * stride + (from - begin) * step;
-    piece->step = step;
+    stretch->whole = from;
+    stretch->count = to - from;
+    stretch->local = run->local_first + *row * stride + (from - begin) * step;
+    stretch->step = step;
     *row += 1;
     return true;
 }

@@ -43,7 +43,7 @@ struct saved_part {
 
 /* A stretch of one row: count elements of the whole from `whole`, found at
  * data[local], data[local + step], ... */
-struct saved_piece { int64_t whole, count, local, step; };
+struct saved_stretch { int64_t whole, count, local, step; };
 
 /* Elements of a shape. ERR_FORMAT: negative, or more bytes than 2^62. */
 status part_elements(const char *name, int dimensions, const int64_t *shape,
@@ -57,7 +57,7 @@ int part_runs(const struct saved_part *part, struct saved_run *whole,
 /* Steps through what lies in elements [first, last) of the whole. Start with
  * *row = 0; false when there is no more. */
 bool run_next(const struct saved_run *run, int64_t first, int64_t last,
-              int64_t *row, struct saved_piece *piece);
+              int64_t *row, struct saved_stretch *stretch);
 /* Tensor names hold 1 to 511 printable ASCII characters except space, quotes
  * and backslash. File names are one component of [A-Za-z0-9._-] that does not
  * begin with a dot. */

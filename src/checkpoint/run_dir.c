@@ -31,7 +31,9 @@ static status take_lock(struct run_dir *run)
 
     TRY(check_writable(run->path));
     TRY(path_join(path, sizeof path, run->path, "lock"));
-    return file_lock_take(&run->lock, path);
+    TRY(file_lock_take(&run->lock, path));
+    /* Nobody else saves here now: what is unfinished stays so. */
+    return checkpoint_clean(run->path);
 }
 
 status run_dir_create(struct run_dir *run, const char *path)

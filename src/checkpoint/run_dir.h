@@ -24,7 +24,8 @@ struct run_dir {
  * already, or another process trains in it (its pid is in the sentence);
  * ERR_IO: it cannot be written. */
 status run_dir_create(struct run_dir *run, const char *path);
-/* An existing run, to be continued: takes its lock. ERR_MISSING: it is none. */
+/* An existing run, to be continued: takes its lock, and removes what an
+ * interrupted save left behind. ERR_MISSING: it is none. */
 status run_dir_resume(struct run_dir *run, const char *path);
 /* An existing run, to be read, also while another process trains. */
 status run_dir_read(struct run_dir *run, const char *path);

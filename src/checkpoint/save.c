@@ -139,7 +139,7 @@ struct writing {
 /* Elements [first, first + count) of a whole, ready at `bytes`. */
 struct extent { int64_t first, count; const unsigned char *bytes; };
 
-/* A block of a tensor while its pieces are joined. */
+/* A block of a tensor while its stretches are joined. */
 struct open_block {
     int part;
     int64_t block;         /* of the whole checkpoint */
@@ -167,34 +167,34 @@ static status write_extent(struct checkpoint_save *save,
                               extent->first, extent->count, extent->bytes);
 }
 
-/* Adds a piece to the open extent, or begins another. Long dense pieces are
+/* Adds a stretch to the open extent, or begins another. Long dense ones are
  * written from where they are. */
-static status add_piece(struct writing *writing, struct open_block *block,
-                        const struct saved_piece *piece)
+static status add_stretch(struct writing *writing, struct open_block *block,
+                        const struct saved_stretch *stretch)
 {
     const struct saved_part *from = &writing->parts[block->part];
     const int64_t size = dtype_bytes(from->dtype);
     const unsigned char *source =
-        (const unsigned char *)from->data + piece->local * size;
-    unsigned char *slot = block->buffer + (piece->whole - block->first) * size;
+        (const unsigned char *)from->data + stretch->local * size;
+    unsigned char *slot = block->buffer + (stretch->whole - block->first) * size;
     const bool direct =
-        piece->step == 1 && piece->count * size >= DIRECT_BYTES_LEAST;
+        stretch->step == 1 && stretch->count * size >= DIRECT_BYTES_LEAST;
 
-    if (direct || block->open.first + block->open.count != piece->whole) {
+    if (direct || block->open.first + block->open.count != stretch->whole) {
         TRY(write_extent(writing->save, block, &block->open));
-        block->open = (struct extent){piece->whole, 0, slot};
+        block->open = (struct extent){stretch->whole, 0, slot};
     }
     if (direct) {
-        const struct extent whole = {piece->whole, piece->count, source};
+        const struct extent whole = {stretch->whole, stretch->count, source};
 
-        block->open.first += piece->count;
-        block->open.bytes += piece->count * size;
+        block->open.first += stretch->count;
+        block->open.bytes += stretch->count * size;
         return write_extent(writing->save, block, &whole);
     }
     convert_elements((struct spacing){from->dtype, 1}, slot,
-                     (struct spacing){from->dtype, piece->step}, source,
-                     piece->count);
-    block->open.count += piece->count;
+                     (struct spacing){from->dtype, stretch->step}, source,
+                     stretch->count);
+    block->open.count += stretch->count;
     return OK;
 }
 
@@ -226,11 +226,11 @@ static status write_block(void *argument, int64_t number,
     for (int i = 0; i < part->dimensions; i++) elements *= part->shape[i];
     block.last = elements - first < in_block ? elements : first + in_block;
     for (int i = 0; i < run_count; i++) {
-        struct saved_piece piece;
+        struct saved_stretch stretch;
         int64_t row = 0;
 
-        while (run_next(&runs[i], first, block.last, &row, &piece))
-            TRY(add_piece(writing, &block, &piece));
+        while (run_next(&runs[i], first, block.last, &row, &stretch))
+            TRY(add_stretch(writing, &block, &stretch));
     }
     return write_extent(writing->save, &block, &block.open);
 }

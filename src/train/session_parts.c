@@ -130,7 +130,7 @@ static void move_elements(const struct saved_part *part, int64_t first,
 {
     const size_t bytes = (size_t)dtype_bytes(part->dtype);
     const struct spacing packed = {part->dtype, 1};
-    struct saved_piece piece;
+    struct saved_stretch piece;
     int64_t row = 0;
 
     while (run_next(part->runs, first, first + count, &row, &piece)) {

@@ -94,7 +94,7 @@ static void sweep(const char *point, const char *action)
          * does. */
         if (kill) IS_OK(checkpoint_clean(room));
         IS_OK(directory_list(room_path("ckpt"), &names, &count));
-        for (int i = 0; i < count; i++) CHECK(names[i][0] != '.');
+        for (int i = 0; i < count; i++) CHECK(!strstr(names[i], "tmp"));
         directory_list_free(names, count);
         if (passing > 1) continue;
         small_save(2, 20); /* and the next save is as good as any */

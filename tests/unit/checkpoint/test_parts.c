@@ -21,14 +21,14 @@ static void check_run(const struct saved_run *run)
     for (int64_t window = 1; window <= WHOLE; window++) {
         for (int i = 0; i < WHOLE; i++) found[i] = -1;
         for (int64_t first = 0; first < WHOLE; first += window) {
-            struct saved_piece piece;
+            struct saved_stretch stretch;
             int64_t row = 0;
 
-            while (run_next(run, first, first + window, &row, &piece)) {
-                CHECK(piece.count > 0 && piece.whole >= first);
-                CHECK(piece.whole + piece.count <= first + window);
-                for (int64_t i = 0; i < piece.count; i++)
-                    found[piece.whole + i] = piece.local + i * piece.step;
+            while (run_next(run, first, first + window, &row, &stretch)) {
+                CHECK(stretch.count > 0 && stretch.whole >= first);
+                CHECK(stretch.whole + stretch.count <= first + window);
+                for (int64_t i = 0; i < stretch.count; i++)
+                    found[stretch.whole + i] = stretch.local + i * stretch.step;
             }
         }
         EQUAL_BYTES(found, expected, sizeof found);

@@ -25,7 +25,9 @@ TEST(a_run_is_made_once_and_locked)
     FAILS(run_dir_create(&run, room_path("runs/first")), ERR_CONFIG,
           "holds a run already");
     run_dir_close(&run);
+    IS_OK(directory_make(room_path("runs/first/ckpt/.tmp-step-00000003")));
     IS_OK(run_dir_resume(&run, room_path("runs/first")));
+    CHECK(!file_exists(room_path("runs/first/ckpt/.tmp-step-00000003")));
     EQUAL_TEXT(run.config, room_path("runs/first/config.yaml"));
     run_dir_close(&run);
     run_dir_close(&run);
