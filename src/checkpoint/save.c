@@ -176,7 +176,8 @@ static status add_stretch(struct writing *writing, struct open_block *block,
     const int64_t size = dtype_bytes(from->dtype);
     const unsigned char *source =
         (const unsigned char *)from->data + stretch->local * size;
-    unsigned char *slot = block->buffer + (stretch->whole - block->first) * size;
+    unsigned char *slot =
+        block->buffer + (stretch->whole - block->first) * size;
     const bool direct =
         stretch->step == 1 && stretch->count * size >= DIRECT_BYTES_LEAST;
 
