@@ -110,34 +110,46 @@ static bool space_at(const unsigned char *text, size_t at, size_t *length)
     return (unicode_at(text, at, length) & CLASS_SPACE) != 0;
 }
 
-bool added_find(const struct added_matcher *matcher, const char *text,
-                size_t length, size_t done, size_t *at, int32_t *index,
-                size_t *start, size_t *stop)
+/* The match grows over white space. */
+static void strip(const struct added_search *search,
+                  struct added_match *match)
 {
-    const unsigned char *bytes = (const unsigned char *)text;
-    const struct added_token *token;
+    const unsigned char *bytes = (const unsigned char *)search->text;
     size_t step;
 
-    for (; *at < length; (*at)++) {
-        *index = longest(matcher, text, length, *at, stop);
-        if (*index < 0) continue;
-        token = &matcher->tokens[*index];
-        if (token->single_word &&
-            !stands_alone(bytes, length, *at, *stop)) {
-            *at = *stop - 1; /* the search goes on behind it */
+    while (match->token->lstrip && match->start > search->done) {
+        step = unicode_before(bytes, match->start);
+        if (step > match->start - search->done ||
+            !space_at(bytes, match->start - step, &step)) break;
+        match->start -= step;
+    }
+    while (match->token->rstrip && match->stop < search->length &&
+           space_at(bytes, match->stop, &step))
+        match->stop += step;
+}
+
+bool added_next(const struct added_matcher *matcher,
+                struct added_search *search, struct added_match *match)
+{
+    const unsigned char *bytes = (const unsigned char *)search->text;
+    const size_t length = search->length;
+
+    for (; search->at < length; search->at++) {
+        const int32_t index = longest(matcher, search->text, length,
+                                      search->at, &match->stop);
+
+        if (index < 0) continue;
+        match->token = &matcher->tokens[index];
+        match->start = search->at;
+        /* What follows is looked for behind the bare match. */
+        if (match->token->single_word &&
+            !stands_alone(bytes, length, match->start, match->stop)) {
+            search->at = match->stop - 1;
             continue;
         }
-        *start = *at;
-        *at = *stop;
-        while (token->lstrip && *start > done) {
-            step = unicode_before(bytes, *start);
-            if (step > *start - done ||
-                !space_at(bytes, *start - step, &step)) break;
-            *start -= step;
-        }
-        while (token->rstrip && *stop < length &&
-               space_at(bytes, *stop, &step))
-            *stop += step;
+        search->at = match->stop;
+        strip(search, match);
+        search->done = match->stop;
         return true;
     }
     return false;

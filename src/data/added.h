@@ -44,12 +44,22 @@ status added_insert(struct added_matcher *matcher, int32_t index,
                     const char *pattern, size_t length);
 void added_free(struct added_matcher *matcher);
 
-/* The next match in text[at, length): tokens[*index] stands for
- * [*start, *stop), which includes white space that it strips, but nothing
- * before `done`, where the last match ended. `at` moves behind the bare
- * match. False: none. */
-bool added_find(const struct added_matcher *matcher, const char *text,
-                size_t length, size_t done, size_t *at, int32_t *index,
-                size_t *start, size_t *stop);
+/* A walk through a text; start with `at` and `done` 0. */
+struct added_search {
+    const char *text; /* borrowed */
+    size_t length;    /* bytes */
+    size_t at;        /* where to look next */
+    size_t done;      /* end of the last match with what it stripped */
+};
+
+struct added_match {
+    const struct added_token *token;
+    size_t start, stop; /* with the white space that it strips */
+};
+
+/* The next match; `done` becomes its stop. A match strips nothing before
+ * `done`. False: none. */
+bool added_next(const struct added_matcher *matcher,
+                struct added_search *search, struct added_match *match);
 
 #endif

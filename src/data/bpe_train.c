@@ -23,7 +23,8 @@ status bpe_trainer_build(struct bpe_trainer **out,
     void *memory;
 
     *out = NULL;
-    if (options->vocab < BPE_FIRST_MERGE || options->vocab > TOKENIZER_VOCAB_MAX)
+    if (options->vocab < BPE_FIRST_MERGE ||
+        options->vocab > TOKENIZER_VOCAB_MAX)
         FAIL(ERR_CONFIG, "a vocabulary of %lld tokens: %d to %d are possible "
              "(256 bytes and the end-of-text token always belong to it)",
              (long long)options->vocab, BPE_FIRST_MERGE, TOKENIZER_VOCAB_MAX);

@@ -12,7 +12,11 @@
 #include "data/corpus.h"
 #include "data/token_file.h"
 
-enum { BATCH_DOCUMENTS = 4096, BATCH_BYTES = 4 << 20, CHECKED_BYTES = 16 << 20 };
+enum {
+    BATCH_DOCUMENTS = 4096,
+    BATCH_BYTES = 4 << 20,
+    CHECKED_BYTES = 16 << 20 /* larger files are known by size and time */
+};
 
 struct document {
     size_t start, length; /* in the batch's text */
@@ -128,7 +132,8 @@ static status copy_tokens(struct preparing *p, const char *path)
         TRY_GOTO(done, result, token_list_reserve(&list, count));
         for (int64_t j = 0; j < count; j++)
             list.ids[j] = token_file_at(&file, first + j);
-        TRY_GOTO(done, result, token_writer_add(&p->writer, list.ids, count, 0));
+        TRY_GOTO(done, result,
+                 token_writer_add(&p->writer, list.ids, count, 0));
     }
     p->writer.text_bytes += file.text_bytes;
 done:

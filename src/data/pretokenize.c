@@ -6,7 +6,6 @@
 #include "base/text.h"
 
 /* Pieces of a buffer, in order. */
-struct span { size_t start, stop; };
 struct spans {
     struct span *items; /* owned */
     size_t count, capacity;
@@ -38,13 +37,12 @@ static status match_next(const struct pretokenize_step *step, const char *text,
                          bool *found)
 {
     if (step->regex != NULL) {
-        size_t start = 0, stop = 0;
+        const struct span in = {at - piece.start, piece.stop - piece.start};
 
-        /* From the piece's start: look-behind sees the piece only. */
-        TRY(regex_find(step->regex, text + piece.start,
-                       piece.stop - piece.start, at - piece.start, found,
-                       &start, &stop));
-        *match = (struct span){piece.start + start, piece.start + stop};
+        /* Look-behind sees the piece only. */
+        TRY(regex_find(step->regex, text + piece.start, in, found, match));
+        match->start += piece.start;
+        match->stop += piece.start;
         return OK;
     }
     *found = false;
@@ -89,7 +87,7 @@ static status parts_find(struct parts *parts,
                          const char *text, struct span piece)
 {
     size_t at = piece.start, done = piece.start;
-    struct span match;
+    struct span match = {0, 0};
     bool found;
 
     parts->spans.count = 0;

@@ -57,9 +57,11 @@ void pretokenizer_free(struct pretokenizer *pretokenizer);
 status regex_build(struct regex **out, const char *pattern,
                    const char *source);
 void regex_free(struct regex *regex);
-/* First match in text[at, length): *found, [*start, *stop). ERR_FORMAT: the
- * match limit is reached. */
-status regex_find(const struct regex *regex, const char *text, size_t length,
-                  size_t at, bool *found, size_t *start, size_t *stop);
+struct span { size_t start, stop; };
+
+/* *match = the first match in text[in.start, in.stop), where *found; what lies
+ * before in.start can be looked back at. ERR_FORMAT: the match limit. */
+status regex_find(const struct regex *regex, const char *text, struct span in,
+                  bool *found, struct span *match);
 
 #endif

@@ -56,8 +56,8 @@ void regex_free(struct regex *regex)
     memory_free(regex);
 }
 
-status regex_find(const struct regex *regex, const char *text, size_t length,
-                  size_t at, bool *found, size_t *start, size_t *stop)
+status regex_find(const struct regex *regex, const char *text, struct span in,
+                  bool *found, struct span *match)
 {
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
     const PCRE2_SIZE *ends;
@@ -67,17 +67,16 @@ status regex_find(const struct regex *regex, const char *text, size_t length,
     *found = false;
     if (data == NULL)
         FAIL(ERR_MEMORY, "%s: no memory for a match", regex->source);
-    code = pcre2_match(regex->code, (PCRE2_SPTR)text, length, at,
+    code = pcre2_match(regex->code, (PCRE2_SPTR)text, in.stop, in.start,
                        PCRE2_NO_UTF_CHECK, data, regex->context);
     ends = pcre2_get_ovector_pointer(data);
     if (code >= 0) {
         *found = true;
-        *start = ends[0];
-        *stop = ends[1];
+        *match = (struct span){ends[0], ends[1]};
     }
     pcre2_match_data_free(data);
     if (code >= 0 || code == PCRE2_ERROR_NOMATCH) return OK;
     pcre2_get_error_message(code, why, sizeof why);
     FAIL(ERR_FORMAT, "%s: pre_tokenizer: matching a text of %zu bytes "
-         "failed: %s", regex->source, length, (const char *)why);
+         "failed: %s", regex->source, in.stop, (const char *)why);
 }

@@ -54,12 +54,10 @@ static size_t contraction(const unsigned char *text, size_t at, size_t end,
 
     if (end - at < 2) return 0;
     first = text[at + 1] | mask;
-    if (first == 's' || first == 't' || first == 'm' || first == 'd')
-        return text[at + 1] >= 'A' ? 2 : 0;
+    if (first == 's' || first == 't' || first == 'm' || first == 'd') return 2;
     if (end - at < 3) return 0;
     if (fold && text[at + 1] == 0xC5 && text[at + 2] == 0xBF) return 3;
     second = text[at + 2] | mask;
-    if (text[at + 1] < 'A' || text[at + 2] < 'A') return 0;
     if ((first == 'r' || first == 'v') && second == 'e') return 3;
     return first == 'l' && second == 'l' ? 3 : 0;
 }
@@ -145,12 +143,12 @@ static inline size_t scan_modern(const unsigned char *text, size_t at,
     return scan_tail(text, at, end, false);
 }
 
-size_t scan_cl100k(const unsigned char *text, size_t at, size_t end)
+static size_t scan_cl100k(const unsigned char *text, size_t at, size_t end)
 {
     return scan_modern(text, at, end, 3);
 }
 
-size_t scan_qwen2(const unsigned char *text, size_t at, size_t end)
+static size_t scan_qwen2(const unsigned char *text, size_t at, size_t end)
 {
     return scan_modern(text, at, end, 1);
 }
@@ -186,7 +184,7 @@ static size_t word_upper(const unsigned char *text, size_t at, size_t end)
 /* [^\r\n\p{L}\p{N}]?Upper*Lower+(?i:'s|...)?|
  * [^\r\n\p{L}\p{N}]?Upper+Lower*(?i:'s|...)?|\p{N}{1,3}|tail with [\r\n/]*,
  * Upper = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], Lower = [\p{Ll}\p{Lm}\p{Lo}\p{M}] */
-size_t scan_o200k(const unsigned char *text, size_t at, size_t end)
+static size_t scan_o200k(const unsigned char *text, size_t at, size_t end)
 {
     const unsigned never = CLASS_LETTER | CLASS_NUMBER | CLASS_NEWLINE;
     size_t length, stop = at, after = at;
@@ -233,7 +231,8 @@ size_t scan_each_digit(const unsigned char *text, size_t at, size_t end)
     return stop > at ? stop : run_not(text, at, end, CLASS_NUMBER);
 }
 
-size_t scan_three_digits(const unsigned char *text, size_t at, size_t end)
+static size_t scan_three_digits(const unsigned char *text, size_t at,
+                                size_t end)
 {
     const size_t stop = run_numbers(text, at, end, 3);
 

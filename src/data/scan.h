@@ -14,16 +14,13 @@
 typedef size_t scan_piece(const unsigned char *text, size_t at, size_t end);
 
 scan_piece scan_gpt2;        /* GPT-2; ByteLevel with use_regex */
-scan_piece scan_cl100k;      /* Llama 3, cl100k */
-scan_piece scan_qwen2;       /* the same, digits one by one */
-scan_piece scan_o200k;       /* o200k: words split at capitals */
 scan_piece scan_digits;      /* Digits: runs of numbers, runs of others */
 scan_piece scan_each_digit;  /* Digits(individual_digits) */
-scan_piece scan_three_digits;/* \p{N}{1,3} */
 scan_piece scan_whole;       /* the text is one piece */
 
 /* The scanner that does what this regular expression does (Split, Isolated),
- * or NULL. */
+ * or NULL: those of GPT-2, Llama 3 and cl100k, Qwen 2, o200k and DeepSeek's
+ * digits are known. */
 scan_piece *scan_find(const char *pattern);
 
 #endif

@@ -69,28 +69,29 @@ static status encode_part(struct encoding *encoding, const char *text,
                           size_t length)
 {
     const struct tokenizer *tokenizer = encoding->tokenizer;
-    size_t done = 0, at = 0, start, stop;
+    struct added_search search = {0};
+    struct added_match match;
     struct text work = {0};
+    size_t from = 0;
     status result;
-    int32_t index;
 
     if (length == 0) return OK;
-    TRY_GOTO(end, result, normalizer_run(&tokenizer->normalizer, text, length,
-                                         &work, &text, &length));
-    while (added_find(&tokenizer->normal, text, length, done, &at, &index,
-                      &start, &stop)) {
-        TRY_GOTO(end, result,
-                 pretokenizer_run(&tokenizer->pretokenizer, text + done,
-                                  start - done, encode_word, encoding));
-        TRY_GOTO(end, result,
-                 token_list_append(encoding->out,
-                                   &tokenizer->added[index].id, 1));
-        done = stop;
+    TRY_GOTO(done, result,
+             normalizer_run(&tokenizer->normalizer, text, length, &work,
+                            &search.text, &search.length));
+    while (added_next(&tokenizer->normal, &search, &match)) {
+        TRY_GOTO(done, result,
+                 pretokenizer_run(&tokenizer->pretokenizer,
+                                  search.text + from, match.start - from,
+                                  encode_word, encoding));
+        TRY_GOTO(done, result,
+                 token_list_append(encoding->out, &match.token->id, 1));
+        from = search.done;
     }
-    TRY_GOTO(end, result,
-             pretokenizer_run(&tokenizer->pretokenizer, text + done,
-                              length - done, encode_word, encoding));
-end:
+    TRY_GOTO(done, result,
+             pretokenizer_run(&tokenizer->pretokenizer, search.text + from,
+                              search.length - from, encode_word, encoding));
+done:
     text_free(&work);
     return result;
 }
@@ -99,16 +100,16 @@ static status encode_text(struct encoding *encoding, const char *text,
                           size_t length)
 {
     const struct tokenizer *tokenizer = encoding->tokenizer;
-    size_t done = 0, at = 0, start, stop;
-    int32_t index;
+    struct added_search search = {.text = text, .length = length};
+    struct added_match match;
+    size_t from = 0;
 
-    while (added_find(&tokenizer->raw, text, length, done, &at, &index,
-                      &start, &stop)) {
-        TRY(encode_part(encoding, text + done, start - done));
-        TRY(token_list_append(encoding->out, &tokenizer->added[index].id, 1));
-        done = stop;
+    while (added_next(&tokenizer->raw, &search, &match)) {
+        TRY(encode_part(encoding, text + from, match.start - from));
+        TRY(token_list_append(encoding->out, &match.token->id, 1));
+        from = search.done;
     }
-    TRY(encode_part(encoding, text + done, length - done));
+    TRY(encode_part(encoding, text + from, length - from));
     return OK;
 }
 

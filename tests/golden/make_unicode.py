@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Writes src/data/unicode_table.c: the general category of every code point.
 
 Source: the Unicode Character Database 16.0.0 as packaged by the Python module

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Makes tests/golden/tokenizer: what the `tokenizers` library answers.
 
     pip install tokenizers==0.23.3
