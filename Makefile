@@ -9,6 +9,7 @@ BUILD   ?= build
 SAN     ?=
 WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes
 OPT     ?= -O2
+KERNEL_OPT ?= -O3
 BASIC   := -std=gnu11 $(OPT) -g -ffp-contract=off -fno-math-errno \
            -fno-trapping-math -fopenmp-simd -fno-strict-aliasing -pthread \
            -D_GNU_SOURCE -Isrc -Iinclude -I. $(WARN) $(SAN) $(EXTRA)
@@ -67,7 +68,7 @@ define isa_rule
 $(BUILD)/src/kernels/cpu/%.$(1).o: src/kernels/cpu/%.c
 	$$(call SAY,CC  ,$$@)
 	mkdir -p $$(@D)
-	$(CC) $(BASIC) $(CFLAGS) $(FLAGS_$(1)) -O3 -DISA=$(1) -c $$< -o $$@
+	$(CC) $(BASIC) $(CFLAGS) $(FLAGS_$(1)) $(KERNEL_OPT) -DISA=$(1) -c $$< -o $$@
 endef
 $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 $(BUILD)/%.o: %.c
@@ -94,7 +95,7 @@ $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/liblockstep.a
 	mkdir -p $(@D)
 	$(CC) $(BASIC) $(CFLAGS) -fsanitize=fuzzer $< $(BUILD)/liblockstep.a -o $@ $(LIBS)
 fuzz:
-	@$(MAKE) --no-print-directory BUILD=build-fuzz CC=clang OPT=-O1 \
+	@$(MAKE) --no-print-directory BUILD=build-fuzz CC=clang OPT=-O1 KERNEL_OPT=-O1 \
 	    SAN="-fsanitize=address,undefined,fuzzer-no-link" fuzz-build
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh build-fuzz
 fuzz-build: $(FUZZERS)
