@@ -22,6 +22,7 @@ struct backward {
     float scale;
     int64_t sequence;
     int head, kv;
+    int slot_count;       /* leaves of dk and dv that may wait */
     int64_t slot_floats;
     float *q, *dout;      /* [rows, padded] of the head */
     float *sums, *lse;    /* [rows]: dout . out, log of the denominator */
@@ -43,6 +44,14 @@ static int head_leaf(const struct attention *p, int head)
 static bool one_leaf(const struct attention *p)
 {
     return p->kv_heads % p->leaves == 0;
+}
+
+/* Places for sums over query heads: none when there is nothing to add, the leaf
+ * that goes on, or that and the levels of the tree over up to 8 leaves. */
+static int leaf_slots(const struct attention *p)
+{
+    if (p->heads == p->kv_heads) return 0;
+    return one_leaf(p) ? 1 : ATTENTION_LEAF_SLOTS;
 }
 
 /* Whether the head is the first, or the last, of its leaf and group. */
@@ -70,6 +79,7 @@ static void backward_init(struct backward *b, const struct attention *p,
     b->rows = (p->queries + G - 1) / G * G;
     b->scale = (float)p->scale;
     block = (int64_t)G * b->padded;
+    b->slot_count = leaf_slots(p);
     b->slot_floats = 2 * b->rows * b->padded;
     b->q = scratch;
     b->dout = b->q + b->rows * b->padded;
@@ -77,7 +87,7 @@ static void backward_init(struct backward *b, const struct attention *p,
     b->lse = b->sums + b->rows;
     b->dq = b->lse + b->rows;
     b->slots = b->dq + levels * b->rows * b->padded;
-    b->keys = b->slots + ATTENTION_LEAF_SLOTS * b->slot_floats;
+    b->keys = b->slots + b->slot_count * b->slot_floats;
     b->keys_t = b->keys + block;
     b->values_t = b->keys_t + block;
     b->leaf = b->values_t + block;
@@ -298,10 +308,11 @@ static void leaf_add(struct backward *b, uint64_t waits, int64_t first,
     int64_t block = (int64_t)G * b->padded, left = b->tokens - first;
     int keys = left < G ? (int)left : G;
     float *at = b->slots + 2 * first * b->padded;
-    float *open = at + (ATTENTION_LEAF_SLOTS - 1) * b->slot_floats;
     struct counter tree = {at, b->slot_floats, 2 * block};
 
     if (group > 1) {
+        float *open = at + (b->slot_count - 1) * b->slot_floats;
+
         if (head_starts(b))
             memcpy(open, node, (size_t)(2 * block) * sizeof *node);
         else
@@ -367,6 +378,7 @@ struct backward_job {
     const struct attention *p;
     float *scratch;
     int64_t floats; /* of a thread */
+    int workers;    /* threads that scratch is enough for */
 };
 
 static void backward_body(void *argument, int index, int count)
@@ -375,9 +387,11 @@ static void backward_body(void *argument, int index, int count)
     int64_t first, last;
     struct backward b;
 
+    (void)count;
+    if (index >= job->workers) return;
     backward_init(&b, job->p, job->scratch + index * job->floats);
-    threads_split(job->p->sequences * job->p->kv_heads, 1, index, count,
-                  &first, &last);
+    threads_split(job->p->sequences * job->p->kv_heads, 1, index,
+                  job->workers, &first, &last);
     for (int64_t unit = first; unit < last; unit++) {
         b.sequence = unit / job->p->kv_heads;
         b.kv = (int)(unit % job->p->kv_heads);
@@ -385,22 +399,28 @@ static void backward_body(void *argument, int index, int count)
     }
 }
 
+/* What does not fit scratch, very long sequences of very wide heads, is left to
+ * the reference: the bits are the same. */
 status CPU(attention_backward)(struct stream *stream,
                                const struct attention *p)
 {
-    int64_t floats = attention_backward_floats(
-        p->queries, attention_padded(p->head_width));
-    struct backward_job job = {p, stream->scratch, floats};
-    size_t threads = (size_t)threads_count(stream->threads);
+    int threads = threads_count(stream->threads);
+    int64_t floats, fit;
+    struct backward_job job = {.p = p, .scratch = stream->scratch};
 
     CHECK(p->q.dtype == DTYPE_F32 && p->q.stride[2] == 1);
     CHECK(p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
     CHECK(p->first_query == 0 && p->keys == p->queries);
     CHECK(p->heads % p->kv_heads == 0 && p->heads % p->leaves == 0);
     CHECK(!p->query_documents == !p->key_documents && (float)p->scale > 0);
-    if (!one_leaf(p) && p->leaves > 1 << (ATTENTION_LEAF_SLOTS - 1))
+    floats = attention_backward_floats(
+        p->queries, attention_padded(p->head_width), leaf_slots(p));
+    fit = (int64_t)(stream->scratch_bytes / sizeof(float)) / floats;
+    if (fit < 1 ||
+        (leaf_slots(p) > 1 && p->leaves > 1 << (ATTENTION_LEAF_SLOTS - 1)))
         return kernels_reference_f32.attention_backward(stream, p);
-    CHECK(stream->scratch_bytes >= (size_t)floats * threads * sizeof(float));
+    job.floats = floats;
+    job.workers = fit < threads ? (int)fit : threads;
     threads_run(stream->threads, backward_body, &job);
     return OK;
 }

@@ -27,8 +27,8 @@ static inline size_t matmul_scratch_bytes(int threads)
 /* Forward, for one thread: a block of queries, a granule of keys and values,
  * scores, and the partial results that wait for their neighbours. Backward
  * works on a whole sequence of one head: queries, gradients of the output, the
- * waiting nodes of dq (one per level of the tree), four waiting leaves of dk
- * and dv; and the same per granule of keys. Rows are HEAD_WIDTH_MAX wide. */
+ * waiting nodes of dq (one per level of the tree), waiting leaves of dk and
+ * dv; and the same per granule of keys. Rows are HEAD_WIDTH_MAX wide. */
 enum {
     ATTENTION_QUERIES = 256,
     ATTENTION_NODES = 18, /* of a tree: 2^24 positions */
@@ -50,25 +50,28 @@ static inline int attention_levels(int64_t length)
 }
 
 /* Floats of one thread in the backward pass of sequences of `length`
- * positions; rows are `padded` wide. */
-static inline int64_t attention_backward_floats(int64_t length, int padded)
+ * positions; rows are `padded` wide and `slots` leaves of dk and dv wait. */
+static inline int64_t attention_backward_floats(int64_t length, int padded,
+                                                int slots)
 {
     int64_t rows = (length + ATTENTION_GRANULE - 1) / ATTENTION_GRANULE *
                    ATTENTION_GRANULE;
     int64_t levels = attention_levels(length);
 
-    return rows * (2 + levels + 2 * ATTENTION_LEAF_SLOTS) * padded + 2 * rows +
+    return rows * (2 + levels + 2 * slots) * padded + 2 * rows +
            ATTENTION_GRANULE * (6 + 2 * levels) * padded +
            2 * ATTENTION_GRANULE * ATTENTION_GRANULE;
 }
 
-/* length: longest sequence of a backward pass; 0: there is none. */
+/* length: longest sequence of a backward pass; 0: there is none. It is planned
+ * for heads of up to 128 elements with one waiting leaf; larger ones run on
+ * fewer threads when sequences are as long as `length`. */
 static inline size_t attention_scratch_bytes(int threads, int64_t length)
 {
     int64_t floats = ATTENTION_FORWARD_FLOATS;
 
     if (length > 0) {
-        int64_t backward = attention_backward_floats(length, HEAD_WIDTH_MAX);
+        int64_t backward = attention_backward_floats(length, 128, 1);
 
         if (backward > floats) floats = backward;
     }
