@@ -27,6 +27,17 @@ static const struct config_field everywhere[] = {
     {"max_length", NULL}, {"min_length", NULL}, {"do_sample", NULL},
     {"temperature", NULL}, {"top_k", NULL}, {"top_p", NULL},
     {"repetition_penalty", NULL}, {"unsloth_version", NULL},
+    {"num_beams", NULL}, {"num_beam_groups", NULL}, {"early_stopping", NULL},
+    {"length_penalty", NULL}, {"diversity_penalty", NULL},
+    {"no_repeat_ngram_size", NULL}, {"encoder_no_repeat_ngram_size", NULL},
+    {"bad_words_ids", NULL}, {"num_return_sequences", NULL},
+    {"typical_p", NULL}, {"forced_bos_token_id", NULL},
+    {"forced_eos_token_id", NULL}, {"remove_invalid_values", NULL},
+    {"exponential_decay_length_penalty", NULL}, {"suppress_tokens", NULL},
+    {"begin_suppress_tokens", NULL}, {"output_scores", NULL},
+    {"return_dict_in_generate", NULL}, {"output_past", NULL},
+    {"_num_labels", NULL}, {"n_special", NULL},
+    {"predict_special_tokens", NULL},
     {"license", NULL}, {"auto_map", NULL},
 };
 
