@@ -29,6 +29,52 @@ static const struct model gpt2 = {
     .tied = true, .attention_bias = true, .mlp_bias = true,
     .norm_epsilon = 1e-5, .activation = ACTIVATION_GELU_TANH};
 
+/* A block whose attention and feed-forward read one norm, and whose
+ * activation has a third reader: gradients that are added to. */
+static slot apply(struct program *p, slot x, const char *name, int64_t rows,
+                  int64_t cols)
+{
+    const struct param_spec weight = {.name = name, .outside_name = name,
+                                      .rows = rows, .cols = cols,
+                                      .decay = true};
+
+    return nn_linear(p, x, &weight, NULL);
+}
+
+static status build_parallel(struct program *p, const struct model *m)
+{
+    const struct param_spec
+        table = {.name = "table", .outside_name = "table", .rows = m->vocab,
+                 .cols = m->width},
+        norm = {.name = "norm", .outside_name = "norm", .rows = 1,
+                .cols = m->width, .vector = true, .init = INIT_ONE};
+    const int64_t q = (int64_t)m->heads * m->head_width;
+    const int64_t inner = m->feed_forward;
+    slot x = nn_embedding(p, &table);
+
+    for (int i = 0; i < m->layers; i++) {
+        program_enter_block(p, i);
+        const slot h = nn_rmsnorm(p, x, &norm, m->norm_epsilon);
+        const slot a = nn_attention(p, apply(p, h, "qkv", 3 * q, m->width),
+                                    m->heads, m->heads);
+        const slot f = nn_activation(p, apply(p, h, "up", inner, m->width),
+                                     ACTIVATION_GELU_ERF);
+        x = nn_add(p, x, apply(p, a, "out", m->width, q));
+        x = nn_add(p, x, apply(p, f, "down", m->width, inner));
+        x = nn_add(p, x, apply(p, f, "side", m->width, inner));
+    }
+    program_enter_block(p, -1);
+    nn_head(p, x, NULL);
+    return p->error;
+}
+
+static const struct model_kind kind_parallel = {
+    .name = "parallel", .layer_prefix = "h.%d.", .build = build_parallel};
+static const struct model parallel = {
+    .kind = &kind_parallel, .vocab = 61, .layers = 2, .heads = 4,
+    .kv_heads = 4, .head_width = 6, .width = 20, .feed_forward = 24,
+    .context = 512, .tied = true, .norm_epsilon = 1e-5};
+
 /* ---- data: packed documents of random ids ---- */
 
 struct data {
@@ -325,7 +371,7 @@ static const struct {
     {&llama_plain, {3, 2, 1}, DTYPE_F64}, {&llama_tied, {4, 3, 1}, DTYPE_F32},
     {&llama_tied, {8, 1, 1}, DTYPE_F64},  {&llama_tied, {2, 3, 1}, DTYPE_F32},
     {&gpt2, {8, 4, 1}, DTYPE_F32},        {&gpt2, {3, 1, 1}, DTYPE_F32},
-    {&gpt2, {2, 2, 1}, DTYPE_F64},
+    {&gpt2, {2, 2, 1}, DTYPE_F64},        {&parallel, {4, 4, 1}, DTYPE_F32},
 };
 
 TEST(only_the_grid_decides_the_bits)
@@ -483,6 +529,7 @@ TEST(gradients_are_derivatives)
         check_derivatives(&llama_plain, many, &rows[i]);
         check_derivatives(&llama_tied, odd, &rows[i]);
         check_derivatives(&gpt2, one, &rows[i]);
+        check_derivatives(&parallel, many, &rows[i]);
     }
 }
 
@@ -573,7 +620,8 @@ static void check_flags(const struct flag_case *at, const struct layer *layer)
 
 TEST(every_keeps_flag_is_needed)
 {
-    static const struct model *const models[] = {&llama_plain, &gpt2};
+    static const struct model *const models[] = {&llama_plain, &gpt2,
+                                                 &parallel};
     static struct data data;
     static struct outcome right;
     const struct grid grid = {1, 1, 1};
