@@ -13,6 +13,22 @@
      false}
 
 const struct command commands[] = {
+    {"train", "CONFIG", 1, 1, "a run, from a configuration to a checkpoint",
+     "Plans all memory, takes it, trains. Writes metrics.jsonl, checkpoints and "
+     "report.html\ninto the run's directory. SIGTERM, SIGUSR1 and Ctrl-C save "
+     "and stop (exit code 75).",
+     "lockstep train examples/01_first_run/config.yaml --run runs/first", false,
+     command_train,
+     {FLAG_SET, {"run", "DIR", "directory of the run (run.dir)", false},
+      FLAG_THREADS, FLAG_ISA,
+      {"dry-run", NULL, "prints the plan and touches nothing", false},
+      FLAG_JSON}},
+    {"resume", "RUN", 1, 1, "a stopped run goes on, with the same bits",
+     "From its newest whole checkpoint. --set may change how the run goes on "
+     "(its length,\nthe rate, what is watched and kept), not what was trained "
+     "so far.",
+     "lockstep resume runs/first --set train.steps=600", false, command_resume,
+     {FLAG_SET, FLAG_THREADS, FLAG_ISA, FLAG_JSON}},
     {"generate", "MODEL", 1, 1, "continues a text, token by token",
      "Greedy with --temperature 0. Stops at the model's end-of-text token. "
      "The same seed\ngives the same text, on any machine and with any number "

@@ -42,6 +42,8 @@ status assignments_read(struct assignments *out, struct arguments *arguments)
             TRY(add_short(out, arguments, "run.dir", value));
         else if (strcmp(name, "threads") == 0)
             TRY(add_short(out, arguments, "train.threads", value));
+        else if (strcmp(name, "isa") == 0)
+            TRY(add_short(out, arguments, "numerics.isa", value));
     }
     return OK;
 }

@@ -7,6 +7,9 @@
 
 enum { THREADS_MOST = 4096 }; /* as train.threads */
 
+/* train.c */
+status command_train(struct arguments *arguments);
+status command_resume(struct arguments *arguments);
 /* models.c */
 status command_score(struct arguments *arguments);
 status command_compare(struct arguments *arguments);
