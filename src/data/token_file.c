@@ -33,10 +33,9 @@ static status bad(const struct token_file *file, const char *what)
     FAIL(ERR_FORMAT, "%s: %s; make it again from its text", file->path, what);
 }
 
-static status read_header(struct token_file *file)
+static status read_header(struct token_file *file, const unsigned char *h,
+                          size_t length)
 {
-    const unsigned char *h = file->map.bytes;
-    const uint64_t length = file->map.length;
     uint64_t count, documents, body;
 
     if (length < HEADER_BYTES || memcmp(h, magic, sizeof magic) != 0)
@@ -70,11 +69,19 @@ static status read_header(struct token_file *file)
     return OK;
 }
 
+status token_file_parse(struct token_file *file, const unsigned char *bytes,
+                        size_t length)
+{
+    file->image = bytes;
+    file->length = length;
+    return read_header(file, bytes, length);
+}
+
 status token_file_open(struct token_file *file, const char *path)
 {
     *file = (struct token_file){.path = path};
     TRY(file_map_open(&file->map, path));
-    return read_header(file);
+    return token_file_parse(file, file->map.bytes, file->map.length);
 }
 
 void token_file_close(struct token_file *file)
@@ -141,9 +148,9 @@ static status check_ids(const struct token_file *file)
 
 status token_file_verify(const struct token_file *file)
 {
-    const size_t length = file->map.length - HEADER_BYTES;
+    const size_t length = file->length - HEADER_BYTES;
 
-    if (crc32c(0, file->tokens, length) != load(file->map.bytes + 176, 4))
+    if (crc32c(0, file->tokens, length) != load(file->image + 176, 4))
         return bad(file, "the checksum of the tokens is wrong");
     for (int64_t i = 0; i < file->documents; i++)
         if (token_file_start(file, i + 1) <= token_file_start(file, i))

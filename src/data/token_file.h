@@ -34,6 +34,8 @@ enum { TOKEN_DIGEST_BYTES = 65 };
 struct token_file {
     struct file_map map;        /* owned */
     const char *path;           /* borrowed from the opener */
+    const unsigned char *image; /* of the whole file, in the map */
+    size_t length;              /* bytes */
     const unsigned char *tokens;/* in the map */
     const unsigned char *starts;/* in the map, [documents + 1] of 8 bytes */
     int bytes_per_token;        /* 2 or 4 */
@@ -48,6 +50,9 @@ struct token_file {
 /* Checks the header, every size, and the ends of the table: microseconds.
  * `path` must outlive the file. ERR_MISSING; ERR_FORMAT. */
 status token_file_open(struct token_file *file, const char *path);
+/* The same checks on the image of a file in memory, which must outlive it. */
+status token_file_parse(struct token_file *file, const unsigned char *bytes,
+                        size_t length);
 void token_file_close(struct token_file *file); /* also if never opened */
 /* The checksum of the whole file, that documents ascend and that every id is
  * below the vocabulary: one pass. ERR_FORMAT names the first wrong place. */

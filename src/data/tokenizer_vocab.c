@@ -3,6 +3,9 @@
 #include <string.h>
 #include "data/tokenizer_build.h"
 
+/* Ids may have gaps, but tables must not be large for a small file. */
+enum { SPARE_IDS = 1 << 14 };
+
 static status read_one_added(struct tokenizer *tokenizer,
                              const struct json *json,
                              struct added_token *token)
@@ -87,6 +90,9 @@ static status count_ids(struct tokenizer *tokenizer, const struct json *list)
         if (tokenizer->added[i].id > largest) largest = tokenizer->added[i].id;
     if (largest < 0)
         FAIL(ERR_FORMAT, "%s: the vocabulary is empty", tokenizer->source);
+    if (largest / 4 > list->count + tokenizer->added_count + SPARE_IDS)
+        FAIL(ERR_FORMAT, "%s: the largest id is %lld, but there are only %d "
+             "tokens", tokenizer->source, (long long)largest, list->count);
     tokenizer->vocab = largest + 1;
     return OK;
 }

@@ -221,6 +221,7 @@ TEST(what_is_not_supported_is_refused_by_name)
         {HEAD PRE "\"model\":{\"vocab\":{}}}", "vocabulary is empty"},
         {HEAD PRE "\"model\":{\"vocab\":{\"a\":-1}}}", "\"a\" is not a whole"},
         {HEAD PRE "\"model\":{\"vocab\":{\"a\":99999999}}}", "whole number"},
+        {HEAD PRE "\"model\":{\"vocab\":{\"a\":999999}}}", "only 1 tokens"},
         {HEAD PRE "\"model\":{\"vocab\":{\"a\":0,\"b\":0}}}", "the same id 0"},
         {HEAD PRE "\"model\":{\"vocab\":{\"a\":0}}}", "model.merges"},
         {HEAD PRE "\"model\":{\"vocab\":{\"a\":0},\"merges\":[1]}}",

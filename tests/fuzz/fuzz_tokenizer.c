@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fuzz_tokenizer.c - can a tokenizer.json or a text from a stranger hurt us?
+ *
+ * The input is a tokenizer.json, a zero byte and a text. Both are tried: the
+ * text with the foreign tokenizer, where ids must be in its vocabulary, and
+ * with one of our own, where decoding must give the text back. */
+#include <string.h>
+#include "base/arena.h"
+#include "data/bpe_train.h"
+#include "data/tokenizer.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static struct tokenizer ours;
+static size_t ours_bytes;
+
+static void make_ours(void)
+{
+    static const char text[] = "the ships that pass by night don't answer; "
+                               "aaaa aaaa 1234 1234 the ships the night";
+    struct bpe_trainer *trainer = NULL;
+    struct text json = {0};
+    int64_t vocab;
+
+    CHECK(bpe_trainer_build(&trainer, &(struct bpe_options){.vocab = 300}) ==
+          OK);
+    CHECK(bpe_trainer_feed(trainer, text, sizeof text - 1) == OK);
+    CHECK(bpe_trainer_finish(trainer, &json, &vocab) == OK);
+    CHECK(tokenizer_read_text(&ours, json.bytes, json.length, "ours") == OK);
+    bpe_trainer_free(trainer);
+    text_free(&json);
+}
+
+/* Encodes and decodes; *same when the text came back. */
+static void try_text(const struct tokenizer *tokenizer, const char *text,
+                     size_t length, bool *same)
+{
+    struct token_list ids = {0};
+    struct text back = {0};
+    size_t bad;
+
+    *same = text_utf8_invalid(text, length, &bad);
+    if (tokenizer_encode(tokenizer, text, length, true, &ids) == OK) {
+        CHECK(!*same); /* what is not UTF-8 must be refused */
+        for (int64_t i = 0; i < ids.count; i++)
+            CHECK(tokenizer_kind(tokenizer, ids.ids[i]) != TOKEN_MISSING);
+        CHECK(tokenizer_decode(tokenizer, ids.ids, ids.count, &back) == OK);
+        *same = back.length == length && memcmp(back.bytes, text, length) == 0;
+    }
+    status_clear();
+    token_list_free(&ids);
+    text_free(&back);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    const uint8_t *zero = size > 0 ? memchr(data, 0, size) : NULL;
+    const size_t length = zero == NULL ? size : (size_t)(zero - data);
+    const char *text = zero == NULL ? "" : (const char *)zero + 1;
+    const size_t text_length = zero == NULL ? 0 : size - length - 1;
+    struct tokenizer theirs;
+    bool same;
+
+    if (ours.json == NULL) make_ours();
+    try_text(&ours, text, text_length, &same);
+    CHECK(same);
+    ours_bytes = arena_bytes_out(); /* its caches grow once */
+    if (tokenizer_read_text(&theirs, (const char *)data, length, "fuzz") == OK)
+        try_text(&theirs, text, text_length, &same);
+    status_clear();
+    tokenizer_free(&theirs);
+    CHECK(arena_bytes_out() == ours_bytes);
+    return 0;
+}

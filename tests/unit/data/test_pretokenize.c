@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_pretokenize.c - mirrors src/data/pretokenize.c, pretokenize_read.c and
+ * regex.c: the behaviors of Split, worked out by hand from the words of the
+ * `tokenizers` documentation; the golden files cover whole pipelines. */
+#include "data/pretokenize.h"
+
+#include "base/text.h"
+#include "tests/test.h"
+
+static status join(void *context, const unsigned char *piece, size_t length)
+{
+    TRY(text_append(context, piece, length));
+    TRY(text_append(context, "|", 1));
+    return OK;
+}
+
+static void cut(const char *steps, const char *text, const char *expected)
+{
+    struct pretokenizer pretokenizer;
+    struct text json = {0}, pieces = {0};
+    const struct json *root;
+    struct arena arena;
+
+    arena_init(&arena, "test", 0);
+    IS_OK(text_printf(&json, "{\"type\":\"Sequence\",\"pretokenizers\":[%s,"
+                             "{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+                             "false,\"use_regex\":false}]}", steps));
+    IS_OK(json_read(&root, &arena, json.bytes, json.length, "t"));
+    IS_OK(pretokenizer_read(&pretokenizer, &arena, root, "t"));
+    IS_OK(pretokenizer_run(&pretokenizer, text, strlen(text), join, &pieces));
+    EQUAL_TEXT(pieces.bytes, expected);
+    pretokenizer_free(&pretokenizer);
+    arena_free(&arena);
+    text_free(&json);
+    text_free(&pieces);
+}
+
+#define SPLIT(kind, pattern, behavior, invert)                       \
+    "{\"type\":\"Split\",\"pattern\":{\"" kind "\":\"" pattern       \
+    "\"},\"behavior\":\"" behavior "\",\"invert\":" invert "}"
+
+TEST(behaviors_of_split)
+{
+    static const struct { const char *steps, *pieces; } rows[] = {
+        {SPLIT("String", "-", "Isolated", "false"), "the|-|final|-|-|lap|-|"},
+        {SPLIT("String", "-", "Removed", "false"), "the|final|lap|"},
+        {SPLIT("String", "-", "MergedWithPrevious", "false"),
+         "the-|final-|-|lap-|"},
+        {SPLIT("String", "-", "MergedWithNext", "false"),
+         "the|-final|-|-lap|-|"},
+        {SPLIT("String", "-", "Contiguous", "false"), "the|-|final|--|lap|-|"},
+        {SPLIT("String", "-", "Removed", "true"), "-|-|-|-|"},
+        {SPLIT("Regex", "[a-z]+", "Removed", "true"), "the|final|lap|"},
+        {SPLIT("Regex", "-+", "Isolated", "false"), "the|-|final|--|lap|-|"},
+        {SPLIT("Regex", "x*", "Isolated", "false"), NULL},
+        {SPLIT("String", "-", "Removed", "false") ","
+         SPLIT("Regex", "[ai]", "Isolated", "false"),
+         "the|f|i|n|a|l|l|a|p|"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        const char *expected = rows[i].pieces;
+
+        if (expected == NULL) /* empty matches cut after each character */
+            expected = "t|h|e|-|f|i|n|a|l|-|-|l|a|p|-|";
+        cut(rows[i].steps, "the-final--lap-", expected);
+    }
+}
+
+TEST(scanners_and_expressions_mix)
+{
+    cut("{\"type\":\"Digits\",\"individual_digits\":false},"
+        SPLIT("Regex", "b", "Isolated", "false"), "a1b", "a|1|b|");
+    cut("{\"type\":\"Whitespace\"}", " one, two\n", "one|,|two|");
+}
+
+/* Each a may belong to either plus: 2^40 ways to fail. */
+TEST(a_pattern_that_explodes_is_an_error)
+{
+    static const char json[] =
+        "{\"type\":\"Sequence\",\"pretokenizers\":["
+        SPLIT("Regex", "(a+)+d", "Isolated", "false")
+        ",{\"type\":\"ByteLevel\"}]}";
+    struct pretokenizer pretokenizer;
+    struct text pieces = {0};
+    const struct json *root;
+    struct arena arena;
+
+    arena_init(&arena, "test", 0);
+    IS_OK(json_read(&root, &arena, json, strlen(json), "t"));
+    IS_OK(pretokenizer_read(&pretokenizer, &arena, root, "t.json"));
+    FAILS(pretokenizer_run(&pretokenizer,
+                           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!d", 42,
+                           join, &pieces),
+          ERR_FORMAT, "t.json: pre_tokenizer: matching");
+    pretokenizer_free(&pretokenizer);
+    arena_free(&arena);
+    text_free(&pieces);
+}
+
+TEST_MAIN(behaviors_of_split, scanners_and_expressions_mix,
+          a_pattern_that_explodes_is_an_error)
