@@ -1,0 +1,153 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# train.sh - runs as a whole: the same bits after kill -9, signals, other
+# micro-batches and threads; locks; what is broken is said in one sentence.
+#
+#     BUILD=build tests/cases/train.sh
+set -u
+program=$(cd "${BUILD:-build}" && pwd)/lockstep
+tree=$(pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0
+failed=0
+
+ok() { passed=$((passed + 1)); }
+bad() { failed=$((failed + 1)); echo "train.sh: $*"; }
+# check WHAT COMMAND...: the command succeeds
+check() {
+    local what=$1
+    shift
+    if "$@" >"$work/out" 2>&1; then ok
+    else bad "$what"; tail -n 5 "$work/out" | sed 's/^/    /'; fi
+}
+# ends CODE WORDS COMMAND...: that exit code, and these words in the output
+ends() {
+    local code=$1 words=$2 found
+    shift 2
+    "$@" >"$work/out" 2>&1
+    found=$?
+    if [ $found -eq "$code" ] && grep -q -- "$words" "$work/out"; then ok
+    else
+        bad "exit $found, expected $code and \"$words\": ${*:2}"
+        tail -n 5 "$work/out" | sed 's/^/    /'
+    fi
+}
+
+cd "$work" || exit 1
+mkdir text
+awk -v RS= '{ printf "%s\n", $0 > sprintf("text/%03d.txt", NR) }' "$tree/LICENSE"
+check "tokenizer train" "$program" tokenizer train "$tree/LICENSE" --vocab 300 \
+    --out tokenizer.json
+cat > config.yaml <<'END'
+version: 1
+seed: 3
+model: {family: llama, vocab: 300, layers: 2, width: 24, heads: 4, kv_heads: 2}
+tokenizer: {from: tokenizer.json}
+data: {train: [text], sequence: 24}
+train: {steps: 30, batch: 8}
+optimizer: {lr: 3.0e-3, warmup: 4, min_lr: 3.0e-4}
+validate: {every: 10}
+checkpoint: {every: 5, keep_last: 2}
+END
+
+# Rows of metrics without what a clock says: the table knows.
+clock=$(sed -n 's/^METRIC([A-Z]*, *[A-Z]*, *\([a-z_]*\), .* CLOCK,.*/\1/p' \
+    "$tree/src/train/metrics.def" | paste -sd '|')
+steady() {
+    sed -E "s/\"($clock)\": ?[^,}]*,?//g; s/,}/}/" "$1/metrics.jsonl"
+}
+same_run() { # A B
+    check "$1 and $2: weights" "$program" compare "$1" "$2"
+    check "$1 and $2: metrics" diff <(steady "$1") <(steady "$2")
+}
+
+train() { "$program" train config.yaml "$@"; }
+
+# --- one run, whatever happens to it ---
+check "30 steps" train --run whole
+check "30 steps with other micro-batches and threads" \
+    train --run other --set train.micro_batch=2 --threads 3
+same_run whole other
+check "30 steps with recomputation" \
+    train --run again --set 'train.recompute=[block]' --set train.micro_batch=4
+same_run whole again
+
+wait_for_step() { # RUN STEP
+    local i
+    for i in $(seq 600); do
+        grep -q "\"step\": *$2[,}]" "$1/metrics.jsonl" 2>/dev/null && return
+        sleep 0.05
+    done
+    bad "$1 never reached step $2"
+}
+slow=(--set train.micro_batch=1 --set run.log_every=1)
+
+train --run killed --set checkpoint.every=2 "${slow[@]}" >killed.log 2>&1 &
+wait_for_step killed 13
+kill -9 $! 2>/dev/null
+wait $! 2>/dev/null
+check "resume after kill -9" "$program" resume killed
+check "the same weights" "$program" compare whole killed
+
+train --run asked "${slow[@]}" >asked.log 2>&1 &
+wait_for_step asked 7
+kill -TERM $!
+wait $!
+code=$?
+if [ $code -eq 75 ] || [ $code -eq 0 ]; then ok
+else bad "SIGTERM: exit $code, expected 75"; tail -n 3 asked.log; fi
+[ $code -eq 0 ] || check "resume after SIGTERM" "$program" resume asked
+check "the same weights" "$program" compare whole asked
+
+# --- one run at a time, one run in a directory ---
+train --run busy --set train.steps=100000 >busy.log 2>&1 &
+holder=$!
+wait_for_step busy 2
+ends 78 "busy" "$program" resume busy
+kill -9 $holder
+wait $holder 2>/dev/null
+check "the lock went with its holder" "$program" resume busy \
+    --set train.steps=10000 --dry-run
+ends 78 "whole" train --run whole
+
+# --- what is broken ---
+cp -r whole flipped
+newest=$(ls -d flipped/ckpt/step-* | sort | tail -n 1)
+tensor=$(ls "$newest"/model*.safetensors | head -n 1)
+printf '\377' | dd of="$tensor" bs=1 seek=$(($(wc -c < "$tensor") - 9)) \
+    conv=notrunc 2>/dev/null
+"$program" generate flipped --prompt The --tokens 2 >out 2>&1
+case $? in
+0|65) grep -q "step-" out && ok || { bad "a flipped bit is not mentioned"; cat out; } ;;
+*) bad "a flipped bit: exit $?"; cat out ;;
+esac
+ends 78 "kv_heads\|heads" train --run x1 --set model.kv_heads=3
+ends 78 "nearest\|layers" train --run x2 --set model.layer=3
+ends 66 "nowhere" train --run x3 --set 'data.train=[nowhere]'
+: > empty.txt
+ends 65 "empty" train --run x4 --set 'data.train=[empty.txt]'
+ends 78 "context" train --run x5 --set model.context=8
+ends 78 "vocab" train --run x6 --set model.vocab=200
+ends 76 "step" train --run x7 --set optimizer.lr=50 --set optimizer.clip=0 \
+    --set optimizer.warmup=0 --set optimizer.schedule=constant \
+    --set model.init_std=9 --set train.steps=200
+[ -e /dev/full ] && ends 74 "" "$program" generate whole --prompt The \
+    --tokens 4 --seed 1 >/dev/null
+touch file
+ends 74 "file" train --run file/inside
+
+# --- the model leaves and comes back ---
+check "export" "$program" export whole out.hf
+check "import" "$program" import out.hf back
+check "the same weights" "$program" compare whole back
+check "the same weights from the directory" "$program" compare whole out.hf
+echo '[[1,2,3,4,5],[5,4,3,2,1]]' > ids.json
+"$program" score whole --tokens ids.json --json > one.json 2>&1
+"$program" score out.hf --tokens ids.json --json > two.json 2>&1
+check "the same loss" cmp one.json two.json
+python3 "$tree/tests/golden/check_export.py" out.hf ids.json /dev/null \
+    > python.log 2>&1 || grep -q . python.log && true
+
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
