@@ -26,7 +26,7 @@ if [ ! -e "$root/done" ]; then
     for package in "$lists"/*.deb; do dpkg -x "$package" "$root"; done
     touch "$root/done"
 fi
+headers=$PWD/$root/usr/include
 make -j"$(nproc)" BUILD="$dir" CC=aarch64-linux-gnu-gcc \
-    EXTRA="-isystem $PWD/$root/usr/include
-           -isystem $PWD/$root/usr/include/aarch64-linux-gnu" \
+    EXTRA="-isystem $headers -isystem $headers/aarch64-linux-gnu" \
     SAN="-L$PWD/$root/usr/lib/aarch64-linux-gnu" "$dir/lockstep"
