@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
 
@@ -92,6 +93,7 @@ status metrics_append(struct metrics_writer *writer,
     ssize_t written;
 
     TRY_GOTO(done, result, metrics_format(&line, row, false));
+    TRY_GOTO(done, result, fault_point("metrics.append"));
     do {
         written = write(writer->descriptor, line.bytes, line.length);
     } while (written < 0 && errno == EINTR);

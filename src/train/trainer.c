@@ -6,6 +6,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/arena.h"
+#include "base/fault.h"
+#include "checkpoint/history.h"
 #include "kernels/math.h"
 #include "train/closing.h"
 #include "train/feed.h"
@@ -103,6 +106,20 @@ done:
     return result;
 }
 
+/* A run that was killed before its first checkpoint begins again. */
+static status restore_or_begin(struct trainer *t)
+{
+    int64_t *steps = NULL;
+    int count = 0;
+
+    TRY(checkpoint_steps(t->run.path, &steps, &count));
+    memory_free(steps);
+    if (count > 0) return restore(t);
+    fprintf(stderr, "%s has no checkpoint yet: beginning again at step 0\n",
+            t->run.path);
+    return start_weights(t);
+}
+
 static void set_update(struct trainer *t)
 {
     const struct options *o = &t->request->set->values;
@@ -149,7 +166,7 @@ static status open_all(struct trainer *t)
     TRY(train_step_build(&t->step, &t->stage, "1f1b"));
     set_update(t);
     TRY(keeper_build(&t->keeper, &t->setup, &t->stage, t->run.path));
-    if (t->request->resume) TRY(restore(t));
+    if (t->request->resume) TRY(restore_or_begin(t));
     else TRY(start_weights(t));
     TRY(store_configuration(t));
     return metrics_open(&t->metrics, t->run.metrics,
@@ -246,6 +263,8 @@ static status one_step(struct trainer *t)
     const struct sample_source source =
         feed_train(&t->feed, t->counters.samples);
     struct step_result result;
+
+    TRY(fault_point("train.step"));
     const status ran = train_step_run(&t->step, &source, lr,
                                       t->counters.step + 1, &result);
 

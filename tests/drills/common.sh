@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
+# common.sh - what the drills share: a room of their own, a small corpus, a
+# small configuration, and comparisons. Source it; finish with `report`.
+#
+# A drill prints "ok NAME" or "FAILED NAME: why" for each check. Everything
+# happens in a temporary directory that is the working directory; programs
+# that are still running at the end are ended by their number.
+set -u
+: "${BUILD:=build}"
+export LC_ALL=C
+unset LOCKSTEP_FAULT LOCKSTEP_TRACE
+case $BUILD in /*) ;; *) BUILD=$PWD/$BUILD ;; esac
+tree=$PWD
+program=$BUILD/lockstep
+room=$(mktemp -d)
+children=
+passed=0
+failed=0
+
+leave() {
+    local child
+    for child in $children; do kill -9 "$child" 2>/dev/null; done
+    cd "$tree" && rm -rf "$room"
+}
+trap leave EXIT
+cd "$room" || exit 1
+
+ok() { # NAME
+    passed=$((passed + 1))
+    echo "ok $1"
+}
+
+bad() { # NAME WHY [FILE]: the last lines of FILE follow
+    failed=$((failed + 1))
+    echo "FAILED $1: $2"
+    [ -z "${3:-}" ] || tail -n 8 "$3" | sed 's/^/    /'
+}
+
+report() {
+    echo "$passed passed, $failed failed"
+    [ $failed -eq 0 ] && [ $passed -gt 0 ]
+    exit
+}
+
+# No run of a drill takes longer than this many seconds.
+lockstep() {
+    timeout --kill-after=5 "${LIMIT:-60}" "$program" "$@"
+}
+
+# Words that resemble a language: 240 documents, always the same.
+make_text() { # FILE.jsonl [DOCUMENTS]
+    awk -v documents="${2:-240}" '
+        function draw(n) { x = (x * 16807) % 2147483647; return x % n }
+        BEGIN {
+            x = 20261
+            n = split("ba be bo da de do ga ka ke ki ko la le li lo ma me mo " \
+                      "na ne no pa po ra re ri ro sa se si so ta te ti to",
+                      part, " ")
+            for (d = 0; d < documents; d++) {
+                line = ""
+                for (w = 5 + draw(90); w > 0; w--) {
+                    for (s = 1 + draw(3); s > 0; s--)
+                        line = line part[1 + draw(1 + draw(n))]
+                    line = line (w > 1 ? " " : ".")
+                }
+                printf "{\"text\": \"%s\"}\n", line
+            }
+        }' >"$1"
+}
+
+# text.jsonl, tokenizer.json, config.yaml and the token files: 30 steps of a
+# model with odd sizes, one every 20 ms or so, checkpoints after 5 each.
+prepare() {
+    make_text text.jsonl
+    lockstep tokenizer train text.jsonl --vocab 300 --out tokenizer.json \
+        >log 2>&1 || { bad prepare "no tokenizer" log; report; }
+    cat >config.yaml <<'END'
+version: 1
+seed: 3
+model: {family: llama, vocab: 304, layers: 2, width: 24, heads: 4, kv_heads: 2, head_width: 6, feed_forward: 40}
+tokenizer: {from: tokenizer.json}
+data: {train: [text.jsonl], sequence: 48, cache: cache, valid_share: 0.1}
+train: {steps: 30, batch: 8, micro_batch: 4, dtype: float32, threads: 2}
+optimizer: {lr: 3.0e-3, schedule: cosine, warmup: 3, min_lr: 3.0e-4, clip: 0.5}
+validate: {every: 7, sequences: 6}
+checkpoint: {every: 5}
+END
+}
+
+# Ends the drill when a run that must go well does not.
+must() { # ARGUMENT...
+    if ! lockstep "$@" >log 2>&1; then
+        bad "lockstep $*" "exit $? where 0 is expected" log
+        report
+    fi
+}
+
+# expect NAME CODE WORDS ARGUMENT...: exit code and a piece of what it says.
+# Fixed text in WORDS; nothing else may have been printed after the exit line.
+expect() {
+    local name=$1 code=$2 words=$3 found
+    shift 3
+    lockstep "$@" >out 2>&1
+    found=$?
+    check_said "$name" "$code" "$words" "$found" out
+}
+
+check_said() { # NAME CODE WORDS FOUND FILE
+    if [ "$4" -ne "$2" ]; then
+        bad "$1" "exit $4 where $2 is expected" "$5"
+    elif ! grep -qF -- "$3" "$5"; then
+        bad "$1" "does not say \"$3\"" "$5"
+    elif [ "$2" -ne 0 ] && ! tail -n 1 "$5" | grep -q "^exit $2 ("; then
+        bad "$1" "the last line is not \"exit $2 (...)\"" "$5"
+    else
+        ok "$1"
+    fi
+}
+
+# Starts a run in the background and waits until its metrics have a line of
+# step N; its number is then in $child.
+start_until() { # RUN STEP ARGUMENT...
+    local run=$1 step=$2 tries=0
+    shift 2
+    "$program" "$@" >log 2>&1 &
+    child=$!
+    children="$children $child"
+    until grep -q "\"step\": $step," "$run/metrics.jsonl" 2>/dev/null; do
+        sleep 0.01
+        tries=$((tries + 1))
+        if [ $tries -gt 3000 ] || ! kill -0 "$child" 2>/dev/null; then
+            return 1
+        fi
+    done
+}
+
+# Lines of metrics without what depends on the clock (docs/generated/metrics.md)
+exact_rows() { # RUN
+    sed -E 's/, "(step_ms|tokens_per_s|peak_fraction|data_ms|resident_bytes|val_ms|time_s)": [^,}]*//g' \
+        "$1/metrics.jsonl"
+}
+
+newest() { # RUN
+    echo "$1/ckpt/$(cat "$1/ckpt/latest")"
+}
+
+# Every byte of the newest checkpoints and every exact metric; says in $why
+# what differs.
+same_run() { # RUN RUN
+    local a b file
+    a=$(newest "$1")
+    b=$(newest "$2")
+    why=
+    for file in "$a"/*; do
+        cmp -s "$file" "$b/${file##*/}" || {
+            why="$file differs from $b/${file##*/}"
+            return 1
+        }
+    done
+    [ "$(ls "$a")" = "$(ls "$b")" ] || { why="other files"; return 1; }
+    exact_rows "$1" >rows.a
+    exact_rows "$2" >rows.b
+    cmp -s rows.a rows.b || { why="metrics differ: $(diff rows.a rows.b | head -n 2 | tr '\n' ' ')"; return 1; }
+    [ -s rows.a ] || { why="no metrics"; return 1; }
+}
+
+# No temporary file is left anywhere in a run.
+no_remains() { # NAME RUN
+    local left
+    left=$(find "$2" \( -name '*.tmp*' -o -name '.tmp*' \) | head -n 3)
+    if [ -n "$left" ]; then bad "$1" "left behind: $left"; else ok "$1"; fi
+}

@@ -1,0 +1,67 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# kill.sh - a run that is killed at any moment and resumed ends in the same
+# bytes as one that was never interrupted.
+. "${0%/*}/common.sh"
+prepare
+must train config.yaml --run whole
+
+# resumed NAME RUN: finishes it and compares
+resumed() {
+    if ! lockstep resume "$2" >log 2>&1; then
+        bad "$1" "resume: exit $?" log
+    elif same_run whole "$2"; then
+        ok "$1"
+        rm -rf "$2"
+    else
+        bad "$1" "$why" log
+    fi
+}
+
+# A real kill -9, by the clock of the metrics.
+for step in 2 13 21; do
+    if start_until killed-$step $step train config.yaml --run killed-$step; then
+        kill -9 "$child"
+        wait "$child" 2>/dev/null
+        [ $? -eq 137 ] || bad "kill -9 near step $step" "it had ended" log
+        resumed "kill -9 near step $step" killed-$step
+    else
+        bad "kill -9 near step $step" "never got there" log
+    fi
+done
+
+# The exact promise: 13 steps, kill -9, resume to 30; the metrics of the steps
+# after the checkpoint are dropped, as is half a line.
+LOCKSTEP_FAULT=train.step:14:kill lockstep train config.yaml --run thirteen \
+    >log 2>&1
+if [ "$(grep -c '"kind": "step"' thirteen/metrics.jsonl)" -ne 13 ]; then
+    bad "13 steps, killed" "other metrics than 13 lines" thirteen/metrics.jsonl
+else
+    printf '{"kind": "step", "ste' >>thirteen/metrics.jsonl
+    resumed "13 steps, kill -9, resume to 30" thirteen
+fi
+
+# At named points of a save, of the files around it and of resuming itself.
+for fault in file.write:1 file.rename:1 file.write:4 file.rename:6 \
+    file.write:9 checkpoint.tensor:1 checkpoint.tensor:29 checkpoint.tensor:61 \
+    checkpoint.sync:1 checkpoint.sync:4 checkpoint.rename:1 \
+    checkpoint.rename:3 checkpoint.latest:1 checkpoint.latest:2 \
+    checkpoint.remove:1 checkpoint.remove:3 metrics.append:17 train.step:1; do
+    run=at-${fault%:*}-${fault#*:}
+    LOCKSTEP_FAULT=$fault:kill lockstep train config.yaml --run "$run" \
+        >log 2>&1
+    code=$?
+    if [ $code -ne 137 ]; then
+        bad "killed at $fault" "exit $code: it was not killed" log
+        continue
+    fi
+    if [ ! -e "$run/config.yaml" ]; then # nothing had begun: begin again
+        lockstep train config.yaml --run "$run" >log 2>&1
+        if same_run whole "$run"; then ok "killed at $fault"
+        else bad "killed at $fault" "$why" log; fi
+        continue
+    fi
+    LOCKSTEP_FAULT=checkpoint.rename:1:kill lockstep resume "$run" >log 2>&1
+    resumed "killed at $fault, again in the next save" "$run"
+done
+report
