@@ -9,16 +9,43 @@
 
 enum { FILES_MAX = 1 << 22 };
 
+/* By the ending of a name; false: nothing is known about it. */
 static bool kind_of(const char *path, enum corpus_kind *kind)
 {
-    static const char *const endings[] = {".txt", ".jsonl", ".tokens"};
+    static const struct { const char *ending; enum corpus_kind kind; } rows[] =
+        {{".txt", CORPUS_TEXT}, {".md", CORPUS_TEXT},
+         {".jsonl", CORPUS_JSONL}, {".tokens", CORPUS_TOKENS}};
 
-    for (int i = 0; i < 3; i++)
-        if (text_ends_with(path, endings[i])) {
-            *kind = (enum corpus_kind)i;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (text_ends_with(path, rows[i].ending)) {
+            *kind = rows[i].kind;
             return true;
         }
     return false;
+}
+
+/* A file that the user names is text whatever its ending, unless it surely is
+ * not. */
+static status kind_of_named(const char *path, enum corpus_kind *kind)
+{
+    static const char *const packed[] = {".gz", ".zst", ".xz", ".bz2", ".zip",
+                                         ".tar"};
+    static const char *const binary[] = {".parquet", ".arrow", ".bin", ".npy",
+                                         ".safetensors", ".pdf"};
+
+    *kind = CORPUS_TEXT;
+    if (kind_of(path, kind)) return OK;
+    for (size_t i = 0; i < sizeof packed / sizeof *packed; i++)
+        if (text_ends_with(path, packed[i]))
+            FAIL(ERR_CONFIG, "%s: the file is packed; unpack it first", path);
+    for (size_t i = 0; i < sizeof binary / sizeof *binary; i++)
+        if (text_ends_with(path, binary[i]))
+            FAIL(ERR_CONFIG, "%s: not text; .txt, .md, .jsonl and .tokens "
+                 "files are read", path);
+    if (text_ends_with(path, ".json"))
+        FAIL(ERR_CONFIG, "%s: one object per line is read (.jsonl), other "
+             "JSON is not", path);
+    return OK;
 }
 
 static status add_file(struct corpus *corpus, const char *path,
@@ -117,7 +144,7 @@ static status add_directory(struct corpus *corpus, const char *directory)
                  scan_directory(corpus, &pending, pending.paths[i]));
     if (corpus->count == before)
         FAIL_GOTO(done, result, ERR_CONFIG, "%s: the directory has no .txt, "
-                  ".jsonl or .tokens file", directory);
+                  ".md, .jsonl or .tokens file", directory);
     qsort(corpus->files + before, (size_t)(corpus->count - before),
           sizeof *corpus->files, by_path);
 done:
@@ -135,9 +162,7 @@ static status add_source(struct corpus *corpus, const char *source)
         TRY(add_directory(corpus, source));
         return OK;
     }
-    if (!kind_of(source, &kind))
-        FAIL(ERR_CONFIG, "%s: the name does not end with .txt, .jsonl or "
-             ".tokens, so it is not known how to read it", source);
+    TRY(kind_of_named(source, &kind));
     TRY(add_file(corpus, source, kind));
     return OK;
 }

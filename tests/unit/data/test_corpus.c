@@ -101,7 +101,7 @@ TEST(directories_are_read_in_order_of_paths)
     put(directory, "z.txt", "z", 1);
     put(inner, "b.jsonl", "{}", 2);
     put(directory, "a.txt", "a", 1);
-    put(directory, "notes.md", "n", 1);
+    put(directory, "notes.c", "n", 1);
     put(directory, ".hidden.txt", "h", 1);
     IS_OK(corpus_open(&corpus, sources, 1));
     EQUAL_INT(corpus.count, 3);
@@ -122,15 +122,25 @@ TEST(sources_that_cannot_be_read_are_refused)
 
     test_directory(directory);
     FAILS(corpus_open(&corpus, sources, 1), ERR_CONFIG,
-          "has no .txt, .jsonl or .tokens file");
+          "has no .txt, .md, .jsonl or .tokens file");
     corpus_close(&corpus);
     status_clear();
     put(directory, "a.txt", "a", 1);
     put(directory, "a.zip", "a", 1);
     IS_OK(path_join(path, sizeof path, directory, "a.zip"));
-    FAILS(corpus_open(&corpus, sources, 2), ERR_CONFIG, "a.zip");
+    FAILS(corpus_open(&corpus, sources, 2), ERR_CONFIG, "a.zip: the file is");
     corpus_close(&corpus);
     status_clear();
+    put(directory, "a.json", "a", 1);
+    IS_OK(path_join(path, sizeof path, directory, "a.json"));
+    FAILS(corpus_open(&corpus, sources, 2), ERR_CONFIG, "one object per line");
+    corpus_close(&corpus);
+    status_clear();
+    put(directory, "LICENSE", "a", 1);
+    IS_OK(path_join(path, sizeof path, directory, "LICENSE"));
+    IS_OK(corpus_open(&corpus, sources, 2));
+    EQUAL_INT(corpus.files[corpus.count - 1].kind, CORPUS_TEXT);
+    corpus_close(&corpus);
     IS_OK(path_join(path, sizeof path, directory, "none.txt"));
     FAILS(corpus_open(&corpus, sources, 2), ERR_MISSING, "none.txt");
     corpus_close(&corpus);
