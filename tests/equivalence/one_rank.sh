@@ -1,0 +1,75 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# one_rank.sh - what must not change a bit: the size of a micro-batch, threads,
+# the instruction set, recomputation, how many logits exist at once.
+. "${0%/*}/../drills/common.sh"
+prepare
+
+isas=plain
+grep -qw avx2 /proc/cpuinfo && isas="$isas avx2"
+grep -qw avx512vl /proc/cpuinfo && isas="$isas avx512"
+[ "$(uname -m)" = aarch64 ] && isas="plain neon"
+
+# same NAME ARGUMENT...: trains and compares with the run `first`
+same() {
+    local name=$1
+    shift
+    rm -rf other
+    if ! lockstep train "$config" --run other $common "$@" >log 2>&1; then
+        bad "$name" "exit $?" log
+    elif same_run first other; then
+        ok "$name"
+    else
+        bad "$name" "$why" log
+    fi
+}
+
+# every NAME: all variations of $config with $common
+every() {
+    local name=$1 value
+    rm -rf first
+    # shellcheck disable=SC2086
+    must train "$config" --run first $common --set train.micro_batch=16
+    for value in 1 2 4 8; do
+        same "$name, micro-batch $value" --set train.micro_batch=$value
+    done
+    for value in 1 3 4; do
+        same "$name, $value threads" --threads $value
+    done
+    for value in $isas; do
+        same "$name, $value" --set numerics.isa="$value" \
+            --set train.micro_batch=4
+    done
+    for value in block norm 'activation,norm' attention; do
+        same "$name, recompute $value" --set "train.recompute=[$value]" \
+            --set train.micro_batch=8
+    done
+    for value in 1 7 100; do
+        same "$name, $value logits at once" --set train.logits_chunk=$value
+    done
+    # A variation that must be seen: otherwise nothing above means anything.
+    rm -rf other
+    # shellcheck disable=SC2086
+    must train "$config" --run other $common --set numerics.grid_data=1
+    if same_run first other; then
+        bad "$name, another grid" "has the same bits: the comparison is blind"
+    else
+        ok "$name, another grid has other bits"
+    fi
+}
+
+# 16 leaves of data, so that micro-batches of 1 to 16 sequences are allowed.
+sed 's/batch: 8, micro_batch: 4/batch: 16, micro_batch: 2/; s/steps: 30/steps: 6/' \
+    config.yaml >llama.yaml
+sed 's/family: llama/family: gpt2/; s/ kv_heads: 2, head_width: 6,//' \
+    llama.yaml >gpt2.yaml
+config=llama.yaml
+common="--set numerics.grid_tensor=2"
+every "llama float32"
+config=gpt2.yaml
+common="--set data.documents=joined"
+every "gpt2 float32"
+config=llama.yaml
+common="--set train.dtype=float64 --set model.tied=true"
+every "llama float64"
+report
