@@ -14,9 +14,9 @@
 
 const struct command commands[] = {
     {"train", "CONFIG", 1, 1, "a run, from a configuration to a checkpoint",
-     "Plans all memory, takes it, trains. Writes metrics.jsonl, checkpoints and "
-     "report.html\ninto the run's directory. SIGTERM, SIGUSR1 and Ctrl-C save "
-     "and stop (exit code 75).",
+     "Plans all memory, takes it, trains. Writes metrics.jsonl, checkpoints "
+     "and report.html\ninto the run's directory. SIGTERM, SIGUSR1 and Ctrl-C "
+     "save and stop (exit code 75).",
      "lockstep train examples/01_first_run/config.yaml --run runs/first", false,
      command_train,
      {FLAG_SET, {"run", "DIR", "directory of the run (run.dir)", false},

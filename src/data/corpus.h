@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* corpus.h - documents from files: .txt, .md, .jsonl and directories of them.
  *
- * A text file (also any other file that is named itself) is one document, unless it has lines that consist of
- * <|endoftext|> alone: those separate documents. Each line of a .jsonl file is
+ * A text file (also any other file that is named itself) is one document,
+ * unless it has lines that consist of <|endoftext|> alone: those separate
+ * documents. Each line of a .jsonl file is
  * an object; one of its keys holds the text of one document. Empty documents
  * are left out. A byte order mark at the start of a file is skipped. */
 #ifndef LOCKSTEP_DATA_CORPUS_H

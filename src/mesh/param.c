@@ -44,13 +44,6 @@ void param_table_free(struct param_table *table)
     *table = (struct param_table){0};
 }
 
-int param_find(const struct param_table *table, const char *name)
-{
-    for (int i = 0; i < table->count; i++)
-        if (strcmp(table->items[i].name, name) == 0) return i;
-    return -1;
-}
-
 struct tensor param_tensor(const struct param *param, void *arena,
                            enum dtype dtype)
 {

@@ -34,7 +34,6 @@ struct param_table {
 status param_add(struct param_table *table, const char *name, int layer,
                  const struct param_spec *spec, int *index);
 void param_table_free(struct param_table *table);
-int param_find(const struct param_table *table, const char *name); /* or -1 */
 
 /* The parameter as a [rows, cols] matrix (a vector: [cols]) in an arena. */
 struct tensor param_tensor(const struct param *param, void *arena,

@@ -9,7 +9,7 @@
 static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
-const struct model_kind *model_kind_find(const char *name)
+static const struct model_kind *model_kind_find(const char *name)
 {
     for (int i = 0; i < KINDS; i++)
         if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
@@ -140,8 +140,8 @@ status model_from_options(struct model *model, const struct options *options,
     return OK;
 }
 
-status model_read_json(struct model *model, const struct json *config,
-                       const char *source)
+static status model_read_json(struct model *model, const struct json *config,
+                              const char *source)
 {
     const struct model_kind *kind;
     const char *type;

@@ -39,9 +39,6 @@ struct model_kind {
 
 extern const struct model_kind model_llama, model_gpt2;
 
-/* NULL: unknown. */
-const struct model_kind *model_kind_find(const char *name);
-
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes
  * that do not divide, with the nearest that do. */
@@ -50,8 +47,6 @@ status model_from_options(struct model *model, const struct options *options,
 /* From DIR/config.json or the file itself. ERR_CONFIG names unsupported
  * fields. */
 status model_from_config(struct model *model, const char *path);
-status model_read_json(struct model *model, const struct json *config,
-                       const char *source);
 /* A config.json that transformers v4 and v5 read. */
 status model_write_config(const struct model *model, enum dtype dtype,
                           struct text *out);

@@ -257,7 +257,8 @@ status program_print(const struct program *program, struct text *out)
             if (step->param[j] >= 0)
                 TRY(text_printf(
                     out, "  %s", program->params.items[step->param[j]].name));
-        TRY(text_printf(out, "  %.3f GFLOP, %.1f MB\n", 1e-9 * (double)cost.flops,
+        TRY(text_printf(out, "  %.3f GFLOP, %.1f MB\n",
+                        1e-9 * (double)cost.flops,
                         1e-6 * (double)cost.bytes_moved));
     }
     return OK;

@@ -168,9 +168,9 @@ static status execute(struct train_step *step,
     return OK;
 }
 
-status train_step_gradients(struct train_step *step,
-                            const struct sample_source *source,
-                            struct step_result *out)
+static status step_gradients(struct train_step *step,
+                             const struct sample_source *source,
+                             struct step_result *out)
 {
     struct gradients *gradients = &step->stage->gradients;
 
@@ -196,7 +196,7 @@ status train_step_run(struct train_step *step,
 {
     struct update_result norm;
 
-    TRY(train_step_gradients(step, source, out));
+    TRY(step_gradients(step, source, out));
     TRY(update_norm(&step->update, &norm));
     out->norm = norm.norm;
     out->factor = norm.factor;

@@ -42,12 +42,9 @@ status train_step_build(struct train_step *step, struct stage *stage,
                         const char *schedule);
 void train_step_free(struct train_step *step);
 
-/* Gradients of the whole batch (mean loss) in the root arena. ERR_NUMERIC
- * names the layer whose output is not finite. */
-status train_step_gradients(struct train_step *step,
-                            const struct sample_source *source,
-                            struct step_result *out);
-/* The same, then norm, clip, and the update t (counted from 1). */
+/* Gradients of the whole batch (mean loss) in the root arena, then norm, clip,
+ * and the update t (counted from 1). ERR_NUMERIC names the layer whose output
+ * is not finite. */
 status train_step_run(struct train_step *step,
                       const struct sample_source *source, double lr,
                       int64_t t, struct step_result *out);

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/fault.h"
 #include "checkpoint/history.h"
+#include "base/log.h"
 #include "kernels/math.h"
 #include "train/closing.h"
 #include "train/feed.h"
@@ -99,7 +100,9 @@ static status restore(struct trainer *t)
 
     TRY_GOTO(done, result, checkpoint_clean(t->run.path));
     TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
-    if (notice.length > 0) fprintf(stderr, "%s\n", notice.bytes);
+    if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);
+    LOG(DEBUG, "train", "resumed after step %lld",
+        (long long)t->counters.step);
     t->saved_step = t->counters.step;
 done:
     text_free(&notice);
@@ -160,6 +163,7 @@ static status open_all(struct trainer *t)
 
     TRY(t->request->resume ? run_dir_resume(&t->run, o->run.dir)
                            : run_dir_create(&t->run, o->run.dir));
+    TRY(log_start(0, t->run.log));
     TRY(feed_open(&t->feed, &t->setup, t->run.path));
     TRY(setup_length(&t->setup, t->feed.samples));
     TRY(stage_open(&t->stage));
@@ -208,6 +212,7 @@ static status save(struct trainer *t)
 {
     if (t->saved_step == t->counters.step) return OK;
     TRY(keeper_save(&t->keeper, &t->counters));
+    LOG(DEBUG, "checkpoint", "saved step %lld", (long long)t->counters.step);
     t->saved_step = t->counters.step;
     return OK;
 }
@@ -310,6 +315,7 @@ static status loop(struct trainer *t)
 static void free_all(struct trainer *t)
 {
     metrics_close(&t->metrics);
+    log_stop();
     keeper_free(&t->keeper);
     train_step_free(&t->step);
     feed_close(&t->feed);
@@ -332,6 +338,9 @@ static status train(struct trainer *t)
     result = loop(t);
     progress_end(&t->progress);
     signals_restore();
+    LOG(DEBUG, "train", "ended after step %lld: %s",
+        (long long)t->counters.step,
+        result == OK ? "finished" : status_message());
     const struct closing closing = {
         .setup = &t->setup, .stage = &t->stage, .run = &t->run,
         .step = t->counters.step, .result = result,

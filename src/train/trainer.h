@@ -10,7 +10,6 @@ struct trainer_request {
     bool resume;     /* run.dir holds a run: go on from its newest checkpoint */
     bool dry_run;    /* say what would be done, touch nothing */
     bool json;       /* the last line is a JSON object */
-    const char *resume_command; /* printed when stopped; "lockstep resume RUN" */
 };
 
 /* OK: finished. ERR_STOPPED: saved on a signal, resume me. ERR_NUMERIC names

@@ -285,14 +285,16 @@ static void pair_keys(struct backward *b, int64_t query, int64_t first,
     }
 }
 
-static void rows_write(const struct tensor *t, int64_t row, int head,
-                       const float *from, int rows, int width, int padded)
+static void rows_write(const struct backward *b, const struct tensor *t,
+                       int64_t row, const float *from, int rows)
 {
+    const int head = t == &b->p->dq ? b->head : b->kv;
+
     for (int r = 0; r < rows; r++) {
         float *to = attention_row(t, row + r, head);
 
         SIMD
-        for (int e = 0; e < width; e++) to[e] = from[r * padded + e];
+        for (int e = 0; e < b->width; e++) to[e] = from[r * b->padded + e];
     }
 }
 
@@ -324,8 +326,8 @@ static void leaf_add(struct backward *b, uint64_t waits, int64_t first,
         if (index < group - 1) return;
         node = one_leaf(p) ? open : counter_root(&tree, waits);
     }
-    rows_write(&p->dk, row, b->kv, node, keys, b->width, b->padded);
-    rows_write(&p->dv, row, b->kv, node + block, keys, b->width, b->padded);
+    rows_write(b, &p->dk, row, node, keys);
+    rows_write(b, &p->dv, row, node + block, keys);
 }
 
 /* One granule of keys with all granules of queries that see it. */
@@ -350,9 +352,8 @@ static void granule_backward(struct backward *b, uint64_t waits,
             rows_backward(b, query, i, first, leaf);
         dq_waits = counter_push(&dq, (uint64_t)(first / G), first / G, leaf);
         if (query == first)
-            rows_write(&b->p->dq, b->sequence * b->p->queries + query, b->head,
-                       counter_root(&dq, dq_waits), queries, b->width,
-                       b->padded);
+            rows_write(b, &b->p->dq, b->sequence * b->p->queries + query,
+                       counter_root(&dq, dq_waits), queries);
         pair_keys(b, query, first, pair);
         pairs_wait = counter_push(&pairs, pairs_wait, query / G, pair);
     }

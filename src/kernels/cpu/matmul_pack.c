@@ -81,6 +81,16 @@ INLINE void pack(float *out, const int width, const float *from,
     }
 }
 
+/* TILE_ROWS elements of one panel, `count` of them from memory. */
+static void column_straight(float *to, const float *source, int count)
+{
+    if (count >= TILE_ROWS) {
+        memcpy(to, source, sizeof(float) * TILE_ROWS);
+        return;
+    }
+    for (int j = 0; j < TILE_ROWS; j++) to[j] = j < count ? source[j] : 0;
+}
+
 /* Rows of a that are contiguous in memory, several panels at a time: a line of
  * memory is then read once. Whole vectors are stored where what spills over is
  * written again later. */
@@ -98,15 +108,10 @@ static void panels_straight(float *out, const float *from, int64_t step,
             bool spill = s->offset + e + 1 < chunk->elements;
 
             for (int row = 0; row < count; row += TILE_ROWS, to += size) {
-                int rows = count - row < TILE_ROWS ? count - row : TILE_ROWS;
-
                 if (TILE_ROWS < WIDTH && spill && row + WIDTH <= count)
                     vector_store(to, vector_load(source + row));
-                else if (rows == TILE_ROWS)
-                    memcpy(to, source + row, sizeof(float) * TILE_ROWS);
                 else
-                    for (int j = 0; j < TILE_ROWS; j++)
-                        to[j] = j < rows ? source[row + j] : 0;
+                    column_straight(to, source + row, count - row);
             }
         }
     }
