@@ -33,6 +33,23 @@ static status read_tokenizer(struct setup *setup)
     return OK;
 }
 
+/* The model's end token is the tokenizer's, unless its config.json named one:
+ * generate stops there and export writes it. */
+static status choose_end(struct setup *setup)
+{
+    const char *name = setup->set->values.tokenizer.end_of_text;
+    int32_t id;
+
+    if (!setup->has_tokenizer || setup->model.eos >= 0) return OK;
+    if (tokenizer_end_of_text(&setup->tokenizer, name, &id) == OK) {
+        setup->model.eos = id;
+        return OK;
+    }
+    if (name[0] != 0) return ERR_CONFIG; /* the trace stands */
+    status_clear(); /* token files bring their own */
+    return OK;
+}
+
 /* Ids of the tokenizer must have a row in the embedding. */
 static status check_vocab(const struct setup *setup)
 {
@@ -110,6 +127,7 @@ status setup_resolve(struct setup *setup, const struct options_set *set)
                            setup->has_tokenizer
                                ? tokenizer_vocab(&setup->tokenizer) : 0));
     TRY(check_vocab(setup));
+    TRY(choose_end(setup));
     setup->rate = (struct rate){.peak = o->optimizer.lr,
                                 .least = o->optimizer.min_lr,
                                 .warmup = o->optimizer.warmup,
