@@ -49,6 +49,7 @@ status command_score(struct arguments *arguments)
     request.dtype = dtype == 0 ? DTYPE_F32 : DTYPE_F64;
     request.threads = (int)threads;
     TRY(score(&request, &result));
+    if (result.notice[0] != 0) fprintf(stderr, "%s\n", result.notice);
     if (arguments_has(arguments, "json")) return score_json(&result);
     printf("loss %.9g nats, the mean of %lld targets (%lld x %lld tokens)\n",
            result.loss, (long long)result.targets, (long long)result.sequences,
@@ -176,6 +177,7 @@ status command_export(struct arguments *arguments)
     status result;
 
     TRY(model_export(arguments->operands[0], directory, &exported));
+    if (exported.notice[0] != 0) fprintf(stderr, "%s\n", exported.notice);
     if (arguments_has(arguments, "json")) {
         json_write_begin(&writer, 2);
         json_write_object(&writer);

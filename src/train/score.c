@@ -229,6 +229,9 @@ status score(const struct score_request *request, struct score_result *result)
                                     .sequences = s.sequences,
                                     .length = s.length};
     result->loss = s.loss / (double)result->targets;
+    if (s.session.notice.length > 0)
+        snprintf(result->notice, sizeof result->notice, "%s",
+                 s.session.notice.bytes);
     if (!isfinite(result->loss))
         FAIL_GOTO(done, code, ERR_NUMERIC,
                   "%s: the mean loss is no finite number", request->model);

@@ -20,6 +20,7 @@ struct score_result {
     double loss;           /* mean over the targets, nats */
     int64_t targets;       /* sequences * (length - 1) */
     int64_t sequences, length;
+    char notice[512];      /* about damage that was passed over; "" */
 };
 
 /* ERR_FORMAT: FILE.json is no array of equally long arrays of integers;

@@ -87,6 +87,8 @@ static status start_weights(struct trainer *t)
         return stage_init_weights(&t->stage, &t->setup.model,
                                   (uint64_t)o->seed);
     TRY_GOTO(done, result, session_open(&session, o->init.from));
+    if (session.notice.length > 0)
+        fprintf(stderr, "%s\n", session.notice.bytes);
     TRY_GOTO(done, result, session_load_weights(&session, &t->stage));
 done:
     session_close(&session);
