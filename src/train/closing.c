@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "train/generate.h"
 #include "train/report.h"
 
 int64_t closing_resident_bytes(void)
@@ -176,9 +177,37 @@ static void outcome(const struct closing *c, char *out, size_t size)
         snprintf(out, size, "%s", status_message());
 }
 
+/* What the model writes when it begins a text of its own, for the report. Only
+ * where a second copy of the weights is small: the plan does not know it. */
+static const size_t sample_weights_max = (size_t)32 << 20;
+enum { SAMPLE_TOKENS = 120 };
+
+static status keep_sample(void *argument, const char *bytes, size_t length)
+{
+    return text_append(argument, bytes, length);
+}
+
+static void write_sample(const struct closing *c, struct text *out)
+{
+    struct generate_result made;
+    const struct generate_request request = {
+        .model = c->run->path, .prompt = "", .tokens = SAMPLE_TOKENS,
+        .sampling = {.temperature = 0.7, .top_p = 1, .seed = 1},
+        .dtype = DTYPE_F32, .threads = c->stage->request.threads,
+        .write = keep_sample, .argument = out};
+
+    if (c->result != OK || !c->setup->has_tokenizer ||
+        c->stage->memory[MEMORY_WEIGHTS].bytes > sample_weights_max)
+        return;
+    /* A report without a sample is better than none. */
+    if (generate(&request, &made) != OK) status_clear();
+}
+
 static status write_report(const struct closing *c)
 {
     struct report_memory memory[MEMORY_OWNERS];
+    struct text sample = {0};
+    status result;
     struct facts model = {.count = 0}, machine = {.count = 0};
     char text[512];
     int rows = 0;
@@ -186,6 +215,7 @@ static status write_report(const struct closing *c)
     model_facts(c, &model);
     machine_facts(c, &machine);
     outcome(c, text, sizeof text);
+    write_sample(c, &sample);
     for (int i = 0; i < MEMORY_OWNERS; i++)
         if (c->stage->memory[i].bytes > 0)
             memory[rows++] = (struct report_memory){
@@ -197,9 +227,32 @@ static status write_report(const struct closing *c)
         .steps_planned = c->setup->rate.steps, .vocab = c->setup->model.vocab,
         .model = model.items, .model_count = model.count,
         .machine = machine.items, .machine_count = machine.count,
-        .memory = memory, .memory_count = rows, .options = c->setup->set};
+        .memory = memory, .memory_count = rows, .options = c->setup->set,
+        .prompt = "", .sample = sample.bytes};
 
-    return report_write(&input, c->run->report);
+    result = report_write(&input, c->run->report);
+    text_free(&sample);
+    return result;
+}
+
+static status print_json(const struct closing *c)
+{
+    struct json_writer writer;
+    status result;
+
+    json_write_begin(&writer, 0);
+    json_write_object(&writer);
+    json_write_key(&writer, "run");
+    json_write_string(&writer, c->run->path);
+    json_write_key(&writer, "step");
+    json_write_integer(&writer, c->step);
+    json_write_key(&writer, "report");
+    json_write_string(&writer, c->run->report);
+    json_write_object_end(&writer);
+    result = json_write_end(&writer);
+    if (result == OK) printf("%s\n", writer.out.bytes);
+    json_writer_free(&writer);
+    return result;
 }
 
 status closing_report(const struct closing *closing)
@@ -208,13 +261,9 @@ status closing_report(const struct closing *closing)
 
     if (closing->result != OK) return OK; /* its own trace stands */
     TRY(result);
-    if (closing->json)
-        printf("{\"run\":\"%s\",\"step\":%lld,\"report\":\"%s\"}\n",
-               closing->run->path, (long long)closing->step,
-               closing->run->report);
-    else
-        printf("finished %lld steps; checkpoints in %s, report in %s\n",
-               (long long)closing->step, closing->run->checkpoints,
-               closing->run->report);
+    if (closing->json) return print_json(closing);
+    printf("finished %lld steps; checkpoints in %s, report in %s\n",
+           (long long)closing->step, closing->run->checkpoints,
+           closing->run->report);
     return OK;
 }

@@ -329,6 +329,26 @@ static const char *origin_name(enum option_origin origin)
     return "default";
 }
 
+/* Is the value what it would be if nobody had set it? A run that resumes knows
+ * values, not who set them first. */
+static status is_default(const struct options_set *set,
+                         const struct options_set *defaults, const char *name,
+                         bool *out)
+{
+    struct text value = {0}, other = {0};
+    status result;
+
+    TRY_GOTO(done, result, options_get_text(set, name, &value));
+    TRY_GOTO(done, result, options_get_text(defaults, name, &other));
+    *out = value.length == other.length &&
+           (value.length == 0 ||
+            memcmp(value.bytes, other.bytes, value.length) == 0);
+done:
+    text_free(&value);
+    text_free(&other);
+    return result;
+}
+
 static status option_row(struct text *out, const struct options_set *set,
                          const char *name, enum option_origin origin)
 {
@@ -337,9 +357,7 @@ static status option_row(struct text *out, const struct options_set *set,
 
     TRY_GOTO(done, result, options_get_text(set, name, &value));
     TRY_GOTO(done, result,
-             text_printf(out, "<tr%s><td><code>%s</code></td><td><code>",
-                         origin == ORIGIN_DEFAULT ? " class=\"default\"" : "",
-                         name));
+             text_printf(out, "<tr><td><code>%s</code></td><td><code>", name));
     TRY_GOTO(done, result, html_escape(out, value.bytes, value.length));
     TRY_GOTO(done, result,
              text_printf(out, "</code></td><td>%s</td></tr>\n",
@@ -349,32 +367,49 @@ done:
     return result;
 }
 
+static const char options_head[] =
+    "<table>\n<tr><th>option</th><th>value</th><th>set by</th></tr>\n";
+
+/* The options that differ from their defaults, or were set although they do
+ * not (want false), or all the others. */
+static status option_rows(struct text *out, const struct options_set *set,
+                          const struct options_set *defaults, bool want)
+{
+    const char *const *names;
+    const int count = options_names(&names);
+
+    TRY(text_append_string(out, options_head));
+    for (int i = 0; i < count; i++) {
+        const enum option_origin origin = options_origin(set, names[i]);
+        bool same = origin == ORIGIN_DEFAULT;
+
+        if (origin == ORIGIN_RUN)
+            TRY(is_default(set, defaults, names[i], &same));
+        if (same == want) TRY(option_row(out, set, names[i], origin));
+    }
+    return text_append_string(out, "</table>\n");
+}
+
 /* First what somebody set, then the defaults behind a fold. */
 static status options(struct text *out, const struct options_set *set)
 {
-    static const char head[] = "<table>\n<tr><th>option</th><th>value</th>"
-                               "<th>set by</th></tr>\n";
-    const char *const *names;
-    int count;
+    struct options_set defaults = {0};
+    status result;
 
     if (set == NULL) return OK;
-    count = options_names(&names);
-    TRY(text_append_string(out, "<h2>Configuration</h2>\n"
-                                "<div class=\"card\">"));
-    for (int pass = 0; pass < 2; pass++) {
-        if (pass == 1)
-            TRY(text_append_string(out, "<details><summary>defaults"
-                                        "</summary>"));
-        TRY(text_append_string(out, head));
-        for (int i = 0; i < count; i++) {
-            const enum option_origin origin = options_origin(set, names[i]);
-
-            if ((origin == ORIGIN_DEFAULT) == (pass == 1))
-                TRY(option_row(out, set, names[i], origin));
-        }
-        TRY(text_append_string(out, "</table>\n"));
-    }
-    return text_append_string(out, "</details></div>\n");
+    TRY_GOTO(done, result, options_init(&defaults));
+    TRY_GOTO(done, result,
+             text_append_string(out, "<h2>Configuration</h2>\n"
+                                     "<div class=\"card\">"));
+    TRY_GOTO(done, result, option_rows(out, set, &defaults, false));
+    TRY_GOTO(done, result,
+             text_append_string(out, "<details><summary>the defaults"
+                                     "</summary>"));
+    TRY_GOTO(done, result, option_rows(out, set, &defaults, true));
+    TRY_GOTO(done, result, text_append_string(out, "</details></div>\n"));
+done:
+    options_free(&defaults);
+    return result;
 }
 
 static status page(struct text *out, const struct report_input *input,

@@ -56,7 +56,7 @@ static const char report_style[] =
     ".bar{height:.7rem;margin-top:.35rem;border-radius:.2rem;"
     "background:var(--series-1);"
     "min-width:2px}.wide{width:45%}\n"
-    ".default td{color:var(--soft)}\n"
+    "details td{color:var(--soft)}\n"
     "code,pre{font:13px/1.5 ui-monospace,'SF Mono',Menlo,Consolas,"
     "monospace}\n"
     "pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:0}\n"
