@@ -114,6 +114,7 @@ static status generate_json(struct generate_request *request)
     request->argument = &text;
     request->ids = &ids;
     TRY_GOTO(done, result, generate(request, &made));
+    if (made.notice[0] != '\0') fprintf(stderr, "%s\n", made.notice);
     TRY_GOTO(done, result, print_json(request, &made, &text));
 done:
     token_list_free(&ids);
