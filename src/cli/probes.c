@@ -290,7 +290,7 @@ static void probe_onednn(struct finding *finding)
 /* Space, a write that reaches the disk, and a lock, in this directory. */
 static void probe_disk(struct finding *finding)
 {
-    static const char name[] = "lockstep-doctor.tmp";
+    char name[64];
     struct statvfs space;
     struct file_lock lock = {0};
     char bytes[32];
@@ -300,6 +300,7 @@ static void probe_disk(struct finding *finding)
         say(finding, false, "the space of this directory is unknown");
         return;
     }
+    snprintf(name, sizeof name, "lockstep-doctor-%ld.tmp", (long)getpid());
     result = file_write_atomic(name, "doctor\n", 7);
     if (result == OK) result = file_lock_take(&lock, name);
     if (result == OK) {

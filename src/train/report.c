@@ -205,11 +205,11 @@ static status tiles(struct text *out, const struct report_input *input,
                  (long long)input->steps_planned);
         TRY(tile(out, value, "steps"));
         TRY(tile(out, text_count(part, c->last->tokens), "tokens"));
-        snprintf(value, sizeof value, "%.3f", c->smooth[c->steps - 1]);
+        snprintf(value, sizeof value, "%.4g", c->smooth[c->steps - 1]);
         TRY(tile(out, value, "training loss, smoothed"));
     }
     if (c->last_validation != NULL) {
-        snprintf(value, sizeof value, "%.3f", c->last_validation->val_loss);
+        snprintf(value, sizeof value, "%.4g", c->last_validation->val_loss);
         TRY(tile(out, value, "validation loss"));
         if (isfinite(c->last_validation->val_bits_per_byte)) {
             snprintf(value, sizeof value, "%.3f",

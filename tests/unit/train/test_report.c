@@ -28,7 +28,7 @@ static void fixture_begin(struct fixture *f)
     }
     IS_OK(metrics_append(&writer, &(struct metrics_row){
                                       .kind = METRICS_VALIDATION, .step = 20,
-                                      .val_loss = 6.125,
+                                      .val_loss = 6.12345,
                                       .val_bits_per_byte = 2.75}));
     metrics_close(&writer);
 }
@@ -52,7 +52,7 @@ TEST(the_page_is_complete_in_itself)
     static const struct report_memory memory[] = {{"weights", 3072},
                                                   {"frame", 1024}};
     static const char *const expected[] = {
-        "<!DOCTYPE html>", "20/30", "2,000", "6.125", "2.750", "50%",
+        "<!DOCTYPE html>", "20/30", "2,000", "6.123", "2.750", "50%",
         "ln V = 7.62", "75.0%", "4.0 KiB", "finished", "exit 0", "</html>"};
     static const char *const forbidden[] = {"<script", "<link", "http:",
                                             "https:", "url(", "@import",
