@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* corpus.h - documents from files: .txt, .md, .jsonl and directories of them.
  *
- * A text file (also any other file that is named itself) is one document,
+ * A text file (also any other file that the user names itself) is one document,
  * unless it has lines that consist of <|endoftext|> alone: those separate
- * documents. Each line of a .jsonl file is
- * an object; one of its keys holds the text of one document. Empty documents
- * are left out. A byte order mark at the start of a file is skipped. */
+ * documents. Each line of a .jsonl file is an object; one of its keys holds the
+ * text of one document. Empty documents are left out. A byte order mark at the
+ * start of a file is skipped. */
 #ifndef LOCKSTEP_DATA_CORPUS_H
 #define LOCKSTEP_DATA_CORPUS_H
 
