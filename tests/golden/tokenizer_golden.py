@@ -3,7 +3,8 @@
 
     pip install tokenizers==0.23.3
     python3 tests/golden/tokenizer_golden.py           # writes the files
-    python3 tests/golden/tokenizer_golden.py --check   # Unicode classes only
+    python3 tests/golden/tokenizer_golden.py --check   # all code points, with
+                                                       # build/lockstep
 
 Small tokenizers of the pipelines of real models are trained on TRAINING, which
 is ours, and a list of nasty texts is encoded with each, with and without the
@@ -12,7 +13,9 @@ our own trainer must learn the same. Nothing here is downloaded.
 """
 import json
 import os
+import subprocess
 import sys
+import tempfile
 
 from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models,
                         normalizers, pre_tokenizers, processors, trainers)
@@ -67,6 +70,8 @@ NASTY = [
     " <mask> x<mask>y <mask>  \n z<word>s <word> <word>! a<word>",
     "<raw> <RAW> <NORM> \ufb01n fin ﬁn <ﬁn> <fin>",
     "\u0301combining first", "a\u0300\u0301\u0302\u0303", "\u200d\u200d",
+    "\U0001e061 \u32ff \u0bd7 q\u0323\u0897\u0301 \u1df6\u0323",
+    "\U00011935\U00011930 \U000105d2\u0307 \u0897\u0323",
     "\u0378\u0379 \u1c89\u1c8a \U00010d40 \ua7cb",
 ]
 
@@ -174,9 +179,32 @@ def check_classes():
         print("%-2s %6d code points: equal" % (name, len(known)))
 
 
+def check_forms(program):
+    """The normal form of every code point, alone and between marks, through
+    `program TOKENIZER.json FILE`, which prints ids (lockstep tokenize --ids).
+    """
+    for kind in ("qwen2", "next", "nfkc"):
+        tokenizer = os.path.join(HERE, kind + ".json")
+        library = Tokenizer.from_file(tokenizer)
+        codes = [c for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000]
+        text = "".join("%s,q\u0323%s\u0301\u0323 " % (chr(c), chr(c))
+                       for c in codes)
+        with tempfile.NamedTemporaryFile("w", suffix=".txt", newline="",
+                                         encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            ids = json.loads(subprocess.check_output(
+                [program, "tokenize", tokenizer, file.name, "--ids"]))
+        expected = library.encode(text).ids
+        print(kind, len(expected), "ids:",
+              "equal" if ids == expected else "DIFFERENT")
+        assert ids == expected
+
+
 def main():
     if "--check" in sys.argv:
         check_classes()
+        check_forms("build/lockstep")
         return
     os.makedirs(HERE, exist_ok=True)
     ids, plain = {}, {}
