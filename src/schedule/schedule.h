@@ -5,11 +5,21 @@
  * no model, stream or communicator, so the executor, the simulator and the
  * pictures read the very same object.
  *
- *   stage   contiguous part of the model, 0 .. stages - 1 in forward order
- *   rank    pipeline rank; runs every stage s with rank_of_stage[s] == rank
+ *   stage      contiguous part of the model, 0 .. stages - 1 in forward order
+ *   rank       pipeline rank; may run several stages (chunks of the model)
+ *   direction  a micro-batch goes through places[0] or, from the micro-batch
+ *              `turned` on, through places[1]: DualPipe keeps each stage on
+ *              two ranks and sends half of the micro-batches the other way
+ *   unit       actions that run together: they begin when all that any of
+ *              them needs is there, and what they make is there when all end
  *
- * Text form, one line per rank: F0.2 is the forward of stage 0, microbatch 2;
- * B its backward for inputs, W for weights. */
+ * Text form, one line a rank, actions separated by spaces (docs/schedules.md):
+ *
+ *   F0.2       forward of stage 0, micro-batch 2
+ *   B0.2 W0.2  its backward for inputs, for weights
+ *   F0.2<      the same for a micro-batch of direction 1
+ *   B0.2+W0.2  two actions of one unit
+ *   SF RF      send what F made; receive what F needs (likewise SB, RB) */
 #ifndef LOCKSTEP_SCHEDULE_SCHEDULE_H
 #define LOCKSTEP_SCHEDULE_SCHEDULE_H
 
@@ -22,37 +32,84 @@ enum action_kind {
     ACTION_FORWARD,          /* F  activations of a stage */
     ACTION_BACKWARD_INPUT,   /* B  gradient of the stage's input */
     ACTION_BACKWARD_WEIGHT,  /* W  gradient of the stage's parameters */
+    ACTION_SEND_FORWARD,     /* SF from here on: added by schedule_lower */
+    ACTION_RECEIVE_FORWARD,  /* RF stage is the one that receives */
+    ACTION_SEND_BACKWARD,    /* SB */
+    ACTION_RECEIVE_BACKWARD, /* RB */
     ACTION_KIND_COUNT
 };
+enum { ACTION_COMPUTE_COUNT = ACTION_SEND_FORWARD }; /* F, B and W */
 
-struct action { int16_t kind, stage; int32_t microbatch; };
+struct action {
+    int8_t kind;        /* enum action_kind */
+    bool joined;        /* of the same unit as the action before it */
+    int16_t stage;
+    int32_t microbatch;
+};
 struct action_list { struct action *items; int count, capacity; };
+
+enum { STAGES_MAX = INT16_MAX, MICROBATCHES_MAX = 1 << 24 };
 
 struct schedule {
     int ranks, stages, microbatches;
-    int *rank_of_stage;        /* owned, [stages] */
+    int turned;                /* first micro-batch of direction 1;
+                                * microbatches: there is none */
+    bool lowered;              /* transfers are in the lists */
+    int *places[2];            /* owned, [stages]; the second may be NULL */
     struct action_list *lists; /* owned, [ranks] */
 };
 
-/* From the row `name` of the schedule table: one stage a rank. Pure integer
- * arithmetic, the same on every rank. ERR_CONFIG: no such row (names the
- * nearest), or it cannot serve these numbers. */
+/* From the row `name` of the table in build.c with its default chunks and
+ * costs F = B = W (build.h takes more). The same on every rank: nothing is
+ * sent. ERR_CONFIG: no such row (names the nearest), or it cannot serve these
+ * numbers. */
 status schedule_build(struct schedule *out, const char *name, int ranks,
                       int microbatches);
+/* Complete (each action once, on its rank), ordered (W of a stage in order of
+ * micro-batches, what a sum takes) and free of deadlock. ERR_CONFIG names the
+ * first action that is missing, doubled, misplaced or can never start. */
+status schedule_verify(const struct schedule *schedule);
+
+/* Empty lists and unset places. ERR_CONFIG: numbers out of range. */
+status schedule_begin(struct schedule *out, int ranks, int stages,
+                      int microbatches);
+/* Adds direction 1, all places unset, for micro-batches from `turned` on. */
+status schedule_turn(struct schedule *schedule, int turned);
+/* Appends to the list of `rank`. */
+status schedule_add(struct schedule *schedule, int rank, struct action action);
 void schedule_free(struct schedule *schedule);
+
+static inline int schedule_direction(const struct schedule *schedule,
+                                     int microbatch)
+{
+    return microbatch >= schedule->turned;
+}
+
+/* The rank that runs `stage` of `microbatch`. */
+static inline int schedule_rank(const struct schedule *schedule, int stage,
+                                int microbatch)
+{
+    return schedule->places[schedule_direction(schedule, microbatch)][stage];
+}
+
+/* Actions of the unit that begins at items[first]. */
+int schedule_unit(const struct action_list *list, int first);
 
 /* The rules, stated once: the 0 to 2 actions that must be complete before
  * `action` starts. Returns how many. */
 int schedule_needs(const struct schedule *schedule, struct action action,
                    struct action needs[2]);
 
-/* ERR_CONFIG names the first action that is missing, doubled, on a wrong rank
- * or can never start. W of a stage run in order of micro-batches. */
-status schedule_verify(const struct schedule *schedule);
-/* Most micro-batches between their F and their W on any rank. */
+/* Most pairs of stage and micro-batch between their F and their W on any
+ * rank. */
 int schedule_held(const struct schedule *schedule);
 /* Whether on `rank` each W stands right after the B of its micro-batch. */
 bool schedule_fused(const struct schedule *schedule, int rank);
+
+/* "F0.2<"; writes at most ACTION_BYTES. */
+enum { ACTION_BYTES = 32 };
+const char *action_text(char out[ACTION_BYTES],
+                        const struct schedule *schedule, struct action action);
 status schedule_write(const struct schedule *schedule, struct text *out);
 
 #endif

@@ -161,7 +161,7 @@ static status execute(struct train_step *step,
         case ACTION_BACKWARD_WEIGHT:
             TRY(run_backward_weight(run));
             break;
-        case ACTION_KIND_COUNT:
+        default: /* one rank has no transfers */
             break;
         }
     }

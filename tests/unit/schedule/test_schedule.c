@@ -63,7 +63,7 @@ TEST(one_rank_fuses_b_and_w)
     IS_OK(schedule_build(&s, "1f1b", 1, 2));
     CHECK(schedule_fused(&s, 0));
     IS_OK(schedule_write(&s, &text));
-    EQUAL_TEXT(text.bytes, "F0.0 B0.0 W0.0 F0.1 B0.1 W0.1\n");
+    EQUAL_TEXT(text.bytes, "F0.0 B0.0+W0.0 F0.1 B0.1+W0.1\n");
     text_free(&text);
     schedule_free(&s);
     IS_OK(schedule_build(&s, "zb-h1", 2, 4));

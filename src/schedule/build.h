@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* build.h - the table of schedules: a name, a generator, what it asks for. */
+#ifndef LOCKSTEP_SCHEDULE_BUILD_H
+#define LOCKSTEP_SCHEDULE_BUILD_H
+
+#include "schedule/schedule.h"
+
+/* What a generator may look at. Times are of one micro-batch on one rank, all
+ * its chunks; only list schedulers read times and memory. */
+struct schedule_request {
+    const char *name;
+    int ranks, microbatches;
+    int chunks;           /* stages a rank; 0: as the row says */
+    int group;            /* interleaved: micro-batches that a chunk takes in
+                           * a row; 0: as many as ranks */
+    int64_t forward_ns, backward_input_ns, backward_weight_ns;
+    int64_t transfer_ns;  /* from the end of an action to its data being on
+                           * another rank */
+    double memory_limit;  /* in micro-batches held after F; 0: of the row */
+    double weight_memory; /* held between B and W over held after F, 0 to 1 */
+};
+
+/* One stage a rank or the row's chunks, F = B = W = 1 ns, transfers at once,
+ * weight_memory 0.5. */
+struct schedule_request schedule_request_default(const char *name, int ranks,
+                                                 int microbatches);
+/* Also verifies. ERR_CONFIG as schedule_build. */
+status schedule_make(struct schedule *out,
+                     const struct schedule_request *request);
+
+struct schedule_row {
+    const char *name, *meaning;
+    int chunks;          /* stages a rank; 0: any number (2 if not given) */
+    bool limited;        /* by a memory limit */
+    status (*fill)(struct schedule *, const struct schedule_request *);
+};
+extern const struct schedule_row schedule_rows[];
+extern const int schedule_row_count;
+/* ERR_CONFIG names the nearest. */
+status schedule_row_find(const char *name, const struct schedule_row **out);
+
+#endif

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* draw.c - pictures of a timeline: letters in a line a rank, and SVG. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "schedule/timeline.h"
+
+/* F, B and W of the first chunk (or direction), and paler of the others.
+ * Chosen to differ in lightness as well, for those who see no colours. */
+static const struct { const char *name, *first, *other; } looks[] = {
+    {"forward", "#3b6fb6", "#9dbfe8"},
+    {"backward, input", "#d9822b", "#f4c38d"},
+    {"backward, weight", "#4f9a57", "#b5dcb8"}};
+
+static const char letters[] = "FBW";
+
+/* 0 for the first stage that a rank meets in direction 0, 1 for others. */
+static bool is_other(const struct schedule *s, const struct span *span)
+{
+    if (schedule_direction(s, span->action.microbatch)) return true;
+    for (int stage = 0; stage < span->action.stage; stage++)
+        if (s->places[0][stage] == span->rank) return true;
+    return false;
+}
+
+/* "F12---": the letter, the micro-batch where there is room, dashes. */
+static void draw_span(char *row, const struct schedule *s,
+                      const struct span *span, double columns_per_ns)
+{
+    const int first = (int)((double)span->begin_ns * columns_per_ns + 0.5);
+    const int end = (int)((double)span->end_ns * columns_per_ns + 0.5);
+    char label[16];
+    const int length = snprintf(label, sizeof label, "%d",
+                                span->action.microbatch);
+    const int letter = letters[span->action.kind];
+
+    if (end <= first) return;
+    memset(row + first, '-', (size_t)(end - first));
+    row[first] = (char)(is_other(s, span) ? letter - 'A' + 'a' : letter);
+    if (end - first > length)
+        memcpy(row + first + 1, label, (size_t)length);
+}
+
+status timeline_draw_text(const struct timeline *timeline,
+                          const struct schedule *schedule, int columns,
+                          struct text *out)
+{
+    const int64_t end = timeline_end_ns(timeline);
+    const size_t width = (size_t)columns + 1;
+    void *memory = NULL;
+    char *rows;
+    status result;
+
+    TRY_GOTO(done, result, memory_take((size_t)schedule->ranks, width,
+                                       &memory));
+    rows = memory;
+    memset(rows, '.', (size_t)schedule->ranks * width);
+    for (int i = 0; i < timeline->count && end > 0; i++)
+        draw_span(rows + (size_t)timeline->spans[i].rank * width, schedule,
+                  &timeline->spans[i], columns / (double)end);
+    for (int rank = 0; rank < schedule->ranks; rank++) {
+        rows[(size_t)rank * width + width - 1] = '\0';
+        TRY_GOTO(done, result,
+                 text_printf(out, "rank %-4d|%s|\n", rank,
+                             rows + (size_t)rank * width));
+    }
+    TRY_GOTO(done, result, text_append_string(out,
+        "F forward, B backward for inputs, W for weights, with the number of "
+        "the\nmicro-batch where it fits; small letters: another chunk or "
+        "direction; . idle\n"));
+done:
+    memory_free(memory);
+    return result;
+}
+
+enum {
+    WIDTH = 1200, ROW = 26, BAR = 22, LEFT = 70, TOP = 74, TEXT_ROOM = 16,
+    BELOW = 40, TICKS = 8
+};
+
+static status svg_legend(struct text *out, bool others)
+{
+    int x = LEFT;
+
+    for (int i = 0; i < ACTION_COMPUTE_COUNT; i++) {
+        TRY(text_printf(out, "<rect x=\"%d\" y=\"40\" width=\"14\" "
+                             "height=\"14\" fill=\"%s\"/>\n", x,
+                        looks[i].first));
+        if (others)
+            TRY(text_printf(out, "<rect x=\"%d\" y=\"40\" width=\"14\" "
+                                 "height=\"14\" fill=\"%s\"/>\n", x + 16,
+                            looks[i].other));
+        TRY(text_printf(out, "<text x=\"%d\" y=\"51\">%s</text>\n",
+                        x + (others ? 36 : 20), looks[i].name));
+        x += others ? 190 : 170;
+    }
+    if (others)
+        TRY(text_printf(out, "<text x=\"%d\" y=\"51\" fill=\"#555\">paler: "
+                             "another chunk or direction; numbers: "
+                             "micro-batches</text>\n", x));
+    else
+        TRY(text_printf(out, "<text x=\"%d\" y=\"51\" fill=\"#555\">numbers: "
+                             "micro-batches</text>\n", x));
+    return OK;
+}
+
+static status svg_span(struct text *out, const struct schedule *s,
+                       const struct span *span, double scale)
+{
+    const double x = LEFT + (double)span->begin_ns * scale;
+    const double width = (double)(span->end_ns - span->begin_ns) * scale;
+    const bool other = is_other(s, span);
+    const int y = TOP + span->rank * ROW;
+    const int kind = span->action.kind;
+    const int digits = span->action.microbatch < 10 ? 1
+                       : span->action.microbatch < 100 ? 2 : 4;
+
+    TRY(text_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" "
+                         "height=\"%d\" fill=\"%s\" stroke=\"#fff\" "
+                         "stroke-width=\"%s\"/>\n", x, y, width, BAR,
+                    other ? looks[kind].other : looks[kind].first,
+                    width > 3 ? "0.7" : "0"));
+    if (width < 7 * digits) return OK;
+    return text_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"%s\" "
+                            "text-anchor=\"middle\">%d</text>\n",
+                       x + width / 2, y + TEXT_ROOM, other ? "#222" : "#fff",
+                       span->action.microbatch);
+}
+
+static status svg_axis(struct text *out, int ranks, int64_t end, double scale)
+{
+    const int y = TOP + ranks * ROW;
+
+    for (int rank = 0; rank < ranks; rank++)
+        TRY(text_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">"
+                             "rank %d</text>\n", LEFT - 8,
+                        TOP + rank * ROW + TEXT_ROOM, rank));
+    for (int i = 0; i <= TICKS; i++) {
+        const double ns = (double)end * i / TICKS;
+
+        TRY(text_printf(out, "<line x1=\"%.2f\" y1=\"%d\" x2=\"%.2f\" "
+                             "y2=\"%d\" stroke=\"#999\"/>\n"
+                             "<text x=\"%.2f\" y=\"%d\" "
+                             "text-anchor=\"middle\">%.4g</text>\n",
+                        LEFT + ns * scale, y, LEFT + ns * scale, y + 5,
+                        LEFT + ns * scale, y + 20, ns * 1e-6));
+    }
+    return text_printf(out, "<text x=\"%d\" y=\"%d\">ms</text>\n",
+                       LEFT + WIDTH + 24, y + 20);
+}
+
+status timeline_draw_svg(const struct timeline *timeline,
+                         const struct schedule *schedule, const char *title,
+                         struct text *out)
+{
+    const int64_t end = timeline_end_ns(timeline);
+    const double scale = end > 0 ? WIDTH / (double)end : 0;
+    const int height = TOP + schedule->ranks * ROW + BELOW;
+    const bool others = schedule->stages > schedule->ranks ||
+                        schedule->turned < schedule->microbatches;
+
+    TRY(text_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" "
+                         "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
+                         "font-size=\"11\">\n"
+                         "<rect width=\"100%%\" height=\"100%%\" "
+                         "fill=\"#fff\"/>\n"
+                         "<text x=\"%d\" y=\"24\" font-size=\"15\">%s</text>"
+                         "\n", WIDTH + LEFT + 60, height, LEFT, title));
+    TRY(svg_legend(out, others));
+    TRY(text_printf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" "
+                         "height=\"%d\" fill=\"#eee\"/>\n", LEFT, TOP - 2,
+                    WIDTH, schedule->ranks * ROW));
+    for (int i = 0; i < timeline->count; i++)
+        TRY(svg_span(out, schedule, &timeline->spans[i], scale));
+    TRY(svg_axis(out, schedule->ranks, end, scale));
+    return text_append_string(out, "</svg>\n");
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* timeline.h - what happened in a step, or what is predicted to happen, and
+ * its picture. */
+#ifndef LOCKSTEP_SCHEDULE_TIMELINE_H
+#define LOCKSTEP_SCHEDULE_TIMELINE_H
+
+#include "schedule/schedule.h"
+
+/* Actions of one unit share its time in proportion to what each would take. */
+struct span { struct action action; int rank; int64_t begin_ns, end_ns; };
+
+struct timeline {
+    struct span *spans; /* owned */
+    int count, capacity;
+};
+
+/* Room for `count` spans in all. */
+status timeline_reserve(struct timeline *timeline, int count);
+status timeline_add(struct timeline *timeline, struct span span);
+int64_t timeline_end_ns(const struct timeline *timeline);
+void timeline_free(struct timeline *timeline);
+
+/* One line a rank of about `columns` letters, and a legend. */
+status timeline_draw_text(const struct timeline *timeline,
+                          const struct schedule *schedule, int columns,
+                          struct text *out);
+/* `title` stands above, as it is (no markup). */
+status timeline_draw_svg(const struct timeline *timeline,
+                         const struct schedule *schedule, const char *title,
+                         struct text *out);
+
+#endif
