@@ -230,8 +230,12 @@ status directory_make(const char *path)
     for (size_t i = 1; i <= length; i++) {
         if (part[i] != '/' && part[i] != '\0') continue;
         part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST)
+        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+            if (errno == ENOTDIR || errno == ENOENT)
+                FAIL(ERR_IO, "%s: no directory can be made there: %s", part,
+                     strerror(errno));
             TRY(system_fail("making a directory", part, errno));
+        }
         part[i] = path[i];
     }
     if (!file_is_directory(path))

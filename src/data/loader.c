@@ -75,7 +75,8 @@ status loader_open(struct loader *loader, const struct loader_request *request)
         loader->samples = (loader->tokens - 1) / request->sequence;
     if (loader->samples == 0)
         FAIL(ERR_CONFIG, "%s: %lld tokens in %lld documents%s are too few for "
-                         "one sample of %lld tokens and its last target",
+                         "one sample of %lld tokens and its last target; "
+                         "give more text or lower data.sequence",
              request->path, (long long)loader->tokens,
              (long long)loader->documents,
              request->share == SHARE_VALID ? " held out"

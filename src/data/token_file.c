@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/fault.h"
 
 enum { HEADER_BYTES = 192, DIGEST_LENGTH = 64, CHUNK_TOKENS = 4096 };
 static const char magic[8] = {'L', 'S', 'T', 'O', 'K', 'E', 'N', '1'};
@@ -277,6 +278,7 @@ status token_writer_close(struct token_writer *writer)
     unsigned char header[HEADER_BYTES], entry[8];
     FILE *file = writer->file;
 
+    TRY(fault_point("tokens.write"));
     TRY(put(writer, zeros, (size_t)((8 - body % 8) % 8)));
     for (int64_t i = 0; i <= writer->documents; i++) {
         store(entry, 8, (uint64_t)(i < writer->documents ? writer->starts[i]

@@ -3,6 +3,7 @@
 #include "train/feed.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "data/prepare.h"
@@ -11,6 +12,26 @@
 static void show(void *argument, double done, double total)
 {
     progress_count(argument, done, total);
+}
+
+/* What a killed run left half-written in a cache that is its alone. */
+static status clean(const char *cache)
+{
+    char path[PATH_BYTES];
+    char **names = NULL;
+    int count = 0;
+    status result = OK;
+
+    if (!file_is_directory(cache)) return OK;
+    TRY(directory_list(cache, &names, &count));
+    for (int i = 0; i < count; i++) {
+        if (strstr(names[i], ".tmp-") == NULL) continue;
+        TRY_GOTO(done, result, path_join(path, sizeof path, cache, names[i]));
+        unlink(path);
+    }
+done:
+    directory_list_free(names, count);
+    return result;
 }
 
 /* Token file of a list of sources: made now, or found in the cache. */
@@ -22,10 +43,12 @@ static status prepare(const struct setup *setup,
     struct progress progress;
     char cache[PATH_BYTES];
 
-    if (o->data.cache[0] != 0)
+    if (o->data.cache[0] != 0) {
         TRY(path_join(cache, sizeof cache, o->data.cache, ""));
-    else
+    } else {
         TRY(path_join(cache, sizeof cache, run, "tokens"));
+        TRY(clean(cache));
+    }
     progress_begin(&progress, stderr, "tokenize", "MB", 1e6);
     const struct data_request request = {
         .sources = sources->items, .source_count = sources->count,

@@ -64,4 +64,21 @@ for fault in file.write:1 file.rename:1 file.write:4 file.rename:6 \
     LOCKSTEP_FAULT=checkpoint.rename:1:kill lockstep resume "$run" >log 2>&1
     resumed "killed at $fault, again in the next save" "$run"
 done
+# While the text becomes tokens: nothing half-written stays.
+must train config.yaml --run own --set data.cache=
+LOCKSTEP_FAULT=tokens.write:1:kill lockstep train config.yaml --run early \
+    --set data.cache= >log 2>&1
+must train config.yaml --run early --set data.cache=
+if [ "$(ls early/tokens)" != "$(ls own/tokens)" ]; then
+    bad "killed while tokenizing" "left $(ls early/tokens)"
+elif same_run own early; then ok "killed while tokenizing"
+else bad "killed while tokenizing" "$why" log; fi
+
+# What resume may change, changes no bit either.
+LOCKSTEP_FAULT=train.step:17:kill lockstep train config.yaml --run moved \
+    >log 2>&1
+must resume moved --set train.micro_batch=1 --threads 3 \
+    --set numerics.isa=plain --set train.recompute=[block]
+if same_run whole moved; then ok "resumed with other micro-batches and kernels"
+else bad "resumed with other micro-batches and kernels" "$why" log; fi
 report

@@ -1,0 +1,159 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# bad_input.sh - each mistake gets one clear sentence and a documented code.
+. "${0%/*}/common.sh"
+prepare
+
+# refused NAME CODE WORDS ARGUMENT...: of a training run; nothing is left that
+# would stop the next attempt in the same directory.
+refused() {
+    local name=$1
+    rm -rf run
+    expect "$1" "$2" "$3" train config.yaml --run run --set train.steps=3 \
+        "${@:4}"
+    [ ! -e run/ckpt/latest ] || bad "$name" "there is a checkpoint" out
+}
+
+# --- data ---
+refused "no such data" 66 "nowhere.txt: no such" --set data.train=[nowhere.txt]
+: >empty.txt
+refused "empty data" 65 "empty.txt" --set data.train=[empty.txt]
+mkdir nothing
+refused "a directory without text" 78 "nothing: the directory has no" --set data.train=[nothing]
+echo 'ba be bi.' >short.txt
+refused "too little data" 78 "data.sequence" --set data.train=[short.txt]
+printf 'ba be \377\376 bo\n' >broken.txt
+refused "invalid UTF-8" 65 "UTF-8" --set data.train=[broken.txt]
+printf '{"text": "ba"}\n{"text": ba}\n' >broken.jsonl
+refused "broken JSON lines" 65 "broken.jsonl" --set data.train=[broken.jsonl]
+printf '{"body": "ba"}\n' >field.jsonl
+refused "JSON lines without the field" 65 "field.jsonl" \
+    --set data.train=[field.jsonl]
+refused "no data named" 78 "data.train" --set data.train=[]
+lockstep tokenize tokenizer.json text.jsonl --out few.tokens >log 2>&1
+refused "ids beyond the vocabulary" 78 "vocab" --set model.vocab=200 \
+    --set data.train=[few.tokens]
+refused "ids beyond the vocabulary, no tokenizer" 78 "vocab" \
+    --set model.vocab=200 --set tokenizer.from= --set data.train=[few.tokens]
+head -c 3000 few.tokens >cut.tokens
+refused "a token file cut short" 65 "cut.tokens" --set data.train=[cut.tokens]
+cp few.tokens flipped.tokens
+printf '\377\377' | dd of=flipped.tokens bs=1 seek=1000 conv=notrunc 2>/dev/null
+refused "a token file with other ids" 65 "flipped.tokens" \
+    --set data.train=[flipped.tokens]
+cp few.tokens absurd.tokens
+printf '\377\377\377\377\377\377\377\177' |
+    dd of=absurd.tokens bs=1 seek=24 conv=notrunc 2>/dev/null
+refused "absurd sizes in a token file" 65 "absurd.tokens" \
+    --set data.train=[absurd.tokens]
+cp text.jsonl text.tokens
+refused "text that is called a token file" 65 "text.tokens" \
+    --set data.train=[text.tokens]
+sed 's/ ko/ qo/' text.jsonl >other.jsonl
+lockstep tokenizer train other.jsonl --vocab 300 --out other.json >log 2>&1
+refused "a token file of another tokenizer" 78 "tokenizer" \
+    --set tokenizer.from=other.json --set data.train=[few.tokens]
+refused "no such tokenizer" 66 "nowhere.json" --set tokenizer.from=nowhere.json
+echo '{"model": {"type": "Unigram"}}' >unigram.json
+refused "another kind of tokenizer" 65 "unigram.json" \
+    --set tokenizer.from=unigram.json
+
+# --- sizes ---
+refused "heads that do not divide" 78 "heads" --set model.width=25 \
+    --set model.head_width=0
+refused "key-value heads that do not divide" 78 "3 key-value heads" \
+    --set model.kv_heads=3
+refused "batch and micro-batch" 78 "micro_batch" --set train.micro_batch=3
+refused "batch and leaves" 78 "grid_data" --set numerics.grid_data=5
+refused "heads and leaves" 78 "grid_tensor" --set numerics.grid_tensor=3
+refused "longer than the context" 78 "context" --set model.context=40
+refused "vocabulary below the tokenizer's" 78 "model.vocab" \
+    --set model.vocab=290
+refused "more memory than there is" 71 "memory" --set model.width=1000000 \
+    --set model.layers=1000 --set model.head_width=6
+refused "warm-up beyond the run" 78 "optimizer.warmup" \
+    --set optimizer.warmup=31
+refused "two lengths of the run" 78 "train.tokens" --set train.tokens=100
+
+# --- options ---
+refused "an option that is not known" 78 "train.batch" --set train.bach=4
+refused "a word for a number" 78 "train.batch" --set train.batch=many
+refused "a fraction for a whole number" 78 "train.batch" --set train.batch=1.5
+refused "out of range" 78 "optimizer.beta1" --set optimizer.beta1=1.5
+refused "an unknown family" 78 "gpt2" --set model.family=gpt3
+refused "an unknown type" 78 "float32" --set train.dtype=float33
+refused "an unknown schedule" 78 "cosine" --set optimizer.schedule=cosin
+refused "an unknown kind to recompute" 78 "recompute" \
+    --set train.recompute=[nrom]
+expect "no such configuration" 66 "nowhere.yaml" train nowhere.yaml
+printf 'version: 1\nmodel: {layers: 2\n' >broken.yaml
+expect "broken YAML" 78 "broken.yaml" train broken.yaml
+printf 'version: 1\nmodel: {layres: 2}\n' >typo.yaml
+expect "a key that is not known, with its line" 78 "model.layers" \
+    train typo.yaml
+printf 'version: 2\n' >newer.yaml
+expect "a newer version of the form" 78 "version" train newer.yaml
+expect "no directory for the run" 78 "run.dir" train config.yaml
+expect "an unknown flag" 2 "--threads" train config.yaml --thread 2
+
+# --- numbers that explode ---
+refused "a gradient that overflows" 76 "is not finite" --set train.steps=100 \
+    --set optimizer.warmup=0 --set optimizer.schedule=constant \
+    --set optimizer.lr=100 --set optimizer.weight_decay=10 \
+    --set optimizer.clip=0
+grep -q "^error (numeric): step [0-9]*: the gradient of [a-z]" out ||
+    bad "a gradient that overflows" "names no step and parameter" out
+
+# little FILE OFFSET BYTES: that many bytes, least first, as a number
+little() { od -An -tu"$3" -j "$2" -N"$3" "$1" | tr -d ' '; }
+# A NaN in the middle of one matrix of an exported model.
+must train config.yaml --run whole --set train.steps=3
+must export whole exported
+weights=exported/model.safetensors
+length=$(little $weights 0 8)
+at=$(head -c $((8 + length)) $weights | tail -c "$length" | tr '}' '\n' |
+    sed -n 's/.*layers\.1\.mlp\.up_proj.*data_offsets":\[\([0-9]*\),.*/\1/p')
+cp -r exported poisoned
+printf '\000\000\300\177' | dd of=poisoned/model.safetensors bs=1 \
+    seek=$((8 + length + at + 40)) conv=notrunc 2>/dev/null
+refused "NaN in the weights" 76 "step 1: the output of layer" \
+    --set init.from=poisoned
+grep -q "of block 1 (step" out ||
+    bad "NaN in the weights" "names another layer" out
+echo '[[5, 6, 7, 8]]' >ids.json
+expect "score of NaN" 76 "finite" score poisoned --tokens ids.json
+
+# --- sizes in the headers of others ---
+bend() { # NAME OFFSET BYTES
+    rm -rf bent
+    cp -r exported bent
+    # shellcheck disable=SC2059
+    printf "$3" | dd of=bent/model.safetensors bs=1 seek="$2" conv=notrunc \
+        2>/dev/null
+    rm -rf run
+    expect "$1" 65 "model.safetensors" import bent run
+    [ ! -e run/ckpt/latest ] || bad "$1" "left a checkpoint"
+}
+bend "a header of 2^63 bytes" 0 '\377\377\377\377\377\377\377\177'
+bend "a header of 100 MB" 0 '\000\341\365\005\000\000\000\000'
+bend "a header of 0 bytes" 0 '\000\000\000\000\000\000\000\000'
+bend "a header that is no JSON" 8 'x'
+sed -i 's/"data_offsets":\[0,/"data_offsets":[8,/' exported/model.safetensors
+rm -rf run
+expect "tensors that overlap" 65 "model.safetensors" import exported run
+rm -rf run
+must export whole again
+sed -i 's/"num_hidden_layers": 2/"num_hidden_layers": 2000000000/' \
+    again/config.json
+expect "two thousand million layers" 78 "layers" import again run
+rm -rf run
+expect "import of nothing" 66 "nowhere" import nowhere run
+echo '[[1, 2, 99999]]' >ids.json
+expect "score with an id beyond the vocabulary" 78 "99999" \
+    score whole --tokens ids.json
+echo '[[1, 2], [3]]' >ids.json
+expect "score of rows of other lengths" 65 "ids.json" \
+    score whole --tokens ids.json
+expect "generate without tokens" 2 "--tokens" \
+    generate whole --prompt ba --tokens 0
+report

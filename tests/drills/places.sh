@@ -1,0 +1,118 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# places.sh - full disks, directories that cannot be written, two runs in one
+# directory, locks after a kill.
+. "${0%/*}/common.sh"
+prepare
+must train config.yaml --run whole
+
+# --- a run in the directory of a running one ---
+"$program" train config.yaml --run busy --set train.steps=100000 \
+    --set optimizer.schedule=constant >log 2>&1 &
+child=$!
+children="$children $child"
+for _ in $(seq 500); do
+    [ -s busy/metrics.jsonl ] && break
+    sleep 0.02
+done
+expect "a second run" 78 "process $child" train config.yaml --run busy
+expect "resume of a running one" 78 "process $child" resume busy
+kill -9 "$child"
+wait "$child" 2>/dev/null
+lockstep resume busy --set train.steps=12 --set optimizer.schedule=cosine \
+    >log 2>&1
+code=$?
+if [ $code -eq 0 ] || grep -q "is beyond\|already" log; then
+    ok "no lock survives kill -9"
+else
+    bad "no lock survives kill -9" "exit $code" log
+fi
+
+# --- directories ---
+: >file
+expect "a file where the run should be" 78 "is a file" \
+    train config.yaml --run file
+expect "a file on the way" 74 "file" train config.yaml --run file/below
+mkdir locked
+chmod 500 locked
+# Root may write anywhere; then somebody else tries.
+as=
+by=$program
+if [ "$(id -u)" -eq 0 ]; then
+    as="setpriv --reuid=65534 --regid=65534 --clear-groups"
+    cp "$program" here
+    by=./here
+    chmod 755 .
+fi
+if [ -z "$as" ] || $as "$by" version >log 2>&1; then
+    for run in locked locked/run; do
+        # shellcheck disable=SC2086
+        $as "$by" train config.yaml --run $run >log 2>&1
+        check_said "$run cannot be written" 74 "locked" $? log
+    done
+else
+    echo "skipped: no other user can be tried here"
+fi
+chmod 700 locked
+
+# --- a full disk ---
+# Every write of the program may fail, from the first checkpoint on: what was
+# saved stays, and with room again the run ends as if nothing had happened.
+for fault in checkpoint.tensor:70 checkpoint.sync:3 file.write:12 \
+    metrics.append:18 checkpoint.rename:2 checkpoint.latest:2; do
+    run=full-${fault%:*}
+    LOCKSTEP_FAULT=$fault:full lockstep train config.yaml --run "$run" \
+        >log 2>&1
+    check_said "full disk at $fault" 74 "full" $? log
+    no_remains "full disk at $fault: nothing half-written" "$run"
+    if lockstep resume "$run" >log 2>&1 && same_run whole "$run"; then
+        ok "full disk at $fault: resumed"
+    else
+        bad "full disk at $fault: resumed" "${why:-it failed}" log
+    fi
+done
+
+# The real thing, where we may mount.
+mkdir disk
+if [ "$(id -u)" -eq 0 ] && mount -t tmpfs -o size=400k tmpfs disk 2>/dev/null
+then
+    sed 's/width: 24/width: 48/' config.yaml >wide.yaml
+    lockstep train wide.yaml --run disk/run >log 2>&1
+    check_said "a disk of 400 kB" 74 "disk full" $? log
+    grep -q "bytes are missing" log ||
+        bad "a disk of 400 kB" "does not say how much is missing" log
+    no_remains "a disk of 400 kB: nothing half-written" disk/run
+    mount -o remount,size=20m disk
+    must train wide.yaml --run wide
+    if lockstep resume disk/run >log 2>&1 && same_run wide disk/run; then
+        ok "a disk of 400 kB: resumed with room"
+    else
+        bad "a disk of 400 kB: resumed with room" "${why:-it failed}" log
+    fi
+    umount disk
+else
+    echo "skipped: a real full disk needs root and mount"
+fi
+
+# A limit on the size of files stands for it elsewhere.
+(ulimit -f 40; lockstep train config.yaml --run limited >log 2>&1)
+check_said "a limit on the size of files" 74 "limited" $? log
+no_remains "a limit on the size of files: nothing half-written" limited
+if lockstep resume limited >log 2>&1 && same_run whole limited; then
+    ok "a limit on the size of files: resumed without it"
+else
+    bad "a limit on the size of files: resumed" "${why:-it failed}" log
+fi
+
+# Disk full in the cache of tokens.
+rm -rf cache
+LOCKSTEP_FAULT=tokens.write:1:full lockstep train config.yaml --run new \
+    >log 2>&1
+check_said "full disk while tokenizing" 74 "full" $? log
+[ -z "$(ls cache 2>/dev/null)" ] ||
+    bad "full disk while tokenizing" "left $(ls cache)"
+rm -rf new
+lockstep train config.yaml --run new >log 2>&1
+if same_run whole new; then ok "tokenized again"
+else bad "tokenized again" "$why" log; fi
+report
