@@ -100,6 +100,34 @@ const struct command commands[] = {
      {{"explain", "VIEW",
        "summary, parameters, program, memory, schedule or numerics", false},
       FLAG_SET, FLAG_THREADS, FLAG_JSON}},
+    {"schedule", "[NAME|FILE]", 0, 1, "a pipeline schedule, played and drawn",
+     "Times are of one micro-batch on one rank, all its chunks. Memory is "
+     "counted in what\none micro-batch holds after its forward. The bubble "
+     "rate is 1 - M (F + B + W) / the\nlongest time from first to last action "
+     "of a rank. Without a name: the schedules.\nThe text form of a FILE: "
+     "docs/schedules.md.",
+     "lockstep schedule 1f1b --ranks 4 --microbatches 8 --draw 1f1b.svg\n"
+     "lockstep schedule zb-2p --ranks 8 --microbatches 24 --forward 18.522 "
+     "--backward-input 18.086 --backward-weight 9.337 --transfer 0.601",
+     false, command_schedule,
+     {{"ranks", "P", "ranks of the pipeline", false},
+      {"chunks", "V", "stages a rank (as the schedule has)",
+       false},
+      {"group", "N", "interleaved: micro-batches a chunk takes in a row (P)",
+       false},
+      {"microbatches", "M", "micro-batches of a step", false},
+      {"forward", "MS", "milliseconds of F (1)", false},
+      {"backward-input", "MS", "milliseconds of B (1)", false},
+      {"backward-weight", "MS", "milliseconds of W (1)", false},
+      {"pair", "MS", "F beside B and W (the three one by one)", false},
+      {"transfer", "MS", "from the end of an action to another rank (0)",
+       false},
+      {"memory-limit", "X", "micro-batches that a rank may hold", false},
+      {"weight-memory", "R", "held between B and W over held after F (0.5)",
+       false},
+      {"draw", "FILE.svg", "writes a picture", false},
+      {"text", "FILE", "writes the text form", false},
+      {"lower", NULL, "with the transfers in it", false}, FLAG_JSON}},
     {"bench kernels", "", 0, 0, "every kernel beside what the machine allows",
      "Times each kernel at shapes of training. The limit is the larger of its "
      "operations\nat the FMA peak and its bytes at the memory bandwidth, both "

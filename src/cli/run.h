@@ -17,6 +17,8 @@ status command_import(struct arguments *arguments);
 status command_export(struct arguments *arguments);
 /* plan.c */
 status command_plan(struct arguments *arguments);
+/* schedule.c */
+status command_schedule(struct arguments *arguments);
 /* generate.c */
 status command_generate(struct arguments *arguments);
 /* tokens.c */

@@ -31,7 +31,6 @@ status schedule_make(struct schedule *out,
 struct schedule_row {
     const char *name, *meaning;
     int chunks;          /* stages a rank; 0: any number (2 if not given) */
-    bool limited;        /* by a memory limit */
     status (*fill)(struct schedule *, const struct schedule_request *);
 };
 extern const struct schedule_row schedule_rows[];

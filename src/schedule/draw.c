@@ -24,6 +24,26 @@ static bool is_other(const struct schedule *s, const struct span *span)
     return false;
 }
 
+/* Columns of a picture whose spans all begin and end on a column, at most
+ * `columns`; or `columns` where times have no such common unit. */
+static int aligned(const struct timeline *timeline, int64_t end, int columns)
+{
+    int64_t unit = end;
+
+    for (int i = 0; i < timeline->count; i++) {
+        int64_t a = timeline->spans[i].end_ns;
+
+        while (a != 0) { /* Euclid */
+            const int64_t rest = unit % a;
+
+            unit = a;
+            a = rest;
+        }
+    }
+    if (unit == 0 || end / unit > columns) return columns;
+    return (int)(columns / (end / unit) * (end / unit));
+}
+
 /* "F12---": the letter, the micro-batch where there is room, dashes. */
 static void draw_span(char *row, const struct schedule *s,
                       const struct span *span, double columns_per_ns)
@@ -47,7 +67,8 @@ status timeline_draw_text(const struct timeline *timeline,
                           struct text *out)
 {
     const int64_t end = timeline_end_ns(timeline);
-    const size_t width = (size_t)columns + 1;
+    const int drawn = aligned(timeline, end, columns);
+    const size_t width = (size_t)drawn + 1;
     void *memory = NULL;
     char *rows;
     status result;
@@ -58,7 +79,7 @@ status timeline_draw_text(const struct timeline *timeline,
     memset(rows, '.', (size_t)schedule->ranks * width);
     for (int i = 0; i < timeline->count && end > 0; i++)
         draw_span(rows + (size_t)timeline->spans[i].rank * width, schedule,
-                  &timeline->spans[i], columns / (double)end);
+                  &timeline->spans[i], drawn / (double)end);
     for (int rank = 0; rank < schedule->ranks; rank++) {
         rows[(size_t)rank * width + width - 1] = '\0';
         TRY_GOTO(done, result,
@@ -78,6 +99,29 @@ enum {
     WIDTH = 1200, ROW = 26, BAR = 22, LEFT = 70, TOP = 74, TEXT_ROOM = 16,
     BELOW = 40, TICKS = 8
 };
+
+/* The text with <, > and & as markup wants them. */
+static status svg_text(struct text *out, const char *words)
+{
+    for (; *words != '\0'; words++) {
+        const char *safe = *words == '<' ? "&lt;" : *words == '>' ? "&gt;"
+                           : *words == '&' ? "&amp;" : NULL;
+
+        if (safe != NULL) TRY(text_append_string(out, safe));
+        else TRY(text_append(out, words, 1));
+    }
+    return OK;
+}
+
+/* 1, 2 or 5 times a power of ten: about TICKS of them in `end`. */
+static double tick_ns(int64_t end)
+{
+    static const double steps[] = {2, 2.5, 2};
+    double tick = 1;
+
+    for (int i = 0; tick * TICKS < (double)end; i++) tick *= steps[i % 3];
+    return tick;
+}
 
 static status svg_legend(struct text *out, bool others)
 {
@@ -136,8 +180,8 @@ static status svg_axis(struct text *out, int ranks, int64_t end, double scale)
         TRY(text_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">"
                              "rank %d</text>\n", LEFT - 8,
                         TOP + rank * ROW + TEXT_ROOM, rank));
-    for (int i = 0; i <= TICKS; i++) {
-        const double ns = (double)end * i / TICKS;
+    for (int i = 0; end > 0 && i * tick_ns(end) <= (double)end; i++) {
+        const double ns = i * tick_ns(end);
 
         TRY(text_printf(out, "<line x1=\"%.2f\" y1=\"%d\" x2=\"%.2f\" "
                              "y2=\"%d\" stroke=\"#999\"/>\n"
@@ -165,8 +209,10 @@ status timeline_draw_svg(const struct timeline *timeline,
                          "font-size=\"11\">\n"
                          "<rect width=\"100%%\" height=\"100%%\" "
                          "fill=\"#fff\"/>\n"
-                         "<text x=\"%d\" y=\"24\" font-size=\"15\">%s</text>"
-                         "\n", WIDTH + LEFT + 60, height, LEFT, title));
+                         "<text x=\"%d\" y=\"24\" font-size=\"15\">",
+                    WIDTH + LEFT + 60, height, LEFT));
+    TRY(svg_text(out, title));
+    TRY(text_append_string(out, "</text>\n"));
     TRY(svg_legend(out, others));
     TRY(text_printf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" "
                          "height=\"%d\" fill=\"#eee\"/>\n", LEFT, TOP - 2,

@@ -20,11 +20,11 @@ status timeline_add(struct timeline *timeline, struct span span);
 int64_t timeline_end_ns(const struct timeline *timeline);
 void timeline_free(struct timeline *timeline);
 
-/* One line a rank of about `columns` letters, and a legend. */
+/* One line a rank of at most `columns` letters, and a legend. */
 status timeline_draw_text(const struct timeline *timeline,
                           const struct schedule *schedule, int columns,
                           struct text *out);
-/* `title` stands above, as it is (no markup). */
+/* `title` stands above. */
 status timeline_draw_svg(const struct timeline *timeline,
                          const struct schedule *schedule, const char *title,
                          struct text *out);
