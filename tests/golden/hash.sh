@@ -83,7 +83,7 @@ if [ "${1:-}" = quick ]; then
     exit
 fi
 
-[ -x build-clang/lockstep ] || make -s -j"$(nproc)" BUILD=build-clang CC=clang all
+make -s -j"$(nproc)" BUILD=build-clang CC=clang all
 for build in "$BUILD" build-clang; do
     for isa in $isas; do
         more="--set numerics.isa=$isa" both "$build, $isa" "$build/lockstep"
