@@ -79,9 +79,10 @@ TEST(a_backward_needs_its_forward_and_the_next_stage)
     struct action needs[2];
 
     IS_OK(schedule_build(&s, "1f1b", 3, 2));
-    EQUAL_INT(schedule_needs(&s, (struct action){ACTION_FORWARD, 0, 1}, needs),
+    EQUAL_INT(schedule_needs(&s, (struct action){.kind = ACTION_FORWARD, .microbatch = 1}, needs),
               0);
-    EQUAL_INT(schedule_needs(&s, (struct action){ACTION_BACKWARD_INPUT, 1, 1},
+    EQUAL_INT(schedule_needs(&s, (struct action){.kind = ACTION_BACKWARD_INPUT, .stage = 1,
+                                                .microbatch = 1},
                              needs), 2);
     EQUAL_INT(needs[0].kind, ACTION_FORWARD);
     EQUAL_INT(needs[1].stage, 2);
