@@ -47,7 +47,7 @@ TEST(a_broken_schedule_is_named)
     first = s.lists[1].items[0];
     s.lists[1].items[0] = s.lists[1].items[1]; /* B before F */
     s.lists[1].items[1] = first;
-    FAILS(schedule_verify(&s), ERR_CONFIG, "waits for ever at B0.0");
+    FAILS(schedule_verify(&s), ERR_CONFIG, "waits for ever at B1.0");
     s.lists[1].items[1] = s.lists[1].items[0];
     s.lists[1].items[0] = first;
     s.lists[0].count--;
@@ -75,15 +75,15 @@ TEST(one_rank_fuses_b_and_w)
 
 TEST(a_backward_needs_its_forward_and_the_next_stage)
 {
+    const struct action forward = {.kind = ACTION_FORWARD, .microbatch = 1};
+    const struct action backward = {.kind = ACTION_BACKWARD_INPUT,
+                                    .stage = 1, .microbatch = 1};
     struct schedule s = {0};
     struct action needs[2];
 
     IS_OK(schedule_build(&s, "1f1b", 3, 2));
-    EQUAL_INT(schedule_needs(&s, (struct action){.kind = ACTION_FORWARD, .microbatch = 1}, needs),
-              0);
-    EQUAL_INT(schedule_needs(&s, (struct action){.kind = ACTION_BACKWARD_INPUT, .stage = 1,
-                                                .microbatch = 1},
-                             needs), 2);
+    EQUAL_INT(schedule_needs(&s, forward, needs), 0);
+    EQUAL_INT(schedule_needs(&s, backward, needs), 2);
     EQUAL_INT(needs[0].kind, ACTION_FORWARD);
     EQUAL_INT(needs[1].stage, 2);
     schedule_free(&s);
