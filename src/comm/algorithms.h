@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* algorithms.h - the ways of doing a collective, each over a part of a group.
+ *
+ * A circle is every stride-th rank of a group; a cut says which block of a
+ * buffer belongs to which rank of the circle. With `length` 0 blocks are as
+ * equal as they can be, the longer ones first; otherwise block i lies at
+ * i * stride and has `length` elements. */
+#ifndef LOCKSTEP_COMM_ALGORITHMS_H
+#define LOCKSTEP_COMM_ALGORITHMS_H
+
+#include "comm/message.h"
+
+struct circle {
+    int first, stride, count; /* ranks of the group */
+    int me;                   /* index of this rank in the circle */
+};
+
+struct cut {
+    char *data;
+    int64_t elements;         /* of the buffer, if length is 0 */
+    int64_t stride, length;   /* elements */
+    int64_t element_bytes;
+};
+
+struct block { char *data; int64_t bytes; };
+
+int circle_rank(const struct circle *circle, int index);
+/* Blocks [first, last) of `count`; those of more than one must touch. */
+struct block cut_blocks(const struct cut *cut, int count, int first,
+                        int last);
+
+/* Block `me` ends as the sum of everybody's; the others are undefined. */
+status ring_reduce(struct operation *op, const struct circle *circle,
+                   const struct cut *cut);
+/* All blocks end as what their owners have. */
+status ring_gather(struct operation *op, const struct circle *circle,
+                   const struct cut *cut);
+/* Down a chain from index `root`, in segments that overlap. */
+status ring_broadcast(struct operation *op, const struct circle *circle,
+                      int root, struct block whole);
+
+/* As ring_reduce and ring_gather; equal cuts, any count. */
+status halving_reduce(struct operation *op, const struct circle *circle,
+                      const struct cut *cut);
+status halving_gather(struct operation *op, const struct circle *circle,
+                      const struct cut *cut);
+
+/* The sum of everybody's `whole` in that of index 0. */
+status tree_reduce(struct operation *op, const struct circle *circle,
+                   struct block whole);
+status tree_broadcast(struct operation *op, const struct circle *circle,
+                      int root, struct block whole);
+/* Each rank's block from index `root`, or to index 0, straight. */
+status tree_scatter(struct operation *op, const struct circle *circle,
+                    int root, const struct cut *cut);
+status tree_collect(struct operation *op, const struct circle *circle,
+                    const struct cut *cut);
+
+/* Of the group, with op->group->node ranks in a node. */
+status hierarchy_all_reduce(struct operation *op, const struct cut *cut);
+status hierarchy_reduce(struct operation *op, const struct cut *cut);
+status hierarchy_gather(struct operation *op, const struct cut *cut);
+status hierarchy_broadcast(struct operation *op, int root,
+                           struct block whole);
+
+/* Block `me` of everybody's roots, summed by the tree, into out. */
+struct ordered {
+    struct cut cut;     /* of the first root */
+    int64_t root_bytes; /* from root to root */
+    char *out;          /* may be block `me` of the first root */
+    int leaves;
+};
+status ordered_reduce(struct operation *op, const struct ordered *ordered);
+size_t ordered_scratch(const struct group *group,
+                       const struct comm_call *call, int64_t block_bytes);
+/* Straight from each owner to each other rank. */
+status direct_gather(struct operation *op, const struct cut *cut);
+status direct_broadcast(struct operation *op, int root, struct block whole);
+
+/* Pairwise; offsets follow from the counts. */
+status all_to_all(struct operation *op);
+
+#endif

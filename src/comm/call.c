@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* call.c - checks a call, chooses how to do it, does it and counts it. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/arena.h"
+#include "comm/algorithms.h"
+#include "comm/rank.h"
+
+/* Below this a call is a matter of messages, not of bytes. */
+enum { SMALL_BYTES = 1 << 16 };
+
+const char *comm_kind_name(enum comm_kind kind)
+{
+    static const char *const names[COMM_KIND_COUNT] = {
+        "send", "receive", "all-reduce", "reduce-scatter", "all-gather",
+        "all-to-all", "broadcast", "agree"};
+
+    return names[kind];
+}
+
+const char *algorithm_name(enum algorithm algorithm)
+{
+    static const char *const names[ALGORITHM_COUNT] = {
+        "auto", "ring", "halving", "tree", "hierarchy", "ordered"};
+
+    return names[algorithm];
+}
+
+static int64_t bytes_of(const struct tensor *tensor)
+{
+    return tensor_count(tensor) * dtype_bytes(tensor->dtype);
+}
+
+/* One buffer of all ranks' elements. */
+static int64_t whole_bytes(const struct comm_call *call)
+{
+    if (call->kind == COMM_REDUCE_SCATTER) return bytes_of(&call->in);
+    return bytes_of(&call->out);
+}
+
+static bool is_dense(const struct tensor *tensor)
+{
+    int64_t stride = 1;
+
+    for (int i = tensor->dimensions - 1; i >= 0; i--) {
+        if (tensor->shape[i] > 1 && tensor->stride[i] != stride) return false;
+        stride *= tensor->shape[i];
+    }
+    return true;
+}
+
+static bool reduces(const struct comm_call *call)
+{
+    return call->kind == COMM_ALL_REDUCE || call->kind == COMM_REDUCE_SCATTER;
+}
+
+static enum algorithm choose(const struct group *group,
+                             const struct comm_call *call)
+{
+    if (group->size == 1) return ALGORITHM_ORDERED; /* nothing is sent */
+    if (call->algorithm != ALGORITHM_AUTO) return call->algorithm;
+    if (call->kind == COMM_BROADCAST) return ALGORITHM_TREE;
+    if (reduces(call) && call->leaves > 0) return ALGORITHM_ORDERED;
+    if (group->ops->borrows || group->size == 2) return ALGORITHM_ORDERED;
+    return whole_bytes(call) < SMALL_BYTES ? ALGORITHM_HALVING
+                                           : ALGORITHM_RING;
+}
+
+/* How many elements `in` must have for each n of the call. */
+static int own_roots(const struct group *group, const struct comm_call *call)
+{
+    struct comm_root roots[COMM_ROOTS_MAX];
+
+    if (!reduces(call) || call->leaves == 0) return 1;
+    return comm_roots(call->leaves, group->size, group->rank, roots);
+}
+
+static status check_leaves(const struct group *group,
+                           const struct comm_call *call)
+{
+    if (!reduces(call) || call->leaves == 0) return OK;
+    if (call->leaves < group->size || call->leaves > 1 << 14)
+        FAIL(ERR_CONFIG, "%s on group %s: %d leaves over %d ranks; every rank "
+             "needs one", comm_kind_name(call->kind), group->label,
+             call->leaves, group->size);
+    if (choose(group, call) != ALGORITHM_ORDERED)
+        FAIL(ERR_CONFIG, "%s on group %s: roots of leaves are added in order, "
+             "not by %s", comm_kind_name(call->kind), group->label,
+             algorithm_name(call->algorithm));
+    return OK;
+}
+
+static int64_t sum_counts(const int64_t *counts, int size)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < size; i++) sum += counts[i];
+    return sum;
+}
+
+static bool counts_fit(const struct tensor *tensor, const int64_t *counts,
+                       int size)
+{
+    const int64_t elements = tensor_count(tensor);
+
+    return counts != NULL ? sum_counts(counts, size) <= elements
+                          : elements % size == 0;
+}
+
+static bool sizes_fit(const struct group *group, const struct comm_call *call)
+{
+    const int64_t out = tensor_count(&call->out), in = tensor_count(&call->in);
+    const int64_t size = group->size;
+    const int roots = own_roots(group, call);
+
+    switch (call->kind) {
+    case COMM_ALL_REDUCE: return in == roots * out;
+    case COMM_REDUCE_SCATTER: return in == roots * size * out;
+    case COMM_ALL_GATHER: return out == size * in;
+    case COMM_ALL_TO_ALL:
+        return counts_fit(&call->out, call->out_counts, group->size) &&
+               counts_fit(&call->in, call->in_counts, group->size) &&
+               (call->in_counts == NULL || call->out_counts == NULL ||
+                call->in_counts[group->rank] ==
+                call->out_counts[group->rank]);
+    default: return true;
+    }
+}
+
+static bool types_fit(const struct comm_call *call)
+{
+    const bool sends = call->kind == COMM_SEND;
+    const bool receives = call->kind == COMM_RECV ||
+                          call->kind == COMM_BROADCAST;
+
+    if (!sends && !is_dense(&call->out)) return false;
+    if (!receives && !is_dense(&call->in)) return false;
+    if (reduces(call) && call->out.dtype != DTYPE_F32 &&
+        call->out.dtype != DTYPE_F64)
+        return false;
+    return sends || receives || call->out.dtype == call->in.dtype;
+}
+
+status call_check(const struct group *group, const struct comm_call *call)
+{
+    const char *name = comm_kind_name(call->kind);
+
+    if (!types_fit(call))
+        FAIL(ERR_CONFIG, "%s on group %s: out (%s) and in (%s) are not dense "
+             "and of one type%s", name, group->label,
+             dtype_name(call->out.dtype), dtype_name(call->in.dtype),
+             reduces(call) ? ", float32 or float64" : "");
+    TRY(check_leaves(group, call));
+    if (!sizes_fit(group, call))
+        FAIL(ERR_CONFIG, "%s on group %s: out has %" PRId64 " and in %" PRId64
+             " elements, which do not fit %d ranks (roots of this one: %d)",
+             name, group->label, tensor_count(&call->out),
+             tensor_count(&call->in), group->size, own_roots(group, call));
+    if (call->peer < 0 || call->peer >= group->size || call->tag < 0)
+        FAIL(ERR_CONFIG, "%s on group %s: rank %d, tag %d: ranks are 0 to %d, "
+             "tags from 0", name, group->label, call->peer, call->tag,
+             group->size - 1);
+    return OK;
+}
+
+size_t comm_scratch_bytes(const struct group *group,
+                          const struct comm_call *call)
+{
+    const enum algorithm algorithm = choose(group, call);
+    const size_t whole = (size_t)whole_bytes(call) + ARENA_ALIGN;
+    const int64_t element = dtype_bytes(call->out.dtype);
+    size_t bytes = 0;
+
+    if (!reduces(call)) return 0;
+    if (algorithm == ALGORITHM_ORDERED) {
+        int64_t n = tensor_count(&call->out);
+
+        if (call->kind == COMM_ALL_REDUCE)
+            n = n / group->size + (n % group->size != 0);
+        return ordered_scratch(group, call, n * element);
+    }
+    if (call->kind == COMM_REDUCE_SCATTER) bytes += whole;
+    if (!group->ops->borrows) bytes += whole;
+    return bytes;
+}
+
+static void copy(void *to, const void *from, int64_t bytes)
+{
+    if (to != from && bytes > 0) memcpy(to, from, (size_t)bytes);
+}
+
+static struct circle everybody(const struct group *group)
+{
+    return (struct circle){0, 1, group->size, group->rank};
+}
+
+static status all_reduce(struct operation *op)
+{
+    const struct comm_call *call = op->call;
+    const struct circle all = everybody(op->group);
+    const struct cut cut = {.data = call->out.data,
+                            .elements = tensor_count(&call->out),
+                            .element_bytes = dtype_bytes(call->out.dtype)};
+    const struct block whole = {call->out.data, bytes_of(&call->out)};
+    const struct block own = cut_blocks(&cut, all.count, all.me, all.me + 1);
+    struct ordered ordered = {.cut = cut, .root_bytes = whole.bytes,
+                              .out = own.data, .leaves = call->leaves};
+
+    if (op->algorithm == ALGORITHM_ORDERED) {
+        ordered.cut.data = call->in.data;
+        TRY(ordered_reduce(op, &ordered));
+        return direct_gather(op, &cut);
+    }
+    copy(call->out.data, call->in.data, whole.bytes);
+    switch (op->algorithm) {
+    case ALGORITHM_HALVING:
+        TRY(halving_reduce(op, &all, &cut));
+        return halving_gather(op, &all, &cut);
+    case ALGORITHM_TREE:
+        TRY(tree_reduce(op, &all, whole));
+        return tree_broadcast(op, &all, 0, whole);
+    case ALGORITHM_HIERARCHY:
+        return hierarchy_all_reduce(op, &cut);
+    default:
+        TRY(ring_reduce(op, &all, &cut));
+        return ring_gather(op, &all, &cut);
+    }
+}
+
+static struct cut cut_blockwise(void *data, const struct tensor *block)
+{
+    return (struct cut){.data = data, .stride = tensor_count(block),
+                        .length = tensor_count(block),
+                        .element_bytes = dtype_bytes(block->dtype)};
+}
+
+/* Not ordered: the sum grows in a copy of `in`. */
+static status reduce_scatter_copy(struct operation *op)
+{
+    const struct comm_call *call = op->call;
+    const struct circle all = everybody(op->group);
+    const struct block whole = {operation_scratch(op, bytes_of(&call->in)),
+                                bytes_of(&call->in)};
+    const struct cut cut = cut_blockwise(whole.data, &call->out);
+    struct block own;
+
+    copy(whole.data, call->in.data, whole.bytes);
+    switch (op->algorithm) {
+    case ALGORITHM_HALVING:
+        TRY(halving_reduce(op, &all, &cut));
+        break;
+    case ALGORITHM_TREE:
+        TRY(tree_reduce(op, &all, whole));
+        TRY(tree_scatter(op, &all, 0, &cut));
+        break;
+    case ALGORITHM_HIERARCHY:
+        TRY(hierarchy_reduce(op, &cut));
+        break;
+    default:
+        TRY(ring_reduce(op, &all, &cut));
+        break;
+    }
+    own = cut_blocks(&cut, all.count, all.me, all.me + 1);
+    copy(call->out.data, own.data, own.bytes);
+    return OK;
+}
+
+static status reduce_scatter(struct operation *op)
+{
+    const struct comm_call *call = op->call;
+    const struct ordered ordered = {
+        .cut = cut_blockwise(call->in.data, &call->out),
+        .root_bytes = bytes_of(&call->out) * op->group->size,
+        .out = call->out.data, .leaves = call->leaves};
+
+    if (op->algorithm != ALGORITHM_ORDERED) return reduce_scatter_copy(op);
+    return ordered_reduce(op, &ordered);
+}
+
+static status all_gather(struct operation *op)
+{
+    const struct comm_call *call = op->call;
+    const struct circle all = everybody(op->group);
+    const struct cut cut = cut_blockwise(call->out.data, &call->in);
+    const struct block own = cut_blocks(&cut, all.count, all.me, all.me + 1);
+    const struct block whole = {call->out.data, bytes_of(&call->out)};
+
+    copy(own.data, call->in.data, own.bytes);
+    switch (op->algorithm) {
+    case ALGORITHM_HALVING:
+        return halving_gather(op, &all, &cut);
+    case ALGORITHM_TREE:
+        TRY(tree_collect(op, &all, &cut));
+        return tree_broadcast(op, &all, 0, whole);
+    case ALGORITHM_HIERARCHY:
+        return hierarchy_gather(op, &cut);
+    case ALGORITHM_RING:
+        return ring_gather(op, &all, &cut);
+    default:
+        return direct_gather(op, &cut);
+    }
+}
+
+static status broadcast(struct operation *op)
+{
+    const struct circle all = everybody(op->group);
+    const struct block whole = {op->call->out.data, bytes_of(&op->call->out)};
+    const struct cut cut = {.data = whole.data,
+                            .elements = tensor_count(&op->call->out),
+                            .element_bytes =
+                                dtype_bytes(op->call->out.dtype)};
+    const int root = op->call->peer;
+
+    switch (op->algorithm) {
+    case ALGORITHM_RING:
+        return ring_broadcast(op, &all, root, whole);
+    case ALGORITHM_HALVING: /* the blocks first, then a gather */
+        TRY(tree_scatter(op, &all, root, &cut));
+        return halving_gather(op, &all, &cut);
+    case ALGORITHM_HIERARCHY:
+        return hierarchy_broadcast(op, root, whole);
+    case ALGORITHM_ORDERED:
+        return direct_broadcast(op, root, whole);
+    default:
+        return tree_broadcast(op, &all, root, whole);
+    }
+}
+
+static status point_to_point(struct operation *op)
+{
+    const struct comm_call *call = op->call;
+    const bool sends = call->kind == COMM_SEND;
+    const struct transfer t = {
+        .to = sends ? call->peer : -1, .out = call->in.data,
+        .out_bytes = sends ? bytes_of(&call->in) : 0,
+        .from = sends ? -1 : call->peer, .in = call->out.data,
+        .in_bytes = sends ? 0 : bytes_of(&call->out)};
+
+    return transfer_run(op, &t);
+}
+
+static status operation_run(struct operation *op)
+{
+    switch (op->call->kind) {
+    case COMM_ALL_REDUCE: return all_reduce(op);
+    case COMM_REDUCE_SCATTER: return reduce_scatter(op);
+    case COMM_ALL_GATHER: return all_gather(op);
+    case COMM_ALL_TO_ALL: return all_to_all(op);
+    case COMM_BROADCAST: return broadcast(op);
+    default: return point_to_point(op);
+    }
+}
+
+void operation_count(const struct operation *operation, const char *phase)
+{
+    struct traffic *traffic = &operation->group->self->traffic;
+    struct traffic_row row = {.kind = operation->call->kind, .calls = 1,
+                              .messages = operation->messages,
+                              .bytes = operation->bytes};
+
+    memcpy(row.group, operation->group->label, sizeof row.group);
+    if (phase != NULL)
+        snprintf(row.phase, sizeof row.phase, "%s", phase);
+    else
+        traffic_phase(traffic, row.phase);
+    traffic_count(traffic, &row);
+}
+
+status call_run(struct group *group, const struct comm_call *call,
+                enum channel channel, uint64_t tag, const char *phase)
+{
+    struct operation operation = {
+        .group = group, .call = call, .channel = channel,
+        .algorithm = choose(group, call),
+        .tag = tag | (uint64_t)channel << 61, .scratch = call->scratch,
+        .scratch_left = call->scratch_bytes};
+    const size_t needed = comm_scratch_bytes(group, call);
+    status result;
+
+    if (call->scratch_bytes < needed)
+        FAIL(ERR_MEMORY, "%s on group %s: %zu bytes of scratch, %s needs %zu",
+             comm_kind_name(call->kind), group->label, call->scratch_bytes,
+             algorithm_name(operation.algorithm), needed);
+    result = operation_run(&operation);
+    operation_count(&operation, phase);
+    return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
+}
+
+status comm_run(struct group *group, const struct comm_call *call)
+{
+    const bool straight = call->kind == COMM_SEND || call->kind == COMM_RECV;
+
+    TRY(call_check(group, call));
+    TRY(call_run(group, call, CHANNEL_NOW,
+                 straight ? (uint64_t)1 << 62 | (uint64_t)call->tag
+                          : group->calls[CHANNEL_NOW]++, NULL));
+    return OK;
+}
+
+status comm_all_reduce(struct group *group, struct tensor out,
+                       struct tensor in, enum reduction reduction)
+{
+    const struct comm_call call = {.kind = COMM_ALL_REDUCE, .out = out,
+                                   .in = in, .reduction = reduction};
+
+    return comm_run(group, &call);
+}
+
+status comm_reduce_scatter(struct group *group, struct tensor out,
+                           struct tensor in, enum reduction reduction)
+{
+    const struct comm_call call = {.kind = COMM_REDUCE_SCATTER, .out = out,
+                                   .in = in, .reduction = reduction};
+
+    return comm_run(group, &call);
+}
+
+status comm_all_gather(struct group *group, struct tensor out,
+                       struct tensor in)
+{
+    const struct comm_call call = {.kind = COMM_ALL_GATHER, .out = out,
+                                   .in = in};
+
+    return comm_run(group, &call);
+}
+
+status comm_broadcast(struct group *group, struct tensor out, int root)
+{
+    const struct comm_call call = {.kind = COMM_BROADCAST, .out = out,
+                                   .peer = root};
+
+    return comm_run(group, &call);
+}
+
+status comm_send(struct group *group, struct tensor in, int peer, int tag)
+{
+    const struct comm_call call = {.kind = COMM_SEND, .in = in, .peer = peer,
+                                   .tag = tag};
+
+    return comm_run(group, &call);
+}
+
+status comm_recv(struct group *group, struct tensor out, int peer, int tag)
+{
+    const struct comm_call call = {.kind = COMM_RECV, .out = out,
+                                   .peer = peer, .tag = tag};
+
+    return comm_run(group, &call);
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* comm.h - messages between ranks, and every collective made of them.
+ *
+ * A rank is a thread of this process (ranks_run) or a process under MPI; a
+ * group is an ordered set of ranks. A back end only carries messages from one
+ * rank to another (struct comm_ops, comm/message.h); the collectives are ours
+ * and therefore the same, and give the same bits, over every back end.
+ *
+ *   comm_run     does a call and returns when this rank's part is done
+ *   comm_start   the same in the background; comm_wait returns its status
+ *
+ * All calls but send and recv are collective over the group: its ranks make the
+ * same calls in the same order, started ones among themselves likewise. Nothing
+ * is allocated by a call. A rank that waits for longer than the group's limit
+ * aborts the world: it, and everybody else, returns ERR_PEER with a sentence
+ * that names the operation, the group and the rank that is missing. */
+#ifndef LOCKSTEP_COMM_COMM_H
+#define LOCKSTEP_COMM_COMM_H
+
+#include "tensor/tensor.h"
+
+enum { COMM_LABEL_BYTES = 24, COMM_ROOTS_MAX = 16, COMM_REASON_BYTES = 480 };
+
+enum reduction { REDUCE_SUM, REDUCE_MAX };
+
+/* How. Bytes that a rank sends in an all-reduce of S bytes over n ranks:
+ *   ring, halving    2 S (n - 1) / n    (halving: for a power of two)
+ *   tree             at most S log2(n)  (the root), S (the last leaf)
+ *   hierarchy        2 S (g - 1) / g + 2 S (N - 1) / (N g), n = g N
+ *   ordered          2 S (n - 1) / n, first part times the roots of a rank
+ * Sources: Thakur et al. 2005, "Optimization of collective communication
+ * operations in MPICH"; Patarasuk and Yuan 2009 (ring); docs/numerics.md
+ * (ordered). */
+enum algorithm {
+    ALGORITHM_AUTO,
+    ALGORITHM_RING,
+    ALGORITHM_HALVING,   /* recursive halving and doubling */
+    ALGORITHM_TREE,      /* binomial tree rooted at rank 0 */
+    ALGORITHM_HIERARCHY, /* inside nodes, then between them */
+    ALGORITHM_ORDERED,   /* straight to whoever needs it; sums by the grid's
+                          * tree, so that the bits do not show the ranks */
+    ALGORITHM_COUNT
+};
+
+enum comm_kind {
+    COMM_SEND, COMM_RECV, COMM_ALL_REDUCE, COMM_REDUCE_SCATTER,
+    COMM_ALL_GATHER, COMM_ALL_TO_ALL, COMM_BROADCAST, COMM_AGREE,
+    COMM_KIND_COUNT
+};
+
+struct comm_ops;
+struct comm_rank;
+struct message;
+struct parcel;
+
+struct group {
+    const struct comm_ops *ops;
+    void *backend;             /* borrowed: the world of the back end */
+    struct comm_rank *self;    /* borrowed: counters and progress of the rank */
+    char label[COMM_LABEL_BYTES]; /* "world", "data" */
+    int rank, size;
+    int *members;              /* owned, [size]: ranks of the world */
+    uint64_t context;          /* tells this group's messages from others' */
+    int64_t limit_ns;          /* longest wait for one message */
+    int node;                  /* consecutive ranks on one node (hierarchy); 0:
+                                * the divisor of size nearest its root */
+    uint64_t calls[2];         /* made so far: at once, in the background */
+    struct message *messages[2]; /* owned, [size] */
+    struct parcel *parcels[2];   /* owned, [size] */
+};
+
+/* One operation. Tensors are dense; n counts elements.
+ *   SEND         in [n] to peer          RECV     out [n] from peer
+ *   ALL_REDUCE   out [n], in [n]; out.data == in.data allowed
+ *   REDUCE_SCATTER  out [n], in [size n]: rank r gets the sum of block r
+ *   ALL_GATHER   out [size n], in [n]: rank r's block lands at r n; in may be
+ *                that block
+ *   ALL_TO_ALL   rank i's block j becomes rank j's block i. in_counts,
+ *                out_counts [size] elements; NULL: equal blocks
+ *   BROADCAST    out [n], from rank `peer`
+ * With ALGORITHM_ORDERED and leaves > 0, `in` holds the roots of the subtrees
+ * that this rank owns, one after the other, each as long as above
+ * (comm_roots). Reductions take float32 and float64, the rest any type. */
+struct comm_call {
+    enum comm_kind kind;
+    enum algorithm algorithm;
+    enum reduction reduction;
+    struct tensor out, in;
+    const int64_t *out_counts, *in_counts; /* borrowed until it is done */
+    int peer;             /* rank of the group */
+    int tag;              /* of send and recv, 0 or more */
+    int leaves;           /* of the grid; 0: each rank has one root */
+    void *scratch;        /* comm_scratch_bytes; NULL if that is 0 */
+    size_t scratch_bytes;
+};
+
+/* A call in the background, in the caller's memory until comm_wait. */
+struct comm_handle;
+
+/* Runs `count` ranks as threads of this process, each body(argument, world),
+ * and returns when all have ended: OK, or the first cause in the order of
+ * ranks, with its sentence. A rank whose body fails aborts the world. Waiting
+ * ranks sleep. */
+status ranks_run(int count, status (*body)(void *argument,
+                                           struct group *world),
+                 void *argument);
+
+/* The group of world ranks members [size], in that order, of which this rank is
+ * one. No message is sent. Groups that live at once and have the same members
+ * need different labels. */
+status group_build(struct group *group, const struct group *world,
+                   const char *label, const int *members, int size);
+void group_free(struct group *group);
+void group_limit_ms(struct group *group, int64_t limit_ms);
+/* Ends all waiting, now and later, on every rank of the world. */
+void group_abort(struct group *group, const char *reason);
+
+status comm_run(struct group *group, const struct comm_call *call);
+/* Scratch that a call needs, bytes; the same on all ranks. */
+size_t comm_scratch_bytes(const struct group *group,
+                          const struct comm_call *call);
+
+status comm_all_reduce(struct group *group, struct tensor out,
+                       struct tensor in, enum reduction reduction);
+status comm_reduce_scatter(struct group *group, struct tensor out,
+                           struct tensor in, enum reduction reduction);
+status comm_all_gather(struct group *group, struct tensor out,
+                       struct tensor in);
+status comm_broadcast(struct group *group, struct tensor out, int root);
+status comm_send(struct group *group, struct tensor in, int peer, int tag);
+status comm_recv(struct group *group, struct tensor out, int peer, int tag);
+/* The status of the first rank that failed by itself, on every rank, with its
+ * sentence; ends a phase in which one rank can fail alone. */
+status comm_agree(struct group *group, status mine);
+
+/* Subtrees of the grid's tree over `leaves` (numerics.md, section 1) that the
+ * rank's leaves form, left to right; a rank owns leaves [rank leaves / size,
+ * (rank + 1) leaves / size). Returns how many, at most COMM_ROOTS_MAX. */
+struct comm_root {
+    int first, leaves; /* of the grid */
+    int span;          /* leaves in a full tree: a power of two */
+};
+int comm_roots(int leaves, int size, int rank,
+               struct comm_root roots[COMM_ROOTS_MAX]);
+
+const char *comm_kind_name(enum comm_kind kind);      /* "all-reduce" */
+const char *algorithm_name(enum algorithm algorithm); /* "ring" */
+
+#endif

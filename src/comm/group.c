@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group.c - ordered sets of ranks: building them, and agreeing in them. */
+#include <stdio.h>
+#include <string.h>
+#include "base/arena.h"
+#include "comm/message.h"
+#include "comm/rank.h"
+
+enum { LIMIT_MS_DEFAULT = 600000, AGREE_TEXT_BYTES = COMM_REASON_BYTES };
+
+void comm_rank_init(struct comm_rank *self)
+{
+    traffic_init(&self->traffic);
+    progress_init(&self->progress);
+}
+
+void comm_rank_free(struct comm_rank *self)
+{
+    progress_free(&self->progress);
+    traffic_free(&self->traffic);
+}
+
+/* FNV-1a, 64 bits (Fowler, Noll, Vo): every member computes the same number
+ * from the label and the members, without a message. */
+static uint64_t hash_bytes(uint64_t hash, const void *bytes, size_t count)
+{
+    const unsigned char *byte = bytes;
+
+    for (size_t i = 0; i < count; i++)
+        hash = (hash ^ byte[i]) * 1099511628211u;
+    return hash;
+}
+
+static uint64_t context_of(const struct group *group)
+{
+    uint64_t hash = hash_bytes(14695981039346656037u, group->label,
+                               strlen(group->label) + 1);
+
+    return hash_bytes(hash, group->members,
+                      (size_t)group->size * sizeof *group->members);
+}
+
+static status group_fill(struct group *group, const char *label,
+                         const int *members, int world_rank)
+{
+    const size_t size = (size_t)group->size;
+
+    snprintf(group->label, sizeof group->label, "%s", label);
+    group->rank = -1;
+    TRY(memory_take(size, sizeof *group->members, (void **)&group->members));
+    for (int i = 0; i < CHANNEL_COUNT; i++) {
+        TRY(memory_take(size, sizeof(struct message),
+                        (void **)&group->messages[i]));
+        TRY(memory_take(size, sizeof(struct parcel),
+                        (void **)&group->parcels[i]));
+    }
+    for (int i = 0; i < group->size; i++) {
+        group->members[i] = members != NULL ? members[i] : i;
+        if (group->members[i] == world_rank) group->rank = i;
+    }
+    if (group->rank < 0)
+        FAIL(ERR_CONFIG, "group %s: rank %d is not one of its %d ranks", label,
+             world_rank, group->size);
+    group->context = context_of(group);
+    return OK;
+}
+
+status group_build_world(struct group *world, const struct comm_ops *ops,
+                         void *backend, struct comm_rank *self, int rank,
+                         int size)
+{
+    *world = (struct group){
+        .ops = ops, .backend = backend, .self = self, .size = size,
+        .limit_ns = (int64_t)LIMIT_MS_DEFAULT * 1000000};
+    TRY(group_fill(world, "world", NULL, rank));
+    return OK;
+}
+
+status group_build(struct group *group, const struct group *world,
+                   const char *label, const int *members, int size)
+{
+    *group = (struct group){
+        .ops = world->ops, .backend = world->backend, .self = world->self,
+        .size = size, .limit_ns = world->limit_ns};
+    if (size < 1) FAIL(ERR_CONFIG, "group %s: %d ranks", label, size);
+    TRY(group_fill(group, label, members, world->members[world->rank]));
+    return OK;
+}
+
+void group_free(struct group *group)
+{
+    for (int i = 0; i < CHANNEL_COUNT; i++) {
+        memory_free(group->messages[i]);
+        memory_free(group->parcels[i]);
+    }
+    memory_free(group->members);
+    *group = (struct group){0};
+}
+
+void group_limit_ms(struct group *group, int64_t limit_ms)
+{
+    group->limit_ns = limit_ms * 1000000;
+}
+
+void group_abort(struct group *group, const char *reason)
+{
+    group->ops->abort(group->backend, group->members[group->rank], reason);
+}
+
+/* What ranks tell each other: the failure that explains the others. */
+struct verdict {
+    int32_t code, rank;
+    char text[AGREE_TEXT_BYTES];
+};
+
+static bool verdict_worse(const struct verdict *a, const struct verdict *b)
+{
+    if (b->code == OK || a->code == OK) return a->code != OK;
+    if ((a->code == ERR_PEER) != (b->code == ERR_PEER))
+        return b->code == ERR_PEER;
+    return a->rank < b->rank;
+}
+
+/* Up a binomial tree to rank 0, and down again. */
+static status verdict_exchange(struct operation *op, struct verdict *verdict)
+{
+    const int size = op->group->size, me = op->group->rank;
+    struct verdict other = {0};
+    int step = 1;
+
+    for (; step < size && me % (2 * step) == 0; step *= 2) {
+        const struct transfer t = {.to = -1, .from = me + step, .in = &other,
+                                   .in_bytes = sizeof other};
+
+        if (me + step >= size) continue;
+        TRY(transfer_run(op, &t));
+        if (verdict_worse(&other, verdict)) *verdict = other;
+    }
+    if (me != 0) {
+        const struct transfer up = {.to = me - step, .out = verdict,
+                                    .out_bytes = sizeof *verdict, .from = -1};
+        const struct transfer down = {.to = -1, .from = me - step,
+                                      .in = verdict,
+                                      .in_bytes = sizeof *verdict};
+
+        TRY(transfer_run(op, &up));
+        TRY(transfer_run(op, &down));
+    }
+    for (step /= 2; step >= 1; step /= 2) {
+        const struct transfer t = {.to = me + step, .out = verdict,
+                                   .out_bytes = sizeof *verdict, .from = -1};
+
+        if (me + step < size) TRY(transfer_run(op, &t));
+    }
+    return OK;
+}
+
+status comm_agree(struct group *group, status mine)
+{
+    struct comm_call call = {.kind = COMM_AGREE};
+    struct verdict verdict = {.code = (int32_t)mine,
+                              .rank = group->members[group->rank]};
+    struct operation operation = {
+        .group = group, .call = &call, .tag = group->calls[CHANNEL_NOW]++};
+    const int me = verdict.rank;
+    status result;
+
+    if (mine != OK)
+        snprintf(verdict.text, sizeof verdict.text, "%s", status_message());
+    result = verdict_exchange(&operation, &verdict);
+    operation_count(&operation, NULL);
+    TRY(result);
+    if (verdict.code == OK) return OK;
+    if (verdict.rank == me) return status_pass(mine, __FILE__, __LINE__);
+    FAIL((status)verdict.code, "rank %d: %s", (int)verdict.rank, verdict.text);
+}

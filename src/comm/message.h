@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* message.h - what a back end does: carry one message from rank to rank.
+ *
+ * The sender posts a message and later finishes it; in between the memory it
+ * points at must not change. The receiver borrows the bytes (where the sender
+ * is in the same memory, the sender's own) and gives them back. So a sum reads
+ * the other rank's numbers in place, and nothing is copied twice.
+ *
+ * Messages match by (context, tag, source), oldest first. A context is a group,
+ * a tag is the number of the call in it. */
+#ifndef LOCKSTEP_COMM_MESSAGE_H
+#define LOCKSTEP_COMM_MESSAGE_H
+
+#include <stdatomic.h>
+#include "comm/comm.h"
+
+/* Waits go on in the caller and in the background thread of a rank. */
+enum channel { CHANNEL_NOW, CHANNEL_BACKGROUND, CHANNEL_COUNT };
+
+enum message_state { MESSAGE_POSTED, MESSAGE_TAKEN, MESSAGE_DONE,
+                     MESSAGE_REFUSED };
+
+/* `pieces` runs of `bytes`, `stride` bytes apart. */
+struct message {
+    const char *data;        /* borrowed until finished */
+    int64_t bytes, stride;
+    int pieces;
+    int source, target;      /* ranks of the world */
+    uint64_t context, tag;
+    _Atomic int state;       /* enum message_state */
+    struct message *next, *previous; /* in the target's mailbox */
+    void *request;           /* of the back end */
+};
+
+/* What a receiver holds between borrow and give_back. */
+struct parcel {
+    const char *data;
+    int64_t bytes, stride;
+    int pieces;
+    struct message *message; /* of the sender; NULL: nothing to give back */
+};
+
+struct operation {
+    struct group *group;
+    const struct comm_call *call;
+    enum channel channel;
+    enum algorithm algorithm; /* chosen */
+    uint64_t tag;
+    char *scratch;            /* what is left of it */
+    size_t scratch_left;
+    int64_t messages, bytes;  /* sent so far */
+};
+
+/* `peer` is a rank of the group. */
+struct comm_ops {
+    const char *name;
+    bool borrows; /* false: borrow fills the room that it is given */
+    status (*post)(struct operation *operation, int peer,
+                   struct message *message);
+    /* Until the receiver has read it; withdraw: at once, if it has not begun
+     * to. The message is the caller's again whatever the status. */
+    status (*finish)(struct operation *operation, struct message *message,
+                     bool withdraw);
+    /* parcel: bytes, pieces are what is expected. ERR_PEER: another size. */
+    status (*borrow)(struct operation *operation, int peer,
+                     struct parcel *parcel, void *room);
+    void (*give_back)(struct operation *operation, struct parcel *parcel);
+    void (*abort)(void *world, int rank, const char *reason);
+};
+
+/* One exchange: either half may be absent (rank -1, or no bytes). */
+struct transfer {
+    int to;
+    const void *out;
+    int64_t out_bytes;
+    int from;
+    void *in;
+    int64_t in_bytes;
+    bool combine; /* in = in (+) what came, by the call's reduction */
+};
+status transfer_run(struct operation *operation, const struct transfer *t);
+
+/* The part of the scratch that borrow may fill: NULL if the back end needs
+ * none. */
+void *operation_room(struct operation *operation, int64_t bytes);
+void *operation_scratch(struct operation *operation, int64_t bytes);
+
+/* dst = a (+) b, elementwise, of the reduction; dst == a allowed. */
+void combine(const struct comm_call *call, void *dst, const void *a,
+             const void *b, int64_t bytes);
+
+/* "all-reduce on group data". */
+const char *operation_name(const struct operation *operation, char out[80]);
+
+#endif

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* ordered.c - straight from who has it to who needs it; sums by the grid's
+ * tree, so that the bits do not depend on the number of ranks.
+ *
+ * Every rank sends block j of the roots that it owns to rank j, which then has
+ * block j of all roots and adds them as numerics.md, section 1, says. Roots
+ * come from left to right; two neighbours that are siblings are added at once,
+ * so only a stack of partial sums is kept, of a segment that stays in cache. */
+#include <string.h>
+#include "base/arena.h"
+#include "comm/algorithms.h"
+
+enum { SEGMENT_BYTES = 8192, DEPTH_MAX = 16 };
+
+int comm_roots(int leaves, int size, int rank,
+               struct comm_root roots[COMM_ROOTS_MAX])
+{
+    const int64_t all = leaves;
+    const int last = (int)(all * (rank + 1) / size);
+    int first = (int)(all * rank / size), count = 0;
+
+    while (first < last) {
+        int span = 1;
+
+        /* A node beyond the last leaf is complete when it reaches it. */
+        while (span < leaves && first % (2 * span) == 0 &&
+               (first + 2 * span <= last ||
+                (last == leaves && first + 2 * span > leaves)))
+            span *= 2;
+        CHECK(count < COMM_ROOTS_MAX);
+        roots[count++] = (struct comm_root){
+            first, first + span > leaves ? leaves - first : span, span};
+        first += roots[count - 1].leaves;
+    }
+    return count;
+}
+
+static int leaves_of(const struct group *group, int leaves)
+{
+    return leaves > 0 ? leaves : group->size;
+}
+
+/* Partial sums of one segment, left to right. */
+struct sums {
+    struct {
+        const char *data;
+        int first, span;
+    } node[DEPTH_MAX + 1];
+    int count, leaves;
+    char buffer[DEPTH_MAX][SEGMENT_BYTES];
+};
+
+/* The node takes the place of the empty ones to its right. */
+static void sums_grow(struct sums *s, int index)
+{
+    const int first = s->node[index].first;
+
+    while (first > 0 && first + s->node[index].span >= s->leaves &&
+           first % (2 * s->node[index].span) == 0)
+        s->node[index].span *= 2;
+}
+
+/* Adds a root. When it is the last one the sum goes to `out`, which may be
+ * where a root lies: by then all have been read. */
+static void sums_add(struct sums *s, const struct comm_call *call,
+                     const struct comm_root *root, const char *data,
+                     struct block out)
+{
+    const bool last = root->first + root->leaves == s->leaves;
+
+    CHECK(s->count < DEPTH_MAX);
+    s->node[s->count].data = data;
+    s->node[s->count].first = root->first;
+    s->node[s->count].span = root->span;
+    sums_grow(s, s->count++);
+    while (s->count >= 2 &&
+           s->node[s->count - 2].span == s->node[s->count - 1].span) {
+        const int left = s->count - 2;
+        char *into = last && left == 0 ? out.data : s->buffer[left];
+
+        combine(call, into, s->node[left].data, s->node[left + 1].data,
+                out.bytes);
+        s->node[left].data = into;
+        s->node[left].span *= 2;
+        s->count--;
+        sums_grow(s, left);
+    }
+    if (last && s->node[0].data != out.data)
+        memcpy(out.data, s->node[0].data, (size_t)out.bytes);
+}
+
+/* parcels [size]: block `me` of every rank's roots. */
+static void tree_sum(const struct operation *op, const struct parcel *parcels,
+                     int leaves, struct block out)
+{
+    struct sums sums = {.leaves = leaves};
+
+    for (int64_t at = 0; at < out.bytes; at += SEGMENT_BYTES) {
+        const int64_t left = out.bytes - at;
+        const struct block segment = {
+            out.data + at, left < SEGMENT_BYTES ? left : SEGMENT_BYTES};
+
+        sums.count = 0;
+        for (int i = 0; i < op->group->size; i++) {
+            struct comm_root roots[COMM_ROOTS_MAX];
+            const int count = comm_roots(leaves, op->group->size, i, roots);
+
+            for (int r = 0; r < count; r++)
+                sums_add(&sums, op->call, &roots[r],
+                         parcels[i].data + r * parcels[i].stride + at,
+                         segment);
+        }
+    }
+}
+
+static status blocks_post(struct operation *op, const struct ordered *o,
+                          int roots, int *posted)
+{
+    const int size = op->group->size, me = op->group->rank;
+
+    for (; *posted < size - 1; ++*posted) {
+        const int peer = (me + 1 + *posted) % size;
+        const struct block b = cut_blocks(&o->cut, size, peer, peer + 1);
+        struct message *m = &op->group->messages[op->channel][*posted];
+
+        *m = (struct message){
+            .data = b.data, .bytes = b.bytes, .stride = o->root_bytes,
+            .pieces = roots};
+        TRY(op->group->ops->post(op, peer, m));
+    }
+    return OK;
+}
+
+static status blocks_borrow(struct operation *op, const struct ordered *o,
+                            int64_t bytes, int *borrowed)
+{
+    const int size = op->group->size, me = op->group->rank;
+
+    for (; *borrowed < size - 1; ++*borrowed) {
+        const int peer = (me + size - 1 - *borrowed) % size;
+        struct comm_root roots[COMM_ROOTS_MAX];
+        const int count = comm_roots(o->leaves, size, peer, roots);
+        struct parcel *parcel = &op->group->parcels[op->channel][peer];
+
+        *parcel = (struct parcel){.bytes = bytes, .stride = bytes,
+                                  .pieces = count};
+        TRY(op->group->ops->borrow(op, peer, parcel,
+                                   operation_room(op, bytes * count)));
+    }
+    return OK;
+}
+
+/* Ends what blocks_post and blocks_borrow began. */
+static status blocks_end(struct operation *op, int posted, int borrowed,
+                         bool withdraw)
+{
+    const int size = op->group->size, me = op->group->rank;
+    status result = OK;
+
+    for (int i = 0; i < borrowed; i++)
+        op->group->ops->give_back(
+            op, &op->group->parcels[op->channel][(me + size - 1 - i) % size]);
+    for (int i = 0; i < posted; i++) {
+        const status sent = op->group->ops->finish(
+            op, &op->group->messages[op->channel][i],
+            withdraw || result != OK);
+
+        if (result == OK) result = sent;
+    }
+    return result;
+}
+
+status ordered_reduce(struct operation *op, const struct ordered *ordered)
+{
+    const int size = op->group->size, me = op->group->rank;
+    struct ordered o = *ordered;
+    const struct block own = cut_blocks(&o.cut, size, me, me + 1);
+    const struct block out = {o.out, own.bytes};
+    struct comm_root roots[COMM_ROOTS_MAX];
+    int posted = 0, borrowed = 0, count;
+    status result, ended;
+
+    o.leaves = leaves_of(op->group, o.leaves);
+    count = comm_roots(o.leaves, size, me, roots);
+    op->group->parcels[op->channel][me] = (struct parcel){
+        .data = own.data, .bytes = own.bytes, .stride = o.root_bytes,
+        .pieces = count};
+    TRY_GOTO(done, result, blocks_post(op, &o, count, &posted));
+    TRY_GOTO(done, result, blocks_borrow(op, &o, out.bytes, &borrowed));
+    tree_sum(op, op->group->parcels[op->channel], o.leaves, out);
+done:
+    ended = blocks_end(op, posted, borrowed, result != OK);
+    return result != OK ? result : ended;
+}
+
+size_t ordered_scratch(const struct group *group, const struct comm_call *call,
+                       int64_t block_bytes)
+{
+    const int leaves = leaves_of(group, call->leaves);
+    size_t bytes = 0;
+
+    if (group->ops->borrows) return 0;
+    for (int i = 0; i < group->size; i++) {
+        struct comm_root roots[COMM_ROOTS_MAX];
+        const int count = comm_roots(leaves, group->size, i, roots);
+
+        bytes += (size_t)(block_bytes * count) + ARENA_ALIGN;
+    }
+    return bytes;
+}
+
+/* `block` to all others (if any bytes), then a block from each of those for
+ * which `from` has bytes. */
+static status direct_run(struct operation *op, struct block block,
+                         const struct cut *cut)
+{
+    const int size = op->group->size, me = op->group->rank;
+    int posted = 0;
+    status result = OK, ended;
+
+    for (; block.bytes > 0 && posted < size - 1; posted++) {
+        struct message *m = &op->group->messages[op->channel][posted];
+
+        *m = (struct message){.data = block.data, .bytes = block.bytes,
+                              .pieces = 1};
+        TRY_GOTO(done, result,
+                 op->group->ops->post(op, (me + 1 + posted) % size, m));
+    }
+    for (int i = 1; cut != NULL && i < size; i++) {
+        const int peer = (me + size - i) % size;
+        const struct block in = cut_blocks(cut, size, peer, peer + 1);
+        const struct transfer t = {.to = -1, .from = peer, .in = in.data,
+                                   .in_bytes = in.bytes};
+
+        TRY_GOTO(done, result, transfer_run(op, &t));
+    }
+done:
+    ended = blocks_end(op, posted, 0, result != OK);
+    return result != OK ? result : ended;
+}
+
+status direct_gather(struct operation *op, const struct cut *cut)
+{
+    const int me = op->group->rank;
+
+    return direct_run(op, cut_blocks(cut, op->group->size, me, me + 1), cut);
+}
+
+status direct_broadcast(struct operation *op, int root, struct block whole)
+{
+    const struct transfer t = {.to = -1, .from = root, .in = whole.data,
+                               .in_bytes = whole.bytes};
+
+    if (op->group->rank != root) return transfer_run(op, &t);
+    return direct_run(op, whole, NULL);
+}
+
+static int64_t block_count(const int64_t *counts, const struct tensor *tensor,
+                           int size, int rank)
+{
+    return counts != NULL ? counts[rank] : tensor_count(tensor) / size;
+}
+
+/* Where rank `rank`'s block lies. */
+static struct block block_of(const struct operation *op,
+                             const struct tensor *tensor,
+                             const int64_t *counts, int rank)
+{
+    const int size = op->group->size;
+    const int64_t bytes = dtype_bytes(tensor->dtype);
+    int64_t first = 0;
+
+    for (int i = 0; i < rank; i++)
+        first += block_count(counts, tensor, size, i);
+    return (struct block){(char *)tensor->data + first * bytes,
+                          block_count(counts, tensor, size, rank) * bytes};
+}
+
+status all_to_all(struct operation *op)
+{
+    const struct comm_call *call = op->call;
+    const int size = op->group->size, me = op->group->rank;
+    const struct block own = block_of(op, &call->in, call->in_counts, me);
+    const struct block kept = block_of(op, &call->out, call->out_counts, me);
+
+    CHECK(own.bytes == kept.bytes);
+    if (own.bytes > 0) memcpy(kept.data, own.data, (size_t)own.bytes);
+    for (int i = 1; i < size; i++) {
+        const int to = (me + i) % size, from = (me + size - i) % size;
+        const struct block out = block_of(op, &call->in, call->in_counts, to);
+        const struct block in = block_of(op, &call->out, call->out_counts,
+                                         from);
+        const struct transfer t = {
+            .to = to, .out = out.data, .out_bytes = out.bytes, .from = from,
+            .in = in.data, .in_bytes = in.bytes};
+
+        TRY(transfer_run(op, &t));
+    }
+    return OK;
+}

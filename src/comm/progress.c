@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* progress.c - calls in the background: one thread and a queue. */
+#include "comm/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "comm/rank.h"
+
+enum { SEND_TAG_SHIFT = 62 };
+
+void progress_init(struct progress *progress)
+{
+    pthread_mutex_init(&progress->lock, NULL);
+    pthread_cond_init(&progress->change, NULL);
+}
+
+void progress_free(struct progress *progress)
+{
+    if (progress->started) {
+        pthread_mutex_lock(&progress->lock);
+        progress->quits = true;
+        pthread_cond_broadcast(&progress->change);
+        pthread_mutex_unlock(&progress->lock);
+        pthread_join(progress->thread, NULL);
+    }
+    pthread_cond_destroy(&progress->change);
+    pthread_mutex_destroy(&progress->lock);
+}
+
+static void handle_run(struct comm_handle *handle)
+{
+    const status result = call_run(handle->group, &handle->call,
+                                   CHANNEL_BACKGROUND, handle->tag,
+                                   handle->phase);
+
+    handle->result = result;
+    if (result != OK)
+        snprintf(handle->reason, sizeof handle->reason, "%s",
+                 status_message());
+    status_clear();
+}
+
+static void *progress_main(void *argument)
+{
+    struct progress *progress = argument;
+
+    pthread_mutex_lock(&progress->lock);
+    for (;;) {
+        struct comm_handle *handle = progress->first;
+
+        if (handle == NULL) {
+            if (progress->quits) break;
+            pthread_cond_wait(&progress->change, &progress->lock);
+            continue;
+        }
+        progress->first = handle->next;
+        pthread_mutex_unlock(&progress->lock);
+        handle_run(handle);
+        pthread_mutex_lock(&progress->lock);
+        handle->done = true; /* and from here on it is the caller's again */
+        pthread_cond_broadcast(&progress->change);
+    }
+    pthread_mutex_unlock(&progress->lock);
+    return NULL;
+}
+
+static status progress_begin(struct progress *progress)
+{
+    int error;
+
+    if (progress->started) return OK;
+    error = pthread_create(&progress->thread, NULL, progress_main, progress);
+    if (error != 0)
+        FAIL(ERR_MEMORY,
+             "the background thread of a rank cannot be created (error %d)",
+             error);
+    progress->started = true;
+    return OK;
+}
+
+static status send_start(struct comm_handle *handle)
+{
+    struct group *group = handle->group;
+    const struct tensor *in = &handle->call.in;
+    status result;
+
+    handle->operation = (struct operation){
+        .group = group, .call = &handle->call, .tag = handle->tag};
+    handle->message = (struct message){
+        .data = in->data, .pieces = 1,
+        .bytes = tensor_count(in) * dtype_bytes(in->dtype)};
+    result = group->ops->post(&handle->operation, handle->call.peer,
+                              &handle->message);
+    if (result != OK) handle->group = NULL;
+    return result;
+}
+
+static status send_wait(struct comm_handle *handle)
+{
+    struct group *group = handle->group;
+    const status result = group->ops->finish(&handle->operation,
+                                             &handle->message, false);
+
+    operation_count(&handle->operation, handle->phase);
+    return result;
+}
+
+static bool is_background(const struct comm_call *call)
+{
+    return call->kind != COMM_SEND && call->kind != COMM_RECV;
+}
+
+status comm_start(struct group *group, const struct comm_call *call,
+                  struct comm_handle *handle)
+{
+    struct progress *progress = &group->self->progress;
+
+    memset(handle, 0, sizeof *handle);
+    TRY(call_check(group, call));
+    handle->call = *call;
+    traffic_phase(&group->self->traffic, handle->phase);
+    if (!is_background(call)) {
+        handle->group = group;
+        handle->tag = (uint64_t)1 << SEND_TAG_SHIFT | (uint64_t)call->tag;
+        if (call->kind == COMM_RECV) return OK;
+        TRY(send_start(handle));
+        return OK;
+    }
+    TRY(progress_begin(progress));
+    handle->group = group;
+    handle->tag = group->calls[CHANNEL_BACKGROUND]++;
+    pthread_mutex_lock(&progress->lock);
+    if (progress->first == NULL) progress->first = handle;
+    else progress->last->next = handle;
+    progress->last = handle;
+    pthread_cond_broadcast(&progress->change);
+    pthread_mutex_unlock(&progress->lock);
+    return OK;
+}
+
+status comm_wait(struct comm_handle *handle)
+{
+    struct group *group = handle->group;
+    struct progress *progress;
+
+    handle->group = NULL;
+    if (group == NULL) return OK;
+    if (handle->call.kind == COMM_RECV) {
+        TRY(call_run(group, &handle->call, CHANNEL_NOW, handle->tag,
+                     handle->phase));
+        return OK;
+    }
+    if (handle->call.kind == COMM_SEND) {
+        handle->group = group;
+        TRY_GOTO(done, handle->result, send_wait(handle));
+done:
+        handle->group = NULL;
+        return handle->result;
+    }
+    progress = &group->self->progress;
+    pthread_mutex_lock(&progress->lock);
+    while (!handle->done)
+        pthread_cond_wait(&progress->change, &progress->lock);
+    pthread_mutex_unlock(&progress->lock);
+    if (handle->result != OK) FAIL(handle->result, "%s", handle->reason);
+    return OK;
+}
+
+bool comm_done(struct comm_handle *handle)
+{
+    struct progress *progress;
+    bool done;
+
+    if (handle->group == NULL) return true;
+    progress = &handle->group->self->progress;
+    pthread_mutex_lock(&progress->lock);
+    done = handle->done;
+    pthread_mutex_unlock(&progress->lock);
+    return done;
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* progress.h - calls in the background.
+ *
+ * Collectives are done, in the order in which they were started, by one thread
+ * of the rank. A send is posted at once and a receive happens in comm_wait, so
+ * neither waits behind a collective, and two ranks may each start a send to the
+ * other before either receives. */
+#ifndef LOCKSTEP_COMM_PROGRESS_H
+#define LOCKSTEP_COMM_PROGRESS_H
+
+#include <pthread.h>
+#include <stdbool.h>
+#include "comm/message.h"
+#include "comm/traffic.h"
+
+struct comm_handle {
+    struct comm_call call;
+    struct group *group;     /* borrowed; NULL: nothing to wait for */
+    uint64_t tag;
+    char phase[TRAFFIC_PHASE_BYTES]; /* when it was started */
+    bool done;               /* under the progress lock */
+    status result;
+    char reason[COMM_REASON_BYTES];
+    struct message message;  /* of a send */
+    struct operation operation; /* of a send */
+    struct comm_handle *next;
+};
+
+struct progress {
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    pthread_t thread;
+    bool started, quits;
+    struct comm_handle *first, *last; /* not yet begun */
+};
+
+void progress_init(struct progress *progress);
+/* All handles must have been waited for. */
+void progress_free(struct progress *progress);
+
+/* The call's tensors, counts and scratch, and the handle, must not be touched
+ * until comm_wait. Every started call must be waited for, also after errors. */
+status comm_start(struct group *group, const struct comm_call *call,
+                  struct comm_handle *handle);
+/* The status of the call; OK for a zeroed handle and for one already waited
+ * for. */
+status comm_wait(struct comm_handle *handle);
+/* Whether comm_wait would return at once (collectives only). */
+bool comm_done(struct comm_handle *handle);
+
+#endif

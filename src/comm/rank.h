@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rank.h - what a rank has once, whatever groups it is in: its counters and its
+ * background thread. A back end builds one for each of its ranks. */
+#ifndef LOCKSTEP_COMM_RANK_H
+#define LOCKSTEP_COMM_RANK_H
+
+#include "comm/progress.h"
+#include "comm/traffic.h"
+
+struct comm_rank {
+    struct traffic traffic;
+    struct progress progress;
+};
+
+void comm_rank_init(struct comm_rank *self);
+void comm_rank_free(struct comm_rank *self);
+
+/* The group of all ranks of a back end's world. */
+status group_build_world(struct group *world, const struct comm_ops *ops,
+                         void *backend, struct comm_rank *self, int rank,
+                         int size);
+
+/* Runs the call in this thread. tag: the number of the call in its channel. */
+status call_run(struct group *group, const struct comm_call *call,
+                enum channel channel, uint64_t tag, const char *phase);
+/* ERR_CONFIG: sizes or types that do not fit the call. */
+status call_check(const struct group *group, const struct comm_call *call);
+/* Counts an operation that is over, in a phase (NULL: the present one). */
+void operation_count(const struct operation *operation, const char *phase);
+
+#endif

@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* threads.c - ranks as threads of one process.
+ *
+ * Every rank has a mailbox: a list of the messages that others have posted to
+ * it, and a condition on which it waits, both for messages and for its own to
+ * be read. A message lies in its sender's memory and the receiver reads the
+ * data there. Who changes what: the list, and POSTED to TAKEN, under the lock
+ * of the target's mailbox; TAKEN to DONE or REFUSED under the sender's, so that
+ * a sender that has seen DONE may reuse the message.
+ *
+ * A waiting rank looks for SPIN_NS whether its mailbox changed, then sleeps. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "base/arena.h"
+#include "base/threads.h"
+#include "comm/message.h"
+#include "comm/rank.h"
+
+enum { RANKS_MAX = 1024, SPIN_NS = 20000, SPIN_LOOKS = 64 };
+
+/* What a thread of a rank waits for, for those who wait for this rank. */
+struct waiting {
+    uint64_t context, tag;
+    int peer; /* of the world; -1: it does not wait */
+};
+
+struct mailbox {
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    _Atomic uint32_t version; /* raised with every change */
+    struct message *first, *last;
+    struct waiting waiting[CHANNEL_COUNT];
+};
+
+struct member {
+    struct world *world;
+    int rank;
+    struct mailbox mailbox;
+    struct comm_rank self;
+    _Atomic bool ended;
+    pthread_t thread;
+    status result;
+    char reason[COMM_REASON_BYTES];
+};
+
+struct world {
+    int count;
+    bool spins;
+    struct member *members; /* owned, [count] */
+    status (*body)(void *argument, struct group *world);
+    void *argument;
+    _Atomic bool aborted;
+    pthread_mutex_t lock; /* of the reason */
+    int aborter;
+    char reason[COMM_REASON_BYTES];
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static void mailbox_init(struct mailbox *box)
+{
+    pthread_condattr_t attributes;
+
+    pthread_mutex_init(&box->lock, NULL);
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&box->change, &attributes);
+    pthread_condattr_destroy(&attributes);
+    for (int i = 0; i < CHANNEL_COUNT; i++) box->waiting[i].peer = -1;
+}
+
+static void mailbox_free(struct mailbox *box)
+{
+    pthread_cond_destroy(&box->change);
+    pthread_mutex_destroy(&box->lock);
+}
+
+/* With the lock held. */
+static void mailbox_wake(struct mailbox *box)
+{
+    atomic_fetch_add(&box->version, 1);
+    pthread_cond_broadcast(&box->change);
+}
+
+static void mailbox_append(struct mailbox *box, struct message *message)
+{
+    message->next = NULL;
+    message->previous = box->last;
+    if (box->last != NULL) box->last->next = message;
+    else box->first = message;
+    box->last = message;
+}
+
+static void mailbox_remove(struct mailbox *box, struct message *message)
+{
+    if (message->previous) message->previous->next = message->next;
+    else box->first = message->next;
+    if (message->next) message->next->previous = message->previous;
+    else box->last = message->previous;
+}
+
+static struct message *mailbox_find(const struct mailbox *box,
+                                    uint64_t context, uint64_t tag, int source)
+{
+    for (struct message *m = box->first; m != NULL; m = m->next)
+        if (m->source == source && m->tag == tag && m->context == context)
+            return m;
+    return NULL;
+}
+
+/* Waits, with the lock held, until the mailbox is no longer at `version` or
+ * the deadline; it may also return early. */
+static void mailbox_wait(struct mailbox *box, uint32_t version, bool spins,
+                         int64_t deadline)
+{
+    struct timespec until = {deadline / 1000000000, deadline % 1000000000};
+
+    if (spins) {
+        const int64_t end = now_ns() + SPIN_NS;
+
+        pthread_mutex_unlock(&box->lock);
+        do {
+            for (int i = 0; i < SPIN_LOOKS; i++)
+                if (atomic_load(&box->version) != version) {
+                    pthread_mutex_lock(&box->lock);
+                    return;
+                }
+        } while (now_ns() < end);
+        pthread_mutex_lock(&box->lock);
+    }
+    if (atomic_load(&box->version) == version)
+        pthread_cond_timedwait(&box->change, &box->lock, &until);
+}
+
+static struct member *member_of(const struct operation *operation, int peer)
+{
+    const struct world *world = operation->group->backend;
+
+    return &world->members[operation->group->members[peer]];
+}
+
+/* The rank at the end of the chain of those who wait for each other in this
+ * very call: it is late, the others are only kept by it. */
+static int missing_rank(const struct operation *operation, int peer)
+{
+    struct world *world = operation->group->backend;
+
+    for (int hops = 0; hops < world->count; hops++) {
+        struct mailbox *box = &world->members[peer].mailbox;
+        struct waiting w;
+
+        pthread_mutex_lock(&box->lock);
+        w = box->waiting[operation->channel];
+        pthread_mutex_unlock(&box->lock);
+        if (w.peer < 0 || w.context != operation->group->context ||
+            w.tag != operation->tag)
+            return peer;
+        peer = w.peer;
+    }
+    return peer;
+}
+
+static void world_abort(void *backend, int rank, const char *reason)
+{
+    struct world *world = backend;
+
+    pthread_mutex_lock(&world->lock);
+    if (!atomic_load(&world->aborted)) {
+        world->aborter = rank;
+        snprintf(world->reason, sizeof world->reason, "%s", reason);
+        atomic_store(&world->aborted, true);
+    }
+    pthread_mutex_unlock(&world->lock);
+    for (int i = 0; i < world->count; i++) {
+        struct mailbox *box = &world->members[i].mailbox;
+
+        pthread_mutex_lock(&box->lock);
+        mailbox_wake(box);
+        pthread_mutex_unlock(&box->lock);
+    }
+}
+
+static status fail_aborted(const struct operation *operation)
+{
+    struct world *world = operation->group->backend;
+    char name[80], reason[COMM_REASON_BYTES];
+    int rank;
+
+    pthread_mutex_lock(&world->lock);
+    rank = world->aborter;
+    memcpy(reason, world->reason, sizeof reason);
+    pthread_mutex_unlock(&world->lock);
+    FAIL(ERR_PEER, "%s: stopped because rank %d gave up: %s",
+         operation_name(operation, name), rank, reason);
+}
+
+static status fail_late(const struct operation *operation, int peer)
+{
+    char name[80];
+    const struct member *self = member_of(operation, operation->group->rank);
+    const int missing = missing_rank(operation, peer);
+
+    status_fail(ERR_PEER, __FILE__, __LINE__,
+                "%s: rank %d has not come within %.1f s",
+                operation_name(operation, name), missing,
+                1e-9 * (double)operation->group->limit_ns);
+    world_abort(self->world, self->rank, status_message());
+    return ERR_PEER;
+}
+
+/* Whether waiting for `peer` makes no sense any more; locks are not held. */
+static status check_alive(const struct operation *operation,
+                          const struct member *peer, int64_t deadline)
+{
+    char name[80];
+
+    if (atomic_load(&peer->world->aborted)) return fail_aborted(operation);
+    if (atomic_load(&peer->ended))
+        FAIL(ERR_PEER, "%s: rank %d has left",
+             operation_name(operation, name), peer->rank);
+    if (now_ns() >= deadline) return fail_late(operation, peer->rank);
+    return OK;
+}
+
+static void wait_note(struct mailbox *box, const struct operation *operation,
+                      int peer)
+{
+    box->waiting[operation->channel] = (struct waiting){
+        operation->group->context, operation->tag, peer};
+}
+
+static status threads_post(struct operation *operation, int peer,
+                           struct message *message)
+{
+    struct member *target = member_of(operation, peer);
+
+    message->source = member_of(operation, operation->group->rank)->rank;
+    message->target = target->rank;
+    message->context = operation->group->context;
+    message->tag = operation->tag;
+    atomic_store(&message->state, MESSAGE_POSTED);
+    operation->messages++;
+    operation->bytes += message->bytes * message->pieces;
+    pthread_mutex_lock(&target->mailbox.lock);
+    mailbox_append(&target->mailbox, message);
+    mailbox_wake(&target->mailbox);
+    pthread_mutex_unlock(&target->mailbox.lock);
+    return OK;
+}
+
+/* Takes an unread message back. A message that is being read cannot be, but
+ * its reader waits for nobody. */
+static bool message_withdraw(struct world *world, struct message *message)
+{
+    struct mailbox *box = &world->members[message->target].mailbox;
+    bool unread;
+
+    pthread_mutex_lock(&box->lock);
+    unread = atomic_load(&message->state) == MESSAGE_POSTED;
+    if (unread) mailbox_remove(box, message);
+    pthread_mutex_unlock(&box->lock);
+    return unread;
+}
+
+static bool is_read(struct message *message)
+{
+    return atomic_load(&message->state) >= MESSAGE_DONE;
+}
+
+static status threads_finish(struct operation *operation,
+                             struct message *message, bool withdraw)
+{
+    struct world *world = operation->group->backend;
+    struct mailbox *box = &world->members[message->source].mailbox;
+    const struct member *target = &world->members[message->target];
+    const int64_t deadline = now_ns() + operation->group->limit_ns;
+    status result = OK;
+    char name[80];
+
+    if (withdraw && message_withdraw(world, message)) return OK;
+    pthread_mutex_lock(&box->lock);
+    wait_note(box, operation, message->target);
+    for (;;) {
+        const uint32_t version = atomic_load(&box->version);
+        bool withdrawn = false;
+
+        if (is_read(message)) break;
+        pthread_mutex_unlock(&box->lock);
+        if (result == OK && !withdraw)
+            result = check_alive(operation, target, deadline);
+        if (result != OK) withdrawn = message_withdraw(world, message);
+        pthread_mutex_lock(&box->lock);
+        if (withdrawn) break;
+        mailbox_wait(box, version, world->spins, deadline);
+    }
+    wait_note(box, operation, -1);
+    pthread_mutex_unlock(&box->lock);
+    if (result != OK && is_read(message)) {
+        status_clear(); /* it was read in the last moment */
+        result = OK;
+    }
+    if (result == OK && !withdraw &&
+        atomic_load(&message->state) == MESSAGE_REFUSED)
+        FAIL(ERR_PEER, "%s: rank %d refused %" PRId64 " bytes from rank %d: it "
+             "expects another size", operation_name(operation, name),
+             message->target, message->bytes * message->pieces,
+             message->source);
+    return result;
+}
+
+/* Tells the sender. The message is not ours any more afterwards. */
+static void message_end(struct world *world, struct message *message,
+                        enum message_state state)
+{
+    struct mailbox *box = &world->members[message->source].mailbox;
+
+    pthread_mutex_lock(&box->lock);
+    atomic_store(&message->state, (int)state);
+    mailbox_wake(box);
+    pthread_mutex_unlock(&box->lock);
+}
+
+/* Takes the oldest message that fits out of this rank's mailbox. */
+static status message_take(struct operation *operation, int peer,
+                           struct message **out)
+{
+    struct member *self = member_of(operation, operation->group->rank);
+    struct mailbox *box = &self->mailbox;
+    const struct member *source = member_of(operation, peer);
+    const int64_t deadline = now_ns() + operation->group->limit_ns;
+    status result = OK;
+
+    *out = NULL;
+    pthread_mutex_lock(&box->lock);
+    wait_note(box, operation, source->rank);
+    for (;;) {
+        const uint32_t version = atomic_load(&box->version);
+
+        *out = mailbox_find(box, operation->group->context, operation->tag,
+                            source->rank);
+        if (*out != NULL || result != OK) break;
+        pthread_mutex_unlock(&box->lock);
+        result = check_alive(operation, source, deadline);
+        pthread_mutex_lock(&box->lock);
+        if (result == OK)
+            mailbox_wait(box, version, self->world->spins, deadline);
+    }
+    if (*out != NULL) {
+        mailbox_remove(box, *out);
+        atomic_store(&(*out)->state, MESSAGE_TAKEN);
+        if (result != OK) status_clear(); /* it came in the last moment */
+        result = OK;
+    }
+    wait_note(box, operation, -1);
+    pthread_mutex_unlock(&box->lock);
+    return result;
+}
+
+static status threads_borrow(struct operation *operation, int peer,
+                             struct parcel *parcel, void *room)
+{
+    const int64_t expected = parcel->bytes * parcel->pieces;
+    struct world *world = operation->group->backend;
+    struct message *message;
+    int64_t found;
+    char name[80];
+
+    (void)room;
+    TRY(message_take(operation, peer, &message));
+    found = message->bytes * message->pieces;
+    if (found != expected) {
+        const int source = message->source;
+
+        message_end(world, message, MESSAGE_REFUSED);
+        FAIL(ERR_PEER, "%s: expected %" PRId64 " bytes from rank %d, found %"
+             PRId64, operation_name(operation, name), expected, source, found);
+    }
+    *parcel = (struct parcel){message->data, message->bytes, message->stride,
+                              message->pieces, message};
+    return OK;
+}
+
+static void threads_give_back(struct operation *operation,
+                              struct parcel *parcel)
+{
+    if (parcel->message == NULL) return;
+    message_end(operation->group->backend, parcel->message, MESSAGE_DONE);
+    parcel->message = NULL;
+}
+
+static const struct comm_ops threads_ops = {
+    .name = "threads", .borrows = true, .post = threads_post,
+    .finish = threads_finish, .borrow = threads_borrow,
+    .give_back = threads_give_back, .abort = world_abort,
+};
+
+/* Wakes everybody, for this rank will send nothing more. */
+static void member_leave(struct member *member)
+{
+    struct world *world = member->world;
+
+    atomic_store(&member->ended, true);
+    for (int i = 0; i < world->count; i++) {
+        struct mailbox *box = &world->members[i].mailbox;
+
+        pthread_mutex_lock(&box->lock);
+        mailbox_wake(box);
+        pthread_mutex_unlock(&box->lock);
+    }
+}
+
+static status member_run(struct member *member, struct group *group)
+{
+    struct world *world = member->world;
+
+    TRY(threads_check_rounding());
+    TRY(group_build_world(group, &threads_ops, world, &member->self,
+                          member->rank, world->count));
+    TRY(world->body(world->argument, group));
+    return OK;
+}
+
+static void *member_main(void *argument)
+{
+    struct member *member = argument;
+    struct group group = {0};
+
+    member->result = member_run(member, &group);
+    if (member->result != OK) {
+        snprintf(member->reason, sizeof member->reason, "%s",
+                 status_message());
+        world_abort(member->world, member->rank, member->reason);
+    }
+    member_leave(member);
+    group_free(&group);
+    return NULL;
+}
+
+/* A rank that failed by itself explains those that failed for its sake. */
+static status world_result(struct world *world)
+{
+    const struct member *cause = NULL;
+
+    for (int i = 0; i < world->count; i++) {
+        const struct member *m = &world->members[i];
+
+        if (m->result == OK) continue;
+        if (cause == NULL || (cause->result == ERR_PEER &&
+                              m->result != ERR_PEER))
+            cause = m;
+    }
+    if (cause == NULL) return OK;
+    if (world->count == 1) FAIL(cause->result, "%s", cause->reason);
+    if (cause->result == ERR_PEER && atomic_load(&world->aborted) &&
+        world->members[world->aborter].result != OK)
+        cause = &world->members[world->aborter];
+    FAIL(cause->result, "rank %d: %s", cause->rank, cause->reason);
+}
+
+static status world_start(struct world *world, int *created)
+{
+    for (; *created < world->count; ++*created) {
+        struct member *member = &world->members[*created];
+        const int error = pthread_create(&member->thread, NULL, member_main,
+                                         member);
+
+        if (error != 0)
+            FAIL(ERR_MEMORY,
+                 "rank %d of %d cannot be created (error %d): ask for fewer",
+                 *created, world->count, error);
+    }
+    return OK;
+}
+
+status ranks_run(int count, status (*body)(void *argument,
+                                           struct group *world),
+                 void *argument)
+{
+    struct world world = {.count = count, .body = body, .argument = argument};
+    int created = 0;
+    status result;
+
+    if (count < 1 || count > RANKS_MAX)
+        FAIL(ERR_CONFIG, "%d ranks: expected 1 to %d", count, RANKS_MAX);
+    TRY(memory_take((size_t)count, sizeof *world.members,
+                    (void **)&world.members));
+    pthread_mutex_init(&world.lock, NULL);
+    world.spins = count <= threads_cores();
+    for (int i = 0; i < count; i++) {
+        struct member *member = &world.members[i];
+
+        *member = (struct member){.world = &world, .rank = i};
+        mailbox_init(&member->mailbox);
+        comm_rank_init(&member->self);
+    }
+    result = world_start(&world, &created);
+    if (result != OK) world_abort(&world, created, status_message());
+    for (int i = 0; i < created; i++)
+        pthread_join(world.members[i].thread, NULL);
+    if (result == OK) result = world_result(&world);
+    for (int i = 0; i < count; i++) {
+        comm_rank_free(&world.members[i].self);
+        mailbox_free(&world.members[i].mailbox);
+    }
+    pthread_mutex_destroy(&world.lock);
+    memory_free(world.members);
+    return result;
+}

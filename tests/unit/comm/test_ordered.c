@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_ordered.c - mirrors src/comm/ordered.c: the bits of the grid's tree,
+ * whatever the number of ranks. */
+#include "comm/comm.h"
+#include "mesh/grid.h"
+#include "tests/test.h"
+
+enum { N = 4507, LEAVES_MOST = 64 };
+
+struct reduction_case {
+    int leaves;
+    bool scatters, in_place;
+};
+
+static double leaf_value(int leaf, int64_t i)
+{
+    const uint32_t mixed = (uint32_t)(leaf * 7919 + i * 104729 + 17) *
+                           2654435761u;
+
+    return ((double)mixed - 2147483648.0) / (double)(1 + mixed % 1000);
+}
+
+static float tree_f32(float *leaf, int leaves)
+{
+    for (int width = 1; width < leaves; width *= 2)
+        for (int i = 0; i + width < leaves; i += 2 * width)
+            leaf[i] = leaf[i] + leaf[i + width];
+    return leaf[0];
+}
+
+/* The tree's definition, once for float64 from the grid itself. */
+static double correct(enum dtype dtype, int leaves, int64_t i)
+{
+    double wide[LEAVES_MOST];
+    float narrow[LEAVES_MOST];
+
+    for (int l = 0; l < leaves; l++) {
+        wide[l] = leaf_value(l, i);
+        narrow[l] = (float)wide[l];
+    }
+    return dtype == DTYPE_F64 ? grid_tree(wide, leaves)
+                              : (double)tree_f32(narrow, leaves);
+}
+
+/* Node [first, first + span) of the tree, clipped. */
+static double node(enum dtype dtype, const struct comm_root *root, int64_t i)
+{
+    double wide[LEAVES_MOST];
+    float narrow[LEAVES_MOST];
+
+    for (int l = 0; l < root->leaves; l++) {
+        wide[l] = leaf_value(root->first + l, i);
+        narrow[l] = (float)wide[l];
+    }
+    return dtype == DTYPE_F64 ? grid_tree(wide, root->leaves)
+                              : (double)tree_f32(narrow, root->leaves);
+}
+
+static status check_bits(const struct tensor *out, int leaves, int64_t first,
+                         const struct group *g)
+{
+    for (int64_t i = 0; i < tensor_count(out); i++)
+        if (tensor_get(out, i) != correct(out->dtype, leaves, first + i))
+            FAIL(ERR_VERIFY, "%d leaves on %d ranks: element %lld of rank %d "
+                 "is %a, the tree gives %a", leaves, g->size, (long long)i,
+                 g->rank, tensor_get(out, i),
+                 correct(out->dtype, leaves, first + i));
+    return OK;
+}
+
+static status case_run(const struct reduction_case *c, struct group *g,
+                       struct arena *arena, enum dtype dtype)
+{
+    const int64_t n = c->scatters ? (int64_t)N * g->size : N;
+    struct comm_root roots[COMM_ROOTS_MAX];
+    const int count = comm_roots(c->leaves, g->size, g->rank, roots);
+    struct comm_call call = {
+        .kind = c->scatters ? COMM_REDUCE_SCATTER : COMM_ALL_REDUCE,
+        .leaves = c->leaves};
+    void *in, *out;
+
+    TRY(arena_take_array(arena, (size_t)(count * n), sizeof(double), &in));
+    TRY(arena_take_array(arena, N, sizeof(double), &out));
+    call.in = tensor_1d(in, dtype, count * n);
+    call.out = tensor_1d(c->in_place ? in : out, dtype, N);
+    if (c->in_place && c->scatters)
+        call.out.data = (char *)in + (int64_t)g->rank * N * dtype_bytes(dtype);
+    for (int r = 0; r < count; r++)
+        for (int64_t i = 0; i < n; i++)
+            tensor_set(&call.in, r * n + i, node(dtype, &roots[r], i));
+    TRY(comm_run(g, &call));
+    TRY(check_bits(&call.out, c->leaves,
+                   c->scatters ? (int64_t)g->rank * N : 0, g));
+    return OK;
+}
+
+static status case_body(void *argument, struct group *world)
+{
+    struct arena arena;
+    status result;
+
+    arena_init(&arena, "test", 0);
+    group_limit_ms(world, 20000);
+    result = case_run(argument, world, &arena, DTYPE_F32);
+    if (result == OK) result = case_run(argument, world, &arena, DTYPE_F64);
+    arena_free(&arena);
+    return result;
+}
+
+TEST(bits_do_not_depend_on_the_ranks)
+{
+    static const int leaves[] = {1, 2, 3, 4, 5, 8, 16, 64};
+
+    for (int l = 0; l < ROWS(leaves); l++)
+        for (int size = 1; size <= leaves[l] && size <= 9; size++)
+            for (int mode = 0; mode < 4; mode++) {
+                struct reduction_case c = {leaves[l], mode & 1, mode & 2};
+
+                if (c.scatters && size > 4) continue;
+                IS_OK(ranks_run(size, case_body, &c));
+            }
+}
+
+/* A test that cannot fail proves nothing: with 3 leaves, and 8, order shows. */
+TEST(order_shows_in_the_bits)
+{
+    int differing = 0;
+
+    for (int64_t i = 0; i < N; i++) {
+        float sum = 0;
+
+        for (int l = 0; l < 8; l++) sum += (float)leaf_value(l, i);
+        differing += sum != (float)correct(DTYPE_F32, 8, i);
+    }
+    CHECK(differing > N / 4);
+}
+
+TEST(roots_are_the_largest_subtrees)
+{
+    static const struct {
+        int leaves, size, rank, count;
+        struct comm_root roots[4];
+    } rows[] = {
+        {8, 1, 0, 1, {{0, 8, 8}}},
+        {8, 2, 1, 1, {{4, 4, 4}}},
+        {8, 3, 0, 1, {{0, 2, 2}}},
+        {8, 3, 1, 2, {{2, 2, 2}, {4, 1, 1}}},
+        {8, 3, 2, 2, {{5, 1, 1}, {6, 2, 2}}},
+        {3, 1, 0, 1, {{0, 3, 4}}},
+        {3, 2, 0, 1, {{0, 1, 1}}},
+        {3, 2, 1, 2, {{1, 1, 1}, {2, 1, 2}}},
+        {3, 3, 2, 1, {{2, 1, 2}}},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct comm_root roots[COMM_ROOTS_MAX];
+        const int count = comm_roots(rows[i].leaves, rows[i].size,
+                                     rows[i].rank, roots);
+
+        EQUAL_INT(count, rows[i].count);
+        for (int r = 0; r < count; r++) {
+            EQUAL_INT(roots[r].first, rows[i].roots[r].first);
+            EQUAL_INT(roots[r].leaves, rows[i].roots[r].leaves);
+            EQUAL_INT(roots[r].span, rows[i].roots[r].span);
+        }
+    }
+}
+
+TEST_MAIN(bits_do_not_depend_on_the_ranks, order_shows_in_the_bits,
+          roots_are_the_largest_subtrees)
