@@ -138,32 +138,32 @@ status comm_start(struct group *group, const struct comm_call *call,
     return OK;
 }
 
-status comm_wait(struct comm_handle *handle)
+static status background_wait(struct comm_handle *handle)
 {
-    struct group *group = handle->group;
-    struct progress *progress;
+    struct progress *progress = &handle->group->self->progress;
 
-    handle->group = NULL;
-    if (group == NULL) return OK;
-    if (handle->call.kind == COMM_RECV) {
-        TRY(call_run(group, &handle->call, CHANNEL_NOW, handle->tag,
-                     handle->phase));
-        return OK;
-    }
-    if (handle->call.kind == COMM_SEND) {
-        handle->group = group;
-        TRY_GOTO(done, handle->result, send_wait(handle));
-done:
-        handle->group = NULL;
-        return handle->result;
-    }
-    progress = &group->self->progress;
     pthread_mutex_lock(&progress->lock);
     while (!handle->done)
         pthread_cond_wait(&progress->change, &progress->lock);
     pthread_mutex_unlock(&progress->lock);
     if (handle->result != OK) FAIL(handle->result, "%s", handle->reason);
     return OK;
+}
+
+status comm_wait(struct comm_handle *handle)
+{
+    status result;
+
+    if (handle->group == NULL) return OK;
+    if (handle->call.kind == COMM_RECV)
+        result = call_run(handle->group, &handle->call, CHANNEL_NOW,
+                          handle->tag, handle->phase);
+    else if (handle->call.kind == COMM_SEND)
+        result = send_wait(handle);
+    else
+        result = background_wait(handle);
+    handle->group = NULL;
+    return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }
 
 bool comm_done(struct comm_handle *handle)
