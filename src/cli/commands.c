@@ -12,6 +12,9 @@
     {"threads", "N", "threads; 0 or not given: the cores of this process",    \
      false}
 
+#define FLAG_RANKS                                                           \
+    {"ranks", "N", "threads of this process that share the batch (1)", false}
+
 const struct command commands[] = {
     {"train", "CONFIG", 1, 1, "a run, from a configuration to a checkpoint",
      "Plans all memory, takes it, trains. Writes metrics.jsonl, checkpoints "
@@ -20,7 +23,7 @@ const struct command commands[] = {
      "lockstep train examples/01_first_run/config.yaml --run runs/first", false,
      command_train,
      {FLAG_SET, {"run", "DIR", "directory of the run (run.dir)", false},
-      FLAG_THREADS, FLAG_ISA,
+      FLAG_RANKS, FLAG_THREADS, FLAG_ISA,
       {"dry-run", NULL, "prints the plan and touches nothing", false},
       FLAG_JSON}},
     {"resume", "RUN", 1, 1, "a stopped run goes on, with the same bits",
@@ -28,7 +31,7 @@ const struct command commands[] = {
      "(its length,\nthe rate, what is watched and kept), not what was trained "
      "so far.",
      "lockstep resume runs/first --set train.steps=600", false, command_resume,
-     {FLAG_SET, FLAG_THREADS, FLAG_ISA, FLAG_JSON}},
+     {FLAG_SET, FLAG_RANKS, FLAG_THREADS, FLAG_ISA, FLAG_JSON}},
     {"generate", "MODEL", 1, 1, "continues a text, token by token",
      "Greedy with --temperature 0. Stops at the model's end-of-text token. "
      "The same seed\ngives the same text, on any machine and with any number "
@@ -99,7 +102,7 @@ const struct command commands[] = {
      command_plan,
      {{"explain", "VIEW",
        "summary, parameters, program, memory, schedule or numerics", false},
-      FLAG_SET, FLAG_THREADS, FLAG_JSON}},
+      FLAG_SET, FLAG_RANKS, FLAG_THREADS, FLAG_JSON}},
     {"schedule", "[NAME|FILE]", 0, 1, "a pipeline schedule, played and drawn",
      "Times are of one micro-batch on one rank, all its chunks. Memory is "
      "counted in what\none micro-batch holds after its forward. The bubble "

@@ -28,10 +28,12 @@ static status planned_build(struct planned *planned,
                             struct arguments *arguments)
 {
     const struct options *o = &planned->set.values;
-    int64_t micro_batches;
+    int64_t micro_batches, ranks = 1;
 
+    TRY(arguments_integer(arguments, "ranks", 1, RANKS_MOST, &ranks));
     TRY(config_read(&planned->set, arguments->operands[0], arguments));
-    TRY(setup_resolve(&planned->setup, &planned->set));
+    TRY(setup_resolve(&planned->setup, &planned->set,
+                      (int)ranks));
     /* Epochs need the data, which a plan does not read. */
     if (o->train.epochs <= 0) TRY(setup_length(&planned->setup, 0));
     TRY(stage_plan(&planned->stage, &planned->setup.request));

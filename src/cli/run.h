@@ -5,7 +5,8 @@
 
 #include "cli/command.h"
 
-enum { THREADS_MOST = 4096 }; /* as train.threads */
+enum { THREADS_MOST = 4096, /* as train.threads */
+       RANKS_MOST = 64 };
 
 /* train.c */
 status command_train(struct arguments *arguments);

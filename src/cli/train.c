@@ -10,8 +10,12 @@ status command_train(struct arguments *arguments)
     struct trainer_request request = {
         .set = &set, .dry_run = arguments_has(arguments, "dry-run"),
         .json = arguments_has(arguments, "json")};
+    int64_t ranks = 1;
     status result;
 
+    TRY_GOTO(done, result, arguments_integer(arguments, "ranks", 1,
+                                             RANKS_MOST, &ranks));
+    request.ranks = (int)ranks;
     TRY_GOTO(done, result, config_read(&set, arguments->operands[0],
                                        arguments));
     TRY_GOTO(done, result, trainer_run(&request));
@@ -27,8 +31,12 @@ status command_resume(struct arguments *arguments)
     struct trainer_request request = {
         .set = &set, .resume = true,
         .json = arguments_has(arguments, "json")};
+    int64_t ranks = 1;
     status result;
 
+    TRY_GOTO(done, result, arguments_integer(arguments, "ranks", 1,
+                                             RANKS_MOST, &ranks));
+    request.ranks = (int)ranks;
     TRY_GOTO(done, result, assignments_read(&assignments, arguments));
     TRY_GOTO(done, result, options_init(&set));
     TRY_GOTO(done, result, trainer_options(&set, arguments->operands[0],

@@ -123,6 +123,7 @@ static void add_memory(struct stage *stage)
              ? (size_t)(p->cache_count * p->context * p->cache_width) * real
              : 0, NULL},
         {"batch", "micro-batch", batch_bytes(p), NULL},
+        {"messages between ranks", "call", 0, NULL},
     };
 
     stage->bytes = 0;
@@ -182,6 +183,14 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
         return plan_auto(stage);
     stage->recompute = r->recompute[0];
     return plan_with(stage, r->recompute, r->recompute_count);
+}
+
+void stage_reserve_messages(struct stage *stage, size_t bytes)
+{
+    struct memory_row *row = &stage->memory[MEMORY_MESSAGES];
+
+    stage->bytes += aligned(bytes) - row->bytes;
+    row->bytes = aligned(bytes);
 }
 
 /* ---- opening ---- */

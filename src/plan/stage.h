@@ -36,6 +36,7 @@ enum memory_owner {
     MEMORY_WEIGHTS, MEMORY_GRADIENTS, MEMORY_PARTIALS, MEMORY_FIRST_MOMENT,
     MEMORY_SECOND_MOMENT, MEMORY_FRAME, MEMORY_LAYER_SCRATCH,
     MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY, MEMORY_CACHE, MEMORY_BATCH,
+    MEMORY_MESSAGES,
     MEMORY_OWNERS
 };
 
@@ -62,6 +63,8 @@ struct stage {
 };
 
 status stage_plan(struct stage *stage, const struct stage_request *request);
+/* Room for the messages between ranks, before stage_open. */
+void stage_reserve_messages(struct stage *stage, size_t bytes);
 /* Allocates. Weights are uninitialised. */
 status stage_open(struct stage *stage);
 void stage_free(struct stage *stage);

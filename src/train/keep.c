@@ -64,7 +64,7 @@ status keeper_save(struct keeper *keeper, const struct counters *counters)
     TRY_GOTO(done, result, write_state(counters, &state));
     const struct checkpoint_plan plan = {
         .run = keeper->run, .step = counters->step,
-        .tokens = counters->tokens, .grid = keeper->stage->program.grid,
+        .tokens = counters->tokens, .grid = keeper->setup->grid,
         .lockstep = LOCKSTEP_VERSION, .numerics = LOCKSTEP_NUMERICS_VERSION,
         .config_json = keeper->config.bytes,
         .tokenizer = keeper->setup->has_tokenizer ? t->digest : NULL,

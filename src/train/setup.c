@@ -8,6 +8,7 @@
 /* What resume may change: how fast, how long, what is watched and kept. Not
  * the model, the data, the batch, the seed, the grid or the type. */
 static const char *const may_change[] = {
+    "mesh.data",
     "train.steps", "train.tokens", "train.epochs", "train.micro_batch",
     "train.threads", "train.recompute", "train.memory", "train.logits_chunk",
     "optimizer.lr", "optimizer.schedule", "optimizer.warmup",
@@ -105,13 +106,48 @@ static status resolve_request(struct setup *setup)
         .recompute = o->train.recompute.items,
         .recompute_count = o->train.recompute.count,
         .memory_bytes = o->train.memory * 0x1p30};
-    if (r->threads == 0) r->threads = threads_cores();
+    if (r->threads == 0) r->threads = threads_cores() / setup->ranks;
+    if (r->threads == 0) r->threads = 1;
     TRY(choose_dtype(o->train.dtype, &r->dtype));
     TRY(choose_isa(o->numerics.isa, &r->isa));
-    return grid_resolve(&r->grid, &asked, &facts);
+    TRY(grid_resolve(&setup->grid, &asked, &facts));
+    return setup_use_grid(setup, &setup->grid);
 }
 
-status setup_resolve(struct setup *setup, const struct options_set *set)
+/* A rank's share of the batch is a subtree of its leaves. */
+status setup_use_grid(struct setup *setup, const struct grid *grid)
+{
+    struct stage_request *r = &setup->request;
+    const int64_t batch = setup->set->values.train.batch;
+    const int ranks = setup->ranks;
+    int near = ranks;
+
+    while (grid->data % near != 0 || (near & (near - 1) && near != 3)) near--;
+    if (near != ranks)
+        FAIL(ERR_CONFIG, "mesh.data: %d ranks do not divide the grid's %d data "
+                         "leaves into subtrees; %d do", ranks, grid->data,
+             near);
+    setup->grid = r->grid = *grid;
+    r->grid.data = grid->data / ranks;
+    r->batch = batch / ranks;
+    if (r->micro_batch > r->batch) r->micro_batch = r->batch;
+    return OK;
+}
+
+/* The axes must account for every rank. */
+static status choose_ranks(struct setup *setup, int ranks)
+{
+    const int64_t data = setup->set->values.mesh.data;
+
+    setup->ranks = ranks;
+    if (data == 0 || data == ranks) return OK;
+    FAIL(ERR_CONFIG, "mesh.data: %lld ranks share the batch, but %d run; start "
+                     "with --ranks %lld, or set mesh.data=%d",
+         (long long)data, ranks, (long long)data, ranks);
+}
+
+status setup_resolve(struct setup *setup, const struct options_set *set,
+                     int ranks)
 {
     const struct options *o = &set->values;
 
@@ -122,6 +158,7 @@ status setup_resolve(struct setup *setup, const struct options_set *set)
         strcmp(o->data.documents, "joined") != 0)
         FAIL(ERR_CONFIG, "data.documents: %s is not separate or joined",
              o->data.documents);
+    TRY(choose_ranks(setup, ranks));
     TRY(read_tokenizer(setup));
     TRY(model_from_options(&setup->model, o,
                            setup->has_tokenizer

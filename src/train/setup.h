@@ -15,12 +15,18 @@ struct setup {
     bool has_tokenizer;
     struct model model;
     struct rate rate;              /* steps: setup_length */
+    struct grid grid;              /* of the run; the request has the share of
+                                    * one rank */
+    int ranks;                     /* that share the batch */
     struct stage_request request;  /* ready for stage_plan */
 };
 
-/* Reads the tokenizer and config.json that the options name. ERR_CONFIG says
- * which option cannot be. */
-status setup_resolve(struct setup *setup, const struct options_set *set);
+/* Reads the tokenizer and config.json that the options name; plans for one of
+ * `ranks` ranks. ERR_CONFIG says which option cannot be. */
+status setup_resolve(struct setup *setup, const struct options_set *set,
+                     int ranks);
+/* Another grid, of a run that goes on. */
+status setup_use_grid(struct setup *setup, const struct grid *grid);
 void setup_free(struct setup *setup);
 
 /* Steps of the run, from train.steps, tokens or epochs; samples of an epoch

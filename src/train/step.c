@@ -88,7 +88,7 @@ static double loss_total(struct loss_sum *loss, const struct grid *grid)
 /* ---- the executor ---- */
 
 static status fill_batch(struct train_step *step,
-                         const struct sample_source *source,
+                         const struct sample_source *source, int64_t first,
                          int64_t micro_batch)
 {
     struct stage *stage = step->stage;
@@ -99,7 +99,8 @@ static status fill_batch(struct train_step *step,
     for (int64_t s = 0; s < p->sequences; s++) {
         const int64_t at = s * p->length;
 
-        TRY(source->fill(source->argument, micro_batch * p->sequences + s,
+        TRY(source->fill(source->argument,
+                         first + micro_batch * p->sequences + s,
                          arrays.inputs + at, arrays.targets + at,
                          arrays.positions + at, arrays.documents + at));
     }
@@ -144,13 +145,14 @@ static status execute(struct train_step *step,
 {
     struct run *run = &step->stage->run;
     const struct action_list *list = &step->schedule.lists[0];
+    const int64_t first = team_rank(&step->team) * step->stage->program.batch;
 
     for (int i = 0; i < list->count; i++) {
         const struct action action = list->items[i];
 
         switch ((enum action_kind)action.kind) {
         case ACTION_FORWARD:
-            TRY(fill_batch(step, source, action.microbatch));
+            TRY(fill_batch(step, source, first, action.microbatch));
             TRY(run_forward(run));
             break;
         case ACTION_BACKWARD_INPUT:
@@ -173,20 +175,22 @@ static status step_gradients(struct train_step *step,
                              struct step_result *out)
 {
     struct gradients *gradients = &step->stage->gradients;
+    double root;
 
     step->loss.targets = 0;
     step->data_s = 0;
     gradients_reset(gradients);
     TRY(execute(step, source));
+    TRY(team_gradients(&step->team, gradients));
     TRY(gradients_finish(gradients));
+    root = loss_total(&step->loss, &step->stage->program.grid);
+    TRY(team_loss(&step->team, &root, &step->loss.targets));
     if (step->loss.targets == 0)
         FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
                           "one token, or all masked");
     TRY(update_average(&step->update, step->loss.targets));
-    *out = (struct step_result){
-        .loss = loss_total(&step->loss, &step->stage->program.grid) /
-                (double)step->loss.targets,
-        .targets = step->loss.targets};
+    *out = (struct step_result){.loss = root / (double)step->loss.targets,
+                                .targets = step->loss.targets};
     return OK;
 }
 
@@ -229,35 +233,56 @@ static status fill_or_mask(void *argument, int64_t index, int32_t *inputs,
     return OK;
 }
 
-status train_evaluate(struct train_step *step,
-                      const struct sample_source *source, int64_t count,
-                      struct evaluation *out)
+/* The share [first, last) of this rank, into out->sums. */
+static status evaluate_share(struct train_step *step,
+                             const struct sample_source *source,
+                             int64_t first, int64_t last,
+                             struct evaluation *out)
 {
     struct stage *stage = step->stage;
     const struct program *p = &stage->program;
-    struct limited limited = {source, count, p->length};
+    struct limited limited = {source, last, p->length};
     const struct sample_source wrapped = {fill_or_mask, &limited};
-    struct gradients *gradients = stage->run.gradients;
-    const int64_t targets = step->loss.targets;
-    status result = OK;
 
-    *out = (struct evaluation){0};
-    stage->run.gradients = NULL; /* F makes the losses itself */
-    for (int64_t i = 0; i * p->sequences < count && result == OK; i++) {
+    for (int64_t i = 0; first + i * p->sequences < last; i++) {
         step->loss.targets = 0;
-        result = fill_batch(step, &wrapped, i);
-        if (result == OK) result = run_forward(&stage->run);
-        for (int64_t s = 0; s < p->sequences && result == OK; s++) {
+        TRY(fill_batch(step, &wrapped, first, i));
+        TRY(run_forward(&stage->run));
+        for (int64_t s = 0; s < p->sequences; s++) {
+            const int64_t at = first + i * p->sequences + s;
             double sum = 0;
 
             for (int64_t t = 0; t < p->length; t++)
                 sum += stage->run.losses[s * p->length + t];
-            out->sum += sum;
+            if (at < last) out->sums[at] = sum;
         }
         out->targets += step->loss.targets;
     }
-    stage->run.gradients = gradients;
-    step->loss.targets = targets;
-    if (result != OK) return status_pass(result, __FILE__, __LINE__);
+    return OK;
+}
+
+status train_evaluate(struct train_step *step,
+                      const struct sample_source *source, int64_t count,
+                      struct evaluation *out)
+{
+    struct gradients *gradients = step->stage->run.gradients;
+    const int64_t rank = team_rank(&step->team);
+    const int64_t size = team_size(&step->team);
+    double targets;
+    status result;
+
+    for (int64_t i = 0; i < count; i++) out->sums[i] = 0;
+    out->sum = 0;
+    out->targets = 0;
+    step->stage->run.gradients = NULL; /* F makes the losses itself */
+    result = evaluate_share(step, source, rank * count / size,
+                            (rank + 1) * count / size, out);
+    step->stage->run.gradients = gradients;
+    TRY(result);
+    targets = (double)out->targets;
+    TRY(team_join(&step->team, out->sums, count));
+    TRY(team_join(&step->team, &targets, 1));
+    out->targets = (int64_t)targets;
+    for (int64_t i = 0; i < count; i++) out->sum += out->sums[i];
     return OK;
 }

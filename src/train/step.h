@@ -7,6 +7,7 @@
 #include "optimizer/update.h"
 #include "plan/stage.h"
 #include "schedule/schedule.h"
+#include "train/team.h"
 
 /* Where sequences come from. Fills arrays of [length]: token ids, targets (-1:
  * none), positions and documents of sequence `index` of the global batch. */
@@ -24,7 +25,9 @@ struct loss_sum {
 };
 
 struct train_step {
-    struct stage *stage;      /* borrowed, open */
+    struct stage *stage;      /* borrowed, open; planned for this rank's share
+                               * of the batch and of the data leaves */
+    struct team team;         /* zeroed: one rank */
     struct schedule schedule; /* owned */
     struct update update;
     struct loss_sum loss;
@@ -37,7 +40,8 @@ struct step_result {
     int64_t targets;
 };
 
-/* The update's rates and betas are the caller's to fill afterwards. */
+/* The update's rates and betas are the caller's to fill afterwards, and the
+ * team where there is one. */
 status train_step_build(struct train_step *step, struct stage *stage,
                         const char *schedule);
 void train_step_free(struct train_step *step);
@@ -50,8 +54,13 @@ status train_step_run(struct train_step *step,
                       int64_t t, struct step_result *out);
 
 /* Sums of the losses of sequences [0, count) without gradients: float64 sums
- * of per-sequence losses in sequence order. */
-struct evaluation { double sum; int64_t targets; };
+ * of per-sequence losses in sequence order. The ranks of a team share the
+ * sequences; sums [count] is room for one each. */
+struct evaluation {
+    double *sums;    /* borrowed */
+    double sum;
+    int64_t targets; /* of all ranks */
+};
 status train_evaluate(struct train_step *step,
                       const struct sample_source *source, int64_t count,
                       struct evaluation *out);

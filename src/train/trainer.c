@@ -24,6 +24,8 @@ struct trainer {
     struct setup setup;
     struct stage stage;
     struct feed feed;
+    struct team team;     /* its scratch lies in the stage */
+    double *sums;         /* owned, [valid samples]: room for validation */
     struct train_step step;
     struct keeper keeper;
     struct run_dir run;
@@ -41,6 +43,12 @@ static double now_s(clockid_t clock)
 
     clock_gettime(clock, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* Files, lines and signals are the business of rank 0. */
+static bool leads(const struct trainer *t)
+{
+    return team_rank(&t->team) == 0;
 }
 
 /* ---- opening ---- */
@@ -136,7 +144,8 @@ static void set_update(struct trainer *t)
     u->weight_decay = o->optimizer.weight_decay;
     u->clip = o->optimizer.clip;
     t->step_flops = 3 * program_cost(&t->stage.program).flops *
-                    (t->stage.program.batch / t->stage.program.sequences);
+                    (t->stage.program.batch / t->stage.program.sequences) *
+                    team_size(&t->team);
 }
 
 /* Everything that is decided, in order, before memory is taken. */
@@ -145,7 +154,7 @@ static status plan(struct trainer *t)
     const struct options *o = &t->request->set->values;
     struct grid grid;
 
-    TRY(setup_resolve(&t->setup, t->request->set));
+    TRY(setup_resolve(&t->setup, t->request->set, t->request->ranks));
     if (o->run.dir[0] == 0)
         FAIL(ERR_CONFIG, "run.dir: say where the run goes, in the file or with "
                          "--run DIR");
@@ -153,30 +162,64 @@ static status plan(struct trainer *t)
         FAIL(ERR_CONFIG, "tokenizer.from is empty and model.vocab is 0: one of "
                          "them must give the vocabulary");
     if (t->request->resume) {
-        if (keeper_grid(o->run.dir, &grid) == OK) t->setup.request.grid = grid;
-        else status_clear(); /* restoring says what is wrong */
+        if (keeper_grid(o->run.dir, &grid) == OK)
+            TRY(setup_use_grid(&t->setup, &grid));
+        else
+            status_clear(); /* restoring says what is wrong */
     }
-    return stage_plan(&t->stage, &t->setup.request);
+    TRY(stage_plan(&t->stage, &t->setup.request));
+    stage_reserve_messages(&t->stage,
+                           team_scratch_bytes(&t->team, &t->stage.gradients));
+    return OK;
+}
+
+/* The run's directory and its data: rank 0 first, the others find them made. */
+static status open_run(struct trainer *t)
+{
+    const char *directory = t->request->set->values.run.dir;
+    status result = OK;
+
+    if (leads(t)) {
+        result = t->request->resume ? run_dir_resume(&t->run, directory)
+                                    : run_dir_create(&t->run, directory);
+        if (result == OK) result = log_start(0, t->run.log);
+        if (result == OK)
+            result = feed_open(&t->feed, &t->setup, t->run.path);
+    }
+    TRY(team_agree(&t->team, result));
+    if (leads(t)) return OK;
+    snprintf(t->run.path, sizeof t->run.path, "%s", directory);
+    return feed_open(&t->feed, &t->setup, t->run.path);
+}
+
+/* Weights, then what rank 0 writes down about the run. */
+static status begin(struct trainer *t)
+{
+    if (t->request->resume) TRY(restore_or_begin(t));
+    else TRY(start_weights(t));
+    if (!leads(t)) return OK;
+    TRY(store_configuration(t));
+    return metrics_open(&t->metrics, t->run.metrics,
+                        t->request->resume ? t->counters.step : -1);
 }
 
 static status open_all(struct trainer *t)
 {
-    const struct options *o = &t->request->set->values;
+    void *sums = NULL;
 
-    TRY(t->request->resume ? run_dir_resume(&t->run, o->run.dir)
-                           : run_dir_create(&t->run, o->run.dir));
-    TRY(log_start(0, t->run.log));
-    TRY(feed_open(&t->feed, &t->setup, t->run.path));
+    TRY(open_run(t));
     TRY(setup_length(&t->setup, t->feed.samples));
+    TRY(memory_take((size_t)t->feed.valid_samples + 1, sizeof *t->sums,
+                    &sums));
+    t->sums = sums;
     TRY(stage_open(&t->stage));
+    t->team.scratch = t->stage.memory[MEMORY_MESSAGES].data;
+    t->team.scratch_bytes = t->stage.memory[MEMORY_MESSAGES].bytes;
     TRY(train_step_build(&t->step, &t->stage, "1f1b"));
+    t->step.team = t->team;
     set_update(t);
     TRY(keeper_build(&t->keeper, &t->setup, &t->stage, t->run.path));
-    if (t->request->resume) TRY(restore_or_begin(t));
-    else TRY(start_weights(t));
-    TRY(store_configuration(t));
-    return metrics_open(&t->metrics, t->run.metrics,
-                        t->request->resume ? t->counters.step : -1);
+    return team_agree(&t->team, begin(t));
 }
 
 /* ---- the loop ---- */
@@ -185,14 +228,16 @@ static status validate(struct trainer *t)
 {
     const struct sample_source source = feed_valid(&t->feed);
     const double began = now_s(CLOCK_MONOTONIC);
-    struct evaluation evaluation;
+    struct evaluation evaluation = {.sums = t->sums};
 
     if (t->feed.valid_samples == 0) return OK;
     TRY(train_evaluate(&t->step, &source, t->feed.valid_samples,
                        &evaluation));
-    if (evaluation.targets == 0) return OK;
+    double bytes = (double)t->feed.valid_bytes;
+
+    TRY(team_join(&t->team, &bytes, 1));
+    if (evaluation.targets == 0 || !leads(t)) return OK;
     const double loss = evaluation.sum / (double)evaluation.targets;
-    const double bytes = (double)t->feed.valid_bytes;
     const struct metrics_row row = {
         .kind = METRICS_VALIDATION, .step = t->counters.step,
         .tokens = t->counters.tokens,
@@ -213,7 +258,8 @@ static status validate(struct trainer *t)
 static status save(struct trainer *t)
 {
     if (t->saved_step == t->counters.step) return OK;
-    TRY(keeper_save(&t->keeper, &t->counters));
+    TRY(team_agree(&t->team,
+                   leads(t) ? keeper_save(&t->keeper, &t->counters) : OK));
     LOG(DEBUG, "checkpoint", "saved step %lld", (long long)t->counters.step);
     t->saved_step = t->counters.step;
     return OK;
@@ -230,11 +276,21 @@ static status fail_step(status result, int64_t step)
     FAIL(ERR_NUMERIC, "step %lld: %s", (long long)step, sentence);
 }
 
+/* Tokens and sequences of a step, all ranks together. */
+static int64_t step_sequences(const struct trainer *t)
+{
+    return t->stage.program.batch * team_size(&t->team);
+}
+
+static int64_t step_tokens(const struct trainer *t)
+{
+    return step_sequences(t) * t->stage.program.length;
+}
+
 static status write_row(struct trainer *t, const struct step_result *result,
                         double lr, double seconds)
 {
-    const struct program *p = &t->stage.program;
-    const double tokens = (double)(p->batch * p->length);
+    const double tokens = (double)step_tokens(t);
     const struct metrics_row row = {
         .kind = METRICS_STEP, .step = t->counters.step,
         .tokens = t->counters.tokens,
@@ -264,7 +320,6 @@ static status write_row(struct trainer *t, const struct step_result *result,
 
 static status one_step(struct trainer *t)
 {
-    const struct program *p = &t->stage.program;
     const double began = now_s(CLOCK_MONOTONIC);
     const double lr = rate_at(&t->setup.rate, t->counters.step);
     const struct sample_source source =
@@ -278,11 +333,12 @@ static status one_step(struct trainer *t)
     if (ran != OK) return fail_step(ran, t->counters.step + 1);
     if (t->counters.step == 0)
         progress_note(&t->progress, "first loss %.4f; ln(vocabulary) %.4f",
-                      result.loss, math_log((double)p->vocab));
+                      result.loss, math_log((double)t->setup.model.vocab));
     t->counters.step++;
-    t->counters.tokens += p->batch * p->length;
-    t->counters.samples += p->batch;
+    t->counters.tokens += step_tokens(t);
+    t->counters.samples += step_sequences(t);
     t->counters.epoch = t->counters.samples / t->feed.samples;
+    if (!leads(t)) return OK;
     return write_row(t, &result, lr, now_s(CLOCK_MONOTONIC) - began);
 }
 
@@ -298,8 +354,9 @@ static status loop(struct trainer *t)
     while (t->counters.step < t->setup.rate.steps) {
         TRY(one_step(t));
         const bool last = t->counters.step == t->setup.rate.steps;
-        const int asked = signals_asked();
+        int asked = signals_asked();
 
+        TRY(team_most(&t->team, &asked)); /* all stop after the same step */
         if (last || due(t->counters.step, o->validate.every))
             TRY(validate(t));
         if (asked != 0 || due(t->counters.step, o->checkpoint.every) ||
@@ -317,7 +374,8 @@ static status loop(struct trainer *t)
 static void free_all(struct trainer *t)
 {
     metrics_close(&t->metrics);
-    log_stop();
+    if (leads(t)) log_stop();
+    memory_free(t->sums);
     keeper_free(&t->keeper);
     train_step_free(&t->step);
     feed_close(&t->feed);
@@ -344,11 +402,14 @@ static status train(struct trainer *t)
 
     TRY(open_all(t));
     measure_peak(t);
-    closing_print_start(&t->setup, &t->stage, &t->feed, t->counters.step);
-    TRY(signals_install());
-    progress_begin(&t->progress, stderr, "step", "", 1);
+    if (leads(t)) {
+        closing_print_start(&t->setup, &t->stage, &t->feed, t->counters.step);
+        TRY(signals_install());
+    }
+    progress_begin(&t->progress, leads(t) ? stderr : NULL, "step", "", 1);
     result = loop(t);
     progress_end(&t->progress);
+    if (!leads(t)) return result;
     signals_restore();
     LOG(DEBUG, "train", "ended after step %lld: %s",
         (long long)t->counters.step,
@@ -362,21 +423,32 @@ static status train(struct trainer *t)
     return result != OK ? result : reported;
 }
 
-status trainer_run(const struct trainer_request *request)
+/* One rank's whole life; world NULL: the only one. */
+static status rank_run(void *argument, struct group *world)
 {
-    struct trainer trainer = {.request = request};
+    const struct trainer_request *request = argument;
+    struct trainer trainer = {.request = request, .team.world = world};
     status result;
 
     TRY_GOTO(done, result, plan(&trainer));
-    if (request->dry_run)
+    if (!request->dry_run)
+        TRY_GOTO(done, result, train(&trainer));
+    else if (leads(&trainer))
         TRY_GOTO(done, result, closing_print_plan(&trainer.setup,
                                                   &trainer.stage,
                                                   request->json));
-    else
-        TRY_GOTO(done, result, train(&trainer));
 done:
     free_all(&trainer);
     return result;
+}
+
+status trainer_run(const struct trainer_request *request)
+{
+    struct trainer_request copy = *request;
+
+    if (copy.ranks == 0) copy.ranks = 1;
+    if (copy.ranks == 1) return rank_run(&copy, NULL);
+    return ranks_run(copy.ranks, rank_run, &copy);
 }
 
 status trainer_options(struct options_set *set, const char *run,
