@@ -1,0 +1,41 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# data_ranks.sh - ranks that share the batch change no bit: weights, moments and
+# every exact column of the metrics equal those of one rank; a run may change
+# its ranks when it resumes.
+. "${0%/*}/../drills/common.sh"
+prepare
+
+same_as_one() { # RUN
+    if same_run one "$1"; then ok "$1 equals one rank"
+    else bad "$1 equals one rank" "$why" log
+    fi
+}
+
+must train config.yaml --run one
+for ranks in 2 4 8; do
+    must train config.yaml --run "ranks$ranks" --ranks $ranks
+    same_as_one "ranks$ranks"
+done
+must train config.yaml --run small --ranks 2 --set train.micro_batch=1 \
+    --threads 1
+same_as_one small
+must train config.yaml --run again --ranks 4 --set 'train.recompute=[block]'
+same_as_one again
+
+# Begun on one rank, gone on with four, ended with two.
+must train config.yaml --run moved --set train.steps=30 \
+    --set checkpoint.at_end=false --set checkpoint.every=10
+rm -rf moved/ckpt/step-00000030
+printf 'step-00000020' >moved/ckpt/latest
+must resume moved --ranks 4
+rm -rf moved/ckpt/step-00000030
+printf 'step-00000020' >moved/ckpt/latest
+must resume moved --ranks 2
+same_as_one moved
+
+expect "three ranks do not fit" 78 "mesh.data: 3 ranks do not divide" \
+    train config.yaml --run three --ranks 3
+expect "mesh.data against --ranks" 78 "start with --ranks 4" \
+    train config.yaml --run four --ranks 2 --set mesh.data=4
+report
