@@ -16,6 +16,8 @@ schedule_fill fill_zb_h1, fill_zb_h2;
 schedule_fill fill_interleaved, fill_breadth_first;
 /* zero_bubble.c */
 schedule_fill fill_zb_1p, fill_zb_2p;
+/* vee.c */
+schedule_fill fill_zb_v, fill_v_half, fill_v_min;
 /* dualpipe.c */
 schedule_fill fill_dualpipe, fill_dualpipev;
 
