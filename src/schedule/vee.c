@@ -16,6 +16,10 @@ struct pattern {
     int step[4];
     int gap[3];  /* on the last rank of each way, before the next way */
     bool strict; /* an F or B waits for its turn; else the first that can */
+    int order[4]; /* not all 0: of those that can, instead of turns: F there,
+                   * F back, B there, B back */
+    int eager;   /* while there are F to come, W goes before an F (1) or
+                  * before everything (2) */
 };
 enum { PERIOD = 6 };
 
@@ -39,7 +43,6 @@ struct vee {
     int64_t change[ACTION_COMPUTE_COUNT]; /* of held memory */
     int64_t hop, limit;
     struct pattern pattern;
-    bool tight;              /* W only where it ends before the wait does */
     struct vee_rank *rank;   /* owned, [ranks] */
     struct choice *choice;   /* owned, [ranks] */
     int *winner;             /* owned, tournament of ranks, [2 * leaves] */
@@ -155,6 +158,13 @@ static bool has_room(const struct vee *v, int rank, int chunk)
     return v->rank[rank].held + room <= v->limit;
 }
 
+static bool is_ordered(const struct vee *v)
+{
+    const int *order = v->pattern.order;
+
+    return order[0] + order[1] + order[2] + order[3] > 0;
+}
+
 /* The F or B that goes next: in a strict pattern the one whose turn it is,
  * else the one that can start first. *at is its turn. */
 static struct choice choose_pass(const struct vee *v, int rank, int64_t *at)
@@ -167,7 +177,9 @@ static struct choice choose_pass(const struct vee *v, int rank, int64_t *at)
         const int kind = i / 2, chunk = i % 2;
         const int m = kind == ACTION_FORWARD ? r->forwards[chunk]
                                              : r->backwards[chunk];
-        const int64_t turn = (int64_t)PERIOD * m + r->turn[kind][chunk];
+        const int64_t turn = is_ordered(v)
+                                 ? v->pattern.order[i]
+                                 : (int64_t)PERIOD * m + r->turn[kind][chunk];
         int64_t time;
 
         if (m == v->microbatches ||
@@ -194,19 +206,20 @@ static struct choice choose(const struct vee *v, int rank)
     int64_t at;
     const struct choice best = choose_pass(v, rank, &at);
 
-    if (r->weights == r->queued || best.time == r->free) {
-        int chunk, m;
+    if (r->weights == r->queued) return best;
+    if (best.time > r->free) return weight;
+    if (r->forwards[THERE] < v->microbatches &&
+        (v->pattern.eager == 2 ||
+         (v->pattern.eager == 1 && best.kind == ACTION_FORWARD)))
+        return weight;
+    if (v->pattern.strict) {
+        const int chunk = r->queue[r->weights] == rank ? THERE : BACK;
+        const int *turn = r->turn[ACTION_BACKWARD_WEIGHT];
 
-        if (!v->pattern.strict || r->weights == r->queued) return best;
-        chunk = r->queue[r->weights] == rank ? THERE : BACK;
-        m = r->done_w[chunk];
-        return (int64_t)PERIOD * m + r->turn[ACTION_BACKWARD_WEIGHT][chunk] <
-                       at ? weight : best;
+        if ((int64_t)PERIOD * r->done_w[chunk] + turn[chunk] < at)
+            return weight;
     }
-    if (v->tight && best.time != INT64_MAX &&
-        best.time - r->free < v->cost[ACTION_BACKWARD_WEIGHT])
-        return best;
-    return weight;
+    return best;
 }
 
 /* The winner of each pair of the tournament can act sooner. */
@@ -303,12 +316,15 @@ static status try_pattern(struct vee *v, struct schedule *out)
  * fits will do. */
 enum { TRIED_ACTIONS = 1 << 19 };
 static const struct pattern patterns[] = {
-    {{1, 1, 1, 1}, {0}, true},  /* held a third as long as by 1f1b */
-    {{2, 1, 2, 1}, {0}, true},  /* half */
-    {{1, 2, 1, 2}, {0}, true},
-    {{4, 2, 4, 2}, {0}, true},
-    {{4, 2, 4, 2}, {0}, false}, /* fills all memory there is */
-    {{1, 1, 1, 1}, {0}, false},
+    {.step = {1, 1, 1, 1}, .strict = true}, /* held a third of 1f1b's time */
+    {.step = {2, 1, 2, 1}, .strict = true}, /* half */
+    {.step = {1, 2, 1, 2}, .strict = true},
+    {.step = {4, 2, 4, 2}, .strict = true},
+    {.step = {4, 2, 4, 2}}, /* from here on: fill all memory there is */
+    {.step = {4, 2, 4, 2}, .order = {2, 0, 1, 3}, .eager = 1},
+    {.step = {4, 2, 4, 2}, .order = {1, 0, 2, 3}, .eager = 2},
+    {.step = {4, 2, 4, 2}, .order = {2, 1, 0, 3}, .eager = 2},
+    {.step = {1, 1, 1, 1}},
 };
 enum { PATTERNS = sizeof patterns / sizeof *patterns };
 
@@ -318,12 +334,11 @@ static status search_best(struct vee *v, struct schedule *out, int first)
     int64_t best = INT64_MAX;
     status result = OK;
 
-    for (int i = 0; i < 2 * PATTERNS; i++) {
+    for (int i = 0; i < PATTERNS; i++) {
         struct schedule found = {0};
 
         if (best < INT64_MAX && actions > TRIED_ACTIONS) break;
-        v->pattern = patterns[(i / 2 + first) % PATTERNS];
-        v->tight = i % 2;
+        v->pattern = patterns[(i + first) % PATTERNS];
         if (!find_gaps(v)) continue;
         result = try_pattern(v, &found);
         if (result != OK && result != ERR_CONFIG) {
