@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group.c - where a rank stands in the mesh, and with whom.
+ *
+ * A rank's number is its coordinates in mixed radix, the fastest axis last, so
+ * every question about it is a division. */
+#include "mesh/group.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/arena.h"
+#include "base/text.h"
+
+static const char *const names[AXIS_COUNT] = {
+    [AXIS_NONE] = "none",       [AXIS_PIPE] = "pipe",
+    [AXIS_DATA] = "data",       [AXIS_SHARD] = "shard",
+    [AXIS_CONTEXT] = "context", [AXIS_TENSOR] = "tensor",
+    [AXIS_EXPERT] = "expert",
+};
+
+const struct mesh_order mesh_order_default = {
+    {AXIS_PIPE, AXIS_DATA, AXIS_SHARD, AXIS_CONTEXT, AXIS_EXPERT,
+     AXIS_TENSOR}, MESH_AXES};
+
+const char *axis_name(enum axis axis)
+{
+    return names[axis];
+}
+
+static bool order_has(const struct mesh_order *order, enum axis axis)
+{
+    for (int i = 0; i < order->count; i++)
+        if (order->axis[i] == axis) return true;
+    return false;
+}
+
+static status order_add(struct mesh_order *order, const char *word,
+                        const char *text)
+{
+    for (int a = AXIS_NONE + 1; a < AXIS_COUNT; a++) {
+        if (strcmp(word, names[a]) != 0) continue;
+        if (order_has(order, (enum axis)a))
+            FAIL(ERR_CONFIG, "the order of axes names %s twice: %s", word,
+                 text);
+        order->axis[order->count++] = (enum axis)a;
+        return OK;
+    }
+    const char *nearest = text_nearest(word, names + 1, MESH_AXES);
+
+    FAIL(ERR_CONFIG, "%s is not an axis of the mesh%s%s", word,
+         nearest != NULL ? "; the nearest is " : "",
+         nearest != NULL ? nearest : "");
+}
+
+/* The named axes are the fastest; what nobody named lies outside them. */
+static void order_complete(struct mesh_order *order,
+                           const struct mesh_order *named)
+{
+    order->count = 0;
+    for (int i = 0; i < MESH_AXES; i++)
+        if (!order_has(named, mesh_order_default.axis[i]))
+            order->axis[order->count++] = mesh_order_default.axis[i];
+    for (int i = 0; i < named->count; i++)
+        order->axis[order->count++] = named->axis[i];
+}
+
+status mesh_order_parse(struct mesh_order *order, const char *text)
+{
+    struct mesh_order named = {.count = 0};
+    char word[24];
+
+    for (const char *at = text; *at != '\0';) {
+        const size_t bytes = strcspn(at, ", ");
+
+        snprintf(word, sizeof word, "%.*s", (int)bytes, at);
+        if (bytes > 0 && strcmp(word, "x") != 0)
+            TRY(order_add(&named, word, text));
+        at += bytes + (at[bytes] != '\0');
+    }
+    order_complete(order, &named);
+    return OK;
+}
+
+int mesh_group_size(const struct mesh *mesh, axis_set axes)
+{
+    int64_t size = 1;
+
+    for (int a = AXIS_NONE + 1; a < AXIS_COUNT; a++)
+        if (axes >> a & 1) size *= mesh->size[a];
+    CHECK(size <= MESH_RANKS_MAX);
+    return (int)size;
+}
+
+int mesh_ranks(const struct mesh *mesh)
+{
+    return mesh_group_size(mesh, ~0u);
+}
+
+static void mesh_text(const struct mesh *mesh, char *out, size_t bytes)
+{
+    size_t used = 0;
+
+    out[0] = '\0';
+    for (int i = 0; i < MESH_AXES; i++) {
+        const enum axis a = mesh_order_default.axis[i];
+
+        if (mesh->size[a] == 1 || used >= bytes) continue;
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s %d",
+                                 used > 0 ? " x " : "", names[a],
+                                 mesh->size[a]);
+    }
+    if (used == 0) snprintf(out, bytes, "data 1");
+}
+
+/* Changes one axis, by as little as possible, so that the product is `ranks`;
+ * where no axis alone can, all ranks go to data. */
+static void mesh_nearest(struct mesh *mesh, int64_t product, int ranks)
+{
+    enum axis best = AXIS_NONE;
+    int64_t moved = INT64_MAX;
+
+    for (int i = 0; i < MESH_AXES; i++) {
+        const enum axis a = mesh_order_default.axis[i];
+        const int64_t others = product / mesh->size[a];
+        int64_t away;
+
+        if (others > ranks || ranks % others != 0) continue;
+        away = llabs(ranks / others - mesh->size[a]);
+        if (mesh->size[a] == 1) away += ranks; /* rather one already used */
+        if (away >= moved) continue;
+        moved = away;
+        best = a;
+    }
+    if (best != AXIS_NONE) {
+        mesh->size[best] = (int)(ranks / (product / mesh->size[best]));
+        return;
+    }
+    for (int a = 0; a < AXIS_COUNT; a++) mesh->size[a] = 1;
+    mesh->size[AXIS_DATA] = ranks;
+}
+
+static status fail_product(const struct mesh *mesh, int64_t product,
+                           int ranks)
+{
+    struct mesh nearest = *mesh;
+    char found[160], legal[160];
+
+    mesh_text(mesh, found, sizeof found);
+    mesh_nearest(&nearest, product, ranks);
+    mesh_text(&nearest, legal, sizeof legal);
+    FAIL(ERR_CONFIG, "mesh: %s is %" PRId64 " ranks, but there %s %d; the "
+         "nearest mesh of %d is %s", found, product, ranks == 1 ? "is" : "are",
+         ranks, ranks, legal);
+}
+
+status mesh_resolve(struct mesh *mesh, int ranks)
+{
+    enum axis filled = AXIS_NONE;
+    int64_t product = 1;
+
+    mesh->size[AXIS_NONE] = 1;
+    for (int a = AXIS_NONE + 1; a < AXIS_COUNT; a++) {
+        int *size = &mesh->size[a];
+
+        if (*size == 0) *size = 1;
+        if (*size == MESH_AUTO) {
+            if (filled != AXIS_NONE)
+                FAIL(ERR_CONFIG, "mesh: both %s and %s are auto; one axis can "
+                     "be", names[filled], names[a]);
+            filled = (enum axis)a;
+            *size = 1;
+        }
+        if (*size < 1 || *size > MESH_RANKS_MAX ||
+            product * *size > MESH_RANKS_MAX)
+            FAIL(ERR_CONFIG, "mesh.%s: %d; sizes are 1 or more, at most %d "
+                 "ranks in all, or -1 on one axis for what is left", names[a],
+                 *size, MESH_RANKS_MAX);
+        product *= *size;
+    }
+    if (filled != AXIS_NONE && ranks % product == 0) {
+        mesh->size[filled] = (int)(ranks / product);
+        return OK;
+    }
+    return product == ranks ? OK : fail_product(mesh, product, ranks);
+}
+
+void mesh_place(const struct mesh *mesh, const struct mesh_order *order,
+                int rank, struct place *out)
+{
+    *out = (struct place){{0}};
+    for (int i = order->count - 1; i >= 0; i--) {
+        out->at[order->axis[i]] = rank % mesh->size[order->axis[i]];
+        rank /= mesh->size[order->axis[i]];
+    }
+    CHECK(rank == 0);
+}
+
+int mesh_rank(const struct mesh *mesh, const struct mesh_order *order,
+              const struct place *place)
+{
+    int rank = 0;
+
+    for (int i = 0; i < order->count; i++)
+        rank = rank * mesh->size[order->axis[i]] + place->at[order->axis[i]];
+    return rank;
+}
+
+int mesh_members(const struct mesh *mesh, const struct mesh_order *order,
+                 int rank, axis_set axes, int *members)
+{
+    const int size = mesh_group_size(mesh, axes);
+    struct place place;
+    int mine = 0;
+
+    mesh_place(mesh, order, rank, &place);
+    for (int m = 0; m < size; m++) {
+        int rest = m;
+
+        for (int i = order->count - 1; i >= 0; i--) {
+            const enum axis a = order->axis[i];
+
+            if (!(axes >> a & 1)) continue;
+            place.at[a] = rest % mesh->size[a];
+            rest /= mesh->size[a];
+        }
+        members[m] = mesh_rank(mesh, order, &place);
+        if (members[m] == rank) mine = m;
+    }
+    return mine;
+}
+
+static void axes_label(axis_set axes, char label[COMM_LABEL_BYTES])
+{
+    size_t used = 0;
+
+    snprintf(label, COMM_LABEL_BYTES, "self");
+    for (int i = 0; i < MESH_AXES && used < COMM_LABEL_BYTES; i++) {
+        const enum axis a = mesh_order_default.axis[i];
+
+        if (axes >> a & 1)
+            used += (size_t)snprintf(label + used, COMM_LABEL_BYTES - used,
+                                     "%s%s", used > 0 ? "+" : "", names[a]);
+    }
+}
+
+status mesh_group_build(struct group *group, const struct group *world,
+                        const struct mesh *mesh,
+                        const struct mesh_order *order, axis_set axes)
+{
+    const int size = mesh_group_size(mesh, axes);
+    char label[COMM_LABEL_BYTES];
+    int *members;
+    status result;
+
+    *group = (struct group){0};
+    axes_label(axes, label);
+    TRY(memory_take((size_t)size, sizeof *members, (void **)&members));
+    mesh_members(mesh, order, world->rank, axes, members);
+    result = group_build(group, world, label, members, size);
+    memory_free(members);
+    return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
+}

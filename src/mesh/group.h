@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* group.h - where a rank stands in the mesh, and with whom: from arithmetic
+ * alone, without a message.
+ *
+ * An order names the axes from the slowest to the fastest: with pipe, data,
+ * tensor the ranks of one tensor group are neighbours. Axes that an order does
+ * not name have size 1. */
+#ifndef LOCKSTEP_MESH_GROUP_H
+#define LOCKSTEP_MESH_GROUP_H
+
+#include "comm/comm.h"
+#include "mesh/layout.h"
+
+enum { MESH_AXES = AXIS_COUNT - 1, MESH_RANKS_MAX = 1 << 20, MESH_AUTO = -1 };
+
+struct mesh_order {
+    enum axis axis[MESH_AXES]; /* slowest first */
+    int count;
+};
+
+extern const struct mesh_order mesh_order_default; /* pipe, data, shard,
+                                                    * context, expert, tensor */
+
+const char *axis_name(enum axis axis); /* "tensor" */
+/* "data,tensor" or "data x tensor", slowest first; axes not named follow from
+ * the default, before the named ones. ERR_CONFIG: an unknown or repeated axis,
+ * with the nearest. */
+status mesh_order_parse(struct mesh_order *order, const char *text);
+
+/* Fills the one axis that is MESH_AUTO and sets unset ones (0) to 1.
+ * ERR_CONFIG: the product is not the number of ranks; names the nearest sizes
+ * that are. */
+status mesh_resolve(struct mesh *mesh, int ranks);
+int mesh_ranks(const struct mesh *mesh); /* product of the sizes */
+
+void mesh_place(const struct mesh *mesh, const struct mesh_order *order,
+                int rank, struct place *out);
+int mesh_rank(const struct mesh *mesh, const struct mesh_order *order,
+              const struct place *place);
+
+/* Bits 1 << axis. */
+typedef unsigned axis_set;
+int mesh_group_size(const struct mesh *mesh, axis_set axes);
+/* The ranks that differ from `rank` in the coordinates of `axes` at most, in
+ * the order of the mesh. Returns this rank's index. */
+int mesh_members(const struct mesh *mesh, const struct mesh_order *order,
+                 int rank, axis_set axes, int *members);
+/* The group of this rank along `axes`, labelled "data+shard". */
+status mesh_group_build(struct group *group, const struct group *world,
+                        const struct mesh *mesh,
+                        const struct mesh_order *order, axis_set axes);
+
+#endif

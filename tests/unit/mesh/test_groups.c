@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_groups.c - mirrors src/mesh/group.c: places and groups by arithmetic. */
+#include "mesh/group.h"
+#include "tests/test.h"
+
+#define BIT(axis) (1u << (axis))
+
+static struct mesh mesh_of(int pipe, int data, int shard, int context,
+                           int tensor)
+{
+    return (struct mesh){{[AXIS_PIPE] = pipe, [AXIS_DATA] = data,
+                          [AXIS_SHARD] = shard, [AXIS_CONTEXT] = context,
+                          [AXIS_TENSOR] = tensor}};
+}
+
+TEST(sizes_multiply_to_the_ranks)
+{
+    static const struct {
+        int size[5]; /* pipe data shard context tensor */
+        int ranks;
+        const char *words; /* NULL: fits */
+        enum axis axis;
+        int found;
+    } rows[] = {
+        {{0, 0, 0, 0, 0}, 1, NULL, AXIS_DATA, 1},
+        {{2, 2, 1, 1, 2}, 8, NULL, AXIS_TENSOR, 2},
+        {{2, -1, 1, 1, 2}, 16, NULL, AXIS_DATA, 4},
+        {{-1, 1, 1, 1, 1}, 7, NULL, AXIS_PIPE, 7},
+        {{2, 3, 1, 1, 1}, 8,
+         "pipe 2 x data 3 is 6 ranks, but there are 8; the nearest mesh of 8 "
+         "is pipe 2 x data 4", 0, 0},
+        {{3, -1, 1, 1, 1}, 8, "nearest mesh of 8 is", 0, 0},
+        {{1, 1, 1, 1, 1}, 5, "nearest mesh of 5 is", 0, 0},
+        {{5, 3, 1, 1, 1}, 8, "is data 8", 0, 0},
+        {{-1, -1, 1, 1, 1}, 8, "both pipe and data are auto", 0, 0},
+        {{1, -2, 1, 1, 1}, 8, "mesh.data: -2", 0, 0},
+        {{1 << 20, 1 << 20, 1, 1, 1}, 8, "mesh.data: 1048576", 0, 0},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        const int *s = rows[i].size;
+        struct mesh mesh = mesh_of(s[0], s[1], s[2], s[3], s[4]);
+
+        if (rows[i].words != NULL) {
+            FAILS(mesh_resolve(&mesh, rows[i].ranks), ERR_CONFIG,
+                  rows[i].words);
+            continue;
+        }
+        IS_OK(mesh_resolve(&mesh, rows[i].ranks));
+        EQUAL_INT(mesh.size[rows[i].axis], rows[i].found);
+        EQUAL_INT(mesh_ranks(&mesh), rows[i].ranks);
+    }
+}
+
+TEST(places_and_ranks_are_inverse)
+{
+    static const char *const orders[] = {
+        "", "pipe,data,tensor", "tensor x pipe", "context,data", "expert"};
+    struct mesh mesh = mesh_of(2, 3, 2, 1, 4);
+
+    IS_OK(mesh_resolve(&mesh, 48));
+    for (int i = 0; i < ROWS(orders); i++) {
+        struct mesh_order order;
+
+        IS_OK(mesh_order_parse(&order, orders[i]));
+        EQUAL_INT(order.count, MESH_AXES);
+        for (int rank = 0; rank < 48; rank++) {
+            struct place place;
+
+            mesh_place(&mesh, &order, rank, &place);
+            EQUAL_INT(mesh_rank(&mesh, &order, &place), rank);
+        }
+    }
+}
+
+TEST(the_last_axis_named_is_the_fastest)
+{
+    struct mesh mesh = mesh_of(2, 1, 1, 1, 3);
+    struct mesh_order order;
+    struct place place;
+
+    IS_OK(mesh_resolve(&mesh, 6));
+    IS_OK(mesh_order_parse(&order, "tensor, pipe"));
+    mesh_place(&mesh, &order, 1, &place);
+    EQUAL_INT(place.at[AXIS_PIPE], 1);
+    EQUAL_INT(place.at[AXIS_TENSOR], 0);
+    mesh_place(&mesh, &mesh_order_default, 1, &place);
+    EQUAL_INT(place.at[AXIS_PIPE], 0);
+    EQUAL_INT(place.at[AXIS_TENSOR], 1);
+    FAILS(mesh_order_parse(&order, "tensr"), ERR_CONFIG,
+          "the nearest is tensor");
+    FAILS(mesh_order_parse(&order, "data,data"), ERR_CONFIG, "twice");
+}
+
+/* Groups along any axes cut the ranks in disjoint sets that all their members
+ * compute alike. */
+TEST(groups_cut_the_ranks)
+{
+    struct mesh mesh = mesh_of(2, 2, 3, 1, 2);
+
+    IS_OK(mesh_resolve(&mesh, 24));
+    for (axis_set axes = 0; axes < BIT(AXIS_COUNT); axes += 2) {
+        const int size = mesh_group_size(&mesh, axes);
+        int met[24] = {0};
+
+        for (int rank = 0; rank < 24; rank++) {
+            int mine[24], theirs[24];
+            const int index = mesh_members(&mesh, &mesh_order_default, rank,
+                                           axes, mine);
+
+            EQUAL_INT(mine[index], rank);
+            for (int m = 0; m < size; m++) {
+                met[mine[m]]++;
+                EQUAL_INT(mesh_members(&mesh, &mesh_order_default, mine[m],
+                                       axes, theirs), m);
+                EQUAL_BYTES(mine, theirs, (size_t)size * sizeof *mine);
+            }
+        }
+        for (int rank = 0; rank < 24; rank++) EQUAL_INT(met[rank], size);
+    }
+}
+
+static status groups_run(struct group *world, struct group *group)
+{
+    struct mesh mesh = mesh_of(1, 2, 3, 1, MESH_AUTO);
+    double x = world->rank, sum;
+
+    TRY(mesh_resolve(&mesh, world->size));
+    TRY(mesh_group_build(group, world, &mesh, &mesh_order_default,
+                         BIT(AXIS_DATA) | BIT(AXIS_SHARD)));
+    if (strcmp(group->label, "data+shard") != 0 || group->size != 6)
+        FAIL(ERR_VERIFY, "%s %d", group->label, group->size);
+    TRY(comm_all_reduce(group, tensor_1d(&sum, DTYPE_F64, 1),
+                        tensor_1d(&x, DTYPE_F64, 1), REDUCE_SUM));
+    if (sum != 30 + 6 * (world->rank % 2)) FAIL(ERR_VERIFY, "%g", sum);
+    return OK;
+}
+
+static status groups_body(void *argument, struct group *world)
+{
+    struct group group = {0};
+    const status result = groups_run(world, &group);
+
+    (void)argument;
+    group_free(&group);
+    return result;
+}
+
+TEST(groups_of_the_mesh_reduce)
+{
+    IS_OK(ranks_run(12, groups_body, NULL));
+    EQUAL_TEXT(axis_name(AXIS_CONTEXT), "context");
+}
+
+TEST_MAIN(sizes_multiply_to_the_ranks, places_and_ranks_are_inverse,
+          the_last_axis_named_is_the_fastest, groups_cut_the_ranks,
+          groups_of_the_mesh_reduce)
