@@ -6,6 +6,7 @@
  * a pattern would backtrack, the comment says to what. */
 #include "data/scan.h"
 
+#include <limits.h>
 #include <stdbool.h>
 #include <string.h>
 #include "data/unicode.h"
@@ -207,36 +208,62 @@ static size_t scan_o200k(const unsigned char *text, size_t at, size_t end)
     return scan_tail(text, at, end, true);
 }
 
-static size_t run_not(const unsigned char *text, size_t at, size_t end,
-                      unsigned unwanted)
+/* Is there a number at text[at]? Digits asks Rust's char::is_numeric, which
+ * knows Unicode 17, where regular expressions know 16: U+11DE0 to U+11DE9 and
+ * U+16FF4 to U+16FF6 are numbers to it alone. */
+static bool is_number(const unsigned char *text, size_t at, bool newest,
+                      size_t *length)
+{
+    const unsigned class = unicode_at(text, at, length);
+
+    if ((class & CLASS_NUMBER) != 0) return true;
+    if (!newest || *length < 4) return false;
+    if (memcmp(text + at, "\xF0\x91\xB7", 3) == 0)
+        return text[at + 3] >= 0xA0 && text[at + 3] <= 0xA9;
+    if (memcmp(text + at, "\xF0\x96\xBF", 3) == 0)
+        return text[at + 3] >= 0xB4 && text[at + 3] <= 0xB6;
+    return false;
+}
+
+/* A run of numbers of at most `most`, or a run without any. */
+static inline size_t scan_number(const unsigned char *text, size_t at,
+                                 size_t end, int most, bool newest)
 {
     size_t length;
+    const bool number = is_number(text, at, newest, &length);
 
-    while (at < end && (unicode_at(text, at, &length) & unwanted) == 0)
+    for (int i = 0; at < end && (!number || i < most); i++) {
+        if (is_number(text, at, newest, &length) != number) break;
         at += length;
+    }
     return at;
 }
 
 size_t scan_digits(const unsigned char *text, size_t at, size_t end)
 {
-    const size_t stop = run(text, at, end, CLASS_NUMBER);
-
-    return stop > at ? stop : run_not(text, at, end, CLASS_NUMBER);
+    return scan_number(text, at, end, INT_MAX, true);
 }
 
 size_t scan_each_digit(const unsigned char *text, size_t at, size_t end)
 {
-    const size_t stop = run_numbers(text, at, end, 1);
-
-    return stop > at ? stop : run_not(text, at, end, CLASS_NUMBER);
+    return scan_number(text, at, end, 1, true);
 }
 
-static size_t scan_three_digits(const unsigned char *text, size_t at,
-                                size_t end)
+static size_t scan_numbers(const unsigned char *text, size_t at, size_t end)
 {
-    const size_t stop = run_numbers(text, at, end, 3);
+    return scan_number(text, at, end, INT_MAX, false);
+}
 
-    return stop > at ? stop : run_not(text, at, end, CLASS_NUMBER);
+static size_t scan_each_number(const unsigned char *text, size_t at,
+                               size_t end)
+{
+    return scan_number(text, at, end, 1, false);
+}
+
+static size_t scan_three_numbers(const unsigned char *text, size_t at,
+                                 size_t end)
+{
+    return scan_number(text, at, end, 3, false);
 }
 
 size_t scan_whole(const unsigned char *text, size_t at, size_t end)
@@ -266,9 +293,9 @@ scan_piece *scan_find(const char *pattern)
         {WORDS "\\p{N}" OTHER TAIL, scan_qwen2},
         {BEFORE UPPER "*" LOWER "+" ENDS BEFORE UPPER "+" LOWER "*" ENDS
          "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" TAIL, scan_o200k},
-        {"\\p{N}{1,3}", scan_three_digits},
-        {"\\p{N}+", scan_digits},
-        {"\\p{N}", scan_each_digit},
+        {"\\p{N}{1,3}", scan_three_numbers},
+        {"\\p{N}+", scan_numbers},
+        {"\\p{N}", scan_each_number},
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)

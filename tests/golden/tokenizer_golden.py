@@ -183,7 +183,7 @@ def check_forms(program):
     """The normal form of every code point, alone and between marks, through
     `program TOKENIZER.json FILE`, which prints ids (lockstep tokenize --ids).
     """
-    for kind in ("qwen2", "next", "nfkc"):
+    for kind in ("qwen2", "next", "nfkc", "smollm", "llama3", "o200k"):
         tokenizer = os.path.join(HERE, kind + ".json")
         library = Tokenizer.from_file(tokenizer)
         codes = [c for c in range(1, 0x110000) if not 0xD800 <= c < 0xE000]

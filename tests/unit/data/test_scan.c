@@ -92,6 +92,10 @@ TEST(digits_cut)
     cut(scan_digits, "ab12c345", "ab|12|c|345");
     cut(scan_each_digit, "ab12c", "ab|1|2|c");
     cut(scan_find("\\p{N}{1,3}"), "ab12c3456", "ab|12|c|345|6");
+    /* A number since Unicode 17: for Digits, not for expressions. */
+    cut(scan_digits, "a\xF0\x91\xB7\xA0" "1b", "a|\xF0\x91\xB7\xA0" "1|b");
+    cut(scan_find("\\p{N}+"), "a\xF0\x91\xB7\xA0" "1b",
+        "a\xF0\x91\xB7\xA0|1|b");
     cut(scan_whole, "ab 12", "ab 12");
     CHECK(scan_find("\\p{N}{1,4}") == NULL);
 }
