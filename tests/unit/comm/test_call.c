@@ -135,7 +135,7 @@ static void sizes_run(int size, enum comm_kind kind, enum algorithm algorithm)
         struct row row = {
             .call = {.kind = kind, .algorithm = algorithm,
                      .reduction = i % 2 ? REDUCE_MAX : REDUCE_SUM},
-            .dtype = (algorithm + kind) % 2 ? DTYPE_F32 : DTYPE_F64,
+            .dtype = ((int)algorithm + (int)kind) % 2 ? DTYPE_F32 : DTYPE_F64,
             .n = sizes[i]};
 
         if (kind == COMM_BROADCAST) row.call.peer = size / 2;
