@@ -47,6 +47,8 @@ drills() {
         case $script in */common.sh | *'*'*) continue ;; esac
         part "$script" env BUILD="$BUILD" timeout 200 "$script"
     done
+    part "tests/golden/hash.sh quick" env BUILD="$BUILD" timeout 100 \
+        tests/golden/hash.sh quick
 }
 
 tidy() {

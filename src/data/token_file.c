@@ -48,6 +48,7 @@ static status read_header(struct token_file *file, const unsigned char *h,
     count = load(h + 24, 8);
     documents = load(h + 32, 8);
     file->vocab = (int64_t)load(h + 16, 8);
+    file->crc = (uint32_t)load(h + 176, 4);
     file->text_bytes = (int64_t)load(h + 40, 8);
     memcpy(file->tokenizer, h + 48, DIGEST_LENGTH);
     memcpy(file->source, h + 112, DIGEST_LENGTH);
@@ -151,7 +152,7 @@ status token_file_verify(const struct token_file *file)
 {
     const size_t length = file->length - HEADER_BYTES;
 
-    if (crc32c(0, file->tokens, length) != load(file->image + 176, 4))
+    if (crc32c(0, file->tokens, length) != file->crc)
         return bad(file, "the checksum of the tokens is wrong");
     for (int64_t i = 0; i < file->documents; i++)
         if (token_file_start(file, i + 1) <= token_file_start(file, i))

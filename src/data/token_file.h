@@ -44,6 +44,7 @@ struct token_file {
     int64_t count;              /* tokens */
     int64_t documents;
     int64_t text_bytes;
+    uint32_t crc;               /* of tokens and table: what the data is */
     char tokenizer[TOKEN_DIGEST_BYTES], source[TOKEN_DIGEST_BYTES];
 };
 

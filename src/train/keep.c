@@ -45,6 +45,8 @@ static status write_state(const struct counters *counters,
     write_integer(w, "tokens", counters->tokens);
     write_integer(w, "samples", counters->samples);
     write_integer(w, "epoch", counters->epoch);
+    write_integer(w, "data_tokens", counters->data_tokens);
+    write_integer(w, "data_crc32c", counters->data_crc);
     json_write_object_end(w);
     return json_write_end(w);
 }
@@ -91,6 +93,10 @@ static status read_state(const struct checkpoint *checkpoint,
     TRY(json_get_integer(checkpoint->state, source, "samples",
                          &out->samples));
     TRY(json_get_integer(checkpoint->state, source, "epoch", &out->epoch));
+    TRY(json_get_integer_or(checkpoint->state, source, "data_tokens", 0,
+                            &out->data_tokens));
+    TRY(json_get_integer_or(checkpoint->state, source, "data_crc32c", 0,
+                            &out->data_crc));
     if (out->step != checkpoint->manifest.step || out->samples < 0)
         FAIL(ERR_FORMAT, "%s: state.json is of step %lld, the manifest of "
                          "step %lld", checkpoint->directory,

@@ -23,6 +23,7 @@ struct counters {
     int64_t tokens;   /* read by them */
     int64_t samples;  /* sequences taken from the order: the data cursor */
     int64_t epoch;    /* the cursor's */
+    int64_t data_tokens, data_crc; /* of the token file; 0: unknown */
 };
 
 status keeper_build(struct keeper *keeper, const struct setup *setup,

@@ -103,6 +103,25 @@ done:
     return result;
 }
 
+/* The order of samples is a function of the data: with other data the cursor
+ * would point anywhere. */
+static status check_data(struct trainer *t)
+{
+    const struct token_file *file = &t->feed.train.file;
+    struct counters *c = &t->counters;
+
+    if (c->data_tokens != 0 &&
+        (c->data_tokens != file->count || c->data_crc != file->crc))
+        FAIL(ERR_CONFIG, "data.train: is not what %s was trained on so far "
+                         "(%lld tokens then, %lld now); bring the old data "
+                         "back, or start a new run with init.from=%s",
+             t->run.path, (long long)c->data_tokens, (long long)file->count,
+             t->run.path);
+    c->data_tokens = file->count;
+    c->data_crc = file->crc;
+    return OK;
+}
+
 static status restore(struct trainer *t)
 {
     struct text notice = {0};
@@ -197,6 +216,7 @@ static status begin(struct trainer *t)
 {
     if (t->request->resume) TRY(restore_or_begin(t));
     else TRY(start_weights(t));
+    TRY(check_data(t));
     if (!leads(t)) return OK;
     TRY(store_configuration(t));
     return metrics_open(&t->metrics, t->run.metrics,

@@ -110,6 +110,17 @@ expect "resume with another width" 78 "model.width cannot change" \
     resume base --set model.width=32
 expect "resume with another batch" 78 "train.batch cannot change" \
     resume base --set train.batch=16
+cp -r base fed
+cp text.jsonl kept.jsonl
+sed -i 's/ ko/ la/' text.jsonl
+expect "resume with other data" 78 "is not what fed was trained on so far" \
+    resume fed
+cp kept.jsonl text.jsonl # the same text at another time is no other data
+if lockstep resume fed >log 2>&1 && same_run whole fed; then
+    ok "resume with the data brought back"
+else
+    bad "resume with the data brought back" "${why:-it failed}" log
+fi
 expect "resume of nothing" 66 "there is no such directory" resume nowhere
 mkdir empty
 expect "resume of an empty directory" 66 "is not the directory of a run" \
