@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench.c - how fast this machine runs it. */
+#include "bench/comm.h"
 #include "bench/kernels.h"
 #include "bench/step.h"
 #include "cli/run.h"
@@ -66,6 +67,29 @@ status command_bench_kernels(struct arguments *arguments)
 
         if (result == OK) result = printed;
     }
+    json_writer_free(&writer);
+    return result;
+}
+
+status command_bench_comm(struct arguments *arguments)
+{
+    struct bench_comm_settings settings = {0};
+    struct json_writer writer = {0};
+    int64_t milliseconds = 0, ranks = 0;
+    status result;
+
+    TRY(arguments_integer(arguments, "ranks", 1, 1024, &ranks));
+    TRY(arguments_integer(arguments, "bytes", 4, (int64_t)1 << 34,
+                          &settings.bytes));
+    TRY(arguments_integer(arguments, "ms", 1, 1000000, &milliseconds));
+    settings.seconds = 1e-3 * (double)milliseconds;
+    settings.ranks = (int)ranks;
+    if (!arguments_has(arguments, "json"))
+        return bench_comm(&settings, stdout, NULL);
+    json_write_begin(&writer, 2);
+    TRY_GOTO(done, result, bench_comm(&settings, stdout, &writer));
+    TRY_GOTO(done, result, json_print(&writer, stdout));
+done:
     json_writer_free(&writer);
     return result;
 }

@@ -70,7 +70,9 @@ struct ordered {
     char *out;          /* may be block `me` of the first root */
     int leaves;
 };
-status ordered_reduce(struct operation *op, const struct ordered *ordered);
+/* gathered, if not NULL: the cut of what is to hold everybody's sums. */
+status ordered_reduce(struct operation *op, const struct ordered *ordered,
+                      const struct cut *gathered);
 size_t ordered_scratch(const struct group *group,
                        const struct comm_call *call, int64_t block_bytes);
 /* Straight from each owner to each other rank. */

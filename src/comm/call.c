@@ -203,14 +203,13 @@ static status all_reduce(struct operation *op)
                             .elements = tensor_count(&call->out),
                             .element_bytes = dtype_bytes(call->out.dtype)};
     const struct block whole = {call->out.data, bytes_of(&call->out)};
-    const struct block own = cut_blocks(&cut, all.count, all.me, all.me + 1);
-    struct ordered ordered = {.cut = cut, .root_bytes = whole.bytes,
-                              .out = own.data, .leaves = call->leaves};
+    struct ordered ordered = {
+        .cut = cut, .root_bytes = whole.bytes, .leaves = call->leaves,
+        .out = cut_blocks(&cut, all.count, all.me, all.me + 1).data};
 
     if (op->algorithm == ALGORITHM_ORDERED) {
         ordered.cut.data = call->in.data;
-        TRY(ordered_reduce(op, &ordered));
-        return direct_gather(op, &cut);
+        return ordered_reduce(op, &ordered, &cut);
     }
     copy(call->out.data, call->in.data, whole.bytes);
     switch (op->algorithm) {
@@ -275,7 +274,7 @@ static status reduce_scatter(struct operation *op)
         .out = call->out.data, .leaves = call->leaves};
 
     if (op->algorithm != ALGORITHM_ORDERED) return reduce_scatter_copy(op);
-    return ordered_reduce(op, &ordered);
+    return ordered_reduce(op, &ordered, NULL);
 }
 
 static status all_gather(struct operation *op)

@@ -65,7 +65,7 @@ struct group {
     int node;                  /* consecutive ranks on one node (hierarchy); 0:
                                 * the divisor of size nearest its root */
     uint64_t calls[2];         /* made so far: at once, in the background */
-    struct message *messages[2]; /* owned, [size] */
+    struct message *messages[2]; /* owned, [size * MESSAGES_EACH] */
     struct parcel *parcels[2];   /* owned, [size] */
 };
 

@@ -49,7 +49,7 @@ static status group_fill(struct group *group, const char *label,
     group->rank = -1;
     TRY(memory_take(size, sizeof *group->members, (void **)&group->members));
     for (int i = 0; i < CHANNEL_COUNT; i++) {
-        TRY(memory_take(size, sizeof(struct message),
+        TRY(memory_take(size * MESSAGES_EACH, sizeof(struct message),
                         (void **)&group->messages[i]));
         TRY(memory_take(size, sizeof(struct parcel),
                         (void **)&group->parcels[i]));

@@ -17,6 +17,9 @@
 /* Waits go on in the caller and in the background thread of a rank. */
 enum channel { CHANNEL_NOW, CHANNEL_BACKGROUND, CHANNEL_COUNT };
 
+/* Messages of one operation that may be under way to each other rank. */
+enum { MESSAGES_EACH = 17 };
+
 enum message_state { MESSAGE_POSTED, MESSAGE_TAKEN, MESSAGE_DONE,
                      MESSAGE_REFUSED };
 

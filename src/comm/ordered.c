@@ -5,12 +5,21 @@
  * Every rank sends block j of the roots that it owns to rank j, which then has
  * block j of all roots and adds them as numerics.md, section 1, says. Roots
  * come from left to right; two neighbours that are siblings are added at once,
- * so only a stack of partial sums is kept, of a segment that stays in cache. */
+ * so only a stack of partial sums is kept, of a segment that stays in cache.
+ *
+ * An all-reduce goes on in rounds: a part of the own block is summed and posted
+ * to all, then the others' parts of the round before are copied, while they are
+ * still in a cache. Nobody waits for anything but the part that it needs. */
 #include <string.h>
 #include "base/arena.h"
 #include "comm/algorithms.h"
 
-enum { SEGMENT_BYTES = 8192, DEPTH_MAX = 16 };
+enum {
+    SEGMENT_BYTES = 8192,
+    DEPTH_MAX = 16,
+    ROUNDS_MOST = MESSAGES_EACH - 1,
+    ROUND_BYTES_LEAST = 1 << 18 /* a handshake should cost little beside it */
+};
 
 int comm_roots(int leaves, int size, int rank,
                struct comm_root roots[COMM_ROOTS_MAX])
@@ -89,12 +98,15 @@ static void sums_add(struct sums *s, const struct comm_call *call,
         memcpy(out.data, s->node[0].data, (size_t)out.bytes);
 }
 
-/* parcels [size]: block `me` of every rank's roots. */
-static void tree_sum(const struct operation *op, const struct parcel *parcels,
-                     int leaves, struct block out)
+/* parcels [size]: block `me` of every rank's roots, of which the bytes from
+ * `first` on are summed into `out`. */
+static void tree_sum(const struct operation *op, int leaves, int64_t first,
+                     struct block out)
 {
-    struct sums sums = {.leaves = leaves};
+    const struct parcel *parcels = op->group->parcels[op->channel];
+    struct sums sums;
 
+    sums.leaves = leaves;
     for (int64_t at = 0; at < out.bytes; at += SEGMENT_BYTES) {
         const int64_t left = out.bytes - at;
         const struct block segment = {
@@ -106,11 +118,53 @@ static void tree_sum(const struct operation *op, const struct parcel *parcels,
             const int count = comm_roots(leaves, op->group->size, i, roots);
 
             for (int r = 0; r < count; r++)
-                sums_add(&sums, op->call, &roots[r],
-                         parcels[i].data + r * parcels[i].stride + at,
-                         segment);
+                sums_add(&sums, op->call, &roots[r], parcels[i].data +
+                         r * parcels[i].stride + first + at, segment);
         }
     }
+}
+
+/* A part of a block: bytes [first, first + length) as far as there are any. */
+static struct block block_part(struct block block, int64_t first,
+                               int64_t length)
+{
+    const int64_t left = block.bytes - first;
+
+    if (left <= 0) return (struct block){block.data, 0};
+    return (struct block){block.data + first, left < length ? left : length};
+}
+
+/* To everybody else. */
+static status part_post(struct operation *op, struct block part, int *posted)
+{
+    const int size = op->group->size, me = op->group->rank;
+
+    for (int i = 1; part.bytes > 0 && i < size; i++, ++*posted) {
+        struct message *m = &op->group->messages[op->channel][*posted];
+
+        *m = (struct message){.data = part.data, .bytes = part.bytes,
+                              .pieces = 1};
+        TRY(op->group->ops->post(op, (me + i) % size, m));
+    }
+    return OK;
+}
+
+/* From everybody else, each a part of its block. */
+static status parts_take(struct operation *op, const struct cut *cut,
+                         int64_t first, int64_t length)
+{
+    const int size = op->group->size, me = op->group->rank;
+
+    for (int i = 1; i < size; i++) {
+        const int peer = (me + size - i) % size;
+        const struct block in = block_part(
+            cut_blocks(cut, size, peer, peer + 1), first, length);
+        const struct transfer t = {.to = -1, .from = peer, .in = in.data,
+                                   .in_bytes = in.bytes};
+
+        TRY(transfer_run(op, &t));
+    }
+    return OK;
 }
 
 static status blocks_post(struct operation *op, const struct ordered *o,
@@ -170,7 +224,39 @@ static status blocks_end(struct operation *op, int posted, int borrowed,
     return result;
 }
 
-status ordered_reduce(struct operation *op, const struct ordered *ordered)
+/* Block 0 is the longest. */
+static int64_t round_bytes(const struct cut *cut, int size)
+{
+    const int64_t longest = cut_blocks(cut, size, 0, 1).bytes;
+    int64_t bytes = longest / ROUNDS_MOST / ARENA_ALIGN * ARENA_ALIGN +
+                    ARENA_ALIGN;
+
+    if (longest / ROUNDS_MOST < ROUND_BYTES_LEAST) bytes = ROUND_BYTES_LEAST;
+    return bytes;
+}
+
+static status rounds_run(struct operation *op, const struct ordered *o,
+                         struct block out, const struct cut *gathered,
+                         int *posted)
+{
+    const int size = op->group->size;
+    const int64_t longest = cut_blocks(gathered, size, 0, 1).bytes;
+    const int64_t round = round_bytes(gathered, size);
+    int64_t at = 0;
+
+    for (; at < longest; at += round) {
+        const struct block part = block_part(out, at, round);
+
+        tree_sum(op, o->leaves, at, part);
+        TRY(part_post(op, part, posted));
+        if (at > 0) TRY(parts_take(op, gathered, at - round, round));
+    }
+    if (at > 0) TRY(parts_take(op, gathered, at - round, round));
+    return OK;
+}
+
+status ordered_reduce(struct operation *op, const struct ordered *ordered,
+                      const struct cut *gathered)
 {
     const int size = op->group->size, me = op->group->rank;
     struct ordered o = *ordered;
@@ -187,7 +273,8 @@ status ordered_reduce(struct operation *op, const struct ordered *ordered)
         .pieces = count};
     TRY_GOTO(done, result, blocks_post(op, &o, count, &posted));
     TRY_GOTO(done, result, blocks_borrow(op, &o, out.bytes, &borrowed));
-    tree_sum(op, op->group->parcels[op->channel], o.leaves, out);
+    if (gathered == NULL) tree_sum(op, o.leaves, 0, out);
+    else TRY_GOTO(done, result, rounds_run(op, &o, out, gathered, &posted));
 done:
     ended = blocks_end(op, posted, borrowed, result != OK);
     return result != OK ? result : ended;
@@ -209,31 +296,15 @@ size_t ordered_scratch(const struct group *group, const struct comm_call *call,
     return bytes;
 }
 
-/* `block` to all others (if any bytes), then a block from each of those for
- * which `from` has bytes. */
+/* `block` to all others, then theirs, if there is a cut to put them in. */
 static status direct_run(struct operation *op, struct block block,
                          const struct cut *cut)
 {
-    const int size = op->group->size, me = op->group->rank;
     int posted = 0;
-    status result = OK, ended;
+    status result, ended;
 
-    for (; block.bytes > 0 && posted < size - 1; posted++) {
-        struct message *m = &op->group->messages[op->channel][posted];
-
-        *m = (struct message){.data = block.data, .bytes = block.bytes,
-                              .pieces = 1};
-        TRY_GOTO(done, result,
-                 op->group->ops->post(op, (me + 1 + posted) % size, m));
-    }
-    for (int i = 1; cut != NULL && i < size; i++) {
-        const int peer = (me + size - i) % size;
-        const struct block in = cut_blocks(cut, size, peer, peer + 1);
-        const struct transfer t = {.to = -1, .from = peer, .in = in.data,
-                                   .in_bytes = in.bytes};
-
-        TRY_GOTO(done, result, transfer_run(op, &t));
-    }
+    TRY_GOTO(done, result, part_post(op, block, &posted));
+    if (cut != NULL) TRY_GOTO(done, result, parts_take(op, cut, 0, INT64_MAX));
 done:
     ended = blocks_end(op, posted, 0, result != OK);
     return result != OK ? result : ended;
