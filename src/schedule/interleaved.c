@@ -7,20 +7,22 @@
 #include "schedule/generate.h"
 
 /* Forwards go in groups: all micro-batches of a group through chunk 0, then
- * all through chunk 1, ...; backwards likewise from the last chunk. The last
- * group may be smaller. */
-struct order { int ranks, chunks, group, microbatches; };
+ * all through chunk 1, ...; backwards likewise from the last chunk. Groups are
+ * as equal as can be: the first `larger` have one micro-batch more. */
+struct order { int ranks, chunks, group, larger, microbatches; };
 
 /* The n-th forward of a rank; the n-th backward with chunks reversed. */
 static void nth(const struct order *o, int n, int *chunk, int *microbatch)
 {
-    const int first = n / (o->group * o->chunks) * o->group;
-    const int left = o->microbatches - first;
-    const int size = left < o->group ? left : o->group;
-    const int inside = n - first * o->chunks;
+    const int large = o->larger * (o->group + 1); /* micro-batches in them */
+    const bool late = n >= large * o->chunks;
+    const int size = late ? o->group : o->group + 1;
+    const int left = late ? n - large * o->chunks : n;
+    const int first = left / (size * o->chunks) * size;
+    const int inside = left - first * o->chunks;
 
     *chunk = inside / size;
-    *microbatch = first + inside % size;
+    *microbatch = (late ? large : 0) + first + inside % size;
 }
 
 static status add_forward(struct schedule *s, int rank, const struct order *o,
@@ -70,20 +72,33 @@ static status begin(struct schedule *out, const struct schedule_request *r)
     return OK;
 }
 
+/* At most the wanted number in a group, but no group smaller than the ranks:
+ * its forwards would wait for backwards that wait for them. */
+static struct order equal_groups(const struct schedule_request *r, int wanted)
+{
+    const int m = r->microbatches;
+    int groups = (int)(((int64_t)m + wanted - 1) / wanted);
+
+    if (groups > 1 && m / groups < r->ranks) groups--;
+    return (struct order){r->ranks, r->chunks, m / groups, m % groups, m};
+}
+
 status fill_interleaved(struct schedule *out, const struct schedule_request *r)
 {
     const int wanted = r->group != 0 ? r->group : r->ranks;
-    const int group = wanted < r->microbatches ? wanted : r->microbatches;
-    const struct order order = {r->ranks, r->chunks, group, r->microbatches};
+    struct order order;
+    int largest;
 
     if (wanted < r->ranks)
         FAIL(ERR_CONFIG, "schedule interleaved: a group of %d micro-batches "
                          "on %d ranks would wait for itself; at least %d",
              wanted, r->ranks, r->ranks);
     TRY(begin(out, r));
+    order = equal_groups(r, wanted);
+    largest = order.group + (order.larger > 0);
     for (int rank = 0; rank < r->ranks; rank++)
         TRY(order_rank(out, rank, &order,
-                       (int64_t)(r->chunks - 1) * group +
+                       (int64_t)(r->chunks - 1) * largest +
                            2 * (r->ranks - 1 - rank)));
     return OK;
 }
@@ -92,7 +107,7 @@ status fill_interleaved(struct schedule *out, const struct schedule_request *r)
 status fill_breadth_first(struct schedule *out,
                           const struct schedule_request *r)
 {
-    const struct order order = {r->ranks, r->chunks, r->microbatches,
+    const struct order order = {r->ranks, r->chunks, r->microbatches, 0,
                                 r->microbatches};
 
     TRY(begin(out, r));
