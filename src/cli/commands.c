@@ -32,6 +32,18 @@ const struct command commands[] = {
      "so far.",
      "lockstep resume runs/first --set train.steps=600", false, command_resume,
      {FLAG_SET, FLAG_RANKS, FLAG_THREADS, FLAG_ISA, FLAG_JSON}},
+    {"verify", "CONFIG", 1, 1, "the same steps under several layouts",
+     "Trains a few steps with one rank, then under each layout, and compares "
+     "loss,\ngradients and weights bit by bit. Exit code 0 only when every row "
+     "is EXACT. FILE\nholds a layout a line: ranks=4 train.micro_batch=1 ...",
+     "lockstep verify examples/01_first_run/config.yaml --ranks 4", false,
+     command_verify,
+     {{"ranks", "N", "most ranks of the usual layouts (2)", false},
+      {"layouts", "FILE", "layouts instead of the usual ones", false},
+      {"steps", "N", "steps to compare (5)", false},
+      {"dtype", "TYPE", "float32 or float64", false},
+      {"draw", "FILE.svg", "draws the loss curves over each other", false},
+      FLAG_SET, FLAG_JSON}},
     {"generate", "MODEL", 1, 1, "continues a text, token by token",
      "Greedy with --temperature 0. Stops at the model's end-of-text token. "
      "The same seed\ngives the same text, on any machine and with any number "

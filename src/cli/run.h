@@ -8,6 +8,8 @@
 enum { THREADS_MOST = 4096, /* as train.threads */
        RANKS_MOST = 64 };
 
+/* verify.c */
+status command_verify(struct arguments *arguments);
 /* train.c */
 status command_train(struct arguments *arguments);
 status command_resume(struct arguments *arguments);

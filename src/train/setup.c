@@ -173,6 +173,17 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
     return resolve_request(setup);
 }
 
+void setup_update(const struct setup *setup, struct update *update)
+{
+    const struct options *o = &setup->set->values;
+
+    update->beta1 = o->optimizer.beta1;
+    update->beta2 = o->optimizer.beta2;
+    update->epsilon = o->optimizer.epsilon;
+    update->weight_decay = o->optimizer.weight_decay;
+    update->clip = o->optimizer.clip;
+}
+
 void setup_free(struct setup *setup)
 {
     if (setup->has_tokenizer) tokenizer_free(&setup->tokenizer);

@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "data/tokenizer.h"
 #include "optimizer/rate.h"
+#include "optimizer/update.h"
 #include "plan/stage.h"
 
 struct setup {
@@ -28,6 +29,9 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
 /* Another grid, of a run that goes on. */
 status setup_use_grid(struct setup *setup, const struct grid *grid);
 void setup_free(struct setup *setup);
+
+/* Betas, decay and clip of the options. */
+void setup_update(const struct setup *setup, struct update *update);
 
 /* Steps of the run, from train.steps, tokens or epochs; samples of an epoch
  * are needed for the last. ERR_CONFIG: none or several are set. */

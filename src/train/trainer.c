@@ -152,21 +152,6 @@ static status restore_or_begin(struct trainer *t)
     return start_weights(t);
 }
 
-static void set_update(struct trainer *t)
-{
-    const struct options *o = &t->request->set->values;
-    struct update *u = &t->step.update;
-
-    u->beta1 = o->optimizer.beta1;
-    u->beta2 = o->optimizer.beta2;
-    u->epsilon = o->optimizer.epsilon;
-    u->weight_decay = o->optimizer.weight_decay;
-    u->clip = o->optimizer.clip;
-    t->step_flops = 3 * program_cost(&t->stage.program).flops *
-                    (t->stage.program.batch / t->stage.program.sequences) *
-                    team_size(&t->team);
-}
-
 /* Everything that is decided, in order, before memory is taken. */
 static status plan(struct trainer *t)
 {
@@ -237,7 +222,10 @@ static status open_all(struct trainer *t)
     t->team.scratch_bytes = t->stage.memory[MEMORY_MESSAGES].bytes;
     TRY(train_step_build(&t->step, &t->stage, "1f1b"));
     t->step.team = t->team;
-    set_update(t);
+    setup_update(&t->setup, &t->step.update);
+    t->step_flops = 3 * program_cost(&t->stage.program).flops *
+                    (t->stage.program.batch / t->stage.program.sequences) *
+                    team_size(&t->team);
     TRY(keeper_build(&t->keeper, &t->setup, &t->stage, t->run.path));
     return team_agree(&t->team, begin(t));
 }

@@ -34,6 +34,12 @@ printf 'step-00000020' >moved/ckpt/latest
 must resume moved --ranks 2
 same_as_one moved
 
+expect "verify finds every layout exact" 0 "EXACT" verify config.yaml --ranks 4 \
+    --steps 3 --set train.steps=3 --draw curves.svg
+grep -q '<polyline' curves.svg && ok "verify draws" || bad "verify draws" "no curve"
+printf 'ranks=2\nranks=2 seed=4 # other weights\n' >layouts.txt
+expect "verify notices another seed" 77 "1 of 3 layouts" verify config.yaml \
+    --layouts layouts.txt --steps 2 --set train.steps=3
 expect "three ranks do not fit" 78 "mesh.data: 3 ranks do not divide" \
     train config.yaml --run three --ranks 3
 expect "mesh.data against --ranks" 78 "start with --ranks 4" \
