@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include "base/arena.h"
 #include "base/json.h"
+#include "base/text.h"
 #include "data/scan.h"
 
 enum split_behavior {
@@ -57,6 +58,10 @@ void pretokenizer_free(struct pretokenizer *pretokenizer);
 status regex_build(struct regex **out, const char *pattern,
                    const char *source);
 void regex_free(struct regex *regex);
+/* Appends the pattern, in the syntax of the `tokenizers` library, as PCRE2
+ * reads it. ERR_FORMAT names what cannot be said there. */
+status regex_translate(struct text *out, const char *pattern,
+                       const char *source);
 struct span { size_t start, stop; };
 
 /* *match = the first match in text[in.start, in.stop), where *found; what lies

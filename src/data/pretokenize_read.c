@@ -66,8 +66,9 @@ static status read_split(struct pretokenize_step *step, struct arena *arena,
             FAIL(ERR_FORMAT, "%s: pre_tokenizer Split: U+0000 in the pattern",
                  source);
         /* A scanner covers all of the text, so inverting and keeping what
-         * does not match apart change nothing. */
-        if (step->behavior == SPLIT_ISOLATED)
+         * does not match apart change nothing; nor does dropping it. */
+        if (step->behavior == SPLIT_ISOLATED ||
+            (step->behavior == SPLIT_REMOVED && step->invert))
             step->scan = scan_find(value->string);
         if (step->scan == NULL)
             TRY(regex_build(&step->regex, value->string, source));

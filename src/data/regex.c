@@ -7,6 +7,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include "base/arena.h"
+#include "base/text.h"
 #include "data/pretokenize.h"
 
 enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 10000 };
@@ -21,31 +22,40 @@ status regex_build(struct regex **out, const char *pattern,
                    const char *source)
 {
     const uint32_t options =
-        PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C | PCRE2_NO_UTF_CHECK;
+        PCRE2_UTF | PCRE2_UCP | PCRE2_NEVER_BACKSLASH_C |
+        PCRE2_NO_UTF_CHECK | PCRE2_MULTILINE;
+    struct text translated = {0};
     void *memory = NULL;
     struct regex *regex;
     PCRE2_UCHAR why[128];
     PCRE2_SIZE where;
+    status result;
     int error;
 
     TRY(memory_take(1, sizeof *regex, &memory));
     *out = regex = memory;
     regex->source = source;
-    regex->code = pcre2_compile((PCRE2_SPTR)pattern, PCRE2_ZERO_TERMINATED,
-                                options, &error, &where, NULL);
+    TRY_GOTO(done, result, regex_translate(&translated, pattern, source));
+    regex->code = pcre2_compile((PCRE2_SPTR)translated.bytes,
+                                translated.length, options, &error, &where,
+                                NULL);
     if (regex->code == NULL) {
         pcre2_get_error_message(error, why, sizeof why);
-        FAIL(ERR_FORMAT, "%s: pre_tokenizer: the pattern is wrong at byte "
-             "%zu: %s", source, where, (const char *)why);
+        FAIL_GOTO(done, result, ERR_FORMAT, "%s: pre_tokenizer: the pattern "
+                  "is wrong at byte %zu of %s: %s", source, where,
+                  translated.bytes, (const char *)why);
     }
     /* Without machine code it is only slower. */
     (void)pcre2_jit_compile(regex->code, PCRE2_JIT_COMPLETE);
     regex->context = pcre2_match_context_create(NULL);
     if (regex->context == NULL)
-        FAIL(ERR_MEMORY, "%s: no memory for a pattern", source);
+        FAIL_GOTO(done, result, ERR_MEMORY, "%s: no memory for a pattern",
+                  source);
     pcre2_set_match_limit(regex->context, MATCH_LIMIT);
     pcre2_set_depth_limit(regex->context, DEPTH_LIMIT);
-    return OK;
+done:
+    text_free(&translated);
+    return result;
 }
 
 void regex_free(struct regex *regex)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_pretokenize.c - mirrors src/data/pretokenize.c, pretokenize_read.c and
- * regex.c: the behaviors of Split, worked out by hand from the words of the
- * `tokenizers` documentation; the golden files cover whole pipelines. */
+/* test_pretokenize.c - mirrors src/data/pretokenize.c, pretokenize_read.c,
+ * regex.c and regex_dialect.c: the behaviors of Split, worked out by hand from
+ * the words of the `tokenizers` documentation; the golden files cover whole
+ * pipelines. */
 #include "data/pretokenize.h"
 
 #include "base/text.h"
@@ -74,6 +75,48 @@ TEST(scanners_and_expressions_mix)
     cut("{\"type\":\"Whitespace\"}", " one, two\n", "one|,|two|");
 }
 
+/* What Ruby's syntax reads otherwise than PCRE2; the pieces are what the
+ * `tokenizers` library 0.23 gives. */
+TEST(patterns_mean_what_the_library_means)
+{
+    static const struct { const char *pattern, *text, *pieces; } rows[] = {
+        {"[0-9]{1,3}+", "a12345b", "a|12345|b|"},
+        {"(?:[0-9]|x){2}+", "a1x345b", "a|1x34|5b|"},
+        {"a[0-9]{1,2}?", "a123a4", "a1|23|a4|"},
+        {"x{,2}y", "xxxy", "x|xxy|"},
+        {"y$|^z", "yz\nyz\nzy\nyy", "yz\nyz\n|z|y|\ny|y|"},
+        {"[0-9]{2,}", "123a4", "123|a4|"},
+        {"[[:digit:]]++", "a12b", "a|12|b|"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct text steps = {0};
+
+        IS_OK(text_printf(&steps, SPLIT("Regex", "%s", "Isolated", "false"),
+                          rows[i].pattern));
+        cut(steps.bytes, rows[i].text, rows[i].pieces);
+        text_free(&steps);
+    }
+}
+
+TEST(what_only_ruby_says_is_refused_by_name)
+{
+    static const struct { const char *pattern, *why; } rows[] = {
+        {"[a&&b]", "&&"}, {"[a[bc]]", "within a class"}, {"\\h", "\\h"},
+        {"(?m:a.)", "(?m)"}, {"[a", "a [ without ]"}, {"a)", "without ("},
+        {"a\\", "at its end"}, {"{2}", "no repetition"}, {"a{2}?", "{n}?"},
+        {"\\p{L", "a { without }"}, {"\\p{Nonsense}", "wrong at byte"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct regex *regex = NULL;
+
+        FAILS(regex_build(&regex, rows[i].pattern, "t.json"), ERR_FORMAT,
+              rows[i].why);
+        regex_free(regex);
+    }
+}
+
 /* Each a may belong to either plus: 2^40 ways to fail. */
 TEST(a_pattern_that_explodes_is_an_error)
 {
@@ -99,4 +142,6 @@ TEST(a_pattern_that_explodes_is_an_error)
 }
 
 TEST_MAIN(behaviors_of_split, scanners_and_expressions_mix,
+          patterns_mean_what_the_library_means,
+          what_only_ruby_says_is_refused_by_name,
           a_pattern_that_explodes_is_an_error)
