@@ -24,11 +24,13 @@ static bool is_other(const struct schedule *s, const struct span *span)
     return false;
 }
 
+enum { UNIT_COLUMNS = 6 }; /* "B123--" is wide enough */
+
 /* Columns of a picture whose spans all begin and end on a column, at most
  * `columns`; or `columns` where times have no such common unit. */
 static int aligned(const struct timeline *timeline, int64_t end, int columns)
 {
-    int64_t unit = end;
+    int64_t unit = end, each;
 
     for (int i = 0; i < timeline->count; i++) {
         int64_t a = timeline->spans[i].end_ns;
@@ -41,7 +43,8 @@ static int aligned(const struct timeline *timeline, int64_t end, int columns)
         }
     }
     if (unit == 0 || end / unit > columns) return columns;
-    return (int)(columns / (end / unit) * (end / unit));
+    each = columns / (end / unit);
+    return (int)((each < UNIT_COLUMNS ? each : UNIT_COLUMNS) * (end / unit));
 }
 
 /* "F12---": the letter, the micro-batch where there is room, dashes. */

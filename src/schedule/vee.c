@@ -16,8 +16,8 @@ struct pattern {
     int step[4];
     int gap[3];  /* on the last rank of each way, before the next way */
     bool strict; /* an F or B waits for its turn; else the first that can */
-    int order[4]; /* not all 0: of those that can, instead of turns: F there,
-                   * F back, B there, B back */
+    bool ordered; /* of those that can, not by turns but in this order: */
+    int order[4]; /* of F there, F back, B there, B back */
     int eager;   /* while there are F to come, W goes before an F (1) or
                   * before everything (2) */
 };
@@ -158,13 +158,6 @@ static bool has_room(const struct vee *v, int rank, int chunk)
     return v->rank[rank].held + room <= v->limit;
 }
 
-static bool is_ordered(const struct vee *v)
-{
-    const int *order = v->pattern.order;
-
-    return order[0] + order[1] + order[2] + order[3] > 0;
-}
-
 /* The F or B that goes next: in a strict pattern the one whose turn it is,
  * else the one that can start first. *at is its turn. */
 static struct choice choose_pass(const struct vee *v, int rank, int64_t *at)
@@ -177,7 +170,7 @@ static struct choice choose_pass(const struct vee *v, int rank, int64_t *at)
         const int kind = i / 2, chunk = i % 2;
         const int m = kind == ACTION_FORWARD ? r->forwards[chunk]
                                              : r->backwards[chunk];
-        const int64_t turn = is_ordered(v)
+        const int64_t turn = v->pattern.ordered
                                  ? v->pattern.order[i]
                                  : (int64_t)PERIOD * m + r->turn[kind][chunk];
         int64_t time;
@@ -259,6 +252,16 @@ static status act(struct vee *v, int rank)
                         action_of((enum action_kind)c.kind, stage, m, false));
 }
 
+/* The other rank that waits for what `rank` is about to make; -1: none. */
+static int receiver(const struct vee *v, int rank)
+{
+    const struct choice c = v->choice[rank];
+    const bool down = (c.kind == ACTION_FORWARD) == (c.chunk == THERE);
+    const int other = down ? rank + 1 : rank - 1;
+
+    return c.kind != ACTION_BACKWARD_WEIGHT && other < v->ranks ? other : -1;
+}
+
 static status play(struct vee *v)
 {
     const int64_t actions = 6 * (int64_t)v->ranks * v->microbatches;
@@ -271,10 +274,11 @@ static status play(struct vee *v)
             FAIL(ERR_CONFIG, "schedule: no rank can go on within the memory "
                              "limit of %.4g micro-batches",
                  (double)v->limit / MEMORY_UNIT);
+        const int other = receiver(v, rank);
+
         TRY(act(v, rank));
         enter(v, rank);
-        if (rank > 0) enter(v, rank - 1);
-        if (rank + 1 < v->ranks) enter(v, rank + 1);
+        if (other >= 0) enter(v, other);
     }
     return OK;
 }
@@ -321,9 +325,9 @@ static const struct pattern patterns[] = {
     {.step = {1, 2, 1, 2}, .strict = true},
     {.step = {4, 2, 4, 2}, .strict = true},
     {.step = {4, 2, 4, 2}}, /* from here on: fill all memory there is */
-    {.step = {4, 2, 4, 2}, .order = {2, 0, 1, 3}, .eager = 1},
-    {.step = {4, 2, 4, 2}, .order = {1, 0, 2, 3}, .eager = 2},
-    {.step = {4, 2, 4, 2}, .order = {2, 1, 0, 3}, .eager = 2},
+    {.step = {4, 2, 4, 2}, .ordered = true, .order = {2, 0, 1, 3}, .eager = 1},
+    {.step = {4, 2, 4, 2}, .ordered = true, .order = {1, 0, 2, 3}, .eager = 2},
+    {.step = {4, 2, 4, 2}, .ordered = true, .order = {2, 1, 0, 3}, .eager = 2},
     {.step = {1, 1, 1, 1}},
 };
 enum { PATTERNS = sizeof patterns / sizeof *patterns };

@@ -167,6 +167,30 @@ expect 66 "config.yaml" plan "$work/empty"
     failed=$((failed + 1))
 }
 
+# --- schedules ---
+expect 0 "breadth-first" schedule
+expect 0 "bubble rate  0.2727" schedule 1f1b --ranks 4 --microbatches 8
+expect 0 '"bubble_rate": 0.0433' schedule zb-2p --ranks 8 --microbatches 24 \
+    --forward 18.522 --backward-input 18.086 --backward-weight 9.337 \
+    --transfer 0.601 --weight-memory 0.36641 --memory-limit 16 --json
+expect 0 "rank 3" schedule dualpipe --ranks 4 --microbatches 8 \
+    --draw "$work/picture.svg" --text "$work/schedule.txt"
+grep -q "</svg>" "$work/picture.svg" || {
+    echo "the picture of a schedule is not whole"
+    failed=$((failed + 1))
+}
+expect 0 "4 ranks, 4 stages, 8 micro" schedule "$work/schedule.txt"
+expect 78 "has 4 ranks" schedule "$work/schedule.txt" --ranks 2
+expect 78 "nearest: 1f1b" schedule 1f1c --ranks 2 --microbatches 2
+expect 2 "needs --ranks" schedule 1f1b
+expect 78 "memory limit is 3" schedule 1f1b --ranks 4 --microbatches 8 \
+    --memory-limit 3
+expect 66 "none.txt" schedule "$work/none.txt"
+echo "F0.0 B0.0" >"$work/short.txt"
+expect 78 "W0.0 is missing on rank 0" schedule "$work/short.txt"
+echo "F0.0 b0.0" >"$work/small.txt"
+expect 65 "line 1: b0.0 is not an action" schedule "$work/small.txt"
+
 if [ $failed -ne 0 ]; then
     echo "$failed failed"
     exit 1
