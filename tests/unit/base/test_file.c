@@ -154,7 +154,8 @@ TEST(directories_are_made_listed_and_removed)
           "");
     FAILS(directory_make(in_directory("x/y/a")), ERR_IO,
           "exists and is not a directory");
-    FAILS(directory_make(in_directory("x/y/a/b")), ERR_MISSING, "");
+    FAILS(directory_make(in_directory("x/y/a/b")), ERR_IO,
+          "Not a directory");
     FAILS(directory_make(""), ERR_CONFIG, "an empty path");
     /* A link is removed, not what it points to. */
     CHECK(symlink(outside, in_directory("x/link")) == 0);

@@ -69,7 +69,7 @@ TEST(places_where_no_run_can_be)
     room_open();
     room_write("file", "x", 1);
     FAILS(run_dir_create(&run, room_path("file")), ERR_CONFIG, "is a file");
-    FAILS(run_dir_create(&run, room_path("file/run")), ERR_MISSING, "file");
+    FAILS(run_dir_create(&run, room_path("file/run")), ERR_IO, "file");
     FAILS(run_dir_resume(&run, room_path("none")), ERR_MISSING,
           "no such directory");
     FAILS(run_dir_resume(&run, room), ERR_MISSING, "config.yaml");
