@@ -202,6 +202,11 @@ static status begin(struct trainer *t)
     if (t->request->resume) TRY(restore_or_begin(t));
     else TRY(start_weights(t));
     TRY(check_data(t));
+    if (t->counters.step > t->setup.rate.steps)
+        FAIL(ERR_CONFIG, "train.steps: %s has done %lld steps already, %lld "
+                         "are fewer; start a new run for a shorter one",
+             t->run.path, (long long)t->counters.step,
+             (long long)t->setup.rate.steps);
     if (!leads(t)) return OK;
     TRY(store_configuration(t));
     return metrics_open(&t->metrics, t->run.metrics,

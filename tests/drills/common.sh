@@ -90,8 +90,11 @@ END
 
 # Ends the drill when a run that must go well does not.
 must() { # ARGUMENT...
-    if ! lockstep "$@" >log 2>&1; then
-        bad "lockstep $*" "exit $? where 0 is expected" log
+    local code
+    lockstep "$@" >log 2>&1
+    code=$?
+    if [ $code -ne 0 ]; then
+        bad "lockstep $*" "exit $code where 0 is expected" log
         report
     fi
 }

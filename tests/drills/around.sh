@@ -1,0 +1,89 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# around.sh - the ends of runs: resumed when finished, made longer, counted in
+# epochs; imports and exports that are interrupted.
+. "${0%/*}/common.sh"
+prepare
+must train config.yaml --run whole
+
+# --- a finished run ---
+cp -r whole done
+if lockstep resume done >log 2>&1 && same_run whole done; then
+    ok "resume of a finished run changes nothing"
+else
+    bad "resume of a finished run" "${why:-it failed}" log
+fi
+# (A run validates at its end, so this one must anyway at that step.)
+must train config.yaml --run shorter --set train.steps=20 \
+    --set optimizer.schedule=constant --set validate.every=10
+must train config.yaml --run longer --set optimizer.schedule=constant \
+    --set validate.every=10
+must resume shorter --set train.steps=30
+if same_run shorter longer; then ok "made longer: as if planned so"
+else bad "made longer" "$why"; fi
+cp -r whole back
+expect "made shorter than it is" 78 "train.steps" resume back \
+    --set train.steps=10
+
+# --- other lengths ---
+for length in "train.epochs=0.5" "train.tokens=10000"; do
+    name=${length%=*}
+    must train config.yaml --run "$name" --set train.steps=0 --set "$length"
+    LOCKSTEP_FAULT=train.step:14:kill lockstep train config.yaml \
+        --run "$name-killed" --set train.steps=0 --set "$length" >log 2>&1
+    must resume "$name-killed"
+    if same_run "$name" "$name-killed"; then ok "$length, killed and resumed"
+    else bad "$length, killed and resumed" "$why" log; fi
+done
+
+# Over the end of an epoch, with the last sample dropped.
+make_text few.jsonl 12
+must train config.yaml --run epochs --set data.train=[few.jsonl]
+LOCKSTEP_FAULT=train.step:23:kill lockstep train config.yaml --run epochs-cut \
+    --set data.train=[few.jsonl] >log 2>&1
+must resume epochs-cut
+if same_run epochs epochs-cut; then ok "over several epochs"
+else bad "over several epochs" "$why" log; fi
+grep -q '"epoch": [1-9]' epochs/metrics.jsonl ||
+    bad "over several epochs" "there was one only"
+
+# --- imports and exports ---
+must export whole exported
+LOCKSTEP_FAULT=checkpoint.rename:1:kill lockstep import exported run >log 2>&1
+if lockstep import exported run >log 2>&1; then ok "import again after a kill"
+else bad "import again after a kill" "exit $?" log; fi
+expect "compare of imported and exported" 0 "" compare run exported
+rm -rf run
+LOCKSTEP_FAULT=checkpoint.tensor:5:full lockstep import exported run >log 2>&1
+check_said "import on a full disk" 74 "full" $? log
+[ ! -e run/ckpt/latest ] || bad "import on a full disk" "left a checkpoint"
+if lockstep import exported run >log 2>&1; then ok "import with room again"
+else bad "import with room again" "exit $?" log; fi
+for fault in checkpoint.tensor:3:kill file.write:2:kill; do
+    rm -rf out.d
+    LOCKSTEP_FAULT=$fault lockstep export whole out.d >log 2>&1
+    code=$?
+    if [ -e out.d ]; then
+        bad "export, $fault" "exit $code left $(ls out.d | tr '\n' ' ')" log
+    elif lockstep export whole out.d >log 2>&1 &&
+        cmp -s out.d/model.safetensors exported/model.safetensors; then
+        ok "export again after $fault"
+    else
+        bad "export again after $fault" "it failed" log
+    fi
+done
+expect "export over something" 78 "exported" export whole exported
+
+# --- weights of another run ---
+must train config.yaml --run from --set init.from=whole --set train.steps=3
+must train config.yaml --run from-exported --set init.from=exported \
+    --set train.steps=3
+if same_run from from-exported; then ok "init.from a run and its export"
+else bad "init.from a run and its export" "$why" log; fi
+rm -r exported
+LOCKSTEP_FAULT=train.step:14:kill lockstep train config.yaml --run gone \
+    --set init.from=whole >log 2>&1
+mv whole elsewhere
+if lockstep resume gone >log 2>&1; then ok "resumed without what it began from"
+else bad "resumed without what it began from" "exit $?" log; fi
+report
