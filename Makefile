@@ -43,7 +43,18 @@ ifneq ($(V),1)
 endif
 SAY = echo "  $(1) $(2)"
 
-all: $(BUILD)/lockstep
+# One plug-in for each MPI whose compiler is found; nothing else needs them.
+MPIS    := $(foreach m,openmpi mpich,\
+             $(if $(shell command -v mpicc.$(m) 2>/dev/null),$(m)))
+PLUGINS := $(MPIS:%=$(BUILD)/comm_%.so)
+
+all: $(BUILD)/lockstep $(PLUGINS)
+
+$(BUILD)/comm_%.so: src/comm/mpi/plugin.c src/comm/mpi/plugin.h
+	$(call SAY,MPI ,$@)
+	mkdir -p $(@D)
+	mpicc.$* -std=gnu11 $(OPT) -g -ffp-contract=off -Isrc -Wall -Wextra -fPIC \
+	    -shared -o $@ $<
 
 $(BUILD)/lockstep: $(OBJ)
 	$(call SAY,LINK,$@)

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* comm.c - times collectives between threads, beside memcpy. */
+/* comm.c - times collectives between ranks, beside memcpy and MPI's own. */
 #include "bench/comm.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 #include "bench/probe.h"
+#include "comm/launch.h"
+#include "comm/message.h"
 #include "comm/traffic.h"
 
 enum { SIZES = 4, ROUNDS_LEAST = 3, ROUNDS_MOST = 1000, ROWS = 9 };
@@ -40,10 +42,11 @@ struct bench_rank {
     double memcpy_rate; /* bytes a second of one rank, all at once */
 };
 
-/* What is timed: a call, or a copy of `bytes`. */
+/* What is timed. */
 struct timed {
-    const struct comm_call *call; /* NULL: memcpy */
-    int64_t bytes;
+    enum { TIMED_CALL, TIMED_COPY, TIMED_NATIVE } what;
+    const struct comm_call *call;
+    int64_t bytes; /* of a copy, or of MPI's own sum */
 };
 
 static status timed_once(struct bench_rank *rank, const struct timed *timed,
@@ -53,8 +56,14 @@ static status timed_once(struct bench_rank *rank, const struct timed *timed,
 
     TRY(comm_agree(rank->world, OK));
     before = probe_now_s();
-    if (timed->call != NULL) TRY(comm_run(rank->world, timed->call));
-    else memcpy(rank->out, rank->in, (size_t)timed->bytes);
+    if (timed->what == TIMED_CALL)
+        TRY(comm_run(rank->world, timed->call));
+    else if (timed->what == TIMED_COPY)
+        memcpy(rank->out, rank->in, (size_t)timed->bytes);
+    else
+        TRY(rank->world->ops->native_sum(
+            rank->world, rank->out, rank->in,
+            timed->bytes / (int64_t)sizeof(float)));
     *seconds = probe_now_s() - before;
     return OK;
 }
@@ -100,13 +109,15 @@ static void row_print(const struct bench_rank *rank,
                       const struct bench_row *row, int64_t bytes,
                       double seconds, int64_t sent)
 {
+    const char *way = row->algorithm == ALGORITHM_COUNT
+                          ? "MPI's own" : algorithm_name(row->algorithm);
     const double rate = (double)bytes / seconds;
     struct json_writer *json = rank->run->json;
 
     if (json == NULL) {
         fprintf(rank->run->out,
                 "%-15s %-10s %10" PRId64 " %10.1f %8.2f %8.2f %7.0f%%\n",
-                comm_kind_name(row->kind), algorithm_name(row->algorithm),
+                comm_kind_name(row->kind), way,
                 bytes, 1e6 * seconds, 1e-9 * rate,
                 1e-9 * (double)sent / seconds, 100 * rate / rank->memcpy_rate);
         return;
@@ -115,7 +126,7 @@ static void row_print(const struct bench_rank *rank,
     json_write_key(json, "operation");
     json_write_string(json, comm_kind_name(row->kind));
     json_write_key(json, "algorithm");
-    json_write_string(json, algorithm_name(row->algorithm));
+    json_write_string(json, way);
     json_write_key(json, "bytes");
     json_write_integer(json, bytes);
     json_write_key(json, "time_us");
@@ -133,7 +144,7 @@ static status row_run(struct bench_rank *rank, const struct bench_row *row,
                       int64_t bytes)
 {
     const struct comm_call call = row_call(rank, row, bytes);
-    const struct timed timed = {.call = &call};
+    const struct timed timed = {TIMED_CALL, &call, bytes};
     struct traffic_row counted[TRAFFIC_ROWS_MAX];
     int64_t sent = 0;
     double seconds;
@@ -150,11 +161,24 @@ static status row_run(struct bench_rank *rank, const struct bench_row *row,
     return OK;
 }
 
+/* The same sum by the library that carries our messages. */
+static status native_run(struct bench_rank *rank, int64_t bytes)
+{
+    const struct bench_row row = {COMM_ALL_REDUCE, ALGORITHM_COUNT};
+    const struct timed timed = {TIMED_NATIVE, NULL, bytes};
+    double seconds;
+
+    if (rank->world->ops->native_sum == NULL) return OK;
+    TRY(timed_best(rank, &timed, &seconds));
+    if (rank->world->rank == 0) row_print(rank, &row, bytes, seconds, 0);
+    return OK;
+}
+
 static status buffers_take(struct bench_rank *rank, int64_t bytes)
 {
     const int64_t count = bytes / (int64_t)sizeof(float);
 
-    rank->scratch_bytes = 2 * (size_t)bytes + (1 << 16);
+    rank->scratch_bytes = 3 * (size_t)bytes + (1 << 16);
     TRY(arena_take(&rank->arena, (size_t)bytes, (void **)&rank->in));
     TRY(arena_take(&rank->arena, (size_t)bytes, (void **)&rank->out));
     TRY(arena_take(&rank->arena, rank->scratch_bytes, &rank->scratch));
@@ -164,26 +188,52 @@ static status buffers_take(struct bench_rank *rank, int64_t bytes)
     return OK;
 }
 
+static void head_print(struct bench_rank *rank, int64_t bytes)
+{
+    struct json_writer *json = rank->run->json;
+
+    if (json == NULL) {
+        fprintf(rank->run->out,
+                "%d ranks by %s; memcpy of %" PRId64 " bytes by each at once: "
+                "%.2f GB/s\n%-15s %-10s %10s %10s %8s %8s %8s\n",
+                rank->world->size, rank->world->ops->name, bytes,
+                1e-9 * rank->memcpy_rate, "operation", "by", "bytes", "us",
+                "GB/s", "sent", "memcpy");
+        return;
+    }
+    json_write_key(json, "ranks");
+    json_write_integer(json, rank->world->size);
+    json_write_key(json, "back_end");
+    json_write_string(json, rank->world->ops->name);
+    json_write_key(json, "memcpy_per_s");
+    json_write_real(json, rank->memcpy_rate);
+    json_write_key(json, "rows");
+    json_write_array(json);
+}
+
+static status size_run(struct bench_rank *rank, int64_t bytes)
+{
+    TRY(native_run(rank, bytes));
+    for (int r = 0; r < ROWS; r++)
+        TRY(row_run(rank, &bench_rows[r], bytes));
+    return OK;
+}
+
 static status rank_run(struct bench_rank *rank)
 {
     static const int64_t sizes[SIZES] = {1 << 16, 1 << 20, 1 << 24, 1 << 26};
     const int64_t only = rank->run->settings.bytes;
     const int64_t most = only > 0 ? only : sizes[SIZES - 1];
-    const struct timed copy = {.bytes = most < 1 << 24 ? most : 1 << 24};
+    const struct timed copy = {TIMED_COPY, NULL,
+                               most < 1 << 24 ? most : 1 << 24};
     double seconds;
 
     TRY(buffers_take(rank, most));
     TRY(timed_best(rank, &copy, &seconds));
     rank->memcpy_rate = (double)copy.bytes / seconds;
-    if (rank->world->rank == 0 && rank->run->json == NULL)
-        fprintf(rank->run->out,
-                "%d ranks; memcpy of %" PRId64 " bytes by each at once: "
-                "%.2f GB/s\n%-15s %-10s %10s %10s %8s %8s %8s\n",
-                rank->world->size, copy.bytes, 1e-9 * rank->memcpy_rate,
-                "operation", "by", "bytes", "us", "GB/s", "sent", "memcpy");
+    if (rank->world->rank == 0) head_print(rank, copy.bytes);
     for (int i = 0; i < (only > 0 ? 1 : SIZES); i++)
-        for (int r = 0; r < ROWS; r++)
-            TRY(row_run(rank, &bench_rows[r], only > 0 ? only : sizes[i]));
+        TRY(size_run(rank, only > 0 ? only : sizes[i]));
     return OK;
 }
 
@@ -204,20 +254,12 @@ status bench_comm(const struct bench_comm_settings *settings, FILE *out,
 {
     struct bench_comm_run run = {*settings, out, json};
 
-    if (run.settings.ranks == 0) run.settings.ranks = 2;
+    if (run.settings.ranks == 0 && launch_rank() < 0) run.settings.ranks = 2;
     if (run.settings.seconds <= 0) run.settings.seconds = 0.2;
     if (run.settings.limit_ms == 0) run.settings.limit_ms = 60000;
-    if (json != NULL) {
-        json_write_object(json);
-        json_write_key(json, "ranks");
-        json_write_integer(json, run.settings.ranks);
-        json_write_key(json, "rows");
-        json_write_array(json);
-    }
-    TRY(ranks_run(run.settings.ranks, rank_body, &run));
-    if (json != NULL) {
-        json_write_array_end(json);
-        json_write_object_end(json);
-    }
+    if (json != NULL) json_write_object(json);
+    TRY(launch_run(run.settings.ranks, rank_body, &run));
+    if (json != NULL && launch_rank() <= 0) json_write_array_end(json);
+    if (json != NULL) json_write_object_end(json);
     return OK;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* comm.h - `bench comm`: every collective, each way of doing it, beside what a
- * plain copy of the same bytes costs in the same run. */
+ * plain copy of the same bytes costs in the same run and, under mpirun, MPI's
+ * own sum. */
 #ifndef LOCKSTEP_BENCH_COMM_H
 #define LOCKSTEP_BENCH_COMM_H
 
@@ -9,7 +10,7 @@
 #include "base/json.h"
 
 struct bench_comm_settings {
-    int ranks;      /* 0: 2 */
+    int ranks;      /* 0: 2, or those of the launcher */
     int64_t bytes;  /* of the buffer that is reduced or gathered; 0: 64 KiB,
                      * 1, 16 and 64 MiB */
     double seconds; /* per row; 0: 0.2 */
@@ -17,7 +18,7 @@ struct bench_comm_settings {
 };
 
 /* Prints, or writes to `json` when not NULL, one row per collective, way and
- * size: the best time on rank 0, the buffer's bytes a second, the bytes that a
+ * size (only rank 0 does): the best time on rank 0, the buffer's bytes a second, the bytes that a
  * rank sends a second, and the first of these as a part of a memcpy by all
  * ranks at once. */
 status bench_comm(const struct bench_comm_settings *settings, FILE *out,

@@ -5,6 +5,7 @@
 #include "bench/step.h"
 #include "cli/run.h"
 #include "cli/table.h"
+#include "comm/launch.h"
 
 /* --isa; every name of kernels.h. */
 static status read_isa(const struct arguments *arguments, enum isa *out)
@@ -88,6 +89,7 @@ status command_bench_comm(struct arguments *arguments)
         return bench_comm(&settings, stdout, NULL);
     json_write_begin(&writer, 2);
     TRY_GOTO(done, result, bench_comm(&settings, stdout, &writer));
+    if (launch_rank() > 0) goto done; /* rank 0 has all rows */
     TRY_GOTO(done, result, json_print(&writer, stdout));
 done:
     json_writer_free(&writer);

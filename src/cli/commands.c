@@ -166,13 +166,12 @@ const struct command commands[] = {
       {"steps", "N", "measured steps (3)", false},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
     {"bench comm", "", 0, 0, "collectives between ranks beside memcpy",
-     "Each collective, each way of doing it, between ranks that are threads. "
-     "GB/s is the\nbuffer over the time, sent what a rank sends over the time; "
-     "memcpy is a copy of the\nsame bytes by all ranks at once in the same "
-     "run.",
+     "Each collective, each way of doing it, between threads or, under mpirun, "
+     "processes.\nGB/s is the buffer over the time, sent what a rank sends over "
+     "the time; memcpy is\na copy by all ranks at once in the same run.",
      "lockstep bench comm --ranks 2 --bytes 16777216", false,
      command_bench_comm,
-     {{"ranks", "N", "ranks (2)", false},
+     {{"ranks", "N", "ranks (2, or those of mpirun)", false},
       {"bytes", "N", "one size instead of 64 KiB, 1, 16 and 64 MiB", false},
       {"ms", "N", "milliseconds for each row (200)", false},
       FLAG_JSON}},

@@ -7,9 +7,6 @@
 #include "comm/algorithms.h"
 #include "comm/rank.h"
 
-/* Below this a call is a matter of messages, not of bytes. */
-enum { SMALL_BYTES = 1 << 16 };
-
 const char *comm_kind_name(enum comm_kind kind)
 {
     static const char *const names[COMM_KIND_COUNT] = {
@@ -55,16 +52,13 @@ static bool reduces(const struct comm_call *call)
     return call->kind == COMM_ALL_REDUCE || call->kind == COMM_REDUCE_SCATTER;
 }
 
+/* The same over every back end, so that the bits are too. */
 static enum algorithm choose(const struct group *group,
                              const struct comm_call *call)
 {
     if (group->size == 1) return ALGORITHM_ORDERED; /* nothing is sent */
     if (call->algorithm != ALGORITHM_AUTO) return call->algorithm;
-    if (call->kind == COMM_BROADCAST) return ALGORITHM_TREE;
-    if (reduces(call) && call->leaves > 0) return ALGORITHM_ORDERED;
-    if (group->ops->borrows || group->size == 2) return ALGORITHM_ORDERED;
-    return whole_bytes(call) < SMALL_BYTES ? ALGORITHM_HALVING
-                                           : ALGORITHM_RING;
+    return call->kind == COMM_BROADCAST ? ALGORITHM_TREE : ALGORITHM_ORDERED;
 }
 
 /* How many elements `in` must have for each n of the call. */
@@ -377,9 +371,13 @@ status call_run(struct group *group, const struct comm_call *call,
     const size_t needed = comm_scratch_bytes(group, call);
     status result;
 
-    if (call->scratch_bytes < needed)
+    if (call->scratch == NULL && channel == CHANNEL_NOW) {
+        operation.scratch = group->scratch;
+        operation.scratch_left = group->scratch_bytes;
+    }
+    if (operation.scratch_left < needed)
         FAIL(ERR_MEMORY, "%s on group %s: %zu bytes of scratch, %s needs %zu",
-             comm_kind_name(call->kind), group->label, call->scratch_bytes,
+             comm_kind_name(call->kind), group->label, operation.scratch_left,
              algorithm_name(operation.algorithm), needed);
     result = operation_run(&operation);
     operation_count(&operation, phase);

@@ -32,7 +32,7 @@ enum reduction { REDUCE_SUM, REDUCE_MAX };
  * operations in MPICH"; Patarasuk and Yuan 2009 (ring); docs/numerics.md
  * (ordered). */
 enum algorithm {
-    ALGORITHM_AUTO,
+    ALGORITHM_AUTO,      /* tree for a broadcast, else ordered */
     ALGORITHM_RING,
     ALGORITHM_HALVING,   /* recursive halving and doubling */
     ALGORITHM_TREE,      /* binomial tree rooted at rank 0 */
@@ -64,6 +64,8 @@ struct group {
     int64_t limit_ns;          /* longest wait for one message */
     int node;                  /* consecutive ranks on one node (hierarchy); 0:
                                 * the divisor of size nearest its root */
+    void *scratch;             /* borrowed: of comm_run's calls that bring none */
+    size_t scratch_bytes;
     uint64_t calls[2];         /* made so far: at once, in the background */
     struct message *messages[2]; /* owned, [size * MESSAGES_EACH] */
     struct parcel *parcels[2];   /* owned, [size] */
@@ -90,7 +92,7 @@ struct comm_call {
     int peer;             /* rank of the group */
     int tag;              /* of send and recv, 0 or more */
     int leaves;           /* of the grid; 0: each rank has one root */
-    void *scratch;        /* comm_scratch_bytes; NULL if that is 0 */
+    void *scratch;        /* comm_scratch_bytes; NULL: the group's */
     size_t scratch_bytes;
 };
 
@@ -112,6 +114,9 @@ status group_build(struct group *group, const struct group *world,
                    const char *label, const int *members, int size);
 void group_free(struct group *group);
 void group_limit_ms(struct group *group, int64_t limit_ms);
+/* Scratch of comm_run's calls that bring none of their own. Between threads the
+ * ordered sums need none. */
+void group_scratch(struct group *group, void *scratch, size_t bytes);
 /* Ends all waiting, now and later, on every rank of the world. */
 void group_abort(struct group *group, const char *reason);
 

@@ -102,6 +102,12 @@ void group_limit_ms(struct group *group, int64_t limit_ms)
     group->limit_ns = limit_ms * 1000000;
 }
 
+void group_scratch(struct group *group, void *scratch, size_t bytes)
+{
+    group->scratch = scratch;
+    group->scratch_bytes = bytes;
+}
+
 void group_abort(struct group *group, const char *reason)
 {
     group->ops->abort(group->backend, group->members[group->rank], reason);

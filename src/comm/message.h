@@ -32,7 +32,7 @@ struct message {
     uint64_t context, tag;
     _Atomic int state;       /* enum message_state */
     struct message *next, *previous; /* in the target's mailbox */
-    void *request;           /* of the back end */
+    void *requests[COMM_ROOTS_MAX]; /* of the back end, one a piece */
 };
 
 /* What a receiver holds between borrow and give_back. */
@@ -69,6 +69,9 @@ struct comm_ops {
                      struct parcel *parcel, void *room);
     void (*give_back)(struct operation *operation, struct parcel *parcel);
     void (*abort)(void *world, int rank, const char *reason);
+    /* The library's own sum over the world, for comparison; NULL: none. */
+    status (*native_sum)(struct group *world, float *out, const float *in,
+                         int64_t count);
 };
 
 /* One exchange: either half may be absent (rank -1, or no bytes). */

@@ -133,8 +133,8 @@ static bool is_linked(struct tidy *tidy, const struct source *page)
     return false;
 }
 
-/* The Makefile compiles src/<folder>/<file>.c and the folders of kernels, and
- * links what is tests/unit/<folder>/test_<file>.c. */
+/* The Makefile compiles src/<folder>/<file>.c the folders of kernels and
+ * the plug-in of MPI, and links what is tests/unit/<folder>/test_<file>.c. */
 static bool is_compiled(const char *path)
 {
     int slashes = 0;
@@ -142,7 +142,8 @@ static bool is_compiled(const char *path)
     for (const char *p = path; *p; p++) slashes += *p == '/';
     if (path_begins(path, "src/"))
         return slashes == 2 || path_begins(path, "src/kernels/reference/")
-               || path_begins(path, "src/kernels/cpu/");
+               || path_begins(path, "src/kernels/cpu/")
+               || path_begins(path, "src/comm/mpi/");
     if (path_begins(path, "tests/unit/"))
         return slashes == 3 && strstr(path, "/test_");
     return true;

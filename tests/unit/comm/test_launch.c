@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_launch.c - mirrors src/comm/launch.c, mpi.c and mpi/plugin.c.
+ *
+ * Started by hand it runs three ranks as threads; tests/cases/mpi.sh starts it
+ * under mpirun, where the same body runs over MPI. LOCKSTEP_DRILL makes rank 1
+ * late, fail, send another size, or asks for another number of ranks. */
+#include "comm/launch.h"
+
+#include "comm/progress.h"
+#include "tests/test.h"
+
+enum { N = 40007, SCRATCH_BYTES = 1 << 24 };
+
+/* Sums of these are exact in float32. */
+static float number(int rank, int64_t i)
+{
+    return (float)((rank * 31 + i * 7) % 1009);
+}
+
+static status reduce_check(struct group *g, struct comm_call *call, float *out)
+{
+    const int64_t first = call->kind == COMM_ALL_REDUCE ? 0 : g->rank * N;
+
+    TRY(comm_run(g, call));
+    for (int64_t i = 0; i < N; i++) {
+        float sum = 0;
+
+        for (int r = 0; r < g->size; r++) sum += number(r, first + i);
+        if (out[i] != sum)
+            FAIL(ERR_VERIFY, "%s by %s: element %lld is %g, expected %g",
+                 comm_kind_name(call->kind), algorithm_name(call->algorithm),
+                 (long long)i, (double)out[i], (double)sum);
+    }
+    return OK;
+}
+
+static status gather_check(struct group *g, struct comm_call *call, float *out)
+{
+    TRY(comm_run(g, call));
+    for (int r = 0; r < g->size; r++)
+        for (int64_t i = 0; i < N; i++)
+            if (out[r * N + i] != number(r, i))
+                FAIL(ERR_VERIFY, "all-gather by %s: element %lld of rank %d",
+                     algorithm_name(call->algorithm), (long long)i, r);
+    return OK;
+}
+
+static status algorithms_check(struct group *g, float *in, float *out)
+{
+    const int64_t whole = (int64_t)N * g->size;
+
+    for (int a = 0; a < ALGORITHM_COUNT; a++) {
+        struct comm_call call = {
+            .kind = COMM_ALL_REDUCE, .algorithm = (enum algorithm)a,
+            .in = tensor_1d(in, DTYPE_F32, N),
+            .out = tensor_1d(out, DTYPE_F32, N)};
+
+        TRY(reduce_check(g, &call, out));
+        call.kind = COMM_REDUCE_SCATTER;
+        call.in = tensor_1d(in, DTYPE_F32, whole);
+        TRY(reduce_check(g, &call, out));
+        call.kind = COMM_ALL_GATHER;
+        call.in = tensor_1d(in, DTYPE_F32, N);
+        call.out = tensor_1d(out, DTYPE_F32, whole);
+        TRY(gather_check(g, &call, out));
+    }
+    return OK;
+}
+
+/* Two in the background, a message around the ranks meanwhile. */
+static status overlap_check(struct group *g, float *in, float *out)
+{
+    struct comm_handle handle[2], send;
+    double token = g->rank, got = -1;
+    const int right = (g->rank + 1) % g->size;
+    const int left = (g->rank + g->size - 1) % g->size;
+    struct comm_call call = {.kind = COMM_ALL_GATHER};
+
+    for (int i = 0; i < 2; i++) {
+        call.in = tensor_1d(in, DTYPE_F32, N);
+        call.out = tensor_1d(out + i * N * g->size, DTYPE_F32, N * g->size);
+        TRY(comm_start(g, &call, &handle[i]));
+    }
+    call = (struct comm_call){.kind = COMM_SEND, .peer = right, .tag = 3,
+                              .in = tensor_1d(&token, DTYPE_F64, 1)};
+    TRY(comm_start(g, &call, &send));
+    TRY(comm_recv(g, tensor_1d(&got, DTYPE_F64, 1), left, 3));
+    TRY(comm_wait(&send));
+    TRY(comm_wait(&handle[1]));
+    TRY(comm_wait(&handle[0]));
+    if (got != left || out[N + 5] != number(1 % g->size, 5) ||
+        out[N * g->size + 5] != number(0, 5))
+        FAIL(ERR_VERIFY, "overlapping calls: %g from rank %d", got, left);
+    return OK;
+}
+
+/* Eight leaves, whatever the ranks: the bits of the tree. */
+static status leaves_check(struct group *g)
+{
+    double roots[COMM_ROOTS_MAX], tree, out;
+    struct comm_root owned[COMM_ROOTS_MAX];
+    const int count = comm_roots(8, g->size, g->rank, owned);
+    struct comm_call call = {.kind = COMM_ALL_REDUCE, .leaves = 8,
+                             .in = tensor_1d(roots, DTYPE_F64, count),
+                             .out = tensor_1d(&out, DTYPE_F64, 1)};
+    double leaf[8];
+
+    for (int i = 0; i < 8; i++) leaf[i] = 1.0 / (3 + i * i);
+    for (int r = 0; r < count; r++) {
+        const double *l = leaf + owned[r].first;
+
+        roots[r] = owned[r].leaves == 1   ? l[0]
+                   : owned[r].leaves == 2 ? l[0] + l[1]
+                   : (l[0] + l[1]) + (l[2] + l[3]);
+        if (owned[r].leaves == 8)
+            roots[r] += (l[4] + l[5]) + (l[6] + l[7]);
+    }
+    tree = ((leaf[0] + leaf[1]) + (leaf[2] + leaf[3])) +
+           ((leaf[4] + leaf[5]) + (leaf[6] + leaf[7]));
+    TRY(comm_run(g, &call));
+    if (out != tree) FAIL(ERR_VERIFY, "%a, the tree gives %a", out, tree);
+    return OK;
+}
+
+static status drill_run(struct group *g, const char *drill)
+{
+    float x[4] = {0};
+    const bool me = g->rank == 1;
+
+    group_limit_ms(g, 1000);
+    if (strcmp(drill, "late") == 0 && me) {
+        sleep(2);
+        return OK;
+    }
+    if (strcmp(drill, "fail") == 0 && me)
+        FAIL(ERR_IO, "the disk of rank 1 is full");
+    if (strcmp(drill, "agree") == 0) {
+        if (me) status_fail(ERR_IO, __FILE__, __LINE__, "rank 1 has a cold");
+        return comm_agree(g, me ? ERR_IO : OK);
+    }
+    if (strcmp(drill, "size") == 0)
+        return comm_broadcast(g, tensor_1d(x, DTYPE_F32, me ? 3 : 4), 0);
+    return comm_broadcast(g, tensor_1d(x, DTYPE_F32, 4), 1);
+}
+
+static status all_run(struct group *g, struct arena *arena)
+{
+    const char *drill = getenv("LOCKSTEP_DRILL");
+    const int64_t whole = (int64_t)N * g->size;
+    void *in, *out, *scratch;
+
+    if (drill != NULL) return drill_run(g, drill);
+    group_limit_ms(g, 60000);
+    TRY(arena_take_array(arena, (size_t)whole, sizeof(float), &in));
+    TRY(arena_take_array(arena, 2 * (size_t)whole, sizeof(float), &out));
+    TRY(arena_take(arena, SCRATCH_BYTES, &scratch));
+    group_scratch(g, scratch, SCRATCH_BYTES);
+    for (int64_t i = 0; i < whole; i++)
+        ((float *)in)[i] = number(g->rank, i);
+    TRY(algorithms_check(g, in, out));
+    TRY(leaves_check(g));
+    TRY(overlap_check(g, in, out));
+    return OK;
+}
+
+static status body(void *argument, struct group *world)
+{
+    struct arena arena;
+    status result;
+
+    (void)argument;
+    arena_init(&arena, "test", 0);
+    result = all_run(world, &arena);
+    arena_free(&arena);
+    return result;
+}
+
+TEST(ranks_do_the_same_however_they_are_launched)
+{
+    const char *drill = getenv("LOCKSTEP_DRILL");
+    const bool counts = drill != NULL && strcmp(drill, "count") == 0;
+
+    IS_OK(launch_run(counts ? 77 : launch_rank() < 0 ? 3 : 0, body, NULL));
+}
+
+TEST_MAIN(ranks_do_the_same_however_they_are_launched)
