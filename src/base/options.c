@@ -374,7 +374,7 @@ status options_assign(struct options_set *set, const char *assignment,
     struct text copy = {0};
     status result;
 
-    if (equals == NULL)
+    if (equals == NULL || equals == assignment)
         FAIL(ERR_CONFIG, "\"%.80s\" does not read NAME=VALUE", assignment);
     TRY_GOTO(done, result,
              text_append(&copy, assignment, (size_t)(equals - assignment)));
@@ -396,6 +396,23 @@ done:
     return result;
 }
 
+/* "optimizer_lr": one underscore where two are meant would be silent. */
+static status option_misspelt(char *name)
+{
+    for (char *at = strchr(name, '_'); at != NULL; at = strchr(at + 1, '_')) {
+        const struct option_row *row;
+
+        *at = '.';
+        row = option_find(name);
+        *at = '_';
+        if (row != NULL)
+            FAIL(ERR_CONFIG, "a variable LOCKSTEP_... of the environment almost "
+                             "names %s: its dot is two underscores",
+                 row->name);
+    }
+    return OK;
+}
+
 /* "OPTIMIZER__LR=3e-4" becomes "optimizer.lr=3e-4"; false when the variable
  * is not an option's: one outside a section has no "__". */
 static bool option_variable(const char *variable, struct text *out,
@@ -415,7 +432,10 @@ static bool option_variable(const char *variable, struct text *out,
         dotted = dotted || dot;
     }
     name[at] = '\0';
-    if (!dotted && option_find(name) == NULL) return false;
+    if (!dotted && option_find(name) == NULL) {
+        *result = option_misspelt(name);
+        return *result != OK;
+    }
     *result = text_printf(out, "%s%s", name, variable + length);
     return true;
 }

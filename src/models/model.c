@@ -54,7 +54,9 @@ status model_check(const struct model *m)
                          "pairs; %d is even", m->head_width,
              m->head_width + 1);
     if (m->vocab < 2)
-        FAIL(ERR_CONFIG, "a vocabulary of %lld tokens", (long long)m->vocab);
+        FAIL(ERR_CONFIG, "a vocabulary of %lld tokens; set model.vocab, or "
+                         "tokenizer.from to take its own",
+             (long long)m->vocab);
     if (!(m->norm_epsilon >= 0) || !(m->init_std >= 0))
         FAIL(ERR_CONFIG, "a norm epsilon of %g or an initial deviation of %g "
                          "is not a number from 0 on", m->norm_epsilon,
@@ -80,6 +82,46 @@ static status activation_from(const char *name, enum activation family,
                      "relu", name);
 }
 
+enum { SIZES = 8 };
+
+struct size_row { const char *name; int64_t value; };
+
+static void sizes_of(const struct options *o, struct size_row rows[SIZES])
+{
+    const struct size_row asked[SIZES] = {
+        {"vocab", o->model.vocab}, {"layers", o->model.layers},
+        {"width", o->model.width}, {"heads", o->model.heads},
+        {"kv_heads", o->model.kv_heads},
+        {"head_width", o->model.head_width},
+        {"feed_forward", o->model.feed_forward},
+        {"context", o->model.context}};
+
+    memcpy(rows, asked, sizeof asked);
+}
+
+/* With model.from a size of its own is idle at best: it must say the same.
+ * A default says nothing. */
+static status check_same(const struct model *m, const struct options *options)
+{
+    const int64_t found[SIZES] = {m->vocab, m->layers, m->width, m->heads,
+                                  m->kv_heads, m->head_width,
+                                  m->feed_forward, m->context};
+    struct size_row asked[SIZES], idle[SIZES];
+    struct options_set defaults = {0};
+
+    TRY(options_init(&defaults));
+    sizes_of(&defaults.values, idle);
+    options_free(&defaults);
+    sizes_of(options, asked);
+    for (int i = 0; i < SIZES; i++)
+        if (asked[i].value != idle[i].value && asked[i].value != found[i])
+            FAIL(ERR_CONFIG, "model.%s: %lld, but the config.json of "
+                             "model.from says %lld; leave it out",
+                 asked[i].name, (long long)asked[i].value,
+                 (long long)found[i]);
+    return OK;
+}
+
 status model_from_options(struct model *model, const struct options *options,
                           int64_t vocab)
 {
@@ -89,6 +131,7 @@ status model_from_options(struct model *model, const struct options *options,
 
     if (options->model.from[0] != 0) {
         TRY(model_from_config(model, options->model.from));
+        TRY(check_same(model, options));
     } else {
         TRY(kind_require("model.family", options->model.family, &kind));
         const bool gpt2 = kind == &model_gpt2;

@@ -170,6 +170,9 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
                                 .warmup = o->optimizer.warmup,
                                 .decay_share = o->optimizer.decay_share};
     TRY(rate_curve_parse(o->optimizer.schedule, &setup->rate.curve));
+    if (setup->rate.least > setup->rate.peak)
+        FAIL(ERR_CONFIG, "optimizer.min_lr: %g is above the peak, optimizer.lr "
+                         "= %g", setup->rate.least, setup->rate.peak);
     return resolve_request(setup);
 }
 

@@ -160,6 +160,10 @@ done
 expect 2 "the nearest is memory" plan "$work/config.yaml" --explain memry
 expect 78 "optimizer.lr" plan "$work/config.yaml" --set optmizer.lr=1
 expect 78 "model.width" plan "$work/config.yaml" --set model.heads=3
+expect 78 "is above the peak" plan "$work/config.yaml" --set optimizer.min_lr=1
+expect 78 "does not read NAME=VALUE" plan "$work/config.yaml" --set =1
+expect 78 "model.vocab: 300, but the config.json of model.from says 127" plan \
+    "$work/config.yaml" --set model.from="$tree/tests/golden/models/gpt2"
 expect 66 "none.yaml" plan "$work/none.yaml"
 expect 66 "config.yaml" plan "$work/empty"
 [ ! -e "$work/run" ] || {

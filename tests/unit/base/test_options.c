@@ -203,6 +203,12 @@ TEST(the_environment_is_read)
     FAILS(options_read_environment(&set), ERR_CONFIG,
           "optimizer.lx is not an option; nearest: optimizer.lr");
     unsetenv("LOCKSTEP_OPTIMIZER__LX");
+    setenv("LOCKSTEP_OPTIMIZER_MIN_LR", "1", 1);
+    FAILS(options_read_environment(&set), ERR_CONFIG,
+          "almost names optimizer.min_lr");
+    unsetenv("LOCKSTEP_OPTIMIZER_MIN_LR");
+    FAILS(options_assign(&set, "=3", ORIGIN_COMMAND_LINE), ERR_CONFIG,
+          "does not read NAME=VALUE");
     unsetenv("LOCKSTEP_OPTIMIZER__WEIGHT_DECAY");
     unsetenv("LOCKSTEP_SEED");
     unsetenv("LOCKSTEP_UNRELATED");
