@@ -13,7 +13,8 @@ build="gcc libc6-dev make libyaml-dev libutf8proc-dev libpcre2-dev"
 test="binutils libcmocka-dev"
 demo="bible-kjv bible-kjv-text"
 ci="clang libclang-rt-14-dev llvm-14 gcc-aarch64-linux-gnu
-    libc6-dev-arm64-cross qemu-user"
+    libc6-dev-arm64-cross qemu-user libopenmpi-dev openmpi-bin libmpich-dev
+    mpich"
 
 wanted=
 for group in "$@"; do

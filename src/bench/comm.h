@@ -18,9 +18,9 @@ struct bench_comm_settings {
 };
 
 /* Prints, or writes to `json` when not NULL, one row per collective, way and
- * size (only rank 0 does): the best time on rank 0, the buffer's bytes a second, the bytes that a
+ * size: the best time on rank 0, the buffer's bytes a second, the bytes that a
  * rank sends a second, and the first of these as a part of a memcpy by all
- * ranks at once. */
+ * ranks at once. Only rank 0 does. */
 status bench_comm(const struct bench_comm_settings *settings, FILE *out,
                   struct json_writer *json);
 

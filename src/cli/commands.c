@@ -166,8 +166,8 @@ const struct command commands[] = {
       {"steps", "N", "measured steps (3)", false},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
     {"bench comm", "", 0, 0, "collectives between ranks beside memcpy",
-     "Each collective, each way of doing it, between threads or, under mpirun, "
-     "processes.\nGB/s is the buffer over the time, sent what a rank sends over "
+     "Each collective, each way of doing it, between threads or, under "
+     "mpirun, processes.\nGB/s is the buffer over the time, sent what a rank sends over "
      "the time; memcpy is\na copy by all ranks at once in the same run.",
      "lockstep bench comm --ranks 2 --bytes 16777216", false,
      command_bench_comm,

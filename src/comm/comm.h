@@ -64,7 +64,7 @@ struct group {
     int64_t limit_ns;          /* longest wait for one message */
     int node;                  /* consecutive ranks on one node (hierarchy); 0:
                                 * the divisor of size nearest its root */
-    void *scratch;             /* borrowed: of comm_run's calls that bring none */
+    void *scratch;             /* borrowed: of calls that bring none */
     size_t scratch_bytes;
     uint64_t calls[2];         /* made so far: at once, in the background */
     struct message *messages[2]; /* owned, [size * MESSAGES_EACH] */
@@ -137,6 +137,10 @@ status comm_recv(struct group *group, struct tensor out, int peer, int tag);
 /* The status of the first rank that failed by itself, on every rank, with its
  * sentence; ends a phase in which one rank can fail alone. */
 status comm_agree(struct group *group, status mine);
+
+/* ERR_CONFIG on every rank, naming the first whose `number` (a hash of a plan,
+ * a version) is not rank 0's. */
+status comm_same(struct group *group, const char *what, uint64_t number);
 
 /* Subtrees of the grid's tree over `leaves` (numerics.md, section 1) that the
  * rank's leaves form, left to right; a rank owns leaves [rank leaves / size,

@@ -26,7 +26,8 @@ int launch_rank(void)
 {
     const struct launcher *launcher = launcher_find();
 
-    return launcher != NULL ? atoi(getenv(launcher->variable)) : -1;
+    return launcher != NULL
+               ? (int)strtol(getenv(launcher->variable), NULL, 10) : -1;
 }
 
 status launch_run(int count, status (*body)(void *argument,
