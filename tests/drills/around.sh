@@ -7,8 +7,8 @@ prepare
 must train config.yaml --run whole
 
 # --- a finished run ---
-cp -r whole done
-if lockstep resume done >log 2>&1 && same_run whole done; then
+cp -r whole finished
+if lockstep resume finished >log 2>&1 && same_run whole finished; then
     ok "resume of a finished run changes nothing"
 else
     bad "resume of a finished run" "${why:-it failed}" log

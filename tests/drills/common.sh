@@ -15,6 +15,8 @@ tree=$PWD
 program=$BUILD/lockstep
 room=$(mktemp -d)
 children=
+child= # of start_until
+why=   # of same_run
 passed=0
 failed=0
 
