@@ -18,6 +18,8 @@ struct pattern {
     bool strict; /* an F or B waits for its turn; else the first that can */
     bool ordered; /* of those that can, not by turns but in this order: */
     int order[4]; /* of F there, F back, B there, B back */
+    int room;    /* of a chunk, between F and B: at most as many as in the
+                  * pattern and room - 1 more; 0: any number */
     int eager;   /* while there are F to come, W goes before an F (1) or
                   * before everything (2) */
 };
@@ -30,6 +32,7 @@ struct vee_rank {
     int *queue;                /* stages of B in order, whose W may follow */
     int queued;
     int done_w[CHUNKS];
+    int most[CHUNKS];          /* between F and B, by pattern.room */
     int turn[ACTION_COMPUTE_COUNT][CHUNKS]; /* of micro-batch 0 */
 };
 
@@ -146,16 +149,23 @@ static void find_turns(struct vee *v, int rank)
             r->turn[kind][chunk] = turn_of(v, rank, kind, chunk);
         r->turn[ACTION_BACKWARD_WEIGHT][chunk] = turn_of_weight(v, rank,
                                                                 chunk);
+        r->most[chunk] = (r->turn[ACTION_BACKWARD_INPUT][chunk] -
+                          r->turn[ACTION_FORWARD][chunk]) / PERIOD +
+                         v->pattern.room;
     }
 }
 
 /* F there leaves room for one F back: else all could wait for memory. */
 static bool has_room(const struct vee *v, int rank, int chunk)
 {
+    const struct vee_rank *r = &v->rank[rank];
     const int forwards = chunk == THERE && !v->pattern.strict ? 2 : 1;
     const int64_t room = forwards * v->change[ACTION_FORWARD];
 
-    return v->rank[rank].held + room <= v->limit;
+    if (v->pattern.room > 0 &&
+        r->forwards[chunk] - r->backwards[chunk] >= r->most[chunk])
+        return false;
+    return r->held + room <= v->limit;
 }
 
 /* The F or B that goes next: in a strict pattern the one whose turn it is,
@@ -329,6 +339,9 @@ static const struct pattern patterns[] = {
     {.step = {4, 2, 4, 2}, .ordered = true, .order = {1, 0, 2, 3}, .eager = 2},
     {.step = {4, 2, 4, 2}, .ordered = true, .order = {2, 1, 0, 3}, .eager = 2},
     {.step = {1, 1, 1, 1}},
+    /* between the two, for times that are not equal */
+    {.step = {1, 1, 1, 1}, .room = 2, .ordered = true, .order = {3, 1, 0, 2}},
+    {.step = {1, 1, 1, 1}, .room = 3, .ordered = true, .order = {2, 0, 1, 3}},
 };
 enum { PATTERNS = sizeof patterns / sizeof *patterns };
 
