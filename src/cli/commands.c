@@ -167,8 +167,9 @@ const struct command commands[] = {
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
     {"bench comm", "", 0, 0, "collectives between ranks beside memcpy",
      "Each collective, each way of doing it, between threads or, under "
-     "mpirun, processes.\nGB/s is the buffer over the time, sent what a rank sends over "
-     "the time; memcpy is\na copy by all ranks at once in the same run.",
+     "mpirun, processes.\nGB/s is the buffer over the time, sent what a rank "
+     "sends over the time; memcpy is\na copy by all ranks at once in the same "
+     "run.",
      "lockstep bench comm --ranks 2 --bytes 16777216", false,
      command_bench_comm,
      {{"ranks", "N", "ranks (2, or those of mpirun)", false},

@@ -59,12 +59,15 @@ static double node(enum dtype dtype, const struct comm_root *root, int64_t i)
 static status check_bits(const struct tensor *out, int leaves, int64_t first,
                          const struct group *g)
 {
-    for (int64_t i = 0; i < tensor_count(out); i++)
-        if (tensor_get(out, i) != correct(out->dtype, leaves, first + i))
+    for (int64_t i = 0; i < tensor_count(out); i++) {
+        const double found = tensor_get(out, i);
+        const double right = correct(out->dtype, leaves, first + i);
+
+        if (memcmp(&found, &right, sizeof found) != 0)
             FAIL(ERR_VERIFY, "%d leaves on %d ranks: element %lld of rank %d "
                  "is %a, the tree gives %a", leaves, g->size, (long long)i,
-                 g->rank, tensor_get(out, i),
-                 correct(out->dtype, leaves, first + i));
+                 g->rank, found, right);
+    }
     return OK;
 }
 
