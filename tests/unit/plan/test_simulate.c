@@ -197,7 +197,7 @@ TEST(idle_time_and_memory_match_theory)
 
 /* With the default memory of W, in what 1f1b holds: no bubble. In half and a
  * third of it: at most half and two thirds of 1f1b's idle time, and half an
- * F, B and W (Qi et al. 2024, arXiv:2405.15362, table 2). */
+ * F, B and W (Qi et al. 2024, arXiv:2405.15362). */
 TEST(schedules_of_a_v_trade_memory_for_time)
 {
     static const struct { const char *name; int thirds, limit_of; } rows[] =
