@@ -10,7 +10,7 @@ status command_train(struct arguments *arguments)
     struct trainer_request request = {
         .set = &set, .dry_run = arguments_has(arguments, "dry-run"),
         .json = arguments_has(arguments, "json")};
-    int64_t ranks = 1;
+    int64_t ranks = 0; /* as many as were launched */
     status result;
 
     TRY_GOTO(done, result, arguments_integer(arguments, "ranks", 1,
@@ -31,7 +31,7 @@ status command_resume(struct arguments *arguments)
     struct trainer_request request = {
         .set = &set, .resume = true,
         .json = arguments_has(arguments, "json")};
-    int64_t ranks = 1;
+    int64_t ranks = 0; /* as many as were launched */
     status result;
 
     TRY_GOTO(done, result, arguments_integer(arguments, "ranks", 1,

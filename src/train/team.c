@@ -40,20 +40,29 @@ static struct tensor first_roots(const struct gradients *g)
 }
 
 size_t team_scratch_bytes(const struct team *team,
-                          const struct gradients *gradients)
+                          const struct gradients *gradients, int64_t values)
 {
-    const struct comm_call call = ordered_sum(first_roots(gradients));
+    const struct comm_call sum = ordered_sum(first_roots(gradients));
+    const struct tensor joined = tensor_1d(NULL, DTYPE_F64, values + 1);
+    const struct comm_call join = {.kind = COMM_ALL_REDUCE, .out = joined,
+                                   .in = joined};
 
     if (team->world == NULL) return 0;
-    return comm_scratch_bytes(team->world, &call); /* the longest */
+    const size_t a = comm_scratch_bytes(team->world, &sum);
+    const size_t b = comm_scratch_bytes(team->world, &join);
+
+    return (a > b ? a : b) + ARENA_ALIGN;
+}
+
+void team_use_scratch(const struct team *team, void *scratch, size_t bytes)
+{
+    if (team->world != NULL) group_scratch(team->world, scratch, bytes);
 }
 
 static status run_sum(const struct team *team, struct tensor values)
 {
-    struct comm_call call = ordered_sum(values);
+    const struct comm_call call = ordered_sum(values);
 
-    call.scratch = team->scratch;
-    call.scratch_bytes = team->scratch_bytes;
     return comm_run(team->world, &call);
 }
 

@@ -13,16 +13,17 @@
 #include "nn/gradient.h"
 
 struct team {
-    struct group *world;  /* borrowed; NULL: alone */
-    void *scratch;        /* borrowed; team_scratch_bytes */
-    size_t scratch_bytes;
+    struct group *world;  /* borrowed, with team_scratch_bytes of scratch once
+                           * a step runs; NULL: alone */
 };
 
 int team_rank(const struct team *team);
 int team_size(const struct team *team);
-/* Scratch for the collectives of a step, bytes. */
+/* Scratch for the collectives of a step, and for joining up to `values`
+ * numbers, bytes. */
 size_t team_scratch_bytes(const struct team *team,
-                          const struct gradients *gradients);
+                          const struct gradients *gradients, int64_t values);
+void team_use_scratch(const struct team *team, void *scratch, size_t bytes);
 /* The roots of every stream, over all ranks. */
 status team_gradients(const struct team *team, struct gradients *gradients);
 /* Roots of the loss combined by the tree, targets added. */

@@ -8,8 +8,9 @@
 
 #include "base/arena.h"
 #include "base/fault.h"
-#include "checkpoint/history.h"
 #include "base/log.h"
+#include "checkpoint/history.h"
+#include "comm/launch.h"
 #include "kernels/math.h"
 #include "train/closing.h"
 #include "train/feed.h"
@@ -24,7 +25,7 @@ struct trainer {
     struct setup setup;
     struct stage stage;
     struct feed feed;
-    struct team team;     /* its scratch lies in the stage */
+    struct team team;
     double *sums;         /* owned, [valid samples]: room for validation */
     struct train_step step;
     struct keeper keeper;
@@ -158,7 +159,7 @@ static status plan(struct trainer *t)
     const struct options *o = &t->request->set->values;
     struct grid grid;
 
-    TRY(setup_resolve(&t->setup, t->request->set, t->request->ranks));
+    TRY(setup_resolve(&t->setup, t->request->set, team_size(&t->team)));
     if (o->run.dir[0] == 0)
         FAIL(ERR_CONFIG, "run.dir: say where the run goes, in the file or with "
                          "--run DIR");
@@ -173,7 +174,8 @@ static status plan(struct trainer *t)
     }
     TRY(stage_plan(&t->stage, &t->setup.request));
     stage_reserve_messages(&t->stage,
-                           team_scratch_bytes(&t->team, &t->stage.gradients));
+                           team_scratch_bytes(&t->team, &t->stage.gradients,
+                                              o->validate.sequences));
     return OK;
 }
 
@@ -223,8 +225,8 @@ static status open_all(struct trainer *t)
                     &sums));
     t->sums = sums;
     TRY(stage_open(&t->stage));
-    t->team.scratch = t->stage.memory[MEMORY_MESSAGES].data;
-    t->team.scratch_bytes = t->stage.memory[MEMORY_MESSAGES].bytes;
+    team_use_scratch(&t->team, t->stage.memory[MEMORY_MESSAGES].data,
+                     t->stage.memory[MEMORY_MESSAGES].bytes);
     TRY(train_step_build(&t->step, &t->stage, "1f1b"));
     t->step.team = t->team;
     setup_update(&t->setup, &t->step.update);
@@ -459,9 +461,8 @@ status trainer_run(const struct trainer_request *request)
 {
     struct trainer_request copy = *request;
 
-    if (copy.ranks == 0) copy.ranks = 1;
-    if (copy.ranks == 1) return rank_run(&copy, NULL);
-    return ranks_run(copy.ranks, rank_run, &copy);
+    if (copy.ranks <= 1 && launch_rank() < 0) return rank_run(&copy, NULL);
+    return launch_run(copy.ranks, rank_run, &copy);
 }
 
 status trainer_options(struct options_set *set, const char *run,

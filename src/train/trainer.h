@@ -10,7 +10,9 @@ struct trainer_request {
     bool resume;     /* run.dir holds a run: go on from its newest checkpoint */
     bool dry_run;    /* say what would be done, touch nothing */
     bool json;       /* the last line is a JSON object */
-    int ranks;       /* threads of this process that share the batch; 0: 1 */
+    int ranks;       /* that share the batch: threads of this process, or the
+                      * processes that a launcher of MPI started; 0: as many as
+                      * were launched, or 1 */
 };
 
 /* OK: finished. ERR_STOPPED: saved on a signal, resume me. ERR_NUMERIC names

@@ -62,15 +62,16 @@ static status open_trial(struct rank_trial *t)
     TRY(setup_resolve(&t->setup, t->set, t->ranks));
     TRY(stage_plan(&t->stage, &t->setup.request));
     stage_reserve_messages(&t->stage,
-                           team_scratch_bytes(&t->team, &t->stage.gradients));
+                           team_scratch_bytes(&t->team, &t->stage.gradients,
+                                              1));
     /* rank 0 makes the token file, the others find it */
     TRY(team_agree(&t->team,
                    leads ? feed_open(&t->feed, &t->setup, cache) : OK));
     if (!leads) TRY(feed_open(&t->feed, &t->setup, cache));
     TRY(setup_length(&t->setup, t->feed.samples));
     TRY(stage_open(&t->stage));
-    t->team.scratch = t->stage.memory[MEMORY_MESSAGES].data;
-    t->team.scratch_bytes = t->stage.memory[MEMORY_MESSAGES].bytes;
+    team_use_scratch(&t->team, t->stage.memory[MEMORY_MESSAGES].data,
+                     t->stage.memory[MEMORY_MESSAGES].bytes);
     TRY(train_step_build(&t->step, &t->stage, "1f1b"));
     t->step.team = t->team;
     setup_update(&t->setup, &t->step.update);

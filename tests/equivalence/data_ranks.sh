@@ -23,6 +23,27 @@ same_as_one small
 must train config.yaml --run again --ranks 4 --set 'train.recompute=[block]'
 same_as_one again
 
+# The same ranks as processes, under each MPI that is here.
+launched() { # MPI RANKS RUN
+    local flags=
+    [ "$1" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
+    # shellcheck disable=SC2086
+    timeout 100 "mpirun.$1" $flags -n "$2" "$program" train config.yaml \
+        --run "$3" >log 2>&1
+}
+for mpi in openmpi mpich; do
+    if [ ! -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
+    then
+        echo "skipped: no $mpi on this machine"
+        continue
+    fi
+    for ranks in 2 4; do
+        if launched $mpi $ranks $mpi$ranks; then same_as_one $mpi$ranks
+        else bad "$mpi, $ranks ranks" "exit $?" log
+        fi
+    done
+done
+
 # Begun on one rank, gone on with four, ended with two.
 must train config.yaml --run moved --set train.steps=30 \
     --set checkpoint.at_end=false --set checkpoint.every=10
