@@ -406,8 +406,8 @@ static status option_misspelt(char *name)
         row = option_find(name);
         *at = '_';
         if (row != NULL)
-            FAIL(ERR_CONFIG, "a variable LOCKSTEP_... of the environment almost "
-                             "names %s: its dot is two underscores",
+            FAIL(ERR_CONFIG, "a variable LOCKSTEP_... of the environment "
+                             "almost names %s: its dot is two underscores",
                  row->name);
     }
     return OK;
