@@ -118,8 +118,11 @@ static status scan_directory(struct corpus *corpus, struct pending *pending,
         if (file_is_directory(path))
             TRY_GOTO(done, result,
                      pending_add(pending, &corpus->arena, path));
-        else if (kind_of(path, &kind))
+        else if (kind_of(path, &kind)) {
             TRY_GOTO(done, result, add_file(corpus, path, kind));
+            /* Among others an empty file says nothing; alone it is an error. */
+            if (corpus->files[corpus->count - 1].bytes == 0) corpus->count--;
+        }
     }
 done:
     directory_list_free(names, count);
@@ -144,7 +147,8 @@ static status add_directory(struct corpus *corpus, const char *directory)
                  scan_directory(corpus, &pending, pending.paths[i]));
     if (corpus->count == before)
         FAIL_GOTO(done, result, ERR_CONFIG, "%s: the directory has no .txt, "
-                  ".md, .jsonl or .tokens file", directory);
+                  ".md, .jsonl or .tokens file with anything in it",
+                  directory);
     qsort(corpus->files + before, (size_t)(corpus->count - before),
           sizeof *corpus->files, by_path);
 done:

@@ -7,12 +7,14 @@
 
 #include "base/arena.h"
 
-/* Whether document `index` is held out: a coin of its own, by (seed, index). */
+/* Whether document `index` is held out: a coin of its own, by (seed, index).
+ * The first trains in any case: one document cannot be split. */
 static bool held_out(const struct loader_request *r, int64_t index)
 {
     const struct random_key key = random_key_make(r->seed, "data.split");
 
-    return random_uniform(key, (uint64_t)index) < r->valid_share;
+    return index > 0 &&
+           random_uniform(key, (uint64_t)index) < r->valid_share;
 }
 
 static bool belongs(const struct loader_request *r, int64_t index)

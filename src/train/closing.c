@@ -54,6 +54,9 @@ void closing_print_start(const struct setup *setup, const struct stage *stage,
             text_count(samples, feed->samples),
             text_count(dropped, feed->dropped),
             (long long)feed->valid_samples, (long long)setup->rate.steps);
+    if (feed->valid_samples == 0)
+        fprintf(stderr, "notice    no validation: too few whole documents to "
+                        "hold any out; name files in data.valid\n");
     if (step > 0)
         fprintf(stderr, "resumed   after step %lld\n", (long long)step);
 }

@@ -102,6 +102,7 @@ TEST(directories_are_read_in_order_of_paths)
     put(inner, "b.jsonl", "{}", 2);
     put(directory, "a.txt", "a", 1);
     put(directory, "notes.c", "n", 1);
+    put(directory, "empty.txt", "", 0);
     put(directory, ".hidden.txt", "h", 1);
     IS_OK(corpus_open(&corpus, sources, 1));
     EQUAL_INT(corpus.count, 3);

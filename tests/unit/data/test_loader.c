@@ -161,6 +161,12 @@ TEST(a_split_parts_the_documents)
     }
     loader_close(&train);
     loader_close(&valid);
+    request.share = SHARE_TRAIN; /* whatever the coins say */
+    for (request.seed = 1; request.seed <= 100; request.seed++) {
+        IS_OK(loader_open(&train, &request));
+        EQUAL_INT(train.starts[0], 0);
+        loader_close(&train);
+    }
     IS_OK(directory_remove(directory));
 }
 
