@@ -187,6 +187,13 @@ done:
     return result;
 }
 
+void file_map_drop(const struct file_map *map)
+{
+    if (map->bytes == NULL) return;
+    /* Advice: where it is not taken, memory is only higher. */
+    (void)madvise((void *)(uintptr_t)map->bytes, map->length, MADV_DONTNEED);
+}
+
 void file_map_close(struct file_map *map)
 {
     if (map->bytes != NULL) munmap((void *)(uintptr_t)map->bytes, map->length);

@@ -24,6 +24,9 @@ struct file_map {
 /* Read-only. Regular files only. */
 status file_map_open(struct file_map *map, const char *path);
 void file_map_close(struct file_map *map);
+/* Gives back the memory of pages that were read; touched again, they come from
+ * the file (from the system's cache, as a rule). Never changes a byte. */
+void file_map_drop(const struct file_map *map);
 
 bool file_exists(const char *path);
 bool file_is_directory(const char *path);

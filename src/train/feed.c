@@ -128,12 +128,25 @@ void feed_close(struct feed *feed)
     *feed = (struct feed){0};
 }
 
+/* A sample touches some 64 KiB of its file wherever it lies. In a long run
+ * that would be all of the file. */
+static void give_back(struct feed *feed)
+{
+    enum { SAMPLES = 128 };
+
+    if (++feed->touched < SAMPLES) return;
+    feed->touched = 0;
+    file_map_drop(&feed->train.file.map);
+    file_map_drop(&feed->valid.file.map);
+}
+
 static status fill_train(void *argument, int64_t index, int32_t *inputs,
                          int32_t *targets, int32_t *positions,
                          int32_t *documents)
 {
-    const struct feed *feed = argument;
+    struct feed *feed = argument;
 
+    give_back(feed);
     return loader_sample(&feed->train, feed->first + index, inputs, targets,
                          positions, documents);
 }
@@ -153,6 +166,7 @@ static status fill_valid(void *argument, int64_t index, int32_t *inputs,
     const struct tokenizer *tokenizer = &feed->setup->tokenizer;
     const int64_t length = feed->valid.request.sequence;
 
+    give_back(feed);
     TRY(loader_sample(&feed->valid, index, inputs, targets, positions,
                       documents));
     for (int64_t t = 0; feed->setup->has_tokenizer && t < length; t++) {

@@ -16,6 +16,7 @@ struct feed {
     int64_t dropped;             /* incomplete last samples, per epoch */
     int64_t first;               /* sample of the order with which the next
                                   * step begins */
+    int64_t touched;             /* samples read since pages were given back */
     int64_t valid_bytes;         /* of text that the validated targets stand
                                   * for; counted while validation reads */
 };

@@ -102,5 +102,44 @@ TEST(wrong_ids_never_reach_a_file)
     IS_OK(directory_remove(directory));
 }
 
+static long resident_bytes(void)
+{
+    long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+
+    CHECK(file != NULL);
+    CHECK(fscanf(file, "%*s %ld", &pages) == 1);
+    fclose(file);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* Verifying reads all of a file; a run that trains on more text than it may
+ * take memory must not keep it. */
+TEST(verifying_keeps_no_pages)
+{
+    enum { DOCUMENTS = 64, TOKENS = 1 << 18 }; /* 64 MiB of 4 bytes */
+    char directory[PATH_BYTES], path[PATH_BYTES];
+    struct token_writer writer;
+    struct token_file file;
+    int32_t *ids = test_calloc(TOKENS, sizeof *ids);
+
+    test_directory(directory);
+    IS_OK(path_join(path, sizeof path, directory, "t.tokens"));
+    IS_OK(token_writer_open(&writer, path, 65537, 3, NULL, NULL));
+    for (int i = 0; i < DOCUMENTS; i++)
+        IS_OK(token_writer_add(&writer, ids, TOKENS, TOKENS));
+    IS_OK(token_writer_close(&writer));
+    token_writer_free(&writer);
+    IS_OK(token_file_open(&file, path));
+    const long before = resident_bytes();
+
+    IS_OK(token_file_verify(&file));
+    CHECK(resident_bytes() - before < 20000000);
+    EQUAL_INT(token_file_at(&file, file.count - 1), 3);
+    token_file_close(&file);
+    test_free(ids);
+    IS_OK(directory_remove(directory));
+}
+
 TEST_MAIN(what_is_written_comes_back, every_damage_is_noticed,
-          wrong_ids_never_reach_a_file)
+          wrong_ids_never_reach_a_file, verifying_keeps_no_pages)
