@@ -15,6 +15,7 @@
 #include "base/options.h"
 #include "base/threads.h"
 #include "cli/about.h"
+#include "comm/mpi.h"
 #include "data/unicode.h"
 #include "kernels/kernels.h"
 
@@ -316,7 +317,19 @@ static void probe_disk(struct finding *finding)
 
 static void probe_mpi(struct finding *finding)
 {
-    say(finding, false, "not in this build: one process, one rank");
+    static const char *const names[] = {"openmpi", "mpich"};
+    char works[40] = "";
+
+    for (int i = 0; i < 2; i++) {
+        if (mpi_check(names[i]) == OK)
+            snprintf(works + strlen(works), sizeof works - strlen(works),
+                     "%s%s", works[0] ? ", " : "", names[i]);
+        else
+            say_status(finding);
+    }
+    if (works[0] != '\0') say(finding, true, "%s", works);
+    else advise(finding, "--ranks N needs none; apt install libopenmpi-dev "
+                         "openmpi-bin, then make");
 }
 
 static void probe_cuda(struct finding *finding)

@@ -315,16 +315,15 @@ static status plugin_path(const char *name, char out[PATH_BYTES])
     return OK;
 }
 
-static status plugin_open(struct world *world, const char *name)
+static status plugin_open(struct world *world, const char *name, int scope)
 {
     char path[PATH_BYTES];
 
     TRY(plugin_path(name, path));
-    /* The library's own plug-ins look for its symbols among the global ones. */
-    world->library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    world->library = dlopen(path, RTLD_NOW | scope);
     if (world->library == NULL)
-        FAIL(ERR_DEVICE, "this process was started by %s, whose plug-in "
-             "cannot be opened: %s", name, dlerror());
+        FAIL(ERR_DEVICE, "the plug-in for %s cannot be opened: %s", name,
+             dlerror());
     world->mpi = dlsym(world->library, "lockstep_mpi_plugin");
     if (world->mpi == NULL || world->mpi->version != MPI_PLUGIN_VERSION)
         FAIL(ERR_DEVICE, "%s belongs to another version of this program",
@@ -332,11 +331,21 @@ static status plugin_open(struct world *world, const char *name)
     return OK;
 }
 
+status mpi_check(const char *name)
+{
+    struct world world = {0};
+    const status result = plugin_open(&world, name, RTLD_LOCAL);
+
+    if (world.library != NULL) dlclose(world.library);
+    return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
+}
+
 static status world_join(struct world *world, const char *name, int count)
 {
     int serial_ok = 0;
 
-    TRY(plugin_open(world, name));
+    /* The library's own plug-ins look for its symbols among the global ones. */
+    TRY(plugin_open(world, name, RTLD_GLOBAL));
     TRY(check(world, "begin", world->mpi->begin(
         &world->rank, &world->size, &world->tag_most, &serial_ok)));
     TRY(threads_check_rounding());

@@ -12,4 +12,7 @@ status mpi_ranks_run(const char *name, int count,
                      status (*body)(void *argument, struct group *world),
                      void *argument);
 
+/* Whether the plug-in can be opened. ERR_DEVICE says why not. */
+status mpi_check(const char *name);
+
 #endif
