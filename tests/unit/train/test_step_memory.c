@@ -107,8 +107,8 @@ TEST(a_step_allocates_nothing)
 {
     for (int i = 0; i < ROWS(rows); i++) {
         struct training t = {0};
-        struct evaluation evaluation;
-        double loss;
+        double loss, sums[3];
+        struct evaluation evaluation = {.sums = sums};
 
         begin(&t, &rows[i], false);
         const int64_t before = arena_allocations();
