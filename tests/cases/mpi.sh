@@ -6,6 +6,7 @@ BUILD=${BUILD:-build}
 program=$BUILD/tests/unit/comm/test_launch
 export LOCKSTEP_PLUGINS=$BUILD
 export MPIEXEC_TIMEOUT=120
+make BUILD="$BUILD" "$program" >/dev/null || exit 1
 failed=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
