@@ -178,6 +178,8 @@ void json_write_real(struct json_writer *writer, double value)
         snprintf(digits, sizeof digits, "%.*g", precision, value);
         if (strtod(digits, NULL) == value) break;
     }
+    if (value == 0 && signbit(value))
+        memcpy(digits, "-0.0", sizeof "-0.0"); /* "-0" would be read as the integer 0 */
     put(writer, digits, strlen(digits));
 }
 
