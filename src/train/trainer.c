@@ -477,6 +477,11 @@ status trainer_options(struct options_set *set, const char *run,
     TRY_GOTO(done, result, file_read(place.config, (size_t)1 << 20, &text));
     TRY_GOTO(done, result, options_read_text(set, text.bytes, text.length,
                                              place.config, ORIGIN_RUN));
+    if (set->values.data.train.count == 0)
+        FAIL_GOTO(done, result, ERR_CONFIG,
+                  "%s: was imported and names no data; train it with a "
+                  "configuration that has init.from and model.from: %s", run,
+                  run);
     TRY_GOTO(done, result, path_join(tokenizer, sizeof tokenizer, run,
                                      "tokenizer.json"));
     if (file_exists(tokenizer)) { /* the run's own copy */
