@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/json.h"
+#include "base/text.h"
 
 static void put(struct json_writer *writer, const char *bytes, size_t length)
 {
@@ -116,7 +117,7 @@ static void put_valid(struct json_writer *writer, const char *bytes,
     }
 }
 
-/* Bytes that are not UTF-8 (of a file's name, say) become U+FFFD each: what
+/* Bytes that are not UTF-8 (of a file's name, say) become U+FFFD: what
  * is written can always be read. */
 static void put_quoted(struct json_writer *writer, const char *bytes,
                        size_t length)
@@ -127,8 +128,9 @@ static void put_quoted(struct json_writer *writer, const char *bytes,
     while (text_utf8_invalid(bytes, length, &bad)) {
         put_valid(writer, bytes, bad);
         put(writer, "\\ufffd", 6);
-        bytes += bad + 1;
-        length -= bad + 1;
+        bad += text_utf8_ill(bytes + bad, length - bad);
+        bytes += bad;
+        length -= bad;
     }
     put_valid(writer, bytes, length);
     put(writer, "\"", 1);
@@ -179,7 +181,7 @@ void json_write_real(struct json_writer *writer, double value)
         if (strtod(digits, NULL) == value) break;
     }
     if (value == 0 && signbit(value))
-        memcpy(digits, "-0.0", sizeof "-0.0"); /* "-0" would be read as the integer 0 */
+        memcpy(digits, "-0.0", sizeof "-0.0"); /* "-0" is the integer 0 */
     put(writer, digits, strlen(digits));
 }
 

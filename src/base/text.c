@@ -278,3 +278,25 @@ int text_utf8_encode(uint32_t code, char out[4])
     out[3] = (char)(0x80 | (code & 0x3F));
     return 4;
 }
+
+size_t text_utf8_ill(const char *bytes, size_t length)
+{
+    const unsigned char *b = (const unsigned char *)bytes;
+    unsigned char least = 0x80, most = 0xBF;
+    size_t needed, at = 1;
+
+    if (b[0] >= 0xC2 && b[0] <= 0xDF) needed = 2;
+    else if (b[0] >= 0xE0 && b[0] <= 0xEF) needed = 3;
+    else if (b[0] >= 0xF0 && b[0] <= 0xF4) needed = 4;
+    else return 1;
+    if (b[0] == 0xE0) least = 0xA0; /* no overlong forms */
+    if (b[0] == 0xED) most = 0x9F;  /* no surrogates */
+    if (b[0] == 0xF0) least = 0x90;
+    if (b[0] == 0xF4) most = 0x8F;  /* at most U+10FFFF */
+    while (at < needed && at < length && b[at] >= least && b[at] <= most) {
+        least = 0x80;
+        most = 0xBF;
+        at++;
+    }
+    return at;
+}

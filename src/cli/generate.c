@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 #include "base/json.h"
+#include "base/text.h"
 #include "cli/run.h"
 #include "cli/table.h"
 
@@ -11,10 +12,20 @@ enum { TOKENS_DEFAULT = 100 };
 
 static const double temperature_default = 0.8;
 
+/* Bytes that a model makes and that are no text become U+FFFD, as the
+ * `tokenizers` library decodes them: what is printed is always UTF-8. */
 static status print_text(void *argument, const char *bytes, size_t length)
 {
     FILE *out = argument;
+    size_t bad;
 
+    while (text_utf8_invalid(bytes, length, &bad)) {
+        fwrite(bytes, 1, bad, out);
+        fputs("\xEF\xBF\xBD", out);
+        bad += text_utf8_ill(bytes + bad, length - bad);
+        bytes += bad;
+        length -= bad;
+    }
     if (fwrite(bytes, 1, length, out) != length || fflush(out) != 0)
         FAIL(ERR_IO, "cannot write to standard output");
     return OK;

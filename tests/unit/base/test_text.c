@@ -136,6 +136,20 @@ TEST(every_code_point_survives_encoding)
     }
 }
 
-TEST_MAIN(texts_grow, the_nearest_name_is_found, endings_are_compared,
+TEST(ill_formed_sequences_end_where_unicode_says)
+{
+    static const struct { const char *bytes; int length; } rows[] = {
+        {"\x80", 1}, {"\xE6\x97", 2}, {"\xE6\x97x", 2}, {"\xE6x", 1},
+        {"\xF0\x9F\x98", 3}, {"\xF0\x80\x80", 1}, {"\xED\xA0\x80", 1},
+        {"\xC0\xAF", 1}, {"\xF4\x90", 1}, {"\xFF\xFF", 1},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++)
+        EQUAL_INT(text_utf8_ill(rows[i].bytes, strlen(rows[i].bytes)),
+                  rows[i].length);
+}
+
+TEST_MAIN(ill_formed_sequences_end_where_unicode_says,
+          texts_grow, the_nearest_name_is_found, endings_are_compared,
           sizes_times_and_counts_are_readable, utf8_is_checked,
           every_code_point_survives_encoding)
