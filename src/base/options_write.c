@@ -235,3 +235,50 @@ done:
     options_free(&defaults);
     return result;
 }
+
+/* ---- who set what, read back ---- */
+
+enum { LINE_BYTES = 512 };
+
+/* "  steps: 400 # file" in section train: the row and the origin. */
+static void origin_of_line(struct options_set *set, const char *section,
+                           char *line)
+{
+    char name[2 * LINE_BYTES];
+    char *comment = NULL, *colon = strchr(line, ':');
+    const struct option_row *row;
+
+    for (char *at = line; (at = strstr(at, " # ")) != NULL; at += 3)
+        comment = at; /* the last one: a value may hold others */
+    if (colon == NULL || comment == NULL) return;
+    *colon = '\0';
+    snprintf(name, sizeof name, "%s%s%s", section, section[0] ? "." : "",
+             line + strspn(line, " "));
+    row = option_find(name);
+    if (row == NULL || options_origin(set, name) != ORIGIN_RUN) return;
+    for (int i = 0; i <= ORIGIN_RUN; i++)
+        if (strcmp(comment + 3, origin_names[i]) == 0)
+            set->origin[row - option_rows] = (unsigned char)i;
+}
+
+void options_read_origins(struct options_set *set, const char *text,
+                          size_t length)
+{
+    char line[LINE_BYTES], section[LINE_BYTES] = "";
+    const char *end = text + length;
+
+    while (text < end) {
+        const char *stop = memchr(text, '\n', (size_t)(end - text));
+        const size_t bytes = (size_t)((stop != NULL ? stop : end) - text);
+
+        if (bytes < LINE_BYTES) {
+            memcpy(line, text, bytes);
+            line[bytes] = '\0';
+            if (line[0] != ' ') section[0] = '\0';
+            origin_of_line(set, section, line);
+            if (line[0] != ' ') /* a section begins, or a value of none */
+                snprintf(section, sizeof section, "%s", line);
+        }
+        text += bytes + 1;
+    }
+}

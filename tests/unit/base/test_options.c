@@ -296,6 +296,30 @@ TEST(json_has_every_option)
     options_free(&set);
 }
 
+/* A run's own file, read again, still says who set each value. */
+TEST(who_set_a_value_survives)
+{
+    struct options_set set, again;
+    struct text text = {0};
+
+    read_yaml(&set, "train: {steps: 7}\nrun: {dir: \"a # default\"}\n");
+    IS_OK(options_assign(&set, "optimizer.lr=0.5", ORIGIN_COMMAND_LINE));
+    IS_OK(options_write_yaml(&set, &text));
+    IS_OK(options_init(&again));
+    IS_OK(options_read_text(&again, text.bytes, text.length, "run",
+                            ORIGIN_RUN));
+    EQUAL_INT(options_origin(&again, "train.steps"), ORIGIN_RUN);
+    options_read_origins(&again, text.bytes, text.length);
+    EQUAL_INT(options_origin(&again, "train.steps"), ORIGIN_FILE);
+    EQUAL_INT(options_origin(&again, "run.dir"), ORIGIN_FILE);
+    EQUAL_INT(options_origin(&again, "optimizer.lr"), ORIGIN_COMMAND_LINE);
+    EQUAL_INT(options_origin(&again, "model.layers"), ORIGIN_DEFAULT);
+    EQUAL_INT(options_origin(&again, "seed"), ORIGIN_DEFAULT);
+    text_free(&text);
+    options_free(&again);
+    options_free(&set);
+}
+
 TEST(the_table_describes_itself)
 {
     struct text text = {0};
@@ -313,5 +337,6 @@ TEST_MAIN(defaults_are_those_of_the_table, every_form_of_yaml_is_read,
           nothing_is_a_configuration_of_defaults, mistakes_get_one_sentence,
           size_and_depth_are_limited, assignments_come_from_the_command_line,
           the_environment_is_read, what_is_written_reads_back_equal,
-          who_set_a_value_is_written, json_has_every_option,
+          who_set_a_value_is_written, who_set_a_value_survives,
+          json_has_every_option,
           the_table_describes_itself)
