@@ -6,6 +6,9 @@ BUILD=${BUILD:-build}
 program=$BUILD/tests/unit/comm/test_launch
 export LOCKSTEP_PLUGINS=$BUILD
 export MPIEXEC_TIMEOUT=120
+# MPI libraries keep memory of their own at the end; under the address
+# sanitizer our leaks are found by every other test.
+export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 make BUILD="$BUILD" "$program" >/dev/null || exit 1
 failed=0
 log=$(mktemp)
