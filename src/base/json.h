@@ -87,6 +87,11 @@ void json_write_integer(struct json_writer *writer, int64_t value);
 void json_write_real(struct json_writer *writer, double value);
 void json_write_bool(struct json_writer *writer, bool value);
 void json_write_null(struct json_writer *writer);
+/* A key and its value. */
+void json_write_key_integer(struct json_writer *writer, const char *key,
+                            int64_t value);
+void json_write_key_real(struct json_writer *writer, const char *key,
+                         double value);
 /* OK when all went well; the text is in writer->out. */
 status json_write_end(struct json_writer *writer);
 void json_writer_free(struct json_writer *writer);

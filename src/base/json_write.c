@@ -185,6 +185,20 @@ void json_write_real(struct json_writer *writer, double value)
     put(writer, digits, strlen(digits));
 }
 
+void json_write_key_integer(struct json_writer *writer, const char *key,
+                            int64_t value)
+{
+    json_write_key(writer, key);
+    json_write_integer(writer, value);
+}
+
+void json_write_key_real(struct json_writer *writer, const char *key,
+                         double value)
+{
+    json_write_key(writer, key);
+    json_write_real(writer, value);
+}
+
 void json_write_bool(struct json_writer *writer, bool value)
 {
     value_begin(writer);

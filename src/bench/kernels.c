@@ -145,12 +145,6 @@ static void row_print(struct bench *bench, const struct row *row)
             strcmp(row->backend, "reference") == 0 ? "  (reference)" : "");
 }
 
-static void real(struct json_writer *json, const char *key, double value)
-{
-    json_write_key(json, key);
-    json_write_real(json, value);
-}
-
 static void string(struct json_writer *json, const char *key, const char *value)
 {
     json_write_key(json, key);
@@ -165,11 +159,12 @@ static void row_write(struct bench *bench, const struct row *row)
     string(json, "kernel", row->of->kernel);
     string(json, "shape", row->of->shape);
     string(json, "backend", row->backend);
-    real(json, "seconds", row->seconds);
-    real(json, "flops", bench->ours->flops);
-    real(json, "bytes", bench->ours->bytes);
+    json_write_key_real(json, "seconds", row->seconds);
+    json_write_key_real(json, "flops", bench->ours->flops);
+    json_write_key_real(json, "bytes", bench->ours->bytes);
     string(json, "limit", row->memory_bound ? "memory" : "compute");
-    real(json, "limit_fraction", row->limit_seconds / row->seconds);
+    json_write_key_real(json, "limit_fraction",
+                        row->limit_seconds / row->seconds);
     json_write_key(json, "exact");
     if (row->differs == -2) json_write_null(json);
     else json_write_bool(json, row->differs == -1);
@@ -177,7 +172,8 @@ static void row_write(struct bench *bench, const struct row *row)
         json_write_key(json, "first_difference");
         json_write_integer(json, row->differs);
     }
-    if (row->peer_seconds > 0) real(json, "onednn_seconds", row->peer_seconds);
+    if (row->peer_seconds > 0)
+        json_write_key_real(json, "onednn_seconds", row->peer_seconds);
     json_write_object_end(json);
 }
 
@@ -246,8 +242,8 @@ static void bench_head(struct bench *bench)
     string(bench->json, "backend", bench->kernels.backend);
     json_write_key(bench->json, "threads");
     json_write_integer(bench->json, threads);
-    real(bench->json, "peak_flops", bench->peak_flops);
-    real(bench->json, "memory_bytes_per_s", bench->memory_rate);
+    json_write_key_real(bench->json, "peak_flops", bench->peak_flops);
+    json_write_key_real(bench->json, "memory_bytes_per_s", bench->memory_rate);
     json_write_key(bench->json, "kernels");
     json_write_array(bench->json);
 }

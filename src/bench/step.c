@@ -285,12 +285,6 @@ static void print_text(const struct stage *stage, const struct preset *preset,
             100 * f.fraction);
 }
 
-static void real(struct json_writer *json, const char *key, double value)
-{
-    json_write_key(json, key);
-    json_write_real(json, value);
-}
-
 static void write_json(const struct stage *stage, const struct preset *preset,
                        const struct measured *m, const double *spent,
                        struct json_writer *json)
@@ -308,19 +302,20 @@ static void write_json(const struct stage *stage, const struct preset *preset,
     json_write_string(json, stage->kernels.backend);
     json_write_key(json, "threads");
     json_write_integer(json, stage->request.threads);
-    real(json, "step_ms", m->median_ms);
-    real(json, "step_ms_least", m->step_ms[0]);
-    real(json, "step_ms_most", m->step_ms[m->steps - 1]);
-    real(json, "tokens_per_s", f.tokens_per_s);
-    real(json, "product_gflops", 1e-9 * f.rate);
-    real(json, "bound_tokens_per_s", f.bound);
-    real(json, "bound_fraction", f.fraction);
+    json_write_key_real(json, "step_ms", m->median_ms);
+    json_write_key_real(json, "step_ms_least", m->step_ms[0]);
+    json_write_key_real(json, "step_ms_most", m->step_ms[m->steps - 1]);
+    json_write_key_real(json, "tokens_per_s", f.tokens_per_s);
+    json_write_key_real(json, "product_gflops", 1e-9 * f.rate);
+    json_write_key_real(json, "bound_tokens_per_s", f.bound);
+    json_write_key_real(json, "bound_fraction", f.fraction);
     json_write_key(json, "layers_ms");
     json_write_object(json);
     for (int i = 0; i < count; i++) {
         json_write_key(json, rows[i].name);
         json_write_object(json);
-        for (int j = 0; j < 4; j++) real(json, passes[j], rows[i].ms[j]);
+        for (int j = 0; j < 4; j++)
+            json_write_key_real(json, passes[j], rows[i].ms[j]);
         json_write_object_end(json);
     }
     json_write_object_end(json);

@@ -70,20 +70,6 @@ static void write_text(struct json_writer *writer, const char *key,
         json_write_null(writer);
 }
 
-static void write_integer(struct json_writer *writer, const char *key,
-                          int64_t value)
-{
-    json_write_key(writer, key);
-    json_write_integer(writer, value);
-}
-
-static void write_real(struct json_writer *writer, const char *key,
-                       double value)
-{
-    json_write_key(writer, key);
-    json_write_real(writer, value);
-}
-
 static status compare_json(const struct compare_report *report)
 {
     struct json_writer writer = {0};
@@ -92,10 +78,10 @@ static status compare_json(const struct compare_report *report)
     json_write_object(&writer);
     json_write_key(&writer, "equal");
     json_write_bool(&writer, report->equal);
-    write_integer(&writer, "tensors", report->tensors);
-    write_integer(&writer, "differing", report->differing);
-    write_integer(&writer, "only_a", report->only_a);
-    write_integer(&writer, "only_b", report->only_b);
+    json_write_key_integer(&writer, "tensors", report->tensors);
+    json_write_key_integer(&writer, "differing", report->differing);
+    json_write_key_integer(&writer, "only_a", report->only_a);
+    json_write_key_integer(&writer, "only_b", report->only_b);
     write_text(&writer, "first_only", report->first_only);
     write_text(&writer, "first_differing", report->name);
     if (report->name[0] != '\0') {
@@ -103,13 +89,13 @@ static status compare_json(const struct compare_report *report)
         write_text(&writer, "shape_b", report->shape_b);
     }
     if (report->name[0] != '\0' && !report->shapes_differ) {
-        write_integer(&writer, "elements", report->elements);
-        write_integer(&writer, "elements_differing", report->count);
-        write_integer(&writer, "first_index", report->first);
-        write_real(&writer, "value_a", report->value_a);
-        write_real(&writer, "value_b", report->value_b);
-        write_real(&writer, "max_abs_difference", report->max_abs);
-        write_real(&writer, "max_abs_b", report->max_scale);
+        json_write_key_integer(&writer, "elements", report->elements);
+        json_write_key_integer(&writer, "elements_differing", report->count);
+        json_write_key_integer(&writer, "first_index", report->first);
+        json_write_key_real(&writer, "value_a", report->value_a);
+        json_write_key_real(&writer, "value_b", report->value_b);
+        json_write_key_real(&writer, "max_abs_difference", report->max_abs);
+        json_write_key_real(&writer, "max_abs_b", report->max_scale);
     }
     json_write_object_end(&writer);
     return json_print(&writer, stdout);
@@ -150,11 +136,11 @@ status command_import(struct arguments *arguments)
         json_write_begin(&writer, 2);
         json_write_object(&writer);
         write_text(&writer, "family", imported.model.kind->name);
-        write_integer(&writer, "parameters", imported.parameters);
-        write_integer(&writer, "tensors", imported.tensors);
+        json_write_key_integer(&writer, "parameters", imported.parameters);
+        json_write_key_integer(&writer, "tensors", imported.tensors);
         write_text(&writer, "stored", imported.stored);
         write_text(&writer, "dtype", dtype_name(imported.dtype));
-        write_real(&writer, "dropout_ignored", imported.dropout);
+        json_write_key_real(&writer, "dropout_ignored", imported.dropout);
         json_write_key(&writer, "tokenizer");
         json_write_bool(&writer, imported.tokenizer);
         write_text(&writer, "checkpoint", imported.checkpoint);
@@ -182,11 +168,12 @@ status command_export(struct arguments *arguments)
         json_write_begin(&writer, 2);
         json_write_object(&writer);
         write_text(&writer, "directory", directory);
-        write_integer(&writer, "parameters", exported.parameters);
-        write_integer(&writer, "tensors", exported.tensors);
+        json_write_key_integer(&writer, "parameters", exported.parameters);
+        json_write_key_integer(&writer, "tensors", exported.tensors);
         write_text(&writer, "dtype", dtype_name(exported.dtype));
-        write_integer(&writer, "proof_tokens", exported.proof_tokens);
-        write_integer(&writer, "proof_logits_equal", exported.proof_logits);
+        json_write_key_integer(&writer, "proof_tokens", exported.proof_tokens);
+        json_write_key_integer(&writer, "proof_logits_equal",
+                               exported.proof_logits);
         json_write_key(&writer, "tokenizer");
         json_write_bool(&writer, exported.tokenizer);
         write_text(&writer, "notice", exported.notice);

@@ -74,18 +74,6 @@ status gpt2_read_config(struct model *model, const struct json *config,
     return model_check(model);
 }
 
-static void integer(struct json_writer *out, const char *key, int64_t value)
-{
-    json_write_key(out, key);
-    json_write_integer(out, value);
-}
-
-static void real(struct json_writer *out, const char *key, double value)
-{
-    json_write_key(out, key);
-    json_write_real(out, value);
-}
-
 void gpt2_write_config(const struct model *model, struct json_writer *out)
 {
     const char *activation = "gelu_new";
@@ -99,19 +87,19 @@ void gpt2_write_config(const struct model *model, struct json_writer *out)
     json_write_array_end(out);
     json_write_key(out, "model_type");
     json_write_string(out, "gpt2");
-    integer(out, "vocab_size", model->vocab);
-    integer(out, "n_positions", model->context);
-    integer(out, "n_embd", model->width);
-    integer(out, "n_layer", model->layers);
-    integer(out, "n_head", model->heads);
-    integer(out, "n_inner", model->feed_forward);
+    json_write_key_integer(out, "vocab_size", model->vocab);
+    json_write_key_integer(out, "n_positions", model->context);
+    json_write_key_integer(out, "n_embd", model->width);
+    json_write_key_integer(out, "n_layer", model->layers);
+    json_write_key_integer(out, "n_head", model->heads);
+    json_write_key_integer(out, "n_inner", model->feed_forward);
     json_write_key(out, "activation_function");
     json_write_string(out, activation);
-    real(out, "layer_norm_epsilon", model->norm_epsilon);
-    real(out, "initializer_range", model->init_std);
-    real(out, "attn_pdrop", 0);
-    real(out, "embd_pdrop", 0);
-    real(out, "resid_pdrop", 0);
+    json_write_key_real(out, "layer_norm_epsilon", model->norm_epsilon);
+    json_write_key_real(out, "initializer_range", model->init_std);
+    json_write_key_real(out, "attn_pdrop", 0);
+    json_write_key_real(out, "embd_pdrop", 0);
+    json_write_key_real(out, "resid_pdrop", 0);
     json_write_key(out, "tie_word_embeddings");
     json_write_bool(out, model->tied);
 }

@@ -94,22 +94,10 @@ status llama_read_config(struct model *model, const struct json *config,
     return model_check(model);
 }
 
-static void integer(struct json_writer *out, const char *key, int64_t value)
-{
-    json_write_key(out, key);
-    json_write_integer(out, value);
-}
-
 static void boolean(struct json_writer *out, const char *key, bool value)
 {
     json_write_key(out, key);
     json_write_bool(out, value);
-}
-
-static void real(struct json_writer *out, const char *key, double value)
-{
-    json_write_key(out, key);
-    json_write_real(out, value);
 }
 
 void llama_write_config(const struct model *model, struct json_writer *out)
@@ -120,28 +108,28 @@ void llama_write_config(const struct model *model, struct json_writer *out)
     json_write_array_end(out);
     json_write_key(out, "model_type");
     json_write_string(out, model->kind->name);
-    integer(out, "vocab_size", model->vocab);
-    integer(out, "hidden_size", model->width);
-    integer(out, "intermediate_size", model->feed_forward);
-    integer(out, "num_hidden_layers", model->layers);
-    integer(out, "num_attention_heads", model->heads);
-    integer(out, "num_key_value_heads", model->kv_heads);
-    integer(out, "head_dim", model->head_width);
+    json_write_key_integer(out, "vocab_size", model->vocab);
+    json_write_key_integer(out, "hidden_size", model->width);
+    json_write_key_integer(out, "intermediate_size", model->feed_forward);
+    json_write_key_integer(out, "num_hidden_layers", model->layers);
+    json_write_key_integer(out, "num_attention_heads", model->heads);
+    json_write_key_integer(out, "num_key_value_heads", model->kv_heads);
+    json_write_key_integer(out, "head_dim", model->head_width);
     json_write_key(out, "hidden_act");
     json_write_string(out, "silu");
-    integer(out, "max_position_embeddings", model->context);
-    real(out, "initializer_range", model->init_std);
-    real(out, "rms_norm_eps", model->norm_epsilon);
+    json_write_key_integer(out, "max_position_embeddings", model->context);
+    json_write_key_real(out, "initializer_range", model->init_std);
+    json_write_key_real(out, "rms_norm_eps", model->norm_epsilon);
     boolean(out, "tie_word_embeddings", model->tied);
     boolean(out, "attention_bias", model->attention_bias);
     boolean(out, "mlp_bias", model->mlp_bias);
-    real(out, "attention_dropout", 0);
-    integer(out, "pretraining_tp", 1);
-    real(out, "rope_theta", model->rope_base); /* v4 */
+    json_write_key_real(out, "attention_dropout", 0);
+    json_write_key_integer(out, "pretraining_tp", 1);
+    json_write_key_real(out, "rope_theta", model->rope_base); /* v4 */
     json_write_key(out, "rope_parameters");    /* v5 */
     json_write_object(out);
     json_write_key(out, "rope_type");
     json_write_string(out, "default");
-    real(out, "rope_theta", model->rope_base);
+    json_write_key_real(out, "rope_theta", model->rope_base);
     json_write_object_end(out);
 }

@@ -29,24 +29,17 @@ void keeper_free(struct keeper *keeper)
     *keeper = (struct keeper){0};
 }
 
-static void write_integer(struct json_writer *w, const char *key,
-                          int64_t value)
-{
-    json_write_key(w, key);
-    json_write_integer(w, value);
-}
-
 static status write_state(const struct counters *counters,
                           struct json_writer *w)
 {
     json_write_begin(w, 2);
     json_write_object(w);
-    write_integer(w, "step", counters->step);
-    write_integer(w, "tokens", counters->tokens);
-    write_integer(w, "samples", counters->samples);
-    write_integer(w, "epoch", counters->epoch);
-    write_integer(w, "data_tokens", counters->data_tokens);
-    write_integer(w, "data_crc32c", counters->data_crc);
+    json_write_key_integer(w, "step", counters->step);
+    json_write_key_integer(w, "tokens", counters->tokens);
+    json_write_key_integer(w, "samples", counters->samples);
+    json_write_key_integer(w, "epoch", counters->epoch);
+    json_write_key_integer(w, "data_tokens", counters->data_tokens);
+    json_write_key_integer(w, "data_crc32c", counters->data_crc);
     json_write_object_end(w);
     return json_write_end(w);
 }

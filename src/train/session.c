@@ -235,3 +235,19 @@ status session_stage(struct session *session,
     TRY(stage_open(stage));
     return session_load_weights(session, stage);
 }
+
+status session_start_weights(struct stage *stage, const struct model *model,
+                             const char *from, uint64_t seed)
+{
+    struct session session = {0};
+    status result;
+
+    if (from[0] == 0) return stage_init_weights(stage, model, seed);
+    TRY_GOTO(done, result, session_open(&session, from));
+    if (session.notice.length > 0)
+        fprintf(stderr, "%s\n", session.notice.bytes);
+    TRY_GOTO(done, result, session_load_weights(&session, stage));
+done:
+    session_close(&session);
+    return result;
+}

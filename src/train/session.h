@@ -56,5 +56,10 @@ status session_stage(struct session *session,
  * models). ERR_CONFIG names the first field that differs: init.from. May be
  * called again. */
 status session_load_weights(struct session *session, struct stage *stage);
+/* The weights of step 0 in an open stage: from the model at `from` (damage that
+ * was passed over is told on stderr), or, when that is "", from counters keyed
+ * by the seed. */
+status session_start_weights(struct stage *stage, const struct model *model,
+                             const char *from, uint64_t seed);
 
 #endif

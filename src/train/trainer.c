@@ -88,20 +88,10 @@ done:
 static status start_weights(struct trainer *t)
 {
     const struct options *o = &t->request->set->values;
-    struct session session = {0};
-    status result;
 
     t->saved_step = -1;
-    if (o->init.from[0] == 0)
-        return stage_init_weights(&t->stage, &t->setup.model,
-                                  (uint64_t)o->seed);
-    TRY_GOTO(done, result, session_open(&session, o->init.from));
-    if (session.notice.length > 0)
-        fprintf(stderr, "%s\n", session.notice.bytes);
-    TRY_GOTO(done, result, session_load_weights(&session, &t->stage));
-done:
-    session_close(&session);
-    return result;
+    return session_start_weights(&t->stage, &t->setup.model, o->init.from,
+                                 (uint64_t)o->seed);
 }
 
 /* The order of samples is a function of the data: with other data the cursor

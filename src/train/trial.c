@@ -41,17 +41,9 @@ static status keep(struct rank_trial *t)
 static status start(struct rank_trial *t)
 {
     const struct options *o = &t->set->values;
-    struct session session = {0};
-    status result;
 
-    if (o->init.from[0] == 0)
-        return stage_init_weights(&t->stage, &t->setup.model,
-                                  (uint64_t)o->seed);
-    TRY_GOTO(done, result, session_open(&session, o->init.from));
-    TRY_GOTO(done, result, session_load_weights(&session, &t->stage));
-done:
-    session_close(&session);
-    return result;
+    return session_start_weights(&t->stage, &t->setup.model, o->init.from,
+                                 (uint64_t)o->seed);
 }
 
 static status open_trial(struct rank_trial *t)
