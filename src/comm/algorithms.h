@@ -2,9 +2,10 @@
 /* algorithms.h - the ways of doing a collective, each over a part of a group.
  *
  * A circle is every stride-th rank of a group; a cut says which block of a
- * buffer belongs to which rank of the circle. With `length` 0 blocks are as
- * equal as they can be, the longer ones first; otherwise block i lies at
- * i * stride and has `length` elements. */
+ * buffer belongs to which rank of the circle. Without counts and length the
+ * blocks are as equal as they can be, the longer ones first; otherwise block i
+ * of the circle is number first + i step of blocks that touch, of counts
+ * [number], or length, elements each. */
 #ifndef LOCKSTEP_COMM_ALGORITHMS_H
 #define LOCKSTEP_COMM_ALGORITHMS_H
 
@@ -17,8 +18,10 @@ struct circle {
 
 struct cut {
     char *data;
-    int64_t elements;         /* of the buffer, if length is 0 */
-    int64_t stride, length;   /* elements */
+    int64_t elements;         /* of the buffer, if nothing else is given */
+    const int64_t *counts;    /* borrowed; elements of each rank's block */
+    int64_t length;           /* of every block, if there are no counts */
+    int first, step;
     int64_t element_bytes;
 };
 

@@ -85,11 +85,15 @@ static status check_leaves(const struct group *group,
     return OK;
 }
 
+/* -1: one of them is negative. */
 static int64_t sum_counts(const int64_t *counts, int size)
 {
     int64_t sum = 0;
 
-    for (int i = 0; i < size; i++) sum += counts[i];
+    for (int i = 0; i < size; i++) {
+        if (counts[i] < 0) return -1;
+        sum += counts[i];
+    }
     return sum;
 }
 
@@ -97,21 +101,32 @@ static bool counts_fit(const struct tensor *tensor, const int64_t *counts,
                        int size)
 {
     const int64_t elements = tensor_count(tensor);
+    const int64_t sum = counts != NULL ? sum_counts(counts, size) : 0;
 
-    return counts != NULL ? sum_counts(counts, size) <= elements
+    return counts != NULL ? sum >= 0 && sum <= elements
                           : elements % size == 0;
+}
+
+/* One block of each rank in `whole`, this rank's in `own`. */
+static bool blocks_fit(const struct group *group, int64_t whole, int64_t own,
+                       const int64_t *counts)
+{
+    if (counts == NULL) return whole == group->size * own;
+    return whole == sum_counts(counts, group->size) &&
+           own == counts[group->rank];
 }
 
 static bool sizes_fit(const struct group *group, const struct comm_call *call)
 {
     const int64_t out = tensor_count(&call->out), in = tensor_count(&call->in);
-    const int64_t size = group->size;
     const int roots = own_roots(group, call);
 
     switch (call->kind) {
     case COMM_ALL_REDUCE: return in == roots * out;
-    case COMM_REDUCE_SCATTER: return in == roots * size * out;
-    case COMM_ALL_GATHER: return out == size * in;
+    case COMM_REDUCE_SCATTER:
+        return in % roots == 0 &&
+               blocks_fit(group, in / roots, out, call->in_counts);
+    case COMM_ALL_GATHER: return blocks_fit(group, out, in, call->out_counts);
     case COMM_ALL_TO_ALL:
         return counts_fit(&call->out, call->out_counts, group->size) &&
                counts_fit(&call->in, call->in_counts, group->size) &&
@@ -148,14 +163,26 @@ status call_check(const struct group *group, const struct comm_call *call)
     TRY(check_leaves(group, call));
     if (!sizes_fit(group, call))
         FAIL(ERR_CONFIG, "%s on group %s: out has %" PRId64 " and in %" PRId64
-             " elements, which do not fit %d ranks (roots of this one: %d)",
+             " elements, which do not fit %d ranks%s (roots of this one: %d)",
              name, group->label, tensor_count(&call->out),
-             tensor_count(&call->in), group->size, own_roots(group, call));
+             tensor_count(&call->in), group->size,
+             call->in_counts != NULL || call->out_counts != NULL
+                 ? " and the counts of their blocks" : "",
+             own_roots(group, call));
     if (call->peer < 0 || call->peer >= group->size || call->tag < 0)
         FAIL(ERR_CONFIG, "%s on group %s: rank %d, tag %d: ranks are 0 to %d, "
              "tags from 0", name, group->label, call->peer, call->tag,
              group->size - 1);
     return OK;
+}
+
+static int64_t most_count(const int64_t *counts, int size)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < size; i++)
+        if (counts[i] > most) most = counts[i];
+    return most;
 }
 
 size_t comm_scratch_bytes(const struct group *group,
@@ -172,6 +199,8 @@ size_t comm_scratch_bytes(const struct group *group,
 
         if (call->kind == COMM_ALL_REDUCE)
             n = n / group->size + (n % group->size != 0);
+        else if (call->in_counts != NULL)
+            n = most_count(call->in_counts, group->size);
         return ordered_scratch(group, call, n * element);
     }
     if (call->kind == COMM_REDUCE_SCATTER) bytes += whole;
@@ -221,10 +250,11 @@ static status all_reduce(struct operation *op)
     }
 }
 
-static struct cut cut_blockwise(void *data, const struct tensor *block)
+static struct cut cut_blockwise(void *data, const struct tensor *block,
+                                const int64_t *counts)
 {
-    return (struct cut){.data = data, .stride = tensor_count(block),
-                        .length = tensor_count(block),
+    return (struct cut){.data = data, .counts = counts,
+                        .length = tensor_count(block), .step = 1,
                         .element_bytes = dtype_bytes(block->dtype)};
 }
 
@@ -235,7 +265,8 @@ static status reduce_scatter_copy(struct operation *op)
     const struct circle all = everybody(op->group);
     const struct block whole = {operation_scratch(op, bytes_of(&call->in)),
                                 bytes_of(&call->in)};
-    const struct cut cut = cut_blockwise(whole.data, &call->out);
+    const struct cut cut = cut_blockwise(whole.data, &call->out,
+                                         call->in_counts);
     struct block own;
 
     copy(whole.data, call->in.data, whole.bytes);
@@ -263,8 +294,8 @@ static status reduce_scatter(struct operation *op)
 {
     const struct comm_call *call = op->call;
     const struct ordered ordered = {
-        .cut = cut_blockwise(call->in.data, &call->out),
-        .root_bytes = bytes_of(&call->out) * op->group->size,
+        .cut = cut_blockwise(call->in.data, &call->out, call->in_counts),
+        .root_bytes = bytes_of(&call->in) / own_roots(op->group, call),
         .out = call->out.data, .leaves = call->leaves};
 
     if (op->algorithm != ALGORITHM_ORDERED) return reduce_scatter_copy(op);
@@ -275,7 +306,8 @@ static status all_gather(struct operation *op)
 {
     const struct comm_call *call = op->call;
     const struct circle all = everybody(op->group);
-    const struct cut cut = cut_blockwise(call->out.data, &call->in);
+    const struct cut cut = cut_blockwise(call->out.data, &call->in,
+                                         call->out_counts);
     const struct block own = cut_blocks(&cut, all.count, all.me, all.me + 1);
     const struct block whole = {call->out.data, bytes_of(&call->out)};
 

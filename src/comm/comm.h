@@ -74,15 +74,17 @@ struct group {
 /* One operation. Tensors are dense; n counts elements.
  *   SEND         in [n] to peer          RECV     out [n] from peer
  *   ALL_REDUCE   out [n], in [n]; out.data == in.data allowed
- *   REDUCE_SCATTER  out [n], in [size n]: rank r gets the sum of block r
+ *   REDUCE_SCATTER  out [n], in [size n]: rank r gets the sum of block r.
+ *                in_counts [size]: elements of each rank's block instead of n
  *   ALL_GATHER   out [size n], in [n]: rank r's block lands at r n; in may be
- *                that block
+ *                that block. out_counts [size]: elements of each rank's block
  *   ALL_TO_ALL   rank i's block j becomes rank j's block i. in_counts,
  *                out_counts [size] elements; NULL: equal blocks
  *   BROADCAST    out [n], from rank `peer`
  * With ALGORITHM_ORDERED and leaves > 0, `in` holds the roots of the subtrees
  * that this rank owns, one after the other, each as long as above
- * (comm_roots). Reductions take float32 and float64, the rest any type. */
+ * (comm_roots). Counts are the same on all ranks (but for ALL_TO_ALL) and may
+ * be 0; then nothing is sent. Reductions take float32 and float64, the rest any type. */
 struct comm_call {
     enum comm_kind kind;
     enum algorithm algorithm;

@@ -52,7 +52,8 @@ static struct cut node_cut(const struct cut *cut, int node, int ranks)
 {
     struct cut part = *cut;
 
-    part.data += node * ranks * cut->stride * cut->element_bytes;
+    part.first = node * ranks;
+    part.step = 1;
     return part;
 }
 
@@ -61,8 +62,8 @@ static struct cut number_cut(const struct cut *cut, int number, int ranks)
 {
     struct cut part = *cut;
 
-    part.data += number * cut->stride * cut->element_bytes;
-    part.stride = ranks * cut->stride;
+    part.first = number;
+    part.step = ranks;
     return part;
 }
 

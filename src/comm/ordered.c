@@ -139,12 +139,13 @@ static status part_post(struct operation *op, struct block part, int *posted)
 {
     const int size = op->group->size, me = op->group->rank;
 
-    for (int i = 1; part.bytes > 0 && i < size; i++, ++*posted) {
+    for (int i = 1; part.bytes > 0 && i < size; i++) {
         struct message *m = &op->group->messages[op->channel][*posted];
 
         *m = (struct message){.data = part.data, .bytes = part.bytes,
                               .pieces = 1};
         TRY(op->group->ops->post(op, (me + i) % size, m));
+        ++*posted;
     }
     return OK;
 }
@@ -172,15 +173,17 @@ static status blocks_post(struct operation *op, const struct ordered *o,
 {
     const int size = op->group->size, me = op->group->rank;
 
-    for (; *posted < size - 1; ++*posted) {
-        const int peer = (me + 1 + *posted) % size;
+    for (int i = 1; i < size; i++) {
+        const int peer = (me + i) % size;
         const struct block b = cut_blocks(&o->cut, size, peer, peer + 1);
         struct message *m = &op->group->messages[op->channel][*posted];
 
+        if (b.bytes == 0) continue;
         *m = (struct message){
             .data = b.data, .bytes = b.bytes, .stride = o->root_bytes,
             .pieces = roots};
         TRY(op->group->ops->post(op, peer, m));
+        ++*posted;
     }
     return OK;
 }
@@ -190,7 +193,7 @@ static status blocks_borrow(struct operation *op, const struct ordered *o,
 {
     const int size = op->group->size, me = op->group->rank;
 
-    for (; *borrowed < size - 1; ++*borrowed) {
+    for (; bytes > 0 && *borrowed < size - 1; ++*borrowed) {
         const int peer = (me + size - 1 - *borrowed) % size;
         struct comm_root roots[COMM_ROOTS_MAX];
         const int count = comm_roots(o->leaves, size, peer, roots);

@@ -15,27 +15,41 @@ int circle_rank(const struct circle *circle, int index)
     return circle->first + index * circle->stride;
 }
 
+/* Where block `block` of `count` begins, elements. */
 static int64_t cut_first(const struct cut *cut, int count, int block)
 {
     const int64_t each = cut->elements / count, rest = cut->elements % count;
+    const int number = cut->first + block * cut->step;
+    int64_t at = 0;
 
-    return each * block + (block < rest ? block : rest);
+    if (cut->counts == NULL && cut->length == 0)
+        return each * block + (block < rest ? block : rest);
+    if (cut->counts == NULL) return number * cut->length;
+    for (int i = 0; i < number; i++) at += cut->counts[i];
+    return at;
+}
+
+/* Where it ends. */
+static int64_t cut_last(const struct cut *cut, int count, int block)
+{
+    const int64_t first = cut_first(cut, count, block);
+
+    if (cut->counts != NULL)
+        return first + cut->counts[cut->first + block * cut->step];
+    return cut->length > 0 ? first + cut->length
+                           : cut_first(cut, count, block + 1);
 }
 
 struct block cut_blocks(const struct cut *cut, int count, int first, int last)
 {
-    int64_t from, to;
+    const int64_t from = cut_first(cut, count, first);
+    const int64_t to = last > first ? cut_last(cut, count, last - 1) : from;
 
-    if (cut->length > 0) {
-        from = first * cut->stride;
-        to = (last - 1) * cut->stride + cut->length;
-        CHECK(last - first == 1 || cut->stride == cut->length);
-    } else {
-        from = cut_first(cut, count, first);
-        to = cut_first(cut, count, last);
-    }
-    return (struct block){cut->data + from * cut->element_bytes,
-                          (to - from) * cut->element_bytes};
+    CHECK(last - first <= 1 || cut->step == 1 ||
+          (cut->counts == NULL && cut->length == 0));
+    return (struct block){
+        from > 0 ? cut->data + from * cut->element_bytes : cut->data,
+        (to - from) * cut->element_bytes};
 }
 
 /* One pass around: in each step block `send` goes right and the one before it

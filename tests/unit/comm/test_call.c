@@ -286,6 +286,188 @@ TEST(all_to_all_takes_counts)
         IS_OK(ranks_run(size, counts_body, NULL));
 }
 
+/* ---- blocks of different lengths ---- */
+
+struct uneven {
+    enum comm_kind kind;
+    enum algorithm algorithm;
+    const int64_t *counts;
+    int leaves;
+    bool in_place;
+    int64_t sent[RANKS_MOST];
+};
+
+static int64_t sum_before(const int64_t *counts, int rank)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < rank; i++) sum += counts[i];
+    return sum;
+}
+
+static status uneven_check(const struct uneven *u, const struct group *g,
+                           const struct tensor *out)
+{
+    int rank = 0;
+    int64_t at = 0;
+
+    for (int64_t i = 0; i < tensor_count(out); i++, at++) {
+        double right = 0;
+
+        if (u->kind == COMM_ALL_GATHER) {
+            while (at == u->counts[rank]) at = 0, rank++;
+            right = value(rank, at);
+        }
+        for (int r = 0; u->kind == COMM_REDUCE_SCATTER && r <
+             (u->leaves > 0 ? u->leaves : g->size); r++)
+            right += value(r, sum_before(u->counts, g->rank) + i);
+        if (tensor_get(out, i) != right)
+            FAIL(ERR_VERIFY, "%s by %s, %d ranks: element %lld of rank %d is "
+                 "%g, expected %g", comm_kind_name(u->kind),
+                 algorithm_name(u->algorithm), g->size, (long long)i, g->rank,
+                 tensor_get(out, i), right);
+    }
+    return OK;
+}
+
+/* Roots of value(leaf, i), one after the other. */
+static status uneven_fill(const struct uneven *u, struct group *g,
+                          struct arena *arena, struct comm_call *call)
+{
+    const int64_t whole = sum_before(u->counts, g->size);
+    struct comm_root roots[COMM_ROOTS_MAX] = {{g->rank, 1, 1}};
+    const int count = u->leaves > 0 ? comm_roots(u->leaves, g->size, g->rank,
+                                                 roots) : 1;
+
+    TRY(tensor_take(arena, DTYPE_F64, count * whole, &call->in));
+    TRY(tensor_take(arena, DTYPE_F64, u->counts[g->rank], &call->out));
+    call->in_counts = u->counts;
+    for (int r = 0; r < count; r++)
+        for (int64_t i = 0; i < whole; i++) {
+            double sum = 0;
+
+            for (int l = 0; l < roots[r].leaves; l++)
+                sum += value(roots[r].first + l, i);
+            tensor_set(&call->in, r * whole + i, sum);
+        }
+    return OK;
+}
+
+static status uneven_run(struct uneven *u, struct group *g,
+                         struct arena *arena)
+{
+    const int64_t whole = sum_before(u->counts, g->size);
+    const int64_t own = u->counts[g->rank];
+    struct comm_call call = {.kind = u->kind, .algorithm = u->algorithm,
+                             .leaves = u->leaves};
+
+    if (u->kind == COMM_REDUCE_SCATTER) {
+        TRY(uneven_fill(u, g, arena, &call));
+    } else {
+        TRY(tensor_take(arena, DTYPE_F64, whole, &call.out));
+        TRY(tensor_take(arena, DTYPE_F64, own, &call.in));
+        call.out_counts = u->counts;
+        if (u->in_place)
+            call.in.data = (double *)call.out.data +
+                           sum_before(u->counts, g->rank);
+        fill(&call.in, g->rank);
+    }
+    call.scratch_bytes = comm_scratch_bytes(g, &call);
+    TRY(arena_take(arena, call.scratch_bytes, &call.scratch));
+    comm_traffic_reset(g);
+    TRY(comm_run(g, &call));
+    u->sent[g->rank] = comm_traffic_bytes(g, u->kind);
+    TRY(uneven_check(u, g, &call.out));
+    return OK;
+}
+
+static status uneven_body(void *argument, struct group *world)
+{
+    struct arena arena;
+    status result;
+
+    arena_init(&arena, "test", 0);
+    group_limit_ms(world, 20000);
+    if (world->size == 6) world->node = 3;
+    result = uneven_run(argument, world, &arena);
+    arena_free(&arena);
+    return result;
+}
+
+static const struct {
+    int size;
+    int64_t counts[RANKS_MOST];
+} uneven_rows[] = {
+    {1, {5}}, {1, {0}}, {2, {0, 7}}, {2, {1031, 0}}, {2, {0, 0}},
+    {3, {1, 0, 1024}}, {4, {2048, 3, 1024, 0}}, {5, {0, 0, 9, 0, 0}},
+    {6, {1, 2, 3, 4, 5, 6}}, {7, {100, 0, 5000, 1, 1, 0, 77}}};
+
+TEST(blocks_may_differ_in_length_and_be_empty)
+{
+    for (int i = 0; i < ROWS(uneven_rows); i++)
+        for (int a = 0; a < ALGORITHM_COUNT; a++)
+            for (int mode = 0; mode < 4; mode++) {
+                struct uneven u = {
+                    .kind = mode < 2 ? COMM_REDUCE_SCATTER : COMM_ALL_GATHER,
+                    .algorithm = (enum algorithm)a, .in_place = mode == 3,
+                    .leaves = mode == 1 ? 12 : 0,
+                    .counts = uneven_rows[i].counts};
+
+                if (mode == 1 && a != ALGORITHM_AUTO && a != ALGORITHM_ORDERED)
+                    continue;
+                IS_OK(ranks_run(uneven_rows[i].size, uneven_body, &u));
+            }
+}
+
+/* To the byte: straight, a rank sends every other rank's block of its roots, or
+ * its own block to all; around a ring all but one block. */
+TEST(bytes_of_uneven_blocks)
+{
+    static const int64_t counts[] = {2048, 3, 1024, 0};
+    static const struct {
+        enum comm_kind kind;
+        enum algorithm algorithm;
+        int leaves;
+        int64_t sent[4]; /* elements */
+    } rows[] = {
+        {COMM_REDUCE_SCATTER, ALGORITHM_ORDERED, 0, {1027, 3072, 2051, 3075}},
+        {COMM_REDUCE_SCATTER, ALGORITHM_ORDERED, 8, {1027, 3072, 2051, 3075}},
+        {COMM_REDUCE_SCATTER, ALGORITHM_RING, 0, {1027, 3072, 2051, 3075}},
+        {COMM_ALL_GATHER, ALGORITHM_ORDERED, 0, {6144, 9, 3072, 0}},
+        {COMM_ALL_GATHER, ALGORITHM_RING, 0, {3072, 2051, 3075, 1027}},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct uneven u = {.kind = rows[i].kind, .counts = counts,
+                           .algorithm = rows[i].algorithm,
+                           .leaves = rows[i].leaves};
+
+        IS_OK(ranks_run(4, uneven_body, &u));
+        for (int r = 0; r < 4; r++) EQUAL_INT(u.sent[r], 8 * rows[i].sent[r]);
+    }
+}
+
+TEST(counts_that_do_not_fit_are_refused)
+{
+    static double data[8];
+    static const int64_t counts[] = {2, 2, 2}, negative[] = {4, -1, 2};
+    const struct tensor two = tensor_1d(data, DTYPE_F64, 2);
+    const struct tensor five = tensor_1d(data, DTYPE_F64, 5);
+    struct comm_call rows[] = {
+        {.kind = COMM_REDUCE_SCATTER, .out = two, .in = five,
+         .in_counts = counts},
+        {.kind = COMM_ALL_GATHER, .out = five, .in = two,
+         .out_counts = counts},
+        {.kind = COMM_ALL_GATHER, .out = five, .in = two,
+         .out_counts = negative},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++)
+        FAILS(ranks_run(3, sizes_body, &rows[i]), ERR_CONFIG,
+              "3 ranks and the counts of their blocks");
+}
+
 TEST_MAIN(every_collective_is_right, large_ones_are_right,
           bytes_are_the_closed_forms, calls_that_do_not_fit_are_refused,
-          all_to_all_takes_counts)
+          all_to_all_takes_counts, blocks_may_differ_in_length_and_be_empty,
+          bytes_of_uneven_blocks, counts_that_do_not_fit_are_refused)

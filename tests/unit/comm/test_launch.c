@@ -67,6 +67,43 @@ static status algorithms_check(struct group *g, float *in, float *out)
     return OK;
 }
 
+/* Rank r's block has 1000 r elements. */
+static status uneven_check(struct group *g, float *in, float *out)
+{
+    int64_t counts[64], whole = 0;
+    const int64_t mine = 1000 * g->rank;
+    struct comm_call call = {.kind = COMM_REDUCE_SCATTER, .in_counts = counts};
+
+    CHECK(g->size <= ROWS(counts));
+    for (int r = 0; r < g->size; whole += counts[r++]) counts[r] = 1000 * r;
+    for (int a = 0; a < ALGORITHM_COUNT; a++) {
+        call.algorithm = (enum algorithm)a;
+        call.in = tensor_1d(in, DTYPE_F32, whole);
+        call.out = tensor_1d(out, DTYPE_F32, mine);
+        TRY(comm_run(g, &call));
+        for (int64_t i = 0; i < mine; i++) {
+            float sum = 0;
+
+            for (int r = 0; r < g->size; r++)
+                sum += number(r, 500 * g->rank * (g->rank - 1) + i);
+            if (out[i] != sum) FAIL(ERR_VERIFY, "uneven reduce-scatter");
+        }
+    }
+    call.kind = COMM_ALL_GATHER;
+    call.out_counts = counts;
+    for (int a = 0; a < ALGORITHM_COUNT; a++) {
+        call.algorithm = (enum algorithm)a;
+        call.in = tensor_1d(in, DTYPE_F32, mine);
+        call.out = tensor_1d(out, DTYPE_F32, whole);
+        TRY(comm_run(g, &call));
+        for (int r = 0; r < g->size; r++)
+            for (int64_t i = 0; i < counts[r]; i++)
+                if (out[500 * r * (r - 1) + i] != number(r, i))
+                    FAIL(ERR_VERIFY, "uneven all-gather");
+    }
+    return OK;
+}
+
 /* Two in the background, a message around the ranks meanwhile. */
 static status overlap_check(struct group *g, float *in, float *out)
 {
@@ -159,6 +196,7 @@ static status all_run(struct group *g, struct arena *arena)
         ((float *)in)[i] = number(g->rank, i);
     TRY(algorithms_check(g, in, out));
     TRY(leaves_check(g));
+    TRY(uneven_check(g, in, out));
     TRY(overlap_check(g, in, out));
     return OK;
 }
