@@ -33,7 +33,7 @@ static status planned_build(struct planned *planned,
     TRY(arguments_integer(arguments, "ranks", 1, RANKS_MOST, &ranks));
     TRY(config_read(&planned->set, arguments->operands[0], arguments));
     TRY(setup_resolve(&planned->setup, &planned->set,
-                      (int)ranks));
+                      (int)ranks, 0));
     /* Epochs need the data, which a plan does not read. */
     if (o->train.epochs <= 0) TRY(setup_length(&planned->setup, 0));
     TRY(stage_plan(&planned->stage, &planned->setup.request));

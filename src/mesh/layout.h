@@ -20,6 +20,15 @@ enum { PARAM_PIECES_MAX = 4, PARAM_NAME_BYTES = 96,
 struct mesh { int size[AXIS_COUNT]; };  /* size[AXIS_NONE] is 1 */
 struct place { int at[AXIS_COUNT]; };   /* this rank's coordinate */
 
+/* One rank: every size 1. */
+static inline struct mesh mesh_alone(void)
+{
+    struct mesh mesh;
+
+    for (int i = 0; i < AXIS_COUNT; i++) mesh.size[i] = 1;
+    return mesh;
+}
+
 /* Rows of a fused matrix that are divided separately, such as q, k and v. */
 struct param_piece {
     const char *outside_name; /* suffix in Hugging Face files; NULL: none */

@@ -23,13 +23,15 @@ status param_add(struct param_table *table, const char *name, int layer,
     }
     struct param *param = &table->items[table->count];
 
-    *param = (struct param){.spec = *spec, .layer = layer};
+    *param = (struct param){.spec = *spec, .layer = layer,
+                            .order = table->count, .rows = spec->rows,
+                            .cols = spec->cols};
     if (layer >= 0)
         snprintf(param->name, sizeof param->name, "layers.%d.%s", layer, name);
     else
         snprintf(param->name, sizeof param->name, "%s", name);
     param->spec.name = NULL; /* the table's name is the whole one */
-    param->elements = spec->rows * spec->cols;
+    param->elements = param->rows * param->cols;
     param->offset = table->elements;
     table->parameters += param->elements;
     table->elements += (param->elements + PARAM_ALIGN - 1) / PARAM_ALIGN *
@@ -50,7 +52,7 @@ struct tensor param_tensor(const struct param *param, void *arena,
     char *data = (char *)arena + param->offset * dtype_bytes(dtype);
 
     if (param->spec.vector) return tensor_1d(data, dtype, param->elements);
-    return tensor_2d(data, dtype, param->spec.rows, param->spec.cols);
+    return tensor_2d(data, dtype, param->rows, param->cols);
 }
 
 /* "model.layers.%d." with the layer's number; "" outside the blocks. */

@@ -16,9 +16,11 @@ enum { PARAM_STREAMS_MAX = 2, PARAM_ALIGN = 16 /* elements */ };
 
 struct param {
     char name[PARAM_NAME_BYTES]; /* "layers.3.attention.wqkv" */
-    struct param_spec spec;
+    struct param_spec spec;      /* of the whole */
     int layer;                   /* -1: outside the blocks */
-    int64_t elements;
+    int order;                   /* among the whole model's parameters */
+    int64_t rows, cols;          /* that this rank holds */
+    int64_t elements;            /* rows * cols */
     int64_t offset;              /* elements, in every flat arena */
     int streams;                 /* uses */
 };

@@ -8,7 +8,7 @@ void program_init(struct program *program, enum program_mode mode,
                   enum dtype dtype, const struct grid *grid)
 {
     *program = (struct program){.mode = mode, .dtype = dtype, .grid = *grid,
-                                .block = -1};
+                                .mesh = mesh_alone(), .block = -1};
 }
 
 void program_free(struct program *program)

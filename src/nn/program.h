@@ -100,7 +100,9 @@ enum program_mode { PROGRAM_TRAIN, PROGRAM_GENERATE };
 struct program {
     enum program_mode mode;
     enum dtype dtype;
-    struct grid grid;
+    struct grid grid;   /* data: this rank's leaves */
+    struct mesh mesh;
+    struct place place; /* of this rank */
     int64_t batch;      /* sequences of a step */
     int64_t sequences;  /* of one micro-batch */
     int64_t length;     /* tokens of a sequence (generate: of one call) */

@@ -26,6 +26,7 @@ struct run {
     const struct frame_plan *plan;
     const struct kernels *kernels;
     struct stream *stream;
+    struct group *tensor, *context; /* of ranks; NULL: this one alone */
     void *frame;               /* plan->bytes */
     void *weights;             /* flat arena */
     struct gradients *gradients; /* NULL: no backward pass will follow */

@@ -61,6 +61,8 @@ static status build_program(struct stage *stage)
     struct program *p = &stage->program;
 
     program_init(p, r->mode, r->dtype, &r->grid);
+    p->mesh = r->mesh;
+    p->place = r->place;
     p->batch = r->batch;
     p->sequences = r->micro_batch;
     p->length = r->length;
@@ -172,6 +174,7 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     *stage = (struct stage){.request = *request};
     struct stage_request *r = &stage->request;
 
+    if (r->mesh.size[AXIS_NONE] == 0) r->mesh = mesh_alone();
     TRY(kernels_get(&stage->kernels, r->dtype, r->isa));
     TRY(check_request(r));
     TRY(build_program(stage));

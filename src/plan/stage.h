@@ -17,7 +17,9 @@ struct stage_request {
     enum program_mode mode;
     enum dtype dtype;
     enum isa isa;
-    struct grid grid;
+    struct grid grid;      /* data: this rank's share of the leaves */
+    struct mesh mesh;      /* all zero: one rank */
+    struct place place;
     int64_t batch;         /* sequences of a step */
     int64_t micro_batch;   /* sequences at once */
     int64_t length;        /* tokens of a sequence; generate: of one call */

@@ -8,7 +8,10 @@
 /* What resume may change: how fast, how long, what is watched and kept. Not
  * the model, the data, the batch, the seed, the grid or the type. */
 static const char *const may_change[] = {
-    "mesh.data",
+    "mesh.data", "mesh.shard", "mesh.context", "mesh.tensor", "mesh.pipe",
+    "mesh.order", "mesh.layers", "zero", "fsdp.prefetch", "fsdp.reshard",
+    "schedule.name", "schedule.chunks", "schedule.group",
+    "schedule.memory_limit", "context.kind", "context.ulysses", "comm.limit",
     "train.steps", "train.tokens", "train.epochs", "train.micro_batch",
     "train.threads", "train.recompute", "train.memory", "train.logits_chunk",
     "optimizer.lr", "optimizer.schedule", "optimizer.warmup",
@@ -91,7 +94,8 @@ static status resolve_request(struct setup *setup)
     const struct model *m = &setup->model;
     struct stage_request *r = &setup->request;
     const struct grid asked = {.data = (int)o->numerics.grid_data,
-                               .tensor = (int)o->numerics.grid_tensor};
+                               .tensor = (int)o->numerics.grid_tensor,
+                               .context = (int)o->numerics.grid_context};
     const struct grid_facts facts = {
         .batch = o->train.batch, .heads = m->heads, .kv_heads = m->kv_heads,
         .head_width = m->head_width, .feed_forward = m->feed_forward};
@@ -105,8 +109,10 @@ static status resolve_request(struct setup *setup)
         .threads = (int)o->train.threads,
         .recompute = o->train.recompute.items,
         .recompute_count = o->train.recompute.count,
-        .memory_bytes = o->train.memory * 0x1p30};
-    if (r->threads == 0) r->threads = threads_cores() / setup->ranks;
+        .memory_bytes = o->train.memory * 0x1p30, .mesh = setup->mesh,
+        .place = setup->place};
+    if (r->threads == 0)
+        r->threads = threads_cores() / mesh_ranks(&setup->mesh);
     if (r->threads == 0) r->threads = 1;
     TRY(choose_dtype(o->train.dtype, &r->dtype));
     TRY(choose_isa(o->numerics.isa, &r->isa));
@@ -134,20 +140,49 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     return OK;
 }
 
-/* The axes must account for every rank. */
-static status choose_ranks(struct setup *setup, int ranks)
+/* What is not built yet. */
+static status check_axes(const struct setup *setup)
 {
-    const int64_t data = setup->set->values.mesh.data;
+    static const enum axis missing[] = {AXIS_CONTEXT, AXIS_TENSOR, AXIS_PIPE};
+    const struct options *o = &setup->set->values;
 
-    setup->ranks = ranks;
-    if (data == 0 || data == ranks) return OK;
-    FAIL(ERR_CONFIG, "mesh.data: %lld ranks share the batch, but %d run; start "
-                     "with --ranks %lld, or set mesh.data=%d",
-         (long long)data, ranks, (long long)data, ranks);
+    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
+        if (setup->mesh.size[missing[i]] > 1)
+            FAIL(ERR_CONFIG, "mesh.%s: %d ranks; this build runs 1",
+                 axis_name(missing[i]), setup->mesh.size[missing[i]]);
+    if (strcmp(o->zero, "ddp") != 0)
+        FAIL(ERR_CONFIG, "zero: %s; this build runs ddp", o->zero);
+    return OK;
+}
+
+/* The axes must account for every rank. What no other axis takes, and none is
+ * -1, shares the batch. */
+static status choose_mesh(struct setup *setup, int ranks, int rank)
+{
+    const struct options *o = &setup->set->values;
+    struct mesh *mesh = &setup->mesh;
+
+    *mesh = mesh_alone();
+    mesh->size[AXIS_DATA] = (int)o->mesh.data;
+    mesh->size[AXIS_SHARD] = (int)o->mesh.shard;
+    mesh->size[AXIS_CONTEXT] = (int)o->mesh.context;
+    mesh->size[AXIS_TENSOR] = (int)o->mesh.tensor;
+    mesh->size[AXIS_PIPE] = (int)o->mesh.pipe;
+    if (mesh->size[AXIS_DATA] == 0) {
+        mesh->size[AXIS_DATA] = MESH_AUTO;
+        for (int i = 0; i < AXIS_COUNT; i++)
+            if (i != AXIS_DATA && mesh->size[i] == MESH_AUTO)
+                mesh->size[AXIS_DATA] = 1;
+    }
+    TRY(mesh_order_parse(&setup->order, o->mesh.order));
+    TRY(mesh_resolve(mesh, ranks));
+    mesh_place(mesh, &setup->order, rank, &setup->place);
+    setup->ranks = mesh->size[AXIS_DATA] * mesh->size[AXIS_SHARD];
+    return check_axes(setup);
 }
 
 status setup_resolve(struct setup *setup, const struct options_set *set,
-                     int ranks)
+                     int ranks, int rank)
 {
     const struct options *o = &set->values;
 
@@ -158,7 +193,7 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
         strcmp(o->data.documents, "joined") != 0)
         FAIL(ERR_CONFIG, "data.documents: %s is not separate or joined",
              o->data.documents);
-    TRY(choose_ranks(setup, ranks));
+    TRY(choose_mesh(setup, ranks, rank));
     TRY(read_tokenizer(setup));
     TRY(model_from_options(&setup->model, o,
                            setup->has_tokenizer

@@ -6,6 +6,7 @@
 
 #include "base/options.h"
 #include "data/tokenizer.h"
+#include "mesh/group.h"
 #include "optimizer/rate.h"
 #include "optimizer/update.h"
 #include "plan/stage.h"
@@ -18,14 +19,17 @@ struct setup {
     struct rate rate;              /* steps: setup_length */
     struct grid grid;              /* of the run; the request has the share of
                                     * one rank */
+    struct mesh mesh;
+    struct mesh_order order;
+    struct place place;            /* of the rank that is planned for */
     int ranks;                     /* that share the batch */
     struct stage_request request;  /* ready for stage_plan */
 };
 
-/* Reads the tokenizer and config.json that the options name; plans for one of
- * `ranks` ranks. ERR_CONFIG says which option cannot be. */
+/* Reads the tokenizer and config.json that the options name; plans for
+ * `rank` of `ranks`. ERR_CONFIG says which option cannot be. */
 status setup_resolve(struct setup *setup, const struct options_set *set,
-                     int ranks);
+                     int ranks, int rank);
 /* Another grid, of a run that goes on. */
 status setup_use_grid(struct setup *setup, const struct grid *grid);
 void setup_free(struct setup *setup);

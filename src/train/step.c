@@ -19,7 +19,7 @@ status train_step_build(struct train_step *step, struct stage *stage,
 {
     const struct program *p = &stage->program;
 
-    *step = (struct train_step){.stage = stage};
+    *step = (struct train_step){.stage = stage, .team = &step->alone};
     TRY(schedule_build(&step->schedule, schedule, 1,
                        (int)(p->batch / p->sequences)));
     TRY(schedule_verify(&step->schedule));
@@ -32,6 +32,13 @@ status train_step_build(struct train_step *step, struct stage *stage,
         .first = stage->memory[MEMORY_FIRST_MOMENT].data,
         .second = stage->memory[MEMORY_SECOND_MOMENT].data};
     return OK;
+}
+
+void train_step_join(struct train_step *step, struct team *team)
+{
+    step->team = team;
+    step->stage->run.tensor = team_group(team, TEAM_TENSOR);
+    step->stage->run.context = team_group(team, TEAM_CONTEXT);
 }
 
 void train_step_free(struct train_step *step)
@@ -145,7 +152,8 @@ static status execute(struct train_step *step,
 {
     struct run *run = &step->stage->run;
     const struct action_list *list = &step->schedule.lists[0];
-    const int64_t first = team_rank(&step->team) * step->stage->program.batch;
+    const int64_t first =
+        team_batch_rank(step->team) * step->stage->program.batch;
 
     for (int i = 0; i < list->count; i++) {
         const struct action action = list->items[i];
@@ -181,10 +189,10 @@ static status step_gradients(struct train_step *step,
     step->data_s = 0;
     gradients_reset(gradients);
     TRY(execute(step, source));
-    TRY(team_gradients(&step->team, gradients));
+    TRY(team_gradients(step->team, gradients));
     TRY(gradients_finish(gradients));
     root = loss_total(&step->loss, &step->stage->program.grid);
-    TRY(team_loss(&step->team, &root, &step->loss.targets));
+    TRY(team_loss(step->team, &root, &step->loss.targets));
     if (step->loss.targets == 0)
         FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
                           "one token, or all masked");
@@ -266,8 +274,8 @@ status train_evaluate(struct train_step *step,
                       struct evaluation *out)
 {
     struct gradients *gradients = step->stage->run.gradients;
-    const int64_t rank = team_rank(&step->team);
-    const int64_t size = team_size(&step->team);
+    const int64_t rank = team_batch_rank(step->team);
+    const int64_t size = team_batch_size(step->team);
     double targets;
     status result;
 
@@ -280,8 +288,8 @@ status train_evaluate(struct train_step *step,
     step->stage->run.gradients = gradients;
     TRY(result);
     targets = (double)out->targets;
-    TRY(team_join(&step->team, out->sums, count));
-    TRY(team_join(&step->team, &targets, 1));
+    TRY(team_join(step->team, out->sums, count));
+    TRY(team_join(step->team, &targets, 1));
     out->targets = (int64_t)targets;
     for (int64_t i = 0; i < count; i++) out->sum += out->sums[i];
     return OK;

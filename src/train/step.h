@@ -27,7 +27,8 @@ struct loss_sum {
 struct train_step {
     struct stage *stage;      /* borrowed, open; planned for this rank's share
                                * of the batch and of the data leaves */
-    struct team team;         /* zeroed: one rank */
+    struct team *team;        /* borrowed; `alone` unless set */
+    struct team alone;
     struct schedule schedule; /* owned */
     struct update update;
     struct loss_sum loss;
@@ -40,10 +41,11 @@ struct step_result {
     int64_t targets;
 };
 
-/* The update's rates and betas are the caller's to fill afterwards, and the
- * team where there is one. */
+/* The update's rates and betas are the caller's to fill afterwards. join: the
+ * ranks that it runs with. */
 status train_step_build(struct train_step *step, struct stage *stage,
                         const char *schedule);
+void train_step_join(struct train_step *step, struct team *team);
 void train_step_free(struct train_step *step);
 
 /* Gradients of the whole batch (mean loss) in the root arena, then norm, clip,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* team.c - the ranks of one run. */
+/* team.c - the ranks of one run, and the groups that they form. */
 #include "train/team.h"
+
+#include <string.h>
 
 #include "mesh/grid.h"
 
@@ -9,10 +11,81 @@ int team_rank(const struct team *team)
     return team->world == NULL ? 0 : team->world->rank;
 }
 
-int team_size(const struct team *team)
+struct group *team_group(struct team *team, enum team_group which)
 {
-    return team->world == NULL ? 1 : team->world->size;
+    return team->groups[which].size > 1 ? &team->groups[which] : NULL;
 }
+
+int team_batch_rank(const struct team *team)
+{
+    return team->groups[TEAM_BATCH].size > 1 ? team->groups[TEAM_BATCH].rank
+                                             : 0;
+}
+
+int team_batch_size(const struct team *team)
+{
+    return team->groups[TEAM_BATCH].size > 1 ? team->groups[TEAM_BATCH].size
+                                             : 1;
+}
+
+/* ---- groups ---- */
+
+/* data slower than shard, whatever the order of the mesh: leaves of the batch
+ * are numbered so. */
+static status build_batch(struct team *team)
+{
+    const int data = team->mesh.size[AXIS_DATA];
+    const int shard = team->mesh.size[AXIS_SHARD];
+    struct place place = team->place;
+    int *members;
+    status result;
+
+    TRY(memory_take((size_t)data * (size_t)shard, sizeof *members,
+                    (void **)&members));
+    for (int i = 0; i < data * shard; i++) {
+        place.at[AXIS_DATA] = i / shard;
+        place.at[AXIS_SHARD] = i % shard;
+        members[i] = mesh_rank(&team->mesh, &team->order, &place);
+    }
+    result = group_build(&team->groups[TEAM_BATCH], team->world, "batch",
+                         members, data * shard);
+    memory_free(members);
+    return result;
+}
+
+status team_build(struct team *team, struct group *world,
+                  const struct mesh *mesh, const struct mesh_order *order,
+                  int64_t limit_s)
+{
+    static const enum axis axes[TEAM_GROUPS] = {
+        [TEAM_DATA] = AXIS_DATA, [TEAM_SHARD] = AXIS_SHARD,
+        [TEAM_CONTEXT] = AXIS_CONTEXT, [TEAM_TENSOR] = AXIS_TENSOR,
+        [TEAM_PIPE] = AXIS_PIPE};
+
+    *team = (struct team){.world = world, .mesh = *mesh, .order = *order};
+    if (world == NULL) return OK;
+    if (limit_s > 0) group_limit_ms(world, 1000 * limit_s);
+    mesh_place(mesh, order, world->rank, &team->place);
+    if (mesh->size[AXIS_DATA] * mesh->size[AXIS_SHARD] > 1)
+        TRY(build_batch(team));
+    for (int i = TEAM_BATCH + 1; i < TEAM_GROUPS; i++)
+        if (mesh->size[axes[i]] > 1)
+            TRY(mesh_group_build(&team->groups[i], world, mesh, order,
+                                 1u << axes[i]));
+    for (int i = 0; i < TEAM_GROUPS; i++)
+        if (limit_s > 0 && team->groups[i].size > 1)
+            group_limit_ms(&team->groups[i], 1000 * limit_s);
+    return OK;
+}
+
+void team_free(struct team *team)
+{
+    for (int i = 0; i < TEAM_GROUPS; i++)
+        if (team->groups[i].size > 0) group_free(&team->groups[i]);
+    *team = (struct team){0};
+}
+
+/* ---- sums ---- */
 
 /* Each rank holds one root of `values`; every rank gets the tree's sum. */
 static struct comm_call ordered_sum(struct tensor values)
@@ -39,38 +112,42 @@ static struct tensor first_roots(const struct gradients *g)
     return tensor_1d(g->root, g->program->dtype, g->program->params.elements);
 }
 
-size_t team_scratch_bytes(const struct team *team,
-                          const struct gradients *gradients, int64_t values)
+size_t team_scratch_bytes(struct team *team, const struct gradients *gradients,
+                          int64_t values)
 {
+    const struct group *batch = team_group(team, TEAM_BATCH);
     const struct comm_call sum = ordered_sum(first_roots(gradients));
     const struct tensor joined = tensor_1d(NULL, DTYPE_F64, values + 1);
     const struct comm_call join = {.kind = COMM_ALL_REDUCE, .out = joined,
                                    .in = joined};
 
-    if (team->world == NULL) return 0;
-    const size_t a = comm_scratch_bytes(team->world, &sum);
-    const size_t b = comm_scratch_bytes(team->world, &join);
+    if (batch == NULL) return 0;
+    const size_t a = comm_scratch_bytes(batch, &sum);
+    const size_t b = comm_scratch_bytes(batch, &join);
 
     return (a > b ? a : b) + ARENA_ALIGN;
 }
 
-void team_use_scratch(const struct team *team, void *scratch, size_t bytes)
+void team_use_scratch(struct team *team, void *scratch, size_t bytes)
 {
     if (team->world != NULL) group_scratch(team->world, scratch, bytes);
+    for (int i = 0; i < TEAM_GROUPS; i++)
+        if (team->groups[i].size > 1)
+            group_scratch(&team->groups[i], scratch, bytes);
 }
 
-static status run_sum(const struct team *team, struct tensor values)
+static status run_sum(struct team *team, struct tensor values)
 {
     const struct comm_call call = ordered_sum(values);
 
-    return comm_run(team->world, &call);
+    return comm_run(team_group(team, TEAM_BATCH), &call);
 }
 
-status team_gradients(const struct team *team, struct gradients *gradients)
+status team_gradients(struct team *team, struct gradients *gradients)
 {
     const struct program *p = gradients->program;
 
-    if (team->world == NULL) return OK;
+    if (team_group(team, TEAM_BATCH) == NULL) return OK;
     TRY(run_sum(team, first_roots(gradients)));
     for (int i = 0; i < p->stream_count; i++)
         if (p->streams[i].use > 0)
@@ -78,17 +155,18 @@ status team_gradients(const struct team *team, struct gradients *gradients)
     return OK;
 }
 
-status team_loss(const struct team *team, double *root, int64_t *targets)
+status team_loss(struct team *team, double *root, int64_t *targets)
 {
+    struct group *batch = team_group(team, TEAM_BATCH);
     double mine[2], all[2 * LEAVES_MAX], roots[LEAVES_MAX];
 
-    if (team->world == NULL) return OK;
-    const int size = team_size(team);
+    if (batch == NULL) return OK;
+    const int size = batch->size;
 
     CHECK(size <= LEAVES_MAX);
     mine[0] = *root;
     mine[1] = (double)*targets;
-    TRY(comm_all_gather(team->world, tensor_1d(all, DTYPE_F64, 2 * size),
+    TRY(comm_all_gather(batch, tensor_1d(all, DTYPE_F64, 2 * size),
                         tensor_1d(mine, DTYPE_F64, 2)));
     *targets = 0;
     for (int i = 0; i < size; i++) {
@@ -99,15 +177,16 @@ status team_loss(const struct team *team, double *root, int64_t *targets)
     return OK;
 }
 
-status team_join(const struct team *team, double *values, int64_t count)
+status team_join(struct team *team, double *values, int64_t count)
 {
-    if (team->world == NULL) return OK;
+    struct group *batch = team_group(team, TEAM_BATCH);
     const struct tensor all = tensor_1d(values, DTYPE_F64, count);
 
-    return comm_all_reduce(team->world, all, all, REDUCE_SUM);
+    if (batch == NULL) return OK;
+    return comm_all_reduce(batch, all, all, REDUCE_SUM);
 }
 
-status team_most(const struct team *team, int *value)
+status team_most(struct team *team, int *value)
 {
     double most = *value;
 
@@ -119,7 +198,7 @@ status team_most(const struct team *team, int *value)
     return OK;
 }
 
-status team_agree(const struct team *team, status mine)
+status team_agree(struct team *team, status mine)
 {
     if (team->world == NULL) return mine;
     return comm_agree(team->world, mine);

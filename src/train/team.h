@@ -1,38 +1,62 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* team.h - the ranks of one run. Data parallelism: each rank works on its own
- * leaves of the global batch, and the roots of their subtrees are combined in
- * the order of the grid's tree, so that the number of ranks does not show in a
- * bit (docs/numerics.md, section 1).
+/* team.h - the ranks of one run: where this one stands in the mesh, and the
+ * groups that it belongs to.
  *
- * A zeroed team is one rank alone; every call then does nothing. All calls are
- * collective over the team. */
+ * Ranks of the group `batch` share the batch: each works on its own leaves of
+ * it, and the roots of their subtrees are combined in the order of the grid's
+ * tree, so that the number of ranks does not show in a bit (docs/numerics.md,
+ * section 1). Ranks of the other axes work together on the same sequences.
+ *
+ * A zeroed team is one rank alone; every call then does nothing. Calls are
+ * collective over the group that they name. */
 #ifndef LOCKSTEP_TRAIN_TEAM_H
 #define LOCKSTEP_TRAIN_TEAM_H
 
-#include "comm/comm.h"
+#include "mesh/group.h"
 #include "nn/gradient.h"
 
-struct team {
-    struct group *world;  /* borrowed, with team_scratch_bytes of scratch once
-                           * a step runs; NULL: alone */
+enum team_group {
+    TEAM_BATCH,   /* data x shard, in the order of their leaves */
+    TEAM_DATA, TEAM_SHARD, TEAM_CONTEXT, TEAM_TENSOR, TEAM_PIPE,
+    TEAM_GROUPS
 };
 
-int team_rank(const struct team *team);
-int team_size(const struct team *team);
+struct team {
+    struct group *world;  /* borrowed; NULL: alone */
+    struct mesh mesh;
+    struct mesh_order order;
+    struct place place;
+    struct group groups[TEAM_GROUPS]; /* owned; size 0: of one rank */
+};
+
+/* The groups of this rank; no message is sent. limit_s: longest wait for a
+ * message, seconds; 0: as long as the world's. */
+status team_build(struct team *team, struct group *world,
+                  const struct mesh *mesh, const struct mesh_order *order,
+                  int64_t limit_s);
+void team_free(struct team *team);
+
+int team_rank(const struct team *team); /* in the world; 0 alone */
+/* NULL: a group of this rank alone. */
+struct group *team_group(struct team *team, enum team_group which);
+/* Among the ranks that share the batch. */
+int team_batch_rank(const struct team *team);
+int team_batch_size(const struct team *team);
+
 /* Scratch for the collectives of a step, and for joining up to `values`
  * numbers, bytes. */
-size_t team_scratch_bytes(const struct team *team,
-                          const struct gradients *gradients, int64_t values);
-void team_use_scratch(const struct team *team, void *scratch, size_t bytes);
-/* The roots of every stream, over all ranks. */
-status team_gradients(const struct team *team, struct gradients *gradients);
-/* Roots of the loss combined by the tree, targets added. */
-status team_loss(const struct team *team, double *root, int64_t *targets);
-/* values [count] where each rank has set its own and the others are 0. */
-status team_join(const struct team *team, double *values, int64_t count);
-/* The largest of all ranks' values. */
-status team_most(const struct team *team, int *value);
-/* Ends a phase in which one rank can fail alone. */
-status team_agree(const struct team *team, status mine);
+size_t team_scratch_bytes(struct team *team, const struct gradients *gradients,
+                          int64_t values);
+void team_use_scratch(struct team *team, void *scratch, size_t bytes);
+/* batch: the roots of every stream, over all ranks. */
+status team_gradients(struct team *team, struct gradients *gradients);
+/* batch: roots of the loss combined by the tree, targets added. */
+status team_loss(struct team *team, double *root, int64_t *targets);
+/* batch: values [count] where each rank has set its own, the others' are 0. */
+status team_join(struct team *team, double *values, int64_t count);
+/* world: the largest of all ranks' values. */
+status team_most(struct team *team, int *value);
+/* world: ends a phase in which one rank can fail alone. */
+status team_agree(struct team *team, status mine);
 
 #endif

@@ -144,12 +144,16 @@ static status restore_or_begin(struct trainer *t)
 }
 
 /* Everything that is decided, in order, before memory is taken. */
-static status plan(struct trainer *t)
+static status plan(struct trainer *t, struct group *world)
 {
     const struct options *o = &t->request->set->values;
     struct grid grid;
 
-    TRY(setup_resolve(&t->setup, t->request->set, team_size(&t->team)));
+    TRY(setup_resolve(&t->setup, t->request->set,
+                      world == NULL ? 1 : world->size,
+                      world == NULL ? 0 : world->rank));
+    TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
+                   o->comm.limit));
     if (o->run.dir[0] == 0)
         FAIL(ERR_CONFIG, "run.dir: say where the run goes, in the file or with "
                          "--run DIR");
@@ -218,11 +222,11 @@ static status open_all(struct trainer *t)
     team_use_scratch(&t->team, t->stage.memory[MEMORY_MESSAGES].data,
                      t->stage.memory[MEMORY_MESSAGES].bytes);
     TRY(train_step_build(&t->step, &t->stage, "1f1b"));
-    t->step.team = t->team;
+    train_step_join(&t->step, &t->team);
     setup_update(&t->setup, &t->step.update);
     t->step_flops = 3 * program_cost(&t->stage.program).flops *
                     (t->stage.program.batch / t->stage.program.sequences) *
-                    team_size(&t->team);
+                    t->setup.ranks;
     TRY(keeper_build(&t->keeper, &t->setup, &t->stage, t->run.path));
     return team_agree(&t->team, begin(t));
 }
@@ -284,7 +288,7 @@ static status fail_step(status result, int64_t step)
 /* Tokens and sequences of a step, all ranks together. */
 static int64_t step_sequences(const struct trainer *t)
 {
-    return t->stage.program.batch * team_size(&t->team);
+    return t->setup.set->values.train.batch;
 }
 
 static int64_t step_tokens(const struct trainer *t)
@@ -405,6 +409,7 @@ static void free_all(struct trainer *t)
     stage_free(&t->stage);
     setup_free(&t->setup);
     run_dir_close(&t->run);
+    team_free(&t->team);
 }
 
 /* Opens everything, trains, and reports however it ended. */
@@ -442,7 +447,7 @@ static status rank_run(void *argument, struct group *world)
     struct trainer trainer = {.request = request, .team.world = world};
     status result;
 
-    TRY_GOTO(done, result, plan(&trainer));
+    TRY_GOTO(done, result, plan(&trainer, world));
     if (!request->dry_run)
         TRY_GOTO(done, result, train(&trainer));
     else if (leads(&trainer))

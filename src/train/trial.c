@@ -46,12 +46,15 @@ static status start(struct rank_trial *t)
                                  (uint64_t)o->seed);
 }
 
-static status open_trial(struct rank_trial *t)
+static status open_trial(struct rank_trial *t, struct group *world)
 {
-    const bool leads = team_rank(&t->team) == 0;
+    const bool leads = world == NULL || world->rank == 0;
     const char *cache = t->set->values.data.cache;
 
-    TRY(setup_resolve(&t->setup, t->set, t->ranks));
+    TRY(setup_resolve(&t->setup, t->set, t->ranks,
+                      world == NULL ? 0 : world->rank));
+    TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
+                   t->set->values.comm.limit));
     TRY(stage_plan(&t->stage, &t->setup.request));
     stage_reserve_messages(&t->stage,
                            team_scratch_bytes(&t->team, &t->stage.gradients,
@@ -65,14 +68,14 @@ static status open_trial(struct rank_trial *t)
     team_use_scratch(&t->team, t->stage.memory[MEMORY_MESSAGES].data,
                      t->stage.memory[MEMORY_MESSAGES].bytes);
     TRY(train_step_build(&t->step, &t->stage, "1f1b"));
-    t->step.team = t->team;
+    train_step_join(&t->step, &t->team);
     setup_update(&t->setup, &t->step.update);
     return team_agree(&t->team, start(t));
 }
 
 static status train_steps(struct rank_trial *t)
 {
-    const int64_t batch = t->stage.program.batch * t->ranks;
+    const int64_t batch = t->set->values.train.batch;
 
     for (int64_t i = 0; i < t->out->steps; i++) {
         const struct sample_source source = feed_train(&t->feed, i * batch);
@@ -91,10 +94,11 @@ static status rank_body(void *argument, struct group *world)
     status result;
 
     t.team.world = world;
-    TRY_GOTO(done, result, open_trial(&t));
+    TRY_GOTO(done, result, open_trial(&t, world));
     TRY_GOTO(done, result, train_steps(&t));
     if (team_rank(&t.team) == 0) TRY_GOTO(done, result, keep(&t));
 done:
+    team_free(&t.team);
     train_step_free(&t.step);
     feed_close(&t.feed);
     stage_free(&t.stage);

@@ -256,6 +256,7 @@ TEST(who_set_a_value_is_written)
     struct options_set set;
     struct text text = {0};
     static const char expected[] = "version: 1 # default\nseed: 2 # file\n"
+                                   "zero: ddp # default\n"
                                    "\nmodel: # what is trained\n"
                                    "  family: gpt2 # command line\n";
 
