@@ -33,15 +33,37 @@ static int piece_count(const struct param_spec *spec)
     return spec->piece_count > 0 ? spec->piece_count : 1;
 }
 
+/* A vector is cut along its only dimension: a matrix of one column here. */
+static int64_t all_rows(const struct param_spec *spec)
+{
+    return spec->vector ? spec->cols : spec->rows;
+}
+
+static int64_t all_cols(const struct param_spec *spec)
+{
+    return spec->vector ? 1 : spec->cols;
+}
+
+static enum axis rows_axis(const struct param_spec *spec)
+{
+    if (spec->vector && spec->split_rows == AXIS_NONE) return spec->split_cols;
+    return spec->split_rows;
+}
+
+static enum axis cols_axis(const struct param_spec *spec)
+{
+    return spec->vector ? AXIS_NONE : spec->split_cols;
+}
+
 static int64_t piece_rows(const struct param_spec *spec, int piece)
 {
-    return spec->piece_count > 0 ? spec->pieces[piece].rows : spec->rows;
+    return spec->piece_count > 0 ? spec->pieces[piece].rows : all_rows(spec);
 }
 
 /* Does a cut in `count` divide the rows of every piece, or the columns? */
 static bool divides(const struct param_spec *spec, bool rows, int64_t count)
 {
-    if (!rows) return spec->cols % count == 0;
+    if (!rows) return all_cols(spec) % count == 0;
     for (int i = 0; i < piece_count(spec); i++)
         if (piece_rows(spec, i) % count != 0) return false;
     return true;
@@ -59,14 +81,25 @@ static int64_t nearest_divisor(const struct param_spec *spec, bool rows,
     return divides(spec, rows, count - away) ? count - away : count + away;
 }
 
+static bool by_leaves(const struct param_spec *spec, enum axis axis)
+{
+    return axis == AXIS_TENSOR && spec->leaves > 0;
+}
+
 static status check_divides(const struct param_spec *spec,
                             const struct mesh *mesh, bool rows)
 {
-    const enum axis axis = rows ? spec->split_rows : spec->split_cols;
+    const enum axis axis = rows ? rows_axis(spec) : cols_axis(spec);
     const int64_t count = axis_size(mesh, axis);
-    int64_t elements = spec->cols;
+    int64_t elements = all_cols(spec);
 
     CHECK(count >= 1);
+    if (by_leaves(spec, axis)) {
+        if (spec->leaves % count == 0) return OK;
+        FAIL(ERR_CONFIG, "%s: %" PRId64 " ranks of the %s axis do not divide "
+             "the grid's %d leaves", spec->name, count, axis_names[axis],
+             spec->leaves);
+    }
     if (divides(spec, rows, count)) return OK;
     for (int i = 0; rows && i < piece_count(spec); i++) {
         elements = piece_rows(spec, i);
@@ -79,16 +112,14 @@ static status check_divides(const struct param_spec *spec,
          axis_names[axis], nearest_divisor(spec, rows, count));
 }
 
-status layout_local_size(const struct param_spec *spec,
-                         const struct mesh *mesh, int64_t *elements)
+status layout_check(const struct param_spec *spec, const struct mesh *mesh)
 {
     int64_t rows = 0, all;
 
-    *elements = 0;
     CHECK(spec->piece_count >= 0 && spec->piece_count <= PARAM_PIECES_MAX);
     CHECK(spec->rows >= 1 && spec->cols >= 1);
     for (int i = 0; i < piece_count(spec); i++) rows += piece_rows(spec, i);
-    CHECK(rows == spec->rows);
+    CHECK(rows == all_rows(spec));
     CHECK(spec->split_rows == AXIS_NONE ||
           spec->split_rows != spec->split_cols);
     if (__builtin_mul_overflow(spec->rows, spec->cols, &all))
@@ -96,10 +127,93 @@ status layout_local_size(const struct param_spec *spec,
              "%s: %" PRId64 " x %" PRId64 " elements are more than 64 bits "
              "can count", spec->name, spec->rows, spec->cols);
     TRY(check_divides(spec, mesh, true));
-    TRY(check_divides(spec, mesh, false));
-    *elements = all / axis_size(mesh, spec->split_rows) /
-                axis_size(mesh, spec->split_cols);
-    return OK;
+    return check_divides(spec, mesh, false);
+}
+
+/* ---- what a rank holds ---- */
+
+static int64_t least(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* Leaves [first, last) of `leaves` blocks of n elements. */
+static struct layout_span leaf_range(int64_t n, int64_t leaves, int64_t first,
+                                     int64_t last)
+{
+    const int64_t block = (n + leaves - 1) / leaves;
+    const int64_t from = least(block * first, n);
+
+    return (struct layout_span){from, least(block * last, n) - from};
+}
+
+struct layout_span layout_leaf(const struct param_spec *spec, int leaves,
+                               int leaf, int piece)
+{
+    const int64_t n = cols_axis(spec) == AXIS_NONE ? piece_rows(spec, piece)
+                                                   : all_cols(spec);
+
+    return leaf_range(n, leaves, leaf, leaf + 1);
+}
+
+/* Of n elements that `axis` cuts. */
+static struct layout_span axis_range(const struct param_spec *spec,
+                                     const struct mesh *mesh,
+                                     const struct place *place,
+                                     enum axis axis, int64_t n)
+{
+    const int64_t size = axis_size(mesh, axis), at = axis_at(place, axis);
+    const int64_t leaves = by_leaves(spec, axis) ? spec->leaves : size;
+
+    return leaf_range(n, leaves, leaves * at / size,
+                      leaves * (at + 1) / size);
+}
+
+/* Rows, widened to whole units. */
+static struct layout_span rows_held(const struct param_spec *spec,
+                                    const struct mesh *mesh,
+                                    const struct place *place, int piece)
+{
+    const int64_t n = piece_rows(spec, piece);
+    struct layout_span span =
+        axis_range(spec, mesh, place, rows_axis(spec), n);
+    const int64_t unit = spec->piece_count > 0 ? spec->pieces[piece].unit : 0;
+
+    if (unit > 1 && span.count > 0) {
+        const int64_t last = span.first + span.count;
+
+        span.first = span.first / unit * unit;
+        span.count = least((last + unit - 1) / unit * unit, n) - span.first;
+    }
+    return span;
+}
+
+static struct layout_span cols_held(const struct param_spec *spec,
+                                    const struct mesh *mesh,
+                                    const struct place *place)
+{
+    return axis_range(spec, mesh, place, cols_axis(spec), all_cols(spec));
+}
+
+struct layout_span layout_held(const struct param_spec *spec,
+                               const struct mesh *mesh,
+                               const struct place *place, int piece)
+{
+    return cols_axis(spec) == AXIS_NONE ? rows_held(spec, mesh, place, piece)
+                                        : cols_held(spec, mesh, place);
+}
+
+void layout_local_shape(const struct param_spec *spec, const struct mesh *mesh,
+                        const struct place *place, int64_t *rows,
+                        int64_t *cols)
+{
+    *rows = 0;
+    *cols = cols_held(spec, mesh, place).count;
+    for (int i = 0; i < piece_count(spec); i++)
+        *rows += rows_held(spec, mesh, place, i).count;
+    if (!spec->vector) return;
+    *cols = *rows;
+    *rows = 1;
 }
 
 /* One piece as this rank sees it. */
@@ -143,27 +257,24 @@ int layout_runs(const struct param_spec *spec, const struct mesh *mesh,
                 const struct place *place, int64_t first, int64_t last,
                 struct layout_run runs[LAYOUT_RUNS_MAX])
 {
-    const int64_t row_ranks = axis_size(mesh, spec->split_rows);
-    const int64_t cols = spec->cols / axis_size(mesh, spec->split_cols);
+    const struct layout_span cols = cols_held(spec, mesh, place);
+    const int64_t width = all_cols(spec);
     int64_t piece_first = 0, local = 0; /* row of the whole; element */
     int count = 0;
 
     for (int i = 0; i < piece_count(spec); i++) {
-        const int64_t rows = piece_rows(spec, i) / row_ranks;
-        const int64_t row = piece_first + axis_at(place, spec->split_rows) *
-                                              rows;
+        const struct layout_span rows = rows_held(spec, mesh, place, i);
         struct part part = {
-            .whole_first =
-                row * spec->cols + axis_at(place, spec->split_cols) * cols,
+            .whole_first = (piece_first + rows.first) * width + cols.first,
             .local_first = local,
-            .cols = cols,
-            .stride = spec->cols,
+            .cols = cols.count,
+            .stride = width,
             .piece = i,
         };
-        const int64_t size = rows * cols;
+        const int64_t size = rows.count * cols.count;
         int64_t from = first - local, to = last - local;
 
-        if (cols == spec->cols) { /* whole rows touch: they are one long row */
+        if (cols.count == width) { /* whole rows touch: one long row */
             part.cols = size;
             part.stride = size;
         }

@@ -33,6 +33,8 @@ static inline struct mesh mesh_alone(void)
 struct param_piece {
     const char *outside_name; /* suffix in Hugging Face files; NULL: none */
     int64_t rows;             /* of the whole, undivided matrix */
+    int64_t unit;             /* rows that stay together, such as those of a
+                               * key-value head; 0: one */
 };
 
 enum param_init { INIT_NORMAL, INIT_RESIDUAL, INIT_ZERO, INIT_ONE };
@@ -47,6 +49,9 @@ struct param_spec {
     bool outside_transposed;  /* stored [cols, rows] outside (GPT-2) */
     enum axis split_rows;     /* each piece's rows are divided by this axis */
     enum axis split_cols;
+    int leaves;               /* equal blocks of ceil(n / leaves) in which the
+                               * tensor axis cuts: those of the grid. 0: as
+                               * many as ranks, which must divide */
     int piece_count;          /* 0: the matrix is one piece */
     struct param_piece pieces[PARAM_PIECES_MAX];
     enum param_init init;
@@ -62,10 +67,28 @@ struct layout_run {
     int piece;                /* row of spec->pieces, 0 if none */
 };
 
-/* Elements of the part held at `place`. ERR_CONFIG: an axis does not divide
- * (names parameter, axis, sizes and the nearest that does). */
-status layout_local_size(const struct param_spec *spec,
-                         const struct mesh *mesh, int64_t *elements);
+/* ERR_CONFIG: an axis does not divide (names parameter, axis, sizes and the
+ * nearest that does). All that follows is for layouts that passed. */
+status layout_check(const struct param_spec *spec, const struct mesh *mesh);
+
+/* The part held at `place`, as a matrix. A vector has one row. With `leaves`
+ * the last rank's part may be smaller (vocabularies), and a piece with a unit
+ * is held in whole units: by several ranks where there are more ranks than
+ * units. */
+void layout_local_shape(const struct param_spec *spec, const struct mesh *mesh,
+                        const struct place *place, int64_t *rows,
+                        int64_t *cols);
+
+/* Elements along the cut dimension of a piece. */
+struct layout_span { int64_t first, count; };
+/* Leaf `leaf` of `leaves` blocks of ceil(n / leaves), from the piece's first
+ * row (column) on; the last ones may be short or empty. */
+struct layout_span layout_leaf(const struct param_spec *spec, int leaves,
+                               int leaf, int piece);
+/* What the rank holds of the piece, in the whole. */
+struct layout_span layout_held(const struct param_spec *spec,
+                               const struct mesh *mesh,
+                               const struct place *place, int piece);
 
 /* The runs of local elements [first, last), in local order. ZeRO passes its
  * share of the flat part; everyone else passes 0 and the local size.

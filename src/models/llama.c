@@ -30,8 +30,8 @@ static struct param_spec vector(const char *name, const char *outside,
 
 static slot attention(struct program *p, const struct model *m, slot x)
 {
-    const int64_t q = (int64_t)m->heads * m->head_width;
-    const int64_t kv = (int64_t)m->kv_heads * m->head_width;
+    const int64_t hw = m->head_width;
+    const int64_t q = m->heads * hw, kv = m->kv_heads * hw;
     struct param_spec wqkv = rows_cut("attention.wqkv", q + 2 * kv, m->width);
     struct param_spec bqkv = vector("attention.bqkv", NULL, q + 2 * kv,
                                     INIT_ZERO);
@@ -43,12 +43,12 @@ static slot attention(struct program *p, const struct model *m, slot x)
                     INIT_ZERO);
 
     wqkv.piece_count = bqkv.piece_count = 3;
-    wqkv.pieces[0] = (struct param_piece){"self_attn.q_proj.weight", q};
-    wqkv.pieces[1] = (struct param_piece){"self_attn.k_proj.weight", kv};
-    wqkv.pieces[2] = (struct param_piece){"self_attn.v_proj.weight", kv};
-    bqkv.pieces[0] = (struct param_piece){"self_attn.q_proj.bias", q};
-    bqkv.pieces[1] = (struct param_piece){"self_attn.k_proj.bias", kv};
-    bqkv.pieces[2] = (struct param_piece){"self_attn.v_proj.bias", kv};
+    wqkv.pieces[0] = (struct param_piece){"self_attn.q_proj.weight", q, hw};
+    wqkv.pieces[1] = (struct param_piece){"self_attn.k_proj.weight", kv, hw};
+    wqkv.pieces[2] = (struct param_piece){"self_attn.v_proj.weight", kv, hw};
+    bqkv.pieces[0] = (struct param_piece){"self_attn.q_proj.bias", q, hw};
+    bqkv.pieces[1] = (struct param_piece){"self_attn.k_proj.bias", kv, hw};
+    bqkv.pieces[2] = (struct param_piece){"self_attn.v_proj.bias", kv, hw};
     bqkv.split_rows = AXIS_TENSOR;
 
     slot h = nn_rmsnorm(p, x, &norm, m->norm_epsilon);
@@ -70,10 +70,10 @@ static slot feed_forward(struct program *p, const struct model *m, slot x)
         b2 = vector("ffn.b2", "mlp.down_proj.bias", m->width, INIT_ZERO);
 
     w13.piece_count = b13.piece_count = 2;
-    w13.pieces[0] = (struct param_piece){"mlp.gate_proj.weight", f};
-    w13.pieces[1] = (struct param_piece){"mlp.up_proj.weight", f};
-    b13.pieces[0] = (struct param_piece){"mlp.gate_proj.bias", f};
-    b13.pieces[1] = (struct param_piece){"mlp.up_proj.bias", f};
+    w13.pieces[0] = (struct param_piece){"mlp.gate_proj.weight", f, 1};
+    w13.pieces[1] = (struct param_piece){"mlp.up_proj.weight", f, 1};
+    b13.pieces[0] = (struct param_piece){"mlp.gate_proj.bias", f, 1};
+    b13.pieces[1] = (struct param_piece){"mlp.up_proj.bias", f, 1};
     b13.split_rows = AXIS_TENSOR;
 
     slot h = nn_rmsnorm(p, x, &norm, m->norm_epsilon);
