@@ -34,8 +34,7 @@ status param_add(struct param_table *table, const char *name, int layer,
     param->elements = param->rows * param->cols;
     param->offset = table->elements;
     table->parameters += param->elements;
-    table->elements += (param->elements + PARAM_ALIGN - 1) / PARAM_ALIGN *
-                       PARAM_ALIGN;
+    table->elements += param_room(param->elements);
     *index = table->count++;
     return OK;
 }

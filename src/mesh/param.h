@@ -23,6 +23,8 @@ struct param {
     int64_t elements;            /* rows * cols */
     int64_t offset;              /* elements, in every flat arena */
     int streams;                 /* uses */
+    bool shared;                 /* used by other pipeline stages too */
+    bool copy;                   /* shared, and another stage counts it */
 };
 
 struct param_table {
@@ -35,6 +37,11 @@ struct param_table {
 /* Adds a parameter. ERR_CONFIG: the sizes overflow. */
 status param_add(struct param_table *table, const char *name, int layer,
                  const struct param_spec *spec, int *index);
+/* Elements that a parameter takes in a flat arena, its gap included. */
+static inline int64_t param_room(int64_t elements)
+{
+    return (elements + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+}
 void param_table_free(struct param_table *table);
 
 /* The parameter as a [rows, cols] matrix (a vector: [cols]) in an arena. */

@@ -76,7 +76,10 @@ static bool trains(const struct planner *planner)
 static status plan_forward(struct planner *planner)
 {
     struct frame_plan *plan = planner->plan;
+    const slot entry = planner->program->entry;
 
+    if (entry >= 0) /* filled before the first event */
+        TRY(add_buffer(planner, entry, false, &plan->activation[entry]));
     for (int i = 0; i < planner->program->step_count; i++) {
         const struct step *step = &planner->program->steps[i];
 
@@ -202,13 +205,18 @@ static status plan_input(struct planner *planner, const struct step *step)
 static status plan_backward(struct planner *planner)
 {
     const struct program *p = planner->program;
+    bool adds;
 
+    if (p->exit >= 0) /* filled between F and B */
+        TRY(need_gradient(planner, p->exit, &adds));
     for (int i = p->step_count - 1; i >= 0; i--) {
         TRY(plan_input(planner, &p->steps[i]));
         if (planner->mode == BACKWARD_FUSED)
             TRY(plan_weight(planner, &p->steps[i]));
     }
     planner->plan->backward_end = planner->plan->event_count;
+    if (p->entry >= 0) /* read after B */
+        touch(planner, planner->plan->gradient[p->entry]);
     if (planner->mode == BACKWARD_SPLIT)
         for (int i = p->step_count - 1; i >= 0; i--)
             TRY(plan_weight(planner, &p->steps[i]));

@@ -121,6 +121,8 @@ struct program {
     struct param_table params;
     struct rope_table rope[ROPE_TABLES_MAX];
     int rope_count;
+    slot entry, exit;   /* of a slice (slice.h); -1: none */
+    int first_step;     /* of a slice: in the whole program */
     int cache_count;    /* attention steps, in PROGRAM_GENERATE */
     int64_t cache_width;/* elements per position of a cache: k and v */
     status error;       /* first failure while building; nn_ calls after it do

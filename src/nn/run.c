@@ -37,6 +37,30 @@ struct tensor run_gradient(const struct run *run, slot which)
     return shaped(run, run->plan->gradient[which], which);
 }
 
+struct tensor run_entry(const struct run *run)
+{
+    const slot entry = run->program->entry;
+
+    return shaped(run, run->plan->activation[entry], entry);
+}
+
+struct tensor run_exit(const struct run *run)
+{
+    const slot exit = run->program->exit;
+
+    return shaped(run, run->plan->activation[exit], exit);
+}
+
+struct tensor run_exit_gradient(const struct run *run)
+{
+    return run_gradient(run, run->program->exit);
+}
+
+struct tensor run_entry_gradient(const struct run *run)
+{
+    return run_gradient(run, run->program->entry);
+}
+
 struct tensor run_weight(const struct run *run, const struct step *step,
                          int which)
 {
@@ -120,7 +144,9 @@ static void poison(const struct run *run, int event)
     for (int i = 0; i < run->plan->buffer_count; i++) {
         const struct frame_buffer *buffer = &run->plan->buffers[i];
 
-        if (buffer->last != event) continue;
+        if (buffer->last != event ||
+            (buffer->slot == run->program->exit && !buffer->gradient))
+            continue; /* exit: read after F */
         const int64_t n = buffer->bytes / dtype_bytes(run->program->dtype);
         const struct tensor all =
             tensor_1d(frame_at(run, i), run->program->dtype, n);

@@ -61,6 +61,13 @@ void run_rope_fill(struct run *run, void *memory);
 /* [tokens, width] of the slot, as it stands in the current pass. */
 struct tensor run_slot(const struct run *run, slot which);
 struct tensor run_gradient(const struct run *run, slot which);
+/* The boundaries of a slice: entry is filled before F, the gradient of exit
+ * before B; exit is there after F until B, the gradient of entry after B until
+ * the frame is used again (split: until the first W). */
+struct tensor run_entry(const struct run *run);
+struct tensor run_exit(const struct run *run);
+struct tensor run_exit_gradient(const struct run *run);
+struct tensor run_entry_gradient(const struct run *run);
 struct tensor run_weight(const struct run *run, const struct step *step,
                          int which);
 int64_t run_tokens(const struct run *run);

@@ -72,16 +72,20 @@ static status build_program(struct stage *stage)
     p->logits_chunk = choose_chunk(r);
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
-    return r->model->kind->build(p, r->model);
+    TRY(r->model->kind->build(p, r->model));
+    if (r->slice.last == 0 && !r->slice.begins && !r->slice.ends) return OK;
+    if (slice_is_whole(&r->slice, r->model->layers)) return OK;
+    return program_slice(p, &r->slice);
 }
 
 /* ---- the table ---- */
 
-static size_t batch_bytes(const struct program *p)
+/* Four arrays a frame, and what one F or B needs. */
+static size_t batch_bytes(const struct program *p, int frames)
 {
     const size_t tokens = (size_t)p->tokens;
 
-    return 5 * aligned(tokens * sizeof(int32_t)) +
+    return (4 * (size_t)frames + 1) * aligned(tokens * sizeof(int32_t)) +
            aligned(tokens * sizeof(double)) +
            aligned((size_t)run_segments(p) * sizeof(struct sum_segment));
 }
@@ -114,7 +118,7 @@ static void add_memory(struct stage *stage)
         {"first moments", "run", moments ? flat : 0, NULL},
         {"second moments", "run", moments ? flat : 0, NULL},
         {"activations and their gradients", "micro-batch",
-         (size_t)stage->frame.bytes, NULL},
+         (size_t)stage->frame.bytes * (size_t)stage->request.frames, NULL},
         {"logits and layer scratch", "call", program_scratch_bytes(p), NULL},
         {"kernel scratch", "call",
          kernels_scratch_bytes(&stage->kernels, stage->request.threads,
@@ -124,7 +128,8 @@ static void add_memory(struct stage *stage)
          p->mode == PROGRAM_GENERATE
              ? (size_t)(p->cache_count * p->context * p->cache_width) * real
              : 0, NULL},
-        {"batch", "micro-batch", batch_bytes(p), NULL},
+        {"batch", "micro-batch", batch_bytes(p, stage->request.frames),
+         NULL},
         {"messages between ranks", "call", 0, NULL},
     };
 
@@ -177,6 +182,7 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     if (r->mesh.size[AXIS_NONE] == 0) r->mesh = mesh_alone();
     TRY(kernels_get(&stage->kernels, r->dtype, r->isa));
     TRY(check_request(r));
+    if (r->frames == 0) r->frames = 1;
     TRY(build_program(stage));
     r->logits_chunk = stage->program.logits_chunk;
     if (r->backward != BACKWARD_NONE)
@@ -206,10 +212,11 @@ static void *slice(char **at, size_t bytes)
     return start;
 }
 
-struct stage_batch stage_batch(const struct stage *stage)
+struct stage_batch stage_batch(const struct stage *stage, int frame)
 {
     const size_t bytes = (size_t)stage->program.tokens * sizeof(int32_t);
-    char *at = stage->memory[MEMORY_BATCH].data;
+    char *at = (char *)stage->memory[MEMORY_BATCH].data +
+               4 * (size_t)frame * aligned(bytes);
     struct stage_batch batch;
 
     batch.inputs = slice(&at, bytes);
@@ -219,12 +226,20 @@ struct stage_batch stage_batch(const struct stage *stage)
     return batch;
 }
 
+void stage_use_frame(struct stage *stage, int frame)
+{
+    stage->run.frame = (char *)stage->memory[MEMORY_FRAME].data +
+                       frame * stage->frame.bytes;
+    stage->run.batch = stage->batches[frame];
+}
+
 static void prepare_run(struct stage *stage)
 {
     const size_t tokens = (size_t)stage->program.tokens;
     struct memory_row *m = stage->memory;
     char *at = (char *)m[MEMORY_BATCH].data +
-               4 * aligned(tokens * sizeof(int32_t));
+               4 * (size_t)stage->request.frames *
+                   aligned(tokens * sizeof(int32_t));
 
     stage->run = (struct run){
         .program = &stage->program, .plan = &stage->frame,
@@ -246,6 +261,11 @@ static void prepare_run(struct stage *stage)
 
 status stage_open(struct stage *stage)
 {
+    void *batches = NULL;
+
+    TRY(memory_take((size_t)stage->request.frames, sizeof *stage->batches,
+                    &batches));
+    stage->batches = batches;
     TRY(arena_init_planned(&stage->arena, "plan", stage->bytes));
     for (int i = 0; i < MEMORY_OWNERS; i++) {
         if (stage->memory[i].bytes == 0) continue;
@@ -265,6 +285,7 @@ status stage_open(struct stage *stage)
 void stage_free(struct stage *stage)
 {
     threads_free(stage->threads);
+    memory_free(stage->batches);
     arena_free(&stage->arena);
     gradients_free(&stage->gradients);
     frame_plan_free(&stage->frame);

@@ -11,6 +11,7 @@
 
 #include "models/model.h"
 #include "nn/run.h"
+#include "nn/slice.h"
 
 struct stage_request {
     const struct model *model;
@@ -27,6 +28,8 @@ struct stage_request {
     int64_t logits_chunk;  /* tokens; 0: chosen here */
     enum backward_mode backward;
     bool optimizer;        /* two moments per weight */
+    struct slice slice;    /* zeroed: the whole model */
+    int frames;            /* micro-batches in flight at once; 0: 1 */
     int threads;
     const char *const *recompute; /* policy; "auto" alone chooses */
     int recompute_count;
@@ -62,6 +65,7 @@ struct stage {
     struct threads *threads;
     struct stream stream;
     struct run run;        /* ready for a batch once open */
+    struct batch *batches; /* owned, [frames]: what lies in each */
 };
 
 status stage_plan(struct stage *stage, const struct stage_request *request);
@@ -80,10 +84,13 @@ status stage_init_weights(struct stage *stage, const struct model *model,
 status stage_print_memory(const struct stage *stage, struct text *out);
 void stage_write_memory(const struct stage *stage, struct json_writer *out);
 
-/* Arrays of MEMORY_BATCH. */
+/* Arrays of MEMORY_BATCH, of one frame. */
 struct stage_batch {
     int32_t *inputs, *targets, *positions, *documents; /* [tokens] */
 };
-struct stage_batch stage_batch(const struct stage *stage);
+struct stage_batch stage_batch(const struct stage *stage, int frame);
+/* Lets stage->run work on a frame and on the batch that was last given to it
+ * (stage->batches). */
+void stage_use_frame(struct stage *stage, int frame);
 
 #endif

@@ -245,7 +245,7 @@ static status compare(void *argument, int64_t first,
 static status pass(struct exporting *e, struct stage *stage,
                    token_reader *reader)
 {
-    const struct stage_batch batch = stage_batch(stage);
+    const struct stage_batch batch = stage_batch(stage, 0);
     const uint64_t spread = 0x9e3779b97f4a7c15u; /* odd: visits all ids */
 
     for (int64_t t = 0; t < e->tokens; t++) {

@@ -150,7 +150,7 @@ static status prepare(struct scoring *s, const struct score_request *request)
 
 static void fill_batch(struct scoring *s, int64_t index)
 {
-    const struct stage_batch batch = stage_batch(&s->stage);
+    const struct stage_batch batch = stage_batch(&s->stage, 0);
     const int64_t tokens = s->stage.program.tokens;
     const int32_t *ids = s->ids + index * tokens;
 

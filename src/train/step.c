@@ -100,7 +100,7 @@ static status fill_batch(struct train_step *step,
 {
     struct stage *stage = step->stage;
     const struct program *p = &stage->program;
-    const struct stage_batch arrays = stage_batch(stage);
+    const struct stage_batch arrays = stage_batch(stage, 0);
     const double began = now_s();
 
     for (int64_t s = 0; s < p->sequences; s++) {

@@ -204,7 +204,7 @@ static void stage_begin(struct stage *stage, const struct how *how)
 /* Sum of the token losses; gradients too, in the root arena. */
 static double step_run(struct stage *stage)
 {
-    const struct stage_batch memory = stage_batch(stage);
+    const struct stage_batch memory = stage_batch(stage, 0);
     const int64_t count = stage->program.tokens;
     struct run *run = &stage->run;
     double loss = 0;

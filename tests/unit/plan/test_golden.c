@@ -103,7 +103,7 @@ static double step_run(struct stage *stage, const int32_t *tokens,
                        struct logits_copy *copy)
 {
     const int64_t count = stage->program.tokens;
-    const struct stage_batch memory = stage_batch(stage);
+    const struct stage_batch memory = stage_batch(stage, 0);
     struct run *run = &stage->run;
     double loss = 0;
 
