@@ -76,28 +76,43 @@ struct token_order {
     bool continues;             /* accumulators hold an unfinished leaf */
 };
 
+/* What a backward call sets. The two halves need nothing of each other: a rank
+ * that has all keys can make dq of some queries, one that has all queries (with
+ * their lse and delta) dk and dv of some keys. */
+enum attention_half { ATTENTION_WHOLE, ATTENTION_OF_QUERIES,
+                      ATTENTION_OF_KEYS };
+
 /* Attention over sequences of one shape. Query i of a sequence stands at
- * position first_query + i; it sees keys 0 .. its position, of its own
- * document only. Keys are cut into granules of ATTENTION_GRANULE from
- * position 0, merged by the absolute binary tree (docs/numerics.md).
+ * position first_query + i, key j at first_key + j; a query sees keys up to
+ * its position, of its own document only. Positions are cut into granules of
+ * ATTENTION_GRANULE from 0, merged by the absolute binary tree
+ * (docs/numerics.md).
  *   q, out, dq, dout  [sequences * queries, heads, head_width]
  *   k, v, dk, dv      [sequences * keys, kv_heads, head_width]
- *   lse               [sequences * queries, heads] real, dense
+ *   lse, delta        [sequences * queries, heads] real, dense
  * Strides: the last is 1, the second head_width, the first anything. Query
  * head h reads key-value head h / (heads / kv_heads).
  * `leaves` cuts the query heads: dk and dv of a key-value head are summed over
- * its query heads in order inside a leaf, then by the tree over leaves. */
+ * its query heads in order inside a leaf, then by the tree over leaves.
+ * Windows: forward and ATTENTION_OF_QUERIES take any queries and all keys up to
+ * the last one's position (first_key 0); ATTENTION_OF_KEYS any keys and all
+ * queries from the first one's position on; ATTENTION_WHOLE all of both. The
+ * bits do not show how a sequence was cut into windows. */
 struct attention {
     struct tensor q, k, v, out, lse;
     struct tensor dq, dk, dv, dout;   /* backward only; set, not added to */
     const int32_t *query_documents;   /* [sequences * queries] or NULL */
     const int32_t *key_documents;     /* [sequences * keys] or NULL */
-    int64_t sequences, queries, keys, first_query;
+    int64_t sequences, queries, keys, first_query, first_key;
     int heads, kv_heads, head_width, leaves;
     double scale;                     /* rounded to real once */
-    /* keys per sequence are laid out key_stride tokens apart from sequence to
-     * sequence (a cache longer than what is used); 0: keys. */
-    int64_t key_stride;
+    /* Rows (and documents) from sequence to sequence: a cache longer than what
+     * is used, a window of a longer sequence; 0: queries, keys. */
+    int64_t query_stride, key_stride;
+    enum attention_half half;         /* backward */
+    struct tensor delta;              /* dout . out of each row and head, as
+                                       * attention_delta sets it; data NULL: it
+                                       * is made from out */
 };
 
 enum activation { ACTIVATION_GELU_TANH, ACTIVATION_GELU_ERF,
@@ -212,6 +227,8 @@ struct kernels {
 
     status (*attention_forward)(struct stream *, const struct attention *);
     status (*attention_backward)(struct stream *, const struct attention *);
+    /* Sets `delta` of the queries from dout and out. */
+    status (*attention_delta)(struct stream *, const struct attention *);
 
     status (*cross_entropy)(struct stream *, const struct cross_entropy *);
 

@@ -11,8 +11,8 @@
     X(rmsnorm_backward) X(layernorm_forward) X(layernorm_backward)        \
     X(rope) X(swiglu_forward) X(swiglu_backward) X(activation_forward)    \
     X(activation_backward) X(gather_rows) X(scatter_rows)                 \
-    X(attention_forward) X(attention_backward) X(cross_entropy)           \
-    X(sum_squares) X(adamw)
+    X(attention_forward) X(attention_backward) X(attention_delta)         \
+    X(cross_entropy) X(sum_squares) X(adamw)
 
 /* Rows in kernels/cpu/. */
 #define KERNELS_CPU_ROWS(X)                                               \
@@ -20,8 +20,8 @@
     X(rmsnorm_backward) X(layernorm_forward) X(layernorm_backward)        \
     X(rope) X(swiglu_forward) X(swiglu_backward) X(activation_forward)    \
     X(activation_backward) X(gather_rows) X(scatter_rows)                 \
-    X(attention_forward) X(attention_backward) X(cross_entropy)           \
-    X(sum_squares) X(adamw)
+    X(attention_forward) X(attention_backward)                            \
+    X(cross_entropy) X(sum_squares) X(adamw)
 
 /* The function type of a row, to declare what fills it. */
 #define KERNELS_TYPE(row) __typeof__(*((struct kernels *)0)->row)

@@ -131,7 +131,8 @@ static void rows_forward(struct forward *f, const struct node *node, int i,
         float *scores = f->scores + r * G;
         const int32_t *documents =
             p->key_documents
-                ? p->key_documents + f->sequence * p->keys + first
+                ? p->key_documents + attention_key_first(p, f->sequence) +
+                      first
                 : NULL;
         int32_t document =
             p->query_documents ? p->query_documents[f->row + i + r] : 0;
@@ -258,7 +259,7 @@ static void forward_body(void *argument, int index, int count)
              q += parts * ATTENTION_QUERIES) {
             int64_t left = p->queries - q;
 
-            f.row = f.sequence * p->queries + q;
+            f.row = attention_query_first(p, f.sequence) + q;
             f.position = p->first_query + q;
             f.rows = left < ATTENTION_QUERIES ? (int)left : ATTENTION_QUERIES;
             block_forward(&f);
@@ -275,7 +276,7 @@ status CPU(attention_forward)(struct stream *stream,
     CHECK(p->q.dtype == DTYPE_F32 && p->q.stride[2] == 1);
     CHECK(p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
     CHECK(p->heads % p->kv_heads == 0 && (float)p->scale > 0);
-    CHECK(p->keys >= p->first_query + p->queries);
+    CHECK(p->first_key == 0 && p->keys >= p->first_query + p->queries);
     CHECK(!p->query_documents == !p->key_documents);
     CHECK(stream->scratch_bytes >= attention_scratch_bytes(threads, 0));
     threads_run(stream->threads, forward_body, &job);

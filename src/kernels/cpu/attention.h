@@ -50,6 +50,13 @@ static inline int attention_padded(int width)
     return (width + WIDTH - 1) / WIDTH * WIDTH;
 }
 
+/* First row of a sequence's queries. */
+static inline int64_t attention_query_first(const struct attention *p,
+                                            int64_t sequence)
+{
+    return sequence * (p->query_stride ? p->query_stride : p->queries);
+}
+
 /* First element of a row and head. */
 static inline float *attention_row(const struct tensor *t, int64_t row,
                                    int head)

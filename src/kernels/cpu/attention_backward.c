@@ -5,7 +5,11 @@
  * granules of keys are taken in order and, against each, the granules of
  * queries that see it: five small products per pair of granules. Sums of dk and
  * dv over queries are finished before the next granule of keys; those of dq
- * wait, one node per level of the tree and granule of queries. */
+ * wait, one node per level of the tree and granule of queries.
+ *
+ * Both may be windows of a sequence. Rows are packed from the granule in which
+ * a window begins. Keys before it have weight +0, and a chain that starts with
+ * +0 times something finite is the chain without it; queries are left out. */
 #include "kernels/cpu/attention.h"
 
 /* A tree over numbered nodes as a binary counter. Level l is a node of
@@ -18,16 +22,19 @@ struct counter {
 struct backward {
     const struct attention *p;
     int width, padded;
-    int64_t tokens, rows; /* of a sequence; rounded up to granules */
+    int64_t query, query_end; /* positions of the window */
+    int64_t key, key_end;
+    int64_t base, rows;       /* of packed queries: whole granules */
+    int64_t key_base, key_rows;
     float scale;
     int64_t sequence;
     int head, kv;
     int slot_count;       /* leaves of dk and dv that may wait */
     int64_t slot_floats;
-    float *q, *dout;      /* [rows, padded] of the head */
+    float *q, *dout;      /* [rows, padded] of the head, from base */
     float *sums, *lse;    /* [rows]: dout . out, log of the denominator */
     float *dq;            /* levels of [rows, padded] */
-    float *slots;         /* leaves of dk and dv: [rows / G, 2, G, padded] */
+    float *slots;         /* leaves of dk and dv: [key_rows / G, 2, G, padded] */
     float *keys, *keys_t, *values_t; /* a granule: rows, columns, columns */
     float *leaf;          /* [G, padded] of dq */
     float *pair;          /* [2, G, padded]: dk, dv of a granule pair */
@@ -67,20 +74,32 @@ static bool head_ends(const struct backward *b)
            (b->head + 1) % (b->p->heads / b->p->leaves) == 0;
 }
 
+static int64_t larger(int64_t a, int64_t b)
+{
+    return a > b ? a : b;
+}
+
 static void backward_init(struct backward *b, const struct attention *p,
                           float *scratch)
 {
-    int64_t levels = attention_levels(p->queries), block;
+    int64_t levels, block;
 
     b->p = p;
     b->width = p->head_width;
     b->padded = attention_padded(p->head_width);
-    b->tokens = p->queries;
-    b->rows = (p->queries + G - 1) / G * G;
+    b->query = p->first_query;
+    b->query_end = p->first_query + p->queries;
+    b->key = p->first_key;
+    b->key_end = p->first_key + p->keys;
+    b->base = b->query / G * G;
+    b->rows = attention_granules(b->query, b->query_end) * G;
+    b->key_base = b->key / G * G;
+    b->key_rows = attention_granules(b->key, b->key_end) * G;
+    levels = attention_levels(larger(b->query_end, b->key_end));
     b->scale = (float)p->scale;
     block = (int64_t)G * b->padded;
     b->slot_count = leaf_slots(p);
-    b->slot_floats = 2 * b->rows * b->padded;
+    b->slot_floats = 2 * b->key_rows * b->padded;
     b->q = scratch;
     b->dout = b->q + b->rows * b->padded;
     b->sums = b->dout + b->rows * b->padded;
@@ -95,6 +114,17 @@ static void backward_init(struct backward *b, const struct attention *p,
     b->pairs = b->pair + 2 * block;
     b->weights = b->pairs + levels * 2 * block;
     b->dscores = b->weights + (int64_t)G * G;
+}
+
+/* First and end of what of the granule at `first` lies in [from, to). */
+static int granule_from(int64_t first, int64_t from)
+{
+    return from > first ? (int)(from - first) : 0;
+}
+
+static int granule_to(int64_t first, int64_t to)
+{
+    return to - first < G ? (int)(to - first) : G;
 }
 
 /* The levels that wait after node `number` joins those in `waits`. */
@@ -171,42 +201,73 @@ static float lanes_dot(const float *a, const float *b, int width)
 static void head_init(struct backward *b)
 {
     const struct attention *p = b->p;
-    int64_t row = b->sequence * p->queries;
+    int64_t row = attention_query_first(p, b->sequence);
+    int64_t before = b->query - b->base;
+    size_t lead = (size_t)(before * b->padded) * sizeof(float);
+    float *dout = b->dout + before * b->padded;
 
-    CPU(attention_pack_rows)(b->q, attention_row(&p->q, row, b->head),
-                             p->q.stride[0], b->tokens, b->width);
-    CPU(attention_pack_rows)(b->dout, attention_row(&p->dout, row, b->head),
-                             p->dout.stride[0], b->tokens, b->width);
-    for (int64_t i = 0; i < b->tokens; i++) {
-        b->sums[i] = lanes_dot(b->dout + i * b->padded,
-                               attention_row(&p->out, row + i, b->head),
-                               b->width);
-        b->lse[i] = ((float *)p->lse.data)[(row + i) * p->heads + b->head];
+    memset(b->q, 0, lead); /* packing may reach into what is packed next */
+    CPU(attention_pack_rows)(b->q + before * b->padded,
+                             attention_row(&p->q, row, b->head),
+                             p->q.stride[0], p->queries, b->width);
+    memset(b->dout, 0, lead);
+    CPU(attention_pack_rows)(dout, attention_row(&p->dout, row, b->head),
+                             p->dout.stride[0], p->queries, b->width);
+    for (int64_t i = 0; i < p->queries; i++) {
+        int64_t at = (row + i) * p->heads + b->head;
+
+        b->sums[before + i] =
+            p->delta.data ? ((float *)p->delta.data)[at]
+                          : lanes_dot(dout + i * b->padded,
+                                      attention_row(&p->out, row + i, b->head),
+                                      b->width);
+        b->lse[before + i] = ((float *)p->lse.data)[at];
     }
 }
 
-static void granule_init(struct backward *b, int64_t first, int keys)
+/* Row of the key-value head at `first`, and the step from row to row. Where the
+ * window begins inside the granule: a copy with zeros before it. */
+static const float *granule_rows(struct backward *b, const struct tensor *t,
+                                 int64_t first, int64_t *stride)
 {
-    const struct attention *p = b->p;
-    int64_t row = attention_key_first(p, b->sequence) + first;
-    const float *k = attention_row(&p->k, row, b->kv);
+    const int from = granule_from(first, b->key);
+    const int to = granule_to(first, b->key_end);
+    const float *rows = attention_row(
+        t, attention_key_first(b->p, b->sequence) + first + from - b->key,
+        b->kv);
 
-    CPU(attention_pack_rows)(b->keys, k, p->k.stride[0], keys, b->width);
-    CPU(attention_pack_columns)(b->keys_t, k, p->k.stride[0], keys, b->width);
-    CPU(attention_pack_columns)(b->values_t,
-                                attention_row(&p->v, row, b->kv),
-                                p->v.stride[0], keys, b->width);
+    *stride = t->stride[0];
+    if (from == 0) return rows;
+    memset(b->pair, 0, (size_t)(from * b->padded) * sizeof *rows);
+    CPU(attention_pack_rows)(b->pair + from * b->padded, rows, *stride,
+                             to - from, b->width);
+    *stride = b->padded;
+    return b->pair;
 }
 
-/* Weights and gradients of scores of one query: from q . k and dout . v. The
- * query sees the first `seen` keys of its documents; up to `end` the rest is
- * +0. */
+static void granule_init(struct backward *b, int64_t first)
+{
+    const int keys = granule_to(first, b->key_end);
+    int64_t stride;
+    const float *rows = granule_rows(b, &b->p->k, first, &stride);
+
+    CPU(attention_pack_rows)(b->keys, rows, stride, keys, b->width);
+    CPU(attention_pack_columns)(b->keys_t, rows, stride, keys, b->width);
+    rows = granule_rows(b, &b->p->v, first, &stride);
+    CPU(attention_pack_columns)(b->values_t, rows, stride, keys, b->width);
+}
+
+/* Weights and gradients of scores of one query, row i of its granule: from
+ * q . k and dout . v. The query sees keys [from, to) of the granule at `first`
+ * that are of its document; up to `end` the rest is +0. */
 static void row_gradient(const struct backward *b, int64_t query,
-                         int64_t first, int seen, int end)
+                         int64_t first, int to, int end)
 {
     const struct attention *p = b->p;
+    const int from = granule_from(first, b->key);
     float *w = b->weights + query % G * G, *d = b->dscores + query % G * G;
-    float lse = b->lse[query], sum = b->sums[query], scale = b->scale;
+    float lse = b->lse[query - b->base], sum = b->sums[query - b->base];
+    float scale = b->scale;
 
     SIMD
     for (int j = 0; j < end; j++) {
@@ -217,16 +278,19 @@ static void row_gradient(const struct backward *b, int64_t query,
     }
     if (p->key_documents) {
         const int32_t *documents =
-            p->key_documents + b->sequence * p->keys + first;
-        int32_t own = p->query_documents[b->sequence * p->queries + query];
+            p->key_documents + attention_key_first(p, b->sequence) + from +
+            first - b->key;
+        int32_t own = p->query_documents[
+            attention_query_first(p, b->sequence) + query - b->query];
 
         SIMD
-        for (int j = 0; j < seen; j++) {
-            w[j] = documents[j] == own ? w[j] : 0;
-            d[j] = documents[j] == own ? d[j] : 0;
+        for (int j = from; j < to; j++) {
+            w[j] = documents[j - from] == own ? w[j] : 0;
+            d[j] = documents[j - from] == own ? d[j] : 0;
         }
     }
-    for (int j = seen; j < end; j++) w[j] = d[j] = 0;
+    for (int j = 0; j < from && j < end; j++) w[j] = d[j] = 0;
+    for (int j = to > 0 ? to : 0; j < end; j++) w[j] = d[j] = 0;
 }
 
 /* BLOCK_ROWS queries from row i of the granule at `query` against the keys
@@ -235,26 +299,30 @@ static void rows_backward(struct backward *b, int64_t query, int i,
                           int64_t first, float *leaf)
 {
     bool diagonal = query == first;
-    int keys = b->tokens - first < G ? (int)(b->tokens - first) : G;
+    int keys = granule_to(first, b->key_end);
     int reach = diagonal && i + BLOCK_ROWS < keys ? i + BLOCK_ROWS : keys;
     int end = (reach + LANES - 1) / LANES * LANES;
-    int64_t row = query + i;
+    int64_t row = query + i, at = (row - b->base) * b->padded;
     struct chains x = {.length = b->width, .a_row = b->padded, .a_step = 1,
                        .b_step = BLOCK_COLUMNS, .c_row = G};
 
     for (int j = 0; j < reach; j += BLOCK_COLUMNS) {
-        x.a = b->q + row * b->padded;
+        x.a = b->q + at;
         x.b = b->keys_t + j * b->width;
         x.c = b->weights + i * G + j;
         CPU(attention_chains)(&x, BLOCK_COLUMNS);
-        x.a = b->dout + row * b->padded;
+        x.a = b->dout + at;
         x.b = b->values_t + j * b->width;
         x.c = b->dscores + i * G + j;
         CPU(attention_chains)(&x, BLOCK_COLUMNS);
     }
-    for (int r = 0; r < BLOCK_ROWS && row + r < b->tokens; r++)
-        row_gradient(b, row + r, first,
-                     diagonal && i + r + 1 < keys ? i + r + 1 : keys, end);
+    for (int r = 0; r < BLOCK_ROWS && row + r < b->query_end; r++) {
+        const int64_t seen = row + r + 1 - first;
+
+        if (row + r < b->query) continue; /* no rows of the window */
+        row_gradient(b, row + r, first, seen < keys ? (int)seen : keys, end);
+    }
+    if (b->p->half == ATTENTION_OF_KEYS) return;
     x = (struct chains){.length = reach, .a = b->dscores + i * G, .a_row = G,
                         .a_step = 1, .b = b->keys, .b_step = b->padded,
                         .c = leaf + i * b->padded, .c_row = b->padded};
@@ -266,20 +334,23 @@ static void pair_keys(struct backward *b, int64_t query, int64_t first,
                       float *pair)
 {
     int64_t block = (int64_t)G * b->padded;
-    int keys = b->tokens - first < G ? (int)(b->tokens - first) : G;
-    int queries = b->tokens - query < G ? (int)(b->tokens - query) : G;
+    int keys = granule_to(first, b->key_end);
+    int queries = granule_to(query, b->query_end);
+    int begin = granule_from(query, b->query);
 
     for (int j = 0; j < keys; j += BLOCK_ROWS) {
-        int from = query == first ? j : 0; /* earlier ones see nothing */
-        struct chains x = {.length = queries - from, .a_row = 1, .a_step = G,
-                           .b_step = b->padded, .c_row = b->padded};
+        int from = query == first && j > begin ? j : begin; /* who sees it */
+        int64_t at = (query + from - b->base) * b->padded;
+        struct chains x = {.length = queries > from ? queries - from : 0,
+                           .a_row = 1, .a_step = G, .b_step = b->padded,
+                           .c_row = b->padded};
 
         x.a = b->dscores + from * G + j;
-        x.b = b->q + (query + from) * b->padded;
+        x.b = b->q + at;
         x.c = pair + j * b->padded;
         CPU(attention_chains)(&x, b->padded);
         x.a = b->weights + from * G + j;
-        x.b = b->dout + (query + from) * b->padded;
+        x.b = b->dout + at;
         x.c = pair + block + j * b->padded;
         CPU(attention_chains)(&x, b->padded);
     }
@@ -298,6 +369,31 @@ static void rows_write(const struct backward *b, const struct tensor *t,
     }
 }
 
+/* Rows of the granule at `query` that the window has. */
+static void queries_write(const struct backward *b, int64_t query,
+                          const float *root)
+{
+    const int from = granule_from(query, b->query);
+    const int64_t row = attention_query_first(b->p, b->sequence) + query +
+                        from - b->query;
+
+    rows_write(b, &b->p->dq, row, root + from * b->padded,
+               granule_to(query, b->query_end) - from);
+}
+
+static void keys_write(const struct backward *b, int64_t first,
+                       const float *root)
+{
+    const int from = granule_from(first, b->key);
+    const int keys = granule_to(first, b->key_end) - from;
+    const int64_t row = attention_key_first(b->p, b->sequence) + first + from -
+                        b->key;
+
+    root += from * b->padded;
+    rows_write(b, &b->p->dk, row, root, keys);
+    rows_write(b, &b->p->dv, row, root + (int64_t)G * b->padded, keys);
+}
+
 /* Adds dk and dv of one granule from one head to the leaf that it belongs to,
  * and at the last head writes the tree over leaves. `waits` says which levels
  * of finished leaves wait before this head. */
@@ -306,10 +402,8 @@ static void leaf_add(struct backward *b, uint64_t waits, int64_t first,
 {
     const struct attention *p = b->p;
     int group = p->heads / p->kv_heads, index = b->head - b->kv * group;
-    int64_t row = attention_key_first(p, b->sequence) + first;
-    int64_t block = (int64_t)G * b->padded, left = b->tokens - first;
-    int keys = left < G ? (int)left : G;
-    float *at = b->slots + 2 * first * b->padded;
+    int64_t block = (int64_t)G * b->padded;
+    float *at = b->slots + 2 * (first - b->key_base) * b->padded;
     struct counter tree = {at, b->slot_floats, 2 * block};
 
     if (group > 1) {
@@ -326,38 +420,50 @@ static void leaf_add(struct backward *b, uint64_t waits, int64_t first,
         if (index < group - 1) return;
         node = one_leaf(p) ? open : counter_root(&tree, waits);
     }
-    rows_write(b, &p->dk, row, node, keys);
-    rows_write(b, &p->dv, row, node + block, keys);
+    keys_write(b, first, node);
+}
+
+/* dq of the queries of a granule from one granule of keys; written once the
+ * queries see no later key. */
+static void queries_push(struct backward *b, int64_t query, int64_t first,
+                         const struct counter *dq, const float *leaf)
+{
+    const uint64_t waits =
+        counter_push(dq, (uint64_t)(first / G), first / G, leaf);
+
+    if (query == first) queries_write(b, query, counter_root(dq, waits));
 }
 
 /* One granule of keys with all granules of queries that see it. */
 static void granule_backward(struct backward *b, uint64_t waits,
                              int64_t first)
 {
-    int64_t block = (int64_t)G * b->padded, left = b->tokens - first;
-    int keys = left < G ? (int)left : G;
+    const enum attention_half half = b->p->half;
+    int64_t block = (int64_t)G * b->padded;
     struct counter pairs = {b->pairs, 2 * block, 2 * block};
     uint64_t pairs_wait = 0;
 
-    granule_init(b, first, keys);
-    for (int64_t query = first; query < b->tokens; query += G) {
-        int queries = b->tokens - query < G ? (int)(b->tokens - query) : G;
-        struct counter dq = {b->dq + query * b->padded, b->rows * b->padded,
+    granule_init(b, first);
+    for (int64_t query = larger(first, b->base); query < b->query_end;
+         query += G) {
+        int queries = granule_to(query, b->query_end);
+        struct counter dq = {b->dq + (query - b->base) * b->padded,
+                             b->rows * b->padded,
                              (int64_t)queries * b->padded};
         float *leaf = counter_place(&dq, first / G, b->leaf);
         float *pair = counter_place(&pairs, query / G, b->pair);
-        uint64_t dq_waits;
 
-        for (int i = 0; i < queries; i += BLOCK_ROWS)
+        for (int i = granule_from(query, b->query) / BLOCK_ROWS * BLOCK_ROWS;
+             i < queries; i += BLOCK_ROWS)
             rows_backward(b, query, i, first, leaf);
-        dq_waits = counter_push(&dq, (uint64_t)(first / G), first / G, leaf);
-        if (query == first)
-            rows_write(b, &b->p->dq, b->sequence * b->p->queries + query,
-                       counter_root(&dq, dq_waits), queries);
+        if (half != ATTENTION_OF_KEYS)
+            queries_push(b, query, first, &dq, leaf);
+        if (half == ATTENTION_OF_QUERIES) continue;
         pair_keys(b, query, first, pair);
         pairs_wait = counter_push(&pairs, pairs_wait, query / G, pair);
     }
-    leaf_add(b, waits, first, counter_root(&pairs, pairs_wait));
+    if (half != ATTENTION_OF_QUERIES)
+        leaf_add(b, waits, first, counter_root(&pairs, pairs_wait));
 }
 
 static void unit_backward(struct backward *b)
@@ -368,7 +474,7 @@ static void unit_backward(struct backward *b)
     for (int i = 0; i < group; i++) {
         b->head = b->kv * group + i;
         head_init(b);
-        for (int64_t first = 0; first < b->tokens; first += G)
+        for (int64_t first = b->key_base; first < b->key_end; first += G)
             granule_backward(b, waits, first);
         if (head_ends(b))
             waits = counter_waits(waits, head_leaf(b->p, b->head));
@@ -411,11 +517,17 @@ status CPU(attention_backward)(struct stream *stream,
 
     CHECK(p->q.dtype == DTYPE_F32 && p->q.stride[2] == 1);
     CHECK(p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
-    CHECK(p->first_query == 0 && p->keys == p->queries);
+    CHECK(p->half != ATTENTION_WHOLE ||
+          (p->first_query == 0 && p->keys == p->queries));
+    CHECK(p->half == ATTENTION_OF_KEYS || p->first_key == 0);
     CHECK(p->heads % p->kv_heads == 0 && p->heads % p->leaves == 0);
     CHECK(!p->query_documents == !p->key_documents && (float)p->scale > 0);
     floats = attention_backward_floats(
-        p->queries, attention_padded(p->head_width), leaf_slots(p));
+        attention_granules(p->first_query, p->first_query + p->queries),
+        attention_granules(p->first_key, p->first_key + p->keys),
+        attention_levels(larger(p->first_query + p->queries,
+                                p->first_key + p->keys)),
+        attention_padded(p->head_width), leaf_slots(p));
     fit = (int64_t)(stream->scratch_bytes / sizeof(float)) / floats;
     if (fit < 1 ||
         (leaf_slots(p) > 1 && p->leaves > 1 << (ATTENTION_LEAF_SLOTS - 1)))

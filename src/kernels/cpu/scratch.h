@@ -49,17 +49,25 @@ static inline int attention_levels(int64_t length)
     return levels;
 }
 
-/* Floats of one thread in the backward pass of sequences of `length`
- * positions; rows are `padded` wide and `slots` leaves of dk and dv wait. */
-static inline int64_t attention_backward_floats(int64_t length, int padded,
+/* Granules that positions [first, end) lie in. */
+static inline int64_t attention_granules(int64_t first, int64_t end)
+{
+    return (end + ATTENTION_GRANULE - 1) / ATTENTION_GRANULE -
+           first / ATTENTION_GRANULE;
+}
+
+/* Floats of one thread in a backward pass over `queries` and `keys` granules of
+ * sequences of `levels` levels; rows are `padded` wide and `slots` leaves of dk
+ * and dv wait. */
+static inline int64_t attention_backward_floats(int64_t queries, int64_t keys,
+                                                int levels, int padded,
                                                 int slots)
 {
-    int64_t rows = (length + ATTENTION_GRANULE - 1) / ATTENTION_GRANULE *
-                   ATTENTION_GRANULE;
-    int64_t levels = attention_levels(length);
+    int64_t rows = queries * ATTENTION_GRANULE;
+    int64_t key_rows = keys * ATTENTION_GRANULE;
 
-    return rows * (2 + levels + 2 * slots) * padded + 2 * rows +
-           ATTENTION_GRANULE * (6 + 2 * levels) * padded +
+    return (rows * (2 + levels) + 2 * key_rows * slots) * padded + 2 * rows +
+           ATTENTION_GRANULE * (6 + 2 * (int64_t)levels) * padded +
            2 * ATTENTION_GRANULE * ATTENTION_GRANULE;
 }
 
@@ -71,7 +79,9 @@ static inline size_t attention_scratch_bytes(int threads, int64_t length)
     int64_t floats = ATTENTION_FORWARD_FLOATS;
 
     if (length > 0) {
-        int64_t backward = attention_backward_floats(length, 128, 1);
+        int64_t granules = attention_granules(0, length);
+        int64_t backward = attention_backward_floats(
+            granules, granules, attention_levels(length), 128, 1);
 
         if (backward > floats) floats = backward;
     }

@@ -53,8 +53,8 @@ bool NAME(attention_sees)(const struct attention *p, int64_t sequence,
 {
     if (key > query) return false;
     if (!p->query_documents) return true;
-    return p->query_documents[sequence * p->queries + query - p->first_query] ==
-           p->key_documents[sequence * p->keys + key];
+    return p->query_documents[attention_query_row(p, sequence, query)] ==
+           p->key_documents[attention_key_row(p, sequence, key)];
 }
 
 static void tensor_check(const struct tensor *t, int64_t rows, int heads,
@@ -67,44 +67,57 @@ static void tensor_check(const struct tensor *t, int64_t rows, int heads,
 
 void NAME(attention_check)(const struct attention *p, bool backward)
 {
-    int64_t rows = p->sequences * p->queries;
-    int64_t stride = p->key_stride ? p->key_stride : p->keys;
-    int64_t key_rows = (p->sequences - 1) * stride + p->keys;
+    int64_t end = p->first_query + p->queries, last = p->sequences - 1;
+    int64_t rows = attention_query_row(p, last, end);
+    int64_t key_rows = attention_key_row(p, last, p->first_key + p->keys);
 
     CHECK(p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
     CHECK(p->heads >= 1 && p->kv_heads >= 1 && p->heads % p->kv_heads == 0);
     CHECK(p->sequences >= 1 && p->queries >= 1 && p->first_query >= 0);
-    CHECK(p->keys >= p->first_query + p->queries && stride >= p->keys);
+    CHECK(p->key_stride == 0 || p->key_stride >= p->keys);
+    CHECK(p->query_stride == 0 || p->query_stride >= p->queries);
+    if (!backward || p->half != ATTENTION_OF_KEYS)
+        CHECK(p->first_key == 0 && p->keys >= end);
     CHECK(!p->query_documents == !p->key_documents && (real)p->scale > 0);
     tensor_check(&p->q, rows, p->heads, p->head_width);
-    tensor_check(&p->out, rows, p->heads, p->head_width);
+    if (!backward || !p->delta.data)
+        tensor_check(&p->out, rows, p->heads, p->head_width);
     tensor_check(&p->k, key_rows, p->kv_heads, p->head_width);
     tensor_check(&p->v, key_rows, p->kv_heads, p->head_width);
     CHECK(p->lse.dtype == REAL_DTYPE && p->lse.stride[0] == p->heads);
     if (!backward) return;
-    CHECK(p->first_query == 0 && p->keys == p->queries);
+    CHECK(p->half != ATTENTION_WHOLE ||
+          (p->first_query == 0 && p->keys == p->queries));
     CHECK(p->leaves >= 1 && p->heads % p->leaves == 0);
-    tensor_check(&p->dq, rows, p->heads, p->head_width);
     tensor_check(&p->dout, rows, p->heads, p->head_width);
+    if (p->half != ATTENTION_OF_KEYS)
+        tensor_check(&p->dq, rows, p->heads, p->head_width);
+    if (p->half == ATTENTION_OF_QUERIES) return;
     tensor_check(&p->dk, key_rows, p->kv_heads, p->head_width);
     tensor_check(&p->dv, key_rows, p->kv_heads, p->head_width);
 }
 
+/* One query and head. */
+struct one {
+    int64_t sequence, query, row; /* query: its position */
+    int head;
+};
+
 /* weights[j] = expz(score - maximum) for the keys of one granule, +0 for those
  * not seen. Returns the number of keys seen. */
-static int granule_weights(const struct attention *p, int64_t row, int head,
+static int granule_weights(const struct attention *p, const struct one *at,
                            int64_t first_key, struct partial *out,
                            real *weights)
 {
-    int64_t sequence = row / p->queries;
-    int64_t query = p->first_query + row % p->queries;
+    int64_t sequence = at->sequence, query = at->query;
     int64_t left = query + 1 - first_key;
+    int head = at->head;
     int count = left < ATTENTION_GRANULE ? (int)left : ATTENTION_GRANULE;
     int kv = head / (p->heads / p->kv_heads), seen = 0;
     bool sees[ATTENTION_GRANULE];
     real scale = (real)p->scale, lanes[LANES] = {0};
 
-    NAME(attention_dots)(weights, attention_at(&p->q, row, head),
+    NAME(attention_dots)(weights, attention_at(&p->q, at->row, head),
                          attention_at(&p->k, attention_key_row(p, sequence,
                                                                first_key), kv),
                          p->k.stride[0], count, p->head_width);
@@ -163,21 +176,21 @@ static void partial_merge(const struct partial *left, struct partial *right,
 
 /* The tree over granules as a binary counter: levels[l] is the finished node
  * of 2^l granules that waits for its right neighbour. */
-static void query_forward(const struct attention *p, int64_t row, int head)
+static void query_forward(const struct attention *p, const struct one *at)
 {
     struct partial levels[ATTENTION_LEVELS], node;
-    int64_t query = p->first_query + row % p->queries;
+    int64_t query = at->query;
     int64_t granules = query / ATTENTION_GRANULE + 1;
-    int kv = head / (p->heads / p->kv_heads), level;
+    int kv = at->head / (p->heads / p->kv_heads), level;
     real weights[ATTENTION_GRANULE], factor;
-    real *out = attention_at(&p->out, row, head);
+    real *out = attention_at(&p->out, at->row, at->head);
 
     for (int64_t g = 0; g < granules; g++) {
         int64_t first = g * ATTENTION_GRANULE, left = query + 1 - first;
         int count = left < ATTENTION_GRANULE ? (int)left : ATTENTION_GRANULE;
-        int64_t key_row = attention_key_row(p, row / p->queries, first);
+        int64_t key_row = attention_key_row(p, at->sequence, first);
 
-        if (granule_weights(p, row, head, first, &node, weights) == 0)
+        if (granule_weights(p, at, first, &node, weights) == 0)
             node.denominator = 0;
         granule_values(p, weights, count, attention_at(&p->v, key_row, kv),
                        &node);
@@ -192,7 +205,7 @@ static void query_forward(const struct attention *p, int64_t row, int head)
     factor = 1 / node.denominator;
     for (int e = 0; e < p->head_width; e++)
         out[e] = node.denominator == 0 ? 0 : node.values[e] * factor;
-    ((real *)p->lse.data)[row * p->heads + head] =
+    ((real *)p->lse.data)[at->row * p->heads + at->head] =
         node.denominator == 0 ? -(real)INFINITY
                               : node.maximum + REAL_LOG(node.denominator);
 }
@@ -204,8 +217,15 @@ static void forward_body(void *argument, int index, int count)
 
     threads_split(p->sequences * p->queries * p->heads, 1, index, count,
                   &first, &last);
-    for (int64_t i = first; i < last; i++)
-        query_forward(p, i / p->heads, (int)(i % p->heads));
+    for (int64_t i = first; i < last; i++) {
+        int64_t query = i / p->heads;
+        struct one at = {.sequence = query / p->queries,
+                         .query = p->first_query + query % p->queries,
+                         .head = (int)(i % p->heads)};
+
+        at.row = attention_query_row(p, at.sequence, at.query);
+        query_forward(p, &at);
+    }
 }
 
 status NAME(attention_forward)(struct stream *stream,

@@ -24,10 +24,19 @@ static inline real *attention_at(const struct tensor *t, int64_t row, int head)
     return (real *)t->data + row * t->stride[0] + head * t->stride[1];
 }
 
+/* Row of a key or query from its position. */
 static inline int64_t attention_key_row(const struct attention *p,
                                         int64_t sequence, int64_t key)
 {
-    return sequence * (p->key_stride ? p->key_stride : p->keys) + key;
+    return sequence * (p->key_stride ? p->key_stride : p->keys) + key -
+           p->first_key;
+}
+
+static inline int64_t attention_query_row(const struct attention *p,
+                                          int64_t sequence, int64_t query)
+{
+    return sequence * (p->query_stride ? p->query_stride : p->queries) +
+           query - p->first_query;
 }
 
 #endif

@@ -64,15 +64,21 @@ static void tree_root(const struct tree *tree, real *root)
     }
 }
 
+static real row_dot(const struct attention *p, int64_t row, int head)
+{
+    return NAME(attention_lanes)(attention_at(&p->dout, row, head),
+                                 attention_at(&p->out, row, head),
+                                 p->head_width);
+}
+
 /* P and dS of one pair from q . k and dout . v. */
 static void pair(const struct attention *p, int64_t row, int head, real *qk,
                  real *dov)
 {
     real scale = (real)p->scale;
     real lse = ((real *)p->lse.data)[row * p->heads + head];
-    real d = NAME(attention_lanes)(attention_at(&p->dout, row, head),
-                                   attention_at(&p->out, row, head),
-                                   p->head_width);
+    real d = p->delta.data ? ((real *)p->delta.data)[row * p->heads + head]
+                          : row_dot(p, row, head);
 
     *qk = REAL_EXPZ(*qk * scale - lse);
     *dov = (*qk * (*dov - d)) * scale;
@@ -92,10 +98,11 @@ REAL_CLONES static void chain(real *sum, const real *weights, const real *rows,
 }
 
 /* dq of one query and head. */
-static void query_backward(const struct attention *p, int64_t row, int head)
+static void query_backward(const struct attention *p, int64_t sequence,
+                           int64_t query, int head)
 {
     struct tree tree;
-    int64_t query = row % p->queries, sequence = row / p->queries;
+    int64_t row = attention_query_row(p, sequence, query);
     int kv = head / (p->heads / p->kv_heads), width = p->head_width;
     real qk[ATTENTION_GRANULE], dov[ATTENTION_GRANULE], node[HEAD_WIDTH_MAX];
 
@@ -130,16 +137,17 @@ static void head_backward(const struct attention *p, int64_t sequence,
     struct tree tree;
     int kv = head / (p->heads / p->kv_heads), width = p->head_width;
     int64_t key_row = attention_key_row(p, sequence, key), next;
+    int64_t end = p->first_query + p->queries;
     real qk[ATTENTION_GRANULE], dov[ATTENTION_GRANULE];
 
     tree_init(&tree, 2 * p->head_width);
-    for (int64_t first = key; first < p->queries; first = next) {
-        int64_t row = sequence * p->queries + first;
+    for (int64_t first = key; first < end; first = next) {
+        int64_t row = attention_query_row(p, sequence, first);
         int64_t granule = first / ATTENTION_GRANULE;
         int count;
 
         next = (granule + 1) * ATTENTION_GRANULE;
-        count = (int)((next < p->queries ? next : p->queries) - first);
+        count = (int)((next < end ? next : end) - first);
         NAME(attention_dots)(qk, attention_at(&p->k, key_row, kv),
                              attention_at(&p->q, row, head), p->q.stride[0],
                              count, width);
@@ -189,18 +197,33 @@ static void key_backward(const struct attention *p, int64_t sequence,
 static void backward_body(void *argument, int index, int count)
 {
     const struct attention *p = argument;
-    int64_t first, last, rows = p->sequences * p->queries;
+    int64_t first = 0, last = 0, per = p->queries * p->heads;
 
-    threads_split(rows * p->heads, 1, index, count, &first, &last);
+    if (p->half != ATTENTION_OF_KEYS)
+        threads_split(p->sequences * per, 1, index, count, &first, &last);
     for (int64_t i = first; i < last; i++)
-        query_backward(p, i / p->heads, (int)(i % p->heads));
-    threads_split(rows * p->kv_heads, 1, index, count, &first, &last);
-    for (int64_t i = first; i < last; i++) {
-        int64_t row = i / p->kv_heads;
-
-        key_backward(p, row / p->queries, row % p->queries,
+        query_backward(p, i / per, p->first_query + i % per / p->heads,
+                       (int)(i % p->heads));
+    if (p->half == ATTENTION_OF_QUERIES) return;
+    per = p->keys * p->kv_heads;
+    threads_split(p->sequences * per, 1, index, count, &first, &last);
+    for (int64_t i = first; i < last; i++)
+        key_backward(p, i / per, p->first_key + i % per / p->kv_heads,
                      (int)(i % p->kv_heads));
+}
+
+status NAME(attention_delta)(struct stream *stream, const struct attention *p)
+{
+    (void)stream;
+    for (int64_t i = 0; i < p->sequences * p->queries; i++) {
+        int64_t row = attention_query_row(p, i / p->queries,
+                                          p->first_query + i % p->queries);
+
+        for (int head = 0; head < p->heads; head++)
+            ((real *)p->delta.data)[row * p->heads + head] =
+                row_dot(p, row, head);
     }
+    return OK;
 }
 
 status NAME(attention_backward)(struct stream *stream,

@@ -85,14 +85,13 @@ static void attention_build(struct attention *p, struct arena *arena,
     p->leaves = c->leaves;
     p->scale = 2.0 / sqrt((double)c->width);
     if (c->document) {
-        int32_t *of_keys = room_take(arena, c->sequences * keys, 4);
+        int32_t *of_keys = room_take(arena, key_rows, 4);
         int32_t *of_queries = room_take(arena, rows, 4);
 
-        for (int64_t i = 0; i < c->sequences * keys; i++)
-            of_keys[i] = (int32_t)((i % keys + 7) / c->document);
+        for (int64_t i = 0; i < key_rows; i++)
+            of_keys[i] = (int32_t)((i % (keys + extra) + 7) / c->document);
         for (int64_t i = 0; i < rows; i++)
-            of_queries[i] = of_keys[i / c->queries * keys + c->first_query +
-                                    i % c->queries];
+            of_queries[i] = of_keys[c->first_query + i % c->queries];
         p->key_documents = of_keys;
         p->query_documents = of_queries;
     }
@@ -170,6 +169,125 @@ static void test_fast_equals_reference(void **state)
     arena_free(&arena);
 }
 
+/* ---- windows of a sequence ---- */
+
+/* Rows from a tensor's row `first` on. */
+static struct tensor from_row(struct tensor t, int64_t first)
+{
+    t.data = (char *)t.data + first * t.stride[0] * dtype_bytes(t.dtype);
+    t.shape[0] -= first;
+    return t;
+}
+
+/* The call for queries [first, last) of every sequence. */
+static struct attention of_queries(const struct attention *whole,
+                                   int64_t first, int64_t last)
+{
+    struct attention p = *whole;
+
+    p.q = from_row(p.q, first);
+    p.out = from_row(p.out, first);
+    p.dq = from_row(p.dq, first);
+    p.dout = from_row(p.dout, first);
+    p.lse = from_row(p.lse, first);
+    p.delta = from_row(p.delta, first);
+    if (p.query_documents) p.query_documents += first;
+    p.query_stride = whole->queries;
+    p.first_query = first;
+    p.queries = last - first;
+    p.half = ATTENTION_OF_QUERIES;
+    return p;
+}
+
+/* The call for keys [first, last) of every sequence: queries from `first`. */
+static struct attention of_keys(const struct attention *whole, int64_t first,
+                                int64_t last)
+{
+    struct attention p = of_queries(whole, first, whole->queries);
+
+    p.k = from_row(p.k, first);
+    p.v = from_row(p.v, first);
+    p.dk = from_row(p.dk, first);
+    p.dv = from_row(p.dv, first);
+    if (p.key_documents) p.key_documents += first;
+    p.first_key = first;
+    p.keys = last - first;
+    p.half = ATTENTION_OF_KEYS;
+    return p;
+}
+
+/* The whole attention, forward and backward, from windows of `step`. */
+static void windows_run(const struct kernels *table, struct stream *stream,
+                        const struct attention *whole, int64_t step)
+{
+    const int64_t length = whole->queries;
+
+    for (int64_t at = 0; at < length; at += step) {
+        const int64_t end = at + step < length ? at + step : length;
+        const struct attention p = of_queries(whole, at, end);
+
+        assert_int_equal(table->attention_forward(stream, &p), OK);
+        assert_int_equal(table->attention_delta(stream, &p), OK);
+    }
+    for (int64_t at = 0; at < length; at += step) {
+        const int64_t end = at + step < length ? at + step : length;
+        const struct attention q = of_queries(whole, at, end);
+        const struct attention k = of_keys(whole, at, end);
+
+        assert_int_equal(table->attention_backward(stream, &q), OK);
+        assert_int_equal(table->attention_backward(stream, &k), OK);
+    }
+}
+
+static void windows_compare(size_t index, enum isa isa, int64_t step,
+                            struct threads *threads,
+                            const struct attention *want, struct arena *arena)
+{
+    const struct attention_case *c = &cases[index];
+    struct attention have;
+    struct stream stream;
+    struct kernels table = kernels_reference_f32;
+
+    if (isa != ISA_AUTO && !room_table(&table, isa)) return;
+    attention_build(&have, arena, c, DTYPE_F32);
+    have.key_stride = c->queries;
+    have.delta = tensor_2d(
+        room_numbers(arena, have.lse.shape[0] * c->heads, DTYPE_F32, 6),
+        DTYPE_F32, have.lse.shape[0], c->heads);
+    stream = room_stream(arena, threads, &table);
+    windows_run(&table, &stream, &have, step);
+    assert_same(&have.out, &want->out, "out of windows", index, isa);
+    assert_same(&have.lse, &want->lse, "lse of windows", index, isa);
+    assert_same(&have.dq, &want->dq, "dq of windows", index, isa);
+    assert_same(&have.dk, &want->dk, "dk of windows", index, isa);
+    assert_same(&have.dv, &want->dv, "dv of windows", index, isa);
+}
+
+static void test_windows(void **state)
+{
+    static const int64_t steps[] = {300, 128, 75, 33, 256};
+    struct arena arena;
+    struct threads *threads;
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    assert_int_equal(threads_build(&threads, 2), OK);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        struct attention want;
+
+        if (cases[i].first_query) continue;
+        arena_reset(&arena);
+        attention_build(&want, &arena, &cases[i], DTYPE_F32);
+        want.key_stride = cases[i].queries;
+        reference_run(&want, &cases[i]);
+        for (enum isa isa = ISA_AUTO; isa < ISA_COUNT; isa++)
+            windows_compare(i, isa, steps[(i + isa) % 5], threads, &want,
+                            &arena);
+    }
+    threads_free(threads);
+    arena_free(&arena);
+}
+
 static double *element(const struct tensor *t, int64_t row, int head, int e)
 {
     return (double *)t->data + row * t->stride[0] + head * t->stride[1] + e;
@@ -189,7 +307,7 @@ static void softmax(const struct attention *p, int64_t row, int head,
         int64_t at_key = base * p->key_stride + key;
         double score = 0;
 
-        if (p->key_documents && p->key_documents[base * p->keys + key] !=
+        if (p->key_documents && p->key_documents[at_key] !=
                                     p->query_documents[row])
             continue;
         for (int e = 0; e < p->head_width; e++)
@@ -286,6 +404,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fast_equals_reference),
+        cmocka_unit_test(test_windows),
         cmocka_unit_test(test_float64_is_softmax),
         cmocka_unit_test(test_float64_gradients),
     };
