@@ -50,7 +50,7 @@ PLUGINS := $(MPIS:%=$(BUILD)/comm_%.so)
 
 all: $(BUILD)/lockstep $(PLUGINS)
 
-$(BUILD)/comm_%.so: src/comm/mpi/plugin.c src/comm/mpi/plugin.h
+$(BUILD)/comm_%.so: src/comm/mpi/plugin.c src/comm/mpi/plugin.h src/comm/comm.h
 	$(call SAY,MPI ,$@)
 	mkdir -p $(@D)
 	mpicc.$* -std=gnu11 $(OPT) -g -ffp-contract=off -Isrc -Wall -Wextra -fPIC \

@@ -31,6 +31,9 @@ int circle_rank(const struct circle *circle, int index);
 /* Blocks [first, last) of `count`; those of more than one must touch. */
 struct block cut_blocks(const struct cut *cut, int count, int first,
                         int last);
+/* A block of each of so many rows that are cut alike, one after the other. */
+struct comm_block cut_rows(const struct cut *cut, int count, int block,
+                           int64_t rows);
 
 /* Block `me` ends as the sum of everybody's; the others are undefined. */
 status ring_reduce(struct operation *op, const struct circle *circle,
@@ -68,7 +71,8 @@ status hierarchy_broadcast(struct operation *op, int root,
 
 /* Block `me` of everybody's roots, summed by the tree, into out. */
 struct ordered {
-    struct cut cut;     /* of the first root */
+    struct cut cut;     /* of the first row of the first root */
+    int64_t pieces;     /* rows of a root */
     int64_t root_bytes; /* from root to root */
     char *out;          /* may be block `me` of the first root */
     int leaves;
@@ -78,11 +82,18 @@ status ordered_reduce(struct operation *op, const struct ordered *ordered,
                       const struct cut *gathered);
 size_t ordered_scratch(const struct group *group,
                        const struct comm_call *call, int64_t block_bytes);
-/* Straight from each owner to each other rank. */
-status direct_gather(struct operation *op, const struct cut *cut);
+/* The own block straight to all, and theirs into the cut's rows. */
+status direct_gather(struct operation *op, const struct comm_block *own,
+                     const struct cut *cut, int64_t rows);
 status direct_broadcast(struct operation *op, int root, struct block whole);
 
-/* Pairwise; offsets follow from the counts. */
-status all_to_all(struct operation *op);
+/* All-to-all and exchange. */
+status exchange(struct operation *op);
+
+/* Posts message number *posted of the operation, unless it is empty, and counts
+ * it; posts_end finishes them all. */
+status block_post(struct operation *op, int to, const struct comm_block *block,
+                  int *posted);
+status posts_end(struct operation *op, int posted, bool withdraw);
 
 #endif

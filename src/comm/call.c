@@ -11,7 +11,7 @@ const char *comm_kind_name(enum comm_kind kind)
 {
     static const char *const names[COMM_KIND_COUNT] = {
         "send", "receive", "all-reduce", "reduce-scatter", "all-gather",
-        "all-to-all", "broadcast", "agree"};
+        "all-to-all", "exchange", "broadcast", "agree"};
 
     return names[kind];
 }
@@ -107,13 +107,33 @@ static bool counts_fit(const struct tensor *tensor, const int64_t *counts,
                           : elements % size == 0;
 }
 
-/* One block of each rank in `whole`, this rank's in `own`. */
-static bool blocks_fit(const struct group *group, int64_t whole, int64_t own,
-                       const int64_t *counts)
+static int64_t rows_of(const struct comm_call *call)
 {
-    if (counts == NULL) return whole == group->size * own;
-    return whole == sum_counts(counts, group->size) &&
-           own == counts[group->rank];
+    return call->pieces > 0 ? call->pieces : 1;
+}
+
+/* One block of each rank in each row of `whole`, this rank's in `own`. */
+static bool blocks_fit(const struct group *group, const struct comm_call *call,
+                       int64_t whole, int64_t own)
+{
+    const int64_t *counts = call->kind == COMM_ALL_GATHER ? call->out_counts
+                                                          : call->in_counts;
+    const int64_t rows = rows_of(call);
+
+    if (counts == NULL) return own % rows == 0 && whole == group->size * own;
+    return whole == rows * sum_counts(counts, group->size) &&
+           own == rows * counts[group->rank];
+}
+
+static bool exchange_fits(const struct group *group,
+                          const struct comm_call *call)
+{
+    int64_t kept, left;
+
+    if (call->send == NULL || call->receive == NULL) return false;
+    kept = block_bytes(&call->send[group->rank]);
+    left = block_bytes(&call->receive[group->rank]);
+    return kept == left;
 }
 
 static bool sizes_fit(const struct group *group, const struct comm_call *call)
@@ -124,15 +144,16 @@ static bool sizes_fit(const struct group *group, const struct comm_call *call)
     switch (call->kind) {
     case COMM_ALL_REDUCE: return in == roots * out;
     case COMM_REDUCE_SCATTER:
-        return in % roots == 0 &&
-               blocks_fit(group, in / roots, out, call->in_counts);
-    case COMM_ALL_GATHER: return blocks_fit(group, out, in, call->out_counts);
+        return in % (roots * rows_of(call)) == 0 &&
+               blocks_fit(group, call, in / roots, out);
+    case COMM_ALL_GATHER: return blocks_fit(group, call, out, in);
     case COMM_ALL_TO_ALL:
         return counts_fit(&call->out, call->out_counts, group->size) &&
                counts_fit(&call->in, call->in_counts, group->size) &&
                (call->in_counts == NULL || call->out_counts == NULL ||
                 call->in_counts[group->rank] ==
                 call->out_counts[group->rank]);
+    case COMM_EXCHANGE: return exchange_fits(group, call);
     default: return true;
     }
 }
@@ -143,12 +164,44 @@ static bool types_fit(const struct comm_call *call)
     const bool receives = call->kind == COMM_RECV ||
                           call->kind == COMM_BROADCAST;
 
+    if (call->kind == COMM_EXCHANGE) return true;
     if (!sends && !is_dense(&call->out)) return false;
     if (!receives && !is_dense(&call->in)) return false;
     if (reduces(call) && call->out.dtype != DTYPE_F32 &&
         call->out.dtype != DTYPE_F64)
         return false;
     return sends || receives || call->out.dtype == call->in.dtype;
+}
+
+static status fail_sizes(const struct group *group,
+                         const struct comm_call *call)
+{
+    if (call->kind == COMM_EXCHANGE)
+        FAIL(ERR_CONFIG, "exchange on group %s: rank %d does not receive from "
+             "itself what it sends to itself", group->label, group->rank);
+    FAIL(ERR_CONFIG, "%s on group %s: out has %" PRId64 " and in %" PRId64
+         " elements, which do not fit %d ranks%s (roots of this one: %d)",
+         comm_kind_name(call->kind), group->label, tensor_count(&call->out),
+         tensor_count(&call->in), group->size,
+         call->in_counts != NULL || call->out_counts != NULL
+             ? " and the counts of their blocks" : "",
+         own_roots(group, call));
+}
+
+static status check_rows(const struct group *group,
+                         const struct comm_call *call)
+{
+    const bool takes = call->kind == COMM_REDUCE_SCATTER ||
+                       call->kind == COMM_ALL_GATHER;
+
+    if (rows_of(call) == 1 && call->pieces >= 0) return OK;
+    if (!takes || call->pieces < 0 ||
+        choose(group, call) != ALGORITHM_ORDERED)
+        FAIL(ERR_CONFIG, "%s by %s on group %s: %" PRId64 " rows; only ordered "
+             "reduce-scatters and all-gathers take rows",
+             comm_kind_name(call->kind), algorithm_name(choose(group, call)),
+             group->label, call->pieces);
+    return OK;
 }
 
 status call_check(const struct group *group, const struct comm_call *call)
@@ -161,14 +214,8 @@ status call_check(const struct group *group, const struct comm_call *call)
              dtype_name(call->out.dtype), dtype_name(call->in.dtype),
              reduces(call) ? ", float32 or float64" : "");
     TRY(check_leaves(group, call));
-    if (!sizes_fit(group, call))
-        FAIL(ERR_CONFIG, "%s on group %s: out has %" PRId64 " and in %" PRId64
-             " elements, which do not fit %d ranks%s (roots of this one: %d)",
-             name, group->label, tensor_count(&call->out),
-             tensor_count(&call->in), group->size,
-             call->in_counts != NULL || call->out_counts != NULL
-                 ? " and the counts of their blocks" : "",
-             own_roots(group, call));
+    TRY(check_rows(group, call));
+    if (!sizes_fit(group, call)) return fail_sizes(group, call);
     if (call->peer < 0 || call->peer >= group->size || call->tag < 0)
         FAIL(ERR_CONFIG, "%s on group %s: rank %d, tag %d: ranks are 0 to %d, "
              "tags from 0", name, group->label, call->peer, call->tag,
@@ -200,7 +247,7 @@ size_t comm_scratch_bytes(const struct group *group,
         if (call->kind == COMM_ALL_REDUCE)
             n = n / group->size + (n % group->size != 0);
         else if (call->in_counts != NULL)
-            n = most_count(call->in_counts, group->size);
+            n = most_count(call->in_counts, group->size) * rows_of(call);
         return ordered_scratch(group, call, n * element);
     }
     if (call->kind == COMM_REDUCE_SCATTER) bytes += whole;
@@ -228,6 +275,7 @@ static status all_reduce(struct operation *op)
     const struct block whole = {call->out.data, bytes_of(&call->out)};
     struct ordered ordered = {
         .cut = cut, .root_bytes = whole.bytes, .leaves = call->leaves,
+        .pieces = 1,
         .out = cut_blocks(&cut, all.count, all.me, all.me + 1).data};
 
     if (op->algorithm == ALGORITHM_ORDERED) {
@@ -250,11 +298,14 @@ static status all_reduce(struct operation *op)
     }
 }
 
-static struct cut cut_blockwise(void *data, const struct tensor *block,
+/* A row in blocks: of `counts` elements, or all like this rank's `block`. */
+static struct cut cut_blockwise(const struct comm_call *call, void *data,
+                                const struct tensor *block,
                                 const int64_t *counts)
 {
     return (struct cut){.data = data, .counts = counts,
-                        .length = tensor_count(block), .step = 1,
+                        .length = tensor_count(block) / rows_of(call),
+                        .step = 1,
                         .element_bytes = dtype_bytes(block->dtype)};
 }
 
@@ -265,7 +316,7 @@ static status reduce_scatter_copy(struct operation *op)
     const struct circle all = everybody(op->group);
     const struct block whole = {operation_scratch(op, bytes_of(&call->in)),
                                 bytes_of(&call->in)};
-    const struct cut cut = cut_blockwise(whole.data, &call->out,
+    const struct cut cut = cut_blockwise(call, whole.data, &call->out,
                                          call->in_counts);
     struct block own;
 
@@ -294,7 +345,9 @@ static status reduce_scatter(struct operation *op)
 {
     const struct comm_call *call = op->call;
     const struct ordered ordered = {
-        .cut = cut_blockwise(call->in.data, &call->out, call->in_counts),
+        .cut = cut_blockwise(call, call->in.data, &call->out,
+                             call->in_counts),
+        .pieces = rows_of(call),
         .root_bytes = bytes_of(&call->in) / own_roots(op->group, call),
         .out = call->out.data, .leaves = call->leaves};
 
@@ -306,12 +359,15 @@ static status all_gather(struct operation *op)
 {
     const struct comm_call *call = op->call;
     const struct circle all = everybody(op->group);
-    const struct cut cut = cut_blockwise(call->out.data, &call->in,
+    const struct cut cut = cut_blockwise(call, call->out.data, &call->in,
                                          call->out_counts);
-    const struct block own = cut_blocks(&cut, all.count, all.me, all.me + 1);
+    const struct comm_block own = cut_rows(&cut, all.count, all.me,
+                                           rows_of(call));
+    const struct comm_block in = block_plain(call->in.data,
+                                             bytes_of(&call->in));
     const struct block whole = {call->out.data, bytes_of(&call->out)};
 
-    copy(own.data, call->in.data, own.bytes);
+    block_copy(&own, &in);
     switch (op->algorithm) {
     case ALGORITHM_HALVING:
         return halving_gather(op, &all, &cut);
@@ -323,7 +379,7 @@ static status all_gather(struct operation *op)
     case ALGORITHM_RING:
         return ring_gather(op, &all, &cut);
     default:
-        return direct_gather(op, &cut);
+        return direct_gather(op, &in, &cut, rows_of(call));
     }
 }
 
@@ -371,7 +427,8 @@ static status operation_run(struct operation *op)
     case COMM_ALL_REDUCE: return all_reduce(op);
     case COMM_REDUCE_SCATTER: return reduce_scatter(op);
     case COMM_ALL_GATHER: return all_gather(op);
-    case COMM_ALL_TO_ALL: return all_to_all(op);
+    case COMM_ALL_TO_ALL:
+    case COMM_EXCHANGE: return exchange(op);
     case COMM_BROADCAST: return broadcast(op);
     default: return point_to_point(op);
     }

@@ -44,8 +44,17 @@ enum algorithm {
 
 enum comm_kind {
     COMM_SEND, COMM_RECV, COMM_ALL_REDUCE, COMM_REDUCE_SCATTER,
-    COMM_ALL_GATHER, COMM_ALL_TO_ALL, COMM_BROADCAST, COMM_AGREE,
-    COMM_KIND_COUNT
+    COMM_ALL_GATHER, COMM_ALL_TO_ALL, COMM_EXCHANGE, COMM_BROADCAST,
+    COMM_AGREE, COMM_KIND_COUNT
+};
+
+/* A regular part of a buffer: `planes` times `pieces` runs of `bytes`, in this
+ * order. 0 pieces or planes count as 1; 0 bytes: nothing. */
+struct comm_block {
+    void *data;                   /* borrowed */
+    int64_t bytes;                /* of a piece */
+    int64_t pieces, stride;       /* bytes from piece to piece */
+    int64_t planes, plane_stride; /* bytes from plane to plane */
 };
 
 struct comm_ops;
@@ -67,7 +76,7 @@ struct group {
     void *scratch;             /* borrowed: of calls that bring none */
     size_t scratch_bytes;
     uint64_t calls[2];         /* made so far: at once, in the background */
-    struct message *messages[2]; /* owned, [size * MESSAGES_EACH] */
+    struct message *messages[2]; /* owned, [size MESSAGES_EACH] */
     struct parcel *parcels[2];   /* owned, [size] */
 };
 
@@ -80,17 +89,26 @@ struct group {
  *                that block. out_counts [size]: elements of each rank's block
  *   ALL_TO_ALL   rank i's block j becomes rank j's block i. in_counts,
  *                out_counts [size] elements; NULL: equal blocks
+ *   EXCHANGE     block send[r] goes to rank r, which has as many bytes, in any
+ *                arrangement, in its receive[me]; the own one is copied. What
+ *                is sent and what is received must not overlap. Tensors unused
  *   BROADCAST    out [n], from rank `peer`
+ * With pieces = p > 1, ordered only, REDUCE_SCATTER and ALL_GATHER do so with
+ * each of p rows: reduce-scatter in [p, size n], out [p, n], all-gather in
+ * [p, n], out [p, size n], all dense, in outside of out.
  * With ALGORITHM_ORDERED and leaves > 0, `in` holds the roots of the subtrees
  * that this rank owns, one after the other, each as long as above
  * (comm_roots). Counts are the same on all ranks (but for ALL_TO_ALL) and may
- * be 0; then nothing is sent. Reductions take float32 and float64, the rest any type. */
+ * be 0; then nothing is sent. Reductions take float32 and float64, the rest any
+ * type. */
 struct comm_call {
     enum comm_kind kind;
     enum algorithm algorithm;
     enum reduction reduction;
     struct tensor out, in;
     const int64_t *out_counts, *in_counts; /* borrowed until it is done */
+    int64_t pieces;       /* rows that are cut alike; 0: 1 */
+    const struct comm_block *send, *receive; /* [size]; as the counts */
     int peer;             /* rank of the group */
     int tag;              /* of send and recv, 0 or more */
     int leaves;           /* of the grid; 0: each rank has one root */

@@ -31,33 +31,134 @@ void *operation_room(struct operation *operation, int64_t bytes)
     return operation_scratch(operation, bytes);
 }
 
-/* What comes is added from where it lies, or copied once. A back end that
- * cannot lend fills `in` itself, or, for a sum, room at the end of the
- * scratch. */
-static status transfer_receive(struct operation *op, const struct transfer *t)
+/* ---- blocks ---- */
+
+struct comm_block block_plain(const void *data, int64_t bytes)
+{
+    return (struct comm_block){.data = (void *)(uintptr_t)data,
+                               .bytes = bytes, .pieces = 1, .planes = 1};
+}
+
+static int64_t at_least_one(int64_t count)
+{
+    return count > 0 ? count : 1;
+}
+
+int64_t block_bytes(const struct comm_block *block)
+{
+    return block->bytes * at_least_one(block->pieces) *
+           at_least_one(block->planes);
+}
+
+struct comm_block block_simplify(const struct comm_block *block)
+{
+    struct comm_block b = *block;
+
+    b.pieces = at_least_one(b.pieces);
+    b.planes = at_least_one(b.planes);
+    if (b.pieces > 1 && b.stride == b.bytes) {
+        b.bytes *= b.pieces;
+        b.pieces = 1;
+    }
+    if (b.pieces == 1 && b.planes > 1) {
+        b.pieces = b.planes;
+        b.stride = b.plane_stride;
+        b.planes = 1;
+        if (b.stride == b.bytes) {
+            b.bytes *= b.pieces;
+            b.pieces = 1;
+        }
+    }
+    if (b.planes > 1 && b.plane_stride == b.pieces * b.stride) {
+        b.pieces *= b.planes;
+        b.planes = 1;
+    }
+    return b;
+}
+
+/* Walks through a simplified block. */
+struct walk {
+    struct comm_block block;
+    int64_t piece, plane, done; /* bytes of the piece */
+};
+
+static char *walk_at(const struct walk *walk)
+{
+    return (char *)walk->block.data + walk->plane * walk->block.plane_stride +
+           walk->piece * walk->block.stride + walk->done;
+}
+
+static void walk_on(struct walk *walk, int64_t bytes)
+{
+    walk->done += bytes;
+    if (walk->done < walk->block.bytes) return;
+    walk->done = 0;
+    if (++walk->piece < walk->block.pieces) return;
+    walk->piece = 0;
+    walk->plane++;
+}
+
+void block_copy(const struct comm_block *to, const struct comm_block *from)
+{
+    struct walk in = {block_simplify(to), 0, 0, 0};
+    struct walk out = {block_simplify(from), 0, 0, 0};
+
+    for (int64_t left = block_bytes(from); left > 0;) {
+        const int64_t a = in.block.bytes - in.done;
+        const int64_t b = out.block.bytes - out.done;
+        const int64_t bytes = a < b ? a : b;
+
+        if (walk_at(&in) != walk_at(&out))
+            memcpy(walk_at(&in), walk_at(&out), (size_t)bytes);
+        walk_on(&in, bytes);
+        walk_on(&out, bytes);
+        left -= bytes;
+    }
+}
+
+/* ---- transfers ---- */
+
+status block_take(struct operation *op, int from, const struct comm_block *in)
 {
     const struct comm_ops *ops = op->group->ops;
-    struct parcel parcel = {.bytes = t->in_bytes, .pieces = 1};
-    struct operation saved = *op;
-    void *room = t->in;
+    struct parcel parcel = {.block = *in};
 
-    if (t->combine) room = operation_room(op, t->in_bytes);
-    op->scratch = saved.scratch;
-    op->scratch_left = saved.scratch_left;
-    TRY(ops->borrow(op, t->from, &parcel, room));
-    if (t->combine) combine(op->call, t->in, t->in, parcel.data, t->in_bytes);
-    else if (parcel.data != t->in)
-        memcpy(t->in, parcel.data, (size_t)t->in_bytes);
+    if (block_bytes(in) == 0) return OK;
+    TRY(ops->borrow(op, from, &parcel));
+    if (parcel.block.data != in->data) block_copy(in, &parcel.block);
     ops->give_back(op, &parcel);
     return OK;
+}
+
+/* What comes is added from where it lies. A back end that cannot lend fills
+ * room at the end of the scratch. */
+static status transfer_combine(struct operation *op, const struct transfer *t)
+{
+    const struct comm_ops *ops = op->group->ops;
+    const struct operation saved = *op;
+    struct parcel parcel = {
+        .block = block_plain(operation_room(op, t->in_bytes), t->in_bytes)};
+
+    op->scratch = saved.scratch;
+    op->scratch_left = saved.scratch_left;
+    TRY(ops->borrow(op, t->from, &parcel));
+    combine(op->call, t->in, t->in, parcel.block.data, t->in_bytes);
+    ops->give_back(op, &parcel);
+    return OK;
+}
+
+static status transfer_receive(struct operation *op, const struct transfer *t)
+{
+    const struct comm_block in = block_plain(t->in, t->in_bytes);
+
+    return t->combine ? transfer_combine(op, t) : block_take(op, t->from, &in);
 }
 
 status transfer_run(struct operation *op, const struct transfer *t)
 {
     const struct comm_ops *ops = op->group->ops;
     const bool sends = t->to >= 0 && t->out_bytes > 0;
-    struct message message = {.data = t->out, .bytes = t->out_bytes,
-                              .pieces = 1};
+    struct message message = {.block = block_plain(t->out, t->out_bytes)};
     status result = OK;
 
     if (sends) TRY(ops->post(op, t->to, &message));

@@ -17,29 +17,26 @@
 /* Waits go on in the caller and in the background thread of a rank. */
 enum channel { CHANNEL_NOW, CHANNEL_BACKGROUND, CHANNEL_COUNT };
 
-/* Messages of one operation that may be under way to each other rank. */
+/* Messages of one operation that may be under way to each other rank: rounds of
+ * an all-reduce, and its blocks before them. */
 enum { MESSAGES_EACH = 17 };
 
 enum message_state { MESSAGE_POSTED, MESSAGE_TAKEN, MESSAGE_DONE,
                      MESSAGE_REFUSED };
 
-/* `pieces` runs of `bytes`, `stride` bytes apart. */
 struct message {
-    const char *data;        /* borrowed until finished */
-    int64_t bytes, stride;
-    int pieces;
+    struct comm_block block; /* borrowed until finished */
     int source, target;      /* ranks of the world */
     uint64_t context, tag;
     _Atomic int state;       /* enum message_state */
     struct message *next, *previous; /* in the target's mailbox */
-    void *requests[COMM_ROOTS_MAX]; /* of the back end, one a piece */
+    void *request;           /* of the back end */
 };
 
-/* What a receiver holds between borrow and give_back. */
+/* What a receiver holds between borrow and give_back; the bytes come in the
+ * same order, in whatever arrangement. */
 struct parcel {
-    const char *data;
-    int64_t bytes, stride;
-    int pieces;
+    struct comm_block block;
     struct message *message; /* of the sender; NULL: nothing to give back */
 };
 
@@ -57,16 +54,17 @@ struct operation {
 /* `peer` is a rank of the group. */
 struct comm_ops {
     const char *name;
-    bool borrows; /* false: borrow fills the room that it is given */
+    bool borrows; /* false: borrow fills the block that it is given */
     status (*post)(struct operation *operation, int peer,
                    struct message *message);
     /* Until the receiver has read it; withdraw: at once, if it has not begun
      * to. The message is the caller's again whatever the status. */
     status (*finish)(struct operation *operation, struct message *message,
                      bool withdraw);
-    /* parcel: bytes, pieces are what is expected. ERR_PEER: another size. */
+    /* parcel->block: where the bytes may be put (no data: nowhere, for a back
+     * end that lends), then where they are. ERR_PEER: another size. */
     status (*borrow)(struct operation *operation, int peer,
-                     struct parcel *parcel, void *room);
+                     struct parcel *parcel);
     void (*give_back)(struct operation *operation, struct parcel *parcel);
     void (*abort)(void *world, int rank, const char *reason);
     /* The library's own sum over the world, for comparison; NULL: none. */
@@ -85,6 +83,16 @@ struct transfer {
     bool combine; /* in = in (+) what came, by the call's reduction */
 };
 status transfer_run(struct operation *operation, const struct transfer *t);
+/* Receives into a block. */
+status block_take(struct operation *operation, int from,
+                  const struct comm_block *in);
+
+struct comm_block block_plain(const void *data, int64_t bytes);
+int64_t block_bytes(const struct comm_block *block);
+/* The same bytes in as few runs as can be; pieces and planes at least 1. */
+struct comm_block block_simplify(const struct comm_block *block);
+/* As many bytes as `from` has. */
+void block_copy(const struct comm_block *to, const struct comm_block *from);
 
 /* The part of the scratch that borrow may fill: NULL if the back end needs
  * none. */

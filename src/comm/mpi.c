@@ -90,15 +90,17 @@ struct farewell {
 /* Takes an abort that has come, if any. */
 static void abort_look(struct world *world)
 {
-    struct farewell farewell;
+    struct farewell farewell = {0};
     void *message, *request;
-    int bytes = 0, found = 0, done = 0;
+    const struct comm_block block = block_plain(&farewell, sizeof farewell);
+    int found = 0, done = 0;
+    int64_t bytes = 0;
 
     pthread_mutex_lock(&world->lock);
     if (world->mpi->find(MPI_PLUGIN_ANY, ABORT_TAG, &message, &bytes,
                          &found) == 0 && found &&
-        bytes == (int)sizeof farewell &&
-        world->mpi->receive(&farewell, bytes, &message, &request) == 0) {
+        bytes == (int64_t)sizeof farewell &&
+        world->mpi->receive(&block, &message, &request) == 0) {
         while (!done && world->mpi->test(&request, &done) == 0) continue;
         farewell.reason[COMM_REASON_BYTES - 1] = '\0';
         if (!atomic_load(&world->aborted)) {
@@ -128,6 +130,7 @@ static status fail_aborted(const struct operation *op)
 static void mpi_abort(void *backend, int rank, const char *reason)
 {
     static struct farewell farewell; /* MPI may read it until the end */
+    const struct comm_block block = block_plain(&farewell, sizeof farewell);
     struct world *world = backend;
     const int64_t end = now_ns() + FAREWELL_NS;
 
@@ -141,8 +144,8 @@ static void mpi_abort(void *backend, int rank, const char *reason)
             void *request;
             int done = i == world->rank;
 
-            if (done || world->mpi->send(&farewell, sizeof farewell, i,
-                                         ABORT_TAG, &request) != 0)
+            if (done || world->mpi->send(&block, i, ABORT_TAG,
+                                         &request) != 0)
                 continue;
             while (!done && now_ns() < end)
                 if (world->mpi->test(&request, &done) != 0) break;
@@ -200,25 +203,17 @@ static status request_wait(struct operation *op, int peer, void **request)
 static status mpi_post(struct operation *op, int peer, struct message *message)
 {
     struct world *world = op->group->backend;
-    char name[80];
+    const struct comm_block block = block_simplify(&message->block);
+    int error;
 
-    CHECK(message->pieces <= COMM_ROOTS_MAX);
-    if (message->bytes > INT_MAX)
-        FAIL(ERR_CONFIG, "%s: a message of %lld bytes; MPI takes %d",
-             operation_name(op, name), (long long)message->bytes, INT_MAX);
     message->source = peer; /* of the group: whom finish waits for */
-    for (int i = 0; i < message->pieces; i++) {
-        int error;
-
-        pthread_mutex_lock(&world->lock);
-        error = world->mpi->send(message->data + i * message->stride,
-                                 (int)message->bytes, op->group->members[peer],
-                                 tag_of(op), &message->requests[i]);
-        pthread_mutex_unlock(&world->lock);
-        TRY(check(world, "send", error));
-    }
+    pthread_mutex_lock(&world->lock);
+    error = world->mpi->send(&block, op->group->members[peer], tag_of(op),
+                             &message->request);
+    pthread_mutex_unlock(&world->lock);
+    TRY(check(world, "send", error));
     op->messages++;
-    op->bytes += message->bytes * message->pieces;
+    op->bytes += block_bytes(&block);
     return OK;
 }
 
@@ -227,18 +222,20 @@ static status mpi_post(struct operation *op, int peer, struct message *message)
 static status mpi_finish(struct operation *op, struct message *message,
                          bool withdraw)
 {
-    for (int i = 0; i < message->pieces && !withdraw; i++)
-        TRY(request_wait(op, message->source, &message->requests[i]));
+    if (!withdraw) TRY(request_wait(op, message->source, &message->request));
     return OK;
 }
 
-static status piece_take(struct operation *op, int peer, void *into,
-                         int64_t bytes)
+/* Into the block, in whatever arrangement the sender had the bytes. */
+static status mpi_borrow(struct operation *op, int peer, struct parcel *parcel)
 {
+    const struct comm_block block = block_simplify(&parcel->block);
+    const int64_t bytes = block_bytes(&block);
     struct world *world = op->group->backend;
     struct patience patience = patience_begin(op);
     void *message = NULL, *request = NULL;
-    int found = 0, size = 0, error;
+    int found = 0, error;
+    int64_t size = 0;
     char name[80];
 
     for (;;) {
@@ -246,28 +243,17 @@ static status piece_take(struct operation *op, int peer, void *into,
         error = world->mpi->find(op->group->members[peer], tag_of(op),
                                  &message, &size, &found);
         if (error == 0 && found && size == bytes)
-            error = world->mpi->receive(into, size, &message, &request);
+            error = world->mpi->receive(&block, &message, &request);
         pthread_mutex_unlock(&world->lock);
         TRY(check(world, "receive", error));
         if (found) break;
         TRY(patience_wait(op, peer, &patience));
     }
     if (size != bytes)
-        FAIL(ERR_PEER, "%s: expected %lld bytes from rank %d, found %d",
+        FAIL(ERR_PEER, "%s: expected %lld bytes from rank %d, found %lld",
              operation_name(op, name), (long long)bytes,
-             op->group->members[peer], size);
+             op->group->members[peer], (long long)size);
     return request_wait(op, peer, &request);
-}
-
-static status mpi_borrow(struct operation *op, int peer, struct parcel *parcel,
-                         void *room)
-{
-    for (int i = 0; i < parcel->pieces; i++)
-        TRY(piece_take(op, peer, (char *)room + i * parcel->bytes,
-                       parcel->bytes));
-    parcel->data = room;
-    parcel->stride = parcel->bytes;
-    return OK;
 }
 
 static void mpi_give_back(struct operation *op, struct parcel *parcel)

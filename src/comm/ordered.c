@@ -98,10 +98,20 @@ static void sums_add(struct sums *s, const struct comm_call *call,
         memcpy(out.data, s->node[0].data, (size_t)out.bytes);
 }
 
+/* Where bytes from `first` on of a piece of a rank's root are. */
+static const char *root_data(const struct parcel *parcel, int root,
+                             int64_t piece, int64_t first)
+{
+    const struct comm_block *b = &parcel->block;
+
+    return (const char *)b->data + root * b->plane_stride + piece * b->stride +
+           first;
+}
+
 /* parcels [size]: block `me` of every rank's roots, of which the bytes from
- * `first` on are summed into `out`. */
-static void tree_sum(const struct operation *op, int leaves, int64_t first,
-                     struct block out)
+ * `first` on of a piece are summed into `out`. */
+static void tree_sum(const struct operation *op, int leaves, int64_t piece,
+                     int64_t first, struct block out)
 {
     const struct parcel *parcels = op->group->parcels[op->channel];
     struct sums sums;
@@ -118,8 +128,9 @@ static void tree_sum(const struct operation *op, int leaves, int64_t first,
             const int count = comm_roots(leaves, op->group->size, i, roots);
 
             for (int r = 0; r < count; r++)
-                sums_add(&sums, op->call, &roots[r], parcels[i].data +
-                         r * parcels[i].stride + first + at, segment);
+                sums_add(&sums, op->call, &roots[r],
+                         root_data(&parcels[i], r, piece, first + at),
+                         segment);
         }
     }
 }
@@ -137,16 +148,11 @@ static struct block block_part(struct block block, int64_t first,
 /* To everybody else. */
 static status part_post(struct operation *op, struct block part, int *posted)
 {
+    const struct comm_block block = block_plain(part.data, part.bytes);
     const int size = op->group->size, me = op->group->rank;
 
-    for (int i = 1; part.bytes > 0 && i < size; i++) {
-        struct message *m = &op->group->messages[op->channel][*posted];
-
-        *m = (struct message){.data = part.data, .bytes = part.bytes,
-                              .pieces = 1};
-        TRY(op->group->ops->post(op, (me + i) % size, m));
-        ++*posted;
-    }
+    for (int i = 1; i < size; i++)
+        TRY(block_post(op, (me + i) % size, &block, posted));
     return OK;
 }
 
@@ -160,12 +166,22 @@ static status parts_take(struct operation *op, const struct cut *cut,
         const int peer = (me + size - i) % size;
         const struct block in = block_part(
             cut_blocks(cut, size, peer, peer + 1), first, length);
-        const struct transfer t = {.to = -1, .from = peer, .in = in.data,
-                                   .in_bytes = in.bytes};
+        const struct comm_block block = block_plain(in.data, in.bytes);
 
-        TRY(transfer_run(op, &t));
+        TRY(block_take(op, peer, &block));
     }
     return OK;
+}
+
+/* What a rank sends to another, or keeps: the other's block of its roots. */
+static struct comm_block roots_block(const struct ordered *o, int size,
+                                     int rank, int roots)
+{
+    struct comm_block block = cut_rows(&o->cut, size, rank, o->pieces);
+
+    block.planes = roots;
+    block.plane_stride = o->root_bytes;
+    return block;
 }
 
 static status blocks_post(struct operation *op, const struct ordered *o,
@@ -175,19 +191,14 @@ static status blocks_post(struct operation *op, const struct ordered *o,
 
     for (int i = 1; i < size; i++) {
         const int peer = (me + i) % size;
-        const struct block b = cut_blocks(&o->cut, size, peer, peer + 1);
-        struct message *m = &op->group->messages[op->channel][*posted];
+        const struct comm_block block = roots_block(o, size, peer, roots);
 
-        if (b.bytes == 0) continue;
-        *m = (struct message){
-            .data = b.data, .bytes = b.bytes, .stride = o->root_bytes,
-            .pieces = roots};
-        TRY(op->group->ops->post(op, peer, m));
-        ++*posted;
+        TRY(block_post(op, peer, &block, posted));
     }
     return OK;
 }
 
+/* bytes: of a piece. */
 static status blocks_borrow(struct operation *op, const struct ordered *o,
                             int64_t bytes, int *borrowed)
 {
@@ -199,32 +210,23 @@ static status blocks_borrow(struct operation *op, const struct ordered *o,
         const int count = comm_roots(o->leaves, size, peer, roots);
         struct parcel *parcel = &op->group->parcels[op->channel][peer];
 
-        *parcel = (struct parcel){.bytes = bytes, .stride = bytes,
-                                  .pieces = count};
-        TRY(op->group->ops->borrow(op, peer, parcel,
-                                   operation_room(op, bytes * count)));
+        *parcel = (struct parcel){.block = {
+            .bytes = bytes, .pieces = o->pieces, .stride = bytes,
+            .planes = count, .plane_stride = bytes * o->pieces}};
+        parcel->block.data = operation_room(op, block_bytes(&parcel->block));
+        TRY(op->group->ops->borrow(op, peer, parcel));
     }
     return OK;
 }
 
-/* Ends what blocks_post and blocks_borrow began. */
-static status blocks_end(struct operation *op, int posted, int borrowed,
-                         bool withdraw)
+/* What blocks_borrow began. */
+static void blocks_give_back(struct operation *op, int borrowed)
 {
     const int size = op->group->size, me = op->group->rank;
-    status result = OK;
 
     for (int i = 0; i < borrowed; i++)
         op->group->ops->give_back(
             op, &op->group->parcels[op->channel][(me + size - 1 - i) % size]);
-    for (int i = 0; i < posted; i++) {
-        const status sent = op->group->ops->finish(
-            op, &op->group->messages[op->channel][i],
-            withdraw || result != OK);
-
-        if (result == OK) result = sent;
-    }
-    return result;
 }
 
 /* Block 0 is the longest. */
@@ -250,7 +252,7 @@ static status rounds_run(struct operation *op, const struct ordered *o,
     for (; at < longest; at += round) {
         const struct block part = block_part(out, at, round);
 
-        tree_sum(op, o->leaves, at, part);
+        tree_sum(op, o->leaves, 0, at, part);
         TRY(part_post(op, part, posted));
         if (at > 0) TRY(parts_take(op, gathered, at - round, round));
     }
@@ -258,13 +260,24 @@ static status rounds_run(struct operation *op, const struct ordered *o,
     return OK;
 }
 
+/* Piece by piece; out is dense. */
+static void pieces_sum(struct operation *op, const struct ordered *o,
+                       struct block out)
+{
+    for (int64_t p = 0; p < o->pieces; p++) {
+        const struct block piece = {out.data + p * out.bytes, out.bytes};
+
+        tree_sum(op, o->leaves, p, 0, piece);
+    }
+}
+
 status ordered_reduce(struct operation *op, const struct ordered *ordered,
                       const struct cut *gathered)
 {
     const int size = op->group->size, me = op->group->rank;
     struct ordered o = *ordered;
-    const struct block own = cut_blocks(&o.cut, size, me, me + 1);
-    const struct block out = {o.out, own.bytes};
+    const struct block out = {
+        o.out, cut_blocks(&o.cut, size, me, me + 1).bytes};
     struct comm_root roots[COMM_ROOTS_MAX];
     int posted = 0, borrowed = 0, count;
     status result, ended;
@@ -272,14 +285,14 @@ status ordered_reduce(struct operation *op, const struct ordered *ordered,
     o.leaves = leaves_of(op->group, o.leaves);
     count = comm_roots(o.leaves, size, me, roots);
     op->group->parcels[op->channel][me] = (struct parcel){
-        .data = own.data, .bytes = own.bytes, .stride = o.root_bytes,
-        .pieces = count};
+        .block = roots_block(&o, size, me, count)};
     TRY_GOTO(done, result, blocks_post(op, &o, count, &posted));
     TRY_GOTO(done, result, blocks_borrow(op, &o, out.bytes, &borrowed));
-    if (gathered == NULL) tree_sum(op, o.leaves, 0, out);
+    if (gathered == NULL) pieces_sum(op, &o, out);
     else TRY_GOTO(done, result, rounds_run(op, &o, out, gathered, &posted));
 done:
-    ended = blocks_end(op, posted, borrowed, result != OK);
+    blocks_give_back(op, borrowed);
+    ended = posts_end(op, posted, result != OK);
     return result != OK ? result : ended;
 }
 
@@ -297,78 +310,4 @@ size_t ordered_scratch(const struct group *group, const struct comm_call *call,
         bytes += (size_t)(block_bytes * count) + ARENA_ALIGN;
     }
     return bytes;
-}
-
-/* `block` to all others, then theirs, if there is a cut to put them in. */
-static status direct_run(struct operation *op, struct block block,
-                         const struct cut *cut)
-{
-    int posted = 0;
-    status result, ended;
-
-    TRY_GOTO(done, result, part_post(op, block, &posted));
-    if (cut != NULL) TRY_GOTO(done, result, parts_take(op, cut, 0, INT64_MAX));
-done:
-    ended = blocks_end(op, posted, 0, result != OK);
-    return result != OK ? result : ended;
-}
-
-status direct_gather(struct operation *op, const struct cut *cut)
-{
-    const int me = op->group->rank;
-
-    return direct_run(op, cut_blocks(cut, op->group->size, me, me + 1), cut);
-}
-
-status direct_broadcast(struct operation *op, int root, struct block whole)
-{
-    const struct transfer t = {.to = -1, .from = root, .in = whole.data,
-                               .in_bytes = whole.bytes};
-
-    if (op->group->rank != root) return transfer_run(op, &t);
-    return direct_run(op, whole, NULL);
-}
-
-static int64_t block_count(const int64_t *counts, const struct tensor *tensor,
-                           int size, int rank)
-{
-    return counts != NULL ? counts[rank] : tensor_count(tensor) / size;
-}
-
-/* Where rank `rank`'s block lies. */
-static struct block block_of(const struct operation *op,
-                             const struct tensor *tensor,
-                             const int64_t *counts, int rank)
-{
-    const int size = op->group->size;
-    const int64_t bytes = dtype_bytes(tensor->dtype);
-    int64_t first = 0;
-
-    for (int i = 0; i < rank; i++)
-        first += block_count(counts, tensor, size, i);
-    return (struct block){(char *)tensor->data + first * bytes,
-                          block_count(counts, tensor, size, rank) * bytes};
-}
-
-status all_to_all(struct operation *op)
-{
-    const struct comm_call *call = op->call;
-    const int size = op->group->size, me = op->group->rank;
-    const struct block own = block_of(op, &call->in, call->in_counts, me);
-    const struct block kept = block_of(op, &call->out, call->out_counts, me);
-
-    CHECK(own.bytes == kept.bytes);
-    if (own.bytes > 0) memcpy(kept.data, own.data, (size_t)own.bytes);
-    for (int i = 1; i < size; i++) {
-        const int to = (me + i) % size, from = (me + size - i) % size;
-        const struct block out = block_of(op, &call->in, call->in_counts, to);
-        const struct block in = block_of(op, &call->out, call->out_counts,
-                                         from);
-        const struct transfer t = {
-            .to = to, .out = out.data, .out_bytes = out.bytes, .from = from,
-            .in = in.data, .in_bytes = in.bytes};
-
-        TRY(transfer_run(op, &t));
-    }
-    return OK;
 }

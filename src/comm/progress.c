@@ -87,8 +87,8 @@ static status send_start(struct comm_handle *handle)
     handle->operation = (struct operation){
         .group = group, .call = &handle->call, .tag = handle->tag};
     handle->message = (struct message){
-        .data = in->data, .pieces = 1,
-        .bytes = tensor_count(in) * dtype_bytes(in->dtype)};
+        .block = block_plain(in->data, tensor_count(in) *
+                                           dtype_bytes(in->dtype))};
     result = group->ops->post(&handle->operation, handle->call.peer,
                               &handle->message);
     if (result != OK) handle->group = NULL;

@@ -249,7 +249,7 @@ static status threads_post(struct operation *operation, int peer,
     message->tag = operation->tag;
     atomic_store(&message->state, MESSAGE_POSTED);
     operation->messages++;
-    operation->bytes += message->bytes * message->pieces;
+    operation->bytes += block_bytes(&message->block);
     pthread_mutex_lock(&target->mailbox.lock);
     mailbox_append(&target->mailbox, message);
     mailbox_wake(&target->mailbox);
@@ -312,7 +312,7 @@ static status threads_finish(struct operation *operation,
         atomic_load(&message->state) == MESSAGE_REFUSED)
         FAIL(ERR_PEER, "%s: rank %d refused %" PRId64 " bytes from rank %d: it "
              "expects another size", operation_name(operation, name),
-             message->target, message->bytes * message->pieces,
+             message->target, block_bytes(&message->block),
              message->source);
     return result;
 }
@@ -366,17 +366,16 @@ static status message_take(struct operation *operation, int peer,
 }
 
 static status threads_borrow(struct operation *operation, int peer,
-                             struct parcel *parcel, void *room)
+                             struct parcel *parcel)
 {
-    const int64_t expected = parcel->bytes * parcel->pieces;
+    const int64_t expected = block_bytes(&parcel->block);
     struct world *world = operation->group->backend;
     struct message *message;
     int64_t found;
     char name[80];
 
-    (void)room;
     TRY(message_take(operation, peer, &message));
-    found = message->bytes * message->pieces;
+    found = block_bytes(&message->block);
     if (found != expected) {
         const int source = message->source;
 
@@ -384,8 +383,7 @@ static status threads_borrow(struct operation *operation, int peer,
         FAIL(ERR_PEER, "%s: expected %" PRId64 " bytes from rank %d, found %"
              PRId64, operation_name(operation, name), expected, source, found);
     }
-    *parcel = (struct parcel){message->data, message->bytes, message->stride,
-                              message->pieces, message};
+    *parcel = (struct parcel){message->block, message};
     return OK;
 }
 

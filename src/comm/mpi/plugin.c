@@ -2,6 +2,7 @@
 /* plugin.c - the calls of MPI behind one table. */
 #include "comm/mpi/plugin.h"
 
+#include <limits.h>
 #include <mpi.h>
 #include <stdio.h>
 #include <string.h>
@@ -30,38 +31,105 @@ static int end(void)
     return MPI_Finalize();
 }
 
-static int send(const void *data, int bytes, int peer, int tag, void **request)
+/* `bytes` as one type: MPI counts with an int. */
+static int run_type(int64_t bytes, MPI_Datatype *out)
 {
-    MPI_Request r;
-    const int error = MPI_Isend(data, bytes, MPI_BYTE, peer, tag,
-                                MPI_COMM_WORLD, &r);
+    enum { CHUNK = 1 << 20 };
+    const int lengths[] = {(int)(bytes / CHUNK), (int)(bytes % CHUNK)};
+    const MPI_Aint at[] = {0, bytes - bytes % CHUNK};
+    MPI_Datatype types[] = {MPI_DATATYPE_NULL, MPI_BYTE};
+    int error;
 
-    memcpy(request, &r, sizeof r);
+    if (bytes <= INT_MAX)
+        return MPI_Type_contiguous((int)bytes, MPI_BYTE, out);
+    error = MPI_Type_contiguous(CHUNK, MPI_BYTE, &types[0]);
+    if (error != MPI_SUCCESS) return error;
+    error = MPI_Type_create_struct(2, lengths, at, types, out);
+    MPI_Type_free(&types[0]);
     return error;
 }
 
-static int find(int peer, int tag, void **message, int *bytes, int *found)
+/* *type = `count` of *type, `stride` bytes apart. */
+static int repeat_type(int64_t count, int64_t stride, MPI_Datatype *type)
+{
+    MPI_Datatype inner = *type;
+    int error;
+
+    if (count == 1) return MPI_SUCCESS;
+    if (count > INT_MAX) return MPI_ERR_COUNT;
+    error = MPI_Type_create_hvector((int)count, 1, (MPI_Aint)stride, inner,
+                                    type);
+    MPI_Type_free(&inner);
+    return error;
+}
+
+/* *count of *type; block_type_free when the call is made. */
+static int block_type(const struct comm_block *block, MPI_Datatype *type,
+                      int *count)
+{
+    int error;
+
+    *type = MPI_BYTE;
+    *count = (int)block->bytes;
+    if (block->pieces == 1 && block->planes == 1 && block->bytes <= INT_MAX)
+        return MPI_SUCCESS;
+    *count = 1;
+    error = run_type(block->bytes, type);
+    if (error == MPI_SUCCESS)
+        error = repeat_type(block->pieces, block->stride, type);
+    if (error == MPI_SUCCESS)
+        error = repeat_type(block->planes, block->plane_stride, type);
+    return error == MPI_SUCCESS ? MPI_Type_commit(type) : error;
+}
+
+static void block_type_free(MPI_Datatype *type)
+{
+    if (*type != MPI_BYTE) MPI_Type_free(type);
+}
+
+static int send(const struct comm_block *block, int peer, int tag,
+                void **request)
+{
+    MPI_Request r;
+    MPI_Datatype type;
+    int count, error = block_type(block, &type, &count);
+
+    if (error != MPI_SUCCESS) return error;
+    error = MPI_Isend(block->data, count, type, peer, tag, MPI_COMM_WORLD, &r);
+    memcpy(request, &r, sizeof r);
+    block_type_free(&type);
+    return error;
+}
+
+static int find(int peer, int tag, void **message, int64_t *bytes, int *found)
 {
     MPI_Message m;
     MPI_Status status;
+    MPI_Count elements;
     const int source = peer == MPI_PLUGIN_ANY ? MPI_ANY_SOURCE : peer;
-    const int error = MPI_Improbe(source, tag, MPI_COMM_WORLD, found, &m,
-                                  &status);
+    int error = MPI_Improbe(source, tag, MPI_COMM_WORLD, found, &m,
+                            &status);
 
     if (error != MPI_SUCCESS || !*found) return error;
     memcpy(message, &m, sizeof m);
-    return MPI_Get_count(&status, MPI_BYTE, bytes);
+    error = MPI_Get_elements_x(&status, MPI_BYTE, &elements);
+    *bytes = elements;
+    return error;
 }
 
-static int receive(void *data, int bytes, void **message, void **request)
+static int receive(const struct comm_block *block, void **message,
+                   void **request)
 {
     MPI_Message m;
     MPI_Request r;
-    int error;
+    MPI_Datatype type;
+    int count, error = block_type(block, &type, &count);
 
+    if (error != MPI_SUCCESS) return error;
     memcpy(&m, message, sizeof m);
-    error = MPI_Imrecv(data, bytes, MPI_BYTE, &m, &r);
+    error = MPI_Imrecv(block->data, count, type, &m, &r);
     memcpy(request, &r, sizeof r);
+    block_type_free(&type);
     return error;
 }
 

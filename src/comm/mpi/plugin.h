@@ -8,9 +8,9 @@
 #ifndef LOCKSTEP_COMM_MPI_PLUGIN_H
 #define LOCKSTEP_COMM_MPI_PLUGIN_H
 
-#include <stdint.h>
+#include "comm/comm.h"
 
-enum { MPI_PLUGIN_VERSION = 1, MPI_PLUGIN_ANY = -1 };
+enum { MPI_PLUGIN_VERSION = 2, MPI_PLUGIN_ANY = -1 };
 
 /* Functions return 0, or an error code for `explain`. A request or a message
  * of MPI is kept in a void *. */
@@ -19,12 +19,15 @@ struct mpi_plugin {
     /* tag_most: the largest tag. serial_ok: threads may call in turn. */
     int (*begin)(int *rank, int *size, int *tag_most, int *serial_ok);
     int (*end)(void);
-    int (*send)(const void *data, int bytes, int peer, int tag,
+    /* Blocks are simplified (block_simplify). */
+    int (*send)(const struct comm_block *block, int peer, int tag,
                 void **request);
     /* Whether a message from the peer (MPI_PLUGIN_ANY: from any) is there; if
      * so nobody else will get it. */
-    int (*find)(int peer, int tag, void **message, int *bytes, int *found);
-    int (*receive)(void *data, int bytes, void **message, void **request);
+    int (*find)(int peer, int tag, void **message, int64_t *bytes,
+                int *found);
+    int (*receive)(const struct comm_block *block, void **message,
+                   void **request);
     int (*test)(void **request, int *done);
     /* MPI's own sum of floats, for comparison. */
     int (*all_reduce)(const float *in, float *out, int count);

@@ -104,6 +104,50 @@ static status uneven_check(struct group *g, float *in, float *out)
     return OK;
 }
 
+/* 70 rows, cut alike; then each rank's token of every row to everybody, in
+ * pieces of one number. */
+static status rows_check(struct group *g, float *in, float *out)
+{
+    enum { SEVENTY = 70 };
+    struct comm_block send[64], receive[64];
+    const int64_t size = g->size;
+    struct comm_call call = {
+        .kind = COMM_REDUCE_SCATTER, .pieces = SEVENTY,
+        .in = tensor_1d(in, DTYPE_F32, SEVENTY * 5 * size),
+        .out = tensor_1d(out, DTYPE_F32, SEVENTY * 5)};
+
+    TRY(comm_run(g, &call));
+    for (int64_t p = 0; p < SEVENTY * 5; p++) {
+        float sum = 0;
+
+        for (int r = 0; r < size; r++)
+            sum += number(r, p / 5 * 5 * size + g->rank * 5 + p % 5);
+        if (out[p] != sum) FAIL(ERR_VERIFY, "reduce-scatter of rows");
+    }
+    call = (struct comm_call){
+        .kind = COMM_ALL_GATHER, .pieces = SEVENTY,
+        .in = tensor_1d(in, DTYPE_F32, SEVENTY * 5),
+        .out = tensor_1d(out, DTYPE_F32, SEVENTY * 5 * size)};
+    TRY(comm_run(g, &call));
+    for (int64_t i = 0; i < SEVENTY * 5 * size; i++)
+        if (out[i] != number((int)(i / 5 % size),
+                             i / (5 * size) * 5 + i % 5))
+            FAIL(ERR_VERIFY, "all-gather of rows");
+    call = (struct comm_call){.kind = COMM_EXCHANGE, .send = send,
+                              .receive = receive};
+    for (int r = 0; r < size; r++) {
+        send[r] = (struct comm_block){in + r, 4, 10, 4 * size, 7, 40 * size};
+        send[r].plane_stride += 8;
+        receive[r] = (struct comm_block){out + 70 * r, 280, 1, 0, 1, 0};
+    }
+    TRY(comm_run(g, &call));
+    for (int64_t i = 0; i < 70 * size; i++)
+        if (out[i] != number((int)(i / 70), g->rank + i % 70 * size +
+                             i % 70 / 10 * 2))
+            FAIL(ERR_VERIFY, "exchange");
+    return OK;
+}
+
 /* Two in the background, a message around the ranks meanwhile. */
 static status overlap_check(struct group *g, float *in, float *out)
 {
@@ -197,6 +241,7 @@ static status all_run(struct group *g, struct arena *arena)
     TRY(algorithms_check(g, in, out));
     TRY(leaves_check(g));
     TRY(uneven_check(g, in, out));
+    TRY(rows_check(g, in, out));
     TRY(overlap_check(g, in, out));
     return OK;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_ordered.c - mirrors src/comm/ordered.c: the bits of the grid's tree,
  * whatever the number of ranks. */
-#include "comm/comm.h"
+#include "comm/traffic.h"
 #include "mesh/grid.h"
 #include "tests/test.h"
 
@@ -124,6 +124,143 @@ TEST(bits_do_not_depend_on_the_ranks)
             }
 }
 
+/* ---- rows that are cut alike ---- */
+
+enum { ROWS_MOST = 70 };
+
+struct rows_case {
+    int leaves, size, rows;
+    const int64_t *counts; /* NULL: blocks of 9 */
+    int64_t sent[8];
+};
+
+static int64_t block_count(const struct rows_case *c, int rank)
+{
+    return c->counts != NULL ? c->counts[rank] : 9;
+}
+
+static int64_t count_before(const struct rows_case *c, int rank)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < rank; i++) sum += block_count(c, i);
+    return sum;
+}
+
+/* Element i of row p, in one sequence of numbers. */
+static int64_t row_element(int64_t width, int64_t p, int64_t i)
+{
+    return p * width + i;
+}
+
+static status rows_scatter(struct rows_case *c, struct group *g,
+                           struct arena *arena, void *out)
+{
+    const int64_t width = count_before(c, g->size), rows = c->rows;
+    const int64_t mine = block_count(c, g->rank);
+    struct comm_root roots[COMM_ROOTS_MAX];
+    const int count = comm_roots(c->leaves, g->size, g->rank, roots);
+    struct comm_call call = {.kind = COMM_REDUCE_SCATTER, .pieces = rows,
+                             .leaves = c->leaves, .in_counts = c->counts};
+    void *in;
+
+    TRY(arena_take_array(arena, (size_t)(count * rows * width),
+                         sizeof(float), &in));
+    call.in = tensor_1d(in, DTYPE_F32, count * rows * width);
+    call.out = tensor_1d(out, DTYPE_F32, rows * mine);
+    for (int r = 0; r < count; r++)
+        for (int64_t i = 0; i < rows * width; i++)
+            tensor_set(&call.in, r * rows * width + i,
+                       node(DTYPE_F32, &roots[r], i));
+    comm_traffic_reset(g);
+    TRY(comm_run(g, &call));
+    c->sent[g->rank] = comm_traffic_bytes(g, COMM_REDUCE_SCATTER);
+    for (int64_t p = 0; p < rows; p++) {
+        const struct tensor row = tensor_1d((float *)out + p * mine,
+                                            DTYPE_F32, mine);
+
+        TRY(check_bits(&row, c->leaves,
+                       row_element(width, p, count_before(c, g->rank)), g));
+    }
+    return OK;
+}
+
+/* What rows_scatter left, put together again. */
+static status rows_gather(const struct rows_case *c, struct group *g,
+                          struct arena *arena, void *part)
+{
+    const int64_t width = count_before(c, g->size), rows = c->rows;
+    struct comm_call call = {.kind = COMM_ALL_GATHER, .pieces = rows,
+                             .out_counts = c->counts};
+    void *out;
+
+    TRY(arena_take_array(arena, (size_t)(rows * width), sizeof(float), &out));
+    call.in = tensor_1d(part, DTYPE_F32, rows * block_count(c, g->rank));
+    call.out = tensor_1d(out, DTYPE_F32, rows * width);
+    TRY(comm_run(g, &call));
+    TRY(check_bits(&call.out, c->leaves, 0, g));
+    return OK;
+}
+
+static status rows_body(void *argument, struct group *world)
+{
+    struct rows_case *c = argument;
+    struct arena arena;
+    status result;
+    void *part;
+
+    arena_init(&arena, "test", 0);
+    group_limit_ms(world, 20000);
+    result = arena_take_array(&arena, (size_t)(ROWS_MOST * 4000),
+                              sizeof(float), &part);
+    if (result == OK) result = rows_scatter(c, world, &arena, part);
+    if (result == OK) result = rows_gather(c, world, &arena, part);
+    arena_free(&arena);
+    return result;
+}
+
+TEST(rows_are_cut_alike)
+{
+    static const int64_t uneven[] = {5, 0, 3, 1, 7, 0}, long_one[] = {1, 3500};
+    static const struct rows_case cases[] = {
+        {1, 1, 70, uneven, {0}}, {2, 2, 70, uneven, {0}},
+        {2, 2, 1, uneven, {0}}, {4, 2, 3, long_one, {0}},
+        {3, 3, 70, NULL, {0}}, {8, 3, 64, uneven, {0}},
+        {16, 6, 7, uneven, {0}}, {4, 4, 70, uneven, {0}}};
+
+    for (int i = 0; i < ROWS(cases); i++) {
+        struct rows_case c = cases[i];
+
+        IS_OK(ranks_run(c.size, rows_body, &c));
+        for (int r = 0; r < c.size; r++) {
+            struct comm_root roots[COMM_ROOTS_MAX];
+            const int64_t others = count_before(&c, c.size) -
+                                   block_count(&c, r);
+
+            EQUAL_INT(c.sent[r], 4 * c.rows * others *
+                      comm_roots(c.leaves, c.size, r, roots));
+        }
+    }
+}
+
+static status ring_rows_body(void *argument, struct group *world)
+{
+    static float data[2][8];
+    const struct comm_call call = {
+        .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_RING, .pieces = 2,
+        .in = tensor_1d(data[0], DTYPE_F32, 4),
+        .out = tensor_1d(data[1], DTYPE_F32, 8)};
+
+    (void)argument;
+    return comm_run(world, &call);
+}
+
+TEST(only_ordered_calls_take_rows)
+{
+    FAILS(ranks_run(2, ring_rows_body, NULL), ERR_CONFIG,
+          "all-gather by ring on group world: 2 rows");
+}
+
 /* A test that cannot fail proves nothing: with 3 leaves, and 8, order shows. */
 TEST(order_shows_in_the_bits)
 {
@@ -170,4 +307,5 @@ TEST(roots_are_the_largest_subtrees)
 }
 
 TEST_MAIN(bits_do_not_depend_on_the_ranks, order_shows_in_the_bits,
-          roots_are_the_largest_subtrees)
+          roots_are_the_largest_subtrees, rows_are_cut_alike,
+          only_ordered_calls_take_rows)
