@@ -174,7 +174,8 @@ static void rows_backward_prepare(struct operands *o, const int64_t *s)
 
 static struct token_order one_leaf(int64_t tokens)
 {
-    return (struct token_order){tokens, 1, 1, 1, false};
+    return (struct token_order){.length = tokens, .sequences_per_leaf = 1,
+                                .leaves = 1, .parts = 1};
 }
 
 static struct tensor first_half(struct tensor vector)
@@ -359,7 +360,9 @@ static void loss_prepare(struct operands *o, const int64_t *s)
 static status loss_run(const struct kernels *k, struct stream *stream,
                        struct operands *o)
 {
-    struct cross_entropy c = {o->t[0], o->integers, o->doubles, 4, true};
+    struct cross_entropy c = {.logits = o->t[0], .targets = o->integers,
+                              .losses = o->doubles, .leaves = 4,
+                              .gradient = true};
 
     return k->cross_entropy(stream, &c);
 }

@@ -70,11 +70,25 @@ struct matmul {
  * are added in order. Part p is [p * length / parts, (p + 1) * length / parts).
  * Accumulators are [leaves * parts, width], part fastest. */
 struct token_order {
-    int64_t length;             /* tokens of a sequence */
+    int64_t length;             /* tokens of a sequence in this call */
     int64_t sequences_per_leaf; /* sequences in this call = leaves times it */
     int leaves, parts;
     bool continues;             /* accumulators hold an unfinished leaf */
+    /* When the call has parts first_part, ..., first_part + parts - 1 of
+     * all_parts only: length is theirs, of whole_length. all_parts 0: all. */
+    int first_part, all_parts;
+    int64_t whole_length;
 };
+/* Where part `part` of the call begins in each sequence (its end: part + 1). */
+static inline int64_t token_order_part(const struct token_order *order,
+                                       int64_t part)
+{
+    const int64_t first = order->first_part, length = order->whole_length;
+    const int64_t all = order->all_parts;
+
+    if (all == 0) return part * order->length / order->parts;
+    return (first + part) * length / all - first * length / all;
+}
 
 /* What a backward call sets. The two halves need nothing of each other: a rank
  * that has all keys can make dq of some queries, one that has all queries (with
@@ -118,6 +132,16 @@ struct attention {
 enum activation { ACTIVATION_GELU_TANH, ACTIVATION_GELU_ERF,
                   ACTIVATION_SILU, ACTIVATION_RELU };
 
+/* The phases of a cross-entropy whose vocabulary ranks share. The same bits as
+ * the whole, for every cut into subtrees of leaves:
+ *   MAXIMUM  sets maximum [tokens], and target, the target's logit or -inf.
+ *            Then the ranks take the maximum of each of the two.
+ *   SUM      from maximum: sets sum, of the rank's leaves by the tree; logits
+ *            become exponentials if `gradient`. Then the ranks' sums are added
+ *            by the tree.
+ *   END      from all three: losses, and the gradient. */
+enum loss_phase { LOSS_WHOLE, LOSS_MAXIMUM, LOSS_SUM, LOSS_END };
+
 /* Cross-entropy over a chunk of logits; vocabulary leaves of
  * ceil(vocab / leaves) columns.
  *   logits  [tokens, vocab]  in: logits; out: softmax - onehot, unscaled (zero
@@ -130,6 +154,13 @@ struct cross_entropy {
     double *losses;
     int leaves;
     bool gradient;
+    /* For a rank that has some leaves of the vocabulary only. The rest is zero
+     * for all of it. */
+    enum loss_phase phase;
+    int64_t first;      /* token that column 0 stands for */
+    int64_t block;      /* columns of a leaf (the last may have fewer); 0:
+                         * ceil(columns / leaves) */
+    void *maximum, *target, *sum; /* [tokens] real */
 };
 
 struct adamw {
@@ -211,7 +242,8 @@ struct kernels {
                                   enum activation);
 
     /* out [tokens, width] = table [rows, width] at index (+ 0.0), or out +=
-     * when `adds`. index [tokens] in [0, rows), checked by the caller. */
+     * when `adds`. index [tokens] in [0, rows), checked by the caller; -1: a
+     * row that another rank has, +0 here. */
     status (*gather_rows)(struct stream *, struct tensor out, bool adds,
                           struct tensor table, const int32_t *index);
     /* dtable [rows, width] of one call: for each row and leaf, the leaf's
@@ -220,7 +252,8 @@ struct kernels {
      * granules added in order (the first that names the row assigned); then
      * the tree over leaves, a leaf without the row being +0.
      * continues: leaves must be 1; dtable is the unfinished leaf.
-     * not continues: every row is set. order->parts is ignored. */
+     * not continues: every row is set. order->parts is ignored, and so are
+     * tokens whose index is -1. */
     status (*scatter_rows)(struct stream *, struct tensor dtable,
                            struct tensor dout, const int32_t *index,
                            const struct token_order *);

@@ -27,8 +27,11 @@ static void gather_body(void *argument, int index, int count)
                            p->index[token] * p->table.stride;
         float *y = (float *)p->out.data + token * p->out.stride;
 
-        CHECK(p->index[token] >= 0 && p->index[token] < p->table.rows);
-        if (p->adds) {
+        CHECK(p->index[token] >= -1 && p->index[token] < p->table.rows);
+        if (p->index[token] < 0) {
+            for (int64_t i = 0; i < width; i++)
+                y[i] = p->adds ? y[i] + 0.0f : 0.0f;
+        } else if (p->adds) {
             SIMD for (int64_t i = 0; i < width; i++)
                 y[i] = y[i] + (row[i] + 0.0f);
         } else {
@@ -53,7 +56,8 @@ struct scatter {
     const int32_t *index;
     const struct token_order *order;
     int32_t *ends;   /* [rows]: where a row's tokens end, in `tokens` */
-    int32_t *tokens; /* [tokens] sorted by row, each row's in order */
+    int32_t *tokens; /* [named] sorted by row, each row's in order */
+    int64_t named;   /* tokens with a row here */
 };
 
 /* Counting sort. Filling from the back turns ends into starts, filling from the
@@ -64,8 +68,8 @@ static void tokens_sort(struct scatter *p)
 
     memset(p->ends, 0, (size_t)p->table.rows * sizeof *p->ends);
     for (int64_t i = 0; i < p->dout.rows; i++) {
-        CHECK(p->index[i] >= 0 && p->index[i] < p->table.rows);
-        p->ends[p->index[i]]++;
+        CHECK(p->index[i] >= -1 && p->index[i] < p->table.rows);
+        if (p->index[i] >= 0) p->ends[p->index[i]]++;
     }
     for (int64_t row = 0; row < p->table.rows; row++) {
         int32_t tokens = p->ends[row];
@@ -74,7 +78,8 @@ static void tokens_sort(struct scatter *p)
         before += tokens;
     }
     for (int64_t i = 0; i < p->dout.rows; i++)
-        p->tokens[p->ends[p->index[i]]++] = (int32_t)i;
+        if (p->index[i] >= 0) p->tokens[p->ends[p->index[i]]++] = (int32_t)i;
+    p->named = before;
 }
 
 static bool same_granule(const struct scatter *p, int64_t a, int64_t b)
@@ -130,7 +135,7 @@ static void strip_sum(const struct scatter *p, const int32_t *tokens,
  * begins. */
 static int64_t row_begin(const struct scatter *p, int64_t at)
 {
-    while (at > 0 && at < p->dout.rows &&
+    while (at > 0 && at < p->named &&
            p->index[p->tokens[at]] == p->index[p->tokens[at - 1]])
         at++;
     return at;
@@ -141,7 +146,7 @@ static void scatter_body(void *argument, int index, int count)
     const struct scatter *p = argument;
     int64_t first, last, width = p->table.width;
 
-    threads_split(p->dout.rows, 1, index, count, &first, &last);
+    threads_split(p->named, 1, index, count, &first, &last);
     last = row_begin(p, last);
     for (int64_t at = row_begin(p, first); at < last;) {
         int32_t row = p->index[p->tokens[at]];

@@ -51,8 +51,8 @@ ELEMENTARY void token_sums(struct tensor sums, const struct token_order *order,
     for (int64_t job = begin; job < end; job++) {
         int64_t unit = job / strips, column = job % strips * TOKEN_STRIP;
         int64_t leaf = unit / order->parts, part = unit % order->parts;
-        int64_t first = part * order->length / order->parts;
-        int64_t last = (part + 1) * order->length / order->parts;
+        int64_t first = token_order_part(order, part);
+        int64_t last = token_order_part(order, part + 1);
         struct token_strip s = {
             .column = column, .assign = !order->continues,
             .count = width - column < TOKEN_STRIP ? (int)(width - column)

@@ -18,9 +18,12 @@ status NAME(gather_rows)(struct stream *stream, struct tensor out, bool adds,
         const real *row = (const real *)rows.data + index[token] * rows.stride;
         real *y = (real *)to.data + token * to.stride;
 
-        CHECK(index[token] >= 0 && index[token] < rows.rows);
-        for (int64_t i = 0; i < to.width; i++)
-            y[i] = adds ? y[i] + (row[i] + 0) : row[i] + 0;
+        CHECK(index[token] >= -1 && index[token] < rows.rows);
+        for (int64_t i = 0; i < to.width; i++) {
+            const real value = index[token] < 0 ? 0 : row[i] + 0;
+
+            y[i] = adds ? y[i] + value : value;
+        }
     }
     return OK;
 }
@@ -43,18 +46,20 @@ static struct sorted tokens_sort(struct stream *stream, const int32_t *index,
     s.tokens = s.starts + rows + 1;
     memset(s.starts, 0, ((size_t)rows + 1) * sizeof(int32_t));
     for (int64_t i = 0; i < count; i++) {
-        CHECK(index[i] >= 0 && index[i] < rows);
-        s.starts[index[i] + 1]++;
+        CHECK(index[i] >= -1 && index[i] < rows);
+        if (index[i] >= 0) s.starts[index[i] + 1]++;
     }
     for (int64_t row = 0; row < rows; row++)
         s.starts[row + 1] += s.starts[row];
     /* Placing moves each start to the next row's; from the back, it does not
      * have to be moved again. */
+    const int32_t named = s.starts[rows];
+
     for (int64_t i = count - 1; i >= 0; i--)
-        s.tokens[--s.starts[index[i] + 1]] = (int32_t)i;
+        if (index[i] >= 0) s.tokens[--s.starts[index[i] + 1]] = (int32_t)i;
     for (int64_t row = 0; row < rows; row++)
         s.starts[row] = s.starts[row + 1];
-    s.starts[rows] = (int32_t)count;
+    s.starts[rows] = named;
     return s;
 }
 

@@ -35,8 +35,8 @@ void NAME(token_sums)(struct tensor sums, const struct token_order *order,
     CHECK(sums.shape[0] == (int64_t)order->leaves * order->parts);
     for (int64_t unit = 0; unit < sums.shape[0]; unit++) {
         int64_t leaf = unit / order->parts, part = unit % order->parts;
-        int64_t first = part * order->length / order->parts;
-        int64_t last = (part + 1) * order->length / order->parts;
+        int64_t first = token_order_part(order, part);
+        int64_t last = token_order_part(order, part + 1);
 
         for (int64_t i = 0; i < sums.shape[1]; i++) {
             struct column column = {

@@ -180,8 +180,10 @@ static void run_activation(struct job *job)
     }
 }
 
-/* Few rows are named often, many never. */
-static void choose_rows(struct job *job, int32_t *index, int64_t rows)
+/* Few rows are named often, many never; with `elsewhere`, a quarter of the
+ * tokens name none. */
+static void choose_rows(struct job *job, int32_t *index, int64_t rows,
+                        bool elsewhere)
 {
     for (int64_t i = 0; i < job->tokens; i++) {
         uint64_t bits = tape_bits(job->tape);
@@ -189,10 +191,11 @@ static void choose_rows(struct job *job, int32_t *index, int64_t rows)
         index[i] = (int32_t)(bits >> 32) % 3 == 0
                        ? (int32_t)(bits % 2) % (int32_t)rows
                        : (int32_t)(bits % (uint64_t)rows);
+        if (elsewhere && bits >> 62 == 0) index[i] = -1;
     }
 }
 
-static void run_lookup(struct job *job)
+static void lookup(struct job *job, bool elsewhere)
 {
     static int32_t index[4096];
     int64_t rows = 77;
@@ -200,7 +203,7 @@ static void run_lookup(struct job *job)
     struct tensor dtable = tape_matrix(job->tape, rows, job->size.width);
     struct tensor out = job_matrix(job), dout = job_matrix(job);
 
-    choose_rows(job, index, rows);
+    choose_rows(job, index, rows, elsewhere);
     for (int adds = 0; adds < 2; adds++)
         IS_OK(job->kernels->gather_rows(job->stream, out, adds == 1,
                                                    table, index));
@@ -211,6 +214,15 @@ static void run_lookup(struct job *job)
     job->order.leaves = 1;
     IS_OK(job->kernels->scatter_rows(job->stream, table, dout,
                                                 index, &job->order));
+}
+
+static void run_lookup(struct job *job)
+{
+    const struct token_order order = job->order;
+
+    lookup(job, false);
+    job->order = order;
+    lookup(job, true);
 }
 
 static void run_cross_entropy(struct job *job)
@@ -232,6 +244,179 @@ static void run_cross_entropy(struct job *job)
 
         assert_true(before == c.losses[i] || (before != before &&
                                               c.losses[i] != c.losses[i]));
+    }
+}
+
+/* Bits, any NaN equal to any. */
+static void check_same(double a, double b)
+{
+    assert_true(memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b));
+}
+
+/* Element i of a matrix whose rows may be apart. */
+static double cell(struct tensor matrix, int64_t i)
+{
+    const struct tensor row = tensor_rows(matrix, i / matrix.shape[1], 1);
+
+    return tensor_get(&row, i % matrix.shape[1]);
+}
+
+static void cell_set(struct tensor matrix, int64_t i, double value)
+{
+    const struct tensor row = tensor_rows(matrix, i / matrix.shape[1], 1);
+
+    tensor_set(&row, i % matrix.shape[1], value);
+}
+
+/* Columns [rank, rank + 1) of `ranks` equal sets of vocabulary leaves. */
+static struct cross_entropy rank_loss(const struct cross_entropy *all,
+                                      struct tensor logits, int rank,
+                                      int ranks)
+{
+    const int64_t vocab = logits.shape[1];
+    const int64_t block = (vocab + all->leaves - 1) / all->leaves;
+    const int64_t share = block * (all->leaves / ranks);
+    int64_t first = share * rank, last = first + share;
+    struct cross_entropy part = *all;
+
+    if (first > vocab) first = vocab;
+    if (last > vocab) last = vocab;
+    part.logits = tensor_cols(logits, first, last - first);
+    part.first = first;
+    part.block = block;
+    part.leaves = all->leaves / ranks;
+    return part;
+}
+
+/* The largest of (or the tree over) what the ranks have found of one token,
+ * into the first one. */
+static void join_token(struct tensor found, int64_t token, int ranks, bool tree)
+{
+    const int64_t count = found.shape[1];
+
+    for (int apart = 1; apart < ranks; apart *= 2)
+        for (int i = 0; i + apart < ranks; i += 2 * apart) {
+            const int64_t left = i * count + token;
+            const int64_t right = left + apart * count;
+            const double a = cell(found, left), b = cell(found, right);
+
+            if (tree && found.dtype == DTYPE_F32)
+                cell_set(found, left, (double)((float)a + (float)b));
+            else if (tree)
+                cell_set(found, left, a + b);
+            else
+                cell_set(found, left, a > b ? a : b);
+        }
+}
+
+static void join_ranks(struct job *job, struct tensor found, int ranks,
+                       bool tree)
+{
+    for (int64_t i = 0; i < job->tokens; i++)
+        join_token(found, i, ranks, tree);
+}
+
+static void phase_run(struct job *job, struct cross_entropy *p,
+                      enum loss_phase phase)
+{
+    p->phase = phase;
+    IS_OK(job->kernels->cross_entropy(job->stream, p));
+}
+
+/* `ranks` share the vocabulary: losses and gradients as of one. */
+static void loss_shared(struct job *job, const struct cross_entropy *whole,
+                        struct tensor logits, int ranks)
+{
+    struct cross_entropy part[LEAVES_MAX];
+    struct tensor found[3];
+
+    for (int i = 0; i < 3; i++)
+        found[i] = tape_matrix(job->tape, ranks + 1, job->tokens);
+    for (int r = 0; r < ranks; r++) {
+        const int64_t bytes = dtype_bytes(job->tape->dtype);
+        const int64_t row = r * found[0].stride[0] * bytes;
+
+        part[r] = rank_loss(whole, logits, r, ranks);
+        part[r].losses = job->tape->doubles + TAPE_DOUBLES / 2;
+        part[r].maximum = (char *)found[0].data + row;
+        part[r].target = (char *)found[1].data + row;
+        part[r].sum = (char *)found[2].data + row;
+        phase_run(job, &part[r], LOSS_MAXIMUM);
+    }
+    join_ranks(job, found[0], ranks, false);
+    join_ranks(job, found[1], ranks, false);
+    for (int r = 0; r < ranks; r++) {
+        part[r].maximum = found[0].data;
+        part[r].target = found[1].data;
+        phase_run(job, &part[r], LOSS_SUM);
+    }
+    join_ranks(job, found[2], ranks, true);
+    for (int r = 0; r < ranks; r++) {
+        part[r].sum = found[2].data;
+        phase_run(job, &part[r], LOSS_END);
+        for (int64_t i = 0; i < job->tokens; i++)
+            check_same(whole->losses[i], part[r].losses[i]);
+    }
+    for (int64_t i = 0; i < tensor_count(&logits); i++)
+        check_same(cell(whole->logits, i), cell(logits, i));
+    for (int i = 0; i < 3; i++) /* the sign of a maximum of 0 is free */
+        for (int64_t j = 0; j < tensor_count(&found[i]); j++)
+            cell_set(found[i], j, 0);
+}
+
+static void run_shared_loss(struct job *job)
+{
+    static int32_t targets[4096];
+
+    for (int64_t i = 0; i < job->tokens; i++)
+        targets[i] = (int32_t)((int64_t)(tape_bits(job->tape) >> 1) %
+                               (job->size.width + 1)) - 1;
+    for (int ranks = 1; ranks <= job->size.leaves; ranks++) {
+        struct cross_entropy whole = {
+            .logits = job_matrix(job), .targets = targets,
+            .losses = job->tape->doubles, .leaves = job->size.leaves,
+            .gradient = true};
+        const struct tensor copy = job_matrix(job);
+
+        if (job->size.leaves % ranks != 0) continue;
+        for (int64_t i = 0; i < tensor_count(&copy); i++)
+            cell_set(copy, i, cell(whole.logits, i));
+        IS_OK(job->kernels->cross_entropy(job->stream, &whole));
+        loss_shared(job, &whole, copy, ranks);
+    }
+}
+
+/* Sums of the parts that one of several ranks has, from its tokens alone. */
+static void run_shared_sums(struct job *job)
+{
+    const struct token_order *all = &job->order;
+    const int64_t width = job->size.width, length = job->size.length;
+    const struct tensor dy = job_matrix(job), whole = job_sums(job);
+
+    IS_OK(job->kernels->sum_rows(job->stream, whole, dy, all));
+    for (int part = 0; part < all->parts; part++) {
+        const int64_t first = token_order_part(all, part);
+        const int64_t count = token_order_part(all, part + 1) - first;
+        const int64_t sequences = all->leaves * all->sequences_per_leaf;
+        const struct tensor mine = tape_matrix(
+            job->tape, sequences * count, width);
+        const struct tensor sums = tape_matrix(job->tape, all->leaves, width);
+        struct token_order order = *all;
+
+        order.parts = 1;
+        order.first_part = part;
+        order.all_parts = all->parts;
+        order.whole_length = length;
+        order.length = count;
+        for (int64_t s = 0; s < sequences; s++)
+            for (int64_t i = 0; i < count * width; i++)
+                cell_set(mine, s * count * width + i,
+                         cell(dy, (s * length + first) * width + i));
+        IS_OK(job->kernels->sum_rows(job->stream, sums, mine, &order));
+        for (int64_t leaf = 0; leaf < all->leaves; leaf++)
+            for (int64_t i = 0; i < width; i++)
+                check_same(cell(sums, leaf * width + i),
+                           cell(whole, (leaf * all->parts + part) * width + i));
     }
 }
 
@@ -271,7 +456,10 @@ static const struct kernel_case {
     {"sum_rows", run_sum_rows}, {"rmsnorm", run_rmsnorm},
     {"layernorm", run_layernorm}, {"rope", run_rope}, {"swiglu", run_swiglu},
     {"activation", run_activation}, {"lookup", run_lookup},
-    {"cross_entropy", run_cross_entropy}, {"sum_squares", run_sum_squares},
+    {"cross_entropy", run_cross_entropy},
+    {"shared cross_entropy", run_shared_loss},
+    {"shared sum_rows", run_shared_sums},
+    {"sum_squares", run_sum_squares},
     {"adamw", run_adamw},
 };
 enum { CASE_COUNT = sizeof cases / sizeof *cases };
@@ -298,9 +486,10 @@ static void case_run(const struct kernel_case *c, const struct kernels *kernels,
                      struct tape *tape, const struct size *size)
 {
     int64_t tokens = size->length * size->sequences * size->leaves;
-    struct job job = {tape, kernels, &stream, *size, tokens,
-                      {size->length, size->sequences, size->leaves,
-                       size->parts, false}};
+    struct job job = {
+        tape, kernels, &stream, *size, tokens,
+        {.length = size->length, .sequences_per_leaf = size->sequences,
+         .leaves = size->leaves, .parts = size->parts}};
 
     c->run(&job);
 }
