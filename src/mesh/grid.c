@@ -3,7 +3,7 @@
  * which a rank meets them. */
 #include "mesh/grid.h"
 
-static bool tensor_fits(int64_t leaves, const struct grid_facts *facts)
+bool grid_tensor_fits(int64_t leaves, const struct grid_facts *facts)
 {
     const int64_t kv = facts->kv_heads;
 
@@ -14,15 +14,16 @@ static bool tensor_fits(int64_t leaves, const struct grid_facts *facts)
 
 static int tensor_auto(const struct grid_facts *facts)
 {
-    if (tensor_fits(4, facts)) return 4;
-    if (tensor_fits(2, facts)) return 2;
-    return tensor_fits(3, facts) ? 3 : 1;
+    if (grid_tensor_fits(4, facts)) return 4;
+    if (grid_tensor_fits(2, facts)) return 2;
+    return grid_tensor_fits(3, facts) ? 3 : 1;
 }
 
-static bool tree_size(int64_t leaves)
+bool grid_is_tree(int64_t leaves)
 {
     return leaves == 3 ||
-           (leaves >= 1 && leaves <= 64 && (leaves & (leaves - 1)) == 0);
+           (leaves >= 1 && leaves <= GRID_LEAVES_MAX &&
+            (leaves & (leaves - 1)) == 0);
 }
 
 status grid_resolve(struct grid *out, const struct grid *asked,
@@ -34,7 +35,7 @@ status grid_resolve(struct grid *out, const struct grid *asked,
     *out = (struct grid){.data = data, .tensor = tensor_auto(facts),
                          .context = 1};
     if (asked->data != 0) {
-        if (!tree_size(asked->data) || facts->batch % asked->data != 0)
+        if (!grid_is_tree(asked->data) || facts->batch % asked->data != 0)
             FAIL(ERR_CONFIG,
                  "numerics.grid_data: %d leaves do not divide a batch of %lld "
                  "sequences into a tree (a power of two, or 3); %d does",
@@ -42,7 +43,8 @@ status grid_resolve(struct grid *out, const struct grid *asked,
         out->data = asked->data;
     }
     if (asked->tensor != 0) {
-        if (!tree_size(asked->tensor) || !tensor_fits(asked->tensor, facts))
+        if (!grid_is_tree(asked->tensor) ||
+            !grid_tensor_fits(asked->tensor, facts))
             FAIL(ERR_CONFIG,
                  "numerics.grid_tensor: %d leaves do not divide %lld heads, "
                  "%lld key-value heads and a feed-forward width of %lld; %d "

@@ -18,6 +18,14 @@ struct grid_facts {
     int64_t heads, kv_heads, head_width, feed_forward;
 };
 
+enum { GRID_LEAVES_MAX = 64 };
+
+/* A power of two up to GRID_LEAVES_MAX, or 3. */
+bool grid_is_tree(int64_t leaves);
+/* Whether heads, key-value heads and feed-forward width come in that many
+ * blocks. */
+bool grid_tensor_fits(int64_t leaves, const struct grid_facts *facts);
+
 /* asked.data, asked.tensor: 0 for auto. data: the largest power of two up to 8
  * that divides the batch. tensor: the largest power of two up to 4 that
  * divides heads and feed-forward width and divides, or is divided by, the

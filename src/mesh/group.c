@@ -97,7 +97,7 @@ int mesh_ranks(const struct mesh *mesh)
     return mesh_group_size(mesh, ~0u);
 }
 
-static void mesh_text(const struct mesh *mesh, char *out, size_t bytes)
+void mesh_text(const struct mesh *mesh, char *out, size_t bytes)
 {
     size_t used = 0;
 
@@ -144,7 +144,7 @@ static status fail_product(const struct mesh *mesh, int64_t product,
                            int ranks)
 {
     struct mesh nearest = *mesh;
-    char found[160], legal[160];
+    char found[MESH_TEXT_BYTES], legal[MESH_TEXT_BYTES];
 
     mesh_text(mesh, found, sizeof found);
     mesh_nearest(&nearest, product, ranks);

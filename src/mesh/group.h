@@ -32,6 +32,9 @@ status mesh_order_parse(struct mesh_order *order, const char *text);
  * that are. */
 status mesh_resolve(struct mesh *mesh, int ranks);
 int mesh_ranks(const struct mesh *mesh); /* product of the sizes */
+/* "pipe 2 x tensor 4": the axes longer than 1, or "data 1". */
+enum { MESH_TEXT_BYTES = 160 };
+void mesh_text(const struct mesh *mesh, char *out, size_t bytes);
 
 void mesh_place(const struct mesh *mesh, const struct mesh_order *order,
                 int rank, struct place *out);

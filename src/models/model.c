@@ -248,3 +248,19 @@ done:
     json_writer_free(&writer);
     return result;
 }
+
+status model_build_whole(struct program *program, const struct model *model)
+{
+    const struct grid grid = {1, 1, 1};
+    status result;
+
+    program_init(program, PROGRAM_TRAIN, DTYPE_F32, &grid);
+    program->batch = program->sequences = program->length = 1;
+    program->tokens = program->logits_chunk = 1;
+    program->context = model->context;
+    program->vocab = model->vocab;
+    result = model->kind->build(program, model);
+    if (result == OK) return OK;
+    program_free(program);
+    return status_pass(result, __FILE__, __LINE__);
+}

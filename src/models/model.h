@@ -50,6 +50,9 @@ status model_from_config(struct model *model, const char *path);
 /* A config.json that transformers v4 and v5 read. */
 status model_write_config(const struct model *model, enum dtype dtype,
                           struct text *out);
+/* The whole model as one rank would build it for a single token: what its
+ * parameters are. The caller frees it. */
+status model_build_whole(struct program *program, const struct model *model);
 /* Sizes that cannot be: heads, groups, odd head widths. */
 status model_check(const struct model *model);
 

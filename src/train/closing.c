@@ -20,27 +20,53 @@ int64_t closing_resident_bytes(void)
     return pages * sysconf(_SC_PAGESIZE);
 }
 
+/* Where the layout shows: what the ranks are, and what it costs the promise. */
+static void print_ranks(const struct setup *setup, FILE *out)
+{
+    const struct options *o = &setup->set->values;
+    char mesh[MESH_TEXT_BYTES];
+
+    if (mesh_ranks(&setup->mesh) > 1) {
+        mesh_text(&setup->mesh, mesh, sizeof mesh);
+        fprintf(out, "ranks     %d: %s; %s", mesh_ranks(&setup->mesh), mesh,
+                o->zero);
+        if (setup->mesh.size[AXIS_PIPE] > 1)
+            fprintf(out, "; %s, %d stages, %d micro-batches",
+                    o->schedule.name, setup->schedule.stages,
+                    setup->schedule.microbatches);
+        fprintf(out, "\n");
+    }
+    if (!setup->exact)
+        fprintf(out, "notice    numerics.mode=fast: the grid gave way to the "
+                     "layout; another layout trains other bits\n");
+}
+
 static void print_model(const struct setup *setup, const struct stage *stage,
                         FILE *out)
 {
     const struct model *m = &setup->model;
-    const struct grid *g = &stage->program.grid;
+    const struct grid *g = &setup->grid;
     char parameters[32], bytes[32];
 
     fprintf(out, "model     %s, %d layers, width %lld, %d heads (%d "
                  "key-value), vocabulary %lld: %s parameters\n",
             m->kind->name, m->layers, (long long)m->width, m->heads,
             m->kv_heads, (long long)m->vocab,
-            text_count(parameters, stage->program.params.parameters));
+            text_count(parameters, setup->parameters));
     fprintf(out, "step      %lld sequences of %lld tokens, %lld at once, %s\n",
-            (long long)stage->program.batch, (long long)stage->program.length,
-            (long long)stage->program.sequences,
+            (long long)setup->set->values.train.batch,
+            (long long)setup->request.length,
+            (long long)setup->request.micro_batch,
             dtype_name(stage->program.dtype));
-    fprintf(out, "numerics  grid of %d data x %d tensor leaves; kernels: %s, "
-                 "%d threads\n", g->data, g->tensor, stage->kernels.backend,
-            stage->request.threads);
-    fprintf(out, "memory    %s planned, recompute %s\n",
-            text_bytes(bytes, stage->bytes), stage->recompute);
+    print_ranks(setup, out);
+    fprintf(out, "numerics  grid of %d data x %d tensor x %d context leaves; "
+                 "kernels: %s, %d threads%s\n", g->data, g->tensor,
+            g->context, stage->kernels.backend, stage->request.threads,
+            mesh_ranks(&setup->mesh) > 1 ? " a rank" : "");
+    fprintf(out, "memory    %s planned%s, recompute %s\n",
+            text_bytes(bytes, stage->bytes),
+            mesh_ranks(&setup->mesh) > 1 ? " for rank 0" : "",
+            stage->recompute);
 }
 
 void closing_print_start(const struct setup *setup, const struct stage *stage,
@@ -67,20 +93,23 @@ static status plan_json(const struct setup *setup, const struct stage *stage)
     struct json_writer w;
     status result;
 
-    (void)setup;
     json_write_begin(&w, 2);
     json_write_object(&w);
     json_write_key(&w, "parameters");
-    json_write_integer(&w, p->params.parameters);
+    json_write_integer(&w, setup->parameters);
     json_write_key(&w, "grid");
     json_write_object(&w);
     json_write_key(&w, "data");
-    json_write_integer(&w, p->grid.data);
+    json_write_integer(&w, setup->grid.data);
     json_write_key(&w, "tensor");
-    json_write_integer(&w, p->grid.tensor);
+    json_write_integer(&w, setup->grid.tensor);
     json_write_key(&w, "context");
-    json_write_integer(&w, p->grid.context);
+    json_write_integer(&w, setup->grid.context);
     json_write_object_end(&w);
+    json_write_key(&w, "exact");
+    json_write_bool(&w, setup->exact);
+    json_write_key(&w, "ranks");
+    json_write_integer(&w, mesh_ranks(&setup->mesh));
     json_write_key(&w, "micro_batches");
     json_write_integer(&w, p->batch / p->sequences);
     json_write_key(&w, "recompute");
@@ -144,12 +173,11 @@ static void add_fact(struct facts *facts, const char *name, const char *format,
 static void model_facts(const struct closing *c, struct facts *facts)
 {
     const struct model *m = &c->setup->model;
-    const struct program *p = &c->stage->program;
     char number[32];
 
     add_fact(facts, "family", "%s", m->kind->name);
     add_fact(facts, "parameters", "%s",
-             text_count(number, p->params.parameters));
+             text_count(number, c->setup->parameters));
     add_fact(facts, "layers", "%d", m->layers);
     add_fact(facts, "width", "%lld", (long long)m->width);
     add_fact(facts, "heads", "%d, %d key-value, of %d", m->heads, m->kv_heads,
@@ -157,14 +185,18 @@ static void model_facts(const struct closing *c, struct facts *facts)
     add_fact(facts, "feed-forward", "%lld", (long long)m->feed_forward);
     add_fact(facts, "vocabulary", "%lld", (long long)m->vocab);
     add_fact(facts, "head", "%s", m->tied ? "tied" : "its own");
-    add_fact(facts, "grid", "%d data x %d tensor leaves", p->grid.data,
-             p->grid.tensor);
+    add_fact(facts, "grid", "%d data x %d tensor x %d context leaves%s",
+             c->setup->grid.data, c->setup->grid.tensor,
+             c->setup->grid.context,
+             c->setup->exact ? "" : " (fast: made for this layout)");
 }
 
 static void machine_facts(const struct closing *c, struct facts *facts)
 {
-    char number[32];
+    char number[32], mesh[MESH_TEXT_BYTES];
 
+    mesh_text(&c->setup->mesh, mesh, sizeof mesh);
+    add_fact(facts, "ranks", "%d: %s", mesh_ranks(&c->setup->mesh), mesh);
     add_fact(facts, "kernels", "%s", c->stage->kernels.backend);
     add_fact(facts, "threads", "%d", c->stage->request.threads);
     add_fact(facts, "recompute", "%s", c->stage->recompute);

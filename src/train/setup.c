@@ -5,6 +5,11 @@
 
 #include <string.h>
 
+#include "base/file.h"
+#include "plan/fit.h"
+#include "schedule/build.h"
+#include "schedule/read.h"
+
 /* What resume may change: how fast, how long, what is watched and kept. Not
  * the model, the data, the batch, the seed, the grid or the type. */
 static const char *const may_change[] = {
@@ -18,7 +23,8 @@ static const char *const may_change[] = {
     "optimizer.min_lr", "optimizer.decay_share", "optimizer.weight_decay",
     "optimizer.clip", "validate.every", "validate.sequences",
     "checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every",
-    "checkpoint.at_end", "data.cache", "numerics.isa", "run.log_every"};
+    "checkpoint.at_end", "data.cache", "numerics.isa", "numerics.mode",
+    "run.log_every"};
 
 bool setup_may_change(const char *name)
 {
@@ -88,22 +94,125 @@ static status choose_dtype(const char *name, enum dtype *out)
     FAIL(ERR_CONFIG, "train.dtype: %s is not float32 or float64", name);
 }
 
+/* The least count of micro-batches that keeps a pipeline busy. */
+static int64_t choose_micro_batch(int64_t batch, int ranks)
+{
+    int64_t count = 2 * ranks;
+
+    if (ranks == 1) return batch;
+    while (count < batch && batch % count != 0) count++;
+    return count < batch ? batch / count : 1;
+}
+
+static status cut_batch(struct setup *setup)
+{
+    struct stage_request *r = &setup->request;
+    const struct options *o = &setup->set->values;
+    int64_t near;
+
+    r->batch = o->train.batch / setup->ranks;
+    r->micro_batch = o->train.micro_batch;
+    if (r->micro_batch == 0)
+        r->micro_batch = choose_micro_batch(r->batch,
+                                            setup->mesh.size[AXIS_PIPE]);
+    if (r->micro_batch > r->batch) r->micro_batch = r->batch;
+    for (near = r->micro_batch; r->batch % near != 0; near--) continue;
+    if (near != r->micro_batch)
+        FAIL(ERR_CONFIG, "train.micro_batch: %lld does not divide the %lld "
+                         "sequences of a rank (a batch of %lld over %d); %lld "
+                         "does", (long long)r->micro_batch,
+             (long long)r->batch, (long long)o->train.batch, setup->ranks,
+             (long long)near);
+    return OK;
+}
+
+/* A row of the table, or a text file. */
+static status build_schedule(const struct setup *setup, int microbatches,
+                             struct schedule *out)
+{
+    const struct options *o = &setup->set->values;
+    const int ranks = setup->mesh.size[AXIS_PIPE];
+    const char *name = o->schedule.name;
+    struct schedule_request request =
+        schedule_request_default(ranks > 1 ? name : "1f1b", ranks,
+                                 microbatches);
+
+    if (ranks == 1) return schedule_make(out, &request);
+    if (strchr(name, '/') != NULL || file_exists(name)) {
+        TRY(schedule_read_file(out, name));
+        if (out->ranks == ranks && out->microbatches == microbatches)
+            return OK;
+        FAIL(ERR_CONFIG, "schedule.name: %s is for %d ranks and %d "
+                         "micro-batches, the run has %d and %d", name,
+             out->ranks, out->microbatches, ranks, microbatches);
+    }
+    request.chunks = (int)o->schedule.chunks;
+    request.group = (int)o->schedule.group;
+    request.memory_limit = o->schedule.memory_limit;
+    return schedule_make(out, &request);
+}
+
+static status cut_blocks(struct setup *setup)
+{
+    const struct schedule *s = &setup->schedule;
+    void *blocks = NULL;
+
+    memory_free(setup->blocks);
+    setup->blocks = NULL;
+    TRY(memory_take((size_t)s->stages, sizeof *setup->blocks, &blocks));
+    setup->blocks = blocks;
+    return fit_blocks(&setup->set->values.mesh.layers, setup->model.layers,
+                      s->ranks, s->stages, setup->blocks);
+}
+
+static struct grid_facts facts_of(const struct setup *setup)
+{
+    const struct model *m = &setup->model;
+
+    return (struct grid_facts){
+        .batch = setup->set->values.train.batch, .heads = m->heads,
+        .kv_heads = m->kv_heads, .head_width = m->head_width,
+        .feed_forward = m->feed_forward};
+}
+
+status setup_use_grid(struct setup *setup, const struct grid *grid)
+{
+    struct stage_request *r = &setup->request;
+    struct fit fit = {
+        .mesh = setup->mesh, .facts = facts_of(setup), .length = r->length,
+        .copies = 1,
+        .fast = strcmp(setup->set->values.numerics.mode, "fast") == 0};
+    bool changed;
+
+    setup->grid = *grid;
+    TRY(fit_grid(&fit, &setup->grid, &changed));
+    TRY(cut_batch(setup));
+    schedule_free(&setup->schedule);
+    TRY(build_schedule(setup, (int)(r->batch / r->micro_batch),
+                       &setup->schedule));
+    TRY(cut_blocks(setup));
+    if (setup->schedule.places[1] != NULL) { /* each stage on two ranks */
+        fit.copies = 2;
+        setup->grid = *grid;
+        TRY(fit_grid(&fit, &setup->grid, &changed));
+    }
+    setup->exact = !changed && grid_is_tree(setup->grid.data);
+    r->grid = setup->grid;
+    r->grid.data = setup->grid.data / setup->ranks;
+    return OK;
+}
+
 static status resolve_request(struct setup *setup)
 {
     const struct options *o = &setup->set->values;
-    const struct model *m = &setup->model;
     struct stage_request *r = &setup->request;
     const struct grid asked = {.data = (int)o->numerics.grid_data,
                                .tensor = (int)o->numerics.grid_tensor,
                                .context = (int)o->numerics.grid_context};
-    const struct grid_facts facts = {
-        .batch = o->train.batch, .heads = m->heads, .kv_heads = m->kv_heads,
-        .head_width = m->head_width, .feed_forward = m->feed_forward};
+    const struct grid_facts facts = facts_of(setup);
 
     *r = (struct stage_request){
-        .model = m, .mode = PROGRAM_TRAIN, .batch = o->train.batch,
-        .micro_batch = o->train.micro_batch ? o->train.micro_batch
-                                            : o->train.batch,
+        .model = &setup->model, .mode = PROGRAM_TRAIN,
         .length = o->data.sequence, .logits_chunk = o->train.logits_chunk,
         .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = (int)o->train.threads,
@@ -118,26 +227,6 @@ static status resolve_request(struct setup *setup)
     TRY(choose_isa(o->numerics.isa, &r->isa));
     TRY(grid_resolve(&setup->grid, &asked, &facts));
     return setup_use_grid(setup, &setup->grid);
-}
-
-/* A rank's share of the batch is a subtree of its leaves. */
-status setup_use_grid(struct setup *setup, const struct grid *grid)
-{
-    struct stage_request *r = &setup->request;
-    const int64_t batch = setup->set->values.train.batch;
-    const int ranks = setup->ranks;
-    int near = ranks;
-
-    while (grid->data % near != 0 || (near & (near - 1) && near != 3)) near--;
-    if (near != ranks)
-        FAIL(ERR_CONFIG, "mesh.data: %d ranks do not divide the grid's %d data "
-                         "leaves into subtrees; %d do", ranks, grid->data,
-             near);
-    setup->grid = r->grid = *grid;
-    r->grid.data = grid->data / ranks;
-    r->batch = batch / ranks;
-    if (r->micro_batch > r->batch) r->micro_batch = r->batch;
-    return OK;
 }
 
 /* What is not built yet. */
@@ -178,7 +267,17 @@ static status choose_mesh(struct setup *setup, int ranks, int rank)
     TRY(mesh_resolve(mesh, ranks));
     mesh_place(mesh, &setup->order, rank, &setup->place);
     setup->ranks = mesh->size[AXIS_DATA] * mesh->size[AXIS_SHARD];
-    return check_axes(setup);
+    return OK;
+}
+
+static status count_parameters(struct setup *setup)
+{
+    struct program whole;
+
+    TRY(model_build_whole(&whole, &setup->model));
+    setup->parameters = whole.params.parameters;
+    program_free(&whole);
+    return OK;
 }
 
 status setup_resolve(struct setup *setup, const struct options_set *set,
@@ -193,6 +292,10 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
         strcmp(o->data.documents, "joined") != 0)
         FAIL(ERR_CONFIG, "data.documents: %s is not separate or joined",
              o->data.documents);
+    if (strcmp(o->numerics.mode, "exact") != 0 &&
+        strcmp(o->numerics.mode, "fast") != 0)
+        FAIL(ERR_CONFIG, "numerics.mode: %s is not exact or fast",
+             o->numerics.mode);
     TRY(choose_mesh(setup, ranks, rank));
     TRY(read_tokenizer(setup));
     TRY(model_from_options(&setup->model, o,
@@ -200,6 +303,7 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
                                ? tokenizer_vocab(&setup->tokenizer) : 0));
     TRY(check_vocab(setup));
     TRY(choose_end(setup));
+    TRY(count_parameters(setup));
     setup->rate = (struct rate){.peak = o->optimizer.lr,
                                 .least = o->optimizer.min_lr,
                                 .warmup = o->optimizer.warmup,
@@ -208,7 +312,8 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
     if (setup->rate.least > setup->rate.peak)
         FAIL(ERR_CONFIG, "optimizer.min_lr: %g is above the peak, optimizer.lr "
                          "= %g", setup->rate.least, setup->rate.peak);
-    return resolve_request(setup);
+    TRY(resolve_request(setup));
+    return check_axes(setup);
 }
 
 void setup_update(const struct setup *setup, struct update *update)
@@ -225,6 +330,8 @@ void setup_update(const struct setup *setup, struct update *update)
 void setup_free(struct setup *setup)
 {
     if (setup->has_tokenizer) tokenizer_free(&setup->tokenizer);
+    schedule_free(&setup->schedule);
+    memory_free(setup->blocks);
     *setup = (struct setup){0};
 }
 

@@ -10,12 +10,14 @@
 #include "optimizer/rate.h"
 #include "optimizer/update.h"
 #include "plan/stage.h"
+#include "schedule/schedule.h"
 
 struct setup {
     const struct options_set *set; /* borrowed */
     struct tokenizer tokenizer;    /* owned, where has_tokenizer */
     bool has_tokenizer;
     struct model model;
+    int64_t parameters;            /* of the whole model */
     struct rate rate;              /* steps: setup_length */
     struct grid grid;              /* of the run; the request has the share of
                                     * one rank */
@@ -23,6 +25,11 @@ struct setup {
     struct mesh_order order;
     struct place place;            /* of the rank that is planned for */
     int ranks;                     /* that share the batch */
+    bool exact;                    /* the layout never shows; false where
+                                    * numerics.mode=fast made the grid give
+                                    * way to it */
+    struct schedule schedule;      /* owned: of the pipeline, verified */
+    int *blocks;                   /* owned, [schedule.stages] */
     struct stage_request request;  /* ready for stage_plan */
 };
 
@@ -30,7 +37,8 @@ struct setup {
  * `rank` of `ranks`. ERR_CONFIG says which option cannot be. */
 status setup_resolve(struct setup *setup, const struct options_set *set,
                      int ranks, int rank);
-/* Another grid, of a run that goes on. */
+/* Another grid, of a run that goes on. ERR_CONFIG: the layout does not fit it;
+ * says which axis, and the nearest that does. */
 status setup_use_grid(struct setup *setup, const struct grid *grid);
 void setup_free(struct setup *setup);
 

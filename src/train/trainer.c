@@ -459,10 +459,22 @@ done:
     return result;
 }
 
+/* Before any rank is: what is said then is one sentence with its hint. */
+static status check_layout(const struct trainer_request *request)
+{
+    struct setup setup;
+    const status result = setup_resolve(&setup, request->set, request->ranks,
+                                        0);
+
+    setup_free(&setup);
+    return result;
+}
+
 status trainer_run(const struct trainer_request *request)
 {
     struct trainer_request copy = *request;
 
+    if (copy.ranks > 1 && launch_rank() < 0) TRY(check_layout(&copy));
     if (copy.ranks <= 1 && launch_rank() < 0) return rank_run(&copy, NULL);
     return launch_run(copy.ranks, rank_run, &copy);
 }

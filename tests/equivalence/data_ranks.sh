@@ -61,7 +61,7 @@ grep -q '<polyline' curves.svg && ok "verify draws" || bad "verify draws" "no cu
 printf 'ranks=2\nranks=2 seed=4 # other weights\n' >layouts.txt
 expect "verify notices another seed" 77 "1 of 3 layouts" verify config.yaml \
     --layouts layouts.txt --steps 2 --set train.steps=3
-expect "three ranks do not fit" 78 "mesh.data: 3 ranks do not divide" \
+expect "three ranks do not fit" 78 "mesh.data: 3 ranks cannot share" \
     train config.yaml --run three --ranks 3
 expect "mesh.data against --ranks" 78 "the nearest mesh of 2 is data 2" \
     train config.yaml --run four --ranks 2 --set mesh.data=4

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fit.c - whether a layout fits the model, the batch and the numerics grid. */
+#include "plan/fit.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { WORDS = 96, DATA_AIM = 8 /* leaves */ };
+
+typedef bool possible(const struct fit *fit, const struct grid *grid,
+                      int ranks);
+
+/* Whether `ranks` cut a tree of `leaves` into one subtree each. */
+static bool subtrees(int leaves, int ranks)
+{
+    if (ranks == 1 || leaves == 3) return ranks == 1 || ranks == 3;
+    return (ranks & (ranks - 1)) == 0 && leaves % ranks == 0;
+}
+
+static const char *leaves_word(int count)
+{
+    return count == 1 ? "leaf" : "leaves";
+}
+
+/* "2 can", "2 or 4 can": the possible sizes next to `ranks`. */
+static const char *nearest(char words[WORDS], const struct fit *fit,
+                           const struct grid *grid, int ranks, possible *can)
+{
+    int below = ranks - 1, above = ranks + 1;
+
+    while (below > 1 && !can(fit, grid, below)) below--;
+    while (above <= 2 * ranks && !can(fit, grid, above)) above++;
+    if (above <= 2 * ranks && above - ranks <= ranks - below)
+        snprintf(words, WORDS, "%d or %d can", below, above);
+    else
+        snprintf(words, WORDS, "%d can", below);
+    return words;
+}
+
+/* ---- data, shard ---- */
+
+static int sharing(const struct fit *fit)
+{
+    return fit->mesh.size[AXIS_DATA] * fit->mesh.size[AXIS_SHARD];
+}
+
+/* "mesh.data x mesh.shard: 3 x 2 = 6 ranks". */
+static const char *sharing_text(const struct fit *fit, char words[WORDS])
+{
+    const int data = fit->mesh.size[AXIS_DATA];
+    const int shard = fit->mesh.size[AXIS_SHARD];
+
+    if (shard == 1)
+        snprintf(words, WORDS, "mesh.data: %d ranks", data);
+    else if (data == 1)
+        snprintf(words, WORDS, "mesh.shard: %d ranks", shard);
+    else
+        snprintf(words, WORDS, "mesh.data x mesh.shard: %d x %d = %d ranks",
+                 data, shard, data * shard);
+    return words;
+}
+
+static bool divides_batch(const struct fit *fit, const struct grid *grid,
+                          int ranks)
+{
+    (void)grid;
+    return ranks * fit->copies <= GRID_LEAVES_MAX &&
+           fit->facts.batch % (ranks * fit->copies) == 0;
+}
+
+static bool divides_data(const struct fit *fit, const struct grid *grid,
+                         int ranks)
+{
+    return subtrees(grid->data, ranks * fit->copies) &&
+           divides_batch(fit, grid, ranks);
+}
+
+/* Leaves in the order of the ranks, as many a rank as reach DATA_AIM. */
+static int data_leaves(const struct fit *fit)
+{
+    int leaves = sharing(fit) * fit->copies;
+
+    while (2 * leaves <= DATA_AIM && fit->facts.batch % (2 * leaves) == 0)
+        leaves *= 2;
+    return leaves;
+}
+
+static status fit_data(const struct fit *fit, struct grid *grid)
+{
+    const int ranks = sharing(fit);
+    const char *twice =
+        fit->copies > 1 ? ", twice for the two ranks that hold a stage," : "";
+    char who[WORDS], near[WORDS];
+    status code;
+
+    if (!divides_batch(fit, grid, ranks))
+        FAIL(ERR_CONFIG, "%s%s cannot share a batch of %lld sequences%s; %s",
+             sharing_text(fit, who), twice, (long long)fit->facts.batch,
+             ranks * fit->copies > GRID_LEAVES_MAX ? " (at most 64 can)"
+                                                   : " equally",
+             nearest(near, fit, grid, ranks, divides_batch));
+    if (divides_data(fit, grid, ranks)) return OK;
+    if (fit->fast) {
+        grid->data = data_leaves(fit);
+        return OK;
+    }
+    code = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                       "%s%s do not divide the grid's %d data %s into "
+                       "subtrees; %s", sharing_text(fit, who), twice,
+                       grid->data, leaves_word(grid->data),
+                       nearest(near, fit, grid, ranks, divides_data));
+    if (grid_is_tree(ranks * fit->copies))
+        return status_hint(code, "a new run can have numerics.grid_data=%d; "
+                                 "numerics.mode=fast goes without the grid",
+                           ranks * fit->copies);
+    return status_hint(code, "numerics.mode=fast goes without the grid");
+}
+
+/* ---- tensor ---- */
+
+static bool cuts_model(const struct fit *fit, const struct grid *grid,
+                       int ranks)
+{
+    (void)grid;
+    return grid_is_tree(ranks) && grid_tensor_fits(ranks, &fit->facts);
+}
+
+static bool divides_tensor(const struct fit *fit, const struct grid *grid,
+                           int ranks)
+{
+    (void)fit;
+    return subtrees(grid->tensor, ranks);
+}
+
+static status fit_tensor(const struct fit *fit, struct grid *grid)
+{
+    const int ranks = fit->mesh.size[AXIS_TENSOR];
+    char near[WORDS];
+    status code;
+
+    if (divides_tensor(fit, grid, ranks)) return OK;
+    if (!cuts_model(fit, grid, ranks))
+        FAIL(ERR_CONFIG, "mesh.tensor: %d ranks do not divide %lld heads, %lld "
+                         "key-value heads and a feed-forward width of %lld "
+                         "(into a power of two, or 3); %s",
+             ranks, (long long)fit->facts.heads,
+             (long long)fit->facts.kv_heads,
+             (long long)fit->facts.feed_forward,
+             nearest(near, fit, grid, ranks, cuts_model));
+    if (fit->fast) {
+        grid->tensor = ranks;
+        return OK;
+    }
+    code = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                       "mesh.tensor: %d ranks do not divide the grid's %d "
+                       "tensor %s into subtrees; %s", ranks, grid->tensor,
+                       leaves_word(grid->tensor),
+                       nearest(near, fit, grid, ranks, divides_tensor));
+    return status_hint(code, "a new run can have numerics.grid_tensor=%d; "
+                             "numerics.mode=fast goes without the grid",
+                       ranks);
+}
+
+/* ---- context ---- */
+
+/* A rank takes two chunks, one from each end. */
+static bool cuts_sequence(const struct fit *fit, const struct grid *grid,
+                          int ranks)
+{
+    (void)grid;
+    return grid_is_tree(ranks) && fit->length >= 2 * ranks;
+}
+
+static bool divides_context(const struct fit *fit, const struct grid *grid,
+                            int ranks)
+{
+    (void)fit;
+    return subtrees(grid->context, ranks);
+}
+
+static status fit_context(const struct fit *fit, struct grid *grid)
+{
+    const int ranks = fit->mesh.size[AXIS_CONTEXT];
+    char near[WORDS];
+    status code;
+
+    if (divides_context(fit, grid, ranks)) return OK;
+    if (!cuts_sequence(fit, grid, ranks))
+        FAIL(ERR_CONFIG, "mesh.context: %d ranks do not cut a sequence of %lld "
+                         "tokens (into two chunks a rank, ranks a power of "
+                         "two, or 3); %s", ranks, (long long)fit->length,
+             nearest(near, fit, grid, ranks, cuts_sequence));
+    if (fit->fast) {
+        grid->context = ranks;
+        return OK;
+    }
+    code = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                       "mesh.context: %d ranks do not divide the grid's %d "
+                       "context %s into subtrees; %s", ranks,
+                       grid->context, leaves_word(grid->context),
+                       nearest(near, fit, grid, ranks, divides_context));
+    return status_hint(code, "a new run can have numerics.grid_context=%d; "
+                             "numerics.mode=fast goes without the grid",
+                       ranks);
+}
+
+status fit_grid(const struct fit *fit, struct grid *grid, bool *changed)
+{
+    const struct grid asked = *grid;
+
+    TRY(fit_tensor(fit, grid));
+    TRY(fit_context(fit, grid));
+    TRY(fit_data(fit, grid));
+    *changed = grid->data != asked.data || grid->tensor != asked.tensor ||
+               grid->context != asked.context;
+    return OK;
+}
+
+/* ---- pipe ---- */
+
+static status read_blocks(const struct option_list *asked, int layers,
+                          int *blocks)
+{
+    int64_t sum = 0;
+    char *end;
+
+    for (int i = 0; i < asked->count; i++) {
+        const long count = strtol(asked->items[i], &end, 10);
+
+        if (end == asked->items[i] || *end != '\0' || count < 1 ||
+            count > layers)
+            FAIL(ERR_CONFIG, "mesh.layers: stage %d has \"%s\" blocks; 1 to %d "
+                             "can be", i, asked->items[i], layers);
+        blocks[i] = (int)count;
+        sum += count;
+    }
+    if (sum != layers)
+        FAIL(ERR_CONFIG, "mesh.layers: %lld blocks in all, but the model has "
+                         "%d; the last stage would need %lld",
+             (long long)sum, layers,
+             (long long)(blocks[asked->count - 1] + layers - sum));
+    return OK;
+}
+
+status fit_blocks(const struct option_list *asked, int layers, int ranks,
+                  int stages, int *blocks)
+{
+    const int chunks = ranks > 0 && stages > ranks ? stages / ranks : 1;
+
+    if (stages > layers)
+        FAIL(ERR_CONFIG, "mesh.pipe: %d ranks of %d stage%s are more stages "
+                         "than the model's %d blocks; %d can be", ranks,
+             chunks, chunks > 1 ? "s" : "", layers,
+             layers / chunks > 0 ? layers / chunks : 1);
+    if (asked->count == 0) {
+        for (int i = 0; i < stages; i++)
+            blocks[i] = (int)((int64_t)layers * (i + 1) / stages -
+                              (int64_t)layers * i / stages);
+        return OK;
+    }
+    if (asked->count != stages)
+        FAIL(ERR_CONFIG, "mesh.layers: %d numbers for a pipeline of %d stages "
+                         "(%d ranks of %d); one for each stage, first to last",
+             asked->count, stages, ranks, chunks);
+    return read_blocks(asked, layers, blocks);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fit.h - whether a layout fits the model, the batch and the numerics grid.
+ *
+ * The grid is the finest cut of every sum (docs/numerics.md, section 1). An
+ * axis fits when each of its ranks gets a subtree of the grid's leaves: then
+ * no bit shows the layout. Every refusal names the axis, what was found, what
+ * was expected and the nearest that can be. */
+#ifndef LOCKSTEP_PLAN_FIT_H
+#define LOCKSTEP_PLAN_FIT_H
+
+#include "base/options.h"
+#include "mesh/grid.h"
+
+struct fit {
+    struct mesh mesh;
+    struct grid_facts facts; /* of the model and the batch */
+    int64_t length;          /* tokens of a sequence */
+    int copies;              /* ranks of a pipeline that hold each stage and
+                              * share its batch: 2 for DualPipe, else 1 */
+    bool fast;               /* numerics.mode: where only the grid says no, it
+                              * gives way */
+};
+
+/* ERR_CONFIG: an axis does not fit. fast: *grid becomes one that fits;
+ * *changed says so. */
+status fit_grid(const struct fit *fit, struct grid *grid, bool *changed);
+
+/* Blocks of each of `stages` stages, blocks [stages]: as asked (mesh.layers),
+ * or as even as can be. ERR_CONFIG: more stages than blocks, another number
+ * of stages or blocks than there are. `ranks`: of the pipeline. */
+status fit_blocks(const struct option_list *asked, int layers, int ranks,
+                  int stages, int *blocks);
+
+#endif
