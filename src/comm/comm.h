@@ -61,6 +61,7 @@ struct comm_ops;
 struct comm_rank;
 struct message;
 struct parcel;
+struct progress;
 
 struct group {
     const struct comm_ops *ops;
@@ -78,6 +79,7 @@ struct group {
     uint64_t calls[2];         /* made so far: at once, in the background */
     struct message *messages[2]; /* owned, [size MESSAGES_EACH] */
     struct parcel *parcels[2];   /* owned, [size] */
+    struct progress *progress;   /* owned: calls in the background */
 };
 
 /* One operation. Tensors are dense; n counts elements.
@@ -133,6 +135,8 @@ status ranks_run(int count, status (*body)(void *argument,
 status group_build(struct group *group, const struct group *world,
                    const char *label, const int *members, int size);
 void group_free(struct group *group);
+/* How long a rank waits for one message of the group. Groups that are built
+ * from it afterwards begin with the same limit; 600 s if nothing is said. */
 void group_limit_ms(struct group *group, int64_t limit_ms);
 /* Scratch of comm_run's calls that bring none of their own. Between threads the
  * ordered sums need none. */

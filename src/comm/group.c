@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/arena.h"
-#include "comm/message.h"
+#include "comm/progress.h"
 #include "comm/rank.h"
 
 enum { LIMIT_MS_DEFAULT = 600000, AGREE_TEXT_BYTES = COMM_REASON_BYTES };
@@ -12,12 +12,10 @@ enum { LIMIT_MS_DEFAULT = 600000, AGREE_TEXT_BYTES = COMM_REASON_BYTES };
 void comm_rank_init(struct comm_rank *self)
 {
     traffic_init(&self->traffic);
-    progress_init(&self->progress);
 }
 
 void comm_rank_free(struct comm_rank *self)
 {
-    progress_free(&self->progress);
     traffic_free(&self->traffic);
 }
 
@@ -55,6 +53,7 @@ static status group_fill(struct group *group, const char *label,
         TRY(memory_take(size, sizeof(struct parcel),
                         (void **)&group->parcels[i]));
     }
+    TRY(progress_build(&group->progress));
     for (int i = 0; i < group->size; i++) {
         group->members[i] = members != NULL ? members[i] : i;
         if (group->members[i] == world_rank) group->rank = i;
@@ -90,6 +89,7 @@ status group_build(struct group *group, const struct group *world,
 
 void group_free(struct group *group)
 {
+    progress_free(group->progress);
     for (int i = 0; i < CHANNEL_COUNT; i++) {
         memory_free(group->messages[i]);
         memory_free(group->parcels[i]);

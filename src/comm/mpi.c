@@ -1,64 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi.c - ranks as processes under MPI, which only carries messages.
  *
- * No call that waits is ever made: a rank looks again and again, more and more
- * rarely, so that it sees aborts and its own deadline, and does not burn a core
- * that others need. Calls are made one at a time, under a lock, because the
- * background thread makes them too. MPI's tag 0 says that a rank has given up;
- * the others are hashes of the group and of the number of the call in it. */
+ * No call that waits is ever made (patience.h). Calls are made one at a time,
+ * under a lock, because the background threads make them too. The tags of
+ * messages are hashes of the group and of the number of the call in it. */
 #include "comm/mpi.h"
 
 #include <dlfcn.h>
 #include <limits.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "base/threads.h"
-#include "comm/message.h"
-#include "comm/mpi/plugin.h"
-#include "comm/rank.h"
+#include "comm/patience.h"
 
-enum {
-    ABORT_TAG = 0,
-    LOOKS_EAGER = 2000,     /* then the core is given to others in between */
-    LOOKS_ABORT = 64,       /* between two looks for an abort */
-    PAUSE_NS_MOST = 200000,
-    FAREWELL_NS = 1000000000 /* for telling others of an abort */
-};
-
-struct world {
-    const struct mpi_plugin *mpi;
-    void *library; /* owned */
-    int rank, size, tag_most;
-    pthread_mutex_t lock;
-    _Atomic bool aborted;
-    int aborter;                    /* under the lock, as is the reason */
-    char reason[COMM_REASON_BYTES];
-    struct comm_rank self;
-};
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
-static status check(struct world *world, const char *what, int error)
-{
-    char text[256];
-
-    if (error == 0) return OK;
-    world->mpi->explain(error, text, sizeof text);
-    FAIL(ERR_PEER, "MPI cannot %s: %s", what, text);
-}
-
-/* A number from 1 to the largest tag, alike on both sides. */
+/* From TAG_FIRST to the largest tag, alike on both sides. */
 static int tag_of(const struct operation *op)
 {
     const struct world *world = op->group->backend;
@@ -66,138 +24,39 @@ static int tag_of(const struct operation *op)
                      0xd6e8feb86659fd93u;
 
     mixed ^= mixed >> 32;
-    return 1 + (int)(mixed % (uint64_t)world->tag_most);
-}
-
-/* ---- waiting ---- */
-
-struct patience {
-    int64_t deadline, pause_ns;
-    int looks;
-};
-
-static struct patience patience_begin(const struct operation *op)
-{
-    return (struct patience){.deadline = now_ns() + op->group->limit_ns};
-}
-
-/* What an aborting rank sends. */
-struct farewell {
-    int32_t rank;
-    char reason[COMM_REASON_BYTES];
-};
-
-/* Takes an abort that has come, if any. */
-static void abort_look(struct world *world)
-{
-    struct farewell farewell = {0};
-    void *message, *request;
-    const struct comm_block block = block_plain(&farewell, sizeof farewell);
-    int found = 0, done = 0;
-    int64_t bytes = 0;
-
-    pthread_mutex_lock(&world->lock);
-    if (world->mpi->find(MPI_PLUGIN_ANY, ABORT_TAG, &message, &bytes,
-                         &found) == 0 && found &&
-        bytes == (int64_t)sizeof farewell &&
-        world->mpi->receive(&block, &message, &request) == 0) {
-        while (!done && world->mpi->test(&request, &done) == 0) continue;
-        farewell.reason[COMM_REASON_BYTES - 1] = '\0';
-        if (!atomic_load(&world->aborted)) {
-            world->aborter = farewell.rank;
-            memcpy(world->reason, farewell.reason, sizeof world->reason);
-            atomic_store(&world->aborted, true);
-        }
-    }
-    pthread_mutex_unlock(&world->lock);
-}
-
-static status fail_aborted(const struct operation *op)
-{
-    struct world *world = op->group->backend;
-    char name[80], reason[COMM_REASON_BYTES];
-    int rank;
-
-    pthread_mutex_lock(&world->lock);
-    rank = world->aborter;
-    memcpy(reason, world->reason, sizeof reason);
-    pthread_mutex_unlock(&world->lock);
-    FAIL(ERR_PEER, "%s: stopped because rank %d gave up: %s",
-         operation_name(op, name), rank, reason);
-}
-
-/* Tells everybody, and gives the messages a moment to leave. */
-static void mpi_abort(void *backend, int rank, const char *reason)
-{
-    static struct farewell farewell; /* MPI may read it until the end */
-    const struct comm_block block = block_plain(&farewell, sizeof farewell);
-    struct world *world = backend;
-    const int64_t end = now_ns() + FAREWELL_NS;
-
-    pthread_mutex_lock(&world->lock);
-    if (!atomic_load(&world->aborted)) {
-        world->aborter = farewell.rank = rank;
-        snprintf(world->reason, sizeof world->reason, "%s", reason);
-        memcpy(farewell.reason, world->reason, sizeof farewell.reason);
-        atomic_store(&world->aborted, true);
-        for (int i = 0; i < world->size; i++) {
-            void *request;
-            int done = i == world->rank;
-
-            if (done || world->mpi->send(&block, i, ABORT_TAG,
-                                         &request) != 0)
-                continue;
-            while (!done && now_ns() < end)
-                if (world->mpi->test(&request, &done) != 0) break;
-        }
-    }
-    pthread_mutex_unlock(&world->lock);
-}
-
-static status patience_wait(const struct operation *op, int peer,
-                            struct patience *patience)
-{
-    struct world *world = op->group->backend;
-    char name[80];
-
-    if (++patience->looks % LOOKS_ABORT == 0) {
-        abort_look(world);
-        if (atomic_load(&world->aborted)) return fail_aborted(op);
-        if (now_ns() >= patience->deadline) {
-            status_fail(ERR_PEER, __FILE__, __LINE__,
-                        "%s: rank %d has not come within %.1f s",
-                        operation_name(op, name), op->group->members[peer],
-                        1e-9 * (double)op->group->limit_ns);
-            mpi_abort(world, world->rank, status_message());
-            return ERR_PEER;
-        }
-    }
-    if (patience->looks > LOOKS_EAGER) {
-        struct timespec pause = {0, patience->pause_ns};
-
-        nanosleep(&pause, NULL);
-        if (patience->pause_ns < PAUSE_NS_MOST) patience->pause_ns += 1000;
-    }
-    return OK;
+    return TAG_FIRST +
+           (int)(mixed % (uint64_t)(world->tag_most - TAG_FIRST + 1));
 }
 
 /* ---- messages ---- */
 
+/* One look at a request. */
+static status request_look(struct world *world, void **request, int *done)
+{
+    int error;
+
+    pthread_mutex_lock(&world->lock);
+    error = world->mpi->test(request, done);
+    pthread_mutex_unlock(&world->lock);
+    TRY(world_check(world, "finish a message", error));
+    return OK;
+}
+
 static status request_wait(struct operation *op, int peer, void **request)
 {
-    struct world *world = op->group->backend;
-    struct patience patience = patience_begin(op);
+    struct patience patience = patience_begin(op, peer);
+    status result = OK;
 
     for (;;) {
-        int done = 0, error;
+        int done = 0;
 
-        pthread_mutex_lock(&world->lock);
-        error = world->mpi->test(request, &done);
-        pthread_mutex_unlock(&world->lock);
-        TRY(check(world, "finish a message", error));
-        if (done) return OK;
-        TRY(patience_wait(op, peer, &patience));
+        result = request_look(op->group->backend, request, &done);
+        if (result != OK || done) break;
+        result = patience_wait(&patience);
+        if (result != OK) break;
     }
+    patience_end(&patience);
+    return result;
 }
 
 static status mpi_post(struct operation *op, int peer, struct message *message)
@@ -211,7 +70,7 @@ static status mpi_post(struct operation *op, int peer, struct message *message)
     error = world->mpi->send(&block, op->group->members[peer], tag_of(op),
                              &message->request);
     pthread_mutex_unlock(&world->lock);
-    TRY(check(world, "send", error));
+    TRY(world_check(world, "send", error));
     op->messages++;
     op->bytes += block_bytes(&block);
     return OK;
@@ -226,34 +85,61 @@ static status mpi_finish(struct operation *op, struct message *message,
     return OK;
 }
 
+/* A message that has come. */
+struct arrival {
+    void *message, *request;
+    int64_t size;
+    int found;
+};
+
+/* One look; begins to receive a message of the right size. */
+static status arrival_look(struct operation *op, int peer,
+                           const struct comm_block *block, struct arrival *a)
+{
+    struct world *world = op->group->backend;
+    int error;
+
+    pthread_mutex_lock(&world->lock);
+    error = world->mpi->find(op->group->members[peer], tag_of(op),
+                             &a->message, &a->size, &a->found);
+    if (error == 0 && a->found && a->size == block_bytes(block))
+        error = world->mpi->receive(block, &a->message, &a->request);
+    pthread_mutex_unlock(&world->lock);
+    TRY(world_check(world, "receive", error));
+    return OK;
+}
+
+static status arrival_wait(struct operation *op, int peer,
+                           const struct comm_block *block, struct arrival *a)
+{
+    struct patience patience = patience_begin(op, peer);
+    status result;
+
+    do result = arrival_look(op, peer, block, a);
+    while (result == OK && !a->found &&
+           (result = patience_wait(&patience)) == OK);
+    patience_end(&patience);
+    return result;
+}
+
 /* Into the block, in whatever arrangement the sender had the bytes. */
 static status mpi_borrow(struct operation *op, int peer, struct parcel *parcel)
 {
     const struct comm_block block = block_simplify(&parcel->block);
-    const int64_t bytes = block_bytes(&block);
-    struct world *world = op->group->backend;
-    struct patience patience = patience_begin(op);
-    void *message = NULL, *request = NULL;
-    int found = 0, error;
-    int64_t size = 0;
+    struct arrival a = {0};
     char name[80];
 
-    for (;;) {
-        pthread_mutex_lock(&world->lock);
-        error = world->mpi->find(op->group->members[peer], tag_of(op),
-                                 &message, &size, &found);
-        if (error == 0 && found && size == bytes)
-            error = world->mpi->receive(&block, &message, &request);
-        pthread_mutex_unlock(&world->lock);
-        TRY(check(world, "receive", error));
-        if (found) break;
-        TRY(patience_wait(op, peer, &patience));
-    }
-    if (size != bytes)
+    TRY(arrival_wait(op, peer, &block, &a));
+    if (a.size != block_bytes(&block))
         FAIL(ERR_PEER, "%s: expected %lld bytes from rank %d, found %lld",
-             operation_name(op, name), (long long)bytes,
-             op->group->members[peer], (long long)size);
-    return request_wait(op, peer, &request);
+             operation_name(op, name), (long long)block_bytes(&block),
+             op->group->members[peer], (long long)a.size);
+    return request_wait(op, peer, &a.request);
+}
+
+static void mpi_abort(void *backend, int rank, const char *reason)
+{
+    world_abort(backend, rank, reason);
 }
 
 static void mpi_give_back(struct operation *op, struct parcel *parcel)
@@ -271,7 +157,7 @@ static status mpi_native_sum(struct group *group, float *out, const float *in,
     pthread_mutex_lock(&world->lock);
     error = world->mpi->all_reduce(in, out, (int)count);
     pthread_mutex_unlock(&world->lock);
-    return check(world, "reduce", error);
+    return world_check(world, "reduce", error);
 }
 
 static const struct comm_ops mpi_ops = {
@@ -332,7 +218,7 @@ static status world_join(struct world *world, const char *name, int count)
 
     /* The library's own plug-ins look for its symbols among the global ones. */
     TRY(plugin_open(world, name, RTLD_GLOBAL));
-    TRY(check(world, "begin", world->mpi->begin(
+    TRY(world_check(world, "begin", world->mpi->begin(
         &world->rank, &world->size, &world->tag_most, &serial_ok)));
     TRY(threads_check_rounding());
     if (!serial_ok)
@@ -361,6 +247,6 @@ status mpi_ranks_run(const char *name, int count,
     else mpi_abort(&world, world.rank, status_message());
     group_free(&group);
     comm_rank_free(&world.self);
-    if (result == OK) result = check(&world, "end", world.mpi->end());
+    if (result == OK) result = world_check(&world, "end", world.mpi->end());
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }

@@ -1,21 +1,34 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* progress.c - calls in the background: one thread and a queue. */
+/* progress.c - calls in the background: for each group a thread and a queue. */
 #include "comm/progress.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/arena.h"
 #include "comm/rank.h"
 
 enum { SEND_TAG_SHIFT = 62 };
 
-void progress_init(struct progress *progress)
+struct progress {
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    pthread_t thread;
+    bool started, quits;
+    struct comm_handle *first, *last; /* not yet begun */
+};
+
+status progress_build(struct progress **out)
 {
-    pthread_mutex_init(&progress->lock, NULL);
-    pthread_cond_init(&progress->change, NULL);
+    TRY(memory_take(1, sizeof **out, (void **)out));
+    pthread_mutex_init(&(*out)->lock, NULL);
+    pthread_cond_init(&(*out)->change, NULL);
+    return OK;
 }
 
 void progress_free(struct progress *progress)
 {
+    if (progress == NULL) return;
     if (progress->started) {
         pthread_mutex_lock(&progress->lock);
         progress->quits = true;
@@ -25,6 +38,7 @@ void progress_free(struct progress *progress)
     }
     pthread_cond_destroy(&progress->change);
     pthread_mutex_destroy(&progress->lock);
+    memory_free(progress);
 }
 
 static void handle_run(struct comm_handle *handle)
@@ -72,7 +86,7 @@ static status progress_begin(struct progress *progress)
     error = pthread_create(&progress->thread, NULL, progress_main, progress);
     if (error != 0)
         FAIL(ERR_MEMORY,
-             "the background thread of a rank cannot be created (error %d)",
+             "the background thread of a group cannot be created (error %d)",
              error);
     progress->started = true;
     return OK;
@@ -113,7 +127,7 @@ static bool is_background(const struct comm_call *call)
 status comm_start(struct group *group, const struct comm_call *call,
                   struct comm_handle *handle)
 {
-    struct progress *progress = &group->self->progress;
+    struct progress *progress = group->progress;
 
     memset(handle, 0, sizeof *handle);
     TRY(call_check(group, call));
@@ -140,7 +154,7 @@ status comm_start(struct group *group, const struct comm_call *call,
 
 static status background_wait(struct comm_handle *handle)
 {
-    struct progress *progress = &handle->group->self->progress;
+    struct progress *progress = handle->group->progress;
 
     pthread_mutex_lock(&progress->lock);
     while (!handle->done)
@@ -172,7 +186,7 @@ bool comm_done(struct comm_handle *handle)
     bool done;
 
     if (handle->group == NULL) return true;
-    progress = &handle->group->self->progress;
+    progress = handle->group->progress;
     pthread_mutex_lock(&progress->lock);
     done = handle->done;
     pthread_mutex_unlock(&progress->lock);

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* progress.h - calls in the background.
  *
- * Collectives are done, in the order in which they were started, by one thread
- * of the rank. A send is posted at once and a receive happens in comm_wait, so
+ * Collectives of a group are done, in the order in which they were started, by
+ * a thread of the rank for this group, which begins with the first of them.
+ * Those of different groups do not wait for each other, so ranks may start them
+ * in any order. A send is posted at once and a receive happens in comm_wait, so
  * neither waits behind a collective, and two ranks may each start a send to the
  * other before either receives. */
 #ifndef LOCKSTEP_COMM_PROGRESS_H
 #define LOCKSTEP_COMM_PROGRESS_H
 
-#include <pthread.h>
 #include <stdbool.h>
 #include "comm/message.h"
 #include "comm/traffic.h"
@@ -26,16 +27,8 @@ struct comm_handle {
     struct comm_handle *next;
 };
 
-struct progress {
-    pthread_mutex_t lock;
-    pthread_cond_t change;
-    pthread_t thread;
-    bool started, quits;
-    struct comm_handle *first, *last; /* not yet begun */
-};
-
-void progress_init(struct progress *progress);
-/* All handles must have been waited for. */
+status progress_build(struct progress **out);
+/* All handles must have been waited for. NULL allowed. */
 void progress_free(struct progress *progress);
 
 /* The call's tensors, counts and scratch, and the handle, must not be touched

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank.h - what a rank has once, whatever groups it is in: its counters and its
- * background thread. A back end builds one for each of its ranks. */
+/* rank.h - what a rank has once, whatever groups it is in: its counters. A back
+ * end builds one for each of its ranks. */
 #ifndef LOCKSTEP_COMM_RANK_H
 #define LOCKSTEP_COMM_RANK_H
 
-#include "comm/progress.h"
+#include "comm/message.h"
 #include "comm/traffic.h"
 
 struct comm_rank {
     struct traffic traffic;
-    struct progress progress;
 };
 
 void comm_rank_init(struct comm_rank *self);

@@ -18,21 +18,16 @@
 #include "base/threads.h"
 #include "comm/message.h"
 #include "comm/rank.h"
+#include "comm/waiting.h"
 
 enum { RANKS_MAX = 1024, SPIN_NS = 20000, SPIN_LOOKS = 64 };
-
-/* What a thread of a rank waits for, for those who wait for this rank. */
-struct waiting {
-    uint64_t context, tag;
-    int peer; /* of the world; -1: it does not wait */
-};
 
 struct mailbox {
     pthread_mutex_t lock;
     pthread_cond_t change;
     _Atomic uint32_t version; /* raised with every change */
     struct message *first, *last;
-    struct waiting waiting[CHANNEL_COUNT];
+    struct waiting *waiting;  /* of the rank's threads */
 };
 
 struct member {
@@ -75,7 +70,6 @@ static void mailbox_init(struct mailbox *box)
     pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
     pthread_cond_init(&box->change, &attributes);
     pthread_condattr_destroy(&attributes);
-    for (int i = 0; i < CHANNEL_COUNT; i++) box->waiting[i].peer = -1;
 }
 
 static void mailbox_free(struct mailbox *box)
@@ -148,25 +142,24 @@ static struct member *member_of(const struct operation *operation, int peer)
     return &world->members[operation->group->members[peer]];
 }
 
-/* The rank at the end of the chain of those who wait for each other in this
- * very call: it is late, the others are only kept by it. */
+/* The rank at the end of the chain of those who wait for each other: it is
+ * late, the others are only kept by it. */
 static int missing_rank(const struct operation *operation, int peer)
 {
     struct world *world = operation->group->backend;
+    const struct waiting asker = waiting_for(operation, peer);
 
     for (int hops = 0; hops < world->count; hops++) {
         struct mailbox *box = &world->members[peer].mailbox;
-        struct waiting w;
+        int next;
 
         pthread_mutex_lock(&box->lock);
-        w = box->waiting[operation->channel];
+        next = waiting_peer(box->waiting, &asker);
         pthread_mutex_unlock(&box->lock);
-        if (w.peer < 0 || w.context != operation->group->context ||
-            w.tag != operation->tag)
-            return peer;
-        peer = w.peer;
+        if (next < 0) return peer;
+        peer = next;
     }
-    return peer;
+    return asker.peer; /* they wait in a circle */
 }
 
 static void world_abort(void *backend, int rank, const char *reason)
@@ -231,13 +224,6 @@ static status check_alive(const struct operation *operation,
     return OK;
 }
 
-static void wait_note(struct mailbox *box, const struct operation *operation,
-                      int peer)
-{
-    box->waiting[operation->channel] = (struct waiting){
-        operation->group->context, operation->tag, peer};
-}
-
 static status threads_post(struct operation *operation, int peer,
                            struct message *message)
 {
@@ -282,13 +268,14 @@ static status threads_finish(struct operation *operation,
     struct world *world = operation->group->backend;
     struct mailbox *box = &world->members[message->source].mailbox;
     const struct member *target = &world->members[message->target];
+    struct waiting waiting = waiting_for(operation, message->target);
     const int64_t deadline = now_ns() + operation->group->limit_ns;
     status result = OK;
     char name[80];
 
     if (withdraw && message_withdraw(world, message)) return OK;
     pthread_mutex_lock(&box->lock);
-    wait_note(box, operation, message->target);
+    waiting_add(&box->waiting, &waiting);
     for (;;) {
         const uint32_t version = atomic_load(&box->version);
         bool withdrawn = false;
@@ -302,7 +289,7 @@ static status threads_finish(struct operation *operation,
         if (withdrawn) break;
         mailbox_wait(box, version, world->spins, deadline);
     }
-    wait_note(box, operation, -1);
+    waiting_remove(&box->waiting, &waiting);
     pthread_mutex_unlock(&box->lock);
     if (result != OK && is_read(message)) {
         status_clear(); /* it was read in the last moment */
@@ -336,12 +323,13 @@ static status message_take(struct operation *operation, int peer,
     struct member *self = member_of(operation, operation->group->rank);
     struct mailbox *box = &self->mailbox;
     const struct member *source = member_of(operation, peer);
+    struct waiting waiting = waiting_for(operation, source->rank);
     const int64_t deadline = now_ns() + operation->group->limit_ns;
     status result = OK;
 
     *out = NULL;
     pthread_mutex_lock(&box->lock);
-    wait_note(box, operation, source->rank);
+    waiting_add(&box->waiting, &waiting);
     for (;;) {
         const uint32_t version = atomic_load(&box->version);
 
@@ -360,7 +348,7 @@ static status message_take(struct operation *operation, int peer,
         if (result != OK) status_clear(); /* it came in the last moment */
         result = OK;
     }
-    wait_note(box, operation, -1);
+    waiting_remove(&box->waiting, &waiting);
     pthread_mutex_unlock(&box->lock);
     return result;
 }

@@ -52,6 +52,7 @@ for mpi in openmpi mpich; do
         launch $mpi $ranks "$program" || complain "$mpi, $ranks ranks"
     done
     drill $mpi late "broadcast on group world: rank 1 has not come within 1.0"
+    drill $mpi chain "agree on group world: rank 1 has not come within 0.5"
     drill $mpi fail "the disk of rank 1 is full"
     drill $mpi agree "rank 1 has a cold"
     drill $mpi size "expected 12 bytes from rank 0, found 16"

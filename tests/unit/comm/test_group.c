@@ -50,6 +50,30 @@ TEST(groups_of_one_world_do_not_mix)
     for (int i = 0; i < 20; i++) IS_OK(ranks_run(6, split_body, NULL));
 }
 
+static status limit_body(void *argument, struct group *world)
+{
+    struct group pair = {0};
+    const int members[] = {0, 1};
+    double x = 1;
+    status result;
+
+    group_limit_ms(world, 250);
+    result = group_build(&pair, world, "pair", members, 2);
+    if (result == OK && world->rank == 0)
+        result = comm_all_reduce(&pair, one(&x), one(&x), REDUCE_SUM);
+    else
+        usleep(600000);
+    group_free(&pair);
+    (void)argument;
+    return result;
+}
+
+TEST(groups_take_their_limit_from_the_world)
+{
+    FAILS(ranks_run(2, limit_body, NULL), ERR_PEER,
+          "all-reduce on group pair: rank 1 has not come within 0.2 s");
+}
+
 static status outside_body(void *argument, struct group *world)
 {
     const int members[] = {1, 0};
@@ -157,6 +181,7 @@ TEST(traffic_is_kept_by_phase)
 }
 
 TEST_MAIN(groups_of_one_world_do_not_mix,
+          groups_take_their_limit_from_the_world,
           a_rank_cannot_build_a_group_it_is_not_in,
           all_ranks_hear_of_the_first_that_failed,
           ranks_with_another_plan_are_named, traffic_is_kept_by_phase)

@@ -78,6 +78,124 @@ TEST(sends_may_be_started_before_anybody_receives)
         IS_OK(ranks_run(size, neighbours_body, NULL));
 }
 
+/* Rank 1 begins with group b and waits for it before it starts anything on a;
+ * rank 0 has started a's calls first. Each group has more than one call. */
+static status order_run(struct group *groups, int me)
+{
+    static _Thread_local double data[4][N];
+    struct comm_handle handles[4];
+
+    for (int i = 0; i < 4; i++) {
+        const int c = me == 0 ? i : (i + 2) % 4; /* 0 1 on a, 2 3 on b */
+        struct comm_call call = {.kind = COMM_ALL_REDUCE};
+
+        for (int k = 0; k < N; k++) data[c][k] = me + c + k;
+        call.in = call.out = tensor_1d(data[c], DTYPE_F64, N);
+        TRY(comm_start(&groups[c / 2], &call, &handles[c]));
+        if (me == 1 && i == 1) {
+            TRY(comm_wait(&handles[2]));
+            TRY(comm_wait(&handles[3]));
+        }
+    }
+    for (int c = 0; c < 4; c++) TRY(comm_wait(&handles[c]));
+    for (int c = 0; c < 4; c++)
+        for (int k = 0; k < N; k++)
+            if (data[c][k] != 1 + 2.0 * (c + k))
+                FAIL(ERR_VERIFY, "call %d, element %d: %g", c, k, data[c][k]);
+    return OK;
+}
+
+static status order_body(void *argument, struct group *world)
+{
+    const int members[] = {0, 1};
+    struct group groups[2] = {{0}};
+    status result;
+
+    (void)argument;
+    group_limit_ms(world, 20000);
+    result = group_build(&groups[0], world, "a", members, 2);
+    if (result == OK)
+        result = group_build(&groups[1], world, "b", members, 2);
+    if (result == OK) result = order_run(groups, world->rank);
+    for (int i = 0; i < 2; i++) group_free(&groups[i]);
+    return result;
+}
+
+TEST(groups_do_not_wait_for_each_other)
+{
+    for (int i = 0; i < 5; i++) IS_OK(ranks_run(2, order_body, NULL));
+}
+
+/* Rows and columns of 3 x 2 ranks: a gather on one and a reduce-scatter on the
+ * other, again and again, two rounds deep, beside calls made at once. */
+enum { DEEP = 2, ROUNDS_RUN = 12 };
+
+static status prefetch_run(struct group *row, struct group *column,
+                           struct group *world)
+{
+    static _Thread_local double all[DEEP][3 * N], sums[DEEP][N / 2],
+        whole[DEEP][N / 2 * 2], mine[N];
+    struct comm_handle gather[DEEP] = {0}, reduce[DEEP] = {0};
+
+    for (int k = 0; k < N; k++) mine[k] = world->rank * 10 + k % 7;
+    for (int i = 0; i < ROUNDS_RUN; i++) {
+        const int at = i % DEEP;
+        double x = 1;
+        struct comm_call call = {.kind = COMM_ALL_GATHER,
+                                 .in = tensor_1d(mine, DTYPE_F64, N)};
+
+        TRY(comm_wait(&gather[at]));
+        TRY(comm_wait(&reduce[at]));
+        for (int k = 0; i >= DEEP && k < N; k++)
+            if (all[at][2 * N + k] != row->members[2] * 10 + k % 7)
+                FAIL(ERR_VERIFY, "gathered %g", all[at][2 * N + k]);
+        for (int k = 0; i >= DEEP && k < N / 2; k++)
+            if (sums[at][k] != 2.0 * (i - DEEP) + 1)
+                FAIL(ERR_VERIFY, "summed %g", sums[at][k]);
+        call.out = tensor_1d(all[at], DTYPE_F64, 3 * N);
+        TRY(comm_start(row, &call, &gather[at]));
+        for (int k = 0; k < N / 2 * 2; k++)
+            whole[at][k] = i + column->rank;
+        call = (struct comm_call){
+            .kind = COMM_REDUCE_SCATTER,
+            .in = tensor_1d(whole[at], DTYPE_F64, N / 2 * 2),
+            .out = tensor_1d(sums[at], DTYPE_F64, N / 2)};
+        TRY(comm_start(column, &call, &reduce[at]));
+        TRY(comm_all_reduce(row, tensor_1d(&x, DTYPE_F64, 1),
+                            tensor_1d(&x, DTYPE_F64, 1), REDUCE_SUM));
+        if (x != 3) FAIL(ERR_VERIFY, "at once %g", x);
+    }
+    for (int i = 0; i < DEEP; i++) {
+        TRY(comm_wait(&gather[i]));
+        TRY(comm_wait(&reduce[i]));
+    }
+    return OK;
+}
+
+static status prefetch_body(void *argument, struct group *world)
+{
+    const int r = world->rank / 3, c = world->rank % 3;
+    const int row_members[] = {3 * r, 3 * r + 1, 3 * r + 2};
+    const int column_members[] = {c, 3 + c};
+    struct group row = {0}, column = {0};
+    status result;
+
+    (void)argument;
+    group_limit_ms(world, 20000);
+    result = group_build(&row, world, "row", row_members, 3);
+    if (result == OK)
+        result = group_build(&column, world, "column", column_members, 2);
+    if (result == OK) result = prefetch_run(&row, &column, world);
+    group_free(&row);
+    group_free(&column);
+    return result;
+}
+
+TEST(several_calls_on_several_groups_are_under_way)
+{
+    for (int i = 0; i < 3; i++) IS_OK(ranks_run(6, prefetch_body, NULL));
+}
+
 static status late_body(void *argument, struct group *world)
 {
     _Atomic int *late = argument;
@@ -139,4 +257,6 @@ TEST(calls_allocate_nothing)
 }
 
 TEST_MAIN(calls_overlap, sends_may_be_started_before_anybody_receives,
+          groups_do_not_wait_for_each_other,
+          several_calls_on_several_groups_are_under_way,
           errors_come_out_of_wait, calls_allocate_nothing)

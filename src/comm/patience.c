@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* patience.c - how a rank waits under MPI. */
+#include "comm/patience.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+enum {
+    LOOKS_EAGER = 2000,      /* then the core is given to others in between */
+    LOOKS_NEWS = 64,         /* between two looks for what others tell */
+    PAUSE_NS_MOST = 200000,
+    FAREWELL_NS = 1000000000, /* for telling others of an abort */
+    ANSWER_NS = 300000000     /* a rank that waits answers sooner */
+};
+
+struct farewell {
+    int32_t rank;
+    char reason[COMM_REASON_BYTES];
+};
+
+struct question {
+    int32_t asker; /* of the world */
+    uint64_t context, tag;
+};
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+status world_check(const struct world *world, const char *what, int error)
+{
+    char text[256];
+
+    if (error == 0) return OK;
+    world->mpi->explain(error, text, sizeof text);
+    FAIL(ERR_PEER, "MPI cannot %s: %s", what, text);
+}
+
+/* ---- what others tell ---- */
+
+/* Takes a message of `bytes` with the tag, if one has come. Lock held. */
+static bool news_take(struct world *world, int peer, int tag, void *into,
+                      int64_t bytes)
+{
+    const struct comm_block block = block_plain(into, bytes);
+    void *message, *request;
+    int found = 0, done = 0;
+    int64_t size = 0;
+
+    if (world->mpi->find(peer, tag, &message, &size, &found) != 0 || !found ||
+        size != bytes ||
+        world->mpi->receive(&block, &message, &request) != 0)
+        return false;
+    while (!done)
+        if (world->mpi->test(&request, &done) != 0) return false;
+    return true;
+}
+
+static void farewell_look(struct world *world)
+{
+    struct farewell farewell = {0};
+
+    if (!news_take(world, MPI_PLUGIN_ANY, TAG_FAREWELL, &farewell,
+                   sizeof farewell))
+        return;
+    farewell.reason[COMM_REASON_BYTES - 1] = '\0';
+    if (atomic_load(&world->aborted)) return;
+    world->aborter = farewell.rank;
+    memcpy(world->reason, farewell.reason, sizeof world->reason);
+    atomic_store(&world->aborted, true);
+}
+
+/* A slot that MPI does not read any more; NULL: there is none. */
+static struct answer *answer_slot(struct world *world)
+{
+    for (int i = 0; i < ANSWERS_MOST; i++) {
+        struct answer *a = &world->answers[i];
+        int done = 0;
+
+        if (!a->busy) return a;
+        if (world->mpi->test(&a->request, &done) != 0) continue;
+        a->busy = !done;
+        if (done) return a;
+    }
+    return NULL;
+}
+
+static void questions_answer(struct world *world)
+{
+    struct question q = {0};
+    struct answer *a;
+
+    while ((a = answer_slot(world)) != NULL &&
+           news_take(world, MPI_PLUGIN_ANY, TAG_QUESTION, &q, sizeof q)) {
+        const struct waiting asker = {.context = q.context, .tag = q.tag};
+        const struct comm_block block = block_plain(&a->peer, sizeof a->peer);
+
+        a->peer = waiting_peer(world->waiting, &asker);
+        a->busy = world->mpi->send(&block, q.asker, TAG_ANSWER,
+                                   &a->request) == 0;
+    }
+}
+
+static void news_look(struct world *world)
+{
+    pthread_mutex_lock(&world->lock);
+    farewell_look(world);
+    questions_answer(world);
+    pthread_mutex_unlock(&world->lock);
+}
+
+/* ---- giving up ---- */
+
+void world_abort(struct world *world, int rank, const char *reason)
+{
+    static struct farewell farewell; /* MPI may read it until the end */
+    const struct comm_block block = block_plain(&farewell, sizeof farewell);
+    const int64_t end = now_ns() + FAREWELL_NS;
+
+    pthread_mutex_lock(&world->lock);
+    if (!atomic_load(&world->aborted)) {
+        world->aborter = farewell.rank = rank;
+        snprintf(world->reason, sizeof world->reason, "%s", reason);
+        memcpy(farewell.reason, world->reason, sizeof farewell.reason);
+        atomic_store(&world->aborted, true);
+        for (int i = 0; i < world->size; i++) {
+            void *request;
+            int done = i == world->rank;
+
+            if (done || world->mpi->send(&block, i, TAG_FAREWELL,
+                                         &request) != 0)
+                continue;
+            while (!done && now_ns() < end)
+                if (world->mpi->test(&request, &done) != 0) break;
+        }
+    }
+    pthread_mutex_unlock(&world->lock);
+}
+
+static status fail_aborted(const struct operation *op)
+{
+    struct world *world = op->group->backend;
+    char name[80], reason[COMM_REASON_BYTES];
+    int rank;
+
+    pthread_mutex_lock(&world->lock);
+    rank = world->aborter;
+    memcpy(reason, world->reason, sizeof reason);
+    pthread_mutex_unlock(&world->lock);
+    FAIL(ERR_PEER, "%s: stopped because rank %d gave up: %s",
+         operation_name(op, name), rank, reason);
+}
+
+/* For whom `peer` waits; -1: for nobody, or it is silent. */
+static int ask(struct world *world, const struct waiting *asker, int peer)
+{
+    /* MPI may read it until the end, if the peer never takes it. */
+    static struct question questions[ANSWERS_MOST];
+    static int asked;
+    struct question *q = &questions[asked++ % ANSWERS_MOST];
+    const struct comm_block block = block_plain(q, sizeof *q);
+    const int64_t end = now_ns() + ANSWER_NS;
+    int32_t answer = -1;
+    bool came = false;
+    void *request;
+    int error, done;
+
+    *q = (struct question){.asker = world->rank, .context = asker->context,
+                           .tag = asker->tag};
+    pthread_mutex_lock(&world->lock);
+    error = world->mpi->send(&block, peer, TAG_QUESTION, &request);
+    pthread_mutex_unlock(&world->lock);
+    while (error == 0 && !came && now_ns() < end &&
+           !atomic_load(&world->aborted)) {
+        const struct timespec pause = {0, PAUSE_NS_MOST};
+
+        nanosleep(&pause, NULL);
+        news_look(world);
+        pthread_mutex_lock(&world->lock);
+        error = world->mpi->test(&request, &done);
+        came = news_take(world, peer, TAG_ANSWER, &answer, sizeof answer);
+        pthread_mutex_unlock(&world->lock);
+    }
+    return answer;
+}
+
+/* The end of the chain of those who wait for each other. */
+static int missing_rank(struct world *world, const struct waiting *asker)
+{
+    int peer = asker->peer;
+
+    for (int hops = 0; hops < world->size; hops++) {
+        const int next = peer == world->rank ? -1 : ask(world, asker, peer);
+
+        if (next < 0 || next >= world->size) return peer;
+        peer = next;
+    }
+    return asker->peer; /* they wait in a circle */
+}
+
+static status fail_late(struct patience *patience)
+{
+    const struct operation *op = patience->operation;
+    struct world *world = op->group->backend;
+    char name[80];
+    bool first;
+    int missing;
+
+    pthread_mutex_lock(&world->lock);
+    first = !world->asks;
+    world->asks = true;
+    pthread_mutex_unlock(&world->lock);
+    if (!first) return OK; /* soon there is an abort */
+    missing = missing_rank(world, &patience->waiting);
+    if (atomic_load(&world->aborted)) return fail_aborted(op);
+    status_fail(ERR_PEER, __FILE__, __LINE__,
+                "%s: rank %d has not come within %.1f s",
+                operation_name(op, name), missing,
+                1e-9 * (double)op->group->limit_ns);
+    world_abort(world, world->rank, status_message());
+    return ERR_PEER;
+}
+
+/* ---- waiting ---- */
+
+struct patience patience_begin(const struct operation *op, int peer)
+{
+    return (struct patience){
+        .operation = op, .deadline = now_ns() + op->group->limit_ns,
+        .waiting = waiting_for(op, op->group->members[peer])};
+}
+
+void patience_end(struct patience *patience)
+{
+    struct world *world = patience->operation->group->backend;
+
+    if (!patience->listed) return;
+    pthread_mutex_lock(&world->lock);
+    waiting_remove(&world->waiting, &patience->waiting);
+    pthread_mutex_unlock(&world->lock);
+    patience->listed = false;
+}
+
+static status patience_news(struct patience *patience)
+{
+    struct world *world = patience->operation->group->backend;
+
+    if (!patience->listed) {
+        pthread_mutex_lock(&world->lock);
+        waiting_add(&world->waiting, &patience->waiting);
+        pthread_mutex_unlock(&world->lock);
+        patience->listed = true;
+    }
+    news_look(world);
+    if (atomic_load(&world->aborted)) return fail_aborted(patience->operation);
+    if (now_ns() >= patience->deadline) return fail_late(patience);
+    return OK;
+}
+
+status patience_wait(struct patience *patience)
+{
+    if (++patience->looks % LOOKS_NEWS == 0) TRY(patience_news(patience));
+    if (patience->looks > LOOKS_EAGER) {
+        const struct timespec pause = {0, patience->pause_ns};
+
+        nanosleep(&pause, NULL);
+        if (patience->pause_ns < PAUSE_NS_MOST) patience->pause_ns += 1000;
+    }
+    return OK;
+}

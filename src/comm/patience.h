@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* patience.h - how a rank waits under MPI: it looks again and again, more and
+ * more rarely, sees when others give up, and gives up at its deadline.
+ *
+ * Three tags are kept from messages:
+ *   farewell   a rank has given up, and why
+ *   question   for whom do you wait? (waiting.h)
+ *   answer     the rank, or nobody
+ * A rank that waits answers; one that does not come is silent. */
+#ifndef LOCKSTEP_COMM_PATIENCE_H
+#define LOCKSTEP_COMM_PATIENCE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "comm/mpi/plugin.h"
+#include "comm/rank.h"
+#include "comm/waiting.h"
+
+enum { TAG_FAREWELL, TAG_QUESTION, TAG_ANSWER, TAG_FIRST };
+enum { ANSWERS_MOST = 16 };
+
+/* For a rank that asked; under way until MPI has it. */
+struct answer {
+    int32_t peer; /* of the world; -1: for nobody */
+    bool busy;
+    void *request;
+};
+
+struct world {
+    const struct mpi_plugin *mpi;
+    void *library; /* owned */
+    int rank, size, tag_most;
+    pthread_mutex_t lock;  /* MPI is called, what follows is read, with it */
+    struct waiting *waiting;
+    struct answer answers[ANSWERS_MOST];
+    bool asks;             /* one thread asks for all */
+    _Atomic bool aborted;
+    int aborter;
+    char reason[COMM_REASON_BYTES];
+    struct comm_rank self;
+};
+
+struct patience {
+    const struct operation *operation;
+    int64_t deadline, pause_ns;
+    int looks;
+    bool listed;
+    struct waiting waiting;
+};
+
+/* Waiting for a rank of the group; patience_end in every case. */
+struct patience patience_begin(const struct operation *operation, int peer);
+void patience_end(struct patience *patience);
+/* After every look in vain. ERR_PEER: somebody has given up, or it is time to:
+ * then the world is told who is missing. */
+status patience_wait(struct patience *patience);
+
+/* ERR_PEER with MPI's own words, if there is an error. */
+status world_check(const struct world *world, const char *what, int error);
+/* Tells everybody, and gives the messages a moment to leave. */
+void world_abort(struct world *world, int rank, const char *reason);
+
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* waiting.c - for whom the threads of a rank wait. */
+#include "comm/waiting.h"
+
+struct waiting waiting_for(const struct operation *operation, int peer)
+{
+    return (struct waiting){.context = operation->group->context,
+                            .tag = operation->tag,
+                            .channel = operation->channel, .peer = peer};
+}
+
+void waiting_add(struct waiting **list, struct waiting *waiting)
+{
+    waiting->next = *list;
+    *list = waiting;
+}
+
+void waiting_remove(struct waiting **list, const struct waiting *waiting)
+{
+    while (*list != NULL && *list != waiting) list = &(*list)->next;
+    if (*list != NULL) *list = waiting->next;
+}
+
+int waiting_peer(const struct waiting *list, const struct waiting *asker)
+{
+    int peer = -1;
+
+    for (; list != NULL; list = list->next) {
+        if (list->context == asker->context && list->tag == asker->tag)
+            return list->peer;
+        if (list->channel == CHANNEL_NOW) peer = list->peer;
+    }
+    return peer;
+}
