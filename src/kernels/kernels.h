@@ -25,6 +25,7 @@ enum {
     GRANULE = 256,           /* elements of a chain in a product */
     ATTENTION_GRANULE = 128, /* positions of a chain in attention */
     LANES = 16,              /* of a row sum */
+    SQUARES_BLOCK = 1024,    /* elements of a block of the gradient's norm */
     LEAVES_MAX = 64,         /* of any tree */
     HEAD_WIDTH_MAX = 256
 };
@@ -265,10 +266,12 @@ struct kernels {
 
     status (*cross_entropy)(struct stream *, const struct cross_entropy *);
 
-    /* *sum = float64 sum of squares of x [rows, cols] (any row stride, the
-     * matrix taken as one row-major run): blocks of 1,024 elements, 16 lanes
-     * each, blocks by the absolute binary tree over block numbers. */
-    status (*sum_squares)(struct stream *, double *sum, struct tensor x);
+    /* sums [ceil(elements / SQUARES_BLOCK)] = float64 sums of squares of the
+     * blocks of x [rows, cols] (any row stride, the matrix taken as one
+     * row-major run), 16 lanes each. The caller adds them by the binary tree
+     * over absolute block numbers (optimizer/update.c), wherever the blocks
+     * were summed. */
+    status (*sum_squares)(struct stream *, double *sums, struct tensor x);
     /* weight = fma(-lr / correction1, m / fma(sqrt(v), 1 / sqrt(correction2),
      * epsilon), weight * (1 - lr * decay)); decoupled decay. */
     status (*adamw)(struct stream *, const struct adamw *);

@@ -36,6 +36,7 @@ status param_add(struct param_table *table, const char *name, int layer,
     table->parameters += param->elements;
     table->elements += param_room(param->elements);
     *index = table->count++;
+    table->orders++;
     return OK;
 }
 

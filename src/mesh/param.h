@@ -32,6 +32,7 @@ struct param_table {
     int count, capacity;
     int64_t elements;    /* of a flat arena, gaps included */
     int64_t parameters;  /* without the gaps */
+    int orders;          /* parameters of the whole model */
 };
 
 /* Adds a parameter. ERR_CONFIG: the sizes overflow. */

@@ -92,12 +92,23 @@ static struct tensor flat(struct tensor view)
     return tensor_1d(view.data, view.dtype, tensor_count(&view));
 }
 
+struct tensor gradient_root(const struct gradients *g, int stream)
+{
+    return flat(buffer_tensor(g, stream, 0));
+}
+
+void gradients_close(const struct gradients *g)
+{
+    for (int i = 0; i < g->program->stream_count; i++)
+        CHECK(g->states[i].stack.count == 1 && !g->states[i].stack.open);
+}
+
 status gradients_finish(struct gradients *g)
 {
+    gradients_close(g);
     for (int i = 0; i < g->program->stream_count; i++) {
-        const struct tensor root = flat(buffer_tensor(g, i, 0));
+        const struct tensor root = gradient_root(g, i);
 
-        CHECK(g->states[i].stack.count == 1 && !g->states[i].stack.open);
         if (g->program->streams[i].use == 0) continue;
         const struct tensor first = tensor_1d(
             param_tensor(stream_param(g, i), g->root, g->program->dtype).data,

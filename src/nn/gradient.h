@@ -41,8 +41,14 @@ status gradients_plan(struct gradients *g, const struct program *program);
 void gradients_free(struct gradients *g);
 /* Before the first micro-batch of a step. */
 void gradients_reset(struct gradients *g);
-/* After the last: adds second uses into the root arena. */
+/* After the last: every root is complete. */
+void gradients_close(const struct gradients *g);
+/* The same, where no other rank has a part: adds second uses into the root
+ * arena. */
 status gradients_finish(struct gradients *g);
+
+/* Root of a stream once its step is done, flat. */
+struct tensor gradient_root(const struct gradients *g, int stream);
 
 /* Where the product of `piece` goes: c, and *left true when c already holds
  * the sibling and takes "left + result"; *continues when c is an unfinished

@@ -7,83 +7,155 @@
 #include "kernels/math.h"
 #include "mesh/grid.h"
 
+/* ---- where things lie ---- */
+
+/* Elements [range->first, range->last) of a parameter, as they lie. */
+static struct tensor range_view(const struct update *u,
+                                const struct update_arena *arena,
+                                const struct param *param,
+                                const struct shard_range *range)
+{
+    const enum dtype dtype = u->kernels->dtype;
+    const int64_t at = arena->divided ? range->at
+                                      : param->offset + range->first;
+
+    return tensor_1d((char *)arena->data + at * dtype_bytes(dtype), dtype,
+                     range->last - range->first);
+}
+
+static struct shard_range own_range(const struct update *u, int param)
+{
+    struct shard_range range;
+
+    shard_range(u->shards, u->params, param, u->shards->rank, &range);
+    return range;
+}
+
 status update_average(const struct update *update, int64_t targets)
 {
-    const struct tensor all =
-        tensor_1d(update->gradients, update->kernels->dtype,
-                  update->params->elements);
+    for (int i = 0; i < update->params->count; i++) {
+        const struct shard_range range = own_range(update, i);
+        const struct tensor view =
+            range_view(update, &update->gradients, &update->params->items[i],
+                       &range);
 
-    return update->kernels->scale(update->stream, all, all,
-                                  1.0 / (double)targets);
-}
-
-/* Leaf `leaf` of piece `piece` as a matrix; false when it is empty. */
-static bool leaf_view(const struct param *param, struct tensor whole,
-                      int leaves, int leaf, int piece, struct tensor *out)
-{
-    const struct param_spec *spec = &param->spec;
-    int64_t base = 0, extent = spec->split_cols == AXIS_TENSOR
-                                   ? spec->cols
-                                   : (spec->vector ? spec->cols : spec->rows);
-
-    if (spec->piece_count > 0) {
-        for (int i = 0; i < piece; i++) base += spec->pieces[i].rows;
-        extent = spec->pieces[piece].rows;
+        if (range.first == range.last) continue;
+        TRY(update->kernels->scale(update->stream, view, view,
+                                   1.0 / (double)targets));
     }
-    const int64_t block = (extent + leaves - 1) / leaves;
-    const int64_t first = block * leaf;
-    const int64_t count = first + block < extent ? block : extent - first;
-
-    if (count <= 0) return false;
-    if (spec->split_cols == AXIS_TENSOR || spec->vector)
-        *out = tensor_cols(whole, base + first, count);
-    else
-        *out = tensor_rows(whole, base + first, count);
-    return true;
-}
-
-/* Sum of squares of one parameter: leaves of its cut dimension by the tree,
- * pieces of a leaf in order. */
-static status param_squares(const struct update *u, const struct param *param,
-                            double *sum)
-{
-    const bool cut = param->spec.split_rows == AXIS_TENSOR ||
-                     param->spec.split_cols == AXIS_TENSOR;
-    const int leaves = cut ? u->tensor_leaves : 1;
-    const int pieces = param->spec.piece_count ? param->spec.piece_count : 1;
-    struct tensor whole =
-        param_tensor(param, u->gradients, u->kernels->dtype);
-    double leaf_sum[LEAVES_MAX];
-
-    if (param->spec.vector)
-        whole = tensor_2d(whole.data, whole.dtype, 1, param->elements);
-    for (int leaf = 0; leaf < leaves; leaf++) {
-        leaf_sum[leaf] = 0;
-        for (int piece = 0; piece < pieces; piece++) {
-            struct tensor view;
-            double squares;
-
-            if (!leaf_view(param, whole, leaves, leaf, piece, &view)) continue;
-            TRY(u->kernels->sum_squares(u->stream, &squares, view));
-            leaf_sum[leaf] += squares;
-        }
-    }
-    *sum = grid_tree(leaf_sum, leaves);
     return OK;
 }
 
-status update_norm(const struct update *update, struct update_result *out)
+/* ---- the norm ---- */
+
+_Static_assert((int)SQUARES_BLOCK == (int)SHARD_BLOCK, "one kind of block");
+
+/* What of a leaf lies in the range: a view, and the number of its first block.
+ * Legal cuts make both begin where a block does. False: nothing. */
+static bool leaf_view(const struct update *u, const struct param *param,
+                      const struct shard_range *range,
+                      const struct leaf_block *leaf, struct tensor *out,
+                      int64_t *block)
 {
+    const struct tensor held =
+        range_view(u, &u->gradients, param, range);
+    const int64_t width = param->spec.vector ? 1 : param->cols;
+    int64_t first = leaf->first * width;
+    int64_t last = first + leaf->count * width;
+
+    if (leaf->columns && !param->spec.vector) { /* whole rows of the range */
+        const int64_t row = range->first / width;
+        const int64_t rows = (range->last - range->first) / width;
+
+        CHECK(range->first % width == 0 && range->last % width == 0);
+        CHECK(row * leaf->count % SQUARES_BLOCK == 0);
+        *block = row * leaf->count / SQUARES_BLOCK;
+        *out = tensor_cols(tensor_2d(held.data, held.dtype, rows, width),
+                           leaf->first, leaf->count);
+        return rows > 0;
+    }
+    if (first < range->first) first = range->first;
+    if (last > range->last) last = range->last;
+    if (first >= last) return false;
+    CHECK((first - leaf->first * width) % SQUARES_BLOCK == 0);
+    *block = (first - leaf->first * width) / SQUARES_BLOCK;
+    *out = tensor_2d((char *)held.data + (first - range->first) *
+                                             dtype_bytes(held.dtype),
+                     held.dtype, 1, last - first);
+    return true;
+}
+
+status update_blocks(const struct update *u)
+{
+    struct leaf_cursor c = {.params = u->params, .holding = u->holding};
+
+    while (leaf_next(&c)) {
+        const struct param *param = &u->params->items[c.param];
+        const struct shard_range range = own_range(u, c.param);
+        const int64_t count = leaf_blocks(param, &c.block);
+        struct tensor view;
+        int64_t first;
+
+        for (int64_t i = 0; i < count; i++) u->blocks[c.at + i] = 0;
+        if (range.first == range.last ||
+            !leaf_view(u, param, &range, &c.block, &view, &first))
+            continue;
+        TRY(u->kernels->sum_squares(u->stream, u->blocks + c.at + first,
+                                    view));
+    }
+    return OK;
+}
+
+/* The binary tree over absolute block numbers; a node without right sibling
+ * moves up. Destroys block [count]. */
+static double block_tree(double *block, int64_t count)
+{
+    for (int64_t width = 1; width < count; width *= 2)
+        for (int64_t i = 0; i + width < count; i += 2 * width)
+            block[i] = block[i] + block[i + width];
+    return block[0];
+}
+
+void update_squares(const struct update *u, double *sums)
+{
+    struct leaf_cursor c = {.params = u->params, .holding = u->holding};
+
+    while (leaf_next(&c)) {
+        const struct param *param = &u->params->items[c.param];
+        double *sum = &sums[param->order * u->holding->leaves + c.leaf];
+        int first, last;
+
+        param_leaves(param, u->holding, &first, &last);
+        if (param->copy) continue; /* counted by another stage */
+        if (first == 0 && u->holding->place.at[AXIS_TENSOR] != 0)
+            continue; /* rank 0 of the axis counts what all hold */
+        *sum += block_tree(u->blocks + c.at, leaf_blocks(param, &c.block));
+    }
+}
+
+/* A table need not hold all parameters of the model, but the name helps. */
+static status fail_norm(const struct update *u, int order)
+{
+    for (int i = 0; i < u->params->count; i++)
+        if (u->params->items[i].order == order)
+            FAIL(ERR_NUMERIC, "the gradient of %s is not finite",
+                 u->params->items[i].name);
+    FAIL(ERR_NUMERIC, "the gradient of parameter %d of the model is not "
+                      "finite; another rank holds it", order);
+}
+
+status update_norm(const struct update *update, double *sums, int orders,
+                   struct update_result *out)
+{
+    const int leaves = update->holding->leaves;
     double total = 0;
 
-    for (int i = 0; i < update->params->count; i++) {
-        const struct param *param = &update->params->items[i];
-        double sum;
+    for (int i = 0; i < orders; i++) {
+        /* One that is not cut has its sum in leaf 0; adding +0 changes
+         * nothing. */
+        const double sum = grid_tree(&sums[i * leaves], leaves);
 
-        TRY(param_squares(update, param, &sum));
-        if (!isfinite(sum))
-            FAIL(ERR_NUMERIC, "the gradient of %s is not finite",
-                 param->name);
+        if (!isfinite(sum)) return fail_norm(update, i);
         total += sum;
     }
     out->norm = sqrt(total);
@@ -93,30 +165,28 @@ status update_norm(const struct update *update, struct update_result *out)
     return OK;
 }
 
+/* ---- the update ---- */
+
 status update_apply(const struct update *update, double factor, double lr,
                     int64_t t)
 {
-    const enum dtype dtype = update->kernels->dtype;
     const double correction1 = 1 - math_pow_int(update->beta1, t);
     const double correction2 = 1 - math_pow_int(update->beta2, t);
 
     for (int i = 0; i < update->params->count; i++) {
         const struct param *param = &update->params->items[i];
-        struct tensor view[4];
-        void *const arenas[4] = {update->weights, update->gradients,
-                                 update->first, update->second};
-
-        for (int j = 0; j < 4; j++) {
-            view[j] = param_tensor(param, arenas[j], dtype);
-            view[j] = tensor_1d(view[j].data, dtype, param->elements);
-        }
+        const struct shard_range range = own_range(update, i);
         const struct adamw call = {
-            .weight = view[0], .gradient = view[1], .m = view[2], .v = view[3],
+            .weight = range_view(update, &update->weights, param, &range),
+            .gradient = range_view(update, &update->gradients, param, &range),
+            .m = range_view(update, &update->first, param, &range),
+            .v = range_view(update, &update->second, param, &range),
             .scale = factor, .lr = lr, .beta1 = update->beta1,
             .beta2 = update->beta2, .epsilon = update->epsilon,
             .decay = param->spec.decay ? update->weight_decay : 0,
             .correction1 = correction1, .correction2 = correction2};
 
+        if (range.first == range.last) continue;
         TRY(update->kernels->adamw(update->stream, &call));
     }
     return OK;

@@ -102,21 +102,55 @@ static int64_t widest(const struct program *p)
     return most;
 }
 
+bool stage_divides(const struct stage *stage, enum memory_owner arena)
+{
+    const struct division *division = &stage->request.division;
+
+    if (stage->shards.ranks == 1) return false;
+    switch (arena) {
+    case MEMORY_WEIGHTS: return division->weights != 0;
+    case MEMORY_FIRST_MOMENT:
+    case MEMORY_SECOND_MOMENT: return division->states != 0;
+    default: return false;
+    }
+}
+
+static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
+{
+    const int64_t elements = stage_divides(stage, arena)
+                                 ? stage->shards.elements
+                                 : stage->program.params.elements;
+
+    return (size_t)(elements * dtype_bytes(stage->program.dtype));
+}
+
+/* Block sums of this table; sums of all parameters and leaves. */
+static size_t norm_bytes(const struct stage *stage)
+{
+    const struct param_table *params = &stage->program.params;
+    const int64_t sums = (int64_t)params->orders * stage->holding.leaves;
+
+    return aligned((size_t)shard_blocks(params, &stage->holding) *
+                   sizeof(double)) + aligned((size_t)sums * sizeof(double));
+}
+
 static void add_memory(struct stage *stage)
 {
     const struct program *p = &stage->program;
     const size_t real = (size_t)dtype_bytes(p->dtype);
-    const size_t flat = (size_t)p->params.elements * real;
     const bool trains = stage->request.backward != BACKWARD_NONE;
     const bool moments = stage->request.optimizer;
     const int64_t span = p->tokens > p->context ? p->tokens : p->context;
     const struct memory_row rows[MEMORY_OWNERS] = {
-        {"weights", "run", flat, NULL},
-        {"gradients", "run", trains ? flat : 0, NULL},
+        {"weights", "run", arena_bytes(stage, MEMORY_WEIGHTS), NULL},
+        {"gradients", "run",
+         trains ? arena_bytes(stage, MEMORY_GRADIENTS) : 0, NULL},
         {"partial gradients", "run",
          trains ? (size_t)stage->gradients.partial_elements * real : 0, NULL},
-        {"first moments", "run", moments ? flat : 0, NULL},
-        {"second moments", "run", moments ? flat : 0, NULL},
+        {"first moments", "run",
+         moments ? arena_bytes(stage, MEMORY_FIRST_MOMENT) : 0, NULL},
+        {"second moments", "run",
+         moments ? arena_bytes(stage, MEMORY_SECOND_MOMENT) : 0, NULL},
         {"activations and their gradients", "micro-batch",
          (size_t)stage->frame.bytes * (size_t)stage->request.frames, NULL},
         {"logits and layer scratch", "call", program_scratch_bytes(p), NULL},
@@ -130,6 +164,8 @@ static void add_memory(struct stage *stage)
              : 0, NULL},
         {"batch", "micro-batch", batch_bytes(p, stage->request.frames),
          NULL},
+        {"sums of the gradients' norm", "step",
+         moments ? norm_bytes(stage) : 0, NULL},
         {"messages between ranks", "call", 0, NULL},
     };
 
@@ -174,6 +210,17 @@ static status plan_auto(struct stage *stage)
     return plan_with(stage, block, 1);
 }
 
+static status divide(struct stage *stage)
+{
+    const struct stage_request *r = &stage->request;
+    int ranks, rank;
+
+    stage->holding = (struct holding){r->mesh, r->place, r->grid.tensor};
+    division_place(&r->division, &r->mesh, &r->place, &ranks, &rank);
+    return shards_build(&stage->shards, &stage->program.params,
+                        &stage->holding, ranks, rank);
+}
+
 status stage_plan(struct stage *stage, const struct stage_request *request)
 {
     *stage = (struct stage){.request = *request};
@@ -184,6 +231,7 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     TRY(check_request(r));
     if (r->frames == 0) r->frames = 1;
     TRY(build_program(stage));
+    TRY(divide(stage));
     r->logits_chunk = stage->program.logits_chunk;
     if (r->backward != BACKWARD_NONE)
         TRY(gradients_plan(&stage->gradients, &stage->program));
@@ -231,6 +279,30 @@ void stage_use_frame(struct stage *stage, int frame)
     stage->run.frame = (char *)stage->memory[MEMORY_FRAME].data +
                        frame * stage->frame.bytes;
     stage->run.batch = stage->batches[frame];
+}
+
+void stage_take_shards(const struct stage *stage, const void *flat,
+                       void *shards)
+{
+    const struct shards *s = &stage->shards;
+    const size_t real = (size_t)dtype_bytes(stage->program.dtype);
+
+    for (int i = 0; i < s->count; i++) {
+        const int64_t first = s->units[i].first + shard_cuts(s, i)[s->rank];
+
+        memcpy((char *)shards + (size_t)s->units[i].at * real,
+               (const char *)flat + (size_t)first * real,
+               (size_t)shard_sizes(s, i)[s->rank] * real);
+    }
+}
+
+double *stage_norm_sums(const struct stage *stage)
+{
+    const int64_t blocks =
+        shard_blocks(&stage->program.params, &stage->holding);
+
+    return (double *)(void *)((char *)stage->memory[MEMORY_NORM].data +
+                              aligned((size_t)blocks * sizeof(double)));
 }
 
 static void prepare_run(struct stage *stage)
@@ -288,6 +360,7 @@ void stage_free(struct stage *stage)
     memory_free(stage->batches);
     arena_free(&stage->arena);
     gradients_free(&stage->gradients);
+    shards_free(&stage->shards);
     frame_plan_free(&stage->frame);
     program_free(&stage->program);
     *stage = (struct stage){0};

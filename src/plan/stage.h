@@ -9,6 +9,7 @@
 #ifndef LOCKSTEP_PLAN_STAGE_H
 #define LOCKSTEP_PLAN_STAGE_H
 
+#include "mesh/shard.h"
 #include "models/model.h"
 #include "nn/run.h"
 #include "nn/slice.h"
@@ -28,6 +29,7 @@ struct stage_request {
     int64_t logits_chunk;  /* tokens; 0: chosen here */
     enum backward_mode backward;
     bool optimizer;        /* two moments per weight */
+    struct division division; /* zeroed: nothing */
     struct slice slice;    /* zeroed: the whole model */
     int frames;            /* micro-batches in flight at once; 0: 1 */
     int threads;
@@ -41,7 +43,7 @@ enum memory_owner {
     MEMORY_WEIGHTS, MEMORY_GRADIENTS, MEMORY_PARTIALS, MEMORY_FIRST_MOMENT,
     MEMORY_SECOND_MOMENT, MEMORY_FRAME, MEMORY_LAYER_SCRATCH,
     MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY, MEMORY_CACHE, MEMORY_BATCH,
-    MEMORY_MESSAGES,
+    MEMORY_NORM, MEMORY_MESSAGES,
     MEMORY_OWNERS
 };
 
@@ -56,6 +58,8 @@ struct stage {
     struct stage_request request; /* with every choice made */
     struct kernels kernels;
     struct program program;
+    struct holding holding; /* of the whole parameters */
+    struct shards shards;   /* of the arenas that are divided */
     struct frame_plan frame;
     struct gradients gradients;
     struct memory_row memory[MEMORY_OWNERS];
@@ -69,11 +73,20 @@ struct stage {
 };
 
 status stage_plan(struct stage *stage, const struct stage_request *request);
+/* Whether an arena holds this rank's shards only (mesh/shard.h). */
+bool stage_divides(const struct stage *stage, enum memory_owner arena);
 /* Room for the messages between ranks, before stage_open. */
 void stage_reserve_messages(struct stage *stage, size_t bytes);
 /* Allocates. Weights are uninitialised. */
 status stage_open(struct stage *stage);
 void stage_free(struct stage *stage);
+
+/* This rank's shards of a flat arena, into a shard arena. */
+void stage_take_shards(const struct stage *stage, const void *flat,
+                       void *shards);
+
+/* Of MEMORY_NORM, after the blocks: [orders][leaves]. */
+double *stage_norm_sums(const struct stage *stage);
 
 /* Fills the weights from counters keyed by (seed, name, index in the whole).
  */

@@ -8,16 +8,28 @@
 
 enum { TOKENIZER_COPY_BYTES = 64 << 20 };
 
+static const struct {
+    enum memory_owner owner;
+    const char *kind;
+} arenas[] = {{MEMORY_WEIGHTS, "weight"}, {MEMORY_FIRST_MOMENT, "m"},
+              {MEMORY_SECOND_MOMENT, "v"}};
+enum { ARENAS = sizeof arenas / sizeof *arenas };
+
 status keeper_build(struct keeper *keeper, const struct setup *setup,
                     struct stage *stage, const char *run)
 {
     *keeper = (struct keeper){.setup = setup, .stage = stage, .run = run};
-    TRY(session_parts_add(&keeper->parts, stage, "weight",
-                          stage->memory[MEMORY_WEIGHTS].data));
-    TRY(session_parts_add(&keeper->parts, stage, "m",
-                          stage->memory[MEMORY_FIRST_MOMENT].data));
-    TRY(session_parts_add(&keeper->parts, stage, "v",
-                          stage->memory[MEMORY_SECOND_MOMENT].data));
+    for (int i = 0; i < ARENAS; i++) {
+        void *flat = stage->memory[arenas[i].owner].data;
+
+        if (stage_divides(stage, arenas[i].owner)) {
+            TRY(memory_take((size_t)stage->program.params.elements,
+                            (size_t)dtype_bytes(stage->program.dtype),
+                            &keeper->full[i]));
+            flat = keeper->full[i];
+        }
+        TRY(session_parts_add(&keeper->parts, stage, arenas[i].kind, flat));
+    }
     return model_write_config(&setup->model, stage->program.dtype,
                               &keeper->config);
 }
@@ -25,8 +37,29 @@ status keeper_build(struct keeper *keeper, const struct setup *setup,
 void keeper_free(struct keeper *keeper)
 {
     session_parts_free(&keeper->parts);
+    for (int i = 0; i < ARENAS; i++) memory_free(keeper->full[i]);
     text_free(&keeper->config);
     *keeper = (struct keeper){0};
+}
+
+status keeper_collect(struct keeper *keeper, struct zero *zero)
+{
+    for (int i = 0; i < ARENAS; i++) {
+        const struct update_arena arena = {
+            keeper->stage->memory[arenas[i].owner].data, true};
+
+        if (keeper->full[i] != NULL)
+            TRY(zero_collect(zero, &arena, keeper->full[i]));
+    }
+    return OK;
+}
+
+void keeper_divide(struct keeper *keeper)
+{
+    for (int i = 0; i < ARENAS; i++)
+        if (keeper->full[i] != NULL)
+            stage_take_shards(keeper->stage, keeper->full[i],
+                              keeper->stage->memory[arenas[i].owner].data);
 }
 
 static status write_state(const struct counters *counters,

@@ -8,12 +8,14 @@
 #include "checkpoint/save.h"
 #include "train/session_parts.h"
 #include "train/setup.h"
+#include "train/zero.h"
 
 struct keeper {
     const struct setup *setup;  /* borrowed */
     struct stage *stage;        /* borrowed, open */
     const char *run;            /* borrowed */
     struct session_parts parts; /* owned: weights, m, v */
+    void *full[3];              /* owned: whole copies of divided arenas */
     struct text config;         /* owned: config.json */
 };
 
@@ -29,6 +31,10 @@ struct counters {
 status keeper_build(struct keeper *keeper, const struct setup *setup,
                     struct stage *stage, const char *run);
 void keeper_free(struct keeper *keeper);
+
+/* Divided arenas to their whole copies, and back; every rank calls them. */
+status keeper_collect(struct keeper *keeper, struct zero *zero);
+void keeper_divide(struct keeper *keeper);
 
 /* Saves RUN/ckpt/step-N and removes old ones as the options say. */
 status keeper_save(struct keeper *keeper, const struct counters *counters);

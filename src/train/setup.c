@@ -202,6 +202,22 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     return OK;
 }
 
+static status check_zero(struct setup *setup)
+{
+    const char *name = setup->set->values.zero;
+    struct division *division = &setup->request.division;
+
+    TRY(division_parse(division, name));
+    if (division->gradients != 0)
+        FAIL(ERR_CONFIG, "zero: %s; this build runs ddp and zero1", name);
+    if (division->states == 1u << AXIS_SHARD &&
+        setup->mesh.size[AXIS_SHARD] == 1)
+        FAIL(ERR_CONFIG, "zero: %s divides over mesh.shard, which has one "
+                         "rank; set mesh.shard, or zero=fsdp to divide over "
+                         "all ranks that share the batch", name);
+    return OK;
+}
+
 static status resolve_request(struct setup *setup)
 {
     const struct options *o = &setup->set->values;
@@ -225,6 +241,7 @@ static status resolve_request(struct setup *setup)
     if (r->threads == 0) r->threads = 1;
     TRY(choose_dtype(o->train.dtype, &r->dtype));
     TRY(choose_isa(o->numerics.isa, &r->isa));
+    TRY(check_zero(setup));
     TRY(grid_resolve(&setup->grid, &asked, &facts));
     return setup_use_grid(setup, &setup->grid);
 }
@@ -233,14 +250,11 @@ static status resolve_request(struct setup *setup)
 static status check_axes(const struct setup *setup)
 {
     static const enum axis missing[] = {AXIS_CONTEXT, AXIS_TENSOR, AXIS_PIPE};
-    const struct options *o = &setup->set->values;
 
     for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
         if (setup->mesh.size[missing[i]] > 1)
             FAIL(ERR_CONFIG, "mesh.%s: %d ranks; this build runs 1",
                  axis_name(missing[i]), setup->mesh.size[missing[i]]);
-    if (strcmp(o->zero, "ddp") != 0)
-        FAIL(ERR_CONFIG, "zero: %s; this build runs ddp", o->zero);
     return OK;
 }
 

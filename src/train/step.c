@@ -14,6 +14,13 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+static struct update_arena arena_of(const struct stage *stage,
+                                    enum memory_owner owner)
+{
+    return (struct update_arena){stage->memory[owner].data,
+                                 stage_divides(stage, owner)};
+}
+
 status train_step_build(struct train_step *step, struct stage *stage,
                         const char *schedule)
 {
@@ -26,11 +33,14 @@ status train_step_build(struct train_step *step, struct stage *stage,
     CHECK(schedule_held(&step->schedule) == 1); /* one frame is planned */
     step->update = (struct update){
         .kernels = &stage->kernels, .stream = &stage->stream,
-        .params = &p->params, .tensor_leaves = p->grid.tensor,
-        .weights = stage->memory[MEMORY_WEIGHTS].data,
-        .gradients = stage->memory[MEMORY_GRADIENTS].data,
-        .first = stage->memory[MEMORY_FIRST_MOMENT].data,
-        .second = stage->memory[MEMORY_SECOND_MOMENT].data};
+        .params = &p->params, .holding = &stage->holding,
+        .shards = &stage->shards,
+        .weights = arena_of(stage, MEMORY_WEIGHTS),
+        .gradients = arena_of(stage, MEMORY_GRADIENTS),
+        .first = arena_of(stage, MEMORY_FIRST_MOMENT),
+        .second = arena_of(stage, MEMORY_SECOND_MOMENT),
+        .blocks = stage->memory[MEMORY_NORM].data};
+    zero_build(&step->zero, stage, step->team);
     return OK;
 }
 
@@ -39,6 +49,16 @@ void train_step_join(struct train_step *step, struct team *team)
     step->team = team;
     step->stage->run.tensor = team_group(team, TEAM_TENSOR);
     step->stage->run.context = team_group(team, TEAM_CONTEXT);
+    zero_build(&step->zero, step->stage, team);
+}
+
+size_t train_step_scratch(struct stage *stage, struct team *team,
+                          int64_t values)
+{
+    const size_t joins = team_scratch_bytes(team, values);
+    const size_t zero = zero_scratch_bytes(stage, team);
+
+    return (joins > zero ? joins : zero) + ARENA_ALIGN;
 }
 
 void train_step_free(struct train_step *step)
@@ -189,8 +209,8 @@ static status step_gradients(struct train_step *step,
     step->data_s = 0;
     gradients_reset(gradients);
     TRY(execute(step, source));
-    TRY(team_gradients(step->team, gradients));
-    TRY(gradients_finish(gradients));
+    gradients_close(gradients);
+    TRY(zero_gradients(&step->zero));
     root = loss_total(&step->loss, &step->stage->program.grid);
     TRY(team_loss(step->team, &root, &step->loss.targets));
     if (step->loss.targets == 0)
@@ -202,6 +222,21 @@ static status step_gradients(struct train_step *step,
     return OK;
 }
 
+/* The norm of all gradients, the same on every rank. */
+static status step_norm(struct train_step *step, struct update_result *out)
+{
+    const struct stage *stage = step->stage;
+    const struct param_table *params = &stage->program.params;
+    const int64_t count = (int64_t)params->orders * stage->holding.leaves;
+    double *sums = stage_norm_sums(stage);
+
+    for (int64_t i = 0; i < count; i++) sums[i] = 0;
+    TRY(update_blocks(&step->update));
+    TRY(zero_blocks(&step->zero, step->update.blocks));
+    update_squares(&step->update, sums);
+    return update_norm(&step->update, sums, params->orders, out);
+}
+
 status train_step_run(struct train_step *step,
                       const struct sample_source *source, double lr,
                       int64_t t, struct step_result *out)
@@ -209,10 +244,11 @@ status train_step_run(struct train_step *step,
     struct update_result norm;
 
     TRY(step_gradients(step, source, out));
-    TRY(update_norm(&step->update, &norm));
+    TRY(step_norm(step, &norm));
     out->norm = norm.norm;
     out->factor = norm.factor;
-    return update_apply(&step->update, norm.factor, lr, t);
+    TRY(update_apply(&step->update, norm.factor, lr, t));
+    return zero_weights(&step->zero);
 }
 
 /* ---- evaluation ---- */

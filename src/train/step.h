@@ -8,6 +8,7 @@
 #include "plan/stage.h"
 #include "schedule/schedule.h"
 #include "train/team.h"
+#include "train/zero.h"
 
 /* Where sequences come from. Fills arrays of [length]: token ids, targets (-1:
  * none), positions and documents of sequence `index` of the global batch. */
@@ -31,6 +32,7 @@ struct train_step {
     struct team alone;
     struct schedule schedule; /* owned */
     struct update update;
+    struct zero zero;         /* what the ranks that share the batch send */
     struct loss_sum loss;
     double data_s;            /* of the last step, making batches */
 };
@@ -46,6 +48,10 @@ struct step_result {
 status train_step_build(struct train_step *step, struct stage *stage,
                         const char *schedule);
 void train_step_join(struct train_step *step, struct team *team);
+/* Scratch for the messages of a step and for joining up to `values` numbers,
+ * bytes; before the stage is open. */
+size_t train_step_scratch(struct stage *stage, struct team *team,
+                          int64_t values);
 void train_step_free(struct train_step *step);
 
 /* Gradients of the whole batch (mean loss) in the root arena, then norm, clip,

@@ -87,45 +87,14 @@ void team_free(struct team *team)
 
 /* ---- sums ---- */
 
-/* Each rank holds one root of `values`; every rank gets the tree's sum. */
-static struct comm_call ordered_sum(struct tensor values)
-{
-    return (struct comm_call){.kind = COMM_ALL_REDUCE,
-                              .algorithm = ALGORITHM_ORDERED,
-                              .reduction = REDUCE_SUM, .out = values,
-                              .in = values};
-}
-
-/* Root of a use: the flat arena for first uses, once; else its own buffer. */
-static struct tensor second_root(const struct gradients *g, int stream)
-{
-    const struct program *p = g->program;
-    const struct param *param = &p->params.items[p->streams[stream].param];
-
-    return tensor_1d((char *)g->partials + g->states[stream].offset[0] *
-                                               dtype_bytes(p->dtype),
-                     p->dtype, param->elements);
-}
-
-static struct tensor first_roots(const struct gradients *g)
-{
-    return tensor_1d(g->root, g->program->dtype, g->program->params.elements);
-}
-
-size_t team_scratch_bytes(struct team *team, const struct gradients *gradients,
-                          int64_t values)
+size_t team_scratch_bytes(struct team *team, int64_t values)
 {
     const struct group *batch = team_group(team, TEAM_BATCH);
-    const struct comm_call sum = ordered_sum(first_roots(gradients));
     const struct tensor joined = tensor_1d(NULL, DTYPE_F64, values + 1);
     const struct comm_call join = {.kind = COMM_ALL_REDUCE, .out = joined,
                                    .in = joined};
 
-    if (batch == NULL) return 0;
-    const size_t a = comm_scratch_bytes(batch, &sum);
-    const size_t b = comm_scratch_bytes(batch, &join);
-
-    return (a > b ? a : b) + ARENA_ALIGN;
+    return batch == NULL ? 0 : comm_scratch_bytes(batch, &join);
 }
 
 void team_use_scratch(struct team *team, void *scratch, size_t bytes)
@@ -134,25 +103,6 @@ void team_use_scratch(struct team *team, void *scratch, size_t bytes)
     for (int i = 0; i < TEAM_GROUPS; i++)
         if (team->groups[i].size > 1)
             group_scratch(&team->groups[i], scratch, bytes);
-}
-
-static status run_sum(struct team *team, struct tensor values)
-{
-    const struct comm_call call = ordered_sum(values);
-
-    return comm_run(team_group(team, TEAM_BATCH), &call);
-}
-
-status team_gradients(struct team *team, struct gradients *gradients)
-{
-    const struct program *p = gradients->program;
-
-    if (team_group(team, TEAM_BATCH) == NULL) return OK;
-    TRY(run_sum(team, first_roots(gradients)));
-    for (int i = 0; i < p->stream_count; i++)
-        if (p->streams[i].use > 0)
-            TRY(run_sum(team, second_root(gradients, i)));
-    return OK;
 }
 
 status team_loss(struct team *team, double *root, int64_t *targets)

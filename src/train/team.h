@@ -43,13 +43,9 @@ struct group *team_group(struct team *team, enum team_group which);
 int team_batch_rank(const struct team *team);
 int team_batch_size(const struct team *team);
 
-/* Scratch for the collectives of a step, and for joining up to `values`
- * numbers, bytes. */
-size_t team_scratch_bytes(struct team *team, const struct gradients *gradients,
-                          int64_t values);
+/* Scratch for joining up to `values` numbers, bytes. */
+size_t team_scratch_bytes(struct team *team, int64_t values);
 void team_use_scratch(struct team *team, void *scratch, size_t bytes);
-/* batch: the roots of every stream, over all ranks. */
-status team_gradients(struct team *team, struct gradients *gradients);
 /* batch: roots of the loss combined by the tree, targets added. */
 status team_loss(struct team *team, double *root, int64_t *targets);
 /* batch: values [count] where each rank has set its own, the others' are 0. */

@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/fault.h"
@@ -18,7 +17,6 @@
 #include "train/keep.h"
 #include "train/metrics.h"
 #include "train/progress.h"
-#include "train/same.h"
 #include "train/session.h"
 #include "train/signals.h"
 
@@ -122,6 +120,7 @@ static status restore(struct trainer *t)
 
     TRY_GOTO(done, result, checkpoint_clean(t->run.path));
     TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
+    keeper_divide(&t->keeper);
     if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);
     LOG(DEBUG, "train", "resumed after step %lld",
         (long long)t->counters.step);
@@ -151,7 +150,6 @@ static status plan(struct trainer *t, struct group *world)
     const struct options *o = &t->request->set->values;
     struct grid grid;
 
-    TRY(same_options(world, t->request->set));
     TRY(setup_resolve(&t->setup, t->request->set,
                       world == NULL ? 1 : world->size,
                       world == NULL ? 0 : world->rank));
@@ -169,30 +167,10 @@ static status plan(struct trainer *t, struct group *world)
         else
             status_clear(); /* restoring says what is wrong */
     }
-    TRY(same_schedule(world, &t->setup));
     TRY(stage_plan(&t->stage, &t->setup.request));
     stage_reserve_messages(&t->stage,
-                           team_scratch_bytes(&t->team, &t->stage.gradients,
+                           train_step_scratch(&t->stage, &t->team,
                                               o->validate.sequences));
-    return OK;
-}
-
-/* One file for each rank, with who it is. */
-static status open_log(struct trainer *t, const char *directory)
-{
-    const int rank = team_rank(&t->team);
-    char path[PATH_BYTES], mesh[MESH_TEXT_BYTES];
-
-    TRY(run_dir_log(directory, rank, path));
-    TRY(log_start(rank, path));
-    mesh_text(&t->setup.mesh, mesh, sizeof mesh);
-    LOG(DEBUG, "mesh", "rank %d of %s: pipe %d, data %d, shard %d, context %d, "
-        "tensor %d; process %ld", rank, mesh, t->setup.place.at[AXIS_PIPE],
-        t->setup.place.at[AXIS_DATA], t->setup.place.at[AXIS_SHARD],
-        t->setup.place.at[AXIS_CONTEXT], t->setup.place.at[AXIS_TENSOR],
-        (long)getpid());
-    LOG(DEBUG, "plan", "%zu bytes, %d threads", t->stage.bytes,
-        t->stage.request.threads);
     return OK;
 }
 
@@ -205,14 +183,13 @@ static status open_run(struct trainer *t)
     if (leads(t)) {
         result = t->request->resume ? run_dir_resume(&t->run, directory)
                                     : run_dir_create(&t->run, directory);
-        if (result == OK) result = open_log(t, directory);
+        if (result == OK) result = log_start(0, t->run.log);
         if (result == OK)
             result = feed_open(&t->feed, &t->setup, t->run.path);
     }
     TRY(team_agree(&t->team, result));
     if (leads(t)) return OK;
     snprintf(t->run.path, sizeof t->run.path, "%s", directory);
-    TRY(open_log(t, directory));
     return feed_open(&t->feed, &t->setup, t->run.path);
 }
 
@@ -291,6 +268,7 @@ static status validate(struct trainer *t)
 static status save(struct trainer *t)
 {
     if (t->saved_step == t->counters.step) return OK;
+    TRY(keeper_collect(&t->keeper, &t->step.zero));
     TRY(team_agree(&t->team,
                    leads(t) ? keeper_save(&t->keeper, &t->counters) : OK));
     LOG(DEBUG, "checkpoint", "saved step %lld", (long long)t->counters.step);
@@ -425,7 +403,7 @@ static status loop(struct trainer *t)
 static void free_all(struct trainer *t)
 {
     metrics_close(&t->metrics);
-    log_stop();
+    if (leads(t)) log_stop();
     memory_free(t->sums);
     keeper_free(&t->keeper);
     train_step_free(&t->step);
@@ -450,11 +428,11 @@ static status train(struct trainer *t)
     progress_begin(&t->progress, leads(t) ? stderr : NULL, "step", "", 1);
     result = loop(t);
     progress_end(&t->progress);
+    if (!leads(t)) return result;
+    signals_restore();
     LOG(DEBUG, "train", "ended after step %lld: %s",
         (long long)t->counters.step,
         result == OK ? "finished" : status_message());
-    if (!leads(t)) return result;
-    signals_restore();
     const struct closing closing = {
         .setup = &t->setup, .stage = &t->stage, .run = &t->run,
         .step = t->counters.step, .result = result,

@@ -19,23 +19,39 @@ struct rank_trial {
     struct team team;
 };
 
-static status take_copy(const struct memory_row *row, void **out)
+/* The whole arena, on every rank. */
+static status collect(struct rank_trial *t, const struct update_arena *arena,
+                      void **out)
 {
-    TRY(memory_take(row->bytes, 1, out));
-    memcpy(*out, row->data, row->bytes);
-    return OK;
+    const struct program *p = &t->stage.program;
+
+    TRY(memory_take((size_t)p->params.elements, (size_t)dtype_bytes(p->dtype),
+                    out));
+    return zero_collect(&t->step.zero, arena, *out);
 }
 
 /* What rank 0 found. */
 static status keep(struct rank_trial *t)
 {
     struct trial *out = t->out;
+    void *weights = NULL, *gradients = NULL;
+    status result;
 
-    out->elements = t->stage.program.params.elements;
-    out->dtype = t->stage.program.dtype;
-    out->memory_bytes = t->stage.bytes;
-    TRY(take_copy(&t->stage.memory[MEMORY_WEIGHTS], &out->weights));
-    return take_copy(&t->stage.memory[MEMORY_GRADIENTS], &out->gradients);
+    TRY_GOTO(done, result, collect(t, &t->step.update.weights, &weights));
+    TRY_GOTO(done, result, collect(t, &t->step.update.gradients,
+                                   &gradients));
+    if (team_rank(&t->team) == 0) {
+        out->elements = t->stage.program.params.elements;
+        out->dtype = t->stage.program.dtype;
+        out->memory_bytes = t->stage.bytes;
+        out->weights = weights;
+        out->gradients = gradients;
+        weights = gradients = NULL;
+    }
+done:
+    memory_free(weights);
+    memory_free(gradients);
+    return result;
 }
 
 static status start(struct rank_trial *t)
@@ -57,8 +73,7 @@ static status open_trial(struct rank_trial *t, struct group *world)
                    t->set->values.comm.limit));
     TRY(stage_plan(&t->stage, &t->setup.request));
     stage_reserve_messages(&t->stage,
-                           team_scratch_bytes(&t->team, &t->stage.gradients,
-                                              1));
+                           train_step_scratch(&t->stage, &t->team, 1));
     /* rank 0 makes the token file, the others find it */
     TRY(team_agree(&t->team,
                    leads ? feed_open(&t->feed, &t->setup, cache) : OK));
@@ -96,7 +111,7 @@ static status rank_body(void *argument, struct group *world)
     t.team.world = world;
     TRY_GOTO(done, result, open_trial(&t, world));
     TRY_GOTO(done, result, train_steps(&t));
-    if (team_rank(&t.team) == 0) TRY_GOTO(done, result, keep(&t));
+    TRY_GOTO(done, result, keep(&t));
 done:
     team_free(&t.team);
     train_step_free(&t.step);

@@ -3,12 +3,7 @@
 #include "kernels/cpu/token_sums.h"
 #include "kernels/view.h"
 
-enum {
-    FOLD_GRAIN = 64,     /* columns that a thread folds at least */
-    SQUARES_BLOCK = 1024,
-    CHUNKS_MAX = 1024,   /* subtrees of blocks that threads share out */
-    LEVELS = 48
-};
+enum { FOLD_GRAIN = 64 /* columns that a thread folds at least */ };
 
 struct row_sums {
     struct view dy;
@@ -92,10 +87,8 @@ status CPU(fold)(struct stream *stream, struct tensor out, struct tensor in,
 
 struct squares {
     struct view x;
-    int64_t count;        /* elements */
-    int64_t chunk_blocks; /* a power of two */
-    int64_t chunks;
-    double sums[CHUNKS_MAX];
+    int64_t count; /* elements */
+    double *sums;  /* [blocks] */
 };
 
 static double block_squares(const float *x, int64_t count)
@@ -127,74 +120,28 @@ static const float *block_of(const struct view *x, int64_t first, int64_t last,
     return copy;
 }
 
-/* The absolute tree, grown like a binary counter: level l holds a finished
- * node of 2^l items. */
-struct counter {
-    double levels[LEVELS];
-    int64_t items;
-};
-
-static void counter_push(struct counter *counter, double node)
-{
-    int level = 0;
-
-    for (; counter->items >> level & 1; level++)
-        node = counter->levels[level] + node;
-    counter->levels[level] = node;
-    counter->items++;
-}
-
-/* A node without right sibling moves up. */
-static double counter_total(const struct counter *counter)
-{
-    double total = 0;
-    bool any = false;
-
-    for (int level = 0; counter->items >> level > 0; level++) {
-        if (!(counter->items >> level & 1)) continue;
-        total = any ? counter->levels[level] + total : counter->levels[level];
-        any = true;
-    }
-    return total;
-}
-
 static void squares_body(void *argument, int index, int count)
 {
-    struct squares *p = argument;
+    const struct squares *p = argument;
+    const int64_t blocks = (p->count + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
     int64_t first, last;
     float copy[SQUARES_BLOCK];
 
-    threads_split(p->chunks, 1, index, count, &first, &last);
-    for (int64_t chunk = first; chunk < last; chunk++) {
-        struct counter counter = {.items = 0};
-        int64_t begin = chunk * p->chunk_blocks * SQUARES_BLOCK;
-        int64_t end = begin + p->chunk_blocks * SQUARES_BLOCK;
+    threads_split(blocks, 1, index, count, &first, &last);
+    for (int64_t block = first; block < last; block++) {
+        int64_t begin = block * SQUARES_BLOCK, end = begin + SQUARES_BLOCK;
 
         if (end > p->count) end = p->count;
-        for (int64_t i = begin; i < end; i += SQUARES_BLOCK) {
-            int64_t stop = i + SQUARES_BLOCK < end ? i + SQUARES_BLOCK : end;
-
-            counter_push(&counter, block_squares(
-                block_of(&p->x, i, stop, copy), stop - i));
-        }
-        p->sums[chunk] = counter_total(&counter);
+        p->sums[block] = block_squares(block_of(&p->x, begin, end, copy),
+                                       end - begin);
     }
 }
 
-/* Chunks are whole subtrees of the tree over blocks (the last may be cut off,
- * as the tree itself is), so their tree is the tree over all blocks. */
-status CPU(sum_squares)(struct stream *stream, double *sum, struct tensor x)
+status CPU(sum_squares)(struct stream *stream, double *sums, struct tensor x)
 {
-    struct squares p = {.x = view_of(x, DTYPE_F32), .chunk_blocks = 1};
-    struct counter counter = {.items = 0};
-    int64_t blocks;
+    struct squares p = {.x = view_of(x, DTYPE_F32), .sums = sums};
 
     p.count = p.x.rows * p.x.width;
-    blocks = (p.count + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
-    while (p.chunk_blocks * CHUNKS_MAX < blocks) p.chunk_blocks *= 2;
-    p.chunks = (blocks + p.chunk_blocks - 1) / p.chunk_blocks;
     cpu_run(stream, p.count, squares_body, &p);
-    for (int64_t i = 0; i < p.chunks; i++) counter_push(&counter, p.sums[i]);
-    *sum = counter_total(&counter);
     return OK;
 }

@@ -3,8 +3,6 @@
 #include "kernels/reference/token_sums.h"
 #include "kernels/view.h"
 
-enum { SQUARES_BLOCK = 1024, LEVELS = 48 };
-
 /* One column of one accumulator. */
 struct column {
     token_term term;
@@ -123,31 +121,17 @@ static double block_squares(struct view x, int64_t first, int64_t last)
     return lanes[0];
 }
 
-/* The tree is grown like a binary counter: level l holds the sum of a finished
- * node of 2^l blocks. At the end a node without right sibling moves up. */
-status NAME(sum_squares)(struct stream *stream, double *sum, struct tensor x)
+status NAME(sum_squares)(struct stream *stream, double *sums, struct tensor x)
 {
     struct view view = view_of(x, REAL_DTYPE);
     int64_t count = view.rows * view.width;
-    double levels[LEVELS], total = 0;
-    int64_t blocks = 0;
-    bool any = false;
 
     (void)stream;
-    for (int64_t first = 0; first < count; first += SQUARES_BLOCK, blocks++) {
+    for (int64_t first = 0; first < count; first += SQUARES_BLOCK) {
         int64_t last = first + SQUARES_BLOCK < count ? first + SQUARES_BLOCK
                                                      : count;
-        double node = block_squares(view, first, last);
-        int level = 0;
 
-        for (; blocks >> level & 1; level++) node = levels[level] + node;
-        levels[level] = node;
+        sums[first / SQUARES_BLOCK] = block_squares(view, first, last);
     }
-    for (int level = 0; blocks >> level > 0; level++) {
-        if (!(blocks >> level & 1)) continue;
-        total = any ? levels[level] + total : levels[level];
-        any = true;
-    }
-    *sum = total;
     return OK;
 }

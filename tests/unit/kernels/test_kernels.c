@@ -423,11 +423,15 @@ static void run_shared_sums(struct job *job)
 static void run_sum_squares(struct job *job)
 {
     struct tensor x = job_matrix(job);
+    double *sums = job->tape->doubles;
 
-    for (int i = 0; i < 5; i++)
-        IS_OK(job->kernels->sum_squares(
-            job->stream, &job->tape->doubles[i],
-            tensor_rows(x, 0, job->tokens - i * job->tokens / 5)));
+    for (int i = 0; i < 5; i++) {
+        struct tensor part =
+            tensor_rows(x, 0, job->tokens - i * job->tokens / 5);
+
+        IS_OK(job->kernels->sum_squares(job->stream, sums, part));
+        sums += (tensor_count(&part) + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
+    }
 }
 
 static void run_adamw(struct job *job)

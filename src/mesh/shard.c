@@ -1,0 +1,394 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shard.c - how the ZeRO family cuts the flat arenas over ranks. */
+#include "mesh/shard.h"
+
+#include <string.h>
+#include "base/text.h"
+
+/* ---- who divides what ---- */
+
+status division_parse(struct division *division, const char *name)
+{
+    static const char *const names[] = {"ddp", "zero1", "zero2", "zero3",
+                                        "fsdp", "hsdp", "mics"};
+    static const int levels[] = {0, 1, 2, 3, 3, 3, 3};
+    const axis_set shard = 1u << AXIS_SHARD;
+    const axis_set all = 1u << AXIS_DATA | shard;
+    const int count = (int)(sizeof names / sizeof *names);
+    int i = 0;
+
+    while (i < count && strcmp(names[i], name) != 0) i++;
+    if (i == count) {
+        const char *near = text_nearest(name, names, count);
+
+        FAIL(ERR_CONFIG, "zero: %s is not ddp, zero1, zero2, zero3, fsdp, hsdp "
+                         "or mics%s%s", name, near ? "; nearest: " : "",
+             near ? near : "");
+    }
+    const axis_set axes = i < 5 ? all : shard;
+
+    *division = (struct division){.states = levels[i] >= 1 ? axes : 0,
+                                  .gradients = levels[i] >= 2 ? axes : 0,
+                                  .weights = levels[i] >= 3 ? axes : 0};
+    return OK;
+}
+
+void division_place(const struct division *division, const struct mesh *mesh,
+                    const struct place *place, int *ranks, int *rank)
+{
+    static const enum axis slow_first[] = {AXIS_DATA, AXIS_SHARD};
+    const axis_set axes =
+        division->weights | division->gradients | division->states;
+
+    *ranks = 1;
+    *rank = 0;
+    for (int i = 0; i < 2; i++) { /* as the leaves of the batch are numbered */
+        const enum axis axis = slow_first[i];
+
+        if (!(axes >> axis & 1)) continue;
+        *ranks *= mesh->size[axis];
+        *rank = *rank * mesh->size[axis] + place->at[axis];
+    }
+}
+
+/* ---- leaves ---- */
+
+static bool is_cut(const struct param *param)
+{
+    return param->spec.split_rows == AXIS_TENSOR ||
+           param->spec.split_cols == AXIS_TENSOR;
+}
+
+void param_leaves(const struct param *param, const struct holding *holding,
+                  int *first, int *last)
+{
+    const int ranks = holding->mesh.size[AXIS_TENSOR];
+    const int rank = holding->place.at[AXIS_TENSOR];
+
+    *first = is_cut(param) ? holding->leaves * rank / ranks : 0;
+    *last = is_cut(param) ? holding->leaves * (rank + 1) / ranks : 1;
+}
+
+int param_pieces(const struct param *param)
+{
+    return param->spec.piece_count > 0 ? param->spec.piece_count : 1;
+}
+
+bool param_leaf(const struct param *param, const struct holding *holding,
+                int leaf, int piece, struct leaf_block *out)
+{
+    const struct param_spec *spec = &param->spec;
+    const struct layout_span held =
+        layout_held(spec, &holding->mesh, &holding->place, piece);
+    const struct layout_span own =
+        layout_leaf(spec, is_cut(param) ? holding->leaves : 1, leaf, piece);
+
+    *out = (struct leaf_block){
+        .columns = spec->vector || spec->split_cols == AXIS_TENSOR,
+        .first = own.first - held.first, .count = own.count};
+    for (int i = 0; i < piece; i++)
+        out->first +=
+            layout_held(spec, &holding->mesh, &holding->place, i).count;
+    return own.count > 0;
+}
+
+int64_t leaf_blocks(const struct param *param, const struct leaf_block *leaf)
+{
+    int64_t elements = leaf->count;
+
+    if (!param->spec.vector)
+        elements *= leaf->columns ? param->rows : param->cols;
+    return (elements + SHARD_BLOCK - 1) / SHARD_BLOCK;
+}
+
+/* Leaves of one parameter, from piece -1 of the first on. */
+static bool leaf_of_param(struct leaf_cursor *c, const struct param *param)
+{
+    int first, last;
+
+    param_leaves(param, c->holding, &first, &last);
+    if (!c->begun) {
+        c->leaf = first;
+        c->piece = -1;
+        c->begun = true;
+    }
+    for (;;) {
+        if (++c->piece == param_pieces(param)) {
+            c->piece = 0;
+            c->leaf++;
+        }
+        if (c->leaf >= last) return false;
+        if (param_leaf(param, c->holding, c->leaf, c->piece, &c->block))
+            return true;
+    }
+}
+
+bool leaf_next(struct leaf_cursor *c)
+{
+    if (c->begun)
+        c->at += leaf_blocks(&c->params->items[c->param], &c->block);
+    for (; c->param < c->params->count; c->param++, c->begun = false)
+        if (leaf_of_param(c, &c->params->items[c->param])) return true;
+    return false;
+}
+
+int64_t shard_blocks(const struct param_table *params,
+                     const struct holding *holding)
+{
+    struct leaf_cursor c = {.params = params, .holding = holding};
+    int64_t count = 0;
+
+    while (leaf_next(&c))
+        count = c.at + leaf_blocks(&params->items[c.param], &c.block);
+    return count;
+}
+
+/* ---- legal cuts ---- */
+
+static int64_t common_divisor(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Legal places in a parameter, elements, around a wanted one. */
+struct places {
+    int64_t wanted, before, after;
+};
+
+static void offer(struct places *p, int64_t at)
+{
+    if (at <= p->wanted && at > p->before) p->before = at;
+    if (at >= p->wanted && at < p->after) p->after = at;
+}
+
+/* A matrix whose leaves are columns is cut between rows, where each leaf has
+ * had whole blocks. */
+static void places_columns(struct places *p, const struct param *param,
+                           const struct holding *holding)
+{
+    int64_t rows = 1, step;
+    int first, last;
+
+    param_leaves(param, holding, &first, &last);
+    for (int leaf = first; leaf < last; leaf++) {
+        struct leaf_block block;
+        int64_t need; /* a power of two */
+
+        if (!param_leaf(param, holding, leaf, 0, &block)) continue;
+        need = SHARD_BLOCK / common_divisor(block.count, SHARD_BLOCK);
+        if (need > rows) rows = need;
+    }
+    step = rows * param->cols;
+    offer(p, p->wanted / step * step);
+    offer(p, p->wanted / step * step + step);
+}
+
+/* Otherwise a leaf is a run of elements; its blocks count from its start. */
+static void places_run(struct places *p, int64_t first, int64_t last)
+{
+    offer(p, first);
+    offer(p, last);
+    if (p->wanted <= first || p->wanted >= last) return;
+    const int64_t at = first + (p->wanted - first) / SHARD_BLOCK * SHARD_BLOCK;
+
+    offer(p, at);
+    if (at + SHARD_BLOCK < last) offer(p, at + SHARD_BLOCK);
+}
+
+static void places_rows(struct places *p, const struct param *param,
+                        const struct holding *holding)
+{
+    const int64_t width = param->spec.vector ? 1 : param->cols;
+    int first, last;
+
+    param_leaves(param, holding, &first, &last);
+    for (int piece = 0; piece < param_pieces(param); piece++)
+        for (int leaf = first; leaf < last; leaf++) {
+            struct leaf_block block;
+
+            if (param_leaf(param, holding, leaf, piece, &block))
+                places_run(p, block.first * width,
+                           (block.first + block.count) * width);
+        }
+}
+
+/* The legal place of the unit nearest to `wanted`, elements of the unit. */
+static int64_t nearest_cut(const struct shard_unit *unit,
+                           const struct param_table *table,
+                           const struct holding *holding, int64_t wanted)
+{
+    int index = unit->first_param;
+
+    while (index + 1 < unit->first_param + unit->params &&
+           table->items[index + 1].offset - unit->first <= wanted)
+        index++;
+    const struct param *param = &table->items[index];
+    const int64_t base = param->offset - unit->first;
+    const int64_t end = index + 1 < unit->first_param + unit->params
+                            ? table->items[index + 1].offset - unit->first
+                            : unit->elements;
+    struct places p = {wanted - base, 0, end - base};
+
+    if (p.wanted < param->elements) {
+        if (!param->spec.vector && param->spec.split_cols == AXIS_TENSOR)
+            places_columns(&p, param, holding);
+        else
+            places_rows(&p, param, holding);
+    }
+    if (p.after > param->elements) p.after = end - base; /* the gap too */
+    if (p.before >= param->elements) p.before = end - base;
+    if (p.after >= param->elements) p.after = end - base;
+    return base + (p.wanted - p.before <= p.after - p.wanted ? p.before
+                                                             : p.after);
+}
+
+/* ---- units ---- */
+
+/* Whether `param` begins a unit: another block than the one before it, or,
+ * outside the blocks, a matrix or the first vector after one. So a table that
+ * several pipeline stages hold is cut alike by all. */
+static bool begins(const struct param_table *table, int param)
+{
+    const struct param *p = &table->items[param];
+
+    if (param == 0) return true;
+    return p->layer != table->items[param - 1].layer ||
+           (p->layer < 0 &&
+            !(p->spec.vector && table->items[param - 1].spec.vector));
+}
+
+static status find_units(struct shards *shards,
+                         const struct param_table *table)
+{
+    void *units = NULL;
+
+    TRY(memory_take((size_t)table->count + 1, sizeof *shards->units, &units));
+    shards->units = units;
+    for (int i = 0; i < table->count; i++) {
+        if (begins(table, i))
+            shards->units[shards->count++] = (struct shard_unit){
+                .first_param = i, .first = table->items[i].offset};
+        shards->units[shards->count - 1].params++;
+    }
+    for (int i = 0; i < shards->count; i++) {
+        struct shard_unit *unit = &shards->units[i];
+        const int64_t end = i + 1 < shards->count ? unit[1].first
+                                                  : table->elements;
+
+        unit->elements = end - unit->first;
+        if (unit->elements > shards->largest_unit)
+            shards->largest_unit = unit->elements;
+    }
+    return OK;
+}
+
+static void cut_unit(struct shards *shards, int index,
+                     const struct param_table *table,
+                     const struct holding *holding)
+{
+    const int ranks = shards->ranks;
+    struct shard_unit *unit = &shards->units[index];
+    int64_t *cuts = shards->cuts + (int64_t)index * (ranks + 1);
+    int64_t *sizes = shards->sizes + (int64_t)index * ranks;
+
+    cuts[0] = 0;
+    cuts[ranks] = unit->elements;
+    for (int r = 1; r < ranks; r++) {
+        cuts[r] = nearest_cut(unit, table, holding,
+                              unit->elements * r / ranks);
+        CHECK(cuts[r] >= cuts[r - 1] && cuts[r] <= unit->elements);
+    }
+    for (int r = 0; r < ranks; r++) {
+        sizes[r] = cuts[r + 1] - cuts[r];
+        if (sizes[r] > shards->largest_shard)
+            shards->largest_shard = sizes[r];
+    }
+    unit->at = shards->elements;
+    shards->elements += (sizes[shards->rank] + PARAM_ALIGN - 1) /
+                        PARAM_ALIGN * PARAM_ALIGN;
+}
+
+status shards_build(struct shards *shards, const struct param_table *table,
+                    const struct holding *holding, int ranks, int rank)
+{
+    void *cuts = NULL, *sizes = NULL;
+
+    CHECK(rank >= 0 && rank < ranks);
+    *shards = (struct shards){.ranks = ranks, .rank = rank};
+    TRY(find_units(shards, table));
+    TRY(memory_take((size_t)(shards->count + 1) * (size_t)(ranks + 1),
+                    sizeof *shards->cuts, &cuts));
+    shards->cuts = cuts;
+    TRY(memory_take((size_t)(shards->count + 1) * (size_t)ranks,
+                    sizeof *shards->sizes, &sizes));
+    shards->sizes = sizes;
+    for (int i = 0; i < shards->count; i++)
+        cut_unit(shards, i, table, holding);
+    return OK;
+}
+
+void shards_free(struct shards *shards)
+{
+    memory_free(shards->units);
+    memory_free(shards->cuts);
+    memory_free(shards->sizes);
+    *shards = (struct shards){0};
+}
+
+/* ---- questions ---- */
+
+const int64_t *shard_cuts(const struct shards *shards, int unit)
+{
+    return shards->cuts + (int64_t)unit * (shards->ranks + 1);
+}
+
+const int64_t *shard_sizes(const struct shards *shards, int unit)
+{
+    return shards->sizes + (int64_t)unit * shards->ranks;
+}
+
+int shard_unit_of(const struct shards *shards, int param)
+{
+    int unit = 0;
+
+    while (unit + 1 < shards->count &&
+           shards->units[unit + 1].first_param <= param)
+        unit++;
+    return unit;
+}
+
+/* Of the shard arena of any rank: what lies before the unit. */
+static int64_t shard_at(const struct shards *shards, int unit, int rank)
+{
+    int64_t at = 0;
+
+    if (rank == shards->rank) return shards->units[unit].at;
+    for (int i = 0; i < unit; i++)
+        at += (shard_sizes(shards, i)[rank] + PARAM_ALIGN - 1) / PARAM_ALIGN *
+              PARAM_ALIGN;
+    return at;
+}
+
+void shard_range(const struct shards *shards, const struct param_table *table,
+                 int param, int rank, struct shard_range *out)
+{
+    const int index = shard_unit_of(shards, param);
+    const struct shard_unit *unit = &shards->units[index];
+    const struct param *p = &table->items[param];
+    const int64_t *cuts = shard_cuts(shards, index);
+    const int64_t base = p->offset - unit->first;
+    int64_t first = cuts[rank] - base, last = cuts[rank + 1] - base;
+
+    if (first < 0) first = 0;
+    if (last > p->elements) last = p->elements;
+    if (last < first) last = first = 0;
+    *out = (struct shard_range){first, last, 0};
+    if (last > first)
+        out->at = shard_at(shards, index, rank) + base + first - cuts[rank];
+}

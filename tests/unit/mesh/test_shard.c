@@ -1,0 +1,268 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_shard.c - mirrors src/mesh/shard.c: shards tile every unit, no block of
+ * the norm is cut, and what a rank owns is found where it lies. */
+#include "mesh/shard.h"
+#include "tests/test.h"
+
+struct shape {
+    const char *name;
+    int layer;
+    int64_t rows, cols;
+    bool vector;
+    enum axis split_rows, split_cols;
+    int64_t pieces[3]; /* rows; 0: none */
+};
+
+/* A model of odd sizes: a vocabulary that no power of two divides, leaves of
+ * columns whose width does not divide 1,024, vectors shorter than a block. */
+static const struct shape odd[] = {
+    {"embedding", -1, 517, 36, false, AXIS_TENSOR, AXIS_NONE, {0}},
+    {"positions", -1, 129, 36, false, AXIS_NONE, AXIS_NONE, {0}},
+    {"norm1", 0, 1, 36, true, AXIS_NONE, AXIS_NONE, {0}},
+    {"wqkv", 0, 108, 36, false, AXIS_TENSOR, AXIS_NONE, {36, 36, 36}},
+    {"bqkv", 0, 1, 108, true, AXIS_TENSOR, AXIS_NONE, {36, 36, 36}},
+    {"wo", 0, 360, 36, false, AXIS_NONE, AXIS_TENSOR, {0}},
+    {"norm1", 1, 1, 36, true, AXIS_NONE, AXIS_NONE, {0}},
+    {"w2", 1, 1000, 200, false, AXIS_NONE, AXIS_TENSOR, {0}},
+    {"norm", -1, 1, 36, true, AXIS_NONE, AXIS_NONE, {0}},
+    {"norm_bias", -1, 1, 36, true, AXIS_NONE, AXIS_NONE, {0}},
+    {"head", -1, 517, 36, false, AXIS_TENSOR, AXIS_NONE, {0}},
+};
+
+static void table_build(struct param_table *table, int leaves)
+{
+    *table = (struct param_table){0};
+    for (int i = 0; i < ROWS(odd); i++) {
+        struct param_spec spec = {
+            .name = odd[i].name, .rows = odd[i].rows, .cols = odd[i].cols,
+            .vector = odd[i].vector, .split_rows = odd[i].split_rows,
+            .split_cols = odd[i].split_cols, .leaves = leaves};
+        int index;
+
+        for (int j = 0; j < 3 && odd[i].pieces[j] > 0; j++)
+            spec.pieces[spec.piece_count++].rows = odd[i].pieces[j];
+        IS_OK(param_add(table, spec.name, odd[i].layer, &spec, &index));
+    }
+}
+
+/* Elements of the leaf's block before element `at` of the parameter. */
+static int64_t before(const struct param *param,
+                      const struct leaf_block *leaf, int64_t at)
+{
+    const int64_t width = param->spec.vector ? 1 : param->cols;
+    const int64_t row = at / width, col = at % width;
+    int64_t inside;
+
+    if (!leaf->columns || param->spec.vector) {
+        inside = at - leaf->first * width;
+        if (inside < 0) inside = 0;
+        return inside < leaf->count * width ? inside : leaf->count * width;
+    }
+    inside = col - leaf->first;
+    if (inside < 0) inside = 0;
+    return row * leaf->count + (inside < leaf->count ? inside : leaf->count);
+}
+
+static void check_legal(const struct param *param,
+                        const struct holding *holding, int64_t at)
+{
+    int first, last;
+
+    param_leaves(param, holding, &first, &last);
+    for (int leaf = first; leaf < last; leaf++)
+        for (int piece = 0; piece < param_pieces(param); piece++) {
+            struct leaf_block block;
+            int64_t n;
+
+            if (!param_leaf(param, holding, leaf, piece, &block)) continue;
+            n = before(param, &block, at);
+            CHECK(n % 1024 == 0 || n == before(param, &block,
+                                               param->elements));
+        }
+}
+
+static void check_shards(const struct shards *s,
+                         const struct param_table *table,
+                         const struct holding *holding)
+{
+    int64_t at = 0;
+
+    for (int u = 0; u < s->count; u++) {
+        const int64_t *cuts = shard_cuts(s, u);
+
+        EQUAL_INT(s->units[u].first, at);
+        EQUAL_INT(cuts[0], 0);
+        EQUAL_INT(cuts[s->ranks], s->units[u].elements);
+        for (int r = 0; r < s->ranks; r++)
+            EQUAL_INT(cuts[r + 1] - cuts[r], shard_sizes(s, u)[r]);
+        at += s->units[u].elements;
+    }
+    EQUAL_INT(at, table->elements);
+    for (int i = 0; i < table->count; i++) {
+        const struct param *param = &table->items[i];
+        int64_t next = 0;
+
+        for (int r = 0; r < s->ranks; r++) {
+            struct shard_range range;
+
+            shard_range(s, table, i, r, &range);
+            if (range.first == range.last) continue;
+            EQUAL_INT(range.first, next); /* each element once, in order */
+            CHECK(range.last <= param->elements);
+            if (range.last < param->elements)
+                check_legal(param, holding, range.last);
+            next = range.last;
+        }
+        EQUAL_INT(next, param->elements);
+    }
+}
+
+TEST(shards_tile_and_cut_no_block)
+{
+    for (int leaves = 1; leaves <= 4; leaves++)
+        for (int ranks = 1; ranks <= 16; ranks++)
+            for (int rank = 0; rank < ranks; rank += 3) {
+                const struct holding holding = {.mesh = mesh_alone(),
+                                                .leaves = leaves};
+                struct param_table table;
+                struct shards shards;
+
+                table_build(&table, leaves);
+                IS_OK(shards_build(&shards, &table, &holding, ranks, rank));
+                check_shards(&shards, &table, &holding);
+                if (ranks == 1) EQUAL_INT(shards.elements, table.elements);
+                shards_free(&shards);
+                param_table_free(&table);
+            }
+}
+
+/* The same where the tensor axis leaves this rank a part of each parameter. */
+TEST(parts_of_a_tensor_rank_are_cut_too)
+{
+    for (int at = 0; at < 2; at++) {
+        struct holding holding = {.mesh = mesh_alone(), .leaves = 4};
+        struct param_table table;
+        struct shards shards;
+
+        holding.mesh.size[AXIS_TENSOR] = 2;
+        holding.place.at[AXIS_TENSOR] = at;
+        table_build(&table, 4);
+        table.elements = 0;
+        for (int i = 0; i < table.count; i++) {
+            struct param *param = &table.items[i];
+
+            layout_local_shape(&param->spec, &holding.mesh, &holding.place,
+                               &param->rows, &param->cols);
+            param->elements = param->rows * param->cols;
+            param->offset = table.elements;
+            table.elements += param_room(param->elements);
+        }
+        IS_OK(shards_build(&shards, &table, &holding, 4, 1));
+        check_shards(&shards, &table, &holding);
+        shards_free(&shards);
+        param_table_free(&table);
+    }
+}
+
+/* Shard arenas hold what their ranges say, and nothing twice. */
+TEST(ranges_say_where_elements_lie)
+{
+    const struct holding holding = {.mesh = mesh_alone(), .leaves = 2};
+    struct param_table table;
+    struct shards shards;
+    int64_t total = 0;
+
+    table_build(&table, 2);
+    for (int rank = 0; rank < 5; rank++) {
+        int64_t end = 0;
+
+        IS_OK(shards_build(&shards, &table, &holding, 5, rank));
+        for (int i = 0; i < table.count; i++) {
+            struct shard_range own;
+
+            shard_range(&shards, &table, i, rank, &own);
+            if (own.first == own.last) continue;
+            CHECK(own.at >= end);
+            end = own.at + own.last - own.first;
+            total += own.last - own.first;
+        }
+        CHECK(end <= shards.elements);
+        shards_free(&shards);
+    }
+    EQUAL_INT(total, table.parameters);
+    param_table_free(&table);
+}
+
+TEST(shards_are_as_equal_as_blocks_allow)
+{
+    const struct holding holding = {.mesh = mesh_alone(), .leaves = 1};
+    const struct param_spec spec = {.name = "w", .rows = 64, .cols = 1024,
+                                    .leaves = 1};
+    const struct param_spec small = {.name = "v", .rows = 1, .cols = 48,
+                                     .vector = true};
+    struct param_table table = {0};
+    struct shards shards;
+    int index;
+
+    IS_OK(param_add(&table, "w", 0, &spec, &index));
+    IS_OK(param_add(&table, "v", -1, &small, &index));
+    IS_OK(shards_build(&shards, &table, &holding, 8, 0));
+    for (int r = 0; r < 8; r++)
+        EQUAL_INT(shard_sizes(&shards, 0)[r], 8 * 1024);
+    EQUAL_INT(shards.count, 2);
+    for (int r = 0; r < 8; r++) /* 48 elements are one rank's */
+        CHECK(shard_sizes(&shards, 1)[r] == 0 ||
+              shard_sizes(&shards, 1)[r] == 48);
+    EQUAL_INT(shards.largest_unit, 64 * 1024);
+    shards_free(&shards);
+    param_table_free(&table);
+}
+
+TEST(units_follow_use)
+{
+    static const int first[] = {0, 1, 2, 6, 8, 10};
+    const struct holding holding = {.mesh = mesh_alone(), .leaves = 1};
+    struct param_table table;
+    struct shards shards;
+
+    table_build(&table, 1);
+    IS_OK(shards_build(&shards, &table, &holding, 2, 0));
+    EQUAL_INT(shards.count, ROWS(first));
+    for (int i = 0; i < shards.count; i++)
+        EQUAL_INT(shards.units[i].first_param, first[i]);
+    EQUAL_INT(shard_unit_of(&shards, 5), 2);
+    EQUAL_INT(shard_unit_of(&shards, 9), 4);
+    shards_free(&shards);
+    param_table_free(&table);
+}
+
+TEST(presets)
+{
+    struct mesh mesh = mesh_alone();
+    struct place place = {{0}};
+    struct division division;
+    int ranks, rank;
+
+    mesh.size[AXIS_DATA] = 3;
+    mesh.size[AXIS_SHARD] = 4;
+    place.at[AXIS_DATA] = 2;
+    place.at[AXIS_SHARD] = 1;
+    IS_OK(division_parse(&division, "zero1"));
+    CHECK(division.states != 0 && division.gradients == 0);
+    division_place(&division, &mesh, &place, &ranks, &rank);
+    EQUAL_INT(ranks, 12);
+    EQUAL_INT(rank, 9);
+    IS_OK(division_parse(&division, "hsdp"));
+    CHECK(division.weights == 1u << AXIS_SHARD);
+    division_place(&division, &mesh, &place, &ranks, &rank);
+    EQUAL_INT(ranks, 4);
+    EQUAL_INT(rank, 1);
+    IS_OK(division_parse(&division, "ddp"));
+    division_place(&division, &mesh, &place, &ranks, &rank);
+    EQUAL_INT(ranks, 1);
+    FAILS(division_parse(&division, "zero4"), ERR_CONFIG, "nearest: zero");
+}
+
+TEST_MAIN(shards_tile_and_cut_no_block, parts_of_a_tensor_rank_are_cut_too,
+          ranges_say_where_elements_lie, shards_are_as_equal_as_blocks_allow,
+          units_follow_use, presets)
