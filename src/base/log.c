@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stdlib.h>
@@ -23,11 +24,30 @@ static const struct {
     [LEVEL_WARNING] = {"warning", "\033[33m"},
 };
 
-static struct {
+struct rank_log {
     int rank;
     int descriptor; /* of the file; 0: none */
     enum log_level shown;
-} state = {.shown = LEVEL_INFO};
+};
+
+/* A rank may be a thread: each has its own. Threads that never started one,
+ * such as helpers, write where the first that did writes. */
+static _Thread_local struct rank_log own = {.shown = LEVEL_INFO};
+static _Thread_local bool started;
+static struct rank_log common = {.shown = LEVEL_INFO};
+static bool common_taken;
+static pthread_mutex_t common_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static struct rank_log current(void)
+{
+    struct rank_log log = own;
+
+    if (started) return log;
+    pthread_mutex_lock(&common_lock);
+    log = common;
+    pthread_mutex_unlock(&common_lock);
+    return log;
+}
 
 static status level_from_environment(enum log_level *shown)
 {
@@ -48,24 +68,36 @@ static status level_from_environment(enum log_level *shown)
 status log_start(int rank, const char *path)
 {
     log_stop();
-    state.rank = rank;
-    TRY(level_from_environment(&state.shown));
-    if (path == NULL) return OK;
-    state.descriptor =
-        open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (state.descriptor < 0) {
-        state.descriptor = 0;
-        FAIL(ERR_IO, "%s: opening the log: %s", path, strerror(errno));
+    own.rank = rank;
+    started = true;
+    TRY(level_from_environment(&own.shown));
+    if (path != NULL) {
+        own.descriptor =
+            open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+        if (own.descriptor < 0) {
+            own.descriptor = 0;
+            FAIL(ERR_IO, "%s: opening the log: %s", path, strerror(errno));
+        }
     }
+    pthread_mutex_lock(&common_lock);
+    if (!common_taken) common = own;
+    common_taken = true;
+    pthread_mutex_unlock(&common_lock);
     return OK;
 }
 
 void log_stop(void)
 {
-    if (state.descriptor > 0) close(state.descriptor);
-    state.descriptor = 0;
-    state.rank = 0;
-    state.shown = LEVEL_INFO;
+    pthread_mutex_lock(&common_lock);
+    if (started && common_taken && common.descriptor == own.descriptor &&
+        common.rank == own.rank) {
+        common = (struct rank_log){.shown = LEVEL_INFO};
+        common_taken = false;
+    }
+    pthread_mutex_unlock(&common_lock);
+    if (own.descriptor > 0) close(own.descriptor);
+    own = (struct rank_log){.shown = LEVEL_INFO};
+    started = false;
 }
 
 /* https://no-color.org: any value but the empty one. */
@@ -93,24 +125,27 @@ static void write_line(int descriptor, const char *before,
 void log_write(enum log_level level, const char *subsystem,
                const char *format, ...)
 {
+    const struct rank_log log = current();
     char line[LINE_BYTES], stamp[64];
     const time_t now = time(NULL);
     struct tm parts;
     va_list arguments;
     int used;
+    size_t length;
 
     used = snprintf(line, sizeof line, "%s %s: ", levels[level].name,
                     subsystem);
     va_start(arguments, format);
     vsnprintf(line + used, sizeof line - (size_t)used, format, arguments);
     va_end(arguments);
-    if (state.rank == 0 && level >= state.shown) {
+    if (log.rank == 0 && level >= log.shown) {
         const bool color = wants_color() && levels[level].color[0] != '\0';
 
         write_line(STDERR_FILENO, color ? levels[level].color : "", line,
                    color ? "\033[0m" : "");
     }
-    if (state.descriptor > 0 && gmtime_r(&now, &parts) != NULL &&
-        strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ ", &parts) > 0)
-        write_line(state.descriptor, stamp, line, "");
+    if (log.descriptor <= 0 || gmtime_r(&now, &parts) == NULL) return;
+    length = strftime(stamp, sizeof stamp, "%Y-%m-%dT%H:%M:%SZ ", &parts);
+    snprintf(stamp + length, sizeof stamp - length, "rank %d ", log.rank);
+    write_line(log.descriptor, stamp, line, "");
 }

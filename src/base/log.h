@@ -4,8 +4,9 @@
  *   LOG(WARNING, "checkpoint", "kept 3 of 5, oldest step %d", step);
  *
  * Lower case, values after a space, no final newline. Rank 0 prints to stderr
- * from the level shown on; every rank writes all levels to its own file, if it
- * has one, with the time (UTC). Errors are not logged: they are statuses. */
+ * from the level shown on; every rank (a thread or a process) writes all
+ * levels to its own file, if it has one, with the time (UTC) and its number.
+ * Errors are not logged: they are statuses. */
 #ifndef LOCKSTEP_BASE_LOG_H
 #define LOCKSTEP_BASE_LOG_H
 

@@ -239,6 +239,8 @@ static status store_typed(struct options_set *set,
 
     switch (row->type) {
     case TYPE_INT:
+        if (row->least == -1 && strcmp(text, "auto") == 0)
+            text = "-1";
         if (!parse_integer(text, &integer))
             FAIL(ERR_CONFIG, "%s%s: \"%.60s\" is not an integer", where,
                  row->name, text);

@@ -13,7 +13,6 @@ static status set_paths(struct run_dir *run, const char *path)
     TRY(path_join(run->path, PATH_BYTES, "", path));
     TRY(path_join(run->config, PATH_BYTES, path, "config.yaml"));
     TRY(path_join(run->metrics, PATH_BYTES, path, "metrics.jsonl"));
-    TRY(path_join(run->log, PATH_BYTES, path, "log.txt"));
     TRY(path_join(run->report, PATH_BYTES, path, "report.html"));
     return path_join(run->checkpoints, PATH_BYTES, path, "ckpt");
 }
@@ -75,6 +74,17 @@ void run_dir_close(struct run_dir *run)
 {
     file_lock_drop(&run->lock);
     memset(run, 0, sizeof *run);
+}
+
+status run_dir_log(const char *run, int rank, char path[PATH_BYTES])
+{
+    char name[32], logs[PATH_BYTES];
+
+    if (rank == 0) return path_join(path, PATH_BYTES, run, "log.txt");
+    snprintf(name, sizeof name, "rank-%05d.log", rank);
+    TRY(path_join(logs, sizeof logs, run, "logs"));
+    TRY(directory_make(logs));
+    return path_join(path, PATH_BYTES, logs, name);
 }
 
 static bool has(const char *directory, const char *name)

@@ -3,7 +3,7 @@
  *
  *    RUN/config.yaml      the resolved configuration
  *    RUN/metrics.jsonl    one line for each step
- *    RUN/log.txt
+ *    RUN/log.txt          of rank 0; RUN/logs/rank-00003.log of the others
  *    RUN/report.html
  *    RUN/lock             held by the process that trains; never stale
  *    RUN/ckpt/            checkpoints (checkpoint.h) */
@@ -16,7 +16,7 @@
 struct run_dir {
     char path[PATH_BYTES];
     char config[PATH_BYTES], metrics[PATH_BYTES];
-    char log[PATH_BYTES], report[PATH_BYTES], checkpoints[PATH_BYTES];
+    char report[PATH_BYTES], checkpoints[PATH_BYTES];
     struct file_lock lock;
 };
 
@@ -30,6 +30,9 @@ status run_dir_resume(struct run_dir *run, const char *path);
 /* An existing run, to be read, also while another process trains. */
 status run_dir_read(struct run_dir *run, const char *path);
 void run_dir_close(struct run_dir *run); /* drops the lock */
+/* Where rank `rank` of the run in directory `run` logs; makes RUN/logs where
+ * that is needed. */
+status run_dir_log(const char *run, int rank, char path[PATH_BYTES]);
 
 enum place_kind { MODEL_RUN, MODEL_CHECKPOINT, MODEL_HUGGING_FACE };
 

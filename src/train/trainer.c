@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "base/fault.h"
@@ -17,6 +18,7 @@
 #include "train/keep.h"
 #include "train/metrics.h"
 #include "train/progress.h"
+#include "train/same.h"
 #include "train/session.h"
 #include "train/signals.h"
 
@@ -150,6 +152,7 @@ static status plan(struct trainer *t, struct group *world)
     const struct options *o = &t->request->set->values;
     struct grid grid;
 
+    TRY(same_options(world, t->request->set));
     TRY(setup_resolve(&t->setup, t->request->set,
                       world == NULL ? 1 : world->size,
                       world == NULL ? 0 : world->rank));
@@ -167,10 +170,30 @@ static status plan(struct trainer *t, struct group *world)
         else
             status_clear(); /* restoring says what is wrong */
     }
+    TRY(same_schedule(world, &t->setup));
     TRY(stage_plan(&t->stage, &t->setup.request));
     stage_reserve_messages(&t->stage,
                            train_step_scratch(&t->stage, &t->team,
                                               o->validate.sequences));
+    return OK;
+}
+
+/* One file for each rank, with who it is. */
+static status open_log(struct trainer *t, const char *directory)
+{
+    const int rank = team_rank(&t->team);
+    char path[PATH_BYTES], mesh[MESH_TEXT_BYTES];
+
+    TRY(run_dir_log(directory, rank, path));
+    TRY(log_start(rank, path));
+    mesh_text(&t->setup.mesh, mesh, sizeof mesh);
+    LOG(DEBUG, "mesh", "rank %d of %s: pipe %d, data %d, shard %d, context %d, "
+        "tensor %d; process %ld", rank, mesh, t->setup.place.at[AXIS_PIPE],
+        t->setup.place.at[AXIS_DATA], t->setup.place.at[AXIS_SHARD],
+        t->setup.place.at[AXIS_CONTEXT], t->setup.place.at[AXIS_TENSOR],
+        (long)getpid());
+    LOG(DEBUG, "plan", "%zu bytes, %d threads", t->stage.bytes,
+        t->stage.request.threads);
     return OK;
 }
 
@@ -183,13 +206,14 @@ static status open_run(struct trainer *t)
     if (leads(t)) {
         result = t->request->resume ? run_dir_resume(&t->run, directory)
                                     : run_dir_create(&t->run, directory);
-        if (result == OK) result = log_start(0, t->run.log);
+        if (result == OK) result = open_log(t, directory);
         if (result == OK)
             result = feed_open(&t->feed, &t->setup, t->run.path);
     }
     TRY(team_agree(&t->team, result));
     if (leads(t)) return OK;
     snprintf(t->run.path, sizeof t->run.path, "%s", directory);
+    TRY(open_log(t, directory));
     return feed_open(&t->feed, &t->setup, t->run.path);
 }
 
@@ -403,7 +427,7 @@ static status loop(struct trainer *t)
 static void free_all(struct trainer *t)
 {
     metrics_close(&t->metrics);
-    if (leads(t)) log_stop();
+    log_stop();
     memory_free(t->sums);
     keeper_free(&t->keeper);
     train_step_free(&t->step);
@@ -428,11 +452,11 @@ static status train(struct trainer *t)
     progress_begin(&t->progress, leads(t) ? stderr : NULL, "step", "", 1);
     result = loop(t);
     progress_end(&t->progress);
-    if (!leads(t)) return result;
-    signals_restore();
     LOG(DEBUG, "train", "ended after step %lld: %s",
         (long long)t->counters.step,
         result == OK ? "finished" : status_message());
+    if (!leads(t)) return result;
+    signals_restore();
     const struct closing closing = {
         .setup = &t->setup, .stage = &t->stage, .run = &t->run,
         .step = t->counters.step, .result = result,

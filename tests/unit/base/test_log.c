@@ -2,6 +2,8 @@
 /* test_log.c - mirrors src/base/log.c. */
 #include "base/log.h"
 
+#include <pthread.h>
+
 #include "tests/test.h"
 
 /* Runs `body` with stderr in a file; returns what it printed. */
@@ -75,11 +77,48 @@ TEST(every_rank_writes_its_file)
     IS_OK(file_read(path, 4096, &text));
     CHECK(sscanf(text.bytes, "%4ld-%*2d-%2ldT", &year, &day) == 2);
     CHECK(year >= 2024 && day >= 1);
-    CHECK(strstr(text.bytes, "Z debug test: small 1\n") != NULL);
-    CHECK(strstr(text.bytes, "Z info test: again\n") != NULL);
+    CHECK(strstr(text.bytes, "Z rank 1 debug test: small 1\n") != NULL);
+    CHECK(strstr(text.bytes, "Z rank 1 info test: again\n") != NULL);
     text_free(&text);
     FAILS(log_start(1, directory), ERR_IO, "opening the log");
     log_stop();
+    IS_OK(directory_remove(directory));
+}
+
+struct writer { int rank; char path[PATH_BYTES]; };
+
+static void *write_log(void *argument)
+{
+    const struct writer *writer = argument;
+
+    IS_OK(log_start(writer->rank, writer->path));
+    LOG(DEBUG, "test", "I am %d", writer->rank);
+    log_stop();
+    return NULL;
+}
+
+TEST(ranks_that_are_threads_have_a_file_each)
+{
+    char directory[PATH_BYTES], found[64];
+    struct writer writers[4];
+    pthread_t threads[4];
+    struct text text;
+
+    test_directory(directory);
+    for (int i = 0; i < 4; i++) {
+        writers[i].rank = i;
+        snprintf(found, sizeof found, "rank-%d.log", i);
+        IS_OK(path_join(writers[i].path, PATH_BYTES, directory, found));
+        CHECK(pthread_create(&threads[i], NULL, write_log, &writers[i]) == 0);
+    }
+    for (int i = 0; i < 4; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < 4; i++) {
+        IS_OK(file_read(writers[i].path, 4096, &text));
+        snprintf(found, sizeof found, "Z rank %d debug test: I am %d\n", i, i);
+        CHECK(strstr(text.bytes, found) != NULL);
+        EQUAL_INT(strchr(text.bytes, '\n') - text.bytes, text.length - 1);
+        text_free(&text);
+    }
     IS_OK(directory_remove(directory));
 }
 
@@ -97,4 +136,4 @@ TEST(long_lines_are_cut)
 }
 
 TEST_MAIN(rank_zero_prints_from_its_level_on, every_rank_writes_its_file,
-          long_lines_are_cut)
+          ranks_that_are_threads_have_a_file_each, long_lines_are_cut)

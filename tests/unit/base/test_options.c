@@ -334,7 +334,20 @@ TEST(the_table_describes_itself)
     text_free(&text);
 }
 
-TEST_MAIN(defaults_are_those_of_the_table, every_form_of_yaml_is_read,
+TEST(auto_fills_an_axis)
+{
+    struct options_set set;
+
+    IS_OK(options_init(&set));
+    IS_OK(options_assign(&set, "mesh.data=auto", ORIGIN_COMMAND_LINE));
+    EQUAL_INT(set.values.mesh.data, -1);
+    FAILS(options_assign(&set, "train.batch=auto", ORIGIN_COMMAND_LINE),
+          ERR_CONFIG, "\"auto\" is not an integer");
+    options_free(&set);
+}
+
+TEST_MAIN(auto_fills_an_axis, defaults_are_those_of_the_table,
+          every_form_of_yaml_is_read,
           nothing_is_a_configuration_of_defaults, mistakes_get_one_sentence,
           size_and_depth_are_limited, assignments_come_from_the_command_line,
           the_environment_is_read, what_is_written_reads_back_equal,

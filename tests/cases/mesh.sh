@@ -1,0 +1,136 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# mesh.sh - layouts at the command line: what is refused and how, a log for
+# each rank, ranks that do not agree, a rank that stands still.
+#
+#     BUILD=build tests/cases/mesh.sh
+set -u
+program=$(cd "${BUILD:-build}" && pwd)/lockstep
+tree=$(pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export LOCKSTEP_PLUGINS=$(dirname "$program")
+passed=0
+failed=0
+
+ok() { passed=$((passed + 1)); }
+bad() {
+    failed=$((failed + 1))
+    echo "mesh.sh: $*"
+    tail -n 8 "$work/out" | sed 's/^/    /'
+}
+# ends CODE WORDS COMMAND...: that exit code, and these words in the output
+ends() {
+    local code=$1 words=$2 found
+    shift 2
+    timeout 100 "$@" >"$work/out" 2>&1
+    found=$?
+    if [ $found -eq "$code" ] && grep -q -- "$words" "$work/out"; then ok
+    else bad "exit $found, expected $code and \"$words\": $*"; fi
+}
+says() { # WORDS FILE
+    cp "$2" "$work/out" 2>/dev/null
+    if grep -q -- "$1" "$2"; then ok; else bad "$2 does not say \"$1\""; fi
+}
+
+cd "$work" || exit 1
+mkdir text
+awk -v RS= '{ printf "%s\n", $0 > sprintf("text/%03d.txt", NR) }' \
+    "$tree/LICENSE"
+"$program" tokenizer train text --vocab 300 --out tokenizer.json >out 2>&1 ||
+    bad "tokenizer train"
+cat > config.yaml <<'END'
+version: 1
+seed: 3
+model: {family: llama, vocab: 300, layers: 2, width: 24, heads: 4, kv_heads: 2}
+tokenizer: {from: tokenizer.json}
+data: {train: [text], sequence: 24}
+train: {steps: 3, batch: 24}
+END
+
+# --- refused: one sentence before anything is made, and what would do ---
+refused() { # WORDS ARGUMENTS...
+    local words=$1
+    shift
+    ends 78 "$words" "$program" train config.yaml --run none "$@"
+    if [ "$(grep -c '^error' "$work/out")" -eq 1 ] && [ ! -e none ]; then ok
+    else bad "more than one sentence, or a directory: $*"; fi
+}
+refused "mesh of 4 is data 4" --ranks 4 --set mesh.data=3
+refused "mesh of 2 is data 2" --ranks 2 --set mesh.data=4
+refused "both data and tensor are auto" --ranks 2 --set mesh.data=-1 \
+    --set mesh.tensor=auto
+refused "share a batch of 24 sequences equally; 4 or 6 can" --ranks 5
+refused "8 data leaves into subtrees; 2 or 4 can" --ranks 3
+says "hint: a new run can have numerics.grid_data=3" "$work/out"
+refused "mesh.tensor: 3 ranks do not divide 4 heads" --ranks 3 \
+    --set mesh.tensor=3
+refused "mesh.context: 2 ranks do not divide the grid's 1 context leaf" \
+    --ranks 2 --set mesh.context=2
+refused "more stages than the model's 2 blocks; 2 can be" --ranks 4 \
+    --set mesh.pipe=4
+refused "mesh.layers: 3 blocks in all" --ranks 2 --set mesh.pipe=2 \
+    --set 'mesh.layers=[1,2]'
+refused "3 does not divide" --ranks 3 --set numerics.mode=fast \
+    --set train.micro_batch=3
+refused "tensr is not an axis" --ranks 2 --set mesh.order=tensr
+
+# --- fast: the grid gives way, the run says and keeps it ---
+ends 0 "the grid gave way to the layout" "$program" train config.yaml --run fast --ranks 3 \
+    --set numerics.mode=fast
+says "mode: fast" fast/config.yaml
+ends 78 "data leaves into subtrees" "$program" resume fast --ranks 3 \
+    --set train.steps=4 --set numerics.mode=exact
+ends 0 "finished 4 steps" "$program" resume fast --ranks 3 \
+    --set train.steps=4
+
+# --- a log for each rank ---
+ends 0 "finished" "$program" train config.yaml --run logs --ranks 4
+says "rank 0 debug mesh: rank 0 of data 4" logs/log.txt
+for rank in 1 2 3; do
+    says "rank $rank debug mesh: .* data $rank," logs/logs/rank-0000$rank.log
+    says "rank $rank debug train: ended after step 3: finished" \
+        logs/logs/rank-0000$rank.log
+done
+[ "$(wc -l < logs/metrics.jsonl)" -ge 3 ] && ok || bad "no metrics"
+
+# --- ranks that are processes ---
+launch() { # MPI COMMAND...
+    local mpi=$1
+    shift
+    case $mpi in
+    openmpi) mpirun.openmpi --allow-run-as-root --oversubscribe -n 2 "$@" ;;
+    mpich) mpirun.mpich -n 2 "$@" ;;
+    esac
+}
+# Rank 1 gets an argument more, or stands still for a while.
+cat > odd.sh <<'END'
+#!/bin/bash
+rank=${OMPI_COMM_WORLD_RANK:-$PMI_RANK}
+odd=$1
+shift
+[ "$rank" = 1 ] || exec "$@"
+[ "$odd" = stand ] || exec "$@" --set "$odd"
+(sleep 2; kill -STOP $$; sleep 6; kill -KILL $$) >/dev/null 2>&1 &
+exec "$@"
+END
+chmod +x odd.sh
+for mpi in openmpi mpich; do
+    if ! [ -e "$LOCKSTEP_PLUGINS/comm_$mpi.so" ] ||
+        ! command -v mpirun.$mpi >/dev/null; then
+        echo "skipped: no $mpi"
+        continue
+    fi
+    timeout 60 bash -c "$(declare -f launch); launch $mpi ./odd.sh \
+        train.batch=12 $program train config.yaml --run odd" >"$work/out" 2>&1
+    if grep -q 'train.batch is "12" on this rank, but "24" on rank 0' out
+    then ok; else bad "$mpi: ranks with another batch"; fi
+    timeout 60 bash -c "$(declare -f launch); launch $mpi ./odd.sh stand \
+        $program train config.yaml --run still-$mpi --set comm.limit=1 \
+        --set train.steps=1000000" >"$work/out" 2>&1
+    if grep -q 'rank 1 has not come within 1' out; then ok
+    else bad "$mpi: a rank that stands still"; fi
+done
+
+echo "mesh.sh: $passed passed, $failed failed"
+[ $failed -eq 0 ]
