@@ -69,7 +69,13 @@ struct matmul {
  * tokens counted from the start of the part, each one chain from +0 over the
  * tokens; the first granule is assigned (added when `continues`), the others
  * are added in order. Part p is [p * length / parts, (p + 1) * length / parts).
- * Accumulators are [leaves * parts, width], part fastest. */
+ * Accumulators are [leaves * parts, width], part fastest.
+ *
+ * A sequence may be cut into an even number of `chunks`, of which i and
+ * chunks - 1 - i form context leaf i (docs/numerics.md). Then accumulators are
+ * [leaves * chunks / 2 * parts, width]: those of a context leaf take, from each
+ * sequence, the tokens of the one chunk, then of the other; parts and granules
+ * are those of a chunk. */
 struct token_order {
     int64_t length;             /* tokens of a sequence in this call */
     int64_t sequences_per_leaf; /* sequences in this call = leaves times it */
@@ -79,15 +85,44 @@ struct token_order {
      * all_parts only: length is theirs, of whole_length. all_parts 0: all. */
     int first_part, all_parts;
     int64_t whole_length;
+    int chunks;                 /* 0 or 1: not cut */
+    int only;                   /* scatter_rows: just context leaf only - 1; 0:
+                                 * all */
 };
-/* Where part `part` of the call begins in each sequence (its end: part + 1). */
+static inline int token_order_contexts(const struct token_order *order)
+{
+    return order->chunks > 1 ? order->chunks / 2 : 1;
+}
+static inline int64_t token_order_chunk(const struct token_order *order)
+{
+    return order->chunks > 1 ? order->length / order->chunks : order->length;
+}
+/* First token, in its sequence, of a context leaf's first or second chunk. */
+static inline int64_t token_order_first(const struct token_order *order,
+                                        int context, int second)
+{
+    return (second ? order->chunks - 1 - context : context) *
+           token_order_chunk(order);
+}
+/* Context leaf of a token, from its place in its sequence. */
+static inline int token_order_context(const struct token_order *order,
+                                      int64_t token)
+{
+    const int chunk = (int)(token / token_order_chunk(order));
+
+    return chunk < token_order_contexts(order) ? chunk
+                                               : order->chunks - 1 - chunk;
+}
+/* Where part `part` of the call begins in each sequence, or in each chunk (its
+ * end: part + 1). */
 static inline int64_t token_order_part(const struct token_order *order,
                                        int64_t part)
 {
-    const int64_t first = order->first_part, length = order->whole_length;
-    const int64_t all = order->all_parts;
+    const int64_t first = order->first_part, all = order->all_parts;
+    const int64_t length =
+        order->whole_length / (order->chunks > 1 ? order->chunks : 1);
 
-    if (all == 0) return part * order->length / order->parts;
+    if (all == 0) return part * token_order_chunk(order) / order->parts;
     return (first + part) * length / all - first * length / all;
 }
 
@@ -189,7 +224,7 @@ struct kernels {
      * tree inside each leaf, then leaves by the tree. `in` is destroyed. */
     status (*fold)(struct stream *, struct tensor out, struct tensor in,
                    int leaves, int parts);
-    /* sums [leaves * parts, width] of dy [tokens, width] (struct
+    /* sums [leaves * contexts * parts, width] of dy [tokens, width] (struct
      * token_order). Gradient of a bias. */
     status (*sum_rows)(struct stream *, struct tensor sums, struct tensor dy,
                        const struct token_order *);
@@ -249,10 +284,10 @@ struct kernels {
                           struct tensor table, const int32_t *index);
     /* dtable [rows, width] of one call: for each row and leaf, the leaf's
      * tokens that name it, in order: granules of up to GRANULE tokens counted
-     * from the start of each sequence, a chain of additions from +0 each,
-     * granules added in order (the first that names the row assigned); then
-     * the tree over leaves, a leaf without the row being +0.
-     * continues: leaves must be 1; dtable is the unfinished leaf.
+     * from the start of each sequence (chunk), a chain of additions from +0
+     * each, granules added in order (the first that names the row assigned);
+     * then the tree over leaves times contexts, a leaf without the row being
+     * +0. continues: one leaf; dtable is that leaf, unfinished.
      * not continues: every row is set. order->parts is ignored, and so are
      * tokens whose index is -1. */
     status (*scatter_rows)(struct stream *, struct tensor dtable,

@@ -54,6 +54,14 @@ status grid_resolve(struct grid *out, const struct grid *asked,
                  out->tensor);
         out->tensor = asked->tensor;
     }
+    if (asked->context == 0) return OK;
+    if (!grid_is_tree(asked->context) ||
+        asked->context * out->tensor > GRID_LEAVES_MAX)
+        FAIL(ERR_CONFIG, "numerics.grid_context: %d leaves are no tree (a "
+                         "power of two, or 3; times the %d tensor leaves at "
+                         "most %d)", asked->context, out->tensor,
+             GRID_LEAVES_MAX);
+    out->context = asked->context;
     return OK;
 }
 
@@ -75,14 +83,43 @@ static int64_t least(int64_t a, int64_t b)
 static int subtree(const struct cut *cut, int64_t leaf, int64_t sequences)
 {
     const int64_t fit = sequences / cut->sequences_per_leaf;
+    const int contexts = cut_contexts(cut);
     int leaves = 1;
 
+    if (cut->shared) return 1;
+    if (contexts > 1 && (cut->data_leaves == 3 || contexts == 3)) return 1;
     if (cut->data_leaves == 3) {
         if (leaf != 0 || fit < 2) return 1;
         return fit >= 3 ? 3 : 2;
     }
-    while (leaves * 2 <= fit && leaf % (leaves * 2) == 0) leaves *= 2;
+    while (leaves * 2 <= fit && leaf % (leaves * 2) == 0 &&
+           grid_is_tree(leaves * 2 * contexts))
+        leaves *= 2;
     return leaves;
+}
+
+/* A part of one chunk of the sequence that the cursor is in. */
+static void piece_cut(const struct cut *cut, int64_t inside,
+                      struct piece_cursor *cursor, struct piece *out)
+{
+    const int chunks = cut->chunks > 1 ? cut->chunks : 1;
+    const int64_t length = cut->length / chunks;
+    const int chunk = (int)(cursor->token / length);
+    const int64_t at = cursor->token % length;
+
+    out->cut = true;
+    out->sequences = 1;
+    out->first_token = cursor->token;
+    out->tokens = least(cut->piece_tokens, length - at);
+    out->context = chunk < chunks - 1 - chunk ? chunk : chunks - 1 - chunk;
+    out->fresh = inside == 0 && at == 0 && out->context == chunk;
+    out->begins = inside == 0 && cursor->token == 0;
+    cursor->token += out->tokens;
+    out->completes = inside == cut->sequences_per_leaf - 1 &&
+                     cursor->token == cut->length;
+    if (cursor->token < cut->length) return;
+    cursor->token = 0;
+    cursor->sequence++;
 }
 
 bool piece_next(const struct cut *cut, int64_t micro_batch_index,
@@ -99,16 +136,7 @@ bool piece_next(const struct cut *cut, int64_t micro_batch_index,
                           .tokens = cut->length, .first_leaf = (int)leaf,
                           .leaves = 1};
     if (cut->piece_tokens != 0 && cut->piece_tokens < cut->length) {
-        out->sequences = 1;
-        out->first_token = cursor->token;
-        out->tokens = least(cut->piece_tokens, cut->length - cursor->token);
-        out->begins = inside == 0 && cursor->token == 0;
-        cursor->token += out->tokens;
-        out->completes = inside == per_leaf - 1 && cursor->token == cut->length;
-        if (cursor->token == cut->length) {
-            cursor->token = 0;
-            cursor->sequence++;
-        }
+        piece_cut(cut, inside, cursor, out);
         return true;
     }
     if (inside == 0 && left >= per_leaf) {
@@ -117,7 +145,7 @@ bool piece_next(const struct cut *cut, int64_t micro_batch_index,
     } else {
         out->sequences = least(left, per_leaf - inside);
     }
-    out->begins = inside == 0;
+    out->begins = out->fresh = inside == 0;
     out->completes = (at + out->sequences) % per_leaf == 0;
     cursor->sequence += out->sequences;
     return true;

@@ -26,7 +26,7 @@ bool grid_is_tree(int64_t leaves);
  * blocks. */
 bool grid_tensor_fits(int64_t leaves, const struct grid_facts *facts);
 
-/* asked.data, asked.tensor: 0 for auto. data: the largest power of two up to 8
+/* asked.data, .tensor, .context: 0 for auto. context: 1. data: the largest power of two up to 8
  * that divides the batch. tensor: the largest power of two up to 4 that
  * divides heads and feed-forward width and divides, or is divided by, the
  * key-value heads; 3 where only 3 does; else 1. ERR_CONFIG: an asked number
@@ -47,13 +47,20 @@ struct piece {
     int leaves;             /* more than one: a whole subtree */
     bool begins;            /* nothing of the leaf came before */
     bool completes;         /* the last of its leaf */
+    bool cut;               /* a part of one chunk of one sequence */
+    int context;            /* cut: its context leaf */
+    bool fresh;             /* nothing of the context leaf came before */
 };
 
 /* How a step's batch is cut: grid.data leaves, micro-batches in order. */
 struct cut {
     int data_leaves;
     int64_t sequences_per_leaf;
-    int64_t length;          /* tokens of a sequence */
+    int64_t length;          /* tokens of a sequence, on this rank */
+    int chunks;              /* of them; 0 or 1: not cut. i and chunks - 1 - i
+                              * form context leaf i */
+    bool shared;             /* other ranks have the rest of each leaf: pieces
+                              * of one leaf at most */
     int64_t micro_batch;     /* sequences */
     int64_t micro_batches;   /* per step */
     int64_t piece_sequences; /* most sequences in a piece; 0: no limit */
@@ -61,6 +68,12 @@ struct cut {
                               * granule; 0: no limit. Below length only when
                               * piece_sequences is 1. */
 };
+
+/* Context leaves that each data leaf has here. */
+static inline int cut_contexts(const struct cut *cut)
+{
+    return cut->chunks > 1 ? cut->chunks / 2 : 1;
+}
 
 /* The first piece of micro-batch `index` (cursor 0 sequences, 0 tokens done),
  * then the next ones; false when none is left. `cursor` starts zeroed. */

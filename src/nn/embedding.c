@@ -26,16 +26,20 @@ static status scatter(const struct step *step, struct run *run,
     struct piece piece;
 
     while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece)) {
-        struct tensor table;
-        struct token_order order;
-        bool left, continues;
+        const int sums = gradient_sums(g, step->stream[0], &piece);
 
-        gradient_begin(g, step->stream[0], &piece, &table, &left, &continues);
-        order = run_token_order(run, &piece, continues);
-        TRY(run->kernels->scatter_rows(
-            run->stream, table, piece_rows(run, dy, &piece),
-            index + piece_first_token(run->program, &piece), &order));
-        TRY(gradient_end(g, step->stream[0]));
+        for (int i = 0; i < sums; i++) {
+            struct gradient_target target;
+            struct token_order order;
+
+            gradient_begin(g, step->stream[0], &piece, i, &target);
+            order = run_token_order(run, &piece, target.continues);
+            order.only = target.only;
+            TRY(run->kernels->scatter_rows(
+                run->stream, target.c, piece_rows(run, dy, &piece),
+                index + piece_first_token(run->program, &piece), &order));
+            TRY(gradient_end(g, step->stream[0], i));
+        }
     }
     return OK;
 }

@@ -25,22 +25,34 @@ static bool leaves_are_cut(const struct cut *cut)
     return false;
 }
 
+/* Whether a product may add its sibling itself: not when the rest of the leaf
+ * comes from other ranks first. */
+static bool takes_left(const struct gradients *g, int stream)
+{
+    const struct stream_info *info = &g->program->streams[stream];
+
+    return !info->scatter && !g->cut[info->head].shared;
+}
+
 status gradients_plan(struct gradients *g, const struct program *program)
 {
     void *states = NULL;
-    bool unfinished;
+    bool unfinished[2];
 
     *g = (struct gradients){.program = program};
-    for (int head = 0; head < 2; head++)
+    for (int head = 0; head < 2; head++) {
         g->cut[head] = program_cut(program, head);
-    unfinished = leaves_are_cut(&g->cut[0]);
+        unfinished[head] = leaves_are_cut(&g->cut[head]);
+    }
     TRY(memory_take((size_t)program->stream_count, sizeof *g->states,
                     &states));
     g->states = states;
     for (int i = 0; i < program->stream_count; i++) {
         const struct stream_info *info = &program->streams[i];
         const int64_t elements = padded(stream_param(g, i)->elements);
-        const int limit = node_limit(&g->cut[info->head], !info->scatter);
+        const struct cut *cut = &g->cut[info->head];
+        const int contexts = cut_contexts(cut);
+        const int limit = node_limit(cut, takes_left(g, i));
         struct stream_state *state = &g->states[i];
 
         state->unfinished = -1;
@@ -50,10 +62,12 @@ status gradients_plan(struct gradients *g, const struct program *program)
             state->offset[b] = root ? -1 : g->partial_elements;
             if (!root) g->partial_elements += elements;
         }
-        if (info->vector && unfinished) {
-            state->unfinished = g->partial_elements;
-            g->partial_elements += program->grid.tensor * elements;
-        }
+        if (!unfinished[info->head] || (!info->vector && contexts == 1))
+            continue;
+        state->unfinished = g->partial_elements;
+        g->partial_elements +=
+            elements * (info->vector ? contexts * program->grid.tensor
+                                     : contexts - 1);
     }
     return OK;
 }
@@ -124,21 +138,83 @@ static const struct cut *stream_cut(const struct gradients *g, int stream)
     return &g->cut[g->program->streams[stream].head];
 }
 
-void gradient_begin(struct gradients *g, int stream, const struct piece *piece,
-                    struct tensor *c, bool *left, bool *continues)
+/* A part of a data leaf that has several context leaves. */
+static bool fills_contexts(const struct cut *cut, const struct piece *piece)
 {
-    struct stream_state *state = &g->states[stream];
-
-    node_begin(&state->stack, stream_cut(g, stream), piece,
-               !g->program->streams[stream].scatter, &state->buffer,
-               &state->left);
-    state->piece = *piece;
-    *c = buffer_tensor(g, stream, state->buffer);
-    *left = state->left;
-    *continues = !piece->begins;
+    return cut_contexts(cut) > 1 && !(piece->begins && piece->completes);
 }
 
-status gradient_end(struct gradients *g, int stream)
+int gradient_sums(const struct gradients *g, int stream,
+                  const struct piece *piece)
+{
+    const struct cut *cut = stream_cut(g, stream);
+
+    return fills_contexts(cut, piece) && !piece->cut ? cut_contexts(cut) : 1;
+}
+
+/* Where context leaf `context` of the open data leaf is summed. */
+static struct tensor context_buffer(const struct gradients *g, int stream,
+                                    int context)
+{
+    const struct stream_state *state = &g->states[stream];
+    struct tensor view = buffer_tensor(g, stream, state->buffer);
+
+    if (context == 0) return view;
+    CHECK(state->unfinished >= 0);
+    view.data = partial(g, state->unfinished +
+                               (context - 1) *
+                                   padded(stream_param(g, stream)->elements));
+    return view;
+}
+
+void gradient_begin(struct gradients *g, int stream, const struct piece *piece,
+                    int sum, struct gradient_target *out)
+{
+    struct stream_state *state = &g->states[stream];
+    const struct cut *cut = stream_cut(g, stream);
+    const bool fills = fills_contexts(cut, piece);
+    const int context = piece->cut ? piece->context : sum;
+
+    if (sum == 0)
+        node_begin(&state->stack, cut, piece, takes_left(g, stream) && !fills,
+                   &state->buffer, &state->left);
+    state->piece = *piece;
+    *out = (struct gradient_target){
+        .c = context_buffer(g, stream, fills ? context : 0),
+        .left = state->left, .continues = !piece->fresh,
+        .only = fills ? context + 1 : 0};
+}
+
+/* The tree over the context leaves of a data leaf that came in several
+ * pieces. */
+static status contexts_fold(struct gradients *g, int stream)
+{
+    const int contexts = cut_contexts(stream_cut(g, stream));
+
+    for (int apart = 1; apart < contexts; apart *= 2)
+        for (int i = 0; i + apart < contexts; i += 2 * apart) {
+            const struct tensor a = flat(context_buffer(g, stream, i));
+
+            TRY(g->kernels->add(
+                g->stream, a, a,
+                flat(context_buffer(g, stream, i + apart))));
+        }
+    return OK;
+}
+
+/* Adds what the other ranks of the context group have of a finished leaf. */
+static status contexts_join(struct gradients *g, struct tensor leaf)
+{
+    const struct comm_call call = {.kind = COMM_ALL_REDUCE,
+                                   .algorithm = ALGORITHM_ORDERED,
+                                   .reduction = REDUCE_SUM, .out = leaf,
+                                   .in = leaf};
+
+    return g->context == NULL ? OK : comm_run(g->context, &call);
+}
+
+/* The piece is in the tree: finished siblings meet. */
+static status piece_end(struct gradients *g, int stream)
 {
     struct stream_state *state = &g->states[stream];
     int left, right;
@@ -153,6 +229,20 @@ status gradient_end(struct gradients *g, int stream)
     return OK;
 }
 
+status gradient_end(struct gradients *g, int stream, int sum)
+{
+    struct stream_state *state = &g->states[stream];
+    const struct piece *piece = &state->piece;
+
+    if (sum + 1 < gradient_sums(g, stream, piece)) return OK;
+    if (piece->completes) {
+        if (fills_contexts(stream_cut(g, stream), piece))
+            TRY(contexts_fold(g, stream));
+        TRY(contexts_join(g, flat(buffer_tensor(g, stream, state->buffer))));
+    }
+    return piece_end(g, stream);
+}
+
 void gradient_vector_begin(struct gradients *g, int stream,
                            const struct piece *piece, void *scratch,
                            struct tensor *sums, bool *continues)
@@ -165,9 +255,31 @@ void gradient_vector_begin(struct gradients *g, int stream,
     CHECK(whole || state->unfinished >= 0);
     state->piece = *piece;
     *sums = tensor_2d(data, g->program->dtype,
-                      (int64_t)piece->leaves * g->program->grid.tensor,
+                      (int64_t)piece->leaves * cut_contexts(&g->cut[0]) *
+                          g->program->grid.tensor,
                       param->elements);
     *continues = !piece->begins;
+}
+
+/* out = the tree over parts, context leaves and leaves of sums. */
+static status vector_fold(struct gradients *g, struct tensor out,
+                          struct tensor sums, int leaves)
+{
+    const int contexts = cut_contexts(&g->cut[0]);
+    const int parts = g->program->grid.tensor;
+
+    if (contexts == 1)
+        return g->kernels->fold(g->stream, out, sums, leaves, parts);
+    for (int i = 0; i < leaves * contexts; i++) {
+        const struct tensor rows = tensor_rows(sums, i * parts, parts);
+
+        TRY(g->kernels->fold(g->stream,
+                             tensor_1d(rows.data, rows.dtype, rows.shape[1]),
+                             rows, 1, parts));
+    }
+    sums.shape[0] = leaves * contexts;
+    sums.stride[0] *= parts;
+    return g->kernels->fold(g->stream, out, sums, leaves, contexts);
 }
 
 status gradient_vector_end(struct gradients *g, int stream,
@@ -175,16 +287,17 @@ status gradient_vector_end(struct gradients *g, int stream,
 {
     struct stream_state *state = &g->states[stream];
     struct piece *piece = &state->piece;
-    struct tensor c, right = sums;
+    struct tensor c, right, node;
 
     if (!piece->completes) return OK;
     piece->begins = true; /* the tree meets the leaf only now, and whole */
-    node_begin(&state->stack, stream_cut(g, stream), piece, true,
-               &state->buffer, &state->left);
+    node_begin(&state->stack, stream_cut(g, stream), piece,
+               takes_left(g, stream), &state->buffer, &state->left);
     c = buffer_tensor(g, stream, state->buffer);
     right = tensor_1d(sums.data, sums.dtype, sums.shape[1]);
-    TRY(g->kernels->fold(g->stream, state->left ? right : c, sums,
-                         piece->leaves, g->program->grid.tensor));
+    node = state->left ? right : c;
+    TRY(vector_fold(g, node, sums, piece->leaves));
+    TRY(contexts_join(g, node));
     if (state->left) TRY(g->kernels->add(g->stream, c, c, right));
-    return gradient_end(g, stream);
+    return piece_end(g, stream);
 }

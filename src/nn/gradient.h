@@ -12,6 +12,7 @@
 #ifndef LOCKSTEP_NN_GRADIENT_H
 #define LOCKSTEP_NN_GRADIENT_H
 
+#include "comm/comm.h"
 #include "nn/program.h"
 
 struct stream_state {
@@ -21,14 +22,18 @@ struct stream_state {
     bool left;
     int64_t offset[NODES_MAX]; /* elements, in partials; -1 in buffer 0 of use
                                 * 0 (root arena) */
-    int64_t unfinished;      /* vector: [parts, width] accumulators of an
-                              * unfinished leaf, elements in partials; -1 */
+    int64_t unfinished;      /* accumulators of an unfinished leaf, elements in
+                              * partials; -1: none. A vector's [contexts, parts,
+                              * width]; a matrix's context leaves but the first,
+                              * which lies in its node's buffer */
 };
 
 struct gradients {
     const struct program *program;
     const struct kernels *kernels;
     struct stream *stream;
+    struct group *context;   /* of ranks that have the other context leaves of
+                              * each data leaf; NULL: none */
     void *root;              /* [params.elements] real */
     void *partials;          /* [partial_elements] real */
     int64_t partial_elements;
@@ -50,19 +55,30 @@ status gradients_finish(struct gradients *g);
 /* Root of a stream once its step is done, flat. */
 struct tensor gradient_root(const struct gradients *g, int stream);
 
-/* Where the product of `piece` goes: c, and *left true when c already holds
- * the sibling and takes "left + result"; *continues when c is an unfinished
- * leaf. */
+/* Where the sum of a piece goes. */
+struct gradient_target {
+    struct tensor c;
+    bool left;      /* c holds the sibling and takes "left + result" */
+    bool continues; /* c is an unfinished leaf */
+    int only;       /* the sum takes context leaf only - 1 of the piece; 0: all
+                     * that the piece has, by the tree */
+};
+/* How many sums a piece has: one, or one for each context leaf where it is a
+ * part of its data leaf only. They are made in order, each between begin and
+ * end. */
+int gradient_sums(const struct gradients *g, int stream,
+                  const struct piece *piece);
 void gradient_begin(struct gradients *g, int stream, const struct piece *piece,
-                    struct tensor *c, bool *left, bool *continues);
-status gradient_end(struct gradients *g, int stream);
+                    int sum, struct gradient_target *out);
+status gradient_end(struct gradients *g, int stream, int sum);
 
-/* For vectors: sums [leaves * parts, width] for this piece, in `scratch` or,
+/* For vectors: sums [leaves * contexts * parts, width] for this piece, in
+ * `scratch` or,
  * when the leaf is cut, in the stream's own accumulators. */
 void gradient_vector_begin(struct gradients *g, int stream,
                            const struct piece *piece, void *scratch,
                            struct tensor *sums, bool *continues);
-/* Folds parts and leaves and adds to the tree. */
+/* Folds parts, contexts and leaves and adds to the tree. */
 status gradient_vector_end(struct gradients *g, int stream,
                            struct tensor sums);
 

@@ -93,18 +93,9 @@ static status input_gradient(const struct step *step, struct run *run,
 static status weight_gradient(const struct step *step, struct run *run,
                               struct tensor dlogits, const struct piece *piece)
 {
-    struct gradients *g = run->gradients;
-    const struct sum_order order = run_order_tokens(run, piece);
-    struct matmul call = {
-        .a = tensor_transpose(dlogits),
-        .b = piece_rows(run, run_slot(run, step->input), piece),
-        .order = &order};
-    bool left;
-
-    gradient_begin(g, step->stream[0], piece, &call.c, &left, &call.continues);
-    if (left) call.left = &call.c;
-    TRY(run->kernels->matmul(run->stream, &call));
-    return gradient_end(g, step->stream[0]);
+    return weight_product(run, step, dlogits,
+                          piece_rows(run, run_slot(run, step->input), piece),
+                          piece);
 }
 
 static status head_backward(const struct step *step, struct run *run,

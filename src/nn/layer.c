@@ -5,8 +5,10 @@
 
 static size_t sums_bytes(const struct program *p, int64_t width)
 {
-    const size_t bytes = (size_t)(p->grid.data * p->grid.tensor * width) *
-                         (size_t)dtype_bytes(p->dtype);
+    const int contexts = p->chunks > 1 ? p->chunks / 2 : 1;
+    const size_t bytes =
+        (size_t)(p->grid.data * contexts * p->grid.tensor * width) *
+        (size_t)dtype_bytes(p->dtype);
 
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
@@ -44,6 +46,30 @@ status vector_end(struct run *run, const struct step *step, int first,
         if (step->stream[i] >= 0)
             TRY(gradient_vector_end(run->gradients, step->stream[i],
                                     pass->sums[i]));
+    return OK;
+}
+
+status weight_product(struct run *run, const struct step *step,
+                      struct tensor dy, struct tensor x,
+                      const struct piece *piece)
+{
+    struct gradients *g = run->gradients;
+    const int stream = step->stream[0], sums = gradient_sums(g, stream, piece);
+
+    for (int i = 0; i < sums; i++) {
+        struct gradient_target target;
+
+        gradient_begin(g, stream, piece, i, &target);
+        const struct sum_order order =
+            run_order_tokens(run, piece, target.only);
+        const struct matmul call = {
+            .c = target.c, .a = tensor_transpose(dy), .b = x, .order = &order,
+            .continues = target.continues,
+            .left = target.left ? &target.c : NULL};
+
+        TRY(run->kernels->matmul(run->stream, &call));
+        TRY(gradient_end(g, stream, i));
+    }
     return OK;
 }
 

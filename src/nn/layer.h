@@ -21,6 +21,12 @@ status vector_end(struct run *run, const struct step *step, int first,
 /* Scratch for the sums of `count` vectors of `width` elements. */
 size_t vector_scratch(const struct program *p, int count, int64_t width);
 
+/* The gradient of the step's first parameter, a matrix, from one piece: dyᵀ x,
+ * both [tokens of the piece, width]. */
+status weight_product(struct run *run, const struct step *step,
+                      struct tensor dy, struct tensor x,
+                      const struct piece *piece);
+
 /* Rows of a [tokens, width] matrix that a piece covers. */
 struct tensor piece_rows(const struct run *run, struct tensor matrix,
                          const struct piece *piece);

@@ -72,22 +72,10 @@ static status linear_backward_weight(const struct step *step, struct run *run)
     struct piece_cursor cursor = {0};
     struct piece piece;
 
-    while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece)) {
-        const struct sum_order order = run_order_tokens(run, &piece);
-        const struct tensor dy =
-            piece_rows(run, run_gradient(run, step->output), &piece);
-        struct matmul call = {
-            .a = tensor_transpose(dy),
-            .b = piece_rows(run, run_slot(run, step->input), &piece),
-            .order = &order};
-        bool left;
-
-        gradient_begin(g, step->stream[0], &piece, &call.c, &left,
-                       &call.continues);
-        if (left) call.left = &call.c;
-        TRY(run->kernels->matmul(run->stream, &call));
-        TRY(gradient_end(g, step->stream[0]));
-    }
+    while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece))
+        TRY(weight_product(
+            run, step, piece_rows(run, run_gradient(run, step->output), &piece),
+            piece_rows(run, run_slot(run, step->input), &piece), &piece));
     return OK;
 }
 

@@ -8,7 +8,7 @@ void program_init(struct program *program, enum program_mode mode,
                   enum dtype dtype, const struct grid *grid)
 {
     *program = (struct program){.mode = mode, .dtype = dtype, .grid = *grid,
-                                .mesh = mesh_alone(), .block = -1,
+                                .mesh = mesh_alone(), .chunks = 1, .block = -1,
                                 .entry = -1, .exit = -1};
 }
 
@@ -101,6 +101,19 @@ void program_add_param(struct program *p, int step, int which,
     program_add_stream(p, step, which, index);
 }
 
+int64_t program_sequence(const struct program *program)
+{
+    return program->length * program->mesh.size[AXIS_CONTEXT];
+}
+
+int64_t program_span(const struct program *program, int second)
+{
+    const int at = program->place.at[AXIS_CONTEXT];
+    const int last = 2 * program->mesh.size[AXIS_CONTEXT] - 1;
+
+    return (second ? last - at : at) * (program->length / 2);
+}
+
 struct step_cost program_cost(const struct program *program)
 {
     struct step_cost sum = {0};
@@ -137,6 +150,8 @@ struct cut program_cut(const struct program *program, bool head)
                       .sequences_per_leaf =
                           program->batch / program->grid.data,
                       .length = program->length,
+                      .chunks = program->chunks,
+                      .shared = program->mesh.size[AXIS_CONTEXT] > 1,
                       .micro_batch = program->sequences,
                       .micro_batches = program->batch / program->sequences};
 

@@ -105,8 +105,10 @@ struct program {
     struct place place; /* of this rank */
     int64_t batch;      /* sequences of a step */
     int64_t sequences;  /* of one micro-batch */
-    int64_t length;     /* tokens of a sequence (generate: of one call) */
+    int64_t length;     /* tokens of a sequence that this rank has (generate:
+                         * of one call) */
     int64_t tokens;     /* sequences * length */
+    int chunks;         /* of a sequence on this rank; 1: it is one leaf */
     int64_t context;    /* positions that tables and caches hold */
     int64_t vocab;
     int64_t logits_chunk; /* tokens whose logits exist at once */
@@ -165,6 +167,12 @@ slot nn_add(struct program *p, slot x, slot y);
 void nn_head(struct program *p, slot x, const struct param_spec *spec);
 
 /* ---- readers ---- */
+
+/* Tokens of a whole sequence, and where this rank's first or second half of
+ * what it has of one begins there: with C ranks along the context axis, rank r
+ * has spans r and 2 C - 1 - r of 2 C (docs/context_parallelism.md). */
+int64_t program_sequence(const struct program *program);
+int64_t program_span(const struct program *program, int second);
 
 /* Forward cost of all steps. */
 struct step_cost program_cost(const struct program *program);

@@ -74,7 +74,9 @@ int64_t run_segments(const struct program *program)
 {
     const int64_t leaves = (int64_t)LEAVES_MAX * PARAM_PIECES_MAX;
 
-    return program->sequences > leaves ? program->sequences : leaves;
+    const int64_t chunks = program->sequences * program->chunks;
+
+    return chunks > leaves ? chunks : leaves;
 }
 
 struct sum_order run_order_whole(struct run *run, int64_t width)
@@ -118,10 +120,37 @@ int64_t piece_tokens(const struct piece *piece)
     return piece->sequences * piece->tokens;
 }
 
-struct sum_order run_order_tokens(struct run *run, const struct piece *piece)
+/* One context leaf of one sequence after the other: its first chunk, then the
+ * second. */
+static struct sum_order order_chunks(struct run *run,
+                                     const struct piece *piece, int only)
+{
+    const int chunks = run->program->chunks, contexts = chunks / 2;
+    const int first = only ? only - 1 : 0, last = only ? only : contexts;
+    const int64_t per_leaf = piece->sequences / piece->leaves;
+    const int64_t length = piece->tokens / chunks;
+    int64_t count = 0;
+    int leaf = 0;
+
+    for (int i = 0; i < piece->leaves; i++)
+        for (int pair = first; pair < last; pair++, leaf++)
+            for (int64_t s = i * per_leaf; s < (i + 1) * per_leaf; s++)
+                for (int second = 0; second < 2; second++) {
+                    const int chunk = second ? chunks - 1 - pair : pair;
+
+                    run->segments[count++] = (struct sum_segment){
+                        s * piece->tokens + chunk * length, length, leaf};
+                }
+    return (struct sum_order){run->segments, count, leaf};
+}
+
+struct sum_order run_order_tokens(struct run *run, const struct piece *piece,
+                                  int only)
 {
     const int64_t per_leaf = piece->sequences / piece->leaves;
 
+    if (run->program->chunks > 1 && !piece->cut)
+        return order_chunks(run, piece, only);
     for (int64_t i = 0; i < piece->sequences; i++)
         run->segments[i] = (struct sum_segment){
             i * piece->tokens, piece->tokens, (int)(i / per_leaf)};
@@ -135,7 +164,7 @@ struct token_order run_token_order(const struct run *run,
         .length = piece->tokens,
         .sequences_per_leaf = piece->sequences / piece->leaves,
         .leaves = piece->leaves, .parts = run->program->grid.tensor,
-        .continues = continues};
+        .continues = continues, .chunks = run->program->chunks};
 }
 
 /* NaN into every buffer whose life ended with the event. */

@@ -13,6 +13,8 @@ struct batch {
     const int32_t *targets;    /* -1: none; NULL in PROGRAM_GENERATE */
     const int32_t *positions;  /* NULL: 0 .. length - 1 in each sequence */
     const int32_t *documents;  /* NULL: one document a sequence */
+    const int32_t *whole_documents; /* of whole sequences, where ranks cut
+                                * them: [sequences, program_sequence] */
     int64_t tokens;            /* generate: of this call, at most length */
     int64_t first_position;    /* generate: of the first token */
 };
@@ -75,11 +77,12 @@ int64_t run_tokens(const struct run *run);
 /* Sum orders in run->segments, valid until the next call. `whole`: one leaf.
  * `cut`: a dimension of `width` elements in tensor leaves of ceil(width / n),
  * per piece of the fused matrix. `tokens`: the tokens of a piece of the
- * batch, from its own first token. */
+ * batch, from its own first token; of context leaf only - 1, or 0: of all. */
 struct sum_order run_order_whole(struct run *run, int64_t width);
 struct sum_order run_order_cut(struct run *run, const struct param_spec *spec,
                                int64_t width);
-struct sum_order run_order_tokens(struct run *run, const struct piece *piece);
+struct sum_order run_order_tokens(struct run *run, const struct piece *piece,
+                                  int only);
 /* First token of the piece in the micro-batch, and how many. */
 int64_t piece_first_token(const struct program *p, const struct piece *piece);
 int64_t piece_tokens(const struct piece *piece);

@@ -102,12 +102,18 @@ static status explain_numerics(const struct stage *stage, struct text *out)
     char number[32];
 
     TRY(text_printf(out, "grid: %d data leaves of %lld sequences, %d tensor "
-                         "leaves, context whole\n",
+                         "leaves, ",
                     p->grid.data, (long long)cut.sequences_per_leaf,
                     p->grid.tensor));
-    TRY(text_printf(out, "any mixture of up to %d x %d ranks, times pipeline "
-                         "stages, can train these bits\n",
-                    p->grid.data, p->grid.tensor));
+    if (p->grid.context > 1)
+        TRY(text_printf(out, "%d context leaves of two chunks of %lld tokens\n",
+                        p->grid.context,
+                        (long long)(p->length / p->chunks)));
+    else
+        TRY(text_append_string(out, "context whole\n"));
+    TRY(text_printf(out, "any mixture of up to %d x %d x %d ranks, times "
+                         "pipeline stages, can train these bits\n",
+                    p->grid.data, p->grid.tensor, p->grid.context));
     TRY(text_printf(out, "gradients that wait for their sibling: %s\n",
                     text_bytes(number,
                                stage->memory[MEMORY_PARTIALS].bytes)));

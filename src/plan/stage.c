@@ -20,15 +20,36 @@ static int64_t choose_chunk(const struct stage_request *request)
 {
     const int64_t row = request->model->vocab * dtype_bytes(request->dtype);
     const int64_t fit = LOGITS_BYTES / row > 0 ? LOGITS_BYTES / row : 1;
-    const int64_t tokens = request->micro_batch * request->length;
+    const int64_t length =
+        request->length / request->mesh.size[AXIS_CONTEXT];
+    const int64_t tokens = request->micro_batch * length;
     int64_t wanted = request->logits_chunk ? request->logits_chunk : fit;
 
     if (wanted >= tokens) return tokens;
-    if (wanted >= request->length)
-        return wanted / request->length * request->length;
+    if (wanted >= length) return wanted / length * length;
     wanted = wanted / GRANULE * GRANULE;
     if (wanted < GRANULE) wanted = GRANULE;
-    return wanted < request->length ? wanted : request->length;
+    return wanted < length ? wanted : length;
+}
+
+/* Chunks are equal, and hold a token of each tensor leaf. */
+static status check_chunks(const struct stage_request *r)
+{
+    const int64_t chunks = 2 * (int64_t)r->grid.context;
+    const int64_t near = (r->length + chunks / 2) / chunks * chunks;
+
+    if (r->grid.context <= 1) return OK;
+    if (r->length % chunks != 0)
+        FAIL(ERR_CONFIG, "data.sequence: %lld tokens are not %lld equal chunks "
+                         "(numerics.grid_context, twice); %lld are",
+             (long long)r->length, (long long)chunks,
+             (long long)(near > 0 ? near : chunks));
+    if (r->length / chunks < r->grid.tensor)
+        FAIL(ERR_CONFIG, "data.sequence: chunks of %lld tokens are shorter "
+                         "than the grid's %d tensor leaves; %lld tokens would "
+                         "do", (long long)(r->length / chunks),
+             r->grid.tensor, (long long)(chunks * r->grid.tensor));
+    return OK;
 }
 
 static status check_request(const struct stage_request *r)
@@ -52,7 +73,7 @@ static status check_request(const struct stage_request *r)
         FAIL(ERR_CONFIG, "data.sequence: %lld tokens are fewer than the %d "
                          "tensor leaves of the grid", (long long)r->length,
              r->grid.tensor);
-    return OK;
+    return check_chunks(r);
 }
 
 static status build_program(struct stage *stage)
@@ -65,8 +86,10 @@ static status build_program(struct stage *stage)
     p->place = r->place;
     p->batch = r->batch;
     p->sequences = r->micro_batch;
-    p->length = r->length;
-    p->tokens = r->micro_batch * r->length;
+    p->length = r->length / r->mesh.size[AXIS_CONTEXT];
+    p->tokens = r->micro_batch * p->length;
+    if (r->grid.context > 1)
+        p->chunks = 2 * r->grid.context / r->mesh.size[AXIS_CONTEXT];
     p->context = r->context ? r->context : r->length;
     p->vocab = r->model->vocab;
     p->logits_chunk = choose_chunk(r);
@@ -80,12 +103,34 @@ static status build_program(struct stage *stage)
 
 /* ---- the table ---- */
 
-/* Four arrays a frame, and what one F or B needs. */
+/* Where ranks cut sequences: the documents of whole ones. */
+static size_t whole_bytes(const struct program *p)
+{
+    if (p->mesh.size[AXIS_CONTEXT] == 1) return 0;
+    return aligned((size_t)(p->sequences * program_sequence(p)) *
+                   sizeof(int32_t));
+}
+
+/* ... and room for one whole sequence: inputs, targets, positions. */
+static size_t room_bytes(const struct program *p)
+{
+    if (p->mesh.size[AXIS_CONTEXT] == 1) return 0;
+    return aligned((size_t)program_sequence(p) * sizeof(int32_t));
+}
+
+/* What a frame has of its batch. */
+static size_t frame_batch_bytes(const struct program *p)
+{
+    return 4 * aligned((size_t)p->tokens * sizeof(int32_t)) + whole_bytes(p);
+}
+
+/* Arrays of each frame, and what one F or B needs. */
 static size_t batch_bytes(const struct program *p, int frames)
 {
     const size_t tokens = (size_t)p->tokens;
 
-    return (4 * (size_t)frames + 1) * aligned(tokens * sizeof(int32_t)) +
+    return (size_t)frames * frame_batch_bytes(p) + 3 * room_bytes(p) +
+           aligned(tokens * sizeof(int32_t)) +
            aligned(tokens * sizeof(double)) +
            aligned((size_t)run_segments(p) * sizeof(struct sum_segment));
 }
@@ -262,15 +307,22 @@ static void *slice(char **at, size_t bytes)
 
 struct stage_batch stage_batch(const struct stage *stage, int frame)
 {
-    const size_t bytes = (size_t)stage->program.tokens * sizeof(int32_t);
-    char *at = (char *)stage->memory[MEMORY_BATCH].data +
-               4 * (size_t)frame * aligned(bytes);
-    struct stage_batch batch;
+    const struct program *p = &stage->program;
+    const size_t bytes = (size_t)p->tokens * sizeof(int32_t);
+    char *base = stage->memory[MEMORY_BATCH].data;
+    char *at = base + (size_t)frame * frame_batch_bytes(p);
+    struct stage_batch batch = {0};
 
     batch.inputs = slice(&at, bytes);
     batch.targets = slice(&at, bytes);
     batch.positions = slice(&at, bytes);
     batch.documents = slice(&at, bytes);
+    if (whole_bytes(p) == 0) return batch;
+    batch.whole_documents = slice(&at, whole_bytes(p));
+    at = base + (size_t)stage->request.frames * frame_batch_bytes(p);
+    batch.whole_inputs = slice(&at, room_bytes(p));
+    batch.whole_targets = slice(&at, room_bytes(p));
+    batch.whole_positions = slice(&at, room_bytes(p));
     return batch;
 }
 
@@ -310,8 +362,9 @@ static void prepare_run(struct stage *stage)
     const size_t tokens = (size_t)stage->program.tokens;
     struct memory_row *m = stage->memory;
     char *at = (char *)m[MEMORY_BATCH].data +
-               4 * (size_t)stage->request.frames *
-                   aligned(tokens * sizeof(int32_t));
+               (size_t)stage->request.frames *
+                   frame_batch_bytes(&stage->program) +
+               3 * room_bytes(&stage->program);
 
     stage->run = (struct run){
         .program = &stage->program, .plan = &stage->frame,

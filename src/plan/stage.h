@@ -100,6 +100,10 @@ void stage_write_memory(const struct stage *stage, struct json_writer *out);
 /* Arrays of MEMORY_BATCH, of one frame. */
 struct stage_batch {
     int32_t *inputs, *targets, *positions, *documents; /* [tokens] */
+    /* Where ranks cut sequences, else NULL: documents of whole ones, and room
+     * for one whole sequence that all frames share. */
+    int32_t *whole_documents; /* [sequences, program_sequence] */
+    int32_t *whole_inputs, *whole_targets, *whole_positions;
 };
 struct stage_batch stage_batch(const struct stage *stage, int frame);
 /* Lets stage->run work on a frame and on the batch that was last given to it

@@ -4,6 +4,7 @@
 #include "train/step.h"
 
 #include <math.h>
+#include <string.h>
 #include <time.h>
 
 static double now_s(void)
@@ -49,6 +50,7 @@ void train_step_join(struct train_step *step, struct team *team)
     step->team = team;
     step->stage->run.tensor = team_group(team, TEAM_TENSOR);
     step->stage->run.context = team_group(team, TEAM_CONTEXT);
+    step->stage->gradients.context = step->stage->run.context;
     zero_build(&step->zero, step->stage, team);
 }
 
@@ -67,52 +69,37 @@ void train_step_free(struct train_step *step)
     *step = (struct train_step){0};
 }
 
-/* ---- the loss ---- */
-
-/* Tokens of one part of one sequence: granules in order, a chain each. */
-static void add_part(double *sum, bool first, const double *losses,
-                     int64_t count)
-{
-    for (int64_t at = 0; at < count; at += GRANULE) {
-        const int64_t end = at + GRANULE < count ? at + GRANULE : count;
-        double granule = 0;
-
-        for (int64_t i = at; i < end; i++) granule += losses[i];
-        *sum = first && at == 0 ? granule : *sum + granule;
-    }
-}
-
-static void loss_add(struct train_step *step, int64_t micro_batch)
-{
-    const struct program *p = &step->stage->program;
-    const int64_t per_leaf = p->batch / p->grid.data;
-    const int parts = p->grid.tensor;
-
-    for (int64_t s = 0; s < p->sequences; s++) {
-        const int64_t sequence = micro_batch * p->sequences + s;
-        double *sums = step->loss.part[sequence / per_leaf];
-
-        for (int i = 0; i < parts; i++) {
-            const int64_t first = p->length * i / parts;
-            const int64_t last = p->length * (i + 1) / parts;
-
-            add_part(&sums[i], sequence % per_leaf == 0,
-                     step->stage->run.losses + s * p->length + first,
-                     last - first);
-        }
-    }
-}
-
-static double loss_total(struct loss_sum *loss, const struct grid *grid)
-{
-    double leaf[LEAVES_MAX];
-
-    for (int i = 0; i < grid->data; i++)
-        leaf[i] = grid_tree(loss->part[i], grid->tensor);
-    return grid_tree(leaf, grid->data);
-}
-
 /* ---- the executor ---- */
+
+/* Sequence s of the micro-batch: this rank's two spans of it. */
+static status fill_sequence(struct stage *stage,
+                            const struct sample_source *source, int64_t index,
+                            int64_t s, struct stage_batch *arrays)
+{
+    const struct program *p = &stage->program;
+    const int64_t at = s * p->length, span = p->length / 2;
+    const int ranks = p->mesh.size[AXIS_CONTEXT];
+
+    if (ranks == 1)
+        return source->fill(source->argument, index, arrays->inputs + at,
+                            arrays->targets + at, arrays->positions + at,
+                            arrays->documents + at);
+    int32_t *documents = arrays->whole_documents + s * p->length * ranks;
+    const int32_t *from[] = {arrays->whole_inputs, arrays->whole_targets,
+                             arrays->whole_positions, documents};
+    int32_t *to[] = {arrays->inputs, arrays->targets, arrays->positions,
+                     arrays->documents};
+
+    TRY(source->fill(source->argument, index, arrays->whole_inputs,
+                     arrays->whole_targets, arrays->whole_positions,
+                     documents));
+    for (int i = 0; i < 4; i++)
+        for (int second = 0; second < 2; second++)
+            memcpy(to[i] + at + second * span,
+                   from[i] + program_span(p, second),
+                   (size_t)span * sizeof(int32_t));
+    return OK;
+}
 
 static status fill_batch(struct train_step *step,
                          const struct sample_source *source, int64_t first,
@@ -120,23 +107,19 @@ static status fill_batch(struct train_step *step,
 {
     struct stage *stage = step->stage;
     const struct program *p = &stage->program;
-    const struct stage_batch arrays = stage_batch(stage, 0);
+    struct stage_batch arrays = stage_batch(stage, 0);
     const double began = now_s();
 
-    for (int64_t s = 0; s < p->sequences; s++) {
-        const int64_t at = s * p->length;
-
-        TRY(source->fill(source->argument,
-                         first + micro_batch * p->sequences + s,
-                         arrays.inputs + at, arrays.targets + at,
-                         arrays.positions + at, arrays.documents + at));
-    }
+    for (int64_t s = 0; s < p->sequences; s++)
+        TRY(fill_sequence(stage, source,
+                          first + micro_batch * p->sequences + s, s, &arrays));
     for (int64_t t = 0; t < p->tokens; t++)
         step->loss.targets += arrays.targets[t] >= 0;
     stage->run.batch = (struct batch){
         .index = micro_batch, .inputs = arrays.inputs,
         .targets = arrays.targets, .positions = arrays.positions,
-        .documents = arrays.documents, .tokens = p->tokens};
+        .documents = arrays.documents,
+        .whole_documents = arrays.whole_documents, .tokens = p->tokens};
     step->data_s += now_s() - began;
     return OK;
 }
@@ -186,7 +169,8 @@ static status execute(struct train_step *step,
         case ACTION_BACKWARD_INPUT:
             TRY(run_backward_input(run)); /* the losses are known after it */
             TRY(check_losses(step));
-            loss_add(step, action.microbatch);
+            loss_add(&step->loss, &step->stage->program, action.microbatch,
+                     run->losses);
             break;
         case ACTION_BACKWARD_WEIGHT:
             TRY(run_backward_weight(run));
@@ -203,7 +187,8 @@ static status step_gradients(struct train_step *step,
                              struct step_result *out)
 {
     struct gradients *gradients = &step->stage->gradients;
-    double root;
+    const struct program *p = &step->stage->program;
+    double leaves[LEAVES_MAX], root;
 
     step->loss.targets = 0;
     step->data_s = 0;
@@ -211,7 +196,10 @@ static status step_gradients(struct train_step *step,
     TRY(execute(step, source));
     gradients_close(gradients);
     TRY(zero_gradients(&step->zero));
-    root = loss_total(&step->loss, &step->stage->program.grid);
+    loss_leaves(&step->loss, p, leaves);
+    TRY(team_context_leaves(step->team, leaves, p->grid.data,
+                            &step->loss.targets));
+    root = grid_tree(leaves, p->grid.data);
     TRY(team_loss(step->team, &root, &step->loss.targets));
     if (step->loss.targets == 0)
         FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
@@ -285,7 +273,7 @@ static status evaluate_share(struct train_step *step,
 {
     struct stage *stage = step->stage;
     const struct program *p = &stage->program;
-    struct limited limited = {source, last, p->length};
+    struct limited limited = {source, last, program_sequence(p)};
     const struct sample_source wrapped = {fill_or_mask, &limited};
 
     for (int64_t i = 0; first + i * p->sequences < last; i++) {
@@ -294,10 +282,8 @@ static status evaluate_share(struct train_step *step,
         TRY(run_forward(&stage->run));
         for (int64_t s = 0; s < p->sequences; s++) {
             const int64_t at = first + i * p->sequences + s;
-            double sum = 0;
+            double sum = loss_sequence(p, stage->run.losses + s * p->length);
 
-            for (int64_t t = 0; t < p->length; t++)
-                sum += stage->run.losses[s * p->length + t];
             if (at < last) out->sums[at] = sum;
         }
         out->targets += step->loss.targets;
@@ -323,6 +309,7 @@ status train_evaluate(struct train_step *step,
                             (rank + 1) * count / size, out);
     step->stage->run.gradients = gradients;
     TRY(result);
+    TRY(team_context_leaves(step->team, out->sums, count, &out->targets));
     targets = (double)out->targets;
     TRY(team_join(step->team, out->sums, count));
     TRY(team_join(step->team, &targets, 1));

@@ -7,6 +7,7 @@
 #include "optimizer/update.h"
 #include "plan/stage.h"
 #include "schedule/schedule.h"
+#include "train/loss.h"
 #include "train/team.h"
 #include "train/zero.h"
 
@@ -16,13 +17,6 @@ struct sample_source {
     status (*fill)(void *argument, int64_t index, int32_t *inputs,
                    int32_t *targets, int32_t *positions, int32_t *documents);
     void *argument;
-};
-
-/* Per-token losses summed in float64 as numerics.md says: each (leaf, part)
- * in order, parts by the tree, leaves by the tree. */
-struct loss_sum {
-    double part[LEAVES_MAX][LEAVES_MAX]; /* [data leaf][tensor part] */
-    int64_t targets;
 };
 
 struct train_step {

@@ -105,6 +105,26 @@ void team_use_scratch(struct team *team, void *scratch, size_t bytes)
             group_scratch(&team->groups[i], scratch, bytes);
 }
 
+status team_context_leaves(struct team *team, double *values, int64_t count,
+                           int64_t *targets)
+{
+    struct group *context = team_group(team, TEAM_CONTEXT);
+    double sum = (double)*targets;
+
+    if (context == NULL) return OK;
+    const struct tensor all = tensor_1d(values, DTYPE_F64, count);
+    const struct comm_call call = {.kind = COMM_ALL_REDUCE,
+                                   .algorithm = ALGORITHM_ORDERED,
+                                   .reduction = REDUCE_SUM, .out = all,
+                                   .in = all};
+    const struct tensor one = tensor_1d(&sum, DTYPE_F64, 1);
+
+    TRY(comm_run(context, &call));
+    TRY(comm_all_reduce(context, one, one, REDUCE_SUM));
+    *targets = (int64_t)sum;
+    return OK;
+}
+
 status team_loss(struct team *team, double *root, int64_t *targets)
 {
     struct group *batch = team_group(team, TEAM_BATCH);

@@ -46,6 +46,10 @@ int team_batch_size(const struct team *team);
 /* Scratch for joining up to `values` numbers, bytes. */
 size_t team_scratch_bytes(struct team *team, int64_t values);
 void team_use_scratch(struct team *team, void *scratch, size_t bytes);
+/* context: values [count], a subtree's sum of each rank, become the sums of the
+ * tree over its ranks; targets are added. */
+status team_context_leaves(struct team *team, double *values, int64_t count,
+                           int64_t *targets);
 /* batch: roots of the loss combined by the tree, targets added. */
 status team_loss(struct team *team, double *root, int64_t *targets);
 /* batch: values [count] where each rank has set its own, the others' are 0. */

@@ -319,7 +319,7 @@ static int64_t step_sequences(const struct trainer *t)
 
 static int64_t step_tokens(const struct trainer *t)
 {
-    return step_sequences(t) * t->stage.program.length;
+    return step_sequences(t) * program_sequence(&t->stage.program);
 }
 
 static status write_row(struct trainer *t, const struct step_result *result,

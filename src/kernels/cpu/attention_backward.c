@@ -34,7 +34,8 @@ struct backward {
     float *q, *dout;      /* [rows, padded] of the head, from base */
     float *sums, *lse;    /* [rows]: dout . out, log of the denominator */
     float *dq;            /* levels of [rows, padded] */
-    float *slots;         /* leaves of dk and dv: [key_rows / G, 2, G, padded] */
+    float *slots;         /* leaves of dk and dv: [key_rows / G, 2, G,
+                           * padded] */
     float *keys, *keys_t, *values_t; /* a granule: rows, columns, columns */
     float *leaf;          /* [G, padded] of dq */
     float *pair;          /* [2, G, padded]: dk, dv of a granule pair */

@@ -84,10 +84,19 @@ static void tokens_sort(struct scatter *p)
 
 static bool same_granule(const struct scatter *p, int64_t a, int64_t b)
 {
-    int64_t length = p->order->length;
+    int64_t chunk = token_order_chunk(p->order);
 
-    return a / length == b / length &&
-           a % length / GRANULE == b % length / GRANULE;
+    return a / chunk == b / chunk && a % chunk / GRANULE == b % chunk / GRANULE;
+}
+
+/* Leaf of a token: of the data, times context leaves; -1: not asked for. */
+static int64_t leaf_of(const struct token_order *order, int64_t token)
+{
+    int context = token_order_context(order, token % order->length);
+    int64_t leaf = token / order->length / order->sequences_per_leaf;
+
+    if (order->only == 0) return leaf * token_order_contexts(order) + context;
+    return context == order->only - 1 ? leaf : -1;
 }
 
 /* One strip of one row's gradient. Sums of chains are never -0, so leaves
@@ -96,16 +105,17 @@ static bool same_granule(const struct scatter *p, int64_t a, int64_t b)
 static void strip_sum(const struct scatter *p, const int32_t *tokens,
                       int64_t count, int64_t column, int width, float *out)
 {
-    int64_t per_leaf = p->order->length * p->order->sequences_per_leaf;
     float leaves[LEAVES_MAX][STRIP];
     bool present[LEAVES_MAX] = {false};
+    int leaf_count = p->order->leaves *
+                     (p->order->only ? 1 : token_order_contexts(p->order));
 
     if (p->order->continues) {
         memcpy(leaves[0], out, (size_t)width * sizeof(float));
         present[0] = true;
     }
     for (int64_t i = 0; i < count;) {
-        int64_t first = tokens[i], leaf = first / per_leaf;
+        int64_t first = tokens[i], leaf = leaf_of(p->order, first);
         float chain[STRIP] = {0};
 
         for (; i < count && same_granule(p, first, tokens[i]); i++) {
@@ -114,13 +124,14 @@ static void strip_sum(const struct scatter *p, const int32_t *tokens,
 
             SIMD for (int j = 0; j < width; j++) chain[j] = chain[j] + row[j];
         }
+        if (leaf < 0) continue;
         for (int j = 0; j < width; j++)
             leaves[leaf][j] = present[leaf] ? leaves[leaf][j] + chain[j]
                                             : chain[j];
         present[leaf] = true;
     }
-    for (int apart = 1; apart < p->order->leaves; apart *= 2)
-        for (int i = 0; i + apart < p->order->leaves; i += 2 * apart) {
+    for (int apart = 1; apart < leaf_count; apart *= 2)
+        for (int i = 0; i + apart < leaf_count; i += 2 * apart) {
             if (!present[i + apart]) continue;
             for (int j = 0; j < width; j++)
                 leaves[i][j] = present[i]
@@ -128,7 +139,8 @@ static void strip_sum(const struct scatter *p, const int32_t *tokens,
                                    : leaves[i + apart][j];
             present[i] = true;
         }
-    memcpy(out, leaves[0], (size_t)width * sizeof(float));
+    if (present[0]) memcpy(out, leaves[0], (size_t)width * sizeof(float));
+    else memset(out, 0, (size_t)width * sizeof(float));
 }
 
 /* Sorted tokens [first, last) are this thread's, moved up to where a row
@@ -179,7 +191,9 @@ status CPU(scatter_rows)(struct stream *stream, struct tensor dtable,
     CHECK(p.table.width == p.dout.width && order->leaves <= LEAVES_MAX);
     CHECK(p.dout.rows ==
           order->length * order->sequences_per_leaf * order->leaves);
-    CHECK(!order->continues || order->leaves == 1);
+    CHECK(order->leaves * token_order_contexts(order) <= LEAVES_MAX);
+    CHECK(!order->continues ||
+          (order->leaves == 1 && (order->chunks <= 1 || order->only)));
     p.ends = stream->scratch;
     p.tokens = p.ends + p.table.rows;
     tokens_sort(&p);

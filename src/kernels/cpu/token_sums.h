@@ -46,11 +46,14 @@ ELEMENTARY void token_sums(struct tensor sums, const struct token_order *order,
 {
     int64_t width = sums.shape[1];
     int64_t strips = (width + TOKEN_STRIP - 1) / TOKEN_STRIP, begin, end;
+    int contexts = token_order_contexts(order);
+    int chunks = order->chunks > 1 ? 2 : 1; /* of a context leaf */
 
     threads_split(sums.shape[0] * strips, 1, index, threads, &begin, &end);
     for (int64_t job = begin; job < end; job++) {
         int64_t unit = job / strips, column = job % strips * TOKEN_STRIP;
-        int64_t leaf = unit / order->parts, part = unit % order->parts;
+        int64_t part = unit % order->parts, leaf = unit / order->parts;
+        int pair = (int)(leaf % contexts); /* of chunks */
         int64_t first = token_order_part(order, part);
         int64_t last = token_order_part(order, part + 1);
         struct token_strip s = {
@@ -61,9 +64,11 @@ ELEMENTARY void token_sums(struct tensor sums, const struct token_order *order,
 
         if (s.assign) /* for a part without tokens */
             for (int j = 0; j < s.count; j++) s.sum[j] = 0;
-        for (int64_t i = 0; i < order->sequences_per_leaf; i++) {
-            int64_t base = (leaf * order->sequences_per_leaf + i) *
-                           order->length;
+        for (int64_t i = 0; i < order->sequences_per_leaf * chunks; i++) {
+            int64_t base = (leaf / contexts * order->sequences_per_leaf +
+                            i / chunks) * order->length +
+                           token_order_first(order, pair,
+                                             (int)(i % chunks));
 
             for (int64_t g = first; g < last; g += GRANULE) {
                 s.first = base + g;
@@ -80,7 +85,8 @@ static inline void token_sums_check(struct tensor sums, int64_t tokens,
                                     const struct token_order *order)
 {
     CHECK(sums.dtype == DTYPE_F32 && sums.stride[1] == 1);
-    CHECK(sums.shape[0] == (int64_t)order->leaves * order->parts);
+    CHECK(sums.shape[0] == (int64_t)order->leaves * order->parts *
+                               token_order_contexts(order));
     CHECK(sums.shape[1] == width);
     CHECK(tokens == order->length * order->sequences_per_leaf * order->leaves);
 }

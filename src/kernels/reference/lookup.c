@@ -70,32 +70,41 @@ struct scatter {
     int64_t count;
 };
 
-/* Whether two tokens are in one granule of one sequence. */
+/* Whether two tokens are in one granule of one chunk. */
 static bool same_granule(const struct scatter *s, int64_t a, int64_t b)
 {
-    int64_t length = s->order->length;
+    int64_t chunk = token_order_chunk(s->order);
 
-    return a / length == b / length &&
-           a % length / GRANULE == b % length / GRANULE;
+    return a / chunk == b / chunk && a % chunk / GRANULE == b % chunk / GRANULE;
+}
+
+/* Leaf of a token: of the data, times context leaves; -1: not asked for. */
+static int64_t leaf_of(const struct token_order *order, int64_t token)
+{
+    int context = token_order_context(order, token % order->length);
+    int64_t leaf = token / order->length / order->sequences_per_leaf;
+
+    if (order->only == 0) return leaf * token_order_contexts(order) + context;
+    return context == order->only - 1 ? leaf : -1;
 }
 
 /* One element of the table's gradient. */
 static real element_sum(const struct scatter *s, int64_t column, real old)
 {
-    int64_t per_leaf = s->order->length * s->order->sequences_per_leaf;
     real leaves[LEAVES_MAX] = {0};
-    int count = s->order->leaves;
+    int count = s->order->leaves *
+                (s->order->only ? 1 : token_order_contexts(s->order));
 
     if (s->order->continues) leaves[0] = old;
     for (int64_t i = 0; i < s->count;) {
-        int64_t first = s->tokens[i], leaf = first / per_leaf;
+        int64_t first = s->tokens[i], leaf = leaf_of(s->order, first);
         real chain = 0;
 
         for (; i < s->count && same_granule(s, first, s->tokens[i]); i++)
             chain = chain + ((const real *)s->dout.data)[
                 s->tokens[i] * s->dout.stride + column];
         /* A chain is never -0, so +0 + chain is the chain, as if assigned. */
-        leaves[leaf] = leaves[leaf] + chain;
+        if (leaf >= 0) leaves[leaf] = leaves[leaf] + chain;
     }
     for (int apart = 1; apart < count; apart *= 2)
         for (int i = 0; i + apart < count; i += 2 * apart)
@@ -114,7 +123,9 @@ status NAME(scatter_rows)(struct stream *stream, struct tensor dtable,
     CHECK(table.width == s.dout.width && order->leaves <= LEAVES_MAX);
     CHECK(s.dout.rows ==
           order->length * order->sequences_per_leaf * order->leaves);
-    CHECK(!order->continues || order->leaves == 1);
+    CHECK(order->leaves * token_order_contexts(order) <= LEAVES_MAX);
+    CHECK(!order->continues ||
+          (order->leaves == 1 && (order->chunks <= 1 || order->only)));
     for (int64_t row = 0; row < table.rows; row++) {
         real *out = (real *)table.data + row * table.stride;
 

@@ -29,10 +29,16 @@ static void column_add(struct column *c, int64_t first, int64_t last)
 void NAME(token_sums)(struct tensor sums, const struct token_order *order,
                       token_term term, const void *context)
 {
+    const int contexts = token_order_contexts(order);
+    const int chunks = order->chunks > 1 ? 2 : 1; /* of a context leaf */
+
     CHECK(sums.dtype == REAL_DTYPE && sums.stride[1] == 1);
-    CHECK(sums.shape[0] == (int64_t)order->leaves * order->parts);
+    CHECK(sums.shape[0] ==
+          (int64_t)order->leaves * contexts * order->parts);
     for (int64_t unit = 0; unit < sums.shape[0]; unit++) {
-        int64_t leaf = unit / order->parts, part = unit % order->parts;
+        int64_t leaf = unit / order->parts / contexts;
+        int64_t part = unit % order->parts;
+        int pair = (int)(unit / order->parts % contexts);
         int64_t first = token_order_part(order, part);
         int64_t last = token_order_part(order, part + 1);
 
@@ -42,9 +48,11 @@ void NAME(token_sums)(struct tensor sums, const struct token_order *order,
                 (real *)sums.data + unit * sums.stride[0] + i};
 
             if (!column.started) *column.sum = 0;
-            for (int64_t s = 0; s < order->sequences_per_leaf; s++) {
-                int64_t base = (leaf * order->sequences_per_leaf + s) *
-                               order->length;
+            for (int64_t s = 0; s < order->sequences_per_leaf * chunks; s++) {
+                int64_t base =
+                    (leaf * order->sequences_per_leaf + s / chunks) *
+                        order->length +
+                    token_order_first(order, pair, (int)(s % chunks));
 
                 column_add(&column, base + first, base + last);
             }

@@ -1,0 +1,72 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# context_ranks.sh - context leaves are part of the numerics: for one grid, the
+# bits show neither micro-batches, threads, instruction sets and logits chunks
+# nor the ranks that cut the sequences.
+. "${0%/*}/../drills/common.sh"
+prepare
+
+# same NAME ARGUMENT...: trains and compares with the run `first`
+same() {
+    local name=$1
+    shift
+    rm -rf other
+    # shellcheck disable=SC2086
+    if ! lockstep train "$config" --run other $common "$@" >log 2>&1; then
+        bad "$name" "exit $?" log
+    elif same_run first other; then
+        ok "$name"
+    else
+        bad "$name" "$why" log
+    fi
+}
+
+# first CONFIG ARGUMENT...: the run that others are compared with
+first() {
+    config=$1
+    shift
+    common=$*
+    rm -rf first
+    # shellcheck disable=SC2086
+    must train "$config" --run first $common
+}
+
+# What one rank may change.
+one_rank() { # NAME
+    local value
+    for value in 1 2 8; do
+        same "$1, micro-batch $value" --set train.micro_batch=$value
+    done
+    for value in 1 7 100; do
+        same "$1, $value logits at once" --set train.logits_chunk=$value
+    done
+    same "$1, 3 threads, plain" --threads 3 --set numerics.isa=plain
+    same "$1, recompute" --set 'train.recompute=[block]'
+}
+
+sed 's/steps: 30/steps: 5/' config.yaml >llama.yaml
+sed 's/family: llama/family: gpt2/; s/ kv_heads: 2, head_width: 6,//' \
+    llama.yaml >gpt2.yaml
+# Chunks of more than a granule of 256, no multiple of attention's 128.
+sed 's/sequence: 48/sequence: 1200/; s/batch: 8, micro_batch: 4/batch: 2, micro_batch: 1/; s/valid_share: 0.1/valid_share: 0/; s/steps: 5/steps: 3/; s/, every: 7//' \
+    llama.yaml >long.yaml
+
+for c in 2 3 4; do
+    first llama.yaml --set numerics.grid_context=$c
+    one_rank "llama, $c context leaves"
+done
+first gpt2.yaml --set numerics.grid_context=2 --set data.documents=joined \
+    --set numerics.grid_data=2
+one_rank "gpt2, 2 context leaves"
+
+# A variation that must be seen: otherwise nothing above means anything.
+if rm -rf other && must train gpt2.yaml --run other --set data.documents=joined \
+    --set numerics.grid_data=2 && same_run first other; then
+    bad "another grid" "has the same bits: the comparison is blind"
+else
+    ok "another grid has other bits"
+fi
+expect "sequences that are not 2c chunks" 78 "sequence: 48 tokens are not 64" \
+    train llama.yaml --run none --set numerics.grid_context=32 \
+    --set numerics.grid_tensor=1
+report
