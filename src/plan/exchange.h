@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exchange.h - what a rank sends in one training step, before it does: from
+ * the parameter table, the division and the program alone.
+ *
+ * Rows carry the names of the groups and kinds by which the counters of
+ * comm/traffic.h count, and the bytes are theirs, exactly: a trial compares the
+ * two after every run. */
+#ifndef LOCKSTEP_PLAN_EXCHANGE_H
+#define LOCKSTEP_PLAN_EXCHANGE_H
+
+#include "comm/comm.h"
+#include "plan/stage.h"
+
+enum { EXCHANGES_MAX = 32 };
+
+struct exchange {
+    const char *group;   /* "batch" */
+    const char *what;    /* "gradients" */
+    enum comm_kind kind;
+    int size;            /* ranks of the group */
+    int64_t calls;       /* of this rank in a step */
+    int64_t bytes;       /* that it sends to other ranks in a step */
+};
+
+struct exchanges { struct exchange items[EXCHANGES_MAX]; int count; };
+
+/* Of the rank that the stage is planned for. */
+void exchanges_of(struct exchanges *out, const struct stage *stage);
+/* Its rows of that group and kind, added up. */
+void exchanges_sum(const struct exchanges *exchanges, const char *group,
+                   enum comm_kind kind, int64_t *calls, int64_t *bytes);
+
+#endif
