@@ -5,6 +5,7 @@
 
 #include <string.h>
 
+#include "train/audit.h"
 #include "train/feed.h"
 #include "train/session.h"
 
@@ -91,7 +92,10 @@ static status open_trial(struct rank_trial *t, struct group *world)
 static status train_steps(struct rank_trial *t)
 {
     const int64_t batch = t->set->values.train.batch;
+    struct exchanges plan;
 
+    exchanges_of(&plan, &t->stage);
+    audit_begin(&t->team);
     for (int64_t i = 0; i < t->out->steps; i++) {
         const struct sample_source source = feed_train(&t->feed, i * batch);
         struct step_result result;
@@ -100,7 +104,7 @@ static status train_steps(struct rank_trial *t)
                            i + 1, &result));
         if (team_rank(&t->team) == 0) t->out->losses[i] = result.loss;
     }
-    return OK;
+    return audit_traffic(&t->team, &plan, t->out->steps);
 }
 
 static status rank_body(void *argument, struct group *world)
