@@ -52,7 +52,7 @@ static status check_room(const struct checkpoint_plan *plan,
          (long long)(needed - (int64_t)room));
 }
 
-status commit_make_directory(struct checkpoint_save *save)
+status commit_name_directory(struct checkpoint_save *save)
 {
     char directory[PATH_BYTES], name[32], hidden[40];
 
@@ -60,8 +60,15 @@ status commit_make_directory(struct checkpoint_save *save)
     step_name(name, save->plan->step);
     snprintf(hidden, sizeof hidden, ".tmp-%s", name);
     TRY(path_join(save->final, sizeof save->final, directory, name));
-    TRY(path_join(save->temporary, sizeof save->temporary, directory,
-                  hidden));
+    return path_join(save->temporary, sizeof save->temporary, directory,
+                     hidden);
+}
+
+status commit_make_directory(struct checkpoint_save *save)
+{
+    char directory[PATH_BYTES];
+
+    TRY(path_join(directory, sizeof directory, save->plan->run, "ckpt"));
     TRY(directory_make(directory));
     TRY(check_room(save->plan, directory));
     if (file_exists(save->temporary) || file_is_directory(save->temporary))
@@ -135,6 +142,9 @@ static status list_tensor(struct checkpoint_save *save,
         FAIL(ERR_CONFIG, "%s (%s): %lld elements were given, it has %lld",
              from->name, from->kind, (long long)save->covered[part],
              (long long)tensor->elements);
+    if (save->places[part] != sum_below((uint64_t)tensor->elements))
+        FAIL(ERR_CONFIG, "%s (%s): some elements were given twice, others not "
+                         "at all", from->name, from->kind);
     tensor->bytes = tensor->elements * dtype_bytes(from->dtype);
     tensor->blocks = save->first_block[part + 1] - first;
     tensor->crcs = save->contributions + first;

@@ -5,7 +5,9 @@
 
 #include "checkpoint/save.h"
 
-/* save->final and an empty save->temporary. ERR_IO: no permission, or the file
+/* save->final and save->temporary. */
+status commit_name_directory(struct checkpoint_save *save);
+/* Makes save->temporary, empty. ERR_IO: no permission, or the file
  * system has less room than the checkpoint needs. */
 status commit_make_directory(struct checkpoint_save *save);
 

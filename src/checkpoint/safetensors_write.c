@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/fault.h"
@@ -189,6 +190,37 @@ status safetensors_writer_open(struct safetensors_writer *writer,
                           writer->header.bytes, writer->header.length);
 }
 
+status safetensors_writer_join(struct safetensors_writer *writer,
+                               const char *path,
+                               const struct safetensors_tensor *tensors,
+                               int count)
+{
+    struct stat found;
+
+    *writer = (struct safetensors_writer){.tensors = tensors, .count = count,
+                                          .joined = true};
+    TRY(copy_path(&writer->path, path, ""));
+    TRY(plan_file(writer));
+    TRY(copy_path(&writer->temporary, path, ".tmp"));
+    writer->descriptor = open(writer->temporary,
+                              O_WRONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (writer->descriptor < 0) {
+        writer->descriptor = 0;
+        FAIL(ERR_IO, "%s: cannot be opened: %s; do all ranks see the same file "
+                     "system?", writer->temporary, strerror(errno));
+    }
+    if (fstat(writer->descriptor, &found) != 0 ||
+        found.st_size != writer->file_bytes)
+        FAIL(ERR_IO, "%s: has %lld bytes, expected %lld", writer->temporary,
+             (long long)found.st_size, (long long)writer->file_bytes);
+    return OK;
+}
+
+status safetensors_writer_sync(const struct safetensors_writer *writer)
+{
+    return transfer_sync(writer->descriptor, writer->path);
+}
+
 status safetensors_writer_put(const struct safetensors_writer *writer,
                               int index, int64_t first, int64_t count,
                               const void *elements)
@@ -230,7 +262,7 @@ done:
 void safetensors_writer_free(struct safetensors_writer *writer)
 {
     if (writer->descriptor > 0) close(writer->descriptor);
-    if (writer->temporary) unlink(writer->temporary);
+    if (writer->temporary && !writer->joined) unlink(writer->temporary);
     free_path(&writer->path);
     free_path(&writer->temporary);
     memory_free(writer->first);

@@ -9,6 +9,7 @@
 #ifndef LOCKSTEP_CHECKPOINT_SAFETENSORS_WRITE_H
 #define LOCKSTEP_CHECKPOINT_SAFETENSORS_WRITE_H
 
+#include <stdbool.h>
 #include "base/file.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -30,10 +31,17 @@ struct safetensors_writer {
     int64_t *first;        /* owned [count], byte offsets in the file */
     struct text header;    /* owned; with its 8 bytes of length */
     int64_t file_bytes;
+    bool joined;           /* another's file: neither renamed nor removed */
 };
 
 /* Makes path.tmp at its full size; ERR_IO "disk full" if there is no room. */
 status safetensors_writer_open(struct safetensors_writer *writer,
+                               const char *path,
+                               const struct safetensors_tensor *tensors,
+                               int count);
+/* Opens the path.tmp that another made of the same list, to write into it too.
+ * ERR_IO: it is not there, or of another size. */
+status safetensors_writer_join(struct safetensors_writer *writer,
                                const char *path,
                                const struct safetensors_tensor *tensors,
                                int count);
@@ -42,6 +50,8 @@ status safetensors_writer_open(struct safetensors_writer *writer,
 status safetensors_writer_put(const struct safetensors_writer *writer,
                               int index, int64_t first, int64_t count,
                               const void *elements);
+/* fsync, for who joined. */
+status safetensors_writer_sync(const struct safetensors_writer *writer);
 /* fsync and rename; the directory is synced too. */
 status safetensors_writer_commit(struct safetensors_writer *writer);
 /* Removes what was not committed. */

@@ -53,6 +53,8 @@ static status take_tables(struct checkpoint_save *save)
     save->first_block = memory;
     TRY(arena_take_array(&save->arena, room, sizeof *save->covered, &memory));
     save->covered = memory;
+    TRY(arena_take_array(&save->arena, room, sizeof *save->places, &memory));
+    save->places = memory;
     save->buffer = plan->buffer;
     if (plan->buffer) return OK;
     TRY(arena_take(&save->arena, checkpoint_buffer_bytes(plan->threads),
@@ -110,8 +112,8 @@ static status order_tensors(struct checkpoint_save *save)
     return OK;
 }
 
-status checkpoint_save_begin(struct checkpoint_save *save,
-                             const struct checkpoint_plan *plan)
+static status prepare(struct checkpoint_save *save,
+                      const struct checkpoint_plan *plan)
 {
     memset(save, 0, sizeof *save);
     save->plan = plan;
@@ -119,9 +121,17 @@ status checkpoint_save_begin(struct checkpoint_save *save,
     TRY(check_plan(plan));
     TRY(take_tables(save));
     TRY(order_tensors(save));
-    TRY(commit_make_directory(save));
-    save->model = (struct weights_writer){.stem = "model", .numbered = true};
-    save->optim = (struct weights_writer){.stem = "optim", .numbered = true};
+    return commit_name_directory(save);
+}
+
+static status open_files(struct checkpoint_save *save, bool join)
+{
+    const struct checkpoint_plan *plan = save->plan;
+
+    save->model = (struct weights_writer){.stem = "model", .numbered = true,
+                                          .join = join};
+    save->optim = (struct weights_writer){.stem = "optim", .numbered = true,
+                                          .join = join};
     TRY(weights_writer_open(&save->model, save->temporary, save->tensors,
                             save->weight_count, plan->shard_bytes));
     if (plan->part_count == save->weight_count) return OK;
@@ -129,6 +139,21 @@ status checkpoint_save_begin(struct checkpoint_save *save,
                                save->tensors + save->weight_count,
                                plan->part_count - save->weight_count,
                                plan->shard_bytes);
+}
+
+status checkpoint_save_begin(struct checkpoint_save *save,
+                             const struct checkpoint_plan *plan)
+{
+    TRY(prepare(save, plan));
+    TRY(commit_make_directory(save));
+    return open_files(save, false);
+}
+
+status checkpoint_save_join(struct checkpoint_save *save,
+                            const struct checkpoint_plan *plan)
+{
+    TRY(prepare(save, plan));
+    return open_files(save, true);
 }
 
 struct writing {
@@ -251,6 +276,19 @@ static status check_same(const struct saved_part *mine,
     return OK;
 }
 
+static void cover(struct checkpoint_save *save, int part,
+                  const struct saved_run *run)
+{
+    const uint64_t length = (uint64_t)run->length;
+    const uint64_t repeats = (uint64_t)run->repeats;
+
+    save->covered[part] += run->length * run->repeats;
+    save->places[part] +=
+        length * repeats * (uint64_t)run->whole_first +
+        length * (uint64_t)run->whole_stride * sum_below(repeats) +
+        repeats * sum_below(length);
+}
+
 status checkpoint_save_write(struct checkpoint_save *save,
                              const struct saved_part *parts)
 {
@@ -264,10 +302,61 @@ status checkpoint_save_write(struct checkpoint_save *save,
 
         TRY(check_same(&parts[i], &save->plan->parts[i]));
         for (int j = 0; j < run_count; j++)
-            save->covered[i] += runs[j].length * runs[j].repeats;
+            cover(save, i, &runs[j]);
     }
     return blocks_run(save->plan->threads, save->buffer,
                       save->first_block[count], write_block, &writing);
+}
+
+/* ---- holders elsewhere ---- */
+
+/* [blocks] contributions, then covered and places of each part. */
+static size_t block_bytes(const struct checkpoint_save *save)
+{
+    return (size_t)save->first_block[save->plan->part_count] *
+           sizeof *save->contributions;
+}
+
+size_t checkpoint_share_bytes(const struct checkpoint_save *save)
+{
+    return block_bytes(save) + (size_t)save->plan->part_count *
+                                   (sizeof *save->covered +
+                                    sizeof *save->places);
+}
+
+status checkpoint_save_share(const struct checkpoint_save *save, void *out)
+{
+    const size_t parts = (size_t)save->plan->part_count;
+    char *at = (char *)out + block_bytes(save);
+
+    memcpy(out, save->contributions, block_bytes(save));
+    memcpy(at, save->covered, parts * sizeof *save->covered);
+    memcpy(at + parts * sizeof *save->covered, save->places,
+           parts * sizeof *save->places);
+    TRY(weights_writer_sync(&save->model));
+    return weights_writer_sync(&save->optim);
+}
+
+void checkpoint_save_add(struct checkpoint_save *save, const void *share)
+{
+    const int parts = save->plan->part_count;
+    const char *at = share;
+    uint32_t contribution;
+    uint64_t value;
+
+    for (int64_t i = 0; i < save->first_block[parts]; i++) {
+        memcpy(&contribution, at, sizeof contribution);
+        save->contributions[i] ^= contribution;
+        at += sizeof contribution;
+    }
+    for (int i = 0; i < parts; i++, at += sizeof value) {
+        memcpy(&value, at, sizeof value);
+        save->covered[i] += (int64_t)value;
+    }
+    for (int i = 0; i < parts; i++, at += sizeof value) {
+        memcpy(&value, at, sizeof value);
+        save->places[i] += value;
+    }
 }
 
 status checkpoint_save(const struct checkpoint_plan *plan)

@@ -58,6 +58,8 @@ struct checkpoint_save {
     int64_t *first_block;               /* [part_count + 1] */
     uint32_t *contributions;            /* [blocks], xor over all writers */
     int64_t *covered;                   /* [part_count], elements */
+    uint64_t *places;                   /* [part_count], sums of their numbers
+                                         * modulo 2^64 */
     unsigned char *buffer;              /* borrowed or in the arena */
     bool made;                          /* the temporary directory is ours */
 };
@@ -69,6 +71,23 @@ status checkpoint_save_begin(struct checkpoint_save *save,
 status checkpoint_save_write(struct checkpoint_save *save,
                              const struct saved_part *parts);
 status checkpoint_save_commit(struct checkpoint_save *save);
+
+/* Holders in other processes: one begins; then the others join, with the same
+ * plan but for its data; all write; those who joined give what they add up to
+ * (checkpoint_share_bytes at `out`) to the one who began, who adds it and
+ * commits. */
+status checkpoint_save_join(struct checkpoint_save *save,
+                            const struct checkpoint_plan *plan);
+size_t checkpoint_share_bytes(const struct checkpoint_save *save);
+/* Waits until what was written is on the disk. */
+status checkpoint_save_share(const struct checkpoint_save *save, void *out);
+void checkpoint_save_add(struct checkpoint_save *save, const void *share);
+
+/* 0 + 1 + ... + (n - 1) modulo 2^64. */
+static inline uint64_t sum_below(uint64_t n)
+{
+    return n % 2 == 0 ? n / 2 * (n - 1) : (n - 1) / 2 * n;
+}
 /* Removes what was not committed. */
 void checkpoint_save_free(struct checkpoint_save *save);
 

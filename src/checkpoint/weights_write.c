@@ -112,8 +112,11 @@ static status open_shards(struct weights_writer *writer)
         shard_name(name, writer->stem, shard, writer->shards,
                    writer->numbered);
         TRY(path_join(path, sizeof path, writer->directory, name));
-        TRY(safetensors_writer_open(&writer->files[shard], path,
-                                    writer->tensors + first, last - first));
+        TRY((writer->join ? safetensors_writer_join
+                          : safetensors_writer_open)(&writer->files[shard],
+                                                     path,
+                                                     writer->tensors + first,
+                                                     last - first));
         first = last;
     }
     return OK;
@@ -143,7 +146,7 @@ status weights_writer_open(struct weights_writer *writer,
     TRY(memory_take((size_t)writer->shards, sizeof *writer->files, &memory));
     writer->files = memory;
     memset(writer->files, 0, (size_t)writer->shards * sizeof *writer->files);
-    TRY(directory_make(directory));
+    if (!writer->join) TRY(directory_make(directory));
     return open_shards(writer);
 }
 
@@ -167,6 +170,13 @@ static status remove_other_kind(const struct weights_writer *writer,
                           : "model.safetensors.index.json"));
     if (file_exists(path) && unlink(path) != 0)
         FAIL(ERR_IO, "%s: cannot be removed", path);
+    return OK;
+}
+
+status weights_writer_sync(const struct weights_writer *writer)
+{
+    for (int i = 0; i < writer->shards; i++)
+        TRY(safetensors_writer_sync(&writer->files[i]));
     return OK;
 }
 

@@ -28,6 +28,7 @@ struct weights_writer {
     char directory[PATH_BYTES];
     const char *stem;                    /* borrowed, "model" */
     bool numbered;                       /* also a single shard */
+    bool join;                           /* write into another's files */
     const struct safetensors_tensor *tensors; /* borrowed until freed */
     int count;
     int shards;
@@ -37,8 +38,8 @@ struct weights_writer {
 };
 
 /* Makes the directory if need be. limit_bytes 0: SHARD_BYTES_DEFAULT. Before
- * the call `stem` and `numbered` may be set in a zeroed writer; the stem is
- * otherwise "model". */
+ * the call `stem`, `numbered` and `join` may be set in a zeroed writer; the
+ * stem is otherwise "model". */
 status weights_writer_open(struct weights_writer *writer,
                            const char *directory,
                            const struct safetensors_tensor *tensors,
@@ -46,6 +47,8 @@ status weights_writer_open(struct weights_writer *writer,
 /* Elements [first, first + count) of tensors[index], in its own type. */
 status weights_writer_put(const struct weights_writer *writer, int index,
                           int64_t first, int64_t count, const void *elements);
+/* fsync of every shard, for who joined. */
+status weights_writer_sync(const struct weights_writer *writer);
 status weights_writer_commit_shards(struct weights_writer *writer);
 /* Shards, then the index (unless one plain file has all). */
 status weights_writer_commit(struct weights_writer *writer);

@@ -124,8 +124,8 @@ static status run_layout(struct verification *v, struct layout *layout)
     TRY_GOTO(done, result, layout_options(v, layout->text, &set, &ranks));
     fprintf(stderr, "%s ...\n", layout->text);
     TRY_GOTO(done, result, trial_run(&layout->trial, &set, ranks, v->steps));
-    if (layout->trial.elements != v->layouts[0].trial.elements ||
-        layout->trial.dtype != v->layouts[0].trial.dtype)
+    if (layout->trial.whole.elements != v->layouts[0].trial.whole.elements ||
+        layout->trial.whole.dtype != v->layouts[0].trial.whole.dtype)
         FAIL_GOTO(done, result, ERR_CONFIG,
                   "%s: another model than that of one rank", layout->text);
     trial_compare(&v->layouts[0].trial, &layout->trial, &layout->difference);

@@ -88,8 +88,20 @@ void stage_take_shards(const struct stage *stage, const void *flat,
 /* Of MEMORY_NORM, after the blocks: [orders][leaves]. */
 double *stage_norm_sums(const struct stage *stage);
 
-/* Fills the weights from counters keyed by (seed, name, index in the whole).
- */
+/* What a rank has of a parameter, filled from counters keyed by (seed, name,
+ * index in the whole). */
+struct weights_init {
+    const struct param *param;
+    const struct model *model;
+    uint64_t seed;
+    enum dtype dtype;
+    struct threads *threads;
+    void *data;
+    struct layout_run runs[LAYOUT_RUNS_MAX]; /* local_first counts from data */
+    int run_count;
+};
+void weights_init(const struct weights_init *init);
+/* All weights of a stage whose arena is not divided. */
 status stage_init_weights(struct stage *stage, const struct model *model,
                           uint64_t seed);
 

@@ -10,7 +10,8 @@
 #include "plan/stage.h"
 
 struct filling {
-    struct tensor out;       /* [elements] */
+    const struct weights_init *init;
+    const struct layout_run *run;
     struct random_key key;
     double deviation;
 };
@@ -23,10 +24,9 @@ static double uniform(const uint32_t word[2])
     return ((double)word[0] * 0x1p21 + (double)(word[1] >> 11)) * 0x1p-53;
 }
 
-/* Elements 2i and 2i + 1 come from block i. */
-static void fill_pair(const struct filling *f, int64_t pair)
+/* Elements 2i and 2i + 1 of the whole come from block i. */
+static void draw_pair(const struct filling *f, int64_t pair, double out[2])
 {
-    const int64_t count = f->out.shape[0];
     uint32_t word[4];
 
     random_block(f->key, (uint64_t)pair, 0, word);
@@ -34,42 +34,91 @@ static void fill_pair(const struct filling *f, int64_t pair)
         f->deviation * sqrt(-2 * math_log(1 - uniform(word)));
     const double angle = two_pi * uniform(word + 2);
 
-    tensor_set(&f->out, 2 * pair, radius * math_cos(angle));
-    if (2 * pair + 1 < count)
-        tensor_set(&f->out, 2 * pair + 1, radius * math_sin(angle));
+    out[0] = radius * math_cos(angle);
+    out[1] = radius * math_sin(angle);
 }
 
-static void fill_range(void *argument, int index, int count)
+/* out [count] = elements [whole, whole + count) of the parameter. */
+static void fill_row(const struct filling *f, struct tensor *out,
+                     int64_t whole)
+{
+    const int64_t last = whole + out->shape[0];
+    double pair[2];
+
+    for (int64_t i = whole / 2; 2 * i < last; i++) {
+        draw_pair(f, i, pair);
+        if (2 * i >= whole) tensor_set(out, 2 * i - whole, pair[0]);
+        if (2 * i + 1 < last) tensor_set(out, 2 * i + 1 - whole, pair[1]);
+    }
+}
+
+/* One long row is divided among the threads, or the rows are. */
+static void fill_part(void *argument, int index, int count)
 {
     const struct filling *f = argument;
-    int64_t first, last;
+    const struct layout_run *run = f->run;
+    const enum dtype dtype = f->init->dtype;
+    int64_t first = 0, last = run->repeats, from = 0, to = run->length;
 
-    threads_split((f->out.shape[0] + 1) / 2, 16, index, count, &first, &last);
-    for (int64_t i = first; i < last; i++) fill_pair(f, i);
+    if (run->repeats == 1)
+        threads_split(run->length, 32, index, count, &from, &to);
+    else
+        threads_split(run->repeats, 1, index, count, &first, &last);
+    for (int64_t i = first; i < last && from < to; i++) {
+        const int64_t local = run->local_first + i * run->length + from;
+        struct tensor row =
+            tensor_1d((char *)f->init->data + local * dtype_bytes(dtype),
+                      dtype, to - from);
+
+        fill_row(f, &row, run->whole_first + i * run->whole_stride + from);
+    }
+}
+
+static void set_all(const struct weights_init *init,
+                    const struct layout_run *run, double value)
+{
+    const int64_t count = run->repeats * run->length;
+    struct tensor all = tensor_1d(
+        (char *)init->data + run->local_first * dtype_bytes(init->dtype),
+        init->dtype, count);
+
+    for (int64_t i = 0; i < count; i++) tensor_set(&all, i, value);
+}
+
+void weights_init(const struct weights_init *init)
+{
+    const enum param_init kind = init->param->spec.init;
+    struct filling filling = {
+        .init = init, .deviation = init->model->init_std,
+        .key = random_key_make(init->seed, init->param->name)};
+
+    if (kind == INIT_RESIDUAL)
+        filling.deviation /= sqrt(2.0 * init->model->layers);
+    for (int i = 0; i < init->run_count; i++) {
+        filling.run = &init->runs[i];
+        if (kind == INIT_ONE || kind == INIT_ZERO)
+            set_all(init, filling.run, kind == INIT_ONE ? 1 : 0);
+        else
+            threads_run(init->threads, fill_part, &filling);
+    }
 }
 
 status stage_init_weights(struct stage *stage, const struct model *model,
                           uint64_t seed)
 {
-    const struct param_table *table = &stage->program.params;
+    const struct program *p = &stage->program;
 
-    for (int i = 0; i < table->count; i++) {
-        const struct param *param = &table->items[i];
-        struct tensor view =
-            param_tensor(param, stage->run.weights, stage->program.dtype);
-        struct filling filling = {.deviation = model->init_std};
-        const bool one = param->spec.init == INIT_ONE;
+    for (int i = 0; i < p->params.count; i++) {
+        const struct param *param = &p->params.items[i];
+        struct weights_init init = {
+            .param = param, .model = model, .seed = seed, .dtype = p->dtype,
+            .threads = stage->threads,
+            .data = (char *)stage->run.weights +
+                    param->offset * dtype_bytes(p->dtype)};
 
-        filling.out = tensor_1d(view.data, view.dtype, param->elements);
-        if (one || param->spec.init == INIT_ZERO) {
-            for (int64_t j = 0; j < param->elements; j++)
-                tensor_set(&filling.out, j, one ? 1.0 : 0.0);
-            continue;
-        }
-        if (param->spec.init == INIT_RESIDUAL)
-            filling.deviation /= sqrt(2.0 * model->layers);
-        filling.key = random_key_make(seed, param->name);
-        threads_run(stage->threads, fill_range, &filling);
+        init.run_count = layout_runs(&param->spec, &p->mesh, &p->place, 0,
+                                     param->elements, init.runs);
+        weights_init(&init);
     }
     return OK;
 }

@@ -8,58 +8,26 @@
 
 enum { TOKENIZER_COPY_BYTES = 64 << 20 };
 
-static const struct {
-    enum memory_owner owner;
-    const char *kind;
-} arenas[] = {{MEMORY_WEIGHTS, "weight"}, {MEMORY_FIRST_MOMENT, "m"},
-              {MEMORY_SECOND_MOMENT, "v"}};
-enum { ARENAS = sizeof arenas / sizeof *arenas };
-
 status keeper_build(struct keeper *keeper, const struct setup *setup,
-                    struct stage *stage, const char *run)
+                    const struct inventory_of *of, const char *run)
 {
-    *keeper = (struct keeper){.setup = setup, .stage = stage, .run = run};
-    for (int i = 0; i < ARENAS; i++) {
-        void *flat = stage->memory[arenas[i].owner].data;
+    const unsigned kinds = 1u << INVENTORY_WEIGHT | 1u << INVENTORY_FIRST |
+                           1u << INVENTORY_SECOND;
 
-        if (stage_divides(stage, arenas[i].owner)) {
-            TRY(memory_take((size_t)stage->program.params.elements,
-                            (size_t)dtype_bytes(stage->program.dtype),
-                            &keeper->full[i]));
-            flat = keeper->full[i];
-        }
-        TRY(session_parts_add(&keeper->parts, stage, arenas[i].kind, flat));
-    }
-    return model_write_config(&setup->model, stage->program.dtype,
+    *keeper = (struct keeper){.setup = setup, .stages = of->stages,
+                              .team = of->team, .run = run};
+    TRY(inventory_build(&keeper->inventory, of));
+    TRY(session_parts_divide(&keeper->parts, &keeper->inventory, kinds));
+    return model_write_config(&setup->model, keeper->inventory.dtype,
                               &keeper->config);
 }
 
 void keeper_free(struct keeper *keeper)
 {
     session_parts_free(&keeper->parts);
-    for (int i = 0; i < ARENAS; i++) memory_free(keeper->full[i]);
+    inventory_free(&keeper->inventory);
     text_free(&keeper->config);
     *keeper = (struct keeper){0};
-}
-
-status keeper_collect(struct keeper *keeper, struct zero *zero)
-{
-    for (int i = 0; i < ARENAS; i++) {
-        const struct update_arena arena = {
-            keeper->stage->memory[arenas[i].owner].data, true};
-
-        if (keeper->full[i] != NULL)
-            TRY(zero_collect(zero, &arena, keeper->full[i]));
-    }
-    return OK;
-}
-
-void keeper_divide(struct keeper *keeper)
-{
-    for (int i = 0; i < ARENAS; i++)
-        if (keeper->full[i] != NULL)
-            stage_take_shards(keeper->stage, keeper->full[i],
-                              keeper->stage->memory[arenas[i].owner].data);
 }
 
 static status write_state(const struct counters *counters,
@@ -77,9 +45,82 @@ static status write_state(const struct counters *counters,
     return json_write_end(w);
 }
 
-status keeper_save(struct keeper *keeper, const struct counters *counters)
+/* ---- saving ---- */
+
+static bool leads(const struct keeper *keeper)
+{
+    return keeper->team == NULL || team_rank(keeper->team) == 0;
+}
+
+static status agree(const struct keeper *keeper, status mine)
+{
+    return keeper->team == NULL ? mine : team_agree(keeper->team, mine);
+}
+
+/* What the ranks have written, to rank 0 by a tree: in round k ranks that are
+ * odd multiples of 2^k send what they and those after them have. */
+static status join_shares(const struct keeper *keeper,
+                          struct checkpoint_save *save, void *mine)
+{
+    struct group *world = keeper->team->world;
+    const int64_t bytes = (int64_t)checkpoint_share_bytes(save);
+    const struct tensor share = tensor_1d(mine, DTYPE_U8, bytes);
+
+    for (int step = 1; step < world->size; step *= 2) {
+        if (world->rank & step) {
+            TRY(checkpoint_save_share(save, mine));
+            return comm_send(world, share, world->rank - step, 0);
+        }
+        if (world->rank + step >= world->size) continue;
+        TRY(comm_recv(world, share, world->rank + step, 0));
+        checkpoint_save_add(save, mine);
+    }
+    return OK;
+}
+
+/* Every rank its own elements; nothing has its final name yet. */
+static status write_together(const struct keeper *keeper,
+                             struct checkpoint_save *save)
+{
+    void *share = NULL;
+    status result;
+
+    TRY(agree(keeper, checkpoint_save_write(save, save->plan->parts)));
+    if (keeper->team == NULL || keeper->team->world == NULL) return OK;
+    TRY(memory_take(checkpoint_share_bytes(save) + 1, 1, &share));
+    result = join_shares(keeper, save, share);
+    memory_free(share);
+    return result;
+}
+
+static status save_together(struct keeper *keeper,
+                            const struct checkpoint_plan *plan)
+{
+    struct checkpoint_save save = {0};
+    status result;
+
+    result = leads(keeper) ? checkpoint_save_begin(&save, plan) : OK;
+    TRY_GOTO(done, result, agree(keeper, result));
+    if (!leads(keeper)) result = checkpoint_save_join(&save, plan);
+    TRY_GOTO(done, result, agree(keeper, result));
+    TRY_GOTO(done, result, write_together(keeper, &save));
+    if (leads(keeper)) result = checkpoint_save_commit(&save);
+    result = agree(keeper, result);
+done:
+    checkpoint_save_free(&save);
+    return result;
+}
+
+static status prune(const struct keeper *keeper)
 {
     const struct options *o = &keeper->setup->set->values;
+
+    return checkpoint_prune(keeper->run, o->checkpoint.keep_last,
+                            o->checkpoint.keep_every);
+}
+
+status keeper_save(struct keeper *keeper, const struct counters *counters)
+{
     const struct tokenizer *t = &keeper->setup->tokenizer;
     struct checkpoint_file files[2] = {
         {"config.json", keeper->config.bytes, keeper->config.length},
@@ -98,16 +139,16 @@ status keeper_save(struct keeper *keeper, const struct counters *counters)
         .tokenizer = keeper->setup->has_tokenizer ? t->digest : NULL,
         .state_json = state.out.bytes, .parts = keeper->parts.items,
         .part_count = keeper->parts.count, .files = files,
-        .file_count = copy ? 2 : 1, .threads = keeper->stage->threads};
+        .file_count = copy ? 2 : 1, .threads = keeper->stages->threads};
 
-    TRY_GOTO(done, result, checkpoint_save(&plan));
-    TRY_GOTO(done, result, checkpoint_prune(keeper->run,
-                                            o->checkpoint.keep_last,
-                                            o->checkpoint.keep_every));
+    TRY_GOTO(done, result, save_together(keeper, &plan));
+    result = agree(keeper, leads(keeper) ? prune(keeper) : OK);
 done:
     json_writer_free(&state);
     return result;
 }
+
+/* ---- restoring ---- */
 
 static status read_state(const struct checkpoint *checkpoint,
                          struct counters *out)
@@ -139,26 +180,55 @@ static status check_numerics(const struct checkpoint *c)
          (long long)c->manifest.numerics, LOCKSTEP_NUMERICS_VERSION);
 }
 
+/* The newest that is whole: rank 0 reads all of it to find out, the others
+ * open the same. */
+static status open_newest(const struct keeper *keeper,
+                          struct checkpoint *checkpoint, struct text *notice)
+{
+    struct threads *threads = keeper->stages->threads;
+    int64_t step = 0;
+    char all[PATH_BYTES], directory[PATH_BYTES], name[32];
+    status result = OK;
+
+    if (leads(keeper)) {
+        result = checkpoint_open_newest_valid(checkpoint, keeper->run,
+                                              threads, notice);
+        if (result == OK) step = checkpoint->manifest.step;
+    }
+    TRY(agree(keeper, result));
+    if (keeper->team == NULL || keeper->team->world == NULL) return OK;
+    TRY(comm_broadcast(keeper->team->world, tensor_1d(&step, DTYPE_I64, 1),
+                       0));
+    if (leads(keeper)) return OK;
+    step_name(name, step);
+    TRY(path_join(all, sizeof all, keeper->run, "ckpt"));
+    TRY(path_join(directory, sizeof directory, all, name));
+    return checkpoint_open(checkpoint, directory, threads);
+}
+
+static status read_checkpoint(struct keeper *keeper,
+                              struct checkpoint *checkpoint,
+                              struct counters *counters)
+{
+    TRY(check_numerics(checkpoint));
+    TRY(checkpoint_match_model(checkpoint, keeper->parts.items,
+                               keeper->parts.count, keeper->config.bytes));
+    if (keeper->setup->has_tokenizer)
+        TRY(checkpoint_match_tokenizer(checkpoint,
+                                       keeper->setup->tokenizer.digest));
+    TRY(read_state(checkpoint, counters));
+    return session_parts_load(&keeper->parts, checkpoint);
+}
+
 status keeper_restore(struct keeper *keeper, struct counters *counters,
                       struct text *notice)
 {
     struct checkpoint checkpoint = {0};
     status result;
 
+    TRY_GOTO(done, result, open_newest(keeper, &checkpoint, notice));
     TRY_GOTO(done, result,
-             checkpoint_open_newest_valid(&checkpoint, keeper->run,
-                                          keeper->stage->threads, notice));
-    TRY_GOTO(done, result, check_numerics(&checkpoint));
-    TRY_GOTO(done, result,
-             checkpoint_match_model(&checkpoint, keeper->parts.items,
-                                    keeper->parts.count,
-                                    keeper->config.bytes));
-    if (keeper->setup->has_tokenizer)
-        TRY_GOTO(done, result,
-                 checkpoint_match_tokenizer(&checkpoint,
-                                            keeper->setup->tokenizer.digest));
-    TRY_GOTO(done, result, read_state(&checkpoint, counters));
-    TRY_GOTO(done, result, session_parts_load(&keeper->parts, &checkpoint));
+             agree(keeper, read_checkpoint(keeper, &checkpoint, counters)));
 done:
     checkpoint_close(&checkpoint);
     return result;

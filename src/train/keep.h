@@ -8,14 +8,14 @@
 #include "checkpoint/save.h"
 #include "train/session_parts.h"
 #include "train/setup.h"
-#include "train/zero.h"
 
 struct keeper {
     const struct setup *setup;  /* borrowed */
-    struct stage *stage;        /* borrowed, open */
+    const struct stage *stages; /* borrowed, open: those of this rank */
+    struct team *team;          /* borrowed; NULL: one rank */
     const char *run;            /* borrowed */
+    struct inventory inventory; /* owned: what this rank holds */
     struct session_parts parts; /* owned: weights, m, v */
-    void *full[3];              /* owned: whole copies of divided arenas */
     struct text config;         /* owned: config.json */
 };
 
@@ -28,17 +28,16 @@ struct counters {
     int64_t data_tokens, data_crc; /* of the token file; 0: unknown */
 };
 
+/* All calls but free are collective over the team's world. */
 status keeper_build(struct keeper *keeper, const struct setup *setup,
-                    struct stage *stage, const char *run);
+                    const struct inventory_of *of, const char *run);
 void keeper_free(struct keeper *keeper);
 
-/* Divided arenas to their whole copies, and back; every rank calls them. */
-status keeper_collect(struct keeper *keeper, struct zero *zero);
-void keeper_divide(struct keeper *keeper);
-
-/* Saves RUN/ckpt/step-N and removes old ones as the options say. */
+/* Saves RUN/ckpt/step-N and removes old ones as the options say. Every rank
+ * writes the elements that it answers for into the files that rank 0 made;
+ * nothing is sent but checksums. */
 status keeper_save(struct keeper *keeper, const struct counters *counters);
-/* Fills the stage from the newest whole checkpoint. `notice` gains a sentence
+/* Fills the stages from the newest whole checkpoint. `notice` gains a sentence
  * for each damaged one that was passed over. ERR_CONFIG: it is of another
  * model, tokenizer or grid. */
 status keeper_restore(struct keeper *keeper, struct counters *counters,

@@ -206,23 +206,25 @@ static status check_same(const struct session *session,
     return OK;
 }
 
+static status load(struct session *session, const struct session_parts *parts)
+{
+    for (int i = 0; i < session->weights.count; i++)
+        session->weights.entries[i].uses = 0;
+    if (session->kind == MODEL_HUGGING_FACE)
+        return session_parts_import(parts, &session->model,
+                                    &session->weights);
+    return session_parts_load(parts, &session->checkpoint);
+}
+
 status session_load_weights(struct session *session, struct stage *stage)
 {
     struct session_parts parts = {0};
     status result;
 
     TRY(check_same(session, stage->request.model));
-    for (int i = 0; i < session->weights.count; i++)
-        session->weights.entries[i].uses = 0;
     TRY_GOTO(done, result, session_parts_add(&parts, stage, "weight",
                                              stage->run.weights));
-    if (session->kind == MODEL_HUGGING_FACE)
-        TRY_GOTO(done, result,
-                 session_parts_import(&parts, &session->model,
-                                      &session->weights));
-    else
-        TRY_GOTO(done, result,
-                 session_parts_load(&parts, &session->checkpoint));
+    result = load(session, &parts);
 done:
     session_parts_free(&parts);
     return result;
@@ -236,18 +238,58 @@ status session_stage(struct session *session,
     return session_load_weights(session, stage);
 }
 
-status session_start_weights(struct stage *stage, const struct model *model,
-                             const char *from, uint64_t seed)
+/* ---- step 0 ---- */
+
+static void start_from_seed(const struct inventory *inventory,
+                            struct threads *threads,
+                            const struct model *model, uint64_t seed)
+{
+    for (int i = 0; i < inventory->count; i++) {
+        const struct inventory_span *span = &inventory->spans[i];
+        struct weights_init init = {
+            .param = span->param, .model = model, .seed = seed,
+            .dtype = inventory->dtype, .threads = threads,
+            .data = span->data};
+
+        if (span->kind != INVENTORY_WEIGHT) continue;
+        init.run_count = inventory_runs(span, false, init.runs);
+        weights_init(&init);
+    }
+}
+
+static status start_from_model(const struct inventory *inventory,
+                               const struct model *model, const char *from)
 {
     struct session session = {0};
+    struct session_parts parts = {0};
     status result;
 
-    if (from[0] == 0) return stage_init_weights(stage, model, seed);
     TRY_GOTO(done, result, session_open(&session, from));
     if (session.notice.length > 0)
         fprintf(stderr, "%s\n", session.notice.bytes);
-    TRY_GOTO(done, result, session_load_weights(&session, stage));
+    TRY_GOTO(done, result, check_same(&session, model));
+    TRY_GOTO(done, result, session_parts_divide(&parts, inventory,
+                                                1u << INVENTORY_WEIGHT));
+    result = load(&session, &parts);
 done:
+    session_parts_free(&parts);
     session_close(&session);
+    return result;
+}
+
+status session_start_weights(const struct inventory_of *of,
+                             const char *from, uint64_t seed)
+{
+    const struct model *model = of->stages->request.model;
+    struct inventory inventory;
+    status result;
+
+    TRY_GOTO(done, result, inventory_build(&inventory, of));
+    if (from[0] == 0)
+        start_from_seed(&inventory, of->stages->threads, model, seed);
+    else
+        result = start_from_model(&inventory, model, from);
+done:
+    inventory_free(&inventory);
     return result;
 }

@@ -56,10 +56,10 @@ status session_stage(struct session *session,
  * models). ERR_CONFIG names the first field that differs: init.from. May be
  * called again. */
 status session_load_weights(struct session *session, struct stage *stage);
-/* The weights of step 0 in an open stage: from the model at `from` (damage that
- * was passed over is told on stderr), or, when that is "", from counters keyed
- * by the seed. */
-status session_start_weights(struct stage *stage, const struct model *model,
-                             const char *from, uint64_t seed);
+/* The weights of step 0 in what a rank holds: from the model at `from` (damage
+ * that was passed over is told on stderr), or, when that is "", from counters
+ * keyed by the seed. Collective over the team's world. */
+status session_start_weights(const struct inventory_of *of, const char *from,
+                             uint64_t seed);
 
 #endif

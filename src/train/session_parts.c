@@ -9,65 +9,137 @@
 #include "checkpoint/identity.h"
 #include "checkpoint/weights_write.h"
 
-enum { CHUNK_BYTES = 1 << 20 }; /* of one transfer */
+enum {
+    CHUNK_BYTES = 1 << 20, /* of one transfer */
+    /* A run of a matrix that is stored transposed is up to three blocks. */
+    RUNS_MAX = 3 * LAYOUT_RUNS_MAX
+};
 
-/* ---- the table ---- */
+/* ---- runs of the whole parameter as runs of an outside tensor ---- */
 
-static status reserve(struct session_parts *parts, int more)
+/* Rows [row, row + rows) and as many columns of a piece, held from `local` on,
+ * `stride` elements from row to row. */
+struct block { int64_t row, col, rows, cols, local, stride; };
+
+static struct saved_run turned(const struct block *block, int64_t piece_rows)
 {
-    const int needed = parts->count + more;
+    return (struct saved_run){
+        .whole_first = block->col * piece_rows + block->row,
+        .length = block->rows, .repeats = block->cols,
+        .whole_stride = piece_rows, .local_first = block->local,
+        .local_stride = 1, .local_step = block->stride};
+}
+
+/* run: with whole_first counted from the piece. */
+static int turn_run(const struct param_outside *piece,
+                    const struct layout_run *run, struct saved_run *out)
+{
+    int64_t at = run->whole_first, left = run->length;
+    int64_t local = run->local_first;
+    int count = 0;
+
+    if (run->repeats > 1) { /* rows that do not touch */
+        const struct block block = {at / piece->cols, at % piece->cols,
+                                    run->repeats, run->length, local,
+                                    run->length};
+
+        out[0] = turned(&block, piece->rows);
+        return 1;
+    }
+    while (left > 0) {
+        struct block block = {at / piece->cols, at % piece->cols, 1,
+                              piece->cols - at % piece->cols, local,
+                              piece->cols};
+
+        if (block.col == 0 && left >= piece->cols)
+            block.rows = left / piece->cols;
+        else if (block.cols > left)
+            block.cols = left;
+        out[count++] = turned(&block, piece->rows);
+        at += block.rows * block.cols;
+        local += block.rows * block.cols;
+        left -= block.rows * block.cols;
+    }
+    return count;
+}
+
+static int convert_run(const struct param_outside *piece,
+                       const struct layout_run *run, struct saved_run *out)
+{
+    struct layout_run inside = *run;
+
+    inside.whole_first -=
+        piece->first_row * (piece->vector ? 1 : piece->cols);
+    if (piece->transposed && !piece->vector)
+        return turn_run(piece, &inside, out);
+    *out = (struct saved_run){
+        .whole_first = inside.whole_first, .length = run->length,
+        .repeats = run->repeats, .whole_stride = run->whole_stride,
+        .local_first = run->local_first};
+    return 1;
+}
+
+/* ---- the tables ---- */
+
+static void describe_piece(struct saved_part *part,
+                           const struct param_outside *piece)
+{
+    part->dimensions = piece->vector ? 1 : 2;
+    part->shape[0] = piece->transposed ? piece->cols : piece->rows;
+    part->shape[1] = piece->transposed ? piece->rows : piece->cols;
+    if (piece->vector) part->shape[0] = piece->rows * piece->cols;
+}
+
+/* Room for one more in a table of the arena. */
+static status reserve(struct session_parts *parts, struct saved_part **items,
+                      int count, int *capacity)
+{
+    const int more = *capacity ? 2 * *capacity : 64;
     void *memory;
 
     if (parts->arena.name == NULL) arena_init(&parts->arena, "parts", 0);
-    if (needed <= parts->capacity) return OK;
-    TRY(arena_take_array(&parts->arena, (size_t)needed, sizeof *parts->items,
+    if (count < *capacity) return OK;
+    TRY(arena_take_array(&parts->arena, (size_t)more, sizeof **items,
                          &memory));
-    if (parts->count > 0)
-        memcpy(memory, parts->items,
-               (size_t)parts->count * sizeof *parts->items);
-    parts->items = memory;
-    parts->capacity = needed;
+    if (count > 0) memcpy(memory, *items, (size_t)count * sizeof **items);
+    *items = memory;
+    *capacity = more;
     return OK;
 }
 
-/* Where the piece's elements lie: one run, whatever the turn. */
-static status add_piece(struct session_parts *parts,
-                        const struct param_outside *piece, const char *kind,
-                        enum dtype dtype, void *data)
+/* One tensor of the model, of which nothing is held yet. */
+static status add_tensor(struct session_parts *parts,
+                         const struct param_outside *piece, const char *kind,
+                         enum dtype dtype)
 {
-    struct saved_part *part = &parts->items[parts->count];
-    struct saved_run *run;
-    void *memory;
     char *name;
 
+    TRY(reserve(parts, &parts->items, parts->count, &parts->capacity));
     TRY(arena_copy_text(&parts->arena, piece->name, &name));
-    TRY(arena_take(&parts->arena, sizeof *run, &memory));
-    run = memory;
-    *part = (struct saved_part){.name = name, .kind = kind, .dtype = dtype,
-                                .run_count = 1, .runs = run, .data = data};
-    if (piece->vector) {
-        part->dimensions = 1;
-        part->shape[0] = piece->rows * piece->cols;
-        *run = (struct saved_run){.length = part->shape[0], .repeats = 1,
-                                  .whole_stride = part->shape[0]};
-    } else if (piece->transposed) {
-        part->dimensions = 2;
-        part->shape[0] = piece->cols;
-        part->shape[1] = piece->rows;
-        *run = (struct saved_run){.length = piece->rows,
-                                  .repeats = piece->cols,
-                                  .whole_stride = piece->rows,
-                                  .local_stride = 1,
-                                  .local_step = piece->cols};
-    } else {
-        part->dimensions = 2;
-        part->shape[0] = piece->rows;
-        part->shape[1] = piece->cols;
-        *run = (struct saved_run){.length = piece->rows * piece->cols,
-                                  .repeats = 1,
-                                  .whole_stride = piece->rows * piece->cols};
-    }
-    parts->count++;
+    struct saved_part *part = &parts->items[parts->count++];
+
+    *part = (struct saved_part){.name = name, .kind = kind, .dtype = dtype};
+    describe_piece(part, piece);
+    return part_check(part);
+}
+
+/* The runs of outside tensor `which` among those of its parameter. */
+static status set_runs(struct session_parts *parts, struct saved_part *part,
+                       const struct param_outside *piece,
+                       const struct layout_run *runs, int count)
+{
+    struct saved_run found[RUNS_MAX];
+    int used = 0;
+    void *memory;
+
+    for (int i = 0; i < count; i++)
+        used += convert_run(piece, &runs[i], found + used);
+    if (used == 0) return OK;
+    TRY(arena_take_array(&parts->arena, (size_t)used, sizeof *found,
+                         &memory));
+    memcpy(memory, found, (size_t)used * sizeof *found);
+    part->runs = memory;
+    part->run_count = used;
     return part_check(part);
 }
 
@@ -79,22 +151,110 @@ status session_parts_add(struct session_parts *parts,
     const char *prefix = stage->request.model->kind->layer_prefix;
     const enum dtype dtype = stage->program.dtype;
 
-    TRY(reserve(parts, table->count * PARAM_PIECES_MAX));
     for (int i = 0; i < table->count; i++) {
         const struct param *param = &table->items[i];
         struct param_outside piece;
 
         for (int j = 0; param_outside(param, prefix, j, &piece); j++) {
-            /* Rows of a vector are its elements, and cols is 1. */
-            const int64_t first =
-                param->offset +
-                piece.first_row * (piece.vector ? 1 : piece.cols);
+            struct layout_run run = {
+                .whole_first =
+                    piece.first_row * (piece.vector ? 1 : piece.cols),
+                .length = piece.rows * piece.cols, .repeats = 1};
+            struct saved_part *part;
 
-            TRY(add_piece(parts, &piece, kind, dtype,
-                          (char *)flat + first * dtype_bytes(dtype)));
+            run.whole_stride = run.length;
+            TRY(add_tensor(parts, &piece, kind, dtype));
+            part = &parts->items[parts->count - 1];
+            part->data = (char *)flat +
+                         (param->offset + run.whole_first) *
+                             dtype_bytes(dtype);
+            TRY(set_runs(parts, part, &piece, &run, 1));
         }
     }
     return OK;
+}
+
+/* ---- of a layout ---- */
+
+/* Does the run belong to outside tensor j of its parameter? A matrix whose
+ * pieces have no names outside is one tensor there. */
+static bool is_of(const struct param_spec *spec, const struct layout_run *run,
+                  int j)
+{
+    return spec->piece_count == 0 || spec->pieces[0].outside_name == NULL ||
+           run->piece == j;
+}
+
+static int runs_of(const struct inventory_span *span, bool owned, int j,
+                   struct layout_run *runs)
+{
+    const int count = inventory_runs(span, owned, runs);
+    int kept = 0;
+
+    for (int i = 0; i < count; i++)
+        if (is_of(&span->param->spec, &runs[i], j)) runs[kept++] = runs[i];
+    return kept;
+}
+
+/* What the span has of outside tensor j: to be loaded, and, of what this rank
+ * answers for, to be saved. */
+static status add_span(struct session_parts *parts,
+                       const struct inventory_span *span,
+                       const struct param_outside *piece, int j)
+{
+    struct saved_part *saved = parts->items;
+    struct layout_run runs[LAYOUT_RUNS_MAX];
+    int count = runs_of(span, false, j, runs);
+
+    if (count == 0) return OK;
+    while (strcmp(saved->name, piece->name) != 0 ||
+           strcmp(saved->kind, inventory_name(span->kind)) != 0)
+        CHECK(++saved < parts->items + parts->count);
+    TRY(reserve(parts, &parts->held, parts->held_count,
+                &parts->held_capacity));
+    struct saved_part *held = &parts->held[parts->held_count++];
+
+    *held = *saved;
+    held->run_count = 0;
+    held->data = span->data;
+    TRY(set_runs(parts, held, piece, runs, count));
+    count = runs_of(span, true, j, runs);
+    if (count == 0) return OK;
+    CHECK(saved->data == NULL); /* one of a rank's stages has a tensor */
+    saved->data = span->data;
+    return set_runs(parts, saved, piece, runs, count);
+}
+
+status session_parts_divide(struct session_parts *parts,
+                            const struct inventory *inventory, unsigned kinds)
+{
+    const struct param_table *whole = &inventory->whole.params;
+    struct param_outside piece;
+
+    for (int k = 0; k < INVENTORY_KINDS; k++)
+        for (int i = 0; kinds >> k & 1 && i < whole->count; i++)
+            for (int j = 0; param_outside(&whole->items[i], inventory->prefix,
+                                          j, &piece); j++)
+                TRY(add_tensor(parts, &piece,
+                               inventory_name((enum inventory_kind)k),
+                               inventory->dtype));
+    parts->divided = true;
+    for (int i = 0; i < inventory->count; i++) {
+        const struct inventory_span *span = &inventory->spans[i];
+
+        if (!(kinds >> span->kind & 1)) continue;
+        for (int j = 0; param_outside(span->param, inventory->prefix, j,
+                                      &piece); j++)
+            TRY(add_span(parts, span, &piece, j));
+    }
+    return OK;
+}
+
+const struct saved_part *session_parts_held(const struct session_parts *parts,
+                                            int *count)
+{
+    *count = parts->divided ? parts->held_count : parts->count;
+    return parts->divided ? parts->held : parts->items;
 }
 
 void session_parts_free(struct session_parts *parts)
@@ -108,157 +268,40 @@ void session_parts_free(struct session_parts *parts)
 status session_parts_load(const struct session_parts *parts,
                           struct checkpoint *checkpoint)
 {
+    int count;
+    const struct saved_part *held = session_parts_held(parts, &count);
+
     if (parts->count > 0 && part_is_weight(&parts->items[0]))
         TRY(checkpoint_match_model(checkpoint, parts->items, parts->count,
                                    NULL));
-    for (int i = 0; i < parts->count; i++)
-        TRY(checkpoint_read_tensor(checkpoint, &parts->items[i]));
+    for (int i = 0; i < count; i++)
+        TRY(checkpoint_read_tensor(checkpoint, &held[i]));
     return OK;
 }
 
-/* ---- from a Hugging Face directory ---- */
+/* ---- to safetensors ---- */
 
 static bool is_dense(const struct saved_part *part)
 {
     return part->runs->local_step <= 1;
 }
 
-/* Elements [first, first + count) of the whole, from a dense buffer into the
- * part (to_part) or back. */
-static void move_elements(const struct saved_part *part, int64_t first,
-                          int64_t count, void *buffer, bool to_part)
+/* buffer = elements [first, first + count) of the whole. */
+static void copy_elements(const struct saved_part *part, int64_t first,
+                          int64_t count, void *buffer)
 {
     const size_t bytes = (size_t)dtype_bytes(part->dtype);
-    const struct spacing packed = {part->dtype, 1};
     struct saved_stretch piece;
     int64_t row = 0;
 
-    while (run_next(part->runs, first, first + count, &row, &piece)) {
-        char *dense = (char *)buffer + (size_t)(piece.whole - first) * bytes;
-        char *local = (char *)part->data + (size_t)piece.local * bytes;
-        const struct spacing spread = {part->dtype, piece.step};
-
-        if (to_part)
-            convert_elements(spread, local, packed, dense, piece.count);
-        else
-            convert_elements(packed, dense, spread, local, piece.count);
-    }
+    while (run_next(part->runs, first, first + count, &row, &piece))
+        convert_elements(
+            (struct spacing){part->dtype, 1},
+            (char *)buffer + (size_t)(piece.whole - first) * bytes,
+            (struct spacing){part->dtype, piece.step},
+            (const char *)part->data + (size_t)piece.local * bytes,
+            piece.count);
 }
-
-static status read_part(const struct weights *weights, int index,
-                        const struct saved_part *part, void *buffer)
-{
-    const int64_t chunk = CHUNK_BYTES / dtype_bytes(part->dtype);
-    int64_t elements;
-
-    TRY(part_elements(part->name, part->dimensions, part->shape, part->dtype,
-                      &elements));
-    if (is_dense(part))
-        return weights_read(weights, index, 0, elements, part->dtype,
-                            part->data);
-    for (int64_t first = 0; first < elements; first += chunk) {
-        const int64_t left = elements - first;
-        const int64_t count = left < chunk ? left : chunk;
-
-        TRY(weights_read(weights, index, first, count, part->dtype, buffer));
-        move_elements(part, first, count, buffer, true);
-    }
-    return OK;
-}
-
-/* The first word of the family's names when the file leaves it out, else "":
- * such files come from the model without its head. */
-static const char *missing_word(const struct session_parts *parts,
-                                const struct model *model,
-                                const struct weights *weights,
-                                char word[PARAM_NAME_BYTES])
-{
-    const char *prefix = model->kind->layer_prefix;
-    const char *dot = strchr(prefix, '.');
-
-    CHECK(dot != NULL && dot + 1 - prefix < PARAM_NAME_BYTES);
-    memcpy(word, prefix, (size_t)(dot + 1 - prefix));
-    word[dot + 1 - prefix] = 0;
-    for (int i = 0; i < parts->count; i++) {
-        const char *name = parts->items[i].name;
-
-        if (strncmp(name, word, strlen(word)) != 0) continue;
-        if (weights_find(weights, name) >= 0) break;
-        if (weights_find(weights, name + strlen(word)) >= 0) return word;
-    }
-    word[0] = 0;
-    return word;
-}
-
-/* A tied model's file may carry the head again: only if it says the same. */
-static status check_tied(struct weights *weights,
-                         const struct saved_part *table, int index,
-                         void *buffer)
-{
-    const int64_t chunk = CHUNK_BYTES / 2 / dtype_bytes(DTYPE_F64);
-    double *one = buffer, *other = one + chunk;
-    const int64_t elements = table->shape[0] * table->shape[1];
-    int head;
-
-    if (weights_find(weights, "lm_head.weight") < 0) return OK;
-    TRY(weights_need(weights, "lm_head.weight", 2, table->shape, &head));
-    for (int64_t first = 0; first < elements; first += chunk) {
-        const int64_t left = elements - first;
-        const int64_t count = left < chunk ? left : chunk;
-
-        TRY(weights_read(weights, index, first, count, DTYPE_F64, one));
-        TRY(weights_read(weights, head, first, count, DTYPE_F64, other));
-        if (memcmp(one, other, (size_t)count * sizeof *one) != 0)
-            FAIL(ERR_FORMAT, "%s: config.json ties the head to the embedding, "
-                             "but lm_head.weight differs from %s; set "
-                             "tie_word_embeddings to false",
-                 weights->directory, table->name);
-    }
-    return OK;
-}
-
-static status import_all(const struct session_parts *parts,
-                         const struct model *model, struct weights *weights,
-                         void *buffer)
-{
-    /* Ends of names: GPT-2's causal masks, Llama's rotary frequencies. */
-    static const char *const buffers[] = {
-        ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
-    char storage[PARAM_NAME_BYTES];
-    const char *word = missing_word(parts, model, weights, storage);
-    const size_t skip = strlen(word);
-
-    for (int i = 0; i < parts->count; i++) {
-        const struct saved_part *part = &parts->items[i];
-        const char *name = part->name;
-        int index;
-
-        if (!part_is_weight(part)) continue;
-        if (skip > 0 && strncmp(name, word, skip) == 0) name += skip;
-        TRY(weights_need(weights, name, part->dimensions, part->shape,
-                         &index));
-        TRY(read_part(weights, index, part, buffer));
-        if (i == 0 && model->tied)
-            TRY(check_tied(weights, part, index, buffer));
-    }
-    return weights_all_used(weights, buffers,
-                            (int)(sizeof buffers / sizeof *buffers));
-}
-
-status session_parts_import(const struct session_parts *parts,
-                            const struct model *model,
-                            struct weights *weights)
-{
-    void *buffer = NULL;
-    status result;
-
-    TRY(memory_take(CHUNK_BYTES, 1, &buffer));
-    result = import_all(parts, model, weights, buffer);
-    memory_free(buffer);
-    return result;
-}
-
-/* ---- to safetensors ---- */
 
 /* One file or several: the only difference between the two forms. */
 struct target {
@@ -293,7 +336,7 @@ static status put_all(const struct target *to,
             const int64_t left = elements - first;
             const int64_t count = left < chunk ? left : chunk;
 
-            move_elements(part, first, count, buffer, false);
+            copy_elements(part, first, count, buffer);
             TRY(put(to, i, first, count, buffer));
         }
     }

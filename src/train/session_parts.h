@@ -11,12 +11,16 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/weights.h"
-#include "plan/stage.h"
+#include "train/inventory.h"
 
 struct session_parts {
-    struct saved_part *items; /* [count] */
+    struct saved_part *items; /* [count]: every tensor of the model; its runs
+                               * are those that this rank answers for */
     int count;
     int capacity;
+    bool divided;             /* by session_parts_divide */
+    struct saved_part *held;  /* [held_count]: whatever this rank has */
+    int held_count, held_capacity;
     struct arena arena;       /* owned: names, runs, items */
 };
 
@@ -27,17 +31,25 @@ struct session_parts {
 status session_parts_add(struct session_parts *parts,
                          const struct stage *stage, const char *kind,
                          void *flat);
+/* The same for one of several ranks: every tensor of the model, and of each
+ * what the inventory lists. kinds: bits 1 << INVENTORY_.... The inventory must
+ * outlive the parts. */
+status session_parts_divide(struct session_parts *parts,
+                            const struct inventory *inventory, unsigned kinds);
+/* What is to be loaded. */
+const struct saved_part *session_parts_held(const struct session_parts *parts,
+                                            int *count);
 void session_parts_free(struct session_parts *parts);
 
-/* Fills every part from the checkpoint, verifying each block, converting the
+/* Fills what is held from the checkpoint, verifying each block, converting the
  * type. ERR_CONFIG: the checkpoint holds other weights (names the first that
  * differs). */
 status session_parts_load(const struct session_parts *parts,
                           struct checkpoint *checkpoint);
-/* Fills the parts of kind "weight" from a Hugging Face directory. Every tensor
- * there must be used exactly once; buffers that are no weights (causal masks,
- * rotary frequencies) are passed over; names may lack the family's first word
- * ("transformer.", "model."); when `tied`, a head of its own must equal the
+/* Fills what is held of kind "weight" from a Hugging Face directory. Every
+ * tensor there must be used exactly once; buffers that are no weights (causal
+ * masks, rotary frequencies) are passed over; names may lack the family's first
+ * word ("transformer.", "model."); when `tied`, a head of its own must equal the
  * embedding in every byte. ERR_FORMAT. */
 status session_parts_import(const struct session_parts *parts,
                             const struct model *model,

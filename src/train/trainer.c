@@ -89,11 +89,11 @@ done:
 
 static status start_weights(struct trainer *t)
 {
+    const struct inventory_of of = {&t->stage, 1, &t->team};
     const struct options *o = &t->request->set->values;
 
     t->saved_step = -1;
-    return session_start_weights(&t->stage, &t->setup.model, o->init.from,
-                                 (uint64_t)o->seed);
+    return session_start_weights(&of, o->init.from, (uint64_t)o->seed);
 }
 
 /* The order of samples is a function of the data: with other data the cursor
@@ -120,9 +120,8 @@ static status restore(struct trainer *t)
     struct text notice = {0};
     status result;
 
-    TRY_GOTO(done, result, checkpoint_clean(t->run.path));
+    if (leads(t)) TRY_GOTO(done, result, checkpoint_clean(t->run.path));
     TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
-    keeper_divide(&t->keeper);
     if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);
     LOG(DEBUG, "train", "resumed after step %lld",
         (long long)t->counters.step);
@@ -236,6 +235,7 @@ static status begin(struct trainer *t)
 
 static status open_all(struct trainer *t)
 {
+    const struct inventory_of of = {&t->stage, 1, &t->team};
     void *sums = NULL;
 
     TRY(open_run(t));
@@ -252,7 +252,7 @@ static status open_all(struct trainer *t)
     t->step_flops = 3 * program_cost(&t->stage.program).flops *
                     (t->stage.program.batch / t->stage.program.sequences) *
                     t->setup.ranks;
-    TRY(keeper_build(&t->keeper, &t->setup, &t->stage, t->run.path));
+    TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
     return team_agree(&t->team, begin(t));
 }
 
@@ -292,9 +292,7 @@ static status validate(struct trainer *t)
 static status save(struct trainer *t)
 {
     if (t->saved_step == t->counters.step) return OK;
-    TRY(keeper_collect(&t->keeper, &t->step.zero));
-    TRY(team_agree(&t->team,
-                   leads(t) ? keeper_save(&t->keeper, &t->counters) : OK));
+    TRY(keeper_save(&t->keeper, &t->counters));
     LOG(DEBUG, "checkpoint", "saved step %lld", (long long)t->counters.step);
     t->saved_step = t->counters.step;
     return OK;

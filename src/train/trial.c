@@ -18,56 +18,19 @@ struct rank_trial {
     struct feed feed;
     struct train_step step;
     struct team team;
+    struct inventory inventory;
+    int64_t allocations; /* before the first step */
 };
 
-/* The whole arena, on every rank. */
-static status collect(struct rank_trial *t, const struct update_arena *arena,
-                      void **out)
+static bool leads(const struct rank_trial *t)
 {
-    const struct program *p = &t->stage.program;
-
-    TRY(memory_take((size_t)p->params.elements, (size_t)dtype_bytes(p->dtype),
-                    out));
-    return zero_collect(&t->step.zero, arena, *out);
+    return team_rank(&t->team) == 0;
 }
 
-/* What rank 0 found. */
-static status keep(struct rank_trial *t)
+/* ---- beginning ---- */
+
+static status plan(struct rank_trial *t, struct group *world)
 {
-    struct trial *out = t->out;
-    void *weights = NULL, *gradients = NULL;
-    status result;
-
-    TRY_GOTO(done, result, collect(t, &t->step.update.weights, &weights));
-    TRY_GOTO(done, result, collect(t, &t->step.update.gradients,
-                                   &gradients));
-    if (team_rank(&t->team) == 0) {
-        out->elements = t->stage.program.params.elements;
-        out->dtype = t->stage.program.dtype;
-        out->memory_bytes = t->stage.bytes;
-        out->weights = weights;
-        out->gradients = gradients;
-        weights = gradients = NULL;
-    }
-done:
-    memory_free(weights);
-    memory_free(gradients);
-    return result;
-}
-
-static status start(struct rank_trial *t)
-{
-    const struct options *o = &t->set->values;
-
-    return session_start_weights(&t->stage, &t->setup.model, o->init.from,
-                                 (uint64_t)o->seed);
-}
-
-static status open_trial(struct rank_trial *t, struct group *world)
-{
-    const bool leads = world == NULL || world->rank == 0;
-    const char *cache = t->set->values.data.cache;
-
     TRY(setup_resolve(&t->setup, t->set, t->ranks,
                       world == NULL ? 0 : world->rank));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
@@ -75,19 +38,38 @@ static status open_trial(struct rank_trial *t, struct group *world)
     TRY(stage_plan(&t->stage, &t->setup.request));
     stage_reserve_messages(&t->stage,
                            train_step_scratch(&t->stage, &t->team, 1));
-    /* rank 0 makes the token file, the others find it */
-    TRY(team_agree(&t->team,
-                   leads ? feed_open(&t->feed, &t->setup, cache) : OK));
-    if (!leads) TRY(feed_open(&t->feed, &t->setup, cache));
-    TRY(setup_length(&t->setup, t->feed.samples));
+    return OK;
+}
+
+static status open_stage(struct rank_trial *t)
+{
+    const struct inventory_of of = {&t->stage, 1, &t->team};
+    const struct options *o = &t->set->values;
+
     TRY(stage_open(&t->stage));
     team_use_scratch(&t->team, t->stage.memory[MEMORY_MESSAGES].data,
                      t->stage.memory[MEMORY_MESSAGES].bytes);
     TRY(train_step_build(&t->step, &t->stage, "1f1b"));
     train_step_join(&t->step, &t->team);
     setup_update(&t->setup, &t->step.update);
-    return team_agree(&t->team, start(t));
+    TRY(inventory_build(&t->inventory, &of));
+    return session_start_weights(&of, o->init.from, (uint64_t)o->seed);
 }
+
+static status open_trial(struct rank_trial *t, struct group *world)
+{
+    const char *cache = t->set->values.data.cache;
+
+    TRY(plan(t, world));
+    /* rank 0 makes the token file, the others find it */
+    TRY(team_agree(&t->team,
+                   leads(t) ? feed_open(&t->feed, &t->setup, cache) : OK));
+    if (!leads(t)) TRY(feed_open(&t->feed, &t->setup, cache));
+    TRY(setup_length(&t->setup, t->feed.samples));
+    return team_agree(&t->team, open_stage(t));
+}
+
+/* ---- the steps ---- */
 
 static status train_steps(struct rank_trial *t)
 {
@@ -102,9 +84,62 @@ static status train_steps(struct rank_trial *t)
 
         TRY(train_step_run(&t->step, &source, rate_at(&t->setup.rate, i),
                            i + 1, &result));
-        if (team_rank(&t->team) == 0) t->out->losses[i] = result.loss;
+        if (!leads(t)) continue;
+        t->out->losses[i] = result.loss;
+        t->out->norms[i] = result.norm;
     }
     return audit_traffic(&t->team, &plan, t->out->steps);
+}
+
+/* ---- what is checked of a rank ---- */
+
+static status check_memory(const struct rank_trial *t)
+{
+    const struct stage *stage = &t->stage;
+    size_t rows = 0;
+
+    for (int i = 0; i < MEMORY_OWNERS; i++) rows += stage->memory[i].bytes;
+    if (stage->bytes != rows || stage->arena.planned != rows ||
+        stage->arena.peak != rows)
+        FAIL(ERR_VERIFY, "rank %d: %zu bytes were planned, %zu were taken, the "
+                         "rows add up to %zu", team_rank(&t->team),
+             stage->bytes, stage->arena.peak, rows);
+    /* of all rank threads of this process */
+    if (arena_allocations() != t->allocations)
+        FAIL(ERR_VERIFY, "rank %d: %lld allocations beyond the plan were made "
+                         "during the steps", team_rank(&t->team),
+             (long long)(arena_allocations() - t->allocations));
+    return OK;
+}
+
+static status keep(struct rank_trial *t)
+{
+    struct whole nothing; /* all threads share the trial: rank 0 fills it */
+    int most = (int)(t->stage.bytes >> 6); /* rows are multiples of 64 */
+
+    TRY(team_most(&t->team, &most));
+    TRY(whole_gather(leads(t) ? &t->out->whole : &nothing, &t->inventory,
+                     &t->team));
+    if (!leads(t)) return OK;
+    t->out->memory_bytes = (size_t)most << 6;
+    t->out->exact = t->setup.exact;
+    if (t->setup.mesh.size[AXIS_PIPE] > 1)
+        snprintf(t->out->schedule, sizeof t->out->schedule, "%.31s",
+                 t->set->values.schedule.name);
+    return OK;
+}
+
+/* Nobody allocates between the two agreements but a step that should not. */
+static status run_checked(struct rank_trial *t)
+{
+    TRY(team_agree(&t->team, OK));
+    t->allocations = arena_allocations();
+    TRY(team_agree(&t->team, OK));
+    TRY(train_steps(t));
+    TRY(team_agree(&t->team, OK));
+    TRY(team_agree(&t->team, check_memory(t)));
+    TRY(keep(t)); /* a rank that fails in it ends the others */
+    return team_agree(&t->team, OK);
 }
 
 static status rank_body(void *argument, struct group *world)
@@ -114,9 +149,9 @@ static status rank_body(void *argument, struct group *world)
 
     t.team.world = world;
     TRY_GOTO(done, result, open_trial(&t, world));
-    TRY_GOTO(done, result, train_steps(&t));
-    TRY_GOTO(done, result, keep(&t));
+    result = run_checked(&t);
 done:
+    inventory_free(&t.inventory);
     team_free(&t.team);
     train_step_free(&t.step);
     feed_close(&t.feed);
@@ -125,32 +160,55 @@ done:
     return result;
 }
 
+static status begin(struct trial *trial, int64_t steps)
+{
+    void *memory = NULL;
+
+    *trial = (struct trial){.steps = steps};
+    TRY(memory_take((size_t)steps, sizeof(double), &memory));
+    trial->losses = memory;
+    TRY(memory_take((size_t)steps, sizeof(double), &memory));
+    trial->norms = memory;
+    return OK;
+}
+
 status trial_run(struct trial *trial, const struct options_set *set,
                  int ranks, int64_t steps)
 {
     struct rank_trial t = {.out = trial, .set = set, .ranks = ranks};
-    void *losses = NULL;
 
-    *trial = (struct trial){.steps = steps};
-    TRY(memory_take((size_t)steps, sizeof(double), &losses));
-    trial->losses = losses;
+    TRY(begin(trial, steps));
     if (ranks == 1) return rank_body(&t, NULL);
     return ranks_run(ranks, rank_body, &t);
+}
+
+status trial_run_world(struct trial *trial, const struct options_set *set,
+                       struct group *world, int64_t steps)
+{
+    struct rank_trial t = {.out = trial, .set = set,
+                           .ranks = world == NULL ? 1 : world->size};
+
+    TRY(begin(trial, steps));
+    return rank_body(&t, world);
 }
 
 void trial_free(struct trial *trial)
 {
     memory_free(trial->losses);
-    memory_free(trial->weights);
-    memory_free(trial->gradients);
+    memory_free(trial->norms);
+    whole_free(&trial->whole);
     *trial = (struct trial){0};
 }
 
-static double distance(const struct trial *trial, void *one, void *other,
-                       bool *exact)
+/* ---- comparing ---- */
+
+static double distance(const struct whole *one, const struct whole *other,
+                       enum inventory_kind kind, bool *exact)
 {
-    const struct tensor a = tensor_1d(other, trial->dtype, trial->elements);
-    const struct tensor b = tensor_1d(one, trial->dtype, trial->elements);
+    const struct tensor a = tensor_1d(other->data[kind], other->dtype,
+                                      other->elements);
+    const struct tensor b = tensor_1d(one->data[kind], one->dtype,
+                                      one->elements);
     struct tensor_difference difference;
 
     tensor_compare(&a, &b, &difference);
@@ -168,13 +226,16 @@ void trial_compare(const struct trial *one, const struct trial *other,
     for (int64_t i = 0; i < one->steps; i++) {
         const double d = one->losses[i] - other->losses[i];
 
-        if (d != 0) out->exact = false;
+        if (d != 0 || one->norms[i] != other->norms[i]) out->exact = false;
         if (d > out->loss) out->loss = d;
         if (-d > out->loss) out->loss = -d;
         if (one->losses[i] > scale) scale = one->losses[i];
     }
     if (scale > 0) out->loss /= scale;
-    out->gradients = distance(one, one->gradients, other->gradients,
+    out->gradients = distance(&one->whole, &other->whole, INVENTORY_GRADIENT,
                               &out->exact);
-    out->weights = distance(one, one->weights, other->weights, &out->exact);
+    out->weights = distance(&one->whole, &other->whole, INVENTORY_WEIGHT,
+                            &out->exact);
+    distance(&one->whole, &other->whole, INVENTORY_FIRST, &out->exact);
+    distance(&one->whole, &other->whole, INVENTORY_SECOND, &out->exact);
 }

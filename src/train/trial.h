@@ -5,27 +5,33 @@
 #define LOCKSTEP_TRAIN_TRIAL_H
 
 #include "base/options.h"
-#include "tensor/tensor.h"
+#include "train/whole.h"
 
 struct trial {
     int64_t steps;
     double *losses;           /* owned, [steps] */
-    int64_t elements;         /* of a flat arena */
-    enum dtype dtype;
-    void *weights;            /* owned: after the last step */
-    void *gradients;          /* owned: of the last step, averaged */
-    size_t memory_bytes;      /* planned, of one rank */
+    double *norms;            /* owned, [steps]: of the gradients */
+    struct whole whole;       /* after the last step: weights, both moments,
+                               * and gradients, averaged and clipped */
+    bool exact;               /* the layout lies inside the grid */
+    size_t memory_bytes;      /* the most that a rank takes, planned */
+    char schedule[32];        /* of the pipeline; "" without one */
 };
 
-/* Trains `steps` steps of the configuration on `ranks` ranks. Token files go
- * to data.cache, which must be set. */
+/* Trains `steps` steps of the configuration on `ranks` ranks, threads of this
+ * process. Token files go to data.cache, which must be set. Checked on every
+ * rank: what was taken is what was planned, to the byte, and no step takes
+ * more; all replicas of a number have the same bits (ERR_VERIFY). */
 status trial_run(struct trial *trial, const struct options_set *set,
                  int ranks, int64_t steps);
+/* The same on the ranks of a world: each calls it, rank 0 gets the result. */
+status trial_run_world(struct trial *trial, const struct options_set *set,
+                       struct group *world, int64_t steps);
 void trial_free(struct trial *trial);
 
 /* How far `other` is from `one`. */
 struct trial_difference {
-    bool exact;               /* every bit of the three */
+    bool exact;               /* every bit of losses, norms and the whole */
     double loss, gradients, weights; /* largest |a - b| over the largest |b| */
 };
 void trial_compare(const struct trial *one, const struct trial *other,

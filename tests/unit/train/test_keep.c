@@ -37,7 +37,9 @@ static void begin(struct room *r)
     IS_OK(stage_plan(&r->stage, &request));
     IS_OK(stage_open(&r->stage));
     IS_OK(stage_init_weights(&r->stage, &r->setup.model, 3));
-    IS_OK(keeper_build(&r->keeper, &r->setup, &r->stage, r->run));
+    const struct inventory_of of = {&r->stage, 1, NULL};
+
+    IS_OK(keeper_build(&r->keeper, &r->setup, &of, r->run));
 }
 
 static void end(struct room *r)

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inventory.c - which elements of the whole model's numbers a rank has. */
+#include "train/inventory.h"
+
+const char *inventory_name(enum inventory_kind kind)
+{
+    static const char *const names[INVENTORY_KINDS] = {
+        [INVENTORY_WEIGHT] = "weight", [INVENTORY_FIRST] = "m",
+        [INVENTORY_SECOND] = "v", [INVENTORY_GRADIENT] = "gradient"};
+
+    return names[kind];
+}
+
+/* ---- the whole ---- */
+
+/* Names and shapes; no memory of its sizes is taken. */
+static status build_whole(struct inventory *h, const struct stage *stage)
+{
+    const struct stage_request *r = &stage->request;
+    struct program *p = &h->whole;
+
+    program_init(p, PROGRAM_TRAIN, r->dtype, &r->grid);
+    p->mesh = mesh_alone();
+    p->place = (struct place){0};
+    p->batch = p->sequences = 1;
+    p->length = p->tokens = r->length;
+    p->context = r->context ? r->context : r->length;
+    p->vocab = r->model->vocab;
+    p->logits_chunk = r->length;
+    h->prefix = r->model->kind->layer_prefix;
+    h->dtype = r->dtype;
+    return r->model->kind->build(p, r->model);
+}
+
+/* ---- who answers ---- */
+
+static bool cut_by_tensor(const struct param_spec *spec)
+{
+    return spec->split_rows == AXIS_TENSOR || spec->split_cols == AXIS_TENSOR;
+}
+
+/* Of ranks that differ only in axes which do not divide these elements, the
+ * first. */
+static bool first_of_replicas(const struct inventory_span *span,
+                              axis_set divided)
+{
+    const struct place *place = span->place;
+
+    if (cut_by_tensor(&span->param->spec)) divided |= 1u << AXIS_TENSOR;
+    divided |= 1u << AXIS_PIPE; /* find_first_stages */
+    for (int axis = 1; axis < AXIS_COUNT; axis++)
+        if (!(divided >> axis & 1) && place->at[axis] > 0) return false;
+    return true;
+}
+
+/* holds [whole params]: -1 - p for the first rank p of the pipeline with the
+ * parameter. */
+static status find_first_stages(struct inventory *h,
+                                const struct inventory_of *of, double *holds)
+{
+    const int params = h->whole.params.count;
+    struct group *pipe =
+        of->team == NULL ? NULL : team_group(of->team, TEAM_PIPE);
+    const int at = pipe == NULL ? 0 : pipe->rank;
+    void *scratch = NULL;
+    status result;
+
+    for (int i = 0; i < params; i++) holds[i] = -1e9;
+    for (int s = 0; s < of->count; s++) {
+        const struct param_table *table = &of->stages[s].program.params;
+
+        for (int i = 0; i < table->count; i++)
+            holds[table->items[i].order] = -1 - at;
+    }
+    if (pipe == NULL) return OK;
+    struct comm_call call = {.kind = COMM_ALL_REDUCE,
+                             .reduction = REDUCE_MAX,
+                             .out = tensor_1d(holds, DTYPE_F64, params),
+                             .in = tensor_1d(holds, DTYPE_F64, params)};
+
+    call.scratch_bytes = comm_scratch_bytes(pipe, &call);
+    TRY(memory_take(call.scratch_bytes + 1, 1, &scratch));
+    call.scratch = scratch;
+    result = comm_run(pipe, &call);
+    memory_free(scratch);
+    return result;
+}
+
+/* ---- spans ---- */
+
+static status add_span(struct inventory *h, const struct inventory_span *span)
+{
+    if (h->count == h->capacity) {
+        const int capacity = h->capacity ? 2 * h->capacity : 64;
+        void *spans = h->spans;
+
+        TRY(memory_grow(&spans, (size_t)capacity, sizeof *h->spans));
+        h->spans = spans;
+        h->capacity = capacity;
+    }
+    h->spans[h->count++] = *span;
+    return OK;
+}
+
+static axis_set axes_of(const struct division *d, enum inventory_kind kind)
+{
+    switch (kind) {
+    case INVENTORY_WEIGHT: return d->weights;
+    case INVENTORY_FIRST:
+    case INVENTORY_SECOND: return d->states;
+    default: return d->weights | d->gradients | d->states;
+    }
+}
+
+/* The numbers of one kind of a parameter. Gradients of a rank that updates a
+ * shard are whole sums there only. */
+static status add_kind(struct inventory *h, const struct stage *stage,
+                       struct inventory_span *span, bool first)
+{
+    static const enum memory_owner rows[INVENTORY_KINDS] = {
+        [INVENTORY_WEIGHT] = MEMORY_WEIGHTS,
+        [INVENTORY_FIRST] = MEMORY_FIRST_MOMENT,
+        [INVENTORY_SECOND] = MEMORY_SECOND_MOMENT,
+        [INVENTORY_GRADIENT] = MEMORY_GRADIENTS};
+    const struct program *p = &stage->program;
+    const enum memory_owner row = rows[span->kind];
+    const axis_set divided = axes_of(&stage->request.division, span->kind);
+    int64_t at = span->param->offset;
+
+    if (stage->memory[row].data == NULL) return OK;
+    span->first = 0;
+    span->last = span->param->elements;
+    if (divided != 0 && stage->shards.ranks > 1) {
+        struct shard_range range;
+
+        shard_range(&stage->shards, &p->params,
+                    (int)(span->param - p->params.items), stage->shards.rank,
+                    &range);
+        span->first = range.first;
+        span->last = range.last;
+        at = stage_divides(stage, row) ? range.at : at + range.first;
+    }
+    span->data = (char *)stage->memory[row].data + at * dtype_bytes(p->dtype);
+    span->owned = first && first_of_replicas(span, divided);
+    return span->first < span->last ? add_span(h, span) : OK;
+}
+
+static status add_stage(struct inventory *h, const struct stage *stage,
+                        double *holds, int at)
+{
+    const struct program *p = &stage->program;
+
+    for (int i = 0; i < p->params.count; i++) {
+        const struct param *param = &p->params.items[i];
+        const bool first = holds[param->order] == -1 - at;
+
+        holds[param->order] = 0; /* a second stage here has a copy */
+        for (int k = 0; k < INVENTORY_KINDS; k++) {
+            struct inventory_span span = {
+                .kind = (enum inventory_kind)k, .param = param,
+                .mesh = &p->mesh, .place = &p->place};
+
+            TRY(add_kind(h, stage, &span, first));
+        }
+    }
+    return OK;
+}
+
+status inventory_build(struct inventory *inventory,
+                       const struct inventory_of *of)
+{
+    const int at = of->team == NULL ? 0 : of->team->place.at[AXIS_PIPE];
+    void *memory = NULL;
+    double *holds;
+    status result;
+
+    *inventory = (struct inventory){0};
+    TRY(build_whole(inventory, of->stages));
+    TRY(memory_take((size_t)inventory->whole.params.count + 1, sizeof *holds,
+                    &memory));
+    holds = memory;
+    TRY_GOTO(done, result, find_first_stages(inventory, of, holds));
+    for (int i = 0; i < of->count; i++)
+        TRY_GOTO(done, result,
+                 add_stage(inventory, &of->stages[i], holds, at));
+done:
+    memory_free(memory);
+    return result;
+}
+
+void inventory_free(struct inventory *inventory)
+{
+    program_free(&inventory->whole);
+    memory_free(inventory->spans);
+    *inventory = (struct inventory){0};
+}
+
+/* ---- runs ---- */
+
+/* Rows of a piece that lower ranks of the tensor axis hold too, because its
+ * units stay whole: the first of them. */
+static int64_t first_own_row(const struct inventory_span *span, int piece)
+{
+    struct place lower = *span->place;
+
+    if (lower.at[AXIS_TENSOR] == 0 ||
+        span->param->spec.split_rows != AXIS_TENSOR)
+        return 0;
+    lower.at[AXIS_TENSOR]--;
+    const struct layout_span held =
+        layout_held(&span->param->spec, span->mesh, &lower, piece);
+
+    return held.first + held.count;
+}
+
+/* Whole rows that touch are one long row: a beginning is cut off. False:
+ * nothing is left. */
+static bool clip(struct layout_run *run, int64_t first)
+{
+    const int64_t skip = first - run->whole_first;
+
+    if (skip <= 0) return true;
+    if (run->repeats > 1 || skip >= run->length) return false;
+    run->whole_first += skip;
+    run->local_first += skip;
+    run->length -= skip;
+    return true;
+}
+
+int inventory_runs(const struct inventory_span *span, bool owned,
+              struct layout_run runs[LAYOUT_RUNS_MAX])
+{
+    const struct param_spec *spec = &span->param->spec;
+    const int64_t width = spec->vector ? 1 : spec->cols;
+    const int count = layout_runs(spec, span->mesh, span->place, span->first,
+                                  span->last, runs);
+    int kept = 0;
+
+    if (owned && !span->owned) return 0;
+    for (int i = 0; i < count; i++) {
+        struct layout_run run = runs[i];
+        int64_t row = 0;
+
+        run.local_first -= span->first;
+        if (owned) {
+            for (int j = 0; j < run.piece; j++) row += spec->pieces[j].rows;
+            row += first_own_row(span, run.piece);
+            if (!clip(&run, row * width)) continue;
+        }
+        runs[kept++] = run;
+    }
+    return kept;
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inventory.h - which elements of the whole model's numbers a rank has, where
+ * they lie, and for which of them it answers.
+ *
+ * The only place that knows how a layout divides weights, moments and
+ * gradients. Checkpoints, imports and proofs walk the spans and runs made
+ * here: every element that is held is loaded and compared; of the replicas of
+ * an element (on ranks that share the batch, on ranks of the tensor axis, on
+ * two stages of a pipeline) exactly one is owned, and that one is saved. */
+#ifndef LOCKSTEP_TRAIN_INVENTORY_H
+#define LOCKSTEP_TRAIN_INVENTORY_H
+
+#include "plan/stage.h"
+#include "train/team.h"
+
+enum inventory_kind {
+    INVENTORY_WEIGHT, INVENTORY_FIRST, INVENTORY_SECOND, INVENTORY_GRADIENT,
+    INVENTORY_KINDS
+};
+/* "weight", "m", "v", "gradient". */
+const char *inventory_name(enum inventory_kind kind);
+
+/* Local elements [first, last) of a parameter of one stage. */
+struct inventory_span {
+    enum inventory_kind kind;
+    const struct param *param;   /* of the stage: order, whole shape */
+    const struct mesh *mesh;     /* of the stage */
+    const struct place *place;
+    int64_t first, last;
+    void *data;                  /* where element `first` lies */
+    bool owned;                  /* no lower rank has the same stretch; but
+                                  * for units that two ranks hold */
+};
+
+struct inventory {
+    struct program whole;   /* owned: the model as one rank would have it */
+    const char *prefix;     /* of layers' names outside */
+    enum dtype dtype;
+    struct inventory_span *spans;     /* owned */
+    int count, capacity;
+};
+
+/* What one rank trains: its stages of the model, and with whom. */
+struct inventory_of {
+    const struct stage *stages; /* [count], open */
+    int count;
+    struct team *team;          /* NULL: alone */
+};
+
+/* What the stages of this rank hold; they must outlive it. Collective over
+ * the team's world. */
+status inventory_build(struct inventory *inventory,
+                       const struct inventory_of *of);
+void inventory_free(struct inventory *inventory);
+
+/* Runs of the span in the whole parameter; local_first counts from data. With
+ * `owned` only those that this rank answers for. Returns how many. */
+int inventory_runs(const struct inventory_span *span, bool owned,
+              struct layout_run runs[LAYOUT_RUNS_MAX]);
+
+#endif

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session_import.c - weights from a Hugging Face directory, as far as this
+ * rank holds them. */
+#include <string.h>
+
+#include "checkpoint/convert.h"
+#include "train/session_parts.h"
+
+enum { CHUNK_BYTES = 1 << 20 }; /* of one transfer */
+
+/* The hull of what the part has of elements [*first, *last). False: nothing.
+ */
+static bool narrow(const struct saved_part *part, int64_t *first,
+                   int64_t *last)
+{
+    int64_t low = *last, high = *first;
+
+    for (int i = 0; i < part->run_count; i++) {
+        struct saved_stretch piece;
+        int64_t row = 0;
+
+        while (run_next(&part->runs[i], *first, *last, &row, &piece)) {
+            if (piece.whole < low) low = piece.whole;
+            if (piece.whole + piece.count > high)
+                high = piece.whole + piece.count;
+        }
+    }
+    *first = low;
+    *last = high;
+    return low < high;
+}
+
+/* Elements [first, last) of the whole, from a dense buffer into the part. */
+static void move_elements(const struct saved_part *part, int64_t first,
+                          int64_t last, const void *buffer)
+{
+    const size_t bytes = (size_t)dtype_bytes(part->dtype);
+
+    for (int i = 0; i < part->run_count; i++) {
+        struct saved_stretch piece;
+        int64_t row = 0;
+
+        while (run_next(&part->runs[i], first, last, &row, &piece))
+            convert_elements(
+                (struct spacing){part->dtype, piece.step},
+                (char *)part->data + (size_t)piece.local * bytes,
+                (struct spacing){part->dtype, 1},
+                (const char *)buffer + (size_t)(piece.whole - first) * bytes,
+                piece.count);
+    }
+}
+
+/* One stretch that lies as it does in the file. */
+static bool is_dense(const struct saved_part *part)
+{
+    return part->run_count == 1 && part->runs->repeats == 1 &&
+           part->runs->local_step <= 1;
+}
+
+static status read_part(const struct weights *weights, int index,
+                        const struct saved_part *part, void *buffer)
+{
+    const int64_t chunk = CHUNK_BYTES / dtype_bytes(part->dtype);
+    const struct saved_run *run = part->runs;
+    int64_t elements;
+
+    TRY(part_elements(part->name, part->dimensions, part->shape, part->dtype,
+                      &elements));
+    if (is_dense(part))
+        return weights_read(weights, index, run->whole_first, run->length,
+                            part->dtype,
+                            (char *)part->data +
+                                run->local_first * dtype_bytes(part->dtype));
+    for (int64_t at = 0; at < elements; at += chunk) {
+        int64_t first = at;
+        int64_t last = elements - at < chunk ? elements : at + chunk;
+
+        if (!narrow(part, &first, &last)) continue;
+        TRY(weights_read(weights, index, first, last - first, part->dtype,
+                         buffer));
+        move_elements(part, first, last, buffer);
+    }
+    return OK;
+}
+
+/* The first word of the family's names when the file leaves it out, else "":
+ * such files come from the model without its head. */
+static const char *missing_word(const struct session_parts *parts,
+                                const struct model *model,
+                                const struct weights *weights,
+                                char word[PARAM_NAME_BYTES])
+{
+    const char *prefix = model->kind->layer_prefix;
+    const char *dot = strchr(prefix, '.');
+
+    CHECK(dot != NULL && dot + 1 - prefix < PARAM_NAME_BYTES);
+    memcpy(word, prefix, (size_t)(dot + 1 - prefix));
+    word[dot + 1 - prefix] = 0;
+    for (int i = 0; i < parts->count; i++) {
+        const char *name = parts->items[i].name;
+
+        if (strncmp(name, word, strlen(word)) != 0) continue;
+        if (weights_find(weights, name) >= 0) break;
+        if (weights_find(weights, name + strlen(word)) >= 0) return word;
+    }
+    word[0] = 0;
+    return word;
+}
+
+/* A tied model's file may carry the head again: only if it says the same. */
+static status check_tied(struct weights *weights,
+                         const struct saved_part *table, int index,
+                         void *buffer)
+{
+    const int64_t chunk = CHUNK_BYTES / 2 / dtype_bytes(DTYPE_F64);
+    double *one = buffer, *other = one + chunk;
+    const int64_t elements = table->shape[0] * table->shape[1];
+    int head;
+
+    if (weights_find(weights, "lm_head.weight") < 0) return OK;
+    TRY(weights_need(weights, "lm_head.weight", 2, table->shape, &head));
+    for (int64_t first = 0; first < elements; first += chunk) {
+        const int64_t left = elements - first;
+        const int64_t count = left < chunk ? left : chunk;
+
+        TRY(weights_read(weights, index, first, count, DTYPE_F64, one));
+        TRY(weights_read(weights, head, first, count, DTYPE_F64, other));
+        if (memcmp(one, other, (size_t)count * sizeof *one) != 0)
+            FAIL(ERR_FORMAT, "%s: config.json ties the head to the embedding, "
+                             "but lm_head.weight differs from %s; set "
+                             "tie_word_embeddings to false",
+                 weights->directory, table->name);
+    }
+    return OK;
+}
+
+/* The tensor's name in this file. */
+static const char *file_name(const char *name, const char *word)
+{
+    const size_t skip = strlen(word);
+
+    return skip > 0 && strncmp(name, word, skip) == 0 ? name + skip : name;
+}
+
+/* Every tensor of the model must be there, whoever holds it. */
+static status need_all(const struct session_parts *parts,
+                       const struct model *model, struct weights *weights,
+                       const char *word, void *buffer)
+{
+    /* Ends of names: GPT-2's causal masks, Llama's rotary frequencies. */
+    static const char *const buffers[] = {
+        ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+
+    for (int i = 0; i < parts->count; i++) {
+        const struct saved_part *part = &parts->items[i];
+        int index;
+
+        if (!part_is_weight(part)) continue;
+        TRY(weights_need(weights, file_name(part->name, word),
+                         part->dimensions, part->shape, &index));
+        if (i == 0 && model->tied)
+            TRY(check_tied(weights, part, index, buffer));
+    }
+    return weights_all_used(weights, buffers,
+                            (int)(sizeof buffers / sizeof *buffers));
+}
+
+static status import_all(const struct session_parts *parts,
+                         const struct model *model, struct weights *weights,
+                         void *buffer)
+{
+    char storage[PARAM_NAME_BYTES];
+    const char *word = missing_word(parts, model, weights, storage);
+    int count;
+    const struct saved_part *held = session_parts_held(parts, &count);
+
+    TRY(need_all(parts, model, weights, word, buffer));
+    for (int i = 0; i < count; i++) {
+        const int index =
+            weights_find(weights, file_name(held[i].name, word));
+
+        if (!part_is_weight(&held[i])) continue;
+        CHECK(index >= 0);
+        TRY(read_part(weights, index, &held[i], buffer));
+    }
+    return OK;
+}
+
+status session_parts_import(const struct session_parts *parts,
+                            const struct model *model,
+                            struct weights *weights)
+{
+    void *buffer = NULL;
+    status result;
+
+    TRY(memory_take(CHUNK_BYTES, 1, &buffer));
+    result = import_all(parts, model, weights, buffer);
+    memory_free(buffer);
+    return result;
+}
