@@ -49,8 +49,8 @@ status session_parts_load(const struct session_parts *parts,
 /* Fills what is held of kind "weight" from a Hugging Face directory. Every
  * tensor there must be used exactly once; buffers that are no weights (causal
  * masks, rotary frequencies) are passed over; names may lack the family's first
- * word ("transformer.", "model."); when `tied`, a head of its own must equal the
- * embedding in every byte. ERR_FORMAT. */
+ * word ("transformer.", "model."); when `tied`, a head of its own must equal
+ * the embedding in every byte. ERR_FORMAT. */
 status session_parts_import(const struct session_parts *parts,
                             const struct model *model,
                             struct weights *weights);
