@@ -258,7 +258,8 @@ status bench_comm(const struct bench_comm_settings *settings, FILE *out,
     if (run.settings.seconds <= 0) run.settings.seconds = 0.2;
     if (run.settings.limit_ms == 0) run.settings.limit_ms = 60000;
     if (json != NULL) json_write_object(json);
-    TRY(launch_run(run.settings.ranks, rank_body, &run));
+    TRY(launch_run(&(struct launch){run.settings.ranks,
+                                    run.settings.limit_ms}, rank_body, &run));
     if (json != NULL && launch_rank() <= 0) json_write_array_end(json);
     if (json != NULL) json_write_object_end(json);
     return OK;

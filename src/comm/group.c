@@ -181,19 +181,3 @@ status comm_agree(struct group *group, status mine)
     if (verdict.rank == me) return status_pass(mine, __FILE__, __LINE__);
     FAIL((status)verdict.code, "rank %d: %s", (int)verdict.rank, verdict.text);
 }
-
-status comm_same(struct group *group, const char *what, uint64_t number)
-{
-    uint64_t first = number;
-    const struct tensor bytes = tensor_1d(&first, DTYPE_U8, sizeof first);
-    status mine = OK;
-
-    TRY(comm_broadcast(group, bytes, 0));
-    if (first != number)
-        mine = status_fail(ERR_CONFIG, __FILE__, __LINE__,
-                           "another %s (%016" PRIx64 ") than rank 0 (%016"
-                           PRIx64 "); all ranks need the same program and "
-                           "configuration", what, number, first);
-    TRY(comm_agree(group, mine));
-    return OK;
-}

@@ -6,16 +6,22 @@
 #include "comm/comm.h"
 
 /* This process's rank among those that a launcher started, by its environment
- * (Open MPI's and MPICH's mpirun, Slurm's srun with PMIx or PMI); -1: started
- * by hand. */
+ * (Open MPI's and MPICH's mpirun, Slurm's srun); -1: started by hand. */
 int launch_rank(void);
 
+struct launch {
+    int ranks;        /* there must be so many; 0: as many as were launched,
+                       * or 1 */
+    int64_t limit_ms; /* of all groups, and for MPI to begin; 0: 600 s */
+};
+
 /* Under a launcher: body on this process's rank, with all of the launcher's
- * ranks in the world; otherwise ranks_run. count: how many there must be, 0:
- * as many as were launched, or 1. ERR_CONFIG: another number was launched.
- * ERR_DEVICE: no plug-in for the launcher's MPI works. */
-status launch_run(int count, status (*body)(void *argument,
-                                            struct group *world),
+ * ranks in the world; otherwise ranks_run. LOCKSTEP_MPI (openmpi, mpich)
+ * chooses the plug-in if the environment misleads. ERR_CONFIG: another number
+ * was launched, or MPI does not see what the launcher started. ERR_DEVICE: no
+ * plug-in for the launcher's MPI works. ERR_PEER: a rank is missing. */
+status launch_run(const struct launch *launch,
+                  status (*body)(void *argument, struct group *world),
                   void *argument);
 
 #endif

@@ -1,19 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* mpi.c - ranks as processes under MPI, which only carries messages.
+/* mpi.c - messages of ranks that are processes under MPI.
  *
  * No call that waits is ever made (patience.h). Calls are made one at a time,
  * under a lock, because the background threads make them too. The tags of
  * messages are hashes of the group and of the number of the call in it. */
-#include "comm/mpi.h"
-
-#include <dlfcn.h>
 #include <limits.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-#include "base/file.h"
-#include "base/threads.h"
 #include "comm/patience.h"
 
 /* From TAG_FIRST to the largest tag, alike on both sides. */
@@ -160,93 +151,8 @@ static status mpi_native_sum(struct group *group, float *out, const float *in,
     return world_check(world, "reduce", error);
 }
 
-static const struct comm_ops mpi_ops = {
+const struct comm_ops mpi_ops = {
     .name = "mpi", .borrows = false, .post = mpi_post, .finish = mpi_finish,
     .borrow = mpi_borrow, .give_back = mpi_give_back, .abort = mpi_abort,
     .native_sum = mpi_native_sum,
 };
-
-/* ---- the world ---- */
-
-static status plugin_path(const char *name, char out[PATH_BYTES])
-{
-    const char *directory = getenv("LOCKSTEP_PLUGINS");
-    char program[PATH_BYTES], file[64];
-
-    snprintf(file, sizeof file, "comm_%s.so", name);
-    if (directory == NULL) {
-        const ssize_t length = readlink("/proc/self/exe", program,
-                                        sizeof program - 1);
-
-        program[length > 0 ? length : 0] = '\0';
-        char *slash = strrchr(program, '/');
-        if (slash != NULL) *slash = '\0';
-        directory = program;
-    }
-    TRY(path_join(out, PATH_BYTES, directory, file));
-    return OK;
-}
-
-static status plugin_open(struct world *world, const char *name, int scope)
-{
-    char path[PATH_BYTES];
-
-    TRY(plugin_path(name, path));
-    world->library = dlopen(path, RTLD_NOW | scope);
-    if (world->library == NULL)
-        FAIL(ERR_DEVICE, "the plug-in for %s cannot be opened: %s", name,
-             dlerror());
-    world->mpi = dlsym(world->library, "lockstep_mpi_plugin");
-    if (world->mpi == NULL || world->mpi->version != MPI_PLUGIN_VERSION)
-        FAIL(ERR_DEVICE, "%s belongs to another version of this program",
-             path);
-    return OK;
-}
-
-status mpi_check(const char *name)
-{
-    struct world world = {0};
-    const status result = plugin_open(&world, name, RTLD_LOCAL);
-
-    if (world.library != NULL) dlclose(world.library);
-    return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
-}
-
-static status world_join(struct world *world, const char *name, int count)
-{
-    int serial_ok = 0;
-
-    /* The library's own plug-ins look for its symbols among the global ones. */
-    TRY(plugin_open(world, name, RTLD_GLOBAL));
-    TRY(world_check(world, "begin", world->mpi->begin(
-        &world->rank, &world->size, &world->tag_most, &serial_ok)));
-    TRY(threads_check_rounding());
-    if (!serial_ok)
-        FAIL(ERR_DEVICE, "this MPI allows calls from one thread only");
-    if (count > 0 && count != world->size)
-        FAIL(ERR_CONFIG, "%d ranks were asked for, but the launcher started "
-             "%d", count, world->size);
-    return OK;
-}
-
-status mpi_ranks_run(const char *name, int count,
-                     status (*body)(void *argument, struct group *world),
-                     void *argument)
-{
-    static struct world world; /* outlives messages that nobody took */
-    struct group group = {0};
-    status result;
-
-    pthread_mutex_init(&world.lock, NULL);
-    TRY(world_join(&world, name, count));
-    comm_rank_init(&world.self);
-    result = group_build_world(&group, &mpi_ops, &world, &world.self,
-                               world.rank, world.size);
-    if (result == OK) result = body(argument, &group);
-    if (result == OK) result = comm_agree(&group, OK);
-    else mpi_abort(&world, world.rank, status_message());
-    group_free(&group);
-    comm_rank_free(&world.self);
-    if (result == OK) result = world_check(&world, "end", world.mpi->end());
-    return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
-}

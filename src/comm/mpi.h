@@ -5,10 +5,17 @@
 
 #include "comm/comm.h"
 
-/* Opens the plug-in "openmpi" or "mpich" beside the program (or in the
- * directory LOCKSTEP_PLUGINS), joins the launcher's world, runs body(argument,
- * world) and leaves it. count: as in launch_run. */
-status mpi_ranks_run(const char *name, int count,
+struct mpi_launch {
+    const char *name;     /* of the plug-in: "openmpi" or "mpich" */
+    int count;            /* ranks that there must be; 0: any number */
+    const char *variable; /* in which the launcher gives the rank */
+    int rank, size;       /* by the launcher; size 0: it does not say */
+    int64_t limit_ms;     /* for MPI to begin; 0: 600 s */
+};
+
+/* Opens the plug-in beside the program (or in the directory LOCKSTEP_PLUGINS),
+ * joins the launcher's world, runs body(argument, world) and leaves it. */
+status mpi_ranks_run(const struct mpi_launch *launch,
                      status (*body)(void *argument, struct group *world),
                      void *argument);
 

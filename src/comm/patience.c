@@ -142,6 +142,29 @@ void world_abort(struct world *world, int rank, const char *reason)
     pthread_mutex_unlock(&world->lock);
 }
 
+void world_leave(struct world *world)
+{
+    static int32_t word; /* MPI may read it until the end */
+    const struct comm_block block = block_plain(&word, sizeof word);
+    const struct timespec pause = {0, PAUSE_NS_MOST};
+    const int64_t end = now_ns() + FAREWELL_NS;
+    int32_t got;
+    void *request;
+    int others = 0;
+
+    pthread_mutex_lock(&world->lock);
+    for (int i = 0; i < world->size; i++)
+        if (i != world->rank)
+            world->mpi->send(&block, i, TAG_LEAVING, &request);
+    while (others < world->size - 1 && now_ns() < end) {
+        if (news_take(world, MPI_PLUGIN_ANY, TAG_LEAVING, &got, sizeof got))
+            others++;
+        else
+            nanosleep(&pause, NULL);
+    }
+    pthread_mutex_unlock(&world->lock);
+}
+
 static status fail_aborted(const struct operation *op)
 {
     struct world *world = op->group->backend;

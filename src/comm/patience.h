@@ -2,10 +2,11 @@
 /* patience.h - how a rank waits under MPI: it looks again and again, more and
  * more rarely, sees when others give up, and gives up at its deadline.
  *
- * Three tags are kept from messages:
+ * Some tags are kept from messages:
  *   farewell   a rank has given up, and why
  *   question   for whom do you wait? (waiting.h)
  *   answer     the rank, or nobody
+ *   leaving    this process ends
  * A rank that waits answers; one that does not come is silent. */
 #ifndef LOCKSTEP_COMM_PATIENCE_H
 #define LOCKSTEP_COMM_PATIENCE_H
@@ -16,7 +17,7 @@
 #include "comm/rank.h"
 #include "comm/waiting.h"
 
-enum { TAG_FAREWELL, TAG_QUESTION, TAG_ANSWER, TAG_FIRST };
+enum { TAG_FAREWELL, TAG_QUESTION, TAG_ANSWER, TAG_LEAVING, TAG_FIRST };
 enum { ANSWERS_MOST = 16 };
 
 /* For a rank that asked; under way until MPI has it. */
@@ -59,5 +60,10 @@ status patience_wait(struct patience *patience);
 status world_check(const struct world *world, const char *what, int error);
 /* Tells everybody, and gives the messages a moment to leave. */
 void world_abort(struct world *world, int rank, const char *reason);
+/* Waits, but not for long, until all others leave too. */
+void world_leave(struct world *world);
+
+/* comm/mpi.c; the back end is the struct world. */
+extern const struct comm_ops mpi_ops;
 
 #endif

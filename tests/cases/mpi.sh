@@ -14,15 +14,22 @@ failed=0
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
+# start MPI ARGUMENTS...: what mpirun takes after its options
+start() {
+    local mpi=$1
+    shift
+    case $mpi in
+    openmpi) timeout 150 mpirun.openmpi --allow-run-as-root --oversubscribe \
+        "$@" ;;
+    mpich) timeout 150 mpirun.mpich "$@" ;;
+    esac >"$log" 2>&1
+}
+
 # launch MPI RANKS COMMAND...
 launch() {
     local mpi=$1 ranks=$2
     shift 2
-    case $mpi in
-    openmpi) timeout 150 mpirun.openmpi --allow-run-as-root --oversubscribe \
-        -n "$ranks" "$@" ;;
-    mpich) timeout 150 mpirun.mpich -n "$ranks" "$@" ;;
-    esac >"$log" 2>&1
+    start "$mpi" -n "$ranks" "$@"
 }
 
 complain() {
@@ -42,6 +49,31 @@ drill() {
     done
 }
 
+# Three ranks, one with another configuration: each says which line, and the
+# exit code says what kind of mistake it is.
+work=$(mktemp -d)
+trap 'rm -rf "$log" "$work"' EXIT
+for i in $(seq 200); do echo "line $i of a text that repeats itself"; done \
+    >"$work/text.txt"
+"$BUILD/lockstep" tokenizer train "$work/text.txt" --vocab 270 \
+    --out "$work/tokenizer.json" >/dev/null || failed=1
+cat >"$work/config.yaml" <<END
+version: 1
+model: {layers: 1, width: 16, heads: 2, vocab: 270}
+tokenizer: {from: $work/tokenizer.json}
+data: {train: [$work/text.txt], sequence: 16}
+train: {steps: 2, batch: 8}
+END
+unlike() {
+    local mpi=$1 train=("$BUILD/lockstep" train "$work/config.yaml")
+    train+=(--run "$work/$mpi" --set comm.limit=20)
+    start "$mpi" -n 2 "${train[@]}" : -n 1 "${train[@]}" --set seed=7
+    code=$?
+    [ $code -eq 78 ] || complain "$mpi unlike: exit code $code"
+    [ "$(grep -c '"seed=7" here, "seed=1" there' "$log")" -eq 3 ] \
+        || complain "$mpi unlike: not said by three ranks"
+}
+
 for mpi in openmpi mpich; do
     if ! [ -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
     then
@@ -57,6 +89,11 @@ for mpi in openmpi mpich; do
     drill $mpi agree "rank 1 has a cold"
     drill $mpi size "expected 12 bytes from rank 0, found 16"
     drill $mpi count "77 ranks were asked for, but the launcher started 3"
+    LOCKSTEP_DRILL=begin start $mpi -n 1 sleep 3 : -n 2 "$program" \
+        && complain "$mpi: a rank that never begins"
+    grep -q "MPI has not begun within 1.5 s" "$log" \
+        || complain "$mpi: nothing is said of a rank that never begins"
+    unlike $mpi
     echo "done: $mpi"
 done
 exit $failed

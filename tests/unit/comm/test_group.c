@@ -136,24 +136,6 @@ TEST(all_ranks_hear_of_the_first_that_failed)
     }
 }
 
-static status same_body(void *argument, struct group *world)
-{
-    const uint64_t number = world->rank == *(int *)argument ? 6 : 5;
-
-    return comm_same(world, "plan", number);
-}
-
-TEST(ranks_with_another_plan_are_named)
-{
-    int other = -1;
-
-    IS_OK(ranks_run(5, same_body, &other));
-    other = 3;
-    FAILS(ranks_run(5, same_body, &other), ERR_CONFIG,
-          "another plan (0000000000000006) than rank 0 (0000000000000005)");
-    CHECK(strstr(status_message(), "rank 3:") != NULL);
-}
-
 static status phase_body(void *argument, struct group *world)
 {
     struct traffic_row rows[8];
@@ -183,5 +165,4 @@ TEST(traffic_is_kept_by_phase)
 TEST_MAIN(groups_of_one_world_do_not_mix,
           groups_take_their_limit_from_the_world,
           a_rank_cannot_build_a_group_it_is_not_in,
-          all_ranks_hear_of_the_first_that_failed,
-          ranks_with_another_plan_are_named, traffic_is_kept_by_phase)
+          all_ranks_hear_of_the_first_that_failed, traffic_is_kept_by_phase)

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_launch.c - mirrors src/comm/launch.c, mpi.c and mpi/plugin.c.
+/* test_launch.c - mirrors src/comm/launch.c, mpi.c, mpi_world.c and
+ * mpi/plugin.c.
  *
  * Started by hand it runs three ranks as threads; tests/cases/mpi.sh starts it
  * under mpirun, where the same body runs over MPI. LOCKSTEP_DRILL makes rank 1
- * late, fail, send another size, or asks for another number of ranks. */
+ * late, fail, send another size, asks for another number of ranks, or limits
+ * the wait for a rank that never begins. */
 #include "comm/launch.h"
 
 #include "comm/progress.h"
@@ -269,7 +271,53 @@ TEST(ranks_do_the_same_however_they_are_launched)
     const char *drill = getenv("LOCKSTEP_DRILL");
     const bool counts = drill != NULL && strcmp(drill, "count") == 0;
 
-    IS_OK(launch_run(counts ? 77 : launch_rank() < 0 ? 3 : 0, body, NULL));
+    const struct launch launch = {
+        .ranks = counts ? 77 : launch_rank() < 0 ? 3 : 0,
+        .limit_ms = drill != NULL && strcmp(drill, "begin") == 0 ? 1500
+                                                               : 60000};
+
+    IS_OK(launch_run(&launch, body, NULL));
 }
 
-TEST_MAIN(ranks_do_the_same_however_they_are_launched)
+static const char *const variables[] = {
+    "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_RANK",
+    "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "LOCKSTEP_MPI"};
+
+/* What Slurm sets, and what else may lie about in the environment. */
+TEST(the_environment_says_who_started_us)
+{
+    static const struct {
+        const char *set[3];
+        int rank;
+        const char *words;
+    } rows[] = {
+        {{"SLURM_PROCID=3", "SLURM_STEP_NUM_TASKS=4"}, 3,
+         "srun started 4 tasks that do not know of each other"},
+        {{"SLURM_PROCID=0", "SLURM_STEP_NUM_TASKS=1"}, -1, NULL},
+        {{"SLURM_PROCID=0", "SLURM_NTASKS=8"}, -1, NULL},
+        {{"PMI_RANK=2", "SLURM_PROCID=1", "LOCKSTEP_MPI=other"}, 2,
+         "LOCKSTEP_MPI is \"other\""},
+        {{"PMIX_RANK=1", "OMPI_COMM_WORLD_RANK=5", "LOCKSTEP_MPI=none"}, 5,
+         "LOCKSTEP_MPI is \"none\""},
+    };
+    const struct launch launch = {.ranks = 2, .limit_ms = 20000};
+
+    if (launch_rank() >= 0) return; /* under a real one */
+    for (int i = 0; i < ROWS(rows); i++) {
+        for (int v = 0; v < 3 && rows[i].set[v] != NULL; v++) {
+            char name[40];
+            const char *equals = strchr(rows[i].set[v], '=');
+
+            snprintf(name, sizeof name, "%.*s",
+                     (int)(equals - rows[i].set[v]), rows[i].set[v]);
+            setenv(name, equals + 1, 1);
+        }
+        EQUAL_INT(launch_rank(), rows[i].rank);
+        if (rows[i].words != NULL)
+            FAILS(launch_run(&launch, body, NULL), ERR_CONFIG, rows[i].words);
+        for (int v = 0; v < ROWS(variables); v++) unsetenv(variables[v]);
+    }
+}
+
+TEST_MAIN(ranks_do_the_same_however_they_are_launched,
+          the_environment_says_who_started_us)
