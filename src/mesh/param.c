@@ -6,7 +6,8 @@
 #include <string.h>
 
 status param_add(struct param_table *table, const char *name, int layer,
-                 const struct param_spec *spec, int *index)
+                 const struct param_spec *spec, const int64_t held[2],
+                 int *index)
 {
     const int64_t limit = (int64_t)1 << 46;
 
@@ -24,8 +25,8 @@ status param_add(struct param_table *table, const char *name, int layer,
     struct param *param = &table->items[table->count];
 
     *param = (struct param){.spec = *spec, .layer = layer,
-                            .order = table->count, .rows = spec->rows,
-                            .cols = spec->cols};
+                            .order = table->count, .rows = held[0],
+                            .cols = held[1]};
     if (layer >= 0)
         snprintf(param->name, sizeof param->name, "layers.%d.%s", layer, name);
     else

@@ -35,9 +35,11 @@ struct param_table {
     int orders;          /* parameters of the whole model */
 };
 
-/* Adds a parameter. ERR_CONFIG: the sizes overflow. */
+/* Adds a parameter; held: rows and columns of this rank's part. ERR_CONFIG: the
+ * sizes overflow. */
 status param_add(struct param_table *table, const char *name, int layer,
-                 const struct param_spec *spec, int *index);
+                 const struct param_spec *spec, const int64_t held[2],
+                 int *index);
 /* Elements that a parameter takes in a flat arena, its gap included. */
 static inline int64_t param_room(int64_t elements)
 {

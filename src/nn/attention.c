@@ -73,6 +73,14 @@ static int rope_table_find(struct program *p, double base, int rotary)
     return p->rope_count++;
 }
 
+/* Of `heads`, those of one rank; fewer heads than ranks: one. */
+static int own_heads(const struct program *p, int heads)
+{
+    const int ranks = program_tensor_ranks(p);
+
+    return heads > ranks ? heads / ranks : 1;
+}
+
 static int head_width_of(const struct program *p, slot qkv, int heads,
                          int kv_heads)
 {
@@ -84,6 +92,8 @@ slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads, double base)
     const int step = program_add_step(p, &layer_rope, qkv);
 
     if (p->error != OK) return -1;
+    heads = own_heads(p, heads);
+    kv_heads = own_heads(p, kv_heads);
     const int head_width = head_width_of(p, qkv, heads, kv_heads);
 
     p->steps[step].output = qkv;
@@ -116,7 +126,7 @@ static struct attention describe(const struct step *step, struct run *run)
         .query_documents = run->batch.documents,
         .key_documents = run->batch.documents, .sequences = p->sequences,
         .queries = p->length, .keys = p->length, .heads = heads,
-        .kv_heads = kv_heads, .head_width = width, .leaves = p->grid.tensor,
+        .kv_heads = kv_heads, .head_width = width, .leaves = (int)program_leaves(p).count,
         .scale = 1.0 / sqrt((double)width)};
 }
 
@@ -160,6 +170,94 @@ static status attention_forward(const struct step *step, struct run *run)
     return run->kernels->attention_forward(run->stream, &call);
 }
 
+/* ---- key-value heads that several ranks hold ---- */
+
+/* Each of them has the sum over its own query heads; the tree over the ranks
+ * makes them whole, as one rank adds leaves. */
+static struct tensor shared_columns(const struct step *step,
+                                    struct tensor dqkv)
+{
+    const int width = step->set.attention.head_width;
+
+    return tensor_cols(dqkv, (int64_t)step->set.attention.heads * width,
+                       2 * (int64_t)step->set.attention.kv_heads * width);
+}
+
+static struct comm_block columns_block(struct tensor columns)
+{
+    const int64_t bytes = dtype_bytes(columns.dtype);
+
+    return (struct comm_block){
+        .data = columns.data, .bytes = columns.shape[1] * bytes,
+        .pieces = columns.shape[0], .stride = columns.stride[0] * bytes};
+}
+
+static status exchange_replicas(const struct step *step, struct run *run,
+                                struct tensor own, struct tensor all)
+{
+    const int replicas = step->set.attention.replicas;
+    const int first = run->tensor->rank / replicas * replicas;
+    struct comm_block send[LEAVES_MAX] = {{0}}, receive[LEAVES_MAX] = {{0}};
+    const struct comm_call call = {.kind = COMM_EXCHANGE, .send = send,
+                                   .receive = receive};
+
+    for (int i = 0; i < replicas; i++) {
+        send[first + i] = columns_block(own);
+        receive[first + i] = columns_block(
+            tensor_rows(all, i * own.shape[0], own.shape[0]));
+    }
+    return comm_run(run->tensor, &call);
+}
+
+static status sum_replicas(const struct step *step, struct run *run,
+                           struct tensor dqkv)
+{
+    const struct tensor own = shared_columns(step, dqkv);
+    const int replicas = step->set.attention.replicas;
+    const int64_t n = own.shape[0] * own.shape[1];
+    const struct tensor all =
+        tensor_2d(run->scratch, own.dtype, replicas * own.shape[0],
+                  own.shape[1]);
+    const size_t row = (size_t)(own.shape[1] * dtype_bytes(own.dtype));
+
+    TRY(exchange_replicas(step, run, own, all));
+    TRY(run->kernels->fold(run->stream, tensor_1d(all.data, all.dtype, n),
+                           tensor_2d(all.data, all.dtype, replicas, n),
+                           replicas, 1));
+    for (int64_t t = 0; t < own.shape[0]; t++)
+        __builtin_memcpy(tensor_rows(own, t, 1).data,
+                         tensor_rows(all, t, 1).data, row);
+    return OK;
+}
+
+static size_t attention_scratch(const struct step *step,
+                                const struct program *p)
+{
+    const int64_t width = 2 * (int64_t)step->set.attention.kv_heads *
+                          step->set.attention.head_width;
+
+    if (step->set.attention.replicas <= 1) return 0;
+    return (size_t)(step->set.attention.replicas * p->tokens * width) *
+           (size_t)dtype_bytes(p->dtype);
+}
+
+static size_t attention_messages(const struct step *step,
+                                 const struct program *p,
+                                 const struct group *tensor)
+{
+    const int64_t width = 2 * (int64_t)step->set.attention.kv_heads *
+                          step->set.attention.head_width;
+    struct comm_block block[LEAVES_MAX] = {{0}};
+    const struct comm_call call = {.kind = COMM_EXCHANGE, .send = block,
+                                   .receive = block};
+
+    if (step->set.attention.replicas <= 1) return 0;
+    for (int i = 0; i < step->set.attention.replicas; i++)
+        block[i] = (struct comm_block){
+            .bytes = width * dtype_bytes(p->dtype), .pieces = p->tokens};
+    return comm_scratch_bytes(tensor, &call);
+}
+
 static status attention_backward(const struct step *step, struct run *run)
 {
     struct attention call = describe(step, run);
@@ -173,7 +271,9 @@ static status attention_backward(const struct step *step, struct run *run)
     call.dv = heads_view(dqkv, q + kv, call.kv_heads, call.head_width);
     call.dout = heads_view(run_gradient(run, step->output), 0, call.heads,
                            call.head_width);
-    return run->kernels->attention_backward(run->stream, &call);
+    TRY(run->kernels->attention_backward(run->stream, &call));
+    if (step->set.attention.replicas <= 1) return OK;
+    return sum_replicas(step, run, dqkv);
 }
 
 static struct step_cost attention_cost(const struct step *step,
@@ -193,6 +293,7 @@ static struct step_cost attention_cost(const struct step *step,
 static const struct layer layer_attention = {
     .name = "attention", .kind = "attention", .forward = attention_forward,
     .backward_input = attention_backward, .cost = attention_cost,
+    .scratch = attention_scratch, .messages = attention_messages,
     .keeps_input_for_b = true, .keeps_output_for_b = true,
     .keeps_aux_for_b = true};
 
@@ -201,6 +302,11 @@ slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads)
     const int step = program_add_step(p, &layer_attention, qkv);
 
     if (p->error != OK) return -1;
+    p->steps[step].set.attention.replicas =
+        kv_heads < program_tensor_ranks(p) ? program_tensor_ranks(p) / kv_heads
+                                           : 1;
+    heads = own_heads(p, heads);
+    kv_heads = own_heads(p, kv_heads);
     const int width = head_width_of(p, qkv, heads, kv_heads);
     const slot output =
         program_add_slot(p, "attention", (int64_t)heads * width, false);

@@ -3,15 +3,47 @@
  * gradient of a table is a sum over the tokens that name a row. */
 #include "nn/layer.h"
 
+/* The rows that this rank has of a table that the tensor axis cuts. */
+static struct layout_span rows_here(const struct step *step,
+                                    const struct program *p)
+{
+    return layout_held(&p->params.items[step->param[0]].spec, &p->mesh,
+                       &p->place, 0);
+}
+
+/* Tokens as rows of the table here; -1: another rank has the row. */
+static const int32_t *own_index(const struct step *step, struct run *run)
+{
+    const struct layout_span rows = rows_here(step, run->program);
+    int32_t *index = run->scratch;
+
+    if (program_tensor_ranks(run->program) == 1) return run->batch.inputs;
+    for (int64_t t = 0; t < run_tokens(run); t++) {
+        const int64_t row = run->batch.inputs[t] - rows.first;
+
+        index[t] = row >= 0 && row < rows.count ? (int32_t)row : -1;
+    }
+    return index;
+}
+
+static size_t index_scratch(const struct step *step, const struct program *p)
+{
+    (void)step;
+    return program_tensor_ranks(p) == 1 ? 0
+                                        : (size_t)p->tokens * sizeof(int32_t);
+}
+
 static status embedding_forward(const struct step *step, struct run *run)
 {
     return run->kernels->gather_rows(run->stream, run_slot(run, step->output),
                                      false, run_weight(run, step, 0),
-                                     run->batch.inputs);
+                                     own_index(step, run));
 }
 
+/* Of the ranks whose outputs are added, the first adds the positions. */
 static status position_forward(const struct step *step, struct run *run)
 {
+    if (run->program->place.at[AXIS_TENSOR] > 0) return OK;
     return run->kernels->gather_rows(run->stream, run_slot(run, step->output),
                                      true, run_weight(run, step, 0),
                                      run->batch.positions);
@@ -46,7 +78,7 @@ static status scatter(const struct step *step, struct run *run,
 
 static status embedding_weight(const struct step *step, struct run *run)
 {
-    return scatter(step, run, run->batch.inputs);
+    return scatter(step, run, own_index(step, run));
 }
 
 static status position_weight(const struct step *step, struct run *run)
@@ -65,6 +97,7 @@ static struct step_cost embedding_cost(const struct step *step,
 static const struct layer layer_embedding = {
     .name = "embedding", .kind = "embedding", .forward = embedding_forward,
     .backward_weight = embedding_weight, .cost = embedding_cost,
+    .scratch = index_scratch,
     .keeps_output_gradient_for_w = true};
 
 static const struct layer layer_position = {
@@ -79,9 +112,12 @@ slot nn_embedding(struct program *p, const struct param_spec *table)
 
     if (p->error != OK) return -1;
     p->steps[step].output = output;
+    if (table->split_rows != AXIS_NONE)
+        p->slots[output].layout.partial = 1u << table->split_rows;
     program_add_param(p, step, 0, table);
     if (p->error == OK) p->streams[p->stream_count - 1].scatter = true;
-    return output;
+    return table->split_rows == AXIS_TENSOR
+               ? output : relayout_uncut(p, output, table->name);
 }
 
 slot nn_position_embedding(struct program *p, slot x,

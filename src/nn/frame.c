@@ -48,10 +48,12 @@ static status add_buffer(struct planner *planner, slot which, bool gradient,
         plan->buffers = items;
         plan->buffer_capacity = capacity;
     }
+    const int64_t rows = program_slot_rows(program, which);
+
     if (width > INT64_MAX / 8 / program->tokens)
         FAIL(ERR_CONFIG, "an activation of %lld tokens x %lld elements",
              (long long)program->tokens, (long long)width);
-    const int64_t bytes = program->tokens * width * dtype_bytes(program->dtype);
+    const int64_t bytes = rows * width * dtype_bytes(program->dtype);
 
     plan->buffers[plan->buffer_count] = (struct frame_buffer){
         .bytes = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN,

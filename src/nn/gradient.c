@@ -34,6 +34,20 @@ static bool takes_left(const struct gradients *g, int stream)
     return !info->scatter && !g->cut[info->head].shared;
 }
 
+/* Room for the leaves of vectors that ranks sum together, in one run. */
+static void plan_joined(struct gradients *g)
+{
+    g->joined_first = g->partial_elements;
+    for (int i = 0; i < g->program->stream_count; i++) {
+        if (!g->program->streams[i].local) continue;
+        g->states[i].joined = g->joined_first + g->joined_elements;
+        g->joined_elements +=
+            g->program->grid.data * cut_contexts(&g->cut[0]) *
+            stream_param(g, i)->elements;
+    }
+    g->partial_elements += padded(g->joined_elements);
+}
+
 status gradients_plan(struct gradients *g, const struct program *program)
 {
     void *states = NULL;
@@ -52,10 +66,11 @@ status gradients_plan(struct gradients *g, const struct program *program)
         const int64_t elements = padded(stream_param(g, i)->elements);
         const struct cut *cut = &g->cut[info->head];
         const int contexts = cut_contexts(cut);
-        const int limit = node_limit(cut, takes_left(g, i));
+        const int limit =
+            info->local ? 1 : node_limit(cut, takes_left(g, i));
         struct stream_state *state = &g->states[i];
 
-        state->unfinished = -1;
+        state->unfinished = state->joined = -1;
         for (int b = 0; b < limit; b++) {
             const bool root = b == 0 && info->use == 0;
 
@@ -69,6 +84,7 @@ status gradients_plan(struct gradients *g, const struct program *program)
             elements * (info->vector ? contexts * program->grid.tensor
                                      : contexts - 1);
     }
+    plan_joined(g);
     return OK;
 }
 
@@ -104,6 +120,32 @@ static struct tensor buffer_tensor(const struct gradients *g, int stream,
 static struct tensor flat(struct tensor view)
 {
     return tensor_1d(view.data, view.dtype, tensor_count(&view));
+}
+
+static struct tensor joined_rows(const struct gradients *g, int stream)
+{
+    return tensor_2d(partial(g, g->states[stream].joined), g->program->dtype,
+                     g->program->grid.data * cut_contexts(&g->cut[0]),
+                     stream_param(g, stream)->elements);
+}
+
+static struct comm_call join_call(const struct gradients *g)
+{
+    const struct tensor all = tensor_1d(
+        g->partials == NULL ? NULL : partial(g, g->joined_first),
+        g->program->dtype, g->joined_elements);
+
+    return (struct comm_call){.kind = COMM_ALL_REDUCE,
+                              .algorithm = ALGORITHM_ORDERED,
+                              .reduction = REDUCE_SUM, .out = all, .in = all};
+}
+
+size_t gradients_message_bytes(const struct gradients *g,
+                               const struct group *tensor)
+{
+    const struct comm_call call = join_call(g);
+
+    return g->joined_elements == 0 ? 0 : comm_scratch_bytes(tensor, &call);
 }
 
 struct tensor gradient_root(const struct gradients *g, int stream)
@@ -249,16 +291,27 @@ void gradient_vector_begin(struct gradients *g, int stream,
 {
     struct stream_state *state = &g->states[stream];
     const struct param *param = stream_param(g, stream);
+    const struct program *p = g->program;
+    const int64_t parts =
+        p->streams[stream].local ? program_leaves(p).count : p->grid.tensor;
     const bool whole = piece->begins && piece->completes;
     void *data = whole ? scratch : partial(g, state->unfinished);
 
     CHECK(whole || state->unfinished >= 0);
     state->piece = *piece;
-    *sums = tensor_2d(data, g->program->dtype,
-                      (int64_t)piece->leaves * cut_contexts(&g->cut[0]) *
-                          g->program->grid.tensor,
+    *sums = tensor_2d(data, p->dtype,
+                      piece->leaves * cut_contexts(&g->cut[0]) * parts,
                       param->elements);
     *continues = !piece->begins;
+}
+
+/* The tree over `parts` rows, into out. */
+static status rows_fold(struct gradients *g, struct tensor out,
+                        struct tensor rows, int64_t first, int64_t parts)
+{
+    return g->kernels->fold(g->stream,
+                            tensor_1d(out.data, out.dtype, rows.shape[1]),
+                            tensor_rows(rows, first, parts), 1, (int)parts);
 }
 
 /* out = the tree over parts, context leaves and leaves of sums. */
@@ -270,16 +323,28 @@ static status vector_fold(struct gradients *g, struct tensor out,
 
     if (contexts == 1)
         return g->kernels->fold(g->stream, out, sums, leaves, parts);
-    for (int i = 0; i < leaves * contexts; i++) {
-        const struct tensor rows = tensor_rows(sums, i * parts, parts);
-
-        TRY(g->kernels->fold(g->stream,
-                             tensor_1d(rows.data, rows.dtype, rows.shape[1]),
-                             rows, 1, parts));
-    }
+    for (int i = 0; i < leaves * contexts; i++)
+        TRY(rows_fold(g, tensor_rows(sums, i * parts, 1), sums, i * parts,
+                      parts));
     sums.shape[0] = leaves * contexts;
     sums.stride[0] *= parts;
     return g->kernels->fold(g->stream, out, sums, leaves, contexts);
+}
+
+/* The parts of this rank of each context leaf of each leaf of the piece. */
+static status keep_parts(struct gradients *g, int stream, struct tensor sums)
+{
+    const struct piece *piece = &g->states[stream].piece;
+    const int contexts = cut_contexts(&g->cut[0]);
+    const int64_t rows = piece->leaves * contexts;
+    const int64_t parts = sums.shape[0] / rows;
+    const struct tensor joined = joined_rows(g, stream);
+
+    for (int64_t i = 0; i < rows; i++)
+        TRY(rows_fold(g, tensor_rows(joined,
+                                     piece->first_leaf * contexts + i, 1),
+                      sums, i * parts, parts));
+    return OK;
 }
 
 status gradient_vector_end(struct gradients *g, int stream,
@@ -290,6 +355,8 @@ status gradient_vector_end(struct gradients *g, int stream,
     struct tensor c, right, node;
 
     if (!piece->completes) return OK;
+    if (g->program->streams[stream].local)
+        return keep_parts(g, stream, sums);
     piece->begins = true; /* the tree meets the leaf only now, and whole */
     node_begin(&state->stack, stream_cut(g, stream), piece,
                takes_left(g, stream), &state->buffer, &state->left);
@@ -300,4 +367,37 @@ status gradient_vector_end(struct gradients *g, int stream,
     TRY(contexts_join(g, node));
     if (state->left) TRY(g->kernels->add(g->stream, c, c, right));
     return piece_end(g, stream);
+}
+
+/* Each leaf is whole now but for the ranks of the context axis: one row a leaf
+ * instead of one a context leaf, then those of the other ranks. */
+static status join_contexts(struct gradients *g, int stream)
+{
+    const int contexts = cut_contexts(&g->cut[0]);
+    const int64_t leaves = g->program->grid.data;
+    const struct tensor joined = joined_rows(g, stream);
+
+    for (int64_t i = 0; i < leaves; i++)
+        TRY(rows_fold(g, tensor_rows(joined, i, 1), joined, i * contexts,
+                      contexts));
+    return contexts_join(g, flat(tensor_rows(joined, 0, leaves)));
+}
+
+status gradients_join(struct gradients *g, struct group *tensor)
+{
+    const struct comm_call call = join_call(g);
+    const int leaves = g->program->grid.data;
+
+    if (g->joined_elements == 0) return OK;
+    CHECK(tensor != NULL);
+    TRY(comm_run(tensor, &call));
+    for (int i = 0; i < g->program->stream_count; i++) {
+        if (!g->program->streams[i].local) continue;
+        TRY(join_contexts(g, i));
+        TRY(g->kernels->fold(g->stream, buffer_tensor(g, i, 0),
+                             tensor_rows(joined_rows(g, i), 0, leaves), leaves,
+                             1));
+        g->states[i].stack = (struct node_stack){.count = 1};
+    }
+    return OK;
 }

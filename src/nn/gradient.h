@@ -26,6 +26,8 @@ struct stream_state {
                               * partials; -1: none. A vector's [contexts, parts,
                               * width]; a matrix's context leaves but the first,
                               * which lies in its node's buffer */
+    int64_t joined;          /* vector of this rank's tokens: [data leaves,
+                              * contexts, width], elements in partials; -1 */
 };
 
 struct gradients {
@@ -37,6 +39,7 @@ struct gradients {
     void *root;              /* [params.elements] real */
     void *partials;          /* [partial_elements] real */
     int64_t partial_elements;
+    int64_t joined_first, joined_elements; /* of all streams, in partials */
     struct cut cut[2];       /* [head] */
     struct stream_state *states; /* owned, [streams] */
 };
@@ -46,7 +49,13 @@ status gradients_plan(struct gradients *g, const struct program *program);
 void gradients_free(struct gradients *g);
 /* Before the first micro-batch of a step. */
 void gradients_reset(struct gradients *g);
-/* After the last: every root is complete. */
+/* After the last micro-batch: sums of vectors over ranks that hold parts of
+ * the same sequences, NULL: none; then each leaf is whole, and the leaves are
+ * folded. */
+status gradients_join(struct gradients *g, struct group *tensor);
+size_t gradients_message_bytes(const struct gradients *g,
+                               const struct group *tensor);
+/* After that: every root is complete. */
 void gradients_close(const struct gradients *g);
 /* The same, where no other rank has a part: adds second uses into the root
  * arena. */

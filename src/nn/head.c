@@ -8,20 +8,20 @@
  * PROGRAM_GENERATE F makes the logits of the last token. */
 #include "nn/layer.h"
 
-static const struct param_spec *head_spec(const struct run *run,
-                                          const struct step *step)
+static const struct param *head_param(const struct program *p,
+                                      const struct step *step)
 {
-    return &run->program->params.items[step->param[0]].spec;
+    return &p->params.items[step->param[0]];
 }
 
-/* logits [rows of x, vocab] in the layer scratch. */
+/* logits [rows of x, rows of the weight] in the layer scratch. */
 static status make_logits(const struct step *step, struct run *run,
                           struct tensor x, struct tensor *logits)
 {
     const struct sum_order order = run_order_whole(run, x.shape[1]);
 
     *logits = tensor_2d(run->scratch, run->program->dtype, x.shape[0],
-                        run->program->vocab);
+                        head_param(run->program, step)->rows);
     const struct matmul call = {
         .c = *logits, .a = x,
         .b = tensor_transpose(run_weight(run, step, 0)), .order = &order};
@@ -29,16 +29,98 @@ static status make_logits(const struct step *step, struct run *run,
     return run->kernels->matmul(run->stream, &call);
 }
 
-static status make_losses(struct run *run, struct tensor logits, int64_t first,
-                          bool gradient)
+/* ---- losses ---- */
+
+static int64_t chunk_rows(const struct program *p)
 {
-    const struct cross_entropy call = {
+    if (p->mode == PROGRAM_GENERATE) return 1;
+    return p->logits_chunk < p->tokens ? p->logits_chunk : p->tokens;
+}
+
+static size_t logits_bytes(const struct step *step, const struct program *p)
+{
+    const size_t bytes = (size_t)(chunk_rows(p) * head_param(p, step)->rows) *
+                         (size_t)dtype_bytes(p->dtype);
+
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+/* What the tensor ranks tell each other of n tokens: [2 n] for the maxima and
+ * the targets' logits, [n] for the sums. */
+static struct comm_call share_call(struct tensor values,
+                                   enum reduction reduction)
+{
+    return (struct comm_call){.kind = COMM_ALL_REDUCE,
+                              .algorithm = ALGORITHM_ORDERED,
+                              .reduction = reduction, .out = values,
+                              .in = values};
+}
+
+static size_t head_messages(const struct step *step, const struct program *p,
+                            const struct group *tensor)
+{
+    const struct comm_call most = share_call(
+        tensor_1d(NULL, p->dtype, 2 * chunk_rows(p)), REDUCE_MAX);
+    const struct comm_call sum = share_call(
+        tensor_1d(NULL, p->dtype, chunk_rows(p)), REDUCE_SUM);
+    const size_t a = comm_scratch_bytes(tensor, &most);
+    const size_t b = comm_scratch_bytes(tensor, &sum);
+
+    (void)step;
+    return a > b ? a : b;
+}
+
+static status loss_phase(struct run *run, struct cross_entropy *call,
+                         enum loss_phase phase)
+{
+    call->phase = phase;
+    return run->kernels->cross_entropy(run->stream, call);
+}
+
+/* Each rank has the logits of its rows of the vocabulary. Three numbers a token
+ * go round, the logits do not. Source: Shoeybi et al. 2019, arXiv:1909.08053,
+ * section 3. */
+static status share_losses(const struct step *step, struct run *run,
+                           struct cross_entropy *call)
+{
+    const struct program *p = run->program;
+    const struct param *weight = head_param(p, step);
+    const int64_t n = call->logits.shape[0];
+    const struct tensor numbers = tensor_1d(
+        (char *)run->scratch + logits_bytes(step, p), p->dtype, 3 * n);
+    char *at = numbers.data;
+    struct comm_call share;
+
+    call->leaves = (int)program_leaves(p).count;
+    call->first =
+        layout_held(&weight->spec, &p->mesh, &p->place, 0).first;
+    call->block = layout_leaf(&weight->spec, p->grid.tensor, 0, 0).count;
+    call->maximum = at;
+    call->target = at + n * dtype_bytes(p->dtype);
+    call->sum = at + 2 * n * dtype_bytes(p->dtype);
+    TRY(loss_phase(run, call, LOSS_MAXIMUM));
+    share = share_call(tensor_1d(at, p->dtype, 2 * n), REDUCE_MAX);
+    TRY(comm_run(run->tensor, &share));
+    TRY(loss_phase(run, call, LOSS_SUM));
+    share = share_call(tensor_1d(call->sum, p->dtype, n), REDUCE_SUM);
+    TRY(comm_run(run->tensor, &share));
+    return loss_phase(run, call, LOSS_END);
+}
+
+static status make_losses(const struct step *step, struct run *run,
+                          struct tensor logits, int64_t first, bool gradient)
+{
+    struct cross_entropy call = {
         .logits = logits, .targets = run->batch.targets + first,
         .losses = run->losses + first, .leaves = run->program->grid.tensor,
         .gradient = gradient};
 
+    if (program_tensor_ranks(run->program) > 1)
+        return share_losses(step, run, &call);
     return run->kernels->cross_entropy(run->stream, &call);
 }
+
+/* ---- passes ---- */
 
 static status generate_last(const struct step *step, struct run *run)
 {
@@ -71,7 +153,7 @@ static status head_forward(const struct step *step, struct run *run)
         TRY(make_logits(step, run, tensor_rows(x, first, count), &logits));
         if (run->read_logits != NULL)
             TRY(run->read_logits(run->read_argument, first, &logits));
-        TRY(make_losses(run, logits, first, false));
+        TRY(make_losses(step, run, logits, first, false));
     }
     return OK;
 }
@@ -82,7 +164,7 @@ static status input_gradient(const struct step *step, struct run *run,
     const struct tensor dx =
         piece_rows(run, run_gradient(run, step->input), piece);
     const struct sum_order order =
-        run_order_cut(run, head_spec(run, step), run->program->vocab);
+        run_order_cut(run, head_param(run->program, step));
     struct matmul call = {.c = dx, .a = dlogits,
                           .b = run_weight(run, step, 0), .order = &order};
 
@@ -112,7 +194,7 @@ static status head_backward(const struct step *step, struct run *run,
         TRY(make_logits(
             step, run,
             piece_rows(run, run_slot(run, step->input), &piece), &logits));
-        TRY(make_losses(run, logits, first, true));
+        TRY(make_losses(step, run, logits, first, true));
         if (input) TRY(input_gradient(step, run, logits, &piece));
         if (weight) TRY(weight_gradient(step, run, logits, &piece));
     }
@@ -138,29 +220,30 @@ static struct step_cost head_cost(const struct step *step,
 
     return (struct step_cost){
         .flops = 2 * p->tokens * weight->elements,
-        .bytes_moved = (p->tokens * (2 * p->vocab + weight->spec.cols) +
+        .bytes_moved = (p->tokens * (2 * weight->rows + weight->cols) +
                         weight->elements) * dtype_bytes(p->dtype)};
 }
 
 static size_t head_scratch(const struct step *step, const struct program *p)
 {
-    const int64_t rows = p->mode == PROGRAM_GENERATE ? 1
-                         : p->logits_chunk < p->tokens ? p->logits_chunk
-                                                       : p->tokens;
+    const size_t numbers =
+        program_tensor_ranks(p) == 1 ? 0 : (size_t)(3 * chunk_rows(p));
 
-    (void)step;
-    return (size_t)(rows * p->vocab) * (size_t)dtype_bytes(p->dtype);
+    return logits_bytes(step, p) + numbers * (size_t)dtype_bytes(p->dtype);
 }
 
 static const struct layer layer_head = {
     .name = "head", .kind = "head", .forward = head_forward,
     .backward_input = head_backward_input,
     .backward_weight = head_backward_weight, .cost = head_cost,
-    .scratch = head_scratch, .keeps_input_for_b = true,
+    .scratch = head_scratch, .messages = head_messages,
+    .keeps_input_for_b = true,
     .keeps_input_for_w = true};
 
 void nn_head(struct program *p, slot x, const struct param_spec *spec)
 {
+    /* F in training makes nothing of it, and B follows soon: kept */
+    x = relayout_whole(p, x, false);
     const int step = program_add_step(p, &layer_head, x);
 
     if (p->error != OK) return;

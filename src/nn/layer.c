@@ -23,7 +23,7 @@ bool vector_next(struct run *run, const struct step *step, int first,
 {
     const struct program *p = run->program;
     char *scratch = run->scratch;
-    bool continues = false;
+    bool continues = false, local = false;
 
     if (run->gradients == NULL ||
         !piece_next(&run->gradients->cut[0], run->batch.index, &pass->cursor,
@@ -31,11 +31,13 @@ bool vector_next(struct run *run, const struct step *step, int first,
         return false;
     for (int i = first; i < STEP_PARAMS_MAX; i++) {
         if (step->stream[i] < 0) continue;
+        local = p->streams[step->stream[i]].local;
         gradient_vector_begin(run->gradients, step->stream[i], &pass->piece,
                               scratch, &pass->sums[i], &continues);
         scratch += sums_bytes(p, p->params.items[step->param[i]].elements);
     }
-    pass->order = run_token_order(run, &pass->piece, continues);
+    pass->order = local ? run_part_order(run, &pass->piece, continues)
+                        : run_token_order(run, &pass->piece, continues);
     return true;
 }
 
@@ -76,6 +78,14 @@ status weight_product(struct run *run, const struct step *step,
 struct tensor piece_rows(const struct run *run, struct tensor matrix,
                          const struct piece *piece)
 {
-    return tensor_rows(matrix, piece_first_token(run->program, piece),
+    const struct program *p = run->program;
+    const int64_t held = matrix.shape[0] / p->sequences;
+
+    if (held != p->length) {
+        CHECK(piece->tokens == p->length);
+        return tensor_rows(matrix, piece->first_sequence * held,
+                           piece->sequences * held);
+    }
+    return tensor_rows(matrix, piece_first_token(p, piece),
                        piece_tokens(piece));
 }

@@ -27,8 +27,21 @@ status weight_product(struct run *run, const struct step *step,
                       struct tensor dy, struct tensor x,
                       const struct piece *piece);
 
-/* Rows of a [tokens, width] matrix that a piece covers. */
+/* Rows that a piece covers of a matrix of all tokens of the micro-batch, or of
+ * those that this rank holds (then the piece is of whole sequences). */
 struct tensor piece_rows(const struct run *run, struct tensor matrix,
                          const struct piece *piece);
+
+/* What a layer reads, while building (relayout.c). Without tensor ranks, x.
+ * scatter: the sum over ranks of x, cut by tokens, + bias (may be NULL).
+ * local: the same when x is such a sum, else x. whole: with all tokens; `again`:
+ * not kept for B. */
+slot relayout_scatter(struct program *p, slot x,
+                      const struct param_spec *bias);
+slot relayout_local(struct program *p, slot x);
+slot relayout_whole(struct program *p, slot x, bool again);
+/* x where there is one tensor rank; else an error: `name` is not cut. */
+slot relayout_uncut(struct program *p, slot x, const char *name);
+extern const struct layer layer_scatter;
 
 #endif

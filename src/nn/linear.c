@@ -6,22 +6,23 @@
  * the leaves of the grid. */
 #include "nn/layer.h"
 
-static const struct param_spec *weight_spec(const struct run *run,
-                                            const struct step *step)
+static const struct param *weight_param(const struct run *run,
+                                        const struct step *step)
 {
-    return &run->program->params.items[step->param[0]].spec;
+    return &run->program->params.items[step->param[0]];
 }
 
 static status linear_forward(const struct step *step, struct run *run)
 {
-    const struct param_spec *spec = weight_spec(run, step);
+    const struct param *param = weight_param(run, step);
     struct tensor left, bias;
     struct matmul call = {
         .c = run_slot(run, step->output), .a = run_slot(run, step->input),
         .b = tensor_transpose(run_weight(run, step, 0))};
     const struct sum_order order =
-        spec->split_cols == AXIS_TENSOR ? run_order_cut(run, spec, spec->cols)
-                                        : run_order_whole(run, spec->cols);
+        param->spec.split_cols == AXIS_TENSOR
+            ? run_order_cut(run, param)
+            : run_order_whole(run, param->cols);
 
     call.order = &order;
     if (step->param[1] >= 0) {
@@ -52,13 +53,14 @@ static status bias_backward(const struct step *step, struct run *run)
 
 static status linear_backward_input(const struct step *step, struct run *run)
 {
-    const struct param_spec *spec = weight_spec(run, step);
+    const struct param *param = weight_param(run, step);
     const struct tensor dx = run_gradient(run, step->input);
     struct matmul call = {.c = dx, .a = run_gradient(run, step->output),
                           .b = run_weight(run, step, 0)};
     const struct sum_order order =
-        spec->split_rows == AXIS_TENSOR ? run_order_cut(run, spec, spec->rows)
-                                        : run_order_whole(run, spec->rows);
+        param->spec.split_rows == AXIS_TENSOR
+            ? run_order_cut(run, param)
+            : run_order_whole(run, param->rows);
 
     call.order = &order;
     if (run->event->adds) call.left = &dx;
@@ -83,7 +85,7 @@ static struct step_cost linear_cost(const struct step *step,
                                     const struct program *p)
 {
     const struct param *weight = &p->params.items[step->param[0]];
-    const int64_t rows = weight->spec.rows, cols = weight->spec.cols;
+    const int64_t rows = weight->rows, cols = weight->cols;
 
     return (struct step_cost){
         .flops = 2 * p->tokens * weight->elements,
@@ -105,9 +107,16 @@ static const struct layer layer_linear = {
     .scratch = linear_scratch, .keeps_input_for_w = true,
     .keeps_output_gradient_for_w = true};
 
+/* Under tensor parallelism a product needs all tokens. Cut by rows, it makes
+ * this rank's columns of y; cut by columns, this rank's share of a sum, which a
+ * scatter ends (and then the bias is the scatter's). */
 slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
                const struct param_spec *bias)
 {
+    const bool shares = weight->split_cols == AXIS_TENSOR &&
+                        program_tensor_ranks(p) > 1;
+
+    x = relayout_whole(p, x, true);
     const int step = program_add_step(p, &layer_linear, x);
     const slot output = program_add_slot(p, "linear", weight->rows, false);
 
@@ -118,8 +127,12 @@ slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
     if (weight->split_cols != AXIS_NONE)
         p->slots[output].layout.partial |= 1u << weight->split_cols;
     program_add_param(p, step, 0, weight);
+    if (p->error != OK) return -1;
+    p->slots[output].width = p->params.items[p->steps[step].param[0]].rows;
+    if (shares) return relayout_scatter(p, output, bias);
     if (bias != NULL) program_add_param(p, step, 1, bias);
-    return output;
+    return weight->split_rows == AXIS_TENSOR
+               ? output : relayout_uncut(p, output, weight->name);
 }
 
 static status add_forward(const struct step *step, struct run *run)
@@ -159,13 +172,22 @@ static const struct layer layer_add = {
     .name = "add", .kind = "add", .forward = add_forward,
     .backward_input = add_backward, .cost = add_cost};
 
+/* May the step take a residual as its epilogue? */
+static bool takes_left(const struct step *last, slot y)
+{
+    return last->output == y && last->left < 0 &&
+           (last->layer == &layer_linear || last->layer == &layer_scatter);
+}
+
 slot nn_add(struct program *p, slot x, slot y)
 {
-    struct step *last = p->step_count > 0 ? &p->steps[p->step_count - 1] : NULL;
+    struct step *last;
 
+    x = relayout_local(p, x);
+    y = relayout_local(p, y);
     if (p->error != OK) return -1;
-    if (last != NULL && last->output == y && last->layer == &layer_linear &&
-        last->left < 0) {
+    last = p->step_count > 0 ? &p->steps[p->step_count - 1] : NULL;
+    if (last != NULL && takes_left(last, y)) {
         last->left = x;
         p->slots[y].layout.partial = 0;
         return y;
@@ -176,5 +198,6 @@ slot nn_add(struct program *p, slot x, slot y)
     if (p->error != OK) return -1;
     p->steps[step].output = output;
     p->steps[step].left = x;
+    p->slots[output].layout.tokens = p->slots[x].layout.tokens;
     return output;
 }

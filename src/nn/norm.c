@@ -68,7 +68,8 @@ static status layernorm_backward(const struct step *step, struct run *run)
 static struct step_cost norm_cost(const struct step *step,
                                   const struct program *p)
 {
-    const int64_t n = p->tokens * p->slots[step->output].width;
+    const int64_t n = program_slot_rows(p, step->output) *
+                      p->slots[step->output].width;
 
     return (struct step_cost){.flops = 5 * n,
                               .bytes_moved = 2 * n * dtype_bytes(p->dtype)};
@@ -96,12 +97,15 @@ static const struct layer layer_layernorm = {
 static slot add_norm(struct program *p, const struct layer *layer, slot x,
                      int statistics, double epsilon)
 {
+    x = relayout_local(p, x);
     const int step = program_add_step(p, layer, x);
     const slot output =
         program_add_slot(p, layer->name, x < 0 ? 0 : p->slots[x].width, false);
     const slot aux = program_add_slot(p, "statistics", statistics, true);
 
     if (p->error != OK) return -1;
+    p->slots[output].layout.tokens = p->slots[x].layout.tokens;
+    p->slots[aux].layout.tokens = p->slots[x].layout.tokens;
     p->steps[step].output = output;
     p->steps[step].aux = aux;
     p->steps[step].set.norm.epsilon = epsilon;

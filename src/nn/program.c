@@ -70,10 +70,17 @@ slot program_add_slot(struct program *p, const char *name, int64_t width,
     p->slots = items;
     p->slots[p->slot_count] = (struct slot_info){
         .name = name, .width = width, .block = p->block,
-        .statistic = statistic,
+        .statistic = statistic, .local = -1,
         .layout = {.tokens = 1u << AXIS_DATA | 1u << AXIS_SHARD |
                              1u << AXIS_CONTEXT}};
     return p->slot_count++;
+}
+
+/* Does the tensor axis cut the tokens of what the step writes? */
+static bool writes_part(const struct program *p, const struct step *step)
+{
+    return step->output >= 0 &&
+           (p->slots[step->output].layout.tokens >> AXIS_TENSOR & 1);
 }
 
 void program_add_stream(struct program *p, int step, int which, int param)
@@ -86,7 +93,9 @@ void program_add_stream(struct program *p, int step, int which, int param)
     p->streams = items;
     p->streams[p->stream_count] = (struct stream_info){
         .param = param, .use = p->params.items[param].streams++,
-        .vector = p->params.items[param].spec.vector};
+        .vector = p->params.items[param].spec.vector,
+        .local = p->params.items[param].spec.vector &&
+                 writes_part(p, &p->steps[step])};
     p->steps[step].param[which] = param;
     p->steps[step].stream[which] = p->stream_count++;
 }
@@ -94,9 +103,15 @@ void program_add_stream(struct program *p, int step, int which, int param)
 void program_add_param(struct program *p, int step, int which,
                        const struct param_spec *spec)
 {
+    struct param_spec cut = *spec;
+    int64_t held[2];
     int index;
 
-    if (failed(p, param_add(&p->params, spec->name, p->block, spec, &index)))
+    cut.leaves = p->grid.tensor;
+    if (failed(p, layout_check(&cut, &p->mesh))) return;
+    layout_local_shape(&cut, &p->mesh, &p->place, &held[0], &held[1]);
+    if (failed(p, param_add(&p->params, spec->name, p->block, &cut, held,
+                            &index)))
         return;
     program_add_stream(p, step, which, index);
 }
@@ -142,6 +157,64 @@ size_t program_scratch_bytes(const struct program *program)
         if (bytes > most) most = bytes;
     }
     return most;
+}
+
+size_t program_message_bytes(const struct program *program,
+                             const struct group *tensor)
+{
+    size_t most = 0;
+
+    for (int i = 0; i < program->step_count; i++) {
+        const struct step *step = &program->steps[i];
+
+        if (step->layer->messages == NULL) continue;
+        const size_t bytes = step->layer->messages(step, program, tensor);
+
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+int program_tensor_ranks(const struct program *program)
+{
+    return program->mesh.size[AXIS_TENSOR];
+}
+
+static int leaves_before(const struct program *p, int rank)
+{
+    return p->grid.tensor * rank / program_tensor_ranks(p);
+}
+
+struct layout_span program_leaves(const struct program *program)
+{
+    const int rank = program->place.at[AXIS_TENSOR];
+    const int first = leaves_before(program, rank);
+
+    return (struct layout_span){first,
+                                leaves_before(program, rank + 1) - first};
+}
+
+struct layout_span program_part(const struct program *program, int rank)
+{
+    const int64_t leaves = program->grid.tensor;
+    const int64_t length = program->length / program->chunks;
+    const int64_t first = length * leaves_before(program, rank) / leaves;
+
+    return (struct layout_span){
+        first, length * leaves_before(program, rank + 1) / leaves - first};
+}
+
+int64_t program_rows(const struct program *program)
+{
+    return program->sequences * program->chunks;
+}
+
+int64_t program_slot_rows(const struct program *program, slot which)
+{
+    if (!(program->slots[which].layout.tokens >> AXIS_TENSOR & 1))
+        return program->tokens;
+    return program_rows(program) *
+           program_part(program, program->place.at[AXIS_TENSOR]).count;
 }
 
 struct cut program_cut(const struct program *program, bool head)
@@ -209,7 +282,7 @@ status program_recompute(struct program *program, const char *const *policy,
     const int kind_count = (int)(sizeof kinds / sizeof *kinds);
 
     for (int i = 0; i < program->slot_count; i++)
-        program->slots[i].dropped = false;
+        program->slots[i].dropped = program->slots[i].again;
     for (int i = 0; i < count; i++) {
         int found = 0;
 

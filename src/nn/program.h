@@ -15,6 +15,7 @@
 #define LOCKSTEP_NN_PROGRAM_H
 
 #include "base/text.h"
+#include "comm/comm.h"
 #include "kernels/kernels.h"
 #include "mesh/grid.h"
 #include "mesh/param.h"
@@ -44,6 +45,9 @@ struct layer {
     struct step_cost (*cost)(const struct step *, const struct program *);
     /* Bytes of layer scratch; NULL: none. */
     size_t (*scratch)(const struct step *, const struct program *);
+    /* Bytes of scratch for calls over the tensor group; NULL: none. */
+    size_t (*messages)(const struct step *, const struct program *,
+                       const struct group *tensor);
     bool in_place;              /* output slot is the input slot */
     bool keeps_input_for_b, keeps_output_for_b, keeps_aux_for_b;
     bool keeps_input_for_w, keeps_output_gradient_for_w;
@@ -64,7 +68,9 @@ struct step {
     union {
         struct { double epsilon; } norm;
         struct { enum activation activation; } activation;
-        struct { int heads, kv_heads, head_width, cache; } attention;
+        struct { int heads, kv_heads, head_width, cache;
+                 int replicas; /* ranks that hold the same kv heads */
+        } attention;
         struct { int heads, kv_heads, head_width, table; } rope;
     } set;
 };
@@ -78,6 +84,8 @@ struct slot_info {
     int block;
     bool statistic;     /* an aux output */
     bool dropped;       /* not kept: B runs its writers again */
+    bool again;         /* dropped under every policy */
+    slot local;         /* while building: its sum over ranks, cut by tokens */
     struct slot_layout layout;
 };
 
@@ -86,6 +94,8 @@ struct stream_info {
     int param;
     int use;            /* 0, 1 */
     bool vector;        /* token_order accumulators with parts */
+    bool local;         /* vector: of the tokens that this rank holds; the
+                         * ranks' sums are joined at the end of a step */
     bool head;          /* cut by the logits chunk */
     bool scatter;       /* rows of a table: sums cannot start from a sibling */
 };
@@ -184,6 +194,21 @@ status program_recompute(struct program *program, const char *const *policy,
                          int count);
 /* Bytes of layer scratch: the most that a step asks for. */
 size_t program_scratch_bytes(const struct program *program);
+/* Scratch that the step's calls over the tensor group need, bytes. */
+size_t program_message_bytes(const struct program *program,
+                             const struct group *tensor);
+
+/* What of the tensor axis this rank has: leaves [first, first + count) of the
+ * grid; tokens [first, first + count) of every chunk of a sequence, in slots
+ * that the axis cuts by tokens (rank: any of the axis). */
+struct layout_span program_leaves(const struct program *program);
+struct layout_span program_part(const struct program *program, int rank);
+int program_tensor_ranks(const struct program *program);
+/* Chunks of all sequences of a micro-batch. */
+int64_t program_rows(const struct program *program);
+/* Rows of a slot. */
+int64_t program_slot_rows(const struct program *program, slot which);
+
 /* How a step's batch meets the trees of a stream. */
 struct cut program_cut(const struct program *program, bool head);
 

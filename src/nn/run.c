@@ -19,8 +19,13 @@ int64_t run_tokens(const struct run *run)
 
 static struct tensor shaped(const struct run *run, int buffer, slot which)
 {
-    return tensor_2d(frame_at(run, buffer), run->program->dtype,
-                     run_tokens(run), run->program->slots[which].width);
+    const struct program *p = run->program;
+    const int64_t rows = p->mode == PROGRAM_GENERATE
+                             ? run_tokens(run)
+                             : program_slot_rows(p, which);
+
+    return tensor_2d(frame_at(run, buffer), p->dtype, rows,
+                     p->slots[which].width);
 }
 
 struct tensor run_slot(const struct run *run, slot which)
@@ -85,29 +90,29 @@ struct sum_order run_order_whole(struct run *run, int64_t width)
     return (struct sum_order){run->segments, 1, 1};
 }
 
-struct sum_order run_order_cut(struct run *run, const struct param_spec *spec,
-                               int64_t width)
+struct sum_order run_order_cut(struct run *run, const struct param *param)
 {
-    const int leaves = run->program->grid.tensor;
+    const struct program *p = run->program;
+    const struct param_spec *spec = &param->spec;
     const int pieces = spec->piece_count > 0 ? spec->piece_count : 1;
+    const struct layout_span own = program_leaves(p);
     int64_t count = 0;
 
-    for (int leaf = 0; leaf < leaves; leaf++) {
+    for (int leaf = 0; leaf < own.count; leaf++) {
         int64_t base = 0;
 
         for (int i = 0; i < pieces; i++) {
-            const int64_t rows =
-                spec->piece_count > 0 ? spec->pieces[i].rows : width;
-            const int64_t block = (rows + leaves - 1) / leaves;
-            const int64_t last = block * (leaf + 1) < rows ? block * (leaf + 1)
-                                                           : rows;
+            const struct layout_span held =
+                layout_held(spec, &p->mesh, &p->place, i);
+            const struct layout_span block = layout_leaf(
+                spec, p->grid.tensor, (int)own.first + leaf, i);
 
             run->segments[count++] = (struct sum_segment){
-                base + block * leaf, last - block * leaf, leaf};
-            base += rows;
+                base + block.first - held.first, block.count, leaf};
+            base += held.count;
         }
     }
-    return (struct sum_order){run->segments, count, leaves};
+    return (struct sum_order){run->segments, count, (int)own.count};
 }
 
 int64_t piece_first_token(const struct program *p, const struct piece *piece)
@@ -165,6 +170,23 @@ struct token_order run_token_order(const struct run *run,
         .sequences_per_leaf = piece->sequences / piece->leaves,
         .leaves = piece->leaves, .parts = run->program->grid.tensor,
         .continues = continues, .chunks = run->program->chunks};
+}
+
+struct token_order run_part_order(const struct run *run,
+                                  const struct piece *piece, bool continues)
+{
+    const struct program *p = run->program;
+    const struct layout_span own = program_leaves(p);
+    struct token_order order = run_token_order(run, piece, continues);
+
+    CHECK(piece->tokens == p->length);
+    order.length =
+        p->chunks * program_part(p, p->place.at[AXIS_TENSOR]).count;
+    order.parts = (int)own.count;
+    order.first_part = (int)own.first;
+    order.all_parts = p->grid.tensor;
+    order.whole_length = p->length;
+    return order;
 }
 
 /* NaN into every buffer whose life ended with the event. */

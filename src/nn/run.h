@@ -75,12 +75,12 @@ struct tensor run_weight(const struct run *run, const struct step *step,
 int64_t run_tokens(const struct run *run);
 
 /* Sum orders in run->segments, valid until the next call. `whole`: one leaf.
- * `cut`: a dimension of `width` elements in tensor leaves of ceil(width / n),
- * per piece of the fused matrix. `tokens`: the tokens of a piece of the
- * batch, from its own first token; of context leaf only - 1, or 0: of all. */
+ * `cut`: the dimension of the matrix that the tensor axis cuts, in this rank's
+ * leaves of it, per piece of the fused matrix. `tokens`: the tokens of a piece
+ * of the batch, from its own first token; of context leaf only - 1, or 0: of
+ * all. */
 struct sum_order run_order_whole(struct run *run, int64_t width);
-struct sum_order run_order_cut(struct run *run, const struct param_spec *spec,
-                               int64_t width);
+struct sum_order run_order_cut(struct run *run, const struct param *param);
 struct sum_order run_order_tokens(struct run *run, const struct piece *piece,
                                   int only);
 /* First token of the piece in the micro-batch, and how many. */
@@ -88,6 +88,9 @@ int64_t piece_first_token(const struct program *p, const struct piece *piece);
 int64_t piece_tokens(const struct piece *piece);
 struct token_order run_token_order(const struct run *run,
                                    const struct piece *piece, bool continues);
+/* Of the tokens that this rank of the tensor axis holds. */
+struct token_order run_part_order(const struct run *run,
+                                  const struct piece *piece, bool continues);
 
 /* The first event's NaN check: index of the first step whose output holds a
  * NaN or infinity after a forward pass that is run again, or -1. */

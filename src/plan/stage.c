@@ -82,7 +82,7 @@ static status build_program(struct stage *stage)
     struct program *p = &stage->program;
 
     program_init(p, r->mode, r->dtype, &r->grid);
-    p->mesh = r->mesh;
+    if (r->mesh.size[AXIS_NONE] != 0) p->mesh = r->mesh;
     p->place = r->place;
     p->batch = r->batch;
     p->sequences = r->micro_batch;

@@ -54,13 +54,29 @@ void train_step_join(struct train_step *step, struct team *team)
     zero_build(&step->zero, step->stage, team);
 }
 
+/* Of the calls inside a micro-batch, and of joining the sums of vectors. */
+static size_t tensor_scratch(const struct stage *stage, struct team *team)
+{
+    const struct group *tensor = team_group(team, TEAM_TENSOR);
+
+    if (tensor == NULL) return 0;
+    const size_t a = program_message_bytes(&stage->program, tensor);
+    const size_t b = gradients_message_bytes(&stage->gradients, tensor);
+
+    return a > b ? a : b;
+}
+
 size_t train_step_scratch(struct stage *stage, struct team *team,
                           int64_t values)
 {
-    const size_t joins = team_scratch_bytes(team, values);
-    const size_t zero = zero_scratch_bytes(stage, team);
+    const size_t needs[] = {team_scratch_bytes(team, values),
+                            zero_scratch_bytes(stage, team),
+                            tensor_scratch(stage, team)};
+    size_t most = 0;
 
-    return (joins > zero ? joins : zero) + ARENA_ALIGN;
+    for (int i = 0; i < 3; i++)
+        if (needs[i] > most) most = needs[i];
+    return most + ARENA_ALIGN;
 }
 
 void train_step_free(struct train_step *step)
@@ -194,6 +210,7 @@ static status step_gradients(struct train_step *step,
     step->data_s = 0;
     gradients_reset(gradients);
     TRY(execute(step, source));
+    TRY(gradients_join(gradients, team_group(step->team, TEAM_TENSOR)));
     gradients_close(gradients);
     TRY(zero_gradients(&step->zero));
     loss_leaves(&step->loss, p, leaves);

@@ -1,0 +1,267 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* relayout.c - between slots whose tokens the tensor axis cuts and whole ones.
+ * Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2 (g and its
+ * conjugate: all-gather one way, reduce-scatter the other).
+ *
+ *   gather   F: every rank's tokens to all     B: sums of the ranks' gradients
+ *   scatter  F: sums of the ranks' outputs,    B: every rank's gradient to all
+ *               each rank its tokens
+ *
+ * The sums are those of the grid's tree: what a rank brings is the root of its
+ * leaves. The bias and the residual of the product before a scatter come after
+ * the sum, as one rank adds them. */
+#include "nn/layer.h"
+
+#include <string.h>
+
+struct part_counts { int64_t of[LEAVES_MAX]; };
+
+/* Elements of each rank's tokens of one chunk of a sequence. */
+static struct part_counts part_counts(const struct program *p, int64_t width)
+{
+    struct part_counts counts = {{0}};
+
+    CHECK(program_tensor_ranks(p) <= LEAVES_MAX);
+    for (int i = 0; i < program_tensor_ranks(p); i++)
+        counts.of[i] = program_part(p, i).count * width;
+    return counts;
+}
+
+static struct tensor flat(struct tensor view)
+{
+    return tensor_1d(view.data, view.dtype, tensor_count(&view));
+}
+
+static status gather_tokens(struct run *run, struct tensor whole,
+                            struct tensor part)
+{
+    const struct part_counts counts =
+        part_counts(run->program, whole.shape[1]);
+    const struct comm_call call = {
+        .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
+        .out = flat(whole), .in = flat(part), .out_counts = counts.of,
+        .pieces = program_rows(run->program)};
+
+    CHECK(run->tensor != NULL);
+    return comm_run(run->tensor, &call);
+}
+
+static status scatter_sums(struct run *run, struct tensor part,
+                           struct tensor whole)
+{
+    const struct part_counts counts =
+        part_counts(run->program, whole.shape[1]);
+    const struct comm_call call = {
+        .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
+        .reduction = REDUCE_SUM, .out = flat(part), .in = flat(whole),
+        .in_counts = counts.of, .pieces = program_rows(run->program)};
+
+    CHECK(run->tensor != NULL);
+    return comm_run(run->tensor, &call);
+}
+
+/* ---- gather ---- */
+
+static status gather_forward(const struct step *step, struct run *run)
+{
+    return gather_tokens(run, run_slot(run, step->output),
+                         run_slot(run, step->input));
+}
+
+static status gather_backward(const struct step *step, struct run *run)
+{
+    const struct tensor dx = run_gradient(run, step->input);
+    struct tensor sum = dx;
+
+    if (run->event->adds) sum.data = run->scratch;
+    TRY(scatter_sums(run, sum, run_gradient(run, step->output)));
+    if (!run->event->adds) return OK;
+    return run->kernels->add(run->stream, flat(dx), flat(dx), flat(sum));
+}
+
+static int64_t part_bytes(const struct program *p, int64_t width)
+{
+    const int64_t tokens =
+        program_part(p, p->place.at[AXIS_TENSOR]).count * program_rows(p);
+
+    return tokens * width * dtype_bytes(p->dtype);
+}
+
+static struct step_cost gather_cost(const struct step *step,
+                                    const struct program *p)
+{
+    const int64_t width = p->slots[step->output].width;
+
+    return (struct step_cost){
+        .bytes_moved = p->tokens * width * dtype_bytes(p->dtype),
+        .bytes_sent = part_bytes(p, width) * (program_tensor_ranks(p) - 1)};
+}
+
+static size_t gather_scratch(const struct step *step, const struct program *p)
+{
+    return (size_t)part_bytes(p, p->slots[step->output].width);
+}
+
+static size_t sum_messages(const struct step *step, const struct program *p,
+                           const struct group *tensor)
+{
+    const int64_t width = p->slots[step->output].width;
+    const struct part_counts counts = part_counts(p, width);
+    const struct tensor whole = tensor_1d(NULL, p->dtype, p->tokens * width);
+    const struct tensor part = tensor_1d(
+        NULL, p->dtype, part_bytes(p, width) / dtype_bytes(p->dtype));
+    const struct comm_call sum = {
+        .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
+        .reduction = REDUCE_SUM, .out = part, .in = whole,
+        .in_counts = counts.of, .pieces = program_rows(p)};
+    const struct comm_call gather = {
+        .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
+        .out = whole, .in = part, .out_counts = counts.of,
+        .pieces = program_rows(p)};
+    const size_t a = comm_scratch_bytes(tensor, &sum);
+    const size_t b = comm_scratch_bytes(tensor, &gather);
+
+    return a > b ? a : b;
+}
+
+static const struct layer layer_gather = {
+    .name = "gather", .kind = "relayout", .forward = gather_forward,
+    .backward_input = gather_backward, .cost = gather_cost,
+    .scratch = gather_scratch, .messages = sum_messages};
+
+/* ---- scatter ---- */
+
+/* y + bias, row by row: a table of one row, looked up for every token. */
+static status add_bias(const struct step *step, struct run *run,
+                       struct tensor y)
+{
+    const struct tensor bias = run_weight(run, step, 0);
+
+    memset(run->scratch, 0, (size_t)y.shape[0] * sizeof(int32_t));
+    return run->kernels->gather_rows(
+        run->stream, y, true,
+        tensor_2d(bias.data, bias.dtype, 1, bias.shape[0]), run->scratch);
+}
+
+static status scatter_forward(const struct step *step, struct run *run)
+{
+    const struct tensor y = run_slot(run, step->output);
+
+    TRY(scatter_sums(run, y, run_slot(run, step->input)));
+    if (step->param[0] >= 0) TRY(add_bias(step, run, y));
+    if (step->left < 0) return OK;
+    return run->kernels->add(run->stream, flat(y),
+                             flat(run_slot(run, step->left)), flat(y));
+}
+
+static status scatter_backward(const struct step *step, struct run *run)
+{
+    const struct tensor dy = run_gradient(run, step->output);
+    struct vector_pass pass = {0};
+
+    CHECK(!run->event->adds); /* a sum over ranks has one reader */
+    TRY(gather_tokens(run, run_gradient(run, step->input), dy));
+    if (step->param[0] < 0) return OK;
+    while (vector_next(run, step, 0, &pass)) {
+        TRY(run->kernels->sum_rows(run->stream, pass.sums[0],
+                                   piece_rows(run, dy, &pass.piece),
+                                   &pass.order));
+        TRY(vector_end(run, step, 0, &pass));
+    }
+    return OK;
+}
+
+static struct step_cost scatter_cost(const struct step *step,
+                                     const struct program *p)
+{
+    const int64_t width = p->slots[step->output].width;
+    const int64_t all = p->tokens * width * dtype_bytes(p->dtype);
+
+    return (struct step_cost){.bytes_moved = all,
+                              .bytes_sent = all - part_bytes(p, width)};
+}
+
+static size_t scatter_scratch(const struct step *step, const struct program *p)
+{
+    const size_t zeros =
+        (size_t)program_slot_rows(p, step->output) * sizeof(int32_t);
+    const size_t sums = vector_scratch(p, 1, p->slots[step->output].width);
+
+    if (step->param[0] < 0) return 0;
+    return sums > zeros ? sums : zeros;
+}
+
+const struct layer layer_scatter = {
+    .name = "scatter", .kind = "relayout", .forward = scatter_forward,
+    .backward_input = scatter_backward, .cost = scatter_cost,
+    .scratch = scatter_scratch, .messages = sum_messages};
+
+/* ---- building ---- */
+
+static const unsigned tensor_bit = 1u << AXIS_TENSOR;
+
+slot relayout_scatter(struct program *p, slot x, const struct param_spec *bias)
+{
+    const int step = program_add_step(p, &layer_scatter, x);
+    const slot output = program_add_slot(
+        p, layer_scatter.name, x < 0 ? 0 : p->slots[x].width, false);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    p->slots[output].layout = p->slots[x].layout;
+    p->slots[output].layout.partial &= ~tensor_bit;
+    p->slots[output].layout.tokens |= tensor_bit;
+    if (bias != NULL) program_add_param(p, step, 0, bias);
+    return output;
+}
+
+slot relayout_local(struct program *p, slot x)
+{
+    if (p->error != OK || !(p->slots[x].layout.partial & tensor_bit) ||
+        program_tensor_ranks(p) == 1)
+        return x;
+    if (p->slots[x].local < 0) {
+        const int block = p->block;
+        slot local;
+
+        program_enter_block(p, p->slots[x].block); /* part of what wrote x */
+        local = relayout_scatter(p, x, NULL);
+        if (local >= 0) p->slots[local].block = p->slots[x].block;
+        program_enter_block(p, block);
+        if (p->error != OK) return -1;
+        p->slots[x].local = local;
+    }
+    return p->slots[x].local;
+}
+
+slot relayout_whole(struct program *p, slot x, bool again)
+{
+    const slot from = relayout_local(p, x);
+
+    if (p->error != OK || program_tensor_ranks(p) == 1 ||
+        !(p->slots[from].layout.tokens & tensor_bit))
+        return from;
+    const int step = program_add_step(p, &layer_gather, from);
+    const slot output = program_add_slot(p, layer_gather.name,
+                                         p->slots[from].width, false);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    p->slots[output].layout = p->slots[from].layout;
+    p->slots[output].layout.tokens &= ~tensor_bit;
+    p->slots[output].again = again;
+    return output;
+}
+
+static status fail_uncut(const char *name)
+{
+    FAIL(ERR_CONFIG, "%s: the tensor axis does not cut it; it runs on one "
+                     "tensor rank only", name);
+}
+
+slot relayout_uncut(struct program *p, slot x, const char *name)
+{
+    if (program_tensor_ranks(p) == 1) return x;
+    p->error = fail_uncut(name);
+    return -1;
+}

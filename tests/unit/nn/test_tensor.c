@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tensor.c - tensor parallelism: whatever the number of ranks that share
+ * every weight and every sequence, losses, gradients and weights are those of
+ * one rank, in every bit. */
+#include "base/random.h"
+#include "comm/traffic.h"
+#include "plan/stage.h"
+#include "tests/test.h"
+
+enum { TOKENS_MAX = 640, SEED = 11 };
+
+static const struct model llama = {
+    .kind = &model_llama, .vocab = 61, .layers = 2, .heads = 8, .kv_heads = 4,
+    .head_width = 6, .width = 20, .feed_forward = 24, .context = 512,
+    .rope_base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02,
+    .activation = ACTIVATION_SILU};
+/* Tied, with biases; two key-value heads, so four ranks hold each twice. */
+static const struct model few_heads = {
+    .kind = &model_llama, .vocab = 59, .layers = 2, .heads = 8, .kv_heads = 2,
+    .head_width = 4, .width = 20, .feed_forward = 24, .context = 512,
+    .tied = true, .attention_bias = true, .mlp_bias = true,
+    .rope_base = 500000, .norm_epsilon = 1e-6, .init_std = 0.02,
+    .activation = ACTIVATION_SILU};
+static const struct model one_head = {
+    .kind = &model_llama, .vocab = 67, .layers = 1, .heads = 8, .kv_heads = 1,
+    .head_width = 8, .width = 12, .feed_forward = 16, .context = 512,
+    .rope_base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02,
+    .attention_bias = true, .activation = ACTIVATION_SILU};
+static const struct model gpt2 = {
+    .kind = &model_gpt2, .vocab = 53, .layers = 2, .heads = 4, .kv_heads = 4,
+    .head_width = 6, .width = 24, .feed_forward = 36, .context = 320,
+    .tied = true, .attention_bias = true, .mlp_bias = true,
+    .norm_epsilon = 1e-5, .init_std = 0.02,
+    .activation = ACTIVATION_GELU_TANH};
+static const struct model three = {
+    .kind = &model_llama, .vocab = 64, .layers = 1, .heads = 6, .kv_heads = 3,
+    .head_width = 4, .width = 16, .feed_forward = 18, .context = 512,
+    .rope_base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02,
+    .activation = ACTIVATION_SILU};
+
+struct variant {
+    const char *name;
+    const struct model *model;
+    int ranks, leaves, data_leaves;
+    int64_t sequences, length, micro_batch, logits_chunk;
+    enum dtype dtype;
+    enum backward_mode backward;
+    const char *recompute;
+};
+
+/* ---- data ---- */
+
+struct data {
+    int32_t inputs[TOKENS_MAX], targets[TOKENS_MAX], positions[TOKENS_MAX],
+        documents[TOKENS_MAX];
+};
+
+static void data_fill(struct data *data, const struct variant *v)
+{
+    const struct random_key key = random_key_make(1, "test data");
+    const uint64_t vocab = (uint64_t)v->model->vocab;
+    int32_t document = 0, position = 0;
+
+    CHECK(v->sequences * v->length <= TOKENS_MAX);
+    for (int64_t i = 0; i < v->sequences * v->length; i++) {
+        const uint64_t at = (uint64_t)(3 * i);
+        const double dice = random_uniform(key, at);
+
+        if (i % v->length == 0 || dice < 0.1) {
+            document++;
+            position = 0;
+        }
+        data->inputs[i] = (int32_t)random_below(key, at + 1, vocab);
+        data->targets[i] =
+            dice > 0.95 ? -1 : (int32_t)random_below(key, at + 2, vocab);
+        data->documents[i] = document;
+        data->positions[i] = position++;
+    }
+}
+
+/* ---- one rank ---- */
+
+/* Weights at the start, random ones, and what a step makes of these. */
+struct whole {
+    const struct variant *variant;
+    struct data data;
+    struct stage stage;
+    void *start; /* owned */
+    double losses[TOKENS_MAX], evaluated[TOKENS_MAX];
+};
+
+static struct stage_request request_of(const struct variant *v,
+                                       const char *const *policy, int ranks)
+{
+    struct stage_request r = {
+        .model = v->model, .mode = PROGRAM_TRAIN, .dtype = v->dtype,
+        .grid = {.data = v->data_leaves, .tensor = v->leaves, .context = 1},
+        .mesh = mesh_alone(), .batch = v->sequences, .length = v->length,
+        .context = v->model->context,
+        .micro_batch = v->micro_batch ? v->micro_batch : v->sequences,
+        .logits_chunk = v->logits_chunk,
+        .backward = v->backward ? v->backward : BACKWARD_FUSED,
+        .threads = 1, .recompute = policy, .recompute_count = 1};
+
+    r.mesh.size[AXIS_TENSOR] = ranks;
+    return r;
+}
+
+/* All micro-batches, forwards only when there are no gradients. */
+static status run_step(struct stage *stage, const struct data *data,
+                       struct group *tensor, double *losses)
+{
+    struct run *run = &stage->run;
+    const int64_t tokens = stage->program.tokens;
+    const int64_t count = stage->program.batch / stage->program.sequences;
+    const bool trains = run->gradients != NULL;
+
+    if (trains) gradients_reset(&stage->gradients);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t at = i * tokens;
+
+        run->batch = (struct batch){
+            .index = i, .inputs = data->inputs + at,
+            .targets = data->targets + at, .positions = data->positions + at,
+            .documents = data->documents + at, .tokens = tokens};
+        TRY(run_forward(run));
+        if (trains) TRY(run_backward_input(run));
+        if (trains) TRY(run_backward_weight(run));
+        memcpy(losses + at, run->losses, (size_t)tokens * sizeof *losses);
+    }
+    if (!trains) return OK;
+    TRY(gradients_join(&stage->gradients, tensor));
+    return gradients_finish(&stage->gradients);
+}
+
+static void *real_at(void *arena, int64_t element, enum dtype dtype)
+{
+    return (char *)arena + element * dtype_bytes(dtype);
+}
+
+static void random_weights(struct stage *stage)
+{
+    for (int i = 0; i < stage->program.params.count; i++) {
+        const struct param *param = &stage->program.params.items[i];
+        const struct random_key key = random_key_make(5, param->name);
+        const struct tensor view =
+            param_tensor(param, stage->run.weights, stage->program.dtype);
+        const double base = param->spec.init == INIT_ONE ? 1 : 0;
+
+        for (int64_t j = 0; j < param->elements; j++)
+            tensor_set(&view, j,
+                       base + 0.7 * (random_uniform(key, (uint64_t)j) - 0.5));
+    }
+}
+
+static status evaluate(struct stage *stage, const struct data *data,
+                       double *losses)
+{
+    struct gradients *gradients = stage->run.gradients;
+    status result;
+
+    stage->run.gradients = NULL;
+    result = run_step(stage, data, NULL, losses);
+    stage->run.gradients = gradients;
+    return result;
+}
+
+static void whole_run(struct whole *w, const struct variant *v)
+{
+    static const char *const none[] = {"none"};
+    const struct stage_request request = request_of(v, none, 1);
+
+    *w = (struct whole){.variant = v};
+    data_fill(&w->data, v);
+    IS_OK(stage_plan(&w->stage, &request));
+    IS_OK(stage_open(&w->stage));
+    IS_OK(stage_init_weights(&w->stage, v->model, SEED));
+    const struct memory_row *row = &w->stage.memory[MEMORY_WEIGHTS];
+
+    IS_OK(memory_take(row->bytes, 1, &w->start));
+    memcpy(w->start, row->data, row->bytes);
+    random_weights(&w->stage);
+    IS_OK(evaluate(&w->stage, &w->data, w->evaluated));
+    IS_OK(run_step(&w->stage, &w->data, NULL, w->losses));
+}
+
+static void whole_free(struct whole *w)
+{
+    stage_free(&w->stage);
+    memory_free(w->start);
+}
+
+/* ---- several ranks ---- */
+
+enum walk { WALK_COPY, WALK_COMPARE };
+
+/* One row of a run, at the two places. */
+static status walk_row(const struct program *p, enum walk walk, void *whole,
+                       void *rank, int64_t length)
+{
+    const size_t bytes = (size_t)(length * dtype_bytes(p->dtype));
+
+    if (walk == WALK_COPY) memcpy(rank, whole, bytes);
+    else if (memcmp(whole, rank, bytes) != 0) return ERR_NUMERIC;
+    return OK;
+}
+
+/* Every run of every parameter, between an arena of the whole and one of the
+ * rank's. */
+static status walk_runs(const struct whole *w, const struct stage *rank,
+                        enum walk walk, void *whole_arena, void *rank_arena)
+{
+    const struct program *p = &rank->program;
+
+    for (int i = 0; i < p->params.count; i++) {
+        const struct param *param = &p->params.items[i];
+        const struct param *all = &w->stage.program.params.items[i];
+        struct layout_run runs[LAYOUT_RUNS_MAX];
+        const int count = layout_runs(&param->spec, &p->mesh, &p->place, 0,
+                                      param->elements, runs);
+
+        for (int r = 0; r < count; r++)
+            for (int64_t row = 0; row < runs[r].repeats; row++) {
+                const int64_t from = all->offset + runs[r].whole_first +
+                                     row * runs[r].whole_stride;
+                const int64_t to = param->offset + runs[r].local_first +
+                                   row * runs[r].length;
+
+                if (walk_row(p, walk, real_at(whole_arena, from, p->dtype),
+                             real_at(rank_arena, to, p->dtype),
+                             runs[r].length) != OK)
+                    FAIL(ERR_NUMERIC, "%s of tensor rank %d differs in row "
+                                      "%lld of run %d", param->name,
+                         p->place.at[AXIS_TENSOR], (long long)row, r);
+            }
+    }
+    return OK;
+}
+
+static void poison(struct stage *stage)
+{
+    static const enum memory_owner owners[] = {
+        MEMORY_GRADIENTS, MEMORY_PARTIALS, MEMORY_FRAME,
+        MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH};
+
+    stage->run.poison = true;
+    for (int i = 0; i < ROWS(owners); i++)
+        if (stage->memory[owners[i]].bytes > 0)
+            memset(stage->memory[owners[i]].data, 0xff,
+                   stage->memory[owners[i]].bytes);
+}
+
+static status open_rank(struct stage *stage, const struct whole *w,
+                        struct group *world)
+{
+    const struct variant *v = w->variant;
+    const char *const policy[] = {v->recompute ? v->recompute : "none"};
+    struct stage_request request = request_of(v, policy, v->ranks);
+    struct memory_row *row = &stage->memory[MEMORY_MESSAGES];
+
+    request.place.at[AXIS_TENSOR] = world->rank;
+    TRY(stage_plan(stage, &request));
+    const size_t a = program_message_bytes(&stage->program, world);
+    const size_t b = gradients_message_bytes(&stage->gradients, world);
+
+    stage_reserve_messages(stage, a > b ? a : b);
+    TRY(stage_open(stage));
+    stage->run.tensor = world;
+    group_scratch(world, row->data, row->bytes);
+    TRY(stage_init_weights(stage, v->model, SEED));
+    TRY(walk_runs(w, stage, WALK_COMPARE, w->start, stage->run.weights));
+    TRY(walk_runs(w, stage, WALK_COPY, w->stage.run.weights,
+                  stage->run.weights));
+    poison(stage);
+    return OK;
+}
+
+static status compare_losses(const double *one, const double *several,
+                             const struct variant *v, const char *what)
+{
+    for (int64_t i = 0; i < v->sequences * v->length; i++)
+        if (memcmp(&one[i], &several[i], sizeof *one) != 0)
+            FAIL(ERR_NUMERIC, "%s of token %lld is %a, expected %a", what,
+                 (long long)i, several[i], one[i]);
+    return OK;
+}
+
+static status rank_steps(struct stage *stage, const struct whole *w,
+                         struct group *world)
+{
+    double losses[TOKENS_MAX];
+
+    TRY(open_rank(stage, w, world));
+    const int64_t before = arena_allocations();
+
+    TRY(run_step(stage, &w->data, world, losses));
+    TRY(compare_losses(w->losses, losses, w->variant, "the loss"));
+    TRY(walk_runs(w, stage, WALK_COMPARE, w->stage.gradients.root,
+                  stage->gradients.root));
+    TRY(evaluate(stage, &w->data, losses));
+    TRY(compare_losses(w->evaluated, losses, w->variant,
+                       "the loss without gradients"));
+    if (world->size == 1 && arena_allocations() != before)
+        FAIL(ERR_NUMERIC, "a step allocates");
+    if (stage->arena.peak != stage->bytes)
+        FAIL(ERR_NUMERIC, "%zu bytes are planned, %zu used", stage->bytes,
+             stage->arena.peak);
+    return OK;
+}
+
+static status rank_body(void *argument, struct group *world)
+{
+    struct stage stage = {0};
+    const status result = rank_steps(&stage, argument, world);
+
+    stage_free(&stage);
+    return result;
+}
+
+static void check(const struct variant *v)
+{
+    struct whole w;
+
+    whole_run(&w, v);
+    if (ranks_run(v->ranks, rank_body, &w) != OK)
+        fail_msg("%s, %d ranks of %d leaves: %s", v->name, v->ranks,
+                 v->leaves, status_message());
+    whole_free(&w);
+}
+
+TEST(tensor_ranks_have_the_bits_of_one)
+{
+    static const struct variant variants[] = {
+        {"llama", &llama, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL},
+        {"llama", &llama, 2, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL},
+        {"llama", &llama, 4, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL},
+        {"llama, odd length", &llama, 4, 4, 2, 2, 19, 0, 0, DTYPE_F32, 0,
+         NULL},
+        {"llama, micro-batches", &llama, 2, 4, 4, 8, 13, 1, 0, DTYPE_F32, 0,
+         NULL},
+        {"llama, micro-batches", &llama, 2, 4, 2, 12, 13, 4, 0, DTYPE_F32, 0,
+         NULL},
+        {"llama, block", &llama, 4, 4, 4, 8, 21, 2, 0, DTYPE_F32, 0, "block"},
+        {"llama, norm", &llama, 2, 2, 4, 8, 21, 2, 0, DTYPE_F32, 0, "norm"},
+        {"llama, chunks", &llama, 2, 4, 4, 8, 13, 4, 13, DTYPE_F32, 0, NULL},
+        {"llama, granules", &llama, 2, 4, 1, 1, 600, 0, 256, DTYPE_F32, 0,
+         NULL},
+        {"llama, split", &llama, 4, 4, 4, 8, 21, 2, 0, DTYPE_F32,
+         BACKWARD_SPLIT, NULL},
+        {"llama, float64", &llama, 2, 4, 4, 8, 20, 4, 0, DTYPE_F64, 0, NULL},
+        {"few heads", &few_heads, 2, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL},
+        {"few heads", &few_heads, 4, 4, 4, 8, 20, 2, 0, DTYPE_F32, 0, NULL},
+        {"few heads", &few_heads, 4, 8, 4, 8, 20, 2, 0, DTYPE_F32, 0, "block"},
+        {"one head", &one_head, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL},
+        {"one head", &one_head, 4, 8, 3, 3, 20, 0, 0, DTYPE_F64, 0, NULL},
+        {"one head", &one_head, 8, 8, 3, 3, 20, 0, 0, DTYPE_F32, 0, NULL},
+        {"gpt2", &gpt2, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL},
+        {"gpt2", &gpt2, 2, 4, 4, 8, 15, 3 + 1, 0, DTYPE_F32, 0, "block"},
+        {"gpt2", &gpt2, 4, 4, 4, 8, 15, 2, 20, DTYPE_F32, 0, NULL},
+        {"three", &three, 3, 3, 3, 6, 20, 2, 0, DTYPE_F32, 0, NULL},
+    };
+
+    for (int i = 0; i < ROWS(variants); i++) check(&variants[i]);
+}
+
+TEST_MAIN(tensor_ranks_have_the_bits_of_one)
