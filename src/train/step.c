@@ -69,12 +69,15 @@ static size_t tensor_scratch(const struct stage *stage, struct team *team)
 size_t train_step_scratch(struct stage *stage, struct team *team,
                           int64_t values)
 {
+    const int64_t norm =
+        (int64_t)stage->program.params.orders * stage->holding.leaves;
     const size_t needs[] = {team_scratch_bytes(team, values),
+                            team_owned_scratch(team, norm),
                             zero_scratch_bytes(stage, team),
                             tensor_scratch(stage, team)};
     size_t most = 0;
 
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++)
         if (needs[i] > most) most = needs[i];
     return most + ARENA_ALIGN;
 }
@@ -239,6 +242,7 @@ static status step_norm(struct train_step *step, struct update_result *out)
     TRY(update_blocks(&step->update));
     TRY(zero_blocks(&step->zero, step->update.blocks));
     update_squares(&step->update, sums);
+    TRY(team_owned(step->team, sums, count));
     return update_norm(&step->update, sums, params->orders, out);
 }
 

@@ -156,6 +156,38 @@ status team_join(struct team *team, double *values, int64_t count)
     return comm_all_reduce(batch, all, all, REDUCE_SUM);
 }
 
+static const enum team_group model_groups[] = {TEAM_TENSOR, TEAM_PIPE};
+
+status team_owned(struct team *team, double *values, int64_t count)
+{
+    const struct tensor all = tensor_1d(values, DTYPE_F64, count);
+
+    for (int i = 0; i < 2; i++) {
+        struct group *group = team_group(team, model_groups[i]);
+
+        if (group == NULL) continue;
+        TRY(comm_all_reduce(group, all, all, REDUCE_SUM));
+    }
+    return OK;
+}
+
+size_t team_owned_scratch(struct team *team, int64_t count)
+{
+    const struct tensor all = tensor_1d(NULL, DTYPE_F64, count);
+    const struct comm_call sum = {.kind = COMM_ALL_REDUCE, .out = all,
+                                  .in = all};
+    size_t most = 0;
+
+    for (int i = 0; i < 2; i++) {
+        const struct group *group = team_group(team, model_groups[i]);
+        const size_t bytes =
+            group == NULL ? 0 : comm_scratch_bytes(group, &sum);
+
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
 status team_most(struct team *team, int *value)
 {
     double most = *value;

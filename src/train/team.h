@@ -54,6 +54,10 @@ status team_context_leaves(struct team *team, double *values, int64_t count,
 status team_loss(struct team *team, double *root, int64_t *targets);
 /* batch: values [count] where each rank has set its own, the others' are 0. */
 status team_join(struct team *team, double *values, int64_t count);
+/* tensor and pipe, which divide the model: values [count] where one rank has
+ * set each and the others' are 0. */
+status team_owned(struct team *team, double *values, int64_t count);
+size_t team_owned_scratch(struct team *team, int64_t count);
 /* world: the largest of all ranks' values. */
 status team_most(struct team *team, int *value);
 /* world: ends a phase in which one rank can fail alone. */
