@@ -90,6 +90,14 @@ static int32_t longest(const struct added_matcher *matcher, const char *text,
     return found;
 }
 
+size_t added_longest(const struct added_matcher *matcher, const char *text,
+                     size_t length)
+{
+    size_t stop;
+
+    return longest(matcher, text, length, 0, &stop) < 0 ? 0 : stop;
+}
+
 static bool word_at(const unsigned char *text, size_t at)
 {
     size_t length;

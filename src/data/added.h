@@ -44,6 +44,10 @@ status added_insert(struct added_matcher *matcher, int32_t index,
                     const char *pattern, size_t length);
 void added_free(struct added_matcher *matcher);
 
+/* Bytes of the longest pattern that `text` [length > 0] begins with, or 0. */
+size_t added_longest(const struct added_matcher *matcher, const char *text,
+                     size_t length);
+
 /* A walk through a text; start with `at` and `done` 0. */
 struct added_search {
     const char *text; /* borrowed */

@@ -1,95 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* normalize.c - the Unicode normal forms, through utf8proc. */
+/* normalize.c - what a tokenizer does to text before it cuts it. */
 #include "data/normalize.h"
 
 #include <string.h>
-#include <utf8proc.h>
-#include "base/arena.h"
+#include "data/unicode.h"
 
-static status step_read(struct normalizer *normalizer, const char *type,
-                        const char *source)
-{
-    static const char *const names[] = {"NFC", "NFD", "NFKC", "NFKD"};
-
-    for (int i = 0; i < 4; i++) {
-        if (strcmp(type, names[i]) != 0) continue;
-        if (normalizer->count == NORMALIZE_STEPS_MAX)
-            FAIL(ERR_FORMAT, "%s: normalizer: more than %d steps", source,
-                 NORMALIZE_STEPS_MAX);
-        normalizer->steps[normalizer->count++] = (enum normal_form)i;
-        return OK;
-    }
-    FAIL(ERR_FORMAT,
-         "%s: normalizer %s is not supported; NFC, NFD, NFKC, NFKD and a "
-         "Sequence of them are", source, type);
-}
-
-status normalizer_read(struct normalizer *normalizer, const struct json *json,
-                       const char *source)
-{
-    const struct json *list;
-    const char *type;
-
-    *normalizer = (struct normalizer){0};
-    if (json == NULL || json->kind == JSON_NULL) return OK;
-    TRY(json_get_string(json, source, "type", &type));
-    if (strcmp(type, "Sequence") != 0) {
-        TRY(step_read(normalizer, type, source));
-        return OK;
-    }
-    list = json_get(json, "normalizers");
-    if (list == NULL || list->kind != JSON_ARRAY)
-        FAIL(ERR_FORMAT, "%s: normalizer Sequence has no list `normalizers`",
-             source);
-    for (int i = 0; i < list->count; i++) {
-        TRY(json_get_string(&list->items[i], source, "type", &type));
-        TRY(step_read(normalizer, type, source));
-    }
-    return OK;
-}
-
-/* The `tokenizers` library normalizes by Unicode 9.0. These code points are
- * newer, and a normal form would change or reorder them: to it they are
- * characters that nothing happens to. tests/golden/tokenizer_golden.py --check
- * compares all code points. */
-static const struct { uint32_t first, last; } inert[] = {
-    {0x7FD, 0x7FD}, {0x897, 0x89F}, {0x8CA, 0x8D3}, {0x9FE, 0x9FE},
-    {0xC3C, 0xC3C}, {0xD3B, 0xD3C}, {0xEBA, 0xEBA}, {0x1715, 0x1715},
-    {0x1ABF, 0x1ACE}, {0x1DF6, 0x1DFA}, {0x32FF, 0x32FF}, {0xA7F2, 0xA7F4},
-    {0xA82C, 0xA82C}, {0xAB69, 0xAB69}, {0x105C9, 0x105C9}, {0x105D2, 0x105D2},
-    {0x105DA, 0x105DA}, {0x105E4, 0x105E4}, {0x10781, 0x10785},
-    {0x10787, 0x107B0}, {0x107B2, 0x107BA}, {0x10D24, 0x10D27},
-    {0x10D69, 0x10D6D}, {0x10EAB, 0x10EAC}, {0x10EFD, 0x10EFF},
-    {0x10F46, 0x10F50}, {0x10F82, 0x10F85}, {0x11070, 0x11070},
-    {0x1133B, 0x1133B}, {0x11382, 0x11385}, {0x1138B, 0x1138B},
-    {0x1138E, 0x1138E}, {0x11390, 0x11391}, {0x113C2, 0x113C2},
-    {0x113C5, 0x113C5}, {0x113C7, 0x113C8}, {0x113CE, 0x113D0},
-    {0x1145E, 0x1145E}, {0x11839, 0x1183A}, {0x11935, 0x11935},
-    {0x11938, 0x11938}, {0x1193D, 0x1193E}, {0x11943, 0x11943},
-    {0x119E0, 0x119E0}, {0x11A34, 0x11A34}, {0x11A47, 0x11A47},
-    {0x11A99, 0x11A99}, {0x11D42, 0x11D42}, {0x11D44, 0x11D45},
-    {0x11D97, 0x11D97}, {0x11F41, 0x11F42}, {0x1611E, 0x1611E},
-    {0x16121, 0x16129}, {0x1612F, 0x1612F}, {0x16D63, 0x16D63},
-    {0x16D67, 0x16D6A}, {0x16FF0, 0x16FF1}, {0x1CCD6, 0x1CCF9},
-    {0x1E030, 0x1E06D}, {0x1E08F, 0x1E08F}, {0x1E130, 0x1E136},
-    {0x1E2AE, 0x1E2AE}, {0x1E2EC, 0x1E2EF}, {0x1E4EC, 0x1E4EF},
-    {0x1E5EE, 0x1E5EF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
-};
-
-static bool is_inert(uint32_t code)
-{
-    size_t low = 0, high = sizeof inert / sizeof *inert;
-
-    while (low < high) { /* the first range that does not end before it */
-        const size_t middle = (low + high) / 2;
-
-        if (inert[middle].last < code)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low < sizeof inert / sizeof *inert && inert[low].first <= code;
-}
+#define MARK "\xE2\x96\x81" /* U+2581, SentencePiece's visible space */
 
 static bool is_ascii(const char *text, size_t length)
 {
@@ -99,80 +15,206 @@ static bool is_ascii(const char *text, size_t length)
     return seen < 0x80;
 }
 
-/* utf8proc works on code points, 4 bytes each, and encodes them in place. */
-static status form_run(enum normal_form form, const char *text, size_t length,
-                       struct text *out)
+/* The next match of literal or pattern in text[at, length). */
+static status find_next(const struct normalize_step *step, const char *text,
+                        struct span in, bool *found, struct span *match)
 {
-    static const utf8proc_option_t options[] = {
-        [FORM_NFC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE,
-        [FORM_NFD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE,
-        [FORM_NFKC] = UTF8PROC_STABLE | UTF8PROC_COMPOSE | UTF8PROC_COMPAT,
-        [FORM_NFKD] = UTF8PROC_STABLE | UTF8PROC_DECOMPOSE | UTF8PROC_COMPAT,
-    };
-    const utf8proc_uint8_t *bytes = (const utf8proc_uint8_t *)text;
-    utf8proc_ssize_t count, used;
-    void *codes = NULL;
-    status result = OK;
+    const char *hit;
 
-    /* Compatibility forms grow a code point to 18 at most. */
-    count = utf8proc_decompose(bytes, (utf8proc_ssize_t)length, NULL, 0,
-                               options[form]);
-    if (count < 0)
-        FAIL(ERR_FORMAT, "normalizing %zu bytes: %s", length,
-             utf8proc_errmsg(count));
-    TRY(memory_take((size_t)count + 1, sizeof(utf8proc_int32_t), &codes));
-    used = utf8proc_decompose(bytes, (utf8proc_ssize_t)length, codes, count,
-                              options[form]);
-    if (used >= 0) used = utf8proc_reencode(codes, used, options[form]);
-    if (used < 0)
-        FAIL_GOTO(done, result, ERR_FORMAT, "normalizing %zu bytes: %s",
-                  length, utf8proc_errmsg(used));
-    TRY_GOTO(done, result, text_append(out, codes, (size_t)used));
-done:
-    memory_free(codes);
-    return result;
+    if (step->regex != NULL)
+        return regex_find(step->regex, text, in, found, match);
+    *found = false;
+    if (step->literal_length == 0) return OK;
+    if (step->literal_length == 1)
+        hit = memchr(text + in.start, step->literal[0], in.stop - in.start);
+    else
+        hit = memmem(text + in.start, in.stop - in.start, step->literal,
+                     step->literal_length);
+    if (hit == NULL) return OK;
+    *found = true;
+    match->start = (size_t)(hit - text);
+    match->stop = match->start + step->literal_length;
+    return OK;
 }
 
-/* What stands between inert characters is normalized, they are copied. */
-static status step_run(enum normal_form form, const char *text, size_t length,
-                       struct text *out)
+static status run_replace(const struct normalize_step *step,
+                          struct normalized *in, struct text *out)
 {
-    size_t from = 0, at = 0;
+    struct span rest = {0, in->length}, match = {0, 0};
+    size_t done = 0;
+    bool found;
 
-    TRY(text_append(out, "", 0));
-    while (at < length) {
-        uint32_t code;
-        const size_t step =
-            (size_t)text_utf8_decode(text + at, length - at, &code);
-
-        if (is_inert(code)) {
-            if (at > from) TRY(form_run(form, text + from, at - from, out));
-            TRY(text_append(out, text + at, step));
-            from = at + step;
+    while (rest.start <= in->length) {
+        TRY(find_next(step, in->text, rest, &found, &match));
+        if (!found) break;
+        TRY(text_append(out, in->text + done, match.start - done));
+        TRY(text_append(out, step->content, step->content_length));
+        if (match.start == 0 && step->content_length == 0 && match.stop > 0)
+            in->first = false;
+        done = rest.start = match.stop;
+        if (match.start == match.stop) { /* empty: one character on */
+            rest.start++;
+            while (rest.start < in->length &&
+                   (in->text[rest.start] & 0xC0) == 0x80)
+                rest.start++;
         }
-        at += step;
     }
-    if (at > from) TRY(form_run(form, text + from, at - from, out));
+    return text_append(out, in->text + done, in->length - done);
+}
+
+static void run_strip(const struct normalize_step *step, struct normalized *in)
+{
+    const unsigned char *bytes = (const unsigned char *)in->text;
+    size_t start = 0, stop = in->length, length;
+
+    while (step->left && start < stop &&
+           (unicode_at(bytes, start, &length) & CLASS_SPACE) != 0)
+        start += length;
+    while (step->right && stop > start) {
+        const size_t last = stop - unicode_before(bytes, stop);
+
+        if ((unicode_at(bytes, last, &length) & CLASS_SPACE) == 0) break;
+        stop = last;
+    }
+    if (start > 0) in->first = false;
+    in->text += start;
+    in->length = stop - start;
+}
+
+/* What SentencePiece makes of the beginning of `text`: what is kept, a string
+ * of the map, or one character as it is. */
+static struct charsmap_match next_part(const struct normalize_step *step,
+                                       const char *text, size_t length)
+{
+    struct charsmap_match match = {0};
+    uint32_t code;
+
+    if (step->kept != NULL)
+        match.taken = added_longest(step->kept, text, length);
+    if (match.taken == 0) {
+        match = charsmap_find(&step->map, text, length, true);
+        if (match.taken > 0) return match;
+        match.taken = (size_t)text_utf8_decode(text, length, &code);
+    }
+    match.text = text;
+    match.length = match.taken;
+    return match;
+}
+
+static status append_escaped(const struct normalize_step *step,
+                             const char *text, size_t length,
+                             struct text *out)
+{
+    for (size_t i = 0; i < length; i++)
+        if (text[i] == ' ' && step->escape)
+            TRY(text_append(out, MARK, 3));
+        else
+            TRY(text_append(out, text + i, 1));
+    return OK;
+}
+
+/* A run of text that neither map nor white space rules touch. */
+static size_t plain_run(const struct normalize_step *step, const char *text,
+                        size_t length)
+{
+    size_t at = 0;
+
+    if (step->kept != NULL || step->map.count > 0) return 0;
+    while (at < length && text[at] != ' ') at++;
+    return at;
+}
+
+static status run_pieces(const struct normalize_step *step, const char *text,
+                         size_t length, struct text *out)
+{
+    const char *space = step->escape ? MARK : " ";
+    const size_t space_length = strlen(space);
+    bool after_space = step->trim;
+    struct charsmap_match part;
+    size_t at = 0;
+
+    for (; step->trim && at < length; at += part.taken) {
+        part = next_part(step, text + at, length - at);
+        if (part.length != 1 || part.text[0] != ' ') break;
+    }
+    if (at == length) return OK;
+    if (step->before) TRY(text_append(out, space, space_length));
+    while (at < length) {
+        const size_t run = plain_run(step, text + at, length - at);
+
+        if (run > 0) {
+            TRY(text_append(out, text + at, run));
+            at += run;
+            after_space = false;
+            continue;
+        }
+        part = next_part(step, text + at, length - at);
+        at += part.taken;
+        while (after_space && part.length > 0 && part.text[0] == ' ') {
+            part.text++;
+            part.length--;
+        }
+        if (part.length == 0) continue;
+        TRY(append_escaped(step, part.text, part.length, out));
+        after_space = step->trim && part.text[part.length - 1] == ' ';
+    }
+    while (step->trim && out->length >= space_length &&
+           memcmp(out->bytes + out->length - space_length, space,
+                  space_length) == 0)
+        out->length -= space_length;
+    if (step->after) TRY(text_append(out, space, space_length));
+    return OK;
+}
+
+static status step_run(const struct normalize_step *step,
+                       struct normalized *in, struct text *out)
+{
+    switch (step->kind) {
+    case NORMALIZE_FORM:
+        return normalize_form(step->form, in->text, in->length, out);
+    case NORMALIZE_PREPEND:
+        TRY(text_append(out, step->content, step->content_length));
+        return text_append(out, in->text, in->length);
+    case NORMALIZE_REPLACE: return run_replace(step, in, out);
+    case NORMALIZE_STRIP: break;
+    case NORMALIZE_CHARSMAP:
+        return charsmap_clusters(&step->map, in->text, in->length, out);
+    case NORMALIZE_PIECES:
+        return run_pieces(step, in->text, in->length, out);
+    }
     return OK;
 }
 
 status normalizer_run(const struct normalizer *normalizer, const char *text,
-                      size_t length, struct text *work, const char **result,
-                      size_t *result_length)
+                      size_t length, struct normalized *out)
 {
-    *result = text;
-    *result_length = length;
-    if (normalizer->count == 0 || is_ascii(text, length)) return OK;
-    for (int i = 0; i < normalizer->count; i++) {
+    out->text = text;
+    out->length = length;
+    for (int i = 0; i < normalizer->count && out->length > 0; i++) {
+        const struct normalize_step *step = &normalizer->steps[i];
         struct text next = {0};
-        status code = step_run(normalizer->steps[i], *result, *result_length,
-                               &next);
+        status code = OK;
 
-        text_free(work);
-        *work = next;
+        if (step->kind == NORMALIZE_STRIP) {
+            run_strip(step, out);
+            continue;
+        }
+        if (step->kind == NORMALIZE_FORM && is_ascii(out->text, out->length))
+            continue;
+        code = text_append(&next, "", 0);
+        if (code == OK) code = step_run(step, out, &next);
+        text_free(&out->work);
+        out->work = next;
         TRY(code);
-        *result = work->bytes;
-        *result_length = work->length;
+        out->text = next.bytes;
+        out->length = next.length;
     }
     return OK;
+}
+
+void normalizer_free(struct normalizer *normalizer)
+{
+    for (int i = 0; i < normalizer->count; i++)
+        regex_free(normalizer->steps[i].regex);
+    *normalizer = (struct normalizer){0};
 }

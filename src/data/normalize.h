@@ -1,27 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* normalize.h - the Unicode normal forms that a tokenizer may ask for. */
+/* normalize.h - what a tokenizer does to text before it cuts it.
+ *
+ * The "normalizer" of tokenizer.json as a list of steps: Unicode normal forms,
+ * replacements, and the compiled character maps of SentencePiece. A `.model`
+ * file has one step of its own kind, which also tends the white space. */
 #ifndef LOCKSTEP_DATA_NORMALIZE_H
 #define LOCKSTEP_DATA_NORMALIZE_H
 
+#include <stdbool.h>
+#include "base/arena.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "data/added.h"
+#include "data/charsmap.h"
+#include "data/regex.h"
 
 enum normal_form { FORM_NFC, FORM_NFD, FORM_NFKC, FORM_NFKD };
-enum { NORMALIZE_STEPS_MAX = 4 };
+enum { NORMALIZE_STEPS_MAX = 8 };
+
+enum normalize_kind {
+    NORMALIZE_FORM,
+    NORMALIZE_PREPEND,  /* `content` before a text that is not empty */
+    NORMALIZE_REPLACE,  /* each match becomes `content` */
+    NORMALIZE_STRIP,    /* white space at the ends */
+    NORMALIZE_CHARSMAP, /* `map`, cluster by cluster: tokenizer.json */
+    NORMALIZE_PIECES    /* `map` and white space: SentencePiece itself */
+};
+
+struct normalize_step {
+    enum normalize_kind kind;
+    enum normal_form form;
+    const char *content; /* in the arena */
+    size_t content_length;
+    const char *literal; /* that is replaced; in the arena */
+    size_t literal_length;
+    struct regex *regex; /* owned; instead of the literal, or NULL */
+    bool left, right;    /* ends to strip */
+    struct charsmap map;
+    bool trim;           /* PIECES: no spaces at the ends, none in a row */
+    bool before, after;  /* PIECES: a space is put there */
+    bool escape;         /* PIECES: a space becomes U+2581 */
+    const struct added_matcher *kept; /* PIECES: what nothing happens to;
+                                       * borrowed, or NULL */
+};
 
 struct normalizer {
-    enum normal_form steps[NORMALIZE_STEPS_MAX];
+    struct normalize_step steps[NORMALIZE_STEPS_MAX];
     int count; /* 0: text stays as it is */
 };
 
+/* What comes out; text_free(&work) afterwards, also after an error. */
+struct normalized {
+    const char *text; /* the input itself when nothing changed, else in work */
+    size_t length;    /* bytes */
+    struct text work; /* owned */
+    bool first;       /* in and out: it begins where the original begins */
+};
+
 /* From the "normalizer" of tokenizer.json; NULL and null: none. ERR_FORMAT
- * names a component that is not known. */
-status normalizer_read(struct normalizer *normalizer, const struct json *json,
-                       const char *source);
-/* *result = text in normal form: the input itself when nothing changes for
- * sure, else in `work`, which the caller frees. */
+ * names a component or field that is not known. */
+status normalizer_read(struct normalizer *normalizer, struct arena *arena,
+                       const struct json *json, const char *source);
 status normalizer_run(const struct normalizer *normalizer, const char *text,
-                      size_t length, struct text *work, const char **result,
-                      size_t *result_length);
+                      size_t length, struct normalized *out);
+void normalizer_free(struct normalizer *normalizer);
+
+/* Appends `text` in that normal form. */
+status normalize_form(enum normal_form form, const char *text, size_t length,
+                      struct text *out);
 
 #endif

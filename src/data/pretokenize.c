@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pretokenize.c - cuts text into the words that merges stay within. */
+/* pretokenize.c - cuts text into the words that the model stays within. */
 #include "data/pretokenize.h"
 
 #include <string.h>
@@ -46,6 +46,19 @@ static status match_next(const struct pretokenize_step *step, const char *text,
         return OK;
     }
     *found = false;
+    if (step->test != NULL) {
+        while (at < piece.stop) {
+            uint32_t code;
+            const size_t length = (size_t)text_utf8_decode(
+                text + at, piece.stop - at, &code);
+
+            *match = (struct span){at, at + length};
+            *found = step->test(code);
+            if (*found) return OK;
+            at += length;
+        }
+        return OK;
+    }
     if (step->literal_length > 0) {
         const char *hit = memmem(text + at, piece.stop - at, step->literal,
                                  step->literal_length);
@@ -188,44 +201,125 @@ static status step_prefix(const char *text, struct spans *spans,
     return OK;
 }
 
+/* Spaces as marks, and a mark before a piece as the scheme says. */
+static status mark_piece(const struct pretokenize_step *step,
+                         const char *piece, size_t length, bool first,
+                         struct text *out)
+{
+    const size_t size = step->mark_length;
+    const bool wanted = step->prepend == PREPEND_ALWAYS ||
+                        (step->prepend == PREPEND_FIRST && first);
+    const bool marked = piece[0] == ' ' ||
+                        (length >= size &&
+                         memcmp(piece, step->mark, size) == 0);
+
+    if (wanted && !marked) TRY(text_append(out, step->mark, size));
+    while (length > 0) {
+        const char *space = memchr(piece, ' ', length);
+        const size_t run = space == NULL ? length : (size_t)(space - piece);
+
+        TRY(text_append(out, piece, run));
+        if (space == NULL) break;
+        TRY(text_append(out, step->mark, size));
+        piece += run + 1;
+        length -= run + 1;
+    }
+    return OK;
+}
+
+static status step_mark(const struct pretokenize_step *step, const char *text,
+                        bool first, struct spans *spans, struct text *out)
+{
+    for (size_t i = 0; i < spans->count; i++) {
+        struct span *span = &spans->items[i];
+        const size_t start = out->length;
+
+        TRY(mark_piece(step, text + span->start, span->stop - span->start,
+                       first && i == 0, out));
+        *span = (struct span){start, out->length};
+    }
+    return OK;
+}
+
+/* A piece begins at each mark. */
+static status cut_marks(const struct pretokenize_step *step, const char *text,
+                        const struct spans *in, struct spans *out)
+{
+    for (size_t i = 0; i < in->count; i++) {
+        const size_t stop = in->items[i].stop;
+        size_t from = in->items[i].start, at = from;
+
+        while (at < stop) {
+            const char *hit = memmem(text + at, stop - at, step->mark,
+                                     step->mark_length);
+
+            if (hit == NULL) break;
+            TRY(spans_add(out, from, (size_t)(hit - text)));
+            from = (size_t)(hit - text);
+            at = from + step->mark_length;
+        }
+        TRY(spans_add(out, from, stop));
+    }
+    return OK;
+}
+
 struct general {
     struct spans spans; /* of the step before */
     struct spans next;  /* of this step */
     struct text buffer; /* that the spans point into; empty: the input */
+    bool first;         /* the first span is where the text began */
 };
+
+static status step_rewrite(struct general *work,
+                           const struct pretokenize_step *step,
+                           const char **text)
+{
+    struct text moved = {0};
+    const status code =
+        step->mark == NULL
+            ? step_prefix(*text, &work->spans, &moved)
+            : step_mark(step, *text, work->first, &work->spans, &moved);
+
+    text_free(&work->buffer);
+    work->buffer = moved;
+    TRY(code);
+    if (moved.bytes != NULL) *text = moved.bytes;
+    return OK;
+}
 
 static status step_run(struct general *work,
                        const struct pretokenize_step *step, const char **text)
 {
     const struct spans used = work->spans;
+    size_t start;
 
-    if (step->prefix_space) {
-        struct text moved = {0};
-        const status code = step_prefix(*text, &work->spans, &moved);
-
-        text_free(&work->buffer);
-        work->buffer = moved;
-        TRY(code);
-        if (moved.bytes != NULL) *text = moved.bytes;
-    }
+    if (step->prefix_space || step->mark != NULL)
+        TRY(step_rewrite(work, step, text));
+    if (step->whole) return OK;
+    start = used.count > 0 ? work->spans.items[0].start : 0;
     work->next.count = 0;
-    if (step->scan != NULL)
+    if (step->mark != NULL)
+        TRY(cut_marks(step, *text, &work->spans, &work->next));
+    else if (step->scan != NULL)
         TRY(step_scan(step, *text, &work->spans, &work->next));
     else
         TRY(step_split(step, *text, &work->spans, &work->next));
     work->spans = work->next;
     work->next = used;
+    if (work->spans.count == 0 || work->spans.items[0].start != start)
+        work->first = false;
     return OK;
 }
 
 static status run_general(const struct pretokenizer *pretokenizer,
-                          const char *text, size_t length,
+                          const struct pretokenize_text *in,
                           pretokenize_take *take, void *context)
 {
-    struct general work = {0};
+    struct general work = {.first = in->first};
+    const char *text = in->bytes;
     status result = OK;
 
-    TRY_GOTO(done, result, spans_add(&work.spans, 0, length));
+    TRY_GOTO(done, result, spans_add(&work.spans, 0, in->length));
     for (int i = 0; i < pretokenizer->count; i++)
         TRY_GOTO(done, result,
                  step_run(&work, &pretokenizer->steps[i], &text));
@@ -263,19 +357,18 @@ static status run_plain(const struct pretokenizer *pretokenizer,
 }
 
 status pretokenizer_run(const struct pretokenizer *pretokenizer,
-                        const char *text, size_t length,
+                        const struct pretokenize_text *text,
                         pretokenize_take *take, void *context)
 {
-    if (pretokenizer->count == 0) {
-        if (length > 0)
-            TRY(take(context, (const unsigned char *)text, length));
-        return OK;
-    }
-    if (pretokenizer->plain)
-        TRY(run_plain(pretokenizer, (const unsigned char *)text, length, take,
-                      context));
+    const unsigned char *bytes = (const unsigned char *)text->bytes;
+
+    if (text->length == 0) return OK;
+    if (pretokenizer->count == 0)
+        TRY(take(context, bytes, text->length));
+    else if (pretokenizer->plain)
+        TRY(run_plain(pretokenizer, bytes, text->length, take, context));
     else
-        TRY(run_general(pretokenizer, text, length, take, context));
+        TRY(run_general(pretokenizer, text, take, context));
     return OK;
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pretokenize.h - cuts text into the words that merges stay within.
+/* pretokenize.h - cuts text into the words that the model stays within.
  *
  * The "pre_tokenizer" of tokenizer.json is a list of steps, each of which
  * cuts the pieces of the step before. Steps with a scanner (scan.h) are run
  * together in one pass and need no memory; any other step makes the general
- * path list the pieces. Byte-level tokenizers only: the last step must be
- * ByteLevel. */
+ * path list the pieces. Metaspace and ByteLevel with a prefix space also
+ * rewrite the text. */
 #ifndef LOCKSTEP_DATA_PRETOKENIZE_H
 #define LOCKSTEP_DATA_PRETOKENIZE_H
 
@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "data/regex.h"
 #include "data/scan.h"
 
 enum split_behavior {
@@ -20,14 +21,25 @@ enum split_behavior {
     SPLIT_CONTIGUOUS
 };
 
+/* When Metaspace puts its mark before a piece that has none. */
+enum prepend_scheme { PREPEND_ALWAYS, PREPEND_NEVER, PREPEND_FIRST };
+
+/* Does the code point match? */
+typedef bool character_test(uint32_t code);
+
 struct pretokenize_step {
-    scan_piece *scan;             /* NULL: by regex or literal */
+    scan_piece *scan;             /* NULL: by one of the next three */
     struct regex *regex;          /* owned; NULL: none */
     const char *literal;          /* in the arena; NULL: none */
     size_t literal_length;        /* bytes */
-    enum split_behavior behavior; /* of regex and literal */
+    character_test *test;         /* NULL: none */
+    enum split_behavior behavior; /* of regex, literal and test */
     bool invert;                  /* cut at what does not match */
     bool prefix_space;            /* a space before each piece without one */
+    bool whole;                   /* Metaspace: rewrites, cuts nothing */
+    const char *mark;             /* Metaspace: stands for spaces, or NULL */
+    size_t mark_length;           /* bytes */
+    enum prepend_scheme prepend;  /* of the mark */
 };
 
 enum { PRETOKENIZE_STEPS_MAX = 8 };
@@ -43,30 +55,22 @@ struct pretokenizer {
 typedef status pretokenize_take(void *context, const unsigned char *piece,
                                 size_t length);
 
-/* From tokenizer.json. ERR_FORMAT names a component that is not supported. */
+/* From tokenizer.json; NULL and null: each text is one word. ERR_FORMAT names
+ * a component or field that is not supported. */
 status pretokenizer_read(struct pretokenizer *pretokenizer,
                          struct arena *arena, const struct json *json,
                          const char *source);
-/* The pieces of `text` (valid UTF-8) in order, each once. Thread-safe. */
+/* Text and where it stands. */
+struct pretokenize_text {
+    const char *bytes; /* valid UTF-8 */
+    size_t length;
+    bool first;        /* begins where the original text begins */
+};
+
+/* The pieces of `text` in order, each once. Thread-safe. */
 status pretokenizer_run(const struct pretokenizer *pretokenizer,
-                        const char *text, size_t length,
+                        const struct pretokenize_text *text,
                         pretokenize_take *take, void *context);
 void pretokenizer_free(struct pretokenizer *pretokenizer);
-
-/* A compiled regular expression for patterns that no scanner knows: PCRE2
- * with its compiler to machine code and with match limits. */
-status regex_build(struct regex **out, const char *pattern,
-                   const char *source);
-void regex_free(struct regex *regex);
-/* Appends the pattern, in the syntax of the `tokenizers` library, as PCRE2
- * reads it. ERR_FORMAT names what cannot be said there. */
-status regex_translate(struct text *out, const char *pattern,
-                       const char *source);
-struct span { size_t start, stop; };
-
-/* *match = the first match in text[in.start, in.stop), where *found; what lies
- * before in.start can be looked back at. ERR_FORMAT: the match limit. */
-status regex_find(const struct regex *regex, const char *text, struct span in,
-                  bool *found, struct span *match);
 
 #endif

@@ -1,36 +1,41 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pretokenize_read.c - the pre_tokenizer of tokenizer.json as steps. */
-#include "data/pretokenize.h"
-
 #include <string.h>
+#include "data/component.h"
+#include "data/pretokenize.h"
+#include "data/unicode.h"
 
 /* White_Space runs dropped, words and punctuation runs kept apart. */
 #define WHITESPACE_PATTERN "\\w+|[^\\w\\s]+"
 
-static status read_byte_level(struct pretokenize_step *step,
-                              const struct json *json, const char *source)
+static status read_byte_level(const struct component *in,
+                              const struct json *json,
+                              struct pretokenize_step *step)
 {
     bool use_regex;
 
-    TRY(json_get_bool_or(json, source, "add_prefix_space", true,
+    TRY(component_fields(in, json, "add_prefix_space trim_offsets use_regex"));
+    TRY(json_get_bool_or(json, in->source, "add_prefix_space", true,
                          &step->prefix_space));
-    TRY(json_get_bool_or(json, source, "use_regex", true, &use_regex));
+    TRY(json_get_bool_or(json, in->source, "use_regex", true, &use_regex));
     step->scan = use_regex ? scan_gpt2 : scan_whole;
     return OK;
 }
 
-static status read_digits(struct pretokenize_step *step,
-                          const struct json *json, const char *source)
+static status read_digits(const struct component *in, const struct json *json,
+                          struct pretokenize_step *step)
 {
     bool each;
 
-    TRY(json_get_bool_or(json, source, "individual_digits", false, &each));
+    TRY(component_fields(in, json, "individual_digits"));
+    TRY(json_get_bool_or(json, in->source, "individual_digits", false, &each));
     step->scan = each ? scan_each_digit : scan_digits;
     return OK;
 }
 
-static status read_behavior(struct pretokenize_step *step,
-                            const struct json *json, const char *source)
+static status read_behavior(const struct component *in,
+                            const struct json *json, const char *other,
+                            enum split_behavior *out)
 {
     static const char *const names[] = {
         [SPLIT_REMOVED] = "Removed",
@@ -41,81 +46,153 @@ static status read_behavior(struct pretokenize_step *step,
     };
     const char *behavior;
 
-    TRY(json_get_string(json, source, "behavior", &behavior));
+    TRY(json_get_string_or(json, in->source, "behavior", other, &behavior));
     for (int i = 0; i < 5; i++) {
         if (strcmp(behavior, names[i]) != 0) continue;
-        step->behavior = (enum split_behavior)i;
+        *out = (enum split_behavior)i;
         return OK;
     }
-    FAIL(ERR_FORMAT, "%s: pre_tokenizer Split: behavior %s is not one of "
-         "Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous",
-         source, behavior);
+    FAIL(ERR_FORMAT, "%s: %s Split: behavior %s is not one of Removed, "
+         "Isolated, MergedWithPrevious, MergedWithNext, Contiguous",
+         in->source, in->part, behavior);
 }
 
-static status read_split(struct pretokenize_step *step, struct arena *arena,
-                         const struct json *json, const char *source)
+static status read_split(const struct component *in, const struct json *json,
+                         struct pretokenize_step *step)
 {
-    const struct json *pattern = json_get(json, "pattern"), *value;
-    char *copy;
+    const struct json *literal;
+    const char *pattern;
+    void *copy;
 
-    TRY(read_behavior(step, json, source));
-    TRY(json_get_bool_or(json, source, "invert", false, &step->invert));
-    value = json_get(pattern, "Regex");
-    if (value != NULL && value->kind == JSON_STRING) {
-        if (strlen(value->string) != (size_t)value->string_length)
-            FAIL(ERR_FORMAT, "%s: pre_tokenizer Split: U+0000 in the pattern",
-                 source);
+    TRY(component_fields(in, json, "pattern behavior invert"));
+    TRY(read_behavior(in, json, "", &step->behavior));
+    TRY(json_get_bool_or(json, in->source, "invert", false, &step->invert));
+    TRY(component_pattern(in, json, &literal, &pattern));
+    if (pattern != NULL) {
         /* A scanner covers all of the text, so inverting and keeping what
          * does not match apart change nothing; nor does dropping it. */
         if (step->behavior == SPLIT_ISOLATED ||
             (step->behavior == SPLIT_REMOVED && step->invert))
-            step->scan = scan_find(value->string);
+            step->scan = scan_find(pattern);
         if (step->scan == NULL)
-            TRY(regex_build(&step->regex, value->string, source));
+            TRY(regex_build(&step->regex, pattern, in->source));
         return OK;
     }
-    value = json_get(pattern, "String");
-    if (value == NULL || value->kind != JSON_STRING)
-        FAIL(ERR_FORMAT, "%s: pre_tokenizer Split: the pattern must be "
-             "{\"Regex\": ...} or {\"String\": ...}", source);
-    TRY(arena_copy_text(arena, value->string, &copy));
+    step->literal_length = (size_t)literal->string_length;
+    TRY(arena_take(in->arena, step->literal_length + 1, &copy));
+    memcpy(copy, literal->string, step->literal_length);
     step->literal = copy;
-    step->literal_length = strlen(copy);
     return OK;
 }
 
-static status read_step(struct pretokenizer *pretokenizer,
-                        struct arena *arena, const struct json *json,
-                        const char *source)
+static status read_metaspace(const struct component *in,
+                             const struct json *json,
+                             struct pretokenize_step *step)
+{
+    static const char *const schemes[] = {[PREPEND_ALWAYS] = "always",
+                                          [PREPEND_NEVER] = "never",
+                                          [PREPEND_FIRST] = "first"};
+    const char *scheme;
+    uint32_t code;
+    bool prefix, split;
+    int found = -1;
+
+    TRY(component_fields(in, json, "replacement prepend_scheme split "
+                                   "add_prefix_space str_rep"));
+    TRY(component_string(in, json, "replacement", &step->mark,
+                         &step->mark_length));
+    if (step->mark_length == 0 ||
+        (size_t)text_utf8_decode(step->mark, step->mark_length, &code) !=
+            step->mark_length)
+        FAIL(ERR_FORMAT, "%s: %s Metaspace: `replacement` is not one "
+             "character", in->source, in->part);
+    TRY(json_get_string_or(json, in->source, "prepend_scheme", "always",
+                           &scheme));
+    TRY(json_get_bool_or(json, in->source, "add_prefix_space", true, &prefix));
+    TRY(json_get_bool_or(json, in->source, "split", true, &split));
+    for (int i = 0; i < 3; i++)
+        if (strcmp(scheme, schemes[i]) == 0) found = i;
+    if (found < 0)
+        FAIL(ERR_FORMAT, "%s: %s Metaspace: prepend_scheme %s is not one of "
+             "always, never, first", in->source, in->part, scheme);
+    if (!prefix && found != PREPEND_NEVER)
+        FAIL(ERR_FORMAT, "%s: %s Metaspace: add_prefix_space is false, but "
+             "prepend_scheme is %s", in->source, in->part, scheme);
+    step->prepend = (enum prepend_scheme)found;
+    step->whole = !split;
+    return OK;
+}
+
+static bool is_space(uint32_t code)
+{
+    char bytes[4];
+    size_t length;
+
+    text_utf8_encode(code, bytes);
+    return (unicode_at((const unsigned char *)bytes, 0, &length) &
+            CLASS_SPACE) != 0;
+}
+
+static status read_delimiter(const struct component *in,
+                             const struct json *json,
+                             struct pretokenize_step *step)
+{
+    TRY(component_fields(in, json, "delimiter"));
+    step->behavior = SPLIT_REMOVED;
+    TRY(component_string(in, json, "delimiter", &step->literal,
+                         &step->literal_length));
+    return OK;
+}
+
+static status read_other(const struct component *in, const struct json *json,
+                         const char *type, struct pretokenize_step *step)
+{
+    if (strcmp(type, "Punctuation") == 0) {
+        TRY(component_fields(in, json, "behavior"));
+        step->test = unicode_punctuation;
+        return read_behavior(in, json, "Isolated", &step->behavior);
+    }
+    if (strcmp(type, "CharDelimiterSplit") == 0)
+        return read_delimiter(in, json, step);
+    if (strcmp(type, "WhitespaceSplit") == 0) {
+        step->behavior = SPLIT_REMOVED;
+        step->test = is_space;
+        return component_fields(in, json, "");
+    }
+    if (strcmp(type, "Whitespace") == 0) {
+        TRY(component_fields(in, json, ""));
+        step->behavior = SPLIT_REMOVED;
+        step->invert = true;
+        return regex_build(&step->regex, WHITESPACE_PATTERN, in->source);
+    }
+    FAIL(ERR_FORMAT, "%s: %s %s is not supported; ByteLevel, Split, Digits, "
+         "Metaspace, Punctuation, Whitespace, WhitespaceSplit, "
+         "CharDelimiterSplit and a Sequence of them are", in->source,
+         in->part, type);
+}
+
+static status read_step(const struct component *in, const struct json *json,
+                        struct pretokenizer *pretokenizer)
 {
     struct pretokenize_step *step = &pretokenizer->steps[pretokenizer->count];
     const char *type;
 
-    TRY(json_get_string(json, source, "type", &type));
+    TRY(json_get_string(json, in->source, "type", &type));
     if (pretokenizer->byte_level)
-        FAIL(ERR_FORMAT, "%s: pre_tokenizer %s stands after ByteLevel, which "
-             "must be the last", source, type);
+        FAIL(ERR_FORMAT, "%s: %s %s stands after ByteLevel, which must be the "
+             "last", in->source, in->part, type);
     if (pretokenizer->count == PRETOKENIZE_STEPS_MAX)
-        FAIL(ERR_FORMAT, "%s: pre_tokenizer: more than %d steps", source,
+        FAIL(ERR_FORMAT, "%s: %s: more than %d steps", in->source, in->part,
              PRETOKENIZE_STEPS_MAX);
     pretokenizer->count++; /* now its regex is freed whatever happens */
     if (strcmp(type, "ByteLevel") == 0) {
         pretokenizer->byte_level = true;
-        TRY(read_byte_level(step, json, source));
-    } else if (strcmp(type, "Digits") == 0) {
-        TRY(read_digits(step, json, source));
-    } else if (strcmp(type, "Split") == 0) {
-        TRY(read_split(step, arena, json, source));
-    } else if (strcmp(type, "Whitespace") == 0) {
-        step->behavior = SPLIT_REMOVED;
-        step->invert = true;
-        TRY(regex_build(&step->regex, WHITESPACE_PATTERN, source));
-    } else {
-        FAIL(ERR_FORMAT, "%s: pre_tokenizer %s is not supported; ByteLevel, "
-             "Split, Digits, Whitespace and a Sequence of them are", source,
-             type);
+        return read_byte_level(in, json, step);
     }
-    return OK;
+    if (strcmp(type, "Digits") == 0) return read_digits(in, json, step);
+    if (strcmp(type, "Split") == 0) return read_split(in, json, step);
+    if (strcmp(type, "Metaspace") == 0) return read_metaspace(in, json, step);
+    return read_other(in, json, type, step);
 }
 
 /* A final ByteLevel without a pattern of its own cuts nothing. */
@@ -137,27 +214,16 @@ status pretokenizer_read(struct pretokenizer *pretokenizer,
                          struct arena *arena, const struct json *json,
                          const char *source)
 {
+    const struct component in = {source, "pre_tokenizer", arena};
     const struct json *list;
     const char *type;
 
     *pretokenizer = (struct pretokenizer){0};
-    if (json == NULL || json->kind == JSON_NULL)
-        FAIL(ERR_FORMAT, "%s: no pre_tokenizer; byte-level tokenizers have "
-             "one that ends with ByteLevel", source);
-    TRY(json_get_string(json, source, "type", &type));
-    if (strcmp(type, "Sequence") != 0) {
-        TRY(read_step(pretokenizer, arena, json, source));
-    } else {
-        list = json_get(json, "pretokenizers");
-        if (list == NULL || list->kind != JSON_ARRAY)
-            FAIL(ERR_FORMAT, "%s: pre_tokenizer Sequence has no list "
-                 "`pretokenizers`", source);
-        for (int i = 0; i < list->count; i++)
-            TRY(read_step(pretokenizer, arena, &list->items[i], source));
-    }
-    if (!pretokenizer->byte_level)
-        FAIL(ERR_FORMAT, "%s: pre_tokenizer %s is not byte-level; only "
-             "byte-level BPE tokenizers are supported", source, type);
+    if (json == NULL || json->kind == JSON_NULL) return OK;
+    TRY(component_type(&in, json, "pretokenizers", &type, &list));
+    if (list == NULL) TRY(read_step(&in, json, pretokenizer));
+    for (int i = 0; list != NULL && i < list->count; i++)
+        TRY(read_step(&in, &list->items[i], pretokenizer));
     finish(pretokenizer);
     return OK;
 }

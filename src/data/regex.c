@@ -7,8 +7,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 #include "base/arena.h"
-#include "base/text.h"
-#include "data/pretokenize.h"
+#include "data/regex.h"
 
 enum { MATCH_LIMIT = 10000000, DEPTH_LIMIT = 10000 };
 
@@ -41,7 +40,7 @@ status regex_build(struct regex **out, const char *pattern,
                                 NULL);
     if (regex->code == NULL) {
         pcre2_get_error_message(error, why, sizeof why);
-        FAIL_GOTO(done, result, ERR_FORMAT, "%s: pre_tokenizer: the pattern "
+        FAIL_GOTO(done, result, ERR_FORMAT, "%s: the pattern "
                   "is wrong at byte %zu of %s: %s", source, where,
                   translated.bytes, (const char *)why);
     }
@@ -87,6 +86,6 @@ status regex_find(const struct regex *regex, const char *text, struct span in,
     pcre2_match_data_free(data);
     if (code >= 0 || code == PCRE2_ERROR_NOMATCH) return OK;
     pcre2_get_error_message(code, why, sizeof why);
-    FAIL(ERR_FORMAT, "%s: pre_tokenizer: matching a text of %zu bytes "
+    FAIL(ERR_FORMAT, "%s: matching a text of %zu bytes "
          "failed: %s", regex->source, in.stop, (const char *)why);
 }

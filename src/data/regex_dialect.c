@@ -11,7 +11,7 @@
  *
  * They are rewritten. What has no short equivalent is an error by name. */
 #include <string.h>
-#include "data/pretokenize.h"
+#include "data/regex.h"
 
 enum { GROUPS_MAX = 64 };
 
@@ -27,7 +27,7 @@ struct dialect {
 
 static status refuse(const struct dialect *d, const char *what)
 {
-    FAIL(ERR_FORMAT, "%s: pre_tokenizer: the pattern has %s, which is not "
+    FAIL(ERR_FORMAT, "%s: the pattern has %s, which is not "
          "supported", d->source, what);
 }
 

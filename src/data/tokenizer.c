@@ -52,6 +52,15 @@ uint64_t tokenizer_merge_place(const struct tokenizer *tokenizer,
     return place;
 }
 
+const unsigned char *tokenizer_key(const struct tokenizer *tokenizer,
+                                   int32_t id, size_t *length)
+{
+    if (tokenizer->model == MODEL_BYTES)
+        return tokenizer_bytes(tokenizer, id, length);
+    *length = tokenizer->name_lengths[id];
+    return (const unsigned char *)tokenizer->names[id];
+}
+
 int32_t tokenizer_word(const struct tokenizer *tokenizer,
                        const unsigned char *bytes, size_t length)
 {
@@ -64,7 +73,7 @@ int32_t tokenizer_word(const struct tokenizer *tokenizer,
         size_t known_length;
 
         if (id < 0) return -1;
-        known = tokenizer_bytes(tokenizer, id, &known_length);
+        known = tokenizer_key(tokenizer, id, &known_length);
         if (known_length == length && memcmp(known, bytes, length) == 0)
             return id;
     }
@@ -129,7 +138,10 @@ status tokenizer_end_of_text(const struct tokenizer *tokenizer,
 void tokenizer_free(struct tokenizer *tokenizer)
 {
     word_caches_free(tokenizer->caches);
+    normalizer_free(&tokenizer->normalizer);
     pretokenizer_free(&tokenizer->pretokenizer);
+    decoder_free(&tokenizer->decoder);
+    unigram_free(&tokenizer->unigram);
     added_free(&tokenizer->raw);
     added_free(&tokenizer->normal);
     arena_free(&tokenizer->arena);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.h - text to ids and back: byte-level BPE from tokenizer.json.
+/* tokenizer.h - text to ids and back: BPE and Unigram, from the files of
+ * Hugging Face, SentencePiece, tiktoken and Mistral.
  *
  *   text -> added tokens cut out -> normalizer -> pre-tokenizer -> words
- *        -> merges within each word -> ids -> template (first, last token)
+ *        -> the model, within each word -> ids -> template (first, last token)
  *
- * The ids are those of the `tokenizers` library's encode(text). A tokenizer is
+ * The ids are those of the library that the file is made for. A tokenizer is
  * read-only once read: any number of threads may encode and decode with it;
  * each call borrows a word cache from a pool. */
 #ifndef LOCKSTEP_DATA_TOKENIZER_H
@@ -16,9 +17,12 @@
 #include "base/text.h"
 #include "data/added.h"
 #include "data/byte_level.h"
+#include "data/cuts.h"
+#include "data/detokenize.h"
 #include "data/normalize.h"
 #include "data/pretokenize.h"
 #include "data/token_list.h"
+#include "data/unigram.h"
 
 enum { TOKENIZER_VOCAB_MAX = 1 << 22, TOKENIZER_TEMPLATE_MAX = 16 };
 
@@ -29,22 +33,40 @@ struct merge {
     int32_t id;    /* of the two joined */
 };
 
+/* How a word becomes ids. */
+enum tokenizer_model {
+    MODEL_BYTES,      /* BPE: merges that start from bytes */
+    MODEL_CHARACTERS, /* BPE: merges that start from characters */
+    MODEL_UNIGRAM     /* the likeliest of all ways to cut it */
+};
+
 struct tokenizer {
     struct arena arena;       /* owns all that follows but the caches */
     const char *source;       /* path, for messages */
     const char *json;         /* the file as it was read, for export */
     size_t json_length;       /* bytes */
+    const char *file_name;    /* under which a directory keeps that file */
+    enum tokenizer_model model;
     char digest[65];          /* SHA-256 of that file, in hex */
     int64_t vocab;            /* largest id + 1 */
     const unsigned char *bytes; /* of all tokens, one after the other */
     const uint32_t *starts;   /* [vocab + 1] into bytes */
     const char *const *names; /* [vocab] as in the file; NULL: no such id */
+    const uint32_t *name_lengths; /* [vocab] bytes */
     const int32_t *name_table;/* [name_places] id by name, -1 empty */
-    const int32_t *word_table;/* [name_places] id by bytes, -1 empty */
+    const int32_t *word_table;/* [name_places] id by bytes (MODEL_BYTES) or
+                               * name of those that text can be, -1 empty */
     uint64_t name_places;     /* power of two */
     struct merge *merges;     /* [merge_places] */
     uint64_t merge_places;    /* power of two */
-    int32_t byte_ids[256];    /* -1: the vocabulary lacks the byte */
+    int32_t byte_ids[256];    /* of the byte (MODEL_BYTES) or the ASCII
+                               * character; -1: the vocabulary lacks it */
+    int32_t fallback[256];    /* of <0x00> to <0xFF>; -1: lacking or unused */
+    int32_t unknown;          /* for what has no token; -1: it is dropped */
+    bool fuse_unknown;        /* several in a row become one */
+    struct cuts cuts;         /* MODEL_CHARACTERS */
+    struct unigram unigram;   /* MODEL_UNIGRAM */
+    struct decoder decoder;
     bool ignore_merges;       /* a word that is a token is taken whole */
     const struct added_token *added; /* [added_count] */
     int32_t added_count;
@@ -61,10 +83,11 @@ struct tokenizer {
 
 enum token_kind { TOKEN_MISSING, TOKEN_LEARNED, TOKEN_ADDED, TOKEN_SPECIAL };
 
-/* From a tokenizer.json or a directory that has one. ERR_MISSING, ERR_IO;
- * ERR_FORMAT names what is wrong or not supported. */
+/* From a file or a directory that has one. ERR_MISSING, ERR_IO; ERR_FORMAT
+ * names what is wrong or not supported. */
 status tokenizer_read(struct tokenizer *tokenizer, const char *path);
-/* The same from memory; `source` names it in messages. */
+/* The same from memory; `source` names it in messages, and its kind is seen in
+ * its bytes. */
 status tokenizer_read_text(struct tokenizer *tokenizer, const char *json,
                            size_t length, const char *source);
 void tokenizer_free(struct tokenizer *tokenizer);
@@ -82,6 +105,7 @@ status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids,
  * is not complete yet are held back. */
 struct token_stream {
     const struct tokenizer *tokenizer; /* borrowed */
+    struct decode_state state;         /* zeroed to start with */
     unsigned char held[4];
     int held_count;                    /* bytes */
 };
@@ -95,7 +119,8 @@ status token_stream_end(struct token_stream *stream, struct text *out);
 /* Number of rows that an embedding needs: the largest id + 1. */
 int64_t tokenizer_vocab(const struct tokenizer *tokenizer);
 enum token_kind tokenizer_kind(const struct tokenizer *tokenizer, int32_t id);
-/* Bytes of text that an id stands for; *length 0 for an unknown one. */
+/* Bytes of text that an id stands for after others; *length 0 for an unknown
+ * one. */
 const unsigned char *tokenizer_bytes(const struct tokenizer *tokenizer,
                                      int32_t id, size_t *length);
 /* Id of a token by its name in the file. */
@@ -111,7 +136,10 @@ uint64_t tokenizer_hash(const void *bytes, size_t length);
 /* Place of the pair in `merges`, or the empty place where it belongs. */
 uint64_t tokenizer_merge_place(const struct tokenizer *tokenizer,
                                uint64_t pair);
-/* Id of the learned token with exactly these bytes, or -1. */
+/* What text must be to become the token: its bytes or its name. */
+const unsigned char *tokenizer_key(const struct tokenizer *tokenizer,
+                                   int32_t id, size_t *length);
+/* Id of the learned token with exactly this key, or -1. */
 int32_t tokenizer_word(const struct tokenizer *tokenizer,
                        const unsigned char *bytes, size_t length);
 

@@ -10,18 +10,63 @@ static status check_id(const struct tokenizer *tokenizer, int32_t id)
          id, tokenizer->source, (long long)tokenizer->vocab);
 }
 
+/* The first token's name without the marks that stand for spaces, as the
+ * Metaspace decoder of the library writes it. */
+static status append_unmarked(const struct tokenizer *tokenizer, int32_t id,
+                              struct text *out)
+{
+    const struct decoder *decoder = &tokenizer->decoder;
+    const char *name = tokenizer->names[id];
+    size_t length = tokenizer->name_lengths[id];
+
+    while (length > 0) {
+        const char *hit = memmem(name, length, decoder->mark,
+                                 decoder->mark_length);
+        const size_t run = hit == NULL ? length : (size_t)(hit - name);
+
+        TRY(text_append(out, name, run));
+        if (hit == NULL) break;
+        name += run + decoder->mark_length;
+        length -= run + decoder->mark_length;
+    }
+    return OK;
+}
+
+/* Appends what the id adds to the text so far. */
+static status append_token(const struct tokenizer *tokenizer,
+                           struct decode_state *state, int32_t id,
+                           struct text *out)
+{
+    const struct decoder *decoder = &tokenizer->decoder;
+    const bool first = !state->begun;
+    const unsigned char *bytes;
+    size_t length;
+
+    TRY(check_id(tokenizer, id));
+    bytes = tokenizer_bytes(tokenizer, id, &length);
+    state->begun = true;
+    if (!first && decoder->spaced) TRY(text_append(out, " ", 1));
+    if (first && decoder->drop_first &&
+        tokenizer->kinds[id] == TOKEN_LEARNED)
+        return append_unmarked(tokenizer, id, out);
+    while (!state->text && state->stripped < decoder->strip && length > 0 &&
+           bytes[0] == decoder->strip_byte) {
+        state->stripped++;
+        bytes++;
+        length--;
+    }
+    if (length > 0) state->text = true;
+    return text_append(out, bytes, length);
+}
+
 status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids,
                         int64_t count, struct text *out)
 {
-    TRY(text_append(out, "", 0)); /* there is a string even for no ids */
-    for (int64_t i = 0; i < count; i++) {
-        const unsigned char *bytes;
-        size_t length;
+    struct decode_state state = {0};
 
-        TRY(check_id(tokenizer, ids[i]));
-        bytes = tokenizer_bytes(tokenizer, ids[i], &length);
-        TRY(text_append(out, bytes, length));
-    }
+    TRY(text_append(out, "", 0)); /* there is a string even for no ids */
+    for (int64_t i = 0; i < count; i++)
+        TRY(append_token(tokenizer, &state, ids[i], out));
     return OK;
 }
 
@@ -57,15 +102,18 @@ static status stream_byte(struct token_stream *stream, unsigned char byte,
 status token_stream_next(struct token_stream *stream, int32_t id,
                          struct text *out)
 {
-    const unsigned char *bytes;
-    size_t length;
+    struct text bytes = {0};
+    status result;
 
-    TRY(check_id(stream->tokenizer, id));
     TRY(text_append(out, "", 0));
-    bytes = tokenizer_bytes(stream->tokenizer, id, &length);
-    for (size_t i = 0; i < length; i++)
-        TRY(stream_byte(stream, bytes[i], out));
-    return OK;
+    TRY_GOTO(done, result,
+             append_token(stream->tokenizer, &stream->state, id, &bytes));
+    for (size_t i = 0; i < bytes.length; i++)
+        TRY_GOTO(done, result,
+                 stream_byte(stream, (unsigned char)bytes.bytes[i], out));
+done:
+    text_free(&bytes);
+    return result;
 }
 
 status token_stream_end(struct token_stream *stream, struct text *out)

@@ -10,27 +10,91 @@ struct encoding {
     struct token_list *out;
 };
 
-/* A word that the vocabulary has whole, or merges. */
-static status encode_new(const struct encoding *encoding,
-                         const unsigned char *word, size_t length)
-{
-    if (encoding->tokenizer->ignore_merges) {
-        const int32_t id = tokenizer_word(encoding->tokenizer, word, length);
+/* Unigram: unknown characters in a row are one stretch of the word. */
+struct unknowns {
+    const struct encoding *encoding;
+    const unsigned char *word;
+    size_t start, stop; /* of the stretch; equal: none */
+};
 
-        if (id >= 0) {
-            TRY(token_list_append(encoding->out, &id, 1));
-            return OK;
-        }
+/* The stretch as the token that is spelled so, as bytes where the vocabulary
+ * has them all, or as one unknown token. */
+static status unknowns_end(struct unknowns *unknowns)
+{
+    const struct tokenizer *tokenizer = unknowns->encoding->tokenizer;
+    struct token_list *out = unknowns->encoding->out;
+    const int64_t first = out->count;
+    int32_t id = tokenizer_word(tokenizer, unknowns->word + unknowns->start,
+                                unknowns->stop - unknowns->start);
+
+    if (id >= 0) {
+        unknowns->start = unknowns->stop;
+        return token_list_append(out, &id, 1);
     }
-    TRY(word_merge(encoding->tokenizer, encoding->cache, word, length,
-                   encoding->out));
+    for (size_t i = unknowns->start; i < unknowns->stop; i++) {
+        id = tokenizer->fallback[unknowns->word[i]];
+
+        if (id < 0) {
+            out->count = first;
+            TRY(token_list_append(out, &tokenizer->unknown, 1));
+            break;
+        }
+        TRY(token_list_append(out, &id, 1));
+    }
+    unknowns->start = unknowns->stop;
     return OK;
 }
 
-static status encode_word(void *context, const unsigned char *word,
-                          size_t length)
+static status take_unigram(void *context, int32_t id, size_t start,
+                           size_t stop)
 {
-    const struct encoding *encoding = context;
+    struct unknowns *unknowns = context;
+    const struct tokenizer *tokenizer = unknowns->encoding->tokenizer;
+
+    if (id < 0 || id == tokenizer->unknown) {
+        if (tokenizer->unknown < 0)
+            FAIL(ERR_FORMAT, "%s: the text has \"%.*s\", which no token "
+                 "spells, and model.unk_id is null", tokenizer->source,
+                 (int)(stop - start), (const char *)unknowns->word + start);
+        if (unknowns->start == unknowns->stop) unknowns->start = start;
+        unknowns->stop = stop;
+        return OK;
+    }
+    if (unknowns->start < unknowns->stop) TRY(unknowns_end(unknowns));
+    return token_list_append(unknowns->encoding->out, &id, 1);
+}
+
+static status encode_unigram(const struct encoding *encoding,
+                             const unsigned char *word, size_t length)
+{
+    struct unknowns unknowns = {.encoding = encoding, .word = word};
+
+    TRY(unigram_run(&encoding->tokenizer->unigram, &encoding->cache->nodes,
+                    word, length, take_unigram, &unknowns));
+    if (unknowns.start < unknowns.stop) TRY(unknowns_end(&unknowns));
+    return OK;
+}
+
+/* A word that the vocabulary has whole, or the model's tokens. */
+static status encode_new(const struct encoding *encoding,
+                         const unsigned char *word, size_t length)
+{
+    const struct tokenizer *tokenizer = encoding->tokenizer;
+
+    if (tokenizer->model == MODEL_UNIGRAM)
+        return encode_unigram(encoding, word, length);
+    if (tokenizer->ignore_merges) {
+        const int32_t id = tokenizer_word(tokenizer, word, length);
+
+        if (id >= 0) return token_list_append(encoding->out, &id, 1);
+    }
+    return word_merge(tokenizer, encoding->cache, word, length, encoding->out);
+}
+
+/* A word, or a piece of one that nothing joins to its neighbours. */
+static status encode_piece(const struct encoding *encoding,
+                           const unsigned char *word, size_t length)
+{
     struct token_list *out = encoding->out;
     const int64_t first = out->count;
     struct word_entry *entry;
@@ -38,10 +102,7 @@ static status encode_word(void *context, const unsigned char *word,
     uint32_t check;
     int64_t count;
 
-    if (length > CACHE_WORD_BYTES) {
-        TRY(encode_new(encoding, word, length));
-        return OK;
-    }
+    if (length > CACHE_WORD_BYTES) return encode_new(encoding, word, length);
     hash = tokenizer_hash(word, length);
     check = (uint32_t)(hash >> 32);
     entry = &encoding->cache->entries[hash % CACHE_PLACES];
@@ -63,36 +124,62 @@ static status encode_word(void *context, const unsigned char *word,
     return OK;
 }
 
+static status encode_word(void *context, const unsigned char *word,
+                          size_t length)
+{
+    const struct encoding *encoding = context;
+    const struct tokenizer *tokenizer = encoding->tokenizer;
+    size_t at = 0;
+
+    if (tokenizer->cuts.bits == NULL)
+        return encode_piece(encoding, word, length);
+    while (at < length) {
+        const size_t stop = cuts_next(&tokenizer->cuts, word, at, length);
+
+        TRY(encode_piece(encoding, word + at, stop - at));
+        at = stop;
+    }
+    return OK;
+}
+
+static status encode_words(struct encoding *encoding,
+                           const struct normalized *in, size_t from,
+                           size_t stop)
+{
+    const struct pretokenize_text text = {in->text + from, stop - from,
+                                          in->first && from == 0};
+
+    return pretokenizer_run(&encoding->tokenizer->pretokenizer, &text,
+                            encode_word, encoding);
+}
+
 /* Text without added tokens of the first kind: normalize, cut out those of
  * the second kind, words. */
 static status encode_part(struct encoding *encoding, const char *text,
-                          size_t length)
+                          size_t length, bool first)
 {
     const struct tokenizer *tokenizer = encoding->tokenizer;
+    struct normalized in = {.first = first};
     struct added_search search = {0};
     struct added_match match;
-    struct text work = {0};
     size_t from = 0;
     status result;
 
     if (length == 0) return OK;
     TRY_GOTO(done, result,
-             normalizer_run(&tokenizer->normalizer, text, length, &work,
-                            &search.text, &search.length));
+             normalizer_run(&tokenizer->normalizer, text, length, &in));
+    search.text = in.text;
+    search.length = in.length;
     while (added_next(&tokenizer->normal, &search, &match)) {
         TRY_GOTO(done, result,
-                 pretokenizer_run(&tokenizer->pretokenizer,
-                                  search.text + from, match.start - from,
-                                  encode_word, encoding));
+                 encode_words(encoding, &in, from, match.start));
         TRY_GOTO(done, result,
                  token_list_append(encoding->out, &match.token->id, 1));
         from = search.done;
     }
-    TRY_GOTO(done, result,
-             pretokenizer_run(&tokenizer->pretokenizer, search.text + from,
-                              search.length - from, encode_word, encoding));
+    TRY_GOTO(done, result, encode_words(encoding, &in, from, in.length));
 done:
-    text_free(&work);
+    text_free(&in.work);
     return result;
 }
 
@@ -105,12 +192,11 @@ static status encode_text(struct encoding *encoding, const char *text,
     size_t from = 0;
 
     while (added_next(&tokenizer->raw, &search, &match)) {
-        TRY(encode_part(encoding, text + from, match.start - from));
+        TRY(encode_part(encoding, text + from, match.start - from, from == 0));
         TRY(token_list_append(encoding->out, &match.token->id, 1));
         from = search.done;
     }
-    TRY(encode_part(encoding, text + from, length - from));
-    return OK;
+    return encode_part(encoding, text + from, length - from, from == 0);
 }
 
 status tokenizer_encode(const struct tokenizer *tokenizer, const char *text,

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_model.c - reading a tokenizer.json: merges, template. */
+/* tokenizer_model.c - tokenizer.json: the model, BPE or Unigram. */
+#include <math.h>
 #include <string.h>
+#include "data/component.h"
 #include "data/tokenizer_build.h"
 
 enum { TOKEN_NAME_MAX = 1 << 16 }; /* bytes */
 
-/* Both spellings: ["a", "b"] and "a b". Neither half holds a space, because
- * the byte alphabet writes it differently. */
+/* Both spellings: ["a", "b"] and "a b", in which neither half holds a space. */
 static status read_halves(const struct tokenizer *tokenizer,
                           const struct json *item, int rank,
                           struct text halves[2])
@@ -49,16 +50,8 @@ static status find_half(const struct tokenizer *tokenizer,
          name->length > 0 ? name->bytes : "");
 }
 
-/* Of two merges of one pair the later one counts, as in the library. */
-static void insert(struct tokenizer *tokenizer, struct merge *table,
-                   const struct merge *merge)
-{
-    table[tokenizer_merge_place(tokenizer, merge->pair)] = *merge;
-}
-
-static status read_merge(struct tokenizer *tokenizer, struct merge *table,
-                         const struct json *item, int rank,
-                         struct text halves[2])
+static status read_merge(struct tokenizer *tokenizer, const struct json *item,
+                         int rank, struct text halves[2])
 {
     struct merge merge = {.rank = rank};
     int32_t left, right;
@@ -68,130 +61,234 @@ static status read_merge(struct tokenizer *tokenizer, struct merge *table,
     TRY(find_half(tokenizer, &halves[1], rank, &right));
     TRY(text_append(&halves[0], halves[1].bytes, halves[1].length));
     TRY(find_half(tokenizer, &halves[0], rank, &merge.id));
-    merge.pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    insert(tokenizer, table, &merge);
+    tokenizer_merges_add(tokenizer, &merge, left, right);
     return OK;
 }
 
-status tokenizer_read_merges(struct tokenizer *tokenizer,
-                             const struct json *model)
+static status read_merges(struct tokenizer *tokenizer,
+                          const struct json *model)
 {
     const struct json *list = json_get(model, "merges");
     struct text halves[2] = {{0}, {0}};
-    struct merge *table;
-    uint64_t places = 16;
     status result = OK;
-    void *memory;
 
     if (list == NULL || list->kind != JSON_ARRAY)
         FAIL(ERR_FORMAT, "%s: there is no list model.merges",
              tokenizer->source);
-    while (places < 2 * (uint64_t)list->count) places *= 2;
-    TRY(arena_take_array(&tokenizer->arena, places, sizeof *table, &memory));
-    tokenizer->merges = table = memory;
-    tokenizer->merge_places = places;
-    for (uint64_t i = 0; i < places; i++) table[i].pair = UINT64_MAX;
+    TRY(tokenizer_merges_init(tokenizer, list->count));
     for (int i = 0; i < list->count; i++)
         TRY_GOTO(done, result,
-                 read_merge(tokenizer, table, &list->items[i], i, halves));
+                 read_merge(tokenizer, &list->items[i], i, halves));
 done:
     text_free(&halves[0]);
     text_free(&halves[1]);
     return result;
 }
 
-/* ids of special_tokens[name]. */
-static status template_ids(struct tokenizer *tokenizer,
-                           const struct json *json, const char *name,
-                           int32_t *list, int *count)
+/* Settings that would change ids and that we do not have. */
+static status check_bpe(const struct component *in, const struct json *model)
 {
-    const struct json *ids =
-        json_get(json_get(json_get(json, "special_tokens"), name), "ids");
+    const char *text;
+    double dropout;
 
-    if (ids == NULL || ids->kind != JSON_ARRAY)
-        FAIL(ERR_FORMAT, "%s: post_processor TemplateProcessing: no ids for "
-             "%s", tokenizer->source, name);
-    for (int i = 0; i < ids->count; i++) {
-        const struct json *id = &ids->items[i];
-
-        if (*count == TOKENIZER_TEMPLATE_MAX)
-            FAIL(ERR_FORMAT, "%s: post_processor TemplateProcessing: more "
-                 "than %d tokens around a text", tokenizer->source,
-                 TOKENIZER_TEMPLATE_MAX);
-        if (id->kind != JSON_INTEGER || id->integer < 0 ||
-            id->integer >= tokenizer->vocab)
-            FAIL(ERR_FORMAT, "%s: post_processor TemplateProcessing: an id "
-                 "of %s is outside the vocabulary", tokenizer->source, name);
-        list[(*count)++] = (int32_t)id->integer;
-    }
+    TRY(component_fields(in, model, "dropout unk_token fuse_unk "
+                         "continuing_subword_prefix end_of_word_suffix "
+                         "byte_fallback ignore_merges vocab merges"));
+    TRY(json_get_real_or(model, in->source, "dropout", 0, &dropout));
+    if (dropout != 0)
+        FAIL(ERR_FORMAT, "%s: model.dropout is %g; merges that are left out "
+             "by chance are not supported", in->source, dropout);
+    TRY(json_get_string_or(model, in->source, "continuing_subword_prefix", "",
+                           &text));
+    if (text[0] != '\0')
+        FAIL(ERR_FORMAT, "%s: model.continuing_subword_prefix \"%s\" is not "
+             "supported", in->source, text);
+    TRY(json_get_string_or(model, in->source, "end_of_word_suffix", "",
+                           &text));
+    if (text[0] != '\0')
+        FAIL(ERR_FORMAT, "%s: model.end_of_word_suffix \"%s\" is not "
+             "supported", in->source, text);
     return OK;
 }
 
-static status read_single(struct tokenizer *tokenizer,
-                          const struct json *json)
+static status read_entry(const struct tokenizer *tokenizer,
+                         const struct json *key, struct vocab_entry *entry)
 {
-    const struct json *list = json_get(json, "single");
-    bool text_seen = false;
+    const struct json *id = key + 1;
 
-    if (list == NULL || list->kind != JSON_ARRAY)
-        FAIL(ERR_FORMAT, "%s: post_processor TemplateProcessing has no list "
-             "`single`", tokenizer->source);
-    for (int i = 0; i < list->count; i++) {
-        const struct json *special =
-            json_get(&list->items[i], "SpecialToken");
-        const char *name;
-
-        if (special == NULL) {
-            if (json_get(&list->items[i], "Sequence") == NULL || text_seen)
-                FAIL(ERR_FORMAT, "%s: post_processor TemplateProcessing: "
-                     "`single` must hold one Sequence and SpecialTokens",
-                     tokenizer->source);
-            text_seen = true;
-            continue;
-        }
-        TRY(json_get_string(special, tokenizer->source, "id", &name));
-        if (text_seen)
-            TRY(template_ids(tokenizer, json, name, tokenizer->last,
-                             &tokenizer->last_count));
-        else
-            TRY(template_ids(tokenizer, json, name, tokenizer->first,
-                             &tokenizer->first_count));
-    }
+    if (id->kind != JSON_INTEGER || id->integer < 0 ||
+        id->integer >= TOKENIZER_VOCAB_MAX)
+        FAIL(ERR_FORMAT, "%s: model.vocab: the id of \"%.40s\" is not a "
+             "whole number from 0 to %d", tokenizer->source, key->string,
+             TOKENIZER_VOCAB_MAX - 1);
+    *entry = (struct vocab_entry){.name = key->string,
+                                  .length = (size_t)key->string_length,
+                                  .id = (int32_t)id->integer,
+                                  .kind = TOKEN_LEARNED,
+                                  .spelled = true};
     return OK;
 }
 
-static status read_processor(struct tokenizer *tokenizer,
-                             const struct json *json)
+static status read_vocab(struct tokenizer *tokenizer, const struct json *model)
 {
-    const char *type;
+    const struct json *list = json_get(model, "vocab");
+    struct vocab_entry *entries;
+    void *memory = NULL;
+    status result = OK;
 
-    TRY(json_get_string(json, tokenizer->source, "type", &type));
-    if (strcmp(type, "ByteLevel") == 0) return OK; /* offsets only */
-    if (strcmp(type, "TemplateProcessing") != 0)
-        FAIL(ERR_FORMAT, "%s: post_processor %s is not supported; ByteLevel, "
-             "TemplateProcessing and a Sequence of them are",
-             tokenizer->source, type);
-    TRY(read_single(tokenizer, json));
-    return OK;
+    if (list == NULL || list->kind != JSON_OBJECT)
+        FAIL(ERR_FORMAT, "%s: there is no object model.vocab",
+             tokenizer->source);
+    TRY(memory_take((size_t)list->count + 1, sizeof *entries, &memory));
+    entries = memory;
+    for (int i = 0; i < list->count; i++)
+        TRY_GOTO(done, result,
+                 read_entry(tokenizer, &list->items[2 * i], &entries[i]));
+    TRY_GOTO(done, result,
+             tokenizer_build_vocab(tokenizer, entries, list->count));
+done:
+    memory_free(memory);
+    return result;
 }
 
-status tokenizer_read_template(struct tokenizer *tokenizer,
-                               const struct json *json)
+/* What becomes of characters that no token spells. */
+static status read_unknown(struct tokenizer *tokenizer,
+                           const struct json *model)
 {
-    const struct json *list;
-    const char *type;
+    const char *source = tokenizer->source, *name;
+    bool fallback;
 
-    if (json == NULL || json->kind == JSON_NULL) return OK;
-    TRY(json_get_string(json, tokenizer->source, "type", &type));
-    if (strcmp(type, "Sequence") != 0) {
-        TRY(read_processor(tokenizer, json));
+    TRY(json_get_string_or(model, source, "unk_token", "", &name));
+    TRY(json_get_bool_or(model, source, "byte_fallback", false, &fallback));
+    TRY(json_get_bool_or(model, source, "fuse_unk", false,
+                         &tokenizer->fuse_unknown));
+    tokenizer->unknown = -1;
+    if (tokenizer->model == MODEL_BYTES) {
+        /* The library drops bytes that are not in the vocabulary unless the
+         * model says otherwise; with all 256 the question does not arise. */
+        for (int i = 0; i < 256 && (name[0] != '\0' || fallback); i++)
+            if (tokenizer->byte_ids[i] < 0)
+                FAIL(ERR_FORMAT, "%s: the vocabulary lacks byte %d, so the "
+                     "model needs its %s, which is not supported", source, i,
+                     fallback ? "byte_fallback" : "unk_token");
         return OK;
     }
-    list = json_get(json, "processors");
-    if (list == NULL || list->kind != JSON_ARRAY)
-        FAIL(ERR_FORMAT, "%s: post_processor Sequence has no list "
-             "`processors`", tokenizer->source);
-    for (int i = 0; i < list->count; i++)
-        TRY(read_processor(tokenizer, &list->items[i]));
+    if (fallback) tokenizer_find_fallback(tokenizer);
+    if (name[0] != '\0' &&
+        !tokenizer_find(tokenizer, name, &tokenizer->unknown))
+        FAIL(ERR_FORMAT, "%s: model.unk_token \"%s\" is not in the vocabulary",
+             source, name);
     return OK;
+}
+
+static status read_bpe(struct tokenizer *tokenizer,
+                       const struct component *in, const struct json *model)
+{
+    const bool bytes = tokenizer->pretokenizer.byte_level;
+
+    TRY(check_bpe(in, model));
+    if (tokenizer->decoder.byte_level ? !bytes
+                                      : bytes && !tokenizer->decoder.spaced)
+        FAIL(ERR_FORMAT, "%s: of pre_tokenizer and decoder only one is "
+             "ByteLevel", in->source);
+    tokenizer->model = bytes ? MODEL_BYTES : MODEL_CHARACTERS;
+    if (bytes) tokenizer->decoder.spaced = false;
+    TRY(read_vocab(tokenizer, model));
+    TRY(json_get_bool_or(model, in->source, "ignore_merges", false,
+                         &tokenizer->ignore_merges));
+    TRY(read_unknown(tokenizer, model));
+    TRY(read_merges(tokenizer, model));
+    if (!bytes) TRY(tokenizer_build_cuts(tokenizer));
+    return OK;
+}
+
+/* One of the list vocab: [name, score]. */
+static status read_scored(const struct tokenizer *tokenizer,
+                          const struct json *item, int id,
+                          struct vocab_entry *entry, double *score)
+{
+    if (item->kind != JSON_ARRAY || item->count != 2 ||
+        item->items[0].kind != JSON_STRING ||
+        (item->items[1].kind != JSON_REAL &&
+         item->items[1].kind != JSON_INTEGER))
+        FAIL(ERR_FORMAT, "%s: model.vocab[%d] is not [name, score]",
+             tokenizer->source, id);
+    *entry = (struct vocab_entry){
+        .name = item->items[0].string,
+        .length = (size_t)item->items[0].string_length,
+        .id = id,
+        .kind = TOKEN_LEARNED,
+        .spelled = true};
+    *score = item->items[1].real;
+    return OK;
+}
+
+static status read_unigram_vocab(struct tokenizer *tokenizer,
+                                 const struct json *list)
+{
+    struct vocab_entry *entries;
+    void *memory = NULL, *kept;
+    double *scores, least = INFINITY;
+    status result = OK;
+
+    if (list == NULL || list->kind != JSON_ARRAY ||
+        list->count >= TOKENIZER_VOCAB_MAX)
+        FAIL(ERR_FORMAT, "%s: there is no list model.vocab of at most %d "
+             "tokens", tokenizer->source, TOKENIZER_VOCAB_MAX - 1);
+    TRY(arena_take_array(&tokenizer->arena, (size_t)list->count + 1,
+                         sizeof *scores, &kept));
+    scores = kept;
+    TRY(memory_take((size_t)list->count + 1, sizeof *entries, &memory));
+    entries = memory;
+    for (int i = 0; i < list->count; i++) {
+        TRY_GOTO(done, result, read_scored(tokenizer, &list->items[i], i,
+                                           &entries[i], &scores[i]));
+        if (scores[i] < least) least = scores[i];
+    }
+    TRY_GOTO(done, result,
+             tokenizer_build_vocab(tokenizer, entries, list->count));
+    tokenizer->unigram.unknown_score = least - UNIGRAM_PENALTY;
+    TRY_GOTO(done, result, tokenizer_build_unigram(tokenizer, scores));
+done:
+    memory_free(memory);
+    return result;
+}
+
+static status read_unigram(struct tokenizer *tokenizer,
+                           const struct component *in,
+                           const struct json *model)
+{
+    int64_t unknown;
+    bool fallback;
+
+    TRY(component_fields(in, model, "unk_id vocab byte_fallback"));
+    if (tokenizer->pretokenizer.byte_level || tokenizer->decoder.byte_level)
+        FAIL(ERR_FORMAT, "%s: ByteLevel with a Unigram model is not supported",
+             in->source);
+    tokenizer->model = MODEL_UNIGRAM;
+    TRY(read_unigram_vocab(tokenizer, json_get(model, "vocab")));
+    TRY(json_get_integer_or(model, in->source, "unk_id", -1, &unknown));
+    if (unknown < -1 || unknown >= tokenizer->vocab)
+        FAIL(ERR_FORMAT, "%s: model.unk_id %lld is outside the vocabulary",
+             in->source, (long long)unknown);
+    tokenizer->unknown = (int32_t)unknown;
+    TRY(json_get_bool_or(model, in->source, "byte_fallback", false,
+                         &fallback));
+    if (fallback) tokenizer_find_fallback(tokenizer);
+    return OK;
+}
+
+status tokenizer_read_model(struct tokenizer *tokenizer,
+                            const struct json *model)
+{
+    const struct component in = {tokenizer->source, "model",
+                                 &tokenizer->arena};
+    const char *type;
+
+    TRY(json_get_string_or(model, in.source, "type", "BPE", &type));
+    if (strcmp(type, "BPE") == 0) return read_bpe(tokenizer, &in, model);
+    if (strcmp(type, "Unigram") == 0)
+        return read_unigram(tokenizer, &in, model);
+    FAIL(ERR_FORMAT, "%s: model %s is not supported; BPE and Unigram are",
+         in.source, type);
 }

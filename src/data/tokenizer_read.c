@@ -5,6 +5,7 @@
  * we do not have is refused by name. */
 #include <string.h>
 #include "base/file.h"
+#include "data/component.h"
 #include "data/tokenizer_build.h"
 #include "data/word_cache.h"
 
@@ -20,137 +21,66 @@ static status check_null(const struct json *root, const char *key,
          "not supported: set it to null", source, key);
 }
 
-static status check_model(const struct json *model, const char *source)
+/* One text alone is padded only to a length that is stated. */
+static status check_padding(const struct json *root, const char *source)
 {
-    const char *text;
-    double dropout;
+    const struct json *padding = json_get(root, "padding");
+    const struct json *multiple = json_get(padding, "pad_to_multiple_of");
+    const char *strategy;
 
-    if (model == NULL || model->kind != JSON_OBJECT)
-        FAIL(ERR_FORMAT, "%s: there is no object `model`", source);
-    TRY(json_get_string_or(model, source, "type", "BPE", &text));
-    if (strcmp(text, "BPE") != 0)
-        FAIL(ERR_FORMAT, "%s: model %s is not supported; byte-level BPE is",
-             source, text);
-    TRY(json_get_real_or(model, source, "dropout", 0, &dropout));
-    if (dropout != 0)
-        FAIL(ERR_FORMAT, "%s: model.dropout is %g; merges that are left out "
-             "by chance are not supported", source, dropout);
-    TRY(json_get_string_or(model, source, "continuing_subword_prefix", "",
-                           &text));
-    if (text[0] != '\0')
-        FAIL(ERR_FORMAT, "%s: model.continuing_subword_prefix \"%s\" is not "
-             "supported", source, text);
-    TRY(json_get_string_or(model, source, "end_of_word_suffix", "", &text));
-    if (text[0] != '\0')
-        FAIL(ERR_FORMAT, "%s: model.end_of_word_suffix \"%s\" is not "
-             "supported", source, text);
-    return OK;
-}
-
-static status check_decoder(const struct json *json, const char *source)
-{
-    const struct json *list;
-    const char *type;
-
-    if (json == NULL || json->kind == JSON_NULL) return OK;
-    TRY(json_get_string(json, source, "type", &type));
-    if (strcmp(type, "ByteLevel") == 0) return OK;
-    if (strcmp(type, "Sequence") != 0)
-        FAIL(ERR_FORMAT, "%s: decoder %s is not supported; ByteLevel is",
-             source, type);
-    list = json_get(json, "decoders");
-    for (int i = 0; list != NULL && list->kind == JSON_ARRAY &&
-                    i < list->count; i++) {
-        TRY(json_get_string(&list->items[i], source, "type", &type));
-        if (strcmp(type, "ByteLevel") != 0 && strcmp(type, "Fuse") != 0)
-            FAIL(ERR_FORMAT, "%s: decoder %s is not supported; ByteLevel is",
-                 source, type);
+    if (padding == NULL || padding->kind == JSON_NULL) return OK;
+    if (json_get(padding, "strategy") != NULL &&
+        json_get(padding, "strategy")->kind == JSON_STRING &&
+        (multiple == NULL || multiple->kind == JSON_NULL)) {
+        TRY(json_get_string(padding, source, "strategy", &strategy));
+        if (strcmp(strategy, "BatchLongest") == 0) return OK;
     }
-    return OK;
+    return check_null(root, "padding", source);
 }
 
-/* The library drops bytes that are not in the vocabulary unless the model
- * says otherwise; with all 256 the question does not arise. */
-static status check_bytes(const struct tokenizer *tokenizer,
-                          const struct json *model)
+static status read_root(struct tokenizer *tokenizer,
+                           const struct json *root)
 {
-    const char *unknown;
-    bool fallback;
-
-    TRY(json_get_string_or(model, tokenizer->source, "unk_token", "",
-                           &unknown));
-    TRY(json_get_bool_or(model, tokenizer->source, "byte_fallback", false,
-                         &fallback));
-    if (unknown[0] == '\0' && !fallback) return OK;
-    for (int i = 0; i < 256; i++)
-        if (tokenizer->byte_ids[i] < 0)
-            FAIL(ERR_FORMAT, "%s: the vocabulary lacks byte %d, so the model "
-                 "needs its %s, which is not supported", tokenizer->source, i,
-                 fallback ? "byte_fallback" : "unk_token");
-    return OK;
-}
-
-static status read_root(struct tokenizer *tokenizer, const struct json *root)
-{
+    const struct component in = {tokenizer->source, "tokenizer.json",
+                                 &tokenizer->arena};
     const struct json *model = json_get(root, "model");
     const char *source = tokenizer->source;
 
     if (root->kind != JSON_OBJECT)
         FAIL(ERR_FORMAT, "%s: not a tokenizer.json: no object at its top",
              source);
-    TRY(check_model(model, source));
+    if (model == NULL || model->kind != JSON_OBJECT)
+        FAIL(ERR_FORMAT, "%s: there is no object `model`", source);
+    TRY(component_fields(&in, root, "version truncation padding added_tokens "
+                         "normalizer pre_tokenizer post_processor decoder "
+                         "model"));
     TRY(check_null(root, "truncation", source));
-    TRY(check_null(root, "padding", source));
-    TRY(check_decoder(json_get(root, "decoder"), source));
-    TRY(normalizer_read(&tokenizer->normalizer, json_get(root, "normalizer"),
-                        source));
+    TRY(check_padding(root, source));
+    TRY(decoder_read(&tokenizer->decoder, &tokenizer->arena,
+                     json_get(root, "decoder"), source));
+    TRY(normalizer_read(&tokenizer->normalizer, &tokenizer->arena,
+                        json_get(root, "normalizer"), source));
     TRY(pretokenizer_read(&tokenizer->pretokenizer, &tokenizer->arena,
                           json_get(root, "pre_tokenizer"), source));
     TRY(tokenizer_read_added(tokenizer, root));
-    TRY(tokenizer_read_vocab(tokenizer, model));
-    TRY(check_bytes(tokenizer, model));
-    TRY(json_get_bool_or(model, source, "ignore_merges", false,
-                         &tokenizer->ignore_merges));
-    TRY(tokenizer_read_merges(tokenizer, model));
+    TRY(tokenizer_read_model(tokenizer, model));
     TRY(tokenizer_read_template(tokenizer, json_get(root, "post_processor")));
-    return OK;
+    return tokenizer_build_matchers(tokenizer);
 }
 
-/* Added tokens that want normalized text are looked for in it, in their own
- * normal form. */
-static status build_matchers(struct tokenizer *tokenizer)
+static status read_any(struct tokenizer *tokenizer, struct arena *parse)
 {
-    status result = OK;
-    struct text work = {0};
+    const struct json *root;
 
-    TRY(added_init(&tokenizer->raw, tokenizer->added));
-    TRY(added_init(&tokenizer->normal, tokenizer->added));
-    for (int32_t i = 0; i < tokenizer->added_count; i++) {
-        const struct added_token *token = &tokenizer->added[i];
-        const char *pattern;
-        size_t length;
-
-        if (!token->normalized) {
-            TRY_GOTO(done, result, added_insert(&tokenizer->raw, i,
-                                                token->content,
-                                                token->length));
-            continue;
-        }
-        TRY_GOTO(done, result,
-                 normalizer_run(&tokenizer->normalizer, token->content,
-                                token->length, &work, &pattern, &length));
-        TRY_GOTO(done, result,
-                 added_insert(&tokenizer->normal, i, pattern, length));
-    }
-done:
-    text_free(&work);
-    return result;
+    TRY(json_read(&root, parse, tokenizer->json, tokenizer->json_length,
+                  tokenizer->source));
+    tokenizer->file_name = "tokenizer.json";
+    return read_root(tokenizer, root);
 }
 
 status tokenizer_read_text(struct tokenizer *tokenizer, const char *json,
                            size_t length, const char *source)
 {
-    const struct json *root;
     struct arena parse;
     char *name;
     void *copy;
@@ -166,9 +96,7 @@ status tokenizer_read_text(struct tokenizer *tokenizer, const char *json,
     tokenizer->json = copy;
     tokenizer->json_length = length;
     sha256_hex(json, length, tokenizer->digest);
-    TRY_GOTO(done, result, json_read(&root, &parse, json, length, source));
-    TRY_GOTO(done, result, read_root(tokenizer, root));
-    TRY_GOTO(done, result, build_matchers(tokenizer));
+    TRY_GOTO(done, result, read_any(tokenizer, &parse));
     TRY_GOTO(done, result, word_caches_build(&tokenizer->caches));
 done:
     arena_free(&parse);

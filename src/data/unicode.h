@@ -40,6 +40,8 @@ extern const unsigned char unicode_ascii[128]; /* classes */
 extern const unsigned char unicode_classes[UNICODE_CATEGORIES];
 
 enum unicode_category unicode_category(uint32_t code);
+/* As the `tokenizers` library sees it: see punctuation.c. */
+bool unicode_punctuation(uint32_t code);
 
 /* Class of the code point at bytes[at] of valid UTF-8 and its length in
  * bytes. at < the length of the text. */

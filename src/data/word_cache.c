@@ -25,6 +25,7 @@ static void cache_free(struct word_cache *cache)
     memory_free(cache->entries);
     memory_free(cache->symbols);
     memory_free(cache->heap);
+    unigram_nodes_free(&cache->nodes);
     memory_free(cache);
 }
 

@@ -10,6 +10,7 @@
 
 #include <stdint.h>
 #include "base/status.h"
+#include "data/unigram.h"
 
 enum {
     CACHE_PLACES = 1 << 15,
@@ -28,10 +29,11 @@ struct word_entry {
 struct word_cache {
     struct word_cache *next;    /* in the pool */
     struct word_entry *entries; /* owned [CACHE_PLACES] */
-    void *symbols;              /* owned; see tokenizer_merge.c */
+    void *symbols;              /* owned; see word_merge.c */
     int64_t symbol_capacity;
     void *heap;                 /* owned */
     int64_t heap_capacity;
+    struct unigram_nodes nodes;
 };
 
 struct word_caches;

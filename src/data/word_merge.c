@@ -2,7 +2,7 @@
 /* word_merge.c - merges within one word. */
 #include "data/word_merge.h"
 
-#include <string.h>
+#include "data/unicode.h"
 
 enum { SHORT_WORD = 48 }; /* symbols; where a scan and a heap cost the same */
 
@@ -164,26 +164,93 @@ static status merge_long(const struct tokenizer *tokenizer,
     return OK;
 }
 
+/* Symbols of the bytes: those that the vocabulary lacks are dropped. */
+static int64_t byte_symbols(const struct tokenizer *tokenizer,
+                            const unsigned char *bytes, size_t length,
+                            int32_t *ids)
+{
+    int64_t count = 0;
+
+    for (size_t i = 0; i < length; i++)
+        if (tokenizer->byte_ids[bytes[i]] >= 0)
+            ids[count++] = tokenizer->byte_ids[bytes[i]];
+    return count;
+}
+
+/* The bytes of one character as tokens of their own; 0: not all exist. */
+static int64_t fall_back(const struct tokenizer *tokenizer,
+                         const unsigned char *bytes, size_t length,
+                         int32_t *ids)
+{
+    for (size_t i = 0; i < length; i++) {
+        ids[i] = tokenizer->fallback[bytes[i]];
+        if (ids[i] < 0) return 0;
+    }
+    return (int64_t)length;
+}
+
+/* Symbols of the characters. An unknown one waits until the next known one
+ * comes, as in the library: bytes overtake it. */
+static int64_t character_symbols(const struct tokenizer *tokenizer,
+                                 const unsigned char *bytes, size_t length,
+                                 int32_t *ids)
+{
+    int64_t count = 0, step;
+    bool waiting = false;
+    size_t size;
+
+    for (size_t at = 0; at < length; at += size) {
+        int32_t id;
+
+        unicode_at(bytes, at, &size);
+        id = size == 1 ? tokenizer->byte_ids[bytes[at]]
+                       : tokenizer_word(tokenizer, bytes + at, size);
+        if (id >= 0) {
+            if (waiting) ids[count++] = tokenizer->unknown;
+            waiting = false;
+            ids[count++] = id;
+            continue;
+        }
+        step = fall_back(tokenizer, bytes + at, size, ids + count);
+        count += step;
+        if (step > 0 || tokenizer->unknown < 0) continue;
+        if (waiting && !tokenizer->fuse_unknown)
+            ids[count++] = tokenizer->unknown;
+        waiting = true;
+    }
+    if (waiting) ids[count++] = tokenizer->unknown;
+    return count;
+}
+
+static int64_t symbols_of(const struct tokenizer *tokenizer,
+                          const unsigned char *bytes, size_t length,
+                          int32_t *ids)
+{
+    if (tokenizer->model == MODEL_BYTES)
+        return byte_symbols(tokenizer, bytes, length, ids);
+    return character_symbols(tokenizer, bytes, length, ids);
+}
+
+/* There are never more symbols than bytes; fall_back looks at four more. */
 status word_merge(const struct tokenizer *tokenizer, struct word_cache *cache,
                   const unsigned char *bytes, size_t length,
                   struct token_list *out)
 {
-    int64_t first = out->count, count = 0;
     struct token_list symbols = {0};
     status result;
+    int64_t count;
 
     if (length <= SHORT_WORD) {
-        TRY(token_list_reserve(out, SHORT_WORD));
-        for (size_t i = 0; i < length; i++)
-            if (tokenizer->byte_ids[bytes[i]] >= 0)
-                out->ids[first + count++] = tokenizer->byte_ids[bytes[i]];
-        out->count += merge_short(tokenizer, out->ids + first, (int)count);
+        int32_t *ids;
+
+        TRY(token_list_reserve(out, SHORT_WORD + 4));
+        ids = out->ids + out->count;
+        count = symbols_of(tokenizer, bytes, length, ids);
+        out->count += merge_short(tokenizer, ids, (int)count);
         return OK;
     }
-    TRY_GOTO(done, result, token_list_reserve(&symbols, (int64_t)length));
-    for (size_t i = 0; i < length; i++)
-        if (tokenizer->byte_ids[bytes[i]] >= 0)
-            symbols.ids[count++] = tokenizer->byte_ids[bytes[i]];
+    TRY_GOTO(done, result, token_list_reserve(&symbols, (int64_t)length + 4));
+    count = symbols_of(tokenizer, bytes, length, symbols.ids);
     if (count > 0)
         TRY_GOTO(done, result,
                  merge_long(tokenizer, cache, symbols.ids, count, out));

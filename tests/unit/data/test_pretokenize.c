@@ -28,7 +28,9 @@ static void cut(const char *steps, const char *text, const char *expected)
                              "false,\"use_regex\":false}]}", steps));
     IS_OK(json_read(&root, &arena, json.bytes, json.length, "t"));
     IS_OK(pretokenizer_read(&pretokenizer, &arena, root, "t"));
-    IS_OK(pretokenizer_run(&pretokenizer, text, strlen(text), join, &pieces));
+    IS_OK(pretokenizer_run(&pretokenizer,
+                           &(struct pretokenize_text){text, strlen(text), true},
+                           join, &pieces));
     EQUAL_TEXT(pieces.bytes, expected);
     pretokenizer_free(&pretokenizer);
     arena_free(&arena);
@@ -124,6 +126,8 @@ TEST(a_pattern_that_explodes_is_an_error)
         "{\"type\":\"Sequence\",\"pretokenizers\":["
         SPLIT("Regex", "(a+)+d", "Isolated", "false")
         ",{\"type\":\"ByteLevel\"}]}";
+    static const struct pretokenize_text text = {
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!d", 42, true};
     struct pretokenizer pretokenizer;
     struct text pieces = {0};
     const struct json *root;
@@ -132,10 +136,8 @@ TEST(a_pattern_that_explodes_is_an_error)
     arena_init(&arena, "test", 0);
     IS_OK(json_read(&root, &arena, json, strlen(json), "t"));
     IS_OK(pretokenizer_read(&pretokenizer, &arena, root, "t.json"));
-    FAILS(pretokenizer_run(&pretokenizer,
-                           "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!d", 42,
-                           join, &pieces),
-          ERR_FORMAT, "t.json: pre_tokenizer: matching");
+    FAILS(pretokenizer_run(&pretokenizer, &text, join, &pieces), ERR_FORMAT,
+          "t.json: matching");
     pretokenizer_free(&pretokenizer);
     arena_free(&arena);
     text_free(&pieces);

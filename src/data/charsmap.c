@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* charsmap.c - SentencePiece's compiled character maps. */
+#include "data/charsmap.h"
+
+#include <string.h>
+#include <utf8proc.h>
+
+enum { CLUSTER_BYTES = 5 }; /* longer clusters are taken apart */
+
+/* Fields of a unit. */
+static uint32_t unit_label(uint32_t unit) { return unit & 0x800000FFu; }
+static bool unit_has_value(uint32_t unit) { return (unit >> 8 & 1) != 0; }
+static uint32_t unit_value(uint32_t unit) { return unit & 0x7FFFFFFFu; }
+static uint32_t unit_offset(uint32_t unit)
+{
+    return (unit >> 10) << ((unit & 0x200u) >> 6);
+}
+
+status charsmap_read(struct charsmap *map, struct arena *arena,
+                     const void *bytes, size_t length, const char *source)
+{
+    const unsigned char *from = bytes;
+    uint32_t size = 0;
+    void *memory;
+    size_t bad;
+
+    *map = (struct charsmap){0};
+    if (length == 0) return OK;
+    for (int i = 3; length >= 4 && i >= 0; i--) size = size << 8 | from[i];
+    if (length < 4 || size % 4 != 0 || size == 0 || size > length - 4)
+        FAIL(ERR_FORMAT, "%s: the character map of %zu bytes claims a trie of "
+             "%u", source, length, size);
+    length -= 4 + (size_t)size;
+    if (text_utf8_invalid((const char *)from + 4 + size, length, &bad))
+        FAIL(ERR_FORMAT, "%s: the character map's strings are not UTF-8",
+             source);
+    TRY(arena_take(arena, size, &memory));
+    memcpy(memory, from + 4, size);
+    map->units = memory;
+    map->count = size / 4;
+    TRY(arena_take(arena, length + 1, &memory)); /* a zero ends the last */
+    memcpy(memory, from + 4 + size, length);
+    map->strings = memory;
+    map->length = length;
+    return OK;
+}
+
+static bool string_at(const struct charsmap *map, uint32_t value,
+                      struct charsmap_match *match)
+{
+    if (value >= map->length || (map->strings[value] & 0xC0) == 0x80)
+        return false;
+    match->text = map->strings + value;
+    match->length = strlen(match->text);
+    return true;
+}
+
+struct charsmap_match charsmap_find(const struct charsmap *map,
+                                    const char *text, size_t length,
+                                    bool longest)
+{
+    struct charsmap_match match = {0};
+    uint32_t at;
+
+    if (map->count == 0) return match;
+    at = unit_offset(map->units[0]);
+    for (size_t i = 0; i < length; i++) {
+        const unsigned char byte = (unsigned char)text[i];
+        uint32_t unit;
+
+        at ^= byte;
+        if (at >= map->count) break;
+        unit = map->units[at];
+        if (unit_label(unit) != byte) break;
+        at ^= unit_offset(unit);
+        if (at >= map->count) break;
+        if (!unit_has_value(unit)) continue;
+        /* A match within a character would leave half of it. */
+        if (i + 1 < length && (text[i + 1] & 0xC0) == 0x80) continue;
+        if (string_at(map, unit_value(map->units[at]), &match))
+            match.taken = i + 1;
+        if (match.taken > 0 && !longest) break;
+    }
+    return match;
+}
+
+/* Bytes of the cluster (Unicode 15, UAX 29) that text begins with. */
+static size_t cluster(const char *text, size_t length)
+{
+    uint32_t code, next;
+    size_t at = (size_t)text_utf8_decode(text, length, &code);
+    utf8proc_int32_t state = 0;
+
+    while (at < length) {
+        const size_t step =
+            (size_t)text_utf8_decode(text + at, length - at, &next);
+
+        if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)code,
+                                             (utf8proc_int32_t)next, &state))
+            break;
+        at += step;
+        code = next;
+    }
+    return at;
+}
+
+static status map_characters(const struct charsmap *map, const char *text,
+                             size_t length, struct text *out)
+{
+    for (size_t at = 0; at < length;) {
+        uint32_t code;
+        const size_t step =
+            (size_t)text_utf8_decode(text + at, length - at, &code);
+        const struct charsmap_match match =
+            charsmap_find(map, text + at, step, false);
+
+        if (match.taken > 0)
+            TRY(text_append(out, match.text, match.length));
+        else
+            TRY(text_append(out, text + at, step));
+        at += step;
+    }
+    return OK;
+}
+
+static bool alone(const char *text, size_t left)
+{
+    return (unsigned char)text[0] < 0x80 && text[0] != '\r' &&
+           (left == 1 || (unsigned char)text[1] < 0x80);
+}
+
+status charsmap_clusters(const struct charsmap *map, const char *text,
+                         size_t length, struct text *out)
+{
+    for (size_t at = 0; at < length;) {
+        const size_t size = alone(text + at, length - at)
+                                ? 1
+                                : cluster(text + at, length - at);
+        struct charsmap_match match = {0};
+
+        if (size <= CLUSTER_BYTES)
+            match = charsmap_find(map, text + at, size, false);
+        if (match.taken > 0)
+            TRY(text_append(out, match.text, match.length));
+        else if (size == 1)
+            TRY(text_append(out, text + at, 1));
+        else
+            TRY(map_characters(map, text + at, size, out));
+        at += size;
+    }
+    return OK;
+}

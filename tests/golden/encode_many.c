@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* encode_many.c - what Lockstep makes of many texts, for comparisons.
+ *
+ *   encode_many TOKENIZER [repeat] < TEXTS
+ *
+ * TEXTS is a run of texts, each after its length in bytes as a u32. Prints
+ * the ids of each on a line; with `repeat`, encodes all of them so often and
+ * prints the seconds of each round instead. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include "data/tokenizer.h"
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static status read_all(struct text *out)
+{
+    static char buffer[1 << 16];
+    size_t count;
+
+    while ((count = fread(buffer, 1, sizeof buffer, stdin)) > 0)
+        TRY(text_append(out, buffer, count));
+    return OK;
+}
+
+static status encode_all(const struct tokenizer *tokenizer,
+                         const struct text *texts, struct token_list *ids,
+                         bool print)
+{
+    for (size_t at = 0; at + 4 <= texts->length;) {
+        uint32_t length;
+
+        memcpy(&length, texts->bytes + at, 4);
+        at += 4;
+        ids->count = 0;
+        TRY(tokenizer_encode(tokenizer, texts->bytes + at, length, true, ids));
+        at += length;
+        if (!print) continue;
+        for (int64_t i = 0; i < ids->count; i++)
+            printf(i > 0 ? " %d" : "%d", ids->ids[i]);
+        putchar('\n');
+    }
+    return OK;
+}
+
+static status run(struct tokenizer *tokenizer, const char *path, int repeat,
+                  struct text *texts, struct token_list *ids)
+{
+    TRY(tokenizer_read(tokenizer, path));
+    TRY(read_all(texts));
+    if (repeat == 0) return encode_all(tokenizer, texts, ids, true);
+    for (int i = 0; i < repeat; i++) {
+        const double began = now_s();
+
+        TRY(encode_all(tokenizer, texts, ids, false));
+        printf("%.6f\n", now_s() - began);
+    }
+    return OK;
+}
+
+int main(int count, char **words)
+{
+    struct tokenizer tokenizer = {0};
+    struct token_list ids = {0};
+    struct text texts = {0};
+    status result;
+
+    if (count < 2) return 2;
+    result = run(&tokenizer, words[1], count > 2 ? atoi(words[2]) : 0, &texts,
+                 &ids);
+    if (result != OK) status_print(result, stderr);
+    text_free(&texts);
+    token_list_free(&ids);
+    tokenizer_free(&tokenizer);
+    return result == OK ? 0 : 1;
+}
