@@ -25,8 +25,9 @@ status param_add(struct param_table *table, const char *name, int layer,
     struct param *param = &table->items[table->count];
 
     *param = (struct param){.spec = *spec, .layer = layer,
-                            .order = table->count, .rows = held[0],
-                            .cols = held[1]};
+                            .order = table->count,
+                            .rows = held != NULL ? held[0] : spec->rows,
+                            .cols = held != NULL ? held[1] : spec->cols};
     if (layer >= 0)
         snprintf(param->name, sizeof param->name, "layers.%d.%s", layer, name);
     else

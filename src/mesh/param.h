@@ -35,8 +35,8 @@ struct param_table {
     int orders;          /* parameters of the whole model */
 };
 
-/* Adds a parameter; held: rows and columns of this rank's part. ERR_CONFIG: the
- * sizes overflow. */
+/* Adds a parameter; held: rows and columns of this rank's part, NULL: all.
+ * ERR_CONFIG: the sizes overflow. */
 status param_add(struct param_table *table, const char *name, int layer,
                  const struct param_spec *spec, const int64_t held[2],
                  int *index);

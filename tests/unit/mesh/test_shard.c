@@ -41,7 +41,7 @@ static void table_build(struct param_table *table, int leaves)
 
         for (int j = 0; j < 3 && odd[i].pieces[j] > 0; j++)
             spec.pieces[spec.piece_count++].rows = odd[i].pieces[j];
-        IS_OK(param_add(table, spec.name, odd[i].layer, &spec, &index));
+        IS_OK(param_add(table, spec.name, odd[i].layer, &spec, NULL, &index));
     }
 }
 
@@ -204,8 +204,8 @@ TEST(shards_are_as_equal_as_blocks_allow)
     struct shards shards;
     int index;
 
-    IS_OK(param_add(&table, "w", 0, &spec, &index));
-    IS_OK(param_add(&table, "v", -1, &small, &index));
+    IS_OK(param_add(&table, "w", 0, &spec, NULL, &index));
+    IS_OK(param_add(&table, "v", -1, &small, NULL, &index));
     IS_OK(shards_build(&shards, &table, &holding, 8, 0));
     for (int r = 0; r < 8; r++)
         EQUAL_INT(shard_sizes(&shards, 0)[r], 8 * 1024);
