@@ -1,166 +1,172 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* verify.c - the promise, proved on the user's own machine: the same few steps
  * under several layouts against one rank. */
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/file.h"
-#include "cli/config.h"
+#include "cli/layouts.h"
 #include "cli/run.h"
 #include "cli/table.h"
+#include "comm/launch.h"
 #include "train/overlay.h"
-#include "train/trial.h"
+#include "train/setup.h"
 
-enum { LAYOUTS_MAX = 64, LAYOUT_BYTES = 256, WORDS_MAX = 16 };
-
-struct layout {
-    char text[LAYOUT_BYTES];  /* "ranks=2 train.micro_batch=1" */
-    struct trial trial;
-    struct trial_difference difference;
-};
+/* What a layout outside the grid claims: it adds in another order. */
+static const double CLAIM_FLOAT64 = 1e-12, CLAIM_FLOAT32 = 1e-4;
 
 struct verification {
     struct arguments *arguments;
     int64_t ranks, steps;
-    struct layout layouts[LAYOUTS_MAX]; /* the first is one rank */
-    int count;
+    struct layouts layouts;  /* the first is one rank */
+    struct group *world;     /* of a launcher; NULL: ranks are threads */
     char cache[PATH_BYTES];
 };
 
-static status add_layout(struct verification *v, const char *format, ...)
-    __attribute__((format(printf, 2, 3)));
-
-static status add_layout(struct verification *v, const char *format, ...)
+static bool leads(const struct verification *v)
 {
-    va_list arguments;
-    int length;
-
-    if (v->count == LAYOUTS_MAX)
-        FAIL(ERR_CONFIG, "more than %d layouts", (int)LAYOUTS_MAX);
-    va_start(arguments, format);
-    length = vsnprintf(v->layouts[v->count].text, LAYOUT_BYTES, format,
-                       arguments);
-    va_end(arguments);
-    if (length >= LAYOUT_BYTES)
-        FAIL(ERR_CONFIG, "a layout of %d characters, at most %d", length,
-             LAYOUT_BYTES - 1);
-    v->count++;
-    return OK;
+    return v->world == NULL || v->world->rank == 0;
 }
 
-/* Every number of ranks up to --ranks that halves, and what must not show. */
-static status usual_layouts(struct verification *v)
+/* ---- one row ---- */
+
+/* Is the layout legal? The sentence of the refusal goes to layout->reason. */
+static bool possible(struct layout *layout, const struct options_set *set)
 {
-    TRY(add_layout(v, "ranks=1 train.micro_batch=1"));
-    TRY(add_layout(v, "ranks=1 train.recompute=block"));
-    TRY(add_layout(v, "ranks=1 train.threads=1"));
-    for (int64_t ranks = 2; ranks <= v->ranks; ranks *= 2) {
-        TRY(add_layout(v, "ranks=%lld", (long long)ranks));
-        TRY(add_layout(v, "ranks=%lld train.micro_batch=1",
-                       (long long)ranks));
-        TRY(add_layout(v, "ranks=%lld train.recompute=block",
-                       (long long)ranks));
-    }
-    return OK;
+    struct setup setup;
+    struct stage stage = {0};
+    status result = setup_resolve(&setup, set, layout->ranks, 0);
+
+    if (result == OK) result = stage_plan(&stage, &setup.request);
+    stage_free(&stage);
+    setup_free(&setup);
+    if (result == OK) return true;
+    snprintf(layout->reason, sizeof layout->reason, "%s", status_message());
+    status_clear();
+    return result != ERR_CONFIG; /* the row itself says what is wrong */
 }
 
-/* One layout a line; # begins a comment. */
-static status read_layouts(struct verification *v, const char *path)
+/* Trains. In a world the reference is trained by rank 0 alone. */
+static status run_trial(struct verification *v, struct layout *layout,
+                        const struct options_set *set)
 {
-    struct text text = {0};
-    char *rest, *line;
-    status result;
-
-    TRY_GOTO(done, result, file_read(path, (size_t)1 << 16, &text));
-    rest = text.bytes;
-    while ((line = strsep(&rest, "\n")) != NULL) {
-        line[strcspn(line, "#")] = '\0';
-        line += strspn(line, " \t");
-        if (line[0] != '\0') TRY_GOTO(done, result, add_layout(v, "%s", line));
-    }
-done:
-    text_free(&text);
-    return result;
+    if (v->world == NULL)
+        return trial_run(&layout->trial, set, layout->ranks, v->steps);
+    if (layout == v->layouts.items)
+        return comm_agree(v->world, leads(v) ? trial_run(&layout->trial, set,
+                                                         1, v->steps) : OK);
+    return trial_run_world(&layout->trial, set, v->world, v->steps);
 }
 
-/* The configuration with the words of one layout. */
-static status layout_options(struct verification *v, const char *layout,
-                             struct options_set *set, int *ranks)
+static enum verdict judge(struct verification *v, struct layout *layout)
 {
-    char copy[LAYOUT_BYTES + PATH_BYTES], *rest = copy, *word, *end;
+    struct layout *one = v->layouts.items;
+    struct trial_difference *d = &layout->difference;
 
-    TRY(config_read(set, v->arguments->operands[0], v->arguments));
-    snprintf(copy, sizeof copy, "data.cache=%s", v->cache);
-    if (set->values.data.cache[0] == 0)
-        TRY(options_assign(set, copy, ORIGIN_DEFAULT));
-    if (arguments_has(v->arguments, "dtype")) {
-        snprintf(copy, sizeof copy, "train.dtype=%s",
-                 arguments_text(v->arguments, "dtype", ""));
-        TRY(options_assign(set, copy, ORIGIN_COMMAND_LINE));
+    if (layout->trial.whole.elements != one->trial.whole.elements ||
+        layout->trial.whole.dtype != one->trial.whole.dtype) {
+        snprintf(layout->reason, sizeof layout->reason,
+                 "another model than that of one rank");
+        return VERDICT_FAILED;
     }
-    *ranks = 1;
-    snprintf(copy, sizeof copy, "%s", layout);
-    while ((word = strsep(&rest, " \t")) != NULL) {
-        if (word[0] == '\0') continue;
-        if (strncmp(word, "ranks=", 6) == 0) {
-            *ranks = (int)strtol(word + 6, &end, 10);
-            if (*end != '\0' || *ranks < 1 || *ranks > RANKS_MOST)
-                FAIL(ERR_CONFIG, "%s: 1 to %d ranks", word, (int)RANKS_MOST);
-            continue;
-        }
-        TRY(options_assign(set, word, ORIGIN_COMMAND_LINE));
-    }
-    return OK;
+    trial_compare(&one->trial, &layout->trial, d);
+    if (layout != one) whole_free(&layout->trial.whole);
+    if (!layout->trial.exact)
+        layout->claims = one->trial.whole.dtype == DTYPE_F64 ? CLAIM_FLOAT64
+                                                             : CLAIM_FLOAT32;
+    if (d->exact) return VERDICT_EXACT;
+    if (layout->trial.exact || !(d->loss <= layout->claims))
+        return VERDICT_DIFFERS;
+    if (layout->claims == CLAIM_FLOAT64 && !(d->gradients <= layout->claims &&
+                                             d->weights <= layout->claims))
+        return VERDICT_DIFFERS;
+    return VERDICT_WITHIN;
 }
 
+/* A row that fails leaves the others their turn; in a world of processes it
+ * ends them. */
 static status run_layout(struct verification *v, struct layout *layout)
 {
     struct options_set set = {0};
-    int ranks;
     status result;
 
-    TRY_GOTO(done, result, layout_options(v, layout->text, &set, &ranks));
-    fprintf(stderr, "%s ...\n", layout->text);
-    TRY_GOTO(done, result, trial_run(&layout->trial, &set, ranks, v->steps));
-    if (layout->trial.whole.elements != v->layouts[0].trial.whole.elements ||
-        layout->trial.whole.dtype != v->layouts[0].trial.whole.dtype)
-        FAIL_GOTO(done, result, ERR_CONFIG,
-                  "%s: another model than that of one rank", layout->text);
-    trial_compare(&v->layouts[0].trial, &layout->trial, &layout->difference);
+    layout->verdict = VERDICT_REFUSED;
+    TRY_GOTO(done, result,
+             layout_options(layout, v->arguments, v->cache, &set));
+    if (layout->optional && !possible(layout, &set)) goto done;
+    if (leads(v)) fprintf(stderr, "%s ...\n", layout->text);
+    result = run_trial(v, layout, &set);
+    if (result != OK) {
+        snprintf(layout->reason, sizeof layout->reason, "%s",
+                 status_message());
+        layout->verdict = VERDICT_FAILED;
+        if (v->world == NULL && layout != v->layouts.items) {
+            status_clear();
+            result = OK;
+        }
+    } else if (leads(v)) {
+        layout->verdict = judge(v, layout);
+    }
 done:
     options_free(&set);
     return result;
 }
 
+/* ---- the table ---- */
+
+static void verdict_text(const struct layout *layout, char *out, size_t size)
+{
+    static const char *const words[] = {
+        [VERDICT_EXACT] = "EXACT", [VERDICT_WITHIN] = "holds",
+        [VERDICT_DIFFERS] = "differs", [VERDICT_FAILED] = "failed"};
+
+    snprintf(out, size, "%s", words[layout->verdict]);
+}
+
+static void add_row(struct table *table, const struct layout *layout,
+                    bool json)
+{
+    const bool ran = layout->verdict != VERDICT_FAILED;
+    char text[64] = "EXACT";
+
+    table_text(table, layout->text);
+    table_text(table, layout->schedule[0] ? layout->schedule : NULL);
+    table_text(table, layout->zero);
+    if (layout->claims > 0)
+        snprintf(text, sizeof text, "%g", layout->claims);
+    table_text(table, text);
+    table_real(table, layout->difference.loss, 3);
+    table_real(table, layout->difference.gradients, 3);
+    table_real(table, layout->difference.weights, 3);
+    table_bytes(table, (int64_t)layout->trial.memory_bytes);
+    verdict_text(layout, text, sizeof text);
+    if (json) table_bool(table, layout->verdict == VERDICT_EXACT);
+    else table_text(table, text);
+    if (!json) return;
+    table_text(table, text);
+    table_text(table, ran ? NULL : layout->reason);
+}
+
 static status print_rows(const struct verification *v, bool json)
 {
     static const struct table_column columns[] = {
-        {"layout", "layout", false}, {"claims", "claims", false},
+        {"layout", "layout", false}, {"schedule", "schedule", false},
+        {"ZeRO", "zero", false}, {"claims", "claims", false},
         {"loss", "loss_difference", true},
         {"gradients", "gradient_difference", true},
         {"weights", "weight_difference", true},
         {"memory of a rank", "memory_bytes", true},
-        {"found", "exact", false}};
+        {"found", "exact", false}, {"", "verdict", false},
+        {"", "reason", false}};
     struct json_writer writer = {0};
     struct table table;
     status result;
 
-    table_begin(&table, columns, 7);
-    for (int i = 0; i < v->count; i++) {
-        const struct layout *layout = &v->layouts[i];
-
-        table_text(&table, layout->text);
-        table_text(&table, "EXACT");
-        table_real(&table, layout->difference.loss, 3);
-        table_real(&table, layout->difference.gradients, 3);
-        table_real(&table, layout->difference.weights, 3);
-        table_bytes(&table, (int64_t)layout->trial.memory_bytes);
-        if (json) table_bool(&table, layout->difference.exact);
-        else table_text(&table,
-                        layout->difference.exact ? "EXACT" : "differs");
-    }
+    table_begin(&table, columns, json ? 11 : 9);
+    for (int i = 0; i < v->layouts.count; i++)
+        if (v->layouts.items[i].verdict != VERDICT_REFUSED)
+            add_row(&table, &v->layouts.items[i], json);
     if (json) {
         json_write_begin(&writer, 2);
         result = table_json(&table, &writer);
@@ -173,62 +179,124 @@ static status print_rows(const struct verification *v, bool json)
     return result;
 }
 
+/* Why rows failed, and how many could not be here. */
+static void print_notes(const struct verification *v)
+{
+    int refused = 0;
+
+    for (int i = 0; i < v->layouts.count; i++) {
+        const struct layout *layout = &v->layouts.items[i];
+
+        refused += layout->verdict == VERDICT_REFUSED;
+        if (layout->verdict == VERDICT_FAILED)
+            fprintf(stderr, "%s: %s\n", layout->text, layout->reason);
+    }
+    if (refused > 0)
+        fprintf(stderr, "%d layouts of the list do not fit this configuration "
+                        "and were left out\n", refused);
+}
+
 static status draw(const struct verification *v, const char *path)
 {
-    struct overlay_curve curves[LAYOUTS_MAX];
+    struct overlay_curve *curves;
+    void *memory = NULL;
+    int count = 0;
+    status result;
 
-    for (int i = 0; i < v->count; i++)
-        curves[i] = (struct overlay_curve){v->layouts[i].text,
-                                           v->layouts[i].trial.losses};
-    return overlay_write(curves, v->count, v->steps, path);
+    TRY(memory_take((size_t)v->layouts.count, sizeof *curves, &memory));
+    curves = memory;
+    for (int i = 0; i < v->layouts.count; i++) {
+        const struct layout *layout = &v->layouts.items[i];
+
+        if (layout->verdict <= VERDICT_DIFFERS)
+            curves[count++] = (struct overlay_curve){layout->text,
+                                                     layout->trial.losses};
+    }
+    result = overlay_write(curves, count, v->steps, path);
+    memory_free(memory);
+    return result;
+}
+
+/* ---- the command ---- */
+
+static status list_layouts(struct verification *v)
+{
+    const char *path = arguments_text(v->arguments, "layouts", NULL);
+    const int ranks = v->world == NULL ? (int)v->ranks : v->world->size;
+
+    TRY(layouts_add(&v->layouts, false, "ranks=1"));
+    if (path != NULL) TRY(layouts_read(&v->layouts, path));
+    else TRY(layouts_usual(&v->layouts, ranks, v->world != NULL));
+    for (int i = 1; v->world != NULL && i < v->layouts.count; i++)
+        if (v->layouts.items[i].ranks != ranks)
+            FAIL(ERR_CONFIG, "%s: the launcher started %d ranks, and a layout "
+                             "takes all of them", v->layouts.items[i].text,
+                 ranks);
+    return OK;
 }
 
 static status verify(struct verification *v)
 {
-    const char *layouts = arguments_text(v->arguments, "layouts", NULL);
     const char *picture = arguments_text(v->arguments, "draw", NULL);
-    int wrong = 0;
+    int wrong = 0, rows = 0;
 
-    TRY(add_layout(v, "ranks=1"));
-    if (layouts != NULL) TRY(read_layouts(v, layouts));
-    else TRY(usual_layouts(v));
-    for (int i = 0; i < v->count; i++) {
-        TRY(run_layout(v, &v->layouts[i]));
-        wrong += !v->layouts[i].difference.exact;
+    TRY(list_layouts(v));
+    for (int i = 0; i < v->layouts.count; i++) {
+        struct layout *layout = &v->layouts.items[i];
+
+        TRY(run_layout(v, layout));
+        rows += layout->verdict != VERDICT_REFUSED;
+        wrong += layout->verdict == VERDICT_DIFFERS ||
+                 layout->verdict == VERDICT_FAILED;
     }
+    if (!leads(v)) return OK;
     TRY(print_rows(v, arguments_has(v->arguments, "json")));
+    print_notes(v);
     if (picture != NULL) TRY(draw(v, picture));
     if (wrong > 0)
-        FAIL(ERR_VERIFY, "%d of %d layouts do not train the same bits as one "
-                         "rank", wrong, v->count);
+        FAIL(ERR_VERIFY, "%d of %d layouts do not train what one rank trains",
+             wrong, rows);
     return OK;
+}
+
+static status make_cache(struct verification *v)
+{
+    snprintf(v->cache, sizeof v->cache, "%s/lockstep-verify-XXXXXX",
+             getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
+    if (mkdtemp(v->cache) == NULL)
+        FAIL(ERR_IO, "%s: no directory can be made there", v->cache);
+    return OK;
+}
+
+/* The body of a rank: without a launcher the only one, which starts threads
+ * for each layout. */
+static status verify_rank(void *argument, struct group *world)
+{
+    struct verification v = *(struct verification *)argument;
+    status result;
+
+    v.world = world;
+    result = leads(&v) ? make_cache(&v) : OK;
+    if (world != NULL) {
+        TRY(comm_agree(world, result));
+        result = comm_broadcast(world, tensor_1d(v.cache, DTYPE_U8,
+                                                 sizeof v.cache), 0);
+    }
+    TRY(result);
+    result = verify(&v);
+    if (world != NULL) result = comm_agree(world, result);
+    if (leads(&v) && directory_remove(v.cache) != OK && result == OK)
+        result = ERR_IO;
+    layouts_free(&v.layouts);
+    return result;
 }
 
 status command_verify(struct arguments *arguments)
 {
-    struct verification *v;
-    void *memory = NULL;
-    status result;
+    struct verification v = {.arguments = arguments, .ranks = 2, .steps = 5};
 
-    TRY(memory_take(1, sizeof *v, &memory));
-    v = memory;
-    v->arguments = arguments;
-    v->ranks = 2;
-    v->steps = 5;
-    snprintf(v->cache, sizeof v->cache, "%s/lockstep-verify-XXXXXX",
-             getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
-    TRY_GOTO(done, result, arguments_integer(arguments, "ranks", 1, RANKS_MOST,
-                                             &v->ranks));
-    TRY_GOTO(done, result, arguments_integer(arguments, "steps", 1, 1000,
-                                             &v->steps));
-    if (mkdtemp(v->cache) == NULL)
-        FAIL_GOTO(done, result, ERR_IO, "%s: no directory can be made there",
-                  v->cache);
-    result = verify(v);
-    if (result == OK) result = directory_remove(v->cache);
-    else directory_remove(v->cache);
-done:
-    for (int i = 0; i < v->count; i++) trial_free(&v->layouts[i].trial);
-    memory_free(v);
-    return result;
+    TRY(arguments_integer(arguments, "ranks", 1, RANKS_MOST, &v.ranks));
+    TRY(arguments_integer(arguments, "steps", 1, 1000, &v.steps));
+    if (launch_rank() < 0) return verify_rank(&v, NULL);
+    return launch_run(0, verify_rank, &v);
 }
