@@ -6,7 +6,7 @@
  *
  * In PROGRAM_GENERATE keys and values go into a cache, one per attention step,
  * and queries read them from there. */
-#include "nn/layer.h"
+#include "nn/context.h"
 
 #include <math.h>
 
@@ -167,6 +167,7 @@ static status attention_forward(const struct step *step, struct run *run)
     struct attention call = describe(step, run);
 
     if (run->program->mode == PROGRAM_GENERATE) use_cache(step, run, &call);
+    if (run->context != NULL) return context_forward(run, &call);
     return run->kernels->attention_forward(run->stream, &call);
 }
 
@@ -230,15 +231,28 @@ static status sum_replicas(const struct step *step, struct run *run,
     return OK;
 }
 
+static struct attention heads_of(const struct step *step)
+{
+    return (struct attention){.heads = step->set.attention.heads,
+                              .kv_heads = step->set.attention.kv_heads,
+                              .head_width = step->set.attention.head_width};
+}
+
 static size_t attention_scratch(const struct step *step,
                                 const struct program *p)
 {
     const int64_t width = 2 * (int64_t)step->set.attention.kv_heads *
                           step->set.attention.head_width;
 
-    if (step->set.attention.replicas <= 1) return 0;
-    return (size_t)(step->set.attention.replicas * p->tokens * width) *
-           (size_t)dtype_bytes(p->dtype);
+    const struct attention heads = heads_of(step);
+    const size_t rows =
+        p->mesh.size[AXIS_CONTEXT] == 1 ? 0 : context_scratch(p, &heads);
+    size_t shared = 0;
+
+    if (step->set.attention.replicas > 1)
+        shared = (size_t)(step->set.attention.replicas * p->tokens * width) *
+                 (size_t)dtype_bytes(p->dtype);
+    return shared > rows ? shared : rows;
 }
 
 static size_t attention_messages(const struct step *step,
@@ -271,7 +285,10 @@ static status attention_backward(const struct step *step, struct run *run)
     call.dv = heads_view(dqkv, q + kv, call.kv_heads, call.head_width);
     call.dout = heads_view(run_gradient(run, step->output), 0, call.heads,
                            call.head_width);
-    TRY(run->kernels->attention_backward(run->stream, &call));
+    if (run->context != NULL)
+        TRY(context_backward(run, &call));
+    else
+        TRY(run->kernels->attention_backward(run->stream, &call));
     if (step->set.attention.replicas <= 1) return OK;
     return sum_replicas(step, run, dqkv);
 }
@@ -279,15 +296,16 @@ static status attention_backward(const struct step *step, struct run *run)
 static struct step_cost attention_cost(const struct step *step,
                                        const struct program *p)
 {
-    const int64_t pairs =
-        p->sequences * (p->length * (p->length + 1) / 2); /* causal */
+    const int64_t pairs = p->sequences * context_pairs(p); /* causal */
+    const struct attention heads = heads_of(step);
     const int64_t width =
         (int64_t)step->set.attention.heads * step->set.attention.head_width;
 
     return (struct step_cost){
         .flops = 4 * pairs * width,
         .bytes_moved = p->tokens * (p->slots[step->input].width + width) *
-                       dtype_bytes(p->dtype)};
+                       dtype_bytes(p->dtype),
+        .bytes_sent = context_bytes(p, &heads, false)};
 }
 
 static const struct layer layer_attention = {

@@ -244,15 +244,38 @@ static status contexts_fold(struct gradients *g, int stream)
     return OK;
 }
 
+static struct comm_call leaf_sum(struct tensor leaf)
+{
+    return (struct comm_call){.kind = COMM_ALL_REDUCE,
+                              .algorithm = ALGORITHM_ORDERED,
+                              .reduction = REDUCE_SUM, .out = leaf,
+                              .in = leaf};
+}
+
 /* Adds what the other ranks of the context group have of a finished leaf. */
 static status contexts_join(struct gradients *g, struct tensor leaf)
 {
-    const struct comm_call call = {.kind = COMM_ALL_REDUCE,
-                                   .algorithm = ALGORITHM_ORDERED,
-                                   .reduction = REDUCE_SUM, .out = leaf,
-                                   .in = leaf};
+    const struct comm_call call = leaf_sum(leaf);
 
     return g->context == NULL ? OK : comm_run(g->context, &call);
+}
+
+size_t gradient_join_bytes(const struct gradients *g,
+                           const struct group *context)
+{
+    size_t most = 0;
+
+    for (int i = 0; context != NULL && i < g->program->stream_count; i++) {
+        const int64_t leaves =
+            g->program->streams[i].local ? g->program->grid.data : 1;
+        const struct comm_call call =
+            leaf_sum(tensor_1d(NULL, g->program->dtype,
+                               leaves * stream_param(g, i)->elements));
+        const size_t bytes = comm_scratch_bytes(context, &call);
+
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }
 
 /* The piece is in the tree: finished siblings meet. */

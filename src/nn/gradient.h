@@ -87,6 +87,10 @@ status gradient_end(struct gradients *g, int stream, int sum);
 void gradient_vector_begin(struct gradients *g, int stream,
                            const struct piece *piece, void *scratch,
                            struct tensor *sums, bool *continues);
+/* Scratch of the sums over the context group, bytes. */
+size_t gradient_join_bytes(const struct gradients *g,
+                           const struct group *context);
+
 /* Folds parts, contexts and leaves and adds to the tree. */
 status gradient_vector_end(struct gradients *g, int stream,
                            struct tensor sums);

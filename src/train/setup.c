@@ -249,7 +249,7 @@ static status resolve_request(struct setup *setup)
 /* What is not built yet. */
 static status check_axes(const struct setup *setup)
 {
-    static const enum axis missing[] = {AXIS_CONTEXT, AXIS_PIPE};
+    static const enum axis missing[] = {AXIS_PIPE};
 
     for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
         if (setup->mesh.size[missing[i]] > 1)

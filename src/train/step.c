@@ -74,10 +74,13 @@ size_t train_step_scratch(struct stage *stage, struct team *team,
     const size_t needs[] = {team_scratch_bytes(team, values),
                             team_owned_scratch(team, norm),
                             zero_scratch_bytes(stage, team),
-                            tensor_scratch(stage, team)};
+                            tensor_scratch(stage, team),
+                            gradient_join_bytes(
+                                &stage->gradients,
+                                team_group(team, TEAM_CONTEXT))};
     size_t most = 0;
 
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < 5; i++)
         if (needs[i] > most) most = needs[i];
     return most + ARENA_ALIGN;
 }

@@ -89,12 +89,21 @@ void team_free(struct team *team)
 
 size_t team_scratch_bytes(struct team *team, int64_t values)
 {
-    const struct group *batch = team_group(team, TEAM_BATCH);
-    const struct tensor joined = tensor_1d(NULL, DTYPE_F64, values + 1);
+    static const enum team_group groups[] = {TEAM_BATCH, TEAM_CONTEXT};
+    const struct tensor joined = tensor_1d(NULL, DTYPE_F64,
+                                           values + LEAVES_MAX);
     const struct comm_call join = {.kind = COMM_ALL_REDUCE, .out = joined,
                                    .in = joined};
+    size_t most = 0;
 
-    return batch == NULL ? 0 : comm_scratch_bytes(batch, &join);
+    for (int i = 0; i < 2; i++) {
+        const struct group *group = team_group(team, groups[i]);
+        const size_t bytes =
+            group == NULL ? 0 : comm_scratch_bytes(group, &join);
+
+        if (bytes > most) most = bytes;
+    }
+    return most;
 }
 
 void team_use_scratch(struct team *team, void *scratch, size_t bytes)

@@ -252,7 +252,7 @@ static status open_all(struct trainer *t)
     setup_update(&t->setup, &t->step.update);
     t->step_flops = 3 * program_cost(&t->stage.program).flops *
                     (t->stage.program.batch / t->stage.program.sequences) *
-                    t->setup.ranks;
+                    t->setup.ranks * t->setup.mesh.size[AXIS_CONTEXT];
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
     return team_agree(&t->team, begin(t));
 }

@@ -59,6 +59,20 @@ first gpt2.yaml --set numerics.grid_context=2 --set data.documents=joined \
     --set numerics.grid_data=2
 one_rank "gpt2, 2 context leaves"
 
+# Ranks that cut the sequences.
+ranks() { # NAME CONTEXT ARGUMENT...
+    local name="$1, $2 context ranks" count=$2
+    shift 2
+    same "$name${*:+ ($*)}" --ranks $count --set mesh.context=$count "$@"
+}
+first llama.yaml --set numerics.grid_context=4
+for c in 2 4; do
+    ranks llama $c
+    ranks llama $c --set train.micro_batch=1
+    ranks llama $c --set 'train.recompute=[block]'
+    ranks llama $c --set train.logits_chunk=7
+done
+
 # A variation that must be seen: otherwise nothing above means anything.
 if rm -rf other && must train gpt2.yaml --run other --set data.documents=joined \
     --set numerics.grid_data=2 && same_run first other; then
