@@ -113,8 +113,12 @@ const struct command commands[] = {
      "lockstep plan examples/01_first_run/config.yaml --explain memory", false,
      command_plan,
      {{"explain", "VIEW",
-       "summary, parameters, program, memory, schedule or numerics", false},
-      FLAG_SET, FLAG_RANKS, FLAG_THREADS, FLAG_JSON}},
+       "summary, parameters, program, memory, schedule, numerics or mesh",
+       false},
+      FLAG_SET, {"ranks", "N", "ranks of the run (1)", false},
+      {"rank", "R", "the rank whose part is shown (0)", false},
+      {"draw", "FILE.svg", "with --explain mesh: a picture of it", false},
+      FLAG_THREADS, FLAG_JSON}},
     {"schedule", "[NAME|FILE]", 0, 1, "a pipeline schedule, played and drawn",
      "Times are of one micro-batch on one rank, all its chunks. Memory is "
      "counted in what\none micro-batch holds after its forward. The bubble "

@@ -3,23 +3,24 @@
  * the first step, printed from the objects that the trainer runs. */
 #include <string.h>
 #include "cli/config.h"
+#include "cli/plan_mesh.h"
 #include "cli/run.h"
 #include "cli/table.h"
 #include "plan/explain.h"
 #include "schedule/schedule.h"
 #include "train/setup.h"
 
+enum { PLANNED_MOST = 1 << 16 /* ranks */ };
+
 struct planned {
     struct options_set set;
     struct setup setup;
-    struct stage stage;
-    struct schedule schedule;
+    struct draft draft;    /* of the rank that was asked for */
 };
 
 static void planned_free(struct planned *planned)
 {
-    schedule_free(&planned->schedule);
-    stage_free(&planned->stage);
+    draft_free(&planned->draft);
     setup_free(&planned->setup);
     options_free(&planned->set);
 }
@@ -28,18 +29,15 @@ static status planned_build(struct planned *planned,
                             struct arguments *arguments)
 {
     const struct options *o = &planned->set.values;
-    int64_t micro_batches, ranks = 1;
+    int64_t ranks = 1, rank = 0;
 
-    TRY(arguments_integer(arguments, "ranks", 1, RANKS_MOST, &ranks));
+    TRY(arguments_integer(arguments, "ranks", 1, PLANNED_MOST, &ranks));
+    TRY(arguments_integer(arguments, "rank", 0, ranks - 1, &rank));
     TRY(config_read(&planned->set, arguments->operands[0], arguments));
-    TRY(setup_resolve(&planned->setup, &planned->set,
-                      (int)ranks, 0));
+    TRY(setup_resolve(&planned->setup, &planned->set, (int)ranks, (int)rank));
     /* Epochs need the data, which a plan does not read. */
     if (o->train.epochs <= 0) TRY(setup_length(&planned->setup, 0));
-    TRY(stage_plan(&planned->stage, &planned->setup.request));
-    micro_batches = planned->stage.request.batch /
-                    planned->stage.request.micro_batch;
-    return schedule_build(&planned->schedule, "1f1b", 1, (int)micro_batches);
+    return draft_build(&planned->draft, &planned->setup, (int)rank);
 }
 
 /* Rows of the summary, for people and for programs. */
@@ -48,34 +46,43 @@ static status summary(const struct planned *planned, struct table *table)
     static const struct table_column columns[] = {
         {"what", "what", false}, {"value", "value", true},
         {"unit", "unit", false}};
-    const struct stage *stage = &planned->stage;
+    const struct stage *stage = &planned->draft.stage;
+    const struct setup *setup = &planned->setup;
     const struct stage_request *r = &stage->request;
-    const int64_t micro_batches = r->batch / r->micro_batch;
+    const int64_t micro_batches = setup->schedule.microbatches;
+    const int64_t batch = planned->set.values.train.batch;
     const struct step_cost cost = program_cost(&stage->program);
+    char mesh[MESH_TEXT_BYTES];
     const struct {
         const char *what;
         int64_t value;
         const char *unit;
     } rows[] = {
-        {"parameters", stage->program.params.parameters, ""},
-        {"steps", planned->setup.rate.steps,
-         planned->setup.rate.steps > 0 ? "" : "decided by the data"},
-        {"tokens of a step", r->batch * r->length, "tokens"},
-        {"micro-batches of a step", micro_batches, ""},
+        {"parameters", setup->parameters, ""},
+        {"parameters of the rank", stage->program.params.parameters, ""},
+        {"steps", setup->rate.steps,
+         setup->rate.steps > 0 ? "" : "decided by the data"},
+        {"tokens of a step", batch * r->length, "tokens"},
+        {"micro-batches of a step", micro_batches, "each rank"},
         {"tokens of a micro-batch", r->micro_batch * r->length, "tokens"},
-        {"leaves: data", r->grid.data, ""},
-        {"leaves: tensor", r->grid.tensor, ""},
+        {"leaves: data", setup->grid.data, ""},
+        {"leaves: tensor", setup->grid.tensor, ""},
+        {"leaves: context", setup->grid.context, ""},
         {"logits at once", stage->program.logits_chunk, "tokens"},
-        {"threads", r->threads, ""},
-        {"memory", (int64_t)stage->bytes, "bytes"},
+        {"threads", r->threads, "each rank"},
+        {"memory", (int64_t)stage->bytes, "bytes, the rank"},
         /* F, then B and W at its cost each. */
-        {"work of a step", 3 * cost.flops * micro_batches, "FLOP"},
+        {"work of a step", 3 * cost.flops * micro_batches, "FLOP, the rank"},
     };
 
     table_begin(table, columns, 3);
     table_text(table, "model");
     table_text(table, planned->setup.model.kind->name);
     table_text(table, "");
+    mesh_text(&setup->mesh, mesh, sizeof mesh);
+    table_text(table, "ranks");
+    table_text(table, mesh);
+    table_text(table, setup->exact ? "exact" : "fast: bits show the layout");
     table_text(table, "recomputed");
     table_text(table, stage->recompute);
     table_text(table, "");
@@ -93,7 +100,7 @@ static status parameters(const struct planned *planned, struct table *table)
         {"parameter", "name", false},  {"rows", "rows", true},
         {"cols", "cols", true},        {"elements", "elements", true},
         {"offset", "offset", true},    {"uses", "uses", true}};
-    const struct param_table *params = &planned->stage.program.params;
+    const struct param_table *params = &planned->draft.stage.program.params;
 
     table_begin(table, columns, 6);
     for (int i = 0; i < params->count; i++) {
@@ -123,7 +130,7 @@ static status program(const struct planned *planned, struct table *table)
         {"input", "input", false},     {"left", "left", false},
         {"parameter", "parameter", false}, {"kept", "kept", false},
         {"FLOP", "flops", true},       {"moved", "bytes_moved", true}};
-    const struct program *p = &planned->stage.program;
+    const struct program *p = &planned->draft.stage.program;
 
     table_begin(table, columns, 10);
     for (int i = 0; i < p->step_count; i++) {
@@ -151,7 +158,7 @@ static status memory(const struct planned *planned, struct table *table)
     static const struct table_column columns[] = {
         {"buffer", "name", false}, {"life", "life", false},
         {"bytes", "bytes", true},  {"", "share", true}};
-    const struct stage *stage = &planned->stage;
+    const struct stage *stage = &planned->draft.stage;
 
     table_begin(table, columns, 4);
     for (int i = 0; i < MEMORY_OWNERS; i++) {
@@ -178,7 +185,7 @@ static status schedule(const struct planned *planned, struct table *table)
         {"micro-batch", "micro_batch", true}};
     static const char *const kinds[] = {"forward", "backward input",
                                         "backward weight"};
-    const struct schedule *s = &planned->schedule;
+    const struct schedule *s = &planned->setup.schedule;
 
     TRY(schedule_verify(s));
     table_begin(table, columns, 5);
@@ -201,7 +208,7 @@ static status numerics(const struct planned *planned, struct table *table)
     static const struct table_column columns[] = {
         {"sum", "sum", false}, {"leaves", "leaves", true},
         {"one leaf", "leaf", false}};
-    const struct stage_request *r = &planned->stage.request;
+    const struct stage_request *r = &planned->draft.stage.request;
     const struct model *m = &planned->setup.model;
     char leaf[96];
 
@@ -234,7 +241,7 @@ static const struct {
     status (*fill)(const struct planned *planned, struct table *table);
 } views[] = {{"summary", summary},   {"parameters", parameters},
              {"program", program},   {"memory", memory},
-             {"schedule", schedule}, {"numerics", numerics}};
+             {"schedule", schedule}, {"numerics", numerics}, {"mesh", NULL}};
 enum { VIEWS = (int)(sizeof views / sizeof *views) };
 
 /* What people read says more than rows can: plan/explain.h. */
@@ -280,8 +287,13 @@ status command_plan(struct arguments *arguments)
     for (int i = 0; i < VIEWS; i++) names[i] = views[i].name;
     TRY(arguments_choice(arguments, "explain", names, VIEWS, &view));
     TRY_GOTO(done, result, planned_build(&planned, arguments));
+    if (views[view].fill == NULL) {
+        result = plan_mesh(&planned.setup, arguments_has(arguments, "json"),
+                           arguments_text(arguments, "draw", NULL));
+        goto done;
+    }
     if (!arguments_has(arguments, "json") && view != 0) {
-        TRY_GOTO(done, result, print_text(&planned.stage, names[view]));
+        TRY_GOTO(done, result, print_text(&planned.draft.stage, names[view]));
         goto done;
     }
     TRY_GOTO(done, result, views[view].fill(&planned, &table));

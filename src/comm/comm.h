@@ -129,6 +129,10 @@ status ranks_run(int count, status (*body)(void *argument,
                                            struct group *world),
                  void *argument);
 
+/* The world of rank `rank` of `count` ranks of ranks_run, without the ranks: to
+ * build groups and ask for scratch, not to send. Ends with group_free. */
+status ranks_imagine(struct group *world, int count, int rank);
+
 /* The group of world ranks members [size], in that order, of which this rank is
  * one. No message is sent. Groups that live at once and have the same members
  * need different labels. */

@@ -389,6 +389,12 @@ static const struct comm_ops threads_ops = {
     .give_back = threads_give_back, .abort = world_abort,
 };
 
+status ranks_imagine(struct group *world, int count, int rank)
+{
+    TRY(group_build_world(world, &threads_ops, NULL, NULL, rank, count));
+    return OK;
+}
+
 /* Wakes everybody, for this rank will send nothing more. */
 static void member_leave(struct member *member)
 {

@@ -284,6 +284,12 @@ static status choose_mesh(struct setup *setup, int ranks, int rank)
     return OK;
 }
 
+void setup_place(struct setup *setup, int rank)
+{
+    mesh_place(&setup->mesh, &setup->order, rank, &setup->place);
+    setup->request.place = setup->place;
+}
+
 static status count_parameters(struct setup *setup)
 {
     struct program whole;

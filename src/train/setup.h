@@ -37,6 +37,8 @@ struct setup {
  * `rank` of `ranks`. ERR_CONFIG says which option cannot be. */
 status setup_resolve(struct setup *setup, const struct options_set *set,
                      int ranks, int rank);
+/* Plans for another rank of the same. */
+void setup_place(struct setup *setup, int rank);
 /* Another grid, of a run that goes on. ERR_CONFIG: the layout does not fit it;
  * says which axis, and the nearest that does. */
 status setup_use_grid(struct setup *setup, const struct grid *grid);

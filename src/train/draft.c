@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* draft.c - what one rank of a run would hold and send. */
+#include "train/draft.h"
+
+#include "train/step.h"
+
+static status build(struct draft *draft, struct setup *setup, int rank)
+{
+    const int ranks = mesh_ranks(&setup->mesh);
+    const struct options *o = &setup->set->values;
+
+    setup_place(setup, rank);
+    if (ranks > 1) TRY(ranks_imagine(&draft->world, ranks, rank));
+    TRY(team_build(&draft->team, ranks > 1 ? &draft->world : NULL,
+                   &setup->mesh, &setup->order, o->comm.limit));
+    TRY(stage_plan(&draft->stage, &setup->request));
+    stage_reserve_messages(&draft->stage,
+                           train_step_scratch(&draft->stage, &draft->team,
+                                              o->validate.sequences));
+    exchanges_of(&draft->exchanges, &draft->stage);
+    return OK;
+}
+
+status draft_build(struct draft *draft, struct setup *setup, int rank)
+{
+    *draft = (struct draft){0};
+    const status result = build(draft, setup, rank);
+
+    if (result == OK) return OK;
+    draft_free(draft);
+    return status_pass(result, __FILE__, __LINE__);
+}
+
+void draft_free(struct draft *draft)
+{
+    stage_free(&draft->stage);
+    team_free(&draft->team);
+    if (draft->world.size > 0) group_free(&draft->world);
+    *draft = (struct draft){0};
+}
