@@ -2,12 +2,11 @@
 /* exchange.c - what a rank sends in one training step. The forms are those of
  * comm.h: a sum is a reduce-scatter, in which a rank sends all blocks but its
  * own, and a gather, in which it sends its own block to all others. */
-#include "plan/exchange.h"
+#include "plan/exchange_model.h"
 
 #include <string.h>
 
-/* Adds to the row of that name, or begins it. */
-static void add(struct exchanges *out, struct exchange row)
+void exchanges_add(struct exchanges *out, struct exchange row)
 {
     if (row.size < 2) return;
     for (int i = 0; i < out->count; i++) {
@@ -45,8 +44,7 @@ static int64_t equal_block(int64_t elements, int size, int rank)
     return elements / size + (rank < elements % size);
 }
 
-/* Elements that a rank sends in an ordered all-reduce. */
-static int64_t all_reduce(int64_t elements, int size, int rank)
+int64_t exchange_all_reduce(int64_t elements, int size, int rank)
 {
     const int64_t own = equal_block(elements, size, rank);
 
@@ -90,15 +88,15 @@ static struct sharing sharing_of(const struct stage *stage)
 static void add_gradients(struct exchanges *out, const struct sharing *s,
                           int64_t elements, int64_t own, int64_t bytes)
 {
-    add(out, (struct exchange){
+    exchanges_add(out, (struct exchange){
         .group = s->divide.group, .what = "gradients", .calls = 1,
         .kind = COMM_REDUCE_SCATTER, .size = s->divide.size,
         .bytes = (elements - own) * bytes});
     if (own == 0) return;
-    add(out, (struct exchange){
+    exchanges_add(out, (struct exchange){
         .group = s->copies.group, .what = "gradients", .calls = 1,
         .kind = COMM_ALL_REDUCE, .size = s->copies.size,
-        .bytes = bytes * all_reduce(own, s->copies.size, s->copies.rank)});
+        .bytes = bytes * exchange_all_reduce(own, s->copies.size, s->copies.rank)});
 }
 
 static void add_units(struct exchanges *out, const struct stage *stage,
@@ -112,7 +110,7 @@ static void add_units(struct exchanges *out, const struct stage *stage,
         const int64_t own = shard_sizes(shards, i)[shards->rank];
 
         add_gradients(out, s, shards->units[i].elements, own, bytes);
-        add(out, (struct exchange){
+        exchanges_add(out, (struct exchange){
             .group = s->divide.group, .what = "weights", .calls = 1,
             .kind = COMM_ALL_GATHER, .size = s->divide.size,
             .bytes = own * bytes * (s->divide.size - 1)});
@@ -126,6 +124,27 @@ static void add_units(struct exchanges *out, const struct stage *stage,
     }
 }
 
+/* Squares that one rank of the model's axes owns, to all of them. */
+static void add_norm(struct exchanges *out, const struct stage *stage)
+{
+    static const struct { enum axis axis; const char *group; } axes[] = {
+        {AXIS_TENSOR, "tensor"}, {AXIS_PIPE, "pipe"}};
+    const struct stage_request *r = &stage->request;
+    const int64_t count =
+        (int64_t)stage->program.params.orders * stage->holding.leaves;
+
+    for (int i = 0; i < 2; i++) {
+        const int size = r->mesh.size[axes[i].axis];
+
+        exchanges_add(out, (struct exchange){
+            .group = axes[i].group, .what = "norm", .calls = 1,
+            .kind = COMM_ALL_REDUCE, .size = size,
+            .bytes = dtype_bytes(DTYPE_F64) *
+                     exchange_all_reduce(count, size,
+                                         r->place.at[axes[i].axis])});
+    }
+}
+
 void exchanges_of(struct exchanges *out, const struct stage *stage)
 {
     const struct sharing s = sharing_of(stage);
@@ -134,13 +153,15 @@ void exchanges_of(struct exchanges *out, const struct stage *stage)
         shard_blocks(&stage->program.params, &stage->holding);
 
     *out = (struct exchanges){.count = 0};
+    exchanges_of_program(out, stage);
     add_units(out, stage, &s);
-    add(out, (struct exchange){
+    exchanges_add(out, (struct exchange){
         .group = s.divide.group, .what = "norm", .calls = 1,
         .kind = COMM_ALL_REDUCE, .size = s.divide.size,
-        .bytes = real * all_reduce(blocks, s.divide.size, s.divide.rank)});
-    add(out, (struct exchange){
+        .bytes = real * exchange_all_reduce(blocks, s.divide.size, s.divide.rank)});
+    exchanges_add(out, (struct exchange){
         .group = s.batch.group, .what = "loss", .calls = 1,
         .kind = COMM_ALL_GATHER, .size = s.batch.size,
         .bytes = 2 * real * (s.batch.size - 1)});
+    add_norm(out, stage);
 }

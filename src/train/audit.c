@@ -33,20 +33,19 @@ static int merge(struct traffic_row *rows, int count)
     return kept;
 }
 
-static status compare(int rank, const char *group, enum comm_kind kind,
+static status compare(const char *group, enum comm_kind kind,
                       const int64_t sent[2], const int64_t planned[2])
 {
     if (sent[0] == planned[0] && sent[1] == planned[1]) return OK;
-    FAIL(ERR_VERIFY, "rank %d: %s on group %s: sent %lld bytes in %lld calls, "
-                     "the plan says %lld in %lld", rank, comm_kind_name(kind),
-         group, (long long)sent[1], (long long)sent[0],
+    FAIL(ERR_VERIFY, "%s on group %s: sent %lld bytes in %lld calls, the plan "
+                     "says %lld in %lld", comm_kind_name(kind), group,
+         (long long)sent[1], (long long)sent[0],
          (long long)planned[1], (long long)planned[0]);
 }
 
 status audit_traffic(const struct team *team, const struct exchanges *plan,
                      int64_t steps)
 {
-    const int rank = team_rank(team);
     struct traffic_row rows[TRAFFIC_ROWS_MAX];
     int count;
 
@@ -60,7 +59,7 @@ status audit_traffic(const struct team *team, const struct exchanges *plan,
                       &planned[1]);
         planned[0] *= steps;
         planned[1] *= steps;
-        TRY(compare(rank, rows[i].group, rows[i].kind, sent, planned));
+        TRY(compare(rows[i].group, rows[i].kind, sent, planned));
     }
     for (int i = 0; i < plan->count; i++) { /* what was planned, was done */
         const struct exchange *e = &plan->items[i];
@@ -70,7 +69,7 @@ status audit_traffic(const struct team *team, const struct exchanges *plan,
         while (j < count && (rows[j].kind != e->kind ||
                              strcmp(rows[j].group, e->group) != 0))
             j++;
-        if (j == count) TRY(compare(rank, e->group, e->kind, none, planned));
+        if (j == count) TRY(compare(e->group, e->kind, none, planned));
     }
     return OK;
 }

@@ -12,7 +12,6 @@
 #include "base/log.h"
 #include "checkpoint/history.h"
 #include "comm/launch.h"
-#include "comm/same.h"
 #include "kernels/math.h"
 #include "train/closing.h"
 #include "train/feed.h"
@@ -465,30 +464,6 @@ static status train(struct trainer *t)
     return result != OK ? result : reported;
 }
 
-/* Ranks that were started with different options would wait for each other in
- * vain, or worse, not. */
-static status check_alike(const struct trainer_request *request,
-                          struct group *world)
-{
-    const char *const *names;
-    const int count = options_names(&names);
-    struct text text = {0};
-    status result = OK;
-
-    if (world == NULL) return OK;
-    for (int i = 0; i < count && result == OK; i++) {
-        result = text_printf(&text, "%s%s=", i > 0 ? "\n" : "",
-                             names[i]);
-        if (result == OK)
-            result = options_get_text(request->set, names[i], &text);
-    }
-    if (result == OK)
-        result = comm_same_text(world, "configuration", text.bytes,
-                                text.length);
-    text_free(&text);
-    return result;
-}
-
 /* One rank's whole life; world NULL: the only one. */
 static status rank_run(void *argument, struct group *world)
 {
@@ -496,7 +471,6 @@ static status rank_run(void *argument, struct group *world)
     struct trainer trainer = {.request = request, .team.world = world};
     status result;
 
-    TRY_GOTO(done, result, check_alike(request, world));
     TRY_GOTO(done, result, plan(&trainer, world));
     if (!request->dry_run)
         TRY_GOTO(done, result, train(&trainer));

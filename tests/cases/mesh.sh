@@ -123,7 +123,7 @@ for mpi in openmpi mpich; do
     fi
     timeout 60 bash -c "$(declare -f launch); launch $mpi ./odd.sh \
         train.batch=12 $program train config.yaml --run odd" >"$work/out" 2>&1
-    if grep -q 'train.batch is "12" on this rank, but "24" on rank 0' out
+    if grep -q '"train.batch=12" here, "train.batch=24" there' out
     then ok; else bad "$mpi: ranks with another batch"; fi
     timeout 60 bash -c "$(declare -f launch); launch $mpi ./odd.sh stand \
         $program train config.yaml --run still-$mpi --set comm.limit=1 \

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exchange_model.c - what the steps of the program send along the tensor and
+ * context axes. The events of the frame are what runs, recomputation included,
+ * so they are what is counted. */
+#include "plan/exchange_model.h"
+
+#include <string.h>
+
+struct scene {
+    struct exchanges *out;
+    const struct stage *stage;
+    const struct program *program;
+    int size, rank;      /* of the tensor group */
+    int64_t bytes;       /* of an element */
+    int64_t times;       /* micro-batches of a step */
+};
+
+static void add(const struct scene *s, const char *what, enum comm_kind kind,
+                int64_t calls, int64_t bytes)
+{
+    exchanges_add(s->out, (struct exchange){
+        .group = "tensor", .what = what, .kind = kind, .size = s->size,
+        .calls = calls * s->times, .bytes = bytes * s->times});
+}
+
+/* Bytes of this rank's tokens of a slot, and of everybody's. */
+static int64_t part_bytes(const struct scene *s, int64_t width)
+{
+    return program_part(s->program, s->rank).count *
+           program_rows(s->program) * width * s->bytes;
+}
+
+static void add_gather(const struct scene *s, int64_t width)
+{
+    add(s, "activations", COMM_ALL_GATHER, 1,
+        part_bytes(s, width) * (s->size - 1));
+}
+
+static void add_scatter(const struct scene *s, int64_t width)
+{
+    add(s, "activations", COMM_REDUCE_SCATTER, 1,
+        s->program->tokens * width * s->bytes - part_bytes(s, width));
+}
+
+/* Keys' and values' gradients of heads that several ranks hold. */
+static void add_replicas(const struct scene *s, const struct step *step)
+{
+    const int replicas = step->set.attention.replicas;
+    const int64_t width = 2 * (int64_t)step->set.attention.kv_heads *
+                          step->set.attention.head_width;
+
+    if (replicas <= 1) return;
+    add(s, "key-value gradients", COMM_EXCHANGE, 1,
+        (replicas - 1) * s->program->tokens * width * s->bytes);
+}
+
+/* Two numbers a token, then one: pieces depend on the micro-batch. */
+static void add_losses(const struct scene *s)
+{
+    const struct cut *cut = &s->stage->gradients.cut[1];
+    struct scene once = *s;
+
+    once.times = 1;
+    for (int64_t i = 0; i < s->times; i++) {
+        struct piece_cursor cursor = {0};
+        struct piece piece;
+
+        while (piece_next(cut, i, &cursor, &piece)) {
+            const int64_t n = piece.sequences * piece.tokens;
+
+            for (int each = 1; each <= 2; each++)
+                add(&once, "token losses", COMM_ALL_REDUCE, 1,
+                    s->bytes * exchange_all_reduce(each * n, s->size,
+                                                   s->rank));
+        }
+    }
+}
+
+static void add_event(const struct scene *s, const struct event *event)
+{
+    const struct step *step = &s->program->steps[event->step];
+    const char *name = step->layer->name;
+    const bool forward = event->pass == PASS_FORWARD ||
+                         event->pass == PASS_RECOMPUTE;
+    const bool backward = event->pass == PASS_BACKWARD_INPUT;
+    const int64_t width =
+        step->output >= 0 ? s->program->slots[step->output].width : 0;
+
+    if (strcmp(name, "gather") == 0) {
+        if (forward) add_gather(s, width);
+        if (backward) add_scatter(s, width);
+    } else if (strcmp(name, "scatter") == 0) {
+        if (forward) add_scatter(s, width);
+        if (backward) add_gather(s, width);
+    } else if (strcmp(name, "attention") == 0) {
+        if (backward) add_replicas(s, step);
+    } else if (strcmp(name, "head") == 0) {
+        const bool split = s->stage->frame.mode == BACKWARD_SPLIT;
+
+        if (backward || (split && event->pass == PASS_BACKWARD_WEIGHT))
+            add_losses(s);
+    }
+}
+
+void exchanges_of_program(struct exchanges *exchanges,
+                          const struct stage *stage)
+{
+    const struct program *p = &stage->program;
+    struct scene s = {
+        .out = exchanges, .stage = stage, .program = p,
+        .size = p->mesh.size[AXIS_TENSOR], .rank = p->place.at[AXIS_TENSOR],
+        .bytes = dtype_bytes(p->dtype), .times = p->batch / p->sequences};
+
+    if (s.size == 1) return;
+    for (int i = 0; i < stage->frame.event_count; i++)
+        add_event(&s, &stage->frame.events[i]);
+    s.times = 1;
+    if (stage->gradients.joined_elements > 0)
+        add(&s, "vector gradients", COMM_ALL_REDUCE, 1,
+            s.bytes * exchange_all_reduce(stage->gradients.joined_elements,
+                                          s.size, s.rank));
+}
