@@ -73,6 +73,43 @@ for c in 2 4; do
     ranks llama $c --set train.logits_chunk=7
 done
 
+same "llama, data 2 x context 2" --ranks 4 --set mesh.context=2
+same "llama, data 4 x context 2, micro-batch 1" --ranks 8 \
+    --set mesh.context=2 --set train.micro_batch=1 --threads 1
+same "llama, context 2 x tensor 2" --ranks 4 --set mesh.context=2 \
+    --set mesh.tensor=2
+same "llama, data 2 x context 2 x tensor 2" --ranks 8 --set mesh.context=2 \
+    --set mesh.tensor=2 --threads 1
+first gpt2.yaml --set numerics.grid_context=2 --set data.documents=joined \
+    --set numerics.grid_data=2 --set train.dtype=float64
+ranks gpt2 2
+ranks gpt2 2 --set train.micro_batch=1
+same "gpt2, context 2 x tensor 2" --ranks 4 --set mesh.context=2 \
+    --set mesh.tensor=2 --set train.micro_batch=2
+first llama.yaml --set numerics.grid_context=3
+ranks llama 3
+first long.yaml --set numerics.grid_context=2 --set numerics.grid_data=1
+ranks "long sequences" 2
+ranks "long sequences" 2 --set train.logits_chunk=256 --set train.micro_batch=2
+
+# The same ranks as processes, under each MPI that is here.
+for mpi in openmpi mpich; do
+    if [ ! -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
+    then
+        echo "skipped: no $mpi on this machine"
+        continue
+    fi
+    flags=
+    [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
+    rm -rf other
+    # shellcheck disable=SC2086
+    if timeout 100 mpirun.$mpi $flags -n 2 "$program" train "$config" \
+        --run other $common --set mesh.context=2 >log 2>&1 &&
+        same_run first other; then ok "$mpi, 2 context ranks"
+    else bad "$mpi, 2 context ranks" "$why" log
+    fi
+done
+
 # A variation that must be seen: otherwise nothing above means anything.
 if rm -rf other && must train gpt2.yaml --run other --set data.documents=joined \
     --set numerics.grid_data=2 && same_run first other; then

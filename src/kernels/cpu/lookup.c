@@ -193,7 +193,8 @@ status CPU(scatter_rows)(struct stream *stream, struct tensor dtable,
           order->length * order->sequences_per_leaf * order->leaves);
     CHECK(order->leaves * token_order_contexts(order) <= LEAVES_MAX);
     CHECK(!order->continues ||
-          (order->leaves == 1 && (order->chunks <= 1 || order->only)));
+          (order->leaves == 1 &&
+           (order->only || token_order_contexts(order) == 1)));
     p.ends = stream->scratch;
     p.tokens = p.ends + p.table.rows;
     tokens_sort(&p);

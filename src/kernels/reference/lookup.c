@@ -125,7 +125,8 @@ status NAME(scatter_rows)(struct stream *stream, struct tensor dtable,
           order->length * order->sequences_per_leaf * order->leaves);
     CHECK(order->leaves * token_order_contexts(order) <= LEAVES_MAX);
     CHECK(!order->continues ||
-          (order->leaves == 1 && (order->chunks <= 1 || order->only)));
+          (order->leaves == 1 &&
+           (order->only || token_order_contexts(order) == 1)));
     for (int64_t row = 0; row < table.rows; row++) {
         real *out = (real *)table.data + row * table.stride;
 
