@@ -185,7 +185,8 @@ static size_t word_upper(const unsigned char *text, size_t at, size_t end)
 /* [^\r\n\p{L}\p{N}]?Upper*Lower+(?i:'s|...)?|
  * [^\r\n\p{L}\p{N}]?Upper+Lower*(?i:'s|...)?|\p{N}{1,3}|tail with [\r\n/]*,
  * Upper = [\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}], Lower = [\p{Ll}\p{Lm}\p{Lo}\p{M}] */
-static size_t scan_o200k(const unsigned char *text, size_t at, size_t end)
+static inline size_t scan_cased(const unsigned char *text, size_t at,
+                                size_t end, bool endings, int digits)
 {
     const unsigned never = CLASS_LETTER | CLASS_NUMBER | CLASS_NEWLINE;
     size_t length, stop = at, after = at;
@@ -200,12 +201,23 @@ static size_t scan_o200k(const unsigned char *text, size_t at, size_t end)
         if (stop == after) stop = after == at ? at : word(text, at, end);
     }
     if (stop > at) {
-        if (stop < end && text[stop] == '\'')
+        if (endings && stop < end && text[stop] == '\'')
             stop += contraction(text, stop, end, true);
         return stop;
     }
-    if ((class & CLASS_NUMBER) != 0) return run_numbers(text, at, end, 3);
+    if ((class & CLASS_NUMBER) != 0) return run_numbers(text, at, end, digits);
     return scan_tail(text, at, end, true);
+}
+
+static size_t scan_o200k(const unsigned char *text, size_t at, size_t end)
+{
+    return scan_cased(text, at, end, true, 3);
+}
+
+/* The same without 's and its kin, and with one digit at a time. */
+static size_t scan_tekken(const unsigned char *text, size_t at, size_t end)
+{
+    return scan_cased(text, at, end, false, 1);
 }
 
 /* Is there a number at text[at]? Digits asks Rust's char::is_numeric, which
@@ -293,6 +305,8 @@ scan_piece *scan_find(const char *pattern)
         {WORDS "\\p{N}" OTHER TAIL, scan_qwen2},
         {BEFORE UPPER "*" LOWER "+" ENDS BEFORE UPPER "+" LOWER "*" ENDS
          "\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" TAIL, scan_o200k},
+        {BEFORE UPPER "*" LOWER "+|" BEFORE UPPER "+" LOWER "*|\\p{N}"
+         "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*" TAIL, scan_tekken},
         {"\\p{N}{1,3}", scan_three_numbers},
         {"\\p{N}+", scan_numbers},
         {"\\p{N}", scan_each_number},
@@ -300,5 +314,20 @@ scan_piece *scan_find(const char *pattern)
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcmp(rows[i].pattern, pattern) == 0) return rows[i].scan;
+    return NULL;
+}
+
+scan_piece *scan_named(const char *name)
+{
+    static const struct {
+        const char *name;
+        scan_piece *scan;
+    } rows[] = {{"r50k_base", scan_gpt2},
+                {"cl100k_base", scan_cl100k},
+                {"o200k_base", scan_o200k},
+                {"qwen", scan_qwen2}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcmp(rows[i].name, name) == 0) return rows[i].scan;
     return NULL;
 }

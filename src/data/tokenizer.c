@@ -144,6 +144,7 @@ void tokenizer_free(struct tokenizer *tokenizer)
     unigram_free(&tokenizer->unigram);
     added_free(&tokenizer->raw);
     added_free(&tokenizer->normal);
+    added_free(&tokenizer->kept);
     arena_free(&tokenizer->arena);
     *tokenizer = (struct tokenizer){0};
 }

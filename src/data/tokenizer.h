@@ -73,6 +73,7 @@ struct tokenizer {
     const unsigned char *kinds;      /* [vocab] enum token_kind */
     struct added_matcher raw;        /* added tokens before the normalizer */
     struct added_matcher normal;     /* and after it */
+    struct added_matcher kept;       /* what a normalizer does not touch */
     struct normalizer normalizer;
     struct pretokenizer pretokenizer;
     int32_t first[TOKENIZER_TEMPLATE_MAX]; /* template: before the text */

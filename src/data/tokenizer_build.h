@@ -51,4 +51,11 @@ status tokenizer_read_model(struct tokenizer *tokenizer,
 status tokenizer_read_template(struct tokenizer *tokenizer,
                                const struct json *json);
 
+/* Whole files of other kinds, from tokenizer->json: SentencePiece's .model,
+ * tiktoken's ranks, Mistral's tekken.json. */
+status tokenizer_read_pieces(struct tokenizer *tokenizer);
+status tokenizer_read_ranks(struct tokenizer *tokenizer);
+status tokenizer_read_tekken(struct tokenizer *tokenizer,
+                             const struct json *root);
+
 #endif

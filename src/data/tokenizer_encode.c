@@ -124,19 +124,36 @@ static status encode_piece(const struct encoding *encoding,
     return OK;
 }
 
+/* Unknown characters on both sides of a cut are one token. */
+static void fuse(const struct encoding *encoding, int64_t at)
+{
+    struct token_list *out = encoding->out;
+    const int32_t unknown = encoding->tokenizer->unknown;
+
+    if (at >= out->count || out->ids[at] != unknown ||
+        out->ids[at - 1] != unknown) return;
+    out->count--;
+    memmove(out->ids + at, out->ids + at + 1,
+            (size_t)(out->count - at) * sizeof *out->ids);
+}
+
 static status encode_word(void *context, const unsigned char *word,
                           size_t length)
 {
     const struct encoding *encoding = context;
     const struct tokenizer *tokenizer = encoding->tokenizer;
+    const int64_t first = encoding->out->count;
     size_t at = 0;
 
     if (tokenizer->cuts.bits == NULL)
         return encode_piece(encoding, word, length);
     while (at < length) {
         const size_t stop = cuts_next(&tokenizer->cuts, word, at, length);
+        const int64_t before = encoding->out->count;
 
         TRY(encode_piece(encoding, word + at, stop - at));
+        if (tokenizer->fuse_unknown && before > first)
+            fuse(encoding, before);
         at = stop;
     }
     return OK;

@@ -115,15 +115,14 @@ static uint32_t edge(const struct tokenizer *tokenizer, int32_t id, bool last)
 }
 
 /* Cuts presume that a symbol is spelled like the text it stands for, and that
- * no character waits for its neighbour. */
+ * no byte overtakes an unknown character and none is dropped. */
 static bool may_cut(const struct tokenizer *tokenizer)
 {
     int bytes = 0;
 
     for (int i = 0; i < 256; i++) bytes += tokenizer->fallback[i] >= 0;
     if (tokenizer->ignore_merges) return false;
-    return bytes == 256 || (bytes == 0 && tokenizer->unknown >= 0 &&
-                            !tokenizer->fuse_unknown);
+    return bytes == 256 || (bytes == 0 && tokenizer->unknown >= 0);
 }
 
 static bool stands_for_other(const struct tokenizer *tokenizer, int32_t id)
@@ -150,7 +149,8 @@ status tokenizer_build_cuts(struct tokenizer *tokenizer)
 
         if (pair == UINT64_MAX) continue;
         if (stands_for_other(tokenizer, left) ||
-            stands_for_other(tokenizer, right)) {
+            stands_for_other(tokenizer, right) ||
+            tokenizer->merges[i].id == tokenizer->unknown) {
             tokenizer->cuts = (struct cuts){0};
             return OK;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer_read.c - a tokenizer.json as tables.
+/* tokenizer_read.c - a tokenizer file as tables.
  *
  * Nothing is ignored: a component or setting that would change ids and that
  * we do not have is refused by name. */
@@ -68,12 +68,27 @@ static status read_root(struct tokenizer *tokenizer,
     return tokenizer_build_matchers(tokenizer);
 }
 
+/* The first byte tells: JSON has a brace, a .model the key of its first piece,
+ * a tiktoken file base64. */
 static status read_any(struct tokenizer *tokenizer, struct arena *parse)
 {
     const struct json *root;
+    const char *text = tokenizer->json;
+    const size_t length = tokenizer->json_length;
+    const size_t blank = strspn(text, " \t\r\n");
 
-    TRY(json_read(&root, parse, tokenizer->json, tokenizer->json_length,
-                  tokenizer->source));
+    /* 0x0A, a length, 0x0A: a piece and its name. */
+    if (length > 2 && text[0] == '\n' && text[2] == '\n' && blank < 2)
+        return tokenizer_read_pieces(tokenizer);
+    if (length > blank && strchr("{[", text[blank]) == NULL) {
+        if (memchr(text, ' ', length < 1024 ? length : 1024) != NULL)
+            return tokenizer_read_ranks(tokenizer);
+        FAIL(ERR_FORMAT, "%s: neither a tokenizer.json, a tekken.json, a "
+             "SentencePiece .model nor a tiktoken file", tokenizer->source);
+    }
+    TRY(json_read(&root, parse, text, length, tokenizer->source));
+    if (json_get(root, "config") != NULL && json_get(root, "model") == NULL)
+        return tokenizer_read_tekken(tokenizer, root);
     tokenizer->file_name = "tokenizer.json";
     return read_root(tokenizer, root);
 }
@@ -104,6 +119,21 @@ done:
     return result;
 }
 
+/* The tokenizer of a directory; its tokenizer.json where there is none. */
+static status find_in(const char *directory, char file[PATH_BYTES])
+{
+    static const char *const names[] = {
+        "tokenizer.json",       "tokenizer.model",     "tekken.json",
+        "r50k_base.tiktoken",   "p50k_base.tiktoken",  "cl100k_base.tiktoken",
+        "o200k_base.tiktoken",  "llama3.tiktoken",     "qwen.tiktoken"};
+
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        TRY(path_join(file, PATH_BYTES, directory, names[i]));
+        if (file_exists(file)) return OK;
+    }
+    return path_join(file, PATH_BYTES, directory, names[0]);
+}
+
 status tokenizer_read(struct tokenizer *tokenizer, const char *path)
 {
     char file[PATH_BYTES];
@@ -115,7 +145,7 @@ status tokenizer_read(struct tokenizer *tokenizer, const char *path)
         FAIL(ERR_CONFIG, "no tokenizer: tokenizer.from is empty; name a "
              "tokenizer.json or make one with `lockstep tokenizer train`");
     if (file_is_directory(path))
-        TRY(path_join(file, sizeof file, path, "tokenizer.json"));
+        TRY(find_in(path, file));
     else
         TRY(path_join(file, sizeof file, "", path));
     TRY_GOTO(done, result, file_read(file, file_bytes_max, &text));

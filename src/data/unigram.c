@@ -49,8 +49,9 @@ static void offer(struct search *s, size_t at, size_t stop, double sum,
 {
     struct unigram_node *node = &s->nodes->items[stop - s->base];
 
+    if (s->unigram->single) sum = (double)(float)sum;
     if (node->id != UNREACHED && !(sum > node->score)) return;
-    node->score = s->unigram->single ? (double)(float)sum : sum;
+    node->score = sum;
     node->id = id;
     node->length = (uint32_t)(stop - at);
 }
@@ -84,11 +85,7 @@ static status spread(struct search *s, size_t at, size_t size)
     }
     if (alone) return OK;
     TRY(extend(s, at + size));
-    offer(s, at, at + size,
-          unigram->single
-              ? (double)((float)unigram->unknown_score + (float)before)
-              : unigram->unknown_score + before,
-          UNKNOWN);
+    offer(s, at, at + size, unigram->unknown_score + before, UNKNOWN);
     return OK;
 }
 

@@ -17,7 +17,8 @@ import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from tokenizer_golden import NASTY, TRAINING, added  # noqa: E402
+from tokenizer_golden import (END, ENDINGS, LLAMA3, NASTY, O200K, QWEN2,  # noqa: E402
+                              TRAINING, added)
 from tokenizers import (Regex, Tokenizer, decoders, models, normalizers,  # noqa: E402
                         pre_tokenizers, processors, trainers)
 
@@ -132,25 +133,11 @@ EXTRA = [added("<mark>", special=False, normalized=False, rstrip=True),
          added("<word>", special=False, single_word=True)]
 
 # A character map small enough to keep; the real ones are in tokenizer_fuzz.py.
-RULES = """\
-A\ta
-B\tb
-C\tc
-½\t1⁄2
-ﬁ\tfi
-①\t1
-②\t2
-Ｆ\tf
-é\te
-e\u0301\te
-\t\u0020
-\r\t\u0020
-\n\t\u0020
-\u00a0\t\u0020
-\u3000\t\u0020
-\u200b\t
-\u0001\t
-""".replace("\t\u0020\n\r", "\t\u0020\n\r")
+RULES = [("A", "a"), ("B", "b"), ("C", "c"), ("\u00bd", "1\u20442"),
+         ("\ufb01", "fi"), ("\u2460", "1"), ("\uff26", "f"),
+         ("\u00e9", "e"), ("e\u0301", "e"), ("\t", " "), ("\n", " "),
+         ("\r", " "), ("\u00a0", " "), ("\u3000", " "), ("\u200b", ""),
+         ("\u0001", "")]
 
 
 def json_kinds():
@@ -194,53 +181,297 @@ def json_kinds():
     yield "unigram_whole", unigram(normalizers.Sequence([
         normalizers.NFKC(), normalizers.Replace(Regex(" {2,}"), MARK)]),
         metaspace("always", False))
+    yield "charsmap", with_charsmap("charsmap", charsmap())
     yield "unigram_bytes", unigram(None, metaspace("first", True),
                                    fallback=True)
+
+
+def pieces(**options):
+    """A model as SentencePiece trains it, as bytes."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2
+    model = io.BytesIO()
+    options = dict(dict(vocab_size=340, normalization_rule_name="identity",
+                        minloglevel=2, character_coverage=0.98,
+                        hard_vocab_limit=False), **options)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TRAINING.split("\n")), model_writer=model,
+        **options)
+    proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
+    proto.normalizer_spec.ClearField("normalization_rule_tsv")  # a path
+    return proto.SerializeToString()
+
+
+def write_rules(path):
+    with open(path, "w") as file:
+        for left, right in RULES:
+            file.write("%s\t%s\n" % (
+                " ".join("%X" % ord(c) for c in left),
+                " ".join("%X" % ord(c) for c in right)))
 
 
 def charsmap():
     """RULES as SentencePiece compiles them."""
     import tempfile
-    import sentencepiece
     from sentencepiece import sentencepiece_model_pb2 as pb
     with tempfile.NamedTemporaryFile("w", suffix=".tsv") as file:
-        for line in RULES.split("\n"):
-            left, tab, right = line.partition("\t")
-            if not line:
-                continue
-            if left == "" and tab:  # a tab itself
-                left, right = "\t", " "
-            file.write("%s\t%s\n" % (
-                " ".join("%X" % ord(c) for c in left),
-                " ".join("%X" % ord(c) for c in right)))
-        file.write("A\t20\nD\t20\n")
-        file.flush()
-        model = io.BytesIO()
-        sentencepiece.SentencePieceTrainer.train(
-            sentence_iterator=iter(TRAINING.split("\n")), model_writer=model,
-            vocab_size=300, normalization_rule_tsv=file.name,
-            minloglevel=2)
-    proto = pb.ModelProto()
-    proto.ParseFromString(model.getvalue())
+        write_rules(file.name)
+        proto = pb.ModelProto.FromString(pieces(
+            normalization_rule_name="", normalization_rule_tsv=file.name))
     return proto.normalizer_spec.precompiled_charsmap
+
+
+def with_charsmap(name, map_bytes):
+    t = unigram(None, metaspace("always", True))
+
+    def change(data):
+        data["normalizer"] = {"type": "Sequence", "normalizers": [
+            {"type": "Precompiled", "precompiled_charsmap":
+             base64.b64encode(map_bytes).decode()},
+            {"type": "Replace", "pattern": {"Regex": " {2,}"},
+             "content": " "}]}
+    return edit(t, change)
+
+
+MODELS = {
+    "bpe": dict(model_type="bpe", byte_fallback=True, vocab_size=600,
+                remove_extra_whitespaces=False),
+    "bpe_user": dict(model_type="bpe", byte_fallback=True, vocab_size=600,
+                     remove_extra_whitespaces=False, user_defined_symbols=[
+                         "<mark>", "the", "ship", MARK * 2, MARK * 3]),
+    "bpe_unknown": dict(model_type="bpe"),
+    "bpe_suffix": dict(model_type="bpe", treat_whitespace_as_suffix=True),
+    "unigram": dict(),
+    "unigram_user": dict(user_defined_symbols=["<mark>", "the", "ship"],
+                         add_dummy_prefix=False),
+    "unigram_bytes": dict(byte_fallback=True, vocab_size=600,
+                          remove_extra_whitespaces=False),
+    "unigram_rules": dict(rules=True),
+    "bpe_rules": dict(rules=True, model_type="bpe", byte_fallback=True,
+                      vocab_size=600),
+}
+
+
+def model_file(name, path, **more):
+    """Trains MODELS[name] into `path`; its encode."""
+    import sentencepiece
+    options = dict(MODELS[name], **more)
+    if options.pop("rules", False):
+        rules = path + ".tsv"
+        write_rules(rules)
+        options.update(normalization_rule_tsv=rules,
+                       normalization_rule_name="")
+    data = pieces(**options)
+    if os.path.exists(path + ".tsv"):
+        os.remove(path + ".tsv")
+    with open(path, "wb") as file:
+        file.write(data)
+    return sentencepiece.SentencePieceProcessor(model_proto=data)
+
+
+def words_of(model):
+    return [model.id_to_piece(i) for i in range(model.get_piece_size())]
+
+
+PATTERNS = {
+    "r50k_base": (r"'(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++"
+                  r"| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s"),
+    "cl100k_base": (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++"
+                    r"|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$"
+                    r"|\s*[\r\n]|\s+(?!\S)|\s"),
+    "o200k_base": O200K,
+    "llama3": LLAMA3,
+    "qwen": QWEN2,
+}
+TEKKEN = O200K.replace(ENDINGS + "?", "").replace("{1,3}", "")
+
+
+def small_ranks():
+    """Ranks from the byte-level BPE of tokenizer_golden.py."""
+    import tokenizer_golden
+    t = tokenizer_golden.train("o200k", 420)
+    bytes_of = {c: b for b, c in byte_alphabet().items()}
+    names = sorted(t.get_vocab(), key=t.get_vocab().get)
+    tokens = [bytes(bytes_of[c] for c in n) for n in names if n != END]
+    return {token: i for i, token in enumerate(tokens)}
+
+
+def byte_alphabet():
+    out, extra = {}, 256
+    for byte in range(256):
+        if chr(byte).isprintable() and byte not in (32, 0xAD, 0xA0):
+            out[byte] = chr(byte)
+        else:
+            out[byte] = chr(extra)
+            extra += 1
+    return out
+
+
+def tiktoken_file(name, path, ranks):
+    import tiktoken
+    with open(path, "wb") as file:
+        for token, rank in sorted(ranks.items(), key=lambda x: x[1]):
+            file.write(base64.b64encode(token) + b" %d\n" % rank)
+    return tiktoken.Encoding(name, pat_str=PATTERNS[name],
+                             mergeable_ranks=ranks, special_tokens={})
+
+
+def tekken_file(path, ranks):
+    import tiktoken
+    data = {"config": {"pattern": TEKKEN, "num_vocab_tokens": len(ranks),
+                       "default_vocab_size": len(ranks) + 24,
+                       "default_num_special_tokens": 24, "version": "v3"},
+            "vocab": [{"rank": i, "token_bytes":
+                       base64.b64encode(t).decode(), "token_str": None}
+                      for t, i in sorted(ranks.items(), key=lambda x: x[1])]}
+    with open(path, "w") as file:
+        json.dump(data, file, separators=(",", ":"))
+    encoding = tiktoken.Encoding("tekken", pat_str=TEKKEN,
+                                 mergeable_ranks=ranks, special_tokens={})
+    return lambda text: [i + 24 for i in encoding.encode(text)]
 
 
 def file_kinds(folder):
     """Files of other libraries: (name, encode, vocabulary, path)."""
-    return iter(())
+    for name in MODELS:
+        path = os.path.join(folder, name + ".model")
+        model = model_file(name, path)
+        yield ("model " + name, model.encode, words_of(model), path)
+    ranks = small_ranks()
+    words = [t.decode(errors="ignore") for t in ranks]
+    for name in PATTERNS:
+        path = os.path.join(folder, name + ".tiktoken")
+        encoding = tiktoken_file(name, path, ranks)
+        yield ("tiktoken " + name, encoding.encode_ordinary, words, path)
+    path = os.path.join(folder, "tekken.json")
+    yield ("tekken", tekken_file(path, ranks), words, path)
+
+
+def package(name, *path):
+    import importlib.util
+    spec = importlib.util.find_spec(name)
+    return spec and os.path.join(os.path.dirname(spec.origin), *path)
+
+
+def real_litellm(folder):
+    import shutil
+    import tiktoken
+    import tiktoken.load
+    from tiktoken_ext import openai_public
+    base = package("litellm", "litellm_core_utils", "tokenizers")
+    if base is None:
+        return
+    path = os.path.join(base, "anthropic_tokenizer.json")
+    t = Tokenizer.from_file(path)
+    yield ("real anthropic", lambda s: t.encode(s).ids, list(t.get_vocab()),
+           path)
+    # The names are digests of the addresses.
+    for name, digest in (
+            ("p50k_base", "ec7223a39ce59f226a68acc30dc1af2788490e15"),
+            ("cl100k_base", "9b5ad71b2ce5302211f9c61530b329a4922fc6a4"),
+            ("o200k_base", "fb374d419588a4632f3f557e76b4b70aebbca790")):
+        ranks = tiktoken.load.load_tiktoken_bpe(os.path.join(base, digest))
+        path = os.path.join(folder, digest)  # told by the number of ranks
+        shutil.copy(os.path.join(base, digest), path)
+        special = {}
+        original = openai_public.load_tiktoken_bpe
+        openai_public.load_tiktoken_bpe = lambda *a, **k: ranks
+        options = openai_public.ENCODING_CONSTRUCTORS[name]()
+        openai_public.load_tiktoken_bpe = original
+        options.pop("explicit_n_vocab", None)
+        e = tiktoken.Encoding(**options)
+        words = [t.decode(errors="ignore") for t in ranks] + list(
+            options["special_tokens"]) * 500
+        yield ("real " + name, lambda s, e=e: e.encode(
+            s, allowed_special="all"), words, path)
+        e = tiktoken.Encoding("llama3", pat_str=PATTERNS["llama3"],
+                              mergeable_ranks=ranks, special_tokens=special)
+        if name == "cl100k_base":
+            path = os.path.join(folder, "llama3_" + digest)
+            shutil.copy(os.path.join(base, digest), path)
+            yield ("real cl100k, Llama 3's pattern", e.encode_ordinary, words,
+                   path)
+
+
+def as_json(model):
+    """A Mistral tokenizer.json out of its .model."""
+    ids = {model.id_to_piece(i): i for i in range(model.get_piece_size())}
+    merges = []
+    for piece, i in ids.items():
+        if model.is_byte(i) or model.is_control(i) or model.is_unknown(i):
+            continue
+        merges += [(model.get_score(i), piece[:k], piece[k:])
+                   for k in range(1, len(piece))
+                   if piece[:k] in ids and piece[k:] in ids]
+    merges.sort(key=lambda m: (-m[0], ids[m[1]], ids[m[2]]))
+    t = Tokenizer(models.BPE(ids, [(a, b) for _, a, b in merges],
+                             unk_token="<unk>", fuse_unk=True,
+                             byte_fallback=True))
+    t.add_special_tokens([added(n) for n in ("<unk>", "<s>", "</s>")])
+    return t
+
+
+def real_mistral(folder):
+    import glob
+    base = package("mistral_common", "data")
+    if base is None:
+        return
+    import sentencepiece
+    for path in sorted(glob.glob(os.path.join(base, "*.model.*"))):
+        model = sentencepiece.SentencePieceProcessor(model_file=path)
+        name = os.path.basename(path)
+        yield ("real " + name.replace("mistral_instruct_tokenizer_", ""),
+               model.encode, words_of(model), path)
+        if not name.endswith("v1"):
+            continue
+        for kind, normalizer, pre in (
+                ("llama2", llama_normalizer(), None),
+                ("mistral", None, metaspace("first", False))):
+            t = as_json(model)
+            if normalizer is not None:
+                t.normalizer = normalizer
+            if pre is not None:
+                t.pre_tokenizer = pre
+            t.decoder = llama_decoder()
+            path = os.path.join(folder, "real_%s.json" % kind)
+            t.save(path)
+            yield ("real json " + kind, lambda s, t=t: t.encode(s).ids,
+                   words_of(model), path)
+    from mistral_common.tokens.tokenizers.tekken import Tekkenizer
+    for path in sorted(glob.glob(os.path.join(base, "tekken_*.json"))):
+        t = Tekkenizer.from_file(path)
+        yield ("real " + os.path.basename(path),
+               lambda s, t=t: t.encode(s, bos=False, eos=False),
+               [t.id_to_piece(i) for i in range(0, t.n_words)], path)
+
+
+def real_charsmaps(folder):
+    """The character maps that SentencePiece comes with."""
+    import sentencepiece
+    from sentencepiece import sentencepiece_model_pb2 as pb
+    for rule in ("nmt_nfkc", "nmt_nfkc_cf", "nfkc", "nfkc_cf"):
+        for kind in ("unigram", "bpe"):
+            data = pieces(model_type=kind, normalization_rule_name=rule,
+                          vocab_size=400)
+            path = os.path.join(folder, "%s_%s.model" % (rule, kind))
+            with open(path, "wb") as file:
+                file.write(data)
+            model = sentencepiece.SentencePieceProcessor(model_proto=data)
+            yield ("model %s %s" % (rule, kind), model.encode,
+                   words_of(model), path)
+        t = with_charsmap(rule, pb.ModelProto.FromString(
+            data).normalizer_spec.precompiled_charsmap)
+        path = os.path.join(folder, rule + ".json")
+        t.save(path)
+        yield ("json " + rule, lambda s, t=t: t.encode(s).ids,
+               list(t.get_vocab()), path)
 
 
 def real_kinds(folder):
-    """Real tokenizers inside installed packages."""
-    import importlib.util
-    spec = importlib.util.find_spec("litellm")
-    if spec is not None:
-        base = os.path.join(os.path.dirname(spec.origin), "litellm_core_utils",
-                            "tokenizers")
-        path = os.path.join(base, "anthropic_tokenizer.json")
-        t = Tokenizer.from_file(path)
-        yield ("real anthropic", lambda s: t.encode(s).ids,
-               list(t.get_vocab()), path)
+    """Real tokenizers and maps inside installed packages."""
+    yield from real_charsmaps(folder)
+    yield from real_litellm(folder)
+    yield from real_mistral(folder)
 
 
 def main():
@@ -252,6 +483,8 @@ def main():
         text[name] = [tokenizer.decode(
             tokenizer.encode(t, add_special_tokens=False).ids,
             skip_special_tokens=False) for t in TEXTS]
+    for _, encode, _, path in file_kinds(HERE):
+        ids[os.path.basename(path)] = [encode(t) for t in TEXTS]
     with open(os.path.join(HERE, "expected.json"), "w") as file:
         json.dump({"texts": TEXTS, "ids": ids, "decoded": text}, file,
                   separators=(",", ":"))

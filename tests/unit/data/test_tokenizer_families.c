@@ -4,6 +4,7 @@
  * (tests/golden/tokenizer_families.py). */
 #include "data/tokenizer.h"
 
+#include "base/file.h"
 #include "base/json.h"
 #include "tests/test.h"
 
@@ -13,8 +14,25 @@ static const char *const kinds[] = {
     "llama2", "llama2_added", "mistral", "mistral_split", "gemma", "phi3",
     "never", "ignore", "unknown", "unknown_whole", "fused", "dropped",
     "punctuation", "delimiter", "split_string", "unigram", "unigram_whole",
-    "unigram_bytes"
+    "charsmap", "unigram_bytes"
 };
+
+/* Of other libraries; no decoded text is kept. */
+static const char *const files[] = {
+    "bpe.model", "bpe_user.model", "bpe_unknown.model", "bpe_suffix.model",
+    "unigram.model", "unigram_user.model", "unigram_bytes.model",
+    "unigram_rules.model", "bpe_rules.model", "r50k_base.tiktoken",
+    "cl100k_base.tiktoken", "o200k_base.tiktoken", "llama3.tiktoken",
+    "qwen.tiktoken", "tekken.json"
+};
+
+static void read_file(struct tokenizer *tokenizer, const char *name)
+{
+    char path[PATH_BYTES];
+
+    snprintf(path, sizeof path, GOLDEN "%s", name);
+    IS_OK(tokenizer_read(tokenizer, path));
+}
 
 static void read_kind(struct tokenizer *tokenizer, const char *kind)
 {
@@ -90,12 +108,111 @@ TEST(ids_and_text_are_those_of_the_library)
     arena_free(&arena);
 }
 
+TEST(ids_of_other_files_are_those_of_their_libraries)
+{
+    struct arena arena;
+    const struct json *root, *texts;
+
+    arena_init(&arena, "expected", 0);
+    IS_OK(json_read_file(&root, &arena, GOLDEN "expected.json", 1 << 24));
+    texts = json_get(root, "texts");
+    for (int k = 0; k < ROWS(files); k++) {
+        const struct json *ids = json_get(json_get(root, "ids"), files[k]);
+        struct tokenizer tokenizer;
+
+        read_file(&tokenizer, files[k]);
+        for (int i = 0; i < texts->count; i++) {
+            const struct json *text = &texts->items[i];
+            struct token_list list = {0};
+
+            IS_OK(tokenizer_encode(&tokenizer, text->string,
+                                   (size_t)text->string_length, true, &list));
+            if (!same_ids(&list, &ids->items[i]))
+                print_error("%s: ids of \"%s\"\n", files[k], text->string);
+            CHECK(same_ids(&list, &ids->items[i]));
+            token_list_free(&list);
+        }
+        tokenizer_free(&tokenizer);
+    }
+    arena_free(&arena);
+}
+
+/* Where white space is kept and bytes spell the rest, the text comes back. */
+TEST(decoding_gives_the_text_back)
+{
+    static const char *const exact[] = {"bpe.model", "bpe_user.model",
+                                        "unigram_bytes.model", "tekken.json",
+                                        "o200k_base.tiktoken"};
+    static const char text[] = "  The keeper\xE2\x80\x99s <mark> the ship\n"
+                               "\xF0\x9F\x9A\xA2 \t caf\xC3\xA9  ";
+
+    for (int k = 0; k < ROWS(exact); k++) {
+        struct tokenizer tokenizer;
+        struct token_list list = {0};
+        struct text out = {0};
+
+        read_file(&tokenizer, exact[k]);
+        IS_OK(tokenizer_encode(&tokenizer, text, strlen(text), true, &list));
+        IS_OK(tokenizer_decode(&tokenizer, list.ids, list.count, &out));
+        EQUAL_TEXT(out.bytes, text);
+        token_list_free(&list);
+        text_free(&out);
+        tokenizer_free(&tokenizer);
+    }
+}
+
+/* A .model that is cut short at every byte is an error, never a crash. */
+TEST(a_model_that_is_cut_short_is_refused)
+{
+    struct text file = {0};
+
+    IS_OK(file_read(GOLDEN "bpe.model", 1 << 20, &file));
+    for (size_t length = 3; length < file.length; length += 7) {
+        struct tokenizer tokenizer;
+
+        if (tokenizer_read_text(&tokenizer, file.bytes, length, "t.model") ==
+            OK)
+            CHECK(tokenizer.vocab > 0); /* what is left may be whole */
+        status_clear();
+        tokenizer_free(&tokenizer);
+    }
+    text_free(&file);
+}
+
+TEST(wrong_files_are_refused_by_name)
+{
+    static const struct { const char *bytes; size_t length; const char *words; }
+    rows[] = {
+        {"hello", 5, "neither a tokenizer.json"},
+        {"IQ== x\n", 7, "line 1: the rank is not"},
+        {"IQ==\n Ig== 1\n", 13, "line 1 is not a token"},
+        {"I!== 0\n", 7, "is not base64"},
+        {"IQ== 0\n", 7, "1 ranks, from which its pattern cannot be told"},
+        {"\n\x03\n\x01" "a", 5, "no piece is of the type UNKNOWN"},
+        {"\n\x03\n\x09" "a", 5, "ends in the middle of a field"},
+        {"\n\x05\n\x01" "a\x18\x09", 7, "piece 0 has type 9"},
+        {"\n\x05\n\x01" "a\x20\x09", 7, "piece 0 has a field 4"},
+        {"\n\x03\n\x01" "a\x32\x00", 7, "has a field 6"},
+        {"\n\x03\n\x01" "a\x12\x02\x18\x03", 9, "model_type 3"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct tokenizer tokenizer;
+
+        FAILS(tokenizer_read_text(&tokenizer, rows[i].bytes, rows[i].length,
+                                  "t"),
+              ERR_FORMAT, rows[i].words);
+        status_clear();
+        tokenizer_free(&tokenizer);
+    }
+}
+
 /* Whole texts are one word here, and must not cost a heap of their own. */
 TEST(a_whole_text_is_merged_in_pieces)
 {
     static const struct { const char *kind; bool cuts; } rows[] = {
         {"llama2", true}, {"gemma", true}, {"unknown_whole", true},
-        {"fused", false}, {"ignore", false}};
+        {"fused", true}, {"ignore", false}};
 
     for (int i = 0; i < ROWS(rows); i++) {
         struct tokenizer tokenizer;
@@ -107,4 +224,7 @@ TEST(a_whole_text_is_merged_in_pieces)
 }
 
 TEST_MAIN(ids_and_text_are_those_of_the_library,
+          ids_of_other_files_are_those_of_their_libraries,
+          decoding_gives_the_text_back, a_model_that_is_cut_short_is_refused,
+          wrong_files_are_refused_by_name,
           a_whole_text_is_merged_in_pieces)
