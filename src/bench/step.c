@@ -176,16 +176,17 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static status measure(struct stage *stage, const struct preset *preset,
+static status measure(struct pipeline *pipeline, const struct preset *preset,
                       int steps, double *spent, struct measured *out)
 {
+    struct stage *stage = &pipeline->stages[0];
     struct random_tokens tokens = {preset->vocab, stage->program.length};
     const struct sample_source source = {fill, &tokens};
     struct train_step step;
     struct step_result result;
     status end;
 
-    TRY_GOTO(done, end, train_step_build(&step, stage, "1f1b"));
+    TRY_GOTO(done, end, train_step_build(&step, pipeline, NULL));
     step.update.beta1 = 0.9;
     step.update.beta2 = 0.95;
     step.update.epsilon = 1e-8;
@@ -328,7 +329,7 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
     const int steps = settings->steps > 0 && settings->steps <= STEPS_MAX
                           ? settings->steps : 3;
     const struct preset *preset;
-    struct stage stage = {0};
+    struct pipeline pipeline = {0};
     struct measured measured = {.steps = 0};
     void *spent = NULL;
     status result;
@@ -341,25 +342,27 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
     const struct grid_facts facts = {batch, model.heads, model.kv_heads,
                                      model.head_width, model.feed_forward};
     static const char *const none[] = {"none"};
-    struct stage_request request = {
+    struct pipeline_request request = {.stage = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
         .isa = settings->isa, .batch = batch, .micro_batch = batch,
         .length = length, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = settings->threads ? settings->threads : threads_cores(),
-        .recompute = none, .recompute_count = 1};
+        .recompute = none, .recompute_count = 1}};
 
-    TRY_GOTO(done, result, grid_resolve(&request.grid, &(struct grid){0},
+    TRY_GOTO(done, result, grid_resolve(&request.stage.grid, &(struct grid){0},
                                         &facts));
-    TRY_GOTO(done, result, stage_plan(&stage, &request));
-    TRY_GOTO(done, result, memory_take((size_t)stage.frame.event_count,
+    TRY_GOTO(done, result, pipeline_plan(&pipeline, &request));
+    struct stage *stage = &pipeline.stages[0];
+
+    TRY_GOTO(done, result, memory_take((size_t)stage->frame.event_count,
                                        sizeof(double), &spent));
-    TRY_GOTO(done, result, stage_open(&stage));
-    TRY_GOTO(done, result, stage_init_weights(&stage, &model, 1));
-    TRY_GOTO(done, result, measure(&stage, preset, steps, spent, &measured));
-    if (json != NULL) write_json(&stage, preset, &measured, spent, json);
-    else print_text(&stage, preset, &measured, spent, out);
+    TRY_GOTO(done, result, pipeline_open(&pipeline));
+    TRY_GOTO(done, result, stage_init_weights(stage, &model, 1));
+    TRY_GOTO(done, result, measure(&pipeline, preset, steps, spent, &measured));
+    if (json != NULL) write_json(stage, preset, &measured, spent, json);
+    else print_text(stage, preset, &measured, spent, out);
 done:
     memory_free(spent);
-    stage_free(&stage);
+    pipeline_free(&pipeline);
     return result;
 }

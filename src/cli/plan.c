@@ -46,7 +46,7 @@ static status summary(const struct planned *planned, struct table *table)
     static const struct table_column columns[] = {
         {"what", "what", false}, {"value", "value", true},
         {"unit", "unit", false}};
-    const struct stage *stage = &planned->draft.stage;
+    const struct stage *stage = &planned->draft.pipeline.stages[0];
     const struct setup *setup = &planned->setup;
     const struct stage_request *r = &stage->request;
     const int64_t micro_batches = setup->schedule.microbatches;
@@ -100,7 +100,7 @@ static status parameters(const struct planned *planned, struct table *table)
         {"parameter", "name", false},  {"rows", "rows", true},
         {"cols", "cols", true},        {"elements", "elements", true},
         {"offset", "offset", true},    {"uses", "uses", true}};
-    const struct param_table *params = &planned->draft.stage.program.params;
+    const struct param_table *params = &planned->draft.pipeline.stages[0].program.params;
 
     table_begin(table, columns, 6);
     for (int i = 0; i < params->count; i++) {
@@ -130,7 +130,7 @@ static status program(const struct planned *planned, struct table *table)
         {"input", "input", false},     {"left", "left", false},
         {"parameter", "parameter", false}, {"kept", "kept", false},
         {"FLOP", "flops", true},       {"moved", "bytes_moved", true}};
-    const struct program *p = &planned->draft.stage.program;
+    const struct program *p = &planned->draft.pipeline.stages[0].program;
 
     table_begin(table, columns, 10);
     for (int i = 0; i < p->step_count; i++) {
@@ -158,7 +158,7 @@ static status memory(const struct planned *planned, struct table *table)
     static const struct table_column columns[] = {
         {"buffer", "name", false}, {"life", "life", false},
         {"bytes", "bytes", true},  {"", "share", true}};
-    const struct stage *stage = &planned->draft.stage;
+    const struct stage *stage = &planned->draft.pipeline.stages[0];
 
     table_begin(table, columns, 4);
     for (int i = 0; i < MEMORY_OWNERS; i++) {
@@ -208,7 +208,7 @@ static status numerics(const struct planned *planned, struct table *table)
     static const struct table_column columns[] = {
         {"sum", "sum", false}, {"leaves", "leaves", true},
         {"one leaf", "leaf", false}};
-    const struct stage_request *r = &planned->draft.stage.request;
+    const struct stage_request *r = &planned->draft.pipeline.stages[0].request;
     const struct model *m = &planned->setup.model;
     char leaf[96];
 
@@ -293,7 +293,7 @@ status command_plan(struct arguments *arguments)
         goto done;
     }
     if (!arguments_has(arguments, "json") && view != 0) {
-        TRY_GOTO(done, result, print_text(&planned.draft.stage, names[view]));
+        TRY_GOTO(done, result, print_text(&planned.draft.pipeline.stages[0], names[view]));
         goto done;
     }
     TRY_GOTO(done, result, views[view].fill(&planned, &table));

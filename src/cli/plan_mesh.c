@@ -72,11 +72,14 @@ static status fill_row(struct view *view, int rank, struct rank_row *row)
 
     TRY(draft_build(&draft, view->setup, rank));
     *row = (struct rank_row){.rank = rank, .place = view->setup->place,
-                             .bytes = draft.stage.bytes,
-                             .parameters = draft.stage.program.params
-                                               .parameters,
+                             .bytes = draft.pipeline.bytes,
                              .exchanges = draft.exchanges};
-    note_blocks(&draft.stage, row);
+    for (int i = 0; i < draft.pipeline.count; i++) {
+        const struct stage *stage = &draft.pipeline.stages[i];
+
+        row->parameters += stage->program.params.parameters;
+        note_blocks(stage, row);
+    }
     note_leaves(view->setup, row);
     draft_free(&draft);
     return OK;

@@ -97,6 +97,8 @@ static status plan_forward(struct planner *planner)
                                               .step = i}));
     }
     plan->forward_end = plan->event_count;
+    if (entry >= 0) /* F can be run again */
+        touch(planner, plan->activation[entry]);
     return OK;
 }
 

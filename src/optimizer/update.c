@@ -140,8 +140,8 @@ static status fail_norm(const struct update *u, int order)
         if (u->params->items[i].order == order)
             FAIL(ERR_NUMERIC, "the gradient of %s is not finite",
                  u->params->items[i].name);
-    FAIL(ERR_NUMERIC, "the gradient of parameter %d of the model is not "
-                      "finite; another rank holds it", order);
+    FAIL(ERR_PEER, "the gradient of parameter %d of the model is not finite; "
+                   "another rank holds it", order);
 }
 
 status update_norm(const struct update *update, double *sums, int orders,

@@ -50,7 +50,8 @@ status update_blocks(const struct update *update);
 void update_squares(const struct update *update, double *sums);
 /* The global norm (docs/numerics.md) of `orders` parameters and the clip
  * factor; `sums` is destroyed. ERR_NUMERIC when the norm is not finite: names
- * the first parameter of this rank whose gradient is not. */
+ * the first parameter whose gradient is not; ERR_PEER where another rank holds
+ * that one. */
 status update_norm(const struct update *update, double *sums, int orders,
                    struct update_result *out);
 

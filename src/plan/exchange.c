@@ -124,44 +124,114 @@ static void add_units(struct exchanges *out, const struct stage *stage,
     }
 }
 
-/* Squares that one rank of the model's axes owns, to all of them. */
-static void add_norm(struct exchanges *out, const struct stage *stage)
-{
-    static const struct { enum axis axis; const char *group; } axes[] = {
-        {AXIS_TENSOR, "tensor"}, {AXIS_PIPE, "pipe"}};
-    const struct stage_request *r = &stage->request;
-    const int64_t count =
-        (int64_t)stage->program.params.orders * stage->holding.leaves;
-
-    for (int i = 0; i < 2; i++) {
-        const int size = r->mesh.size[axes[i].axis];
-
-        exchanges_add(out, (struct exchange){
-            .group = axes[i].group, .what = "norm", .calls = 1,
-            .kind = COMM_ALL_REDUCE, .size = size,
-            .bytes = dtype_bytes(DTYPE_F64) *
-                     exchange_all_reduce(count, size,
-                                         r->place.at[axes[i].axis])});
-    }
-}
-
-void exchanges_of(struct exchanges *out, const struct stage *stage)
+/* Gradients and weights of one stage, the blocks of its norm, and what its
+ * program sends. */
+static void add_stage(struct exchanges *out, const struct stage *stage)
 {
     const struct sharing s = sharing_of(stage);
-    const int64_t real = dtype_bytes(DTYPE_F64);
     const int64_t blocks =
         shard_blocks(&stage->program.params, &stage->holding);
 
-    *out = (struct exchanges){.count = 0};
     exchanges_of_program(out, stage);
     add_units(out, stage, &s);
     exchanges_add(out, (struct exchange){
         .group = s.divide.group, .what = "norm", .calls = 1,
         .kind = COMM_ALL_REDUCE, .size = s.divide.size,
-        .bytes = real * exchange_all_reduce(blocks, s.divide.size, s.divide.rank)});
+        .bytes = dtype_bytes(DTYPE_F64) *
+                 exchange_all_reduce(blocks, s.divide.size, s.divide.rank)});
+}
+
+/* ---- all ranks ---- */
+
+/* Tables of doubles of which each rank fills its own part. */
+static void add_world(struct exchanges *out, const struct pipeline *p,
+                      const char *what, int64_t count)
+{
+    const int size = p->world_size;
+
     exchanges_add(out, (struct exchange){
-        .group = s.batch.group, .what = "loss", .calls = 1,
-        .kind = COMM_ALL_GATHER, .size = s.batch.size,
-        .bytes = 2 * real * (s.batch.size - 1)});
-    add_norm(out, stage);
+        .group = "world", .what = what, .calls = 1, .kind = COMM_ALL_REDUCE,
+        .size = size, .bytes = dtype_bytes(DTYPE_F64) *
+                               exchange_all_reduce(count, size, p->world_rank)});
+}
+
+/* ---- ranks of the pipe ---- */
+
+/* The halves of the leaves of a stage on two ranks. */
+static void add_copies(struct exchanges *out, const struct pipeline *p,
+                       int chunk)
+{
+    const struct program *program = &p->stages[chunk].program;
+    const struct chunk *c = &p->chunks[chunk];
+    const int64_t bytes = dtype_bytes(program->dtype);
+    struct exchange row = {.group = c->label, .what = "gradients of copies",
+                           .kind = COMM_ALL_REDUCE, .size = c->copies,
+                           .calls = 1};
+
+    row.bytes = bytes * exchange_all_reduce(program->params.elements, c->copies,
+                                   c->copy);
+    exchanges_add(out, row);
+    for (int i = 0; i < program->stream_count; i++) {
+        const struct stream_info *s = &program->streams[i];
+
+        if (s->use == 0) continue;
+        row.bytes = bytes * exchange_all_reduce(program->params.items[s->param].elements,
+                                       c->copies, c->copy);
+        exchanges_add(out, row);
+    }
+}
+
+/* What the list says, once each way. */
+static void add_transfers(struct exchanges *out, const struct pipeline *p)
+{
+    const struct schedule *s = &p->schedule;
+    const struct action_list *list = &s->lists[p->rank];
+
+    for (int i = 0; i < list->count; i++) {
+        const struct action a = list->items[i];
+        const bool sends = a.kind == ACTION_SEND_FORWARD ||
+                           a.kind == ACTION_SEND_BACKWARD;
+        const bool forward = a.kind == ACTION_SEND_FORWARD ||
+                             a.kind == ACTION_RECEIVE_FORWARD;
+
+        if (a.kind < ACTION_COMPUTE_COUNT) continue;
+        exchanges_add(out, (struct exchange){
+            .group = "pipe", .kind = sends ? COMM_SEND : COMM_RECV,
+            .what = forward ? "activations" : "gradients of activations",
+            .size = s->ranks, .calls = 1,
+            .bytes = sends ? pipeline_border_bytes(p, a) : 0});
+    }
+}
+
+/* A shared matrix goes to the other stage that uses it, in pieces. */
+static void add_tied(struct exchanges *out, const struct pipeline *p)
+{
+    for (int i = 0; i < p->count; i++) {
+        const struct stage *stage = &p->stages[i];
+        const struct pipeline_share share = pipeline_share(p, i);
+        const int64_t count = share.elements;
+        const int64_t pieces = (count + TIED_PIECE - 1) / TIED_PIECE;
+
+        if (share.param == NULL || share.chunk >= 0) continue;
+        exchanges_add(out, (struct exchange){
+            .group = "pipe", .what = "shared matrix", .kind = COMM_SEND,
+            .size = p->schedule.ranks, .calls = pieces,
+            .bytes = count * dtype_bytes(stage->program.dtype)});
+        exchanges_add(out, (struct exchange){
+            .group = "pipe", .what = "shared matrix", .kind = COMM_RECV,
+            .size = p->schedule.ranks, .calls = pieces});
+    }
+}
+
+void exchanges_of(struct exchanges *out, const struct pipeline *pipeline)
+{
+    *out = (struct exchanges){.count = 0};
+    for (int i = 0; i < pipeline->count; i++) {
+        add_stage(out, &pipeline->stages[i]);
+        add_copies(out, pipeline, i);
+    }
+    add_transfers(out, pipeline);
+    add_tied(out, pipeline);
+    add_world(out, pipeline, "norm", pipeline_norm_values(pipeline));
+    add_world(out, pipeline, "loss", pipeline_loss_values(pipeline));
 }

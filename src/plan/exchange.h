@@ -9,7 +9,7 @@
 #define LOCKSTEP_PLAN_EXCHANGE_H
 
 #include "comm/comm.h"
-#include "plan/stage.h"
+#include "plan/pipeline.h"
 
 enum { EXCHANGES_MAX = 32 };
 
@@ -24,8 +24,8 @@ struct exchange {
 
 struct exchanges { struct exchange items[EXCHANGES_MAX]; int count; };
 
-/* Of the rank that the stage is planned for. */
-void exchanges_of(struct exchanges *out, const struct stage *stage);
+/* Of the rank that the pipeline is planned for. */
+void exchanges_of(struct exchanges *out, const struct pipeline *pipeline);
 /* Its rows of that group and kind, added up. */
 void exchanges_sum(const struct exchanges *exchanges, const char *group,
                    enum comm_kind kind, int64_t *calls, int64_t *bytes);

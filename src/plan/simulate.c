@@ -137,7 +137,7 @@ static void visit(void *context, int rank, int first, int count)
         count_memory(c, rank, unit[i]);
         if (is_transfer(unit[i])) continue;
         before += cost(c, rank, unit[i]);
-        CHECK(timeline_add(&c->out->timeline, (struct span){
+        CHECK(timeline_add(&c->out->timeline, (struct timeline_span){
             unit[i], rank, begin + (int64_t)((double)from * share),
             begin + (int64_t)((double)before * share)}) == OK);
     }

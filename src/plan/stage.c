@@ -52,7 +52,7 @@ static status check_chunks(const struct stage_request *r)
     return OK;
 }
 
-static status check_request(const struct stage_request *r)
+status stage_check(const struct stage_request *r)
 {
     const int64_t block = (r->model->vocab + r->grid.tensor - 1) /
                           r->grid.tensor;
@@ -211,6 +211,7 @@ static void add_memory(struct stage *stage)
          NULL},
         {"sums of the gradients' norm", "step",
          moments ? norm_bytes(stage) : 0, NULL},
+        {"gradients on their way back", "micro-batch", 0, NULL},
         {"messages between ranks", "call", 0, NULL},
     };
 
@@ -243,6 +244,7 @@ static status plan_auto(struct stage *stage)
     if (limit <= 0)
         limit = (double)sysconf(_SC_PHYS_PAGES) *
                 (double)sysconf(_SC_PAGESIZE) / 8;
+    if (stage->request.share > 1) limit /= stage->request.share;
     stage->recompute = "none";
     TRY(plan_with(stage, none, 1));
     if (stage->request.backward == BACKWARD_NONE ||
@@ -273,7 +275,7 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
 
     if (r->mesh.size[AXIS_NONE] == 0) r->mesh = mesh_alone();
     TRY(kernels_get(&stage->kernels, r->dtype, r->isa));
-    TRY(check_request(r));
+    TRY(stage_check(r));
     if (r->frames == 0) r->frames = 1;
     TRY(build_program(stage));
     TRY(divide(stage));
@@ -287,12 +289,28 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     return plan_with(stage, r->recompute, r->recompute_count);
 }
 
-void stage_reserve_messages(struct stage *stage, size_t bytes)
+void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes)
 {
-    struct memory_row *row = &stage->memory[MEMORY_MESSAGES];
+    struct memory_row *row = &stage->memory[owner];
 
-    stage->bytes += aligned(bytes) - row->bytes;
+    stage->bytes = stage->bytes - row->bytes + aligned(bytes);
     row->bytes = aligned(bytes);
+}
+
+/* What is dead between two calls, and tables that are the model's. */
+static const enum memory_owner shared[] = {
+    MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY};
+enum { SHARED = sizeof shared / sizeof *shared };
+
+void stage_share(struct stage *first, struct stage *other)
+{
+    for (int i = 0; i < SHARED; i++) {
+        const size_t bytes = other->memory[shared[i]].bytes;
+
+        if (bytes > first->memory[shared[i]].bytes)
+            stage_reserve(first, shared[i], bytes);
+        stage_reserve(other, shared[i], 0);
+    }
 }
 
 /* ---- opening ---- */
@@ -384,7 +402,8 @@ static void prepare_run(struct stage *stage)
     stage->gradients.partials = m[MEMORY_PARTIALS].data;
 }
 
-status stage_open(struct stage *stage)
+/* The arena and its rows. */
+static status take_memory(struct stage *stage)
 {
     void *batches = NULL;
 
@@ -398,6 +417,12 @@ status stage_open(struct stage *stage)
                        &stage->memory[i].data));
     }
     CHECK(stage->arena.used == stage->bytes);
+    return OK;
+}
+
+status stage_open(struct stage *stage)
+{
+    TRY(take_memory(stage));
     TRY(threads_build(&stage->threads, stage->request.threads));
     stage->stream = (struct stream){
         .threads = stage->threads,
@@ -407,9 +432,21 @@ status stage_open(struct stage *stage)
     return OK;
 }
 
+status stage_open_beside(struct stage *stage, const struct stage *first)
+{
+    TRY(take_memory(stage));
+    for (int i = 0; i < SHARED; i++)
+        stage->memory[shared[i]].data = first->memory[shared[i]].data;
+    stage->threads = first->threads;
+    stage->beside = true;
+    stage->stream = first->stream;
+    prepare_run(stage);
+    return OK;
+}
+
 void stage_free(struct stage *stage)
 {
-    threads_free(stage->threads);
+    if (!stage->beside) threads_free(stage->threads);
     memory_free(stage->batches);
     arena_free(&stage->arena);
     gradients_free(&stage->gradients);

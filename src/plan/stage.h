@@ -37,13 +37,14 @@ struct stage_request {
     int recompute_count;
     double memory_bytes;   /* what auto tries to fit; 0: an eighth of the
                             * machine */
+    int share;             /* of how many stages it is for; 0: 1 */
 };
 
 enum memory_owner {
     MEMORY_WEIGHTS, MEMORY_GRADIENTS, MEMORY_PARTIALS, MEMORY_FIRST_MOMENT,
     MEMORY_SECOND_MOMENT, MEMORY_FRAME, MEMORY_LAYER_SCRATCH,
     MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY, MEMORY_CACHE, MEMORY_BATCH,
-    MEMORY_NORM, MEMORY_MESSAGES,
+    MEMORY_NORM, MEMORY_RETURNS, MEMORY_MESSAGES,
     MEMORY_OWNERS
 };
 
@@ -66,7 +67,8 @@ struct stage {
     size_t bytes;          /* sum of the rows */
     const char *recompute; /* policy that was chosen, for printing */
     struct arena arena;    /* owned once open */
-    struct threads *threads;
+    struct threads *threads; /* owned unless opened beside another */
+    bool beside;
     struct stream stream;
     struct run run;        /* ready for a batch once open */
     struct batch *batches; /* owned, [frames]: what lies in each */
@@ -75,10 +77,17 @@ struct stage {
 status stage_plan(struct stage *stage, const struct stage_request *request);
 /* Whether an arena holds this rank's shards only (mesh/shard.h). */
 bool stage_divides(const struct stage *stage, enum memory_owner arena);
-/* Room for the messages between ranks, before stage_open. */
-void stage_reserve_messages(struct stage *stage, size_t bytes);
+/* What stage_plan refuses about the batch, the grid and the vocabulary. */
+status stage_check(const struct stage_request *request);
+/* Another size of one row, before stage_open: room for messages. */
+void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes);
+/* Two stages of one rank take turns: scratch and tables are those of `first`
+ * for both. Before either is opened. */
+void stage_share(struct stage *first, struct stage *other);
 /* Allocates. Weights are uninitialised. */
 status stage_open(struct stage *stage);
+/* A stage that shares with `first`, which is open and is freed later. */
+status stage_open_beside(struct stage *stage, const struct stage *first);
 void stage_free(struct stage *stage);
 
 /* This rank's shards of a flat arena, into a shard arena. */

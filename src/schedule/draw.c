@@ -16,7 +16,7 @@ static const struct { const char *name, *first, *other; } looks[] = {
 static const char letters[] = "FBW";
 
 /* 0 for the first stage that a rank meets in direction 0, 1 for others. */
-static bool is_other(const struct schedule *s, const struct span *span)
+static bool is_other(const struct schedule *s, const struct timeline_span *span)
 {
     if (schedule_direction(s, span->action.microbatch)) return true;
     for (int stage = 0; stage < span->action.stage; stage++)
@@ -49,7 +49,7 @@ static int aligned(const struct timeline *timeline, int64_t end, int columns)
 
 /* "F12---": the letter, the micro-batch where there is room, dashes. */
 static void draw_span(char *row, const struct schedule *s,
-                      const struct span *span, double columns_per_ns)
+                      const struct timeline_span *span, double columns_per_ns)
 {
     const int first = (int)((double)span->begin_ns * columns_per_ns + 0.5);
     const int end = (int)((double)span->end_ns * columns_per_ns + 0.5);
@@ -153,7 +153,7 @@ static status svg_legend(struct text *out, bool others)
 }
 
 static status svg_span(struct text *out, const struct schedule *s,
-                       const struct span *span, double scale)
+                       const struct timeline_span *span, double scale)
 {
     const double x = LEFT + (double)span->begin_ns * scale;
     const double width = (double)(span->end_ns - span->begin_ns) * scale;

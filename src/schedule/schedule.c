@@ -3,6 +3,7 @@
 #include "schedule/schedule.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "base/arena.h"
 
@@ -54,6 +55,24 @@ status schedule_add(struct schedule *schedule, int rank, struct action action)
         list->capacity = capacity;
     }
     list->items[list->count++] = action;
+    return OK;
+}
+
+status schedule_copy(struct schedule *out, const struct schedule *schedule)
+{
+    const size_t bytes = (size_t)schedule->stages * sizeof(int);
+
+    TRY(schedule_begin(out, schedule->ranks, schedule->stages,
+                       schedule->microbatches));
+    memcpy(out->places[0], schedule->places[0], bytes);
+    if (schedule->places[1] != NULL) {
+        TRY(schedule_turn(out, schedule->turned));
+        memcpy(out->places[1], schedule->places[1], bytes);
+    }
+    for (int rank = 0; rank < schedule->ranks; rank++)
+        for (int i = 0; i < schedule->lists[rank].count; i++)
+            TRY(schedule_add(out, rank, schedule->lists[rank].items[i]));
+    out->lowered = schedule->lowered;
     return OK;
 }
 

@@ -73,6 +73,8 @@ status schedule_verify(const struct schedule *schedule);
 /* Empty lists and unset places. ERR_CONFIG: numbers out of range. */
 status schedule_begin(struct schedule *out, int ranks, int stages,
                       int microbatches);
+/* The same lists and places again. */
+status schedule_copy(struct schedule *out, const struct schedule *schedule);
 /* Adds direction 1, all places unset, for micro-batches from `turned` on. */
 status schedule_turn(struct schedule *schedule, int turned);
 /* Appends to the list of `rank`. */

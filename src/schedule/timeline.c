@@ -15,7 +15,7 @@ status timeline_reserve(struct timeline *timeline, int count)
     return OK;
 }
 
-status timeline_add(struct timeline *timeline, struct span span)
+status timeline_add(struct timeline *timeline, struct timeline_span span)
 {
     CHECK(timeline->count < 1 << 29);
     if (timeline->count == timeline->capacity)

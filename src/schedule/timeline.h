@@ -7,16 +7,16 @@
 #include "schedule/schedule.h"
 
 /* Actions of one unit share its time in proportion to what each would take. */
-struct span { struct action action; int rank; int64_t begin_ns, end_ns; };
+struct timeline_span { struct action action; int rank; int64_t begin_ns, end_ns; };
 
 struct timeline {
-    struct span *spans; /* owned */
+    struct timeline_span *spans; /* owned */
     int count, capacity;
 };
 
 /* Room for `count` spans in all. */
 status timeline_reserve(struct timeline *timeline, int count);
-status timeline_add(struct timeline *timeline, struct span span);
+status timeline_add(struct timeline *timeline, struct timeline_span span);
 int64_t timeline_end_ns(const struct timeline *timeline);
 void timeline_free(struct timeline *timeline);
 

@@ -13,11 +13,15 @@ static status build(struct draft *draft, struct setup *setup, int rank)
     if (ranks > 1) TRY(ranks_imagine(&draft->world, ranks, rank));
     TRY(team_build(&draft->team, ranks > 1 ? &draft->world : NULL,
                    &setup->mesh, &setup->order, o->comm.limit));
-    TRY(stage_plan(&draft->stage, &setup->request));
-    stage_reserve_messages(&draft->stage,
-                           train_step_scratch(&draft->stage, &draft->team,
-                                              o->validate.sequences));
-    exchanges_of(&draft->exchanges, &draft->stage);
+    const struct pipeline_request request = setup_pipeline(setup);
+
+    TRY(pipeline_plan(&draft->pipeline, &request));
+    TRY(team_add_chunks(&draft->team, &draft->pipeline));
+    pipeline_reserve_messages(&draft->pipeline,
+                              train_step_scratch(&draft->pipeline,
+                                                 &draft->team,
+                                                 o->validate.sequences));
+    exchanges_of(&draft->exchanges, &draft->pipeline);
     return OK;
 }
 
@@ -33,7 +37,7 @@ status draft_build(struct draft *draft, struct setup *setup, int rank)
 
 void draft_free(struct draft *draft)
 {
-    stage_free(&draft->stage);
+    pipeline_free(&draft->pipeline);
     team_free(&draft->team);
     if (draft->world.size > 0) group_free(&draft->world);
     *draft = (struct draft){0};

@@ -11,7 +11,7 @@
 struct draft {
     struct group world;  /* owned; size 0: alone */
     struct team team;    /* owned */
-    struct stage stage;  /* owned, planned, never opened */
+    struct pipeline pipeline; /* owned, planned, never opened */
     struct exchanges exchanges; /* of a step */
 };
 

@@ -1,10 +1,37 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loss.c - sums of losses of tokens, in the order of the grid. */
+/* loss.c - the loss of a step, as a tree over the leaves of the grid. */
 #include "train/loss.h"
 
-static int contexts_of(const struct program *p)
+#include <math.h>
+
+static int64_t cells(const struct loss_sum *loss)
 {
-    return p->chunks > 1 ? p->chunks / 2 : 1;
+    return (int64_t)loss->leaves * loss->contexts * loss->parts;
+}
+
+void loss_begin(struct loss_sum *loss, int leaves, const struct grid *grid)
+{
+    loss->leaves = leaves;
+    loss->contexts = grid->context > 1 ? grid->context : 1;
+    loss->parts = grid->tensor;
+    loss->bad = 0;
+    CHECK(loss->contexts * loss->parts <= LEAVES_MAX);
+    for (int64_t i = 0; i < loss_count(loss); i++) loss->table[i] = 0;
+}
+
+int64_t loss_count(const struct loss_sum *loss)
+{
+    return cells(loss) + 2;
+}
+
+int64_t loss_targets(const struct loss_sum *loss)
+{
+    return (int64_t)loss->table[cells(loss)];
+}
+
+bool loss_is_bad(const struct loss_sum *loss)
+{
+    return loss->table[cells(loss) + 1] > 0;
 }
 
 /* Tokens of one part of one chunk: granules in order, a chain each. */
@@ -20,6 +47,12 @@ static void add_part(double *sum, bool first, const double *losses,
     }
 }
 
+/* Context leaves of this rank: pairs of chunks. */
+static int contexts_of(const struct program *p)
+{
+    return p->chunks > 1 ? p->chunks / 2 : 1;
+}
+
 /* One chunk of one sequence. */
 static void add_chunk(double *sums, bool first, const double *losses,
                       int64_t length, int parts)
@@ -32,40 +65,58 @@ static void add_chunk(double *sums, bool first, const double *losses,
     }
 }
 
-void loss_add(struct loss_sum *sum, const struct program *program,
-              int64_t micro_batch, const double *losses)
+/* One sequence of a leaf, into its row of the table. */
+static void add_sequence(struct loss_sum *loss, const struct program *p,
+                         double *row, bool first, const double *losses)
 {
-    const int64_t per_leaf = program->batch / program->grid.data;
-    const int64_t length = program->length / program->chunks;
-    const int parts = program->grid.tensor, last = program->chunks - 1;
+    const int64_t length = p->length / p->chunks;
+    const int before = p->place.at[AXIS_CONTEXT] * contexts_of(p);
+    const int last = p->chunks - 1;
 
-    CHECK(contexts_of(program) * parts <= LEAVES_MAX);
-    for (int64_t s = 0; s < program->sequences; s++) {
-        const int64_t sequence = micro_batch * program->sequences + s;
-        const bool first = sequence % per_leaf == 0;
+    for (int i = 0; i <= last; i++) {
+        const int pair = i < last - i ? i : last - i;
 
-        for (int i = 0; i <= last; i++) {
-            const int pair = i < last - i ? i : last - i;
-
-            add_chunk(sum->part[sequence / per_leaf] + pair * parts,
-                      first && pair == i,
-                      losses + s * program->length + i * length, length,
-                      parts);
-        }
+        add_chunk(row + (before + pair) * loss->parts, first && pair == i,
+                  losses + i * length, length, loss->parts);
     }
 }
 
-void loss_leaves(struct loss_sum *sum, const struct program *program,
-                 double *leaf)
+void loss_add(struct loss_sum *loss, const struct run *run, int64_t first,
+              int index)
 {
-    const int parts = program->grid.tensor, contexts = contexts_of(program);
-    double context[LEAVES_MAX];
+    const struct program *p = run->program;
+    const int64_t per_leaf = p->batch / p->grid.data;
+    const int64_t row = (int64_t)loss->contexts * loss->parts;
+    double *after = &loss->table[cells(loss)];
+    bool finite = true;
 
-    for (int i = 0; i < program->grid.data; i++) {
-        for (int j = 0; j < contexts; j++)
-            context[j] = grid_tree(sum->part[i] + j * parts, parts);
-        leaf[i] = grid_tree(context, contexts);
+    for (int64_t s = 0; s < p->sequences; s++) {
+        const int64_t sequence = first + s;
+
+        add_sequence(loss, p, &loss->table[sequence / per_leaf * row],
+                     sequence % per_leaf == 0, run->losses + s * p->length);
     }
+    for (int64_t t = 0; t < p->tokens; t++) {
+        after[0] += run->batch.targets[t] >= 0;
+        finite = finite && isfinite(run->losses[t]);
+    }
+    if (finite) return;
+    after[1] += 1;
+    if (loss->bad == 0) loss->bad = index + 1;
+}
+
+double loss_total(struct loss_sum *loss)
+{
+    const int row = loss->contexts * loss->parts;
+    double leaf[LEAVES_MAX], context[LEAVES_MAX];
+
+    for (int i = 0; i < loss->leaves; i++) {
+        for (int j = 0; j < loss->contexts; j++)
+            context[j] = grid_tree(&loss->table[i * row + j * loss->parts],
+                                   loss->parts);
+        leaf[i] = grid_tree(context, loss->contexts);
+    }
+    return grid_tree(leaf, loss->leaves);
 }
 
 double loss_sequence(const struct program *program, const double *losses)

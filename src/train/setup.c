@@ -246,16 +246,12 @@ static status resolve_request(struct setup *setup)
     return setup_use_grid(setup, &setup->grid);
 }
 
-/* What is not built yet. */
-static status check_axes(const struct setup *setup)
+struct pipeline_request setup_pipeline(const struct setup *setup)
 {
-    static const enum axis missing[] = {AXIS_PIPE};
-
-    for (size_t i = 0; i < sizeof missing / sizeof *missing; i++)
-        if (setup->mesh.size[missing[i]] > 1)
-            FAIL(ERR_CONFIG, "mesh.%s: %d ranks; this build runs 1",
-                 axis_name(missing[i]), setup->mesh.size[missing[i]]);
-    return OK;
+    return (struct pipeline_request){.stage = setup->request,
+                                     .schedule = &setup->schedule,
+                                     .blocks = setup->blocks,
+                                     .order = setup->order};
 }
 
 /* The axes must account for every rank. What no other axis takes, and none is
@@ -333,7 +329,7 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
         FAIL(ERR_CONFIG, "optimizer.min_lr: %g is above the peak, optimizer.lr "
                          "= %g", setup->rate.least, setup->rate.peak);
     TRY(resolve_request(setup));
-    return check_axes(setup);
+    return OK;
 }
 
 void setup_update(const struct setup *setup, struct update *update)

@@ -9,8 +9,7 @@
 #include "mesh/group.h"
 #include "optimizer/rate.h"
 #include "optimizer/update.h"
-#include "plan/stage.h"
-#include "schedule/schedule.h"
+#include "plan/pipeline.h"
 
 struct setup {
     const struct options_set *set; /* borrowed */
@@ -42,6 +41,8 @@ void setup_place(struct setup *setup, int rank);
 /* Another grid, of a run that goes on. ERR_CONFIG: the layout does not fit it;
  * says which axis, and the nearest that does. */
 status setup_use_grid(struct setup *setup, const struct grid *grid);
+/* What pipeline_plan takes. */
+struct pipeline_request setup_pipeline(const struct setup *setup);
 void setup_free(struct setup *setup);
 
 /* Betas, decay and clip of the options. */

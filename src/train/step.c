@@ -1,19 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.c - one optimizer step: the executor of the schedule, the loss as a
- * tree over the leaves of the grid, and the update. */
+/* step.c - one optimizer step: the schedule, the sums over the ranks, and the
+ * update. */
 #include "train/step.h"
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+/* ---- building ---- */
 
 static struct update_arena arena_of(const struct stage *stage,
                                     enum memory_owner owner)
@@ -22,231 +15,228 @@ static struct update_arena arena_of(const struct stage *stage,
                                  stage_divides(stage, owner)};
 }
 
-status train_step_build(struct train_step *step, struct stage *stage,
-                        const char *schedule)
+/* One chunk, with the rates of the step. */
+static struct update chunk_update(const struct train_step *step, int chunk)
 {
-    const struct program *p = &stage->program;
+    struct stage *stage = &step->pipeline->stages[chunk];
+    struct update update = step->update;
 
-    *step = (struct train_step){.stage = stage, .team = &step->alone};
-    TRY(schedule_build(&step->schedule, schedule, 1,
-                       (int)(p->batch / p->sequences)));
-    TRY(schedule_verify(&step->schedule));
-    CHECK(schedule_held(&step->schedule) == 1); /* one frame is planned */
-    step->update = (struct update){
-        .kernels = &stage->kernels, .stream = &stage->stream,
-        .params = &p->params, .holding = &stage->holding,
-        .shards = &stage->shards,
-        .weights = arena_of(stage, MEMORY_WEIGHTS),
-        .gradients = arena_of(stage, MEMORY_GRADIENTS),
-        .first = arena_of(stage, MEMORY_FIRST_MOMENT),
-        .second = arena_of(stage, MEMORY_SECOND_MOMENT),
-        .blocks = stage->memory[MEMORY_NORM].data};
-    zero_build(&step->zero, stage, step->team);
-    return OK;
+    update.kernels = &stage->kernels;
+    update.stream = &stage->stream;
+    update.params = &stage->program.params;
+    update.holding = &stage->holding;
+    update.shards = &stage->shards;
+    update.weights = arena_of(stage, MEMORY_WEIGHTS);
+    update.gradients = arena_of(stage, MEMORY_GRADIENTS);
+    update.first = arena_of(stage, MEMORY_FIRST_MOMENT);
+    update.second = arena_of(stage, MEMORY_SECOND_MOMENT);
+    update.blocks = stage->memory[MEMORY_NORM].data;
+    return update;
 }
 
-void train_step_join(struct train_step *step, struct team *team)
+static void join_chunk(struct train_step *step, int chunk)
 {
-    step->team = team;
-    step->stage->run.tensor = team_group(team, TEAM_TENSOR);
-    step->stage->run.context = team_group(team, TEAM_CONTEXT);
-    step->stage->gradients.context = step->stage->run.context;
-    zero_build(&step->zero, step->stage, team);
+    struct stage *stage = &step->pipeline->stages[chunk];
+
+    stage->run.tensor = team_group(step->team, TEAM_TENSOR);
+    stage->run.context = team_group(step->team, TEAM_CONTEXT);
+    stage->gradients.context = stage->run.context;
+    zero_build(&step->zero[chunk], stage, step->team);
 }
 
-/* Of the calls inside a micro-batch, and of joining the sums of vectors. */
-static size_t tensor_scratch(const struct stage *stage, struct team *team)
+status train_step_build(struct train_step *step, struct pipeline *pipeline,
+                        struct team *team)
 {
-    const struct group *tensor = team_group(team, TEAM_TENSOR);
+    void *memory = NULL;
 
-    if (tensor == NULL) return 0;
-    const size_t a = program_message_bytes(&stage->program, tensor);
-    const size_t b = gradients_message_bytes(&stage->gradients, tensor);
-
-    return a > b ? a : b;
-}
-
-size_t train_step_scratch(struct stage *stage, struct team *team,
-                          int64_t values)
-{
-    const int64_t norm =
-        (int64_t)stage->program.params.orders * stage->holding.leaves;
-    const size_t needs[] = {team_scratch_bytes(team, values),
-                            team_owned_scratch(team, norm),
-                            zero_scratch_bytes(stage, team),
-                            tensor_scratch(stage, team),
-                            gradient_join_bytes(
-                                &stage->gradients,
-                                team_group(team, TEAM_CONTEXT))};
-    size_t most = 0;
-
-    for (int i = 0; i < 5; i++)
-        if (needs[i] > most) most = needs[i];
-    return most + ARENA_ALIGN;
+    *step = (struct train_step){.pipeline = pipeline};
+    step->team = team != NULL ? team : &step->alone;
+    TRY(memory_take((size_t)pipeline->count, sizeof *step->zero, &memory));
+    step->zero = memory;
+    for (int i = 0; i < pipeline->count; i++) join_chunk(step, i);
+    step->update = chunk_update(step, 0);
+    TRY(tied_build(&step->tied, pipeline, step->team));
+    return executor_build(&step->executor, pipeline, step->team);
 }
 
 void train_step_free(struct train_step *step)
 {
-    schedule_free(&step->schedule);
+    executor_free(&step->executor);
+    tied_free(&step->tied);
+    memory_free(step->zero);
     *step = (struct train_step){0};
 }
 
-/* ---- the executor ---- */
+/* ---- scratch ---- */
 
-/* Sequence s of the micro-batch: this rank's two spans of it. */
-static status fill_sequence(struct stage *stage,
-                            const struct sample_source *source, int64_t index,
-                            int64_t s, struct stage_batch *arrays)
+static size_t larger(size_t a, size_t b)
 {
-    const struct program *p = &stage->program;
-    const int64_t at = s * p->length, span = p->length / 2;
-    const int ranks = p->mesh.size[AXIS_CONTEXT];
-
-    if (ranks == 1)
-        return source->fill(source->argument, index, arrays->inputs + at,
-                            arrays->targets + at, arrays->positions + at,
-                            arrays->documents + at);
-    int32_t *documents = arrays->whole_documents + s * p->length * ranks;
-    const int32_t *from[] = {arrays->whole_inputs, arrays->whole_targets,
-                             arrays->whole_positions, documents};
-    int32_t *to[] = {arrays->inputs, arrays->targets, arrays->positions,
-                     arrays->documents};
-
-    TRY(source->fill(source->argument, index, arrays->whole_inputs,
-                     arrays->whole_targets, arrays->whole_positions,
-                     documents));
-    for (int i = 0; i < 4; i++)
-        for (int second = 0; second < 2; second++)
-            memcpy(to[i] + at + second * span,
-                   from[i] + program_span(p, second),
-                   (size_t)span * sizeof(int32_t));
-    return OK;
+    return a > b ? a : b;
 }
 
-static status fill_batch(struct train_step *step,
-                         const struct sample_source *source, int64_t first,
-                         int64_t micro_batch)
+static struct comm_call sum_call(struct tensor values)
 {
-    struct stage *stage = step->stage;
-    const struct program *p = &stage->program;
-    struct stage_batch arrays = stage_batch(stage, 0);
-    const double began = now_s();
-
-    for (int64_t s = 0; s < p->sequences; s++)
-        TRY(fill_sequence(stage, source,
-                          first + micro_batch * p->sequences + s, s, &arrays));
-    for (int64_t t = 0; t < p->tokens; t++)
-        step->loss.targets += arrays.targets[t] >= 0;
-    stage->run.batch = (struct batch){
-        .index = micro_batch, .inputs = arrays.inputs,
-        .targets = arrays.targets, .positions = arrays.positions,
-        .documents = arrays.documents,
-        .whole_documents = arrays.whole_documents, .tokens = p->tokens};
-    step->data_s += now_s() - began;
-    return OK;
+    return (struct comm_call){.kind = COMM_ALL_REDUCE,
+                              .algorithm = ALGORITHM_ORDERED,
+                              .reduction = REDUCE_SUM, .out = values,
+                              .in = values};
 }
 
-static status fail_layer(struct run *run)
+/* Of the calls inside a micro-batch, and of joining the sums of vectors. */
+static size_t chunk_scratch(struct stage *stage, struct team *team)
 {
-    const struct program *p = run->program;
-    int which;
+    const struct group *tensor = team_group(team, TEAM_TENSOR);
+    const struct gradients *g = &stage->gradients;
+    size_t bytes = larger(zero_scratch_bytes(stage, team),
+                          gradient_join_bytes(
+                              g, team_group(team, TEAM_CONTEXT)));
 
-    TRY(run_find_nan(run, &which));
-    if (which < 0)
-        FAIL(ERR_NUMERIC, "the loss of micro-batch %lld is not finite",
-             (long long)run->batch.index);
-    if (p->steps[which].block < 0)
-        FAIL(ERR_NUMERIC, "the output of layer %s (step %d of the program) is "
-                          "not finite", p->steps[which].layer->name, which);
-    FAIL(ERR_NUMERIC, "the output of layer %s of block %d (step %d of the "
-                      "program) is not finite",
-         p->steps[which].layer->name, p->steps[which].block, which);
+    if (tensor == NULL) return bytes;
+    bytes = larger(bytes, program_message_bytes(&stage->program, tensor));
+    return larger(bytes, gradients_message_bytes(g, tensor));
 }
 
-static status check_losses(struct train_step *step)
+size_t train_step_scratch(const struct pipeline *pipeline, struct team *team,
+                          int64_t values)
 {
-    struct run *run = &step->stage->run;
+    const int64_t norm = pipeline_norm_values(pipeline);
+    const int64_t loss = pipeline_loss_values(pipeline);
+    size_t bytes;
 
-    for (int64_t t = 0; t < step->stage->program.tokens; t++)
-        if (!isfinite(run->losses[t])) return fail_layer(run);
-    return OK;
+    if (norm > values) values = norm;
+    if (loss > values) values = loss;
+    bytes = team_scratch_bytes(team, values);
+    for (int i = 0; i < pipeline->count; i++) {
+        struct stage *stage = &pipeline->stages[i];
+        const struct group *copies = team_copies(team, i);
+        const struct comm_call sum = sum_call(tensor_1d(
+            NULL, stage->program.dtype, stage->program.params.elements));
+
+        bytes = larger(bytes, chunk_scratch(stage, team));
+        if (copies != NULL)
+            bytes = larger(bytes, comm_scratch_bytes(copies, &sum));
+    }
+    return bytes + ARENA_ALIGN;
 }
 
-static status execute(struct train_step *step,
-                      const struct sample_source *source)
+/* ---- what is not finite ---- */
+
+/* Each pipeline has its own micro-batch to look at, if any. */
+static status find_bad(struct train_step *step,
+                       const struct sample_source *source)
 {
-    struct run *run = &step->stage->run;
-    const struct action_list *list = &step->schedule.lists[0];
-    const int64_t first =
-        team_batch_rank(step->team) * step->stage->program.batch;
+    const int size = team_batch_size(step->team);
+    const int rank = team_batch_rank(step->team);
+    const int direction = step->executor.loss.bad >
+                          step->pipeline->schedule.turned;
+    double bad[2 * LEAVES_MAX] = {0};
+    status result = OK;
 
-    for (int i = 0; i < list->count; i++) {
-        const struct action action = list->items[i];
+    CHECK(size <= LEAVES_MAX);
+    bad[2 * rank + direction] = step->executor.loss.bad;
+    TRY(team_join(step->team, bad, 2 * size));
+    const double mine = bad[2 * rank] > 0 ? bad[2 * rank] : bad[2 * rank + 1];
 
-        switch ((enum action_kind)action.kind) {
-        case ACTION_FORWARD:
-            TRY(fill_batch(step, source, first, action.microbatch));
-            TRY(run_forward(run));
-            break;
-        case ACTION_BACKWARD_INPUT:
-            TRY(run_backward_input(run)); /* the losses are known after it */
-            TRY(check_losses(step));
-            loss_add(&step->loss, &step->stage->program, action.microbatch,
-                     run->losses);
-            break;
-        case ACTION_BACKWARD_WEIGHT:
-            TRY(run_backward_weight(run));
-            break;
-        default: /* one rank has no transfers */
-            break;
-        }
+    if (mine > 0)
+        result = executor_find_bad(&step->executor, source, (int)mine - 1);
+    TRY(team_agree(step->team, result));
+    FAIL(ERR_NUMERIC, "a loss is not finite");
+}
+
+/* ---- gradients ---- */
+
+/* A stage on two ranks: the roots of both halves of the leaves, on both. */
+static status sum_copies(struct train_step *step, int chunk)
+{
+    const struct gradients *g = &step->pipeline->stages[chunk].gradients;
+    const struct program *p = g->program;
+    struct group *copies = team_copies(step->team, chunk);
+    struct comm_call call =
+        sum_call(tensor_1d(g->root, p->dtype, p->params.elements));
+
+    if (copies == NULL) return OK;
+    TRY(comm_run(copies, &call));
+    for (int i = 0; i < p->stream_count; i++) {
+        if (p->streams[i].use == 0) continue;
+        call = sum_call(gradient_root(g, i));
+        TRY(comm_run(copies, &call));
     }
     return OK;
+}
+
+static status sum_chunk(struct train_step *step, int chunk)
+{
+    struct gradients *gradients = &step->pipeline->stages[chunk].gradients;
+
+    TRY(gradients_join(gradients, team_group(step->team, TEAM_TENSOR)));
+    gradients_close(gradients);
+    TRY(sum_copies(step, chunk));
+    return zero_gradients(&step->zero[chunk]);
 }
 
 static status step_gradients(struct train_step *step,
                              const struct sample_source *source,
                              struct step_result *out)
 {
-    struct gradients *gradients = &step->stage->gradients;
-    const struct program *p = &step->stage->program;
-    double leaves[LEAVES_MAX], root;
+    struct pipeline *p = step->pipeline;
+    struct loss_sum *loss = &step->executor.loss;
 
-    step->loss.targets = 0;
-    step->data_s = 0;
-    gradients_reset(gradients);
-    TRY(execute(step, source));
-    TRY(gradients_join(gradients, team_group(step->team, TEAM_TENSOR)));
-    gradients_close(gradients);
-    TRY(zero_gradients(&step->zero));
-    loss_leaves(&step->loss, p, leaves);
-    TRY(team_context_leaves(step->team, leaves, p->grid.data,
-                            &step->loss.targets));
-    root = grid_tree(leaves, p->grid.data);
-    TRY(team_loss(step->team, &root, &step->loss.targets));
-    if (step->loss.targets == 0)
+    for (int i = 0; i < p->count; i++) gradients_reset(&p->stages[i].gradients);
+    TRY(executor_run(&step->executor, source));
+    step->data_s = step->executor.data_s;
+    TRY(team_join(step->team, loss->table, loss_count(loss)));
+    if (loss_is_bad(loss)) return find_bad(step, source);
+    out->targets = loss_targets(loss);
+    if (out->targets == 0)
         FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
                           "one token, or all masked");
-    TRY(update_average(&step->update, step->loss.targets));
-    *out = (struct step_result){.loss = root / (double)step->loss.targets,
-                                .targets = step->loss.targets};
+    out->loss = loss_total(loss) / (double)out->targets;
+    for (int i = 0; i < p->count; i++) TRY(sum_chunk(step, i));
+    TRY(tied_exchange(&step->tied));
+    for (int i = 0; i < p->count; i++) {
+        const struct update update = chunk_update(step, i);
+
+        TRY(update_average(&update, out->targets));
+    }
     return OK;
+}
+
+/* ---- the update ---- */
+
+/* One rank counts a parameter: the first that shares the batch, the first
+ * that holds its stage. */
+static bool counts(const struct train_step *step, int chunk)
+{
+    return team_batch_rank(step->team) == 0 &&
+           step->team->place.at[AXIS_CONTEXT] == 0 &&
+           step->pipeline->chunks[chunk].copy == 0;
 }
 
 /* The norm of all gradients, the same on every rank. */
 static status step_norm(struct train_step *step, struct update_result *out)
 {
-    const struct stage *stage = step->stage;
-    const struct param_table *params = &stage->program.params;
-    const int64_t count = (int64_t)params->orders * stage->holding.leaves;
-    double *sums = stage_norm_sums(stage);
+    const struct pipeline *p = step->pipeline;
+    const int64_t count = pipeline_norm_values(p);
+    double *sums = stage_norm_sums(&p->stages[0]);
+    status result = ERR_PEER;
 
     for (int64_t i = 0; i < count; i++) sums[i] = 0;
-    TRY(update_blocks(&step->update));
-    TRY(zero_blocks(&step->zero, step->update.blocks));
-    update_squares(&step->update, sums);
-    TRY(team_owned(step->team, sums, count));
-    return update_norm(&step->update, sums, params->orders, out);
+    for (int i = 0; i < p->count; i++) {
+        const struct update update = chunk_update(step, i);
+
+        TRY(update_blocks(&update));
+        TRY(zero_blocks(&step->zero[i], update.blocks));
+        if (counts(step, i)) update_squares(&update, sums);
+    }
+    TRY(team_join(step->team, sums, count));
+    for (int i = 0; i < p->count && result == ERR_PEER; i++) {
+        const struct update update = chunk_update(step, i);
+
+        result = update_norm(&update, sums, update.params->orders, out);
+    }
+    if (result == OK) return OK;
+    TRY(team_agree(step->team, result == ERR_PEER ? OK : result));
+    return result;
 }
 
 status train_step_run(struct train_step *step,
@@ -255,15 +245,28 @@ status train_step_run(struct train_step *step,
 {
     struct update_result norm;
 
+    *out = (struct step_result){0};
     TRY(step_gradients(step, source, out));
     TRY(step_norm(step, &norm));
     out->norm = norm.norm;
     out->factor = norm.factor;
-    TRY(update_apply(&step->update, norm.factor, lr, t));
-    return zero_weights(&step->zero);
+    for (int i = 0; i < step->pipeline->count; i++) {
+        const struct update update = chunk_update(step, i);
+
+        TRY(update_apply(&update, norm.factor, lr, t));
+        TRY(zero_weights(&step->zero[i]));
+    }
+    return OK;
 }
 
 /* ---- evaluation ---- */
+
+bool train_step_speaks(const struct train_step *step)
+{
+    return executor_last(&step->executor) >= 0 &&
+           step->team->place.at[AXIS_TENSOR] == 0 &&
+           step->team->place.at[AXIS_CONTEXT] == 0;
+}
 
 struct limited {
     const struct sample_source *source;
@@ -289,52 +292,60 @@ static status fill_or_mask(void *argument, int64_t index, int32_t *inputs,
     return OK;
 }
 
-/* The share [first, last) of this rank, into out->sums. */
+/* The losses of the micro-batch that begins with sequence `first`. */
+static void add_losses(const struct run *run, int64_t first, int64_t last,
+                       struct evaluation *out)
+{
+    const struct program *p = run->program;
+
+    for (int64_t s = 0; s < p->sequences && first + s < last; s++)
+        out->sums[first + s] =
+            loss_sequence(p, run->losses + s * p->length);
+    for (int64_t t = 0; t < p->tokens; t++)
+        out->targets += run->batch.targets[t] >= 0;
+}
+
+/* The share [first, last) of the ranks of this pipeline, into out->sums. */
 static status evaluate_share(struct train_step *step,
                              const struct sample_source *source,
                              int64_t first, int64_t last,
                              struct evaluation *out)
 {
-    struct stage *stage = step->stage;
-    const struct program *p = &stage->program;
-    struct limited limited = {source, last, program_sequence(p)};
+    const struct pipeline *p = step->pipeline;
+    const int64_t sequences = p->stages[0].program.sequences;
+    const int ends = executor_last(&step->executor);
+    struct limited limited = {source, last,
+                              program_sequence(&p->stages[0].program)};
     const struct sample_source wrapped = {fill_or_mask, &limited};
 
-    for (int64_t i = 0; first + i * p->sequences < last; i++) {
-        step->loss.targets = 0;
-        TRY(fill_batch(step, &wrapped, first, i));
-        TRY(run_forward(&stage->run));
-        for (int64_t s = 0; s < p->sequences; s++) {
-            const int64_t at = first + i * p->sequences + s;
-            double sum = loss_sequence(p, stage->run.losses + s * p->length);
+    for (int64_t i = 0; first + i * sequences < last; i++) {
+        const int64_t at = first + i * sequences;
 
-            if (at < last) out->sums[at] = sum;
-        }
-        out->targets += step->loss.targets;
+        TRY(executor_forward(&step->executor, &wrapped, at, i));
+        if (ends >= 0) add_losses(&p->stages[ends].run, at, last, out);
     }
-    return OK;
+    return executor_settle(&step->executor);
 }
 
 status train_evaluate(struct train_step *step,
                       const struct sample_source *source, int64_t count,
                       struct evaluation *out)
 {
-    struct gradients *gradients = step->stage->run.gradients;
     const int64_t rank = team_batch_rank(step->team);
     const int64_t size = team_batch_size(step->team);
     double targets;
-    status result;
 
     for (int64_t i = 0; i < count; i++) out->sums[i] = 0;
     out->sum = 0;
     out->targets = 0;
-    step->stage->run.gradients = NULL; /* F makes the losses itself */
-    result = evaluate_share(step, source, rank * count / size,
-                            (rank + 1) * count / size, out);
-    step->stage->run.gradients = gradients;
-    TRY(result);
+    TRY(evaluate_share(step, source, rank * count / size,
+                       (rank + 1) * count / size, out));
     TRY(team_context_leaves(step->team, out->sums, count, &out->targets));
     targets = (double)out->targets;
+    if (!train_step_speaks(step)) {
+        targets = 0;
+        for (int64_t i = 0; i < count; i++) out->sums[i] = 0;
+    }
     TRY(team_join(step->team, out->sums, count));
     TRY(team_join(step->team, &targets, 1));
     out->targets = (int64_t)targets;

@@ -2,8 +2,6 @@
 /* team.c - the ranks of one run, and the groups that they form. */
 #include "train/team.h"
 
-#include <string.h>
-
 #include "mesh/grid.h"
 
 int team_rank(const struct team *team)
@@ -78,8 +76,48 @@ status team_build(struct team *team, struct group *world,
     return OK;
 }
 
+/* The two ranks with a stage, as their leaves lie. */
+static status add_copies(struct team *team, const struct pipeline *pipeline,
+                         int index)
+{
+    const struct chunk *chunk = &pipeline->chunks[index];
+    struct group *group = &team->copies[index];
+    struct place place = team->place;
+    int members[2];
+
+    for (int i = 0; i < 2; i++) {
+        place.at[AXIS_PIPE] = pipeline->schedule.places[i][chunk->number];
+        members[i] = mesh_rank(&team->mesh, &team->order, &place);
+    }
+    TRY(group_build(group, team->world, chunk->label, members, 2));
+    group->limit_ns = team->world->limit_ns;
+    return OK;
+}
+
+status team_add_chunks(struct team *team, const struct pipeline *pipeline)
+{
+    void *memory = NULL;
+
+    TRY(memory_take((size_t)pipeline->count, sizeof *team->copies, &memory));
+    team->copies = memory;
+    team->chunks = pipeline->count;
+    for (int i = 0; i < pipeline->count; i++)
+        if (pipeline->chunks[i].copies > 1)
+            TRY(add_copies(team, pipeline, i));
+    return OK;
+}
+
+struct group *team_copies(struct team *team, int chunk)
+{
+    return chunk < team->chunks && team->copies[chunk].size > 1
+               ? &team->copies[chunk] : NULL;
+}
+
 void team_free(struct team *team)
 {
+    for (int i = 0; i < team->chunks; i++)
+        if (team->copies[i].size > 0) group_free(&team->copies[i]);
+    memory_free(team->copies);
     for (int i = 0; i < TEAM_GROUPS; i++)
         if (team->groups[i].size > 0) group_free(&team->groups[i]);
     *team = (struct team){0};
@@ -89,21 +127,11 @@ void team_free(struct team *team)
 
 size_t team_scratch_bytes(struct team *team, int64_t values)
 {
-    static const enum team_group groups[] = {TEAM_BATCH, TEAM_CONTEXT};
-    const struct tensor joined = tensor_1d(NULL, DTYPE_F64,
-                                           values + LEAVES_MAX);
+    const struct tensor joined = tensor_1d(NULL, DTYPE_F64, values);
     const struct comm_call join = {.kind = COMM_ALL_REDUCE, .out = joined,
                                    .in = joined};
-    size_t most = 0;
 
-    for (int i = 0; i < 2; i++) {
-        const struct group *group = team_group(team, groups[i]);
-        const size_t bytes =
-            group == NULL ? 0 : comm_scratch_bytes(group, &join);
-
-        if (bytes > most) most = bytes;
-    }
-    return most;
+    return team->world == NULL ? 0 : comm_scratch_bytes(team->world, &join);
 }
 
 void team_use_scratch(struct team *team, void *scratch, size_t bytes)
@@ -112,6 +140,9 @@ void team_use_scratch(struct team *team, void *scratch, size_t bytes)
     for (int i = 0; i < TEAM_GROUPS; i++)
         if (team->groups[i].size > 1)
             group_scratch(&team->groups[i], scratch, bytes);
+    for (int i = 0; i < team->chunks; i++)
+        if (team->copies[i].size > 1)
+            group_scratch(&team->copies[i], scratch, bytes);
 }
 
 status team_context_leaves(struct team *team, double *values, int64_t count,
@@ -134,67 +165,12 @@ status team_context_leaves(struct team *team, double *values, int64_t count,
     return OK;
 }
 
-status team_loss(struct team *team, double *root, int64_t *targets)
-{
-    struct group *batch = team_group(team, TEAM_BATCH);
-    double mine[2], all[2 * LEAVES_MAX], roots[LEAVES_MAX];
-
-    if (batch == NULL) return OK;
-    const int size = batch->size;
-
-    CHECK(size <= LEAVES_MAX);
-    mine[0] = *root;
-    mine[1] = (double)*targets;
-    TRY(comm_all_gather(batch, tensor_1d(all, DTYPE_F64, 2 * size),
-                        tensor_1d(mine, DTYPE_F64, 2)));
-    *targets = 0;
-    for (int i = 0; i < size; i++) {
-        roots[i] = all[2 * i];
-        *targets += (int64_t)all[2 * i + 1];
-    }
-    *root = grid_tree(roots, size);
-    return OK;
-}
-
 status team_join(struct team *team, double *values, int64_t count)
 {
-    struct group *batch = team_group(team, TEAM_BATCH);
     const struct tensor all = tensor_1d(values, DTYPE_F64, count);
 
-    if (batch == NULL) return OK;
-    return comm_all_reduce(batch, all, all, REDUCE_SUM);
-}
-
-static const enum team_group model_groups[] = {TEAM_TENSOR, TEAM_PIPE};
-
-status team_owned(struct team *team, double *values, int64_t count)
-{
-    const struct tensor all = tensor_1d(values, DTYPE_F64, count);
-
-    for (int i = 0; i < 2; i++) {
-        struct group *group = team_group(team, model_groups[i]);
-
-        if (group == NULL) continue;
-        TRY(comm_all_reduce(group, all, all, REDUCE_SUM));
-    }
-    return OK;
-}
-
-size_t team_owned_scratch(struct team *team, int64_t count)
-{
-    const struct tensor all = tensor_1d(NULL, DTYPE_F64, count);
-    const struct comm_call sum = {.kind = COMM_ALL_REDUCE, .out = all,
-                                  .in = all};
-    size_t most = 0;
-
-    for (int i = 0; i < 2; i++) {
-        const struct group *group = team_group(team, model_groups[i]);
-        const size_t bytes =
-            group == NULL ? 0 : comm_scratch_bytes(group, &sum);
-
-        if (bytes > most) most = bytes;
-    }
-    return most;
+    if (team->world == NULL) return OK;
+    return comm_all_reduce(team->world, all, all, REDUCE_SUM);
 }
 
 status team_most(struct team *team, int *value)

@@ -13,7 +13,7 @@
 #define LOCKSTEP_TRAIN_TEAM_H
 
 #include "mesh/group.h"
-#include "nn/gradient.h"
+#include "plan/pipeline.h"
 
 enum team_group {
     TEAM_BATCH,   /* data x shard, in the order of their leaves */
@@ -27,6 +27,9 @@ struct team {
     struct mesh_order order;
     struct place place;
     struct group groups[TEAM_GROUPS]; /* owned; size 0: of one rank */
+    struct group *copies; /* owned, [chunks]: the ranks of the pipe with the
+                           * same stage; size 0: this one alone */
+    int chunks;
 };
 
 /* The groups of this rank; no message is sent. limit_s: longest wait for a
@@ -34,6 +37,8 @@ struct team {
 status team_build(struct team *team, struct group *world,
                   const struct mesh *mesh, const struct mesh_order *order,
                   int64_t limit_s);
+/* Groups for stages that lie on two ranks of the pipe. */
+status team_add_chunks(struct team *team, const struct pipeline *pipeline);
 void team_free(struct team *team);
 
 int team_rank(const struct team *team); /* in the world; 0 alone */
@@ -43,6 +48,10 @@ struct group *team_group(struct team *team, enum team_group which);
 int team_batch_rank(const struct team *team);
 int team_batch_size(const struct team *team);
 
+/* NULL: no other rank of the pipe has this chunk's stage. Those who do, in the
+ * order of their leaves. */
+struct group *team_copies(struct team *team, int chunk);
+
 /* Scratch for joining up to `values` numbers, bytes. */
 size_t team_scratch_bytes(struct team *team, int64_t values);
 void team_use_scratch(struct team *team, void *scratch, size_t bytes);
@@ -50,14 +59,9 @@ void team_use_scratch(struct team *team, void *scratch, size_t bytes);
  * tree over its ranks; targets are added. */
 status team_context_leaves(struct team *team, double *values, int64_t count,
                            int64_t *targets);
-/* batch: roots of the loss combined by the tree, targets added. */
-status team_loss(struct team *team, double *root, int64_t *targets);
-/* batch: values [count] where each rank has set its own, the others' are 0. */
+/* world: values [count] of which each was set by one rank at most and is 0 on
+ * the others. */
 status team_join(struct team *team, double *values, int64_t count);
-/* tensor and pipe, which divide the model: values [count] where one rank has
- * set each and the others' are 0. */
-status team_owned(struct team *team, double *values, int64_t count);
-size_t team_owned_scratch(struct team *team, int64_t count);
 /* world: the largest of all ranks' values. */
 status team_most(struct team *team, int *value);
 /* world: ends a phase in which one rank can fail alone. */

@@ -25,7 +25,7 @@
 struct trainer {
     const struct trainer_request *request;
     struct setup setup;
-    struct stage stage;
+    struct pipeline pipeline;
     struct feed feed;
     struct team team;
     double *sums;         /* owned, [valid samples]: room for validation */
@@ -52,6 +52,12 @@ static double now_s(clockid_t clock)
 static bool leads(const struct trainer *t)
 {
     return team_rank(&t->team) == 0;
+}
+
+/* Scratch, stream and threads are its. */
+static struct stage *first_stage(const struct trainer *t)
+{
+    return &t->pipeline.stages[0];
 }
 
 /* ---- opening ---- */
@@ -89,7 +95,8 @@ done:
 
 static status start_weights(struct trainer *t)
 {
-    const struct inventory_of of = {&t->stage, 1, &t->team};
+    const struct inventory_of of = {t->pipeline.stages, t->pipeline.count,
+                                    &t->team};
     const struct options *o = &t->request->set->values;
 
     t->saved_step = -1;
@@ -170,10 +177,13 @@ static status plan(struct trainer *t, struct group *world)
             status_clear(); /* restoring says what is wrong */
     }
     TRY(same_schedule(world, &t->setup));
-    TRY(stage_plan(&t->stage, &t->setup.request));
-    stage_reserve_messages(&t->stage,
-                           train_step_scratch(&t->stage, &t->team,
-                                              o->validate.sequences));
+    const struct pipeline_request request = setup_pipeline(&t->setup);
+
+    TRY(pipeline_plan(&t->pipeline, &request));
+    TRY(team_add_chunks(&t->team, &t->pipeline));
+    pipeline_reserve_messages(&t->pipeline,
+                              train_step_scratch(&t->pipeline, &t->team,
+                                                 o->validate.sequences));
     return OK;
 }
 
@@ -191,8 +201,8 @@ static status open_log(struct trainer *t, const char *directory)
         t->setup.place.at[AXIS_DATA], t->setup.place.at[AXIS_SHARD],
         t->setup.place.at[AXIS_CONTEXT], t->setup.place.at[AXIS_TENSOR],
         (long)getpid());
-    LOG(DEBUG, "plan", "%zu bytes, %d threads", t->stage.bytes,
-        t->stage.request.threads);
+    LOG(DEBUG, "plan", "%zu bytes, %d threads", t->pipeline.bytes,
+        first_stage(t)->request.threads);
     return OK;
 }
 
@@ -233,9 +243,23 @@ static status begin(struct trainer *t)
                         t->request->resume ? t->counters.step : -1);
 }
 
+/* What all ranks do in a step: F, then B and W at its cost each. */
+static status count_work(struct trainer *t)
+{
+    double flops = 0;
+
+    for (int i = 0; i < t->pipeline.count; i++)
+        flops += 3 * (double)program_cost(&t->pipeline.stages[i].program).flops *
+                 t->pipeline.chunks[i].count;
+    TRY(team_join(&t->team, &flops, 1));
+    t->step_flops = (int64_t)flops;
+    return OK;
+}
+
 static status open_all(struct trainer *t)
 {
-    const struct inventory_of of = {&t->stage, 1, &t->team};
+    const struct inventory_of of = {t->pipeline.stages, t->pipeline.count,
+                                    &t->team};
     void *sums = NULL;
 
     TRY(open_run(t));
@@ -243,15 +267,14 @@ static status open_all(struct trainer *t)
     TRY(memory_take((size_t)t->feed.valid_samples + 1, sizeof *t->sums,
                     &sums));
     t->sums = sums;
-    TRY(stage_open(&t->stage));
-    team_use_scratch(&t->team, t->stage.memory[MEMORY_MESSAGES].data,
-                     t->stage.memory[MEMORY_MESSAGES].bytes);
-    TRY(train_step_build(&t->step, &t->stage, "1f1b"));
-    train_step_join(&t->step, &t->team);
+    TRY(pipeline_open(&t->pipeline));
+    const struct memory_row *rows = first_stage(t)->memory;
+
+    team_use_scratch(&t->team, rows[MEMORY_MESSAGES].data,
+                     rows[MEMORY_MESSAGES].bytes);
+    TRY(train_step_build(&t->step, &t->pipeline, &t->team));
     setup_update(&t->setup, &t->step.update);
-    t->step_flops = 3 * program_cost(&t->stage.program).flops *
-                    (t->stage.program.batch / t->stage.program.sequences) *
-                    t->setup.ranks * t->setup.mesh.size[AXIS_CONTEXT];
+    TRY(count_work(t));
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
     return team_agree(&t->team, begin(t));
 }
@@ -267,7 +290,8 @@ static status validate(struct trainer *t)
     if (t->feed.valid_samples == 0) return OK;
     TRY(train_evaluate(&t->step, &source, t->feed.valid_samples,
                        &evaluation));
-    double bytes = (double)t->feed.valid_bytes;
+    double bytes = train_step_speaks(&t->step)
+                       ? (double)t->feed.valid_bytes : 0;
 
     TRY(team_join(&t->team, &bytes, 1));
     if (evaluation.targets == 0 || !leads(t)) return OK;
@@ -317,7 +341,7 @@ static int64_t step_sequences(const struct trainer *t)
 
 static int64_t step_tokens(const struct trainer *t)
 {
-    return step_sequences(t) * program_sequence(&t->stage.program);
+    return step_sequences(t) * program_sequence(&first_stage(t)->program);
 }
 
 static status write_row(struct trainer *t, const struct step_result *result,
@@ -380,7 +404,7 @@ static status one_step(struct trainer *t)
 static void measure_peak(struct trainer *t)
 {
     for (int i = 0; i < 4; i++) {
-        const double flops = kernels_peak_flops(&t->stage.stream,
+        const double flops = kernels_peak_flops(&first_stage(t)->stream,
                                                 t->setup.request.isa, 0.01);
 
         if (flops > t->peak_flops) t->peak_flops = flops;
@@ -430,7 +454,7 @@ static void free_all(struct trainer *t)
     keeper_free(&t->keeper);
     train_step_free(&t->step);
     feed_close(&t->feed);
-    stage_free(&t->stage);
+    pipeline_free(&t->pipeline);
     setup_free(&t->setup);
     run_dir_close(&t->run);
     team_free(&t->team);
@@ -444,7 +468,7 @@ static status train(struct trainer *t)
     TRY(open_all(t));
     measure_peak(t);
     if (leads(t)) {
-        closing_print_start(&t->setup, &t->stage, &t->feed, t->counters.step);
+        closing_print_start(&t->setup, first_stage(t), &t->feed, t->counters.step);
         TRY(signals_install());
     }
     progress_begin(&t->progress, leads(t) ? stderr : NULL, "step", "", 1);
@@ -456,7 +480,7 @@ static status train(struct trainer *t)
     if (!leads(t)) return result;
     signals_restore();
     const struct closing closing = {
-        .setup = &t->setup, .stage = &t->stage, .run = &t->run,
+        .setup = &t->setup, .stage = first_stage(t), .run = &t->run,
         .step = t->counters.step, .result = result,
         .json = t->request->json};
     const status reported = closing_report(&closing);
@@ -476,7 +500,7 @@ static status rank_run(void *argument, struct group *world)
         TRY_GOTO(done, result, train(&trainer));
     else if (leads(&trainer))
         TRY_GOTO(done, result, closing_print_plan(&trainer.setup,
-                                                  &trainer.stage,
+                                                  first_stage(&trainer),
                                                   request->json));
 done:
     free_all(&trainer);

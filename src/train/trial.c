@@ -14,7 +14,7 @@ struct rank_trial {
     const struct options_set *set;
     int ranks;
     struct setup setup;
-    struct stage stage;
+    struct pipeline pipeline;
     struct feed feed;
     struct train_step step;
     struct team team;
@@ -31,26 +31,32 @@ static bool leads(const struct rank_trial *t)
 
 static status plan(struct rank_trial *t, struct group *world)
 {
+    struct pipeline_request request;
+
     TRY(setup_resolve(&t->setup, t->set, t->ranks,
                       world == NULL ? 0 : world->rank));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
                    t->set->values.comm.limit));
-    TRY(stage_plan(&t->stage, &t->setup.request));
-    stage_reserve_messages(&t->stage,
-                           train_step_scratch(&t->stage, &t->team, 1));
+    request = setup_pipeline(&t->setup);
+    TRY(pipeline_plan(&t->pipeline, &request));
+    TRY(team_add_chunks(&t->team, &t->pipeline));
+    pipeline_reserve_messages(
+        &t->pipeline, train_step_scratch(&t->pipeline, &t->team, 1));
     return OK;
 }
 
 static status open_stage(struct rank_trial *t)
 {
-    const struct inventory_of of = {&t->stage, 1, &t->team};
+    const struct inventory_of of = {t->pipeline.stages, t->pipeline.count,
+                                    &t->team};
     const struct options *o = &t->set->values;
 
-    TRY(stage_open(&t->stage));
-    team_use_scratch(&t->team, t->stage.memory[MEMORY_MESSAGES].data,
-                     t->stage.memory[MEMORY_MESSAGES].bytes);
-    TRY(train_step_build(&t->step, &t->stage, "1f1b"));
-    train_step_join(&t->step, &t->team);
+    TRY(pipeline_open(&t->pipeline));
+    const struct memory_row *rows = t->pipeline.stages[0].memory;
+
+    team_use_scratch(&t->team, rows[MEMORY_MESSAGES].data,
+                     rows[MEMORY_MESSAGES].bytes);
+    TRY(train_step_build(&t->step, &t->pipeline, &t->team));
     setup_update(&t->setup, &t->step.update);
     TRY(inventory_build(&t->inventory, &of));
     return session_start_weights(&of, o->init.from, (uint64_t)o->seed);
@@ -76,7 +82,7 @@ static status train_steps(struct rank_trial *t)
     const int64_t batch = t->set->values.train.batch;
     struct exchanges plan;
 
-    exchanges_of(&plan, &t->stage);
+    exchanges_of(&plan, &t->pipeline);
     audit_begin(&t->team);
     for (int64_t i = 0; i < t->out->steps; i++) {
         const struct sample_source source = feed_train(&t->feed, i * batch);
@@ -95,15 +101,17 @@ static status train_steps(struct rank_trial *t)
 
 static status check_memory(const struct rank_trial *t)
 {
-    const struct stage *stage = &t->stage;
-    size_t rows = 0;
+    for (int i = 0; i < t->pipeline.count; i++) {
+        const struct stage *stage = &t->pipeline.stages[i];
+        size_t rows = 0;
 
-    for (int i = 0; i < MEMORY_OWNERS; i++) rows += stage->memory[i].bytes;
-    if (stage->bytes != rows || stage->arena.planned != rows ||
-        stage->arena.peak != rows)
-        FAIL(ERR_VERIFY, "rank %d: %zu bytes were planned, %zu were taken, the "
-                         "rows add up to %zu", team_rank(&t->team),
-             stage->bytes, stage->arena.peak, rows);
+        for (int j = 0; j < MEMORY_OWNERS; j++) rows += stage->memory[j].bytes;
+        if (stage->bytes != rows || stage->arena.planned != rows ||
+            stage->arena.peak != rows)
+            FAIL(ERR_VERIFY, "rank %d: %zu bytes were planned, %zu were taken, "
+                             "the rows add up to %zu", team_rank(&t->team),
+                 stage->bytes, stage->arena.peak, rows);
+    }
     /* of all rank threads of this process */
     if (arena_allocations() != t->allocations)
         FAIL(ERR_VERIFY, "rank %d: %lld allocations beyond the plan were made "
@@ -115,7 +123,7 @@ static status check_memory(const struct rank_trial *t)
 static status keep(struct rank_trial *t)
 {
     struct whole nothing; /* all threads share the trial: rank 0 fills it */
-    int most = (int)(t->stage.bytes >> 6); /* rows are multiples of 64 */
+    int most = (int)(t->pipeline.bytes >> 6); /* rows are multiples of 64 */
 
     TRY(team_most(&t->team, &most));
     TRY(whole_gather(leads(t) ? &t->out->whole : &nothing, &t->inventory,
@@ -155,7 +163,7 @@ done:
     team_free(&t.team);
     train_step_free(&t.step);
     feed_close(&t.feed);
-    stage_free(&t.stage);
+    pipeline_free(&t.pipeline);
     setup_free(&t.setup);
     return result;
 }

@@ -263,7 +263,7 @@ static status open_rank(struct stage *stage, const struct whole *w,
     const size_t a = program_message_bytes(&stage->program, world);
     const size_t b = gradients_message_bytes(&stage->gradients, world);
 
-    stage_reserve_messages(stage, a > b ? a : b);
+    stage_reserve(stage, MEMORY_MESSAGES, a > b ? a : b);
     TRY(stage_open(stage));
     stage->run.tensor = world;
     group_scratch(world, row->data, row->bytes);

@@ -9,21 +9,21 @@ static const struct model model = {
     .head_width = 8, .width = 32, .feed_forward = 40, .context = 16,
     .rope_base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02};
 
-static void plan(struct stage *stage, const char *zero, int data, int shard,
+static void plan(struct pipeline *pipeline, const char *zero, int data, int shard,
                  int rank)
 {
-    struct stage_request request = {
+    struct pipeline_request request = {.stage = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
         .grid = {8 / (data * shard), 2, 1}, .mesh = mesh_alone(),
         .batch = 8 / (data * shard), .micro_batch = 1, .length = 16,
-        .backward = BACKWARD_FUSED, .optimizer = true, .threads = 1};
+        .backward = BACKWARD_FUSED, .optimizer = true, .threads = 1}};
 
-    request.mesh.size[AXIS_DATA] = data;
-    request.mesh.size[AXIS_SHARD] = shard;
-    request.place.at[AXIS_DATA] = rank / shard;
-    request.place.at[AXIS_SHARD] = rank % shard;
-    IS_OK(division_parse(&request.division, zero));
-    IS_OK(stage_plan(stage, &request));
+    request.stage.mesh.size[AXIS_DATA] = data;
+    request.stage.mesh.size[AXIS_SHARD] = shard;
+    request.stage.place.at[AXIS_DATA] = rank / shard;
+    request.stage.place.at[AXIS_SHARD] = rank % shard;
+    IS_OK(division_parse(&request.stage.division, zero));
+    IS_OK(pipeline_plan(pipeline, &request));
 }
 
 static const struct {
@@ -43,19 +43,19 @@ TEST(all_ranks_together_send_the_closed_form)
 
         for (int rank = 0; rank < ranks; rank++) {
             struct exchanges exchanges;
-            struct stage stage;
+            struct pipeline pipeline;
 
-            plan(&stage, rows[i].zero, rows[i].data, rows[i].shard, rank);
-            exchanges_of(&exchanges, &stage);
+            plan(&pipeline, rows[i].zero, rows[i].data, rows[i].shard, rank);
+            exchanges_of(&exchanges, &pipeline);
             for (int j = 0; j < exchanges.count; j++) {
                 const struct exchange *e = &exchanges.items[j];
 
                 if (strcmp(e->what, "gradients") == 0) gradients += e->bytes;
                 if (strcmp(e->what, "weights") == 0) weights += e->bytes;
             }
-            arena = stage.program.params.elements *
-                    dtype_bytes(stage.program.dtype);
-            stage_free(&stage);
+            arena = pipeline.stages[0].program.params.elements *
+                    dtype_bytes(pipeline.stages[0].program.dtype);
+            pipeline_free(&pipeline);
         }
         EQUAL_INT(gradients, rows[i].gradients * (ranks - 1) * arena);
         EQUAL_INT(weights, rows[i].weights * (ranks - 1) * arena);
@@ -65,12 +65,12 @@ TEST(all_ranks_together_send_the_closed_form)
 TEST(one_rank_sends_nothing)
 {
     struct exchanges exchanges;
-    struct stage stage;
+    struct pipeline pipeline;
 
-    plan(&stage, "zero1", 1, 1, 0);
-    exchanges_of(&exchanges, &stage);
+    plan(&pipeline, "zero1", 1, 1, 0);
+    exchanges_of(&exchanges, &pipeline);
     EQUAL_INT(exchanges.count, 0);
-    stage_free(&stage);
+    pipeline_free(&pipeline);
 }
 
 TEST_MAIN(all_ranks_together_send_the_closed_form, one_rank_sends_nothing)

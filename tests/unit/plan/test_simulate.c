@@ -246,7 +246,7 @@ TEST(dualpipe_overlaps_and_idles_as_stated)
         for (int m = 20; m <= 60; m += 20) {
             struct schedule schedule = {0};
             struct simulation found = {0};
-            const struct span *spans;
+            const struct timeline_span *spans;
             int64_t busy = 0;
 
             r.microbatches = m;

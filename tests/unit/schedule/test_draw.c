@@ -7,7 +7,7 @@
 /* F takes 2, B and W 3 each; stage 0 on rank 0, stage 1 on rank 1. */
 static void fill(struct timeline *timeline)
 {
-    static const struct span spans[] = {
+    static const struct timeline_span spans[] = {
         {{ACTION_FORWARD, false, 0, 0}, 0, 0, 2},
         {{ACTION_FORWARD, false, 1, 0}, 1, 2, 4},
         {{ACTION_BACKWARD_INPUT, false, 1, 0}, 1, 4, 7},

@@ -28,7 +28,7 @@ struct training {
     const struct json *root; /* training.json */
     char model_path[200];
     struct model model;
-    struct stage stage;
+    struct pipeline pipeline;
     struct train_step step;
     int64_t steps, batch, length;
     int32_t *tokens; /* [steps, batch, length + 1] */
@@ -88,19 +88,19 @@ static void stage_begin(struct training *t)
         .batch = t->batch, .heads = t->model.heads,
         .kv_heads = t->model.kv_heads, .head_width = t->model.head_width,
         .feed_forward = t->model.feed_forward};
-    struct stage_request request = {
+    struct pipeline_request request = {.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = t->row->dtype,
         .batch = t->batch, .micro_batch = t->row->micro_batch,
         .length = t->length, .context = t->model.context, .threads = 2,
         .backward = BACKWARD_FUSED, .optimizer = true,
-        .recompute = &recompute, .recompute_count = 1};
+        .recompute = &recompute, .recompute_count = 1}};
 
-    IS_OK(grid_resolve(&request.grid, &asked, &facts));
-    IS_OK(stage_plan(&t->stage, &request));
-    IS_OK(stage_open(&t->stage));
-    golden_each(&t->stage, model_file(t, "model.safetensors"), t->row->dtype,
+    IS_OK(grid_resolve(&request.stage.grid, &asked, &facts));
+    IS_OK(pipeline_plan(&t->pipeline, &request));
+    IS_OK(pipeline_open(&t->pipeline));
+    golden_each(&t->pipeline.stages[0], model_file(t, "model.safetensors"), t->row->dtype,
                 golden_load, NULL);
-    IS_OK(train_step_build(&t->step, &t->stage, "1f1b"));
+    IS_OK(train_step_build(&t->step, &t->pipeline, NULL));
     t->step.update.beta1 = number(t, "beta1");
     t->step.update.beta2 = number(t, "beta2");
     t->step.update.epsilon = number(t, "epsilon");
@@ -124,7 +124,7 @@ static void training_begin(struct training *t, const struct training_case *row)
 static void training_end(struct training *t)
 {
     train_step_free(&t->step);
-    stage_free(&t->stage);
+    pipeline_free(&t->pipeline);
     arena_free(&t->arena);
 }
 
@@ -192,10 +192,10 @@ TEST(twenty_steps_agree_with_the_oracle)
         training_begin(&training, &rows[i]);
         steps_run(&training);
         struct golden_limit limit = {
-            .flat = training.stage.memory[MEMORY_WEIGHTS].data,
+            .flat = training.pipeline.stages[0].memory[MEMORY_WEIGHTS].data,
             .within = weights_within};
         if (rows[i].dtype == DTYPE_F64)
-            golden_each(&training.stage,
+            golden_each(&training.pipeline.stages[0],
                         path_of(&training, "final.safetensors"), DTYPE_F64,
                         golden_compare, &limit);
         training_end(&training);

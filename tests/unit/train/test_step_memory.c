@@ -21,7 +21,7 @@ static const struct memory_case {
 
 struct training {
     struct model model;
-    struct stage stage;
+    struct pipeline pipeline;
     struct train_step step;
 };
 
@@ -62,11 +62,11 @@ static void poison(struct stage *stage)
 static void begin(struct training *t, const struct memory_case *row,
                   bool poisoned)
 {
-    struct stage_request request = {
+    struct pipeline_request request = {.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = row->dtype,
         .grid = {4, 2, 1}, .batch = BATCH, .micro_batch = row->micro_batch,
         .length = LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
-        .threads = 2, .recompute = &row->recompute, .recompute_count = 1};
+        .threads = 2, .recompute = &row->recompute, .recompute_count = 1}};
 
     t->model = (struct model){
         .kind = row->kind, .vocab = VOCAB, .layers = 3, .heads = 4,
@@ -77,11 +77,11 @@ static void begin(struct training *t, const struct memory_case *row,
         .mlp_bias = row->kind == &model_gpt2,
         .activation = row->kind == &model_gpt2 ? ACTIVATION_GELU_TANH
                                                : ACTIVATION_SILU};
-    IS_OK(stage_plan(&t->stage, &request));
-    IS_OK(stage_open(&t->stage));
-    if (poisoned) poison(&t->stage);
-    IS_OK(stage_init_weights(&t->stage, &t->model, 11));
-    IS_OK(train_step_build(&t->step, &t->stage, "1f1b"));
+    IS_OK(pipeline_plan(&t->pipeline, &request));
+    IS_OK(pipeline_open(&t->pipeline));
+    if (poisoned) poison(&t->pipeline.stages[0]);
+    IS_OK(stage_init_weights(&t->pipeline.stages[0], &t->model, 11));
+    IS_OK(train_step_build(&t->step, &t->pipeline, NULL));
     t->step.update.beta1 = 0.9;
     t->step.update.beta2 = 0.95;
     t->step.update.epsilon = 1e-8;
@@ -91,7 +91,7 @@ static void begin(struct training *t, const struct memory_case *row,
 static void end(struct training *t)
 {
     train_step_free(&t->step);
-    stage_free(&t->stage);
+    pipeline_free(&t->pipeline);
 }
 
 static void run(struct training *t, int64_t step, double *loss)
@@ -131,12 +131,12 @@ TEST(the_plan_is_what_is_taken_to_the_byte)
 
         begin(&t, &rows[i], false);
         for (int j = 0; j < MEMORY_OWNERS; j++)
-            sum += t.stage.memory[j].bytes;
+            sum += t.pipeline.stages[0].memory[j].bytes;
         run(&t, 1, &loss);
-        EQUAL_INT(t.stage.bytes, sum);
-        EQUAL_INT(t.stage.arena.planned, sum);
-        EQUAL_INT(t.stage.arena.used, sum);
-        EQUAL_INT(t.stage.arena.peak, sum);
+        EQUAL_INT(t.pipeline.stages[0].bytes, sum);
+        EQUAL_INT(t.pipeline.stages[0].arena.planned, sum);
+        EQUAL_INT(t.pipeline.stages[0].arena.used, sum);
+        EQUAL_INT(t.pipeline.stages[0].arena.peak, sum);
         end(&t);
     }
 }
@@ -154,11 +154,11 @@ TEST(poisoned_memory_changes_no_bit)
             run(&clean, step, &expected);
             run(&poisoned, step, &found);
             EQUAL_BYTES(&expected, &found, sizeof found);
-            poison(&poisoned.stage);
+            poison(&poisoned.pipeline.stages[0]);
         }
-        EQUAL_BYTES(clean.stage.memory[MEMORY_WEIGHTS].data,
-                    poisoned.stage.memory[MEMORY_WEIGHTS].data,
-                    clean.stage.memory[MEMORY_WEIGHTS].bytes);
+        EQUAL_BYTES(clean.pipeline.stages[0].memory[MEMORY_WEIGHTS].data,
+                    poisoned.pipeline.stages[0].memory[MEMORY_WEIGHTS].data,
+                    clean.pipeline.stages[0].memory[MEMORY_WEIGHTS].bytes);
         end(&clean);
         end(&poisoned);
     }
@@ -194,7 +194,7 @@ TEST(what_was_planned_is_used)
         begin(&t, &rows[i], true);
         run(&t, 1, &loss);
         for (int j = 0; j < ROWS(bounds); j++) {
-            const struct memory_row *row = &t.stage.memory[bounds[j].owner];
+            const struct memory_row *row = &t.pipeline.stages[0].memory[bounds[j].owner];
             const double share = untouched(row);
 
             if (share > bounds[j].most)

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pipeline.c - what one rank of a pipeline runs: its stages of the model, and
+ * the schedule that all ranks follow. */
+#include "plan/pipeline.h"
+
+#include <stdio.h>
+
+#include "schedule/lower.h"
+#include "schedule/room.h"
+
+enum { RETURNS_LEAST = 2 }; /* one under way, one being made */
+
+static status copy_schedule(struct schedule *out,
+                            const struct pipeline_request *r)
+{
+    const struct stage_request *stage = &r->stage;
+
+    if (r->schedule == NULL)
+        TRY(schedule_build(out, "1f1b", 1,
+                           (int)(stage->batch / stage->micro_batch)));
+    else
+        TRY(schedule_copy(out, r->schedule));
+    return out->lowered ? OK : schedule_lower(out);
+}
+
+static struct slice stage_slice(const struct pipeline_request *r, int stages,
+                                int stage)
+{
+    struct slice slice = {.begins = stage == 0, .ends = stage == stages - 1};
+
+    CHECK(stages == 1 || r->blocks != NULL);
+    if (stages == 1) slice.last = r->stage.model->layers;
+    for (int i = 0; stages > 1 && i <= stage; i++) {
+        slice.first = slice.last;
+        slice.last += r->blocks[i];
+    }
+    return slice;
+}
+
+/* ---- chunks ---- */
+
+static bool on_two_ranks(const struct schedule *s, int stage)
+{
+    return s->places[1] != NULL && s->turned < s->microbatches &&
+           s->places[0][stage] != s->places[1][stage];
+}
+
+/* A stage that lives on two ranks halves their leaves, in subtrees. */
+static status check_halves(const struct schedule *s,
+                           const struct stage_request *r)
+{
+    if (2 * s->turned == s->microbatches && r->grid.data % 2 == 0) return OK;
+    if (r->grid.data % 2 != 0)
+        FAIL(ERR_CONFIG, "schedule.name: a stage on two ranks gives each half "
+                         "of the data leaves, and this share of the batch has "
+                         "%d; set mesh.data lower or numerics.grid_data to %d",
+             r->grid.data, 2 * r->grid.data);
+    FAIL(ERR_CONFIG, "schedule.name: %d of %d micro-batches go the other way; "
+                     "a stage on two ranks needs half of them",
+         s->microbatches - s->turned, s->microbatches);
+}
+
+static status add_chunk(struct pipeline *p, int stage, int direction)
+{
+    const struct schedule *s = &p->schedule;
+    const bool two = on_two_ranks(s, stage);
+    struct chunk chunk = {
+        .number = stage, .direction = direction, .copies = two ? 2 : 1,
+        .copy = two ? direction : 0,
+        .first = two && direction ? s->turned : 0,
+        .count = !two ? s->microbatches
+                      : direction ? s->microbatches - s->turned : s->turned};
+
+    snprintf(chunk.label, sizeof chunk.label, "stage %d", stage);
+    p->chunks[p->count++] = chunk;
+    return OK;
+}
+
+static status find_chunks(struct pipeline *p)
+{
+    const struct schedule *s = &p->schedule;
+    const size_t most = 2 * (size_t)s->stages;
+    void *memory = NULL;
+
+    TRY(memory_take(most, sizeof *p->chunks, &memory));
+    p->chunks = memory;
+    for (int d = 0; d < 2; d++)
+        for (int stage = 0; stage < s->stages; stage++)
+            if ((d == 0 || on_two_ranks(s, stage)) &&
+                s->places[d][stage] == p->rank)
+                TRY(add_chunk(p, stage, d));
+    TRY(memory_take((size_t)p->count, sizeof *p->stages, &memory));
+    p->stages = memory;
+    return OK;
+}
+
+/* Whether another rank waits for the gradient of the chunk's input. */
+static bool chunk_returns(const struct pipeline *p, const struct chunk *c)
+{
+    const struct schedule *s = &p->schedule;
+
+    return c->number > 0 &&
+           (schedule_rank(s, c->number - 1, c->first) != p->rank ||
+            schedule_rank(s, c->number - 1, c->first + c->count - 1) !=
+                p->rank);
+}
+
+static size_t return_bytes(const struct stage *stage)
+{
+    const struct program *p = &stage->program;
+    const size_t bytes = (size_t)(program_slot_rows(p, p->entry) *
+                                  p->slots[p->entry].width) *
+                         (size_t)dtype_bytes(p->dtype);
+
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static status plan_chunk(struct pipeline *p, const struct pipeline_request *r,
+                         int index, int returns)
+{
+    const struct schedule *s = &p->schedule;
+    struct chunk *c = &p->chunks[index];
+    struct stage_request request = r->stage;
+
+    if (c->copies > 1) {
+        TRY(check_halves(s, &r->stage));
+        request.batch /= 2;
+        request.grid.data /= 2;
+    }
+    request.slice = stage_slice(r, s->stages, c->number);
+    request.frames = schedule_held_stage(s, c->number, c->direction);
+    request.share = p->count;
+    request.backward = schedule_fused(s, p->rank) ? BACKWARD_FUSED
+                                                  : BACKWARD_SPLIT;
+    TRY(stage_plan(&p->stages[index], &request));
+    if (!chunk_returns(p, c)) return OK;
+    c->returns = returns < RETURNS_LEAST ? RETURNS_LEAST : returns;
+    stage_reserve(&p->stages[index], MEMORY_RETURNS,
+                  (size_t)c->returns * return_bytes(&p->stages[index]));
+    return OK;
+}
+
+/* ---- a shared matrix ---- */
+
+/* Where the two directions mirror each other, the copy of the one stage is
+ * beside that of the other for the other direction: nothing is sent. */
+static bool mirrored(const struct schedule *s)
+{
+    const int last = s->stages - 1;
+
+    return on_two_ranks(s, 0) && s->places[0][0] == s->places[1][last] &&
+           s->places[1][0] == s->places[0][last];
+}
+
+static const struct param *shared_param(const struct stage *stage)
+{
+    const struct param_table *table = &stage->program.params;
+
+    for (int i = 0; i < table->count; i++)
+        if (table->items[i].shared) return &table->items[i];
+    return NULL;
+}
+
+/* Both sides cut it alike: it is a unit of its own. */
+static void find_own(const struct stage *stage, struct pipeline_share *share)
+{
+    const struct param_table *table = &stage->program.params;
+    const int index = (int)(share->param - table->items);
+    const struct shards *shards = &stage->shards;
+    struct shard_range range;
+
+    CHECK(shards->units[shard_unit_of(shards, index)].params == 1);
+    shard_range(shards, table, index, shards->rank, &range);
+    share->elements = range.last - range.first;
+    share->first = stage_divides(stage, MEMORY_GRADIENTS)
+                       ? range.at : share->param->offset + range.first;
+}
+
+struct pipeline_share pipeline_share(const struct pipeline *pipeline,
+                                     int chunk)
+{
+    const struct schedule *s = &pipeline->schedule;
+    const struct chunk *c = &pipeline->chunks[chunk];
+    const int other = c->number == 0 ? s->stages - 1 : 0;
+    const int direction = mirrored(s) ? 1 - c->copy : c->copy;
+    struct pipeline_share share = {
+        .param = shared_param(&pipeline->stages[chunk]), .chunk = -1};
+
+    if (share.param == NULL) return share;
+    find_own(&pipeline->stages[chunk], &share);
+    share.peer = s->places[direction][other];
+    for (int i = 0; i < pipeline->count; i++)
+        if (share.peer == pipeline->rank &&
+            pipeline->chunks[i].number == other &&
+            pipeline->chunks[i].copy == direction)
+            share.chunk = i;
+    return share;
+}
+
+static status check_share(const struct pipeline *pipeline)
+{
+    const struct schedule *s = &pipeline->schedule;
+
+    for (int i = 0; i < pipeline->count; i++)
+        if (shared_param(&pipeline->stages[i]) != NULL &&
+            on_two_ranks(s, 0) != on_two_ranks(s, s->stages - 1))
+            FAIL(ERR_CONFIG, "schedule.name: the first and the last stage "
+                             "share a matrix; both must be on two ranks or "
+                             "neither");
+    return OK;
+}
+
+static void add_up(struct pipeline *p)
+{
+    p->bytes = 0;
+    for (int i = 0; i < p->count; i++) p->bytes += p->stages[i].bytes;
+}
+
+status pipeline_plan(struct pipeline *pipeline,
+                     const struct pipeline_request *request)
+{
+    struct pipeline_request r = *request;
+    int returns;
+
+    *pipeline = (struct pipeline){.rank = r.stage.place.at[AXIS_PIPE]};
+    if (r.stage.mesh.size[AXIS_NONE] == 0) r.stage.mesh = mesh_alone();
+    if (r.order.count == 0) r.order = mesh_order_default;
+    pipeline->world_size = mesh_ranks(&r.stage.mesh);
+    pipeline->world_rank = mesh_rank(&r.stage.mesh, &r.order, &r.stage.place);
+    TRY(stage_check(&r.stage));
+    TRY(copy_schedule(&pipeline->schedule, &r));
+    TRY(schedule_returns(&pipeline->schedule, &returns));
+    TRY(find_chunks(pipeline));
+    for (int i = 0; i < pipeline->count; i++)
+        TRY(plan_chunk(pipeline, &r, i, returns));
+    for (int i = 1; i < pipeline->count; i++)
+        stage_share(&pipeline->stages[0], &pipeline->stages[i]);
+    TRY(check_share(pipeline));
+    add_up(pipeline);
+    return OK;
+}
+
+void pipeline_reserve_messages(struct pipeline *pipeline, size_t bytes)
+{
+    stage_reserve(&pipeline->stages[0], MEMORY_MESSAGES, bytes);
+    add_up(pipeline);
+}
+
+status pipeline_open(struct pipeline *pipeline)
+{
+    TRY(stage_open(&pipeline->stages[0]));
+    for (int i = 1; i < pipeline->count; i++)
+        TRY(stage_open_beside(&pipeline->stages[i], &pipeline->stages[0]));
+    return OK;
+}
+
+void pipeline_free(struct pipeline *pipeline)
+{
+    for (int i = pipeline->count - 1; pipeline->stages != NULL && i >= 0; i--)
+        stage_free(&pipeline->stages[i]);
+    memory_free(pipeline->stages);
+    memory_free(pipeline->chunks);
+    schedule_free(&pipeline->schedule);
+    *pipeline = (struct pipeline){0};
+}
+
+int pipeline_chunk(const struct pipeline *pipeline, int stage, int microbatch)
+{
+    for (int i = 0; i < pipeline->count; i++) {
+        const struct chunk *c = &pipeline->chunks[i];
+
+        if (c->number == stage && microbatch >= c->first &&
+            microbatch < c->first + c->count)
+            return i;
+    }
+    return -1;
+}
+
+void *pipeline_return(const struct pipeline *pipeline, int chunk, int number)
+{
+    const struct stage *stage = &pipeline->stages[chunk];
+
+    return (char *)stage->memory[MEMORY_RETURNS].data +
+           (size_t)number * return_bytes(stage);
+}
+
+int64_t pipeline_border_bytes(const struct pipeline *pipeline,
+                              struct action action)
+{
+    const struct stage *stage =
+        &pipeline->stages[pipeline_chunk(pipeline, action.stage,
+                                         action.microbatch)];
+    const struct program *p = &stage->program;
+    const slot border = action.kind == ACTION_SEND_FORWARD ? p->exit
+                                                           : p->entry;
+
+    return program_slot_rows(p, border) * p->slots[border].width *
+           dtype_bytes(p->dtype);
+}
+
+/* ---- joined numbers ---- */
+
+int64_t pipeline_norm_values(const struct pipeline *pipeline)
+{
+    return (int64_t)pipeline->stages[0].program.params.orders *
+           pipeline->stages[0].holding.leaves;
+}
+
+int64_t pipeline_loss_values(const struct pipeline *pipeline)
+{
+    const struct stage_request *r = &pipeline->stages[0].request;
+    const int64_t leaves = (int64_t)r->grid.data *
+                           pipeline->chunks[0].copies *
+                           r->mesh.size[AXIS_DATA] * r->mesh.size[AXIS_SHARD];
+
+    return leaves * r->grid.tensor *
+               (r->grid.context > 1 ? r->grid.context : 1) + 2;
+}

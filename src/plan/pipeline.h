@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pipeline.h - what one rank of a pipeline runs: its stages of the model, and
+ * the schedule that all ranks follow.
+ *
+ * Without a pipeline (mesh.pipe 1) it is one stage with the whole model and
+ * the list of one rank. Everything is decided here, on every rank alike and
+ * without a message; pipeline_open then takes exactly the planned memory.
+ *
+ *   chunk  one stage of the model on this rank, for one direction */
+#ifndef LOCKSTEP_PLAN_PIPELINE_H
+#define LOCKSTEP_PLAN_PIPELINE_H
+
+#include "mesh/group.h"
+#include "plan/stage.h"
+#include "schedule/schedule.h"
+
+struct pipeline_request {
+    struct stage_request stage; /* of the whole model, for this rank's share of
+                                 * the batch; mesh and place say where it is */
+    const struct schedule *schedule; /* of all ranks; NULL: 1f1b of one */
+    const int *blocks;          /* of each stage; NULL: of the one stage */
+    struct mesh_order order;    /* of the mesh; empty: the default */
+};
+
+enum { TIED_PIECE = 1 << 16 }; /* elements of a shared matrix in a message */
+
+struct chunk {
+    int number;        /* stage of the schedule */
+    int direction;     /* of the schedule; 0 where it has both */
+    int copies, copy;  /* ranks of the pipe that hold this stage: each works on
+                        * its own data leaves; which of them this is */
+    int first, count;  /* micro-batches of the schedule that come by */
+    int returns;       /* buffers for gradients on their way back */
+    char label[24];    /* "stage 3": of the group of its copies */
+};
+
+struct pipeline {
+    struct schedule schedule; /* owned, lowered */
+    int rank;                 /* of the pipe */
+    int world_rank, world_size;
+    struct stage *stages;     /* owned, [count] */
+    struct chunk *chunks;     /* owned, [count] */
+    int count;
+    size_t bytes;             /* of all stages */
+};
+
+status pipeline_plan(struct pipeline *pipeline,
+                     const struct pipeline_request *request);
+/* Room for the messages of collectives, before pipeline_open. */
+void pipeline_reserve_messages(struct pipeline *pipeline, size_t bytes);
+status pipeline_open(struct pipeline *pipeline);
+void pipeline_free(struct pipeline *pipeline);
+
+/* The chunk that runs `stage` of `microbatch`; -1: another rank does. */
+int pipeline_chunk(const struct pipeline *pipeline, int stage,
+                   int microbatch);
+/* Buffer `number` of a chunk's gradients on their way back, as large as the
+ * gradient of its entry. */
+void *pipeline_return(const struct pipeline *pipeline, int chunk, int number);
+/* Bytes of what a send of this rank carries. */
+int64_t pipeline_border_bytes(const struct pipeline *pipeline,
+                              struct action action);
+/* A matrix that the first and the last stage share (a tied head): where the
+ * other use of a chunk's is, and what of it this rank updates. */
+struct pipeline_share {
+    const struct param *param; /* NULL: nothing is shared */
+    int peer;                  /* rank of the pipe */
+    int chunk;                 /* of this rank; -1: it is on another */
+    int64_t first, elements;   /* in the gradient arena of the chunk */
+};
+struct pipeline_share pipeline_share(const struct pipeline *pipeline,
+                                     int chunk);
+/* Doubles that all ranks join in a step: for the norm, for the loss. */
+int64_t pipeline_norm_values(const struct pipeline *pipeline);
+int64_t pipeline_loss_values(const struct pipeline *pipeline);
+
+#endif
