@@ -1,265 +1,227 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* context.c - attention of sequences that ranks cut: all ranks get all keys and
- * values, each computes its own queries.
+/* context.c - attention of sequences that ranks cut: heads for tokens among
+ * neighbours, then whatever shares the keys with the rest.
  *
- * Backward needs no sums over ranks: dq of own queries comes from all keys, dk
- * and dv of own keys come from all queries, with what the forward pass knows of
- * them. Each gradient is then the whole sum, in the order that one rank would
- * have. */
+ * Source of the exchange: DeepSpeed-Ulysses, arXiv:2309.14509; of its use inside
+ * a larger group: USP, arXiv:2405.07719. */
 #include "nn/context.h"
+
+#include <string.h>
 
 #include "comm/comm.h"
 
-/* How the ranks of a group cut sequences. */
-struct share {
-    struct group *group;
-    int64_t sequences, span, length; /* tokens: of a span, of a sequence */
-    int64_t element;                 /* bytes */
-};
-
-static struct share share_of(const struct run *run)
+/* The neighbours that exchange heads for tokens: their spans, side by side, are
+ * zigzag spans of a sequence that is theirs alone. */
+static struct share neighbours(const struct run *run)
 {
     const struct program *p = run->program;
+    const int ranks = p->context_exchange, rank = run->context->rank;
 
     return (struct share){
-        .group = run->context, .sequences = p->sequences,
-        .span = p->length / 2, .length = program_sequence(p),
+        .group = run->context, .first = rank / ranks * ranks, .step = 1,
+        .ranks = ranks, .rank = rank % ranks, .sequences = p->sequences,
+        .span = p->length / 2, .length = p->length * ranks,
         .element = dtype_bytes(p->dtype)};
 }
 
-/* First position of a rank's first or second span. */
-static int64_t span_first(const struct share *s, int rank, int second)
+/* Columns of the heads that rank i of the neighbours takes. */
+static struct tensor heads_of(const struct share *s, struct tensor rows, int i)
 {
-    return (second ? 2 * s->group->size - 1 - rank : rank) * s->span;
+    rows.shape[1] /= s->ranks;
+    rows.data = (char *)rows.data +
+                i * rows.shape[1] * rows.stride[1] * s->element;
+    return rows;
 }
 
-/* ---- exchanges ---- */
-
-/* Rows of a [tokens, heads, width] view as they lie. */
-static struct comm_block local_block(const struct share *s,
-                                     const struct tensor *t)
+/* Own tokens with all heads <-> the neighbours' tokens with own heads. */
+static status heads_exchange(const struct share *s, struct tensor local,
+                             struct tensor inner, bool back)
 {
-    return (struct comm_block){
-        .data = t->data, .bytes = t->shape[1] * t->shape[2] * s->element,
-        .pieces = t->shape[0], .stride = t->stride[0] * s->element};
-}
+    const int64_t row = inner.shape[1] * inner.shape[2] * s->element;
+    struct comm_block some[LEAVES_MAX] = {{0}}, all[LEAVES_MAX] = {{0}};
+    const struct comm_call call = {.kind = COMM_EXCHANGE,
+                                   .send = back ? all : some,
+                                   .receive = back ? some : all};
 
-/* A rank's tokens inside whole sequences with dense rows. */
-static struct comm_block spans_block(const struct share *s, void *whole,
-                                     int64_t row, int rank)
-{
-    const int64_t first = span_first(s, rank, 0);
+    for (int i = 0; i < s->ranks; i++) {
+        const struct tensor heads = heads_of(s, local, i);
 
-    return (struct comm_block){
-        .data = (char *)whole + first * row, .bytes = s->span * row,
-        .pieces = 2, .stride = (span_first(s, rank, 1) - first) * row,
-        .planes = s->sequences, .plane_stride = s->length * row};
-}
-
-/* whole [sequences * length, heads, width] = the rows of all ranks. */
-static status gather(const struct share *s, struct tensor local, void *whole)
-{
-    const int64_t row = local.shape[1] * local.shape[2] * s->element;
-    struct comm_block send[LEAVES_MAX], receive[LEAVES_MAX];
-    const struct comm_call call = {.kind = COMM_EXCHANGE, .send = send,
-                                   .receive = receive};
-
-    for (int i = 0; i < s->group->size; i++) {
-        send[i] = local_block(s, &local);
-        receive[i] = spans_block(s, whole, row, i);
+        some[share_member(s, i)] = share_rows(s, &heads);
+        all[share_member(s, i)] = share_spans(s, inner.data, row, i);
     }
     return comm_run(s->group, &call);
 }
 
-/* ---- views ---- */
-
-static struct tensor dense(const struct share *s, void *data, enum dtype dtype,
-                           int64_t heads, int64_t width)
+/* Room for what `local` becomes. */
+static struct tensor inner_tensor(const struct share *s, struct room *room,
+                                  struct tensor local)
 {
-    return tensor_3d(data, dtype, s->sequences * s->length, heads, width);
+    const int64_t rows = local.shape[0] * s->ranks;
+    const int64_t heads = local.shape[1] / s->ranks, width = local.shape[2];
+
+    return tensor_3d(room_take(room, rows * heads * width * s->element),
+                     local.dtype, rows, heads, width);
 }
 
-static void *after(const struct tensor *t)
+static status heads_in(const struct share *s, struct room *room,
+                       struct tensor local, struct tensor *inner)
 {
-    return (char *)t->data + tensor_count(t) * dtype_bytes(t->dtype);
+    *inner = inner_tensor(s, room, local);
+    return heads_exchange(s, local, *inner, false);
 }
 
-static struct tensor from_row(struct tensor t, int64_t first)
+/* Documents of the neighbours' tokens; NULL: one a sequence. */
+static const int32_t *inner_documents(const struct run *run,
+                                      struct room *room)
 {
-    t.data = (char *)t.data + first * t.stride[0] * dtype_bytes(t.dtype);
-    t.shape[0] -= first;
-    return t;
+    const struct share s = context_share(run);
+    const int64_t bytes = s.sequences * 2 * s.span * (int64_t)sizeof(int32_t);
+    const int32_t *whole = run->batch.whole_documents;
+
+    if (whole == NULL || s.ranks == 1) return whole;
+    int32_t *inner = room_take(room, bytes);
+
+    for (int64_t i = 0; i < 2 * s.sequences; i++)
+        memcpy(inner + i * s.span,
+               whole + i / 2 * s.length + share_first(&s, s.rank, (int)(i % 2)),
+               (size_t)s.span * sizeof *inner);
+    return inner;
 }
 
-static const int32_t *documents_from(const int32_t *documents, int64_t first)
+/* The leaves that cut a group of query heads, counted for the heads of one of
+ * `ranks` ranks. A group that lies in one leaf is added in order. */
+static int inner_leaves(const struct attention *own, int ranks)
 {
-    return documents == NULL ? NULL : documents + first;
+    return own->kv_heads % own->leaves == 0 ? 1 : own->leaves / ranks;
 }
 
-/* Of queries: from row `first` of every sequence on. */
-static void queries_from(struct attention *p, int64_t first)
+/* The same attention with fewer heads of more tokens. lse stays here. */
+static status inner_begin(struct run *run, const struct attention *own,
+                          struct room *room, struct attention *inner)
 {
-    struct tensor *rows[] = {&p->q, &p->out, &p->lse, &p->dq, &p->dout,
-                             &p->delta};
+    const struct share s = neighbours(run);
 
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i]->data != NULL) *rows[i] = from_row(*rows[i], first);
-    p->query_documents = documents_from(p->query_documents, first);
+    *inner = *own;
+    inner->heads /= s.ranks;
+    inner->kv_heads /= s.ranks;
+    inner->leaves = inner_leaves(own, s.ranks);
+    inner->queries = inner->keys = own->queries * s.ranks;
+    inner->query_documents = inner->key_documents =
+        inner_documents(run, room);
+    inner->lse = tensor_2d(own->lse.data, own->lse.dtype,
+                           own->lse.shape[0] * s.ranks, inner->heads);
+    TRY(heads_in(&s, room, own->q, &inner->q));
+    TRY(heads_in(&s, room, own->k, &inner->k));
+    return heads_in(&s, room, own->v, &inner->v);
 }
 
-static void keys_from(struct attention *p, int64_t first)
-{
-    struct tensor *rows[] = {&p->k, &p->v, &p->dk, &p->dv};
+/* ---- sharing keys ---- */
 
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (rows[i]->data != NULL) *rows[i] = from_row(*rows[i], first);
-    p->key_documents = documents_from(p->key_documents, first);
+static status keys_forward(struct run *run, const struct attention *own,
+                           struct room room)
+{
+    const struct share s = context_share(run);
+
+    if (s.ranks == 1)
+        return run->kernels->attention_forward(run->stream, own);
+    return gather_forward(run, &s, own, room);
 }
 
-/* k and v side by side, as they are in the fused slot. */
-static struct tensor both(const struct attention *p)
+static status keys_backward(struct run *run, const struct attention *own,
+                            struct room room)
 {
-    struct tensor view = p->k;
+    const struct share s = context_share(run);
 
-    CHECK((char *)p->v.data ==
-          (char *)p->k.data + p->kv_heads * p->head_width *
-                                  dtype_bytes(p->k.dtype));
-    view.shape[1] = 2 * (int64_t)p->kv_heads;
-    return view;
+    if (s.ranks == 1)
+        return run->kernels->attention_backward(run->stream, own);
+    return gather_backward(run, &s, own, room);
 }
 
-/* ---- gathered keys and values ---- */
-
-/* The call for one span of this rank's queries, with all keys in `whole`. */
-static struct attention span_queries(const struct share *s, const struct run *run,
-                                     const struct attention *own, void *whole,
-                                     int second)
-{
-    const int64_t heads = own->kv_heads, width = own->head_width;
-    struct attention p = *own;
-
-    queries_from(&p, second * s->span);
-    p.queries = s->span;
-    p.query_stride = 2 * s->span;
-    p.first_query = span_first(s, s->group->rank, second);
-    p.k = p.v = dense(s, whole, own->k.dtype, 2 * heads, width);
-    p.k.shape[1] = p.v.shape[1] = heads;
-    p.v.data = (char *)whole + heads * width * s->element;
-    p.keys = p.first_query + s->span;
-    p.key_stride = s->length;
-    p.key_documents = run->batch.whole_documents;
-    p.half = ATTENTION_OF_QUERIES;
-    return p;
-}
-
-/* The call for one span of this rank's keys, with all queries in `all`. */
-static struct attention span_keys(const struct share *s,
-                                  const struct attention *own,
-                                  const struct attention *all, int second)
-{
-    const int64_t first = span_first(s, s->group->rank, second);
-    struct attention p = *all;
-
-    queries_from(&p, first);
-    p.first_query = first;
-    p.queries = s->length - first;
-    p.query_stride = s->length;
-    p.k = own->k;
-    p.v = own->v;
-    p.dk = own->dk;
-    p.dv = own->dv;
-    p.key_documents = own->key_documents;
-    keys_from(&p, second * s->span);
-    p.first_key = first;
-    p.keys = s->span;
-    p.key_stride = 2 * s->span;
-    p.half = ATTENTION_OF_KEYS;
-    return p;
-}
+/* ---- the passes ---- */
 
 status context_forward(struct run *run, const struct attention *call)
 {
-    const struct share s = share_of(run);
+    const struct share s = neighbours(run);
+    struct room room = {run->scratch};
+    struct attention inner;
 
-    TRY(gather(&s, both(call), run->scratch));
-    for (int second = 0; second < 2; second++) {
-        const struct attention p =
-            span_queries(&s, run, call, run->scratch, second);
-
-        TRY(run->kernels->attention_forward(run->stream, &p));
-    }
-    return OK;
+    if (s.ranks == 1) return keys_forward(run, call, room);
+    TRY(inner_begin(run, call, &room, &inner));
+    inner.out = inner_tensor(&s, &room, call->out);
+    TRY(keys_forward(run, &inner, room));
+    return heads_exchange(&s, call->out, inner.out, true);
 }
 
-static status queries_backward(struct run *run, const struct share *s,
-                               const struct attention *own)
+static status exchanged_backward(struct run *run, const struct attention *own,
+                                 struct room room)
 {
-    void *whole = after(&own->delta);
+    const struct share s = neighbours(run);
+    const struct tensor delta = own->delta;
+    struct attention inner;
+    struct tensor rows;
 
-    TRY(gather(s, both(own), whole));
-    for (int second = 0; second < 2; second++) {
-        const struct attention p = span_queries(s, run, own, whole, second);
-
-        TRY(run->kernels->attention_backward(run->stream, &p));
-    }
-    return OK;
-}
-
-/* [tokens, heads] as [tokens, heads, 1]. */
-static struct tensor as_heads(struct tensor t)
-{
-    return tensor_3d(t.data, t.dtype, t.shape[0], t.shape[1], 1);
-}
-
-static status keys_backward(struct run *run, const struct share *s,
-                            const struct attention *own)
-{
-    const int64_t heads = own->heads, width = own->head_width;
-    const enum dtype dtype = own->q.dtype;
-    struct attention all = *own;
-
-    all.q = dense(s, after(&own->delta), dtype, heads, width);
-    all.dout = dense(s, after(&all.q), dtype, heads, width);
-    all.lse = tensor_2d(after(&all.dout), dtype, all.q.shape[0], heads);
-    all.delta = tensor_2d(after(&all.lse), dtype, all.q.shape[0], heads);
-    all.out = all.dq = (struct tensor){0};
-    all.query_documents = run->batch.whole_documents;
-    TRY(gather(s, own->q, all.q.data));
-    TRY(gather(s, own->dout, all.dout.data));
-    TRY(gather(s, as_heads(own->lse), all.lse.data));
-    TRY(gather(s, as_heads(own->delta), all.delta.data));
-    for (int second = 0; second < 2; second++) {
-        const struct attention p = span_keys(s, own, &all, second);
-
-        TRY(run->kernels->attention_backward(run->stream, &p));
-    }
-    return OK;
+    TRY(inner_begin(run, own, &room, &inner));
+    inner.out = (struct tensor){0};
+    TRY(heads_in(&s, &room, own->dout, &inner.dout));
+    TRY(heads_in(&s, &room,
+                 tensor_3d(delta.data, delta.dtype, delta.shape[0],
+                           delta.shape[1], 1), &rows));
+    inner.delta = tensor_2d(rows.data, rows.dtype, rows.shape[0],
+                            rows.shape[1]);
+    inner.dq = inner_tensor(&s, &room, own->dq);
+    inner.dk = inner_tensor(&s, &room, own->dk);
+    inner.dv = inner_tensor(&s, &room, own->dv);
+    TRY(keys_backward(run, &inner, room));
+    TRY(heads_exchange(&s, own->dq, inner.dq, true));
+    TRY(heads_exchange(&s, own->dk, inner.dk, true));
+    return heads_exchange(&s, own->dv, inner.dv, true);
 }
 
 status context_backward(struct run *run, const struct attention *call)
 {
-    const struct share s = share_of(run);
+    struct room room = {run->scratch};
     struct attention own = *call;
 
-    own.delta = tensor_2d(run->scratch, own.q.dtype, own.q.shape[0],
-                          own.heads);
+    own.delta = tensor_2d(
+        room_take(&room, own.q.shape[0] * own.heads *
+                             dtype_bytes(own.q.dtype)),
+        own.q.dtype, own.q.shape[0], own.heads);
     TRY(run->kernels->attention_delta(run->stream, &own));
-    TRY(queries_backward(run, &s, &own));
-    return keys_backward(run, &s, &own);
+    if (run->program->context_exchange == 1)
+        return keys_backward(run, &own, room);
+    return exchanged_backward(run, &own, room);
 }
 
 /* ---- what it takes ---- */
 
+/* The share of a program, as a run finds it, without a group. */
+static struct share planned_share(const struct program *p)
+{
+    const int ranks = p->mesh.size[AXIS_CONTEXT];
+
+    return (struct share){
+        .ranks = ranks / p->context_exchange, .sequences = p->sequences,
+        .span = p->length / 2 * p->context_exchange,
+        .length = program_sequence(p), .element = dtype_bytes(p->dtype)};
+}
+
 size_t context_scratch(const struct program *program,
                        const struct attention *heads)
 {
-    const int64_t whole = program->sequences * program_sequence(program);
-    const int64_t keys = 2 * (int64_t)heads->kv_heads * heads->head_width;
-    const int64_t queries = 2 * (int64_t)heads->heads * (heads->head_width + 1);
+    const struct share s = planned_share(program);
+    const int ranks = program->context_exchange;
+    const int64_t q = (int64_t)heads->heads * heads->head_width;
+    const int64_t k = (int64_t)heads->kv_heads * heads->head_width;
+    struct attention inner = *heads;
+    int64_t numbers = heads->heads, bytes = 12 * ARENA_ALIGN;
 
-    return (size_t)(program->tokens * heads->heads +
-                    whole * (keys > queries ? keys : queries)) *
-           (size_t)dtype_bytes(program->dtype);
+    inner.heads /= ranks;
+    inner.kv_heads /= ranks;
+    if (ranks > 1) numbers += 3 * q + 4 * k + heads->heads;
+    if (ranks > 1 && s.ranks > 1)
+        bytes += s.sequences * 2 * s.span * (int64_t)sizeof(int32_t);
+    if (s.ranks > 1) bytes += gather_room(&s, &inner);
+    return (size_t)(bytes + program->tokens * numbers * s.element);
 }
 
 int64_t context_pairs(const struct program *program)
@@ -274,10 +236,17 @@ int64_t context_pairs(const struct program *program)
 int64_t context_bytes(const struct program *program,
                       const struct attention *heads, bool backward)
 {
-    const int64_t others = program->mesh.size[AXIS_CONTEXT] - 1;
-    const int64_t keys = 2 * (int64_t)heads->kv_heads * heads->head_width;
-    const int64_t queries = 2 * (int64_t)heads->heads * (heads->head_width + 1);
+    const struct share s = planned_share(program);
+    const int64_t ranks = program->context_exchange;
+    const int64_t q = (int64_t)heads->heads * heads->head_width;
+    const int64_t k = (int64_t)heads->kv_heads * heads->head_width;
+    const int64_t gathered =
+        2 * k + (backward ? 2 * (q + heads->heads) : 0);
+    const int64_t exchanged =
+        backward ? 3 * q + 4 * k + heads->heads : 2 * q + 2 * k;
 
-    return others * program->tokens * (keys + (backward ? queries : 0)) *
-           dtype_bytes(program->dtype);
+    /* A rank keeps one share of what it exchanges; what it gathers then has a
+     * share of the heads and as many times the tokens. */
+    return program->tokens * s.element *
+           (exchanged * (ranks - 1) / ranks + (s.ranks - 1) * gathered);
 }

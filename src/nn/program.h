@@ -119,6 +119,8 @@ struct program {
                          * of one call) */
     int64_t tokens;     /* sequences * length */
     int chunks;         /* of a sequence on this rank; 1: it is one leaf */
+    int context_exchange; /* neighbours along the context axis that exchange
+                           * heads for tokens; 1: none */
     int64_t context;    /* positions that tables and caches hold */
     int64_t vocab;
     int64_t logits_chunk; /* tokens whose logits exist at once */

@@ -205,6 +205,60 @@ static status fit_context(const struct fit *fit, struct grid *grid)
                        ranks);
 }
 
+status context_kind_parse(enum context_kind *kind, const char *name)
+{
+    static const char *const names[] = {"allgather", "ring", "ulysses",
+                                        "hybrid"};
+
+    for (int i = 0; i < 4; i++) {
+        *kind = (enum context_kind)i;
+        if (strcmp(name, names[i]) == 0) return OK;
+    }
+    FAIL(ERR_CONFIG, "context.kind: %s is not allgather, ring, ulysses or "
+                     "hybrid; nearest: %s", name,
+         text_nearest(name, names, 4) ? text_nearest(name, names, 4)
+                                      : "allgather");
+}
+
+/* Key-value heads that one rank has. */
+static int64_t own_heads(const struct fit *fit)
+{
+    const int64_t ranks = fit->mesh.size[AXIS_TENSOR];
+
+    return fit->facts.kv_heads > ranks ? fit->facts.kv_heads / ranks : 1;
+}
+
+static bool exchanges(const struct fit *fit, int64_t ranks)
+{
+    return fit->mesh.size[AXIS_CONTEXT] % ranks == 0 &&
+           own_heads(fit) % ranks == 0;
+}
+
+status fit_exchange(const struct fit *fit, enum context_kind kind,
+                    int64_t asked, int *exchange)
+{
+    const int ranks = fit->mesh.size[AXIS_CONTEXT];
+    int64_t wanted = ranks;
+    int near = ranks;
+
+    while (!exchanges(fit, near)) near--;
+    *exchange = 1;
+    if (kind == CONTEXT_GATHER || kind == CONTEXT_RING || ranks == 1)
+        return OK;
+    if (kind == CONTEXT_HYBRID) wanted = asked > 0 ? asked : near;
+    if (exchanges(fit, wanted)) {
+        *exchange = (int)wanted;
+        return OK;
+    }
+    while (near > 1 && (near > wanted || !exchanges(fit, near))) near--;
+    FAIL(ERR_CONFIG, "%s: %lld of %d context ranks cannot exchange the %lld "
+                     "key-value head%s of a rank; %d can (context.kind=hybrid, "
+                     "context.ulysses=%d)",
+         kind == CONTEXT_ULYSSES ? "context.kind: ulysses" : "context.ulysses",
+         (long long)wanted, ranks, (long long)own_heads(fit),
+         own_heads(fit) == 1 ? "" : "s", near, near);
+}
+
 status fit_grid(const struct fit *fit, struct grid *grid, bool *changed)
 {
     const struct grid asked = *grid;

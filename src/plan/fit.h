@@ -25,6 +25,16 @@ struct fit {
  * *changed says so. */
 status fit_grid(const struct fit *fit, struct grid *grid, bool *changed);
 
+enum context_kind { CONTEXT_GATHER, CONTEXT_RING, CONTEXT_ULYSSES,
+                    CONTEXT_HYBRID };
+/* What context.kind names. ERR_CONFIG: nothing (names the nearest). */
+status context_kind_parse(enum context_kind *kind, const char *name);
+/* How many neighbours along the context axis exchange heads for tokens:
+ * 1, all, or for hybrid `asked` (0: as many as the key-value heads of a rank
+ * allow). ERR_CONFIG: heads do not divide. */
+status fit_exchange(const struct fit *fit, enum context_kind kind,
+                    int64_t asked, int *exchange);
+
 /* Blocks of each of `stages` stages, blocks [stages]: as asked (mesh.layers),
  * or as even as can be. ERR_CONFIG: more stages than blocks, another number
  * of stages or blocks than there are. `ranks`: of the pipeline. */

@@ -90,6 +90,7 @@ static status build_program(struct stage *stage)
     p->tokens = r->micro_batch * p->length;
     if (r->grid.context > 1)
         p->chunks = 2 * r->grid.context / r->mesh.size[AXIS_CONTEXT];
+    if (r->context_exchange > 0) p->context_exchange = r->context_exchange;
     p->context = r->context ? r->context : r->length;
     p->vocab = r->model->vocab;
     p->logits_chunk = choose_chunk(r);

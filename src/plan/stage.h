@@ -22,6 +22,7 @@ struct stage_request {
     struct grid grid;      /* data: this rank's share of the leaves */
     struct mesh mesh;      /* all zero: one rank */
     struct place place;
+    int context_exchange;  /* ranks that exchange heads; 0: 1 */
     int64_t batch;         /* sequences of a step */
     int64_t micro_batch;   /* sequences at once */
     int64_t length;        /* tokens of a sequence; generate: of one call */

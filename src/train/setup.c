@@ -175,6 +175,16 @@ static struct grid_facts facts_of(const struct setup *setup)
         .feed_forward = m->feed_forward};
 }
 
+static status cut_heads(struct setup *setup, const struct fit *fit)
+{
+    const struct options *o = &setup->set->values;
+    enum context_kind kind;
+
+    TRY(context_kind_parse(&kind, o->context.kind));
+    return fit_exchange(fit, kind, o->context.ulysses,
+                        &setup->request.context_exchange);
+}
+
 status setup_use_grid(struct setup *setup, const struct grid *grid)
 {
     struct stage_request *r = &setup->request;
@@ -186,6 +196,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
 
     setup->grid = *grid;
     TRY(fit_grid(&fit, &setup->grid, &changed));
+    TRY(cut_heads(setup, &fit));
     TRY(cut_batch(setup));
     schedule_free(&setup->schedule);
     TRY(build_schedule(setup, (int)(r->batch / r->micro_batch),

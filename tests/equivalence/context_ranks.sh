@@ -73,6 +73,13 @@ for c in 2 4; do
     ranks llama $c --set train.logits_chunk=7
 done
 
+ranks llama 2 --set context.kind=ulysses
+ranks llama 2 --set context.kind=ulysses --set train.micro_batch=1
+ranks llama 4 --set context.kind=hybrid
+ranks llama 4 --set context.kind=hybrid --set 'train.recompute=[block]'
+expect "more ranks than heads" 78 "2 can (context.kind=hybrid" train llama.yaml \
+    --run none --ranks 4 --set mesh.context=4 --set context.kind=ulysses \
+    --set numerics.grid_context=4
 same "llama, data 2 x context 2" --ranks 4 --set mesh.context=2
 same "llama, data 4 x context 2, micro-batch 1" --ranks 8 \
     --set mesh.context=2 --set train.micro_batch=1 --threads 1
@@ -84,6 +91,7 @@ first gpt2.yaml --set numerics.grid_context=2 --set data.documents=joined \
     --set numerics.grid_data=2 --set train.dtype=float64
 ranks gpt2 2
 ranks gpt2 2 --set train.micro_batch=1
+ranks gpt2 2 --set context.kind=ulysses
 same "gpt2, context 2 x tensor 2" --ranks 4 --set mesh.context=2 \
     --set mesh.tensor=2 --set train.micro_batch=2
 first llama.yaml --set numerics.grid_context=3
