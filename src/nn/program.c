@@ -346,9 +346,13 @@ status program_print(const struct program *program, struct text *out)
             if (step->param[j] >= 0)
                 TRY(text_printf(
                     out, "  %s", program->params.items[step->param[j]].name));
-        TRY(text_printf(out, "  %.3f GFLOP, %.1f MB\n",
+        TRY(text_printf(out, "  %.3f GFLOP, %.1f MB",
                         1e-9 * (double)cost.flops,
                         1e-6 * (double)cost.bytes_moved));
+        if (cost.bytes_sent > 0)
+            TRY(text_printf(out, ", %.3f MB sent",
+                            1e-6 * (double)cost.bytes_sent));
+        TRY(text_append_string(out, "\n"));
     }
     return OK;
 }

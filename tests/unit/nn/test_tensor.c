@@ -363,4 +363,147 @@ TEST(tensor_ranks_have_the_bits_of_one)
     for (int i = 0; i < ROWS(variants); i++) check(&variants[i]);
 }
 
-TEST_MAIN(tensor_ranks_have_the_bits_of_one)
+/* ---- what is sent ---- */
+
+struct sent { int64_t calls, bytes; };
+
+static struct sent sent_of(struct group *world, enum comm_kind kind)
+{
+    struct traffic_row rows[TRAFFIC_ROWS_MAX];
+    const int count = comm_traffic(world, rows, TRAFFIC_ROWS_MAX);
+    struct sent sum = {0, 0};
+
+    for (int i = 0; i < count; i++) {
+        if (rows[i].kind != kind) continue;
+        sum.calls += rows[i].calls;
+        sum.bytes += rows[i].bytes;
+    }
+    return sum;
+}
+
+static status expect_sent(struct group *world, enum comm_kind kind,
+                          int64_t calls, int64_t bytes)
+{
+    const struct sent sent = sent_of(world, kind);
+
+    if (sent.calls == calls && sent.bytes == bytes) return OK;
+    FAIL(ERR_NUMERIC, "%s: %lld bytes in %lld calls, expected %lld in %lld",
+         comm_kind_name(kind), (long long)sent.bytes, (long long)sent.calls,
+         (long long)bytes, (long long)calls);
+}
+
+/* In a micro-batch each block gathers twice and scatters twice, forwards; the
+ * mirror image backwards; and gathers twice again for its weights' gradients.
+ * The embedding scatters once, the head gathers once. */
+static status count_step(struct stage *stage, const struct whole *w,
+                         struct group *world)
+{
+    const struct variant *v = w->variant;
+    const int64_t micro_batches = v->sequences / v->micro_batch;
+    const int64_t gathers = micro_batches * (v->model->layers * 6 + 2);
+    const int64_t scatters = micro_batches * (v->model->layers * 4 + 2);
+    const int64_t token = v->model->width * dtype_bytes(v->dtype);
+    double losses[TOKENS_MAX];
+
+    TRY(open_rank(stage, w, world));
+    const int64_t all = v->micro_batch * v->length;
+    const int64_t own =
+        v->micro_batch * program_part(&stage->program, world->rank).count;
+
+    TRY(comm_agree(world, OK));
+    comm_traffic_reset(world);
+    TRY(run_step(stage, &w->data, world, losses));
+    TRY(expect_sent(world, COMM_ALL_GATHER, gathers,
+                    gathers * own * (v->ranks - 1) * token));
+    return expect_sent(world, COMM_REDUCE_SCATTER, scatters,
+                       scatters * (all - own) * token);
+}
+
+static status count_body(void *argument, struct group *world)
+{
+    struct stage stage = {0};
+    const status result = count_step(&stage, argument, world);
+
+    stage_free(&stage);
+    return result;
+}
+
+TEST(a_block_gathers_and_scatters_twice_each_way)
+{
+    static const struct variant variants[] = {
+        {"llama", &llama, 2, 2, 4, 8, 20, 8, 0, DTYPE_F32, 0, NULL},
+        {"gpt2", &gpt2, 4, 4, 4, 8, 19, 2, 0, DTYPE_F64, 0, NULL},
+    };
+
+    for (int i = 0; i < ROWS(variants); i++) {
+        struct whole w;
+
+        whole_run(&w, &variants[i]);
+        if (ranks_run(variants[i].ranks, count_body, &w) != OK)
+            fail_msg("%s: %s", variants[i].name, status_message());
+        whole_free(&w);
+    }
+}
+
+/* ---- what is built ---- */
+
+TEST(relayout_steps_are_in_the_program)
+{
+    static const char *const none[] = {"none"};
+    const struct variant v = {"llama", &llama, 2, 2, 4, 8, 20, 8, 0,
+                              DTYPE_F32, 0, NULL};
+    const struct stage_request request = request_of(&v, none, 2);
+    struct stage stage = {0};
+    struct text text = {0};
+    int gathers = 0, scatters = 0;
+
+    IS_OK(stage_plan(&stage, &request));
+    for (int i = 0; i < stage.program.step_count; i++) {
+        const char *name = stage.program.steps[i].layer->name;
+
+        gathers += strcmp(name, "gather") == 0;
+        scatters += strcmp(name, "scatter") == 0;
+    }
+    EQUAL_INT(gathers, 2 * llama.layers + 1);
+    EQUAL_INT(scatters, 2 * llama.layers + 1);
+    IS_OK(program_print(&stage.program, &text));
+    CHECK(strstr(text.bytes, "gather") != NULL);
+    CHECK(strstr(text.bytes, "sent") != NULL);
+    text_free(&text);
+    stage_free(&stage);
+}
+
+static status build_uncut(struct program *p, const struct model *m)
+{
+    const struct param_spec
+        table = {.name = "table", .rows = m->vocab, .cols = m->width,
+                 .split_rows = AXIS_TENSOR},
+        weight = {.name = "mixer", .rows = m->width, .cols = m->width};
+
+    nn_head(p, nn_linear(p, nn_embedding(p, &table), &weight, NULL), NULL);
+    return p->error;
+}
+
+TEST(a_product_that_no_rank_cuts_is_refused)
+{
+    static const char *const none[] = {"none"};
+    static const struct model_kind kind = {.name = "uncut",
+                                           .layer_prefix = "h.%d.",
+                                           .build = build_uncut};
+    struct model model = llama;
+    const struct variant v = {"uncut", &model, 2, 2, 4, 8, 20, 8, 0,
+                              DTYPE_F32, 0, NULL};
+    struct stage_request request;
+    struct stage stage = {0};
+
+    model.kind = &kind;
+    request = request_of(&v, none, 2);
+    FAILS(stage_plan(&stage, &request), ERR_CONFIG,
+          "mixer: the tensor axis does not cut it");
+    stage_free(&stage);
+}
+
+TEST_MAIN(tensor_ranks_have_the_bits_of_one,
+          a_block_gathers_and_scatters_twice_each_way,
+          relayout_steps_are_in_the_program,
+          a_product_that_no_rank_cuts_is_refused)
