@@ -126,7 +126,8 @@ static struct attention describe(const struct step *step, struct run *run)
         .query_documents = run->batch.documents,
         .key_documents = run->batch.documents, .sequences = p->sequences,
         .queries = p->length, .keys = p->length, .heads = heads,
-        .kv_heads = kv_heads, .head_width = width, .leaves = (int)program_leaves(p).count,
+        .kv_heads = kv_heads, .head_width = width,
+        .leaves = (int)program_leaves(p).count,
         .scale = 1.0 / sqrt((double)width)};
 }
 

@@ -34,8 +34,8 @@ struct tensor piece_rows(const struct run *run, struct tensor matrix,
 
 /* What a layer reads, while building (relayout.c). Without tensor ranks, x.
  * scatter: the sum over ranks of x, cut by tokens, + bias (may be NULL).
- * local: the same when x is such a sum, else x. whole: with all tokens; `again`:
- * not kept for B. */
+ * local: the same when x is such a sum, else x. whole: with all tokens;
+ * `again`: not kept for B. */
 slot relayout_scatter(struct program *p, slot x,
                       const struct param_spec *bias);
 slot relayout_local(struct program *p, slot x);

@@ -336,6 +336,23 @@ static bool has_nan(const struct tensor *view)
     return false;
 }
 
+/* Ranks that run the same steps stop at the same one: the next may wait for
+ * all of them. */
+static status share_flag(struct run *run, bool *flag)
+{
+    struct group *const groups[] = {run->tensor, run->context};
+    double value = *flag;
+
+    for (int i = 0; i < 2; i++) {
+        const struct tensor one = tensor_1d(&value, DTYPE_F64, 1);
+
+        if (groups[i] == NULL) continue;
+        TRY(comm_all_reduce(groups[i], one, one, REDUCE_MAX));
+    }
+    *flag = value > 0;
+    return OK;
+}
+
 status run_find_nan(struct run *run, int *step)
 {
     *step = -1;
@@ -347,8 +364,10 @@ status run_find_nan(struct run *run, int *step)
         TRY(run_event(run, event));
         if (at->output < 0) continue;
         const struct tensor view = run_slot(run, at->output);
+        bool found = has_nan(&view);
 
-        if (!has_nan(&view)) continue;
+        TRY(share_flag(run, &found));
+        if (!found) continue;
         *step = event->step;
         return OK;
     }

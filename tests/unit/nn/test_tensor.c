@@ -2,6 +2,7 @@
 /* test_tensor.c - tensor parallelism: whatever the number of ranks that share
  * every weight and every sequence, losses, gradients and weights are those of
  * one rank, in every bit. */
+#include <math.h>
 #include "base/random.h"
 #include "comm/traffic.h"
 #include "plan/stage.h"
@@ -445,6 +446,55 @@ TEST(a_block_gathers_and_scatters_twice_each_way)
     }
 }
 
+/* ---- what is not finite ---- */
+
+/* A weight of the last rank alone is NaN: every rank finds the same step. */
+static status find_nan(struct stage *stage, const struct whole *w,
+                       struct group *world)
+{
+    const struct data *data = &w->data;
+    int step;
+
+    TRY(open_rank(stage, w, world));
+    const struct param *param = &stage->program.params.items[6]; /* w2 */
+    const struct tensor view = param_tensor(param, stage->run.weights,
+                                            stage->program.dtype);
+
+    stage->run.poison = false; /* the frame is looked at again */
+    if (world->rank == world->size - 1) tensor_set(&view, 3, (double)NAN);
+    stage->run.batch = (struct batch){
+        .inputs = data->inputs, .targets = data->targets,
+        .positions = data->positions, .documents = data->documents,
+        .tokens = stage->program.tokens};
+    TRY(run_forward(&stage->run));
+    TRY(run_find_nan(&stage->run, &step));
+    TRY(comm_same(world, "the step that is not finite", (uint64_t)step));
+    if (step < 0 || stage->program.steps[step].param[0] != 6)
+        FAIL(ERR_NUMERIC, "step %d is found", step);
+    return OK;
+}
+
+static status find_nan_body(void *argument, struct group *world)
+{
+    struct stage stage = {0};
+    const status result = find_nan(&stage, argument, world);
+
+    stage_free(&stage);
+    return result;
+}
+
+TEST(all_ranks_find_the_layer_that_is_not_finite)
+{
+    static const struct variant v = {"llama", &llama, 4, 4, 4, 8, 20, 8, 0,
+                                     DTYPE_F32, 0, NULL};
+    struct whole w;
+
+    whole_run(&w, &v);
+    if (ranks_run(v.ranks, find_nan_body, &w) != OK)
+        fail_msg("%s", status_message());
+    whole_free(&w);
+}
+
 /* ---- what is built ---- */
 
 TEST(relayout_steps_are_in_the_program)
@@ -505,5 +555,6 @@ TEST(a_product_that_no_rank_cuts_is_refused)
 
 TEST_MAIN(tensor_ranks_have_the_bits_of_one,
           a_block_gathers_and_scatters_twice_each_way,
+          all_ranks_find_the_layer_that_is_not_finite,
           relayout_steps_are_in_the_program,
           a_product_that_no_rank_cuts_is_refused)
