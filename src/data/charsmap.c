@@ -5,7 +5,10 @@
 #include <string.h>
 #include <utf8proc.h>
 
-enum { CLUSTER_BYTES = 5 }; /* longer clusters are taken apart */
+enum {
+    CLUSTER_BYTES = 5, /* longer clusters are taken apart */
+    STRING_BYTES = 255 /* of a replacement; the longest in use has 33 */
+};
 
 /* Fields of a unit. */
 static uint32_t unit_label(uint32_t unit) { return unit & 0x800000FFu; }
@@ -34,6 +37,12 @@ status charsmap_read(struct charsmap *map, struct arena *arena,
     if (text_utf8_invalid((const char *)from + 4 + size, length, &bad))
         FAIL(ERR_FORMAT, "%s: the character map's strings are not UTF-8",
              source);
+    for (size_t i = 0, run = 0; i < length; i++) {
+        run = from[4 + size + i] == 0 ? 0 : run + 1;
+        if (run > STRING_BYTES)
+            FAIL(ERR_FORMAT, "%s: the character map has a string of more than "
+                 "%d bytes", source, STRING_BYTES);
+    }
     TRY(arena_take(arena, size, &memory));
     memcpy(memory, from + 4, size);
     map->units = memory;

@@ -40,6 +40,11 @@ static bool joined(const struct cuts *cuts, uint32_t left, uint32_t right)
     return (cuts->bits[place / 64] >> place % 64 & 1) != 0;
 }
 
+static bool is_letter(uint32_t code)
+{
+    return (code | 0x20) - 'a' < 26;
+}
+
 size_t cuts_next(const struct cuts *cuts, const unsigned char *word, size_t at,
                  size_t length)
 {
@@ -54,7 +59,9 @@ size_t cuts_next(const struct cuts *cuts, const unsigned char *word, size_t at,
         if (right >= 0x80)
             step = (size_t)text_utf8_decode((const char *)word + at,
                                             length - at, &right);
-        if ((left | right) >= 0x80 && !joined(cuts, left, right)) return at;
+        if (!(is_letter(left) && is_letter(right)) &&
+            !joined(cuts, left, right))
+            return at;
         left = right;
         at += step;
     }

@@ -25,8 +25,8 @@ status cuts_init(struct cuts *cuts, struct arena *arena, int64_t merges);
  * `right`. */
 void cuts_join(struct cuts *cuts, uint32_t left, uint32_t right);
 /* End of the longest piece of word [0, length) that starts at `at` < length
- * and that merges can reach across. Only boundaries beside a character beyond
- * ASCII are asked for: the visible space is one. */
+ * and that merges can reach across. Boundaries between two letters of ASCII
+ * are not asked for: nearly all of them are joined. */
 size_t cuts_next(const struct cuts *cuts, const unsigned char *word, size_t at,
                  size_t length);
 

@@ -5,6 +5,11 @@
 #include <string.h>
 #include "data/unicode.h"
 
+enum {
+    GROWTH_MAX = 32,      /* times longer at most; Unicode's forms need 11 */
+    GROWTH_FREE = 1 << 16 /* bytes that a short text may grow to */
+};
+
 #define MARK "\xE2\x96\x81" /* U+2581, SentencePiece's visible space */
 
 static bool is_ascii(const char *text, size_t length)
@@ -37,6 +42,15 @@ static status find_next(const struct normalize_step *step, const char *text,
     return OK;
 }
 
+/* A file from a stranger may make much of little, again and again. */
+static status check_growth(const struct normalized *in, size_t length)
+{
+    if (length / GROWTH_MAX <= in->original + GROWTH_FREE / GROWTH_MAX)
+        return OK;
+    FAIL(ERR_FORMAT, "the normalizer makes a text of %zu bytes more than %d "
+         "times longer", in->original, GROWTH_MAX);
+}
+
 static status run_replace(const struct normalize_step *step,
                           struct normalized *in, struct text *out)
 {
@@ -49,6 +63,7 @@ static status run_replace(const struct normalize_step *step,
         if (!found) break;
         TRY(text_append(out, in->text + done, match.start - done));
         TRY(text_append(out, step->content, step->content_length));
+        TRY(check_growth(in, out->length));
         if (match.start == 0 && step->content_length == 0 && match.stop > 0)
             in->first = false;
         done = rest.start = match.stop;
@@ -189,7 +204,7 @@ status normalizer_run(const struct normalizer *normalizer, const char *text,
                       size_t length, struct normalized *out)
 {
     out->text = text;
-    out->length = length;
+    out->length = out->original = length;
     for (int i = 0; i < normalizer->count && out->length > 0; i++) {
         const struct normalize_step *step = &normalizer->steps[i];
         struct text next = {0};
@@ -208,6 +223,7 @@ status normalizer_run(const struct normalizer *normalizer, const char *text,
         TRY(code);
         out->text = next.bytes;
         out->length = next.length;
+        TRY(check_growth(out, out->length));
     }
     return OK;
 }

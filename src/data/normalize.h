@@ -53,6 +53,7 @@ struct normalizer {
 struct normalized {
     const char *text; /* the input itself when nothing changed, else in work */
     size_t length;    /* bytes */
+    size_t original;  /* bytes before */
     struct text work; /* owned */
     bool first;       /* in and out: it begins where the original begins */
 };

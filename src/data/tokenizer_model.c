@@ -268,7 +268,8 @@ static status read_unigram(struct tokenizer *tokenizer,
     tokenizer->model = MODEL_UNIGRAM;
     TRY(read_unigram_vocab(tokenizer, json_get(model, "vocab")));
     TRY(json_get_integer_or(model, in->source, "unk_id", -1, &unknown));
-    if (unknown < -1 || unknown >= tokenizer->vocab)
+    if (unknown < -1 || unknown >= tokenizer->vocab ||
+        (unknown >= 0 && tokenizer->kinds[unknown] == TOKEN_MISSING))
         FAIL(ERR_FORMAT, "%s: model.unk_id %lld is outside the vocabulary",
              in->source, (long long)unknown);
     tokenizer->unknown = (int32_t)unknown;

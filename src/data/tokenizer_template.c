@@ -4,6 +4,13 @@
 #include "data/component.h"
 #include "data/tokenizer_build.h"
 
+static bool known_id(const struct tokenizer *tokenizer, const struct json *id)
+{
+    return id->kind == JSON_INTEGER && id->integer >= 0 &&
+           id->integer < tokenizer->vocab &&
+           tokenizer->kinds[id->integer] != TOKEN_MISSING;
+}
+
 /* ids of special_tokens[name]. */
 static status template_ids(struct tokenizer *tokenizer,
                            const struct json *json, const char *name,
@@ -22,8 +29,7 @@ static status template_ids(struct tokenizer *tokenizer,
             FAIL(ERR_FORMAT, "%s: post_processor TemplateProcessing: more "
                  "than %d tokens around a text", tokenizer->source,
                  TOKENIZER_TEMPLATE_MAX);
-        if (id->kind != JSON_INTEGER || id->integer < 0 ||
-            id->integer >= tokenizer->vocab)
+        if (!known_id(tokenizer, id))
             FAIL(ERR_FORMAT, "%s: post_processor TemplateProcessing: an id "
                  "of %s is outside the vocabulary", tokenizer->source, name);
         list[(*count)++] = (int32_t)id->integer;
@@ -72,8 +78,7 @@ static status read_named(const struct tokenizer *tokenizer,
     const struct json *pair = json_get(json, key);
 
     if (pair == NULL || pair->kind != JSON_ARRAY || pair->count != 2 ||
-        pair->items[1].kind != JSON_INTEGER || pair->items[1].integer < 0 ||
-        pair->items[1].integer >= tokenizer->vocab)
+        !known_id(tokenizer, &pair->items[1]))
         FAIL(ERR_FORMAT, "%s: %s: `%s` is not a token and its id", in->source,
              in->part, key);
     *out = (int32_t)pair->items[1].integer;

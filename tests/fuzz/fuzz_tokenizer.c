@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz_tokenizer.c - can a tokenizer.json or a text from a stranger hurt us?
+/* fuzz_tokenizer.c - can a tokenizer or a text from a stranger hurt us?
  *
- * The input is a tokenizer.json, a zero byte and a text. Both are tried: the
- * text with the foreign tokenizer, where ids must be in its vocabulary, and
- * with one of our own, where decoding must give the text back. */
+ * The input is a tokenizer.json, a .model, a tiktoken file or a tekken.json,
+ * a zero byte and a text without any. Both are tried: the text with the
+ * foreign tokenizer, where ids must be in its vocabulary, and with one of our
+ * own, where decoding must give the text back. */
 #include <string.h>
 #include "base/arena.h"
 #include "data/bpe_train.h"
@@ -54,7 +55,7 @@ static void try_text(const struct tokenizer *tokenizer, const char *text,
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    const uint8_t *zero = size > 0 ? memchr(data, 0, size) : NULL;
+    const uint8_t *zero = size > 0 ? memrchr(data, 0, size) : NULL;
     const size_t length = zero == NULL ? size : (size_t)(zero - data);
     const char *text = zero == NULL ? "" : (const char *)zero + 1;
     const size_t text_length = zero == NULL ? 0 : size - length - 1;
@@ -65,7 +66,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     try_text(&ours, text, text_length, &same);
     CHECK(same);
     ours_bytes = arena_bytes_out(); /* its caches grow once */
-    if (tokenizer_read_text(&theirs, (const char *)data, length, "fuzz") == OK)
+    /* The name stands for the pattern of a tiktoken file. */
+    if (tokenizer_read_text(&theirs, (const char *)data, length,
+                            "o200k_base") == OK)
         try_text(&theirs, text, text_length, &same);
     status_clear();
     tokenizer_free(&theirs);
