@@ -81,7 +81,12 @@ struct ordered {
 status ordered_reduce(struct operation *op, const struct ordered *ordered,
                       const struct cut *gathered);
 size_t ordered_scratch(const struct group *group,
-                       const struct comm_call *call, int64_t block_bytes);
+                       const struct comm_call *call, int64_t pieces,
+                       int64_t piece_bytes);
+/* parcels [size]: block `me` of every rank's roots, of which the bytes from
+ * `first` on of a piece are summed into `out`. */
+void tree_sum(const struct operation *op, int leaves, int64_t piece,
+              int64_t first, struct block out);
 /* The own block straight to all, and theirs into the cut's rows. */
 status direct_gather(struct operation *op, const struct comm_block *own,
                      const struct cut *cut, int64_t rows);

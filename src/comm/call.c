@@ -242,13 +242,13 @@ size_t comm_scratch_bytes(const struct group *group,
 
     if (!reduces(call)) return 0;
     if (algorithm == ALGORITHM_ORDERED) {
-        int64_t n = tensor_count(&call->out);
+        int64_t n = tensor_count(&call->out) / rows_of(call);
 
         if (call->kind == COMM_ALL_REDUCE)
             n = n / group->size + (n % group->size != 0);
         else if (call->in_counts != NULL)
-            n = most_count(call->in_counts, group->size) * rows_of(call);
-        return ordered_scratch(group, call, n * element);
+            n = most_count(call->in_counts, group->size);
+        return ordered_scratch(group, call, rows_of(call), n * element);
     }
     if (call->kind == COMM_REDUCE_SCATTER) bytes += whole;
     if (!group->ops->borrows) bytes += whole;

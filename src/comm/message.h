@@ -17,9 +17,9 @@
 /* Waits go on in the caller and in the background thread of a rank. */
 enum channel { CHANNEL_NOW, CHANNEL_BACKGROUND, CHANNEL_COUNT };
 
-/* Messages of one operation that may be under way to each other rank: rounds of
- * an all-reduce, and its blocks before them. */
-enum { MESSAGES_EACH = 17 };
+/* Messages of one operation that may be under way to each other rank: half of
+ * them parts of what is summed, half of them parts of sums. */
+enum { MESSAGES_EACH = 16 };
 
 enum message_state { MESSAGE_POSTED, MESSAGE_TAKEN, MESSAGE_DONE,
                      MESSAGE_REFUSED };
@@ -39,6 +39,10 @@ struct parcel {
     struct comm_block block;
     struct message *message; /* of the sender; NULL: nothing to give back */
 };
+
+/* Set in the tag of messages that must not be taken for others of the same
+ * operation: parts of sums, which overtake parts of what is summed. */
+#define TAG_RESULT ((uint64_t)1 << 60)
 
 struct operation {
     struct group *group;

@@ -1,305 +1,297 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ordered.c - straight from who has it to who needs it; sums by the grid's
- * tree, so that the bits do not depend on the number of ranks.
+/* ordered.c - sums by the grid's tree, so that the bits do not depend on the
+ * number of ranks.
  *
  * Every rank sends block j of the roots that it owns to rank j, which then has
- * block j of all roots and adds them as numerics.md, section 1, says. Roots
- * come from left to right; two neighbours that are siblings are added at once,
- * so only a stack of partial sums is kept, of a segment that stays in cache.
+ * block j of all roots and adds them (sums.c). It goes on in rounds: a part of
+ * the own block is summed and, in an all-reduce, posted to all; then the
+ * others' parts of the round before are copied, while they are still in a
+ * cache. Nobody waits for anything but the part that it needs.
  *
- * An all-reduce goes on in rounds: a part of the own block is summed and posted
- * to all, then the others' parts of the round before are copied, while they are
- * still in a cache. Nobody waits for anything but the part that it needs. */
-#include <string.h>
+ * Between threads a block is lent whole. A back end that copies carries its
+ * parts a few rounds ahead, and they arrive in the same room again and again:
+ * it stays in a cache, and is small. */
 #include "base/arena.h"
 #include "comm/algorithms.h"
 
 enum {
-    SEGMENT_BYTES = 8192,
-    DEPTH_MAX = 16,
-    ROUNDS_MOST = MESSAGES_EACH - 1,
-    ROUND_BYTES_LEAST = 1 << 18 /* a handshake should cost little beside it */
+    ROUND_BYTES = 1 << 18, /* a handshake should cost little beside it */
+    PIECE_BYTES = 1 << 12, /* of each of many pieces, at least */
+    ROUNDS_AHEAD = 4       /* of the blocks' parts, where they are copied; less
+                            * than half of a ring */
 };
 
-int comm_roots(int leaves, int size, int rank,
-               struct comm_root roots[COMM_ROOTS_MAX])
-{
-    const int64_t all = leaves;
-    const int last = (int)(all * (rank + 1) / size);
-    int first = (int)(all * rank / size), count = 0;
+/* Messages under way, oldest first; each is finished before its place is taken
+ * again. */
+struct ring {
+    struct message *places;
+    int capacity;
+    int64_t posted, finished;
+};
 
-    while (first < last) {
-        int span = 1;
-
-        /* A node beyond the last leaf is complete when it reaches it. */
-        while (span < leaves && first % (2 * span) == 0 &&
-               (first + 2 * span <= last ||
-                (last == leaves && first + 2 * span > leaves)))
-            span *= 2;
-        CHECK(count < COMM_ROOTS_MAX);
-        roots[count++] = (struct comm_root){
-            first, first + span > leaves ? leaves - first : span, span};
-        first += roots[count - 1].leaves;
-    }
-    return count;
-}
+/* One reduction of this rank. */
+struct rounds {
+    struct operation *op;
+    const struct ordered *o;
+    int leaves, own_roots;
+    struct block out;      /* of a piece */
+    int64_t longest;       /* bytes of the longest block of a piece */
+    int64_t step;          /* bytes of a round, of each piece */
+    int64_t part;          /* bytes of a message of roots, of each piece */
+    struct ring sent;      /* parts of the roots */
+    struct ring results;   /* parts of the sum */
+};
 
 static int leaves_of(const struct group *group, int leaves)
 {
     return leaves > 0 ? leaves : group->size;
 }
 
-/* Partial sums of one segment, left to right. */
-struct sums {
-    struct {
-        const char *data;
-        int first, span;
-    } node[DEPTH_MAX + 1];
-    int count, leaves;
-    char buffer[DEPTH_MAX][SEGMENT_BYTES];
-};
-
-/* The node takes the place of the empty ones to its right. */
-static void sums_grow(struct sums *s, int index)
+static status ring_post(struct operation *op, struct ring *ring, int to,
+                        const struct comm_block *block)
 {
-    const int first = s->node[index].first;
+    const struct comm_ops *ops = op->group->ops;
+    struct message *m = &ring->places[ring->posted % ring->capacity];
 
-    while (first > 0 && first + s->node[index].span >= s->leaves &&
-           first % (2 * s->node[index].span) == 0)
-        s->node[index].span *= 2;
-}
-
-/* Adds a root. When it is the last one the sum goes to `out`, which may be
- * where a root lies: by then all have been read. */
-static void sums_add(struct sums *s, const struct comm_call *call,
-                     const struct comm_root *root, const char *data,
-                     struct block out)
-{
-    const bool last = root->first + root->leaves == s->leaves;
-
-    CHECK(s->count < DEPTH_MAX);
-    s->node[s->count].data = data;
-    s->node[s->count].first = root->first;
-    s->node[s->count].span = root->span;
-    sums_grow(s, s->count++);
-    while (s->count >= 2 &&
-           s->node[s->count - 2].span == s->node[s->count - 1].span) {
-        const int left = s->count - 2;
-        char *into = last && left == 0 ? out.data : s->buffer[left];
-
-        combine(call, into, s->node[left].data, s->node[left + 1].data,
-                out.bytes);
-        s->node[left].data = into;
-        s->node[left].span *= 2;
-        s->count--;
-        sums_grow(s, left);
+    if (block_bytes(block) == 0) return OK;
+    if (ring->posted - ring->finished == ring->capacity) {
+        ring->finished++;
+        TRY(ops->finish(op, m, false));
     }
-    if (last && s->node[0].data != out.data)
-        memcpy(out.data, s->node[0].data, (size_t)out.bytes);
+    *m = (struct message){.block = *block};
+    TRY(ops->post(op, to, m));
+    ring->posted++;
+    return OK;
 }
 
-/* Where bytes from `first` on of a piece of a rank's root are. */
-static const char *root_data(const struct parcel *parcel, int root,
-                             int64_t piece, int64_t first)
+static status ring_end(struct operation *op, struct ring *ring, bool withdraw)
 {
-    const struct comm_block *b = &parcel->block;
+    status result = OK;
 
-    return (const char *)b->data + root * b->plane_stride + piece * b->stride +
-           first;
-}
+    for (; ring->finished < ring->posted; ring->finished++) {
+        const status sent = op->group->ops->finish(
+            op, &ring->places[ring->finished % ring->capacity],
+            withdraw || result != OK);
 
-/* parcels [size]: block `me` of every rank's roots, of which the bytes from
- * `first` on of a piece are summed into `out`. */
-static void tree_sum(const struct operation *op, int leaves, int64_t piece,
-                     int64_t first, struct block out)
-{
-    const struct parcel *parcels = op->group->parcels[op->channel];
-    struct sums sums;
-
-    sums.leaves = leaves;
-    for (int64_t at = 0; at < out.bytes; at += SEGMENT_BYTES) {
-        const int64_t left = out.bytes - at;
-        const struct block segment = {
-            out.data + at, left < SEGMENT_BYTES ? left : SEGMENT_BYTES};
-
-        sums.count = 0;
-        for (int i = 0; i < op->group->size; i++) {
-            struct comm_root roots[COMM_ROOTS_MAX];
-            const int count = comm_roots(leaves, op->group->size, i, roots);
-
-            for (int r = 0; r < count; r++)
-                sums_add(&sums, op->call, &roots[r],
-                         root_data(&parcels[i], r, piece, first + at),
-                         segment);
-        }
+        if (result == OK) result = sent;
     }
+    return result;
 }
 
-/* A part of a block: bytes [first, first + length) as far as there are any. */
-static struct block block_part(struct block block, int64_t first,
-                               int64_t length)
+/* ---- parts of the roots ---- */
+
+/* Bytes [first, first + length) of each piece, as far as there are any. */
+static struct comm_block part_of(struct comm_block block, int64_t first,
+                                 int64_t length)
 {
     const int64_t left = block.bytes - first;
 
-    if (left <= 0) return (struct block){block.data, 0};
-    return (struct block){block.data + first, left < length ? left : length};
-}
-
-/* To everybody else. */
-static status part_post(struct operation *op, struct block part, int *posted)
-{
-    const struct comm_block block = block_plain(part.data, part.bytes);
-    const int size = op->group->size, me = op->group->rank;
-
-    for (int i = 1; i < size; i++)
-        TRY(block_post(op, (me + i) % size, &block, posted));
-    return OK;
-}
-
-/* From everybody else, each a part of its block. */
-static status parts_take(struct operation *op, const struct cut *cut,
-                         int64_t first, int64_t length)
-{
-    const int size = op->group->size, me = op->group->rank;
-
-    for (int i = 1; i < size; i++) {
-        const int peer = (me + size - i) % size;
-        const struct block in = block_part(
-            cut_blocks(cut, size, peer, peer + 1), first, length);
-        const struct comm_block block = block_plain(in.data, in.bytes);
-
-        TRY(block_take(op, peer, &block));
-    }
-    return OK;
-}
-
-/* What a rank sends to another, or keeps: the other's block of its roots. */
-static struct comm_block roots_block(const struct ordered *o, int size,
-                                     int rank, int roots)
-{
-    struct comm_block block = cut_rows(&o->cut, size, rank, o->pieces);
-
-    block.planes = roots;
-    block.plane_stride = o->root_bytes;
+    if (left <= 0) return (struct comm_block){0};
+    block.data = (char *)block.data + first;
+    block.bytes = left < length ? left : length;
     return block;
 }
 
-static status blocks_post(struct operation *op, const struct ordered *o,
-                          int roots, int *posted)
+/* What a rank sends to another, or keeps: the other's block of its roots. */
+static struct comm_block roots_block(const struct rounds *r, int rank)
 {
-    const int size = op->group->size, me = op->group->rank;
+    struct comm_block block = cut_rows(&r->o->cut, r->op->group->size, rank,
+                                       r->o->pieces);
 
-    for (int i = 1; i < size; i++) {
+    block.planes = r->own_roots;
+    block.plane_stride = r->o->root_bytes;
+    return block;
+}
+
+/* The part of every other rank's block that begins at byte `first`. */
+static status roots_post(struct rounds *r, int64_t first)
+{
+    const int size = r->op->group->size, me = r->op->group->rank;
+
+    for (int i = 1; i < size && first < r->longest; i++) {
         const int peer = (me + i) % size;
-        const struct comm_block block = roots_block(o, size, peer, roots);
+        const struct comm_block block = part_of(roots_block(r, peer), first,
+                                                r->part);
 
-        TRY(block_post(op, peer, &block, posted));
+        TRY(ring_post(r->op, &r->sent, peer, &block));
     }
     return OK;
 }
 
-/* bytes: of a piece. */
-static status blocks_borrow(struct operation *op, const struct ordered *o,
-                            int64_t bytes, int *borrowed)
+/* From everybody else, `bytes` of each piece of this rank's block. */
+static status roots_borrow(struct rounds *r, int64_t bytes)
 {
+    struct operation *op = r->op;
+    const struct operation saved = *op;
     const int size = op->group->size, me = op->group->rank;
+    status result = OK;
 
-    for (; bytes > 0 && *borrowed < size - 1; ++*borrowed) {
-        const int peer = (me + size - 1 - *borrowed) % size;
+    for (int i = 1; bytes > 0 && i < size && result == OK; i++) {
+        const int peer = (me + size - i) % size;
         struct comm_root roots[COMM_ROOTS_MAX];
-        const int count = comm_roots(o->leaves, size, peer, roots);
+        const int count = comm_roots(r->leaves, size, peer, roots);
         struct parcel *parcel = &op->group->parcels[op->channel][peer];
 
         *parcel = (struct parcel){.block = {
-            .bytes = bytes, .pieces = o->pieces, .stride = bytes,
-            .planes = count, .plane_stride = bytes * o->pieces}};
+            .bytes = bytes, .pieces = r->o->pieces, .stride = bytes,
+            .planes = count, .plane_stride = bytes * r->o->pieces}};
         parcel->block.data = operation_room(op, block_bytes(&parcel->block));
-        TRY(op->group->ops->borrow(op, peer, parcel));
+        result = op->group->ops->borrow(op, peer, parcel);
     }
+    op->scratch = saved.scratch; /* for the next round */
+    op->scratch_left = saved.scratch_left;
+    return result;
+}
+
+/* All that are held. */
+static void roots_give_back(struct operation *op)
+{
+    for (int i = 0; i < op->group->size; i++)
+        op->group->ops->give_back(op,
+                                  &op->group->parcels[op->channel][i]);
+}
+
+/* ---- parts of the sum ---- */
+
+/* To everybody else. */
+static status result_post(struct rounds *r, struct block part)
+{
+    const struct comm_block block = block_plain(part.data, part.bytes);
+    const int size = r->op->group->size, me = r->op->group->rank;
+    status result = OK;
+
+    r->op->tag |= TAG_RESULT;
+    for (int i = 1; i < size && result == OK; i++)
+        result = ring_post(r->op, &r->results, (me + i) % size, &block);
+    r->op->tag &= ~TAG_RESULT;
+    return result;
+}
+
+/* From everybody else, each a part of its block. */
+static status results_take(struct rounds *r, const struct cut *cut,
+                           int64_t first)
+{
+    const int size = r->op->group->size, me = r->op->group->rank;
+    status result = OK;
+
+    r->op->tag |= TAG_RESULT;
+    for (int i = 1; i < size && result == OK; i++) {
+        const int peer = (me + size - i) % size;
+        const struct comm_block in = part_of(cut_rows(cut, size, peer, 1),
+                                             first, r->step);
+
+        result = block_take(r->op, peer, &in);
+    }
+    r->op->tag &= ~TAG_RESULT;
+    return result;
+}
+
+/* ---- rounds ---- */
+
+static int64_t round_step(int64_t pieces)
+{
+    const int64_t bytes = ROUND_BYTES / pieces / ARENA_ALIGN * ARENA_ALIGN;
+
+    return bytes > PIECE_BYTES ? bytes : PIECE_BYTES;
+}
+
+/* The roots of this rank's block from byte `first` on. */
+static status round_take(struct rounds *r, int64_t first, int64_t bytes)
+{
+    const struct group *group = r->op->group;
+    struct parcel *own = &group->parcels[r->op->channel][group->rank];
+
+    own->block = part_of(roots_block(r, group->rank), first, r->part);
+    TRY(roots_borrow(r, bytes));
     return OK;
 }
 
-/* What blocks_borrow began. */
-static void blocks_give_back(struct operation *op, int borrowed)
+/* The part of this rank's block that begins at byte `first`, of each piece. */
+static status round_sum(struct rounds *r, int64_t first, struct block *part)
 {
-    const int size = op->group->size, me = op->group->rank;
+    const bool lends = r->op->group->ops->borrows;
+    const int64_t left = r->out.bytes - first;
 
-    for (int i = 0; i < borrowed; i++)
-        op->group->ops->give_back(
-            op, &op->group->parcels[op->channel][(me + size - 1 - i) % size]);
+    part->bytes = left < 0 ? 0 : left < r->step ? left : r->step;
+    part->data = part->bytes > 0 ? r->out.data + first : NULL;
+    if (!lends) {
+        TRY(roots_post(r, first + ROUNDS_AHEAD * r->step));
+        TRY(round_take(r, first, part->bytes));
+    }
+    for (int64_t p = 0; part->bytes > 0 && p < r->o->pieces; p++)
+        tree_sum(r->op, r->leaves, p, lends ? first : 0,
+                 (struct block){part->data + p * r->out.bytes, part->bytes});
+    return OK;
 }
 
-/* Block 0 is the longest. */
-static int64_t round_bytes(const struct cut *cut, int size)
+static status rounds_run(struct rounds *r, const struct cut *gathered)
 {
-    const int64_t longest = cut_blocks(cut, size, 0, 1).bytes;
-    int64_t bytes = longest / ROUNDS_MOST / ARENA_ALIGN * ARENA_ALIGN +
-                    ARENA_ALIGN;
-
-    if (longest / ROUNDS_MOST < ROUND_BYTES_LEAST) bytes = ROUND_BYTES_LEAST;
-    return bytes;
-}
-
-static status rounds_run(struct operation *op, const struct ordered *o,
-                         struct block out, const struct cut *gathered,
-                         int *posted)
-{
-    const int size = op->group->size;
-    const int64_t longest = cut_blocks(gathered, size, 0, 1).bytes;
-    const int64_t round = round_bytes(gathered, size);
+    struct block part;
     int64_t at = 0;
 
-    for (; at < longest; at += round) {
-        const struct block part = block_part(out, at, round);
-
-        tree_sum(op, o->leaves, 0, at, part);
-        TRY(part_post(op, part, posted));
-        if (at > 0) TRY(parts_take(op, gathered, at - round, round));
+    if (r->op->group->ops->borrows) {
+        TRY(roots_post(r, 0));
+        TRY(round_take(r, 0, r->out.bytes));
+    } else {
+        for (int64_t i = 0; i < ROUNDS_AHEAD; i++)
+            TRY(roots_post(r, i * r->step));
     }
-    if (at > 0) TRY(parts_take(op, gathered, at - round, round));
+    for (; at < r->longest; at += r->step) {
+        TRY(round_sum(r, at, &part));
+        if (gathered == NULL) continue;
+        TRY(result_post(r, part));
+        if (at > 0) TRY(results_take(r, gathered, at - r->step));
+    }
+    if (gathered != NULL && at > 0)
+        TRY(results_take(r, gathered, at - r->step));
     return OK;
 }
 
-/* Piece by piece; out is dense. */
-static void pieces_sum(struct operation *op, const struct ordered *o,
-                       struct block out)
+static int64_t longest_block(const struct cut *cut, int size)
 {
-    for (int64_t p = 0; p < o->pieces; p++) {
-        const struct block piece = {out.data + p * out.bytes, out.bytes};
+    int64_t longest = 0;
 
-        tree_sum(op, o->leaves, p, 0, piece);
+    for (int i = 0; i < size; i++) {
+        const int64_t bytes = cut_blocks(cut, size, i, i + 1).bytes;
+
+        if (bytes > longest) longest = bytes;
     }
+    return longest;
 }
 
 status ordered_reduce(struct operation *op, const struct ordered *ordered,
                       const struct cut *gathered)
 {
     const int size = op->group->size, me = op->group->rank;
-    struct ordered o = *ordered;
-    const struct block out = {
-        o.out, cut_blocks(&o.cut, size, me, me + 1).bytes};
+    const int capacity = MESSAGES_EACH / 2 * size;
+    struct message *places = op->group->messages[op->channel];
     struct comm_root roots[COMM_ROOTS_MAX];
-    int posted = 0, borrowed = 0, count;
-    status result, ended;
+    struct rounds r = {
+        .op = op, .o = ordered, .leaves = leaves_of(op->group, ordered->leaves),
+        .out = {ordered->out, cut_blocks(&ordered->cut, size, me,
+                                         me + 1).bytes},
+        .longest = longest_block(&ordered->cut, size),
+        .step = round_step(ordered->pieces),
+        .sent = {.places = places, .capacity = capacity},
+        .results = {.places = places + capacity, .capacity = capacity}};
+    status result, sent, told;
 
-    o.leaves = leaves_of(op->group, o.leaves);
-    count = comm_roots(o.leaves, size, me, roots);
-    op->group->parcels[op->channel][me] = (struct parcel){
-        .block = roots_block(&o, size, me, count)};
-    TRY_GOTO(done, result, blocks_post(op, &o, count, &posted));
-    TRY_GOTO(done, result, blocks_borrow(op, &o, out.bytes, &borrowed));
-    if (gathered == NULL) pieces_sum(op, &o, out);
-    else TRY_GOTO(done, result, rounds_run(op, &o, out, gathered, &posted));
-done:
-    blocks_give_back(op, borrowed);
-    ended = posts_end(op, posted, result != OK);
-    return result != OK ? result : ended;
+    r.part = op->group->ops->borrows ? INT64_MAX : r.step;
+    r.own_roots = comm_roots(r.leaves, size, me, roots);
+    result = rounds_run(&r, gathered);
+    roots_give_back(op);
+    sent = ring_end(op, &r.sent, result != OK);
+    told = ring_end(op, &r.results, result != OK || sent != OK);
+    if (result == OK) result = sent != OK ? sent : told;
+    return result;
 }
 
 size_t ordered_scratch(const struct group *group, const struct comm_call *call,
-                       int64_t block_bytes)
+                       int64_t pieces, int64_t piece_bytes)
 {
     const int leaves = leaves_of(group, call->leaves);
+    const int64_t step = round_step(pieces);
+    const int64_t part = piece_bytes < step ? piece_bytes : step;
     size_t bytes = 0;
 
     if (group->ops->borrows) return 0;
@@ -307,7 +299,7 @@ size_t ordered_scratch(const struct group *group, const struct comm_call *call,
         struct comm_root roots[COMM_ROOTS_MAX];
         const int count = comm_roots(leaves, group->size, i, roots);
 
-        bytes += (size_t)(block_bytes * count) + ARENA_ALIGN;
+        bytes += (size_t)(part * pieces * count) + ARENA_ALIGN;
     }
     return bytes;
 }

@@ -5,7 +5,7 @@
 struct waiting waiting_for(const struct operation *operation, int peer)
 {
     return (struct waiting){.context = operation->group->context,
-                            .tag = operation->tag,
+                            .tag = operation->tag & ~TAG_RESULT,
                             .channel = operation->channel, .peer = peer};
 }
 

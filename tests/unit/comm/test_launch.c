@@ -205,6 +205,47 @@ static status leaves_check(struct group *g)
     return OK;
 }
 
+/* More rounds than messages of a rank can be under way: all-reduce in place,
+ * then a reduce-scatter of which one rank takes nearly all. */
+enum { LONG = 5000011 };
+
+static status long_check(struct group *g, struct arena *arena)
+{
+    struct comm_call call = {.kind = COMM_ALL_REDUCE};
+    int64_t counts[64] = {0};
+    void *data;
+
+    TRY(arena_take_array(arena, LONG, sizeof(float), &data));
+    for (int64_t i = 0; i < LONG; i++) ((float *)data)[i] = number(g->rank, i);
+    call.in = call.out = tensor_1d(data, DTYPE_F32, LONG);
+    TRY(comm_run(g, &call));
+    for (int64_t i = 0; i < LONG; i++) {
+        float sum = 0;
+
+        for (int r = 0; r < g->size; r++) sum += number(r, i);
+        if (((float *)data)[i] != sum) FAIL(ERR_VERIFY, "long all-reduce");
+        ((float *)data)[i] = number(g->rank, i);
+    }
+    counts[0] = 5;
+    counts[g->size - 1] = LONG - 5;
+    if (g->size == 1) counts[0] = LONG;
+    call.kind = COMM_REDUCE_SCATTER;
+    call.in_counts = counts;
+    call.out = tensor_1d((float *)data + (g->rank == g->size - 1 &&
+                                          g->rank > 0 ? 5 : 0),
+                         DTYPE_F32, counts[g->rank]);
+    TRY(comm_run(g, &call));
+    for (int64_t i = 0; i < counts[g->rank]; i++) {
+        const int64_t at = (float *)call.out.data + i - (float *)data;
+        float sum = 0;
+
+        for (int r = 0; r < g->size; r++) sum += number(r, at);
+        if (((float *)data)[at] != sum)
+            FAIL(ERR_VERIFY, "long reduce-scatter");
+    }
+    return OK;
+}
+
 static status drill_run(struct group *g, const char *drill)
 {
     float x[4] = {0};
@@ -251,6 +292,7 @@ static status all_run(struct group *g, struct arena *arena)
     TRY(uneven_check(g, in, out));
     TRY(rows_check(g, in, out));
     TRY(overlap_check(g, in, out));
+    TRY(long_check(g, arena));
     return OK;
 }
 
