@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include <utf8proc.h>
+#include "data/unicode.h"
 
 enum {
     CLUSTER_BYTES = 5, /* longer clusters are taken apart */
@@ -93,7 +94,19 @@ struct charsmap_match charsmap_find(const struct charsmap *map,
     return match;
 }
 
-/* Bytes of the cluster (Unicode 15, UAX 29) that text begins with. */
+/* A mark that is newer than utf8proc, as an older one of its kind. */
+static utf8proc_int32_t familiar(uint32_t code)
+{
+    const enum unicode_category category = unicode_category(code);
+    const bool mark = category == UNICODE_MN || category == UNICODE_ME;
+
+    if ((mark || category == UNICODE_MC) &&
+        utf8proc_category((utf8proc_int32_t)code) == UTF8PROC_CATEGORY_CN)
+        return mark ? 0x300 : 0x903;
+    return (utf8proc_int32_t)code;
+}
+
+/* Bytes of the cluster (UAX 29) that text begins with. */
 static size_t cluster(const char *text, size_t length)
 {
     uint32_t code, next;
@@ -104,8 +117,8 @@ static size_t cluster(const char *text, size_t length)
         const size_t step =
             (size_t)text_utf8_decode(text + at, length - at, &next);
 
-        if (utf8proc_grapheme_break_stateful((utf8proc_int32_t)code,
-                                             (utf8proc_int32_t)next, &state))
+        if (utf8proc_grapheme_break_stateful(familiar(code), familiar(next),
+                                             &state))
             break;
         at += step;
         code = next;

@@ -14,6 +14,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/arena.h"
+#include "base/file.h"
 #include "base/text.h"
 #include "data/added.h"
 #include "data/byte_level.h"
@@ -92,6 +93,8 @@ status tokenizer_read(struct tokenizer *tokenizer, const char *path);
 status tokenizer_read_text(struct tokenizer *tokenizer, const char *json,
                            size_t length, const char *source);
 void tokenizer_free(struct tokenizer *tokenizer);
+/* The first file of a directory that has one of the usual names. */
+bool tokenizer_file(const char *directory, char file[PATH_BYTES]);
 
 /* Appends the ids of one text. `special`: with the tokens that the template
  * puts around it. ERR_FORMAT: the text is not UTF-8, with the position. */

@@ -119,19 +119,17 @@ done:
     return result;
 }
 
-/* The tokenizer of a directory; its tokenizer.json where there is none. */
-static status find_in(const char *directory, char file[PATH_BYTES])
+bool tokenizer_file(const char *directory, char file[PATH_BYTES])
 {
     static const char *const names[] = {
         "tokenizer.json",       "tokenizer.model",     "tekken.json",
         "r50k_base.tiktoken",   "p50k_base.tiktoken",  "cl100k_base.tiktoken",
         "o200k_base.tiktoken",  "llama3.tiktoken",     "qwen.tiktoken"};
 
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        TRY(path_join(file, PATH_BYTES, directory, names[i]));
-        if (file_exists(file)) return OK;
-    }
-    return path_join(file, PATH_BYTES, directory, names[0]);
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (path_join(file, PATH_BYTES, directory, names[i]) == OK &&
+            file_exists(file)) return true;
+    return false;
 }
 
 status tokenizer_read(struct tokenizer *tokenizer, const char *path)
@@ -144,10 +142,11 @@ status tokenizer_read(struct tokenizer *tokenizer, const char *path)
     if (path[0] == '\0')
         FAIL(ERR_CONFIG, "no tokenizer: tokenizer.from is empty; name a "
              "tokenizer.json or make one with `lockstep tokenizer train`");
-    if (file_is_directory(path))
-        TRY(find_in(path, file));
-    else
+    if (!file_is_directory(path))
         TRY(path_join(file, sizeof file, "", path));
+    else if (!tokenizer_file(path, file))
+        FAIL(ERR_MISSING, "%s: no tokenizer.json, tokenizer.model, "
+             "tekken.json or .tiktoken file is in it", path);
     TRY_GOTO(done, result, file_read(file, file_bytes_max, &text));
     TRY_GOTO(done, result,
              tokenizer_read_text(tokenizer, text.bytes, text.length, file));

@@ -175,6 +175,13 @@ static status write_tokenizer(struct exporting *e)
     arena_init(&arena, "tokenizer to export", 0);
     TRY_GOTO(done, result, file_read(e->session.tokenizer,
                                      TOKENIZER_BYTES_MAX, &e->tokenizer));
+    if (strcmp(session_tokenizer_name(&e->session), "tokenizer.json") != 0) {
+        /* Of another library: as it is, and its settings with it. */
+        TRY_GOTO(done, result, store(e, session_tokenizer_name(&e->session),
+                                     e->tokenizer.bytes,
+                                     e->tokenizer.length));
+        goto done;
+    }
     TRY_GOTO(done, result,
              json_read(&root, &arena, e->tokenizer.bytes, e->tokenizer.length,
                        e->session.tokenizer));
@@ -380,8 +387,7 @@ status export_print(const struct export_result *r, const char *directory,
     TRY(text_printf(out, "parameters    %s\n",
                     text_count(count, r->parameters)));
     TRY(text_printf(out, "tokenizer     %s\n",
-                    r->tokenizer ? "tokenizer.json, tokenizer_config.json"
-                                 : "none in the source"));
+                    r->tokenizer ? "copied" : "none in the source"));
     return text_printf(out, "proof         %s logits over %lld tokens, read "
                             "back from the files: equal in every bit\n",
                        text_count(count, r->proof_logits),

@@ -76,7 +76,7 @@ static status prepare(struct generating *g,
     TRY(sampling_check(&request->sampling));
     TRY(session_open(session, request->model));
     if (session->tokenizer[0] == 0)
-        FAIL(ERR_MISSING, "%s: has no tokenizer.json, so text cannot become "
+        FAIL(ERR_MISSING, "%s: has no tokenizer, so text cannot become "
                           "tokens; put the one it was trained with into %s",
              request->model, session->directory);
     TRY(tokenizer_read(&g->tokenizer, session->tokenizer));

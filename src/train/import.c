@@ -17,7 +17,7 @@ struct importing {
     struct session_parts parts;
     struct run_dir run;
     struct text config;    /* config.json */
-    struct text tokenizer; /* tokenizer.json; empty if there is none */
+    struct text tokenizer; /* its file; empty if there is none */
     struct text yaml;
     bool made;             /* RUN is new: a failure removes it */
 };
@@ -94,7 +94,8 @@ static status write_yaml(struct importing *i, const char *run)
                                dtype_name(i->session.dtype)));
     if (i->tokenizer.length > 0) {
         TRY_GOTO(done, result,
-                 path_join(path, sizeof path, run, "tokenizer.json"));
+                 path_join(path, sizeof path, run,
+                           session_tokenizer_name(&i->session)));
         TRY_GOTO(done, result, set(&options, "tokenizer.from", path));
     }
     TRY_GOTO(done, result, set(&options, "run.dir", run));
@@ -141,7 +142,8 @@ static status save(struct importing *i, const char *run)
 {
     const struct checkpoint_file files[] = {
         {"config.json", i->config.bytes, i->config.length},
-        {"tokenizer.json", i->tokenizer.bytes, i->tokenizer.length}};
+        {session_tokenizer_name(&i->session), i->tokenizer.bytes,
+         i->tokenizer.length}};
     struct stage_request facts;
     char digest[DIGEST_BYTES] = "";
 
@@ -167,7 +169,7 @@ static status write_run(struct importing *i, const char *run)
     TRY(save(i, run));
     TRY(store(run, "config.json", &i->config));
     if (i->tokenizer.length > 0)
-        TRY(store(run, "tokenizer.json", &i->tokenizer));
+        TRY(store(run, session_tokenizer_name(&i->session), &i->tokenizer));
     /* Last: a directory with config.yaml is a run. */
     return file_write_atomic(i->run.config, i->yaml.bytes, i->yaml.length);
 }
@@ -229,6 +231,6 @@ status import_print(const struct import_result *r, struct text *out)
         TRY(text_printf(out, "dropout       up to %g in config.json, not "
                              "applied here\n", r->dropout));
     TRY(text_printf(out, "tokenizer     %s\n",
-                    r->tokenizer ? "tokenizer.json" : "none in the source"));
+                    r->tokenizer ? "copied" : "none in the source"));
     return text_printf(out, "checkpoint    %s\n", r->checkpoint);
 }

@@ -124,7 +124,7 @@ status keeper_save(struct keeper *keeper, const struct counters *counters)
     const struct tokenizer *t = &keeper->setup->tokenizer;
     struct checkpoint_file files[2] = {
         {"config.json", keeper->config.bytes, keeper->config.length},
-        {"tokenizer.json", t->json, t->json_length}};
+        {t->file_name, t->json, t->json_length}};
     const bool copy = keeper->setup->has_tokenizer &&
                       t->json_length <= TOKENIZER_COPY_BYTES;
     struct json_writer state = {0};

@@ -5,16 +5,9 @@
 #include <string.h>
 
 #include "checkpoint/history.h"
+#include "data/tokenizer.h"
 
 /* ---- what the path is ---- */
-
-static bool has(const char *directory, const char *name)
-{
-    char path[PATH_BYTES];
-
-    return path_join(path, sizeof path, directory, name) == OK &&
-           file_exists(path);
-}
 
 static status copy_path(char out[PATH_BYTES], const char *path)
 {
@@ -39,16 +32,21 @@ static status find_tokenizer(struct session *session)
 {
     char run[PATH_BYTES];
 
-    if (has(session->directory, "tokenizer.json"))
-        return path_join(session->tokenizer, PATH_BYTES, session->directory,
-                         "tokenizer.json");
+    if (tokenizer_file(session->directory, session->tokenizer)) return OK;
+    session->tokenizer[0] = 0;
     if (session->kind == MODEL_HUGGING_FACE) return OK;
     run_of(run, session->directory);
     if (session->kind == MODEL_RUN) TRY(copy_path(run, session->path));
-    if (run[0] != 0 && has(run, "tokenizer.json"))
-        return path_join(session->tokenizer, PATH_BYTES, run,
-                         "tokenizer.json");
+    if (run[0] == 0 || !tokenizer_file(run, session->tokenizer))
+        session->tokenizer[0] = 0;
     return OK;
+}
+
+const char *session_tokenizer_name(const struct session *session)
+{
+    const char *slash = strrchr(session->tokenizer, '/');
+
+    return slash == NULL ? session->tokenizer : slash + 1;
 }
 
 /* ---- opening ---- */

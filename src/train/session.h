@@ -11,7 +11,7 @@
  *    MODEL/config.json  a Hugging Face directory
  *
  * A checkpoint therefore carries config.json (model_write_config) among its
- * files. tokenizer.json is looked for beside config.json, then in the run. */
+ * files. the tokenizer is looked for beside config.json, then in the run. */
 #ifndef LOCKSTEP_TRAIN_SESSION_H
 #define LOCKSTEP_TRAIN_SESSION_H
 
@@ -22,7 +22,7 @@ struct session {
     enum place_kind kind;
     char path[PATH_BYTES];      /* as the user named it */
     char directory[PATH_BYTES]; /* that holds config.json and the weights */
-    char tokenizer[PATH_BYTES]; /* tokenizer.json; "" if there is none */
+    char tokenizer[PATH_BYTES]; /* its file; "" if there is none */
     struct model model;
     enum dtype dtype;           /* that holds every stored weight exactly:
                                  * float64 if one is, else float32 */
@@ -41,6 +41,8 @@ struct session {
  * ERR_FORMAT; ERR_CONFIG: an architecture that this build cannot follow. */
 status session_open(struct session *session, const char *path);
 void session_close(struct session *session);
+/* Of the tokenizer's file, without the directory; "" if there is none. */
+const char *session_tokenizer_name(const struct session *session);
 
 /* A request for one forward pass over `batch` sequences of `length` tokens, in
  * float32, all threads, the grid of the weights (data: auto for the batch).

@@ -85,7 +85,8 @@ static status store_configuration(struct trainer *t)
                                       t->keeper.config.bytes,
                                       t->keeper.config.length));
     if (t->setup.has_tokenizer)
-        TRY_GOTO(done, result, store_text(t->run.path, "tokenizer.json",
+        TRY_GOTO(done, result, store_text(t->run.path,
+                                          t->setup.tokenizer.file_name,
                                           t->setup.tokenizer.json,
                                           t->setup.tokenizer.json_length));
 done:
@@ -546,9 +547,7 @@ status trainer_options(struct options_set *set, const char *run,
                   "%s: was imported and names no data; train it with a "
                   "configuration that has init.from and model.from: %s", run,
                   run);
-    TRY_GOTO(done, result, path_join(tokenizer, sizeof tokenizer, run,
-                                     "tokenizer.json"));
-    if (file_exists(tokenizer)) { /* the run's own copy */
+    if (tokenizer_file(run, tokenizer)) { /* the run's own copy */
         snprintf(assignment, sizeof assignment, "tokenizer.from=%s",
                  tokenizer);
         TRY_GOTO(done, result, options_assign(set, assignment, ORIGIN_RUN));

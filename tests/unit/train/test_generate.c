@@ -196,7 +196,7 @@ TEST(an_empty_prompt_begins_after_the_end_of_a_text)
         .model = directory, .prompt = "a", .tokens = 5, .sampling = greedy,
         .dtype = DTYPE_F32};
 
-    FAILS(generate(&request, &result), ERR_MISSING, "has no tokenizer.json");
+    FAILS(generate(&request, &result), ERR_MISSING, "has no tokenizer");
     status_clear();
     text_free(&text);
     IS_OK(directory_remove(directory));
