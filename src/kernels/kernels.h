@@ -147,7 +147,12 @@ enum attention_half { ATTENTION_WHOLE, ATTENTION_OF_QUERIES,
  * Windows: forward and ATTENTION_OF_QUERIES take any queries and all keys up to
  * the last one's position (first_key 0); ATTENTION_OF_KEYS any keys and all
  * queries from the first one's position on; ATTENTION_WHOLE all of both. The
- * bits do not show how a sequence was cut into windows. */
+ * bits do not show how a sequence was cut into windows.
+ * Nodes: where the other window (of keys; OF_KEYS: of queries) is a node of the
+ * tree, 2^n granules that begin at a multiple of as many, the halves set that
+ * node of the sum, which `add` merges. Forward with a denominator does too:
+ *   out  weighted values, not divided   lse  maximum   denominator 0: nothing
+ *                                                      seen, the rest unset */
 struct attention {
     struct tensor q, k, v, out, lse;
     struct tensor dq, dk, dv, dout;   /* backward only; set, not added to */
@@ -160,9 +165,16 @@ struct attention {
      * is used, a window of a longer sequence; 0: queries, keys. */
     int64_t query_stride, key_stride;
     enum attention_half half;         /* backward */
+    struct tensor denominator;        /* forward: a node; data NULL: all */
     struct tensor delta;              /* dout . out of each row and head, as
                                        * attention_delta sets it; data NULL: it
                                        * is made from out */
+};
+
+/* A node of attention's tree. */
+struct attention_node {
+    struct tensor values;               /* [rows, heads, head_width] */
+    struct tensor maximum, denominator; /* [rows, heads], dense */
 };
 
 enum activation { ACTIVATION_GELU_TANH, ACTIVATION_GELU_ERF,
@@ -296,6 +308,14 @@ struct kernels {
 
     status (*attention_forward)(struct stream *, const struct attention *);
     status (*attention_backward)(struct stream *, const struct attention *);
+    /* left = left merged with right, which has the later keys. */
+    status (*attention_merge)(struct stream *,
+                              const struct attention_node *left,
+                              const struct attention_node *right);
+    /* out and lse [rows, heads] of the root. */
+    status (*attention_finish)(struct stream *, struct tensor out,
+                               struct tensor lse,
+                               const struct attention_node *root);
     /* Sets `delta` of the queries from dout and out. */
     status (*attention_delta)(struct stream *, const struct attention *);
 

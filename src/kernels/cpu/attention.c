@@ -132,7 +132,7 @@ static void rows_forward(struct forward *f, const struct node *node, int i,
         const int32_t *documents =
             p->key_documents
                 ? p->key_documents + attention_key_first(p, f->sequence) +
-                      first
+                      first - p->first_key
                 : NULL;
         int32_t document =
             p->query_documents ? p->query_documents[f->row + i + r] : 0;
@@ -182,6 +182,7 @@ static void node_merge(const struct forward *f, const struct node *left,
 static void block_finish(const struct forward *f, const struct node *node)
 {
     const struct attention *p = f->p;
+    float *denominators = p->denominator.data;
 
     for (int r = 0; r < f->rows; r++) {
         float *out = attention_row(&p->out, f->row + r, f->head);
@@ -189,6 +190,13 @@ static void block_finish(const struct forward *f, const struct node *node)
         const float *values = node->values + r * f->padded;
         float denominator = node->denominator[r], factor = 1 / denominator;
 
+        if (denominators) {
+            denominators[(f->row + r) * p->heads + f->head] = denominator;
+            if (denominator == 0) continue;
+            memcpy(out, values, (size_t)f->width * sizeof *out);
+            *lse = node->maximum[r];
+            continue;
+        }
         if (denominator == 0) {
             memset(out, 0, (size_t)f->width * sizeof *out);
             *lse = -(float)INFINITY;
@@ -204,15 +212,19 @@ static void block_finish(const struct forward *f, const struct node *node)
 static void block_forward(struct forward *f)
 {
     const struct attention *p = f->p;
-    int64_t end = f->position + f->rows; /* keys that the last query sees */
-    int64_t key_row = attention_key_first(p, f->sequence);
+    int64_t end = f->position + f->rows; /* of keys that the last sees */
+    int64_t key_row = attention_key_first(p, f->sequence) - p->first_key;
     int depth = 0;
+
+    if (end > p->first_key + p->keys) end = p->first_key + p->keys;
+    memset(f->nodes[0].denominator, 0,
+           (size_t)f->rows * sizeof *f->nodes[0].denominator);
 
     CPU(attention_pack_rows)(f->q, attention_row(&p->q, f->row, f->head),
                              p->q.stride[0], f->rows, f->width);
-    for (int64_t first = 0; first < end; first += G) {
+    for (int64_t first = p->first_key; first < end; first += G) {
         int count = end - first < G ? (int)(end - first) : G;
-        int64_t carry = first / G;
+        int64_t carry = (first - p->first_key) / G;
 
         CHECK(depth < ATTENTION_NODES);
         CPU(attention_pack_columns)(
@@ -276,7 +288,9 @@ status CPU(attention_forward)(struct stream *stream,
     CHECK(p->q.dtype == DTYPE_F32 && p->q.stride[2] == 1);
     CHECK(p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
     CHECK(p->heads % p->kv_heads == 0 && (float)p->scale > 0);
-    CHECK(p->first_key == 0 && p->keys >= p->first_query + p->queries);
+    CHECK(p->denominator.data ||
+          (p->first_key == 0 && p->keys >= p->first_query + p->queries));
+    CHECK(p->first_key % G == 0);
     CHECK(!p->query_documents == !p->key_documents);
     CHECK(stream->scratch_bytes >= attention_scratch_bytes(threads, 0));
     threads_run(stream->threads, forward_body, &job);

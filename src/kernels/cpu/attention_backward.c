@@ -29,6 +29,7 @@ struct backward {
     float scale;
     int64_t sequence;
     int head, kv;
+    uint64_t dq_waits;    /* levels of dq that hold a node */
     int slot_count;       /* leaves of dk and dv that may wait */
     int64_t slot_floats;
     float *q, *dout;      /* [rows, padded] of the head, from base */
@@ -429,10 +430,19 @@ static void leaf_add(struct backward *b, uint64_t waits, int64_t first,
 static void queries_push(struct backward *b, int64_t query, int64_t first,
                          const struct counter *dq, const float *leaf)
 {
-    const uint64_t waits =
-        counter_push(dq, (uint64_t)(first / G), first / G, leaf);
+    const uint64_t waits = counter_push(dq, b->dq_waits, first / G, leaf);
 
-    if (query == first) queries_write(b, query, counter_root(dq, waits));
+    if (query == first || first + G >= b->key_end)
+        queries_write(b, query, counter_root(dq, waits));
+}
+
+/* Queries that see no key of the window. */
+static void queries_clear(struct backward *b)
+{
+    memset(b->leaf, 0, (size_t)(G * b->padded) * sizeof *b->leaf);
+    for (int64_t query = b->base; query < b->key_base && query < b->query_end;
+         query += G)
+        queries_write(b, query, b->leaf);
 }
 
 /* One granule of keys with all granules of queries that see it. */
@@ -463,8 +473,13 @@ static void granule_backward(struct backward *b, uint64_t waits,
         pair_keys(b, query, first, pair);
         pairs_wait = counter_push(&pairs, pairs_wait, query / G, pair);
     }
-    if (half != ATTENTION_OF_QUERIES)
+    if (half == ATTENTION_OF_QUERIES) return;
+    if (pairs_wait == 0) { /* no query sees it */
+        memset(b->pair, 0, (size_t)(2 * block) * sizeof *b->pair);
+        leaf_add(b, waits, first, b->pair);
+    } else {
         leaf_add(b, waits, first, counter_root(&pairs, pairs_wait));
+    }
 }
 
 static void unit_backward(struct backward *b)
@@ -475,8 +490,12 @@ static void unit_backward(struct backward *b)
     for (int i = 0; i < group; i++) {
         b->head = b->kv * group + i;
         head_init(b);
-        for (int64_t first = b->key_base; first < b->key_end; first += G)
+        b->dq_waits = 0;
+        if (b->p->half == ATTENTION_OF_QUERIES) queries_clear(b);
+        for (int64_t first = b->key_base; first < b->key_end; first += G) {
             granule_backward(b, waits, first);
+            b->dq_waits = counter_waits(b->dq_waits, first / G);
+        }
         if (head_ends(b))
             waits = counter_waits(waits, head_leaf(b->p, b->head));
     }
@@ -520,7 +539,7 @@ status CPU(attention_backward)(struct stream *stream,
     CHECK(p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
     CHECK(p->half != ATTENTION_WHOLE ||
           (p->first_query == 0 && p->keys == p->queries));
-    CHECK(p->half == ATTENTION_OF_KEYS || p->first_key == 0);
+    CHECK(p->half == ATTENTION_OF_KEYS || p->first_key % G == 0);
     CHECK(p->heads % p->kv_heads == 0 && p->heads % p->leaves == 0);
     CHECK(!p->query_documents == !p->key_documents && (float)p->scale > 0);
     floats = attention_backward_floats(

@@ -65,6 +65,15 @@ static void tensor_check(const struct tensor *t, int64_t rows, int heads,
     CHECK(t->shape[2] == width && t->stride[2] == 1);
 }
 
+/* Whether positions [first, first + count) are a node of the tree. */
+static bool node_fits(int64_t first, int64_t count)
+{
+    const int64_t granules = count / ATTENTION_GRANULE;
+
+    return count > 0 && count % ATTENTION_GRANULE == 0 &&
+           (granules & (granules - 1)) == 0 && first % count == 0;
+}
+
 void NAME(attention_check)(const struct attention *p, bool backward)
 {
     int64_t end = p->first_query + p->queries, last = p->sequences - 1;
@@ -76,8 +85,10 @@ void NAME(attention_check)(const struct attention *p, bool backward)
     CHECK(p->sequences >= 1 && p->queries >= 1 && p->first_query >= 0);
     CHECK(p->key_stride == 0 || p->key_stride >= p->keys);
     CHECK(p->query_stride == 0 || p->query_stride >= p->queries);
-    if (!backward || p->half != ATTENTION_OF_KEYS)
-        CHECK(p->first_key == 0 && p->keys >= end);
+    if (p->first_key != 0 || p->keys < end)
+        CHECK(p->half == ATTENTION_OF_KEYS ||
+              (node_fits(p->first_key, p->keys) &&
+               (backward || p->denominator.data)));
     CHECK(!p->query_documents == !p->key_documents && (real)p->scale > 0);
     tensor_check(&p->q, rows, p->heads, p->head_width);
     if (!backward || !p->delta.data)
@@ -174,19 +185,34 @@ static void partial_merge(const struct partial *left, struct partial *right,
         right->values[e] = REAL_FMA(left->values[e], a, right->values[e] * b);
 }
 
+static void root_write(real *out, real *lse, const struct partial *root,
+                       int width)
+{
+    real factor = 1 / root->denominator;
+
+    for (int e = 0; e < width; e++)
+        out[e] = root->denominator == 0 ? 0 : root->values[e] * factor;
+    *lse = root->denominator == 0
+               ? -(real)INFINITY
+               : root->maximum + REAL_LOG(root->denominator);
+}
+
 /* The tree over granules as a binary counter: levels[l] is the finished node
  * of 2^l granules that waits for its right neighbour. */
 static void query_forward(const struct attention *p, const struct one *at)
 {
     struct partial levels[ATTENTION_LEVELS], node;
-    int64_t query = at->query;
-    int64_t granules = query / ATTENTION_GRANULE + 1;
+    int64_t query = at->query, end = p->first_key + p->keys;
+    int64_t begin = p->first_key / ATTENTION_GRANULE;
+    int64_t granules =
+        (query < end ? query : end - 1) / ATTENTION_GRANULE + 1 - begin;
     int kv = at->head / (p->heads / p->kv_heads), level;
-    real weights[ATTENTION_GRANULE], factor;
+    real weights[ATTENTION_GRANULE];
     real *out = attention_at(&p->out, at->row, at->head);
+    real *lse = (real *)p->lse.data + at->row * p->heads + at->head;
 
     for (int64_t g = 0; g < granules; g++) {
-        int64_t first = g * ATTENTION_GRANULE, left = query + 1 - first;
+        int64_t first = (begin + g) * ATTENTION_GRANULE, left = query + 1 - first;
         int count = left < ATTENTION_GRANULE ? (int)left : ATTENTION_GRANULE;
         int64_t key_row = attention_key_row(p, at->sequence, first);
 
@@ -200,14 +226,17 @@ static void query_forward(const struct attention *p, const struct one *at)
     }
     node.denominator = 0;
     for (level = 0; level < ATTENTION_LEVELS; level++)
-        if (granules >> level & 1)
+        if (granules > 0 && granules >> level & 1)
             partial_merge(&levels[level], &node, p->head_width);
-    factor = 1 / node.denominator;
-    for (int e = 0; e < p->head_width; e++)
-        out[e] = node.denominator == 0 ? 0 : node.values[e] * factor;
-    ((real *)p->lse.data)[at->row * p->heads + at->head] =
-        node.denominator == 0 ? -(real)INFINITY
-                              : node.maximum + REAL_LOG(node.denominator);
+    if (p->denominator.data) {
+        ((real *)p->denominator.data)[at->row * p->heads + at->head] =
+            node.denominator;
+        if (node.denominator == 0) return;
+        memcpy(out, node.values, (size_t)p->head_width * sizeof *out);
+        *lse = node.maximum;
+        return;
+    }
+    root_write(out, lse, &node, p->head_width);
 }
 
 static void forward_body(void *argument, int index, int count)
@@ -235,5 +264,74 @@ status NAME(attention_forward)(struct stream *stream,
 
     NAME(attention_check)(p, false);
     threads_run(stream->threads, forward_body, &copy);
+    return OK;
+}
+
+/* ---- nodes that a caller merges ---- */
+
+static void node_read(struct partial *out, const struct attention_node *node,
+                      int64_t row, int head)
+{
+    const int64_t at = row * node->values.shape[1] + head;
+
+    out->denominator = ((const real *)node->denominator.data)[at];
+    if (out->denominator == 0) return;
+    out->maximum = ((const real *)node->maximum.data)[at];
+    memcpy(out->values, attention_at(&node->values, row, head),
+           (size_t)node->values.shape[2] * sizeof(real));
+}
+
+struct merge {
+    const struct attention_node *left, *right;
+};
+
+static void merge_body(void *argument, int index, int count)
+{
+    const struct merge *m = argument;
+    const struct tensor *values = &m->left->values;
+    const int heads = (int)values->shape[1], width = (int)values->shape[2];
+    int64_t first, last;
+
+    threads_split(values->shape[0] * heads, 1, index, count, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        const int64_t row = i / heads;
+        const int head = (int)(i % heads);
+        struct partial left, right;
+
+        node_read(&left, m->left, row, head);
+        node_read(&right, m->right, row, head);
+        partial_merge(&left, &right, width);
+        ((real *)m->left->denominator.data)[i] = right.denominator;
+        if (right.denominator == 0) continue;
+        ((real *)m->left->maximum.data)[i] = right.maximum;
+        memcpy(attention_at(values, row, head), right.values,
+               (size_t)width * sizeof(real));
+    }
+}
+
+status NAME(attention_merge)(struct stream *stream,
+                             const struct attention_node *left,
+                             const struct attention_node *right)
+{
+    struct merge merge = {left, right};
+
+    threads_run(stream->threads, merge_body, &merge);
+    return OK;
+}
+
+status NAME(attention_finish)(struct stream *stream, struct tensor out,
+                              struct tensor lse,
+                              const struct attention_node *root)
+{
+    const int heads = (int)out.shape[1];
+
+    (void)stream;
+    for (int64_t i = 0; i < out.shape[0] * heads; i++) {
+        struct partial node;
+
+        node_read(&node, root, i / heads, (int)(i % heads));
+        root_write(attention_at(&out, i / heads, (int)(i % heads)),
+                   (real *)lse.data + i, &node, (int)out.shape[2]);
+    }
     return OK;
 }

@@ -107,7 +107,9 @@ static void query_backward(const struct attention *p, int64_t sequence,
     real qk[ATTENTION_GRANULE], dov[ATTENTION_GRANULE], node[HEAD_WIDTH_MAX];
 
     tree_init(&tree, p->head_width);
-    for (int64_t first = 0; first <= query; first += ATTENTION_GRANULE) {
+    for (int64_t first = p->first_key;
+         first <= query && first < p->first_key + p->keys;
+         first += ATTENTION_GRANULE) {
         int64_t left = query + 1 - first;
         int count = left < ATTENTION_GRANULE ? (int)left : ATTENTION_GRANULE;
         int64_t key_row = attention_key_row(p, sequence, first);
@@ -137,11 +139,12 @@ static void head_backward(const struct attention *p, int64_t sequence,
     struct tree tree;
     int kv = head / (p->heads / p->kv_heads), width = p->head_width;
     int64_t key_row = attention_key_row(p, sequence, key), next;
-    int64_t end = p->first_query + p->queries;
+    int64_t first = key, end = p->first_query + p->queries;
     real qk[ATTENTION_GRANULE], dov[ATTENTION_GRANULE];
 
     tree_init(&tree, 2 * p->head_width);
-    for (int64_t first = key; first < end; first = next) {
+    if (first < p->first_query) first = p->first_query;
+    for (; first < end; first = next) {
         int64_t row = attention_query_row(p, sequence, first);
         int64_t granule = first / ATTENTION_GRANULE;
         int count;

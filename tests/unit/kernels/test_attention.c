@@ -288,6 +288,138 @@ static void test_windows(void **state)
     arena_free(&arena);
 }
 
+/* ---- nodes of the tree ---- */
+
+enum { NODES = 4 };
+
+static struct attention_node node_take(struct arena *arena,
+                                       const struct attention *p)
+{
+    const int64_t rows = p->queries, heads = p->heads, width = p->head_width;
+    struct attention_node node = {
+        tensor_3d(room_take(arena, rows * heads * width, 4), DTYPE_F32, rows,
+                  heads, width),
+        tensor_2d(room_take(arena, rows * heads, 4), DTYPE_F32, rows, heads),
+        tensor_2d(room_take(arena, rows * heads, 4), DTYPE_F32, rows, heads)};
+
+    return node;
+}
+
+static void add(const struct kernels *table, struct stream *stream,
+                struct tensor to, struct tensor from)
+{
+    const int64_t n = tensor_count(&to);
+
+    to = tensor_1d(to.data, to.dtype, n);
+    assert_int_equal(table->add(stream, to, to,
+                                tensor_1d(from.data, from.dtype, n)), OK);
+}
+
+/* out and lse of one sequence from nodes over its keys. */
+static void nodes_forward(const struct kernels *table, struct stream *stream,
+                          const struct attention *whole, struct arena *arena)
+{
+    const int64_t size = whole->keys / NODES;
+    struct attention_node node[NODES];
+
+    for (int i = 0; i < NODES; i++) {
+        struct attention p = *whole;
+
+        node[i] = node_take(arena, whole);
+        p.k = from_row(p.k, i * size);
+        p.v = from_row(p.v, i * size);
+        p.key_documents += i * size;
+        p.first_key = i * size;
+        p.keys = size;
+        p.out = node[i].values;
+        p.lse = node[i].maximum;
+        p.denominator = node[i].denominator;
+        assert_int_equal(table->attention_forward(stream, &p), OK);
+    }
+    table->attention_merge(stream, &node[2], &node[3]);
+    table->attention_merge(stream, &node[0], &node[1]);
+    table->attention_merge(stream, &node[0], &node[2]);
+    table->attention_finish(stream, whole->out, whole->lse, &node[0]);
+}
+
+/* dq from nodes over keys, dk and dv from nodes over queries. */
+static void nodes_backward(const struct kernels *table, struct stream *stream,
+                           const struct attention *whole, struct arena *arena)
+{
+    const int64_t size = whole->keys / NODES;
+    struct tensor sums[NODES][3];
+
+    for (int i = 0; i < NODES; i++) {
+        struct attention k = *whole, q;
+
+        for (int j = 0; j < 3; j++)
+            sums[i][j] = node_take(arena, whole).values;
+        k.half = ATTENTION_OF_QUERIES;
+        k.k = from_row(k.k, i * size);
+        k.v = from_row(k.v, i * size);
+        k.key_documents += i * size;
+        k.first_key = i * size;
+        k.keys = size;
+        k.dq = sums[i][0];
+        assert_int_equal(table->attention_backward(stream, &k), OK);
+        q = of_queries(whole, i * size, (i + 1) * size);
+        q.half = ATTENTION_OF_KEYS;
+        q.dk = sums[i][1];
+        q.dv = sums[i][2];
+        assert_int_equal(table->attention_backward(stream, &q), OK);
+    }
+    for (int j = 0; j < 3; j++) {
+        add(table, stream, sums[2][j], sums[3][j]);
+        add(table, stream, sums[0][j], sums[1][j]);
+        add(table, stream, sums[0][j], sums[2][j]);
+    }
+    for (int64_t row = 0; row < whole->queries; row++) {
+        const struct tensor *to[] = {&whole->dq, &whole->dk, &whole->dv};
+        const size_t bytes = (size_t)(whole->heads * whole->head_width) * 4;
+
+        for (int j = 0; j < 3; j++)
+            memcpy((float *)to[j]->data + row * to[j]->stride[0],
+                   (float *)sums[0][j].data + row * sums[0][j].stride[0],
+                   bytes);
+    }
+}
+
+static void test_nodes(void **state)
+{
+    static const struct attention_case c = {1, 1024, 0, 3, 3, 20, 1, 300,
+                                            true};
+    struct arena arena;
+    struct threads *threads;
+    struct attention want;
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    assert_int_equal(threads_build(&threads, 2), OK);
+    attention_build(&want, &arena, &c, DTYPE_F32);
+    reference_run(&want, &c);
+    for (enum isa isa = ISA_AUTO; isa < ISA_COUNT; isa++) {
+        struct kernels table = kernels_reference_f32;
+        struct stream stream;
+        struct attention have;
+
+        if (isa != ISA_AUTO && !room_table(&table, isa)) continue;
+        attention_build(&have, &arena, &c, DTYPE_F32);
+        have.delta = tensor_2d(room_take(&arena, 1024 * 3, 4), DTYPE_F32,
+                               1024, 3);
+        stream = room_stream(&arena, threads, &table);
+        nodes_forward(&table, &stream, &have, &arena);
+        assert_int_equal(table.attention_delta(&stream, &have), OK);
+        nodes_backward(&table, &stream, &have, &arena);
+        assert_same(&have.out, &want.out, "out of nodes", 0, isa);
+        assert_same(&have.lse, &want.lse, "lse of nodes", 0, isa);
+        assert_same(&have.dq, &want.dq, "dq of nodes", 0, isa);
+        assert_same(&have.dk, &want.dk, "dk of nodes", 0, isa);
+        assert_same(&have.dv, &want.dv, "dv of nodes", 0, isa);
+    }
+    threads_free(threads);
+    arena_free(&arena);
+}
+
 static double *element(const struct tensor *t, int64_t row, int head, int e)
 {
     return (double *)t->data + row * t->stride[0] + head * t->stride[1] + e;
@@ -405,6 +537,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fast_equals_reference),
         cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_float64_is_softmax),
         cmocka_unit_test(test_float64_gradients),
     };
