@@ -13,6 +13,7 @@ struct planner {
     struct frame_plan *plan;
     const struct program *program;
     enum backward_mode mode;
+    int ahead; /* relayout step whose sums a product starts; 0: none */
 };
 
 static status add_event(struct planner *planner, struct event event)
@@ -75,6 +76,92 @@ static bool trains(const struct planner *planner)
     return planner->mode != BACKWARD_NONE;
 }
 
+static const struct step *first_writer(const struct program *p, slot which)
+{
+    for (int i = 0; i < p->step_count; i++)
+        if (p->steps[i].output == which || p->steps[i].aux == which)
+            return &p->steps[i];
+    return NULL;
+}
+
+/* ---- messages beside products (overlap.h) ---- */
+
+/* The gather that wrote the slot, if messages run beside products. */
+static const struct step *gather_of(const struct planner *planner, slot which)
+{
+    const struct step *writer = NULL;
+
+    if (planner->program->overlap > 1 && which >= 0)
+        writer = first_writer(planner->program, which);
+    return writer != NULL && writer->layer->relayout == RELAYOUT_GATHER
+               ? writer : NULL;
+}
+
+/* The scatter that reads what the step writes, likewise. */
+static const struct step *scatter_of(const struct planner *planner,
+                                     const struct step *step)
+{
+    const struct program *p = planner->program;
+
+    if (p->overlap <= 1 || step->output < 0) return NULL;
+    for (int i = step->index + 1; i < p->step_count; i++)
+        if (p->steps[i].input == step->output &&
+            p->steps[i].layer->relayout == RELAYOUT_SCATTER)
+            return &p->steps[i];
+    return NULL;
+}
+
+/* A gather's messages end when its slot is read: until then what they take is
+ * needed too. */
+static void touch_source(struct planner *planner, slot which, const int *map)
+{
+    const struct step *gather = gather_of(planner, which);
+
+    if (gather != NULL && map[gather->input] >= 0)
+        touch(planner, map[gather->input]);
+}
+
+/* The same of a gather of gradients, a scatter's backward pass. */
+static void touch_scattered(struct planner *planner, const struct step *step)
+{
+    const struct step *scatter = scatter_of(planner, step);
+
+    if (scatter != NULL && planner->plan->gradient[scatter->output] >= 0)
+        touch(planner, planner->plan->gradient[scatter->output]);
+}
+
+/* Room for the sums that the product starts. */
+static status plan_ahead(struct planner *planner, const struct step *relayout,
+                         slot which, int *map, struct event *event)
+{
+    if (relayout == NULL || map[which] >= 0) return OK;
+    TRY(add_buffer(planner, which, map == planner->plan->gradient,
+                   &map[which]));
+    planner->ahead = event->ahead = relayout->index;
+    return OK;
+}
+
+static bool multiplies(const struct step *step)
+{
+    return strcmp(step->layer->kind, "linear") == 0;
+}
+
+/* Do the gathers of a relayout's pass run beside the product that reads them?
+ * Backwards that is the one before a scatter. */
+static bool goes_beside(const struct planner *planner,
+                        const struct step *step, bool forward)
+{
+    const struct step *writer;
+
+    if (planner->program->overlap <= 1) return false;
+    if (forward) return step->layer->relayout == RELAYOUT_GATHER;
+    if (step->layer->relayout != RELAYOUT_SCATTER) return false;
+    writer = first_writer(planner->program, step->input);
+    return writer != NULL && multiplies(writer);
+}
+
+/* ---- the events ---- */
+
 static status plan_forward(struct planner *planner)
 {
     struct frame_plan *plan = planner->plan;
@@ -85,29 +172,30 @@ static status plan_forward(struct planner *planner)
     for (int i = 0; i < planner->program->step_count; i++) {
         const struct step *step = &planner->program->steps[i];
 
+        const struct step *scatter = scatter_of(planner, step);
+        struct event event = {.pass = PASS_FORWARD, .step = i,
+                              .beside = goes_beside(planner, step, true) ||
+                                        (i > 0 && planner->ahead == i)};
+
         if (step->input >= 0) touch(planner, plan->activation[step->input]);
         if (step->left >= 0) touch(planner, plan->activation[step->left]);
+        touch_source(planner, step->input, plan->activation);
         if (step->output >= 0 && plan->activation[step->output] < 0)
             TRY(add_buffer(planner, step->output, false,
                            &plan->activation[step->output]));
+        if (step->output >= 0) touch(planner, plan->activation[step->output]);
+        if (scatter != NULL && multiplies(step))
+            TRY(plan_ahead(planner, scatter, scatter->output,
+                           plan->activation, &event));
         if (step->aux >= 0)
             TRY(add_buffer(planner, step->aux, false,
                            &plan->activation[step->aux]));
-        TRY(add_event(planner, (struct event){.pass = PASS_FORWARD,
-                                              .step = i}));
+        TRY(add_event(planner, event));
     }
     plan->forward_end = plan->event_count;
     if (entry >= 0) /* F can be run again */
         touch(planner, plan->activation[entry]);
     return OK;
-}
-
-static const struct step *first_writer(const struct program *p, slot which)
-{
-    for (int i = 0; i < p->step_count; i++)
-        if (p->steps[i].output == which || p->steps[i].aux == which)
-            return &p->steps[i];
-    return NULL;
 }
 
 /* Runs the writers of a dropped slot again, and before them those of their
@@ -136,8 +224,10 @@ static status ensure(struct planner *planner, slot which)
         TRY(add_buffer(planner, step->aux, false, &plan->again[step->aux]));
     if (step->input >= 0) touch(planner, plan->again[step->input]);
     if (step->left >= 0) touch(planner, plan->again[step->left]);
-    TRY(add_event(planner, (struct event){.pass = PASS_RECOMPUTE,
-                                          .step = step->index}));
+    touch_source(planner, step->input, plan->again);
+    TRY(add_event(planner, (struct event){
+        .pass = PASS_RECOMPUTE, .step = step->index,
+        .beside = goes_beside(planner, step, true)}));
     for (int i = step->index + 1; i < p->step_count; i++) {
         const struct step *later = &p->steps[i];
 
@@ -157,8 +247,11 @@ static status plan_weight(struct planner *planner, const struct step *step)
     if (layer->keeps_input_for_w) TRY(ensure(planner, step->input));
     if (layer->keeps_input_for_w && step->input >= 0)
         touch(planner, planner->plan->again[step->input]);
+    if (layer->keeps_input_for_w)
+        touch_source(planner, step->input, planner->plan->again);
     if (layer->keeps_output_gradient_for_w && step->output >= 0)
         touch(planner, planner->plan->gradient[step->output]);
+    if (planner->mode == BACKWARD_FUSED) touch_scattered(planner, step);
     return add_event(planner, (struct event){.pass = PASS_BACKWARD_WEIGHT,
                                              .step = step->index});
 }
@@ -178,11 +271,16 @@ static status plan_input(struct planner *planner, const struct step *step)
 {
     struct frame_plan *plan = planner->plan;
     const struct layer *layer = step->layer;
-    struct event event = {.pass = PASS_BACKWARD_INPUT, .step = step->index};
+    struct event event = {.pass = PASS_BACKWARD_INPUT, .step = step->index,
+                          .beside = goes_beside(planner, step, false)};
     const slot kept[] = {layer->keeps_input_for_b ? step->input : -1,
                          layer->keeps_output_for_b ? step->output : -1,
                          layer->keeps_aux_for_b ? step->aux : -1};
 
+    /* What W needs comes again beside the product of B. */
+    if (multiplies(step) && planner->mode == BACKWARD_FUSED &&
+        gather_of(planner, step->input) != NULL)
+        TRY(ensure(planner, step->input));
     for (int i = 0; i < 3; i++) TRY(ensure(planner, kept[i]));
     for (int i = 0; i < 3; i++)
         if (kept[i] >= 0) touch(planner, plan->again[kept[i]]);
@@ -201,8 +299,17 @@ static status plan_input(struct planner *planner, const struct step *step)
             TRY(need_gradient(planner, step->left, &event.adds_left));
         }
     }
+    touch_scattered(planner, step);
     if (step->input >= 0 && !layer->in_place)
         TRY(need_gradient(planner, step->input, &event.adds));
+    if (event.adds && planner->ahead == step->index && step->index > 0) {
+        event.adds = false; /* the product has begun it */
+        event.beside = true;
+    }
+    if (multiplies(step) && gather_of(planner, step->input) != NULL)
+        TRY(plan_ahead(planner, gather_of(planner, step->input),
+                       gather_of(planner, step->input)->input,
+                       plan->gradient, &event));
     return add_event(planner, event);
 }
 
@@ -211,6 +318,7 @@ static status plan_backward(struct planner *planner)
     const struct program *p = planner->program;
     bool adds;
 
+    planner->ahead = 0;
     if (p->exit >= 0) /* filled between F and B */
         TRY(need_gradient(planner, p->exit, &adds));
     for (int i = p->step_count - 1; i >= 0; i--) {

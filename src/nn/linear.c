@@ -12,6 +12,44 @@ static const struct param *weight_param(const struct run *run,
     return &run->program->params.items[step->param[0]];
 }
 
+/* Where the relayout after the product puts the sums over ranks, if the
+ * product is to start them; no data: it is not. */
+static struct tensor relayout_target(const struct run *run)
+{
+    const struct step *ahead = &run->program->steps[run->event->ahead];
+
+    if (run->event->ahead == 0) return (struct tensor){0};
+    return ahead->layer->relayout == RELAYOUT_SCATTER
+               ? run_slot(run, ahead->output)
+               : run_gradient(run, ahead->input);
+}
+
+/* The product, piece by piece: each begins when its operand is there, and its
+ * sums over ranks while the next one is made. */
+static status multiply(struct run *run, const struct matmul *all,
+                       struct tensor sums)
+{
+    const struct program *p = run->program;
+    const int pieces = overlap_pieces(p);
+
+    if (p->overlap <= 1) return run->kernels->matmul(run->stream, all);
+    for (int i = 0; i < pieces; i++) {
+        struct matmul call = *all;
+        struct tensor left;
+
+        TRY(overlap_wait(run, all->a.data, i));
+        call.a = overlap_rows(p, all->a, i);
+        call.c = overlap_rows(p, all->c, i);
+        if (all->left != NULL) {
+            left = overlap_rows(p, *all->left, i);
+            call.left = &left;
+        }
+        TRY(run->kernels->matmul(run->stream, &call));
+        if (sums.data != NULL) TRY(overlap_sum(run, sums, all->c, i));
+    }
+    return OK;
+}
+
 static status linear_forward(const struct step *step, struct run *run)
 {
     const struct param *param = weight_param(run, step);
@@ -33,7 +71,7 @@ static status linear_forward(const struct step *step, struct run *run)
         left = run_slot(run, step->left);
         call.left = &left;
     }
-    return run->kernels->matmul(run->stream, &call);
+    return multiply(run, &call, relayout_target(run));
 }
 
 static status bias_backward(const struct step *step, struct run *run)
@@ -64,7 +102,7 @@ static status linear_backward_input(const struct step *step, struct run *run)
 
     call.order = &order;
     if (run->event->adds) call.left = &dx;
-    TRY(run->kernels->matmul(run->stream, &call));
+    TRY(multiply(run, &call, relayout_target(run)));
     return bias_backward(step, run);
 }
 
@@ -73,7 +111,10 @@ static status linear_backward_weight(const struct step *step, struct run *run)
     struct gradients *g = run->gradients;
     struct piece_cursor cursor = {0};
     struct piece piece;
+    bool was;
 
+    TRY(overlap_wait_all(run, run_slot(run, step->input).data, &was));
+    TRY(overlap_wait_all(run, run_gradient(run, step->output).data, &was));
     while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece))
         TRY(weight_product(
             run, step, piece_rows(run, run_gradient(run, step->output), &piece),

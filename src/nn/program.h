@@ -32,6 +32,9 @@ struct step_cost {
     int64_t bytes_sent;  /* to other ranks */
 };
 
+/* Steps between slots that the tensor axis cuts by tokens and others. */
+enum relayout { RELAYOUT_NONE, RELAYOUT_GATHER, RELAYOUT_SCATTER };
+
 /* One kind of layer. The passes are separate so that a schedule may place W
  * anywhere after B; backward_weight is NULL where nothing is left for W (small
  * vectors take their gradient inside B). The keeps flags say what must
@@ -48,6 +51,7 @@ struct layer {
     /* Bytes of scratch for calls over the tensor group; NULL: none. */
     size_t (*messages)(const struct step *, const struct program *,
                        const struct group *tensor);
+    enum relayout relayout;
     bool in_place;              /* output slot is the input slot */
     bool keeps_input_for_b, keeps_output_for_b, keeps_aux_for_b;
     bool keeps_input_for_w, keeps_output_gradient_for_w;
@@ -118,6 +122,8 @@ struct program {
     int64_t length;     /* tokens of a sequence that this rank has (generate:
                          * of one call) */
     int64_t tokens;     /* sequences * length */
+    int overlap;        /* pieces of messages between tensor ranks that run
+                         * beside products; 0 or 1: none do */
     int chunks;         /* of a sequence on this rank; 1: it is one leaf */
     int context_exchange; /* neighbours along the context axis that exchange
                            * heads for tokens; 1: none */

@@ -43,6 +43,7 @@ static status gather_tokens(struct run *run, struct tensor whole,
         .pieces = program_rows(run->program)};
 
     CHECK(run->tensor != NULL);
+    if (run->event->beside) return overlap_gather(run, whole, part);
     return comm_run(run->tensor, &call);
 }
 
@@ -72,7 +73,10 @@ static status gather_backward(const struct step *step, struct run *run)
 {
     const struct tensor dx = run_gradient(run, step->input);
     struct tensor sum = dx;
+    bool begun;
 
+    TRY(overlap_wait_all(run, dx.data, &begun));
+    if (begun) return OK; /* by the product */
     if (run->event->adds) sum.data = run->scratch;
     TRY(scatter_sums(run, sum, run_gradient(run, step->output)));
     if (!run->event->adds) return OK;
@@ -125,7 +129,8 @@ static size_t sum_messages(const struct step *step, const struct program *p,
 }
 
 static const struct layer layer_gather = {
-    .name = "gather", .kind = "relayout", .forward = gather_forward,
+    .name = "gather", .kind = "relayout", .relayout = RELAYOUT_GATHER,
+    .forward = gather_forward,
     .backward_input = gather_backward, .cost = gather_cost,
     .scratch = gather_scratch, .messages = sum_messages};
 
@@ -146,8 +151,10 @@ static status add_bias(const struct step *step, struct run *run,
 static status scatter_forward(const struct step *step, struct run *run)
 {
     const struct tensor y = run_slot(run, step->output);
+    bool begun;
 
-    TRY(scatter_sums(run, y, run_slot(run, step->input)));
+    TRY(overlap_wait_all(run, y.data, &begun));
+    if (!begun) TRY(scatter_sums(run, y, run_slot(run, step->input)));
     if (step->param[0] >= 0) TRY(add_bias(step, run, y));
     if (step->left < 0) return OK;
     return run->kernels->add(run->stream, flat(y),
@@ -192,7 +199,8 @@ static size_t scatter_scratch(const struct step *step, const struct program *p)
 }
 
 const struct layer layer_scatter = {
-    .name = "scatter", .kind = "relayout", .forward = scatter_forward,
+    .name = "scatter", .kind = "relayout", .relayout = RELAYOUT_SCATTER,
+    .forward = scatter_forward,
     .backward_input = scatter_backward, .cost = scatter_cost,
     .scratch = scatter_scratch, .messages = sum_messages};
 

@@ -247,7 +247,7 @@ static status run_event(struct run *run, const struct event *event)
     return result;
 }
 
-static status run_events(struct run *run, int first, int last)
+static status run_each(struct run *run, int first, int last)
 {
     for (int i = first; i < last; i++) {
         const double began = run->clock != NULL ? run->clock() : 0;
@@ -257,6 +257,14 @@ static status run_events(struct run *run, int first, int last)
         if (run->poison) poison(run, i);
     }
     return OK;
+}
+
+static status run_events(struct run *run, int first, int last)
+{
+    const status result = run_each(run, first, last);
+    const status finished = overlap_finish(run);
+
+    return result != OK ? result : finished;
 }
 
 static void fill_positions(struct run *run)
@@ -362,6 +370,7 @@ status run_find_nan(struct run *run, int *step)
         const struct step *at = &run->program->steps[event->step];
 
         TRY(run_event(run, event));
+        if (event->ahead == 0) TRY(overlap_finish(run));
         if (at->output < 0) continue;
         const struct tensor view = run_slot(run, at->output);
         bool found = has_nan(&view);
@@ -369,7 +378,7 @@ status run_find_nan(struct run *run, int *step)
         TRY(share_flag(run, &found));
         if (!found) continue;
         *step = event->step;
-        return OK;
+        return overlap_finish(run);
     }
     return OK;
 }

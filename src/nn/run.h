@@ -5,6 +5,7 @@
 
 #include "nn/frame.h"
 #include "nn/gradient.h"
+#include "nn/overlap.h"
 
 /* One micro-batch. Arrays of [tokens], tokens = sequences * length. */
 struct batch {
@@ -44,6 +45,9 @@ struct run {
     bool poison;               /* fill what is dead with NaN */
     double (*clock)(void);     /* seconds; NULL: nobody measures */
     double *spent;             /* [events] seconds, added to, with a clock */
+    struct overlap overlaps[OVERLAP_KINDS];
+    void *background;          /* scratch of messages under way */
+    size_t background_bytes;
     const struct event *event; /* being run */
     int failed_step;           /* step whose layer returned an error, or -1 */
 };

@@ -30,15 +30,23 @@ static int64_t part_bytes(const struct scene *s, int64_t width)
            program_rows(s->program) * width * s->bytes;
 }
 
-static void add_gather(const struct scene *s, int64_t width)
+/* Beside products, a call for each piece of the micro-batch. */
+static int calls_of(const struct scene *s, const struct event *event)
 {
-    add(s, "activations", COMM_ALL_GATHER, 1,
+    return event->beside ? overlap_pieces(s->program) : 1;
+}
+
+static void add_gather(const struct scene *s, const struct event *event,
+                       int64_t width)
+{
+    add(s, "activations", COMM_ALL_GATHER, calls_of(s, event),
         part_bytes(s, width) * (s->size - 1));
 }
 
-static void add_scatter(const struct scene *s, int64_t width)
+static void add_scatter(const struct scene *s, const struct event *event,
+                        int64_t width)
 {
-    add(s, "activations", COMM_REDUCE_SCATTER, 1,
+    add(s, "activations", COMM_REDUCE_SCATTER, calls_of(s, event),
         s->program->tokens * width * s->bytes - part_bytes(s, width));
 }
 
@@ -87,11 +95,11 @@ static void add_event(const struct scene *s, const struct event *event)
         step->output >= 0 ? s->program->slots[step->output].width : 0;
 
     if (strcmp(name, "gather") == 0) {
-        if (forward) add_gather(s, width);
-        if (backward) add_scatter(s, width);
+        if (forward) add_gather(s, event, width);
+        if (backward) add_scatter(s, event, width);
     } else if (strcmp(name, "scatter") == 0) {
-        if (forward) add_scatter(s, width);
-        if (backward) add_gather(s, width);
+        if (forward) add_scatter(s, event, width);
+        if (backward) add_gather(s, event, width);
     } else if (strcmp(name, "attention") == 0) {
         if (backward) add_replicas(s, step);
     } else if (strcmp(name, "head") == 0) {

@@ -93,6 +93,7 @@ static status build_program(struct stage *stage)
     if (r->context_exchange > 0) p->context_exchange = r->context_exchange;
     p->context = r->context ? r->context : r->length;
     p->vocab = r->model->vocab;
+    p->overlap = r->overlap;
     p->logits_chunk = choose_chunk(r);
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);

@@ -29,6 +29,8 @@ struct stage_request {
     int64_t context;       /* positions of tables and caches; 0: length */
     int64_t logits_chunk;  /* tokens; 0: chosen here */
     enum backward_mode backward;
+    int overlap;           /* pieces of messages between tensor ranks that run
+                            * beside products; 0: none do */
     bool optimizer;        /* two moments per weight */
     struct division division; /* zeroed: nothing */
     struct slice slice;    /* zeroed: the whole model */

@@ -17,6 +17,7 @@ static const char *const may_change[] = {
     "mesh.order", "mesh.layers", "zero", "fsdp.prefetch", "fsdp.reshard",
     "schedule.name", "schedule.chunks", "schedule.group",
     "schedule.memory_limit", "context.kind", "context.ulysses", "comm.limit",
+    "tensor.overlap",
     "train.steps", "train.tokens", "train.epochs", "train.micro_batch",
     "train.threads", "train.recompute", "train.memory", "train.logits_chunk",
     "optimizer.lr", "optimizer.schedule", "optimizer.warmup",
@@ -246,6 +247,7 @@ static status resolve_request(struct setup *setup)
         .recompute = o->train.recompute.items,
         .recompute_count = o->train.recompute.count,
         .memory_bytes = o->train.memory * 0x1p30, .mesh = setup->mesh,
+        .overlap = (int)o->tensor.overlap,
         .place = setup->place};
     if (r->threads == 0)
         r->threads = threads_cores() / mesh_ranks(&setup->mesh);

@@ -34,12 +34,41 @@ static struct update chunk_update(const struct train_step *step, int chunk)
     return update;
 }
 
+/* Room of messages between tensor ranks that run beside products. */
+static size_t background_bytes(const struct pipeline *pipeline,
+                               struct team *team)
+{
+    const struct group *tensor = team_group(team, TEAM_TENSOR);
+    size_t most = 0;
+
+    for (int i = 0; tensor != NULL && i < pipeline->count; i++) {
+        const struct program *p = &pipeline->stages[i].program;
+        const size_t bytes =
+            p->overlap > 1 ? program_message_bytes(p, tensor) : 0;
+
+        if (bytes > most) most = bytes;
+    }
+    return (most + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+/* The end of the messages' room is that of messages beside products. */
+static void use_background(const struct train_step *step, struct run *run)
+{
+    const struct memory_row *row =
+        &step->pipeline->stages[0].memory[MEMORY_MESSAGES];
+    const size_t bytes = background_bytes(step->pipeline, step->team);
+
+    run->background = (char *)row->data + row->bytes - bytes;
+    run->background_bytes = bytes;
+}
+
 static void join_chunk(struct train_step *step, int chunk)
 {
     struct stage *stage = &step->pipeline->stages[chunk];
 
     stage->run.tensor = team_group(step->team, TEAM_TENSOR);
     stage->run.context = team_group(step->team, TEAM_CONTEXT);
+    use_background(step, &stage->run);
     stage->gradients.context = stage->run.context;
     zero_build(&step->zero[chunk], stage, step->team);
 }
@@ -116,7 +145,7 @@ size_t train_step_scratch(const struct pipeline *pipeline, struct team *team,
         if (copies != NULL)
             bytes = larger(bytes, comm_scratch_bytes(copies, &sum));
     }
-    return bytes + ARENA_ALIGN;
+    return bytes + ARENA_ALIGN + background_bytes(pipeline, team);
 }
 
 /* ---- what is not finite ---- */

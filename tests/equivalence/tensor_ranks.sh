@@ -41,8 +41,14 @@ exact "llama" llama.yaml \
     "ranks=4 mesh.tensor=2 mesh.data=2 mesh.order=tensor,data" \
     "ranks=8 mesh.tensor=4 mesh.data=2 train.recompute=norm" \
     "ranks=4 mesh.tensor=2 zero=zero1 train.micro_batch=2"
+exact "messages beside products" llama.yaml \
+    "ranks=2 mesh.tensor=2 tensor.overlap=2 train.micro_batch=8" \
+    "ranks=4 mesh.tensor=4 tensor.overlap=3 train.recompute=block" \
+    "ranks=4 mesh.tensor=2 mesh.data=2 tensor.overlap=8" \
+    "ranks=4 mesh.tensor=2 mesh.pipe=2 tensor.overlap=2 schedule.name=zb-h1"
 exact "gpt2" gpt2.yaml \
     "ranks=2 mesh.tensor=2 train.micro_batch=2" \
+    "ranks=2 mesh.tensor=2 tensor.overlap=4" \
     "ranks=4 mesh.tensor=4 train.recompute=block" \
     "ranks=4 mesh.tensor=2 train.logits_chunk=7"
 exact "few key-value heads, odd sizes" odd.yaml \
@@ -94,7 +100,8 @@ for mpi in openmpi mpich; do
         echo "skipped: no $mpi on this machine"
         continue
     fi
-    if launched $mpi 4 ${mpi}4 --set mesh.tensor=2 --set mesh.data=2
+    if launched $mpi 4 ${mpi}4 --set mesh.tensor=2 --set mesh.data=2 \
+        --set tensor.overlap=2
     then same_as_one ${mpi}4
     else bad "$mpi, 4 ranks" "exit $?" log
     fi

@@ -47,6 +47,7 @@ struct variant {
     enum dtype dtype;
     enum backward_mode backward;
     const char *recompute;
+    int overlap;
 };
 
 /* ---- data ---- */
@@ -101,7 +102,8 @@ static struct stage_request request_of(const struct variant *v,
         .micro_batch = v->micro_batch ? v->micro_batch : v->sequences,
         .logits_chunk = v->logits_chunk,
         .backward = v->backward ? v->backward : BACKWARD_FUSED,
-        .threads = 1, .recompute = policy, .recompute_count = 1};
+        .overlap = v->overlap, .threads = 1, .recompute = policy,
+        .recompute_count = 1};
 
     r.mesh.size[AXIS_TENSOR] = ranks;
     return r;
@@ -332,33 +334,41 @@ static void check(const struct variant *v)
 TEST(tensor_ranks_have_the_bits_of_one)
 {
     static const struct variant variants[] = {
-        {"llama", &llama, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL},
-        {"llama", &llama, 2, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL},
-        {"llama", &llama, 4, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL},
+        {"llama", &llama, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
+        {"llama", &llama, 2, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
+        {"llama", &llama, 4, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
         {"llama, odd length", &llama, 4, 4, 2, 2, 19, 0, 0, DTYPE_F32, 0,
-         NULL},
+         NULL, 0},
         {"llama, micro-batches", &llama, 2, 4, 4, 8, 13, 1, 0, DTYPE_F32, 0,
-         NULL},
+         NULL, 0},
         {"llama, micro-batches", &llama, 2, 4, 2, 12, 13, 4, 0, DTYPE_F32, 0,
-         NULL},
-        {"llama, block", &llama, 4, 4, 4, 8, 21, 2, 0, DTYPE_F32, 0, "block"},
-        {"llama, norm", &llama, 2, 2, 4, 8, 21, 2, 0, DTYPE_F32, 0, "norm"},
-        {"llama, chunks", &llama, 2, 4, 4, 8, 13, 4, 13, DTYPE_F32, 0, NULL},
+         NULL, 0},
+        {"llama, block", &llama, 4, 4, 4, 8, 21, 2, 0, DTYPE_F32, 0, "block", 0},
+        {"llama, norm", &llama, 2, 2, 4, 8, 21, 2, 0, DTYPE_F32, 0, "norm", 0},
+        {"llama, chunks", &llama, 2, 4, 4, 8, 13, 4, 13, DTYPE_F32, 0, NULL, 0},
         {"llama, granules", &llama, 2, 4, 1, 1, 600, 0, 256, DTYPE_F32, 0,
-         NULL},
+         NULL, 0},
         {"llama, split", &llama, 4, 4, 4, 8, 21, 2, 0, DTYPE_F32,
-         BACKWARD_SPLIT, NULL},
-        {"llama, float64", &llama, 2, 4, 4, 8, 20, 4, 0, DTYPE_F64, 0, NULL},
-        {"few heads", &few_heads, 2, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL},
-        {"few heads", &few_heads, 4, 4, 4, 8, 20, 2, 0, DTYPE_F32, 0, NULL},
-        {"few heads", &few_heads, 4, 8, 4, 8, 20, 2, 0, DTYPE_F32, 0, "block"},
-        {"one head", &one_head, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL},
-        {"one head", &one_head, 4, 8, 3, 3, 20, 0, 0, DTYPE_F64, 0, NULL},
-        {"one head", &one_head, 8, 8, 3, 3, 20, 0, 0, DTYPE_F32, 0, NULL},
-        {"gpt2", &gpt2, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL},
-        {"gpt2", &gpt2, 2, 4, 4, 8, 15, 3 + 1, 0, DTYPE_F32, 0, "block"},
-        {"gpt2", &gpt2, 4, 4, 4, 8, 15, 2, 20, DTYPE_F32, 0, NULL},
-        {"three", &three, 3, 3, 3, 6, 20, 2, 0, DTYPE_F32, 0, NULL},
+         BACKWARD_SPLIT, NULL, 0},
+        {"llama, float64", &llama, 2, 4, 4, 8, 20, 4, 0, DTYPE_F64, 0, NULL, 0},
+        {"few heads", &few_heads, 2, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
+        {"few heads", &few_heads, 4, 4, 4, 8, 20, 2, 0, DTYPE_F32, 0, NULL, 0},
+        {"few heads", &few_heads, 4, 8, 4, 8, 20, 2, 0, DTYPE_F32, 0, "block", 0},
+        {"one head", &one_head, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
+        {"one head", &one_head, 4, 8, 3, 3, 20, 0, 0, DTYPE_F64, 0, NULL, 0},
+        {"one head", &one_head, 8, 8, 3, 3, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
+        {"gpt2", &gpt2, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
+        {"gpt2", &gpt2, 2, 4, 4, 8, 15, 3 + 1, 0, DTYPE_F32, 0, "block", 0},
+        {"gpt2", &gpt2, 4, 4, 4, 8, 15, 2, 20, DTYPE_F32, 0, NULL, 0},
+        {"three", &three, 3, 3, 3, 6, 20, 2, 0, DTYPE_F32, 0, NULL, 0},
+        {"beside", &llama, 2, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 2},
+        {"beside", &llama, 4, 4, 4, 8, 19, 4, 0, DTYPE_F32, 0, "block", 3},
+        {"beside", &gpt2, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 8},
+        {"beside", &gpt2, 4, 4, 4, 8, 15, 2, 20, DTYPE_F64, 0, "norm", 2},
+        {"beside, split", &few_heads, 4, 4, 4, 8, 21, 2, 0, DTYPE_F32,
+         BACKWARD_SPLIT, NULL, 2},
+        {"beside, split", &llama, 2, 4, 4, 8, 21, 4, 0, DTYPE_F32,
+         BACKWARD_SPLIT, "block", 4},
     };
 
     for (int i = 0; i < ROWS(variants); i++) check(&variants[i]);
@@ -432,8 +442,8 @@ static status count_body(void *argument, struct group *world)
 TEST(a_block_gathers_and_scatters_twice_each_way)
 {
     static const struct variant variants[] = {
-        {"llama", &llama, 2, 2, 4, 8, 20, 8, 0, DTYPE_F32, 0, NULL},
-        {"gpt2", &gpt2, 4, 4, 4, 8, 19, 2, 0, DTYPE_F64, 0, NULL},
+        {"llama", &llama, 2, 2, 4, 8, 20, 8, 0, DTYPE_F32, 0, NULL, 0},
+        {"gpt2", &gpt2, 4, 4, 4, 8, 19, 2, 0, DTYPE_F64, 0, NULL, 0},
     };
 
     for (int i = 0; i < ROWS(variants); i++) {
@@ -486,7 +496,7 @@ static status find_nan_body(void *argument, struct group *world)
 TEST(all_ranks_find_the_layer_that_is_not_finite)
 {
     static const struct variant v = {"llama", &llama, 4, 4, 4, 8, 20, 8, 0,
-                                     DTYPE_F32, 0, NULL};
+                                     DTYPE_F32, 0, NULL, 0};
     struct whole w;
 
     whole_run(&w, &v);
@@ -501,7 +511,7 @@ TEST(relayout_steps_are_in_the_program)
 {
     static const char *const none[] = {"none"};
     const struct variant v = {"llama", &llama, 2, 2, 4, 8, 20, 8, 0,
-                              DTYPE_F32, 0, NULL};
+                              DTYPE_F32, 0, NULL, 0};
     const struct stage_request request = request_of(&v, none, 2);
     struct stage stage = {0};
     struct text text = {0};
@@ -542,7 +552,7 @@ TEST(a_product_that_no_rank_cuts_is_refused)
                                            .build = build_uncut};
     struct model model = llama;
     const struct variant v = {"uncut", &model, 2, 2, 4, 8, 20, 8, 0,
-                              DTYPE_F32, 0, NULL};
+                              DTYPE_F32, 0, NULL, 0};
     struct stage_request request;
     struct stage stage = {0};
 

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* overlap.h - messages between tensor ranks while products are made
+ * (asynchronous tensor parallelism).
+ *
+ * A micro-batch is taken in pieces, of whole sequences. A gather starts the
+ * messages of all its pieces in the background; the product after it begins
+ * with the first piece that is there. A product before a scatter hands over
+ * each piece of its sums as it is made. What a piece is does not touch a sum,
+ * so the bits are those of the whole calls.
+ * Source: Wang et al. 2023, "Overlap communication with dependent computation
+ * via decomposition", section 4; PyTorch's asynchronous tensor parallelism. */
+#ifndef LOCKSTEP_NN_OVERLAP_H
+#define LOCKSTEP_NN_OVERLAP_H
+
+#include "comm/progress.h"
+#include "nn/program.h"
+
+enum { OVERLAP_PIECES_MAX = 8 };
+
+struct run;
+
+/* The messages of one gather or of one sum. */
+struct overlap {
+    const void *data;     /* where they go; NULL: none is under way */
+    int started, waited;  /* pieces */
+    int64_t counts[LEAVES_MAX]; /* elements of each rank's tokens of a chunk */
+    struct comm_handle handles[OVERLAP_PIECES_MAX];
+};
+enum { OVERLAP_GATHER, OVERLAP_SUM, OVERLAP_KINDS };
+
+/* Pieces of a micro-batch; 1: calls are made at once. */
+int overlap_pieces(const struct program *p);
+/* Rows of one piece, of a matrix with all tokens or with this rank's. */
+struct tensor overlap_rows(const struct program *p, struct tensor matrix,
+                           int piece);
+
+/* whole [all tokens, width] of part [own tokens, width], under way. */
+status overlap_gather(struct run *run, struct tensor whole,
+                      struct tensor part);
+/* part = the sum over ranks of whole, its pieces one after the other. */
+status overlap_sum(struct run *run, struct tensor part, struct tensor whole,
+                   int piece);
+/* Pieces 0 .. piece of what goes to `data` are there; nothing to do when
+ * nothing does. */
+status overlap_wait(struct run *run, const void *data, int piece);
+/* All of it; *was: something was under way. */
+status overlap_wait_all(struct run *run, const void *data, bool *was);
+/* Everything, also after an error. */
+status overlap_finish(struct run *run);
+
+#endif
