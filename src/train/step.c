@@ -193,14 +193,23 @@ static status sum_copies(struct train_step *step, int chunk)
     return OK;
 }
 
-static status sum_chunk(struct train_step *step, int chunk)
+/* Over all ranks. Stages on two ranks in the order of their numbers, so that
+ * both ranks come to them in one order. */
+static status sum_gradients(struct train_step *step)
 {
-    struct gradients *gradients = &step->pipeline->stages[chunk].gradients;
+    struct pipeline *p = step->pipeline;
 
-    TRY(gradients_join(gradients, team_group(step->team, TEAM_TENSOR)));
-    gradients_close(gradients);
-    TRY(sum_copies(step, chunk));
-    return zero_gradients(&step->zero[chunk]);
+    for (int i = 0; i < p->count; i++) {
+        struct gradients *g = &p->stages[i].gradients;
+
+        TRY(gradients_join(g, team_group(step->team, TEAM_TENSOR)));
+        gradients_close(g);
+    }
+    for (int number = 0; number < p->schedule.stages; number++)
+        for (int i = 0; i < p->count; i++)
+            if (p->chunks[i].number == number) TRY(sum_copies(step, i));
+    for (int i = 0; i < p->count; i++) TRY(zero_gradients(&step->zero[i]));
+    return tied_exchange(&step->tied);
 }
 
 static status step_gradients(struct train_step *step,
@@ -220,8 +229,7 @@ static status step_gradients(struct train_step *step,
         FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
                           "one token, or all masked");
     out->loss = loss_total(loss) / (double)out->targets;
-    for (int i = 0; i < p->count; i++) TRY(sum_chunk(step, i));
-    TRY(tied_exchange(&step->tied));
+    TRY(sum_gradients(step));
     for (int i = 0; i < p->count; i++) {
         const struct update update = chunk_update(step, i);
 
