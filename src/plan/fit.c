@@ -30,6 +30,7 @@ static const char *nearest(char words[WORDS], const struct fit *fit,
     int below = ranks - 1, above = ranks + 1;
 
     while (below > 1 && !can(fit, grid, below)) below--;
+    if (below < 1) return "no number of ranks can";
     while (above <= 2 * ranks && !can(fit, grid, above)) above++;
     if (above <= 2 * ranks && above - ranks <= ranks - below)
         snprintf(words, WORDS, "%d or %d can", below, above);
