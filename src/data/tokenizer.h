@@ -34,6 +34,11 @@ struct merge {
     int32_t id;    /* of the two joined */
 };
 
+/* What a token was merged from; `left` may also say that it stays whole or
+ * becomes unknown. */
+struct halves { int32_t left, right; };
+enum { HALVES_WHOLE = -1, HALVES_UNKNOWN = -2 };
+
 /* How a word becomes ids. */
 enum tokenizer_model {
     MODEL_BYTES,      /* BPE: merges that start from bytes */
@@ -60,6 +65,8 @@ struct tokenizer {
     uint64_t name_places;     /* power of two */
     struct merge *merges;     /* [merge_places] */
     uint64_t merge_places;    /* power of two */
+    const struct halves *halves; /* [vocab] of tokens that come apart again
+                               * after the merges; NULL: none */
     int32_t byte_ids[256];    /* of the byte (MODEL_BYTES) or the ASCII
                                * character; -1: the vocabulary lacks it */
     int32_t fallback[256];    /* of <0x00> to <0xFF>; -1: lacking or unused */

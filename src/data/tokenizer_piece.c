@@ -204,9 +204,11 @@ static status read_message(struct piece_model *m, const char *bytes,
     }
 }
 
-static bool is_spelled(const struct piece *piece)
+/* A BPE merges unused pieces too, and takes them apart at the end. */
+static bool is_spelled(const struct piece_model *m, const struct piece *piece)
 {
-    return piece->type == PIECE_NORMAL || piece->type == PIECE_USER;
+    return piece->type == PIECE_NORMAL || piece->type == PIECE_USER ||
+           (piece->type == PIECE_UNUSED && m->model_type == MODEL_TYPE_BPE);
 }
 
 static status build_vocab(struct tokenizer *tokenizer,
@@ -228,7 +230,7 @@ static status build_vocab(struct tokenizer *tokenizer,
             .length = piece->length,
             .id = (int32_t)i,
             .kind = special ? TOKEN_SPECIAL : TOKEN_LEARNED,
-            .spelled = is_spelled(piece)};
+            .spelled = is_spelled(m, piece)};
     }
     result = tokenizer_build_vocab(tokenizer, entries, m->count);
     memory_free(memory);
@@ -335,6 +337,33 @@ static int compare_scores(const void *a, const void *b)
     return left->id < right->id ? -1 : left->id > right->id;
 }
 
+static status build_halves(struct tokenizer *tokenizer,
+                           const struct piece_model *m)
+{
+    struct halves *halves;
+    int64_t unused = 0;
+    void *memory;
+
+    for (int64_t i = 0; i < m->count; i++)
+        unused += m->pieces[i].type == PIECE_UNUSED;
+    if (unused == 0) return OK;
+    TRY(arena_take_array(&tokenizer->arena, (size_t)tokenizer->vocab,
+                         sizeof *halves, &memory));
+    tokenizer->halves = halves = memory;
+    for (int64_t i = 0; i < m->count; i++)
+        halves[i].left = m->pieces[i].type == PIECE_UNUSED ? HALVES_UNKNOWN
+                                                           : HALVES_WHOLE;
+    for (uint64_t i = 0; i < tokenizer->merge_places; i++) {
+        const struct merge *merge = &tokenizer->merges[i];
+
+        if (merge->pair == UINT64_MAX ||
+            m->pieces[merge->id].type != PIECE_UNUSED) continue;
+        halves[merge->id].left = (int32_t)(merge->pair >> 32);
+        halves[merge->id].right = (int32_t)(merge->pair & 0xFFFFFFFFu);
+    }
+    return OK;
+}
+
 /* Equal scores are equal ranks: of those the leftmost pair goes first. */
 static status build_merges(struct tokenizer *tokenizer,
                            const struct piece_model *m)
@@ -355,10 +384,12 @@ static status build_merges(struct tokenizer *tokenizer,
     qsort(order, (size_t)m->count, sizeof *order, compare_scores);
     for (int64_t i = 0; i < m->count; i++) {
         if (i > 0 && order[i].score != order[i - 1].score) rank++;
-        ranks[order[i].id] = is_spelled(&m->pieces[order[i].id]) ? rank : -1;
+        ranks[order[i].id] =
+            is_spelled(m, &m->pieces[order[i].id]) ? rank : -1;
     }
     TRY_GOTO(done, result, tokenizer_derive_merges(tokenizer, ranks));
     TRY_GOTO(done, result, tokenizer_build_cuts(tokenizer));
+    TRY_GOTO(done, result, build_halves(tokenizer, m));
 done:
     memory_free(memory);
     memory_free(second);
@@ -402,11 +433,6 @@ static status build(struct tokenizer *tokenizer, const struct piece_model *m)
     if (m->model_type != MODEL_TYPE_UNIGRAM && m->model_type != MODEL_TYPE_BPE)
         FAIL(ERR_FORMAT, "%s: model_type %llu is not supported; 1 (Unigram) "
              "and 2 (BPE) are", m->source, (unsigned long long)m->model_type);
-    for (int64_t i = 0; i < m->count; i++)
-        if (m->pieces[i].type == PIECE_UNUSED &&
-            m->model_type == MODEL_TYPE_BPE)
-            FAIL(ERR_FORMAT, "%s: piece %lld is of the type UNUSED, which is "
-                 "not supported in a BPE", m->source, (long long)i);
     tokenizer->model = m->model_type == MODEL_TYPE_BPE ? MODEL_CHARACTERS
                                                        : MODEL_UNIGRAM;
     build_decoder(tokenizer, m);

@@ -231,10 +231,59 @@ static int64_t symbols_of(const struct tokenizer *tokenizer,
     return character_symbols(tokenizer, bytes, length, ids);
 }
 
+/* A character that only unused tokens spell is unknown after all. */
+static status append_unknown(const struct tokenizer *tokenizer, int32_t id,
+                             struct token_list *out, int64_t first)
+{
+    const unsigned char *name = (const unsigned char *)tokenizer->names[id];
+    const uint32_t length = tokenizer->name_lengths[id];
+    int64_t step;
+
+    TRY(token_list_reserve(out, (int64_t)length + 4));
+    step = fall_back(tokenizer, name, length, out->ids + out->count);
+    out->count += step;
+    if (step > 0 || (tokenizer->fuse_unknown && out->count > first &&
+                     out->ids[out->count - 1] == tokenizer->unknown))
+        return OK;
+    return token_list_append(out, &tokenizer->unknown, 1);
+}
+
+/* Tokens that come apart do so until none is left, from left to right. */
+static status take_apart(const struct tokenizer *tokenizer,
+                         struct token_list *out, int64_t first)
+{
+    struct token_list whole = {0}, stack = {0};
+    status result;
+
+    TRY_GOTO(done, result, token_list_append(&whole, out->ids + first,
+                                             out->count - first));
+    out->count = first;
+    for (int64_t i = 0; i < whole.count; i++) {
+        TRY_GOTO(done, result, token_list_append(&stack, &whole.ids[i], 1));
+        while (stack.count > 0) {
+            const int32_t id = stack.ids[--stack.count];
+            const struct halves *halves = &tokenizer->halves[id];
+            const int32_t both[2] = {halves->right, halves->left};
+
+            if (halves->left == HALVES_WHOLE)
+                TRY_GOTO(done, result, token_list_append(out, &id, 1));
+            else if (halves->left == HALVES_UNKNOWN)
+                TRY_GOTO(done, result, append_unknown(tokenizer, id, out,
+                                                first));
+            else
+                TRY_GOTO(done, result, token_list_append(&stack, both, 2));
+        }
+    }
+done:
+    token_list_free(&whole);
+    token_list_free(&stack);
+    return result;
+}
+
 /* There are never more symbols than bytes; fall_back looks at four more. */
-status word_merge(const struct tokenizer *tokenizer, struct word_cache *cache,
-                  const unsigned char *bytes, size_t length,
-                  struct token_list *out)
+static status merge_any(const struct tokenizer *tokenizer,
+                        struct word_cache *cache, const unsigned char *bytes,
+                        size_t length, struct token_list *out)
 {
     struct token_list symbols = {0};
     status result;
@@ -257,4 +306,15 @@ status word_merge(const struct tokenizer *tokenizer, struct word_cache *cache,
 done:
     token_list_free(&symbols);
     return result;
+}
+
+status word_merge(const struct tokenizer *tokenizer, struct word_cache *cache,
+                  const unsigned char *bytes, size_t length,
+                  struct token_list *out)
+{
+    const int64_t first = out->count;
+
+    TRY(merge_any(tokenizer, cache, bytes, length, out));
+    if (tokenizer->halves == NULL) return OK;
+    return take_apart(tokenizer, out, first);
 }

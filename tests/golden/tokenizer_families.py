@@ -191,6 +191,7 @@ def pieces(**options):
     import sentencepiece
     from sentencepiece import sentencepiece_model_pb2
     model = io.BytesIO()
+    unused = options.pop("unused", 0)
     options = dict(dict(vocab_size=340, normalization_rule_name="identity",
                         minloglevel=2, character_coverage=0.98,
                         hard_vocab_limit=False), **options)
@@ -199,6 +200,9 @@ def pieces(**options):
         **options)
     proto = sentencepiece_model_pb2.ModelProto.FromString(model.getvalue())
     proto.normalizer_spec.ClearField("normalization_rule_tsv")  # a path
+    for piece in proto.pieces[::unused or len(proto.pieces) + 1]:
+        if piece.type == piece.NORMAL:
+            piece.type = piece.UNUSED
     return proto.SerializeToString()
 
 
@@ -247,6 +251,9 @@ MODELS = {
     "unigram_bytes": dict(byte_fallback=True, vocab_size=600,
                           remove_extra_whitespaces=False),
     "unigram_rules": dict(rules=True),
+    "bpe_unused": dict(model_type="bpe", byte_fallback=True, vocab_size=600,
+                       unused=3),
+    "unigram_unused": dict(unused=4),
     "bpe_rules": dict(rules=True, model_type="bpe", byte_fallback=True,
                       vocab_size=600),
 }

@@ -21,7 +21,8 @@ static const char *const kinds[] = {
 static const char *const files[] = {
     "bpe.model", "bpe_user.model", "bpe_unknown.model", "bpe_suffix.model",
     "unigram.model", "unigram_user.model", "unigram_bytes.model",
-    "unigram_rules.model", "bpe_rules.model", "r50k_base.tiktoken",
+    "unigram_rules.model", "bpe_rules.model", "bpe_unused.model",
+    "unigram_unused.model", "r50k_base.tiktoken",
     "cl100k_base.tiktoken", "o200k_base.tiktoken", "llama3.tiktoken",
     "qwen.tiktoken", "tekken.json"
 };
