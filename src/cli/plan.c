@@ -100,7 +100,8 @@ static status parameters(const struct planned *planned, struct table *table)
         {"parameter", "name", false},  {"rows", "rows", true},
         {"cols", "cols", true},        {"elements", "elements", true},
         {"offset", "offset", true},    {"uses", "uses", true}};
-    const struct param_table *params = &planned->draft.pipeline.stages[0].program.params;
+    const struct param_table *params =
+        &planned->draft.pipeline.stages[0].program.params;
 
     table_begin(table, columns, 6);
     for (int i = 0; i < params->count; i++) {
@@ -293,7 +294,10 @@ status command_plan(struct arguments *arguments)
         goto done;
     }
     if (!arguments_has(arguments, "json") && view != 0) {
-        TRY_GOTO(done, result, print_text(&planned.draft.pipeline.stages[0], names[view]));
+        const struct pipeline *p = &planned.draft.pipeline;
+
+        for (int i = 0; i < p->count; i++)
+            TRY_GOTO(done, result, print_text(&p->stages[i], names[view]));
         goto done;
     }
     TRY_GOTO(done, result, views[view].fill(&planned, &table));

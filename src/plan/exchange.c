@@ -96,7 +96,8 @@ static void add_gradients(struct exchanges *out, const struct sharing *s,
     exchanges_add(out, (struct exchange){
         .group = s->copies.group, .what = "gradients", .calls = 1,
         .kind = COMM_ALL_REDUCE, .size = s->copies.size,
-        .bytes = bytes * exchange_all_reduce(own, s->copies.size, s->copies.rank)});
+        .bytes = bytes * exchange_all_reduce(own, s->copies.size,
+                                             s->copies.rank)});
 }
 
 static void add_units(struct exchanges *out, const struct stage *stage,
@@ -151,8 +152,9 @@ static void add_world(struct exchanges *out, const struct pipeline *p,
 
     exchanges_add(out, (struct exchange){
         .group = "world", .what = what, .calls = 1, .kind = COMM_ALL_REDUCE,
-        .size = size, .bytes = dtype_bytes(DTYPE_F64) *
-                               exchange_all_reduce(count, size, p->world_rank)});
+        .size = size,
+        .bytes = dtype_bytes(DTYPE_F64) *
+                 exchange_all_reduce(count, size, p->world_rank)});
 }
 
 /* ---- ranks of the pipe ---- */
@@ -173,10 +175,10 @@ static void add_copies(struct exchanges *out, const struct pipeline *p,
     exchanges_add(out, row);
     for (int i = 0; i < program->stream_count; i++) {
         const struct stream_info *s = &program->streams[i];
+        const int64_t elements = program->params.items[s->param].elements;
 
         if (s->use == 0) continue;
-        row.bytes = bytes * exchange_all_reduce(program->params.items[s->param].elements,
-                                       c->copies, c->copy);
+        row.bytes = bytes * exchange_all_reduce(elements, c->copies, c->copy);
         exchanges_add(out, row);
     }
 }

@@ -7,7 +7,11 @@
 #include "schedule/schedule.h"
 
 /* Actions of one unit share its time in proportion to what each would take. */
-struct timeline_span { struct action action; int rank; int64_t begin_ns, end_ns; };
+struct timeline_span {
+    struct action action;
+    int rank;
+    int64_t begin_ns, end_ns;
+};
 
 struct timeline {
     struct timeline_span *spans; /* owned */

@@ -156,7 +156,8 @@ int executor_last(const struct executor *executor)
                           executor->pipeline->schedule.stages - 1, 0);
 }
 
-int64_t executor_first(const struct executor *executor)
+/* Sequences before this rank's share of the batch. */
+static int64_t share_first(const struct executor *executor)
 {
     const struct pipeline *p = executor->pipeline;
 
@@ -379,7 +380,7 @@ static status fill_batch(struct executor *e, struct stage *stage, int frame,
 /* The first sequence of a micro-batch in the global batch. */
 static int64_t first_sequence(const struct executor *e, int microbatch)
 {
-    return executor_first(e) +
+    return share_first(e) +
            microbatch * e->pipeline->stages[0].program.sequences;
 }
 

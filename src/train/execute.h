@@ -73,7 +73,4 @@ status executor_find_bad(struct executor *executor,
 
 /* The chunk that ends the model, or -1; of forward-only runs. */
 int executor_last(const struct executor *executor);
-/* Sequences before this rank's share of the batch. */
-int64_t executor_first(const struct executor *executor);
-
 #endif

@@ -250,8 +250,8 @@ static status count_work(struct trainer *t)
     double flops = 0;
 
     for (int i = 0; i < t->pipeline.count; i++)
-        flops += 3 * (double)program_cost(&t->pipeline.stages[i].program).flops *
-                 t->pipeline.chunks[i].count;
+        flops += 3.0 * t->pipeline.chunks[i].count *
+                 (double)program_cost(&t->pipeline.stages[i].program).flops;
     TRY(team_join(&t->team, &flops, 1));
     t->step_flops = (int64_t)flops;
     return OK;
@@ -469,7 +469,8 @@ static status train(struct trainer *t)
     TRY(open_all(t));
     measure_peak(t);
     if (leads(t)) {
-        closing_print_start(&t->setup, first_stage(t), &t->feed, t->counters.step);
+        closing_print_start(&t->setup, first_stage(t), &t->feed,
+                            t->counters.step);
         TRY(signals_install());
     }
     progress_begin(&t->progress, leads(t) ? stderr : NULL, "step", "", 1);

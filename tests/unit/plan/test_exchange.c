@@ -9,8 +9,8 @@ static const struct model model = {
     .head_width = 8, .width = 32, .feed_forward = 40, .context = 16,
     .rope_base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02};
 
-static void plan(struct pipeline *pipeline, const char *zero, int data, int shard,
-                 int rank)
+static void plan(struct pipeline *pipeline, const char *zero, int data,
+                 int shard, int rank)
 {
     struct pipeline_request request = {.stage = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,

@@ -98,8 +98,8 @@ static void stage_begin(struct training *t)
     IS_OK(grid_resolve(&request.stage.grid, &asked, &facts));
     IS_OK(pipeline_plan(&t->pipeline, &request));
     IS_OK(pipeline_open(&t->pipeline));
-    golden_each(&t->pipeline.stages[0], model_file(t, "model.safetensors"), t->row->dtype,
-                golden_load, NULL);
+    golden_each(&t->pipeline.stages[0], model_file(t, "model.safetensors"),
+                t->row->dtype, golden_load, NULL);
     IS_OK(train_step_build(&t->step, &t->pipeline, NULL));
     t->step.update.beta1 = number(t, "beta1");
     t->step.update.beta2 = number(t, "beta2");

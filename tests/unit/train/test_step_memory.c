@@ -194,7 +194,8 @@ TEST(what_was_planned_is_used)
         begin(&t, &rows[i], true);
         run(&t, 1, &loss);
         for (int j = 0; j < ROWS(bounds); j++) {
-            const struct memory_row *row = &t.pipeline.stages[0].memory[bounds[j].owner];
+            const struct stage *stage = &t.pipeline.stages[0];
+            const struct memory_row *row = &stage->memory[bounds[j].owner];
             const double share = untouched(row);
 
             if (share > bounds[j].most)
