@@ -35,11 +35,15 @@ static bool leads(const struct verification *v)
 static bool possible(struct layout *layout, const struct options_set *set)
 {
     struct setup setup;
-    struct stage stage = {0};
+    struct pipeline pipeline = {0};
     status result = setup_resolve(&setup, set, layout->ranks, 0);
 
-    if (result == OK) result = stage_plan(&stage, &setup.request);
-    stage_free(&stage);
+    if (result == OK) {
+        const struct pipeline_request request = setup_pipeline(&setup);
+
+        result = pipeline_plan(&pipeline, &request);
+    }
+    pipeline_free(&pipeline);
     setup_free(&setup);
     if (result == OK) return true;
     snprintf(layout->reason, sizeof layout->reason, "%s", status_message());
@@ -84,8 +88,8 @@ static enum verdict judge(struct verification *v, struct layout *layout)
     return VERDICT_WITHIN;
 }
 
-/* A row that fails leaves the others their turn; in a world of processes it
- * ends them. */
+/* A row that fails leaves the others their turn; in a world of processes one
+ * that broke off ends them. */
 static status run_layout(struct verification *v, struct layout *layout)
 {
     struct options_set set = {0};
@@ -94,14 +98,20 @@ static status run_layout(struct verification *v, struct layout *layout)
     layout->verdict = VERDICT_REFUSED;
     TRY_GOTO(done, result,
              layout_options(layout, v->arguments, v->cache, &set));
-    if (layout->optional && !possible(layout, &set)) goto done;
+    if (!possible(layout, &set)) {
+        if (!layout->optional) layout->verdict = VERDICT_FAILED;
+        goto done;
+    }
     if (leads(v)) fprintf(stderr, "%s ...\n", layout->text);
     result = run_trial(v, layout, &set);
     if (result != OK) {
         snprintf(layout->reason, sizeof layout->reason, "%s",
                  status_message());
         layout->verdict = VERDICT_FAILED;
-        if (v->world == NULL && layout != v->layouts.items) {
+        /* every rank says so: the world still stands */
+        const bool agreed = v->world == NULL || result == ERR_VERIFY;
+
+        if (agreed && layout != v->layouts.items) {
             status_clear();
             result = OK;
         }
@@ -124,6 +134,12 @@ static void verdict_text(const struct layout *layout, char *out, size_t size)
     snprintf(out, size, "%s", words[layout->verdict]);
 }
 
+static void add_real(struct table *table, bool ran, double value)
+{
+    if (ran) table_real(table, value, 3);
+    else table_text(table, NULL);
+}
+
 static void add_row(struct table *table, const struct layout *layout,
                     bool json)
 {
@@ -135,11 +151,12 @@ static void add_row(struct table *table, const struct layout *layout,
     table_text(table, layout->zero);
     if (layout->claims > 0)
         snprintf(text, sizeof text, "%g", layout->claims);
-    table_text(table, text);
-    table_real(table, layout->difference.loss, 3);
-    table_real(table, layout->difference.gradients, 3);
-    table_real(table, layout->difference.weights, 3);
-    table_bytes(table, (int64_t)layout->trial.memory_bytes);
+    table_text(table, ran ? text : NULL);
+    add_real(table, ran, layout->difference.loss);
+    add_real(table, ran, layout->difference.gradients);
+    add_real(table, ran, layout->difference.weights);
+    if (ran) table_bytes(table, (int64_t)layout->trial.memory_bytes);
+    else table_text(table, NULL);
     verdict_text(layout, text, sizeof text);
     if (json) table_bool(table, layout->verdict == VERDICT_EXACT);
     else table_text(table, text);
@@ -298,5 +315,5 @@ status command_verify(struct arguments *arguments)
     TRY(arguments_integer(arguments, "ranks", 1, RANKS_MOST, &v.ranks));
     TRY(arguments_integer(arguments, "steps", 1, 1000, &v.steps));
     if (launch_rank() < 0) return verify_rank(&v, NULL);
-    return launch_run(0, verify_rank, &v);
+    return launch_run(&(struct launch){0}, verify_rank, &v);
 }

@@ -1,0 +1,142 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# launched.sh - rows of the equivalence table whose ranks are processes, under
+# each MPI of this machine; checkpoints that processes write together; and a
+# process that dies.
+. "${0%/*}/../drills/common.sh"
+. "$tree/tests/equivalence/rows.sh"
+prepare
+
+# mpi NAME RANKS COMMAND...
+mpi() {
+    local name=$1 ranks=$2 flags=
+    shift 2
+    [ "$name" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
+    # shellcheck disable=SC2086
+    timeout --kill-after=5 "${LIMIT:-100}" "mpirun.$name" $flags -n "$ranks" \
+        "$program" "$@"
+}
+
+two() {
+    printf '%s\n' "ranks=2 mesh.data=2" "ranks=2 mesh.data=2 zero=zero1" \
+        "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
+        "ranks=2 mesh.shard=2 zero=fsdp" "ranks=2 mesh.tensor=2" \
+        "ranks=2 mesh.pipe=2 train.micro_batch=1" \
+        "ranks=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-v"
+}
+
+four() {
+    printf '%s\n' "ranks=4 mesh.data=4 zero=zero1" \
+        "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp" \
+        "ranks=4 mesh.data=2 mesh.tensor=2 zero=zero1" \
+        "ranks=4 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1" \
+        "ranks=4 mesh.data=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-h1"
+}
+
+eight() {
+    printf '%s\n' \
+        "ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1" \
+        "ranks=8 mesh.data=4 mesh.tensor=2 zero=zero1"
+}
+
+cut() {
+    printf '%s\n' "ranks=2 mesh.context=2" \
+        "ranks=2 mesh.context=2 context.kind=ring" \
+        "ranks=2 mesh.context=2 context.kind=ulysses"
+}
+
+small="data.sequence=24 train.batch=8 train.micro_batch=4
+    model.layers=4 numerics.grid_tensor=2"
+
+rows_of() { # MPI RANKS SETTING...: layouts.txt
+    local name=$1 ranks=$2
+    shift 2
+    # shellcheck disable=SC2046,SC2086
+    mpi "$name" "$ranks" verify config.yaml --layouts layouts.txt --json \
+        --set train.steps=5 --set train.threads=1 \
+        $(printf -- '--set %s ' $small "$@") >table.json 2>log
+    count "$name"
+}
+
+# As if the run had been killed after its checkpoint of that step.
+back() { # RUN STEP
+    local step
+    for step in "$1"/ckpt/step-*; do
+        [ "${step##*/}" \> "$(printf 'step-%08d' "$2")" ] && rm -rf "$step"
+    done
+    printf 'step-%08d' "$2" >"$1/ckpt/latest"
+}
+
+# Begun by four processes, gone on with by two threads, ended by one rank.
+moves() { # MPI
+    local name=$1
+    mpi "$name" 4 train config.yaml --run "moved$name" --set mesh.tensor=2 \
+        --set zero=zero1 --set checkpoint.every=10 >log 2>&1 ||
+        { bad "$name: four processes train" "exit $?" log; return; }
+    back "moved$name" 10
+    must resume "moved$name" --ranks 2 --set mesh.tensor=2 --set zero=ddp
+    back "moved$name" 20
+    must resume "moved$name" --ranks 1 --set mesh.tensor=1
+    if same_run one "moved$name"; then ok "$name: moved equals one rank"
+    else bad "$name: moved equals one rank" "$why"
+    fi
+}
+
+# The others end within seconds, name the one that is gone, and leave the
+# checkpoints that were there.
+dies() { # MPI
+    local name=$1 code start=$SECONDS victim tries=0
+    mpi "$name" 3 train config.yaml --run "dead$name" --set comm.limit=20 \
+        --set train.batch=12 --set numerics.grid_data=3 \
+        --set train.micro_batch=4 --set train.steps=100000 --threads 1 \
+        --set validate.every=0 >log 2>&1 &
+    child=$!
+    children="$children $child"
+    until [ -s "dead$name/ckpt/latest" ]; do
+        sleep 0.1
+        tries=$((tries + 1))
+        [ $tries -gt 300 ] && break
+    done
+    victim=$(sed -n 's/.*process \([0-9]*\)$/\1/p' \
+        "dead$name/logs/rank-00002.log" | head -n 1)
+    if [ -z "$victim" ]; then
+        kill "$child"
+        bad "$name: a process dies" "its log does not say its number" log
+        return
+    fi
+    start=$SECONDS
+    kill -9 "$victim"
+    wait "$child"
+    code=$?
+    if [ $code -eq 0 ] || [ $((SECONDS - start)) -gt 30 ]; then
+        bad "$name: a process dies" \
+            "exit $code after $((SECONDS - start)) s" log
+    elif ! grep -qi 'rank 2\|EXIT CODE: 9' log; then
+        bad "$name: a process dies" "nobody says which" log
+    elif ! lockstep generate "dead$name" --prompt ba --tokens 2 >out 2>&1; then
+        bad "$name: a process dies" "its checkpoints are not whole" out
+    else
+        ok "$name: a process dies, the others end in $((SECONDS - start)) s"
+    fi
+}
+
+must train config.yaml --run one
+for name in openmpi mpich; do
+    if [ ! -e "$BUILD/comm_$name.so" ] || ! command -v mpirun.$name >/dev/null
+    then
+        echo "skipped: no $name on this machine"
+        continue
+    fi
+    two >layouts.txt
+    rows_of $name 2
+    four >layouts.txt
+    rows_of $name 4
+    eight >layouts.txt
+    rows_of $name 8
+    cut >layouts.txt
+    rows_of $name 2 numerics.grid_context=2 data.sequence=48
+    moves $name
+    dies $name
+done
+echo "$waiting rows wait, $rows rows of processes in $SECONDS s"
+report

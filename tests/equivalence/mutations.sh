@@ -1,0 +1,103 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# mutations.sh - would the equivalence table notice? Builds variants of the
+# program with one deliberate fault each (a sum removed, a wrong scale, a
+# shard swapped, a relayout skipped) in a copy of the tree, and demands that a
+# row turns red; the same rows are green without the fault.
+. "${0%/*}/../drills/common.sh"
+. "$tree/tests/equivalence/rows.sh"
+LIMIT=60
+prepare
+copy=$room/tree
+
+# Objects are copied with their times: only what changes is compiled again.
+mkdir "$copy"
+cp -a "$tree/src" "$tree/include" "$tree/Makefile" "$copy/"
+cp -a "$BUILD" "$copy/build"
+rm -f "$copy"/build/comm_*.so
+
+build() {
+    make -s -C "$copy" BUILD=build MPIS= build/lockstep >build.log 2>&1
+}
+
+# Trains layouts.txt with the variant; the rows are in passed and failed, which
+# are put back: a red row is no failure here.
+run_rows() {
+    local p=$passed f=$failed
+    red=
+    program=$copy/build/lockstep lockstep verify config.yaml \
+        --layouts layouts.txt --json --steps 3 --set train.steps=3 \
+        --set train.threads=1 --set data.sequence=24 \
+        --set model.layers=4 --set model.tied=true \
+        --set numerics.grid_tensor=4 --set comm.limit=5 \
+        >table.json 2>log
+    count_legal mutation >said
+    red=$((failed - f))
+    green=$((passed - p))
+    passed=$p
+    failed=$f
+}
+
+# mutation NAME FILE SED LAYOUT...: the fault must compile and be seen.
+mutation() {
+    local name=$1 file=$2 change=$3
+    shift 3
+    printf '%s\n' "$@" >layouts.txt
+    cp -p "$copy/$file" kept
+    sed -i -E "$change" "$copy/$file"
+    if cmp -s "$copy/$file" kept; then
+        bad "$name" "$file no longer has the place to change"
+    elif ! build; then
+        bad "$name" "does not compile" build.log
+    else
+        run_rows
+        if [ "$red" -gt 0 ]; then ok "$name: $red of $# rows are red"
+        elif [ "$green" -lt $# ]; then ok "$name: did not end"
+        else bad "$name" "all rows are green" said
+        fi
+    fi
+    cp -p kept "$copy/$file"
+    touch "$copy/$file"
+}
+
+data="ranks=2 mesh.data=2"
+zero="ranks=2 mesh.data=2 zero=zero1"
+hsdp="ranks=4 mesh.data=2 mesh.shard=2 zero=zero1"
+tensor="ranks=2 mesh.tensor=2"
+heads="ranks=4 mesh.tensor=4"
+pipe="ranks=2 mesh.pipe=2 train.micro_batch=1"
+
+# Without a fault every row is green.
+printf '%s\n' "$data" "$zero" "$hsdp" "$tensor" "$heads" "$pipe" >layouts.txt
+if build; then
+    run_rows
+    if [ "$green" -eq 6 ] && [ "$red" -eq 0 ]; then ok "no fault, no red row"
+    else bad "no fault, no red row" "$green green, $red red" said
+    fi
+else
+    bad "the copy builds" "it does not" build.log
+fi
+
+mutation "gradients are not summed over ranks" src/train/zero.c \
+    's/return comm_run\(z->copies, &call\);/return OK;/' "$data"
+mutation "gradients are not scattered" src/train/zero.c \
+    's/TRY\(comm_run\(z->shard, &call\)\);/(void)call;/' "$zero"
+mutation "only the tied table's first use is summed" src/train/zero.c \
+    's/TRY\(reduce_unit\(z, unit, root\)\);/(void)root;/' "$data"
+mutation "the mean is over this rank's targets" src/train/team.c \
+    's/\*targets \+= \(int64_t\)all\[2 \* i \+ 1\];/if (i == 0) *targets = (int64_t)all[1];/' \
+    "$data"
+mutation "a chain of roots, not a tree" src/comm/ordered.c \
+    's/XXX/YYY/' "ranks=4 mesh.data=4"
+mutation "shards are swapped" src/mesh/shard.c 's/XXX/YYY/' "$zero"
+mutation "the norm is of this rank's shards" src/train/zero.c \
+    's/return comm_all_reduce\(z->shard, all, all, REDUCE_SUM\);/return OK;/' \
+    "$zero"
+mutation "weights are not gathered" src/train/zero.c \
+    's/gather_call\(z, i, unit_in\(z, weights, i\)\);/gather_call(z, 0, unit_in(z, weights, 0));/' \
+    "$zero"
+mutation "a relayout is skipped" src/nn/relayout.c \
+    's/return comm_run\(run->tensor, &call\);/return OK;/' "$tensor"
+mutation "every rank adds the bias before the sum" src/nn/relayout.c \
+    's/XXX/YYY/' "$tensor"
+report

@@ -1,0 +1,100 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# random.sh - random models of odd sizes under random layouts: each that is
+# legal must train the bits of one rank. What fails is printed with its seed:
+#
+#     BUILD=build SEED=7 ROUNDS=1 tests/equivalence/random.sh
+. "${0%/*}/../drills/common.sh"
+. "$tree/tests/equivalence/rows.sh"
+LIMIT=100
+prepare
+
+# One model, as settings on one line, then layouts. The same seed draws the
+# same ones everywhere: the generator is Park and Miller's.
+draw() { # SEED
+    awk -v seed="$1" '
+        function random(n) { x = (x * 16807) % 2147483647; return x % n }
+        function of(list,   n, parts) { # one of the words
+            n = split(list, parts, " ")
+            return parts[1 + random(n)]
+        }
+        function layout(   text, ranks, left, i, axis, size) {
+            split("data shard tensor pipe context", axis, " ")
+            ranks = 1
+            text = ""
+            for (i = 1; i <= 5; i++) {
+                size = of("1 1 1 2 2 3 4")
+                if (i == 5 && context == 1) size = 1
+                if (ranks * size > 12) size = 1
+                ranks *= size
+                text = text " mesh." axis[i] "=" size
+            }
+            text = "?ranks=" ranks text
+            text = text " zero=" of("ddp ddp zero1 zero2 zero3 fsdp hsdp mics")
+            text = text " schedule.name=" of("gpipe 1f1b 1f1b-early-send " \
+                "interleaved breadth-first zb-h1 zb-h2 zb-v v-half v-min " \
+                "dualpipe dualpipev")
+            text = text " train.micro_batch=" of("1 1 2 3")
+            text = text " train.recompute=" of("none block [norm,activation]")
+            if (random(3) == 0)
+                text = text " mesh.order=" of("tensor,data shard,pipe " \
+                    "pipe,tensor,data,shard data,context,pipe")
+            if (context > 1)
+                text = text " context.kind=" of("allgather ring ulysses hybrid")
+            return text
+        }
+        BEGIN {
+            x = 100003 * seed + 17
+            for (i = 0; i < 10; i++) random(2)
+            heads = of("2 3 4 4 6")
+            kv = heads % 2 == 0 ? of("1 2 2 " heads) : of("1 " heads)
+            if (heads % kv != 0) kv = heads
+            family = of("llama llama gpt2")
+            context = of("1 1 2")
+            leaf = of("3 6 5 9")
+            head = of("2 4 6 10")
+            width = family == "gpt2" ? heads * head : 8 + random(17)
+            print "model.family=" family, "model.heads=" heads,
+                "model.kv_heads=" (family == "gpt2" ? 0 : kv),
+                "model.head_width=" head, "model.width=" width,
+                "model.feed_forward=" heads * (2 + random(9)),
+                "model.vocab=" (301 + random(30)),
+                "model.layers=" (1 + random(6)),
+                "model.tied=" of("true false"),
+                "data.sequence=" (context > 1 ? 4 * leaf : 7 + random(30)),
+                "data.documents=" of("separate joined"),
+                "train.dtype=" of("float32 float32 float64"),
+                "train.batch=" of("4 6 8 12 16"), "train.micro_batch=0",
+                "numerics.grid_context=" context, "seed=" seed,
+                "optimizer.clip=" of("0 0.5")
+            for (i = 0; i < 40; i++) print layout()
+        }'
+}
+
+# Layouts that are legal are rows; too few of them would prove nothing.
+round() { # SEED
+    local sets=() word before=$rows
+    draw "$1" >drawn
+    tail -n +2 drawn >layouts.txt
+    for word in $(head -n 1 drawn); do
+        sets+=(--set "$word")
+    done
+    lockstep verify config.yaml --layouts layouts.txt --json --steps 3 \
+        --set train.steps=3 --set train.threads=1 "${sets[@]}" \
+        >table.json 2>log
+    count_legal "seed $1"
+    if [ "$rows" -eq "$before" ]; then
+        echo "seed $1: no layout of $(grep -c . layouts.txt) is legal"
+        grep -q 'left out' log || bad "seed $1" "$(head -n 1 drawn)" log
+    fi
+    [ "$failed" -eq 0 ] || { head -n 1 drawn; report; }
+}
+
+seed=${SEED:-1}
+for ((i = 0; i < ${ROUNDS:-12}; i++)); do
+    round $((seed + i))
+done
+[ "$rows" -ge "$((3 * ${ROUNDS:-12}))" ] || [ -n "${SEED:-}" ] ||
+    bad "random layouts" "only $rows were legal"
+echo "$waiting rows wait, $rows rows in $SECONDS s"
+report

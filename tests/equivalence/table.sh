@@ -1,0 +1,79 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# table.sh - the equivalence table: tiny models of every kind, each under many
+# layouts, against one rank: losses, norms, every gradient, every weight and
+# both moments after 5 steps, bit by bit inside the grid and to 1e-12 in
+# float64 outside it. Every row also asserts that its ranks took the planned
+# memory to the byte, sent the planned bytes, and that replicas agree.
+#
+#     BUILD=build tests/equivalence/table.sh [MODEL...]
+. "${0%/*}/../drills/common.sh"
+. "$tree/tests/equivalence/layouts.sh"
+. "$tree/tests/equivalence/rows.sh"
+LIMIT=150
+models=" $* "
+prepare
+
+# model NAME SETTING...: trains layouts.txt. A layout is a row.
+model() {
+    local name=$1 sets=() set
+    shift
+    [ "$models" = "  " ] || [[ $models == *" $name "* ]] || return
+    for set; do sets+=(--set "$set"); done
+    lockstep verify config.yaml --layouts layouts.txt --json --steps 5 \
+        --set train.steps=5 "${sets[@]}" >table.json 2>log
+    count "$name"
+}
+
+small="data.sequence=24 train.batch=8 train.micro_batch=4 numerics.grid_tensor=2"
+
+# shellcheck disable=SC2086
+{
+# Grouped queries, a tied table, an odd vocabulary, documents apart.
+{ alone; data 2 4 8; zero 2 4 8; tensor 2; pipe 2 4; mixed; } >layouts.txt
+model llama $small model.tied=true model.vocab=303 model.layers=8
+
+# Learned positions, biases, documents joined.
+{ alone; data 2 4; zero 4; tensor 2; pipe 2; mixed; } >layouts.txt
+model gpt2 $small model.family=gpt2 model.kv_heads=0 \
+    data.documents=joined model.layers=4
+
+# A head of its own; four tensor ranks on two key-value heads; float64.
+{ data 2; zero 2; tensor 2 4; pipe 4; } >layouts.txt
+model untied $small train.dtype=float64 model.layers=8 numerics.grid_tensor=4
+
+# Three leaves of each kind.
+printf '%s\n' "ranks=3 mesh.data=3" "ranks=3 mesh.data=3 zero=zero1" \
+    "ranks=3 mesh.data=3 zero=zero3 train.micro_batch=1" \
+    "ranks=3 mesh.tensor=3" "ranks=9 mesh.data=3 mesh.tensor=3" \
+    "ranks=3 mesh.pipe=3 train.micro_batch=1" \
+    "ranks=3 mesh.pipe=3 mesh.layers=[1,3,2] train.micro_batch=1" >layouts.txt
+model three data.sequence=25 train.batch=12 train.micro_batch=4 \
+    numerics.grid_data=3 numerics.grid_tensor=3 model.heads=6 \
+    model.kv_heads=3 model.layers=6 model.feed_forward=42
+
+# Sequences cut by ranks, in two and in four context leaves.
+context 2 4 >layouts.txt
+model context $small numerics.grid_context=4 data.sequence=48 \
+    model.layers=2 model.kv_heads=4
+
+# The canonical test: 8 data leaves of 3 sequences, 2 tensor leaves, sequences
+# of 2.5 granules.
+printf '%s\n' "ranks=2 mesh.tensor=2" "ranks=8 mesh.data=8" \
+    "ranks=8 mesh.data=4 mesh.tensor=2 zero=zero2 train.micro_batch=1" \
+    "ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=3" \
+    >layouts.txt
+model canonical data.sequence=640 train.batch=24 train.micro_batch=3 \
+    numerics.grid_data=8 numerics.grid_tensor=2 model.layers=2
+
+# Outside the grid: other sums, equal to 1e-12.
+printf '%s\n' "ranks=2 mesh.data=2" "ranks=3 mesh.data=3" \
+    "ranks=6 mesh.data=6" "ranks=2 mesh.tensor=2" "ranks=4 mesh.tensor=4" \
+    "ranks=6 mesh.data=3 mesh.tensor=2 zero=zero1" \
+    "ranks=2 mesh.context=2" >layouts.txt
+model fast train.dtype=float64 numerics.mode=fast numerics.grid_data=1 \
+    numerics.grid_tensor=1 data.sequence=32 train.batch=12 train.micro_batch=2
+}
+
+echo "$waiting rows wait, $rows rows in $SECONDS s"
+report
