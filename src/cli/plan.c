@@ -49,7 +49,8 @@ static status summary(const struct planned *planned, struct table *table)
     const struct stage *stage = &planned->draft.pipeline.stages[0];
     const struct setup *setup = &planned->setup;
     const struct stage_request *r = &stage->request;
-    const int64_t micro_batches = setup->schedule.microbatches;
+    const int64_t micro_batches =
+        (int64_t)setup->schedule.microbatches * (r->rounds > 0 ? r->rounds : 1);
     const int64_t batch = planned->set.values.train.batch;
     const struct step_cost cost = program_cost(&stage->program);
     char mesh[MESH_TEXT_BYTES];

@@ -48,7 +48,8 @@ static void plan_joined(struct gradients *g)
     g->partial_elements += padded(g->joined_elements);
 }
 
-status gradients_plan(struct gradients *g, const struct program *program)
+status gradients_plan(struct gradients *g, const struct program *program,
+                      bool placed)
 {
     void *states = NULL;
     bool unfinished[2];
@@ -72,7 +73,7 @@ status gradients_plan(struct gradients *g, const struct program *program)
 
         state->unfinished = state->joined = -1;
         for (int b = 0; b < limit; b++) {
-            const bool root = b == 0 && info->use == 0;
+            const bool root = b == 0 && (info->use == 0 || placed);
 
             state->offset[b] = root ? -1 : g->partial_elements;
             if (!root) g->partial_elements += elements;
@@ -114,6 +115,8 @@ static struct tensor buffer_tensor(const struct gradients *g, int stream,
     struct tensor view = param_tensor(param, g->root, g->program->dtype);
 
     if (offset >= 0) view.data = partial(g, offset);
+    else if (g->states[stream].placed != NULL)
+        view.data = g->states[stream].placed;
     return view;
 }
 

@@ -22,6 +22,7 @@ struct stream_state {
     bool left;
     int64_t offset[NODES_MAX]; /* elements, in partials; -1 in buffer 0 of use
                                 * 0 (root arena) */
+    void *placed;            /* where buffer 0 lies if in neither */
     int64_t unfinished;      /* accumulators of an unfinished leaf, elements in
                               * partials; -1: none. A vector's [contexts, parts,
                               * width]; a matrix's context leaves but the first,
@@ -44,8 +45,11 @@ struct gradients {
     struct stream_state *states; /* owned, [streams] */
 };
 
-/* Lays out the partials; root and partials are set by the caller afterwards. */
-status gradients_plan(struct gradients *g, const struct program *program);
+/* Lays out the partials; root and partials are set by the caller afterwards.
+ * placed: buffers 0 are in neither; the caller sets state->placed before a
+ * stream begins. */
+status gradients_plan(struct gradients *g, const struct program *program,
+                      bool placed);
 void gradients_free(struct gradients *g);
 /* Before the first micro-batch of a step. */
 void gradients_reset(struct gradients *g);

@@ -70,9 +70,14 @@ struct tensor run_weight(const struct run *run, const struct step *step,
                          int which)
 {
     const struct program *p = run->program;
+    struct tensor view = param_tensor(&p->params.items[step->param[which]],
+                                      run->weights, p->dtype);
 
-    return param_tensor(&p->params.items[step->param[which]], run->weights,
-                        p->dtype);
+    if (run->placed != NULL) {
+        view.data = run->placed[step->param[which]];
+        CHECK(view.data != NULL);
+    }
+    return view;
 }
 
 int64_t run_segments(const struct program *program)
@@ -252,7 +257,11 @@ static status run_each(struct run *run, int first, int last)
     for (int i = first; i < last; i++) {
         const double began = run->clock != NULL ? run->clock() : 0;
 
+        if (run->watch != NULL)
+            TRY(run->watch->before(run->watch->argument, i));
         TRY(run_event(run, &run->plan->events[i]));
+        if (run->watch != NULL)
+            TRY(run->watch->after(run->watch->argument, i));
         if (run->clock != NULL) run->spent[i] += run->clock() - began;
         if (run->poison) poison(run, i);
     }

@@ -24,6 +24,14 @@ struct batch {
 typedef status logits_reader(void *argument, int64_t first_token,
                              const struct tensor *logits);
 
+/* Who brings what an event needs and takes what it leaves: weights and
+ * gradients that are not in memory all the time. */
+struct run_watch {
+    status (*before)(void *argument, int event);
+    status (*after)(void *argument, int event);
+    void *argument;
+};
+
 struct run {
     const struct program *program;
     const struct frame_plan *plan;
@@ -32,6 +40,9 @@ struct run {
     struct group *tensor, *context; /* of ranks; NULL: this one alone */
     void *frame;               /* plan->bytes */
     void *weights;             /* flat arena */
+    void **placed;             /* [parameters] where each lies; NULL: in the
+                                * flat arena */
+    const struct run_watch *watch; /* NULL: nobody */
     struct gradients *gradients; /* NULL: no backward pass will follow */
     void *rope[ROPE_TABLES_MAX]; /* [context, rotary / 2, 2] real */
     void *scratch;             /* program_scratch_bytes */

@@ -84,20 +84,68 @@ static struct sharing sharing_of(const struct stage *stage)
     return s;
 }
 
-/* Gradients of a unit of `elements`, of which this rank owns `own`. */
-static void add_gradients(struct exchanges *out, const struct sharing *s,
-                          int64_t elements, int64_t own, int64_t bytes)
+/* Gradients of a unit of which this rank owns `own` elements, once a round. */
+static void add_gradients(struct exchanges *out, const struct stage *stage,
+                          const struct sharing *s, int unit)
 {
+    const struct shards *shards = &stage->shards;
+    const int64_t own = shard_sizes(shards, unit)[shards->rank];
+    const int64_t rounds = stage_rounds(stage);
+    const int64_t bytes = rounds * dtype_bytes(stage->program.dtype);
+
     exchanges_add(out, (struct exchange){
-        .group = s->divide.group, .what = "gradients", .calls = 1,
+        .group = s->divide.group, .what = "gradients", .calls = rounds,
         .kind = COMM_REDUCE_SCATTER, .size = s->divide.size,
-        .bytes = (elements - own) * bytes});
+        .bytes = (shards->units[unit].elements - own) * bytes});
     if (own == 0) return;
     exchanges_add(out, (struct exchange){
-        .group = s->copies.group, .what = "gradients", .calls = 1,
+        .group = s->copies.group, .what = "gradients", .calls = rounds,
         .kind = COMM_ALL_REDUCE, .size = s->copies.size,
         .bytes = bytes * exchange_all_reduce(own, s->copies.size,
                                              s->copies.rank)});
+}
+
+static void add_gather(struct exchanges *out, const struct stage *stage,
+                       const struct sharing *s, int unit, int64_t times)
+{
+    const struct shards *shards = &stage->shards;
+    const int64_t own = shard_sizes(shards, unit)[shards->rank];
+
+    exchanges_add(out, (struct exchange){
+        .group = s->divide.group, .what = "weights", .calls = times,
+        .kind = COMM_ALL_GATHER, .size = s->divide.size,
+        .bytes = times * own * dtype_bytes(stage->program.dtype) *
+                 (s->divide.size - 1)});
+}
+
+/* F of the loss does nothing in training. */
+static bool is_idle(const struct stage *stage, const struct residence *item)
+{
+    return item->first < stage->frame.forward_end &&
+           residency_is_loss(&stage->program,
+                             &stage->frame.events[item->first]);
+}
+
+/* Of divided weights: before each use of each micro-batch, or once a step where
+ * they are kept. */
+static void add_gathers(struct exchanges *out, const struct stage *stage,
+                        const struct sharing *s)
+{
+    const struct residency *r = &stage->gathered;
+    const struct program *p = &stage->program;
+    const bool reshard = stage->request.reshard;
+    const int64_t times =
+        reshard ? stage_rounds(stage) * (p->batch / p->sequences) : 1;
+
+    for (int i = 0; i < r->count; i++) {
+        bool again = false;
+
+        if (is_idle(stage, &r->items[i])) continue;
+        for (int j = 0; j < i && !reshard && !again; j++)
+            again = r->items[j].unit == r->items[i].unit &&
+                    !is_idle(stage, &r->items[j]);
+        if (!again) add_gather(out, stage, s, r->items[i].unit, times);
+    }
 }
 
 static void add_units(struct exchanges *out, const struct stage *stage,
@@ -105,24 +153,17 @@ static void add_units(struct exchanges *out, const struct stage *stage,
 {
     const struct program *p = &stage->program;
     const struct shards *shards = &stage->shards;
-    const int64_t bytes = dtype_bytes(p->dtype);
 
     for (int i = 0; i < shards->count; i++) {
-        const int64_t own = shard_sizes(shards, i)[shards->rank];
-
-        add_gradients(out, s, shards->units[i].elements, own, bytes);
-        exchanges_add(out, (struct exchange){
-            .group = s->divide.group, .what = "weights", .calls = 1,
-            .kind = COMM_ALL_GATHER, .size = s->divide.size,
-            .bytes = own * bytes * (s->divide.size - 1)});
+        add_gradients(out, stage, s, i);
+        if (!stage_divides(stage, MEMORY_WEIGHTS))
+            add_gather(out, stage, s, i, 1);
     }
-    for (int i = 0; i < p->stream_count; i++) {
-        const int unit = shard_unit_of(shards, p->streams[i].param);
-
+    if (stage_divides(stage, MEMORY_WEIGHTS)) add_gathers(out, stage, s);
+    for (int i = 0; i < p->stream_count; i++)
         if (p->streams[i].use > 0)
-            add_gradients(out, s, shards->units[unit].elements,
-                          shard_sizes(shards, unit)[shards->rank], bytes);
-    }
+            add_gradients(out, stage, s,
+                          shard_unit_of(shards, p->streams[i].param));
 }
 
 /* Gradients and weights of one stage, the blocks of its norm, and what its

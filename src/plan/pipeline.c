@@ -310,6 +310,7 @@ int64_t pipeline_loss_values(const struct pipeline *pipeline)
 {
     const struct stage_request *r = &pipeline->stages[0].request;
     const int64_t leaves = (int64_t)r->grid.data *
+                           stage_rounds(&pipeline->stages[0]) *
                            pipeline->chunks[0].copies *
                            r->mesh.size[AXIS_DATA] * r->mesh.size[AXIS_SHARD];
 

@@ -156,6 +156,7 @@ bool stage_divides(const struct stage *stage, enum memory_owner arena)
     if (stage->shards.ranks == 1) return false;
     switch (arena) {
     case MEMORY_WEIGHTS: return division->weights != 0;
+    case MEMORY_GRADIENTS: return stage->request.rounds > 0;
     case MEMORY_FIRST_MOMENT:
     case MEMORY_SECOND_MOMENT: return division->states != 0;
     default: return false;
@@ -164,11 +165,30 @@ bool stage_divides(const struct stage *stage, enum memory_owner arena)
 
 static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
 {
-    const int64_t elements = stage_divides(stage, arena)
-                                 ? stage->shards.elements
+    int64_t elements = stage_divides(stage, arena)
+                           ? stage->shards.elements
+                           : stage->program.params.elements;
+
+    if (arena == MEMORY_GRADIENTS && stage_divides(stage, arena))
+        elements = stage->levels * stage->level_elements;
+    return (size_t)(elements * dtype_bytes(stage->program.dtype));
+}
+
+static size_t gathered_bytes(const struct stage *stage)
+{
+    const int64_t elements = stage->request.reshard
+                                 ? stage->gathered.elements
                                  : stage->program.params.elements;
 
+    if (!stage_divides(stage, MEMORY_WEIGHTS)) return 0;
     return (size_t)(elements * dtype_bytes(stage->program.dtype));
+}
+
+static size_t bucket_bytes(const struct stage *stage)
+{
+    if (!stage_divides(stage, MEMORY_GRADIENTS)) return 0;
+    return (size_t)(stage->reduced.elements *
+                    dtype_bytes(stage->program.dtype));
 }
 
 /* Block sums of this table; sums of all parameters and leaves. */
@@ -211,10 +231,15 @@ static void add_memory(struct stage *stage)
              : 0, NULL},
         {"batch", "micro-batch", batch_bytes(p, stage->request.frames),
          NULL},
+        {"gathered weights", stage->request.reshard ? "unit" : "step",
+         gathered_bytes(stage), NULL},
+        {"gradients to be reduced", "unit", trains ? bucket_bytes(stage) : 0,
+         NULL},
         {"sums of the gradients' norm", "step",
          moments ? norm_bytes(stage) : 0, NULL},
         {"gradients on their way back", "micro-batch", 0, NULL},
         {"messages between ranks", "call", 0, NULL},
+        {"messages in the background", "step", 0, NULL},
     };
 
     stage->bytes = 0;
@@ -225,6 +250,37 @@ static void add_memory(struct stage *stage)
     }
 }
 
+/* The gradient of a second use has shards of its own. */
+static void count_levels(struct stage *stage)
+{
+    const struct program *p = &stage->program;
+    const struct shards *s = &stage->shards;
+
+    stage->level_elements = s->elements;
+    for (int i = 0; i < p->stream_count; i++)
+        if (p->streams[i].use > 0)
+            stage->level_elements += param_room(
+                shard_sizes(s, shard_unit_of(s, p->streams[i].param))
+                    [s->rank]);
+    stage->levels = 1;
+    for (int rounds = stage->request.rounds; rounds > 1; rounds /= 2)
+        stage->levels++;
+}
+
+static status plan_residency(struct stage *stage)
+{
+    const struct stage_request *r = &stage->request;
+
+    count_levels(stage);
+    if (stage_divides(stage, MEMORY_WEIGHTS))
+        TRY(residency_weights(&stage->gathered, &stage->program,
+                              &stage->frame, &stage->shards, r->prefetch));
+    if (r->backward != BACKWARD_NONE)
+        TRY(residency_gradients(&stage->reduced, &stage->program,
+                                &stage->frame, &stage->shards));
+    return OK;
+}
+
 static status plan_with(struct stage *stage, const char *const *policy,
                         int count)
 {
@@ -232,6 +288,7 @@ static status plan_with(struct stage *stage, const char *const *policy,
     frame_plan_free(&stage->frame);
     TRY(frame_plan_build(&stage->frame, &stage->program,
                          stage->request.backward));
+    TRY(plan_residency(stage));
     add_memory(stage);
     return OK;
 }
@@ -283,7 +340,8 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     TRY(divide(stage));
     r->logits_chunk = stage->program.logits_chunk;
     if (r->backward != BACKWARD_NONE)
-        TRY(gradients_plan(&stage->gradients, &stage->program));
+        TRY(gradients_plan(&stage->gradients, &stage->program,
+                           r->rounds > 0));
     if (r->recompute_count == 0 ||
         (r->recompute_count == 1 && strcmp(r->recompute[0], "auto") == 0))
         return plan_auto(stage);
@@ -353,19 +411,9 @@ void stage_use_frame(struct stage *stage, int frame)
     stage->run.batch = stage->batches[frame];
 }
 
-void stage_take_shards(const struct stage *stage, const void *flat,
-                       void *shards)
+int stage_rounds(const struct stage *stage)
 {
-    const struct shards *s = &stage->shards;
-    const size_t real = (size_t)dtype_bytes(stage->program.dtype);
-
-    for (int i = 0; i < s->count; i++) {
-        const int64_t first = s->units[i].first + shard_cuts(s, i)[s->rank];
-
-        memcpy((char *)shards + (size_t)s->units[i].at * real,
-               (const char *)flat + (size_t)first * real,
-               (size_t)shard_sizes(s, i)[s->rank] * real);
-    }
+    return stage->request.rounds > 0 ? stage->request.rounds : 1;
 }
 
 double *stage_norm_sums(const struct stage *stage)
@@ -453,6 +501,8 @@ void stage_free(struct stage *stage)
     arena_free(&stage->arena);
     gradients_free(&stage->gradients);
     shards_free(&stage->shards);
+    residency_free(&stage->gathered);
+    residency_free(&stage->reduced);
     frame_plan_free(&stage->frame);
     program_free(&stage->program);
     *stage = (struct stage){0};

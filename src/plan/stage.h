@@ -13,6 +13,7 @@
 #include "models/model.h"
 #include "nn/run.h"
 #include "nn/slice.h"
+#include "plan/residency.h"
 
 struct stage_request {
     const struct model *model;
@@ -33,6 +34,11 @@ struct stage_request {
                             * beside products; 0: none do */
     bool optimizer;        /* two moments per weight */
     struct division division; /* zeroed: nothing */
+    int prefetch;          /* units of weights gathered ahead */
+    bool reshard;          /* weights are given back after each pass */
+    int rounds;            /* more than 0: divided gradients are reduced after
+                            * every micro-batch, which is then all that `batch`
+                            * and `grid` say; a step has so many */
     struct slice slice;    /* zeroed: the whole model */
     int frames;            /* micro-batches in flight at once; 0: 1 */
     int threads;
@@ -47,7 +53,8 @@ enum memory_owner {
     MEMORY_WEIGHTS, MEMORY_GRADIENTS, MEMORY_PARTIALS, MEMORY_FIRST_MOMENT,
     MEMORY_SECOND_MOMENT, MEMORY_FRAME, MEMORY_LAYER_SCRATCH,
     MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY, MEMORY_CACHE, MEMORY_BATCH,
-    MEMORY_NORM, MEMORY_RETURNS, MEMORY_MESSAGES,
+    MEMORY_GATHERED, MEMORY_BUCKETS, MEMORY_NORM, MEMORY_RETURNS,
+    MEMORY_MESSAGES, MEMORY_BACKGROUND,
     MEMORY_OWNERS
 };
 
@@ -64,6 +71,10 @@ struct stage {
     struct program program;
     struct holding holding; /* of the whole parameters */
     struct shards shards;   /* of the arenas that are divided */
+    struct residency gathered, reduced; /* of divided weights, of gradients */
+    int64_t level_elements; /* of a divided gradient: shards of all units, then
+                             * of second uses */
+    int levels;             /* sums of rounds that wait for each other */
     struct frame_plan frame;
     struct gradients gradients;
     struct memory_row memory[MEMORY_OWNERS];
@@ -93,10 +104,8 @@ status stage_open(struct stage *stage);
 status stage_open_beside(struct stage *stage, const struct stage *first);
 void stage_free(struct stage *stage);
 
-/* This rank's shards of a flat arena, into a shard arena. */
-void stage_take_shards(const struct stage *stage, const void *flat,
-                       void *shards);
-
+/* Times that a step reduces gradients. */
+int stage_rounds(const struct stage *stage);
 /* Of MEMORY_NORM, after the blocks: [orders][leaves]. */
 double *stage_norm_sums(const struct stage *stage);
 

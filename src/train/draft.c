@@ -17,10 +17,8 @@ static status build(struct draft *draft, struct setup *setup, int rank)
 
     TRY(pipeline_plan(&draft->pipeline, &request));
     TRY(team_add_chunks(&draft->team, &draft->pipeline));
-    pipeline_reserve_messages(&draft->pipeline,
-                              train_step_scratch(&draft->pipeline,
-                                                 &draft->team,
-                                                 o->validate.sequences));
+    train_step_reserve(&draft->pipeline, &draft->team,
+                       o->validate.sequences);
     exchanges_of(&draft->exchanges, &draft->pipeline);
     return OK;
 }

@@ -161,8 +161,12 @@ static int64_t share_first(const struct executor *executor)
 {
     const struct pipeline *p = executor->pipeline;
 
-    return team_batch_rank(executor->team) * p->stages[0].program.sequences *
-           p->schedule.microbatches;
+    /* In round i, rank r of R has share i R + r. */
+    const int64_t share =
+        (int64_t)executor->round * team_batch_size(executor->team) +
+        team_batch_rank(executor->team);
+
+    return share * p->stages[0].program.sequences * p->schedule.microbatches;
 }
 
 /* ---- transfers ---- */
@@ -425,7 +429,8 @@ static status backward_input(struct executor *e, struct work *w)
     if (w->action.stage == last && e->team->place.at[AXIS_TENSOR] == 0)
         loss_add(&e->loss, &w->stage->run,
                  first_sequence(e, w->action.microbatch),
-                 w->action.microbatch);
+                 e->round * e->pipeline->schedule.microbatches +
+                     w->action.microbatch);
     TRY(add_span(e, w->action, began));
     return give_gradient(e, w);
 }
@@ -519,11 +524,14 @@ status executor_run(struct executor *executor,
     const struct grid *grid = &p->stages[0].program.grid;
 
     executor->source = source;
-    executor->data_s = 0;
-    loss_begin(&executor->loss,
-               grid->data * p->chunks[0].copies *
-                   team_batch_size(executor->team),
-               grid);
+    if (executor->round == 0) {
+        executor->data_s = 0;
+        loss_begin(&executor->loss,
+                   grid->data * p->chunks[0].copies *
+                       stage_rounds(&p->stages[0]) *
+                       team_batch_size(executor->team),
+                   grid);
+    }
     for (int i = 0; i < list->count; i++) {
         const status result = perform(executor, list->items[i]);
 

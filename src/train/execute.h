@@ -42,6 +42,7 @@ struct executor {
     struct timeline *timeline;   /* of every action from now on; NULL: none */
     int64_t began_ns;            /* when the timeline is at 0 */
     double data_s;               /* of the last step, making batches */
+    int round;                   /* of a step: the caller's to set */
     const struct sample_source *source;
 };
 
@@ -49,7 +50,8 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
                       struct team *team);
 void executor_free(struct executor *executor);
 
-/* All actions of this rank. The gradients of each chunk are its trees' roots
+/* All actions of this rank, of one round; the first begins the loss. The
+ * gradients of each chunk are its trees' roots
  * afterwards, the loss of a last stage lies in executor->loss, which is not
  * joined over the ranks yet. After an error nothing is under way any more, and
  * the ranks' world is aborted. */

@@ -186,6 +186,30 @@ static status cut_heads(struct setup *setup, const struct fit *fit)
                         &setup->request.context_exchange);
 }
 
+/* Divided gradients are reduced after every micro-batch, so that no rank holds
+ * them all: where a micro-batch is a subtree of leaves, which is then all that
+ * a stage knows of the batch, and the ranks' sums of it need nothing else. */
+static status choose_rounds(struct setup *setup)
+{
+    struct stage_request *r = &setup->request;
+    const int64_t rounds = r->batch / r->micro_batch;
+    const bool others = r->mesh.size[AXIS_PIPE] > 1 ||
+                        r->mesh.size[AXIS_TENSOR] > 1 ||
+                        r->mesh.size[AXIS_CONTEXT] > 1 ||
+                        r->grid.context > 1;
+    int ranks, rank;
+
+    r->rounds = 0;
+    division_place(&r->division, &r->mesh, &r->place, &ranks, &rank);
+    if (r->division.gradients == 0 || ranks == 1 || others) return OK;
+    if (r->grid.data % rounds != 0 || (rounds & (rounds - 1)) != 0) return OK;
+    r->rounds = (int)rounds;
+    r->batch = r->micro_batch;
+    r->grid.data /= (int)rounds;
+    schedule_free(&setup->schedule);
+    return build_schedule(setup, 1, &setup->schedule);
+}
+
 status setup_use_grid(struct setup *setup, const struct grid *grid)
 {
     struct stage_request *r = &setup->request;
@@ -211,7 +235,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     setup->exact = !changed && grid_is_tree(setup->grid.data);
     r->grid = setup->grid;
     r->grid.data = setup->grid.data / setup->ranks;
-    return OK;
+    return choose_rounds(setup);
 }
 
 static status check_zero(struct setup *setup)
@@ -220,8 +244,6 @@ static status check_zero(struct setup *setup)
     struct division *division = &setup->request.division;
 
     TRY(division_parse(division, name));
-    if (division->gradients != 0)
-        FAIL(ERR_CONFIG, "zero: %s; this build runs ddp and zero1", name);
     if (division->states == 1u << AXIS_SHARD &&
         setup->mesh.size[AXIS_SHARD] == 1)
         FAIL(ERR_CONFIG, "zero: %s divides over mesh.shard, which has one "
@@ -248,7 +270,8 @@ static status resolve_request(struct setup *setup)
         .recompute_count = o->train.recompute.count,
         .memory_bytes = o->train.memory * 0x1p30, .mesh = setup->mesh,
         .overlap = (int)o->tensor.overlap,
-        .place = setup->place};
+        .place = setup->place, .prefetch = (int)o->fsdp.prefetch,
+        .reshard = o->fsdp.reshard};
     if (r->threads == 0)
         r->threads = threads_cores() / mesh_ranks(&setup->mesh);
     if (r->threads == 0) r->threads = 1;

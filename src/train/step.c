@@ -62,7 +62,7 @@ static void use_background(const struct train_step *step, struct run *run)
     run->background_bytes = bytes;
 }
 
-static void join_chunk(struct train_step *step, int chunk)
+static status join_chunk(struct train_step *step, int chunk)
 {
     struct stage *stage = &step->pipeline->stages[chunk];
 
@@ -70,7 +70,10 @@ static void join_chunk(struct train_step *step, int chunk)
     stage->run.context = team_group(step->team, TEAM_CONTEXT);
     use_background(step, &stage->run);
     stage->gradients.context = stage->run.context;
-    zero_build(&step->zero[chunk], stage, step->team);
+    TRY(zero_build(&step->zero[chunk], stage, step->team));
+    if (team_copies(step->team, chunk) != NULL)
+        step->zero[chunk].overlaps = false; /* their halves come first */
+    return OK;
 }
 
 status train_step_build(struct train_step *step, struct pipeline *pipeline,
@@ -82,7 +85,7 @@ status train_step_build(struct train_step *step, struct pipeline *pipeline,
     step->team = team != NULL ? team : &step->alone;
     TRY(memory_take((size_t)pipeline->count, sizeof *step->zero, &memory));
     step->zero = memory;
-    for (int i = 0; i < pipeline->count; i++) join_chunk(step, i);
+    for (int i = 0; i < pipeline->count; i++) TRY(join_chunk(step, i));
     step->update = chunk_update(step, 0);
     TRY(tied_build(&step->tied, pipeline, step->team));
     return executor_build(&step->executor, pipeline, step->team);
@@ -90,6 +93,8 @@ status train_step_build(struct train_step *step, struct pipeline *pipeline,
 
 void train_step_free(struct train_step *step)
 {
+    for (int i = 0; step->zero != NULL && i < step->pipeline->count; i++)
+        zero_free(&step->zero[i]);
     executor_free(&step->executor);
     tied_free(&step->tied);
     memory_free(step->zero);
@@ -111,22 +116,25 @@ static struct comm_call sum_call(struct tensor values)
                               .in = values};
 }
 
-/* Of the calls inside a micro-batch, and of joining the sums of vectors. */
-static size_t chunk_scratch(struct stage *stage, struct team *team)
+/* For the calls inside a micro-batch, for joining the sums of vectors, and, of
+ * the chunk's own, for what goes on in the background. */
+static size_t reserve_chunk(struct stage *stage, struct team *team)
 {
     const struct group *tensor = team_group(team, TEAM_TENSOR);
     const struct gradients *g = &stage->gradients;
-    size_t bytes = larger(zero_scratch_bytes(stage, team),
-                          gradient_join_bytes(
-                              g, team_group(team, TEAM_CONTEXT)));
+    size_t bytes, background;
 
+    zero_scratch(stage, team, &bytes, &background);
+    stage_reserve(stage, MEMORY_BACKGROUND, background);
+    bytes = larger(bytes, gradient_join_bytes(
+                              g, team_group(team, TEAM_CONTEXT)));
     if (tensor == NULL) return bytes;
     bytes = larger(bytes, program_message_bytes(&stage->program, tensor));
     return larger(bytes, gradients_message_bytes(g, tensor));
 }
 
-size_t train_step_scratch(const struct pipeline *pipeline, struct team *team,
-                          int64_t values)
+void train_step_reserve(struct pipeline *pipeline, struct team *team,
+                        int64_t values)
 {
     const int64_t norm = pipeline_norm_values(pipeline);
     const int64_t loss = pipeline_loss_values(pipeline);
@@ -141,16 +149,18 @@ size_t train_step_scratch(const struct pipeline *pipeline, struct team *team,
         const struct comm_call sum = sum_call(tensor_1d(
             NULL, stage->program.dtype, stage->program.params.elements));
 
-        bytes = larger(bytes, chunk_scratch(stage, team));
+        bytes = larger(bytes, reserve_chunk(stage, team));
         if (copies != NULL)
             bytes = larger(bytes, comm_scratch_bytes(copies, &sum));
     }
-    return bytes + ARENA_ALIGN + background_bytes(pipeline, team);
+    pipeline_reserve_messages(pipeline, bytes + ARENA_ALIGN +
+                                            background_bytes(pipeline, team));
 }
 
 /* ---- what is not finite ---- */
 
-/* Each pipeline has its own micro-batch to look at, if any. */
+/* Each pipeline has its own micro-batch to look at, if any, and does so where
+ * the weights are. */
 static status find_bad(struct train_step *step,
                        const struct sample_source *source)
 {
@@ -166,8 +176,13 @@ static status find_bad(struct train_step *step,
     TRY(team_join(step->team, bad, 2 * size));
     const double mine = bad[2 * rank] > 0 ? bad[2 * rank] : bad[2 * rank + 1];
 
-    if (mine > 0)
-        result = executor_find_bad(&step->executor, source, (int)mine - 1);
+    if (mine > 0 && step->pipeline->stages[0].run.placed == NULL) {
+        const int count = step->pipeline->schedule.microbatches;
+
+        step->executor.round = ((int)mine - 1) / count;
+        result = executor_find_bad(&step->executor, source,
+                                   ((int)mine - 1) % count);
+    }
     TRY(team_agree(step->team, result));
     FAIL(ERR_NUMERIC, "a loss is not finite");
 }
@@ -208,8 +223,27 @@ static status sum_gradients(struct train_step *step)
     for (int number = 0; number < p->schedule.stages; number++)
         for (int i = 0; i < p->count; i++)
             if (p->chunks[i].number == number) TRY(sum_copies(step, i));
-    for (int i = 0; i < p->count; i++) TRY(zero_gradients(&step->zero[i]));
-    return tied_exchange(&step->tied);
+    for (int i = 0; i < p->count; i++) TRY(zero_round_end(&step->zero[i]));
+    return OK;
+}
+
+/* Everybody's micro-batches whose gradients are reduced together. */
+static status run_round(struct train_step *step,
+                        const struct sample_source *source, int round)
+{
+    struct pipeline *p = step->pipeline;
+
+    for (int i = 0; i < p->count; i++) {
+        const struct program *program = &p->stages[i].program;
+
+        gradients_reset(&p->stages[i].gradients);
+        zero_round_begin(&step->zero[i],
+                         (int)(program->batch / program->sequences),
+                         round == 0);
+    }
+    step->executor.round = round;
+    TRY(executor_run(&step->executor, source));
+    return sum_gradients(step);
 }
 
 static status step_gradients(struct train_step *step,
@@ -219,8 +253,8 @@ static status step_gradients(struct train_step *step,
     struct pipeline *p = step->pipeline;
     struct loss_sum *loss = &step->executor.loss;
 
-    for (int i = 0; i < p->count; i++) gradients_reset(&p->stages[i].gradients);
-    TRY(executor_run(&step->executor, source));
+    for (int i = 0; i < stage_rounds(&p->stages[0]); i++)
+        TRY(run_round(step, source, i));
     step->data_s = step->executor.data_s;
     TRY(team_join(step->team, loss->table, loss_count(loss)));
     if (loss_is_bad(loss)) return find_bad(step, source);
@@ -229,7 +263,8 @@ static status step_gradients(struct train_step *step,
         FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
                           "one token, or all masked");
     out->loss = loss_total(loss) / (double)out->targets;
-    TRY(sum_gradients(step));
+    for (int i = 0; i < p->count; i++) TRY(zero_gradients(&step->zero[i]));
+    TRY(tied_exchange(&step->tied));
     for (int i = 0; i < p->count; i++) {
         const struct update update = chunk_update(step, i);
 
@@ -342,10 +377,11 @@ static void add_losses(const struct run *run, int64_t first, int64_t last,
         out->targets += run->batch.targets[t] >= 0;
 }
 
-/* The share [first, last) of the ranks of this pipeline, into out->sums. */
+/* The share [first, last) of the ranks of this pipeline, into out->sums, in as
+ * many turns as the longest share needs: ranks may gather weights together. */
 static status evaluate_share(struct train_step *step,
                              const struct sample_source *source,
-                             int64_t first, int64_t last,
+                             int64_t first, int64_t last, int64_t longest,
                              struct evaluation *out)
 {
     const struct pipeline *p = step->pipeline;
@@ -355,7 +391,7 @@ static status evaluate_share(struct train_step *step,
                               program_sequence(&p->stages[0].program)};
     const struct sample_source wrapped = {fill_or_mask, &limited};
 
-    for (int64_t i = 0; first + i * sequences < last; i++) {
+    for (int64_t i = 0; i * sequences < longest; i++) {
         const int64_t at = first + i * sequences;
 
         TRY(executor_forward(&step->executor, &wrapped, at, i));
@@ -376,7 +412,8 @@ status train_evaluate(struct train_step *step,
     out->sum = 0;
     out->targets = 0;
     TRY(evaluate_share(step, source, rank * count / size,
-                       (rank + 1) * count / size, out));
+                       (rank + 1) * count / size, (count + size - 1) / size,
+                       out));
     TRY(team_context_leaves(step->team, out->sums, count, &out->targets));
     targets = (double)out->targets;
     if (!train_step_speaks(step)) {

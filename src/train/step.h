@@ -42,10 +42,10 @@ status train_step_run(struct train_step *step,
                       const struct sample_source *source, double lr,
                       int64_t t, struct step_result *out);
 
-/* Scratch for the messages of a step and for joining up to `values` numbers,
- * bytes; before the pipeline is open. */
-size_t train_step_scratch(const struct pipeline *pipeline, struct team *team,
-                          int64_t values);
+/* Room for the messages of a step and for joining up to `values` numbers;
+ * before the pipeline is open. */
+void train_step_reserve(struct pipeline *pipeline, struct team *team,
+                        int64_t values);
 /* Whether this rank speaks for its share of the sequences: it has the last
  * stage, others have the same sequences. */
 bool train_step_speaks(const struct train_step *step);

@@ -182,9 +182,7 @@ static status plan(struct trainer *t, struct group *world)
 
     TRY(pipeline_plan(&t->pipeline, &request));
     TRY(team_add_chunks(&t->team, &t->pipeline));
-    pipeline_reserve_messages(&t->pipeline,
-                              train_step_scratch(&t->pipeline, &t->team,
-                                                 o->validate.sequences));
+    train_step_reserve(&t->pipeline, &t->team, o->validate.sequences);
     return OK;
 }
 
@@ -251,6 +249,7 @@ static status count_work(struct trainer *t)
 
     for (int i = 0; i < t->pipeline.count; i++)
         flops += 3.0 * t->pipeline.chunks[i].count *
+                 stage_rounds(&t->pipeline.stages[i]) *
                  (double)program_cost(&t->pipeline.stages[i].program).flops;
     TRY(team_join(&t->team, &flops, 1));
     t->step_flops = (int64_t)flops;

@@ -40,8 +40,7 @@ static status plan(struct rank_trial *t, struct group *world)
     request = setup_pipeline(&t->setup);
     TRY(pipeline_plan(&t->pipeline, &request));
     TRY(team_add_chunks(&t->team, &t->pipeline));
-    pipeline_reserve_messages(
-        &t->pipeline, train_step_scratch(&t->pipeline, &t->team, 1));
+    train_step_reserve(&t->pipeline, &t->team, 1);
     return OK;
 }
 
@@ -160,8 +159,8 @@ static status rank_body(void *argument, struct group *world)
     result = run_checked(&t);
 done:
     inventory_free(&t.inventory);
-    team_free(&t.team);
     train_step_free(&t.step);
+    team_free(&t.team);
     feed_close(&t.feed);
     pipeline_free(&t.pipeline);
     setup_free(&t.setup);

@@ -4,31 +4,7 @@
 
 #include <string.h>
 
-static struct group *divides(const struct stage *stage, struct team *team)
-{
-    const struct division *d = &stage->request.division;
-    const axis_set axes = d->weights | d->gradients | d->states;
-
-    if (axes == 0) return NULL;
-    return team_group(team, axes >> AXIS_DATA & 1 ? TEAM_BATCH : TEAM_SHARD);
-}
-
-static struct group *copies(const struct stage *stage, struct team *team)
-{
-    const struct group *shard = divides(stage, team);
-
-    if (shard == NULL) return team_group(team, TEAM_BATCH);
-    if (shard == team_group(team, TEAM_BATCH)) return NULL;
-    return team_group(team, TEAM_DATA);
-}
-
-void zero_build(struct zero *zero, struct stage *stage, struct team *team)
-{
-    *zero = (struct zero){.stage = stage, .shard = divides(stage, team),
-                          .copies = copies(stage, team)};
-    CHECK(zero->shard == NULL || zero->shard->size == stage->shards.ranks);
-    CHECK(zero->shard == NULL || zero->shard->rank == stage->shards.rank);
-}
+enum { SHARD, COPIES };
 
 /* ---- where things lie ---- */
 
@@ -40,13 +16,19 @@ static struct tensor elements(const struct zero *z, void *data, int64_t first,
     return tensor_1d((char *)data + first * dtype_bytes(dtype), dtype, count);
 }
 
+static int64_t own_size(const struct zero *z, int unit)
+{
+    const struct shards *s = &z->stage->shards;
+
+    return shard_sizes(s, unit)[s->rank];
+}
+
 /* What this rank owns of a unit that lies whole at `data`. */
 static struct tensor own_of(const struct zero *z, int unit, void *data)
 {
     const struct shards *s = &z->stage->shards;
 
-    return elements(z, data, shard_cuts(s, unit)[s->rank],
-                    shard_sizes(s, unit)[s->rank]);
+    return elements(z, data, shard_cuts(s, unit)[s->rank], own_size(z, unit));
 }
 
 static void *unit_in(const struct zero *z, void *flat, int unit)
@@ -56,37 +38,100 @@ static void *unit_in(const struct zero *z, void *flat, int unit)
     return elements(z, flat, u->first, u->elements).data;
 }
 
+static bool in_buckets(const struct zero *z)
+{
+    return stage_divides(z->stage, MEMORY_GRADIENTS);
+}
+
+/* Where a divided gradient has the shard of a second use: after the units, in
+ * the order of the streams. */
+static int64_t second_at(const struct zero *z, int stream)
+{
+    const struct program *p = &z->stage->program;
+    int64_t at = z->stage->shards.elements;
+
+    for (int i = 0; i < stream; i++)
+        if (p->streams[i].use > 0)
+            at += param_room(own_size(z, shard_unit_of(&z->stage->shards,
+                                                       p->streams[i].param)));
+    return at;
+}
+
+/* The whole unit, not yet reduced. */
+static void *item_data(const struct zero *z, const struct residence *item)
+{
+    const struct gradients *g = &z->stage->gradients;
+
+    if (in_buckets(z))
+        return elements(z, z->stage->memory[MEMORY_BUCKETS].data, item->offset,
+                        0).data;
+    if (item->stream >= 0) return gradient_root(g, item->stream).data;
+    return unit_in(z, g->root, item->unit);
+}
+
+/* Where this rank's shard of the sum goes. */
+static struct tensor item_own(const struct zero *z,
+                              const struct residence *item)
+{
+    const int64_t at = item->stream < 0
+                           ? z->stage->shards.units[item->unit].at
+                           : second_at(z, item->stream);
+
+    if (!in_buckets(z)) return own_of(z, item->unit, item_data(z, item));
+    return elements(z, z->stage->memory[MEMORY_GRADIENTS].data,
+                    z->level * z->stage->level_elements + at,
+                    own_size(z, item->unit));
+}
+
 /* ---- calls ---- */
 
 static struct comm_call scatter_call(const struct zero *z, int unit,
-                                     void *data)
+                                     void *data, struct tensor own)
 {
     const struct shards *s = &z->stage->shards;
 
     return (struct comm_call){
         .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
-        .reduction = REDUCE_SUM, .out = own_of(z, unit, data),
+        .reduction = REDUCE_SUM, .out = own,
         .in = elements(z, data, 0, s->units[unit].elements),
-        .in_counts = shard_sizes(s, unit)};
+        .in_counts = shard_sizes(s, unit), .scratch = z->scratch[SHARD],
+        .scratch_bytes = z->scratch_bytes[SHARD]};
 }
 
-static struct comm_call sum_call(struct tensor values)
+static struct comm_call sum_call(const struct zero *z, struct tensor values)
 {
     return (struct comm_call){.kind = COMM_ALL_REDUCE,
                               .algorithm = ALGORITHM_ORDERED,
                               .reduction = REDUCE_SUM, .out = values,
-                              .in = values};
+                              .in = values, .scratch = z->scratch[COPIES],
+                              .scratch_bytes = z->scratch_bytes[COPIES]};
 }
 
 static struct comm_call gather_call(const struct zero *z, int unit,
-                                    void *data)
+                                    void *data, struct tensor own)
 {
     const struct shards *s = &z->stage->shards;
 
     return (struct comm_call){
-        .kind = COMM_ALL_GATHER, .in = own_of(z, unit, data),
+        .kind = COMM_ALL_GATHER, .in = own,
         .out = elements(z, data, 0, s->units[unit].elements),
         .out_counts = shard_sizes(s, unit)};
+}
+
+/* ---- groups and scratch ---- */
+
+static void choose_groups(struct zero *z, struct team *team)
+{
+    const struct division *d = &z->stage->request.division;
+    const axis_set axes = d->weights | d->gradients | d->states;
+
+    z->copies = team_group(team, TEAM_BATCH);
+    if (axes == 0) return;
+    z->shard = z->copies;
+    z->copies = NULL;
+    if (axes >> AXIS_DATA & 1) return;
+    z->shard = team_group(team, TEAM_SHARD);
+    z->copies = team_group(team, TEAM_DATA);
 }
 
 static size_t most(size_t a, size_t b)
@@ -94,88 +139,377 @@ static size_t most(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static size_t unit_scratch(const struct zero *z, int unit)
+static size_t aligned(size_t bytes)
 {
-    const struct shards *s = &z->stage->shards;
-    size_t bytes = 0;
-
-    if (z->shard != NULL) {
-        const struct comm_call call = scatter_call(z, unit, NULL);
-
-        bytes = most(bytes, comm_scratch_bytes(z->shard, &call));
-    }
-    if (z->copies != NULL) {
-        const struct comm_call call =
-            sum_call(elements(z, NULL, 0, s->units[unit].elements));
-
-        bytes = most(bytes, comm_scratch_bytes(z->copies, &call));
-    }
-    return bytes;
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
 
-size_t zero_scratch_bytes(struct stage *stage, struct team *team)
+static void measure_scratch(struct zero *z)
 {
-    const int64_t blocks =
-        shard_blocks(&stage->program.params, &stage->holding);
-    const struct comm_call norm = sum_call(tensor_1d(NULL, DTYPE_F64,
-                                                     blocks));
-    struct zero z;
-    size_t bytes = 0;
+    const struct shards *s = &z->stage->shards;
 
-    zero_build(&z, stage, team);
-    for (int i = 0; i < stage->shards.count; i++)
-        bytes = most(bytes, unit_scratch(&z, i));
-    if (z.shard != NULL)
-        bytes = most(bytes, comm_scratch_bytes(z.shard, &norm));
-    return bytes;
+    for (int i = 0; i < s->count; i++) {
+        const struct comm_call scatter =
+            scatter_call(z, i, NULL, own_of(z, i, NULL));
+        const struct comm_call sum = sum_call(z, own_of(z, i, NULL));
+
+        if (z->shard != NULL)
+            z->scratch_bytes[SHARD] =
+                most(z->scratch_bytes[SHARD],
+                     aligned(comm_scratch_bytes(z->shard, &scatter)));
+        if (z->copies != NULL)
+            z->scratch_bytes[COPIES] =
+                most(z->scratch_bytes[COPIES],
+                     aligned(comm_scratch_bytes(z->copies, &sum)));
+    }
+}
+
+void zero_scratch(struct stage *stage, struct team *team, size_t *bytes,
+                  size_t *background)
+{
+    struct zero z = {.stage = stage};
+    const struct tensor blocks =
+        tensor_1d(NULL, DTYPE_F64,
+                  shard_blocks(&stage->program.params, &stage->holding));
+    const struct comm_call norm = sum_call(&z, blocks);
+
+    choose_groups(&z, team);
+    measure_scratch(&z);
+    *bytes = z.shard != NULL ? comm_scratch_bytes(z.shard, &norm) : 0;
+    *background = z.scratch_bytes[SHARD] + z.scratch_bytes[COPIES];
 }
 
 /* ---- gradients ---- */
 
-/* The unit that lies at `data`: summed over all ranks in what this one owns. */
-static status reduce_unit(struct zero *z, int unit, void *data)
+/* Nothing but whole blocks of the norm is added, but gaps lie between
+ * parameters: what waits there must be a number. */
+static void clear_gaps(const struct zero *z, int unit, void *data)
 {
-    struct tensor own = own_of(z, unit, data);
+    const struct shard_unit *u = &z->stage->shards.units[unit];
+    const size_t real = (size_t)dtype_bytes(z->stage->program.dtype);
 
-    if (z->shard != NULL) {
-        const struct comm_call call = scatter_call(z, unit, data);
+    for (int i = 0; i < u->params; i++) {
+        const struct param *p =
+            &z->stage->program.params.items[u->first_param + i];
+        const int64_t end = p->offset - u->first + p->elements;
+        const int64_t room = param_room(p->elements) - p->elements;
+
+        memset((char *)data + (size_t)end * real, 0, (size_t)room * real);
+    }
+}
+
+/* Tells the streams of an item where their roots go. */
+static void place_roots(struct zero *z, const struct residence *item)
+{
+    const struct program *p = &z->stage->program;
+    const struct shard_unit *u = &z->stage->shards.units[item->unit];
+    void *data = item_data(z, item);
+
+    clear_gaps(z, item->unit, data);
+    for (int i = 0; i < p->stream_count; i++) {
+        const struct param *param = &p->params.items[p->streams[i].param];
+
+        if (item->stream >= 0 ? i != item->stream
+                              : p->streams[i].use > 0 ||
+                                    shard_unit_of(&z->stage->shards,
+                                                  p->streams[i].param) !=
+                                        item->unit)
+            continue;
+        z->stage->gradients.states[i].placed =
+            elements(z, data, param->offset - u->first, 0).data;
+    }
+}
+
+static status start_sum(struct zero *z, int index)
+{
+    const struct tensor own = item_own(z, &z->stage->reduced.items[index]);
+    const struct comm_call call = sum_call(z, own);
+
+    if (z->copies == NULL || own.shape[0] == 0) return OK;
+    return comm_start(z->copies, &call, &z->sums[index].sum);
+}
+
+static status start_reduce(struct zero *z, int index)
+{
+    const struct residence *item = &z->stage->reduced.items[index];
+    const struct comm_call call = scatter_call(
+        z, item->unit, item_data(z, item), item_own(z, item));
+
+    z->sums[index].started = true;
+    if (z->shard == NULL) return start_sum(z, index);
+    return comm_start(z->shard, &call, &z->sums[index].scatter);
+}
+
+/* Ends the reduce-scatter, after which the unit's room is free. */
+static status end_scatter(struct zero *z, int index)
+{
+    if (z->sums[index].scattered) return OK;
+    z->sums[index].scattered = true;
+    if (z->shard == NULL) return OK;
+    TRY(comm_wait(&z->sums[index].scatter));
+    return start_sum(z, index);
+}
+
+void zero_round_begin(struct zero *z, int micro_batches, bool first)
+{
+    z->passes = 0;
+    z->micro_batches = micro_batches;
+    if (first) z->round = z->level = 0;
+    for (int i = 0; i < z->stage->reduced.count; i++)
+        z->sums[i].started = z->sums[i].scattered = false;
+}
+
+/* Sums of rounds wait for their siblings as the leaves of a micro-batch do. */
+static status merge_rounds(struct zero *z)
+{
+    const struct gradients *g = &z->stage->gradients;
+    const int64_t size = z->stage->level_elements;
+    void *arena = z->stage->memory[MEMORY_GRADIENTS].data;
+
+    z->level++;
+    for (int n = z->round++; n & 1; n >>= 1) {
+        const struct tensor left = elements(z, arena, (z->level - 2) * size,
+                                            size);
+
+        TRY(g->kernels->add(g->stream, left, left,
+                            elements(z, arena, (z->level - 1) * size, size)));
+        z->level--;
+    }
+    return OK;
+}
+
+status zero_round_end(struct zero *z)
+{
+    const int count = z->stage->reduced.count;
+
+    for (int i = 0; i < count; i++)
+        if (!z->sums[i].started) TRY(start_reduce(z, i));
+    for (int i = 0; i < count; i++) TRY(end_scatter(z, i));
+    for (int i = 0; i < count; i++) TRY(comm_wait(&z->sums[i].sum));
+    return in_buckets(z) ? merge_rounds(z) : OK;
+}
+
+/* A second use of a parameter (a tied head) is cut as the unit, which is that
+ * parameter alone. */
+status zero_gradients(struct zero *z)
+{
+    const struct gradients *g = &z->stage->gradients;
+
+    CHECK(!in_buckets(z) || z->level == 1);
+    z->level = 0;
+    for (int i = 0; i < z->stage->reduced.count; i++) {
+        const struct residence *item = &z->stage->reduced.items[i];
+        const struct residence first = {.unit = item->unit, .stream = -1};
+
+        if (item->stream < 0 || own_size(z, item->unit) == 0) continue;
+        CHECK(z->stage->shards.units[item->unit].params == 1);
+        TRY(g->kernels->add(g->stream, item_own(z, &first),
+                            item_own(z, &first), item_own(z, item)));
+    }
+    return OK;
+}
+
+/* ---- weights ---- */
+
+static bool gathers(const struct zero *z)
+{
+    return stage_divides(z->stage, MEMORY_WEIGHTS);
+}
+
+static struct tensor own_weights(const struct zero *z, int unit)
+{
+    void *weights = z->stage->memory[MEMORY_WEIGHTS].data;
+
+    if (!gathers(z)) return own_of(z, unit, unit_in(z, weights, unit));
+    return elements(z, weights, z->stage->shards.units[unit].at,
+                    own_size(z, unit));
+}
+
+static void *room_of(const struct zero *z, const struct residence *item)
+{
+    void *rooms = z->stage->memory[MEMORY_GATHERED].data;
+
+    if (!z->stage->request.reshard) return unit_in(z, rooms, item->unit);
+    return elements(z, rooms, item->offset, 0).data;
+}
+
+/* In training F leaves the loss to B. */
+static bool is_idle(const struct zero *z, const struct residence *item)
+{
+    return item->first < z->stage->frame.forward_end &&
+           z->stage->run.gradients != NULL &&
+           residency_is_loss(&z->stage->program,
+                             &z->stage->frame.events[item->first]);
+}
+
+static void place_weights(struct zero *z, const struct residence *item,
+                          void *data)
+{
+    const struct shard_unit *u = &z->stage->shards.units[item->unit];
+
+    for (int i = u->first_param; i < u->first_param + u->params; i++)
+        z->placed[i] =
+            data == NULL
+                ? NULL
+                : elements(z, data, z->stage->program.params.items[i].offset -
+                                        u->first, 0).data;
+}
+
+static status start_gather(struct zero *z, int index)
+{
+    const struct residence *item = &z->stage->gathered.items[index];
+    const struct comm_call call = gather_call(
+        z, item->unit, room_of(z, item), own_weights(z, item->unit));
+
+    if (is_idle(z, item) || z->resident[item->unit]) return OK;
+    z->resident[item->unit] = !z->stage->request.reshard;
+    return comm_start(z->shard, &call, &z->gathers[index]);
+}
+
+static status before_weights(struct zero *z, int event)
+{
+    const struct residency *r = &z->stage->gathered;
+
+    for (int i = 0; i < r->count; i++)
+        if (r->items[i].begin == event) TRY(start_gather(z, i));
+    for (int i = 0; i < r->count; i++) {
+        if (r->items[i].first != event || is_idle(z, &r->items[i])) continue;
+        TRY(comm_wait(&z->gathers[i]));
+        place_weights(z, &r->items[i], room_of(z, &r->items[i]));
+    }
+    return OK;
+}
+
+static void after_weights(struct zero *z, int event)
+{
+    const struct residency *r = &z->stage->gathered;
+
+    for (int i = 0; i < r->count; i++)
+        if (r->items[i].last == event) place_weights(z, &r->items[i], NULL);
+}
+
+status zero_weights(struct zero *z)
+{
+    const struct shards *s = &z->stage->shards;
+    void *weights = z->stage->memory[MEMORY_WEIGHTS].data;
+
+    for (int i = 0; i < s->count; i++) z->resident[i] = false;
+    if (z->shard == NULL || gathers(z)) return OK;
+    for (int i = 0; i < s->count; i++) {
+        const struct comm_call call = gather_call(
+            z, i, unit_in(z, weights, i), own_weights(z, i));
 
         TRY(comm_run(z->shard, &call));
     }
-    if (z->copies == NULL || own.shape[0] == 0) return OK;
-    const struct comm_call call = sum_call(own);
-
-    return comm_run(z->copies, &call);
-}
-
-/* A second use of a parameter (a tied head) has a root of its own, cut as the
- * unit, which is that parameter alone. */
-static status reduce_second(struct zero *z, int stream)
-{
-    const struct gradients *g = &z->stage->gradients;
-    const struct program *p = &z->stage->program;
-    const int unit = shard_unit_of(&z->stage->shards,
-                                   p->streams[stream].param);
-    void *root = gradient_root(g, stream).data;
-    struct tensor own, first;
-
-    CHECK(z->stage->shards.units[unit].params == 1);
-    TRY(reduce_unit(z, unit, root));
-    own = own_of(z, unit, root);
-    first = own_of(z, unit, unit_in(z, g->root, unit));
-    if (own.shape[0] == 0) return OK;
-    return g->kernels->add(g->stream, first, first, own);
-}
-
-status zero_gradients(struct zero *z)
-{
-    const struct program *p = &z->stage->program;
-
-    for (int i = 0; i < z->stage->shards.count; i++)
-        TRY(reduce_unit(z, i, unit_in(z, z->stage->gradients.root, i)));
-    for (int i = 0; i < p->stream_count; i++)
-        if (p->streams[i].use > 0) TRY(reduce_second(z, i));
     return OK;
+}
+
+/* ---- the watch ---- */
+
+static status before_gradients(struct zero *z, int event)
+{
+    const struct residency *r = &z->stage->reduced;
+
+    if (event == z->stage->frame.forward_end) z->passes++;
+    for (int i = 0; i < r->count && in_buckets(z); i++)
+        if (r->items[i].end == event) TRY(end_scatter(z, i));
+    for (int i = 0; i < r->count && in_buckets(z); i++)
+        if (r->items[i].first == event) place_roots(z, &r->items[i]);
+    return OK;
+}
+
+static status before_event(void *argument, int event)
+{
+    struct zero *z = argument;
+
+    if (gathers(z)) TRY(before_weights(z, event));
+    if (z->stage->run.gradients == NULL) return OK;
+    return before_gradients(z, event);
+}
+
+static status after_event(void *argument, int event)
+{
+    struct zero *z = argument;
+    const struct residency *r = &z->stage->reduced;
+
+    if (gathers(z)) after_weights(z, event);
+    if (!z->overlaps || z->stage->run.gradients == NULL ||
+        z->passes < z->micro_batches)
+        return OK;
+    for (int i = 0; i < r->count; i++)
+        if (r->items[i].last == event) TRY(start_reduce(z, i));
+    return OK;
+}
+
+/* ---- building ---- */
+
+static status take(int count, size_t bytes, void **out)
+{
+    return memory_take((size_t)count + 1, bytes, out);
+}
+
+status zero_build(struct zero *z, struct stage *stage, struct team *team)
+{
+    void *sums = NULL, *gather = NULL, *resident = NULL, *placed = NULL;
+
+    *z = (struct zero){.stage = stage};
+    choose_groups(z, team);
+    measure_scratch(z);
+    CHECK(z->shard == NULL || z->shard->size == stage->shards.ranks);
+    CHECK(z->shard == NULL || z->shard->rank == stage->shards.rank);
+    z->scratch[SHARD] = stage->memory[MEMORY_BACKGROUND].data;
+    z->scratch[COPIES] = (char *)z->scratch[SHARD] + z->scratch_bytes[SHARD];
+    z->overlaps = stage->request.backward == BACKWARD_FUSED &&
+                  (z->shard != NULL || z->copies != NULL) &&
+                  team_group(team, TEAM_TENSOR) == NULL &&
+                  team_group(team, TEAM_CONTEXT) == NULL;
+    TRY(take(stage->reduced.count, sizeof *z->sums, &sums));
+    z->sums = sums;
+    TRY(take(stage->gathered.count, sizeof *z->gathers, &gather));
+    z->gathers = gather;
+    TRY(take(stage->shards.count, sizeof *z->resident, &resident));
+    z->resident = resident;
+    TRY(take(stage->program.params.count, sizeof *z->placed, &placed));
+    z->placed = placed;
+    if (gathers(z)) stage->run.placed = z->placed;
+    z->watch = (struct run_watch){before_event, after_event, z};
+    stage->run.watch = &z->watch;
+    return OK;
+}
+
+static bool is_open(const struct comm_handle *handle)
+{
+    return handle->group != NULL;
+}
+
+/* Whoever waits for this rank would wait until the time is out. */
+static void end_handle(struct zero *z, struct comm_handle *handle)
+{
+    char reason[COMM_REASON_BYTES];
+
+    (void)z;
+    if (!is_open(handle)) return;
+    snprintf(reason, sizeof reason, "%s", status_message());
+    group_abort(handle->group, reason);
+    (void)comm_wait(handle);
+}
+
+void zero_free(struct zero *z)
+{
+    if (z->stage == NULL) return;
+    for (int i = 0; z->sums != NULL && i < z->stage->reduced.count; i++) {
+        end_handle(z, &z->sums[i].scatter);
+        end_handle(z, &z->sums[i].sum);
+    }
+    for (int i = 0; z->gathers != NULL && i < z->stage->gathered.count; i++)
+        end_handle(z, &z->gathers[i]);
+    z->stage->run.placed = NULL;
+    z->stage->run.watch = NULL;
+    memory_free(z->sums);
+    memory_free(z->gathers);
+    memory_free(z->resident);
+    memory_free(z->placed);
+    *z = (struct zero){0};
 }
 
 /* ---- around the update ---- */
@@ -188,39 +522,4 @@ status zero_blocks(struct zero *z, double *blocks)
 
     if (z->shard == NULL) return OK;
     return comm_all_reduce(z->shard, all, all, REDUCE_SUM);
-}
-
-status zero_weights(struct zero *z)
-{
-    void *weights = z->stage->memory[MEMORY_WEIGHTS].data;
-
-    if (z->shard == NULL) return OK;
-    for (int i = 0; i < z->stage->shards.count; i++) {
-        const struct comm_call call =
-            gather_call(z, i, unit_in(z, weights, i));
-
-        TRY(comm_run(z->shard, &call));
-    }
-    return OK;
-}
-
-status zero_collect(struct zero *z, const struct update_arena *arena,
-                    void *full)
-{
-    const struct shards *s = &z->stage->shards;
-
-    for (int i = 0; i < s->count; i++) {
-        const struct tensor own = own_of(z, i, unit_in(z, full, i));
-        const void *from =
-            arena->divided
-                ? elements(z, arena->data, s->units[i].at, 0).data
-                : own_of(z, i, unit_in(z, arena->data, i)).data;
-        const struct comm_call call = gather_call(z, i, unit_in(z, full, i));
-
-        if (own.shape[0] > 0)
-            memcpy(own.data, from, (size_t)(own.shape[0] *
-                                            dtype_bytes(own.dtype)));
-        if (z->shard != NULL) TRY(comm_run(z->shard, &call));
-    }
-    return OK;
 }

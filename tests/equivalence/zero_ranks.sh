@@ -1,8 +1,17 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# zero_ranks.sh - what the ranks divide changes no bit: weights, moments and
-# every exact column of the metrics equal those of one rank, with clipping, in
-# micro-batches, with recomputation, and when a run changes what it divides.
+# zero_ranks.sh - what the ranks divide changes no bit: losses, gradients,
+# weights, moments and every exact column of the metrics equal those of one
+# rank, with clipping, in micro-batches, with recomputation, with any gathering,
+# and when a run changes what it divides. Every row of verify also holds the
+# bytes sent and taken against the plan.
+#
+# Each of these changes of src/train/zero.c turned rows red when it was tried:
+# no reduce-scatter (the shard keeps the rank's own sum); the shard of the next
+# rank (own_of with rank + 1); no sum over copies (hsdp); a sum of rounds that
+# is not added; weights that are not gathered after the update (zero1); a
+# gather that is not repeated after the update (fsdp.reshard=false); and in
+# src/train/step.c the targets of this rank alone as the divisor.
 . "${0%/*}/../drills/common.sh"
 prepare
 
@@ -12,23 +21,101 @@ same_as_one() { # RUN
     fi
 }
 
-row() { # RUN RANKS SETTING...
-    local run=$1 ranks=$2
+run_row() { # RUN RANKS SETTING...
+    local run=$1 ranks=$2 sets=() setting
     shift 2
-    local sets=()
-    for s in "$@"; do sets+=(--set "$s"); done
+    for setting in "$@"; do sets+=(--set "$setting"); done
     must train config.yaml --run "$run" --ranks "$ranks" "${sets[@]}"
     same_as_one "$run"
     rm -rf "$run"
 }
 
-must train config.yaml --run one
-for zero in zero1; do
+# all_exact NAME ARGUMENT...: every layout of layouts.txt.
+all_exact() {
+    local name=$1 rows found
+    shift
+    rows=$(grep -c . layouts.txt)
+    LIMIT=120 lockstep verify config.yaml --layouts layouts.txt --steps 3 \
+        --set train.steps=3 "$@" >out 2>&1 || { bad "$name" "exit $?" out
+                                                return; }
+    found=$(grep -c 'EXACT *$' out)
+    if [ "$found" -ge "$rows" ]; then ok "$name: $rows layouts"
+    else bad "$name" "$found of $rows rows are exact" out
+    fi
+}
+
+: >layouts.txt
+for zero in zero1 zero2 zero3; do
     for ranks in 2 4 8; do
-        row $zero-$ranks $ranks zero=$zero
+        echo "ranks=$ranks zero=$zero"
+        echo "ranks=$ranks zero=$zero train.micro_batch=1 train.recompute=[block]"
     done
-    row $zero-small 2 zero=$zero train.micro_batch=1
-    row $zero-again 4 zero=$zero 'train.recompute=[block]'
-    row $zero-mixed 4 zero=$zero mesh.data=2 mesh.shard=2
+    echo "ranks=2 zero=$zero train.micro_batch=2"
+    echo "ranks=4 zero=$zero mesh.data=2 mesh.shard=2"
+    echo "ranks=4 zero=$zero mesh.data=1 mesh.shard=4"
+done >layouts.txt
+for zero in hsdp mics; do
+    echo "ranks=2 zero=$zero mesh.data=1 mesh.shard=2"
+    echo "ranks=4 zero=$zero mesh.data=2 mesh.shard=2"
+    echo "ranks=8 zero=$zero mesh.data=2 mesh.shard=4"
+    echo "ranks=8 zero=$zero mesh.data=4 mesh.shard=2"
+    echo "ranks=4 zero=$zero mesh.data=2 mesh.shard=2 train.micro_batch=1"
+done >>layouts.txt
+for gather in fsdp.prefetch=0 fsdp.prefetch=4 fsdp.reshard=false; do
+    echo "ranks=4 zero=fsdp $gather"
+    echo "ranks=2 zero=fsdp $gather train.micro_batch=1"
+done >>layouts.txt
+all_exact "llama"
+all_exact "llama, tied" --set model.tied=true --set train.logits_chunk=48
+sed -n '1~4p' layouts.txt >some && mv some layouts.txt
+all_exact "gpt2" --set model.family=gpt2 --set model.kv_heads=4
+all_exact "float64" --dtype float64
+grep -v ranks=8 layouts.txt >some && mv some layouts.txt
+all_exact "a grid of 4 x 1" --set numerics.grid_data=4 \
+    --set numerics.grid_tensor=1
+
+# Whole runs: metrics, validation and checkpoints too.
+must train config.yaml --run one
+for zero in zero1 zero2 fsdp; do
+    run_row $zero-2 2 zero=$zero
+    run_row $zero-8 8 zero=$zero train.micro_batch=1
 done
+run_row hsdp-4 4 zero=hsdp mesh.shard=2 'train.recompute=[block]'
+
+# Begun with everything whole, gone on divided, ended otherwise divided.
+back_to_20() {
+    rm -rf moved/ckpt/step-00000030
+    printf 'step-00000020' >moved/ckpt/latest
+}
+must train config.yaml --run moved --ranks 2 --set train.steps=30 \
+    --set checkpoint.at_end=false --set checkpoint.every=10
+back_to_20
+must resume moved --ranks 4 --set zero=zero3
+back_to_20
+must resume moved --ranks 2 --set zero=zero1 --set train.micro_batch=1
+same_as_one moved
+
+# The same ranks as processes.
+for mpi in openmpi mpich; do
+    flags=
+    [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
+    if [ ! -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
+    then
+        echo "skipped: no $mpi on this machine"
+        continue
+    fi
+    for zero in zero1 zero2 fsdp; do
+        # shellcheck disable=SC2086
+        if timeout 100 mpirun.$mpi $flags -n 4 "$program" train config.yaml \
+            --run $mpi-$zero --set zero=$zero >log 2>&1
+        then same_as_one $mpi-$zero
+        else bad "$mpi, $zero" "exit $?" log
+        fi
+    done
+done
+
+expect "a wrong name" 78 "nearest: zero3" train config.yaml --run no --ranks 2 \
+    --set zero=zero33
+expect "hsdp without mesh.shard" 78 "set mesh.shard" train config.yaml \
+    --run no --ranks 2 --set zero=hsdp
 report

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* residency.h - when a unit's gathered weights, or its unreduced gradients, are
+ * in memory, and where: known before the first step, so planned like any other
+ * memory.
+ *
+ *   weights    a unit is gathered some units ahead of its first use in a pass
+ *              and given back after its last
+ *   gradients  a unit's room is taken when B first writes to it; its reduction
+ *              starts after the last write and is waited for two units later
+ *
+ * Each pass is followed on its own: passes of different micro-batches never run
+ * at once. */
+#ifndef LOCKSTEP_PLAN_RESIDENCY_H
+#define LOCKSTEP_PLAN_RESIDENCY_H
+
+#include "mesh/shard.h"
+#include "nn/frame.h"
+
+struct residence {
+    int unit;        /* of the shards */
+    int stream;      /* the gradient of a second use; -1: the unit's own */
+    int begin;       /* event before which its room is taken */
+    int first, last; /* events that use it */
+    int end;         /* event before which its room is free again */
+    int64_t offset;  /* elements */
+};
+
+struct residency {
+    struct residence *items; /* owned, in the order of their first events */
+    int count, capacity;
+    int64_t elements;        /* room of all */
+};
+
+/* prefetch: units gathered ahead. */
+status residency_weights(struct residency *residency,
+                         const struct program *program,
+                         const struct frame_plan *frame,
+                         const struct shards *shards, int prefetch);
+/* Rooms are meant for B with W fused. */
+status residency_gradients(struct residency *residency,
+                           const struct program *program,
+                           const struct frame_plan *frame,
+                           const struct shards *shards);
+void residency_free(struct residency *residency);
+
+/* Whether the event computes the loss: in training its F does nothing. */
+bool residency_is_loss(const struct program *program,
+                       const struct event *event);
+
+#endif

@@ -1,0 +1,288 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_residency.c - mirrors src/plan/residency.c: what an event needs is in
+ * memory, nothing lies on anything else, no more is ahead than was allowed; and
+ * what a divided stage takes and sends, in closed form. */
+#include "plan/exchange.h"
+#include "tests/test.h"
+
+static const char *const none[] = {"none"}, *const block[] = {"block"};
+
+static struct model model_of(bool gpt2, bool tied, int layers)
+{
+    return (struct model){
+        .kind = gpt2 ? &model_gpt2 : &model_llama, .vocab = 96,
+        .layers = layers, .heads = 4, .kv_heads = gpt2 ? 4 : 2,
+        .head_width = 8, .width = 32, .feed_forward = 48, .context = 16,
+        .tied = tied, .rope_base = 10000, .norm_epsilon = 1e-5,
+        .activation = ACTIVATION_SILU, .init_std = 0.02};
+}
+
+struct layout {
+    const char *zero;
+    int data, shard, rank;
+    int rounds, prefetch;
+    bool reshard, recompute;
+};
+
+/* 16 sequences; each round one micro-batch, without rounds one micro-batch. */
+static struct stage_request request_of(const struct model *model,
+                                       const struct layout *l)
+{
+    const int ranks = l->data * l->shard;
+    const int rounds = l->rounds > 0 ? l->rounds : 1;
+    struct stage_request request = {
+        .model = model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
+        .grid = {16 / ranks / rounds, 2, 1}, .mesh = mesh_alone(),
+        .batch = 16 / ranks / rounds, .micro_batch = 16 / ranks / rounds,
+        .length = 16, .backward = BACKWARD_FUSED, .optimizer = true,
+        .threads = 1, .recompute = l->recompute ? block : none,
+        .recompute_count = 1, .prefetch = l->prefetch,
+        .reshard = l->reshard, .rounds = l->rounds};
+
+    request.mesh.size[AXIS_DATA] = l->data;
+    request.mesh.size[AXIS_SHARD] = l->shard;
+    request.place.at[AXIS_DATA] = l->rank / l->shard;
+    request.place.at[AXIS_SHARD] = l->rank % l->shard;
+    IS_OK(division_parse(&request.division, l->zero));
+    return request;
+}
+
+static void plan(struct stage *stage, const struct model *model,
+                 const struct layout *l)
+{
+    const struct stage_request request = request_of(model, l);
+
+    IS_OK(stage_plan(stage, &request));
+}
+
+/* ---- rooms ---- */
+
+static void check_rooms(const struct stage *stage, const struct residency *r)
+{
+    const struct shard_unit *units = stage->shards.units;
+
+    CHECK(r->count > 0);
+    for (int i = 0; i < r->count; i++) {
+        const struct residence *a = &r->items[i];
+
+        CHECK(a->begin <= a->first && a->first <= a->last && a->last < a->end);
+        CHECK(a->offset % PARAM_ALIGN == 0);
+        CHECK(a->offset + units[a->unit].elements <= r->elements);
+        for (int j = 0; j < i; j++) {
+            const struct residence *b = &r->items[j];
+
+            CHECK(a->begin >= b->end || b->begin >= a->end ||
+                  a->offset >= b->offset + units[b->unit].elements ||
+                  b->offset >= a->offset + units[a->unit].elements);
+        }
+    }
+}
+
+static bool covered(const struct residency *r, int unit, int stream, int event)
+{
+    for (int i = 0; i < r->count; i++)
+        if (r->items[i].unit == unit && r->items[i].stream == stream &&
+            r->items[i].first <= event && event <= r->items[i].last)
+            return true;
+    return false;
+}
+
+static void check_events(const struct stage *stage)
+{
+    const struct program *p = &stage->program;
+
+    for (int e = 0; e < stage->frame.event_count; e++) {
+        const struct event *event = &stage->frame.events[e];
+        const struct step *step = &p->steps[event->step];
+        const bool backward = event->pass == PASS_BACKWARD_INPUT ||
+                              event->pass == PASS_BACKWARD_WEIGHT;
+
+        for (int j = 0; j < STEP_PARAMS_MAX; j++) {
+            if (step->param[j] < 0) continue;
+            const int unit = shard_unit_of(&stage->shards, step->param[j]);
+            const struct stream_info *stream =
+                &p->streams[step->stream[j]];
+
+            if (event->pass != PASS_BACKWARD_WEIGHT &&
+                (!backward || step->layer->backward_input != NULL))
+                CHECK(covered(&stage->gathered, unit, -1, e));
+            if (backward)
+                CHECK(covered(&stage->reduced, unit,
+                              stream->use > 0 ? step->stream[j] : -1, e));
+        }
+    }
+}
+
+/* Units in memory at an event, the ones ahead included. */
+static int alive(const struct residency *r, int event)
+{
+    int count = 0;
+
+    for (int i = 0; i < r->count; i++)
+        count += r->items[i].begin <= event && event < r->items[i].end;
+    return count;
+}
+
+TEST(what_an_event_needs_is_in_memory)
+{
+    for (int bits = 0; bits < 8; bits++)
+        for (int prefetch = 0; prefetch < 4; prefetch++) {
+            const struct model model = model_of(bits & 1, bits & 2, 5);
+            const struct layout layout = {
+                .zero = "fsdp", .data = 4, .shard = 1, .rank = prefetch,
+                .rounds = 2, .prefetch = prefetch, .reshard = true,
+                .recompute = bits & 4};
+            struct stage stage;
+
+            plan(&stage, &model, &layout);
+            check_rooms(&stage, &stage.gathered);
+            check_rooms(&stage, &stage.reduced);
+            check_events(&stage);
+            for (int e = 0; e < stage.frame.event_count; e++) {
+                CHECK(alive(&stage.gathered, e) <= prefetch + 1);
+                CHECK(alive(&stage.reduced, e) <= 2);
+            }
+            stage_free(&stage);
+        }
+}
+
+/* ---- memory: formulas of ZeRO ---- */
+
+/* Bytes of one flat arena. */
+static int64_t arena_bytes(const struct model *model)
+{
+    const struct layout layout = {.zero = "ddp", .data = 1, .shard = 1};
+    struct stage stage;
+    int64_t bytes;
+
+    plan(&stage, model, &layout);
+    bytes = 4 * stage.program.params.elements;
+    stage_free(&stage);
+    return bytes;
+}
+
+static size_t row(const struct stage *stage, enum memory_owner owner)
+{
+    return stage->memory[owner].bytes;
+}
+
+/* Bytes for the model's states, of all ranks together. */
+static double states(const struct model *model, const char *zero, int ranks)
+{
+    double bytes = 0;
+
+    for (int rank = 0; rank < ranks; rank++) {
+        const struct layout layout = {
+            .zero = zero, .data = ranks, .shard = 1, .rank = rank,
+            .rounds = strcmp(zero, "zero1") == 0 ? 0 : 1, .prefetch = 1,
+            .reshard = true};
+        struct stage stage;
+
+        plan(&stage, model, &layout);
+        bytes += (double)(row(&stage, MEMORY_WEIGHTS) +
+                          row(&stage, MEMORY_GRADIENTS) +
+                          row(&stage, MEMORY_FIRST_MOMENT) +
+                          row(&stage, MEMORY_SECOND_MOMENT) +
+                          row(&stage, MEMORY_GATHERED) +
+                          row(&stage, MEMORY_BUCKETS));
+        stage_free(&stage);
+    }
+    return bytes;
+}
+
+/* With 4 bytes each for weights, gradients and two moments, d ranks, and two
+ * units at once of 62: (4 + 4 + 8/d), (4 + 12/d + 4 u), (16/d + 8 u). */
+TEST(each_stage_saves_what_it_divides)
+{
+    static const struct { const char *zero; int whole, divided, units; }
+        rows[] = {{"zero1", 8, 8, 0}, {"zero2", 4, 12, 1},
+                  {"zero3", 0, 16, 2}};
+    const struct model model = model_of(false, false, 60);
+    const double parameters = (double)arena_bytes(&model) / 4;
+
+    for (int i = 0; i < ROWS(rows); i++)
+        for (int ranks = 2; ranks <= 16; ranks *= 2) {
+            const double found =
+                states(&model, rows[i].zero, ranks) / ranks / parameters;
+            const double formula =
+                rows[i].whole + (double)rows[i].divided / ranks;
+            const double rooms = rows[i].units * 4 * 2 / 60.0;
+
+            CHECK(found >= formula);
+            CHECK(found < formula + rooms + 0.01);
+        }
+}
+
+/* ---- messages ---- */
+
+/* Bytes that all ranks send in a step for `what`. */
+static int64_t sent(const struct model *model, struct layout layout,
+                    const char *what)
+{
+    const int ranks = layout.data * layout.shard;
+    int64_t bytes = 0;
+
+    for (int rank = 0; rank < ranks; rank++) {
+        struct pipeline_request request = {0};
+        struct exchanges exchanges;
+        struct pipeline pipeline;
+
+        layout.rank = rank;
+        request.stage = request_of(model, &layout);
+        IS_OK(pipeline_plan(&pipeline, &request));
+        exchanges_of(&exchanges, &pipeline);
+        for (int i = 0; i < exchanges.count; i++)
+            if (strcmp(exchanges.items[i].what, what) == 0)
+                bytes += exchanges.items[i].bytes;
+        pipeline_free(&pipeline);
+    }
+    return bytes;
+}
+
+TEST(a_step_sends_two_or_three_times_the_parameters)
+{
+    const int64_t table = 4 * 96 * 32;
+
+    for (int ranks = 2; ranks <= 16; ranks *= 2)
+        for (int rounds = 1; rounds <= 16 / ranks; rounds *= 2) {
+            struct layout l = {.zero = "zero2", .data = ranks, .shard = 1,
+                               .rounds = rounds, .prefetch = 1,
+                               .reshard = true};
+            const struct model model = model_of(false, false, 2);
+            const struct model tied = model_of(false, true, 2);
+            const int64_t others = ranks - 1;
+            const int64_t all = others * arena_bytes(&model);
+            const int64_t less = others * arena_bytes(&tied);
+            const int64_t tables = others * table;
+
+            EQUAL_INT(sent(&model, l, "gradients"), rounds * all);
+            EQUAL_INT(sent(&model, l, "weights"), all);
+            /* A tied table has two gradients. */
+            EQUAL_INT(sent(&tied, l, "gradients"), rounds * (less + tables));
+            l.zero = "zero3";
+            EQUAL_INT(sent(&model, l, "gradients"), rounds * all);
+            /* F does not read the head, nor B the embedding. */
+            EQUAL_INT(sent(&model, l, "weights"),
+                      rounds * (2 * all - 2 * tables));
+            EQUAL_INT(sent(&tied, l, "weights"), rounds * 2 * less);
+            l.reshard = false;
+            EQUAL_INT(sent(&model, l, "weights"), all);
+            EQUAL_INT(sent(&tied, l, "weights"), less);
+        }
+}
+
+TEST(copies_of_shards_are_summed_over_the_data_axis)
+{
+    const struct layout l = {.zero = "hsdp", .data = 2, .shard = 4,
+                             .rounds = 1, .prefetch = 1, .reshard = true};
+    const struct model tied = model_of(false, true, 2);
+    const int64_t table = 4 * 96 * 32, all = arena_bytes(&tied) + table;
+
+    /* reduce-scatter: 2 (4 - 1), all-reduce of the shards: 2 (2 - 1) */
+    EQUAL_INT(sent(&tied, l, "gradients"), (6 + 2) * all);
+    EQUAL_INT(sent(&tied, l, "weights"), 6 * 2 * (all - table));
+}
+
+TEST_MAIN(what_an_event_needs_is_in_memory, each_stage_saves_what_it_divides,
+          a_step_sends_two_or_three_times_the_parameters,
+          copies_of_shards_are_summed_over_the_data_axis)
