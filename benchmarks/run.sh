@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - measures this machine and stores the result with its date and
 # command: whole steps of four models beside the bound of their products, every
-# kernel beside its limit, tokenizers. Run it on an otherwise idle machine.
+# kernel beside its limit, messages beside MPI's own. Run it on an otherwise idle
+# machine.
 #
 #     benchmarks/run.sh [OUT_DIR]      default: benchmarks/results
 set -eu
@@ -32,3 +33,11 @@ for model in gpt2-124m llama-58m llama-10m llama-1m; do
 done
 "$program" bench kernels
 store kernels "$program" bench kernels --json
+"$program" bench comm --ranks 2
+store comm-threads "$program" bench comm --ranks 2 --json
+for mpi in openmpi mpich; do
+    command -v mpirun.$mpi >/dev/null || continue
+    allow=
+    [ $mpi = mpich ] || allow="--allow-run-as-root --oversubscribe"
+    store comm-$mpi mpirun.$mpi $allow -n 2 "$program" bench comm --json
+done

@@ -119,8 +119,8 @@ static const char *const halves[] = {
     "ranks=@ mesh.data=& mesh.tensor=2",
     "ranks=@ mesh.data=& mesh.tensor=2 zero=zero1 train.recompute=block",
     "ranks=@ mesh.data=& mesh.pipe=2 train.micro_batch=1",
-    "ranks=@ mesh.data=& mesh.pipe=2 zero=zero1 schedule.name=zb-h1 "
-    "train.micro_batch=1",
+    ("ranks=@ mesh.data=& mesh.pipe=2 zero=zero1 schedule.name=zb-h1 "
+     "train.micro_batch=1"),
     "ranks=@ mesh.data=& mesh.context=2",
     "ranks=@ mesh.tensor=2 mesh.pipe=& train.micro_batch=1",
 };
@@ -128,8 +128,8 @@ static const char *const halves[] = {
 /* Mixtures of three. */
 static const char *const quarters[] = {
     "ranks=@ mesh.data=& mesh.tensor=2 mesh.pipe=2 train.micro_batch=1",
-    "ranks=@ mesh.shard=& mesh.tensor=2 mesh.pipe=2 zero=zero1 "
-    "schedule.name=interleaved schedule.chunks=2 train.micro_batch=1",
+    ("ranks=@ mesh.shard=& mesh.tensor=2 mesh.pipe=2 zero=zero1 "
+     "schedule.name=interleaved schedule.chunks=2 train.micro_batch=1"),
     "ranks=@ mesh.data=& mesh.context=2 mesh.tensor=2 zero=fsdp",
 };
 

@@ -477,6 +477,7 @@ status comm_run(struct group *group, const struct comm_call *call)
 {
     const bool straight = call->kind == COMM_SEND || call->kind == COMM_RECV;
 
+    group->self->agreed = false;
     TRY(call_check(group, call));
     TRY(call_run(group, call, CHANNEL_NOW,
                  straight ? (uint64_t)1 << 62 | (uint64_t)call->tag

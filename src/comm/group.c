@@ -72,6 +72,7 @@ status group_build_world(struct group *world, const struct comm_ops *ops,
     *world = (struct group){
         .ops = ops, .backend = backend, .self = self, .size = size,
         .limit_ns = (int64_t)LIMIT_MS_DEFAULT * 1000000};
+    self->world_size = size;
     TRY(group_fill(world, "world", NULL, rank));
     return OK;
 }
@@ -172,12 +173,14 @@ status comm_agree(struct group *group, status mine)
     const int me = verdict.rank;
     status result;
 
+    group->self->agreed = false;
     if (mine != OK)
         snprintf(verdict.text, sizeof verdict.text, "%s", status_message());
     result = verdict_exchange(&operation, &verdict);
     operation_count(&operation, NULL);
     TRY(result);
     if (verdict.code == OK) return OK;
+    group->self->agreed = group->size == group->self->world_size;
     if (verdict.rank == me) return status_pass(mine, __FILE__, __LINE__);
     FAIL((status)verdict.code, "rank %d: %s", (int)verdict.rank, verdict.text);
 }

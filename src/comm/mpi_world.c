@@ -19,7 +19,7 @@
 #include "comm/same.h"
 #include "lockstep.h"
 
-enum { BEGIN_MS_DEFAULT = 600000 };
+enum { BEGIN_MS_DEFAULT = 600000, LEAVE_MS = 1000 };
 
 /* ---- the library ---- */
 
@@ -160,10 +160,12 @@ static status keeper_end(struct world *world, int64_t limit_ms)
 static struct world world; /* outlives messages that nobody took */
 
 /* A launcher ends the others when the first rank ends with an error. Until then
- * every rank is to have said its sentence, so this comes after main. */
+ * every rank is to have said its sentence, so this comes after main; and MPI is
+ * ended, so that the exit code is ours and not that of a kill. */
 static void leave_together(void)
 {
-    world_leave(&world);
+    if (world_leave(&world) && keeper_end(&world, LEAVE_MS) != OK)
+        status_clear();
 }
 
 static status check_world(const struct mpi_launch *launch)
@@ -235,7 +237,8 @@ status mpi_ranks_run(const struct mpi_launch *launch,
         TRY(keeper_end(&world, limit_ms));
         return OK;
     }
-    world_abort(&world, world.rank, status_message());
+    if (!world.self.agreed)
+        world_abort(&world, world.rank, status_message());
     atexit(leave_together);
     return status_pass(result, __FILE__, __LINE__);
 }

@@ -142,7 +142,7 @@ void world_abort(struct world *world, int rank, const char *reason)
     pthread_mutex_unlock(&world->lock);
 }
 
-void world_leave(struct world *world)
+bool world_leave(struct world *world)
 {
     static int32_t word; /* MPI may read it until the end */
     const struct comm_block block = block_plain(&word, sizeof word);
@@ -163,6 +163,7 @@ void world_leave(struct world *world)
             nanosleep(&pause, NULL);
     }
     pthread_mutex_unlock(&world->lock);
+    return others == world->size - 1;
 }
 
 static status fail_aborted(const struct operation *op)

@@ -60,8 +60,8 @@ status patience_wait(struct patience *patience);
 status world_check(const struct world *world, const char *what, int error);
 /* Tells everybody, and gives the messages a moment to leave. */
 void world_abort(struct world *world, int rank, const char *reason);
-/* Waits, but not for long, until all others leave too. */
-void world_leave(struct world *world);
+/* Waits, but not for long, until all others leave too; whether they do. */
+bool world_leave(struct world *world);
 
 /* comm/mpi.c; the back end is the struct world. */
 extern const struct comm_ops mpi_ops;

@@ -130,6 +130,7 @@ status comm_start(struct group *group, const struct comm_call *call,
     struct progress *progress = group->progress;
 
     memset(handle, 0, sizeof *handle);
+    group->self->agreed = false;
     TRY(call_check(group, call));
     handle->call = *call;
     traffic_phase(&group->self->traffic, handle->phase);

@@ -9,6 +9,9 @@
 
 struct comm_rank {
     struct traffic traffic;
+    int world_size;
+    bool agreed; /* the last call was an agreement of all to fail: then nobody
+                  * needs to be told, or kept from hearing of it, by an abort */
 };
 
 void comm_rank_init(struct comm_rank *self);

@@ -430,7 +430,8 @@ static void *member_main(void *argument)
     if (member->result != OK) {
         snprintf(member->reason, sizeof member->reason, "%s",
                  status_message());
-        world_abort(member->world, member->rank, member->reason);
+        if (!member->self.agreed)
+            world_abort(member->world, member->rank, member->reason);
     }
     member_leave(member);
     group_free(&group);
