@@ -52,15 +52,23 @@ static status summary(const struct planned *planned, struct table *table)
     const int64_t micro_batches =
         (int64_t)setup->schedule.microbatches * (r->rounds > 0 ? r->rounds : 1);
     const int64_t batch = planned->set.values.train.batch;
-    const struct step_cost cost = program_cost(&stage->program);
+    const struct pipeline *pipeline = &planned->draft.pipeline;
+    int64_t parameters = 0, flops = 0;
     char mesh[MESH_TEXT_BYTES];
+
+    for (int i = 0; i < pipeline->count; i++) {
+        const struct program *p = &pipeline->stages[i].program;
+
+        parameters += p->params.parameters;
+        flops += program_cost(p).flops;
+    }
     const struct {
         const char *what;
         int64_t value;
         const char *unit;
     } rows[] = {
         {"parameters", setup->parameters, ""},
-        {"parameters of the rank", stage->program.params.parameters, ""},
+        {"parameters of the rank", parameters, ""},
         {"steps", setup->rate.steps,
          setup->rate.steps > 0 ? "" : "decided by the data"},
         {"tokens of a step", batch * r->length, "tokens"},
@@ -71,9 +79,9 @@ static status summary(const struct planned *planned, struct table *table)
         {"leaves: context", setup->grid.context, ""},
         {"logits at once", stage->program.logits_chunk, "tokens"},
         {"threads", r->threads, "each rank"},
-        {"memory", (int64_t)stage->bytes, "bytes, the rank"},
+        {"memory", (int64_t)pipeline->bytes, "bytes, the rank"},
         /* F, then B and W at its cost each. */
-        {"work of a step", 3 * cost.flops * micro_batches, "FLOP, the rank"},
+        {"work of a step", 3 * flops * micro_batches, "FLOP, the rank"},
     };
 
     table_begin(table, columns, 3);
@@ -101,17 +109,21 @@ static status parameters(const struct planned *planned, struct table *table)
         {"parameter", "name", false},  {"rows", "rows", true},
         {"cols", "cols", true},        {"elements", "elements", true},
         {"offset", "offset", true},    {"uses", "uses", true}};
-    const struct param_table *params =
-        &planned->draft.pipeline.stages[0].program.params;
+    const struct pipeline *pipeline = &planned->draft.pipeline;
 
     table_begin(table, columns, 6);
-    for (int i = 0; i < params->count; i++) {
-        table_text(table, params->items[i].name);
-        table_integer(table, params->items[i].spec.rows);
-        table_integer(table, params->items[i].spec.cols);
-        table_integer(table, params->items[i].elements);
-        table_integer(table, params->items[i].offset);
-        table_integer(table, params->items[i].streams);
+    for (int s = 0; s < pipeline->count; s++) {
+        const struct param_table *params =
+            &pipeline->stages[s].program.params;
+
+        for (int i = 0; i < params->count; i++) {
+            table_text(table, params->items[i].name);
+            table_integer(table, params->items[i].spec.rows);
+            table_integer(table, params->items[i].spec.cols);
+            table_integer(table, params->items[i].elements);
+            table_integer(table, params->items[i].offset);
+            table_integer(table, params->items[i].streams);
+        }
     }
     return OK;
 }
@@ -124,6 +136,27 @@ static void slot_cell(struct table *table, slot which)
     table_text(table, which >= 0 ? name : NULL);
 }
 
+static void program_row(const struct program *p, int index,
+                        struct table *table)
+{
+    const struct step *step = &p->steps[index];
+    const struct step_cost cost = step->layer->cost(step, p);
+    const bool writes = step->output >= 0;
+
+    table_integer(table, p->first_step + index);
+    table_text(table, step->layer->name);
+    slot_cell(table, step->output);
+    table_integer(table, writes ? p->slots[step->output].width : 0);
+    slot_cell(table, step->input);
+    slot_cell(table, step->left);
+    table_text(table, step->param[0] >= 0
+                          ? p->params.items[step->param[0]].name : NULL);
+    table_bool(table, writes && !p->slots[step->output].dropped);
+    table_integer(table, cost.flops);
+    table_bytes(table, cost.bytes_moved);
+}
+
+/* Slots are numbered in each stage of the rank. */
 static status program(const struct planned *planned, struct table *table)
 {
     static const struct table_column columns[] = {
@@ -132,26 +165,12 @@ static status program(const struct planned *planned, struct table *table)
         {"input", "input", false},     {"left", "left", false},
         {"parameter", "parameter", false}, {"kept", "kept", false},
         {"FLOP", "flops", true},       {"moved", "bytes_moved", true}};
-    const struct program *p = &planned->draft.pipeline.stages[0].program;
+    const struct pipeline *pipeline = &planned->draft.pipeline;
 
     table_begin(table, columns, 10);
-    for (int i = 0; i < p->step_count; i++) {
-        const struct step *step = &p->steps[i];
-        const struct step_cost cost = step->layer->cost(step, p);
-        const bool writes = step->output >= 0;
-
-        table_integer(table, i);
-        table_text(table, step->layer->name);
-        slot_cell(table, step->output);
-        table_integer(table, writes ? p->slots[step->output].width : 0);
-        slot_cell(table, step->input);
-        slot_cell(table, step->left);
-        table_text(table, step->param[0] >= 0
-                              ? p->params.items[step->param[0]].name : NULL);
-        table_bool(table, writes && !p->slots[step->output].dropped);
-        table_integer(table, cost.flops);
-        table_bytes(table, cost.bytes_moved);
-    }
+    for (int s = 0; s < pipeline->count; s++)
+        for (int i = 0; i < pipeline->stages[s].program.step_count; i++)
+            program_row(&pipeline->stages[s].program, i, table);
     return OK;
 }
 
@@ -160,11 +179,11 @@ static status memory(const struct planned *planned, struct table *table)
     static const struct table_column columns[] = {
         {"buffer", "name", false}, {"life", "life", false},
         {"bytes", "bytes", true},  {"", "share", true}};
-    const struct stage *stage = &planned->draft.pipeline.stages[0];
+    const struct pipeline *pipeline = &planned->draft.pipeline;
 
     table_begin(table, columns, 4);
     for (int i = 0; i < MEMORY_OWNERS; i++) {
-        const struct memory_row *row = &stage->memory[i];
+        const struct memory_row *row = &pipeline->memory[i];
 
         if (row->bytes == 0) continue;
         table_text(table, row->name);
@@ -174,8 +193,8 @@ static status memory(const struct planned *planned, struct table *table)
     }
     table_text(table, "total");
     table_text(table, "");
-    table_integer(table, (int64_t)stage->bytes);
-    table_bytes(table, (int64_t)stage->bytes);
+    table_integer(table, (int64_t)pipeline->bytes);
+    table_bytes(table, (int64_t)pipeline->bytes);
     return OK;
 }
 
@@ -185,8 +204,9 @@ static status schedule(const struct planned *planned, struct table *table)
         {"rank", "rank", true}, {"order", "order", true},
         {"action", "action", false}, {"stage", "stage", true},
         {"micro-batch", "micro_batch", true}};
-    static const char *const kinds[] = {"forward", "backward input",
-                                        "backward weight"};
+    static const char *const kinds[ACTION_KIND_COUNT] = {
+        "forward", "backward input", "backward weight", "send forward",
+        "receive forward", "send backward", "receive backward"};
     const struct schedule *s = &planned->setup.schedule;
 
     TRY(schedule_verify(s));
@@ -247,12 +267,12 @@ static const struct {
 enum { VIEWS = (int)(sizeof views / sizeof *views) };
 
 /* What people read says more than rows can: plan/explain.h. */
-static status print_text(const struct stage *stage, const char *name)
+static status print_text(const struct pipeline *pipeline, const char *name)
 {
     struct text text = {0};
     status result;
 
-    TRY_GOTO(done, result, plan_explain(stage, name, &text));
+    TRY_GOTO(done, result, plan_explain(pipeline, name, &text));
     fwrite(text.bytes, 1, text.length, stdout);
 done:
     text_free(&text);
@@ -295,10 +315,8 @@ status command_plan(struct arguments *arguments)
         goto done;
     }
     if (!arguments_has(arguments, "json") && view != 0) {
-        const struct pipeline *p = &planned.draft.pipeline;
-
-        for (int i = 0; i < p->count; i++)
-            TRY_GOTO(done, result, print_text(&p->stages[i], names[view]));
+        TRY_GOTO(done, result, print_text(&planned.draft.pipeline,
+                                          names[view]));
         goto done;
     }
     TRY_GOTO(done, result, views[view].fill(&planned, &table));

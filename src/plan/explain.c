@@ -43,33 +43,34 @@ static status explain_parameters(const struct stage *stage, struct text *out)
 
 static status explain_memory(const struct stage *stage, struct text *out)
 {
-    TRY(stage_print_memory(stage, out));
+    TRY(memory_print(stage->memory, out));
     TRY(text_printf(out, "\nrecompute: %s; logits of %lld tokens at once\n\n",
                     stage->recompute,
                     (long long)stage->program.logits_chunk));
     return frame_plan_print(&stage->frame, &stage->program, out);
 }
 
-static status explain_schedule(const struct stage *stage, struct text *out)
+static status explain_schedule(const struct pipeline *pipeline,
+                               struct text *out)
 {
-    struct schedule schedule = {0};
-    status result;
+    const struct schedule *s = &pipeline->schedule;
 
-    TRY_GOTO(done, result,
-             schedule_build(&schedule, "1f1b", 1,
-                            (int)(stage->program.batch /
-                                  stage->program.sequences)));
-    TRY_GOTO(done, result, schedule_verify(&schedule));
-    TRY_GOTO(done, result,
-             text_printf(out, "1f1b, %d rank, %d micro-batches, %d held at "
-                              "most; F0.2 is the forward of stage 0, "
-                              "micro-batch 2\n",
-                         schedule.ranks, schedule.microbatches,
-                         schedule_held(&schedule)));
-    TRY_GOTO(done, result, schedule_write(&schedule, out));
-done:
-    schedule_free(&schedule);
-    return result;
+    TRY(text_printf(out, "%d rank%s, %d stage%s, %d micro-batches, %d held at "
+                         "most on a rank; F0.2 is the forward of stage 0, "
+                         "micro-batch 2; SF, RF, SB, RB send and receive\n",
+                    s->ranks, s->ranks > 1 ? "s" : "", s->stages,
+                    s->stages > 1 ? "s" : "", s->microbatches,
+                    schedule_held(s)));
+    for (int i = 0; i < pipeline->count; i++)
+        TRY(text_printf(out, "rank %d: stage %d, blocks %d to %d, %d frames, "
+                             "W %s\n", pipeline->rank,
+                        pipeline->chunks[i].number,
+                        pipeline->stages[i].request.slice.first,
+                        pipeline->stages[i].request.slice.last - 1,
+                        pipeline->stages[i].request.frames,
+                        pipeline->stages[i].request.backward == BACKWARD_FUSED
+                            ? "inside B" : "on its own"));
+    return schedule_write(s, out);
 }
 
 /* How one micro-batch after another meets the tree. */
@@ -121,15 +122,21 @@ static status explain_numerics(const struct stage *stage, struct text *out)
     return text_printf(out, "kernels: %s\n", stage->kernels.backend);
 }
 
+static status explain_program(const struct stage *stage, struct text *out)
+{
+    return program_print(&stage->program, out);
+}
+
+/* Of each stage; NULL: of all together. */
 static const struct {
     const char *name;
     status (*explain)(const struct stage *, struct text *);
-} parts[] = {{"parameters", explain_parameters}, {"program", NULL},
-             {"memory", explain_memory}, {"schedule", explain_schedule},
+} parts[] = {{"parameters", explain_parameters}, {"program", explain_program},
+             {"memory", explain_memory}, {"schedule", NULL},
              {"numerics", explain_numerics}};
 enum { PARTS = sizeof parts / sizeof *parts };
 
-status plan_explain(const struct stage *stage, const char *part,
+status plan_explain(const struct pipeline *pipeline, const char *part,
                     struct text *out)
 {
     const char *names[PARTS];
@@ -137,9 +144,14 @@ status plan_explain(const struct stage *stage, const char *part,
     for (int i = 0; i < PARTS; i++) {
         names[i] = parts[i].name;
         if (strcmp(part, names[i]) != 0) continue;
-        if (parts[i].explain == NULL)
-            return program_print(&stage->program, out);
-        return parts[i].explain(stage, out);
+        if (parts[i].explain == NULL) return explain_schedule(pipeline, out);
+        for (int j = 0; j < pipeline->count; j++) {
+            if (pipeline->schedule.stages > 1)
+                TRY(text_printf(out, "%sstage %d\n", j > 0 ? "\n" : "",
+                                pipeline->chunks[j].number));
+            TRY(parts[i].explain(&pipeline->stages[j], out));
+        }
+        return OK;
     }
     const char *near = text_nearest(part, names, PARTS);
 

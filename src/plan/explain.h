@@ -4,11 +4,11 @@
 #ifndef LOCKSTEP_PLAN_EXPLAIN_H
 #define LOCKSTEP_PLAN_EXPLAIN_H
 
-#include "plan/stage.h"
+#include "plan/pipeline.h"
 
-/* Appends one part of a planned stage: "parameters", "program", "memory",
+/* Appends one part of what a rank has: "parameters", "program", "memory",
  * "schedule" or "numerics". ERR_USAGE: another word, with the nearest. */
-status plan_explain(const struct stage *stage, const char *part,
+status plan_explain(const struct pipeline *pipeline, const char *part,
                     struct text *out);
 
 #endif

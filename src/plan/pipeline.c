@@ -213,7 +213,14 @@ static status check_share(const struct pipeline *pipeline)
 static void add_up(struct pipeline *p)
 {
     p->bytes = 0;
-    for (int i = 0; i < p->count; i++) p->bytes += p->stages[i].bytes;
+    for (int i = 0; i < MEMORY_OWNERS; i++) {
+        struct memory_row *row = &p->memory[i];
+
+        *row = p->stages[0].memory[i];
+        for (int j = 1; j < p->count; j++)
+            row->bytes += p->stages[j].memory[i].bytes;
+        p->bytes += row->bytes;
+    }
 }
 
 status pipeline_plan(struct pipeline *pipeline,

@@ -41,7 +41,8 @@ struct pipeline {
     struct stage *stages;     /* owned, [count] */
     struct chunk *chunks;     /* owned, [count] */
     int count;
-    size_t bytes;             /* of all stages */
+    struct memory_row memory[MEMORY_OWNERS]; /* of all stages; no data */
+    size_t bytes;             /* their sum */
 };
 
 status pipeline_plan(struct pipeline *pipeline,

@@ -510,32 +510,34 @@ void stage_free(struct stage *stage)
 
 /* ---- printing ---- */
 
-status stage_print_memory(const struct stage *stage, struct text *out)
+status memory_print(const struct memory_row *rows, struct text *out)
 {
     char bytes[32];
+    size_t sum = 0;
 
-    for (int i = 0; i < MEMORY_OWNERS; i++)
-        if (stage->memory[i].bytes > 0)
-            TRY(text_printf(out, "%-32s %-12s %15zu  %s\n",
-                            stage->memory[i].name, stage->memory[i].life,
-                            stage->memory[i].bytes,
-                            text_bytes(bytes, stage->memory[i].bytes)));
-    return text_printf(out, "%-32s %-12s %15zu  %s\n", "total", "",
-                       stage->bytes, text_bytes(bytes, stage->bytes));
+    for (int i = 0; i < MEMORY_OWNERS; i++) {
+        sum += rows[i].bytes;
+        if (rows[i].bytes > 0)
+            TRY(text_printf(out, "%-32s %-12s %15zu  %s\n", rows[i].name,
+                            rows[i].life, rows[i].bytes,
+                            text_bytes(bytes, rows[i].bytes)));
+    }
+    return text_printf(out, "%-32s %-12s %15zu  %s\n", "total", "", sum,
+                       text_bytes(bytes, sum));
 }
 
-void stage_write_memory(const struct stage *stage, struct json_writer *out)
+void memory_write(const struct memory_row *rows, struct json_writer *out)
 {
     json_write_array(out);
     for (int i = 0; i < MEMORY_OWNERS; i++) {
-        if (stage->memory[i].bytes == 0) continue;
+        if (rows[i].bytes == 0) continue;
         json_write_object(out);
         json_write_key(out, "name");
-        json_write_string(out, stage->memory[i].name);
+        json_write_string(out, rows[i].name);
         json_write_key(out, "life");
-        json_write_string(out, stage->memory[i].life);
+        json_write_string(out, rows[i].life);
         json_write_key(out, "bytes");
-        json_write_integer(out, (int64_t)stage->memory[i].bytes);
+        json_write_integer(out, (int64_t)rows[i].bytes);
         json_write_object_end(out);
     }
     json_write_array_end(out);

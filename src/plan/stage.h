@@ -126,9 +126,9 @@ void weights_init(const struct weights_init *init);
 status stage_init_weights(struct stage *stage, const struct model *model,
                           uint64_t seed);
 
-/* The memory table, as text. */
-status stage_print_memory(const struct stage *stage, struct text *out);
-void stage_write_memory(const struct stage *stage, struct json_writer *out);
+/* A memory table [MEMORY_OWNERS], as text and as JSON. */
+status memory_print(const struct memory_row *rows, struct text *out);
+void memory_write(const struct memory_row *rows, struct json_writer *out);
 
 /* Arrays of MEMORY_BATCH, of one frame. */
 struct stage_batch {

@@ -41,9 +41,10 @@ static void print_ranks(const struct setup *setup, FILE *out)
                      "layout; another layout trains other bits\n");
 }
 
-static void print_model(const struct setup *setup, const struct stage *stage,
-                        FILE *out)
+static void print_model(const struct setup *setup,
+                        const struct pipeline *pipeline, FILE *out)
 {
+    const struct stage *stage = &pipeline->stages[0];
     const struct model *m = &setup->model;
     const struct grid *g = &setup->grid;
     char parameters[32], bytes[32];
@@ -64,17 +65,18 @@ static void print_model(const struct setup *setup, const struct stage *stage,
             g->context, stage->kernels.backend, stage->request.threads,
             mesh_ranks(&setup->mesh) > 1 ? " a rank" : "");
     fprintf(out, "memory    %s planned%s, recompute %s\n",
-            text_bytes(bytes, stage->bytes),
+            text_bytes(bytes, pipeline->bytes),
             mesh_ranks(&setup->mesh) > 1 ? " for rank 0" : "",
             stage->recompute);
 }
 
-void closing_print_start(const struct setup *setup, const struct stage *stage,
+void closing_print_start(const struct setup *setup,
+                         const struct pipeline *pipeline,
                          const struct feed *feed, int64_t step)
 {
     char samples[32], dropped[32];
 
-    print_model(setup, stage, stderr);
+    print_model(setup, pipeline, stderr);
     fprintf(stderr, "data      %s samples an epoch (%s dropped), %lld held "
                     "out; %lld steps\n",
             text_count(samples, feed->samples),
@@ -87,10 +89,12 @@ void closing_print_start(const struct setup *setup, const struct stage *stage,
         fprintf(stderr, "resumed   after step %lld\n", (long long)step);
 }
 
-static status plan_json(const struct setup *setup, const struct stage *stage)
+static status plan_json(const struct setup *setup,
+                        const struct pipeline *pipeline)
 {
-    const struct program *p = &stage->program;
+    const struct stage *stage = &pipeline->stages[0];
     struct json_writer w;
+    int64_t flops = 0;
     status result;
 
     json_write_begin(&w, 2);
@@ -111,15 +115,17 @@ static status plan_json(const struct setup *setup, const struct stage *stage)
     json_write_key(&w, "ranks");
     json_write_integer(&w, mesh_ranks(&setup->mesh));
     json_write_key(&w, "micro_batches");
-    json_write_integer(&w, p->batch / p->sequences);
+    json_write_integer(&w, pipeline->schedule.microbatches);
     json_write_key(&w, "recompute");
     json_write_string(&w, stage->recompute);
     json_write_key(&w, "forward_flops");
-    json_write_integer(&w, program_cost(p).flops);
+    for (int i = 0; i < pipeline->count; i++)
+        flops += program_cost(&pipeline->stages[i].program).flops;
+    json_write_integer(&w, flops);
     json_write_key(&w, "memory");
-    stage_write_memory(stage, &w);
+    memory_write(pipeline->memory, &w);
     json_write_key(&w, "memory_bytes");
-    json_write_integer(&w, (int64_t)stage->bytes);
+    json_write_integer(&w, (int64_t)pipeline->bytes);
     json_write_object_end(&w);
     result = json_write_end(&w);
     if (result == OK) printf("%s\n", w.out.bytes);
@@ -128,15 +134,15 @@ static status plan_json(const struct setup *setup, const struct stage *stage)
 }
 
 status closing_print_plan(const struct setup *setup,
-                          const struct stage *stage, bool json)
+                          const struct pipeline *pipeline, bool json)
 {
     struct text text = {0};
     status result;
 
-    if (json) return plan_json(setup, stage);
-    print_model(setup, stage, stdout);
+    if (json) return plan_json(setup, pipeline);
+    print_model(setup, pipeline, stdout);
     printf("\n");
-    TRY_GOTO(done, result, stage_print_memory(stage, &text));
+    TRY_GOTO(done, result, memory_print(pipeline->memory, &text));
     fputs(text.bytes, stdout);
 done:
     text_free(&text);
@@ -197,9 +203,9 @@ static void machine_facts(const struct closing *c, struct facts *facts)
 
     mesh_text(&c->setup->mesh, mesh, sizeof mesh);
     add_fact(facts, "ranks", "%d: %s", mesh_ranks(&c->setup->mesh), mesh);
-    add_fact(facts, "kernels", "%s", c->stage->kernels.backend);
-    add_fact(facts, "threads", "%d", c->stage->request.threads);
-    add_fact(facts, "recompute", "%s", c->stage->recompute);
+    add_fact(facts, "kernels", "%s", c->pipeline->stages[0].kernels.backend);
+    add_fact(facts, "threads", "%d", c->pipeline->stages[0].request.threads);
+    add_fact(facts, "recompute", "%s", c->pipeline->stages[0].recompute);
     add_fact(facts, "resident memory", "%s",
              text_bytes(number, (uint64_t)closing_resident_bytes()));
 }
@@ -228,11 +234,11 @@ static void write_sample(const struct closing *c, struct text *out)
     const struct generate_request request = {
         .model = c->run->path, .prompt = "", .tokens = SAMPLE_TOKENS,
         .sampling = {.temperature = 0.7, .top_p = 1, .seed = 1},
-        .dtype = DTYPE_F32, .threads = c->stage->request.threads,
+        .dtype = DTYPE_F32, .threads = c->pipeline->stages[0].request.threads,
         .write = keep_sample, .argument = out};
 
     if (c->result != OK || !c->setup->has_tokenizer ||
-        c->stage->memory[MEMORY_WEIGHTS].bytes > sample_weights_max)
+        c->pipeline->memory[MEMORY_WEIGHTS].bytes > sample_weights_max)
         return;
     /* A report without a sample is better than none. */
     if (generate(&request, &made) != OK) status_clear();
@@ -252,10 +258,10 @@ static status write_report(const struct closing *c)
     outcome(c, text, sizeof text);
     write_sample(c, &sample);
     for (int i = 0; i < MEMORY_OWNERS; i++)
-        if (c->stage->memory[i].bytes > 0)
+        if (c->pipeline->memory[i].bytes > 0)
             memory[rows++] = (struct report_memory){
-                c->stage->memory[i].name,
-                (int64_t)c->stage->memory[i].bytes};
+                c->pipeline->memory[i].name,
+                (int64_t)c->pipeline->memory[i].bytes};
     const struct report_input input = {
         .title = c->run->path, .metrics_path = c->run->metrics,
         .outcome = text, .exit_code = status_exit_code(c->result),

@@ -10,7 +10,7 @@
 
 struct closing {
     const struct setup *setup;
-    const struct stage *stage;
+    const struct pipeline *pipeline;
     const struct run_dir *run;
     int64_t step;   /* reached */
     status result;  /* of the loop */
@@ -20,11 +20,12 @@ struct closing {
 /* Resident memory of this process; 0 when unknown. */
 int64_t closing_resident_bytes(void);
 /* A few lines on stderr: model, data, memory, grid. */
-void closing_print_start(const struct setup *setup, const struct stage *stage,
+void closing_print_start(const struct setup *setup,
+                         const struct pipeline *pipeline,
                          const struct feed *feed, int64_t step);
 /* --dry-run, on stdout: the whole plan as text or one JSON object. */
 status closing_print_plan(const struct setup *setup,
-                          const struct stage *stage, bool json);
+                          const struct pipeline *pipeline, bool json);
 /* Writes RUN/report.html and prints where things are. Leaves the trace of a
  * failed loop alone. */
 status closing_report(const struct closing *closing);

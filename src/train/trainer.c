@@ -468,7 +468,7 @@ static status train(struct trainer *t)
     TRY(open_all(t));
     measure_peak(t);
     if (leads(t)) {
-        closing_print_start(&t->setup, first_stage(t), &t->feed,
+        closing_print_start(&t->setup, &t->pipeline, &t->feed,
                             t->counters.step);
         TRY(signals_install());
     }
@@ -481,7 +481,7 @@ static status train(struct trainer *t)
     if (!leads(t)) return result;
     signals_restore();
     const struct closing closing = {
-        .setup = &t->setup, .stage = first_stage(t), .run = &t->run,
+        .setup = &t->setup, .pipeline = &t->pipeline, .run = &t->run,
         .step = t->counters.step, .result = result,
         .json = t->request->json};
     const status reported = closing_report(&closing);
@@ -501,7 +501,7 @@ static status rank_run(void *argument, struct group *world)
         TRY_GOTO(done, result, train(&trainer));
     else if (leads(&trainer))
         TRY_GOTO(done, result, closing_print_plan(&trainer.setup,
-                                                  first_stage(&trainer),
+                                                  &trainer.pipeline,
                                                   request->json));
 done:
     free_all(&trainer);
