@@ -79,10 +79,7 @@ static status open_trial(struct rank_trial *t, struct group *world)
 static status train_steps(struct rank_trial *t)
 {
     const int64_t batch = t->set->values.train.batch;
-    struct exchanges plan;
 
-    exchanges_of(&plan, &t->pipeline);
-    audit_begin(&t->team);
     for (int64_t i = 0; i < t->out->steps; i++) {
         const struct sample_source source = feed_train(&t->feed, i * batch);
         struct step_result result;
@@ -93,7 +90,7 @@ static status train_steps(struct rank_trial *t)
         t->out->losses[i] = result.loss;
         t->out->norms[i] = result.norm;
     }
-    return audit_traffic(&t->team, &plan, t->out->steps);
+    return OK;
 }
 
 /* ---- what is checked of a rank ---- */
@@ -136,17 +133,20 @@ static status keep(struct rank_trial *t)
     return OK;
 }
 
-/* Nobody allocates between the two agreements but a step that should not. */
+/* Nobody allocates after the second agreement but a step that should not. */
 static status run_checked(struct rank_trial *t)
 {
+    struct exchanges plan;
+
+    exchanges_of(&plan, &t->pipeline);
     TRY(team_agree(&t->team, OK));
     t->allocations = arena_allocations();
     TRY(team_agree(&t->team, OK));
+    audit_begin(&t->team);
     TRY(train_steps(t));
-    TRY(team_agree(&t->team, OK));
+    TRY(team_agree(&t->team, audit_traffic(&t->team, &plan, t->out->steps)));
     TRY(team_agree(&t->team, check_memory(t)));
-    TRY(keep(t)); /* a rank that fails in it ends the others */
-    return team_agree(&t->team, OK);
+    return team_agree(&t->team, keep(t));
 }
 
 static status rank_body(void *argument, struct group *world)

@@ -18,6 +18,8 @@ struct gathering {
                                            * for higher ones */
     unsigned char *buffer;        /* owned: elements of one run */
     int64_t room;                 /* elements of the largest parameter */
+    char wrong[256];              /* the first difference; the others still
+                                   * hand over what they have */
 };
 
 static status take(struct gathering *g)
@@ -58,8 +60,19 @@ static bool row_fits(const struct gathering *g, const struct row *row)
                    row->length <= params->items[row->order].elements;
 }
 
-static status merge(struct gathering *g, const struct row *row, int rank,
-                    const unsigned char *from)
+static void note_difference(struct gathering *g, const struct row *row,
+                            int64_t element, int one, int other)
+{
+    if (g->wrong[0] != '\0') return;
+    snprintf(g->wrong, sizeof g->wrong,
+             "%s (%s): element %lld has other bits on rank %d than on rank %d",
+             g->inventory->whole.params.items[row->order].name,
+             inventory_name((enum inventory_kind)row->kind),
+             (long long)element, other, one);
+}
+
+static void merge(struct gathering *g, const struct row *row, int rank,
+                  const unsigned char *from)
 {
     const struct param *param =
         &g->inventory->whole.params.items[row->order];
@@ -77,19 +90,16 @@ static status merge(struct gathering *g, const struct row *row, int rank,
         if (seen[at] == 0)
             memcpy(data + at * size, from + i * size, (size_t)size);
         else if (memcmp(data + at * size, from + i * size, (size_t)size) != 0)
-            FAIL(ERR_VERIFY, "%s (%s): element %lld has other bits on rank %d "
-                             "than on rank %d", param->name,
-                 inventory_name((enum inventory_kind)row->kind),
-                 (long long)element, rank, seen[at] - 1);
+            note_difference(g, row, element, seen[at] - 1, rank);
         if (seen[at] == 0) seen[at] = (unsigned char)mark;
     }
-    return OK;
 }
 
 static status check_seen(const struct gathering *g)
 {
     const struct param_table *params = &g->inventory->whole.params;
 
+    if (g->wrong[0] != '\0') FAIL(ERR_VERIFY, "%s", g->wrong);
     for (int k = 0; k < INVENTORY_KINDS; k++)
         for (int i = 0; i < params->count; i++) {
             const struct param *param = &params->items[i];
@@ -116,8 +126,10 @@ static status hand_over(const struct taking *t, const struct row *row,
     const struct tensor body = tensor_1d(data, t->g->out->dtype,
                                          row->length * row->repeats);
 
-    if (t->world == NULL || t->world->rank == 0)
-        return merge(t->g, row, 0, data);
+    if (t->world == NULL || t->world->rank == 0) {
+        merge(t->g, row, 0, data);
+        return OK;
+    }
     TRY(comm_send(t->world, line, 0, 0));
     return comm_send(t->world, body, 0, 0);
 }
@@ -158,7 +170,7 @@ static status receive_all(const struct taking *t, int rank)
         TRY(comm_recv(t->world,
                       tensor_1d(t->g->buffer, t->g->out->dtype,
                                 row.length * row.repeats), rank, 0));
-        TRY(merge(t->g, &row, rank, t->g->buffer));
+        merge(t->g, &row, rank, t->g->buffer);
     }
 }
 

@@ -21,7 +21,8 @@ model() {
     [ "$models" = "  " ] || [[ $models == *" $name "* ]] || return
     for set; do sets+=(--set "$set"); done
     lockstep verify config.yaml --layouts layouts.txt --json --steps 5 \
-        --set train.steps=5 "${sets[@]}" >table.json 2>log
+        --set train.steps=5 --set comm.limit=30 --set train.threads=1 \
+        "${sets[@]}" >table.json 2>log
     count "$name"
 }
 
