@@ -57,9 +57,7 @@ static status scatter(const struct step *step, struct run *run,
     struct piece_cursor cursor = {0};
     struct piece piece;
 
-    bool was;
-
-    TRY(overlap_wait_all(run, dy.data, &was));
+    TRY(overlap_wait_all(run, dy));
     while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece)) {
         const int sums = gradient_sums(g, step->stream[0], &piece);
 

@@ -162,6 +162,48 @@ static bool goes_beside(const struct planner *planner,
 
 /* ---- the events ---- */
 
+static bool in_pieces(const struct program *p, const struct frame_plan *plan,
+                      int event)
+{
+    return p->domino && event < plan->forward_end &&
+           p->steps[plan->events[event].step].block >= 0;
+}
+
+int frame_segment(const struct program *program,
+                  const struct frame_plan *plan, int event)
+{
+    int at = event;
+
+    while (in_pieces(program, plan, at)) {
+        const struct event *e = &plan->events[at++];
+
+        if (e->ahead > 0 || program->steps[e->step].layer->relayout ==
+                                RELAYOUT_GATHER)
+            break; /* messages go; meanwhile the next piece comes */
+    }
+    return at;
+}
+
+/* While pieces go through a segment one behind the other, all that any of its
+ * events uses is in use. */
+static void widen_lives(struct planner *planner)
+{
+    struct frame_plan *plan = planner->plan;
+
+    for (int i = 0; i < plan->forward_end;) {
+        const int end = frame_segment(planner->program, plan, i);
+
+        for (int b = 0; b < plan->buffer_count && end > i; b++) {
+            struct frame_buffer *buffer = &plan->buffers[b];
+
+            if (buffer->first > i && buffer->first < end) buffer->first = i;
+            if (buffer->last >= i && buffer->last < end - 1)
+                buffer->last = end - 1;
+        }
+        i = end > i ? end : i + 1;
+    }
+}
+
 static status plan_forward(struct planner *planner)
 {
     struct frame_plan *plan = planner->plan;
@@ -193,6 +235,7 @@ static status plan_forward(struct planner *planner)
         TRY(add_event(planner, event));
     }
     plan->forward_end = plan->event_count;
+    widen_lives(planner);
     if (entry >= 0) /* F can be run again */
         touch(planner, plan->activation[entry]);
     return OK;

@@ -56,6 +56,10 @@ struct frame_plan {
 /* Plans the program under its dropped slots. */
 status frame_plan_build(struct frame_plan *plan, const struct program *program,
                         enum backward_mode mode);
+/* Where the events from `event` on end that F does piece by piece, one piece
+ * behind the other; `event` when it is not of those. */
+int frame_segment(const struct program *program,
+                  const struct frame_plan *plan, int event);
 void frame_plan_free(struct frame_plan *plan);
 /* The buffers by size, with owners and lives, for plan --explain memory. */
 status frame_plan_print(const struct frame_plan *plan,

@@ -138,11 +138,10 @@ static status head_forward(const struct step *step, struct run *run)
 {
     const struct tensor x = run_slot(run, step->input);
     const int64_t tokens = run_tokens(run);
-    bool was;
 
     if (run->program->mode == PROGRAM_GENERATE)
         return generate_last(step, run);
-    TRY(overlap_wait_all(run, x.data, &was));
+    TRY(overlap_wait_all(run, x));
     if (run->gradients != NULL && run->read_logits == NULL) return OK;
     for (int64_t first = 0; first < tokens;
          first += run->program->logits_chunk) {
@@ -189,9 +188,7 @@ static status head_backward(const struct step *step, struct run *run,
     struct piece_cursor cursor = {0};
     struct piece piece;
 
-    bool was;
-
-    TRY(overlap_wait_all(run, run_slot(run, step->input).data, &was));
+    TRY(overlap_wait_all(run, run_slot(run, step->input)));
     while (piece_next(cut, run->batch.index, &cursor, &piece)) {
         const int64_t first = piece_first_token(run->program, &piece);
         struct tensor logits;

@@ -24,28 +24,37 @@ static struct tensor relayout_target(const struct run *run)
                : run_gradient(run, ahead->input);
 }
 
+/* Rows of a piece; F may see no others. */
+static struct tensor piece_view(const struct run *run, struct tensor view,
+                                int piece)
+{
+    return run->window > 0 ? view : overlap_rows(run->program, view, piece);
+}
+
 /* The product, piece by piece: each begins when its operand is there, and its
  * sums over ranks while the next one is made. */
 static status multiply(struct run *run, const struct matmul *all,
                        struct tensor sums)
 {
     const struct program *p = run->program;
-    const int pieces = overlap_pieces(p);
+    const int first = run->window > 0 ? run->window - 1 : 0;
+    const int last = run->window > 0 ? run->window : overlap_pieces(p);
 
     if (p->overlap <= 1) return run->kernels->matmul(run->stream, all);
-    for (int i = 0; i < pieces; i++) {
+    for (int i = first; i < last; i++) {
         struct matmul call = *all;
         struct tensor left;
 
-        TRY(overlap_wait(run, all->a.data, i));
-        call.a = overlap_rows(p, all->a, i);
-        call.c = overlap_rows(p, all->c, i);
+        call.a = piece_view(run, all->a, i);
+        call.c = piece_view(run, all->c, i);
+        TRY(overlap_wait(run, call.a.data));
         if (all->left != NULL) {
-            left = overlap_rows(p, *all->left, i);
+            left = piece_view(run, *all->left, i);
             call.left = &left;
         }
         TRY(run->kernels->matmul(run->stream, &call));
-        if (sums.data != NULL) TRY(overlap_sum(run, sums, all->c, i));
+        if (sums.data != NULL)
+            TRY(overlap_sum(run, piece_view(run, sums, i), call.c, i));
     }
     return OK;
 }
@@ -111,10 +120,9 @@ static status linear_backward_weight(const struct step *step, struct run *run)
     struct gradients *g = run->gradients;
     struct piece_cursor cursor = {0};
     struct piece piece;
-    bool was;
 
-    TRY(overlap_wait_all(run, run_slot(run, step->input).data, &was));
-    TRY(overlap_wait_all(run, run_gradient(run, step->output).data, &was));
+    TRY(overlap_wait_all(run, run_slot(run, step->input)));
+    TRY(overlap_wait_all(run, run_gradient(run, step->output)));
     while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece))
         TRY(weight_product(
             run, step, piece_rows(run, run_gradient(run, step->output), &piece),

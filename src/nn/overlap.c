@@ -33,99 +33,117 @@ static struct tensor flat(struct tensor view)
     return tensor_1d(view.data, view.dtype, tensor_count(&view));
 }
 
-/* Waits for pieces until `pieces` are there; the first error of all. */
-static status wait_until(struct overlap *o, int pieces)
+static status wait_piece(struct overlap *o, int piece)
+{
+    if (o->data[piece] == NULL) return OK;
+    o->data[piece] = NULL;
+    return comm_wait(&o->handles[piece]);
+}
+
+static status wait_pieces(struct overlap *o)
 {
     status result = OK;
 
-    while (o->waited < pieces) {
-        const status waited = comm_wait(&o->handles[o->waited++]);
+    for (int i = 0; i < OVERLAP_PIECES_MAX; i++) {
+        const status waited = wait_piece(o, i);
 
         if (result == OK) result = waited;
     }
     return result;
 }
 
-/* What is still under way ends first. */
-static status begin(struct run *run, struct overlap *o, const void *data,
-                    int64_t width)
+/* What is still under way ends before the first piece of something else. */
+static status start(struct run *run, struct overlap *o,
+                    struct comm_call *call, int piece)
 {
     const struct program *p = run->program;
+    const int64_t rows = piece_span(p, piece).count;
+    const int64_t all = p->length / p->chunks; /* tokens of a row */
+    const bool gathers = call->kind == COMM_ALL_GATHER;
+    const struct tensor whole = gathers ? call->out : call->in;
 
     CHECK(run->tensor != NULL);
-    if (o->data != NULL) TRY(wait_until(o, o->started));
-    o->data = data;
-    o->started = o->waited = 0;
-    for (int i = 0; i < program_tensor_ranks(p); i++)
-        o->counts[i] = program_part(p, i).count * width;
+    if (piece == 0) TRY(wait_pieces(o));
+    CHECK(o->data[piece] == NULL);
+    for (int i = 0; i < program_tensor_ranks(p) && piece == 0; i++)
+        o->counts[i] =
+            program_part(p, i).count * (whole.shape[0] / (rows * all));
+    call->algorithm = ALGORITHM_ORDERED;
+    call->out_counts = gathers ? o->counts : NULL;
+    call->in_counts = gathers ? NULL : o->counts;
+    call->pieces = rows;
+    call->scratch = run->background;
+    call->scratch_bytes = run->background_bytes;
+    o->handles[piece] = (struct comm_handle){0};
+    TRY(comm_start(run->tensor, call, &o->handles[piece]));
+    o->data[piece] = call->out.data;
     return OK;
 }
 
-static status start(struct run *run, struct overlap *o,
-                    const struct comm_call *call)
+static status gather_piece(struct run *run, struct tensor whole,
+                           struct tensor part, int piece)
 {
-    CHECK(o->started < OVERLAP_PIECES_MAX);
-    o->handles[o->started] = (struct comm_handle){0};
-    TRY(comm_start(run->tensor, call, &o->handles[o->started]));
-    o->started++;
-    return OK;
+    struct comm_call call = {.kind = COMM_ALL_GATHER, .out = flat(whole),
+                             .in = flat(part)};
+
+    return start(run, &run->overlaps[OVERLAP_GATHER], &call, piece);
 }
 
 status overlap_gather(struct run *run, struct tensor whole,
                       struct tensor part)
 {
     const struct program *p = run->program;
-    struct overlap *o = &run->overlaps[OVERLAP_GATHER];
 
-    TRY(begin(run, o, whole.data, whole.shape[1]));
-    for (int i = 0; i < overlap_pieces(p); i++) {
-        const struct comm_call call = {
-            .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
-            .out = flat(overlap_rows(p, whole, i)),
-            .in = flat(overlap_rows(p, part, i)), .out_counts = o->counts,
-            .pieces = piece_span(p, i).count, .scratch = run->background,
-            .scratch_bytes = run->background_bytes};
-
-        TRY(start(run, o, &call));
-    }
+    if (run->window > 0)
+        return gather_piece(run, whole, part, run->window - 1);
+    for (int i = 0; i < overlap_pieces(p); i++)
+        TRY(gather_piece(run, overlap_rows(p, whole, i),
+                         overlap_rows(p, part, i), i));
     return OK;
 }
 
 status overlap_sum(struct run *run, struct tensor part, struct tensor whole,
                    int piece)
 {
-    const struct program *p = run->program;
-    struct overlap *o = &run->overlaps[OVERLAP_SUM];
+    struct comm_call call = {.kind = COMM_REDUCE_SCATTER,
+                             .reduction = REDUCE_SUM, .out = flat(part),
+                             .in = flat(whole)};
 
-    if (piece == 0) TRY(begin(run, o, part.data, whole.shape[1]));
-    const struct comm_call call = {
-        .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
-        .reduction = REDUCE_SUM, .out = flat(overlap_rows(p, part, piece)),
-        .in = flat(overlap_rows(p, whole, piece)), .in_counts = o->counts,
-        .pieces = piece_span(p, piece).count, .scratch = run->background,
-        .scratch_bytes = run->background_bytes};
-
-    return start(run, o, &call);
+    return start(run, &run->overlaps[OVERLAP_SUM], &call, piece);
 }
 
-status overlap_wait(struct run *run, const void *data, int piece)
+/* The piece that goes to `data`, if one does. */
+static struct overlap *find(struct run *run, const void *data, int *piece)
 {
-    for (int i = 0; i < OVERLAP_KINDS; i++) {
-        struct overlap *o = &run->overlaps[i];
-
-        if (o->data != data || data == NULL) continue;
-        TRY(wait_until(o, piece + 1 < o->started ? piece + 1 : o->started));
-        if (o->waited == overlap_pieces(run->program)) o->data = NULL;
-    }
-    return OK;
-}
-
-status overlap_wait_all(struct run *run, const void *data, bool *was)
-{
-    *was = false;
     for (int i = 0; i < OVERLAP_KINDS; i++)
-        if (run->overlaps[i].data == data) *was = true;
-    return overlap_wait(run, data, OVERLAP_PIECES_MAX);
+        for (*piece = 0; *piece < OVERLAP_PIECES_MAX; ++*piece)
+            if (data != NULL && run->overlaps[i].data[*piece] == data)
+                return &run->overlaps[i];
+    return NULL;
+}
+
+status overlap_wait(struct run *run, const void *data)
+{
+    int piece;
+    struct overlap *o = find(run, data, &piece);
+
+    return o == NULL ? OK : wait_piece(o, piece);
+}
+
+status overlap_wait_all(struct run *run, struct tensor view)
+{
+    const struct program *p = run->program;
+    const int pieces = run->window > 0 ? 1 : overlap_pieces(p);
+    status result = OK;
+
+    if (p->overlap <= 1) return OK;
+    for (int i = 0; i < pieces; i++) {
+        const status waited = overlap_wait(
+            run, pieces == 1 ? view.data : overlap_rows(p, view, i).data);
+
+        if (result == OK) result = waited;
+    }
+    return result;
 }
 
 status overlap_finish(struct run *run)
@@ -133,11 +151,9 @@ status overlap_finish(struct run *run)
     status result = OK;
 
     for (int i = 0; i < OVERLAP_KINDS; i++) {
-        struct overlap *o = &run->overlaps[i];
-        const status waited = wait_until(o, o->data ? o->started : 0);
+        const status waited = wait_pieces(&run->overlaps[i]);
 
         if (result == OK) result = waited;
-        o->data = NULL;
     }
     return result;
 }

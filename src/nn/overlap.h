@@ -21,8 +21,8 @@ struct run;
 
 /* The messages of one gather or of one sum. */
 struct overlap {
-    const void *data;     /* where they go; NULL: none is under way */
-    int started, waited;  /* pieces */
+    const void *data[OVERLAP_PIECES_MAX]; /* where each piece goes; NULL: it is
+                                           * not under way */
     int64_t counts[LEAVES_MAX]; /* elements of each rank's tokens of a chunk */
     struct comm_handle handles[OVERLAP_PIECES_MAX];
 };
@@ -34,17 +34,17 @@ int overlap_pieces(const struct program *p);
 struct tensor overlap_rows(const struct program *p, struct tensor matrix,
                            int piece);
 
-/* whole [all tokens, width] of part [own tokens, width], under way. */
+/* whole [all tokens, width] of part [own tokens, width], under way: all pieces,
+ * or the one that F works on (run->window). */
 status overlap_gather(struct run *run, struct tensor whole,
                       struct tensor part);
-/* part = the sum over ranks of whole, its pieces one after the other. */
+/* Rows of one piece of part = the sum over ranks of those of whole. */
 status overlap_sum(struct run *run, struct tensor part, struct tensor whole,
                    int piece);
-/* Pieces 0 .. piece of what goes to `data` are there; nothing to do when
- * nothing does. */
-status overlap_wait(struct run *run, const void *data, int piece);
-/* All of it; *was: something was under way. */
-status overlap_wait_all(struct run *run, const void *data, bool *was);
+/* What goes to `data` is there; nothing to do when nothing does. */
+status overlap_wait(struct run *run, const void *data);
+/* Likewise all pieces of the view. */
+status overlap_wait_all(struct run *run, struct tensor view);
 /* Everything, also after an error. */
 status overlap_finish(struct run *run);
 

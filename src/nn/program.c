@@ -8,7 +8,8 @@ void program_init(struct program *program, enum program_mode mode,
                   enum dtype dtype, const struct grid *grid)
 {
     *program = (struct program){.mode = mode, .dtype = dtype, .grid = *grid,
-                                .mesh = mesh_alone(), .chunks = 1, .context_exchange = 1, .block = -1,
+                                .mesh = mesh_alone(), .chunks = 1,
+                                .context_exchange = 1, .block = -1,
                                 .entry = -1, .exit = -1};
 }
 

@@ -124,6 +124,9 @@ struct program {
     int64_t tokens;     /* sequences * length */
     int overlap;        /* pieces of messages between tensor ranks that run
                          * beside products; 0 or 1: none do */
+    bool domino;        /* F: pieces go through a block one behind the other,
+                         * so that messages of one go beside all work of the
+                         * next */
     int chunks;         /* of a sequence on this rank; 1: it is one leaf */
     int context_exchange; /* neighbours along the context axis that exchange
                            * heads for tokens; 1: none */

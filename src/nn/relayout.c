@@ -73,10 +73,8 @@ static status gather_backward(const struct step *step, struct run *run)
 {
     const struct tensor dx = run_gradient(run, step->input);
     struct tensor sum = dx;
-    bool begun;
 
-    TRY(overlap_wait_all(run, dx.data, &begun));
-    if (begun) return OK; /* by the product */
+    if (run->event->beside) return overlap_wait_all(run, dx);
     if (run->event->adds) sum.data = run->scratch;
     TRY(scatter_sums(run, sum, run_gradient(run, step->output)));
     if (!run->event->adds) return OK;
@@ -151,10 +149,9 @@ static status add_bias(const struct step *step, struct run *run,
 static status scatter_forward(const struct step *step, struct run *run)
 {
     const struct tensor y = run_slot(run, step->output);
-    bool begun;
 
-    TRY(overlap_wait_all(run, y.data, &begun));
-    if (!begun) TRY(scatter_sums(run, y, run_slot(run, step->input)));
+    if (run->event->beside) TRY(overlap_wait_all(run, y));
+    else TRY(scatter_sums(run, y, run_slot(run, step->input)));
     if (step->param[0] >= 0) TRY(add_bias(step, run, y));
     if (step->left < 0) return OK;
     return run->kernels->add(run->stream, flat(y),

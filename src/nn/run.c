@@ -33,8 +33,11 @@ struct tensor run_slot(const struct run *run, slot which)
     const struct frame_plan *plan = run->plan;
     const bool forward = run->event->pass == PASS_FORWARD;
 
-    return shaped(run, forward ? plan->activation[which] : plan->again[which],
-                  which);
+    const struct tensor all = shaped(
+        run, forward ? plan->activation[which] : plan->again[which], which);
+
+    return run->window > 0
+               ? overlap_rows(run->program, all, run->window - 1) : all;
 }
 
 struct tensor run_gradient(const struct run *run, slot which)
@@ -252,18 +255,72 @@ static status run_event(struct run *run, const struct event *event)
     return result;
 }
 
+static status run_timed(struct run *run, int event)
+{
+    const double began = run->clock != NULL ? run->clock() : 0;
+
+    TRY(run_event(run, &run->plan->events[event]));
+    if (run->clock != NULL) run->spent[event] += run->clock() - began;
+    return OK;
+}
+
+/* Lets F see one piece of the micro-batch only. */
+static void enter_window(struct run *run, const struct batch *all, int piece)
+{
+    const struct program *p = run->program;
+    const int64_t pieces = overlap_pieces(p);
+    const int64_t first = p->sequences * piece / pieces;
+    const int64_t at = first * p->length;
+    struct batch *b = &run->batch;
+
+    run->window = piece + 1;
+    *b = *all;
+    b->tokens = (p->sequences * (piece + 1) / pieces - first) * p->length;
+    b->inputs += at;
+    if (b->targets != NULL) b->targets += at;
+    if (b->positions != NULL) b->positions += at;
+    if (b->documents != NULL) b->documents += at;
+}
+
+/* Events [first, last) of F, for one piece after the other. */
+static status run_segment(struct run *run, int first, int last)
+{
+    const struct batch all = run->batch;
+    const int pieces = overlap_pieces(run->program);
+    status result = OK;
+
+    for (int piece = 0; piece < pieces && result == OK; piece++) {
+        enter_window(run, &all, piece);
+        for (int i = first; i < last && result == OK; i++)
+            result = run_timed(run, i);
+    }
+    run->window = 0;
+    run->batch = all;
+    return result;
+}
+
+/* Before, or after, events that go together. */
+static status watch_events(struct run *run, int first, int last, bool before)
+{
+    const struct run_watch *watch = run->watch;
+
+    for (int i = first; i < last && watch != NULL; i++)
+        TRY(before ? watch->before(watch->argument, i)
+                   : watch->after(watch->argument, i));
+    return OK;
+}
+
 static status run_each(struct run *run, int first, int last)
 {
-    for (int i = first; i < last; i++) {
-        const double began = run->clock != NULL ? run->clock() : 0;
+    for (int i = first, end; i < last; i = end) {
+        const int segment = frame_segment(run->program, run->plan, i);
 
-        if (run->watch != NULL)
-            TRY(run->watch->before(run->watch->argument, i));
-        TRY(run_event(run, &run->plan->events[i]));
-        if (run->watch != NULL)
-            TRY(run->watch->after(run->watch->argument, i));
-        if (run->clock != NULL) run->spent[i] += run->clock() - began;
-        if (run->poison) poison(run, i);
+        end = segment > i ? segment : i + 1;
+        TRY(watch_events(run, i, end, true));
+        if (segment > i) TRY(run_segment(run, i, end));
+        else TRY(run_timed(run, i));
+        TRY(watch_events(run, i, end, false));
+        for (int j = i; j < end && run->poison; j++) poison(run, j);
     }
     return OK;
 }

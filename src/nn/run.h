@@ -59,6 +59,8 @@ struct run {
     struct overlap overlaps[OVERLAP_KINDS];
     void *background;          /* scratch of messages under way */
     size_t background_bytes;
+    int window;                /* F works on piece window - 1 only; 0: on the
+                                * whole micro-batch */
     const struct event *event; /* being run */
     int failed_step;           /* step whose layer returned an error, or -1 */
 };

@@ -94,6 +94,7 @@ static status build_program(struct stage *stage)
     p->context = r->context ? r->context : r->length;
     p->vocab = r->model->vocab;
     p->overlap = r->overlap;
+    p->domino = r->domino && program_tensor_ranks(p) > 1;
     p->logits_chunk = choose_chunk(r);
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);

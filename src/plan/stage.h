@@ -32,6 +32,7 @@ struct stage_request {
     enum backward_mode backward;
     int overlap;           /* pieces of messages between tensor ranks that run
                             * beside products; 0: none do */
+    bool domino;           /* F goes piece by piece through the blocks */
     bool optimizer;        /* two moments per weight */
     struct division division; /* zeroed: nothing */
     int prefetch;          /* units of weights gathered ahead */

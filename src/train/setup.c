@@ -17,7 +17,7 @@ static const char *const may_change[] = {
     "mesh.order", "mesh.layers", "zero", "fsdp.prefetch", "fsdp.reshard",
     "schedule.name", "schedule.chunks", "schedule.group",
     "schedule.memory_limit", "context.kind", "context.ulysses", "comm.limit",
-    "tensor.overlap",
+    "tensor.overlap", "tensor.domino",
     "train.steps", "train.tokens", "train.epochs", "train.micro_batch",
     "train.threads", "train.recompute", "train.memory", "train.logits_chunk",
     "optimizer.lr", "optimizer.schedule", "optimizer.warmup",
@@ -238,6 +238,21 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     return choose_rounds(setup);
 }
 
+static status check_tensor(const struct setup *setup)
+{
+    const struct options *o = &setup->set->values;
+
+    if (!o->tensor.domino) return OK;
+    if (o->tensor.overlap < 2)
+        FAIL(ERR_CONFIG, "tensor.domino: the pieces are tensor.overlap, which "
+                         "is 1; set it to 2 or more");
+    if (setup->grid.context > 1)
+        FAIL(ERR_CONFIG, "tensor.domino: pieces are whole sequences, but "
+                         "numerics.grid_context cuts them in %d; use "
+                         "tensor.overlap alone", setup->grid.context);
+    return OK;
+}
+
 static status check_zero(struct setup *setup)
 {
     const char *name = setup->set->values.zero;
@@ -269,7 +284,7 @@ static status resolve_request(struct setup *setup)
         .recompute = o->train.recompute.items,
         .recompute_count = o->train.recompute.count,
         .memory_bytes = o->train.memory * 0x1p30, .mesh = setup->mesh,
-        .overlap = (int)o->tensor.overlap,
+        .overlap = (int)o->tensor.overlap, .domino = o->tensor.domino,
         .place = setup->place, .prefetch = (int)o->fsdp.prefetch,
         .reshard = o->fsdp.reshard};
     if (r->threads == 0)
@@ -279,6 +294,7 @@ static status resolve_request(struct setup *setup)
     TRY(choose_isa(o->numerics.isa, &r->isa));
     TRY(check_zero(setup));
     TRY(grid_resolve(&setup->grid, &asked, &facts));
+    TRY(check_tensor(setup));
     return setup_use_grid(setup, &setup->grid);
 }
 

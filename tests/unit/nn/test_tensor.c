@@ -39,6 +39,67 @@ static const struct model three = {
     .rope_base = 10000, .norm_epsilon = 1e-5, .init_std = 0.02,
     .activation = ACTIVATION_SILU};
 
+/* Attention and feed-forward read one norm, and what is inside has two readers:
+ * gradients that are added to. */
+static slot rows_cut(struct program *p, slot x, const char *name, int64_t rows)
+{
+    const struct param_spec weight = {.name = name, .rows = rows,
+                                      .cols = p->slots[x].width,
+                                      .split_rows = AXIS_TENSOR};
+
+    return nn_linear(p, x, &weight, NULL);
+}
+
+static slot cols_cut(struct program *p, slot x, const char *name,
+                     const struct model *m, int64_t cols)
+{
+    const struct param_spec weight = {.name = name, .rows = m->width,
+                                      .cols = cols,
+                                      .split_cols = AXIS_TENSOR};
+
+    return nn_linear(p, x, &weight, NULL);
+}
+
+static status build_parallel(struct program *p, const struct model *m)
+{
+    const struct param_spec
+        table = {.name = "table", .rows = m->vocab, .cols = m->width,
+                 .split_rows = AXIS_TENSOR},
+        norm = {.name = "norm", .rows = 1, .cols = m->width, .vector = true,
+                .init = INIT_ONE};
+    const int64_t q = (int64_t)m->heads * m->head_width;
+    const int64_t inner = m->feed_forward;
+    slot x = nn_embedding(p, &table);
+
+    for (int i = 0; i < m->layers; i++) {
+        program_enter_block(p, i);
+        const slot h = nn_rmsnorm(p, x, &norm, m->norm_epsilon);
+        struct param_spec qkv = {.name = "qkv", .rows = 3 * q,
+                                 .cols = m->width, .piece_count = 3,
+                                 .split_rows = AXIS_TENSOR};
+
+        for (int j = 0; j < 3; j++) qkv.pieces[j].rows = q;
+        const slot a = nn_attention(p, nn_linear(p, h, &qkv, NULL), m->heads,
+                                    m->heads);
+        const slot f = nn_activation(p, rows_cut(p, h, "up", inner),
+                                     ACTIVATION_GELU_ERF);
+
+        x = nn_add(p, x, cols_cut(p, a, "out", m, q));
+        x = nn_add(p, x, cols_cut(p, f, "down", m, inner));
+        x = nn_add(p, x, cols_cut(p, f, "side", m, inner));
+    }
+    program_enter_block(p, -1);
+    nn_head(p, x, NULL);
+    return p->error;
+}
+
+static const struct model_kind kind_parallel = {
+    .name = "parallel", .layer_prefix = "h.%d.", .build = build_parallel};
+static const struct model parallel = {
+    .kind = &kind_parallel, .vocab = 61, .layers = 2, .heads = 4,
+    .kv_heads = 4, .head_width = 6, .width = 20, .feed_forward = 24,
+    .context = 512, .tied = true, .norm_epsilon = 1e-5, .init_std = 0.02};
+
 struct variant {
     const char *name;
     const struct model *model;
@@ -48,6 +109,7 @@ struct variant {
     enum backward_mode backward;
     const char *recompute;
     int overlap;
+    bool domino;
 };
 
 /* ---- data ---- */
@@ -102,8 +164,8 @@ static struct stage_request request_of(const struct variant *v,
         .micro_batch = v->micro_batch ? v->micro_batch : v->sequences,
         .logits_chunk = v->logits_chunk,
         .backward = v->backward ? v->backward : BACKWARD_FUSED,
-        .overlap = v->overlap, .threads = 1, .recompute = policy,
-        .recompute_count = 1};
+        .overlap = v->overlap, .domino = v->domino, .threads = 1,
+        .recompute = policy, .recompute_count = 1};
 
     r.mesh.size[AXIS_TENSOR] = ranks;
     return r;
@@ -331,46 +393,109 @@ static void check(const struct variant *v)
     whole_free(&w);
 }
 
+static const struct variant variants[] = {
+    {.name = "parallel", .model = &parallel, .ranks = 2, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 20, .dtype = DTYPE_F32},
+    {.name = "parallel, split", .model = &parallel, .ranks = 4, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 19, .micro_batch = 2,
+     .dtype = DTYPE_F32, .backward = BACKWARD_SPLIT, .recompute = "block"},
+    {.name = "parallel, domino", .model = &parallel, .ranks = 2, .leaves = 2,
+     .data_leaves = 4, .sequences = 8, .length = 21, .dtype = DTYPE_F64,
+     .overlap = 3, .domino = true},
+    {.name = "llama", .model = &llama, .ranks = 2, .leaves = 2,
+     .data_leaves = 4, .sequences = 8, .length = 20, .dtype = DTYPE_F32},
+    {.name = "llama", .model = &llama, .ranks = 4, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 20, .dtype = DTYPE_F32},
+    {.name = "llama, odd length", .model = &llama, .ranks = 4,
+     .leaves = 4, .data_leaves = 2, .sequences = 2, .length = 19,
+     .dtype = DTYPE_F32},
+    {.name = "llama, micro-batches", .model = &llama, .ranks = 2,
+     .leaves = 4, .data_leaves = 4, .sequences = 8, .length = 13,
+     .micro_batch = 1, .dtype = DTYPE_F32},
+    {.name = "llama, micro-batches", .model = &llama, .ranks = 2,
+     .leaves = 4, .data_leaves = 2, .sequences = 12, .length = 13,
+     .micro_batch = 4, .dtype = DTYPE_F32},
+    {.name = "llama, block", .model = &llama, .ranks = 4, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 21, .micro_batch = 2,
+     .dtype = DTYPE_F32, .recompute = "block"},
+    {.name = "llama, chunks", .model = &llama, .ranks = 2, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 13, .micro_batch = 4,
+     .logits_chunk = 13, .dtype = DTYPE_F32},
+    {.name = "llama, granules", .model = &llama, .ranks = 2, .leaves = 4,
+     .data_leaves = 1, .sequences = 1, .length = 600,
+     .logits_chunk = 256, .dtype = DTYPE_F32},
+    {.name = "llama, split", .model = &llama, .ranks = 4, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 21, .micro_batch = 2,
+     .dtype = DTYPE_F32, .backward = BACKWARD_SPLIT},
+    {.name = "llama, float64", .model = &llama, .ranks = 2, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 20, .micro_batch = 4,
+     .dtype = DTYPE_F64},
+    {.name = "few heads", .model = &few_heads, .ranks = 4, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 20, .micro_batch = 2,
+     .dtype = DTYPE_F32},
+    {.name = "few heads", .model = &few_heads, .ranks = 4, .leaves = 8,
+     .data_leaves = 4, .sequences = 8, .length = 20, .micro_batch = 2,
+     .dtype = DTYPE_F32, .recompute = "block"},
+    {.name = "one head", .model = &one_head, .ranks = 2, .leaves = 2,
+     .data_leaves = 4, .sequences = 8, .length = 20, .dtype = DTYPE_F32},
+    {.name = "one head", .model = &one_head, .ranks = 4, .leaves = 8,
+     .data_leaves = 3, .sequences = 3, .length = 20, .dtype = DTYPE_F64},
+    {.name = "one head", .model = &one_head, .ranks = 8, .leaves = 8,
+     .data_leaves = 3, .sequences = 3, .length = 20, .dtype = DTYPE_F32},
+    {.name = "gpt2", .model = &gpt2, .ranks = 2, .leaves = 2,
+     .data_leaves = 4, .sequences = 8, .length = 20, .dtype = DTYPE_F32},
+    {.name = "gpt2", .model = &gpt2, .ranks = 2, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 15,
+     .micro_batch = 3 + 1, .dtype = DTYPE_F32, .recompute = "block"},
+    {.name = "gpt2", .model = &gpt2, .ranks = 4, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 15, .micro_batch = 2,
+     .logits_chunk = 20, .dtype = DTYPE_F32},
+    {.name = "three", .model = &three, .ranks = 3, .leaves = 3,
+     .data_leaves = 3, .sequences = 6, .length = 20, .micro_batch = 2,
+     .dtype = DTYPE_F32},
+    {.name = "beside", .model = &llama, .ranks = 2, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 20, .dtype = DTYPE_F32,
+     .overlap = 2},
+    {.name = "beside", .model = &llama, .ranks = 4, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 19, .micro_batch = 4,
+     .dtype = DTYPE_F32, .recompute = "block", .overlap = 3},
+    {.name = "beside", .model = &gpt2, .ranks = 2, .leaves = 2,
+     .data_leaves = 4, .sequences = 8, .length = 20, .dtype = DTYPE_F32,
+     .overlap = 8},
+    {.name = "beside", .model = &gpt2, .ranks = 4, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 15, .micro_batch = 2,
+     .logits_chunk = 20, .dtype = DTYPE_F64, .recompute = "norm",
+     .overlap = 2},
+    {.name = "beside, split", .model = &few_heads, .ranks = 4,
+     .leaves = 4, .data_leaves = 4, .sequences = 8, .length = 21,
+     .micro_batch = 2, .dtype = DTYPE_F32, .backward = BACKWARD_SPLIT,
+     .overlap = 2},
+    {.name = "beside, split", .model = &llama, .ranks = 2, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 21, .micro_batch = 4,
+     .dtype = DTYPE_F32, .backward = BACKWARD_SPLIT,
+     .recompute = "block", .overlap = 4},
+    {.name = "domino", .model = &llama, .ranks = 2, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 20, .dtype = DTYPE_F32,
+     .overlap = 2, .domino = true},
+    {.name = "domino", .model = &few_heads, .ranks = 4, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 19, .micro_batch = 4,
+     .dtype = DTYPE_F32, .recompute = "block", .overlap = 3,
+     .domino = true},
+    {.name = "domino", .model = &gpt2, .ranks = 2, .leaves = 2,
+     .data_leaves = 4, .sequences = 8, .length = 15, .logits_chunk = 30,
+     .dtype = DTYPE_F64, .recompute = "norm", .overlap = 8,
+     .domino = true},
+    {.name = "domino, split", .model = &one_head, .ranks = 4,
+     .leaves = 8, .data_leaves = 4, .sequences = 8, .length = 20,
+     .micro_batch = 4, .dtype = DTYPE_F32, .backward = BACKWARD_SPLIT,
+     .overlap = 2, .domino = true},
+    {.name = "domino, one sequence", .model = &llama, .ranks = 4,
+     .leaves = 4, .data_leaves = 8, .sequences = 8, .length = 20,
+     .micro_batch = 1, .dtype = DTYPE_F32, .overlap = 2, .domino = true},
+};
+
 TEST(tensor_ranks_have_the_bits_of_one)
 {
-    static const struct variant variants[] = {
-        {"llama", &llama, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
-        {"llama", &llama, 2, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
-        {"llama", &llama, 4, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
-        {"llama, odd length", &llama, 4, 4, 2, 2, 19, 0, 0, DTYPE_F32, 0,
-         NULL, 0},
-        {"llama, micro-batches", &llama, 2, 4, 4, 8, 13, 1, 0, DTYPE_F32, 0,
-         NULL, 0},
-        {"llama, micro-batches", &llama, 2, 4, 2, 12, 13, 4, 0, DTYPE_F32, 0,
-         NULL, 0},
-        {"llama, block", &llama, 4, 4, 4, 8, 21, 2, 0, DTYPE_F32, 0, "block", 0},
-        {"llama, norm", &llama, 2, 2, 4, 8, 21, 2, 0, DTYPE_F32, 0, "norm", 0},
-        {"llama, chunks", &llama, 2, 4, 4, 8, 13, 4, 13, DTYPE_F32, 0, NULL, 0},
-        {"llama, granules", &llama, 2, 4, 1, 1, 600, 0, 256, DTYPE_F32, 0,
-         NULL, 0},
-        {"llama, split", &llama, 4, 4, 4, 8, 21, 2, 0, DTYPE_F32,
-         BACKWARD_SPLIT, NULL, 0},
-        {"llama, float64", &llama, 2, 4, 4, 8, 20, 4, 0, DTYPE_F64, 0, NULL, 0},
-        {"few heads", &few_heads, 2, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
-        {"few heads", &few_heads, 4, 4, 4, 8, 20, 2, 0, DTYPE_F32, 0, NULL, 0},
-        {"few heads", &few_heads, 4, 8, 4, 8, 20, 2, 0, DTYPE_F32, 0, "block", 0},
-        {"one head", &one_head, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
-        {"one head", &one_head, 4, 8, 3, 3, 20, 0, 0, DTYPE_F64, 0, NULL, 0},
-        {"one head", &one_head, 8, 8, 3, 3, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
-        {"gpt2", &gpt2, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 0},
-        {"gpt2", &gpt2, 2, 4, 4, 8, 15, 3 + 1, 0, DTYPE_F32, 0, "block", 0},
-        {"gpt2", &gpt2, 4, 4, 4, 8, 15, 2, 20, DTYPE_F32, 0, NULL, 0},
-        {"three", &three, 3, 3, 3, 6, 20, 2, 0, DTYPE_F32, 0, NULL, 0},
-        {"beside", &llama, 2, 4, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 2},
-        {"beside", &llama, 4, 4, 4, 8, 19, 4, 0, DTYPE_F32, 0, "block", 3},
-        {"beside", &gpt2, 2, 2, 4, 8, 20, 0, 0, DTYPE_F32, 0, NULL, 8},
-        {"beside", &gpt2, 4, 4, 4, 8, 15, 2, 20, DTYPE_F64, 0, "norm", 2},
-        {"beside, split", &few_heads, 4, 4, 4, 8, 21, 2, 0, DTYPE_F32,
-         BACKWARD_SPLIT, NULL, 2},
-        {"beside, split", &llama, 2, 4, 4, 8, 21, 4, 0, DTYPE_F32,
-         BACKWARD_SPLIT, "block", 4},
-    };
-
     for (int i = 0; i < ROWS(variants); i++) check(&variants[i]);
 }
 
@@ -441,17 +566,21 @@ static status count_body(void *argument, struct group *world)
 
 TEST(a_block_gathers_and_scatters_twice_each_way)
 {
-    static const struct variant variants[] = {
-        {"llama", &llama, 2, 2, 4, 8, 20, 8, 0, DTYPE_F32, 0, NULL, 0},
-        {"gpt2", &gpt2, 4, 4, 4, 8, 19, 2, 0, DTYPE_F64, 0, NULL, 0},
+    static const struct variant counted[] = {
+        {.name = "llama", .model = &llama, .ranks = 2, .leaves = 2,
+         .data_leaves = 4, .sequences = 8, .length = 20, .micro_batch = 8,
+         .dtype = DTYPE_F32},
+        {.name = "gpt2", .model = &gpt2, .ranks = 4, .leaves = 4,
+         .data_leaves = 4, .sequences = 8, .length = 19, .micro_batch = 2,
+         .dtype = DTYPE_F64},
     };
 
-    for (int i = 0; i < ROWS(variants); i++) {
+    for (int i = 0; i < ROWS(counted); i++) {
         struct whole w;
 
-        whole_run(&w, &variants[i]);
-        if (ranks_run(variants[i].ranks, count_body, &w) != OK)
-            fail_msg("%s: %s", variants[i].name, status_message());
+        whole_run(&w, &counted[i]);
+        if (ranks_run(counted[i].ranks, count_body, &w) != OK)
+            fail_msg("%s: %s", counted[i].name, status_message());
         whole_free(&w);
     }
 }
@@ -496,7 +625,7 @@ static status find_nan_body(void *argument, struct group *world)
 TEST(all_ranks_find_the_layer_that_is_not_finite)
 {
     static const struct variant v = {"llama", &llama, 4, 4, 4, 8, 20, 8, 0,
-                                     DTYPE_F32, 0, NULL, 0};
+                                     DTYPE_F32, 0, NULL, 0, false};
     struct whole w;
 
     whole_run(&w, &v);
@@ -511,7 +640,7 @@ TEST(relayout_steps_are_in_the_program)
 {
     static const char *const none[] = {"none"};
     const struct variant v = {"llama", &llama, 2, 2, 4, 8, 20, 8, 0,
-                              DTYPE_F32, 0, NULL, 0};
+                              DTYPE_F32, 0, NULL, 0, false};
     const struct stage_request request = request_of(&v, none, 2);
     struct stage stage = {0};
     struct text text = {0};
@@ -552,7 +681,7 @@ TEST(a_product_that_no_rank_cuts_is_refused)
                                            .build = build_uncut};
     struct model model = llama;
     const struct variant v = {"uncut", &model, 2, 2, 4, 8, 20, 8, 0,
-                              DTYPE_F32, 0, NULL, 0};
+                              DTYPE_F32, 0, NULL, 0, false};
     struct stage_request request;
     struct stage stage = {0};
 
