@@ -21,6 +21,7 @@
 #include "train/same.h"
 #include "train/session.h"
 #include "train/signals.h"
+#include "train/trace.h"
 
 struct trainer {
     const struct trainer_request *request;
@@ -30,6 +31,7 @@ struct trainer {
     struct team team;
     double *sums;         /* owned, [valid samples]: room for validation */
     struct train_step step;
+    struct trace trace;   /* of a pipeline's second step here */
     struct keeper keeper;
     struct run_dir run;
     struct metrics_writer metrics;
@@ -182,7 +184,11 @@ static status plan(struct trainer *t, struct group *world)
 
     TRY(pipeline_plan(&t->pipeline, &request));
     TRY(team_add_chunks(&t->team, &t->pipeline));
-    train_step_reserve(&t->pipeline, &t->team, o->validate.sequences);
+    const int64_t traced = trace_values(&t->pipeline.schedule);
+
+    train_step_reserve(&t->pipeline, &t->team,
+                       o->validate.sequences > traced ? o->validate.sequences
+                                                      : traced);
     return OK;
 }
 
@@ -421,12 +427,29 @@ static bool due(int64_t step, int64_t every)
     return every > 0 && step % every == 0;
 }
 
+/* A step of a pipeline, drawn: RUN/timeline.svg. The first one is slower. */
+static status traced_step(struct trainer *t)
+{
+    char path[PATH_BYTES], title[128];
+
+    TRY(trace_begin(&t->trace, &t->step));
+    TRY(one_step(t));
+    snprintf(title, sizeof title, "measured: step %lld, %d ranks, %s",
+             (long long)t->counters.step, t->setup.mesh.size[AXIS_PIPE],
+             t->setup.set->values.schedule.name);
+    TRY(path_join(path, sizeof path, t->run.path, "timeline.svg"));
+    return trace_end(&t->trace, &t->step, title, path);
+}
+
 static status loop(struct trainer *t)
 {
     const struct options *o = &t->request->set->values;
+    const int64_t second = t->counters.step + 1;
+    const bool pipeline = t->setup.mesh.size[AXIS_PIPE] > 1;
 
     while (t->counters.step < t->setup.rate.steps) {
-        TRY(one_step(t));
+        TRY(pipeline && t->counters.step == second ? traced_step(t)
+                                                   : one_step(t));
         if (probe_again(t->counters.step)) measure_peak(t);
         const bool last = t->counters.step == t->setup.rate.steps;
         int asked = signals_asked();
@@ -451,6 +474,7 @@ static void free_all(struct trainer *t)
     metrics_close(&t->metrics);
     log_stop();
     memory_free(t->sums);
+    trace_free(&t->trace);
     keeper_free(&t->keeper);
     train_step_free(&t->step);
     feed_close(&t->feed);
