@@ -95,10 +95,4 @@ status direct_broadcast(struct operation *op, int root, struct block whole);
 /* All-to-all and exchange. */
 status exchange(struct operation *op);
 
-/* Posts message number *posted of the operation, unless it is empty, and counts
- * it; posts_end finishes them all. */
-status block_post(struct operation *op, int to, const struct comm_block *block,
-                  int *posted);
-status posts_end(struct operation *op, int posted, bool withdraw);
-
 #endif

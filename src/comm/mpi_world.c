@@ -71,7 +71,7 @@ status mpi_check(const char *name)
 
 enum stage { STAGE_BEGINS, STAGE_BEGUN, STAGE_ENDS, STAGE_ENDED };
 
-/* Static, because a thread that waits for a missing rank outlives everything. */
+/* Static: a thread that waits for a missing rank outlives everything. */
 static struct keeper {
     struct world *world;
     pthread_mutex_t lock;
