@@ -139,8 +139,9 @@ enum attention_half { ATTENTION_WHOLE, ATTENTION_OF_QUERIES,
  * (docs/numerics.md).
  *   q, out, dq, dout  [sequences * queries, heads, head_width]
  *   k, v, dk, dv      [sequences * keys, kv_heads, head_width]
- *   lse, delta        [sequences * queries, heads] real, dense
- * Strides: the last is 1, the second head_width, the first anything. Query
+ *   lse, delta        [sequences * queries, heads] real, any row stride
+ * Strides: the last is 1, the second head_width (of k, v, dk, dv anything: 0
+ * lets heads read the same keys), the first anything. Query
  * head h reads key-value head h / (heads / kv_heads).
  * `leaves` cuts the query heads: dk and dv of a key-value head are summed over
  * its query heads in order inside a leaf, then by the tree over leaves.
@@ -174,7 +175,7 @@ struct attention {
 /* A node of attention's tree. */
 struct attention_node {
     struct tensor values;               /* [rows, heads, head_width] */
-    struct tensor maximum, denominator; /* [rows, heads], dense */
+    struct tensor maximum, denominator; /* [rows, heads], any row stride */
 };
 
 enum activation { ACTIVATION_GELU_TANH, ACTIVATION_GELU_ERF,
@@ -316,6 +317,10 @@ struct kernels {
     status (*attention_finish)(struct stream *, struct tensor out,
                                struct tensor lse,
                                const struct attention_node *root);
+    /* out [tokens, kv_heads, head_width] = in [tokens, heads, head_width]
+     * summed over the query heads of each key-value head, as dk and dv are. */
+    status (*attention_heads)(struct stream *, struct tensor out,
+                              struct tensor in, int leaves);
     /* Sets `delta` of the queries from dout and out. */
     status (*attention_delta)(struct stream *, const struct attention *);
 

@@ -12,7 +12,7 @@
     X(rope) X(swiglu_forward) X(swiglu_backward) X(activation_forward)    \
     X(activation_backward) X(gather_rows) X(scatter_rows)                 \
     X(attention_forward) X(attention_backward) X(attention_delta)         \
-    X(attention_merge) X(attention_finish)                                \
+    X(attention_merge) X(attention_finish) X(attention_heads)             \
     X(cross_entropy) X(sum_squares) X(adamw)
 
 /* Rows in kernels/cpu/. */

@@ -124,7 +124,8 @@ static status keys_forward(struct run *run, const struct attention *own,
 
     if (s.ranks == 1)
         return run->kernels->attention_forward(run->stream, own);
-    return gather_forward(run, &s, own, room);
+    return run->program->context_ring ? ring_forward(run, &s, own, room)
+                                      : gather_forward(run, &s, own, room);
 }
 
 static status keys_backward(struct run *run, const struct attention *own,
@@ -134,7 +135,8 @@ static status keys_backward(struct run *run, const struct attention *own,
 
     if (s.ranks == 1)
         return run->kernels->attention_backward(run->stream, own);
-    return gather_backward(run, &s, own, room);
+    return run->program->context_ring ? ring_backward(run, &s, own, room)
+                                      : gather_backward(run, &s, own, room);
 }
 
 /* ---- the passes ---- */
@@ -200,7 +202,9 @@ static struct share planned_share(const struct program *p)
     const int ranks = p->mesh.size[AXIS_CONTEXT];
 
     return (struct share){
-        .ranks = ranks / p->context_exchange, .sequences = p->sequences,
+        .ranks = ranks / p->context_exchange,
+        .rank = p->place.at[AXIS_CONTEXT] / p->context_exchange,
+        .sequences = p->sequences,
         .span = p->length / 2 * p->context_exchange,
         .length = program_sequence(p), .element = dtype_bytes(p->dtype)};
 }
@@ -220,7 +224,9 @@ size_t context_scratch(const struct program *program,
     if (ranks > 1) numbers += 3 * q + 4 * k + heads->heads;
     if (ranks > 1 && s.ranks > 1)
         bytes += s.sequences * 2 * s.span * (int64_t)sizeof(int32_t);
-    if (s.ranks > 1) bytes += gather_room(&s, &inner);
+    if (s.ranks > 1)
+        bytes += program->context_ring ? ring_room(&s, &inner)
+                                       : gather_room(&s, &inner);
     return (size_t)(bytes + program->tokens * numbers * s.element);
 }
 

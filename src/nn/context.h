@@ -66,4 +66,11 @@ status gather_backward(struct run *run, const struct share *share,
                        const struct attention *own, struct room room);
 int64_t gather_room(const struct share *share, const struct attention *own);
 
+/* Blocks of keys (backward: and of queries) travel. */
+status ring_forward(struct run *run, const struct share *share,
+                    const struct attention *own, struct room room);
+status ring_backward(struct run *run, const struct share *share,
+                     const struct attention *own, struct room room);
+int64_t ring_room(const struct share *share, const struct attention *own);
+
 #endif

@@ -130,6 +130,7 @@ struct program {
     int chunks;         /* of a sequence on this rank; 1: it is one leaf */
     int context_exchange; /* neighbours along the context axis that exchange
                            * heads for tokens; 1: none */
+    bool context_ring;  /* the others pass keys on, instead of all getting all */
     int64_t context;    /* positions that tables and caches hold */
     int64_t vocab;
     int64_t logits_chunk; /* tokens whose logits exist at once */

@@ -32,6 +32,32 @@ static int64_t choose_chunk(const struct stage_request *request)
     return wanted < length ? wanted : length;
 }
 
+/* What a rank of a ring holds is two nodes of attention's tree. */
+static bool ring_spans(const struct stage_request *r)
+{
+    const int64_t exchange = r->context_exchange > 0 ? r->context_exchange : 1;
+    const int64_t ranks = r->mesh.size[AXIS_CONTEXT] / exchange;
+    const int64_t granules = r->length / (2 * ranks) / ATTENTION_GRANULE;
+
+    return ranks > 1 && granules > 0 && (granules & (granules - 1)) == 0 &&
+           granules * ATTENTION_GRANULE * 2 * ranks == r->length;
+}
+
+static status check_ring(const struct stage_request *r)
+{
+    const int64_t exchange = r->context_exchange > 0 ? r->context_exchange : 1;
+    const int64_t ranks = r->mesh.size[AXIS_CONTEXT] / exchange;
+    int64_t near = 2 * ranks * ATTENTION_GRANULE;
+
+    if (!r->context_strict || ranks == 1 || ring_spans(r)) return OK;
+    while (2 * near <= r->length) near *= 2;
+    FAIL(ERR_CONFIG, "context.kind: ring needs spans of %d times a power of two "
+                     "tokens; %lld tokens over %lld ranks, two spans each, are "
+                     "not; %lld tokens are, and context.kind=allgather takes "
+                     "any", ATTENTION_GRANULE, (long long)r->length,
+         (long long)ranks, (long long)near);
+}
+
 /* Chunks are equal, and hold a token of each tensor leaf. */
 static status check_chunks(const struct stage_request *r)
 {
@@ -49,7 +75,7 @@ static status check_chunks(const struct stage_request *r)
                          "than the grid's %d tensor leaves; %lld tokens would "
                          "do", (long long)(r->length / chunks),
              r->grid.tensor, (long long)(chunks * r->grid.tensor));
-    return OK;
+    return check_ring(r);
 }
 
 status stage_check(const struct stage_request *r)
@@ -91,6 +117,7 @@ static status build_program(struct stage *stage)
     if (r->grid.context > 1)
         p->chunks = 2 * r->grid.context / r->mesh.size[AXIS_CONTEXT];
     if (r->context_exchange > 0) p->context_exchange = r->context_exchange;
+    p->context_ring = r->context_ring && ring_spans(r);
     p->context = r->context ? r->context : r->length;
     p->vocab = r->model->vocab;
     p->overlap = r->overlap;

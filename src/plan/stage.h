@@ -24,6 +24,8 @@ struct stage_request {
     struct mesh mesh;      /* all zero: one rank */
     struct place place;
     int context_exchange;  /* ranks that exchange heads; 0: 1 */
+    bool context_ring;     /* the rest passes keys on, where spans allow it */
+    bool context_strict;   /* ... or is refused */
     int64_t batch;         /* sequences of a step */
     int64_t micro_batch;   /* sequences at once */
     int64_t length;        /* tokens of a sequence; generate: of one call */

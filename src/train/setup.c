@@ -182,6 +182,9 @@ static status cut_heads(struct setup *setup, const struct fit *fit)
     enum context_kind kind;
 
     TRY(context_kind_parse(&kind, o->context.kind));
+    setup->request.context_strict = kind == CONTEXT_RING;
+    setup->request.context_ring = kind == CONTEXT_RING ||
+                                  kind == CONTEXT_HYBRID;
     return fit_exchange(fit, kind, o->context.ulysses,
                         &setup->request.context_exchange);
 }

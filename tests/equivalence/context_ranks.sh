@@ -100,6 +100,19 @@ first long.yaml --set numerics.grid_context=2 --set numerics.grid_data=1
 ranks "long sequences" 2
 ranks "long sequences" 2 --set train.logits_chunk=256 --set train.micro_batch=2
 
+# Rings: spans of 128 and of 256 tokens.
+sed 's/sequence: 1200/sequence: 1024/' long.yaml >ring.yaml
+first ring.yaml --set numerics.grid_context=4 --set numerics.grid_data=1
+ranks ring 4 --set context.kind=ring
+ranks ring 4 --set context.kind=ring --set train.micro_batch=2
+ranks ring 2 --set context.kind=ring
+ranks ring 4 --set context.kind=hybrid
+ranks ring 2 --set context.kind=allgather
+expect "spans that are no nodes" 78 "any" train long.yaml --run none \
+    --ranks 2 --set mesh.context=2 --set context.kind=ring \
+    --set numerics.grid_context=2
+first long.yaml --set numerics.grid_context=2 --set numerics.grid_data=1
+
 # The same ranks as processes, under each MPI that is here.
 for mpi in openmpi mpich; do
     if [ ! -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null

@@ -186,12 +186,14 @@ static void block_finish(const struct forward *f, const struct node *node)
 
     for (int r = 0; r < f->rows; r++) {
         float *out = attention_row(&p->out, f->row + r, f->head);
-        float *lse = (float *)p->lse.data + (f->row + r) * p->heads + f->head;
+        float *lse = (float *)p->lse.data + (f->row + r) * p->lse.stride[0] +
+                     f->head;
         const float *values = node->values + r * f->padded;
         float denominator = node->denominator[r], factor = 1 / denominator;
 
         if (denominators) {
-            denominators[(f->row + r) * p->heads + f->head] = denominator;
+            denominators[(f->row + r) * p->denominator.stride[0] + f->head] =
+                denominator;
             if (denominator == 0) continue;
             memcpy(out, values, (size_t)f->width * sizeof *out);
             *lse = node->maximum[r];

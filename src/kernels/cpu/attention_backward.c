@@ -216,10 +216,11 @@ static void head_init(struct backward *b)
     CPU(attention_pack_rows)(dout, attention_row(&p->dout, row, b->head),
                              p->dout.stride[0], p->queries, b->width);
     for (int64_t i = 0; i < p->queries; i++) {
-        int64_t at = (row + i) * p->heads + b->head;
+        int64_t at = (row + i) * p->lse.stride[0] + b->head;
 
         b->sums[before + i] =
-            p->delta.data ? ((float *)p->delta.data)[at]
+            p->delta.data ? ((float *)p->delta.data)[
+                                (row + i) * p->delta.stride[0] + b->head]
                           : lanes_dot(dout + i * b->padded,
                                       attention_row(&p->out, row + i, b->head),
                                       b->width);

@@ -95,7 +95,7 @@ void NAME(attention_check)(const struct attention *p, bool backward)
         tensor_check(&p->out, rows, p->heads, p->head_width);
     tensor_check(&p->k, key_rows, p->kv_heads, p->head_width);
     tensor_check(&p->v, key_rows, p->kv_heads, p->head_width);
-    CHECK(p->lse.dtype == REAL_DTYPE && p->lse.stride[0] == p->heads);
+    CHECK(p->lse.dtype == REAL_DTYPE && p->lse.stride[0] >= p->heads);
     if (!backward) return;
     CHECK(p->half != ATTENTION_WHOLE ||
           (p->first_query == 0 && p->keys == p->queries));
@@ -209,7 +209,7 @@ static void query_forward(const struct attention *p, const struct one *at)
     int kv = at->head / (p->heads / p->kv_heads), level;
     real weights[ATTENTION_GRANULE];
     real *out = attention_at(&p->out, at->row, at->head);
-    real *lse = (real *)p->lse.data + at->row * p->heads + at->head;
+    real *lse = (real *)p->lse.data + at->row * p->lse.stride[0] + at->head;
 
     for (int64_t g = 0; g < granules; g++) {
         int64_t first = (begin + g) * ATTENTION_GRANULE, left = query + 1 - first;
@@ -229,8 +229,8 @@ static void query_forward(const struct attention *p, const struct one *at)
         if (granules > 0 && granules >> level & 1)
             partial_merge(&levels[level], &node, p->head_width);
     if (p->denominator.data) {
-        ((real *)p->denominator.data)[at->row * p->heads + at->head] =
-            node.denominator;
+        ((real *)p->denominator.data)[at->row * p->denominator.stride[0] +
+                                      at->head] = node.denominator;
         if (node.denominator == 0) return;
         memcpy(out, node.values, (size_t)p->head_width * sizeof *out);
         *lse = node.maximum;
@@ -269,14 +269,17 @@ status NAME(attention_forward)(struct stream *stream,
 
 /* ---- nodes that a caller merges ---- */
 
+static real *number_at(const struct tensor *t, int64_t row, int head)
+{
+    return (real *)t->data + row * t->stride[0] + head;
+}
+
 static void node_read(struct partial *out, const struct attention_node *node,
                       int64_t row, int head)
 {
-    const int64_t at = row * node->values.shape[1] + head;
-
-    out->denominator = ((const real *)node->denominator.data)[at];
+    out->denominator = *number_at(&node->denominator, row, head);
     if (out->denominator == 0) return;
-    out->maximum = ((const real *)node->maximum.data)[at];
+    out->maximum = *number_at(&node->maximum, row, head);
     memcpy(out->values, attention_at(&node->values, row, head),
            (size_t)node->values.shape[2] * sizeof(real));
 }
@@ -301,9 +304,9 @@ static void merge_body(void *argument, int index, int count)
         node_read(&left, m->left, row, head);
         node_read(&right, m->right, row, head);
         partial_merge(&left, &right, width);
-        ((real *)m->left->denominator.data)[i] = right.denominator;
+        *number_at(&m->left->denominator, row, head) = right.denominator;
         if (right.denominator == 0) continue;
-        ((real *)m->left->maximum.data)[i] = right.maximum;
+        *number_at(&m->left->maximum, row, head) = right.maximum;
         memcpy(attention_at(values, row, head), right.values,
                (size_t)width * sizeof(real));
     }
@@ -327,11 +330,13 @@ status NAME(attention_finish)(struct stream *stream, struct tensor out,
 
     (void)stream;
     for (int64_t i = 0; i < out.shape[0] * heads; i++) {
+        const int head = (int)(i % heads);
         struct partial node;
 
-        node_read(&node, root, i / heads, (int)(i % heads));
-        root_write(attention_at(&out, i / heads, (int)(i % heads)),
-                   (real *)lse.data + i, &node, (int)out.shape[2]);
+        node_read(&node, root, i / heads, head);
+        root_write(attention_at(&out, i / heads, head),
+                   number_at(&lse, i / heads, head), &node,
+                   (int)out.shape[2]);
     }
     return OK;
 }

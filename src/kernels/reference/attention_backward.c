@@ -76,8 +76,9 @@ static void pair(const struct attention *p, int64_t row, int head, real *qk,
                  real *dov)
 {
     real scale = (real)p->scale;
-    real lse = ((real *)p->lse.data)[row * p->heads + head];
-    real d = p->delta.data ? ((real *)p->delta.data)[row * p->heads + head]
+    real lse = ((real *)p->lse.data)[row * p->lse.stride[0] + head];
+    real d = p->delta.data ? ((real *)p->delta.data)[
+                                 row * p->delta.stride[0] + head]
                           : row_dot(p, row, head);
 
     *qk = REAL_EXPZ(*qk * scale - lse);
@@ -223,7 +224,7 @@ status NAME(attention_delta)(struct stream *stream, const struct attention *p)
                                           p->first_query + i % p->queries);
 
         for (int head = 0; head < p->heads; head++)
-            ((real *)p->delta.data)[row * p->heads + head] =
+            ((real *)p->delta.data)[row * p->delta.stride[0] + head] =
                 row_dot(p, row, head);
     }
     return OK;
@@ -236,5 +237,39 @@ status NAME(attention_backward)(struct stream *stream,
 
     NAME(attention_check)(p, true);
     threads_run(stream->threads, backward_body, &copy);
+    return OK;
+}
+
+/* One key-value head of one token. */
+static void heads_sum(struct tensor out, struct tensor in, int leaves,
+                      int64_t row, int kv)
+{
+    const int heads = (int)in.shape[1], per_leaf = heads / leaves;
+    const int group = heads / (int)out.shape[1];
+    struct tree tree;
+    real sum[GRADIENT];
+
+    tree_init(&tree, (int)in.shape[2]);
+    for (int head = kv * group; head < (kv + 1) * group; head++) {
+        const bool starts = head == kv * group || head % per_leaf == 0;
+        const bool ends = head == (kv + 1) * group - 1 ||
+                          (head + 1) % per_leaf == 0;
+        const real *one = attention_at(&in, row, head);
+
+        for (int e = 0; e < tree.width; e++)
+            sum[e] = starts ? one[e] : sum[e] + one[e];
+        if (ends) tree_push(&tree, head / per_leaf, sum);
+    }
+    tree_root(&tree, attention_at(&out, row, kv));
+}
+
+status NAME(attention_heads)(struct stream *stream, struct tensor out,
+                             struct tensor in, int leaves)
+{
+    (void)stream;
+    CHECK(in.shape[1] % out.shape[1] == 0 && in.shape[1] % leaves == 0);
+    for (int64_t row = 0; row < out.shape[0]; row++)
+        for (int kv = 0; kv < out.shape[1]; kv++)
+            heads_sum(out, in, leaves, row, kv);
     return OK;
 }
