@@ -2,8 +2,8 @@
 /* context.c - attention of sequences that ranks cut: heads for tokens among
  * neighbours, then whatever shares the keys with the rest.
  *
- * Source of the exchange: DeepSpeed-Ulysses, arXiv:2309.14509; of its use inside
- * a larger group: USP, arXiv:2405.07719. */
+ * Source of the exchange: DeepSpeed-Ulysses, arXiv:2309.14509; of its use
+ * inside a larger group: USP, arXiv:2405.07719. */
 #include "nn/context.h"
 
 #include <string.h>
@@ -255,4 +255,14 @@ int64_t context_bytes(const struct program *program,
      * share of the heads and as many times the tokens. */
     return program->tokens * s.element *
            (exchanged * (ranks - 1) / ranks + (s.ranks - 1) * gathered);
+}
+
+int context_calls(const struct program *program, bool backward)
+{
+    const int ranks = planned_share(program).ranks;
+    int calls = 0;
+
+    if (program->context_exchange > 1) calls += backward ? 8 : 4;
+    if (program->context_ring) return calls + ranks - 1;
+    return calls + (ranks == 1 ? 0 : backward ? 6 : 2);
 }

@@ -29,6 +29,8 @@ int64_t context_pairs(const struct program *program);
 /* Bytes that this rank sends in a forward, or in a backward pass. */
 int64_t context_bytes(const struct program *program,
                       const struct attention *heads, bool backward);
+/* ... in so many calls. */
+int context_calls(const struct program *program, bool backward);
 
 /* ---- between the kinds ---- */
 

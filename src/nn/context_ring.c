@@ -17,6 +17,7 @@
 /* What travels: a rank's rows, dense, one array after the other. */
 struct cargo {
     struct tensor k, v, q, dout, lse, delta; /* [tokens, heads, width] */
+    char *data;
     int64_t bytes;
 };
 
@@ -196,22 +197,43 @@ static void count_slots(const struct share *s, int *queries, int *keys)
 
 /* ---- the ring ---- */
 
+/* Rows of one array, right after those before them. */
+static struct tensor cargo_rows(struct cargo *b, const struct share *s,
+                                enum dtype dtype, int64_t heads,
+                                int64_t width)
+{
+    const struct tensor rows =
+        tensor_3d(b->data + b->bytes, dtype, own_tokens(s), heads, width);
+
+    b->bytes += tensor_count(&rows) * s->element;
+    return rows;
+}
+
+static int64_t cargo_bytes(const struct share *s, const struct attention *own,
+                           bool backward)
+{
+    const int64_t q = (int64_t)own->heads * own->head_width;
+    const int64_t k = (int64_t)own->kv_heads * own->head_width;
+
+    return own_tokens(s) * s->element *
+           (2 * k + (backward ? 2 * (q + own->heads) : 0));
+}
+
 static void cargo_take(struct cargo *b, struct room *room,
                        const struct share *s, const struct attention *own,
                        bool backward)
 {
     const enum dtype dtype = own->k.dtype;
-    char *begin = room->at;
 
-    b->k = rows_take(room, s, dtype, own->kv_heads, own->head_width);
-    b->v = rows_take(room, s, dtype, own->kv_heads, own->head_width);
-    if (backward) {
-        b->q = rows_take(room, s, dtype, own->heads, own->head_width);
-        b->dout = rows_take(room, s, dtype, own->heads, own->head_width);
-        b->lse = rows_take(room, s, dtype, own->heads, 1);
-        b->delta = rows_take(room, s, dtype, own->heads, 1);
-    }
-    b->bytes = room->at - begin;
+    *b = (struct cargo){
+        .data = room_take(room, cargo_bytes(s, own, backward))};
+    b->k = cargo_rows(b, s, dtype, own->kv_heads, own->head_width);
+    b->v = cargo_rows(b, s, dtype, own->kv_heads, own->head_width);
+    if (!backward) return;
+    b->q = cargo_rows(b, s, dtype, own->heads, own->head_width);
+    b->dout = cargo_rows(b, s, dtype, own->heads, own->head_width);
+    b->lse = cargo_rows(b, s, dtype, own->heads, 1);
+    b->delta = cargo_rows(b, s, dtype, own->heads, 1);
 }
 
 static void cargo_fill(struct cargo *b, const struct attention *own,
@@ -266,10 +288,10 @@ static status ring_run(struct ring *r, visit_fn *visit)
         struct comm_handle handle = {0};
         status result, moved;
 
-        send[next] = (struct comm_block){.data = block->k.data,
+        send[next] = (struct comm_block){.data = block->data,
                                          .bytes = block->bytes};
         receive[before] = (struct comm_block){
-            .data = r->block[1 - i % 2].k.data, .bytes = block->bytes};
+            .data = r->block[1 - i % 2].data, .bytes = block->bytes};
         if (i + 1 < s->ranks) TRY(comm_start(s->group, &call, &handle));
         result = visit(r, block, (s->rank + s->ranks - i) % s->ranks);
         moved = comm_wait(&handle);
@@ -556,7 +578,7 @@ int64_t ring_room(const struct share *s, const struct attention *own)
     count_slots(s, &queries, &keys);
     const int64_t forward = 4 * k + queries * (q + 2 * own->heads);
     const int64_t backward =
-        4 * (k + q + own->heads) + (queries + 2 * keys) * q;
+        4 * (k + q + own->heads) + (queries + 2 * (int64_t)keys) * q;
 
     return own_tokens(s) *
                ((forward > backward ? forward : backward) * s->element +

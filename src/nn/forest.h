@@ -2,10 +2,11 @@
 /* forest.h - the absolute tree over the spans of a sequence, grown from nodes
  * that come in any order.
  *
- * A node is a run of spans whose sum lies in a slot of the owner. Two nodes meet
- * when they are siblings in the tree, whenever that is; so the sum does not show
- * the order, and few slots are in use at once. A span that has nothing to add
- * is a node without a slot: its sibling becomes their parent as it is. */
+ * A node is a run of spans whose sum lies in a slot of the owner. Two nodes
+ * meet when they are siblings in the tree, whenever that is; so the sum does
+ * not show the order, and few slots are in use at once. A span that has nothing
+ * to add is a node without a slot: its sibling becomes their parent as it is.
+ */
 #ifndef LOCKSTEP_NN_FOREST_H
 #define LOCKSTEP_NN_FOREST_H
 

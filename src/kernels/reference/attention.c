@@ -185,6 +185,12 @@ static void partial_merge(const struct partial *left, struct partial *right,
         right->values[e] = REAL_FMA(left->values[e], a, right->values[e] * b);
 }
 
+/* Of a [rows, heads] tensor. */
+static real *number_at(const struct tensor *t, int64_t row, int head)
+{
+    return (real *)t->data + row * t->stride[0] + head;
+}
+
 static void root_write(real *out, real *lse, const struct partial *root,
                        int width)
 {
@@ -209,7 +215,7 @@ static void query_forward(const struct attention *p, const struct one *at)
     int kv = at->head / (p->heads / p->kv_heads), level;
     real weights[ATTENTION_GRANULE];
     real *out = attention_at(&p->out, at->row, at->head);
-    real *lse = (real *)p->lse.data + at->row * p->lse.stride[0] + at->head;
+    real *lse = number_at(&p->lse, at->row, at->head);
 
     for (int64_t g = 0; g < granules; g++) {
         int64_t first = (begin + g) * ATTENTION_GRANULE, left = query + 1 - first;
@@ -268,11 +274,6 @@ status NAME(attention_forward)(struct stream *stream,
 }
 
 /* ---- nodes that a caller merges ---- */
-
-static real *number_at(const struct tensor *t, int64_t row, int head)
-{
-    return (real *)t->data + row * t->stride[0] + head;
-}
 
 static void node_read(struct partial *out, const struct attention_node *node,
                       int64_t row, int head)
