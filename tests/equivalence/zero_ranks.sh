@@ -36,7 +36,7 @@ all_exact() {
     shift
     rows=$(grep -c . layouts.txt)
     LIMIT=120 lockstep verify config.yaml --layouts layouts.txt --steps 3 \
-        --set train.steps=3 "$@" >out 2>&1 || { bad "$name" "exit $?" out
+        --set train.steps=3 --set comm.limit=20 "$@" >out 2>&1 || { bad "$name" "exit $?" out
                                                 return; }
     found=$(grep -c 'EXACT *$' out)
     if [ "$found" -ge "$rows" ]; then ok "$name: $rows layouts"
@@ -73,6 +73,30 @@ all_exact "float64" --dtype float64
 grep -v ranks=8 layouts.txt >some && mv some layouts.txt
 all_exact "a grid of 4 x 1" --set numerics.grid_data=4 \
     --set numerics.grid_tensor=1
+
+# With every other axis.
+cat >layouts.txt <<'END'
+ranks=4 zero=zero1 mesh.tensor=2
+ranks=4 zero=zero2 mesh.tensor=2 train.micro_batch=1
+ranks=8 zero=fsdp mesh.tensor=2 train.micro_batch=1
+ranks=4 zero=zero1 mesh.pipe=2
+ranks=4 zero=fsdp mesh.pipe=2 train.micro_batch=1
+ranks=4 zero=fsdp mesh.pipe=2 fsdp.reshard=false train.micro_batch=1
+ranks=4 zero=zero2 mesh.pipe=2 schedule.name=zb-h1 train.micro_batch=1
+ranks=4 zero=fsdp mesh.pipe=2 schedule.name=interleaved train.micro_batch=1
+ranks=4 zero=fsdp mesh.pipe=2 schedule.name=dualpipev train.micro_batch=1
+ranks=8 zero=hsdp mesh.pipe=2 mesh.shard=2 mesh.data=2
+ranks=8 zero=fsdp mesh.pipe=2 mesh.tensor=2 mesh.data=2
+END
+all_exact "other axes" --set train.batch=16 --set model.layers=4
+all_exact "other axes, tied" --set train.batch=16 --set model.layers=4 \
+    --set model.tied=true
+cat >layouts.txt <<'END'
+ranks=4 zero=zero1 mesh.context=2
+ranks=4 zero=fsdp mesh.context=2
+ranks=8 zero=fsdp mesh.context=2 mesh.tensor=2
+END
+all_exact "context" --set numerics.grid_context=2
 
 # Whole runs: metrics, validation and checkpoints too.
 must train config.yaml --run one
