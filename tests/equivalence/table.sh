@@ -20,8 +20,9 @@ model() {
     shift
     [ "$models" = "  " ] || [[ $models == *" $name "* ]] || return
     for set; do sets+=(--set "$set"); done
-    lockstep verify config.yaml --layouts layouts.txt --json --steps 5 \
-        --set train.steps=5 --set comm.limit=30 --set train.threads=1 \
+    lockstep verify config.yaml --layouts layouts.txt --json \
+        --steps "${steps:-5}" --set train.steps="${steps:-5}" \
+        --set comm.limit=30 --set train.threads=1 \
         "${sets[@]}" >table.json 2>log
     count "$name"
 }
@@ -67,6 +68,13 @@ printf '%s\n' "ranks=2 mesh.tensor=2" "ranks=8 mesh.data=8" \
 model canonical data.sequence=640 train.batch=24 train.micro_batch=3 \
     numerics.grid_data=8 numerics.grid_tensor=2 model.layers=2
 
+# Replicas are still equal after 200 steps.
+printf '%s\n' "ranks=4 mesh.data=2 mesh.tensor=2" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp" \
+    "ranks=4 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1" >layouts.txt
+steps=200 model long $small train.batch=4 train.micro_batch=2 \
+    model.layers=2 model.tied=true
+
 # Outside the grid: other sums, equal to 1e-12.
 printf '%s\n' "ranks=2 mesh.data=2" "ranks=3 mesh.data=3" \
     "ranks=6 mesh.data=6" "ranks=2 mesh.tensor=2" "ranks=4 mesh.tensor=4" \
@@ -75,6 +83,18 @@ printf '%s\n' "ranks=2 mesh.data=2" "ranks=3 mesh.data=3" \
 model fast train.dtype=float64 numerics.mode=fast numerics.grid_data=1 \
     numerics.grid_tensor=1 data.sequence=32 train.batch=12 train.micro_batch=2
 }
+
+# Only when it is named: what the thread sanitizer looks at.
+printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero=zero3" \
+    "ranks=4 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1" \
+    "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" \
+    "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1" \
+    "ranks=2 mesh.context=2" "ranks=2 mesh.context=2 context.kind=ring" \
+    "ranks=2 mesh.context=2 context.kind=ulysses" >layouts.txt
+# shellcheck disable=SC2086
+[[ $models != *" threads "* ]] || steps=2 model threads $small \
+    numerics.grid_context=2 model.layers=4 model.tied=true model.kv_heads=4
 
 echo "$waiting rows wait, $rows rows in $SECONDS s"
 report
