@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "nn/context.h"
 #include "schedule/schedule.h"
 
 static const char *cut_of(const struct param_spec *spec)
@@ -115,6 +116,11 @@ static status explain_numerics(const struct stage *stage, struct text *out)
     TRY(text_printf(out, "any mixture of up to %d x %d x %d ranks, times "
                          "pipeline stages, can train these bits\n",
                     p->grid.data, p->grid.tensor, p->grid.context));
+    if (p->mesh.size[AXIS_CONTEXT] > 1)
+        TRY(text_printf(out, "attention: %lld pairs of query and key of each "
+                             "sequence on each of %d context ranks\n",
+                        (long long)context_pairs(p),
+                        p->mesh.size[AXIS_CONTEXT]));
     TRY(text_printf(out, "gradients that wait for their sibling: %s\n",
                     text_bytes(number,
                                stage->memory[MEMORY_PARTIALS].bytes)));
