@@ -6,6 +6,8 @@
 
 #include <string.h>
 
+#include "nn/context.h"
+
 struct scene {
     struct exchanges *out;
     const struct stage *stage;
@@ -84,6 +86,61 @@ static void add_losses(const struct scene *s)
     }
 }
 
+/* Queries, keys and values for heads, and back; and what is gathered by those
+ * that do not exchange. */
+static void add_sequence(const struct scene *s, const struct step *step,
+                         bool backward)
+{
+    const struct program *p = s->program;
+    const int ranks = p->mesh.size[AXIS_CONTEXT];
+    const struct attention heads = {
+        .heads = step->set.attention.heads,
+        .kv_heads = step->set.attention.kv_heads,
+        .head_width = step->set.attention.head_width};
+    const int exchanged = p->context_exchange > 1 ? (backward ? 8 : 4) : 0;
+    const int gathered = p->context_exchange < ranks ? (backward ? 6 : 2) : 0;
+
+    if (ranks == 1) return;
+    exchanges_add(s->out, (struct exchange){
+        .group = "context", .what = backward ? "attention, backward"
+                                             : "attention, forward",
+        .kind = COMM_EXCHANGE, .size = ranks,
+        .calls = s->times * (exchanged + gathered),
+        .bytes = s->times * context_bytes(p, &heads, backward)});
+}
+
+/* Leaves of gradients, as soon as they are whole but for the other ranks'
+ * tokens. */
+static void add_leaves(const struct scene *s)
+{
+    const struct gradients *g = &s->stage->gradients;
+    const struct program *p = s->program;
+    const int ranks = p->mesh.size[AXIS_CONTEXT];
+    int64_t leaves[2] = {0};
+
+    for (int64_t i = 0; i < 2 * s->times && ranks > 1; i++) {
+        struct piece_cursor cursor = {0};
+        struct piece piece;
+
+        while (piece_next(&g->cut[i % 2], i / 2, &cursor, &piece))
+            leaves[i % 2] += piece.completes;
+    }
+    for (int i = 0; i < p->stream_count && ranks > 1; i++) {
+        const struct stream_info *stream = &p->streams[i];
+        const int64_t elements = p->params.items[stream->param].elements;
+        const int64_t calls = stream->local ? 1 : leaves[stream->head];
+        const int64_t each = stream->local ? elements * p->grid.data
+                                           : elements;
+
+        exchanges_add(s->out, (struct exchange){
+            .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
+            .size = ranks, .calls = calls,
+            .bytes = calls * s->bytes *
+                     exchange_all_reduce(each, ranks,
+                                         p->place.at[AXIS_CONTEXT])});
+    }
+}
+
 static void add_event(const struct scene *s, const struct event *event)
 {
     const struct step *step = &s->program->steps[event->step];
@@ -102,6 +159,7 @@ static void add_event(const struct scene *s, const struct event *event)
         if (backward) add_gather(s, event, width);
     } else if (strcmp(name, "attention") == 0) {
         if (backward) add_replicas(s, step);
+        if (forward || backward) add_sequence(s, step, backward);
     } else if (strcmp(name, "head") == 0) {
         const bool split = s->stage->frame.mode == BACKWARD_SPLIT;
 
@@ -119,7 +177,7 @@ void exchanges_of_program(struct exchanges *exchanges,
         .size = p->mesh.size[AXIS_TENSOR], .rank = p->place.at[AXIS_TENSOR],
         .bytes = dtype_bytes(p->dtype), .times = p->batch / p->sequences};
 
-    if (s.size == 1) return;
+    add_leaves(&s);
     for (int i = 0; i < stage->frame.event_count; i++)
         add_event(&s, &stage->frame.events[i]);
     s.times = 1;
