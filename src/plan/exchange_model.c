@@ -97,15 +97,13 @@ static void add_sequence(const struct scene *s, const struct step *step,
         .heads = step->set.attention.heads,
         .kv_heads = step->set.attention.kv_heads,
         .head_width = step->set.attention.head_width};
-    const int exchanged = p->context_exchange > 1 ? (backward ? 8 : 4) : 0;
-    const int gathered = p->context_exchange < ranks ? (backward ? 6 : 2) : 0;
 
     if (ranks == 1) return;
     exchanges_add(s->out, (struct exchange){
         .group = "context", .what = backward ? "attention, backward"
                                              : "attention, forward",
         .kind = COMM_EXCHANGE, .size = ranks,
-        .calls = s->times * (exchanged + gathered),
+        .calls = s->times * context_calls(p, backward),
         .bytes = s->times * context_bytes(p, &heads, backward)});
 }
 
