@@ -50,6 +50,10 @@ exact "pieces one behind the other" llama.yaml \
     "ranks=2 mesh.tensor=2 tensor.overlap=2 tensor.domino=true" \
     "ranks=4 mesh.tensor=4 tensor.overlap=3 tensor.domino=true" \
     "ranks=4 mesh.tensor=2 mesh.pipe=2 tensor.overlap=2 tensor.domino=true"
+exact "with other axes" odd.yaml \
+    "ranks=4 mesh.tensor=2 zero=fsdp tensor.overlap=2 tensor.domino=true" \
+    "ranks=8 mesh.tensor=2 mesh.shard=2 zero=hsdp train.micro_batch=1" \
+    "ranks=8 mesh.tensor=4 mesh.pipe=2 train.micro_batch=2"
 exact "gpt2" gpt2.yaml \
     "ranks=2 mesh.tensor=2 train.micro_batch=2" \
     "ranks=2 mesh.tensor=2 tensor.overlap=4" \
