@@ -57,10 +57,18 @@ exact "groups and limits" llama.yaml \
     "ranks=2 mesh.pipe=2 train.micro_batch=8 schedule.name=gpipe"
 exact "with other axes" tied.yaml \
     "ranks=4 mesh.pipe=2 mesh.data=2 schedule.name=dualpipe zero=zero1" \
-    "ranks=4 mesh.pipe=2 mesh.data=2 schedule.name=interleaved zero=zero1" \
+    "ranks=4 mesh.pipe=2 mesh.data=2 schedule.name=dualpipe zero=fsdp" \
+    "ranks=4 mesh.pipe=2 mesh.data=2 schedule.name=interleaved zero=zero2" \
+    "ranks=4 mesh.pipe=2 mesh.data=2 schedule.name=zb-h1 zero=fsdp" \
+    "ranks=4 mesh.pipe=2 mesh.shard=2 schedule.name=breadth-first zero=hsdp" \
     "ranks=4 mesh.pipe=2 mesh.data=2 mesh.order=data,pipe schedule.name=zb-v" \
     "ranks=8 mesh.pipe=2 mesh.data=2 mesh.tensor=2 schedule.name=zb-h1" \
     "ranks=4 mesh.pipe=2 mesh.tensor=2 schedule.name=dualpipev"
+sed 's/^optimizer/numerics: {grid_context: 2}\n&/' \
+    tied.yaml >context.yaml
+exact "with cut sequences" context.yaml \
+    "ranks=4 mesh.pipe=2 mesh.context=2 schedule.name=zb-v" \
+    "ranks=8 mesh.pipe=2 mesh.context=2 mesh.data=2 schedule.name=dualpipe"
 cp "$tree"/examples/04_schedules/*.txt .
 exact "schedules from text files" tied.yaml \
     "ranks=2 mesh.pipe=2 train.micro_batch=2 schedule.name=both_ends.txt"
