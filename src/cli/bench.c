@@ -2,6 +2,7 @@
 /* bench.c - how fast this machine runs it. */
 #include "bench/comm.h"
 #include "bench/kernels.h"
+#include "bench/schedules.h"
 #include "bench/step.h"
 #include "cli/run.h"
 #include "cli/table.h"
@@ -90,6 +91,30 @@ status command_bench_comm(struct arguments *arguments)
     json_write_begin(&writer, 2);
     TRY_GOTO(done, result, bench_comm(&settings, stdout, &writer));
     if (launch_rank() > 0) goto done; /* rank 0 has all rows */
+    TRY_GOTO(done, result, json_print(&writer, stdout));
+done:
+    json_writer_free(&writer);
+    return result;
+}
+
+status command_bench_schedules(struct arguments *arguments)
+{
+    struct bench_schedules_settings settings = {0};
+    struct json_writer writer = {0};
+    int64_t ranks = 0, microbatches = 0, repeats = 0;
+    status result;
+
+    TRY(arguments_integer(arguments, "ranks", 1, 32767, &ranks));
+    TRY(arguments_integer(arguments, "microbatches", 1, 1 << 24,
+                          &microbatches));
+    TRY(arguments_integer(arguments, "repeats", 1, 1000, &repeats));
+    settings.ranks = (int)ranks;
+    settings.microbatches = (int)microbatches;
+    settings.repeats = (int)repeats;
+    if (!arguments_has(arguments, "json"))
+        return bench_schedules(&settings, stdout, NULL);
+    json_write_begin(&writer, 2);
+    TRY_GOTO(done, result, bench_schedules(&settings, stdout, &writer));
     TRY_GOTO(done, result, json_print(&writer, stdout));
 done:
     json_writer_free(&writer);

@@ -180,6 +180,15 @@ const struct command commands[] = {
       {"bytes", "N", "one size instead of 64 KiB, 1, 16 and 64 MiB", false},
       {"ms", "N", "milliseconds for each row (200)", false},
       FLAG_JSON}},
+    {"bench schedules", "", 0, 0, "making, checking and playing schedules",
+     "Milliseconds of one thread for each schedule: made and checked, checked "
+     "again, and\nsimulated; 1,000 ranks with as many micro-batches as ranks "
+     "(DualPipe: twice), then\n64 ranks with 512.",
+     "lockstep bench schedules --ranks 1000", false, command_bench_schedules,
+     {{"ranks", "P", "ranks of the pipeline", false},
+      {"microbatches", "M", "micro-batches (as many as ranks)", false},
+      {"repeats", "N", "the best of N counts (3)", false},
+      FLAG_JSON}},
     {"doctor", "", 0, 0, "what this machine and this build can do",
      "Each row is a capability: yes or no, why, and what to do about it.\n"
      "Every probe really runs: it opens, reads, adds, writes.",

@@ -32,6 +32,7 @@ status command_tokenizer_train(struct arguments *arguments);
 status command_bench_kernels(struct arguments *arguments);
 status command_bench_step(struct arguments *arguments);
 status command_bench_comm(struct arguments *arguments);
+status command_bench_schedules(struct arguments *arguments);
 /* about.c */
 status command_version(struct arguments *arguments);
 status command_docs(struct arguments *arguments);
