@@ -357,7 +357,6 @@ done:
 static status draw(const struct view *view, const char *path)
 {
     char title[MESH_TEXT_BYTES + 32], mesh[MESH_TEXT_BYTES], leaves[32];
-    char number[32];
     void *notes = NULL;
     struct text text = {0};
     status result;
@@ -372,9 +371,8 @@ static status draw(const struct view *view, const char *path)
         const struct rank_row *row = &view->rows[i];
 
         snprintf(note->line[0], MESH_NOTE_BYTES, "blocks %s", row->blocks);
-        snprintf(note->line[1], MESH_NOTE_BYTES, "leaves %s, %s",
-                 range(leaves, row->first_leaf, row->last_leaf),
-                 text_bytes(number, row->bytes));
+        snprintf(note->line[1], MESH_NOTE_BYTES, "data leaves %s",
+                 range(leaves, row->first_leaf, row->last_leaf));
     }
     mesh_text(&view->setup->mesh, mesh, sizeof mesh);
     snprintf(title, sizeof title, "%d ranks: %s", view->ranks, mesh);

@@ -197,7 +197,9 @@ status mesh_draw_svg(const struct mesh *mesh, const struct mesh_order *order,
                          "font-size=\"12\">\n<rect width=\"100%%\" "
                          "height=\"100%%\" fill=\"#fff\"/>\n"
                          "<text x=\"%d\" y=\"26\" font-size=\"15\">%s</text>\n",
-                    width + 2 * LEFT, below + LEGEND * (levels.count + 1),
+                    width + 2 * LEFT,
+                    below + LEGEND * (pipe > 1) +
+                        (LEGEND - 8) * (levels.count - 1) + 8,
                     LEFT, title));
     TRY(draw_all(out, &levels, mesh, order, notes));
     TRY(draw_legend(out, &levels, pipe, below));
