@@ -41,19 +41,26 @@ status schedule_turn(struct schedule *schedule, int turned)
     return OK;
 }
 
+status schedule_reserve(struct schedule *schedule, int rank, int count)
+{
+    struct action_list *list = &schedule->lists[rank];
+    void *items = list->items;
+
+    if (count <= list->capacity) return OK;
+    CHECK(count <= 1 << 30);
+    TRY(memory_grow(&items, (size_t)count, sizeof *list->items));
+    list->items = items;
+    list->capacity = count;
+    return OK;
+}
+
 status schedule_add(struct schedule *schedule, int rank, struct action action)
 {
     struct action_list *list = &schedule->lists[rank];
 
-    if (list->count == list->capacity) {
-        const int capacity = list->capacity ? 2 * list->capacity : 64;
-        void *items = list->items;
-
-        CHECK(list->capacity < 1 << 29);
-        TRY(memory_grow(&items, (size_t)capacity, sizeof action));
-        list->items = items;
-        list->capacity = capacity;
-    }
+    if (list->count == list->capacity)
+        TRY(schedule_reserve(schedule, rank,
+                             list->capacity ? 2 * list->capacity : 64));
     list->items[list->count++] = action;
     return OK;
 }

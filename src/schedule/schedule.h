@@ -77,6 +77,8 @@ status schedule_begin(struct schedule *out, int ranks, int stages,
 status schedule_copy(struct schedule *out, const struct schedule *schedule);
 /* Adds direction 1, all places unset, for micro-batches from `turned` on. */
 status schedule_turn(struct schedule *schedule, int turned);
+/* Room for `count` actions in the list of `rank`. */
+status schedule_reserve(struct schedule *schedule, int rank, int count);
 /* Appends to the list of `rank`. */
 status schedule_add(struct schedule *schedule, int rank, struct action action);
 void schedule_free(struct schedule *schedule);

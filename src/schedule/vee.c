@@ -50,7 +50,8 @@ struct vee {
     struct choice *choice;   /* owned, [ranks] */
     int *winner;             /* owned, tournament of ranks, [2 * leaves] */
     int leaves;
-    int64_t *end[2];         /* owned, ns of F and B; -1: not yet */
+    int64_t *end[2];         /* owned, ns of F and B; -1: not yet; stages of one
+                              * micro-batch are neighbours */
 };
 
 static int stage_of(const struct vee *v, int rank, int chunk)
@@ -60,7 +61,7 @@ static int stage_of(const struct vee *v, int rank, int chunk)
 
 static int64_t *end_of(const struct vee *v, int kind, int stage, int m)
 {
-    return &v->end[kind][(size_t)stage * (size_t)v->microbatches + (size_t)m];
+    return &v->end[kind][(size_t)m * 2 * (size_t)v->ranks + (size_t)stage];
 }
 
 /* When the data of an F or B is on the rank; INT64_MAX: nobody knows yet. */
@@ -231,10 +232,13 @@ static void enter(struct vee *v, int rank)
     v->choice[rank] = choose(v, rank);
     for (int node = (v->leaves + rank) / 2; node > 0; node /= 2) {
         const int a = v->winner[2 * node], b = v->winner[2 * node + 1];
+        const int before = v->winner[node];
 
         v->winner[node] =
             b < 0 || (a >= 0 && v->choice[a].time <= v->choice[b].time) ? a
                                                                         : b;
+        /* above, nobody knows of this rank */
+        if (before != rank && v->winner[node] == before) return;
     }
 }
 
@@ -321,8 +325,10 @@ static status try_pattern(struct vee *v, struct schedule *out)
     for (size_t i = 0; i < cells; i++)
         v->end[ACTION_FORWARD][i] = v->end[ACTION_BACKWARD_INPUT][i] = -1;
     TRY(schedule_begin(out, v->ranks, 2 * v->ranks, v->microbatches));
-    for (int i = 0; i < v->ranks; i++)
+    for (int i = 0; i < v->ranks; i++) {
         out->places[0][i] = out->places[0][2 * v->ranks - 1 - i] = i;
+        TRY(schedule_reserve(out, i, PERIOD * v->microbatches));
+    }
     return play(v);
 }
 

@@ -26,19 +26,20 @@ struct rank_state {
 };
 
 struct search {
-    struct schedule *schedule;
+    struct schedule *schedule; /* NULL: only the times are wanted */
     int ranks, microbatches;
     int64_t cost[ACTION_COMPUTE_COUNT];   /* ns */
     int64_t change[ACTION_COMPUTE_COUNT]; /* of held memory */
     int64_t hop, limit;
     struct rules rules;
     struct rank_state *rank; /* owned, [ranks] */
-    int64_t *end[2];         /* owned, of F and B, [ranks * microbatches] */
+    int64_t *end[2];         /* owned, of F and B, [microbatches * ranks]: ranks
+                              * of one micro-batch meet in one cache line */
 };
 
 static int64_t *end_of(const struct search *s, int kind, int rank, int m)
 {
-    return &s->end[kind][(size_t)rank * (size_t)s->microbatches + (size_t)m];
+    return &s->end[kind][(size_t)m * (size_t)s->ranks + (size_t)rank];
 }
 
 /* When the data of the next action of `kind` is there; 0: it always is. */
@@ -66,6 +67,7 @@ static status put(struct search *s, int rank, int kind)
     r->held += s->change[kind];
     r->done[kind]++;
     if (kind != ACTION_BACKWARD_WEIGHT) *end_of(s, kind, rank, m) = r->end;
+    if (s->schedule == NULL) return OK;
     return schedule_add(s->schedule, rank,
                         action_of((enum action_kind)kind, rank, m, false));
 }
@@ -230,37 +232,38 @@ static status try_rules(struct search *s, struct schedule *out, int which)
     s->schedule = out;
     s->rules = (struct rules){which & 4, which & 2, which & 1};
     for (int i = 0; i < s->ranks; i++) s->rank[i] = (struct rank_state){0};
-    TRY(schedule_begin(out, s->ranks, s->ranks, s->microbatches));
-    for (int i = 0; i < s->ranks; i++) out->places[0][i] = i;
     return play(s);
+}
+
+/* The lists of the best answer are made when it is known. */
+static status write_best(struct search *s, struct schedule *out, int which)
+{
+    TRY(schedule_begin(out, s->ranks, s->ranks, s->microbatches));
+    for (int i = 0; i < s->ranks; i++) {
+        out->places[0][i] = i;
+        TRY(schedule_reserve(out, i, ACTION_COMPUTE_COUNT * s->microbatches));
+    }
+    return try_rules(s, out, which);
 }
 
 static status search_best(struct search *s, struct schedule *out)
 {
     enum { ANSWERS = 8 };
     int64_t best = INT64_MAX;
+    int chosen = 0;
     status result = OK;
 
     for (int which = ANSWERS - 1; which >= 0; which--) {
-        struct schedule found = {0};
-
-        result = try_rules(s, &found, which);
-        if (result != OK && result != ERR_CONFIG) {
-            schedule_free(&found);
-            return result;
-        }
-        if (result == OK && longest_span(s) < best) {
-            best = longest_span(s);
-            schedule_free(out);
-            *out = found;
-        } else {
-            schedule_free(&found);
-        }
+        result = try_rules(s, NULL, which);
+        if (result != OK && result != ERR_CONFIG) return result;
+        if (result != OK || longest_span(s) >= best) continue;
+        best = longest_span(s);
+        chosen = which;
     }
     /* Any answer will do; a refusal of another is forgotten. */
     if (best == INT64_MAX) return result;
     status_clear();
-    return OK;
+    return write_best(s, out, chosen);
 }
 
 /* `times` the memory of 1f1b where the user gives no limit. */
