@@ -162,7 +162,22 @@ TEST(traffic_is_kept_by_phase)
     IS_OK(ranks_run(2, phase_body, NULL));
 }
 
-TEST_MAIN(groups_of_one_world_do_not_mix,
+TEST(an_imagined_world_has_groups)
+{
+    const int members[] = {1, 5};
+    struct group world = {0}, group = {0};
+
+    IS_OK(ranks_imagine(&world, 8, 5));
+    EQUAL_INT(world.size, 8);
+    EQUAL_INT(world.rank, 5);
+    IS_OK(group_build(&group, &world, "two", members, 2));
+    EQUAL_INT(group.rank, 1);
+    group_free(&group);
+    group_free(&world);
+}
+
+TEST_MAIN(an_imagined_world_has_groups,
+          groups_of_one_world_do_not_mix,
           groups_take_their_limit_from_the_world,
           a_rank_cannot_build_a_group_it_is_not_in,
           all_ranks_hear_of_the_first_that_failed, traffic_is_kept_by_phase)
