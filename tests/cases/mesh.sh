@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# mesh.sh - layouts at the command line: what is refused and how, a log for
-# each rank, ranks that do not agree, a rank that stands still.
+# mesh.sh - layouts at the command line: what is refused and how, what plan
+# shows, a log for each rank, ranks that do not agree, one that stands still.
 #
 #     BUILD=build tests/cases/mesh.sh
 set -u
@@ -83,6 +83,24 @@ ends 78 "data leaves into subtrees" "$program" resume fast --ranks 3 \
     --set train.steps=4 --set numerics.mode=exact
 ends 0 "finished 4 steps" "$program" resume fast --ranks 3 \
     --set train.steps=4
+
+# --- the mesh, printed and drawn before anything runs ---
+for layout in "1" "4 mesh.shard=2 zero=fsdp" "8 mesh.pipe=2 mesh.tensor=2" \
+    "8 mesh.pipe=2 mesh.context=2 numerics.grid_context=2 zero=zero1" \
+    "2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=3"; do
+    read -r ranks keys <<<"$layout"
+    ends 0 '"messages"' "$program" plan config.yaml --explain mesh --json \
+        --ranks "$ranks" ${keys:+$(printf -- '--set %s ' $keys)}
+    count=$(grep -c '"rank": ' out)
+    [ "$count" -eq "$ranks" ] && ok || bad "$count ranks shown of $layout"
+done
+ends 0 "ranks 4 to 123 are not shown" "$program" plan config.yaml \
+    --explain mesh --ranks 128 --set mesh.tensor=4 --set mesh.context=32 \
+    --set numerics.mode=fast --set data.sequence=256
+ends 0 "blocks" "$program" plan config.yaml --explain mesh --ranks 4 \
+    --set mesh.pipe=2 --draw mesh.svg
+says "pipe 1" mesh.svg
+ends 2 "rank: 4" "$program" plan config.yaml --ranks 4 --rank 4
 
 # --- a log for each rank ---
 ends 0 "finished" "$program" train config.yaml --run logs --ranks 4
