@@ -46,7 +46,8 @@ drills() {
     for script in tests/drills/*.sh tests/equivalence/*.sh; do
         case ${script##*/} in
         common.sh | layouts.sh | rows.sh | '*.sh') continue ;;
-        table.sh | launched.sh | random.sh | mutations.sh) continue ;;
+        table.sh | launched.sh | moves.sh) continue ;;
+        random.sh | mutations.sh) continue ;;
         esac
         part "$script" env BUILD="$BUILD" timeout 200 "$script"
     done
@@ -56,7 +57,7 @@ drills() {
 
 # The same bits under every layout, and whether that would be noticed.
 table() {
-    for name in table launched random mutations; do
+    for name in table launched moves random mutations; do
         part "tests/equivalence/$name.sh" env BUILD="$BUILD" timeout 280 \
             "tests/equivalence/$name.sh"
     done

@@ -169,6 +169,8 @@ static status fill_valid(void *argument, int64_t index, int32_t *inputs,
     give_back(feed);
     TRY(loader_sample(&feed->valid, index, inputs, targets, positions,
                       documents));
+    if (index < feed->valid_next) return OK; /* a rank with two stages */
+    feed->valid_next = index + 1;
     for (int64_t t = 0; feed->setup->has_tokenizer && t < length; t++) {
         size_t bytes = 0;
 
@@ -182,6 +184,6 @@ static status fill_valid(void *argument, int64_t index, int32_t *inputs,
 
 struct sample_source feed_valid(struct feed *feed)
 {
-    feed->valid_bytes = 0;
+    feed->valid_bytes = feed->valid_next = 0;
     return (struct sample_source){fill_valid, feed};
 }

@@ -17,6 +17,8 @@ struct feed {
     int64_t first;               /* sample of the order with which the next
                                   * step begins */
     int64_t touched;             /* samples read since pages were given back */
+    int64_t valid_next;          /* sample to be counted next: they come in
+                                  * order, to each stage of the rank */
     int64_t valid_bytes;         /* of text that the validated targets stand
                                   * for; counted while validation reads */
 };

@@ -41,7 +41,6 @@ eight() {
 
 cut() {
     printf '%s\n' "ranks=2 mesh.context=2" \
-        "ranks=2 mesh.context=2 context.kind=ring" \
         "ranks=2 mesh.context=2 context.kind=ulysses"
 }
 

@@ -85,7 +85,7 @@ pipe() { # RANKS...
 context() { # RANKS...
     local n kind
     for n; do
-        for kind in allgather ring ulysses hybrid; do
+        for kind in allgather ulysses hybrid; do
             printf '%s\n' "ranks=$n mesh.context=$n context.kind=$kind" \
                 "ranks=$n mesh.context=$n context.kind=$kind train.micro_batch=1 train.recompute=block"
         done

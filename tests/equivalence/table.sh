@@ -59,6 +59,15 @@ context 2 4 >layouts.txt
 model context $small numerics.grid_context=4 data.sequence=48 \
     model.layers=2 model.kv_heads=4
 
+# Keys and values that travel need spans of 128 tokens.
+printf '%s\n' "ranks=2 mesh.context=2 context.kind=ring" \
+    "ranks=2 mesh.context=2 context.kind=ring train.micro_batch=1 train.recompute=block" \
+    "ranks=4 mesh.context=2 mesh.tensor=2 context.kind=ring" \
+    "ranks=4 mesh.context=2 mesh.data=2 context.kind=ring zero=zero3" \
+    "ranks=4 mesh.context=4 context.kind=hybrid context.ulysses=2" >layouts.txt
+model ring $small numerics.grid_context=4 data.sequence=512 train.batch=4 \
+    train.micro_batch=2 model.layers=2
+
 # The canonical test: 8 data leaves of 3 sequences, 2 tensor leaves, sequences
 # of 2.5 granules.
 printf '%s\n' "ranks=2 mesh.tensor=2" "ranks=8 mesh.data=8" \
@@ -90,7 +99,7 @@ printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
     "ranks=4 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1" \
     "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" \
     "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1" \
-    "ranks=2 mesh.context=2" "ranks=2 mesh.context=2 context.kind=ring" \
+    "ranks=2 mesh.context=2" \
     "ranks=2 mesh.context=2 context.kind=ulysses" >layouts.txt
 # shellcheck disable=SC2086
 [[ $models != *" threads "* ]] || steps=2 model threads $small \

@@ -1,0 +1,126 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# moves.sh - checkpoints cross layouts: what any layout writes equals what one
+# rank writes, byte by byte, and any other layout goes on from it; weights come
+# in under any layout; saves that are broken off and ranks that fail leave the
+# checkpoints before.
+. "${0%/*}/../drills/common.sh"
+prepare
+sed -i 's/layers: 2/layers: 4, tied: true/; s/steps: 30/steps: 12/
+        s/every: 5/every: 3/' config.yaml
+
+same_as() { # NAME RUN RUN
+    if same_run "$2" "$3"; then ok "$1"; else bad "$1" "$why" log; fi
+}
+
+sets() { # SETTING...: as --set, one a line
+    local s
+    for s; do printf '%s\n' --set "$s"; done
+}
+
+# As if the run had been killed after its checkpoint of that step.
+back() { # RUN STEP
+    local step
+    for step in "$1"/ckpt/step-*; do
+        [ "${step##*/}" \> "$(printf 'step-%08d' "$2")" ] && rm -rf "$step"
+    done
+    printf 'step-%08d' "$2" >"$1/ckpt/latest"
+}
+
+alone="mesh.data=1 mesh.shard=1 mesh.tensor=1 mesh.pipe=1 zero=ddp train.micro_batch=1"
+zero3="mesh.data=2 mesh.shard=2 mesh.tensor=1 mesh.pipe=1 zero=zero3"
+hsdp="mesh.data=2 mesh.shard=2 mesh.tensor=1 mesh.pipe=1 zero=hsdp"
+tensor="mesh.data=1 mesh.shard=1 mesh.tensor=4 mesh.pipe=1 zero=ddp"
+pipe="mesh.data=1 mesh.shard=1 mesh.tensor=2 mesh.pipe=2 zero=ddp"
+vee="mesh.data=1 mesh.shard=1 mesh.tensor=1 mesh.pipe=2 zero=ddp schedule.name=dualpipev"
+mixed="mesh.data=2 mesh.shard=1 mesh.tensor=2 mesh.pipe=2 zero=zero1 schedule.name=1f1b"
+
+must train config.yaml --run one --set train.micro_batch=1
+# shellcheck disable=SC2046,SC2086
+{
+i=0
+for layout in "4 $zero3" "4 $hsdp" "4 $tensor" "4 $pipe" "2 $vee" "8 $mixed"
+do
+    i=$((i + 1))
+    must train config.yaml --run whole$i --ranks ${layout%% *} \
+        $(sets ${layout#* } train.micro_batch=1)
+    same_as "bytes of ${layout#* }" one whole$i
+done
+
+# One run through four layouts.
+must train config.yaml --run moved --ranks 4 $(sets $zero3 train.micro_batch=1)
+back moved 3
+must resume moved --ranks 4 $(sets $pipe)
+back moved 6
+must resume moved --ranks 8 $(sets $mixed)
+back moved 9
+must resume moved --ranks 4 $(sets $tensor schedule.name=1f1b)
+same_as "moved through four layouts" one moved
+
+# Weights of a Hugging Face directory, and of a run, into every layout.
+must export one hub
+must train config.yaml --run from --set init.from=hub $(sets $alone) \
+    --set train.steps=3
+for layout in "4 $zero3" "4 $tensor" "4 $pipe" "2 $vee"; do
+    for source in hub one; do
+        rm -rf other
+        must train config.yaml --run other --ranks ${layout%% *} \
+            --set init.from=$source $(sets ${layout#* } train.micro_batch=1) \
+            --set train.steps=3
+        same_as "init.from=$source: ${layout#* }" from other
+    done
+done
+
+# A save that is broken off at any point by a kill.
+for fault in checkpoint.tensor:30:kill checkpoint.sync:5:kill \
+    checkpoint.rename:2:kill checkpoint.latest:2:kill; do
+    rm -rf killed
+    LOCKSTEP_FAULT=$fault lockstep train config.yaml --run killed --ranks 4 \
+        $(sets $pipe train.micro_batch=1) >log 2>&1
+    must resume killed --ranks 4 $(sets $zero3)
+    same_as "killed at $fault" one killed
+    no_remains "killed at $fault" killed
+done
+
+# A save in which one rank fails: nobody hangs, the run says why.
+rm -rf failed_save
+LOCKSTEP_FAULT=checkpoint.tensor:40 LIMIT=20 lockstep train config.yaml \
+    --run failed_save --ranks 4 $(sets $pipe train.micro_batch=1) >log 2>&1
+code=$?
+if [ $code -ne 0 ] && [ $code -ne 124 ] && grep -q 'checkpoint.tensor' log
+then ok "one rank cannot write"
+else bad "one rank cannot write" "exit $code" log
+fi
+must resume failed_save $(sets $alone)
+same_as "after a rank could not write" one failed_save
+
+# A rank that fails between steps ends the others.
+rm -rf failed_step
+LOCKSTEP_FAULT=train.step:22 LIMIT=20 lockstep train config.yaml \
+    --run failed_step --ranks 4 $(sets $pipe train.micro_batch=1) >log 2>&1
+code=$?
+if [ $code -ne 0 ] && [ $code -ne 124 ] && grep -q 'rank [0-3]' log
+then ok "a rank that fails ends the others, by name"
+else bad "a rank that fails ends the others, by name" "exit $code" log
+fi
+must resume failed_step --ranks 2 $(sets $vee)
+same_as "after a rank failed" one failed_step
+
+# A file of weights is gone: the checkpoint before, with a sentence; without
+# one before, one sentence.
+rm "$(newest moved)"/model-*.safetensors
+must resume moved --ranks 4 $(sets $tensor)
+if grep -q 'step 12 is damaged and was passed over' log
+then ok "a missing file is told"
+else bad "a missing file is told" "it is not" log
+fi
+same_as "after a missing file" one moved
+only=$(newest moved)
+for step in moved/ckpt/step-*; do
+    [ "$step" = "$only" ] || rm -rf "$step"
+done
+rm "$only"/optim-*.safetensors
+expect "no whole checkpoint" 65 "none of its 1 checkpoints is whole" \
+    resume moved --ranks 4
+}
+report
