@@ -124,6 +124,7 @@ static status keys_forward(struct run *run, const struct attention *own,
 
     if (s.ranks == 1)
         return run->kernels->attention_forward(run->stream, own);
+    if (s.striped) return stripe_forward(run, &s, own, room);
     return run->program->context_ring ? ring_forward(run, &s, own, room)
                                       : gather_forward(run, &s, own, room);
 }
@@ -135,6 +136,7 @@ static status keys_backward(struct run *run, const struct attention *own,
 
     if (s.ranks == 1)
         return run->kernels->attention_backward(run->stream, own);
+    if (s.striped) return stripe_backward(run, &s, own, room);
     return run->program->context_ring ? ring_backward(run, &s, own, room)
                                       : gather_backward(run, &s, own, room);
 }
@@ -224,7 +226,9 @@ size_t context_scratch(const struct program *program,
     if (ranks > 1) numbers += 3 * q + 4 * k + heads->heads;
     if (ranks > 1 && s.ranks > 1)
         bytes += s.sequences * 2 * s.span * (int64_t)sizeof(int32_t);
-    if (s.ranks > 1)
+    if (program->context_striped)
+        bytes += stripe_room(&s, &inner);
+    else if (s.ranks > 1)
         bytes += program->context_ring ? ring_room(&s, &inner)
                                        : gather_room(&s, &inner);
     return (size_t)(bytes + program->tokens * numbers * s.element);
@@ -234,8 +238,12 @@ int64_t context_pairs(const struct program *program)
 {
     const int64_t span = program->length / 2;
 
-    if (program->mesh.size[AXIS_CONTEXT] == 1)
-        return program->length * (program->length + 1) / 2;
+    const int64_t ranks = program->mesh.size[AXIS_CONTEXT];
+
+    if (ranks == 1) return program->length * (program->length + 1) / 2;
+    if (program->context_striped)
+        return program->length * (program->place.at[AXIS_CONTEXT] + 1) +
+               ranks * (program->length * (program->length - 1) / 2);
     return span * (program_sequence(program) + 1); /* the same on all ranks */
 }
 

@@ -41,6 +41,8 @@ struct share {
     int rank;                        /* of these */
     int64_t sequences, span, length; /* tokens: of a span, of a sequence */
     int64_t element;                 /* bytes */
+    bool striped;                    /* token i of a rank stands at i * ranks +
+                                      * rank; else in its two spans */
 };
 
 /* The ranks among which keys are shared. */
@@ -51,6 +53,8 @@ static inline int share_member(const struct share *s, int i)
 }
 /* First position of a rank's first or second span. */
 int64_t share_first(const struct share *s, int rank, int second);
+/* Position of a rank's token, of those that it has of a sequence. */
+int64_t share_position(const struct share *s, int rank, int64_t token);
 /* Rows of a [tokens, heads, width] view as they lie. */
 struct comm_block share_rows(const struct share *s, const struct tensor *t);
 /* A rank's tokens inside whole sequences with dense rows of `row` bytes. */
@@ -74,5 +78,12 @@ status ring_forward(struct run *run, const struct share *share,
 status ring_backward(struct run *run, const struct share *share,
                      const struct attention *own, struct room room);
 int64_t ring_room(const struct share *share, const struct attention *own);
+
+/* The same of striped tokens, outside the grid: sums in order of arrival. */
+status stripe_forward(struct run *run, const struct share *share,
+                      const struct attention *own, struct room room);
+status stripe_backward(struct run *run, const struct share *share,
+                       const struct attention *own, struct room room);
+int64_t stripe_room(const struct share *share, const struct attention *own);
 
 #endif

@@ -20,12 +20,20 @@ struct share context_share(const struct run *run)
         .step = exchange, .ranks = run->context->size / exchange,
         .rank = run->context->rank / exchange, .sequences = p->sequences,
         .span = p->length / 2 * exchange, .length = program_sequence(p),
-        .element = dtype_bytes(p->dtype)};
+        .element = dtype_bytes(p->dtype), .striped = p->context_striped};
 }
 
 int64_t share_first(const struct share *s, int rank, int second)
 {
     return (second ? 2 * s->ranks - 1 - rank : rank) * s->span;
+}
+
+int64_t share_position(const struct share *s, int rank, int64_t token)
+{
+    const int second = token >= s->span;
+
+    if (s->striped) return token * s->ranks + rank;
+    return share_first(s, rank, second) + token - second * s->span;
 }
 
 void *room_take(struct room *room, int64_t bytes)

@@ -7,19 +7,11 @@
  * nodes are kept and merged as the tree says (forest.h), in whatever order
  * blocks come. Backward, queries with their gradients travel too: own keys get
  * nodes of their sums over queries. */
-#include "nn/context.h"
+#include "nn/cargo.h"
 
 #include <string.h>
 
-#include "comm/progress.h"
 #include "nn/forest.h"
-
-/* What travels: a rank's rows, dense, one array after the other. */
-struct cargo {
-    struct tensor k, v, q, dout, lse, delta; /* [tokens, heads, width] */
-    char *data;
-    int64_t bytes;
-};
 
 struct ring {
     struct run *run;
@@ -40,54 +32,17 @@ struct merging {
 
 /* ---- places ---- */
 
-static int64_t own_tokens(const struct share *s)
-{
-    return s->sequences * 2 * s->span;
-}
-
 /* Number of a rank's first or second span. */
 static int span_of(const struct share *s, int rank, int second)
 {
     return second ? 2 * s->ranks - 1 - rank : rank;
 }
 
-static struct tensor rows_take(struct room *room, const struct share *s,
-                               enum dtype dtype, int64_t heads, int64_t width)
-{
-    const int64_t rows = own_tokens(s);
-
-    return tensor_3d(room_take(room, rows * heads * width * s->element),
-                     dtype, rows, heads, width);
-}
-
-static struct tensor from_row(struct tensor t, int64_t first, int64_t rows)
-{
-    t.data = (char *)t.data + first * t.stride[0] * dtype_bytes(t.dtype);
-    t.shape[0] = rows;
-    return t;
-}
-
 /* Rows of one half of one sequence. */
 static struct tensor half_rows(const struct share *s, struct tensor t,
                                int64_t sequence, int half)
 {
-    return from_row(t, (2 * sequence + half) * s->span, s->span);
-}
-
-/* [rows, heads, 1] as [rows, heads]. */
-static struct tensor numbers(struct tensor t)
-{
-    return tensor_2d(t.data, t.dtype, t.shape[0], t.shape[1]);
-}
-
-static void copy_rows(struct tensor to, struct tensor from)
-{
-    const int64_t bytes = dtype_bytes(to.dtype);
-    const size_t row = (size_t)(to.shape[1] * to.shape[2] * bytes);
-
-    for (int64_t i = 0; i < to.shape[0]; i++)
-        memcpy((char *)to.data + i * to.stride[0] * bytes,
-               (char *)from.data + i * from.stride[0] * bytes, row);
+    return rows_from(t, (2 * sequence + half) * s->span, s->span);
 }
 
 static struct tensor flat(struct tensor t)
@@ -195,121 +150,15 @@ static void count_slots(const struct share *s, int *queries, int *keys)
     }
 }
 
-/* ---- the ring ---- */
-
-/* Rows of one array, right after those before them. */
-static struct tensor cargo_rows(struct cargo *b, const struct share *s,
-                                enum dtype dtype, int64_t heads,
-                                int64_t width)
-{
-    const struct tensor rows =
-        tensor_3d(b->data + b->bytes, dtype, own_tokens(s), heads, width);
-
-    b->bytes += tensor_count(&rows) * s->element;
-    return rows;
-}
-
-static int64_t cargo_bytes(const struct share *s, const struct attention *own,
-                           bool backward)
-{
-    const int64_t q = (int64_t)own->heads * own->head_width;
-    const int64_t k = (int64_t)own->kv_heads * own->head_width;
-
-    return own_tokens(s) * s->element *
-           (2 * k + (backward ? 2 * (q + own->heads) : 0));
-}
-
-static void cargo_take(struct cargo *b, struct room *room,
-                       const struct share *s, const struct attention *own,
-                       bool backward)
-{
-    const enum dtype dtype = own->k.dtype;
-
-    *b = (struct cargo){
-        .data = room_take(room, cargo_bytes(s, own, backward))};
-    b->k = cargo_rows(b, s, dtype, own->kv_heads, own->head_width);
-    b->v = cargo_rows(b, s, dtype, own->kv_heads, own->head_width);
-    if (!backward) return;
-    b->q = cargo_rows(b, s, dtype, own->heads, own->head_width);
-    b->dout = cargo_rows(b, s, dtype, own->heads, own->head_width);
-    b->lse = cargo_rows(b, s, dtype, own->heads, 1);
-    b->delta = cargo_rows(b, s, dtype, own->heads, 1);
-}
-
-static void cargo_fill(struct cargo *b, const struct attention *own,
-                       bool backward)
-{
-    const struct tensor lse = tensor_3d(own->lse.data, own->lse.dtype,
-                                        b->k.shape[0], own->heads, 1);
-    struct tensor delta = own->delta;
-
-    copy_rows(b->k, own->k);
-    copy_rows(b->v, own->v);
-    if (!backward) return;
-    delta = tensor_3d(delta.data, delta.dtype, b->k.shape[0], own->heads, 1);
-    copy_rows(b->q, own->q);
-    copy_rows(b->dout, own->dout);
-    copy_rows(b->lse, lse);
-    copy_rows(b->delta, delta);
-}
-
-/* Documents of the tokens of rank `owner`; NULL: one a sequence. */
-static const int32_t *cargo_documents(const struct ring *r, int owner)
-{
-    const struct share *s = r->s;
-    const int32_t *whole = r->run->batch.whole_documents;
-
-    if (whole == NULL) return NULL;
-    for (int64_t i = 0; i < 2 * s->sequences; i++)
-        memcpy(r->documents + i * s->span,
-               whole + i / 2 * s->length +
-                   share_first(s, owner, (int)(i % 2)),
-               (size_t)s->span * sizeof *r->documents);
-    return r->documents;
-}
-
-typedef status visit_fn(struct ring *ring, const struct cargo *block,
-                        int owner);
-
-/* Every block comes by once, the own one first; while one is used, it goes on
- * to the next rank and another arrives. */
-static status ring_run(struct ring *r, visit_fn *visit)
-{
-    const struct share *s = r->s;
-    const int next = share_member(s, (s->rank + 1) % s->ranks);
-    const int before = share_member(s, (s->rank + s->ranks - 1) % s->ranks);
-
-    for (int i = 0; i < s->ranks; i++) {
-        const struct cargo *block = &r->block[i % 2];
-        struct comm_block send[LEAVES_MAX] = {{0}};
-        struct comm_block receive[LEAVES_MAX] = {{0}};
-        const struct comm_call call = {.kind = COMM_EXCHANGE, .send = send,
-                                       .receive = receive};
-        struct comm_handle handle = {0};
-        status result, moved;
-
-        send[next] = (struct comm_block){.data = block->data,
-                                         .bytes = block->bytes};
-        receive[before] = (struct comm_block){
-            .data = r->block[1 - i % 2].data, .bytes = block->bytes};
-        if (i + 1 < s->ranks) TRY(comm_start(s->group, &call, &handle));
-        result = visit(r, block, (s->rank + s->ranks - i) % s->ranks);
-        moved = comm_wait(&handle);
-        TRY(result);
-        TRY(moved);
-    }
-    return OK;
-}
-
 /* ---- forward ---- */
 
 /* Own queries of one half. */
 static struct attention own_queries(const struct ring *r, int half)
 {
-    const int64_t at = half * r->s->span, rows = own_tokens(r->s) - at;
+    const int64_t at = half * r->s->span, rows = share_tokens(r->s) - at;
     struct attention p = *r->own;
 
-    p.q = from_row(p.q, at, rows);
+    p.q = rows_from(p.q, at, rows);
     if (p.query_documents) p.query_documents += at;
     p.queries = r->s->span;
     p.query_stride = 2 * r->s->span;
@@ -321,10 +170,10 @@ static struct attention own_queries(const struct ring *r, int half)
 static void cargo_keys(const struct ring *r, const struct cargo *b, int owner,
                        int half, struct attention *p)
 {
-    const int64_t at = half * r->s->span, rows = own_tokens(r->s) - at;
+    const int64_t at = half * r->s->span, rows = share_tokens(r->s) - at;
 
-    p->k = from_row(b->k, at, rows);
-    p->v = from_row(b->v, at, rows);
+    p->k = rows_from(b->k, at, rows);
+    p->v = rows_from(b->v, at, rows);
     p->key_documents = r->run->batch.whole_documents == NULL
                            ? NULL : r->documents + at;
     p->keys = r->s->span;
@@ -337,22 +186,24 @@ static status pair_forward(struct ring *r, const struct cargo *b, int owner,
 {
     struct forest *forest = &r->queries[half];
     const int place = forest_take(forest);
-    const int64_t at = half * r->s->span, rows = own_tokens(r->s) - at;
+    const int64_t at = half * r->s->span, rows = share_tokens(r->s) - at;
     struct attention p = own_queries(r, half);
     struct merging merging = {r, half};
 
     cargo_keys(r, b, owner, other, &p);
-    p.out = from_row(r->nodes[place].values, at, rows);
-    p.lse = from_row(r->nodes[place].maximum, at, rows);
-    p.denominator = from_row(r->nodes[place].denominator, at, rows);
+    p.out = rows_from(r->nodes[place].values, at, rows);
+    p.lse = rows_from(r->nodes[place].maximum, at, rows);
+    p.denominator = rows_from(r->nodes[place].denominator, at, rows);
     TRY(r->run->kernels->attention_forward(r->run->stream, &p));
     return forest_put(forest, span_of(r->s, owner, other), place, merge_nodes,
                       &merging);
 }
 
-static status visit_forward(struct ring *r, const struct cargo *b, int owner)
+static status visit_forward(void *argument, const struct cargo *b, int owner)
 {
-    (void)cargo_documents(r, owner);
+    struct ring *r = argument;
+
+    cargo_documents(r->run, r->s, owner, r->documents);
     for (int half = 0; half < 2; half++)
         for (int other = 0; other < 2; other++)
             if (span_of(r->s, owner, other) <= span_of(r->s, r->s->rank, half))
@@ -381,11 +232,9 @@ static status finish_forward(struct ring *r, int half)
 
 static void ring_begin(struct ring *r, struct room *room, bool backward)
 {
-    for (int i = 0; i < 2; i++)
-        cargo_take(&r->block[i], room, r->s, r->own, backward);
-    cargo_fill(&r->block[0], r->own, backward);
+    cargo_begin(r->block, room, r->s, r->own, backward);
     r->documents =
-        room_take(room, own_tokens(r->s) * (int64_t)sizeof *r->documents);
+        room_take(room, share_tokens(r->s) * (int64_t)sizeof *r->documents);
     forests_begin(r->s, r->queries, r->keys);
 }
 
@@ -403,11 +252,11 @@ status ring_forward(struct run *run, const struct share *s,
 
         nodes[i].values =
             rows_take(&room, s, dtype, own->heads, own->head_width);
-        nodes[i].maximum = numbers(rows_take(&room, s, dtype, own->heads, 1));
+        nodes[i].maximum = rows_numbers(rows_take(&room, s, dtype, own->heads, 1));
         nodes[i].denominator =
-            numbers(rows_take(&room, s, dtype, own->heads, 1));
+            rows_numbers(rows_take(&room, s, dtype, own->heads, 1));
     }
-    TRY(ring_run(&ring, visit_forward));
+    TRY(cargo_travel(s, ring.block, visit_forward, &ring));
     TRY(finish_forward(&ring, 0));
     return finish_forward(&ring, 1);
 }
@@ -420,16 +269,16 @@ static status pair_queries(struct ring *r, const struct cargo *b, int owner,
 {
     struct forest *forest = &r->queries[half];
     const int place = forest_take(forest);
-    const int64_t at = half * r->s->span, rows = own_tokens(r->s) - at;
+    const int64_t at = half * r->s->span, rows = share_tokens(r->s) - at;
     struct attention p = own_queries(r, half);
     struct merging merging = {r, half};
 
     cargo_keys(r, b, owner, other, &p);
     p.out = (struct tensor){0};
-    p.dout = from_row(p.dout, at, rows);
-    p.lse = from_row(p.lse, at, rows);
-    p.delta = from_row(p.delta, at, rows);
-    p.dq = from_row(r->dq[place], at, rows);
+    p.dout = rows_from(p.dout, at, rows);
+    p.lse = rows_from(p.lse, at, rows);
+    p.delta = rows_from(p.delta, at, rows);
+    p.dq = rows_from(r->dq[place], at, rows);
     p.half = ATTENTION_OF_QUERIES;
     TRY(r->run->kernels->attention_backward(r->run->stream, &p));
     return forest_put(forest, span_of(r->s, owner, other), place,
@@ -477,22 +326,22 @@ static struct attention one_head(const struct attention *all, int kv)
 static status pair_keys(struct ring *r, const struct cargo *b, int owner,
                         int half, int other)
 {
-    const int64_t span = r->s->span, tokens = own_tokens(r->s);
+    const int64_t span = r->s->span, tokens = share_tokens(r->s);
     struct forest *forest = &r->keys[half];
     const int place = forest_take(forest);
     struct attention p = *r->own;
     struct merging merging = {r, half};
 
-    p.k = from_row(p.k, half * span, tokens - half * span);
-    p.v = from_row(p.v, half * span, tokens - half * span);
-    p.dk = from_row(r->dk[place], half * span, tokens - half * span);
-    p.dv = from_row(r->dv[place], half * span, tokens - half * span);
+    p.k = rows_from(p.k, half * span, tokens - half * span);
+    p.v = rows_from(p.v, half * span, tokens - half * span);
+    p.dk = rows_from(r->dk[place], half * span, tokens - half * span);
+    p.dv = rows_from(r->dv[place], half * span, tokens - half * span);
     if (p.key_documents) p.key_documents += half * span;
     p.first_key = share_first(r->s, r->s->rank, half);
-    p.q = from_row(b->q, other * span, tokens - other * span);
-    p.dout = from_row(b->dout, other * span, tokens - other * span);
-    p.lse = numbers(from_row(b->lse, other * span, tokens - other * span));
-    p.delta = numbers(from_row(b->delta, other * span, tokens - other * span));
+    p.q = rows_from(b->q, other * span, tokens - other * span);
+    p.dout = rows_from(b->dout, other * span, tokens - other * span);
+    p.lse = rows_numbers(rows_from(b->lse, other * span, tokens - other * span));
+    p.delta = rows_numbers(rows_from(b->delta, other * span, tokens - other * span));
     p.out = p.dq = (struct tensor){0};
     p.query_documents = p.key_documents ? r->documents + other * span : NULL;
     p.first_query = share_first(r->s, owner, other);
@@ -508,9 +357,11 @@ static status pair_keys(struct ring *r, const struct cargo *b, int owner,
                       &merging);
 }
 
-static status visit_backward(struct ring *r, const struct cargo *b, int owner)
+static status visit_backward(void *argument, const struct cargo *b, int owner)
 {
-    (void)cargo_documents(r, owner);
+    struct ring *r = argument;
+
+    cargo_documents(r->run, r->s, owner, r->documents);
     for (int half = 0; half < 2; half++) {
         const int own = span_of(r->s, r->s->rank, half);
 
@@ -534,7 +385,7 @@ static status finish_backward(struct ring *r, int half)
     TRY(forest_root(&r->queries[half], &queries, merge_queries, &merging));
     TRY(forest_root(&r->keys[half], &keys, merge_keys, &merging));
     for (int64_t i = 0; i < r->s->sequences; i++) {
-        copy_rows(half_rows(r->s, own->dq, i, half),
+        rows_copy(half_rows(r->s, own->dq, i, half),
                   half_rows(r->s, r->dq[queries], i, half));
         TRY(kernels->attention_heads(
             r->run->stream, half_rows(r->s, own->dk, i, half),
@@ -564,7 +415,7 @@ status ring_backward(struct run *run, const struct share *s,
         dk[i] = rows_take(&room, s, dtype, own->heads, own->head_width);
         dv[i] = rows_take(&room, s, dtype, own->heads, own->head_width);
     }
-    TRY(ring_run(&ring, visit_backward));
+    TRY(cargo_travel(s, ring.block, visit_backward, &ring));
     TRY(finish_backward(&ring, 0));
     return finish_backward(&ring, 1);
 }
@@ -580,7 +431,7 @@ int64_t ring_room(const struct share *s, const struct attention *own)
     const int64_t backward =
         4 * (k + q + own->heads) + (queries + 2 * (int64_t)keys) * q;
 
-    return own_tokens(s) *
+    return share_tokens(s) *
                ((forward > backward ? forward : backward) * s->element +
                 (int64_t)sizeof(int32_t)) +
            (16 + 3 * (int64_t)(queries + keys)) * ARENA_ALIGN;

@@ -130,6 +130,18 @@ int64_t program_span(const struct program *program, int second)
     return (second ? last - at : at) * (program->length / 2);
 }
 
+int64_t program_position(const struct program *program, int64_t token)
+{
+    const int64_t half = program->length / 2;
+    const int second = token >= half;
+
+    if (program->mesh.size[AXIS_CONTEXT] == 1) return token;
+    if (program->context_striped)
+        return token * program->mesh.size[AXIS_CONTEXT] +
+               program->place.at[AXIS_CONTEXT];
+    return program_span(program, second) + token - second * half;
+}
+
 struct step_cost program_cost(const struct program *program)
 {
     struct step_cost sum = {0};

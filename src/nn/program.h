@@ -130,7 +130,10 @@ struct program {
     int chunks;         /* of a sequence on this rank; 1: it is one leaf */
     int context_exchange; /* neighbours along the context axis that exchange
                            * heads for tokens; 1: none */
-    bool context_ring;  /* the others pass keys on, instead of all getting all */
+    bool context_ring;  /* the others pass keys on, instead of all getting
+                         * all */
+    bool context_striped; /* ... and token i of a sequence is on rank i modulo
+                           * the ranks: outside the grid */
     int64_t context;    /* positions that tables and caches hold */
     int64_t vocab;
     int64_t logits_chunk; /* tokens whose logits exist at once */
@@ -195,6 +198,8 @@ void nn_head(struct program *p, slot x, const struct param_spec *spec);
  * has spans r and 2 C - 1 - r of 2 C (docs/context_parallelism.md). */
 int64_t program_sequence(const struct program *program);
 int64_t program_span(const struct program *program, int second);
+/* Position of this rank's token `token` of a sequence. */
+int64_t program_position(const struct program *program, int64_t token);
 
 /* Forward cost of all steps. */
 struct step_cost program_cost(const struct program *program);

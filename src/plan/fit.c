@@ -209,15 +209,15 @@ static status fit_context(const struct fit *fit, struct grid *grid)
 status context_kind_parse(enum context_kind *kind, const char *name)
 {
     static const char *const names[] = {"allgather", "ring", "ulysses",
-                                        "hybrid"};
+                                        "hybrid", "striped"};
 
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 5; i++) {
         *kind = (enum context_kind)i;
         if (strcmp(name, names[i]) == 0) return OK;
     }
-    FAIL(ERR_CONFIG, "context.kind: %s is not allgather, ring, ulysses or "
-                     "hybrid; nearest: %s", name,
-         text_nearest(name, names, 4) ? text_nearest(name, names, 4)
+    FAIL(ERR_CONFIG, "context.kind: %s is not allgather, ring, ulysses, hybrid "
+                     "or striped; nearest: %s", name,
+         text_nearest(name, names, 5) ? text_nearest(name, names, 5)
                                       : "allgather");
 }
 
@@ -244,7 +244,10 @@ status fit_exchange(const struct fit *fit, enum context_kind kind,
 
     while (!exchanges(fit, near)) near--;
     *exchange = 1;
-    if (kind == CONTEXT_GATHER || kind == CONTEXT_RING || ranks == 1)
+    if (kind == CONTEXT_STRIPED && ranks > 1 && !fit->fast)
+        FAIL(ERR_CONFIG, "context.kind: striped tokens are outside the grid; "
+                         "ring is inside, numerics.mode=fast goes without it");
+    if ((kind != CONTEXT_ULYSSES && kind != CONTEXT_HYBRID) || ranks == 1)
         return OK;
     if (kind == CONTEXT_HYBRID) wanted = asked > 0 ? asked : near;
     if (exchanges(fit, wanted)) {

@@ -26,7 +26,7 @@ struct fit {
 status fit_grid(const struct fit *fit, struct grid *grid, bool *changed);
 
 enum context_kind { CONTEXT_GATHER, CONTEXT_RING, CONTEXT_ULYSSES,
-                    CONTEXT_HYBRID };
+                    CONTEXT_HYBRID, CONTEXT_STRIPED };
 /* What context.kind names. ERR_CONFIG: nothing (names the nearest). */
 status context_kind_parse(enum context_kind *kind, const char *name);
 /* How many neighbours along the context axis exchange heads for tokens:

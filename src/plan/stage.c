@@ -117,7 +117,10 @@ static status build_program(struct stage *stage)
     if (r->grid.context > 1)
         p->chunks = 2 * r->grid.context / r->mesh.size[AXIS_CONTEXT];
     if (r->context_exchange > 0) p->context_exchange = r->context_exchange;
-    p->context_ring = r->context_ring && ring_spans(r);
+    p->context_striped =
+        r->context_striped && r->mesh.size[AXIS_CONTEXT] > 1;
+    p->context_ring =
+        p->context_striped || (r->context_ring && ring_spans(r));
     p->context = r->context ? r->context : r->length;
     p->vocab = r->model->vocab;
     p->overlap = r->overlap;

@@ -26,6 +26,7 @@ struct stage_request {
     int context_exchange;  /* ranks that exchange heads; 0: 1 */
     bool context_ring;     /* the rest passes keys on, where spans allow it */
     bool context_strict;   /* ... or is refused */
+    bool context_striped;  /* a ring of striped tokens */
     int64_t batch;         /* sequences of a step */
     int64_t micro_batch;   /* sequences at once */
     int64_t length;        /* tokens of a sequence; generate: of one call */

@@ -331,14 +331,14 @@ static status send_gradient(struct executor *e, const struct work *w)
 
 /* ---- F, B and W ---- */
 
-/* Sequence s of the micro-batch: this rank's two spans of it. */
+/* Sequence s of the micro-batch: this rank's tokens of it. */
 static status fill_sequence(const struct executor *e, struct stage *stage,
                             int64_t index, int64_t s,
                             struct stage_batch *arrays)
 {
     const struct sample_source *source = e->source;
     const struct program *p = &stage->program;
-    const int64_t at = s * p->length, span = p->length / 2;
+    const int64_t at = s * p->length;
     const int ranks = p->mesh.size[AXIS_CONTEXT];
 
     if (ranks == 1)
@@ -355,10 +355,8 @@ static status fill_sequence(const struct executor *e, struct stage *stage,
                      arrays->whole_targets, arrays->whole_positions,
                      documents));
     for (int i = 0; i < 4; i++)
-        for (int second = 0; second < 2; second++)
-            memcpy(to[i] + at + second * span,
-                   from[i] + program_span(p, second),
-                   (size_t)span * sizeof(int32_t));
+        for (int64_t t = 0; t < p->length; t++)
+            to[i][at + t] = from[i][program_position(p, t)];
     return OK;
 }
 

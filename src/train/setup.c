@@ -183,6 +183,7 @@ static status cut_heads(struct setup *setup, const struct fit *fit)
 
     TRY(context_kind_parse(&kind, o->context.kind));
     setup->request.context_strict = kind == CONTEXT_RING;
+    setup->request.context_striped = kind == CONTEXT_STRIPED;
     setup->request.context_ring = kind == CONTEXT_RING ||
                                   kind == CONTEXT_HYBRID;
     return fit_exchange(fit, kind, o->context.ulysses,
@@ -235,7 +236,9 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
         setup->grid = *grid;
         TRY(fit_grid(&fit, &setup->grid, &changed));
     }
-    setup->exact = !changed && grid_is_tree(setup->grid.data);
+    setup->exact = !changed && grid_is_tree(setup->grid.data) &&
+                   !(r->context_striped &&
+                     setup->mesh.size[AXIS_CONTEXT] > 1);
     r->grid = setup->grid;
     r->grid.data = setup->grid.data / setup->ranks;
     return choose_rounds(setup);

@@ -113,6 +113,18 @@ expect "spans that are no nodes" 78 "any" train long.yaml --run none \
     --set numerics.grid_context=2
 first long.yaml --set numerics.grid_context=2 --set numerics.grid_data=1
 
+# Outside the grid: striped tokens, to rounding, in float64.
+printf '%s\n' "ranks=2 mesh.context=2 context.kind=striped" \
+    "ranks=3 mesh.context=3 context.kind=striped" \
+    "ranks=4 mesh.context=2 mesh.tensor=2 context.kind=striped" |
+    sed 's/$/ numerics.mode=fast/' >striped.txt
+expect "striped tokens hold to 1e-12" 0 holds verify llama.yaml \
+    --layouts striped.txt --dtype float64 --steps 3 \
+    --set numerics.grid_context=2
+expect "striped tokens are outside the grid" 78 "numerics.mode=fast" train \
+    llama.yaml --run none --ranks 2 --set mesh.context=2 \
+    --set context.kind=striped --set numerics.grid_context=2
+
 # The same ranks as processes, under each MPI that is here.
 for mpi in openmpi mpich; do
     if [ ! -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
