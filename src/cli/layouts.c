@@ -86,6 +86,23 @@ void layouts_free(struct layouts *layouts)
     *layouts = (struct layouts){0};
 }
 
+void layout_label(const struct layout *layout, char out[LAYOUT_BYTES])
+{
+    static const char *const known[] = {"mesh.", "schedule.name=", "train.",
+                                        "context.kind=", "zero="};
+    const char *at = layout->text;
+    size_t length = 0;
+
+    while (*at != '\0') {
+        for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+            if (strncmp(at, known[i], strlen(known[i])) == 0)
+                at += strlen(known[i]);
+        while (*at != '\0' && *at != ' ') out[length++] = *at++;
+        while (*at == ' ') out[length++] = *at++;
+    }
+    out[length] = '\0';
+}
+
 /* ---- the covering set ---- */
 
 /* @ stands for the ranks, & for what is left of them. */

@@ -44,6 +44,9 @@ status layouts_read(struct layouts *layouts, const char *path);
  * ranks are left out. */
 status layouts_usual(struct layouts *layouts, int ranks, bool only);
 void layouts_free(struct layouts *layouts);
+/* The layout without what the reader of a legend knows: "ranks=4 tensor=2
+ * zb-h1". */
+void layout_label(const struct layout *layout, char out[LAYOUT_BYTES]);
 
 /* The configuration with the words of the layout. */
 status layout_options(struct layout *layout, struct arguments *arguments,

@@ -215,22 +215,29 @@ static void print_notes(const struct verification *v)
 
 static status draw(const struct verification *v, const char *path)
 {
+    const size_t rows = (size_t)v->layouts.count;
     struct overlay_curve *curves;
-    void *memory = NULL;
+    char (*labels)[LAYOUT_BYTES];
+    void *memory = NULL, *texts = NULL;
     int count = 0;
     status result;
 
-    TRY(memory_take((size_t)v->layouts.count, sizeof *curves, &memory));
+    TRY(memory_take(rows, sizeof *curves, &memory));
+    TRY_GOTO(done, result, memory_take(rows, sizeof *labels, &texts));
     curves = memory;
+    labels = texts;
     for (int i = 0; i < v->layouts.count; i++) {
         const struct layout *layout = &v->layouts.items[i];
 
-        if (layout->verdict <= VERDICT_DIFFERS)
-            curves[count++] = (struct overlay_curve){layout->text,
-                                                     layout->trial.losses};
+        if (layout->verdict > VERDICT_DIFFERS) continue;
+        layout_label(layout, labels[i]);
+        curves[count++] = (struct overlay_curve){labels[i],
+                                                 layout->trial.losses};
     }
     result = overlay_write(curves, count, v->steps, path);
+done:
     memory_free(memory);
+    memory_free(texts);
     return result;
 }
 

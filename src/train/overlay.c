@@ -9,7 +9,7 @@
 #include "base/text.h"
 #include "train/chart.h"
 
-enum { WIDTH = 760, PLOT_LEFT = 60, PLOT_RIGHT = 460, PLOT_TOP = 40,
+enum { WIDTH = 860, PLOT_LEFT = 60, PLOT_RIGHT = 460, PLOT_TOP = 40,
        PLOT_BOTTOM = 330, LEGEND_LEFT = 484, LINE = 18, TICKS = 6 };
 
 static const char *const colours[] = {
