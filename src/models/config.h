@@ -28,6 +28,14 @@ status config_read_dropout(struct model *model, const struct json *config,
                            const char *source, const char *const *names,
                            int count);
 
+/* rope_theta, rope_scaling and rope_parameters; the context must be set. */
+status rope_read_config(struct model *model, const struct json *config,
+                        const char *source);
+void rope_write_config(const struct model *model, struct json_writer *out);
+/* "KIND NAME=NUMBER ..." of model.rope_scaling; "": plain. The base and the
+ * context must be set. */
+status rope_from_text(struct model *model, const char *text);
+
 status llama_read_config(struct model *model, const struct json *config,
                          const char *source);
 void llama_write_config(const struct model *model, struct json_writer *out);

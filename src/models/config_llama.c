@@ -3,8 +3,6 @@
  * spell it. */
 #include "models/config.h"
 
-#include <string.h>
-
 static const struct config_field fields[] = {
     {"vocab_size", NULL}, {"hidden_size", NULL}, {"intermediate_size", NULL},
     {"num_hidden_layers", NULL}, {"num_attention_heads", NULL},
@@ -15,44 +13,6 @@ static const struct config_field fields[] = {
     {"attention_dropout", NULL}, {"pretraining_tp", "1"},
     {"is_llama_config", NULL}, {"rope_interleaved", "false"},
 };
-
-/* rope_scaling (v4) and rope_parameters (v5): only the plain kind. */
-static status read_rope(struct model *model, const struct json *config,
-                        const char *source)
-{
-    static const char *const keys[] = {"rope_parameters", "rope_scaling"};
-
-    TRY(json_get_real_or(config, source, "rope_theta", 10000.0,
-                         &model->rope_base));
-    for (int i = 0; i < 2; i++) {
-        const struct json *object = json_get(config, keys[i]);
-        const char *type, *legacy;
-
-        if (object == NULL || object->kind == JSON_NULL) continue;
-        if (object->kind != JSON_OBJECT)
-            FAIL(ERR_CONFIG, "%s: %s is not an object", source, keys[i]);
-        TRY(json_get_string_or(object, source, "type", "default", &legacy));
-        TRY(json_get_string_or(object, source, "rope_type", legacy, &type));
-        if (strcmp(type, "default") != 0)
-            FAIL(ERR_CONFIG, "%s: %s: rotary scaling %s is not in this build; "
-                             "it has the plain kind (default)",
-                 source, keys[i], type);
-        for (int j = 0; j < object->count; j++) {
-            const char *name = object->items[2 * j].string;
-
-            if (strcmp(name, "type") != 0 && strcmp(name, "rope_type") != 0 &&
-                strcmp(name, "rope_theta") != 0)
-                FAIL(ERR_CONFIG, "%s: %s.%s is not known to the plain rotary "
-                                 "kind", source, keys[i], name);
-        }
-        TRY(json_get_real_or(object, source, "rope_theta", model->rope_base,
-                             &model->rope_base));
-    }
-    if (!(model->rope_base >= 1 && model->rope_base <= 1e12))
-        FAIL(ERR_CONFIG, "%s: rope_theta: %g is outside 1 to 1e12", source,
-             model->rope_base);
-    return OK;
-}
 
 status llama_read_config(struct model *model, const struct json *config,
                          const char *source)
@@ -86,7 +46,7 @@ status llama_read_config(struct model *model, const struct json *config,
                          &model->attention_bias));
     TRY(json_get_bool_or(config, source, "mlp_bias", false, &model->mlp_bias));
     TRY(config_read_dropout(model, config, source, dropout, 1));
-    TRY(read_rope(model, config, source));
+    TRY(rope_read_config(model, config, source));
     model->layers = (int)layers;
     model->heads = (int)heads;
     model->kv_heads = (int)kv_heads;
@@ -125,11 +85,5 @@ void llama_write_config(const struct model *model, struct json_writer *out)
     boolean(out, "mlp_bias", model->mlp_bias);
     json_write_key_real(out, "attention_dropout", 0);
     json_write_key_integer(out, "pretraining_tp", 1);
-    json_write_key_real(out, "rope_theta", model->rope_base); /* v4 */
-    json_write_key(out, "rope_parameters");    /* v5 */
-    json_write_object(out);
-    json_write_key(out, "rope_type");
-    json_write_string(out, "default");
-    json_write_key_real(out, "rope_theta", model->rope_base);
-    json_write_object_end(out);
+    rope_write_config(model, out);
 }

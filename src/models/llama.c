@@ -53,7 +53,7 @@ static slot attention(struct program *p, const struct model *m, slot x)
 
     slot h = nn_rmsnorm(p, x, &norm, m->norm_epsilon);
     h = nn_linear(p, h, &wqkv, m->attention_bias ? &bqkv : NULL);
-    h = nn_rope(p, h, m->heads, m->kv_heads, m->rope_base);
+    h = nn_rope(p, h, m->heads, m->kv_heads, m->rope_base, &m->rope);
     h = nn_attention(p, h, m->heads, m->kv_heads);
     return nn_add(p, x, nn_linear(p, h, &wo, m->attention_bias ? &bo : NULL));
 }

@@ -132,6 +132,9 @@ status model_from_options(struct model *model, const struct options *options,
     if (options->model.from[0] != 0) {
         TRY(model_from_config(model, options->model.from));
         TRY(check_same(model, options));
+        if (options->model.rope_scaling[0] != 0)
+            FAIL(ERR_CONFIG, "model.rope_scaling: the config.json of "
+                             "model.from says it; leave it out");
     } else {
         TRY(kind_require("model.family", options->model.family, &kind));
         const bool gpt2 = kind == &model_gpt2;
@@ -158,6 +161,7 @@ status model_from_options(struct model *model, const struct options *options,
             .rope_base = options->model.rope_base,
             .norm_epsilon = options->model.norm_epsilon,
             .init_std = options->model.init_std, .bos = -1, .eos = -1};
+        TRY(rope_from_text(model, options->model.rope_scaling));
         TRY(activation_from(options->model.activation,
                             gpt2 ? ACTIVATION_GELU_TANH : ACTIVATION_SILU,
                             &model->activation));
@@ -168,6 +172,9 @@ status model_from_options(struct model *model, const struct options *options,
         if (gpt2 && model->head_width * heads != width)
             FAIL(ERR_CONFIG, "model.head_width: gpt2 takes only width / heads "
                              "= %lld", (long long)(width / heads));
+        if (gpt2 && model->rope.kind != ROPE_PLAIN)
+            FAIL(ERR_CONFIG, "model.rope_scaling: gpt2 has learned "
+                             "positions, nothing turns");
         if (gpt2 && model->kv_heads != heads)
             FAIL(ERR_CONFIG, "model.kv_heads: gpt2 takes only as many as "
                              "heads, %lld", (long long)heads);

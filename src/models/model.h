@@ -17,6 +17,7 @@ struct model {
     int64_t context;       /* most tokens of a sequence */
     bool tied, attention_bias, mlp_bias;
     double rope_base;
+    struct rope_scaling rope;
     double norm_epsilon;
     enum activation activation;
     double init_std;
@@ -50,6 +51,8 @@ status model_from_config(struct model *model, const char *path);
 /* A config.json that transformers v4 and v5 read. */
 status model_write_config(const struct model *model, enum dtype dtype,
                           struct text *out);
+/* As the option model.rope_scaling spells it; nothing for plain. */
+status rope_to_text(const struct rope_scaling *scaling, struct text *out);
 /* The whole model as one rank would build it for a single token: what its
  * parameters are. The caller frees it. */
 status model_build_whole(struct program *program, const struct model *model);

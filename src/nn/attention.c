@@ -64,12 +64,15 @@ static const struct layer layer_rope = {
     .name = "rope", .kind = "rope", .forward = rope_forward,
     .backward_input = rope_backward, .cost = rope_cost, .in_place = true};
 
-static int rope_table_find(struct program *p, double base, int rotary)
+static int rope_table_find(struct program *p, double base, int rotary,
+                           const struct rope_scaling *scaling)
 {
     for (int i = 0; i < p->rope_count; i++)
-        if (p->rope[i].base == base && p->rope[i].rotary == rotary) return i;
+        if (p->rope[i].base == base && p->rope[i].rotary == rotary &&
+            rope_scaling_same(&p->rope[i].scaling, scaling))
+            return i;
     CHECK(p->rope_count < ROPE_TABLES_MAX);
-    p->rope[p->rope_count] = (struct rope_table){base, rotary};
+    p->rope[p->rope_count] = (struct rope_table){*scaling, base, rotary};
     return p->rope_count++;
 }
 
@@ -87,8 +90,10 @@ static int head_width_of(const struct program *p, slot qkv, int heads,
     return (int)(p->slots[qkv].width / (heads + 2 * kv_heads));
 }
 
-slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads, double base)
+slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,
+             double base, const struct rope_scaling *scaling)
 {
+    static const struct rope_scaling plain;
     const int step = program_add_step(p, &layer_rope, qkv);
 
     if (p->error != OK) return -1;
@@ -100,7 +105,8 @@ slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads, double base)
     p->steps[step].set.rope.heads = heads;
     p->steps[step].set.rope.kv_heads = kv_heads;
     p->steps[step].set.rope.head_width = head_width;
-    p->steps[step].set.rope.table = rope_table_find(p, base, head_width);
+    p->steps[step].set.rope.table = rope_table_find(
+        p, base, head_width, scaling != NULL ? scaling : &plain);
     return qkv;
 }
 

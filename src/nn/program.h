@@ -19,6 +19,7 @@
 #include "kernels/kernels.h"
 #include "mesh/grid.h"
 #include "mesh/param.h"
+#include "nn/rope.h"
 
 typedef int slot; /* index in the program's slot table; -1: none */
 
@@ -105,6 +106,7 @@ struct stream_info {
 };
 
 struct rope_table {
+    struct rope_scaling scaling;
     double base;
     int rotary;         /* elements of a head that turn */
 };
@@ -178,9 +180,10 @@ slot nn_layernorm(struct program *p, slot x, const struct param_spec *weight,
 /* y = x W^T (+ bias). bias NULL: none. */
 slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
                const struct param_spec *bias);
-/* Turns q and k of qkv [tokens, (heads + 2 kv_heads) head_width] in place. */
+/* Turns q and k of qkv [tokens, (heads + 2 kv_heads) head_width] in place.
+ * scaling NULL: plain. */
 slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,
-             double base);
+             double base, const struct rope_scaling *scaling);
 /* Causal attention of the fused qkv. */
 slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads);
 slot nn_swiglu(struct program *p, slot gate_up);

@@ -373,8 +373,8 @@ size_t run_rope_bytes(const struct program *program)
     return bytes;
 }
 
-/* cos and sin of position * base^(-2 i / rotary), computed in float64 and
- * rounded once. Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2. */
+/* cos and sin of position * frequency, computed in float64 and rounded once.
+ * Source: Su et al. 2021, arXiv:2104.09864, section 3.2.2. */
 void run_rope_fill(struct run *run, void *memory)
 {
     const struct program *p = run->program;
@@ -385,16 +385,21 @@ void run_rope_fill(struct run *run, void *memory)
         const struct tensor table =
             tensor_3d(at, p->dtype, p->context, half, 2);
 
+        const double scale = rope_attention_factor(&p->rope[i].scaling);
+
         run->rope[i] = at;
         for (int j = 0; j < half; j++) {
-            const double frequency = math_pow(
-                p->rope[i].base, -2.0 * j / (double)p->rope[i].rotary);
+            const double frequency =
+                rope_frequency(&p->rope[i].scaling, p->rope[i].base,
+                               p->rope[i].rotary, j);
 
             for (int64_t t = 0; t < p->context; t++) {
                 const double angle = (double)t * frequency;
 
-                tensor_set(&table, (t * half + j) * 2, math_cos(angle));
-                tensor_set(&table, (t * half + j) * 2 + 1, math_sin(angle));
+                tensor_set(&table, (t * half + j) * 2,
+                           scale * math_cos(angle));
+                tensor_set(&table, (t * half + j) * 2 + 1,
+                           scale * math_sin(angle));
             }
         }
         at += ((size_t)(p->context * p->rope[i].rotary) *

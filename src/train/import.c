@@ -62,6 +62,19 @@ static const char *activation_name(enum activation activation)
     return "";
 }
 
+static status set_scaling(struct options_set *o, const struct model *m)
+{
+    struct text text = {0};
+    status result;
+
+    TRY_GOTO(done, result, rope_to_text(&m->rope, &text));
+    if (text.length > 0)
+        TRY_GOTO(done, result, set(o, "model.rope_scaling", text.bytes));
+done:
+    text_free(&text);
+    return result;
+}
+
 static status set_model(struct options_set *o, const struct model *m)
 {
     TRY(set(o, "model.family", m->kind->name));
@@ -77,6 +90,7 @@ static status set_model(struct options_set *o, const struct model *m)
     TRY(set(o, "model.attention_bias", m->attention_bias ? "true" : "false"));
     TRY(set(o, "model.mlp_bias", m->mlp_bias ? "true" : "false"));
     TRY(set_real(o, "model.rope_base", m->rope_base));
+    TRY(set_scaling(o, m));
     TRY(set_real(o, "model.norm_epsilon", m->norm_epsilon));
     TRY(set_real(o, "model.init_std", m->init_std));
     return set(o, "model.activation", activation_name(m->activation));

@@ -193,9 +193,12 @@ static status check_same(const struct session *session,
         return status_hint(result, "take the architecture from there too: "
                                    "model.from: %s", session->directory);
     }
-    if (found->kind == &model_llama && found->rope_base != wanted->rope_base)
+    if (found->kind != &model_gpt2 && found->rope_base != wanted->rope_base)
         FAIL(ERR_CONFIG, "%s: has model.rope_base %.9g, the model here %.9g",
              session->path, found->rope_base, wanted->rope_base);
+    if (!rope_scaling_same(&found->rope, &wanted->rope))
+        FAIL(ERR_CONFIG, "%s: has another model.rope_scaling than the model "
+                         "here", session->path);
     if (found->kind == &model_gpt2 && found->context != wanted->context)
         FAIL(ERR_CONFIG, "%s: has learned positions for %lld tokens "
                          "(model.context), the model here for %lld",

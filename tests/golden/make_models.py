@@ -92,11 +92,41 @@ GPT2_PLAIN = {
     "vocab_size": 101,
 }
 
+
+
+def rope(config, **changes):
+    """A Llama with another rotary kind, two blocks, few tokens of vocabulary."""
+    return {**config, "num_hidden_layers": 2, "vocab_size": 61, **changes}
+
+
+# Odd head widths and old lengths put pairs on every side of each bound.
+LLAMA_LINEAR = rope(LLAMA_V4, rope_scaling={"factor": 2.5, "type": "linear"})
+LLAMA_LLAMA3 = rope(LLAMA_V5, head_dim=16, rope_parameters={
+    "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+    "original_max_position_embeddings": 40, "rope_theta": 500.0,
+    "rope_type": "llama3"})
+LLAMA_YARN = rope(LLAMA_V5, head_dim=22, rope_parameters={
+    "beta_fast": 8.0, "beta_slow": 1.0, "factor": 4.0,
+    "original_max_position_embeddings": 64, "rope_theta": 10000.0,
+    "rope_type": "yarn"}, max_position_embeddings=256)
+LLAMA_YARN_SCALES = rope(
+    LLAMA_V4, max_position_embeddings=160, rope_theta=1000.0, rope_scaling={
+        "beta_fast": 6, "beta_slow": 0.5, "factor": 40.0, "mscale": 0.7,
+        "mscale_all_dim": 1.3, "original_max_position_embeddings": 160,
+        "rope_type": "yarn", "truncate": False})
+LLAMA_DYNAMIC = rope(LLAMA_V4, max_position_embeddings=37, rope_theta=10000.0,
+                     rope_scaling={"factor": 3.0, "type": "dynamic"})
+
 # name: configuration, seed, stored type, names without "transformer."
 MODELS = {
     "llama_untied": (LLAMA_V5, 11, torch.float32, False),
     "llama_tied_bias": (LLAMA_V4, 12, torch.float32, False),
     "llama_nine_heads": (LLAMA_NINE, 13, torch.float64, False),
+    "llama_linear": (LLAMA_LINEAR, 21, torch.float32, False),
+    "llama_llama3": (LLAMA_LLAMA3, 22, torch.float32, False),
+    "llama_yarn": (LLAMA_YARN, 23, torch.float32, False),
+    "llama_yarn_scales": (LLAMA_YARN_SCALES, 24, torch.float32, False),
+    "llama_dynamic": (LLAMA_DYNAMIC, 25, torch.float32, False),
     "gpt2": (GPT2_V4, 14, torch.float32, False),
     "gpt2_plain_names": (GPT2_PLAIN, 15, torch.float32, True),
 }

@@ -40,15 +40,58 @@ def activation(name, x):
     raise ValueError(f"activation {name} is not in the oracle")
 
 
-def rotate(x, base):
+def frequencies(config, width):
+    """Angles per position [width / 2], and what multiplies cos and sin."""
+    rope = dict(config.get("rope_parameters") or {})
+    rope.update(config.get("rope_scaling") or {})
+    base = float(rope.get("rope_theta") or config["rope_theta"])
+    kind = rope.get("rope_type") or rope.get("type") or "default"
+    plain = base ** -(torch.arange(0, width, 2, dtype=F64) / width)
+    longest = config["max_position_embeddings"]
+    if kind in ("default", "dynamic"):  # dynamic: no sequence is longer
+        return plain, 1.0
+    factor = float(rope["factor"])
+    if kind == "linear":
+        return plain / factor, 1.0
+    old = rope.get("original_max_position_embeddings") or longest
+    if kind == "llama3":
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        turns = old * plain / (2 * math.pi)
+        keep = ((turns - low) / (high - low)).clamp(0, 1)
+        return plain * (keep + (1 - keep) / factor), 1.0
+    if kind != "yarn":
+        raise ValueError(f"rotary kind {kind} is not in the oracle")
+
+    def pair(turns):
+        return width * math.log(old / (turns * 2 * math.pi)) / 2 / math.log(base)
+
+    def scale(weight):
+        return 0.1 * weight * math.log(factor) + 1 if factor > 1 else 1.0
+
+    low, high = pair(rope.get("beta_fast") or 32), pair(rope.get("beta_slow") or 1)
+    if rope.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, width - 1)
+    if low == high:
+        high += 0.001
+    ramp = ((torch.arange(width // 2, dtype=F64) - low) / (high - low)).clamp(0, 1)
+    attention = rope.get("attention_factor")
+    if attention is None:
+        attention = scale(1)
+        if rope.get("mscale") and rope.get("mscale_all_dim"):
+            attention = scale(rope["mscale"]) / scale(rope["mscale_all_dim"])
+    return plain * (1 - ramp) + plain / factor * ramp, attention
+
+
+def rotate(x, config):
     """x [sequences, heads, length, width]: halves turned by position.
 
     Su et al. 2021, equation 34, in the half-split order of Hugging Face.
     """
     length, width = x.shape[-2:]
-    exponent = torch.arange(0, width, 2, dtype=F64) / width
-    angle = torch.outer(torch.arange(length, dtype=F64), base ** -exponent)
-    cos, sin = torch.cos(angle), torch.sin(angle)
+    frequency, scale = frequencies(config, width)
+    angle = torch.outer(torch.arange(length, dtype=F64), frequency)
+    cos, sin = scale * torch.cos(angle), scale * torch.sin(angle)
     first, second = x[..., : width // 2], x[..., width // 2:]
     return torch.cat((first * cos - second * sin,
                       second * cos + first * sin), -1)
@@ -77,8 +120,6 @@ def llama_logits(config, weights, tokens):
     heads = config["num_attention_heads"]
     groups = config.get("num_key_value_heads") or heads
     epsilon = config["rms_norm_eps"]
-    rope = config.get("rope_parameters") or config
-    base = float(rope["rope_theta"])
 
     def linear(name, x):
         y = x @ weights[name + ".weight"].T
@@ -89,9 +130,10 @@ def llama_logits(config, weights, tokens):
     for layer in range(config["num_hidden_layers"]):
         at = f"model.layers.{layer}."
         h = rms_norm(x, weights[at + "input_layernorm.weight"], epsilon)
-        q = rotate(heads_split(linear(at + "self_attn.q_proj", h), heads), base)
+        q = rotate(heads_split(linear(at + "self_attn.q_proj", h), heads),
+                   config)
         k = rotate(heads_split(linear(at + "self_attn.k_proj", h), groups),
-                   base)
+                   config)
         v = heads_split(linear(at + "self_attn.v_proj", h), groups)
         k = k.repeat_interleave(heads // groups, 1)
         v = v.repeat_interleave(heads // groups, 1)

@@ -112,7 +112,7 @@ static slot rope(struct program *p, slot x)
 {
     const struct param_spec out = matrix("out", WIDTH, HEADS * HEAD_WIDTH);
 
-    x = nn_rope(p, qkv(p, x), HEADS, KV_HEADS, 100.0);
+    x = nn_rope(p, qkv(p, x), HEADS, KV_HEADS, 100.0, NULL);
     return nn_linear(p, nn_attention(p, x, HEADS, KV_HEADS), &out, NULL);
 }
 

@@ -9,7 +9,10 @@
 
 static const char *const golden = "tests/golden/models";
 static const char *const models[] = {"llama_untied", "llama_tied_bias",
-                                     "llama_nine_heads", "gpt2",
+                                     "llama_nine_heads", "llama_linear",
+                                     "llama_llama3", "llama_yarn",
+                                     "llama_yarn_scales", "llama_dynamic",
+                                     "gpt2",
                                      "gpt2_plain_names"};
 
 struct tolerance { enum dtype dtype; double relative; };

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_rope.c - scaling of rotary positions: rope_scaling (transformers v4)
+ * and rope_parameters (v5) of config.json, and the option that says the same
+ * in one line. */
+#include "models/config.h"
+
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+static const char *const kinds[ROPE_KINDS] = {"default", "linear", "llama3",
+                                              "yarn", "dynamic"};
+
+enum {
+    LINEAR = 1 << ROPE_LINEAR, LLAMA3 = 1 << ROPE_LLAMA3,
+    YARN = 1 << ROPE_YARN, DYNAMIC = 1 << ROPE_DYNAMIC, NAME_BYTES = 64
+};
+
+#define AT(field) offsetof(struct rope_scaling, field)
+
+static const struct rope_field {
+    const char *name;
+    size_t at;      /* of a double */
+    unsigned kinds; /* that take it */
+    bool needed;
+    double other;   /* when it is absent; 0 of original: the model's context */
+} fields[] = {
+    {"factor", AT(factor), LINEAR | LLAMA3 | YARN | DYNAMIC, true, 0},
+    {"low_freq_factor", AT(low), LLAMA3, true, 0},
+    {"high_freq_factor", AT(high), LLAMA3, true, 0},
+    {"original_max_position_embeddings", AT(original), LLAMA3 | YARN, false,
+     0},
+    {"attention_factor", AT(attention), YARN, false, 0},
+    {"beta_fast", AT(beta_fast), YARN, false, 32},
+    {"beta_slow", AT(beta_slow), YARN, false, 1},
+    {"mscale", AT(mscale), YARN, false, 0},
+    {"mscale_all_dim", AT(mscale_all), YARN, false, 0},
+    {"truncate", AT(truncate), YARN, false, 1},
+};
+enum { FIELDS = sizeof fields / sizeof *fields };
+
+static double *place(struct rope_scaling *scaling,
+                     const struct rope_field *field)
+{
+    return (double *)(void *)((char *)scaling + field->at);
+}
+
+static double value_of(const struct rope_scaling *scaling,
+                       const struct rope_field *field)
+{
+    return *(const double *)(const void *)((const char *)scaling + field->at);
+}
+
+static bool takes(const struct rope_scaling *scaling, int field)
+{
+    return (fields[field].kinds >> scaling->kind & 1) != 0;
+}
+
+static status begin(struct rope_scaling *scaling, const char *where,
+                    const char *kind)
+{
+    *scaling = (struct rope_scaling){0};
+    while (scaling->kind < ROPE_KINDS &&
+           strcmp(kinds[scaling->kind], kind) != 0)
+        scaling->kind++;
+    if (scaling->kind == ROPE_KINDS)
+        FAIL(ERR_CONFIG, "%s: rotary scaling %s is not in this build; it has "
+                         "default, linear, llama3, yarn and dynamic", where,
+             kind);
+    for (int i = 0; i < FIELDS; i++)
+        if (takes(scaling, i)) *place(scaling, &fields[i]) = fields[i].other;
+    return OK;
+}
+
+/* `name`: `length` bytes. */
+static status find(struct rope_scaling *scaling, const char *where,
+                   const char *name, size_t length, double **out)
+{
+    for (int i = 0; i < FIELDS; i++)
+        if (takes(scaling, i) && strlen(fields[i].name) == length &&
+            memcmp(fields[i].name, name, length) == 0) {
+            *out = place(scaling, &fields[i]);
+            return OK;
+        }
+    FAIL(ERR_CONFIG, "%s: %.*s is not known to the rotary kind %s", where,
+         (int)length, name, kinds[scaling->kind]);
+}
+
+static status require(const char *where, bool holds, const char *what)
+{
+    if (holds) return OK;
+    FAIL(ERR_CONFIG, "%s: %s", where, what);
+}
+
+static status finish(struct rope_scaling *s, const char *where, double base,
+                     int64_t context)
+{
+    const bool stretched = s->kind != ROPE_PLAIN;
+    const bool yarn = s->kind == ROPE_YARN;
+    const bool has_original = yarn || s->kind == ROPE_LLAMA3;
+
+    if (has_original && s->original == 0) s->original = (double)context;
+    for (int i = 0; i < FIELDS; i++)
+        if (takes(s, i) && fields[i].needed &&
+            value_of(s, &fields[i]) == fields[i].other)
+            FAIL(ERR_CONFIG, "%s: rotary kind %s needs %s", where,
+                 kinds[s->kind], fields[i].name);
+    TRY(require(where, !stretched || (s->factor >= 1 && s->factor <= 1e6),
+                "factor is outside 1 to 1e6"));
+    TRY(require(where, !has_original ||
+                           (s->original >= 1 && s->original <= 1 << 24 &&
+                            s->original == (double)(int64_t)s->original),
+                "original_max_position_embeddings is no number of tokens"));
+    TRY(require(where, s->kind != ROPE_LLAMA3 ||
+                           (s->low > 0 && s->high > s->low && s->high < 1e9),
+                "low_freq_factor must be above 0 and below "
+                "high_freq_factor"));
+    TRY(require(where, !yarn || (s->beta_slow > 0 && s->beta_fast < 1e9 &&
+                                 s->beta_fast >= s->beta_slow),
+                "beta_slow must be above 0 and at most beta_fast"));
+    TRY(require(where, !yarn || (s->attention >= 0 && s->attention < 1e6 &&
+                                 s->mscale >= 0 && s->mscale < 1e6 &&
+                                 s->mscale_all >= 0 && s->mscale_all < 1e6),
+                "attention_factor, mscale or mscale_all_dim is outside 0 to "
+                "1e6"));
+    return require(where, !yarn || base > 1,
+                   "yarn needs a rotary base above 1");
+}
+
+/* ---- config.json ---- */
+
+static status read_value(const struct json *value, const char *where,
+                         const char *name, double *out)
+{
+    const bool yes = value->kind == JSON_TRUE;
+
+    if (value->kind == JSON_NULL) return OK; /* as if it were absent */
+    if (strcmp(name, "truncate") == 0) {
+        *out = yes;
+        return require(where, yes || value->kind == JSON_FALSE,
+                       "truncate is neither true nor false");
+    }
+    if (value->kind != JSON_INTEGER && value->kind != JSON_REAL)
+        FAIL(ERR_CONFIG, "%s: %s is no number", where, name);
+    *out = value->real;
+    return OK;
+}
+
+static status read_object(struct rope_scaling *scaling,
+                          const struct json *object, const char *where,
+                          struct model *model)
+{
+    const char *type, *legacy;
+
+    TRY(json_get_string_or(object, where, "type", "default", &legacy));
+    TRY(json_get_string_or(object, where, "rope_type", legacy, &type));
+    TRY(json_get_real_or(object, where, "rope_theta", model->rope_base,
+                         &model->rope_base));
+    TRY(begin(scaling, where, type));
+    for (int i = 0; i < object->count; i++) {
+        const char *name = object->items[2 * i].string;
+        double *at;
+
+        if (strcmp(name, "type") == 0 || strcmp(name, "rope_type") == 0 ||
+            strcmp(name, "rope_theta") == 0)
+            continue;
+        TRY(find(scaling, where, name, strlen(name), &at));
+        TRY(read_value(&object->items[2 * i + 1], where, name, at));
+    }
+    return finish(scaling, where, model->rope_base, model->context);
+}
+
+status rope_read_config(struct model *model, const struct json *config,
+                        const char *source)
+{
+    static const char *const keys[] = {"rope_parameters", "rope_scaling"};
+    bool found = false;
+
+    TRY(json_get_real_or(config, source, "rope_theta", 10000.0,
+                         &model->rope_base));
+    for (int i = 0; i < 2; i++) {
+        const struct json *object = json_get(config, keys[i]);
+        struct rope_scaling scaling;
+        char where[PATH_BYTES + NAME_BYTES];
+
+        if (object == NULL || object->kind == JSON_NULL) continue;
+        if (object->kind != JSON_OBJECT)
+            FAIL(ERR_CONFIG, "%s: %s is not an object", source, keys[i]);
+        snprintf(where, sizeof where, "%s: %s", source, keys[i]);
+        TRY(read_object(&scaling, object, where, model));
+        if (found && !rope_scaling_same(&scaling, &model->rope))
+            FAIL(ERR_CONFIG, "%s: rope_parameters and rope_scaling "
+                             "contradict each other; leave one out", source);
+        model->rope = scaling;
+        found = true;
+    }
+    if (!(model->rope_base >= 1 && model->rope_base <= 1e12))
+        FAIL(ERR_CONFIG, "%s: rope_theta: %g is outside 1 to 1e12", source,
+             model->rope_base);
+    return OK;
+}
+
+/* A value that says what its absence says is left out. */
+static bool is_written(const struct rope_scaling *scaling, int field)
+{
+    return takes(scaling, field) &&
+           (fields[field].needed ||
+            value_of(scaling, &fields[field]) != fields[field].other);
+}
+
+static void write_fields(const struct rope_scaling *scaling,
+                         struct json_writer *out)
+{
+    json_write_key(out, "rope_type");
+    json_write_string(out, kinds[scaling->kind]);
+    for (int i = 0; i < FIELDS; i++) {
+        const double value = value_of(scaling, &fields[i]);
+
+        if (!is_written(scaling, i)) continue;
+        if (strcmp(fields[i].name, "truncate") == 0) {
+            json_write_key(out, fields[i].name);
+            json_write_bool(out, value != 0);
+        } else if (fields[i].at == AT(original)) {
+            json_write_key_integer(out, fields[i].name, (int64_t)value);
+        } else {
+            json_write_key_real(out, fields[i].name, value);
+        }
+    }
+}
+
+void rope_write_config(const struct model *model, struct json_writer *out)
+{
+    json_write_key_real(out, "rope_theta", model->rope_base); /* v4 */
+    if (model->rope.kind != ROPE_PLAIN) {
+        json_write_key(out, "rope_scaling");
+        json_write_object(out);
+        write_fields(&model->rope, out);
+        json_write_object_end(out);
+    }
+    json_write_key(out, "rope_parameters"); /* v5 */
+    json_write_object(out);
+    write_fields(&model->rope, out);
+    json_write_key_real(out, "rope_theta", model->rope_base);
+    json_write_object_end(out);
+}
+
+/* ---- the option ---- */
+
+status rope_from_text(struct model *model, const char *text)
+{
+    static const char *const where = "model.rope_scaling";
+    struct rope_scaling scaling;
+    char kind[NAME_BYTES];
+    size_t length = strcspn(text, " ");
+
+    model->rope = (struct rope_scaling){0};
+    if (length == 0 && text[0] == 0) return OK;
+    snprintf(kind, sizeof kind, "%.*s", (int)length, text);
+    TRY(begin(&scaling, where, kind));
+    for (text += length; *text != 0; text += length) {
+        char *end;
+        double *at;
+
+        text += strspn(text, " ");
+        length = strcspn(text, " ");
+        if (length == 0) break;
+        const size_t name = strcspn(text, "= ");
+
+        TRY(find(&scaling, where, text, name, &at));
+        *at = strtod(text + name + (text[name] == '='), &end);
+        if (text[name] != '=' || end != text + length ||
+            end == text + name + 1)
+            FAIL(ERR_CONFIG, "%s: %.*s is not NAME=NUMBER", where,
+                 (int)length, text);
+    }
+    TRY(finish(&scaling, where, model->rope_base, model->context));
+    model->rope = scaling;
+    return OK;
+}
+
+status rope_to_text(const struct rope_scaling *scaling, struct text *out)
+{
+    if (scaling->kind == ROPE_PLAIN) return OK;
+    TRY(text_append_string(out, kinds[scaling->kind]));
+    for (int i = 0; i < FIELDS; i++)
+        if (is_written(scaling, i)) /* 17 digits read back exactly */
+            TRY(text_printf(out, " %s=%.17g", fields[i].name,
+                            value_of(scaling, &fields[i])));
+    return OK;
+}

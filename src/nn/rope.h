@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rope.h - the frequencies of rotary positions and what stretches them to
+ * longer sequences. */
+#ifndef LOCKSTEP_NN_ROPE_H
+#define LOCKSTEP_NN_ROPE_H
+
+#include <stdbool.h>
+
+/* DYNAMIC is plain up to the model's context; what it does beyond depends on
+ * the length of each call, and no sequence is longer here. */
+enum rope_kind {
+    ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_DYNAMIC, ROPE_KINDS
+};
+
+/* Zeroed: plain. What a kind does not use is 0. */
+struct rope_scaling {
+    enum rope_kind kind;
+    double factor;          /* new length over old, from 1 on */
+    double low, high;       /* llama3: turns within the old length */
+    double original;        /* llama3, yarn: the old length in tokens */
+    double attention;       /* yarn: of cos and sin; 0: from factor, mscale */
+    double beta_fast, beta_slow;    /* yarn: turns within the old length */
+    double mscale, mscale_all;      /* yarn: 0: not given */
+    double truncate;        /* yarn: 1: bounds of the ramp are integers */
+};
+
+bool rope_scaling_same(const struct rope_scaling *a,
+                       const struct rope_scaling *b);
+/* The angle per position of pair `pair` of rotary / 2. Float64. */
+double rope_frequency(const struct rope_scaling *scaling, double base,
+                      int rotary, int pair);
+/* What multiplies every cos and sin: 1 except for yarn. */
+double rope_attention_factor(const struct rope_scaling *scaling);
+
+#endif

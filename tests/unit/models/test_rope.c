@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_rope.c - scaling of rotary positions: what is read, written and
+ * refused. Its values are compared with another implementation by the golden
+ * models. */
+#include "base/json.h"
+#include "models/config.h"
+#include "tests/test.h"
+
+static const struct model start = {.rope_base = 10000, .context = 64};
+
+static status read_text(struct model *model, const char *text)
+{
+    const struct json *root;
+    struct arena arena;
+
+    *model = start;
+    arena_init(&arena, "config", 0);
+    IS_OK(json_read(&root, &arena, text, strlen(text), "config.json"));
+    const status result = rope_read_config(model, root, "config.json");
+
+    arena_free(&arena);
+    return result;
+}
+
+/* One line, read again and as config.json, is the same scaling. */
+static void round_trip(const char *line)
+{
+    struct model one = start, again = start, json;
+    struct text text = {0};
+    struct json_writer writer;
+
+    IS_OK(rope_from_text(&one, line));
+    IS_OK(rope_to_text(&one.rope, &text));
+    IS_OK(rope_from_text(&again, text.bytes ? text.bytes : ""));
+    CHECK(rope_scaling_same(&one.rope, &again.rope));
+    json_write_begin(&writer, 0);
+    json_write_object(&writer);
+    rope_write_config(&one, &writer);
+    json_write_object_end(&writer);
+    IS_OK(json_write_end(&writer));
+    IS_OK(read_text(&json, writer.out.bytes));
+    CHECK(rope_scaling_same(&one.rope, &json.rope));
+    CHECK(json.rope_base == start.rope_base);
+    json_writer_free(&writer);
+    text_free(&text);
+}
+
+TEST(every_kind_is_written_and_read_again)
+{
+    static const char *const lines[] = {
+        "", "default", "linear factor=2.1", "dynamic factor=3",
+        "llama3 factor=8 low_freq_factor=1 high_freq_factor=4",
+        "llama3 factor=8  low_freq_factor=0.1 high_freq_factor=4 "
+        "original_max_position_embeddings=16 ",
+        "yarn factor=4", "yarn factor=4 truncate=0 attention_factor=0.1",
+        "yarn factor=4 beta_fast=20 beta_slow=0.3 mscale=0.7 "
+        "mscale_all_dim=1.1 original_max_position_embeddings=12"};
+
+    for (int i = 0; i < ROWS(lines); i++) round_trip(lines[i]);
+}
+
+TEST(what_a_kind_does_not_know_is_refused)
+{
+    static const struct { const char *line, *words; } rows[] = {
+        {"longrope factor=2", "rotary scaling longrope is not in this build"},
+        {"linear", "linear needs factor"},
+        {"linear factor=0.5", "factor is outside 1 to 1e6"},
+        {"linear factor=nan", "factor is outside"},
+        {"linear factor", "factor is not NAME=NUMBER"},
+        {"linear factor=", "is not NAME=NUMBER"},
+        {"linear factor=2x", "is not NAME=NUMBER"},
+        {"linear factor=2 beta_fast=3", "beta_fast is not known to the"},
+        {"linear fact=2", "fact is not known to the rotary kind linear"},
+        {"dynamic factor=2 original_max_position_embeddings=8",
+         "is not known to the rotary kind dynamic"},
+        {"llama3 factor=2 low_freq_factor=1", "needs high_freq_factor"},
+        {"llama3 factor=2 low_freq_factor=4 high_freq_factor=4",
+         "below high_freq_factor"},
+        {"yarn factor=2 original_max_position_embeddings=1.5",
+         "is no number of tokens"},
+        {"yarn factor=2 beta_fast=1 beta_slow=2", "at most beta_fast"},
+        {"yarn factor=2 mscale=-1", "is outside 0 to 1e6"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct model model = start;
+
+        FAILS(rope_from_text(&model, rows[i].line), ERR_CONFIG,
+              rows[i].words);
+        status_clear();
+    }
+}
+
+TEST(config_json_is_read_strictly)
+{
+    static const struct { const char *text, *words; } rows[] = {
+        {"{\"rope_scaling\": {\"type\": \"su\"}}", "scaling su is not in"},
+        {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": null}}",
+         "yarn needs factor"},
+        {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": \"4\"}}",
+         "factor is no number"},
+        {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "
+         "\"truncate\": 1}}", "neither true nor false"},
+        {"{\"rope_scaling\": {\"rope_type\": \"default\", "
+         "\"mrope_section\": [1]}}", "mrope_section is not known"},
+        {"{\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 4}, "
+         "\"rope_parameters\": {\"rope_type\": \"default\"}}",
+         "contradict each other"},
+        {"{\"rope_scaling\": 3}", "is not an object"},
+        {"{\"rope_theta\": 0.5}", "rope_theta: 0.5 is outside"},
+        {"{\"rope_theta\": 1, \"rope_scaling\": {\"type\": \"yarn\", "
+         "\"factor\": 4}}", "yarn needs a rotary base above 1"},
+    };
+    struct model model;
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        FAILS(read_text(&model, rows[i].text), ERR_CONFIG, rows[i].words);
+        status_clear();
+    }
+    IS_OK(read_text(&model, "{\"rope_scaling\": null}"));
+    EQUAL_INT(model.rope.kind, ROPE_PLAIN);
+}
+
+/* The defaults of yarn at 4 times the length: 0.1 ln 4 + 1. */
+TEST(yarn_scales_cosines)
+{
+    struct model model = start;
+
+    IS_OK(rope_from_text(&model, "yarn factor=4"));
+    const double gap = rope_attention_factor(&model.rope) -
+                       1.1386294361119891;
+
+    CHECK(gap < 1e-15 && gap > -1e-15);
+    CHECK(rope_attention_factor(&start.rope) == 1);
+}
+
+TEST_MAIN(every_kind_is_written_and_read_again,
+          what_a_kind_does_not_know_is_refused,
+          config_json_is_read_strictly, yarn_scales_cosines)
