@@ -137,5 +137,5 @@ for name in openmpi mpich; do
     moves $name
     dies $name
 done
-echo "$waiting rows wait, $rows rows of processes in $SECONDS s"
+echo "$rows rows of processes in $SECONDS s"
 report

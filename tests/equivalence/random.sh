@@ -96,5 +96,5 @@ for ((i = 0; i < ${ROUNDS:-12}; i++)); do
 done
 [ "$rows" -ge "$((3 * ${ROUNDS:-12}))" ] || [ -n "${SEED:-}" ] ||
     bad "random layouts" "only $rows were legal"
-echo "$waiting rows wait, $rows rows in $SECONDS s"
+echo "$rows rows in $SECONDS s"
 report

@@ -105,5 +105,5 @@ printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
 [[ $models != *" threads "* ]] || steps=2 model threads $small \
     numerics.grid_context=2 model.layers=4 model.tied=true model.kv_heads=4
 
-echo "$waiting rows wait, $rows rows in $SECONDS s"
+echo "$rows rows in $SECONDS s"
 report
