@@ -118,19 +118,6 @@ static status open_schedule(struct asked *asked, const char *name)
     return schedule_make(&asked->schedule, &asked->request);
 }
 
-/* List schedulers keep to the limit; the order of the others is fixed. */
-static status check_limit(const struct asked *asked, const char *name)
-{
-    const double limit = asked->request.memory_limit;
-
-    for (int i = 0; limit > 0 && i < asked->simulation.ranks; i++)
-        if (asked->simulation.peaks[i] > limit + 1e-6)
-            FAIL(ERR_CONFIG, "schedule %s holds %.4g micro-batches on rank "
-                             "%d; the memory limit is %g", name,
-                 asked->simulation.peaks[i], i, limit);
-    return OK;
-}
-
 static status write_picture(const struct asked *asked, const char *name,
                             const char *path)
 {
@@ -276,7 +263,8 @@ static status answer(struct asked *asked, const struct arguments *arguments,
     TRY(read_numbers(arguments, asked));
     TRY(open_schedule(asked, name));
     TRY(simulate(&asked->simulation, &asked->schedule, &asked->costs));
-    TRY(check_limit(asked, name));
+    TRY(simulation_within(&asked->simulation, name,
+                          asked->request.memory_limit));
     if (draw != NULL) TRY(write_picture(asked, name, draw));
     if (text != NULL)
         TRY(write_text(asked, text, arguments_has(arguments, "lower")));

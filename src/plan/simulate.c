@@ -226,6 +226,17 @@ void simulation_free(struct simulation *simulation)
     *simulation = (struct simulation){0};
 }
 
+status simulation_within(const struct simulation *simulation, const char *name,
+                         double limit)
+{
+    for (int i = 0; limit > 0 && i < simulation->ranks; i++)
+        if (simulation->peaks[i] > limit + 1e-6)
+            FAIL(ERR_CONFIG, "schedule %s holds %.4g micro-batches on rank "
+                             "%d; the memory limit is %g", name,
+                 simulation->peaks[i], i, limit);
+    return OK;
+}
+
 double interleaved_published_rate(const struct simulate_costs *costs,
                                   int ranks, int chunks, int microbatches)
 {

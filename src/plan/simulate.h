@@ -31,6 +31,10 @@ struct simulation {
 status simulate(struct simulation *out, const struct schedule *schedule,
                 const struct simulate_costs *costs);
 void simulation_free(struct simulation *simulation);
+/* ERR_CONFIG: a rank holds more than `limit` micro-batches; 0: no limit. List
+ * schedulers keep to it by themselves, the order of the others is fixed. */
+status simulation_within(const struct simulation *simulation, const char *name,
+                         double limit);
 
 /* The column 1F1B-I of Qi et al. 2023, arXiv:2401.10241, table 5: the bubble
  * rate of interleaved 1f1b by the closed form

@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "plan/fit.h"
+#include "plan/simulate.h"
 #include "schedule/build.h"
 #include "schedule/read.h"
 
@@ -127,6 +128,38 @@ static status cut_batch(struct setup *setup)
     return OK;
 }
 
+/* In the units of lockstep schedule: F = B = W, half of what a micro-batch
+ * holds is left between B and W. */
+static status check_limit(const struct setup *setup, const struct schedule *s)
+{
+    const struct options *o = &setup->set->values;
+    const struct simulate_costs costs = {.time_ns = {1, 1, 1},
+                                         .weight_memory = 0.5};
+    struct simulation simulation = {0};
+    status result;
+
+    if (o->schedule.memory_limit <= 0) return OK;
+    TRY_GOTO(done, result, simulate(&simulation, s, &costs));
+    TRY_GOTO(done, result, simulation_within(&simulation, o->schedule.name,
+                                             o->schedule.memory_limit));
+done:
+    simulation_free(&simulation);
+    return result;
+}
+
+static status read_schedule(const struct setup *setup, int microbatches,
+                            struct schedule *out)
+{
+    const int ranks = setup->mesh.size[AXIS_PIPE];
+    const char *name = setup->set->values.schedule.name;
+
+    TRY(schedule_read_file(out, name));
+    if (out->ranks == ranks && out->microbatches == microbatches) return OK;
+    FAIL(ERR_CONFIG, "schedule.name: %s is for %d ranks and %d micro-batches, "
+                     "the run has %d and %d", name, out->ranks,
+         out->microbatches, ranks, microbatches);
+}
+
 /* A row of the table, or a text file. */
 static status build_schedule(const struct setup *setup, int microbatches,
                              struct schedule *out)
@@ -134,23 +167,20 @@ static status build_schedule(const struct setup *setup, int microbatches,
     const struct options *o = &setup->set->values;
     const int ranks = setup->mesh.size[AXIS_PIPE];
     const char *name = o->schedule.name;
+    const bool file = strchr(name, '/') != NULL || file_exists(name);
+    const struct schedule_row *row;
     struct schedule_request request =
         schedule_request_default(ranks > 1 ? name : "1f1b", ranks,
                                  microbatches);
 
+    if (!file) TRY(schedule_row_find(name, &row));
     if (ranks == 1) return schedule_make(out, &request);
-    if (strchr(name, '/') != NULL || file_exists(name)) {
-        TRY(schedule_read_file(out, name));
-        if (out->ranks == ranks && out->microbatches == microbatches)
-            return OK;
-        FAIL(ERR_CONFIG, "schedule.name: %s is for %d ranks and %d "
-                         "micro-batches, the run has %d and %d", name,
-             out->ranks, out->microbatches, ranks, microbatches);
-    }
     request.chunks = (int)o->schedule.chunks;
     request.group = (int)o->schedule.group;
     request.memory_limit = o->schedule.memory_limit;
-    return schedule_make(out, &request);
+    if (file) TRY(read_schedule(setup, microbatches, out));
+    else TRY(schedule_make(out, &request));
+    return check_limit(setup, out);
 }
 
 static status cut_blocks(struct setup *setup)

@@ -103,6 +103,10 @@ static const struct refusal refusals[] = {
      "mesh.layers: stage 1 has \"three\" blocks; 1 to 6 can be"},
     {2, "mesh.pipe=2 schedule.name=1f1c", "schedule 1f1c is not known; "
                                           "nearest: 1f1b"},
+    {2, "mesh.pipe=2 schedule.name=gpipe schedule.memory_limit=1 "
+        "train.micro_batch=1",
+     "micro-batches on rank 0; the memory limit is 1"},
+    {2, "schedule.name=1f1c", "schedule 1f1c is not known"},
     {2, "mesh.pipe=2 schedule.name=gpipe schedule.chunks=2",
      "schedule gpipe has 1 chunk a rank, not 2"},
     {16, "mesh.data=8 mesh.pipe=2 schedule.name=dualpipe train.batch=64 "
