@@ -23,7 +23,10 @@ model() {
     lockstep verify config.yaml --layouts layouts.txt --json \
         --steps "${steps:-5}" --set train.steps="${steps:-5}" \
         --set comm.limit=30 --set train.threads=1 \
-        "${sets[@]}" >table.json 2>log
+        "${sets[@]}" >table.json 2>log || bad "$name" "exit $?" log
+    if grep -q 'WARNING: ThreadSanitizer' log; then
+        bad "$name" "$(grep -m 1 -A 12 'WARNING: ThreadSanitizer' log)"
+    fi
     count "$name"
 }
 
@@ -102,7 +105,7 @@ printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
     "ranks=2 mesh.context=2" \
     "ranks=2 mesh.context=2 context.kind=ulysses" >layouts.txt
 # shellcheck disable=SC2086
-[[ $models != *" threads "* ]] || steps=2 model threads $small \
+[[ $models != *" threads "* ]] || steps=3 model threads $small \
     numerics.grid_context=2 model.layers=4 model.tied=true model.kv_heads=4
 
 echo "$rows rows in $SECONDS s"
