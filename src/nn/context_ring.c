@@ -199,7 +199,8 @@ static status pair_forward(struct ring *r, const struct cargo *b, int owner,
                       &merging);
 }
 
-static status visit_forward(void *argument, const struct cargo *b, int owner)
+static status visit_forward(void *argument, const struct cargo *b,
+                            int owner)
 {
     struct ring *r = argument;
 
@@ -252,7 +253,8 @@ status ring_forward(struct run *run, const struct share *s,
 
         nodes[i].values =
             rows_take(&room, s, dtype, own->heads, own->head_width);
-        nodes[i].maximum = rows_numbers(rows_take(&room, s, dtype, own->heads, 1));
+        nodes[i].maximum =
+            rows_numbers(rows_take(&room, s, dtype, own->heads, 1));
         nodes[i].denominator =
             rows_numbers(rows_take(&room, s, dtype, own->heads, 1));
     }
@@ -340,8 +342,10 @@ static status pair_keys(struct ring *r, const struct cargo *b, int owner,
     p.first_key = share_first(r->s, r->s->rank, half);
     p.q = rows_from(b->q, other * span, tokens - other * span);
     p.dout = rows_from(b->dout, other * span, tokens - other * span);
-    p.lse = rows_numbers(rows_from(b->lse, other * span, tokens - other * span));
-    p.delta = rows_numbers(rows_from(b->delta, other * span, tokens - other * span));
+    p.lse = rows_numbers(rows_from(b->lse, other * span,
+                                   tokens - other * span));
+    p.delta = rows_numbers(rows_from(b->delta, other * span,
+                                     tokens - other * span));
     p.out = p.dq = (struct tensor){0};
     p.query_documents = p.key_documents ? r->documents + other * span : NULL;
     p.first_query = share_first(r->s, owner, other);
@@ -357,7 +361,8 @@ static status pair_keys(struct ring *r, const struct cargo *b, int owner,
                       &merging);
 }
 
-static status visit_backward(void *argument, const struct cargo *b, int owner)
+static status visit_backward(void *argument, const struct cargo *b,
+                             int owner)
 {
     struct ring *r = argument;
 

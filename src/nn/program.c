@@ -122,7 +122,8 @@ int64_t program_sequence(const struct program *program)
     return program->length * program->mesh.size[AXIS_CONTEXT];
 }
 
-int64_t program_span(const struct program *program, int second)
+/* Where this rank's first or second span of a sequence begins. */
+static int64_t program_span(const struct program *program, int second)
 {
     const int at = program->place.at[AXIS_CONTEXT];
     const int last = 2 * program->mesh.size[AXIS_CONTEXT] - 1;

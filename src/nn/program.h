@@ -196,11 +196,9 @@ void nn_head(struct program *p, slot x, const struct param_spec *spec);
 
 /* ---- readers ---- */
 
-/* Tokens of a whole sequence, and where this rank's first or second half of
- * what it has of one begins there: with C ranks along the context axis, rank r
- * has spans r and 2 C - 1 - r of 2 C (docs/context_parallelism.md). */
+/* Tokens of a whole sequence. With C ranks along the context axis rank r has
+ * spans r and 2 C - 1 - r of its 2 C (docs/context_parallelism.md). */
 int64_t program_sequence(const struct program *program);
-int64_t program_span(const struct program *program, int second);
 /* Position of this rank's token `token` of a sequence. */
 int64_t program_position(const struct program *program, int64_t token);
 

@@ -218,7 +218,8 @@ static void query_forward(const struct attention *p, const struct one *at)
     real *lse = number_at(&p->lse, at->row, at->head);
 
     for (int64_t g = 0; g < granules; g++) {
-        int64_t first = (begin + g) * ATTENTION_GRANULE, left = query + 1 - first;
+        int64_t first = (begin + g) * ATTENTION_GRANULE;
+        int64_t left = query + 1 - first;
         int count = left < ATTENTION_GRANULE ? (int)left : ATTENTION_GRANULE;
         int64_t key_row = attention_key_row(p, at->sequence, first);
 
