@@ -7,7 +7,8 @@
 # A block ```sh after a line <!-- check --> is run, all blocks of a page in one
 # shell, in a copy of the tree whose PATH finds the program. A block ```text
 # after <!-- expect --> names lines that the output so far must contain; `...`
-# stands for anything. Files in docs/generated must equal what the program
+# stands for anything. demo/ holds a small stand-in for what `make demo` makes, and
+# mpirun runs as root with more ranks than cores. Files in docs/generated must equal what the program
 # prints. Ends with "N passed, N failed".
 set -u
 root=$(pwd)
@@ -31,6 +32,18 @@ script_of() {
     }' "$1"
 }
 
+# A paragraph of the licence is a document.
+prepare_demo() {
+    mkdir -p "$copy/demo/corpus"
+    awk -v RS= '{ gsub(/[\\"]/, "\\\\&"); gsub(/\n/, "\\n"); gsub(/\t/, " ")
+                  print "{\"text\": \"" $0 "\"}" }' LICENSE >"$copy/all.jsonl"
+    awk 'NR % 8' "$copy/all.jsonl" >"$copy/demo/corpus/train.jsonl"
+    awk '!(NR % 8)' "$copy/all.jsonl" >"$copy/demo/corpus/valid.jsonl"
+    "$BUILD/lockstep" tokenizer train "$copy/all.jsonl" --vocab 300 \
+        --out "$copy/demo/tokenizer.json" >"$copy/output" 2>&1 \
+        || cat "$copy/output"
+}
+
 check_page() {
     local page=$1 script=$copy/script.sh
     script_of "$page" >"$script.body"
@@ -39,12 +52,14 @@ check_page() {
         echo 'set -e'
         echo 'expect_line() { grep -q -- "$1" "$OUTPUT" || {'
         echo '    echo "not in the output: $1"; exit 1; }; }'
+        echo 'mpirun() { command mpirun --allow-run-as-root --oversubscribe "$@"; }'
         cat "$script.body"
     } >"$script"
     rm -rf "$copy/tree"
     mkdir "$copy/tree"
     git ls-files -z | xargs -0 cp -a --parents -t "$copy/tree"
     cp -a "$BUILD" "$copy/tree/build"
+    cp -a "$copy/demo" "$copy/tree/demo"
     if (cd "$copy/tree" && BUILD=build OUTPUT=$copy/output PATH=$copy/tree/build:$PATH \
         bash "$script" >"$copy/output" 2>&1); then
         passed=$((passed + 1))
@@ -88,6 +103,7 @@ check_links() {
 
 cd "$root" || exit 1
 if [ $# -gt 0 ]; then pages=("$@"); else mapfile -t pages < <(git ls-files '*.md'); fi
+prepare_demo
 for page in "${pages[@]}"; do check_page "$page"; done
 if [ $# -eq 0 ]; then
     check_links

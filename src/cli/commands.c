@@ -13,7 +13,7 @@
      false}
 
 #define FLAG_RANKS                                                           \
-    {"ranks", "N", "threads of this process that share the batch (1)", false}
+    {"ranks", "N", "ranks, threads of this process: docs/mesh.md (1)", false}
 
 const struct command commands[] = {
     {"train", "CONFIG", 1, 1, "a run, from a configuration to a checkpoint",
@@ -35,7 +35,7 @@ const struct command commands[] = {
     {"verify", "CONFIG", 1, 1, "the same steps under several layouts",
      "Trains a few steps with one rank, then under each layout, and compares "
      "loss,\ngradients and weights bit by bit. Exit code 0 only when every row "
-     "is EXACT. FILE\nholds a layout a line: ranks=4 train.micro_batch=1 ...",
+     "holds what it claims. FILE\nholds a layout a line: ranks=4 train.micro_batch=1 ...",
      "lockstep verify examples/01_first_run/config.yaml --ranks 4", false,
      command_verify,
      {{"ranks", "N", "most ranks of the usual layouts (2)", false},

@@ -105,7 +105,7 @@ if [ -d "$models/gpt2" ]; then
     expect 78 "not empty" export "$work/imported" "$work/exported"
     expect 0 "every bit" compare "$work/exported" "$work/imported"
     expect 78 "was imported and names no data" resume "$work/imported"
-    expect 66 "tokenizer.json" generate "$work/imported" --prompt x
+    expect 66 "has no tokenizer" generate "$work/imported" --prompt x
     expect 2 "generate needs --prompt" generate "$work/imported"
     expect 2 "--top-p" generate "$work/imported" --prompt x --top-p 2
     expect 65 "neither a run" compare "$work/empty" "$models/gpt2"
