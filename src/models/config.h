@@ -36,6 +36,16 @@ void rope_write_config(const struct model *model, struct json_writer *out);
  * context must be set. */
 status rope_from_text(struct model *model, const char *text);
 
+/* What Llama and its relatives spell alike. An absent num_key_value_heads is
+ * `kv_heads` (0: as many as heads), an absent max_position_embeddings
+ * `context`. The model's kind is set. */
+status llama_read_sizes(struct model *model, const struct json *config,
+                        const char *source, int kv_heads, int64_t context);
+void llama_write_sizes(const struct model *model, const char *architecture,
+                       struct json_writer *out);
+/* The blocks of Llama and its relatives. */
+status llama_build(struct program *program, const struct model *model);
+
 status llama_read_config(struct model *model, const struct json *config,
                          const char *source);
 void llama_write_config(const struct model *model, struct json_writer *out);

@@ -104,5 +104,6 @@ static status build(struct program *p, const struct model *m)
 }
 
 const struct model_kind model_gpt2 = {
-    .name = "gpt2", .layer_prefix = "transformer.h.%d.", .build = build,
+    .name = "gpt2", .attention_bias = true, .mlp_bias = true,
+    .layer_prefix = "transformer.h.%d.", .build = build,
     .read_config = gpt2_read_config, .write_config = gpt2_write_config};

@@ -32,6 +32,7 @@ static slot attention(struct program *p, const struct model *m, slot x)
 {
     const int64_t hw = m->head_width;
     const int64_t q = m->heads * hw, kv = m->kv_heads * hw;
+    const bool biased = m->attention_bias && !m->kind->no_output_bias;
     struct param_spec wqkv = rows_cut("attention.wqkv", q + 2 * kv, m->width);
     struct param_spec bqkv = vector("attention.bqkv", NULL, q + 2 * kv,
                                     INIT_ZERO);
@@ -55,7 +56,7 @@ static slot attention(struct program *p, const struct model *m, slot x)
     h = nn_linear(p, h, &wqkv, m->attention_bias ? &bqkv : NULL);
     h = nn_rope(p, h, m->heads, m->kv_heads, m->rope_base, &m->rope);
     h = nn_attention(p, h, m->heads, m->kv_heads);
-    return nn_add(p, x, nn_linear(p, h, &wo, m->attention_bias ? &bo : NULL));
+    return nn_add(p, x, nn_linear(p, h, &wo, biased ? &bo : NULL));
 }
 
 static slot feed_forward(struct program *p, const struct model *m, slot x)
@@ -82,7 +83,7 @@ static slot feed_forward(struct program *p, const struct model *m, slot x)
     return nn_add(p, x, nn_linear(p, h, &w2, m->mlp_bias ? &b2 : NULL));
 }
 
-static status build(struct program *p, const struct model *m)
+status llama_build(struct program *p, const struct model *m)
 {
     struct param_spec table = rows_cut("embedding", m->vocab, m->width);
     struct param_spec head = rows_cut("head", m->vocab, m->width);
@@ -104,5 +105,5 @@ static status build(struct program *p, const struct model *m)
 }
 
 const struct model_kind model_llama = {
-    .name = "llama", .layer_prefix = "model.layers.%d.", .build = build,
+    .name = "llama", .layer_prefix = "model.layers.%d.", .build = llama_build,
     .read_config = llama_read_config, .write_config = llama_write_config};

@@ -6,7 +6,8 @@
 
 #include "base/file.h"
 
-static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2};
+static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
+                                               &model_qwen2, &model_mistral};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static const struct model_kind *model_kind_find(const char *name)
@@ -26,7 +27,8 @@ static status kind_require(const char *where, const char *name,
     for (int i = 0; i < KINDS; i++) names[i] = kinds[i]->name;
     const char *near = text_nearest(name, names, KINDS);
 
-    FAIL(ERR_CONFIG, "%s: %s is not a family of this build (llama, gpt2)%s%s",
+    FAIL(ERR_CONFIG, "%s: %s is not a family of this build (llama, gpt2, "
+                     "qwen2, mistral)%s%s",
          where, name, near ? "; nearest: " : "", near ? near : "");
 }
 
@@ -49,7 +51,7 @@ status model_check(const struct model *m)
     if (m->head_width < 1 || m->head_width > HEAD_WIDTH_MAX)
         FAIL(ERR_CONFIG, "a head width of %d is outside 1 to %d",
              m->head_width, HEAD_WIDTH_MAX);
-    if (m->kind == &model_llama && m->head_width % 2 != 0)
+    if (m->kind != &model_gpt2 && m->head_width % 2 != 0)
         FAIL(ERR_CONFIG, "a head width of %d is odd, rotary positions turn "
                          "pairs; %d is even", m->head_width,
              m->head_width + 1);
@@ -82,7 +84,28 @@ static status activation_from(const char *name, enum activation family,
                      "relu", name);
 }
 
-enum { SIZES = 8 };
+/* What options ask of a family that it never has. */
+static status check_family(const struct model *m)
+{
+    const struct { const char *name; bool asked, refused; } rows[] = {
+        {"attention_bias", m->attention_bias, m->kind->no_attention_bias},
+        {"mlp_bias", m->mlp_bias, m->kind->no_mlp_bias},
+        {"window", m->window > 0, !m->kind->windowed}};
+
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (rows[i].asked && rows[i].refused)
+            FAIL(ERR_CONFIG, "model.%s: %s has none; leave it out",
+                 rows[i].name, m->kind->name);
+    return OK;
+}
+
+int64_t model_longest(const struct model *model)
+{
+    return model->window > 0 && model->window < model->context
+               ? model->window : model->context;
+}
+
+enum { SIZES = 9 };
 
 struct size_row { const char *name; int64_t value; };
 
@@ -94,7 +117,7 @@ static void sizes_of(const struct options *o, struct size_row rows[SIZES])
         {"kv_heads", o->model.kv_heads},
         {"head_width", o->model.head_width},
         {"feed_forward", o->model.feed_forward},
-        {"context", o->model.context}};
+        {"context", o->model.context}, {"window", o->model.window}};
 
     memcpy(rows, asked, sizeof asked);
 }
@@ -105,7 +128,7 @@ static status check_same(const struct model *m, const struct options *options)
 {
     const int64_t found[SIZES] = {m->vocab, m->layers, m->width, m->heads,
                                   m->kv_heads, m->head_width,
-                                  m->feed_forward, m->context};
+                                  m->feed_forward, m->context, m->window};
     struct size_row asked[SIZES], idle[SIZES];
     struct options_set defaults = {0};
 
@@ -119,6 +142,21 @@ static status check_same(const struct model *m, const struct options *options)
                              "model.from says %lld; leave it out",
                  asked[i].name, (long long)asked[i].value,
                  (long long)found[i]);
+    return OK;
+}
+
+static status check_sequence(const struct model *model, int64_t sequence)
+{
+    if (sequence <= model->context && sequence > model_longest(model))
+        FAIL(ERR_CONFIG, "data.sequence: %lld tokens are more than the "
+                         "sliding window of %lld, and windows shorter than a "
+                         "sequence are not in this build", (long long)sequence,
+             (long long)model->window);
+    if (sequence > model->context)
+        FAIL(ERR_CONFIG, "data.sequence: %lld tokens are more than the model's "
+                         "context of %lld; raise model.context or shorten the "
+                         "sequence", (long long)sequence,
+             (long long)model->context);
     return OK;
 }
 
@@ -156,8 +194,10 @@ status model_from_options(struct model *model, const struct options *options,
             .context = options->model.context ? options->model.context
                                               : sequence,
             .tied = gpt2 || options->model.tied,
-            .attention_bias = gpt2 || options->model.attention_bias,
-            .mlp_bias = gpt2 || options->model.mlp_bias,
+            .attention_bias = kind->attention_bias ||
+                              options->model.attention_bias,
+            .mlp_bias = kind->mlp_bias || options->model.mlp_bias,
+            .window = options->model.window,
             .rope_base = options->model.rope_base,
             .norm_epsilon = options->model.norm_epsilon,
             .init_std = options->model.init_std, .bos = -1, .eos = -1};
@@ -179,15 +219,12 @@ status model_from_options(struct model *model, const struct options *options,
             FAIL(ERR_CONFIG, "model.kv_heads: gpt2 takes only as many as "
                              "heads, %lld", (long long)heads);
         if (!gpt2 && model->activation != ACTIVATION_SILU)
-            FAIL(ERR_CONFIG, "model.activation: llama's gate takes only silu");
+            FAIL(ERR_CONFIG, "model.activation: the gate of %s takes only "
+                             "silu", kind->name);
+        TRY(check_family(model));
         TRY(model_check(model));
     }
-    if (sequence > model->context)
-        FAIL(ERR_CONFIG, "data.sequence: %lld tokens are more than the model's "
-                         "context of %lld; raise model.context or shorten the "
-                         "sequence", (long long)sequence,
-             (long long)model->context);
-    return OK;
+    return check_sequence(model, sequence);
 }
 
 static status model_read_json(struct model *model, const struct json *config,

@@ -16,6 +16,7 @@ struct model {
     int64_t feed_forward;  /* inner width */
     int64_t context;       /* most tokens of a sequence */
     bool tied, attention_bias, mlp_bias;
+    int64_t window;        /* tokens that a token sees; 0: all before it */
     double rope_base;
     struct rope_scaling rope;
     double norm_epsilon;
@@ -29,6 +30,10 @@ struct model {
 struct model_kind {
     const char *name;         /* "llama" */
     const char *layer_prefix; /* outside: "model.layers.%d." */
+    bool attention_bias, mlp_bias; /* always has them */
+    bool no_attention_bias, no_mlp_bias, no_output_bias; /* never; output: of
+                               * attention */
+    bool windowed;            /* may have a window */
     /* Appends the steps of the whole model to a program whose sizes are set. */
     status (*build)(struct program *program, const struct model *model);
     /* Fills the model from a config.json of this family. Every field is used,
@@ -38,13 +43,16 @@ struct model_kind {
     void (*write_config)(const struct model *model, struct json_writer *out);
 };
 
-extern const struct model_kind model_llama, model_gpt2;
+extern const struct model_kind model_llama, model_gpt2, model_qwen2,
+    model_mistral;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes
  * that do not divide, with the nearest that do. */
 status model_from_options(struct model *model, const struct options *options,
                           int64_t vocab);
+/* The longest sequence that is computed: the context, or a shorter window. */
+int64_t model_longest(const struct model *model);
 /* From DIR/config.json or the file itself. ERR_CONFIG names unsupported
  * fields. */
 status model_from_config(struct model *model, const char *path);

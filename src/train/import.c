@@ -86,6 +86,7 @@ static status set_model(struct options_set *o, const struct model *m)
     TRY(set_integer(o, "model.head_width", m->head_width));
     TRY(set_integer(o, "model.feed_forward", m->feed_forward));
     TRY(set_integer(o, "model.context", m->context));
+    TRY(set_integer(o, "model.window", m->window));
     TRY(set(o, "model.tied", m->tied ? "true" : "false"));
     TRY(set(o, "model.attention_bias", m->attention_bias ? "true" : "false"));
     TRY(set(o, "model.mlp_bias", m->mlp_bias ? "true" : "false"));

@@ -43,6 +43,14 @@ model llama $small model.tied=true model.vocab=303 model.layers=8
 model gpt2 $small model.family=gpt2 model.kv_heads=0 \
     data.documents=joined model.layers=4
 
+# Biases on q, k and v alone, stretched angles; a window as long as a sequence.
+printf '%s\n' "ranks=2 mesh.data=2 zero=zero3" "ranks=2 mesh.tensor=2" \
+    "ranks=2 mesh.pipe=2" "ranks=4 mesh.tensor=2 mesh.pipe=2" >layouts.txt
+model qwen2 $small model.family=qwen2 model.context=96 \
+    "model.rope_scaling=yarn factor=4 original_max_position_embeddings=24"
+model mistral $small model.family=mistral model.window=24 model.context=48 \
+    "model.rope_scaling=linear factor=2"
+
 # A head of its own; four tensor ranks on two key-value heads; float64.
 { data 2; zero 2; tensor 2 4; pipe 4; } >layouts.txt
 model untied $small train.dtype=float64 model.layers=8 numerics.grid_tensor=4

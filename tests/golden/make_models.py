@@ -117,6 +117,63 @@ LLAMA_YARN_SCALES = rope(
 LLAMA_DYNAMIC = rope(LLAMA_V4, max_position_embeddings=37, rope_theta=10000.0,
                      rope_scaling={"factor": 3.0, "type": "dynamic"})
 
+# As the library's version 4 writes Qwen2.5: a window that is not used.
+QWEN2_V4 = {
+    "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
+    "bos_token_id": 3, "eos_token_id": 4, "hidden_act": "silu",
+    "hidden_size": 42, "initializer_range": 0.02, "intermediate_size": 44,
+    "max_position_embeddings": 64, "max_window_layers": 1,
+    "model_type": "qwen2", "num_attention_heads": 3, "num_hidden_layers": 2,
+    "num_key_value_heads": 1, "rms_norm_eps": 1e-06, "rope_theta": 1000000.0,
+    "sliding_window": 8, "tie_word_embeddings": True,
+    "torch_dtype": "float32", "transformers_version": "4.43.1",
+    "use_cache": True, "use_mrope": False, "use_sliding_window": False,
+    "vocab_size": 61,
+}
+# And as version 5 does: kinds of layers, rotary parameters, here yarn.
+QWEN2_V5 = {
+    "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
+    "bos_token_id": None, "dtype": "float32", "eos_token_id": 4,
+    "hidden_act": "silu", "hidden_size": 40, "initializer_range": 0.02,
+    "intermediate_size": 36, "layer_types": ["full_attention"] * 2,
+    "max_position_embeddings": 128, "max_window_layers": 2,
+    "model_type": "qwen2", "num_attention_heads": 4, "num_hidden_layers": 2,
+    "num_key_value_heads": 2, "pad_token_id": None, "rms_norm_eps": 1e-06,
+    "rope_parameters": {"factor": 4.0, "original_max_position_embeddings": 32,
+                        "rope_theta": 10000.0, "rope_type": "yarn"},
+    "sliding_window": None, "tie_word_embeddings": False,
+    "transformers_version": "5.23.0", "use_cache": True,
+    "use_sliding_window": False, "vocab_size": 59,
+}
+# The window is the length of the sequences, less than the positions.
+MISTRAL_V4 = {
+    "architectures": ["MistralForCausalLM"], "attention_dropout": 0.0,
+    "bos_token_id": 1, "eos_token_id": 2, "hidden_act": "silu",
+    "hidden_size": 40, "initializer_range": 0.02, "intermediate_size": 52,
+    "max_position_embeddings": 64, "model_type": "mistral",
+    "num_attention_heads": 4, "num_hidden_layers": 2,
+    "num_key_value_heads": 2, "rms_norm_eps": 1e-05, "rope_theta": 10000.0,
+    "sliding_window": LENGTH, "tie_word_embeddings": False,
+    "torch_dtype": "float32", "transformers_version": "4.34.0",
+    "use_cache": True, "vocab_size": 67,
+}
+MISTRAL_V5 = {
+    "architectures": ["MistralForCausalLM"], "attention_dropout": 0.0,
+    "bos_token_id": 1, "dtype": "float32", "eos_token_id": 2, "head_dim": 14,
+    "hidden_act": "silu", "hidden_size": 36, "initializer_range": 0.02,
+    "intermediate_size": 44, "max_position_embeddings": 64,
+    "model_type": "mistral", "num_attention_heads": 4, "num_hidden_layers": 2,
+    "num_key_value_heads": 2, "pad_token_id": None, "rms_norm_eps": 1e-05,
+    "rope_parameters": {"rope_theta": 1000000.0, "rope_type": "default"},
+    "sliding_window": None, "tie_word_embeddings": False,
+    "transformers_version": "5.23.0", "use_cache": True, "vocab_size": 53,
+}
+# SmolLM2 says what a converter left in it.
+SMOLLM2 = {**LLAMA_NINE, "is_llama_config": True, "rope_interleaved": False,
+           "rope_theta": 100000, "transformers.js_config":
+           {"kv_cache_dtype": {"q4f16": "float16"}}, "pad_token_id": 2,
+           "torch_dtype": "float32", "vocab_size": 61}
+
 # name: configuration, seed, stored type, names without "transformer."
 MODELS = {
     "llama_untied": (LLAMA_V5, 11, torch.float32, False),
@@ -127,6 +184,11 @@ MODELS = {
     "llama_yarn": (LLAMA_YARN, 23, torch.float32, False),
     "llama_yarn_scales": (LLAMA_YARN_SCALES, 24, torch.float32, False),
     "llama_dynamic": (LLAMA_DYNAMIC, 25, torch.float32, False),
+    "smollm2": (SMOLLM2, 26, torch.float32, False),
+    "qwen2": (QWEN2_V4, 27, torch.float32, False),
+    "qwen2_yarn": (QWEN2_V5, 28, torch.float32, False),
+    "mistral_window": (MISTRAL_V4, 29, torch.float32, False),
+    "mistral": (MISTRAL_V5, 30, torch.float32, False),
     "gpt2": (GPT2_V4, 14, torch.float32, False),
     "gpt2_plain_names": (GPT2_PLAIN, 15, torch.float32, True),
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Llama and GPT-2 in plain PyTorch float64: the oracle of the golden files.
+"""Llama, its relatives and GPT-2 in plain PyTorch float64: the oracle of the golden files.
 
 The transformers library computes norms, softmax and rotary angles in float32
 even when a model is float64, which costs nine digits. Here every operation is
@@ -173,7 +173,8 @@ def gpt2_logits(config, weights, tokens):
     return x @ weights["transformer.wte.weight"].T
 
 
-FAMILIES = {"llama": llama_logits, "gpt2": gpt2_logits}
+FAMILIES = {"llama": llama_logits, "gpt2": gpt2_logits,
+            "mistral": llama_logits, "qwen2": llama_logits}
 
 
 def logits_of(config, weights, tokens):
@@ -230,7 +231,8 @@ def shapes_of(config):
                 ("mlp.up_proj", inner, width, "mlp_bias"),
                 ("mlp.down_proj", width, inner, "mlp_bias")):
             shapes[at + name + ".weight"] = (rows, cols)
-            if config.get(biased):
+            if config.get(biased) or config["model_type"] == "qwen2" and \
+                    name.split(".")[1] in ("q_proj", "k_proj", "v_proj"):
                 shapes[at + name + ".bias"] = (rows,)
         shapes[at + "post_attention_layernorm.weight"] = (width,)
     shapes["model.norm.weight"] = (width,)

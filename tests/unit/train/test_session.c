@@ -13,7 +13,8 @@ static const char *const models[] = {"llama_untied", "llama_tied_bias",
                                      "llama_nine_heads", "llama_linear",
                                      "llama_llama3", "llama_yarn",
                                      "llama_yarn_scales", "llama_dynamic",
-                                     "gpt2",
+                                     "smollm2", "qwen2", "qwen2_yarn",
+                                     "mistral_window", "mistral", "gpt2",
                                      "gpt2_plain_names"};
 
 static void join(char out[PATH_BYTES], const char *directory,

@@ -1,0 +1,116 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_families.c - what the relatives of Llama read, and refuse by name. */
+#include "base/file.h"
+#include "base/text.h"
+#include "models/model.h"
+#include "tests/test.h"
+
+/* The golden model's config.json, with `from` changed to `into`. */
+static status changed(struct model *model, const char *name, const char *from,
+                      const char *into)
+{
+    char directory[PATH_BYTES], path[PATH_BYTES];
+    struct text old = {0}, new = {0};
+
+    test_directory(directory);
+    snprintf(path, sizeof path, "tests/golden/models/%s/config.json", name);
+    IS_OK(file_read(path, 1 << 20, &old));
+    const char *at = strstr(old.bytes, from);
+
+    CHECK(at != NULL);
+    IS_OK(text_append(&new, old.bytes, (size_t)(at - old.bytes)));
+    IS_OK(text_append_string(&new, into));
+    IS_OK(text_append_string(&new, at + strlen(from)));
+    IS_OK(path_join(path, PATH_BYTES, directory, "config.json"));
+    IS_OK(file_write_atomic(path, new.bytes, new.length));
+    const status result = model_from_config(model, directory);
+
+    text_free(&old);
+    text_free(&new);
+    IS_OK(directory_remove(directory));
+    return result;
+}
+
+TEST(what_is_not_computed_is_refused)
+{
+    static const struct { const char *name, *from, *into, *words; } rows[] = {
+        {"qwen2", "\"use_sliding_window\": false",
+         "\"use_sliding_window\": true", "sliding_window: layers from 1 on"},
+        {"qwen2_yarn", "full_attention", "sliding_attention",
+         "layer_types: layer 0 is not full_attention"},
+        {"qwen2", "\"use_mrope\": false", "\"use_mrope\": true", "use_mrope"},
+        {"qwen2", "\"silu\"", "\"gelu\"", "hidden_act has a value"},
+        {"qwen2", "\"vocab_size\"", "\"attention_bias\": false, \"vocab_size\"",
+         "attention_bias"},
+        {"mistral", "\"vocab_size\"", "\"mlp_bias\": true, \"vocab_size\"",
+         "mlp_bias"},
+        {"mistral", "\"sliding_window\": null", "\"sliding_window\": 0",
+         "sliding_window: 0 is outside"},
+        {"mistral", "\"mistral\"", "\"mixtral\"", "nearest: mistral"},
+        {"mistral", "\"vocab_size\"", "\"num_experts\": 2, \"vocab_size\"",
+         "num_experts"},
+        {"smollm2", "\"rope_interleaved\": false",
+         "\"rope_interleaved\": true", "rope_interleaved"},
+    };
+    struct model model;
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        FAILS(changed(&model, rows[i].name, rows[i].from, rows[i].into),
+              ERR_CONFIG, rows[i].words);
+        status_clear();
+    }
+}
+
+TEST(windows_bound_sequences)
+{
+    struct model model;
+
+    IS_OK(changed(&model, "mistral", "\"rms", "\"rms"));
+    EQUAL_INT(model.window, 0);
+    EQUAL_INT(model_longest(&model), 64);
+    IS_OK(changed(&model, "mistral_window", "\"rms", "\"rms"));
+    EQUAL_INT(model_longest(&model), 37);
+    IS_OK(changed(&model, "mistral", "\"sliding_window\": null,", ""));
+    EQUAL_INT(model.window, 4096); /* what the library takes for it */
+    EQUAL_INT(model_longest(&model), 64);
+    IS_OK(changed(&model, "qwen2", "\"max_window_layers\": 1",
+                  "\"max_window_layers\": 2"));
+    EQUAL_INT(model_longest(&model), 64);
+}
+
+TEST(options_know_the_families)
+{
+    static const struct { const char *name, *value, *words; } rows[] = {
+        {"model.attention_bias", "true", "model.attention_bias: mistral has"},
+        {"model.mlp_bias", "true", "model.mlp_bias: mistral has none"},
+        {"model.activation", "relu", "the gate of mistral takes only silu"},
+        {"model.window", "127", "more than the sliding window of 127"},
+        {"model.family", "mistrel", "nearest: mistral"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct options_set set = {0};
+        struct model model;
+        char line[128];
+
+        IS_OK(options_init(&set));
+        IS_OK(options_assign(&set, "model.family=mistral", ORIGIN_FILE));
+        IS_OK(options_assign(&set, "data.sequence=128", ORIGIN_FILE));
+        IS_OK(options_assign(&set, "model.window=128", ORIGIN_FILE));
+        IS_OK(options_assign(&set, "model.context=256", ORIGIN_FILE));
+        IS_OK(model_from_options(&model, &set.values, 100));
+        snprintf(line, sizeof line, "%s=%s", rows[i].name, rows[i].value);
+        IS_OK(options_assign(&set, line, ORIGIN_FILE));
+        FAILS(model_from_options(&model, &set.values, 100), ERR_CONFIG,
+              rows[i].words);
+        status_clear();
+        IS_OK(options_assign(&set, "model.family=qwen2", ORIGIN_FILE));
+        FAILS(model_from_options(&model, &set.values, 100), ERR_CONFIG,
+              "");
+        status_clear();
+        options_free(&set);
+    }
+}
+
+TEST_MAIN(what_is_not_computed_is_refused, windows_bound_sequences,
+          options_know_the_families)
