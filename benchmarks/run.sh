@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - measures this machine and stores the result with its date and
 # command: whole steps of four models beside the bound of their products, every
-# kernel beside its limit, messages beside MPI's own. Run it on an otherwise idle
-# machine.
+# kernel beside its limit, schedules, messages beside MPI's own. Run it on an
+# otherwise idle machine.
 #
 #     benchmarks/run.sh [OUT_DIR]      default: benchmarks/results
 set -eu
@@ -33,6 +33,8 @@ for model in gpt2-124m llama-58m llama-10m llama-1m; do
 done
 "$program" bench kernels
 store kernels "$program" bench kernels --json
+"$program" bench schedules
+store schedules "$program" bench schedules --json
 "$program" bench comm --ranks 2
 store comm-threads "$program" bench comm --ranks 2 --json
 for mpi in openmpi mpich; do

@@ -39,6 +39,9 @@ struct vee_rank {
 /* What a rank would do next; time is INT64_MAX when it waits. */
 struct choice { int64_t time; int kind, chunk; };
 
+/* Who can act soonest of those below, and when. */
+struct entry { int64_t time; int rank; /* -1: nobody */ };
+
 struct vee {
     struct schedule *schedule;
     int ranks, microbatches;
@@ -48,7 +51,7 @@ struct vee {
     struct pattern pattern;
     struct vee_rank *rank;   /* owned, [ranks] */
     struct choice *choice;   /* owned, [ranks] */
-    int *winner;             /* owned, tournament of ranks, [2 * leaves] */
+    struct entry *winner;    /* owned, tournament of ranks, [2 * leaves] */
     int leaves;
     int64_t *end[2];         /* owned, ns of F and B; -1: not yet; stages of one
                               * micro-batch are neighbours */
@@ -226,19 +229,21 @@ static struct choice choose(const struct vee *v, int rank)
     return best;
 }
 
-/* The winner of each pair of the tournament can act sooner. */
+/* The winner of each pair of the tournament can act sooner; where nothing
+ * changes, nothing changes above. */
 static void enter(struct vee *v, int rank)
 {
-    v->choice[rank] = choose(v, rank);
-    for (int node = (v->leaves + rank) / 2; node > 0; node /= 2) {
-        const int a = v->winner[2 * node], b = v->winner[2 * node + 1];
-        const int before = v->winner[node];
+    struct entry *winner = v->winner;
 
-        v->winner[node] =
-            b < 0 || (a >= 0 && v->choice[a].time <= v->choice[b].time) ? a
-                                                                        : b;
-        /* above, nobody knows of this rank */
-        if (before != rank && v->winner[node] == before) return;
+    v->choice[rank] = choose(v, rank);
+    winner[v->leaves + rank].time = v->choice[rank].time;
+    for (int node = (v->leaves + rank) / 2; node > 0; node /= 2) {
+        const struct entry *pair = &winner[2 * node];
+        const struct entry best = pair[pair[1].time < pair[0].time];
+
+        if (winner[node].time == best.time && winner[node].rank == best.rank)
+            return;
+        winner[node] = best;
     }
 }
 
@@ -282,7 +287,7 @@ static status play(struct vee *v)
 
     for (int i = 0; i < v->ranks; i++) enter(v, i);
     for (int64_t n = 0; n < actions; n++) {
-        const int rank = v->winner[1];
+        const int rank = v->winner[1].rank;
 
         if (v->choice[rank].time == INT64_MAX)
             FAIL(ERR_CONFIG, "schedule: no rank can go on within the memory "
@@ -320,7 +325,8 @@ static status try_pattern(struct vee *v, struct schedule *out)
         find_turns(v, i);
     }
     for (int i = 0; i < v->leaves; i++)
-        v->winner[v->leaves + i] = i < v->ranks ? i : -1;
+        v->winner[v->leaves + i] =
+            (struct entry){INT64_MAX, i < v->ranks ? i : -1};
     for (int i = v->leaves - 1; i > 0; i--) v->winner[i] = v->winner[2 * i];
     for (size_t i = 0; i < cells; i++)
         v->end[ACTION_FORWARD][i] = v->end[ACTION_BACKWARD_INPUT][i] = -1;
@@ -388,7 +394,7 @@ static status take_arrays(struct vee *v, struct arena *arena)
 
     TRY(arena_take_array(arena, ranks, sizeof *v->rank, &memory[0]));
     TRY(arena_take_array(arena, ranks, sizeof *v->choice, &memory[1]));
-    TRY(arena_take_array(arena, 2 * (size_t)v->leaves, sizeof(int),
+    TRY(arena_take_array(arena, 2 * (size_t)v->leaves, sizeof *v->winner,
                          &memory[2]));
     TRY(arena_take_array(arena, 2 * ranks * count, sizeof(int64_t),
                          &memory[3]));
