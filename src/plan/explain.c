@@ -97,6 +97,50 @@ static status explain_pieces(const struct cut *cut, struct text *out)
     return OK;
 }
 
+/* Additions in a micro-batch that only the tensor leaves make necessary: each
+ * sum over a cut dimension has a chain a leaf. */
+static int64_t leaf_additions(const struct program *p)
+{
+    const int64_t more = program_leaves(p).count - 1;
+    int64_t count = 0;
+
+    for (int i = 0; i < p->step_count; i++) {
+        const struct step *step = &p->steps[i];
+        const struct param *weight;
+
+        if (step->param[0] < 0) continue;
+        weight = &p->params.items[step->param[0]];
+        if (weight->spec.split_cols == AXIS_TENSOR)
+            count += more * p->tokens * weight->rows; /* F */
+        else if (weight->spec.split_rows == AXIS_TENSOR)
+            count += more * p->tokens * weight->cols; /* B */
+    }
+    return count;
+}
+
+/* What one order for all layouts costs this rank, beside a sum in any order. */
+static status explain_cost(const struct stage *stage, struct text *out)
+{
+    const struct program *p = &stage->program;
+    const struct step_cost cost = program_cost(p);
+    const int64_t times = p->batch / p->sequences;
+    const int64_t joins =
+        (int64_t)(p->grid.data * p->grid.context /
+                      p->mesh.size[AXIS_CONTEXT] - 1) * p->params.elements;
+    const double operations =
+        (double)(joins + times * leaf_additions(p)) /
+        (3 * (double)times * (double)cost.flops);
+    const int64_t moved = 3 * joins * dtype_bytes(p->dtype);
+    char number[32];
+
+    return text_printf(out, "the grid costs %.2f%% of the step's operations in "
+                            "additions, and at most %s (%.1f%%) of what the "
+                            "step moves in memory\n", 1e2 * operations,
+                       text_bytes(number, (uint64_t)moved),
+                       1e2 * (double)moved /
+                           (3 * (double)times * (double)cost.bytes_moved));
+}
+
 static status explain_numerics(const struct stage *stage, struct text *out)
 {
     const struct program *p = &stage->program;
@@ -115,7 +159,9 @@ static status explain_numerics(const struct stage *stage, struct text *out)
         TRY(text_append_string(out, "context whole\n"));
     TRY(text_printf(out, "any mixture of up to %d x %d x %d ranks, times "
                          "pipeline stages, can train these bits\n",
-                    p->grid.data, p->grid.tensor, p->grid.context));
+                    p->grid.data * p->mesh.size[AXIS_DATA] *
+                        p->mesh.size[AXIS_SHARD],
+                    p->grid.tensor, p->grid.context));
     if (p->mesh.size[AXIS_CONTEXT] > 1)
         TRY(text_printf(out, "attention: %lld pairs of query and key of each "
                              "sequence on each of %d context ranks\n",
@@ -124,6 +170,7 @@ static status explain_numerics(const struct stage *stage, struct text *out)
     TRY(text_printf(out, "gradients that wait for their sibling: %s\n",
                     text_bytes(number,
                                stage->memory[MEMORY_PARTIALS].bytes)));
+    TRY(explain_cost(stage, out));
     TRY(explain_pieces(&cut, out));
     return text_printf(out, "kernels: %s\n", stage->kernels.backend);
 }

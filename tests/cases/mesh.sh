@@ -100,6 +100,8 @@ ends 0 "ranks 4 to 123 are not shown" "$program" plan config.yaml \
 ends 0 "blocks" "$program" plan config.yaml --explain mesh --ranks 4 \
     --set mesh.pipe=2 --draw mesh.svg
 says "pipe 1" mesh.svg
+ends 0 "the grid costs 0.* of the step's operations" "$program" plan \
+    config.yaml --explain numerics
 ends 2 "rank: 4" "$program" plan config.yaml --ranks 4 --rank 4
 
 # --- a log for each rank ---
