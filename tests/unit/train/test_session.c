@@ -318,6 +318,10 @@ TEST(weights_of_another_model_are_refused)
     FAILS(session_load_weights(&session, &stage), ERR_CONFIG,
           "has model.norm_epsilon 1e-05, the model here 1e-06");
     other.norm_epsilon = session.model.norm_epsilon;
+    other.rope = (struct rope_scaling){.kind = ROPE_LINEAR, .factor = 2};
+    FAILS(session_load_weights(&session, &stage), ERR_CONFIG,
+          "has another model.rope_scaling");
+    other.rope = session.model.rope;
     IS_OK(session_load_weights(&session, &stage));
     IS_OK(session_load_weights(&session, &stage)); /* again */
     stage_free(&stage);
