@@ -35,7 +35,8 @@ const struct command commands[] = {
     {"verify", "CONFIG", 1, 1, "the same steps under several layouts",
      "Trains a few steps with one rank, then under each layout, and compares "
      "loss,\ngradients and weights bit by bit. Exit code 0 only when every row "
-     "holds what it\nclaims. FILE has a layout a line: ranks=4 mesh.tensor=2 ...",
+     "holds what it\nclaims. FILE has a layout a line: ranks=4 "
+     "mesh.tensor=2 ...",
      "lockstep verify examples/01_first_run/config.yaml --ranks 4", false,
      command_verify,
      {{"ranks", "N", "most ranks of the usual layouts (2)", false},

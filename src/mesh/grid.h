@@ -29,8 +29,8 @@ bool grid_tensor_fits(int64_t leaves, const struct grid_facts *facts);
 /* asked.data, .tensor, .context: 0 for auto. context: 1. data: the largest
  * power of two up to 8 that divides the batch. tensor: the largest power of two
  * up to 4 that divides heads and feed-forward width and divides, or is divided
- * by, the key-value heads; 3 where only 3 does; else 1. ERR_CONFIG: an asked number
- * does not divide (names the nearest that does). */
+ * by, the key-value heads; 3 where only 3 does; else 1. ERR_CONFIG: an asked
+ * number does not divide (names the nearest that does). */
 status grid_resolve(struct grid *out, const struct grid *asked,
                     const struct grid_facts *facts);
 

@@ -52,9 +52,9 @@ static status check_ring(const struct stage_request *r)
     if (!r->context_strict || ranks == 1 || ring_spans(r)) return OK;
     while (2 * near <= r->length) near *= 2;
     FAIL(ERR_CONFIG, "context.kind: ring needs spans of %d times a power of "
-                     "two tokens; %lld tokens over %lld ranks, two spans each, are "
-                     "not; %lld tokens are, and context.kind=allgather takes "
-                     "any", ATTENTION_GRANULE, (long long)r->length,
+                     "two tokens; %lld tokens over %lld ranks, two spans each, "
+                     "are not; %lld tokens are, and context.kind=allgather "
+                     "takes any", ATTENTION_GRANULE, (long long)r->length,
          (long long)ranks, (long long)near);
 }
 
