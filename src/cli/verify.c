@@ -100,6 +100,8 @@ static status run_layout(struct verification *v, struct layout *layout)
              layout_options(layout, v->arguments, v->cache, &set));
     if (!possible(layout, &set)) {
         if (!layout->optional) layout->verdict = VERDICT_FAILED;
+        if (layout == v->layouts.items) /* the configuration itself */
+            FAIL_GOTO(done, result, ERR_CONFIG, "%s", layout->reason);
         goto done;
     }
     if (leads(v)) fprintf(stderr, "%s ...\n", layout->text);
@@ -276,6 +278,9 @@ static status verify(struct verification *v)
     if (!leads(v)) return OK;
     TRY(print_rows(v, arguments_has(v->arguments, "json")));
     print_notes(v);
+    if (rows < 2)
+        FAIL(ERR_CONFIG, "no layout of the list fits this configuration: "
+                         "nothing was compared");
     if (picture != NULL) TRY(draw(v, picture));
     if (wrong > 0)
         FAIL(ERR_VERIFY, "%d of %d layouts do not train what one rank trains",

@@ -100,7 +100,8 @@ static status fit_data(const struct fit *fit, struct grid *grid)
              sharing_text(fit, who), twice, (long long)fit->facts.batch,
              ranks * fit->copies > GRID_LEAVES_MAX ? " (at most 64 can)"
                                                    : " equally",
-             nearest(near, fit, grid, ranks, divides_batch));
+             nearest(near, fit, grid, ranks,
+                     fit->fast ? divides_batch : divides_data));
     if (divides_data(fit, grid, ranks)) return OK;
     if (fit->fast) {
         grid->data = data_leaves(fit);

@@ -60,7 +60,7 @@ refused "mesh of 4 is data 4" --ranks 4 --set mesh.data=3
 refused "mesh of 2 is data 2" --ranks 2 --set mesh.data=4
 refused "both data and tensor are auto" --ranks 2 --set mesh.data=-1 \
     --set mesh.tensor=auto
-refused "share a batch of 24 sequences equally; 4 or 6 can" --ranks 5
+refused "share a batch of 24 sequences equally; 4 can" --ranks 5
 refused "8 data leaves into subtrees; 2 or 4 can" --ranks 3
 says "hint: a new run can have numerics.grid_data=3" "$work/out"
 refused "mesh.tensor: 3 ranks do not divide 4 heads" --ranks 3 \

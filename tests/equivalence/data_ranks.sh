@@ -59,6 +59,9 @@ expect "verify finds every layout exact" 0 "EXACT" verify config.yaml --ranks 4 
     --steps 3 --set train.steps=3 --draw curves.svg
 grep -q '<polyline' curves.svg && ok "verify draws" || bad "verify draws" "no curve"
 printf 'ranks=2\nranks=2 seed=4 # other weights\n' >layouts.txt
+printf '?ranks=3\n' >unfit.txt
+expect "verify proves nothing with nothing" 78 "nothing was compared" \
+    verify config.yaml --layouts unfit.txt
 expect "verify notices another seed" 77 "1 of 3 layouts" verify config.yaml \
     --layouts layouts.txt --steps 2 --set train.steps=3
 expect "three ranks do not fit" 78 "mesh.data: 3 ranks cannot share" \

@@ -57,7 +57,7 @@ static const struct refusal refusals[] = {
     {2, "mesh.order=data,data", "the order of axes names data twice"},
     /* the batch */
     {5, "", "mesh.data: 5 ranks cannot share a batch of 24 sequences equally; "
-            "4 or 6 can"},
+            "4 can"},
     {5, "numerics.mode=fast", "mesh.data: 5 ranks cannot share a batch"},
     {10, "mesh.data=5 mesh.shard=2",
      "mesh.data x mesh.shard: 5 x 2 = 10 ranks cannot share a batch of 24"},
