@@ -67,15 +67,17 @@ status component_string(const struct component *in, const struct json *json,
 }
 
 status component_pattern(const struct component *in, const struct json *json,
-                         const struct json **literal, const char **regex)
+                         struct component_literal *literal,
+                         const char **regex)
 {
     const struct json *pattern = json_get(json, "pattern");
     const struct json *value = json_get(pattern, "Regex");
+    const struct json *string = json_get(pattern, "String");
 
     *regex = NULL;
-    *literal = json_get(pattern, "String");
-    if (*literal != NULL && (*literal)->kind == JSON_STRING) return OK;
-    *literal = NULL;
+    if (string != NULL && string->kind == JSON_STRING)
+        return component_string(in, pattern, "String", &literal->bytes,
+                                &literal->length);
     if (value == NULL || value->kind != JSON_STRING)
         FAIL(ERR_FORMAT, "%s: %s: the pattern must be {\"Regex\": ...} or "
              "{\"String\": ...}", in->source, in->part);

@@ -24,8 +24,10 @@ status component_type(const struct component *in, const struct json *json,
 /* A string that must be there, copied; it may hold U+0000. */
 status component_string(const struct component *in, const struct json *json,
                         const char *key, const char **out, size_t *length);
-/* {"String": s} or {"Regex": s}: one of *literal and *regex, in the parse. */
+/* {"String": s}, copied, *regex NULL; or {"Regex": s}, in the parse. */
+struct component_literal { const char *bytes; size_t length; };
 status component_pattern(const struct component *in, const struct json *json,
-                         const struct json **literal, const char **regex);
+                         struct component_literal *literal,
+                         const char **regex);
 
 #endif

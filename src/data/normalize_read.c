@@ -8,9 +8,8 @@
 static status read_replace(const struct component *in, const struct json *json,
                            struct normalize_step *step)
 {
-    const struct json *literal;
+    struct component_literal literal;
     const char *pattern;
-    void *copy;
 
     step->kind = NORMALIZE_REPLACE;
     TRY(component_fields(in, json, "pattern content"));
@@ -18,10 +17,8 @@ static status read_replace(const struct component *in, const struct json *json,
                          &step->content_length));
     TRY(component_pattern(in, json, &literal, &pattern));
     if (pattern != NULL) return regex_build(&step->regex, pattern, in->source);
-    step->literal_length = (size_t)literal->string_length;
-    TRY(arena_take(in->arena, step->literal_length + 1, &copy));
-    memcpy(copy, literal->string, step->literal_length);
-    step->literal = copy;
+    step->literal = literal.bytes;
+    step->literal_length = literal.length;
     return OK;
 }
 

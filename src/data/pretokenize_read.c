@@ -60,9 +60,8 @@ static status read_behavior(const struct component *in,
 static status read_split(const struct component *in, const struct json *json,
                          struct pretokenize_step *step)
 {
-    const struct json *literal;
+    struct component_literal literal;
     const char *pattern;
-    void *copy;
 
     TRY(component_fields(in, json, "pattern behavior invert"));
     TRY(read_behavior(in, json, "", &step->behavior));
@@ -78,10 +77,8 @@ static status read_split(const struct component *in, const struct json *json,
             TRY(regex_build(&step->regex, pattern, in->source));
         return OK;
     }
-    step->literal_length = (size_t)literal->string_length;
-    TRY(arena_take(in->arena, step->literal_length + 1, &copy));
-    memcpy(copy, literal->string, step->literal_length);
-    step->literal = copy;
+    step->literal = literal.bytes;
+    step->literal_length = literal.length;
     return OK;
 }
 

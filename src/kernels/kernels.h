@@ -113,6 +113,25 @@ static inline int token_order_context(const struct token_order *order,
     return chunk < token_order_contexts(order) ? chunk
                                                : order->chunks - 1 - chunk;
 }
+/* Whether two tokens of a call are in one granule of one chunk. */
+static inline bool token_order_together(const struct token_order *order,
+                                        int64_t a, int64_t b)
+{
+    const int64_t chunk = token_order_chunk(order);
+
+    return a / chunk == b / chunk && a % chunk / GRANULE == b % chunk / GRANULE;
+}
+/* Leaf of a token of a call: of the data, times context leaves; -1: not asked
+ * for. */
+static inline int64_t token_order_leaf(const struct token_order *order,
+                                       int64_t token)
+{
+    const int context = token_order_context(order, token % order->length);
+    const int64_t leaf = token / order->length / order->sequences_per_leaf;
+
+    if (order->only == 0) return leaf * token_order_contexts(order) + context;
+    return context == order->only - 1 ? leaf : -1;
+}
 /* Where part `part` of the call begins in each sequence, or in each chunk (its
  * end: part + 1). */
 static inline int64_t token_order_part(const struct token_order *order,

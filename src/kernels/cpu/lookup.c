@@ -82,23 +82,6 @@ static void tokens_sort(struct scatter *p)
     p->named = before;
 }
 
-static bool same_granule(const struct scatter *p, int64_t a, int64_t b)
-{
-    int64_t chunk = token_order_chunk(p->order);
-
-    return a / chunk == b / chunk && a % chunk / GRANULE == b % chunk / GRANULE;
-}
-
-/* Leaf of a token: of the data, times context leaves; -1: not asked for. */
-static int64_t leaf_of(const struct token_order *order, int64_t token)
-{
-    int context = token_order_context(order, token % order->length);
-    int64_t leaf = token / order->length / order->sequences_per_leaf;
-
-    if (order->only == 0) return leaf * token_order_contexts(order) + context;
-    return context == order->only - 1 ? leaf : -1;
-}
-
 /* One strip of one row's gradient. Sums of chains are never -0, so leaves
  * without the row, +0, need not be added; those that have it are kept with
  * their numbers, which decide what meets what in the tree. */
@@ -115,10 +98,11 @@ static void strip_sum(const struct scatter *p, const int32_t *tokens,
         present[0] = true;
     }
     for (int64_t i = 0; i < count;) {
-        int64_t first = tokens[i], leaf = leaf_of(p->order, first);
+        int64_t first = tokens[i], leaf = token_order_leaf(p->order, first);
         float chain[STRIP] = {0};
 
-        for (; i < count && same_granule(p, first, tokens[i]); i++) {
+        for (; i < count && token_order_together(p->order, first, tokens[i]);
+             i++) {
             const float *row = (const float *)p->dout.data +
                                tokens[i] * p->dout.stride + column;
 

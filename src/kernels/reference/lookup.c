@@ -70,24 +70,6 @@ struct scatter {
     int64_t count;
 };
 
-/* Whether two tokens are in one granule of one chunk. */
-static bool same_granule(const struct scatter *s, int64_t a, int64_t b)
-{
-    int64_t chunk = token_order_chunk(s->order);
-
-    return a / chunk == b / chunk && a % chunk / GRANULE == b % chunk / GRANULE;
-}
-
-/* Leaf of a token: of the data, times context leaves; -1: not asked for. */
-static int64_t leaf_of(const struct token_order *order, int64_t token)
-{
-    int context = token_order_context(order, token % order->length);
-    int64_t leaf = token / order->length / order->sequences_per_leaf;
-
-    if (order->only == 0) return leaf * token_order_contexts(order) + context;
-    return context == order->only - 1 ? leaf : -1;
-}
-
 /* One element of the table's gradient. */
 static real element_sum(const struct scatter *s, int64_t column, real old)
 {
@@ -97,10 +79,11 @@ static real element_sum(const struct scatter *s, int64_t column, real old)
 
     if (s->order->continues) leaves[0] = old;
     for (int64_t i = 0; i < s->count;) {
-        int64_t first = s->tokens[i], leaf = leaf_of(s->order, first);
+        int64_t first = s->tokens[i], leaf = token_order_leaf(s->order, first);
         real chain = 0;
 
-        for (; i < s->count && same_granule(s, first, s->tokens[i]); i++)
+        for (; i < s->count &&
+               token_order_together(s->order, first, s->tokens[i]); i++)
             chain = chain + ((const real *)s->dout.data)[
                 s->tokens[i] * s->dout.stride + column];
         /* A chain is never -0, so +0 + chain is the chain, as if assigned. */
