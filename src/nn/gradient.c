@@ -132,11 +132,33 @@ static struct tensor joined_rows(const struct gradients *g, int stream)
                      stream_param(g, stream)->elements);
 }
 
-static struct comm_call join_call(const struct gradients *g)
+struct stream_range gradients_all(const struct gradients *g)
 {
+    return (struct stream_range){0, g->program->stream_count};
+}
+
+/* Elements before the rows of the first vector from `stream` on: they lie in
+ * the order of the streams. */
+static int64_t joined_before(const struct gradients *g, int stream)
+{
+    for (int i = stream; i < g->program->stream_count; i++)
+        if (g->states[i].joined >= 0)
+            return g->states[i].joined - g->joined_first;
+    return g->joined_elements;
+}
+
+int64_t gradients_joined(const struct gradients *g, struct stream_range range)
+{
+    return joined_before(g, range.end) - joined_before(g, range.first);
+}
+
+static struct comm_call join_call(const struct gradients *g,
+                                  struct stream_range range)
+{
+    const int64_t first = g->joined_first + joined_before(g, range.first);
     const struct tensor all = tensor_1d(
-        g->partials == NULL ? NULL : partial(g, g->joined_first),
-        g->program->dtype, g->joined_elements);
+        g->partials == NULL ? NULL : partial(g, first), g->program->dtype,
+        gradients_joined(g, range));
 
     return (struct comm_call){.kind = COMM_ALL_REDUCE,
                               .algorithm = ALGORITHM_ORDERED,
@@ -144,11 +166,13 @@ static struct comm_call join_call(const struct gradients *g)
 }
 
 size_t gradients_message_bytes(const struct gradients *g,
+                               struct stream_range range,
                                const struct group *tensor)
 {
-    const struct comm_call call = join_call(g);
+    const struct comm_call call = join_call(g, range);
 
-    return g->joined_elements == 0 ? 0 : comm_scratch_bytes(tensor, &call);
+    return gradients_joined(g, range) == 0 ? 0
+                                           : comm_scratch_bytes(tensor, &call);
 }
 
 struct tensor gradient_root(const struct gradients *g, int stream)
@@ -409,15 +433,16 @@ static status join_contexts(struct gradients *g, int stream)
     return contexts_join(g, flat(tensor_rows(joined, 0, leaves)));
 }
 
-status gradients_join(struct gradients *g, struct group *tensor)
+status gradients_join(struct gradients *g, struct stream_range range,
+                      struct group *tensor)
 {
-    const struct comm_call call = join_call(g);
+    const struct comm_call call = join_call(g, range);
     const int leaves = g->program->grid.data;
 
-    if (g->joined_elements == 0) return OK;
+    if (gradients_joined(g, range) == 0) return OK;
     CHECK(tensor != NULL);
     TRY(comm_run(tensor, &call));
-    for (int i = 0; i < g->program->stream_count; i++) {
+    for (int i = range.first; i < range.end; i++) {
         if (!g->program->streams[i].local) continue;
         TRY(join_contexts(g, i));
         TRY(g->kernels->fold(g->stream, buffer_tensor(g, i, 0),

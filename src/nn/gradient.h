@@ -53,11 +53,18 @@ status gradients_plan(struct gradients *g, const struct program *program,
 void gradients_free(struct gradients *g);
 /* Before the first micro-batch of a step. */
 void gradients_reset(struct gradients *g);
-/* After the last micro-batch: sums of vectors over ranks that hold parts of
- * the same sequences, NULL: none; then each leaf is whole, and the leaves are
- * folded. */
-status gradients_join(struct gradients *g, struct group *tensor);
+/* Streams that are joined in one call: [first, end). */
+struct stream_range { int first, end; };
+struct stream_range gradients_all(const struct gradients *g);
+/* Elements that a call for the range sums; 0: no call. */
+int64_t gradients_joined(const struct gradients *g, struct stream_range range);
+/* After the last micro-batch has filled the range, once for each stream: sums
+ * of its vectors over ranks that hold parts of the same sequences, NULL: none;
+ * then each leaf is whole, and the leaves are folded. */
+status gradients_join(struct gradients *g, struct stream_range range,
+                      struct group *tensor);
 size_t gradients_message_bytes(const struct gradients *g,
+                               struct stream_range range,
                                const struct group *tensor);
 /* After that: every root is complete. */
 void gradients_close(const struct gradients *g);

@@ -100,7 +100,7 @@ struct stream_info {
     int use;            /* 0, 1 */
     bool vector;        /* token_order accumulators with parts */
     bool local;         /* vector: of the tokens that this rank holds; the
-                         * ranks' sums are joined at the end of a step */
+                         * ranks' sums are joined when it is complete */
     bool head;          /* cut by the logits chunk */
     bool scatter;       /* rows of a table: sums cannot start from a sibling */
 };

@@ -14,7 +14,8 @@ struct scene {
     const struct program *program;
     int size, rank;      /* of the tensor group */
     int64_t bytes;       /* of an element */
-    int64_t times;       /* micro-batches of a step */
+    int64_t passes;      /* micro-batches of a round */
+    int64_t times;       /* of a step */
 };
 
 static void add(const struct scene *s, const char *what, enum comm_kind kind,
@@ -70,8 +71,8 @@ static void add_losses(const struct scene *s)
     const struct cut *cut = &s->stage->gradients.cut[1];
     struct scene once = *s;
 
-    once.times = 1;
-    for (int64_t i = 0; i < s->times; i++) {
+    once.times = stage_rounds(s->stage);
+    for (int64_t i = 0; i < s->passes; i++) {
         struct piece_cursor cursor = {0};
         struct piece piece;
 
@@ -139,6 +140,29 @@ static void add_leaves(const struct scene *s)
     }
 }
 
+/* Vectors of which tensor ranks hold parts: once a step, or, where rounds are
+ * reduced, each unit's in each round. */
+static void add_vectors(const struct scene *s)
+{
+    const struct stage *stage = s->stage;
+    const struct gradients *g = &stage->gradients;
+    const bool whole = !stage_divides(stage, MEMORY_GRADIENTS);
+    struct scene rounds = *s;
+
+    rounds.times = stage_rounds(stage);
+    for (int i = 0; i < (whole ? 1 : stage->reduced.count); i++) {
+        const struct stream_range range =
+            whole ? gradients_all(g)
+                  : residency_joined(&stage->reduced.items[i], s->program,
+                                     &stage->shards);
+        const int64_t elements = gradients_joined(g, range);
+
+        if (elements > 0)
+            add(&rounds, "vector gradients", COMM_ALL_REDUCE, 1,
+                s->bytes * exchange_all_reduce(elements, s->size, s->rank));
+    }
+}
+
 static void add_event(const struct scene *s, const struct event *event)
 {
     const struct step *step = &s->program->steps[event->step];
@@ -173,14 +197,11 @@ void exchanges_of_program(struct exchanges *exchanges,
     struct scene s = {
         .out = exchanges, .stage = stage, .program = p,
         .size = p->mesh.size[AXIS_TENSOR], .rank = p->place.at[AXIS_TENSOR],
-        .bytes = dtype_bytes(p->dtype), .times = p->batch / p->sequences};
+        .bytes = dtype_bytes(p->dtype), .passes = p->batch / p->sequences};
 
+    s.times = s.passes * stage_rounds(stage);
     add_leaves(&s);
     for (int i = 0; i < stage->frame.event_count; i++)
         add_event(&s, &stage->frame.events[i]);
-    s.times = 1;
-    if (stage->gradients.joined_elements > 0)
-        add(&s, "vector gradients", COMM_ALL_REDUCE, 1,
-            s.bytes * exchange_all_reduce(stage->gradients.joined_elements,
-                                          s.size, s.rank));
+    add_vectors(&s);
 }

@@ -179,6 +179,35 @@ static status touch(struct residency *r, const struct program *program,
                                           .last = event});
 }
 
+static bool is_of(const struct residence *item, const struct program *program,
+                  const struct shards *shards, int stream)
+{
+    const struct stream_info *info = &program->streams[stream];
+
+    if (item->stream >= 0) return stream == item->stream;
+    return info->use == 0 &&
+           shard_unit_of(shards, info->param) == item->unit;
+}
+
+struct stream_range residency_joined(const struct residence *item,
+                                     const struct program *program,
+                                     const struct shards *shards)
+{
+    struct stream_range range = {0, 0};
+
+    for (int i = 0; i < program->stream_count; i++) {
+        if (!program->streams[i].local ||
+            !is_of(item, program, shards, i))
+            continue;
+        if (range.end == 0) range.first = i;
+        range.end = i + 1;
+    }
+    /* Layers come in the order of the units, so nobody else's lie between. */
+    for (int i = range.first; i < range.end; i++)
+        CHECK(!program->streams[i].local || is_of(item, program, shards, i));
+    return range;
+}
+
 /* The reduction of an item is waited for when the second one after it, or the
  * first that starts after it is complete, takes its room. */
 static void end_reductions(struct residency *r, int end)

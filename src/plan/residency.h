@@ -15,6 +15,7 @@
 
 #include "mesh/shard.h"
 #include "nn/frame.h"
+#include "nn/gradient.h"
 
 struct residence {
     int unit;        /* of the shards */
@@ -41,6 +42,11 @@ status residency_gradients(struct residency *residency,
                            const struct program *program,
                            const struct frame_plan *frame,
                            const struct shards *shards);
+/* From the first to the last stream of an item whose vectors are joined over
+ * the ranks that hold parts of the same sequences; empty: none is. */
+struct stream_range residency_joined(const struct residence *item,
+                                     const struct program *program,
+                                     const struct shards *shards);
 void residency_free(struct residency *residency);
 
 /* Whether the event computes the loss: in training its F does nothing. */

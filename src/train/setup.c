@@ -228,7 +228,6 @@ static status choose_rounds(struct setup *setup)
     struct stage_request *r = &setup->request;
     const int64_t rounds = r->batch / r->micro_batch;
     const bool others = r->mesh.size[AXIS_PIPE] > 1 ||
-                        r->mesh.size[AXIS_TENSOR] > 1 ||
                         r->mesh.size[AXIS_CONTEXT] > 1 ||
                         r->grid.context > 1;
     int ranks, rank;

@@ -130,7 +130,7 @@ static size_t reserve_chunk(struct stage *stage, struct team *team)
                               g, team_group(team, TEAM_CONTEXT)));
     if (tensor == NULL) return bytes;
     bytes = larger(bytes, program_message_bytes(&stage->program, tensor));
-    return larger(bytes, gradients_message_bytes(g, tensor));
+    return larger(bytes, zero_join_bytes(stage, tensor));
 }
 
 void train_step_reserve(struct pipeline *pipeline, struct team *team,
@@ -214,12 +214,7 @@ static status sum_gradients(struct train_step *step)
 {
     struct pipeline *p = step->pipeline;
 
-    for (int i = 0; i < p->count; i++) {
-        struct gradients *g = &p->stages[i].gradients;
-
-        TRY(gradients_join(g, team_group(step->team, TEAM_TENSOR)));
-        gradients_close(g);
-    }
+    for (int i = 0; i < p->count; i++) TRY(zero_join(&step->zero[i]));
     for (int number = 0; number < p->schedule.stages; number++)
         for (int i = 0; i < p->count; i++)
             if (p->chunks[i].number == number) TRY(sum_copies(step, i));

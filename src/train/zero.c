@@ -250,6 +250,41 @@ static status end_scatter(struct zero *z, int index)
     return start_sum(z, index);
 }
 
+/* Vectors of an item, before its reduction may start. */
+static status join_item(struct zero *z, int index)
+{
+    return gradients_join(&z->stage->gradients,
+                          residency_joined(&z->stage->reduced.items[index],
+                                           &z->stage->program,
+                                           &z->stage->shards), z->tensor);
+}
+
+size_t zero_join_bytes(const struct stage *stage, const struct group *tensor)
+{
+    const struct gradients *g = &stage->gradients;
+    size_t bytes = 0;
+
+    if (!stage_divides(stage, MEMORY_GRADIENTS))
+        return gradients_message_bytes(g, gradients_all(g), tensor);
+    for (int i = 0; i < stage->reduced.count; i++)
+        bytes = most(bytes, gradients_message_bytes(
+                                g, residency_joined(&stage->reduced.items[i],
+                                                    &stage->program,
+                                                    &stage->shards), tensor));
+    return bytes;
+}
+
+/* Rooms of buckets are given on before a round ends: theirs were joined as they
+ * were complete. */
+status zero_join(struct zero *z)
+{
+    struct gradients *g = &z->stage->gradients;
+
+    if (!in_buckets(z)) TRY(gradients_join(g, gradients_all(g), z->tensor));
+    gradients_close(g);
+    return OK;
+}
+
 void zero_round_begin(struct zero *z, int micro_batches, bool first)
 {
     z->passes = 0;
@@ -436,8 +471,11 @@ static status after_event(void *argument, int event)
     if (!z->overlaps || z->stage->run.gradients == NULL ||
         z->passes < z->micro_batches)
         return OK;
-    for (int i = 0; i < r->count; i++)
-        if (r->items[i].last == event) TRY(start_reduce(z, i));
+    for (int i = 0; i < r->count; i++) {
+        if (r->items[i].last != event) continue;
+        if (in_buckets(z)) TRY(join_item(z, i));
+        TRY(start_reduce(z, i));
+    }
     return OK;
 }
 
@@ -453,6 +491,7 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     void *sums = NULL, *gather = NULL, *resident = NULL, *placed = NULL;
 
     *z = (struct zero){.stage = stage};
+    z->tensor = team_group(team, TEAM_TENSOR);
     choose_groups(z, team);
     measure_scratch(z);
     CHECK(z->shard == NULL || z->shard->size == stage->shards.ranks);
@@ -461,8 +500,9 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     z->scratch[COPIES] = (char *)z->scratch[SHARD] + z->scratch_bytes[SHARD];
     z->overlaps = stage->request.backward == BACKWARD_FUSED &&
                   (z->shard != NULL || z->copies != NULL) &&
-                  team_group(team, TEAM_TENSOR) == NULL &&
+                  (z->tensor == NULL || in_buckets(z)) &&
                   team_group(team, TEAM_CONTEXT) == NULL;
+    CHECK(z->overlaps || !in_buckets(z));
     TRY(take(stage->reduced.count, sizeof *z->sums, &sums));
     z->sums = sums;
     TRY(take(stage->gathered.count, sizeof *z->gathers, &gather));

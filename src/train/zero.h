@@ -31,6 +31,7 @@ struct zero {
     struct stage *stage;      /* borrowed, open */
     struct group *shard;      /* that divide; NULL: nothing is divided */
     struct group *copies;     /* that sum the same shard; NULL: none */
+    struct group *tensor;     /* that hold parts of its vectors; NULL: none */
     bool overlaps;            /* units are reduced while B goes on */
     void *scratch[2];         /* of background calls of shard, of copies */
     size_t scratch_bytes[2];
@@ -50,11 +51,16 @@ void zero_free(struct zero *zero);
 /* Scratch of its calls; the stage need not be open. */
 void zero_scratch(struct stage *stage, struct team *team, size_t *bytes,
                   size_t *background);
+/* Of the sums of vectors over `tensor` alone. */
+size_t zero_join_bytes(const struct stage *stage, const struct group *tensor);
 
 /* Before the passes over `micro_batches` micro-batches whose gradients are
  * reduced together; `first`: of a step. */
 void zero_round_begin(struct zero *zero, int micro_batches, bool first);
-/* After them, every root of this rank complete. */
+/* After them: joins the vectors that are not yet, so that every root of this
+ * rank is complete. */
+status zero_join(struct zero *zero);
+/* Then ends what is reduced of the round. */
 status zero_round_end(struct zero *zero);
 /* After the last round: the gradients of the whole batch in this rank's shards
  * of the gradient arena, second uses added. */

@@ -91,6 +91,45 @@ END
 all_exact "other axes" --set train.batch=16 --set model.layers=4
 all_exact "other axes, tied" --set train.batch=16 --set model.layers=4 \
     --set model.tied=true
+# Rounds of ranks that hold parts of every matrix: the vectors of which each has
+# some tokens are joined unit by unit, before the unit is reduced.
+cat >layouts.txt <<'END'
+ranks=4 zero=zero2 mesh.tensor=2
+ranks=4 zero=zero2 mesh.tensor=2 train.micro_batch=2
+ranks=4 zero=fsdp mesh.tensor=2 train.micro_batch=2 train.recompute=[block]
+ranks=8 zero=fsdp mesh.tensor=2 fsdp.prefetch=0 train.micro_batch=1
+ranks=8 zero=zero2 mesh.tensor=4 train.micro_batch=2 tensor.overlap=2
+ranks=4 zero=fsdp mesh.tensor=2 train.micro_batch=4 tensor.overlap=2 tensor.domino=true
+ranks=8 zero=hsdp mesh.tensor=2 mesh.data=2 mesh.shard=2
+ranks=8 zero=hsdp mesh.tensor=2 mesh.data=2 mesh.shard=2 train.micro_batch=2 fsdp.reshard=false
+ranks=8 zero=fsdp mesh.tensor=2 mesh.order=tensor,data train.recompute=[norm,activation]
+END
+all_exact "rounds of tensor ranks" --set train.batch=16 \
+    --set numerics.grid_tensor=4
+sed -i 's/mesh.tensor=4/mesh.tensor=2/' layouts.txt # two key-value heads
+all_exact "rounds of tensor ranks, tied" --set train.batch=16 \
+    --set model.tied=true --set train.logits_chunk=48 --set model.layers=3
+all_exact "rounds of tensor ranks, gpt2" --set train.batch=16 \
+    --set model.family=gpt2 --set model.kv_heads=4 --dtype float64
+
+# What that is for: gradients of a quarter of the model's half, and two units
+# (verify held the plan against what was taken).
+gradient_bytes() { # SETTING
+    lockstep plan config.yaml --ranks 8 --set mesh.tensor=2 \
+        --set model.layers=24 --set "zero=$1" --explain memory |
+        awk '/^(partial )?gradients / {
+                 for (i = 1; i <= NF; i++)
+                     if ($i ~ /^[0-9]+$/) { sum += $i; break }
+             }
+             END { print sum + 0 }'
+}
+whole=$(gradient_bytes zero1)
+divided=$(gradient_bytes zero2)
+if [ "$divided" -gt 0 ] && [ $((2 * divided)) -lt "$whole" ]
+then ok "gradients of tensor ranks are divided: $divided of $whole bytes"
+else bad "gradients of tensor ranks are divided" "$divided of $whole bytes"
+fi
+
 cat >layouts.txt <<'END'
 ranks=4 zero=zero1 mesh.context=2
 ranks=4 zero=fsdp mesh.context=2
@@ -103,6 +142,7 @@ must train config.yaml --run one
 for zero in zero1 zero2 fsdp; do
     run_row $zero-2 2 zero=$zero
     run_row $zero-8 8 zero=$zero train.micro_batch=1
+    run_row $zero-tensor 4 zero=$zero mesh.tensor=2 train.micro_batch=2
 done
 run_row hsdp-4 4 zero=hsdp mesh.shard=2 'train.recompute=[block]'
 

@@ -179,8 +179,9 @@ static status run_step(struct stage *stage, const struct data *data,
     const int64_t tokens = stage->program.tokens;
     const int64_t count = stage->program.batch / stage->program.sequences;
     const bool trains = run->gradients != NULL;
+    struct gradients *g = &stage->gradients;
 
-    if (trains) gradients_reset(&stage->gradients);
+    if (trains) gradients_reset(g);
     for (int64_t i = 0; i < count; i++) {
         const int64_t at = i * tokens;
 
@@ -194,8 +195,8 @@ static status run_step(struct stage *stage, const struct data *data,
         memcpy(losses + at, run->losses, (size_t)tokens * sizeof *losses);
     }
     if (!trains) return OK;
-    TRY(gradients_join(&stage->gradients, tensor));
-    return gradients_finish(&stage->gradients);
+    TRY(gradients_join(g, gradients_all(g), tensor));
+    return gradients_finish(g);
 }
 
 static void *real_at(void *arena, int64_t element, enum dtype dtype)
@@ -322,12 +323,12 @@ static status open_rank(struct stage *stage, const struct whole *w,
     const char *const policy[] = {v->recompute ? v->recompute : "none"};
     struct stage_request request = request_of(v, policy, v->ranks);
     struct memory_row *row = &stage->memory[MEMORY_MESSAGES];
+    const struct gradients *g = &stage->gradients;
 
     request.place.at[AXIS_TENSOR] = world->rank;
     TRY(stage_plan(stage, &request));
     const size_t a = program_message_bytes(&stage->program, world);
-    const size_t b = gradients_message_bytes(&stage->gradients, world);
-
+    const size_t b = gradients_message_bytes(g, gradients_all(g), world);
     stage_reserve(stage, MEMORY_MESSAGES, a > b ? a : b);
     TRY(stage_open(stage));
     stage->run.tensor = world;

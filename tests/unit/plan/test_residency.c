@@ -22,6 +22,7 @@ struct layout {
     int data, shard, rank;
     int rounds, prefetch;
     bool reshard, recompute;
+    int tensor; /* ranks of that axis; 0: 1 */
 };
 
 /* 16 sequences; each round one micro-batch, without rounds one micro-batch. */
@@ -41,6 +42,7 @@ static struct stage_request request_of(const struct model *model,
 
     request.mesh.size[AXIS_DATA] = l->data;
     request.mesh.size[AXIS_SHARD] = l->shard;
+    if (l->tensor > 1) request.mesh.size[AXIS_TENSOR] = l->tensor;
     request.place.at[AXIS_DATA] = l->rank / l->shard;
     request.place.at[AXIS_SHARD] = l->rank % l->shard;
     IS_OK(division_parse(&request.division, l->zero));
@@ -213,6 +215,31 @@ TEST(each_stage_saves_what_it_divides)
         }
 }
 
+/* Ranks that hold parts of every matrix divide their parts: a gradient is a
+ * shard for each round that waits, and vectors of two blocks' norms wait only
+ * for leaves of a round. */
+TEST(rounds_divide_what_tensor_ranks_hold)
+{
+    const struct model model = model_of(false, false, 60);
+    struct layout layout = {.zero = "zero2", .data = 4, .shard = 1,
+                            .prefetch = 1, .tensor = 2};
+    struct stage whole, rounds;
+
+    plan(&whole, &model, &layout);
+    layout.rounds = 2;
+    plan(&rounds, &model, &layout);
+    CHECK(whole.gradients.joined_elements > 0);
+    EQUAL_INT(whole.gradients.joined_elements,
+              2 * rounds.gradients.joined_elements);
+    CHECK(row(&rounds, MEMORY_GRADIENTS) < 0.55 * (double)row(&whole,
+                                                     MEMORY_GRADIENTS));
+    CHECK(row(&rounds, MEMORY_BUCKETS) <=
+          4 * (size_t)(2 * rounds.shards.largest_unit));
+    CHECK(row(&rounds, MEMORY_PARTIALS) < row(&whole, MEMORY_PARTIALS));
+    stage_free(&whole);
+    stage_free(&rounds);
+}
+
 /* ---- messages ---- */
 
 /* Bytes that all ranks send in a step for `what`. */
@@ -271,6 +298,23 @@ TEST(a_step_sends_two_or_three_times_the_parameters)
         }
 }
 
+/* Norms of tensor ranks: two a block, one at the end; each round has its own
+ * leaves, each leaf its own rows: so many bytes as at a step's end. */
+TEST(vectors_of_tensor_ranks_meet_once_a_round)
+{
+    const struct model model = model_of(false, false, 5);
+    const int64_t rows = (2 * 5 + 1) * 32 * 4;
+
+    for (int rounds = 0; rounds <= 4; rounds = rounds ? 2 * rounds : 1) {
+        const struct layout l = {.zero = "zero2", .data = 4, .shard = 1,
+                                 .rounds = rounds, .prefetch = 1,
+                                 .reshard = true, .tensor = 2};
+
+        /* Four leaves of each of four ranks; one of two ranks counts here. */
+        EQUAL_INT(sent(&model, l, "vector gradients"), 4 * 4 * rows);
+    }
+}
+
 TEST(copies_of_shards_are_summed_over_the_data_axis)
 {
     const struct layout l = {.zero = "hsdp", .data = 2, .shard = 4,
@@ -284,5 +328,7 @@ TEST(copies_of_shards_are_summed_over_the_data_axis)
 }
 
 TEST_MAIN(what_an_event_needs_is_in_memory, each_stage_saves_what_it_divides,
+          rounds_divide_what_tensor_ranks_hold,
+          vectors_of_tensor_ranks_meet_once_a_round,
           a_step_sends_two_or_three_times_the_parameters,
           copies_of_shards_are_summed_over_the_data_axis)
