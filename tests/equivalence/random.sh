@@ -52,6 +52,7 @@ draw() { # SEED
             family = of("llama llama gpt2")
             context = of("1 1 2")
             leaf = of("3 6 5 9")
+            span = leaf < 4 ? 4 : leaf # a token of each tensor leaf
             head = of("2 4 6 10")
             width = family == "gpt2" ? heads * head : 8 + random(17)
             print "model.family=" family, "model.heads=" heads,
@@ -61,7 +62,7 @@ draw() { # SEED
                 "model.vocab=" (301 + random(30)),
                 "model.layers=" (1 + random(6)),
                 "model.tied=" of("true false"),
-                "data.sequence=" (context > 1 ? 4 * leaf : 7 + random(30)),
+                "data.sequence=" (context > 1 ? 4 * span : 7 + random(30)),
                 "data.documents=" of("separate joined"),
                 "train.dtype=" of("float32 float32 float64"),
                 "train.batch=" of("4 6 8 12 16"), "train.micro_batch=0",
