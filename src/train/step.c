@@ -58,7 +58,8 @@ static void use_background(const struct train_step *step, struct run *run)
         &step->pipeline->stages[0].memory[MEMORY_MESSAGES];
     const size_t bytes = background_bytes(step->pipeline, step->team);
 
-    run->background = (char *)row->data + row->bytes - bytes;
+    if (row->data != NULL)
+        run->background = (char *)row->data + row->bytes - bytes;
     run->background_bytes = bytes;
 }
 

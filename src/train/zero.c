@@ -12,8 +12,10 @@ static struct tensor elements(const struct zero *z, void *data, int64_t first,
                               int64_t count)
 {
     const enum dtype dtype = z->stage->program.dtype;
+    char *at = data; /* NULL: this rank has no such arena */
 
-    return tensor_1d((char *)data + first * dtype_bytes(dtype), dtype, count);
+    if (at != NULL) at += first * dtype_bytes(dtype);
+    return tensor_1d(at, dtype, count);
 }
 
 static int64_t own_size(const struct zero *z, int unit)
@@ -497,7 +499,9 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     CHECK(z->shard == NULL || z->shard->size == stage->shards.ranks);
     CHECK(z->shard == NULL || z->shard->rank == stage->shards.rank);
     z->scratch[SHARD] = stage->memory[MEMORY_BACKGROUND].data;
-    z->scratch[COPIES] = (char *)z->scratch[SHARD] + z->scratch_bytes[SHARD];
+    if (z->scratch[SHARD] != NULL)
+        z->scratch[COPIES] = (char *)z->scratch[SHARD] +
+                             z->scratch_bytes[SHARD];
     z->overlaps = stage->request.backward == BACKWARD_FUSED &&
                   (z->shard != NULL || z->copies != NULL) &&
                   (z->tensor == NULL || in_buckets(z)) &&
