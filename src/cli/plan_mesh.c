@@ -232,8 +232,8 @@ static const struct exchange *find(const struct exchanges *list,
     for (int i = 0; i < list->count; i++) {
         const struct exchange *e = &list->items[i];
 
-        if (e->kind == like->kind && strcmp(e->group, like->group) == 0 &&
-            strcmp(e->what, like->what) == 0)
+        if (e->kind == like->kind && strcmp(e->what, like->what) == 0 &&
+            strcmp(exchange_group(e), exchange_group(like)) == 0)
             return e;
     }
     return NULL;
@@ -252,7 +252,7 @@ static void message_cells(const struct view *view, const struct exchange *e,
         if (row->bytes > most) most = row->bytes;
         all += row->bytes;
     }
-    table_text(table, e->group);
+    table_text(table, exchange_group(e));
     table_text(table, comm_kind_name(e->kind));
     table_text(table, e->what);
     table_integer(table, e->size);

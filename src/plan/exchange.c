@@ -4,6 +4,7 @@
  * own, and a gather, in which it sends its own block to all others. */
 #include "plan/exchange_model.h"
 
+#include <stdio.h>
 #include <string.h>
 
 void exchanges_add(struct exchanges *out, struct exchange row)
@@ -12,8 +13,8 @@ void exchanges_add(struct exchanges *out, struct exchange row)
     for (int i = 0; i < out->count; i++) {
         struct exchange *e = &out->items[i];
 
-        if (e->kind != row.kind || strcmp(e->group, row.group) != 0 ||
-            strcmp(e->what, row.what) != 0)
+        if (e->kind != row.kind || strcmp(e->what, row.what) != 0 ||
+            strcmp(exchange_group(e), exchange_group(&row)) != 0)
             continue;
         e->calls += row.calls;
         e->bytes += row.bytes;
@@ -30,7 +31,7 @@ void exchanges_sum(const struct exchanges *exchanges, const char *group,
     for (int i = 0; i < exchanges->count; i++) {
         const struct exchange *e = &exchanges->items[i];
 
-        if (e->kind != kind || strcmp(e->group, group) != 0) continue;
+        if (e->kind != kind || strcmp(exchange_group(e), group) != 0) continue;
         *calls += e->calls;
         *bytes += e->bytes;
     }
@@ -207,10 +208,11 @@ static void add_copies(struct exchanges *out, const struct pipeline *p,
     const struct program *program = &p->stages[chunk].program;
     const struct chunk *c = &p->chunks[chunk];
     const int64_t bytes = dtype_bytes(program->dtype);
-    struct exchange row = {.group = c->label, .what = "gradients of copies",
+    struct exchange row = {.what = "gradients of copies",
                            .kind = COMM_ALL_REDUCE, .size = c->copies,
                            .calls = 1};
 
+    snprintf(row.label, sizeof row.label, "%s", c->label);
     row.bytes = bytes * exchange_all_reduce(program->params.elements, c->copies,
                                    c->copy);
     exchanges_add(out, row);

@@ -14,7 +14,8 @@
 enum { EXCHANGES_MAX = 32 };
 
 struct exchange {
-    const char *group;   /* "batch" */
+    const char *group;   /* "batch"; NULL: the label */
+    char label[COMM_LABEL_BYTES]; /* "stage 1": rows outlive the pipeline */
     const char *what;    /* "gradients" */
     enum comm_kind kind;
     int size;            /* ranks of the group */
@@ -23,6 +24,11 @@ struct exchange {
 };
 
 struct exchanges { struct exchange items[EXCHANGES_MAX]; int count; };
+
+static inline const char *exchange_group(const struct exchange *row)
+{
+    return row->group != NULL ? row->group : row->label;
+}
 
 /* Of the rank that the pipeline is planned for. */
 void exchanges_of(struct exchanges *out, const struct pipeline *pipeline);

@@ -67,9 +67,9 @@ status audit_traffic(const struct team *team, const struct exchanges *plan,
         int j = 0;
 
         while (j < count && (rows[j].kind != e->kind ||
-                             strcmp(rows[j].group, e->group) != 0))
+                             strcmp(rows[j].group, exchange_group(e)) != 0))
             j++;
-        if (j == count) TRY(compare(e->group, e->kind, none, planned));
+        if (j == count) TRY(compare(exchange_group(e), e->kind, none, planned));
     }
     return OK;
 }
