@@ -27,6 +27,16 @@ int dtype_bytes(enum dtype dtype);         /* per element */
 const char *dtype_name(enum dtype dtype);  /* "float32" */
 /* "float32", "float64", "bfloat16", ...; false when unknown. */
 bool dtype_parse(const char *name, enum dtype *out);
+/* Of two bytes: what is computed of it is computed in float32. */
+static inline bool dtype_is_narrow(enum dtype dtype)
+{
+    return dtype == DTYPE_BF16 || dtype == DTYPE_F16;
+}
+/* The type of sums, statistics and masters beside numbers of this type. */
+static inline enum dtype dtype_real(enum dtype dtype)
+{
+    return dtype_is_narrow(dtype) ? DTYPE_F32 : dtype;
+}
 
 /* Dense, row-major. */
 struct tensor tensor_1d(void *data, enum dtype dtype, int64_t n);
