@@ -5,33 +5,42 @@
  * strip of columns of one row is done at a time only because the compiler then
  * turns the inner loop into vectors; no element sees its neighbours. */
 #include <stddef.h>
+#include "kernels/element.h"
+#include "kernels/narrow_product.h"
 #include "kernels/reference/real.h"
 
 enum { STRIP = 32 }; /* columns */
 
-/* One row of b's strip and how far its rows and columns are apart. */
+/* A strip of one row of c. */
 struct strip {
-    const real *a, *b; /* first element of the contracted dimension */
-    int64_t a_stride, b_stride, b_column;
+    const struct matmul *p;
+    int64_t row, column;
     int width; /* columns, at most STRIP */
+    /* chain[j] = the granule [first, first + length) of column j */
+    void (*granule)(const struct strip *s, int64_t first, int64_t length,
+                    real *chain);
 };
 
-/* chain[j] = chain of FMAs from +0 over elements [first, first + length) */
+/* Chain of FMAs from +0. */
 REAL_CLONES static void granule_chain(const struct strip *s, int64_t first,
                                       int64_t length, real *chain)
 {
+    const struct tensor *left = &s->p->a, *right = &s->p->b;
+
     for (int j = 0; j < STRIP; j++) chain[j] = 0;
     for (int64_t k = first; k < first + length; k++) {
-        real a = s->a[k * s->a_stride];
-        const real *b = s->b + k * s->b_stride;
+        real a = ((const real *)left->data)[s->row * left->stride[0] +
+                                            k * left->stride[1]];
+        const real *b = (const real *)right->data + k * right->stride[0] +
+                        s->column * right->stride[1];
 
-        if (s->b_column == 1) {
+        if (right->stride[1] == 1) {
             _Pragma("omp simd")
             for (int j = 0; j < s->width; j++)
                 chain[j] = REAL_FMA(a, b[j], chain[j]);
         } else {
             for (int j = 0; j < s->width; j++)
-                chain[j] = REAL_FMA(a, b[j * s->b_column], chain[j]);
+                chain[j] = REAL_FMA(a, b[j * right->stride[1]], chain[j]);
         }
     }
 }
@@ -46,7 +55,7 @@ static void segment_add(const struct strip *s, const struct sum_segment *seg,
         int64_t length = seg->length - done;
 
         if (length > GRANULE) length = GRANULE;
-        granule_chain(s, seg->first + done, length, chain);
+        s->granule(s, seg->first + done, length, chain);
         for (int j = 0; j < s->width; j++)
             sum[j] = assign ? chain[j] : sum[j] + chain[j];
         assign = false;
@@ -63,47 +72,75 @@ static void leaves_fold(real (*sums)[STRIP], int leaves)
                 sums[leaf][j] = sums[leaf][j] + sums[leaf + step][j];
 }
 
-static void strip_compute(const struct matmul *p, int64_t row, int64_t column)
+/* Element `i` of an operand. */
+static real get(const struct tensor *t, int64_t i)
 {
-    const real *a = p->a.data, *b = p->b.data;
-    const real *bias = p->bias ? p->bias->data : NULL;
-    const real *left = p->left ? p->left->data : NULL;
-    real *c = (real *)p->c.data + row * p->c.stride[0] + column;
-    int64_t n = p->c.shape[1] - column;
-    struct strip s = {a + row * p->a.stride[0], b + column * p->b.stride[1],
-                      p->a.stride[1], p->b.stride[0], p->b.stride[1],
-                      n < STRIP ? (int)n : STRIP};
+#if REAL_BITS == 32
+    return element_get(t->data, t->dtype, i);
+#else
+    return ((const real *)t->data)[i];
+#endif
+}
+
+static void set(const struct tensor *t, int64_t i, real value)
+{
+#if REAL_BITS == 32
+    element_set(t->data, t->dtype, i, value);
+#else
+    ((real *)t->data)[i] = value;
+#endif
+}
+
+static void strip_compute(const struct strip *s)
+{
+    const struct matmul *p = s->p;
     real sums[LEAVES_MAX][STRIP] = {{0}};
+    int64_t at = s->row * p->c.stride[0] + s->column;
     int last = -1;
 
     if (p->continues) {
-        for (int j = 0; j < s.width; j++) sums[0][j] = c[j];
+        for (int j = 0; j < s->width; j++) sums[0][j] = get(&p->c, at + j);
         last = 0;
     }
     for (int64_t i = 0; i < p->order->segment_count; i++) {
         const struct sum_segment *segment = &p->order->segments[i];
 
-        segment_add(&s, segment, segment->leaf != last, sums[segment->leaf]);
+        segment_add(s, segment, segment->leaf != last, sums[segment->leaf]);
         last = segment->leaf;
     }
     leaves_fold(sums, p->order->leaves);
-    for (int j = 0; j < s.width; j++) {
+    for (int j = 0; j < s->width; j++) {
         real result = sums[0][j];
 
-        if (bias) result = result + bias[column + j];
-        if (left) result = left[row * p->left->stride[0] + column + j] + result;
-        c[j] = result;
+        if (p->bias) result = result + get(p->bias, s->column + j);
+        if (p->left)
+            result = get(p->left, s->row * p->left->stride[0] + s->column + j) +
+                     result;
+        set(&p->c, at + j, result);
     }
 }
 
+/* All strips of all rows. */
+struct strips {
+    struct matmul p;
+    void (*granule)(const struct strip *s, int64_t first, int64_t length,
+                    real *chain);
+};
+
 static void matmul_body(void *argument, int index, int count)
 {
-    const struct matmul *p = argument;
-    int64_t strips = (p->c.shape[1] + STRIP - 1) / STRIP, first, last;
+    const struct strips *all = argument;
+    int64_t n = all->p.c.shape[1], strips = (n + STRIP - 1) / STRIP;
+    int64_t first, last;
 
-    threads_split(p->c.shape[0] * strips, 1, index, count, &first, &last);
-    for (int64_t i = first; i < last; i++)
-        strip_compute(p, i / strips, i % strips * STRIP);
+    threads_split(all->p.c.shape[0] * strips, 1, index, count, &first, &last);
+    for (int64_t i = first; i < last; i++) {
+        struct strip s = {&all->p, i / strips, i % strips * STRIP, STRIP,
+                          all->granule};
+
+        if (n - s.column < STRIP) s.width = (int)(n - s.column);
+        strip_compute(&s);
+    }
 }
 
 static void order_check(const struct sum_order *order, int64_t k,
@@ -126,18 +163,166 @@ static void order_check(const struct sum_order *order, int64_t k,
     CHECK(leaf == leaves - 1);
 }
 
-status NAME(matmul)(struct stream *stream, const struct matmul *p)
+static void matmul_check(const struct matmul *p, enum dtype dtype)
 {
     int64_t m = p->c.shape[0], n = p->c.shape[1], k = p->a.shape[1];
-    struct matmul copy = *p;
 
-    CHECK(p->c.dtype == REAL_DTYPE && p->a.dtype == REAL_DTYPE);
-    CHECK(p->b.dtype == REAL_DTYPE && p->c.stride[1] == 1);
+    CHECK(p->a.dtype == dtype && p->b.dtype == dtype);
+    CHECK(p->c.dtype == REAL_DTYPE || (p->c.dtype == dtype && !p->continues));
+    CHECK(p->c.stride[1] == 1);
     CHECK(p->a.shape[0] == m && p->b.shape[1] == n && p->b.shape[0] == k);
-    CHECK(!p->bias || p->bias->shape[0] == n);
+    CHECK(!p->bias || (p->bias->shape[0] == n && p->bias->dtype == dtype));
     CHECK(!p->left || (p->left->shape[0] == m && p->left->shape[1] == n &&
                        p->left->stride[1] == 1));
+    CHECK(!p->left || p->left->dtype == REAL_DTYPE || p->left->dtype == dtype);
     order_check(p->order, k, p->continues);
-    threads_run(stream->threads, matmul_body, &copy);
+}
+
+status NAME(matmul)(struct stream *stream, const struct matmul *p)
+{
+    struct strips all = {*p, granule_chain};
+
+    matmul_check(p, REAL_DTYPE);
+    threads_run(stream->threads, matmul_body, &all);
     return OK;
 }
+
+#if REAL_BITS == 32
+/* ---- narrow operands ---- */
+
+/* The operands of a granule, widened; from `length` on they are +0. */
+struct widened {
+    float a[GRANULE], b[GRANULE][STRIP];
+};
+
+static void granule_widen(const struct strip *s, int64_t first, int64_t length,
+                          struct widened *out)
+{
+    const struct tensor *a = &s->p->a, *b = &s->p->b;
+
+    memset(out, 0, sizeof *out);
+    for (int64_t k = 0; k < length; k++) {
+        out->a[k] = get(a, s->row * a->stride[0] + (first + k) * a->stride[1]);
+        for (int j = 0; j < s->width; j++)
+            out->b[k][j] = get(b, (first + k) * b->stride[0] +
+                                      (s->column + j) * b->stride[1]);
+    }
+}
+
+/* A denormal number counts as zero of its sign. */
+ELEMENTARY float flushed(float x)
+{
+    uint32_t bits = bits_of_f32(x);
+
+    return f32_of_bits(bits & 0x7F800000u ? bits : bits & 0x80000000u);
+}
+
+/* The sum, rounded, of what is exactly (or near enough) `exact`; zero of its
+ * sign where it would be denormal even if exponents had no bounds. */
+ELEMENTARY float flushed_sum(float rounded, double exact)
+{
+    uint32_t bits = bits_of_f32(rounded);
+    bool tiny = exact < 0x1.ffffffp-127 && exact > -0x1.ffffffp-127;
+
+    return f32_of_bits(tiny ? bits & 0x80000000u : bits);
+}
+
+/* c[j] = fma(a, b[j], c[j]); denormal operands and results are zeros. */
+REAL_CLONES static void fma_flushing(float a, const float *b, float *c)
+{
+    float x = flushed(a);
+
+    _Pragma("omp simd")
+    for (int j = 0; j < STRIP; j++) {
+        float y = flushed(b[j]), z = flushed(c[j]);
+
+        c[j] = flushed_sum(__builtin_fmaf(x, y, z),
+                           (double)x * (double)y + (double)z);
+    }
+}
+
+static void add_flushing(const float *a, float *c)
+{
+    for (int j = 0; j < STRIP; j++) {
+        float x = flushed(a[j]), y = flushed(c[j]);
+
+        c[j] = flushed_sum(x + y, (double)x + (double)y);
+    }
+}
+
+/* The odd element of a pair comes first; an odd end is filled with +0. */
+static void granule_pairs(const struct strip *s, int64_t first, int64_t length,
+                          float *chain)
+{
+    struct widened w;
+
+    granule_widen(s, first, length, &w);
+    for (int j = 0; j < STRIP; j++) chain[j] = 0;
+    for (int64_t k = 0; k < length; k += 2) {
+        fma_flushing(w.a[k + 1], w.b[k + 1], chain);
+        fma_flushing(w.a[k], w.b[k], chain);
+    }
+}
+
+/* Blocks of PRODUCT_BLOCK elements, the last one filled with +0: two chains from +0,
+ * of the even and of the odd ones, added to each other and to the granule. */
+static void granule_tiles(const struct strip *s, int64_t first, int64_t length,
+                          float *chain)
+{
+    struct widened w;
+
+    granule_widen(s, first, length, &w);
+    for (int j = 0; j < STRIP; j++) chain[j] = 0;
+    for (int64_t block = 0; block < length; block += PRODUCT_BLOCK) {
+        float even[STRIP] = {0}, odd[STRIP] = {0};
+
+        for (int64_t k = block; k < block + PRODUCT_BLOCK; k += 2) {
+            fma_flushing(w.a[k], w.b[k], even);
+            fma_flushing(w.a[k + 1], w.b[k + 1], odd);
+        }
+        add_flushing(even, odd);
+        add_flushing(odd, chain);
+    }
+}
+
+static void granule_widened(const struct strip *s, int64_t first,
+                            int64_t length, float *chain)
+{
+    struct widened w;
+
+    granule_widen(s, first, length, &w);
+    for (int j = 0; j < STRIP; j++) chain[j] = 0;
+    for (int64_t k = 0; k < length; k++)
+        for (int j = 0; j < STRIP; j++)
+            chain[j] = __builtin_fmaf(w.a[k], w.b[k][j], chain[j]);
+}
+
+status reference_matmul_bf16_pairs(struct stream *stream,
+                                   const struct matmul *p)
+{
+    struct strips all = {*p, granule_pairs};
+
+    matmul_check(p, DTYPE_BF16);
+    threads_run(stream->threads, matmul_body, &all);
+    return OK;
+}
+
+status reference_matmul_bf16_tiles(struct stream *stream,
+                                   const struct matmul *p)
+{
+    struct strips all = {*p, granule_tiles};
+
+    matmul_check(p, DTYPE_BF16);
+    threads_run(stream->threads, matmul_body, &all);
+    return OK;
+}
+
+status reference_matmul_f16(struct stream *stream, const struct matmul *p)
+{
+    struct strips all = {*p, granule_widened};
+
+    matmul_check(p, DTYPE_F16);
+    threads_run(stream->threads, matmul_body, &all);
+    return OK;
+}
+#endif

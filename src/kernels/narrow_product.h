@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* narrow_product.h - names of the products of 16-bit operands, which
+ * narrow tables have as their matmul. docs/numerics.md defines them. */
+#ifndef LOCKSTEP_KERNELS_NARROW_PRODUCT_H
+#define LOCKSTEP_KERNELS_NARROW_PRODUCT_H
+
+#include "kernels/rows.h"
+
+enum { PRODUCT_BLOCK = 32 }; /* elements that `tiles` sums at a time */
+
+#define NARROW_PRODUCTS(X) X(matmul_bf16_pairs) X(matmul_bf16_tiles) \
+    X(matmul_f16)
+
+#define NARROW_REFERENCE(product) \
+    extern KERNELS_TYPE(matmul) reference_##product;
+NARROW_PRODUCTS(NARROW_REFERENCE)
+#undef NARROW_REFERENCE
+
+#endif

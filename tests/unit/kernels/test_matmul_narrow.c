@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_matmul_narrow.c - products of 16-bit operands: the reference equals its
+ * definition and, where the processor has them, the instructions that the
+ * definition came from. */
+#include "kernels/narrow_product.h"
+#include "tests/unit/kernels/room.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+enum { ROUNDS = 40000, TILE_ROUNDS = 600 };
+
+/* Bit patterns that go wrong when they can: what the seed says. */
+static uint64_t next_bits(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state * UINT64_C(2685821657736338717);
+}
+
+/* Kinds: any bits; products near 2^-126; tiny and denormal; near 1; a mix with
+ * infinities; edges of the exponents. */
+enum { KINDS = 6 };
+
+static uint16_t hard_operand(uint64_t *state, int kind)
+{
+    uint64_t r = next_bits(state);
+    uint32_t fraction = (uint32_t)(r >> 8) & 0x7F, exponent = 0;
+
+    switch (kind) {
+    case 0: return (uint16_t)(r >> 16);
+    case 1: exponent = 61 + (uint32_t)(r >> 20) % 5; break;
+    case 2: exponent = (uint32_t)(r >> 20) % 4; break;
+    case 3: exponent = 127 + (uint32_t)(r >> 20) % 3; break;
+    case 4:
+        exponent = 64;
+        if (r >> 20 & 4) exponent = 0;
+        if ((r >> 24) % 29 == 0) exponent = 255;
+        if (exponent == 255 && (r >> 30 & 1)) fraction = 0;
+        break;
+    default:
+        exponent = 62 + (uint32_t)(r >> 20) % 4;
+        if (r >> 40 & 1) fraction = r >> 41 & 1 ? 0 : 0x7F;
+    }
+    return (uint16_t)((r & 1) << 15 | exponent << 7 | fraction);
+}
+
+static float hard_sum(uint64_t *state, int kind)
+{
+    uint64_t r = next_bits(state);
+    uint32_t fraction = (uint32_t)(r >> 8) & 0x7FFFFF, bits;
+    uint32_t exponent = (uint32_t)(r >> 33) % 6;
+    float value;
+
+    if (kind == 3) exponent += 127;
+    if (r >> 40 & 1)
+        fraction = (uint32_t)(r >> 41 & 1 ? r >> 42 & 3
+                                          : 0x7FFFFF - (r >> 42 & 3));
+    bits = kind == 0 ? (uint32_t)(r >> 16)
+                     : (uint32_t)(r & 1) << 31 | exponent << 23 | fraction;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+static bool same(float a, float b)
+{
+    return memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);
+}
+
+static uint32_t word(float x)
+{
+    uint32_t bits;
+
+    memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+
+/* ---- the definition once more, with no shared code ---- */
+
+static float zeroed(float x)
+{
+    return fabsf(x) < 0x1p-126f ? copysignf(0, x) : x;
+}
+
+static float fma_zeroed(uint16_t a, uint16_t b, float c)
+{
+    float x = zeroed(bf16_to_f32(a)), y = zeroed(bf16_to_f32(b));
+    float z = zeroed(c), r = fmaf(x, y, z);
+
+    return fabs((double)x * y + (double)z) < 0x1.ffffffp-127 ? copysignf(0, r)
+                                                             : r;
+}
+
+static float add_zeroed(float a, float b)
+{
+    return zeroed(zeroed(a) + zeroed(b));
+}
+
+static float pair(const uint16_t *a, const uint16_t *b, float c)
+{
+    return fma_zeroed(a[0], b[0], fma_zeroed(a[1], b[1], c));
+}
+
+static float block(const uint16_t *a, const uint16_t *b, float c)
+{
+    float even = 0, odd = 0;
+
+    for (int k = 0; k < PRODUCT_BLOCK; k += 2) {
+        even = fma_zeroed(a[k], b[k], even);
+        odd = fma_zeroed(a[k + 1], b[k + 1], odd);
+    }
+    return add_zeroed(c, add_zeroed(even, odd));
+}
+
+static float granule(const uint16_t *a, const uint16_t *b, int length,
+                     bool tiles)
+{
+    uint16_t x[GRANULE] = {0}, y[GRANULE] = {0};
+    float sum = 0;
+
+    memcpy(x, a, sizeof *a * (size_t)length);
+    memcpy(y, b, sizeof *b * (size_t)length);
+    for (int k = 0; k < length; k += tiles ? PRODUCT_BLOCK : 2)
+        sum = tiles ? block(x + k, y + k, sum) : pair(x + k, y + k, sum);
+    return sum;
+}
+
+/* One row times one column of every length. */
+static void test_reference_is_its_definition(void **state)
+{
+    uint16_t a[GRANULE], b[GRANULE];
+    uint64_t seed = 5;
+
+    (void)state;
+    for (int i = 0; i < 6 * GRANULE; i++) {
+        int length = 1 + i % GRANULE, kind = i / GRANULE;
+        struct sum_segment segment = {0, length, 0};
+        struct sum_order order = {&segment, 1, 1};
+        struct stream stream = {0};
+        float c[2];
+        struct matmul p = {.order = &order};
+
+        for (int k = 0; k < GRANULE; k++) {
+            a[k] = hard_operand(&seed, kind);
+            b[k] = hard_operand(&seed, kind);
+        }
+        p.a = tensor_2d(a, DTYPE_BF16, 1, length);
+        p.b = tensor_2d(b, DTYPE_BF16, length, 1);
+        p.c = tensor_2d(&c[0], DTYPE_F32, 1, 1);
+        reference_matmul_bf16_pairs(&stream, &p);
+        p.c = tensor_2d(&c[1], DTYPE_F32, 1, 1);
+        reference_matmul_bf16_tiles(&stream, &p);
+        for (int tiles = 0; tiles < 2; tiles++) {
+            float want = granule(a, b, length, tiles);
+
+            if (!same(want, c[tiles]))
+                fail_msg("length %d kind %d tiles %d: %08x, not %08x", length,
+                         kind, tiles, word(c[tiles]), word(want));
+        }
+    }
+}
+
+#if defined(__x86_64__)
+/* ---- the instructions ---- */
+
+static bool bit_of_cpuid(unsigned leaf, unsigned sub, int reg, int bit)
+{
+    unsigned r[4] = {0};
+
+    return __get_cpuid_count(leaf, sub, &r[0], &r[1], &r[2], &r[3]) &&
+           (r[reg] >> bit & 1);
+}
+
+__attribute__((target("avx512f,avx512bf16"), noinline)) static void
+pairs_by_instruction(const uint16_t *a, const uint16_t *b, float *c)
+{
+    __m512i x = _mm512_loadu_si512(a), y = _mm512_loadu_si512(b);
+
+    _mm512_storeu_ps(c, _mm512_dpbf16_ps(_mm512_loadu_ps(c), (__m512bh)x,
+                                         (__m512bh)y));
+}
+
+static void test_pairs_are_the_instruction(void **state)
+{
+    uint64_t seed = 77;
+
+    (void)state;
+    if (!__builtin_cpu_supports("avx512f") || !bit_of_cpuid(7, 1, 0, 5)) skip();
+    for (int i = 0; i < ROUNDS; i++) {
+        uint16_t a[32], b[32];
+        float before[16], after[16];
+        int kind = i % KINDS;
+
+        for (int k = 0; k < 32; k++) {
+            a[k] = hard_operand(&seed, kind);
+            b[k] = hard_operand(&seed, kind);
+            if (k % 5 == 4) { /* the first product cancels something */
+                a[k] = a[k - 1] ^ 0x8000;
+                b[k] = b[k - 1];
+            }
+        }
+        for (int j = 0; j < 16; j++) before[j] = hard_sum(&seed, kind);
+        for (int j = 0; j < 16; j += 3)
+            before[j] = -(bf16_to_f32(a[2 * j + 1]) *
+                          bf16_to_f32(b[2 * j + 1]));
+        memcpy(after, before, sizeof after);
+        pairs_by_instruction(a, b, after);
+        for (int j = 0; j < 16; j++) {
+            float want = pair(a + 2 * j, b + 2 * j, before[j]);
+
+            if (!same(want, after[j]))
+                fail_msg("%04x %04x times %04x %04x to %08x: %08x, not %08x",
+                         a[2 * j], a[2 * j + 1], b[2 * j], b[2 * j + 1],
+                         word(before[j]), word(after[j]), word(want));
+        }
+    }
+}
+
+struct tiles {
+    uint16_t a[16][32], b[16][32]; /* b in pairs: [k / 2][column, k % 2] */
+    float c[16][16];
+};
+
+__attribute__((target("amx-tile,amx-bf16"), noinline)) static void
+tiles_by_instruction(struct tiles *t)
+{
+    uint8_t shape[64] = {1};
+
+    for (int i = 0; i < 3; i++) {
+        shape[16 + 2 * i] = 64; /* bytes of a row */
+        shape[48 + i] = 16;     /* rows */
+    }
+    _tile_loadconfig(shape);
+    _tile_loadd(0, t->c, 64);
+    _tile_loadd(1, t->a, 64);
+    _tile_loadd(2, t->b, 64);
+    _tile_dpbf16ps(0, 1, 2);
+    _tile_stored(0, t->c, 64);
+    _tile_release();
+}
+
+static bool tiles_run(void)
+{
+    enum { REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
+
+    return bit_of_cpuid(7, 0, 3, 22) && bit_of_cpuid(7, 0, 3, 24) &&
+           syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
+}
+
+static void test_tiles_are_the_instruction(void **state)
+{
+    static struct tiles before, after;
+    uint64_t seed = 99;
+
+    (void)state;
+    if (!tiles_run()) skip();
+    for (int i = 0; i < TILE_ROUNDS; i++) {
+        int kind = i % KINDS;
+
+        for (int j = 0; j < 512; j++) {
+            int row = j / 32, k = j % 32;
+
+            before.a[row][k] = hard_operand(&seed, kind);
+            before.b[row][k] = hard_operand(&seed, kind);
+            if (next_bits(&seed) % 7 < (uint64_t)(i % 5)) before.a[row][k] = 0;
+            /* the two chains of many elements cancel each other */
+            if (k % 2 && row < 8) before.a[row][k] = before.a[row][k - 1] ^
+                                                     0x8000;
+            if (k % 2 && row % 4) before.b[row][k] = before.b[row][k - 1];
+        }
+        for (int j = 0; j < 256; j++)
+            before.c[j / 16][j % 16] = hard_sum(&seed, kind);
+        after = before;
+        tiles_by_instruction(&after);
+        for (int j = 0; j < 256; j++) {
+            int row = j / 16, column = j % 16;
+            uint16_t b[32];
+            float want;
+
+            for (int k = 0; k < 32; k++)
+                b[k] = before.b[k / 2][2 * column + k % 2];
+            want = block(before.a[row], b, before.c[row][column]);
+            if (!same(want, after.c[row][column]))
+                fail_msg("kind %d element %d: %08x, not %08x", kind, j,
+                         word(after.c[row][column]), word(want));
+        }
+    }
+}
+#endif
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reference_is_its_definition),
+#if defined(__x86_64__)
+        cmocka_unit_test(test_pairs_are_the_instruction),
+        cmocka_unit_test(test_tiles_are_the_instruction),
+#endif
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
