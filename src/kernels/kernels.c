@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "kernels/cpu/scratch.h"
+#include "kernels/narrow_product.h"
 #include "kernels/rows.h"
 
 #define DECLARE_REFERENCE(row)                    \
@@ -21,10 +22,21 @@ const struct kernels kernels_reference_f64 = {
 #define DECLARE_CPU(row, isa) extern KERNELS_TYPE(row) cpu_##row##_##isa;
 #define FILL_CPU(row, isa) .row = cpu_##row##_##isa,
 
+/* What a narrow table has instead of a row of the same name. */
+struct narrow_rows {
+    KERNELS_TYPE(cross_entropy) *cross_entropy_bf16, *cross_entropy_f16;
+};
+#define CPU_NARROW(isa)                                                  \
+    extern KERNELS_TYPE(cross_entropy) cpu_cross_entropy_bf16_##isa;     \
+    extern KERNELS_TYPE(cross_entropy) cpu_cross_entropy_f16_##isa;      \
+    static const struct narrow_rows cpu_##isa##_narrow = {               \
+        cpu_cross_entropy_bf16_##isa, cpu_cross_entropy_f16_##isa};
+
 #ifdef HAVE_ISA_plain
 #define DECLARE_PLAIN(row) DECLARE_CPU(row, plain)
 #define FILL_PLAIN(row) FILL_CPU(row, plain)
 KERNELS_CPU_ROWS(DECLARE_PLAIN)
+CPU_NARROW(plain)
 double cpu_peak_flops_plain(struct stream *stream, double seconds);
 static const struct kernels cpu_plain = {
     .backend = "cpu plain", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_PLAIN)};
@@ -33,6 +45,7 @@ static const struct kernels cpu_plain = {
 #define DECLARE_AVX2(row) DECLARE_CPU(row, avx2)
 #define FILL_AVX2(row) FILL_CPU(row, avx2)
 KERNELS_CPU_ROWS(DECLARE_AVX2)
+CPU_NARROW(avx2)
 double cpu_peak_flops_avx2(struct stream *stream, double seconds);
 static const struct kernels cpu_avx2 = {
     .backend = "cpu avx2", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_AVX2)};
@@ -41,6 +54,7 @@ static const struct kernels cpu_avx2 = {
 #define DECLARE_AVX512(row) DECLARE_CPU(row, avx512)
 #define FILL_AVX512(row) FILL_CPU(row, avx512)
 KERNELS_CPU_ROWS(DECLARE_AVX512)
+CPU_NARROW(avx512)
 double cpu_peak_flops_avx512(struct stream *stream, double seconds);
 static const struct kernels cpu_avx512 = {
     .backend = "cpu avx512", .dtype = DTYPE_F32,
@@ -50,6 +64,7 @@ static const struct kernels cpu_avx512 = {
 #define DECLARE_NEON(row) DECLARE_CPU(row, neon)
 #define FILL_NEON(row) FILL_CPU(row, neon)
 KERNELS_CPU_ROWS(DECLARE_NEON)
+CPU_NARROW(neon)
 double cpu_peak_flops_neon(struct stream *stream, double seconds);
 static const struct kernels cpu_neon = {
     .backend = "cpu neon", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_NEON)};
@@ -78,6 +93,25 @@ static const struct kernels *isa_table(enum isa isa)
 #endif
 #ifdef HAVE_ISA_neon
     case ISA_NEON: return &cpu_neon;
+#endif
+    default: return NULL;
+    }
+}
+
+static const struct narrow_rows *isa_narrow_rows(enum isa isa)
+{
+    switch (isa) {
+#ifdef HAVE_ISA_plain
+    case ISA_PLAIN: return &cpu_plain_narrow;
+#endif
+#ifdef HAVE_ISA_avx2
+    case ISA_AVX2: return &cpu_avx2_narrow;
+#endif
+#ifdef HAVE_ISA_avx512
+    case ISA_AVX512: return &cpu_avx512_narrow;
+#endif
+#ifdef HAVE_ISA_neon
+    case ISA_NEON: return &cpu_neon_narrow;
 #endif
     default: return NULL;
     }
@@ -125,7 +159,30 @@ static void kernels_complete(struct kernels *table,
     KERNELS_ROWS(COMPLETE)
 }
 
+/* Rows take operands of float32 and narrow ones alike, but for products and
+ * for the loss, which has no operand that says what its gradient should be. */
+static void kernels_narrow(struct kernels *table, enum dtype dtype,
+                           enum isa isa, enum product product)
+{
+    const struct narrow_rows *rows = isa_narrow_rows(isa);
+
+    table->dtype = dtype;
+    table->product = product;
+    table->cross_entropy = dtype == DTYPE_BF16 ? rows->cross_entropy_bf16
+                                               : rows->cross_entropy_f16;
+    if (dtype == DTYPE_F16) table->matmul = reference_matmul_f16;
+    else if (product == PRODUCT_TILES)
+        table->matmul = reference_matmul_bf16_tiles;
+    else table->matmul = reference_matmul_bf16_pairs;
+}
+
 status kernels_get(struct kernels *out, enum dtype dtype, enum isa isa)
+{
+    return kernels_get_product(out, dtype, isa, PRODUCT_PAIRS);
+}
+
+status kernels_get_product(struct kernels *out, enum dtype dtype, enum isa isa,
+                           enum product product)
 {
     char have[64] = "";
 
@@ -134,10 +191,10 @@ status kernels_get(struct kernels *out, enum dtype dtype, enum isa isa)
         *out = kernels_reference_f64;
         return OK;
     }
-    if (dtype != DTYPE_F32)
+    if (dtype != DTYPE_F32 && !dtype_is_narrow(dtype))
         FAIL(ERR_CONFIG,
-             "no kernels compute in %s: use float32 or float64",
-             dtype_name(dtype));
+             "no kernels compute in %s: use float32, float64, bfloat16 or "
+             "float16", dtype_name(dtype));
     if (isa == ISA_AUTO) isa = isa_best();
     if (!isa_works(isa)) {
         for (enum isa i = ISA_PLAIN; i < ISA_COUNT; i++) {
@@ -152,6 +209,7 @@ status kernels_get(struct kernels *out, enum dtype dtype, enum isa isa)
     }
     *out = *isa_table(isa);
     kernels_complete(out, &kernels_reference_f32);
+    if (dtype_is_narrow(dtype)) kernels_narrow(out, dtype, isa, product);
     return OK;
 }
 
@@ -191,6 +249,9 @@ int kernels_rows(const struct kernels *table, struct kernels_row *rows,
                                                : table->backend};         \
     count++;
     KERNELS_ROWS(PRINT_ROW)
+#define PRODUCT_IS_PLAIN(product) || table->matmul == reference_##product
+    if (capacity > 0 && (false NARROW_PRODUCTS(PRODUCT_IS_PLAIN)))
+        rows[0].backend = "reference"; /* it comes first */
     return count;
 }
 
@@ -202,8 +263,8 @@ size_t kernels_scratch_bytes(const struct kernels *table, int threads,
 {
     size_t most = ((size_t)widest + 1 + (size_t)tokens) * sizeof(int32_t);
 
-    if (table->dtype == DTYPE_F32 &&
-        table->matmul != kernels_reference_f32.matmul) {
+    if (table->dtype != DTYPE_F64 &&
+        table->add != kernels_reference_f32.add) {
         size_t product = matmul_scratch_bytes(threads);
         size_t attention = attention_scratch_bytes(threads, tokens);
 

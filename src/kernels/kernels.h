@@ -9,9 +9,20 @@
  * bit: docs/numerics.md states each sum.
  *
  * Kernels never allocate (scratch comes with the stream) and check their
- * shapes with CHECK. "real" below is the element type of the table: f32 or
- * f64. Matrices are row-major; the last dimension has stride 1 unless said.
- * Gradients marked += are added to, others are set. */
+ * shapes with CHECK. "real" below is f64 in the table of f64, else f32.
+ * Matrices are row-major; the last dimension has stride 1 unless said.
+ * Gradients marked += are added to, others are set.
+ *
+ * Tables of a narrow type, bfloat16 or float16. Narrow are what was f32 and is
+ * not called real below: activations, their gradients and the weights that
+ * kernels read (x y dx dy q k v out dout dq dk dv, weight, bias, table of
+ * gather_rows, gate_up, ...). real, so f32, are statistics (rrms, stats, lse,
+ * delta, maxima, denominators), gradients of parameters (sums, dtable, fold),
+ * tables of rope, logits, moments and the weights that adamw updates.
+ * A row is then: its inputs widened, the float32 row, each element rounded once
+ * to nearest even where it is stored. Only matmul has a definition of its own
+ * (enum product). Where a row allows more types it says so; memory that two
+ * operands share has one type. */
 #ifndef LOCKSTEP_KERNELS_KERNELS_H
 #define LOCKSTEP_KERNELS_KERNELS_H
 
@@ -53,7 +64,9 @@ struct sum_order {
  *   continues: result = c + granules, one by one (c is an unfinished leaf;
  *              order->leaves must be 1)
  *   bias  [n]:    result = result + bias
- *   left  [m, n]: result = left + result (left->data == c.data allowed) */
+ *   left  [m, n]: result = left + result (left->data == c.data allowed)
+ * Narrow tables: a, b and bias narrow; c and left each narrow or f32 (c f32
+ * where it continues). All after the granules is float32, c is rounded once. */
 struct matmul {
     struct tensor c, a, b;
     const struct sum_order *order;
@@ -61,6 +74,11 @@ struct matmul {
     const struct tensor *bias;
     const struct tensor *left;
 };
+
+/* What a granule of a product of bfloat16 is (docs/numerics.md): pairs of
+ * elements, one FMA after the other, or blocks of 32 with two chains each. A
+ * product of float16 is that of float32 on widened operands. */
+enum product { PRODUCT_PAIRS, PRODUCT_TILES };
 
 /* Which tokens of a gradient of a vector (norm weight, bias) belong to which
  * accumulator. Rows of a [tokens, width] matrix are sequences of `length`
@@ -159,6 +177,7 @@ enum attention_half { ATTENTION_WHOLE, ATTENTION_OF_QUERIES,
  *   q, out, dq, dout  [sequences * queries, heads, head_width]
  *   k, v, dk, dv      [sequences * keys, kv_heads, head_width]
  *   lse, delta        [sequences * queries, heads] real, any row stride
+ * Narrow tables: out, dq, dk and dv each narrow or f32, f32 for nodes.
  * Strides: the last is 1, the second head_width (of k, v, dk, dv anything: 0
  * lets heads read the same keys), the first anything. Query
  * head h reads key-value head h / (heads / kv_heads).
@@ -193,7 +212,7 @@ struct attention {
 
 /* A node of attention's tree. */
 struct attention_node {
-    struct tensor values;               /* [rows, heads, head_width] */
+    struct tensor values;               /* [rows, heads, head_width] real */
     struct tensor maximum, denominator; /* [rows, heads], any row stride */
 };
 
@@ -215,7 +234,10 @@ enum loss_phase { LOSS_WHOLE, LOSS_MAXIMUM, LOSS_SUM, LOSS_END };
  *   logits  [tokens, vocab]  in: logits; out: softmax - onehot, unscaled (zero
  *                            rows where the target is -1) if `gradient`
  *   targets [tokens] i32, -1: no target
- *   losses  [tokens] f64, 0 where there is no target */
+ *   losses  [tokens] f64, 0 where there is no target
+ * Narrow tables: logits are f32, the gradient is written narrow in place: its
+ * row i is the first half of the bytes of row i of the logits, the other half
+ * is left as anything. LOSS_SUM leaves float32 exponentials. */
 struct cross_entropy {
     struct tensor logits;
     const int32_t *targets;
@@ -238,31 +260,38 @@ struct adamw {
     double scale;               /* gradient factor: clip; rounded once */
     double lr, beta1, beta2, epsilon, decay;
     double correction1, correction2; /* 1 - beta^t, from pow by squaring */
+    struct tensor copy;         /* [n] narrow: the new weights, rounded; data
+                                 * NULL: none */
 };
 
 struct kernels {
     const char *backend; /* "reference", "cpu avx512", ... */
-    enum dtype dtype;    /* of every `real` */
+    enum dtype dtype;    /* of activations and weights; `real` may be wider */
+    enum product product; /* of bfloat16 */
 
     status (*matmul)(struct stream *, const struct matmul *);
 
-    /* y [n] = a [n] + b [n]; aliasing allowed. */
+    /* y [n] = a [n] + b [n]; aliasing allowed. Narrow tables: each narrow or
+     * f32. */
     status (*add)(struct stream *, struct tensor y, struct tensor a,
                   struct tensor b);
-    /* y [n] = x [n] * factor (rounded to real once); y == x allowed. */
+    /* y [n] = x [n] * factor (rounded to real once); y == x allowed. Narrow
+     * tables: each narrow or f32, so that a factor of 1 converts. */
     status (*scale)(struct stream *, struct tensor y, struct tensor x,
                     double factor);
     /* out [width] = tree over rows of in [leaves * parts, width]: parts by the
-     * tree inside each leaf, then leaves by the tree. `in` is destroyed. */
+     * tree inside each leaf, then leaves by the tree. `in` is destroyed. Both
+     * are real. */
     status (*fold)(struct stream *, struct tensor out, struct tensor in,
                    int leaves, int parts);
     /* sums [leaves * contexts * parts, width] of dy [tokens, width] (struct
-     * token_order). Gradient of a bias. */
+     * token_order). Gradient of a bias. Sums are real in this and other
+     * rows. */
     status (*sum_rows)(struct stream *, struct tensor sums, struct tensor dy,
                        const struct token_order *);
 
     /* y = (x * rrms) * weight, rrms = 1 / sqrt(sum(x^2) / width + epsilon).
-     *   y, x, dy, dx [tokens, width]   weight [width]   rrms [tokens] */
+     *   y, x, dy, dx [tokens, width]   weight [width]   rrms [tokens] real */
     status (*rmsnorm_forward)(struct stream *, struct tensor y,
                               struct tensor rrms, struct tensor x,
                               struct tensor weight, double epsilon);
@@ -273,8 +302,8 @@ struct kernels {
                                struct tensor x, struct tensor rrms,
                                struct tensor weight,
                                const struct token_order *);
-    /* y = fma((x - mean) * rstd, weight, bias); stats [tokens, 2] = mean, rstd.
-     * epsilon is inside the root. */
+    /* y = fma((x - mean) * rstd, weight, bias); stats [tokens, 2] real =
+     * mean, rstd. epsilon is inside the root. */
     status (*layernorm_forward)(struct stream *, struct tensor y,
                                 struct tensor stats, struct tensor x,
                                 struct tensor weight, struct tensor bias,
@@ -314,7 +343,7 @@ struct kernels {
      * row that another rank has, +0 here. */
     status (*gather_rows)(struct stream *, struct tensor out, bool adds,
                           struct tensor table, const int32_t *index);
-    /* dtable [rows, width] of one call: for each row and leaf, the leaf's
+    /* dtable [rows, width] real of one call: for each row and leaf, the leaf's
      * tokens that name it, in order: granules of up to GRANULE tokens counted
      * from the start of each sequence (chunk), a chain of additions from +0
      * each, granules added in order (the first that names the row assigned);
@@ -337,7 +366,8 @@ struct kernels {
                                struct tensor lse,
                                const struct attention_node *root);
     /* out [tokens, kv_heads, head_width] = in [tokens, heads, head_width]
-     * summed over the query heads of each key-value head, as dk and dv are. */
+     * summed over the query heads of each key-value head, as dk and dv are.
+     * Narrow tables: each narrow or f32. */
     status (*attention_heads)(struct stream *, struct tensor out,
                               struct tensor in, int leaves);
     /* Sets `delta` of the queries from dout and out. */
@@ -349,7 +379,7 @@ struct kernels {
      * blocks of x [rows, cols] (any row stride, the matrix taken as one
      * row-major run), 16 lanes each. The caller adds them by the binary tree
      * over absolute block numbers (optimizer/update.c), wherever the blocks
-     * were summed. */
+     * were summed. Narrow tables: x narrow or f32. */
     status (*sum_squares)(struct stream *, double *sums, struct tensor x);
     /* weight = fma(-lr / correction1, m / fma(sqrt(v), 1 / sqrt(correction2),
      * epsilon), weight * (1 - lr * decay)); decoupled decay. */
@@ -359,9 +389,13 @@ struct kernels {
 enum isa { ISA_AUTO, ISA_PLAIN, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_COUNT };
 const char *isa_name(enum isa isa);
 enum isa isa_best(void); /* of this machine and this build */
-/* A complete table. dtype f64: the reference. ERR_CONFIG: this machine or
- * build has no such instruction set (names what it has). */
+/* A complete table. dtype f64: the reference; bfloat16: products in pairs.
+ * ERR_CONFIG: this machine or build has no such instruction set (names what it
+ * has). */
 status kernels_get(struct kernels *out, enum dtype dtype, enum isa isa);
+/* The same; `product` is heeded where dtype is bfloat16. */
+status kernels_get_product(struct kernels *out, enum dtype dtype, enum isa isa,
+                           enum product product);
 /* The most float32 operations (an FMA is two) a second that the threads of the
  * stream do together, measured for about `seconds`. */
 double kernels_peak_flops(struct stream *stream, enum isa isa, double seconds);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lanes.h - sums and maxima of a float32 row in LANES lanes.
+/* lanes.h - sums and maxima of a row in LANES lanes of float32.
  *
  * Element j goes to lane j % LANES; lanes are folded by halves. An array of
  * sixteen is one AVX-512 register, two of AVX2, four of NEON: the inner loops
@@ -7,7 +7,7 @@
 #ifndef LOCKSTEP_KERNELS_LANES_H
 #define LOCKSTEP_KERNELS_LANES_H
 
-#include "kernels/elementary.h"
+#include "kernels/element.h"
 #include "kernels/kernels.h"
 
 #define EACH_LANE _Pragma("omp simd") for (int j = 0; j < LANES; j++)
@@ -20,56 +20,56 @@ ELEMENTARY float lanes_fold(float *lanes)
 }
 
 /* Sum of x. */
-ELEMENTARY float lanes_sum(const float *x, int64_t count)
+ELEMENTARY float lanes_sum(struct elements x, int64_t count)
 {
     float lanes[LANES] = {0};
     int64_t i = 0;
 
     for (; i + LANES <= count; i += LANES)
-        EACH_LANE lanes[j] = lanes[j] + x[i + j];
-    for (int j = 0; i + j < count; j++) lanes[j] = lanes[j] + x[i + j];
+        EACH_LANE lanes[j] = lanes[j] + element_of(x, i + j);
+    for (int j = 0; i + j < count; j++) lanes[j] = lanes[j] + element_of(x, i + j);
     return lanes_fold(lanes);
 }
 
 /* Sum of a * b by FMAs. */
-ELEMENTARY float lanes_dot(const float *a, const float *b, int64_t count)
+ELEMENTARY float lanes_dot(struct elements a, struct elements b, int64_t count)
 {
     float lanes[LANES] = {0};
     int64_t i = 0;
 
     for (; i + LANES <= count; i += LANES)
-        EACH_LANE lanes[j] = __builtin_fmaf(a[i + j], b[i + j], lanes[j]);
+        EACH_LANE lanes[j] = __builtin_fmaf(element_of(a, i + j), element_of(b, i + j), lanes[j]);
     for (int j = 0; i + j < count; j++)
-        lanes[j] = __builtin_fmaf(a[i + j], b[i + j], lanes[j]);
+        lanes[j] = __builtin_fmaf(element_of(a, i + j), element_of(b, i + j), lanes[j]);
     return lanes_fold(lanes);
 }
 
 /* Sum of (x - mean)^2. */
-ELEMENTARY float lanes_squares(const float *x, float mean, int64_t count)
+ELEMENTARY float lanes_squares(struct elements x, float mean, int64_t count)
 {
     float lanes[LANES] = {0};
     int64_t i = 0;
 
     for (; i + LANES <= count; i += LANES)
-        EACH_LANE lanes[j] = __builtin_fmaf(x[i + j] - mean, x[i + j] - mean,
+        EACH_LANE lanes[j] = __builtin_fmaf(element_of(x, i + j) - mean, element_of(x, i + j) - mean,
                                             lanes[j]);
     for (int j = 0; i + j < count; j++)
-        lanes[j] = __builtin_fmaf(x[i + j] - mean, x[i + j] - mean, lanes[j]);
+        lanes[j] = __builtin_fmaf(element_of(x, i + j) - mean, element_of(x, i + j) - mean, lanes[j]);
     return lanes_fold(lanes);
 }
 
 /* Sum of (a * b) * (x - mean); with mean 0, x is taken as it is. */
-ELEMENTARY float lanes_triple(const float *a, const float *b, const float *x,
+ELEMENTARY float lanes_triple(struct elements a, struct elements b, struct elements x,
                               float mean, int64_t count)
 {
     float lanes[LANES] = {0};
     int64_t i = 0;
 
     for (; i + LANES <= count; i += LANES)
-        EACH_LANE lanes[j] = __builtin_fmaf(a[i + j] * b[i + j],
-                                            x[i + j] - mean, lanes[j]);
+        EACH_LANE lanes[j] = __builtin_fmaf(element_of(a, i + j) * element_of(b, i + j),
+                                            element_of(x, i + j) - mean, lanes[j]);
     for (int j = 0; i + j < count; j++)
-        lanes[j] = __builtin_fmaf(a[i + j] * b[i + j], x[i + j] - mean,
+        lanes[j] = __builtin_fmaf(element_of(a, i + j) * element_of(b, i + j), element_of(x, i + j) - mean,
                                   lanes[j]);
     return lanes_fold(lanes);
 }

@@ -10,16 +10,17 @@
 struct view {
     void *data; /* borrowed */
     int64_t rows, width, stride;
+    enum dtype dtype;
 };
 
 /* The last dimension becomes the width, the others rows; all but the first
- * must be dense. CHECKs the type. */
-static inline struct view view_of(struct tensor tensor, enum dtype dtype)
+ * must be dense. */
+static inline struct view view_any(struct tensor tensor)
 {
-    struct view view = {tensor.data, 1, 1, 1};
+    struct view view = {tensor.data, 1, 1, 1, tensor.dtype};
     int last = tensor.dimensions - 1;
 
-    CHECK(tensor.dtype == dtype && last >= 0);
+    CHECK(last >= 0);
     CHECK(tensor.stride[last] == 1 || tensor.shape[last] <= 1);
     view.width = tensor.shape[last];
     for (int i = 0; i < last; i++) view.rows *= tensor.shape[i];
@@ -27,6 +28,13 @@ static inline struct view view_of(struct tensor tensor, enum dtype dtype)
     for (int i = 0; i + 1 < last; i++)
         CHECK(tensor.stride[i] == tensor.stride[i + 1] * tensor.shape[i + 1]);
     return view;
+}
+
+/* The same; CHECKs the type. */
+static inline struct view view_of(struct tensor tensor, enum dtype dtype)
+{
+    CHECK(tensor.dtype == dtype);
+    return view_any(tensor);
 }
 
 static inline bool view_same_shape(struct view a, struct view b)

@@ -139,10 +139,9 @@ float f16_to_f32(uint16_t bits)
     return value;
 }
 
-/* Nearest even, through the bits of a float32 that was itself rounded from
- * `value`: the double rounding differs from a single one in one of 2^29 cases
- * and only where somebody stores float16, which no computation does. */
-static uint16_t f16_from_f32(float value)
+/* A sum with a power of two whose last place is the last place of the result
+ * rounds to it: 0.5 + x to steps of 2^-24, as float16 below 2^-14 has them. */
+uint16_t f16_from_f32(float value)
 {
     uint32_t bits, magnitude;
     uint16_t sign;
@@ -152,11 +151,13 @@ static uint16_t f16_from_f32(float value)
     magnitude = bits & 0x7FFFFFFFu;
     if (magnitude > 0x7F800000u) return (uint16_t)(sign | 0x7E00u);
     if (magnitude >= 0x477FF000u) return (uint16_t)(sign | 0x7C00u);
-    if (magnitude < 0x38800000u) { /* below 2^-14: steps of 2^-24 */
-        float small;
+    if (magnitude < 0x38800000u) {
+        float sum;
 
-        memcpy(&small, &magnitude, sizeof small);
-        return (uint16_t)(sign | (uint16_t)nearbyintf(small * 0x1p24f));
+        memcpy(&sum, &magnitude, sizeof sum);
+        sum = 0.5f + sum;
+        memcpy(&bits, &sum, sizeof bits);
+        return (uint16_t)(sign | (uint16_t)(bits - 0x3F000000u));
     }
     magnitude += 0x0FFFu + (magnitude >> 13 & 1);
     return (uint16_t)(sign | (uint16_t)((magnitude - 0x38000000u) >> 13));

@@ -57,6 +57,7 @@ void tensor_set(const struct tensor *tensor, int64_t index, double value);
 float bf16_to_f32(uint16_t bits);
 uint16_t bf16_from_f32(float value); /* nearest even; NaN stays NaN */
 float f16_to_f32(uint16_t bits);
+uint16_t f16_from_f32(float value); /* the same; from 65520 on: infinity */
 
 /* How far apart two dense tensors of one shape are, and where first. */
 struct tensor_difference {

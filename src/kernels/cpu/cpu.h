@@ -17,6 +17,8 @@
 #define CPU_DECLARE(row) extern KERNELS_TYPE(row) CPU(row);
 KERNELS_ROWS(CPU_DECLARE)
 #undef CPU_DECLARE
+extern KERNELS_TYPE(cross_entropy) CPU(cross_entropy_bf16);
+extern KERNELS_TYPE(cross_entropy) CPU(cross_entropy_f16);
 
 /* Before a loop over independent elements: makes vectors of it at every
  * optimisation level, changes no bit. */

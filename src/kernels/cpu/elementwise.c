@@ -2,13 +2,16 @@
 /* elementwise.c - kernels whose elements do not see each other.
  *
  * One engine cuts the operands into blocks of columns and hands blocks to
- * threads; each kernel is then a loop over one block. Operands may be the same
- * memory element by element, which the loops allow. */
+ * threads; each kernel is then a loop over one block of float32. A block of a
+ * narrow operand is widened before and rounded after it, while it is in the
+ * first cache. Operands may be the same memory element by element, which the
+ * loops allow. */
 #include <math.h>
 #include "kernels/cpu/cpu.h"
+#include "kernels/element.h"
 #include "kernels/view.h"
 
-enum { BLOCK = 4096, OPERANDS_MAX = 5 };
+enum { BLOCK = 4096, NARROW_BLOCK = 1024, OPERANDS_MAX = 5 };
 
 #define GELU_A 0.79788456080286535588
 #define GELU_B (0.044715 * GELU_A)
@@ -22,40 +25,108 @@ typedef void (*block_kernel)(float *const *at, int64_t count,
 struct elementwise {
     block_kernel kernel;
     const void *constants;
-    int operands;
+    int operands, outputs; /* outputs come first */
     struct view views[OPERANDS_MAX];
 };
 
+struct elementwise_job {
+    const struct elementwise *e;
+    bool narrow; /* an operand is */
+};
+
+static void *operand_at(const struct view *view, int64_t row, int64_t column)
+{
+    return element_at(view->data, view->dtype, row * view->stride + column);
+}
+
+static void widen(float *out, const void *x, enum dtype dtype, int64_t count)
+{
+    if (dtype == DTYPE_BF16) {
+        SIMD for (int64_t i = 0; i < count; i++)
+            out[i] = element_get(x, DTYPE_BF16, i);
+    } else {
+        SIMD for (int64_t i = 0; i < count; i++)
+            out[i] = element_get(x, DTYPE_F16, i);
+    }
+}
+
+static void narrow(void *out, const float *x, enum dtype dtype, int64_t count)
+{
+    if (dtype == DTYPE_BF16) {
+        SIMD for (int64_t i = 0; i < count; i++)
+            element_set(out, DTYPE_BF16, i, x[i]);
+    } else {
+        SIMD for (int64_t i = 0; i < count; i++)
+            element_set(out, DTYPE_F16, i, x[i]);
+    }
+}
+
+/* A block through copies of its narrow operands. */
+static void block_narrow(const struct elementwise *e, int64_t row,
+                         int64_t column, int64_t count)
+{
+    float copies[OPERANDS_MAX][NARROW_BLOCK], *at[OPERANDS_MAX];
+
+    for (int i = 0; i < e->operands; i++) {
+        const struct view *view = &e->views[i];
+
+        at[i] = copies[i];
+        if (view->dtype == DTYPE_F32)
+            at[i] = operand_at(view, row, column);
+        else if (i >= e->outputs)
+            widen(copies[i], operand_at(view, row, column), view->dtype,
+                  count);
+    }
+    e->kernel(at, count, e->constants);
+    for (int i = 0; i < e->outputs; i++)
+        if (e->views[i].dtype != DTYPE_F32)
+            narrow(operand_at(&e->views[i], row, column), copies[i],
+                   e->views[i].dtype, count);
+}
+
+static void block_run(const struct elementwise *e, int64_t row, int64_t column,
+                      int64_t count)
+{
+    float *at[OPERANDS_MAX];
+
+    for (int i = 0; i < e->operands; i++)
+        at[i] = operand_at(&e->views[i], row, column);
+    e->kernel(at, count, e->constants);
+}
+
 static void elementwise_body(void *argument, int index, int count)
 {
-    const struct elementwise *e = argument;
-    int64_t width = e->views[0].width, blocks = (width + BLOCK - 1) / BLOCK;
+    const struct elementwise_job *job = argument;
+    const struct elementwise *e = job->e;
+    const int64_t size = job->narrow ? NARROW_BLOCK : BLOCK;
+    int64_t width = e->views[0].width, blocks = (width + size - 1) / size;
     int64_t first, last;
 
     threads_split(e->views[0].rows * blocks, 1, index, count, &first, &last);
     for (int64_t unit = first; unit < last; unit++) {
-        int64_t row = unit / blocks, column = unit % blocks * BLOCK;
+        int64_t row = unit / blocks, column = unit % blocks * size;
         int64_t rest = width - column;
-        float *at[OPERANDS_MAX];
 
-        for (int i = 0; i < e->operands; i++)
-            at[i] = (float *)e->views[i].data + row * e->views[i].stride +
-                    column;
-        e->kernel(at, rest < BLOCK ? rest : BLOCK, e->constants);
+        if (job->narrow)
+            block_narrow(e, row, column, rest < size ? rest : size);
+        else
+            block_run(e, row, column, rest < size ? rest : size);
     }
 }
 
-static status elementwise_run(struct stream *stream, struct elementwise *e)
+static status elementwise_run(struct stream *stream,
+                              const struct elementwise *e)
 {
-    for (int i = 1; i < e->operands; i++)
-        CHECK(view_same_shape(e->views[0], e->views[i]));
-    cpu_run(stream, e->views[0].rows * e->views[0].width, elementwise_body, e);
-    return OK;
-}
+    struct elementwise_job job = {e, false};
 
-static struct view view_f32(struct tensor tensor)
-{
-    return view_of(tensor, DTYPE_F32);
+    for (int i = 0; i < e->operands; i++) {
+        CHECK(view_same_shape(e->views[0], e->views[i]));
+        CHECK(dtype_real(e->views[i].dtype) == DTYPE_F32);
+        if (e->views[i].dtype != DTYPE_F32) job.narrow = true;
+    }
+    cpu_run(stream, e->views[0].rows * e->views[0].width, elementwise_body,
+            &job);
+    return OK;
 }
 
 static void add_block(float *const *at, int64_t count, const void *constants)
@@ -70,8 +141,8 @@ static void add_block(float *const *at, int64_t count, const void *constants)
 status CPU(add)(struct stream *stream, struct tensor y, struct tensor a,
                 struct tensor b)
 {
-    struct elementwise e = {add_block, NULL, 3,
-                            {view_f32(y), view_f32(a), view_f32(b)}};
+    struct elementwise e = {add_block, NULL, 3, 1,
+                            {view_any(y), view_any(a), view_any(b)}};
 
     return elementwise_run(stream, &e);
 }
@@ -88,8 +159,8 @@ status CPU(scale)(struct stream *stream, struct tensor y, struct tensor x,
                   double factor)
 {
     float rounded = (float)factor;
-    struct elementwise e = {scale_block, &rounded, 2,
-                            {view_f32(y), view_f32(x)}};
+    struct elementwise e = {scale_block, &rounded, 2, 1,
+                            {view_any(y), view_any(x)}};
 
     return elementwise_run(stream, &e);
 }
@@ -166,8 +237,8 @@ static block_kernel forward_block(enum activation activation)
 status CPU(activation_forward)(struct stream *stream, struct tensor y,
                                struct tensor x, enum activation activation)
 {
-    struct elementwise e = {forward_block(activation), NULL, 2,
-                            {view_f32(y), view_f32(x)}};
+    struct elementwise e = {forward_block(activation), NULL, 2, 1,
+                            {view_any(y), view_any(x)}};
 
     return elementwise_run(stream, &e);
 }
@@ -242,8 +313,8 @@ status CPU(activation_backward)(struct stream *stream, struct tensor dx,
                                 struct tensor dy, struct tensor x,
                                 enum activation activation)
 {
-    struct elementwise e = {backward_block(activation), NULL, 3,
-                            {view_f32(dx), view_f32(dy), view_f32(x)}};
+    struct elementwise e = {backward_block(activation), NULL, 3, 1,
+                            {view_any(dx), view_any(dy), view_any(x)}};
 
     return elementwise_run(stream, &e);
 }
@@ -251,11 +322,11 @@ status CPU(activation_backward)(struct stream *stream, struct tensor dx,
 /* One half of the columns: 0 the gate, 1 the other. */
 static struct view half_of(struct tensor tensor, int which)
 {
-    struct view view = view_f32(tensor);
+    struct view view = view_any(tensor);
 
     CHECK(view.width % 2 == 0);
     view.width /= 2;
-    view.data = (float *)view.data + which * view.width;
+    view.data = element_at(view.data, view.dtype, which * view.width);
     return view;
 }
 
@@ -272,8 +343,8 @@ static void swiglu_block(float *const *at, int64_t count,
 status CPU(swiglu_forward)(struct stream *stream, struct tensor out,
                            struct tensor gate_up)
 {
-    struct elementwise e = {swiglu_block, NULL, 3,
-                            {view_f32(out), half_of(gate_up, 0),
+    struct elementwise e = {swiglu_block, NULL, 3, 1,
+                            {view_any(out), half_of(gate_up, 0),
                              half_of(gate_up, 1)}};
 
     return elementwise_run(stream, &e);
@@ -297,9 +368,9 @@ static void swiglu_backward_block(float *const *at, int64_t count,
 status CPU(swiglu_backward)(struct stream *stream, struct tensor dgate_up,
                             struct tensor dout, struct tensor gate_up)
 {
-    struct elementwise e = {swiglu_backward_block, NULL, 5,
+    struct elementwise e = {swiglu_backward_block, NULL, 5, 2,
                             {half_of(dgate_up, 0), half_of(dgate_up, 1),
-                             view_f32(dout), half_of(gate_up, 0),
+                             view_any(dout), half_of(gate_up, 0),
                              half_of(gate_up, 1)}};
 
     return elementwise_run(stream, &e);
@@ -307,13 +378,14 @@ status CPU(swiglu_backward)(struct stream *stream, struct tensor dgate_up,
 
 struct adamw_constants {
     float scale, beta1, beta2, rest1, rest2, epsilon, root, step, keep;
+    int gradient; /* which operand; one before it is the copy */
 };
 
 static void adamw_block(float *const *at, int64_t count, const void *constants)
 {
     const struct adamw_constants c = *(const struct adamw_constants *)constants;
     float *weight = at[0], *m = at[1], *v = at[2];
-    const float *gradient = at[3];
+    const float *gradient = at[c.gradient];
 
     SIMD for (int64_t i = 0; i < count; i++) {
         float g = gradient[i] * c.scale;
@@ -326,11 +398,13 @@ static void adamw_block(float *const *at, int64_t count, const void *constants)
             c.step, a / __builtin_fmaf(__builtin_sqrtf(b), c.root, c.epsilon),
             weight[i] * c.keep);
     }
+    if (c.gradient == 4)
+        memcpy(at[3], weight, (size_t)count * sizeof *weight);
 }
 
 static struct view flat_of(struct tensor tensor)
 {
-    return view_f32(tensor_1d(tensor.data, tensor.dtype,
+    return view_any(tensor_1d(tensor.data, tensor.dtype,
                               tensor_count(&tensor)));
 }
 
@@ -340,10 +414,19 @@ status CPU(adamw)(struct stream *stream, const struct adamw *p)
         (float)p->scale, (float)p->beta1, (float)p->beta2,
         (float)(1 - p->beta1), (float)(1 - p->beta2), (float)p->epsilon,
         (float)(1 / sqrt(p->correction2)), (float)(-p->lr / p->correction1),
-        (float)(1 - p->lr * p->decay)};
-    struct elementwise e = {adamw_block, &c, 4,
+        (float)(1 - p->lr * p->decay), 3};
+    struct elementwise e = {adamw_block, &c, 4, 3,
                             {flat_of(p->weight), flat_of(p->m), flat_of(p->v),
                              flat_of(p->gradient)}};
 
+    for (int i = 0; i < 4; i++) CHECK(e.views[i].dtype == DTYPE_F32);
+    if (p->copy.data) {
+        CHECK(dtype_is_narrow(p->copy.dtype));
+        e.operands = 5;
+        e.outputs = 4;
+        e.views[4] = e.views[3];
+        e.views[3] = flat_of(p->copy);
+        c.gradient = 4;
+    }
     return elementwise_run(stream, &e);
 }

@@ -6,6 +6,7 @@
  * rows to be zeroed. Both are whole rows, so no two threads meet. */
 #include <string.h>
 #include "kernels/cpu/cpu.h"
+#include "kernels/element.h"
 #include "kernels/view.h"
 
 enum { STRIP = 128 }; /* columns whose sums are held in registers or L1 */
@@ -16,36 +17,47 @@ struct gather {
     bool adds;
 };
 
+ELEMENTARY void gather_row(enum dtype dtype, const struct gather *p,
+                           int64_t token)
+{
+    const void *row = element_at(p->table.data, dtype,
+                                 p->index[token] * p->table.stride);
+    void *y = element_at(p->out.data, dtype, token * p->out.stride);
+    int64_t width = p->out.width;
+
+    if (p->index[token] < 0) {
+        for (int64_t i = 0; i < width; i++)
+            element_set(y, dtype, i,
+                        p->adds ? element_get(y, dtype, i) + 0.0f : 0.0f);
+    } else if (p->adds) {
+        SIMD for (int64_t i = 0; i < width; i++)
+            element_set(y, dtype, i,
+                        element_get(y, dtype, i) +
+                            (element_get(row, dtype, i) + 0.0f));
+    } else {
+        SIMD for (int64_t i = 0; i < width; i++)
+            element_set(y, dtype, i, element_get(row, dtype, i) + 0.0f);
+    }
+}
+
 static void gather_body(void *argument, int index, int count)
 {
     const struct gather *p = argument;
-    int64_t first, last, width = p->out.width;
+    int64_t first, last;
 
     threads_split(p->out.rows, 1, index, count, &first, &last);
     for (int64_t token = first; token < last; token++) {
-        const float *row = (const float *)p->table.data +
-                           p->index[token] * p->table.stride;
-        float *y = (float *)p->out.data + token * p->out.stride;
-
         CHECK(p->index[token] >= -1 && p->index[token] < p->table.rows);
-        if (p->index[token] < 0) {
-            for (int64_t i = 0; i < width; i++)
-                y[i] = p->adds ? y[i] + 0.0f : 0.0f;
-        } else if (p->adds) {
-            SIMD for (int64_t i = 0; i < width; i++)
-                y[i] = y[i] + (row[i] + 0.0f);
-        } else {
-            SIMD for (int64_t i = 0; i < width; i++) y[i] = row[i] + 0.0f;
-        }
+        ELEMENT_CHOOSE(p->out.dtype, gather_row, p, token);
     }
 }
 
 status CPU(gather_rows)(struct stream *stream, struct tensor out, bool adds,
                         struct tensor table, const int32_t *index)
 {
-    struct gather p = {view_of(out, DTYPE_F32), view_of(table, DTYPE_F32),
-                       index, adds};
+    struct gather p = {view_any(out), view_any(table), index, adds};
 
+    CHECK(dtype_real(out.dtype) == DTYPE_F32 && table.dtype == out.dtype);
     CHECK(p.out.width == p.table.width);
     cpu_run(stream, p.out.rows * p.out.width, gather_body, &p);
     return OK;
@@ -82,6 +94,16 @@ static void tokens_sort(struct scatter *p)
     p->named = before;
 }
 
+/* chain[j] += the token's gradient, columns column + j. */
+ELEMENTARY void strip_add(enum dtype dtype, const struct view *dout,
+                          int64_t first, int width, float *chain)
+{
+    const void *row = element_at(dout->data, dtype, first);
+
+    SIMD for (int j = 0; j < width; j++)
+        chain[j] = chain[j] + element_get(row, dtype, j);
+}
+
 /* One strip of one row's gradient. Sums of chains are never -0, so leaves
  * without the row, +0, need not be added; those that have it are kept with
  * their numbers, which decide what meets what in the tree. */
@@ -102,12 +124,9 @@ static void strip_sum(const struct scatter *p, const int32_t *tokens,
         float chain[STRIP] = {0};
 
         for (; i < count && token_order_together(p->order, first, tokens[i]);
-             i++) {
-            const float *row = (const float *)p->dout.data +
-                               tokens[i] * p->dout.stride + column;
-
-            SIMD for (int j = 0; j < width; j++) chain[j] = chain[j] + row[j];
-        }
+             i++)
+            ELEMENT_CHOOSE(p->dout.dtype, strip_add, &p->dout,
+                           tokens[i] * p->dout.stride + column, width, chain);
         if (leaf < 0) continue;
         for (int j = 0; j < width; j++)
             leaves[leaf][j] = present[leaf] ? leaves[leaf][j] + chain[j]
@@ -167,10 +186,11 @@ status CPU(scatter_rows)(struct stream *stream, struct tensor dtable,
                          const struct token_order *order)
 {
     struct scatter p = {.table = view_of(dtable, DTYPE_F32),
-                        .dout = view_of(dout, DTYPE_F32),
+                        .dout = view_any(dout),
                         .index = index, .order = order};
     size_t bytes = (size_t)(p.table.rows + p.dout.rows) * sizeof(int32_t);
 
+    CHECK(dtype_real(dout.dtype) == DTYPE_F32);
     CHECK(stream->scratch_bytes >= bytes && p.dout.rows <= INT32_MAX);
     CHECK(p.table.width == p.dout.width && order->leaves <= LEAVES_MAX);
     CHECK(p.dout.rows ==

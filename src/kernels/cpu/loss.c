@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* loss.c - cross-entropy over the vocabulary: threads share out tokens. */
+#include <string.h>
 #include "kernels/cpu/cpu.h"
 #include "kernels/lanes.h"
 
@@ -49,23 +50,51 @@ static float row_sum(float *x, float max, const struct cross_entropy *p)
 /* What a token has of the three numbers. */
 struct numbers { float max, at, sum; };
 
+/* A call and the type of the gradient. */
+struct loss {
+    struct cross_entropy p;
+    enum dtype dtype;
+};
+
+ELEMENTARY void element_put(enum dtype dtype, void *x, int64_t i, float value)
+{
+    element_set(x, dtype, i, value);
+}
+
+/* x times q in place, element by element from the front: a narrow one goes
+ * where elements stood that have been read. */
+ELEMENTARY void row_scale(enum dtype dtype, float *x, int64_t count, float q)
+{
+    float block[LANES];
+    int64_t i = 0;
+
+    for (; i + LANES <= count; i += LANES) {
+        EACH_LANE block[j] = x[i + j] * q;
+        EACH_LANE element_set(x, dtype, i + j, block[j]);
+    }
+    for (; i < count; i++) element_set(x, dtype, i, x[i] * q);
+}
+
 /* From exponentials to the gradient, if asked; returns the loss. */
 static double row_end(float *x, int64_t column, struct numbers n,
-                      const struct cross_entropy *p)
+                      const struct loss *loss)
 {
-    const int64_t columns = p->logits.shape[1];
+    const int64_t columns = loss->p.logits.shape[1];
 
-    if (p->gradient) {
+    if (loss->p.gradient) {
         const float q = 1.0f / n.sum;
+        const bool here = column >= 0 && column < columns;
+        const float target = here ? x[column] * q - 1.0f : 0;
 
-        SIMD for (int64_t i = 0; i < columns; i++) x[i] = x[i] * q;
-        if (column >= 0 && column < columns) x[column] = x[column] - 1.0f;
+        ELEMENT_CHOOSE(loss->dtype, row_scale, x, columns, q);
+        if (here) ELEMENT_CHOOSE(loss->dtype, element_put, x, column, target);
     }
     return (double)(log_f32(n.sum) - (n.at - n.max));
 }
 
-static void token_phase(float *x, int64_t token, const struct cross_entropy *p)
+static void token_phase(float *x, int64_t token, const struct loss *loss)
 {
+    const struct cross_entropy *p = &loss->p;
     const int64_t columns = p->logits.shape[1];
     const int64_t column = p->targets[token] - p->first;
     const bool here = column >= 0 && column < columns;
@@ -77,7 +106,7 @@ static void token_phase(float *x, int64_t token, const struct cross_entropy *p)
         n.at = x[column];
         n.max = lanes_max(x, columns);
         n.sum = row_sum(x, n.max, p);
-        p->losses[token] = row_end(x, column, n, p);
+        p->losses[token] = row_end(x, column, n, loss);
         break;
     case LOSS_MAXIMUM:
         max[token] = lanes_max(x, columns);
@@ -88,26 +117,30 @@ static void token_phase(float *x, int64_t token, const struct cross_entropy *p)
         break;
     case LOSS_END:
         n = (struct numbers){max[token], at[token], sum[token]};
-        p->losses[token] = row_end(x, column, n, p);
+        p->losses[token] = row_end(x, column, n, loss);
         break;
     }
 }
 
 /* A token without a target takes part in nothing. */
-static void token_masked(float *x, int64_t token,
-                         const struct cross_entropy *p)
+static void token_masked(float *x, int64_t token, const struct loss *loss)
 {
+    const struct cross_entropy *p = &loss->p;
+
     if (p->phase == LOSS_MAXIMUM)
         ((float *)p->maximum)[token] = ((float *)p->target)[token] = 0;
     if (p->phase == LOSS_SUM) ((float *)p->sum)[token] = 1;
     if (p->phase == LOSS_MAXIMUM || p->phase == LOSS_SUM) return;
     p->losses[token] = 0;
-    for (int64_t i = 0; p->gradient && i < p->logits.shape[1]; i++) x[i] = 0;
+    if (p->gradient)
+        memset(x, 0, (size_t)p->logits.shape[1] *
+                         (size_t)dtype_bytes(loss->dtype));
 }
 
 static void cross_entropy_body(void *argument, int index, int count)
 {
-    const struct cross_entropy *p = argument;
+    const struct loss *loss = argument;
+    const struct cross_entropy *p = &loss->p;
     int64_t first, last;
 
     threads_split(p->logits.shape[0], 1, index, count, &first, &last);
@@ -117,18 +150,36 @@ static void cross_entropy_body(void *argument, int index, int count)
         CHECK(p->targets[token] >= -1);
         CHECK(p->phase != LOSS_WHOLE ||
               p->targets[token] < p->logits.shape[1]);
-        if (p->targets[token] >= 0) token_phase(x, token, p);
-        else token_masked(x, token, p);
+        if (p->targets[token] >= 0) token_phase(x, token, loss);
+        else token_masked(x, token, loss);
     }
 }
 
-status CPU(cross_entropy)(struct stream *stream, const struct cross_entropy *p)
+static status loss_run(struct stream *stream, const struct cross_entropy *p,
+                       enum dtype dtype)
 {
-    struct cross_entropy copy = *p;
+    struct loss loss = {*p, dtype};
 
     CHECK(p->logits.dtype == DTYPE_F32 && p->logits.stride[1] == 1);
     CHECK(p->leaves >= 1 && p->leaves <= LEAVES_MAX);
     cpu_run(stream, p->logits.shape[0] * p->logits.shape[1],
-            cross_entropy_body, &copy);
+            cross_entropy_body, &loss);
     return OK;
+}
+
+status CPU(cross_entropy)(struct stream *stream, const struct cross_entropy *p)
+{
+    return loss_run(stream, p, DTYPE_F32);
+}
+
+status CPU(cross_entropy_bf16)(struct stream *stream,
+                               const struct cross_entropy *p)
+{
+    return loss_run(stream, p, DTYPE_BF16);
+}
+
+status CPU(cross_entropy_f16)(struct stream *stream,
+                              const struct cross_entropy *p)
+{
+    return loss_run(stream, p, DTYPE_F16);
 }

@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sums.c - sums over tokens, over leaves, and of squares. */
+#include <string.h>
 #include "kernels/cpu/token_sums.h"
 #include "kernels/view.h"
 
 enum { FOLD_GRAIN = 64 /* columns that a thread folds at least */ };
 
-struct row_sums {
-    struct view dy;
-    struct tensor sums;
-    const struct token_order *order;
-};
-
-ELEMENTARY void row_term(const void *context, int64_t token, int64_t column,
-                         int count, float *chain)
+ELEMENTARY void row_term(enum dtype dtype, const void *context,
+                         struct token_at at)
 {
-    const struct row_sums *p = context;
-    const float *dy = (const float *)p->dy.data + token * p->dy.stride +
-                      column;
+    const struct view *x = context;
+    const void *dy = element_at(x->data, dtype,
+                                at.token * x->stride + at.column);
+    float *chain = at.chain;
 
-    SIMD for (int j = 0; j < count; j++) chain[j] = chain[j] + dy[j];
+    SIMD for (int j = 0; j < at.count; j++)
+        chain[j] = chain[j] + element_get(dy, dtype, j);
 }
 
 static void sum_rows_body(void *argument, int index, int count)
 {
-    const struct row_sums *p = argument;
+    const struct token_sums *p = argument;
+    const struct view *dy = p->context;
 
-    token_sums(p->sums, p->order, row_term, p, index, count);
+    ELEMENT_CHOOSE(dy->dtype, token_sums, row_term, p, index, count);
 }
 
 status CPU(sum_rows)(struct stream *stream, struct tensor sums,
                      struct tensor dy, const struct token_order *order)
 {
-    struct row_sums p = {view_of(dy, DTYPE_F32), sums, order};
+    const struct view from = view_any(dy);
+    struct token_sums p = {sums, order, &from};
 
-    token_sums_check(sums, p.dy.rows, p.dy.width, order);
-    cpu_run(stream, p.dy.rows * p.dy.width, sum_rows_body, &p);
+    CHECK(dtype_real(from.dtype) == DTYPE_F32);
+    token_sums_check(sums, from.rows, from.width, order);
+    cpu_run(stream, from.rows * from.width, sum_rows_body, &p);
     return OK;
 }
 
@@ -91,33 +91,55 @@ struct squares {
     double *sums;  /* [blocks] */
 };
 
-static double block_squares(const float *x, int64_t count)
+ELEMENTARY double block_squares(enum dtype dtype, const void *x,
+                                int64_t count)
 {
     double lanes[LANES] = {0};
     int64_t i = 0;
 
     for (; i + LANES <= count; i += LANES) {
-        SIMD for (int j = 0; j < LANES; j++)
-            lanes[j] = __builtin_fma((double)x[i + j], (double)x[i + j],
-                                     lanes[j]);
+        SIMD for (int j = 0; j < LANES; j++) {
+            double value = (double)element_get(x, dtype, i + j);
+
+            lanes[j] = __builtin_fma(value, value, lanes[j]);
+        }
     }
-    for (int j = 0; i + j < count; j++)
-        lanes[j] = __builtin_fma((double)x[i + j], (double)x[i + j], lanes[j]);
+    for (int j = 0; i + j < count; j++) {
+        double value = (double)element_get(x, dtype, i + j);
+
+        lanes[j] = __builtin_fma(value, value, lanes[j]);
+    }
     for (int half = LANES / 2; half > 0; half /= 2)
         for (int j = 0; j < half; j++) lanes[j] = lanes[j] + lanes[j + half];
     return lanes[0];
 }
 
 /* Elements [first, last) of the matrix as one run, copied if rows are apart. */
-static const float *block_of(const struct view *x, int64_t first, int64_t last,
-                             float *copy)
+ELEMENTARY const void *block_of(enum dtype dtype, const struct view *x,
+                                int64_t first, int64_t last, void *copy)
 {
-    const float *data = x->data;
-
-    if (x->stride == x->width || x->rows == 1) return data + first;
+    if (x->stride == x->width || x->rows == 1)
+        return element_at(x->data, dtype, first);
     for (int64_t i = first; i < last; i++)
-        copy[i - first] = data[i / x->width * x->stride + i % x->width];
+        memcpy(element_at(copy, dtype, i - first),
+               element_at(x->data, dtype,
+                          i / x->width * x->stride + i % x->width),
+               dtype == DTYPE_F32 ? 4 : 2);
     return copy;
+}
+
+ELEMENTARY void blocks_square(enum dtype dtype, const struct squares *p,
+                              int64_t first, int64_t last)
+{
+    float copy[SQUARES_BLOCK];
+
+    for (int64_t block = first; block < last; block++) {
+        int64_t begin = block * SQUARES_BLOCK, end = begin + SQUARES_BLOCK;
+
+        if (end > p->count) end = p->count;
+        p->sums[block] = block_squares(
+            dtype, block_of(dtype, &p->x, begin, end, copy), end - begin);
+    }
 }
 
 static void squares_body(void *argument, int index, int count)
@@ -125,22 +147,16 @@ static void squares_body(void *argument, int index, int count)
     const struct squares *p = argument;
     const int64_t blocks = (p->count + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
     int64_t first, last;
-    float copy[SQUARES_BLOCK];
 
     threads_split(blocks, 1, index, count, &first, &last);
-    for (int64_t block = first; block < last; block++) {
-        int64_t begin = block * SQUARES_BLOCK, end = begin + SQUARES_BLOCK;
-
-        if (end > p->count) end = p->count;
-        p->sums[block] = block_squares(block_of(&p->x, begin, end, copy),
-                                       end - begin);
-    }
+    ELEMENT_CHOOSE(p->x.dtype, blocks_square, p, first, last);
 }
 
 status CPU(sum_squares)(struct stream *stream, double *sums, struct tensor x)
 {
-    struct squares p = {.x = view_of(x, DTYPE_F32), .sums = sums};
+    struct squares p = {.x = view_any(x), .sums = sums};
 
+    CHECK(dtype_real(x.dtype) == DTYPE_F32);
     p.count = p.x.rows * p.x.width;
     cpu_run(stream, p.count, squares_body, &p);
     return OK;

@@ -7,14 +7,22 @@
 #define LOCKSTEP_KERNELS_CPU_TOKEN_SUMS_H
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/element.h"
 
 /* Columns: long enough to read memory in runs and to hide the latency of an
  * addition, short enough to share out. */
 enum { TOKEN_STRIP = 128 };
 
-/* chain[j] becomes the chain with one more token, for columns column + j. */
-typedef void (*token_term)(const void *context, int64_t token, int64_t column,
-                           int count, float *chain);
+/* A strip of a token, columns column + j, and the chains of it. */
+struct token_at {
+    int64_t token, column;
+    int count; /* columns */
+    float *chain;
+};
+
+/* chain[j] becomes the chain with one more token. `dtype` of the operands. */
+typedef void (*token_term)(enum dtype dtype, const void *context,
+                           struct token_at at);
 
 /* One granule, tokens [first, last), of one strip of columns. */
 struct token_strip {
@@ -24,26 +32,38 @@ struct token_strip {
     float *sum;  /* accumulator */
 };
 
-ELEMENTARY void token_strip_add(token_term term, const void *context,
+ELEMENTARY void token_strip_add(enum dtype dtype, token_term term,
+                                const void *context,
                                 const struct token_strip *s)
 {
     float chain[TOKEN_STRIP] = {0};
 
     for (int64_t token = s->first; token < s->last; token++) {
         if (s->count == TOKEN_STRIP) /* a constant makes better code */
-            term(context, token, s->column, TOKEN_STRIP, chain);
+            term(dtype, context, (struct token_at){token, s->column,
+                                                   TOKEN_STRIP, chain});
         else
-            term(context, token, s->column, s->count, chain);
+            term(dtype, context, (struct token_at){token, s->column, s->count,
+                                                   chain});
     }
     for (int j = 0; j < s->count; j++)
         s->sum[j] = s->assign ? chain[j] : s->sum[j] + chain[j];
 }
 
-/* The share of one thread of sums [leaves * parts, width]. */
-ELEMENTARY void token_sums(struct tensor sums, const struct token_order *order,
-                           token_term term, const void *context, int index,
+/* sums [leaves * parts, width] of operands. */
+struct token_sums {
+    struct tensor sums;
+    const struct token_order *order;
+    const void *context; /* of the term */
+};
+
+/* The share of one thread. */
+ELEMENTARY void token_sums(enum dtype dtype, token_term term,
+                           const struct token_sums *what, int index,
                            int threads)
 {
+    const struct tensor sums = what->sums;
+    const struct token_order *order = what->order;
     int64_t width = sums.shape[1];
     int64_t strips = (width + TOKEN_STRIP - 1) / TOKEN_STRIP, begin, end;
     int contexts = token_order_contexts(order);
@@ -73,7 +93,7 @@ ELEMENTARY void token_sums(struct tensor sums, const struct token_order *order,
             for (int64_t g = first; g < last; g += GRANULE) {
                 s.first = base + g;
                 s.last = base + (g + GRANULE < last ? g + GRANULE : last);
-                token_strip_add(term, context, &s);
+                token_strip_add(dtype, term, what->context, &s);
                 s.assign = false;
             }
         }
