@@ -34,7 +34,7 @@ static status rope_turn(const struct step *step, struct run *run,
     return run->kernels->rope(
         run->stream, heads_view(fused, 0, heads, head_width),
         run->batch.positions,
-        tensor_3d(run->rope[table], run->program->dtype,
+        tensor_3d(run->rope[table], program_real(run->program),
                   run->program->context, rotary / 2, 2),
         rotary, backward);
 }
@@ -175,7 +175,8 @@ static status attention_forward(const struct step *step, struct run *run)
     struct attention call = describe(step, run);
 
     if (run->program->mode == PROGRAM_GENERATE) use_cache(step, run, &call);
-    if (run->context != NULL) return context_forward(run, &call);
+    if (run->context != NULL)
+        return context_forward(run, &call, run->scratch);
     return run->kernels->attention_forward(run->stream, &call);
 }
 
@@ -201,6 +202,33 @@ static struct comm_block columns_block(struct tensor columns)
         .pieces = columns.shape[0], .stride = columns.stride[0] * bytes};
 }
 
+enum dtype attention_key_gradients(const struct step *step,
+                                   const struct program *program)
+{
+    return step->set.attention.replicas > 1 ? program_real(program)
+                                            : program->dtype;
+}
+
+/* Elements of dk and dv. */
+static int64_t shared_elements(const struct step *step,
+                               const struct program *p)
+{
+    return 2 * p->tokens * step->set.attention.kv_heads *
+           step->set.attention.head_width;
+}
+
+/* Bytes of this rank's share of them, at the front of the layer scratch where
+ * it does not lie in the slot. */
+static size_t share_scratch(const struct step *step, const struct program *p)
+{
+    const enum dtype dtype = attention_key_gradients(step, p);
+    const size_t bytes =
+        (size_t)(shared_elements(step, p) * dtype_bytes(dtype));
+
+    if (dtype == p->dtype) return 0;
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
 static status exchange_replicas(const struct step *step, struct run *run,
                                 struct tensor own, struct tensor all)
 {
@@ -218,49 +246,57 @@ static status exchange_replicas(const struct step *step, struct run *run,
     return comm_run(run->tensor, &call);
 }
 
+/* own: this rank's share of the sums, which are then set in `out`. */
 static status sum_replicas(const struct step *step, struct run *run,
-                           struct tensor dqkv)
+                           struct tensor own, struct tensor out)
 {
-    const struct tensor own = shared_columns(step, dqkv);
     const int replicas = step->set.attention.replicas;
     const int64_t n = own.shape[0] * own.shape[1];
-    const struct tensor all =
-        tensor_2d(run->scratch, own.dtype, replicas * own.shape[0],
-                  own.shape[1]);
-    const size_t row = (size_t)(own.shape[1] * dtype_bytes(own.dtype));
+    const struct tensor all = tensor_2d(
+        (char *)run->scratch + share_scratch(step, run->program), own.dtype,
+        replicas * own.shape[0], own.shape[1]);
+    const size_t row = (size_t)(out.shape[1] * dtype_bytes(out.dtype));
+    struct tensor sum = tensor_1d(all.data, all.dtype, n);
 
     TRY(exchange_replicas(step, run, own, all));
-    TRY(run->kernels->fold(run->stream, tensor_1d(all.data, all.dtype, n),
+    TRY(run->kernels->fold(run->stream, sum,
                            tensor_2d(all.data, all.dtype, replicas, n),
                            replicas, 1));
-    for (int64_t t = 0; t < own.shape[0]; t++)
-        __builtin_memcpy(tensor_rows(own, t, 1).data,
-                         tensor_rows(all, t, 1).data, row);
+    if (out.dtype != own.dtype) {
+        const struct tensor wide = sum;
+
+        sum = tensor_1d(run->scratch, out.dtype, n); /* own is done with */
+        TRY(run->kernels->scale(run->stream, sum, wide, 1.0));
+    }
+    for (int64_t t = 0; t < out.shape[0]; t++)
+        __builtin_memcpy(tensor_rows(out, t, 1).data,
+                         (char *)sum.data + (size_t)t * row, row);
     return OK;
 }
 
-static struct attention heads_of(const struct step *step)
+/* dk and dv that ranks are yet to add up are real. */
+static struct attention heads_of(const struct step *step,
+                                 const struct program *p)
 {
     return (struct attention){.heads = step->set.attention.heads,
                               .kv_heads = step->set.attention.kv_heads,
-                              .head_width = step->set.attention.head_width};
+                              .head_width = step->set.attention.head_width,
+                              .dk.dtype = attention_key_gradients(step, p)};
 }
 
 static size_t attention_scratch(const struct step *step,
                                 const struct program *p)
 {
-    const int64_t width = 2 * (int64_t)step->set.attention.kv_heads *
-                          step->set.attention.head_width;
-
-    const struct attention heads = heads_of(step);
+    const struct attention heads = heads_of(step, p);
     const size_t rows =
         p->mesh.size[AXIS_CONTEXT] == 1 ? 0 : context_scratch(p, &heads);
     size_t shared = 0;
 
     if (step->set.attention.replicas > 1)
-        shared = (size_t)(step->set.attention.replicas * p->tokens * width) *
-                 (size_t)dtype_bytes(p->dtype);
-    return shared > rows ? shared : rows;
+        shared = (size_t)(step->set.attention.replicas *
+                          shared_elements(step, p)) *
+                 (size_t)dtype_bytes(attention_key_gradients(step, p));
+    return share_scratch(step, p) + (shared > rows ? shared : rows);
 }
 
 static size_t attention_messages(const struct step *step,
@@ -276,7 +312,8 @@ static size_t attention_messages(const struct step *step,
     if (step->set.attention.replicas <= 1) return 0;
     for (int i = 0; i < step->set.attention.replicas; i++)
         block[i] = (struct comm_block){
-            .bytes = width * dtype_bytes(p->dtype), .pieces = p->tokens};
+            .bytes = width * dtype_bytes(attention_key_gradients(step, p)),
+            .pieces = p->tokens};
     return comm_scratch_bytes(tensor, &call);
 }
 
@@ -286,6 +323,8 @@ static status attention_backward(const struct step *step, struct run *run)
     const struct tensor dqkv = run_gradient(run, step->input);
     const int64_t q = call.heads * (int64_t)call.head_width;
     const int64_t kv = call.kv_heads * (int64_t)call.head_width;
+    const size_t front = share_scratch(step, run->program);
+    struct tensor own = shared_columns(step, dqkv);
 
     CHECK(!run->event->adds); /* the fused slot has one reader */
     call.dq = heads_view(dqkv, 0, call.heads, call.head_width);
@@ -293,19 +332,25 @@ static status attention_backward(const struct step *step, struct run *run)
     call.dv = heads_view(dqkv, q + kv, call.kv_heads, call.head_width);
     call.dout = heads_view(run_gradient(run, step->output), 0, call.heads,
                            call.head_width);
+    if (front > 0) {
+        own = tensor_2d(run->scratch, program_real(run->program),
+                        dqkv.shape[0], 2 * kv);
+        call.dk = heads_view(own, 0, call.kv_heads, call.head_width);
+        call.dv = heads_view(own, kv, call.kv_heads, call.head_width);
+    }
     if (run->context != NULL)
-        TRY(context_backward(run, &call));
+        TRY(context_backward(run, &call, (char *)run->scratch + front));
     else
         TRY(run->kernels->attention_backward(run->stream, &call));
     if (step->set.attention.replicas <= 1) return OK;
-    return sum_replicas(step, run, dqkv);
+    return sum_replicas(step, run, own, shared_columns(step, dqkv));
 }
 
 static struct step_cost attention_cost(const struct step *step,
                                        const struct program *p)
 {
     const int64_t pairs = p->sequences * context_pairs(p); /* causal */
-    const struct attention heads = heads_of(step);
+    const struct attention heads = heads_of(step, p);
     const int64_t width =
         (int64_t)step->set.attention.heads * step->set.attention.head_width;
 

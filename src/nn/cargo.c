@@ -16,7 +16,8 @@ struct tensor rows_take(struct room *room, const struct share *s,
 {
     const int64_t rows = share_tokens(s);
 
-    return tensor_3d(room_take(room, rows * heads * width * s->element),
+    return tensor_3d(room_take(room, rows * heads * width *
+                                         dtype_bytes(dtype)),
                      dtype, rows, heads, width);
 }
 
@@ -32,7 +33,7 @@ struct tensor rows_numbers(struct tensor t)
     return tensor_2d(t.data, t.dtype, t.shape[0], t.shape[1]);
 }
 
-void rows_copy(struct tensor to, struct tensor from)
+static void rows_copy(struct tensor to, struct tensor from)
 {
     const int64_t bytes = dtype_bytes(to.dtype);
     const size_t row = (size_t)(to.shape[1] * to.shape[2] * bytes);
@@ -40,6 +41,24 @@ void rows_copy(struct tensor to, struct tensor from)
     for (int64_t i = 0; i < to.shape[0]; i++)
         memcpy((char *)to.data + i * to.stride[0] * bytes,
                (char *)from.data + i * from.stride[0] * bytes, row);
+}
+
+status rows_round(struct run *run, struct tensor to, struct tensor from)
+{
+    if (to.dtype != from.dtype) /* each head is the sum of itself */
+        return run->kernels->attention_heads(run->stream, to, from, 1);
+    rows_copy(to, from);
+    return OK;
+}
+
+int64_t share_bytes(const struct share *s, int64_t elements)
+{
+    return elements * dtype_bytes(s->dtype);
+}
+
+int64_t share_real_bytes(const struct share *s, int64_t numbers)
+{
+    return numbers * dtype_bytes(dtype_real(s->dtype));
 }
 
 /* Rows of one array, right after those before them. */
@@ -50,7 +69,7 @@ static struct tensor cargo_rows(struct cargo *b, const struct share *s,
     const struct tensor rows =
         tensor_3d(b->data + b->bytes, dtype, share_tokens(s), heads, width);
 
-    b->bytes += tensor_count(&rows) * s->element;
+    b->bytes += tensor_count(&rows) * dtype_bytes(dtype);
     return rows;
 }
 
@@ -60,8 +79,10 @@ static int64_t cargo_bytes(const struct share *s, const struct attention *own,
     const int64_t q = (int64_t)own->heads * own->head_width;
     const int64_t k = (int64_t)own->kv_heads * own->head_width;
 
-    return share_tokens(s) * s->element *
-           (2 * k + (backward ? 2 * (q + own->heads) : 0));
+    const int64_t bytes = share_bytes(s, 2 * (k + (backward ? q : 0)));
+
+    return share_tokens(s) *
+           (bytes + share_real_bytes(s, backward ? 2 * own->heads : 0));
 }
 
 static void cargo_take(struct cargo *b, struct room *room,
@@ -77,8 +98,8 @@ static void cargo_take(struct cargo *b, struct room *room,
     if (!backward) return;
     b->q = cargo_rows(b, s, dtype, own->heads, own->head_width);
     b->dout = cargo_rows(b, s, dtype, own->heads, own->head_width);
-    b->lse = cargo_rows(b, s, dtype, own->heads, 1);
-    b->delta = cargo_rows(b, s, dtype, own->heads, 1);
+    b->lse = cargo_rows(b, s, dtype_real(dtype), own->heads, 1);
+    b->delta = cargo_rows(b, s, dtype_real(dtype), own->heads, 1);
 }
 
 static void cargo_fill(struct cargo *b, const struct attention *own,

@@ -21,7 +21,12 @@ struct tensor rows_take(struct room *room, const struct share *s,
 struct tensor rows_from(struct tensor t, int64_t first, int64_t rows);
 /* [rows, heads, 1] as [rows, heads]. */
 struct tensor rows_numbers(struct tensor t);
-void rows_copy(struct tensor to, struct tensor from);
+/* `to`, if it is narrow, rounds finished sums. */
+status rows_round(struct run *run, struct tensor to, struct tensor from);
+/* Bytes of a token's activations of so many heads, and of numbers, of which
+ * each head has one. */
+int64_t share_bytes(const struct share *s, int64_t elements);
+int64_t share_real_bytes(const struct share *s, int64_t numbers);
 
 /* Two blocks of keys and values, backward of queries too; the first holds the
  * rank's own. */

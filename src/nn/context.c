@@ -21,7 +21,7 @@ static struct share neighbours(const struct run *run)
         .group = run->context, .first = rank / ranks * ranks, .step = 1,
         .ranks = ranks, .rank = rank % ranks, .sequences = p->sequences,
         .span = p->length / 2, .length = p->length * ranks,
-        .element = dtype_bytes(p->dtype)};
+        .dtype = p->dtype};
 }
 
 /* Columns of the heads that rank i of the neighbours takes. */
@@ -29,7 +29,7 @@ static struct tensor heads_of(const struct share *s, struct tensor rows, int i)
 {
     rows.shape[1] /= s->ranks;
     rows.data = (char *)rows.data +
-                i * rows.shape[1] * rows.stride[1] * s->element;
+                i * rows.shape[1] * rows.stride[1] * dtype_bytes(rows.dtype);
     return rows;
 }
 
@@ -37,7 +37,8 @@ static struct tensor heads_of(const struct share *s, struct tensor rows, int i)
 static status heads_exchange(const struct share *s, struct tensor local,
                              struct tensor inner, bool back)
 {
-    const int64_t row = inner.shape[1] * inner.shape[2] * s->element;
+    const int64_t row =
+        inner.shape[1] * inner.shape[2] * dtype_bytes(inner.dtype);
     struct comm_block some[LEAVES_MAX] = {{0}}, all[LEAVES_MAX] = {{0}};
     const struct comm_call call = {.kind = COMM_EXCHANGE,
                                    .send = back ? all : some,
@@ -46,7 +47,7 @@ static status heads_exchange(const struct share *s, struct tensor local,
     for (int i = 0; i < s->ranks; i++) {
         const struct tensor heads = heads_of(s, local, i);
 
-        some[share_member(s, i)] = share_rows(s, &heads);
+        some[share_member(s, i)] = share_rows(&heads);
         all[share_member(s, i)] = share_spans(s, inner.data, row, i);
     }
     return comm_run(s->group, &call);
@@ -59,8 +60,9 @@ static struct tensor inner_tensor(const struct share *s, struct room *room,
     const int64_t rows = local.shape[0] * s->ranks;
     const int64_t heads = local.shape[1] / s->ranks, width = local.shape[2];
 
-    return tensor_3d(room_take(room, rows * heads * width * s->element),
-                     local.dtype, rows, heads, width);
+    const int64_t bytes = rows * heads * width * dtype_bytes(local.dtype);
+
+    return tensor_3d(room_take(room, bytes), local.dtype, rows, heads, width);
 }
 
 static status heads_in(const struct share *s, struct room *room,
@@ -143,10 +145,11 @@ static status keys_backward(struct run *run, const struct attention *own,
 
 /* ---- the passes ---- */
 
-status context_forward(struct run *run, const struct attention *call)
+status context_forward(struct run *run, const struct attention *call,
+                       void *scratch)
 {
     const struct share s = neighbours(run);
-    struct room room = {run->scratch};
+    struct room room = {scratch};
     struct attention inner;
 
     if (s.ranks == 1) return keys_forward(run, call, room);
@@ -181,15 +184,16 @@ static status exchanged_backward(struct run *run, const struct attention *own,
     return heads_exchange(&s, own->dv, inner.dv, true);
 }
 
-status context_backward(struct run *run, const struct attention *call)
+status context_backward(struct run *run, const struct attention *call,
+                        void *scratch)
 {
-    struct room room = {run->scratch};
+    const enum dtype real = dtype_real(call->q.dtype);
+    struct room room = {scratch};
     struct attention own = *call;
 
     own.delta = tensor_2d(
-        room_take(&room, own.q.shape[0] * own.heads *
-                             dtype_bytes(own.q.dtype)),
-        own.q.dtype, own.q.shape[0], own.heads);
+        room_take(&room, own.q.shape[0] * own.heads * dtype_bytes(real)),
+        real, own.q.shape[0], own.heads);
     TRY(run->kernels->attention_delta(run->stream, &own));
     if (run->program->context_exchange == 1)
         return keys_backward(run, &own, room);
@@ -208,22 +212,38 @@ static struct share planned_share(const struct program *p)
         .rank = p->place.at[AXIS_CONTEXT] / p->context_exchange,
         .sequences = p->sequences,
         .span = p->length / 2 * p->context_exchange,
-        .length = program_sequence(p), .element = dtype_bytes(p->dtype)};
+        .length = program_sequence(p), .dtype = p->dtype};
+}
+
+/* Bytes that a token has: of queries, of keys; of a number for each head; of
+ * the gradient of keys. */
+struct token_bytes { int64_t q, k, numbers, dk; };
+
+static struct token_bytes token_bytes(const struct share *s,
+                                      const struct attention *heads)
+{
+    const int64_t bytes = dtype_bytes(s->dtype);
+    const int64_t k = (int64_t)heads->kv_heads * heads->head_width;
+
+    return (struct token_bytes){
+        .q = (int64_t)heads->heads * heads->head_width * bytes,
+        .k = k * bytes,
+        .numbers = heads->heads * dtype_bytes(dtype_real(s->dtype)),
+        .dk = k * dtype_bytes(heads->dk.dtype)};
 }
 
 size_t context_scratch(const struct program *program,
                        const struct attention *heads)
 {
     const struct share s = planned_share(program);
+    const struct token_bytes own = token_bytes(&s, heads);
     const int ranks = program->context_exchange;
-    const int64_t q = (int64_t)heads->heads * heads->head_width;
-    const int64_t k = (int64_t)heads->kv_heads * heads->head_width;
     struct attention inner = *heads;
-    int64_t numbers = heads->heads, bytes = 12 * ARENA_ALIGN;
+    int64_t each = own.numbers, bytes = 12 * ARENA_ALIGN;
 
     inner.heads /= ranks;
     inner.kv_heads /= ranks;
-    if (ranks > 1) numbers += 3 * q + 4 * k + heads->heads;
+    if (ranks > 1) each += 3 * own.q + 2 * own.k + 2 * own.dk + own.numbers;
     if (ranks > 1 && s.ranks > 1)
         bytes += s.sequences * 2 * s.span * (int64_t)sizeof(int32_t);
     if (program->context_striped)
@@ -231,7 +251,7 @@ size_t context_scratch(const struct program *program,
     else if (s.ranks > 1)
         bytes += program->context_ring ? ring_room(&s, &inner)
                                        : gather_room(&s, &inner);
-    return (size_t)(bytes + program->tokens * numbers * s.element);
+    return (size_t)(bytes + program->tokens * each);
 }
 
 int64_t context_pairs(const struct program *program)
@@ -251,17 +271,17 @@ int64_t context_bytes(const struct program *program,
                       const struct attention *heads, bool backward)
 {
     const struct share s = planned_share(program);
+    const struct token_bytes own = token_bytes(&s, heads);
     const int64_t ranks = program->context_exchange;
-    const int64_t q = (int64_t)heads->heads * heads->head_width;
-    const int64_t k = (int64_t)heads->kv_heads * heads->head_width;
     const int64_t gathered =
-        2 * k + (backward ? 2 * (q + heads->heads) : 0);
+        2 * own.k + (backward ? 2 * (own.q + own.numbers) : 0);
     const int64_t exchanged =
-        backward ? 3 * q + 4 * k + heads->heads : 2 * q + 2 * k;
+        backward ? 3 * own.q + 2 * own.k + 2 * own.dk + own.numbers
+                 : 2 * own.q + 2 * own.k;
 
     /* A rank keeps one share of what it exchanges; what it gathers then has a
      * share of the heads and as many times the tokens. */
-    return program->tokens * s.element *
+    return program->tokens *
            (exchanged * (ranks - 1) / ranks + (s.ranks - 1) * gathered);
 }
 

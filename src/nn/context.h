@@ -15,13 +15,20 @@
 
 #include "nn/layer.h"
 
+/* The type of dk and dv of a step: real where ranks are yet to add them. */
+enum dtype attention_key_gradients(const struct step *step,
+                                   const struct program *program);
+
 /* ---- for attention.c ---- */
 
 /* Attention of this rank's queries; `call` has its own queries, keys and
- * documents, and where results go. */
-status context_forward(struct run *run, const struct attention *call);
-status context_backward(struct run *run, const struct attention *call);
-/* Layer scratch of a step with so many heads on this rank. */
+ * documents, and where results go; scratch: context_scratch bytes. */
+status context_forward(struct run *run, const struct attention *call,
+                       void *scratch);
+status context_backward(struct run *run, const struct attention *call,
+                        void *scratch);
+/* Layer scratch of a step with so many heads on this rank, whose dk and dv are
+ * of the type of heads->dk. */
 size_t context_scratch(const struct program *program,
                        const struct attention *heads);
 /* Pairs of query and key that this rank computes in one sequence. */
@@ -40,7 +47,7 @@ struct share {
     int first, step, ranks;
     int rank;                        /* of these */
     int64_t sequences, span, length; /* tokens: of a span, of a sequence */
-    int64_t element;                 /* bytes */
+    enum dtype dtype;                /* of activations */
     bool striped;                    /* token i of a rank stands at i * ranks +
                                       * rank; else in its two spans */
 };
@@ -56,7 +63,7 @@ int64_t share_first(const struct share *s, int rank, int second);
 /* Position of a rank's token, of those that it has of a sequence. */
 int64_t share_position(const struct share *s, int rank, int64_t token);
 /* Rows of a [tokens, heads, width] view as they lie. */
-struct comm_block share_rows(const struct share *s, const struct tensor *t);
+struct comm_block share_rows(const struct tensor *t);
 /* A rank's tokens inside whole sequences with dense rows of `row` bytes. */
 struct comm_block share_spans(const struct share *s, void *whole, int64_t row,
                               int rank);

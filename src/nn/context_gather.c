@@ -20,7 +20,7 @@ struct share context_share(const struct run *run)
         .step = exchange, .ranks = run->context->size / exchange,
         .rank = run->context->rank / exchange, .sequences = p->sequences,
         .span = p->length / 2 * exchange, .length = program_sequence(p),
-        .element = dtype_bytes(p->dtype), .striped = p->context_striped};
+        .dtype = p->dtype, .striped = p->context_striped};
 }
 
 int64_t share_first(const struct share *s, int rank, int second)
@@ -46,12 +46,13 @@ void *room_take(struct room *room, int64_t bytes)
 
 /* ---- exchanges ---- */
 
-struct comm_block share_rows(const struct share *s,
-                             const struct tensor *t)
+struct comm_block share_rows(const struct tensor *t)
 {
+    const int64_t bytes = dtype_bytes(t->dtype);
+
     return (struct comm_block){
-        .data = t->data, .bytes = t->shape[1] * t->shape[2] * s->element,
-        .pieces = t->shape[0], .stride = t->stride[0] * s->element};
+        .data = t->data, .bytes = t->shape[1] * t->shape[2] * bytes,
+        .pieces = t->shape[0], .stride = t->stride[0] * bytes};
 }
 
 struct comm_block share_spans(const struct share *s, void *whole, int64_t row,
@@ -68,13 +69,14 @@ struct comm_block share_spans(const struct share *s, void *whole, int64_t row,
 /* whole [sequences * length, heads, width] = the rows of all ranks. */
 static status gather(const struct share *s, struct tensor local, void *whole)
 {
-    const int64_t row = local.shape[1] * local.shape[2] * s->element;
+    const int64_t row =
+        local.shape[1] * local.shape[2] * dtype_bytes(local.dtype);
     struct comm_block send[LEAVES_MAX] = {{0}}, receive[LEAVES_MAX] = {{0}};
     const struct comm_call call = {.kind = COMM_EXCHANGE, .send = send,
                                    .receive = receive};
 
     for (int i = 0; i < s->ranks; i++) {
-        send[share_member(s, i)] = share_rows(s, &local);
+        send[share_member(s, i)] = share_rows(&local);
         receive[share_member(s, i)] = share_spans(s, whole, row, i);
     }
     return comm_run(s->group, &call);
@@ -178,7 +180,8 @@ static status gather_keys(const struct run *run, const struct share *s,
                           struct attention *all)
 {
     const int64_t heads = own->kv_heads, width = own->head_width;
-    const int64_t bytes = whole_tokens(s) * heads * width * s->element;
+    const int64_t bytes =
+        whole_tokens(s) * heads * width * dtype_bytes(s->dtype);
 
     *all = *own;
     all->k = dense(s, room_take(room, bytes), own->k.dtype, heads, width);
@@ -226,16 +229,17 @@ static status keys_backward(struct run *run, const struct share *s,
                             const struct attention *own, struct room room)
 {
     const int64_t heads = own->heads, width = own->head_width;
-    const int64_t numbers = whole_tokens(s) * heads * s->element;
-    const enum dtype dtype = own->q.dtype;
+    const enum dtype dtype = own->q.dtype, real = own->lse.dtype;
+    const int64_t numbers = whole_tokens(s) * heads * dtype_bytes(real);
+    const int64_t bytes =
+        whole_tokens(s) * heads * width * dtype_bytes(dtype);
     struct attention all = *own;
 
-    all.q = dense(s, room_take(&room, numbers * width), dtype, heads, width);
-    all.dout = dense(s, room_take(&room, numbers * width), dtype, heads,
-                     width);
-    all.lse = tensor_2d(room_take(&room, numbers), dtype, whole_tokens(s),
+    all.q = dense(s, room_take(&room, bytes), dtype, heads, width);
+    all.dout = dense(s, room_take(&room, bytes), dtype, heads, width);
+    all.lse = tensor_2d(room_take(&room, numbers), real, whole_tokens(s),
                         heads);
-    all.delta = tensor_2d(room_take(&room, numbers), dtype, whole_tokens(s),
+    all.delta = tensor_2d(room_take(&room, numbers), real, whole_tokens(s),
                           heads);
     all.out = all.dq = (struct tensor){0};
     all.query_documents = run->batch.whole_documents;
@@ -260,9 +264,12 @@ status gather_backward(struct run *run, const struct share *s,
 
 int64_t gather_room(const struct share *s, const struct attention *own)
 {
-    const int64_t keys = 2 * (int64_t)own->kv_heads * own->head_width;
-    const int64_t queries = 2 * (int64_t)own->heads * (own->head_width + 1);
+    const int64_t bytes = dtype_bytes(s->dtype);
+    const int64_t real = dtype_bytes(dtype_real(s->dtype));
+    const int64_t keys = 2 * (int64_t)own->kv_heads * own->head_width * bytes;
+    const int64_t queries =
+        2 * (int64_t)own->heads * (own->head_width * bytes + real);
 
-    return whole_tokens(s) * s->element * (keys > queries ? keys : queries) +
+    return whole_tokens(s) * (keys > queries ? keys : queries) +
            4 * ARENA_ALIGN;
 }

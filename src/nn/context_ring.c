@@ -249,7 +249,7 @@ status ring_forward(struct run *run, const struct share *s,
     count_slots(s, &queries, &keys);
     ring_begin(&ring, &room, false);
     for (int i = 0; i < queries; i++) {
-        const enum dtype dtype = own->q.dtype;
+        const enum dtype dtype = dtype_real(own->q.dtype);
 
         nodes[i].values =
             rows_take(&room, s, dtype, own->heads, own->head_width);
@@ -390,8 +390,8 @@ static status finish_backward(struct ring *r, int half)
     TRY(forest_root(&r->queries[half], &queries, merge_queries, &merging));
     TRY(forest_root(&r->keys[half], &keys, merge_keys, &merging));
     for (int64_t i = 0; i < r->s->sequences; i++) {
-        rows_copy(half_rows(r->s, own->dq, i, half),
-                  half_rows(r->s, r->dq[queries], i, half));
+        TRY(rows_round(r->run, half_rows(r->s, own->dq, i, half),
+                       half_rows(r->s, r->dq[queries], i, half)));
         TRY(kernels->attention_heads(
             r->run->stream, half_rows(r->s, own->dk, i, half),
             half_rows(r->s, r->dk[keys], i, half), own->leaves));
@@ -409,7 +409,7 @@ status ring_backward(struct run *run, const struct share *s,
     struct tensor dv[FOREST_SPANS_MAX];
     struct ring ring = {.run = run, .s = s, .own = own, .dq = dq, .dk = dk,
                         .dv = dv};
-    const enum dtype dtype = own->q.dtype;
+    const enum dtype dtype = dtype_real(own->q.dtype);
     int queries, keys;
 
     count_slots(s, &queries, &keys);
@@ -432,12 +432,15 @@ int64_t ring_room(const struct share *s, const struct attention *own)
     int queries, keys;
 
     count_slots(s, &queries, &keys);
-    const int64_t forward = 4 * k + queries * (q + 2 * own->heads);
+    const int64_t forward =
+        share_bytes(s, 4 * k) +
+        share_real_bytes(s, queries * (q + 2 * own->heads));
     const int64_t backward =
-        4 * (k + q + own->heads) + (queries + 2 * (int64_t)keys) * q;
+        share_bytes(s, 4 * (k + q)) +
+        share_real_bytes(s, 4 * own->heads +
+                                (queries + 2 * (int64_t)keys) * q);
 
-    return share_tokens(s) *
-               ((forward > backward ? forward : backward) * s->element +
-                (int64_t)sizeof(int32_t)) +
+    return share_tokens(s) * ((forward > backward ? forward : backward) +
+                              (int64_t)sizeof(int32_t)) +
            (16 + 3 * (int64_t)(queries + keys)) * ARENA_ALIGN;
 }

@@ -30,11 +30,11 @@ static struct tensor flat(struct tensor t)
 /* Zeros for the first token of every sequence. */
 static void clear_first(const struct share *s, struct tensor t)
 {
-    const size_t row = (size_t)(t.shape[1] * t.shape[2] * s->element);
+    const int64_t bytes = dtype_bytes(t.dtype);
+    const size_t row = (size_t)(t.shape[1] * t.shape[2] * bytes);
 
     for (int64_t i = 0; i < s->sequences; i++)
-        memset((char *)t.data +
-                   i * 2 * s->span * t.stride[0] * s->element, 0, row);
+        memset((char *)t.data + i * 2 * s->span * t.stride[0] * bytes, 0, row);
 }
 
 static struct tensor as_rows(struct tensor t)
@@ -94,7 +94,7 @@ status stripe_forward(struct run *run, const struct share *s,
                       const struct attention *own, struct room room)
 {
     struct stripe r = {.run = run, .s = s, .own = own};
-    const enum dtype dtype = own->q.dtype;
+    const enum dtype dtype = dtype_real(own->q.dtype);
 
     cargo_begin(r.block, &room, s, own, false);
     r.documents =
@@ -149,8 +149,11 @@ static status keys_backward(struct stripe *r, const struct cargo *b, int owner)
     if (owner < r->s->rank) leave_first(&p);
     if (p.queries > 0)
         return r->run->kernels->attention_backward(r->run->stream, &p);
-    memset(p.dk.data, 0, (size_t)(tensor_count(&p.dk) * r->s->element));
-    memset(p.dv.data, 0, (size_t)(tensor_count(&p.dv) * r->s->element));
+    const size_t bytes =
+        (size_t)(tensor_count(&p.dk) * dtype_bytes(p.dk.dtype));
+
+    memset(p.dk.data, 0, bytes);
+    memset(p.dv.data, 0, bytes);
     return OK;
 }
 
@@ -173,7 +176,7 @@ status stripe_backward(struct run *run, const struct share *s,
                        const struct attention *own, struct room room)
 {
     struct stripe r = {.run = run, .s = s, .own = own};
-    const enum dtype dtype = own->q.dtype;
+    const enum dtype dtype = dtype_real(own->q.dtype);
 
     cargo_begin(r.block, &room, s, own, true);
     r.documents =
@@ -184,19 +187,19 @@ status stripe_backward(struct run *run, const struct share *s,
         r.dv[i] = rows_take(&room, s, dtype, own->kv_heads, own->head_width);
     }
     TRY(cargo_travel(s, r.block, visit_backward, &r));
-    rows_copy(own->dq, r.dq[0]);
-    rows_copy(own->dk, r.dk[0]);
-    rows_copy(own->dv, r.dv[0]);
-    return OK;
+    TRY(rows_round(run, own->dq, r.dq[0]));
+    TRY(rows_round(run, own->dk, r.dk[0]));
+    return rows_round(run, own->dv, r.dv[0]);
 }
 
 int64_t stripe_room(const struct share *s, const struct attention *own)
 {
     const int64_t q = (int64_t)own->heads * own->head_width;
     const int64_t k = (int64_t)own->kv_heads * own->head_width;
-    const int64_t backward = 4 * (k + q + own->heads) + 2 * q + 4 * k;
+    const int64_t backward =
+        share_bytes(s, 4 * (k + q)) +
+        share_real_bytes(s, 4 * own->heads + 2 * q + 4 * k);
 
-    return share_tokens(s) *
-               (backward * s->element + (int64_t)sizeof(int32_t)) +
+    return share_tokens(s) * (backward + (int64_t)sizeof(int32_t)) +
            16 * ARENA_ALIGN;
 }

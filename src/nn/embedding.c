@@ -26,27 +26,58 @@ static const int32_t *own_index(const struct step *step, struct run *run)
     return index;
 }
 
-static size_t index_scratch(const struct step *step, const struct program *p)
+static size_t index_bytes(const struct program *p)
 {
-    (void)step;
-    return program_tensor_ranks(p) == 1 ? 0
-                                        : (size_t)p->tokens * sizeof(int32_t);
+    const size_t bytes = (size_t)p->tokens * sizeof(int32_t);
+
+    if (program_tensor_ranks(p) == 1) return 0;
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+/* ... and room for rows on their way into a sum over ranks, which is real. */
+static size_t row_scratch(const struct step *step, const struct program *p)
+{
+    const int64_t elements = p->tokens * p->slots[step->output].width;
+    const bool wide = program_slot_dtype(p, step->output) != p->dtype;
+
+    return index_bytes(p) +
+           (wide ? (size_t)(elements * dtype_bytes(p->dtype)) : 0);
+}
+
+static struct tensor flat(struct tensor view)
+{
+    return tensor_1d(view.data, view.dtype, tensor_count(&view));
+}
+
+/* Rows of the table into the slot, or added to it. */
+static status look_up(const struct step *step, struct run *run,
+                      const int32_t *index, bool adds)
+{
+    const struct tensor out = run_slot(run, step->output);
+    const struct tensor table = run_weight(run, step, 0);
+    struct tensor rows = out;
+
+    if (out.dtype == table.dtype)
+        return run->kernels->gather_rows(run->stream, out, adds, table, index);
+    rows.dtype = table.dtype;
+    rows.data = (char *)run->scratch + index_bytes(run->program);
+    TRY(run->kernels->gather_rows(run->stream, rows, false, table, index));
+    if (adds)
+        return run->kernels->add(run->stream, flat(out), flat(out),
+                                 flat(rows));
+    return run->kernels->scale(run->stream, flat(out), flat(rows), 1.0);
 }
 
 static status embedding_forward(const struct step *step, struct run *run)
 {
-    return run->kernels->gather_rows(run->stream, run_slot(run, step->output),
-                                     false, run_weight(run, step, 0),
-                                     own_index(step, run));
+    return look_up(step, run, own_index(step, run), false);
 }
 
 /* Of the ranks whose outputs are added, the first adds the positions. */
 static status position_forward(const struct step *step, struct run *run)
 {
     if (run->program->place.at[AXIS_TENSOR] > 0) return OK;
-    return run->kernels->gather_rows(run->stream, run_slot(run, step->output),
-                                     true, run_weight(run, step, 0),
-                                     run->batch.positions);
+    return look_up(step, run, run->batch.positions, true);
 }
 
 static status scatter(const struct step *step, struct run *run,
@@ -98,13 +129,14 @@ static struct step_cost embedding_cost(const struct step *step,
 static const struct layer layer_embedding = {
     .name = "embedding", .kind = "embedding", .forward = embedding_forward,
     .backward_weight = embedding_weight, .cost = embedding_cost,
-    .scratch = index_scratch,
+    .scratch = row_scratch,
     .keeps_output_gradient_for_w = true};
 
 static const struct layer layer_position = {
     .name = "positions", .kind = "embedding", .forward = position_forward,
     .backward_weight = position_weight, .cost = embedding_cost,
-    .in_place = true, .keeps_output_gradient_for_w = true};
+    .scratch = row_scratch, .in_place = true,
+    .keeps_output_gradient_for_w = true};
 
 slot nn_embedding(struct program *p, const struct param_spec *table)
 {

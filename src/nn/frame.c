@@ -33,8 +33,8 @@ static status add_event(struct planner *planner, struct event event)
     return OK;
 }
 
-static status add_buffer(struct planner *planner, slot which, bool gradient,
-                         int *index)
+static status add_typed(struct planner *planner, slot which, bool gradient,
+                        enum dtype dtype, int *index)
 {
     struct frame_plan *plan = planner->plan;
     const struct program *program = planner->program;
@@ -54,14 +54,23 @@ static status add_buffer(struct planner *planner, slot which, bool gradient,
     if (width > INT64_MAX / 8 / program->tokens)
         FAIL(ERR_CONFIG, "an activation of %lld tokens x %lld elements",
              (long long)program->tokens, (long long)width);
-    const int64_t bytes = rows * width * dtype_bytes(program->dtype);
+    const int64_t bytes = rows * width * dtype_bytes(dtype);
 
     plan->buffers[plan->buffer_count] = (struct frame_buffer){
         .bytes = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN,
         .first = plan->event_count, .last = plan->event_count,
-        .slot = which, .gradient = gradient};
+        .slot = which, .gradient = gradient, .dtype = dtype};
     *index = plan->buffer_count++;
     return OK;
+}
+
+static status add_buffer(struct planner *planner, slot which, bool gradient,
+                         int *index)
+{
+    return add_typed(planner, which, gradient,
+                     gradient
+                         ? program_gradient_dtype(planner->program, which)
+                         : program_slot_dtype(planner->program, which), index);
 }
 
 /* The buffer is used by the event that is about to be added. */
@@ -134,11 +143,24 @@ static void touch_scattered(struct planner *planner, const struct step *step)
 static status plan_ahead(struct planner *planner, const struct step *relayout,
                          slot which, int *map, struct event *event)
 {
+    const bool gradient = map == planner->plan->gradient;
+    int *sums = gradient ? &planner->plan->gradient_sums[which]
+                         : &planner->plan->sums[which];
+
     if (relayout == NULL || map[which] >= 0) return OK;
-    TRY(add_buffer(planner, which, map == planner->plan->gradient,
-                   &map[which]));
+    TRY(add_buffer(planner, which, gradient, &map[which]));
     planner->ahead = event->ahead = relayout->index;
+    if (!dtype_is_narrow(planner->program->dtype)) return OK;
+    TRY(add_typed(planner, which, gradient, program_real(planner->program),
+                  sums));
+    planner->plan->buffers[*sums].sums = true;
     return OK;
+}
+
+/* The relayout that is about to be added takes them. */
+static void touch_sums(struct planner *planner, const int *sums, slot which)
+{
+    if (which >= 0 && sums[which] >= 0) touch(planner, sums[which]);
 }
 
 static bool multiplies(const struct step *step)
@@ -226,6 +248,8 @@ static status plan_forward(struct planner *planner)
             TRY(add_buffer(planner, step->output, false,
                            &plan->activation[step->output]));
         if (step->output >= 0) touch(planner, plan->activation[step->output]);
+        if (i > 0 && planner->ahead == i)
+            touch_sums(planner, plan->sums, step->output);
         if (scatter != NULL && multiplies(step))
             TRY(plan_ahead(planner, scatter, scatter->output,
                            plan->activation, &event));
@@ -348,6 +372,7 @@ static status plan_input(struct planner *planner, const struct step *step)
     if (event.adds && planner->ahead == step->index && step->index > 0) {
         event.adds = false; /* the product has begun it */
         event.beside = true;
+        touch_sums(planner, plan->gradient_sums, step->input);
     }
     if (multiplies(step) && gather_of(planner, step->input) != NULL)
         TRY(plan_ahead(planner, gather_of(planner, step->input),
@@ -444,10 +469,11 @@ status frame_plan_build(struct frame_plan *plan, const struct program *program,
 {
     struct planner planner = {.plan = plan, .program = program, .mode = mode};
     const size_t slots = (size_t)program->slot_count;
-    int **maps[] = {&plan->activation, &plan->again, &plan->gradient};
+    int **maps[] = {&plan->activation, &plan->again, &plan->gradient,
+                    &plan->sums, &plan->gradient_sums};
 
     *plan = (struct frame_plan){.mode = mode};
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 5; i++) {
         void *map = NULL;
 
         TRY(memory_take(slots, sizeof(int), &map));
@@ -467,6 +493,8 @@ void frame_plan_free(struct frame_plan *plan)
     memory_free(plan->activation);
     memory_free(plan->again);
     memory_free(plan->gradient);
+    memory_free(plan->sums);
+    memory_free(plan->gradient_sums);
     *plan = (struct frame_plan){0};
 }
 
@@ -481,10 +509,11 @@ status frame_plan_print(const struct frame_plan *plan,
         const struct slot_info *info = &program->slots[buffer->slot];
 
         TRY(text_printf(out,
-                        "%12lld bytes at %12lld, events %4d to %4d: %s%s s%d "
+                        "%12lld bytes at %12lld, events %4d to %4d: %s%s%s s%d "
                         "block %d\n",
                         (long long)buffer->bytes, (long long)buffer->offset,
                         buffer->first, buffer->last,
+                        buffer->sums ? "sums of the " : "",
                         buffer->gradient ? "gradient of " : "", info->name,
                         buffer->slot, info->block));
     }

@@ -38,6 +38,8 @@ struct frame_buffer {
     int first, last;  /* events between which it is alive, both included */
     slot slot;
     bool gradient;
+    bool sums;        /* over ranks, before they are rounded */
+    enum dtype dtype;
 };
 
 struct frame_plan {
@@ -50,6 +52,9 @@ struct frame_plan {
     int *activation;  /* owned, [slots]: buffer in F */
     int *again;       /* owned, [slots]: buffer in R, B and W */
     int *gradient;    /* owned, [slots]: buffer of the gradient, -1 none */
+    int *sums, *gradient_sums; /* owned, [slots]: buffers of sums over ranks
+                       * that a product starts, where the slot, or its
+                       * gradient, is narrow; -1 none */
     int64_t bytes;    /* of one frame */
 };
 

@@ -103,7 +103,7 @@ void gradients_reset(struct gradients *g)
 
 static char *partial(const struct gradients *g, int64_t offset)
 {
-    return (char *)g->partials + offset * dtype_bytes(g->program->dtype);
+    return (char *)g->partials + offset * dtype_bytes(program_real(g->program));
 }
 
 /* Buffer b of a stream, shaped as the parameter. */
@@ -112,7 +112,7 @@ static struct tensor buffer_tensor(const struct gradients *g, int stream,
 {
     const struct param *param = stream_param(g, stream);
     const int64_t offset = g->states[stream].offset[b];
-    struct tensor view = param_tensor(param, g->root, g->program->dtype);
+    struct tensor view = param_tensor(param, g->root, program_real(g->program));
 
     if (offset >= 0) view.data = partial(g, offset);
     else if (g->states[stream].placed != NULL)
@@ -127,7 +127,8 @@ static struct tensor flat(struct tensor view)
 
 static struct tensor joined_rows(const struct gradients *g, int stream)
 {
-    return tensor_2d(partial(g, g->states[stream].joined), g->program->dtype,
+    return tensor_2d(partial(g, g->states[stream].joined),
+                     program_real(g->program),
                      g->program->grid.data * cut_contexts(&g->cut[0]),
                      stream_param(g, stream)->elements);
 }
@@ -157,8 +158,8 @@ static struct comm_call join_call(const struct gradients *g,
 {
     const int64_t first = g->joined_first + joined_before(g, range.first);
     const struct tensor all = tensor_1d(
-        g->partials == NULL ? NULL : partial(g, first), g->program->dtype,
-        gradients_joined(g, range));
+        g->partials == NULL ? NULL : partial(g, first),
+        program_real(g->program), gradients_joined(g, range));
 
     return (struct comm_call){.kind = COMM_ALL_REDUCE,
                               .algorithm = ALGORITHM_ORDERED,
@@ -194,7 +195,7 @@ status gradients_finish(struct gradients *g)
 
         if (g->program->streams[i].use == 0) continue;
         const struct tensor first = tensor_1d(
-            param_tensor(stream_param(g, i), g->root, g->program->dtype).data,
+            param_tensor(stream_param(g, i), g->root, root.dtype).data,
             root.dtype, root.shape[0]);
 
         TRY(g->kernels->add(g->stream, first, first, root));
@@ -296,7 +297,7 @@ size_t gradient_join_bytes(const struct gradients *g,
         const int64_t leaves =
             g->program->streams[i].local ? g->program->grid.data : 1;
         const struct comm_call call =
-            leaf_sum(tensor_1d(NULL, g->program->dtype,
+            leaf_sum(tensor_1d(NULL, program_real(g->program),
                                leaves * stream_param(g, i)->elements));
         const size_t bytes = comm_scratch_bytes(context, &call);
 
@@ -349,7 +350,7 @@ void gradient_vector_begin(struct gradients *g, int stream,
 
     CHECK(whole || state->unfinished >= 0);
     state->piece = *piece;
-    *sums = tensor_2d(data, p->dtype,
+    *sums = tensor_2d(data, program_real(p),
                       piece->leaves * cut_contexts(&g->cut[0]) * parts,
                       param->elements);
     *continues = !piece->begins;

@@ -14,13 +14,13 @@ static const struct param *head_param(const struct program *p,
     return &p->params.items[step->param[0]];
 }
 
-/* logits [rows of x, rows of the weight] in the layer scratch. */
+/* logits [rows of x, rows of the weight] in the layer scratch, real. */
 static status make_logits(const struct step *step, struct run *run,
                           struct tensor x, struct tensor *logits)
 {
     const struct sum_order order = run_order_whole(run, x.shape[1]);
 
-    *logits = tensor_2d(run->scratch, run->program->dtype, x.shape[0],
+    *logits = tensor_2d(run->scratch, program_real(run->program), x.shape[0],
                         head_param(run->program, step)->rows);
     const struct matmul call = {
         .c = *logits, .a = x,
@@ -40,7 +40,7 @@ static int64_t chunk_rows(const struct program *p)
 static size_t logits_bytes(const struct step *step, const struct program *p)
 {
     const size_t bytes = (size_t)(chunk_rows(p) * head_param(p, step)->rows) *
-                         (size_t)dtype_bytes(p->dtype);
+                         (size_t)dtype_bytes(program_real(p));
 
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
@@ -60,9 +60,9 @@ static size_t head_messages(const struct step *step, const struct program *p,
                             const struct group *tensor)
 {
     const struct comm_call most = share_call(
-        tensor_1d(NULL, p->dtype, 2 * chunk_rows(p)), REDUCE_MAX);
+        tensor_1d(NULL, program_real(p), 2 * chunk_rows(p)), REDUCE_MAX);
     const struct comm_call sum = share_call(
-        tensor_1d(NULL, p->dtype, chunk_rows(p)), REDUCE_SUM);
+        tensor_1d(NULL, program_real(p), chunk_rows(p)), REDUCE_SUM);
     const size_t a = comm_scratch_bytes(tensor, &most);
     const size_t b = comm_scratch_bytes(tensor, &sum);
 
@@ -86,9 +86,8 @@ static status share_losses(const struct step *step, struct run *run,
     const struct program *p = run->program;
     const struct param *weight = head_param(p, step);
     const int64_t n = call->logits.shape[0];
-    const struct tensor numbers = tensor_1d(
-        (char *)run->scratch + logits_bytes(step, p), p->dtype, 3 * n);
-    char *at = numbers.data;
+    const enum dtype real = program_real(p);
+    char *at = (char *)run->scratch + logits_bytes(step, p);
     struct comm_call share;
 
     call->leaves = (int)program_leaves(p).count;
@@ -96,13 +95,13 @@ static status share_losses(const struct step *step, struct run *run,
         layout_held(&weight->spec, &p->mesh, &p->place, 0).first;
     call->block = layout_leaf(&weight->spec, p->grid.tensor, 0, 0).count;
     call->maximum = at;
-    call->target = at + n * dtype_bytes(p->dtype);
-    call->sum = at + 2 * n * dtype_bytes(p->dtype);
+    call->target = at + n * dtype_bytes(real);
+    call->sum = at + 2 * n * dtype_bytes(real);
     TRY(loss_phase(run, call, LOSS_MAXIMUM));
-    share = share_call(tensor_1d(at, p->dtype, 2 * n), REDUCE_MAX);
+    share = share_call(tensor_1d(at, real, 2 * n), REDUCE_MAX);
     TRY(comm_run(run->tensor, &share));
     TRY(loss_phase(run, call, LOSS_SUM));
-    share = share_call(tensor_1d(call->sum, p->dtype, n), REDUCE_SUM);
+    share = share_call(tensor_1d(call->sum, real, n), REDUCE_SUM);
     TRY(comm_run(run->tensor, &share));
     return loss_phase(run, call, LOSS_END);
 }
@@ -159,6 +158,17 @@ static status head_forward(const struct step *step, struct run *run)
     return OK;
 }
 
+/* The gradient of the logits, which has taken their place: narrow, it is the
+ * first half of each row. */
+static struct tensor logits_gradient(const struct run *run,
+                                     struct tensor logits)
+{
+    if (!dtype_is_narrow(run->program->dtype)) return logits;
+    logits.dtype = run->program->dtype;
+    logits.stride[0] *= 2;
+    return logits;
+}
+
 static status input_gradient(const struct step *step, struct run *run,
                              struct tensor dlogits, const struct piece *piece)
 {
@@ -197,6 +207,7 @@ static status head_backward(const struct step *step, struct run *run,
             step, run,
             piece_rows(run, run_slot(run, step->input), &piece), &logits));
         TRY(make_losses(step, run, logits, first, true));
+        logits = logits_gradient(run, logits);
         if (input) TRY(input_gradient(step, run, logits, &piece));
         if (weight) TRY(weight_gradient(step, run, logits, &piece));
     }
@@ -222,8 +233,10 @@ static struct step_cost head_cost(const struct step *step,
 
     return (struct step_cost){
         .flops = 2 * p->tokens * weight->elements,
-        .bytes_moved = (p->tokens * (2 * weight->rows + weight->cols) +
-                        weight->elements) * dtype_bytes(p->dtype)};
+        .bytes_moved = p->tokens * 2 * weight->rows *
+                           dtype_bytes(program_real(p)) +
+                       (p->tokens * weight->cols + weight->elements) *
+                           dtype_bytes(p->dtype)};
 }
 
 static size_t head_scratch(const struct step *step, const struct program *p)
@@ -231,7 +244,8 @@ static size_t head_scratch(const struct step *step, const struct program *p)
     const size_t numbers =
         program_tensor_ranks(p) == 1 ? 0 : (size_t)(3 * chunk_rows(p));
 
-    return logits_bytes(step, p) + numbers * (size_t)dtype_bytes(p->dtype);
+    return logits_bytes(step, p) +
+           numbers * (size_t)dtype_bytes(program_real(p));
 }
 
 static const struct layer layer_head = {

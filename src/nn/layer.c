@@ -8,7 +8,7 @@ static size_t sums_bytes(const struct program *p, int64_t width)
     const int contexts = p->chunks > 1 ? p->chunks / 2 : 1;
     const size_t bytes =
         (size_t)(p->grid.data * contexts * p->grid.tensor * width) *
-        (size_t)dtype_bytes(p->dtype);
+        (size_t)dtype_bytes(program_real(p));
 
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }

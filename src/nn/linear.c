@@ -20,8 +20,8 @@ static struct tensor relayout_target(const struct run *run)
 
     if (run->event->ahead == 0) return (struct tensor){0};
     return ahead->layer->relayout == RELAYOUT_SCATTER
-               ? run_slot(run, ahead->output)
-               : run_gradient(run, ahead->input);
+               ? run_sums(run, ahead->output, false)
+               : run_sums(run, ahead->input, true);
 }
 
 /* Rows of a piece; F may see no others. */

@@ -231,6 +231,22 @@ int64_t program_slot_rows(const struct program *program, slot which)
            program_part(program, program->place.at[AXIS_TENSOR]).count;
 }
 
+enum dtype program_slot_dtype(const struct program *program, slot which)
+{
+    const struct slot_info *info = &program->slots[which];
+    const bool partial = info->layout.partial >> AXIS_TENSOR & 1 &&
+                         program_tensor_ranks(program) > 1;
+
+    return info->statistic || partial ? program_real(program)
+                                      : program->dtype;
+}
+
+enum dtype program_gradient_dtype(const struct program *program, slot which)
+{
+    return program->slots[which].gathered ? program_real(program)
+                                          : program->dtype;
+}
+
 struct cut program_cut(const struct program *program, bool head)
 {
     struct cut cut = {.data_leaves = program->grid.data,

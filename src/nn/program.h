@@ -90,6 +90,8 @@ struct slot_info {
     bool statistic;     /* an aux output */
     bool dropped;       /* not kept: B runs its writers again */
     bool again;         /* dropped under every policy */
+    bool gathered;      /* from all tensor ranks: its gradient is a sum over
+                         * them */
     slot local;         /* while building: its sum over ranks, cut by tokens */
     struct slot_layout layout;
 };
@@ -115,7 +117,7 @@ enum program_mode { PROGRAM_TRAIN, PROGRAM_GENERATE };
 
 struct program {
     enum program_mode mode;
-    enum dtype dtype;
+    enum dtype dtype;   /* of activations and of weights as kernels read them */
     struct grid grid;   /* data: this rank's leaves */
     struct mesh mesh;
     struct place place; /* of this rank */
@@ -226,6 +228,15 @@ int program_tensor_ranks(const struct program *program);
 int64_t program_rows(const struct program *program);
 /* Rows of a slot. */
 int64_t program_slot_rows(const struct program *program, slot which);
+/* The type of sums, of statistics and of parameters' gradients. */
+static inline enum dtype program_real(const struct program *program)
+{
+    return dtype_real(program->dtype);
+}
+/* Of a slot and of its gradient: a sum that ranks are yet to add up is real, so
+ * that it is rounded once, as one rank rounds it. */
+enum dtype program_slot_dtype(const struct program *program, slot which);
+enum dtype program_gradient_dtype(const struct program *program, slot which);
 
 /* How a step's batch meets the trees of a stream. */
 struct cut program_cut(const struct program *program, bool head);

@@ -69,24 +69,43 @@ static status gather_forward(const struct step *step, struct run *run)
                          run_slot(run, step->input));
 }
 
+/* A narrow view is set once its sum is whole. */
+static status set_sum(struct run *run, struct tensor out, struct tensor sum)
+{
+    if (out.data == sum.data) return OK;
+    return run->kernels->scale(run->stream, flat(out), flat(sum), 1.0);
+}
+
+/* Room for the sum that a view becomes: its own, unless it is narrow. */
+static struct tensor sum_room(const struct run *run, struct tensor out)
+{
+    if (!dtype_is_narrow(out.dtype)) return out;
+    return tensor_2d(run->scratch, dtype_real(out.dtype), out.shape[0],
+                     out.shape[1]);
+}
+
 static status gather_backward(const struct step *step, struct run *run)
 {
     const struct tensor dx = run_gradient(run, step->input);
-    struct tensor sum = dx;
+    struct tensor sum = run_sums(run, step->input, true);
 
-    if (run->event->beside) return overlap_wait_all(run, dx);
+    if (run->event->beside) {
+        TRY(overlap_wait_all(run, sum));
+        return set_sum(run, dx, sum);
+    }
+    sum = sum_room(run, dx);
     if (run->event->adds) sum.data = run->scratch;
     TRY(scatter_sums(run, sum, run_gradient(run, step->output)));
-    if (!run->event->adds) return OK;
+    if (!run->event->adds) return set_sum(run, dx, sum);
     return run->kernels->add(run->stream, flat(dx), flat(dx), flat(sum));
 }
 
-static int64_t part_bytes(const struct program *p, int64_t width)
+static int64_t part_elements(const struct program *p, int64_t width)
 {
     const int64_t tokens =
         program_part(p, p->place.at[AXIS_TENSOR]).count * program_rows(p);
 
-    return tokens * width * dtype_bytes(p->dtype);
+    return tokens * width;
 }
 
 static struct step_cost gather_cost(const struct step *step,
@@ -96,12 +115,14 @@ static struct step_cost gather_cost(const struct step *step,
 
     return (struct step_cost){
         .bytes_moved = p->tokens * width * dtype_bytes(p->dtype),
-        .bytes_sent = part_bytes(p, width) * (program_tensor_ranks(p) - 1)};
+        .bytes_sent = part_elements(p, width) * dtype_bytes(p->dtype) *
+                      (program_tensor_ranks(p) - 1)};
 }
 
 static size_t gather_scratch(const struct step *step, const struct program *p)
 {
-    return (size_t)part_bytes(p, p->slots[step->output].width);
+    return (size_t)(part_elements(p, p->slots[step->output].width) *
+                    dtype_bytes(program_real(p)));
 }
 
 static size_t sum_messages(const struct step *step, const struct program *p,
@@ -109,16 +130,17 @@ static size_t sum_messages(const struct step *step, const struct program *p,
 {
     const int64_t width = p->slots[step->output].width;
     const struct part_counts counts = part_counts(p, width);
-    const struct tensor whole = tensor_1d(NULL, p->dtype, p->tokens * width);
-    const struct tensor part = tensor_1d(
-        NULL, p->dtype, part_bytes(p, width) / dtype_bytes(p->dtype));
+    const enum dtype real = program_real(p);
+    const int64_t own = part_elements(p, width), all = p->tokens * width;
     const struct comm_call sum = {
         .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
-        .reduction = REDUCE_SUM, .out = part, .in = whole,
+        .reduction = REDUCE_SUM, .out = tensor_1d(NULL, real, own),
+        .in = tensor_1d(NULL, real, all),
         .in_counts = counts.of, .pieces = program_rows(p)};
     const struct comm_call gather = {
         .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
-        .out = whole, .in = part, .out_counts = counts.of,
+        .out = tensor_1d(NULL, p->dtype, all),
+        .in = tensor_1d(NULL, p->dtype, own), .out_counts = counts.of,
         .pieces = program_rows(p)};
     const size_t a = comm_scratch_bytes(tensor, &sum);
     const size_t b = comm_scratch_bytes(tensor, &gather);
@@ -134,28 +156,68 @@ static const struct layer layer_gather = {
 
 /* ---- scatter ---- */
 
-/* y + bias, row by row: a table of one row, looked up for every token. */
-static status add_bias(const struct step *step, struct run *run,
-                       struct tensor y)
-{
-    const struct tensor bias = run_weight(run, step, 0);
+/* Layer scratch of F: the sum, where the slot is narrow; zeros, and the bias
+ * widened. */
+struct scatter_room { size_t zeros, bias, all; };
 
-    memset(run->scratch, 0, (size_t)y.shape[0] * sizeof(int32_t));
-    return run->kernels->gather_rows(
-        run->stream, y, true,
-        tensor_2d(bias.data, bias.dtype, 1, bias.shape[0]), run->scratch);
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static struct scatter_room scatter_room(const struct step *step,
+                                        const struct program *p)
+{
+    const size_t rows = (size_t)program_slot_rows(p, step->output);
+    const size_t width = (size_t)p->slots[step->output].width;
+    const size_t real = (size_t)dtype_bytes(program_real(p));
+    const bool narrow = dtype_is_narrow(p->dtype);
+    struct scatter_room room = {
+        .zeros = narrow ? aligned(rows * width * real) : 0};
+
+    room.bias = room.zeros;
+    if (step->param[0] >= 0) room.bias += aligned(rows * sizeof(int32_t));
+    room.all = room.bias;
+    if (step->param[0] >= 0 && narrow) room.all += width * real;
+    return room;
+}
+
+/* sum + bias, row by row: a table of one row, looked up for every token. */
+static status add_bias(const struct step *step, struct run *run,
+                       struct tensor sum)
+{
+    const struct scatter_room room = scatter_room(step, run->program);
+    struct tensor bias = run_weight(run, step, 0);
+    int32_t *zeros = (int32_t *)(void *)((char *)run->scratch + room.zeros);
+
+    memset(zeros, 0, (size_t)sum.shape[0] * sizeof *zeros);
+    if (bias.dtype != sum.dtype) {
+        const struct tensor wide = tensor_1d((char *)run->scratch + room.bias,
+                                             sum.dtype, bias.shape[0]);
+
+        TRY(run->kernels->scale(run->stream, wide, bias, 1.0));
+        bias = wide;
+    }
+    return run->real->gather_rows(
+        run->stream, sum, true,
+        tensor_2d(bias.data, bias.dtype, 1, bias.shape[0]), zeros);
 }
 
 static status scatter_forward(const struct step *step, struct run *run)
 {
     const struct tensor y = run_slot(run, step->output);
+    struct tensor sum = run_sums(run, step->output, false);
 
-    if (run->event->beside) TRY(overlap_wait_all(run, y));
-    else TRY(scatter_sums(run, y, run_slot(run, step->input)));
-    if (step->param[0] >= 0) TRY(add_bias(step, run, y));
-    if (step->left < 0) return OK;
+    if (run->event->beside) {
+        TRY(overlap_wait_all(run, sum));
+    } else {
+        sum = sum_room(run, y);
+        TRY(scatter_sums(run, sum, run_slot(run, step->input)));
+    }
+    if (step->param[0] >= 0) TRY(add_bias(step, run, sum));
+    if (step->left < 0) return set_sum(run, y, sum);
     return run->kernels->add(run->stream, flat(y),
-                             flat(run_slot(run, step->left)), flat(y));
+                             flat(run_slot(run, step->left)), flat(sum));
 }
 
 static status scatter_backward(const struct step *step, struct run *run)
@@ -179,20 +241,23 @@ static struct step_cost scatter_cost(const struct step *step,
                                      const struct program *p)
 {
     const int64_t width = p->slots[step->output].width;
-    const int64_t all = p->tokens * width * dtype_bytes(p->dtype);
+    const int64_t all = p->tokens * width;
+    const int64_t real = dtype_bytes(program_real(p));
 
-    return (struct step_cost){.bytes_moved = all,
-                              .bytes_sent = all - part_bytes(p, width)};
+    return (struct step_cost){
+        .bytes_moved = all * real,
+        .bytes_sent = (all - part_elements(p, width)) * real};
 }
 
 static size_t scatter_scratch(const struct step *step, const struct program *p)
 {
-    const size_t zeros =
-        (size_t)program_slot_rows(p, step->output) * sizeof(int32_t);
-    const size_t sums = vector_scratch(p, 1, p->slots[step->output].width);
+    const size_t room = scatter_room(step, p).all;
+    const size_t sums = step->param[0] < 0
+                            ? 0
+                            : vector_scratch(p, 1,
+                                             p->slots[step->output].width);
 
-    if (step->param[0] < 0) return 0;
-    return sums > zeros ? sums : zeros;
+    return sums > room ? sums : room;
 }
 
 const struct layer layer_scatter = {
@@ -255,6 +320,7 @@ slot relayout_whole(struct program *p, slot x, bool again)
     p->slots[output].layout = p->slots[from].layout;
     p->slots[output].layout.tokens &= ~tensor_bit;
     p->slots[output].again = again;
+    p->slots[output].gathered = true;
     return output;
 }
 

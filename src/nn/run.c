@@ -19,12 +19,13 @@ int64_t run_tokens(const struct run *run)
 
 static struct tensor shaped(const struct run *run, int buffer, slot which)
 {
+    const enum dtype dtype = run->plan->buffers[buffer].dtype;
     const struct program *p = run->program;
     const int64_t rows = p->mode == PROGRAM_GENERATE
                              ? run_tokens(run)
                              : program_slot_rows(p, which);
 
-    return tensor_2d(frame_at(run, buffer), p->dtype, rows,
+    return tensor_2d(frame_at(run, buffer), dtype, rows,
                      p->slots[which].width);
 }
 
@@ -43,6 +44,19 @@ struct tensor run_slot(const struct run *run, slot which)
 struct tensor run_gradient(const struct run *run, slot which)
 {
     return shaped(run, run->plan->gradient[which], which);
+}
+
+struct tensor run_sums(const struct run *run, slot which, bool gradient)
+{
+    const int buffer = gradient ? run->plan->gradient_sums[which]
+                                : run->plan->sums[which];
+
+    if (buffer < 0)
+        return gradient ? run_gradient(run, which) : run_slot(run, which);
+    const struct tensor all = shaped(run, buffer, which);
+
+    return run->window > 0
+               ? overlap_rows(run->program, all, run->window - 1) : all;
 }
 
 struct tensor run_entry(const struct run *run)
@@ -206,9 +220,9 @@ static void poison(const struct run *run, int event)
         if (buffer->last != event ||
             (buffer->slot == run->program->exit && !buffer->gradient))
             continue; /* exit: read after F */
-        const int64_t n = buffer->bytes / dtype_bytes(run->program->dtype);
+        const int64_t n = buffer->bytes / dtype_bytes(buffer->dtype);
         const struct tensor all =
-            tensor_1d(frame_at(run, i), run->program->dtype, n);
+            tensor_1d(frame_at(run, i), buffer->dtype, n);
 
         for (int64_t j = 0; j < n; j++) tensor_set(&all, j, (double)NAN);
     }
@@ -368,7 +382,7 @@ size_t run_rope_bytes(const struct program *program)
 
     for (int i = 0; i < program->rope_count; i++)
         bytes += ((size_t)(program->context * program->rope[i].rotary) *
-                      (size_t)dtype_bytes(program->dtype) +
+                      (size_t)dtype_bytes(program_real(program)) +
                   ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
     return bytes;
 }
@@ -383,7 +397,7 @@ void run_rope_fill(struct run *run, void *memory)
     for (int i = 0; i < p->rope_count; i++) {
         const int half = p->rope[i].rotary / 2;
         const struct tensor table =
-            tensor_3d(at, p->dtype, p->context, half, 2);
+            tensor_3d(at, program_real(p), p->context, half, 2);
 
         const double scale = rope_attention_factor(&p->rope[i].scaling);
 
@@ -403,7 +417,7 @@ void run_rope_fill(struct run *run, void *memory)
             }
         }
         at += ((size_t)(p->context * p->rope[i].rotary) *
-                   (size_t)dtype_bytes(p->dtype) +
+                   (size_t)dtype_bytes(program_real(p)) +
                ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
     }
 }

@@ -36,10 +36,11 @@ struct run {
     const struct program *program;
     const struct frame_plan *plan;
     const struct kernels *kernels;
+    const struct kernels *real;  /* of program_real: the same, or float32's */
     struct stream *stream;
     struct group *tensor, *context; /* of ranks; NULL: this one alone */
     void *frame;               /* plan->bytes */
-    void *weights;             /* flat arena */
+    void *weights;             /* flat arena, of program->dtype */
     void **placed;             /* [parameters] where each lies; NULL: in the
                                 * flat arena */
     const struct run_watch *watch; /* NULL: nobody */
@@ -80,6 +81,9 @@ void run_rope_fill(struct run *run, void *memory);
 /* [tokens, width] of the slot, as it stands in the current pass. */
 struct tensor run_slot(const struct run *run, slot which);
 struct tensor run_gradient(const struct run *run, slot which);
+/* Where the sums over ranks of the slot, or of its gradient, go that a product
+ * starts: real. */
+struct tensor run_sums(const struct run *run, slot which, bool gradient);
 /* The boundaries of a slice: entry is filled before F, the gradient of exit
  * before B; exit is there after F until B, the gradient of entry after B until
  * the frame is used again (split: until the first W). */

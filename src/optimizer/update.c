@@ -10,17 +10,32 @@
 /* ---- where things lie ---- */
 
 /* Elements [range->first, range->last) of a parameter, as they lie. */
-static struct tensor range_view(const struct update *u,
-                                const struct update_arena *arena,
+static struct tensor typed_view(const struct update_arena *arena,
                                 const struct param *param,
-                                const struct shard_range *range)
+                                const struct shard_range *range,
+                                enum dtype dtype)
 {
-    const enum dtype dtype = u->kernels->dtype;
     const int64_t at = arena->divided ? range->at
                                       : param->offset + range->first;
 
     return tensor_1d((char *)arena->data + at * dtype_bytes(dtype), dtype,
                      range->last - range->first);
+}
+
+static struct tensor range_view(const struct update *u,
+                                const struct update_arena *arena,
+                                const struct param *param,
+                                const struct shard_range *range)
+{
+    return typed_view(arena, param, range, dtype_real(u->kernels->dtype));
+}
+
+static struct tensor copy_view(const struct update *u,
+                               const struct param *param,
+                               const struct shard_range *range)
+{
+    if (u->copy.data == NULL) return (struct tensor){0};
+    return typed_view(&u->copy, param, range, u->kernels->dtype);
 }
 
 static struct shard_range own_range(const struct update *u, int param)
@@ -184,10 +199,26 @@ status update_apply(const struct update *update, double factor, double lr,
             .scale = factor, .lr = lr, .beta1 = update->beta1,
             .beta2 = update->beta2, .epsilon = update->epsilon,
             .decay = param->spec.decay ? update->weight_decay : 0,
-            .correction1 = correction1, .correction2 = correction2};
+            .correction1 = correction1, .correction2 = correction2,
+            .copy = copy_view(update, param, &range)};
 
         if (range.first == range.last) continue;
         TRY(update->kernels->adamw(update->stream, &call));
+    }
+    return OK;
+}
+
+status update_copy(const struct update *update)
+{
+    for (int i = 0; i < update->params->count; i++) {
+        const struct param *param = &update->params->items[i];
+        const struct shard_range range = own_range(update, i);
+        const struct tensor copy = copy_view(update, param, &range);
+
+        if (copy.data == NULL || range.first == range.last) continue;
+        TRY(update->kernels->scale(
+            update->stream, copy,
+            range_view(update, &update->weights, param, &range), 1.0));
     }
     return OK;
 }

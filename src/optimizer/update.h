@@ -28,7 +28,9 @@ struct update {
     const struct param_table *params;
     const struct holding *holding;
     const struct shards *shards; /* what this rank updates */
-    struct update_arena weights, gradients, first, second;
+    struct update_arena weights, gradients, first, second; /* real */
+    struct update_arena copy; /* of the weights as kernels read them, of
+                               * kernels->dtype; data NULL: none */
     double *blocks;          /* [shard_blocks] */
     double beta1, beta2, epsilon, weight_decay;
     double clip;             /* largest norm; 0: none */
@@ -55,8 +57,11 @@ void update_squares(const struct update *update, double *sums);
 status update_norm(const struct update *update, double *sums, int orders,
                    struct update_result *out);
 
-/* Weights and moments of step t (counted from 1) with learning rate lr. */
+/* Weights and moments of step t (counted from 1) with learning rate lr, and the
+ * copy. */
 status update_apply(const struct update *update, double factor, double lr,
                     int64_t t);
+/* The copy of new weights that come from elsewhere. */
+status update_copy(const struct update *update);
 
 #endif

@@ -92,7 +92,8 @@ static void add_gradients(struct exchanges *out, const struct stage *stage,
     const struct shards *shards = &stage->shards;
     const int64_t own = shard_sizes(shards, unit)[shards->rank];
     const int64_t rounds = stage_rounds(stage);
-    const int64_t bytes = rounds * dtype_bytes(stage->program.dtype);
+    const int64_t bytes =
+        rounds * dtype_bytes(program_real(&stage->program));
 
     exchanges_add(out, (struct exchange){
         .group = s->divide.group, .what = "gradients", .calls = rounds,
@@ -157,10 +158,10 @@ static void add_units(struct exchanges *out, const struct stage *stage,
 
     for (int i = 0; i < shards->count; i++) {
         add_gradients(out, stage, s, i);
-        if (!stage_divides(stage, MEMORY_WEIGHTS))
+        if (!stage_divides(stage, stage_reads(stage)))
             add_gather(out, stage, s, i, 1);
     }
-    if (stage_divides(stage, MEMORY_WEIGHTS)) add_gathers(out, stage, s);
+    if (stage_divides(stage, stage_reads(stage))) add_gathers(out, stage, s);
     for (int i = 0; i < p->stream_count; i++)
         if (p->streams[i].use > 0)
             add_gradients(out, stage, s,
@@ -207,7 +208,7 @@ static void add_copies(struct exchanges *out, const struct pipeline *p,
 {
     const struct program *program = &p->stages[chunk].program;
     const struct chunk *c = &p->chunks[chunk];
-    const int64_t bytes = dtype_bytes(program->dtype);
+    const int64_t bytes = dtype_bytes(program_real(program));
     struct exchange row = {.what = "gradients of copies",
                            .kind = COMM_ALL_REDUCE, .size = c->copies,
                            .calls = 1};
@@ -261,7 +262,7 @@ static void add_tied(struct exchanges *out, const struct pipeline *p)
         exchanges_add(out, (struct exchange){
             .group = "pipe", .what = "shared matrix", .kind = COMM_SEND,
             .size = p->schedule.ranks, .calls = pieces,
-            .bytes = count * dtype_bytes(stage->program.dtype)});
+            .bytes = count * dtype_bytes(program_real(&stage->program))});
         exchanges_add(out, (struct exchange){
             .group = "pipe", .what = "shared matrix", .kind = COMM_RECV,
             .size = p->schedule.ranks, .calls = pieces});

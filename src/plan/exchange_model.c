@@ -13,7 +13,7 @@ struct scene {
     const struct stage *stage;
     const struct program *program;
     int size, rank;      /* of the tensor group */
-    int64_t bytes;       /* of an element */
+    int64_t bytes, real; /* of an element: of a slot, of a sum */
     int64_t passes;      /* micro-batches of a round */
     int64_t times;       /* of a step */
 };
@@ -26,11 +26,11 @@ static void add(const struct scene *s, const char *what, enum comm_kind kind,
         .calls = calls * s->times, .bytes = bytes * s->times});
 }
 
-/* Bytes of this rank's tokens of a slot, and of everybody's. */
-static int64_t part_bytes(const struct scene *s, int64_t width)
+/* Elements of this rank's tokens of a slot. */
+static int64_t part_elements(const struct scene *s, int64_t width)
 {
     return program_part(s->program, s->rank).count *
-           program_rows(s->program) * width * s->bytes;
+           program_rows(s->program) * width;
 }
 
 /* Beside products, a call for each piece of the micro-batch. */
@@ -43,14 +43,14 @@ static void add_gather(const struct scene *s, const struct event *event,
                        int64_t width)
 {
     add(s, "activations", COMM_ALL_GATHER, calls_of(s, event),
-        part_bytes(s, width) * (s->size - 1));
+        part_elements(s, width) * (s->size - 1) * s->bytes);
 }
 
 static void add_scatter(const struct scene *s, const struct event *event,
                         int64_t width)
 {
     add(s, "activations", COMM_REDUCE_SCATTER, calls_of(s, event),
-        s->program->tokens * width * s->bytes - part_bytes(s, width));
+        (s->program->tokens * width - part_elements(s, width)) * s->real);
 }
 
 /* Keys' and values' gradients of heads that several ranks hold. */
@@ -62,7 +62,7 @@ static void add_replicas(const struct scene *s, const struct step *step)
 
     if (replicas <= 1) return;
     add(s, "key-value gradients", COMM_EXCHANGE, 1,
-        (replicas - 1) * s->program->tokens * width * s->bytes);
+        (replicas - 1) * s->program->tokens * width * s->real);
 }
 
 /* Two numbers a token, then one: pieces depend on the micro-batch. */
@@ -81,8 +81,8 @@ static void add_losses(const struct scene *s)
 
             for (int each = 1; each <= 2; each++)
                 add(&once, "token losses", COMM_ALL_REDUCE, 1,
-                    s->bytes * exchange_all_reduce(each * n, s->size,
-                                                   s->rank));
+                    s->real * exchange_all_reduce(each * n, s->size,
+                                                  s->rank));
         }
     }
 }
@@ -97,7 +97,8 @@ static void add_sequence(const struct scene *s, const struct step *step,
     const struct attention heads = {
         .heads = step->set.attention.heads,
         .kv_heads = step->set.attention.kv_heads,
-        .head_width = step->set.attention.head_width};
+        .head_width = step->set.attention.head_width,
+        .dk.dtype = attention_key_gradients(step, p)};
 
     if (ranks == 1) return;
     exchanges_add(s->out, (struct exchange){
@@ -134,7 +135,7 @@ static void add_leaves(const struct scene *s)
         exchanges_add(s->out, (struct exchange){
             .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
             .size = ranks, .calls = calls,
-            .bytes = calls * s->bytes *
+            .bytes = calls * s->real *
                      exchange_all_reduce(each, ranks,
                                          p->place.at[AXIS_CONTEXT])});
     }
@@ -159,7 +160,7 @@ static void add_vectors(const struct scene *s)
 
         if (elements > 0)
             add(&rounds, "vector gradients", COMM_ALL_REDUCE, 1,
-                s->bytes * exchange_all_reduce(elements, s->size, s->rank));
+                s->real * exchange_all_reduce(elements, s->size, s->rank));
     }
 }
 
@@ -197,7 +198,9 @@ void exchanges_of_program(struct exchanges *exchanges,
     struct scene s = {
         .out = exchanges, .stage = stage, .program = p,
         .size = p->mesh.size[AXIS_TENSOR], .rank = p->place.at[AXIS_TENSOR],
-        .bytes = dtype_bytes(p->dtype), .passes = p->batch / p->sequences};
+        .bytes = dtype_bytes(p->dtype),
+        .real = dtype_bytes(program_real(p)),
+        .passes = p->batch / p->sequences};
 
     s.times = s.passes * stage_rounds(stage);
     add_leaves(&s);

@@ -130,7 +130,7 @@ static status explain_cost(const struct stage *stage, struct text *out)
     const double operations =
         (double)(joins + times * leaf_additions(p)) /
         (3 * (double)times * (double)cost.flops);
-    const int64_t moved = 3 * joins * dtype_bytes(p->dtype);
+    const int64_t moved = 3 * joins * dtype_bytes(program_real(p));
     char number[32];
 
     return text_printf(out, "the grid costs %.2f%% of the step's operations in "

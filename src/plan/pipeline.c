@@ -110,7 +110,8 @@ static size_t return_bytes(const struct stage *stage)
     const struct program *p = &stage->program;
     const size_t bytes = (size_t)(program_slot_rows(p, p->entry) *
                                   p->slots[p->entry].width) *
-                         (size_t)dtype_bytes(p->dtype);
+                         (size_t)dtype_bytes(program_gradient_dtype(p,
+                                                                p->entry));
 
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
@@ -298,11 +299,12 @@ int64_t pipeline_border_bytes(const struct pipeline *pipeline,
         &pipeline->stages[pipeline_chunk(pipeline, action.stage,
                                          action.microbatch)];
     const struct program *p = &stage->program;
-    const slot border = action.kind == ACTION_SEND_FORWARD ? p->exit
-                                                           : p->entry;
+    const bool forward = action.kind == ACTION_SEND_FORWARD;
+    const slot border = forward ? p->exit : p->entry;
 
     return program_slot_rows(p, border) * p->slots[border].width *
-           dtype_bytes(p->dtype);
+           dtype_bytes(forward ? program_slot_dtype(p, border)
+                               : program_gradient_dtype(p, border));
 }
 
 /* ---- joined numbers ---- */

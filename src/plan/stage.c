@@ -18,7 +18,8 @@ enum { LOGITS_BYTES = 256 << 20 }; /* aim of an automatic chunk */
 /* Whole sequences while they fit, else granules of one sequence. */
 static int64_t choose_chunk(const struct stage_request *request)
 {
-    const int64_t row = request->model->vocab * dtype_bytes(request->dtype);
+    const int64_t row = request->model->vocab *
+                        dtype_bytes(dtype_real(request->dtype));
     const int64_t fit = LOGITS_BYTES / row > 0 ? LOGITS_BYTES / row : 1;
     const int64_t length =
         request->length / request->mesh.size[AXIS_CONTEXT];
@@ -186,7 +187,10 @@ bool stage_divides(const struct stage *stage, enum memory_owner arena)
 
     if (stage->shards.ranks == 1) return false;
     switch (arena) {
-    case MEMORY_WEIGHTS: return division->weights != 0;
+    case MEMORY_COMPUTE: return division->weights != 0;
+    case MEMORY_WEIGHTS:
+        return (stage_reads(stage) == MEMORY_WEIGHTS ? division->weights
+                                                     : division->states) != 0;
     case MEMORY_GRADIENTS: return stage->request.rounds > 0;
     case MEMORY_FIRST_MOMENT:
     case MEMORY_SECOND_MOMENT: return division->states != 0;
@@ -194,15 +198,38 @@ bool stage_divides(const struct stage *stage, enum memory_owner arena)
     }
 }
 
+enum memory_owner stage_reads(const struct stage *stage)
+{
+    return dtype_is_narrow(stage->request.dtype) ? MEMORY_COMPUTE
+                                                 : MEMORY_WEIGHTS;
+}
+
+enum memory_owner stage_keeps(const struct stage *stage)
+{
+    return stage->request.optimizer ? MEMORY_WEIGHTS : stage_reads(stage);
+}
+
+enum dtype stage_keeps_dtype(const struct stage *stage)
+{
+    const enum dtype dtype = stage->request.dtype;
+
+    return stage->request.optimizer ? dtype_real(dtype) : dtype;
+}
+
 static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
 {
-    int64_t elements = stage_divides(stage, arena)
-                           ? stage->shards.elements
-                           : stage->program.params.elements;
+    const struct program *p = &stage->program;
+    int64_t elements = stage_divides(stage, arena) ? stage->shards.elements
+                                                   : p->params.elements;
 
+    if (arena == MEMORY_COMPUTE || arena == MEMORY_WEIGHTS)
+        if (arena != stage_reads(stage) && arena != stage_keeps(stage))
+            return 0;
     if (arena == MEMORY_GRADIENTS && stage_divides(stage, arena))
         elements = stage->levels * stage->level_elements;
-    return (size_t)(elements * dtype_bytes(stage->program.dtype));
+    return (size_t)(elements * dtype_bytes(arena == MEMORY_COMPUTE
+                                               ? p->dtype
+                                               : program_real(p)));
 }
 
 static size_t gathered_bytes(const struct stage *stage)
@@ -211,7 +238,7 @@ static size_t gathered_bytes(const struct stage *stage)
                                  ? stage->gathered.elements
                                  : stage->program.params.elements;
 
-    if (!stage_divides(stage, MEMORY_WEIGHTS)) return 0;
+    if (!stage_divides(stage, stage_reads(stage))) return 0;
     return (size_t)(elements * dtype_bytes(stage->program.dtype));
 }
 
@@ -219,7 +246,7 @@ static size_t bucket_bytes(const struct stage *stage)
 {
     if (!stage_divides(stage, MEMORY_GRADIENTS)) return 0;
     return (size_t)(stage->reduced.elements *
-                    dtype_bytes(stage->program.dtype));
+                    dtype_bytes(program_real(&stage->program)));
 }
 
 /* Block sums of this table; sums of all parameters and leaves. */
@@ -235,12 +262,13 @@ static size_t norm_bytes(const struct stage *stage)
 static void add_memory(struct stage *stage)
 {
     const struct program *p = &stage->program;
-    const size_t real = (size_t)dtype_bytes(p->dtype);
+    const size_t real = (size_t)dtype_bytes(program_real(p));
     const bool trains = stage->request.backward != BACKWARD_NONE;
     const bool moments = stage->request.optimizer;
     const int64_t span = p->tokens > p->context ? p->tokens : p->context;
     const struct memory_row rows[MEMORY_OWNERS] = {
         {"weights", "run", arena_bytes(stage, MEMORY_WEIGHTS), NULL},
+        {"compute weights", "run", arena_bytes(stage, MEMORY_COMPUTE), NULL},
         {"gradients", "run",
          trains ? arena_bytes(stage, MEMORY_GRADIENTS) : 0, NULL},
         {"partial gradients", "run",
@@ -258,7 +286,8 @@ static void add_memory(struct stage *stage)
         {"rotary tables", "run", run_rope_bytes(p), NULL},
         {"key-value cache", "run",
          p->mode == PROGRAM_GENERATE
-             ? (size_t)(p->cache_count * p->context * p->cache_width) * real
+             ? (size_t)(p->cache_count * p->context * p->cache_width) *
+                   (size_t)dtype_bytes(p->dtype)
              : 0, NULL},
         {"batch", "micro-batch", batch_bytes(p, stage->request.frames),
          NULL},
@@ -303,7 +332,7 @@ static status plan_residency(struct stage *stage)
     const struct stage_request *r = &stage->request;
 
     count_levels(stage);
-    if (stage_divides(stage, MEMORY_WEIGHTS))
+    if (stage_divides(stage, stage_reads(stage)))
         TRY(residency_weights(&stage->gathered, &stage->program,
                               &stage->frame, &stage->shards, r->prefetch));
     if (r->backward != BACKWARD_NONE)
@@ -365,6 +394,7 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
 
     if (r->mesh.size[AXIS_NONE] == 0) r->mesh = mesh_alone();
     TRY(kernels_get(&stage->kernels, r->dtype, r->isa));
+    TRY(kernels_get(&stage->real, dtype_real(r->dtype), r->isa));
     TRY(stage_check(r));
     if (r->frames == 0) r->frames = 1;
     TRY(build_program(stage));
@@ -467,8 +497,9 @@ static void prepare_run(struct stage *stage)
 
     stage->run = (struct run){
         .program = &stage->program, .plan = &stage->frame,
-        .kernels = &stage->kernels, .stream = &stage->stream,
-        .frame = m[MEMORY_FRAME].data, .weights = m[MEMORY_WEIGHTS].data,
+        .kernels = &stage->kernels, .real = &stage->real,
+        .stream = &stage->stream, .frame = m[MEMORY_FRAME].data,
+        .weights = m[stage_reads(stage)].data,
         .scratch = m[MEMORY_LAYER_SCRATCH].data,
         .cache = m[MEMORY_CACHE].data, .failed_step = -1};
     stage->run.positions = slice(&at, tokens * sizeof(int32_t));

@@ -54,8 +54,8 @@ struct stage_request {
 };
 
 enum memory_owner {
-    MEMORY_WEIGHTS, MEMORY_GRADIENTS, MEMORY_PARTIALS, MEMORY_FIRST_MOMENT,
-    MEMORY_SECOND_MOMENT, MEMORY_FRAME, MEMORY_LAYER_SCRATCH,
+    MEMORY_WEIGHTS, MEMORY_COMPUTE, MEMORY_GRADIENTS, MEMORY_PARTIALS,
+    MEMORY_FIRST_MOMENT, MEMORY_SECOND_MOMENT, MEMORY_FRAME, MEMORY_LAYER_SCRATCH,
     MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY, MEMORY_CACHE, MEMORY_BATCH,
     MEMORY_GATHERED, MEMORY_BUCKETS, MEMORY_NORM, MEMORY_RETURNS,
     MEMORY_MESSAGES, MEMORY_BACKGROUND,
@@ -72,6 +72,7 @@ struct memory_row {
 struct stage {
     struct stage_request request; /* with every choice made */
     struct kernels kernels;
+    struct kernels real;    /* of sums, where kernels are narrow; the same */
     struct program program;
     struct holding holding; /* of the whole parameters */
     struct shards shards;   /* of the arenas that are divided */
@@ -95,6 +96,13 @@ struct stage {
 status stage_plan(struct stage *stage, const struct stage_request *request);
 /* Whether an arena holds this rank's shards only (mesh/shard.h). */
 bool stage_divides(const struct stage *stage, enum memory_owner arena);
+/* The weights that kernels read, of program->dtype: MEMORY_WEIGHTS, or, where
+ * that type is narrow, a copy of those: MEMORY_COMPUTE. */
+enum memory_owner stage_reads(const struct stage *stage);
+/* What is loaded and saved: MEMORY_WEIGHTS, real, where there is an optimizer,
+ * and else what kernels read. */
+enum memory_owner stage_keeps(const struct stage *stage);
+enum dtype stage_keeps_dtype(const struct stage *stage);
 /* What stage_plan refuses about the batch, the grid and the vocabulary. */
 status stage_check(const struct stage_request *request);
 /* Another size of one row, before stage_open: room for messages. */

@@ -107,14 +107,15 @@ status stage_init_weights(struct stage *stage, const struct model *model,
                           uint64_t seed)
 {
     const struct program *p = &stage->program;
+    const enum dtype dtype = stage_keeps_dtype(stage);
+    char *weights = stage->memory[stage_keeps(stage)].data;
 
     for (int i = 0; i < p->params.count; i++) {
         const struct param *param = &p->params.items[i];
         struct weights_init init = {
-            .param = param, .model = model, .seed = seed, .dtype = p->dtype,
+            .param = param, .model = model, .seed = seed, .dtype = dtype,
             .threads = stage->threads,
-            .data = (char *)stage->run.weights +
-                    param->offset * dtype_bytes(p->dtype)};
+            .data = weights + param->offset * dtype_bytes(dtype)};
 
         init.run_count = layout_runs(&param->spec, &p->mesh, &p->place, 0,
                                      param->elements, init.runs);

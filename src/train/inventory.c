@@ -28,7 +28,7 @@ static status build_whole(struct inventory *h, const struct stage *stage)
     p->vocab = r->model->vocab;
     p->logits_chunk = r->length;
     h->prefix = r->model->kind->layer_prefix;
-    h->dtype = r->dtype;
+    h->dtype = stage_keeps_dtype(stage);
     return r->model->kind->build(p, r->model);
 }
 
@@ -102,10 +102,14 @@ static status add_span(struct inventory *h, const struct inventory_span *span)
     return OK;
 }
 
-static axis_set axes_of(const struct division *d, enum inventory_kind kind)
+static axis_set axes_of(const struct stage *stage, enum inventory_kind kind)
 {
+    const struct division *d = &stage->request.division;
+
     switch (kind) {
-    case INVENTORY_WEIGHT: return d->weights;
+    case INVENTORY_WEIGHT: /* masters are divided as what updates them */
+        return stage_keeps(stage) == stage_reads(stage) ? d->weights
+                                                        : d->states;
     case INVENTORY_FIRST:
     case INVENTORY_SECOND: return d->states;
     default: return d->weights | d->gradients | d->states;
@@ -117,14 +121,14 @@ static axis_set axes_of(const struct division *d, enum inventory_kind kind)
 static status add_kind(struct inventory *h, const struct stage *stage,
                        struct inventory_span *span, bool first)
 {
-    static const enum memory_owner rows[INVENTORY_KINDS] = {
-        [INVENTORY_WEIGHT] = MEMORY_WEIGHTS,
+    const enum memory_owner rows[INVENTORY_KINDS] = {
+        [INVENTORY_WEIGHT] = stage_keeps(stage),
         [INVENTORY_FIRST] = MEMORY_FIRST_MOMENT,
         [INVENTORY_SECOND] = MEMORY_SECOND_MOMENT,
         [INVENTORY_GRADIENT] = MEMORY_GRADIENTS};
     const struct program *p = &stage->program;
     const enum memory_owner row = rows[span->kind];
-    const axis_set divided = axes_of(&stage->request.division, span->kind);
+    const axis_set divided = axes_of(stage, span->kind);
     int64_t at = span->param->offset;
 
     if (stage->memory[row].data == NULL) return OK;
@@ -140,7 +144,7 @@ static status add_kind(struct inventory *h, const struct stage *stage,
         span->last = range.last;
         at = stage_divides(stage, row) ? range.at : at + range.first;
     }
-    span->data = (char *)stage->memory[row].data + at * dtype_bytes(p->dtype);
+    span->data = (char *)stage->memory[row].data + at * dtype_bytes(h->dtype);
     span->owned = first && first_of_replicas(span, divided);
     return span->first < span->last ? add_span(h, span) : OK;
 }

@@ -35,7 +35,7 @@ struct inventory_span {
 struct inventory {
     struct program whole;   /* owned: the model as one rank would have it */
     const char *prefix;     /* of layers' names outside */
-    enum dtype dtype;
+    enum dtype dtype;       /* of all that is kept */
     struct inventory_span *spans;     /* owned */
     int count, capacity;
 };

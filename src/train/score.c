@@ -199,7 +199,7 @@ static status write_gradients(struct scoring *s, const char *path)
 {
     const struct stage *stage = &s->stage;
     const struct tensor all =
-        tensor_1d(stage->gradients.root, stage->program.dtype,
+        tensor_1d(stage->gradients.root, program_real(&stage->program),
                   stage->program.params.elements);
     const double targets = (double)(s->sequences * (s->length - 1));
     struct session_parts parts = {0};

@@ -224,7 +224,8 @@ status session_load_weights(struct session *session, struct stage *stage)
 
     TRY(check_same(session, stage->request.model));
     TRY_GOTO(done, result, session_parts_add(&parts, stage, "weight",
-                                             stage->run.weights));
+                                             stage->memory[stage_keeps(stage)]
+                                                 .data));
     result = load(session, &parts);
 done:
     session_parts_free(&parts);

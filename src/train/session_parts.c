@@ -149,7 +149,7 @@ status session_parts_add(struct session_parts *parts,
 {
     const struct param_table *table = &stage->program.params;
     const char *prefix = stage->request.model->kind->layer_prefix;
-    const enum dtype dtype = stage->program.dtype;
+    const enum dtype dtype = stage_keeps_dtype(stage);
 
     for (int i = 0; i < table->count; i++) {
         const struct param *param = &table->items[i];

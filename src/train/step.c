@@ -27,6 +27,7 @@ static struct update chunk_update(const struct train_step *step, int chunk)
     update.holding = &stage->holding;
     update.shards = &stage->shards;
     update.weights = arena_of(stage, MEMORY_WEIGHTS);
+    update.copy = arena_of(stage, MEMORY_COMPUTE);
     update.gradients = arena_of(stage, MEMORY_GRADIENTS);
     update.first = arena_of(stage, MEMORY_FIRST_MOMENT);
     update.second = arena_of(stage, MEMORY_SECOND_MOMENT);
@@ -148,7 +149,8 @@ void train_step_reserve(struct pipeline *pipeline, struct team *team,
         struct stage *stage = &pipeline->stages[i];
         const struct group *copies = team_copies(team, i);
         const struct comm_call sum = sum_call(tensor_1d(
-            NULL, stage->program.dtype, stage->program.params.elements));
+            NULL, program_real(&stage->program),
+            stage->program.params.elements));
 
         bytes = larger(bytes, reserve_chunk(stage, team));
         if (copies != NULL)
@@ -197,7 +199,7 @@ static status sum_copies(struct train_step *step, int chunk)
     const struct program *p = g->program;
     struct group *copies = team_copies(step->team, chunk);
     struct comm_call call =
-        sum_call(tensor_1d(g->root, p->dtype, p->params.elements));
+        sum_call(tensor_1d(g->root, program_real(p), p->params.elements));
 
     if (copies == NULL) return OK;
     TRY(comm_run(copies, &call));
@@ -322,6 +324,19 @@ status train_step_run(struct train_step *step,
         const struct update update = chunk_update(step, i);
 
         TRY(update_apply(&update, norm.factor, lr, t));
+        TRY(zero_weights(&step->zero[i]));
+    }
+    return OK;
+}
+
+status train_step_refresh(struct train_step *step)
+{
+    for (int i = 0; i < step->pipeline->count; i++) {
+        const struct stage *stage = &step->pipeline->stages[i];
+        const struct update update = chunk_update(step, i);
+
+        if (stage_reads(stage) == MEMORY_WEIGHTS) continue;
+        TRY(update_copy(&update));
         TRY(zero_weights(&step->zero[i]));
     }
     return OK;

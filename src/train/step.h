@@ -42,6 +42,9 @@ status train_step_run(struct train_step *step,
                       const struct sample_source *source, double lr,
                       int64_t t, struct step_result *out);
 
+/* After weights were loaded or set: what kernels read follows. Collective. */
+status train_step_refresh(struct train_step *step);
+
 /* Room for the messages of a step and for joining up to `values` numbers;
  * before the pipeline is open. */
 void train_step_reserve(struct pipeline *pipeline, struct team *team,

@@ -9,7 +9,7 @@ enum { PIECE = TIED_PIECE, TIED_TAG = INT32_MAX - 1 };
 static struct tensor gradient_of(const struct stage *stage,
                                  const struct pipeline_share *share)
 {
-    const enum dtype dtype = stage->program.dtype;
+    const enum dtype dtype = program_real(&stage->program);
 
     return tensor_1d((char *)stage->memory[MEMORY_GRADIENTS].data +
                          share->first * dtype_bytes(dtype),

@@ -236,6 +236,7 @@ static status begin(struct trainer *t)
 {
     if (t->request->resume) TRY(restore_or_begin(t));
     else TRY(start_weights(t));
+    TRY(train_step_refresh(&t->step));
     TRY(check_data(t));
     if (t->counters.step > t->setup.rate.steps)
         FAIL(ERR_CONFIG, "train.steps: %s has done %lld steps already, %lld "

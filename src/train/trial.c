@@ -58,7 +58,8 @@ static status open_stage(struct rank_trial *t)
     TRY(train_step_build(&t->step, &t->pipeline, &t->team));
     setup_update(&t->setup, &t->step.update);
     TRY(inventory_build(&t->inventory, &of));
-    return session_start_weights(&of, o->init.from, (uint64_t)o->seed);
+    TRY(session_start_weights(&of, o->init.from, (uint64_t)o->seed));
+    return train_step_refresh(&t->step);
 }
 
 static status open_trial(struct rank_trial *t, struct group *world)

@@ -8,14 +8,27 @@ enum { SHARD, COPIES };
 
 /* ---- where things lie ---- */
 
-static struct tensor elements(const struct zero *z, void *data, int64_t first,
-                              int64_t count)
+static struct tensor typed(void *data, enum dtype dtype, int64_t first,
+                           int64_t count)
 {
-    const enum dtype dtype = z->stage->program.dtype;
     char *at = data; /* NULL: this rank has no such arena */
 
     if (at != NULL) at += first * dtype_bytes(dtype);
     return tensor_1d(at, dtype, count);
+}
+
+/* Of gradients. */
+static struct tensor elements(const struct zero *z, void *data, int64_t first,
+                              int64_t count)
+{
+    return typed(data, program_real(&z->stage->program), first, count);
+}
+
+/* Of weights as kernels read them. */
+static struct tensor weights(const struct zero *z, void *data, int64_t first,
+                             int64_t count)
+{
+    return typed(data, z->stage->program.dtype, first, count);
 }
 
 static int64_t own_size(const struct zero *z, int unit)
@@ -116,7 +129,7 @@ static struct comm_call gather_call(const struct zero *z, int unit,
 
     return (struct comm_call){
         .kind = COMM_ALL_GATHER, .in = own,
-        .out = elements(z, data, 0, s->units[unit].elements),
+        .out = weights(z, data, 0, s->units[unit].elements),
         .out_counts = shard_sizes(s, unit)};
 }
 
@@ -188,7 +201,7 @@ void zero_scratch(struct stage *stage, struct team *team, size_t *bytes,
 static void clear_gaps(const struct zero *z, int unit, void *data)
 {
     const struct shard_unit *u = &z->stage->shards.units[unit];
-    const size_t real = (size_t)dtype_bytes(z->stage->program.dtype);
+    const size_t real = (size_t)dtype_bytes(program_real(&z->stage->program));
 
     for (int i = 0; i < u->params; i++) {
         const struct param *p =
@@ -350,24 +363,36 @@ status zero_gradients(struct zero *z)
 
 static bool gathers(const struct zero *z)
 {
-    return stage_divides(z->stage, MEMORY_WEIGHTS);
+    return stage_divides(z->stage, stage_reads(z->stage));
+}
+
+static void *weights_data(const struct zero *z)
+{
+    return z->stage->memory[stage_reads(z->stage)].data;
+}
+
+static void *weights_unit(const struct zero *z, void *flat, int unit)
+{
+    return weights(z, flat, z->stage->shards.units[unit].first, 0).data;
 }
 
 static struct tensor own_weights(const struct zero *z, int unit)
 {
-    void *weights = z->stage->memory[MEMORY_WEIGHTS].data;
+    const struct shards *s = &z->stage->shards;
+    void *data = weights_data(z);
 
-    if (!gathers(z)) return own_of(z, unit, unit_in(z, weights, unit));
-    return elements(z, weights, z->stage->shards.units[unit].at,
-                    own_size(z, unit));
+    if (gathers(z))
+        return weights(z, data, s->units[unit].at, own_size(z, unit));
+    return weights(z, weights_unit(z, data, unit),
+                   shard_cuts(s, unit)[s->rank], own_size(z, unit));
 }
 
 static void *room_of(const struct zero *z, const struct residence *item)
 {
     void *rooms = z->stage->memory[MEMORY_GATHERED].data;
 
-    if (!z->stage->request.reshard) return unit_in(z, rooms, item->unit);
-    return elements(z, rooms, item->offset, 0).data;
+    if (!z->stage->request.reshard) return weights_unit(z, rooms, item->unit);
+    return weights(z, rooms, item->offset, 0).data;
 }
 
 /* In training F leaves the loss to B. */
@@ -388,8 +413,8 @@ static void place_weights(struct zero *z, const struct residence *item,
         z->placed[i] =
             data == NULL
                 ? NULL
-                : elements(z, data, z->stage->program.params.items[i].offset -
-                                        u->first, 0).data;
+                : weights(z, data, z->stage->program.params.items[i].offset -
+                                       u->first, 0).data;
 }
 
 static status start_gather(struct zero *z, int index)
@@ -428,13 +453,13 @@ static void after_weights(struct zero *z, int event)
 status zero_weights(struct zero *z)
 {
     const struct shards *s = &z->stage->shards;
-    void *weights = z->stage->memory[MEMORY_WEIGHTS].data;
+    void *data = weights_data(z);
 
     for (int i = 0; i < s->count; i++) z->resident[i] = false;
     if (z->shard == NULL || gathers(z)) return OK;
     for (int i = 0; i < s->count; i++) {
         const struct comm_call call = gather_call(
-            z, i, unit_in(z, weights, i), own_weights(z, i));
+            z, i, weights_unit(z, data, i), own_weights(z, i));
 
         TRY(comm_run(z->shard, &call));
     }
