@@ -27,7 +27,8 @@ ELEMENTARY float lanes_sum(struct elements x, int64_t count)
 
     for (; i + LANES <= count; i += LANES)
         EACH_LANE lanes[j] = lanes[j] + element_of(x, i + j);
-    for (int j = 0; i + j < count; j++) lanes[j] = lanes[j] + element_of(x, i + j);
+    for (int j = 0; i + j < count; j++)
+        lanes[j] = lanes[j] + element_of(x, i + j);
     return lanes_fold(lanes);
 }
 
@@ -38,9 +39,11 @@ ELEMENTARY float lanes_dot(struct elements a, struct elements b, int64_t count)
     int64_t i = 0;
 
     for (; i + LANES <= count; i += LANES)
-        EACH_LANE lanes[j] = __builtin_fmaf(element_of(a, i + j), element_of(b, i + j), lanes[j]);
+        EACH_LANE lanes[j] = __builtin_fmaf(
+            element_of(a, i + j), element_of(b, i + j), lanes[j]);
     for (int j = 0; i + j < count; j++)
-        lanes[j] = __builtin_fmaf(element_of(a, i + j), element_of(b, i + j), lanes[j]);
+        lanes[j] = __builtin_fmaf(element_of(a, i + j), element_of(b, i + j),
+                                  lanes[j]);
     return lanes_fold(lanes);
 }
 
@@ -51,26 +54,39 @@ ELEMENTARY float lanes_squares(struct elements x, float mean, int64_t count)
     int64_t i = 0;
 
     for (; i + LANES <= count; i += LANES)
-        EACH_LANE lanes[j] = __builtin_fmaf(element_of(x, i + j) - mean, element_of(x, i + j) - mean,
-                                            lanes[j]);
-    for (int j = 0; i + j < count; j++)
-        lanes[j] = __builtin_fmaf(element_of(x, i + j) - mean, element_of(x, i + j) - mean, lanes[j]);
+        EACH_LANE {
+            float apart = element_of(x, i + j) - mean;
+
+            lanes[j] = __builtin_fmaf(apart, apart, lanes[j]);
+        }
+    for (int j = 0; i + j < count; j++) {
+        float apart = element_of(x, i + j) - mean;
+
+        lanes[j] = __builtin_fmaf(apart, apart, lanes[j]);
+    }
     return lanes_fold(lanes);
 }
 
 /* Sum of (a * b) * (x - mean); with mean 0, x is taken as it is. */
-ELEMENTARY float lanes_triple(struct elements a, struct elements b, struct elements x,
-                              float mean, int64_t count)
+ELEMENTARY float lanes_triple(struct elements a, struct elements b,
+                              struct elements x, float mean, int64_t count)
 {
     float lanes[LANES] = {0};
     int64_t i = 0;
 
     for (; i + LANES <= count; i += LANES)
-        EACH_LANE lanes[j] = __builtin_fmaf(element_of(a, i + j) * element_of(b, i + j),
-                                            element_of(x, i + j) - mean, lanes[j]);
-    for (int j = 0; i + j < count; j++)
-        lanes[j] = __builtin_fmaf(element_of(a, i + j) * element_of(b, i + j), element_of(x, i + j) - mean,
+        EACH_LANE {
+            float product = element_of(a, i + j) * element_of(b, i + j);
+
+            lanes[j] = __builtin_fmaf(product, element_of(x, i + j) - mean,
+                                      lanes[j]);
+        }
+    for (int j = 0; i + j < count; j++) {
+        float product = element_of(a, i + j) * element_of(b, i + j);
+
+        lanes[j] = __builtin_fmaf(product, element_of(x, i + j) - mean,
                                   lanes[j]);
+    }
     return lanes_fold(lanes);
 }
 

@@ -21,7 +21,8 @@
     X(rmsnorm_backward) X(layernorm_forward) X(layernorm_backward)        \
     X(rope) X(swiglu_forward) X(swiglu_backward) X(activation_forward)    \
     X(activation_backward) X(gather_rows) X(scatter_rows)                 \
-    X(attention_forward) X(attention_backward)                            \
+    X(attention_forward) X(attention_backward) X(attention_delta)         \
+    X(attention_finish) X(attention_heads)                                \
     X(cross_entropy) X(sum_squares) X(adamw)
 
 /* The function type of a row, to declare what fills it. */

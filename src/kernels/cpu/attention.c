@@ -185,27 +185,29 @@ static void block_finish(const struct forward *f, const struct node *node)
     float *denominators = p->denominator.data;
 
     for (int r = 0; r < f->rows; r++) {
-        float *out = attention_row(&p->out, f->row + r, f->head);
+        void *out = attention_row(&p->out, f->row + r, f->head);
         float *lse = (float *)p->lse.data + (f->row + r) * p->lse.stride[0] +
                      f->head;
-        const float *values = node->values + r * f->padded;
+        float *values = node->values + r * f->padded;
         float denominator = node->denominator[r], factor = 1 / denominator;
 
         if (denominators) {
             denominators[(f->row + r) * p->denominator.stride[0] + f->head] =
                 denominator;
             if (denominator == 0) continue;
-            memcpy(out, values, (size_t)f->width * sizeof *out);
+            memcpy(out, values, (size_t)f->width * sizeof *values);
             *lse = node->maximum[r];
             continue;
         }
         if (denominator == 0) {
-            memset(out, 0, (size_t)f->width * sizeof *out);
+            memset(out, 0, (size_t)f->width *
+                               (size_t)dtype_bytes(p->out.dtype));
             *lse = -(float)INFINITY;
             continue;
         }
         SIMD
-        for (int e = 0; e < f->width; e++) out[e] = values[e] * factor;
+        for (int e = 0; e < f->width; e++) values[e] = values[e] * factor;
+        CPU(attention_write)(&p->out, out, values, f->width);
         *lse = node->maximum[r] + log_f32(denominator);
     }
 }
@@ -216,25 +218,28 @@ static void block_forward(struct forward *f)
     const struct attention *p = f->p;
     int64_t end = f->position + f->rows; /* of keys that the last sees */
     int64_t key_row = attention_key_first(p, f->sequence) - p->first_key;
+    int64_t stride;
+    const float *rows;
     int depth = 0;
 
     if (end > p->first_key + p->keys) end = p->first_key + p->keys;
     memset(f->nodes[0].denominator, 0,
            (size_t)f->rows * sizeof *f->nodes[0].denominator);
 
-    CPU(attention_pack_rows)(f->q, attention_row(&p->q, f->row, f->head),
-                             p->q.stride[0], f->rows, f->width);
+    rows = CPU(attention_rows)(&p->q, f->row, f->head, f->rows,
+                               f->nodes[0].values, &stride);
+    CPU(attention_pack_rows)(f->q, rows, stride, f->rows, f->width);
     for (int64_t first = p->first_key; first < end; first += G) {
         int count = end - first < G ? (int)(end - first) : G;
         int64_t carry = (first - p->first_key) / G;
 
         CHECK(depth < ATTENTION_NODES);
-        CPU(attention_pack_columns)(
-            f->keys, attention_row(&p->k, key_row + first, f->kv),
-            p->k.stride[0], count, f->width);
-        CPU(attention_pack_rows)(
-            f->values, attention_row(&p->v, key_row + first, f->kv),
-            p->v.stride[0], count, f->width);
+        rows = CPU(attention_rows)(&p->k, key_row + first, f->kv, count,
+                                   f->nodes[depth].values, &stride);
+        CPU(attention_pack_columns)(f->keys, rows, stride, count, f->width);
+        rows = CPU(attention_rows)(&p->v, key_row + first, f->kv, count,
+                                   f->nodes[depth].values, &stride);
+        CPU(attention_pack_rows)(f->values, rows, stride, count, f->width);
         for (int i = 0; i < f->rows; i += BLOCK_ROWS)
             rows_forward(f, &f->nodes[depth], i, first);
         depth++;
@@ -287,7 +292,8 @@ status CPU(attention_forward)(struct stream *stream,
     int threads = threads_count(stream->threads);
     struct forward_job job = {p, stream->scratch, ATTENTION_FORWARD_FLOATS};
 
-    CHECK(p->q.dtype == DTYPE_F32 && p->q.stride[2] == 1);
+    CHECK(dtype_real(p->q.dtype) == DTYPE_F32 && p->q.stride[2] == 1);
+    CHECK(!p->denominator.data || p->out.dtype == DTYPE_F32);
     CHECK(p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
     CHECK(p->heads % p->kv_heads == 0 && (float)p->scale > 0);
     CHECK(p->denominator.data ||

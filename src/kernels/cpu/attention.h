@@ -10,6 +10,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/cpu/vector.h"
+#include "kernels/element.h"
 
 #if defined(__AVX512F__)
 enum { BLOCK_ROWS = 8 };
@@ -58,11 +59,20 @@ static inline int64_t attention_query_first(const struct attention *p,
 }
 
 /* First element of a row and head. */
-static inline float *attention_row(const struct tensor *t, int64_t row,
-                                   int head)
+static inline void *attention_row(const struct tensor *t, int64_t row,
+                                  int head)
 {
-    return (float *)t->data + row * t->stride[0] + head * t->stride[1];
+    return element_at(t->data, t->dtype,
+                      row * t->stride[0] + head * t->stride[1]);
 }
+
+/* Rows [row, row + count) of a head as float32, *stride apart: where they are,
+ * or widened into `copy` [count, head_width]. */
+const float *CPU(attention_rows)(const struct tensor *t, int64_t row, int head,
+                                 int64_t count, float *copy, int64_t *stride);
+/* `width` elements as a row of t, rounded where it is narrow. */
+void CPU(attention_write)(const struct tensor *t, void *row, const float *from,
+                          int width);
 
 static inline int64_t attention_key_first(const struct attention *p,
                                           int64_t sequence)

@@ -200,21 +200,34 @@ static float lanes_dot(const float *a, const float *b, int width)
     return lanes[0];
 }
 
+/* All rows of the head into `out` [queries, padded]. */
+static void head_pack(struct backward *b, const struct tensor *t, float *out)
+{
+    const int64_t row = attention_query_first(b->p, b->sequence);
+    int64_t stride;
+
+    for (int64_t i = 0; i < b->p->queries; i += G) {
+        const int64_t left = b->p->queries - i, count = left < G ? left : G;
+        const float *rows = CPU(attention_rows)(t, row + i, b->head, count,
+                                                b->leaf, &stride);
+
+        CPU(attention_pack_rows)(out + i * b->padded, rows, stride, count,
+                                 b->width);
+    }
+}
+
 static void head_init(struct backward *b)
 {
     const struct attention *p = b->p;
     int64_t row = attention_query_first(p, b->sequence);
-    int64_t before = b->query - b->base;
+    int64_t before = b->query - b->base, stride;
     size_t lead = (size_t)(before * b->padded) * sizeof(float);
     float *dout = b->dout + before * b->padded;
 
     memset(b->q, 0, lead); /* packing may reach into what is packed next */
-    CPU(attention_pack_rows)(b->q + before * b->padded,
-                             attention_row(&p->q, row, b->head),
-                             p->q.stride[0], p->queries, b->width);
+    head_pack(b, &p->q, b->q + before * b->padded);
     memset(b->dout, 0, lead);
-    CPU(attention_pack_rows)(dout, attention_row(&p->dout, row, b->head),
-                             p->dout.stride[0], p->queries, b->width);
+    head_pack(b, &p->dout, dout);
     for (int64_t i = 0; i < p->queries; i++) {
         int64_t at = (row + i) * p->lse.stride[0] + b->head;
 
@@ -222,7 +235,9 @@ static void head_init(struct backward *b)
             p->delta.data ? ((float *)p->delta.data)[
                                 (row + i) * p->delta.stride[0] + b->head]
                           : lanes_dot(dout + i * b->padded,
-                                      attention_row(&p->out, row + i, b->head),
+                                      CPU(attention_rows)(&p->out, row + i,
+                                                          b->head, 1, b->leaf,
+                                                          &stride),
                                       b->width);
         b->lse[before + i] = ((float *)p->lse.data)[at];
     }
@@ -235,11 +250,10 @@ static const float *granule_rows(struct backward *b, const struct tensor *t,
 {
     const int from = granule_from(first, b->key);
     const int to = granule_to(first, b->key_end);
-    const float *rows = attention_row(
+    const float *rows = CPU(attention_rows)(
         t, attention_key_first(b->p, b->sequence) + first + from - b->key,
-        b->kv);
+        b->kv, to - from, b->leaf, stride);
 
-    *stride = t->stride[0];
     if (from == 0) return rows;
     memset(b->pair, 0, (size_t)(from * b->padded) * sizeof *rows);
     CPU(attention_pack_rows)(b->pair + from * b->padded, rows, *stride,
@@ -364,12 +378,9 @@ static void rows_write(const struct backward *b, const struct tensor *t,
 {
     const int head = t == &b->p->dq ? b->head : b->kv;
 
-    for (int r = 0; r < rows; r++) {
-        float *to = attention_row(t, row + r, head);
-
-        SIMD
-        for (int e = 0; e < b->width; e++) to[e] = from[r * b->padded + e];
-    }
+    for (int r = 0; r < rows; r++)
+        CPU(attention_write)(t, attention_row(t, row + r, head),
+                             from + r * b->padded, b->width);
 }
 
 /* Rows of the granule at `query` that the window has. */
@@ -527,6 +538,19 @@ static void backward_body(void *argument, int index, int count)
     }
 }
 
+/* The reference has no narrow attention. */
+static status backward_reference(struct stream *stream,
+                                 const struct attention *p)
+{
+    if (p->q.dtype != DTYPE_F32)
+        FAIL(ERR_CONFIG, "attention backward in %s: heads of %d elements, %d "
+                         "tensor leaves and %zu bytes of scratch need the "
+                         "float32 path; use fewer tensor leaves or float32",
+             dtype_name(p->q.dtype), p->head_width, p->leaves,
+             stream->scratch_bytes);
+    return kernels_reference_f32.attention_backward(stream, p);
+}
+
 /* What does not fit scratch, very long sequences of very wide heads, is left to
  * the reference: the bits are the same. */
 status CPU(attention_backward)(struct stream *stream,
@@ -536,7 +560,7 @@ status CPU(attention_backward)(struct stream *stream,
     int64_t floats, fit;
     struct backward_job job = {.p = p, .scratch = stream->scratch};
 
-    CHECK(p->q.dtype == DTYPE_F32 && p->q.stride[2] == 1);
+    CHECK(dtype_real(p->q.dtype) == DTYPE_F32 && p->q.stride[2] == 1);
     CHECK(p->head_width >= 1 && p->head_width <= HEAD_WIDTH_MAX);
     CHECK(p->half != ATTENTION_WHOLE ||
           (p->first_query == 0 && p->keys == p->queries));
@@ -552,7 +576,7 @@ status CPU(attention_backward)(struct stream *stream,
     fit = (int64_t)(stream->scratch_bytes / sizeof(float)) / floats;
     if (fit < 1 ||
         (leaf_slots(p) > 1 && p->leaves > 1 << (ATTENTION_LEAF_SLOTS - 1)))
-        return kernels_reference_f32.attention_backward(stream, p);
+        return backward_reference(stream, p);
     job.floats = floats;
     job.workers = fit < threads ? (int)fit : threads;
     threads_run(stream->threads, backward_body, &job);

@@ -106,3 +106,38 @@ void CPU(attention_pack_rows)(float *out, const float *x, int64_t stride,
     memset(out + count * padded, 0,
            (size_t)((rows - count) * padded) * sizeof(float));
 }
+
+/* ---- narrow operands ---- */
+
+ELEMENTARY void row_widen(enum dtype dtype, float *out, const void *x,
+                          int64_t count)
+{
+    SIMD for (int64_t i = 0; i < count; i++)
+        out[i] = element_get(x, dtype, i);
+}
+
+ELEMENTARY void row_write(enum dtype dtype, void *out, const float *x,
+                          int64_t count)
+{
+    SIMD for (int64_t i = 0; i < count; i++) element_set(out, dtype, i, x[i]);
+}
+
+const float *CPU(attention_rows)(const struct tensor *t, int64_t row, int head,
+                                 int64_t count, float *copy, int64_t *stride)
+{
+    const int64_t width = t->shape[2];
+
+    *stride = t->stride[0];
+    if (t->dtype == DTYPE_F32) return attention_row(t, row, head);
+    for (int64_t i = 0; i < count; i++)
+        ELEMENT_CHOOSE(t->dtype, row_widen, copy + i * width,
+                       attention_row(t, row + i, head), width);
+    *stride = width;
+    return copy;
+}
+
+void CPU(attention_write)(const struct tensor *t, void *row, const float *from,
+                          int width)
+{
+    ELEMENT_CHOOSE(t->dtype, row_write, row, from, width);
+}
