@@ -393,7 +393,7 @@ status stage_plan(struct stage *stage, const struct stage_request *request)
     struct stage_request *r = &stage->request;
 
     if (r->mesh.size[AXIS_NONE] == 0) r->mesh = mesh_alone();
-    TRY(kernels_get(&stage->kernels, r->dtype, r->isa));
+    TRY(kernels_get_product(&stage->kernels, r->dtype, r->isa, r->product));
     TRY(kernels_get(&stage->real, dtype_real(r->dtype), r->isa));
     TRY(stage_check(r));
     if (r->frames == 0) r->frames = 1;

@@ -18,7 +18,9 @@
 struct stage_request {
     const struct model *model;
     enum program_mode mode;
-    enum dtype dtype;
+    enum dtype dtype;      /* of activations, and of weights as kernels read
+                            * them */
+    enum product product;  /* of bfloat16 */
     enum isa isa;
     struct grid grid;      /* data: this rank's share of the leaves */
     struct mesh mesh;      /* all zero: one rank */

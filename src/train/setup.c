@@ -91,9 +91,30 @@ static status choose_isa(const char *name, enum isa *out)
 
 static status choose_dtype(const char *name, enum dtype *out)
 {
-    if (dtype_parse(name, out) && (*out == DTYPE_F32 || *out == DTYPE_F64))
-        return OK;
-    FAIL(ERR_CONFIG, "train.dtype: %s is not float32 or float64", name);
+    static const char *const names[] = {"float32", "float64", "bfloat16",
+                                        "float16"};
+    enum { NAMES = sizeof names / sizeof *names };
+
+    for (int i = 0; i < NAMES; i++)
+        if (strcmp(name, names[i]) == 0 && dtype_parse(name, out)) return OK;
+    const char *near = text_nearest(name, names, NAMES);
+
+    FAIL(ERR_CONFIG, "train.dtype: %s is not float32, float64, bfloat16 or "
+                     "float16%s%s", name, near ? "; nearest: " : "",
+         near ? near : "");
+}
+
+static status choose_product(const char *name, enum dtype dtype,
+                             enum product *out)
+{
+    *out = strcmp(name, "tiles") == 0 ? PRODUCT_TILES : PRODUCT_PAIRS;
+    if (*out == PRODUCT_PAIRS && strcmp(name, "pairs") != 0)
+        FAIL(ERR_CONFIG, "numerics.bfloat16: %s is not pairs or tiles", name);
+    if (*out == PRODUCT_TILES && dtype != DTYPE_BF16)
+        FAIL(ERR_CONFIG, "numerics.bfloat16: tiles says what a product of "
+                         "bfloat16 is, but train.dtype is %s; set "
+                         "train.dtype=bfloat16", dtype_name(dtype));
+    return OK;
 }
 
 /* The least count of micro-batches that keeps a pipeline busy. */
@@ -326,6 +347,7 @@ static status resolve_request(struct setup *setup)
         r->threads = threads_cores() / mesh_ranks(&setup->mesh);
     if (r->threads == 0) r->threads = 1;
     TRY(choose_dtype(o->train.dtype, &r->dtype));
+    TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->product));
     TRY(choose_isa(o->numerics.isa, &r->isa));
     TRY(check_zero(setup));
     TRY(grid_resolve(&setup->grid, &asked, &facts));
