@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/arena.h"
+#include "base/meter.h"
 #include "comm/algorithms.h"
 #include "comm/rank.h"
 
@@ -468,7 +469,12 @@ status call_run(struct group *group, const struct comm_call *call,
         FAIL(ERR_MEMORY, "%s on group %s: %zu bytes of scratch, %s needs %zu",
              comm_kind_name(call->kind), group->label, operation.scratch_left,
              algorithm_name(operation.algorithm), needed);
+    struct meter_track *track = meter_begin();
+
     result = operation_run(&operation);
+    meter_end(track, &(struct meter_what){
+        .kind = METER_MESSAGES, .name = comm_kind_name(call->kind),
+        .label = group->label, .bytes = (double)operation.bytes});
     operation_count(&operation, phase);
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }

@@ -256,6 +256,7 @@ struct patience patience_begin(const struct operation *op, int peer)
 {
     return (struct patience){
         .operation = op, .deadline = now_ns() + op->group->limit_ns,
+        .track = meter_begin(),
         .waiting = waiting_for(op, op->group->members[peer])};
 }
 
@@ -263,6 +264,8 @@ void patience_end(struct patience *patience)
 {
     struct world *world = patience->operation->group->backend;
 
+    meter_end(patience->track, &(struct meter_what){
+        .kind = METER_IDLE, .name = "wait for MPI"});
     if (!patience->listed) return;
     pthread_mutex_lock(&world->lock);
     waiting_remove(&world->waiting, &patience->waiting);

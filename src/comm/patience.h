@@ -13,6 +13,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include "base/meter.h"
 #include "comm/mpi/plugin.h"
 #include "comm/rank.h"
 #include "comm/waiting.h"
@@ -47,6 +48,7 @@ struct patience {
     int looks;
     bool listed;
     struct waiting waiting;
+    struct meter_track *track;
 };
 
 /* Waiting for a rank of the group; patience_end in every case. */

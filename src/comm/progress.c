@@ -43,10 +43,12 @@ void progress_free(struct progress *progress)
 
 static void handle_run(struct comm_handle *handle)
 {
-    const status result = call_run(handle->group, &handle->call,
-                                   CHANNEL_BACKGROUND, handle->tag,
-                                   handle->phase);
+    status result;
 
+    meter_attach(handle->track);
+    result = call_run(handle->group, &handle->call, CHANNEL_BACKGROUND,
+                      handle->tag, handle->phase);
+    meter_attach(NULL);
     handle->result = result;
     if (result != OK)
         snprintf(handle->reason, sizeof handle->reason, "%s",
@@ -143,6 +145,7 @@ status comm_start(struct group *group, const struct comm_call *call,
     }
     TRY(progress_begin(progress));
     handle->group = group;
+    handle->track = meter_background(group->label);
     handle->tag = group->calls[CHANNEL_BACKGROUND]++;
     pthread_mutex_lock(&progress->lock);
     if (progress->first == NULL) progress->first = handle;
@@ -156,11 +159,15 @@ status comm_start(struct group *group, const struct comm_call *call,
 static status background_wait(struct comm_handle *handle)
 {
     struct progress *progress = handle->group->progress;
+    struct meter_track *track = meter_begin();
 
     pthread_mutex_lock(&progress->lock);
     while (!handle->done)
         pthread_cond_wait(&progress->change, &progress->lock);
     pthread_mutex_unlock(&progress->lock);
+    meter_end(track, &(struct meter_what){
+        .kind = METER_MESSAGES, .name = "wait for the background",
+        .label = handle->group->label});
     if (handle->result != OK) FAIL(handle->result, "%s", handle->reason);
     return OK;
 }

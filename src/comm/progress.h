@@ -11,6 +11,7 @@
 #define LOCKSTEP_COMM_PROGRESS_H
 
 #include <stdbool.h>
+#include "base/meter.h"
 #include "comm/message.h"
 #include "comm/traffic.h"
 
@@ -24,6 +25,7 @@ struct comm_handle {
     char reason[COMM_REASON_BYTES];
     struct message message;  /* of a send */
     struct operation operation; /* of a send */
+    struct meter_track *track; /* that the background thread counts into */
     struct comm_handle *next;
 };
 

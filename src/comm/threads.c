@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/arena.h"
+#include "base/meter.h"
 #include "base/threads.h"
 #include "comm/message.h"
 #include "comm/rank.h"
@@ -262,8 +263,8 @@ static bool is_read(struct message *message)
     return atomic_load(&message->state) >= MESSAGE_DONE;
 }
 
-static status threads_finish(struct operation *operation,
-                             struct message *message, bool withdraw)
+static status finish(struct operation *operation, struct message *message,
+                     bool withdraw)
 {
     struct world *world = operation->group->backend;
     struct mailbox *box = &world->members[message->source].mailbox;
@@ -301,6 +302,21 @@ static status threads_finish(struct operation *operation,
              "expects another size", operation_name(operation, name),
              message->target, block_bytes(&message->block),
              message->source);
+    return result;
+}
+
+static const struct meter_what wait_to_be_read = {
+    .kind = METER_IDLE, .name = "wait until it is read"};
+static const struct meter_what wait_for_message = {
+    .kind = METER_IDLE, .name = "wait for a message"};
+
+static status threads_finish(struct operation *operation,
+                             struct message *message, bool withdraw)
+{
+    struct meter_track *track = meter_begin();
+    const status result = finish(operation, message, withdraw);
+
+    meter_end(track, &wait_to_be_read);
     return result;
 }
 
@@ -362,7 +378,11 @@ static status threads_borrow(struct operation *operation, int peer,
     int64_t found;
     char name[80];
 
-    TRY(message_take(operation, peer, &message));
+    struct meter_track *track = meter_begin();
+    const status taken = message_take(operation, peer, &message);
+
+    meter_end(track, &wait_for_message);
+    TRY(taken);
     found = block_bytes(&message->block);
     if (found != expected) {
         const int source = message->source;

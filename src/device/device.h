@@ -8,10 +8,14 @@
 #include "base/arena.h"
 #include "base/threads.h"
 
+struct kernels;
+
 struct stream {
     struct threads *threads; /* borrowed; NULL: the calling thread alone */
     void *scratch;           /* borrowed; ARENA_ALIGN-aligned */
     size_t scratch_bytes;    /* kernels_scratch_bytes or more */
+    const struct kernels *inner; /* borrowed, [2]: what metered tables call
+                                  * (kernels_meter) */
 };
 
 #endif

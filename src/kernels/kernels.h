@@ -403,6 +403,11 @@ double kernels_peak_flops(struct stream *stream, enum isa isa, double seconds);
 struct kernels_row { const char *name; const char *backend; };
 int kernels_rows(const struct kernels *table, struct kernels_row *rows,
                  int capacity);
+/* Every row of the two tables measures itself (base/meter.h) and calls what was
+ * there, which moves to inner [2] and must outlive the stream. Only calls on
+ * this stream, or on copies of it, are possible afterwards. */
+void kernels_meter(struct kernels *table, struct kernels *real,
+                   struct kernels *inner, struct stream *stream);
 extern const struct kernels kernels_reference_f32, kernels_reference_f64;
 
 /* Scratch that the largest call of any row needs with `threads` threads when

@@ -4,6 +4,7 @@
 
 #include <math.h>
 
+#include "base/meter.h"
 #include "kernels/math.h"
 
 static char *frame_at(const struct run *run, int buffer)
@@ -269,11 +270,25 @@ static status run_event(struct run *run, const struct event *event)
     return result;
 }
 
+/* An event as a span of a trace; its kernels lie inside. */
+static void outline_end(struct meter_track *track, const struct run *run,
+                        const struct event *event)
+{
+    static const char *const passes[] = {"F", "F again", "B", "W"};
+    const struct step *step = &run->program->steps[event->step];
+
+    meter_end(track, &(struct meter_what){
+        .kind = METER_OTHER, .name = step->layer->name,
+        .label = passes[event->pass], .number = step->block});
+}
+
 static status run_timed(struct run *run, int event)
 {
     const double began = run->clock != NULL ? run->clock() : 0;
+    struct meter_track *track = meter_outline();
 
     TRY(run_event(run, &run->plan->events[event]));
+    outline_end(track, run, &run->plan->events[event]);
     if (run->clock != NULL) run->spent[event] += run->clock() - began;
     return OK;
 }

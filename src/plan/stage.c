@@ -540,6 +540,8 @@ status stage_open(struct stage *stage)
         .threads = stage->threads,
         .scratch = stage->memory[MEMORY_KERNEL_SCRATCH].data,
         .scratch_bytes = stage->memory[MEMORY_KERNEL_SCRATCH].bytes};
+    kernels_meter(&stage->kernels, &stage->real, stage->inner,
+                  &stage->stream);
     prepare_run(stage);
     return OK;
 }
@@ -552,6 +554,8 @@ status stage_open_beside(struct stage *stage, const struct stage *first)
     stage->threads = first->threads;
     stage->beside = true;
     stage->stream = first->stream;
+    kernels_meter(&stage->kernels, &stage->real, stage->inner,
+                  &stage->stream);
     prepare_run(stage);
     return OK;
 }

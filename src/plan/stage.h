@@ -73,8 +73,9 @@ struct memory_row {
 
 struct stage {
     struct stage_request request; /* with every choice made */
-    struct kernels kernels;
+    struct kernels kernels; /* metered once open */
     struct kernels real;    /* of sums, where kernels are narrow; the same */
+    struct kernels inner[2]; /* both, unmetered: once open */
     struct program program;
     struct holding holding; /* of the whole parameters */
     struct shards shards;   /* of the arenas that are divided */

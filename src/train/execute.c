@@ -6,6 +6,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "base/meter.h"
 #include "comm/progress.h"
 
 /* A frame and what is under way from and to it. */
@@ -367,6 +368,7 @@ static status fill_batch(struct executor *e, struct stage *stage, int frame,
     const struct program *p = &stage->program;
     struct stage_batch arrays = stage_batch(stage, frame);
     const int64_t began = now_ns();
+    struct meter_track *track = meter_begin();
 
     for (int64_t s = 0; s < p->sequences; s++)
         TRY(fill_sequence(e, stage, first + s, s, &arrays));
@@ -375,6 +377,9 @@ static status fill_batch(struct executor *e, struct stage *stage, int frame,
         .positions = arrays.positions, .documents = arrays.documents,
         .whole_documents = arrays.whole_documents, .tokens = p->tokens};
     stage_use_frame(stage, frame);
+    meter_end(track, &(struct meter_what){
+        .kind = METER_DATA, .name = "samples",
+        .bytes = 4.0 * sizeof(int32_t) * (double)p->tokens});
     e->data_s += 1e-9 * (double)(now_ns() - began);
     return OK;
 }
@@ -445,7 +450,7 @@ static status backward_weight(struct executor *e, struct work *w)
     return add_span(e, w->action, began);
 }
 
-static status perform(struct executor *e, struct action action)
+static status perform_action(struct executor *e, struct action action)
 {
     struct work w = work_of(e, action);
 
@@ -471,6 +476,21 @@ static status perform(struct executor *e, struct action action)
         break;
     }
     return OK;
+}
+
+static status perform(struct executor *e, struct action action)
+{
+    static const char *const names[ACTION_KIND_COUNT] = {
+        [ACTION_FORWARD] = "forward",
+        [ACTION_BACKWARD_INPUT] = "backward input",
+        [ACTION_BACKWARD_WEIGHT] = "backward weight"};
+    const char *name = names[action.kind];
+    struct meter_track *track = name != NULL ? meter_outline() : NULL;
+    const status result = perform_action(e, action);
+
+    meter_end(track, &(struct meter_what){
+        .kind = METER_OTHER, .name = name, .number = action.microbatch});
+    return result;
 }
 
 /* Waits for everything under way, whatever comes of it. */

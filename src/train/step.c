@@ -6,6 +6,8 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/meter.h"
+
 /* ---- building ---- */
 
 static struct update_arena arena_of(const struct stage *stage,
@@ -261,6 +263,7 @@ static status step_gradients(struct train_step *step,
         FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
                           "one token, or all masked");
     out->loss = loss_total(loss) / (double)out->targets;
+    meter_scope(METER_OPTIMIZER); /* until the step ends */
     for (int i = 0; i < p->count; i++) TRY(zero_gradients(&step->zero[i]));
     TRY(tied_exchange(&step->tied));
     for (int i = 0; i < p->count; i++) {
@@ -282,6 +285,15 @@ static bool counts(const struct train_step *step, int chunk)
            step->pipeline->chunks[chunk].copy == 0;
 }
 
+static void sum_squares(const struct update *update, double *sums)
+{
+    struct meter_track *track = meter_begin();
+
+    update_squares(update, sums);
+    meter_end(track, &(struct meter_what){.kind = METER_OPTIMIZER,
+                                          .name = "tree of the norm"});
+}
+
 /* The norm of all gradients, the same on every rank. */
 static status step_norm(struct train_step *step, struct update_result *out)
 {
@@ -296,7 +308,7 @@ static status step_norm(struct train_step *step, struct update_result *out)
 
         TRY(update_blocks(&update));
         TRY(zero_blocks(&step->zero[i], update.blocks));
-        if (counts(step, i)) update_squares(&update, sums);
+        if (counts(step, i)) sum_squares(&update, sums);
     }
     TRY(team_join(step->team, sums, count));
     for (int i = 0; i < p->count && result == ERR_PEER; i++) {

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metered.c - every row of struct kernels, measured: its time, and the
+ * operations and bytes that follow from the shapes of the call.
+ *
+ * Bytes are those of each operand once, read or written: what no kernel can
+ * avoid unless its operands stay in caches. FLOPs of products and attention
+ * count an FMA as two and leave out the exponentials; those of the other rows
+ * count additions, multiplications and what stands for them, by element. */
+#include "base/meter.h"
+#include "kernels/rows.h"
+
+static double bytes_of(const struct tensor *t)
+{
+    return t->data == NULL ? 0
+                           : (double)(tensor_count(t) * dtype_bytes(t->dtype));
+}
+
+static double count_of(const struct tensor *t)
+{
+    return (double)tensor_count(t);
+}
+
+/* Ends a memory-bound span. */
+static status done(struct meter_track *track, const char *name, status result,
+                   double flops, double bytes)
+{
+    const struct meter_what what = {.kind = METER_MEMORY, .name = name,
+                                    .flops = flops, .bytes = bytes};
+
+    meter_end(track, &what);
+    return result;
+}
+
+/* ---- products ---- */
+
+/* Which product of a linear layer it is follows from how its operands lie. */
+static const char *matmul_form(const struct matmul *call)
+{
+    const bool a = call->a.stride[1] != 1, b = call->b.stride[1] != 1;
+
+    if (a) return b ? "C = A' B'" : "dW = dy' x";
+    return b ? "y = x W'" : "dx = dy W";
+}
+
+static void matmul_end(struct meter_track *track, const struct matmul *call)
+{
+    const int64_t m = call->c.shape[0], n = call->c.shape[1];
+    const int64_t k = call->a.shape[1];
+
+    if (track == NULL) return;
+    const struct meter_what what = {
+        .kind = METER_MATMUL, .name = "matmul", .label = matmul_form(call),
+        .flops = 2.0 * (double)m * (double)n * (double)k,
+        .bytes = bytes_of(&call->a) + bytes_of(&call->b) +
+                 bytes_of(&call->c) * (call->continues ? 2 : 1) +
+                 (call->bias != NULL ? bytes_of(call->bias) : 0) +
+                 (call->left != NULL ? bytes_of(call->left) : 0),
+        .shape = {m, n, k}};
+
+    meter_end(track, &what);
+}
+
+/* Query-key pairs of one sequence and head: query i sees the keys up to its
+ * position. Documents are not looked at. */
+static double visible_pairs(const struct attention *call)
+{
+    const int64_t n = call->queries, keys = call->keys;
+    const int64_t first = call->first_query - call->first_key + 1;
+    const int64_t none = first < 0 ? -first : 0;
+    const int64_t all = keys - first > n ? n : keys - first;
+    double pairs = 0;
+
+    if (all > none)
+        pairs = (double)(all - none) *
+                ((double)first + 0.5 * (double)(none + all - 1));
+    if (n > all) pairs += (double)(n - (all > none ? all : none)) *
+                          (double)keys;
+    return pairs;
+}
+
+static void attention_end(struct meter_track *track, const char *name,
+                          const struct attention *call, int products,
+                          double bytes)
+{
+    const struct meter_what what = {
+        .kind = METER_ATTENTION, .name = name,
+        .flops = track == NULL ? 0
+                 : 2.0 * products * visible_pairs(call) * call->head_width *
+                       (double)(call->sequences * call->heads),
+        .bytes = bytes};
+
+    meter_end(track, &what);
+}
+
+static void attention_pass(struct meter_track *track, const char *name,
+                           double flops, double bytes)
+{
+    const struct meter_what what = {.kind = METER_ATTENTION, .name = name,
+                                    .flops = flops, .bytes = bytes};
+
+    meter_end(track, &what);
+}
+
+/* e^x as kernels/elementary.h makes it. */
+enum { EXP_FLOPS = 20 };
+
+static void adamw_end(struct meter_track *track, const struct adamw *call)
+{
+    const struct meter_what what = {
+        .kind = METER_OPTIMIZER, .name = "adamw",
+        .flops = 13 * count_of(&call->weight),
+        .bytes = 2 * (bytes_of(&call->weight) + bytes_of(&call->m) +
+                      bytes_of(&call->v)) + bytes_of(&call->gradient) +
+                 bytes_of(&call->copy)};
+
+    meter_end(track, &what);
+}
+
+/* ---- the two tables ---- */
+
+#define METERED(row) metered_##row##_first
+#define INNER (&stream->inner[0])
+#include "kernels/metered_rows.h"
+#undef METERED
+#undef INNER
+#define METERED(row) metered_##row##_second
+#define INNER (&stream->inner[1])
+#include "kernels/metered_rows.h"
+
+void kernels_meter(struct kernels *table, struct kernels *real,
+                   struct kernels *inner, struct stream *stream)
+{
+    inner[0] = *table;
+    inner[1] = *real;
+    stream->inner = inner;
+#define METER_FIRST(row) table->row = metered_##row##_first;
+    KERNELS_ROWS(METER_FIRST)
+#define METER_SECOND(row) real->row = metered_##row##_second;
+    KERNELS_ROWS(METER_SECOND)
+}

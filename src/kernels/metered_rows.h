@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metered_rows.h - one function for every row of struct kernels, which measures
+ * a call. Included by metered.c alone, once for each of two tables: METERED(row)
+ * names the function, INNER is the table that it calls. */
+
+static status METERED(matmul)(struct stream *stream, const struct matmul *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->matmul(stream, call);
+
+    matmul_end(track, call);
+    return result;
+}
+
+static status METERED(attention_forward)(struct stream *stream,
+                                        const struct attention *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->attention_forward(stream, call);
+
+    attention_end(track, "attention_forward", call, 2,
+                  bytes_of(&call->q) + bytes_of(&call->k) +
+                      bytes_of(&call->v) + bytes_of(&call->out) +
+                      bytes_of(&call->lse));
+    return result;
+}
+
+/* Scores and the gradient of probabilities in either half; dq in one, dk and
+ * dv in the other. */
+static status METERED(attention_backward)(struct stream *stream,
+                                         const struct attention *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->attention_backward(stream, call);
+    const bool queries = call->half != ATTENTION_OF_KEYS;
+    const bool keys = call->half != ATTENTION_OF_QUERIES;
+
+    attention_end(track, "attention_backward", call,
+                  2 + (queries ? 1 : 0) + (keys ? 2 : 0),
+                  bytes_of(&call->q) + bytes_of(&call->k) +
+                      bytes_of(&call->v) + bytes_of(&call->out) +
+                      bytes_of(&call->dout) + bytes_of(&call->lse) +
+                      (queries ? bytes_of(&call->dq) : 0) +
+                      (keys ? bytes_of(&call->dk) + bytes_of(&call->dv) : 0));
+    return result;
+}
+
+static status METERED(attention_delta)(struct stream *stream,
+                                      const struct attention *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->attention_delta(stream, call);
+
+    attention_pass(track, "attention_delta", 2 * count_of(&call->out),
+                   bytes_of(&call->out) + bytes_of(&call->dout) +
+                       bytes_of(&call->delta));
+    return result;
+}
+
+static status METERED(attention_merge)(struct stream *stream,
+                                      const struct attention_node *left,
+                                      const struct attention_node *right)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->attention_merge(stream, left, right);
+
+    attention_pass(track, "attention_merge", 3 * count_of(&left->values),
+                   2 * bytes_of(&left->values) + bytes_of(&right->values));
+    return result;
+}
+
+static status METERED(attention_finish)(struct stream *stream,
+                                       struct tensor out, struct tensor lse,
+                                       const struct attention_node *root)
+{
+    struct meter_track *track = meter_begin();
+    const status result =
+        INNER->attention_finish(stream, out, lse, root);
+
+    attention_pass(track, "attention_finish", count_of(&out),
+                   bytes_of(&out) + bytes_of(&root->values));
+    return result;
+}
+
+static status METERED(attention_heads)(struct stream *stream,
+                                      struct tensor out, struct tensor in,
+                                      int leaves)
+{
+    struct meter_track *track = meter_begin();
+    const status result =
+        INNER->attention_heads(stream, out, in, leaves);
+
+    attention_pass(track, "attention_heads", count_of(&in),
+                   bytes_of(&out) + bytes_of(&in));
+    return result;
+}
+
+/* ---- sums ---- */
+
+static status METERED(add)(struct stream *stream, struct tensor y,
+                          struct tensor a, struct tensor b)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->add(stream, y, a, b);
+
+    return done(track, "add", result, count_of(&y),
+                bytes_of(&y) + bytes_of(&a) + bytes_of(&b));
+}
+
+static status METERED(scale)(struct stream *stream, struct tensor y,
+                            struct tensor x, double factor)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->scale(stream, y, x, factor);
+
+    return done(track, "scale", result, count_of(&y),
+                bytes_of(&y) + bytes_of(&x));
+}
+
+static status METERED(fold)(struct stream *stream, struct tensor out,
+                           struct tensor in, int leaves, int parts)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->fold(stream, out, in, leaves, parts);
+
+    return done(track, "fold", result, count_of(&in),
+                bytes_of(&out) + bytes_of(&in));
+}
+
+static status METERED(sum_rows)(struct stream *stream, struct tensor sums,
+                               struct tensor dy,
+                               const struct token_order *order)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->sum_rows(stream, sums, dy, order);
+
+    return done(track, "sum_rows", result, count_of(&dy),
+                bytes_of(&sums) + bytes_of(&dy));
+}
+
+static status METERED(sum_squares)(struct stream *stream, double *sums,
+                                  struct tensor x)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->sum_squares(stream, sums, x);
+
+    return done(track, "sum_squares", result, 2 * count_of(&x), bytes_of(&x));
+}
+
+/* ---- norms ---- */
+
+static status METERED(rmsnorm_forward)(struct stream *stream, struct tensor y,
+                                      struct tensor rrms, struct tensor x,
+                                      struct tensor weight, double epsilon)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->rmsnorm_forward(stream, y, rrms, x,
+                                                         weight, epsilon);
+
+    return done(track, "rmsnorm_forward", result, 4 * count_of(&x),
+                bytes_of(&y) + bytes_of(&x) + bytes_of(&rrms));
+}
+
+static status METERED(rmsnorm_backward)(struct stream *stream,
+                                       struct tensor dx, bool adds,
+                                       struct tensor sums, struct tensor dy,
+                                       struct tensor x, struct tensor rrms,
+                                       struct tensor weight,
+                                       const struct token_order *order)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->rmsnorm_backward(
+        stream, dx, adds, sums, dy, x, rrms, weight, order);
+
+    return done(track, "rmsnorm_backward", result, 9 * count_of(&x),
+                (adds ? 2 : 1) * bytes_of(&dx) + bytes_of(&dy) +
+                    bytes_of(&x) + bytes_of(&sums));
+}
+
+static status METERED(layernorm_forward)(struct stream *stream,
+                                        struct tensor y, struct tensor stats,
+                                        struct tensor x,
+                                        struct tensor weight,
+                                        struct tensor bias, double epsilon)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->layernorm_forward(
+        stream, y, stats, x, weight, bias, epsilon);
+
+    return done(track, "layernorm_forward", result, 7 * count_of(&x),
+                bytes_of(&y) + bytes_of(&x) + bytes_of(&stats));
+}
+
+static status METERED(layernorm_backward)(
+    struct stream *stream, struct tensor dx, bool adds,
+    struct tensor sums_weight, struct tensor sums_bias, struct tensor dy,
+    struct tensor x, struct tensor stats, struct tensor weight,
+    const struct token_order *order)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->layernorm_backward(
+        stream, dx, adds, sums_weight, sums_bias, dy, x, stats, weight,
+        order);
+
+    return done(track, "layernorm_backward", result, 12 * count_of(&x),
+                (adds ? 2 : 1) * bytes_of(&dx) + bytes_of(&dy) +
+                    bytes_of(&x) + bytes_of(&sums_weight) +
+                    bytes_of(&sums_bias));
+}
+
+/* ---- elementwise rows ---- */
+
+static status METERED(rope)(struct stream *stream, struct tensor x,
+                           const int32_t *positions, struct tensor table,
+                           int rotary, bool backward)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->rope(stream, x, positions, table,
+                                              rotary, backward);
+
+    return done(track, "rope", result, 3 * count_of(&x), 2 * bytes_of(&x));
+}
+
+static status METERED(swiglu_forward)(struct stream *stream, struct tensor out,
+                                     struct tensor gate_up)
+{
+    struct meter_track *track = meter_begin();
+    const status result =
+        INNER->swiglu_forward(stream, out, gate_up);
+
+    return done(track, "swiglu_forward", result,
+                (EXP_FLOPS + 4) * count_of(&out),
+                bytes_of(&out) + bytes_of(&gate_up));
+}
+
+static status METERED(swiglu_backward)(struct stream *stream,
+                                      struct tensor dgate_up,
+                                      struct tensor dout,
+                                      struct tensor gate_up)
+{
+    struct meter_track *track = meter_begin();
+    const status result =
+        INNER->swiglu_backward(stream, dgate_up, dout, gate_up);
+
+    return done(track, "swiglu_backward", result,
+                (EXP_FLOPS + 10) * count_of(&dout),
+                bytes_of(&dgate_up) + bytes_of(&dout) + bytes_of(&gate_up));
+}
+
+static status METERED(activation_forward)(struct stream *stream,
+                                         struct tensor y, struct tensor x,
+                                         enum activation kind)
+{
+    struct meter_track *track = meter_begin();
+    const status result =
+        INNER->activation_forward(stream, y, x, kind);
+
+    return done(track, "activation_forward", result,
+                (EXP_FLOPS + 6) * count_of(&x), bytes_of(&y) + bytes_of(&x));
+}
+
+static status METERED(activation_backward)(struct stream *stream,
+                                          struct tensor dx, struct tensor dy,
+                                          struct tensor x,
+                                          enum activation kind)
+{
+    struct meter_track *track = meter_begin();
+    const status result =
+        INNER->activation_backward(stream, dx, dy, x, kind);
+
+    return done(track, "activation_backward", result,
+                (EXP_FLOPS + 12) * count_of(&x),
+                bytes_of(&dx) + bytes_of(&dy) + bytes_of(&x));
+}
+
+/* ---- tables, loss, optimizer ---- */
+
+static status METERED(gather_rows)(struct stream *stream, struct tensor out,
+                                  bool adds, struct tensor table,
+                                  const int32_t *index)
+{
+    struct meter_track *track = meter_begin();
+    const status result =
+        INNER->gather_rows(stream, out, adds, table, index);
+
+    return done(track, "gather_rows", result, adds ? count_of(&out) : 0,
+                (adds ? 3 : 2) * bytes_of(&out));
+}
+
+static status METERED(scatter_rows)(struct stream *stream,
+                                   struct tensor dtable, struct tensor dout,
+                                   const int32_t *index,
+                                   const struct token_order *order)
+{
+    struct meter_track *track = meter_begin();
+    const status result =
+        INNER->scatter_rows(stream, dtable, dout, index, order);
+
+    return done(track, "scatter_rows", result, count_of(&dout),
+                bytes_of(&dtable) + bytes_of(&dout));
+}
+
+static status METERED(cross_entropy)(struct stream *stream,
+                                    const struct cross_entropy *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->cross_entropy(stream, call);
+
+    return done(track, "cross_entropy", result,
+                (EXP_FLOPS + 4) * count_of(&call->logits),
+                (call->gradient ? 2 : 1) * bytes_of(&call->logits));
+}
+
+static status METERED(adamw)(struct stream *stream, const struct adamw *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->adamw(stream, call);
+
+    adamw_end(track, call);
+    return result;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profile.c - where the time of a step went, against what this machine can
+ * do. */
+#include "train/profile.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static double larger(double a, double b)
+{
+    return a > b ? a : b;
+}
+
+/* Products and attention are held to the rate of products, or to memory where
+ * that takes longer; so is all arithmetic. Messages and waits have no limit. */
+static double limit_of(const struct profile_row *row,
+                       const struct profile_limits *limits)
+{
+    double ms = 0;
+
+    switch (row->kind) {
+    case METER_MATMUL:
+    case METER_ATTENTION:
+    case METER_MEMORY:
+    case METER_OPTIMIZER:
+        if (limits->product_flops > 0)
+            ms = 1e3 * row->flops / limits->product_flops;
+        if (limits->memory_bytes > 0)
+            ms = larger(ms, 1e3 * row->bytes / limits->memory_bytes);
+        break;
+    default:
+        break;
+    }
+    return ms;
+}
+
+static int by_kind_and_time(const void *left, const void *right)
+{
+    const struct profile_row *a = left, *b = right;
+
+    if (a->kind != b->kind) return a->kind < b->kind ? -1 : 1;
+    return a->ms > b->ms ? -1 : a->ms < b->ms;
+}
+
+/* What brackets others: one row, whatever brackets there are. */
+static void add_unaccounted(struct profile *p, double ms)
+{
+    if (p->count == 0 || p->rows[p->count - 1].kind != METER_OTHER)
+        p->rows[p->count++] = (struct profile_row){
+            .kind = METER_OTHER, .name = meter_kind_name(METER_OTHER)};
+    p->rows[p->count - 1].ms += ms;
+    p->rows[p->count - 1].calls = 1;
+}
+
+void profile_take(struct profile *profile, const struct meter *meter,
+                  const struct profile_limits *limits)
+{
+    const struct meter_track *track = &meter->tracks[0];
+    const double steps = track->steps > 0 ? (double)track->steps : 1;
+    double unaccounted = 0;
+
+    *profile = (struct profile){.limits = *limits, .steps = track->steps,
+                                .step_ms = 1e-6 * (double)track->total_ns /
+                                           steps};
+    for (int i = 0; i < track->row_count; i++) {
+        const struct meter_row *from = &track->rows[i];
+        struct profile_row *to = &profile->rows[profile->count];
+
+        if (from->kind == METER_OTHER)
+            unaccounted += 1e-6 * (double)from->own_ns / steps;
+        if (from->kind == METER_OTHER || from->calls == 0) continue;
+        *to = (struct profile_row){
+            .kind = from->kind, .name = from->name,
+            .calls = (double)from->calls / steps,
+            .ms = 1e-6 * (double)from->own_ns / steps,
+            .flops = from->flops / steps, .bytes = from->bytes / steps};
+        memcpy(to->label, from->label, sizeof to->label);
+        memcpy(to->shape, from->shape, sizeof to->shape);
+        to->limit_ms = limit_of(to, limits);
+        profile->count++;
+    }
+    /* There is a step, so there is a row that was left out. */
+    if (profile->count < METER_ROWS_MAX) add_unaccounted(profile, unaccounted);
+    qsort(profile->rows, (size_t)profile->count, sizeof *profile->rows,
+          by_kind_and_time);
+}
+
+static void add_row(struct profile_row *to, const struct profile_row *from)
+{
+    to->calls += from->calls;
+    to->ms += from->ms;
+    to->flops += from->flops;
+    to->bytes += from->bytes;
+    to->limit_ms += from->limit_ms;
+    memset(to->shape, 0, sizeof to->shape);
+}
+
+void profile_merge(struct profile *profile)
+{
+    int count = 0;
+
+    memset(profile->kind_ms, 0, sizeof profile->kind_ms);
+    memset(profile->kind_limit_ms, 0, sizeof profile->kind_limit_ms);
+    for (int i = 0; i < profile->count; i++) {
+        const struct profile_row row = profile->rows[i];
+        int at = 0;
+
+        while (at < count && (profile->rows[at].name != row.name ||
+                              profile->rows[at].kind != row.kind ||
+                              strcmp(profile->rows[at].label, row.label) != 0))
+            at++;
+        if (at < count) add_row(&profile->rows[at], &row);
+        else profile->rows[count++] = row;
+        profile->kind_ms[row.kind] += row.ms;
+        profile->kind_limit_ms[row.kind] += row.limit_ms;
+    }
+    profile->count = count;
+    qsort(profile->rows, (size_t)count, sizeof *profile->rows,
+          by_kind_and_time);
+}
+
+double profile_bound_ms(const struct profile *profile)
+{
+    double ms = 0;
+
+    for (int i = 0; i < profile->count; i++) ms += profile->rows[i].limit_ms;
+    return ms;
+}
+
+status profile_memory_rate(const struct kernels *kernels,
+                           struct stream *stream, float *areas[3],
+                           int64_t count, double *bytes_per_s)
+{
+    const struct tensor c = tensor_1d(areas[0], DTYPE_F32, count);
+    const struct tensor a = tensor_1d(areas[1], DTYPE_F32, count);
+    const struct tensor b = tensor_1d(areas[2], DTYPE_F32, count);
+    int64_t best = INT64_MAX;
+
+    for (int i = 0; i < 5; i++) {
+        const int64_t began = meter_now_ns();
+
+        TRY(kernels->add(stream, c, a, b));
+        const int64_t took = meter_now_ns() - began;
+
+        if (took < best) best = took;
+    }
+    *bytes_per_s = 3.0 * sizeof(float) * (double)count /
+                   (1e-9 * (double)(best > 0 ? best : 1));
+    return OK;
+}
