@@ -1,22 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.c - whole training steps on random tokens, beside the time that their
- * matrix products alone would take. */
+/* step.c - whole training steps on random tokens, each kernel measured. */
 #include "bench/step.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/random.h"
-#include "train/step.h"
-
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include "bench/bound.h"
+#include "bench/probe.h"
+#include "bench/step_print.h"
+#include "train/trace_file.h"
 
 /* The shapes of the published comparisons (benchmarks/). */
 struct preset {
@@ -90,84 +87,7 @@ static status fill(void *argument, int64_t index, int32_t *inputs,
     return OK;
 }
 
-/* ---- the bound ---- */
-
-/* Seconds of one product [m, k] x [k, n] in the given form, best of three,
- * over the stage's own memory: a and b from the weights, c in the gradients
- * (all large enough for the shapes of the step). */
-static status product_time(struct stage *stage, const int64_t shape[3],
-                           int form, double *seconds)
-{
-    const int64_t m = shape[0], n = shape[1], k = shape[2];
-    const struct sum_segment segment = {.length = k};
-    const struct sum_order order = {&segment, 1, 1};
-    void *w = stage->memory[MEMORY_WEIGHTS].data;
-    void *v = stage->memory[MEMORY_SECOND_MOMENT].data;
-    void *c = stage->memory[MEMORY_GRADIENTS].data;
-    struct matmul call = {.c = tensor_2d(c, DTYPE_F32, m, n), .order = &order};
-
-    call.a = form == 2 ? tensor_transpose(tensor_2d(v, DTYPE_F32, k, m))
-                       : tensor_2d(v, DTYPE_F32, m, k);
-    call.b = form == 0 ? tensor_transpose(tensor_2d(w, DTYPE_F32, n, k))
-                       : tensor_2d(w, DTYPE_F32, k, n);
-    *seconds = 1e9;
-    for (int i = 0; i < 3; i++) {
-        const double began = now_s();
-
-        TRY(stage->kernels.matmul(&stage->stream, &call));
-        const double took = now_s() - began;
-
-        if (took < *seconds) *seconds = took;
-    }
-    return OK;
-}
-
-/* All products of a step: y = x W^T, dx = dy W, dW = dy^T x. */
-static status products_time(struct stage *stage, double *seconds,
-                            double *flops)
-{
-    const struct program *p = &stage->program;
-
-    *seconds = *flops = 0;
-    for (int i = 0; i < p->step_count; i++) {
-        const struct step *step = &p->steps[i];
-        const char *name = step->layer->name;
-        const bool head = strcmp(name, "head") == 0;
-
-        if (!head && strcmp(name, "linear") != 0) continue;
-        if (step->block > 0) continue; /* blocks are alike */
-        const struct param_spec *spec = &p->params.items[step->param[0]].spec;
-        const int64_t t = p->tokens, r = spec->rows, c = spec->cols;
-        const int64_t shapes[3][3] = {{t, r, c}, {t, c, r}, {r, c, t}};
-        int times = 1;
-
-        for (int j = i + 1; step->block == 0 && j < p->step_count; j++)
-            times += p->steps[j].layer == step->layer &&
-                     p->steps[j].block > 0 &&
-                     p->params.items[p->steps[j].param[0]].spec.rows == r &&
-                     p->params.items[p->steps[j].param[0]].spec.cols == c &&
-                     p->params.items[p->steps[j].param[0]].spec.split_rows ==
-                         spec->split_rows;
-        for (int form = 0; form < 3; form++) {
-            double took;
-
-            TRY(product_time(stage, shapes[form], form, &took));
-            *seconds += times * took;
-            *flops += 2.0 * times * (double)(t * r) * (double)c;
-        }
-    }
-    return OK;
-}
-
 /* ---- measuring ---- */
-
-struct measured {
-    double step_ms[STEPS_MAX];
-    int steps;
-    double median_ms;
-    double products_s, products_flops; /* of one step */
-    double update_ms;                  /* norm, clip, AdamW: of the median */
-};
 
 static int by_value(const void *a, const void *b)
 {
@@ -176,14 +96,64 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static status measure(struct pipeline *pipeline, const struct preset *preset,
-                      int steps, double *spent, struct measured *out)
+/* Seconds since this process began; 0: /proc does not say. */
+static double process_age_s(void)
 {
-    struct stage *stage = &pipeline->stages[0];
-    struct random_tokens tokens = {preset->vocab, stage->program.length};
+    struct timespec now;
+    unsigned long long began = 0;
+    FILE *file = fopen("/proc/self/stat", "r");
+    int read = 0;
+
+    if (file == NULL) return 0;
+    /* Field 22, counted behind the name, which may hold anything but ')'. */
+    if (fscanf(file, "%*d (%*[^)]) %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s "
+                     "%*s %*s %*s %*s %*s %*s %*s %*s %*s %llu", &began) == 1)
+        read = 1;
+    fclose(file);
+    if (!read || clock_gettime(CLOCK_BOOTTIME, &now) != 0) return 0;
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec -
+           (double)began / (double)sysconf(_SC_CLK_TCK);
+}
+
+static size_t peak_resident_bytes(void)
+{
+    struct rusage usage;
+
+    if (getrusage(RUSAGE_SELF, &usage) != 0) return 0;
+    return (size_t)usage.ru_maxrss * 1024;
+}
+
+static status run_steps(struct step_figures *f, struct train_step *step,
+                        const struct sample_source *source)
+{
+    struct step_result result;
+
+    TRY(train_step_run(step, source, 1e-4, 1, &result)); /* to warm up */
+    f->first_step_s = process_age_s();
+    f->stage->run.clock = probe_now_s;
+    f->stage->run.spent = f->spent;
+    meter_record(&f->meter, f->settings->trace != NULL);
+    for (int i = 0; i < f->steps; i++) {
+        const double began = probe_now_s();
+
+        meter_step_begin(&f->meter);
+        TRY(train_step_run(step, source, 1e-4, i + 2, &result));
+        meter_step_end(&f->meter);
+        f->step_ms[i] = 1e3 * (probe_now_s() - began);
+    }
+    f->stage->run.clock = NULL;
+    f->resident_bytes = peak_resident_bytes();
+    qsort(f->step_ms, (size_t)f->steps, sizeof *f->step_ms, by_value);
+    f->median_ms = f->step_ms[f->steps / 2];
+    return OK;
+}
+
+static status measure(struct step_figures *f, struct pipeline *pipeline)
+{
+    struct random_tokens tokens = {f->stage->program.vocab,
+                                   f->stage->program.length};
     const struct sample_source source = {fill, &tokens};
     struct train_step step;
-    struct step_result result;
     status end;
 
     TRY_GOTO(done, end, train_step_build(&step, pipeline, NULL));
@@ -192,146 +162,72 @@ static status measure(struct pipeline *pipeline, const struct preset *preset,
     step.update.epsilon = 1e-8;
     step.update.weight_decay = 0.1;
     step.update.clip = 1;
-    TRY_GOTO(done, end, train_step_run(&step, &source, 1e-4, 1, &result));
-    stage->run.clock = now_s;
-    stage->run.spent = spent;
-    for (int i = 0; i < steps; i++) {
-        const double began = now_s();
-
-        TRY_GOTO(done, end, train_step_run(&step, &source, 1e-4, i + 2,
-                                           &result));
-        out->step_ms[i] = 1e3 * (now_s() - began);
-    }
-    out->steps = steps;
-    qsort(out->step_ms, (size_t)steps, sizeof *out->step_ms, by_value);
-    out->median_ms = out->step_ms[steps / 2];
-    TRY_GOTO(done, end, products_time(stage, &out->products_s,
-                                      &out->products_flops));
+    TRY_GOTO(done, end, run_steps(f, &step, &source));
+    TRY_GOTO(done, end, bound_measure(&f->bound, f->stage, &f->meter,
+                                      &f->profile));
 done:
     train_step_free(&step);
     return end;
 }
 
-/* ---- printing ---- */
+/* ---- what is wanted ---- */
 
-struct kind_time { const char *name; double ms[4]; };
-enum { KINDS_MAX = 16 };
-
-/* Milliseconds per step by layer and pass. */
-static int by_kind(const struct stage *stage, const double *spent, int steps,
-                   struct kind_time rows[KINDS_MAX])
+static status write_drawing(const struct step_figures *f)
 {
-    int count = 0;
+    struct text svg = {0};
+    char title[128];
+    status result;
 
-    for (int i = 0; i < stage->frame.event_count; i++) {
-        const struct event *event = &stage->frame.events[i];
-        const char *name = stage->program.steps[event->step].layer->name;
-        int at = 0;
-
-        while (at < count && strcmp(rows[at].name, name) != 0) at++;
-        if (at == count) {
-            CHECK(count < KINDS_MAX);
-            rows[count++] = (struct kind_time){.name = name};
-        }
-        rows[at].ms[event->pass] += 1e3 * spent[i] / steps;
-    }
-    return count;
+    snprintf(title, sizeof title, "%s, %lld x %lld tokens, %s: a step of "
+             "%.4g ms", f->name, (long long)f->stage->program.batch,
+             (long long)f->stage->program.length, f->stage->kernels.backend,
+             f->profile.step_ms);
+    TRY_GOTO(done, result, profile_svg(&f->profile, title, &svg));
+    TRY_GOTO(done, result, file_write_atomic(f->settings->draw, svg.bytes,
+                                             svg.length));
+done:
+    text_free(&svg);
+    return result;
 }
 
-struct figures {
-    double tokens_per_s, rate, bound, fraction;
-};
-
-static struct figures figures_of(const struct stage *stage,
-                                 const struct measured *m)
+static status deliver(const struct step_figures *f, FILE *out,
+                      struct json_writer *json)
 {
-    const struct program *p = &stage->program;
-    const double tokens = (double)(p->batch * p->length);
-    struct figures f;
+    const struct bench_step_settings *s = f->settings;
 
-    f.tokens_per_s = tokens / (1e-3 * m->median_ms);
-    f.rate = m->products_flops / m->products_s;
-    f.bound = f.rate / (6.0 * (double)p->params.parameters);
-    f.fraction = f.tokens_per_s / f.bound;
-    return f;
+    if (s->draw != NULL) TRY(write_drawing(f));
+    if (s->trace != NULL)
+        TRY(trace_file_write(&f->meter, 0, f->name, s->trace));
+    if (json != NULL) return step_write(f, json);
+    return s->csv ? step_print_csv(f, out) : step_print(f, out);
 }
 
-static void print_text(const struct stage *stage, const struct preset *preset,
-                       const struct measured *m, const double *spent,
-                       FILE *out)
+enum { SPANS_OF_A_STEP = 1 << 16 };
+
+static status open_all(struct step_figures *f, struct pipeline *pipeline,
+                       const struct pipeline_request *request)
 {
-    struct kind_time rows[KINDS_MAX];
-    const int count = by_kind(stage, spent, m->steps, rows);
-    const struct figures f = figures_of(stage, m);
-    double sum = 0;
+    const bool traced = f->settings->trace != NULL;
+    void *spent = NULL;
 
-    fprintf(out, "%s, %lld x %lld tokens, %s, %d threads, grid %d x %d\n",
-            preset->name, (long long)stage->program.batch,
-            (long long)stage->program.length, stage->kernels.backend,
-            stage->request.threads, stage->program.grid.data,
-            stage->program.grid.tensor);
-    fprintf(out, "%-14s %10s %10s %10s %10s   ms per step\n", "layer",
-            "F", "F again", "B", "W");
-    for (int i = 0; i < count; i++) {
-        fprintf(out, "%-14s %10.1f %10.1f %10.1f %10.1f\n", rows[i].name,
-                rows[i].ms[0], rows[i].ms[1], rows[i].ms[2], rows[i].ms[3]);
-        for (int j = 0; j < 4; j++) sum += rows[i].ms[j];
-    }
-    fprintf(out, "%-14s %43.1f\n", "update, data", m->median_ms - sum);
-    fprintf(out, "step           %.1f ms (%.1f to %.1f), %.1f tokens/s\n",
-            m->median_ms, m->step_ms[0], m->step_ms[m->steps - 1],
-            f.tokens_per_s);
-    fprintf(out, "products       %.1f GFLOP/s on these shapes, bound %.1f "
-                 "tokens/s, reached %.1f%%\n", 1e-9 * f.rate, f.bound,
-            100 * f.fraction);
-}
-
-static void write_json(const struct stage *stage, const struct preset *preset,
-                       const struct measured *m, const double *spent,
-                       struct json_writer *json)
-{
-    static const char *const passes[] = {"forward", "recompute",
-                                         "backward_input", "backward_weight"};
-    struct kind_time rows[KINDS_MAX];
-    const int count = by_kind(stage, spent, m->steps, rows);
-    const struct figures f = figures_of(stage, m);
-
-    json_write_object(json);
-    json_write_key(json, "model");
-    json_write_string(json, preset->name);
-    json_write_key(json, "backend");
-    json_write_string(json, stage->kernels.backend);
-    json_write_key(json, "threads");
-    json_write_integer(json, stage->request.threads);
-    json_write_key_real(json, "step_ms", m->median_ms);
-    json_write_key_real(json, "step_ms_least", m->step_ms[0]);
-    json_write_key_real(json, "step_ms_most", m->step_ms[m->steps - 1]);
-    json_write_key_real(json, "tokens_per_s", f.tokens_per_s);
-    json_write_key_real(json, "product_gflops", 1e-9 * f.rate);
-    json_write_key_real(json, "bound_tokens_per_s", f.bound);
-    json_write_key_real(json, "bound_fraction", f.fraction);
-    json_write_key(json, "layers_ms");
-    json_write_object(json);
-    for (int i = 0; i < count; i++) {
-        json_write_key(json, rows[i].name);
-        json_write_object(json);
-        for (int j = 0; j < 4; j++)
-            json_write_key_real(json, passes[j], rows[i].ms[j]);
-        json_write_object_end(json);
-    }
-    json_write_object_end(json);
-    json_write_object_end(json);
+    TRY(pipeline_plan(pipeline, request));
+    f->stage = &pipeline->stages[0];
+    f->planned_bytes = pipeline->bytes;
+    TRY(meter_build(&f->meter, 0,
+                    traced ? (int64_t)SPANS_OF_A_STEP * f->steps : 0));
+    TRY(memory_take((size_t)f->stage->frame.event_count, sizeof(double),
+                    &spent));
+    f->spent = spent;
+    TRY(pipeline_open(pipeline));
+    return stage_init_weights(f->stage, request->stage.model, 1);
 }
 
 status bench_step(const struct bench_step_settings *settings, FILE *out,
                   struct json_writer *json)
 {
-    const int steps = settings->steps > 0 && settings->steps <= STEPS_MAX
-                          ? settings->steps : 3;
     const struct preset *preset;
     struct pipeline pipeline = {0};
-    struct measured measured = {.steps = 0};
-    void *spent = NULL;
+    struct step_figures f = {.settings = settings};
     status result;
 
     TRY(preset_find(settings->model, &preset));
@@ -343,26 +239,23 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
                                      model.head_width, model.feed_forward};
     static const char *const none[] = {"none"};
     struct pipeline_request request = {.stage = {
-        .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
+        .model = &model, .mode = PROGRAM_TRAIN, .dtype = settings->dtype,
         .isa = settings->isa, .batch = batch, .micro_batch = batch,
         .length = length, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = settings->threads ? settings->threads : threads_cores(),
         .recompute = none, .recompute_count = 1}};
 
+    f.name = preset->name;
+    f.steps = settings->steps > 0 && settings->steps <= STEPS_MAX
+                  ? settings->steps : 3;
     TRY_GOTO(done, result, grid_resolve(&request.stage.grid, &(struct grid){0},
                                         &facts));
-    TRY_GOTO(done, result, pipeline_plan(&pipeline, &request));
-    struct stage *stage = &pipeline.stages[0];
-
-    TRY_GOTO(done, result, memory_take((size_t)stage->frame.event_count,
-                                       sizeof(double), &spent));
-    TRY_GOTO(done, result, pipeline_open(&pipeline));
-    TRY_GOTO(done, result, stage_init_weights(stage, &model, 1));
-    TRY_GOTO(done, result, measure(&pipeline, preset, steps, spent, &measured));
-    if (json != NULL) write_json(stage, preset, &measured, spent, json);
-    else print_text(stage, preset, &measured, spent, out);
+    TRY_GOTO(done, result, open_all(&f, &pipeline, &request));
+    TRY_GOTO(done, result, measure(&f, &pipeline));
+    TRY_GOTO(done, result, deliver(&f, out, json));
 done:
-    memory_free(spent);
+    meter_free(&f.meter);
+    memory_free(f.spent);
     pipeline_free(&pipeline);
     return result;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step.h - `bench step`: whole training steps on random tokens, beside the
- * time that their matrix products alone would take. */
+/* step.h - `bench step`: whole training steps on random tokens, every kernel
+ * measured, beside what this machine can do at the same shapes. */
 #ifndef LOCKSTEP_BENCH_STEP_H
 #define LOCKSTEP_BENCH_STEP_H
 
@@ -17,12 +17,18 @@ struct bench_step_settings {
     int steps;            /* measured, after one to warm up; 0: 3 */
     int threads;          /* 0: the cores of this process */
     enum isa isa;
+    enum dtype dtype;
+    bool csv;             /* the rows only, instead of text */
+    const char *draw;     /* SVG file; NULL: none */
+    const char *trace;    /* JSON file of all spans; NULL: none */
 };
 
 /* Prints, or writes to `json` when not NULL: milliseconds of a step (median),
- * tokens per second, the same by kind of layer and pass, the products' own
- * rate on the step's shapes in the same run, the bound that follows from it (6
- * FLOPs per parameter and token) and the fraction that the step reaches.
+ * tokens per second, memory, time from the start of the process to the end of
+ * the first step; the profile (train/profile.h) with the limit of each row, and
+ * the bound of the step: its matrix products at the better of our own rate and
+ * oneDNN's, if that is installed, on the step's own shapes, and the bytes of
+ * everything else at the measured bandwidth; and the time by layer and pass.
  * ERR_CONFIG: an unknown model, with the nearest. */
 status bench_step(const struct bench_step_settings *settings, FILE *out,
                   struct json_writer *json);

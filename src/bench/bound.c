@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* bound.c - what this machine could do with the kernels of a step at best. */
+#include "bench/bound.h"
+
+#include <string.h>
+
+#include "bench/probe.h"
+
+enum { ROUNDS_LEAST = 3, ROUNDS_MOST = 50 };
+static const double seconds_each = 0.05;
+
+/* Operands of the largest product. */
+struct room {
+    struct arena arena;
+    void *data[3]; /* c, a, b */
+};
+
+static double elements_of(const struct profile_row *row, int operand)
+{
+    const int64_t *s = row->shape;
+
+    return (double)s[operand == 2 ? 1 : 0] *
+           (double)s[operand == 0 ? 1 : 2];
+}
+
+static status room_open(struct room *room, const struct profile *profile)
+{
+    for (int i = 0; i < 3; i++) {
+        double most = 1;
+
+        for (int r = 0; r < profile->count; r++)
+            if (profile->rows[r].kind == METER_MATMUL &&
+                elements_of(&profile->rows[r], i) > most)
+                most = elements_of(&profile->rows[r], i);
+        TRY(arena_take_array(&room->arena, (size_t)most, sizeof(float),
+                             &room->data[i]));
+        memset(room->data[i], 0, (size_t)most * sizeof(float));
+    }
+    return OK;
+}
+
+/* The product of a row with operands that lie as the row's did. */
+static struct matmul call_of(const struct room *room, enum dtype dtype,
+                             const struct profile_row *row)
+{
+    const int64_t m = row->shape[0], n = row->shape[1], k = row->shape[2];
+    const bool a_turned = strcmp(row->label, "dW = dy' x") == 0;
+    const bool b_turned = strcmp(row->label, "y = x W'") == 0;
+    struct matmul call = {
+        .c = tensor_2d(room->data[0], dtype_real(dtype), m, n),
+        .a = tensor_2d(room->data[1], dtype, m, k),
+        .b = tensor_2d(room->data[2], dtype, k, n)};
+
+    if (a_turned)
+        call.a = tensor_transpose(tensor_2d(room->data[1], dtype, k, m));
+    if (b_turned)
+        call.b = tensor_transpose(tensor_2d(room->data[2], dtype, n, k));
+    return call;
+}
+
+/* Best seconds of one call. */
+static status own_time(struct stage *stage, const struct matmul *shape,
+                       double *seconds)
+{
+    const struct sum_segment segment = {.length = shape->a.shape[1]};
+    const struct sum_order order = {&segment, 1, 1};
+    const double start = probe_now_s();
+    struct matmul call = *shape;
+
+    call.order = &order;
+    *seconds = 1e9;
+    for (int i = 0; i < ROUNDS_MOST; i++) {
+        const double began = probe_now_s();
+
+        TRY(stage->inner.matmul(&stage->stream, &call));
+        const double took = probe_now_s() - began;
+
+        if (took < *seconds) *seconds = took;
+        if (i + 1 >= ROUNDS_LEAST && probe_now_s() - start > seconds_each)
+            break;
+    }
+    return OK;
+}
+
+static double peer_time(const struct probe_peer *peer,
+                        const struct matmul *call)
+{
+    const bool a_turned = call->a.stride[1] != 1;
+    const bool b_turned = call->b.stride[1] != 1;
+    const double start = probe_now_s();
+    double best = 1e9;
+
+    for (int i = 0; i < ROUNDS_MOST; i++) {
+        const double began = probe_now_s();
+
+        peer->sgemm(a_turned ? 'T' : 'N', b_turned ? 'T' : 'N',
+                    call->c.shape[0], call->c.shape[1], call->a.shape[1], 1,
+                    call->a.data,
+                    a_turned ? call->a.stride[1] : call->a.stride[0],
+                    call->b.data,
+                    b_turned ? call->b.stride[1] : call->b.stride[0], 0,
+                    call->c.data, call->c.stride[0]);
+        const double took = probe_now_s() - began;
+
+        if (took < best) best = took;
+        if (i + 1 >= ROUNDS_LEAST && probe_now_s() - start > seconds_each)
+            break;
+    }
+    return best;
+}
+
+/* Limits of the rows of products; sums over them. A product inside the step may
+ * be faster than alone: its weights may lie in caches. */
+static status measure_products(struct bound *bound, struct stage *stage,
+                               const struct probe_peer *peer,
+                               struct profile *profile)
+{
+    const enum dtype dtype = stage->program.dtype;
+    struct room room = {0};
+    status result;
+
+    arena_init(&room.arena, "products", 0);
+    TRY_GOTO(done, result, room_open(&room, profile));
+    for (int i = 0; i < profile->count; i++) {
+        struct profile_row *row = &profile->rows[i];
+        double own, theirs = 0;
+
+        if (row->kind != METER_MATMUL || row->shape[0] == 0) continue;
+        const struct matmul call = call_of(&room, dtype, row);
+
+        TRY_GOTO(done, result, own_time(stage, &call, &own));
+        if (peer->library != NULL && dtype == DTYPE_F32)
+            theirs = peer_time(peer, &call);
+        row->limit_ms = 1e3 * row->calls *
+                        (theirs > 0 && theirs < own ? theirs : own);
+        if (row->limit_ms > row->ms) row->limit_ms = row->ms;
+        bound->own_ms += 1e3 * row->calls * own;
+        bound->peer_ms += 1e3 * row->calls * theirs;
+        bound->best_ms += row->limit_ms;
+        bound->flops += row->flops;
+    }
+done:
+    arena_free(&room.arena);
+    return result;
+}
+
+static bool has_own_limit(const struct profile_row *row)
+{
+    return row->kind == METER_MATMUL && row->shape[0] > 0;
+}
+
+/* Limits of all other rows, at the rates that are known now. */
+static void measure_others(struct bound *bound, const struct meter *meter,
+                           struct profile *profile)
+{
+    const struct profile_limits limits = {
+        .product_flops = bound->best_ms > 0
+                             ? 1e3 * bound->flops / bound->best_ms : 0,
+        .memory_bytes = bound->memory_rate};
+    struct profile others;
+
+    profile_take(&others, meter, &limits); /* the same rows in one order */
+    for (int i = 0; i < profile->count; i++)
+        if (!has_own_limit(&profile->rows[i]))
+            profile->rows[i].limit_ms = others.rows[i].limit_ms;
+    profile->limits = limits;
+}
+
+status bound_measure(struct bound *bound, struct stage *stage,
+                     const struct meter *meter, struct profile *profile)
+{
+    struct probe_peer peer = {0};
+    status result;
+
+    *bound = (struct bound){0};
+    profile_take(profile, meter, &(struct profile_limits){0});
+    TRY_GOTO(done, result, probe_memory_rate(&stage->inner, &stage->stream,
+                                             &bound->memory_rate));
+    TRY_GOTO(done, result, probe_peer_open(&peer));
+    TRY_GOTO(done, result, measure_products(bound, stage, &peer, profile));
+    measure_others(bound, meter, profile);
+    profile_merge(profile);
+done:
+    probe_peer_close(&peer);
+    return result;
+}

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step_print.h - what `bench step` found, as text, as comma-separated values
+ * and as JSON. */
+#ifndef LOCKSTEP_BENCH_STEP_PRINT_H
+#define LOCKSTEP_BENCH_STEP_PRINT_H
+
+#include "bench/bound.h"
+#include "bench/step.h"
+
+enum { STEPS_MAX = 64 };
+
+struct step_figures {
+    const struct bench_step_settings *settings;
+    const char *name;
+    struct stage *stage;       /* borrowed, open */
+    struct meter meter;        /* owned */
+    double *spent;             /* owned, [events] seconds */
+    double step_ms[STEPS_MAX]; /* ascending */
+    int steps;
+    double median_ms;
+    double first_step_s;       /* since the process began; 0: unknown */
+    size_t planned_bytes, resident_bytes;
+    struct profile profile;
+    struct bound bound;
+};
+
+status step_print(const struct step_figures *figures, FILE *out);
+status step_print_csv(const struct step_figures *figures, FILE *out);
+status step_write(const struct step_figures *figures,
+                  struct json_writer *json);
+
+#endif
