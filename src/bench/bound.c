@@ -72,7 +72,7 @@ static status own_time(struct stage *stage, const struct matmul *shape,
     for (int i = 0; i < ROUNDS_MOST; i++) {
         const double began = probe_now_s();
 
-        TRY(stage->inner.matmul(&stage->stream, &call));
+        TRY(stage->inner[0].matmul(&stage->stream, &call));
         const double took = probe_now_s() - began;
 
         if (took < *seconds) *seconds = took;
@@ -174,7 +174,7 @@ status bound_measure(struct bound *bound, struct stage *stage,
 
     *bound = (struct bound){0};
     profile_take(profile, meter, &(struct profile_limits){0});
-    TRY_GOTO(done, result, probe_memory_rate(&stage->inner, &stage->stream,
+    TRY_GOTO(done, result, probe_memory_rate(&stage->inner[1], &stage->stream,
                                              &bound->memory_rate));
     TRY_GOTO(done, result, probe_peer_open(&peer));
     TRY_GOTO(done, result, measure_products(bound, stage, &peer, profile));

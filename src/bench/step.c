@@ -13,6 +13,7 @@
 #include "bench/bound.h"
 #include "bench/probe.h"
 #include "bench/step_print.h"
+#include "train/step.h"
 #include "train/trace_file.h"
 
 /* The shapes of the published comparisons (benchmarks/). */
@@ -31,7 +32,7 @@ static const struct preset presets[] = {
     {"llama-10m", &model_llama, 8192, 288, 768, 6, 6, 6, false, 16, 256},
     {"llama-1m", &model_llama, 2048, 128, 352, 4, 4, 2, false, 16, 128},
 };
-enum { PRESETS = sizeof presets / sizeof *presets, STEPS_MAX = 64 };
+enum { PRESETS = sizeof presets / sizeof *presets };
 
 static status preset_find(const char *name, const struct preset **out)
 {

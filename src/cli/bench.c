@@ -20,13 +20,30 @@ static status read_isa(const struct arguments *arguments, enum isa *out)
     return OK;
 }
 
+/* --dtype of training. */
+static status read_dtype(const struct arguments *arguments, enum dtype *out)
+{
+    static const char *const names[] = {"float32", "float64", "bfloat16",
+                                        "float16"};
+    int chosen = 0;
+
+    TRY(arguments_choice(arguments, "dtype", names, 4, &chosen));
+    dtype_parse(names[chosen], out);
+    return OK;
+}
+
 status command_bench_step(struct arguments *arguments)
 {
     struct bench_step_settings settings = {
-        .model = arguments_text(arguments, "model", NULL)};
+        .model = arguments_text(arguments, "model", NULL),
+        .csv = arguments_has(arguments, "csv"),
+        .draw = arguments_text(arguments, "draw", NULL),
+        .trace = arguments_text(arguments, "trace", NULL)};
     struct json_writer writer = {0};
     int64_t steps = 0, threads = 0;
     status result;
+
+    TRY(read_dtype(arguments, &settings.dtype));
 
     TRY(arguments_integer(arguments, "batch", 1, 1 << 20, &settings.batch));
     TRY(arguments_integer(arguments, "length", 1, 1 << 24, &settings.length));

@@ -159,16 +159,24 @@ const struct command commands[] = {
       {"check", NULL, "compares every bit with the reference (slower)", false},
       {"ms", "N", "milliseconds for each kernel (100)", false},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
-    {"bench step", "", 0, 0, "whole training steps beside their products",
-     "Random tokens, one step to warm up, the median of the rest. The bound "
-     "is 6 FLOPs\nper parameter and token at the rate that the matrix "
-     "products reach alone in the\nsame run.",
-     "lockstep bench step --model gpt2-124m --json", false, command_bench_step,
+    {"bench step", "", 0, 0, "whole training steps, kernel by kernel",
+     "Random tokens, one step to warm up, the median of the rest. Each kernel's "
+     "calls,\nmilliseconds, bytes, FLOPs, rate, and the time that this machine "
+     "would need at\nbest: products at the better of our rate and oneDNN's, "
+     "the rest at the bandwidth of\nmemory, all measured in the same run. The "
+     "rows add up to the step. How to read it:\ndocs/profiling.md.",
+     "lockstep bench step --model gpt2-124m --draw step.svg", false,
+     command_bench_step,
      {{"model", "NAME", "gpt2-124m (default), llama-58m, llama-10m, llama-1m",
        false},
       {"batch", "N", "sequences of a step", false},
       {"length", "N", "tokens of a sequence", false},
       {"steps", "N", "measured steps (3)", false},
+      {"dtype", "TYPE", "float32 (default), bfloat16, float16 or float64",
+       false},
+      {"draw", "FILE.svg", "a picture of the step", false},
+      {"trace", "FILE.json", "every span, for Perfetto", false},
+      {"csv", NULL, "the rows as comma-separated values", false},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
     {"bench comm", "", 0, 0, "collectives between ranks beside memcpy",
      "Each collective, each way of doing it, between threads or, under "

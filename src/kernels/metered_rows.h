@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* metered_rows.h - one function for every row of struct kernels, which measures
- * a call. Included by metered.c alone, once for each of two tables: METERED(row)
- * names the function, INNER is the table that it calls. */
+ * a call. Included by metered.c alone, once for each of two tables:
+ * METERED(row) names the function, INNER is the table that it calls. */
 
 static status METERED(matmul)(struct stream *stream, const struct matmul *call)
 {
