@@ -1,0 +1,432 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same training steps by Lockstep, PyTorch and llm.c, in turns.
+
+    make build/lockstep
+    benchmarks/peers.sh [--quick] [--rows NAME,...] [--help]
+
+Same model, batch, precision and threads. In each round every program is
+measured alone, one after the other, while the others wait; a ratio is taken
+inside a round, and the table shows medians of ratios with their spread.
+Stored in benchmarks/results: a JSON file with all single values, a table and
+pictures. With LLM_C=CHECKOUT, its `train_gpt2` (built there by its own make)
+takes part at the batch and length in its source.
+
+Where other programs are busy, a round is marked in the table; --strict repeats
+it. Peak memory and the time to the first step belong to whole processes: for
+PyTorch from its start to the end of its first step, compilation from an empty
+cache included; for Lockstep `lockstep train` on a prepared corpus.
+"""
+import argparse
+import json
+import os
+import re
+import struct
+import sys
+import tempfile
+import time
+
+import measure
+import pictures
+from peer_torch import PRESETS
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SECONDS = 1.5  # of steps in one measurement, at least
+# name: preset, batch, length
+ROWS = {"gpt2-124m": ("gpt2-124m", 4, 256), "llama-58m": ("llama-58m", 8, 512),
+        "llama-10m": ("llama-10m", 16, 256), "llama-1m": ("llama-1m", 16, 128),
+        "gpt2-124m-long": ("gpt2-124m", 4, 1024)}
+QUICK = ("llama-10m", "gpt2-124m", "llama-58m", "llama-1m")
+
+
+class Lockstep:
+    """`lockstep bench step`, a new process for each measurement."""
+
+    def __init__(self, settings, row, flags):
+        preset, batch, length = row
+        self.settings = settings
+        self.command = [settings.lockstep, "bench", "step", "--json",
+                        "--model", preset, "--batch", str(batch),
+                        "--length", str(length),
+                        "--threads", str(settings.threads), *flags]
+        self.tokens, self.step_ms, self.last = batch * length, 0, {}
+
+    def measure(self):
+        steps = steps_for(self.step_ms)
+        watch = measure.Watch()
+        child = measure.spawn([*self.command, "--steps", str(steps)],
+                              self.settings.ahead, stdout=-1)
+        text = child.stdout.read()
+        code, used, peak = measure.finished(child)
+        if code:
+            sys.exit(f"{' '.join(self.command)}: exit code {code}")
+        self.last = json.loads(text)
+        self.last["peak_mb"] = peak
+        self.step_ms = self.last["step_ms"]
+        return self.tokens / self.step_ms * 1e3, watch.others(used)
+
+    def end(self):
+        """What the bench tells besides speed, of the last measurement."""
+        return {"bench": self.last}
+
+
+class Torch:
+    """A process of peer_torch.py that waits between measurements."""
+
+    def __init__(self, settings, row, precision, mode):
+        preset, batch, length = row
+        # An empty cache: the first step compiles as it does for a new user.
+        self.cache = tempfile.TemporaryDirectory()
+        more = {"PEERS_BEGAN": str(time.monotonic()),
+                "TORCHINDUCTOR_CACHE_DIR": self.cache.name}
+        self.child = measure.spawn(
+            [sys.executable, os.path.join(HERE, "peer_torch.py"), preset,
+             precision, mode, str(settings.threads), str(batch), str(length)],
+            settings.ahead, stdin=-1, stdout=-1, stderr=settings.log,
+            env={**os.environ, **more})
+        self.first = self.hear()
+        self.tokens, self.step_ms = batch * length, 0
+        self.ask(1)  # the second step is not warm yet
+
+    def hear(self):
+        line = self.child.stdout.readline()
+        if not line:
+            sys.exit("PyTorch ended early; see " + os.path.join(
+                measure.ROOT, "build", "peers.log"))
+        return json.loads(line)
+
+    def ask(self, steps):
+        self.child.stdin.write(f"{steps}\n")
+        self.child.stdin.flush()
+        times = self.hear()["step_ms"]
+        self.step_ms = measure.spread(times)["median"]
+        return self.step_ms
+
+    def measure(self):
+        watch, used = measure.Watch(), measure.used_s(self.child.pid)
+        self.ask(steps_for(self.step_ms))
+        others = watch.others(measure.used_s(self.child.pid) - used)
+        return self.tokens / self.step_ms * 1e3, others
+
+    def end(self):
+        self.child.stdin.close()
+        last = self.hear()
+        measure.finished(self.child)
+        self.cache.cleanup()
+        return {**self.first, **last}
+
+
+class LlmC:
+    """train_gpt2 of a checkout, with a random model and random tokens in the
+    formats that it reads (its llmc/dataloader.h and train_gpt2.c)."""
+
+    def __init__(self, settings, row):
+        self.settings, self.work = settings, tempfile.TemporaryDirectory()
+        self.program = os.path.join(settings.llm_c, "train_gpt2")
+        self.tokens = row[1] * row[2]
+        folder = os.path.join(self.work.name, "dev/data/tinyshakespeare")
+        os.makedirs(folder)
+        llmc_model(os.path.join(self.work.name, "gpt2_124M.bin"))
+        for name in ("tiny_shakespeare_train.bin", "tiny_shakespeare_val.bin"):
+            llmc_tokens(os.path.join(folder, name), self.tokens * 64)
+        self.peak = 0
+
+    @staticmethod
+    def shape(checkout):
+        """(batch, length) of its main, or None."""
+        path = os.path.join(checkout, "train_gpt2.c")
+        with open(path, encoding="utf-8") as file:
+            text = file.read()
+        batch = re.search(r"^\s*int B = (\d+);", text, re.M)
+        length = re.search(r"^\s*int T = (\d+);", text, re.M)
+        return batch and length and (int(batch[1]), int(length[1]))
+
+    def measure(self):
+        times, watch = [], measure.Watch()
+        more = {**os.environ, "OMP_NUM_THREADS": str(self.settings.threads)}
+        child = measure.spawn([self.program], self.settings.ahead, stdout=-1,
+                              cwd=self.work.name, env=more)
+        for line in child.stdout:
+            took = re.search(r"took ([0-9.]+) ms", line)
+            if took:
+                times.append(float(took[1]))
+            if len(times) == 4:  # the first one is cold
+                break
+        child.kill()
+        _, used, self.peak = measure.finished(child)
+        if len(times) < 2:
+            sys.exit(f"{self.program}: no line with `took ... ms`")
+        step_ms = measure.spread(times[1:])["median"]
+        return self.tokens / step_ms * 1e3, watch.others(used)
+
+    def end(self):
+        self.work.cleanup()
+        return {"peak_mb": self.peak}
+
+
+def llmc_model(path):
+    """Version 3: float32, vocabulary 50,257 filled up to 50,304."""
+    shape = (1024, 50257, 12, 12, 768, 50304)
+    width = shape[4]
+    block = 12 * width * width + 13 * width
+    count = (shape[5] + shape[0]) * width + shape[2] * block + 2 * width
+    value = struct.pack("<3f", 0.02, -0.013, 0.007)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<256i", 20240326, 3, *shape, *[0] * 248))
+        left = 4 * count
+        while left > 0:
+            piece = value[:left] if left < 12 else value * min(
+                left // 12, 1 << 18)
+            file.write(piece)
+            left -= len(piece)
+
+
+def llmc_tokens(path, count):
+    with open(path, "wb") as file:
+        file.write(struct.pack("<256i", 20240520, 1, count, *[0] * 253))
+        file.write(b"".join(struct.pack("<H", i * 7919 % 50257)
+                            for i in range(count)))
+
+
+def steps_for(step_ms):
+    """As many steps as fill the least time of a measurement."""
+    return max(1, min(20, round(1e3 * SECONDS / step_ms))) if step_ms else 1
+
+
+def sides_of(settings, name, precision):
+    """Name of each side: how it starts; Lockstep's come first."""
+    row = ROWS[name]
+    if precision == "llm.c":
+        return {"lockstep": lambda: Lockstep(settings, row, []),
+                "llm.c": lambda: LlmC(settings, row)}
+    if precision == "float32":
+        sides = {"lockstep": lambda: Lockstep(settings, row, [])}
+    else:
+        sides = {f"lockstep {product}": lambda p=product: Lockstep(
+            settings, row, ["--dtype", "bfloat16", "--product", p])
+            for product in settings.products}
+    for kind in ("bfloat16", "autocast") if precision == "bfloat16" \
+            else ("float32",):
+        for mode in ("eager", "compile"):
+            label = f"autocast {mode}" if kind == "autocast" else mode
+            if kind == "autocast" and settings.quick:
+                continue
+            sides[label] = lambda k=kind, m=mode: Torch(settings, row, k, m)
+    return sides
+
+
+def compare(settings, name, precision):
+    """One row of the table: rounds over all sides."""
+    sides = {label: start() for label, start in
+             sides_of(settings, name, precision).items()}
+    rounds, tries = [], 0
+    while len(rounds) < settings.pairs and tries < 3 * settings.pairs:
+        if len(rounds) >= 1 and time.monotonic() > settings.until:
+            break
+        tries += 1
+        one = {label: side.measure() for label, side in sides.items()}
+        loud = max(others for _, others in one.values())
+        if settings.strict and loud > settings.load:
+            print(f"  {loud} cores of other work: again", file=sys.stderr)
+            continue
+        rounds.append(one)
+        print("  " + ", ".join(f"{label} {rate:.1f}" for label, (rate, _)
+                               in one.items())
+              + f" tokens/s; {loud} cores of others", file=sys.stderr)
+    row = {"row": name, "model": ROWS[name][0], "batch": ROWS[name][1],
+           "length": ROWS[name][2], "precision": precision,
+           "threads": settings.threads, "rounds": len(rounds), "sides": {}}
+    for label, side in sides.items():
+        row["sides"][label] = {
+            "tokens_per_s": measure.spread([r[label][0] for r in rounds]),
+            "other_cores": [r[label][1] for r in rounds], **side.end()}
+    row["loud"] = sum(max(o for _, o in r.values()) > settings.load
+                      for r in rounds)
+    ours = [label for label in sides if label.startswith("lockstep")]
+    row["ratios"] = {
+        f"{mine} / {theirs}": measure.spread([r[mine][0] / r[theirs][0]
+                                              for r in rounds])
+        for mine in ours for theirs in sides if theirs not in ours}
+    return row
+
+
+# ---- a whole run of `lockstep train` ----
+
+FAMILY = {"gpt2": "{family: gpt2, ", "llama": "{family: llama, tied: false, "}
+
+
+def train_config(work, row, more):
+    kind, vocab, width, inner, layers, heads, groups = PRESETS[row[0]][:7]
+    path = os.path.join(work, "run.yaml")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(
+            f"model: {FAMILY[kind]}vocab: {vocab}, layers: {layers}, "
+            f"width: {width}, heads: {heads}, kv_heads: {groups}, "
+            f"feed_forward: {inner}, context: {row[2]}}}\n"
+            "tokenizer: {from: tokenizer}\n"
+            f"data: {{train: [text.txt], valid_share: 0, sequence: {row[2]}, "
+            "cache: cache}\n"
+            f"train: {{batch: {row[1]}, steps: 3{more.get('train', '')}}}\n"
+            "checkpoint: {at_end: false}\n" + more.get("numerics", ""))
+    return path
+
+
+def first_line(path, child):
+    """Waits for the first step in metrics.jsonl; the moment, or None."""
+    while True:
+        ended = child.poll_done()
+        try:
+            with open(path, encoding="utf-8") as file:
+                if re.search(r'"kind": *"step"', file.read()):
+                    return time.monotonic()
+        except FileNotFoundError:
+            pass
+        if ended:
+            return None
+        time.sleep(0.002)
+
+
+class Run:
+    """A started `lockstep train`, whose end is noticed without reaping."""
+
+    def __init__(self, settings, work, config):
+        self.child = measure.spawn(
+            [settings.lockstep, "train", config, "--run",
+             os.path.join(work, "run"), "--threads", str(settings.threads)],
+            settings.ahead, stdout=settings.log, stderr=settings.log, cwd=work)
+
+    def poll_done(self):
+        return os.waitid(os.P_PID, self.child.pid,
+                         os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def train_once(settings, work, config):
+    """Start to first step, later steps, peak memory of one run."""
+    run_folder = os.path.join(work, "run")
+    os.system(f"rm -rf '{run_folder}'")
+    watch, began = measure.Watch(), time.monotonic()
+    run = Run(settings, work, config)
+    at = first_line(os.path.join(run_folder, "metrics.jsonl"), run)
+    code, used, peak = measure.finished(run.child)
+    if code or at is None:
+        sys.exit("lockstep train ended with " + str(code)
+                 + "; see build/peers.log")
+    steps = [json.loads(line) for line in measure.lines_of(
+        os.path.join(run_folder, "metrics.jsonl"))]
+    rates = [s["tokens_per_s"] for s in steps if s.get("kind") == "step"]
+    return {"first_step_s": at - began, "peak_mb": peak,
+            "tokens_per_s": measure.spread(rates[1:])["median"],
+            "other_cores": watch.others(used)}
+
+
+def train_runs(settings, name, precision):
+    """`lockstep train` on a prepared corpus, a few times."""
+    row, runs = ROWS[name], []
+    more = {}
+    if precision == "bfloat16":
+        more = {"train": ", dtype: bfloat16",
+                "numerics": f"numerics: {{bfloat16: {settings.products[-1]}}}\n"}
+    with tempfile.TemporaryDirectory() as work:
+        with open(os.path.join(work, "text.txt"), "w",
+                  encoding="utf-8") as file:
+            docs = os.path.join(measure.ROOT, "docs")
+            for page in sorted(os.listdir(docs)):
+                if page.endswith(".md"):
+                    file.write("\n".join(measure.lines_of(
+                        os.path.join(docs, page))) + "\n")
+        os.system(f"cd '{work}' && '{settings.lockstep}' tokenizer train "
+                  "text.txt --vocab 512 --out tokenizer >/dev/null")
+        config = train_config(work, row, more)
+        train_once(settings, work, config)  # prepares the corpus
+        for _ in range(1 if settings.quick else 3):
+            runs.append(train_once(settings, work, config))
+    tokens = row[1] * row[2]
+    for run in runs:
+        run["beside_step_s"] = run["first_step_s"] - tokens / run[
+            "tokens_per_s"]
+    return {key: measure.spread([run[key] for run in runs])
+            for key in runs[0]}
+
+
+# ---- the command ----
+
+def settings_read():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--quick", action="store_true",
+                        help="four rows, no autocast, at most 15 minutes")
+    parser.add_argument("--rows", help="of " + ", ".join(ROWS))
+    parser.add_argument("--precisions", default="float32,bfloat16")
+    parser.add_argument("--pairs", type=int, default=5, help="rounds (5)")
+    parser.add_argument("--minutes", type=float, default=0,
+                        help="after that, one round for each row that is left")
+    parser.add_argument("--threads", type=int,
+                        default=len(os.sched_getaffinity(0)))
+    parser.add_argument("--load", type=float, default=0.15,
+                        help="cores of other work that mark a round (0.15)")
+    parser.add_argument("--strict", action="store_true",
+                        help="repeat marked rounds, up to three times")
+    parser.add_argument("--ahead", action="store_true",
+                        help="run before all other work (needs root)")
+    parser.add_argument("--out", default=os.path.join(HERE, "results"))
+    settings = parser.parse_args()
+    settings.lockstep = os.path.abspath(
+        os.environ.get("LOCKSTEP") or os.path.join(measure.ROOT, "build",
+                                                   "lockstep"))
+    settings.llm_c = os.environ.get("LLM_C", "")
+    settings.rows = settings.rows.split(",") if settings.rows else list(
+        QUICK if settings.quick else ROWS)
+    minutes = settings.minutes or (15 if settings.quick else 1e6)
+    settings.until = time.monotonic() + 60 * minutes
+    settings.log = open(os.path.join(measure.ROOT, "build", "peers.log"), "a",
+                        encoding="utf-8")
+    help_text = os.popen(f"'{settings.lockstep}' bench step --help").read()
+    settings.products = (["pairs", "tiles"] if "--product" in help_text
+                         else ["pairs"] if "--dtype" in help_text else [])
+    return settings
+
+
+def rows_plan(settings):
+    precisions = settings.precisions.split(",")
+    if not settings.products and "bfloat16" in precisions:
+        print("this lockstep has no bench step --dtype: PyTorch alone",
+              file=sys.stderr)
+    plan = [(name, precision) for name in settings.rows
+            for precision in precisions]
+    if settings.llm_c:
+        shape = LlmC.shape(settings.llm_c)
+        if not shape or not os.access(os.path.join(
+                settings.llm_c, "train_gpt2"), os.X_OK):
+            sys.exit(f"LLM_C={settings.llm_c}: build train_gpt2 there first")
+        ROWS["llm.c"] = ("gpt2-124m", *shape)
+        plan.append(("llm.c", "llm.c"))
+    return plan
+
+
+def store(settings, rows):
+    start = os.path.join(settings.out, measure.file_start() + "peers")
+    result = {**measure.machine(), "command": " ".join(
+        ["benchmarks/peers.sh", *sys.argv[1:]]), "rows": rows}
+    os.makedirs(settings.out, exist_ok=True)
+    with open(start + ".json", "w", encoding="utf-8") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+    pictures.peers_write(start, result)
+    return start
+
+
+def main():
+    settings = settings_read()
+    rows = []
+    for name, precision in rows_plan(settings):
+        print(f"{name}, {precision}", file=sys.stderr, flush=True)
+        row = compare(settings, name, precision)
+        if precision == "float32" or settings.products:
+            if precision != "llm.c":
+                row["train"] = train_runs(settings, name, precision)
+        rows.append(row)
+        start = store(settings, rows)  # an interrupted run keeps its rows
+    print(start + ".md")
+
+
+if __name__ == "__main__":
+    main()
