@@ -2,8 +2,12 @@
 /* tape.h - operands of kernels under test.
  *
  * A tape hands out matrices filled with numbers that follow from its seed
- * alone. The same case run on two tapes of one type sees the same inputs, so
- * the whole tapes, gaps between rows included, must be equal afterwards. */
+ * alone. The same case run on two tapes sees the same inputs, so the whole
+ * tapes, gaps between rows included, must be equal afterwards.
+ *
+ * Matrices are real (f32 or f64), or of the tape's narrow type. A tape that is
+ * `widened` holds those as float32 numbers which the narrow type has too:
+ * tape_round, after each kernel, makes them so again. */
 #ifndef LOCKSTEP_TESTS_KERNELS_TAPE_H
 #define LOCKSTEP_TESTS_KERNELS_TAPE_H
 
@@ -14,15 +18,26 @@
 
 enum values { VALUES_NORMAL, VALUES_EDGE };
 
-enum { TAPE_ELEMENTS = 1 << 21, TAPE_DOUBLES = 4096, TAPE_SCRATCH = 1 << 22 };
+enum {
+    TAPE_ELEMENTS = 1 << 21, TAPE_DOUBLES = 4096, TAPE_SCRATCH = 1 << 22,
+    TAPE_REGIONS = 512
+};
+
+struct region {
+    struct tensor all; /* 1-D, gaps included */
+    bool narrow;       /* or would be, on a tape that is not widened */
+};
 
 struct tape {
     void *data; /* borrowed, TAPE_ELEMENTS of double */
-    enum dtype dtype;
+    enum dtype dtype, narrow; /* equal: no matrix is narrow */
+    bool widened;
     enum values values;
     int64_t used, gap; /* elements; gap: between rows */
     uint64_t state;
     double doubles[TAPE_DOUBLES];
+    struct region regions[TAPE_REGIONS];
+    int region_count;
 };
 
 static inline uint64_t tape_bits(struct tape *t)
@@ -51,63 +66,117 @@ static inline float tape_value(struct tape *t)
     return 1.7f * sum;
 }
 
-static inline struct tensor tape_matrix(struct tape *t, int64_t rows,
-                                        int64_t cols)
+static inline float tape_rounded(enum dtype narrow, float value)
 {
-    int64_t stride = cols + t->gap, count = rows * stride;
-    char *start = (char *)t->data + t->used * dtype_bytes(t->dtype);
-    struct tensor matrix = tensor_2d(start, t->dtype, rows, cols);
+    if (narrow == DTYPE_BF16) return bf16_to_f32(bf16_from_f32(value));
+    if (narrow == DTYPE_F16) return f16_to_f32(f16_from_f32(value));
+    return value;
+}
 
-    CHECK(t->used + count <= TAPE_ELEMENTS);
+static inline struct tensor tape_take(struct tape *t, int64_t rows,
+                                      int64_t cols, bool narrow)
+{
+    const enum dtype dtype = narrow && !t->widened ? t->narrow : t->dtype;
+    const int64_t stride = cols + t->gap, count = rows * stride;
+    char *start = (char *)t->data + t->used * (int64_t)sizeof(double);
+    struct tensor matrix = tensor_2d(start, dtype, rows, cols);
+    const struct tensor all = tensor_1d(start, dtype, count);
+
+    CHECK(t->used + count <= TAPE_ELEMENTS && t->region_count < TAPE_REGIONS);
+    t->regions[t->region_count++] = (struct region){all, narrow};
     matrix.stride[0] = stride;
     for (int64_t i = 0; i < count; i++) {
-        float value = tape_value(t);
+        const float value = tape_value(t);
 
-        if (t->dtype == DTYPE_F32)
-            ((float *)start)[i] = value;
-        else
-            ((double *)start)[i] = (double)value;
+        tensor_set(&all, i,
+                   (double)(narrow ? tape_rounded(t->narrow, value) : value));
     }
     t->used += count;
     return matrix;
 }
 
-static inline struct tensor tape_vector(struct tape *t, int64_t count)
+static inline struct tensor tape_matrix(struct tape *t, int64_t rows,
+                                        int64_t cols)
 {
-    int64_t gap = t->gap;
+    return tape_take(t, rows, cols, true);
+}
+
+static inline struct tensor tape_real(struct tape *t, int64_t rows,
+                                      int64_t cols)
+{
+    return tape_take(t, rows, cols, false);
+}
+
+static inline struct tensor tape_flat(struct tape *t, int64_t count,
+                                      bool narrow)
+{
+    const int64_t gap = t->gap;
     struct tensor matrix;
 
     t->gap = 0;
-    matrix = tape_matrix(t, 1, count);
+    matrix = tape_take(t, 1, count, narrow);
     t->gap = gap;
-    return tensor_1d(matrix.data, t->dtype, count);
+    return tensor_1d(matrix.data, matrix.dtype, count);
 }
 
-static inline void tape_start(struct tape *t, enum dtype dtype, uint64_t seed,
-                              enum values values, int64_t gap)
+static inline struct tensor tape_vector(struct tape *t, int64_t count)
+{
+    return tape_flat(t, count, true);
+}
+
+static inline struct tensor tape_real_vector(struct tape *t, int64_t count)
+{
+    return tape_flat(t, count, false);
+}
+
+/* narrow: dtype of what is narrow, or `dtype` again. */
+static inline void tape_start(struct tape *t, enum dtype dtype,
+                              enum dtype narrow, enum values values,
+                              int64_t gap)
 {
     t->dtype = dtype;
+    t->narrow = narrow;
     t->used = 0;
+    t->region_count = 0;
     t->gap = gap;
-    t->state = seed;
+    t->state = 7;
     t->values = values;
     memset(t->doubles, 0, sizeof t->doubles);
 }
 
-/* Index of the first element that differs (any NaN equals any NaN), -1 if
- * none; doubles come after the elements. Both tapes hold float32. */
+/* Rounds what a row of float32 has stored where a narrow one would round. */
+static inline void tape_round(struct tape *t)
+{
+    for (int r = 0; t->widened && r < t->region_count; r++) {
+        float *x = t->regions[r].all.data;
+
+        for (int64_t i = 0;
+             t->regions[r].narrow && i < t->regions[r].all.shape[0]; i++)
+            x[i] = tape_rounded(t->narrow, x[i]);
+    }
+}
+
+static inline bool tape_same(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);
+}
+
+/* Index of the first element that differs in its bits, widened (any NaN equals
+ * any NaN), -1 if none; doubles come after the elements. */
 static inline int64_t tape_differs(const struct tape *a, const struct tape *b)
 {
-    const float *x = a->data, *y = b->data;
+    int64_t before = 0;
 
-    for (int64_t i = 0; i < a->used; i++)
-        if (memcmp(&x[i], &y[i], sizeof *x) != 0 &&
-            (x[i] == x[i] || y[i] == y[i]))
-            return i;
+    for (int r = 0; r < a->region_count; r++) {
+        const struct tensor *x = &a->regions[r].all, *y = &b->regions[r].all;
+
+        for (int64_t i = 0; i < x->shape[0]; i++)
+            if (!tape_same(tensor_get(x, i), tensor_get(y, i)))
+                return before + i;
+        before += x->shape[0];
+    }
     for (int i = 0; i < TAPE_DOUBLES; i++)
-        if (memcmp(&a->doubles[i], &b->doubles[i], sizeof(double)) != 0 &&
-            (a->doubles[i] == a->doubles[i] || b->doubles[i] == b->doubles[i]))
-            return a->used + i;
+        if (!tape_same(a->doubles[i], b->doubles[i])) return before + i;
     return -1;
 }
 
