@@ -14,7 +14,7 @@ BASIC   := -std=gnu11 $(OPT) -g -ffp-contract=off -fno-math-errno \
            -fno-trapping-math -fopenmp-simd -fno-strict-aliasing -pthread \
            -D_GNU_SOURCE -Isrc -Iinclude -I. $(WARN) $(SAN) $(EXTRA)
 CFLAGS  += -MMD -MP
-LIBS    := -lyaml -lutf8proc -lpcre2-8 -ldl -lm -pthread
+LIBS    := -lyaml -lutf8proc -lpcre2-8 -lz -lzstd -ldl -lm -pthread
 
 MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 SRC     := $(sort $(wildcard src/*/*.c))

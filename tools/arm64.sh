@@ -12,7 +12,7 @@ dir=$1
 root=$dir/sysroot
 mkdir -p "$dir"
 
-if [ ! -e "$root/done" ]; then
+if [ ! -e "$root/done" ] || [ ! -e "$root/usr/include/zstd.h" ]; then
     lists=$(mktemp -d)
     trap 'rm -rf "$lists"' EXIT
     mkdir -p "$lists/partial" "$root"
@@ -22,7 +22,8 @@ if [ ! -e "$root/done" ]; then
     apt-get "${options[@]}" update
     (cd "$lists" && apt-get "${options[@]}" download libyaml-dev:arm64 \
         libyaml-0-2:arm64 libutf8proc-dev:arm64 libutf8proc2:arm64 \
-        libpcre2-dev:arm64 libpcre2-8-0:arm64)
+        libpcre2-dev:arm64 libpcre2-8-0:arm64 zlib1g-dev:arm64 \
+        zlib1g:arm64 libzstd-dev:arm64 libzstd1:arm64)
     for package in "$lists"/*.deb; do dpkg -x "$package" "$root"; done
     touch "$root/done"
 fi

@@ -9,7 +9,8 @@
 # Exit 0: all there; 1: something is missing.
 set -u
 
-build="gcc libc6-dev make libyaml-dev libutf8proc-dev libpcre2-dev"
+build="gcc libc6-dev make libyaml-dev libutf8proc-dev libpcre2-dev
+       zlib1g-dev libzstd-dev"
 test="binutils libcmocka-dev"
 demo="bible-kjv bible-kjv-text"
 ci="clang libclang-rt-14-dev llvm-14 gcc-aarch64-linux-gnu
@@ -31,10 +32,11 @@ done
 # Another system than Debian has the libraries under other names: ask the
 # compiler instead of the package manager.
 if ! command -v dpkg-query >/dev/null; then
-    for header in yaml.h utf8proc.h; do
+    for header in yaml.h utf8proc.h zlib.h zstd.h; do
         echo "#include <$header>" | ${CC:-cc} -E -xc - >/dev/null 2>&1 || {
             echo "setup: no $header. Lockstep needs a C compiler, libyaml," \
-                "utf8proc and pcre2 with their headers; cmocka for tests." >&2
+                "utf8proc, pcre2, zlib and zstd with their headers; cmocka for" \
+                "tests." >&2
             exit 1
         }
     done

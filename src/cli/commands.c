@@ -86,6 +86,26 @@ const struct command commands[] = {
       {"out", "FILE", "writes a token file (one document)", false},
       {"no-special", NULL, "without the template's tokens", false},
       FLAG_JSON}},
+    {"data show", "CONFIG", 1, 1, "what a step of a run sees",
+     "Which documents the samples of a step are made of, with their texts, and "
+     "what each\nsource has given by then. CONFIG may also be a run. The order "
+     "is a function of the\nconfiguration and the step: nothing is trained.",
+     "lockstep data show runs/first --step 100", false, command_data_show,
+     {{"step", "N", "the step, from 1 (1)", false},
+      {"samples", "N", "samples of it that are shown (4)", false},
+      {"from", "I", "the first of them, from 0 (0)", false},
+      {"ids", NULL, "prints the ids instead of text", false},
+      FLAG_SET, FLAG_JSON}},
+    {"data verify", "PATH...", 1, OPERANDS_ANY,
+     "reads files of data to the end",
+     "Checksums, ids, tables, UTF-8 and JSON of every file, and whether a "
+     "token file is\nwhat it was when it was sealed. Whole ones are sealed, so "
+     "that a run opens them\nwithout reading them. A PATH may also be a "
+     "configuration or a run: its data.",
+     "lockstep data verify corpus/train.txt", false, command_data_verify,
+     {{"field", "KEY", "of .jsonl and .parquet (text)", false},
+      {"accept", NULL, "seals files anew that were changed", false},
+      FLAG_SET, FLAG_JSON}},
     {"tokenizer train", "FILE...", 1, OPERANDS_ANY,
      "learns a byte-level BPE tokenizer",
      "Files are .txt, .jsonl or directories of them. The result is a Hugging "

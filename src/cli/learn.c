@@ -47,12 +47,15 @@ static void tell(void *context, const struct bpe_progress *told)
     progress_count(&work->progress, (double)told->done, total);
 }
 
-static status take(void *context, const char *text, size_t length)
+static status take(void *context, const struct corpus_document *document)
 {
     struct learning *work = context;
 
+    if (document->text == NULL)
+        FAIL(ERR_CONFIG, "a tokenizer learns from text, and document %lld of "
+             "the sources is token ids", (long long)work->documents);
     work->documents++;
-    return bpe_trainer_feed(work->trainer, text, length);
+    return bpe_trainer_feed(work->trainer, document->text, document->length);
 }
 
 static status read_corpus(struct learning *work, const char *field)
@@ -63,7 +66,8 @@ static status read_corpus(struct learning *work, const char *field)
         if (file->kind == CORPUS_TOKENS)
             FAIL(ERR_CONFIG, "%s: a token file; a tokenizer learns from .txt "
                              "and .jsonl", file->path);
-        TRY(corpus_read(file, field, take, work, NULL));
+        TRY(corpus_read(file, &(struct corpus_format){.field = field}, take,
+                        work, NULL));
     }
     return OK;
 }

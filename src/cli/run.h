@@ -26,6 +26,10 @@ status command_schedule(struct arguments *arguments);
 status command_generate(struct arguments *arguments);
 /* tokens.c */
 status command_tokenize(struct arguments *arguments);
+/* data.c */
+status command_data_show(struct arguments *arguments);
+/* data_verify.c */
+status command_data_verify(struct arguments *arguments);
 /* learn.c */
 status command_tokenizer_train(struct arguments *arguments);
 /* bench.c */

@@ -6,43 +6,69 @@
 #include <string.h>
 #include <sys/stat.h>
 #include "base/text.h"
+#include "data/token_file.h"
 
 enum { FILES_MAX = 1 << 22 };
 
+/* A name without the ending of what packed it. */
+static void unpacked_name(const char *path, char out[PATH_BYTES])
+{
+    static const char *const endings[] = {".gz", ".zst"};
+
+    snprintf(out, PATH_BYTES, "%s", path);
+    for (size_t i = 0; i < sizeof endings / sizeof *endings; i++)
+        if (text_ends_with(out, endings[i]))
+            out[strlen(out) - strlen(endings[i])] = '\0';
+}
+
 /* By the ending of a name; false: nothing is known about it. */
-static bool kind_of(const char *path, enum corpus_kind *kind)
+static bool kind_of(const char *path, bool named, enum corpus_kind *kind)
 {
     static const struct { const char *ending; enum corpus_kind kind; } rows[] =
         {{".txt", CORPUS_TEXT}, {".md", CORPUS_TEXT},
-         {".jsonl", CORPUS_JSONL}, {".tokens", CORPUS_TOKENS}};
+         {".jsonl", CORPUS_JSONL}, {".ndjson", CORPUS_JSONL},
+         {".parquet", CORPUS_PARQUET}};
+    char name[PATH_BYTES];
 
+    if (token_file_is(path, named)) {
+        *kind = CORPUS_TOKENS;
+        return true;
+    }
+    unpacked_name(path, name);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (text_ends_with(path, rows[i].ending)) {
+        if (text_ends_with(name, rows[i].ending)) {
             *kind = rows[i].kind;
-            return true;
+            return *kind != CORPUS_PARQUET || strcmp(name, path) == 0;
         }
-    return false;
+    *kind = CORPUS_JSONL; /* data sets have lines under .json.gz too */
+    return strcmp(name, path) != 0 && text_ends_with(name, ".json");
 }
 
 /* A file that the user names is text whatever its ending, unless it surely is
  * not. */
 static status kind_of_named(const char *path, enum corpus_kind *kind)
 {
-    static const char *const packed[] = {".gz", ".zst", ".xz", ".bz2", ".zip",
-                                         ".tar"};
-    static const char *const binary[] = {".parquet", ".arrow", ".bin", ".npy",
-                                         ".safetensors", ".pdf"};
+    static const char *const packed[] = {".xz", ".bz2", ".zip", ".tar", ".7z",
+                                         ".lz4"};
+    static const char *const binary[] = {".arrow", ".npy", ".safetensors",
+                                         ".pdf", ".pt", ".h5"};
+    char name[PATH_BYTES];
 
+    if (kind_of(path, true, kind)) return OK;
     *kind = CORPUS_TEXT;
-    if (kind_of(path, kind)) return OK;
+    unpacked_name(path, name);
     for (size_t i = 0; i < sizeof packed / sizeof *packed; i++)
-        if (text_ends_with(path, packed[i]))
-            FAIL(ERR_CONFIG, "%s: the file is packed; unpack it first", path);
+        if (text_ends_with(name, packed[i]))
+            FAIL(ERR_CONFIG, "%s: the file is packed in a way that is not "
+                 "read (.gz and .zst are); unpack it first", path);
     for (size_t i = 0; i < sizeof binary / sizeof *binary; i++)
-        if (text_ends_with(path, binary[i]))
-            FAIL(ERR_CONFIG, "%s: not text; .txt, .md, .jsonl and .tokens "
-                 "files are read", path);
-    if (text_ends_with(path, ".json"))
+        if (text_ends_with(name, binary[i]))
+            FAIL(ERR_CONFIG, "%s: not text; docs/data.md lists what is read",
+                 path);
+    if (text_ends_with(name, ".bin") || text_ends_with(name, ".idx"))
+        FAIL(ERR_CONFIG, "%s: neither half of Megatron's .bin and .idx nor a "
+             "file of llm.c; raw tokens must end with .u16 or .u32", path);
+    if (text_ends_with(name, ".json"))
         FAIL(ERR_CONFIG, "%s: one object per line is read (.jsonl), other "
              "JSON is not", path);
     return OK;
@@ -118,7 +144,7 @@ static status scan_directory(struct corpus *corpus, struct pending *pending,
         if (file_is_directory(path))
             TRY_GOTO(done, result,
                      pending_add(pending, &corpus->arena, path));
-        else if (kind_of(path, &kind)) {
+        else if (kind_of(path, false, &kind)) {
             TRY_GOTO(done, result, add_file(corpus, path, kind));
             /* Among others an empty file says nothing; alone it is an error. */
             if (corpus->files[corpus->count - 1].bytes == 0) corpus->count--;
@@ -147,7 +173,7 @@ static status add_directory(struct corpus *corpus, const char *directory)
                  scan_directory(corpus, &pending, pending.paths[i]));
     if (corpus->count == before)
         FAIL_GOTO(done, result, ERR_CONFIG, "%s: the directory has no .txt, "
-                  ".md, .jsonl or .tokens file with anything in it",
+                  ".md, .jsonl, .parquet or token file with anything in it",
                   directory);
     qsort(corpus->files + before, (size_t)(corpus->count - before),
           sizeof *corpus->files, by_path);
@@ -158,8 +184,16 @@ done:
 
 static status add_source(struct corpus *corpus, const char *source)
 {
+    char pair[PATH_BYTES];
     enum corpus_kind kind;
 
+    /* Megatron's users name the pair without an ending. */
+    if (!file_exists(source) &&
+        snprintf(pair, sizeof pair, "%s.idx", source) < PATH_BYTES &&
+        token_file_is(pair, true)) {
+        TRY(add_file(corpus, pair, CORPUS_TOKENS));
+        return OK;
+    }
     if (!file_exists(source))
         FAIL(ERR_MISSING, "%s: no such file or directory", source);
     if (file_is_directory(source)) {
@@ -178,8 +212,8 @@ status corpus_open(struct corpus *corpus, const char *const *sources,
     arena_init(&corpus->arena, "corpus", 0);
     for (int i = 0; i < count; i++) TRY(add_source(corpus, sources[i]));
     if (corpus->count == 0)
-        FAIL(ERR_CONFIG, "there is no data: name .txt, .jsonl or .tokens "
-             "files or directories of them");
+        FAIL(ERR_CONFIG, "there is no data: name .txt, .jsonl, .parquet or "
+             "token files or directories of them");
     return OK;
 }
 

@@ -1,18 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* corpus.h - documents from files: .txt, .md, .jsonl and directories of them.
+/* corpus.h - documents from files: text, JSON lines, Parquet and directories
+ * of them.
  *
  * A text file (also any other file that the user names itself) is one document,
  * unless it has lines that consist of <|endoftext|> alone: those separate
- * documents. Each line of a .jsonl file is an object; one of its keys holds the
- * text of one document. Empty documents are left out. A byte order mark at the
- * start of a file is skipped. */
+ * documents. Each line of a .jsonl file is an object; one of its keys holds one
+ * document: a text, or an array of ids. Both may be packed (.gz, .zst) and are
+ * unpacked as they are read. In a .parquet file each row of one column is a
+ * document: a text, or a list of ids. Empty documents are left out. A byte
+ * order mark at the start of a file is skipped. */
 #ifndef LOCKSTEP_DATA_CORPUS_H
 #define LOCKSTEP_DATA_CORPUS_H
 
+#include <stdbool.h>
 #include "base/arena.h"
 #include "base/file.h"
 
-enum corpus_kind { CORPUS_TEXT, CORPUS_JSONL, CORPUS_TOKENS };
+enum corpus_kind { CORPUS_TEXT, CORPUS_JSONL, CORPUS_PARQUET, CORPUS_TOKENS };
 
 struct corpus_file {
     const char *path; /* in the corpus's arena */
@@ -36,13 +40,33 @@ status corpus_open(struct corpus *corpus, const char *const *sources,
                    int count);
 void corpus_close(struct corpus *corpus);
 
-/* One document of valid UTF-8. The text is valid during the call only. */
-typedef status corpus_take(void *context, const char *text, size_t length);
+/* One document: valid UTF-8, or ids where the source holds tokens. Valid during
+ * the call only. */
+struct corpus_segment {
+    size_t length;      /* bytes */
+    bool learned;       /* false: context only */
+};
+struct corpus_document {
+    const char *text;   /* [length]; NULL: ids */
+    size_t length;      /* bytes */
+    const struct corpus_segment *segments; /* one after the other the text, */
+    int segment_count;  /* each encoded alone; 0: one that is learned */
+    const int32_t *ids; /* [id_count] */
+    int64_t id_count;
+};
+typedef status corpus_take(void *context,
+                           const struct corpus_document *document);
 
-/* All documents of one text file. `field`: the key of .jsonl. *at, which may
- * be NULL: bytes of the file read before the document that is taken.
- * ERR_FORMAT names the file and the line or byte. */
-status corpus_read(const struct corpus_file *file, const char *field,
-                   corpus_take *take, void *context, int64_t *at);
+/* Where in a record the document is. */
+struct corpus_format {
+    const char *field; /* key of .jsonl, column of .parquet */
+};
+
+/* All documents of one file that is not CORPUS_TOKENS. *at, which may be NULL:
+ * bytes of the file read before the document that is taken. ERR_FORMAT names
+ * the file and the line, row or byte. */
+status corpus_read(const struct corpus_file *file,
+                   const struct corpus_format *format, corpus_take *take,
+                   void *context, int64_t *at);
 
 #endif

@@ -2,18 +2,23 @@
 /* corpus_read.c - documents from files: what is in a file. */
 #include <string.h>
 #include "base/json.h"
+#include "data/byte_stream.h"
 #include "data/corpus.h"
 
 static const char separator[] = "<|endoftext|>";
+static const char mark[] = "\xEF\xBB\xBF"; /* byte order mark */
 
 struct reading {
     const struct corpus_file *file;
-    const char *field;
+    const struct corpus_format *format;
     corpus_take *take;
     void *context;
-    const char *bytes; /* of the file */
+    int64_t *at;       /* of the caller; never NULL here */
+    const char *bytes; /* of a mapped file */
     size_t length;
     int64_t documents;
+    int32_t *ids;      /* owned, [id_capacity] of a document that is tokens */
+    int64_t id_capacity;
 };
 
 static int64_t line_of(const struct reading *reading, size_t at)
@@ -39,17 +44,18 @@ static size_t separator_at(const struct reading *reading, size_t at)
     return 0;
 }
 
-static status take_document(struct reading *reading, size_t start,
-                            size_t stop)
+static status take_text(struct reading *reading, const char *text,
+                        size_t length)
 {
-    if (start == stop) return OK;
+    const struct corpus_document document = {.text = text, .length = length};
+
+    if (length == 0) return OK;
     reading->documents++;
-    TRY(reading->take(reading->context, reading->bytes + start,
-                      stop - start));
+    TRY(reading->take(reading->context, &document));
     return OK;
 }
 
-static status read_text(struct reading *reading, size_t start, int64_t *at)
+static status read_text(struct reading *reading, size_t start)
 {
     size_t bad, line = start;
 
@@ -62,18 +68,103 @@ static status read_text(struct reading *reading, size_t start, int64_t *at)
         const char *next;
 
         if (cut > 0) {
-            TRY(take_document(reading, start, line));
+            TRY(take_text(reading, reading->bytes + start, line - start));
             start = line += cut;
-            if (at != NULL) *at = (int64_t)start;
+            *reading->at = (int64_t)start;
             continue;
         }
         next = memchr(reading->bytes + line, '\n', reading->length - line);
         line = next == NULL ? reading->length
                             : (size_t)(next - reading->bytes) + 1;
     }
-    TRY(take_document(reading, start, reading->length));
+    return take_text(reading, reading->bytes + start,
+                     reading->length - start);
+}
+
+static status read_mapped(struct reading *reading)
+{
+    struct file_map map;
+    status result;
+
+    TRY(file_map_open(&map, reading->file->path));
+    reading->bytes = (const char *)map.bytes;
+    reading->length = map.length;
+    result = read_text(reading, map.length >= 3 &&
+                                memcmp(map.bytes, mark, 3) == 0 ? 3 : 0);
+    file_map_close(&map);
+    return result;
+}
+
+/* ---- packed text ---- */
+
+static status take_unpacked(struct reading *reading, struct text *text,
+                            int64_t first_line)
+{
+    size_t bad, line_end;
+
+    if (text_utf8_invalid(text->bytes, text->length, &bad)) {
+        for (line_end = 0; line_end < bad; line_end++)
+            first_line += text->bytes[line_end] == '\n';
+        FAIL(ERR_FORMAT, "%s, line %lld: not UTF-8 text: a byte is 0x%02x",
+             reading->file->path, (long long)first_line,
+             (unsigned char)text->bytes[bad]);
+    }
+    TRY(take_text(reading, text->bytes, text->length));
+    text->length = 0;
     return OK;
 }
+
+static bool is_separator(const struct text *line)
+{
+    const size_t length = sizeof separator - 1;
+
+    return (line->length == length || (line->length == length + 1 &&
+                                       line->bytes[length] == '\r')) &&
+           memcmp(line->bytes, separator, length) == 0;
+}
+
+static void drop_mark(struct text *line)
+{
+    if (line->length < 3 || memcmp(line->bytes, mark, 3) != 0) return;
+    memmove(line->bytes, line->bytes + 3, line->length - 3);
+    line->length -= 3;
+}
+
+/* A packed text cannot be mapped: a document is gathered line by line. */
+static status read_packed(struct reading *reading)
+{
+    struct text line = {0}, document = {0};
+    struct line_reader reader;
+    int64_t first = 1;
+    status result;
+    bool there;
+
+    TRY_GOTO(done, result, line_reader_open(&reader, reading->file->path));
+    for (;;) {
+        TRY_GOTO(done, result, line_reader_next(&reader, &line, &there));
+        if (!there) break;
+        if (reader.number == 1) drop_mark(&line);
+        if (is_separator(&line)) {
+            TRY_GOTO(done, result, take_unpacked(reading, &document, first));
+            *reading->at = reader.stream.consumed;
+            first = reader.number + 1;
+            continue;
+        }
+        TRY_GOTO(done, result, text_append(&document, line.bytes,
+                                           line.length));
+        if (reader.cut) continue; /* the file ends without a line end */
+        TRY_GOTO(done, result, text_append(&document, "\n", 1));
+    }
+    if (document.length > 0)
+        TRY_GOTO(done, result, take_unpacked(reading, &document, first));
+done:
+    line_reader_close(&reader);
+    text_free(&document);
+    text_free(&line);
+    return result;
+}
+
+/* ---- lines of JSON ---- */
 
 static bool is_blank(const char *line, size_t length)
 {
@@ -82,81 +173,114 @@ static bool is_blank(const char *line, size_t length)
     return true;
 }
 
-static status read_line(struct reading *reading, struct arena *arena,
-                        size_t start, size_t stop, int64_t number)
+static status take_ids(struct reading *reading, const struct json *array,
+                       const char *source)
 {
-    char source[PATH_BYTES + 32];
-    const struct json *root, *text;
+    struct corpus_document document = {.id_count = array->count};
 
-    if (is_blank(reading->bytes + start, stop - start)) return OK;
-    snprintf(source, sizeof source, "%s, line %lld", reading->file->path,
-             (long long)number);
-    TRY(json_read(&root, arena, reading->bytes + start, stop - start,
-                  source));
-    text = json_get(root, reading->field);
-    if (text == NULL)
-        FAIL(ERR_FORMAT, "%s: there is no key \"%s\"; name another with "
-             "data.field", source, reading->field);
-    if (text->kind != JSON_STRING)
-        FAIL(ERR_FORMAT, "%s: the value of \"%s\" is not a string", source,
-             reading->field);
-    if (text->string_length == 0) return OK;
+    if (array->count == 0) return OK;
+    if (array->count > reading->id_capacity) {
+        void *grown = reading->ids;
+
+        TRY(memory_grow(&grown, (size_t)array->count, sizeof(int32_t)));
+        reading->ids = grown;
+        reading->id_capacity = array->count;
+    }
+    for (int64_t i = 0; i < array->count; i++) {
+        const struct json *item = &array->items[i];
+
+        if (item->kind != JSON_INTEGER || item->integer < 0 ||
+            item->integer > INT32_MAX)
+            FAIL(ERR_FORMAT, "%s: item %lld of \"%s\" is no token id", source,
+                 (long long)i, reading->format->field);
+        reading->ids[i] = (int32_t)item->integer;
+    }
+    document.ids = reading->ids;
     reading->documents++;
-    TRY(reading->take(reading->context, text->string,
-                      (size_t)text->string_length));
+    TRY(reading->take(reading->context, &document));
     return OK;
 }
 
-static status read_lines(struct reading *reading, size_t start, int64_t *at)
+static status read_line(struct reading *reading, struct arena *arena,
+                        const struct text *line, int64_t number)
 {
+    const char *field = reading->format->field;
+    char source[PATH_BYTES + 32];
+    const struct json *root, *value;
+
+    if (is_blank(line->bytes, line->length)) return OK;
+    snprintf(source, sizeof source, "%s, line %lld", reading->file->path,
+             (long long)number);
+    TRY(json_read(&root, arena, line->bytes, line->length, source));
+    value = json_get(root, field);
+    if (value == NULL)
+        FAIL(ERR_FORMAT, "%s: there is no key \"%s\"; name another with "
+             "data.field", source, field);
+    if (value->kind == JSON_ARRAY) return take_ids(reading, value, source);
+    if (value->kind != JSON_STRING)
+        FAIL(ERR_FORMAT, "%s: the value of \"%s\" is neither a string nor an "
+             "array of ids", source, field);
+    return take_text(reading, value->string, (size_t)value->string_length);
+}
+
+static status read_lines(struct reading *reading)
+{
+    struct line_reader reader;
+    struct text line = {0};
     struct arena arena;
-    status result = OK;
-    int64_t number = 1;
+    status result;
+    bool there;
 
     arena_init(&arena, "a line of JSON", 0);
-    for (; start < reading->length; number++) {
-        const char *end = memchr(reading->bytes + start, '\n',
-                                 reading->length - start);
-        const size_t stop = end == NULL ? reading->length
-                                        : (size_t)(end - reading->bytes);
-
-        if (at != NULL) *at = (int64_t)start;
+    TRY_GOTO(done, result, line_reader_open(&reader, reading->file->path));
+    for (;;) {
+        *reading->at = reader.stream.consumed;
+        TRY_GOTO(done, result, line_reader_next(&reader, &line, &there));
+        if (!there) break;
+        if (reader.number == 1) drop_mark(&line);
         arena_reset(&arena);
         TRY_GOTO(done, result,
-                 read_line(reading, &arena, start, stop, number));
-        start = stop + 1;
+                 read_line(reading, &arena, &line, reader.number));
     }
 done:
+    line_reader_close(&reader);
+    text_free(&line);
     arena_free(&arena);
     return result;
 }
 
-status corpus_read(const struct corpus_file *file, const char *field,
-                   corpus_take *take, void *context, int64_t *at)
+/* ---- any file ---- */
+
+static status read_any(struct reading *reading)
 {
-    struct reading reading = {.file = file, .field = field, .take = take,
-                              .context = context};
-    struct file_map map;
-    size_t start = 0;
+    const char *path = reading->file->path;
+
+    if (reading->file->bytes == 0)
+        FAIL(ERR_FORMAT, "%s: the file is empty", path);
+    if (reading->file->kind == CORPUS_JSONL)
+        return read_lines(reading);
+    if (reading->file->kind == CORPUS_PARQUET)
+        FAIL(ERR_CONFIG, "%s: Parquet is not read yet", path);
+    if (text_ends_with(path, ".gz") || text_ends_with(path, ".zst"))
+        return read_packed(reading);
+    return read_mapped(reading);
+}
+
+status corpus_read(const struct corpus_file *file,
+                   const struct corpus_format *format, corpus_take *take,
+                   void *context, int64_t *at)
+{
+    int64_t unused;
+    struct reading reading = {.file = file, .format = format, .take = take,
+                              .context = context,
+                              .at = at != NULL ? at : &unused};
     status result;
 
-    if (at != NULL) *at = 0;
-    TRY(file_map_open(&map, file->path));
-    reading.bytes = (const char *)map.bytes;
-    reading.length = map.length;
-    if (map.length == 0)
-        FAIL_GOTO(done, result, ERR_FORMAT, "%s: the file is empty",
-                  file->path);
-    if (map.length >= 3 && memcmp(map.bytes, "\xEF\xBB\xBF", 3) == 0)
-        start = 3;
-    if (file->kind == CORPUS_JSONL)
-        TRY_GOTO(done, result, read_lines(&reading, start, at));
-    else
-        TRY_GOTO(done, result, read_text(&reading, start, at));
+    *reading.at = 0;
+    result = read_any(&reading);
+    memory_free(reading.ids);
+    TRY(result);
     if (reading.documents == 0)
-        FAIL_GOTO(done, result, ERR_FORMAT, "%s: there is no text in it",
-                  file->path);
-done:
-    file_map_close(&map);
-    return result;
+        FAIL(ERR_FORMAT, "%s: there is no text in it", file->path);
+    return OK;
 }

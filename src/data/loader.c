@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loader.c - samples of a token file in an order that is a pure function of
+/* loader.c - samples of token files in an order that is a pure function of
  * (seed, epoch, index). */
 #include "data/loader.h"
 
@@ -27,11 +27,11 @@ static bool belongs(const struct loader_request *r, int64_t index)
  * stream. */
 static status choose_documents(struct loader *loader)
 {
-    const struct token_file *file = &loader->file;
+    const struct token_set *file = &loader->set;
     void *memory = NULL;
 
     loader->documents = file->documents;
-    loader->tokens = file->count;
+    loader->tokens = file->tokens;
     if (loader->request.share == SHARE_ALL) return OK;
     TRY(memory_take((size_t)file->documents + 1, sizeof(int64_t), &memory));
     loader->starts = memory;
@@ -39,51 +39,61 @@ static status choose_documents(struct loader *loader)
     loader->first = memory;
     loader->documents = loader->tokens = 0;
     for (int64_t i = 0; i < file->documents; i++) {
-        const int64_t first = token_file_start(file, i);
+        const int64_t first = token_set_start(file, i);
 
         if (!belongs(&loader->request, i)) continue;
         loader->first[loader->documents] = first;
         loader->starts[loader->documents++] = loader->tokens;
-        loader->tokens += token_file_start(file, i + 1) - first;
+        loader->tokens += token_set_start(file, i + 1) - first;
     }
     loader->starts[loader->documents] = loader->tokens;
     return OK;
 }
 
-static status check_file(const struct loader *loader)
+static status too_few(const struct loader *loader)
 {
     const struct loader_request *r = &loader->request;
-    const struct token_file *file = &loader->file;
 
-    if (r->tokenizer != NULL && file->tokenizer[0] != 0 &&
-        strcmp(r->tokenizer, file->tokenizer) != 0)
-        FAIL(ERR_CONFIG, "%s was made with another tokenizer (digest %.12s..., "
-                         "this run's is %.12s...)", file->path,
-             file->tokenizer, r->tokenizer);
-    if (r->vocab > 0 && file->vocab > r->vocab)
-        FAIL(ERR_CONFIG, "%s has ids up to %lld, the model's vocabulary is "
-                         "%lld", file->path, (long long)file->vocab - 1,
-             (long long)r->vocab);
-    return token_file_verify(file);
+    FAIL(ERR_CONFIG, "%s: %lld tokens in %lld documents%s are too few for "
+                     "one sample of %lld tokens and its last target; "
+                     "give more text or lower data.sequence",
+         r->name != NULL ? r->name : r->paths[0], (long long)loader->tokens,
+         (long long)loader->documents,
+         r->share == SHARE_VALID ? " held out"
+         : r->share == SHARE_TRAIN ? " to train on" : "",
+         (long long)r->sequence);
+}
+
+static int64_t document_start(const struct loader *loader, int64_t document)
+{
+    return loader->starts != NULL ? loader->starts[document]
+                                  : token_set_start(&loader->set, document);
+}
+
+static int64_t start_of(const void *loader, int64_t document)
+{
+    return document_start(loader, document);
 }
 
 status loader_open(struct loader *loader, const struct loader_request *request)
 {
+    const struct token_set_request set = {
+        .paths = request->paths, .count = request->path_count,
+        .tokenizer = request->tokenizer, .vocab = request->vocab,
+        .end_token = request->end_token, .cache = request->cache};
+
     *loader = (struct loader){.request = *request};
-    TRY(token_file_open(&loader->file, request->path));
-    TRY(check_file(loader));
+    TRY(token_set_open(&loader->set, &set));
     TRY(choose_documents(loader));
+    if (request->best_fit) {
+        TRY(pack_build(&loader->pack, loader->documents, request->sequence,
+                       start_of, loader));
+        loader->samples = loader->pack.samples;
+        return loader->samples == 0 ? too_few(loader) : OK;
+    }
     if (loader->tokens > 0)
         loader->samples = (loader->tokens - 1) / request->sequence;
-    if (loader->samples == 0)
-        FAIL(ERR_CONFIG, "%s: %lld tokens in %lld documents%s are too few for "
-                         "one sample of %lld tokens and its last target; "
-                         "give more text or lower data.sequence",
-             request->path, (long long)loader->tokens,
-             (long long)loader->documents,
-             request->share == SHARE_VALID ? " held out"
-             : request->share == SHARE_TRAIN ? " to train on" : "",
-             (long long)request->sequence);
+    if (loader->samples == 0) return too_few(loader);
     loader->dropped = loader->tokens - 1 -
                       loader->samples * request->sequence;
     return OK;
@@ -91,16 +101,11 @@ status loader_open(struct loader *loader, const struct loader_request *request)
 
 void loader_close(struct loader *loader)
 {
-    token_file_close(&loader->file);
+    token_set_close(&loader->set);
+    pack_free(&loader->pack);
     memory_free(loader->starts);
     memory_free(loader->first);
     *loader = (struct loader){0};
-}
-
-static int64_t document_start(const struct loader *loader, int64_t document)
-{
-    return loader->starts != NULL ? loader->starts[document]
-                                  : token_file_start(&loader->file, document);
 }
 
 /* The document that holds token `at` of the stream. */
@@ -124,43 +129,168 @@ static int64_t file_index(const struct loader *loader, int64_t document,
     return loader->first[document] + (at - loader->starts[document]);
 }
 
+/* Which sample of the files is the one at `index` of the run. */
+static int64_t ordered(const struct loader *loader, int64_t index)
+{
+    const struct loader_request *r = &loader->request;
+    const int64_t epoch = index / loader->samples;
+    const int64_t sample = index % loader->samples;
+    struct random_key key;
+
+    if (!r->shuffled) return sample;
+    key = random_key_make(r->seed + r->stream * UINT64_C(0x9E3779B97F4A7C15),
+                          "data.order");
+    key.word[1] ^= (uint32_t)epoch;
+    key.word[0] += (uint32_t)((uint64_t)epoch >> 32);
+    return (int64_t)random_permute(key, (uint64_t)loader->samples,
+                                   (uint64_t)sample);
+}
+
+/* ---- the pieces of a sample ---- */
+
+struct walk {
+    const struct loader *loader;
+    int64_t at, left;   /* in the stream: next token, tokens to come */
+    int64_t piece, end; /* best fit: of the plan */
+    int64_t document;   /* of the share: of the piece that was taken last */
+    int64_t from, count, stop; /* that piece in the stream; document's end */
+};
+
+static void walk_begin(struct walk *walk, const struct loader *loader,
+                       int64_t sample)
+{
+    const int64_t sequence = loader->request.sequence;
+
+    *walk = (struct walk){.loader = loader};
+    if (loader->request.best_fit) {
+        walk->piece = loader->pack.first[sample];
+        walk->end = loader->pack.first[sample + 1];
+        return;
+    }
+    walk->at = sample * sequence;
+    walk->left = sequence;
+    walk->document = document_of(loader, walk->at);
+}
+
+static bool walk_next(struct walk *walk)
+{
+    const struct loader *loader = walk->loader;
+
+    if (loader->request.best_fit) {
+        if (walk->piece == walk->end) return false;
+        walk->from = loader->pack.pieces[walk->piece].at;
+        walk->count = loader->pack.pieces[walk->piece++].count;
+        walk->document = document_of(loader, walk->from);
+        walk->stop = document_start(loader, walk->document + 1);
+        return true;
+    }
+    if (walk->left == 0) return false;
+    /* Documents without tokens are passed over. */
+    while ((walk->stop = document_start(loader, walk->document + 1)) <=
+           walk->at)
+        walk->document++;
+    walk->from = walk->at;
+    walk->count = walk->stop - walk->at < walk->left ? walk->stop - walk->at
+                                                     : walk->left;
+    walk->at += walk->count;
+    walk->left -= walk->count;
+    return true;
+}
+
+/* The token after the piece, if it is to be predicted there; else -1. */
+static status last_target(const struct walk *walk, int32_t *target)
+{
+    const struct loader *loader = walk->loader;
+    const int64_t next = walk->from + walk->count;
+    int64_t document = walk->document, at;
+
+    *target = -1;
+    if (next == walk->stop &&
+        (!loader->request.joined || next >= loader->tokens))
+        return OK;
+    if (next == walk->stop) document = document_of(loader, next);
+    at = file_index(loader, document, next);
+    if (!token_set_learned(&loader->set, at)) return OK;
+    return token_set_read(&loader->set, at, 1, loader->request.vocab, target);
+}
+
+static status fill_piece(const struct walk *walk, int32_t *inputs,
+                         int32_t *targets)
+{
+    const struct loader *loader = walk->loader;
+    const int64_t at = file_index(loader, walk->document, walk->from);
+
+    TRY(token_set_read(&loader->set, at, walk->count, loader->request.vocab,
+                       inputs));
+    for (int64_t i = 0; i + 1 < walk->count; i++)
+        targets[i] = inputs[i + 1];
+    if (loader->set.masked)
+        for (int64_t i = 0; i + 1 < walk->count; i++)
+            if (!token_set_learned(&loader->set, at + i + 1)) targets[i] = -1;
+    return last_target(walk, &targets[walk->count - 1]);
+}
+
 status loader_sample(const struct loader *loader, int64_t index,
                      int32_t *inputs, int32_t *targets, int32_t *positions,
                      int32_t *documents)
 {
     const struct loader_request *r = &loader->request;
-    const int64_t epoch = index / loader->samples;
-    uint64_t sample = (uint64_t)(index % loader->samples);
-    int64_t document, at, position = 0;
-    int32_t segment = 0;
+    int32_t segment = 0, position = 0;
+    struct walk walk;
+    int64_t t = 0;
 
-    if (r->shuffled) {
-        struct random_key key = random_key_make(r->seed, "data.order");
-
-        key.word[1] ^= (uint32_t)epoch;
-        key.word[0] += (uint32_t)((uint64_t)epoch >> 32);
-        sample = random_permute(key, (uint64_t)loader->samples, sample);
-    }
-    at = (int64_t)sample * r->sequence;
-    document = document_of(loader, at);
-    for (int64_t t = 0; t < r->sequence; t++, at++, position++) {
-        int64_t next = document;
-
-        inputs[t] = token_file_at(&loader->file,
-                                  file_index(loader, document, at));
-        documents[t] = segment;
-        positions[t] = (int32_t)position;
-        if (at + 1 == document_start(loader, document + 1)) next++;
-        targets[t] = next == loader->documents
-                         ? -1
-                         : token_file_at(&loader->file,
-                                         file_index(loader, next, at + 1));
-        if (next == document) continue;
-        document = next;
+    walk_begin(&walk, loader, ordered(loader, index));
+    while (walk_next(&walk)) {
+        TRY(fill_piece(&walk, inputs + t, targets + t));
+        for (int64_t i = 0; i < walk.count; i++, t++) {
+            documents[t] = segment;
+            positions[t] = position++;
+        }
         if (r->joined) continue;
-        targets[t] = -1;
         segment++;
-        position = -1;
+        position = 0;
+    }
+    for (; t < r->sequence; t++) { /* padding: a document of its own */
+        inputs[t] = loader->set.files[0].end_token > 0
+                        ? loader->set.files[0].end_token : 0;
+        targets[t] = -1;
+        documents[t] = segment;
+        positions[t] = position++;
+    }
+    return OK;
+}
+
+/* The document of the files that begins at token `at`. */
+static int64_t file_document(const struct loader *loader, int64_t at)
+{
+    int64_t low = 0, high = loader->set.documents;
+
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+
+        if (token_set_start(&loader->set, middle) <= at) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+status loader_pieces(const struct loader *loader, int64_t index, int64_t most,
+                     struct loader_piece *pieces, int64_t *count)
+{
+    struct walk walk;
+
+    *count = 0;
+    walk_begin(&walk, loader, ordered(loader, index));
+    for (; walk_next(&walk); (*count)++) {
+        const int64_t start = document_start(loader, walk.document);
+        const int64_t at = file_index(loader, walk.document, walk.from);
+
+        if (*count >= most) continue;
+        pieces[*count] = (struct loader_piece){
+            .document = loader->starts == NULL ? walk.document
+                                               : file_document(loader, at),
+            .offset = walk.from - start, .count = walk.count,
+            .length = walk.stop - start, .at = at};
     }
     return OK;
 }

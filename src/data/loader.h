@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* loader.h - samples of a token file in an order that is a pure function of
+/* loader.h - samples of token files in an order that is a pure function of
  * (seed, epoch, index).
  *
  *   documents   ....A....|end|..B..|end|......C......|end|
@@ -7,8 +7,10 @@
  *   sample i    inputs  stream[i L .. i L + L)
  *               targets stream[i L + 1 .. i L + L]
  *
- * The stream moves on by L (the sequence). By default attention stays in a
- * document: positions restart at its first token, and the target of an end
+ * The stream moves on by L (the sequence). With best-fit packing samples are
+ * made of whole documents instead (pack.h), filled up with tokens of a
+ * document of their own that nothing learns from. By default attention stays in
+ * a document: positions restart at its first token, and the target of an end
  * token, which would be another document's first token, is masked (-1). The
  * incomplete last sample is dropped and counted. Epoch e takes sample
  * permute(seed, e)(index): a Feistel network, no index in memory. */
@@ -16,26 +18,34 @@
 #define LOCKSTEP_DATA_LOADER_H
 
 #include "base/random.h"
-#include "data/token_file.h"
+#include "data/pack.h"
+#include "data/token_set.h"
 
 /* Which documents: all, or one side of a split by document. */
 enum loader_share { SHARE_ALL, SHARE_TRAIN, SHARE_VALID };
 
 struct loader_request {
-    const char *path;         /* of a token file; must outlive the loader */
+    const char *const *paths; /* of token files; must outlive the loader */
+    int path_count;
+    const char *name;         /* of the source, for messages */
     int64_t sequence;         /* tokens of a sample */
     uint64_t seed;
+    uint64_t stream;          /* number of the source: each has its own order */
     bool joined;              /* plain stream: nothing masked */
+    bool best_fit;            /* packing; not with joined */
     bool shuffled;            /* else in the order of the file */
     enum loader_share share;
     double valid_share;       /* of the documents, for the split */
     const char *tokenizer;    /* digest that the file must carry; NULL: any */
     int64_t vocab;            /* rows of the model; ids must be below */
+    int32_t end_token;        /* of files that do not say; -1: unknown */
+    const char *cache;        /* for seals; NULL: beside the files */
 };
 
 struct loader {
-    struct token_file file;
+    struct token_set set;
     struct loader_request request;
+    struct pack pack;   /* best fit */
     int64_t *starts;    /* owned, [documents + 1] in the stream; NULL when the
                          * stream is the whole file */
     int64_t *first;     /* owned, [documents] in the file, likewise */
@@ -45,8 +55,8 @@ struct loader {
     int64_t dropped;    /* tokens of the incomplete last sample, per epoch */
 };
 
-/* Verifies the file once (checksum, ids). ERR_CONFIG: another tokenizer, too
- * few tokens for one sample. */
+/* Files are verified once (token_file_trust). ERR_CONFIG: another tokenizer,
+ * too few tokens for one sample. */
 status loader_open(struct loader *loader, const struct loader_request *request);
 void loader_close(struct loader *loader);
 
@@ -55,5 +65,18 @@ void loader_close(struct loader *loader);
 status loader_sample(const struct loader *loader, int64_t index,
                      int32_t *inputs, int32_t *targets, int32_t *positions,
                      int32_t *documents);
+
+/* A run of tokens of one document in a sample. */
+struct loader_piece {
+    int64_t document;    /* of the files, over all of them */
+    int64_t offset;      /* in the document, tokens */
+    int64_t count;
+    int64_t length;      /* of the document */
+    int64_t at;          /* first token, over all files */
+};
+/* The pieces of sample `index` in order: at most `most` are stored, *count is
+ * how many there are. */
+status loader_pieces(const struct loader *loader, int64_t index, int64_t most,
+                     struct loader_piece *pieces, int64_t *count);
 
 #endif

@@ -1,159 +1,61 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prepare.c - text sources as one token file, made once and then reused.
- *
- * Documents gather in a batch; the threads encode its documents in turn, each
- * into a list of its own, and the lists are written in the order of the
- * documents: the file does not depend on the number of threads. */
+/* prepare.c - sources as token files, made once and then reused. */
 #include "data/prepare.h"
 
-#include <stdatomic.h>
 #include <string.h>
 #include "base/file.h"
-#include "data/corpus.h"
 #include "data/token_file.h"
 
-enum {
-    BATCH_DOCUMENTS = 4096,
-    BATCH_BYTES = 4 << 20,
-    CHECKED_BYTES = 16 << 20 /* larger files are known by size and time */
-};
+enum { CHECKED_BYTES = 16 << 20 /* larger files are known by size and time */ };
 
-struct document {
-    size_t start, length; /* in the batch's text */
-    struct token_list tokens;
-    status result;
-};
-
+/* Files of a corpus that become one token file. */
 struct preparing {
     const struct data_request *request;
-    struct threads *threads;
+    const struct corpus_file *files; /* [count] */
+    int count;
+    struct encoder *encoder;
     struct token_writer writer;
-    struct text text;            /* of the batch */
-    struct document *documents;  /* owned [BATCH_DOCUMENTS] */
-    int count;                   /* documents in the batch */
-    atomic_int next;             /* document to encode */
     const char *path;            /* of the file being read */
     double done, total;          /* bytes of files */
     int64_t at;                  /* bytes of the current file */
 };
 
-/* Documents differ in length: whoever is free takes the next. */
-static void encode_some(void *argument, int index, int count)
+static status write_document(void *context, const struct encoded *document)
 {
-    struct preparing *p = argument;
+    struct preparing *p = context;
 
-    (void)index;
-    (void)count;
-    for (;;) {
-        const int i = atomic_fetch_add(&p->next, 1);
-        struct document *document;
-
-        if (i >= p->count) return;
-        document = &p->documents[i];
-        document->tokens.count = 0;
-        document->result =
-            tokenizer_encode(p->request->tokenizer,
-                             p->text.bytes + document->start,
-                             document->length, true, &document->tokens);
-    }
-}
-
-/* A template may end with the end token, which the writer adds itself. */
-static int64_t without_end(const struct preparing *p,
-                           const struct token_list *tokens)
-{
-    int64_t count = tokens->count;
-
-    if (count > 0 && p->request->tokenizer->last_count > 0 &&
-        tokens->ids[count - 1] == p->writer.end_token)
-        count--;
-    return count;
+    return token_writer_add_masked(&p->writer, document->ids,
+                                   document->learned, document->count,
+                                   document->text_bytes);
 }
 
 static status flush(struct preparing *p)
 {
-    atomic_store(&p->next, 0);
-    if (p->count == 1)
-        encode_some(p, 0, 1);
-    else if (p->count > 1)
-        threads_run(p->threads, encode_some, p);
-    for (int i = 0; i < p->count; i++) {
-        const struct document *document = &p->documents[i];
-
-        if (document->result != OK)
-            FAIL(document->result, "%s: encoding a document of %zu bytes "
-                 "failed", p->path, document->length);
-        TRY(token_writer_add(&p->writer, document->tokens.ids,
-                             without_end(p, &document->tokens),
-                             (int64_t)document->length));
-    }
-    p->count = 0;
-    p->text.length = 0;
+    TRY(encoder_flush(p->encoder, p->path));
     if (p->request->progress != NULL)
         p->request->progress(p->request->argument,
                              p->done + (double)p->at, p->total);
     return OK;
 }
 
-static status take_document(void *context, const char *text, size_t length)
+static status take_document(void *context,
+                            const struct corpus_document *document)
 {
     struct preparing *p = context;
-    struct document *document = &p->documents[p->count];
 
-    document->start = p->text.length;
-    document->length = length;
-    TRY(text_append(&p->text, text, length));
-    p->count++;
-    if (p->count == BATCH_DOCUMENTS || p->text.length >= BATCH_BYTES)
-        TRY(flush(p));
+    TRY(encoder_add(p->encoder, document));
+    if (encoder_full(p->encoder)) TRY(flush(p));
     return OK;
 }
 
-/* Copies the documents of a token file that was made before. */
-static status copy_tokens(struct preparing *p, const char *path)
+static status write_files(struct preparing *p)
 {
-    struct token_file file = {0};
-    struct token_list list = {0};
-    const char *digest = p->writer.tokenizer;
-    status result;
-
-    TRY_GOTO(done, result, token_file_open(&file, path));
-    TRY_GOTO(done, result, token_file_verify(&file));
-    if (digest[0] != '\0' && file.tokenizer[0] != '\0' &&
-        strcmp(digest, file.tokenizer) != 0)
-        FAIL_GOTO(done, result, ERR_CONFIG, "%s was made with another "
-                  "tokenizer (digest %.12s..., this run's is %.12s...)", path,
-                  file.tokenizer, digest);
-    for (int64_t i = 0; i < file.documents; i++) {
-        const int64_t first = token_file_start(&file, i);
-        const int64_t count = token_file_start(&file, i + 1) - first - 1;
-
-        list.count = 0;
-        TRY_GOTO(done, result, token_list_reserve(&list, count));
-        for (int64_t j = 0; j < count; j++)
-            list.ids[j] = token_file_at(&file, first + j);
-        TRY_GOTO(done, result,
-                 token_writer_add(&p->writer, list.ids, count, 0));
-    }
-    p->writer.text_bytes += file.text_bytes;
-done:
-    token_list_free(&list);
-    token_file_close(&file);
-    return result;
-}
-
-static status write_files(struct preparing *p, const struct corpus *corpus)
-{
-    for (int i = 0; i < corpus->count; i++) {
-        const struct corpus_file *file = &corpus->files[i];
+    for (int i = 0; i < p->count; i++) {
+        const struct corpus_file *file = &p->files[i];
 
         p->path = file->path;
         p->at = 0;
-        if (file->kind == CORPUS_TOKENS)
-            TRY(copy_tokens(p, file->path));
-        else
-            TRY(corpus_read(file, p->request->field, take_document, p,
-                            &p->at));
+        TRY(corpus_read(file, &p->request->format, take_document, p, &p->at));
         p->at = file->bytes;
         TRY(flush(p));
         p->done += (double)file->bytes;
@@ -162,63 +64,34 @@ static status write_files(struct preparing *p, const struct corpus *corpus)
     return OK;
 }
 
-static status end_token(const struct data_request *request,
-                        const struct corpus *corpus, int64_t *vocab,
-                        int32_t *id)
-{
-    if (request->tokenizer != NULL) {
-        *vocab = tokenizer_vocab(request->tokenizer);
-        return tokenizer_end_of_text(request->tokenizer, request->end_of_text,
-                                     id);
-    }
-    *vocab = 0;
-    for (int i = 0; i < corpus->count; i++) {
-        struct token_file file = {0};
-
-        if (corpus->files[i].kind != CORPUS_TOKENS)
-            FAIL(ERR_CONFIG, "%s is text, and there is no tokenizer: set "
-                 "tokenizer.from", corpus->files[i].path);
-        TRY(token_file_open(&file, corpus->files[i].path));
-        if (file.vocab > *vocab) *vocab = file.vocab;
-        *id = file.end_token;
-        token_file_close(&file);
-    }
-    return OK;
-}
-
-static status write_corpus(const struct data_request *request,
-                           const struct corpus *corpus, const char *path,
+static status write_corpus(struct preparing *p, const char *path,
                            const char *digest)
 {
-    struct preparing p = {.request = request, .threads = request->threads,
-                          .total = (double)corpus->bytes};
+    const struct data_request *request = p->request;
+    struct encoder_request encoder = {
+        .tokenizer = request->tokenizer, .threads = request->threads,
+        .fill_in = request->fill_in, .sink = write_document, .context = p};
     struct threads *own = NULL;
-    int32_t end = 0;
-    int64_t vocab;
     status result;
-    void *memory;
 
-    TRY(memory_take(BATCH_DOCUMENTS, sizeof *p.documents, &memory));
-    p.documents = memory;
-    TRY_GOTO(done, result, end_token(request, corpus, &vocab, &end));
-    if (p.threads == NULL) {
+    TRY(tokenizer_end_of_text(request->tokenizer, request->end_of_text,
+                              &encoder.end_token));
+    if (encoder.threads == NULL) {
         TRY_GOTO(done, result, threads_build(&own, 0));
-        p.threads = own;
+        encoder.threads = own;
     }
+    TRY_GOTO(done, result, encoder_build(&p->encoder, &encoder));
     TRY_GOTO(done, result,
-             token_writer_open(&p.writer, path, vocab, end,
-                               request->tokenizer != NULL
-                                   ? request->tokenizer->digest : NULL,
+             token_writer_open(&p->writer, path,
+                               tokenizer_vocab(request->tokenizer),
+                               encoder.end_token, request->tokenizer->digest,
                                digest));
-    TRY_GOTO(done, result, write_files(&p, corpus));
-    TRY_GOTO(done, result, token_writer_close(&p.writer));
+    TRY_GOTO(done, result, write_files(p));
+    TRY_GOTO(done, result, token_writer_close(&p->writer));
 done:
-    token_writer_free(&p.writer);
+    token_writer_free(&p->writer);
+    encoder_free(p->encoder);
     threads_free(own);
-    for (int i = 0; i < BATCH_DOCUMENTS; i++)
-        token_list_free(&p.documents[i].tokens);
-    memory_free(p.documents);
-    text_free(&p.text);
     return result;
 }
 
@@ -239,19 +112,24 @@ static status describe_file(const struct corpus_file *file, struct text *key)
     return OK;
 }
 
-static status make_digest(const struct data_request *request,
-                          const struct corpus *corpus, char digest[65])
+static status make_digest(const struct preparing *p, char digest[65])
 {
+    const struct data_request *request = p->request;
+    const struct fill_in *f = &request->fill_in;
     struct text key = {0};
     status result;
 
     TRY_GOTO(done, result,
              text_printf(&key, "LSTOKEN1 %s %s %s\n",
-                         request->tokenizer != NULL
-                             ? request->tokenizer->digest : "none",
-                         request->field, request->end_of_text));
-    for (int i = 0; i < corpus->count; i++)
-        TRY_GOTO(done, result, describe_file(&corpus->files[i], &key));
+                         request->tokenizer->digest, request->format.field,
+                         request->end_of_text));
+    if (f->rate > 0)
+        TRY_GOTO(done, result,
+                 text_printf(&key, "fim %.17g %.17g %llu %d %d %d\n", f->rate,
+                             f->suffix_first, (unsigned long long)f->seed,
+                             f->prefix, f->middle, f->suffix));
+    for (int i = 0; i < p->count; i++)
+        TRY_GOTO(done, result, describe_file(&p->files[i], &key));
     sha256_hex(key.bytes, key.length, digest);
 done:
     text_free(&key);
@@ -268,41 +146,86 @@ static bool is_made(const char *path, const char *digest)
     if (file_exists(path)) {
         made = token_file_open(&file, path) == OK &&
                strcmp(file.source, digest) == 0 &&
-               token_file_verify(&file) == OK;
+               token_file_trust(&file, NULL) == OK;
         if (!made) status_clear();
     }
     token_file_close(&file);
     return made;
 }
 
-static status prepare_corpus(const struct data_request *request,
-                             const struct corpus *corpus, char *path)
+static status prepare_group(struct preparing *p, char path[PATH_BYTES])
 {
+    const struct data_request *request = p->request;
     char digest[65], name[32];
 
-    if (corpus->count == 1 && corpus->files[0].kind == CORPUS_TOKENS) {
-        TRY(path_join(path, PATH_BYTES, "", corpus->files[0].path));
-        return OK;
-    }
-    TRY(make_digest(request, corpus, digest));
+    if (request->tokenizer == NULL)
+        FAIL(ERR_CONFIG, "%s is text, and there is no tokenizer: set "
+             "tokenizer.from", p->files[0].path);
+    TRY(make_digest(p, digest));
     snprintf(name, sizeof name, "%.16s.tokens", digest);
     TRY(path_join(path, PATH_BYTES, request->cache, name));
     if (is_made(path, digest)) return OK;
     TRY(directory_make(request->cache));
-    TRY(write_corpus(request, corpus, path, digest));
+    for (int i = 0; i < p->count; i++) p->total += (double)p->files[i].bytes;
+    return write_corpus(p, path, digest);
+}
+
+static status add_part(struct data_parts *parts, const char *path)
+{
+    char *copy;
+
+    TRY(arena_copy_text(&parts->arena, path, &copy));
+    parts->paths[parts->count++] = copy;
     return OK;
 }
 
-status data_prepare(const struct data_request *request, char *path)
+static status prepare_corpus(const struct data_request *request,
+                             const struct corpus *corpus,
+                             struct data_parts *parts)
+{
+    char path[PATH_BYTES];
+    void *memory;
+    int next;
+
+    TRY(arena_take_array(&parts->arena, (size_t)corpus->count,
+                         sizeof *parts->paths, &memory));
+    parts->paths = memory;
+    for (int i = 0; i < corpus->count; i = next) {
+        struct preparing p = {.request = request, .files = &corpus->files[i]};
+
+        next = i + 1;
+        if (corpus->files[i].kind == CORPUS_TOKENS) {
+            TRY(add_part(parts, corpus->files[i].path));
+            continue;
+        }
+        while (next < corpus->count &&
+               corpus->files[next].kind != CORPUS_TOKENS)
+            next++;
+        p.count = next - i;
+        TRY(prepare_group(&p, path));
+        TRY(add_part(parts, path));
+    }
+    return OK;
+}
+
+status data_prepare(const struct data_request *request,
+                    struct data_parts *parts)
 {
     struct corpus corpus = {0};
     status result;
 
-    path[0] = '\0';
+    *parts = (struct data_parts){0};
+    arena_init(&parts->arena, "paths of token files", 0);
     TRY_GOTO(done, result,
              corpus_open(&corpus, request->sources, request->source_count));
-    TRY_GOTO(done, result, prepare_corpus(request, &corpus, path));
+    TRY_GOTO(done, result, prepare_corpus(request, &corpus, parts));
 done:
     corpus_close(&corpus);
     return result;
+}
+
+void data_parts_free(struct data_parts *parts)
+{
+    arena_free(&parts->arena);
+    *parts = (struct data_parts){0};
 }

@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/fault.h"
+#include "data/token_foreign.h"
 
 enum { HEADER_BYTES = 192, DIGEST_LENGTH = 64, CHUNK_TOKENS = 4096,
        DROP_BYTES = 16 << 20 };
@@ -38,7 +39,7 @@ static status bad(const struct token_file *file, const char *what)
 static status read_header(struct token_file *file, const unsigned char *h,
                           size_t length)
 {
-    uint64_t count, documents, body;
+    uint64_t count, documents, body, mask;
 
     if (length < HEADER_BYTES || memcmp(h, magic, sizeof magic) != 0)
         return bad(file, "is not a token file (LSTOKEN1)");
@@ -59,13 +60,16 @@ static status read_header(struct token_file *file, const unsigned char *h,
         file->end_token >= file->vocab)
         return bad(file, "the header holds impossible numbers");
     body = (count * (uint64_t)file->bytes_per_token + 7) / 8 * 8;
-    if (length != HEADER_BYTES + body + 8 * (documents + 1))
+    if (load(h + 184, 8) > 1) return bad(file, "the header has unknown flags");
+    mask = load(h + 184, 8) == 1 ? (count + 7) / 8 : 0;
+    if (length != HEADER_BYTES + body + 8 * (documents + 1) + mask)
         return bad(file, "the length is not what the header says (truncated, "
                          "or changed)");
     file->count = (int64_t)count;
     file->documents = (int64_t)documents;
     file->tokens = h + HEADER_BYTES;
     file->starts = file->tokens + body;
+    if (mask > 0) file->mask = file->starts + 8 * (documents + 1);
     if (token_file_start(file, 0) != 0 ||
         token_file_start(file, file->documents) != file->count)
         return bad(file, "the table of documents does not span the tokens");
@@ -77,19 +81,32 @@ status token_file_parse(struct token_file *file, const unsigned char *bytes,
 {
     file->image = bytes;
     file->length = length;
-    return read_header(file, bytes, length);
+    TRY(read_header(file, bytes, length));
+    file->largest = file->vocab - 1;
+    return OK;
 }
 
 status token_file_open(struct token_file *file, const char *path)
 {
     *file = (struct token_file){.path = path};
+    if (token_foreign_is(path, true)) {
+        TRY(token_foreign_open(file, path));
+        return OK;
+    }
     TRY(file_map_open(&file->map, path));
     return token_file_parse(file, file->map.bytes, file->map.length);
+}
+
+bool token_file_is(const char *path, bool named)
+{
+    return text_ends_with(path, ".tokens") || token_foreign_is(path, named);
 }
 
 void token_file_close(struct token_file *file)
 {
     file_map_close(&file->map);
+    file_map_close(&file->table);
+    memory_free(file->found);
     *file = (struct token_file){0};
 }
 
@@ -97,22 +114,35 @@ int32_t token_file_at(const struct token_file *file, int64_t index)
 {
     const unsigned char *at = file->tokens + index * file->bytes_per_token;
     const uint32_t low = (uint32_t)at[0] | (uint32_t)at[1] << 8;
+    uint64_t id;
 
     if (file->bytes_per_token == 2) return (int32_t)low;
-    return (int32_t)(low | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
+    id = load(at, file->bytes_per_token);
+    return id > INT32_MAX ? -1 : (int32_t)id;
 }
 
 int64_t token_file_start(const struct token_file *file, int64_t index)
 {
-    return (int64_t)load(file->starts + 8 * index, 8);
+    const uint64_t start = file->layout != TOKENS_OWN
+                               ? token_foreign_start(file, index)
+                               : load(file->starts + 8 * index, 8);
+
+    return start > (uint64_t)file->count ? file->count : (int64_t)start;
+}
+
+bool token_file_learned(const struct token_file *file, int64_t index)
+{
+    return file->mask == NULL ||
+           (file->mask[index / 8] >> index % 8 & 1) != 0;
 }
 
 /* The largest id of [first, first + count); a loop that vectorizes. */
-static uint32_t largest(const struct token_file *file, int64_t first,
+static uint64_t largest(const struct token_file *file, int64_t first,
                         int64_t count)
 {
     const unsigned char *at = file->tokens + first * file->bytes_per_token;
     uint32_t most = 0;
+    uint64_t wide = 0;
 
     if (file->bytes_per_token == 2) {
         for (int64_t i = 0; i < count; i++) {
@@ -124,54 +154,70 @@ static uint32_t largest(const struct token_file *file, int64_t first,
         return most;
     }
     for (int64_t i = 0; i < count; i++) {
-        const uint32_t id = (uint32_t)token_file_at(file, first + i);
+        const uint64_t id = load(at + i * file->bytes_per_token,
+                                 file->bytes_per_token);
 
-        most = id > most ? id : most;
+        wide = id > wide ? id : wide;
     }
-    return most;
+    return wide;
 }
 
-static status check_ids(const struct token_file *file)
+static status check_ids(struct token_file *file)
 {
-    const uint32_t limit = (uint32_t)file->vocab;
+    const int64_t limit = file->vocab > 0 ? file->vocab
+                                          : (int64_t)INT32_MAX + 1;
 
+    file->largest = -1;
     for (int64_t at = 0; at < file->count; at += CHUNK_TOKENS) {
         const int64_t left = file->count - at;
         const int64_t count = left < CHUNK_TOKENS ? left : CHUNK_TOKENS;
+        const uint64_t most = largest(file, at, count);
 
         if (at % (DROP_BYTES / 4) == 0) file_map_drop(&file->map);
-        if (largest(file, at, count) < limit) continue;
+        if (most < (uint64_t)limit) {
+            if ((int64_t)most > file->largest) file->largest = (int64_t)most;
+            continue;
+        }
         for (int64_t i = at; i < at + count; i++)
-            if ((uint32_t)token_file_at(file, i) >= limit)
-                FAIL(ERR_FORMAT, "%s: token %lld is %u, outside the "
+            if ((uint32_t)token_file_at(file, i) >= (uint64_t)limit)
+                FAIL(ERR_FORMAT, "%s: token %lld is %llu, outside the "
                      "vocabulary of %lld", file->path, (long long)i,
-                     (unsigned)token_file_at(file, i), (long long)file->vocab);
+                     (unsigned long long)load(
+                         file->tokens + i * file->bytes_per_token,
+                         file->bytes_per_token), (long long)limit);
     }
     return OK;
 }
 
 /* What was read is given back as we go: a file may be larger than what a run
  * may take. */
-static uint32_t checksum(const struct token_file *file)
+static uint32_t checksum(const struct token_file *file, size_t skip)
 {
-    const size_t length = file->length - HEADER_BYTES;
+    const size_t length = file->length - skip;
     uint32_t crc = 0;
 
     for (size_t at = 0; at < length; at += DROP_BYTES) {
         const size_t left = length - at;
 
-        crc = crc32c(crc, file->tokens + at,
+        crc = crc32c(crc, file->image + skip + at,
                      left < DROP_BYTES ? left : DROP_BYTES);
         file_map_drop(&file->map);
     }
+    if (file->table.length > 0)
+        crc = crc32c(crc, file->table.bytes, file->table.length);
     return crc;
 }
 
-status token_file_verify(const struct token_file *file)
+status token_file_verify(struct token_file *file)
 {
-    if (checksum(file) != file->crc)
+    const bool own = file->layout == TOKENS_OWN;
+    const uint32_t crc = checksum(file, own ? HEADER_BYTES : 0);
+
+    if (own && crc != file->crc)
         return bad(file, "the checksum of the tokens is wrong");
-    for (int64_t i = 0; i < file->documents; i++)
+    file->crc = crc;
+    if (!own) TRY(token_foreign_verify(file));
+    for (int64_t i = 0; own && i < file->documents; i++)
         if (token_file_start(file, i + 1) <= token_file_start(file, i))
             return bad(file, "the table of documents does not ascend");
     TRY(check_ids(file));
@@ -264,14 +310,44 @@ static status put_tokens(struct token_writer *writer, const int32_t *ids,
     return OK;
 }
 
-status token_writer_add(struct token_writer *writer, const int32_t *ids,
-                        int64_t count, int64_t text_bytes)
+/* Bits for `count` more tokens. */
+static status put_mask(struct token_writer *writer, const bool *learned,
+                       int64_t count)
 {
+    for (int64_t i = 0; i < count; i++, writer->mask_bits++) {
+        const int64_t at = writer->mask_bits;
+
+        if (at % 8 == 0) TRY(text_append(&writer->mask, "", 1));
+        if (learned == NULL || learned[i])
+            writer->mask.bytes[at / 8] = (char)(writer->mask.bytes[at / 8] |
+                                                1 << at % 8);
+    }
+    return OK;
+}
+
+status token_writer_add_masked(struct token_writer *writer, const int32_t *ids,
+                               const bool *learned, int64_t count,
+                               int64_t text_bytes)
+{
+    const bool last = learned == NULL || count == 0 || learned[count - 1];
+
+    if (learned != NULL && writer->mask_bits == 0)
+        TRY(put_mask(writer, NULL, writer->count));
+    if (learned != NULL || writer->mask_bits > 0) {
+        TRY(put_mask(writer, learned, count));
+        TRY(put_mask(writer, &last, 1));
+    }
     TRY(add_start(writer));
     TRY(put_tokens(writer, ids, count));
     TRY(put_tokens(writer, &writer->end_token, 1));
     writer->text_bytes += text_bytes;
     return OK;
+}
+
+status token_writer_add(struct token_writer *writer, const int32_t *ids,
+                        int64_t count, int64_t text_bytes)
+{
+    return token_writer_add_masked(writer, ids, NULL, count, text_bytes);
 }
 
 static void fill_header(const struct token_writer *w,
@@ -289,6 +365,17 @@ static void fill_header(const struct token_writer *w,
     memcpy(h + 112, w->source, DIGEST_LENGTH);
     store(h + 176, 4, w->crc);
     store(h + 180, 4, crc32c(0, h, 180));
+    store(h + 184, 8, w->mask_bits > 0 ? 1 : 0);
+}
+
+/* What was just written need not be read to be known. */
+static status seal_written(const struct token_writer *writer)
+{
+    const struct token_file file = {.path = writer->path, .crc = writer->crc,
+                                    .largest = writer->vocab - 1};
+
+    if (token_file_seal(&file, NULL) != OK) status_clear();
+    return OK;
 }
 
 status token_writer_close(struct token_writer *writer)
@@ -305,6 +392,8 @@ status token_writer_close(struct token_writer *writer)
                                                          : writer->count));
         TRY(put(writer, entry, sizeof entry));
     }
+    if (writer->mask_bits > 0)
+        TRY(put(writer, writer->mask.bytes, writer->mask.length));
     fill_header(writer, header);
     if (fseek(file, 0, SEEK_SET) != 0 ||
         fwrite(header, 1, sizeof header, file) != sizeof header ||
@@ -314,7 +403,7 @@ status token_writer_close(struct token_writer *writer)
     if (fclose(file) != 0 || rename(writer->temporary, writer->path) != 0)
         return system_failure(writer);
     writer->temporary[0] = 0;
-    return OK;
+    return seal_written(writer);
 }
 
 void token_writer_free(struct token_writer *writer)
@@ -322,5 +411,6 @@ void token_writer_free(struct token_writer *writer)
     if (writer->file != NULL) fclose(writer->file);
     if (writer->temporary[0] != 0) unlink(writer->temporary);
     memory_free(writer->starts);
+    text_free(&writer->mask);
     *writer = (struct token_writer){0};
 }

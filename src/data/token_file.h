@@ -13,10 +13,11 @@
  *       112     64   source digest, hex, zeros if unknown
  *       176      4   CRC-32C of tokens and table
  *       180      4   CRC-32C of bytes 0 to 179
- *       184      8   zero
+ *       184      8   1: a mask follows the table; else zero
  *       192    n*b   tokens; each document ends with the end token
  *    +0 to 7      to a multiple of 8
  *       ...  8*(d+1)  first token of each document; then n
+ *       ...  (n+7)/8  mask: bit i % 8 of byte i / 8 is 1: token i is learned
  *
  * Files are never changed after they are written (beside, then renamed). */
 #ifndef LOCKSTEP_DATA_TOKEN_FILE_H
@@ -31,16 +32,33 @@
 
 enum { TOKEN_DIGEST_BYTES = 65 };
 
+/* Whose file it is; all but the first: token_foreign.h. */
+enum token_layout {
+    TOKENS_OWN,
+    TOKENS_MEGATRON, /* .bin and .idx */
+    TOKENS_LLMC,     /* .bin of llm.c */
+    TOKENS_NANOSET,  /* .ds and .ds.index */
+    TOKENS_NUMPY,    /* .npy, one dimension */
+    TOKENS_RAW       /* .u16, .u32: nothing but tokens */
+};
+
 struct token_file {
     struct file_map map;        /* owned */
+    struct file_map table;      /* owned: the second file, if there is one */
     const char *path;           /* borrowed from the opener */
+    enum token_layout layout;
     const unsigned char *image; /* of the whole file, in the map */
     size_t length;              /* bytes */
     const unsigned char *tokens;/* in the map */
-    const unsigned char *starts;/* in the map, [documents + 1] of 8 bytes */
-    int bytes_per_token;        /* 2 or 4 */
-    int32_t end_token;
-    int64_t vocab;
+    const unsigned char *starts;/* in a map; NULL: one document, or found */
+    const unsigned char *mask;  /* in the map; NULL: every token is learned */
+    const unsigned char *offsets; /* megatron: of sequences, in the table */
+    int64_t sequences;          /* megatron */
+    int64_t *found;             /* owned [documents + 1]: token_file_split */
+    int bytes_per_token;        /* 1, 2, 4 or 8 */
+    int32_t end_token;          /* -1: not known */
+    int64_t vocab;              /* 0: not known */
+    int64_t largest;            /* id in the file, at most this; -1: unknown */
     int64_t count;              /* tokens */
     int64_t documents;
     int64_t text_bytes;
@@ -48,6 +66,9 @@ struct token_file {
     char tokenizer[TOKEN_DIGEST_BYTES], source[TOKEN_DIGEST_BYTES];
 };
 
+/* A file of tokens by its name and first bytes. named: the user asked for this
+ * very file (of a pair in a directory only one half is one). */
+bool token_file_is(const char *path, bool named);
 /* Checks the header, every size, and the ends of the table: microseconds.
  * `path` must outlive the file. ERR_MISSING; ERR_FORMAT. */
 status token_file_open(struct token_file *file, const char *path);
@@ -56,12 +77,29 @@ status token_file_parse(struct token_file *file, const unsigned char *bytes,
                         size_t length);
 void token_file_close(struct token_file *file); /* also if never opened */
 /* The checksum of the whole file, that documents ascend and that every id is
- * below the vocabulary: one pass. ERR_FORMAT names the first wrong place. */
-status token_file_verify(const struct token_file *file);
-/* Id at `index` in [0, count). */
+ * below the vocabulary: one pass. Sets `largest`, and `crc` of a file that
+ * does not carry it. ERR_FORMAT names the first wrong place. */
+status token_file_verify(struct token_file *file);
+/* The same without the pass when a seal says that it was made before, on a
+ * file of this size and time of change. A seal lies beside the file or in the
+ * directory `cache`, where a new one is left; NULL: beside. */
+status token_file_trust(struct token_file *file, const char *cache);
+/* Of a file that was just verified: whether it is what the seal says that it
+ * was, if there is one. ERR_FORMAT: it was changed since. */
+status token_file_compare(const struct token_file *file, const char *cache);
+/* Leaves a seal for a file whose crc and largest id are known. */
+status token_file_seal(const struct token_file *file, const char *cache);
+/* Id at `index` in [0, count); -1: more than 31 bits. */
 int32_t token_file_at(const struct token_file *file, int64_t index);
-/* First token of document `index` in [0, documents]; the last is count. */
+/* First token of document `index` in [0, documents]; the last is count. Always
+ * in [0, count], also in a file that was not verified. */
 int64_t token_file_start(const struct token_file *file, int64_t index);
+/* Whether the token at `index` is to be predicted, by the mask. */
+bool token_file_learned(const struct token_file *file, int64_t index);
+/* Documents of a file that does not say where they are: each ends with `end`.
+ * Where the format puts a token of its own before each document, that one
+ * counts. One pass. */
+status token_file_split(struct token_file *file, int32_t end);
 
 /* ---- writing ---- */
 
@@ -74,6 +112,8 @@ struct token_writer {
     uint32_t crc;
     int64_t *starts;            /* owned */
     int64_t start_capacity;
+    struct text mask;           /* owned; empty: every token is learned */
+    int64_t mask_bits;          /* there are: as many as tokens, if any */
     char tokenizer[TOKEN_DIGEST_BYTES], source[TOKEN_DIGEST_BYTES];
 };
 
@@ -85,7 +125,13 @@ status token_writer_open(struct token_writer *writer, const char *path,
  * id outside the vocabulary. */
 status token_writer_add(struct token_writer *writer, const int32_t *ids,
                         int64_t count, int64_t text_bytes);
-/* Completes, fsyncs and renames. ERR_IO says "disk full" by name. */
+/* The same with a mask: learned [count], or NULL: all. One such document makes
+ * a file with a mask. The end token is learned if the last token is. */
+status token_writer_add_masked(struct token_writer *writer, const int32_t *ids,
+                               const bool *learned, int64_t count,
+                               int64_t text_bytes);
+/* Completes, fsyncs and renames, and leaves a seal beside. ERR_IO says "disk
+ * full" by name. */
 status token_writer_close(struct token_writer *writer);
 /* Removes what was not closed. */
 void token_writer_free(struct token_writer *writer);

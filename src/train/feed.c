@@ -5,8 +5,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/arena.h"
 #include "base/file.h"
-#include "data/prepare.h"
 #include "train/progress.h"
 
 static void show(void *argument, double done, double total)
@@ -34,69 +34,211 @@ done:
     return result;
 }
 
-/* Token file of a list of sources: made now, or found in the cache. */
-static status prepare(const struct setup *setup,
-                      const struct option_list *sources, const char *run,
-                      char *path)
+static status where_cached(struct feed *feed, const char *run)
+{
+    const struct options *o = &feed->setup->set->values;
+
+    if (o->data.cache[0] != 0)
+        return path_join(feed->cache, sizeof feed->cache, o->data.cache, "");
+    TRY(path_join(feed->cache, sizeof feed->cache, run, "tokens"));
+    return clean(feed->cache);
+}
+
+static status fill_in_of(const struct setup *setup, struct fill_in *fill_in)
 {
     const struct options *o = &setup->set->values;
-    struct progress progress;
-    char cache[PATH_BYTES];
 
-    if (o->data.cache[0] != 0) {
-        TRY(path_join(cache, sizeof cache, o->data.cache, ""));
-    } else {
-        TRY(path_join(cache, sizeof cache, run, "tokens"));
-        TRY(clean(cache));
-    }
-    progress_begin(&progress, stderr, "tokenize", "MB", 1e6);
-    const struct data_request request = {
-        .sources = sources->items, .source_count = sources->count,
-        .field = o->data.field,
+    *fill_in = (struct fill_in){.rate = o->data.fim_rate,
+                                .suffix_first = o->data.fim_spm_rate,
+                                .seed = (uint64_t)o->seed};
+    if (fill_in->rate <= 0 || !setup->has_tokenizer) return OK;
+    return fill_in_tokens(fill_in, &setup->tokenizer, o->data.fim_tokens.items,
+                          o->data.fim_tokens.count);
+}
+
+/* Token files of a list of sources: made now, or found. */
+static status prepare(const struct feed *feed, const char *const *sources,
+                      int count, struct data_parts *parts)
+{
+    const struct setup *setup = feed->setup;
+    const struct options *o = &setup->set->values;
+    struct progress progress;
+    struct data_request request = {
+        .sources = sources, .source_count = count,
+        .format = {.field = o->data.field},
         .tokenizer = setup->has_tokenizer ? &setup->tokenizer : NULL,
-        .end_of_text = o->tokenizer.end_of_text, .cache = cache,
+        .end_of_text = o->tokenizer.end_of_text, .cache = feed->cache,
         .progress = show, .argument = &progress};
-    const status result = data_prepare(&request, path);
+
+    TRY(fill_in_of(setup, &request.fill_in));
+    progress_begin(&progress, stderr, "tokenize", "MB", 1e6);
+    const status result = data_prepare(&request, parts);
 
     if (progress.shown > 0) progress_end(&progress);
     return result;
 }
 
-static struct loader_request request_for(const struct setup *setup,
-                                         const char *path)
+static struct loader_request request_for(const struct feed *feed,
+                                         const struct data_parts *parts)
 {
+    const struct setup *setup = feed->setup;
     const struct options *o = &setup->set->values;
+    int32_t end = setup->model.eos >= 0 ? (int32_t)setup->model.eos : -1;
 
+    if (setup->has_tokenizer &&
+        tokenizer_end_of_text(&setup->tokenizer, o->tokenizer.end_of_text,
+                              &end) != OK)
+        status_clear(); /* token files may know their own */
     return (struct loader_request){
-        .path = path, .sequence = o->data.sequence, .seed = (uint64_t)o->seed,
+        .paths = parts->paths, .path_count = parts->count,
+        .sequence = o->data.sequence, .seed = (uint64_t)o->seed,
         .joined = strcmp(o->data.documents, "joined") == 0,
+        .best_fit = strcmp(o->data.packing, "best_fit") == 0,
         .share = SHARE_ALL, .valid_share = o->data.valid_share,
         .tokenizer = setup->has_tokenizer ? setup->tokenizer.digest : NULL,
-        .vocab = setup->model.vocab};
+        .vocab = setup->model.vocab, .end_token = end, .cache = feed->cache};
 }
 
-static status open_valid(struct feed *feed, const struct setup *setup,
-                         const char *run)
+/* ---- opening ---- */
+
+static status check_options(const struct options *o)
 {
-    const struct options *o = &setup->set->values;
-    const bool own = o->data.valid.count > 0;
+    const bool best_fit = strcmp(o->data.packing, "best_fit") == 0;
+
+    if (o->data.train.count == 0 && o->data.mixture.count == 0)
+        FAIL(ERR_CONFIG, "data.train: no file is named; give .txt, .jsonl, "
+                         ".parquet or token files or directories of them");
+    if (o->data.train.count > 0 && o->data.mixture.count > 0)
+        FAIL(ERR_CONFIG, "data.train and data.mixture are both given; one of "
+                         "them names the data");
+    if (o->data.phases.count > 0 && o->data.mixture.count == 0)
+        FAIL(ERR_CONFIG, "data.phases changes the weights of data.mixture, "
+                         "which is empty");
+    if (!best_fit && strcmp(o->data.packing, "concat") != 0)
+        FAIL(ERR_CONFIG, "data.packing: %s is not concat or best_fit",
+             o->data.packing);
+    if (best_fit && strcmp(o->data.documents, "joined") == 0)
+        FAIL(ERR_CONFIG, "data.packing: best_fit keeps documents apart; it "
+                         "cannot be with data.documents: joined");
+    return OK;
+}
+
+static status open_source(struct feed *feed, int index)
+{
+    const struct options *o = &feed->setup->set->values;
+    struct feed_source *source = &feed->sources[index];
     struct loader_request request;
+    const bool mixed = feed->recipe.count > 0;
+    const bool held = o->data.valid.count == 0 && o->data.valid_share > 0;
 
-    if (!own && o->data.valid_share <= 0) return OK;
-    if (own) TRY(prepare(setup, &o->data.valid, run, feed->valid_path));
-    request = request_for(setup, own ? feed->valid_path : feed->train_path);
-    request.share = own ? SHARE_ALL : SHARE_VALID;
-    const status result = loader_open(&feed->valid, &request);
-
-    if (result != OK && own) return status_pass(result, __FILE__, __LINE__);
-    if (result != OK) { /* too little is held out to measure anything */
-        status_clear();
-        loader_close(&feed->valid);
-        return OK;
+    source->name = mixed ? feed->recipe.sources[index].name : "train";
+    if (mixed)
+        TRY(prepare(feed, feed->recipe.sources[index].paths,
+                    feed->recipe.sources[index].path_count, &source->parts));
+    else
+        TRY(prepare(feed, o->data.train.items, o->data.train.count,
+                    &source->parts));
+    request = request_for(feed, &source->parts);
+    request.name = mixed ? source->name : NULL;
+    request.stream = (uint64_t)index;
+    if (held) { /* too little may be held out to measure anything */
+        request.share = SHARE_VALID;
+        if (loader_open(&source->valid, &request) != OK) {
+            status_clear();
+            loader_close(&source->valid);
+        }
+        request.share = SHARE_TRAIN;
     }
-    feed->valid_samples = feed->valid.samples < o->validate.sequences
-                              ? feed->valid.samples
-                              : o->validate.sequences;
+    request.shuffled = true;
+    TRY(loader_open(&source->train, &request));
+    feed->samples += source->train.samples;
+    feed->dropped += source->train.dropped > 0;
+    return OK;
+}
+
+static status open_sources(struct feed *feed)
+{
+    void *memory;
+
+    feed->count = 0;
+    const int count = feed->recipe.count > 0 ? feed->recipe.count : 1;
+
+    TRY(memory_take((size_t)count, sizeof *feed->sources, &memory));
+    feed->sources = memory;
+    memset(memory, 0, (size_t)count * sizeof *feed->sources);
+    for (int i = 0; i < count; i++) {
+        feed->count = i + 1; /* so that it is closed in any case */
+        TRY(open_source(feed, i));
+    }
+    return OK;
+}
+
+/* Phases begin at steps; the mixture counts samples. */
+static status build_mixture(struct feed *feed)
+{
+    const struct options *o = &feed->setup->set->values;
+    const double one = 1;
+    const int64_t start = 0;
+    int64_t *from;
+    void *memory;
+    status result;
+
+    if (feed->recipe.count == 0)
+        return mixture_build(&feed->mixture, 1, 1, &one, &start, 0);
+    TRY(memory_take((size_t)feed->recipe.phases, sizeof *from, &memory));
+    from = memory;
+    for (int i = 0; i < feed->recipe.phases; i++)
+        from[i] = feed->recipe.steps[i] < INT64_MAX / o->train.batch
+                      ? feed->recipe.steps[i] * o->train.batch : INT64_MAX;
+    result = mixture_build(&feed->mixture, feed->count, feed->recipe.phases,
+                           feed->recipe.weights, from, (uint64_t)o->seed);
+    memory_free(memory);
+    return result;
+}
+
+/* Held-out samples in the proportions of the first phase, of the sources that
+ * have any. */
+static status mix_valid(struct feed *feed)
+{
+    const int64_t start = 0;
+    double *weights, sum = 0;
+    int64_t samples = 0;
+    void *memory;
+    status result = OK;
+
+    TRY(memory_take((size_t)feed->count, sizeof *weights, &memory));
+    weights = memory;
+    for (int i = 0; i < feed->count; i++) {
+        weights[i] = feed->sources[i].valid.samples == 0 ? 0
+                     : feed->recipe.count > 0 ? feed->recipe.weights[i] : 1;
+        samples += weights[i] > 0 ? feed->sources[i].valid.samples : 0;
+        sum += weights[i];
+    }
+    if (sum > 0)
+        result = mixture_build(&feed->held_out, feed->count, 1, weights,
+                               &start, 1);
+    memory_free(memory);
+    feed->valid_samples = samples;
+    return result;
+}
+
+static status open_valid(struct feed *feed)
+{
+    const struct options *o = &feed->setup->set->values;
+
+    if (o->data.valid.count > 0) {
+        TRY(prepare(feed, o->data.valid.items, o->data.valid.count,
+                    &feed->valid_parts));
+        const struct loader_request request =
+            request_for(feed, &feed->valid_parts);
+
+        TRY(loader_open(&feed->valid, &request));
+        feed->valid_samples = feed->valid.samples;
+    } else {
+        TRY(mix_valid(feed));
+    }
+    if (feed->valid_samples > o->validate.sequences)
+        feed->valid_samples = o->validate.sequences;
     return OK;
 }
 
@@ -104,29 +246,58 @@ status feed_open(struct feed *feed, const struct setup *setup,
                  const char *run)
 {
     const struct options *o = &setup->set->values;
-    struct loader_request request;
 
     *feed = (struct feed){.setup = setup};
-    if (o->data.train.count == 0)
-        FAIL(ERR_CONFIG, "data.train: no file is named; give .txt, .jsonl or "
-                         ".tokens files or directories of them");
-    TRY(prepare(setup, &o->data.train, run, feed->train_path));
-    request = request_for(setup, feed->train_path);
-    request.shuffled = true;
-    if (o->data.valid.count == 0 && o->data.valid_share > 0)
-        request.share = SHARE_TRAIN;
-    TRY(loader_open(&feed->train, &request));
-    feed->samples = feed->train.samples;
-    feed->dropped = feed->train.dropped > 0;
-    return open_valid(feed, setup, run);
+    TRY(check_options(o));
+    if (o->data.mixture.count > 0)
+        TRY(recipe_read(&feed->recipe, o->data.mixture.items,
+                        o->data.mixture.count, o->data.phases.items,
+                        o->data.phases.count));
+    TRY(where_cached(feed, run));
+    TRY(open_sources(feed));
+    TRY(build_mixture(feed));
+    return open_valid(feed);
 }
 
 void feed_close(struct feed *feed)
 {
-    loader_close(&feed->train);
+    for (int i = 0; i < feed->count; i++) {
+        loader_close(&feed->sources[i].train);
+        loader_close(&feed->sources[i].valid);
+        data_parts_free(&feed->sources[i].parts);
+    }
+    memory_free(feed->sources);
+    mixture_free(&feed->mixture);
+    mixture_free(&feed->held_out);
     loader_close(&feed->valid);
+    data_parts_free(&feed->valid_parts);
+    recipe_free(&feed->recipe);
     *feed = (struct feed){0};
 }
+
+int64_t feed_tokens(const struct feed *feed)
+{
+    int64_t tokens = 0;
+
+    for (int i = 0; i < feed->count; i++)
+        tokens += feed->sources[i].train.set.tokens;
+    return tokens;
+}
+
+uint32_t feed_crc(const struct feed *feed)
+{
+    uint32_t crc = 0;
+
+    if (feed->count == 1) return feed->sources[0].train.set.crc;
+    for (int i = 0; i < feed->count; i++) {
+        const uint32_t of = feed->sources[i].train.set.crc;
+
+        crc = crc32c(crc, &of, sizeof of);
+    }
+    return crc;
+}
+
+/* ---- samples ---- */
 
 /* A sample touches some 64 KiB of its file wherever it lies. In a long run
  * that would be all of the file. */
@@ -136,8 +307,11 @@ static void give_back(struct feed *feed)
 
     if (++feed->touched < SAMPLES) return;
     feed->touched = 0;
-    file_map_drop(&feed->train.file.map);
-    file_map_drop(&feed->valid.file.map);
+    for (int i = 0; i < feed->count; i++) {
+        token_set_drop(&feed->sources[i].train.set);
+        token_set_drop(&feed->sources[i].valid.set);
+    }
+    token_set_drop(&feed->valid.set);
 }
 
 static status fill_train(void *argument, int64_t index, int32_t *inputs,
@@ -145,9 +319,12 @@ static status fill_train(void *argument, int64_t index, int32_t *inputs,
                          int32_t *documents)
 {
     struct feed *feed = argument;
+    int64_t sample;
+    int source;
 
     give_back(feed);
-    return loader_sample(&feed->train, feed->first + index, inputs, targets,
+    mixture_at(&feed->mixture, feed->first + index, &source, &sample);
+    return loader_sample(&feed->sources[source].train, sample, inputs, targets,
                          positions, documents);
 }
 
@@ -164,17 +341,24 @@ static status fill_valid(void *argument, int64_t index, int32_t *inputs,
 {
     struct feed *feed = argument;
     const struct tokenizer *tokenizer = &feed->setup->tokenizer;
-    const int64_t length = feed->valid.request.sequence;
+    const struct loader *loader = &feed->valid;
+    const int64_t length = feed->setup->set->values.data.sequence;
+    int64_t sample = index;
+    int source;
 
     give_back(feed);
-    TRY(loader_sample(&feed->valid, index, inputs, targets, positions,
-                      documents));
+    if (loader->set.count == 0) {
+        mixture_at(&feed->held_out, index, &source, &sample);
+        loader = &feed->sources[source].valid;
+        sample %= loader->samples;
+    }
+    TRY(loader_sample(loader, sample, inputs, targets, positions, documents));
     if (index < feed->valid_next) return OK; /* a rank with two stages */
     feed->valid_next = index + 1;
     for (int64_t t = 0; feed->setup->has_tokenizer && t < length; t++) {
         size_t bytes = 0;
 
-        if (targets[t] < 0 || targets[t] == feed->valid.file.end_token)
+        if (targets[t] < 0 || targets[t] == loader->set.files[0].end_token)
             continue;
         tokenizer_bytes(tokenizer, targets[t], &bytes);
         feed->valid_bytes += (int64_t)bytes;

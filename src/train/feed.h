@@ -1,17 +1,36 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* feed.h - the data of a run as sources of sequences for steps. */
+/* feed.h - the data of a run as sources of sequences for steps.
+ *
+ * One source (data.train) or several with weights (data.mixture). Which source
+ * a sample comes from, and which of its samples it is, are functions of the
+ * sample's number (mixture.h, loader.h): no state to keep or to lose. */
 #ifndef LOCKSTEP_TRAIN_FEED_H
 #define LOCKSTEP_TRAIN_FEED_H
 
 #include "data/loader.h"
+#include "data/mixture.h"
+#include "data/prepare.h"
+#include "data/recipe.h"
 #include "train/setup.h"
 #include "train/step.h"
 
+struct feed_source {
+    const char *name;            /* of the mixture; "train" */
+    struct data_parts parts;     /* owned */
+    struct loader train, valid;  /* owned; valid.samples 0: none held out */
+};
+
 struct feed {
     const struct setup *setup;   /* borrowed */
-    struct loader train, valid;  /* owned */
-    char train_path[PATH_BYTES], valid_path[PATH_BYTES]; /* token files */
-    int64_t samples;             /* of an epoch of train */
+    char cache[PATH_BYTES];
+    struct recipe recipe;        /* owned; no rows without data.mixture */
+    struct feed_source *sources; /* owned [count] */
+    int count;
+    struct mixture mixture;      /* owned: of the training samples */
+    struct mixture held_out;     /* owned: of the validation samples */
+    struct data_parts valid_parts; /* owned: data.valid */
+    struct loader valid;         /* owned: of them; closed without data.valid */
+    int64_t samples;             /* of an epoch: of all sources together */
     int64_t valid_samples;       /* there are, at most validate.sequences */
     int64_t dropped;             /* incomplete last samples, per epoch */
     int64_t first;               /* sample of the order with which the next
@@ -29,5 +48,9 @@ status feed_open(struct feed *feed, const struct setup *setup,
 void feed_close(struct feed *feed);
 struct sample_source feed_train(struct feed *feed, int64_t first);
 struct sample_source feed_valid(struct feed *feed);
+
+/* What the training data is: tokens of all sources, and a checksum of them. */
+int64_t feed_tokens(const struct feed *feed);
+uint32_t feed_crc(const struct feed *feed);
 
 #endif

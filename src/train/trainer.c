@@ -110,18 +110,19 @@ static status start_weights(struct trainer *t)
  * would point anywhere. */
 static status check_data(struct trainer *t)
 {
-    const struct token_file *file = &t->feed.train.file;
+    const int64_t tokens = feed_tokens(&t->feed);
+    const uint32_t crc = feed_crc(&t->feed);
     struct counters *c = &t->counters;
 
     if (c->data_tokens != 0 &&
-        (c->data_tokens != file->count || c->data_crc != file->crc))
+        (c->data_tokens != tokens || c->data_crc != crc))
         FAIL(ERR_CONFIG, "data.train: is not what %s was trained on so far "
                          "(%lld tokens then, %lld now); bring the old data "
                          "back, or start a new run with init.from=%s",
-             t->run.path, (long long)c->data_tokens, (long long)file->count,
+             t->run.path, (long long)c->data_tokens, (long long)tokens,
              t->run.path);
-    c->data_tokens = file->count;
-    c->data_crc = file->crc;
+    c->data_tokens = tokens;
+    c->data_crc = crc;
     return OK;
 }
 

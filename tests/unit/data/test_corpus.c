@@ -16,9 +16,12 @@ static void put(const char *directory, const char *name, const char *bytes,
 }
 
 /* Documents joined by '|'. */
-static status join(void *context, const char *text, size_t length)
+static status join(void *context, const struct corpus_document *document)
 {
-    TRY(text_append(context, text, length));
+    for (int64_t i = 0; i < document->id_count; i++)
+        TRY(text_printf(context, "%d ", document->ids[i]));
+    if (document->text != NULL)
+        TRY(text_append(context, document->text, document->length));
     TRY(text_append(context, "|", 1));
     return OK;
 }
@@ -37,7 +40,9 @@ static status read_one(const char *name, const char *bytes, size_t length,
     IS_OK(path_join(path, sizeof path, directory, name));
     result = corpus_open(&corpus, sources, 1);
     if (result == OK)
-        result = corpus_read(&corpus.files[0], "text", join, out, NULL);
+        result = corpus_read(&corpus.files[0],
+                             &(struct corpus_format){.field = "text"}, join,
+                             out, NULL);
     corpus_close(&corpus);
     IS_OK(directory_remove(directory));
     return result;
@@ -123,7 +128,7 @@ TEST(sources_that_cannot_be_read_are_refused)
 
     test_directory(directory);
     FAILS(corpus_open(&corpus, sources, 1), ERR_CONFIG,
-          "has no .txt, .md, .jsonl or .tokens file");
+          "has no .txt, .md, .jsonl, .parquet or token file");
     corpus_close(&corpus);
     status_clear();
     put(directory, "a.txt", "a", 1);

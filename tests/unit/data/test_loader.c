@@ -52,7 +52,8 @@ TEST(samples_are_cut_from_the_stream)
 
     write_small(path, directory);
     IS_OK(loader_open(&loader, &(struct loader_request){
-                                   .path = path, .sequence = SEQUENCE,
+                                   .paths = (const char *[]){path},
+                                   .path_count = 1, .sequence = SEQUENCE,
                                    .seed = 1, .tokenizer = "abc",
                                    .vocab = 10}));
     EQUAL_INT(loader.samples, 3); /* 15 tokens: 3 samples, one target more */
@@ -73,7 +74,8 @@ TEST(a_joined_stream_masks_nothing)
 
     write_small(path, directory);
     IS_OK(loader_open(&loader, &(struct loader_request){
-                                   .path = path, .sequence = SEQUENCE,
+                                   .paths = (const char *[]){path},
+                                   .path_count = 1, .sequence = SEQUENCE,
                                    .joined = true}));
     for (int i = 0; i < 3; i++) {
         take(&loader, i, &sample);
@@ -111,9 +113,10 @@ TEST(each_epoch_takes_every_sample_once_in_its_own_order)
 
     write_many(path, directory);
     IS_OK(loader_open(&loader, &(struct loader_request){
-                                   .path = path, .sequence = SEQUENCE,
+                                   .paths = (const char *[]){path},
+                                   .path_count = 1, .sequence = SEQUENCE,
                                    .seed = 7, .shuffled = true}));
-    EQUAL_INT(loader.file.bytes_per_token, 4);
+    EQUAL_INT(loader.set.files[0].bytes_per_token, 4);
     EQUAL_INT(loader.samples, 99);
     for (int64_t i = 0; i < 3 * loader.samples; i++) {
         struct sample again;
@@ -143,7 +146,8 @@ TEST(a_split_parts_the_documents)
     struct sample sample;
 
     write_many(path, directory);
-    request.path = path;
+    request.paths = (const char *[]){path};
+    request.path_count = 1;
     IS_OK(loader_open(&train, &request));
     request.share = SHARE_VALID;
     IS_OK(loader_open(&valid, &request));
@@ -177,14 +181,15 @@ TEST(what_cannot_be_trained_on_is_refused)
     struct loader_request request = {.sequence = SEQUENCE};
 
     write_small(path, directory);
-    request.path = path;
+    request.paths = (const char *[]){path};
+    request.path_count = 1;
     request.tokenizer = "abd";
     FAILS(loader_open(&loader, &request), ERR_CONFIG, "another tokenizer");
     loader_close(&loader);
     status_clear();
     request.tokenizer = NULL;
     request.vocab = 9;
-    FAILS(loader_open(&loader, &request), ERR_CONFIG, "ids up to 9");
+    FAILS(loader_open(&loader, &request), ERR_CONFIG, "has ids below 10");
     loader_close(&loader);
     status_clear();
     request.vocab = 10;

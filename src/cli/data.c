@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* data.c - which documents a step of a run sees: data show. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "cli/config.h"
+#include "cli/run.h"
+#include "cli/table.h"
+#include "train/feed.h"
+
+enum { SHOWN_TOKENS = 16, SHOWN_BYTES = 60, PIECES_MAX = 1 << 16,
+       STEP_MAX = 1000000000, SAMPLES_MAX = 1 << 20 };
+
+struct showing {
+    struct options_set set;
+    struct setup setup;
+    struct feed feed;
+    char own_cache[PATH_BYTES]; /* removed afterwards; "": none */
+    struct loader_piece *pieces; /* owned [PIECES_MAX] */
+    int64_t step, samples, from;
+    bool ids;
+};
+
+static void showing_free(struct showing *show)
+{
+    feed_close(&show->feed);
+    setup_free(&show->setup);
+    options_free(&show->set);
+    memory_free(show->pieces);
+    if (show->own_cache[0] != '\0' && directory_remove(show->own_cache) != OK)
+        status_clear();
+}
+
+static status showing_open(struct showing *show, struct arguments *arguments)
+{
+    const struct options *o = &show->set.values;
+    const char *run;
+    void *memory;
+
+    TRY(arguments_integer(arguments, "step", 1, STEP_MAX, &show->step));
+    TRY(arguments_integer(arguments, "samples", 1, SAMPLES_MAX,
+                          &show->samples));
+    TRY(arguments_integer(arguments, "from", 0, SAMPLES_MAX, &show->from));
+    show->ids = arguments_has(arguments, "ids");
+    TRY(config_read(&show->set, arguments->operands[0], arguments));
+    TRY(setup_resolve(&show->setup, &show->set, 1, 0));
+    if (show->from >= o->train.batch)
+        FAIL(ERR_USAGE, "--from %lld: a step has %lld samples, from 0",
+             (long long)show->from, (long long)o->train.batch);
+    if (show->samples > o->train.batch - show->from)
+        show->samples = o->train.batch - show->from;
+    TRY(memory_take(PIECES_MAX, sizeof *show->pieces, &memory));
+    show->pieces = memory;
+    run = o->run.dir;
+    if (o->data.cache[0] == '\0' && (run[0] == '\0' || !file_exists(run))) {
+        const char *base = getenv("TMPDIR");
+
+        TRY(path_join(show->own_cache, PATH_BYTES,
+                      base != NULL ? base : "/tmp", "lockstep-data-XXXXXX"));
+        if (mkdtemp(show->own_cache) == NULL) {
+            show->own_cache[0] = '\0';
+            FAIL(ERR_IO, "no temporary directory can be made; set data.cache");
+        }
+        run = show->own_cache;
+    }
+    return feed_open(&show->feed, &show->setup, run);
+}
+
+/* The beginning of a piece as text on one line, or its ids. */
+static status excerpt(const struct showing *show, const struct loader *loader,
+                      const struct loader_piece *piece, struct text *out)
+{
+    const int64_t count = piece->count < SHOWN_TOKENS ? piece->count
+                                                      : SHOWN_TOKENS;
+    int32_t ids[SHOWN_TOKENS];
+
+    out->length = 0;
+    TRY(token_set_read(&loader->set, piece->at, count, loader->request.vocab,
+                       ids));
+    if (show->ids || !show->setup.has_tokenizer) {
+        for (int64_t i = 0; i < count; i++)
+            TRY(text_printf(out, "%s%d", i > 0 ? " " : "", ids[i]));
+    } else {
+        size_t bad;
+
+        TRY(tokenizer_decode(&show->setup.tokenizer, ids, count, out));
+        if (out->length > SHOWN_BYTES) out->length = SHOWN_BYTES;
+        if (text_utf8_invalid(out->bytes, out->length, &bad))
+            out->length = bad;
+        for (size_t i = 0; i < out->length; i++)
+            if ((unsigned char)out->bytes[i] < ' ') out->bytes[i] = ' ';
+        TRY(text_append(out, "", 0));
+    }
+    return count < piece->count ? text_append_string(out, " ...") : OK;
+}
+
+static status add_sample(struct showing *show, int64_t number,
+                         struct table *table, struct text *text)
+{
+    const int64_t at = (show->step - 1) * show->set.values.train.batch +
+                       number;
+    const struct loader *loader;
+    int64_t index, count;
+    int source;
+
+    mixture_at(&show->feed.mixture, at, &source, &index);
+    loader = &show->feed.sources[source].train;
+    TRY(loader_pieces(loader, index, PIECES_MAX, show->pieces, &count));
+    for (int64_t i = 0; i < count && i < PIECES_MAX; i++) {
+        const struct loader_piece *piece = &show->pieces[i];
+
+        TRY(excerpt(show, loader, piece, text));
+        table_integer(table, number);
+        table_text(table, show->feed.sources[source].name);
+        table_integer(table, index / loader->samples);
+        table_integer(table, piece->document);
+        table_integer(table, piece->offset);
+        table_integer(table, piece->count);
+        table_integer(table, piece->length);
+        table_text(table, text->bytes);
+    }
+    return OK;
+}
+
+static void add_ledger(const struct showing *show, struct table *table)
+{
+    const int64_t after = show->step * show->set.values.train.batch;
+
+    for (int i = 0; i < show->feed.count; i++) {
+        const struct feed_source *source = &show->feed.sources[i];
+        const int64_t taken = mixture_taken(&show->feed.mixture, i, after);
+
+        table_text(table, source->name);
+        table_integer(table, taken);
+        table_integer(table, taken * show->set.values.data.sequence);
+        table_real(table, (double)taken / (double)source->train.samples, 4);
+        table_integer(table, source->train.samples);
+        table_integer(table, source->train.set.documents);
+        table_integer(table, source->train.set.tokens);
+    }
+}
+
+static status print_all(const struct showing *show,
+                        const struct table *samples,
+                        const struct table *ledger, bool json)
+{
+    struct json_writer writer = {0};
+    char step[32];
+    status result;
+
+    if (!json) {
+        printf("step %s: samples %lld to %lld of its %lld\n",
+               text_count(step, show->step), (long long)show->from,
+               (long long)(show->from + show->samples - 1),
+               (long long)show->set.values.train.batch);
+        TRY(table_print(samples, stdout));
+        printf("\nafter this step\n");
+        return table_print(ledger, stdout);
+    }
+    json_write_begin(&writer, 2);
+    json_write_object(&writer);
+    json_write_key_integer(&writer, "step", show->step);
+    json_write_key(&writer, "pieces");
+    TRY_GOTO(done, result, table_json(samples, &writer));
+    json_write_key(&writer, "sources");
+    TRY_GOTO(done, result, table_json(ledger, &writer));
+    json_write_object_end(&writer);
+    TRY_GOTO(done, result, json_print(&writer, stdout));
+done:
+    json_writer_free(&writer);
+    return result;
+}
+
+status command_data_show(struct arguments *arguments)
+{
+    static const struct table_column pieces[] = {
+        {"sample", "sample", true}, {"source", "source", false},
+        {"epoch", "epoch", true}, {"document", "document", true},
+        {"from", "first_token", true}, {"tokens", "tokens", true},
+        {"of", "document_tokens", true}, {"text", "text", false}};
+    static const struct table_column sources[] = {
+        {"source", "source", false}, {"samples", "samples", true},
+        {"tokens", "tokens", true}, {"epochs", "epochs", true},
+        {"samples an epoch", "epoch_samples", true},
+        {"documents", "documents", true},
+        {"its tokens", "source_tokens", true}};
+    struct showing show = {.step = 1, .samples = 4};
+    struct table samples, ledger;
+    struct text text = {0};
+    status result;
+
+    table_begin(&samples, pieces, 8);
+    table_begin(&ledger, sources, 7);
+    TRY_GOTO(done, result, showing_open(&show, arguments));
+    for (int64_t i = 0; i < show.samples; i++)
+        TRY_GOTO(done, result,
+                 add_sample(&show, show.from + i, &samples, &text));
+    add_ledger(&show, &ledger);
+    TRY_GOTO(done, result, print_all(&show, &samples, &ledger,
+                                     arguments_has(arguments, "json")));
+done:
+    text_free(&text);
+    table_free(&samples);
+    table_free(&ledger);
+    showing_free(&show);
+    return result;
+}

@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* token_set.c - token files one after the other, as one. */
+#include "data/token_set.h"
+
+#include <string.h>
+
+#include "base/arena.h"
+
+static status check_file(const struct token_file *file,
+                         const struct token_set_request *r)
+{
+    if (r->tokenizer != NULL && file->tokenizer[0] != 0 &&
+        strcmp(r->tokenizer, file->tokenizer) != 0)
+        FAIL(ERR_CONFIG, "%s was made with another tokenizer (digest %.12s..., "
+                         "this run's is %.12s...)", file->path,
+             file->tokenizer, r->tokenizer);
+    if (r->vocab > 0 && file->vocab > r->vocab)
+        FAIL(ERR_CONFIG, "%s has ids below %lld, but the model's vocabulary is "
+                         "%lld", file->path, (long long)file->vocab,
+             (long long)r->vocab);
+    return OK;
+}
+
+static status check_ids(const struct token_file *file,
+                        const struct token_set_request *r)
+{
+    if (r->vocab > 0 && file->vocab == 0 && file->largest >= r->vocab)
+        FAIL(ERR_CONFIG, "%s holds the id %lld, but the model's vocabulary is "
+                         "%lld", file->path, (long long)file->largest,
+             (long long)r->vocab);
+    return OK;
+}
+
+static status open_file(struct token_set *set,
+                        const struct token_set_request *r, int index)
+{
+    struct token_file *file = &set->files[index];
+
+    set->count = index + 1; /* so that it is closed in any case */
+    TRY(token_file_open(file, r->paths[index]));
+    TRY(check_file(file, r));
+    TRY(token_file_trust(file, r->cache));
+    TRY(check_ids(file, r));
+    if (file->end_token < 0) {
+        if (r->end_token >= 0) TRY(token_file_split(file, r->end_token));
+        file->end_token = r->end_token;
+    }
+    set->document_before[index + 1] =
+        set->document_before[index] + file->documents;
+    set->token_before[index + 1] = set->token_before[index] + file->count;
+    set->text_bytes += file->text_bytes;
+    set->masked = set->masked || file->mask != NULL;
+    return OK;
+}
+
+status token_set_open(struct token_set *set, const struct token_set_request *r)
+{
+    const size_t room = (size_t)r->count + 1;
+    void *memory;
+
+    *set = (struct token_set){0};
+    TRY(memory_take(room, sizeof *set->files, &memory));
+    set->files = memory;
+    memset(set->files, 0, room * sizeof *set->files);
+    TRY(memory_take(room, sizeof(int64_t), &memory));
+    set->document_before = memory;
+    TRY(memory_take(room, sizeof(int64_t), &memory));
+    set->token_before = memory;
+    set->document_before[0] = set->token_before[0] = 0;
+    for (int i = 0; i < r->count; i++) TRY(open_file(set, r, i));
+    set->documents = set->document_before[set->count];
+    set->tokens = set->token_before[set->count];
+    set->crc = set->count == 1 ? set->files[0].crc : 0;
+    for (int i = 0; set->count > 1 && i < set->count; i++) {
+        const uint64_t facts[2] = {set->files[i].crc,
+                                   (uint64_t)set->files[i].count};
+
+        set->crc = crc32c(set->crc, facts, sizeof facts);
+    }
+    return OK;
+}
+
+void token_set_close(struct token_set *set)
+{
+    for (int i = 0; i < set->count; i++) token_file_close(&set->files[i]);
+    memory_free(set->files);
+    memory_free(set->document_before);
+    memory_free(set->token_before);
+    *set = (struct token_set){0};
+}
+
+/* The last file whose `before` is at most `at`: empty ones are passed over. */
+static int file_of(const struct token_set *set, const int64_t *before,
+                   int64_t at)
+{
+    int low = 0, high = set->count;
+
+    while (high - low > 1) {
+        const int middle = low + (high - low) / 2;
+
+        if (before[middle] <= at) low = middle;
+        else high = middle;
+    }
+    return low;
+}
+
+int64_t token_set_start(const struct token_set *set, int64_t index)
+{
+    int file = 0;
+
+    if (index >= set->documents) return set->tokens;
+    if (set->count > 1) file = file_of(set, set->document_before, index);
+    return set->token_before[file] +
+           token_file_start(&set->files[file],
+                            index - set->document_before[file]);
+}
+
+status token_set_read(const struct token_set *set, int64_t at, int64_t count,
+                      int64_t vocab, int32_t *ids)
+{
+    int index = set->count > 1 ? file_of(set, set->token_before, at) : 0;
+    const int64_t limit = vocab > 0 ? vocab : (int64_t)INT32_MAX + 1;
+
+    for (int64_t i = 0; i < count; i++, at++) {
+        while (at >= set->token_before[index + 1]) index++;
+        const struct token_file *file = &set->files[index];
+
+        ids[i] = token_file_at(file, at - set->token_before[index]);
+        if (ids[i] < 0 || ids[i] >= limit)
+            FAIL(ERR_FORMAT, "%s: token %lld is %d, outside the vocabulary of "
+                 "%lld: the file was changed since it was checked",
+                 file->path, (long long)(at - set->token_before[index]),
+                 ids[i], (long long)limit);
+    }
+    return OK;
+}
+
+bool token_set_learned(const struct token_set *set, int64_t at)
+{
+    const int index = set->count > 1 ? file_of(set, set->token_before, at) : 0;
+
+    return token_file_learned(&set->files[index],
+                              at - set->token_before[index]);
+}
+
+void token_set_drop(const struct token_set *set)
+{
+    for (int i = 0; i < set->count; i++) file_map_drop(&set->files[i].map);
+}
