@@ -10,9 +10,11 @@ cd "$(dirname "$0")/.."
 BUILD=${BUILD:-build}
 lockstep=$BUILD/lockstep
 
-tools/setup.sh build
 # The text is a luxury: without it corpus.sh finds another one.
-tools/setup.sh demo || echo "demo: going on with other text"
+tools/setup.sh build demo || {
+    tools/setup.sh build 2>/dev/null || exit 1
+    echo "demo: going on with other text"
+}
 
 echo "demo: building"
 make --no-print-directory -j"$(nproc)" BUILD="$BUILD" all
