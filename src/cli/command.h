@@ -79,6 +79,9 @@ status arguments_choice(const struct arguments *arguments, const char *flag,
 status help_overview(struct text *out);
 /* `lockstep help COMMAND`. */
 status help_command(const struct command *command, struct text *out);
+/* Of commands of two words that begin with this one: "bench"; nothing where
+ * there are none. */
+status help_family(const char *word, struct text *out);
 /* docs/generated/commands.md. */
 status help_markdown(struct text *out);
 

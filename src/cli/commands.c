@@ -12,6 +12,10 @@
     {"threads", "N", "threads; 0 or not given: the cores of this process",    \
      false}
 
+#define FLAG_TRACE                                                           \
+    {"trace", "FILE.json", "every span of three steps, for Perfetto; a file "  \
+     "a rank", false}
+
 #define FLAG_RANKS                                                           \
     {"ranks", "N", "ranks, threads of this process: docs/mesh.md (1)", false}
 
@@ -23,7 +27,7 @@ const struct command commands[] = {
      "lockstep train examples/01_first_run/config.yaml --run runs/first", false,
      command_train,
      {FLAG_SET, {"run", "DIR", "directory of the run (run.dir)", false},
-      FLAG_RANKS, FLAG_THREADS, FLAG_ISA,
+      FLAG_RANKS, FLAG_THREADS, FLAG_ISA, FLAG_TRACE,
       {"dry-run", NULL, "prints the plan and touches nothing", false},
       FLAG_JSON}},
     {"resume", "RUN", 1, 1, "a stopped run goes on, with the same bits",
@@ -31,7 +35,7 @@ const struct command commands[] = {
      "(its length,\nthe rate, what is watched and kept), not what was trained "
      "so far.",
      "lockstep resume runs/first --set train.steps=600", false, command_resume,
-     {FLAG_SET, FLAG_RANKS, FLAG_THREADS, FLAG_ISA, FLAG_JSON}},
+     {FLAG_SET, FLAG_RANKS, FLAG_THREADS, FLAG_ISA, FLAG_TRACE, FLAG_JSON}},
     {"verify", "CONFIG", 1, 1, "the same steps under several layouts",
      "Trains a few steps with one rank, then under each layout, and compares "
      "loss,\ngradients and weights bit by bit. Exit code 0 only when every row "
@@ -180,11 +184,11 @@ const struct command commands[] = {
       {"ms", "N", "milliseconds for each kernel (100)", false},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
     {"bench step", "", 0, 0, "whole training steps, kernel by kernel",
-     "Random tokens, one step to warm up, the median of the rest. Each kernel's "
-     "calls,\nmilliseconds, bytes, FLOPs, rate, and the time that this machine "
-     "would need at\nbest: products at the better of our rate and oneDNN's, "
-     "the rest at the bandwidth of\nmemory, all measured in the same run. The "
-     "rows add up to the step. How to read it:\ndocs/profiling.md.",
+     "Random tokens, one step to warm up, the median of the rest. Each "
+     "kernel's calls,\nmilliseconds, bytes, FLOPs, rate, and the time that "
+     "this machine would need at best:\nproducts at the better of our rate "
+     "and oneDNN's, the rest at the bandwidth of memory,\nall measured in "
+     "the same run. The rows add up to the step. docs/profiling.md says more.",
      "lockstep bench step --model gpt2-124m --draw step.svg", false,
      command_bench_step,
      {{"model", "NAME", "gpt2-124m (default), llama-58m, llama-10m, llama-1m",

@@ -74,6 +74,26 @@ status help_command(const struct command *command, struct text *out)
     return indented(out, command->example);
 }
 
+status help_family(const char *word, struct text *out)
+{
+    const size_t length = strlen(word);
+    bool found = false;
+
+    for (int i = 0; i < command_count; i++) {
+        const char *name = commands[i].name;
+
+        if (strncmp(name, word, length) != 0 || name[length] != ' ') continue;
+        if (!found)
+            TRY(text_printf(out, "lockstep %s: one of\n\n", word));
+        found = true;
+        TRY(text_printf(out, "  %-*s%s\n", NAME_COLUMNS, name,
+                        commands[i].summary));
+    }
+    if (!found) return OK;
+    return text_printf(out, "\n`lockstep help %s ...` or `lockstep %s ... "
+                            "--help` says more.\n", word, word);
+}
+
 status help_markdown(struct text *out)
 {
     char shown[FLAG_TEXT_BYTES];

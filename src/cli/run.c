@@ -2,6 +2,7 @@
 /* run.c - finds the command, runs it, prints its error and returns the exit
  * code. Nothing here touches a thread, a device or a large file, so that
  * --help costs a millisecond. */
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include "base/options.h"
@@ -30,6 +31,17 @@ static status print_help(const struct command *command)
     return print_and_free(help_command(command, &text), &text);
 }
 
+/* `lockstep bench --help` and `lockstep help bench`: bench is no command, but
+ * the first word of some. */
+static status print_family(const char *word, bool *printed)
+{
+    struct text text = {0};
+    const status result = help_family(word, &text);
+
+    *printed = result == OK && text.length > 0;
+    return print_and_free(result, &text);
+}
+
 static status print_options(void)
 {
     struct text text = {0};
@@ -50,6 +62,7 @@ static status run(int argc, char **argv)
 {
     const struct command *command;
     struct arguments arguments = {0};
+    bool printed;
     int words;
     status result;
 
@@ -59,8 +72,17 @@ static status run(int argc, char **argv)
     if (strcmp(argv[0], "help") == 0) {
         if (argc < 2) return print_overview();
         if (strcmp(argv[1], "options") == 0) return print_options();
+        if (argc == 2) {
+            TRY(print_family(argv[1], &printed));
+            if (printed) return OK;
+        }
         TRY(command_find(argc - 1, argv + 1, &command, &words));
         return print_help(command);
+    }
+    if (argc == 2 && flag_as_command(argv[1]) != NULL &&
+        strcmp(flag_as_command(argv[1]), "help") == 0) {
+        TRY(print_family(argv[0], &printed));
+        if (printed) return OK;
     }
     TRY(command_find(argc, argv, &command, &words));
     TRY_GOTO(done, result,

@@ -9,6 +9,7 @@ status command_train(struct arguments *arguments)
     struct options_set set = {0};
     struct trainer_request request = {
         .set = &set, .dry_run = arguments_has(arguments, "dry-run"),
+        .trace = arguments_text(arguments, "trace", NULL),
         .json = arguments_has(arguments, "json")};
     int64_t ranks = 0; /* as many as were launched */
     status result;
@@ -30,6 +31,7 @@ status command_resume(struct arguments *arguments)
     struct assignments assignments = {0};
     struct trainer_request request = {
         .set = &set, .resume = true,
+        .trace = arguments_text(arguments, "trace", NULL),
         .json = arguments_has(arguments, "json")};
     int64_t ranks = 0; /* as many as were launched */
     status result;

@@ -126,8 +126,8 @@ static bool is_background(const struct comm_call *call)
     return call->kind != COMM_SEND && call->kind != COMM_RECV;
 }
 
-status comm_start(struct group *group, const struct comm_call *call,
-                  struct comm_handle *handle)
+static status start(struct group *group, const struct comm_call *call,
+                    struct comm_handle *handle)
 {
     struct progress *progress = group->progress;
 
@@ -154,6 +154,18 @@ status comm_start(struct group *group, const struct comm_call *call,
     pthread_cond_broadcast(&progress->change);
     pthread_mutex_unlock(&progress->lock);
     return OK;
+}
+
+/* Waking the background may cost this thread its processor. */
+status comm_start(struct group *group, const struct comm_call *call,
+                  struct comm_handle *handle)
+{
+    struct meter_track *track = meter_begin();
+    const status result = start(group, call, handle);
+
+    meter_end(track, &(struct meter_what){
+        .kind = METER_MESSAGES, .name = "start", .label = group->label});
+    return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }
 
 static status background_wait(struct comm_handle *handle)

@@ -509,13 +509,17 @@ status frame_plan_print(const struct frame_plan *plan,
         const struct slot_info *info = &program->slots[buffer->slot];
 
         TRY(text_printf(out,
-                        "%12lld bytes at %12lld, events %4d to %4d: %s%s%s s%d "
-                        "block %d\n",
+                        "%12lld bytes at %12lld, events %4d to %4d: %s%s%s "
+                        "s%d ",
                         (long long)buffer->bytes, (long long)buffer->offset,
                         buffer->first, buffer->last,
                         buffer->sums ? "sums of the " : "",
                         buffer->gradient ? "gradient of " : "", info->name,
-                        buffer->slot, info->block));
+                        buffer->slot));
+        if (info->block < 0)
+            TRY(text_append_string(out, "outside the blocks\n"));
+        else
+            TRY(text_printf(out, "block %d\n", info->block));
     }
     return OK;
 }

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "base/file.h"
 #include "train/generate.h"
 #include "train/report.h"
 
@@ -244,6 +245,25 @@ static void write_sample(const struct closing *c, struct text *out)
     if (generate(&request, &made) != OK) status_clear();
 }
 
+/* RUN/profile.json. */
+static status write_profile(const struct closing *c)
+{
+    struct json_writer writer;
+    char path[PATH_BYTES];
+    status result;
+
+    if (c->profiler->profile == NULL) return OK;
+    TRY(path_join(path, sizeof path, c->run->path, "profile.json"));
+    json_write_begin(&writer, 1);
+    profile_write(c->profiler->profile, &writer);
+    TRY_GOTO(done, result, json_write_end(&writer));
+    TRY_GOTO(done, result, file_write_atomic(path, writer.out.bytes,
+                                             writer.out.length));
+done:
+    json_writer_free(&writer);
+    return result;
+}
+
 static status write_report(const struct closing *c)
 {
     struct report_memory memory[MEMORY_OWNERS];
@@ -269,9 +289,12 @@ static status write_report(const struct closing *c)
         .model = model.items, .model_count = model.count,
         .machine = machine.items, .machine_count = machine.count,
         .memory = memory, .memory_count = rows, .options = c->setup->set,
+        .profile = c->profiler->profile, .rank_kinds = c->profiler->kinds,
+        .ranks = c->profiler->ranks,
         .prompt = "", .sample = sample.bytes};
 
     result = report_write(&input, c->run->report);
+    if (result == OK) result = write_profile(c);
     text_free(&sample);
     return result;
 }

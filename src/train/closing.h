@@ -6,6 +6,7 @@
 
 #include "checkpoint/run_dir.h"
 #include "train/feed.h"
+#include "train/profiler.h"
 #include "train/setup.h"
 
 struct closing {
@@ -14,6 +15,7 @@ struct closing {
     const struct run_dir *run;
     int64_t step;   /* reached */
     status result;  /* of the loop */
+    const struct profiler *profiler;
     bool json;
 };
 

@@ -128,12 +128,12 @@ double profile_bound_ms(const struct profile *profile)
 }
 
 status profile_memory_rate(const struct kernels *kernels,
-                           struct stream *stream, float *areas[3],
+                           struct stream *stream, void *const areas[3],
                            int64_t count, double *bytes_per_s)
 {
-    const struct tensor c = tensor_1d(areas[0], DTYPE_F32, count);
-    const struct tensor a = tensor_1d(areas[1], DTYPE_F32, count);
-    const struct tensor b = tensor_1d(areas[2], DTYPE_F32, count);
+    const struct tensor c = tensor_1d(areas[0], kernels->dtype, count);
+    const struct tensor a = tensor_1d(areas[1], kernels->dtype, count);
+    const struct tensor b = tensor_1d(areas[2], kernels->dtype, count);
     int64_t best = INT64_MAX;
 
     for (int i = 0; i < 5; i++) {
@@ -144,7 +144,7 @@ status profile_memory_rate(const struct kernels *kernels,
 
         if (took < best) best = took;
     }
-    *bytes_per_s = 3.0 * sizeof(float) * (double)count /
+    *bytes_per_s = 3.0 * dtype_bytes(kernels->dtype) * (double)count /
                    (1e-9 * (double)(best > 0 ? best : 1));
     return OK;
 }

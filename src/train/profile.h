@@ -45,10 +45,10 @@ void profile_merge(struct profile *profile);
  * would take at their limits; messages and what nobody has count nothing. */
 double profile_bound_ms(const struct profile *profile);
 
-/* Bytes a second, reads and writes counted, of adding two areas [count] into a
- * third, best of several. */
+/* Bytes a second, reads and writes counted, of adding two areas [count] of the
+ * kernels' type into a third, best of several. */
 status profile_memory_rate(const struct kernels *kernels,
-                           struct stream *stream, float *areas[3],
+                           struct stream *stream, void *const areas[3],
                            int64_t count, double *bytes_per_s);
 
 /* A table, a line a row and a line a kind. */
@@ -61,6 +61,8 @@ void profile_write(const struct profile *profile, struct json_writer *json);
  * its limit is. */
 status profile_svg(const struct profile *profile, const char *title,
                    struct text *out);
+/* A stacked bar for each rank: kinds [ranks][METER_KINDS] ms. */
+status profile_ranks_svg(const double *kinds, int ranks, struct text *out);
 /* The table as HTML. */
 status profile_html(const struct profile *profile, struct text *out);
 

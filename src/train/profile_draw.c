@@ -8,7 +8,8 @@
 
 enum {
     WIDTH = 760, LEFT = 190, RIGHT = 150, TOP = 48, STACK = 30, LEGEND = 26,
-    ROW = 20, BAR = 13, BELOW = 34, ROWS_SHOWN = 24
+    ROW = 20, BAR = 13, BELOW = 34, ROWS_SHOWN = 24,
+    RANKS_SHOWN = 64
 };
 
 /* One for each kind; readable on white and on black. */
@@ -139,6 +140,43 @@ status profile_svg(const struct profile *profile, const char *title,
     TRY(text_printf(out, "<text x=\"10\" y=\"%d\" fill=\"#667\">dark: what "
                          "the limits measured in this run allow; pale: the "
                          "rest of what it took</text>\n", height - 12));
+    return text_append_string(out, "</svg>\n");
+}
+
+status profile_ranks_svg(const double *kinds, int ranks, struct text *out)
+{
+    const int shown = ranks < RANKS_SHOWN ? ranks : RANKS_SHOWN;
+    double most = 0;
+
+    for (int r = 0; r < ranks; r++) {
+        double sum = 0;
+
+        for (int k = 0; k < METER_KINDS; k++) sum += kinds[r * METER_KINDS + k];
+        if (sum > most) most = sum;
+    }
+    TRY(text_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" "
+                         "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
+                         "font-size=\"11\">\n<rect width=\"100%%\" "
+                         "height=\"100%%\" fill=\"#fff\"/>\n", WIDTH,
+                    shown * ROW + 12));
+    for (int r = 0; r < shown; r++) {
+        double x = 70;
+
+        TRY(text_printf(out, "<text x=\"62\" y=\"%d\" text-anchor=\"end\">"
+                             "rank %d</text>\n", r * ROW + 6 + BAR - 2, r));
+        for (int k = 0; k < METER_KINDS && most > 0; k++) {
+            const double ms = kinds[r * METER_KINDS + k];
+            const double width = ms / most * (WIDTH - 80);
+
+            if (width <= 0) continue;
+            TRY(text_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" "
+                                 "height=\"%d\" fill=\"%s\"><title>%s: "
+                                 "%.4g ms</title></rect>\n", x, r * ROW + 6,
+                            width, BAR, colours[k],
+                            meter_kind_name((enum meter_kind)k), ms));
+            x += width;
+        }
+    }
     return text_append_string(out, "</svg>\n");
 }
 

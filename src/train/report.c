@@ -317,6 +317,25 @@ static status memory(struct text *out, const struct report_input *input)
                        (long long)total, text_bytes(shown, (uint64_t)total));
 }
 
+static status profile_section(struct text *out,
+                              const struct report_input *input)
+{
+    char title[96];
+
+    if (input->profile == NULL) return OK;
+    snprintf(title, sizeof title, "A step of %.4g ms on rank 0, mean of %lld",
+             input->profile->step_ms, (long long)input->profile->steps);
+    TRY(text_append_string(out, "<h2>Where the time of a step goes</h2>\n"
+                                "<div class=\"card\">\n"));
+    TRY(profile_svg(input->profile, title, out));
+    if (input->ranks > 1)
+        TRY(profile_ranks_svg(input->rank_kinds, input->ranks, out));
+    TRY(text_append_string(out, "<details><summary>the numbers"
+                                "</summary>\n"));
+    TRY(profile_html(input->profile, out));
+    return text_append_string(out, "</details></div>\n");
+}
+
 static const char *origin_name(enum option_origin origin)
 {
     switch (origin) {
@@ -424,6 +443,7 @@ static status page(struct text *out, const struct report_input *input,
     TRY(facts(out, "model", input->model, input->model_count));
     TRY(facts(out, "machine", input->machine, input->machine_count));
     TRY(text_append_string(out, "</div>\n"));
+    TRY(profile_section(out, input));
     TRY(memory(out, input));
     TRY(options(out, input->options));
     return text_append_string(out, "</body>\n</html>\n");

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "base/options.h"
 #include "base/status.h"
+#include "train/profile.h"
 
 struct report_fact {
     const char *name, *value;
@@ -32,6 +33,9 @@ struct report_input {
     int memory_count;
     const struct options_set *options;  /* NULL: left out */
     const char *prompt, *sample;        /* text that the model wrote */
+    const struct profile *profile;      /* of rank 0; NULL: none */
+    const double *rank_kinds;           /* [ranks][METER_KINDS] ms */
+    int ranks;
 };
 
 /* Writes the file whole or not at all. */

@@ -17,6 +17,7 @@
 #include "train/feed.h"
 #include "train/keep.h"
 #include "train/metrics.h"
+#include "train/profiler.h"
 #include "train/progress.h"
 #include "train/same.h"
 #include "train/session.h"
@@ -32,6 +33,7 @@ struct trainer {
     double *sums;         /* owned, [valid samples]: room for validation */
     struct train_step step;
     struct trace trace;   /* of a pipeline's second step here */
+    struct profiler profiler;
     struct keeper keeper;
     struct run_dir run;
     struct metrics_writer metrics;
@@ -185,11 +187,12 @@ static status plan(struct trainer *t, struct group *world)
 
     TRY(pipeline_plan(&t->pipeline, &request));
     TRY(team_add_chunks(&t->team, &t->pipeline));
-    const int64_t traced = trace_values(&t->pipeline.schedule);
+    int64_t values = trace_values(&t->pipeline.schedule);
 
-    train_step_reserve(&t->pipeline, &t->team,
-                       o->validate.sequences > traced ? o->validate.sequences
-                                                      : traced);
+    if (o->validate.sequences > values) values = o->validate.sequences;
+    if (profiler_values(&t->setup.mesh) > values)
+        values = profiler_values(&t->setup.mesh);
+    train_step_reserve(&t->pipeline, &t->team, values);
     return OK;
 }
 
@@ -284,7 +287,11 @@ static status open_all(struct trainer *t)
     setup_update(&t->setup, &t->step.update);
     TRY(count_work(t));
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
-    return team_agree(&t->team, begin(t));
+    TRY(team_agree(&t->team, begin(t)));
+    t->profiler.trace = t->request->trace;
+    t->profiler.title = t->request->set->values.run.dir;
+    return profiler_build(&t->profiler, &t->team,
+                          t->setup.rate.steps - t->counters.step);
 }
 
 /* ---- the loop ---- */
@@ -383,7 +390,7 @@ static status write_row(struct trainer *t, const struct step_result *result,
     return metrics_append(&t->metrics, &row);
 }
 
-static status one_step(struct trainer *t)
+static status plain_step(struct trainer *t)
 {
     const double began = now_s(CLOCK_MONOTONIC);
     const double lr = rate_at(&t->setup.rate, t->counters.step);
@@ -404,7 +411,20 @@ static status one_step(struct trainer *t)
     t->counters.samples += step_sequences(t);
     t->counters.epoch = t->counters.samples / t->feed.samples;
     if (!leads(t)) return OK;
-    return write_row(t, &result, lr, now_s(CLOCK_MONOTONIC) - began);
+    struct meter_track *track = meter_begin();
+    const status written =
+        write_row(t, &result, lr, now_s(CLOCK_MONOTONIC) - began);
+
+    meter_end(track, &(struct meter_what){.kind = METER_DATA,
+                                          .name = "metrics"});
+    return written;
+}
+
+static status one_step(struct trainer *t)
+{
+    profiler_begin(&t->profiler);
+    TRY(plain_step(t));
+    return profiler_end(&t->profiler);
 }
 
 /* The best of a few short probes: other work only ever slows one down. Cores
@@ -480,6 +500,7 @@ static void free_all(struct trainer *t)
     keeper_free(&t->keeper);
     train_step_free(&t->step);
     feed_close(&t->feed);
+    profiler_free(&t->profiler);
     pipeline_free(&t->pipeline);
     setup_free(&t->setup);
     run_dir_close(&t->run);
@@ -500,6 +521,9 @@ static status train(struct trainer *t)
     }
     progress_begin(&t->progress, leads(t) ? stderr : NULL, "step", "", 1);
     result = loop(t);
+    if (result == OK) /* all ranks are here, and will not step again */
+        result = profiler_finish(&t->profiler, &t->team, first_stage(t),
+                                 t->peak_flops);
     progress_end(&t->progress);
     LOG(DEBUG, "train", "ended after step %lld: %s",
         (long long)t->counters.step,
@@ -509,7 +533,7 @@ static status train(struct trainer *t)
     const struct closing closing = {
         .setup = &t->setup, .pipeline = &t->pipeline, .run = &t->run,
         .step = t->counters.step, .result = result,
-        .json = t->request->json};
+        .profiler = &t->profiler, .json = t->request->json};
     const status reported = closing_report(&closing);
 
     return result != OK ? result : reported;

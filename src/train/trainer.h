@@ -9,6 +9,7 @@ struct trainer_request {
     const struct options_set *set; /* run.dir names the run */
     bool resume;     /* run.dir holds a run: go on from its newest checkpoint */
     bool dry_run;    /* say what would be done, touch nothing */
+    const char *trace; /* file for Perfetto, one a rank; NULL: none */
     bool json;       /* the last line is a JSON object */
     int ranks;       /* that share the batch: threads of this process, or the
                       * processes that a launcher of MPI started; 0: as many as

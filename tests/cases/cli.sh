@@ -45,6 +45,10 @@ expect 0 "usage: lockstep COMMAND" --help
 expect 0 "usage: lockstep COMMAND" help
 expect 0 "lockstep 0.1.0" --version
 expect 0 "train.steps" help options
+expect 0 "bench kernels" bench --help
+expect 0 "bench step" help bench
+expect 0 "tokenizer train" tokenizer -h
+expect 2 "is not a command; expected bench" bench
 "$program" --help | sed -n 's/^  \([a-z][a-z ]*[a-z]\)  .*/\1/p' >"$work/names"
 [ "$(wc -l <"$work/names")" -ge 4 ] || {
     echo "the overview lists $(wc -l <"$work/names") commands"

@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profiler.c - the profile of a run. */
+#include "train/profiler.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "train/trace_file.h"
+
+enum {
+    SPANS = 1 << 17,  /* of a trace; what does not fit is counted */
+    THREADS_MOST = 12 /* that carry messages: one for each group */
+};
+
+int64_t profiler_values(const struct mesh *mesh)
+{
+    return (int64_t)mesh_ranks(mesh) * METER_KINDS;
+}
+
+status profiler_build(struct profiler *profiler, struct team *team,
+                      int64_t steps)
+{
+    void *kinds = NULL;
+
+    profiler->steps = steps;
+    profiler->ranks = team->world != NULL ? team->world->size : 1;
+    profiler->rank = team_rank(team);
+    TRY(memory_take((size_t)profiler->ranks * METER_KINDS,
+                    sizeof *profiler->kinds, &kinds));
+    profiler->kinds = kinds;
+    return meter_build(&profiler->meter,
+                       profiler->ranks > 1 ? THREADS_MOST : 0,
+                       profiler->trace != NULL ? SPANS : 0);
+}
+
+void profiler_free(struct profiler *profiler)
+{
+    meter_free(&profiler->meter);
+    memory_free(profiler->kinds);
+    memory_free(profiler->profile);
+    *profiler = (struct profiler){0};
+}
+
+/* Steps that the first does not stand for. */
+static bool is_first_of_several(const struct profiler *profiler)
+{
+    return profiler->done == 0 && profiler->steps > 1;
+}
+
+void profiler_begin(struct profiler *profiler)
+{
+    const bool records = profiler->trace != NULL && !profiler->written &&
+                         !is_first_of_several(profiler);
+
+    meter_record(&profiler->meter, records);
+    meter_step_begin(&profiler->meter);
+}
+
+static status write_trace(struct profiler *profiler)
+{
+    char path[PATH_BYTES];
+
+    profiler->written = true;
+    meter_record(&profiler->meter, false);
+    TRY(trace_file_name(profiler->trace, profiler->rank, profiler->ranks,
+                        path, sizeof path));
+    return trace_file_write(&profiler->meter, profiler->rank,
+                            profiler->title, path);
+}
+
+status profiler_end(struct profiler *profiler)
+{
+    const bool first = is_first_of_several(profiler);
+
+    meter_step_end(&profiler->meter);
+    profiler->done++;
+    if (first) meter_clear(&profiler->meter);
+    if (profiler->trace == NULL || profiler->written) return OK;
+    if (profiler->done == profiler->steps ||
+        profiler->done == PROFILER_TRACED + 1)
+        return write_trace(profiler);
+    return OK;
+}
+
+/* Where two areas are added into a third, and small products are made. */
+struct areas {
+    void *data[3];
+    int64_t elements; /* of float32 */
+    struct arena own;
+};
+
+enum {
+    AREA_MOST = 1 << 25, /* elements: 128 MiB */
+    AREA_LEAST = 1 << 20,
+    PRODUCT = 768        /* rows, columns and contracted elements */
+};
+
+static status areas_open(struct areas *areas, const struct stage *stage)
+{
+    static const enum memory_owner owners[3] = {
+        MEMORY_GRADIENTS, MEMORY_FIRST_MOMENT, MEMORY_SECOND_MOMENT};
+
+    areas->elements = AREA_MOST;
+    for (int i = 0; i < 3; i++) {
+        const struct memory_row *row = &stage->memory[owners[i]];
+        const int64_t elements = (int64_t)(row->bytes / sizeof(double));
+
+        areas->data[i] = row->data;
+        if (elements < areas->elements) areas->elements = elements;
+    }
+    if (areas->elements >= AREA_LEAST) return OK;
+    areas->elements = AREA_LEAST;
+    arena_init(&areas->own, "limits", 0);
+    for (int i = 0; i < 3; i++) {
+        TRY(arena_take_array(&areas->own, AREA_LEAST, sizeof(double),
+                             &areas->data[i]));
+    }
+    return OK;
+}
+
+/* FLOPs a second of a product of the run's type that fits caches. */
+static status product_rate(const struct kernels *kernels,
+                           struct stream *stream, const struct areas *areas,
+                           double *flops)
+{
+    const struct sum_segment segment = {.length = PRODUCT};
+    const struct sum_order order = {&segment, 1, 1};
+    const enum dtype dtype = kernels->dtype;
+    const struct matmul call = {
+        .c = tensor_2d(areas->data[0], dtype_real(dtype), PRODUCT, PRODUCT),
+        .a = tensor_2d(areas->data[1], dtype, PRODUCT, PRODUCT),
+        .b = tensor_2d(areas->data[2], dtype, PRODUCT, PRODUCT),
+        .order = &order};
+    int64_t best = INT64_MAX;
+
+    for (int i = 0; i < 3; i++) {
+        const int64_t began = meter_now_ns();
+
+        TRY(kernels->matmul(stream, &call));
+        const int64_t took = meter_now_ns() - began;
+
+        if (took > 0 && took < best) best = took;
+    }
+    *flops = 2.0 * PRODUCT * PRODUCT * PRODUCT / (1e-9 * (double)best);
+    return OK;
+}
+
+static status measure_limits(struct stage *stage,
+                             struct profile_limits *limits)
+{
+    struct areas areas = {0};
+    double flops;
+    status result;
+
+    TRY_GOTO(done, result, areas_open(&areas, stage));
+    for (int i = 0; i < 3; i++) /* no numbers whose sums are slow */
+        memset(areas.data[i], 0, (size_t)areas.elements * sizeof(double));
+    TRY_GOTO(done, result, profile_memory_rate(
+        &stage->inner[1], &stage->stream, areas.data, areas.elements,
+        &limits->memory_bytes));
+    TRY_GOTO(done, result, product_rate(&stage->inner[0], &stage->stream,
+                                        &areas, &flops));
+    if (flops > limits->product_flops || dtype_is_narrow(stage->inner[0].dtype))
+        limits->product_flops = flops;
+done:
+    arena_free(&areas.own);
+    return result;
+}
+
+status profiler_finish(struct profiler *profiler, struct team *team,
+                       struct stage *stage, double product_flops)
+{
+    struct profile_limits limits = {.product_flops = product_flops};
+    void *profile = NULL;
+
+    if (profiler->done == 0) return OK;
+    TRY(measure_limits(stage, &limits));
+    TRY(memory_take(1, sizeof *profiler->profile, &profile));
+    profiler->profile = profile;
+    profile_take(profile, &profiler->meter, &limits);
+    profile_merge(profile);
+    memcpy(profiler->kinds + profiler->rank * METER_KINDS,
+           profiler->profile->kind_ms, sizeof profiler->profile->kind_ms);
+    return team_join(team, profiler->kinds,
+                     (int64_t)profiler->ranks * METER_KINDS);
+}

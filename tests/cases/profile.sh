@@ -1,0 +1,125 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# profile.sh - a profile adds up: the rows of a step are the step, of bench and
+# of a run; traces are one a rank, and JSON; nobody who does not ask pays.
+#
+#     BUILD=build tests/cases/profile.sh
+set -u
+program=$(cd "${BUILD:-build}" && pwd)/lockstep
+tree=$(pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+passed=0
+failed=0
+
+ok() { passed=$((passed + 1)); }
+bad() { failed=$((failed + 1)); echo "profile.sh: $*"; }
+check() {
+    local what=$1
+    shift
+    if "$@" >out 2>&1; then ok
+    else bad "$what"; tail -n 5 out | sed 's/^/    /'; fi
+}
+
+# adds_up MOST FILE.csv: shares add up to 1 within 1%, and what is unaccounted
+# is less than MOST of the step
+adds_up() {
+    awk -F, -v most="$1" '
+        NR > 1 { sum += $9; if ($1 == "unaccounted") rest = $9 }
+        NR > 1 && ($8 < 0 || $9 < 0) { print "a negative row: " $0; bad = 1 }
+        END {
+            printf "%d rows, sum %.5f, unaccounted %.5f\n", NR - 1, sum, rest
+            exit bad || NR < 8 || sum < 0.99 || sum > 1.01 || rest > most
+        }' "$2"
+}
+
+# json_adds_up MOST FILE: the same of the "rows" of a profile
+json_adds_up() {
+    awk -v most="$1" '
+        /"step_ms":/ && !rows { gsub(/[^0-9.e+-]/, "", $2); step = $2 }
+        /"rows":/ { rows = 1 }
+        rows && /"kind":/ { other = /unaccounted/ }
+        rows && /"ms":/ {
+            gsub(/[^0-9.e+-]/, "", $2)
+            sum += $2
+            if (other) rest += $2
+        }
+        END {
+            printf "step %g, sum %g, unaccounted %g\n", step, sum, rest
+            exit !(step > 0) || sum < 0.99 * step || sum > 1.01 * step ||
+                 rest > most * step
+        }' "$2"
+}
+
+# A model whose steps are not tiny; then one whose are: there a machine with
+# other work takes whole milliseconds away between two kernels. One thread: a
+# process on the second core makes no difference to what is accounted for.
+"$program" bench step --model llama-10m --batch 8 --length 128 --steps 2 \
+    --threads 1 --csv --draw step.svg --trace trace.json >step.csv 2>out ||
+    bad "bench step --csv: $(tail -n 1 out)"
+check "the rows of llama-10m add up" adds_up 0.01 step.csv
+grep -q "</svg>" step.svg && ok || bad "--draw: no picture"
+"$program" bench step --model llama-1m --batch 8 --length 16 --steps 4 \
+    --threads 1 --json >tiny.json 2>out || bad "bench step --json"
+check "the rows of a tiny step add up" json_adds_up 0.25 tiny.json
+for key in bound_fraction peak_resident_bytes planned_bytes first_step_s \
+    memory_gbytes_per_s limit_fraction; do
+    grep -q "\"$key\": [0-9]" tiny.json && ok || bad "--json: no $key"
+done
+for kind in matmul attention memory-bound communication optimizer data idle \
+    unaccounted; do
+    grep -q "\"kind\": \"$kind\"" tiny.json && ok || bad "no kind $kind"
+done
+
+# A run: report, profile and traces.
+mkdir text
+awk -v RS= '{ printf "%s\n", $0 > sprintf("text/%03d.txt", NR) }' "$tree/LICENSE"
+"$program" tokenizer train text --vocab 300 --out tokenizer.json >out 2>&1
+cat >config.yaml <<'END'
+version: 1
+seed: 3
+model: {family: llama, vocab: 300, layers: 2, width: 64, heads: 4}
+tokenizer: {from: tokenizer.json}
+data: {train: [text], sequence: 64}
+train: {steps: 6, batch: 8, threads: 1}
+optimizer: {lr: 3.0e-3, warmup: 4}
+END
+check "train" "$program" train config.yaml --run one --trace one.json
+check "a run adds up" json_adds_up 0.25 one/profile.json
+grep -q "Where the time of a step goes" one/report.html && ok ||
+    bad "report.html: no profile"
+for ranks in "--set mesh.data=2" "--set mesh.tensor=2" "--set mesh.pipe=2"; do
+    name=${ranks//[^a-z]/}
+    # shellcheck disable=SC2086
+    check "train $ranks" "$program" train config.yaml --run "$name" --ranks 2 \
+        $ranks --trace "$name.json"
+    check "two ranks add up: $ranks" json_adds_up 0.60 "$name/profile.json"
+    grep -q '"kind": "communication"' "$name/profile.json" && ok ||
+        bad "$ranks: no communication"
+    for rank in 0 1; do
+        if [ -s "$name.rank-$rank.json" ]; then ok
+        else bad "$ranks: no trace of rank $rank"; continue; fi
+        grep -q '"cat":"communication"' "$name.rank-$rank.json" && ok ||
+            bad "$ranks: rank $rank has no messages in its trace"
+        grep -q '"cat":"idle"' "$name.rank-$rank.json" && ok ||
+            bad "$ranks: rank $rank has no waits in its trace"
+    done
+done
+# The same bits, traced or not.
+"$program" train config.yaml --run plain >out 2>&1
+check "a trace changes no bit" "$program" compare one plain
+
+# One event a line; a comma behind each but the last.
+for file in trace.json one.json setmeshdata.rank-1.json; do
+    check "$file: events" awk '
+        NR == 1 { if ($0 != "{\"traceEvents\":[") exit 1; next }
+        /^\]/ { closed = 1; if (last ~ /,$/) bad = 1; next }
+        { if (closed || (last != "" && last !~ /,$/)) bad = 1
+          if ($0 !~ /^\{"ph":"[XM]",.*\}\}?,?$/) bad = 1
+          last = $0; events++ }
+        END { exit bad || !closed || events < 20 }' "$file"
+done
+
+echo "profile.sh: $passed passed, $failed failed"
+[ $failed -eq 0 ]
