@@ -149,5 +149,6 @@ def make(run):
               directory / "final.safetensors")
 
 
-for each in RUNS:
-    make(each)
+if __name__ == "__main__":
+    for each in RUNS:
+        make(each)
