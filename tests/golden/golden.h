@@ -15,8 +15,8 @@
  * the first GPT-2 files have no such prefix. */
 #define GOLDEN_PREFIX "transformer."
 
-/* Elements of one piece of a parameter, between the flat arena and a dense
- * array in the outside order. */
+/* Elements of one piece of a parameter, between the flat arena of `dtype` and a
+ * dense array of float64 in the outside order. */
 static inline void golden_move(const struct param_outside *outside,
                                const struct param *param, char *flat,
                                char *dense, enum dtype dtype, bool into_flat)
@@ -24,7 +24,7 @@ static inline void golden_move(const struct param_outside *outside,
     const struct tensor in_flat = tensor_1d(
         flat, dtype, param->offset + param->elements);
     const int64_t count = outside->rows * outside->cols;
-    const struct tensor in_dense = tensor_1d(dense, dtype, count);
+    const struct tensor in_dense = tensor_1d(dense, DTYPE_F64, count);
     /* A piece of a vector counts in elements. */
     const int64_t first = param->offset
                           + outside->first_row
@@ -56,13 +56,12 @@ golden_find(const struct safetensors *file, const char *name)
 }
 
 /* Calls `each` for every outside tensor of the stage's parameters, with its
- * elements [count] of `dtype` read from the file. */
+ * elements [count] read from the file as float64. */
 typedef void golden_visitor(struct stage *stage, const struct param *param,
                             const struct param_outside *outside, char *dense,
                             void *argument);
 static inline void golden_each(struct stage *stage, const char *path,
-                               enum dtype dtype, golden_visitor *each,
-                               void *argument)
+                               golden_visitor *each, void *argument)
 {
     const struct param_table *table = &stage->program.params;
     const char *prefix = stage->request.model->kind->layer_prefix;
@@ -82,8 +81,8 @@ static inline void golden_each(struct stage *stage, const char *path,
             EQUAL_INT(entry->elements, outside.rows * outside.cols);
             IS_OK(memory_take((size_t)entry->elements, sizeof(double),
                               &dense));
-            IS_OK(safetensors_read(&file, entry, 0, entry->elements, dtype,
-                                   dense));
+            IS_OK(safetensors_read(&file, entry, 0, entry->elements,
+                                   DTYPE_F64, dense));
             each(stage, &table->items[i], &outside, dense, argument);
             memory_free(dense);
         }
@@ -96,8 +95,8 @@ static inline void golden_load(struct stage *stage, const struct param *param,
                                char *dense, void *argument)
 {
     (void)argument;
-    golden_move(outside, param, stage->memory[MEMORY_WEIGHTS].data, dense,
-                stage->request.dtype, true);
+    golden_move(outside, param, stage->memory[stage_keeps(stage)].data, dense,
+                stage_keeps_dtype(stage), true);
 }
 
 /* How far a flat arena may be from a file: `within` times the largest
@@ -115,13 +114,13 @@ static inline void golden_compare(struct stage *stage,
 {
     struct golden_limit *limit = argument;
     const int64_t count = outside->rows * outside->cols;
-    const enum dtype dtype = stage->request.dtype;
+    const enum dtype dtype = dtype_real(stage->request.dtype);
     double most = 0, apart = 0;
     void *ours = NULL;
 
     IS_OK(memory_take((size_t)count, sizeof(double), &ours));
     golden_move(outside, param, limit->flat, ours, dtype, false);
-    const struct tensor mine = tensor_1d(ours, dtype, count);
+    const struct tensor mine = tensor_1d(ours, DTYPE_F64, count);
     for (int64_t i = 0; i < count; i++) {
         const double expected = ((const double *)(const void *)dense)[i];
         const double gap = tensor_get(&mine, i) - expected;

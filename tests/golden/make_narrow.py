@@ -6,15 +6,24 @@
 
     config.json          the architecture
     model.safetensors    random weights, BF16: the narrow model is exactly this one
-    tokens.json          three sequences of 37 ids
-    logits.safetensors   `logits` F32 [sequences, length, vocabulary], of float64
-    gradients.safetensors  F32, of float64, under Hugging Face names
+    tokens.safetensors   `tokens` I32 [8, sequences, length]: eight batches
+    logits.safetensors   `logits` F32 [sequences, length, vocabulary], of float64,
+                         of the first batch
+    gradients.safetensors  F32, of float64, under Hugging Face names, the same
     errors.json          of transformers in bfloat16 and in float16, each against
                          float64: |x - x64| / |x64| (Euclidean, over the tensor)
-                         of the logits and of every gradient
+                         of the logits and of every gradient, the root of the
+                         mean square over the batches (of one batch alone, the
+                         error of a small tensor is too much of a die)
 
-and training/<run>/narrow.json: the 20 steps of make_training.py with weights that
-are rounded to bfloat16 for each step, whose float32 masters AdamW updates.
+and, of the 20 steps of make_training.py with eight other draws of tokens,
+
+    training/<run>/narrow_tokens.safetensors  `tokens` I32 [8, steps, batch,
+                         sequence + 1]
+    training/<run>/narrow.json  of weights that are rounded for each step, whose
+                         float32 masters AdamW updates: errors against float64
+                         steps, roots of mean squares over the draws
+
 
 The narrow side is what a user of PyTorch writes: the whole model in 16 bits
 (no autocast), scaled_dot_product_attention, the library's own loss. float16 scales
@@ -32,7 +41,7 @@ import make_training as training
 import oracle
 
 HERE = pathlib.Path(__file__).parent
-SEQUENCES, LENGTH, SCALE = 3, 37, 1024.0
+BATCHES, SEQUENCES, LENGTH, SCALE = 8, 3, 37, 1024.0
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"], "attention_bias": False,
@@ -71,7 +80,7 @@ def weights_make(config, seed):
     """float64 values that bfloat16 and float16 hold exactly."""
     generator = torch.Generator().manual_seed(seed)
     weights = oracle.weights_random(config, generator, 0.125)
-    tokens = torch.randint(0, config["vocab_size"], (SEQUENCES, LENGTH),
+    tokens = torch.randint(0, config["vocab_size"], (BATCHES, SEQUENCES, LENGTH),
                            generator=generator)
     for name, value in weights.items():
         value = value.detach().bfloat16().double()
@@ -86,25 +95,41 @@ def library_open(directory, dtype):
     return model.eval()  # no dropout
 
 
-def library_errors(directory, dtype, tokens, logits, gradients):
+def library_errors(directory, dtype, tokens, truths):
+    """Root of the mean square over the batches, of each tensor."""
     model = library_open(directory, dtype)
-    out = model(tokens, labels=tokens, use_cache=False)
     scale = SCALE if dtype == torch.float16 else 1.0
-    (out.loss * scale).backward()
-    found = {name: p.grad.double() / scale
-             for name, p in model.named_parameters()}
-    return {"logits": apart(out.logits.detach(), logits),
-            "gradients": {name: apart(found[name], value)
-                          for name, value in gradients.items()}}
+    squares = {}
+    for batch, (logits, gradients) in zip(tokens, truths):
+        model.zero_grad()
+        out = model(batch, labels=batch, use_cache=False)
+        (out.loss * scale).backward()
+        found = {name: apart(p.grad.double() / scale, gradients[name])
+                 for name, p in model.named_parameters()}
+        found["logits"] = apart(out.logits.detach(), logits)
+        for name, value in found.items():
+            squares.setdefault(name, []).append(value ** 2)
+    errors = {k: math.sqrt(sum(v) / len(v)) for k, v in squares.items()}
+    return {"logits": errors.pop("logits"), "gradients": errors}
+
+
+def truths_make(config, weights, tokens):
+    """(logits, gradients) of each batch, float64."""
+    truths = []
+    for batch in tokens:
+        for value in weights.values():
+            value.grad = None
+        loss, logits = oracle.next_token_loss(config, weights, batch)
+        loss.backward()
+        truths.append((logits.detach(),
+                       {k: v.grad.clone() for k, v in weights.items()}))
+    return truths
 
 
 def make(name):
     config, seed = MODELS[name]
     weights, tokens = weights_make(config, seed)
-    loss, logits = oracle.next_token_loss(config, weights, tokens)
-    loss.backward()
-    logits = logits.detach()
-    gradients = {k: v.grad for k, v in weights.items()}
+    truths = truths_make(config, weights, tokens)
 
     directory = HERE / "narrow" / name
     directory.mkdir(parents=True, exist_ok=True)
@@ -112,15 +137,17 @@ def make(name):
     save_file({k: v.detach().bfloat16().contiguous()
                for k, v in weights.items()},
               directory / "model.safetensors", metadata={"format": "pt"})
-    (directory / "tokens.json").write_text(json.dumps(tokens.tolist()) + "\n")
+    save_file({"tokens": tokens.to(torch.int32).contiguous()},
+              directory / "tokens.safetensors")
+    logits, gradients = truths[0]
     save_file({"logits": logits.float().contiguous()},
               directory / "logits.safetensors")
     save_file({k: v.float().contiguous() for k, v in gradients.items()},
               directory / "gradients.safetensors")
-    errors = {"loss": loss.item()}
+    errors = {}
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         errors[str(dtype).removeprefix("torch.")] = library_errors(
-            directory, dtype, tokens, logits, gradients)
+            directory, dtype, tokens, truths)
     worst = errors.pop("float32")
     assert max(worst["logits"], *worst["gradients"].values()) < 1e-4, worst
     (directory / "errors.json").write_text(json.dumps(errors, indent=1) + "\n")
@@ -132,81 +159,103 @@ def make(name):
 
 # ---- twenty steps ----
 
-def steps_narrow(run, model, config, weights, dtype):
-    """Losses, norms and weights after 20 steps; `weights`: float32 masters."""
-    s, clip = training.SETTINGS, training.RUNS[run][2]
-    narrow = {k.removeprefix("transformer.") if k not in dict(
-        model.named_parameters()) else k: k for k in weights}
-    named = dict(model.named_parameters())
-    copy, optimizer = library_optimizer(weights)
-    scale = SCALE if dtype == torch.float16 else 1.0
-    tokens = training.tokens_make(
-        config["vocab_size"],
-        torch.Generator().manual_seed(training.RUNS[run][1]))
+def steps_true(config, start, tokens, clip):
+    """Losses, norms and weights after the steps, float64."""
+    weights = {k: v.clone().requires_grad_(True) for k, v in start.items()}
+    moments = {k: (torch.zeros_like(v), torch.zeros_like(v))
+               for k, v in start.items()}
     losses, norms = [], []
-    for step in range(s["steps"]):
-        with torch.no_grad():
-            for theirs, ours in narrow.items():
-                named[theirs].copy_(copy[ours])
-        model.zero_grad()
-        logits = model(tokens[step][:, :-1], use_cache=False).logits
-        loss = torch.nn.functional.cross_entropy(
-            logits.float().flatten(0, 1), tokens[step][:, 1:].flatten())
-        (loss * scale).backward()
-        for theirs, ours in narrow.items():
-            copy[ours].grad = named[theirs].grad.float() / scale
-        norms.append(torch.nn.utils.clip_grad_norm_(
-            copy.values(), clip).item())
-        for group in optimizer.param_groups:
-            group["lr"] = training.rate_of(step)
-        optimizer.step()
+    for step, batch in enumerate(tokens):
+        loss = oracle.loss_of(oracle.logits_of(config, weights, batch[:, :-1]),
+                              batch[:, 1:])
+        loss.backward()
+        norms.append(math.sqrt(sum((p.grad ** 2).sum().item()
+                                   for p in weights.values())))
         losses.append(loss.item())
-    return losses, norms, {k: v.detach().double() for k, v in copy.items()}
+        training.update(weights, moments, step,
+                        min(1.0, clip / (norms[-1] + 1e-6)))
+    return losses, norms, {k: v.detach() for k, v in weights.items()}
 
 
 def library_optimizer(weights):
-    copy = {k: v.detach().float().clone().requires_grad_(True)
-            for k, v in weights.items()}
     s = training.SETTINGS
-    return copy, torch.optim.AdamW(
-        [{"params": [p for p in copy.values() if p.dim() == 2],
+    return torch.optim.AdamW(
+        [{"params": [p for p in weights.values() if p.dim() == 2],
           "weight_decay": s["weight_decay"]},
-         {"params": [p for p in copy.values() if p.dim() != 2],
+         {"params": [p for p in weights.values() if p.dim() != 2],
           "weight_decay": 0.0}],
         lr=0.0, betas=(s["beta1"], s["beta2"]), eps=s["epsilon"])
 
 
-def rms(found, expected):
-    return math.sqrt(sum((a / b - 1) ** 2 for a, b in zip(found, expected))
-                     / len(expected))
+def steps_narrow(model, start, tokens, clip):
+    """The same of the library's model, with float32 masters."""
+    named = dict(model.named_parameters())
+    masters = {k: start[k].float().requires_grad_(True) for k in named}
+    optimizer = library_optimizer(masters)
+    scale = SCALE if model.dtype == torch.float16 else 1.0
+    losses, norms = [], []
+    for step, batch in enumerate(tokens):
+        with torch.no_grad():
+            for name, value in masters.items():
+                named[name].copy_(value)
+        model.zero_grad()
+        logits = model(batch[:, :-1], use_cache=False).logits
+        loss = torch.nn.functional.cross_entropy(
+            logits.float().flatten(0, 1), batch[:, 1:].flatten())
+        (loss * scale).backward()
+        for name, value in masters.items():
+            value.grad = named[name].grad.float() / scale
+        norms.append(torch.nn.utils.clip_grad_norm_(
+            masters.values(), clip).item())
+        for group in optimizer.param_groups:
+            group["lr"] = training.rate_of(step)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses, norms, {k: v.detach().double() for k, v in masters.items()}
+
+
+def squares(found, expected):
+    return sum((a / b - 1) ** 2 for a, b in zip(found, expected)) / len(found)
+
+
+def matrices_square(left, right):
+    """Not vectors: the gradient of a key's bias is zero up to rounding, and
+    AdamW makes full steps of the signs of that noise."""
+    return sum((left[k] - right[k]).norm().item() ** 2
+               for k, v in left.items() if v.dim() == 2)
 
 
 def make_steps(run):
+    _, seed, clip = training.RUNS[run]
     directory = HERE / "training" / run
     stored = json.loads((directory / "training.json").read_text())
     source = HERE / "models" / stored["model"]
     config = json.loads((source / "config.json").read_text())
-    weights = {k: v.detach() for k, v in
-               training.weights_load(source, config).items()}
-    final = load_file(directory / "final.safetensors")
-    # Not vectors: the gradient of a key's bias is zero up to rounding, and
-    # AdamW makes full steps of the signs of that noise.
-    matrices = [k for k, v in final.items() if v.dim() == 2]
-    moved = math.sqrt(sum((final[k] - weights[k]).norm().item() ** 2
-                          for k in matrices))
+    start = {k: v.detach() for k, v in
+             training.weights_load(source, config).items()}
+    draws = [training.tokens_make(config["vocab_size"],
+                                  torch.Generator().manual_seed(
+                                      100 * seed + draw))
+             for draw in range(BATCHES)]
+    save_file({"tokens": torch.stack(draws).to(torch.int32).contiguous()},
+              directory / "narrow_tokens.safetensors")
+    truths = [steps_true(config, start, tokens, clip) for tokens in draws]
     result = {"losses": "root of the mean over steps of (loss / loss64 - 1)^2",
               "norms": "the same of gradient norms",
               "weights": "|w - w64| / |w64 - w at the start|, all matrices"}
     for dtype in (torch.float32, torch.bfloat16, torch.float16):
         model = library_open(source, dtype)
-        losses, norms, ends = steps_narrow(run, model, config, weights, dtype)
-        off = math.sqrt(sum((ends[k] - final[k]).norm().item() ** 2
-                            for k in matrices))
-        result[str(dtype).removeprefix("torch.")] = {
-            "losses": rms(losses, [r["loss"] for r in stored["rows"]]),
-            "norms": rms(norms, [r["grad_norm"] for r in stored["rows"]]),
-            "weights": off / moved}
-        print(run, dtype, result[str(dtype).removeprefix("torch.")])
+        parts = []
+        for tokens, true in zip(draws, truths):
+            found = steps_narrow(model, start, tokens, clip)
+            parts.append((squares(found[0], true[0]),
+                          squares(found[1], true[1]),
+                          matrices_square(found[2], true[2])
+                          / matrices_square(true[2], start)))
+        errors = {what: math.sqrt(sum(p[i] for p in parts) / len(parts))
+                  for i, what in enumerate(("losses", "norms", "weights"))}
+        result[str(dtype).removeprefix("torch.")] = errors
+        print(run, dtype, errors, [f"{math.sqrt(p[0]):.1e}" for p in parts])
     assert result.pop("float32")["losses"] < 1e-6
     (directory / "narrow.json").write_text(json.dumps(result, indent=1) + "\n")
 
