@@ -13,7 +13,7 @@ static size_t aligned(size_t bytes)
 
 /* ---- sizes ---- */
 
-enum { LOGITS_BYTES = 256 << 20 }; /* aim of an automatic chunk */
+enum { LOGITS_BYTES = 128 << 20 }; /* aim of an automatic chunk */
 
 /* Whole sequences while they fit, else granules of one sequence. */
 static int64_t choose_chunk(const struct stage_request *request)
@@ -353,21 +353,30 @@ static status plan_with(struct stage *stage, const char *const *policy,
     return OK;
 }
 
-/* The least recomputation whose total fits; "block" if none does. */
+enum { SMALL_PART = 8 }; /* of the machine's share: nobody misses it */
+
+/* Nothing is computed again in a small run, nor where a limit is given and it
+ * fits; norms and activations else, which cost about a hundredth of a step and
+ * are a third of the activations; whole blocks if not even that fits. */
 static status plan_auto(struct stage *stage)
 {
     static const char *const cheap[] = {"norm", "activation"};
     static const char *const none[] = {"none"}, *const block[] = {"block"};
-    double limit = stage->request.memory_bytes;
+    double limit = stage->request.memory_bytes, small = limit;
 
-    if (limit <= 0)
+    if (limit <= 0) {
         limit = (double)sysconf(_SC_PHYS_PAGES) *
                 (double)sysconf(_SC_PAGESIZE) / 8;
-    if (stage->request.share > 1) limit /= stage->request.share;
+        small = limit / SMALL_PART;
+    }
+    if (stage->request.share > 1) {
+        limit /= stage->request.share;
+        small /= stage->request.share;
+    }
     stage->recompute = "none";
     TRY(plan_with(stage, none, 1));
     if (stage->request.backward == BACKWARD_NONE ||
-        (double)stage->bytes <= limit)
+        (double)stage->bytes <= small)
         return OK;
     stage->recompute = "norm, activation";
     TRY(plan_with(stage, cheap, 2));
