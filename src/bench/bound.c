@@ -179,7 +179,6 @@ status bound_measure(struct bound *bound, struct stage *stage,
     TRY_GOTO(done, result, probe_peer_open(&peer));
     TRY_GOTO(done, result, measure_products(bound, stage, &peer, profile));
     measure_others(bound, meter, profile);
-    profile_merge(profile);
 done:
     probe_peer_close(&peer);
     return result;

@@ -15,9 +15,9 @@ struct bound {
     double memory_rate;      /* bytes a second */
 };
 
-/* The profile of the meter's steps with a limit for every row: products at the
- * best time of their shape, alone, in this run; attention at the rate of all
- * products; the rest at the bandwidth of memory. */
+/* The profile of the meter's steps, not merged, with a limit for every row:
+ * products at the best time of their shape, alone, in this run; attention at
+ * the rate of all products; the rest at the bandwidth of memory. */
 status bound_measure(struct bound *bound, struct stage *stage,
                      const struct meter *meter, struct profile *profile);
 

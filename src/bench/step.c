@@ -165,7 +165,9 @@ static status measure(struct step_figures *f, struct pipeline *pipeline)
     step.update.clip = 1;
     TRY_GOTO(done, end, run_steps(f, &step, &source));
     TRY_GOTO(done, end, bound_measure(&f->bound, f->stage, &f->meter,
-                                      &f->profile));
+                                      &f->shapes));
+    f->profile = f->shapes;
+    profile_merge(&f->profile);
 done:
     train_step_free(&step);
     return end;
@@ -228,9 +230,10 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
 {
     const struct preset *preset;
     struct pipeline pipeline = {0};
-    struct step_figures f = {.settings = settings};
+    static struct step_figures f; /* too large for a stack */
     status result;
 
+    f = (struct step_figures){.settings = settings};
     TRY(preset_find(settings->model, &preset));
     const int64_t batch = settings->batch ? settings->batch : preset->batch;
     const int64_t length = settings->length ? settings->length
@@ -241,6 +244,7 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
     static const char *const none[] = {"none"};
     struct pipeline_request request = {.stage = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = settings->dtype,
+        .product = settings->product,
         .isa = settings->isa, .batch = batch, .micro_batch = batch,
         .length = length, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = settings->threads ? settings->threads : threads_cores(),

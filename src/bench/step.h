@@ -18,6 +18,7 @@ struct bench_step_settings {
     int threads;          /* 0: the cores of this process */
     enum isa isa;
     enum dtype dtype;
+    enum product product; /* of bfloat16 */
     bool csv;             /* the rows only, instead of text */
     const char *draw;     /* SVG file; NULL: none */
     const char *trace;    /* JSON file of all spans; NULL: none */

@@ -94,17 +94,25 @@ static void print_figures(const struct step_figures *f, FILE *out)
                      "process\n", f->first_step_s);
 }
 
+/* How bfloat16 products are summed; "" for other types. */
+static const char *product_of(const struct step_figures *f)
+{
+    if (f->stage->program.dtype != DTYPE_BF16) return "";
+    return f->settings->product == PRODUCT_TILES ? " in tiles" : " in pairs";
+}
+
 status step_print(const struct step_figures *f, FILE *out)
 {
     const struct stage *stage = f->stage;
     struct text text = {0};
     status result;
 
-    fprintf(out, "%s, %lld x %lld tokens, %s, %s, %d threads, grid %d x %d\n",
-            f->name, (long long)stage->program.batch,
+    fprintf(out, "%s, %lld x %lld tokens, %s%s, %s, %d threads, grid %d x "
+                 "%d\n", f->name, (long long)stage->program.batch,
             (long long)stage->program.length,
-            dtype_name(stage->program.dtype), stage->kernels.backend,
-            stage->request.threads, stage->program.grid.data,
+            dtype_name(stage->program.dtype), product_of(f),
+            stage->kernels.backend, stage->request.threads,
+            stage->program.grid.data,
             stage->program.grid.tensor);
     print_layers(f, out);
     TRY_GOTO(done, result, profile_print(&f->profile, &text));
@@ -120,7 +128,7 @@ done:
 status step_print_csv(const struct step_figures *f, FILE *out)
 {
     struct text text = {0};
-    const status result = profile_csv(&f->profile, &text);
+    const status result = profile_csv(&f->shapes, &text);
 
     if (result == OK) fputs(text.bytes, out);
     text_free(&text);
@@ -147,18 +155,23 @@ static void write_layers(const struct step_figures *f,
     json_write_object_end(json);
 }
 
-static void write_integer(struct json_writer *json, const char *key,
-                          int64_t value)
-{
-    json_write_key(json, key);
-    json_write_integer(json, value);
-}
-
 static void write_string(struct json_writer *json, const char *key,
                          const char *value)
 {
     json_write_key(json, key);
     json_write_string(json, value);
+}
+
+/* Each shape of a product. */
+static void write_products(const struct step_figures *f,
+                           struct json_writer *json)
+{
+    json_write_key(json, "products");
+    json_write_array(json);
+    for (int i = 0; i < f->shapes.count; i++)
+        if (f->shapes.rows[i].kind == METER_MATMUL)
+            profile_write_row(&f->shapes, &f->shapes.rows[i], json);
+    json_write_array_end(json);
 }
 
 status step_write(const struct step_figures *f, struct json_writer *json)
@@ -169,10 +182,14 @@ status step_write(const struct step_figures *f, struct json_writer *json)
     json_write_object(json);
     write_string(json, "model", f->name);
     write_string(json, "dtype", dtype_name(p->dtype));
+    if (p->dtype == DTYPE_BF16)
+        write_string(json, "product",
+                     f->settings->product == PRODUCT_TILES ? "tiles"
+                                                           : "pairs");
     write_string(json, "backend", f->stage->kernels.backend);
-    write_integer(json, "threads", f->stage->request.threads);
-    write_integer(json, "batch", p->batch);
-    write_integer(json, "length", p->length);
+    json_write_key_integer(json, "threads", f->stage->request.threads);
+    json_write_key_integer(json, "batch", p->batch);
+    json_write_key_integer(json, "length", p->length);
     json_write_key_real(json, "step_ms", f->median_ms);
     json_write_key_real(json, "step_ms_least", f->step_ms[0]);
     json_write_key_real(json, "step_ms_most", f->step_ms[f->steps - 1]);
@@ -187,12 +204,14 @@ status step_write(const struct step_figures *f, struct json_writer *json)
                         1e-9 * f->bound.memory_rate);
     json_write_key_real(json, "bound_tokens_per_s", d.bound);
     json_write_key_real(json, "bound_fraction", d.fraction);
-    write_integer(json, "planned_bytes", (int64_t)f->planned_bytes);
-    write_integer(json, "peak_resident_bytes", (int64_t)f->resident_bytes);
+    json_write_key_integer(json, "planned_bytes", (int64_t)f->planned_bytes);
+    json_write_key_integer(json, "peak_resident_bytes",
+                           (int64_t)f->resident_bytes);
     json_write_key_real(json, "first_step_s", f->first_step_s);
     write_layers(f, json);
     json_write_key(json, "profile");
     profile_write(&f->profile, json);
+    write_products(f, json);
     json_write_object_end(json);
     return OK;
 }

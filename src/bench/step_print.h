@@ -20,7 +20,7 @@ struct step_figures {
     double median_ms;
     double first_step_s;       /* since the process began; 0: unknown */
     size_t planned_bytes, resident_bytes;
-    struct profile profile;
+    struct profile profile, shapes; /* by kernel; products by shape too */
     struct bound bound;
 };
 

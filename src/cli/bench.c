@@ -32,6 +32,18 @@ static status read_dtype(const struct arguments *arguments, enum dtype *out)
     return OK;
 }
 
+/* --product of bfloat16. */
+static status read_product(const struct arguments *arguments,
+                           enum product *out)
+{
+    static const char *const names[] = {"pairs", "tiles"};
+    int chosen = PRODUCT_PAIRS;
+
+    TRY(arguments_choice(arguments, "product", names, 2, &chosen));
+    *out = (enum product)chosen;
+    return OK;
+}
+
 status command_bench_step(struct arguments *arguments)
 {
     struct bench_step_settings settings = {
@@ -44,6 +56,7 @@ status command_bench_step(struct arguments *arguments)
     status result;
 
     TRY(read_dtype(arguments, &settings.dtype));
+    TRY(read_product(arguments, &settings.product));
 
     TRY(arguments_integer(arguments, "batch", 1, 1 << 20, &settings.batch));
     TRY(arguments_integer(arguments, "length", 1, 1 << 24, &settings.length));

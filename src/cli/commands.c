@@ -198,6 +198,7 @@ const struct command commands[] = {
       {"steps", "N", "measured steps (3)", false},
       {"dtype", "TYPE", "float32 (default), bfloat16, float16 or float64",
        false},
+      {"product", "NAME", "of bfloat16: pairs (default) or tiles", false},
       {"draw", "FILE.svg", "a picture of the step", false},
       {"trace", "FILE.json", "every span, for Perfetto", false},
       {"csv", NULL, "the rows as comma-separated values", false},

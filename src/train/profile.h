@@ -57,6 +57,9 @@ status profile_print(const struct profile *profile, struct text *out);
 status profile_csv(const struct profile *profile, struct text *out);
 /* As the value of a key or an element. */
 void profile_write(const struct profile *profile, struct json_writer *json);
+void profile_write_row(const struct profile *profile,
+                       const struct profile_row *row,
+                       struct json_writer *json);
 /* A bar for the step, stacked by kind, and one for each row with a mark where
  * its limit is. */
 status profile_svg(const struct profile *profile, const char *title,

@@ -124,8 +124,8 @@ static void write_limit(struct json_writer *json, double limit_ms, double ms)
                         known ? limit_ms / ms : (double)NAN);
 }
 
-static void write_row(const struct profile *p, const struct profile_row *row,
-                      struct json_writer *json)
+void profile_write_row(const struct profile *p, const struct profile_row *row,
+                       struct json_writer *json)
 {
     json_write_object(json);
     write_string(json, "kind", meter_kind_name(row->kind));
@@ -172,7 +172,7 @@ void profile_write(const struct profile *profile, struct json_writer *json)
     json_write_key(json, "rows");
     json_write_array(json);
     for (int i = 0; i < profile->count; i++)
-        write_row(profile, &profile->rows[i], json);
+        profile_write_row(profile, &profile->rows[i], json);
     json_write_array_end(json);
     json_write_object_end(json);
 }
