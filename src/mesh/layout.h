@@ -47,6 +47,13 @@ struct param_spec {
     int64_t rows, cols;       /* whole shape; a vector has rows 1 */
     bool vector;              /* 1-D outside: norm, bias */
     bool outside_transposed;  /* stored [cols, rows] outside (GPT-2) */
+    bool outside_by_unit;     /* one tensor outside, in which each unit of the
+                               * last piece follows its share of the others */
+    int64_t outside_pairs;    /* so many first rows of each unit of q and k (all
+                               * pieces but the last) are pairs of neighbours
+                               * outside; here the first of each pair, then the
+                               * second */
+    bool outside_vector;      /* a matrix of one column, 1-D outside */
     enum axis split_rows;     /* each piece's rows are divided by this axis */
     enum axis split_cols;
     int leaves;               /* equal blocks of ceil(n / leaves) in which the

@@ -78,14 +78,15 @@ bool param_outside(const struct param *param, const char *layer_prefix,
     char prefix[PARAM_NAME_BYTES];
 
     *out = (struct param_outside){.rows = spec->rows, .cols = spec->cols,
-                                  .vector = spec->vector,
+                                  .vector = spec->vector ||
+                                            spec->outside_vector,
                                   .transposed = spec->outside_transposed};
     if (spec->piece_count > 0 && spec->pieces[0].outside_name != NULL) {
         if (piece >= spec->piece_count) return false;
         for (int i = 0; i < piece; i++) out->first_row += spec->pieces[i].rows;
         name = spec->pieces[piece].outside_name;
         out->rows = spec->pieces[piece].rows;
-        if (spec->vector) {
+        if (spec->vector) { /* rows are elements */
             out->cols = out->rows;
             out->rows = 1;
         }
@@ -95,4 +96,51 @@ bool param_outside(const struct param *param, const char *layer_prefix,
     outside_prefix(prefix, sizeof prefix, layer_prefix, param->layer);
     snprintf(out->name, sizeof out->name, "%s%s", prefix, name);
     return true;
+}
+
+bool param_is_permuted(const struct param_spec *spec)
+{
+    return spec->outside_by_unit || spec->outside_pairs > 0;
+}
+
+/* Of row `row` of a piece whose units have pairs. */
+static struct param_rows rows_paired(const struct param_piece *piece,
+                                     int64_t pairs, int64_t row)
+{
+    const int64_t unit = row / piece->unit * piece->unit, at = row - unit;
+    const int64_t half = pairs / 2;
+
+    if (at < half) return (struct param_rows){unit + 2 * at, 2, half - at};
+    if (at < pairs)
+        return (struct param_rows){unit + 2 * (at - half) + 1, 2,
+                                   pairs - at};
+    return (struct param_rows){row, 1, piece->unit - at};
+}
+
+struct param_rows param_rows_outside(const struct param_spec *spec,
+                                     int64_t row)
+{
+    const struct param_piece *last = spec->pieces + spec->piece_count - 1;
+    int64_t before = 0, all = 0, first = 0; /* rows of a group; of pieces */
+    const struct param_piece *piece = spec->pieces;
+
+    CHECK(param_is_permuted(spec));
+    while (row - first >= piece->rows) first += piece++->rows;
+    if (!spec->outside_by_unit) {
+        struct param_rows rows = {row - first, 1, piece->rows - row + first};
+
+        if (spec->outside_pairs > 0 && piece < last)
+            rows = rows_paired(piece, spec->outside_pairs, row - first);
+        rows.first += first;
+        return rows;
+    }
+    const int64_t groups = last->rows / last->unit;
+    const int64_t each = piece->rows / groups, at = (row - first) % each;
+
+    for (const struct param_piece *p = spec->pieces; p <= last; p++) {
+        if (p < piece) before += p->rows / groups;
+        all += p->rows / groups;
+    }
+    return (struct param_rows){(row - first) / each * all + before + at, 1,
+                               each - at};
 }

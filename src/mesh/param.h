@@ -63,5 +63,12 @@ struct param_outside {
 };
 bool param_outside(const struct param *param, const char *layer_prefix,
                    int piece, struct param_outside *out);
+/* Rows (elements of a vector) from `row` on that lie outside in equal steps:
+ * `count` of them, at first, first + step, ..., counted as rows here are. */
+struct param_rows { int64_t first, step, count; };
+struct param_rows param_rows_outside(const struct param_spec *spec,
+                                     int64_t row);
+/* Does any row lie elsewhere outside? */
+bool param_is_permuted(const struct param_spec *spec);
 
 #endif

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.c - what the config.json of all families share. */
+/* config.c - what the config.json of all families share: which fields may be
+ * there, and how some are read. */
 #include "models/config.h"
 
 #include <string.h>
 
 /* Fields of transformers' base configuration (v4 and v5) that say nothing
  * about the arithmetic of these families. */
-static const struct config_field everywhere[] = {
+static const struct { const char *name, *only; } everywhere[] = {
     {"architectures", NULL}, {"model_type", NULL}, {"torch_dtype", NULL},
     {"dtype", NULL}, {"use_cache", NULL}, {"transformers_version", NULL},
     {"pad_token_id", NULL}, {"bos_token_id", NULL}, {"eos_token_id", NULL},
@@ -40,6 +41,7 @@ static const struct config_field everywhere[] = {
     {"predict_special_tokens", NULL},
     {"license", NULL}, {"auto_map", NULL},
 };
+enum { EVERYWHERE = sizeof everywhere / sizeof *everywhere };
 
 static bool value_is(const struct json *value, const char *text)
 {
@@ -58,38 +60,42 @@ static bool value_is(const struct json *value, const char *text)
     return false;
 }
 
-static const struct config_field *find(const char *name,
-                                       const struct config_field *fields,
-                                       int count)
+/* What a field must be, NULL: anything. False: nobody knows it. */
+static bool find(const struct model_kind *kind, const char *name,
+                 const char **only)
 {
-    for (int i = 0; i < count; i++)
-        if (strcmp(fields[i].name, name) == 0) return &fields[i];
-    return NULL;
+    for (int i = 0; i < kind->row_count; i++)
+        if (strcmp(kind->rows[i].name, name) == 0) {
+            *only = kind->rows[i].only;
+            return true;
+        }
+    for (int i = 0; i < EVERYWHERE; i++)
+        if (strcmp(everywhere[i].name, name) == 0) {
+            *only = everywhere[i].only;
+            return true;
+        }
+    return false;
 }
 
-status config_check(const struct json *config, const char *source,
-                    const struct config_field *fields, int count)
+status config_check(const struct model_kind *kind, const struct json *config,
+                    const char *source)
 {
-    const int common = (int)(sizeof everywhere / sizeof *everywhere);
     struct text unknown = {0};
     status result = OK;
 
     for (int i = 0; i < config->count; i++) {
-        const char *name = config->items[2 * i].string;
+        const char *name = config->items[2 * i].string, *only = NULL;
         const struct json *value = &config->items[2 * i + 1];
-        const struct config_field *field = find(name, fields, count);
 
-        if (field == NULL) field = find(name, everywhere, common);
-        if (field == NULL) {
+        if (!find(kind, name, &only))
             TRY_GOTO(done, result, text_printf(&unknown, "%s%s",
                                                unknown.length ? ", " : "",
                                                name));
-        } else if (field->only != NULL && !value_is(value, field->only) &&
-                   value->kind != JSON_NULL) {
+        else if (only != NULL && !value_is(value, only) &&
+                 value->kind != JSON_NULL)
             FAIL_GOTO(done, result, ERR_CONFIG,
                       "%s: %s has a value that this build cannot follow; it "
-                      "takes only %s", source, name, field->only);
-        }
+                      "takes only %s", source, name, only);
     }
     if (unknown.length > 0)
         FAIL_GOTO(done, result, ERR_CONFIG,
@@ -98,26 +104,6 @@ status config_check(const struct json *config, const char *source,
 done:
     text_free(&unknown);
     return result;
-}
-
-/* eos_token_id may be a list; the first counts. */
-static int64_t token_id(const struct json *config, const char *key)
-{
-    const struct json *value = json_get(config, key);
-
-    if (value != NULL && value->kind == JSON_ARRAY && value->count > 0)
-        value = &value->items[0];
-    return value != NULL && value->kind == JSON_INTEGER ? value->integer : -1;
-}
-
-status config_read_common(struct model *model, const struct json *config,
-                          const char *source)
-{
-    model->bos = token_id(config, "bos_token_id");
-    model->eos = token_id(config, "eos_token_id");
-    TRY(json_get_real_or(config, source, "initializer_range", 0.02,
-                         &model->init_std));
-    return OK;
 }
 
 status config_read_int(const struct json *config, const char *source,
@@ -135,15 +121,62 @@ status config_read_int(const struct json *config, const char *source,
     return OK;
 }
 
-status config_read_dropout(struct model *model, const struct json *config,
-                           const char *source, const char *const *names,
-                           int count)
+status config_check_layers(const struct json *config, const char *source)
 {
-    for (int i = 0; i < count; i++) {
-        double value;
+    const struct json *types = json_get(config, "layer_types");
 
-        TRY(json_get_real_or(config, source, names[i], 0, &value));
-        if (value > model->dropout) model->dropout = value;
-    }
+    if (types == NULL || types->kind == JSON_NULL) return OK;
+    if (types->kind != JSON_ARRAY)
+        FAIL(ERR_CONFIG, "%s: layer_types is not an array", source);
+    for (int i = 0; i < types->count; i++)
+        if (types->items[i].kind != JSON_STRING ||
+            strcmp(types->items[i].string, "full_attention") != 0)
+            FAIL(ERR_CONFIG, "%s: layer_types: layer %d is not "
+                             "full_attention, the only type that this build "
+                             "has", source, i);
     return OK;
+}
+
+status config_read_window(struct model *model, const struct json *config,
+                          const char *source, int64_t absent)
+{
+    const struct json *value = json_get(config, "sliding_window");
+
+    if (value == NULL) model->window = absent;
+    if (value == NULL || value->kind == JSON_NULL) return OK;
+    return config_read_int(config, source, "sliding_window", -1,
+                           &model->window);
+}
+
+void config_write_window(const struct model *model, struct json_writer *out)
+{
+    json_write_key(out, "sliding_window");
+    if (model->window > 0) json_write_integer(out, model->window);
+    else json_write_null(out);
+}
+
+status config_refuse_window(struct model *model, const struct json *config,
+                            const char *source)
+{
+    int64_t window, first;
+    bool used;
+
+    TRY(json_get_bool_or(config, source, "use_sliding_window", false, &used));
+    TRY(json_get_integer_or(config, source, "sliding_window", 4096, &window));
+    TRY(json_get_integer_or(config, source, "max_window_layers", 28, &first));
+    if (used && first < model->layers && window < model->context)
+        FAIL(ERR_CONFIG, "%s: sliding_window: layers from %lld on see %lld "
+                         "tokens of up to %lld, which this build cannot "
+                         "compute; it takes use_sliding_window false",
+             source, (long long)first, (long long)window,
+             (long long)model->context);
+    return config_check_layers(config, source);
+}
+
+void config_write_no_window(const struct model *model,
+                            struct json_writer *out)
+{
+    (void)model;
+    json_write_key(out, "use_sliding_window");
+    json_write_bool(out, false);
 }

@@ -1,34 +1,90 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.h - config.json of each family. Three lists of fields: used; known
- * and without effect here (some only with one value); everything else is named
- * and refused. */
+/* config.h - config.json of each family, as a table of its fields. A field is
+ * read into the model and written back; or takes one value; or is known to be
+ * without effect; any other is named and refused. */
 #ifndef LOCKSTEP_MODELS_CONFIG_H
 #define LOCKSTEP_MODELS_CONFIG_H
 
-#include "models/model.h"
+#include <stddef.h>
 
-struct config_field {
-    const char *name;
-    const char *only; /* JSON value it must have ("null", "false", "1"); NULL:
-                       * any */
+#include "models/decoder.h"
+
+enum config_type {
+    CONFIG_INTEGER, CONFIG_REAL, CONFIG_FLAG, CONFIG_ACTIVATION,
+    CONFIG_DROPOUT, CONFIG_ROPE, CONFIG_ONLY, CONFIG_IDLE
 };
 
-/* ERR_CONFIG names the fields of `config` that are in neither list nor among
- * those that every family may carry without effect. */
-status config_check(const struct json *config, const char *source,
-                    const struct config_field *fields, int count);
-/* Ids, epsilon-like and tied fields that all families share. */
-status config_read_common(struct model *model, const struct json *config,
-                          const char *source);
-/* An integer field into an int, at least `least`. */
+struct config_row {
+    const char *name;
+    enum config_type type;
+    size_t at, bytes;  /* in struct model */
+    double other;      /* where it is absent or null */
+    const char *only;  /* JSON value that it must have */
+};
+
+#define CONFIG_AT(field) \
+    offsetof(struct model, field), sizeof ((struct model *)0)->field
+/* At least 1; other -1: it must be there, 0: left 0. */
+#define ROW_INTEGER(name, field, other) \
+    {name, CONFIG_INTEGER, CONFIG_AT(field), other, NULL}
+#define ROW_REAL(name, field, other) \
+    {name, CONFIG_REAL, CONFIG_AT(field), other, NULL}
+#define ROW_FLAG(name, field, other) \
+    {name, CONFIG_FLAG, CONFIG_AT(field), other, NULL}
+#define ROW_ACTIVATION(name, other) \
+    {name, CONFIG_ACTIVATION, CONFIG_AT(activation), other, NULL}
+/* Read into the largest probability; written 0. */
+#define ROW_DROPOUT(name) {name, CONFIG_DROPOUT, CONFIG_AT(dropout), 0, NULL}
+/* rope_theta and the like, read and written together (config_rope.c). */
+#define ROW_ROPE(name) {name, CONFIG_ROPE, 0, 0, 0, NULL}
+/* Takes this JSON value (or null) only. */
+#define ROW_ONLY(name, value) {name, CONFIG_ONLY, 0, 0, 0, value}
+/* Without effect here, or read by read_more. */
+#define ROW_IDLE(name) {name, CONFIG_IDLE, 0, 0, 0, NULL}
+/* The fields that all families with rotary positions have. */
+#define ROWS_ROPE \
+    ROW_ROPE("rope_theta"), ROW_ROPE("rope_scaling"), \
+    ROW_ROPE("rope_parameters")
+/* What Llama and its relatives spell alike; epsilon where it is absent. */
+#define ROWS_LLAMA(epsilon) \
+    ROW_INTEGER("vocab_size", vocab, -1), \
+    ROW_INTEGER("hidden_size", width, -1), \
+    ROW_INTEGER("intermediate_size", feed_forward, -1), \
+    ROW_INTEGER("num_hidden_layers", layers, -1), \
+    ROW_INTEGER("num_attention_heads", heads, -1), \
+    ROW_ONLY("hidden_act", "silu"), \
+    ROW_REAL("rms_norm_eps", norm_epsilon, epsilon), \
+    ROW_REAL("initializer_range", init_std, 0.02), \
+    ROW_DROPOUT("attention_dropout")
+#define CONFIG_ROWS(array) \
+    .rows = array, .row_count = (int)(sizeof array / sizeof *array)
+
+/* Fills the model from config.json by the rows of its family. ERR_CONFIG names
+ * fields that are not among them or have a value that cannot be followed. */
+status config_json_read(struct model *model, const struct model_kind *kind,
+                   const struct json *config, const char *source);
+void config_json_write(const struct model *model, struct json_writer *out);
+/* An integer field, at least 1; other -1: it must be there. */
 status config_read_int(const struct json *config, const char *source,
                        const char *key, int64_t other, int64_t *out);
-/* The largest of the named dropout probabilities. */
-status config_read_dropout(struct model *model, const struct json *config,
-                           const char *source, const char *const *names,
-                           int count);
+/* Every field is a row of the family, or without effect everywhere. */
+status config_check(const struct model_kind *kind, const struct json *config,
+                    const char *source);
+/* sliding_window: null is none, `absent` where there is no such field. */
+status config_read_window(struct model *model, const struct json *config,
+                          const char *source, int64_t absent);
+void config_write_window(const struct model *model, struct json_writer *out);
+/* use_sliding_window, sliding_window, max_window_layers, layer_types, as
+ * Qwen's: a model that sees whole sequences, whatever they say. */
+status config_refuse_window(struct model *model, const struct json *config,
+                            const char *source);
+void config_write_no_window(const struct model *model,
+                            struct json_writer *out);
+/* layer_types names nothing but full_attention. */
+status config_check_layers(const struct json *config, const char *source);
 
-/* rope_theta, rope_scaling and rope_parameters; the context must be set. */
+/* rope_theta, rope_scaling, rope_parameters and the part of a head that turns;
+ * context, heads and head width must be set. */
 status rope_read_config(struct model *model, const struct json *config,
                         const char *source);
 void rope_write_config(const struct model *model, struct json_writer *out);
@@ -36,21 +92,7 @@ void rope_write_config(const struct model *model, struct json_writer *out);
  * context must be set. */
 status rope_from_text(struct model *model, const char *text);
 
-/* What Llama and its relatives spell alike. An absent num_key_value_heads is
- * `kv_heads` (0: as many as heads), an absent max_position_embeddings
- * `context`. The model's kind is set. */
-status llama_read_sizes(struct model *model, const struct json *config,
-                        const char *source, int kv_heads, int64_t context);
-void llama_write_sizes(const struct model *model, const char *architecture,
-                       struct json_writer *out);
-/* The blocks of Llama and its relatives. */
-status llama_build(struct program *program, const struct model *model);
-
-status llama_read_config(struct model *model, const struct json *config,
-                         const char *source);
-void llama_write_config(const struct model *model, struct json_writer *out);
-status gpt2_read_config(struct model *model, const struct json *config,
-                        const char *source);
-void gpt2_write_config(const struct model *model, struct json_writer *out);
+/* A Llama's, for its relatives. */
+extern const struct decoder decoder_llama;
 
 #endif

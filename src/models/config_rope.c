@@ -14,6 +14,8 @@
 static const char *const kinds[ROPE_KINDS] = {"default", "linear", "llama3",
                                               "yarn", "dynamic"};
 
+static const char *const share_key = "partial_rotary_factor";
+
 enum {
     LINEAR = 1 << ROPE_LINEAR, LLAMA3 = 1 << ROPE_LLAMA3,
     YARN = 1 << ROPE_YARN, DYNAMIC = 1 << ROPE_DYNAMIC, NAME_BYTES = 64
@@ -149,6 +151,26 @@ static status read_value(const struct json *value, const char *where,
     return OK;
 }
 
+static bool has_share(const struct model *model)
+{
+    return model->kind != NULL && model->kind->rotary_share > 0;
+}
+
+/* The part of a head that turns. */
+static status read_share(struct model *model, const struct json *object,
+                         const char *where, const char *key)
+{
+    double share;
+
+    TRY(json_get_real_or(object, where, key, model->kind->rotary_share,
+                         &share));
+    TRY(require(where, share > 0 && share <= 1,
+                "the part of a head that turns is outside 0 to 1"));
+    model->rotary = (int)(model->head_width * share);
+    if (model->rotary == model->head_width) model->rotary = 0;
+    return OK;
+}
+
 static status read_object(struct rope_scaling *scaling,
                           const struct json *object, const char *where,
                           struct model *model)
@@ -167,6 +189,10 @@ static status read_object(struct rope_scaling *scaling,
         if (strcmp(name, "type") == 0 || strcmp(name, "rope_type") == 0 ||
             strcmp(name, "rope_theta") == 0)
             continue;
+        if (has_share(model) && strcmp(name, share_key) == 0) {
+            TRY(read_share(model, object, where, share_key));
+            continue;
+        }
         TRY(find(scaling, where, name, strlen(name), &at));
         TRY(read_value(&object->items[2 * i + 1], where, name, at));
     }
@@ -179,8 +205,14 @@ status rope_read_config(struct model *model, const struct json *config,
     static const char *const keys[] = {"rope_parameters", "rope_scaling"};
     bool found = false;
 
-    TRY(json_get_real_or(config, source, "rope_theta", 10000.0,
+    TRY(json_get_real_or(config, source, "rotary_emb_base", 10000.0,
+                         &model->rope_base)); /* GPT-NeoX, until v5 */
+    TRY(json_get_real_or(config, source, "rope_theta", model->rope_base,
                          &model->rope_base));
+    if (has_share(model))
+        TRY(read_share(model, config, source,
+                       json_get(config, "rotary_pct") ? "rotary_pct"
+                                                      : share_key));
     for (int i = 0; i < 2; i++) {
         const struct json *object = json_get(config, keys[i]);
         struct rope_scaling scaling;
@@ -231,9 +263,26 @@ static void write_fields(const struct rope_scaling *scaling,
     }
 }
 
+/* As int(width share) gives the rotary part again. */
+static double share_of(const struct model *model)
+{
+    const int width = model->head_width;
+    double share = model->rotary > 0 ? (double)model->rotary / width : 1;
+
+    if ((int)(width * share) < model->rotary) share += 1e-12;
+    return share;
+}
+
+static void write_share(const struct model *model, struct json_writer *out)
+{
+    if (has_share(model))
+        json_write_key_real(out, share_key, share_of(model));
+}
+
 void rope_write_config(const struct model *model, struct json_writer *out)
 {
     json_write_key_real(out, "rope_theta", model->rope_base); /* v4 */
+    write_share(model, out);
     if (model->rope.kind != ROPE_PLAIN) {
         json_write_key(out, "rope_scaling");
         json_write_object(out);
@@ -244,6 +293,7 @@ void rope_write_config(const struct model *model, struct json_writer *out)
     json_write_object(out);
     write_fields(&model->rope, out);
     json_write_key_real(out, "rope_theta", model->rope_base);
+    write_share(model, out);
     json_write_object_end(out);
 }
 

@@ -4,106 +4,36 @@
  * learners", section 2.3. Its four projections are stored transposed. */
 #include "models/config.h"
 
-static struct param_spec matrix(const char *name, const char *outside,
-                                int64_t rows, int64_t cols)
-{
-    return (struct param_spec){.name = name, .outside_name = outside,
-                               .rows = rows, .cols = cols, .decay = true};
-}
+static const struct decoder decoder = {
+    .layernorm = true, .transposed = true,
+    .embedding = "transformer.wte.weight",
+    .positions = "transformer.wpe.weight", .head = "lm_head.weight",
+    .attention_norm = OUTSIDE("ln_1"), .qkv = OUTSIDE("attn.c_attn"),
+    .out = OUTSIDE("attn.c_proj"), .ffn_norm = OUTSIDE("ln_2"),
+    .up = OUTSIDE("mlp.c_fc"), .down = OUTSIDE("mlp.c_proj"),
+    .norm = OUTSIDE("transformer.ln_f")};
 
-static struct param_spec vector(const char *name, const char *outside,
-                                int64_t cols, enum param_init init)
-{
-    return (struct param_spec){.name = name, .outside_name = outside,
-                               .rows = 1, .cols = cols, .vector = true,
-                               .init = init};
-}
-
-static slot norm(struct program *p, const struct model *m, slot x,
-                 const char *const names[4])
-{
-    const struct param_spec
-        weight = vector(names[0], names[1], m->width, INIT_ONE),
-        bias = vector(names[2], names[3], m->width, INIT_ZERO);
-
-    return nn_layernorm(p, x, &weight, &bias, m->norm_epsilon);
-}
-
-static slot attention(struct program *p, const struct model *m, slot x)
-{
-    static const char *const names[] = {"attention_norm.weight", "ln_1.weight",
-                                        "attention_norm.bias", "ln_1.bias"};
-    const int64_t w = m->width;
-    struct param_spec
-        wqkv = matrix("attention.wqkv", "attn.c_attn.weight", 3 * w, w),
-        bqkv = vector("attention.bqkv", "attn.c_attn.bias", 3 * w, INIT_ZERO),
-        wo = matrix("attention.wo", "attn.c_proj.weight", w, w),
-        bo = vector("attention.bo", "attn.c_proj.bias", w, INIT_ZERO);
-
-    wqkv.piece_count = bqkv.piece_count = 3; /* one tensor outside */
-    for (int i = 0; i < 3; i++)
-        wqkv.pieces[i].rows = bqkv.pieces[i].rows = w;
-    wqkv.split_rows = bqkv.split_rows = AXIS_TENSOR;
-    wo.split_cols = AXIS_TENSOR;
-    wo.init = INIT_RESIDUAL;
-    wqkv.outside_transposed = wo.outside_transposed = true;
-
-    slot h = norm(p, m, x, names);
-    h = nn_linear(p, h, &wqkv, &bqkv);
-    h = nn_attention(p, h, m->heads, m->heads);
-    return nn_add(p, x, nn_linear(p, h, &wo, &bo));
-}
-
-static slot feed_forward(struct program *p, const struct model *m, slot x)
-{
-    static const char *const names[] = {"ffn_norm.weight", "ln_2.weight",
-                                        "ffn_norm.bias", "ln_2.bias"};
-    const int64_t w = m->width, f = m->feed_forward;
-    struct param_spec
-        w1 = matrix("ffn.w1", "mlp.c_fc.weight", f, w),
-        b1 = vector("ffn.b1", "mlp.c_fc.bias", f, INIT_ZERO),
-        w2 = matrix("ffn.w2", "mlp.c_proj.weight", w, f),
-        b2 = vector("ffn.b2", "mlp.c_proj.bias", w, INIT_ZERO);
-
-    w1.split_rows = b1.split_rows = AXIS_TENSOR;
-    w2.split_cols = AXIS_TENSOR;
-    w2.init = INIT_RESIDUAL;
-    w1.outside_transposed = w2.outside_transposed = true;
-
-    slot h = norm(p, m, x, names);
-    h = nn_activation(p, nn_linear(p, h, &w1, &b1), m->activation);
-    return nn_add(p, x, nn_linear(p, h, &w2, &b2));
-}
-
-static status build(struct program *p, const struct model *m)
-{
-    static const char *const names[] = {"norm.weight",
-                                        "transformer.ln_f.weight", "norm.bias",
-                                        "transformer.ln_f.bias"};
-    struct param_spec
-        tokens = matrix("embedding", "transformer.wte.weight", m->vocab,
-                        m->width),
-        positions = matrix("positions", "transformer.wpe.weight", m->context,
-                           m->width);
-
-    struct param_spec head =
-        matrix("head", "lm_head.weight", m->vocab, m->width);
-
-    tokens.split_rows = head.split_rows = AXIS_TENSOR;
-    slot x = nn_embedding(p, &tokens);
-    x = nn_position_embedding(p, x, &positions);
-    for (int i = 0; i < m->layers; i++) {
-        program_enter_block(p, i);
-        x = attention(p, m, x);
-        x = feed_forward(p, m, x);
-    }
-    program_enter_block(p, -1);
-    x = norm(p, m, x, names);
-    nn_head(p, x, m->tied ? NULL : &head);
-    return p->error;
-}
+static const struct config_row rows[] = {
+    ROW_INTEGER("vocab_size", vocab, -1),
+    ROW_INTEGER("n_positions", context, 1024),
+    ROW_INTEGER("n_embd", width, -1), ROW_INTEGER("n_layer", layers, -1),
+    ROW_INTEGER("n_head", heads, -1), ROW_INTEGER("n_inner", feed_forward, 0),
+    ROW_ACTIVATION("activation_function", ACTIVATION_GELU_TANH),
+    ROW_REAL("layer_norm_epsilon", norm_epsilon, 1e-5),
+    ROW_REAL("initializer_range", init_std, 0.02), ROW_DROPOUT("attn_pdrop"),
+    ROW_DROPOUT("embd_pdrop"), ROW_DROPOUT("resid_pdrop"),
+    ROW_FLAG("tie_word_embeddings", tied, true),
+    ROW_ONLY("scale_attn_weights", "true"),
+    ROW_ONLY("scale_attn_by_inverse_layer_idx", "false"),
+    ROW_ONLY("reorder_and_upcast_attn", "false"), ROW_IDLE("n_ctx"),
+    ROW_IDLE("gradient_checkpointing"), ROW_IDLE("summary_type"),
+    ROW_IDLE("summary_use_proj"), ROW_IDLE("summary_activation"),
+    ROW_IDLE("summary_proj_to_labels"), ROW_IDLE("summary_first_dropout"),
+};
 
 const struct model_kind model_gpt2 = {
-    .name = "gpt2", .attention_bias = true, .mlp_bias = true,
-    .layer_prefix = "transformer.h.%d.", .build = build,
-    .read_config = gpt2_read_config, .write_config = gpt2_write_config};
+    .name = "gpt2", .architecture = "GPT2LMHeadModel",
+    .layer_prefix = "transformer.h.%d.", .decoder = &decoder,
+    CONFIG_ROWS(rows), .attention_bias = true, .mlp_bias = true, .tied = true,
+    .heads = HEADS_ALIKE, .activation = ACTIVATION_GELU_TANH,
+    .build = decoder_build};

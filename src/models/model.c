@@ -7,7 +7,9 @@
 #include "base/file.h"
 
 static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
-                                               &model_qwen2, &model_mistral};
+    &model_qwen2, &model_qwen3, &model_mistral, &model_smollm3, &model_olmo2,
+    &model_phi3, &model_stablelm, &model_starcoder2, &model_gpt_neox,
+    &model_falcon, &model_palm};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static const struct model_kind *model_kind_find(const char *name)
@@ -21,26 +23,42 @@ static status kind_require(const char *where, const char *name,
                            const struct model_kind **out)
 {
     const char *names[KINDS];
+    struct text all = {0};
+    status result;
 
     *out = model_kind_find(name);
     if (*out != NULL) return OK;
-    for (int i = 0; i < KINDS; i++) names[i] = kinds[i]->name;
+    for (int i = 0; i < KINDS; i++) {
+        names[i] = kinds[i]->name;
+        TRY_GOTO(done, result,
+                 text_printf(&all, "%s%s", i ? ", " : "", names[i]));
+    }
     const char *near = text_nearest(name, names, KINDS);
 
-    FAIL(ERR_CONFIG, "%s: %s is not a family of this build (llama, gpt2, "
-                     "qwen2, mistral)%s%s",
-         where, name, near ? "; nearest: " : "", near ? near : "");
+    FAIL_GOTO(done, result, ERR_CONFIG,
+              "%s: %s is not a family of this build (%s)%s%s", where, name,
+              all.bytes, near ? "; nearest: " : "", near ? near : "");
+done:
+    text_free(&all);
+    return result;
 }
 
-status model_check(const struct model *m)
+static status check_heads(const struct model *m)
 {
-    if (m->heads < 1 || m->width % m->heads != 0) {
-        if (m->head_width * (int64_t)m->heads != m->width &&
-            m->kind == &model_gpt2)
-            FAIL(ERR_CONFIG, "a width of %lld is not a multiple of %d heads; "
-                             "%lld is", (long long)m->width, m->heads,
-                 (long long)((m->width / m->heads + 1) * m->heads));
-    }
+    const enum heads heads = m->kind->heads;
+
+    if (m->heads < 1 || (heads != HEADS_FREE && m->width % m->heads != 0))
+        FAIL(ERR_CONFIG, "a width of %lld is not a multiple of %d heads; "
+                         "%lld is", (long long)m->width, m->heads,
+             m->heads < 1 ? 0 : (long long)((m->width / m->heads + 1) *
+                                            m->heads));
+    if (heads != HEADS_FREE && (int64_t)m->heads * m->head_width != m->width)
+        FAIL(ERR_CONFIG, "model.head_width: %s takes only width / heads = "
+                         "%lld", m->kind->name,
+             (long long)(m->width / m->heads));
+    if (heads == HEADS_ALIKE && m->kv_heads != m->heads)
+        FAIL(ERR_CONFIG, "model.kv_heads: %s takes only as many as heads, %d",
+             m->kind->name, m->heads);
     if (m->kv_heads < 1 || m->heads % m->kv_heads != 0) {
         int near = m->kv_heads < 1 ? 1 : m->kv_heads;
 
@@ -51,10 +69,26 @@ status model_check(const struct model *m)
     if (m->head_width < 1 || m->head_width > HEAD_WIDTH_MAX)
         FAIL(ERR_CONFIG, "a head width of %d is outside 1 to %d",
              m->head_width, HEAD_WIDTH_MAX);
-    if (m->kind != &model_gpt2 && m->head_width % 2 != 0)
-        FAIL(ERR_CONFIG, "a head width of %d is odd, rotary positions turn "
-                         "pairs; %d is even", m->head_width,
-             m->head_width + 1);
+    return OK;
+}
+
+/* Learned positions: nothing turns. */
+static bool is_learned(const struct model_kind *kind)
+{
+    return kind->decoder != NULL && kind->decoder->positions != NULL;
+}
+
+status model_check(const struct model *m)
+{
+    const int rotary = m->rotary > 0 ? m->rotary : m->head_width;
+
+    TRY(check_heads(m));
+    if (!is_learned(m->kind) && (rotary % 2 != 0 || rotary > m->head_width))
+        FAIL(ERR_CONFIG, "%s of %d %s, rotary positions turn pairs; %d is "
+                         "even", m->rotary > 0 ? "a turning part" :
+             "a head width", rotary, rotary % 2 ? "is odd"
+                                                : "is more than a head",
+             rotary > m->head_width ? m->head_width / 2 * 2 : rotary + 1);
     if (m->vocab < 2)
         FAIL(ERR_CONFIG, "a vocabulary of %lld tokens; set model.vocab, or "
                          "tokenizer.from to take its own",
@@ -84,18 +118,31 @@ static status activation_from(const char *name, enum activation family,
                      "relu", name);
 }
 
-/* What options ask of a family that it never has. */
-static status check_family(const struct model *m)
+static bool is_gated(const struct model_kind *kind)
 {
+    return kind->decoder == NULL || kind->decoder->gated;
+}
+
+/* What options ask of a family that it never has. */
+static status check_family(const struct model *m, const struct options *o)
+{
+    const struct model_kind *kind = m->kind;
     const struct { const char *name; bool asked, refused; } rows[] = {
-        {"attention_bias", m->attention_bias, m->kind->no_attention_bias},
-        {"mlp_bias", m->mlp_bias, m->kind->no_mlp_bias},
-        {"window", m->window > 0, !m->kind->windowed}};
+        {"attention_bias", m->attention_bias, kind->no_attention_bias},
+        {"mlp_bias", m->mlp_bias, kind->no_mlp_bias},
+        {"window", m->window > 0, !kind->windowed},
+        {"rotary", o->model.rotary > 0, kind->rotary_share == 0},
+        {"rope_skip", o->model.rope_skip > 0, kind->rope_skip == 0},
+        {"parallel", o->model.parallel >= 0, !kind->parallel_choice},
+        {"rope_scaling", m->rope.kind != ROPE_PLAIN, is_learned(kind)}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
             FAIL(ERR_CONFIG, "model.%s: %s has none; leave it out",
-                 rows[i].name, m->kind->name);
+                 rows[i].name, kind->name);
+    if (is_gated(kind) && m->activation != ACTIVATION_SILU)
+        FAIL(ERR_CONFIG, "model.activation: the gate of %s takes only silu",
+             kind->name);
     return OK;
 }
 
@@ -105,7 +152,7 @@ int64_t model_longest(const struct model *model)
                ? model->window : model->context;
 }
 
-enum { SIZES = 9 };
+enum { SIZES = 11 };
 
 struct size_row { const char *name; int64_t value; };
 
@@ -117,7 +164,8 @@ static void sizes_of(const struct options *o, struct size_row rows[SIZES])
         {"kv_heads", o->model.kv_heads},
         {"head_width", o->model.head_width},
         {"feed_forward", o->model.feed_forward},
-        {"context", o->model.context}, {"window", o->model.window}};
+        {"context", o->model.context}, {"window", o->model.window},
+        {"rotary", o->model.rotary}, {"rope_skip", o->model.rope_skip}};
 
     memcpy(rows, asked, sizeof asked);
 }
@@ -128,7 +176,8 @@ static status check_same(const struct model *m, const struct options *options)
 {
     const int64_t found[SIZES] = {m->vocab, m->layers, m->width, m->heads,
                                   m->kv_heads, m->head_width,
-                                  m->feed_forward, m->context, m->window};
+                                  m->feed_forward, m->context, m->window,
+                                  m->rotary, m->rope_skip};
     struct size_row asked[SIZES], idle[SIZES];
     struct options_set defaults = {0};
 
@@ -160,13 +209,70 @@ static status check_sequence(const struct model *model, int64_t sequence)
     return OK;
 }
 
+/* Sizes that nobody gave. */
+static void fill_sizes(struct model *m, const struct options *options)
+{
+    const struct model_kind *kind = m->kind;
+    const int64_t width = m->width;
+
+    if (m->kv_heads == 0)
+        m->kv_heads = kind->kv_heads ? kind->kv_heads : m->heads;
+    if (m->head_width == 0) m->head_width = (int)(width / m->heads);
+    if (m->feed_forward == 0)
+        m->feed_forward = is_gated(kind) ? (8 * width / 3 + 31) / 32 * 32
+                                         : 4 * width;
+    if (m->context == 0) m->context = options->data.sequence;
+    if (m->rotary == 0 && kind->rotary_share > 0)
+        m->rotary = (int)(m->head_width * kind->rotary_share) / 2 * 2;
+    if (m->rotary == m->head_width) m->rotary = 0; /* all of it */
+    if (m->rope_skip < 0) m->rope_skip = kind->rope_skip;
+}
+
+static status describe(struct model *model, const struct options *options,
+                       int64_t vocab)
+{
+    const struct model_kind *kind;
+
+    TRY(kind_require("model.family", options->model.family, &kind));
+    *model = (struct model){
+        .kind = kind,
+        .vocab = options->model.vocab ? options->model.vocab : vocab,
+        .layers = (int)options->model.layers,
+        .heads = (int)options->model.heads,
+        .kv_heads = (int)options->model.kv_heads,
+        .head_width = (int)options->model.head_width,
+        .width = options->model.width,
+        .feed_forward = options->model.feed_forward,
+        .context = options->model.context,
+        .tied = kind->tied || options->model.tied,
+        .attention_bias = kind->attention_bias ||
+                          options->model.attention_bias,
+        .mlp_bias = kind->mlp_bias || options->model.mlp_bias,
+        .parallel = options->model.parallel < 0 ? kind->parallel
+                                                : options->model.parallel > 0,
+        .window = options->model.window,
+        .rotary = (int)options->model.rotary,
+        .rope_skip = (int)options->model.rope_skip,
+        .rope_base = options->model.rope_base,
+        .norm_epsilon = options->model.norm_epsilon,
+        .init_std = options->model.init_std, .bos = -1, .eos = -1};
+    if (model->head_width == 0 && model->width % model->heads != 0)
+        FAIL(ERR_CONFIG, "model.width: %lld is not a multiple of %d heads; "
+                         "%lld is", (long long)model->width, model->heads,
+             (long long)((model->width / model->heads + 1) * model->heads));
+    fill_sizes(model, options);
+    TRY(rope_from_text(model, options->model.rope_scaling));
+    TRY(activation_from(options->model.activation,
+                        is_gated(kind) ? ACTIVATION_SILU : kind->activation,
+                        &model->activation));
+    TRY(check_family(model, options));
+    if (kind->settle != NULL) TRY(kind->settle(model));
+    return model_check(model);
+}
+
 status model_from_options(struct model *model, const struct options *options,
                           int64_t vocab)
 {
-    const struct model_kind *kind;
-    const int64_t width = options->model.width, heads = options->model.heads;
-    const int64_t sequence = options->data.sequence;
-
     if (options->model.from[0] != 0) {
         TRY(model_from_config(model, options->model.from));
         TRY(check_same(model, options));
@@ -174,57 +280,9 @@ status model_from_options(struct model *model, const struct options *options,
             FAIL(ERR_CONFIG, "model.rope_scaling: the config.json of "
                              "model.from says it; leave it out");
     } else {
-        TRY(kind_require("model.family", options->model.family, &kind));
-        const bool gpt2 = kind == &model_gpt2;
-        const int64_t inner = options->model.feed_forward;
-
-        *model = (struct model){
-            .kind = kind,
-            .vocab = options->model.vocab ? options->model.vocab : vocab,
-            .layers = (int)options->model.layers, .heads = (int)heads,
-            .kv_heads = (int)(options->model.kv_heads
-                                  ? options->model.kv_heads : heads),
-            .head_width = (int)(options->model.head_width
-                                    ? options->model.head_width
-                                    : width / heads),
-            .width = width,
-            .feed_forward = inner ? inner
-                            : gpt2 ? 4 * width
-                                   : (8 * width / 3 + 31) / 32 * 32,
-            .context = options->model.context ? options->model.context
-                                              : sequence,
-            .tied = gpt2 || options->model.tied,
-            .attention_bias = kind->attention_bias ||
-                              options->model.attention_bias,
-            .mlp_bias = kind->mlp_bias || options->model.mlp_bias,
-            .window = options->model.window,
-            .rope_base = options->model.rope_base,
-            .norm_epsilon = options->model.norm_epsilon,
-            .init_std = options->model.init_std, .bos = -1, .eos = -1};
-        TRY(rope_from_text(model, options->model.rope_scaling));
-        TRY(activation_from(options->model.activation,
-                            gpt2 ? ACTIVATION_GELU_TANH : ACTIVATION_SILU,
-                            &model->activation));
-        if (options->model.head_width == 0 && width % heads != 0)
-            FAIL(ERR_CONFIG, "model.width: %lld is not a multiple of %lld "
-                             "heads; %lld is", (long long)width,
-                 (long long)heads, (long long)((width / heads + 1) * heads));
-        if (gpt2 && model->head_width * heads != width)
-            FAIL(ERR_CONFIG, "model.head_width: gpt2 takes only width / heads "
-                             "= %lld", (long long)(width / heads));
-        if (gpt2 && model->rope.kind != ROPE_PLAIN)
-            FAIL(ERR_CONFIG, "model.rope_scaling: gpt2 has learned "
-                             "positions, nothing turns");
-        if (gpt2 && model->kv_heads != heads)
-            FAIL(ERR_CONFIG, "model.kv_heads: gpt2 takes only as many as "
-                             "heads, %lld", (long long)heads);
-        if (!gpt2 && model->activation != ACTIVATION_SILU)
-            FAIL(ERR_CONFIG, "model.activation: the gate of %s takes only "
-                             "silu", kind->name);
-        TRY(check_family(model));
-        TRY(model_check(model));
+        TRY(describe(model, options, vocab));
     }
-    return check_sequence(model, sequence);
+    return check_sequence(model, options->data.sequence);
 }
 
 static status model_read_json(struct model *model, const struct json *config,
@@ -237,7 +295,7 @@ static status model_read_json(struct model *model, const struct json *config,
         FAIL(ERR_FORMAT, "%s: a JSON object was expected", source);
     TRY(json_get_string(config, source, "model_type", &type));
     TRY(kind_require(source, type, &kind));
-    return kind->read_config(model, config, source);
+    return config_json_read(model, kind, config, source);
 }
 
 status model_from_config(struct model *model, const char *path)
@@ -270,7 +328,7 @@ status model_write_config(const struct model *model, enum dtype dtype,
 
     json_write_begin(&writer, 2);
     json_write_object(&writer);
-    model->kind->write_config(model, &writer);
+    config_json_write(model, &writer);
     json_write_key(&writer, "bos_token_id");
     if (model->bos >= 0) json_write_integer(&writer, model->bos);
     else json_write_null(&writer);

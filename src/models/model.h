@@ -8,17 +8,24 @@
 #include "base/options.h"
 #include "nn/program.h"
 
+struct decoder;
+struct config_row;
+
 struct model {
     const struct model_kind *kind;
+    const struct decoder *decoder; /* NULL: the family's */
     int64_t vocab;         /* tokens */
     int layers, heads, kv_heads, head_width;
     int64_t width;         /* of the residual stream */
     int64_t feed_forward;  /* inner width */
     int64_t context;       /* most tokens of a sequence */
     bool tied, attention_bias, mlp_bias;
+    bool parallel;         /* attention and feed-forward side by side */
     int64_t window;        /* tokens that a token sees; 0: all before it */
     double rope_base;
     struct rope_scaling rope;
+    int rotary;            /* elements of a head that turn; 0: all */
+    int rope_skip;         /* each so manieth block does not turn; 0: none */
     double norm_epsilon;
     enum activation activation;
     double init_std;
@@ -27,24 +34,43 @@ struct model {
                             * and reported, not applied */
 };
 
+/* How heads are: any; width / heads wide; that, and as many key-value heads. */
+enum heads { HEADS_FREE, HEADS_FILL_WIDTH, HEADS_ALIKE };
+
 struct model_kind {
     const char *name;         /* "llama" */
+    const char *architecture; /* "LlamaForCausalLM" */
     const char *layer_prefix; /* outside: "model.layers.%d." */
+    const struct decoder *decoder; /* NULL: build does not read one */
+    const struct config_row *rows; /* of config.json */
+    int row_count;
     bool attention_bias, mlp_bias; /* always has them */
     bool no_attention_bias, no_mlp_bias, no_output_bias; /* never; output: of
                                * attention */
     bool windowed;            /* may have a window */
+    bool tied;                /* always, when options describe it */
+    enum heads heads;
+    int kv_heads;             /* when options do not say; 0: as many as heads */
+    bool parallel;            /* side by side ... */
+    bool parallel_choice;     /* ... unless it is said otherwise */
+    double rotary_share;      /* of a head, when options do not say; 0: all of
+                               * it, always */
+    int rope_skip;            /* when options do not say; 0: never skips */
+    enum activation activation; /* of a feed-forward part without gate */
     /* Appends the steps of the whole model to a program whose sizes are set. */
     status (*build)(struct program *program, const struct model *model);
-    /* Fills the model from a config.json of this family. Every field is used,
-     * known to be without effect here, or refused by name. */
-    status (*read_config)(struct model *model, const struct json *config,
-                          const char *source);
-    void (*write_config)(const struct model *model, struct json_writer *out);
+    /* What rows cannot say of a config.json; NULL: nothing. */
+    status (*read_more)(struct model *model, const struct json *config,
+                        const char *source);
+    void (*write_more)(const struct model *model, struct json_writer *out);
+    /* What follows from the rest, and what cannot be; NULL: nothing. */
+    status (*settle)(struct model *model);
 };
 
 extern const struct model_kind model_llama, model_gpt2, model_qwen2,
-    model_mistral;
+    model_qwen3, model_mistral, model_smollm3, model_olmo2, model_phi3,
+    model_stablelm, model_starcoder2, model_gpt_neox, model_falcon,
+    model_palm;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes

@@ -64,15 +64,15 @@ static const struct layer layer_rope = {
     .name = "rope", .kind = "rope", .forward = rope_forward,
     .backward_input = rope_backward, .cost = rope_cost, .in_place = true};
 
-static int rope_table_find(struct program *p, double base, int rotary,
-                           const struct rope_scaling *scaling)
+static int rope_table_find(struct program *p, const struct rope_table *table)
 {
     for (int i = 0; i < p->rope_count; i++)
-        if (p->rope[i].base == base && p->rope[i].rotary == rotary &&
-            rope_scaling_same(&p->rope[i].scaling, scaling))
+        if (p->rope[i].base == table->base &&
+            p->rope[i].rotary == table->rotary &&
+            rope_scaling_same(&p->rope[i].scaling, &table->scaling))
             return i;
     CHECK(p->rope_count < ROPE_TABLES_MAX);
-    p->rope[p->rope_count] = (struct rope_table){*scaling, base, rotary};
+    p->rope[p->rope_count] = *table;
     return p->rope_count++;
 }
 
@@ -90,24 +90,33 @@ static int head_width_of(const struct program *p, slot qkv, int heads,
     return (int)(p->slots[qkv].width / (heads + 2 * kv_heads));
 }
 
-slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,
-             double base, const struct rope_scaling *scaling)
+slot nn_rope_part(struct program *p, slot qkv, int heads, int kv_heads,
+                  const struct rope_table *table)
 {
-    static const struct rope_scaling plain;
     const int step = program_add_step(p, &layer_rope, qkv);
 
     if (p->error != OK) return -1;
     heads = own_heads(p, heads);
     kv_heads = own_heads(p, kv_heads);
-    const int head_width = head_width_of(p, qkv, heads, kv_heads);
-
     p->steps[step].output = qkv;
     p->steps[step].set.rope.heads = heads;
     p->steps[step].set.rope.kv_heads = kv_heads;
-    p->steps[step].set.rope.head_width = head_width;
-    p->steps[step].set.rope.table = rope_table_find(
-        p, base, head_width, scaling != NULL ? scaling : &plain);
+    p->steps[step].set.rope.head_width = head_width_of(p, qkv, heads,
+                                                       kv_heads);
+    p->steps[step].set.rope.table = rope_table_find(p, table);
     return qkv;
+}
+
+slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,
+             double base, const struct rope_scaling *scaling)
+{
+    struct rope_table table = {.base = base};
+
+    if (p->error != OK) return -1;
+    if (scaling != NULL) table.scaling = *scaling;
+    table.rotary = head_width_of(p, qkv, own_heads(p, heads),
+                                 own_heads(p, kv_heads));
+    return nn_rope_part(p, qkv, heads, kv_heads, &table);
 }
 
 /* ---- attention ---- */

@@ -4,6 +4,8 @@
  * Hinton 2016, arXiv:1607.06450, equation 4. */
 #include "nn/layer.h"
 
+#include <string.h>
+
 static status rmsnorm_forward(const struct step *step, struct run *run)
 {
     struct tensor rrms = run_slot(run, step->aux);
@@ -37,12 +39,23 @@ static status rmsnorm_backward(const struct step *step, struct run *run)
     return OK;
 }
 
+/* In scratch, where the layer has none. */
+static struct tensor zero_bias(struct run *run, struct tensor weight)
+{
+    memset(run->scratch, 0,
+           (size_t)(weight.shape[0] * dtype_bytes(weight.dtype)));
+    return tensor_1d(run->scratch, weight.dtype, weight.shape[0]);
+}
+
 static status layernorm_forward(const struct step *step, struct run *run)
 {
+    const struct tensor weight = run_weight(run, step, 0);
+
     return run->kernels->layernorm_forward(
         run->stream, run_slot(run, step->output), run_slot(run, step->aux),
-        run_slot(run, step->input), run_weight(run, step, 0),
-        run_weight(run, step, 1), step->set.norm.epsilon);
+        run_slot(run, step->input), weight,
+        step->param[1] < 0 ? zero_bias(run, weight) : run_weight(run, step, 1),
+        step->set.norm.epsilon);
 }
 
 static status layernorm_backward(const struct step *step, struct run *run)
@@ -54,6 +67,12 @@ static status layernorm_backward(const struct step *step, struct run *run)
     struct vector_pass pass = {0};
 
     while (vector_next(run, step, 0, &pass)) {
+        if (step->param[1] < 0) { /* sums that nobody reads */
+            pass.sums[1] = pass.sums[0];
+            pass.sums[1].data =
+                (char *)run->scratch + vector_scratch(run->program, 1,
+                                                      x.shape[1]);
+        }
         TRY(run->kernels->layernorm_backward(
             run->stream, piece_rows(run, dx, &pass.piece), run->event->adds,
             pass.sums[0], pass.sums[1], piece_rows(run, dy, &pass.piece),
@@ -77,7 +96,7 @@ static struct step_cost norm_cost(const struct step *step,
 
 static size_t norm_scratch(const struct step *step, const struct program *p)
 {
-    return vector_scratch(p, step->param[1] < 0 ? 1 : 2,
+    return vector_scratch(p, p->slots[step->aux].width == 1 ? 1 : 2,
                           p->slots[step->output].width);
 }
 
@@ -127,6 +146,7 @@ slot nn_layernorm(struct program *p, slot x, const struct param_spec *weight,
     const slot output = add_norm(p, &layer_layernorm, x, 2, epsilon);
 
     if (p->error == OK) program_add_param(p, p->step_count - 1, 0, weight);
-    if (p->error == OK) program_add_param(p, p->step_count - 1, 1, bias);
+    if (p->error == OK && bias != NULL)
+        program_add_param(p, p->step_count - 1, 1, bias);
     return output;
 }

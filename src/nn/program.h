@@ -60,6 +60,12 @@ struct layer {
 
 enum { STEP_PARAMS_MAX = 2, ROPE_TABLES_MAX = 4 };
 
+struct rope_table {
+    struct rope_scaling scaling;
+    double base;
+    int rotary;         /* elements of a head that turn */
+};
+
 struct step {
     const struct layer *layer;
     int index;                 /* in the program */
@@ -77,6 +83,10 @@ struct step {
                  int replicas; /* ranks that hold the same kv heads */
         } attention;
         struct { int heads, kv_heads, head_width, table; } rope;
+        struct { int heads, kv_heads, head_width; /* of this rank */
+                 int all[2];       /* rows of a token: of q, of k */
+                 int64_t width[2]; /* of a row */
+                 double epsilon; } qk_norm;
     } set;
 };
 
@@ -101,16 +111,11 @@ struct stream_info {
     int param;
     int use;            /* 0, 1 */
     bool vector;        /* token_order accumulators with parts */
-    bool local;         /* vector: of the tokens that this rank holds; the
-                         * ranks' sums are joined when it is complete */
+    bool local;         /* vector: of the tokens (or heads) that this rank
+                         * holds; the ranks' sums are joined when it is
+                         * complete */
     bool head;          /* cut by the logits chunk */
     bool scatter;       /* rows of a table: sums cannot start from a sibling */
-};
-
-struct rope_table {
-    struct rope_scaling scaling;
-    double base;
-    int rotary;         /* elements of a head that turn */
 };
 
 enum program_mode { PROGRAM_TRAIN, PROGRAM_GENERATE };
@@ -177,6 +182,7 @@ slot nn_position_embedding(struct program *p, slot x,
                            const struct param_spec *table);
 slot nn_rmsnorm(struct program *p, slot x, const struct param_spec *weight,
                 double epsilon);
+/* bias NULL: none. */
 slot nn_layernorm(struct program *p, slot x, const struct param_spec *weight,
                   const struct param_spec *bias, double epsilon);
 /* y = x W^T (+ bias). bias NULL: none. */
@@ -186,6 +192,13 @@ slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
  * scaling NULL: plain. */
 slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,
              double base, const struct rope_scaling *scaling);
+/* The same where only the first `rotary` elements of a head turn. */
+slot nn_rope_part(struct program *p, slot qkv, int heads, int kv_heads,
+                  const struct rope_table *table);
+/* RMSNorm of each row of q and of k: a head where the weight [cols] is as long
+ * as one, else all heads (then on one tensor rank). weights: of q, of k. */
+slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
+                const struct param_spec weights[2], double epsilon);
 /* Causal attention of the fused qkv. */
 slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads);
 slot nn_swiglu(struct program *p, slot gate_up);

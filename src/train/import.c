@@ -87,6 +87,13 @@ static status set_model(struct options_set *o, const struct model *m)
     TRY(set_integer(o, "model.feed_forward", m->feed_forward));
     TRY(set_integer(o, "model.context", m->context));
     TRY(set_integer(o, "model.window", m->window));
+    if (m->kind->rotary_share > 0)
+        TRY(set_integer(o, "model.rotary",
+                        m->rotary ? m->rotary : m->head_width));
+    if (m->kind->rope_skip > 0)
+        TRY(set_integer(o, "model.rope_skip", m->rope_skip));
+    if (m->kind->parallel_choice)
+        TRY(set_integer(o, "model.parallel", m->parallel));
     TRY(set(o, "model.tied", m->tied ? "true" : "false"));
     TRY(set(o, "model.attention_bias", m->attention_bias ? "true" : "false"));
     TRY(set(o, "model.mlp_bias", m->mlp_bias ? "true" : "false"));

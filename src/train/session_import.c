@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "checkpoint/convert.h"
+#include "models/decoder.h"
 #include "train/session_parts.h"
 
 enum { CHUNK_BYTES = 1 << 20 }; /* of one transfer */
@@ -108,17 +109,19 @@ static const char *missing_word(const struct session_parts *parts,
 }
 
 /* A tied model's file may carry the head again: only if it says the same. */
-static status check_tied(struct weights *weights,
+static status check_tied(const struct model *model, struct weights *weights,
                          const struct saved_part *table, int index,
                          void *buffer)
 {
     const int64_t chunk = CHUNK_BYTES / 2 / dtype_bytes(DTYPE_F64);
     double *one = buffer, *other = one + chunk;
     const int64_t elements = table->shape[0] * table->shape[1];
+    const struct decoder *decoder = model->kind->decoder;
+    const char *name = decoder != NULL ? decoder->head : "lm_head.weight";
     int head;
 
-    if (weights_find(weights, "lm_head.weight") < 0) return OK;
-    TRY(weights_need(weights, "lm_head.weight", 2, table->shape, &head));
+    if (weights_find(weights, name) < 0) return OK;
+    TRY(weights_need(weights, name, 2, table->shape, &head));
     for (int64_t first = 0; first < elements; first += chunk) {
         const int64_t left = elements - first;
         const int64_t count = left < chunk ? left : chunk;
@@ -127,9 +130,9 @@ static status check_tied(struct weights *weights,
         TRY(weights_read(weights, head, first, count, DTYPE_F64, other));
         if (memcmp(one, other, (size_t)count * sizeof *one) != 0)
             FAIL(ERR_FORMAT, "%s: config.json ties the head to the embedding, "
-                             "but lm_head.weight differs from %s; set "
+                             "but %s differs from %s; set "
                              "tie_word_embeddings to false",
-                 weights->directory, table->name);
+                 weights->directory, name, table->name);
     }
     return OK;
 }
@@ -147,9 +150,11 @@ static status need_all(const struct session_parts *parts,
                        const struct model *model, struct weights *weights,
                        const char *word, void *buffer)
 {
-    /* Ends of names: GPT-2's causal masks, Llama's rotary frequencies. */
+    /* Ends of names: causal masks of GPT-2 and GPT-NeoX, Llama's rotary
+     * frequencies. */
     static const char *const buffers[] = {
-        ".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+        ".attn.bias", ".attn.masked_bias", ".attention.bias",
+        ".attention.masked_bias", ".rotary_emb.inv_freq"};
 
     for (int i = 0; i < parts->count; i++) {
         const struct saved_part *part = &parts->items[i];
@@ -159,7 +164,7 @@ static status need_all(const struct session_parts *parts,
         TRY(weights_need(weights, file_name(part->name, word),
                          part->dimensions, part->shape, &index));
         if (i == 0 && model->tied)
-            TRY(check_tied(weights, part, index, buffer));
+            TRY(check_tied(model, weights, part, index, buffer));
     }
     return weights_all_used(weights, buffers,
                             (int)(sizeof buffers / sizeof *buffers));

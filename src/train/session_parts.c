@@ -79,6 +79,36 @@ static int convert_run(const struct param_outside *piece,
     return 1;
 }
 
+/* A run whose rows are in another order outside, from *at on; false at its
+ * end. */
+static bool next_permuted(const struct param_spec *spec,
+                          const struct param_outside *piece,
+                          const struct layout_run *run, int64_t *at,
+                          struct saved_run *out)
+{
+    const int64_t cols = piece->vector ? 1 : piece->cols;
+    const int64_t element = run->whole_first + *at, left = run->length - *at;
+    const int64_t col = element % cols;
+
+    CHECK(run->repeats == 1 && !piece->transposed);
+    if (left == 0) return false;
+    const struct param_rows rows = param_rows_outside(spec, element / cols);
+
+    *out = (struct saved_run){
+        .whole_first = (rows.first - piece->first_row) * cols + col,
+        .length = cols - col < left ? cols - col : left, .repeats = 1,
+        .local_first = run->local_first + *at};
+    if (col == 0 && left >= cols)
+        out->repeats = rows.count < left / cols ? rows.count : left / cols;
+    out->whole_stride = rows.step * cols;
+    *at += out->length * out->repeats;
+    if (rows.step > 1) return true;
+    out->length *= out->repeats; /* rows that touch: one long row */
+    out->repeats = 1;
+    out->whole_stride = out->length;
+    return true;
+}
+
 /* ---- the tables ---- */
 
 static void describe_piece(struct saved_part *part,
@@ -123,21 +153,46 @@ static status add_tensor(struct session_parts *parts,
     return part_check(part);
 }
 
-/* The runs of outside tensor `which` among those of its parameter. */
-static status set_runs(struct session_parts *parts, struct saved_part *part,
-                       const struct param_outside *piece,
-                       const struct layout_run *runs, int count)
+/* The runs of a parameter as runs of an outside tensor; returns how many.
+ * out NULL: only counts. */
+static int convert_runs(const struct param_spec *spec,
+                        const struct param_outside *piece,
+                        const struct layout_run *runs, int count,
+                        struct saved_run *out)
 {
     struct saved_run found[RUNS_MAX];
     int used = 0;
+
+    for (int i = 0; i < count; i++) {
+        int64_t at = 0;
+        int more = 1;
+
+        if (!param_is_permuted(spec))
+            more = convert_run(piece, &runs[i], found);
+        else if (!next_permuted(spec, piece, &runs[i], &at, found))
+            continue;
+        do {
+            if (out != NULL)
+                memcpy(out + used, found, (size_t)more * sizeof *found);
+            used += more;
+        } while (at > 0 && next_permuted(spec, piece, &runs[i], &at, found));
+    }
+    return used;
+}
+
+/* The runs of an outside tensor among those of its parameter. */
+static status set_runs(struct session_parts *parts, struct saved_part *part,
+                       const struct param *param,
+                       const struct param_outside *piece,
+                       const struct layout_run *runs, int count)
+{
+    const int used = convert_runs(&param->spec, piece, runs, count, NULL);
     void *memory;
 
-    for (int i = 0; i < count; i++)
-        used += convert_run(piece, &runs[i], found + used);
     if (used == 0) return OK;
-    TRY(arena_take_array(&parts->arena, (size_t)used, sizeof *found,
-                         &memory));
-    memcpy(memory, found, (size_t)used * sizeof *found);
+    TRY(arena_take_array(&parts->arena, (size_t)used,
+                         sizeof(struct saved_run), &memory));
+    convert_runs(&param->spec, piece, runs, count, memory);
     part->runs = memory;
     part->run_count = used;
     return part_check(part);
@@ -168,7 +223,7 @@ status session_parts_add(struct session_parts *parts,
             part->data = (char *)flat +
                          (param->offset + run.whole_first) *
                              dtype_bytes(dtype);
-            TRY(set_runs(parts, part, &piece, &run, 1));
+            TRY(set_runs(parts, part, param, &piece, &run, 1));
         }
     }
     return OK;
@@ -217,12 +272,12 @@ static status add_span(struct session_parts *parts,
     *held = *saved;
     held->run_count = 0;
     held->data = span->data;
-    TRY(set_runs(parts, held, piece, runs, count));
+    TRY(set_runs(parts, held, span->param, piece, runs, count));
     count = runs_of(span, true, j, runs);
     if (count == 0) return OK;
     CHECK(saved->data == NULL); /* one of a rank's stages has a tensor */
     saved->data = span->data;
-    return set_runs(parts, saved, piece, runs, count);
+    return set_runs(parts, saved, span->param, piece, runs, count);
 }
 
 status session_parts_divide(struct session_parts *parts,
@@ -283,7 +338,8 @@ status session_parts_load(const struct session_parts *parts,
 
 static bool is_dense(const struct saved_part *part)
 {
-    return part->runs->local_step <= 1;
+    return part->run_count == 1 && part->runs->repeats == 1 &&
+           part->runs->local_step <= 1;
 }
 
 /* buffer = elements [first, first + count) of the whole. */
@@ -291,16 +347,19 @@ static void copy_elements(const struct saved_part *part, int64_t first,
                           int64_t count, void *buffer)
 {
     const size_t bytes = (size_t)dtype_bytes(part->dtype);
-    struct saved_stretch piece;
-    int64_t row = 0;
 
-    while (run_next(part->runs, first, first + count, &row, &piece))
-        convert_elements(
-            (struct spacing){part->dtype, 1},
-            (char *)buffer + (size_t)(piece.whole - first) * bytes,
-            (struct spacing){part->dtype, piece.step},
-            (const char *)part->data + (size_t)piece.local * bytes,
-            piece.count);
+    for (int i = 0; i < part->run_count; i++) {
+        struct saved_stretch piece;
+        int64_t row = 0;
+
+        while (run_next(&part->runs[i], first, first + count, &row, &piece))
+            convert_elements(
+                (struct spacing){part->dtype, 1},
+                (char *)buffer + (size_t)(piece.whole - first) * bytes,
+                (struct spacing){part->dtype, piece.step},
+                (const char *)part->data + (size_t)piece.local * bytes,
+                piece.count);
+    }
 }
 
 /* One file or several: the only difference between the two forms. */

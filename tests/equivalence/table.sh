@@ -51,6 +51,33 @@ model qwen2 $small model.family=qwen2 model.context=96 \
 model mistral $small model.family=mistral model.window=24 model.context=48 \
     "model.rope_scaling=linear factor=2"
 
+# The other families, along each axis and two together.
+printf '%s\n' "ranks=2 mesh.tensor=2" "ranks=2 mesh.pipe=2 train.micro_batch=1" \
+    "ranks=2 mesh.shard=2 zero=zero3" "ranks=2 mesh.context=2" \
+    "ranks=4 mesh.tensor=2 mesh.context=2 tensor.overlap=2" >layouts.txt
+each="$small numerics.grid_context=2"
+model qwen3 $each model.family=qwen3
+model smollm3 $each model.family=smollm3 model.rope_skip=2
+model phi3 $each model.family=phi3 model.rotary=4
+model stablelm $each model.family=stablelm model.head_width=12 \
+    model.width=48 model.attention_bias=true
+model stablelm_parallel $each model.family=stablelm model.head_width=12 \
+    model.width=48 model.parallel=1
+model starcoder2 $each model.family=starcoder2
+model gpt_neox $each model.family=gpt_neox model.kv_heads=0 \
+    model.head_width=12 model.width=48
+model falcon $each model.family=falcon model.kv_heads=1
+model falcon_groups $each model.family=falcon
+model palm $each model.family=palm model.kv_heads=1
+sed -i '/tensor/d' layouts.txt # its norms are over all heads
+model olmo2 $each model.family=olmo2
+# Normed heads that several tensor ranks hold.
+printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.tensor=2 train.micro_batch=1" \
+    "ranks=4 mesh.tensor=2 mesh.data=2 tensor.overlap=2 tensor.domino=true" \
+    "ranks=4 mesh.tensor=2 mesh.pipe=2 zero=zero1 train.recompute=norm" \
+    >layouts.txt
+model replicas $small model.family=qwen3 numerics.grid_tensor=4
+
 # A head of its own; four tensor ranks on two key-value heads; float64.
 { data 2; zero 2; tensor 2 4; pipe 4; } >layouts.txt
 model untied $small train.dtype=float64 model.layers=8 numerics.grid_tensor=4

@@ -31,14 +31,19 @@ static inline void golden_move(const struct param_outside *outside,
                                 * (outside->vector ? 1 : outside->cols);
 
     for (int64_t i = 0; i < count; i++) {
-        const int64_t row = i / outside->cols, col = i % outside->cols;
-        const int64_t at = first + i;
-        const int64_t out = outside->transposed ? col * outside->rows + row
-                                                : i;
+        const int64_t cols = outside->vector ? 1 : outside->cols;
+        int64_t row = i / cols, col = i % cols, out = i;
+
+        if (param_is_permuted(&param->spec)) {
+            row = param_rows_outside(&param->spec, outside->first_row + row)
+                      .first - outside->first_row;
+            out = row * cols + col;
+        }
+        if (outside->transposed) out = col * outside->rows + row;
         if (into_flat)
-            tensor_set(&in_flat, at, tensor_get(&in_dense, out));
+            tensor_set(&in_flat, first + i, tensor_get(&in_dense, out));
         else
-            tensor_set(&in_dense, out, tensor_get(&in_flat, at));
+            tensor_set(&in_dense, out, tensor_get(&in_flat, first + i));
     }
 }
 

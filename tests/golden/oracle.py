@@ -44,7 +44,8 @@ def frequencies(config, width):
     """Angles per position [width / 2], and what multiplies cos and sin."""
     rope = dict(config.get("rope_parameters") or {})
     rope.update(config.get("rope_scaling") or {})
-    base = float(rope.get("rope_theta") or config["rope_theta"])
+    base = float(rope.get("rope_theta") or config.get("rope_theta")
+                 or config.get("rotary_emb_base") or 10000)
     kind = rope.get("rope_type") or rope.get("type") or "default"
     plain = base ** -(torch.arange(0, width, 2, dtype=F64) / width)
     longest = config["max_position_embeddings"]
@@ -178,7 +179,10 @@ FAMILIES = {"llama": llama_logits, "gpt2": gpt2_logits,
 
 
 def logits_of(config, weights, tokens):
-    return FAMILIES[config["model_type"]](config, weights, tokens)
+    if config["model_type"] in FAMILIES:
+        return FAMILIES[config["model_type"]](config, weights, tokens)
+    import oracle_families
+    return oracle_families.logits(config, weights, tokens)
 
 
 def loss_of(logits, targets):
@@ -197,6 +201,9 @@ def next_token_loss(config, weights, tokens):
 def shapes_of(config):
     """Hugging Face name -> shape, in the order of the model."""
     shapes = {}
+    if config["model_type"] not in FAMILIES:
+        import oracle_families
+        return oracle_families.shapes(config)
     if config["model_type"] == "gpt2":
         width, inner = config["n_embd"], config["n_inner"] or 4 * config["n_embd"]
         shapes["transformer.wte.weight"] = (config["vocab_size"], width)
@@ -242,7 +249,7 @@ def shapes_of(config):
 
 
 def is_norm(name):
-    return "norm" in name or ".ln_" in name
+    return "norm" in name or ".ln_" in name or ".ln" in name
 
 
 def weights_random(config, generator, scale):

@@ -116,6 +116,42 @@ static slot rope(struct program *p, slot x)
     return nn_linear(p, nn_attention(p, x, HEADS, KV_HEADS), &out, NULL);
 }
 
+static slot rope_part(struct program *p, slot x)
+{
+    static const struct rope_table table = {.base = 100, .rotary = 2};
+    const struct param_spec out = matrix("out", WIDTH, HEADS * HEAD_WIDTH);
+
+    x = nn_rope_part(p, qkv(p, x), HEADS, KV_HEADS, &table);
+    return nn_linear(p, nn_attention(p, x, HEADS, KV_HEADS), &out, NULL);
+}
+
+static slot qk_norm(struct program *p, slot x, int heads, int kv_heads)
+{
+    const struct param_spec out = matrix("out", WIDTH, HEADS * HEAD_WIDTH);
+    const struct param_spec weights[2] = {
+        vector("q", heads * HEAD_WIDTH), vector("k", kv_heads * HEAD_WIDTH)};
+
+    x = nn_qk_norm(p, qkv(p, x), HEADS, KV_HEADS, weights, 1e-3);
+    return nn_linear(p, nn_attention(p, x, HEADS, KV_HEADS), &out, NULL);
+}
+
+static slot heads_norm(struct program *p, slot x)
+{
+    return qk_norm(p, x, 1, 1);
+}
+
+static slot whole_norm(struct program *p, slot x)
+{
+    return qk_norm(p, x, HEADS, KV_HEADS);
+}
+
+static slot bare_layer_norm(struct program *p, slot x)
+{
+    const struct param_spec weight = vector("weight", WIDTH);
+
+    return nn_layernorm(p, x, &weight, NULL, 1e-5);
+}
+
 static slot nothing(struct program *p, slot x)
 {
     (void)p;
@@ -133,7 +169,10 @@ static const struct row {
     {"positions", positions, true}, {"swiglu", swiglu, false},
     {"gelu tanh", gelu_tanh, false}, {"gelu erf", gelu_erf, false},
     {"silu", silu, false},         {"attention", attention, false},
-    {"rope", rope, true},
+    {"rope", rope, true},          {"part of rope", rope_part, true},
+    {"norm of heads", heads_norm, false},
+    {"norm of all heads", whole_norm, false},
+    {"layernorm without bias", bare_layer_norm, false},
 };
 
 static const struct row *current; /* row that `build` is to make */
@@ -334,6 +373,7 @@ TEST(a_flag_that_lies_is_found)
     static const struct { const char *row; int step; } lies[] = {
         {"linear", 1}, {"rmsnorm", 1}, {"layernorm", 1},
         {"swiglu", 2}, {"gelu erf", 2}, {"attention", 2},
+        {"norm of heads", 2},
     };
     static const struct how usual = {4, BACKWARD_SPLIT, "none", false};
 

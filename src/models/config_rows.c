@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_rows.c - reads and writes config.json by the rows of a family. */
+#include <string.h>
+
+#include "models/config.h"
+
+static const struct { const char *name; enum activation value; }
+    activations[] = {{"gelu_new", ACTIVATION_GELU_TANH},
+                     {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+                     {"gelu", ACTIVATION_GELU_ERF},
+                     {"relu", ACTIVATION_RELU},
+                     {"silu", ACTIVATION_SILU}};
+enum { ACTIVATIONS = sizeof activations / sizeof *activations };
+
+static void *place(struct model *model, const struct config_row *row)
+{
+    return (char *)model + row->at;
+}
+
+static const void *place_of(const struct model *model,
+                            const struct config_row *row)
+{
+    return (const char *)model + row->at;
+}
+
+/* ---- reading ---- */
+
+static status read_integer(struct model *model, const struct config_row *row,
+                           const struct json *config, const char *source)
+{
+    const struct json *value = json_get(config, row->name);
+    int64_t number = (int64_t)row->other;
+
+    if (value != NULL && value->kind == JSON_NULL &&
+        row->at == offsetof(struct model, kv_heads))
+        number = 0; /* as many as heads, where its absence says another */
+    else if (row->other != 0 || (value != NULL && value->kind != JSON_NULL))
+        TRY(config_read_int(config, source, row->name, number, &number));
+    if (row->bytes == sizeof(int64_t))
+        *(int64_t *)place(model, row) = number;
+    else
+        *(int *)place(model, row) = (int)number;
+    return OK;
+}
+
+static status read_activation(struct model *model,
+                              const struct config_row *row,
+                              const struct json *config, const char *source)
+{
+    const char *name;
+
+    model->activation = (enum activation)row->other;
+    TRY(json_get_string_or(config, source, row->name, "", &name));
+    if (name[0] == 0) return OK;
+    for (int i = 0; i < ACTIVATIONS; i++) {
+        if (strcmp(activations[i].name, name) != 0) continue;
+        model->activation = activations[i].value;
+        return OK;
+    }
+    FAIL(ERR_CONFIG, "%s: %s: %s is not gelu_new, gelu_pytorch_tanh, gelu, "
+                     "relu or silu", source, row->name, name);
+}
+
+static status read_row(struct model *model, const struct config_row *row,
+                       const struct json *config, const char *source)
+{
+    double value;
+
+    switch (row->type) {
+    case CONFIG_INTEGER: return read_integer(model, row, config, source);
+    case CONFIG_REAL:
+        return json_get_real_or(config, source, row->name, row->other,
+                                place(model, row));
+    case CONFIG_FLAG:
+        return json_get_bool_or(config, source, row->name, row->other != 0,
+                                place(model, row));
+    case CONFIG_ACTIVATION:
+        return read_activation(model, row, config, source);
+    case CONFIG_DROPOUT:
+        TRY(json_get_real_or(config, source, row->name, 0, &value));
+        if (value > model->dropout) model->dropout = value;
+        return OK;
+    case CONFIG_ROPE:
+    case CONFIG_ONLY:
+    case CONFIG_IDLE: break;
+    }
+    return OK;
+}
+
+/* eos_token_id may be a list; the first counts. */
+static int64_t token_id(const struct json *config, const char *key)
+{
+    const struct json *value = json_get(config, key);
+
+    if (value != NULL && value->kind == JSON_ARRAY && value->count > 0)
+        value = &value->items[0];
+    return value != NULL && value->kind == JSON_INTEGER ? value->integer : -1;
+}
+
+/* What follows from the sizes where a file leaves it out. */
+static void fill_sizes(struct model *m)
+{
+    if (m->kv_heads == 0) m->kv_heads = m->heads;
+    if (m->head_width == 0)
+        m->head_width = m->width >= m->heads ? (int)(m->width / m->heads) : 1;
+    if (m->feed_forward == 0) m->feed_forward = 4 * m->width;
+}
+
+static bool has_rope(const struct model_kind *kind)
+{
+    for (int i = 0; i < kind->row_count; i++)
+        if (kind->rows[i].type == CONFIG_ROPE) return true;
+    return false;
+}
+
+static bool is_gated(const struct model_kind *kind)
+{
+    return kind->decoder == NULL || kind->decoder->gated;
+}
+
+status config_json_read(struct model *model, const struct model_kind *kind,
+                   const struct json *config, const char *source)
+{
+    TRY(config_check(kind, config, source));
+    *model = (struct model){
+        .kind = kind, .attention_bias = kind->attention_bias,
+        .mlp_bias = kind->mlp_bias, .parallel = kind->parallel,
+        .activation = is_gated(kind) ? ACTIVATION_SILU
+                                           : kind->activation,
+        .rope_base = 10000,
+        .init_std = 0.02, .bos = token_id(config, "bos_token_id"),
+        .eos = token_id(config, "eos_token_id")};
+    for (int i = 0; i < kind->row_count; i++)
+        TRY(read_row(model, &kind->rows[i], config, source));
+    fill_sizes(model);
+    if (has_rope(kind)) TRY(rope_read_config(model, config, source));
+    if (kind->read_more != NULL)
+        TRY(kind->read_more(model, config, source));
+    if (kind->settle != NULL) TRY(kind->settle(model));
+    return model_check(model);
+}
+
+/* ---- writing ---- */
+
+static void write_activation(enum activation activation,
+                             struct json_writer *out)
+{
+    int i = 0;
+
+    while (activations[i].value != activation) i++;
+    json_write_string(out, activations[i].name);
+}
+
+static void write_row(const struct model *model, const struct config_row *row,
+                      struct json_writer *out)
+{
+    const void *at = place_of(model, row);
+
+    json_write_key(out, row->name);
+    switch (row->type) {
+    case CONFIG_INTEGER:
+        json_write_integer(out, row->bytes == sizeof(int64_t)
+                                    ? *(const int64_t *)at
+                                    : *(const int *)at);
+        return;
+    case CONFIG_REAL: json_write_real(out, *(const double *)at); return;
+    case CONFIG_FLAG: json_write_bool(out, *(const bool *)at); return;
+    case CONFIG_ACTIVATION:
+        write_activation(model->activation, out);
+        return;
+    case CONFIG_DROPOUT: json_write_real(out, 0); return;
+    case CONFIG_ONLY: json_write_string(out, row->only); return;
+    case CONFIG_ROPE:
+    case CONFIG_IDLE: return;
+    }
+}
+
+/* true, false, null and numbers of ROW_ONLY are what a library takes for an
+ * absent field; words are said. */
+static bool is_written(const struct config_row *row)
+{
+    static const char *const absent[] = {"true", "false", "null", "0", "1"};
+
+    for (int i = 0; row->only != NULL && i < 5; i++)
+        if (strcmp(row->only, absent[i]) == 0) return false;
+    return row->type != CONFIG_ROPE && row->type != CONFIG_IDLE;
+}
+
+void config_json_write(const struct model *model, struct json_writer *out)
+{
+    const struct model_kind *kind = model->kind;
+
+    json_write_key(out, "architectures");
+    json_write_array(out);
+    json_write_string(out, kind->architecture);
+    json_write_array_end(out);
+    json_write_key(out, "model_type");
+    json_write_string(out, kind->name);
+    for (int i = 0; i < kind->row_count; i++)
+        if (is_written(&kind->rows[i]))
+            write_row(model, &kind->rows[i], out);
+    if (has_rope(kind)) rope_write_config(model, out);
+    if (kind->write_more != NULL) kind->write_more(model, out);
+}

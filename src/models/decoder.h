@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* decoder.h - a transformer as a table: which parts a family's block has, and
+ * what its tensors are called in Hugging Face files. decoder.c builds it. */
+#ifndef LOCKSTEP_MODELS_DECODER_H
+#define LOCKSTEP_MODELS_DECODER_H
+
+#include "models/model.h"
+
+/* Names of a tensor and its bias, without the layer's prefix; weight NULL: the
+ * family has no such part. */
+struct outside { const char *weight, *bias; };
+#define OUTSIDE(name) {name ".weight", name ".bias"}
+#define OUTSIDE_WEIGHT(name) {name ".weight", NULL}
+
+struct decoder {
+    bool layernorm;          /* LayerNorm; else RMSNorm */
+    bool gated;              /* down(silu(gate) up), else activation alone */
+    bool parallel_norm;      /* side by side, attention and feed-forward read
+                              * one norm even if there are two names */
+    bool by_group;           /* qkv: each key-value head follows its queries */
+    bool pairs;              /* neighbours turn together, not halves */
+    bool transposed;         /* matrices of blocks are [in, out] outside */
+    const char *embedding, *positions, *head; /* positions NULL: rotary */
+    struct outside
+        attention_norm, attention_after, /* before it; of what it adds */
+        q, k, v, qkv,        /* three tensors, or one */
+        q_norm, k_norm,
+        out,
+        ffn_norm, ffn_after,
+        gate, up, gate_up,   /* two tensors, or one; up alone: not gated */
+        down,
+        norm;                /* after the last block */
+    bool whole_norm;         /* q_norm, k_norm: over all heads at once */
+};
+
+/* What the relatives of Llama call alike. */
+#define DECODER_LLAMA \
+    .gated = true, .embedding = "model.embed_tokens.weight", \
+    .head = "lm_head.weight", .q = OUTSIDE("self_attn.q_proj"), \
+    .k = OUTSIDE("self_attn.k_proj"), .v = OUTSIDE("self_attn.v_proj"), \
+    .out = OUTSIDE("self_attn.o_proj"), .gate = OUTSIDE("mlp.gate_proj"), \
+    .up = OUTSIDE("mlp.up_proj"), .down = OUTSIDE("mlp.down_proj"), \
+    .norm = OUTSIDE_WEIGHT("model.norm")
+
+status decoder_build(struct program *program, const struct model *model);
+
+#endif

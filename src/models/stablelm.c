@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stablelm.c - StableLM: LayerNorm, SwiGLU, a quarter of each head turns, in
+ * some biases on q, k and v, in some a parallel block.
+ * Source: Bellagente et al. 2024, arXiv:2402.17834, section 2. */
+#include "models/config.h"
+
+static const struct decoder decoder = {
+    .layernorm = true, .gated = true, .parallel_norm = true,
+    .embedding = "model.embed_tokens.weight", .head = "lm_head.weight",
+    .attention_norm = OUTSIDE("input_layernorm"),
+    .q = OUTSIDE("self_attn.q_proj"), .k = OUTSIDE("self_attn.k_proj"),
+    .v = OUTSIDE("self_attn.v_proj"),
+    .out = OUTSIDE_WEIGHT("self_attn.o_proj"),
+    .ffn_norm = OUTSIDE("post_attention_layernorm"),
+    .gate = OUTSIDE_WEIGHT("mlp.gate_proj"),
+    .up = OUTSIDE_WEIGHT("mlp.up_proj"),
+    .down = OUTSIDE_WEIGHT("mlp.down_proj"), .norm = OUTSIDE("model.norm")};
+
+static const struct config_row rows[] = {
+    ROW_INTEGER("vocab_size", vocab, -1),
+    ROW_INTEGER("hidden_size", width, -1),
+    ROW_INTEGER("intermediate_size", feed_forward, -1),
+    ROW_INTEGER("num_hidden_layers", layers, -1),
+    ROW_INTEGER("num_attention_heads", heads, -1),
+    ROW_INTEGER("num_key_value_heads", kv_heads, 32),
+    ROW_INTEGER("max_position_embeddings", context, 4096),
+    ROW_REAL("layer_norm_eps", norm_epsilon, 1e-5),
+    ROW_REAL("initializer_range", init_std, 0.02),
+    ROW_FLAG("tie_word_embeddings", tied, false),
+    ROW_FLAG("use_qkv_bias", attention_bias, false),
+    ROW_FLAG("use_parallel_residual", parallel, false),
+    ROW_DROPOUT("hidden_dropout"), ROW_DROPOUT("attention_dropout"),
+    ROWS_ROPE, ROW_ROPE("partial_rotary_factor"),
+    ROW_ONLY("hidden_act", "silu"), ROW_ONLY("qk_layernorm", "false"),
+};
+
+const struct model_kind model_stablelm = {
+    .name = "stablelm", .architecture = "StableLmForCausalLM",
+    .layer_prefix = "model.layers.%d.", .decoder = &decoder,
+    CONFIG_ROWS(rows), .no_output_bias = true, .no_mlp_bias = true,
+    .heads = HEADS_FILL_WIDTH, .parallel_choice = true, .rotary_share = 0.25,
+    .build = decoder_build};
