@@ -25,12 +25,18 @@ const struct kernels kernels_reference_f64 = {
 /* What a narrow table has instead of a row of the same name. */
 struct narrow_rows {
     KERNELS_TYPE(cross_entropy) *cross_entropy_bf16, *cross_entropy_f16;
+    KERNELS_TYPE(matmul) *bf16_pairs, *bf16_tiles, *f16;
 };
 #define CPU_NARROW(isa)                                                  \
     extern KERNELS_TYPE(cross_entropy) cpu_cross_entropy_bf16_##isa;     \
     extern KERNELS_TYPE(cross_entropy) cpu_cross_entropy_f16_##isa;      \
+    extern KERNELS_TYPE(matmul) cpu_matmul_bf16_pairs_##isa;             \
+    extern KERNELS_TYPE(matmul) cpu_matmul_bf16_tiles_##isa;             \
+    extern KERNELS_TYPE(matmul) cpu_matmul_f16_##isa;                    \
     static const struct narrow_rows cpu_##isa##_narrow = {               \
-        cpu_cross_entropy_bf16_##isa, cpu_cross_entropy_f16_##isa};
+        cpu_cross_entropy_bf16_##isa, cpu_cross_entropy_f16_##isa,       \
+        cpu_matmul_bf16_pairs_##isa, cpu_matmul_bf16_tiles_##isa,        \
+        cpu_matmul_f16_##isa};
 
 #ifdef HAVE_ISA_plain
 #define DECLARE_PLAIN(row) DECLARE_CPU(row, plain)
@@ -170,10 +176,9 @@ static void kernels_narrow(struct kernels *table, enum dtype dtype,
     table->product = product;
     table->cross_entropy = dtype == DTYPE_BF16 ? rows->cross_entropy_bf16
                                                : rows->cross_entropy_f16;
-    if (dtype == DTYPE_F16) table->matmul = reference_matmul_f16;
-    else if (product == PRODUCT_TILES)
-        table->matmul = reference_matmul_bf16_tiles;
-    else table->matmul = reference_matmul_bf16_pairs;
+    if (dtype == DTYPE_F16) table->matmul = rows->f16;
+    else if (product == PRODUCT_TILES) table->matmul = rows->bf16_tiles;
+    else table->matmul = rows->bf16_pairs;
 }
 
 status kernels_get(struct kernels *out, enum dtype dtype, enum isa isa)

@@ -13,17 +13,22 @@
  * high-performance matrix multiplication", 2008. */
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/scratch.h"
+#include "kernels/element.h"
+#include "kernels/features.h"
+#include "kernels/narrow_product.h"
 
 enum { COLUMNS_MAX = 4096 }; /* of a block of columns */
 
 /* A product cut into blocks; the same in every thread. */
 struct plan {
     struct matmul p;
+    const struct matmul_format *format;
     struct threads *threads;
-    float *a_packed, *b_packed, *slots;
+    uint32_t *a_packed, *b_packed;
+    float *slots;
     int64_t columns; /* of a block, a multiple of TILE_COLUMNS */
-    int64_t rows;    /* of a block, a multiple of TILE_ROWS */
-    int elements;    /* of the largest chunk */
+    int64_t rows;    /* of a block, a multiple of the format's */
+    int words;       /* of the largest chunk */
     bool keep_first;
     bool by_columns; /* threads share columns */
 };
@@ -34,7 +39,7 @@ struct block {
     int64_t row_end, column_end;
     int64_t panel, panel_end;  /* of this thread, from row */
     int64_t strip, strip_end;  /* of this thread, from column */
-    float *a_packed;           /* of this thread */
+    uint32_t *a_packed;        /* of this thread */
 };
 
 static int64_t ceil_div(int64_t a, int64_t b)
@@ -47,15 +52,22 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static float *b_strip(const struct plan *plan, const struct block *block,
-                      int64_t strip)
+/* Element (row, column) of a matrix. */
+static void *matrix_at(const struct tensor *t, int64_t row, int64_t column)
+{
+    return element_at(t->data, t->dtype,
+                      row * t->stride[0] + column * t->stride[1]);
+}
+
+static uint32_t *b_strip(const struct plan *plan, const struct block *block,
+                         int64_t strip)
 {
     /* Strips that only this thread uses, and only once, share one place. */
     bool once = plan->by_columns &&
-                block->panel_end - block->panel <= MATMUL_PANELS;
+                block->panel_end - block->panel <= plan->format->panels;
 
     return plan->b_packed +
-           (once ? block->strip : strip) * TILE_COLUMNS * plan->elements;
+           (once ? block->strip : strip) * TILE_COLUMNS * plan->words;
 }
 
 static void strip_pack(const struct plan *plan, const struct block *block,
@@ -63,13 +75,11 @@ static void strip_pack(const struct plan *plan, const struct block *block,
 {
     const struct tensor *b = &plan->p.b;
     int64_t column = block->column + strip * TILE_COLUMNS;
+    struct matmul_source source = {
+        matrix_at(b, 0, column), b->stride[1], b->stride[0],
+        (int)smaller(TILE_COLUMNS, block->column_end - column)};
 
-    CPU(matmul_pack_columns)(b_strip(plan, block, strip),
-                             (const float *)b->data + column * b->stride[1],
-                             b->stride[1], b->stride[0],
-                             (int)smaller(TILE_COLUMNS,
-                                          block->column_end - column),
-                             chunk);
+    plan->format->pack_columns(b_strip(plan, block, strip), &source, chunk);
 }
 
 static void panels_pack(const struct plan *plan, const struct block *block,
@@ -77,38 +87,48 @@ static void panels_pack(const struct plan *plan, const struct block *block,
                         const struct matmul_chunk *chunk)
 {
     const struct tensor *a = &plan->p.a;
-    int64_t row = block->row + first * TILE_ROWS;
-    int64_t end = smaller(block->row + last * TILE_ROWS, block->row_end);
+    int rows = plan->format->rows;
+    int64_t row = block->row + first * rows;
+    struct matmul_source source = {
+        matrix_at(a, row, 0), a->stride[0], a->stride[1],
+        (int)(smaller(block->row + last * rows, block->row_end) - row)};
 
-    CPU(matmul_pack_rows)(block->a_packed,
-                          (const float *)a->data + row * a->stride[0],
-                          a->stride[0], a->stride[1], (int)(end - row), chunk);
+    plan->format->pack_rows(block->a_packed, &source, chunk);
 }
 
 static void tile_at(const struct plan *plan, const struct block *block,
                     int64_t panel, int64_t strip, struct matmul_tile *tile)
 {
     const struct matmul *p = &plan->p;
-    int64_t row = block->row + panel * TILE_ROWS;
+    int64_t row = block->row + panel * plan->format->rows;
     int64_t column = block->column + strip * TILE_COLUMNS;
 
-    tile->rows = (int)smaller(TILE_ROWS, block->row_end - row);
+    tile->rows = (int)smaller(plan->format->rows, block->row_end - row);
     tile->columns = (int)smaller(TILE_COLUMNS, block->column_end - column);
     tile->b = b_strip(plan, block, strip);
-    tile->c = (float *)p->c.data + row * p->c.stride[0] + column;
-    tile->c_stride = p->c.stride[0];
+    tile->c = matrix_at(&p->c, row, column);
     tile->slots = plan->slots + (row - block->row) * plan->columns + column -
                   block->column;
-    tile->slot_stride = plan->columns;
-    tile->slot_size = plan->columns * plan->rows;
-    tile->keep_first = plan->keep_first;
-    tile->bias = p->bias ? (const float *)p->bias->data + column : NULL;
-    tile->left = NULL;
-    if (p->left) {
-        tile->left_stride = p->left->stride[0];
-        tile->left = (const float *)p->left->data + row * tile->left_stride +
-                     column;
-    }
+    tile->bias = p->bias ? element_at(p->bias->data, p->bias->dtype, column)
+                         : NULL;
+    tile->left = p->left ? matrix_at(p->left, row, column) : NULL;
+}
+
+/* What all tiles of a chunk have in common. */
+static void tile_init(const struct plan *plan, const struct matmul_chunk *chunk,
+                      struct matmul_tile *tile)
+{
+    const struct matmul *p = &plan->p;
+
+    *tile = (struct matmul_tile){
+        .format = plan->format, .chunk = chunk, .c_type = p->c.dtype,
+        .c_stride = p->c.stride[0], .slot_stride = plan->columns,
+        .slot_size = plan->columns * plan->rows,
+        .keep_first = plan->keep_first};
+    if (p->bias) tile->bias_type = p->bias->dtype;
+    if (!p->left) return;
+    tile->left_type = p->left->dtype;
+    tile->left_stride = p->left->stride[0];
 }
 
 /* This thread's tiles of one block and chunk; b is packed here when the
@@ -116,12 +136,14 @@ static void tile_at(const struct plan *plan, const struct block *block,
 static void chunk_run(const struct plan *plan, const struct block *block,
                       const struct matmul_chunk *chunk)
 {
-    struct matmul_tile tile = {.chunk = chunk};
-    int64_t size = (int64_t)TILE_ROWS * chunk->elements;
+    struct matmul_tile tile;
+    int64_t size = (int64_t)plan->format->rows * chunk->words;
+    int64_t together = plan->format->panels;
 
+    tile_init(plan, chunk, &tile);
     for (int64_t first = block->panel; first < block->panel_end;
-         first += MATMUL_PANELS) {
-        int64_t last = smaller(first + MATMUL_PANELS, block->panel_end);
+         first += together) {
+        int64_t last = smaller(first + together, block->panel_end);
 
         panels_pack(plan, block, first, last, chunk);
         for (int64_t strip = block->strip; strip < block->strip_end; strip++) {
@@ -139,7 +161,8 @@ static void chunk_run(const struct plan *plan, const struct block *block,
 static void block_run(const struct plan *plan, struct block *block, int index,
                       int count)
 {
-    int64_t panels = ceil_div(block->row_end - block->row, TILE_ROWS);
+    int64_t panels = ceil_div(block->row_end - block->row,
+                              plan->format->rows);
     int64_t strips = ceil_div(block->column_end - block->column, TILE_COLUMNS);
     int64_t strip, strip_end;
     struct matmul_cursor cursor;
@@ -156,7 +179,8 @@ static void block_run(const struct plan *plan, struct block *block, int index,
         threads_split(panels, 1, index, count, &block->panel,
                       &block->panel_end);
     }
-    CPU(matmul_cursor_init)(&cursor, plan->p.order, plan->p.continues);
+    CPU(matmul_cursor_init)(&cursor, plan->format, plan->p.order,
+                            plan->p.continues);
     while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
         if (!plan->by_columns) {
             for (int64_t s = strip; s < strip_end; s++)
@@ -175,6 +199,7 @@ static void matmul_body(void *argument, int index, int count)
     struct block block = {0};
 
     block.a_packed = plan->a_packed + (int64_t)index * MATMUL_A_FLOATS;
+    if (plan->format->begin) plan->format->begin();
     for (int64_t column = 0; column < n; column += plan->columns) {
         for (int64_t row = 0; row < m; row += plan->rows) {
             block.column = column;
@@ -184,6 +209,7 @@ static void matmul_body(void *argument, int index, int count)
             block_run(plan, &block, index, count);
         }
     }
+    if (plan->format->end) plan->format->end();
 }
 
 /* Whether sharing columns leaves less idle than sharing rows. Columns need no
@@ -203,44 +229,46 @@ static void plan_build(struct plan *plan, int threads)
 {
     const struct matmul *p = &plan->p;
     int64_t m = p->c.shape[0], n = p->c.shape[1], blocks;
-    int slots = 0;
+    int slots = 0, rows = plan->format->rows;
     struct matmul_cursor cursor;
     struct matmul_chunk chunk;
 
-    plan->elements = 1;
-    plan->keep_first = p->left && p->left->data == p->c.data;
-    CPU(matmul_cursor_init)(&cursor, p->order, p->continues);
+    plan->words = 1;
+    plan->keep_first = p->c.dtype != DTYPE_F32 ||
+                       (p->left && p->left->data == p->c.data);
+    CPU(matmul_cursor_init)(&cursor, plan->format, p->order, p->continues);
     while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
-        if (chunk.elements > plan->elements) plan->elements = chunk.elements;
+        if (chunk.words > plan->words) plan->words = chunk.words;
         if (!chunk.last && chunk.slots_after > slots)
             slots = chunk.slots_after;
     }
     if (slots == 1 && !plan->keep_first) slots = 0; /* it waits in c */
 
-    plan->columns = smaller(MATMUL_B_FLOATS / plan->elements, COLUMNS_MAX);
+    plan->columns = smaller(MATMUL_B_FLOATS / plan->words, COLUMNS_MAX);
     plan->columns = plan->columns / TILE_COLUMNS * TILE_COLUMNS;
     blocks = ceil_div(n, plan->columns);
     plan->columns = ceil_div(ceil_div(n, blocks), TILE_COLUMNS) * TILE_COLUMNS;
-    plan->rows = ceil_div(m, TILE_ROWS) * TILE_ROWS;
+    plan->rows = ceil_div(m, rows) * rows;
     if (slots) {
         int64_t fit = MATMUL_SLOT_FLOATS / (slots * plan->columns);
 
-        fit = fit / TILE_ROWS * TILE_ROWS;
+        fit = fit / rows * rows;
         CHECK(fit > 0);
         blocks = ceil_div(m, fit);
-        plan->rows = ceil_div(ceil_div(m, blocks), TILE_ROWS) * TILE_ROWS;
+        plan->rows = ceil_div(ceil_div(m, blocks), rows) * rows;
     }
     plan->by_columns =
-        columns_are_shared(plan->rows / TILE_ROWS,
-                           plan->columns / TILE_COLUMNS, threads);
+        columns_are_shared(plan->rows / rows, plan->columns / TILE_COLUMNS,
+                           threads);
 }
 
-static void matmul_check(const struct matmul *p)
+static void matmul_check(const struct matmul *p, enum dtype dtype)
 {
     int64_t m = p->c.shape[0], n = p->c.shape[1], k = p->a.shape[1];
 
-    CHECK(p->c.dtype == DTYPE_F32 && p->a.dtype == DTYPE_F32);
-    CHECK(p->b.dtype == DTYPE_F32 && p->c.stride[1] == 1);
+    CHECK(p->a.dtype == dtype && p->b.dtype == dtype);
+    CHECK(p->c.dtype == DTYPE_F32 || (p->c.dtype == dtype && !p->continues));
+    CHECK(p->c.stride[1] == 1);
     CHECK(p->a.shape[0] == m && p->b.shape[1] == n && p->b.shape[0] == k);
     CHECK(p->a.stride[0] == 1 || p->a.stride[1] == 1);
     CHECK(p->b.stride[0] == 1 || p->b.stride[1] == 1);
@@ -248,17 +276,50 @@ static void matmul_check(const struct matmul *p)
     CHECK(!p->continues || p->order->leaves == 1);
 }
 
-status CPU(matmul)(struct stream *stream, const struct matmul *p)
+static status matmul_run(struct stream *stream, const struct matmul *p,
+                         const struct matmul_format *format, enum dtype dtype)
 {
     int threads = threads_count(stream->threads);
-    struct plan plan = {.p = *p, .threads = stream->threads};
+    struct plan plan = {.p = *p, .format = format,
+                        .threads = stream->threads};
+    float *scratch = stream->scratch;
 
-    matmul_check(p);
+    matmul_check(p, dtype);
     CHECK(stream->scratch_bytes >= matmul_scratch_bytes(threads));
-    plan.slots = stream->scratch;
-    plan.b_packed = plan.slots + MATMUL_SLOT_FLOATS;
+    plan.slots = scratch;
+    plan.b_packed = (uint32_t *)(scratch + MATMUL_SLOT_FLOATS);
     plan.a_packed = plan.b_packed + MATMUL_B_FLOATS;
     plan_build(&plan, threads);
     threads_run(stream->threads, matmul_body, &plan);
     return OK;
+}
+
+status CPU(matmul)(struct stream *stream, const struct matmul *p)
+{
+    return matmul_run(stream, p, &CPU(format_f32), DTYPE_F32);
+}
+
+status CPU(matmul_f16)(struct stream *stream, const struct matmul *p)
+{
+    return matmul_run(stream, p, &CPU(format_f16), DTYPE_F16);
+}
+
+status CPU(matmul_bf16_pairs)(struct stream *stream, const struct matmul *p)
+{
+    const struct matmul_format *format = &CPU(format_pairs_emulated);
+
+#if defined(__AVX512F__)
+    if (features_pairs()) format = &CPU(format_pairs);
+#endif
+    return matmul_run(stream, p, format, DTYPE_BF16);
+}
+
+status CPU(matmul_bf16_tiles)(struct stream *stream, const struct matmul *p)
+{
+    const struct matmul_format *format = &CPU(format_tiles_emulated);
+
+#if defined(__AVX512F__)
+    if (features_tiles()) format = &CPU(format_tiles);
+#endif
+    return matmul_run(stream, p, format, DTYPE_BF16);
 }

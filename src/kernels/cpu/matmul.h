@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matmul.h - the parts of the fast matrix product.
  *
- *   matmul_chunk.c  cuts the contracted dimension into chunks and each chunk
- *                   into steps: granules and where their sums go
- *   matmul_pack.c   copies a chunk of a into panels of TILE_ROWS rows and of b
- *                   into strips of TILE_COLUMNS columns, element by element of
- *                   the contracted dimension
- *   matmul_tile.c   runs the steps of a chunk for one tile of c
- *   matmul.c        loops over tiles and threads
+ *   matmul_chunk.c    cuts the contracted dimension into chunks and each chunk
+ *                     into steps: granules and where their sums go
+ *   matmul_pack.c     copies a chunk of a into panels of rows and of b into
+ *   matmul_narrow.c   strips of TILE_COLUMNS columns, element by element (or
+ *                     pair by pair) of the contracted dimension
+ *   matmul_granule.c  one granule of one tile
+ *   matmul_amx.c      the same with the processor's tiles
+ *   matmul_tile.c     runs the steps of a chunk for one tile of c
+ *   matmul.c          loops over tiles and threads
+ *
+ * A struct matmul_format says how operands are packed and how a granule is
+ * computed from them; all else is the same for every product. Packed operands
+ * are made of words of 32 bits: a float32 element or a pair of bfloat16.
  *
  * The tree over leaves is a stack of tiles: a finished leaf is pushed and
  * merges with its left neighbours as a binary counter carries. */
@@ -19,13 +25,15 @@
 
 enum {
     CHUNK_STEPS = 64,
-    SLOTS = 8,             /* of the stack: log2(LEAVES_MAX) + 2 */
-    TILE = TILE_ROWS * TILE_COLUMNS
+    SLOTS = 8,              /* of the stack: log2(LEAVES_MAX) + 2 */
+    PANEL_ROWS_MAX = 32,
+    TILE = PANEL_ROWS_MAX * TILE_COLUMNS
 };
 
 struct matmul_step {
     int64_t first; /* index in the contracted dimension */
-    int offset;    /* the same in the chunk */
+    int offset;    /* words of a row or column before it, in the chunk */
+    int words;     /* of a row or column, what it is filled with included */
     int length;    /* elements, at most GRANULE */
     int slot;      /* of the stack, where the granule goes */
     bool assign;   /* else added */
@@ -34,47 +42,96 @@ struct matmul_step {
 
 struct matmul_chunk {
     struct matmul_step steps[CHUNK_STEPS];
-    int count, elements;
+    int count, words;
     int slots_before, slots_after; /* of the stack */
     bool last;
 };
 
+/* Part of an operand: element (i, e), row of a or column of b, at
+ * from[i * stride + e * step]; one of the strides is 1. */
+struct matmul_source {
+    const void *from;
+    int64_t stride, step;
+    int count;     /* rows or columns that are present */
+};
+
+/* One granule of one tile. */
+struct matmul_granule {
+    const uint32_t *a, *b; /* of panel and strip, at the granule */
+    int words, rows;
+    float *to;             /* set, or added to */
+    int64_t stride;
+    bool assign;
+};
+
+struct matmul_format {
+    int rows;         /* of a panel, at most PANEL_ROWS_MAX */
+    int grain;        /* a granule is filled with +0 to a multiple of it */
+    int per_word;     /* elements */
+    int chunk_words;  /* at most MATMUL_CHUNK */
+    int panels;       /* packed at a time; rows * panels * chunk_words fits */
+    /* Panels of `rows` rows, one after the other: panel[w * rows + i] = word w
+     * of row i for the words of a chunk (in order of its steps); rows from
+     * `count` on are anything. May write WIDTH words past the last panel. */
+    void (*pack_rows)(uint32_t *out, const struct matmul_source *source,
+                      const struct matmul_chunk *chunk);
+    /* One strip, the same with TILE_COLUMNS columns of b; from `count` on they
+     * are +0. */
+    void (*pack_columns)(uint32_t *out, const struct matmul_source *source,
+                         const struct matmul_chunk *chunk);
+    void (*granule)(const struct matmul_granule *g);
+    void (*begin)(void), (*end)(void); /* around a thread's work, or NULL */
+};
+
+/* What the fast kernels of this object have. */
+extern const struct matmul_format CPU(format_f32), CPU(format_f16),
+    CPU(format_pairs_emulated), CPU(format_tiles_emulated);
+#if defined(__AVX512F__)
+extern const struct matmul_format CPU(format_pairs), CPU(format_tiles);
+#endif
+
 struct matmul_cursor {
     const struct sum_order *order;
+    const struct matmul_format *format;
     int64_t segment, done; /* next segment, elements of it that are done */
     int slots;             /* of the stack now */
     bool unfinished;       /* slot 0 is a leaf that goes on */
 };
 
 void CPU(matmul_cursor_init)(struct matmul_cursor *cursor,
+                             const struct matmul_format *format,
                              const struct sum_order *order, bool continues);
 /* false: nothing is left. */
 bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
                             struct matmul_chunk *out);
 
-/* Panels of TILE_ROWS rows, one after the other: panel[e * TILE_ROWS + i] =
- * from[i * stride + e * step] for the elements e of a chunk (in order of its
- * steps); rows from `count` on are anything. One of the strides is 1. May write
- * WIDTH elements past the last panel. */
-void CPU(matmul_pack_rows)(float *out, const float *from, int64_t stride,
-                           int64_t step, int count,
-                           const struct matmul_chunk *chunk);
-/* One strip, the same with columns of b; from `count` on they are +0. */
-void CPU(matmul_pack_columns)(float *out, const float *from, int64_t stride,
-                              int64_t step, int count,
-                              const struct matmul_chunk *chunk);
+/* The words of `length` elements: out[w * width + j] = word w of row or column
+ * j. Words from `count` on are +0, and so is what an odd end lacks. */
+void CPU(matmul_pack_pairs)(uint32_t *out, int width,
+                            const struct matmul_source *source, int length);
+
+void CPU(matmul_rows_pairs)(uint32_t *out, const struct matmul_source *source,
+                            const struct matmul_chunk *chunk);
+void CPU(matmul_columns_pairs)(uint32_t *out,
+                               const struct matmul_source *source,
+                               const struct matmul_chunk *chunk);
+
+/* Chains of FMAs over float32 words, in the format of f32. */
+void CPU(matmul_chains)(const struct matmul_granule *g);
 
 /* One tile of c and where its stack lives between chunks. */
 struct matmul_tile {
+    const struct matmul_format *format;
     const struct matmul_chunk *chunk;
-    const float *a, *b;      /* panel and strip */
+    const uint32_t *a, *b;   /* panel and strip */
     int rows, columns;
-    float *c;
+    void *c;
+    enum dtype c_type, left_type, bias_type;
     int64_t c_stride;
     float *slots;            /* of the blocks: slot s at + s * slot_size, */
     int64_t slot_stride, slot_size; /* row i at + i * slot_stride */
     bool keep_first;         /* slot 0 between chunks: in slots, else in c */
-    const float *bias, *left; /* at this tile, or NULL */
+    const void *bias, *left; /* at this tile, or NULL */
     int64_t left_stride;
 };
 void CPU(matmul_tile_run)(const struct matmul_tile *tile);

@@ -4,9 +4,11 @@
 #include "kernels/cpu/scratch.h"
 
 void CPU(matmul_cursor_init)(struct matmul_cursor *cursor,
+                             const struct matmul_format *format,
                              const struct sum_order *order, bool continues)
 {
     cursor->order = order;
+    cursor->format = format;
     cursor->segment = cursor->done = 0;
     cursor->slots = continues ? 1 : 0;
     cursor->unfinished = continues;
@@ -52,8 +54,9 @@ bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
                             struct matmul_chunk *out)
 {
     const struct sum_order *order = cursor->order;
+    const int grain = cursor->format->grain;
 
-    out->count = out->elements = 0;
+    out->count = out->words = 0;
     out->slots_before = cursor->slots;
     while (out->count < CHUNK_STEPS &&
            cursor->segment < order->segment_count) {
@@ -61,10 +64,12 @@ bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
         int64_t left = order->segments[cursor->segment].length - cursor->done;
 
         step->length = left < GRANULE ? (int)left : GRANULE;
-        if (out->elements + step->length > MATMUL_CHUNK) break;
-        step->offset = out->elements;
+        step->words = (step->length + grain - 1) / grain * grain /
+                      cursor->format->per_word;
+        if (out->words + step->words > cursor->format->chunk_words) break;
+        step->offset = out->words;
         step_next(cursor, step);
-        out->elements += step->length;
+        out->words += step->words;
         out->count++;
     }
     out->slots_after = cursor->slots;

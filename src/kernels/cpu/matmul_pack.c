@@ -1,140 +1,249 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matmul_pack.c - copies operands into the order in which tiles read them.
  *
- * Where rows of the copy are contiguous in memory they are copied; else
- * squares of WIDTH are transposed in registers. Panels that are narrower than a
- * vector are written with whole vectors in ascending order: what spills into
- * the next row is overwritten by it. */
+ * Where rows of the copy are contiguous in memory they are copied, or two of
+ * them woven into pairs; else squares of WIDTH words are transposed in
+ * registers. Panels that are narrower than a vector are written with whole
+ * vectors in ascending order: what spills into the next row is overwritten by
+ * it. `per_word` is 1 for float32 and 2 for elements of 16 bits, a constant
+ * after inlining. */
 #include "kernels/cpu/matmul.h"
+#include "kernels/cpu/scratch.h"
 
-/* Row `row` of the copy, elements [column, column + WIDTH). */
-INLINE void pack_store(float *out, const int width, int row, int column,
+typedef uint32_t words __attribute__((vector_size(4 * WIDTH)));
+typedef uint16_t halves __attribute__((vector_size(2 * WIDTH)));
+
+/* Element (j, e) of a source, in bytes. */
+INLINE const char *source_at(const struct matmul_source *s, int per_word,
+                             int64_t j, int64_t e)
+{
+    return (const char *)s->from + (j * s->stride + e * s->step) * 4 / per_word;
+}
+
+INLINE words halves_load(const char *from)
+{
+    halves x;
+
+    memcpy(&x, from, sizeof x);
+    return __builtin_convertvector(x, words);
+}
+
+/* The word of an element, or of a pair whose second one is `apart` bytes on (0:
+ * there is none). */
+INLINE uint32_t word_load(const char *from, int per_word, int64_t apart)
+{
+    uint32_t word;
+    uint16_t low, high = 0;
+
+    if (per_word == 1) {
+        memcpy(&word, from, sizeof word);
+        return word;
+    }
+    memcpy(&low, from, sizeof low);
+    if (apart) memcpy(&high, from + apart, sizeof high);
+    return low | (uint32_t)high << 16;
+}
+
+/* WIDTH words of one row of the copy. */
+INLINE void words_weave(uint32_t *to, const char *from, int per_word,
+                        int64_t apart)
+{
+    words x;
+
+    if (per_word == 1) {
+        vector_store_words(to, vector_load_words(from));
+        return;
+    }
+    x = halves_load(from);
+    if (apart) x |= halves_load(from + apart) << 16;
+    memcpy(to, &x, sizeof x);
+}
+
+/* Row `row` of the copy, words [column, column + WIDTH). */
+INLINE void pack_store(uint32_t *out, const int width, int row, int column,
                        vector x)
 {
-    float *to = out + row * width + column;
+    uint32_t *to = out + row * width + column;
 
     if (column + WIDTH <= width || width < WIDTH)
-        vector_store(to, x);
+        vector_store_words(to, x);
     else
-        memcpy(to, &x, sizeof(float) * (size_t)(width % WIDTH));
+        memcpy(to, &x, sizeof *to * (size_t)(width % WIDTH));
 }
 
 /* The contracted dimension is contiguous in memory. */
-INLINE void pack_transposed(float *out, const int width, const float *from,
-                            int64_t stride, int count, int length)
+INLINE void pack_transposed(uint32_t *out, const int width, const int per_word,
+                            const struct matmul_source *s, int length)
 {
-    for (int column = 0; column < width; column += WIDTH) {
-        const float *source = from + column * stride;
-        int present = count - column, e = 0;
+    const int count = length / per_word; /* of whole words */
 
-        for (; e + WIDTH <= length; e += WIDTH) {
+    for (int column = 0; column < width; column += WIDTH) {
+        int present = s->count - column, w = 0;
+
+        for (; w + WIDTH <= count; w += WIDTH) {
             vector square[WIDTH];
 
             if (present >= WIDTH) {
                 UNROLL for (int j = 0; j < WIDTH; j++)
-                    square[j] = vector_load(source + j * stride + e);
+                    square[j] = vector_load_words(
+                        source_at(s, per_word, column + j, w * per_word));
             } else {
                 UNROLL for (int j = 0; j < WIDTH; j++)
                     square[j] = j < present
-                                    ? vector_load(source + j * stride + e)
+                                    ? vector_load_words(source_at(
+                                          s, per_word, column + j,
+                                          w * per_word))
                                     : vector_fill(0);
             }
             vector_transpose(square);
             UNROLL for (int j = 0; j < WIDTH; j++)
-                pack_store(out, width, e + j, column, square[j]);
+                pack_store(out, width, w + j, column, square[j]);
         }
-        for (; e < length; e++)
+        for (; w * per_word < length; w++)
             for (int j = column; j < width && j < column + WIDTH; j++)
-                out[e * width + j] = j < count ? from[j * stride + e] : 0;
+                out[w * width + j] =
+                    j < s->count
+                        ? word_load(source_at(s, per_word, j, w * per_word),
+                                    per_word, w < count ? 4 / per_word : 0)
+                        : 0;
     }
 }
 
-/* A row of the copy is contiguous in memory. */
-INLINE void pack_straight(float *out, const int width, const float *from,
-                          int64_t step, int count, int length)
+/* A row of the copy is contiguous in memory, or woven from two such. */
+INLINE void pack_straight(uint32_t *out, const int width, const int per_word,
+                          const struct matmul_source *s, int length)
 {
-    if (count == width) {
-        for (int e = 0; e < length; e++)
-            memcpy(out + e * width, from + e * step,
-                   sizeof(float) * (size_t)width);
-        return;
+    for (int e = 0; e < length; e += per_word, out += width) {
+        const char *from = source_at(s, per_word, 0, e);
+        int64_t apart = e + 1 < length ? s->step * 4 / per_word : 0;
+        int j = 0;
+
+        if (s->count == width)
+            for (; j + WIDTH <= width; j += WIDTH)
+                words_weave(out + j, from + j * 4 / per_word, per_word, apart);
+        for (; j < s->count; j++)
+            out[j] = word_load(from + j * 4 / per_word, per_word, apart);
+        for (; j < width; j++) out[j] = 0;
     }
-    for (int e = 0; e < length; e++)
-        for (int j = 0; j < width; j++)
-            out[e * width + j] = j < count ? from[e * step + j] : 0;
 }
 
-INLINE void pack(float *out, const int width, const float *from,
-                 int64_t stride, int64_t step, int count,
+INLINE void pack_words(uint32_t *out, const int width, const int per_word,
+                       const struct matmul_source *s, int length)
+{
+    if (s->stride == 1 && s->step != 1)
+        pack_straight(out, width, per_word, s, length);
+    else
+        pack_transposed(out, width, per_word, s, length);
+}
+
+/* All steps of a chunk; then what a granule is filled with. */
+INLINE void pack(uint32_t *out, const int width, const int per_word,
+                 const struct matmul_source *source,
                  const struct matmul_chunk *chunk)
 {
     for (int i = 0; i < chunk->count; i++) {
-        const struct matmul_step *s = &chunk->steps[i];
-        float *to = out + (int64_t)s->offset * width;
+        const struct matmul_step *step = &chunk->steps[i];
+        int count = (step->length + per_word - 1) / per_word;
+        uint32_t *to = out + (int64_t)step->offset * width;
+        struct matmul_source s = *source;
 
-        if (stride == 1)
-            pack_straight(to, width, from + s->first * step, step, count,
-                          s->length);
-        else
-            pack_transposed(to, width, from + s->first, stride, count,
-                            s->length);
+        s.from = source_at(source, per_word, 0, step->first);
+        pack_words(to, width, per_word, &s, step->length);
+        if (count < step->words)
+            memset(to + count * width, 0,
+                   sizeof *to * (size_t)((step->words - count) * width));
     }
-}
-
-/* TILE_ROWS elements of one panel, `count` of them from memory. */
-static void column_straight(float *to, const float *source, int count)
-{
-    if (count >= TILE_ROWS) {
-        memcpy(to, source, sizeof(float) * TILE_ROWS);
-        return;
-    }
-    for (int j = 0; j < TILE_ROWS; j++) to[j] = j < count ? source[j] : 0;
 }
 
 /* Rows of a that are contiguous in memory, several panels at a time: a line of
  * memory is then read once. Whole vectors are stored where what spills over is
  * written again later. */
-static void panels_straight(float *out, const float *from, int64_t step,
-                            int count, const struct matmul_chunk *chunk)
+INLINE void panels_straight(uint32_t *out, const int per_word,
+                            const struct matmul_source *source,
+                            const struct matmul_chunk *chunk)
 {
-    int64_t size = (int64_t)TILE_ROWS * chunk->elements;
+    int64_t size = (int64_t)TILE_ROWS * chunk->words;
 
     for (int i = 0; i < chunk->count; i++) {
         const struct matmul_step *s = &chunk->steps[i];
 
-        for (int e = 0; e < s->length; e++) {
-            const float *source = from + (s->first + e) * step;
-            float *to = out + (int64_t)(s->offset + e) * TILE_ROWS;
-            bool spill = s->offset + e + 1 < chunk->elements;
+        for (int e = 0; e < s->length; e += per_word) {
+            const char *from = source_at(source, per_word, 0, s->first + e);
+            int64_t apart = e + 1 < s->length ? source->step * 4 / per_word : 0;
+            int w = s->offset + e / per_word, row = 0;
+            uint32_t *to = out + (int64_t)w * TILE_ROWS;
 
-            for (int row = 0; row < count; row += TILE_ROWS, to += size) {
-                if (TILE_ROWS < WIDTH && spill && row + WIDTH <= count)
-                    vector_store(to, vector_load(source + row));
-                else
-                    column_straight(to, source + row, count - row);
-            }
+            for (; w + 1 < chunk->words && row + WIDTH <= source->count &&
+                   TILE_ROWS < WIDTH; row += TILE_ROWS, to += size)
+                words_weave(to, from + row * 4 / per_word, per_word, apart);
+            for (; per_word == 1 && row + TILE_ROWS <= source->count;
+                 row += TILE_ROWS, to += size)
+                memcpy(to, from + row * 4, sizeof *to * TILE_ROWS);
+            for (; row < source->count; row += TILE_ROWS, to += size)
+                for (int j = 0; j < TILE_ROWS; j++)
+                    to[j] = row + j < source->count
+                                ? word_load(from + (row + j) * 4 / per_word,
+                                            per_word, apart)
+                                : 0;
         }
     }
 }
 
-void CPU(matmul_pack_rows)(float *out, const float *from, int64_t stride,
-                           int64_t step, int count,
-                           const struct matmul_chunk *chunk)
+INLINE void pack_rows(uint32_t *out, const int per_word,
+                      const struct matmul_source *source,
+                      const struct matmul_chunk *chunk)
 {
-    int64_t size = (int64_t)TILE_ROWS * chunk->elements;
+    int64_t size = (int64_t)TILE_ROWS * chunk->words;
 
-    if (stride == 1) {
-        panels_straight(out, from, step, count, chunk);
+    if (source->stride == 1 && source->step != 1) {
+        panels_straight(out, per_word, source, chunk);
         return;
     }
-    for (int row = 0; row < count; row += TILE_ROWS, out += size)
-        pack(out, TILE_ROWS, from + row * stride, stride, step,
-             count - row < TILE_ROWS ? count - row : TILE_ROWS, chunk);
+    for (int row = 0; row < source->count; row += TILE_ROWS, out += size) {
+        struct matmul_source s = *source;
+
+        s.from = source_at(source, per_word, row, 0);
+        s.count = source->count - row < TILE_ROWS ? source->count - row
+                                                  : TILE_ROWS;
+        pack(out, TILE_ROWS, per_word, &s, chunk);
+    }
 }
 
-void CPU(matmul_pack_columns)(float *out, const float *from, int64_t stride,
-                              int64_t step, int count,
-                              const struct matmul_chunk *chunk)
+static void rows_f32(uint32_t *out, const struct matmul_source *source,
+                     const struct matmul_chunk *chunk)
 {
-    pack(out, TILE_COLUMNS, from, stride, step, count, chunk);
+    pack_rows(out, 1, source, chunk);
 }
+
+static void columns_f32(uint32_t *out, const struct matmul_source *source,
+                        const struct matmul_chunk *chunk)
+{
+    pack(out, TILE_COLUMNS, 1, source, chunk);
+}
+
+void CPU(matmul_rows_pairs)(uint32_t *out, const struct matmul_source *source,
+                            const struct matmul_chunk *chunk)
+{
+    pack_rows(out, 2, source, chunk);
+}
+
+void CPU(matmul_columns_pairs)(uint32_t *out,
+                               const struct matmul_source *source,
+                               const struct matmul_chunk *chunk)
+{
+    pack(out, TILE_COLUMNS, 2, source, chunk);
+}
+
+void CPU(matmul_pack_pairs)(uint32_t *out, int width,
+                            const struct matmul_source *source, int length)
+{
+    if (width == TILE_ROWS)
+        pack_words(out, TILE_ROWS, 2, source, length);
+    else
+        pack_words(out, TILE_COLUMNS, 2, source, length);
+}
+
+const struct matmul_format CPU(format_f32) = {
+    .rows = TILE_ROWS, .grain = 1, .per_word = 1, .chunk_words = MATMUL_CHUNK,
+    .panels = MATMUL_PANELS, .pack_rows = rows_f32,
+    .pack_columns = columns_f32, .granule = CPU(matmul_chains)};

@@ -1,83 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* matmul_tile.c - the inner loop of the product.
+/* matmul_tile.c - the steps of a chunk for one tile of c.
  *
- * A granule is TILE_ROWS x TILE_COLUMNS chains in registers; there is one copy
- * of the code for every row count, so that a short panel costs no more than its
- * rows. Slots of the stack are tiles in the first-level cache; slot 0 is c
- * itself where that is allowed. */
+ * Slots of the stack are tiles in the first-level cache; slot 0 is c itself
+ * where that is allowed. What follows the sum, the bias and what is to the left
+ * of it, is added in float32 wherever c is stored, and c is rounded once. */
 #include "kernels/cpu/matmul.h"
-
-/* to = chains over `length` elements, or to += them. */
-INLINE void granule(const int rows, int length, const float *restrict a,
-                    const float *restrict b, float *restrict to,
-                    int64_t stride, bool assign)
-{
-    vector sum[TILE_ROWS][TILE_VECTORS];
-
-    UNROLL for (int i = 0; i < rows; i++) {
-        UNROLL for (int v = 0; v < TILE_VECTORS; v++)
-            sum[i][v] = vector_fill(0);
-        __builtin_prefetch(to + i * stride, 1);
-        __builtin_prefetch(to + i * stride + TILE_COLUMNS - 1, 1);
-    }
-    for (int e = 0; e < length; e++) {
-        vector row[TILE_VECTORS];
-
-        UNROLL for (int v = 0; v < TILE_VECTORS; v++)
-            row[v] = vector_load(b + v * WIDTH);
-        UNROLL for (int i = 0; i < rows; i++) {
-            vector x = vector_fill(a[i]);
-
-            UNROLL for (int v = 0; v < TILE_VECTORS; v++)
-                sum[i][v] = vector_fma(x, row[v], sum[i][v]);
-        }
-        a += TILE_ROWS;
-        b += TILE_COLUMNS;
-    }
-    UNROLL for (int i = 0; i < rows; i++) {
-        UNROLL for (int v = 0; v < TILE_VECTORS; v++) {
-            float *at = to + i * stride + v * WIDTH;
-
-            vector_store(at, assign ? sum[i][v] : vector_load(at) + sum[i][v]);
-        }
-    }
-}
-
-typedef void granule_of_rows(int length, const float *a, const float *b,
-                             float *to, int64_t stride, bool assign);
-
-#define ROWS(n)                                                            \
-    __attribute__((noinline)) static void granule_##n(                     \
-        int length, const float *a, const float *b, float *to,             \
-        int64_t stride, bool assign)                                       \
-    {                                                                      \
-        granule(n, length, a, b, to, stride, assign);                      \
-    }
-ROWS(1)
-ROWS(2)
-ROWS(3)
-ROWS(4)
-ROWS(5)
-ROWS(6)
-#if defined(__AVX512F__)
-ROWS(7)
-ROWS(8)
-ROWS(9)
-ROWS(10)
-ROWS(11)
-ROWS(12)
-ROWS(13)
-ROWS(14)
-#endif
-
-static granule_of_rows *const granules[TILE_ROWS + 1] = {
-    NULL,      granule_1,  granule_2,  granule_3,  granule_4, granule_5,
-    granule_6,
-#if defined(__AVX512F__)
-    granule_7, granule_8,  granule_9,  granule_10, granule_11, granule_12,
-    granule_13, granule_14
-#endif
-};
+#include "kernels/element.h"
 
 static void tile_copy(float *to, int64_t to_stride, const float *from,
                       int64_t from_stride, int rows, int columns)
@@ -107,26 +35,55 @@ static void tile_add(float *left, int64_t stride, const float *right, int rows)
     }
 }
 
+/* Adds a row of an operand to a row of sums. */
+INLINE void row_add(float *sum, const void *from, const enum dtype dtype,
+                    int columns)
+{
+    SIMD for (int j = 0; j < columns; j++)
+        sum[j] = element_get(from, dtype, j) + sum[j];
+}
+
+static void row_add_any(float *sum, const void *from, enum dtype dtype,
+                        int columns)
+{
+    if (dtype == DTYPE_F32) row_add(sum, from, DTYPE_F32, columns);
+    else if (dtype == DTYPE_BF16) row_add(sum, from, DTYPE_BF16, columns);
+    else row_add(sum, from, DTYPE_F16, columns);
+}
+
+INLINE void row_store(void *to, const enum dtype dtype, const float *sum,
+                      int columns)
+{
+    SIMD for (int j = 0; j < columns; j++) element_set(to, dtype, j, sum[j]);
+}
+
+static void row_store_any(void *to, enum dtype dtype, const float *sum,
+                          int columns)
+{
+    if (dtype == DTYPE_F32)
+        memcpy(to, sum, sizeof *sum * (size_t)columns);
+    else if (dtype == DTYPE_BF16)
+        row_store(to, DTYPE_BF16, sum, columns);
+    else
+        row_store(to, DTYPE_F16, sum, columns);
+}
+
 /* c = left + (sum + bias), each where present; sum == c allowed. */
 static void tile_finish(const struct matmul_tile *t, const float *sum,
                         int64_t stride)
 {
-    if (!t->bias && !t->left) {
-        if (sum != t->c)
-            tile_copy(t->c, t->c_stride, sum, stride, t->rows, t->columns);
-        return;
-    }
+    if (!t->bias && !t->left && sum == t->c) return;
     for (int i = 0; i < t->rows; i++) {
-        const float *left = t->left ? t->left + i * t->left_stride : NULL;
-        float *c = t->c + i * t->c_stride;
+        float row[TILE_COLUMNS];
 
-        for (int j = 0; j < t->columns; j++) {
-            float result = sum[i * stride + j];
-
-            if (t->bias) result = result + t->bias[j];
-            if (left) result = left[j] + result;
-            c[j] = result;
-        }
+        memcpy(row, sum + i * stride, sizeof *row * (size_t)t->columns);
+        if (t->bias) row_add_any(row, t->bias, t->bias_type, t->columns);
+        if (t->left)
+            row_add_any(row, element_at(t->left, t->left_type,
+                                        i * t->left_stride),
+                        t->left_type, t->columns);
+        row_store_any(element_at(t->c, t->c_type, i * t->c_stride), t->c_type,
+                      row, t->columns);
     }
 }
 
@@ -153,6 +110,7 @@ void CPU(matmul_tile_run)(const struct matmul_tile *t)
 {
     float stack[SLOTS][TILE] __attribute__((aligned(64)));
     const struct matmul_chunk *chunk = t->chunk;
+    const int64_t panel_rows = t->format->rows;
     bool direct = !t->keep_first && t->columns == TILE_COLUMNS;
     float *first = direct ? t->c : stack[0];
     int64_t first_stride = direct ? t->c_stride : TILE_COLUMNS;
@@ -162,11 +120,13 @@ void CPU(matmul_tile_run)(const struct matmul_tile *t)
         const struct matmul_step *step = &chunk->steps[i];
         int top = step->slot;
 
-        granules[t->rows](step->length,
-                          t->a + (int64_t)step->offset * TILE_ROWS,
-                          t->b + (int64_t)step->offset * TILE_COLUMNS,
-                          top ? stack[top] : first,
-                          top ? TILE_COLUMNS : first_stride, step->assign);
+        t->format->granule(&(struct matmul_granule){
+            .a = t->a + step->offset * panel_rows,
+            .b = t->b + (int64_t)step->offset * TILE_COLUMNS,
+            .words = step->words, .rows = t->rows,
+            .to = top ? stack[top] : first,
+            .stride = top ? TILE_COLUMNS : first_stride,
+            .assign = step->assign});
         for (int merge = 0; merge < step->merges; merge++, top--)
             tile_add(top > 1 ? stack[top - 1] : first,
                      top > 1 ? TILE_COLUMNS : first_stride, stack[top],

@@ -37,6 +37,20 @@ INLINE void vector_store(float *to, vector x)
     *(vector_anywhere *)to = x;
 }
 
+/* Words of any type at any address. */
+typedef float vector_words
+    __attribute__((vector_size(4 * WIDTH), aligned(1), may_alias));
+
+INLINE vector vector_load_words(const void *from)
+{
+    return *(const vector_words *)from;
+}
+
+INLINE void vector_store_words(void *to, vector x)
+{
+    *(vector_words *)to = x;
+}
+
 INLINE vector vector_fill(float x)
 {
     vector v;

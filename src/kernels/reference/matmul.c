@@ -6,6 +6,7 @@
  * turns the inner loop into vectors; no element sees its neighbours. */
 #include <stddef.h>
 #include "kernels/element.h"
+#include "kernels/flush.h"
 #include "kernels/narrow_product.h"
 #include "kernels/reference/real.h"
 
@@ -209,45 +210,11 @@ static void granule_widen(const struct strip *s, int64_t first, int64_t length,
     }
 }
 
-/* A denormal number counts as zero of its sign. */
-ELEMENTARY float flushed(float x)
+/* c[j] = a * b[j] + c[j], flushed. */
+REAL_CLONES static void chains_fma(float a, const float *b, float *c)
 {
-    uint32_t bits = bits_of_f32(x);
-
-    return f32_of_bits(bits & 0x7F800000u ? bits : bits & 0x80000000u);
-}
-
-/* The sum, rounded, of what is exactly (or near enough) `exact`; zero of its
- * sign where it would be denormal even if exponents had no bounds. */
-ELEMENTARY float flushed_sum(float rounded, double exact)
-{
-    uint32_t bits = bits_of_f32(rounded);
-    bool tiny = exact < 0x1.ffffffp-127 && exact > -0x1.ffffffp-127;
-
-    return f32_of_bits(tiny ? bits & 0x80000000u : bits);
-}
-
-/* c[j] = fma(a, b[j], c[j]); denormal operands and results are zeros. */
-REAL_CLONES static void fma_flushing(float a, const float *b, float *c)
-{
-    float x = flushed(a);
-
     _Pragma("omp simd")
-    for (int j = 0; j < STRIP; j++) {
-        float y = flushed(b[j]), z = flushed(c[j]);
-
-        c[j] = flushed_sum(__builtin_fmaf(x, y, z),
-                           (double)x * (double)y + (double)z);
-    }
-}
-
-static void add_flushing(const float *a, float *c)
-{
-    for (int j = 0; j < STRIP; j++) {
-        float x = flushed(a[j]), y = flushed(c[j]);
-
-        c[j] = flushed_sum(x + y, (double)x + (double)y);
-    }
+    for (int j = 0; j < STRIP; j++) c[j] = flushed_fma(a, b[j], c[j]);
 }
 
 /* The odd element of a pair comes first; an odd end is filled with +0. */
@@ -259,13 +226,14 @@ static void granule_pairs(const struct strip *s, int64_t first, int64_t length,
     granule_widen(s, first, length, &w);
     for (int j = 0; j < STRIP; j++) chain[j] = 0;
     for (int64_t k = 0; k < length; k += 2) {
-        fma_flushing(w.a[k + 1], w.b[k + 1], chain);
-        fma_flushing(w.a[k], w.b[k], chain);
+        chains_fma(w.a[k + 1], w.b[k + 1], chain);
+        chains_fma(w.a[k], w.b[k], chain);
     }
 }
 
-/* Blocks of PRODUCT_BLOCK elements, the last one filled with +0: two chains from +0,
- * of the even and of the odd ones, added to each other and to the granule. */
+/* Blocks of PRODUCT_BLOCK elements, the last one filled with +0: two chains
+ * from +0, of the even and of the odd ones, added to each other and to the
+ * granule. */
 static void granule_tiles(const struct strip *s, int64_t first, int64_t length,
                           float *chain)
 {
@@ -277,11 +245,11 @@ static void granule_tiles(const struct strip *s, int64_t first, int64_t length,
         float even[STRIP] = {0}, odd[STRIP] = {0};
 
         for (int64_t k = block; k < block + PRODUCT_BLOCK; k += 2) {
-            fma_flushing(w.a[k], w.b[k], even);
-            fma_flushing(w.a[k + 1], w.b[k + 1], odd);
+            chains_fma(w.a[k], w.b[k], even);
+            chains_fma(w.a[k + 1], w.b[k + 1], odd);
         }
-        add_flushing(even, odd);
-        add_flushing(odd, chain);
+        for (int j = 0; j < STRIP; j++)
+            chain[j] = flushed_add(chain[j], flushed_add(even[j], odd[j]));
     }
 }
 

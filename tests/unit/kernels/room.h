@@ -43,6 +43,10 @@ static inline void *room_numbers(struct arena *arena, int64_t count,
 
         if (dtype == DTYPE_F32)
             ((float *)out)[i] = (float)x;
+        else if (dtype == DTYPE_BF16)
+            ((uint16_t *)out)[i] = bf16_from_f32((float)x);
+        else if (dtype == DTYPE_F16)
+            ((uint16_t *)out)[i] = f16_from_f32((float)x);
         else
             ((double *)out)[i] = x;
     }

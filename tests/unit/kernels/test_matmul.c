@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_matmul.c - the fast products equal the reference in every bit, the
  * reference equals its definition, and float64 says that it is a product. */
-#include "tests/unit/kernels/room.h"
-
-enum { SEGMENTS_MAX = 64, PAD = 3 };
-
-/* One product; every case runs with a and b in each of their forms. */
-struct matmul_case {
-    int64_t m, n, k;
-    int leaves, segments_per_leaf;
-    bool continues, bias, left, in_place;
-};
+#include "tests/unit/kernels/product.h"
 
 static const struct matmul_case cases[] = {
     {1, 1, 1, 1, 1, false, false, false, false},
@@ -35,68 +26,6 @@ static const struct matmul_case cases[] = {
     {5, 400, 2100, 1, 1, true, false, false, false},
 };
 
-struct product {
-    struct matmul p;
-    struct sum_order order;
-    struct sum_segment segments[SEGMENTS_MAX];
-    struct tensor bias, left;
-};
-
-/* Cuts k elements into equal runs for leaves and uneven ones for segments,
- * with a hole of one element wherever one fits. */
-static void order_build(struct product *x, const struct matmul_case *c)
-{
-    int count = c->leaves * c->segments_per_leaf;
-
-    assert_true(count <= SEGMENTS_MAX);
-    for (int i = 0; i < count; i++) {
-        int64_t first = c->k * i / count, end = c->k * (i + 1) / count;
-
-        x->segments[i].first = first;
-        x->segments[i].length = end - first > 20 && i % 3 == 1
-                                    ? end - first - 1
-                                    : end - first;
-        x->segments[i].leaf = i / c->segments_per_leaf;
-    }
-    x->order = (struct sum_order){x->segments, count, c->leaves};
-}
-
-/* A matrix with padded rows, transposed in memory if `turned`. */
-static struct tensor matrix(struct arena *arena, int64_t rows, int64_t columns,
-                            bool turned, enum dtype dtype, uint64_t seed)
-{
-    int64_t r = turned ? columns : rows, c = (turned ? rows : columns) + PAD;
-    struct tensor t = tensor_2d(room_numbers(arena, r * c, dtype, seed), dtype,
-                                r, c);
-
-    t = tensor_cols(t, 0, c - PAD);
-    return turned ? tensor_transpose(t) : t;
-}
-
-static void product_build(struct product *x, struct arena *arena,
-                          const struct matmul_case *c, int form,
-                          enum dtype dtype)
-{
-    memset(x, 0, sizeof *x);
-    order_build(x, c);
-    x->p.a = matrix(arena, c->m, c->k, form & 1, dtype, 1);
-    x->p.b = matrix(arena, c->k, c->n, form >> 1 & 1, dtype, 2);
-    x->p.c = matrix(arena, c->m, c->n, false, dtype, 3);
-    x->bias = tensor_1d(room_numbers(arena, c->n, dtype, 4), dtype, c->n);
-    x->left = c->in_place ? x->p.c
-                          : matrix(arena, c->m, c->n, false, dtype, 5);
-    x->p.order = &x->order;
-    x->p.continues = c->continues;
-    x->p.bias = c->bias ? &x->bias : NULL;
-    x->p.left = c->left || c->in_place ? &x->left : NULL;
-}
-
-static size_t c_bytes(const struct product *x)
-{
-    return (size_t)(x->p.c.shape[0] * x->p.c.stride[0]) *
-           (size_t)dtype_bytes(x->p.c.dtype);
-}
-
 static void test_fast_equals_reference(void **state)
 {
     struct arena arena;
@@ -108,7 +37,7 @@ static void test_fast_equals_reference(void **state)
         assert_int_equal(threads_build(&threads[n], n), OK);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         for (int form = 0; form < 4; form++) {
-            struct product want, have;
+            struct a_product want, have;
             struct stream plain = {0};
 
             arena_reset(&arena);
@@ -146,7 +75,7 @@ static void test_blocks_equal_reference(void **state)
     (void)state;
     arena_init(&arena, "test", 0);
     for (size_t i = 0; i < sizeof big / sizeof *big; i++) {
-        struct product want, have;
+        struct a_product want, have;
         struct kernels table;
         struct stream stream = {0};
         struct threads *threads = NULL;
@@ -174,7 +103,7 @@ static float tree(const float *leaves, int count)
     return tree(leaves, count / 2) + tree(leaves + count / 2, count / 2);
 }
 
-static float element(const struct product *x, int64_t row, int64_t column)
+static float element(const struct a_product *x, int64_t row, int64_t column)
 {
     const struct tensor *a = &x->p.a, *b = &x->p.b;
     float leaves[LEAVES_MAX];
@@ -208,7 +137,7 @@ static void test_reference_is_its_definition(void **state)
     arena_init(&arena, "test", 0);
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         struct matmul_case plain = cases[i];
-        struct product x;
+        struct a_product x;
         struct stream stream = {0};
 
         plain.continues = plain.bias = plain.left = plain.in_place = false;
@@ -233,7 +162,7 @@ static void test_float64_is_a_product(void **state)
 {
     const struct matmul_case c = {11, 37, 700, 1, 1, true, true, true, false};
     struct arena arena;
-    struct product x;
+    struct a_product x;
     struct stream stream = {0};
     double *before;
 

@@ -2,8 +2,9 @@
 /* test_matmul_narrow.c - products of 16-bit operands: the reference equals its
  * definition and, where the processor has them, the instructions that the
  * definition came from. */
+#include "kernels/features.h"
 #include "kernels/narrow_product.h"
-#include "tests/unit/kernels/room.h"
+#include "tests/unit/kernels/product.h"
 
 #if defined(__x86_64__)
 #include <cpuid.h>
@@ -229,13 +230,11 @@ struct tiles {
 __attribute__((target("amx-tile,amx-bf16"), noinline)) static void
 tiles_by_instruction(struct tiles *t)
 {
-    uint8_t shape[64] = {1};
+    /* Bytes of a row and rows of three registers. */
+    static const uint8_t shapes[64] = {1, [16] = 64, [18] = 64, [20] = 64,
+                                       [48] = 16, 16, 16};
 
-    for (int i = 0; i < 3; i++) {
-        shape[16 + 2 * i] = 64; /* bytes of a row */
-        shape[48 + i] = 16;     /* rows */
-    }
-    _tile_loadconfig(shape);
+    _tile_loadconfig(shapes);
     _tile_loadd(0, t->c, 64);
     _tile_loadd(1, t->a, 64);
     _tile_loadd(2, t->b, 64);
@@ -293,10 +292,144 @@ static void test_tiles_are_the_instruction(void **state)
 }
 #endif
 
+/* ---- fast products ---- */
+
+static const struct matmul_case cases[] = {
+    {1, 1, 1, 1, 1, false, false, false, false},
+    {1, 33, 300, 1, 1, false, true, false, false},
+    {2, 100, 768, 1, 1, false, true, true, false},
+    {3, 7, 5, 1, 1, false, false, false, false},
+    {13, 31, 255, 1, 1, false, false, true, false},
+    {14, 32, 256, 1, 1, false, true, true, false},
+    {15, 64, 257, 1, 1, false, false, true, true},
+    {29, 65, 640, 1, 3, true, false, false, false},
+    {37, 40, 513, 1, 1, true, true, true, false},
+    {33, 70, 200, 2, 1, false, false, false, false},
+    {17, 33, 768, 4, 1, false, true, true, true},
+    {3, 48, 1921, 3, 1, false, false, true, true},
+    {34, 67, 390, 3, 2, false, true, false, false},
+    {7, 50, 5120, 4, 2, false, false, true, true},
+    {3, 45, 3841, 8, 3, false, true, true, false},
+    {16, 20, 64, 64, 1, false, false, false, false},
+    {2, 30, 6400, 2, 30, false, false, true, true},
+    {45, 40, 2600, 1, 1, false, false, true, true},
+    {18, 33, 4200, 1, 1, true, false, false, false},
+};
+
+/* A narrow product and who should compute it. */
+struct wanted {
+    enum dtype dtype;
+    enum product product;
+    KERNELS_TYPE(matmul) *reference;
+    double scale; /* of a and b: sums near 2^-126 flush */
+};
+
+static const struct wanted products[] = {
+    {DTYPE_BF16, PRODUCT_PAIRS, reference_matmul_bf16_pairs, 1},
+    {DTYPE_BF16, PRODUCT_PAIRS, reference_matmul_bf16_pairs, 0x1p-65},
+    {DTYPE_BF16, PRODUCT_TILES, reference_matmul_bf16_tiles, 1},
+    {DTYPE_BF16, PRODUCT_TILES, reference_matmul_bf16_tiles, 0x1p-65},
+    {DTYPE_F16, PRODUCT_PAIRS, reference_matmul_f16, 1},
+};
+
+static void matrix_scale(struct tensor *t, double scale)
+{
+    int64_t rows = t->shape[0], columns = t->shape[1];
+    uint16_t *x = t->data;
+
+    if (scale == 1) return;
+    for (int64_t i = 0; i < rows * columns; i++) {
+        int64_t at = i / columns * t->stride[0] + i % columns * t->stride[1];
+
+        x[at] = bf16_from_f32((float)(bf16_to_f32(x[at]) * scale));
+    }
+}
+
+static void build(struct a_product *x, struct arena *arena, size_t i, int form,
+                  const struct wanted *wanted)
+{
+    struct product_types types = {wanted->dtype, wanted->dtype, DTYPE_F32};
+
+    if (cases[i].continues || (form & 1)) types.c = DTYPE_F32;
+    if (form & 2 || cases[i].in_place) types.left = types.c;
+    product_build_of(x, arena, &cases[i], form, types);
+    matrix_scale(&x->p.a, wanted->scale);
+    matrix_scale(&x->p.b, wanted->scale);
+}
+
+static void fast_check(struct arena *arena, struct stream *stream, size_t i,
+                       int form, const struct wanted *wanted)
+{
+    struct a_product want, have;
+    struct stream plain = {0};
+
+    build(&want, arena, i, form, wanted);
+    wanted->reference(&plain, &want.p);
+    for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++) {
+        struct kernels table;
+
+        if (kernels_get_product(&table, wanted->dtype, isa,
+                                wanted->product) != OK) {
+            status_clear();
+            continue;
+        }
+        build(&have, arena, i, form, wanted);
+        assert_int_equal(table.matmul(stream, &have.p), OK);
+        if (memcmp(have.p.c.data, want.p.c.data, c_bytes(&want)))
+            fail_msg("case %zu form %d isa %s product %d scale %g", i, form,
+                     isa_name(isa), wanted->product, wanted->scale);
+    }
+}
+
+static void fast_equals_reference(int features)
+{
+    struct arena arena, scratch;
+    struct threads *threads[3] = {0};
+    struct stream streams[3];
+    struct kernels table;
+
+    arena_init(&arena, "test", 0);
+    arena_init(&scratch, "scratch", 0);
+    features_limit(features);
+    assert_true(room_table(&table, ISA_AUTO));
+    for (int n = 1; n < 3; n++) {
+        assert_int_equal(threads_build(&threads[n], n), OK);
+        streams[n] = room_stream(&scratch, threads[n], &table);
+    }
+    for (size_t w = 0; w < sizeof products / sizeof *products; w++) {
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            for (int form = 0; form < 4; form++) {
+                arena_reset(&arena);
+                fast_check(&arena, &streams[1 + (i + (size_t)form) % 2], i,
+                           form, &products[w]);
+            }
+        }
+    }
+    features_limit(FEATURES_ALL);
+    for (int n = 1; n < 3; n++) threads_free(threads[n]);
+    arena_free(&scratch);
+    arena_free(&arena);
+}
+
+static void test_fast_equals_reference(void **state)
+{
+    (void)state;
+    fast_equals_reference(FEATURES_ALL);
+}
+
+/* As on a processor without the instructions. */
+static void test_emulation_equals_reference(void **state)
+{
+    (void)state;
+    fast_equals_reference(0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_is_its_definition),
+        cmocka_unit_test(test_fast_equals_reference),
+        cmocka_unit_test(test_emulation_equals_reference),
 #if defined(__x86_64__)
         cmocka_unit_test(test_pairs_are_the_instruction),
         cmocka_unit_test(test_tiles_are_the_instruction),

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* matmul_granule.c - the inner loop of the product: a granule is TILE_ROWS x
+ * TILE_COLUMNS chains in registers.
+ *
+ * There is one copy of the code for every row count, so that a short panel
+ * costs no more than its rows; and one for each way to add a word: an FMA, or
+ * VDPBF16PS, which adds a pair of bfloat16, the odd one first. */
+#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/scratch.h"
+
+#if defined(__AVX512F__)
+#include <immintrin.h>
+
+/* What is compiled with it runs on every AVX-512 processor as long as it calls
+ * no instruction of it. */
+#define EXTENDED __attribute__((target("avx512bf16")))
+
+EXTENDED INLINE vector pairs_fma(vector a, vector b, vector sum)
+{
+    return (vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
+}
+#else
+#define EXTENDED
+
+/* Never called: no format of other instruction sets has pairs. */
+INLINE vector pairs_fma(vector a, vector b, vector sum)
+{
+    (void)b, (void)sum;
+    return a;
+}
+#endif
+
+/* to = chains over the words, or to += them. */
+EXTENDED INLINE void granule(const int rows, const bool pairs,
+                             const struct matmul_granule *g)
+{
+    vector sum[TILE_ROWS][TILE_VECTORS];
+    const float *restrict a = (const float *)g->a;
+    const float *restrict b = (const float *)g->b;
+    float *restrict to = g->to;
+
+    UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int v = 0; v < TILE_VECTORS; v++)
+            sum[i][v] = vector_fill(0);
+        __builtin_prefetch(to + i * g->stride, 1);
+        __builtin_prefetch(to + i * g->stride + TILE_COLUMNS - 1, 1);
+    }
+    for (int w = 0; w < g->words; w++) {
+        vector row[TILE_VECTORS];
+
+        UNROLL for (int v = 0; v < TILE_VECTORS; v++)
+            row[v] = vector_load(b + v * WIDTH);
+        UNROLL for (int i = 0; i < rows; i++) {
+            vector x = vector_fill(a[i]);
+
+            UNROLL for (int v = 0; v < TILE_VECTORS; v++)
+                sum[i][v] = pairs ? pairs_fma(x, row[v], sum[i][v])
+                                  : vector_fma(x, row[v], sum[i][v]);
+        }
+        a += TILE_ROWS;
+        b += TILE_COLUMNS;
+    }
+    UNROLL for (int i = 0; i < rows; i++) {
+        UNROLL for (int v = 0; v < TILE_VECTORS; v++) {
+            float *at = to + i * g->stride + v * WIDTH;
+
+            vector_store(at, g->assign ? sum[i][v]
+                                       : vector_load(at) + sum[i][v]);
+        }
+    }
+}
+
+typedef void granule_of_rows(const struct matmul_granule *g);
+
+#define ROWS_OF(name, n, pairs)                                              \
+    __attribute__((noinline)) EXTENDED static void name##_##n(               \
+        const struct matmul_granule *g)                                      \
+    {                                                                        \
+        granule(n, pairs, g);                                                \
+    }
+#define NAME_OF(name, n, pairs) name##_##n,
+#if defined(__AVX512F__)
+#define EACH_ROW_COUNT(X, name, pairs)                                       \
+    X(name, 1, pairs) X(name, 2, pairs) X(name, 3, pairs) X(name, 4, pairs)  \
+    X(name, 5, pairs) X(name, 6, pairs) X(name, 7, pairs) X(name, 8, pairs)  \
+    X(name, 9, pairs) X(name, 10, pairs) X(name, 11, pairs)                  \
+    X(name, 12, pairs) X(name, 13, pairs) X(name, 14, pairs)
+#else
+#define EACH_ROW_COUNT(X, name, pairs)                                       \
+    X(name, 1, pairs) X(name, 2, pairs) X(name, 3, pairs) X(name, 4, pairs)  \
+    X(name, 5, pairs) X(name, 6, pairs)
+#endif
+
+EACH_ROW_COUNT(ROWS_OF, chains, false)
+
+static granule_of_rows *const chains[TILE_ROWS + 1] = {
+    NULL, EACH_ROW_COUNT(NAME_OF, chains, false)};
+
+void CPU(matmul_chains)(const struct matmul_granule *g)
+{
+    chains[g->rows](g);
+}
+
+#if defined(__AVX512F__)
+EACH_ROW_COUNT(ROWS_OF, pairs, true)
+
+static granule_of_rows *const pairs[TILE_ROWS + 1] = {
+    NULL, EACH_ROW_COUNT(NAME_OF, pairs, true)};
+
+static void granule_pairs(const struct matmul_granule *g)
+{
+    pairs[g->rows](g);
+}
+
+const struct matmul_format CPU(format_pairs) = {
+    .rows = TILE_ROWS, .grain = 2, .per_word = 2, .chunk_words = MATMUL_CHUNK,
+    .panels = MATMUL_PANELS, .pack_rows = CPU(matmul_rows_pairs),
+    .pack_columns = CPU(matmul_columns_pairs), .granule = granule_pairs};
+#endif

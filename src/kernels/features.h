@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* features.h - instructions that not every processor of an instruction set has
+ * and fast kernels use where they are. The bits never show it. */
+#ifndef LOCKSTEP_KERNELS_FEATURES_H
+#define LOCKSTEP_KERNELS_FEATURES_H
+
+#include <stdbool.h>
+
+/* What a kernel may use: FEATURES_ALL unless a test or a user holds back. */
+enum { FEATURE_PAIRS = 1, FEATURE_TILES = 2, FEATURES_ALL = 3 };
+
+bool features_pairs(void); /* VDPBF16PS, sums of pairs of bfloat16 */
+/* AMX's TDPBF16PS on tiles. The first call asks the system for permission to
+ * use the registers, for the whole process. */
+bool features_tiles(void);
+/* Kernels use these at most, from their next call on. */
+void features_limit(int features);
+
+#endif
