@@ -12,15 +12,17 @@ pictures. With LLM_C=CHECKOUT, its `train_gpt2` (built there by its own make)
 takes part at the batch and length in its source.
 
 Where other programs are busy, a round is marked in the table; --strict repeats
-it. Peak memory and the time to the first step belong to whole processes: for
-PyTorch from its start to the end of its first step, compilation from an empty
-cache included; for Lockstep `lockstep train` on a prepared corpus.
+it. Ours is `lockstep train` on a prepared corpus, data and logging included.
+Peak memory and the time to the first step are those of whole processes; for
+PyTorch they include compilation from an empty cache.
 """
 import argparse
 import json
 import os
 import re
+import shutil
 import struct
+import subprocess
 import sys
 import tempfile
 import time
@@ -38,35 +40,101 @@ ROWS = {"gpt2-124m": ("gpt2-124m", 4, 256), "llama-58m": ("llama-58m", 8, 512),
 QUICK = ("llama-10m", "gpt2-124m", "llama-58m", "llama-1m")
 
 
-class Lockstep:
-    """`lockstep bench step`, a new process for each measurement."""
+FAMILY = {"gpt2": "{family: gpt2, ", "llama": "{family: llama, tied: false, "}
 
-    def __init__(self, settings, row, flags):
-        preset, batch, length = row
-        self.settings = settings
-        self.command = [settings.lockstep, "bench", "step", "--json",
-                        "--model", preset, "--batch", str(batch),
-                        "--length", str(length),
-                        "--threads", str(settings.threads), *flags]
-        self.tokens, self.step_ms, self.last = batch * length, 0, {}
+
+class Corpus:
+    """A folder with a configuration and its prepared tokens: the project's
+    own pages, spelled with a small tokenizer."""
+
+    def __init__(self, settings, row):
+        self.folder = tempfile.TemporaryDirectory()
+        work = self.folder.name
+        docs = os.path.join(measure.ROOT, "docs")
+        with open(os.path.join(work, "text.txt"), "w",
+                  encoding="utf-8") as file:
+            for page in sorted(os.listdir(docs)):
+                if page.endswith(".md"):
+                    file.write("\n".join(measure.lines_of(
+                        os.path.join(docs, page))) + "\n")
+        self.config_write(row)
+        for words in (["tokenizer", "train", "text.txt", "--vocab", "512",
+                       "--out", "tokenizer"],
+                      ["train", "run.yaml", "--run", "first"]):
+            subprocess.run([settings.lockstep, *words], cwd=work, check=True,
+                           stdout=settings.log, stderr=settings.log)
+
+    def config_write(self, row):
+        kind, vocab, width, inner, layers, heads, groups = PRESETS[row[0]][:7]
+        with open(os.path.join(self.folder.name, "run.yaml"), "w",
+                  encoding="utf-8") as file:
+            file.write(
+                f"model: {FAMILY[kind]}vocab: {vocab}, layers: {layers}, "
+                f"width: {width}, heads: {heads}, kv_heads: {groups}, "
+                f"feed_forward: {inner}, context: {row[2]}}}\n"
+                "tokenizer: {from: tokenizer}\n"
+                "data: {train: [text.txt], valid_share: 0, cache: cache, "
+                f"sequence: {row[2]}}}\n"
+                f"train: {{batch: {row[1]}, steps: 1}}\n"
+                "checkpoint: {at_end: false}\n")
+
+
+class Lockstep:
+    """`lockstep train` on a prepared corpus, a new process each time."""
+
+    def __init__(self, settings, row, corpus, options):
+        self.settings, self.row, self.corpus = settings, row, corpus
+        self.tokens, self.step_ms = row[1] * row[2], 0
+        self.options, self.runs = options, []
 
     def measure(self):
-        steps = steps_for(self.step_ms)
-        watch = measure.Watch()
-        child = measure.spawn([*self.command, "--steps", str(steps)],
-                              self.settings.ahead, stdout=-1)
-        text = child.stdout.read()
+        work = self.corpus.folder.name
+        run = os.path.join(work, "run")
+        shutil.rmtree(run, ignore_errors=True)
+        command = [self.settings.lockstep, "train", "run.yaml", "--run", run,
+                   "--threads", str(self.settings.threads),
+                   f"--set=train.steps={1 + steps_for(self.step_ms)}",
+                   *[f"--set={option}" for option in self.options]]
+        watch, began = measure.Watch(), time.time()
+        child = measure.spawn(command, self.settings.ahead, cwd=work,
+                              stdout=self.settings.log,
+                              stderr=self.settings.log)
         code, used, peak = measure.finished(child)
+        others = watch.others(used)
         if code:
-            sys.exit(f"{' '.join(self.command)}: exit code {code}")
-        self.last = json.loads(text)
-        self.last["peak_mb"] = peak
-        self.step_ms = self.last["step_ms"]
-        return self.tokens / self.step_ms * 1e3, watch.others(used)
+            sys.exit(f"{' '.join(command)}: exit code {code}; "
+                     "see build/peers.log")
+        lines = [json.loads(line) for line in measure.lines_of(
+            os.path.join(run, "metrics.jsonl"))]
+        rows = [line for line in lines if line["kind"] == "step"]
+        self.step_ms = measure.spread(
+            [line["step_ms"] for line in rows[1:]])["median"]
+        self.runs.append({"peak_mb": peak,
+                          "first_step_s": rows[0]["time_s"] - began})
+        return self.tokens / self.step_ms * 1e3, others
 
     def end(self):
-        """What the bench tells besides speed, of the last measurement."""
-        return {"bench": self.last}
+        return {key: measure.spread([run[key] for run in self.runs])
+                for key in self.runs[0]}
+
+    def bench(self):
+        """`bench step`: the profile and the bound of this side."""
+        preset, batch, length = self.row
+        command = [self.settings.lockstep, "bench", "step", "--json",
+                   "--model", preset, "--batch", str(batch), "--length",
+                   str(length), "--steps", "1",
+                   "--threads", str(self.settings.threads)]
+        for option in self.options:
+            key, value = option.split("=")
+            word = {"train.dtype": "--dtype",
+                    "numerics.bfloat16": "--product"}[key]
+            if word == "--dtype" or self.settings.chooses:
+                command += [word, value]
+        child = measure.spawn(command, self.settings.ahead, stdout=-1,
+                              stderr=self.settings.log)
+        text = child.stdout.read()
+        code, _, _ = measure.finished(child)
+        return None if code else json.loads(text)
 
 
 class Torch:
@@ -195,21 +263,22 @@ def steps_for(step_ms):
 def sides_of(settings, name, precision):
     """Name of each side: how it starts; Lockstep's come first."""
     row = ROWS[name]
+    corpus = Corpus(settings, row)
+
+    def ours(*options):
+        return lambda: Lockstep(settings, row, corpus, options)
+
     if precision == "llm.c":
-        return {"lockstep": lambda: Lockstep(settings, row, []),
-                "llm.c": lambda: LlmC(settings, row)}
-    if precision == "float32":
-        sides = {"lockstep": lambda: Lockstep(settings, row, [])}
-    else:
-        sides = {f"lockstep {product}": lambda p=product: Lockstep(
-            settings, row, ["--dtype", "bfloat16", "--product", p])
+        return {"lockstep": ours(), "llm.c": lambda: LlmC(settings, row)}
+    sides, kinds = {"lockstep": ours()}, ["float32"]
+    if precision == "bfloat16":
+        sides = {f"lockstep {product}": ours(
+            "train.dtype=bfloat16", f"numerics.bfloat16={product}")
             for product in settings.products}
-    for kind in ("bfloat16", "autocast") if precision == "bfloat16" \
-            else ("float32",):
+        kinds = ["bfloat16"] + ([] if settings.quick else ["autocast"])
+    for kind in kinds:
         for mode in ("eager", "compile"):
             label = f"autocast {mode}" if kind == "autocast" else mode
-            if kind == "autocast" and settings.quick:
-                continue
             sides[label] = lambda k=kind, m=mode: Torch(settings, row, k, m)
     return sides
 
@@ -235,116 +304,21 @@ def compare(settings, name, precision):
     row = {"row": name, "model": ROWS[name][0], "batch": ROWS[name][1],
            "length": ROWS[name][2], "precision": precision,
            "threads": settings.threads, "rounds": len(rounds), "sides": {}}
+    ours = [label for label in sides if label.startswith("lockstep")]
     for label, side in sides.items():
         row["sides"][label] = {
             "tokens_per_s": measure.spread([r[label][0] for r in rounds]),
             "other_cores": [r[label][1] for r in rounds], **side.end()}
     row["loud"] = sum(max(o for _, o in r.values()) > settings.load
                       for r in rounds)
-    ours = [label for label in sides if label.startswith("lockstep")]
+    for label in ours:
+        if time.monotonic() < settings.until:
+            row["sides"][label]["bench"] = sides[label].bench()
     row["ratios"] = {
         f"{mine} / {theirs}": measure.spread([r[mine][0] / r[theirs][0]
                                               for r in rounds])
         for mine in ours for theirs in sides if theirs not in ours}
     return row
-
-
-# ---- a whole run of `lockstep train` ----
-
-FAMILY = {"gpt2": "{family: gpt2, ", "llama": "{family: llama, tied: false, "}
-
-
-def train_config(work, row, more):
-    kind, vocab, width, inner, layers, heads, groups = PRESETS[row[0]][:7]
-    path = os.path.join(work, "run.yaml")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(
-            f"model: {FAMILY[kind]}vocab: {vocab}, layers: {layers}, "
-            f"width: {width}, heads: {heads}, kv_heads: {groups}, "
-            f"feed_forward: {inner}, context: {row[2]}}}\n"
-            "tokenizer: {from: tokenizer}\n"
-            f"data: {{train: [text.txt], valid_share: 0, sequence: {row[2]}, "
-            "cache: cache}\n"
-            f"train: {{batch: {row[1]}, steps: 3{more.get('train', '')}}}\n"
-            "checkpoint: {at_end: false}\n" + more.get("numerics", ""))
-    return path
-
-
-def first_line(path, child):
-    """Waits for the first step in metrics.jsonl; the moment, or None."""
-    while True:
-        ended = child.poll_done()
-        try:
-            with open(path, encoding="utf-8") as file:
-                if re.search(r'"kind": *"step"', file.read()):
-                    return time.monotonic()
-        except FileNotFoundError:
-            pass
-        if ended:
-            return None
-        time.sleep(0.002)
-
-
-class Run:
-    """A started `lockstep train`, whose end is noticed without reaping."""
-
-    def __init__(self, settings, work, config):
-        self.child = measure.spawn(
-            [settings.lockstep, "train", config, "--run",
-             os.path.join(work, "run"), "--threads", str(settings.threads)],
-            settings.ahead, stdout=settings.log, stderr=settings.log, cwd=work)
-
-    def poll_done(self):
-        return os.waitid(os.P_PID, self.child.pid,
-                         os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def train_once(settings, work, config):
-    """Start to first step, later steps, peak memory of one run."""
-    run_folder = os.path.join(work, "run")
-    os.system(f"rm -rf '{run_folder}'")
-    watch, began = measure.Watch(), time.monotonic()
-    run = Run(settings, work, config)
-    at = first_line(os.path.join(run_folder, "metrics.jsonl"), run)
-    code, used, peak = measure.finished(run.child)
-    if code or at is None:
-        sys.exit("lockstep train ended with " + str(code)
-                 + "; see build/peers.log")
-    steps = [json.loads(line) for line in measure.lines_of(
-        os.path.join(run_folder, "metrics.jsonl"))]
-    rates = [s["tokens_per_s"] for s in steps if s.get("kind") == "step"]
-    return {"first_step_s": at - began, "peak_mb": peak,
-            "tokens_per_s": measure.spread(rates[1:])["median"],
-            "other_cores": watch.others(used)}
-
-
-def train_runs(settings, name, precision):
-    """`lockstep train` on a prepared corpus, a few times."""
-    row, runs = ROWS[name], []
-    more = {}
-    if precision == "bfloat16":
-        more = {"train": ", dtype: bfloat16",
-                "numerics": f"numerics: {{bfloat16: {settings.products[-1]}}}\n"}
-    with tempfile.TemporaryDirectory() as work:
-        with open(os.path.join(work, "text.txt"), "w",
-                  encoding="utf-8") as file:
-            docs = os.path.join(measure.ROOT, "docs")
-            for page in sorted(os.listdir(docs)):
-                if page.endswith(".md"):
-                    file.write("\n".join(measure.lines_of(
-                        os.path.join(docs, page))) + "\n")
-        os.system(f"cd '{work}' && '{settings.lockstep}' tokenizer train "
-                  "text.txt --vocab 512 --out tokenizer >/dev/null")
-        config = train_config(work, row, more)
-        train_once(settings, work, config)  # prepares the corpus
-        for _ in range(1 if settings.quick else 3):
-            runs.append(train_once(settings, work, config))
-    tokens = row[1] * row[2]
-    for run in runs:
-        run["beside_step_s"] = run["first_step_s"] - tokens / run[
-            "tokens_per_s"]
-    return {key: measure.spread([run[key] for run in runs])
-            for key in runs[0]}
 
 
 # ---- the command ----
@@ -359,6 +333,8 @@ def settings_read():
     parser.add_argument("--pairs", type=int, default=5, help="rounds (5)")
     parser.add_argument("--minutes", type=float, default=0,
                         help="after that, one round for each row that is left")
+    parser.add_argument("--products", default="pairs,tiles",
+                        help="of bfloat16: pairs,tiles")
     parser.add_argument("--threads", type=int,
                         default=len(os.sched_getaffinity(0)))
     parser.add_argument("--load", type=float, default=0.15,
@@ -372,6 +348,7 @@ def settings_read():
     settings.lockstep = os.path.abspath(
         os.environ.get("LOCKSTEP") or os.path.join(measure.ROOT, "build",
                                                    "lockstep"))
+    settings.products = settings.products.split(",")
     settings.llm_c = os.environ.get("LLM_C", "")
     settings.rows = settings.rows.split(",") if settings.rows else list(
         QUICK if settings.quick else ROWS)
@@ -379,17 +356,14 @@ def settings_read():
     settings.until = time.monotonic() + 60 * minutes
     settings.log = open(os.path.join(measure.ROOT, "build", "peers.log"), "a",
                         encoding="utf-8")
-    help_text = os.popen(f"'{settings.lockstep}' bench step --help").read()
-    settings.products = (["pairs", "tiles"] if "--product" in help_text
-                         else ["pairs"] if "--dtype" in help_text else [])
+    settings.chooses = "--product" in subprocess.run(
+        [settings.lockstep, "bench", "step", "--help"], check=True,
+        capture_output=True, text=True).stdout
     return settings
 
 
 def rows_plan(settings):
     precisions = settings.precisions.split(",")
-    if not settings.products and "bfloat16" in precisions:
-        print("this lockstep has no bench step --dtype: PyTorch alone",
-              file=sys.stderr)
     plan = [(name, precision) for name in settings.rows
             for precision in precisions]
     if settings.llm_c:
@@ -419,11 +393,7 @@ def main():
     rows = []
     for name, precision in rows_plan(settings):
         print(f"{name}, {precision}", file=sys.stderr, flush=True)
-        row = compare(settings, name, precision)
-        if precision == "float32" or settings.products:
-            if precision != "llm.c":
-                row["train"] = train_runs(settings, name, precision)
-        rows.append(row)
+        rows.append(compare(settings, name, precision))
         start = store(settings, rows)  # an interrupted run keeps its rows
     print(start + ".md")
 

@@ -56,28 +56,18 @@ def is_ours(label):
     return label.startswith("lockstep")
 
 
-def first_of(row, label, key):
-    """Peak memory or first step: ours of `lockstep train`."""
-    side, train = row["sides"][label], row.get("train")
-    if is_ours(label):
-        return train and (train[key]["median"], train[key]["least"],
-                          train[key]["most"])
-    value = side.get(key)
-    return value and (value, value, value)
-
-
 def panels_of(rows, key, unit):
+    """Peak memory or first step, of every side."""
     out = []
     for row in rows:
-        items, seen = [], False
-        for label in row["sides"]:
-            if is_ours(label) and seen:
-                continue  # one run stands for both products
-            found = first_of(row, label, key)
-            seen = seen or is_ours(label)
-            if found:
-                items.append(("lockstep" if is_ours(label) else label,
-                              is_ours(label), *found))
+        items = []
+        for label, side in row["sides"].items():
+            value = side.get(key)
+            if isinstance(value, dict):
+                items.append((label, is_ours(label), value["median"],
+                              value["least"], value["most"]))
+            elif value:
+                items.append((label, is_ours(label), value, value, value))
         if items:
             out.append((heading_of(row), unit, items))
     return out
@@ -120,23 +110,17 @@ def process_table(rows):
              "| start to first step | of it beside a step |",
              "|---|---|---|---|---|---|"]
     for row in rows:
-        at = f"| {row['model']} ({row['batch']} x {row['length']}) | " \
-             f"{row['precision']} | "
-        train = row.get("train")
-        if train:
-            lines.append(f"{at}lockstep train | "
-                         f"{number(train['peak_mb']['median'])} | "
-                         f"{train['first_step_s']['median']:.2f} s | "
-                         f"{train['beside_step_s']['median']:.2f} s |")
         for label, side in row["sides"].items():
-            if is_ours(label) or "peak_mb" not in side:
-                continue
-            first = side.get("first_step_s")
-            beside = first and first - row["batch"] * row["length"] / side[
+            peak, first = side.get("peak_mb"), side.get("first_step_s")
+            if is_ours(label):
+                peak, first = peak["median"], first["median"]
+            step = row["batch"] * row["length"] / side[
                 "tokens_per_s"]["median"]
-            lines.append(f"{at}{label} | {number(side['peak_mb'])} | "
-                         + (f"{first:.2f} s | {beside:.2f} s |" if first
-                            else "- | - |"))
+            lines.append(
+                f"| {row['model']} ({row['batch']} x {row['length']}) | "
+                f"{row['precision']} | {label} | {number(peak)} | "
+                + (f"{first:.2f} s | {first - step:.2f} s |" if first
+                   else "- | - |"))
     return lines
 
 
