@@ -91,9 +91,10 @@ struct areas {
 
 enum {
     AREA_MOST = 1 << 25, /* elements: 128 MiB */
-    AREA_LEAST = 1 << 20,
-    PRODUCT = 768        /* rows, columns and contracted elements */
+    AREA_LEAST = 1 << 19,
+    PRODUCT_SMALL = 128, PRODUCT_LARGE = 512 /* in each direction */
 };
+static const double rate_of_large = 1e10; /* FLOPs a second that pay for one */
 
 static status areas_open(struct areas *areas, const struct stage *stage)
 {
@@ -118,19 +119,18 @@ static status areas_open(struct areas *areas, const struct stage *stage)
     return OK;
 }
 
-/* FLOPs a second of a product of the run's type that fits caches. */
+/* FLOPs a second of a product [n, n] x [n, n] of the run's type. */
 static status product_rate(const struct kernels *kernels,
                            struct stream *stream, const struct areas *areas,
-                           double *flops)
+                           int64_t n, double *flops)
 {
-    const struct sum_segment segment = {.length = PRODUCT};
+    const struct sum_segment segment = {.length = n};
     const struct sum_order order = {&segment, 1, 1};
     const enum dtype dtype = kernels->dtype;
     const struct matmul call = {
-        .c = tensor_2d(areas->data[0], dtype_real(dtype), PRODUCT, PRODUCT),
-        .a = tensor_2d(areas->data[1], dtype, PRODUCT, PRODUCT),
-        .b = tensor_2d(areas->data[2], dtype, PRODUCT, PRODUCT),
-        .order = &order};
+        .c = tensor_2d(areas->data[0], dtype_real(dtype), n, n),
+        .a = tensor_2d(areas->data[1], dtype, n, n),
+        .b = tensor_2d(areas->data[2], dtype, n, n), .order = &order};
     int64_t best = INT64_MAX;
 
     for (int i = 0; i < 3; i++) {
@@ -141,7 +141,24 @@ static status product_rate(const struct kernels *kernels,
 
         if (took > 0 && took < best) best = took;
     }
-    *flops = 2.0 * PRODUCT * PRODUCT * PRODUCT / (1e-9 * (double)best);
+    *flops = 2.0 * (double)(n * n * n) / (1e-9 * (double)best);
+    return OK;
+}
+
+/* Of products that fit caches. Where plain C makes them, a small one is enough
+ * to wait for. */
+static status product_limit(struct stage *stage, const struct areas *areas,
+                            struct profile_limits *limits)
+{
+    const struct kernels *kernels = &stage->inner[0];
+    double flops;
+
+    TRY(product_rate(kernels, &stage->stream, areas, PRODUCT_SMALL, &flops));
+    if (flops > rate_of_large)
+        TRY(product_rate(kernels, &stage->stream, areas, PRODUCT_LARGE,
+                         &flops));
+    if (flops > limits->product_flops || kernels->dtype != DTYPE_F32)
+        limits->product_flops = flops;
     return OK;
 }
 
@@ -149,7 +166,6 @@ static status measure_limits(struct stage *stage,
                              struct profile_limits *limits)
 {
     struct areas areas = {0};
-    double flops;
     status result;
 
     TRY_GOTO(done, result, areas_open(&areas, stage));
@@ -158,10 +174,7 @@ static status measure_limits(struct stage *stage,
     TRY_GOTO(done, result, profile_memory_rate(
         &stage->inner[1], &stage->stream, areas.data, areas.elements,
         &limits->memory_bytes));
-    TRY_GOTO(done, result, product_rate(&stage->inner[0], &stage->stream,
-                                        &areas, &flops));
-    if (flops > limits->product_flops || dtype_is_narrow(stage->inner[0].dtype))
-        limits->product_flops = flops;
+    TRY_GOTO(done, result, product_limit(stage, &areas, limits));
 done:
     arena_free(&areas.own);
     return result;
