@@ -7,7 +7,7 @@
 #include "train/chart.h"
 
 enum {
-    WIDTH = 760, LEFT = 190, RIGHT = 150, TOP = 48, STACK = 30, LEGEND = 26,
+    WIDTH = 760, LEFT = 190, RIGHT = 185, TOP = 48, STACK = 30, LEGEND = 26,
     ROW = 20, BAR = 13, BELOW = 34, ROWS_SHOWN = 24,
     RANKS_SHOWN = 64
 };
@@ -44,7 +44,8 @@ static status draw_stack(const struct profile *p, struct text *out)
                         colours[k], meter_kind_name((enum meter_kind)k),
                         p->kind_ms[k], 100 * share));
         if (width > 44)
-            TRY(text_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"#fff\" "
+            TRY(text_printf(out, "<text x=\"%.2f\" y=\"%d\" "
+                                 "style=\"fill:#fff\" "
                                  "text-anchor=\"middle\">%.1f%%</text>\n",
                             x + width / 2, TOP + STACK / 2 + 4, 100 * share));
         x += width;
@@ -65,7 +66,7 @@ static status draw_legend(const struct profile *p, struct text *out)
                              "height=\"10\" fill=\"%s\"/><text x=\"%d\" "
                              "y=\"%d\">%s</text>\n", x, y, colours[k], x + 14,
                         y + 9, name));
-        x += 24 + 7 * (int)strlen(name);
+        x += 26 + 15 * (int)strlen(name) / 2;
     }
     return OK;
 }
@@ -83,8 +84,8 @@ static int longest(const struct profile *p, int order[METER_ROWS_MAX])
     return p->count < ROWS_SHOWN ? p->count : ROWS_SHOWN;
 }
 
-/* A bar of what the row took; the darker part is what it would take at its
- * limit. */
+/* A bar of what the row took; the part in full colour is what it would take
+ * at its limit. */
 static status draw_row(const struct profile *p, const struct profile_row *row,
                        int y, double scale, struct text *out)
 {
@@ -105,8 +106,9 @@ static status draw_row(const struct profile *p, const struct profile_row *row,
         TRY(text_printf(out, "<rect x=\"%d\" y=\"%d\" width=\"%.2f\" "
                              "height=\"%d\" fill=\"%s\"/>\n", LEFT, y, limit,
                         BAR, colours[row->kind]));
-    TRY(text_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"#667\">%.4g ms, "
-                         "%.1f%%", LEFT + width + 6, y + BAR - 2, row->ms,
+    TRY(text_printf(out, "<text x=\"%.2f\" y=\"%d\" "
+                         "style=\"fill:#778\">%.4g ms, %.1f%%",
+                    LEFT + width + 6, y + BAR - 2, row->ms,
                     100 * share_of(p, row->ms)));
     if (row->limit_ms > 0)
         TRY(text_printf(out, "; limit %.0f%%",
@@ -126,8 +128,9 @@ status profile_svg(const struct profile *profile, const char *title,
 
     TRY(text_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" "
                          "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
-                         "font-size=\"11\">\n<rect width=\"100%%\" "
-                         "height=\"100%%\" fill=\"#fff\"/>\n"
+                         "font-size=\"11\">\n<rect class=\"paper\" "
+                         "width=\"100%%\" height=\"100%%\" "
+                         "fill=\"#fff\"/>\n"
                          "<text x=\"10\" y=\"28\" font-size=\"15\">",
                     WIDTH, height));
     TRY(escaped(out, title));
@@ -137,9 +140,10 @@ status profile_svg(const struct profile *profile, const char *title,
     for (int i = 0; i < shown; i++)
         TRY(draw_row(profile, &profile->rows[order[i]], first + i * ROW,
                      scale, out));
-    TRY(text_printf(out, "<text x=\"10\" y=\"%d\" fill=\"#667\">dark: what "
-                         "the limits measured in this run allow; pale: the "
-                         "rest of what it took</text>\n", height - 12));
+    TRY(text_printf(out, "<text x=\"10\" y=\"%d\" "
+                         "style=\"fill:#778\">full colour: what the limits "
+                         "measured in this run allow; faint: the rest of what "
+                         "it took</text>\n", height - 12));
     return text_append_string(out, "</svg>\n");
 }
 
@@ -156,8 +160,9 @@ status profile_ranks_svg(const double *kinds, int ranks, struct text *out)
     }
     TRY(text_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" "
                          "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
-                         "font-size=\"11\">\n<rect width=\"100%%\" "
-                         "height=\"100%%\" fill=\"#fff\"/>\n", WIDTH,
+                         "font-size=\"11\">\n<rect class=\"paper\" "
+                         "width=\"100%%\" height=\"100%%\" "
+                         "fill=\"#fff\"/>\n", WIDTH,
                     shown * ROW + 12));
     for (int r = 0; r < shown; r++) {
         double x = 70;

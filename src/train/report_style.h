@@ -34,6 +34,7 @@ static const char report_style[] =
     "svg{display:block;width:100%;height:auto}\n"
     "svg text{fill:var(--ink);font-size:12px;"
     "font-family:system-ui,-apple-system,'Segoe UI',sans-serif}\n"
+    "svg .paper{fill:var(--card)}"
     "svg .title{font-size:14px;font-weight:600}\n"
     "svg .unit{font-weight:400}svg .tick,svg .name,svg .unit"
     "{fill:var(--soft)}\n"
