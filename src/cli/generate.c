@@ -39,14 +39,16 @@ static status keep_text(void *argument, const char *bytes, size_t length)
 static status read_request(struct generate_request *request,
                            const struct arguments *arguments)
 {
+    static const char *const dtypes[] = {"float32", "float64", "bfloat16",
+                                         "float16"};
     int64_t threads = 0, seed = 1;
+    int dtype = 0;
 
     *request = (struct generate_request){
         .model = arguments->operands[0],
         .prompt = arguments_text(arguments, "prompt", NULL),
         .tokens = TOKENS_DEFAULT,
         .sampling = {.temperature = temperature_default, .top_p = 1},
-        .dtype = DTYPE_F32,
         .write = print_text,
         .argument = stdout};
     if (request->prompt == NULL)
@@ -61,6 +63,8 @@ static status read_request(struct generate_request *request,
     TRY(arguments_real(arguments, "top-p", 0, 1, &request->sampling.top_p));
     TRY(arguments_integer(arguments, "seed", 0, INT64_MAX, &seed));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
+    TRY(arguments_choice(arguments, "dtype", dtypes, 4, &dtype));
+    (void)dtype_parse(dtypes[dtype], &request->dtype);
     request->sampling.seed = (uint64_t)seed;
     request->threads = (int)threads;
     return OK;

@@ -31,7 +31,8 @@ static status score_json(const struct score_result *result)
 
 status command_score(struct arguments *arguments)
 {
-    static const char *const dtypes[] = {"float32", "float64"};
+    static const char *const dtypes[] = {"float32", "float64", "bfloat16",
+                                         "float16"};
     struct score_request request = {
         .model = arguments->operands[0],
         .tokens = arguments_text(arguments, "tokens", NULL),
@@ -44,9 +45,9 @@ status command_score(struct arguments *arguments)
     if (request.tokens == NULL)
         FAIL(ERR_USAGE, "score needs --tokens FILE.json: an array of equally "
                         "long arrays of ids");
-    TRY(arguments_choice(arguments, "dtype", dtypes, 2, &dtype));
+    TRY(arguments_choice(arguments, "dtype", dtypes, 4, &dtype));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
-    request.dtype = dtype == 0 ? DTYPE_F32 : DTYPE_F64;
+    (void)dtype_parse(dtypes[dtype], &request.dtype);
     request.threads = (int)threads;
     TRY(score(&request, &result));
     if (result.notice[0] != 0) fprintf(stderr, "%s\n", result.notice);

@@ -244,6 +244,7 @@ struct cross_entropy {
     double *losses;
     int leaves;
     bool gradient;
+    double scale;       /* of the gradient, a power of two; 0: 1 */
     /* For a rank that has some leaves of the vocabulary only. The rest is zero
      * for all of it. */
     enum loss_phase phase;

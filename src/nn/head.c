@@ -112,7 +112,7 @@ static status make_losses(const struct step *step, struct run *run,
     struct cross_entropy call = {
         .logits = logits, .targets = run->batch.targets + first,
         .losses = run->losses + first, .leaves = run->program->grid.tensor,
-        .gradient = gradient};
+        .gradient = gradient, .scale = run->loss_scale};
 
     if (program_tensor_ranks(run->program) > 1)
         return share_losses(step, run, &call);

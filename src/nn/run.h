@@ -50,6 +50,8 @@ struct run {
     struct sum_segment *segments; /* [run_segments] */
     void *cache;               /* generate: [caches][context, cache_width] */
     double *losses;            /* [tokens] of the micro-batch */
+    double loss_scale;         /* of the gradient of each, a power of two; 0:
+                                * 1 */
     int32_t *positions;        /* [tokens] filled when the batch has none */
     struct batch batch;
     logits_reader *read_logits;  /* NULL: nobody asks */

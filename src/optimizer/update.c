@@ -48,6 +48,8 @@ static struct shard_range own_range(const struct update *u, int param)
 
 status update_average(const struct update *update, int64_t targets)
 {
+    const double scale = update->loss_scale > 0 ? update->loss_scale : 1;
+
     for (int i = 0; i < update->params->count; i++) {
         const struct shard_range range = own_range(update, i);
         const struct tensor view =
@@ -56,7 +58,7 @@ status update_average(const struct update *update, int64_t targets)
 
         if (range.first == range.last) continue;
         TRY(update->kernels->scale(update->stream, view, view,
-                                   1.0 / (double)targets));
+                                   1.0 / ((double)targets * scale)));
     }
     return OK;
 }
@@ -170,9 +172,10 @@ status update_norm(const struct update *update, double *sums, int orders,
          * nothing. */
         const double sum = grid_tree(&sums[i * leaves], leaves);
 
-        if (!isfinite(sum)) return fail_norm(update, i);
+        if (!isfinite(sum) && !update->skips) return fail_norm(update, i);
         total += sum;
     }
+    out->finite = isfinite(total);
     out->norm = sqrt(total);
     out->factor = 1;
     if (update->clip > 0 && update->clip / (out->norm + 1e-6) < 1)

@@ -34,15 +34,18 @@ struct update {
     double *blocks;          /* [shard_blocks] */
     double beta1, beta2, epsilon, weight_decay;
     double clip;             /* largest norm; 0: none */
+    double loss_scale;       /* that the gradients have; 0: 1 */
+    bool skips;              /* a norm that is not finite is no error */
 };
 
 struct update_result {
     double norm;             /* of all gradients, before clipping */
     double factor;           /* min(1, clip / (norm + 1e-6)); 1 without clip */
+    bool finite;             /* else the step is to be skipped */
 };
 
-/* gradients *= (real)(1 / targets): the mean over the unmasked targets of the
- * global batch. */
+/* gradients *= (real)(1 / (targets loss_scale)): the mean over the unmasked
+ * targets of the global batch. */
 status update_average(const struct update *update, int64_t targets);
 
 /* Fills update->blocks: own blocks, 0 elsewhere. */

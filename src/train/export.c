@@ -322,7 +322,7 @@ static status open_source(struct exporting *e, const char *model)
     TRY(plan_pass(e, &e->session, &plan));
     TRY(session_stage(&e->session, &plan, &e->stage));
     TRY(session_parts_add(&e->parts, &e->stage, "weight",
-                          e->stage.run.weights));
+                          e->stage.run.weights, e->stage.program.dtype));
     return pass(e, &e->stage, keep);
 }
 

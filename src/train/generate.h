@@ -15,7 +15,7 @@ struct generate_request {
     const char *prompt;  /* UTF-8; "": from the beginning of a text */
     int64_t tokens;      /* most tokens to make */
     struct sampling sampling;
-    enum dtype dtype;    /* DTYPE_F32 */
+    enum dtype dtype;    /* of what is computed; zeroed: DTYPE_F32 */
     int threads;         /* 0: the cores of this process */
     /* Takes text as soon as it is certain; UTF-8 unless the model makes bytes
      * that are not. NULL: nobody listens. */

@@ -145,7 +145,7 @@ static status read_source(struct importing *i, const char *source)
     plan.threads = 1;
     TRY(session_stage(session, &plan, &i->stage));
     TRY(session_parts_add(&i->parts, &i->stage, "weight",
-                          i->stage.run.weights));
+                          i->stage.run.weights, i->stage.program.dtype));
     TRY(model_write_config(&session->model, session->dtype, &i->config));
     if (session->tokenizer[0] == 0) return OK;
     return file_read(session->tokenizer, TOKENIZER_BYTES_MAX, &i->tokenizer);

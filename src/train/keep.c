@@ -2,6 +2,8 @@
 /* keep.c - what survives: a trainer's state to a checkpoint and back. */
 #include "train/keep.h"
 
+#include <string.h>
+
 #include <lockstep.h>
 
 #include "checkpoint/identity.h"
@@ -30,7 +32,34 @@ void keeper_free(struct keeper *keeper)
     *keeper = (struct keeper){0};
 }
 
-static status write_state(const struct counters *counters,
+static const char *product_name(const struct setup *setup)
+{
+    return setup->request.product == PRODUCT_TILES ? "tiles" : "pairs";
+}
+
+/* What a run of a narrow type has beside. */
+static void write_narrow(const struct keeper *keeper,
+                         const struct counters *counters,
+                         struct json_writer *w)
+{
+    const enum dtype dtype = keeper->setup->request.dtype;
+
+    if (!dtype_is_narrow(dtype)) return;
+    json_write_key(w, "dtype");
+    json_write_string(w, dtype_name(dtype));
+    if (dtype == DTYPE_BF16) {
+        json_write_key(w, "bfloat16");
+        json_write_string(w, product_name(keeper->setup));
+    }
+    if (counters->loss_scale <= 0) return;
+    json_write_key(w, "loss_scale");
+    json_write_real(w, counters->loss_scale);
+    json_write_key_integer(w, "loss_scale_steps", counters->good);
+    json_write_key_integer(w, "skipped", counters->skipped);
+}
+
+static status write_state(const struct keeper *keeper,
+                          const struct counters *counters,
                           struct json_writer *w)
 {
     json_write_begin(w, 2);
@@ -41,6 +70,7 @@ static status write_state(const struct counters *counters,
     json_write_key_integer(w, "epoch", counters->epoch);
     json_write_key_integer(w, "data_tokens", counters->data_tokens);
     json_write_key_integer(w, "data_crc32c", counters->data_crc);
+    write_narrow(keeper, counters, w);
     json_write_object_end(w);
     return json_write_end(w);
 }
@@ -130,7 +160,7 @@ status keeper_save(struct keeper *keeper, const struct counters *counters)
     struct json_writer state = {0};
     status result;
 
-    TRY_GOTO(done, result, write_state(counters, &state));
+    TRY_GOTO(done, result, write_state(keeper, counters, &state));
     const struct checkpoint_plan plan = {
         .run = keeper->run, .step = counters->step,
         .tokens = counters->tokens, .grid = keeper->setup->grid,
@@ -150,11 +180,37 @@ done:
 
 /* ---- restoring ---- */
 
-static status read_state(const struct checkpoint *checkpoint,
+/* A run goes on in the type, and with the products, that it began with. */
+static status read_narrow(const struct keeper *keeper,
+                          const struct checkpoint *checkpoint,
+                          struct counters *out)
+{
+    const struct stage_request *r = &keeper->setup->request;
+    const char *source = "state.json";
+    const struct json *product = json_get(checkpoint->state, "bfloat16");
+
+    if (r->dtype == DTYPE_BF16 && product != NULL &&
+        product->kind == JSON_STRING &&
+        strcmp(product->string, product_name(keeper->setup)) != 0)
+        FAIL(ERR_CONFIG, "%s was trained with numerics.bfloat16=%s, not %s: "
+                         "start a new run with init.from",
+             checkpoint->directory, product->string,
+             product_name(keeper->setup));
+    TRY(json_get_real_or(checkpoint->state, source, "loss_scale", 0,
+                         &out->loss_scale));
+    TRY(json_get_integer_or(checkpoint->state, source, "loss_scale_steps", 0,
+                            &out->good));
+    return json_get_integer_or(checkpoint->state, source, "skipped", 0,
+                               &out->skipped);
+}
+
+static status read_state(const struct keeper *keeper,
+                         const struct checkpoint *checkpoint,
                          struct counters *out)
 {
     const char *source = "state.json";
 
+    TRY(read_narrow(keeper, checkpoint, out));
     TRY(json_get_integer(checkpoint->state, source, "step", &out->step));
     TRY(json_get_integer(checkpoint->state, source, "tokens", &out->tokens));
     TRY(json_get_integer(checkpoint->state, source, "samples",
@@ -216,7 +272,7 @@ static status read_checkpoint(struct keeper *keeper,
     if (keeper->setup->has_tokenizer)
         TRY(checkpoint_match_tokenizer(checkpoint,
                                        keeper->setup->tokenizer.digest));
-    TRY(read_state(checkpoint, counters));
+    TRY(read_state(keeper, checkpoint, counters));
     return session_parts_load(&keeper->parts, checkpoint);
 }
 

@@ -26,6 +26,8 @@ struct counters {
     int64_t samples;  /* sequences taken from the order: the data cursor */
     int64_t epoch;    /* the cursor's */
     int64_t data_tokens, data_crc; /* of the token file; 0: unknown */
+    double loss_scale;             /* 0: none */
+    int64_t good, skipped;         /* struct loss_scale */
 };
 
 /* All calls but free are collective over the team's world. */

@@ -142,7 +142,7 @@ static status prepare(struct scoring *s, const struct score_request *request)
     TRY(session_stage(&s->session, &plan, &s->stage));
     if (request->logits == NULL) return OK;
     s->tensor = (struct safetensors_tensor){
-        .name = "logits", .dtype = request->dtype, .dimensions = 3,
+        .name = "logits", .dtype = dtype_real(request->dtype), .dimensions = 3,
         .shape = {s->sequences, s->length, s->session.model.vocab}};
     s->stage.run.read_logits = write_logits;
     s->stage.run.read_argument = s;
@@ -208,7 +208,7 @@ static status write_gradients(struct scoring *s, const char *path)
     TRY(stage->kernels.scale(&s->stage.stream, all, all, 1 / targets));
     TRY_GOTO(done, result,
              session_parts_add(&parts, stage, "weight",
-                               stage->gradients.root));
+                               stage->gradients.root, all.dtype));
     TRY_GOTO(done, result, session_parts_write(&parts, path));
 done:
     session_parts_free(&parts);

@@ -226,9 +226,10 @@ status session_load_weights(struct session *session, struct stage *stage)
     status result;
 
     TRY(check_same(session, stage->request.model));
-    TRY_GOTO(done, result, session_parts_add(&parts, stage, "weight",
-                                             stage->memory[stage_keeps(stage)]
-                                                 .data));
+    TRY_GOTO(done, result,
+             session_parts_add(&parts, stage, "weight",
+                               stage->memory[stage_keeps(stage)].data,
+                               stage_keeps_dtype(stage)));
     result = load(session, &parts);
 done:
     session_parts_free(&parts);

@@ -200,11 +200,10 @@ static status set_runs(struct session_parts *parts, struct saved_part *part,
 
 status session_parts_add(struct session_parts *parts,
                          const struct stage *stage, const char *kind,
-                         void *flat)
+                         void *flat, enum dtype dtype)
 {
     const struct param_table *table = &stage->program.params;
     const char *prefix = stage->request.model->kind->layer_prefix;
-    const enum dtype dtype = stage_keeps_dtype(stage);
 
     for (int i = 0; i < table->count; i++) {
         const struct param *param = &table->items[i];

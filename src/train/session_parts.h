@@ -25,12 +25,12 @@ struct session_parts {
 };
 
 /* Adds one part for every outside tensor of the stage's parameters, in model
- * order, a tied matrix once. `flat` is laid out as the weights are:
- * stage->memory[MEMORY_...].data. kind "weight", "m" or "v". The stage must
- * outlive the parts. */
+ * order, a tied matrix once. `flat`, of the type, is laid out as the weights
+ * are: stage->memory[MEMORY_...].data. kind "weight", "m" or "v". The stage
+ * must outlive the parts. */
 status session_parts_add(struct session_parts *parts,
                          const struct stage *stage, const char *kind,
-                         void *flat);
+                         void *flat, enum dtype dtype);
 /* The same for one of several ranks: every tensor of the model, and of each
  * what the inventory lists. kinds: bits 1 << INVENTORY_.... The inventory must
  * outlive the parts. */

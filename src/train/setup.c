@@ -348,6 +348,8 @@ static status resolve_request(struct setup *setup)
     if (r->threads == 0) r->threads = 1;
     TRY(choose_dtype(o->train.dtype, &r->dtype));
     TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->product));
+    TRY(loss_scale_parse(&setup->scaling, o->train.loss_scale, r->dtype,
+                         o->train.batch * o->data.sequence));
     TRY(choose_isa(o->numerics.isa, &r->isa));
     TRY(check_zero(setup));
     TRY(grid_resolve(&setup->grid, &asked, &facts));

@@ -10,6 +10,7 @@
 #include "optimizer/rate.h"
 #include "optimizer/update.h"
 #include "plan/pipeline.h"
+#include "train/loss_scale.h"
 
 struct setup {
     const struct options_set *set; /* borrowed */
@@ -17,6 +18,7 @@ struct setup {
     bool has_tokenizer;
     struct model model;
     int64_t parameters;            /* of the whole model */
+    struct loss_scale scaling;     /* at step 0 */
     struct rate rate;              /* steps: setup_length */
     struct grid grid;              /* of the run; the request has the share of
                                     * one rank */

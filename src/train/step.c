@@ -30,6 +30,8 @@ static struct update chunk_update(const struct train_step *step, int chunk)
     update.shards = &stage->shards;
     update.weights = arena_of(stage, MEMORY_WEIGHTS);
     update.copy = arena_of(stage, MEMORY_COMPUTE);
+    update.loss_scale = loss_scale_factor(&step->scaling);
+    update.skips = step->scaling.dynamic;
     update.gradients = arena_of(stage, MEMORY_GRADIENTS);
     update.first = arena_of(stage, MEMORY_FIRST_MOMENT);
     update.second = arena_of(stage, MEMORY_SECOND_MOMENT);
@@ -236,6 +238,7 @@ static status run_round(struct train_step *step,
     for (int i = 0; i < p->count; i++) {
         const struct program *program = &p->stages[i].program;
 
+        p->stages[i].run.loss_scale = loss_scale_factor(&step->scaling);
         gradients_reset(&p->stages[i].gradients);
         zero_round_begin(&step->zero[i],
                          (int)(program->batch / program->sequences),
@@ -332,13 +335,15 @@ status train_step_run(struct train_step *step,
     TRY(step_norm(step, &norm));
     out->norm = norm.norm;
     out->factor = norm.factor;
+    out->loss_scale = step->scaling.value > 0 ? step->scaling.value : 1;
+    out->skipped = !norm.finite;
     for (int i = 0; i < step->pipeline->count; i++) {
         const struct update update = chunk_update(step, i);
 
-        TRY(update_apply(&update, norm.factor, lr, t));
+        if (norm.finite) TRY(update_apply(&update, norm.factor, lr, t));
         TRY(zero_weights(&step->zero[i]));
     }
-    return OK;
+    return loss_scale_after(&step->scaling, norm.finite);
 }
 
 status train_step_refresh(struct train_step *step)

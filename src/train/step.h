@@ -6,6 +6,7 @@
 
 #include "optimizer/update.h"
 #include "train/execute.h"
+#include "train/loss_scale.h"
 #include "train/tied.h"
 #include "train/zero.h"
 
@@ -19,6 +20,7 @@ struct train_step {
     struct zero *zero;         /* owned, [chunks]: what the ranks that share
                                 * the batch send */
     struct tied tied;
+    struct loss_scale scaling; /* the caller's to fill, like the rates */
     double data_s;             /* of the last step, making batches */
 };
 
@@ -26,6 +28,8 @@ struct step_result {
     double loss;              /* mean over the unmasked targets */
     double norm, factor;
     int64_t targets;
+    double loss_scale;        /* 1 where there is none */
+    bool skipped;             /* the gradients were not finite: no update */
 };
 
 /* The update's rates and betas are the caller's to fill afterwards. team: the

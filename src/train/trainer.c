@@ -235,12 +235,24 @@ static status open_run(struct trainer *t)
     return feed_open(&t->feed, &t->setup, t->run.path);
 }
 
+static void restore_scale(struct trainer *t)
+{
+    struct loss_scale *scaling = &t->step.scaling;
+    const struct counters *c = &t->counters;
+
+    *scaling = t->setup.scaling;
+    if (c->loss_scale > 0 && scaling->dynamic) scaling->value = c->loss_scale;
+    scaling->good = c->good;
+    scaling->skipped = c->skipped;
+}
+
 /* Weights, then what rank 0 writes down about the run. */
 static status begin(struct trainer *t)
 {
     if (t->request->resume) TRY(restore_or_begin(t));
     else TRY(start_weights(t));
     TRY(train_step_refresh(&t->step));
+    restore_scale(t);
     TRY(check_data(t));
     if (t->counters.step > t->setup.rate.steps)
         FAIL(ERR_CONFIG, "train.steps: %s has done %lld steps already, %lld "
@@ -369,6 +381,7 @@ static status write_row(struct trainer *t, const struct step_result *result,
         .epoch = (double)t->counters.samples / (double)t->feed.samples,
         .loss = result->loss, .grad_norm = result->norm,
         .clip_factor = result->factor, .lr = lr, .targets = result->targets,
+        .loss_scale = result->loss_scale, .skipped = t->counters.skipped,
         .samples_dropped = t->feed.dropped *
                            (t->counters.samples / t->feed.samples),
         .step_ms = 1e3 * seconds, .tokens_per_s = tokens / seconds,
@@ -390,6 +403,20 @@ static status write_row(struct trainer *t, const struct step_result *result,
     return metrics_append(&t->metrics, &row);
 }
 
+/* The loss scale is part of what a checkpoint keeps. */
+static void note_scale(struct trainer *t, const struct step_result *result)
+{
+    const struct loss_scale *scaling = &t->step.scaling;
+
+    t->counters.loss_scale = scaling->value;
+    t->counters.good = scaling->good;
+    t->counters.skipped = scaling->skipped;
+    if (result->skipped)
+        progress_note(&t->progress, "step %lld: gradients beyond float16, no "
+                                    "update; loss scale %g from here on",
+                      (long long)t->counters.step + 1, scaling->value);
+}
+
 static status plain_step(struct trainer *t)
 {
     const double began = now_s(CLOCK_MONOTONIC);
@@ -400,12 +427,14 @@ static status plain_step(struct trainer *t)
 
     TRY(fault_point("train.step"));
     const status ran = train_step_run(&t->step, &source, lr,
-                                      t->counters.step + 1, &result);
+                                      t->counters.step + 1 -
+                                          t->counters.skipped, &result);
 
     if (ran != OK) return fail_step(ran, t->counters.step + 1);
     if (t->counters.step == 0)
         progress_note(&t->progress, "first loss %.4f; ln(vocabulary) %.4f",
                       result.loss, math_log((double)t->setup.model.vocab));
+    note_scale(t, &result);
     t->counters.step++;
     t->counters.tokens += step_tokens(t);
     t->counters.samples += step_sequences(t);

@@ -57,6 +57,7 @@ static status open_stage(struct rank_trial *t)
                      rows[MEMORY_MESSAGES].bytes);
     TRY(train_step_build(&t->step, &t->pipeline, &t->team));
     setup_update(&t->setup, &t->step.update);
+    t->step.scaling = t->setup.scaling;
     TRY(inventory_build(&t->inventory, &of));
     TRY(session_start_weights(&of, o->init.from, (uint64_t)o->seed));
     return train_step_refresh(&t->step);

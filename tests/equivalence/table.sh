@@ -38,6 +38,48 @@ small="data.sequence=24 train.batch=8 train.micro_batch=4 numerics.grid_tensor=2
 { alone; data 2 4 8; zero 2 4 8; tensor 2; pipe 2 4; mixed; } >layouts.txt
 model llama $small model.tied=true model.vocab=303 model.layers=8
 
+# 16 bits: every axis, every form of zero, schedules of every shape, and what
+# one rank may choose. Products in pairs, then in tiles.
+{ printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
+    "ranks=1 train.recompute=block train.logits_chunk=100" \
+    "ranks=1 train.micro_batch=8 numerics.isa=plain" \
+    "ranks=4 mesh.data=4 zero=zero1" "ranks=2 mesh.data=2 zero=zero2" \
+    "ranks=4 mesh.shard=4 zero=fsdp train.micro_batch=1" \
+    "ranks=2 mesh.shard=2 zero=fsdp fsdp.reshard=false" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp train.recompute=block" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero=mics" \
+    "ranks=2 mesh.tensor=2" \
+    "ranks=2 mesh.tensor=2 tensor.overlap=3 tensor.domino=true" \
+    "ranks=4 mesh.data=2 mesh.tensor=2 zero=zero2 tensor.overlap=2" \
+    "ranks=2 mesh.pipe=2 schedule.name=interleaved train.micro_batch=1" \
+    "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" \
+    "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1" \
+    "ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 zero=zero1 schedule.name=zb-h1"
+} >layouts.txt
+model bfloat16 $small train.dtype=bfloat16 model.tied=true model.vocab=303 \
+    model.layers=4
+printf '%s\n' "ranks=1 train.micro_batch=2" "ranks=4 mesh.data=4 zero=zero3" \
+    "ranks=4 mesh.tensor=4" "ranks=4 mesh.tensor=4 tensor.overlap=2" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=1" >layouts.txt
+steps=3 model tiles $small train.dtype=bfloat16 numerics.bfloat16=tiles \
+    model.family=gpt2 model.kv_heads=0 data.documents=joined model.layers=2 \
+    numerics.grid_tensor=4
+# Four tensor ranks on two key-value heads; sequences cut by ranks.
+printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
+    "ranks=2 mesh.context=2 context.kind=ulysses train.micro_batch=1" \
+    "ranks=8 mesh.tensor=4 mesh.context=2 train.recompute=block" \
+    "ranks=4 mesh.data=2 mesh.context=2 zero=zero2" >layouts.txt
+steps=3 model narrow_context $small train.dtype=bfloat16 data.sequence=48 \
+    numerics.grid_tensor=4 numerics.grid_context=2 model.layers=2
+printf '%s\n' "ranks=2 mesh.context=2 context.kind=ring" \
+    "ranks=4 mesh.context=4 context.kind=hybrid context.ulysses=2" >layouts.txt
+steps=2 model narrow_ring $small train.dtype=bfloat16 \
+    numerics.grid_context=4 data.sequence=512 train.batch=4 \
+    train.micro_batch=2 model.layers=1
+printf '%s\n' "ranks=2 mesh.data=2 zero=zero1" "ranks=2 mesh.tensor=2" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=1" >layouts.txt
+steps=3 model float16 $small train.dtype=float16 model.layers=2
+
 # Learned positions, biases, documents joined.
 { alone; data 2 4; zero 4; tensor 2; pipe 2; mixed; } >layouts.txt
 model gpt2 $small model.family=gpt2 model.kv_heads=0 \

@@ -4,7 +4,7 @@
 #
 #     tests/golden/hash.sh [quick]      quick: only the program in BUILD
 #
-# Trains the two tiny models of hash/ with every combination below and compares
+# Trains the tiny models of hash/ with every combination below and compares
 # with hash/expected.txt. To accept new bits after a change of a definition:
 # UPDATE=1 tests/golden/hash.sh, and bump the numerics version.
 set -u
@@ -58,11 +58,11 @@ try() {
     fi
 }
 
-# Both models; `more` holds options of the run.
-both() {
+# All models; `more` holds options of the run.
+all() {
     local name=$1 update=${UPDATE:-}
     shift
-    for model in llama gpt2; do
+    for model in llama gpt2 bfloat16 tiles; do
         UPDATE=$update
         try "$name" "$model" "$@"
     done
@@ -74,10 +74,10 @@ grep -qw avx2 /proc/cpuinfo && isas="$isas avx2"
 grep -qw avx512f /proc/cpuinfo && isas="$isas avx512"
 [ "$(uname -m)" = aarch64 ] && isas="plain neon"
 
-more= both "$BUILD, default" "$BUILD/lockstep"
+more= all "$BUILD, default" "$BUILD/lockstep"
 if [ "${1:-}" = quick ]; then
     more="--set train.micro_batch=1 --threads 3" \
-        both "$BUILD, micro-batch 1, 3 threads" "$BUILD/lockstep"
+        all "$BUILD, micro-batch 1, 3 threads" "$BUILD/lockstep"
     echo "$passed passed, $failed failed"
     [ $failed -eq 0 ]
     exit
@@ -86,24 +86,24 @@ fi
 make -s -j"$(nproc)" BUILD=build-clang CC=clang all
 for build in "$BUILD" build-clang; do
     for isa in $isas; do
-        more="--set numerics.isa=$isa" both "$build, $isa" "$build/lockstep"
+        more="--set numerics.isa=$isa" all "$build, $isa" "$build/lockstep"
     done
 done
 for threads in 1 2 3 4; do
-    more="--threads $threads" both "$threads threads" "$BUILD/lockstep"
+    more="--threads $threads" all "$threads threads" "$BUILD/lockstep"
 done
 for micro in 1 2; do
     more="--set train.micro_batch=$micro" \
-        both "micro-batch $micro" "$BUILD/lockstep"
+        all "micro-batch $micro" "$BUILD/lockstep"
 done
-more="--set train.recompute=[block]" both "recomputation" "$BUILD/lockstep"
+more="--set train.recompute=[block]" all "recomputation" "$BUILD/lockstep"
 
 if command -v qemu-aarch64 >/dev/null && [ "$(uname -m)" = x86_64 ]; then
     if tools/arm64.sh build-arm64 >"$work/log" 2>&1; then
         library=$PWD/build-arm64/sysroot/usr/lib/aarch64-linux-gnu
         for isa in plain neon; do
             more="--set numerics.isa=$isa --threads 2" \
-                both "aarch64, $isa" qemu-aarch64 -L /usr/aarch64-linux-gnu \
+                all "aarch64, $isa" qemu-aarch64 -L /usr/aarch64-linux-gnu \
                 -E "LD_LIBRARY_PATH=$library" build-arm64/lockstep
         done
     else

@@ -82,9 +82,10 @@ static double row_end(float *x, int64_t column, struct numbers n,
     const int64_t columns = loss->p.logits.shape[1];
 
     if (loss->p.gradient) {
-        const float q = 1.0f / n.sum;
+        const float scale = loss->p.scale > 0 ? (float)loss->p.scale : 1.0f;
+        const float q = 1.0f / n.sum * scale;
         const bool here = column >= 0 && column < columns;
-        const float target = here ? x[column] * q - 1.0f : 0;
+        const float target = here ? x[column] * q - scale : 0;
 
         ELEMENT_CHOOSE(loss->dtype, row_scale, x, columns, q);
         if (here) ELEMENT_CHOOSE(loss->dtype, element_put, x, column, target);

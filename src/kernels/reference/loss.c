@@ -59,11 +59,12 @@ static double row_end(real *x, int64_t column, const struct numbers *n,
                       const struct cross_entropy *p)
 {
     const int64_t columns = p->logits.shape[1];
-    const real q = 1 / n->sum;
+    const real scale = p->scale > 0 ? (real)p->scale : 1;
+    const real q = 1 / n->sum * scale;
 
     if (p->gradient) {
         for (int64_t i = 0; i < columns; i++) x[i] = x[i] * q;
-        if (column >= 0 && column < columns) x[column] = x[column] - 1;
+        if (column >= 0 && column < columns) x[column] = x[column] - scale;
     }
     return (double)(REAL_LOG(n->sum) - (n->at - n->max));
 }

@@ -230,13 +230,14 @@ static void outcome_take(struct stage *stage, struct outcome *outcome)
     void *memory;
 
     outcome->bytes = (size_t)stage->program.params.elements *
-                     (size_t)dtype_bytes(stage->program.dtype);
+                     (size_t)dtype_bytes(program_real(&stage->program));
     outcome->frame_bytes = stage->frame.bytes;
     IS_OK(memory_take(outcome->bytes, 1, &memory));
     outcome->gradients = memory;
     for (int i = 0; i < stage->program.params.count; i++) {
         const struct param *param = &stage->program.params.items[i];
-        const size_t real = (size_t)dtype_bytes(stage->program.dtype);
+        const size_t real =
+            (size_t)dtype_bytes(program_real(&stage->program));
 
         memcpy(outcome->gradients + (size_t)param->offset * real,
                (char *)stage->gradients.root + (size_t)param->offset * real,
@@ -250,9 +251,7 @@ static void finish(struct stage *stage, const struct data *data,
 {
     IS_OK(stage_open(stage));
     if (variant->reference)
-        stage->kernels = stage->program.dtype == DTYPE_F64
-                             ? kernels_reference_f64
-                             : kernels_reference_f32;
+        IS_OK(kernels_get(&stage->kernels, stage->program.dtype, ISA_PLAIN));
     weights_fill(stage);
     memory_poison(stage);
     stage->run.poison = variant->poison;
@@ -372,6 +371,8 @@ static const struct {
     {&llama_tied, {8, 1, 1}, DTYPE_F64},  {&llama_tied, {2, 3, 1}, DTYPE_F32},
     {&gpt2, {8, 4, 1}, DTYPE_F32},        {&gpt2, {3, 1, 1}, DTYPE_F32},
     {&gpt2, {2, 2, 1}, DTYPE_F64},        {&parallel, {4, 4, 1}, DTYPE_F32},
+    {&llama_tied, {4, 3, 1}, DTYPE_BF16}, {&gpt2, {2, 2, 1}, DTYPE_BF16},
+    {&llama_plain, {2, 1, 1}, DTYPE_F16},
 };
 
 TEST(only_the_grid_decides_the_bits)

@@ -93,7 +93,8 @@ static void write_model(const char *directory, const struct model *model)
     IS_OK(stage_plan(&stage, &request));
     IS_OK(stage_open(&stage));
     IS_OK(stage_init_weights(&stage, model, 3));
-    IS_OK(session_parts_add(&parts, &stage, "weight", stage.run.weights));
+    IS_OK(session_parts_add(&parts, &stage, "weight", stage.run.weights,
+                            stage.program.dtype));
     IS_OK(session_parts_export(&parts, directory));
     IS_OK(model_write_config(model, DTYPE_F32, &config));
     put(directory, "config.json", config.bytes, config.length);

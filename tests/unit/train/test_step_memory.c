@@ -17,6 +17,8 @@ static const struct memory_case {
     {&model_llama, DTYPE_F32, 4, "none"}, {&model_llama, DTYPE_F64, 1, "none"},
     {&model_llama, DTYPE_F32, 2, "block"}, {&model_llama, DTYPE_F32, 4, "norm"},
     {&model_gpt2, DTYPE_F32, 2, "none"},  {&model_gpt2, DTYPE_F64, 4, "block"},
+    {&model_llama, DTYPE_BF16, 2, "none"},
+    {&model_gpt2, DTYPE_BF16, 4, "block"}, {&model_llama, DTYPE_F16, 1, "norm"},
 };
 
 struct training {
@@ -82,6 +84,7 @@ static void begin(struct training *t, const struct memory_case *row,
     if (poisoned) poison(&t->pipeline.stages[0]);
     IS_OK(stage_init_weights(&t->pipeline.stages[0], &t->model, 11));
     IS_OK(train_step_build(&t->step, &t->pipeline, NULL));
+    IS_OK(train_step_refresh(&t->step));
     t->step.update.beta1 = 0.9;
     t->step.update.beta2 = 0.95;
     t->step.update.epsilon = 1e-8;
