@@ -1,11 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c - the fast attention, forward.
  *
- * A unit is one query head of one sequence; its queries go in blocks. A granule
- * of keys is packed once per block; scores, weights and weighted values of the
- * block are small products over it. Partial results wait on a stack that
- * carries like a binary counter over granule numbers, row by row where a query
- * sees nothing of a granule (denominator 0). */
+ * A block is QUERIES queries of one head of one sequence. Its queries are
+ * transposed once; then, for each granule of keys: scores [keys, queries],
+ * their weights, and weighted values, the two products on rows of keys and
+ * values as they lie in memory. Partial results wait on a stack that carries
+ * like a binary counter over granule numbers, row by row where a query sees
+ * nothing of a granule (denominator 0).
+ *
+ * Blocks are shared among threads by what they cost, which grows with the
+ * position. */
 #include <math.h>
 #include "kernels/cpu/attention.h"
 
@@ -22,9 +26,19 @@ struct forward {
     float scale;
     int64_t sequence, row;   /* of the block's first query */
     int64_t position;        /* of it */
+    int64_t key_end;         /* of positions */
     int head, kv;
-    float *q, *keys, *values, *scores;
+    float *q;                /* [width, QUERIES] */
+    float *copy;             /* [QUERIES, padded] */
+    float *scores;           /* [G, QUERIES] */
+    int32_t documents[QUERIES]; /* of the queries */
     struct node nodes[ATTENTION_NODES];
+    /* Granules of keys and values that had to be copied: [2, G, padded] each */
+    float *packed;
+    int64_t packed_room, packed_count, packed_unit;
+    /* The granule in work. */
+    const float *keys, *values;
+    int64_t key_stride, value_stride;
 };
 
 static void forward_init(struct forward *f, const struct attention *p,
@@ -34,182 +48,299 @@ static void forward_init(struct forward *f, const struct attention *p,
     f->width = p->head_width;
     f->padded = attention_padded(p->head_width);
     f->scale = (float)p->scale;
+    f->key_end = p->first_key + p->keys;
     f->q = scratch;
-    f->keys = f->q + ATTENTION_QUERIES * f->padded;
-    f->values = f->keys + G * f->padded;
-    f->scores = f->values + G * f->padded;
-    scratch = f->scores + BLOCK_ROWS * G;
+    f->copy = f->q + QUERIES * f->padded;
+    f->scores = f->copy + QUERIES * f->padded;
+    scratch = f->scores + G * QUERIES;
     for (int i = 0; i < ATTENTION_NODES; i++) {
         f->nodes[i].values = scratch;
-        f->nodes[i].maximum = scratch + ATTENTION_QUERIES * f->padded;
-        f->nodes[i].denominator = f->nodes[i].maximum + ATTENTION_QUERIES;
-        scratch = f->nodes[i].denominator + ATTENTION_QUERIES;
+        f->nodes[i].maximum = scratch + QUERIES * f->padded;
+        f->nodes[i].denominator = f->nodes[i].maximum + QUERIES;
+        scratch = f->nodes[i].denominator + QUERIES;
+    }
+    f->packed = scratch;
+    f->packed_room = ATTENTION_PACKED_FLOATS / (2 * G * f->padded);
+    f->packed_unit = -1;
+}
+
+/* Finds rows of keys and values of the granule at position `first`. Copies are
+ * kept for the other blocks of the sequence and head if all fit. */
+static void granule_find(struct forward *f, int64_t first)
+{
+    const struct attention *p = f->p;
+    const int64_t unit = f->sequence * p->kv_heads + f->kv;
+    const int64_t index = (first - p->first_key) / G;
+    const bool fits = p->keys <= f->packed_room * G;
+    const int64_t left = f->key_end - first;
+    const int64_t row =
+        attention_key_first(p, f->sequence) + first - p->first_key;
+    float *copy = f->packed + (fits ? index * 2 * G * f->padded : 0);
+    struct attention_part part = {&p->k, row, f->kv, left < G ? (int)left : G,
+                                  false};
+
+    if (unit != f->packed_unit) f->packed_count = 0;
+    f->packed_unit = unit;
+    if (fits && index < f->packed_count) part.count = 0; /* it is there */
+    f->keys = CPU(attention_rows)(&part, copy, &f->key_stride);
+    part.of = &p->v;
+    part.vectors = true;
+    f->values = CPU(attention_rows)(&part, copy + G * f->padded,
+                                    &f->value_stride);
+    if (fits && index == f->packed_count) f->packed_count++;
+}
+
+/* Products of `count` keys with the block's queries, of which query i sees the
+ * keys up to seen + i. Columns of LANES queries that see nothing of a row are
+ * left out. */
+static void scores_make(struct forward *f, int count, int seen)
+{
+    const int columns = (f->rows + LANES - 1) / LANES * LANES;
+    struct chains x = {.length = f->width, .lag = CHAINS_WHOLE, .a_step = 1,
+                       .a_row = f->key_stride, .b_step = QUERIES,
+                       .c_row = QUERIES};
+
+    for (int i = 0, from = 0; i < columns && from < count; i += LANES) {
+        const int to = seen + i + LANES < count ? seen + i + LANES : count;
+
+        if (to <= from) continue;
+        x.rows = to - from;
+        x.columns = columns - i;
+        x.a = f->keys + from * f->key_stride;
+        x.b = f->q + i;
+        x.c = f->scores + from * QUERIES + i;
+        CPU(attention_chains)(&x);
+        from = to;
     }
 }
 
-static float lanes_sum(float *lanes)
-{
-    for (int half = LANES / 2; half; half /= 2)
-        for (int j = 0; j < half; j++) lanes[j] = lanes[j] + lanes[j + half];
-    return lanes[0];
-}
+/* LANES adjacent queries against the keys of a granule. */
+struct column {
+    float *x;                 /* [count, QUERIES] */
+    int count, seen;          /* query i sees the keys up to seen + i */
+    const int32_t *documents; /* of the keys; NULL: there are none */
+    const int32_t *own;       /* of the queries */
+    float scale;
+    float *maximum, *denominator; /* [LANES], set */
+};
 
-/* Scores that are not seen become -inf. Returns whether any is seen. */
-static bool scores_mask(float *x, int seen, int end, const int32_t *documents,
-                        int32_t document)
+/* Scores that are not seen become -inf. any[i]: whether query i sees a key. */
+static void column_mask(const struct column *c, int32_t *any)
 {
-    int32_t any = documents == NULL && seen > 0;
+    for (int j = c->seen + 1 > 0 ? c->seen + 1 : 0; j < c->count; j++)
+        SIMD for (int i = 0; i < LANES; i++)
+            c->x[j * QUERIES + i] = j > c->seen + i ? -(float)INFINITY
+                                                    : c->x[j * QUERIES + i];
+    SIMD for (int i = 0; i < LANES; i++)
+        any[i] = c->documents == NULL && c->seen + i >= 0;
+    for (int j = 0; c->documents && j < c->count; j++) {
+        float *x = c->x + j * QUERIES;
 
-    if (documents) {
-        _Pragma("omp simd reduction(|:any)")
-        for (int j = 0; j < seen; j++) {
-            any |= documents[j] == document;
-            x[j] = documents[j] == document ? x[j] : -(float)INFINITY;
+        SIMD for (int i = 0; i < LANES; i++) {
+            const bool same = c->documents[j] == c->own[i];
+
+            x[i] = same ? x[i] : -(float)INFINITY;
+            any[i] |= same && j <= c->seen + i;
         }
     }
-    for (int j = seen > 0 ? seen : 0; j < end; j++) x[j] = -(float)INFINITY;
-    return any != 0;
 }
 
-/* Turns products into weights in place. x holds `end` elements, a multiple of
- * LANES, masked ones -inf. */
-static void weights_of(float *x, int end, float scale, float *maximum,
-                       float *denominator)
+/* Maxima of products: where nothing is seen -inf. Exact, so in any order. */
+static void column_maximum(const struct column *c, float *most)
 {
-    float lanes[LANES], sums[LANES], m;
+    const float *x = c->x;
+    int j = 0;
 
-    for (int j = 0; j < LANES; j++) lanes[j] = -(float)INFINITY;
-    for (int e = 0; e < end; e += LANES) {
-        SIMD
-        for (int j = 0; j < LANES; j++) {
-            float v = x[e + j] * scale;
+    for (int i = 0; i < LANES; i++) most[i] = -(float)INFINITY;
+    for (; j + 4 <= c->count; j += 4, x += 4 * QUERIES) {
+        SIMD for (int i = 0; i < LANES; i++) {
+            float a = x[i], b = x[2 * QUERIES + i];
 
-            x[e + j] = v;
-            lanes[j] = lanes[j] > v ? lanes[j] : v;
+            a = a > x[QUERIES + i] ? a : x[QUERIES + i];
+            b = b > x[3 * QUERIES + i] ? b : x[3 * QUERIES + i];
+            a = a > b ? a : b;
+            most[i] = most[i] > a ? most[i] : a;
+        }
+    }
+    for (; j < c->count; j++, x += QUERIES)
+        SIMD for (int i = 0; i < LANES; i++)
+            most[i] = most[i] > x[i] ? most[i] : x[i];
+}
+
+/* Products become weights, with their sums. The maximum of products times the
+ * scale is that of scores, since rounding keeps the order. */
+static void column_weights(const struct column *c)
+{
+    float sums[LANES][LANES] = {{0}}, m[LANES];
+    int32_t any[LANES];
+
+    column_mask(c, any);
+    column_maximum(c, m);
+    SIMD for (int i = 0; i < LANES; i++) m[i] = any[i] ? m[i] * c->scale : 0;
+    for (int j = 0; j < c->count; j++) {
+        float *x = c->x + j * QUERIES, *sum = sums[j % LANES];
+
+        SIMD for (int i = 0; i < LANES; i++) {
+            float w = expz_f32(x[i] * c->scale - m[i]);
+
+            x[i] = w;
+            sum[i] = sum[i] + w;
         }
     }
     for (int half = LANES / 2; half; half /= 2)
         for (int j = 0; j < half; j++)
-            lanes[j] = lanes[j] > lanes[j + half] ? lanes[j] : lanes[j + half];
-    m = lanes[0];
-    for (int j = 0; j < LANES; j++) sums[j] = 0;
-    for (int e = 0; e < end; e += LANES) {
-        SIMD
-        for (int j = 0; j < LANES; j++) {
-            float w = expz_f32(x[e + j] - m);
-
-            x[e + j] = w;
-            sums[j] = sums[j] + w;
-        }
-    }
-    *maximum = m;
-    *denominator = lanes_sum(sums);
+            SIMD for (int i = 0; i < LANES; i++)
+                sums[j][i] = sums[j][i] + sums[j + half][i];
+    memcpy(c->maximum, m, sizeof m);
+    SIMD for (int i = 0; i < LANES; i++)
+        c->denominator[i] = any[i] ? sums[0][i] : 0;
 }
 
-/* BLOCK_ROWS queries from row i against the packed granule at key `first`. */
-static void rows_forward(struct forward *f, const struct node *node, int i,
-                         int64_t first)
+/* Weights of the whole block. A tile of the next product may span columns: up
+ * to a tile's rows beyond what the column sees are set to +0. */
+static void weights_make(struct forward *f, const struct node *node,
+                         int64_t first, int count)
 {
     const struct attention *p = f->p;
-    int rows = f->rows - i < BLOCK_ROWS ? f->rows - i : BLOCK_ROWS;
-    int64_t last = f->position + i + rows - first; /* keys seen by the last */
-    int keys = last > G ? G : (int)last;
-    int end = (keys + LANES - 1) / LANES * LANES;
-    struct chains x = {.length = f->width, .a = f->q + i * f->padded,
-                       .a_row = f->padded, .a_step = 1,
-                       .b_step = BLOCK_COLUMNS, .c_row = G};
+    const int seen = (int)(f->position - first);
+    struct column c = {.scale = f->scale};
 
-    for (int r = i; r < i + BLOCK_ROWS; r++) node->denominator[r] = 0;
-    if (keys <= 0) return;
-    for (int j = 0; j < keys; j += BLOCK_COLUMNS) {
-        x.b = f->keys + j * f->width;
-        x.c = f->scores + j;
-        CPU(attention_chains)(&x, BLOCK_COLUMNS);
-    }
-    for (int r = 0; r < rows; r++) {
-        int64_t seen = f->position + i + r + 1 - first;
-        float *scores = f->scores + r * G;
-        const int32_t *documents =
-            p->key_documents
-                ? p->key_documents + attention_key_first(p, f->sequence) +
-                      first - p->first_key
-                : NULL;
-        int32_t document =
-            p->query_documents ? p->query_documents[f->row + i + r] : 0;
+    if (p->key_documents)
+        c.documents = p->key_documents + attention_key_first(p, f->sequence) +
+                      first - p->first_key;
+    for (int i = 0; i < f->rows; i += LANES) {
+        const int reach = seen + i + LANES;
+        const int end = reach < count ? (reach > 0 ? reach : 0) : count;
 
-        if (scores_mask(scores, seen > G ? G : (int)seen, end, documents,
-                        document))
-            weights_of(scores, end, f->scale, &node->maximum[i + r],
-                       &node->denominator[i + r]);
-        else
-            memset(scores, 0, (size_t)end * sizeof *scores);
+        c.x = f->scores + i;
+        c.seen = seen + i;
+        c.count = end;
+        c.own = f->documents + i;
+        c.maximum = node->maximum + i;
+        c.denominator = node->denominator + i;
+        column_weights(&c);
+        for (int j = end; j < count && j < end + LANES; j++)
+            memset(c.x + j * QUERIES, 0, LANES * sizeof(float));
     }
-    x = (struct chains){.length = keys, .a = f->scores, .a_row = G,
-                        .a_step = 1, .b = f->values, .b_step = f->padded,
-                        .c = node->values + i * f->padded,
+}
+
+/* The block against the granule at position `first`. */
+static void granule_forward(struct forward *f, const struct node *node,
+                            int64_t first)
+{
+    const int64_t last = f->position + f->rows - first; /* seen by the last */
+    const int64_t left = f->key_end - first;
+    int count = left < G ? (int)left : G;
+    const int seen = (int)(f->position - first);
+    struct chains x;
+
+    if (last < count) count = (int)last;
+    granule_find(f, first);
+    scores_make(f, count, seen);
+    weights_make(f, node, first, count);
+    x = (struct chains){.rows = f->rows, .columns = f->padded,
+                        .length = count, .lag = seen, .a = f->scores,
+                        .a_row = 1, .a_step = QUERIES, .b = f->values,
+                        .b_step = f->value_stride, .c = node->values,
                         .c_row = f->padded};
-    CPU(attention_chains)(&x, f->padded);
+    CPU(attention_chains)(&x);
 }
 
 /* left = left merged with right; left holds the earlier keys. */
 static void node_merge(const struct forward *f, const struct node *left,
                        const struct node *right)
 {
+    float a[QUERIES], b[QUERIES];
+
+    /* A side without keys counts as 0 times +0, which the loop below skips. */
+    SIMD for (int r = 0; r < QUERIES; r++) {
+        const float ml = left->maximum[r], mr = right->maximum[r];
+        const float m = ml > mr ? ml : mr;
+
+        a[r] = expz_f32(ml - m);
+        b[r] = expz_f32(mr - m);
+    }
     for (int r = 0; r < f->rows; r++) {
         float *x = left->values + r * f->padded;
         const float *y = right->values + r * f->padded;
-        float ml = left->maximum[r], mr = right->maximum[r], m, a, b;
 
         if (right->denominator[r] == 0) continue;
         if (left->denominator[r] == 0) {
             memcpy(x, y, (size_t)f->padded * sizeof *x);
-            left->maximum[r] = mr;
+            left->maximum[r] = right->maximum[r];
             left->denominator[r] = right->denominator[r];
             continue;
         }
-        m = ml > mr ? ml : mr;
-        a = expz_f32(ml - m);
-        b = expz_f32(mr - m);
-        left->maximum[r] = m;
-        left->denominator[r] = __builtin_fmaf(left->denominator[r], a,
-                                              right->denominator[r] * b);
-        SIMD
-        for (int e = 0; e < f->padded; e++)
-            x[e] = __builtin_fmaf(x[e], a, y[e] * b);
+        if (!(left->maximum[r] > right->maximum[r]))
+            left->maximum[r] = right->maximum[r];
+        left->denominator[r] = __builtin_fmaf(left->denominator[r], a[r],
+                                              right->denominator[r] * b[r]);
+        SIMD for (int e = 0; e < f->padded; e++)
+            x[e] = __builtin_fmaf(x[e], a[r], y[e] * b[r]);
+    }
+}
+
+/* The root as a node of a larger tree. */
+static void node_write(const struct forward *f, const struct node *node)
+{
+    const struct attention *p = f->p;
+    float *denominators = p->denominator.data, *maxima = p->lse.data;
+
+    for (int r = 0; r < f->rows; r++) {
+        const int64_t row = f->row + r;
+        const struct attention_part part = {&p->out, row, f->head, 1, false};
+
+        denominators[row * p->denominator.stride[0] + f->head] =
+            node->denominator[r];
+        if (node->denominator[r] == 0) continue;
+        CPU(attention_write)(&part, node->values + r * f->padded, NULL);
+        maxima[row * p->lse.stride[0] + f->head] = node->maximum[r];
     }
 }
 
 static void block_finish(const struct forward *f, const struct node *node)
 {
     const struct attention *p = f->p;
-    float *denominators = p->denominator.data;
+    const struct attention_part part = {&p->out, f->row, f->head, f->rows,
+                                        false};
+    float factors[QUERIES], lse[QUERIES];
 
-    for (int r = 0; r < f->rows; r++) {
-        void *out = attention_row(&p->out, f->row + r, f->head);
-        float *lse = (float *)p->lse.data + (f->row + r) * p->lse.stride[0] +
-                     f->head;
-        float *values = node->values + r * f->padded;
-        float denominator = node->denominator[r], factor = 1 / denominator;
-
-        if (denominators) {
-            denominators[(f->row + r) * p->denominator.stride[0] + f->head] =
-                denominator;
-            if (denominator == 0) continue;
-            memcpy(out, values, (size_t)f->width * sizeof *values);
-            *lse = node->maximum[r];
-            continue;
-        }
-        if (denominator == 0) {
-            memset(out, 0, (size_t)f->width *
-                               (size_t)dtype_bytes(p->out.dtype));
-            *lse = -(float)INFINITY;
-            continue;
-        }
-        SIMD
-        for (int e = 0; e < f->width; e++) values[e] = values[e] * factor;
-        CPU(attention_write)(&p->out, out, values, f->width);
-        *lse = node->maximum[r] + log_f32(denominator);
+    if (p->denominator.data) {
+        node_write(f, node);
+        return;
     }
+    SIMD for (int r = 0; r < QUERIES; r++) {
+        const float denominator = node->denominator[r];
+
+        factors[r] = 1 / denominator;
+        lse[r] = denominator == 0
+                     ? -(float)INFINITY
+                     : node->maximum[r] + log_f32(denominator);
+    }
+    for (int r = 0; r < f->rows; r++) {
+        if (node->denominator[r] == 0) { /* only where there are no keys */
+            factors[r] = 0;
+            memset(node->values + r * f->padded, 0,
+                   (size_t)f->padded * sizeof(float));
+        }
+        ((float *)p->lse.data)[(f->row + r) * p->lse.stride[0] + f->head] =
+            lse[r];
+    }
+    CPU(attention_write)(&part, node->values, factors);
+}
+
+static void queries_find(struct forward *f)
+{
+    const struct attention *p = f->p;
+    const struct attention_part part = {&p->q, f->row, f->head, f->rows,
+                                        false};
+    const int range[2] = {0, f->rows};
+    int64_t stride;
+    const float *rows = CPU(attention_rows)(&part, f->copy, &stride);
+
+    CPU(attention_pack_columns)(f->q, QUERIES, rows, stride, range, f->width);
+    for (int r = 0; p->query_documents && r < f->rows; r++)
+        f->documents[r] = p->query_documents[f->row + r];
 }
 
 /* Queries [f->row, f->row + f->rows) of one head. */
@@ -217,31 +348,16 @@ static void block_forward(struct forward *f)
 {
     const struct attention *p = f->p;
     int64_t end = f->position + f->rows; /* of keys that the last sees */
-    int64_t key_row = attention_key_first(p, f->sequence) - p->first_key;
-    int64_t stride;
-    const float *rows;
     int depth = 0;
 
-    if (end > p->first_key + p->keys) end = p->first_key + p->keys;
-    memset(f->nodes[0].denominator, 0,
-           (size_t)f->rows * sizeof *f->nodes[0].denominator);
-
-    rows = CPU(attention_rows)(&p->q, f->row, f->head, f->rows,
-                               f->nodes[0].values, &stride);
-    CPU(attention_pack_rows)(f->q, rows, stride, f->rows, f->width);
+    if (end > f->key_end) end = f->key_end;
+    memset(f->nodes[0].denominator, 0, QUERIES * sizeof(float));
+    queries_find(f);
     for (int64_t first = p->first_key; first < end; first += G) {
-        int count = end - first < G ? (int)(end - first) : G;
         int64_t carry = (first - p->first_key) / G;
 
         CHECK(depth < ATTENTION_NODES);
-        rows = CPU(attention_rows)(&p->k, key_row + first, f->kv, count,
-                                   f->nodes[depth].values, &stride);
-        CPU(attention_pack_columns)(f->keys, rows, stride, count, f->width);
-        rows = CPU(attention_rows)(&p->v, key_row + first, f->kv, count,
-                                   f->nodes[depth].values, &stride);
-        CPU(attention_pack_rows)(f->values, rows, stride, count, f->width);
-        for (int i = 0; i < f->rows; i += BLOCK_ROWS)
-            rows_forward(f, &f->nodes[depth], i, first);
+        granule_forward(f, &f->nodes[depth], first);
         depth++;
         for (; carry & 1; carry >>= 1, depth--)
             node_merge(f, &f->nodes[depth - 2], &f->nodes[depth - 1]);
@@ -257,31 +373,41 @@ struct forward_job {
     int64_t floats; /* of a thread */
 };
 
-/* With fewer heads than threads, threads share the blocks of a head. */
+/* What the block of queries from `query` on costs, in keys. */
+static int64_t block_cost(const struct attention *p, int64_t query)
+{
+    const int64_t seen = p->first_query + query + QUERIES - p->first_key;
+
+    return (seen < 0 ? 0 : seen < p->keys ? seen : p->keys) + QUERIES;
+}
+
+/* A thread does the blocks that begin in its share of the whole cost. */
 static void forward_body(void *argument, int index, int count)
 {
     const struct forward_job *job = argument;
     const struct attention *p = job->p;
-    int64_t units = p->sequences * p->heads, first, last;
-    int64_t parts = units < 2 * count ? count : 1;
+    int64_t unit_cost = 0, first, last;
     struct forward f;
 
     forward_init(&f, p, job->scratch + index * job->floats);
-    threads_split(units * parts, 1, index, count, &first, &last);
-    for (int64_t i = first; i < last; i++) {
-        int64_t unit = i / parts, part = i % parts;
+    for (int64_t q = 0; q < p->queries; q += QUERIES)
+        unit_cost += block_cost(p, q);
+    threads_split(p->sequences * p->heads * unit_cost, 1, index, count,
+                  &first, &last);
+    for (int64_t unit = first / unit_cost; unit * unit_cost < last; unit++) {
+        int64_t cost = unit * unit_cost;
 
         f.sequence = unit / p->heads;
         f.head = (int)(unit % p->heads);
         f.kv = f.head / (p->heads / p->kv_heads);
-        for (int64_t q = part * ATTENTION_QUERIES; q < p->queries;
-             q += parts * ATTENTION_QUERIES) {
-            int64_t left = p->queries - q;
+        for (int64_t q = 0; q < p->queries; q += QUERIES) {
+            const int64_t left = p->queries - q;
 
             f.row = attention_query_first(p, f.sequence) + q;
             f.position = p->first_query + q;
-            f.rows = left < ATTENTION_QUERIES ? (int)left : ATTENTION_QUERIES;
-            block_forward(&f);
+            f.rows = left < QUERIES ? (int)left : QUERIES;
+            if (cost >= first && cost < last) block_forward(&f);
+            cost += block_cost(p, q);
         }
     }
 }

@@ -1,6 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.h - the parts that the two directions of the fast attention share.
  *
+ * Scores stand transposed: a row is a key, and queries are adjacent, so that
+ * maxima, exponentials and sums over keys work on vectors of queries and
+ * nothing is ever folded inside a vector.
+ *
  * Letters: G = ATTENTION_GRANULE positions. `width` is head_width, `padded`
  * the same in whole vectors: tails of rows are +0 and never reach a chain over
  * the width, which has exactly head_width elements. */
@@ -12,22 +16,18 @@
 #include "kernels/cpu/vector.h"
 #include "kernels/element.h"
 
-#if defined(__AVX512F__)
-enum { BLOCK_ROWS = 8 };
-#else
-enum { BLOCK_ROWS = 4 };
-#endif
 enum {
-    BLOCK_VECTORS = 2,
-    BLOCK_COLUMNS = BLOCK_VECTORS * WIDTH,
-    G = ATTENTION_GRANULE
+    G = ATTENTION_GRANULE,
+    QUERIES = ATTENTION_QUERIES,
+    CHAINS_WHOLE = 1 << 30 /* lag: all of `length` */
 };
 
 /* c[i][j] = (chain over e of a[i * a_row + e * a_step] * b[e * b_step + j])
- * + (+0), for BLOCK_ROWS rows i and any number of columns in whole vectors.
- * a_row or a_step is 1. */
+ * + (+0), for rows i and columns j in whole vectors. a_row or a_step is 1.
+ * Row i needs the first lag + i + 1 elements of its chain; what follows is +0
+ * in a and may be left out. */
 struct chains {
-    int length;
+    int rows, columns, length, lag;
     const float *a;
     int64_t a_row, a_step;
     const float *b;
@@ -35,16 +35,29 @@ struct chains {
     float *c;
     int64_t c_row;
 };
-void CPU(attention_chains)(const struct chains *chains, int columns);
+void CPU(attention_chains)(const struct chains *chains);
 
-/* out[strip][e][j] = element e of row strip * BLOCK_COLUMNS + j, for `count`
- * rows of x; absent rows of the last strip are +0. */
-void CPU(attention_pack_columns)(float *out, const float *x, int64_t stride,
-                                 int count, int width);
-/* out[row][padded] = `count` rows of x, then +0 up to a multiple of BLOCK_ROWS;
- * tails are +0. */
-void CPU(attention_pack_rows)(float *out, const float *x, int64_t stride,
-                              int64_t count, int width);
+/* out[e * columns + j] = element e of row j, for rows [from, to) of which x is
+ * the first; other columns are +0. columns: a multiple of LANES. */
+void CPU(attention_pack_columns)(float *out, int columns, const float *x,
+                                 int64_t stride, const int range[2],
+                                 int width);
+
+/* Rows [row, row + count) of a head as float32, *stride apart: where they are,
+ * or in `copy` [count, padded]. `vectors`: they will be read in whole vectors,
+ * so that a copy gets tails of +0. */
+struct attention_part {
+    const struct tensor *of;
+    int64_t row;
+    int head, count;
+    bool vectors;
+};
+const float *CPU(attention_rows)(const struct attention_part *part,
+                                 float *copy, int64_t *stride);
+/* Sets `count` rows of a head from `from` [count, padded], each times its
+ * factor (NULL: as it is), rounded where the tensor is narrow. */
+void CPU(attention_write)(const struct attention_part *part,
+                          const float *from, const float *factors);
 
 static inline int attention_padded(int width)
 {
@@ -58,26 +71,18 @@ static inline int64_t attention_query_first(const struct attention *p,
     return sequence * (p->query_stride ? p->query_stride : p->queries);
 }
 
+static inline int64_t attention_key_first(const struct attention *p,
+                                          int64_t sequence)
+{
+    return sequence * (p->key_stride ? p->key_stride : p->keys);
+}
+
 /* First element of a row and head. */
 static inline void *attention_row(const struct tensor *t, int64_t row,
                                   int head)
 {
     return element_at(t->data, t->dtype,
                       row * t->stride[0] + head * t->stride[1]);
-}
-
-/* Rows [row, row + count) of a head as float32, *stride apart: where they are,
- * or widened into `copy` [count, head_width]. */
-const float *CPU(attention_rows)(const struct tensor *t, int64_t row, int head,
-                                 int64_t count, float *copy, int64_t *stride);
-/* `width` elements as a row of t, rounded where it is narrow. */
-void CPU(attention_write)(const struct tensor *t, void *row, const float *from,
-                          int width);
-
-static inline int64_t attention_key_first(const struct attention *p,
-                                          int64_t sequence)
-{
-    return sequence * (p->key_stride ? p->key_stride : p->keys);
 }
 
 #endif

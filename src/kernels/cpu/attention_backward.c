@@ -7,16 +7,19 @@
  * dv over queries are finished before the next granule of keys; those of dq
  * wait, one node per level of the tree and granule of queries.
  *
- * Both may be windows of a sequence. Rows are packed from the granule in which
- * a window begins. Keys before it have weight +0, and a chain that starts with
- * +0 times something finite is the chain without it; queries are left out. */
+ * Weights and gradients of scores stand transposed, [keys, queries]. They are
+ * made for KEYS keys at a time, whose rows of dk and dv follow at once; dq
+ * follows when the granule's keys are done.
+ *
+ * Both may be windows of a sequence; granules that a window cuts have fewer
+ * rows. Keys before it have weight +0, and a chain that starts with +0 times
+ * something finite is the chain without it; queries are left out. */
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_tree.h"
 
-/* A tree over numbered nodes as a binary counter. Level l is a node of
- * `floats` at levels + l * stride. */
-struct counter {
-    float *levels;
-    int64_t stride, floats;
+enum {
+    KEYS = ATTENTION_WEIGHTS_ROWS,
+    STRIDE = ATTENTION_WEIGHTS_STRIDE /* of rows of weights */
 };
 
 struct backward {
@@ -24,7 +27,7 @@ struct backward {
     int width, padded;
     int64_t query, query_end; /* positions of the window */
     int64_t key, key_end;
-    int64_t base, rows;       /* of packed queries: whole granules */
+    int64_t base, rows;       /* of waiting dq: whole granules */
     int64_t key_base, key_rows;
     float scale;
     int64_t sequence;
@@ -32,16 +35,35 @@ struct backward {
     uint64_t dq_waits;    /* levels of dq that hold a node */
     int slot_count;       /* leaves of dk and dv that may wait */
     int64_t slot_floats;
-    float *q, *dout;      /* [rows, padded] of the head, from base */
     float *sums, *lse;    /* [rows]: dout . out, log of the denominator */
     float *dq;            /* levels of [rows, padded] */
     float *slots;         /* leaves of dk and dv: [key_rows / G, 2, G,
                            * padded] */
-    float *keys, *keys_t, *values_t; /* a granule: rows, columns, columns */
+    float *copies[4];     /* of a granule of q, dout, k, v: [G, padded] */
+    float *q_t, *dout_t;  /* a granule, transposed: [width, G] */
     float *leaf;          /* [G, padded] of dq */
     float *pair;          /* [2, G, padded]: dk, dv of a granule pair */
     float *pairs;         /* levels of the same */
-    float *weights, *dscores; /* [G, G] */
+    float *weights;       /* [KEYS, STRIDE] */
+    float *dscores;       /* [G, STRIDE] */
+};
+
+/* Rows [from, to) of a granule that the window has. */
+struct span {
+    int from, to;
+};
+
+/* Rows as chains read them: `x` is row `from` of the span. */
+struct rows {
+    const float *x;
+    int64_t stride;
+};
+
+/* A granule of queries against one of keys, at positions. */
+struct granules {
+    int64_t query, key;
+    struct span queries, keys;
+    struct rows q, dout, k, v;
 };
 
 static int head_leaf(const struct attention *p, int head)
@@ -102,310 +124,321 @@ static void backward_init(struct backward *b, const struct attention *p,
     block = (int64_t)G * b->padded;
     b->slot_count = leaf_slots(p);
     b->slot_floats = 2 * b->key_rows * b->padded;
-    b->q = scratch;
-    b->dout = b->q + b->rows * b->padded;
-    b->sums = b->dout + b->rows * b->padded;
+    b->sums = scratch;
     b->lse = b->sums + b->rows;
     b->dq = b->lse + b->rows;
     b->slots = b->dq + levels * b->rows * b->padded;
-    b->keys = b->slots + b->slot_count * b->slot_floats;
-    b->keys_t = b->keys + block;
-    b->values_t = b->keys_t + block;
-    b->leaf = b->values_t + block;
+    scratch = b->slots + b->slot_count * b->slot_floats;
+    for (int i = 0; i < 4; i++, scratch += block) b->copies[i] = scratch;
+    b->q_t = scratch;
+    b->dout_t = b->q_t + block;
+    b->leaf = b->dout_t + block;
     b->pair = b->leaf + block;
     b->pairs = b->pair + 2 * block;
     b->weights = b->pairs + levels * 2 * block;
-    b->dscores = b->weights + (int64_t)G * G;
+    b->dscores = b->weights + KEYS * STRIDE;
 }
 
-/* First and end of what of the granule at `first` lies in [from, to). */
-static int granule_from(int64_t first, int64_t from)
+/* What of the granule at `first` lies in [from, to). */
+static struct span granule_span(int64_t first, int64_t from, int64_t to)
 {
-    return from > first ? (int)(from - first) : 0;
+    return (struct span){from > first ? (int)(from - first) : 0,
+                         to - first < G ? (int)(to - first) : G};
 }
 
-static int granule_to(int64_t first, int64_t to)
+/* lanes[j] = sum of a * b over elements j, j + LANES, ... */
+static void row_lanes(float *lanes, const float *a, const float *b, int width)
 {
-    return to - first < G ? (int)(to - first) : G;
-}
-
-/* The levels that wait after node `number` joins those in `waits`. */
-static uint64_t counter_waits(uint64_t waits, int64_t number)
-{
-    uint64_t carry = (uint64_t)(number ^ (number + 1)) >> 1; /* low ones */
-
-    return (waits & ~carry) | (carry + 1);
-}
-
-/* Where node `number` should be written: where it will wait when it takes no
- * left neighbours along, else in `scratch`. */
-static float *counter_place(const struct counter *c, int64_t number,
-                            float *scratch)
-{
-    return number & 1 ? scratch : c->levels;
-}
-
-/* Adds node `number` when the levels in `waits` hold a node: the new node takes
- * all complete left neighbours along. Returns the levels that then wait. */
-static uint64_t counter_push(const struct counter *c, uint64_t waits,
-                             int64_t number, const float *node)
-{
-    const float *lefts[64];
-    int count = 0, level = 0;
-    float *to;
-
-    for (; number >> level & 1; level++)
-        if (waits >> level & 1) lefts[count++] = c->levels + level * c->stride;
-    to = c->levels + level * c->stride;
-    for (int64_t e = 0; e < c->floats && (count || to != node); e += WIDTH) {
-        vector sum = vector_load(node + e);
-
-        for (int i = 0; i < count; i++) sum = vector_load(lefts[i] + e) + sum;
-        vector_store(to + e, sum);
-    }
-    return counter_waits(waits, number);
-}
-
-/* The tree's root, in place at the highest level that waits. */
-static const float *counter_root(const struct counter *c, uint64_t waits)
-{
-    float *right = NULL;
-
-    for (int level = 0; waits >> level; level++) {
-        float *left = c->levels + level * c->stride;
-
-        if (!(waits >> level & 1)) continue;
-        for (int64_t e = 0; right && e < c->floats; e += WIDTH)
-            vector_store(left + e, vector_load(left + e) +
-                                       vector_load(right + e));
-        right = left;
-    }
-    return right;
-}
-
-static float lanes_dot(const float *a, const float *b, int width)
-{
-    float lanes[LANES] = {0};
+    float sums[LANES] = {0};
     int e = 0;
 
-    for (; e + LANES <= width; e += LANES) {
-        SIMD
-        for (int j = 0; j < LANES; j++)
-            lanes[j] = __builtin_fmaf(a[e + j], b[e + j], lanes[j]);
-    }
+    for (; e + LANES <= width; e += LANES)
+        SIMD for (int j = 0; j < LANES; j++)
+            sums[j] = __builtin_fmaf(a[e + j], b[e + j], sums[j]);
     for (int j = 0; e + j < width; j++)
-        lanes[j] = __builtin_fmaf(a[e + j], b[e + j], lanes[j]);
-    for (int half = LANES / 2; half; half /= 2)
-        for (int j = 0; j < half; j++) lanes[j] = lanes[j] + lanes[j + half];
-    return lanes[0];
+        sums[j] = __builtin_fmaf(a[e + j], b[e + j], sums[j]);
+    memcpy(lanes, sums, sizeof sums);
 }
 
-/* All rows of the head into `out` [queries, padded]. */
-static void head_pack(struct backward *b, const struct tensor *t, float *out)
+/* sums[i] = dout . out of `count` rows from `row`. Lanes of LANES rows are
+ * folded together. */
+static void rows_dots(struct backward *b, float *sums, int64_t row, int count)
 {
-    const int64_t row = attention_query_first(b->p, b->sequence);
-    int64_t stride;
+    struct attention_part part = {&b->p->dout, row, b->head, count, false};
+    const int range[2] = {0, LANES};
+    int64_t dout_stride, out_stride;
+    const float *dout = CPU(attention_rows)(&part, b->copies[0], &dout_stride);
+    const float *out;
 
-    for (int64_t i = 0; i < b->p->queries; i += G) {
-        const int64_t left = b->p->queries - i, count = left < G ? left : G;
-        const float *rows = CPU(attention_rows)(t, row + i, b->head, count,
-                                                b->leaf, &stride);
+    part.of = &b->p->out;
+    out = CPU(attention_rows)(&part, b->copies[1], &out_stride);
+    for (int first = 0; first < count; first += LANES) {
+        float lanes[LANES * LANES] = {0}, turned[LANES * LANES];
+        const int rows = count - first < LANES ? count - first : LANES;
 
-        CPU(attention_pack_rows)(out + i * b->padded, rows, stride, count,
-                                 b->width);
+        for (int i = 0; i < rows; i++)
+            row_lanes(lanes + i * LANES, dout + (first + i) * dout_stride,
+                      out + (first + i) * out_stride, b->width);
+        CPU(attention_pack_columns)(turned, LANES, lanes, LANES, range, LANES);
+        for (int half = LANES / 2; half; half /= 2)
+            for (int i = 0; i < half * LANES; i++)
+                turned[i] = turned[i] + turned[i + half * LANES];
+        memcpy(sums + first, turned, (size_t)rows * sizeof *sums);
     }
 }
 
 static void head_init(struct backward *b)
 {
     const struct attention *p = b->p;
-    int64_t row = attention_query_first(p, b->sequence);
-    int64_t before = b->query - b->base, stride;
-    size_t lead = (size_t)(before * b->padded) * sizeof(float);
-    float *dout = b->dout + before * b->padded;
+    const int64_t row = attention_query_first(p, b->sequence);
+    const int64_t before = b->query - b->base;
+    float *sums = b->sums + before, *lse = b->lse + before;
 
-    memset(b->q, 0, lead); /* packing may reach into what is packed next */
-    head_pack(b, &p->q, b->q + before * b->padded);
-    memset(b->dout, 0, lead);
-    head_pack(b, &p->dout, dout);
-    for (int64_t i = 0; i < p->queries; i++) {
-        int64_t at = (row + i) * p->lse.stride[0] + b->head;
+    for (int64_t i = 0; i < p->queries; i++)
+        lse[i] = ((float *)p->lse.data)[(row + i) * p->lse.stride[0] + b->head];
+    if (p->delta.data) {
+        for (int64_t i = 0; i < p->queries; i++)
+            sums[i] = ((float *)p->delta.data)[
+                (row + i) * p->delta.stride[0] + b->head];
+        return;
+    }
+    for (int64_t i = 0; i < p->queries; i += G) {
+        const int64_t left = p->queries - i;
 
-        b->sums[before + i] =
-            p->delta.data ? ((float *)p->delta.data)[
-                                (row + i) * p->delta.stride[0] + b->head]
-                          : lanes_dot(dout + i * b->padded,
-                                      CPU(attention_rows)(&p->out, row + i,
-                                                          b->head, 1, b->leaf,
-                                                          &stride),
-                                      b->width);
-        b->lse[before + i] = ((float *)p->lse.data)[at];
+        rows_dots(b, sums + i, row + i, left < G ? (int)left : G);
     }
 }
 
-/* Row of the key-value head at `first`, and the step from row to row. Where the
- * window begins inside the granule: a copy with zeros before it. */
-static const float *granule_rows(struct backward *b, const struct tensor *t,
-                                 int64_t first, int64_t *stride)
+static struct rows rows_find(const struct tensor *t, float *copy, int64_t row,
+                             int head, int count)
 {
-    const int from = granule_from(first, b->key);
-    const int to = granule_to(first, b->key_end);
-    const float *rows = CPU(attention_rows)(
-        t, attention_key_first(b->p, b->sequence) + first + from - b->key,
-        b->kv, to - from, b->leaf, stride);
+    const struct attention_part part = {t, row, head, count, true};
+    struct rows rows;
 
-    if (from == 0) return rows;
-    memset(b->pair, 0, (size_t)(from * b->padded) * sizeof *rows);
-    CPU(attention_pack_rows)(b->pair + from * b->padded, rows, *stride,
-                             to - from, b->width);
-    *stride = b->padded;
-    return b->pair;
+    rows.x = CPU(attention_rows)(&part, copy, &rows.stride);
+    return rows;
 }
 
-static void granule_init(struct backward *b, int64_t first)
-{
-    const int keys = granule_to(first, b->key_end);
-    int64_t stride;
-    const float *rows = granule_rows(b, &b->p->k, first, &stride);
-
-    CPU(attention_pack_rows)(b->keys, rows, stride, keys, b->width);
-    CPU(attention_pack_columns)(b->keys_t, rows, stride, keys, b->width);
-    rows = granule_rows(b, &b->p->v, first, &stride);
-    CPU(attention_pack_columns)(b->values_t, rows, stride, keys, b->width);
-}
-
-/* Weights and gradients of scores of one query, row i of its granule: from
- * q . k and dout . v. The query sees keys [from, to) of the granule at `first`
- * that are of its document; up to `end` the rest is +0. */
-static void row_gradient(const struct backward *b, int64_t query,
-                         int64_t first, int to, int end)
+static void granule_keys(struct backward *b, struct granules *g, int64_t first)
 {
     const struct attention *p = b->p;
-    const int from = granule_from(first, b->key);
-    float *w = b->weights + query % G * G, *d = b->dscores + query % G * G;
-    float lse = b->lse[query - b->base], sum = b->sums[query - b->base];
-    float scale = b->scale;
+    int64_t row;
 
-    SIMD
-    for (int j = 0; j < end; j++) {
-        float weight = expz_f32(w[j] * scale - lse);
+    g->key = first;
+    g->keys = granule_span(first, b->key, b->key_end);
+    row = attention_key_first(p, b->sequence) + first + g->keys.from - b->key;
+    g->k = rows_find(&p->k, b->copies[2], row, b->kv,
+                     g->keys.to - g->keys.from);
+    g->v = rows_find(&p->v, b->copies[3], row, b->kv,
+                     g->keys.to - g->keys.from);
+}
 
-        w[j] = weight;
-        d[j] = (weight * (d[j] - sum)) * scale;
-    }
-    if (p->key_documents) {
-        const int32_t *documents =
-            p->key_documents + attention_key_first(p, b->sequence) + from +
-            first - b->key;
-        int32_t own = p->query_documents[
-            attention_query_first(p, b->sequence) + query - b->query];
+static void granule_queries(struct backward *b, struct granules *g,
+                            int64_t first)
+{
+    const struct attention *p = b->p;
+    int64_t row;
+    int range[2];
 
-        SIMD
-        for (int j = from; j < to; j++) {
-            w[j] = documents[j - from] == own ? w[j] : 0;
-            d[j] = documents[j - from] == own ? d[j] : 0;
+    g->query = first;
+    g->queries = granule_span(first, b->query, b->query_end);
+    range[0] = g->queries.from;
+    range[1] = g->queries.to;
+    row = attention_query_first(p, b->sequence) + first + range[0] - b->query;
+    g->q = rows_find(&p->q, b->copies[0], row, b->head, range[1] - range[0]);
+    g->dout = rows_find(&p->dout, b->copies[1], row, b->head,
+                        range[1] - range[0]);
+    CPU(attention_pack_columns)(b->q_t, G, g->q.x, g->q.stride, range,
+                                b->width);
+    CPU(attention_pack_columns)(b->dout_t, G, g->dout.x, g->dout.stride, range,
+                                b->width);
+}
+
+/* Of a pair of granules, keys [from, to) and the queries from `query`, a
+ * multiple of LANES, that may see them. */
+struct part {
+    int from, to, query;
+};
+
+/* A key's weights w and gradients of scores d, from q . k and dout . v. Of the
+ * columns from `query`, those of earlier queries than `seen` get +0. */
+static void key_gradient(const struct backward *b, const struct granules *g,
+                         float *w, float *d, const int columns[3])
+{
+    const int query = columns[0], end = columns[1], seen = columns[2];
+    const float *lse = b->lse + (g->query - b->base);
+    const float *sums = b->sums + (g->query - b->base);
+    const float scale = b->scale;
+
+    for (int c = query; c < end; c += LANES) {
+        SIMD for (int i = c; i < c + LANES; i++) {
+            float weight = expz_f32(w[i] * scale - lse[i]);
+
+            w[i] = weight;
+            d[i] = (weight * (d[i] - sums[i])) * scale;
         }
     }
-    for (int j = 0; j < from && j < end; j++) w[j] = d[j] = 0;
-    for (int j = to > 0 ? to : 0; j < end; j++) w[j] = d[j] = 0;
+    for (int c = query; c < seen; c += LANES) {
+        SIMD for (int i = c; i < c + LANES; i++) {
+            w[i] = i < seen ? 0 : w[i];
+            d[i] = i < seen ? 0 : d[i];
+        }
+    }
+    /* what a tile of dq may read beside the columns */
+    if (query > 0) memset(d + query - LANES, 0, LANES * sizeof *d);
 }
 
-/* BLOCK_ROWS queries from row i of the granule at `query` against the keys
- * at `first`: weights, gradients of scores, and their rows of dq's leaf. */
-static void rows_backward(struct backward *b, int64_t query, int i,
-                          int64_t first, float *leaf)
+/* Queries of other documents than the key's. */
+static void key_documents(const struct backward *b, const struct granules *g,
+                          int key, float *w, float *d)
 {
-    bool diagonal = query == first;
-    int keys = granule_to(first, b->key_end);
-    int reach = diagonal && i + BLOCK_ROWS < keys ? i + BLOCK_ROWS : keys;
-    int end = (reach + LANES - 1) / LANES * LANES;
-    int64_t row = query + i, at = (row - b->base) * b->padded;
-    struct chains x = {.length = b->width, .a_row = b->padded, .a_step = 1,
-                       .b_step = BLOCK_COLUMNS, .c_row = G};
+    const struct attention *p = b->p;
+    const int32_t *own = p->query_documents +
+                         attention_query_first(p, b->sequence) + g->query -
+                         b->query;
+    const int32_t document =
+        p->key_documents[attention_key_first(p, b->sequence) + g->key + key -
+                         b->key];
 
-    for (int j = 0; j < reach; j += BLOCK_COLUMNS) {
-        x.a = b->q + at;
-        x.b = b->keys_t + j * b->width;
-        x.c = b->weights + i * G + j;
-        CPU(attention_chains)(&x, BLOCK_COLUMNS);
-        x.a = b->dout + at;
-        x.b = b->values_t + j * b->width;
-        x.c = b->dscores + i * G + j;
-        CPU(attention_chains)(&x, BLOCK_COLUMNS);
+    for (int i = g->queries.from; i < g->queries.to; i++) {
+        w[i] = own[i] == document ? w[i] : 0;
+        d[i] = own[i] == document ? d[i] : 0;
     }
-    for (int r = 0; r < BLOCK_ROWS && row + r < b->query_end; r++) {
-        const int64_t seen = row + r + 1 - first;
-
-        if (row + r < b->query) continue; /* no rows of the window */
-        row_gradient(b, row + r, first, seen < keys ? (int)seen : keys, end);
-    }
-    if (b->p->half == ATTENTION_OF_KEYS) return;
-    x = (struct chains){.length = reach, .a = b->dscores + i * G, .a_row = G,
-                        .a_step = 1, .b = b->keys, .b_step = b->padded,
-                        .c = leaf + i * b->padded, .c_row = b->padded};
-    CPU(attention_chains)(&x, b->padded);
 }
 
-/* pair = dk and dv of the granule at `first` from the one at `query`. */
-static void pair_keys(struct backward *b, int64_t query, int64_t first,
-                      float *pair)
+/* Weights and gradients of scores of a part. */
+static void part_weights(struct backward *b, const struct granules *g,
+                         const struct part *part, float *weights)
 {
-    int64_t block = (int64_t)G * b->padded;
-    int keys = granule_to(first, b->key_end);
-    int queries = granule_to(query, b->query_end);
-    int begin = granule_from(query, b->query);
+    const int end = (g->queries.to + LANES - 1) / LANES * LANES;
+    const int64_t row = part->from - g->keys.from;
+    float *dscores = b->dscores + part->from * STRIDE;
+    struct chains x = {.rows = part->to - part->from,
+                       .columns = end - part->query, .length = b->width,
+                       .lag = CHAINS_WHOLE, .a_step = 1, .b_step = G,
+                       .c_row = STRIDE};
 
-    for (int j = 0; j < keys; j += BLOCK_ROWS) {
-        int from = query == first && j > begin ? j : begin; /* who sees it */
-        int64_t at = (query + from - b->base) * b->padded;
-        struct chains x = {.length = queries > from ? queries - from : 0,
-                           .a_row = 1, .a_step = G, .b_step = b->padded,
-                           .c_row = b->padded};
+    x.a = g->k.x + row * g->k.stride;
+    x.a_row = g->k.stride;
+    x.b = b->q_t + part->query;
+    x.c = weights + part->query;
+    CPU(attention_chains)(&x);
+    x.a = g->v.x + row * g->v.stride;
+    x.a_row = g->v.stride;
+    x.b = b->dout_t + part->query;
+    x.c = dscores + part->query;
+    CPU(attention_chains)(&x);
+    for (int j = part->from; j < part->to; j++) {
+        const int seen = g->query == g->key ? j : 0;
+        const int columns[3] = {part->query, end, seen};
+        float *w = weights + (j - part->from) * STRIDE;
+        float *d = dscores + (j - part->from) * STRIDE;
 
-        x.a = b->dscores + from * G + j;
-        x.b = b->q + at;
-        x.c = pair + j * b->padded;
-        CPU(attention_chains)(&x, b->padded);
-        x.a = b->weights + from * G + j;
-        x.b = b->dout + at;
-        x.c = pair + block + j * b->padded;
-        CPU(attention_chains)(&x, b->padded);
+        key_gradient(b, g, w, d, columns);
+        if (b->p->key_documents) key_documents(b, g, j, w, d);
     }
+}
+
+/* Rows of dk and dv of a part: chains over the queries that may see it. */
+static void part_keys(const struct backward *b, const struct granules *g,
+                      const struct part *part, float *weights, float *pair)
+{
+    const int64_t block = (int64_t)G * b->padded;
+    const int from = part->query > g->queries.from ? part->query
+                                                   : g->queries.from;
+    const int64_t skipped = from - g->queries.from;
+    struct chains x = {.rows = part->to - part->from, .columns = b->padded,
+                       .length = g->queries.to - from, .lag = CHAINS_WHOLE,
+                       .a_row = STRIDE, .a_step = 1, .c_row = b->padded};
+
+    x.a = b->dscores + part->from * STRIDE + from;
+    x.b = g->q.x + skipped * g->q.stride;
+    x.b_step = g->q.stride;
+    x.c = pair + part->from * b->padded;
+    CPU(attention_chains)(&x);
+    x.a = weights + from;
+    x.b = g->dout.x + skipped * g->dout.stride;
+    x.b_step = g->dout.stride;
+    x.c = pair + block + part->from * b->padded;
+    CPU(attention_chains)(&x);
+}
+
+/* leaf = rows of dq of the granule of queries from the granule of keys. */
+static void pair_queries(const struct backward *b, const struct granules *g,
+                         float *leaf)
+{
+    const int from = g->keys.from;
+    struct chains x = {.rows = g->queries.to, .columns = b->padded,
+                       .length = g->keys.to - from, .lag = CHAINS_WHOLE,
+                       .a_row = 1, .a_step = STRIDE,
+                       .a = b->dscores + from * STRIDE, .b = g->k.x,
+                       .b_step = g->k.stride, .c = leaf, .c_row = b->padded};
+
+    if (g->query == g->key) x.lag = -from;
+    CPU(attention_chains)(&x);
+}
+
+/* dq of a pair of granules into `leaf`, dk and dv into `pair`. On the diagonal
+ * parts are smaller, so that less is computed in vain. */
+static void pair_backward(struct backward *b, const struct granules *g,
+                          float *leaf, float *pair)
+{
+    const bool diagonal = g->query == g->key;
+    const int step = diagonal ? LANES : KEYS;
+    const int first = g->queries.from / LANES * LANES;
+
+    for (int j = g->keys.from / step * step; j < g->keys.to; j += step) {
+        const struct part part = {
+            j > g->keys.from ? j : g->keys.from,
+            j + step < g->keys.to ? j + step : g->keys.to,
+            diagonal && j > first ? j : first};
+
+        if (part.query >= g->queries.to) { /* nobody sees these */
+            memset(pair + part.from * b->padded, 0,
+                   (size_t)((part.to - part.from) * b->padded) * sizeof *pair);
+            memset(pair + (G + part.from) * b->padded, 0,
+                   (size_t)((part.to - part.from) * b->padded) * sizeof *pair);
+            continue;
+        }
+        part_weights(b, g, &part, b->weights);
+        if (b->p->half != ATTENTION_OF_QUERIES)
+            part_keys(b, g, &part, b->weights, pair);
+    }
+    if (b->p->half != ATTENTION_OF_KEYS) pair_queries(b, g, leaf);
 }
 
 static void rows_write(const struct backward *b, const struct tensor *t,
                        int64_t row, const float *from, int rows)
 {
-    const int head = t == &b->p->dq ? b->head : b->kv;
+    const struct attention_part part = {
+        t, row, t == &b->p->dq ? b->head : b->kv, rows, false};
 
-    for (int r = 0; r < rows; r++)
-        CPU(attention_write)(t, attention_row(t, row + r, head),
-                             from + r * b->padded, b->width);
+    CPU(attention_write)(&part, from, NULL);
 }
 
 /* Rows of the granule at `query` that the window has. */
 static void queries_write(const struct backward *b, int64_t query,
                           const float *root)
 {
-    const int from = granule_from(query, b->query);
+    const struct span span = granule_span(query, b->query, b->query_end);
     const int64_t row = attention_query_first(b->p, b->sequence) + query +
-                        from - b->query;
+                        span.from - b->query;
 
-    rows_write(b, &b->p->dq, row, root + from * b->padded,
-               granule_to(query, b->query_end) - from);
+    rows_write(b, &b->p->dq, row, root + span.from * b->padded,
+               span.to - span.from);
 }
 
 static void keys_write(const struct backward *b, int64_t first,
                        const float *root)
 {
-    const int from = granule_from(first, b->key);
-    const int keys = granule_to(first, b->key_end) - from;
-    const int64_t row = attention_key_first(b->p, b->sequence) + first + from -
-                        b->key;
+    const struct span span = granule_span(first, b->key, b->key_end);
+    const int64_t row = attention_key_first(b->p, b->sequence) + first +
+                        span.from - b->key;
 
-    root += from * b->padded;
-    rows_write(b, &b->p->dk, row, root, keys);
-    rows_write(b, &b->p->dv, row, root + (int64_t)G * b->padded, keys);
+    root += span.from * b->padded;
+    rows_write(b, &b->p->dk, row, root, span.to - span.from);
+    rows_write(b, &b->p->dv, row, root + (int64_t)G * b->padded,
+               span.to - span.from);
 }
 
 /* Adds dk and dv of one granule from one head to the leaf that it belongs to,
@@ -465,25 +498,23 @@ static void granule_backward(struct backward *b, uint64_t waits,
     int64_t block = (int64_t)G * b->padded;
     struct counter pairs = {b->pairs, 2 * block, 2 * block};
     uint64_t pairs_wait = 0;
+    struct granules g;
 
-    granule_init(b, first);
+    granule_keys(b, &g, first);
     for (int64_t query = larger(first, b->base); query < b->query_end;
          query += G) {
-        int queries = granule_to(query, b->query_end);
         struct counter dq = {b->dq + (query - b->base) * b->padded,
-                             b->rows * b->padded,
-                             (int64_t)queries * b->padded};
+                             b->rows * b->padded, 0};
         float *leaf = counter_place(&dq, first / G, b->leaf);
         float *pair = counter_place(&pairs, query / G, b->pair);
 
-        for (int i = granule_from(query, b->query) / BLOCK_ROWS * BLOCK_ROWS;
-             i < queries; i += BLOCK_ROWS)
-            rows_backward(b, query, i, first, leaf);
+        granule_queries(b, &g, query);
+        dq.floats = (int64_t)g.queries.to * b->padded;
+        pair_backward(b, &g, leaf, pair);
         if (half != ATTENTION_OF_KEYS)
             queries_push(b, query, first, &dq, leaf);
-        if (half == ATTENTION_OF_QUERIES) continue;
-        pair_keys(b, query, first, pair);
-        pairs_wait = counter_push(&pairs, pairs_wait, query / G, pair);
+        if (half != ATTENTION_OF_QUERIES)
+            pairs_wait = counter_push(&pairs, pairs_wait, query / G, pair);
     }
     if (half == ATTENTION_OF_QUERIES) return;
     if (pairs_wait == 0) { /* no query sees it */

@@ -1,143 +1,206 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_tile.c - small products between packed blocks of attention. */
+/* attention_tile.c - small products, copies and transpositions of blocks of
+ * attention. */
 #include "kernels/cpu/attention.h"
 
-INLINE void block(const int vectors, const struct chains *x, const float *b,
-                  float *c, const bool rows_adjacent)
-{
-    vector sum[BLOCK_ROWS][BLOCK_VECTORS];
-    int64_t row = rows_adjacent ? 1 : x->a_row;
-    int64_t step = rows_adjacent ? x->a_step : 1;
-    const float *a = x->a;
+/* Accumulators of a tile: as many as leave registers for a row of b. */
+#if defined(__AVX2__) && !defined(__AVX512F__)
+enum { VECTORS = 2 };
+#else
+enum { VECTORS = 4 };
+#endif
+enum { ROWS_WIDE = 6, ROWS_NARROW = 8, ROWS_REST = 4 };
 
-    UNROLL for (int i = 0; i < BLOCK_ROWS; i++)
-        UNROLL for (int v = 0; v < vectors; v++)
-            sum[i][v] = vector_fill(0);
-    for (int e = 0; e < x->length; e++) {
-        vector right[BLOCK_VECTORS];
+/* The tile at row i and column j; `present` of its rows exist. */
+INLINE void tile(const int rows, const int vectors, const bool adjacent,
+                 const struct chains *x, const int at[3])
+{
+    const int i = at[0], j = at[1], present = at[2];
+    const int needed = x->lag + i + present;
+    const int length = needed < x->length ? needed : x->length;
+    const int64_t step = adjacent ? x->a_step : 1, b_step = x->b_step;
+    const float *a = x->a + (adjacent ? i : i * x->a_row);
+    const float *b = x->b + j;
+    float *c = x->c + i * x->c_row + j;
+    vector sum[ROWS_NARROW][VECTORS];
+    int64_t row[ROWS_NARROW];
+
+    UNROLL for (int r = 0; r < rows; r++) {
+        /* absent rows repeat the last */
+        row[r] = adjacent ? r : (r < present ? r : present - 1) * x->a_row;
+        UNROLL for (int v = 0; v < vectors; v++) sum[r][v] = vector_fill(0);
+    }
+    for (int e = 0; e < length; e++) {
+        vector right[VECTORS];
 
         UNROLL for (int v = 0; v < vectors; v++)
             right[v] = vector_load(b + v * WIDTH);
-        UNROLL for (int i = 0; i < BLOCK_ROWS; i++) {
-            vector left = vector_fill(a[i * row]);
+        UNROLL for (int r = 0; r < rows; r++) {
+            vector left = vector_fill(a[row[r]]);
 
             UNROLL for (int v = 0; v < vectors; v++)
-                sum[i][v] = vector_fma(left, right[v], sum[i][v]);
+                sum[r][v] = vector_fma(left, right[v], sum[r][v]);
         }
         a += step;
-        b += x->b_step;
+        b += b_step;
     }
-    UNROLL for (int i = 0; i < BLOCK_ROWS; i++)
+    UNROLL for (int r = 0; r < rows; r++) {
+        if (r >= present) break;
         UNROLL for (int v = 0; v < vectors; v++)
-            vector_store(c + i * x->c_row + v * WIDTH,
-                         sum[i][v] + vector_fill(0));
-}
-
-void CPU(attention_chains)(const struct chains *x, int columns)
-{
-    bool adjacent = x->a_row == 1;
-    int j = 0;
-
-    for (; j + BLOCK_COLUMNS <= columns; j += BLOCK_COLUMNS) {
-        if (adjacent)
-            block(BLOCK_VECTORS, x, x->b + j, x->c + j, true);
-        else
-            block(BLOCK_VECTORS, x, x->b + j, x->c + j, false);
-    }
-    for (; j < columns; j += WIDTH) {
-        if (adjacent)
-            block(1, x, x->b + j, x->c + j, true);
-        else
-            block(1, x, x->b + j, x->c + j, false);
+            vector_store(c + v * WIDTH, sum[r][v] + vector_fill(0));
+        c += x->c_row;
     }
 }
 
-/* WIDTH rows become WIDTH columns at out, rows of BLOCK_COLUMNS. */
-static void columns_pack(float *out, const float *x, int64_t stride,
-                         int present, int width)
+/* All rows of `vectors` columns of vectors from column j. */
+INLINE void strip(const int vectors, const bool adjacent,
+                  const struct chains *x, int j)
 {
+    const int full = vectors == VECTORS ? ROWS_WIDE : ROWS_NARROW;
+    int i = 0;
+
+    for (int left = x->rows; left > 0; left = x->rows - i) {
+        /* 7 is 4 + 3, 8 is 4 + 4 */
+        if (left >= full && (full != ROWS_WIDE || left == full ||
+                             left > 2 * ROWS_REST)) {
+            const int at[3] = {i, j, full};
+
+            tile(full, vectors, adjacent, x, at);
+            i += full;
+        } else {
+            const int at[3] = {i, j, left < ROWS_REST ? left : ROWS_REST};
+
+            tile(ROWS_REST, vectors, adjacent, x, at);
+            i += ROWS_REST;
+        }
+    }
+}
+
+#define STRIP(vectors)                                              \
+    static void strip_##vectors(const struct chains *x, int column) \
+    {                                                               \
+        if (x->a_row == 1)                                          \
+            strip(vectors, true, x, column);                        \
+        else                                                        \
+            strip(vectors, false, x, column);                       \
+    }
+STRIP(1)
+STRIP(2)
+#if !defined(__AVX2__) || defined(__AVX512F__)
+STRIP(3)
+STRIP(4)
+#endif
+
+void CPU(attention_chains)(const struct chains *x)
+{
+    for (int j = 0, left; j < x->columns;) {
+        left = (x->columns - j) / WIDTH;
+#if !defined(__AVX2__) || defined(__AVX512F__)
+        if (left == 4 || left > 6) { /* 5 is 3 + 2, 6 is 3 + 3 */
+            strip_4(x, j);
+            j += 4 * WIDTH;
+            continue;
+        }
+        if (left > 2) {
+            strip_3(x, j);
+            j += 3 * WIDTH;
+            continue;
+        }
+#endif
+        if (left > 1)
+            strip_2(x, j);
+        else
+            strip_1(x, j);
+        j += left > 1 ? 2 * WIDTH : WIDTH;
+    }
+}
+
+/* Columns [j, j + WIDTH) of out. */
+static void columns_pack(float *out, int columns, const float *x,
+                         int64_t stride, const int range[2], int width)
+{
+    const int from = range[0], to = range[1];
     int e = 0;
 
-    if (present <= 0) {
-        for (; e < width; e++)
-            vector_store(out + e * BLOCK_COLUMNS, vector_fill(0));
-        return;
-    }
     for (; e + WIDTH <= width; e += WIDTH) {
         vector square[WIDTH];
 
         UNROLL for (int j = 0; j < WIDTH; j++)
-            square[j] = j < present ? vector_load(x + j * stride + e)
-                                    : vector_fill(0);
+            square[j] = j >= from && j < to
+                            ? vector_load(x + (j - from) * stride + e)
+                            : vector_fill(0);
         vector_transpose(square);
         UNROLL for (int j = 0; j < WIDTH; j++)
-            vector_store(out + (e + j) * BLOCK_COLUMNS, square[j]);
+            vector_store(out + (e + j) * columns, square[j]);
     }
     for (; e < width; e++)
         for (int j = 0; j < WIDTH; j++)
-            out[e * BLOCK_COLUMNS + j] = j < present ? x[j * stride + e] : 0;
+            out[e * columns + j] =
+                j >= from && j < to ? x[(j - from) * stride + e] : 0;
 }
 
-void CPU(attention_pack_columns)(float *out, const float *x, int64_t stride,
-                                 int count, int width)
+void CPU(attention_pack_columns)(float *out, int columns, const float *x,
+                                 int64_t stride, const int range[2], int width)
 {
-    for (int first = 0; first < count; first += BLOCK_COLUMNS)
-        for (int j = first; j < first + BLOCK_COLUMNS; j += WIDTH)
-            columns_pack(out + first * width + j - first, x + j * stride,
-                         stride, count - j, width);
-}
+    for (int j = 0; j < columns; j += WIDTH) {
+        const int skipped = j > range[0] ? j - range[0] : 0;
+        const int part[2] = {range[0] > j ? range[0] - j : 0, range[1] - j};
 
-void CPU(attention_pack_rows)(float *out, const float *x, int64_t stride,
-                              int64_t count, int width)
-{
-    int padded = attention_padded(width);
-    int64_t rows = (count + BLOCK_ROWS - 1) / BLOCK_ROWS * BLOCK_ROWS;
-
-    for (int64_t row = 0; row < count; row++) {
-        const float *from = x + row * stride;
-        float *to = out + row * padded;
-        int e = 0;
-
-        for (; e + WIDTH <= width; e += WIDTH)
-            vector_store(to + e, vector_load(from + e));
-        for (; e < width; e++) to[e] = from[e];
-        for (; e < padded; e++) to[e] = 0;
+        if (part[1] <= part[0] || part[0] >= WIDTH) {
+            for (int e = 0; e < width; e++)
+                vector_store(out + e * columns + j, vector_fill(0));
+            continue;
+        }
+        columns_pack(out + j, columns, x + skipped * stride, stride, part,
+                     width);
     }
-    memset(out + count * padded, 0,
-           (size_t)((rows - count) * padded) * sizeof(float));
 }
 
-/* ---- narrow operands ---- */
+/* ---- rows ---- */
 
 ELEMENTARY void row_widen(enum dtype dtype, float *out, const void *x,
-                          int64_t count)
+                          int count)
 {
-    SIMD for (int64_t i = 0; i < count; i++)
-        out[i] = element_get(x, dtype, i);
+    SIMD for (int e = 0; e < count; e++) out[e] = element_get(x, dtype, e);
 }
 
-ELEMENTARY void row_write(enum dtype dtype, void *out, const float *x,
-                          int64_t count)
+const float *CPU(attention_rows)(const struct attention_part *part,
+                                 float *copy, int64_t *stride)
 {
-    SIMD for (int64_t i = 0; i < count; i++) element_set(out, dtype, i, x[i]);
-}
+    const struct tensor *t = part->of;
+    const int width = (int)t->shape[2], padded = attention_padded(width);
 
-const float *CPU(attention_rows)(const struct tensor *t, int64_t row, int head,
-                                 int64_t count, float *copy, int64_t *stride)
-{
-    const int64_t width = t->shape[2];
+    if (t->dtype == DTYPE_F32 && (!part->vectors || padded == width)) {
+        *stride = t->stride[0];
+        return attention_row(t, part->row, part->head);
+    }
+    *stride = padded;
+    for (int r = 0; r < part->count; r++) {
+        float *to = copy + r * padded;
 
-    *stride = t->stride[0];
-    if (t->dtype == DTYPE_F32) return attention_row(t, row, head);
-    for (int64_t i = 0; i < count; i++)
-        ELEMENT_CHOOSE(t->dtype, row_widen, copy + i * width,
-                       attention_row(t, row + i, head), width);
-    *stride = width;
+        ELEMENT_CHOOSE(t->dtype, row_widen, to,
+                       attention_row(t, part->row + r, part->head), width);
+        for (int e = width; e < padded; e++) to[e] = 0;
+    }
     return copy;
 }
 
-void CPU(attention_write)(const struct tensor *t, void *row, const float *from,
-                          int width)
+ELEMENTARY void row_write(enum dtype dtype, void *out, const float *x,
+                          float factor, int count)
 {
-    ELEMENT_CHOOSE(t->dtype, row_write, row, from, width);
+    SIMD for (int e = 0; e < count; e++)
+        element_set(out, dtype, e, x[e] * factor);
+}
+
+/* A factor of 1 changes nothing. */
+void CPU(attention_write)(const struct attention_part *part,
+                          const float *from, const float *factors)
+{
+    const struct tensor *t = part->of;
+    const int width = (int)t->shape[2], padded = attention_padded(width);
+
+    for (int r = 0; r < part->count; r++)
+        ELEMENT_CHOOSE(t->dtype, row_write,
+                       attention_row(t, part->row + r, part->head),
+                       from + r * padded, factors ? factors[r] : 1.0f, width);
 }

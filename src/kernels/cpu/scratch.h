@@ -24,18 +24,24 @@ static inline size_t matmul_scratch_bytes(int threads)
     return (a + MATMUL_B_FLOATS + MATMUL_SLOT_FLOATS) * sizeof(float);
 }
 
-/* Forward, for one thread: a block of queries, a granule of keys and values,
- * scores, and the partial results that wait for their neighbours. Backward
- * works on a whole sequence of one head: queries, gradients of the output, the
- * waiting nodes of dq (one per level of the tree), waiting leaves of dk and
- * dv; and the same per granule of keys. Rows are HEAD_WIDTH_MAX wide. */
+/* Forward, for one thread: a block of queries, transposed, and a copy of its
+ * rows; scores; the partial results that wait for their neighbours; keys and
+ * values of a sequence, where they cannot be read in place: as many granules as
+ * fit. Backward works on a whole sequence of one head: the waiting nodes of dq
+ * (one per level of the tree), waiting leaves of dk and dv; and the rest for
+ * one granule of queries and one of keys. Rows are HEAD_WIDTH_MAX wide. */
 enum {
-    ATTENTION_QUERIES = 256,
+    ATTENTION_QUERIES = 64,
     ATTENTION_NODES = 18, /* of a tree: 2^24 positions */
+    ATTENTION_PACKED_FLOATS = 1 << 19,
     ATTENTION_FORWARD_FLOATS =
-        (ATTENTION_QUERIES + 2 * ATTENTION_GRANULE) * HEAD_WIDTH_MAX +
-        8 * ATTENTION_GRANULE +
-        ATTENTION_NODES * ATTENTION_QUERIES * (HEAD_WIDTH_MAX + 2),
+        2 * ATTENTION_QUERIES * HEAD_WIDTH_MAX +
+        ATTENTION_GRANULE * ATTENTION_QUERIES +
+        ATTENTION_NODES * ATTENTION_QUERIES * (HEAD_WIDTH_MAX + 2) +
+        ATTENTION_PACKED_FLOATS,
+    ATTENTION_WEIGHTS_ROWS = 32, /* keys whose weights are made together */
+    /* queries of a granule, and a little more, lest rows fall on one cache set */
+    ATTENTION_WEIGHTS_STRIDE = ATTENTION_GRANULE + 16,
     ATTENTION_LEAF_SLOTS = 4
 };
 
@@ -65,10 +71,12 @@ static inline int64_t attention_backward_floats(int64_t queries, int64_t keys,
 {
     int64_t rows = queries * ATTENTION_GRANULE;
     int64_t key_rows = keys * ATTENTION_GRANULE;
+    int64_t granule = ATTENTION_GRANULE * (int64_t)padded;
 
-    return (rows * (2 + levels) + 2 * key_rows * slots) * padded + 2 * rows +
-           ATTENTION_GRANULE * (6 + 2 * (int64_t)levels) * padded +
-           2 * ATTENTION_GRANULE * ATTENTION_GRANULE;
+    return (rows * levels + 2 * key_rows * slots) * padded + 2 * rows +
+           granule * (9 + 2 * (int64_t)levels) +
+           (ATTENTION_WEIGHTS_ROWS + ATTENTION_GRANULE) *
+               (int64_t)ATTENTION_WEIGHTS_STRIDE;
 }
 
 /* length: longest sequence of a backward pass; 0: there is none. It is planned
