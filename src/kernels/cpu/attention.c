@@ -39,6 +39,7 @@ struct forward {
     /* The granule in work. */
     const float *keys, *values;
     int64_t key_stride, value_stride;
+    struct ahead ahead;
 };
 
 static void forward_init(struct forward *f, const struct attention *p,
@@ -62,6 +63,7 @@ static void forward_init(struct forward *f, const struct attention *p,
     f->packed = scratch;
     f->packed_room = ATTENTION_PACKED_FLOATS / (2 * G * f->padded);
     f->packed_unit = -1;
+    f->ahead.rate = 12;
 }
 
 /* Finds rows of keys and values of the granule at position `first`. Copies are
@@ -98,7 +100,7 @@ static void scores_make(struct forward *f, int count, int seen)
     const int columns = (f->rows + LANES - 1) / LANES * LANES;
     struct chains x = {.length = f->width, .lag = CHAINS_WHOLE, .a_step = 1,
                        .a_row = f->key_stride, .b_step = QUERIES,
-                       .c_row = QUERIES};
+                       .c_row = QUERIES, .ahead = &f->ahead};
 
     for (int i = 0, from = 0; i < columns && from < count; i += LANES) {
         const int to = seen + i + LANES < count ? seen + i + LANES : count;
@@ -224,6 +226,37 @@ static void weights_make(struct forward *f, const struct node *node,
     }
 }
 
+/* Asks for what follows the granule at position `first`: the next one, or what
+ * the next block begins with; and for the block's part of the result. */
+static void forward_ahead(struct forward *f, int64_t first, int64_t end)
+{
+    const struct attention *p = f->p;
+    const bool goes_on = first + G < end;
+    const bool same_head = f->position + f->rows <
+                           p->first_query + p->queries;
+    const bool same_keys = (f->head + 1) % (p->heads / p->kv_heads) != 0;
+    const int64_t next = goes_on ? first + G - p->first_key : 0;
+    const int64_t keys = attention_key_first(p, f->sequence) + next;
+    struct ahead *ahead = &f->ahead;
+
+    ahead->count = 0;
+    if (goes_on || (!same_head && !same_keys && f->head + 1 < p->heads)) {
+        const int kv = goes_on ? f->kv : f->kv + 1;
+
+        ahead_add(ahead, &p->v, keys, kv, p->keys - next);
+        ahead_add(ahead, &p->k, keys, kv, p->keys - next);
+    }
+    if (!goes_on) {
+        ahead_add(ahead, &p->out, f->row, f->head, f->rows);
+        if (same_head)
+            ahead_add(ahead, &p->q, f->row + f->rows, f->head, QUERIES);
+        else if (f->head + 1 < p->heads)
+            ahead_add(ahead, &p->q, attention_query_first(p, f->sequence),
+                      f->head + 1,
+                      p->queries < QUERIES ? p->queries : QUERIES);
+    }
+}
+
 /* The block against the granule at position `first`. */
 static void granule_forward(struct forward *f, const struct node *node,
                             int64_t first)
@@ -242,7 +275,7 @@ static void granule_forward(struct forward *f, const struct node *node,
                         .length = count, .lag = seen, .a = f->scores,
                         .a_row = 1, .a_step = QUERIES, .b = f->values,
                         .b_step = f->value_stride, .c = node->values,
-                        .c_row = f->padded};
+                        .c_row = f->padded, .ahead = &f->ahead};
     CPU(attention_chains)(&x);
 }
 
@@ -357,6 +390,7 @@ static void block_forward(struct forward *f)
         int64_t carry = (first - p->first_key) / G;
 
         CHECK(depth < ATTENTION_NODES);
+        forward_ahead(f, first, end);
         granule_forward(f, &f->nodes[depth], first);
         depth++;
         for (; carry & 1; carry >>= 1, depth--)

@@ -22,6 +22,33 @@ enum {
     CHAINS_WHOLE = 1 << 30 /* lag: all of `length` */
 };
 
+/* Rows that are needed soon: a few of them are asked of memory with each tile,
+ * so that they come while it works. */
+enum { AHEAD_PARTS = 8 };
+struct ahead {
+    struct {
+        const char *at;
+        int64_t stride; /* bytes */
+        int rows, bytes;
+    } parts[AHEAD_PARTS];
+    int count, rate;    /* rate: rows with each tile */
+};
+
+static inline void ahead_add(struct ahead *ahead, const struct tensor *t,
+                             int64_t row, int head, int64_t rows)
+{
+    const int bytes = dtype_is_narrow(t->dtype) ? 2 : 4;
+
+    if (rows <= 0 || t->data == NULL || ahead->count == AHEAD_PARTS) return;
+    ahead->parts[ahead->count].at = element_at(
+        t->data, t->dtype, row * t->stride[0] + head * t->stride[1]);
+    ahead->parts[ahead->count].stride = bytes * t->stride[0];
+    ahead->parts[ahead->count].rows = rows < ATTENTION_GRANULE
+                                          ? (int)rows : ATTENTION_GRANULE;
+    ahead->parts[ahead->count].bytes = bytes * (int)t->shape[2];
+    ahead->count++;
+}
+
 /* c[i][j] = (chain over e of a[i * a_row + e * a_step] * b[e * b_step + j])
  * + (+0), for rows i and columns j in whole vectors. a_row or a_step is 1.
  * Row i needs the first lag + i + 1 elements of its chain; what follows is +0
@@ -34,6 +61,7 @@ struct chains {
     int64_t b_step;
     float *c;
     int64_t c_row;
+    struct ahead *ahead; /* NULL: nothing to ask for */
 };
 void CPU(attention_chains)(const struct chains *chains);
 
@@ -44,8 +72,9 @@ void CPU(attention_pack_columns)(float *out, int columns, const float *x,
                                  int width);
 
 /* Rows [row, row + count) of a head as float32, *stride apart: where they are,
- * or in `copy` [count, padded]. `vectors`: they will be read in whole vectors,
- * so that a copy gets tails of +0. */
+ * or in `copy` [count, padded]. `vectors`: they will be read in whole vectors
+ * and many times, so that a copy, which has tails of +0 and does not crowd few
+ * sets of the cache, pays. */
 struct attention_part {
     const struct tensor *of;
     int64_t row;

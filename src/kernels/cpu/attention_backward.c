@@ -46,6 +46,7 @@ struct backward {
     float *pairs;         /* levels of the same */
     float *weights;       /* [KEYS, STRIDE] */
     float *dscores;       /* [G, STRIDE] */
+    struct ahead ahead;
 };
 
 /* Rows [from, to) of a granule that the window has. */
@@ -137,6 +138,7 @@ static void backward_init(struct backward *b, const struct attention *p,
     b->pairs = b->pair + 2 * block;
     b->weights = b->pairs + levels * 2 * block;
     b->dscores = b->weights + KEYS * STRIDE;
+    b->ahead.rate = 10;
 }
 
 /* What of the granule at `first` lies in [from, to). */
@@ -187,26 +189,25 @@ static void rows_dots(struct backward *b, float *sums, int64_t row, int count)
     }
 }
 
-static void head_init(struct backward *b)
+/* Numbers of the head's rows in a granule of queries. */
+static void queries_numbers(struct backward *b, const struct granules *g)
 {
     const struct attention *p = b->p;
-    const int64_t row = attention_query_first(p, b->sequence);
-    const int64_t before = b->query - b->base;
-    float *sums = b->sums + before, *lse = b->lse + before;
+    const int from = g->queries.from, count = g->queries.to - from;
+    const int64_t row = attention_query_first(p, b->sequence) + g->query +
+                        from - b->query;
+    float *sums = b->sums + g->query + from - b->base;
+    float *lse = b->lse + g->query + from - b->base;
 
-    for (int64_t i = 0; i < p->queries; i++)
-        lse[i] = ((float *)p->lse.data)[(row + i) * p->lse.stride[0] + b->head];
-    if (p->delta.data) {
-        for (int64_t i = 0; i < p->queries; i++)
-            sums[i] = ((float *)p->delta.data)[
-                (row + i) * p->delta.stride[0] + b->head];
-        return;
-    }
-    for (int64_t i = 0; i < p->queries; i += G) {
-        const int64_t left = p->queries - i;
+    for (int i = 0; i < count; i++) {
+        const int64_t at = row + i;
 
-        rows_dots(b, sums + i, row + i, left < G ? (int)left : G);
+        lse[i] = ((float *)p->lse.data)[at * p->lse.stride[0] + b->head];
+        if (p->delta.data)
+            sums[i] = ((float *)p->delta.data)[at * p->delta.stride[0] +
+                                               b->head];
     }
+    if (!p->delta.data) rows_dots(b, sums, row, count);
 }
 
 static struct rows rows_find(const struct tensor *t, float *copy, int64_t row,
@@ -233,25 +234,38 @@ static void granule_keys(struct backward *b, struct granules *g, int64_t first)
                      g->keys.to - g->keys.from);
 }
 
+/* Transposes a granule, in panels of QUERIES columns. */
+static void rows_turn(const struct backward *b, float *out,
+                      const struct rows *rows, struct span span)
+{
+    for (int panel = 0; panel < G; panel += QUERIES) {
+        const int skipped = panel > span.from ? panel - span.from : 0;
+        const int range[2] = {span.from > panel ? span.from - panel : 0,
+                              span.to - panel};
+
+        CPU(attention_pack_columns)(out + panel * b->width, QUERIES,
+                                    rows->x + skipped * rows->stride,
+                                    rows->stride, range, b->width);
+    }
+}
+
 static void granule_queries(struct backward *b, struct granules *g,
                             int64_t first)
 {
     const struct attention *p = b->p;
     int64_t row;
-    int range[2];
+    int count;
 
     g->query = first;
     g->queries = granule_span(first, b->query, b->query_end);
-    range[0] = g->queries.from;
-    range[1] = g->queries.to;
-    row = attention_query_first(p, b->sequence) + first + range[0] - b->query;
-    g->q = rows_find(&p->q, b->copies[0], row, b->head, range[1] - range[0]);
-    g->dout = rows_find(&p->dout, b->copies[1], row, b->head,
-                        range[1] - range[0]);
-    CPU(attention_pack_columns)(b->q_t, G, g->q.x, g->q.stride, range,
-                                b->width);
-    CPU(attention_pack_columns)(b->dout_t, G, g->dout.x, g->dout.stride, range,
-                                b->width);
+    if (g->key == b->key_base) queries_numbers(b, g);
+    count = g->queries.to - g->queries.from;
+    row = attention_query_first(p, b->sequence) + first + g->queries.from -
+          b->query;
+    g->q = rows_find(&p->q, b->copies[0], row, b->head, count);
+    g->dout = rows_find(&p->dout, b->copies[1], row, b->head, count);
+    rows_turn(b, b->q_t, &g->q, g->queries);
+    rows_turn(b, b->dout_t, &g->dout, g->queries);
 }
 
 /* Of a pair of granules, keys [from, to) and the queries from `query`, a
@@ -306,6 +320,22 @@ static void key_documents(const struct backward *b, const struct granules *g,
     }
 }
 
+/* c = rows of keys or values times a transposed granule, from the column
+ * `query` to `end`. */
+static void panels_chain(struct chains *x, const float *turned, float *c,
+                         int query, int end)
+{
+    for (int panel = query / QUERIES * QUERIES; panel < end; panel += QUERIES) {
+        const int from = query > panel ? query : panel;
+        const int to = end < panel + QUERIES ? end : panel + QUERIES;
+
+        x->columns = to - from;
+        x->b = turned + panel * x->length + from - panel;
+        x->c = c + from;
+        CPU(attention_chains)(x);
+    }
+}
+
 /* Weights and gradients of scores of a part. */
 static void part_weights(struct backward *b, const struct granules *g,
                          const struct part *part, float *weights)
@@ -313,21 +343,16 @@ static void part_weights(struct backward *b, const struct granules *g,
     const int end = (g->queries.to + LANES - 1) / LANES * LANES;
     const int64_t row = part->from - g->keys.from;
     float *dscores = b->dscores + part->from * STRIDE;
-    struct chains x = {.rows = part->to - part->from,
-                       .columns = end - part->query, .length = b->width,
-                       .lag = CHAINS_WHOLE, .a_step = 1, .b_step = G,
-                       .c_row = STRIDE};
+    struct chains x = {.rows = part->to - part->from, .length = b->width,
+                       .lag = CHAINS_WHOLE, .a_step = 1, .b_step = QUERIES,
+                       .c_row = STRIDE, .ahead = &b->ahead};
 
     x.a = g->k.x + row * g->k.stride;
     x.a_row = g->k.stride;
-    x.b = b->q_t + part->query;
-    x.c = weights + part->query;
-    CPU(attention_chains)(&x);
+    panels_chain(&x, b->q_t, weights, part->query, end);
     x.a = g->v.x + row * g->v.stride;
     x.a_row = g->v.stride;
-    x.b = b->dout_t + part->query;
-    x.c = dscores + part->query;
-    CPU(attention_chains)(&x);
+    panels_chain(&x, b->dout_t, dscores, part->query, end);
     for (int j = part->from; j < part->to; j++) {
         const int seen = g->query == g->key ? j : 0;
         const int columns[3] = {part->query, end, seen};
@@ -340,7 +365,7 @@ static void part_weights(struct backward *b, const struct granules *g,
 }
 
 /* Rows of dk and dv of a part: chains over the queries that may see it. */
-static void part_keys(const struct backward *b, const struct granules *g,
+static void part_keys(struct backward *b, const struct granules *g,
                       const struct part *part, float *weights, float *pair)
 {
     const int64_t block = (int64_t)G * b->padded;
@@ -349,7 +374,8 @@ static void part_keys(const struct backward *b, const struct granules *g,
     const int64_t skipped = from - g->queries.from;
     struct chains x = {.rows = part->to - part->from, .columns = b->padded,
                        .length = g->queries.to - from, .lag = CHAINS_WHOLE,
-                       .a_row = STRIDE, .a_step = 1, .c_row = b->padded};
+                       .a_row = STRIDE, .a_step = 1, .c_row = b->padded,
+                       .ahead = &b->ahead};
 
     x.a = b->dscores + part->from * STRIDE + from;
     x.b = g->q.x + skipped * g->q.stride;
@@ -490,6 +516,48 @@ static void queries_clear(struct backward *b)
         queries_write(b, query, b->leaf);
 }
 
+/* Asks for what follows a pair of granules: the next granule of queries, at the
+ * last one the next of keys or the next head; and for the rows of gradients
+ * that the pair finishes. */
+static void backward_ahead(struct backward *b, int64_t query, int64_t key)
+{
+    const struct attention *p = b->p;
+    const bool more_queries = query + G < b->query_end;
+    const bool more_keys = key + G < b->key_end;
+    const bool same_keys = (b->head + 1) % (p->heads / p->kv_heads) != 0;
+    const int head = more_queries || more_keys ? b->head : b->head + 1;
+    const int64_t next_key = more_queries ? key
+                             : more_keys  ? key + G : b->key_base;
+    const int64_t next = more_queries ? query + G : larger(next_key, b->base);
+    const int64_t row = attention_query_first(p, b->sequence) +
+                        larger(next - b->query, 0);
+    const int64_t key_row = attention_key_first(p, b->sequence);
+    const int64_t last = key_row + larger(key - b->key, 0);
+    struct ahead *ahead = &b->ahead;
+
+    ahead->count = 0;
+    if (head < p->heads) {
+        const int kv = head / (p->heads / p->kv_heads);
+        const int64_t at = larger(next_key - b->key, 0);
+
+        if (next_key == b->key_base && !p->delta.data)
+            ahead_add(ahead, &p->out, row, head, b->query_end - next);
+        ahead_add(ahead, &p->dout, row, head, b->query_end - next);
+        ahead_add(ahead, &p->q, row, head, b->query_end - next);
+        if (!more_queries && (more_keys || !same_keys)) {
+            ahead_add(ahead, &p->v, key_row + at, kv, p->keys - at);
+            ahead_add(ahead, &p->k, key_row + at, kv, p->keys - at);
+        }
+    }
+    if (query == key && p->half != ATTENTION_OF_KEYS)
+        ahead_add(ahead, &p->dq, attention_query_first(p, b->sequence) +
+                  larger(query - b->query, 0), b->head, b->query_end - query);
+    if (!more_queries && p->half != ATTENTION_OF_QUERIES && !same_keys) {
+        ahead_add(ahead, &p->dk, last, b->kv, b->key_end - key);
+        ahead_add(ahead, &p->dv, last, b->kv, b->key_end - key);
+    }
+}
+
 /* One granule of keys with all granules of queries that see it. */
 static void granule_backward(struct backward *b, uint64_t waits,
                              int64_t first)
@@ -509,6 +577,8 @@ static void granule_backward(struct backward *b, uint64_t waits,
         float *pair = counter_place(&pairs, query / G, b->pair);
 
         granule_queries(b, &g, query);
+        backward_ahead(b, query, first);
+        backward_ahead(b, query, first);
         dq.floats = (int64_t)g.queries.to * b->padded;
         pair_backward(b, &g, leaf, pair);
         if (half != ATTENTION_OF_KEYS)
@@ -532,7 +602,6 @@ static void unit_backward(struct backward *b)
 
     for (int i = 0; i < group; i++) {
         b->head = b->kv * group + i;
-        head_init(b);
         b->dq_waits = 0;
         if (b->p->half == ATTENTION_OF_QUERIES) queries_clear(b);
         for (int64_t first = b->key_base; first < b->key_end; first += G) {

@@ -11,6 +11,21 @@ enum { VECTORS = 4 };
 #endif
 enum { ROWS_WIDE = 6, ROWS_NARROW = 8, ROWS_REST = 4 };
 
+static void ahead_step(struct ahead *ahead)
+{
+    enum { LINE = 64 };
+
+    for (int n = ahead->rate; n > 0 && ahead->count > 0; n--) {
+        const int last = ahead->count - 1;
+        const char *at = ahead->parts[last].at;
+
+        for (int byte = 0; byte < ahead->parts[last].bytes; byte += LINE)
+            __builtin_prefetch(at + byte, 0, 2); /* into the second level */
+        ahead->parts[last].at = at + ahead->parts[last].stride;
+        if (--ahead->parts[last].rows == 0) ahead->count--;
+    }
+}
+
 /* The tile at row i and column j; `present` of its rows exist. */
 INLINE void tile(const int rows, const int vectors, const bool adjacent,
                  const struct chains *x, const int at[3])
@@ -60,6 +75,7 @@ INLINE void strip(const int vectors, const bool adjacent,
     int i = 0;
 
     for (int left = x->rows; left > 0; left = x->rows - i) {
+        if (x->ahead) ahead_step(x->ahead);
         /* 7 is 4 + 3, 8 is 4 + 4 */
         if (left >= full && (full != ROWS_WIDE || left == full ||
                              left > 2 * ROWS_REST)) {
@@ -170,7 +186,8 @@ const float *CPU(attention_rows)(const struct attention_part *part,
     const struct tensor *t = part->of;
     const int width = (int)t->shape[2], padded = attention_padded(width);
 
-    if (t->dtype == DTYPE_F32 && (!part->vectors || padded == width)) {
+    if (t->dtype == DTYPE_F32 &&
+        (!part->vectors || (padded == width && t->stride[0] == padded))) {
         *stride = t->stride[0];
         return attention_row(t, part->row, part->head);
     }
