@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "kernels/features.h"
 #include "train/generate.h"
 #include "train/report.h"
 
@@ -42,6 +43,25 @@ static void print_ranks(const struct setup *setup, FILE *out)
                      "layout; another layout trains other bits\n");
 }
 
+/* What the other product of bfloat16 would bring on this machine. */
+static void print_product(const struct stage_request *r, FILE *out)
+{
+    const bool tiles = r->product == PRODUCT_TILES;
+
+    if (r->dtype != DTYPE_BF16 ||
+        (r->isa != ISA_AUTO && r->isa != ISA_AVX512) ||
+        tiles == features_tiles())
+        return;
+    if (!tiles)
+        fprintf(out, "notice    this processor has AMX: a new run with "
+                     "numerics.bfloat16=tiles makes its products there, with "
+                     "other bits\n");
+    else if (features_pairs())
+        fprintf(out, "notice    this processor has no AMX: tiles are emulated; "
+                     "a new run with numerics.bfloat16=pairs is faster, with "
+                     "other bits\n");
+}
+
 static void print_model(const struct setup *setup,
                         const struct pipeline *pipeline, FILE *out)
 {
@@ -65,6 +85,7 @@ static void print_model(const struct setup *setup,
                  "kernels: %s, %d threads%s\n", g->data, g->tensor,
             g->context, stage->kernels.backend, stage->request.threads,
             mesh_ranks(&setup->mesh) > 1 ? " a rank" : "");
+    print_product(&setup->request, out);
     fprintf(out, "memory    %s planned%s, recompute %s\n",
             text_bytes(bytes, pipeline->bytes),
             mesh_ranks(&setup->mesh) > 1 ? " for rank 0" : "",

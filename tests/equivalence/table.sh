@@ -73,7 +73,7 @@ steps=3 model narrow_context $small train.dtype=bfloat16 data.sequence=48 \
     numerics.grid_tensor=4 numerics.grid_context=2 model.layers=2
 printf '%s\n' "ranks=2 mesh.context=2 context.kind=ring" \
     "ranks=4 mesh.context=4 context.kind=hybrid context.ulysses=2" >layouts.txt
-steps=2 model narrow_ring $small train.dtype=bfloat16 \
+steps=3 model narrow_ring $small train.dtype=bfloat16 \
     numerics.grid_context=4 data.sequence=512 train.batch=4 \
     train.micro_batch=2 model.layers=1
 printf '%s\n' "ranks=2 mesh.data=2 zero=zero1" "ranks=2 mesh.tensor=2" \
