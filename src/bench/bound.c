@@ -6,7 +6,7 @@
 
 #include "bench/probe.h"
 
-enum { ROUNDS_LEAST = 3, ROUNDS_MOST = 50 };
+enum { ROUNDS_LEAST = 3, ROUNDS_MOST = 50, SQUARE = 512 };
 static const double seconds_each = 0.05;
 
 /* Operands of the largest product. */
@@ -59,8 +59,8 @@ static struct matmul call_of(const struct room *room, enum dtype dtype,
 }
 
 /* Best seconds of one call. */
-static status own_time(struct stage *stage, const struct matmul *shape,
-                       double *seconds)
+static status own_time(const struct kernels *kernels, struct stream *stream,
+                       const struct matmul *shape, double *seconds)
 {
     const struct sum_segment segment = {.length = shape->a.shape[1]};
     const struct sum_order order = {&segment, 1, 1};
@@ -72,7 +72,7 @@ static status own_time(struct stage *stage, const struct matmul *shape,
     for (int i = 0; i < ROUNDS_MOST; i++) {
         const double began = probe_now_s();
 
-        TRY(stage->inner[0].matmul(&stage->stream, &call));
+        TRY(kernels->matmul(stream, &call));
         const double took = probe_now_s() - began;
 
         if (took < *seconds) *seconds = took;
@@ -128,7 +128,8 @@ static status measure_products(struct bound *bound, struct stage *stage,
         if (row->kind != METER_MATMUL || row->shape[0] == 0) continue;
         const struct matmul call = call_of(&room, dtype, row);
 
-        TRY_GOTO(done, result, own_time(stage, &call, &own));
+        TRY_GOTO(done, result, own_time(&stage->inner[0], &stage->stream,
+                                        &call, &own));
         if (peer->library != NULL && dtype == DTYPE_F32)
             theirs = peer_time(peer, &call);
         row->limit_ms = 1e3 * row->calls *
@@ -149,21 +150,51 @@ static bool has_own_limit(const struct profile_row *row)
     return row->kind == METER_MATMUL && row->shape[0] > 0;
 }
 
-/* Limits of all other rows, at the rates that are known now. */
-static void measure_others(struct bound *bound, const struct meter *meter,
-                           struct profile *profile)
+/* FLOPs a second of a float32 product that fits caches: attention computes in
+ * float32 whatever the type of its operands is. */
+static status measure_float32(struct stage *stage, double *flops)
 {
-    const struct profile_limits limits = {
+    const struct profile_row row = {
+        .kind = METER_MATMUL, .name = "matmul", .label = "dx = dy W",
+        .shape = {SQUARE, SQUARE, SQUARE}};
+    struct profile one = {.rows = {row}, .count = 1};
+    struct room room = {0};
+    double seconds;
+    status result;
+
+    arena_init(&room.arena, "products", 0);
+    TRY_GOTO(done, result, room_open(&room, &one));
+    const struct matmul call = call_of(&room, DTYPE_F32, &row);
+
+    TRY_GOTO(done, result, own_time(&stage->inner[1], &stage->stream, &call,
+                                    &seconds));
+    *flops = 2.0 * SQUARE * SQUARE * SQUARE / seconds;
+done:
+    arena_free(&room.arena);
+    return result;
+}
+
+/* Limits of all other rows, at the rates that are known now. */
+static status measure_others(struct bound *bound, struct stage *stage,
+                             const struct meter *meter,
+                             struct profile *profile)
+{
+    struct profile_limits limits = {
         .product_flops = bound->best_ms > 0
                              ? 1e3 * bound->flops / bound->best_ms : 0,
         .memory_bytes = bound->memory_rate};
     struct profile others;
+
+    limits.attention_flops = limits.product_flops;
+    if (dtype_is_narrow(stage->program.dtype))
+        TRY(measure_float32(stage, &limits.attention_flops));
 
     profile_take(&others, meter, &limits); /* the same rows in one order */
     for (int i = 0; i < profile->count; i++)
         if (!has_own_limit(&profile->rows[i]))
             profile->rows[i].limit_ms = others.rows[i].limit_ms;
     profile->limits = limits;
+    return OK;
 }
 
 status bound_measure(struct bound *bound, struct stage *stage,
@@ -178,7 +209,7 @@ status bound_measure(struct bound *bound, struct stage *stage,
                                              &bound->memory_rate));
     TRY_GOTO(done, result, probe_peer_open(&peer));
     TRY_GOTO(done, result, measure_products(bound, stage, &peer, profile));
-    measure_others(bound, meter, profile);
+    TRY_GOTO(done, result, measure_others(bound, stage, meter, profile));
 done:
     probe_peer_close(&peer);
     return result;

@@ -12,25 +12,28 @@ static double larger(double a, double b)
 }
 
 /* Products and attention are held to the rate of products, or to memory where
- * that takes longer; so is all arithmetic. Messages and waits have no limit. */
+ * that takes longer, the rest to memory. Messages and waits have no limit. */
 static double limit_of(const struct profile_row *row,
                        const struct profile_limits *limits)
 {
-    double ms = 0;
+    double rate = 0, ms = 0;
 
     switch (row->kind) {
     case METER_MATMUL:
+        rate = limits->product_flops;
+        break;
     case METER_ATTENTION:
+        rate = limits->attention_flops;
+        break;
     case METER_MEMORY:
     case METER_OPTIMIZER:
-        if (limits->product_flops > 0)
-            ms = 1e3 * row->flops / limits->product_flops;
-        if (limits->memory_bytes > 0)
-            ms = larger(ms, 1e3 * row->bytes / limits->memory_bytes);
         break;
     default:
-        break;
+        return 0;
     }
+    if (rate > 0) ms = 1e3 * row->flops / rate;
+    if (limits->memory_bytes > 0)
+        ms = larger(ms, 1e3 * row->bytes / limits->memory_bytes);
     return ms;
 }
 

@@ -14,6 +14,7 @@
 /* What the machine can do, measured in the same run; 0: unknown. */
 struct profile_limits {
     double product_flops; /* a second, all threads of the rank */
+    double attention_flops; /* the same of float32, as attention computes */
     double memory_bytes;  /* a second, read or written */
 };
 

@@ -22,15 +22,11 @@ static double share_of(const struct profile *p, double ms)
 }
 
 /* In the unit of what limits the row. */
-static const char *rate_text(const struct profile *p,
-                             const struct profile_row *row,
+static const char *rate_text(const struct profile_row *row,
                              char out[RATE_BYTES])
 {
-    const struct profile_limits *l = &p->limits;
     const bool computes =
-        row->kind == METER_MATMUL || row->kind == METER_ATTENTION ||
-        (l->memory_bytes > 0 &&
-         row->flops * l->memory_bytes > row->bytes * l->product_flops);
+        row->kind == METER_MATMUL || row->kind == METER_ATTENTION;
 
     out[0] = '\0';
     if (row->ms <= 0 || row->bytes <= 0) return out;
@@ -55,7 +51,7 @@ static status print_line(const struct profile *p,
     return text_printf(out, "%-28s %8.6g %10.3f %6.2f%% %10s %8s %15s %6s\n",
                        row_name(row, name), row->calls, row->ms,
                        share_of(p, row->ms), amount, flops,
-                       rate_text(p, row, rate), of);
+                       rate_text(row, rate), of);
 }
 
 static status print_kinds(const struct profile *p, struct text *out)
@@ -154,6 +150,8 @@ void profile_write(const struct profile *profile, struct json_writer *json)
     json_write_key_real(json, "step_ms", profile->step_ms);
     json_write_key_real(json, "product_flops_per_s",
                         profile->limits.product_flops);
+    json_write_key_real(json, "attention_flops_per_s",
+                        profile->limits.attention_flops);
     json_write_key_real(json, "memory_bytes_per_s",
                         profile->limits.memory_bytes);
     json_write_key_real(json, "bound_ms", profile_bound_ms(profile));

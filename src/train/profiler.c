@@ -157,6 +157,9 @@ static status product_limit(struct stage *stage, const struct areas *areas,
     if (flops > rate_of_large)
         TRY(product_rate(kernels, &stage->stream, areas, PRODUCT_LARGE,
                          &flops));
+    /* Bare FMAs are float32; attention is in any run that is not float64. */
+    limits->attention_flops =
+        kernels->dtype == DTYPE_F64 ? flops : limits->product_flops;
     if (flops > limits->product_flops || kernels->dtype != DTYPE_F32)
         limits->product_flops = flops;
     return OK;

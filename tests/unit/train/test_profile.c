@@ -88,7 +88,7 @@ TEST(a_profile_is_a_table_values_and_json)
     double ms, sum = 0;
 
     fill(&meter);
-    profile_take(&p, &meter, &(struct profile_limits){0, 0});
+    profile_take(&p, &meter, &(struct profile_limits){0});
     IS_OK(profile_print(&p, &text));
     CHECK(strstr(text.bytes, "unaccounted") != NULL);
     text_free(&text);
@@ -123,7 +123,7 @@ TEST(pictures_escape_what_they_show)
     struct text text = {0};
 
     fill(&meter);
-    profile_take(&p, &meter, &(struct profile_limits){1e9, 1e9});
+    profile_take(&p, &meter, &(struct profile_limits){1e9, 1e9, 1e9});
     profile_merge(&p);
     IS_OK(profile_svg(&p, "a <title>", &text));
     CHECK(strstr(text.bytes, "a &lt;title&gt;") != NULL);
@@ -147,7 +147,7 @@ TEST(a_meter_without_steps_gives_an_empty_profile)
     struct text text = {0};
 
     IS_OK(meter_build(&meter, 0, 0));
-    profile_take(&p, &meter, &(struct profile_limits){0, 0});
+    profile_take(&p, &meter, &(struct profile_limits){0});
     profile_merge(&p);
     EQUAL_INT(p.steps, 0);
     CHECK(p.step_ms == 0);
