@@ -5,6 +5,8 @@
  * definition, an FMA as two; exponentials count as EXP_FLOPS. */
 #include "bench/cases.h"
 
+#include <string.h>
+
 enum { EXP_FLOPS = 20, HEAD_WIDTH = 64, HEADS = 12 };
 
 /* Sum of three uniform numbers: deviation 0.5, a mean of 0. */
@@ -19,21 +21,53 @@ static float next_value(uint32_t *state)
     return sum;
 }
 
-static struct tensor operand(struct operands *o, int64_t rows, int64_t cols)
+static float rounded(enum dtype narrow, float x)
 {
-    struct tensor t = tensor_2d(o->data + o->used, DTYPE_F32, rows, cols);
-    uint32_t state = (uint32_t)o->used * 2654435761u + 1u;
-    float *x = t.data;
+    if (narrow == DTYPE_BF16) return bf16_to_f32(bf16_from_f32(x));
+    if (narrow == DTYPE_F16) return f16_to_f32(f16_from_f32(x));
+    return x;
+}
 
-    CHECK(o->used + rows * cols <= o->capacity);
-    for (int64_t i = 0; i < rows * cols; i++) x[i] = next_value(&state);
+static struct tensor operand_of(struct operands *o, int64_t rows, int64_t cols,
+                                bool narrow)
+{
+    const enum dtype dtype = narrow ? o->dtype : DTYPE_F32;
+    struct tensor t = tensor_2d(o->data + o->used, dtype, rows, cols);
+    const struct tensor all = tensor_1d(t.data, dtype, rows * cols);
+    uint32_t state = (uint32_t)o->used * 2654435761u + 1u;
+
+    CHECK(o->used + rows * cols <= o->capacity && o->count < CASE_OPERANDS);
+    for (int64_t i = 0; i < rows * cols; i++) {
+        const float x = next_value(&state);
+
+        tensor_set(&all, i, (double)(narrow ? rounded(o->narrow, x) : x));
+    }
+    o->rounds[o->count] = narrow;
+    o->all[o->count++] = all;
     o->used += rows * cols;
     return t;
 }
 
-static struct tensor operand_vector(struct operands *o, int64_t count)
+static struct tensor operand(struct operands *o, int64_t rows, int64_t cols)
 {
-    return tensor_1d(operand(o, 1, count).data, DTYPE_F32, count);
+    return operand_of(o, rows, cols, true);
+}
+
+static struct tensor operand_real(struct operands *o, int64_t rows,
+                                  int64_t cols)
+{
+    return operand_of(o, rows, cols, false);
+}
+
+static struct tensor vector_of(struct tensor matrix)
+{
+    return tensor_1d(matrix.data, matrix.dtype, tensor_count(&matrix));
+}
+
+/* Bytes of an element that may be narrow. */
+static double size_of(const struct operands *o)
+{
+    return (double)dtype_bytes(o->dtype);
 }
 
 static void integers_fill(struct operands *o, int64_t bound)
@@ -52,7 +86,7 @@ static void product_work(struct operands *o, const int64_t *s)
 {
     o->t[0] = operand(o, s[0], s[1]);
     o->flops = 2.0 * (double)s[0] * (double)s[1] * (double)s[2];
-    o->bytes = 4.0 * ((double)s[0] * (double)s[1] + (double)s[0] *
+    o->bytes = size_of(o) * ((double)s[0] * (double)s[1] + (double)s[0] *
                       (double)s[2] + (double)s[1] * (double)s[2]);
 }
 
@@ -94,29 +128,28 @@ static void attention_prepare(struct operands *o, const int64_t *s)
 {
     double pairs = (double)s[0] * HEADS * (double)s[1] * (double)(s[1] + 1) / 2;
 
-    for (int i = 0; i < CASE_TENSORS; i++) {
+    for (int i = 0; i < 8; i++) {
         struct tensor t = operand(o, s[0] * s[1], HEADS * HEAD_WIDTH);
 
-        o->t[i] = tensor_3d(t.data, DTYPE_F32, s[0] * s[1], HEADS, HEAD_WIDTH);
+        o->t[i] = tensor_3d(t.data, t.dtype, s[0] * s[1], HEADS, HEAD_WIDTH);
     }
+    o->t[8] = operand_real(o, s[0] * s[1], HEADS); /* lse */
     o->integers[0] = (int32_t)s[0];
     o->integers[1] = (int32_t)s[1];
     o->flops = pairs * (4 * HEAD_WIDTH + EXP_FLOPS);
-    o->bytes = 16.0 * (double)tensor_count(&o->t[0]);
+    o->bytes = 4 * size_of(o) * (double)tensor_count(&o->t[0]);
 }
 
 static struct attention attention_of(struct operands *o)
 {
-    int64_t tokens = o->t[0].shape[0];
     struct attention a = {
         .q = o->t[0], .k = o->t[1], .v = o->t[2], .out = o->t[3],
         .dq = o->t[4], .dk = o->t[5], .dv = o->t[6], .dout = o->t[7],
         .sequences = o->integers[0], .queries = o->integers[1],
         .keys = o->integers[1], .heads = HEADS, .kv_heads = HEADS,
-        .head_width = HEAD_WIDTH, .leaves = 4, .scale = 0.125};
+        .head_width = HEAD_WIDTH, .leaves = 4, .scale = 0.125,
+        .lse = o->t[8]};
 
-    a.lse = tensor_2d(o->data + o->used, DTYPE_F32, tokens, HEADS);
-    CHECK(o->used + tokens * HEADS <= o->capacity);
     return a;
 }
 
@@ -132,13 +165,11 @@ static status attention_forward_run(const struct kernels *k,
  * training, as good for time and bits (all exponentials stay finite). */
 static void attention_backward_prepare(struct operands *o, const int64_t *s)
 {
-    struct attention a;
     float *lse;
 
     attention_prepare(o, s);
-    a = attention_of(o);
-    lse = a.lse.data;
-    for (int64_t i = 0; i < tensor_count(&a.lse); i++) lse[i] = 5;
+    lse = o->t[8].data;
+    for (int64_t i = 0; i < tensor_count(&o->t[8]); i++) lse[i] = 5;
     o->flops *= 2.5;
     o->bytes *= 2;
 }
@@ -156,13 +187,13 @@ static status attention_backward_run(const struct kernels *k,
 static void rows_prepare(struct operands *o, const int64_t *s)
 {
     for (int i = 0; i < 3; i++) o->t[i] = operand(o, s[0], s[1]);
-    o->t[3] = operand_vector(o, s[1]);
-    o->t[4] = operand_vector(o, s[1]);
-    o->t[5] = operand_vector(o, 2 * s[0]);
-    o->t[6] = operand(o, 1, s[1]);
-    o->t[7] = operand(o, 1, s[1]);
+    o->t[3] = vector_of(operand(o, 1, s[1]));
+    o->t[4] = vector_of(operand(o, 1, s[1]));
+    o->t[5] = vector_of(operand_real(o, 1, 2 * s[0]));
+    o->t[6] = operand_real(o, 1, s[1]);
+    o->t[7] = operand_real(o, 1, s[1]);
     o->flops = 4.0 * (double)(s[0] * s[1]);
-    o->bytes = 8.0 * (double)(s[0] * s[1]);
+    o->bytes = 2 * size_of(o) * (double)(s[0] * s[1]);
 }
 
 static void rows_backward_prepare(struct operands *o, const int64_t *s)
@@ -277,13 +308,13 @@ static void swiglu_prepare(struct operands *o, const int64_t *s)
     o->t[1] = operand(o, s[0], 2 * s[1]);
     o->t[2] = operand(o, s[0], 2 * s[1]);
     o->flops = (EXP_FLOPS + 4.0) * (double)(s[0] * s[1]);
-    o->bytes = 12.0 * (double)(s[0] * s[1]);
+    o->bytes = 3 * size_of(o) * (double)(s[0] * s[1]);
 }
 
 static void swiglu_backward_prepare(struct operands *o, const int64_t *s)
 {
     swiglu_prepare(o, s);
-    o->bytes = 20.0 * (double)(s[0] * s[1]);
+    o->bytes = 5 * size_of(o) * (double)(s[0] * s[1]);
 }
 
 static status swiglu_forward_run(const struct kernels *k,
@@ -303,12 +334,12 @@ static void rope_prepare(struct operands *o, const int64_t *s)
 {
     struct tensor x = operand(o, s[0], HEADS * HEAD_WIDTH);
 
-    o->t[0] = tensor_3d(x.data, DTYPE_F32, s[0], HEADS, HEAD_WIDTH);
-    o->t[1] = tensor_3d(operand(o, s[0], HEAD_WIDTH).data, DTYPE_F32, s[0],
-                        HEAD_WIDTH / 2, 2);
+    o->t[0] = tensor_3d(x.data, x.dtype, s[0], HEADS, HEAD_WIDTH);
+    o->t[1] = tensor_3d(operand_real(o, s[0], HEAD_WIDTH).data, DTYPE_F32,
+                        s[0], HEAD_WIDTH / 2, 2);
     integers_fill(o, s[0]);
     o->flops = 3.0 * (double)tensor_count(&o->t[0]);
-    o->bytes = 8.0 * (double)tensor_count(&o->t[0]);
+    o->bytes = 2 * size_of(o) * (double)tensor_count(&o->t[0]);
 }
 
 static status rope_run(const struct kernels *k, struct stream *stream,
@@ -325,14 +356,18 @@ static void lookup_prepare(struct operands *o, const int64_t *s)
     o->t[1] = operand(o, s[2], s[1]);
     integers_fill(o, s[2]);
     o->flops = (double)(s[0] * s[1]);
-    o->bytes = 8.0 * (double)(s[0] * s[1]);
+    o->bytes = 2 * size_of(o) * (double)(s[0] * s[1]);
 }
 
 /* The whole table is written. */
 static void scatter_prepare(struct operands *o, const int64_t *s)
 {
-    lookup_prepare(o, s);
-    o->bytes = 4.0 * (double)(s[0] * s[1] + s[2] * s[1]);
+    o->t[0] = operand(o, s[0], s[1]);
+    o->t[1] = operand_real(o, s[2], s[1]);
+    integers_fill(o, s[2]);
+    o->flops = (double)(s[0] * s[1]);
+    o->bytes = size_of(o) * (double)(s[0] * s[1]) +
+               4.0 * (double)(s[2] * s[1]);
 }
 
 static status gather_run(const struct kernels *k, struct stream *stream,
@@ -349,12 +384,28 @@ static status scatter_run(const struct kernels *k, struct stream *stream,
     return k->scatter_rows(stream, o->t[1], o->t[0], o->integers, &order);
 }
 
+/* Of a narrow table: the gradient, in the first halves of rows, becomes float32
+ * where it stands; one of float32 is rounded as a narrow table's would be. */
+static void loss_settle(struct operands *o)
+{
+    const int64_t columns = o->t[0].shape[1];
+
+    for (int64_t row = 0; row < o->t[0].shape[0]; row++) {
+        float *x = (float *)o->t[0].data + row * columns;
+        const struct tensor half = tensor_1d(x, o->dtype, columns);
+
+        for (int64_t i = columns - 1; i >= 0; i--)
+            x[i] = rounded(o->narrow, (float)tensor_get(&half, i));
+    }
+}
+
 static void loss_prepare(struct operands *o, const int64_t *s)
 {
-    o->t[0] = operand(o, s[0], s[1]);
+    o->t[0] = operand_real(o, s[0], s[1]);
     integers_fill(o, s[1]);
     o->flops = (EXP_FLOPS + 4.0) * (double)(s[0] * s[1]);
-    o->bytes = 8.0 * (double)(s[0] * s[1]);
+    o->bytes = (4 + size_of(o)) * (double)(s[0] * s[1]);
+    o->settle = loss_settle;
 }
 
 static status loss_run(const struct kernels *k, struct stream *stream,
@@ -369,15 +420,29 @@ static status loss_run(const struct kernels *k, struct stream *stream,
 
 /* ---- the optimizer: [weights] ---- */
 
+/* The float32 row makes no copy. */
+static void adamw_settle(struct operands *o)
+{
+    if (o->dtype == DTYPE_F32)
+        memcpy(o->t[4].data, o->t[0].data,
+               (size_t)tensor_count(&o->t[0]) * sizeof(float));
+}
+
 static void adamw_prepare(struct operands *o, const int64_t *s)
 {
     float *v;
 
-    for (int i = 0; i < 4; i++) o->t[i] = operand_vector(o, s[0]);
+    for (int i = 0; i < 4; i++)
+        o->t[i] = vector_of(operand_real(o, 1, s[0]));
+    o->t[4] = (struct tensor){.data = NULL};
     v = o->t[2].data; /* a second moment is not negative */
     for (int64_t i = 0; i < s[0]; i++) v[i] = v[i] < 0 ? -v[i] : v[i];
     o->flops = 13.0 * (double)s[0];
     o->bytes = 28.0 * (double)s[0]; /* four read, three written */
+    if (!dtype_is_narrow(o->narrow)) return;
+    o->t[4] = vector_of(operand(o, 1, s[0]));
+    o->bytes += 2.0 * (double)s[0];
+    o->settle = adamw_settle;
 }
 
 static status adamw_run(const struct kernels *k, struct stream *stream,
@@ -388,6 +453,7 @@ static status adamw_run(const struct kernels *k, struct stream *stream,
                       .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8,
                       .decay = 0.1, .correction1 = 0.5, .correction2 = 0.1};
 
+    if (k->dtype != DTYPE_F32) p.copy = o->t[4];
     return k->adamw(stream, &p);
 }
 

@@ -5,17 +5,24 @@
 
 #include "kernels/kernels.h"
 
-enum { CASE_TENSORS = 8, CASE_INTEGERS = 8192 };
+enum { CASE_TENSORS = 9, CASE_OPERANDS = 16, CASE_INTEGERS = 8192 };
 
 /* Operands of one call, filled with numbers that follow from nothing but their
- * order. */
+ * order. Those that a narrow table has narrow are of `dtype`; of a float32
+ * number that it has too where `dtype` is float32 but `narrow` is not. */
 struct operands {
     float *data;           /* borrowed, [capacity] */
     int64_t used, capacity;
+    enum dtype dtype, narrow;
+    struct tensor all[CASE_OPERANDS]; /* 1-D, in order */
+    bool rounds[CASE_OPERANDS];       /* narrow, or would be */
+    int count;
     int32_t integers[CASE_INTEGERS]; /* positions, indices, targets */
     double doubles[CASE_INTEGERS];
     struct tensor t[CASE_TENSORS];
     double flops, bytes;   /* of one call: work that cannot be avoided */
+    /* Before results of a narrow table are compared; NULL: nothing. */
+    void (*settle)(struct operands *o);
 };
 
 struct bench_case {
@@ -28,6 +35,6 @@ struct bench_case {
 
 extern const struct bench_case bench_cases[];
 extern const int bench_case_count;
-enum { CASE_FLOATS = 4 << 23 }; /* the largest case's operands */
+enum { CASE_FLOATS = 5 << 23 }; /* the largest case's operands */
 
 #endif

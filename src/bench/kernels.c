@@ -7,6 +7,7 @@
 
 #include "bench/cases.h"
 #include "bench/probe.h"
+#include "kernels/narrow_product.h"
 
 enum { SCRATCH_WIDEST = 65536, SCRATCH_TOKENS = 8192, ROUNDS_MAX = 10000 };
 
@@ -36,39 +37,75 @@ struct row {
 static void case_prepare(struct operands *o, const struct bench_case *c)
 {
     o->used = 0;
+    o->count = 0;
+    o->settle = NULL;
     memset(o->doubles, 0, sizeof o->doubles);
     c->prepare(o, c->size);
 }
 
-static bool both_nan(float a, float b)
+static bool same(double a, double b)
 {
-    return a != a && b != b;
+    return memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);
 }
 
-/* The first element of the operands that differs. */
-static int64_t operands_compare(const struct operands *a,
-                                const struct operands *b)
+/* The first element of the operands that differs. Where ours is narrow, theirs
+ * may be float32 that was not rounded yet. */
+static int64_t operands_compare(const struct operands *ours,
+                                const struct operands *theirs)
 {
-    int64_t count = a->used + SCRATCH_TOKENS * 12; /* and what may follow */
+    int64_t before = 0;
 
-    if (count > a->capacity) count = a->capacity;
-    for (int64_t i = 0; i < count; i++)
-        if (memcmp(&a->data[i], &b->data[i], sizeof(float)) != 0 &&
-            !both_nan(a->data[i], b->data[i]))
-            return i;
+    for (int i = 0; i < ours->count; i++) {
+        const struct tensor *a = &ours->all[i], *b = &theirs->all[i];
+        uint16_t bits = 0;
+        const struct tensor one = tensor_1d(&bits, a->dtype, 1);
+
+        for (int64_t j = 0; j < a->shape[0]; j++) {
+            double wanted = tensor_get(b, j);
+
+            if (a->dtype != b->dtype) {
+                tensor_set(&one, 0, wanted);
+                wanted = tensor_get(&one, 0);
+            }
+            if (!same(tensor_get(a, j), wanted)) return before + j;
+        }
+        before += a->shape[0];
+    }
     for (int64_t i = 0; i < CASE_INTEGERS; i++)
-        if (memcmp(&a->doubles[i], &b->doubles[i], sizeof(double)) != 0)
-            return count + i;
+        if (!same(ours->doubles[i], theirs->doubles[i])) return before + i;
     return -1;
+}
+
+/* What defines the bits: the float32 reference on numbers that the narrow type
+ * has too; products have definitions of their own. */
+static status reference_run(struct bench *bench, const struct bench_case *c)
+{
+    struct kernels reference = kernels_reference_f32;
+    struct operands *theirs = bench->theirs;
+
+    theirs->narrow = bench->kernels.dtype;
+    theirs->dtype = DTYPE_F32;
+    if (bench->kernels.dtype == DTYPE_F16)
+        reference.matmul = reference_matmul_f16;
+    if (bench->kernels.dtype == DTYPE_BF16)
+        reference.matmul = bench->kernels.product == PRODUCT_TILES
+                               ? reference_matmul_bf16_tiles
+                               : reference_matmul_bf16_pairs;
+    if (strcmp(c->kernel, "matmul") == 0)
+        theirs->dtype = bench->kernels.dtype;
+    case_prepare(theirs, c);
+    TRY(c->run(&reference, &bench->stream, theirs));
+    if (theirs->settle) theirs->settle(theirs);
+    return OK;
 }
 
 static status case_check(struct bench *bench, const struct bench_case *c,
                          int64_t *differs)
 {
     case_prepare(bench->ours, c);
-    case_prepare(bench->theirs, c);
+    TRY(reference_run(bench, c));
     TRY(c->run(&bench->kernels, &bench->stream, bench->ours));
-    TRY(c->run(&kernels_reference_f32, &bench->stream, bench->theirs));
+    if (bench->ours->settle) bench->ours->settle(bench->ours);
     *differs = operands_compare(bench->ours, bench->theirs);
     return OK;
 }
@@ -138,8 +175,9 @@ static void row_print(struct bench *bench, const struct row *row)
     if (row->peer_seconds > 0)
         snprintf(peer, sizeof peer, "  oneDNN %.0f GFLOP/s",
                  1e-9 * o->flops / row->peer_seconds);
-    fprintf(bench->out, "%-19s %-20s %9.3f ms %8.1f %-7s %4.0f%%  %-11s%s%s\n",
-            row->of->kernel, row->of->shape, 1e3 * row->seconds, 1e-9 * rate,
+    fprintf(bench->out, "%-19s %-20s %-8s %9.3f ms %8.1f %-7s %4.0f%%  "
+            "%-11s%s%s\n", row->of->kernel, row->of->shape,
+            dtype_name(bench->kernels.dtype), 1e3 * row->seconds, 1e-9 * rate,
             row->memory_bound ? "GB/s" : "GFLOP/s",
             100 * row->limit_seconds / row->seconds, exact, peer,
             strcmp(row->backend, "reference") == 0 ? "  (reference)" : "");
@@ -158,6 +196,7 @@ static void row_write(struct bench *bench, const struct row *row)
     json_write_object(json);
     string(json, "kernel", row->of->kernel);
     string(json, "shape", row->of->shape);
+    string(json, "dtype", dtype_name(bench->kernels.dtype));
     string(json, "backend", row->backend);
     json_write_key_real(json, "seconds", row->seconds);
     json_write_key_real(json, "flops", bench->ours->flops);
@@ -186,7 +225,8 @@ static status case_bench(struct bench *bench, const struct bench_case *c)
     if (bench->settings.check) TRY(case_check(bench, c, &row.differs));
     case_prepare(bench->ours, c);
     TRY(case_time(bench, c, &row.seconds));
-    if (strcmp(c->kernel, "matmul") == 0 && bench->peer.library)
+    if (strcmp(c->kernel, "matmul") == 0 && bench->peer.library &&
+        bench->kernels.dtype == DTYPE_F32)
         row.peer_seconds = peer_time(bench);
     compute = bench->ours->flops / bench->peak_flops;
     memory = bench->ours->bytes / bench->memory_rate;
@@ -248,16 +288,30 @@ static void bench_head(struct bench *bench)
     json_write_array(bench->json);
 }
 
-static status bench_run(struct bench *bench)
+/* All cases in one type. */
+static status type_run(struct bench *bench, enum dtype dtype)
 {
     const char *only = bench->settings.only;
 
-    TRY(bench_open(bench));
-    bench_head(bench);
+    if (bench->settings.every ? dtype == DTYPE_F64 || dtype == DTYPE_F16
+                              : dtype != bench->settings.dtype)
+        return OK;
+    TRY(kernels_get_product(&bench->kernels, dtype, bench->settings.isa,
+                            bench->settings.product));
+    bench->ours->dtype = bench->ours->narrow = dtype;
     for (int i = 0; i < bench_case_count; i++) {
         if (only && !strstr(bench_cases[i].kernel, only)) continue;
         TRY(case_bench(bench, &bench_cases[i]));
     }
+    return OK;
+}
+
+static status bench_run(struct bench *bench)
+{
+    TRY(bench_open(bench));
+    bench_head(bench);
+    for (enum dtype dtype = DTYPE_F32; dtype <= DTYPE_F16; dtype++)
+        TRY(type_run(bench, dtype));
     if (bench->json) {
         json_write_array_end(bench->json);
         json_write_object_end(bench->json);
@@ -265,7 +319,7 @@ static status bench_run(struct bench *bench)
     if (bench->rows == 0)
         FAIL(ERR_CONFIG, "bench kernels: no kernel has %s in its name; rows "
                          "are called matmul, attention_forward, adamw, ...",
-             only);
+             bench->settings.only);
     if (bench->differing > 0)
         FAIL(ERR_VERIFY, "%d of %d kernels differ from the reference, expected "
                          "equal bits", bench->differing, bench->rows);

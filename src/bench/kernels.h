@@ -15,12 +15,16 @@ struct bench_kernels_settings {
     double seconds;   /* per kernel; 0: 0.1 */
     int threads;      /* 0: the cores of this process */
     enum isa isa;
+    enum dtype dtype; /* float32, bfloat16 or float16 */
+    bool every;       /* not `dtype` alone: float32 and bfloat16 */
+    enum product product;
     bool check;       /* compare with the reference (takes longer) */
 };
 
 /* Prints, or writes to `json` when not NULL, one row per kernel and shape. The
  * limit of a row is the larger of its operations at the measured FMA peak and
- * its bytes at the measured bandwidth. Shows oneDNN beside products if
+ * its bytes at the measured bandwidth; products of 16-bit operands may pass the
+ * peak, which is that of float32. Shows oneDNN beside products if
  * it is installed. ERR_VERIFY: bits differ from the reference.
  * ERR_CONFIG: `only` names no kernel. */
 status bench_kernels(const struct bench_kernels_settings *settings, FILE *out,

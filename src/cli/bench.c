@@ -88,6 +88,12 @@ status command_bench_kernels(struct arguments *arguments)
     TRY(arguments_integer(arguments, "ms", 1, 1000000, &milliseconds));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
     TRY(read_isa(arguments, &settings.isa));
+    TRY(read_dtype(arguments, &settings.dtype));
+    TRY(read_product(arguments, &settings.product));
+    settings.every = !arguments_has(arguments, "dtype");
+    if (settings.dtype == DTYPE_F64)
+        FAIL(ERR_CONFIG, "bench kernels: float64 is the reference; --dtype "
+                         "takes float32, bfloat16 or float16");
     settings.seconds = 1e-3 * (double)milliseconds;
     settings.threads = (int)threads;
     if (!arguments_has(arguments, "json"))

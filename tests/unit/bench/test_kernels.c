@@ -6,7 +6,8 @@
 #include "tests/test.h"
 
 static const struct bench_kernels_settings rope_only = {
-    .only = "rope", .seconds = 1e-6, .threads = 2, .check = true};
+    .only = "rope", .seconds = 1e-6, .threads = 2, .every = true,
+    .check = true};
 
 TEST(rows_are_printed)
 {
@@ -19,6 +20,8 @@ TEST(rows_are_printed)
     CHECK(strstr(text, "2 threads") != NULL);
     CHECK(strstr(text, "4096 x 12 x 64") != NULL);
     CHECK(strstr(text, "EXACT") != NULL);
+    CHECK(strstr(text, "bfloat16") != NULL);
+    CHECK(strstr(text, "float16  ") == strstr(text, "bfloat16") + 1);
     CHECK(strstr(text, "adamw") == NULL);
 }
 
@@ -37,12 +40,14 @@ TEST(rows_are_written)
     IS_OK(json_read(&root, &arena, json.out.bytes, json.out.length, "bench"));
     IS_OK(json_get_real(root, "bench", "peak_flops", &peak));
     CHECK(peak > 1e6);
-    EQUAL_INT(json_get(root, "kernels")->count, 1);
+    EQUAL_INT(json_get(root, "kernels")->count, 2);
     row = json_get(root, "kernels")->items[0].kind == JSON_OBJECT
               ? &json_get(root, "kernels")->items[0] : NULL;
     CHECK(row != NULL);
     IS_OK(json_get_string(row, "bench", "kernel", &name));
     EQUAL_TEXT(name, "rope");
+    IS_OK(json_get_string(row, "bench", "dtype", &name));
+    EQUAL_TEXT(name, "float32");
     IS_OK(json_get_real(row, "bench", "limit_fraction", &fraction));
     CHECK(fraction > 0);
     EQUAL_INT(json_get(row, "exact")->kind, JSON_TRUE);
