@@ -169,3 +169,36 @@ def peers_write(start, result):
               *bound_table(rows)]
     with open(start + ".md", "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
+
+
+def generation_write(start, result):
+    name = start.rsplit("/", 1)[1]
+    panels, lines = [], [
+        f"# Generation beside transformers, {result['date']}", "",
+        f"{result['cpu']}, {result['cores']} cores; one sequence, key-value "
+        f"cache; `{result['command']}`. Medians of rounds, in brackets least "
+        "and most; the bound is measured bandwidth over the bytes of the "
+        "weights.", "", f"![]({name}.svg)", "",
+        "| model | side | tokens/s | ours over theirs | weights MB "
+        "| bound tokens/s | of the bound | peak resident MB |",
+        "|---|---|---|---|---|---|---|---|"]
+    for row in result["rows"]:
+        items = []
+        for label, side in row["sides"].items():
+            rate, ratio = side["tokens_per_s"], row["ratios"].get(label)
+            items.append((label, is_ours(label), rate["median"],
+                          rate["least"], rate["most"]))
+            lines.append(
+                f"| {row['model']} | {label} | {number(rate['median'])} "
+                f"({number(rate['least'])} to {number(rate['most'])}) | "
+                + (ratio_text(" / ", ratio) if ratio else "-")
+                + f" | {number(side['weight_mb'])} | "
+                f"{number(side['bound_tokens_per_s'])} | "
+                f"{100 * side['bound_fraction']:.0f}% | "
+                f"{number(side['peak_mb'])} |")
+        panels.append((f"{row['model']}, memory "
+                       f"{row['bandwidth_gb_s']:.1f} GB/s", "tokens/s", items))
+    bars(start + ".svg", "Generation, tokens a second (more is better)",
+         panels)
+    with open(start + ".md", "w", encoding="utf-8") as file:
+        file.write("\n".join(lines) + "\n")
