@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "data/byte_stream.h"
 #include "data/corpus.h"
+#include "data/parquet.h"
 
 static const char separator[] = "<|endoftext|>";
 static const char mark[] = "\xEF\xBB\xBF"; /* byte order mark */
@@ -249,6 +250,33 @@ done:
     return result;
 }
 
+/* ---- Parquet ---- */
+
+static status take_row(void *context, const struct parquet_row *row)
+{
+    struct reading *reading = context;
+    const struct corpus_document document = {
+        .text = row->text, .length = row->length, .ids = row->ids,
+        .id_count = row->count};
+
+    if (row->length == 0 && row->count == 0) return OK;
+    reading->documents++;
+    return reading->take(reading->context, &document);
+}
+
+static status read_parquet(struct reading *reading)
+{
+    const char *path = reading->file->path;
+    struct file_map map;
+    status result;
+
+    TRY(file_map_open(&map, path));
+    result = parquet_read(path, map.bytes, map.length, reading->format->field,
+                          take_row, reading, reading->at);
+    file_map_close(&map);
+    return result;
+}
+
 /* ---- any file ---- */
 
 static status read_any(struct reading *reading)
@@ -259,8 +287,7 @@ static status read_any(struct reading *reading)
         FAIL(ERR_FORMAT, "%s: the file is empty", path);
     if (reading->file->kind == CORPUS_JSONL)
         return read_lines(reading);
-    if (reading->file->kind == CORPUS_PARQUET)
-        FAIL(ERR_CONFIG, "%s: Parquet is not read yet", path);
+    if (reading->file->kind == CORPUS_PARQUET) return read_parquet(reading);
     if (text_ends_with(path, ".gz") || text_ends_with(path, ".zst"))
         return read_packed(reading);
     return read_mapped(reading);

@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""make_data.py - Parquet files from pyarrow, as its users write them.
+
+    python3 tests/golden/make_data.py        writes tests/golden/data/*.parquet
+
+Every file has the same rows; tests/unit/data/test_parquet.c makes them again
+by the same rule. Names say how a file was written.
+"""
+import os
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "data")
+ROWS = 300
+
+
+def text(i):
+    if i % 7 == 3:
+        return None
+    return f"row {i} " + "é" * (i % 5) + " the ship" * (i % 11 % 4)
+
+
+def ids(i):
+    return None if i % 10 == 9 else [i * 1000 + k for k in range(i % 6)]
+
+
+def table():
+    return pa.table({
+        "url": pa.array([f"u{i}" for i in range(ROWS)]),
+        "text": pa.array([text(i) for i in range(ROWS)], pa.string()),
+        "ids": pa.array([ids(i) for i in range(ROWS)], pa.list_(pa.int32())),
+        "wide": pa.array([ids(i) for i in range(ROWS)], pa.list_(pa.int64())),
+        "few": pa.array([f"kind {i % 3}" for i in range(ROWS)]),
+        "score": pa.array([i / 3 for i in range(ROWS)]),
+    })
+
+
+def write(name, **options):
+    options = {"row_group_size": 120, "data_page_size": 600,
+               "write_batch_size": 32, **options}
+    pq.write_table(table(), os.path.join(HERE, name + ".parquet"), **options)
+
+
+def main():
+    os.makedirs(HERE, exist_ok=True)
+    plain = {"use_dictionary": False}
+    write("snappy", compression="snappy")
+    write("snappy_v2", compression="snappy", data_page_version="2.0",
+          write_page_checksum=True)
+    write("none_plain", compression="none", **plain)
+    write("none_plain_v2", compression="none", data_page_version="2.0", **plain)
+    write("gzip", compression="gzip", write_page_checksum=True)
+    write("zstd_v2", compression="zstd", data_page_version="2.0")
+    write("zstd_plain", compression="zstd", **plain)
+    deltas = {"ids.list.element": "DELTA_BINARY_PACKED",
+              "wide.list.element": "DELTA_BINARY_PACKED", "url": "PLAIN",
+              "score": "PLAIN"}
+    write("delta_length", compression="snappy", use_dictionary=False,
+          column_encoding={**deltas, "text": "DELTA_LENGTH_BYTE_ARRAY",
+                           "few": "DELTA_LENGTH_BYTE_ARRAY"})
+    write("delta_bytes_v2", compression="none", use_dictionary=False,
+          data_page_version="2.0",
+          column_encoding={**deltas, "text": "DELTA_BYTE_ARRAY",
+                           "few": "DELTA_BYTE_ARRAY"})
+    write("brotli", compression="brotli")
+
+
+if __name__ == "__main__":
+    main()

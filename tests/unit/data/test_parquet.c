@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_parquet.c - mirrors src/data/parquet.c: files of pyarrow
+ * (tests/golden/make_data.py) in every encoding and packing; what is not read
+ * or is damaged is refused. */
+#include "data/parquet.h"
+
+#include "base/text.h"
+#include "tests/test.h"
+
+enum { FILE_ROWS = 300 };
+
+static const char *const names[] = {
+    "snappy", "snappy_v2", "none_plain", "none_plain_v2", "gzip", "zstd_v2",
+    "zstd_plain", "delta_length", "delta_bytes_v2"};
+
+static void path_of(const char *name, char path[PATH_BYTES])
+{
+    snprintf(path, PATH_BYTES, "tests/golden/data/%s.parquet", name);
+}
+
+/* The rule of make_data.py. */
+static void expected_text(int64_t i, struct text *out)
+{
+    out->length = 0;
+    IS_OK(text_printf(out, "row %lld ", (long long)i));
+    for (int64_t k = 0; k < i % 5; k++)
+        IS_OK(text_append_string(out, "\xC3\xA9"));
+    for (int64_t k = 0; k < i % 11 % 4; k++)
+        IS_OK(text_append_string(out, " the ship"));
+}
+
+struct seen {
+    int64_t rows, next;
+    struct text text;
+};
+
+static status take_text(void *context, const struct parquet_row *row)
+{
+    struct seen *seen = context;
+
+    if (seen->next % 7 == 3) seen->next++;
+    EQUAL_INT(row->number, seen->next);
+    expected_text(seen->next++, &seen->text);
+    EQUAL_INT(row->length, seen->text.length);
+    EQUAL_BYTES(row->text, seen->text.bytes, row->length);
+    seen->rows++;
+    return OK;
+}
+
+static status take_ids(void *context, const struct parquet_row *row)
+{
+    struct seen *seen = context;
+    const int64_t i = seen->rows++;
+
+    CHECK(row->text == NULL);
+    EQUAL_INT(row->number, i);
+    EQUAL_INT(row->count, i % 10 == 9 ? 0 : i % 6);
+    for (int64_t k = 0; k < row->count; k++)
+        EQUAL_INT(row->ids[k], i * 1000 + k);
+    return OK;
+}
+
+static status take_few(void *context, const struct parquet_row *row)
+{
+    struct seen *seen = context;
+    char expected[16];
+
+    snprintf(expected, sizeof expected, "kind %lld",
+             (long long)(seen->rows++ % 3));
+    EQUAL_INT(row->length, strlen(expected));
+    EQUAL_BYTES(row->text, expected, row->length);
+    return OK;
+}
+
+static status read_column(const char *name, const char *column,
+                          parquet_take *take, struct seen *seen)
+{
+    char path[PATH_BYTES];
+    struct file_map map;
+    int64_t at;
+    status result;
+
+    *seen = (struct seen){0};
+    path_of(name, path);
+    IS_OK(file_map_open(&map, path));
+    result = parquet_read(path, map.bytes, map.length, column, take, seen,
+                          &at);
+    file_map_close(&map);
+    text_free(&seen->text);
+    return result;
+}
+
+TEST(columns_are_what_pyarrow_wrote)
+{
+    struct seen seen;
+
+    for (int i = 0; i < ROWS(names); i++) {
+        IS_OK(read_column(names[i], "text", take_text, &seen));
+        EQUAL_INT(seen.rows, FILE_ROWS - 43);
+        IS_OK(read_column(names[i], "ids", take_ids, &seen));
+        EQUAL_INT(seen.rows, FILE_ROWS);
+        IS_OK(read_column(names[i], "wide", take_ids, &seen));
+        EQUAL_INT(seen.rows, FILE_ROWS);
+        IS_OK(read_column(names[i], "few", take_few, &seen));
+        EQUAL_INT(seen.rows, FILE_ROWS);
+    }
+}
+
+TEST(what_is_not_read_is_named)
+{
+    struct seen seen;
+
+    FAILS(read_column("snappy", "body", take_text, &seen), ERR_CONFIG,
+          "no column \"body\"; there are url, text, ids.list.element");
+    status_clear();
+    FAILS(read_column("snappy", "score", take_text, &seen), ERR_CONFIG,
+          "score has the type 5");
+    status_clear();
+    FAILS(read_column("brotli", "text", take_text, &seen), ERR_CONFIG,
+          "packed with Brotli (codec 4)");
+}
+
+static status take_any(void *context, const struct parquet_row *row)
+{
+    (void)row;
+    (*(int64_t *)context)++;
+    return OK;
+}
+
+/* Damage is an error or shows in the rows; it is never a crash. */
+TEST(damage_is_refused_or_harmless)
+{
+    char path[PATH_BYTES];
+    struct text bytes;
+    int64_t rows = 0, at;
+    int refused = 0;
+
+    path_of("snappy_v2", path); /* pages have checksums */
+    IS_OK(file_read(path, 1 << 20, &bytes));
+    for (size_t i = 0; i < bytes.length; i += 7) {
+        bytes.bytes[i] ^= 0x40;
+        refused += parquet_read("a.parquet", (unsigned char *)bytes.bytes,
+                                bytes.length, "text", take_any, &rows,
+                                &at) != OK;
+        status_clear();
+        bytes.bytes[i] ^= 0x40;
+    }
+    CHECK(refused > 300);
+    for (size_t length = 0; length < bytes.length; length += 101)
+        CHECK(parquet_read("a.parquet", (unsigned char *)bytes.bytes, length,
+                           "text", take_any, &rows, &at) == ERR_FORMAT);
+    text_free(&bytes);
+}
+
+TEST_MAIN(columns_are_what_pyarrow_wrote, what_is_not_read_is_named,
+          damage_is_refused_or_harmless)
