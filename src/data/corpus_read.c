@@ -271,8 +271,9 @@ static status read_parquet(struct reading *reading)
     status result;
 
     TRY(file_map_open(&map, path));
-    result = parquet_read(path, map.bytes, map.length, reading->format->field,
-                          take_row, reading, reading->at);
+    result = parquet_read(&(struct parquet_file){path, map.bytes, map.length},
+                          reading->format->field, take_row, reading,
+                          reading->at);
     file_map_close(&map);
     return result;
 }

@@ -407,16 +407,16 @@ static status read_chunk(struct reading *r, int64_t *at)
     return end_list(r);
 }
 
-status parquet_read(const char *path, const unsigned char *bytes,
-                    size_t length, const char *column, parquet_take *take,
-                    void *context, int64_t *at)
+status parquet_read(const struct parquet_file *file, const char *column,
+                    parquet_take *take, void *context, int64_t *at)
 {
-    struct reading r = {.path = path, .bytes = bytes, .take = take,
-                        .context = context};
+    struct reading r = {.path = file->path, .bytes = file->bytes,
+                        .take = take, .context = context};
     status result;
 
     TRY_GOTO(done, result,
-             parquet_footer_read(&r.footer, path, bytes, length, column));
+             parquet_footer_read(&r.footer, file->path, file->bytes,
+                                 file->length, column));
     for (int64_t i = 0; i < r.footer.chunk_count; i++) {
         r.chunk = &r.footer.chunks[i];
         TRY_GOTO(done, result, read_chunk(&r, at));

@@ -26,11 +26,16 @@ struct parquet_row {
 };
 typedef status parquet_take(void *context, const struct parquet_row *row);
 
+struct parquet_file {
+    const char *path;           /* for messages */
+    const unsigned char *bytes; /* [length] of the file */
+    size_t length;
+};
+
 /* All rows of the column (a.b: the field b of a). *at: bytes of the file before
  * the page of the row. ERR_FORMAT names file, place, what is there and what was
  * expected. */
-status parquet_read(const char *path, const unsigned char *bytes,
-                    size_t length, const char *column, parquet_take *take,
-                    void *context, int64_t *at);
+status parquet_read(const struct parquet_file *file, const char *column,
+                    parquet_take *take, void *context, int64_t *at);
 
 #endif

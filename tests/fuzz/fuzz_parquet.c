@@ -34,7 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (size_t i = 0; i < sizeof columns / sizeof *columns; i++) {
         int64_t work = 0, at;
 
-        (void)parquet_read("fuzz", bytes, size, columns[i], take, &work, &at);
+        (void)parquet_read(&(struct parquet_file){"fuzz", bytes, size},
+                           columns[i], take, &work, &at);
         status_clear();
     }
     free(bytes);

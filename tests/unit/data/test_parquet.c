@@ -83,8 +83,8 @@ static status read_column(const char *name, const char *column,
     *seen = (struct seen){0};
     path_of(name, path);
     IS_OK(file_map_open(&map, path));
-    result = parquet_read(path, map.bytes, map.length, column, take, seen,
-                          &at);
+    result = parquet_read(&(struct parquet_file){path, map.bytes, map.length},
+                          column, take, seen, &at);
     file_map_close(&map);
     text_free(&seen->text);
     return result;
@@ -137,18 +137,18 @@ TEST(damage_is_refused_or_harmless)
 
     path_of("snappy_v2", path); /* pages have checksums */
     IS_OK(file_read(path, 1 << 20, &bytes));
+    struct parquet_file file = {"a.parquet", (unsigned char *)bytes.bytes,
+                                bytes.length};
+
     for (size_t i = 0; i < bytes.length; i += 7) {
         bytes.bytes[i] ^= 0x40;
-        refused += parquet_read("a.parquet", (unsigned char *)bytes.bytes,
-                                bytes.length, "text", take_any, &rows,
-                                &at) != OK;
+        refused += parquet_read(&file, "text", take_any, &rows, &at) != OK;
         status_clear();
         bytes.bytes[i] ^= 0x40;
     }
     CHECK(refused > 300);
-    for (size_t length = 0; length < bytes.length; length += 101)
-        CHECK(parquet_read("a.parquet", (unsigned char *)bytes.bytes, length,
-                           "text", take_any, &rows, &at) == ERR_FORMAT);
+    for (file.length = 0; file.length < bytes.length; file.length += 101)
+        CHECK(parquet_read(&file, "text", take_any, &rows, &at) == ERR_FORMAT);
     text_free(&bytes);
 }
 
