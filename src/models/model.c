@@ -335,6 +335,8 @@ status model_write_config(const struct model *model, enum dtype dtype,
     json_write_key(&writer, "eos_token_id");
     if (model->eos >= 0) json_write_integer(&writer, model->eos);
     else json_write_null(&writer);
+    json_write_key(&writer, "pad_token_id"); /* its default may not fit */
+    json_write_null(&writer);
     json_write_key(&writer, "dtype");
     json_write_string(&writer, dtype_name(dtype));
     json_write_key(&writer, "torch_dtype");
