@@ -208,7 +208,10 @@ status decoder_build(struct program *p, const struct model *m)
     struct param_spec
         table = rows_cut(m, "embedding", m->vocab, d->embedding),
         positions = rows_cut(m, "positions", m->context, d->positions),
-        head = rows_cut(m, "head", m->vocab, d->head);
+        head = rows_cut(m, "head", m->vocab, d->head),
+        bias = {.name = "head.bias", .outside_name = d->head_bias,
+                .rows = m->vocab, .cols = 1, .split_rows = AXIS_TENSOR,
+                .outside_vector = true, .init = INIT_ZERO};
 
     table.outside_transposed = head.outside_transposed = false;
     positions.outside_transposed = false;
@@ -222,5 +225,6 @@ status decoder_build(struct program *p, const struct model *m)
     program_enter_block(p, -1);
     x = norm(p, m, x, &d->norm, INSIDE("norm"));
     nn_head(p, x, m->tied ? NULL : &head);
+    if (d->head_bias != NULL) nn_head_bias(p, &bias);
     return p->error;
 }

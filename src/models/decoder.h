@@ -21,6 +21,7 @@ struct decoder {
     bool pairs;              /* neighbours turn together, not halves */
     bool transposed;         /* matrices of blocks are [in, out] outside */
     const char *embedding, *positions, *head; /* positions NULL: rotary */
+    const char *head_bias;   /* NULL: none */
     struct outside
         attention_norm, attention_after, /* before it; of what it adds */
         q, k, v, qkv,        /* three tensors, or one */

@@ -9,7 +9,7 @@
 static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
     &model_qwen2, &model_qwen3, &model_mistral, &model_smollm3, &model_olmo2,
     &model_phi3, &model_stablelm, &model_starcoder2, &model_gpt_neox,
-    &model_falcon, &model_palm};
+    &model_gptj, &model_falcon, &model_palm};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static const struct model_kind *model_kind_find(const char *name)

@@ -69,7 +69,8 @@ struct model_kind {
 
 extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_qwen3, model_mistral, model_smollm3, model_olmo2, model_phi3,
-    model_stablelm, model_starcoder2, model_gpt_neox, model_falcon,
+    model_stablelm, model_starcoder2, model_gpt_neox, model_gptj,
+    model_falcon,
     model_palm;
 
 /* From the options section `model` (and data.sequence for the context).

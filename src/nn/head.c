@@ -22,10 +22,16 @@ static status make_logits(const struct step *step, struct run *run,
 
     *logits = tensor_2d(run->scratch, program_real(run->program), x.shape[0],
                         head_param(run->program, step)->rows);
-    const struct matmul call = {
+    struct matmul call = {
         .c = *logits, .a = x,
         .b = tensor_transpose(run_weight(run, step, 0)), .order = &order};
+    struct tensor bias;
 
+    if (step->param[1] >= 0) {
+        bias = run_weight(run, step, 1); /* a matrix of one column */
+        bias = tensor_1d(bias.data, bias.dtype, bias.shape[0]);
+        call.bias = &bias;
+    }
     return run->kernels->matmul(run->stream, &call);
 }
 
@@ -183,12 +189,44 @@ static status input_gradient(const struct step *step, struct run *run,
     return run->kernels->matmul(run->stream, &call);
 }
 
+static size_t ones_bytes(const struct step *step, const struct program *p)
+{
+    return step->param[1] < 0
+               ? 0 : (size_t)(chunk_rows(p) * dtype_bytes(p->dtype));
+}
+
+static size_t head_scratch(const struct step *step, const struct program *p)
+{
+    const size_t numbers =
+        program_tensor_ranks(p) == 1 ? 0 : (size_t)(3 * chunk_rows(p));
+
+    return logits_bytes(step, p) +
+           numbers * (size_t)dtype_bytes(program_real(p)) +
+           ones_bytes(step, p);
+}
+
+/* A column of ones, behind the logits and their numbers. */
+static struct tensor ones(const struct step *step, struct run *run,
+                          int64_t tokens)
+{
+    const size_t at = head_scratch(step, run->program) -
+                      ones_bytes(step, run->program);
+    const struct tensor column = tensor_2d((char *)run->scratch + at,
+                                           run->program->dtype, tokens, 1);
+
+    for (int64_t i = 0; i < tokens; i++) tensor_set(&column, i, 1);
+    return column;
+}
+
 static status weight_gradient(const struct step *step, struct run *run,
                               struct tensor dlogits, const struct piece *piece)
 {
-    return weight_product(run, step, dlogits,
-                          piece_rows(run, run_slot(run, step->input), piece),
-                          piece);
+    TRY(weight_product(run, step, dlogits,
+                       piece_rows(run, run_slot(run, step->input), piece),
+                       piece));
+    if (step->param[1] < 0) return OK;
+    return stream_product(run, step->stream[1], dlogits,
+                          ones(step, run, dlogits.shape[0]), piece);
 }
 
 static status head_backward(const struct step *step, struct run *run,
@@ -239,15 +277,6 @@ static struct step_cost head_cost(const struct step *step,
                            dtype_bytes(p->dtype)};
 }
 
-static size_t head_scratch(const struct step *step, const struct program *p)
-{
-    const size_t numbers =
-        program_tensor_ranks(p) == 1 ? 0 : (size_t)(3 * chunk_rows(p));
-
-    return logits_bytes(step, p) +
-           numbers * (size_t)dtype_bytes(program_real(p));
-}
-
 static const struct layer layer_head = {
     .name = "head", .kind = "head", .forward = head_forward,
     .backward_input = head_backward_input,
@@ -267,5 +296,15 @@ void nn_head(struct program *p, slot x, const struct param_spec *spec)
         program_add_param(p, step, 0, spec);
     else
         program_add_stream(p, step, 0, p->steps[0].param[0]);
+    if (p->error == OK) p->streams[p->stream_count - 1].head = true;
+}
+
+void nn_head_bias(struct program *p, const struct param_spec *spec)
+{
+    const int step = p->step_count - 1;
+
+    if (p->error != OK) return;
+    CHECK(p->steps[step].layer == &layer_head && spec->cols == 1);
+    program_add_param(p, step, 1, spec);
     if (p->error == OK) p->streams[p->stream_count - 1].head = true;
 }

@@ -51,12 +51,11 @@ status vector_end(struct run *run, const struct step *step, int first,
     return OK;
 }
 
-status weight_product(struct run *run, const struct step *step,
-                      struct tensor dy, struct tensor x,
-                      const struct piece *piece)
+status stream_product(struct run *run, int stream, struct tensor dy,
+                      struct tensor x, const struct piece *piece)
 {
     struct gradients *g = run->gradients;
-    const int stream = step->stream[0], sums = gradient_sums(g, stream, piece);
+    const int sums = gradient_sums(g, stream, piece);
 
     for (int i = 0; i < sums; i++) {
         struct gradient_target target;
@@ -73,6 +72,13 @@ status weight_product(struct run *run, const struct step *step,
         TRY(gradient_end(g, stream, i));
     }
     return OK;
+}
+
+status weight_product(struct run *run, const struct step *step,
+                      struct tensor dy, struct tensor x,
+                      const struct piece *piece)
+{
+    return stream_product(run, step->stream[0], dy, x, piece);
 }
 
 struct tensor piece_rows(const struct run *run, struct tensor matrix,

@@ -26,6 +26,9 @@ size_t vector_scratch(const struct program *p, int count, int64_t width);
 status weight_product(struct run *run, const struct step *step,
                       struct tensor dy, struct tensor x,
                       const struct piece *piece);
+/* The same for any stream. */
+status stream_product(struct run *run, int stream, struct tensor dy,
+                      struct tensor x, const struct piece *piece);
 
 /* Rows that a piece covers of a matrix of all tokens of the micro-batch, or of
  * those that this rank holds (then the piece is of whole sequences). */

@@ -208,6 +208,8 @@ slot nn_add(struct program *p, slot x, slot y);
 /* Logits and cross-entropy, chunked over tokens. The weight is `spec`, or the
  * table of the embedding when spec is NULL (tied). */
 void nn_head(struct program *p, slot x, const struct param_spec *spec);
+/* After it: logits + bias, a matrix [vocab, 1] cut as the head is. */
+void nn_head_bias(struct program *p, const struct param_spec *spec);
 
 /* ---- readers ---- */
 

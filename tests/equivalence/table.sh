@@ -108,6 +108,8 @@ model stablelm_parallel $each model.family=stablelm model.head_width=12 \
 model starcoder2 $each model.family=starcoder2
 model gpt_neox $each model.family=gpt_neox model.kv_heads=0 \
     model.head_width=12 model.width=48
+model gptj $each model.family=gptj model.kv_heads=0 model.head_width=12 \
+    model.width=48 train.logits_chunk=10
 model falcon $each model.family=falcon model.kv_heads=1
 model falcon_groups $each model.family=falcon
 model palm $each model.family=palm model.kv_heads=1

@@ -241,6 +241,14 @@ GPT_NEOX_SERIAL = tiny(
     hidden_dropout=0.0, intermediate_size=52, layer_norm_eps=1e-05,
     rope_parameters={"partial_rotary_factor": 1.0, "rope_theta": 5000.0,
                      "rope_type": "default"}, use_parallel_residual=False)
+GPTJ = {key: value for key, value in tiny(
+    "gptj", "GPTJForCausalLM", activation_function="gelu_new", attn_pdrop=0.0,
+    embd_pdrop=0.0, gradient_checkpointing=False, layer_norm_epsilon=1e-05,
+    n_embd=48, n_head=4, n_inner=None, n_layer=2, n_positions=64,
+    resid_pdrop=0.0, rotary=True, rotary_dim=8, scale_attn_weights=True,
+    summary_type="cls_index").items()
+    if key not in ("hidden_size", "num_attention_heads", "num_hidden_layers",
+                   "max_position_embeddings")}
 FALCON = tiny("falcon", "FalconForCausalLM", alibi=False,
               apply_residual_connection_post_layernorm=False,
               attention_dropout=0.0, bias=False, hidden_dropout=0.0,
@@ -284,6 +292,7 @@ MODELS = {
     "smollm3": (SMOLLM3, 39, torch.float32, False),
     "gpt_neox": (GPT_NEOX, 40, torch.float32, False),
     "gpt_neox_serial": (GPT_NEOX_SERIAL, 41, torch.float32, False),
+    "gptj": (GPTJ, 46, torch.float32, False),
     "falcon": (FALCON, 42, torch.float32, False),
     "falcon_groups": (FALCON_GROUPS, 43, torch.float32, False),
     "falcon_heads": (FALCON_HEADS, 44, torch.float32, False),

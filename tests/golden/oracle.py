@@ -48,7 +48,7 @@ def frequencies(config, width):
                  or config.get("rotary_emb_base") or 10000)
     kind = rope.get("rope_type") or rope.get("type") or "default"
     plain = base ** -(torch.arange(0, width, 2, dtype=F64) / width)
-    longest = config["max_position_embeddings"]
+    longest = config.get("max_position_embeddings")
     if kind in ("default", "dynamic"):  # dynamic: no sequence is longer
         return plain, 1.0
     factor = float(rope["factor"])

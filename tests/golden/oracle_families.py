@@ -57,6 +57,13 @@ FAMILIES = {
         up="mlp.dense_h_to_4h", down="mlp.dense_4h_to_h", layernorm=True,
         grouped=True, parallel=c.get("use_parallel_residual", True),
         biases=True, qkv_bias=True, out_bias=True, mlp_bias=True),
+    "gptj": lambda c: dict(
+        prefix="transformer.h.{}.", embed="transformer.wte", head="lm_head",
+        last="transformer.ln_f", norm1="ln_1", norm2=None, q="attn.q_proj",
+        k="attn.k_proj", v="attn.v_proj", out="attn.out_proj",
+        up="mlp.fc_in", down="mlp.fc_out", layernorm=True, parallel=True,
+        neighbours=True, biases=True, qkv_bias=False, out_bias=False,
+        mlp_bias=True, head_bias=True),
     "falcon": falcon,
     "palm": lambda c: {**LLAMA, "layernorm": True, "parallel": True,
                        "norm2": None},
@@ -233,4 +240,6 @@ def shapes(config):
     norm(family["last"])
     if not s.tied:
         out[family["head"] + ".weight"] = (s.vocab, s.width)
+        if family.get("head_bias"):
+            out[family["head"] + ".bias"] = (s.vocab,)
     return out

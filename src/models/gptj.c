@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gptj.c - GPT-J: attention and feed-forward side by side after one LayerNorm;
+ * of a part of each head neighbours turn; a bias on the logits.
+ * Source: Wang and Komatsuzaki 2021, "GPT-J-6B". */
+#include "models/config.h"
+
+static const struct decoder decoder = {
+    .layernorm = true, .pairs = true,
+    .embedding = "transformer.wte.weight", .head = "lm_head.weight",
+    .head_bias = "lm_head.bias", .attention_norm = OUTSIDE("ln_1"),
+    .q = OUTSIDE_WEIGHT("attn.q_proj"), .k = OUTSIDE_WEIGHT("attn.k_proj"),
+    .v = OUTSIDE_WEIGHT("attn.v_proj"),
+    .out = OUTSIDE_WEIGHT("attn.out_proj"), .up = OUTSIDE("mlp.fc_in"),
+    .down = OUTSIDE("mlp.fc_out"), .norm = OUTSIDE("transformer.ln_f")};
+
+static const struct config_row rows[] = {
+    ROW_INTEGER("vocab_size", vocab, -1),
+    ROW_INTEGER("n_positions", context, 2048),
+    ROW_INTEGER("n_embd", width, -1), ROW_INTEGER("n_layer", layers, -1),
+    ROW_INTEGER("n_head", heads, -1), ROW_INTEGER("n_inner", feed_forward, 0),
+    ROW_INTEGER("rotary_dim", rotary, 64),
+    ROW_ACTIVATION("activation_function", ACTIVATION_GELU_TANH),
+    ROW_REAL("layer_norm_epsilon", norm_epsilon, 1e-5),
+    ROW_REAL("initializer_range", init_std, 0.02), ROW_DROPOUT("attn_pdrop"),
+    ROW_DROPOUT("embd_pdrop"), ROW_DROPOUT("resid_pdrop"),
+    ROW_FLAG("tie_word_embeddings", tied, false), ROW_ONLY("rotary", "true"),
+    ROW_ONLY("scale_attn_weights", "true"), ROW_IDLE("gradient_checkpointing"),
+    ROW_IDLE("summary_type"), ROW_IDLE("summary_use_proj"),
+    ROW_IDLE("summary_activation"), ROW_IDLE("summary_proj_to_labels"),
+    ROW_IDLE("summary_first_dropout"),
+};
+
+/* rotary_dim says all of a head, too. */
+static status settle(struct model *model)
+{
+    if (model->rotary == 0) model->rotary = model->head_width;
+    if (model->rope_base != 10000 || model->rope.kind != ROPE_PLAIN)
+        FAIL(ERR_CONFIG, "model.rope_base: gptj takes only 10000, unscaled");
+    return OK;
+}
+
+const struct model_kind model_gptj = {
+    .name = "gptj", .architecture = "GPTJForCausalLM",
+    .layer_prefix = "transformer.h.%d.", .decoder = &decoder,
+    CONFIG_ROWS(rows), .no_attention_bias = true, .mlp_bias = true,
+    .heads = HEADS_ALIKE, .parallel = true, .rotary_share = 0.25,
+    .activation = ACTIVATION_GELU_TANH, .build = decoder_build,
+    .settle = settle};
