@@ -15,7 +15,7 @@ static bool floating(enum dtype dtype)
 bool convert_possible(enum dtype to, enum dtype from)
 {
     if (to >= DTYPE_COUNT || from >= DTYPE_COUNT) return false;
-    return to == from || (floating(to) && floating(from) && to != DTYPE_F16);
+    return to == from || (floating(to) && floating(from));
 }
 
 static void copy_same(char *out, int64_t out_step, const char *in,
@@ -55,11 +55,11 @@ static void widen(double *out, enum dtype from, const void *in, int64_t step,
     }
 }
 
-/* To BF16 a float64 must not be rounded twice. Where float32 is inexact its
+/* To 16 bits a float64 must not be rounded twice. Where float32 is inexact its
  * last bit is made odd ("round to odd"), which keeps the second rounding
  * right. Source: Boldo and Melquiond 2008, "Emulation of FMA and correctly
  * rounded sums", section 3. */
-static uint16_t bf16_from_f64(double value)
+static float f32_by_odd(double value)
 {
     float nearest = (float)value;
     uint32_t bits;
@@ -72,7 +72,7 @@ static uint16_t bf16_from_f64(double value)
         bits += found < size ? 1u : -1u;
         memcpy(&nearest, &bits, sizeof nearest);
     }
-    return bf16_from_f32(nearest);
+    return nearest;
 }
 
 static void narrow(enum dtype to, void *out, int64_t step, const double *in,
@@ -85,7 +85,9 @@ static void narrow(enum dtype to, void *out, int64_t step, const double *in,
     for (int64_t i = 0; i < count; i++) {
         if (to == DTYPE_F32) f32[i * step] = (float)in[i];
         else if (to == DTYPE_F64) f64[i * step] = in[i];
-        else half[i * step] = bf16_from_f64(in[i]);
+        else if (to == DTYPE_BF16)
+            half[i * step] = bf16_from_f32(f32_by_odd(in[i]));
+        else half[i * step] = f16_from_f32(f32_by_odd(in[i]));
     }
 }
 

@@ -11,7 +11,7 @@
 #include <stdint.h>
 #include "tensor/tensor.h"
 
-/* Equal types, or a floating type (F32, F64, BF16, F16) to F32, F64 or BF16. */
+/* Equal types, or two of the floating ones (F32, F64, BF16, F16). */
 bool convert_possible(enum dtype to, enum dtype from);
 /* Elements of one type, `step` of them from each to the next. */
 struct spacing { enum dtype dtype; int64_t step; };

@@ -64,7 +64,7 @@ draw() { # SEED
                 "model.tied=" of("true false"),
                 "data.sequence=" (context > 1 ? 4 * span : 7 + random(30)),
                 "data.documents=" of("separate joined"),
-                "train.dtype=" of("float32 float32 float64"),
+                "train.dtype=" of("float32 bfloat16 float64"),
                 "train.batch=" of("4 6 8 12 16"), "train.micro_batch=0",
                 "numerics.grid_context=" context, "seed=" seed,
                 "optimizer.clip=" of("0 0.5")

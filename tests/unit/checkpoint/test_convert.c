@@ -13,7 +13,7 @@ TEST(which_types_convert)
             bool floating = false, source = false;
 
             for (int i = 0; i < ROWS(floats); i++) {
-                floating |= to == (int)floats[i] && to != DTYPE_F16;
+                floating |= to == (int)floats[i];
                 source |= from == (int)floats[i];
             }
             CHECK(convert_possible((enum dtype)to, (enum dtype)from) ==
@@ -96,5 +96,36 @@ TEST(bfloat16_is_rounded_once)
     }
 }
 
+TEST(float16_is_rounded_once)
+{
+    static const struct {
+        double value;
+        uint16_t bits;
+    } rows[] = {
+        {1.0, 0x3c00},
+        {1 + 0x1p-11, 0x3c00},            /* the middle: to even */
+        {1 + 0x1p-11 + 0x1p-40, 0x3c01},  /* above it */
+        {-1 - 0x1p-11 - 0x1p-40, 0xbc01},
+        {1 + 3 * 0x1p-11 - 0x1p-40, 0x3c01},
+        {65504, 0x7bff},
+        {65519.999999, 0x7bff},
+        {65520, 0x7c00},
+        {0x1p-24, 0x0001},
+        {0x1p-25, 0x0000},
+        {0x1p-25 + 0x1p-60, 0x0001},
+        {-0x1p-200, 0x8000},
+        {1e300, 0x7c00},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        uint16_t out = 0;
+
+        convert_elements((struct spacing){DTYPE_F16, 1}, &out,
+                         (struct spacing){DTYPE_F64, 1}, &rows[i].value, 1);
+        EQUAL_INT(out, rows[i].bits);
+    }
+}
+
 TEST_MAIN(which_types_convert, spaced_elements, equal_types_keep_every_bit,
-          half_types_widen, bfloat16_is_rounded_once)
+          half_types_widen, bfloat16_is_rounded_once,
+          float16_is_rounded_once)
