@@ -12,11 +12,12 @@ static double larger(double a, double b)
 }
 
 /* Products and attention are held to the rate of products, or to memory where
- * that takes longer, the rest to memory. Messages and waits have no limit. */
+ * that takes longer, the rest to memory: what a message brings is read here and
+ * written there. Waits have no limit. */
 static double limit_of(const struct profile_row *row,
                        const struct profile_limits *limits)
 {
-    double rate = 0, ms = 0;
+    double rate = 0, ms = 0, bytes = row->bytes;
 
     switch (row->kind) {
     case METER_MATMUL:
@@ -24,6 +25,9 @@ static double limit_of(const struct profile_row *row,
         break;
     case METER_ATTENTION:
         rate = limits->attention_flops;
+        break;
+    case METER_MESSAGES:
+        bytes *= 2;
         break;
     case METER_MEMORY:
     case METER_OPTIMIZER:
@@ -33,7 +37,7 @@ static double limit_of(const struct profile_row *row,
     }
     if (rate > 0) ms = 1e3 * row->flops / rate;
     if (limits->memory_bytes > 0)
-        ms = larger(ms, 1e3 * row->bytes / limits->memory_bytes);
+        ms = larger(ms, 1e3 * bytes / limits->memory_bytes);
     return ms;
 }
 
@@ -102,8 +106,12 @@ void profile_merge(struct profile *profile)
 {
     int count = 0;
 
-    memset(profile->kind_ms, 0, sizeof profile->kind_ms);
-    memset(profile->kind_limit_ms, 0, sizeof profile->kind_limit_ms);
+    for (int k = 0; k < METER_KINDS; k++) {
+        profile->kind_ms[k] = 0;
+        profile->kinds[k] = (struct profile_row){
+            .kind = (enum meter_kind)k,
+            .name = meter_kind_name((enum meter_kind)k)};
+    }
     for (int i = 0; i < profile->count; i++) {
         const struct profile_row row = profile->rows[i];
         int at = 0;
@@ -115,7 +123,7 @@ void profile_merge(struct profile *profile)
         if (at < count) add_row(&profile->rows[at], &row);
         else profile->rows[count++] = row;
         profile->kind_ms[row.kind] += row.ms;
-        profile->kind_limit_ms[row.kind] += row.limit_ms;
+        add_row(&profile->kinds[row.kind], &row);
     }
     profile->count = count;
     qsort(profile->rows, (size_t)count, sizeof *profile->rows,

@@ -32,7 +32,8 @@ struct profile {
     int count;
     int64_t steps;        /* of which these are the means */
     double step_ms;
-    double kind_ms[METER_KINDS], kind_limit_ms[METER_KINDS];
+    double kind_ms[METER_KINDS];
+    struct profile_row kinds[METER_KINDS]; /* sums */
     struct profile_limits limits;
 };
 

@@ -59,29 +59,27 @@ static status print_kinds(const struct profile *p, struct text *out)
     double sum = 0;
 
     for (int k = 0; k < METER_KINDS; k++) {
-        char of[16] = "";
-
         sum += p->kind_ms[k];
-        if (p->kind_ms[k] <= 0) continue;
-        if (p->kind_limit_ms[k] > 0)
-            snprintf(of, sizeof of, "%.0f%%",
-                     100 * p->kind_limit_ms[k] / p->kind_ms[k]);
-        TRY(text_printf(out, "%-37s %10.3f %6.2f%% %42s\n",
-                        meter_kind_name((enum meter_kind)k), p->kind_ms[k],
-                        share_of(p, p->kind_ms[k]), of));
+        if (p->kind_ms[k] > 0) TRY(print_line(p, &p->kinds[k], out));
     }
     return text_printf(out, "%-37s %10.3f %6.2f%%\n", "sum", sum,
                        share_of(p, sum));
 }
 
+static status print_head(const char *what, struct text *out)
+{
+    return text_printf(out, "%-28s %8s %10s %7s %10s %8s %15s %6s\n", what,
+                       "calls", "ms", "share", "bytes", "GFLOP", "rate",
+                       "limit");
+}
+
 status profile_print(const struct profile *profile, struct text *out)
 {
-    TRY(text_printf(out, "%-28s %8s %10s %7s %10s %8s %15s %6s\n", "kernel",
-                    "calls", "ms", "share", "bytes", "GFLOP", "rate",
-                    "limit"));
+    TRY(print_head("kernel", out));
     for (int i = 0; i < profile->count; i++)
         TRY(print_line(profile, &profile->rows[i], out));
-    TRY(text_printf(out, "%-28s %8s %10s %7s\n", "kind", "", "ms", "share"));
+    TRY(text_append_string(out, "\n"));
+    TRY(print_head("kind", out));
     return print_kinds(profile, out);
 }
 
@@ -157,15 +155,8 @@ void profile_write(const struct profile *profile, struct json_writer *json)
     json_write_key_real(json, "bound_ms", profile_bound_ms(profile));
     json_write_key(json, "kinds");
     json_write_array(json);
-    for (int k = 0; k < METER_KINDS; k++) {
-        json_write_object(json);
-        write_string(json, "kind", meter_kind_name((enum meter_kind)k));
-        json_write_key_real(json, "ms", profile->kind_ms[k]);
-        json_write_key_real(json, "share",
-                            0.01 * share_of(profile, profile->kind_ms[k]));
-        write_limit(json, profile->kind_limit_ms[k], profile->kind_ms[k]);
-        json_write_object_end(json);
-    }
+    for (int k = 0; k < METER_KINDS; k++)
+        profile_write_row(profile, &profile->kinds[k], json);
     json_write_array_end(json);
     json_write_key(json, "rows");
     json_write_array(json);

@@ -39,6 +39,7 @@ json_adds_up() {
     awk -v most="$1" '
         /"step_ms":/ && !rows { gsub(/[^0-9.e+-]/, "", $2); step = $2 }
         /"rows":/ { rows = 1 }
+        /"products":/ { rows = 0 }
         rows && /"kind":/ { other = /unaccounted/ }
         rows && /"ms":/ {
             gsub(/[^0-9.e+-]/, "", $2)
