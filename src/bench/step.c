@@ -158,6 +158,7 @@ static status measure(struct step_figures *f, struct pipeline *pipeline)
     status end;
 
     TRY_GOTO(done, end, train_step_build(&step, pipeline, NULL));
+    TRY_GOTO(done, end, train_step_refresh(&step));
     step.update.beta1 = 0.9;
     step.update.beta2 = 0.95;
     step.update.epsilon = 1e-8;

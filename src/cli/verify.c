@@ -14,7 +14,8 @@
 #include "train/setup.h"
 
 /* What a layout outside the grid claims: it adds in another order. */
-static const double CLAIM_FLOAT64 = 1e-12, CLAIM_FLOAT32 = 1e-4;
+static const double CLAIM_FLOAT64 = 1e-12, CLAIM_FLOAT32 = 1e-4,
+                    CLAIM_NARROW = 1e-3;
 
 struct verification {
     struct arguments *arguments;
@@ -77,8 +78,9 @@ static enum verdict judge(struct verification *v, struct layout *layout)
     trial_compare(&one->trial, &layout->trial, d);
     if (layout != one) whole_free(&layout->trial.whole);
     if (!layout->trial.exact)
-        layout->claims = one->trial.whole.dtype == DTYPE_F64 ? CLAIM_FLOAT64
-                                                             : CLAIM_FLOAT32;
+        layout->claims = one->trial.narrow ? CLAIM_NARROW
+                         : one->trial.whole.dtype == DTYPE_F64
+                             ? CLAIM_FLOAT64 : CLAIM_FLOAT32;
     if (d->exact) return VERDICT_EXACT;
     if (layout->trial.exact || !(d->loss <= layout->claims))
         return VERDICT_DIFFERS;

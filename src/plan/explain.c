@@ -157,6 +157,14 @@ static status explain_numerics(const struct stage *stage, struct text *out)
                         (long long)(p->length / p->chunks)));
     else
         TRY(text_append_string(out, "context whole\n"));
+    if (dtype_is_narrow(p->dtype))
+        TRY(text_printf(out, "%s: activations and weights as kernels read "
+                             "them%s; float32: masters, moments, gradients of "
+                             "weights, statistics, logits, sums over ranks\n",
+                        dtype_name(p->dtype),
+                        p->dtype != DTYPE_BF16 ? ""
+                        : stage->request.product == PRODUCT_TILES
+                            ? ", products in tiles" : ", products in pairs"));
     TRY(text_printf(out, "any mixture of up to %d x %d x %d ranks, times "
                          "pipeline stages, can train these bits\n",
                     p->grid.data * p->mesh.size[AXIS_DATA] *

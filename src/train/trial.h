@@ -14,6 +14,7 @@ struct trial {
     struct whole whole;       /* after the last step: weights, both moments,
                                * and gradients, averaged and clipped */
     bool exact;               /* the layout lies inside the grid */
+    bool narrow;              /* activations have 16 bits */
     size_t memory_bytes;      /* the most that a rank takes, planned */
     char schedule[32];        /* of the pipeline; "" without one */
 };

@@ -80,6 +80,11 @@ printf '%s\n' "ranks=2 mesh.data=2 zero=zero1" "ranks=2 mesh.tensor=2" \
     "ranks=2 mesh.pipe=2 train.micro_batch=1" >layouts.txt
 steps=3 model float16 $small train.dtype=float16 model.layers=2
 
+printf '%s\n' "ranks=2 mesh.tensor=2" \
+    "ranks=2 mesh.context=2 context.kind=striped" >layouts.txt
+steps=3 model narrow_fast $small train.dtype=bfloat16 numerics.mode=fast \
+    numerics.grid_tensor=1 model.layers=2
+
 # Learned positions, biases, documents joined.
 { alone; data 2 4; zero 4; tensor 2; pipe 2; mixed; } >layouts.txt
 model gpt2 $small model.family=gpt2 model.kv_heads=0 \

@@ -116,6 +116,20 @@ static const struct refusal refusals[] = {
     /* words */
     {1, "numerics.mode=quick", "numerics.mode: quick is not exact or fast"},
     {1, "zero=zero9", "zero: zero9"},
+    {1, "train.dtype=bfloat15", "train.dtype: bfloat15 is not float32, "
+                                "float64, bfloat16 or float16; nearest: "
+                                "bfloat16"},
+    {1, "train.dtype=int32", "train.dtype: int32 is not float32"},
+    {1, "train.dtype=bfloat16 numerics.bfloat16=tile",
+     "numerics.bfloat16: tile is not pairs or tiles"},
+    {1, "numerics.bfloat16=tiles", "train.dtype is float32; set "
+                                   "train.dtype=bfloat16"},
+    {1, "train.dtype=float16 numerics.bfloat16=tiles",
+     "train.dtype is float16; set train.dtype=bfloat16"},
+    {1, "train.dtype=bfloat16 train.loss_scale=1024",
+     "train.loss_scale: 1024 is of use to float16 alone"},
+    {1, "train.dtype=float16 train.loss_scale=1000",
+     "train.loss_scale: 1000 is not a power of two up to 2^40; 512 is"},
 };
 
 TEST(what_does_not_fit_is_refused)
