@@ -277,19 +277,19 @@ def sides_of(settings, name, precision):
             for product in settings.products}
         kinds = ["bfloat16"] + ([] if settings.quick else ["autocast"])
     for kind in kinds:
-        for mode in ("eager", "compile"):
+        for mode in settings.modes.split(","):
             label = f"autocast {mode}" if kind == "autocast" else mode
             sides[label] = lambda k=kind, m=mode: Torch(settings, row, k, m)
     return sides
 
 
-def compare(settings, name, precision):
-    """One row of the table: rounds over all sides."""
+def compare(settings, name, precision, until):
+    """One row of the table: rounds over all sides, and ours to bench."""
     sides = {label: start() for label, start in
              sides_of(settings, name, precision).items()}
     rounds, tries = [], 0
     while len(rounds) < settings.pairs and tries < 3 * settings.pairs:
-        if len(rounds) >= 1 and time.monotonic() > settings.until:
+        if len(rounds) >= 1 and time.monotonic() > until:
             break
         tries += 1
         one = {label: side.measure() for label, side in sides.items()}
@@ -311,14 +311,11 @@ def compare(settings, name, precision):
             "other_cores": [r[label][1] for r in rounds], **side.end()}
     row["loud"] = sum(max(o for _, o in r.values()) > settings.load
                       for r in rounds)
-    for label in ours:
-        if time.monotonic() < settings.until:
-            row["sides"][label]["bench"] = sides[label].bench()
     row["ratios"] = {
         f"{mine} / {theirs}": measure.spread([r[mine][0] / r[theirs][0]
                                               for r in rounds])
         for mine in ours for theirs in sides if theirs not in ours}
-    return row
+    return row, {label: sides[label] for label in ours}
 
 
 # ---- the command ----
@@ -330,11 +327,12 @@ def settings_read():
                         help="four rows, no autocast, at most 15 minutes")
     parser.add_argument("--rows", help="of " + ", ".join(ROWS))
     parser.add_argument("--precisions", default="float32,bfloat16")
+    parser.add_argument("--modes", default="eager,compile")
     parser.add_argument("--pairs", type=int, default=5, help="rounds (5)")
     parser.add_argument("--minutes", type=float, default=0,
-                        help="after that, one round for each row that is left")
-    parser.add_argument("--products", default="pairs,tiles",
-                        help="of bfloat16: pairs,tiles")
+                        help="shared by the rows, each has a round at least")
+    parser.add_argument("--products", help="of bfloat16: pairs,tiles; both, "
+                        "with --quick the faster one here")
     parser.add_argument("--threads", type=int,
                         default=len(os.sched_getaffinity(0)))
     parser.add_argument("--load", type=float, default=0.15,
@@ -348,7 +346,9 @@ def settings_read():
     settings.lockstep = os.path.abspath(
         os.environ.get("LOCKSTEP") or os.path.join(measure.ROOT, "build",
                                                    "lockstep"))
-    settings.products = settings.products.split(",")
+    fast = "tiles" if "amx_bf16" in measure.machine()["has"] else "pairs"
+    settings.products = (settings.products or (
+        fast if settings.quick else "pairs,tiles")).split(",")
     settings.llm_c = os.environ.get("LLM_C", "")
     settings.rows = settings.rows.split(",") if settings.rows else list(
         QUICK if settings.quick else ROWS)
@@ -364,7 +364,10 @@ def settings_read():
 
 def rows_plan(settings):
     precisions = settings.precisions.split(",")
-    plan = [(name, precision) for name in settings.rows
+    for name in settings.rows:
+        if name not in ROWS and name != "llm.c":
+            sys.exit(f"--rows: {name} is none of {', '.join(ROWS)}, llm.c")
+    plan = [(name, precision) for name in settings.rows if name in ROWS
             for precision in precisions]
     if settings.llm_c:
         shape = LlmC.shape(settings.llm_c)
@@ -390,11 +393,20 @@ def store(settings, rows):
 
 def main():
     settings = settings_read()
-    rows = []
-    for name, precision in rows_plan(settings):
+    plan, rows, benches = rows_plan(settings), [], []
+    for i, (name, precision) in enumerate(plan):
         print(f"{name}, {precision}", file=sys.stderr, flush=True)
-        rows.append(compare(settings, name, precision))
+        now = time.monotonic()
+        share = (settings.until - now) / (len(plan) - i)
+        row, ours = compare(settings, name, precision, now + share)
+        rows.append(row)
+        benches += [(row["sides"][label], side)
+                    for label, side in ours.items()]
         start = store(settings, rows)  # an interrupted run keeps its rows
+    for found, side in benches:
+        if time.monotonic() < settings.until:
+            found["bench"] = side.bench()
+            store(settings, rows)
     print(start + ".md")
 
 

@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Encoding speed of every family beside its library, on one core.
+"""Encoding and learning beside the libraries, on one core.
 
-    make build/liblockstep.a
+    make build/lockstep build/liblockstep.a
     python3 benchmarks/tokenizer_speed.py TEXT... > benchmarks/results/...
 
-The texts are cut into documents of about 4 KB. In each round Lockstep and the
-library encode all of them in turn (A B A B ...), in processor time, so that a
-busy machine changes little; the medians of the rounds and
-the ratio of the two are printed as JSON. The tokenizers are those of
-tests/golden/tokenizer_fuzz.py: real ones where a package has them.
+Encoding: the texts are cut into documents of about 4 KB; every tokenizer of
+tests/golden/tokenizer_fuzz.py, real ones where a package has them. Learning: a
+byte-level BPE of each size in LEARNED from the texts as they are, by `lockstep
+tokenizer train` and by the trainer of `tokenizers`.
+
+In each round both sides do all of it in turn (A B A B ...), in processor time of
+one thread, so that a busy machine changes little. Printed as JSON: medians, and
+the median, least and most of the ratios of the rounds. ONLY=learning or
+ONLY=encoding leaves the rest out; FILTER takes tokenizers with that in the name.
 """
 import datetime
 import json
 import os
+import resource
 import statistics
 import struct
 import subprocess
@@ -25,8 +30,11 @@ os.environ["RAYON_NUM_THREADS"] = "1"
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path.insert(0, os.path.join(ROOT, "tests", "golden"))
 import tokenizer_fuzz as fuzz  # noqa: E402
+from tokenizers import (  # noqa: E402
+    Tokenizer, models, pre_tokenizers, trainers)
 
-ROUNDS = 3
+ROUNDS = int(os.environ.get("ROUNDS") or 5)
+LEARNED = (8192, 32000)  # tokens
 DOCUMENT = 4096  # characters
 WANTED = ("json byte-level gpt2", "json byte-level llama3", "json gemma",
           "real anthropic", "real cl100k_base", "real o200k_base",
@@ -57,10 +65,47 @@ def measure(tool, encode, path, texts):
         for text in texts:
             encode(text)
         theirs.append(time.process_time() - began)
-    ours, theirs = statistics.median(ours), statistics.median(theirs)
-    return {"lockstep_mb_s": round(size / ours / 1e6, 2),
-            "library_mb_s": round(size / theirs / 1e6, 2),
-            "ratio": round(theirs / ours, 2)}
+    return rates(size, ours, theirs)
+
+
+def rates(size, ours, theirs):
+    """Seconds of the rounds of both sides as one row of the result."""
+    ratios = [b / a for a, b in zip(ours, theirs)]
+    return {"lockstep_mb_s": round(size / statistics.median(ours) / 1e6, 2),
+            "library_mb_s": round(size / statistics.median(theirs) / 1e6, 2),
+            "ratio": round(statistics.median(ratios), 2),
+            "ratio_least": round(min(ratios), 2),
+            "ratio_most": round(max(ratios), 2)}
+
+
+def child_s():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def learn(paths, vocab, folder):
+    """Seconds of learning so many tokens, both sides in turn."""
+    program = os.environ.get("LOCKSTEP") or os.path.join(ROOT, "build",
+                                                         "lockstep")
+    ours, theirs = [], []
+    for _ in range(ROUNDS):
+        began = child_s()
+        subprocess.run([program, "tokenizer", "train", *paths, "--vocab",
+                        str(vocab), "--threads", "1", "--out",
+                        os.path.join(folder, "learned.json")], check=True,
+                       stdout=subprocess.DEVNULL)
+        ours.append(child_s() - began)
+        tokenizer = Tokenizer(models.BPE())
+        tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(
+            add_prefix_space=False)
+        trainer = trainers.BpeTrainer(
+            vocab_size=vocab, show_progress=False,
+            special_tokens=["<|endoftext|>"],
+            initial_alphabet=pre_tokenizers.ByteLevel.alphabet())
+        began = time.process_time()
+        tokenizer.train(paths, trainer)
+        theirs.append(time.process_time() - began)
+    return rates(sum(os.path.getsize(p) for p in paths), ours, theirs)
 
 
 def main():
@@ -68,10 +113,16 @@ def main():
     result = {"date": str(datetime.date.today()), "rounds": ROUNDS,
               "documents": len(texts),
               "bytes": sum(len(t.encode()) for t in texts), "rows": {}}
+    only = os.environ.get("ONLY")
     with tempfile.TemporaryDirectory() as folder:
+        for vocab in LEARNED if only != "encoding" else ():
+            name = f"learning {vocab}"
+            result["rows"][name] = learn(sys.argv[1:], vocab, folder)
+            print(name, result["rows"][name], file=sys.stderr, flush=True)
         tool = fuzz.build_tool(folder)
         for name, encode, _, path in fuzz.every_kind(folder):
-            if name not in WANTED:
+            if (name not in WANTED or only == "learning"
+                    or os.environ.get("FILTER", "") not in name):
                 continue
             result["rows"][name] = measure(tool, encode, path, texts)
             print(name, result["rows"][name], file=sys.stderr, flush=True)
