@@ -23,6 +23,8 @@ static const struct training_case {
     {"llama", DTYPE_BF16, 6, 0, PRODUCT_TILES},
     {"gpt2", DTYPE_BF16, 2, 0, PRODUCT_PAIRS},
     {"gpt2", DTYPE_BF16, 6, 0, PRODUCT_TILES},
+    {"llama", DTYPE_F16, 2, 0, PRODUCT_PAIRS},
+    {"gpt2", DTYPE_F16, 3, 0, PRODUCT_PAIRS},
 };
 
 enum { STEPS = 20, DRAWS = 4 }; /* of the eight stored */
@@ -122,6 +124,9 @@ static void stage_begin(struct training *t)
     t->step.update.epsilon = number(t, "epsilon");
     t->step.update.weight_decay = number(t, "weight_decay");
     t->step.update.clip = number(t, "clip");
+    if (t->row->dtype == DTYPE_F16)
+        IS_OK(loss_scale_parse(&t->step.scaling, "1024", DTYPE_F16,
+                               t->batch * t->length));
 }
 
 /* draw: of the tokens of narrow.json; -1: the tokens of training.json. */
