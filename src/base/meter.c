@@ -77,17 +77,17 @@ void meter_attach(struct meter_track *track)
     meter_thread.track = track;
 }
 
-struct meter_track *meter_background(const char *name)
+struct meter_track *meter_background(const void *owner, const char *name)
 {
     struct meter *meter = meter_thread.meter;
 
     if (meter == NULL) return NULL;
     for (int i = 1; i < meter->used; i++)
-        if (strcmp(meter->tracks[i].name, name) == 0)
-            return &meter->tracks[i];
+        if (meter->tracks[i].owner == owner) return &meter->tracks[i];
     if (meter->used == meter->track_count) return NULL;
     struct meter_track *track = &meter->tracks[meter->used++];
 
+    track->owner = owner;
     snprintf(track->name, METER_LABEL_BYTES, "%s", name);
     track->records = meter->tracks[0].records;
     return track;

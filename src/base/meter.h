@@ -58,6 +58,7 @@ struct meter_span {
 
 struct meter_track {
     char name[METER_LABEL_BYTES]; /* "rank", or the label of a group */
+    const void *owner;  /* of a background thread */
     struct meter_row rows[METER_ROWS_MAX]; /* the last takes the rest */
     int row_count;
     uint8_t index[2 * METER_ROWS_MAX]; /* hash to row + 1 */
@@ -85,9 +86,9 @@ void meter_free(struct meter *meter);
 
 /* This thread counts into the track from now on; NULL: no more. */
 void meter_attach(struct meter_track *track);
-/* The track of a background thread of that name, of the meter whose rank this
- * thread is; NULL: none, or no more. */
-struct meter_track *meter_background(const char *name);
+/* The track of the background thread that `owner` tells from others, of the
+ * meter whose rank this thread is; NULL: none, or no more. */
+struct meter_track *meter_background(const void *owner, const char *name);
 
 void meter_step_begin(struct meter *meter);
 void meter_step_end(struct meter *meter);

@@ -145,7 +145,7 @@ static status start(struct group *group, const struct comm_call *call,
     }
     TRY(progress_begin(progress));
     handle->group = group;
-    handle->track = meter_background(group->label);
+    handle->track = meter_background(progress, group->label);
     handle->tag = group->calls[CHANNEL_BACKGROUND]++;
     pthread_mutex_lock(&progress->lock);
     if (progress->first == NULL) progress->first = handle;

@@ -208,13 +208,13 @@ TEST(background_threads_have_tracks_of_their_own)
     pthread_t thread;
 
     IS_OK(meter_build(&meter, 1, 0));
-    CHECK(meter_background("data") == NULL); /* nobody is metered */
+    CHECK(meter_background(&meter, "data") == NULL); /* nobody is metered */
     meter_step_begin(&meter);
-    struct meter_track *track = meter_background("data");
+    struct meter_track *track = meter_background(&meter, "data");
 
     CHECK(track == &meter.tracks[1]);
-    CHECK(meter_background("data") == track);
-    CHECK(meter_background("tensor") == NULL); /* there is no more */
+    CHECK(meter_background(&meter, "data") == track);
+    CHECK(meter_background(&thread, "tensor") == NULL); /* there is no more */
     CHECK(pthread_create(&thread, NULL, background, track) == 0);
     pthread_join(thread, NULL);
     meter_step_end(&meter);

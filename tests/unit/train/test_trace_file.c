@@ -52,7 +52,7 @@ TEST(a_trace_is_json_with_an_event_for_each_span)
     meter_step_begin(&meter);
     span(METER_MATMUL, "matmul", "dW = dy' x");
     span(METER_MESSAGES, "all-reduce", "a \"quoted\" \\ label");
-    meter_background("data");
+    meter_background(&meter, "data");
     meter_step_end(&meter);
     IS_OK(trace_file_write(&meter, 3, "a \"run\"\n", path));
     arena_init(&arena, "test", 0);
