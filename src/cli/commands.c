@@ -83,16 +83,26 @@ const struct command commands[] = {
      "compared with\ntheir optimizer state, anything else by weights alone.",
      "lockstep compare runs/first runs/second", false, command_compare,
      {FLAG_JSON}},
-    {"tokenize", "TOKENIZER.json FILE", 2, 2, "text to ids",
-     "The file is one text, encoded as the `tokenizers` library's "
-     "encode(text) does;\n--no-special is its add_special_tokens=False. "
-     "Without a flag it prints the first\ntokens and a summary.",
-     "lockstep tokenize corpus/tokenizer.json corpus/train.txt --ids", false,
-     command_tokenize,
+    {"tokenize", "TOKENIZER.json FILE...", 2, OPERANDS_ANY, "text to ids",
+     "With --out the documents of the files (docs/data.md says what is one) "
+     "become token\nfiles: a single one, or shards in a directory. After a "
+     "kill the same call goes on\nbehind the last whole shard. Without --out "
+     "the one file is one text, encoded as the\n`tokenizers` library's "
+     "encode(text) does (--no-special: add_special_tokens=False);\nthe first "
+     "tokens and a summary are printed.",
+     "lockstep tokenize corpus/tokenizer.json corpus/train.txt --ids\n"
+     "lockstep tokenize corpus/tokenizer.json corpus --out shards",
+     false, command_tokenize,
      {{"ids", NULL, "prints all ids as one JSON array", false},
-      {"out", "FILE", "writes a token file (one document)", false},
+      {"out", "FILE.tokens|DIR", "writes one token file, or shards", false},
+      {"shard-tokens", "N", "a shard ends after this many (100000000)", false},
+      {"field", "KEY", "of .jsonl and .parquet (text)", false},
+      {"chat", "NAME", "template of conversations in .jsonl (data.chat)",
+       false},
+      {"fim-rate", "X", "share of documents for fill-in-the-middle (0)",
+       false},
       {"no-special", NULL, "without the template's tokens", false},
-      FLAG_JSON}},
+      FLAG_THREADS, FLAG_JSON}},
     {"data show", "CONFIG", 1, 1, "what a step of a run sees",
      "Which documents the samples of a step are made of, with their texts, and "
      "what each\nsource has given by then. CONFIG may also be a run. The order "

@@ -97,6 +97,17 @@ static status excerpt(const struct showing *show, const struct loader *loader,
     return count < piece->count ? text_append_string(out, " ...") : OK;
 }
 
+/* Tokens of a piece that are targets, but for masks of its ends. */
+static int64_t learned(const struct loader *loader,
+                       const struct loader_piece *piece)
+{
+    int64_t count = 0;
+
+    for (int64_t i = 0; i < piece->count; i++)
+        count += token_set_learned(&loader->set, piece->at + i);
+    return count;
+}
+
 static status add_sample(struct showing *show, int64_t number,
                          struct table *table, struct text *text)
 {
@@ -120,6 +131,7 @@ static status add_sample(struct showing *show, int64_t number,
         table_integer(table, piece->offset);
         table_integer(table, piece->count);
         table_integer(table, piece->length);
+        table_integer(table, learned(loader, piece));
         table_text(table, text->bytes);
     }
     return OK;
@@ -180,7 +192,8 @@ status command_data_show(struct arguments *arguments)
         {"sample", "sample", true}, {"source", "source", false},
         {"epoch", "epoch", true}, {"document", "document", true},
         {"from", "first_token", true}, {"tokens", "tokens", true},
-        {"of", "document_tokens", true}, {"text", "text", false}};
+        {"of", "document_tokens", true}, {"learned", "learned_tokens", true},
+        {"text", "text", false}};
     static const struct table_column sources[] = {
         {"source", "source", false}, {"samples", "samples", true},
         {"tokens", "tokens", true}, {"epochs", "epochs", true},
@@ -192,7 +205,7 @@ status command_data_show(struct arguments *arguments)
     struct text text = {0};
     status result;
 
-    table_begin(&samples, pieces, 8);
+    table_begin(&samples, pieces, 9);
     table_begin(&ledger, sources, 7);
     TRY_GOTO(done, result, showing_open(&show, arguments));
     for (int64_t i = 0; i < show.samples; i++)

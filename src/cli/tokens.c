@@ -5,10 +5,12 @@
 #include "base/json.h"
 #include "cli/run.h"
 #include "cli/table.h"
-#include "data/token_file.h"
-#include "data/tokenizer.h"
+#include "data/chat.h"
+#include "data/shards.h"
+#include "train/progress.h"
 
-enum { SHOWN_TOKENS = 24, SHOWN_BYTES = 40 };
+enum { SHOWN_TOKENS = 24, SHOWN_BYTES = 40,
+       SHARD_TOKENS = 100000000 /* 200 MB with a vocabulary up to 65,536 */ };
 
 static const size_t text_bytes_max = (size_t)4 << 30;
 
@@ -17,11 +19,13 @@ struct tokenized {
     struct tokenizer tokenizer;
     struct text text;
     struct token_list list;
+    struct threads *threads;
 };
 
 static void tokenized_free(struct tokenized *work)
 {
     token_list_free(&work->list);
+    threads_free(work->threads);
     text_free(&work->text);
     tokenizer_free(&work->tokenizer);
 }
@@ -141,29 +145,81 @@ done:
     return result;
 }
 
-/* The whole text as one document of a token file. */
-static status write_file(const struct tokenized *work, const char *path)
-{
-    struct token_writer writer = {0};
-    char source[65], tokens[32];
-    int32_t end;
-    status result;
+/* ---- to files ---- */
 
-    TRY(tokenizer_end_of_text(&work->tokenizer, "", &end));
-    sha256_hex(work->text.bytes, work->text.length, source);
-    TRY_GOTO(done, result,
-             token_writer_open(&writer, path,
-                               tokenizer_vocab(&work->tokenizer), end,
-                               work->tokenizer.digest, source));
-    TRY_GOTO(done, result,
-             token_writer_add(&writer, work->list.ids, work->list.count,
-                              (int64_t)work->text.length));
-    TRY_GOTO(done, result, token_writer_close(&writer));
-    fprintf(stderr, "%s tokens in %s\n", text_count(tokens, work->list.count),
-            path);
-done:
-    token_writer_free(&writer);
-    return result;
+static void show(void *argument, double done, double total)
+{
+    progress_count(argument, done, total);
+}
+
+static status shards_ask(struct shards_request *request,
+                         struct tokenized *work, struct arguments *arguments,
+                         const char *out)
+{
+    struct data_request *data = &request->data;
+    const bool one = text_ends_with(out, ".tokens");
+    int64_t count = 0;
+
+    TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &count));
+    TRY(arguments_integer(arguments, "shard-tokens", 1, INT64_MAX,
+                          &request->tokens));
+    if (one && request->tokens > 0)
+        FAIL(ERR_USAGE, "--out %s is one file; --shard-tokens needs a "
+             "directory", out);
+    if (one) request->file = out;
+    else if (request->tokens == 0) request->tokens = SHARD_TOKENS;
+    TRY(arguments_real(arguments, "fim-rate", 0, 1, &data->fill_in.rate));
+    if (data->fill_in.rate > 0)
+        TRY(fill_in_tokens(&data->fill_in, &work->tokenizer, NULL, 0));
+    data->sources = arguments->operands + 1;
+    data->source_count = arguments->operand_count - 1;
+    data->format.field = arguments_text(arguments, "field", "text");
+    if (arguments_has(arguments, "chat")) {
+        TRY(chat_find(arguments_text(arguments, "chat", ""),
+                      &data->format.chat));
+        TRY(chat_check(data->format.chat, &work->tokenizer));
+    }
+    data->tokenizer = &work->tokenizer;
+    data->end_of_text = "";
+    data->cache = out;
+    TRY(threads_build(&work->threads, (int)count));
+    data->threads = work->threads;
+    return OK;
+}
+
+static void print_shards(const struct shards_result *result, const char *out)
+{
+    char tokens[32], documents[32], bytes[32];
+
+    fprintf(stderr, "%s tokens of %s documents (%s of text) in %s",
+            text_count(tokens, result->tokens),
+            text_count(documents, result->documents),
+            text_bytes(bytes, (uint64_t)result->text_bytes), out);
+    if (result->shards > 1)
+        fprintf(stderr, ", %lld shards", (long long)result->shards);
+    if (result->found > 0)
+        fprintf(stderr, ", %lld of them found", (long long)result->found);
+    fprintf(stderr, "\n");
+}
+
+/* Documents of the files as token files. */
+static status write_shards(struct tokenized *work,
+                           struct arguments *arguments, const char *out)
+{
+    struct progress progress;
+    struct shards_request request = {
+        .data = {.progress = show, .argument = &progress,
+                 .fill_in = {.suffix_first = 0.5, .seed = 1}}};
+    struct shards_result result;
+
+    TRY(shards_ask(&request, work, arguments, out));
+    progress_begin(&progress, stderr, "tokenize", "MB", 1e6);
+    const status code = shards_write(&request, &result);
+
+    if (progress.shown > 0) progress_end(&progress);
+    TRY(code);
+    print_shards(&result, out);
+    return OK;
 }
 
 status command_tokenize(struct arguments *arguments)
@@ -175,8 +231,15 @@ status command_tokenize(struct arguments *arguments)
 
     if (ids && out != NULL)
         FAIL(ERR_USAGE, "--ids prints and --out writes; give one of them");
+    if (out == NULL && arguments->operand_count > 2)
+        FAIL(ERR_USAGE, "%d files; without --out only one is read",
+             arguments->operand_count - 1);
     TRY_GOTO(done, result,
              tokenizer_read(&work.tokenizer, arguments->operands[0]));
+    if (out != NULL) {
+        TRY_GOTO(done, result, write_shards(&work, arguments, out));
+        goto done;
+    }
     TRY_GOTO(done, result,
              file_read(arguments->operands[1], text_bytes_max, &work.text));
     result = tokenizer_encode(&work.tokenizer, work.text.bytes,
@@ -186,9 +249,7 @@ status command_tokenize(struct arguments *arguments)
     if (result != OK)
         FAIL_GOTO(done, result, result, "%s: %s", arguments->operands[1],
                   status_message());
-    if (out != NULL)
-        TRY_GOTO(done, result, write_file(&work, out));
-    else if (ids)
+    if (ids)
         TRY_GOTO(done, result, print_ids(&work.list));
     else
         TRY_GOTO(done, result,

@@ -58,8 +58,12 @@ typedef status corpus_take(void *context,
                            const struct corpus_document *document);
 
 /* Where in a record the document is. */
+struct chat_template;
 struct corpus_format {
     const char *field; /* key of .jsonl, column of .parquet */
+    /* Of .jsonl: conversations under `field`, "messages" or "conversations",
+     * or pairs of "prompt" and "completion" (chat.h); NULL: neither. */
+    const struct chat_template *chat;
 };
 
 /* All documents of one file that is not CORPUS_TOKENS. *at, which may be NULL:

@@ -3,6 +3,7 @@
 #include <string.h>
 #include "base/json.h"
 #include "data/byte_stream.h"
+#include "data/chat.h"
 #include "data/corpus.h"
 #include "data/parquet.h"
 
@@ -18,6 +19,7 @@ struct reading {
     const char *bytes; /* of a mapped file */
     size_t length;
     int64_t documents;
+    struct chat_text chat; /* of a conversation */
     int32_t *ids;      /* owned, [id_capacity] of a document that is tokens */
     int64_t id_capacity;
 };
@@ -202,6 +204,50 @@ static status take_ids(struct reading *reading, const struct json *array,
     return OK;
 }
 
+static status take_chat(struct reading *reading)
+{
+    const struct chat_text *chat = &reading->chat;
+    const struct corpus_document document = {
+        .text = chat->text.bytes, .length = chat->text.length,
+        .segments = chat->segments, .segment_count = chat->segment_count};
+
+    if (document.length == 0) return OK;
+    reading->documents++;
+    return reading->take(reading->context, &document);
+}
+
+static bool is_text(const struct json *value)
+{
+    return value != NULL && value->kind == JSON_STRING;
+}
+
+/* What of a record is the conversation; *done: it had one. */
+static status read_chat(struct reading *reading, const struct json *root,
+                        const char *source, bool *done)
+{
+    const struct corpus_format *format = reading->format;
+    const char *const keys[] = {format->field, "messages", "conversations"};
+    const struct json *prompt = json_get(root, "prompt");
+    const struct json *completion = json_get(root, "completion");
+
+    *done = true;
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        const struct json *value = json_get(root, keys[i]);
+
+        if (value == NULL || value->kind != JSON_ARRAY || value->count == 0 ||
+            value->items[0].kind != JSON_OBJECT)
+            continue;
+        TRY(chat_render(&reading->chat, format->chat, value, source));
+        return take_chat(reading);
+    }
+    if (is_text(prompt) && is_text(completion)) {
+        TRY(chat_pair(&reading->chat, prompt, completion));
+        return take_chat(reading);
+    }
+    *done = false;
+    return OK;
+}
+
 static status read_line(struct reading *reading, struct arena *arena,
                         const struct text *line, int64_t number)
 {
@@ -213,6 +259,12 @@ static status read_line(struct reading *reading, struct arena *arena,
     snprintf(source, sizeof source, "%s, line %lld", reading->file->path,
              (long long)number);
     TRY(json_read(&root, arena, line->bytes, line->length, source));
+    if (reading->format->chat != NULL) {
+        bool done;
+
+        TRY(read_chat(reading, root, source, &done));
+        if (done) return OK;
+    }
     value = json_get(root, field);
     if (value == NULL)
         FAIL(ERR_FORMAT, "%s: there is no key \"%s\"; name another with "
@@ -307,6 +359,7 @@ status corpus_read(const struct corpus_file *file,
     *reading.at = 0;
     result = read_any(&reading);
     memory_free(reading.ids);
+    chat_text_free(&reading.chat);
     TRY(result);
     if (reading.documents == 0)
         FAIL(ERR_FORMAT, "%s: there is no text in it", file->path);

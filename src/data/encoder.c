@@ -101,6 +101,8 @@ static status encode_filled(const struct encoder *e, struct job *job,
     }
     a = character(text, job->length, a);
     b = character(text, job->length, b);
+    TRY(token_list_append(&job->tokens, e->request.tokenizer->first,
+                          e->request.tokenizer->first_count));
     TRY(encode_part(e, job, f->prefix, 0, suffix_first ? 0 : a));
     TRY(encode_part(e, job, f->suffix, b, job->length));
     if (!suffix_first) return encode_part(e, job, f->middle, a, b);
@@ -211,6 +213,8 @@ bool encoder_full(const struct encoder *e)
 {
     return e->count == BATCH_DOCUMENTS || e->text.length >= BATCH_BYTES;
 }
+
+void encoder_pass(struct encoder *e) { e->next_number++; }
 
 /* A template may end with the end token, which the sink adds itself. */
 static int64_t without_end(const struct encoder *e, const struct job *job)

@@ -54,6 +54,8 @@ status encoder_add(struct encoder *encoder,
 status encoder_flush(struct encoder *encoder, const char *source);
 /* Whether encoder_flush is due: the batch is full. */
 bool encoder_full(const struct encoder *encoder);
+/* Counts a document that is not encoded: fill-in-the-middle draws by number. */
+void encoder_pass(struct encoder *encoder);
 void encoder_free(struct encoder *encoder); /* NULL allowed */
 
 /* The ids of the three tokens by their names, or those of the families that

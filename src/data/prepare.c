@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include "base/file.h"
+#include "data/chat.h"
 #include "data/token_file.h"
 
 enum { CHECKED_BYTES = 16 << 20 /* larger files are known by size and time */ };
@@ -123,6 +124,9 @@ static status make_digest(const struct preparing *p, char digest[65])
              text_printf(&key, "LSTOKEN1 %s %s %s\n",
                          request->tokenizer->digest, request->format.field,
                          request->end_of_text));
+    if (request->format.chat != NULL)
+        TRY_GOTO(done, result,
+                 text_printf(&key, "chat %s\n", request->format.chat->name));
     if (f->rate > 0)
         TRY_GOTO(done, result,
                  text_printf(&key, "fim %.17g %.17g %llu %d %d %d\n", f->rate,

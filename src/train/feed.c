@@ -7,6 +7,7 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "data/chat.h"
 #include "train/progress.h"
 
 static void show(void *argument, double done, double total)
@@ -70,6 +71,11 @@ static status prepare(const struct feed *feed, const char *const *sources,
         .end_of_text = o->tokenizer.end_of_text, .cache = feed->cache,
         .progress = show, .argument = &progress};
 
+    if (o->data.chat[0] != '\0') {
+        TRY(chat_find(o->data.chat, &request.format.chat));
+        if (setup->has_tokenizer)
+            TRY(chat_check(request.format.chat, &setup->tokenizer));
+    }
     TRY(fill_in_of(setup, &request.fill_in));
     progress_begin(&progress, stderr, "tokenize", "MB", 1e6);
     const status result = data_prepare(&request, parts);

@@ -200,6 +200,102 @@ TEST(what_cannot_be_trained_on_is_refused)
     IS_OK(directory_remove(directory));
 }
 
+TEST(best_fit_keeps_documents_whole)
+{
+    /* Documents of 3, 2, 6 and 4 tokens: 8 of padding would be 3 samples. */
+    static const struct sample expected[] = {
+        {{4, 5, 6, 7}, {5, 6, 7, 8}, {0, 1, 2, 3}, {0, 0, 0, 0}},
+        {{1, 3, 5, END}, {3, 5, END, -1}, {0, 1, 2, 3}, {0, 0, 0, 0}},
+        {{1, 2, END, END}, {2, END, -1, -1}, {0, 1, 2, 0}, {0, 0, 0, 1}},
+        {{3, END, 8, END}, {END, -1, END, -1}, {0, 1, 0, 1}, {0, 0, 1, 1}},
+    };
+    char path[PATH_BYTES], directory[PATH_BYTES];
+    struct loader loader;
+    struct sample sample;
+
+    write_small(path, directory);
+    IS_OK(loader_open(&loader, &(struct loader_request){
+                                   .paths = (const char *[]){path},
+                                   .path_count = 1, .sequence = SEQUENCE,
+                                   .best_fit = true, .vocab = 10}));
+    EQUAL_INT(loader.samples, 4);
+    EQUAL_INT(loader.pack.padding, 1);
+    for (int i = 0; i < 4; i++) {
+        take(&loader, i, &sample);
+        EQUAL_BYTES(&sample, &expected[i], sizeof sample);
+    }
+    loader_close(&loader);
+    IS_OK(directory_remove(directory));
+}
+
+TEST(several_files_are_one_stream)
+{
+    char path[PATH_BYTES], directory[PATH_BYTES];
+    const char *paths[] = {path, path, path};
+    struct loader loader, one;
+    struct loader_piece pieces[SEQUENCE];
+    struct sample sample, again;
+    int64_t count;
+
+    write_small(path, directory);
+    IS_OK(loader_open(&loader, &(struct loader_request){
+                                   .paths = paths, .path_count = 3,
+                                   .sequence = SEQUENCE, .joined = true}));
+    EQUAL_INT(loader.set.tokens, 45);
+    EQUAL_INT(loader.set.documents, 12);
+    for (int i = 0; i < loader.samples; i++) {
+        take(&loader, i, &sample);
+        for (int t = 0; t < SEQUENCE; t++) {
+            EQUAL_INT(sample.inputs[t], stream[(i * SEQUENCE + t) % 15]);
+            EQUAL_INT(sample.targets[t], stream[(i * SEQUENCE + t + 1) % 15]);
+        }
+    }
+    IS_OK(loader_pieces(&loader, 3, SEQUENCE, pieces, &count));
+    EQUAL_INT(count, 2); /* the end of the last document, the first again */
+    EQUAL_INT(pieces[0].document, 3);
+    EQUAL_INT(pieces[0].offset, 1);
+    EQUAL_INT(pieces[1].document, 4);
+    EQUAL_INT(pieces[1].count, 1);
+    IS_OK(loader_open(&one, &(struct loader_request){
+                                .paths = paths, .path_count = 1,
+                                .sequence = SEQUENCE, .joined = true}));
+    take(&one, 0, &sample);
+    take(&loader, 0, &again);
+    EQUAL_BYTES(&sample, &again, sizeof sample);
+    loader_close(&one);
+    loader_close(&loader);
+    IS_OK(directory_remove(directory));
+}
+
+TEST(a_mask_says_what_is_learned)
+{
+    static const int32_t ids[] = {1, 2, 3, 4};
+    static const bool learned[] = {false, true, false, true};
+    static const int32_t targets[] = {8, END, -1, 2, -1, 4, END, -1};
+    char path[PATH_BYTES], directory[PATH_BYTES];
+    struct token_writer writer;
+    struct loader loader;
+    int32_t out[4][8];
+
+    test_directory(directory);
+    IS_OK(path_join(path, PATH_BYTES, directory, "a.tokens"));
+    IS_OK(token_writer_open(&writer, path, 10, END, NULL, NULL));
+    IS_OK(token_writer_add(&writer, (const int32_t[]){7, 8}, 2, 2));
+    IS_OK(token_writer_add_masked(&writer, ids, learned, 4, 4));
+    IS_OK(token_writer_add(&writer, (const int32_t[]){7}, 1, 2));
+    IS_OK(token_writer_close(&writer));
+    token_writer_free(&writer);
+    IS_OK(loader_open(&loader, &(struct loader_request){
+                                   .paths = (const char *[]){path},
+                                   .path_count = 1, .sequence = 8}));
+    IS_OK(loader_sample(&loader, 0, out[0], out[1], out[2], out[3]));
+    for (int t = 0; t < 8; t++) EQUAL_INT(out[1][t], targets[t]);
+    loader_close(&loader);
+    IS_OK(directory_remove(directory));
+}
+
 TEST_MAIN(samples_are_cut_from_the_stream, a_joined_stream_masks_nothing,
           each_epoch_takes_every_sample_once_in_its_own_order,
-          a_split_parts_the_documents, what_cannot_be_trained_on_is_refused)
+          a_split_parts_the_documents, what_cannot_be_trained_on_is_refused,
+          best_fit_keeps_documents_whole, several_files_are_one_stream,
+          a_mask_says_what_is_learned)
