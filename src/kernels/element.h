@@ -42,7 +42,7 @@ ELEMENTARY uint32_t element_to_bf16(float value)
     const uint32_t bits = bits_of_f32(value);
     const uint32_t rounded = (bits + 0x7FFFu + (bits >> 16 & 1)) >> 16;
 
-    return (bits & 0x7FFFFFFFu) > 0x7F800000u ? bits >> 16 | 0x0040u : rounded;
+    return value != value ? bits >> 16 | 0x0040u : rounded;
 }
 
 ELEMENTARY float element_get(const void *x, enum dtype dtype, int64_t i)

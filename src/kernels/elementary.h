@@ -80,15 +80,40 @@ ELEMENTARY float exp_f32(float x)
     return p * f32_of_bits((k - half - 256u + 127u) << 23);
 }
 
+/* 1 + e^-x: the bits that exp_f32 would give, anything for NaN. e^-x is
+ * infinite from -89 down, and from 64 on it adds nothing. The power of two is
+ * one less than it should be, so that it fits, and the last FMA doubles:
+ * exactly, but for overflow. */
+ELEMENTARY float one_plus_exp_f32(float x)
+{
+    float c = x > 64.0f ? 64.0f : x, t, n, r, q, p;
+
+    c = c < -89.0f ? -89.0f : c;
+    t = __builtin_fmaf(c, -0x1.715476p+0f, ROUND_MAGIC - 1.0f);
+    n = t - (ROUND_MAGIC - 1.0f);
+    r = __builtin_fmaf(n, -LN2_HIGH, -c);
+    r = __builtin_fmaf(n, -LN2_LOW, r);
+    q = 1.378246466629207134246826171875e-3f;
+    q = __builtin_fmaf(q, r, 8.368670009076595306396484375e-3f);
+    q = __builtin_fmaf(q, r, 4.16689626872539520263671875e-2f);
+    q = __builtin_fmaf(q, r, 0.16666521131992340087890625f);
+    q = __builtin_fmaf(q, r, 0.4999999105930328369140625f);
+    p = __builtin_fmaf(r * r, q, r) + 1.0f;
+    p = f32_of_bits(bits_of_f32(p) + (bits_of_f32(t) << 23));
+    return __builtin_fmaf(p, 2.0f, 1.0f);
+}
+
 /* 1 / (1 + e^-x) and x times that. */
 ELEMENTARY float sigmoid_f32(float x)
 {
-    return 1.0f / (1.0f + exp_f32(-x));
+    float y = 1.0f / one_plus_exp_f32(x);
+
+    return x == x ? y : x;
 }
 
 ELEMENTARY float silu_f32(float x)
 {
-    return x / (1.0f + exp_f32(-x));
+    return x / one_plus_exp_f32(x);
 }
 
 /* (e^2x - 1) / (e^2x + 1), where e^2x - 1 is computed without cancellation. */

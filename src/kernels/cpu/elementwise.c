@@ -175,9 +175,10 @@ ELEMENTARY float normal_cumulative(float x)
     return 0.5f * (1.0f + erf_f32(x * (float)SQRT_HALF));
 }
 
+/* NaN passes through the factor x. */
 ELEMENTARY float silu_slope(float x)
 {
-    float s = sigmoid_f32(x);
+    float s = 1.0f / one_plus_exp_f32(x);
 
     return __builtin_fmaf(x * s, 1.0f - s, s);
 }
@@ -358,7 +359,8 @@ static void swiglu_backward_block(float *const *at, int64_t count,
 
     (void)constants;
     SIMD for (int64_t i = 0; i < count; i++) {
-        float s = sigmoid_f32(gate[i]), silu = gate[i] * s, u = up[i];
+        float s = 1.0f / one_plus_exp_f32(gate[i]); /* NaN: by the gate */
+        float silu = gate[i] * s, u = up[i];
 
         dup[i] = dy[i] * silu;
         dgate[i] = dy[i] * u * __builtin_fmaf(silu, 1.0f - s, s);
@@ -378,55 +380,65 @@ status CPU(swiglu_backward)(struct stream *stream, struct tensor dgate_up,
 
 struct adamw_constants {
     float scale, beta1, beta2, rest1, rest2, epsilon, root, step, keep;
-    int gradient; /* which operand; one before it is the copy */
 };
 
-static void adamw_block(float *const *at, int64_t count, const void *constants)
-{
-    const struct adamw_constants c = *(const struct adamw_constants *)constants;
-    float *weight = at[0], *m = at[1], *v = at[2];
-    const float *gradient = at[c.gradient];
+struct adamw_job {
+    struct adamw_constants c;
+    const struct adamw *p;
+};
 
-    SIMD for (int64_t i = 0; i < count; i++) {
-        float g = gradient[i] * c.scale;
+/* Elements [first, last); with a copy of `dtype`, f32: none. One pass: the step
+ * is bound by memory. */
+ELEMENTARY void adamw_range(enum dtype dtype, const struct adamw_job *job,
+                            int64_t first, int64_t last)
+{
+    const struct adamw_constants c = job->c;
+    float *weight = job->p->weight.data, *m = job->p->m.data;
+    float *v = job->p->v.data;
+    const float *gradient = job->p->gradient.data;
+    void *copy = job->p->copy.data;
+
+    SIMD for (int64_t i = first; i < last; i++) {
+        float g = gradient[i] * c.scale, w;
         float a = __builtin_fmaf(c.beta1, m[i], c.rest1 * g);
         float b = __builtin_fmaf(c.beta2, v[i], c.rest2 * g * g);
 
         m[i] = a;
         v[i] = b;
-        weight[i] = __builtin_fmaf(
+        w = __builtin_fmaf(
             c.step, a / __builtin_fmaf(__builtin_sqrtf(b), c.root, c.epsilon),
             weight[i] * c.keep);
+        weight[i] = w;
+        if (dtype != DTYPE_F32) element_set(copy, dtype, i, w);
     }
-    if (c.gradient == 4)
-        memcpy(at[3], weight, (size_t)count * sizeof *weight);
 }
 
-static struct view flat_of(struct tensor tensor)
+static void adamw_body(void *argument, int index, int count)
 {
-    return view_any(tensor_1d(tensor.data, tensor.dtype,
-                              tensor_count(&tensor)));
+    const struct adamw_job *job = argument;
+    const bool copies = job->p->copy.data != NULL;
+    int64_t first, last;
+
+    threads_split(tensor_count(&job->p->weight), LANES, index, count, &first,
+                  &last);
+    ELEMENT_CHOOSE(copies ? job->p->copy.dtype : DTYPE_F32, adamw_range, job,
+                   first, last);
 }
 
 status CPU(adamw)(struct stream *stream, const struct adamw *p)
 {
-    struct adamw_constants c = {
-        (float)p->scale, (float)p->beta1, (float)p->beta2,
-        (float)(1 - p->beta1), (float)(1 - p->beta2), (float)p->epsilon,
-        (float)(1 / sqrt(p->correction2)), (float)(-p->lr / p->correction1),
-        (float)(1 - p->lr * p->decay), 3};
-    struct elementwise e = {adamw_block, &c, 4, 3,
-                            {flat_of(p->weight), flat_of(p->m), flat_of(p->v),
-                             flat_of(p->gradient)}};
+    struct adamw_job job = {
+        {(float)p->scale, (float)p->beta1, (float)p->beta2,
+         (float)(1 - p->beta1), (float)(1 - p->beta2), (float)p->epsilon,
+         (float)(1 / sqrt(p->correction2)), (float)(-p->lr / p->correction1),
+         (float)(1 - p->lr * p->decay)}, p};
+    const struct tensor *const all[] = {&p->weight, &p->m, &p->v, &p->gradient};
+    const int64_t count = tensor_count(&p->weight);
 
-    for (int i = 0; i < 4; i++) CHECK(e.views[i].dtype == DTYPE_F32);
-    if (p->copy.data) {
-        CHECK(dtype_is_narrow(p->copy.dtype));
-        e.operands = 5;
-        e.outputs = 4;
-        e.views[4] = e.views[3];
-        e.views[3] = flat_of(p->copy);
-        c.gradient = 4;
-    }
-    return elementwise_run(stream, &e);
+    for (int i = 0; i < 4; i++)
+        CHECK(all[i]->dtype == DTYPE_F32 && tensor_count(all[i]) == count);
+    CHECK(!p->copy.data || (dtype_is_narrow(p->copy.dtype) &&
+                            tensor_count(&p->copy) == count));
+    cpu_run(stream, count, adamw_body, &job);
+    return OK;
 }
