@@ -108,7 +108,7 @@ mutation "a relayout is skipped" src/nn/relayout.c \
     's/return comm_run\(run->tensor, &call\);/(void)call; return OK;/' \
     "$tensor"
 mutation "shared key-value heads are not summed" src/nn/attention.c \
-    's/return sum_replicas\(step, run, dqkv\);/return OK;/' "$heads"
+    's/return sum_replicas\(step, run, own, shared_columns\(step, dqkv\)\);/return OK;/' "$heads"
 mutation "the tied table's other use is forgotten" src/train/tied.c \
     's/TRY\(stage->kernels\.add\(&stage->stream, mine, mine, other\)\);/(void)stage;/' \
     "$pipe"
