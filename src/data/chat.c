@@ -20,6 +20,8 @@ static const struct chat_template templates[] = {
      {"<|user|>", "<|assistant|>", "<|end|>"}},
     {"zephyr", "", "<|", "|>\n", "</s>", "\n", "assistant", false, true,
      {"</s>"}},
+    /* For tokenizers without tokens for turns. */
+    {"plain", "", "", ": ", "\n", "", "assistant", true, true, {NULL}},
 };
 enum { TEMPLATES = sizeof templates / sizeof *templates, ROLE_BYTES = 32 };
 

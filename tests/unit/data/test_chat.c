@@ -53,6 +53,7 @@ TEST(templates_are_those_of_the_families)
         {"phi3", "[" TALK "," TALK "]",
          "<|user|>\n Hi <|end|>\n<|assistant|>\n{Ho\n<|end|>}\n"
          "<|user|>\n Hi <|end|>\n<|assistant|>\n{Ho\n<|end|>}\n"},
+        {"plain", "[" TALK "]", "user: Hi\nassistant: {Ho\n}"},
         {"zephyr", "[{\"from\":\"human\",\"value\":\"a\"},"
                    "{\"from\":\"gpt\",\"value\":\"\"}]",
          "<|user|>\na</s>\n<|assistant|>\n{</s>}\n"},
