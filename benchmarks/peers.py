@@ -144,8 +144,9 @@ class Torch:
         preset, batch, length = row
         # An empty cache: the first step compiles as it does for a new user.
         self.cache = tempfile.TemporaryDirectory()
+        self.reused = settings.cache and mode == "compile"
         more = {"PEERS_BEGAN": str(time.monotonic()),
-                "TORCHINDUCTOR_CACHE_DIR": self.cache.name}
+                "TORCHINDUCTOR_CACHE_DIR": settings.cache or self.cache.name}
         self.child = measure.spawn(
             [sys.executable, os.path.join(HERE, "peer_torch.py"), preset,
              precision, mode, str(settings.threads), str(batch), str(length)],
@@ -180,6 +181,8 @@ class Torch:
         last = self.hear()
         measure.finished(self.child)
         self.cache.cleanup()
+        if self.reused:
+            del self.first["first_step_s"]
         return {**self.first, **last}
 
 
@@ -260,7 +263,7 @@ def steps_for(step_ms):
     return max(1, min(20, round(1e3 * SECONDS / step_ms))) if step_ms else 1
 
 
-def sides_of(settings, name, precision):
+def sides_of(settings, name, precision, modes):
     """Name of each side: how it starts; Lockstep's come first."""
     row = ROWS[name]
     corpus = Corpus(settings, row)
@@ -277,16 +280,17 @@ def sides_of(settings, name, precision):
             for product in settings.products}
         kinds = ["bfloat16"] + ([] if settings.quick else ["autocast"])
     for kind in kinds:
-        for mode in settings.modes.split(","):
+        for mode in modes:
             label = f"autocast {mode}" if kind == "autocast" else mode
             sides[label] = lambda k=kind, m=mode: Torch(settings, row, k, m)
     return sides
 
 
-def compare(settings, name, precision, until):
+def compare(settings, what, until):
     """One row of the table: rounds over all sides, and ours to bench."""
+    name, precision, modes = what
     sides = {label: start() for label, start in
-             sides_of(settings, name, precision).items()}
+             sides_of(settings, name, precision, modes).items()}
     rounds, tries = [], 0
     while len(rounds) < settings.pairs and tries < 3 * settings.pairs:
         if len(rounds) >= 1 and time.monotonic() > until:
@@ -339,6 +343,9 @@ def settings_read():
                         help="cores of other work that mark a round (0.15)")
     parser.add_argument("--strict", action="store_true",
                         help="repeat marked rounds, up to three times")
+    parser.add_argument("--cache", help="directory of compiled code, kept: "
+                        "saves time,\nbut first steps of torch.compile are "
+                        "not told")
     parser.add_argument("--ahead", action="store_true",
                         help="run before all other work (needs root)")
     parser.add_argument("--out", default=os.path.join(HERE, "results"))
@@ -367,15 +374,21 @@ def rows_plan(settings):
     for name in settings.rows:
         if name not in ROWS and name != "llm.c":
             sys.exit(f"--rows: {name} is none of {', '.join(ROWS)}, llm.c")
-    plan = [(name, precision) for name in settings.rows if name in ROWS
-            for precision in precisions]
+    modes = settings.modes.split(",")
+    plan = []
+    for name in settings.rows:
+        for precision in precisions if name in ROWS else ():
+            if name.endswith("long"):  # two would not fit into 24 GB
+                plan += [(name, precision, [mode]) for mode in modes]
+            else:
+                plan.append((name, precision, modes))
     if settings.llm_c:
         shape = LlmC.shape(settings.llm_c)
         if not shape or not os.access(os.path.join(
                 settings.llm_c, "train_gpt2"), os.X_OK):
             sys.exit(f"LLM_C={settings.llm_c}: build train_gpt2 there first")
         ROWS["llm.c"] = ("gpt2-124m", *shape)
-        plan.append(("llm.c", "llm.c"))
+        plan.append(("llm.c", "llm.c", []))
     return plan
 
 
@@ -394,11 +407,11 @@ def store(settings, rows):
 def main():
     settings = settings_read()
     plan, rows, benches = rows_plan(settings), [], []
-    for i, (name, precision) in enumerate(plan):
-        print(f"{name}, {precision}", file=sys.stderr, flush=True)
+    for i, what in enumerate(plan):
+        print(", ".join(what[:2]), file=sys.stderr, flush=True)
         now = time.monotonic()
         share = (settings.until - now) / (len(plan) - i)
-        row, ours = compare(settings, name, precision, now + share)
+        row, ours = compare(settings, what, now + share)
         rows.append(row)
         benches += [(row["sides"][label], side)
                     for label, side in ours.items()]
