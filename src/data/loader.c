@@ -7,46 +7,27 @@
 
 #include "base/arena.h"
 
-/* Whether document `index` is held out: a coin of its own, by (seed, index).
- * The first trains in any case: one document cannot be split. */
-static bool held_out(const struct loader_request *r, int64_t index)
-{
-    const struct random_key key = random_key_make(r->seed, "data.split");
-
-    return index > 0 &&
-           random_uniform(key, (uint64_t)index) < r->valid_share;
-}
-
-static bool belongs(const struct loader_request *r, int64_t index)
-{
-    if (r->share == SHARE_ALL) return true;
-    return held_out(r, index) == (r->share == SHARE_VALID);
-}
-
-/* The documents of the share, where they start in the file and in the
- * stream. */
+/* The documents of the share. */
 static status choose_documents(struct loader *loader)
 {
-    const struct token_set *file = &loader->set;
-    void *memory = NULL;
+    const struct loader_request *r = &loader->request;
+    const struct split_request split = {.seed = r->seed,
+                                        .share = r->valid_share,
+                                        .cache = r->cache};
+    int64_t held;
 
-    loader->documents = file->documents;
-    loader->tokens = file->tokens;
-    if (loader->request.share == SHARE_ALL) return OK;
-    TRY(memory_take((size_t)file->documents + 1, sizeof(int64_t), &memory));
-    loader->starts = memory;
-    TRY(memory_take((size_t)file->documents + 1, sizeof(int64_t), &memory));
-    loader->first = memory;
-    loader->documents = loader->tokens = 0;
-    for (int64_t i = 0; i < file->documents; i++) {
-        const int64_t first = token_set_start(file, i);
-
-        if (!belongs(&loader->request, i)) continue;
-        loader->first[loader->documents] = first;
-        loader->starts[loader->documents++] = loader->tokens;
-        loader->tokens += token_set_start(file, i + 1) - first;
+    loader->documents = loader->set.documents;
+    loader->tokens = loader->set.tokens;
+    if (r->share == SHARE_ALL) return OK;
+    TRY(split_build(&loader->split, &loader->set, &split));
+    held = loader->split.before[loader->split.count];
+    if (r->share == SHARE_VALID) {
+        loader->documents = loader->split.count;
+        loader->tokens = held;
+    } else {
+        loader->documents -= loader->split.count;
+        loader->tokens -= held;
     }
-    loader->starts[loader->documents] = loader->tokens;
     return OK;
 }
 
@@ -64,10 +45,31 @@ static status too_few(const struct loader *loader)
          (long long)r->sequence);
 }
 
-static int64_t document_start(const struct loader *loader, int64_t document)
+/* The document of the files that is the k-th of the share. */
+static int64_t file_document(const struct loader *loader, int64_t k)
 {
-    return loader->starts != NULL ? loader->starts[document]
-                                  : token_set_start(&loader->set, document);
+    switch (loader->request.share) {
+    case SHARE_ALL: return k;
+    case SHARE_TRAIN: return split_trained(&loader->split, k);
+    case SHARE_VALID: return loader->split.held[k];
+    }
+    return k;
+}
+
+/* First token of the k-th document in the stream; k may be their count. */
+static int64_t document_start(const struct loader *loader, int64_t k)
+{
+    const struct split *split = &loader->split;
+    int64_t held;
+
+    switch (loader->request.share) {
+    case SHARE_ALL: return token_set_start(&loader->set, k);
+    case SHARE_TRAIN:
+        held = split_held_before(split, k);
+        return token_set_start(&loader->set, k + held) - split->before[held];
+    case SHARE_VALID: return split->before[k];
+    }
+    return 0;
 }
 
 static int64_t start_of(const void *loader, int64_t document)
@@ -103,8 +105,7 @@ void loader_close(struct loader *loader)
 {
     token_set_close(&loader->set);
     pack_free(&loader->pack);
-    memory_free(loader->starts);
-    memory_free(loader->first);
+    split_free(&loader->split);
     *loader = (struct loader){0};
 }
 
@@ -125,8 +126,9 @@ static int64_t document_of(const struct loader *loader, int64_t at)
 static int64_t file_index(const struct loader *loader, int64_t document,
                           int64_t at)
 {
-    if (loader->starts == NULL) return at;
-    return loader->first[document] + (at - loader->starts[document]);
+    if (loader->request.share == SHARE_ALL) return at;
+    return token_set_start(&loader->set, file_document(loader, document)) +
+           (at - document_start(loader, document));
 }
 
 /* Which sample of the files is the one at `index` of the run. */
@@ -260,20 +262,6 @@ status loader_sample(const struct loader *loader, int64_t index,
     return OK;
 }
 
-/* The document of the files that begins at token `at`. */
-static int64_t file_document(const struct loader *loader, int64_t at)
-{
-    int64_t low = 0, high = loader->set.documents;
-
-    while (high - low > 1) {
-        const int64_t middle = low + (high - low) / 2;
-
-        if (token_set_start(&loader->set, middle) <= at) low = middle;
-        else high = middle;
-    }
-    return low;
-}
-
 status loader_pieces(const struct loader *loader, int64_t index, int64_t most,
                      struct loader_piece *pieces, int64_t *count)
 {
@@ -287,8 +275,7 @@ status loader_pieces(const struct loader *loader, int64_t index, int64_t most,
 
         if (*count >= most) continue;
         pieces[*count] = (struct loader_piece){
-            .document = loader->starts == NULL ? walk.document
-                                               : file_document(loader, at),
+            .document = file_document(loader, walk.document),
             .offset = walk.from - start, .count = walk.count,
             .length = walk.stop - start, .at = at};
     }

@@ -19,6 +19,7 @@
 
 #include "base/random.h"
 #include "data/pack.h"
+#include "data/split.h"
 #include "data/token_set.h"
 
 /* Which documents: all, or one side of a split by document. */
@@ -39,16 +40,14 @@ struct loader_request {
     const char *tokenizer;    /* digest that the file must carry; NULL: any */
     int64_t vocab;            /* rows of the model; ids must be below */
     int32_t end_token;        /* of files that do not say; -1: unknown */
-    const char *cache;        /* for seals; NULL: beside the files */
+    const char *cache;        /* for seals and splits; NULL: beside, none */
 };
 
 struct loader {
     struct token_set set;
     struct loader_request request;
     struct pack pack;   /* best fit */
-    int64_t *starts;    /* owned, [documents + 1] in the stream; NULL when the
-                         * stream is the whole file */
-    int64_t *first;     /* owned, [documents] in the file, likewise */
+    struct split split; /* empty when the stream is all documents */
     int64_t documents;  /* of the share */
     int64_t tokens;     /* of the stream */
     int64_t samples;    /* of an epoch */

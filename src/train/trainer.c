@@ -621,7 +621,8 @@ status trainer_options(struct options_set *set, const char *run,
     TRY_GOTO(done, result, options_read_text(set, text.bytes, text.length,
                                              place.config, ORIGIN_RUN));
     options_read_origins(set, text.bytes, text.length);
-    if (set->values.data.train.count == 0)
+    if (set->values.data.train.count == 0 &&
+        set->values.data.mixture.count == 0)
         FAIL_GOTO(done, result, ERR_CONFIG,
                   "%s: was imported and names no data; train it with a "
                   "configuration that has init.from and model.from: %s", run,

@@ -143,7 +143,9 @@ TEST(a_split_parts_the_documents)
                                      .share = SHARE_TRAIN,
                                      .valid_share = 0.25};
     int in_valid[201] = {0};
+    struct loader_piece piece;
     struct sample sample;
+    int64_t count;
 
     write_many(path, directory);
     request.paths = (const char *[]){path};
@@ -168,7 +170,8 @@ TEST(a_split_parts_the_documents)
     request.share = SHARE_TRAIN; /* whatever the coins say */
     for (request.seed = 1; request.seed <= 100; request.seed++) {
         IS_OK(loader_open(&train, &request));
-        EQUAL_INT(train.starts[0], 0);
+        IS_OK(loader_pieces(&train, 0, 1, &piece, &count));
+        EQUAL_INT(piece.document, 0);
         loader_close(&train);
     }
     IS_OK(directory_remove(directory));
