@@ -21,6 +21,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -199,7 +200,7 @@ class LlmC:
         llmc_model(os.path.join(self.work.name, "gpt2_124M.bin"))
         for name in ("tiny_shakespeare_train.bin", "tiny_shakespeare_val.bin"):
             llmc_tokens(os.path.join(folder, name), self.tokens * 64)
-        self.peak = 0
+        self.child = None
 
     @staticmethod
     def shape(checkout):
@@ -211,27 +212,37 @@ class LlmC:
         length = re.search(r"^\s*int T = (\d+);", text, re.M)
         return batch and length and (int(batch[1]), int(length[1]))
 
-    def measure(self):
-        times, watch = [], measure.Watch()
+    def start(self):
         more = {**os.environ, "OMP_NUM_THREADS": str(self.settings.threads)}
-        child = measure.spawn([self.program], self.settings.ahead, stdout=-1,
-                              cwd=self.work.name, env=more)
-        for line in child.stdout:
+        self.child = measure.spawn([self.program], self.settings.ahead,
+                                   stdout=-1, cwd=self.work.name, env=more)
+
+    def step_ms(self):
+        for line in self.child.stdout:
             took = re.search(r"took ([0-9.]+) ms", line)
             if took:
-                times.append(float(took[1]))
-            if len(times) == 4:  # the first one is cold
-                break
-        child.kill()
-        _, used, self.peak = measure.finished(child)
-        if len(times) < 2:
-            sys.exit(f"{self.program}: no line with `took ... ms`")
-        step_ms = measure.spread(times[1:])["median"]
-        return self.tokens / step_ms * 1e3, watch.others(used)
+                return float(took[1])
+        return sys.exit(f"{self.program}: ended after fewer than "
+                        f"{2 * self.settings.pairs} lines `took ... ms`")
+
+    def measure(self):
+        """It cannot be asked to wait, so it is stopped between rounds; the
+        step in which it was does not count."""
+        if self.child is None:
+            self.start()
+        os.kill(self.child.pid, signal.SIGCONT)
+        self.step_ms()
+        watch, used = measure.Watch(), measure.used_s(self.child.pid)
+        rate = self.tokens / self.step_ms() * 1e3
+        others = watch.others(measure.used_s(self.child.pid) - used)
+        os.kill(self.child.pid, signal.SIGSTOP)
+        return rate, others
 
     def end(self):
+        self.child.kill()
+        _, _, peak = measure.finished(self.child)
         self.work.cleanup()
-        return {"peak_mb": self.peak}
+        return {"peak_mb": peak}
 
 
 def llmc_model(path):
