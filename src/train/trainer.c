@@ -350,13 +350,19 @@ static status save(struct trainer *t)
 }
 
 /* A sentence of a layer gains the step. */
-static status fail_step(status result, int64_t step)
+static status fail_step(const struct trainer *t, status result)
 {
+    const struct loss_scale *scaling = &t->step.scaling;
+    const int64_t step = t->counters.step + 1;
     char sentence[512];
 
     snprintf(sentence, sizeof sentence, "%s", status_message());
     if (result != ERR_NUMERIC) return status_pass(result, __FILE__, __LINE__);
     status_clear();
+    if (scaling->value > 0 && !scaling->dynamic)
+        FAIL(ERR_NUMERIC, "step %lld: %s; a smaller train.loss_scale than %g, "
+                          "or auto, may fit", (long long)step, sentence,
+             scaling->value);
     FAIL(ERR_NUMERIC, "step %lld: %s", (long long)step, sentence);
 }
 
@@ -430,7 +436,7 @@ static status plain_step(struct trainer *t)
                                       t->counters.step + 1 -
                                           t->counters.skipped, &result);
 
-    if (ran != OK) return fail_step(ran, t->counters.step + 1);
+    if (ran != OK) return fail_step(t, ran);
     if (t->counters.step == 0)
         progress_note(&t->progress, "first loss %.4f; ln(vocabulary) %.4f",
                       result.loss, math_log((double)t->setup.model.vocab));

@@ -68,6 +68,18 @@ back narrow2 6
 must resume narrow2 --ranks 2 $(sets mesh.data=2 mesh.tensor=1 mesh.pipe=1 zero=zero1)
 same_as "bfloat16 moved through three layouts" narrow narrow2
 
+# Gradients that leave float16's range at first: steps without an update, and a
+# loss scale that a checkpoint hands on.
+half="train.dtype=float16 train.micro_batch=1 model.init_std=1.5"
+must train config.yaml --run half $(sets $half)
+if grep -q '"skipped": [1-9]' half/metrics.jsonl; then ok "steps were skipped"
+else bad "steps were skipped" "none was" half/metrics.jsonl
+fi
+must train config.yaml --run half2 --ranks 2 $(sets mesh.tensor=2 $half)
+back half2 3
+must resume half2 --ranks 4 $(sets $zero3)
+same_as "float16 moved between layouts" half half2
+
 # Weights of a Hugging Face directory, and of a run, into every layout.
 must export one hub
 must train config.yaml --run from --set init.from=hub $(sets $alone) \
