@@ -191,10 +191,10 @@ static void print_shards(const struct shards_result *result, const char *out)
 {
     char tokens[32], documents[32], bytes[32];
 
-    fprintf(stderr, "%s tokens of %s documents (%s of text) in %s",
-            text_count(tokens, result->tokens),
+    fprintf(stderr, "%s tokens in %s: %s documents, %s of text",
+            text_count(tokens, result->tokens), out,
             text_count(documents, result->documents),
-            text_bytes(bytes, (uint64_t)result->text_bytes), out);
+            text_bytes(bytes, (uint64_t)result->text_bytes));
     if (result->shards > 1)
         fprintf(stderr, ", %lld shards", (long long)result->shards);
     if (result->found > 0)

@@ -142,6 +142,28 @@ expect 0 "[" tokenize "$tokenizer" "$text" --ids --no-special
 : >"$work/empty.txt"
 expect 0 "[]" tokenize "$tokenizer" "$work/empty.txt" --ids
 expect 0 "tokens in" tokenize "$tokenizer" "$text" --out "$work/t.tokens"
+awk '{ print "{\"text\": \"" $0 "\"}" }' "$text" >"$work/t.jsonl"
+expect 0 "3 shards" tokenize "$tokenizer" "$text" "$work/t.jsonl" \
+    --out "$work/shards" --shard-tokens 1000
+expect 0 "3 of them found" tokenize "$tokenizer" "$text" "$work/t.jsonl" \
+    --out "$work/shards" --shard-tokens 1000
+expect 78 "other sources or settings" tokenize "$tokenizer" "$text" \
+    --out "$work/shards" --shard-tokens 1000
+expect 2 "needs a directory" tokenize "$tokenizer" "$text" \
+    --out "$work/u.tokens" --shard-tokens 1000
+expect 78 "token files are trained on" tokenize "$tokenizer" \
+    "$work/t.tokens" --out "$work/u.tokens"
+expect 0 "whole" data verify "$work/shards" "$text" "$work/t.jsonl"
+cp "$work/t.tokens" "$work/v.tokens"
+printf '\001' | dd of="$work/v.tokens" bs=1 seek=300 conv=notrunc 2>/dev/null
+expect 65 "checksum of the tokens is wrong" data verify "$work/v.tokens"
+expect 65 "1 of 1 files" data verify "$work/v.tokens"
+cp "$tree/tests/golden/data/numpy_u2.npy" "$work/n.npy"
+expect 0 "whole" data verify "$work/n.npy"
+printf '\001' | dd of="$work/n.npy" bs=1 seek=130 conv=notrunc 2>/dev/null
+expect 65 "when the file was sealed" data verify "$work/n.npy"
+expect 0 "whole" data verify "$work/n.npy" --accept
+expect 0 "whole" data verify "$work/n.npy"
 expect 2 "give one of them" tokenize "$tokenizer" "$text" --ids --out x
 printf 'a\377' >"$work/bad.txt"
 expect 65 "not UTF-8" tokenize "$tokenizer" "$work/bad.txt"

@@ -188,7 +188,29 @@ TEST(a_table_that_lies_stays_inside)
     EQUAL_INT(token_file_start(&file, 1), 5); /* not beyond the end */
 }
 
-TEST_MAIN(megatron_pairs_are_read, llm_c_documents_begin_with_their_token,
+/* tests/golden/make_token_files.py */
+TEST(files_of_the_real_writers_are_read)
+{
+    static const struct { const char *name, *documents; } rows[] = {
+        {"megatron_u16.idx", "5 6 7 | 8 9 | | 10 | 1 2 3 | "},
+        {"megatron_i32.bin", "5 6 7 | 8 9 | | 10 | 1 2 3 | "},
+        {"nanoset_2.ds", "5 6 7 | 8 9 | 10 | 1 2 3 | "},
+        {"nanoset_4.ds", "5 6 7 | 8 9 | 10 | 1 2 3 | "},
+        {"numpy_u2.npy", "5 6 7 0 | 8 9 0 | "},
+        {"numpy_i8.npy", "5 6 7 0 | 8 9 0 | "},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        char path[PATH_BYTES];
+
+        IS_OK(path_join(path, sizeof path, "tests/golden/data",
+                        rows[i].name));
+        CHECK(token_file_is(path, true));
+        expect(path, 0, rows[i].documents);
+    }
+}
+
+TEST_MAIN(files_of_the_real_writers_are_read, megatron_pairs_are_read, llm_c_documents_begin_with_their_token,
           nanosets_have_ends_beside,
           arrays_and_raw_tokens_are_cut_at_the_end_token,
           only_files_of_tokens_are_taken_for_such,

@@ -1,0 +1,112 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# data.sh - sources, mixtures and masks in whole runs: the same bits after a
+# restart and on two ranks; changed and cut sources are noticed.
+#
+#     BUILD=build tests/cases/data.sh
+set -u
+program=$(cd "${BUILD:-build}" && pwd)/lockstep
+tree=$(pwd)
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0
+failed=0
+
+ok() { passed=$((passed + 1)); }
+bad() { failed=$((failed + 1)); echo "data.sh: $*"; }
+# ends CODE WORDS COMMAND...: that exit code, and these words in the output
+ends() {
+    local code=$1 words=$2 found
+    shift 2
+    "$@" >"$work/out" 2>&1
+    found=$?
+    if [ $found -eq "$code" ] && grep -q -- "$words" "$work/out"; then ok
+    else
+        bad "exit $found, expected $code and \"$words\": ${*:2}"
+        tail -n 5 "$work/out" | sed 's/^/    /'
+    fi
+}
+
+cd "$work" || exit 1
+awk -v RS= '{ gsub(/[\\"]/, "\\\\&"); gsub(/\n/, "\\n"); gsub(/\t/, " ")
+              print "{\"text\": \"" $0 "\"}" }' "$tree/LICENSE" >a.jsonl
+gzip -c a.jsonl >b.jsonl.gz
+awk 'NR % 3 == 0' a.jsonl >c.jsonl
+ends 0 "300 tokens" "$program" tokenizer train a.jsonl --vocab 300 \
+    --out tokenizer.json
+ends 0 "tokens in" "$program" tokenize tokenizer.json c.jsonl --out c.tokens
+cat >config.yaml <<'END'
+seed: 5
+model: {layers: 1, width: 16, heads: 2}
+tokenizer: {from: tokenizer.json}
+data:
+  mixture:
+    - web   0.7 a.jsonl
+    - code  0.2 b.jsonl.gz
+    - pages 0.1 c.tokens
+  phases:
+    - 3 web=0.1 pages=0.5
+  packing: best_fit
+  sequence: 32
+train: {steps: 8, batch: 8}
+optimizer: {schedule: constant}
+END
+
+# --- the same samples, whoever asks ---
+ends 0 "finished 8 steps" "$program" train config.yaml --run whole
+ends 0 "finished 4 steps" "$program" train config.yaml --run parts \
+    --set train.steps=4
+ends 0 "finished 8 steps" "$program" resume parts --set train.steps=8
+ends 0 "every bit" "$program" compare whole parts
+ends 0 "finished 8 steps" "$program" train config.yaml --run two --ranks 2
+ends 0 "every bit" "$program" compare whole two
+ends 0 "pages" "$program" data show whole --step 8 --samples 8 --json
+cp out first
+ends 0 "pages" "$program" data show config.yaml --step 8 --samples 8 --json
+cmp -s first out && ok || bad "a run and its configuration show other samples"
+
+# --- sources that change ---
+ends 0 "whole" "$program" data verify config.yaml
+sed -i 's/the/tha/' a.jsonl
+ends 78 "not what parts was trained on" "$program" resume parts \
+    --set train.steps=9
+truncate -s -20 b.jsonl.gz
+ends 65 "b.jsonl.gz: the packed data ends too early" "$program" resume parts \
+    --set train.steps=9
+ends 65 "1 of 3 files" "$program" data verify config.yaml
+head -c 3000 c.tokens >cut.tokens
+ends 65 "truncated" "$program" data show config.yaml --set data.mixture= \
+    --set data.phases= --set data.train=[cut.tokens]
+
+# --- what cannot be ---
+ends 78 "both given" "$program" train config.yaml --run bad \
+    --set data.train=[c.jsonl]
+ends 78 "no weight" "$program" train config.yaml --run bad \
+    --set 'data.mixture=[web x a.jsonl]'
+ends 78 "no row of data.mixture is named" "$program" train config.yaml \
+    --run bad --set 'data.phases=[2 other=1]'
+ends 78 "not concat or best_fit" "$program" train config.yaml --run bad \
+    --set data.packing=none
+ends 78 "has no token <|im_start|>" "$program" train config.yaml --run bad \
+    --set data.chat=chatml
+ends 78 "no tokens for fill-in-the-middle" "$program" train config.yaml \
+    --run bad --set data.fim_rate=0.5
+
+# --- masks ---
+i=0
+while [ $i -lt 60 ]; do
+    echo "{\"prompt\": \"What is $i? \", \"completion\": \"It is $i.\"}"
+    i=$((i + 1))
+done >pairs.jsonl
+ends 0 "finished 3 steps" "$program" train config.yaml --run pairs \
+    --set data.mixture= --set data.phases= --set data.train=[pairs.jsonl] \
+    --set data.chat=plain --set train.steps=3
+ends 0 "tokens in" "$program" tokenize tokenizer.json pairs.jsonl \
+    --out pairs.tokens --chat plain
+ends 0 "finished 3 steps" "$program" train config.yaml --run again \
+    --set data.mixture= --set data.phases= --set data.train=[pairs.tokens] \
+    --set train.steps=3
+ends 0 "every bit" "$program" compare pairs again
+
+echo "$passed passed, $failed failed"
+[ $failed -eq 0 ]
