@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* norm.c - RMSNorm and LayerNorm: threads share out rows, then, for the
- * gradients of weights, columns. */
+/* norm.c - RMSNorm and LayerNorm: threads share out rows.
+ *
+ * Backward, threads share out granules of tokens: one reading of x and dy gives
+ * dx and the granule's sums, which are then added up. Where granules are too
+ * few for the threads, sums are made first, shared by columns, then dx. */
 #include "kernels/cpu/token_sums.h"
 #include "kernels/lanes.h"
 #include "kernels/view.h"
@@ -8,12 +11,14 @@
 struct norm {
     struct view y, x; /* backward: y is dx */
     struct view dy;
-    const void *weight, *bias;
+    const float *weight, *bias; /* narrow ones widened */
     float *stats;     /* rms: [tokens]; layer: [tokens, 2] mean, rstd */
     float epsilon;
     bool adds;
     struct tensor sums_weight, sums_bias;
     const struct token_order *order;
+    float *granules;  /* [granules, vectors of sums, width] */
+    int64_t granule_count, apart; /* apart: floats of a granule's sums */
 };
 
 /* A row of a matrix whose type the caller knows. */
@@ -24,10 +29,25 @@ ELEMENTARY struct elements row_of(struct view view, enum dtype dtype,
                              dtype};
 }
 
-static const void *vector_of(struct tensor tensor, struct view x)
+ELEMENTARY void vector_widen(enum dtype dtype, float *out, const void *x,
+                             int64_t count)
 {
+    SIMD for (int64_t i = 0; i < count; i++) out[i] = element_get(x, dtype, i);
+}
+
+/* A weight or bias as float32: where it is, or widened in scratch, which has
+ * place `index` for it. */
+static const float *vector_of(struct stream *stream, struct tensor tensor,
+                              struct view x, int index)
+{
+    float *copy = (float *)stream->scratch + index * x.width;
+    const size_t bytes = (size_t)((index + 1) * x.width) * sizeof *copy;
+
     CHECK(tensor.dtype == x.dtype && tensor_count(&tensor) == x.width);
-    return tensor.data;
+    if (tensor.dtype == DTYPE_F32) return tensor.data;
+    CHECK(stream->scratch_bytes >= bytes);
+    ELEMENT_CHOOSE(tensor.dtype, vector_widen, copy, tensor.data, x.width);
+    return copy;
 }
 
 /* All are of one type. */
@@ -48,7 +68,7 @@ static float *stats_of(struct tensor tensor, int64_t count)
 ELEMENTARY void rms_forward_rows(enum dtype dtype, const struct norm *n,
                                  int64_t first, int64_t last)
 {
-    const struct elements w = {n->weight, dtype};
+    const struct elements w = {n->weight, DTYPE_F32};
     int64_t width = n->x.width;
 
     for (int64_t token = first; token < last; token++) {
@@ -81,7 +101,7 @@ status CPU(rmsnorm_forward)(struct stream *stream, struct tensor y,
                      .epsilon = (float)epsilon};
 
     norm_check(&n, false);
-    n.weight = vector_of(weight, n.x);
+    n.weight = vector_of(stream, weight, n.x, 0);
     n.stats = stats_of(rrms, n.x.rows);
     cpu_run(stream, n.x.rows * n.x.width, rms_forward_body, &n);
     return OK;
@@ -110,11 +130,12 @@ static void rms_sums_body(void *argument, int index, int count)
     ELEMENT_CHOOSE(n->x.dtype, token_sums, rms_term, &sums, index, count);
 }
 
+/* Tokens [first, last) of dx; chain NULL: else their sums too. */
 ELEMENTARY void rms_backward_rows(enum dtype dtype, bool adds,
                                   const struct norm *n, int64_t first,
-                                  int64_t last)
+                                  int64_t last, float *chain)
 {
-    const struct elements w = {n->weight, dtype};
+    const struct elements w = {n->weight, DTYPE_F32};
     int64_t width = n->x.width;
 
     for (int64_t token = first; token < last; token++) {
@@ -125,14 +146,23 @@ ELEMENTARY void rms_backward_rows(enum dtype dtype, bool adds,
         float c = s * r * r * r / (float)width;
 
         SIMD for (int64_t i = 0; i < width; i++) {
-            float value = __builtin_fmaf(-c, element_of(x, i),
-                                         element_of(dy, i) *
-                                             element_of(w, i) * r);
+            float at = element_of(x, i), d = element_of(dy, i);
+            float value = __builtin_fmaf(-c, at, d * element_of(w, i) * r);
 
+            if (chain) chain[i] = __builtin_fmaf(d, at * r, chain[i]);
             element_set(dx, dtype, i,
                         adds ? element_get(dx, dtype, i) + value : value);
         }
     }
+}
+
+ELEMENTARY void rms_backward_typed(enum dtype dtype, const struct norm *n,
+                                   int64_t first, int64_t last, float *chain)
+{
+    if (n->adds) /* constants make better code */
+        rms_backward_rows(dtype, true, n, first, last, chain);
+    else
+        rms_backward_rows(dtype, false, n, first, last, chain);
 }
 
 static void rms_backward_body(void *argument, int index, int count)
@@ -141,10 +171,53 @@ static void rms_backward_body(void *argument, int index, int count)
     int64_t first, last;
 
     threads_split(n->x.rows, 1, index, count, &first, &last);
-    if (n->adds) /* a constant makes better code */
-        ELEMENT_CHOOSE(n->x.dtype, rms_backward_rows, true, n, first, last);
-    else
-        ELEMENT_CHOOSE(n->x.dtype, rms_backward_rows, false, n, first, last);
+    ELEMENT_CHOOSE(n->x.dtype, rms_backward_typed, n, first, last, NULL);
+}
+
+static void rms_granules_body(void *argument, int index, int count)
+{
+    const struct norm *n = argument;
+    struct token_granules g = {0};
+    int64_t first, last;
+
+    threads_split(n->granule_count, 1, index, count, &first, &last);
+    for (int64_t i = 0; i < last && token_granule_next(n->order, &g); i++) {
+        float *chain = n->granules + i * n->apart;
+
+        if (i < first) continue;
+        memset(chain, 0, (size_t)n->x.width * sizeof *chain);
+        ELEMENT_CHOOSE(n->x.dtype, rms_backward_typed, n, g.first, g.last,
+                       chain);
+    }
+}
+
+/* Whether granules are shared out; then there is memory for their sums. */
+static bool granules_shared(struct stream *stream, struct norm *n, int vectors)
+{
+    const int threads = threads_count(stream->threads);
+    const int64_t count = token_granule_count(n->order);
+    const int64_t rounds = (count + threads - 1) / threads;
+    const int64_t before = 2 * n->x.width; /* widened vectors */
+    const int64_t floats = before + count * vectors * n->x.width;
+
+    n->granules = (float *)stream->scratch + before;
+    n->granule_count = count;
+    n->apart = vectors * n->x.width;
+    return n->x.rows >= 16 * count && 4 * rounds * threads <= 5 * count &&
+           (int64_t)(stream->scratch_bytes / sizeof(float)) >= floats;
+}
+
+static void granules_add_body(void *argument, int index, int count)
+{
+    const struct norm *n = argument;
+    int64_t begin, end;
+
+    threads_split(n->x.width, LANES, index, count, &begin, &end);
+    token_granules_add(n->sums_weight, n->order, n->granules, n->apart, begin,
+                       end);
+    if (n->sums_bias.data)
+        token_granules_add(n->sums_bias, n->order, n->granules + n->x.width,
+                           n->apart, begin, end);
 }
 
 status CPU(rmsnorm_backward)(struct stream *stream, struct tensor dx,
@@ -159,9 +232,14 @@ status CPU(rmsnorm_backward)(struct stream *stream, struct tensor dx,
     int64_t work = n.x.rows * n.x.width;
 
     norm_check(&n, true);
-    n.weight = vector_of(weight, n.x);
+    n.weight = vector_of(stream, weight, n.x, 0);
     n.stats = stats_of(rrms, n.x.rows);
     token_sums_check(sums, n.x.rows, n.x.width, order);
+    if (granules_shared(stream, &n, 1)) {
+        cpu_run(stream, work, rms_granules_body, &n);
+        cpu_run(stream, n.granule_count * n.x.width, granules_add_body, &n);
+        return OK;
+    }
     cpu_run(stream, work, rms_sums_body, &n); /* first: dx may be dy */
     cpu_run(stream, work, rms_backward_body, &n);
     return OK;
@@ -170,7 +248,8 @@ status CPU(rmsnorm_backward)(struct stream *stream, struct tensor dx,
 ELEMENTARY void layer_forward_rows(enum dtype dtype, const struct norm *n,
                                    int64_t first, int64_t last)
 {
-    const struct elements w = {n->weight, dtype}, b = {n->bias, dtype};
+    const struct elements w = {n->weight, DTYPE_F32};
+    const struct elements b = {n->bias, DTYPE_F32};
     int64_t width = n->x.width;
 
     for (int64_t token = first; token < last; token++) {
@@ -207,8 +286,8 @@ status CPU(layernorm_forward)(struct stream *stream, struct tensor y,
                      .epsilon = (float)epsilon};
 
     norm_check(&n, false);
-    n.weight = vector_of(weight, n.x);
-    n.bias = vector_of(bias, n.x);
+    n.weight = vector_of(stream, weight, n.x, 0);
+    n.bias = vector_of(stream, bias, n.x, 1);
     n.stats = stats_of(stats, 2 * n.x.rows);
     cpu_run(stream, n.x.rows * n.x.width, layer_forward_body, &n);
     return OK;
@@ -255,12 +334,14 @@ static void layer_sums_body(void *argument, int index, int count)
     ELEMENT_CHOOSE(dtype, token_sums, layer_bias_term, &bias, index, count);
 }
 
+/* Tokens [first, last) of dx; chain NULL: else their sums too, weight, bias. */
 ELEMENTARY void layer_backward_rows(enum dtype dtype, bool adds,
                                     const struct norm *n, int64_t first,
-                                    int64_t last)
+                                    int64_t last, float *chain)
 {
-    const struct elements w = {n->weight, dtype};
+    const struct elements w = {n->weight, DTYPE_F32};
     const float width = (float)n->x.width;
+    float *bias = chain ? chain + n->x.width : NULL;
 
     for (int64_t token = first; token < last; token++) {
         struct elements x = row_of(n->x, dtype, token);
@@ -271,15 +352,27 @@ ELEMENTARY void layer_backward_rows(enum dtype dtype, bool adds,
         float c = lanes_triple(dy, w, x, mean, n->x.width) * r / width;
 
         SIMD for (int64_t i = 0; i < n->x.width; i++) {
-            float xhat = (element_of(x, i) - mean) * r;
+            float xhat = (element_of(x, i) - mean) * r, d = element_of(dy, i);
             float value = __builtin_fmaf(
-                -c, xhat, __builtin_fmaf(element_of(dy, i), element_of(w, i),
-                                         -a)) * r;
+                -c, xhat, __builtin_fmaf(d, element_of(w, i), -a)) * r;
 
+            if (chain) {
+                chain[i] = __builtin_fmaf(d, xhat, chain[i]);
+                bias[i] = bias[i] + d;
+            }
             element_set(dx, dtype, i,
                         adds ? element_get(dx, dtype, i) + value : value);
         }
     }
+}
+
+ELEMENTARY void layer_backward_typed(enum dtype dtype, const struct norm *n,
+                                     int64_t first, int64_t last, float *chain)
+{
+    if (n->adds) /* constants make better code */
+        layer_backward_rows(dtype, true, n, first, last, chain);
+    else
+        layer_backward_rows(dtype, false, n, first, last, chain);
 }
 
 static void layer_backward_body(void *argument, int index, int count)
@@ -288,10 +381,24 @@ static void layer_backward_body(void *argument, int index, int count)
     int64_t first, last;
 
     threads_split(n->x.rows, 1, index, count, &first, &last);
-    if (n->adds) /* a constant makes better code */
-        ELEMENT_CHOOSE(n->x.dtype, layer_backward_rows, true, n, first, last);
-    else
-        ELEMENT_CHOOSE(n->x.dtype, layer_backward_rows, false, n, first, last);
+    ELEMENT_CHOOSE(n->x.dtype, layer_backward_typed, n, first, last, NULL);
+}
+
+static void layer_granules_body(void *argument, int index, int count)
+{
+    const struct norm *n = argument;
+    struct token_granules g = {0};
+    int64_t first, last;
+
+    threads_split(n->granule_count, 1, index, count, &first, &last);
+    for (int64_t i = 0; i < last && token_granule_next(n->order, &g); i++) {
+        float *chain = n->granules + i * n->apart;
+
+        if (i < first) continue;
+        memset(chain, 0, (size_t)n->apart * sizeof *chain);
+        ELEMENT_CHOOSE(n->x.dtype, layer_backward_typed, n, g.first, g.last,
+                       chain);
+    }
 }
 
 status CPU(layernorm_backward)(struct stream *stream, struct tensor dx,
@@ -308,10 +415,15 @@ status CPU(layernorm_backward)(struct stream *stream, struct tensor dx,
     int64_t work = n.x.rows * n.x.width;
 
     norm_check(&n, true);
-    n.weight = vector_of(weight, n.x);
+    n.weight = vector_of(stream, weight, n.x, 0);
     n.stats = stats_of(stats, 2 * n.x.rows);
     token_sums_check(sums_weight, n.x.rows, n.x.width, order);
     token_sums_check(sums_bias, n.x.rows, n.x.width, order);
+    if (granules_shared(stream, &n, 2)) {
+        cpu_run(stream, work, layer_granules_body, &n);
+        cpu_run(stream, n.granule_count * n.x.width, granules_add_body, &n);
+        return OK;
+    }
     cpu_run(stream, work, layer_sums_body, &n); /* first: dx may be dy */
     cpu_run(stream, work, layer_backward_body, &n);
     return OK;

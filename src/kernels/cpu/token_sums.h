@@ -6,6 +6,7 @@
 #ifndef LOCKSTEP_KERNELS_CPU_TOKEN_SUMS_H
 #define LOCKSTEP_KERNELS_CPU_TOKEN_SUMS_H
 
+#include <string.h>
 #include "kernels/cpu/cpu.h"
 #include "kernels/element.h"
 
@@ -97,6 +98,81 @@ ELEMENTARY void token_sums(enum dtype dtype, token_term term,
                 s.assign = false;
             }
         }
+    }
+}
+
+/* Granules of a call in the order of their accumulators, for kernels that make
+ * sums of whole granules beside other work on the tokens. Begins zeroed. */
+struct token_granules {
+    int64_t unit;         /* accumulator */
+    int64_t run;          /* sequence (chunk) of its leaf */
+    int64_t at;           /* token of the run where the next one begins, from
+                           * where the part begins */
+    int64_t first, last;  /* tokens of the granule */
+};
+
+/* false: no more. */
+static inline bool token_granule_next(const struct token_order *order,
+                                      struct token_granules *g)
+{
+    const int contexts = token_order_contexts(order);
+    const int chunks = order->chunks > 1 ? 2 : 1;
+    const int64_t units = (int64_t)order->leaves * contexts * order->parts;
+
+    for (; g->unit < units; g->unit++, g->run = 0) {
+        const int64_t part = g->unit % order->parts;
+        const int64_t leaf = g->unit / order->parts;
+        const int64_t begin = token_order_part(order, part);
+        const int64_t end = token_order_part(order, part + 1);
+
+        for (; g->run < order->sequences_per_leaf * chunks;
+             g->run++, g->at = 0) {
+            const int64_t base =
+                (leaf / contexts * order->sequences_per_leaf +
+                 g->run / chunks) * order->length +
+                token_order_first(order, (int)(leaf % contexts),
+                                  (int)(g->run % chunks));
+
+            if (begin + g->at >= end) continue;
+            g->first = base + begin + g->at;
+            g->at += GRANULE;
+            g->last = base + (begin + g->at < end ? begin + g->at : end);
+            return true;
+        }
+    }
+    return false;
+}
+
+static inline int64_t token_granule_count(const struct token_order *order)
+{
+    struct token_granules g = {0};
+    int64_t count = 0;
+
+    while (token_granule_next(order, &g)) count++;
+    return count;
+}
+
+/* sums from the sums of granules, [granules, apart], in columns [begin, end):
+ * what token_sums does with its own. */
+static inline void token_granules_add(struct tensor sums,
+                                      const struct token_order *order,
+                                      const float *granules, int64_t apart,
+                                      int64_t begin, int64_t end)
+{
+    struct token_granules g = {0};
+    int64_t before = -1, number = 0;
+
+    for (int64_t unit = 0; !order->continues && unit < sums.shape[0]; unit++)
+        memset((float *)sums.data + unit * sums.stride[0] + begin, 0,
+               (size_t)(end - begin) * sizeof(float)); /* some have none */
+    for (; token_granule_next(order, &g); number++) {
+        const bool assign = g.unit != before && !order->continues;
+        const float *from = granules + number * apart;
+        float *to = (float *)sums.data + g.unit * sums.stride[0];
+
+        SIMD for (int64_t j = begin; j < end; j++)
+            to[j] = assign ? from[j] : to[j] + from[j];
+        before = g.unit;
     }
 }
 
