@@ -31,7 +31,8 @@ static void whole_pass(struct session *session, enum dtype dtype,
     struct stage stage;
     void *memory;
 
-    whole->row = (size_t)session->model.vocab * (size_t)dtype_bytes(dtype);
+    whole->row = (size_t)session->model.vocab *
+                 (size_t)dtype_bytes(dtype_real(dtype));
     IS_OK(memory_take((size_t)length, whole->row, &memory));
     whole->bytes = memory;
     for (int64_t t = 0; t < length; t++) targets[t] = -1;
@@ -72,15 +73,19 @@ TEST(logits_over_a_cache_equal_those_of_a_whole_pass)
                                         "llama_nine_heads"};
     static const int64_t firsts[] = {1, 5, 37};
 
-    for (int i = 0; i < 2 * ROWS(names); i++) {
-        const enum dtype dtype = i % 2 ? DTYPE_F32 : DTYPE_F64;
+    static const enum dtype dtypes[] = {DTYPE_F64, DTYPE_F32, DTYPE_BF16,
+                                        DTYPE_F16};
+
+    for (int i = 0; i < ROWS(dtypes) * ROWS(names); i++) {
+        const enum dtype dtype = dtypes[i % ROWS(dtypes)];
         char model[PATH_BYTES], tokens[PATH_BYTES];
         struct session session;
         struct whole whole;
         int64_t sequences, length;
         int32_t *ids;
 
-        IS_OK(path_join(model, PATH_BYTES, golden, names[i / 2]));
+        IS_OK(path_join(model, PATH_BYTES, golden,
+                        names[i / ROWS(dtypes)]));
         IS_OK(path_join(tokens, PATH_BYTES, model, "tokens.json"));
         IS_OK(session_open(&session, model));
         IS_OK(score_read_tokens(tokens, &session.model, &ids, &sequences,
