@@ -241,7 +241,8 @@ static void whole_run(struct whole *w, const struct variant *v)
     IS_OK(stage_plan(&w->stage, &request));
     IS_OK(stage_open(&w->stage));
     IS_OK(stage_init_weights(&w->stage, v->model, SEED));
-    const struct memory_row *row = &w->stage.memory[MEMORY_WEIGHTS];
+    const struct memory_row *row =
+        &w->stage.memory[stage_reads(&w->stage)];
 
     IS_OK(memory_take(row->bytes, 1, &w->start));
     memcpy(w->start, row->data, row->bytes);
@@ -261,10 +262,10 @@ static void whole_free(struct whole *w)
 enum walk { WALK_COPY, WALK_COMPARE };
 
 /* One row of a run, at the two places. */
-static status walk_row(const struct program *p, enum walk walk, void *whole,
+static status walk_row(enum dtype dtype, enum walk walk, void *whole,
                        void *rank, int64_t length)
 {
-    const size_t bytes = (size_t)(length * dtype_bytes(p->dtype));
+    const size_t bytes = (size_t)(length * dtype_bytes(dtype));
 
     if (walk == WALK_COPY) memcpy(rank, whole, bytes);
     else if (memcmp(whole, rank, bytes) != 0) return ERR_NUMERIC;
@@ -277,6 +278,8 @@ static status walk_runs(const struct whole *w, const struct stage *rank,
                         enum walk walk, void *whole_arena, void *rank_arena)
 {
     const struct program *p = &rank->program;
+    const enum dtype dtype = rank_arena == rank->gradients.root
+                                 ? program_real(p) : p->dtype;
 
     for (int i = 0; i < p->params.count; i++) {
         const struct param *param = &p->params.items[i];
@@ -292,8 +295,8 @@ static status walk_runs(const struct whole *w, const struct stage *rank,
                 const int64_t to = param->offset + runs[r].local_first +
                                    row * runs[r].length;
 
-                if (walk_row(p, walk, real_at(whole_arena, from, p->dtype),
-                             real_at(rank_arena, to, p->dtype),
+                if (walk_row(dtype, walk, real_at(whole_arena, from, dtype),
+                             real_at(rank_arena, to, dtype),
                              runs[r].length) != OK)
                     FAIL(ERR_NUMERIC, "%s of tensor rank %d differs in row "
                                       "%lld of run %d", param->name,
@@ -493,6 +496,21 @@ static const struct variant variants[] = {
     {.name = "domino, one sequence", .model = &llama, .ranks = 4,
      .leaves = 4, .data_leaves = 8, .sequences = 8, .length = 20,
      .micro_batch = 1, .dtype = DTYPE_F32, .overlap = 2, .domino = true},
+    {.name = "narrow", .model = &llama, .ranks = 2, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 20, .dtype = DTYPE_BF16,
+     .backward = BACKWARD_SPLIT, .recompute = "block"},
+    {.name = "narrow, biases", .model = &gpt2, .ranks = 2, .leaves = 2,
+     .data_leaves = 4, .sequences = 8, .length = 15, .logits_chunk = 30,
+     .dtype = DTYPE_BF16, .recompute = "norm"},
+    {.name = "narrow, shared heads", .model = &few_heads, .ranks = 4,
+     .leaves = 4, .data_leaves = 4, .sequences = 8, .length = 19,
+     .micro_batch = 4, .dtype = DTYPE_F16},
+    {.name = "narrow, overlap", .model = &gpt2, .ranks = 2, .leaves = 2,
+     .data_leaves = 4, .sequences = 8, .length = 15, .dtype = DTYPE_BF16,
+     .recompute = "block", .overlap = 3},
+    {.name = "narrow, domino", .model = &few_heads, .ranks = 4, .leaves = 4,
+     .data_leaves = 4, .sequences = 8, .length = 19, .micro_batch = 4,
+     .dtype = DTYPE_BF16, .overlap = 3, .domino = true},
 };
 
 TEST(tensor_ranks_have_the_bits_of_one)
