@@ -264,7 +264,7 @@ static status sum_rows_run(const struct kernels *k, struct stream *stream,
 static status sum_squares_run(const struct kernels *k, struct stream *stream,
                               struct operands *o)
 {
-    return k->sum_squares(stream, &o->doubles[0], o->t[1]);
+    return k->sum_squares(stream, &o->doubles[0], o->t[1], 1);
 }
 
 /* Reads once, writes next to nothing. */
@@ -273,6 +273,14 @@ static void sums_prepare(struct operands *o, const int64_t *s)
     rows_prepare(o, s);
     o->flops /= 2;
     o->bytes /= 2;
+}
+
+/* Gradients of parameters, which are never narrow. */
+static void squares_prepare(struct operands *o, const int64_t *s)
+{
+    o->t[1] = operand_real(o, s[0], s[1]);
+    o->flops = 2.0 * (double)(s[0] * s[1]);
+    o->bytes = 4.0 * (double)(s[0] * s[1]);
 }
 
 static void exponential_prepare(struct operands *o, const int64_t *s)
@@ -481,7 +489,7 @@ const struct bench_case bench_cases[] = {
     {"layernorm_backward", "4096 x 768", {4096, 768, 0}, rows_backward_prepare,
      layernorm_backward_run},
     {"sum_rows", "4096 x 768", {4096, 768, 0}, sums_prepare, sum_rows_run},
-    {"sum_squares", "4096 x 768", {4096, 768, 0}, sums_prepare,
+    {"sum_squares", "4096 x 768", {4096, 768, 0}, squares_prepare,
      sum_squares_run},
     {"gelu_forward", "2048 x 3072", {2048, 3072, 0}, exponential_prepare,
      gelu_forward_run},

@@ -376,12 +376,14 @@ struct kernels {
 
     status (*cross_entropy)(struct stream *, const struct cross_entropy *);
 
-    /* sums [ceil(elements / SQUARES_BLOCK)] = float64 sums of squares of the
+    /* x *= factor (rounded to real once; 1: x is only read); then sums
+     * [ceil(elements / SQUARES_BLOCK)] = float64 sums of squares of the
      * blocks of x [rows, cols] (any row stride, the matrix taken as one
      * row-major run), 16 lanes each. The caller adds them by the binary tree
      * over absolute block numbers (optimizer/update.c), wherever the blocks
-     * were summed. Narrow tables: x narrow or f32. */
-    status (*sum_squares)(struct stream *, double *sums, struct tensor x);
+     * were summed. */
+    status (*sum_squares)(struct stream *, double *sums, struct tensor x,
+                          double factor);
     /* weight = fma(-lr / correction1, m / fma(sqrt(v), 1 / sqrt(correction2),
      * epsilon), weight * (1 - lr * decay)); decoupled decay. */
     status (*adamw)(struct stream *, const struct adamw *);

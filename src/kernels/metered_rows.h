@@ -139,12 +139,13 @@ static status METERED(sum_rows)(struct stream *stream, struct tensor sums,
 }
 
 static status METERED(sum_squares)(struct stream *stream, double *sums,
-                                  struct tensor x)
+                                  struct tensor x, double factor)
 {
     struct meter_track *track = meter_begin();
-    const status result = INNER->sum_squares(stream, sums, x);
+    const status result = INNER->sum_squares(stream, sums, x, factor);
 
-    return done(track, "sum_squares", result, 2 * count_of(&x), bytes_of(&x));
+    return done(track, "sum_squares", result, 2 * count_of(&x),
+                (factor == 1 ? 1 : 2) * bytes_of(&x));
 }
 
 /* ---- norms ---- */

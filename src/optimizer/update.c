@@ -46,23 +46,6 @@ static struct shard_range own_range(const struct update *u, int param)
     return range;
 }
 
-status update_average(const struct update *update, int64_t targets)
-{
-    const double scale = update->loss_scale > 0 ? update->loss_scale : 1;
-
-    for (int i = 0; i < update->params->count; i++) {
-        const struct shard_range range = own_range(update, i);
-        const struct tensor view =
-            range_view(update, &update->gradients, &update->params->items[i],
-                       &range);
-
-        if (range.first == range.last) continue;
-        TRY(update->kernels->scale(update->stream, view, view,
-                                   1.0 / ((double)targets * scale)));
-    }
-    return OK;
-}
-
 /* ---- the norm ---- */
 
 _Static_assert((int)SQUARES_BLOCK == (int)SHARD_BLOCK, "one kind of block");
@@ -102,8 +85,10 @@ static bool leaf_view(const struct update *u, const struct param *param,
     return true;
 }
 
-status update_blocks(const struct update *u)
+status update_blocks(const struct update *u, int64_t targets)
 {
+    const double scale = u->loss_scale > 0 ? u->loss_scale : 1;
+    const double factor = 1.0 / ((double)targets * scale);
     struct leaf_cursor c = {.params = u->params, .holding = u->holding};
 
     while (leaf_next(&c)) {
@@ -117,8 +102,8 @@ status update_blocks(const struct update *u)
         if (range.first == range.last ||
             !leaf_view(u, param, &range, &c.block, &view, &first))
             continue;
-        TRY(u->kernels->sum_squares(u->stream, u->blocks + c.at + first,
-                                    view));
+        TRY(u->kernels->sum_squares(u->stream, u->blocks + c.at + first, view,
+                                    factor));
     }
     return OK;
 }

@@ -4,7 +4,8 @@
  * bits are those of one rank that updates everything.
  *
  * The norm of a step, over all stages of all ranks:
- *   update_blocks    sums of squares of the blocks of this rank's shards
+ *   update_blocks    the mean gradient; sums of squares of the blocks of this
+ *                    rank's shards
  *   (exchange)       the others' blocks, from the ranks that share the arena
  *   update_squares   blocks to one sum for each parameter and tensor leaf
  *   (exchange)       the others' parameters and leaves
@@ -45,11 +46,9 @@ struct update_result {
 };
 
 /* gradients *= (real)(1 / (targets loss_scale)): the mean over the unmasked
- * targets of the global batch. */
-status update_average(const struct update *update, int64_t targets);
-
-/* Fills update->blocks: own blocks, 0 elsewhere. */
-status update_blocks(const struct update *update);
+ * targets of the global batch. Fills update->blocks with what the norm is made
+ * of: own blocks, 0 elsewhere. */
+status update_blocks(const struct update *update, int64_t targets);
 /* sums [parameters of the model][leaves of the grid]: adds those of this rank.
  * update->blocks is destroyed. */
 void update_squares(const struct update *update, double *sums);

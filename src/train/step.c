@@ -268,13 +268,7 @@ static status step_gradients(struct train_step *step,
     out->loss = loss_total(loss) / (double)out->targets;
     meter_scope(METER_OPTIMIZER); /* until the step ends */
     for (int i = 0; i < p->count; i++) TRY(zero_gradients(&step->zero[i]));
-    TRY(tied_exchange(&step->tied));
-    for (int i = 0; i < p->count; i++) {
-        const struct update update = chunk_update(step, i);
-
-        TRY(update_average(&update, out->targets));
-    }
-    return OK;
+    return tied_exchange(&step->tied);
 }
 
 /* ---- the update ---- */
@@ -297,8 +291,9 @@ static void sum_squares(const struct update *update, double *sums)
                                           .name = "tree of the norm"});
 }
 
-/* The norm of all gradients, the same on every rank. */
-static status step_norm(struct train_step *step, struct update_result *out)
+/* The mean gradient, and the norm of all, the same on every rank. */
+static status step_norm(struct train_step *step, int64_t targets,
+                        struct update_result *out)
 {
     const struct pipeline *p = step->pipeline;
     const int64_t count = pipeline_norm_values(p);
@@ -309,7 +304,7 @@ static status step_norm(struct train_step *step, struct update_result *out)
     for (int i = 0; i < p->count; i++) {
         const struct update update = chunk_update(step, i);
 
-        TRY(update_blocks(&update));
+        TRY(update_blocks(&update, targets));
         TRY(zero_blocks(&step->zero[i], update.blocks));
         if (counts(step, i)) sum_squares(&update, sums);
     }
@@ -332,7 +327,7 @@ status train_step_run(struct train_step *step,
 
     *out = (struct step_result){0};
     TRY(step_gradients(step, source, out));
-    TRY(step_norm(step, &norm));
+    TRY(step_norm(step, out->targets, &norm));
     out->norm = norm.norm;
     out->factor = norm.factor;
     out->loss_scale = step->scaling.value > 0 ? step->scaling.value : 1;

@@ -88,24 +88,24 @@ status CPU(fold)(struct stream *stream, struct tensor out, struct tensor in,
 struct squares {
     struct view x;
     int64_t count; /* elements */
+    float factor;
     double *sums;  /* [blocks] */
 };
 
-ELEMENTARY double block_squares(enum dtype dtype, const void *x,
-                                int64_t count)
+static double block_squares(const float *x, int64_t count)
 {
     double lanes[LANES] = {0};
     int64_t i = 0;
 
     for (; i + LANES <= count; i += LANES) {
         SIMD for (int j = 0; j < LANES; j++) {
-            double value = (double)element_get(x, dtype, i + j);
+            double value = (double)x[i + j];
 
             lanes[j] = __builtin_fma(value, value, lanes[j]);
         }
     }
     for (int j = 0; i + j < count; j++) {
-        double value = (double)element_get(x, dtype, i + j);
+        double value = (double)x[i + j];
 
         lanes[j] = __builtin_fma(value, value, lanes[j]);
     }
@@ -114,49 +114,58 @@ ELEMENTARY double block_squares(enum dtype dtype, const void *x,
     return lanes[0];
 }
 
-/* Elements [first, last) of the matrix as one run, copied if rows are apart. */
-ELEMENTARY const void *block_of(enum dtype dtype, const struct view *x,
-                                int64_t first, int64_t last, void *copy)
+static void run_scale(float *x, int64_t count, float factor)
 {
-    if (x->stride == x->width || x->rows == 1)
-        return element_at(x->data, dtype, first);
-    for (int64_t i = first; i < last; i++)
-        memcpy(element_at(copy, dtype, i - first),
-               element_at(x->data, dtype,
-                          i / x->width * x->stride + i % x->width),
-               dtype == DTYPE_F32 ? 4 : 2);
-    return copy;
+    SIMD for (int64_t i = 0; i < count; i++) x[i] = x[i] * factor;
 }
 
-ELEMENTARY void blocks_square(enum dtype dtype, const struct squares *p,
-                              int64_t first, int64_t last)
+/* Elements [first, last) of the matrix as one run, scaled where they lie;
+ * copied if rows are apart. */
+static const float *block_of(const struct squares *p, int64_t first,
+                             int64_t last, float copy[SQUARES_BLOCK])
 {
-    float copy[SQUARES_BLOCK];
+    const struct view *x = &p->x;
+    const bool dense = x->stride == x->width || x->rows == 1;
+    int64_t count;
 
-    for (int64_t block = first; block < last; block++) {
-        int64_t begin = block * SQUARES_BLOCK, end = begin + SQUARES_BLOCK;
+    for (int64_t i = first; i < last; i += count) {
+        const int64_t column = dense ? 0 : i % x->width;
+        float *at = (float *)x->data +
+                    (dense ? i : i / x->width * x->stride + column);
 
-        if (end > p->count) end = p->count;
-        p->sums[block] = block_squares(
-            dtype, block_of(dtype, &p->x, begin, end, copy), end - begin);
+        count = dense || x->width - column > last - i ? last - i
+                                                      : x->width - column;
+        if (p->factor != 1) run_scale(at, count, p->factor);
+        if (dense) return at;
+        memcpy(copy + i - first, at, sizeof(float) * (size_t)count);
     }
+    return copy;
 }
 
 static void squares_body(void *argument, int index, int count)
 {
     const struct squares *p = argument;
     const int64_t blocks = (p->count + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
+    float copy[SQUARES_BLOCK];
     int64_t first, last;
 
     threads_split(blocks, 1, index, count, &first, &last);
-    ELEMENT_CHOOSE(p->x.dtype, blocks_square, p, first, last);
+    for (int64_t block = first; block < last; block++) {
+        const int64_t begin = block * SQUARES_BLOCK;
+        const int64_t end = begin + SQUARES_BLOCK < p->count
+                                ? begin + SQUARES_BLOCK : p->count;
+
+        p->sums[block] = block_squares(block_of(p, begin, end, copy),
+                                       end - begin);
+    }
 }
 
-status CPU(sum_squares)(struct stream *stream, double *sums, struct tensor x)
+status CPU(sum_squares)(struct stream *stream, double *sums, struct tensor x,
+                        double factor)
 {
-    struct squares p = {.x = view_any(x), .sums = sums};
+    struct squares p = {.x = view_of(x, DTYPE_F32), .factor = (float)factor,
+                        .sums = sums};
 
-    CHECK(dtype_real(x.dtype) == DTYPE_F32);
     p.count = p.x.rows * p.x.width;
     cpu_run(stream, p.count, squares_body, &p);
     return OK;

@@ -129,11 +129,18 @@ static double block_squares(struct view x, int64_t first, int64_t last)
     return lanes[0];
 }
 
-status NAME(sum_squares)(struct stream *stream, double *sums, struct tensor x)
+status NAME(sum_squares)(struct stream *stream, double *sums, struct tensor x,
+                         double factor)
 {
     struct view view = view_of(x, REAL_DTYPE);
     int64_t count = view.rows * view.width;
 
+    for (int64_t i = 0; factor != 1 && i < count; i++) {
+        real *at = (real *)view.data + i / view.width * view.stride +
+                   i % view.width;
+
+        *at = *at * (real)factor;
+    }
     (void)stream;
     for (int64_t first = 0; first < count; first += SQUARES_BLOCK) {
         int64_t last = first + SQUARES_BLOCK < count ? first + SQUARES_BLOCK

@@ -186,8 +186,7 @@ static void step(struct rank_update *r, struct room *room, int ranks,
     IS_OK(memory_take((size_t)sums_count, sizeof(double), &sums));
     for (int i = 0; i < ranks; i++) {
         r[i].update.blocks = blocks;
-        IS_OK(update_average(&r[i].update, TARGETS));
-        IS_OK(update_blocks(&r[i].update));
+        IS_OK(update_blocks(&r[i].update, TARGETS));
         for (int64_t b = 0; b < count; b++)
             ((double *)all)[b] += ((double *)blocks)[b];
     }
@@ -344,7 +343,7 @@ TEST(a_gradient_that_is_not_finite_is_named)
     IS_OK(memory_take((size_t)(room.table.orders * leaves), sizeof(double),
                       &sums));
     r.update.blocks = blocks;
-    IS_OK(update_blocks(&r.update));
+    IS_OK(update_blocks(&r.update, 1));
     update_squares(&r.update, sums);
     FAILS(update_norm(&r.update, sums, room.table.orders, &result),
           ERR_NUMERIC, "layers.0.wo");
