@@ -121,6 +121,8 @@ const struct command commands[] = {
      "configuration or a run: its data.",
      "lockstep data verify corpus/train.txt", false, command_data_verify,
      {{"field", "KEY", "of .jsonl and .parquet (text)", false},
+      {"chat", "NAME", "template of conversations in .jsonl (data.chat)",
+       false},
       {"accept", NULL, "seals files anew that were changed", false},
       FLAG_SET, FLAG_JSON}},
     {"tokenizer train", "FILE...", 1, OPERANDS_ANY,

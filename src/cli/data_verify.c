@@ -6,6 +6,7 @@
 #include "cli/config.h"
 #include "cli/run.h"
 #include "cli/table.h"
+#include "data/chat.h"
 #include "data/corpus.h"
 #include "data/recipe.h"
 #include "data/token_file.h"
@@ -14,7 +15,7 @@ struct checking {
     struct options_set set;   /* of a configuration */
     struct recipe recipe;
     struct table table;
-    const char *field;
+    struct corpus_format format;
     bool accept;
     int64_t documents, tokens; /* of the file being read */
     int files, damaged;
@@ -45,10 +46,9 @@ static status check_tokens(struct checking *check, struct token_file *file,
 static status check_text(struct checking *check,
                          const struct corpus_file *file, uint32_t *crc)
 {
-    const struct corpus_format format = {.field = check->field};
     struct file_map map;
 
-    TRY(corpus_read(file, &format, count_document, check, NULL));
+    TRY(corpus_read(file, &check->format, count_document, check, NULL));
     TRY(file_map_open(&map, file->path));
     *crc = crc32c(0, map.bytes, map.length);
     file_map_close(&map);
@@ -104,7 +104,9 @@ static status check_config(struct checking *check,
     const struct options *o = &check->set.values;
 
     TRY(config_read(&check->set, arguments->operands[0], arguments));
-    check->field = o->data.field;
+    check->format.field = o->data.field;
+    if (o->data.chat[0] != '\0')
+        TRY(chat_find(o->data.chat, &check->format.chat));
     if (o->data.mixture.count > 0)
         TRY(recipe_read(&check->recipe, o->data.mixture.items,
                         o->data.mixture.count, o->data.phases.items,
@@ -151,11 +153,14 @@ status command_data_verify(struct arguments *arguments)
         {"tokens", "tokens", true}, {"crc32c", "crc32c", false},
         {"state", "state", false}};
     struct checking check = {
-        .field = arguments_text(arguments, "field", "text"),
+        .format = {.field = arguments_text(arguments, "field", "text")},
         .accept = arguments_has(arguments, "accept")};
     status result;
 
     table_begin(&check.table, columns, 7);
+    if (arguments_has(arguments, "chat"))
+        TRY_GOTO(done, result, chat_find(arguments_text(arguments, "chat", ""),
+                                         &check.format.chat));
     if (arguments->operand_count == 1 && is_config(arguments->operands[0]))
         TRY_GOTO(done, result, check_config(&check, arguments));
     else
