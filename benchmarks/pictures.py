@@ -2,6 +2,8 @@
 """Results as a table in Markdown and as bars with their spread in SVG."""
 import html
 
+import goals
+
 OURS, THEIRS = "#1f77b4", "#b0b7bf"
 WIDTH, LABEL, BAR, GAP = 640, 170, 18, 6
 STYLE = ("text{font:12px sans-serif;fill:#222}"
@@ -166,7 +168,8 @@ def peers_write(start, result):
     lines += ["", "## Memory and first step", "", f"![]({name}-memory.svg)",
               "", f"![]({name}-first-step.svg)", "", *process_table(rows)]
     lines += ["", "## Beside the bound of the products", "",
-              *bound_table(rows)]
+              *bound_table(rows), "", "## Beside the goals", "",
+              *goals.table(rows)]
     with open(start + ".md", "w", encoding="utf-8") as file:
         file.write("\n".join(lines) + "\n")
 
