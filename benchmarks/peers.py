@@ -75,7 +75,7 @@ class Corpus:
                 f"feed_forward: {inner}, context: {row[2]}}}\n"
                 "tokenizer: {from: tokenizer}\n"
                 "data: {train: [text.txt], valid_share: 0, cache: cache, "
-                f"sequence: {row[2]}}}\n"
+                f"sequence: {row[2]}, documents: joined}}\n"
                 f"train: {{batch: {row[1]}, steps: 1}}\n"
                 "checkpoint: {at_end: false}\n")
 
