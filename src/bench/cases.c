@@ -337,6 +337,38 @@ static status swiglu_backward_run(const struct kernels *k,
     return k->swiglu_backward(stream, o->t[2], o->t[0], o->t[1]);
 }
 
+static status geglu_forward_run(const struct kernels *k,
+                                struct stream *stream, struct operands *o)
+{
+    return k->geglu_forward(stream, o->t[0], o->t[1]);
+}
+
+static status geglu_backward_run(const struct kernels *k,
+                                 struct stream *stream, struct operands *o)
+{
+    return k->geglu_backward(stream, o->t[2], o->t[0], o->t[1]);
+}
+
+static void softcap_prepare(struct operands *o, const int64_t *s)
+{
+    o->t[0] = operand(o, s[0], s[1]);
+    o->t[1] = operand(o, s[0], s[1]);
+    o->flops = (EXP_FLOPS + 4.0) * (double)(s[0] * s[1]);
+    o->bytes = 2 * size_of(o) * (double)(s[0] * s[1]);
+}
+
+static status softcap_forward_run(const struct kernels *k,
+                                  struct stream *stream, struct operands *o)
+{
+    return k->softcap_forward(stream, o->t[0], o->t[1], 30);
+}
+
+static status softcap_backward_run(const struct kernels *k,
+                                   struct stream *stream, struct operands *o)
+{
+    return k->softcap_backward(stream, o->t[0], o->t[1], 30);
+}
+
 /* x [tokens, heads, width] at 0, table at 1. */
 static void rope_prepare(struct operands *o, const int64_t *s)
 {
@@ -499,6 +531,14 @@ const struct bench_case bench_cases[] = {
      swiglu_forward_run},
     {"swiglu_backward", "2048 x 2048", {2048, 2048, 0},
      swiglu_backward_prepare, swiglu_backward_run},
+    {"geglu_forward", "2048 x 2048", {2048, 2048, 0}, swiglu_prepare,
+     geglu_forward_run},
+    {"geglu_backward", "2048 x 2048", {2048, 2048, 0},
+     swiglu_backward_prepare, geglu_backward_run},
+    {"softcap_forward", "2048 x 2048", {2048, 2048, 0}, softcap_prepare,
+     softcap_forward_run},
+    {"softcap_backward", "2048 x 2048", {2048, 2048, 0}, softcap_prepare,
+     softcap_backward_run},
     {"rope", "4096 x 12 x 64", {4096, 0, 0}, rope_prepare, rope_run},
     {"gather_rows", "4096 of 32000 x 768", {4096, 768, 32000}, lookup_prepare,
      gather_run},

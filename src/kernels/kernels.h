@@ -332,6 +332,17 @@ struct kernels {
     /* dgate_up set; == gate_up allowed. */
     status (*swiglu_backward)(struct stream *, struct tensor dgate_up,
                               struct tensor dout, struct tensor gate_up);
+    /* The same with gelu, tanh form, of the gate. */
+    status (*geglu_forward)(struct stream *, struct tensor out,
+                            struct tensor gate_up);
+    status (*geglu_backward)(struct stream *, struct tensor dgate_up,
+                             struct tensor dout, struct tensor gate_up);
+    /* y = cap tanh(x / cap), with a reciprocal rounded once; y == x allowed. */
+    status (*softcap_forward)(struct stream *, struct tensor y,
+                              struct tensor x, double cap);
+    /* dx, the gradient of y, becomes that of x: times 1 - (y / cap)^2. */
+    status (*softcap_backward)(struct stream *, struct tensor dx,
+                               struct tensor y, double cap);
     status (*activation_forward)(struct stream *, struct tensor y,
                                  struct tensor x, enum activation);
     /* dx set; == dy allowed. */

@@ -248,6 +248,54 @@ static status METERED(swiglu_backward)(struct stream *stream,
                 bytes_of(&dgate_up) + bytes_of(&dout) + bytes_of(&gate_up));
 }
 
+static status METERED(geglu_forward)(struct stream *stream, struct tensor out,
+                                    struct tensor gate_up)
+{
+    struct meter_track *track = meter_begin();
+    const status result =
+        INNER->geglu_forward(stream, out, gate_up);
+
+    return done(track, "geglu_forward", result,
+                (EXP_FLOPS + 4) * count_of(&out),
+                bytes_of(&out) + bytes_of(&gate_up));
+}
+
+static status METERED(geglu_backward)(struct stream *stream,
+                                     struct tensor dgate_up,
+                                     struct tensor dout,
+                                     struct tensor gate_up)
+{
+    struct meter_track *track = meter_begin();
+    const status result =
+        INNER->geglu_backward(stream, dgate_up, dout, gate_up);
+
+    return done(track, "geglu_backward", result,
+                (EXP_FLOPS + 10) * count_of(&dout),
+                bytes_of(&dgate_up) + bytes_of(&dout) + bytes_of(&gate_up));
+}
+
+static status METERED(softcap_forward)(struct stream *stream,
+                                       struct tensor y, struct tensor x,
+                                       double cap)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->softcap_forward(stream, y, x, cap);
+
+    return done(track, "softcap_forward", result,
+                (EXP_FLOPS + 4) * count_of(&y), bytes_of(&y) + bytes_of(&x));
+}
+
+static status METERED(softcap_backward)(struct stream *stream,
+                                        struct tensor dx, struct tensor y,
+                                        double cap)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->softcap_backward(stream, dx, y, cap);
+
+    return done(track, "softcap_backward", result, 4 * count_of(&y),
+                2 * bytes_of(&dx) + bytes_of(&y));
+}
+
 static status METERED(activation_forward)(struct stream *stream,
                                          struct tensor y, struct tensor x,
                                          enum activation kind)

@@ -9,8 +9,10 @@
 #define KERNELS_ROWS(X)                                                   \
     X(matmul) X(add) X(scale) X(fold) X(sum_rows) X(rmsnorm_forward)      \
     X(rmsnorm_backward) X(layernorm_forward) X(layernorm_backward)        \
-    X(rope) X(swiglu_forward) X(swiglu_backward) X(activation_forward)    \
-    X(activation_backward) X(gather_rows) X(scatter_rows)                 \
+    X(rope) X(swiglu_forward) X(swiglu_backward) X(geglu_forward)         \
+    X(geglu_backward) X(softcap_forward) X(softcap_backward)              \
+    X(activation_forward) X(activation_backward) X(gather_rows)           \
+    X(scatter_rows)                                                       \
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_merge) X(attention_finish) X(attention_heads)             \
     X(cross_entropy) X(sum_squares) X(adamw)
@@ -19,8 +21,10 @@
 #define KERNELS_CPU_ROWS(X)                                               \
     X(matmul) X(add) X(scale) X(fold) X(sum_rows) X(rmsnorm_forward)      \
     X(rmsnorm_backward) X(layernorm_forward) X(layernorm_backward)        \
-    X(rope) X(swiglu_forward) X(swiglu_backward) X(activation_forward)    \
-    X(activation_backward) X(gather_rows) X(scatter_rows)                 \
+    X(rope) X(swiglu_forward) X(swiglu_backward) X(geglu_forward)         \
+    X(geglu_backward) X(softcap_forward) X(softcap_backward)              \
+    X(activation_forward) X(activation_backward) X(gather_rows)           \
+    X(scatter_rows)                                                       \
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_finish) X(attention_heads)                                \
     X(cross_entropy) X(sum_squares) X(adamw)

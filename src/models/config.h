@@ -24,6 +24,9 @@ struct config_row {
 
 #define CONFIG_AT(field) \
     offsetof(struct model, field), sizeof ((struct model *)0)->field
+/* Of a feed-forward part: the gate's, or what there is instead of one. */
+enum activation model_activation(const struct model_kind *kind);
+
 /* At least 1; other -1: it must be there, 0: left 0. */
 #define ROW_INTEGER(name, field, other) \
     {name, CONFIG_INTEGER, CONFIG_AT(field), other, NULL}
@@ -47,12 +50,13 @@ struct config_row {
     ROW_ROPE("rope_parameters")
 /* What Llama and its relatives spell alike; epsilon where it is absent. */
 #define ROWS_LLAMA(epsilon) \
+    ROWS_SIZES(epsilon), ROW_ONLY("hidden_act", "silu")
+#define ROWS_SIZES(epsilon) \
     ROW_INTEGER("vocab_size", vocab, -1), \
     ROW_INTEGER("hidden_size", width, -1), \
     ROW_INTEGER("intermediate_size", feed_forward, -1), \
     ROW_INTEGER("num_hidden_layers", layers, -1), \
     ROW_INTEGER("num_attention_heads", heads, -1), \
-    ROW_ONLY("hidden_act", "silu"), \
     ROW_REAL("rms_norm_eps", norm_epsilon, epsilon), \
     ROW_REAL("initializer_range", init_std, 0.02), \
     ROW_DROPOUT("attention_dropout")

@@ -113,11 +113,6 @@ static bool has_rope(const struct model_kind *kind)
     return false;
 }
 
-static bool is_gated(const struct model_kind *kind)
-{
-    return kind->decoder == NULL || kind->decoder->gated;
-}
-
 status config_json_read(struct model *model, const struct model_kind *kind,
                    const struct json *config, const char *source)
 {
@@ -125,9 +120,7 @@ status config_json_read(struct model *model, const struct model_kind *kind,
     *model = (struct model){
         .kind = kind, .attention_bias = kind->attention_bias,
         .mlp_bias = kind->mlp_bias, .parallel = kind->parallel,
-        .activation = is_gated(kind) ? ACTIVATION_SILU
-                                           : kind->activation,
-        .rope_base = 10000,
+        .activation = model_activation(kind), .rope_base = 10000,
         .init_std = 0.02, .bos = token_id(config, "bos_token_id"),
         .eos = token_id(config, "eos_token_id")};
     for (int i = 0; i < kind->row_count; i++)

@@ -7,6 +7,8 @@
  * A family's table leaves parts out or adds them; its file says which paper. */
 #include "models/decoder.h"
 
+#include <math.h>
+
 static const struct decoder *decoder_of(const struct model *m)
 {
     return m->decoder != NULL ? m->decoder : m->kind->decoder;
@@ -71,10 +73,13 @@ static slot norm(struct program *p, const struct model *m, slot x,
 {
     if (outside->weight == NULL) return x;
     const struct param_spec
-        rms = vector(inside.rms, m->width, outside->weight, INIT_ONE),
+        rms = vector(inside.rms, m->width, outside->weight,
+                     decoder_of(m)->plus_one ? INIT_ZERO : INIT_ONE),
         weight = vector(inside.weight, m->width, outside->weight, INIT_ONE),
         bias = vector(inside.bias, m->width, outside->bias, INIT_ZERO);
 
+    if (decoder_of(m)->plus_one)
+        return nn_rmsnorm_plus_one(p, x, &rms, m->norm_epsilon);
     if (!decoder_of(m)->layernorm)
         return nn_rmsnorm(p, x, &rms, m->norm_epsilon);
     return nn_layernorm(p, x, &weight, outside->bias ? &bias : NULL,
@@ -110,14 +115,18 @@ static slot qk_norm(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
     const int64_t hw = m->head_width;
-    const struct param_spec weights[2] = {
-        vector("attention.q_norm", d->whole_norm ? m->heads * hw : hw,
-               d->q_norm.weight, INIT_ONE),
-        vector("attention.k_norm", d->whole_norm ? m->kv_heads * hw : hw,
-               d->k_norm.weight, INIT_ONE)};
+    const enum param_init one = d->plus_one ? INIT_ZERO : INIT_ONE;
+    const struct qk_norm norm = {
+        .weights = {vector("attention.q_norm",
+                           d->whole_norm ? m->heads * hw : hw,
+                           d->q_norm.weight, one),
+                    vector("attention.k_norm",
+                           d->whole_norm ? m->kv_heads * hw : hw,
+                           d->k_norm.weight, one)},
+        .epsilon = m->norm_epsilon, .plus_one = d->plus_one};
 
     if (d->q_norm.weight == NULL) return x;
-    return nn_qk_norm(p, x, m->heads, m->kv_heads, weights, m->norm_epsilon);
+    return nn_qk_norm(p, x, m->heads, m->kv_heads, &norm);
 }
 
 /* Every so many blocks one does not turn. */
@@ -171,7 +180,8 @@ static slot expand_gated(struct program *p, const struct model *m, slot x)
 
     b.pieces[0].outside_name = one ? NULL : d->gate.bias;
     b.pieces[1].outside_name = one ? NULL : d->up.bias;
-    return nn_swiglu(p, nn_linear(p, x, &w, m->mlp_bias ? &b : NULL));
+    x = nn_linear(p, x, &w, m->mlp_bias ? &b : NULL);
+    return d->gelu_gate ? nn_geglu(p, x) : nn_swiglu(p, x);
 }
 
 static slot feed_forward(struct program *p, const struct model *m, slot x)
@@ -217,6 +227,7 @@ status decoder_build(struct program *p, const struct model *m)
     positions.outside_transposed = false;
     positions.split_rows = AXIS_NONE;
     slot x = nn_embedding(p, &table);
+    if (d->scaled_embedding) x = nn_scale_over(p, x, sqrt((double)m->width));
     if (d->positions != NULL) x = nn_position_embedding(p, x, &positions);
     for (int i = 0; i < m->layers; i++) {
         program_enter_block(p, i);
@@ -225,6 +236,7 @@ status decoder_build(struct program *p, const struct model *m)
     program_enter_block(p, -1);
     x = norm(p, m, x, &d->norm, INSIDE("norm"));
     nn_head(p, x, m->tied ? NULL : &head);
+    if (m->head_softcap > 0) nn_head_softcap(p, m->head_softcap);
     if (d->head_bias != NULL) nn_head_bias(p, &bias);
     return p->error;
 }

@@ -9,7 +9,7 @@
 static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
     &model_qwen2, &model_qwen3, &model_mistral, &model_smollm3, &model_olmo2,
     &model_phi3, &model_stablelm, &model_starcoder2, &model_gpt_neox,
-    &model_gptj, &model_falcon, &model_palm};
+    &model_gptj, &model_falcon, &model_palm, &model_gemma};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static const struct model_kind *model_kind_find(const char *name)
@@ -123,6 +123,13 @@ static bool is_gated(const struct model_kind *kind)
     return kind->decoder == NULL || kind->decoder->gated;
 }
 
+enum activation model_activation(const struct model_kind *kind)
+{
+    if (!is_gated(kind)) return kind->activation;
+    return kind->decoder != NULL && kind->decoder->gelu_gate
+               ? ACTIVATION_GELU_TANH : ACTIVATION_SILU;
+}
+
 /* What options ask of a family that it never has. */
 static status check_family(const struct model *m, const struct options *o)
 {
@@ -140,9 +147,10 @@ static status check_family(const struct model *m, const struct options *o)
         if (rows[i].asked && rows[i].refused)
             FAIL(ERR_CONFIG, "model.%s: %s has none; leave it out",
                  rows[i].name, kind->name);
-    if (is_gated(kind) && m->activation != ACTIVATION_SILU)
-        FAIL(ERR_CONFIG, "model.activation: the gate of %s takes only silu",
-             kind->name);
+    if (is_gated(kind) && m->activation != model_activation(kind))
+        FAIL(ERR_CONFIG, "model.activation: the gate of %s takes only %s",
+             kind->name, model_activation(kind) == ACTIVATION_SILU
+                             ? "silu" : "gelu_tanh");
     return OK;
 }
 
@@ -263,7 +271,7 @@ static status describe(struct model *model, const struct options *options,
     fill_sizes(model, options);
     TRY(rope_from_text(model, options->model.rope_scaling));
     TRY(activation_from(options->model.activation,
-                        is_gated(kind) ? ACTIVATION_SILU : kind->activation,
+                        model_activation(kind),
                         &model->activation));
     TRY(check_family(model, options));
     if (kind->settle != NULL) TRY(kind->settle(model));

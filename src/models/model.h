@@ -26,6 +26,7 @@ struct model {
     struct rope_scaling rope;
     int rotary;            /* elements of a head that turn; 0: all */
     int rope_skip;         /* each so manieth block does not turn; 0: none */
+    double head_softcap;   /* of logits; 0: none */
     double norm_epsilon;
     enum activation activation;
     double init_std;
@@ -71,7 +72,7 @@ extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_qwen3, model_mistral, model_smollm3, model_olmo2, model_phi3,
     model_stablelm, model_starcoder2, model_gpt_neox, model_gptj,
     model_falcon,
-    model_palm;
+    model_palm, model_gemma;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes

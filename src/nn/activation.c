@@ -18,6 +18,21 @@ static status swiglu_backward(const struct step *step, struct run *run)
         run_gradient(run, step->output), run_slot(run, step->input));
 }
 
+static status geglu_forward(const struct step *step, struct run *run)
+{
+    return run->kernels->geglu_forward(run->stream,
+                                       run_slot(run, step->output),
+                                       run_slot(run, step->input));
+}
+
+static status geglu_backward(const struct step *step, struct run *run)
+{
+    CHECK(!run->event->adds);
+    return run->kernels->geglu_backward(
+        run->stream, run_gradient(run, step->input),
+        run_gradient(run, step->output), run_slot(run, step->input));
+}
+
 static status activation_forward(const struct step *step, struct run *run)
 {
     return run->kernels->activation_forward(
@@ -50,6 +65,11 @@ static const struct layer layer_swiglu = {
     .backward_input = swiglu_backward, .cost = elementwise_cost,
     .keeps_input_for_b = true};
 
+static const struct layer layer_geglu = {
+    .name = "geglu", .kind = "activation", .forward = geglu_forward,
+    .backward_input = geglu_backward, .cost = elementwise_cost,
+    .keeps_input_for_b = true};
+
 static const struct layer layer_activation = {
     .name = "activation", .kind = "activation", .forward = activation_forward,
     .backward_input = activation_backward, .cost = elementwise_cost,
@@ -71,6 +91,13 @@ slot nn_swiglu(struct program *p, slot gate_up)
 {
     if (p->error != OK) return -1;
     return add_elementwise(p, &layer_swiglu, gate_up,
+                           p->slots[gate_up].width / 2);
+}
+
+slot nn_geglu(struct program *p, slot gate_up)
+{
+    if (p->error != OK) return -1;
+    return add_elementwise(p, &layer_geglu, gate_up,
                            p->slots[gate_up].width / 2);
 }
 

@@ -132,6 +132,31 @@ static const struct layer layer_embedding = {
     .scratch = row_scratch,
     .keeps_output_gradient_for_w = true};
 
+static status scale_over(const struct step *step, struct run *run,
+                         struct tensor x)
+{
+    x = tensor_1d(x.data, x.dtype, tensor_count(&x));
+    return run->kernels->scale(run->stream, x, x, step->set.scale.factor);
+}
+
+static status scale_forward(const struct step *step, struct run *run)
+{
+    return scale_over(step, run, run_slot(run, step->output));
+}
+
+static status scale_backward(const struct step *step, struct run *run)
+{
+    const struct tensor dy = run_gradient(run, step->output);
+
+    TRY(overlap_wait_all(run, dy));
+    return scale_over(step, run, dy);
+}
+
+static const struct layer layer_scale = {
+    .name = "scale", .kind = "embedding", .forward = scale_forward,
+    .backward_input = scale_backward, .cost = embedding_cost,
+    .in_place = true};
+
 static const struct layer layer_position = {
     .name = "positions", .kind = "embedding", .forward = position_forward,
     .backward_weight = position_weight, .cost = embedding_cost,
@@ -162,5 +187,15 @@ slot nn_position_embedding(struct program *p, slot x,
     p->steps[step].output = x;
     program_add_param(p, step, 0, table);
     if (p->error == OK) p->streams[p->stream_count - 1].scatter = true;
+    return x;
+}
+
+slot nn_scale_over(struct program *p, slot x, double factor)
+{
+    const int step = program_add_step(p, &layer_scale, x);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = x;
+    p->steps[step].set.scale.factor = factor;
     return x;
 }

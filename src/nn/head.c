@@ -32,7 +32,10 @@ static status make_logits(const struct step *step, struct run *run,
         bias = tensor_1d(bias.data, bias.dtype, bias.shape[0]);
         call.bias = &bias;
     }
-    return run->kernels->matmul(run->stream, &call);
+    TRY(run->kernels->matmul(run->stream, &call));
+    if (step->set.head.softcap == 0) return OK;
+    return run->kernels->softcap_forward(run->stream, *logits, *logits,
+                                         step->set.head.softcap);
 }
 
 /* ---- losses ---- */
@@ -195,14 +198,21 @@ static size_t ones_bytes(const struct step *step, const struct program *p)
                ? 0 : (size_t)(chunk_rows(p) * dtype_bytes(p->dtype));
 }
 
+/* A copy of capped logits, for the slope of the cap. */
+static size_t capped_bytes(const struct step *step, const struct program *p)
+{
+    return step->set.head.softcap == 0 ? 0 : logits_bytes(step, p);
+}
+
 static size_t head_scratch(const struct step *step, const struct program *p)
 {
     const size_t numbers =
         program_tensor_ranks(p) == 1 ? 0 : (size_t)(3 * chunk_rows(p));
 
     return logits_bytes(step, p) +
-           numbers * (size_t)dtype_bytes(program_real(p)) +
-           ones_bytes(step, p);
+           (numbers * (size_t)dtype_bytes(program_real(p)) +
+            ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN +
+           capped_bytes(step, p) + ones_bytes(step, p);
 }
 
 /* A column of ones, behind the logits and their numbers. */
@@ -229,6 +239,28 @@ static status weight_gradient(const struct step *step, struct run *run,
                           ones(step, run, dlogits.shape[0]), piece);
 }
 
+/* Where capped logits are kept: before the ones, at the end of scratch. */
+static struct tensor copy_capped(const struct step *step, struct run *run,
+                                 struct tensor logits)
+{
+    const struct program *p = run->program;
+
+    logits.data = (char *)run->scratch + head_scratch(step, p) -
+                  ones_bytes(step, p) - capped_bytes(step, p);
+    return logits;
+}
+
+static status keep_capped(const struct step *step, struct run *run,
+                          struct tensor capped, struct tensor logits)
+{
+    const int64_t n = tensor_count(&logits);
+
+    if (step->set.head.softcap == 0) return OK;
+    return run->kernels->scale(run->stream,
+                               tensor_1d(capped.data, capped.dtype, n),
+                               tensor_1d(logits.data, logits.dtype, n), 1.0);
+}
+
 static status head_backward(const struct step *step, struct run *run,
                             bool input, bool weight)
 {
@@ -244,8 +276,14 @@ static status head_backward(const struct step *step, struct run *run,
         TRY(make_logits(
             step, run,
             piece_rows(run, run_slot(run, step->input), &piece), &logits));
+        const struct tensor capped = copy_capped(step, run, logits);
+
+        TRY(keep_capped(step, run, capped, logits));
         TRY(make_losses(step, run, logits, first, true));
         logits = logits_gradient(run, logits);
+        if (step->set.head.softcap > 0)
+            TRY(run->kernels->softcap_backward(run->stream, logits, capped,
+                                               step->set.head.softcap));
         if (input) TRY(input_gradient(step, run, logits, &piece));
         if (weight) TRY(weight_gradient(step, run, logits, &piece));
     }
@@ -307,4 +345,11 @@ void nn_head_bias(struct program *p, const struct param_spec *spec)
     CHECK(p->steps[step].layer == &layer_head && spec->cols == 1);
     program_add_param(p, step, 1, spec);
     if (p->error == OK) p->streams[p->stream_count - 1].head = true;
+}
+
+void nn_head_softcap(struct program *p, double cap)
+{
+    if (p->error != OK) return;
+    CHECK(p->steps[p->step_count - 1].layer == &layer_head && cap > 0);
+    p->steps[p->step_count - 1].set.head.softcap = cap;
 }

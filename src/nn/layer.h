@@ -21,6 +21,9 @@ status vector_end(struct run *run, const struct step *step, int first,
 /* Scratch for the sums of `count` vectors of `width` elements. */
 size_t vector_scratch(const struct program *p, int count, int64_t width);
 
+/* weight, or weight + 1 in `memory`, room for as many. */
+struct tensor norm_weight(struct tensor weight, bool plus_one, void *memory);
+
 /* The gradient of the step's first parameter, a matrix, from one piece: dyᵀ x,
  * both [tokens of the piece, width]. */
 status weight_product(struct run *run, const struct step *step,

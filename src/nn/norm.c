@@ -6,6 +6,27 @@
 
 #include <string.h>
 
+struct tensor norm_weight(struct tensor weight, bool plus_one, void *memory)
+{
+    struct tensor sum = weight;
+
+    if (!plus_one) return weight;
+    sum.data = memory;
+    for (int64_t i = 0; i < weight.shape[0]; i++)
+        tensor_set(&sum, i, 1 + tensor_get(&weight, i));
+    return sum;
+}
+
+/* Behind the sums in scratch. */
+static struct tensor own_weight(const struct step *step, struct run *run)
+{
+    const struct tensor weight = run_weight(run, step, 0);
+
+    return norm_weight(weight, step->set.norm.plus_one,
+                       (char *)run->scratch +
+                           vector_scratch(run->program, 1, weight.shape[0]));
+}
+
 static status rmsnorm_forward(const struct step *step, struct run *run)
 {
     struct tensor rrms = run_slot(run, step->aux);
@@ -13,7 +34,7 @@ static status rmsnorm_forward(const struct step *step, struct run *run)
     rrms = tensor_1d(rrms.data, rrms.dtype, rrms.shape[0]);
     return run->kernels->rmsnorm_forward(
         run->stream, run_slot(run, step->output), rrms,
-        run_slot(run, step->input), run_weight(run, step, 0),
+        run_slot(run, step->input), own_weight(step, run),
         step->set.norm.epsilon);
 }
 
@@ -23,6 +44,7 @@ static status rmsnorm_backward(const struct step *step, struct run *run)
     const struct tensor dy = run_gradient(run, step->output);
     const struct tensor x = run_slot(run, step->input);
     const struct tensor rrms = run_slot(run, step->aux);
+    const struct tensor weight = own_weight(step, run);
     struct vector_pass pass = {0};
 
     while (vector_next(run, step, 0, &pass)) {
@@ -32,8 +54,8 @@ static status rmsnorm_backward(const struct step *step, struct run *run)
             run->stream, piece_rows(run, dx, &pass.piece), run->event->adds,
             pass.sums[0], piece_rows(run, dy, &pass.piece),
             piece_rows(run, x, &pass.piece),
-            tensor_1d(part.data, part.dtype, part.shape[0]),
-            run_weight(run, step, 0), &pass.order));
+            tensor_1d(part.data, part.dtype, part.shape[0]), weight,
+            &pass.order));
         TRY(vector_end(run, step, 0, &pass));
     }
     return OK;
@@ -96,8 +118,12 @@ static struct step_cost norm_cost(const struct step *step,
 
 static size_t norm_scratch(const struct step *step, const struct program *p)
 {
-    return vector_scratch(p, p->slots[step->aux].width == 1 ? 1 : 2,
-                          p->slots[step->output].width);
+    const int64_t width = p->slots[step->output].width;
+    const size_t sums =
+        vector_scratch(p, p->slots[step->aux].width == 1 ? 1 : 2, width);
+
+    return sums + (step->set.norm.plus_one
+                       ? (size_t)(width * dtype_bytes(p->dtype)) : 0);
 }
 
 static const struct layer layer_rmsnorm = {
@@ -137,6 +163,15 @@ slot nn_rmsnorm(struct program *p, slot x, const struct param_spec *weight,
     const slot output = add_norm(p, &layer_rmsnorm, x, 1, epsilon);
 
     if (p->error == OK) program_add_param(p, p->step_count - 1, 0, weight);
+    return output;
+}
+
+slot nn_rmsnorm_plus_one(struct program *p, slot x,
+                         const struct param_spec *weight, double epsilon)
+{
+    const slot output = nn_rmsnorm(p, x, weight, epsilon);
+
+    if (p->error == OK) p->steps[p->step_count - 1].set.norm.plus_one = true;
     return output;
 }
 

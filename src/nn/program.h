@@ -77,7 +77,11 @@ struct step {
     int param[STEP_PARAMS_MAX];  /* index in the table, or -1 */
     int stream[STEP_PARAMS_MAX]; /* index in the streams, or -1 */
     union {
-        struct { double epsilon; } norm;
+        struct { double epsilon;
+                 bool plus_one; /* the weight is stored less 1 */
+        } norm;
+        struct { double softcap; /* of logits; 0: none */ } head;
+        struct { double factor; } scale;
         struct { enum activation activation; } activation;
         struct { int heads, kv_heads, head_width, cache;
                  int replicas; /* ranks that hold the same kv heads */
@@ -86,7 +90,8 @@ struct step {
         struct { int heads, kv_heads, head_width; /* of this rank */
                  int all[2];       /* rows of a token: of q, of k */
                  int64_t width[2]; /* of a row */
-                 double epsilon; } qk_norm;
+                 double epsilon;
+                 bool plus_one; } qk_norm;
     } set;
 };
 
@@ -177,11 +182,16 @@ void program_enter_block(struct program *p, int block); /* -1: leaves it */
 
 /* Rows of the table at the tokens. */
 slot nn_embedding(struct program *p, const struct param_spec *table);
+/* factor x; written over x, which nobody has read. */
+slot nn_scale_over(struct program *p, slot x, double factor);
 /* x + rows of the table at the positions; written over x. */
 slot nn_position_embedding(struct program *p, slot x,
                            const struct param_spec *table);
 slot nn_rmsnorm(struct program *p, slot x, const struct param_spec *weight,
                 double epsilon);
+/* y = (x r) (1 + weight). */
+slot nn_rmsnorm_plus_one(struct program *p, slot x,
+                         const struct param_spec *weight, double epsilon);
 /* bias NULL: none. */
 slot nn_layernorm(struct program *p, slot x, const struct param_spec *weight,
                   const struct param_spec *bias, double epsilon);
@@ -195,19 +205,27 @@ slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,
 /* The same where only the first `rotary` elements of a head turn. */
 slot nn_rope_part(struct program *p, slot qkv, int heads, int kv_heads,
                   const struct rope_table *table);
+struct qk_norm {
+    struct param_spec weights[2];
+    double epsilon;
+    bool plus_one; /* weights are stored less 1 */
+};
 /* RMSNorm of each row of q and of k: a head where the weight [cols] is as long
  * as one, else all heads (then on one tensor rank). weights: of q, of k. */
 slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
-                const struct param_spec weights[2], double epsilon);
+                const struct qk_norm *norm);
 /* Causal attention of the fused qkv. */
 slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads);
 slot nn_swiglu(struct program *p, slot gate_up);
+slot nn_geglu(struct program *p, slot gate_up);
 slot nn_activation(struct program *p, slot x, enum activation activation);
 /* x + y. Becomes the epilogue of the product that wrote y. */
 slot nn_add(struct program *p, slot x, slot y);
 /* Logits and cross-entropy, chunked over tokens. The weight is `spec`, or the
  * table of the embedding when spec is NULL (tied). */
 void nn_head(struct program *p, slot x, const struct param_spec *spec);
+/* After it: logits become cap tanh(logits / cap). */
+void nn_head_softcap(struct program *p, double cap);
 /* After it: logits + bias, a matrix [vocab, 1] cut as the head is. */
 void nn_head_bias(struct program *p, const struct param_spec *spec);
 

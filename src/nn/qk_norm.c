@@ -51,6 +51,23 @@ static struct tensor statistics(const struct run *run, void *memory,
     return tensor_1d(memory, dtype_real(run->program->dtype), tokens);
 }
 
+static size_t aligned(size_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+/* Behind the statistics in scratch, where 1 is to be added to it. */
+static struct tensor weight_of(const struct step *step, struct run *run,
+                               int which)
+{
+    const size_t statistics =
+        aligned((size_t)run->program->tokens * sizeof(double));
+
+    return norm_weight(run_weight(run, step, which),
+                       step->set.qk_norm.plus_one,
+                       (char *)run->scratch + statistics);
+}
+
 /* Values as they are, in forward and backward. */
 static void copy_values(const struct step *step, struct tensor to,
                         struct tensor from)
@@ -73,12 +90,13 @@ static status qk_norm_forward(const struct step *step, struct run *run)
     copy_values(step, y, x);
     for (int which = 0; which < 2; which++) {
         const struct part part = part_of(step, run->program, which);
+        const struct tensor weight = weight_of(step, run, which);
 
         for (int i = 0; i < part.rows; i++)
             TRY(run->kernels->rmsnorm_forward(
                 run->stream, row_view(y, &part, i),
                 statistics(run, run->scratch, x.shape[0]),
-                row_view(x, &part, i), run_weight(run, step, which),
+                row_view(x, &part, i), weight,
                 step->set.qk_norm.epsilon));
     }
     return OK;
@@ -86,22 +104,18 @@ static status qk_norm_forward(const struct step *step, struct run *run)
 
 /* ---- backward ---- */
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
-
 static int contexts_of(const struct program *p)
 {
     return p->chunks > 1 ? p->chunks / 2 : 1;
 }
 
 /* One piece of the micro-batch. In scratch, one after the other: statistics,
- * sums that do not count, sums of a leaf that is whole. */
+ * the weight, sums that do not count, sums of a leaf that is whole. */
 struct qk_pass {
     struct piece piece;
     struct part part;
     int which;
+    struct tensor weight;
     struct tensor sums; /* [leaves * contexts * parts, width] */
     int first_part, parts;
     void *statistics, *idle;
@@ -136,7 +150,6 @@ static status row_backward(const struct step *step, struct run *run,
     const struct program *p = run->program;
     const int64_t first = piece_first_token(p, &pass->piece) +
                           sequence * p->length;
-    const struct tensor weight = run_weight(run, step, pass->which);
     struct tensor view[3] = {run_gradient(run, step->input),
                              run_gradient(run, step->output),
                              run_slot(run, step->input)};
@@ -151,10 +164,10 @@ static status row_backward(const struct step *step, struct run *run,
         view[i] = row_view(tensor_rows(view[i], first, p->length),
                            &pass->part, row);
     TRY(run->kernels->rmsnorm_forward(run->stream, view[0], rrms, view[2],
-                                      weight, step->set.qk_norm.epsilon));
+                                      pass->weight, step->set.qk_norm.epsilon));
     return run->kernels->rmsnorm_backward(run->stream, view[0], false, sums,
-                                          view[1], view[2], rrms, weight,
-                                          &order);
+                                          view[1], view[2], rrms,
+                                          pass->weight, &order);
 }
 
 static status part_backward(const struct step *step, struct run *run,
@@ -166,8 +179,10 @@ static status part_backward(const struct step *step, struct run *run,
     bool continues;
 
     pass->part = part_of(step, p, pass->which);
+    pass->weight = weight_of(step, run, pass->which);
     pass->statistics = scratch;
-    scratch += aligned((size_t)p->length * sizeof(double));
+    scratch += aligned((size_t)p->tokens * sizeof(double)) +
+               aligned((size_t)pass->part.width * sizeof(double));
     pass->idle = scratch;
     scratch += aligned((size_t)(contexts_of(p) * pass->part.width) *
                        sizeof(double));
@@ -218,6 +233,7 @@ static size_t qk_norm_scratch(const struct step *step, const struct program *p)
     const int64_t width = q > k ? q : k;
 
     return aligned((size_t)p->tokens * sizeof(double)) +
+           aligned((size_t)width * sizeof(double)) +
            aligned((size_t)(contexts_of(p) * width) * sizeof(double)) +
            vector_scratch(p, 1, width);
 }
@@ -234,7 +250,7 @@ static status fail_whole(const char *name)
 }
 
 slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
-                const struct param_spec weights[2], double epsilon)
+                const struct qk_norm *norm)
 {
     const int all[2] = {heads, kv_heads}, ranks = program_tensor_ranks(p);
     const int step = program_add_step(p, &layer_qk_norm, qkv);
@@ -251,16 +267,17 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
     p->steps[step].set.qk_norm.heads = heads;
     p->steps[step].set.qk_norm.kv_heads = kv_heads;
     p->steps[step].set.qk_norm.head_width = width;
-    p->steps[step].set.qk_norm.epsilon = epsilon;
+    p->steps[step].set.qk_norm.epsilon = norm->epsilon;
+    p->steps[step].set.qk_norm.plus_one = norm->plus_one;
     for (int which = 0; which < 2 && p->error == OK; which++) {
-        const int64_t row = weights[which].cols;
+        const int64_t row = norm->weights[which].cols;
 
         p->steps[step].set.qk_norm.width[which] = row;
         p->steps[step].set.qk_norm.all[which] =
             row == width ? all[which] : 1;
         if (row != width && ranks > 1)
-            p->error = fail_whole(weights[which].name);
-        program_add_param(p, step, which, &weights[which]);
+            p->error = fail_whole(norm->weights[which].name);
+        program_add_param(p, step, which, &norm->weights[which]);
         if (p->error == OK)
             p->streams[p->stream_count - 1].local = ranks > 1;
     }

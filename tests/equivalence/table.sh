@@ -117,6 +117,7 @@ model gptj $each model.family=gptj model.kv_heads=0 model.head_width=12 \
     model.width=48 train.logits_chunk=10
 model falcon $each model.family=falcon model.kv_heads=1
 model falcon_groups $each model.family=falcon
+model gemma $each model.family=gemma model.kv_heads=1
 model palm $each model.family=palm model.kv_heads=1
 sed -i '/tensor/d' layouts.txt # its norms are over all heads
 model olmo2 $each model.family=olmo2

@@ -259,6 +259,9 @@ FALCON_GROUPS = {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2,
                  "activation": "gelu", "ffn_hidden_size": 52,
                  "tie_word_embeddings": False}
 FALCON_HEADS = {**FALCON, "multi_query": False, "num_attention_heads": 3}
+GEMMA = gated("gemma", "GemmaForCausalLM", attention_bias=False, head_dim=10,
+              hidden_act="gelu_pytorch_tanh", num_key_value_heads=1,
+              tie_word_embeddings=True)
 PALM = tiny("palm", "PaLMForCausalLM", head_dim=10, hidden_act="silu",
             intermediate_size=44, layer_norm_eps=1e-05, num_key_value_heads=1,
             rope_theta=10000.0, tie_word_embeddings=True)
@@ -296,6 +299,7 @@ MODELS = {
     "falcon": (FALCON, 42, torch.float32, False),
     "falcon_groups": (FALCON_GROUPS, 43, torch.float32, False),
     "falcon_heads": (FALCON_HEADS, 44, torch.float32, False),
+    "gemma": (GEMMA, 47, torch.float32, False),
     "palm": (PALM, 45, torch.float32, False),
     "gpt2": (GPT2_V4, 14, torch.float32, False),
     "gpt2_plain_names": (GPT2_PLAIN, 15, torch.float32, True),

@@ -65,6 +65,7 @@ FAMILIES = {
         neighbours=True, biases=True, qkv_bias=False, out_bias=False,
         mlp_bias=True, head_bias=True),
     "falcon": falcon,
+    "gemma": lambda c: {**LLAMA, "plus_one": True, "scaled": True},
     "palm": lambda c: {**LLAMA, "layernorm": True, "parallel": True,
                        "norm2": None},
 }
@@ -121,7 +122,8 @@ def logits(config, weights, tokens):
         if not name:
             return x
         if not family.get("layernorm"):
-            return oracle.rms_norm(x, weights[name + ".weight"], shape.epsilon)
+            weight = weights[name + ".weight"] + family.get("plus_one", 0)
+            return oracle.rms_norm(x, weight, shape.epsilon)
         bias = weights.get(name + ".bias", torch.zeros(1, dtype=oracle.F64))
         return oracle.layer_norm(x, weights[name + ".weight"], bias, shape.epsilon)
 
@@ -175,6 +177,8 @@ def logits(config, weights, tokens):
         return norm(at + family[name], x) if family.get(name) else x
 
     x = weights[family["embed"] + ".weight"][tokens]
+    if family.get("scaled"):
+        x = x * math.sqrt(shape.width)
     for layer in range(shape.layers):
         at = family["prefix"].format(layer)
         h = at_norm(at, "norm1", x)

@@ -378,6 +378,100 @@ status CPU(swiglu_backward)(struct stream *stream, struct tensor dgate_up,
     return elementwise_run(stream, &e);
 }
 
+static void geglu_block(float *const *at, int64_t count, const void *constants)
+{
+    float *y = at[0];
+    const float *gate = at[1], *up = at[2];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++)
+        y[i] = 0.5f * gate[i] * (1.0f + gelu_inner(gate[i])) * up[i];
+}
+
+status CPU(geglu_forward)(struct stream *stream, struct tensor out,
+                          struct tensor gate_up)
+{
+    struct elementwise e = {geglu_block, NULL, 3, 1,
+                            {view_any(out), half_of(gate_up, 0),
+                             half_of(gate_up, 1)}};
+
+    return elementwise_run(stream, &e);
+}
+
+static void geglu_backward_block(float *const *at, int64_t count,
+                                 const void *constants)
+{
+    float *dgate = at[0], *dup = at[1];
+    const float *dy = at[2], *gate = at[3], *up = at[4];
+
+    (void)constants;
+    SIMD for (int64_t i = 0; i < count; i++) {
+        float x = gate[i], d = dy[i], u = up[i], t = gelu_inner(x);
+        float inner = __builtin_fmaf(x * x, (float)(3 * GELU_B),
+                                     (float)GELU_A);
+
+        dup[i] = d * (0.5f * x * (1.0f + t));
+        dgate[i] = d * u * __builtin_fmaf(0.5f * x * inner,
+                                          __builtin_fmaf(-t, t, 1.0f),
+                                          0.5f * (1.0f + t));
+    }
+}
+
+status CPU(geglu_backward)(struct stream *stream, struct tensor dgate_up,
+                           struct tensor dout, struct tensor gate_up)
+{
+    struct elementwise e = {geglu_backward_block, NULL, 5, 2,
+                            {half_of(dgate_up, 0), half_of(dgate_up, 1),
+                             view_any(dout), half_of(gate_up, 0),
+                             half_of(gate_up, 1)}};
+
+    return elementwise_run(stream, &e);
+}
+
+static void softcap_block(float *const *at, int64_t count,
+                          const void *constants)
+{
+    const float *cap = constants; /* and its reciprocal */
+    float *y = at[0], most = cap[0], inverse = cap[1];
+    const float *x = at[1];
+
+    SIMD for (int64_t i = 0; i < count; i++)
+        y[i] = most * tanh_f32(x[i] * inverse);
+}
+
+status CPU(softcap_forward)(struct stream *stream, struct tensor y,
+                            struct tensor x, double cap)
+{
+    float constants[2] = {(float)cap, (float)(1 / cap)};
+    struct elementwise e = {softcap_block, constants, 2, 1,
+                            {view_any(y), view_any(x)}};
+
+    return elementwise_run(stream, &e);
+}
+
+static void softcap_backward_block(float *const *at, int64_t count,
+                                   const void *constants)
+{
+    const float *dy = at[1], *y = at[2], *inverse = constants;
+    float *dx = at[0], factor = *inverse;
+
+    SIMD for (int64_t i = 0; i < count; i++) {
+        float t = y[i] * factor;
+
+        dx[i] = dy[i] * __builtin_fmaf(-t, t, 1.0f);
+    }
+}
+
+status CPU(softcap_backward)(struct stream *stream, struct tensor dx,
+                             struct tensor y, double cap)
+{
+    float inverse = (float)(1 / cap);
+    struct elementwise e = {softcap_backward_block, &inverse, 3, 1,
+                            {view_any(dx), view_any(dx), view_any(y)}};
+
+    return elementwise_run(stream, &e);
+}
+
 struct adamw_constants {
     float scale, beta1, beta2, rest1, rest2, epsilon, root, step, keep;
 };

@@ -187,6 +187,81 @@ status NAME(swiglu_backward)(struct stream *stream, struct tensor dgate_up,
     return OK;
 }
 
+status NAME(geglu_forward)(struct stream *stream, struct tensor out,
+                           struct tensor gate_up)
+{
+    struct view to = view_of(out, REAL_DTYPE);
+    struct view from = view_of(gate_up, REAL_DTYPE);
+
+    (void)stream;
+    CHECK(from.rows == to.rows && from.width == 2 * to.width);
+    for (int64_t row = 0; row < to.rows; row++) {
+        const real *gate = row_of(from, row), *up = gate + to.width;
+
+        for (int64_t i = 0; i < to.width; i++)
+            row_of(to, row)[i] =
+                activate(gate[i], ACTIVATION_GELU_TANH) * up[i];
+    }
+    return OK;
+}
+
+status NAME(geglu_backward)(struct stream *stream, struct tensor dgate_up,
+                            struct tensor dout, struct tensor gate_up)
+{
+    struct view to = view_of(dgate_up, REAL_DTYPE);
+    struct view dy = view_of(dout, REAL_DTYPE);
+    struct view from = view_of(gate_up, REAL_DTYPE);
+
+    (void)stream;
+    CHECK(view_same_shape(to, from));
+    CHECK(dy.rows == to.rows && 2 * dy.width == to.width);
+    for (int64_t row = 0; row < to.rows; row++) {
+        const real *d = row_of(dy, row), *in = row_of(from, row);
+        real *dgate = row_of(to, row), *dup = dgate + dy.width;
+
+        for (int64_t i = 0; i < dy.width; i++) {
+            real gate = in[i], up = in[dy.width + i];
+
+            dup[i] = d[i] * activate(gate, ACTIVATION_GELU_TANH);
+            dgate[i] = d[i] * up * gelu_tanh_slope(gate);
+        }
+    }
+    return OK;
+}
+
+/* Source: Gemma team 2024, arXiv:2408.00118, section 2. */
+status NAME(softcap_forward)(struct stream *stream, struct tensor y,
+                             struct tensor x, double cap)
+{
+    struct view to = view_of(y, REAL_DTYPE), from = view_of(x, REAL_DTYPE);
+    const real most = (real)cap, inverse = (real)(1 / cap);
+
+    (void)stream;
+    CHECK(view_same_shape(to, from));
+    for (int64_t row = 0; row < to.rows; row++)
+        for (int64_t i = 0; i < to.width; i++)
+            row_of(to, row)[i] =
+                most * REAL_TANH(row_of(from, row)[i] * inverse);
+    return OK;
+}
+
+status NAME(softcap_backward)(struct stream *stream, struct tensor dx,
+                              struct tensor y, double cap)
+{
+    struct view to = view_of(dx, REAL_DTYPE), from = view_of(y, REAL_DTYPE);
+    const real inverse = (real)(1 / cap);
+
+    (void)stream;
+    CHECK(view_same_shape(to, from));
+    for (int64_t row = 0; row < to.rows; row++)
+        for (int64_t i = 0; i < to.width; i++) {
+            real t = row_of(from, row)[i] * inverse;
+
+            row_of(to, row)[i] = row_of(to, row)[i] * REAL_FMA(-t, t, 1);
+        }
+    return OK;
+}
+
 /* x [tokens, heads, width]: one rotation per pair (i, i + rotary / 2).
  * Source: Su and others, "RoFormer", arXiv 2104.09864, equation 34, with the
  * two elements of a pair half the rotary width apart. */

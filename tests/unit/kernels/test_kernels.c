@@ -198,6 +198,28 @@ static void run_swiglu(struct job *job)
     RUN(swiglu_backward, gate_up, dout, gate_up);
 }
 
+static void run_geglu(struct job *job)
+{
+    struct tensor gate_up = tape_matrix(job->tape, job->tokens,
+                                        2 * job->size.width);
+    struct tensor d = tape_matrix(job->tape, job->tokens, 2 * job->size.width);
+    struct tensor out = job_matrix(job), dout = job_matrix(job);
+
+    RUN(geglu_forward, out, gate_up);
+    RUN(geglu_backward, d, dout, gate_up);
+    RUN(geglu_backward, gate_up, dout, gate_up);
+}
+
+static void run_softcap(struct job *job)
+{
+    struct tensor x = job_matrix(job), y = job_matrix(job);
+    struct tensor d = job_matrix(job);
+
+    RUN(softcap_forward, y, x, 30.0);
+    RUN(softcap_backward, d, y, 30.0);
+    RUN(softcap_forward, x, x, 0.7);
+}
+
 static void run_activation(struct job *job)
 {
     struct tensor x = job_matrix(job), dy = job_matrix(job);
@@ -515,6 +537,7 @@ static const struct kernel_case {
     {"sum_rows", run_sum_rows}, {"rmsnorm", run_rmsnorm},
     {"layernorm", run_layernorm}, {"chunks", run_chunks},
     {"rope", run_rope}, {"swiglu", run_swiglu},
+    {"geglu", run_geglu}, {"softcap", run_softcap},
     {"activation", run_activation}, {"lookup", run_lookup},
     {"cross_entropy", run_cross_entropy},
     {"shared cross_entropy", run_shared_loss},

@@ -128,10 +128,12 @@ static slot rope_part(struct program *p, slot x)
 static slot qk_norm(struct program *p, slot x, int heads, int kv_heads)
 {
     const struct param_spec out = matrix("out", WIDTH, HEADS * HEAD_WIDTH);
-    const struct param_spec weights[2] = {
-        vector("q", heads * HEAD_WIDTH), vector("k", kv_heads * HEAD_WIDTH)};
+    const struct qk_norm norm = {
+        .weights = {vector("q", heads * HEAD_WIDTH),
+                    vector("k", kv_heads * HEAD_WIDTH)},
+        .epsilon = 1e-3, .plus_one = heads == 1};
 
-    x = nn_qk_norm(p, qkv(p, x), HEADS, KV_HEADS, weights, 1e-3);
+    x = nn_qk_norm(p, qkv(p, x), HEADS, KV_HEADS, &norm);
     return nn_linear(p, nn_attention(p, x, HEADS, KV_HEADS), &out, NULL);
 }
 
@@ -152,6 +154,25 @@ static slot bare_layer_norm(struct program *p, slot x)
     return nn_layernorm(p, x, &weight, NULL, 1e-5);
 }
 
+static slot plus_one(struct program *p, slot x)
+{
+    const struct param_spec weight = vector("weight", WIDTH);
+
+    return nn_rmsnorm_plus_one(p, x, &weight, 1e-5);
+}
+
+static slot scaled(struct program *p, slot x)
+{
+    return nn_scale_over(p, x, 0.3);
+}
+
+static slot geglu(struct program *p, slot x)
+{
+    const struct param_spec up = matrix("up", 2 * WIDTH, WIDTH);
+
+    return nn_geglu(p, nn_linear(p, x, &up, NULL));
+}
+
 static slot nothing(struct program *p, slot x)
 {
     (void)p;
@@ -170,7 +191,9 @@ static const struct row {
     {"gelu tanh", gelu_tanh, false}, {"gelu erf", gelu_erf, false},
     {"silu", silu, false},         {"attention", attention, false},
     {"rope", rope, true},          {"part of rope", rope_part, true},
-    {"norm of heads", heads_norm, false},
+    {"norm of heads", heads_norm, false}, {"scale", scaled, true},
+    {"rmsnorm plus one", plus_one, false}, {"geglu", geglu, false},
+    {"softcap", NULL, false},      {"bias of head", NULL, true},
     {"norm of all heads", whole_norm, false},
     {"layernorm without bias", bare_layer_norm, false},
 };
@@ -182,14 +205,17 @@ static status build(struct program *p, const struct model *model)
 {
     static struct layer lame;
     const struct param_spec table = matrix("table", VOCAB, WIDTH),
-                            head = matrix("head", VOCAB, WIDTH);
+                            head = matrix("head", VOCAB, WIDTH),
+                            bias = matrix("bias", VOCAB, 1);
     slot x = nn_embedding(p, &table);
 
     (void)model;
     program_enter_block(p, 0);
-    x = current->build(p, x);
+    if (current->build != NULL) x = current->build(p, x);
     program_enter_block(p, -1);
     nn_head(p, x, current->tied ? NULL : &head);
+    if (strcmp(current->name, "softcap") == 0) nn_head_softcap(p, 0.7);
+    if (strcmp(current->name, "bias of head") == 0) nn_head_bias(p, &bias);
     if (lame_step >= 0 && p->error == OK) {
         lame = *p->steps[lame_step].layer;
         lame.keeps_input_for_b = lame.keeps_output_for_b = false;

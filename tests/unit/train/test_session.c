@@ -15,7 +15,7 @@ static const char *const models[] = {
     "smollm2", "smollm3", "qwen2", "qwen2_yarn", "qwen3", "qwen3_bias",
     "mistral_window", "mistral", "olmo2", "phi3", "phi3_part", "stablelm",
     "stablelm_parallel", "starcoder2", "gpt_neox", "gpt_neox_serial",
-    "gptj", "falcon", "falcon_groups", "falcon_heads", "palm", "gpt2",
+    "gptj", "falcon", "falcon_groups", "falcon_heads", "palm", "gemma", "gpt2",
     "gpt2_plain_names"};
 
 static void join(char out[PATH_BYTES], const char *directory,
