@@ -85,11 +85,40 @@ static bool leaf_view(const struct update *u, const struct param *param,
     return true;
 }
 
+/* Is all that this rank has of a parameter in its own leaves? Not where several
+ * ranks have the rows of one key-value head. */
+static bool is_all_own(const struct update *u, int index)
+{
+    const struct param *param = &u->params->items[index];
+    struct leaf_cursor c = {.params = u->params, .holding = u->holding,
+                            .param = index};
+    int64_t elements = 0;
+
+    while (leaf_next(&c) && c.param == index)
+        elements += c.block.count * (param->spec.vector ? 1
+                                     : c.block.columns  ? param->rows
+                                                        : param->cols);
+    return elements == param->elements;
+}
+
+/* The mean of a parameter that the blocks do not cover. */
+static status average(const struct update *u, int index, double factor)
+{
+    const struct shard_range range = own_range(u, index);
+    const struct tensor view = range_view(u, &u->gradients,
+                                          &u->params->items[index], &range);
+
+    if (range.first == range.last) return OK;
+    return u->kernels->scale(u->stream, view, view, factor);
+}
+
 status update_blocks(const struct update *u, int64_t targets)
 {
     const double scale = u->loss_scale > 0 ? u->loss_scale : 1;
-    const double factor = 1.0 / ((double)targets * scale);
+    const double mean = 1.0 / ((double)targets * scale);
     struct leaf_cursor c = {.params = u->params, .holding = u->holding};
+    double factor = mean;
+    int before = -1;
 
     while (leaf_next(&c)) {
         const struct param *param = &u->params->items[c.param];
@@ -98,6 +127,11 @@ status update_blocks(const struct update *u, int64_t targets)
         struct tensor view;
         int64_t first;
 
+        if (c.param != before) {
+            factor = is_all_own(u, c.param) ? mean : 1;
+            if (factor == 1) TRY(average(u, c.param, mean));
+            before = c.param;
+        }
         for (int64_t i = 0; i < count; i++) u->blocks[c.at + i] = 0;
         if (range.first == range.last ||
             !leaf_view(u, param, &range, &c.block, &view, &first))
