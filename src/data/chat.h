@@ -41,8 +41,8 @@ struct chat_text {
     int segment_count, segment_room;
 };
 /* An array of {role, content}; from and value are read likewise, also human,
- * gpt for user, assistant. "weight": 0 in a message: it is not learned. `source`
- * names the record. ERR_FORMAT. */
+ * gpt for user, assistant. "weight": 0 in a message: it is not learned.
+ * `source` names the record. ERR_FORMAT. */
 status chat_render(struct chat_text *out, const struct chat_template *chat,
                    const struct json *messages, const char *source);
 /* A prompt and its learned completion, nothing between them. */

@@ -207,14 +207,15 @@ static status make_digest(struct writing *w)
 {
     const struct data_request *data = &w->request->data;
     const struct fill_in *f = &data->fill_in;
+    const char *chat = data->format.chat != NULL ? data->format.chat->name
+                                                 : "";
     struct text key = {0};
     status result;
 
     TRY_GOTO(done, result,
              text_printf(&key, "shards %s %s %s %d %lld %.17g %.17g %llu\n",
-                         data->tokenizer->digest, data->format.field,
-                         data->format.chat != NULL ? data->format.chat->name
-                                                   : "", w->end_token, (long long)w->request->tokens, f->rate,
+                         data->tokenizer->digest, data->format.field, chat,
+                         w->end_token, (long long)w->request->tokens, f->rate,
                          f->suffix_first, (unsigned long long)f->seed));
     for (int i = 0; i < w->corpus.count; i++)
         TRY_GOTO(done, result,

@@ -290,15 +290,17 @@ int64_t feed_tokens(const struct feed *feed)
     return tokens;
 }
 
-uint32_t feed_crc(const struct feed *feed)
+uint32_t feed_crc(const struct feed *feed, int64_t samples)
 {
     uint32_t crc = 0;
 
-    if (feed->count == 1) return feed->sources[0].train.set.crc;
+    if (feed->recipe.count == 0) return feed->sources[0].train.set.crc;
     for (int i = 0; i < feed->count; i++) {
-        const uint32_t of = feed->sources[i].train.set.crc;
+        const uint64_t facts[2] = {
+            feed->sources[i].train.set.crc,
+            (uint64_t)mixture_taken(&feed->mixture, i, samples)};
 
-        crc = crc32c(crc, &of, sizeof of);
+        crc = crc32c(crc, facts, sizeof facts);
     }
     return crc;
 }

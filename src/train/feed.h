@@ -49,8 +49,10 @@ void feed_close(struct feed *feed);
 struct sample_source feed_train(struct feed *feed, int64_t first);
 struct sample_source feed_valid(struct feed *feed);
 
-/* What the training data is: tokens of all sources, and a checksum of them. */
+/* What the training data is: tokens of all sources, and a checksum of them and
+ * of how many samples each source of a mixture has given of the first
+ * `samples`. */
 int64_t feed_tokens(const struct feed *feed);
-uint32_t feed_crc(const struct feed *feed);
+uint32_t feed_crc(const struct feed *feed, int64_t samples);
 
 #endif

@@ -25,8 +25,8 @@ static const char *const may_change[] = {
     "optimizer.min_lr", "optimizer.decay_share", "optimizer.weight_decay",
     "optimizer.clip", "validate.every", "validate.sequences",
     "checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every",
-    "checkpoint.at_end", "data.cache", "numerics.isa", "numerics.mode",
-    "run.log_every"};
+    "checkpoint.at_end", "data.cache", "data.phases", "numerics.isa",
+    "numerics.mode", "run.log_every"};
 
 bool setup_may_change(const char *name)
 {

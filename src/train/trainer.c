@@ -113,15 +113,16 @@ static status start_weights(struct trainer *t)
 static status check_data(struct trainer *t)
 {
     const int64_t tokens = feed_tokens(&t->feed);
-    const uint32_t crc = feed_crc(&t->feed);
     struct counters *c = &t->counters;
+    const uint32_t crc = feed_crc(&t->feed, c->samples);
 
     if (c->data_tokens != 0 &&
         (c->data_tokens != tokens || c->data_crc != crc))
         FAIL(ERR_CONFIG, "data.train: is not what %s was trained on so far "
-                         "(%lld tokens then, %lld now); bring the old data "
+                         "(%lld tokens then, %lld now)%s; bring the old data "
                          "back, or start a new run with init.from=%s",
              t->run.path, (long long)c->data_tokens, (long long)tokens,
+             t->feed.recipe.count > 0 ? ", or phases of its past changed" : "",
              t->run.path);
     c->data_tokens = tokens;
     c->data_crc = crc;
@@ -343,6 +344,7 @@ static status validate(struct trainer *t)
 static status save(struct trainer *t)
 {
     if (t->saved_step == t->counters.step) return OK;
+    t->counters.data_crc = feed_crc(&t->feed, t->counters.samples);
     TRY(keeper_save(&t->keeper, &t->counters));
     LOG(DEBUG, "checkpoint", "saved step %lld", (long long)t->counters.step);
     t->saved_step = t->counters.step;

@@ -65,6 +65,15 @@ cp out first
 ends 0 "pages" "$program" data show config.yaml --step 8 --samples 8 --json
 if cmp -s first out; then ok; else bad "a run and its configuration differ"; fi
 
+# --- phases that are still to come may change ---
+ends 0 "finished 10 steps" "$program" resume two --set train.steps=10 \
+    --set 'data.phases=[3 web=0.1 pages=0.5, 9 code=5]'
+ends 78 "phases of its past changed" "$program" resume two \
+    --set train.steps=12 --set 'data.phases=[3 web=0.1 pages=0.5, 9 code=1]'
+ends 0 "finished 10 steps" "$program" train config.yaml --run fresh \
+    --set train.steps=10 --set 'data.phases=[3 web=0.1 pages=0.5, 9 code=5]'
+ends 0 "every bit" "$program" compare two fresh
+
 # --- sources that change ---
 ends 0 "whole" "$program" data verify config.yaml
 sed -i 's/the/tha/' a.jsonl

@@ -210,7 +210,8 @@ TEST(files_of_the_real_writers_are_read)
     }
 }
 
-TEST_MAIN(files_of_the_real_writers_are_read, megatron_pairs_are_read, llm_c_documents_begin_with_their_token,
+TEST_MAIN(files_of_the_real_writers_are_read, megatron_pairs_are_read,
+          llm_c_documents_begin_with_their_token,
           nanosets_have_ends_beside,
           arrays_and_raw_tokens_are_cut_at_the_end_token,
           only_files_of_tokens_are_taken_for_such,
