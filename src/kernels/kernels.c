@@ -44,6 +44,7 @@ struct narrow_rows {
 KERNELS_CPU_ROWS(DECLARE_PLAIN)
 CPU_NARROW(plain)
 double cpu_peak_flops_plain(struct stream *stream, double seconds);
+void cpu_normals_plain(const struct normals *normals, double *out);
 static const struct kernels cpu_plain = {
     .backend = "cpu plain", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_PLAIN)};
 #endif
@@ -53,6 +54,7 @@ static const struct kernels cpu_plain = {
 KERNELS_CPU_ROWS(DECLARE_AVX2)
 CPU_NARROW(avx2)
 double cpu_peak_flops_avx2(struct stream *stream, double seconds);
+void cpu_normals_avx2(const struct normals *normals, double *out);
 static const struct kernels cpu_avx2 = {
     .backend = "cpu avx2", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_AVX2)};
 #endif
@@ -62,6 +64,7 @@ static const struct kernels cpu_avx2 = {
 KERNELS_CPU_ROWS(DECLARE_AVX512)
 CPU_NARROW(avx512)
 double cpu_peak_flops_avx512(struct stream *stream, double seconds);
+void cpu_normals_avx512(const struct normals *normals, double *out);
 static const struct kernels cpu_avx512 = {
     .backend = "cpu avx512", .dtype = DTYPE_F32,
     KERNELS_CPU_ROWS(FILL_AVX512)};
@@ -72,6 +75,7 @@ static const struct kernels cpu_avx512 = {
 KERNELS_CPU_ROWS(DECLARE_NEON)
 CPU_NARROW(neon)
 double cpu_peak_flops_neon(struct stream *stream, double seconds);
+void cpu_normals_neon(const struct normals *normals, double *out);
 static const struct kernels cpu_neon = {
     .backend = "cpu neon", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_NEON)};
 #endif
@@ -236,6 +240,27 @@ double kernels_peak_flops(struct stream *stream, enum isa isa, double seconds)
     case ISA_NEON: return cpu_peak_flops_neon(stream, seconds);
 #endif
     default: return 0;
+    }
+}
+
+void kernels_normals(enum isa isa, const struct normals *normals, double *out)
+{
+    if (isa == ISA_AUTO) isa = isa_best();
+    CHECK(isa_works(isa));
+    switch (isa) {
+#ifdef HAVE_ISA_plain
+    case ISA_PLAIN: cpu_normals_plain(normals, out); return;
+#endif
+#ifdef HAVE_ISA_avx2
+    case ISA_AVX2: cpu_normals_avx2(normals, out); return;
+#endif
+#ifdef HAVE_ISA_avx512
+    case ISA_AVX512: cpu_normals_avx512(normals, out); return;
+#endif
+#ifdef HAVE_ISA_neon
+    case ISA_NEON: cpu_normals_neon(normals, out); return;
+#endif
+    default: return;
     }
 }
 

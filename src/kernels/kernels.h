@@ -28,6 +28,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/random.h"
 #include "base/status.h"
 #include "device/device.h"
 #include "tensor/tensor.h"
@@ -413,6 +414,17 @@ status kernels_get_product(struct kernels *out, enum dtype dtype, enum isa isa,
 /* The most float32 operations (an FMA is two) a second that the threads of the
  * stream do together, measured for about `seconds`. */
 double kernels_peak_flops(struct stream *stream, enum isa isa, double seconds);
+/* Normal numbers with mean 0: pair i, elements 2i and 2i + 1, is made of block
+ * i of the key (base/random.h). Words 0 and 1 are a uniform u, words 2 and 3 v:
+ * deviation * sqrt(-2 log(1 - u)) times cos(2 pi v) and sin(2 pi v), in float64
+ * by kernels/math.h. The same bits for every instruction set. */
+struct normals {
+    struct random_key key;
+    int64_t first, pairs;
+    double deviation;
+};
+/* out [2 pairs] = pairs [first, first + pairs). */
+void kernels_normals(enum isa isa, const struct normals *normals, double *out);
 /* Name of the backend that fills a row, for printing. */
 struct kernels_row { const char *name; const char *backend; };
 int kernels_rows(const struct kernels *table, struct kernels_row *rows,

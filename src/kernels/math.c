@@ -1,38 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* math.c - our own elementary functions in float64.
  *
- * Exponentials and sines reduce the argument with a constant split in two or
- * three parts (Cody and Waite) and evaluate a minimax polynomial; logarithms
- * use the odd series of log((1 + s) / (1 - s)). All coefficients are own fits
- * (weighted minimax in 50 digits) except those of series, which say so.
- * Adding ROUND_MAGIC rounds to an integer that then stands in the low bits of
- * the sum. */
+ * Exponentials reduce the argument with a constant split in two parts (Cody and
+ * Waite) and evaluate a minimax polynomial; sines and logarithms:
+ * elementary64.h. All coefficients are own fits (weighted minimax in 50 digits)
+ * except those of series, which say so. */
 #include <math.h>
-#include <string.h>
+#include "kernels/elementary64.h"
 #include "kernels/math.h"
 
-#define ROUND_MAGIC 0x1.8p52
-#define MAGIC_BITS 0x4338000000000000u
-#define LN2_HIGH 0x1.62e42fefa39efp-1
-#define LN2_LOW 0x1.abc9e3b39803fp-56
 #define LOG2_E 0x1.71547652b82fep+0
 #define TWO_PI 0x1.921fb54442d18p+2
-
-static uint64_t bits_of(double x)
-{
-    uint64_t bits;
-
-    memcpy(&bits, &x, sizeof bits);
-    return bits;
-}
-
-static double of_bits(uint64_t bits)
-{
-    double x;
-
-    memcpy(&x, &bits, sizeof x);
-    return x;
-}
 
 /* Horner's scheme, highest coefficient first. */
 static double polynomial(const double *coefficients, int count, double x)
@@ -58,12 +36,12 @@ static uint64_t exp_reduce(double x, double *tail)
         4.1666666666527046869461514688737224787473678588867e-2,
         0.166666666666664242679729568408220075070858001708984,
         0.50000000000000111022302462515654042363166809082031};
-    double t = fma(x, LOG2_E, ROUND_MAGIC), n = t - ROUND_MAGIC;
-    double r = fma(n, -LN2_HIGH, x);
+    double t = fma(x, LOG2_E, ROUND_MAGIC_F64), n = t - ROUND_MAGIC_F64;
+    double r = fma(n, -LN2_HIGH_F64, x);
 
-    r = fma(n, -LN2_LOW, r);
+    r = fma(n, -LN2_LOW_F64, r);
     *tail = fma(r * r, polynomial(c, sizeof c / sizeof *c, r), r);
-    return bits_of(t) - MAGIC_BITS;
+    return bits_of_f64(t) - MAGIC_BITS_F64;
 }
 
 double math_exp(double x)
@@ -75,43 +53,15 @@ double math_exp(double x)
     k = exp_reduce(c, &tail) + 4096u;
     half = k >> 1;
     /* Two scalings: the first is exact, the second rounds once. */
-    p = (tail + 1) * of_bits((half - 2048u + 1023u) << 52);
-    return p * of_bits((k - half - 2048u + 1023u) << 52);
+    p = (tail + 1) * f64_of_bits((half - 2048u + 1023u) << 52);
+    return p * f64_of_bits((k - half - 2048u + 1023u) << 52);
 }
 
-/* x = m 2^e with m in [sqrt(1/2), sqrt(2)); returns m. x is positive. */
-static double split_power(double x, double *e)
-{
-    double shift = x < 0x1p-1022 ? 54 : 0;
-    uint64_t bits = bits_of(shift > 0 ? x * 0x1p54 : x);
-    uint64_t k = (bits - 0x3fe6a09e667f3bcdu + ((uint64_t)1024 << 52)) >> 52;
-
-    *e = of_bits(MAGIC_BITS + (k - 1024u)) - ROUND_MAGIC - shift;
-    return of_bits(bits - ((k - 1024u) << 52));
-}
-
-/* With s = f / (2 + f) and z = s^2, log(1 + f) = f - s (f - z q(z)). */
 double math_log(double x)
 {
-    static const double c[] = {
-        0.132338089263683844620800300617702305316925048828125,
-        0.132522606328669551034593609983858186751604080200195,
-        0.1538698358718107728204671502680866979062557220459,
-        0.181817784813662064458128497790312394499778747558594,
-        0.222222226053559429592709761891455855220556259155273,
-        0.28571428569421458698585070123954210430383682250977,
-        0.40000000000004898303984646190656349062919616699219,
-        0.66666666666666662965923251249478198587894439697266};
-    double e, f, s, z, low;
-
     if (!(x > 0)) return x == 0 ? -HUGE_VAL : (double)NAN;
     if (x > 0x1.fffffffffffffp1023) return x;
-    f = split_power(x, &e) - 1;
-    s = f / (2 + f);
-    z = s * s;
-    low = s * (z * polynomial(c, sizeof c / sizeof *c, z) - f);
-    low = fma(e, LN2_LOW, low);
-    return fma(e, LN2_HIGH, f + low);
+    return log_f64(x);
 }
 
 /* A number in two parts, high + low with |low| at most half an ulp of high.
@@ -157,7 +107,7 @@ static struct pair log_pair(double x)
                                1.0 / 9,  1.0 / 7,  1.0 / 5};
     static const struct pair third = {0x1.5555555555555p-2,
                                       0x1.5555555555555p-56};
-    double e, f = split_power(x, &e) - 1, two_f = 2 + f;
+    double e, f = split_power_f64(x, &e) - 1, two_f = 2 + f;
     struct pair s, z, sum;
 
     s = pair_quotient(f, (struct pair){two_f, f - (two_f - 2)});
@@ -168,8 +118,9 @@ static struct pair log_pair(double x)
     sum = pair_sum((struct pair){1, 0}, sum);
     sum = pair_product(s, sum);
     sum = (struct pair){2 * sum.high, 2 * sum.low};
-    return pair_sum(pair_product((struct pair){e, 0},
-                                 (struct pair){LN2_HIGH, LN2_LOW}), sum);
+    return pair_sum(
+        pair_product((struct pair){e, 0},
+                     (struct pair){LN2_HIGH_F64, LN2_LOW_F64}), sum);
 }
 
 double math_pow(double base, double power)
@@ -199,40 +150,10 @@ double math_pow_int(double base, int64_t power)
     return power < 0 ? 1 / result : result;
 }
 
-/* Both functions of the remainder r of x modulo pi / 2; returns the number of
- * quarter turns taken off. The constant is split in three parts. */
-static uint64_t sine_reduce(double x, double *sine, double *cosine)
-{
-    static const double cs[] = {
-        1.58958055507928065667578745952461908741404172928924e-10,
-        -2.5050740180725974086373245312384026037225248728646e-8,
-        2.7557313570498299617377371828474963422195287421346e-6,
-        -1.98412698294317223343327667780356857917970046401024e-4,
-        8.3333333333218979205314624891798302996903657913208e-3,
-        -0.16666666666666629659232512494781985878944396972656};
-    static const double cc[] = {
-        -1.13586646149891345179178308947364026311455109663484e-11,
-        2.087570398209702169498728824195005193686824895849e-9,
-        -2.755731420852103375492383238037907844386609212961e-7,
-        2.48015872889803579463232776846365036362840328365564e-5,
-        -1.3888888888873322444150737453583133174106478691101e-3,
-        4.1666666666666594964762992958637097640460769134521e-2};
-    double t = fma(x, 0x1.45f306dc9c883p-1, ROUND_MAGIC);
-    double n = t - ROUND_MAGIC, r = fma(n, -0x1.921fb54442d18p+0, x), z;
-
-    r = fma(n, -0x1.1a62633145c07p-54, r);
-    r = fma(n, 0x1.f1976b7ed8fbcp-110, r);
-    z = r * r;
-    *sine = fma(z * r, polynomial(cs, sizeof cs / sizeof *cs, z), r);
-    *cosine = fma(z * z, polynomial(cc, sizeof cc / sizeof *cc, z),
-                  fma(z, -0.5, 1));
-    return bits_of(t);
-}
-
 double math_sin(double x)
 {
     double sine, cosine;
-    uint64_t turns = sine_reduce(x, &sine, &cosine);
+    uint64_t turns = sine_reduce_f64(x, &sine, &cosine);
     double y = turns & 1 ? cosine : sine;
 
     return turns & 2 ? -y : y;
@@ -241,7 +162,7 @@ double math_sin(double x)
 double math_cos(double x)
 {
     double sine, cosine;
-    uint64_t turns = sine_reduce(x, &sine, &cosine);
+    uint64_t turns = sine_reduce_f64(x, &sine, &cosine);
     double y = turns & 1 ? sine : cosine;
 
     return (turns + 1) & 2 ? -y : y;
@@ -254,7 +175,7 @@ double math_tanh(double x)
 
     if (a < 0x1p-28) return x; /* keeps -0 */
     a = a > 20 ? 20 : a;
-    scale = of_bits((exp_reduce(a + a, &tail) + 1023u) << 52);
+    scale = f64_of_bits((exp_reduce(a + a, &tail) + 1023u) << 52);
     e = fma(scale, tail, scale - 1);
     y = e / (e + 2);
     return x < 0 ? -y : y;

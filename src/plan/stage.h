@@ -132,6 +132,7 @@ struct weights_init {
     const struct model *model;
     uint64_t seed;
     enum dtype dtype;
+    enum isa isa;
     struct threads *threads;
     void *data;
     struct layout_run runs[LAYOUT_RUNS_MAX]; /* local_first counts from data */

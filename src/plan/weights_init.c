@@ -6,7 +6,6 @@
 #include <math.h>
 
 #include "base/random.h"
-#include "kernels/math.h"
 #include "plan/stage.h"
 
 struct filling {
@@ -16,39 +15,38 @@ struct filling {
     double deviation;
 };
 
-static const double two_pi = 0x1.921fb54442d18p+2;
+enum { CHUNK = 512 }; /* numbers at once */
 
-/* [0, 1) with 53 bits. */
-static double uniform(const uint32_t word[2])
+static void store(struct tensor *out, int64_t first, const double *from,
+                  int64_t count)
 {
-    return ((double)word[0] * 0x1p21 + (double)(word[1] >> 11)) * 0x1p-53;
+    float *plain = out->data;
+
+    if (out->dtype == DTYPE_F32)
+        for (int64_t i = 0; i < count; i++) plain[first + i] = (float)from[i];
+    else
+        for (int64_t i = 0; i < count; i++)
+            tensor_set(out, first + i, from[i]);
 }
 
-/* Elements 2i and 2i + 1 of the whole come from block i. */
-static void draw_pair(const struct filling *f, int64_t pair, double out[2])
-{
-    uint32_t word[4];
-
-    random_block(f->key, (uint64_t)pair, 0, word);
-    const double radius =
-        f->deviation * sqrt(-2 * math_log(1 - uniform(word)));
-    const double angle = two_pi * uniform(word + 2);
-
-    out[0] = radius * math_cos(angle);
-    out[1] = radius * math_sin(angle);
-}
-
-/* out [count] = elements [whole, whole + count) of the parameter. */
+/* out [count] = elements [whole, whole + count) of the parameter. Elements 2i
+ * and 2i + 1 of the whole come from block i. */
 static void fill_row(const struct filling *f, struct tensor *out,
                      int64_t whole)
 {
     const int64_t last = whole + out->shape[0];
-    double pair[2];
+    double drawn[CHUNK];
 
-    for (int64_t i = whole / 2; 2 * i < last; i++) {
-        draw_pair(f, i, pair);
-        if (2 * i >= whole) tensor_set(out, 2 * i - whole, pair[0]);
-        if (2 * i + 1 < last) tensor_set(out, 2 * i + 1 - whole, pair[1]);
+    for (int64_t at = whole; at < last;) {
+        const int64_t even = at / 2 * 2;
+        const int64_t end = even + CHUNK < last ? even + CHUNK : last;
+        const struct normals normals = {
+            .key = f->key, .first = even / 2, .pairs = (end - even + 1) / 2,
+            .deviation = f->deviation};
+
+        kernels_normals(f->init->isa, &normals, drawn);
+        store(out, at - whole, drawn + (at - even), end - at);
+        at = end;
     }
 }
 
@@ -114,7 +112,7 @@ status stage_init_weights(struct stage *stage, const struct model *model,
         const struct param *param = &p->params.items[i];
         struct weights_init init = {
             .param = param, .model = model, .seed = seed, .dtype = dtype,
-            .threads = stage->threads,
+            .isa = stage->request.isa, .threads = stage->threads,
             .data = weights + param->offset * dtype_bytes(dtype)};
 
         init.run_count = layout_runs(&param->spec, &p->mesh, &p->place, 0,

@@ -233,8 +233,10 @@ status metrics_open(struct metrics_writer *writer, const char *path,
         FAIL(ERR_IO, "%s: cannot open for appending: %s", path,
              strerror(errno));
     }
-    if (ftruncate(writer->descriptor, (off_t)kept) != 0 ||
-        fsync(writer->descriptor) != 0)
+    /* A new file has nothing to cut, so nothing to wait for the disk for. */
+    if (lseek(writer->descriptor, 0, SEEK_END) != (off_t)kept &&
+        (ftruncate(writer->descriptor, (off_t)kept) != 0 ||
+         fsync(writer->descriptor) != 0))
         FAIL(ERR_IO, "%s: cannot cut to %lld bytes: %s", path,
              (long long)kept, strerror(errno));
     return OK;

@@ -247,14 +247,14 @@ status session_stage(struct session *session,
 /* ---- step 0 ---- */
 
 static void start_from_seed(const struct inventory *inventory,
-                            struct threads *threads,
-                            const struct model *model, uint64_t seed)
+                            const struct stage *stage, uint64_t seed)
 {
     for (int i = 0; i < inventory->count; i++) {
         const struct inventory_span *span = &inventory->spans[i];
         struct weights_init init = {
-            .param = span->param, .model = model, .seed = seed,
-            .dtype = inventory->dtype, .threads = threads,
+            .param = span->param, .model = stage->request.model,
+            .seed = seed, .dtype = inventory->dtype,
+            .isa = stage->request.isa, .threads = stage->threads,
             .data = span->data};
 
         if (span->kind != INVENTORY_WEIGHT) continue;
@@ -292,7 +292,7 @@ status session_start_weights(const struct inventory_of *of,
 
     TRY_GOTO(done, result, inventory_build(&inventory, of));
     if (from[0] == 0)
-        start_from_seed(&inventory, of->stages->threads, model, seed);
+        start_from_seed(&inventory, of->stages, seed);
     else
         result = start_from_model(&inventory, model, from);
 done:

@@ -465,12 +465,15 @@ static status one_step(struct trainer *t)
 }
 
 /* The best of a few short probes: other work only ever slows one down. Cores
- * may need a while to reach their speed, so the loop asks again. */
+ * may need a while to reach their speed, so the loop asks again; before the
+ * first step there are only some ms for it. */
 static void measure_peak(struct trainer *t)
 {
+    const double each_s = t->peak_flops > 0 ? 0.01 : 0.002;
+
     for (int i = 0; i < 4; i++) {
         const double flops = kernels_peak_flops(&first_stage(t)->stream,
-                                                t->setup.request.isa, 0.01);
+                                                t->setup.request.isa, each_s);
 
         if (flops > t->peak_flops) t->peak_flops = flops;
     }
