@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rope.c - rotary positions: heads of tokens are turned by several threads. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/vector.h"
 #include "kernels/element.h"
 
 struct rope {
@@ -10,16 +11,79 @@ struct rope {
     bool backward;
 };
 
-ELEMENTARY void head_turn(enum dtype dtype, void *x, const float *turn,
-                          int64_t half, float sign)
-{
-    SIMD for (int64_t i = 0; i < half; i++) {
-        float c = turn[2 * i], s = sign * turn[2 * i + 1];
-        float x1 = element_get(x, dtype, i);
-        float x2 = element_get(x, dtype, half + i);
+enum { TURNS = 128 }; /* pairs of a head that are turned at a time */
 
-        element_set(x, dtype, i, __builtin_fmaf(x1, c, -(x2 * s)));
-        element_set(x, dtype, half + i, __builtin_fmaf(x2, c, x1 * s));
+/* What some pairs of all heads of a token are turned by. */
+struct turn {
+    int64_t first, count, half; /* half: between the two of a pair */
+    float cosines[TURNS], sines[TURNS];
+};
+
+/* `lanes` pairs from pair i on; a constant makes vectors. */
+ELEMENTARY void lanes_turn(enum dtype dtype, void *x, const struct turn *turn,
+                           int64_t i, int64_t lanes)
+{
+    const float *cosines = turn->cosines + i, *sines = turn->sines + i;
+    void *left = element_at(x, dtype, turn->first + i);
+    void *right = element_at(x, dtype, turn->first + i + turn->half);
+
+    SIMD for (int64_t j = 0; j < lanes; j++) {
+        float c = cosines[j], s = sines[j];
+        float x1 = element_get(left, dtype, j);
+        float x2 = element_get(right, dtype, j);
+
+        element_set(left, dtype, j, __builtin_fmaf(x1, c, -(x2 * s)));
+        element_set(right, dtype, j, __builtin_fmaf(x2, c, x1 * s));
+    }
+}
+
+/* Halves of heads are short, 24 or so: narrow ones need registers of several
+ * sizes. */
+ELEMENTARY void head_turn(enum dtype dtype, void *x, const struct turn *turn)
+{
+    int64_t i = 0;
+
+    if (dtype == DTYPE_F32) {
+        for (; i + WIDTH <= turn->count; i += WIDTH)
+            lanes_turn(dtype, x, turn, i, WIDTH);
+    } else {
+        for (; i + 32 <= turn->count; i += 32)
+            lanes_turn(dtype, x, turn, i, 32);
+        for (; i + 16 <= turn->count; i += 16)
+            lanes_turn(dtype, x, turn, i, 16);
+    }
+    for (; i + 8 <= turn->count; i += 8) lanes_turn(dtype, x, turn, i, 8);
+    for (; i < turn->count; i++) lanes_turn(dtype, x, turn, i, 1);
+}
+
+ELEMENTARY void heads_turn(enum dtype dtype, const struct rope *p,
+                           int64_t token, const struct turn *turn)
+{
+    for (int64_t head = 0; head < p->x.shape[1]; head++)
+        head_turn(dtype,
+                  element_at(p->x.data, dtype,
+                             token * p->x.stride[0] + head * p->x.stride[1]),
+                  turn);
+}
+
+static void token_turn(const struct rope *p, int64_t token)
+{
+    const float *pairs = (const float *)p->table.data +
+                         p->positions[token] * p->table.stride[0];
+    struct turn turn = {.half = p->half};
+
+    CHECK(p->positions[token] >= 0 && p->positions[token] < p->table.shape[0]);
+    for (; turn.first < p->half; turn.first += TURNS) {
+        const int64_t left = p->half - turn.first;
+
+        turn.count = left < TURNS ? left : TURNS;
+        for (int64_t i = 0; i < turn.count; i++) {
+            const float *pair = pairs + 2 * (turn.first + i);
+
+            turn.cosines[i] = pair[0];
+            turn.sines[i] = p->backward ? -pair[1] : pair[1];
+        }
+        ELEMENT_CHOOSE(p->x.dtype, heads_turn, p, token, &turn);
     }
 }
 
@@ -29,21 +93,7 @@ static void rope_body(void *argument, int index, int count)
     int64_t first, last;
 
     threads_split(p->x.shape[0], 1, index, count, &first, &last);
-    for (int64_t token = first; token < last; token++) {
-        const float *turn = (const float *)p->table.data +
-                            p->positions[token] * p->table.stride[0];
-
-        CHECK(p->positions[token] >= 0 &&
-              p->positions[token] < p->table.shape[0]);
-        for (int64_t head = 0; head < p->x.shape[1]; head++) {
-            void *x = element_at(p->x.data, p->x.dtype,
-                                 token * p->x.stride[0] +
-                                     head * p->x.stride[1]);
-
-            ELEMENT_CHOOSE(p->x.dtype, head_turn, x, turn, p->half,
-                           p->backward ? -1.0f : 1.0f);
-        }
-    }
+    for (int64_t token = first; token < last; token++) token_turn(p, token);
 }
 
 status CPU(rope)(struct stream *stream, struct tensor x,
