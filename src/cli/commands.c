@@ -63,6 +63,8 @@ const struct command commands[] = {
       {"seed", "S", "of the random numbers (1)", false},
       {"dtype", "TYPE", "float32 (default), bfloat16, float16 or float64",
        false},
+      {"stats", NULL, "tokens a second beside what reading the weights allows",
+       false},
       FLAG_THREADS, FLAG_JSON}},
     {"score", "MODEL", 1, 1, "the loss of a model on given ids",
      "FILE.json is an array of equally long arrays of ids. The loss is the "

@@ -66,6 +66,7 @@ static status read_request(struct generate_request *request,
     TRY(arguments_choice(arguments, "dtype", dtypes, 4, &dtype));
     (void)dtype_parse(dtypes[dtype], &request->dtype);
     request->sampling.seed = (uint64_t)seed;
+    request->stats = arguments_has(arguments, "stats");
     request->threads = (int)threads;
     return OK;
 }
@@ -75,6 +76,30 @@ static double rate(const struct generate_result *made)
     return made->tokens_s > 0 ? (double)made->tokens / made->tokens_s : 0;
 }
 
+/* Of the time that reading the weights once for each token takes. The first
+ * token comes with the prompt. */
+static double limit_share(const struct generate_result *made)
+{
+    if (made->weight_rate <= 0 || made->tokens_s <= 0) return 0;
+    return (double)(made->tokens - 1) * (double)made->weight_bytes /
+           made->weight_rate / made->tokens_s;
+}
+
+static void print_stats(const struct generate_result *made)
+{
+    fprintf(stderr,
+            "prompt    %lld tokens in %.1f ms\n"
+            "tokens    %lld in %.1f ms, %.1f per second\n"
+            "weights   %.1f MB a token, read at %.1f GB/s: at most %.1f "
+            "tokens per second\n"
+            "limit     %.0f%% of the time goes into that reading\n",
+            (long long)made->prompt_tokens, 1e3 * made->prompt_s,
+            (long long)made->tokens, 1e3 * made->tokens_s, rate(made),
+            1e-6 * (double)made->weight_bytes, 1e-9 * made->weight_rate,
+            made->weight_rate / (double)made->weight_bytes,
+            100 * limit_share(made));
+}
+
 static void print_notices(const struct generate_result *made)
 {
     if (made->notice[0] != '\0') fprintf(stderr, "%s\n", made->notice);
@@ -82,7 +107,9 @@ static void print_notices(const struct generate_result *made)
         fprintf(stderr, "stopped after %lld tokens: the model's context of "
                         "%lld is full\n",
                 (long long)made->tokens, (long long)made->context);
-    if (isatty(STDERR_FILENO))
+    if (made->weight_rate > 0)
+        print_stats(made);
+    else if (isatty(STDERR_FILENO))
         fprintf(stderr, "%lld tokens, %.0f per second\n",
                 (long long)made->tokens, rate(made));
 }
@@ -114,6 +141,14 @@ static status print_json(const struct generate_request *request,
     json_write_string(&writer, stops[made->stop]);
     json_write_key(&writer, "tokens_per_s");
     json_write_real(&writer, rate(made));
+    json_write_key(&writer, "weight_bytes");
+    json_write_integer(&writer, made->weight_bytes);
+    if (made->weight_rate > 0) {
+        json_write_key(&writer, "weight_bytes_per_s");
+        json_write_real(&writer, made->weight_rate);
+        json_write_key(&writer, "limit_share");
+        json_write_real(&writer, limit_share(made));
+    }
     json_write_object_end(&writer);
     return json_print(&writer, stdout);
 }

@@ -4,11 +4,11 @@
  * compiler turns into vectors. Only +, -, *, /, fma and integer operations on
  * the bits: the same result on every machine and in every vector width.
  *
- * Sines reduce the argument with a constant split in three parts (Cody and
- * Waite) and evaluate a minimax polynomial; logarithms use the odd series of
- * log((1 + s) / (1 - s)). All coefficients are own fits (weighted minimax in 50
- * digits). Adding ROUND_MAGIC_F64 rounds to an integer that then stands in the
- * low bits of the sum. */
+ * Exponentials and sines reduce the argument with a constant split in two or
+ * three parts (Cody and Waite) and evaluate a minimax polynomial; logarithms
+ * use the odd series of log((1 + s) / (1 - s)). All coefficients are own fits
+ * (weighted minimax in 50 digits). Adding ROUND_MAGIC_F64 rounds to an integer
+ * that then stands in the low bits of the sum. */
 #ifndef LOCKSTEP_KERNELS_ELEMENTARY64_H
 #define LOCKSTEP_KERNELS_ELEMENTARY64_H
 
@@ -35,6 +35,50 @@ ELEMENTARY64 double f64_of_bits(uint64_t bits)
 
     memcpy(&x, &bits, sizeof x);
     return x;
+}
+
+/* 2^k times e^r - 1 in two parts: returns k, *tail = e^r - 1, with |r| at most
+ * log(2) / 2. */
+ELEMENTARY64 uint64_t exp_reduce_f64(double x, double *tail)
+{
+    double t = __builtin_fma(x, 0x1.71547652b82fep+0, ROUND_MAGIC_F64), q;
+    double n = t - ROUND_MAGIC_F64, r = __builtin_fma(n, -LN2_HIGH_F64, x);
+
+    r = __builtin_fma(n, -LN2_LOW_F64, r);
+    q = 2.50044896471102493380096347180482907468501707626274e-8;
+    q = __builtin_fma(q, r,
+                      2.7630444481328946380684400373206610237820994775e-7);
+    q = __builtin_fma(q, r,
+                      2.75575722929165854507230909442583310919872019439936e-6);
+    q = __builtin_fma(q, r,
+                      2.48014924827854657546659632588401223074470181018114e-5);
+    q = __builtin_fma(q, r,
+                      1.9841269522464735240371846991536131099554964638481e-4);
+    q = __builtin_fma(q, r,
+                      1.3888888944313675273545261035224029910750687122345e-3);
+    q = __builtin_fma(q, r,
+                      8.333333333487052269061834408603317569941282272339e-3);
+    q = __builtin_fma(q, r,
+                      4.1666666666527046869461514688737224787473678588867e-2);
+    q = __builtin_fma(q, r,
+                      0.166666666666664242679729568408220075070858001708984);
+    q = __builtin_fma(q, r,
+                      0.50000000000000111022302462515654042363166809082031);
+    *tail = __builtin_fma(r * r, q, r);
+    return bits_of_f64(t) - MAGIC_BITS_F64;
+}
+
+ELEMENTARY64 double exp_f64(double x)
+{
+    double c = x < -746 ? -746 : x, tail, p;
+    uint64_t k, half; /* the exponent + 4096, so that it stays unsigned */
+
+    c = c > 710 ? 710 : c;
+    k = exp_reduce_f64(c, &tail) + 4096u;
+    half = k >> 1;
+    /* Two scalings: the first is exact, the second rounds once. */
+    p = (tail + 1) * f64_of_bits((half - 2048u + 1023u) << 52);
+    return p * f64_of_bits((k - half - 2048u + 1023u) << 52);
 }
 
 /* x = m 2^e with m in [sqrt(1/2), sqrt(2)); returns m. x is positive. */

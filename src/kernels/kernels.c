@@ -45,6 +45,7 @@ KERNELS_CPU_ROWS(DECLARE_PLAIN)
 CPU_NARROW(plain)
 double cpu_peak_flops_plain(struct stream *stream, double seconds);
 void cpu_normals_plain(const struct normals *normals, double *out);
+void cpu_exponentials_plain(const struct exponentials *of, double *out);
 static const struct kernels cpu_plain = {
     .backend = "cpu plain", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_PLAIN)};
 #endif
@@ -55,6 +56,7 @@ KERNELS_CPU_ROWS(DECLARE_AVX2)
 CPU_NARROW(avx2)
 double cpu_peak_flops_avx2(struct stream *stream, double seconds);
 void cpu_normals_avx2(const struct normals *normals, double *out);
+void cpu_exponentials_avx2(const struct exponentials *of, double *out);
 static const struct kernels cpu_avx2 = {
     .backend = "cpu avx2", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_AVX2)};
 #endif
@@ -65,6 +67,7 @@ KERNELS_CPU_ROWS(DECLARE_AVX512)
 CPU_NARROW(avx512)
 double cpu_peak_flops_avx512(struct stream *stream, double seconds);
 void cpu_normals_avx512(const struct normals *normals, double *out);
+void cpu_exponentials_avx512(const struct exponentials *of, double *out);
 static const struct kernels cpu_avx512 = {
     .backend = "cpu avx512", .dtype = DTYPE_F32,
     KERNELS_CPU_ROWS(FILL_AVX512)};
@@ -76,6 +79,7 @@ KERNELS_CPU_ROWS(DECLARE_NEON)
 CPU_NARROW(neon)
 double cpu_peak_flops_neon(struct stream *stream, double seconds);
 void cpu_normals_neon(const struct normals *normals, double *out);
+void cpu_exponentials_neon(const struct exponentials *of, double *out);
 static const struct kernels cpu_neon = {
     .backend = "cpu neon", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_NEON)};
 #endif
@@ -259,6 +263,28 @@ void kernels_normals(enum isa isa, const struct normals *normals, double *out)
 #endif
 #ifdef HAVE_ISA_neon
     case ISA_NEON: cpu_normals_neon(normals, out); return;
+#endif
+    default: return;
+    }
+}
+
+void kernels_exponentials(enum isa isa, const struct exponentials *of,
+                          double *out)
+{
+    if (isa == ISA_AUTO) isa = isa_best();
+    CHECK(isa_works(isa));
+    switch (isa) {
+#ifdef HAVE_ISA_plain
+    case ISA_PLAIN: cpu_exponentials_plain(of, out); return;
+#endif
+#ifdef HAVE_ISA_avx2
+    case ISA_AVX2: cpu_exponentials_avx2(of, out); return;
+#endif
+#ifdef HAVE_ISA_avx512
+    case ISA_AVX512: cpu_exponentials_avx512(of, out); return;
+#endif
+#ifdef HAVE_ISA_neon
+    case ISA_NEON: cpu_exponentials_neon(of, out); return;
 #endif
     default: return;
     }

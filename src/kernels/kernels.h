@@ -425,6 +425,15 @@ struct normals {
 };
 /* out [2 pairs] = pairs [first, first + pairs). */
 void kernels_normals(enum isa isa, const struct normals *normals, double *out);
+/* out [count] = e^((x - top) / divisor) in float64, by math_exp: the same bits
+ * for every instruction set. */
+struct exponentials {
+    const float *x; /* [count] */
+    int64_t count;
+    double top, divisor;
+};
+void kernels_exponentials(enum isa isa, const struct exponentials *of,
+                          double *out);
 /* Name of the backend that fills a row, for printing. */
 struct kernels_row { const char *name; const char *backend; };
 int kernels_rows(const struct kernels *table, struct kernels_row *rows,

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* math.c - our own elementary functions in float64.
  *
- * Exponentials reduce the argument with a constant split in two parts (Cody and
- * Waite) and evaluate a minimax polynomial; sines and logarithms:
- * elementary64.h. All coefficients are own fits (weighted minimax in 50 digits)
- * except those of series, which say so. */
+ * Exponentials, sines and logarithms: elementary64.h. All coefficients are own
+ * fits (weighted minimax in 50 digits) except those of series, which say so. */
 #include <math.h>
 #include "kernels/elementary64.h"
 #include "kernels/math.h"
 
-#define LOG2_E 0x1.71547652b82fep+0
 #define TWO_PI 0x1.921fb54442d18p+2
 
 /* Horner's scheme, highest coefficient first. */
@@ -21,40 +18,9 @@ static double polynomial(const double *coefficients, int count, double x)
     return sum;
 }
 
-/* 2^k times e^r - 1 in two parts: *n is k as a double, *tail e^r - 1, with
- * |r| <= log(2) / 2. */
-static uint64_t exp_reduce(double x, double *tail)
-{
-    static const double c[] = {
-        2.50044896471102493380096347180482907468501707626274e-8,
-        2.7630444481328946380684400373206610237820994775e-7,
-        2.75575722929165854507230909442583310919872019439936e-6,
-        2.48014924827854657546659632588401223074470181018114e-5,
-        1.9841269522464735240371846991536131099554964638481e-4,
-        1.3888888944313675273545261035224029910750687122345e-3,
-        8.333333333487052269061834408603317569941282272339e-3,
-        4.1666666666527046869461514688737224787473678588867e-2,
-        0.166666666666664242679729568408220075070858001708984,
-        0.50000000000000111022302462515654042363166809082031};
-    double t = fma(x, LOG2_E, ROUND_MAGIC_F64), n = t - ROUND_MAGIC_F64;
-    double r = fma(n, -LN2_HIGH_F64, x);
-
-    r = fma(n, -LN2_LOW_F64, r);
-    *tail = fma(r * r, polynomial(c, sizeof c / sizeof *c, r), r);
-    return bits_of_f64(t) - MAGIC_BITS_F64;
-}
-
 double math_exp(double x)
 {
-    double c = x < -746 ? -746 : x, tail, p;
-    uint64_t k, half; /* the exponent + 4096, so that it stays unsigned */
-
-    c = c > 710 ? 710 : c;
-    k = exp_reduce(c, &tail) + 4096u;
-    half = k >> 1;
-    /* Two scalings: the first is exact, the second rounds once. */
-    p = (tail + 1) * f64_of_bits((half - 2048u + 1023u) << 52);
-    return p * f64_of_bits((k - half - 2048u + 1023u) << 52);
+    return exp_f64(x);
 }
 
 double math_log(double x)
@@ -175,7 +141,7 @@ double math_tanh(double x)
 
     if (a < 0x1p-28) return x; /* keeps -0 */
     a = a > 20 ? 20 : a;
-    scale = f64_of_bits((exp_reduce(a + a, &tail) + 1023u) << 52);
+    scale = f64_of_bits((exp_reduce_f64(a + a, &tail) + 1023u) << 52);
     e = fma(scale, tail, scale - 1);
     y = e / (e + 2);
     return x < 0 ? -y : y;

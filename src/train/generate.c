@@ -164,6 +164,9 @@ static status run(struct generating *g,
     result->prompt_s = middle - start;
     TRY(make_tokens(g, request, result));
     result->tokens_s = seconds() - middle;
+    result->weight_bytes = generator_weight_bytes(&g->generator);
+    if (request->stats)
+        result->weight_rate = generator_weight_rate(&g->generator);
     return OK;
 }
 

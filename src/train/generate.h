@@ -23,6 +23,7 @@ struct generate_request {
     void *argument;
     bool echo;           /* the prompt first, once it is sure to be continued */
     struct token_list *ids; /* gains the tokens made; NULL: nobody asks */
+    bool stats;          /* weight_rate is wanted, which takes some reads */
 };
 
 struct generate_result {
@@ -30,6 +31,9 @@ struct generate_result {
     enum generate_stop stop;       /* STOP_CONTEXT deserves a notice */
     int64_t context;               /* of the model */
     double prompt_s, tokens_s;     /* seconds for each of the two */
+    int64_t weight_bytes;          /* that every token reads */
+    double weight_rate;            /* bytes a second of reading them; 0: not
+                                    * asked for */
     char notice[512];              /* about damage that was passed over; "" */
 };
 

@@ -2,7 +2,12 @@
 /* generator.c - the logits of the next token, over a key-value cache. */
 #include "train/generator.h"
 
-enum { CHUNK = 256 }; /* tokens of a prompt at once */
+#include <string.h>
+
+#include "base/meter.h"
+
+enum { CHUNK = 256,    /* tokens of a prompt at once */
+       RATE_TRIES = 6, RATE_LANES = 32 };
 
 static status keep_logits(void *argument, int64_t token,
                           const struct tensor *logits)
@@ -62,4 +67,66 @@ status generator_feed(struct generator *g, const int32_t *ids, int64_t count)
         g->position += now;
     }
     return OK;
+}
+
+/* Whether a step looks up single rows of its table. */
+static bool looks_up(const struct step *step)
+{
+    return strcmp(step->layer->kind, "embedding") == 0;
+}
+
+int64_t generator_weight_bytes(const struct generator *generator)
+{
+    const struct program *p = &generator->stage.program;
+    int64_t elements = 0;
+
+    for (int i = 0; i < p->params.count; i++) {
+        bool whole = false;
+
+        for (int s = 0; s < p->step_count && !whole; s++)
+            for (int j = 0; j < STEP_PARAMS_MAX; j++)
+                whole |= p->steps[s].param[j] == i && !looks_up(&p->steps[s]);
+        if (whole) elements += p->params.items[i].elements;
+    }
+    return elements * dtype_bytes(p->dtype);
+}
+
+struct reading {
+    const uint64_t *words;
+    int64_t count;
+    _Atomic uint64_t sum; /* so that the reads are made */
+};
+
+static void read_part(void *argument, int index, int count)
+{
+    struct reading *reading = argument;
+    uint64_t sums[RATE_LANES] = {0}, sum = 0;
+    int64_t first, last;
+
+    threads_split(reading->count, RATE_LANES, index, count, &first, &last);
+    for (int64_t i = first; i + RATE_LANES <= last; i += RATE_LANES)
+        _Pragma("omp simd")
+        for (int j = 0; j < RATE_LANES; j++) sums[j] += reading->words[i + j];
+    for (int j = 0; j < RATE_LANES; j++) sum += sums[j];
+    reading->sum += sum;
+}
+
+double generator_weight_rate(struct generator *generator)
+{
+    const struct stage *stage = &generator->stage;
+    const struct memory_row *row = &stage->memory[stage_reads(stage)];
+    struct reading reading = {
+        .words = row->data,
+        .count = (int64_t)(row->bytes / sizeof *reading.words)};
+    int64_t best = INT64_MAX;
+
+    for (int i = 0; i < RATE_TRIES; i++) {
+        const int64_t began = meter_now_ns();
+
+        threads_run(stage->threads, read_part, &reading);
+        const int64_t took = meter_now_ns() - began;
+
+        if (took < best) best = took;
+    }
+    return (double)row->bytes / (1e-9 * (double)(best > 0 ? best : 1));
 }

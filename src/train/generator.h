@@ -24,5 +24,12 @@ void generator_close(struct generator *generator);
 /* Appends `count` ids, each in [0, vocab). ERR_CONFIG: beyond the context. */
 status generator_feed(struct generator *generator, const int32_t *ids,
                       int64_t count);
+/* Bytes of weights that every token reads: all but the rows of tables that it
+ * does not look up. */
+int64_t generator_weight_bytes(const struct generator *generator);
+/* Bytes a second at which the threads read the weights where they lie; best of
+ * several times. Weights that fit into a cache come from there, here as in
+ * generation. */
+double generator_weight_rate(struct generator *generator);
 
 #endif

@@ -6,8 +6,10 @@
 #include <stdlib.h>
 
 #include "base/random.h"
+#include "kernels/kernels.h"
 #include "kernels/math.h"
 
+enum { CHUNK = 512 }; /* logits at once */
 static const double least_exponent = -40; /* see the header */
 
 status sampling_check(const struct sampling *s)
@@ -24,21 +26,66 @@ status sampling_check(const struct sampling *s)
     return OK;
 }
 
-static status find_largest(const struct tensor *logits, int64_t position,
-                           int32_t *largest)
+/* Logits that are not float32 one by one. */
+static void find_any(const struct tensor *logits, int64_t *bad,
+                       int32_t *largest)
 {
     const int64_t vocab = tensor_count(logits);
 
-    *largest = 0;
-    for (int64_t i = 0; i < vocab; i++) {
+    for (int64_t i = 0; i < vocab && *bad < 0; i++) {
         const double x = tensor_get(logits, i);
 
-        if (!isfinite(x))
-            FAIL(ERR_NUMERIC, "the logit of token %lld at position %lld is no "
-                              "finite number", (long long)i,
-                 (long long)position);
+        if (!isfinite(x)) *bad = i;
         if (x > tensor_get(logits, *largest)) *largest = (int32_t)i;
     }
+}
+
+/* The first of the largest: its value in a loop that vectorizes, then where it
+ * is. x - x is no zero where x is no finite number. */
+static void find_f32(const float *x, int64_t vocab, int64_t *bad,
+                     int32_t *largest)
+{
+    float tops[LANES], wrong[LANES] = {0}, top = x[0], odd = 0;
+    int64_t i = 0;
+
+    for (int j = 0; j < LANES; j++) tops[j] = top;
+    for (; i + LANES <= vocab; i += LANES)
+        _Pragma("omp simd")
+        for (int j = 0; j < LANES; j++) {
+            tops[j] = x[i + j] > tops[j] ? x[i + j] : tops[j];
+            wrong[j] += x[i + j] - x[i + j];
+        }
+    for (; i < vocab; i++) {
+        tops[0] = x[i] > tops[0] ? x[i] : tops[0];
+        odd += x[i] - x[i];
+    }
+    for (int j = 0; j < LANES; j++) {
+        top = tops[j] > top ? tops[j] : top;
+        odd += wrong[j];
+    }
+    for (i = 0; i < vocab && odd != 0; i++) {
+        if (isfinite(x[i])) continue;
+        *bad = i;
+        return;
+    }
+    for (i = 0; x[i] != top; i++) continue;
+    *largest = (int32_t)i;
+}
+
+static status find_largest(const struct tensor *logits, int64_t position,
+                           int32_t *largest)
+{
+    int64_t bad = -1;
+
+    *largest = 0;
+    if (logits->dtype == DTYPE_F32)
+        find_f32(logits->data, tensor_count(logits), &bad, largest);
+    else
+        find_any(logits, &bad, largest);
+    if (bad >= 0)
+        FAIL(ERR_NUMERIC, "the logit of token %lld at position %lld is no "
+                          "finite number", (long long)bad,
+             (long long)position);
     return OK;
 }
 
@@ -51,18 +98,45 @@ static int order(const void *left, const void *right)
     return a->id < b->id ? -1 : a->id > b->id;
 }
 
+/* weights [count] of tokens from `first` on. */
+static void weigh(const struct tensor *logits, int64_t first, int64_t count,
+                  const double top_temperature[2], double *weights)
+{
+    const double top = top_temperature[0], temperature = top_temperature[1];
+    const struct exponentials call = {
+        .x = (const float *)logits->data + first, .count = count, .top = top,
+        .divisor = temperature};
+
+    if (logits->dtype == DTYPE_F32) {
+        kernels_exponentials(ISA_AUTO, &call, weights);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        weights[i] = math_exp((tensor_get(logits, first + i) - top) /
+                              temperature);
+}
+
 static int64_t gather(const struct sampling *s, const struct tensor *logits,
                       int32_t largest, struct sample_candidate *out)
 {
     const double top = tensor_get(logits, largest);
     const int64_t vocab = tensor_count(logits);
+    double weights[CHUNK];
     int64_t count = 0;
 
-    for (int64_t i = 0; i < vocab; i++) {
-        const double x = (tensor_get(logits, i) - top) / s->temperature;
+    for (int64_t first = 0; first < vocab; first += CHUNK) {
+        const int64_t left = vocab - first;
+        const int64_t n = left < CHUNK ? left : CHUNK;
 
-        if (x < least_exponent) continue;
-        out[count++] = (struct sample_candidate){math_exp(x), (int32_t)i};
+        weigh(logits, first, n, (const double[2]){top, s->temperature},
+              weights);
+        for (int64_t i = 0; i < n; i++) {
+            const double x = tensor_get(logits, first + i) - top;
+
+            out[count] = (struct sample_candidate){weights[i],
+                                                   (int32_t)(first + i)};
+            count += !(x / s->temperature < least_exponent);
+        }
     }
     return count;
 }

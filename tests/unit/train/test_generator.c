@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_generator.c - logits over a cache against those of a whole pass, and
  * what is drawn from them. */
+#include <math.h>
+
+#include "base/random.h"
 #include "tests/test.h"
 #include "train/generator.h"
 #include "train/sample.h"
@@ -200,9 +203,92 @@ TEST(a_logit_that_is_no_number_stops)
           "token 1 at position 5");
 }
 
+/* The fast way for float32 draws what the definition draws. */
+TEST(types_of_logits_draw_the_same_tokens)
+{
+    enum { VOCAB = 1337 };
+    static const struct sampling rows[] = {
+        {.top_p = 1},
+        {.temperature = 1, .top_p = 1, .seed = 1},
+        {.temperature = 0.07, .top_p = 1, .seed = 2},
+        {.temperature = 3, .top_k = 200, .top_p = 0.9, .seed = 3}};
+    static double wide[VOCAB];
+    static float narrow[VOCAB];
+    static struct sample_candidate scratch[VOCAB];
+    const struct random_key key = random_key_make(1, "logits");
+
+    for (int i = 0; i < VOCAB; i++) { /* some equal, some far below */
+        const double u = random_uniform(key, (uint64_t)i);
+
+        narrow[i] = (float)(i % 7 == 0 ? -60 * u : 8 * u);
+        wide[i] = (double)narrow[i];
+    }
+    wide[700] = wide[1200] = 8.5;
+    narrow[700] = narrow[1200] = 8.5f;
+    for (int i = 0; i < ROWS(rows); i++)
+        for (int64_t position = 0; position < 50; position++) {
+            const struct tensor a = tensor_2d(wide, DTYPE_F64, 1, VOCAB);
+            const struct tensor b = tensor_2d(narrow, DTYPE_F32, 1, VOCAB);
+            int32_t first = -1, second = -2;
+
+            IS_OK(sample_token(&rows[i], &a, position, scratch, &first));
+            IS_OK(sample_token(&rows[i], &b, position, scratch, &second));
+            EQUAL_INT(first, second);
+            if (rows[i].temperature == 0) EQUAL_INT(first, 700);
+        }
+}
+
+TEST(a_float32_logit_that_is_no_number_stops)
+{
+    static const float values[] = {NAN, INFINITY, -INFINITY};
+    static float logits[1001];
+    const struct tensor view = tensor_2d(logits, DTYPE_F32, 1, 1001);
+    const struct sampling greedy = {.top_p = 1};
+    int32_t id;
+
+    for (int i = 0; i < ROWS(values); i++) {
+        logits[1000] = logits[998] = values[i];
+        FAILS(sample_token(&greedy, &view, 2, NULL, &id), ERR_NUMERIC,
+              "token 998 at position 2");
+    }
+}
+
+/* Of a tied model the table is read for the head; rows that are looked up
+ * are not. */
+TEST(weights_of_a_token_are_all_but_looked_up_tables)
+{
+    static const struct {
+        const char *name;
+        int64_t without; /* elements */
+    } rows[] = {{"gpt2", 64 * 40}, {"llama_untied", 131 * 42}};
+    char path[PATH_BYTES];
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct session session;
+        struct generator generator;
+        int64_t all = 0;
+
+        IS_OK(path_join(path, sizeof path, golden, rows[i].name));
+        IS_OK(session_open(&session, path));
+        IS_OK(generator_open(&generator, &session, DTYPE_BF16, 2, 3, 9));
+        const struct program *p = &generator.stage.program;
+
+        for (int j = 0; j < p->params.count; j++)
+            all += p->params.items[j].elements;
+        EQUAL_INT(generator_weight_bytes(&generator),
+                  2 * (all - rows[i].without));
+        CHECK(generator_weight_rate(&generator) > 1e6);
+        generator_close(&generator);
+        session_close(&session);
+    }
+}
+
 TEST_MAIN(logits_over_a_cache_equal_those_of_a_whole_pass,
           temperature_zero_takes_the_largest_and_the_lowest_id,
           cuts_keep_the_likeliest_tokens, draws_follow_the_probabilities,
           equal_seeds_draw_equal_tokens,
           settings_outside_their_range_are_refused,
-          a_logit_that_is_no_number_stops)
+          a_logit_that_is_no_number_stops,
+          types_of_logits_draw_the_same_tokens,
+          a_float32_logit_that_is_no_number_stops,
+          weights_of_a_token_are_all_but_looked_up_tables)

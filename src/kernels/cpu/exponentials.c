@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exponentials.c - the weights of all tokens from their logits, in float64. */
+#include "kernels/cpu/cpu.h"
+#include "kernels/elementary64.h"
+
+void CPU(exponentials)(const struct exponentials *of, double *out);
+
+void CPU(exponentials)(const struct exponentials *of, double *out)
+{
+    const float *x = of->x;
+    const double top = of->top, divisor = of->divisor;
+
+    SIMD for (int64_t i = 0; i < of->count; i++)
+        out[i] = exp_f64(((double)x[i] - top) / divisor);
+}
