@@ -37,7 +37,8 @@ enum {
 struct arena_block {
     struct arena_block *next;
     size_t mapped; /* bytes of the whole mapping */
-    size_t used;   /* bytes from the start of the block, header included */
+    size_t first;  /* bytes before the first piece, this header included */
+    size_t used;   /* bytes from the start of the block */
     size_t dirty;  /* bytes below this may be other than zero */
 };
 
@@ -64,28 +65,53 @@ static status round_up(size_t bytes, size_t multiple, size_t *out)
     return OK;
 }
 
+/* Arrays that a loop walks together (weights, gradients, moments) should not
+ * lie at distances that caches take for one place: large blocks start at
+ * different lines of their first page. */
+static size_t block_offset(size_t bytes)
+{
+    enum { STEP = 5 * ARENA_ALIGN, PLACES = 12 }; /* within a page */
+    static _Atomic unsigned count;
+
+    if (bytes < HUGE_PAGE_BYTES) return HEADER_BYTES;
+    return HEADER_BYTES + STEP * (atomic_fetch_add(&count, 1) % PLACES);
+}
+
+/* A mapping that begins where a huge page can: what was mapped too much is
+ * given back at once. */
+static void *map_aligned(size_t bytes)
+{
+    const size_t more = bytes >= HUGE_PAGE_BYTES ? HUGE_PAGE_BYTES : 0;
+    char *start = mmap(NULL, bytes + more, PROT_READ | PROT_WRITE,
+                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    size_t before;
+
+    if (start == MAP_FAILED || more == 0) return start;
+    before = -(uintptr_t)start % HUGE_PAGE_BYTES;
+    if (before > 0) munmap(start, before);
+    if (before < more) munmap(start + before + bytes, more - before);
+    return start + before;
+}
+
 static status block_map(struct arena *arena, size_t bytes)
 {
     char asked[32], present[32];
-    size_t mapped;
+    size_t mapped, first = block_offset(bytes);
     struct arena_block *block;
 
     TRY(round_up(bytes, HEADER_BYTES, &mapped));
-    TRY(round_up(mapped + HEADER_BYTES, (size_t)sysconf(_SC_PAGESIZE),
+    TRY(round_up(mapped + first, (size_t)sysconf(_SC_PAGESIZE),
                  &mapped));
     if (mapped > physical_bytes())
         FAIL(ERR_MEMORY, "%s needs %s, this machine has %s", arena->name,
              text_bytes(asked, bytes), text_bytes(present, physical_bytes()));
-    block = mmap(NULL, mapped, PROT_READ | PROT_WRITE,
-                 MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    block = map_aligned(mapped);
     if (block == MAP_FAILED)
         FAIL(ERR_MEMORY, "%s: the system refused %s of memory", arena->name,
              text_bytes(asked, bytes));
     if (mapped >= HUGE_PAGE_BYTES) madvise(block, mapped, MADV_HUGEPAGE);
-    *block = (struct arena_block){arena->blocks, mapped, HEADER_BYTES,
-                                  HEADER_BYTES};
-    ASAN_POISON_MEMORY_REGION((char *)block + HEADER_BYTES,
-                              mapped - HEADER_BYTES);
+    *block = (struct arena_block){arena->blocks, mapped, first, first, first};
+    ASAN_POISON_MEMORY_REGION((char *)block + first, mapped - first);
     arena->blocks = block;
     atomic_fetch_add(&bytes_out, mapped);
     atomic_fetch_add(&allocations, 1);
@@ -200,9 +226,9 @@ void arena_reset(struct arena *arena)
     } else if (arena->blocks != NULL) {
         struct arena_block *block = arena->blocks;
 
-        block->used = HEADER_BYTES;
-        ASAN_POISON_MEMORY_REGION((char *)block + HEADER_BYTES,
-                                  block->mapped - HEADER_BYTES);
+        block->used = block->first;
+        ASAN_POISON_MEMORY_REGION((char *)block + block->first,
+                                  block->mapped - block->first);
     }
     arena->used = 0;
 }
