@@ -129,6 +129,21 @@ static inline struct tensor tape_real_vector(struct tape *t, int64_t count)
     return tape_flat(t, count, false);
 }
 
+/* Element i of a matrix whose rows may be apart. */
+static inline double cell(struct tensor matrix, int64_t i)
+{
+    const struct tensor row = tensor_rows(matrix, i / matrix.shape[1], 1);
+
+    return tensor_get(&row, i % matrix.shape[1]);
+}
+
+static inline void cell_set(struct tensor matrix, int64_t i, double value)
+{
+    const struct tensor row = tensor_rows(matrix, i / matrix.shape[1], 1);
+
+    tensor_set(&row, i % matrix.shape[1], value);
+}
+
 /* narrow: dtype of what is narrow, or `dtype` again. */
 static inline void tape_start(struct tape *t, enum dtype dtype,
                               enum dtype narrow, enum values values,

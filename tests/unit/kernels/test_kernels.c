@@ -321,21 +321,6 @@ static void check_same(double a, double b)
     assert_true(memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b));
 }
 
-/* Element i of a matrix whose rows may be apart. */
-static double cell(struct tensor matrix, int64_t i)
-{
-    const struct tensor row = tensor_rows(matrix, i / matrix.shape[1], 1);
-
-    return tensor_get(&row, i % matrix.shape[1]);
-}
-
-static void cell_set(struct tensor matrix, int64_t i, double value)
-{
-    const struct tensor row = tensor_rows(matrix, i / matrix.shape[1], 1);
-
-    tensor_set(&row, i % matrix.shape[1], value);
-}
-
 /* Columns [rank, rank + 1) of `ranks` equal sets of vocabulary leaves. */
 static struct cross_entropy rank_loss(const struct cross_entropy *all,
                                       struct tensor logits, int rank,
