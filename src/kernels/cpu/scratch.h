@@ -40,7 +40,7 @@ enum {
         ATTENTION_NODES * ATTENTION_QUERIES * (HEAD_WIDTH_MAX + 2) +
         ATTENTION_PACKED_FLOATS,
     ATTENTION_WEIGHTS_ROWS = 32, /* keys whose weights are made together */
-    /* queries of a granule, and a little more, lest rows fall on one cache set */
+    /* queries of a granule and a little more: rows on many sets of the cache */
     ATTENTION_WEIGHTS_STRIDE = ATTENTION_GRANULE + 16,
     ATTENTION_LEAF_SLOTS = 4
 };
