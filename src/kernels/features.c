@@ -61,6 +61,11 @@ bool features_tiles(void)
     return found & limit & FEATURE_TILES;
 }
 
+bool features_even_slow(void)
+{
+    return limit & FEATURE_EVEN_SLOW;
+}
+
 void features_limit(int features)
 {
     limit = features;

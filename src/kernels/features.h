@@ -6,13 +6,17 @@
 
 #include <stdbool.h>
 
-/* What a kernel may use: FEATURES_ALL unless a test or a user holds back. */
-enum { FEATURE_PAIRS = 1, FEATURE_TILES = 2, FEATURES_ALL = 3 };
+/* What a kernel may use: FEATURES_ALL unless a test says otherwise. */
+enum {
+    FEATURE_PAIRS = 1, FEATURE_TILES = 2, FEATURES_ALL = 3,
+    FEATURE_EVEN_SLOW = 4 /* also where it does not pay */
+};
 
 bool features_pairs(void); /* VDPBF16PS, sums of pairs of bfloat16 */
 /* AMX's TDPBF16PS on tiles. The first call asks the system for permission to
  * use the registers, for the whole process. */
 bool features_tiles(void);
+bool features_even_slow(void);
 /* Kernels use these at most, from their next call on. */
 void features_limit(int features);
 

@@ -29,6 +29,7 @@ struct plan {
     int64_t columns; /* of a block, a multiple of TILE_COLUMNS */
     int64_t rows;    /* of a block, a multiple of the format's */
     int words;       /* of the largest chunk */
+    int panels;      /* of a, packed at a time */
     bool keep_first;
     bool by_columns; /* threads share columns */
 };
@@ -64,7 +65,7 @@ static uint32_t *b_strip(const struct plan *plan, const struct block *block,
 {
     /* Strips that only this thread uses, and only once, share one place. */
     bool once = plan->by_columns &&
-                block->panel_end - block->panel <= plan->format->panels;
+                block->panel_end - block->panel <= plan->panels;
 
     return plan->b_packed +
            (once ? block->strip : strip) * TILE_COLUMNS * plan->words;
@@ -96,16 +97,18 @@ static void panels_pack(const struct plan *plan, const struct block *block,
     plan->format->pack_rows(block->a_packed, &source, chunk);
 }
 
+/* The tile from `panel` on, up to `last`. */
 static void tile_at(const struct plan *plan, const struct block *block,
-                    int64_t panel, int64_t strip, struct matmul_tile *tile)
+                    int64_t panel, int64_t last, struct matmul_tile *tile)
 {
     const struct matmul *p = &plan->p;
     int64_t row = block->row + panel * plan->format->rows;
-    int64_t column = block->column + strip * TILE_COLUMNS;
+    int64_t end = block->row + last * plan->format->rows;
+    int64_t column = tile->column;
 
-    tile->rows = (int)smaller(plan->format->rows, block->row_end - row);
+    tile->rows = (int)(smaller(end, block->row_end) - row);
     tile->columns = (int)smaller(TILE_COLUMNS, block->column_end - column);
-    tile->b = b_strip(plan, block, strip);
+    tile->direct = !tile->keep_first && tile->columns == TILE_COLUMNS;
     tile->c = matrix_at(&p->c, row, column);
     tile->slots = plan->slots + (row - block->row) * plan->columns + column -
                   block->column;
@@ -138,19 +141,22 @@ static void chunk_run(const struct plan *plan, const struct block *block,
 {
     struct matmul_tile tile;
     int64_t size = (int64_t)plan->format->rows * chunk->words;
-    int64_t together = plan->format->panels;
+    int64_t packed = plan->panels, together = plan->format->together;
 
     tile_init(plan, chunk, &tile);
     for (int64_t first = block->panel; first < block->panel_end;
-         first += together) {
-        int64_t last = smaller(first + together, block->panel_end);
+         first += packed) {
+        int64_t last = smaller(first + packed, block->panel_end);
 
         panels_pack(plan, block, first, last, chunk);
         for (int64_t strip = block->strip; strip < block->strip_end; strip++) {
             if (plan->by_columns && first == block->panel)
                 strip_pack(plan, block, strip, chunk);
-            for (int64_t panel = first; panel < last; panel++) {
-                tile_at(plan, block, panel, strip, &tile);
+            tile.b = b_strip(plan, block, strip);
+            tile.column = block->column + strip * TILE_COLUMNS;
+            for (int64_t panel = first; panel < last; panel += together) {
+                tile_at(plan, block, panel, smaller(panel + together, last),
+                        &tile);
                 tile.a = block->a_packed + (panel - first) * size;
                 CPU(matmul_tile_run)(&tile);
             }
@@ -244,6 +250,11 @@ static void plan_build(struct plan *plan, int threads)
     }
     if (slots == 1 && !plan->keep_first) slots = 0; /* it waits in c */
 
+    plan->panels = (MATMUL_A_FLOATS - 64) / (rows * plan->words);
+    plan->panels -= plan->panels % plan->format->together;
+    if (plan->panels > plan->format->panels)
+        plan->panels = plan->format->panels;
+
     plan->columns = smaller(MATMUL_B_FLOATS / plan->words, COLUMNS_MAX);
     plan->columns = plan->columns / TILE_COLUMNS * TILE_COLUMNS;
     blocks = ceil_div(n, plan->columns);
@@ -309,7 +320,8 @@ status CPU(matmul_bf16_pairs)(struct stream *stream, const struct matmul *p)
     const struct matmul_format *format = &CPU(format_pairs_emulated);
 
 #if defined(__AVX512F__)
-    if (features_pairs()) format = &CPU(format_pairs);
+    if (features_pairs() && (features_even_slow() || CPU(matmul_pairs_pay)()))
+        format = &CPU(format_pairs);
 #endif
     return matmul_run(stream, p, format, DTYPE_BF16);
 }

@@ -27,6 +27,7 @@ enum {
     CHUNK_STEPS = 64,
     SLOTS = 8,              /* of the stack: log2(LEAVES_MAX) + 2 */
     PANEL_ROWS_MAX = 32,
+    TOGETHER_MAX = 3,       /* panels of one tile */
     TILE = PANEL_ROWS_MAX * TILE_COLUMNS
 };
 
@@ -55,7 +56,7 @@ struct matmul_source {
     int count;     /* rows or columns that are present */
 };
 
-/* One granule of one tile. */
+/* One granule of one panel and one strip. */
 struct matmul_granule {
     const uint32_t *a, *b; /* of panel and strip, at the granule */
     int words, rows;
@@ -68,8 +69,10 @@ struct matmul_format {
     int rows;         /* of a panel, at most PANEL_ROWS_MAX */
     int grain;        /* a granule is filled with +0 to a multiple of it */
     int per_word;     /* elements */
-    int chunk_words;  /* at most MATMUL_CHUNK */
-    int panels;       /* packed at a time; rows * panels * chunk_words fits */
+    int chunk_words;  /* of a row, at most */
+    int panels;       /* packed at a time, or as many as fit */
+    int together;     /* panels of a tile: the granule of a strip of b is read
+                       * so many times while the first cache has it */
     /* Panels of `rows` rows, one after the other: panel[w * rows + i] = word w
      * of row i for the words of a chunk (in order of its steps); rows from
      * `count` on are anything. May write WIDTH words past the last panel. */
@@ -88,6 +91,8 @@ extern const struct matmul_format CPU(format_f32), CPU(format_f16),
     CPU(format_pairs_emulated), CPU(format_tiles_emulated);
 #if defined(__AVX512F__)
 extern const struct matmul_format CPU(format_pairs), CPU(format_tiles);
+/* Whether VDPBF16PS is faster than two FMAs. */
+bool CPU(matmul_pairs_pay)(void);
 #endif
 
 struct matmul_cursor {
@@ -110,6 +115,10 @@ bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
 void CPU(matmul_pack_pairs)(uint32_t *out, int width,
                             const struct matmul_source *source, int length);
 
+/* The pairs of 2 WIDTH rows of WIDTH elements that are `step` elements apart:
+ * WIDTH rows of WIDTH words. */
+void CPU(matmul_weave)(uint32_t *out, const void *from, int64_t step);
+
 void CPU(matmul_rows_pairs)(uint32_t *out, const struct matmul_source *source,
                             const struct matmul_chunk *chunk);
 void CPU(matmul_columns_pairs)(uint32_t *out,
@@ -119,11 +128,13 @@ void CPU(matmul_columns_pairs)(uint32_t *out,
 /* Chains of FMAs over float32 words, in the format of f32. */
 void CPU(matmul_chains)(const struct matmul_granule *g);
 
-/* One tile of c and where its stack lives between chunks. */
+/* One tile of c, `together` panels high or less, and where its stack lives
+ * between chunks. */
 struct matmul_tile {
     const struct matmul_format *format;
     const struct matmul_chunk *chunk;
     const uint32_t *a, *b;   /* panel and strip */
+    int64_t column;          /* of c */
     int rows, columns;
     void *c;
     enum dtype c_type, left_type, bias_type;
@@ -131,6 +142,7 @@ struct matmul_tile {
     float *slots;            /* of the blocks: slot s at + s * slot_size, */
     int64_t slot_stride, slot_size; /* row i at + i * slot_stride */
     bool keep_first;         /* slot 0 between chunks: in slots, else in c */
+    bool direct;             /* slot 0 is c all the time */
     const void *bias, *left; /* at this tile, or NULL */
     int64_t left_stride;
 };

@@ -20,7 +20,7 @@ enum {
     ROW_BYTES = SIDE * 4,
     PANEL = 2 * SIDE,           /* rows */
     BLOCK_WORDS = PANEL * SIDE, /* of a panel, for PRODUCT_BLOCK elements */
-    AMX_PANELS = 3
+    AMX_PANELS = 12, AMX_CHUNK = 1536
 };
 
 /* Palette 1; from byte 16 on bytes of a row of each register, two bytes each,
@@ -42,11 +42,12 @@ TILES_TARGET static void tiles_end(void)
     _tile_release();
 }
 
-/* sums = blocks of the granule: 32 rows, or the first 16. */
+enum { STRIDE = TILE_COLUMNS * 4 };
+
+/* sums = blocks of the granule: 32 rows. */
 TILES_TARGET __attribute__((noinline)) static void
 blocks_sum(const struct matmul_granule *g, float *sums)
 {
-    enum { STRIDE = TILE_COLUMNS * 4 };
     const uint32_t *a = g->a, *b = g->b;
 
     _tile_zero(0);
@@ -71,31 +72,73 @@ blocks_sum(const struct matmul_granule *g, float *sums)
     _tile_stored(3, sums + SIDE * TILE_COLUMNS + SIDE, STRIDE);
 }
 
+/* The same for the first 16 rows. */
+TILES_TARGET __attribute__((noinline)) static void
+half_sum(const struct matmul_granule *g, float *sums)
+{
+    const uint32_t *a = g->a, *b = g->b;
+
+    _tile_zero(0);
+    _tile_zero(1);
+    for (int w = 0; w < g->words; w += SIDE) {
+        _tile_loadd(4, a, ROW_BYTES);
+        _tile_loadd(6, b, STRIDE);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_loadd(7, b + SIDE, STRIDE);
+        _tile_dpbf16ps(1, 4, 7);
+        a += BLOCK_WORDS;
+        b += SIDE * TILE_COLUMNS;
+    }
+    _tile_stored(0, sums, STRIDE);
+    _tile_stored(1, sums + SIDE, STRIDE);
+}
+
 static void granule_tiles(const struct matmul_granule *g)
 {
     float sums[PANEL * TILE_COLUMNS] __attribute__((aligned(64)));
+    const float *from = sums;
 
-    blocks_sum(g, sums);
-    for (int i = 0; i < g->rows; i++) {
-        UNROLL for (int v = 0; v < TILE_VECTORS; v++) {
-            float *to = g->to + i * g->stride + v * WIDTH;
-            vector x = vector_load(sums + i * TILE_COLUMNS + v * WIDTH);
+    if (g->rows > SIDE) blocks_sum(g, sums);
+    else half_sum(g, sums);
+    for (int i = 0; i < g->rows; i++, from += TILE_COLUMNS) {
+        float *to = g->to + i * g->stride;
 
-            vector_store(to, g->assign ? x : vector_load(to) + x);
+        UNROLL for (int v = 0; v < TILE_COLUMNS; v += WIDTH) {
+            vector x = vector_load(from + v);
+
+            vector_store(to + v, g->assign ? x : vector_load(to + v) + x);
         }
     }
 }
 
-/* 16 rows of one block whose pairs are adjacent in memory. */
-static void square_straight(uint32_t *out, const struct matmul_source *s,
-                            int length)
+/* One row of a step whose pairs are adjacent in memory. */
+static void row_straight(uint32_t *out, const uint16_t *from, int length)
 {
-    for (int i = 0; i < SIDE; i++, out += SIDE) {
-        if (i >= s->count || length < PRODUCT_BLOCK)
-            memset(out, 0, ROW_BYTES);
-        if (i < s->count)
-            memcpy(out, element_at(s->from, DTYPE_BF16, i * s->stride),
-                   2 * (size_t)length);
+    for (; length >= PRODUCT_BLOCK; length -= PRODUCT_BLOCK) {
+        memcpy(out, from, ROW_BYTES);
+        from += PRODUCT_BLOCK;
+        out += BLOCK_WORDS;
+    }
+    if (length == 0) return;
+    memset(out, 0, ROW_BYTES);
+    memcpy(out, from, 2 * (size_t)length);
+}
+
+static void rows_straight(uint32_t *out, const struct matmul_source *s,
+                          const struct matmul_chunk *chunk)
+{
+    for (int row = 0; row < s->count; row++) {
+        uint32_t *to = out + (int64_t)(row / PANEL) * PANEL * chunk->words +
+                       row % PANEL * SIDE;
+
+        for (int i = 0; i < chunk->count; i++) {
+            const struct matmul_step *step = &chunk->steps[i];
+
+            row_straight(to + (int64_t)step->offset * PANEL,
+                         element_at(s->from, DTYPE_BF16,
+                                    row * s->stride + step->first),
+                         step->length);
+        }
     }
 }
 
@@ -105,48 +148,60 @@ static void square_turned(uint32_t *out, const struct matmul_source *s,
 {
     uint32_t pairs[SIDE * TILE_COLUMNS] __attribute__((aligned(64))) = {0};
     vector square[SIDE];
+    int width = SIDE;
 
-    CPU(matmul_pack_pairs)(pairs, TILE_COLUMNS, s, length);
+    if (s->count == SIDE && length == PRODUCT_BLOCK) {
+        CPU(matmul_weave)(pairs, s->from, s->step);
+    } else {
+        width = TILE_COLUMNS;
+        CPU(matmul_pack_pairs)(pairs, width, s, length);
+    }
     UNROLL for (int i = 0; i < SIDE; i++)
-        square[i] = vector_load_words(pairs + i * TILE_COLUMNS);
+        square[i] = vector_load_words(pairs + i * width);
     vector_transpose(square);
     UNROLL for (int i = 0; i < SIDE; i++)
         vector_store_words(out + i * SIDE, square[i]);
 }
 
-static void rows_tiles(uint32_t *out, const struct matmul_source *source,
-                       const struct matmul_chunk *chunk)
+/* Blocks outside: lines of memory are read from one end to the other. */
+static void rows_turned(uint32_t *out, const struct matmul_source *source,
+                        const struct matmul_chunk *chunk)
 {
-    const bool turned = source->stride == 1 && source->step != 1;
+    for (int i = 0; i < chunk->count; i++) {
+        const struct matmul_step *step = &chunk->steps[i];
 
-    for (int row = 0; row < source->count; row += SIDE) {
-        struct matmul_source s = *source;
-        uint32_t *panel = out + (int64_t)(row / PANEL) * PANEL * chunk->words +
-                          row % PANEL * SIDE;
+        for (int done = 0; done < step->length; done += PRODUCT_BLOCK) {
+            int64_t word = step->offset + done / 2;
+            int length = step->length - done;
+            struct matmul_source s = *source;
 
-        s.count = source->count - row < SIDE ? source->count - row : SIDE;
-        for (int i = 0; i < chunk->count; i++) {
-            const struct matmul_step *step = &chunk->steps[i];
-            uint32_t *to = panel + (int64_t)step->offset * PANEL;
+            if (length > PRODUCT_BLOCK) length = PRODUCT_BLOCK;
+            for (int row = 0; row < source->count; row += SIDE) {
+                int64_t panel = (int64_t)(row / PANEL) * PANEL * chunk->words;
 
-            for (int done = 0; done < step->length; done += PRODUCT_BLOCK) {
-                int length = step->length - done;
-
-                if (length > PRODUCT_BLOCK) length = PRODUCT_BLOCK;
+                s.count = source->count - row < SIDE ? source->count - row
+                                                     : SIDE;
                 s.from = element_at(source->from, DTYPE_BF16,
-                                    row * s.stride +
-                                        (step->first + done) * s.step);
-                if (turned) square_turned(to, &s, length);
-                else square_straight(to, &s, length);
-                to += BLOCK_WORDS;
+                                    row + (step->first + done) * s.step);
+                square_turned(out + panel + word * PANEL + row % PANEL * SIDE,
+                              &s, length);
             }
         }
     }
 }
 
+static void rows_tiles(uint32_t *out, const struct matmul_source *source,
+                       const struct matmul_chunk *chunk)
+{
+    if (source->stride == 1 && source->step != 1)
+        rows_turned(out, source, chunk);
+    else
+        rows_straight(out, source, chunk);
+}
+
 const struct matmul_format CPU(format_tiles) = {
     .rows = PANEL, .grain = PRODUCT_BLOCK, .per_word = 2,
-    .chunk_words = MATMUL_CHUNK, .panels = AMX_PANELS,
+    .chunk_words = AMX_CHUNK, .panels = AMX_PANELS, .together = TOGETHER_MAX,
     .pack_rows = rows_tiles, .pack_columns = CPU(matmul_columns_pairs),
     .granule = granule_tiles, .begin = tiles_begin, .end = tiles_end};
 #else

@@ -5,6 +5,8 @@
  * There is one copy of the code for every row count, so that a short panel
  * costs no more than its rows; and one for each way to add a word: an FMA, or
  * VDPBF16PS, which adds a pair of bfloat16, the odd one first. */
+#include <pthread.h>
+#include <time.h>
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/scratch.h"
 
@@ -19,6 +21,13 @@ EXTENDED INLINE vector pairs_fma(vector a, vector b, vector sum)
 {
     return (vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)a, (__m512bh)b);
 }
+
+/* gcc 12 does not see one broadcast in vector_fill where there is no
+ * arithmetic on the result. */
+INLINE vector words_fill(float x)
+{
+    return (vector)_mm512_set1_ps(x);
+}
 #else
 #define EXTENDED
 
@@ -27,6 +36,11 @@ INLINE vector pairs_fma(vector a, vector b, vector sum)
 {
     (void)b, (void)sum;
     return a;
+}
+
+INLINE vector words_fill(float x)
+{
+    return vector_fill(x);
 }
 #endif
 
@@ -51,7 +65,7 @@ EXTENDED INLINE void granule(const int rows, const bool pairs,
         UNROLL for (int v = 0; v < TILE_VECTORS; v++)
             row[v] = vector_load(b + v * WIDTH);
         UNROLL for (int i = 0; i < rows; i++) {
-            vector x = vector_fill(a[i]);
+            vector x = words_fill(a[i]);
 
             UNROLL for (int v = 0; v < TILE_VECTORS; v++)
                 sum[i][v] = pairs ? pairs_fma(x, row[v], sum[i][v])
@@ -112,8 +126,51 @@ static void granule_pairs(const struct matmul_granule *g)
     pairs[g->rows](g);
 }
 
+static double granule_seconds(granule_of_rows *of, struct matmul_granule *g)
+{
+    double best = 1;
+
+    for (int i = 0; i < 8; i++) {
+        struct timespec before, after;
+        double took;
+
+        clock_gettime(CLOCK_MONOTONIC, &before);
+        of(g);
+        clock_gettime(CLOCK_MONOTONIC, &after);
+        took = (double)(after.tv_sec - before.tv_sec) +
+               1e-9 * (double)(after.tv_nsec - before.tv_nsec);
+        if (took < best) best = took;
+    }
+    return best;
+}
+
+static bool pairs_pay;
+
+/* The sums are thrown away, so what the words hold does not matter. */
+static void pairs_time(void)
+{
+    enum { WORDS = GRANULE };
+    static uint32_t a[WORDS * TILE_ROWS], b[WORDS * TILE_COLUMNS];
+    static float sums[TILE];
+    struct matmul_granule g = {a, b, WORDS, TILE_ROWS, sums, TILE_COLUMNS,
+                               true};
+
+    pairs_pay = granule_seconds(chains[TILE_ROWS], &g) * 2 >
+                granule_seconds(pairs[TILE_ROWS], &g);
+}
+
+/* Intel's Sapphire Rapids takes four times as long for VDPBF16PS as for an FMA,
+ * AMD's Zen 4 as long. Asked once; the bits do not show the answer. */
+bool CPU(matmul_pairs_pay)(void)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+    pthread_once(&once, pairs_time);
+    return pairs_pay;
+}
+
 const struct matmul_format CPU(format_pairs) = {
     .rows = TILE_ROWS, .grain = 2, .per_word = 2, .chunk_words = MATMUL_CHUNK,
-    .panels = MATMUL_PANELS, .pack_rows = CPU(matmul_rows_pairs),
+    .panels = MATMUL_PANELS, .together = 1, .pack_rows = CPU(matmul_rows_pairs),
     .pack_columns = CPU(matmul_columns_pairs), .granule = granule_pairs};
 #endif

@@ -10,6 +10,9 @@
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/scratch.h"
 
+/* How far reading runs ahead: rows of the copy, bytes of a row of memory. */
+enum { AHEAD = 16, AHEAD_BYTES = 256 };
+
 typedef uint32_t words __attribute__((vector_size(4 * WIDTH)));
 typedef uint16_t halves __attribute__((vector_size(2 * WIDTH)));
 
@@ -84,9 +87,13 @@ INLINE void pack_transposed(uint32_t *out, const int width, const int per_word,
             vector square[WIDTH];
 
             if (present >= WIDTH) {
-                UNROLL for (int j = 0; j < WIDTH; j++)
-                    square[j] = vector_load_words(
-                        source_at(s, per_word, column + j, w * per_word));
+                UNROLL for (int j = 0; j < WIDTH; j++) {
+                    const char *from =
+                        source_at(s, per_word, column + j, w * per_word);
+
+                    __builtin_prefetch(from + AHEAD_BYTES);
+                    square[j] = vector_load_words(from);
+                }
             } else {
                 UNROLL for (int j = 0; j < WIDTH; j++)
                     square[j] = j < present
@@ -118,6 +125,9 @@ INLINE void pack_straight(uint32_t *out, const int width, const int per_word,
         int64_t apart = e + 1 < length ? s->step * 4 / per_word : 0;
         int j = 0;
 
+        /* Rows are far apart: no processor guesses the next ones. */
+        for (int ahead = 0; ahead < per_word; ahead++)
+            __builtin_prefetch(source_at(s, per_word, 0, e + AHEAD + ahead));
         if (s->count == width)
             for (; j + WIDTH <= width; j += WIDTH)
                 words_weave(out + j, from + j * 4 / per_word, per_word, apart);
@@ -243,7 +253,14 @@ void CPU(matmul_pack_pairs)(uint32_t *out, int width,
         pack_words(out, TILE_COLUMNS, 2, source, length);
 }
 
+void CPU(matmul_weave)(uint32_t *out, const void *from, int64_t step)
+{
+    UNROLL for (int i = 0; i < WIDTH; i++)
+        words_weave(out + i * WIDTH, (const char *)from + 4 * i * step, 2,
+                    2 * step);
+}
+
 const struct matmul_format CPU(format_f32) = {
     .rows = TILE_ROWS, .grain = 1, .per_word = 1, .chunk_words = MATMUL_CHUNK,
-    .panels = MATMUL_PANELS, .pack_rows = rows_f32,
+    .panels = MATMUL_PANELS, .together = 1, .pack_rows = rows_f32,
     .pack_columns = columns_f32, .granule = CPU(matmul_chains)};

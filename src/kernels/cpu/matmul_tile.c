@@ -7,6 +7,15 @@
 #include "kernels/cpu/matmul.h"
 #include "kernels/element.h"
 
+/* A panel of a tile while it is computed. */
+struct panel {
+    const struct matmul_tile *tile;
+    int row, rows;   /* of the tile */
+    float *first;    /* slot 0 */
+    int64_t first_stride;
+    float (*stack)[TILE];
+};
+
 static void tile_copy(float *to, int64_t to_stride, const float *from,
                       int64_t from_stride, int rows, int columns)
 {
@@ -35,12 +44,25 @@ static void tile_add(float *left, int64_t stride, const float *right, int rows)
     }
 }
 
-/* Adds a row of an operand to a row of sums. */
+static void row_copy(float *to, const float *from, int columns)
+{
+    if (columns == TILE_COLUMNS)
+        memcpy(to, from, sizeof *to * TILE_COLUMNS);
+    else
+        memcpy(to, from, sizeof *to * (size_t)columns);
+}
+
+/* Adds a row of an operand to a row of sums. A full row is a loop of known
+ * length. */
 INLINE void row_add(float *sum, const void *from, const enum dtype dtype,
                     int columns)
 {
-    SIMD for (int j = 0; j < columns; j++)
-        sum[j] = element_get(from, dtype, j) + sum[j];
+    if (columns == TILE_COLUMNS)
+        SIMD for (int j = 0; j < TILE_COLUMNS; j++)
+            sum[j] = element_get(from, dtype, j) + sum[j];
+    else
+        for (int j = 0; j < columns; j++)
+            sum[j] = element_get(from, dtype, j) + sum[j];
 }
 
 static void row_add_any(float *sum, const void *from, enum dtype dtype,
@@ -54,14 +76,18 @@ static void row_add_any(float *sum, const void *from, enum dtype dtype,
 INLINE void row_store(void *to, const enum dtype dtype, const float *sum,
                       int columns)
 {
-    SIMD for (int j = 0; j < columns; j++) element_set(to, dtype, j, sum[j]);
+    if (columns == TILE_COLUMNS)
+        SIMD for (int j = 0; j < TILE_COLUMNS; j++)
+            element_set(to, dtype, j, sum[j]);
+    else
+        for (int j = 0; j < columns; j++) element_set(to, dtype, j, sum[j]);
 }
 
 static void row_store_any(void *to, enum dtype dtype, const float *sum,
                           int columns)
 {
     if (dtype == DTYPE_F32)
-        memcpy(to, sum, sizeof *sum * (size_t)columns);
+        row_copy(to, sum, columns);
     else if (dtype == DTYPE_BF16)
         row_store(to, DTYPE_BF16, sum, columns);
     else
@@ -69,71 +95,123 @@ static void row_store_any(void *to, enum dtype dtype, const float *sum,
 }
 
 /* c = left + (sum + bias), each where present; sum == c allowed. */
-static void tile_finish(const struct matmul_tile *t, const float *sum,
-                        int64_t stride)
+static void panel_finish(const struct panel *panel)
 {
-    if (!t->bias && !t->left && sum == t->c) return;
-    for (int i = 0; i < t->rows; i++) {
+    const struct matmul_tile *t = panel->tile;
+
+    if (!t->bias && !t->left && t->direct) return;
+    for (int i = 0; i < panel->rows; i++) {
+        const int64_t at = panel->row + i;
         float row[TILE_COLUMNS];
 
-        memcpy(row, sum + i * stride, sizeof *row * (size_t)t->columns);
+        row_copy(row, panel->first + i * panel->first_stride, t->columns);
         if (t->bias) row_add_any(row, t->bias, t->bias_type, t->columns);
         if (t->left)
             row_add_any(row, element_at(t->left, t->left_type,
-                                        i * t->left_stride),
+                                        at * t->left_stride),
                         t->left_type, t->columns);
-        row_store_any(element_at(t->c, t->c_type, i * t->c_stride), t->c_type,
+        row_store_any(element_at(t->c, t->c_type, at * t->c_stride), t->c_type,
                       row, t->columns);
     }
 }
 
 /* Copies slots [first, count) between the stack and where they wait. */
-static void slots_move(const struct matmul_tile *t, float (*stack)[TILE],
-                       int first, int count, bool load)
+static void slots_move(const struct panel *panel, int count, bool load)
 {
-    for (int s = first; s < count; s++) {
+    const struct matmul_tile *t = panel->tile;
+    int64_t slots_at = panel->row * t->slot_stride;
+    int from = panel->first == panel->stack[0] ? 0 : 1;
+
+    for (int s = from; s < count; s++) {
         bool in_c = s == 0 && !t->keep_first;
-        float *home = in_c ? t->c : t->slots + s * t->slot_size;
+        float *stack = panel->stack[s];
+        float *home = in_c ? (float *)t->c + panel->row * t->c_stride
+                           : t->slots + s * t->slot_size + slots_at;
         int64_t stride = in_c ? t->c_stride : t->slot_stride;
         int columns = in_c ? t->columns : TILE_COLUMNS;
 
         if (load) {
-            if (columns < TILE_COLUMNS) memset(stack[s], 0, sizeof stack[s]);
-            tile_copy(stack[s], TILE_COLUMNS, home, stride, t->rows, columns);
+            if (columns < TILE_COLUMNS) memset(stack, 0, sizeof(float) * TILE);
+            tile_copy(stack, TILE_COLUMNS, home, stride, panel->rows, columns);
         } else {
-            tile_copy(home, stride, stack[s], TILE_COLUMNS, t->rows, columns);
+            tile_copy(home, stride, stack, TILE_COLUMNS, panel->rows, columns);
         }
     }
 }
 
+static void panel_begin(struct panel *panel, const struct matmul_tile *t,
+                        int index)
+{
+    const int rows = t->format->rows;
+
+    panel->tile = t;
+    panel->row = index * rows;
+    panel->rows = t->rows - panel->row < rows ? t->rows - panel->row : rows;
+    panel->first = panel->stack[0];
+    panel->first_stride = TILE_COLUMNS;
+    if (t->direct) {
+        panel->first = (float *)t->c + panel->row * t->c_stride;
+        panel->first_stride = t->c_stride;
+    }
+    slots_move(panel, t->chunk->slots_before, true);
+    if (!t->chunk->last) return;
+    for (int i = 0; i < panel->rows; i++) {
+        const int64_t at = panel->row + i;
+
+        __builtin_prefetch(element_at(t->c, t->c_type, at * t->c_stride), 1);
+        if (t->left)
+            __builtin_prefetch(element_at(t->left, t->left_type,
+                                          at * t->left_stride));
+    }
+}
+
+static void panel_granule(const struct panel *panel,
+                          const struct matmul_step *step)
+{
+    const struct matmul_tile *t = panel->tile;
+    const int64_t rows = t->format->rows;
+
+    t->format->granule(&(struct matmul_granule){
+        .a = t->a + panel->row * t->chunk->words + step->offset * rows,
+        .b = t->b + (int64_t)step->offset * TILE_COLUMNS,
+        .words = step->words, .rows = panel->rows,
+        .to = step->slot ? panel->stack[step->slot] : panel->first,
+        .stride = step->slot ? TILE_COLUMNS : panel->first_stride,
+        .assign = step->assign});
+}
+
+static void panel_merge(const struct panel *panel,
+                        const struct matmul_step *step)
+{
+    int top = step->slot;
+
+    for (int merge = 0; merge < step->merges; merge++, top--)
+        tile_add(top > 1 ? panel->stack[top - 1] : panel->first,
+                 top > 1 ? TILE_COLUMNS : panel->first_stride,
+                 panel->stack[top], panel->rows);
+}
+
 void CPU(matmul_tile_run)(const struct matmul_tile *t)
 {
-    float stack[SLOTS][TILE] __attribute__((aligned(64)));
+    float stacks[TOGETHER_MAX][SLOTS][TILE] __attribute__((aligned(64)));
+    struct panel panels[TOGETHER_MAX];
     const struct matmul_chunk *chunk = t->chunk;
-    const int64_t panel_rows = t->format->rows;
-    bool direct = !t->keep_first && t->columns == TILE_COLUMNS;
-    float *first = direct ? t->c : stack[0];
-    int64_t first_stride = direct ? t->c_stride : TILE_COLUMNS;
+    int count = (t->rows + t->format->rows - 1) / t->format->rows;
 
-    slots_move(t, stack, direct ? 1 : 0, chunk->slots_before, true);
+    for (int p = 0; p < count; p++) {
+        panels[p].stack = stacks[p];
+        panel_begin(&panels[p], t, p);
+    }
     for (int i = 0; i < chunk->count; i++) {
         const struct matmul_step *step = &chunk->steps[i];
-        int top = step->slot;
 
-        t->format->granule(&(struct matmul_granule){
-            .a = t->a + step->offset * panel_rows,
-            .b = t->b + (int64_t)step->offset * TILE_COLUMNS,
-            .words = step->words, .rows = t->rows,
-            .to = top ? stack[top] : first,
-            .stride = top ? TILE_COLUMNS : first_stride,
-            .assign = step->assign});
-        for (int merge = 0; merge < step->merges; merge++, top--)
-            tile_add(top > 1 ? stack[top - 1] : first,
-                     top > 1 ? TILE_COLUMNS : first_stride, stack[top],
-                     t->rows);
+        for (int p = 0; p < count; p++) {
+            panel_granule(&panels[p], step);
+            panel_merge(&panels[p], step);
+        }
     }
-    if (chunk->last)
-        tile_finish(t, first, first_stride);
-    else
-        slots_move(t, stack, direct ? 1 : 0, chunk->slots_after, false);
+    for (int p = 0; p < count; p++) {
+        if (chunk->last) panel_finish(&panels[p]);
+        else slots_move(&panels[p], chunk->slots_after, false);
+    }
 }

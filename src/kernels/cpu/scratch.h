@@ -7,12 +7,13 @@
 #include <stddef.h>
 #include "kernels/kernels.h"
 
-/* In floats. Panels of a: 8 of up to 14 rows and 1,024 elements, about 450 KB,
- * which with a strip of b fits a second-level cache. */
+/* In floats. Panels of a: 8 of up to 14 rows and 1,024 words, about 450 KB,
+ * which with a strip of b fits a second-level cache; 6 of 32 rows and 1,536
+ * words for AMX, whose processors have caches of 2 MB. */
 enum {
-    MATMUL_CHUNK = 1024, /* elements of the contracted dimension */
+    MATMUL_CHUNK = 1024, /* words of the contracted dimension */
     MATMUL_PANELS = 8,
-    MATMUL_A_FLOATS = MATMUL_PANELS * 14 * MATMUL_CHUNK + 64, /* per thread */
+    MATMUL_A_FLOATS = 6 * 32 * 1536 + 64, /* per thread */
     MATMUL_B_FLOATS = 2048 * 1024,
     MATMUL_SLOT_FLOATS = 2048 * 1024
 };
