@@ -68,6 +68,8 @@ CPU_NARROW(avx512)
 double cpu_peak_flops_avx512(struct stream *stream, double seconds);
 void cpu_normals_avx512(const struct normals *normals, double *out);
 void cpu_exponentials_avx512(const struct exponentials *of, double *out);
+double cpu_peak_product_avx512(struct stream *stream, enum product product,
+                               double seconds);
 static const struct kernels cpu_avx512 = {
     .backend = "cpu avx512", .dtype = DTYPE_F32,
     KERNELS_CPU_ROWS(FILL_AVX512)};
@@ -288,6 +290,24 @@ void kernels_exponentials(enum isa isa, const struct exponentials *of,
 #endif
     default: return;
     }
+}
+
+double kernels_peak_product(struct stream *stream, const struct kernels *table,
+                            enum isa isa, double seconds)
+{
+    double chains = kernels_peak_flops(stream, isa, seconds), best = 0;
+
+    if (isa == ISA_AUTO) isa = isa_best();
+    if (table->dtype != DTYPE_BF16) return chains;
+    switch (isa) {
+#ifdef HAVE_ISA_avx512
+    case ISA_AVX512:
+        best = cpu_peak_product_avx512(stream, table->product, seconds);
+        break;
+#endif
+    default: break;
+    }
+    return best > chains ? best : chains;
 }
 
 int kernels_rows(const struct kernels *table, struct kernels_row *rows,

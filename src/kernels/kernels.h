@@ -434,6 +434,10 @@ struct exponentials {
 };
 void kernels_exponentials(enum isa isa, const struct exponentials *of,
                           double *out);
+/* The same for products of the table's type: by FMAs or by instructions for
+ * pairs or tiles of bfloat16, whichever is faster. */
+double kernels_peak_product(struct stream *stream, const struct kernels *table,
+                            enum isa isa, double seconds);
 /* Name of the backend that fills a row, for printing. */
 struct kernels_row { const char *name; const char *backend; };
 int kernels_rows(const struct kernels *table, struct kernels_row *rows,

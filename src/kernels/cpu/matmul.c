@@ -17,7 +17,10 @@
 #include "kernels/features.h"
 #include "kernels/narrow_product.h"
 
-enum { COLUMNS_MAX = 4096 }; /* of a block of columns */
+enum {
+    COLUMNS_MAX = 4096, /* of a block of columns */
+    FEW_ROWS = 16
+};
 
 /* A product cut into blocks; the same in every thread. */
 struct plan {
@@ -29,6 +32,9 @@ struct plan {
     int64_t columns; /* of a block, a multiple of TILE_COLUMNS */
     int64_t rows;    /* of a block, a multiple of the format's */
     int words;       /* of the largest chunk */
+    int chunk_words; /* of a chunk, at most */
+    bool few;        /* rows: a is packed whole, strips are outermost */
+    bool direct;     /* and b is read where it lies */
     int panels;      /* of a, packed at a time */
     bool keep_first;
     bool by_columns; /* threads share columns */
@@ -51,6 +57,12 @@ static int64_t ceil_div(int64_t a, int64_t b)
 static int64_t smaller(int64_t a, int64_t b)
 {
     return a < b ? a : b;
+}
+
+static void cursor_init(const struct plan *plan, struct matmul_cursor *cursor)
+{
+    CPU(matmul_cursor_init)(cursor, plan->format, plan->chunk_words,
+                            plan->p.order, plan->p.continues);
 }
 
 /* Element (row, column) of a matrix. */
@@ -164,6 +176,51 @@ static void chunk_run(const struct plan *plan, const struct block *block,
     }
 }
 
+/* The same for few rows: all of a is packed at once, and a strip of b goes
+ * through the first cache from one end to the other, as it lies in memory where
+ * the contracted dimension is contiguous. */
+static void few_run(const struct plan *plan, struct block *block)
+{
+    const struct matmul *p = &plan->p;
+    int rows = plan->format->rows;
+    int64_t panels = block->panel_end;
+    uint32_t *packed = block->a_packed;
+    struct matmul_cursor cursor;
+    struct matmul_chunk chunk;
+
+    cursor_init(plan, &cursor);
+    while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
+        panels_pack(plan, block, 0, panels, &chunk);
+        block->a_packed += panels * rows * chunk.words;
+    }
+    for (int64_t strip = block->strip; strip < block->strip_end; strip++) {
+        block->a_packed = packed;
+        cursor_init(plan, &cursor);
+        while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
+            struct matmul_tile tile;
+
+            tile_init(plan, &chunk, &tile);
+            tile.column = block->column + strip * TILE_COLUMNS;
+            if (plan->direct && tile.column + TILE_COLUMNS <= p->c.shape[1]) {
+                tile.memory = matrix_at(&p->b, 0, tile.column);
+                tile.memory_size = dtype_bytes(p->b.dtype);
+                tile.memory_stride = p->b.stride[1] * tile.memory_size;
+                tile.depth = p->b.shape[0];
+            } else {
+                strip_pack(plan, block, strip, &chunk);
+                tile.b = b_strip(plan, block, strip);
+            }
+            for (int64_t panel = 0; panel < panels; panel++) {
+                tile_at(plan, block, panel, panel + 1, &tile);
+                tile.a = block->a_packed + panel * rows * chunk.words;
+                CPU(matmul_tile_run)(&tile);
+            }
+            block->a_packed += panels * rows * chunk.words;
+        }
+    }
+    block->a_packed = packed;
+}
+
 static void block_run(const struct plan *plan, struct block *block, int index,
                       int count)
 {
@@ -185,8 +242,11 @@ static void block_run(const struct plan *plan, struct block *block, int index,
         threads_split(panels, 1, index, count, &block->panel,
                       &block->panel_end);
     }
-    CPU(matmul_cursor_init)(&cursor, plan->format, plan->p.order,
-                            plan->p.continues);
+    if (plan->few) {
+        few_run(plan, block);
+        return;
+    }
+    cursor_init(plan, &cursor);
     while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
         if (!plan->by_columns) {
             for (int64_t s = strip; s < strip_end; s++)
@@ -231,6 +291,34 @@ static bool columns_are_shared(int64_t panels, int64_t strips, int threads)
     return idle_columns <= idle_rows * 1.005;
 }
 
+/* Words of a packed row or column of the whole product. */
+static int64_t words_of(const struct plan *plan)
+{
+    struct matmul_cursor cursor;
+    struct matmul_chunk chunk;
+    int64_t words = 0;
+
+    cursor_init(plan, &cursor);
+    while (CPU(matmul_chunk_next)(&cursor, &chunk)) words += chunk.words;
+    return words;
+}
+
+/* Few rows: chunks are as short as they can be, so that a strip stays in the
+ * first cache until its tiles have read it. */
+static void plan_few(struct plan *plan)
+{
+    const struct matmul_format *format = plan->format;
+    int64_t m = plan->p.c.shape[0];
+    int64_t rows = ceil_div(m, format->rows) * format->rows;
+
+    plan->chunk_words = format->chunk_words;
+    if (m > FEW_ROWS || rows * words_of(plan) > MATMUL_A_FLOATS - 64) return;
+    plan->few = true;
+    plan->direct = m <= FEW_DIRECT && format->few &&
+                   plan->p.b.stride[0] == 1 && plan->p.b.shape[0] > 1;
+    plan->chunk_words = GRANULE / format->per_word;
+}
+
 static void plan_build(struct plan *plan, int threads)
 {
     const struct matmul *p = &plan->p;
@@ -239,10 +327,11 @@ static void plan_build(struct plan *plan, int threads)
     struct matmul_cursor cursor;
     struct matmul_chunk chunk;
 
+    plan_few(plan);
     plan->words = 1;
     plan->keep_first = p->c.dtype != DTYPE_F32 ||
                        (p->left && p->left->data == p->c.data);
-    CPU(matmul_cursor_init)(&cursor, plan->format, p->order, p->continues);
+    cursor_init(plan, &cursor);
     while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
         if (chunk.words > plan->words) plan->words = chunk.words;
         if (!chunk.last && chunk.slots_after > slots)
@@ -269,6 +358,7 @@ static void plan_build(struct plan *plan, int threads)
         plan->rows = ceil_div(ceil_div(m, blocks), rows) * rows;
     }
     plan->by_columns =
+        plan->few ||
         columns_are_shared(plan->rows / rows, plan->columns / TILE_COLUMNS,
                            threads);
 }

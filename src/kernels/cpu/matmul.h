@@ -7,6 +7,7 @@
  *   matmul_narrow.c   strips of TILE_COLUMNS columns, element by element (or
  *                     pair by pair) of the contracted dimension
  *   matmul_granule.c  one granule of one tile
+ *   matmul_few.c      the same for few rows, without packing b
  *   matmul_amx.c      the same with the processor's tiles
  *   matmul_tile.c     runs the steps of a chunk for one tile of c
  *   matmul.c          loops over tiles and threads
@@ -28,6 +29,8 @@ enum {
     SLOTS = 8,              /* of the stack: log2(LEAVES_MAX) + 2 */
     PANEL_ROWS_MAX = 32,
     TOGETHER_MAX = 3,       /* panels of one tile */
+    FEW_DIRECT = 6,         /* rows that do not pay for packing b, */
+    FEW_GROUP = 4,          /* at most so many at a time */
     TILE = PANEL_ROWS_MAX * TILE_COLUMNS
 };
 
@@ -65,6 +68,16 @@ struct matmul_granule {
     bool assign;
 };
 
+/* The same for at most FEW_GROUP rows and TILE_COLUMNS columns that are read
+ * where they lie, the contracted dimension contiguous. */
+struct matmul_few {
+    const uint32_t *a;     /* of the panel, at the granule */
+    const char *b, *next;  /* column 0 at the granule, and at the next one */
+    int64_t stride;        /* from column to column, in bytes */
+    int length, rows;      /* elements */
+    float *to;             /* set, [rows, TILE_COLUMNS] */
+};
+
 struct matmul_format {
     int rows;         /* of a panel, at most PANEL_ROWS_MAX */
     int grain;        /* a granule is filled with +0 to a multiple of it */
@@ -83,6 +96,7 @@ struct matmul_format {
     void (*pack_columns)(uint32_t *out, const struct matmul_source *source,
                          const struct matmul_chunk *chunk);
     void (*granule)(const struct matmul_granule *g);
+    void (*few)(const struct matmul_few *f); /* or NULL */
     void (*begin)(void), (*end)(void); /* around a thread's work, or NULL */
 };
 
@@ -98,13 +112,14 @@ bool CPU(matmul_pairs_pay)(void);
 struct matmul_cursor {
     const struct sum_order *order;
     const struct matmul_format *format;
+    int words;             /* of a chunk, at most */
     int64_t segment, done; /* next segment, elements of it that are done */
     int slots;             /* of the stack now */
     bool unfinished;       /* slot 0 is a leaf that goes on */
 };
 
 void CPU(matmul_cursor_init)(struct matmul_cursor *cursor,
-                             const struct matmul_format *format,
+                             const struct matmul_format *format, int words,
                              const struct sum_order *order, bool continues);
 /* false: nothing is left. */
 bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
@@ -125,6 +140,12 @@ void CPU(matmul_columns_pairs)(uint32_t *out,
                                const struct matmul_source *source,
                                const struct matmul_chunk *chunk);
 
+/* matmul_few.c: words of float32; pairs by VDPBF16PS; pairs by two FMAs, whose
+ * panel has the odd elements first. */
+void CPU(matmul_few_f32)(const struct matmul_few *f);
+void CPU(matmul_few_pairs)(const struct matmul_few *f);
+void CPU(matmul_few_widened)(const struct matmul_few *f);
+
 /* Chains of FMAs over float32 words, in the format of f32. */
 void CPU(matmul_chains)(const struct matmul_granule *g);
 
@@ -134,6 +155,11 @@ struct matmul_tile {
     const struct matmul_format *format;
     const struct matmul_chunk *chunk;
     const uint32_t *a, *b;   /* panel and strip */
+    const char *memory;      /* of b, at this strip, instead of b packed; or
+                              * NULL */
+    int64_t memory_stride;   /* bytes from column to column, */
+    int memory_size;         /* of an element */
+    int64_t depth;           /* of the product, elements */
     int64_t column;          /* of c */
     int rows, columns;
     void *c;

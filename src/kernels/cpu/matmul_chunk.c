@@ -4,11 +4,12 @@
 #include "kernels/cpu/scratch.h"
 
 void CPU(matmul_cursor_init)(struct matmul_cursor *cursor,
-                             const struct matmul_format *format,
+                             const struct matmul_format *format, int words,
                              const struct sum_order *order, bool continues)
 {
     cursor->order = order;
     cursor->format = format;
+    cursor->words = words;
     cursor->segment = cursor->done = 0;
     cursor->slots = continues ? 1 : 0;
     cursor->unfinished = continues;
@@ -66,7 +67,7 @@ bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
         step->length = left < GRANULE ? (int)left : GRANULE;
         step->words = (step->length + grain - 1) / grain * grain /
                       cursor->format->per_word;
-        if (out->words + step->words > cursor->format->chunk_words) break;
+        if (out->words + step->words > cursor->words) break;
         step->offset = out->words;
         step_next(cursor, step);
         out->words += step->words;

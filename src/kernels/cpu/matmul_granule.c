@@ -172,5 +172,6 @@ bool CPU(matmul_pairs_pay)(void)
 const struct matmul_format CPU(format_pairs) = {
     .rows = TILE_ROWS, .grain = 2, .per_word = 2, .chunk_words = MATMUL_CHUNK,
     .panels = MATMUL_PANELS, .together = 1, .pack_rows = CPU(matmul_rows_pairs),
-    .pack_columns = CPU(matmul_columns_pairs), .granule = granule_pairs};
+    .pack_columns = CPU(matmul_columns_pairs), .granule = granule_pairs,
+    .few = CPU(matmul_few_pairs)};
 #endif

@@ -142,14 +142,25 @@ static void chains(const struct matmul_granule *g)
     CPU(matmul_chains)(g);
 }
 
+static void few_pairs(const struct matmul_few *f)
+{
+    unsigned before = flushing_begin();
+
+    CPU(matmul_few_widened)(f);
+    flushing_end(before);
+}
+
 /* sums += even + odd; a call of its own, so that no operation of it leaves the
  * flushing part. */
 __attribute__((noinline)) static void blocks_add(float *sums, const float *even,
                                                  const float *odd, int count)
 {
-    SIMD for (int j = 0; j < count; j++) sums[j] = sums[j] + (even[j] + odd[j]);
+    SIMD for (int j = 0; j < count; j++)
+        sums[j] = sums[j] + (even[j] + odd[j]);
 }
 #else
+#define few_pairs NULL
+
 static unsigned flushing_begin(void)
 {
     return 0;
@@ -244,7 +255,8 @@ const struct matmul_format CPU(format_f16) = {
     .granule = CPU(matmul_chains)};
 const struct matmul_format CPU(format_pairs_emulated) = {
     FORMAT, .grain = 2, .pack_rows = rows_pairs,
-    .pack_columns = columns_pairs, .granule = granule_pairs};
+    .pack_columns = columns_pairs, .granule = granule_pairs,
+    .few = few_pairs};
 const struct matmul_format CPU(format_tiles_emulated) = {
     FORMAT, .grain = PRODUCT_BLOCK, .pack_rows = rows_blocks,
     .pack_columns = columns_blocks, .granule = granule_blocks};

@@ -165,19 +165,55 @@ static void panel_begin(struct panel *panel, const struct matmul_tile *t,
     }
 }
 
+/* A granule of few rows, b read where it lies. */
+static void panel_few(const struct panel *panel, const struct matmul_step *step,
+                      const struct matmul_granule *g)
+{
+    const struct matmul_tile *t = panel->tile;
+    float sums[FEW_DIRECT * TILE_COLUMNS] __attribute__((aligned(64)));
+    const int64_t size = t->memory_size;
+    struct matmul_few f = {.stride = t->memory_stride,
+                           .length = step->length};
+    int64_t after = step->first + step->length;
+
+    f.b = t->memory + step->first * size;
+    f.next = after + step->length <= t->depth
+                 ? t->memory + after * size
+                 : t->memory + TILE_COLUMNS * t->memory_stride;
+    for (int row = 0; row < g->rows; row += FEW_GROUP) {
+        f.a = g->a + row;
+        f.to = sums + row * TILE_COLUMNS;
+        f.rows = g->rows - row < FEW_GROUP ? g->rows - row : FEW_GROUP;
+        t->format->few(&f);
+    }
+    for (int i = 0; i < g->rows; i++) {
+        float *to = g->to + i * g->stride;
+        const float *from = sums + i * TILE_COLUMNS;
+
+        for (int v = 0; v < TILE_COLUMNS; v += WIDTH) {
+            vector x = vector_load(from + v);
+
+            vector_store(to + v, g->assign ? x : vector_load(to + v) + x);
+        }
+    }
+}
+
 static void panel_granule(const struct panel *panel,
                           const struct matmul_step *step)
 {
     const struct matmul_tile *t = panel->tile;
     const int64_t rows = t->format->rows;
 
-    t->format->granule(&(struct matmul_granule){
+    const struct matmul_granule g = {
         .a = t->a + panel->row * t->chunk->words + step->offset * rows,
         .b = t->b + (int64_t)step->offset * TILE_COLUMNS,
         .words = step->words, .rows = panel->rows,
         .to = step->slot ? panel->stack[step->slot] : panel->first,
         .stride = step->slot ? TILE_COLUMNS : panel->first_stride,
-        .assign = step->assign});
+        .assign = step->assign};
+
+    if (t->memory) panel_few(panel, step, &g);
+    else t->format->granule(&g);
 }
 
 static void panel_merge(const struct panel *panel,

@@ -4,11 +4,16 @@
 #include <time.h>
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector.h"
+#include "kernels/features.h"
 
 /* Two units of four cycles need eight; more would not fit AVX2's registers. */
-enum { ACCUMULATORS = 10, ROUNDS = 50000 };
+enum { ACCUMULATORS = 10, ROUNDS = 50000, TILE_ROUNDS = 4000 };
 
 double CPU(peak_flops)(struct stream *stream, double seconds);
+/* With the instruction that the product of bfloat16 is named after; 0: this
+ * processor has none. */
+double CPU(peak_product)(struct stream *stream, enum product product,
+                         double seconds);
 
 static void peak_body(void *argument, int index, int count)
 {
@@ -26,6 +31,54 @@ static void peak_body(void *argument, int index, int count)
     if (total[0] < 0) *sink = total[0]; /* never, but nobody knows */
 }
 
+/* Sums of pairs of bfloat16. */
+#if defined(__AVX512F__)
+#include <immintrin.h>
+
+__attribute__((target("avx512bf16"))) static void pairs_body(void *argument,
+                                                             int index,
+                                                             int count)
+{
+    volatile float *sink = argument;
+    vector total = vector_fill(0);
+    __m512 sums[ACCUMULATORS];
+    __m512bh pair = (__m512bh)_mm512_set1_epi32(0x3C003C00);
+
+    (void)index, (void)count;
+    UNROLL for (int i = 0; i < ACCUMULATORS; i++) sums[i] = _mm512_set1_ps(1);
+    for (int round = 0; round < ROUNDS; round++)
+        UNROLL for (int i = 0; i < ACCUMULATORS; i++)
+            sums[i] = _mm512_dpbf16_ps(sums[i], pair, pair);
+    UNROLL for (int i = 0; i < ACCUMULATORS; i++) total += (vector)sums[i];
+    if (total[0] < 0) *sink = total[0];
+}
+
+/* Four sums of tiles: what matmul_amx.c has. */
+__attribute__((target("amx-tile,amx-bf16"))) static void tiles_body(
+    void *argument, int index, int count)
+{
+    static const uint8_t shapes[64] = {
+        1, [16] = 64, [18] = 64, [20] = 64, [22] = 64, [24] = 64, [26] = 64,
+        [48] = 16, 16, 16, 16, 16, 16};
+
+    (void)argument, (void)index, (void)count;
+    _tile_loadconfig(shapes);
+    _tile_zero(0);
+    _tile_zero(1);
+    _tile_zero(2);
+    _tile_zero(3);
+    _tile_zero(4);
+    _tile_zero(5);
+    for (int round = 0; round < TILE_ROUNDS; round++) {
+        _tile_dpbf16ps(0, 4, 5);
+        _tile_dpbf16ps(1, 4, 5);
+        _tile_dpbf16ps(2, 4, 5);
+        _tile_dpbf16ps(3, 4, 5);
+    }
+    _tile_release();
+}
+#endif
+
 static double now_s(void)
 {
     struct timespec t;
@@ -34,19 +87,40 @@ static double now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-double CPU(peak_flops)(struct stream *stream, double seconds)
+/* The best of the rates seen in about `seconds`; `flops` of one thread. */
+static double rate_of(struct stream *stream,
+                      void (*body)(void *argument, int index, int count),
+                      double flops, double seconds)
 {
-    double flops = 2.0 * WIDTH * ACCUMULATORS * ROUNDS *
-                   threads_count(stream->threads);
     double start = now_s(), best = 0;
     volatile float sink = 0;
 
     do {
         double before = now_s(), rate;
 
-        threads_run(stream->threads, peak_body, (void *)&sink);
-        rate = flops / (now_s() - before);
+        threads_run(stream->threads, body, (void *)&sink);
+        rate = flops * threads_count(stream->threads) / (now_s() - before);
         if (rate > best) best = rate;
     } while (now_s() - start < seconds);
     return best;
+}
+
+double CPU(peak_flops)(struct stream *stream, double seconds)
+{
+    return rate_of(stream, peak_body, 2.0 * WIDTH * ACCUMULATORS * ROUNDS,
+                   seconds);
+}
+
+double CPU(peak_product)(struct stream *stream, enum product product,
+                         double seconds)
+{
+    (void)stream, (void)product, (void)seconds;
+#if defined(__AVX512F__)
+    if (product == PRODUCT_PAIRS && features_pairs())
+        return rate_of(stream, pairs_body,
+                       4.0 * WIDTH * ACCUMULATORS * ROUNDS, seconds);
+    if (product == PRODUCT_TILES && features_tiles())
+        return rate_of(stream, tiles_body, 4 * 16384.0 * TILE_ROUNDS, seconds);
+#endif
+    return 0;
 }

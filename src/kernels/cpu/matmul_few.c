@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* matmul_few.c - granules of very few rows, with b as it lies in memory.
+ *
+ * Reading b is all there is to do then: squares of WIDTH words are loaded,
+ * transposed in registers and used at once, so that lanes are columns and every
+ * chain is in its order. The contracted dimension of b is contiguous. */
+#include "kernels/cpu/matmul.h"
+
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+#define EXTENDED __attribute__((target("avx512bf16")))
+
+EXTENDED INLINE vector pairs_fma(float a, vector b, vector sum)
+{
+    return (vector)_mm512_dpbf16_ps((__m512)sum, (__m512bh)_mm512_set1_ps(a),
+                                    (__m512bh)b);
+}
+#else
+#define EXTENDED
+
+INLINE vector pairs_fma(float a, vector b, vector sum)
+{
+    (void)a, (void)b;
+    return sum;
+}
+#endif
+
+/* a b + sum, as an instruction by name: gcc 12 takes vector_fma apart when its
+ * operand comes out of a transposition. */
+INLINE vector lanes_fma(float a, vector b, vector sum)
+{
+#if defined(__AVX512F__)
+    return (vector)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)sum);
+#elif defined(__AVX2__)
+    return (vector)_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)b, (__m256)sum);
+#else
+    return vector_fma(vector_fill(a), b, sum);
+#endif
+}
+
+typedef uint32_t words __attribute__((vector_size(4 * WIDTH)));
+
+/* How a word of b is added: as float32, as a pair by VDPBF16PS, or as a pair by
+ * two FMAs, the odd element first. */
+enum adding { ADD_F32, ADD_PAIRS, ADD_WIDENED };
+
+/* sum[i] += word w of the rows of a times a row of the transposed square. */
+EXTENDED INLINE void word_add(const int rows, const enum adding how,
+                              const float *a, vector b, vector *sum)
+{
+    const vector even = (vector)((words)b << 16);
+    const vector odd = (vector)((words)b & 0xFFFF0000u);
+
+    UNROLL for (int i = 0; i < rows; i++) {
+        if (how == ADD_F32)
+            sum[i] = lanes_fma(a[i], b, sum[i]);
+        if (how == ADD_PAIRS) sum[i] = pairs_fma(a[i], b, sum[i]);
+        if (how == ADD_WIDENED) {
+            sum[i] = lanes_fma(a[i], odd, sum[i]);
+            sum[i] = lanes_fma(a[TILE_ROWS + i], even, sum[i]);
+        }
+    }
+}
+
+/* Words [w, w + WIDTH) of WIDTH columns. */
+EXTENDED INLINE void square_add(const int rows, const enum adding how,
+                                const struct matmul_few *f, int column, int w,
+                                vector *sum)
+{
+    const int per_word = how == ADD_WIDENED ? 2 : 1; /* words of a */
+    const float *a = (const float *)f->a + w * per_word * TILE_ROWS;
+    const char *from = f->b + column * f->stride + 4 * w;
+    const char *next = f->next + column * f->stride + 4 * w;
+    vector square[WIDTH];
+
+    UNROLL for (int j = 0; j < WIDTH; j++) {
+        square[j] = vector_load_words(from + j * f->stride);
+        __builtin_prefetch(next + j * f->stride, 0, 2);
+    }
+    vector_transpose(square);
+    UNROLL for (int j = 0; j < WIDTH; j++)
+        word_add(rows, how, a + j * per_word * TILE_ROWS, square[j], sum);
+}
+
+/* What is left of a granule, word by word. */
+EXTENDED INLINE void words_add(const int rows, const enum adding how,
+                               const struct matmul_few *f, int column, int w,
+                               vector *sum)
+{
+    const int per_word = how == ADD_WIDENED ? 2 : 1;
+    const int size = how == ADD_F32 ? 4 : 2;
+
+    for (; w * 4 < f->length * size; w++) {
+        const float *a = (const float *)f->a + w * per_word * TILE_ROWS;
+        int bytes = f->length * size - 4 * w;
+        uint32_t column_words[WIDTH] = {0};
+
+        for (int j = 0; j < WIDTH; j++)
+            memcpy(&column_words[j], f->b + (column + j) * f->stride + 4 * w,
+                   bytes < 4 ? 2 : 4);
+        word_add(rows, how, a, vector_load_words(column_words), sum);
+    }
+}
+
+/* Columns side by side: while one of them waits for its chain, the other's
+ * square is turned. */
+EXTENDED INLINE void few(const int rows, const enum adding how,
+                         const struct matmul_few *f)
+{
+    const int whole = f->length * (how == ADD_F32 ? 4 : 2) / 4;
+    vector sum[TILE_VECTORS][FEW_GROUP];
+    int w = 0;
+
+    UNROLL for (int v = 0; v < TILE_VECTORS; v++)
+        UNROLL for (int i = 0; i < rows; i++) sum[v][i] = vector_fill(0);
+    for (; w + WIDTH <= whole; w += WIDTH)
+        UNROLL for (int v = 0; v < TILE_VECTORS; v++)
+            square_add(rows, how, f, v * WIDTH, w, sum[v]);
+    UNROLL for (int v = 0; v < TILE_VECTORS; v++)
+        words_add(rows, how, f, v * WIDTH, w, sum[v]);
+    UNROLL for (int i = 0; i < rows; i++)
+        UNROLL for (int v = 0; v < TILE_VECTORS; v++)
+            vector_store(f->to + i * TILE_COLUMNS + v * WIDTH, sum[v][i]);
+}
+
+#define FEW_OF(name, n, how)                                             \
+    __attribute__((noinline)) EXTENDED static void name##_##n(           \
+        const struct matmul_few *f)                                      \
+    {                                                                    \
+        few(n, how, f);                                                  \
+    }
+#define FEW(name, how)                                                   \
+    FEW_OF(name, 1, how) FEW_OF(name, 2, how) FEW_OF(name, 3, how)       \
+    FEW_OF(name, 4, how)                                                 \
+    static void few_##name(const struct matmul_few *f)                   \
+    {                                                                    \
+        if (f->rows == 1) name##_1(f);                                   \
+        else if (f->rows == 2) name##_2(f);                              \
+        else if (f->rows == 3) name##_3(f);                              \
+        else name##_4(f);                                                \
+    }
+FEW(f32, ADD_F32)
+FEW(widened, ADD_WIDENED)
+
+void CPU(matmul_few_f32)(const struct matmul_few *f)
+{
+    few_f32(f);
+}
+
+void CPU(matmul_few_widened)(const struct matmul_few *f)
+{
+    few_widened(f);
+}
+
+#if defined(__AVX512F__)
+FEW(pairs, ADD_PAIRS)
+
+void CPU(matmul_few_pairs)(const struct matmul_few *f)
+{
+    few_pairs(f);
+}
+#endif
