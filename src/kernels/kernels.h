@@ -414,6 +414,10 @@ status kernels_get_product(struct kernels *out, enum dtype dtype, enum isa isa,
 /* The most float32 operations (an FMA is two) a second that the threads of the
  * stream do together, measured for about `seconds`. */
 double kernels_peak_flops(struct stream *stream, enum isa isa, double seconds);
+/* The same for products of the table's type: by FMAs or by instructions for
+ * pairs or tiles of bfloat16, whichever is faster. */
+double kernels_peak_product(struct stream *stream, const struct kernels *table,
+                            enum isa isa, double seconds);
 /* Normal numbers with mean 0: pair i, elements 2i and 2i + 1, is made of block
  * i of the key (base/random.h). Words 0 and 1 are a uniform u, words 2 and 3 v:
  * deviation * sqrt(-2 log(1 - u)) times cos(2 pi v) and sin(2 pi v), in float64
@@ -434,10 +438,6 @@ struct exponentials {
 };
 void kernels_exponentials(enum isa isa, const struct exponentials *of,
                           double *out);
-/* The same for products of the table's type: by FMAs or by instructions for
- * pairs or tiles of bfloat16, whichever is faster. */
-double kernels_peak_product(struct stream *stream, const struct kernels *table,
-                            enum isa isa, double seconds);
 /* Name of the backend that fills a row, for printing. */
 struct kernels_row { const char *name; const char *backend; };
 int kernels_rows(const struct kernels *table, struct kernels_row *rows,

@@ -472,8 +472,10 @@ static void measure_peak(struct trainer *t)
     const double each_s = t->peak_flops > 0 ? 0.01 : 0.002;
 
     for (int i = 0; i < 4; i++) {
-        const double flops = kernels_peak_flops(&first_stage(t)->stream,
-                                                t->setup.request.isa, each_s);
+        struct stage *stage = first_stage(t);
+        const double flops =
+            kernels_peak_product(&stage->stream, &stage->inner[0],
+                                 t->setup.request.isa, each_s);
 
         if (flops > t->peak_flops) t->peak_flops = flops;
     }

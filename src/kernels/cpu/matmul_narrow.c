@@ -247,8 +247,8 @@ static void granule_blocks(const struct matmul_granule *g)
     granule_add(g, sums);
 }
 
-#define FORMAT .rows = TILE_ROWS, .per_word = 1, .panels = MATMUL_PANELS, .together = 1, \
-               .chunk_words = MATMUL_CHUNK
+#define FORMAT .rows = TILE_ROWS, .per_word = 1, .panels = MATMUL_PANELS, \
+               .together = 1, .chunk_words = MATMUL_CHUNK
 
 const struct matmul_format CPU(format_f16) = {
     FORMAT, .grain = 1, .pack_rows = rows_f16, .pack_columns = columns_f16,
