@@ -143,17 +143,20 @@ EXTENDED INLINE void few(const int rows, const enum adding how,
         else name##_4(f);                                                \
     }
 FEW(f32, ADD_F32)
-FEW(widened, ADD_WIDENED)
 
 void CPU(matmul_few_f32)(const struct matmul_few *f)
 {
     few_f32(f);
 }
 
+#if defined(__AVX2__) /* where chains can flush */
+FEW(widened, ADD_WIDENED)
+
 void CPU(matmul_few_widened)(const struct matmul_few *f)
 {
     few_widened(f);
 }
+#endif
 
 #if defined(__AVX512F__)
 FEW(pairs, ADD_PAIRS)

@@ -15,9 +15,9 @@
 
 #if defined(__x86_64__) && defined(__FMA__)
 #include <immintrin.h>
-#define HAVE_FLUSHING 1
+#define MODE_FLUSHES 1
 #else
-#define HAVE_FLUSHING 0
+#define MODE_FLUSHES 0
 #endif
 
 enum widening { WIDEN_F16, WIDEN_PAIRS, WIDEN_BLOCKS };
@@ -121,7 +121,7 @@ PACKERS(blocks, WIDEN_BLOCKS)
 
 /* ---- chains that flush ---- */
 
-#if HAVE_FLUSHING
+#if MODE_FLUSHES
 enum { FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040 };
 
 static unsigned flushing_begin(void)

@@ -231,6 +231,7 @@ static void columns_f32(uint32_t *out, const struct matmul_source *source,
     pack(out, TILE_COLUMNS, 1, source, chunk);
 }
 
+#if defined(__AVX512F__)
 void CPU(matmul_rows_pairs)(uint32_t *out, const struct matmul_source *source,
                             const struct matmul_chunk *chunk)
 {
@@ -244,6 +245,14 @@ void CPU(matmul_columns_pairs)(uint32_t *out,
     pack(out, TILE_COLUMNS, 2, source, chunk);
 }
 
+void CPU(matmul_weave)(uint32_t *out, const void *from, int64_t step)
+{
+    UNROLL for (int i = 0; i < WIDTH; i++)
+        words_weave(out + i * WIDTH, (const char *)from + 4 * i * step, 2,
+                    2 * step);
+}
+#endif
+
 void CPU(matmul_pack_pairs)(uint32_t *out, int width,
                             const struct matmul_source *source, int length)
 {
@@ -251,13 +260,6 @@ void CPU(matmul_pack_pairs)(uint32_t *out, int width,
         pack_words(out, TILE_ROWS, 2, source, length);
     else
         pack_words(out, TILE_COLUMNS, 2, source, length);
-}
-
-void CPU(matmul_weave)(uint32_t *out, const void *from, int64_t step)
-{
-    UNROLL for (int i = 0; i < WIDTH; i++)
-        words_weave(out + i * WIDTH, (const char *)from + 4 * i * step, 2,
-                    2 * step);
 }
 
 const struct matmul_format CPU(format_f32) = {

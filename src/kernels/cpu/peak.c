@@ -10,10 +10,12 @@
 enum { ACCUMULATORS = 10, ROUNDS = 50000, TILE_ROUNDS = 4000 };
 
 double CPU(peak_flops)(struct stream *stream, double seconds);
+#if defined(__AVX512F__)
 /* With the instruction that the product of bfloat16 is named after; 0: this
  * processor has none. */
 double CPU(peak_product)(struct stream *stream, enum product product,
                          double seconds);
+#endif
 
 static void peak_body(void *argument, int index, int count)
 {
@@ -111,16 +113,15 @@ double CPU(peak_flops)(struct stream *stream, double seconds)
                    seconds);
 }
 
+#if defined(__AVX512F__)
 double CPU(peak_product)(struct stream *stream, enum product product,
                          double seconds)
 {
-    (void)stream, (void)product, (void)seconds;
-#if defined(__AVX512F__)
     if (product == PRODUCT_PAIRS && features_pairs())
         return rate_of(stream, pairs_body,
                        4.0 * WIDTH * ACCUMULATORS * ROUNDS, seconds);
     if (product == PRODUCT_TILES && features_tiles())
         return rate_of(stream, tiles_body, 4 * 16384.0 * TILE_ROUNDS, seconds);
-#endif
     return 0;
 }
+#endif
