@@ -277,7 +277,8 @@ static void bench_head(struct bench *bench)
     if (!bench->json) {
         fprintf(bench->out, "%s, %d thread%s: %.0f GFLOP/s of FMAs, %.0f of "
                 "products, %.1f GB/s of memory, measured now\n(above 100%%: "
-                "operands that stay in caches)\n", bench->kernels.backend, threads,
+                "operands that stay in caches)\n",
+                bench->kernels.backend, threads,
                 threads == 1 ? "" : "s", 1e-9 * bench->peak_flops,
                 1e-9 * bench->product_flops, 1e-9 * bench->memory_rate);
         return;
