@@ -96,15 +96,15 @@ static void *map_aligned(size_t bytes)
 static status block_map(struct arena *arena, size_t bytes)
 {
     char asked[32], present[32];
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
     size_t mapped, first = block_offset(bytes);
     struct arena_block *block;
 
     TRY(round_up(bytes, HEADER_BYTES, &mapped));
-    TRY(round_up(mapped + first, (size_t)sysconf(_SC_PAGESIZE),
-                 &mapped));
-    if (mapped > physical_bytes())
+    if (mapped > physical_bytes() - first - page)
         FAIL(ERR_MEMORY, "%s needs %s, this machine has %s", arena->name,
              text_bytes(asked, bytes), text_bytes(present, physical_bytes()));
+    TRY(round_up(mapped + first, page, &mapped));
     block = map_aligned(mapped);
     if (block == MAP_FAILED)
         FAIL(ERR_MEMORY, "%s: the system refused %s of memory", arena->name,
