@@ -201,6 +201,8 @@ struct attention {
     int64_t sequences, queries, keys, first_query, first_key;
     int heads, kv_heads, head_width, leaves;
     double scale;                     /* rounded to real once */
+    double softcap; /* of scores: c tanh(score (1 / c)); 0: none */
+    int64_t window; /* keys that a query sees, its own the last; 0: all */
     /* Rows (and documents) from sequence to sequence: a cache longer than what
      * is used, a window of a longer sequence; 0: queries, keys. */
     int64_t query_stride, key_stride;

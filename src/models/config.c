@@ -180,3 +180,49 @@ void config_write_no_window(const struct model *model,
     json_write_key(out, "use_sliding_window");
     json_write_bool(out, false);
 }
+
+static const char *layer_type(const struct model *model, int layer)
+{
+    const int skip = model->window_skip;
+
+    return model->window == 0 || (skip > 0 && (layer + 1) % skip == 0)
+               ? "full_attention" : "sliding_attention";
+}
+
+status config_read_layers(struct model *model, const struct json *config,
+                          const char *source)
+{
+    const struct json *types = json_get(config, "layer_types");
+    const bool listed = types != NULL && types->kind == JSON_ARRAY &&
+                        types->count == model->layers;
+
+    model->window_skip = model->kind->window_skip;
+    if (types == NULL || types->kind == JSON_NULL) return OK;
+    if (!listed)
+        FAIL(ERR_CONFIG, "%s: layer_types is not an array of %d words", source,
+             model->layers);
+    model->window_skip = 0;
+    for (int i = 0; i < types->count; i++) {
+        const struct json *type = &types->items[i];
+
+        if (type->kind == JSON_STRING && model->window_skip == 0 &&
+            strcmp(type->string, "full_attention") == 0)
+            model->window_skip = i + 1;
+        if (type->kind != JSON_STRING ||
+            strcmp(type->string, layer_type(model, i)) != 0)
+            FAIL(ERR_CONFIG, "%s: layer_types: layer %d is out of step; this "
+                             "build has each so manieth layer without window",
+                 source, i);
+    }
+    return OK;
+}
+
+void config_write_layers(const struct model *model, struct json_writer *out)
+{
+    config_write_window(model, out);
+    json_write_key(out, "layer_types");
+    json_write_array(out);
+    for (int i = 0; i < model->layers; i++)
+        json_write_string(out, layer_type(model, i));
+    json_write_array_end(out);
+}

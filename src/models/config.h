@@ -84,6 +84,11 @@ status config_refuse_window(struct model *model, const struct json *config,
                             const char *source);
 void config_write_no_window(const struct model *model,
                             struct json_writer *out);
+/* layer_types: sliding_attention, but each window_skip-th block
+ * full_attention. */
+status config_read_layers(struct model *model, const struct json *config,
+                          const char *source);
+void config_write_layers(const struct model *model, struct json_writer *out);
 /* layer_types names nothing but full_attention. */
 status config_check_layers(const struct json *config, const char *source);
 

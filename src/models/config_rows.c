@@ -23,7 +23,21 @@ static const void *place_of(const struct model *model,
     return (const char *)model + row->at;
 }
 
+/* A soft cap, of which null is none, whatever its absence says. */
+static bool is_cap(const struct config_row *row)
+{
+    return row->at == offsetof(struct model, attention_softcap) ||
+           row->at == offsetof(struct model, head_softcap);
+}
+
 /* ---- reading ---- */
+
+static bool is_null(const struct json *config, const char *key)
+{
+    const struct json *value = json_get(config, key);
+
+    return value != NULL && value->kind == JSON_NULL;
+}
 
 static status read_integer(struct model *model, const struct config_row *row,
                            const struct json *config, const char *source)
@@ -69,6 +83,7 @@ static status read_row(struct model *model, const struct config_row *row,
     switch (row->type) {
     case CONFIG_INTEGER: return read_integer(model, row, config, source);
     case CONFIG_REAL:
+        if (is_cap(row) && is_null(config, row->name)) return OK;
         return json_get_real_or(config, source, row->name, row->other,
                                 place(model, row));
     case CONFIG_FLAG:
@@ -156,7 +171,10 @@ static void write_row(const struct model *model, const struct config_row *row,
                                     ? *(const int64_t *)at
                                     : *(const int *)at);
         return;
-    case CONFIG_REAL: json_write_real(out, *(const double *)at); return;
+    case CONFIG_REAL:
+        if (is_cap(row) && *(const double *)at == 0) json_write_null(out);
+        else json_write_real(out, *(const double *)at);
+        return;
     case CONFIG_FLAG: json_write_bool(out, *(const bool *)at); return;
     case CONFIG_ACTIVATION:
         write_activation(model->activation, out);

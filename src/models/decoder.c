@@ -136,6 +136,12 @@ static bool turns(const struct program *p, const struct model *m)
            (m->rope_skip == 0 || (p->block + 1) % m->rope_skip != 0);
 }
 
+static int64_t window_of(const struct program *p, const struct model *m)
+{
+    return m->window_skip > 0 && (p->block + 1) % m->window_skip == 0
+               ? 0 : m->window;
+}
+
 static slot attention(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
@@ -145,10 +151,13 @@ static slot attention(struct program *p, const struct model *m, slot x)
                      d->out.weight),
         b = vector("attention.bo", m->width, d->out.bias, INIT_ZERO);
     const bool biased = m->attention_bias && !m->kind->no_output_bias;
+    const struct attention_rule rule = {
+        .scale = m->query_scale > 0 ? 1 / sqrt(m->query_scale) : 0,
+        .softcap = m->attention_softcap, .window = window_of(p, m)};
 
     x = qk_norm(p, m, project(p, m, x));
     if (turns(p, m)) x = nn_rope_part(p, x, m->heads, m->kv_heads, &table);
-    x = nn_attention(p, x, m->heads, m->kv_heads);
+    x = nn_attention_ruled(p, x, m->heads, m->kv_heads, &rule);
     x = nn_linear(p, x, &w, biased ? &b : NULL);
     return norm(p, m, x, &d->attention_after, INSIDE("attention_after"));
 }

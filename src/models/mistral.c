@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mistral.c - Mistral: a Llama without biases, whose tokens see a window of
- * the tokens before them. Here no sequence is longer than the window, so that
- * all of it is seen.
+ * the tokens before them.
  * Source: Jiang et al. 2023, arXiv:2310.06825, section 2. */
 #include "models/config.h"
 

@@ -9,7 +9,8 @@
 static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
     &model_qwen2, &model_qwen3, &model_mistral, &model_smollm3, &model_olmo2,
     &model_phi3, &model_stablelm, &model_starcoder2, &model_gpt_neox,
-    &model_gptj, &model_falcon, &model_palm, &model_gemma};
+    &model_gptj, &model_falcon, &model_palm, &model_gemma,
+    &model_gemma2};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 static const struct model_kind *model_kind_find(const char *name)
@@ -138,6 +139,11 @@ static status check_family(const struct model *m, const struct options *o)
         {"attention_bias", m->attention_bias, kind->no_attention_bias},
         {"mlp_bias", m->mlp_bias, kind->no_mlp_bias},
         {"window", m->window > 0, !kind->windowed},
+        {"window_skip", o->model.window_skip > 0, kind->window_skip == 0},
+        {"query_scale", o->model.query_scale > 0, !kind->query_scaled},
+        {"attention_softcap", o->model.attention_softcap > 0,
+         kind->attention_softcap == 0},
+        {"head_softcap", o->model.head_softcap > 0, kind->head_softcap == 0},
         {"rotary", o->model.rotary > 0, kind->rotary_share == 0},
         {"rope_skip", o->model.rope_skip > 0, kind->rope_skip == 0},
         {"parallel", o->model.parallel >= 0, !kind->parallel_choice},
@@ -154,13 +160,7 @@ static status check_family(const struct model *m, const struct options *o)
     return OK;
 }
 
-int64_t model_longest(const struct model *model)
-{
-    return model->window > 0 && model->window < model->context
-               ? model->window : model->context;
-}
-
-enum { SIZES = 11 };
+enum { SIZES = 12 };
 
 struct size_row { const char *name; int64_t value; };
 
@@ -173,7 +173,8 @@ static void sizes_of(const struct options *o, struct size_row rows[SIZES])
         {"head_width", o->model.head_width},
         {"feed_forward", o->model.feed_forward},
         {"context", o->model.context}, {"window", o->model.window},
-        {"rotary", o->model.rotary}, {"rope_skip", o->model.rope_skip}};
+        {"rotary", o->model.rotary}, {"rope_skip", o->model.rope_skip},
+        {"window_skip", o->model.window_skip}};
 
     memcpy(rows, asked, sizeof asked);
 }
@@ -185,7 +186,7 @@ static status check_same(const struct model *m, const struct options *options)
     const int64_t found[SIZES] = {m->vocab, m->layers, m->width, m->heads,
                                   m->kv_heads, m->head_width,
                                   m->feed_forward, m->context, m->window,
-                                  m->rotary, m->rope_skip};
+                                  m->rotary, m->rope_skip, m->window_skip};
     struct size_row asked[SIZES], idle[SIZES];
     struct options_set defaults = {0};
 
@@ -204,11 +205,6 @@ static status check_same(const struct model *m, const struct options *options)
 
 static status check_sequence(const struct model *model, int64_t sequence)
 {
-    if (sequence <= model->context && sequence > model_longest(model))
-        FAIL(ERR_CONFIG, "data.sequence: %lld tokens are more than the "
-                         "sliding window of %lld, and windows shorter than a "
-                         "sequence are not in this build", (long long)sequence,
-             (long long)model->window);
     if (sequence > model->context)
         FAIL(ERR_CONFIG, "data.sequence: %lld tokens are more than the model's "
                          "context of %lld; raise model.context or shorten the "
@@ -234,6 +230,10 @@ static void fill_sizes(struct model *m, const struct options *options)
         m->rotary = (int)(m->head_width * kind->rotary_share) / 2 * 2;
     if (m->rotary == m->head_width) m->rotary = 0; /* all of it */
     if (m->rope_skip < 0) m->rope_skip = kind->rope_skip;
+    if (m->window_skip < 0) m->window_skip = kind->window_skip;
+    if (m->attention_softcap < 0)
+        m->attention_softcap = kind->attention_softcap;
+    if (m->head_softcap < 0) m->head_softcap = kind->head_softcap;
 }
 
 static status describe(struct model *model, const struct options *options,
@@ -259,6 +259,10 @@ static status describe(struct model *model, const struct options *options,
         .parallel = options->model.parallel < 0 ? kind->parallel
                                                 : options->model.parallel > 0,
         .window = options->model.window,
+        .window_skip = (int)options->model.window_skip,
+        .query_scale = options->model.query_scale,
+        .attention_softcap = options->model.attention_softcap,
+        .head_softcap = options->model.head_softcap,
         .rotary = (int)options->model.rotary,
         .rope_skip = (int)options->model.rope_skip,
         .rope_base = options->model.rope_base,

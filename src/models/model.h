@@ -22,6 +22,9 @@ struct model {
     bool tied, attention_bias, mlp_bias;
     bool parallel;         /* attention and feed-forward side by side */
     int64_t window;        /* tokens that a token sees; 0: all before it */
+    int window_skip;       /* each so manieth block has no window; 0: none */
+    double query_scale;    /* scores are over its root; 0: head width */
+    double attention_softcap;      /* of scores; 0: none */
     double rope_base;
     struct rope_scaling rope;
     int rotary;            /* elements of a head that turn; 0: all */
@@ -49,6 +52,10 @@ struct model_kind {
     bool no_attention_bias, no_mlp_bias, no_output_bias; /* never; output: of
                                * attention */
     bool windowed;            /* may have a window */
+    int window_skip;          /* when options do not say */
+    bool query_scaled;        /* may have a scale of its own */
+    double attention_softcap, head_softcap; /* when options do not say; 0:
+                               * never has one */
     bool tied;                /* always, when options describe it */
     enum heads heads;
     int kv_heads;             /* when options do not say; 0: as many as heads */
@@ -72,15 +79,13 @@ extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_qwen3, model_mistral, model_smollm3, model_olmo2, model_phi3,
     model_stablelm, model_starcoder2, model_gpt_neox, model_gptj,
     model_falcon,
-    model_palm, model_gemma;
+    model_palm, model_gemma, model_gemma2;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes
  * that do not divide, with the nearest that do. */
 status model_from_options(struct model *model, const struct options *options,
                           int64_t vocab);
-/* The longest sequence that is computed: the context, or a shorter window. */
-int64_t model_longest(const struct model *model);
 /* From DIR/config.json or the file itself. ERR_CONFIG names unsupported
  * fields. */
 status model_from_config(struct model *model, const char *path);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* starcoder2.c - StarCoder2: LayerNorm, GELU without a gate, biases, grouped
- * queries; no sequence is longer than its window.
+ * queries, a window.
  * Source: Lozhkov et al. 2024, arXiv:2402.19173, section 6. */
 #include "models/config.h"
 

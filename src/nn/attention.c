@@ -144,7 +144,9 @@ static struct attention describe(const struct step *step, struct run *run)
         .queries = p->length, .keys = p->length, .heads = heads,
         .kv_heads = kv_heads, .head_width = width,
         .leaves = (int)program_leaves(p).count,
-        .scale = 1.0 / sqrt((double)width)};
+        .scale = step->set.attention.scale,
+        .softcap = step->set.attention.softcap,
+        .window = step->set.attention.window};
 }
 
 /* Puts this call's keys and values into the cache and lets the queries read
@@ -377,7 +379,20 @@ static const struct layer layer_attention = {
     .keeps_input_for_b = true, .keeps_output_for_b = true,
     .keeps_aux_for_b = true};
 
+static status fail_striped(void)
+{
+    FAIL(ERR_CONFIG, "context.kind: striped tokens have no windows; take "
+                     "all_gather or ring");
+}
+
 slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads)
+{
+    return nn_attention_ruled(p, qkv, heads, kv_heads,
+                              &(struct attention_rule){0});
+}
+
+slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
+                        const struct attention_rule *rule)
 {
     const int step = program_add_step(p, &layer_attention, qkv);
 
@@ -398,6 +413,11 @@ slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads)
     p->steps[step].set.attention.heads = heads;
     p->steps[step].set.attention.kv_heads = kv_heads;
     p->steps[step].set.attention.head_width = width;
+    p->steps[step].set.attention.scale =
+        rule->scale > 0 ? rule->scale : 1.0 / sqrt((double)width);
+    p->steps[step].set.attention.softcap = rule->softcap;
+    p->steps[step].set.attention.window = rule->window;
+    if (rule->window > 0 && p->context_striped) p->error = fail_striped();
     p->steps[step].set.attention.cache = p->cache_count++;
     p->cache_width = 2 * (int64_t)kv_heads * width;
     p->slots[output].layout = p->slots[qkv].layout;

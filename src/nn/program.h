@@ -85,6 +85,8 @@ struct step {
         struct { enum activation activation; } activation;
         struct { int heads, kv_heads, head_width, cache;
                  int replicas; /* ranks that hold the same kv heads */
+                 double scale, softcap;
+                 int64_t window;
         } attention;
         struct { int heads, kv_heads, head_width, table; } rope;
         struct { int heads, kv_heads, head_width; /* of this rank */
@@ -216,6 +218,14 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
                 const struct qk_norm *norm);
 /* Causal attention of the fused qkv. */
 slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads);
+/* The same by other rules than the usual ones, which are zeros. */
+struct attention_rule {
+    double scale;   /* of scores; 0: 1 / root of the head width */
+    double softcap; /* of scores; 0: none */
+    int64_t window; /* tokens that a token sees; 0: all before it */
+};
+slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
+                        const struct attention_rule *rule);
 slot nn_swiglu(struct program *p, slot gate_up);
 slot nn_geglu(struct program *p, slot gate_up);
 slot nn_activation(struct program *p, slot x, enum activation activation);

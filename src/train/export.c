@@ -314,7 +314,7 @@ static status open_source(struct exporting *e, const char *model)
     TRY(session_open(&e->session, model));
     const struct model *m = &e->session.model;
 
-    e->tokens = model_longest(m) < PROOF_TOKENS ? model_longest(m)
+    e->tokens = m->context < PROOF_TOKENS ? m->context
                                                 : PROOF_TOKENS;
     e->row = (size_t)m->vocab * (size_t)dtype_bytes(e->session.dtype);
     TRY(memory_take((size_t)e->tokens, e->row, &memory));

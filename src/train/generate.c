@@ -46,11 +46,11 @@ static status encode(struct generating *g,
                              "--prompt");
         TRY(token_list_append(&g->ids, &start, 1));
     }
-    if (g->ids.count >= model_longest(model))
+    if (g->ids.count >= model->context)
         FAIL(ERR_CONFIG, "the prompt has %lld tokens, the model's context of "
                          "%lld leaves no room to continue; shorten it to %lld",
-             (long long)g->ids.count, (long long)model_longest(model),
-             (long long)model_longest(model) - 1);
+             (long long)g->ids.count, (long long)model->context,
+             (long long)model->context - 1);
     return OK;
 }
 
@@ -90,7 +90,7 @@ static status prepare(struct generating *g,
     TRY(memory_take((size_t)model->vocab, sizeof *g->scratch, &memory));
     g->scratch = memory;
     g->stream.tokenizer = &g->tokenizer;
-    const int64_t room = model_longest(model) - g->ids.count;
+    const int64_t room = model->context - g->ids.count;
     const int64_t more = request->tokens < room ? request->tokens : room;
 
     return generator_open(&g->generator, session, request->dtype,
@@ -132,7 +132,7 @@ static status make_tokens(struct generating *g,
             TRY(token_stream_next(&g->stream, id, &g->text));
         TRY(flush(g, request));
         if (result->tokens == request->tokens) break;
-        if (generator->position == model_longest(&g->session.model)) {
+        if (generator->position == g->session.model.context) {
             result->stop = STOP_CONTEXT;
             break;
         }
@@ -151,7 +151,7 @@ static status run(struct generating *g,
     TRY(prepare(g, request));
     *result = (struct generate_result){.prompt_tokens = g->ids.count,
                                        .context =
-                                           model_longest(&g->session.model)};
+                                           g->session.model.context};
     if (g->session.notice.length > 0)
         snprintf(result->notice, sizeof result->notice, "%s",
                  g->session.notice.bytes);

@@ -90,6 +90,14 @@ static status set_model(struct options_set *o, const struct model *m)
     if (m->kind->rotary_share > 0)
         TRY(set_integer(o, "model.rotary",
                         m->rotary ? m->rotary : m->head_width));
+    if (m->kind->window_skip > 0)
+        TRY(set_integer(o, "model.window_skip", m->window_skip));
+    if (m->kind->query_scaled)
+        TRY(set_real(o, "model.query_scale", m->query_scale));
+    if (m->kind->attention_softcap > 0)
+        TRY(set_real(o, "model.attention_softcap", m->attention_softcap));
+    if (m->kind->head_softcap > 0)
+        TRY(set_real(o, "model.head_softcap", m->head_softcap));
     if (m->kind->rope_skip > 0)
         TRY(set_integer(o, "model.rope_skip", m->rope_skip));
     if (m->kind->parallel_choice)

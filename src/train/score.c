@@ -32,11 +32,11 @@ static status check_shape(const struct json *root, const char *path,
     if (*length < 2)
         FAIL(ERR_CONFIG, "%s: sequences of %lld ids have no next token; at "
                          "least 2 are needed", path, (long long)*length);
-    if (*length > model_longest(model))
+    if (*length > model->context)
         FAIL(ERR_CONFIG, "%s: sequences of %lld ids are longer than the "
                          "model's %s of %lld", path, (long long)*length,
              *length > model->context ? "context" : "sliding window",
-             (long long)model_longest(model));
+             (long long)model->context);
     return OK;
 }
 

@@ -90,12 +90,12 @@ steps=3 model narrow_fast $small train.dtype=bfloat16 numerics.mode=fast \
 model gpt2 $small model.family=gpt2 model.kv_heads=0 \
     data.documents=joined model.layers=4
 
-# Biases on q, k and v alone, stretched angles; a window as long as a sequence.
+# Biases on q, k and v alone, stretched angles; a window.
 printf '%s\n' "ranks=2 mesh.data=2 zero=zero3" "ranks=2 mesh.tensor=2" \
     "ranks=2 mesh.pipe=2" "ranks=4 mesh.tensor=2 mesh.pipe=2" >layouts.txt
 model qwen2 $small model.family=qwen2 model.context=96 \
     "model.rope_scaling=yarn factor=4 original_max_position_embeddings=24"
-model mistral $small model.family=mistral model.window=24 model.context=48 \
+model mistral $small model.family=mistral model.window=10 model.context=48 \
     "model.rope_scaling=linear factor=2"
 
 # The other families, along each axis and two together.
@@ -118,6 +118,7 @@ model gptj $each model.family=gptj model.kv_heads=0 model.head_width=12 \
 model falcon $each model.family=falcon model.kv_heads=1
 model falcon_groups $each model.family=falcon
 model gemma $each model.family=gemma model.kv_heads=1
+model gemma2 $each model.family=gemma2 model.window=7
 model palm $each model.family=palm model.kv_heads=1
 sed -i '/tensor/d' layouts.txt # its norms are over all heads
 model olmo2 $each model.family=olmo2

@@ -262,6 +262,14 @@ FALCON_HEADS = {**FALCON, "multi_query": False, "num_attention_heads": 3}
 GEMMA = gated("gemma", "GemmaForCausalLM", attention_bias=False, head_dim=10,
               hidden_act="gelu_pytorch_tanh", num_key_value_heads=1,
               tie_word_embeddings=True)
+GEMMA2 = {**gated(
+    "gemma2", "Gemma2ForCausalLM", attention_bias=False, head_dim=10,
+    attn_logit_softcapping=2.0, cache_implementation="hybrid",
+    final_logit_softcapping=1.5, hidden_activation="gelu_pytorch_tanh",
+    hidden_act="gelu_pytorch_tanh", layer_types=["sliding_attention",
+                                                 "full_attention"] * 2,
+    num_hidden_layers=4, query_pre_attn_scalar=7, sliding_window=9,
+    tie_word_embeddings=True)}
 PALM = tiny("palm", "PaLMForCausalLM", head_dim=10, hidden_act="silu",
             intermediate_size=44, layer_norm_eps=1e-05, num_key_value_heads=1,
             rope_theta=10000.0, tie_word_embeddings=True)
@@ -300,6 +308,9 @@ MODELS = {
     "falcon_groups": (FALCON_GROUPS, 43, torch.float32, False),
     "falcon_heads": (FALCON_HEADS, 44, torch.float32, False),
     "gemma": (GEMMA, 47, torch.float32, False),
+    "gemma2": (GEMMA2, 48, torch.float32, False),
+    "mistral_short": ({**MISTRAL_V4, "sliding_window": 8}, 49, torch.float32,
+                      False),
     "palm": (PALM, 45, torch.float32, False),
     "gpt2": (GPT2_V4, 14, torch.float32, False),
     "gpt2_plain_names": (GPT2_PLAIN, 15, torch.float32, True),

@@ -98,11 +98,15 @@ def rotate(x, config):
                       second * cos + first * sin), -1)
 
 
-def attention(q, k, v):
+def attention(q, k, v, scalar=None, cap=None, window=None):
     """Causal; q, k, v [sequences, heads, length, width]."""
     length = q.shape[-2]
-    score = q @ k.transpose(-1, -2) / math.sqrt(q.shape[-1])
+    score = q @ k.transpose(-1, -2) / math.sqrt(scalar or q.shape[-1])
+    if cap:
+        score = cap * torch.tanh(score / cap)
     seen = torch.ones(length, length, dtype=torch.bool).tril()
+    if window:
+        seen = seen.triu(1 - window)
     score = score.masked_fill(~seen, -math.inf)
     return torch.softmax(score, -1) @ v
 
@@ -138,7 +142,10 @@ def llama_logits(config, weights, tokens):
         v = heads_split(linear(at + "self_attn.v_proj", h), groups)
         k = k.repeat_interleave(heads // groups, 1)
         v = v.repeat_interleave(heads // groups, 1)
-        x = x + linear(at + "self_attn.o_proj", heads_join(attention(q, k, v)))
+        window = (config.get("sliding_window")
+                  if config["model_type"] == "mistral" else None)
+        x = x + linear(at + "self_attn.o_proj",
+                       heads_join(attention(q, k, v, window=window)))
         h = rms_norm(x, weights[at + "post_attention_layernorm.weight"],
                      epsilon)
         gate = activation(config["hidden_act"], linear(at + "mlp.gate_proj", h))

@@ -38,7 +38,7 @@ FAMILIES = {
                         "after2": "post_feedforward_layernorm",
                         "whole_norms": "self_attn.{}_norm"},
     "phi3": lambda c: {**LLAMA, "qkv": "self_attn.qkv_proj",
-                       "gate_up": "mlp.gate_up_proj"},
+                       "gate_up": "mlp.gate_up_proj", "windowed": True},
     "stablelm": lambda c: {**LLAMA, "layernorm": True, "biases": True,
                            "qkv_bias": c.get("use_qkv_bias", False),
                            "parallel": c.get("use_parallel_residual", False),
@@ -47,7 +47,7 @@ FAMILIES = {
     "starcoder2": lambda c: {**LLAMA, "layernorm": True, "gate": None,
                              "up": "mlp.c_fc", "down": "mlp.c_proj",
                              "biases": True, "qkv_bias": True, "out_bias": True,
-                             "mlp_bias": True},
+                             "mlp_bias": True, "windowed": True},
     "smollm3": lambda c: {**LLAMA, "skip": c["no_rope_layers"]},
     "gpt_neox": lambda c: dict(
         prefix="gpt_neox.layers.{}.", embed="gpt_neox.embed_in",
@@ -65,6 +65,11 @@ FAMILIES = {
         neighbours=True, biases=True, qkv_bias=False, out_bias=False,
         mlp_bias=True, head_bias=True),
     "falcon": falcon,
+    "gemma2": lambda c: {
+        **LLAMA, "plus_one": True, "scaled": True, "windowed": True,
+        "after1": "post_attention_layernorm",
+        "norm2": "pre_feedforward_layernorm",
+        "after2": "post_feedforward_layernorm"},
     "gemma": lambda c: {**LLAMA, "plus_one": True, "scaled": True},
     "palm": lambda c: {**LLAMA, "layernorm": True, "parallel": True,
                        "norm2": None},
@@ -92,7 +97,7 @@ class Shape:
                            other=4 * self.width)
         self.epsilon = first("rms_norm_eps", "layer_norm_eps", "norm_epsilon",
                              "layer_norm_epsilon")
-        self.act = first("hidden_act", "activation", "activation_function",
+        self.act = first("hidden_activation", "hidden_act", "activation", "activation_function",
                          other="gelu")
         rope = config.get("rope_parameters") or {}
         share = rope.get("partial_rotary_factor") or first(
@@ -159,7 +164,12 @@ def logits(config, weights, tokens):
             q, k = turn(q, config, shape), turn(k, config, shape)
         k = k.repeat_interleave(shape.heads // shape.kv, 1)
         v = v.repeat_interleave(shape.heads // shape.kv, 1)
-        y = oracle.heads_join(oracle.attention(q, k, v))
+        types = config.get("layer_types") or ["sliding_attention"] * shape.layers
+        window = (config.get("sliding_window") if family.get("windowed")
+                  and types[layer] == "sliding_attention" else None)
+        y = oracle.heads_join(oracle.attention(
+            q, k, v, config.get("query_pre_attn_scalar"),
+            config.get("attn_logit_softcapping"), window))
         return linear(at + family["out"], y)
 
     def feed_forward(at, h):
@@ -191,7 +201,9 @@ def logits(config, weights, tokens):
             h = at_norm(at, "norm2", x)
             x = x + at_norm(at, "after2", feed_forward(at, h))
     x = norm(family["last"], x)
-    return linear(family["embed" if shape.tied else "head"], x)
+    y = linear(family["embed" if shape.tied else "head"], x)
+    cap = config.get("final_logit_softcapping")
+    return cap * torch.tanh(y / cap) if cap else y
 
 
 def shapes(config):

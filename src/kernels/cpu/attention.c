@@ -123,8 +123,39 @@ struct column {
     const int32_t *documents; /* of the keys; NULL: there are none */
     const int32_t *own;       /* of the queries */
     float scale;
+    double cap;               /* 0: none */
+    int64_t window;           /* 0: none */
     float *maximum, *denominator; /* [LANES], set */
 };
+
+/* Scores become what a soft cap makes of them. */
+static void column_cap(const struct column *c)
+{
+    const float cap = (float)c->cap, inverse = (float)(1 / c->cap);
+    const float scale = c->scale;
+
+    for (int j = 0; j < c->count; j++) {
+        float *x = c->x + j * QUERIES;
+
+        SIMD for (int i = 0; i < LANES; i++)
+            x[i] = cap * tanh_f32(x[i] * scale * inverse);
+    }
+}
+
+/* Keys before the window of a query: those up to seen + i - window. */
+static void column_window(const struct column *c, int32_t *any)
+{
+    const int64_t out = c->seen - c->window; /* of query 0 */
+
+    for (int64_t j = 0; j < c->count && j < out + LANES; j++) {
+        float *x = c->x + j * QUERIES;
+
+        SIMD for (int i = 0; i < LANES; i++)
+            x[i] = j > out + i ? x[i] : -(float)INFINITY;
+    }
+    SIMD for (int i = 0; i < LANES; i++)
+        any[i] = any[i] && out + i < c->count - 1;
+}
 
 /* Scores that are not seen become -inf. any[i]: whether query i sees a key. */
 static void column_mask(const struct column *c, int32_t *any)
@@ -142,9 +173,11 @@ static void column_mask(const struct column *c, int32_t *any)
             const bool same = c->documents[j] == c->own[i];
 
             x[i] = same ? x[i] : -(float)INFINITY;
-            any[i] |= same && j <= c->seen + i;
+            any[i] |= same && j <= c->seen + i &&
+                      (c->window == 0 || j > c->seen + i - c->window);
         }
     }
+    if (c->window > 0) column_window(c, any);
 }
 
 /* Maxima of products: where nothing is seen -inf. Exact, so in any order. */
@@ -174,16 +207,18 @@ static void column_maximum(const struct column *c, float *most)
 static void column_weights(const struct column *c)
 {
     float sums[LANES][LANES] = {{0}}, m[LANES];
+    const float scale = c->cap > 0 ? 1 : c->scale;
     int32_t any[LANES];
 
+    if (c->cap > 0) column_cap(c);
     column_mask(c, any);
     column_maximum(c, m);
-    SIMD for (int i = 0; i < LANES; i++) m[i] = any[i] ? m[i] * c->scale : 0;
+    SIMD for (int i = 0; i < LANES; i++) m[i] = any[i] ? m[i] * scale : 0;
     for (int j = 0; j < c->count; j++) {
         float *x = c->x + j * QUERIES, *sum = sums[j % LANES];
 
         SIMD for (int i = 0; i < LANES; i++) {
-            float w = expz_f32(x[i] * c->scale - m[i]);
+            float w = expz_f32(x[i] * scale - m[i]);
 
             x[i] = w;
             sum[i] = sum[i] + w;
@@ -205,7 +240,8 @@ static void weights_make(struct forward *f, const struct node *node,
 {
     const struct attention *p = f->p;
     const int seen = (int)(f->position - first);
-    struct column c = {.scale = f->scale};
+    struct column c = {.scale = f->scale, .cap = p->softcap,
+                       .window = p->window};
 
     if (p->key_documents)
         c.documents = p->key_documents + attention_key_first(p, f->sequence) +

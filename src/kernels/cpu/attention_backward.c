@@ -15,6 +15,7 @@
  * rows. Keys before it have weight +0, and a chain that starts with +0 times
  * something finite is the chain without it; queries are left out. */
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_scores.h"
 #include "kernels/cpu/attention_tree.h"
 
 enum {
@@ -280,18 +281,14 @@ static void key_gradient(const struct backward *b, const struct granules *g,
                          float *w, float *d, const int columns[3])
 {
     const int query = columns[0], end = columns[1], seen = columns[2];
-    const float *lse = b->lse + (g->query - b->base);
-    const float *sums = b->sums + (g->query - b->base);
-    const float scale = b->scale;
+    const struct scores scores = {w, d, b->lse + (g->query - b->base),
+                                  b->sums + (g->query - b->base), b->scale,
+                                  b->p->softcap};
 
-    for (int c = query; c < end; c += LANES) {
-        SIMD for (int i = c; i < c + LANES; i++) {
-            float weight = expz_f32(w[i] * scale - lse[i]);
-
-            w[i] = weight;
-            d[i] = (weight * (d[i] - sums[i])) * scale;
-        }
-    }
+    if (scores.cap > 0)
+        scores_capped(&scores, query, end);
+    else
+        scores_plain(&scores, query, end);
     for (int c = query; c < seen; c += LANES) {
         SIMD for (int i = c; i < c + LANES; i++) {
             w[i] = i < seen ? 0 : w[i];
@@ -318,6 +315,16 @@ static void key_documents(const struct backward *b, const struct granules *g,
         w[i] = own[i] == document ? w[i] : 0;
         d[i] = own[i] == document ? d[i] : 0;
     }
+}
+
+/* Queries whose window ends before they reach the key. */
+static void key_window(const struct backward *b, const struct granules *g,
+                       int key, float *w, float *d)
+{
+    const int64_t past = g->key + key + b->p->window - g->query;
+
+    for (int64_t i = larger(past, g->queries.from); i < g->queries.to; i++)
+        w[i] = d[i] = 0;
 }
 
 /* c = rows of keys or values times a transposed granule, from the column
@@ -361,6 +368,7 @@ static void part_weights(struct backward *b, const struct granules *g,
 
         key_gradient(b, g, w, d, columns);
         if (b->p->key_documents) key_documents(b, g, j, w, d);
+        if (b->p->window > 0) key_window(b, g, j, w, d);
     }
 }
 

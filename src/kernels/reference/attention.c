@@ -52,6 +52,7 @@ bool NAME(attention_sees)(const struct attention *p, int64_t sequence,
                           int64_t query, int64_t key)
 {
     if (key > query) return false;
+    if (p->window > 0 && key <= query - p->window) return false;
     if (!p->query_documents) return true;
     return p->query_documents[attention_query_row(p, sequence, query)] ==
            p->key_documents[attention_key_row(p, sequence, key)];
@@ -90,6 +91,7 @@ void NAME(attention_check)(const struct attention *p, bool backward)
               (node_fits(p->first_key, p->keys) &&
                (backward || p->denominator.data)));
     CHECK(!p->query_documents == !p->key_documents && (real)p->scale > 0);
+    CHECK(p->window >= 0 && p->softcap >= 0);
     tensor_check(&p->q, rows, p->heads, p->head_width);
     if (!backward || !p->delta.data)
         tensor_check(&p->out, rows, p->heads, p->head_width);
@@ -138,6 +140,9 @@ static int granule_weights(const struct attention *p, const struct one *at,
         seen += sees[j];
         if (!sees[j]) continue;
         weights[j] = weights[j] * scale;
+        if (p->softcap > 0)
+            weights[j] = (real)p->softcap *
+                         REAL_TANH(weights[j] * (real)(1 / p->softcap));
         if (!(out->maximum > weights[j])) out->maximum = weights[j];
     }
     for (int j = 0; j < count; j++) {

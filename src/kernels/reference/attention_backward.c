@@ -8,6 +8,8 @@
  *   dk = sum over queries of dS q, one chain per granule of queries, the tree;
  *   dv = the same of P dout;  then query heads in order inside a leaf, then
  *        the tree over leaves.
+ * With a soft cap c and t = tanh(v (1 / c)), P is that of c t, and dS =
+ * ((P (dout . v - D)) fma(-t, t, 1)) scale.
  * Each chain ends with + (+0). So no sum is ever -0, and a granule without a
  * visible pair may be left out of the tree or added as +0: the bits agree. */
 #include <string.h>
@@ -81,8 +83,16 @@ static void pair(const struct attention *p, int64_t row, int head, real *qk,
                                  row * p->delta.stride[0] + head]
                           : row_dot(p, row, head);
 
-    *qk = REAL_EXPZ(*qk * scale - lse);
-    *dov = (*qk * (*dov - d)) * scale;
+    real score = *qk * scale, t;
+
+    if (p->softcap == 0) {
+        *qk = REAL_EXPZ(score - lse);
+        *dov = (*qk * (*dov - d)) * scale;
+        return;
+    }
+    t = REAL_TANH(score * (real)(1 / p->softcap));
+    *qk = REAL_EXPZ((real)p->softcap * t - lse);
+    *dov = ((*qk * (*dov - d)) * REAL_FMA(-t, t, 1)) * scale;
 }
 
 /* sum[e] = chain over `count` rows of weights[j] * rows[j * stride + e]. */

@@ -8,28 +8,38 @@ struct attention_case {
     int heads, kv_heads, width, leaves;
     int document; /* tokens of a document; 0: no documents */
     bool fused;   /* q, k and v in one row */
+    int window;   /* keys that a query sees; 0: all */
+    double cap;   /* of scores; 0: none */
 };
 
 static const struct attention_case cases[] = {
-    {1, 1, 0, 1, 1, 1, 1, 0, false},
-    {2, 5, 0, 2, 2, 8, 1, 0, true},
-    {1, 127, 0, 2, 1, 12, 1, 0, true},
-    {1, 128, 0, 1, 1, 16, 1, 50, true},
-    {2, 129, 0, 4, 2, 48, 2, 0, true},
-    {1, 257, 0, 4, 1, 64, 4, 0, true},
-    {1, 300, 0, 3, 1, 80, 3, 0, false},
-    {1, 384, 0, 6, 3, 64, 2, 100, true},
-    {1, 600, 0, 8, 1, 33, 8, 130, true},
-    {1, 131, 0, 12, 3, 20, 4, 0, true},
-    {1, 200, 0, 16, 1, 7, 16, 0, true},
-    {1, 700, 0, 2, 2, 128, 2, 0, true},
-    {1, 140, 0, 1, 1, 256, 1, 200, false},
-    {1, 1030, 0, 1, 1, 24, 1, 333, true},
-    {1, 1, 0, 2, 1, 64, 1, 0, false},
-    {2, 1, 1, 2, 1, 64, 1, 0, false},
-    {2, 1, 511, 4, 2, 64, 1, 0, false},
-    {1, 3, 126, 2, 2, 96, 1, 0, false},
-    {2, 300, 77, 2, 1, 40, 1, 90, false},
+    {1, 1, 0, 1, 1, 1, 1, 0, false, 0, 0},
+    {2, 5, 0, 2, 2, 8, 1, 0, true, 0, 0},
+    {1, 127, 0, 2, 1, 12, 1, 0, true, 0, 0},
+    {1, 128, 0, 1, 1, 16, 1, 50, true, 0, 0},
+    {2, 129, 0, 4, 2, 48, 2, 0, true, 0, 0},
+    {1, 257, 0, 4, 1, 64, 4, 0, true, 0, 0},
+    {1, 300, 0, 3, 1, 80, 3, 0, false, 0, 0},
+    {1, 384, 0, 6, 3, 64, 2, 100, true, 0, 0},
+    {1, 600, 0, 8, 1, 33, 8, 130, true, 0, 0},
+    {1, 131, 0, 12, 3, 20, 4, 0, true, 0, 0},
+    {1, 200, 0, 16, 1, 7, 16, 0, true, 0, 0},
+    {1, 700, 0, 2, 2, 128, 2, 0, true, 0, 0},
+    {1, 140, 0, 1, 1, 256, 1, 200, false, 0, 0},
+    {1, 1030, 0, 1, 1, 24, 1, 333, true, 0, 0},
+    {1, 1, 0, 2, 1, 64, 1, 0, false, 0, 0},
+    {2, 1, 1, 2, 1, 64, 1, 0, false, 0, 0},
+    {2, 1, 511, 4, 2, 64, 1, 0, false, 0, 0},
+    {1, 3, 126, 2, 2, 96, 1, 0, false, 0, 0},
+    {2, 300, 77, 2, 1, 40, 1, 90, false, 0, 0},
+    {1, 300, 0, 2, 1, 16, 1, 0, true, 40, 0},
+    {2, 513, 0, 4, 2, 24, 2, 0, true, 129, 0},
+    {1, 700, 0, 2, 2, 64, 1, 90, true, 128, 0},
+    {2, 300, 77, 2, 1, 40, 1, 0, false, 100, 0},
+    {1, 270, 0, 3, 1, 20, 3, 0, true, 1, 0},
+    {1, 260, 0, 4, 2, 32, 2, 0, true, 0, 0.7},
+    {1, 400, 0, 2, 1, 48, 1, 130, true, 150, 5},
+    {2, 1, 511, 4, 2, 64, 1, 0, false, 20, 5},
 };
 
 /* One tensor of [rows, heads, width] inside rows of `stride` elements. */
@@ -84,6 +94,8 @@ static void attention_build(struct attention *p, struct arena *arena,
     p->head_width = c->width;
     p->leaves = c->leaves;
     p->scale = 2.0 / sqrt((double)c->width);
+    p->window = c->window;
+    p->softcap = c->cap;
     if (c->document) {
         int32_t *of_keys = room_take(arena, key_rows, 4);
         int32_t *of_queries = room_take(arena, rows, 4);
@@ -387,7 +399,7 @@ static void nodes_backward(const struct kernels *table, struct stream *stream,
 static void test_nodes(void **state)
 {
     static const struct attention_case c = {1, 1024, 0, 3, 3, 20, 1, 300,
-                                            true};
+                                            true, 200, 3};
     struct arena arena;
     struct threads *threads;
     struct attention want;
@@ -442,10 +454,13 @@ static void softmax(const struct attention *p, int64_t row, int head,
         if (p->key_documents && p->key_documents[at_key] !=
                                     p->query_documents[row])
             continue;
+        if (p->window > 0 && key <= query - p->window) continue;
         for (int e = 0; e < p->head_width; e++)
             score += *element(&p->q, row, head, e) *
                      *element(&p->k, at_key, kv, e);
-        score = exp(score * p->scale);
+        score *= p->scale;
+        if (p->softcap > 0) score = p->softcap * tanh(score / p->softcap);
+        score = exp(score);
         sum += score;
         for (int e = 0; e < p->head_width; e++)
             out[e] += score * *element(&p->v, at_key, kv, e);
@@ -494,7 +509,7 @@ static double loss(struct attention *p)
 
 static void test_float64_gradients(void **state)
 {
-    static const size_t chosen[] = {1, 2, 7, 9};
+    static const size_t chosen[] = {1, 2, 7, 9, 19, 24, 25};
     struct arena arena;
     struct stream stream = {0};
     uint64_t seed = 9;

@@ -46,6 +46,21 @@ TEST(what_is_not_computed_is_refused)
          "mlp_bias"},
         {"mistral", "\"sliding_window\": null", "\"sliding_window\": 0",
          "sliding_window: 0 is outside"},
+        {"gemma2", "sliding_attention", "full_attention",
+         "layer_types: layer 2 is out of step"},
+        {"gpt_neox", "\"vocab_size\"",
+         "\"attention_bias\": false, \"vocab_size\"",
+         "attention_bias has a value"},
+        {"falcon_groups", "\"num_kv_heads\": 2", "\"num_kv_heads\": 1",
+         "new_decoder_architecture: this build takes"},
+        {"falcon", "\"alibi\": false", "\"alibi\": true",
+         "alibi has a value"},
+        {"smollm3", "\"no_rope_layers\": [\n    1,\n    0",
+         "\"no_rope_layers\": [\n    0,\n    1", "layer 1 is out of step"},
+        {"phi3", "\"rope_scaling\": null",
+         "\"rope_scaling\": {\"type\": \"longrope\"}", "longrope is not"},
+        {"stablelm", "\"qk_layernorm\": false", "\"qk_layernorm\": true",
+         "qk_layernorm has a value"},
         {"mistral", "\"mistral\"", "\"mixtral\"", "nearest: mistral"},
         {"mistral", "\"vocab_size\"", "\"num_experts\": 2, \"vocab_size\"",
          "num_experts"},
@@ -61,21 +76,21 @@ TEST(what_is_not_computed_is_refused)
     }
 }
 
-TEST(windows_bound_sequences)
+TEST(windows_are_read)
 {
     struct model model;
 
     IS_OK(changed(&model, "mistral", "\"rms", "\"rms"));
     EQUAL_INT(model.window, 0);
-    EQUAL_INT(model_longest(&model), 64);
     IS_OK(changed(&model, "mistral_window", "\"rms", "\"rms"));
-    EQUAL_INT(model_longest(&model), 37);
+    EQUAL_INT(model.window, 37);
     IS_OK(changed(&model, "mistral", "\"sliding_window\": null,", ""));
     EQUAL_INT(model.window, 4096); /* what the library takes for it */
-    EQUAL_INT(model_longest(&model), 64);
     IS_OK(changed(&model, "qwen2", "\"max_window_layers\": 1",
                   "\"max_window_layers\": 2"));
-    EQUAL_INT(model_longest(&model), 64);
+    EQUAL_INT(model.window, 0);
+    IS_OK(changed(&model, "gemma2", "\"rms", "\"rms"));
+    EQUAL_INT(model.window_skip, 2);
 }
 
 TEST(options_know_the_families)
@@ -84,7 +99,8 @@ TEST(options_know_the_families)
         {"model.attention_bias", "true", "model.attention_bias: mistral has"},
         {"model.mlp_bias", "true", "model.mlp_bias: mistral has none"},
         {"model.activation", "relu", "the gate of mistral takes only silu"},
-        {"model.window", "127", "more than the sliding window of 127"},
+        {"model.window_skip", "2", "model.window_skip: mistral has none"},
+        {"model.head_softcap", "3", "model.head_softcap: mistral has none"},
         {"model.family", "mistrel", "nearest: mistral"},
     };
 
@@ -112,5 +128,5 @@ TEST(options_know_the_families)
     }
 }
 
-TEST_MAIN(what_is_not_computed_is_refused, windows_bound_sequences,
+TEST_MAIN(what_is_not_computed_is_refused, windows_are_read,
           options_know_the_families)

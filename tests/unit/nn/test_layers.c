@@ -108,6 +108,15 @@ static slot attention(struct program *p, slot x)
     return nn_linear(p, x, &out, NULL);
 }
 
+static slot ruled(struct program *p, slot x)
+{
+    static const struct attention_rule rule = {0.4, 1.5, 4};
+    const struct param_spec out = matrix("out", WIDTH, HEADS * HEAD_WIDTH);
+
+    x = nn_attention_ruled(p, qkv(p, x), HEADS, KV_HEADS, &rule);
+    return nn_linear(p, x, &out, NULL);
+}
+
 static slot rope(struct program *p, slot x)
 {
     const struct param_spec out = matrix("out", WIDTH, HEADS * HEAD_WIDTH);
@@ -193,6 +202,7 @@ static const struct row {
     {"rope", rope, true},          {"part of rope", rope_part, true},
     {"norm of heads", heads_norm, false}, {"scale", scaled, true},
     {"rmsnorm plus one", plus_one, false}, {"geglu", geglu, false},
+    {"rules of attention", ruled, false},
     {"softcap", NULL, false},      {"bias of head", NULL, true},
     {"norm of all heads", whole_norm, false},
     {"layernorm without bias", bare_layer_norm, false},

@@ -13,9 +13,11 @@ static const char *const models[] = {
     "llama_untied", "llama_tied_bias", "llama_nine_heads", "llama_linear",
     "llama_llama3", "llama_yarn", "llama_yarn_scales", "llama_dynamic",
     "smollm2", "smollm3", "qwen2", "qwen2_yarn", "qwen3", "qwen3_bias",
-    "mistral_window", "mistral", "olmo2", "phi3", "phi3_part", "stablelm",
+    "mistral_window", "mistral_short", "mistral", "olmo2", "phi3",
+    "phi3_part", "stablelm",
     "stablelm_parallel", "starcoder2", "gpt_neox", "gpt_neox_serial",
-    "gptj", "falcon", "falcon_groups", "falcon_heads", "palm", "gemma", "gpt2",
+    "gptj", "falcon", "falcon_groups", "falcon_heads", "palm", "gemma",
+    "gemma2", "gpt2",
     "gpt2_plain_names"};
 
 static void join(char out[PATH_BYTES], const char *directory,

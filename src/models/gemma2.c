@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemma2.c - Gemma 2: Gemma with norms before and after, soft caps of scores
+ * and logits, and a window in every second block.
+ * Source: Gemma team 2024, arXiv:2408.00118, section 2. */
+#include "models/config.h"
+
+static const struct decoder decoder = {
+    DECODER_LLAMA, .plus_one = true, .scaled_embedding = true,
+    .gelu_gate = true, .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .attention_after = OUTSIDE_WEIGHT("post_attention_layernorm"),
+    .ffn_norm = OUTSIDE_WEIGHT("pre_feedforward_layernorm"),
+    .ffn_after = OUTSIDE_WEIGHT("post_feedforward_layernorm")};
+
+static const struct config_row rows[] = {
+    ROWS_SIZES(1e-6), ROWS_ROPE, ROW_ONLY("hidden_act", "gelu_pytorch_tanh"),
+    ROW_ONLY("hidden_activation", "gelu_pytorch_tanh"),
+    ROW_INTEGER("num_key_value_heads", kv_heads, 4),
+    ROW_INTEGER("head_dim", head_width, 256),
+    ROW_INTEGER("max_position_embeddings", context, 8192),
+    ROW_REAL("query_pre_attn_scalar", query_scale, 256),
+    ROW_REAL("attn_logit_softcapping", attention_softcap, 50),
+    ROW_REAL("final_logit_softcapping", head_softcap, 30),
+    ROW_FLAG("tie_word_embeddings", tied, true),
+    ROW_FLAG("attention_bias", attention_bias, false),
+    ROW_IDLE("sliding_window"), ROW_IDLE("layer_types"),
+    ROW_IDLE("cache_implementation"), ROW_IDLE("sliding_window_size"),
+    ROW_ONLY("use_bidirectional_attention", "false"),
+};
+
+static status read_more(struct model *model, const struct json *config,
+                        const char *source)
+{
+    TRY(config_read_window(model, config, source, 4096));
+    return config_read_layers(model, config, source);
+}
+
+const struct model_kind model_gemma2 = {
+    .name = "gemma2", .architecture = "Gemma2ForCausalLM",
+    .layer_prefix = "model.layers.%d.", .decoder = &decoder,
+    CONFIG_ROWS(rows), .no_mlp_bias = true, .tied = true, .windowed = true,
+    .window_skip = 2, .query_scaled = true, .attention_softcap = 50,
+    .head_softcap = 30, .build = decoder_build, .read_more = read_more,
+    .write_more = config_write_layers};
