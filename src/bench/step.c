@@ -145,7 +145,8 @@ static status run_steps(struct step_figures *f, struct train_step *step,
     f->stage->run.clock = NULL;
     f->resident_bytes = peak_resident_bytes();
     qsort(f->step_ms, (size_t)f->steps, sizeof *f->step_ms, by_value);
-    f->median_ms = f->step_ms[f->steps / 2];
+    f->median_ms = (f->step_ms[(f->steps - 1) / 2] +
+                    f->step_ms[f->steps / 2]) / 2;
     return OK;
 }
 

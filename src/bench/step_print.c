@@ -73,9 +73,9 @@ static void print_figures(const struct step_figures *f, FILE *out)
     const struct derived d = derive(f);
     char planned[32], resident[32];
 
-    fprintf(out, "step           %.1f ms (%.1f to %.1f), %.1f tokens/s\n",
-            f->median_ms, f->step_ms[0], f->step_ms[f->steps - 1],
-            d.tokens_per_s);
+    fprintf(out, "step           %.1f ms (median; %.1f to %.1f, mean %.1f), %.1f "
+                 "tokens/s\n", f->median_ms, f->step_ms[0],
+            f->step_ms[f->steps - 1], f->profile.step_ms, d.tokens_per_s);
     fprintf(out, "products       %.1f GFLOP/s on these shapes at best "
                  "(ours alone %.1f", 1e-9 * d.rate,
             1e-6 * f->bound.flops / f->bound.own_ms);
@@ -191,6 +191,7 @@ status step_write(const struct step_figures *f, struct json_writer *json)
     json_write_key_integer(json, "batch", p->batch);
     json_write_key_integer(json, "length", p->length);
     json_write_key_real(json, "step_ms", f->median_ms);
+    json_write_key_real(json, "step_ms_mean", f->profile.step_ms);
     json_write_key_real(json, "step_ms_least", f->step_ms[0]);
     json_write_key_real(json, "step_ms_most", f->step_ms[f->steps - 1]);
     json_write_key_real(json, "tokens_per_s", d.tokens_per_s);

@@ -34,13 +34,16 @@ static status read_dtype(const struct arguments *arguments, enum dtype *out)
 
 /* --product of bfloat16. */
 static status read_product(const struct arguments *arguments,
-                           enum product *out)
+                           enum dtype dtype, enum product *out)
 {
     static const char *const names[] = {"pairs", "tiles"};
     int chosen = PRODUCT_PAIRS;
 
     TRY(arguments_choice(arguments, "product", names, 2, &chosen));
     *out = (enum product)chosen;
+    if (arguments_has(arguments, "product") && dtype != DTYPE_BF16)
+        FAIL(ERR_USAGE, "--product: %s says what a product of bfloat16 is, but "
+                        "--dtype is %s", names[chosen], dtype_name(dtype));
     return OK;
 }
 
@@ -56,7 +59,7 @@ status command_bench_step(struct arguments *arguments)
     status result;
 
     TRY(read_dtype(arguments, &settings.dtype));
-    TRY(read_product(arguments, &settings.product));
+    TRY(read_product(arguments, settings.dtype, &settings.product));
 
     TRY(arguments_integer(arguments, "batch", 1, 1 << 20, &settings.batch));
     TRY(arguments_integer(arguments, "length", 1, 1 << 24, &settings.length));
@@ -89,8 +92,9 @@ status command_bench_kernels(struct arguments *arguments)
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
     TRY(read_isa(arguments, &settings.isa));
     TRY(read_dtype(arguments, &settings.dtype));
-    TRY(read_product(arguments, &settings.product));
     settings.every = !arguments_has(arguments, "dtype");
+    TRY(read_product(arguments, settings.every ? DTYPE_BF16 : settings.dtype,
+                     &settings.product));
     if (settings.dtype == DTYPE_F64)
         FAIL(ERR_CONFIG, "bench kernels: float64 is the reference; --dtype "
                          "takes float32, bfloat16 or float16");

@@ -21,6 +21,7 @@ static const char *const may_change[] = {
     "tensor.overlap", "tensor.domino",
     "train.steps", "train.tokens", "train.epochs", "train.micro_batch",
     "train.threads", "train.recompute", "train.memory", "train.logits_chunk",
+    "train.loss_scale",
     "optimizer.lr", "optimizer.schedule", "optimizer.warmup",
     "optimizer.min_lr", "optimizer.decay_share", "optimizer.weight_decay",
     "optimizer.clip", "validate.every", "validate.sequences",
