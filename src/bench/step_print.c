@@ -73,8 +73,8 @@ static void print_figures(const struct step_figures *f, FILE *out)
     const struct derived d = derive(f);
     char planned[32], resident[32];
 
-    fprintf(out, "step           %.1f ms (median; %.1f to %.1f, mean %.1f), %.1f "
-                 "tokens/s\n", f->median_ms, f->step_ms[0],
+    fprintf(out, "step           %.1f ms (median; %.1f to %.1f, mean %.1f), "
+                 "%.1f tokens/s\n", f->median_ms, f->step_ms[0],
             f->step_ms[f->steps - 1], f->profile.step_ms, d.tokens_per_s);
     fprintf(out, "products       %.1f GFLOP/s on these shapes at best "
                  "(ours alone %.1f", 1e-9 * d.rate,
