@@ -102,14 +102,22 @@ static status read_row(struct model *model, const struct config_row *row,
     return OK;
 }
 
-/* eos_token_id may be a list; the first counts. */
-static int64_t token_id(const struct json *config, const char *key)
+/* eos_token_id may be a list; the first counts. null, or nothing: none. An id
+ * beyond the vocabulary is kept, and never met. */
+static status token_id(const struct json *config, const char *key,
+                       const char *source, int64_t *out)
 {
     const struct json *value = json_get(config, key);
 
+    *out = -1;
     if (value != NULL && value->kind == JSON_ARRAY && value->count > 0)
         value = &value->items[0];
-    return value != NULL && value->kind == JSON_INTEGER ? value->integer : -1;
+    if (value == NULL || value->kind == JSON_NULL) return OK;
+    if (value->kind != JSON_INTEGER)
+        FAIL(ERR_CONFIG, "%s: %s is neither a token's number, a list of them "
+                         "nor null", source, key);
+    *out = value->integer;
+    return OK;
 }
 
 /* What follows from the sizes where a file leaves it out. */
@@ -136,8 +144,9 @@ status config_json_read(struct model *model, const struct model_kind *kind,
         .kind = kind, .attention_bias = kind->attention_bias,
         .mlp_bias = kind->mlp_bias, .parallel = kind->parallel,
         .activation = model_activation(kind), .rope_base = 10000,
-        .init_std = 0.02, .bos = token_id(config, "bos_token_id"),
-        .eos = token_id(config, "eos_token_id")};
+        .init_std = 0.02};
+    TRY(token_id(config, "bos_token_id", source, &model->bos));
+    TRY(token_id(config, "eos_token_id", source, &model->eos));
     for (int i = 0; i < kind->row_count; i++)
         TRY(read_row(model, &kind->rows[i], config, source));
     fill_sizes(model);

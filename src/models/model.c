@@ -94,10 +94,12 @@ status model_check(const struct model *m)
         FAIL(ERR_CONFIG, "a vocabulary of %lld tokens; set model.vocab, or "
                          "tokenizer.from to take its own",
              (long long)m->vocab);
-    if (!(m->norm_epsilon >= 0) || !(m->init_std >= 0))
-        FAIL(ERR_CONFIG, "a norm epsilon of %g or an initial deviation of %g "
-                         "is not a number from 0 on", m->norm_epsilon,
-             m->init_std);
+    if (!(m->norm_epsilon >= 0))
+        FAIL(ERR_CONFIG, "a norm epsilon of %g is not a number from 0 on",
+             m->norm_epsilon);
+    if (!(m->init_std >= 0))
+        FAIL(ERR_CONFIG, "an initial deviation (initializer_range) of %g is "
+                         "not a number from 0 on", m->init_std);
     return OK;
 }
 

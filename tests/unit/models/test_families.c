@@ -40,6 +40,8 @@ TEST(what_is_not_computed_is_refused)
          "layer_types: layer 0 is not full_attention"},
         {"qwen2", "\"use_mrope\": false", "\"use_mrope\": true", "use_mrope"},
         {"qwen2", "\"silu\"", "\"gelu\"", "hidden_act has a value"},
+        {"qwen2", "\"eos_token_id\": 4", "\"eos_token_id\": \"x\"",
+         "eos_token_id is neither"},
         {"qwen2", "\"vocab_size\"", "\"attention_bias\": false, \"vocab_size\"",
          "attention_bias"},
         {"mistral", "\"vocab_size\"", "\"mlp_bias\": true, \"vocab_size\"",
