@@ -93,6 +93,22 @@ static const struct json *either(const struct json *object, const char *one,
     return value != NULL ? value : json_get(object, other);
 }
 
+/* Who speaks is known, so that nothing is left unlearned by a slip. */
+static status check_role(const char *name, const char *source)
+{
+    static const char *const roles[] = {
+        "system", "developer", "user", "human", "assistant", "gpt", "model",
+        "tool", "function", "environment", "ipython"};
+    enum { ROLES = sizeof roles / sizeof *roles };
+    const char *near = text_nearest(name, roles, ROLES);
+
+    for (int i = 0; i < ROLES; i++)
+        if (strcmp(roles[i], name) == 0) return OK;
+    FAIL(ERR_FORMAT, "%s: the role '%s' is not system, user, assistant or tool"
+                     "%s%s", source, name, near ? "; nearest: " : "",
+         near ? near : "");
+}
+
 static status role_of(const struct chat_template *chat,
                       const struct json *message, const char *source,
                       char role[ROLE_BYTES], bool *answer)
@@ -105,10 +121,7 @@ static status role_of(const struct chat_template *chat,
         FAIL(ERR_FORMAT, "%s: a message has no \"role\" that is a short text",
              source);
     name = value->string;
-    if (strspn(name, "abcdefghijklmnopqrstuvwxyz_") !=
-        (size_t)value->string_length)
-        FAIL(ERR_FORMAT, "%s: the role '%s' is not of small letters", source,
-             name);
+    TRY(check_role(name, source));
     if (strcmp(name, "human") == 0) name = "user";
     if (strcmp(name, "gpt") == 0 || strcmp(name, "model") == 0)
         name = "assistant";

@@ -86,6 +86,25 @@ static status state_parse(struct writing *w, const struct json *root,
     return OK;
 }
 
+/* A shard that was cut since is not counted as written. */
+static status check_shards(const struct writing *w)
+{
+    for (int64_t i = 0; i < w->out->shards; i++) {
+        struct token_file file = {0};
+        char path[PATH_BYTES], name[NAME_BYTES];
+        status result;
+
+        snprintf(name, sizeof name, "%05lld.tokens", (long long)i);
+        TRY(path_join(path, sizeof path, w->request->data.cache, name));
+        result = token_file_open(&file, path);
+        token_file_close(&file);
+        if (result != OK)
+            return status_hint(result, "remove %s to make all of its shards "
+                                       "again", w->request->data.cache);
+    }
+    return OK;
+}
+
 static status state_read(struct writing *w, bool *finished)
 {
     const struct json *root;
@@ -101,6 +120,7 @@ static status state_read(struct writing *w, bool *finished)
     TRY_GOTO(done, result, json_read_file(&root, &arena, path,
                                           STATE_BYTES_MAX));
     TRY_GOTO(done, result, state_parse(w, root, path, finished));
+    TRY_GOTO(done, result, check_shards(w));
 done:
     arena_free(&arena);
     return result;

@@ -78,7 +78,8 @@ TEST(what_is_no_conversation_is_refused)
         {"chatml", "[]", "no list of messages"},
         {"chatml", "[{\"content\":\"a\"}]", "no \"role\""},
         {"chatml", "[{\"role\":\"user\"}]", "no \"content\""},
-        {"chatml", "[{\"role\":\"a b\",\"content\":\"\"}]", "small letters"},
+        {"chatml", "[{\"role\":\"asistant\",\"content\":\"\"}]",
+         "nearest: assistant"},
         {"gemma", "[" SYSTEM TALK "]", "no place for one"},
     };
 

@@ -26,7 +26,7 @@ static uint64_t next_bits(uint64_t *state)
 
 /* Kinds: any bits; products near 2^-126; tiny and denormal; near 1; a mix with
  * infinities; edges of the exponents. */
-enum { KINDS = 6 };
+enum { KINDS = 7 };
 
 static uint16_t hard_operand(uint64_t *state, int kind)
 {
@@ -43,6 +43,9 @@ static uint16_t hard_operand(uint64_t *state, int kind)
         if (r >> 20 & 4) exponent = 0;
         if ((r >> 24) % 29 == 0) exponent = 255;
         if (exponent == 255 && (r >> 30 & 1)) fraction = 0;
+        break;
+    case 5: /* what is denormal times what is large */
+        exponent = r >> 20 & 1 ? 0 : 140 + (uint32_t)(r >> 21) % 31;
         break;
     default:
         exponent = 62 + (uint32_t)(r >> 20) % 4;
@@ -138,7 +141,7 @@ static void test_reference_is_its_definition(void **state)
     uint64_t seed = 5;
 
     (void)state;
-    for (int i = 0; i < 6 * GRANULE; i++) {
+    for (int i = 0; i < KINDS * GRANULE; i++) {
         int length = 1 + i % GRANULE, kind = i / GRANULE;
         struct sum_segment segment = {0, length, 0};
         struct sum_order order = {&segment, 1, 1};
@@ -321,15 +324,21 @@ struct wanted {
     enum dtype dtype;
     enum product product;
     KERNELS_TYPE(matmul) *reference;
-    double scale; /* of a and b: sums near 2^-126 flush */
+    double a, b; /* scales: sums near 2^-126 flush, and so do denormals */
 };
 
 static const struct wanted products[] = {
-    {DTYPE_BF16, PRODUCT_PAIRS, reference_matmul_bf16_pairs, 1},
-    {DTYPE_BF16, PRODUCT_PAIRS, reference_matmul_bf16_pairs, 0x1p-65},
-    {DTYPE_BF16, PRODUCT_TILES, reference_matmul_bf16_tiles, 1},
-    {DTYPE_BF16, PRODUCT_TILES, reference_matmul_bf16_tiles, 0x1p-65},
-    {DTYPE_F16, PRODUCT_PAIRS, reference_matmul_f16, 1},
+    {DTYPE_BF16, PRODUCT_PAIRS, reference_matmul_bf16_pairs, 1, 1},
+    {DTYPE_BF16, PRODUCT_PAIRS, reference_matmul_bf16_pairs, 0x1p-65,
+     0x1p-65},
+    {DTYPE_BF16, PRODUCT_PAIRS, reference_matmul_bf16_pairs, 0x1p-127,
+     0x1p30},
+    {DTYPE_BF16, PRODUCT_TILES, reference_matmul_bf16_tiles, 1, 1},
+    {DTYPE_BF16, PRODUCT_TILES, reference_matmul_bf16_tiles, 0x1p-65,
+     0x1p-65},
+    {DTYPE_BF16, PRODUCT_TILES, reference_matmul_bf16_tiles, 0x1p-127,
+     0x1p30},
+    {DTYPE_F16, PRODUCT_PAIRS, reference_matmul_f16, 1, 1},
 };
 
 static void matrix_scale(struct tensor *t, double scale)
@@ -353,8 +362,8 @@ static void build(struct a_product *x, struct arena *arena, size_t i, int form,
     if (cases[i].continues || (form & 1)) types.c = DTYPE_F32;
     if (form & 2 || cases[i].in_place) types.left = types.c;
     product_build_of(x, arena, &cases[i], form, types);
-    matrix_scale(&x->p.a, wanted->scale);
-    matrix_scale(&x->p.b, wanted->scale);
+    matrix_scale(&x->p.a, wanted->a);
+    matrix_scale(&x->p.b, wanted->b);
 }
 
 static void fast_check(struct arena *arena, struct stream *stream, size_t i,
@@ -377,7 +386,7 @@ static void fast_check(struct arena *arena, struct stream *stream, size_t i,
         assert_int_equal(table.matmul(stream, &have.p), OK);
         if (memcmp(have.p.c.data, want.p.c.data, c_bytes(&want)))
             fail_msg("case %zu form %d isa %s product %d scale %g", i, form,
-                     isa_name(isa), wanted->product, wanted->scale);
+                     isa_name(isa), wanted->product, wanted->a);
     }
 }
 
