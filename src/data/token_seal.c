@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 
 #include "data/token_file.h"
 #include "data/token_foreign.h"
@@ -96,6 +97,20 @@ static bool holds(const struct token_file *file, const char *cache,
            (file->layout != TOKENS_OWN || seal->crc == file->crc);
 }
 
+/* The system's times of change come in ticks of some milliseconds. A file that
+ * was written in this tick could be written again with the same time. */
+static void wait_for_tick(const struct seal *seal)
+{
+    const struct timespec tick = {.tv_nsec = 20000000};
+    const int64_t last = seal->changed_ns > seal->table_ns ? seal->changed_ns
+                                                           : seal->table_ns;
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    if ((int64_t)now.tv_sec * 1000000000 + now.tv_nsec - last < tick.tv_nsec)
+        nanosleep(&tick, NULL);
+}
+
 status token_file_seal(const struct token_file *file, const char *cache)
 {
     char path[PATH_BYTES], line[SEAL_BYTES_MAX];
@@ -103,6 +118,7 @@ status token_file_seal(const struct token_file *file, const char *cache)
 
     if (!measure(file, &seal))
         FAIL(ERR_IO, "%s: its time of change cannot be read", file->path);
+    wait_for_tick(&seal);
     TRY(seal_path(file, cache, path));
     if (cache != NULL) TRY(directory_make(cache));
     const int length = snprintf(

@@ -88,7 +88,7 @@ mutation "a scatter of sums is left out" src/train/zero.c \
     's/return comm_start\(z->shard, &call, &z->sums\[index\]\.scatter\);/(void)call; return OK;/' \
     "$zero" "$fsdp"
 mutation "the mean is over too few targets" src/train/step.c \
-    's/update_average\(&update, out->targets\)/update_average(\&update, out->targets \/ team_batch_size(step->team))/' \
+    's/update_blocks\(&update, targets\)/update_blocks(\&update, targets \/ team_batch_size(step->team))/' \
     "$data"
 mutation "a clipped norm of this rank's shards" src/train/zero.c \
     's/return comm_all_reduce\(z->shard, all, all, REDUCE_SUM\);/(void)all; return OK;/' \
