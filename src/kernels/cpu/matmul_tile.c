@@ -206,7 +206,8 @@ static void panel_granule(const struct panel *panel,
 
     const struct matmul_granule g = {
         .a = t->a + panel->row * t->chunk->words + step->offset * rows,
-        .b = t->b + (int64_t)step->offset * TILE_COLUMNS,
+        .b = t->memory ? NULL /* read where it lies */
+                       : t->b + (int64_t)step->offset * TILE_COLUMNS,
         .words = step->words, .rows = panel->rows,
         .to = step->slot ? panel->stack[step->slot] : panel->first,
         .stride = step->slot ? TILE_COLUMNS : panel->first_stride,
