@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainer_loop.c - the steps of a run, and what is done between them. */
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/meter.h"
+#include "kernels/math.h"
+#include "train/closing.h"
+#include "train/signals.h"
+#include "train/trainer_state.h"
+
+static double now_s(clockid_t clock)
+{
+    struct timespec t;
+
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static status validate(struct trainer *t)
+{
+    const struct sample_source source = feed_valid(&t->feed);
+    const double began = now_s(CLOCK_MONOTONIC);
+    struct evaluation evaluation = {.sums = t->sums};
+
+    if (t->feed.valid_samples == 0) return OK;
+    TRY(train_evaluate(&t->step, &source, t->feed.valid_samples,
+                       &evaluation));
+    double bytes = train_step_speaks(&t->step)
+                       ? (double)t->feed.valid_bytes : 0;
+
+    TRY(team_join(&t->team, &bytes, 1));
+    if (evaluation.targets == 0 || !trainer_leads(t)) return OK;
+    const double loss = evaluation.sum / (double)evaluation.targets;
+    const struct metrics_row row = {
+        .kind = METRICS_VALIDATION, .step = t->counters.step,
+        .tokens = t->counters.tokens,
+        .epoch = (double)t->counters.samples / (double)t->feed.samples,
+        .val_loss = loss, .val_targets = evaluation.targets,
+        .val_bits_per_byte =
+            bytes > 0 ? evaluation.sum / (math_log(2) * bytes) : (double)NAN,
+        .val_ms = 1e3 * (now_s(CLOCK_MONOTONIC) - began),
+        .time_s = now_s(CLOCK_REALTIME)};
+
+    progress_note(&t->progress,
+                  "step %lld: validation loss %.4f, %.4f bits per byte "
+                  "(%lld sequences)", (long long)t->counters.step, loss,
+                  row.val_bits_per_byte, (long long)t->feed.valid_samples);
+    return metrics_append(&t->metrics, &row);
+}
+
+static status save(struct trainer *t)
+{
+    if (t->saved_step == t->counters.step) return OK;
+    t->counters.data_crc = feed_crc(&t->feed, t->counters.samples);
+    TRY(keeper_save(&t->keeper, &t->counters));
+    LOG(DEBUG, "checkpoint", "saved step %lld", (long long)t->counters.step);
+    t->saved_step = t->counters.step;
+    return OK;
+}
+
+/* A sentence of a layer gains the step. */
+static status fail_step(const struct trainer *t, status result)
+{
+    const struct loss_scale *scaling = &t->step.scaling;
+    const int64_t step = t->counters.step + 1;
+    char sentence[512];
+
+    snprintf(sentence, sizeof sentence, "%s", status_message());
+    if (result != ERR_NUMERIC) return status_pass(result, __FILE__, __LINE__);
+    status_clear();
+    if (scaling->value > 0 && !scaling->dynamic)
+        FAIL(ERR_NUMERIC, "step %lld: %s; a smaller train.loss_scale than %g, "
+                          "or auto, may fit", (long long)step, sentence,
+             scaling->value);
+    FAIL(ERR_NUMERIC, "step %lld: %s", (long long)step, sentence);
+}
+
+/* Tokens and sequences of a step, all ranks together. */
+static int64_t step_sequences(const struct trainer *t)
+{
+    return t->setup.set->values.train.batch;
+}
+
+static int64_t step_tokens(const struct trainer *t)
+{
+    return step_sequences(t) *
+           program_sequence(&trainer_first_stage(t)->program);
+}
+
+static status write_row(struct trainer *t, const struct step_result *result,
+                        double lr, double seconds)
+{
+    const double tokens = (double)step_tokens(t);
+    const struct metrics_row row = {
+        .kind = METRICS_STEP, .step = t->counters.step,
+        .tokens = t->counters.tokens,
+        .epoch = (double)t->counters.samples / (double)t->feed.samples,
+        .loss = result->loss, .grad_norm = result->norm,
+        .clip_factor = result->factor, .lr = lr, .targets = result->targets,
+        .loss_scale = result->loss_scale, .skipped = t->counters.skipped,
+        .samples_dropped = t->feed.dropped *
+                           (t->counters.samples / t->feed.samples),
+        .step_ms = 1e3 * seconds, .tokens_per_s = tokens / seconds,
+        .peak_fraction = t->peak_flops > 0
+                             ? (double)t->step_flops / seconds / t->peak_flops
+                             : (double)NAN,
+        .data_ms = 1e3 * t->step.data_s,
+        .resident_bytes = closing_resident_bytes(),
+        .time_s = now_s(CLOCK_REALTIME)};
+    const struct progress_step shown = {
+        .step = t->counters.step, .steps = t->setup.rate.steps,
+        .loss = result->loss, .tokens_per_s = row.tokens_per_s,
+        .peak_fraction = t->peak_flops > 0 ? row.peak_fraction : 0};
+
+    progress_step(&t->progress, &shown);
+    if (t->counters.step % t->request->set->values.run.log_every != 0 &&
+        t->counters.step != t->setup.rate.steps)
+        return OK;
+    return metrics_append(&t->metrics, &row);
+}
+
+/* The loss scale is part of what a checkpoint keeps. */
+static void note_scale(struct trainer *t, const struct step_result *result)
+{
+    const struct loss_scale *scaling = &t->step.scaling;
+
+    t->counters.loss_scale = scaling->value;
+    t->counters.good = scaling->good;
+    t->counters.skipped = scaling->skipped;
+    if (result->skipped)
+        progress_note(&t->progress, "step %lld: gradients beyond float16, no "
+                                    "update; loss scale %g from here on",
+                      (long long)t->counters.step + 1, scaling->value);
+}
+
+static status plain_step(struct trainer *t)
+{
+    const double began = now_s(CLOCK_MONOTONIC);
+    const double lr = rate_at(&t->setup.rate, t->counters.step);
+    const struct sample_source source =
+        feed_train(&t->feed, t->counters.samples);
+    struct step_result result;
+
+    TRY(fault_point("train.step"));
+    const status ran = train_step_run(&t->step, &source, lr,
+                                      t->counters.step + 1 -
+                                          t->counters.skipped, &result);
+
+    if (ran != OK) return fail_step(t, ran);
+    if (t->counters.step == 0)
+        progress_note(&t->progress, "first loss %.4f; ln(vocabulary) %.4f",
+                      result.loss, math_log((double)t->setup.model.vocab));
+    note_scale(t, &result);
+    t->counters.step++;
+    t->counters.tokens += step_tokens(t);
+    t->counters.samples += step_sequences(t);
+    t->counters.epoch = t->counters.samples / t->feed.samples;
+    if (!trainer_leads(t)) return OK;
+    struct meter_track *track = meter_begin();
+    const status written =
+        write_row(t, &result, lr, now_s(CLOCK_MONOTONIC) - began);
+
+    meter_end(track, &(struct meter_what){.kind = METER_DATA,
+                                          .name = "metrics"});
+    return written;
+}
+
+static status one_step(struct trainer *t)
+{
+    profiler_begin(&t->profiler);
+    TRY(plain_step(t));
+    return profiler_end(&t->profiler);
+}
+
+/* The best of a few short probes: other work only ever slows one down. Cores
+ * may need a while to reach their speed, so the loop asks again; before the
+ * first step there are only some ms for it. */
+void trainer_measure_peak(struct trainer *t)
+{
+    const double each_s = t->peak_flops > 0 ? 0.01 : 0.002;
+
+    for (int i = 0; i < 4; i++) {
+        struct stage *stage = trainer_first_stage(t);
+        const double flops =
+            kernels_peak_product(&stage->stream, &stage->inner[0],
+                                 t->setup.request.isa, each_s);
+
+        if (flops > t->peak_flops) t->peak_flops = flops;
+    }
+}
+
+static bool probe_again(int64_t step)
+{
+    return step == 1 || step == 4 || step == 16 || step == 64;
+}
+
+static bool due(int64_t step, int64_t every)
+{
+    return every > 0 && step % every == 0;
+}
+
+/* A step of a pipeline, drawn: RUN/timeline.svg. The first one is slower. */
+static status traced_step(struct trainer *t)
+{
+    char path[PATH_BYTES], title[128];
+
+    TRY(trace_begin(&t->trace, &t->step));
+    TRY(one_step(t));
+    snprintf(title, sizeof title, "measured: step %lld, %d ranks, %s",
+             (long long)t->counters.step, t->setup.mesh.size[AXIS_PIPE],
+             t->setup.set->values.schedule.name);
+    TRY(path_join(path, sizeof path, t->run.path, "timeline.svg"));
+    return trace_end(&t->trace, &t->step, title, path);
+}
+
+status trainer_loop(struct trainer *t)
+{
+    const struct options *o = &t->request->set->values;
+    const int64_t second = t->counters.step + 1;
+    const bool pipeline = t->setup.mesh.size[AXIS_PIPE] > 1;
+
+    while (t->counters.step < t->setup.rate.steps) {
+        TRY(pipeline && t->counters.step == second ? traced_step(t)
+                                                   : one_step(t));
+        if (probe_again(t->counters.step)) trainer_measure_peak(t);
+        const bool last = t->counters.step == t->setup.rate.steps;
+        int asked = signals_asked();
+
+        TRY(team_most(&t->team, &asked)); /* all stop after the same step */
+        if (last || due(t->counters.step, o->validate.every))
+            TRY(validate(t));
+        if (asked != 0 || due(t->counters.step, o->checkpoint.every) ||
+            (last && o->checkpoint.at_end))
+            TRY(save(t));
+        if (asked != 0 && !last)
+            FAIL(ERR_STOPPED, "stopped on %s after step %lld, saved; go on "
+                              "with: lockstep resume %s",
+                 signals_name(asked), (long long)t->counters.step,
+                 t->run.path);
+    }
+    return OK;
+}

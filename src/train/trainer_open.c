@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainer_open.c - a run up to its next step: the plan, memory, data, weights
+ * or a checkpoint, the files of the run. */
+#include <string.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/log.h"
+#include "checkpoint/history.h"
+#include "train/same.h"
+#include "train/trainer_state.h"
+
+static status store_text(const char *directory, const char *name,
+                         const char *bytes, size_t length)
+{
+    char path[PATH_BYTES];
+
+    TRY(path_join(path, sizeof path, directory, name));
+    return file_write_atomic(path, bytes, length);
+}
+
+/* The resolved configuration, the architecture and the tokenizer: a run stands
+ * for itself. */
+static status store_configuration(struct trainer *t)
+{
+    struct text yaml = {0};
+    status result;
+
+    TRY_GOTO(done, result, options_write_yaml(t->request->set, &yaml));
+    TRY_GOTO(done, result, file_write_atomic(t->run.config, yaml.bytes,
+                                             yaml.length));
+    TRY_GOTO(done, result, store_text(t->run.path, "config.json",
+                                      t->keeper.config.bytes,
+                                      t->keeper.config.length));
+    if (t->setup.has_tokenizer)
+        TRY_GOTO(done, result, store_text(t->run.path,
+                                          t->setup.tokenizer.file_name,
+                                          t->setup.tokenizer.json,
+                                          t->setup.tokenizer.json_length));
+done:
+    text_free(&yaml);
+    return result;
+}
+
+static status start_weights(struct trainer *t)
+{
+    const struct inventory_of of = {t->pipeline.stages, t->pipeline.count,
+                                    &t->team};
+    const struct options *o = &t->request->set->values;
+
+    t->saved_step = -1;
+    return session_start_weights(&of, o->init.from, (uint64_t)o->seed);
+}
+
+/* The order of samples is a function of the data: with other data the cursor
+ * would point anywhere. */
+static status check_data(struct trainer *t)
+{
+    const int64_t tokens = feed_tokens(&t->feed);
+    struct counters *c = &t->counters;
+    const uint32_t crc = feed_crc(&t->feed, c->samples);
+
+    if (c->data_tokens != 0 &&
+        (c->data_tokens != tokens || c->data_crc != crc))
+        FAIL(ERR_CONFIG, "data.train: is not what %s was trained on so far "
+                         "(%lld tokens then, %lld now)%s; bring the old data "
+                         "back, or start a new run with init.from=%s",
+             t->run.path, (long long)c->data_tokens, (long long)tokens,
+             t->feed.recipe.count > 0 ? ", or phases of its past changed" : "",
+             t->run.path);
+    c->data_tokens = tokens;
+    c->data_crc = crc;
+    return OK;
+}
+
+static status restore(struct trainer *t)
+{
+    struct text notice = {0};
+    status result;
+
+    if (trainer_leads(t)) TRY_GOTO(done, result, checkpoint_clean(t->run.path));
+    TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
+    if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);
+    LOG(DEBUG, "train", "resumed after step %lld",
+        (long long)t->counters.step);
+    t->saved_step = t->counters.step;
+done:
+    text_free(&notice);
+    return result;
+}
+
+/* A run that was killed before its first checkpoint begins again. */
+static status restore_or_begin(struct trainer *t)
+{
+    int64_t *steps = NULL;
+    int count = 0;
+
+    TRY(checkpoint_steps(t->run.path, &steps, &count));
+    memory_free(steps);
+    if (count > 0) return restore(t);
+    fprintf(stderr, "%s has no checkpoint yet: beginning again at step 0\n",
+            t->run.path);
+    return start_weights(t);
+}
+
+/* Everything that is decided, in order, before memory is taken. */
+status trainer_plan(struct trainer *t, struct group *world)
+{
+    const struct options *o = &t->request->set->values;
+    struct grid grid;
+
+    TRY(same_options(world, t->request->set));
+    TRY(setup_resolve(&t->setup, t->request->set,
+                      world == NULL ? 1 : world->size,
+                      world == NULL ? 0 : world->rank));
+    TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
+                   o->comm.limit));
+    if (o->run.dir[0] == 0)
+        FAIL(ERR_CONFIG, "run.dir: say where the run goes, in the file or with "
+                         "--run DIR");
+    if (!t->setup.has_tokenizer && t->setup.model.vocab == 0)
+        FAIL(ERR_CONFIG, "tokenizer.from is empty and model.vocab is 0: one of "
+                         "them must give the vocabulary");
+    if (t->request->resume) {
+        if (keeper_grid(o->run.dir, &grid) == OK)
+            TRY(setup_use_grid(&t->setup, &grid));
+        else
+            status_clear(); /* restoring says what is wrong */
+    }
+    TRY(same_schedule(world, &t->setup));
+    const struct pipeline_request request = setup_pipeline(&t->setup);
+
+    TRY(pipeline_plan(&t->pipeline, &request));
+    TRY(team_add_chunks(&t->team, &t->pipeline));
+    int64_t values = trace_values(&t->pipeline.schedule);
+
+    if (o->validate.sequences > values) values = o->validate.sequences;
+    if (profiler_values(&t->setup.mesh) > values)
+        values = profiler_values(&t->setup.mesh);
+    train_step_reserve(&t->pipeline, &t->team, values);
+    return OK;
+}
+
+/* One file for each rank, with who it is. */
+static status open_log(struct trainer *t, const char *directory)
+{
+    const int rank = team_rank(&t->team);
+    char path[PATH_BYTES], mesh[MESH_TEXT_BYTES];
+
+    TRY(run_dir_log(directory, rank, path));
+    TRY(log_start(rank, path));
+    mesh_text(&t->setup.mesh, mesh, sizeof mesh);
+    LOG(DEBUG, "mesh", "rank %d of %s: pipe %d, data %d, shard %d, context %d, "
+        "tensor %d; process %ld", rank, mesh, t->setup.place.at[AXIS_PIPE],
+        t->setup.place.at[AXIS_DATA], t->setup.place.at[AXIS_SHARD],
+        t->setup.place.at[AXIS_CONTEXT], t->setup.place.at[AXIS_TENSOR],
+        (long)getpid());
+    LOG(DEBUG, "plan", "%zu bytes, %d threads", t->pipeline.bytes,
+        trainer_first_stage(t)->request.threads);
+    return OK;
+}
+
+/* The run's directory and its data: rank 0 first, the others find them made. */
+static status open_run(struct trainer *t)
+{
+    const char *directory = t->request->set->values.run.dir;
+    status result = OK;
+
+    if (trainer_leads(t)) {
+        result = t->request->resume ? run_dir_resume(&t->run, directory)
+                                    : run_dir_create(&t->run, directory);
+        if (result == OK) result = open_log(t, directory);
+        if (result == OK)
+            result = feed_open(&t->feed, &t->setup, t->run.path);
+    }
+    TRY(team_agree(&t->team, result));
+    if (trainer_leads(t)) return OK;
+    snprintf(t->run.path, sizeof t->run.path, "%s", directory);
+    TRY(open_log(t, directory));
+    return feed_open(&t->feed, &t->setup, t->run.path);
+}
+
+static void restore_scale(struct trainer *t)
+{
+    struct loss_scale *scaling = &t->step.scaling;
+    const struct counters *c = &t->counters;
+
+    *scaling = t->setup.scaling;
+    if (c->loss_scale > 0 && scaling->dynamic) scaling->value = c->loss_scale;
+    scaling->good = c->good;
+    scaling->skipped = c->skipped;
+}
+
+/* Weights, then what rank 0 writes down about the run. */
+static status begin(struct trainer *t)
+{
+    if (t->request->resume) TRY(restore_or_begin(t));
+    else TRY(start_weights(t));
+    TRY(train_step_refresh(&t->step));
+    restore_scale(t);
+    TRY(check_data(t));
+    if (t->counters.step > t->setup.rate.steps)
+        FAIL(ERR_CONFIG, "train.steps: %s has done %lld steps already, %lld "
+                         "are fewer; start a new run for a shorter one",
+             t->run.path, (long long)t->counters.step,
+             (long long)t->setup.rate.steps);
+    if (!trainer_leads(t)) return OK;
+    TRY(store_configuration(t));
+    return metrics_open(&t->metrics, t->run.metrics,
+                        t->request->resume ? t->counters.step : -1);
+}
+
+/* What all ranks do in a step: F, then B and W at its cost each. */
+static status count_work(struct trainer *t)
+{
+    double flops = 0;
+
+    for (int i = 0; i < t->pipeline.count; i++)
+        flops += 3.0 * t->pipeline.chunks[i].count *
+                 stage_rounds(&t->pipeline.stages[i]) *
+                 (double)program_cost(&t->pipeline.stages[i].program).flops;
+    TRY(team_join(&t->team, &flops, 1));
+    t->step_flops = (int64_t)flops;
+    return OK;
+}
+
+status trainer_open(struct trainer *t)
+{
+    const struct inventory_of of = {t->pipeline.stages, t->pipeline.count,
+                                    &t->team};
+    void *sums = NULL;
+
+    TRY(open_run(t));
+    TRY(setup_length(&t->setup, t->feed.samples));
+    TRY(memory_take((size_t)t->feed.valid_samples + 1, sizeof *t->sums,
+                    &sums));
+    t->sums = sums;
+    TRY(pipeline_open(&t->pipeline));
+    const struct memory_row *rows = trainer_first_stage(t)->memory;
+
+    team_use_scratch(&t->team, rows[MEMORY_MESSAGES].data,
+                     rows[MEMORY_MESSAGES].bytes);
+    TRY(train_step_build(&t->step, &t->pipeline, &t->team));
+    setup_update(&t->setup, &t->step.update);
+    TRY(count_work(t));
+    TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
+    TRY(team_agree(&t->team, begin(t)));
+    t->profiler.trace = t->request->trace;
+    t->profiler.title = t->request->set->values.run.dir;
+    return profiler_build(&t->profiler, &t->team,
+                          t->setup.rate.steps - t->counters.step);
+}

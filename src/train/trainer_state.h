@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainer_state.h - one rank's run while it goes on: what the opening
+ * (trainer_open.c), the loop (trainer_loop.c) and the end (trainer.c) share.
+ * Private to them. */
+#ifndef LOCKSTEP_TRAIN_TRAINER_STATE_H
+#define LOCKSTEP_TRAIN_TRAINER_STATE_H
+
+#include "train/feed.h"
+#include "train/keep.h"
+#include "train/metrics.h"
+#include "train/profiler.h"
+#include "train/progress.h"
+#include "train/session.h"
+#include "train/trace.h"
+#include "train/trainer.h"
+
+struct trainer {
+    const struct trainer_request *request;
+    struct setup setup;
+    struct pipeline pipeline;
+    struct feed feed;
+    struct team team;
+    double *sums;         /* owned, [valid samples]: room for validation */
+    struct train_step step;
+    struct trace trace;   /* of a pipeline's second step here */
+    struct profiler profiler;
+    struct keeper keeper;
+    struct run_dir run;
+    struct metrics_writer metrics;
+    struct progress progress;
+    struct counters counters;
+    double peak_flops;    /* of this machine, all threads; 0: unknown */
+    int64_t step_flops;   /* of the model, without recomputation */
+    int64_t saved_step;   /* of the newest checkpoint; -1: none */
+};
+
+/* Files, lines and signals are the business of rank 0. */
+static inline bool trainer_leads(const struct trainer *t)
+{
+    return team_rank(&t->team) == 0;
+}
+
+/* Scratch, stream and threads are its. */
+static inline struct stage *trainer_first_stage(const struct trainer *t)
+{
+    return &t->pipeline.stages[0];
+}
+
+/* Everything that is decided, in order, before memory is taken. world NULL:
+ * alone. */
+status trainer_plan(struct trainer *t, struct group *world);
+/* Memory, data, weights, files: ready for the next step. Collective. */
+status trainer_open(struct trainer *t);
+
+/* What the machine's float32 product reaches, for peak_fraction. */
+void trainer_measure_peak(struct trainer *t);
+/* Steps, validations and checkpoints until the end. Collective. ERR_STOPPED:
+ * a signal asked for it; saved. */
+status trainer_loop(struct trainer *t);
+
+#endif
