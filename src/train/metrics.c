@@ -14,7 +14,9 @@
 #include "base/json.h"
 
 enum metric_type { TYPE_INT, TYPE_REAL };
-enum metric_rows { ROWS_EVERY, ROWS_STEP, ROWS_VALID };
+enum metric_rows {
+    ROWS_EVERY, ROWS_STEP, ROWS_VALID, ROWS_OPTIONAL, ROWS_OPTIONAL_VALID
+};
 enum metric_clock { CLOCK_EXACT, CLOCK_CLOCK };
 
 struct metric {
@@ -37,10 +39,43 @@ enum { METRIC_COUNT = (int)(sizeof metrics / sizeof *metrics) };
 /* A line is about 400 bytes; a run of ten million steps still opens. */
 static const size_t metrics_bytes_max = (size_t)8 << 30;
 
+static bool is_optional(const struct metric *metric)
+{
+    return metric->rows == ROWS_OPTIONAL ||
+           metric->rows == ROWS_OPTIONAL_VALID;
+}
+
 static bool metric_applies(const struct metric *metric, enum metrics_kind kind)
 {
-    return metric->rows == ROWS_EVERY ||
-           (metric->rows == ROWS_STEP) == (kind == METRICS_STEP);
+    const bool step = metric->rows == ROWS_STEP ||
+                      metric->rows == ROWS_OPTIONAL;
+
+    return metric->rows == ROWS_EVERY || step == (kind == METRICS_STEP);
+}
+
+/* Whether an optional metric was set. */
+static bool is_there(const struct metric *metric, const char *field)
+{
+    int64_t integer;
+    double real;
+
+    if (metric->type == TYPE_INT) {
+        memcpy(&integer, field, sizeof integer);
+        return integer != 0;
+    }
+    memcpy(&real, field, sizeof real);
+    return !isnan(real);
+}
+
+struct metrics_row metrics_blank(enum metrics_kind kind)
+{
+    const double none = (double)NAN;
+    struct metrics_row row = {.kind = kind};
+
+    for (int i = 0; i < METRIC_COUNT; i++)
+        if (is_optional(&metrics[i]) && metrics[i].type == TYPE_REAL)
+            memcpy((char *)&row + metrics[i].offset, &none, sizeof none);
+    return row;
 }
 
 static const char *kind_name(enum metrics_kind kind)
@@ -66,6 +101,7 @@ status metrics_format(struct text *out, const struct metrics_row *row,
 
         if (!metric_applies(metric, row->kind)) continue;
         if (exact_only && metric->clock == CLOCK_CLOCK) continue;
+        if (is_optional(metric) && !is_there(metric, field)) continue;
         json_write_key(&writer, metric->name);
         if (metric->type == TYPE_INT) {
             memcpy(&integer, field, sizeof integer);
@@ -279,14 +315,17 @@ done:
 
 status metrics_describe(struct text *out)
 {
-    static const char *const rows[] = {"every", "step", "validation"};
+    static const char *const rows[] = {"every", "step", "validation",
+                                       "step, optional",
+                                       "validation, optional"};
 
     TRY(text_append_string(
         out, "# Metrics\n\n"
              "Lines of `metrics.jsonl` in the run directory, one JSON object "
              "each. `kind` is `step` or\n`validation`. Metrics marked *clock* "
              "depend on the speed of the machine; all others are equal, "
-             "byte for\nbyte, in two runs that did the same.\n\n"
+             "byte for\nbyte, in two runs that did the same. *Optional* ones "
+             "are in a line only where their feature is on.\n\n"
              "Printed by `lockstep docs metrics` from "
              "`src/train/metrics.def`.\n\n"
              "| metric | type | lines | unit | | meaning |\n"

@@ -29,6 +29,10 @@ struct metrics_row {
 #undef METRIC
 };
 
+/* A row without optional metrics. Where one was not made here, those that
+ * should be left out are 0. */
+struct metrics_row metrics_blank(enum metrics_kind kind);
+
 struct metrics_writer {
     int descriptor; /* owned; 0 in a zeroed one: none */
     char *path;     /* owned */

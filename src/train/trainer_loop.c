@@ -35,16 +35,17 @@ static status validate(struct trainer *t)
     TRY(team_join(&t->team, &bytes, 1));
     if (evaluation.targets == 0 || !trainer_leads(t)) return OK;
     const double loss = evaluation.sum / (double)evaluation.targets;
-    const struct metrics_row row = {
-        .kind = METRICS_VALIDATION, .step = t->counters.step,
-        .tokens = t->counters.tokens,
-        .epoch = (double)t->counters.samples / (double)t->feed.samples,
-        .val_loss = loss, .val_targets = evaluation.targets,
-        .val_bits_per_byte =
-            bytes > 0 ? evaluation.sum / (math_log(2) * bytes) : (double)NAN,
-        .val_ms = 1e3 * (now_s(CLOCK_MONOTONIC) - began),
-        .time_s = now_s(CLOCK_REALTIME)};
+    struct metrics_row row = metrics_blank(METRICS_VALIDATION);
 
+    row.step = t->counters.step;
+    row.tokens = t->counters.tokens;
+    row.epoch = (double)t->counters.samples / (double)t->feed.samples;
+    row.val_loss = loss;
+    row.val_targets = evaluation.targets;
+    row.val_bits_per_byte =
+        bytes > 0 ? evaluation.sum / (math_log(2) * bytes) : (double)NAN;
+    row.val_ms = 1e3 * (now_s(CLOCK_MONOTONIC) - began);
+    row.time_s = now_s(CLOCK_REALTIME);
     progress_note(&t->progress,
                   "step %lld: validation loss %.4f, %.4f bits per byte "
                   "(%lld sequences)", (long long)t->counters.step, loss,
@@ -91,26 +92,41 @@ static int64_t step_tokens(const struct trainer *t)
            program_sequence(&trainer_first_stage(t)->program);
 }
 
+/* What of a step does not depend on the clock. */
+static void exact_row(const struct trainer *t,
+                      const struct step_result *result, double lr,
+                      struct metrics_row *row)
+{
+    *row = metrics_blank(METRICS_STEP);
+    row->step = t->counters.step;
+    row->tokens = t->counters.tokens;
+    row->epoch = (double)t->counters.samples / (double)t->feed.samples;
+    row->loss = result->loss;
+    row->grad_norm = result->norm;
+    row->clip_factor = result->factor;
+    row->lr = lr;
+    row->targets = result->targets;
+    row->loss_scale = result->loss_scale;
+    row->skipped = t->counters.skipped;
+    row->samples_dropped =
+        t->feed.dropped * (t->counters.samples / t->feed.samples);
+}
+
 static status write_row(struct trainer *t, const struct step_result *result,
                         double lr, double seconds)
 {
     const double tokens = (double)step_tokens(t);
-    const struct metrics_row row = {
-        .kind = METRICS_STEP, .step = t->counters.step,
-        .tokens = t->counters.tokens,
-        .epoch = (double)t->counters.samples / (double)t->feed.samples,
-        .loss = result->loss, .grad_norm = result->norm,
-        .clip_factor = result->factor, .lr = lr, .targets = result->targets,
-        .loss_scale = result->loss_scale, .skipped = t->counters.skipped,
-        .samples_dropped = t->feed.dropped *
-                           (t->counters.samples / t->feed.samples),
-        .step_ms = 1e3 * seconds, .tokens_per_s = tokens / seconds,
-        .peak_fraction = t->peak_flops > 0
-                             ? (double)t->step_flops / seconds / t->peak_flops
-                             : (double)NAN,
-        .data_ms = 1e3 * t->step.data_s,
-        .resident_bytes = closing_resident_bytes(),
-        .time_s = now_s(CLOCK_REALTIME)};
+    struct metrics_row row;
+
+    exact_row(t, result, lr, &row);
+    row.step_ms = 1e3 * seconds;
+    row.tokens_per_s = tokens / seconds;
+    row.peak_fraction = t->peak_flops > 0 ? (double)t->step_flops / seconds /
+                                                t->peak_flops
+                                          : (double)NAN;
+    row.data_ms = 1e3 * t->step.data_s;
+    row.resident_bytes = closing_resident_bytes();
+    row.time_s = now_s(CLOCK_REALTIME);
     const struct progress_step shown = {
         .step = t->counters.step, .steps = t->setup.rate.steps,
         .loss = result->loss, .tokens_per_s = row.tokens_per_s,

@@ -77,6 +77,27 @@ TEST(a_line_has_its_kind_and_only_its_metrics)
     text_free(&line);
 }
 
+TEST(an_optional_metric_is_written_when_it_is_set)
+{
+    struct metrics_row row = metrics_blank(METRICS_STEP);
+    struct text line = {0};
+
+    row.step = 3;
+    IS_OK(metrics_format(&line, &row, false));
+    CHECK(strstr(line.bytes, "\"batch\"") == NULL);
+    CHECK(strstr(line.bytes, "\"loss\": 0") != NULL);
+    text_free(&line);
+    row.batch = 24;
+    IS_OK(metrics_format(&line, &row, false));
+    CHECK(strstr(line.bytes, "\"batch\": 24,") != NULL);
+    text_free(&line);
+    row = metrics_blank(METRICS_VALIDATION);
+    row.batch = 24;
+    IS_OK(metrics_format(&line, &row, false));
+    CHECK(strstr(line.bytes, "\"batch\"") == NULL);
+    text_free(&line);
+}
+
 TEST(the_exact_form_does_not_know_the_clock)
 {
     struct metrics_row a = step_row(3), b = step_row(3);
@@ -199,6 +220,7 @@ TEST(the_page_lists_every_metric)
 }
 
 TEST_MAIN(a_line_has_its_kind_and_only_its_metrics,
+          an_optional_metric_is_written_when_it_is_set,
           the_exact_form_does_not_know_the_clock, rows_read_back_equal,
           a_resumed_run_leaves_no_trace, a_damaged_line_is_named,
           an_unwritable_place_is_an_error, a_full_disk_is_an_error,
