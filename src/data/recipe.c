@@ -7,24 +7,9 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "data/named.h"
 
 enum { SOURCES_MAX = 100000, PHASES_MAX = 10000, CELLS_MAX = 1 << 24 };
-
-/* The next word of a row, taken out of it (the row is changed); NULL: none. */
-static char *next_word(char **row)
-{
-    char *at = *row + strspn(*row, " \t");
-    const char *ends = " \t";
-
-    if (*at == '\0') return NULL;
-    if (*at == '"') {
-        at++;
-        ends = "\"";
-    }
-    *row = at + strcspn(at, ends);
-    if (**row != '\0') *(*row)++ = '\0';
-    return at;
-}
 
 static status read_weight(const char *where, const char *word, double *weight)
 {
@@ -54,16 +39,16 @@ static status read_source(struct recipe *recipe, int index, const char *text)
 
     snprintf(where, sizeof where, "data.mixture, row %d", index + 1);
     TRY(arena_copy_text(&recipe->arena, text, &row));
-    source->name = next_word(&row);
+    source->name = named_word(&row);
     if (source->name == NULL)
         FAIL(ERR_CONFIG, "%s is empty; expected NAME WEIGHT PATH...", where);
     if (strchr(source->name, '=') != NULL)
         FAIL(ERR_CONFIG, "%s: the name '%s' holds a '='", where, source->name);
-    TRY(read_weight(where, next_word(&row), &recipe->weights[index]));
+    TRY(read_weight(where, named_word(&row), &recipe->weights[index]));
     TRY(arena_take_array(&recipe->arena, strlen(text) / 2 + 1,
                          sizeof *source->paths, &memory));
     source->paths = memory;
-    while ((word = next_word(&row)) != NULL)
+    while ((word = named_word(&row)) != NULL)
         source->paths[source->path_count++] = word;
     if (source->path_count == 0)
         FAIL(ERR_CONFIG, "%s: '%s' names no file; expected NAME WEIGHT PATH...",
@@ -114,7 +99,7 @@ static status read_phase(struct recipe *recipe, int index, const char *text)
     memcpy(weights, weights - recipe->count,
            (size_t)recipe->count * sizeof *weights);
     TRY(arena_copy_text(&recipe->arena, text, &row));
-    word = next_word(&row);
+    word = named_word(&row);
     errno = 0;
     step = word != NULL ? strtoll(word, &end, 10) : 0;
     if (word == NULL || *end != '\0' || errno != 0 ||
@@ -123,7 +108,7 @@ static status read_phase(struct recipe *recipe, int index, const char *text)
              "NAME=WEIGHT...", where, word != NULL ? word : "",
              (long long)recipe->steps[index - 1]);
     recipe->steps[index] = step;
-    while ((word = next_word(&row)) != NULL) {
+    while ((word = named_word(&row)) != NULL) {
         char *equals = strchr(word, '=');
         int source;
 

@@ -3,6 +3,7 @@
 #include "train/draft.h"
 
 #include "train/step.h"
+#include "train/validation.h"
 
 static status build(struct draft *draft, struct setup *setup, int rank)
 {
@@ -17,8 +18,7 @@ static status build(struct draft *draft, struct setup *setup, int rank)
 
     TRY(pipeline_plan(&draft->pipeline, &request));
     TRY(team_add_chunks(&draft->team, &draft->pipeline));
-    train_step_reserve(&draft->pipeline, &draft->team,
-                       o->validate.sequences);
+    train_step_reserve(&draft->pipeline, &draft->team, validation_values(o));
     exchanges_of(&draft->exchanges, &draft->pipeline);
     return OK;
 }

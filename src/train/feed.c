@@ -57,9 +57,8 @@ static status fill_in_of(const struct setup *setup, struct fill_in *fill_in)
                           o->data.fim_tokens.count);
 }
 
-/* Token files of a list of sources: made now, or found. */
-static status prepare(const struct feed *feed, const char *const *sources,
-                      int count, struct data_parts *parts)
+status feed_prepare(const struct feed *feed, const char *const *sources,
+                    int count, struct data_parts *parts)
 {
     const struct setup *setup = feed->setup;
     const struct options *o = &setup->set->values;
@@ -84,8 +83,8 @@ static status prepare(const struct feed *feed, const char *const *sources,
     return result;
 }
 
-static struct loader_request request_for(const struct feed *feed,
-                                         const struct data_parts *parts)
+struct loader_request feed_request(const struct feed *feed,
+                                   const struct data_parts *parts)
 {
     const struct setup *setup = feed->setup;
     const struct options *o = &setup->set->values;
@@ -139,12 +138,13 @@ static status open_source(struct feed *feed, int index)
 
     source->name = mixed ? feed->recipe.sources[index].name : "train";
     if (mixed)
-        TRY(prepare(feed, feed->recipe.sources[index].paths,
-                    feed->recipe.sources[index].path_count, &source->parts));
+        TRY(feed_prepare(feed, feed->recipe.sources[index].paths,
+                         feed->recipe.sources[index].path_count,
+                         &source->parts));
     else
-        TRY(prepare(feed, o->data.train.items, o->data.train.count,
-                    &source->parts));
-    request = request_for(feed, &source->parts);
+        TRY(feed_prepare(feed, o->data.train.items, o->data.train.count,
+                         &source->parts));
+    request = feed_request(feed, &source->parts);
     request.name = mixed ? source->name : NULL;
     request.stream = (uint64_t)index;
     if (held) { /* too little may be held out to measure anything */
@@ -233,10 +233,10 @@ static status open_valid(struct feed *feed)
     const struct options *o = &feed->setup->set->values;
 
     if (o->data.valid.count > 0) {
-        TRY(prepare(feed, o->data.valid.items, o->data.valid.count,
-                    &feed->valid_parts));
+        TRY(feed_prepare(feed, o->data.valid.items, o->data.valid.count,
+                         &feed->valid_parts));
         const struct loader_request request =
-            request_for(feed, &feed->valid_parts);
+            feed_request(feed, &feed->valid_parts);
 
         TRY(loader_open(&feed->valid, &request));
         feed->valid_samples = feed->valid.samples;
@@ -342,15 +342,29 @@ struct sample_source feed_train(struct feed *feed, int64_t first)
     return (struct sample_source){fill_train, feed};
 }
 
-/* Counts the text that the targets stand for; an end token is no text. */
+int64_t feed_text_bytes(const struct feed *feed, const struct loader *loader,
+                        const int32_t *targets)
+{
+    const int64_t length = feed->setup->set->values.data.sequence;
+    int64_t sum = 0;
+
+    for (int64_t t = 0; feed->setup->has_tokenizer && t < length; t++) {
+        size_t bytes = 0;
+
+        if (targets[t] < 0 || targets[t] == loader->set.files[0].end_token)
+            continue;
+        tokenizer_bytes(&feed->setup->tokenizer, targets[t], &bytes);
+        sum += (int64_t)bytes;
+    }
+    return sum;
+}
+
 static status fill_valid(void *argument, int64_t index, int32_t *inputs,
                          int32_t *targets, int32_t *positions,
                          int32_t *documents)
 {
     struct feed *feed = argument;
-    const struct tokenizer *tokenizer = &feed->setup->tokenizer;
     const struct loader *loader = &feed->valid;
-    const int64_t length = feed->setup->set->values.data.sequence;
     int64_t sample = index;
     int source;
 
@@ -363,14 +377,7 @@ static status fill_valid(void *argument, int64_t index, int32_t *inputs,
     TRY(loader_sample(loader, sample, inputs, targets, positions, documents));
     if (index < feed->valid_next) return OK; /* a rank with two stages */
     feed->valid_next = index + 1;
-    for (int64_t t = 0; feed->setup->has_tokenizer && t < length; t++) {
-        size_t bytes = 0;
-
-        if (targets[t] < 0 || targets[t] == loader->set.files[0].end_token)
-            continue;
-        tokenizer_bytes(tokenizer, targets[t], &bytes);
-        feed->valid_bytes += (int64_t)bytes;
-    }
+    feed->valid_bytes += feed_text_bytes(feed, loader, targets);
     return OK;
 }
 

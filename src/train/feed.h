@@ -49,6 +49,16 @@ void feed_close(struct feed *feed);
 struct sample_source feed_train(struct feed *feed, int64_t first);
 struct sample_source feed_valid(struct feed *feed);
 
+/* For other data of the run: token files of a list of sources, made now or
+ * found; a loader of all their documents; and the bytes of text that targets
+ * stand for (an end token is no text), 0 without a tokenizer. */
+status feed_prepare(const struct feed *feed, const char *const *sources,
+                    int count, struct data_parts *parts);
+struct loader_request feed_request(const struct feed *feed,
+                                   const struct data_parts *parts);
+int64_t feed_text_bytes(const struct feed *feed, const struct loader *loader,
+                        const int32_t *targets);
+
 /* What the training data is: tokens of all sources, and a checksum of them and
  * of how many samples each source of a mixture has given of the first
  * `samples`. */

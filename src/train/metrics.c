@@ -111,6 +111,9 @@ status metrics_format(struct text *out, const struct metrics_row *row,
             json_write_real(&writer, real);
         }
     }
+    for (int i = 0; i < row->extra_count; i++)
+        json_write_key_real(&writer, row->extras[i].name,
+                            row->extras[i].value);
     json_write_object_end(&writer);
     TRY_GOTO(done, result, json_write_end(&writer));
     TRY_GOTO(done, result,
@@ -161,7 +164,48 @@ static status metric_read(const struct metric *metric,
     return OK;
 }
 
+static bool is_known(const char *name)
+{
+    for (int i = 0; i < METRIC_COUNT; i++)
+        if (strcmp(metrics[i].name, name) == 0) return true;
+    return false;
+}
+
+static bool is_extra(const struct json *key, const struct json *value)
+{
+    return (value->kind == JSON_REAL || value->kind == JSON_INTEGER ||
+            value->kind == JSON_NULL) && !is_known(key->string);
+}
+
+/* What a configuration named, kept in the arena. */
+static status extras_read(struct metrics_row *row, struct arena *arena,
+                          const struct json *object)
+{
+    struct metrics_extra *extras;
+    void *memory;
+
+    if (row->kind != METRICS_VALIDATION) return OK;
+    TRY(arena_take_array(arena, (size_t)object->count, sizeof *extras,
+                         &memory));
+    extras = memory;
+    for (int i = 0; i < object->count; i++) {
+        const struct json *pair = &object->items[2 * i];
+        struct metrics_extra *extra = &extras[row->extra_count];
+        char *name;
+
+        if (!is_extra(&pair[0], &pair[1])) continue;
+        TRY(arena_copy_text(arena, pair[0].string, &name));
+        extra->name = name;
+        extra->value = pair[1].kind == JSON_NULL ? (double)NAN : pair[1].real;
+        row->extra_count++;
+    }
+    row->extras = extras;
+    return OK;
+}
+
+/* `kept`: for what outlives the line; NULL: nothing does. */
 static status row_read(struct metrics_row *row, struct arena *scratch,
+                       struct arena *kept,
                        const char *line, size_t length, const char *source)
 {
     const struct json *object;
@@ -179,7 +223,7 @@ static status row_read(struct metrics_row *row, struct arena *scratch,
     TRY(json_get_integer(object, source, "step", &row->step));
     for (int i = 0; i < METRIC_COUNT; i++)
         TRY(metric_read(&metrics[i], object, source, row));
-    return OK;
+    return kept == NULL ? OK : extras_read(row, kept, object);
 }
 
 /* A walk over the lines. Rows are kept in `table` while it has room (NULL: only
@@ -191,6 +235,7 @@ struct scan {
     int64_t step_kept;
     bool torn_ok;
     struct metrics_table *table;
+    struct arena *arena; /* of the table */
     int64_t capacity;
     int64_t kept;
 };
@@ -213,7 +258,8 @@ static status scan_lines(struct scan *scan, const char *bytes, size_t length)
         line = (size_t)(end - bytes) - at;
         snprintf(source, sizeof source, "%s: line %lld", scan->path,
                  (long long)++number);
-        result = row_read(&row, &scratch, bytes + at, line, source);
+        result = row_read(&row, &scratch, scan->arena, bytes + at, line,
+                          source);
         arena_reset(&scratch);
         if (result != OK && scan->torn_ok) {
             status_clear();
@@ -288,7 +334,8 @@ void metrics_close(struct metrics_writer *writer)
 status metrics_read(struct metrics_table *table, struct arena *arena,
                     const char *path)
 {
-    struct scan scan = {.path = path, .step_kept = -1, .table = table};
+    struct scan scan = {.path = path, .step_kept = -1, .table = table,
+                        .arena = arena};
     struct file_map map = {0};
     void *rows;
     status result;
@@ -337,5 +384,11 @@ status metrics_describe(struct text *out)
                         rows[metrics[i].rows], metrics[i].unit,
                         metrics[i].clock == CLOCK_CLOCK ? "clock" : "",
                         metrics[i].meaning));
-    return OK;
+    return text_append_string(
+        out, "\nLines of validation also have, for each row of the "
+             "configuration:\n\n"
+             "| metric | of | meaning |\n|---|---|---|\n"
+             "| `val.NAME.loss`, `.bits_per_byte`, `.targets` | "
+             "`validate.sets` | as `val_loss`, `val_bits_per_byte` and "
+             "`val_targets`, of that set |\n");
 }

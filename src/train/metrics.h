@@ -22,8 +22,17 @@ enum metrics_kind { METRICS_STEP, METRICS_VALIDATION };
 #define METRIC_TYPE_INT int64_t
 #define METRIC_TYPE_REAL double
 
+/* A metric that a configuration names, behind those of metrics.def: exact,
+ * real. "val.code.loss", "task.facts.acc". */
+struct metrics_extra {
+    const char *name;
+    double value; /* NaN: null */
+};
+
 struct metrics_row {
     enum metrics_kind kind;
+    const struct metrics_extra *extras; /* borrowed, [extra_count] */
+    int extra_count;
 #define METRIC(type, rows, name, ...) METRIC_TYPE_##type name;
 #include "train/metrics.def"
 #undef METRIC
@@ -56,7 +65,8 @@ struct metrics_table {
     struct metrics_row *rows; /* owned by the arena given to metrics_read */
     int64_t count;
 };
-/* All whole lines of the file. A metric that a line lacks is NaN or 0. A torn
+/* All whole lines of the file. A metric that a line lacks is NaN or 0; numbers
+ * of a validation that metrics.def does not know are extras. A torn
  * last line is left out; any other bad line is ERR_FORMAT with its number.
  * A missing file is an empty table. */
 status metrics_read(struct metrics_table *table, struct arena *arena,

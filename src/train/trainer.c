@@ -14,7 +14,7 @@ static void free_all(struct trainer *t)
 {
     metrics_close(&t->metrics);
     log_stop();
-    memory_free(t->sums);
+    validation_close(&t->validation);
     trace_free(&t->trace);
     keeper_free(&t->keeper);
     train_step_free(&t->step);

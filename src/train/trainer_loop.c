@@ -20,39 +20,6 @@ static double now_s(clockid_t clock)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static status validate(struct trainer *t)
-{
-    const struct sample_source source = feed_valid(&t->feed);
-    const double began = now_s(CLOCK_MONOTONIC);
-    struct evaluation evaluation = {.sums = t->sums};
-
-    if (t->feed.valid_samples == 0) return OK;
-    TRY(train_evaluate(&t->step, &source, t->feed.valid_samples,
-                       &evaluation));
-    double bytes = train_step_speaks(&t->step)
-                       ? (double)t->feed.valid_bytes : 0;
-
-    TRY(team_join(&t->team, &bytes, 1));
-    if (evaluation.targets == 0 || !trainer_leads(t)) return OK;
-    const double loss = evaluation.sum / (double)evaluation.targets;
-    struct metrics_row row = metrics_blank(METRICS_VALIDATION);
-
-    row.step = t->counters.step;
-    row.tokens = t->counters.tokens;
-    row.epoch = (double)t->counters.samples / (double)t->feed.samples;
-    row.val_loss = loss;
-    row.val_targets = evaluation.targets;
-    row.val_bits_per_byte =
-        bytes > 0 ? evaluation.sum / (math_log(2) * bytes) : (double)NAN;
-    row.val_ms = 1e3 * (now_s(CLOCK_MONOTONIC) - began);
-    row.time_s = now_s(CLOCK_REALTIME);
-    progress_note(&t->progress,
-                  "step %lld: validation loss %.4f, %.4f bits per byte "
-                  "(%lld sequences)", (long long)t->counters.step, loss,
-                  row.val_bits_per_byte, (long long)t->feed.valid_samples);
-    return metrics_append(&t->metrics, &row);
-}
-
 static status save(struct trainer *t)
 {
     if (t->saved_step == t->counters.step) return OK;
@@ -248,7 +215,7 @@ status trainer_loop(struct trainer *t)
 
         TRY(team_most(&t->team, &asked)); /* all stop after the same step */
         if (last || due(t->counters.step, o->validate.every))
-            TRY(validate(t));
+            TRY(trainer_validate(t));
         if (asked != 0 || due(t->counters.step, o->checkpoint.every) ||
             (last && o->checkpoint.at_end))
             TRY(save(t));

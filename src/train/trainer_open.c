@@ -134,7 +134,7 @@ status trainer_plan(struct trainer *t, struct group *world)
     TRY(team_add_chunks(&t->team, &t->pipeline));
     int64_t values = trace_values(&t->pipeline.schedule);
 
-    if (o->validate.sequences > values) values = o->validate.sequences;
+    if (validation_values(o) > values) values = validation_values(o);
     if (profiler_values(&t->setup.mesh) > values)
         values = profiler_values(&t->setup.mesh);
     train_step_reserve(&t->pipeline, &t->team, values);
@@ -160,6 +160,12 @@ static status open_log(struct trainer *t, const char *directory)
     return OK;
 }
 
+static status open_data(struct trainer *t)
+{
+    TRY(feed_open(&t->feed, &t->setup, t->run.path));
+    return validation_open(&t->validation, &t->feed);
+}
+
 /* The run's directory and its data: rank 0 first, the others find them made. */
 static status open_run(struct trainer *t)
 {
@@ -170,14 +176,13 @@ static status open_run(struct trainer *t)
         result = t->request->resume ? run_dir_resume(&t->run, directory)
                                     : run_dir_create(&t->run, directory);
         if (result == OK) result = open_log(t, directory);
-        if (result == OK)
-            result = feed_open(&t->feed, &t->setup, t->run.path);
+        if (result == OK) result = open_data(t);
     }
     TRY(team_agree(&t->team, result));
     if (trainer_leads(t)) return OK;
     snprintf(t->run.path, sizeof t->run.path, "%s", directory);
     TRY(open_log(t, directory));
-    return feed_open(&t->feed, &t->setup, t->run.path);
+    return open_data(t);
 }
 
 static void restore_scale(struct trainer *t)
@@ -228,13 +233,9 @@ status trainer_open(struct trainer *t)
 {
     const struct inventory_of of = {t->pipeline.stages, t->pipeline.count,
                                     &t->team};
-    void *sums = NULL;
 
     TRY(open_run(t));
     TRY(setup_length(&t->setup, t->feed.samples));
-    TRY(memory_take((size_t)t->feed.valid_samples + 1, sizeof *t->sums,
-                    &sums));
-    t->sums = sums;
     TRY(pipeline_open(&t->pipeline));
     const struct memory_row *rows = trainer_first_stage(t)->memory;
 

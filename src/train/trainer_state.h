@@ -13,6 +13,7 @@
 #include "train/session.h"
 #include "train/trace.h"
 #include "train/trainer.h"
+#include "train/validation.h"
 
 struct trainer {
     const struct trainer_request *request;
@@ -20,7 +21,7 @@ struct trainer {
     struct pipeline pipeline;
     struct feed feed;
     struct team team;
-    double *sums;         /* owned, [valid samples]: room for validation */
+    struct validation validation;
     struct train_step step;
     struct trace trace;   /* of a pipeline's second step here */
     struct profiler profiler;
@@ -54,6 +55,8 @@ status trainer_open(struct trainer *t);
 
 /* What the machine's float32 product reaches, for peak_fraction. */
 void trainer_measure_peak(struct trainer *t);
+/* Everything that `validate` names, and its line of metrics. Collective. */
+status trainer_validate(struct trainer *t);
 /* Steps, validations and checkpoints until the end. Collective. ERR_STOPPED:
  * a signal asked for it; saved. */
 status trainer_loop(struct trainer *t);

@@ -98,6 +98,35 @@ TEST(an_optional_metric_is_written_when_it_is_set)
     text_free(&line);
 }
 
+TEST(metrics_that_a_configuration_names_come_back)
+{
+    const struct metrics_extra extras[] = {{"val.code.loss", 2.5},
+                                           {"val.web.loss", (double)NAN}};
+    struct metrics_row row = valid_row(5);
+    struct metrics_writer writer = {0};
+    struct metrics_table table;
+    struct arena arena;
+    struct fixture f;
+
+    fixture_begin(&f);
+    arena_init(&arena, "test", 0);
+    write_steps(&f, -1, 1, 4);
+    row.extras = extras;
+    row.extra_count = 2;
+    IS_OK(metrics_open(&writer, f.path, 4));
+    IS_OK(metrics_append(&writer, &row));
+    metrics_close(&writer);
+    IS_OK(metrics_read(&table, &arena, f.path));
+    EQUAL_INT(table.count, 5);
+    EQUAL_INT(table.rows[0].extra_count, 0);
+    EQUAL_INT(table.rows[4].extra_count, 2);
+    EQUAL_TEXT(table.rows[4].extras[0].name, "val.code.loss");
+    EQUAL_BYTES(&table.rows[4].extras[0].value, &extras[0].value, 8);
+    EQUAL_TEXT(table.rows[4].extras[1].name, "val.web.loss");
+    CHECK(isnan(table.rows[4].extras[1].value));
+    arena_free(&arena);
+}
+
 TEST(the_exact_form_does_not_know_the_clock)
 {
     struct metrics_row a = step_row(3), b = step_row(3);
@@ -221,6 +250,7 @@ TEST(the_page_lists_every_metric)
 
 TEST_MAIN(a_line_has_its_kind_and_only_its_metrics,
           an_optional_metric_is_written_when_it_is_set,
+          metrics_that_a_configuration_names_come_back,
           the_exact_form_does_not_know_the_clock, rows_read_back_equal,
           a_resumed_run_leaves_no_trace, a_damaged_line_is_named,
           an_unwritable_place_is_an_error, a_full_disk_is_an_error,

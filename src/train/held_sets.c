@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* held_sets.c - named validation sets. */
+#include "train/held_sets.h"
+
+#include <limits.h>
+#include <string.h>
+
+static status open_set(struct held_sets *sets, int index)
+{
+    const struct options *o = &sets->feed->setup->set->values;
+    const struct named_row *row = &sets->rows.items[index];
+    struct held_set *set = &sets->items[index];
+    struct loader_request request;
+
+    set->name = row->name;
+    TRY(feed_prepare(sets->feed, row->words, row->count, &set->parts));
+    request = feed_request(sets->feed, &set->parts);
+    request.name = set->name;
+    TRY(loader_open(&set->loader, &request));
+    set->samples = set->loader.samples < o->validate.sequences
+                       ? set->loader.samples : o->validate.sequences;
+    return OK;
+}
+
+status held_sets_open(struct held_sets *sets, const struct feed *feed)
+{
+    static const struct named_form form = {"validate.sets", "NAME PATH...", 1,
+                                           INT_MAX};
+    const struct option_list *list = &feed->setup->set->values.validate.sets;
+    void *memory;
+
+    *sets = (struct held_sets){.feed = feed};
+    TRY(named_read(&sets->rows, &form, list->items, list->count));
+    if (list->count == 0) return OK;
+    TRY(memory_take((size_t)list->count, sizeof *sets->items, &memory));
+    memset(memory, 0, (size_t)list->count * sizeof *sets->items);
+    sets->items = memory;
+    for (int i = 0; i < list->count; i++) {
+        sets->count = i + 1; /* so that it is closed in any case */
+        TRY(open_set(sets, i));
+    }
+    return OK;
+}
+
+void held_sets_close(struct held_sets *sets)
+{
+    for (int i = 0; i < sets->count; i++) {
+        loader_close(&sets->items[i].loader);
+        data_parts_free(&sets->items[i].parts);
+    }
+    memory_free(sets->items);
+    named_free(&sets->rows);
+    *sets = (struct held_sets){0};
+}
+
+int64_t held_sets_samples(const struct held_sets *sets)
+{
+    int64_t most = 0;
+
+    for (int i = 0; i < sets->count; i++)
+        if (sets->items[i].samples > most) most = sets->items[i].samples;
+    return most;
+}
+
+static status fill(void *argument, int64_t index, int32_t *inputs,
+                   int32_t *targets, int32_t *positions, int32_t *documents)
+{
+    struct held_sets *sets = argument;
+    const struct held_set *set = sets->current;
+
+    TRY(loader_sample(&set->loader, index, inputs, targets, positions,
+                      documents));
+    if (index < sets->next) return OK; /* a rank with two stages */
+    sets->next = index + 1;
+    sets->bytes += feed_text_bytes(sets->feed, &set->loader, targets);
+    return OK;
+}
+
+struct sample_source held_sets_source(struct held_sets *sets, int index)
+{
+    token_set_drop(&sets->items[index].loader.set);
+    sets->current = &sets->items[index];
+    sets->bytes = sets->next = 0;
+    return (struct sample_source){fill, sets};
+}

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainer_validate.c - a validation of a run: data.valid, then what the
+ * options of `validate` name. */
+#include <math.h>
+#include <time.h>
+
+#include "train/trainer_state.h"
+
+static double now_s(clockid_t clock)
+{
+    struct timespec t;
+
+    clock_gettime(clock, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static status measure_valid(struct trainer *t, struct measure *out)
+{
+    const struct sample_source source = feed_valid(&t->feed);
+
+    *out = (struct measure){.loss = (double)NAN, .bits_per_byte = (double)NAN};
+    if (t->feed.valid_samples == 0) return OK;
+    TRY(validation_measure(&t->validation, &t->step, &source,
+                           t->feed.valid_samples, &t->feed.valid_bytes, out));
+    if (out->targets == 0) return OK;
+    progress_note(&t->progress,
+                  "step %lld: validation loss %.4f, %.4f bits per byte "
+                  "(%lld sequences)", (long long)t->counters.step, out->loss,
+                  out->bits_per_byte, (long long)t->feed.valid_samples);
+    return OK;
+}
+
+status trainer_validate(struct trainer *t)
+{
+    struct validation *v = &t->validation;
+    const double began = now_s(CLOCK_MONOTONIC);
+    struct measure valid;
+
+    v->extra_count = 0;
+    arena_reset(&v->names);
+    TRY(measure_valid(t, &valid));
+    TRY(validation_sets(v, &t->step, &t->progress, t->counters.step));
+    if (!trainer_leads(t) || (valid.targets == 0 && v->extra_count == 0))
+        return OK;
+    struct metrics_row row = metrics_blank(METRICS_VALIDATION);
+
+    row.step = t->counters.step;
+    row.tokens = t->counters.tokens;
+    row.epoch = (double)t->counters.samples / (double)t->feed.samples;
+    row.val_loss = valid.loss;
+    row.val_targets = valid.targets;
+    row.val_bits_per_byte = valid.bits_per_byte;
+    row.val_ms = 1e3 * (now_s(CLOCK_MONOTONIC) - began);
+    row.time_s = now_s(CLOCK_REALTIME);
+    row.extras = v->extras;
+    row.extra_count = v->extra_count;
+    return metrics_append(&t->metrics, &row);
+}

@@ -1,0 +1,95 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* validation.c - what a run measures beside data.valid. */
+#include "train/validation.h"
+
+#include <math.h>
+
+#include "kernels/math.h"
+
+int64_t validation_values(const struct options *options)
+{
+    return options->validate.sequences;
+}
+
+status validation_open(struct validation *v, const struct feed *feed)
+{
+    int64_t most = feed->valid_samples;
+    void *memory;
+
+    arena_init(&v->names, "metrics of a validation", 0);
+    TRY(held_sets_open(&v->sets, feed));
+    if (held_sets_samples(&v->sets) > most)
+        most = held_sets_samples(&v->sets);
+    TRY(memory_take((size_t)most + 1, sizeof *v->sums, &memory));
+    v->sums = memory;
+    return OK;
+}
+
+void validation_close(struct validation *v)
+{
+    held_sets_close(&v->sets);
+    memory_free(v->sums);
+    memory_free(v->extras);
+    arena_free(&v->names);
+    *v = (struct validation){0};
+}
+
+status validation_measure(struct validation *v, struct train_step *step,
+                          const struct sample_source *source, int64_t count,
+                          const int64_t *bytes, struct measure *out)
+{
+    struct evaluation evaluation = {.sums = v->sums};
+    double read;
+
+    TRY(train_evaluate(step, source, count, &evaluation));
+    read = train_step_speaks(step) ? (double)*bytes : 0;
+    TRY(team_join(step->team, &read, 1));
+    *out = (struct measure){.targets = evaluation.targets,
+                            .loss = (double)NAN,
+                            .bits_per_byte = (double)NAN};
+    if (evaluation.targets == 0) return OK;
+    out->loss = evaluation.sum / (double)evaluation.targets;
+    if (read > 0) out->bits_per_byte = evaluation.sum / (math_log(2) * read);
+    return OK;
+}
+
+/* Another metric of this validation: "<kind>.<name>.<metric>". */
+static status note(struct validation *v, const char *kind, const char *name,
+                   const char *metric, double value)
+{
+    char whole[160], *kept;
+
+    if (v->extra_count == v->extra_room) {
+        const int room = 2 * v->extra_room + 16;
+        void *grown = v->extras;
+
+        TRY(memory_grow(&grown, (size_t)room, sizeof *v->extras));
+        v->extras = grown;
+        v->extra_room = room;
+    }
+    snprintf(whole, sizeof whole, "%s.%s.%s", kind, name, metric);
+    TRY(arena_copy_text(&v->names, whole, &kept));
+    v->extras[v->extra_count++] = (struct metrics_extra){kept, value};
+    return OK;
+}
+
+status validation_sets(struct validation *v, struct train_step *step,
+                       struct progress *progress, int64_t at)
+{
+    for (int i = 0; i < v->sets.count; i++) {
+        const struct held_set *set = &v->sets.items[i];
+        const struct sample_source source = held_sets_source(&v->sets, i);
+        struct measure found;
+
+        TRY(validation_measure(v, step, &source, set->samples, &v->sets.bytes,
+                               &found));
+        TRY(note(v, "val", set->name, "loss", found.loss));
+        TRY(note(v, "val", set->name, "bits_per_byte", found.bits_per_byte));
+        TRY(note(v, "val", set->name, "targets", (double)found.targets));
+        progress_note(progress, "step %lld: %s: loss %.4f, %.4f bits per byte "
+                                "(%lld sequences)", (long long)at, set->name,
+                      found.loss, found.bits_per_byte,
+                      (long long)set->samples);
+    }
+    return OK;
+}

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* validation.h - what a run measures beside data.valid whenever it validates:
+ * named sets. The numbers become extra metrics of the validation's line. */
+#ifndef LOCKSTEP_TRAIN_VALIDATION_H
+#define LOCKSTEP_TRAIN_VALIDATION_H
+
+#include "train/held_sets.h"
+#include "train/metrics.h"
+#include "train/progress.h"
+
+struct validation {
+    struct held_sets sets;        /* owned */
+    double *sums;                 /* owned: room for a validation's losses */
+    struct arena names;           /* owned: of the extra metrics */
+    struct metrics_extra *extras; /* owned [extra_room] */
+    int extra_count, extra_room;
+};
+
+/* Most numbers that the ranks join at once for it. */
+int64_t validation_values(const struct options *options);
+/* Reads what the options name; feed is open and stays. */
+status validation_open(struct validation *v, const struct feed *feed);
+void validation_close(struct validation *v);
+
+/* The mean loss of `count` sequences of a source. bytes: of text that this rank
+ * has read for them, once it has; 0: unknown. Collective. */
+struct measure {
+    double loss;          /* nats */
+    double bits_per_byte; /* NaN: bytes are unknown */
+    int64_t targets;
+};
+status validation_measure(struct validation *v, struct train_step *step,
+                          const struct sample_source *source, int64_t count,
+                          const int64_t *bytes, struct measure *out);
+
+/* Every set; a sentence for each. v->extras are the metrics. Collective. */
+status validation_sets(struct validation *v, struct train_step *step,
+                       struct progress *progress, int64_t at);
+#endif
