@@ -27,25 +27,39 @@ struct narrow_rows {
     KERNELS_TYPE(cross_entropy) *cross_entropy_bf16, *cross_entropy_f16;
     KERNELS_TYPE(matmul) *bf16_pairs, *bf16_tiles, *f16;
 };
-#define CPU_NARROW(isa)                                                  \
-    extern KERNELS_TYPE(cross_entropy) cpu_cross_entropy_bf16_##isa;     \
-    extern KERNELS_TYPE(cross_entropy) cpu_cross_entropy_f16_##isa;      \
-    extern KERNELS_TYPE(matmul) cpu_matmul_bf16_pairs_##isa;             \
-    extern KERNELS_TYPE(matmul) cpu_matmul_bf16_tiles_##isa;             \
-    extern KERNELS_TYPE(matmul) cpu_matmul_f16_##isa;                    \
-    static const struct narrow_rows cpu_##isa##_narrow = {               \
-        cpu_cross_entropy_bf16_##isa, cpu_cross_entropy_f16_##isa,       \
-        cpu_matmul_bf16_pairs_##isa, cpu_matmul_bf16_tiles_##isa,        \
-        cpu_matmul_f16_##isa};
+
+/* Everything that is compiled for one instruction set. */
+struct backend {
+    const struct kernels *table; /* NULL: not in this build */
+    struct narrow_rows narrow;
+    double (*peak_flops)(struct stream *stream, double seconds);
+    void (*normals)(const struct normals *normals, double *out);
+    void (*exponentials)(const struct exponentials *of, double *out);
+    double (*peak_product)(struct stream *stream, enum product product,
+                           double seconds); /* NULL: FMAs are the fastest */
+};
+#define DECLARE_BACKEND(isa)                                               \
+    extern KERNELS_TYPE(cross_entropy) cpu_cross_entropy_bf16_##isa;       \
+    extern KERNELS_TYPE(cross_entropy) cpu_cross_entropy_f16_##isa;        \
+    extern KERNELS_TYPE(matmul) cpu_matmul_bf16_pairs_##isa;               \
+    extern KERNELS_TYPE(matmul) cpu_matmul_bf16_tiles_##isa;               \
+    extern KERNELS_TYPE(matmul) cpu_matmul_f16_##isa;                      \
+    double cpu_peak_flops_##isa(struct stream *stream, double seconds);    \
+    void cpu_normals_##isa(const struct normals *normals, double *out);    \
+    void cpu_exponentials_##isa(const struct exponentials *of, double *out);
+#define BACKEND(isa)                                                       \
+    .table = &cpu_##isa,                                                   \
+    .narrow = {cpu_cross_entropy_bf16_##isa, cpu_cross_entropy_f16_##isa,  \
+               cpu_matmul_bf16_pairs_##isa, cpu_matmul_bf16_tiles_##isa,   \
+               cpu_matmul_f16_##isa},                                      \
+    .peak_flops = cpu_peak_flops_##isa, .normals = cpu_normals_##isa,      \
+    .exponentials = cpu_exponentials_##isa
 
 #ifdef HAVE_ISA_plain
 #define DECLARE_PLAIN(row) DECLARE_CPU(row, plain)
 #define FILL_PLAIN(row) FILL_CPU(row, plain)
 KERNELS_CPU_ROWS(DECLARE_PLAIN)
-CPU_NARROW(plain)
-double cpu_peak_flops_plain(struct stream *stream, double seconds);
-void cpu_normals_plain(const struct normals *normals, double *out);
-void cpu_exponentials_plain(const struct exponentials *of, double *out);
+DECLARE_BACKEND(plain)
 static const struct kernels cpu_plain = {
     .backend = "cpu plain", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_PLAIN)};
 #endif
@@ -53,10 +67,7 @@ static const struct kernels cpu_plain = {
 #define DECLARE_AVX2(row) DECLARE_CPU(row, avx2)
 #define FILL_AVX2(row) FILL_CPU(row, avx2)
 KERNELS_CPU_ROWS(DECLARE_AVX2)
-CPU_NARROW(avx2)
-double cpu_peak_flops_avx2(struct stream *stream, double seconds);
-void cpu_normals_avx2(const struct normals *normals, double *out);
-void cpu_exponentials_avx2(const struct exponentials *of, double *out);
+DECLARE_BACKEND(avx2)
 static const struct kernels cpu_avx2 = {
     .backend = "cpu avx2", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_AVX2)};
 #endif
@@ -64,10 +75,7 @@ static const struct kernels cpu_avx2 = {
 #define DECLARE_AVX512(row) DECLARE_CPU(row, avx512)
 #define FILL_AVX512(row) FILL_CPU(row, avx512)
 KERNELS_CPU_ROWS(DECLARE_AVX512)
-CPU_NARROW(avx512)
-double cpu_peak_flops_avx512(struct stream *stream, double seconds);
-void cpu_normals_avx512(const struct normals *normals, double *out);
-void cpu_exponentials_avx512(const struct exponentials *of, double *out);
+DECLARE_BACKEND(avx512)
 double cpu_peak_product_avx512(struct stream *stream, enum product product,
                                double seconds);
 static const struct kernels cpu_avx512 = {
@@ -78,13 +86,26 @@ static const struct kernels cpu_avx512 = {
 #define DECLARE_NEON(row) DECLARE_CPU(row, neon)
 #define FILL_NEON(row) FILL_CPU(row, neon)
 KERNELS_CPU_ROWS(DECLARE_NEON)
-CPU_NARROW(neon)
-double cpu_peak_flops_neon(struct stream *stream, double seconds);
-void cpu_normals_neon(const struct normals *normals, double *out);
-void cpu_exponentials_neon(const struct exponentials *of, double *out);
+DECLARE_BACKEND(neon)
 static const struct kernels cpu_neon = {
     .backend = "cpu neon", .dtype = DTYPE_F32, KERNELS_CPU_ROWS(FILL_NEON)};
 #endif
+
+static const struct backend backends[ISA_COUNT] = {
+#ifdef HAVE_ISA_plain
+    [ISA_PLAIN] = {BACKEND(plain)},
+#endif
+#ifdef HAVE_ISA_avx2
+    [ISA_AVX2] = {BACKEND(avx2)},
+#endif
+#ifdef HAVE_ISA_avx512
+    [ISA_AVX512] = {BACKEND(avx512), .peak_product = cpu_peak_product_avx512},
+#endif
+#ifdef HAVE_ISA_neon
+    [ISA_NEON] = {BACKEND(neon)},
+#endif
+    [ISA_AUTO] = {.table = NULL},
+};
 
 const char *isa_name(enum isa isa)
 {
@@ -92,45 +113,6 @@ const char *isa_name(enum isa isa)
                                                  "avx512", "neon"};
 
     return isa >= 0 && isa < ISA_COUNT ? names[isa] : "unknown";
-}
-
-/* What this build has for an instruction set; NULL: nothing. */
-static const struct kernels *isa_table(enum isa isa)
-{
-    switch (isa) {
-#ifdef HAVE_ISA_plain
-    case ISA_PLAIN: return &cpu_plain;
-#endif
-#ifdef HAVE_ISA_avx2
-    case ISA_AVX2: return &cpu_avx2;
-#endif
-#ifdef HAVE_ISA_avx512
-    case ISA_AVX512: return &cpu_avx512;
-#endif
-#ifdef HAVE_ISA_neon
-    case ISA_NEON: return &cpu_neon;
-#endif
-    default: return NULL;
-    }
-}
-
-static const struct narrow_rows *isa_narrow_rows(enum isa isa)
-{
-    switch (isa) {
-#ifdef HAVE_ISA_plain
-    case ISA_PLAIN: return &cpu_plain_narrow;
-#endif
-#ifdef HAVE_ISA_avx2
-    case ISA_AVX2: return &cpu_avx2_narrow;
-#endif
-#ifdef HAVE_ISA_avx512
-    case ISA_AVX512: return &cpu_avx512_narrow;
-#endif
-#ifdef HAVE_ISA_neon
-    case ISA_NEON: return &cpu_neon_narrow;
-#endif
-    default: return NULL;
-    }
 }
 
 static bool isa_runs(enum isa isa)
@@ -155,7 +137,8 @@ static bool isa_runs(enum isa isa)
 
 static bool isa_works(enum isa isa)
 {
-    return isa_table(isa) != NULL && isa_runs(isa);
+    return isa >= 0 && isa < ISA_COUNT && backends[isa].table != NULL &&
+           isa_runs(isa);
 }
 
 enum isa isa_best(void)
@@ -180,7 +163,7 @@ static void kernels_complete(struct kernels *table,
 static void kernels_narrow(struct kernels *table, enum dtype dtype,
                            enum isa isa, enum product product)
 {
-    const struct narrow_rows *rows = isa_narrow_rows(isa);
+    const struct narrow_rows *rows = &backends[isa].narrow;
 
     table->dtype = dtype;
     table->product = product;
@@ -222,91 +205,45 @@ status kernels_get_product(struct kernels *out, enum dtype dtype, enum isa isa,
              "this machine or build cannot run the instruction set %s; it "
              "has:%s", isa_name(isa), have);
     }
-    *out = *isa_table(isa);
+    *out = *backends[isa].table;
     kernels_complete(out, &kernels_reference_f32);
     if (dtype_is_narrow(dtype)) kernels_narrow(out, dtype, isa, product);
     return OK;
 }
 
-double kernels_peak_flops(struct stream *stream, enum isa isa, double seconds)
+static const struct backend *backend_of(enum isa isa)
 {
     if (isa == ISA_AUTO) isa = isa_best();
     CHECK(isa_works(isa));
-    switch (isa) {
-#ifdef HAVE_ISA_plain
-    case ISA_PLAIN: return cpu_peak_flops_plain(stream, seconds);
-#endif
-#ifdef HAVE_ISA_avx2
-    case ISA_AVX2: return cpu_peak_flops_avx2(stream, seconds);
-#endif
-#ifdef HAVE_ISA_avx512
-    case ISA_AVX512: return cpu_peak_flops_avx512(stream, seconds);
-#endif
-#ifdef HAVE_ISA_neon
-    case ISA_NEON: return cpu_peak_flops_neon(stream, seconds);
-#endif
-    default: return 0;
-    }
+    return &backends[isa];
+}
+
+double kernels_peak_flops(struct stream *stream, enum isa isa, double seconds)
+{
+    return backend_of(isa)->peak_flops(stream, seconds);
 }
 
 void kernels_normals(enum isa isa, const struct normals *normals, double *out)
 {
-    if (isa == ISA_AUTO) isa = isa_best();
-    CHECK(isa_works(isa));
-    switch (isa) {
-#ifdef HAVE_ISA_plain
-    case ISA_PLAIN: cpu_normals_plain(normals, out); return;
-#endif
-#ifdef HAVE_ISA_avx2
-    case ISA_AVX2: cpu_normals_avx2(normals, out); return;
-#endif
-#ifdef HAVE_ISA_avx512
-    case ISA_AVX512: cpu_normals_avx512(normals, out); return;
-#endif
-#ifdef HAVE_ISA_neon
-    case ISA_NEON: cpu_normals_neon(normals, out); return;
-#endif
-    default: return;
-    }
+    backend_of(isa)->normals(normals, out);
 }
 
 void kernels_exponentials(enum isa isa, const struct exponentials *of,
                           double *out)
 {
-    if (isa == ISA_AUTO) isa = isa_best();
-    CHECK(isa_works(isa));
-    switch (isa) {
-#ifdef HAVE_ISA_plain
-    case ISA_PLAIN: cpu_exponentials_plain(of, out); return;
-#endif
-#ifdef HAVE_ISA_avx2
-    case ISA_AVX2: cpu_exponentials_avx2(of, out); return;
-#endif
-#ifdef HAVE_ISA_avx512
-    case ISA_AVX512: cpu_exponentials_avx512(of, out); return;
-#endif
-#ifdef HAVE_ISA_neon
-    case ISA_NEON: cpu_exponentials_neon(of, out); return;
-#endif
-    default: return;
-    }
+    backend_of(isa)->exponentials(of, out);
 }
 
 double kernels_peak_product(struct stream *stream, const struct kernels *table,
                             enum isa isa, double seconds)
 {
-    double chains = kernels_peak_flops(stream, isa, seconds), best = 0;
+    const struct backend *backend = backend_of(isa);
+    const double chains = backend->peak_flops(stream, seconds);
+    double best;
 
-    if (isa == ISA_AUTO) isa = isa_best();
-    if (table->dtype != DTYPE_BF16) return chains;
-    switch (isa) {
-#ifdef HAVE_ISA_avx512
-    case ISA_AVX512:
-        best = cpu_peak_product_avx512(stream, table->product, seconds);
-        break;
-#endif
-    default: break;
-    }
+    if (table->dtype != DTYPE_BF16 || backend->peak_product == NULL)
+        return chains;
+    best = backend->peak_product(stream, table->product, seconds);
     return best > chains ? best : chains;
 }
 

@@ -331,6 +331,31 @@ static struct view half_of(struct tensor tensor, int which)
     return view;
 }
 
+typedef void elementwise_block(float *const *at, int64_t count,
+                               const void *constants);
+
+static status gated_forward(struct stream *stream, elementwise_block *block,
+                            struct tensor out, struct tensor gate_up)
+{
+    struct elementwise e = {block, NULL, 3, 1,
+                            {view_any(out), half_of(gate_up, 0),
+                             half_of(gate_up, 1)}};
+
+    return elementwise_run(stream, &e);
+}
+
+static status gated_backward(struct stream *stream, elementwise_block *block,
+                             struct tensor dgate_up, struct tensor dout,
+                             struct tensor gate_up)
+{
+    struct elementwise e = {block, NULL, 5, 2,
+                            {half_of(dgate_up, 0), half_of(dgate_up, 1),
+                             view_any(dout), half_of(gate_up, 0),
+                             half_of(gate_up, 1)}};
+
+    return elementwise_run(stream, &e);
+}
+
 static void swiglu_block(float *const *at, int64_t count,
                          const void *constants)
 {
@@ -344,11 +369,7 @@ static void swiglu_block(float *const *at, int64_t count,
 status CPU(swiglu_forward)(struct stream *stream, struct tensor out,
                            struct tensor gate_up)
 {
-    struct elementwise e = {swiglu_block, NULL, 3, 1,
-                            {view_any(out), half_of(gate_up, 0),
-                             half_of(gate_up, 1)}};
-
-    return elementwise_run(stream, &e);
+    return gated_forward(stream, swiglu_block, out, gate_up);
 }
 
 static void swiglu_backward_block(float *const *at, int64_t count,
@@ -370,12 +391,8 @@ static void swiglu_backward_block(float *const *at, int64_t count,
 status CPU(swiglu_backward)(struct stream *stream, struct tensor dgate_up,
                             struct tensor dout, struct tensor gate_up)
 {
-    struct elementwise e = {swiglu_backward_block, NULL, 5, 2,
-                            {half_of(dgate_up, 0), half_of(dgate_up, 1),
-                             view_any(dout), half_of(gate_up, 0),
-                             half_of(gate_up, 1)}};
-
-    return elementwise_run(stream, &e);
+    return gated_backward(stream, swiglu_backward_block, dgate_up, dout,
+                          gate_up);
 }
 
 static void geglu_block(float *const *at, int64_t count, const void *constants)
@@ -391,11 +408,7 @@ static void geglu_block(float *const *at, int64_t count, const void *constants)
 status CPU(geglu_forward)(struct stream *stream, struct tensor out,
                           struct tensor gate_up)
 {
-    struct elementwise e = {geglu_block, NULL, 3, 1,
-                            {view_any(out), half_of(gate_up, 0),
-                             half_of(gate_up, 1)}};
-
-    return elementwise_run(stream, &e);
+    return gated_forward(stream, geglu_block, out, gate_up);
 }
 
 static void geglu_backward_block(float *const *at, int64_t count,
@@ -420,12 +433,8 @@ static void geglu_backward_block(float *const *at, int64_t count,
 status CPU(geglu_backward)(struct stream *stream, struct tensor dgate_up,
                            struct tensor dout, struct tensor gate_up)
 {
-    struct elementwise e = {geglu_backward_block, NULL, 5, 2,
-                            {half_of(dgate_up, 0), half_of(dgate_up, 1),
-                             view_any(dout), half_of(gate_up, 0),
-                             half_of(gate_up, 1)}};
-
-    return elementwise_run(stream, &e);
+    return gated_backward(stream, geglu_backward_block, dgate_up, dout,
+                          gate_up);
 }
 
 static void softcap_block(float *const *at, int64_t count,

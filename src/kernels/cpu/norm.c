@@ -19,6 +19,9 @@ struct norm {
     const struct token_order *order;
     float *granules;  /* [granules, vectors of sums, width] */
     int64_t granule_count, apart; /* apart: floats of a granule's sums */
+    /* Tokens [first, last) of dx; chain NULL: else their sums too. */
+    void (*backward)(const struct norm *n, int64_t first, int64_t last,
+                     float *chain);
 };
 
 /* A row of a matrix whose type the caller knows. */
@@ -165,16 +168,22 @@ ELEMENTARY void rms_backward_typed(enum dtype dtype, const struct norm *n,
         rms_backward_rows(dtype, false, n, first, last, chain);
 }
 
-static void rms_backward_body(void *argument, int index, int count)
+static void rms_backward(const struct norm *n, int64_t first, int64_t last,
+                         float *chain)
+{
+    ELEMENT_CHOOSE(n->x.dtype, rms_backward_typed, n, first, last, chain);
+}
+
+static void backward_body(void *argument, int index, int count)
 {
     const struct norm *n = argument;
     int64_t first, last;
 
     threads_split(n->x.rows, 1, index, count, &first, &last);
-    ELEMENT_CHOOSE(n->x.dtype, rms_backward_typed, n, first, last, NULL);
+    n->backward(n, first, last, NULL);
 }
 
-static void rms_granules_body(void *argument, int index, int count)
+static void granules_body(void *argument, int index, int count)
 {
     const struct norm *n = argument;
     struct token_granules g = {0};
@@ -185,9 +194,8 @@ static void rms_granules_body(void *argument, int index, int count)
         float *chain = n->granules + i * n->apart;
 
         if (i < first) continue;
-        memset(chain, 0, (size_t)n->x.width * sizeof *chain);
-        ELEMENT_CHOOSE(n->x.dtype, rms_backward_typed, n, g.first, g.last,
-                       chain);
+        memset(chain, 0, (size_t)n->apart * sizeof *chain);
+        n->backward(n, g.first, g.last, chain);
     }
 }
 
@@ -220,6 +228,22 @@ static void granules_add_body(void *argument, int index, int count)
                            n->apart, begin, end);
 }
 
+/* dx and the sums; `sums_body` makes the sums of `vectors` vectors alone. */
+static void backward_run(struct stream *stream, struct norm *n, int vectors,
+                         void (*sums_body)(void *argument, int index,
+                                           int count))
+{
+    const int64_t work = n->x.rows * n->x.width;
+
+    if (granules_shared(stream, n, vectors)) {
+        cpu_run(stream, work, granules_body, n);
+        cpu_run(stream, n->granule_count * n->x.width, granules_add_body, n);
+        return;
+    }
+    cpu_run(stream, work, sums_body, n); /* first: dx may be dy */
+    cpu_run(stream, work, backward_body, n);
+}
+
 status CPU(rmsnorm_backward)(struct stream *stream, struct tensor dx,
                              bool adds, struct tensor sums, struct tensor dy,
                              struct tensor x, struct tensor rrms,
@@ -228,20 +252,14 @@ status CPU(rmsnorm_backward)(struct stream *stream, struct tensor dx,
 {
     struct norm n = {.y = view_any(dx), .x = view_any(x),
                      .dy = view_any(dy), .adds = adds,
-                     .sums_weight = sums, .order = order};
-    int64_t work = n.x.rows * n.x.width;
+                     .sums_weight = sums, .order = order,
+                     .backward = rms_backward};
 
     norm_check(&n, true);
     n.weight = vector_of(stream, weight, n.x, 0);
     n.stats = stats_of(rrms, n.x.rows);
     token_sums_check(sums, n.x.rows, n.x.width, order);
-    if (granules_shared(stream, &n, 1)) {
-        cpu_run(stream, work, rms_granules_body, &n);
-        cpu_run(stream, n.granule_count * n.x.width, granules_add_body, &n);
-        return OK;
-    }
-    cpu_run(stream, work, rms_sums_body, &n); /* first: dx may be dy */
-    cpu_run(stream, work, rms_backward_body, &n);
+    backward_run(stream, &n, 1, rms_sums_body);
     return OK;
 }
 
@@ -375,30 +393,10 @@ ELEMENTARY void layer_backward_typed(enum dtype dtype, const struct norm *n,
         layer_backward_rows(dtype, false, n, first, last, chain);
 }
 
-static void layer_backward_body(void *argument, int index, int count)
+static void layer_backward(const struct norm *n, int64_t first, int64_t last,
+                           float *chain)
 {
-    const struct norm *n = argument;
-    int64_t first, last;
-
-    threads_split(n->x.rows, 1, index, count, &first, &last);
-    ELEMENT_CHOOSE(n->x.dtype, layer_backward_typed, n, first, last, NULL);
-}
-
-static void layer_granules_body(void *argument, int index, int count)
-{
-    const struct norm *n = argument;
-    struct token_granules g = {0};
-    int64_t first, last;
-
-    threads_split(n->granule_count, 1, index, count, &first, &last);
-    for (int64_t i = 0; i < last && token_granule_next(n->order, &g); i++) {
-        float *chain = n->granules + i * n->apart;
-
-        if (i < first) continue;
-        memset(chain, 0, (size_t)n->apart * sizeof *chain);
-        ELEMENT_CHOOSE(n->x.dtype, layer_backward_typed, n, g.first, g.last,
-                       chain);
-    }
+    ELEMENT_CHOOSE(n->x.dtype, layer_backward_typed, n, first, last, chain);
 }
 
 status CPU(layernorm_backward)(struct stream *stream, struct tensor dx,
@@ -411,20 +409,13 @@ status CPU(layernorm_backward)(struct stream *stream, struct tensor dx,
     struct norm n = {.y = view_any(dx), .x = view_any(x),
                      .dy = view_any(dy), .adds = adds,
                      .sums_weight = sums_weight, .sums_bias = sums_bias,
-                     .order = order};
-    int64_t work = n.x.rows * n.x.width;
+                     .order = order, .backward = layer_backward};
 
     norm_check(&n, true);
     n.weight = vector_of(stream, weight, n.x, 0);
     n.stats = stats_of(stats, 2 * n.x.rows);
     token_sums_check(sums_weight, n.x.rows, n.x.width, order);
     token_sums_check(sums_bias, n.x.rows, n.x.width, order);
-    if (granules_shared(stream, &n, 2)) {
-        cpu_run(stream, work, layer_granules_body, &n);
-        cpu_run(stream, n.granule_count * n.x.width, granules_add_body, &n);
-        return OK;
-    }
-    cpu_run(stream, work, layer_sums_body, &n); /* first: dx may be dy */
-    cpu_run(stream, work, layer_backward_body, &n);
+    backward_run(stream, &n, 2, layer_sums_body);
     return OK;
 }

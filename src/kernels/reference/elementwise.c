@@ -146,87 +146,87 @@ status NAME(activation_backward)(struct stream *stream, struct tensor dx,
     return OK;
 }
 
-status NAME(swiglu_forward)(struct stream *stream, struct tensor out,
-                            struct tensor gate_up)
+static status gated_forward(struct tensor out, struct tensor gate_up,
+                            enum activation activation)
 {
     struct view to = view_of(out, REAL_DTYPE);
     struct view from = view_of(gate_up, REAL_DTYPE);
 
-    (void)stream;
     CHECK(from.rows == to.rows && from.width == 2 * to.width);
     for (int64_t row = 0; row < to.rows; row++) {
         const real *gate = row_of(from, row), *up = gate + to.width;
 
         for (int64_t i = 0; i < to.width; i++)
-            row_of(to, row)[i] = silu(gate[i]) * up[i];
+            row_of(to, row)[i] = activate(gate[i], activation) * up[i];
     }
     return OK;
+}
+
+/* The value and the slope of what gates. */
+struct gate { real value, slope; };
+
+static status gated_backward(struct tensor dgate_up, struct tensor dout,
+                             struct tensor gate_up,
+                             struct gate (*gate_at)(real x))
+{
+    struct view to = view_of(dgate_up, REAL_DTYPE);
+    struct view dy = view_of(dout, REAL_DTYPE);
+    struct view from = view_of(gate_up, REAL_DTYPE);
+
+    CHECK(view_same_shape(to, from));
+    CHECK(dy.rows == to.rows && 2 * dy.width == to.width);
+    for (int64_t row = 0; row < to.rows; row++) {
+        const real *d = row_of(dy, row), *in = row_of(from, row);
+        real *dgate = row_of(to, row), *dup = dgate + dy.width;
+
+        for (int64_t i = 0; i < dy.width; i++) {
+            const struct gate gate = gate_at(in[i]);
+            const real up = in[dy.width + i];
+
+            dup[i] = d[i] * gate.value;
+            dgate[i] = d[i] * up * gate.slope;
+        }
+    }
+    return OK;
+}
+
+static struct gate silu_gate(real x)
+{
+    return (struct gate){x * sigmoid(x), silu_slope(x)};
+}
+
+static struct gate gelu_tanh_gate(real x)
+{
+    return (struct gate){activate(x, ACTIVATION_GELU_TANH),
+                         gelu_tanh_slope(x)};
+}
+
+status NAME(swiglu_forward)(struct stream *stream, struct tensor out,
+                            struct tensor gate_up)
+{
+    (void)stream;
+    return gated_forward(out, gate_up, ACTIVATION_SILU);
 }
 
 status NAME(swiglu_backward)(struct stream *stream, struct tensor dgate_up,
                              struct tensor dout, struct tensor gate_up)
 {
-    struct view to = view_of(dgate_up, REAL_DTYPE);
-    struct view dy = view_of(dout, REAL_DTYPE);
-    struct view from = view_of(gate_up, REAL_DTYPE);
-
     (void)stream;
-    CHECK(view_same_shape(to, from));
-    CHECK(dy.rows == to.rows && 2 * dy.width == to.width);
-    for (int64_t row = 0; row < to.rows; row++) {
-        const real *d = row_of(dy, row), *in = row_of(from, row);
-        real *dgate = row_of(to, row), *dup = dgate + dy.width;
-
-        for (int64_t i = 0; i < dy.width; i++) {
-            real gate = in[i], up = in[dy.width + i];
-
-            dup[i] = d[i] * (gate * sigmoid(gate));
-            dgate[i] = d[i] * up * silu_slope(gate);
-        }
-    }
-    return OK;
+    return gated_backward(dgate_up, dout, gate_up, silu_gate);
 }
 
 status NAME(geglu_forward)(struct stream *stream, struct tensor out,
                            struct tensor gate_up)
 {
-    struct view to = view_of(out, REAL_DTYPE);
-    struct view from = view_of(gate_up, REAL_DTYPE);
-
     (void)stream;
-    CHECK(from.rows == to.rows && from.width == 2 * to.width);
-    for (int64_t row = 0; row < to.rows; row++) {
-        const real *gate = row_of(from, row), *up = gate + to.width;
-
-        for (int64_t i = 0; i < to.width; i++)
-            row_of(to, row)[i] =
-                activate(gate[i], ACTIVATION_GELU_TANH) * up[i];
-    }
-    return OK;
+    return gated_forward(out, gate_up, ACTIVATION_GELU_TANH);
 }
 
 status NAME(geglu_backward)(struct stream *stream, struct tensor dgate_up,
                             struct tensor dout, struct tensor gate_up)
 {
-    struct view to = view_of(dgate_up, REAL_DTYPE);
-    struct view dy = view_of(dout, REAL_DTYPE);
-    struct view from = view_of(gate_up, REAL_DTYPE);
-
     (void)stream;
-    CHECK(view_same_shape(to, from));
-    CHECK(dy.rows == to.rows && 2 * dy.width == to.width);
-    for (int64_t row = 0; row < to.rows; row++) {
-        const real *d = row_of(dy, row), *in = row_of(from, row);
-        real *dgate = row_of(to, row), *dup = dgate + dy.width;
-
-        for (int64_t i = 0; i < dy.width; i++) {
-            real gate = in[i], up = in[dy.width + i];
-
-            dup[i] = d[i] * activate(gate, ACTIVATION_GELU_TANH);
-            dgate[i] = d[i] * up * gelu_tanh_slope(gate);
-        }
-    }
-    return OK;
+    return gated_backward(dgate_up, dout, gate_up, gelu_tanh_gate);
 }
 
 /* Source: Gemma team 2024, arXiv:2408.00118, section 2. */
