@@ -4,30 +4,7 @@
 # restart and on two ranks; changed and cut sources are noticed.
 #
 #     BUILD=build tests/cases/data.sh
-set -u
-program=$(cd "${BUILD:-build}" && pwd)/lockstep
-tree=$(pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-passed=0
-failed=0
-
-ok() { passed=$((passed + 1)); }
-bad() { failed=$((failed + 1)); echo "data.sh: $*"; }
-# ends CODE WORDS COMMAND...: that exit code, and these words in the output
-ends() {
-    local code=$1 words=$2 found
-    shift 2
-    "$@" >"$work/out" 2>&1
-    found=$?
-    if [ $found -eq "$code" ] && grep -q -- "$words" "$work/out"; then ok
-    else
-        bad "exit $found, expected $code and \"$words\": ${*:2}"
-        tail -n 5 "$work/out" | sed 's/^/    /'
-    fi
-}
-
-cd "$work" || exit 1
+. "${0%/*}/common.sh"
 awk -v RS= '{ gsub(/[\\"]/, "\\\\&"); gsub(/\n/, "\\n"); gsub(/\t/, " ")
               print "{\"text\": \"" $0 "\"}" }' "$tree/LICENSE" >a.jsonl
 gzip -c a.jsonl >b.jsonl.gz
@@ -117,5 +94,4 @@ ends 0 "finished 3 steps" "$program" train config.yaml --run again \
     --set train.steps=3
 ends 0 "every bit" "$program" compare pairs again
 
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+report

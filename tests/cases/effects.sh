@@ -5,14 +5,7 @@
 # the right bits cannot tell whether one was read at all; plans can.
 #
 #     BUILD=build tests/cases/effects.sh
-set -u
-program=$(cd "${BUILD:-build}" && pwd)/lockstep
-tree=$(pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-passed=0
-failed=0
+. "${0%/*}/common.sh"
 
 cat >config.yaml <<'END'
 version: 1
@@ -36,17 +29,15 @@ differ() {
         if ! timeout 60 "$program" plan config.yaml --ranks "$ranks" \
             --explain "$view" "${settings[@]}" --set "$setting" \
             >plan 2>&1; then
-            failed=$((failed + 1))
-            echo "effects.sh: $setting: $(head -n 1 plan)"
+            bad "$setting: $(head -n 1 plan)"
             return
         fi
         cksum <plan >>plans
     done
-    if [ -z "$(sort plans | uniq -d)" ]; then passed=$((passed + 1))
+    if [ -z "$(sort plans | uniq -d)" ]; then ok
     else
-        failed=$((failed + 1))
-        echo "effects.sh: $option has no effect on the $view: of $values" \
-            "some give the same plan"
+        bad "$option has no effect on the $view: of $values some give the" \
+            "same plan"
     fi
 }
 
@@ -81,5 +72,4 @@ differ numerics.grid_context numerics 1 "1 2 4"
 }
 
 cd "$tree" || exit 1
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ] && [ $passed -gt 0 ]
+report

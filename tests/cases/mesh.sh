@@ -4,36 +4,14 @@
 # shows, a log for each rank, ranks that do not agree, one that stands still.
 #
 #     BUILD=build tests/cases/mesh.sh
-set -u
-program=$(cd "${BUILD:-build}" && pwd)/lockstep
-tree=$(pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "${0%/*}/common.sh"
 export LOCKSTEP_PLUGINS=$(dirname "$program")
-passed=0
-failed=0
 
-ok() { passed=$((passed + 1)); }
-bad() {
-    failed=$((failed + 1))
-    echo "mesh.sh: $*"
-    tail -n 8 "$work/out" | sed 's/^/    /'
-}
-# ends CODE WORDS COMMAND...: that exit code, and these words in the output
-ends() {
-    local code=$1 words=$2 found
-    shift 2
-    timeout 100 "$@" >"$work/out" 2>&1
-    found=$?
-    if [ $found -eq "$code" ] && grep -q -- "$words" "$work/out"; then ok
-    else bad "exit $found, expected $code and \"$words\": $*"; fi
-}
 says() { # WORDS FILE
     cp "$2" "$work/out" 2>/dev/null
     if grep -q -- "$1" "$2"; then ok; else bad "$2 does not say \"$1\""; fi
 }
 
-cd "$work" || exit 1
 mkdir text
 awk -v RS= '{ printf "%s\n", $0 > sprintf("text/%03d.txt", NR) }' \
     "$tree/LICENSE"
@@ -152,5 +130,4 @@ for mpi in openmpi mpich; do
     else bad "$mpi: a rank that stands still"; fi
 done
 
-echo "mesh.sh: $passed passed, $failed failed"
-[ $failed -eq 0 ]
+report

@@ -4,23 +4,7 @@
 # of a run; traces are one a rank, and JSON; nobody who does not ask pays.
 #
 #     BUILD=build tests/cases/profile.sh
-set -u
-program=$(cd "${BUILD:-build}" && pwd)/lockstep
-tree=$(pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-cd "$work" || exit 1
-passed=0
-failed=0
-
-ok() { passed=$((passed + 1)); }
-bad() { failed=$((failed + 1)); echo "profile.sh: $*"; }
-check() {
-    local what=$1
-    shift
-    if "$@" >out 2>&1; then ok
-    else bad "$what"; tail -n 5 out | sed 's/^/    /'; fi
-}
+. "${0%/*}/common.sh"
 
 # adds_up MOST FILE.csv: shares add up to 1 within 1%, and what is unaccounted
 # is less than MOST of the step
@@ -122,5 +106,4 @@ for file in trace.json one.json setmeshdata.rank-1.json; do
         END { exit bad || !closed || events < 20 }' "$file"
 done
 
-echo "profile.sh: $passed passed, $failed failed"
-[ $failed -eq 0 ]
+report

@@ -4,37 +4,7 @@
 # micro-batches and threads; locks; what is broken is said in one sentence.
 #
 #     BUILD=build tests/cases/train.sh
-set -u
-program=$(cd "${BUILD:-build}" && pwd)/lockstep
-tree=$(pwd)
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-passed=0
-failed=0
-
-ok() { passed=$((passed + 1)); }
-bad() { failed=$((failed + 1)); echo "train.sh: $*"; }
-# check WHAT COMMAND...: the command succeeds
-check() {
-    local what=$1
-    shift
-    if "$@" >"$work/out" 2>&1; then ok
-    else bad "$what"; tail -n 5 "$work/out" | sed 's/^/    /'; fi
-}
-# ends CODE WORDS COMMAND...: that exit code, and these words in the output
-ends() {
-    local code=$1 words=$2 found
-    shift 2
-    "$@" >"$work/out" 2>&1
-    found=$?
-    if [ $found -eq "$code" ] && grep -q -- "$words" "$work/out"; then ok
-    else
-        bad "exit $found, expected $code and \"$words\": ${*:2}"
-        tail -n 5 "$work/out" | sed 's/^/    /'
-    fi
-}
-
-cd "$work" || exit 1
+. "${0%/*}/common.sh"
 mkdir text
 awk -v RS= '{ printf "%s\n", $0 > sprintf("text/%03d.txt", NR) }' "$tree/LICENSE"
 check "tokenizer train" "$program" tokenizer train text --vocab 300 \
@@ -159,5 +129,4 @@ else
     echo "check_export: skipped, there is no python3"
 fi
 
-echo "$passed passed, $failed failed"
-[ $failed -eq 0 ]
+report
