@@ -180,13 +180,8 @@ def compare(settings, name, folder):
 
 
 def store(settings, rows):
-    start = os.path.join(settings.out, measure.file_start() + "generation")
-    result = {**measure.machine(), "command": " ".join(
-        ["python3 benchmarks/generation.py", *sys.argv[1:]]), "rows": rows}
-    os.makedirs(settings.out, exist_ok=True)
-    with open(start + ".json", "w", encoding="utf-8") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
+    start, result = measure.store(settings.out, "generation",
+                                  "python3 benchmarks/generation.py", rows)
     pictures.generation_write(start, result)
     return start
 

@@ -6,10 +6,12 @@ a program in a session of its own, on request ahead of all others (needs
 root); `finished` waits for it and says what it used.
 """
 import datetime
+import json
 import os
 import re
 import statistics
 import subprocess
+import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -43,6 +45,18 @@ def file_start():
     facts = machine()
     cpu = re.sub("[^A-Za-z0-9]+", "-", facts["cpu"]).strip("-")
     return f"{facts['date']}-{cpu}-"
+
+
+def store(out, kind, program, rows):
+    """Rows of a table beside what they were measured on; where, and all."""
+    start = os.path.join(out, file_start() + kind)
+    result = {**machine(), "command": " ".join([program, *sys.argv[1:]]),
+              "rows": rows}
+    os.makedirs(out, exist_ok=True)
+    with open(start + ".json", "w", encoding="utf-8") as file:
+        json.dump(result, file, indent=1)
+        file.write("\n")
+    return start, result
 
 
 def busy_s():

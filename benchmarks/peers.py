@@ -404,13 +404,8 @@ def rows_plan(settings):
 
 
 def store(settings, rows):
-    start = os.path.join(settings.out, measure.file_start() + "peers")
-    result = {**measure.machine(), "command": " ".join(
-        ["benchmarks/peers.sh", *sys.argv[1:]]), "rows": rows}
-    os.makedirs(settings.out, exist_ok=True)
-    with open(start + ".json", "w", encoding="utf-8") as file:
-        json.dump(result, file, indent=1)
-        file.write("\n")
+    start, result = measure.store(settings.out, "peers",
+                                  "benchmarks/peers.sh", rows)
     pictures.peers_write(start, result)
     return start
 
