@@ -268,6 +268,37 @@ struct adamw {
                                  * NULL: none */
 };
 
+/* Updates of elements other than adamw's row, which has float32 moments and is
+ * the one that is tuned. docs/numerics.md has the expressions.
+ *   states    0                        1
+ *   ADAMW     first moment             second moment
+ *   LION      momentum
+ *   SGD       momentum (Nesterov)
+ *   FREE      weights that are stepped second moment   (schedule-free) */
+enum update_formula { UPDATE_ADAMW, UPDATE_LION, UPDATE_SGD, UPDATE_FREE };
+enum { UPDATE_STATES = 2, UPDATE_BLOCK = SQUARES_BLOCK };
+
+/* One state. In 8 bits (kernels/code8.h) blocks of UPDATE_BLOCK elements have
+ * a scale each. */
+struct element_state {
+    struct tensor values; /* [n]: real, bfloat16 beside float32, or u8: codes;
+                           * data NULL: the formula has no such state */
+    float *scales;        /* [blocks] of codes */
+    bool positive;        /* codes of numbers that are never below zero */
+};
+
+struct element_update {
+    enum update_formula formula;
+    struct tensor weight, gradient; /* n elements, a vector or a matrix whose
+                                     * rows may lie apart; real */
+    struct tensor copy;             /* the same, narrow; data NULL: none */
+    struct element_state states[UPDATE_STATES];
+    double scale;                   /* of the gradient; rounded once */
+    double lr, beta1, beta2, epsilon, decay;
+    double correction1, correction2; /* as adamw */
+    double share;                   /* FREE: of the new point in the average */
+};
+
 struct kernels {
     const char *backend; /* "reference", "cpu avx512", ... */
     enum dtype dtype;    /* of activations and weights; `real` may be wider */
@@ -401,6 +432,7 @@ struct kernels {
     /* weight = fma(-lr / correction1, m / fma(sqrt(v), 1 / sqrt(correction2),
      * epsilon), weight * (1 - lr * decay)); decoupled decay. */
     status (*adamw)(struct stream *, const struct adamw *);
+    status (*update_elements)(struct stream *, const struct element_update *);
 };
 
 enum isa { ISA_AUTO, ISA_PLAIN, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_COUNT };

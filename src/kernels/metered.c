@@ -116,6 +116,25 @@ static void adamw_end(struct meter_track *track, const struct adamw *call)
     meter_end(track, &what);
 }
 
+static void update_end(struct meter_track *track,
+                       const struct element_update *call)
+{
+    static const char *const names[] = {"adamw", "lion", "sgd",
+                                        "schedule_free"};
+    static const int flops[] = {13, 8, 7, 16}; /* of an element */
+    double bytes = 2 * bytes_of(&call->weight) + bytes_of(&call->gradient) +
+                   bytes_of(&call->copy);
+
+    for (int i = 0; i < UPDATE_STATES; i++)
+        bytes += 2 * bytes_of(&call->states[i].values);
+    const struct meter_what what = {
+        .kind = METER_OPTIMIZER, .name = names[call->formula],
+        .flops = flops[call->formula] * count_of(&call->weight),
+        .bytes = bytes};
+
+    meter_end(track, &what);
+}
+
 /* ---- the two tables ---- */
 
 #define METERED(row) metered_##row##_first

@@ -368,3 +368,13 @@ static status METERED(adamw)(struct stream *stream, const struct adamw *call)
     adamw_end(track, call);
     return result;
 }
+
+static status METERED(update_elements)(struct stream *stream,
+                                       const struct element_update *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->update_elements(stream, call);
+
+    update_end(track, call);
+    return result;
+}

@@ -165,6 +165,7 @@ void update_squares(const struct update *u, double *sums)
         if (param->copy) continue; /* counted by another stage */
         if (first == 0 && u->holding->place.at[AXIS_TENSOR] != 0)
             continue; /* rank 0 of the axis counts what all hold */
+        if (u->layout->rules[c.param].frozen) continue;
         *sum += block_tree(u->blocks + c.at, leaf_blocks(param, &c.block));
     }
 }
@@ -204,30 +205,40 @@ status update_norm(const struct update *update, double *sums, int orders,
 
 /* ---- the update ---- */
 
-status update_apply(const struct update *update, double factor, double lr,
-                    int64_t t)
+static struct tensor state_view(const struct update *u, int index, int slot)
 {
-    const double correction1 = 1 - math_pow_int(update->beta1, t);
-    const double correction2 = 1 - math_pow_int(update->beta2, t);
+    const struct state_place *place = states_place(u->layout, index, slot);
 
-    for (int i = 0; i < update->params->count; i++) {
-        const struct param *param = &update->params->items[i];
-        const struct shard_range range = own_range(update, i);
-        const struct adamw call = {
-            .weight = range_view(update, &update->weights, param, &range),
-            .gradient = range_view(update, &update->gradients, param, &range),
-            .m = range_view(update, &update->first, param, &range),
-            .v = range_view(update, &update->second, param, &range),
-            .scale = factor, .lr = lr, .beta1 = update->beta1,
-            .beta2 = update->beta2, .epsilon = update->epsilon,
-            .decay = param->spec.decay ? update->weight_decay : 0,
-            .correction1 = correction1, .correction2 = correction2,
-            .copy = copy_view(update, param, &range)};
+    if (place->elements == 0) return (struct tensor){0};
+    return tensor_1d((char *)u->states[slot] + place->at, u->layout->real,
+                     place->elements);
+}
 
-        if (range.first == range.last) continue;
-        TRY(update->kernels->adamw(update->stream, &call));
-    }
-    return OK;
+static double or_else(double rule, double run)
+{
+    return rule >= 0 ? rule : run;
+}
+
+struct update_item update_item(const struct update *u, int index,
+                               const struct update_call *call)
+{
+    const struct param *param = &u->params->items[index];
+    const struct optimizer_rule *rule = &u->layout->rules[index];
+    struct update_item item = {
+        .index = index, .param = param, .rule = rule,
+        .range = own_range(u, index), .factor = call->factor,
+        .lr = call->lr * rule->lr, .beta1 = or_else(rule->beta1, u->beta1),
+        .beta2 = or_else(rule->beta2, u->beta2), .epsilon = u->epsilon,
+        .decay = or_else(rule->weight_decay,
+                         param->spec.decay ? u->weight_decay : 0),
+        .t = call->t};
+
+    item.weight = range_view(u, &u->weights, param, &item.range);
+    item.gradient = range_view(u, &u->gradients, param, &item.range);
+    item.copy = copy_view(u, param, &item.range);
+    for (int k = 0; k < OPTIMIZER_STATES; k++)
+        item.states[k] = state_view(u, index, k);
+    return item;
 }
 
 status update_copy(const struct update *update)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* update.h - from summed gradients to new weights: scaling, the global norm,
- * clipping, AdamW. Each rank updates its own shard of every parameter, and the
- * bits are those of one rank that updates everything.
+ * clipping, and what the optimizer of each parameter does (kind.h). Each rank
+ * updates its own shard of every parameter, and the bits are those of one rank
+ * that updates everything.
  *
  * The norm of a step, over all stages of all ranks:
  *   update_blocks    the mean gradient; sums of squares of the blocks of this
@@ -15,6 +16,7 @@
 
 #include "kernels/kernels.h"
 #include "mesh/shard.h"
+#include "optimizer/states.h"
 
 /* One arena laid out as the table, or this rank's shards of it. */
 struct update_arena {
@@ -22,21 +24,44 @@ struct update_arena {
     bool divided;            /* the shard arena, else the flat one */
 };
 
-/* Loshchilov and Hutter 2019, arXiv:1711.05101, algorithm 2. */
 struct update {
     const struct kernels *kernels;
     struct stream *stream;
     const struct param_table *params;
     const struct holding *holding;
     const struct shards *shards; /* what this rank updates */
-    struct update_arena weights, gradients, first, second; /* real */
+    struct update_arena weights, gradients; /* real */
+    const struct states *layout; /* rules, and where the states lie */
+    void *states[OPTIMIZER_STATES]; /* memory of each slot */
     struct update_arena copy; /* of the weights as kernels read them, of
                                * kernels->dtype; data NULL: none */
     double *blocks;          /* [shard_blocks] */
-    double beta1, beta2, epsilon, weight_decay;
+    double beta1, beta2, epsilon, weight_decay; /* where a rule says nothing;
+                              * decay: of parameters whose spec has it */
     double clip;             /* largest norm; 0: none */
     double loss_scale;       /* that the gradients have; 0: 1 */
     bool skips;              /* a norm that is not finite is no error */
+};
+
+/* One step, of everything. */
+struct update_call {
+    double factor;           /* of the gradients: clipping */
+    double lr;               /* of the step, before a rule's factor */
+    int64_t t;               /* of the step, counted from 1 */
+};
+
+/* What a kind sees of one parameter: this rank's own elements, in the order in
+ * which they lie. Empty tensors where it has none; data NULL: no copy. */
+struct update_item {
+    int index;               /* of the table */
+    const struct param *param;
+    const struct optimizer_rule *rule;
+    struct shard_range range;
+    struct tensor weight, gradient; /* [n] real */
+    struct tensor copy;      /* [n] narrow: becomes the new weights, rounded */
+    struct tensor states[OPTIMIZER_STATES]; /* [n] or, WHOLE, all of it */
+    double factor, lr, beta1, beta2, epsilon, decay; /* with the rule's */
+    int64_t t;
 };
 
 struct update_result {
@@ -59,10 +84,15 @@ void update_squares(const struct update *update, double *sums);
 status update_norm(const struct update *update, double *sums, int orders,
                    struct update_result *out);
 
-/* Weights and moments of step t (counted from 1) with learning rate lr, and the
+/* Weights and states of step t (counted from 1) with learning rate lr, and the
  * copy. */
 status update_apply(const struct update *update, double factor, double lr,
                     int64_t t);
+/* Parameter `index` of the table as a kind sees it. */
+struct update_item update_item(const struct update *update, int index,
+                               const struct update_call *call);
+/* States of step 0, from its weights; those that no kind sets are zero. */
+status update_start(const struct update *update);
 /* The copy of new weights that come from elsewhere. */
 status update_copy(const struct update *update);
 

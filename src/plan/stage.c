@@ -192,8 +192,6 @@ bool stage_divides(const struct stage *stage, enum memory_owner arena)
         return (stage_reads(stage) == MEMORY_WEIGHTS ? division->weights
                                                      : division->states) != 0;
     case MEMORY_GRADIENTS: return stage->request.rounds > 0;
-    case MEMORY_FIRST_MOMENT:
-    case MEMORY_SECOND_MOMENT: return division->states != 0;
     default: return false;
     }
 }
@@ -259,12 +257,17 @@ static size_t norm_bytes(const struct stage *stage)
                    sizeof(double)) + aligned((size_t)sums * sizeof(double));
 }
 
+static struct memory_row state_row(const struct stage *stage, int number)
+{
+    return (struct memory_row){states_title(&stage->states, number), "run",
+                               stage->states.bytes[number], NULL};
+}
+
 static void add_memory(struct stage *stage)
 {
     const struct program *p = &stage->program;
     const size_t real = (size_t)dtype_bytes(program_real(p));
     const bool trains = stage->request.backward != BACKWARD_NONE;
-    const bool moments = stage->request.optimizer;
     const int64_t span = p->tokens > p->context ? p->tokens : p->context;
     const struct memory_row rows[MEMORY_OWNERS] = {
         {"weights", "run", arena_bytes(stage, MEMORY_WEIGHTS), NULL},
@@ -273,10 +276,8 @@ static void add_memory(struct stage *stage)
          trains ? arena_bytes(stage, MEMORY_GRADIENTS) : 0, NULL},
         {"partial gradients", "run",
          trains ? (size_t)stage->gradients.partial_elements * real : 0, NULL},
-        {"first moments", "run",
-         moments ? arena_bytes(stage, MEMORY_FIRST_MOMENT) : 0, NULL},
-        {"second moments", "run",
-         moments ? arena_bytes(stage, MEMORY_SECOND_MOMENT) : 0, NULL},
+        state_row(stage, 0), state_row(stage, 1), state_row(stage, 2),
+        state_row(stage, 3),
         {"activations and their gradients", "micro-batch",
          (size_t)stage->frame.bytes * (size_t)stage->request.frames, NULL},
         {"logits and layer scratch", "call", program_scratch_bytes(p), NULL},
@@ -296,7 +297,7 @@ static void add_memory(struct stage *stage)
         {"gradients to be reduced", "unit", trains ? bucket_bytes(stage) : 0,
          NULL},
         {"sums of the gradients' norm", "step",
-         moments ? norm_bytes(stage) : 0, NULL},
+         stage->request.optimizer ? norm_bytes(stage) : 0, NULL},
         {"gradients on their way back", "micro-batch", 0, NULL},
         {"messages between ranks", "call", 0, NULL},
         {"messages in the background", "step", 0, NULL},
@@ -392,8 +393,11 @@ static status divide(struct stage *stage)
 
     stage->holding = (struct holding){r->mesh, r->place, r->grid.tensor};
     division_place(&r->division, &r->mesh, &r->place, &ranks, &rank);
-    return shards_build(&stage->shards, &stage->program.params,
-                        &stage->holding, ranks, rank);
+    TRY(shards_build(&stage->shards, &stage->program.params,
+                     &stage->holding, ranks, rank));
+    if (!r->optimizer) return OK;
+    return states_plan(&stage->states, &stage->program.params,
+                       &stage->shards, &r->choice, dtype_real(r->dtype));
 }
 
 status stage_plan(struct stage *stage, const struct stage_request *request)
@@ -576,6 +580,7 @@ void stage_free(struct stage *stage)
     arena_free(&stage->arena);
     gradients_free(&stage->gradients);
     shards_free(&stage->shards);
+    states_free(&stage->states);
     residency_free(&stage->gathered);
     residency_free(&stage->reduced);
     frame_plan_free(&stage->frame);

@@ -13,6 +13,7 @@
 #include "models/model.h"
 #include "nn/run.h"
 #include "nn/slice.h"
+#include "optimizer/states.h"
 #include "plan/residency.h"
 
 struct stage_request {
@@ -38,7 +39,8 @@ struct stage_request {
     int overlap;           /* pieces of messages between tensor ranks that run
                             * beside products; 0: none do */
     bool domino;           /* F goes piece by piece through the blocks */
-    bool optimizer;        /* two moments per weight */
+    bool optimizer;        /* masters and states */
+    struct optimizer_choice choice; /* of it; zeroed: adamw */
     struct division division; /* zeroed: nothing */
     int prefetch;          /* units of weights gathered ahead */
     bool reshard;          /* weights are given back after each pass */
@@ -57,13 +59,17 @@ struct stage_request {
 
 enum memory_owner {
     MEMORY_WEIGHTS, MEMORY_COMPUTE, MEMORY_GRADIENTS, MEMORY_PARTIALS,
-    MEMORY_FIRST_MOMENT, MEMORY_SECOND_MOMENT, MEMORY_FRAME,
+    MEMORY_STATE_0, MEMORY_STATE_1, MEMORY_STATE_2, MEMORY_STATE_3,
+    MEMORY_FRAME,
     MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY, MEMORY_CACHE,
     MEMORY_BATCH,
     MEMORY_GATHERED, MEMORY_BUCKETS, MEMORY_NORM, MEMORY_RETURNS,
     MEMORY_MESSAGES, MEMORY_BACKGROUND,
     MEMORY_OWNERS
 };
+
+_Static_assert(MEMORY_STATE_3 - MEMORY_STATE_0 + 1 == (int)OPTIMIZER_STATES,
+               "a row for each slot of the optimizer's states");
 
 struct memory_row {
     const char *name;    /* "activations and their gradients" */
@@ -80,6 +86,7 @@ struct stage {
     struct program program;
     struct holding holding; /* of the whole parameters */
     struct shards shards;   /* of the arenas that are divided */
+    struct states states;   /* of the optimizer; empty without one */
     struct residency gathered, reduced; /* of divided weights, of gradients */
     int64_t level_elements; /* of a divided gradient: shards of all units, then
                              * of second uses */

@@ -2,13 +2,18 @@
 /* inventory.c - which elements of the whole model's numbers a rank has. */
 #include "train/inventory.h"
 
-const char *inventory_name(enum inventory_kind kind)
+const char *inventory_name(const struct inventory *inventory, int order,
+                           enum inventory_kind kind)
 {
-    static const char *const names[INVENTORY_KINDS] = {
-        [INVENTORY_WEIGHT] = "weight", [INVENTORY_FIRST] = "m",
-        [INVENTORY_SECOND] = "v", [INVENTORY_GRADIENT] = "gradient"};
+    const struct optimizer_state *state;
 
-    return names[kind];
+    if (kind == INVENTORY_WEIGHT) return "weight";
+    if (kind == INVENTORY_GRADIENT) return "gradient";
+    if (inventory->rules == NULL) return NULL;
+    state = rule_state(&inventory->rules[order],
+                       (int)(kind - INVENTORY_STATE_0));
+    return state == NULL || state->shape != STATE_ELEMENTS ? NULL
+                                                           : state->name;
 }
 
 /* ---- the whole ---- */
@@ -18,6 +23,7 @@ static status build_whole(struct inventory *h, const struct stage *stage)
 {
     const struct stage_request *r = &stage->request;
     struct program *p = &h->whole;
+    void *rules = NULL;
 
     program_init(p, PROGRAM_TRAIN, r->dtype, &r->grid);
     p->mesh = mesh_alone();
@@ -29,7 +35,11 @@ static status build_whole(struct inventory *h, const struct stage *stage)
     p->logits_chunk = r->length;
     h->prefix = r->model->kind->layer_prefix;
     h->dtype = stage_keeps_dtype(stage);
-    return r->model->kind->build(p, r->model);
+    TRY(r->model->kind->build(p, r->model));
+    if (!r->optimizer) return OK;
+    TRY(memory_take((size_t)p->params.count + 1, sizeof *h->rules, &rules));
+    h->rules = rules;
+    return rules_build(h->rules, &p->params, &r->choice);
 }
 
 /* ---- who answers ---- */
@@ -110,10 +120,40 @@ static axis_set axes_of(const struct stage *stage, enum inventory_kind kind)
     case INVENTORY_WEIGHT: /* masters are divided as what updates them */
         return stage_keeps(stage) == stage_reads(stage) ? d->weights
                                                         : d->states;
-    case INVENTORY_FIRST:
-    case INVENTORY_SECOND: return d->states;
-    default: return d->weights | d->gradients | d->states;
+    case INVENTORY_GRADIENT:
+        return d->weights | d->gradients | d->states;
+    default: return d->states;
     }
+}
+
+/* Where the first element of a kind lies that this rank has of a parameter. */
+static char *data_of(const struct inventory *h, const struct stage *stage,
+                     const struct inventory_span *span,
+                     const struct shard_range *own)
+{
+    const enum memory_owner row = span->kind == INVENTORY_WEIGHT
+                                      ? stage_keeps(stage)
+                                      : MEMORY_GRADIENTS;
+    const int index =
+        (int)(span->param - stage->program.params.items);
+    const int number = (int)(span->kind - INVENTORY_STATE_0);
+
+    if (span->kind != INVENTORY_WEIGHT && span->kind != INVENTORY_GRADIENT)
+        return (char *)stage->memory[MEMORY_STATE_0 + number].data +
+               states_place(&stage->states, index, number)->at;
+    return (char *)stage->memory[row].data +
+           (stage_divides(stage, row) ? own->at
+                                      : span->param->offset + span->first) *
+               dtype_bytes(h->dtype);
+}
+
+static bool has_kind(const struct inventory *h, const struct stage *stage,
+                     const struct inventory_span *span)
+{
+    if (span->kind == INVENTORY_WEIGHT) return true;
+    if (span->kind == INVENTORY_GRADIENT)
+        return stage->memory[MEMORY_GRADIENTS].data != NULL;
+    return inventory_name(h, span->param->order, span->kind) != NULL;
 }
 
 /* The numbers of one kind of a parameter. Gradients of a rank that updates a
@@ -121,32 +161,24 @@ static axis_set axes_of(const struct stage *stage, enum inventory_kind kind)
 static status add_kind(struct inventory *h, const struct stage *stage,
                        struct inventory_span *span, bool first)
 {
-    const enum memory_owner rows[INVENTORY_KINDS] = {
-        [INVENTORY_WEIGHT] = stage_keeps(stage),
-        [INVENTORY_FIRST] = MEMORY_FIRST_MOMENT,
-        [INVENTORY_SECOND] = MEMORY_SECOND_MOMENT,
-        [INVENTORY_GRADIENT] = MEMORY_GRADIENTS};
     const struct program *p = &stage->program;
-    const enum memory_owner row = rows[span->kind];
     const axis_set divided = axes_of(stage, span->kind);
-    int64_t at = span->param->offset;
+    struct shard_range range;
 
-    if (stage->memory[row].data == NULL) return OK;
+    if (!has_kind(h, stage, span)) return OK;
     span->first = 0;
     span->last = span->param->elements;
+    shard_range(&stage->shards, &p->params,
+                (int)(span->param - p->params.items), stage->shards.rank,
+                &range);
     if (divided != 0 && stage->shards.ranks > 1) {
-        struct shard_range range;
-
-        shard_range(&stage->shards, &p->params,
-                    (int)(span->param - p->params.items), stage->shards.rank,
-                    &range);
         span->first = range.first;
         span->last = range.last;
-        at = stage_divides(stage, row) ? range.at : at + range.first;
     }
-    span->data = (char *)stage->memory[row].data + at * dtype_bytes(h->dtype);
+    if (span->first == span->last) return OK;
+    span->data = data_of(h, stage, span, &range);
     span->owned = first && first_of_replicas(span, divided);
-    return span->first < span->last ? add_span(h, span) : OK;
+    return add_span(h, span);
 }
 
 static status add_stage(struct inventory *h, const struct stage *stage,
@@ -196,6 +228,7 @@ void inventory_free(struct inventory *inventory)
 {
     program_free(&inventory->whole);
     memory_free(inventory->spans);
+    memory_free(inventory->rules);
     *inventory = (struct inventory){0};
 }
 

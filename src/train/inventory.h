@@ -2,7 +2,7 @@
 /* inventory.h - which elements of the whole model's numbers a rank has, where
  * they lie, and for which of them it answers.
  *
- * The only place that knows how a layout divides weights, moments and
+ * The only place that knows how a layout divides weights, states and
  * gradients. Checkpoints, imports and proofs walk the spans and runs made
  * here: every element that is held is loaded and compared; of the replicas of
  * an element (on ranks that share the batch, on ranks of the tensor axis, on
@@ -14,11 +14,15 @@
 #include "train/team.h"
 
 enum inventory_kind {
-    INVENTORY_WEIGHT, INVENTORY_FIRST, INVENTORY_SECOND, INVENTORY_GRADIENT,
+    INVENTORY_WEIGHT, INVENTORY_STATE_0, INVENTORY_STATE_1, INVENTORY_STATE_2,
+    INVENTORY_STATE_3, INVENTORY_GRADIENT,
     INVENTORY_KINDS
 };
-/* "weight", "m", "v", "gradient". */
-const char *inventory_name(enum inventory_kind kind);
+_Static_assert(INVENTORY_GRADIENT - INVENTORY_STATE_0 ==
+               (int)OPTIMIZER_STATES, "a kind for each slot of states");
+/* All slots of the optimizer's states, as bits 1 << INVENTORY_.... */
+enum { INVENTORY_STATES = (1 << INVENTORY_GRADIENT) -
+                          (1 << INVENTORY_STATE_0) };
 
 /* Local elements [first, last) of a parameter of one stage. */
 struct inventory_span {
@@ -34,6 +38,7 @@ struct inventory_span {
 
 struct inventory {
     struct program whole;   /* owned: the model as one rank would have it */
+    struct optimizer_rule *rules; /* owned, of the whole's parameters */
     const char *prefix;     /* of layers' names outside */
     enum dtype dtype;       /* of all that is kept */
     struct inventory_span *spans;     /* owned */
@@ -52,6 +57,11 @@ struct inventory_of {
 status inventory_build(struct inventory *inventory,
                        const struct inventory_of *of);
 void inventory_free(struct inventory *inventory);
+/* What the numbers of a kind are called, of the parameter with this order:
+ * "weight", "gradient" or the name of a state, "m"; NULL: it has none of the
+ * kind with the shape of the weights. */
+const char *inventory_name(const struct inventory *inventory, int order,
+                           enum inventory_kind kind);
 
 /* Runs of the span in the whole parameter; local_first counts from data. With
  * `owned` only those that this rank answers for. Returns how many. */

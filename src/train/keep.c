@@ -13,8 +13,7 @@ enum { TOKENIZER_COPY_BYTES = 64 << 20 };
 status keeper_build(struct keeper *keeper, const struct setup *setup,
                     const struct inventory_of *of, const char *run)
 {
-    const unsigned kinds = 1u << INVENTORY_WEIGHT | 1u << INVENTORY_FIRST |
-                           1u << INVENTORY_SECOND;
+    const unsigned kinds = 1u << INVENTORY_WEIGHT | INVENTORY_STATES;
 
     *keeper = (struct keeper){.setup = setup, .stages = of->stages,
                               .team = of->team, .run = run};

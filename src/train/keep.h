@@ -15,7 +15,7 @@ struct keeper {
     struct team *team;          /* borrowed; NULL: one rank */
     const char *run;            /* borrowed */
     struct inventory inventory; /* owned: what this rank holds */
-    struct session_parts parts; /* owned: weights, m, v */
+    struct session_parts parts; /* owned: weights, states */
     struct text config;         /* owned: config.json */
 };
 

@@ -99,7 +99,7 @@ static const double rate_of_large = 1e10; /* FLOPs a second that pay for one */
 static status areas_open(struct areas *areas, const struct stage *stage)
 {
     static const enum memory_owner owners[3] = {
-        MEMORY_GRADIENTS, MEMORY_FIRST_MOMENT, MEMORY_SECOND_MOMENT};
+        MEMORY_GRADIENTS, MEMORY_STATE_0, MEMORY_STATE_1};
 
     areas->elements = AREA_MOST;
     for (int i = 0; i < 3; i++) {

@@ -253,16 +253,19 @@ static int runs_of(const struct inventory_span *span, bool owned, int j,
 /* What the span has of outside tensor j: to be loaded, and, of what this rank
  * answers for, to be saved. */
 static status add_span(struct session_parts *parts,
+                       const struct inventory *inventory,
                        const struct inventory_span *span,
                        const struct param_outside *piece, int j)
 {
+    const char *kind =
+        inventory_name(inventory, span->param->order, span->kind);
     struct saved_part *saved = parts->items;
     struct layout_run runs[LAYOUT_RUNS_MAX];
     int count = runs_of(span, false, j, runs);
 
     if (count == 0) return OK;
     while (strcmp(saved->name, piece->name) != 0 ||
-           strcmp(saved->kind, inventory_name(span->kind)) != 0)
+           strcmp(saved->kind, kind) != 0)
         CHECK(++saved < parts->items + parts->count);
     TRY(reserve(parts, &parts->held, parts->held_count,
                 &parts->held_capacity));
@@ -279,19 +282,34 @@ static status add_span(struct session_parts *parts,
     return set_runs(parts, saved, span->param, piece, runs, count);
 }
 
-status session_parts_divide(struct session_parts *parts,
-                            const struct inventory *inventory, unsigned kinds)
+/* Every outside tensor of one kind of the model. */
+static status add_tensors(struct session_parts *parts,
+                          const struct inventory *inventory,
+                          enum inventory_kind kind)
 {
     const struct param_table *whole = &inventory->whole.params;
     struct param_outside piece;
 
+    for (int i = 0; i < whole->count; i++) {
+        const struct param *param = &whole->items[i];
+        const char *name = inventory_name(inventory, param->order, kind);
+
+        for (int j = 0; name != NULL &&
+                        param_outside(param, inventory->prefix, j, &piece);
+             j++)
+            TRY(add_tensor(parts, &piece, name, inventory->dtype));
+    }
+    return OK;
+}
+
+status session_parts_divide(struct session_parts *parts,
+                            const struct inventory *inventory, unsigned kinds)
+{
+    struct param_outside piece;
+
     for (int k = 0; k < INVENTORY_KINDS; k++)
-        for (int i = 0; kinds >> k & 1 && i < whole->count; i++)
-            for (int j = 0; param_outside(&whole->items[i], inventory->prefix,
-                                          j, &piece); j++)
-                TRY(add_tensor(parts, &piece,
-                               inventory_name((enum inventory_kind)k),
-                               inventory->dtype));
+        if (kinds >> k & 1)
+            TRY(add_tensors(parts, inventory, (enum inventory_kind)k));
     parts->divided = true;
     for (int i = 0; i < inventory->count; i++) {
         const struct inventory_span *span = &inventory->spans[i];
@@ -299,7 +317,7 @@ status session_parts_divide(struct session_parts *parts,
         if (!(kinds >> span->kind & 1)) continue;
         for (int j = 0; param_outside(span->param, inventory->prefix, j,
                                       &piece); j++)
-            TRY(add_span(parts, span, &piece, j));
+            TRY(add_span(parts, inventory, span, &piece, j));
     }
     return OK;
 }

@@ -348,6 +348,7 @@ static status resolve_request(struct setup *setup)
     if (r->threads == 0)
         r->threads = threads_cores() / mesh_ranks(&setup->mesh);
     if (r->threads == 0) r->threads = 1;
+    TRY(optimizer_find(&r->choice.kind, o->optimizer.name));
     TRY(choose_dtype(o->train.dtype, &r->dtype));
     TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->product));
     TRY(loss_scale_parse(&setup->scaling, o->train.loss_scale, r->dtype,
@@ -415,8 +416,6 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
     const struct options *o = &set->values;
 
     *setup = (struct setup){.set = set};
-    if (strcmp(o->optimizer.name, "adamw") != 0)
-        FAIL(ERR_CONFIG, "optimizer.name: %s is not adamw", o->optimizer.name);
     if (strcmp(o->data.documents, "separate") != 0 &&
         strcmp(o->data.documents, "joined") != 0)
         FAIL(ERR_CONFIG, "data.documents: %s is not separate or joined",

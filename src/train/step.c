@@ -33,8 +33,9 @@ static struct update chunk_update(const struct train_step *step, int chunk)
     update.loss_scale = loss_scale_factor(&step->scaling);
     update.skips = step->scaling.dynamic;
     update.gradients = arena_of(stage, MEMORY_GRADIENTS);
-    update.first = arena_of(stage, MEMORY_FIRST_MOMENT);
-    update.second = arena_of(stage, MEMORY_SECOND_MOMENT);
+    update.layout = &stage->states;
+    for (int i = 0; i < OPTIMIZER_STATES; i++)
+        update.states[i] = stage->memory[MEMORY_STATE_0 + i].data;
     update.blocks = stage->memory[MEMORY_NORM].data;
     return update;
 }
@@ -339,6 +340,16 @@ status train_step_run(struct train_step *step,
         TRY(zero_weights(&step->zero[i]));
     }
     return loss_scale_after(&step->scaling, norm.finite);
+}
+
+status train_step_start(struct train_step *step)
+{
+    for (int i = 0; i < step->pipeline->count; i++) {
+        const struct update update = chunk_update(step, i);
+
+        TRY(update_start(&update));
+    }
+    return OK;
 }
 
 status train_step_refresh(struct train_step *step)

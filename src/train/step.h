@@ -46,6 +46,8 @@ status train_step_run(struct train_step *step,
                       const struct sample_source *source, double lr,
                       int64_t t, struct step_result *out);
 
+/* After the weights of step 0 were set: the optimizer's states. */
+status train_step_start(struct train_step *step);
 /* After weights were loaded or set: what kernels read follows. Collective. */
 status train_step_refresh(struct train_step *step);
 

@@ -49,7 +49,8 @@ static status start_weights(struct trainer *t)
     const struct options *o = &t->request->set->values;
 
     t->saved_step = -1;
-    return session_start_weights(&of, o->init.from, (uint64_t)o->seed);
+    TRY(session_start_weights(&of, o->init.from, (uint64_t)o->seed));
+    return train_step_start(&t->step);
 }
 
 /* The order of samples is a function of the data: with other data the cursor

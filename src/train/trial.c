@@ -60,6 +60,7 @@ static status open_stage(struct rank_trial *t)
     t->step.scaling = t->setup.scaling;
     TRY(inventory_build(&t->inventory, &of));
     TRY(session_start_weights(&of, o->init.from, (uint64_t)o->seed));
+    TRY(train_step_start(&t->step));
     return train_step_refresh(&t->step);
 }
 
@@ -246,6 +247,7 @@ void trial_compare(const struct trial *one, const struct trial *other,
                               &out->exact);
     out->weights = distance(&one->whole, &other->whole, INVENTORY_WEIGHT,
                             &out->exact);
-    distance(&one->whole, &other->whole, INVENTORY_FIRST, &out->exact);
-    distance(&one->whole, &other->whole, INVENTORY_SECOND, &out->exact);
+    for (int k = INVENTORY_STATE_0; k < INVENTORY_GRADIENT; k++)
+        distance(&one->whole, &other->whole, (enum inventory_kind)k,
+                 &out->exact);
 }

@@ -11,7 +11,7 @@ struct trial {
     int64_t steps;
     double *losses;           /* owned, [steps] */
     double *norms;            /* owned, [steps]: of the gradients */
-    struct whole whole;       /* after the last step: weights, both moments,
+    struct whole whole;       /* after the last step: weights, states,
                                * and gradients, averaged and clipped */
     bool exact;               /* the layout lies inside the grid */
     bool narrow;              /* activations have 16 bits */

@@ -67,7 +67,8 @@ static void note_difference(struct gathering *g, const struct row *row,
     snprintf(g->wrong, sizeof g->wrong,
              "%s (%s): element %lld has other bits on rank %d than on rank %d",
              g->inventory->whole.params.items[row->order].name,
-             inventory_name((enum inventory_kind)row->kind),
+             inventory_name(g->inventory, (int)row->order,
+                            (enum inventory_kind)row->kind),
              (long long)element, other, one);
 }
 
@@ -103,12 +104,13 @@ static status check_seen(const struct gathering *g)
     for (int k = 0; k < INVENTORY_KINDS; k++)
         for (int i = 0; i < params->count; i++) {
             const struct param *param = &params->items[i];
+            const char *name = inventory_name(g->inventory, param->order,
+                                              (enum inventory_kind)k);
 
-            for (int64_t j = 0; j < param->elements; j++)
+            for (int64_t j = 0; name != NULL && j < param->elements; j++)
                 if (g->seen[k][param->offset + j] == 0)
                     FAIL(ERR_VERIFY, "%s (%s): no rank holds element %lld",
-                         param->name, inventory_name((enum inventory_kind)k),
-                         (long long)j);
+                         param->name, name, (long long)j);
         }
     return OK;
 }

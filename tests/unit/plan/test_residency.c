@@ -183,8 +183,8 @@ static double states(const struct model *model, const char *zero, int ranks)
         plan(&stage, model, &layout);
         bytes += (double)(row(&stage, MEMORY_WEIGHTS) +
                           row(&stage, MEMORY_GRADIENTS) +
-                          row(&stage, MEMORY_FIRST_MOMENT) +
-                          row(&stage, MEMORY_SECOND_MOMENT) +
+                          row(&stage, MEMORY_STATE_0) +
+                          row(&stage, MEMORY_STATE_1) +
                           row(&stage, MEMORY_GATHERED) +
                           row(&stage, MEMORY_BUCKETS));
         stage_free(&stage);

@@ -62,7 +62,7 @@ TEST(counters_weights_and_moments_come_back)
 
     begin(&r);
     struct memory_row *weights = &r.stage.memory[MEMORY_WEIGHTS];
-    struct memory_row *moments = &r.stage.memory[MEMORY_SECOND_MOMENT];
+    struct memory_row *moments = &r.stage.memory[MEMORY_STATE_1];
     void *copy = test_malloc(weights->bytes);
 
     memcpy(copy, weights->data, weights->bytes);

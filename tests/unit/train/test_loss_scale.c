@@ -110,7 +110,7 @@ static void end(struct training *t)
 }
 
 static const enum memory_owner kept[] = {
-    MEMORY_WEIGHTS, MEMORY_COMPUTE, MEMORY_FIRST_MOMENT, MEMORY_SECOND_MOMENT};
+    MEMORY_WEIGHTS, MEMORY_COMPUTE, MEMORY_STATE_0, MEMORY_STATE_1};
 
 static bool same(const struct training *a, const struct training *b)
 {

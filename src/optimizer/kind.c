@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kind.c - the table of optimizers, and which of them has which parameter. */
+#include "optimizer/kind.h"
+
+#include <string.h>
+
+#include "base/text.h"
+
+/* Every optimizer there is. */
+static const struct optimizer_kind *const kinds[] = {&optimizer_adamw};
+enum { KINDS = sizeof kinds / sizeof *kinds };
+
+status optimizer_find(const struct optimizer_kind **kind, const char *name)
+{
+    const char *names[KINDS];
+
+    for (int i = 0; i < KINDS; i++) {
+        *kind = kinds[i];
+        names[i] = kinds[i]->name;
+        if (strcmp(names[i], name) == 0) return OK;
+    }
+    const char *near = text_nearest(name, names, KINDS);
+
+    FAIL(ERR_CONFIG, "optimizer.name: %s is not an optimizer%s%s; "
+                     "docs/optimizers.md has the list", name,
+         near ? "; nearest: " : "", near ? near : "");
+}
+
+/* A matrix of a block, as papers on matrices of weights mean it. */
+static bool is_inner_matrix(const struct param *param)
+{
+    return !param->spec.vector && param->layer >= 0;
+}
+
+status rules_build(struct optimizer_rule *rules,
+                   const struct param_table *table,
+                   const struct optimizer_choice *choice)
+{
+    const struct optimizer_kind *kind =
+        choice->kind != NULL ? choice->kind : &optimizer_adamw;
+
+    for (int i = 0; i < table->count; i++) {
+        rules[i] = (struct optimizer_rule){
+            .kind = kind, .lr = 1, .weight_decay = -1, .beta1 = -1,
+            .beta2 = -1};
+        if (kind->matrices && !is_inner_matrix(&table->items[i]))
+            rules[i].kind = &optimizer_adamw;
+    }
+    return OK;
+}
+
+const struct optimizer_state *rule_state(const struct optimizer_rule *rule,
+                                         int slot)
+{
+    if (rule->frozen || rule->kind->states[slot].name == NULL) return NULL;
+    return &rule->kind->states[slot];
+}

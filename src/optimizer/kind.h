@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* kind.h - the table of optimizers, and which of them has which parameter.
+ *
+ * A kind is one row: its states and what one step does. Everything that must
+ * know states (the memory plan, the inventory, checkpoints, proofs) walks that
+ * row, so a new optimizer is a file with a struct optimizer_kind, a line in
+ * the table of kind.c, and its tests. Hooks, all but one of apply and
+ * apply_table optional:
+ *   start        states of step 0 that are not zero, for one parameter
+ *   apply        one step of one parameter: this rank's own elements of it
+ *   apply_table  one step of all parameters of the kind, called once on every
+ *                rank after the others: may send messages (matrices that ranks
+ *                share)
+ * Each parameter has one rule, computed at start by rules_build from its name
+ * and shape alone, so every rank and every layout finds the same. */
+#ifndef LOCKSTEP_OPTIMIZER_KIND_H
+#define LOCKSTEP_OPTIMIZER_KIND_H
+
+#include "mesh/param.h"
+
+struct update;
+struct update_item;
+struct update_call;
+
+enum { OPTIMIZER_STATES = 4 }; /* of a parameter, at most */
+
+enum state_shape {
+    STATE_ELEMENTS, /* a number for each weight, divided as what updates it */
+    STATE_WHOLE     /* so many numbers as `elements` says for each outside
+                     * matrix, the same on every rank that holds a part */
+};
+
+/* How a number of a state lies in memory. Arithmetic and checkpoints have the
+ * real type in any case. */
+enum state_type { STATE_REAL, STATE_BFLOAT16, STATE_INT8 };
+
+struct optimizer_state {
+    const char *name;    /* kind of its tensors in checkpoints: "m" */
+    const char *title;   /* of its memory: "first moments" */
+    enum state_shape shape;
+    bool narrow;         /* optimizer.state_dtype says its type */
+    bool positive;       /* never below zero */
+    int64_t (*elements)(int64_t rows, int64_t cols); /* STATE_WHOLE */
+};
+
+struct optimizer_kind {
+    const char *name;    /* of optimizer.name */
+    const char *doc;
+    struct optimizer_state states[OPTIMIZER_STATES]; /* name NULL: none */
+    bool matrices;       /* of blocks only: vectors, embedding and head have
+                          * adamw */
+    status (*start)(const struct update *, const struct update_item *);
+    status (*apply)(const struct update *, const struct update_item *);
+    status (*apply_table)(const struct update *, const struct update_call *);
+};
+
+/* ERR_CONFIG names the nearest. */
+status optimizer_find(const struct optimizer_kind **kind, const char *name);
+extern const struct optimizer_kind optimizer_adamw;
+
+/* What the options say of a run's optimizer; zeroed: adamw everywhere. */
+struct optimizer_choice {
+    const struct optimizer_kind *kind; /* NULL: adamw */
+    enum state_type states;            /* of states that may be narrow */
+};
+
+/* How one parameter is updated. Negative: as the run's (struct update). */
+struct optimizer_rule {
+    const struct optimizer_kind *kind;
+    double lr;             /* times the rate of the step */
+    double weight_decay;
+    double beta1, beta2;
+    bool frozen;           /* no states, no update, no part of the norm */
+};
+
+/* rules [table->count]. */
+status rules_build(struct optimizer_rule *rules,
+                   const struct param_table *table,
+                   const struct optimizer_choice *choice);
+/* The state in a slot of a parameter with this rule; NULL: it has none. */
+const struct optimizer_state *rule_state(const struct optimizer_rule *rule,
+                                         int slot);
+
+#endif

@@ -1,0 +1,243 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_updates.c - mirrors src/kernels/cpu/updates.c and code8.h: fast updates
+ * equal the reference in every bit, for all formulas, types of states,
+ * instruction sets of this machine and numbers of threads; what was decoded
+ * from 8 bits encodes to the same bits. */
+#include "kernels/code8.h"
+
+#include <math.h>
+
+#include "kernels/kernels.h"
+#include "tests/test.h"
+
+enum { MOST = 9000, THREADS_MAX = 4, ROOM = 2 * MOST };
+
+extern const struct kernels kernels_reference_f32;
+
+/* Everything of one call, twice: for the reference, and for what is tried. */
+struct operands {
+    float weight[ROOM], gradient[ROOM];
+    uint16_t copy[ROOM];
+    unsigned char states[UPDATE_STATES][4 * ROOM];
+    float scales[UPDATE_STATES][ROOM / UPDATE_BLOCK + 1];
+};
+
+static struct operands wanted, found;
+
+static float value(uint32_t i, uint32_t salt)
+{
+    const uint32_t a = (i * 2654435761u) ^ (salt * 40503u), b = a ^ a >> 15;
+    const uint32_t mixed = b * 2246822519u;
+    const double x = ((double)mixed - 2147483648.0) / 2147483648.0;
+
+    switch (mixed >> 3 & 15) { /* sizes of all kinds, and zero */
+    case 0: return 0;
+    case 1: return (float)(x * 1e-12);
+    case 2: return (float)(x * 1e3);
+    default: return (float)(x / (1 + (double)(mixed % 997)));
+    }
+}
+
+static const enum dtype types[] = {DTYPE_F32, DTYPE_BF16, DTYPE_U8};
+
+/* Rows of `width` elements lie `stride` apart. */
+struct shape { int64_t rows, width, stride; };
+
+static void fill(struct operands *o, enum dtype dtype, int64_t count)
+{
+    for (uint32_t i = 0; i < ROOM; i++) {
+        o->weight[i] = value(i, 1);
+        o->gradient[i] = value(i, 2);
+    }
+    memset(o->copy, 0, sizeof o->copy);
+    memset(o->scales, 0, sizeof o->scales);
+    memset(o->states, 0, sizeof o->states);
+    for (int k = 0; k < UPDATE_STATES; k++) {
+        const struct tensor t = tensor_1d(o->states[k], dtype, count);
+
+        for (int64_t i = 0; i < count && dtype != DTYPE_U8; i++) {
+            const double x = value((uint32_t)i, 3u + (uint32_t)k);
+
+            tensor_set(&t, i, k == 1 ? x * x : x);
+        }
+        for (int64_t i = 0; i < count && dtype == DTYPE_U8; i++)
+            o->states[k][i] = (unsigned char)(value((uint32_t)i, 9) * 1e5f);
+        for (int64_t i = 0; i <= count / UPDATE_BLOCK; i++)
+            o->scales[k][i] = i % 5 == 3 ? 0 : 1e-3f * (float)(i + 1);
+    }
+}
+
+static struct tensor matrix(void *data, enum dtype dtype,
+                            const struct shape *shape)
+{
+    struct tensor t = tensor_2d(data, dtype, shape->rows, shape->width);
+
+    t.stride[0] = shape->stride;
+    return t;
+}
+
+static struct element_update call_of(struct operands *o,
+                                     enum update_formula formula,
+                                     enum dtype dtype,
+                                     const struct shape *shape)
+{
+    const int64_t count = shape->rows * shape->width;
+    const bool two = formula == UPDATE_ADAMW || formula == UPDATE_FREE;
+    struct element_update p = {
+        .formula = formula, .weight = matrix(o->weight, DTYPE_F32, shape),
+        .gradient = matrix(o->gradient, DTYPE_F32, shape), .scale = 0.7,
+        .lr = 3e-3, .beta1 = 0.9, .beta2 = 0.99, .epsilon = 1e-8,
+        .decay = 0.1, .correction1 = 0.271, .correction2 = 0.0297,
+        .share = 0.3};
+
+    for (int k = 0; k < (two ? 2 : 1); k++)
+        p.states[k] = (struct element_state){
+            tensor_1d(o->states[k], dtype, count), o->scales[k], k == 1};
+    if (formula == UPDATE_FREE) /* a weight */
+        p.states[0].values = tensor_1d(o->states[0], DTYPE_F32, count);
+    return p;
+}
+
+/* Three steps, so that what was stored is read. */
+static void steps(const struct kernels *kernels, struct stream *stream,
+                  struct element_update *p, struct operands *o,
+                  const struct shape *shape)
+{
+    const bool reference = kernels == &kernels_reference_f32;
+
+    if (!reference) p->copy = matrix(o->copy, DTYPE_BF16, shape);
+    for (int i = 0; i < 3; i++)
+        IS_OK(kernels->update_elements(stream, p));
+    for (int64_t r = 0; reference && r < shape->rows; r++)
+        for (int64_t i = 0; i < shape->width; i++)
+            o->copy[r * shape->stride + i] =
+                bf16_from_f32(o->weight[r * shape->stride + i]);
+}
+
+static void compare(const struct kernels *kernels, struct stream *stream,
+                    enum update_formula formula, const struct shape *shape)
+{
+    for (int t = 0; t < ROWS(types); t++) {
+        const int64_t count = shape->rows * shape->width;
+        struct element_update p;
+
+        fill(&wanted, types[t], count);
+        memcpy(&found, &wanted, sizeof found);
+        p = call_of(&wanted, formula, types[t], shape);
+        steps(&kernels_reference_f32, stream, &p, &wanted, shape);
+        p = call_of(&found, formula, types[t], shape);
+        steps(kernels, stream, &p, &found, shape);
+        if (memcmp(&wanted, &found, sizeof found) != 0)
+            fail_msg("%s, formula %d, states %s, %lld x %lld differ",
+                     kernels->backend, (int)formula, dtype_name(types[t]),
+                     (long long)shape->rows, (long long)shape->width);
+    }
+}
+
+TEST(fast_updates_equal_the_reference)
+{
+    static const struct shape shapes[] = {
+        {1, 1, 1}, {1, 17, 17}, {1, 1024, 1024}, {1, 8999, 8999},
+        {3, 5, 7}, {64, 48, 96}, {300, 29, 30}, {2, 4000, 4096}};
+
+    for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++) {
+        struct stream stream = {0};
+        struct kernels kernels;
+
+        if (kernels_get(&kernels, DTYPE_F32, isa) != OK) {
+            status_clear();
+            continue;
+        }
+        for (int i = 0; i < ROWS(shapes); i++) {
+            IS_OK(threads_build(&stream.threads, 1 + i % THREADS_MAX));
+            for (int f = UPDATE_ADAMW; f <= UPDATE_FREE; f++)
+                compare(&kernels, &stream, (enum update_formula)f,
+                        &shapes[i]);
+            threads_free(stream.threads);
+        }
+    }
+}
+
+/* The row that only knows float32 moments is the same formula. */
+TEST(adamw_is_adamw)
+{
+    const struct shape shape = {1, 5000, 5000};
+    struct stream stream = {0};
+    struct element_update p;
+    struct adamw q;
+
+    fill(&wanted, DTYPE_F32, shape.width);
+    memcpy(&found, &wanted, sizeof found);
+    p = call_of(&wanted, UPDATE_ADAMW, DTYPE_F32, &shape);
+    IS_OK(kernels_reference_f32.update_elements(&stream, &p));
+    p = call_of(&found, UPDATE_ADAMW, DTYPE_F32, &shape);
+    q = (struct adamw){
+        .weight = p.weight, .gradient = p.gradient,
+        .m = p.states[0].values, .v = p.states[1].values, .scale = p.scale,
+        .lr = p.lr, .beta1 = p.beta1, .beta2 = p.beta2,
+        .epsilon = p.epsilon, .decay = p.decay,
+        .correction1 = p.correction1, .correction2 = p.correction2};
+    IS_OK(kernels_reference_f32.adamw(&stream, &q));
+    CHECK(memcmp(&wanted, &found, sizeof found) == 0);
+}
+
+/* ---- 8 bits ---- */
+
+TEST(codes_ascend_and_come_back)
+{
+    static const float scales[] = {1, 0x1p-99f, 3.7e-9f, 0.1f, 12345.67f,
+                                   0x1.fffffep+90f, 1.1754944e-30f};
+
+    for (int bits = CODE8_SIGNED_BITS; bits <= CODE8_BITS_MAX; bits++) {
+        float table[CODE8_COUNT];
+        struct code8_bins bins;
+
+        code8_table(bits, table);
+        code8_bins(bits, &bins);
+        CHECK(table[0] == 0 && table[(1 << bits) - 1] == 1);
+        for (int i = 1; i < 1 << bits; i++) CHECK(table[i] > table[i - 1]);
+        for (int s = 0; s < ROWS(scales); s++)
+            for (uint32_t i = 0; i < CODE8_COUNT; i++) {
+                const float x = table[i] * scales[s];
+                const float inverse = code8_inverse(scales[s]);
+
+                if (i == 128 && bits == CODE8_SIGNED_BITS) continue;
+                EQUAL_INT(code8_of(&bins, bits, x, inverse), i);
+            }
+    }
+}
+
+/* No number is further from what it becomes than half a bin, and half the
+ * smallest is zero only where signs are. */
+TEST(codes_are_near)
+{
+    for (int bits = CODE8_SIGNED_BITS; bits <= CODE8_BITS_MAX; bits++) {
+        float table[CODE8_COUNT];
+        struct code8_bins bins;
+
+        code8_table(bits, table);
+        code8_bins(bits, &bins);
+        for (double x = 1; x > 1e-9; x *= 0.9987) {
+            const uint32_t code = code8_of(&bins, bits, (float)x, 1);
+            int decade = bits - 1;
+            double begin = 0.1;
+
+            for (; decade > 0 && x < begin; begin /= 10) decade--;
+            if (x < 2.7e-7 && bits == CODE8_SIGNED_BITS) {
+                EQUAL_INT(code, 0);
+            } else if (x < begin) {
+                CHECK(code <= 1 && code >= (bits > CODE8_SIGNED_BITS));
+            } else {
+                const double wide = 9 * begin / (double)(1 << decade);
+                const bool last = code == (1u << bits) - 1;
+
+                CHECK(fabs(table[code] - x) <= (last ? 1 : 0.5001) * wide);
+            }
+        }
+    }
+    EQUAL_INT(code8_inverse(0), 0);
+    EQUAL_INT(code8_inverse(0x1p-101f), 0);
+}
+
+TEST_MAIN(fast_updates_equal_the_reference, adamw_is_adamw,
+          codes_ascend_and_come_back, codes_are_near)
