@@ -79,6 +79,28 @@ const struct command commands[] = {
       {"logits", "OUT.safetensors", "writes the logits", false},
       {"gradients", "OUT.safetensors", "writes every gradient", false},
       FLAG_THREADS, FLAG_JSON}},
+    {"eval", "MODEL", 1, 1, "answers of a model to tasks, by likelihood",
+     "Accuracy, perplexity and bits per byte as lm-evaluation-harness defines "
+     "them, from\nJSON-lines files: HellaSwag, ARC, LAMBADA, questions with "
+     "choices; or of texts.\nNeither the batch nor the number of threads "
+     "changes a bit. docs/evaluation.md says more.",
+     "lockstep eval runs/first --task corpus/valid.txt --kind perplexity",
+     false, command_eval,
+     {{"task", "FILE,...", "files of tasks, also .gz and .zst", true},
+      {"kind", "KIND,...", "hellaswag, arc, lambada, multiple_choice or "
+       "perplexity; one for all, or one each (what the file looks like)",
+       false},
+      {"shots", "N", "answered items before each (0)", false},
+      {"examples", "FILE", "where those come from (the task's first items)",
+       false},
+      {"limit", "N", "items of each task, at most; 0: all (0)", false},
+      {"context", "N", "most tokens of a request (the model's context)", false},
+      {"bos", NULL, "the tokenizer's first tokens before every text", false},
+      {"batch", "N", "rows at once (some thousand tokens)", false},
+      {"dtype", "TYPE", "float32 (default), float64, bfloat16 or float16",
+       false},
+      {"out", "FILE.jsonl", "writes every item with its likelihoods", false},
+      FLAG_THREADS, FLAG_JSON}},
     {"compare", "MODEL_A MODEL_B", 2, 2,
      "the first tensor that differs, and by how much",
      "Exit code 0: equal, every bit; 1: they differ. Two checkpoints are "

@@ -24,6 +24,8 @@ status command_plan(struct arguments *arguments);
 status command_schedule(struct arguments *arguments);
 /* generate.c */
 status command_generate(struct arguments *arguments);
+/* eval.c */
+status command_eval(struct arguments *arguments);
 /* tokens.c */
 status command_tokenize(struct arguments *arguments);
 /* data.c */

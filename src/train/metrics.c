@@ -390,5 +390,9 @@ status metrics_describe(struct text *out)
              "| metric | of | meaning |\n|---|---|---|\n"
              "| `val.NAME.loss`, `.bits_per_byte`, `.targets` | "
              "`validate.sets` | as `val_loss`, `val_bits_per_byte` and "
-             "`val_targets`, of that set |\n");
+             "`val_targets`, of that set |\n"
+             "| `task.NAME.METRIC`, `.METRIC_stderr` | `validate.tasks` | "
+             "`acc`, `acc_norm`, `acc_bytes`, `perplexity`, "
+             "`word_perplexity`, `byte_perplexity` or `bits_per_byte`, by the "
+             "kind of the task, and its standard error |\n");
 }

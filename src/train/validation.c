@@ -3,12 +3,17 @@
 #include "train/validation.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "kernels/math.h"
 
 int64_t validation_values(const struct options *options)
 {
-    return options->validate.sequences;
+    const int64_t values = options->validate.sequences;
+
+    if (options->validate.tasks.count == 0 || values > LIKELIHOOD_JOIN_MOST)
+        return values;
+    return LIKELIHOOD_JOIN_MOST;
 }
 
 status validation_open(struct validation *v, const struct feed *feed)
@@ -18,6 +23,7 @@ status validation_open(struct validation *v, const struct feed *feed)
 
     arena_init(&v->names, "metrics of a validation", 0);
     TRY(held_sets_open(&v->sets, feed));
+    TRY(exam_open(&v->exam, feed->setup));
     if (held_sets_samples(&v->sets) > most)
         most = held_sets_samples(&v->sets);
     TRY(memory_take((size_t)most + 1, sizeof *v->sums, &memory));
@@ -28,6 +34,7 @@ status validation_open(struct validation *v, const struct feed *feed)
 void validation_close(struct validation *v)
 {
     held_sets_close(&v->sets);
+    exam_close(&v->exam);
     memory_free(v->sums);
     memory_free(v->extras);
     arena_free(&v->names);
@@ -90,6 +97,42 @@ status validation_sets(struct validation *v, struct train_step *step,
                                 "(%lld sequences)", (long long)at, set->name,
                       found.loss, found.bits_per_byte,
                       (long long)set->samples);
+    }
+    return OK;
+}
+
+/* "facts: acc 0.5312, acc_norm 0.5781 (64 items)" */
+static void tell_scores(struct progress *progress, int64_t at,
+                        const struct exam_task *task,
+                        const struct task_scores *scores)
+{
+    char text[256] = "";
+
+    for (int i = 0; i < scores->count; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text),
+                 "%s%s %.4f", i > 0 ? ", " : "", scores->items[i].name,
+                 scores->items[i].value);
+    progress_note(progress, "step %lld: %s: %s (%lld items)", (long long)at,
+                  task->name, text, (long long)task->task.count);
+}
+
+status validation_tasks(struct validation *v, struct train_step *step,
+                        struct progress *progress, int64_t at)
+{
+    for (int i = 0; i < v->exam.count; i++) {
+        const struct exam_task *task = &v->exam.items[i];
+        struct task_scores scores;
+        char error[64];
+
+        TRY(exam_answer(task, step, &scores));
+        for (int j = 0; j < scores.count; j++) {
+            const struct task_metric *m = &scores.items[j];
+
+            snprintf(error, sizeof error, "%s_stderr", m->name);
+            TRY(note(v, "task", task->name, m->name, m->value));
+            TRY(note(v, "task", task->name, error, m->error));
+        }
+        tell_scores(progress, at, task, &scores);
     }
     return OK;
 }

@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* validation.h - what a run measures beside data.valid whenever it validates:
- * named sets. The numbers become extra metrics of the validation's line. */
+ * named sets and tasks. The numbers become extra metrics of the validation's
+ * line. */
 #ifndef LOCKSTEP_TRAIN_VALIDATION_H
 #define LOCKSTEP_TRAIN_VALIDATION_H
 
+#include "train/exam.h"
 #include "train/held_sets.h"
 #include "train/metrics.h"
 #include "train/progress.h"
 
 struct validation {
     struct held_sets sets;        /* owned */
+    struct exam exam;             /* owned */
     double *sums;                 /* owned: room for a validation's losses */
     struct arena names;           /* owned: of the extra metrics */
     struct metrics_extra *extras; /* owned [extra_room] */
@@ -36,4 +39,8 @@ status validation_measure(struct validation *v, struct train_step *step,
 /* Every set; a sentence for each. v->extras are the metrics. Collective. */
 status validation_sets(struct validation *v, struct train_step *step,
                        struct progress *progress, int64_t at);
+/* Every task, likewise. Collective. */
+status validation_tasks(struct validation *v, struct train_step *step,
+                        struct progress *progress, int64_t at);
+
 #endif

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* evaluate.h - tasks put to a model: `lockstep eval`. */
+#ifndef LOCKSTEP_TRAIN_EVALUATE_H
+#define LOCKSTEP_TRAIN_EVALUATE_H
+
+#include "train/progress.h"
+#include "train/session.h"
+#include "train/task_score.h"
+
+struct evaluate_request {
+    const char *model;        /* a path, session.h */
+    const char *const *paths; /* [count] files of tasks */
+    const enum task_kind *kinds; /* [count]; TASK_KINDS: what the first record
+                               * looks like */
+    int count;
+    int shots;                /* answered items before each */
+    const char *examples;     /* file of them; NULL: the task's own */
+    int64_t limit;            /* items of each, at most; 0: all */
+    int64_t batch;            /* rows at once; 0: some thousand tokens */
+    int64_t context;          /* most tokens of a request; 0: the model's */
+    bool special;             /* the tokenizer's first tokens before texts */
+    enum dtype dtype;         /* of what is computed */
+    int threads;              /* 0: the cores of this process */
+    FILE *progress;           /* NULL: silent */
+};
+
+struct evaluate_task {
+    struct task task;            /* owned */
+    struct task_answers answers; /* owned */
+    struct task_scores scores;
+    int64_t from;                /* first request */
+};
+
+struct evaluation_of {
+    struct evaluate_task *tasks; /* owned [count] */
+    int count;
+    struct task_requests requests; /* owned */
+    int64_t context;             /* most tokens of a request */
+    int64_t rows, length, batch; /* that were computed */
+    double seconds;
+    char notice[512];            /* about damage that was passed over; "" */
+};
+
+/* ERR_MISSING: no tokenizer; ERR_CONFIG, ERR_FORMAT: see task.h and
+ * task_request.h. */
+status evaluate(const struct evaluate_request *request,
+                struct evaluation_of *out);
+void evaluation_free(struct evaluation_of *evaluation);
+
+#endif

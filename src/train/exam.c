@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exam.c - tasks that a run answers whenever it validates. */
+#include "train/exam.h"
+
+#include <string.h>
+
+static status open_task(struct exam *exam, int index,
+                        const struct setup *setup)
+{
+    const struct options *o = &setup->set->values;
+    const struct named_row *row = &exam->rows.items[index];
+    struct exam_task *task = &exam->items[index];
+    struct task_encoding encoding = {
+        .tokenizer = &setup->tokenizer, .context = o->data.sequence,
+        .shots = (int)o->validate.shots};
+    enum task_kind kind;
+    char where[96];
+
+    task->name = row->name;
+    snprintf(where, sizeof where, "validate.tasks, row %d", index + 1);
+    TRY(task_kind_find(where, row->words[0], &kind));
+    TRY(task_read(&task->task, row->words[1], kind, o->validate.items));
+    TRY(task_prefix(&setup->tokenizer, setup->model.bos, setup->model.eos,
+                    &encoding.prefix));
+    if (kind == TASK_TEXT) encoding.shots = 0;
+    TRY(task_requests_add(&task->requests, &task->task, &encoding));
+    return request_rows_build(&task->rows, &task->requests, o->data.sequence);
+}
+
+status exam_open(struct exam *exam, const struct setup *setup)
+{
+    static const struct named_form form = {"validate.tasks", "NAME KIND PATH",
+                                           2, 2};
+    const struct option_list *list = &setup->set->values.validate.tasks;
+    void *memory;
+
+    *exam = (struct exam){0};
+    TRY(named_read(&exam->rows, &form, list->items, list->count));
+    if (list->count == 0) return OK;
+    if (!setup->has_tokenizer)
+        FAIL(ERR_CONFIG, "validate.tasks: the run has no tokenizer, so text "
+                         "cannot become tokens; set tokenizer.from");
+    TRY(memory_take((size_t)list->count, sizeof *exam->items, &memory));
+    memset(memory, 0, (size_t)list->count * sizeof *exam->items);
+    exam->items = memory;
+    for (int i = 0; i < list->count; i++) {
+        exam->count = i + 1; /* so that it is closed in any case */
+        TRY(open_task(exam, i, setup));
+    }
+    return OK;
+}
+
+void exam_close(struct exam *exam)
+{
+    for (int i = 0; i < exam->count; i++) {
+        request_rows_free(&exam->items[i].rows);
+        task_requests_free(&exam->items[i].requests);
+        task_free(&exam->items[i].task);
+    }
+    memory_free(exam->items);
+    named_free(&exam->rows);
+    *exam = (struct exam){0};
+}
+
+status exam_answer(const struct exam_task *task, struct train_step *step,
+                   struct task_scores *scores)
+{
+    const struct likelihood_call call = {
+        .rows = &task->rows, .greedy = task_wants_greedy(task->task.kind)};
+    const struct request_range all = {0, task->requests.count};
+    struct task_answers answers = {0};
+    struct likelihoods likelihoods = {0};
+    status result;
+
+    TRY_GOTO(done, result, likelihood_ranks(&likelihoods, step, &call));
+    TRY_GOTO(done, result, task_answers_build(&answers, &task->task,
+                                              &task->requests, all,
+                                              &likelihoods));
+    task_score(scores, &task->task, &answers);
+done:
+    task_answers_free(&answers);
+    likelihoods_free(&likelihoods);
+    return result;
+}

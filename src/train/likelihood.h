@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* likelihood.h - log-likelihoods of requests: of a stage alone, or of a run's
+ * ranks while they train.
+ *
+ * Every scored target's loss is brought to its place in one table, whoever
+ * computed it; each request's are then added in their order in float64. So
+ * neither the batch, nor the order of requests, nor the layout of the ranks
+ * shows in a bit. */
+#ifndef LOCKSTEP_TRAIN_LIKELIHOOD_H
+#define LOCKSTEP_TRAIN_LIKELIHOOD_H
+
+#include "train/request_rows.h"
+#include "train/step.h"
+
+enum { LIKELIHOOD_JOIN_MOST = 4096 /* numbers that ranks join at once */ };
+
+struct likelihoods {
+    double *sums;     /* owned [requests]: log-likelihood, nats */
+    bool *greedy;     /* owned [requests]: every scored target has the largest
+                       * logit, ties to the lowest id; NULL unless wanted */
+    int64_t requests;
+};
+
+struct likelihood_call {
+    const struct request_rows *rows;
+    bool greedy;      /* is wanted */
+    /* Called now and then; NULL: nobody listens. */
+    void (*progress)(void *argument, double done, double total);
+    void *argument;
+};
+
+/* `stage` is open, forward only, its length that of the rows. */
+status likelihood_alone(struct likelihoods *out, struct stage *stage,
+                        const struct likelihood_call *call);
+/* The length of a run's sequences is that of the rows. Collective; the same on
+ * every rank. */
+status likelihood_ranks(struct likelihoods *out, struct train_step *step,
+                        const struct likelihood_call *call);
+void likelihoods_free(struct likelihoods *likelihoods);
+
+#endif
