@@ -111,8 +111,9 @@ static int64_t learned(const struct loader *loader,
 static status add_sample(struct showing *show, int64_t number,
                          struct table *table, struct text *text)
 {
-    const int64_t at = (show->step - 1) * show->set.values.train.batch +
-                       number;
+    const int64_t at = ranges_at(
+        &show->feed.left_out, 0,
+        (show->step - 1) * show->set.values.train.batch + number);
     const struct loader *loader;
     int64_t index, count;
     int source;
@@ -139,7 +140,9 @@ static status add_sample(struct showing *show, int64_t number,
 
 static void add_ledger(const struct showing *show, struct table *table)
 {
-    const int64_t after = show->step * show->set.values.train.batch;
+    const int64_t after =
+        ranges_at(&show->feed.left_out, 0,
+                  show->step * show->set.values.train.batch - 1) + 1;
 
     for (int i = 0; i < show->feed.count; i++) {
         const struct feed_source *source = &show->feed.sources[i];

@@ -305,6 +305,7 @@ static status write_report(const struct closing *c)
                 (int64_t)c->pipeline->memory[i].bytes};
     const struct report_input input = {
         .title = c->run->path, .metrics_path = c->run->metrics,
+        .run = c->run->path,
         .outcome = text, .exit_code = status_exit_code(c->result),
         .steps_planned = c->setup->rate.steps, .vocab = c->setup->model.vocab,
         .model = model.items, .model_count = model.count,

@@ -259,6 +259,8 @@ status feed_open(struct feed *feed, const struct setup *setup,
         TRY(recipe_read(&feed->recipe, o->data.mixture.items,
                         o->data.mixture.count, o->data.phases.items,
                         o->data.phases.count));
+    TRY(ranges_read(&feed->left_out, o->data.skip.items,
+                    o->data.skip.count));
     TRY(where_cached(feed, run));
     TRY(open_sources(feed));
     TRY(build_mixture(feed));
@@ -277,6 +279,7 @@ void feed_close(struct feed *feed)
     mixture_free(&feed->held_out);
     loader_close(&feed->valid);
     data_parts_free(&feed->valid_parts);
+    ranges_free(&feed->left_out);
     recipe_free(&feed->recipe);
     *feed = (struct feed){0};
 }
@@ -331,7 +334,8 @@ static status fill_train(void *argument, int64_t index, int32_t *inputs,
     int source;
 
     give_back(feed);
-    mixture_at(&feed->mixture, feed->first + index, &source, &sample);
+    mixture_at(&feed->mixture, ranges_at(&feed->left_out, feed->first, index),
+               &source, &sample);
     return loader_sample(&feed->sources[source].train, sample, inputs, targets,
                          positions, documents);
 }

@@ -10,6 +10,7 @@
 #include "data/loader.h"
 #include "data/mixture.h"
 #include "data/prepare.h"
+#include "data/ranges.h"
 #include "data/recipe.h"
 #include "train/setup.h"
 #include "train/step.h"
@@ -28,6 +29,7 @@ struct feed {
     int count;
     struct mixture mixture;      /* owned: of the training samples */
     struct mixture held_out;     /* owned: of the validation samples */
+    struct ranges left_out;      /* owned: samples of the order */
     struct data_parts valid_parts; /* owned: data.valid */
     struct loader valid;         /* owned: of them; closed without data.valid */
     int64_t samples;             /* of an epoch: of all sources together */

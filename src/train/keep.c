@@ -57,6 +57,16 @@ static void write_narrow(const struct keeper *keeper,
     json_write_key_integer(w, "skipped", counters->skipped);
 }
 
+static void write_policies(const struct keeper *keeper, struct json_writer *w)
+{
+    if (keeper->left_out != NULL && keeper->left_out->count > 0) {
+        json_write_key(w, "left_out");
+        ranges_write(keeper->left_out, w);
+    }
+    if (keeper->policy != NULL) policy_write(keeper->policy, w);
+    if (keeper->noise != NULL) noise_write(keeper->noise, w);
+}
+
 static status write_state(const struct keeper *keeper,
                           const struct counters *counters,
                           struct json_writer *w)
@@ -70,6 +80,7 @@ static status write_state(const struct keeper *keeper,
     json_write_key_integer(w, "data_tokens", counters->data_tokens);
     json_write_key_integer(w, "data_crc32c", counters->data_crc);
     write_narrow(keeper, counters, w);
+    write_policies(keeper, w);
     json_write_object_end(w);
     return json_write_end(w);
 }
@@ -203,6 +214,16 @@ static status read_narrow(const struct keeper *keeper,
                                &out->skipped);
 }
 
+static status read_policies(const struct keeper *keeper,
+                            const struct json *state, const char *source)
+{
+    if (keeper->left_out != NULL)
+        TRY(ranges_join(keeper->left_out, state, source, "left_out"));
+    if (keeper->policy != NULL) TRY(policy_read(keeper->policy, state, source));
+    return keeper->noise != NULL ? noise_read(keeper->noise, state, source)
+                                 : OK;
+}
+
 static status read_state(const struct keeper *keeper,
                          const struct checkpoint *checkpoint,
                          struct counters *out)
@@ -210,6 +231,7 @@ static status read_state(const struct keeper *keeper,
     const char *source = "state.json";
 
     TRY(read_narrow(keeper, checkpoint, out));
+    TRY(read_policies(keeper, checkpoint->state, source));
     TRY(json_get_integer(checkpoint->state, source, "step", &out->step));
     TRY(json_get_integer(checkpoint->state, source, "tokens", &out->tokens));
     TRY(json_get_integer(checkpoint->state, source, "samples",

@@ -6,6 +6,9 @@
 #include "checkpoint/history.h"
 #include "checkpoint/run_dir.h"
 #include "checkpoint/save.h"
+#include "data/ranges.h"
+#include "train/noise.h"
+#include "train/policy.h"
 #include "train/session_parts.h"
 #include "train/setup.h"
 
@@ -17,6 +20,10 @@ struct keeper {
     struct inventory inventory; /* owned: what this rank holds */
     struct session_parts parts; /* owned: weights, states */
     struct text config;         /* owned: config.json */
+    /* Borrowed, after keeper_build; NULL: none. What they keep. */
+    struct policy *policy;
+    struct noise *noise;
+    struct ranges *left_out;    /* samples of the order */
 };
 
 /* Counters of a run: everything that is not a tensor. */

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "kernels/math.h"
 #include "train/chart.h"
+#include "train/ledger.h"
 #include "train/metrics.h"
 #include "train/report_style.h"
 
@@ -317,6 +318,46 @@ static status memory(struct text *out, const struct report_input *input)
                        (long long)total, text_bytes(shown, (uint64_t)total));
 }
 
+static status event_row(struct text *out, int64_t number,
+                        const struct ledger_event *event)
+{
+    const struct policy_verdict *v = &event->verdict;
+
+    TRY(text_printf(out, "<tr><td>%lld</td><td>%lld</td><td>%s: %s",
+                    (long long)number, (long long)event->step, v->cause,
+                    v->what));
+    if (isfinite(v->value) && isfinite(v->threshold))
+        TRY(text_printf(out, " %.4g above %.4g", v->value, v->threshold));
+    return text_printf(out,
+                       "</td><td>%s</td><td>%lld</td><td>%lld from %lld"
+                       "</td></tr>\n",
+                       policy_action_name(v->action),
+                       (long long)event->back_to, (long long)event->samples,
+                       (long long)event->first);
+}
+
+/* What the ledger says; nothing where it says nothing. */
+static status events(struct text *out, const struct report_input *input)
+{
+    struct ledger ledger = {0};
+    status result = OK;
+
+    if (input->run == NULL) return OK;
+    TRY_GOTO(done, result, ledger_open(&ledger, input->run, false));
+    if (ledger.count == 0) goto done;
+    TRY_GOTO(done, result, text_append_string(
+        out, "<h2>Steps that went wrong</h2>\n<div class=\"card\"><table>\n"
+             "<tr><th>event</th><th>step</th><th>cause</th><th>action</th>"
+             "<th>went on after step</th><th>samples of the order</th>"
+             "</tr>\n"));
+    for (int64_t i = 0; i < ledger.count; i++)
+        TRY_GOTO(done, result, event_row(out, i + 1, &ledger.events[i]));
+    result = text_append_string(out, "</table></div>\n");
+done:
+    ledger_close(&ledger);
+    return result;
+}
+
 static status profile_section(struct text *out,
                               const struct report_input *input)
 {
@@ -437,6 +478,7 @@ static status page(struct text *out, const struct report_input *input,
     TRY(header(out, input));
     TRY(tiles(out, input, c));
     TRY(charts(out, input, c));
+    TRY(events(out, input));
     TRY(sample(out, input));
     TRY(text_append_string(out, "<h2>Model and machine</h2>\n"
                                 "<div class=\"two\">\n"));

@@ -22,6 +22,7 @@ struct report_memory {
 struct report_input {
     const char *title;        /* "runs/first" */
     const char *metrics_path;
+    const char *run;          /* whose ledger is shown; NULL: none */
     const char *outcome;      /* "finished", "stopped on SIGTERM at step 120;
                                * resume with ..." */
     int exit_code;            /* of the process */

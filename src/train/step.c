@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/fault.h"
 #include "base/meter.h"
 
 /* ---- building ---- */
@@ -15,6 +16,12 @@ static struct update_arena arena_of(const struct stage *stage,
 {
     return (struct update_arena){stage->memory[owner].data,
                                  stage_divides(stage, owner)};
+}
+
+/* What is not finite is no error: somebody decides about it. */
+static bool tolerates(const struct train_step *step)
+{
+    return step->probes || step->guard.takes_nan;
 }
 
 /* One chunk, with the rates of the step. */
@@ -31,7 +38,7 @@ static struct update chunk_update(const struct train_step *step, int chunk)
     update.weights = arena_of(stage, MEMORY_WEIGHTS);
     update.copy = arena_of(stage, MEMORY_COMPUTE);
     update.loss_scale = loss_scale_factor(&step->scaling);
-    update.skips = step->scaling.dynamic;
+    update.skips = step->scaling.dynamic || tolerates(step);
     update.gradients = arena_of(stage, MEMORY_GRADIENTS);
     update.layout = &stage->states;
     for (int i = 0; i < OPTIMIZER_STATES; i++)
@@ -250,6 +257,17 @@ static status run_round(struct train_step *step,
     return sum_gradients(step);
 }
 
+/* Drills: rank 0's share of the loss goes wrong, and so everybody's. */
+static void inject_loss(const struct train_step *step, struct loss_sum *loss)
+{
+    if (step->probes || team_rank(step->team) != 0) return;
+    if (fault_due("train.nan")) {
+        loss->table[0] = (double)NAN;
+        loss->table[loss_count(loss) - 1] += 1;
+    }
+    if (fault_due("train.spike")) loss->table[0] += 1e9;
+}
+
 static status step_gradients(struct train_step *step,
                              const struct sample_source *source,
                              struct step_result *out)
@@ -260,13 +278,16 @@ static status step_gradients(struct train_step *step,
     for (int i = 0; i < stage_rounds(&p->stages[0]); i++)
         TRY(run_round(step, source, i));
     step->data_s = step->executor.data_s;
+    inject_loss(step, loss);
     TRY(team_join(step->team, loss->table, loss_count(loss)));
-    if (loss_is_bad(loss)) return find_bad(step, source);
+    const bool bad = loss_is_bad(loss);
+
+    if (bad && !tolerates(step)) return find_bad(step, source);
     out->targets = loss_targets(loss);
-    if (out->targets == 0)
+    if (out->targets == 0 && !step->probes)
         FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
                           "one token, or all masked");
-    out->loss = loss_total(loss) / (double)out->targets;
+    out->loss = bad ? (double)NAN : loss_total(loss) / (double)out->targets;
     meter_scope(METER_OPTIMIZER); /* until the step ends */
     for (int i = 0; i < p->count; i++) TRY(zero_gradients(&step->zero[i]));
     return tied_exchange(&step->tied);
@@ -309,6 +330,8 @@ static status step_norm(struct train_step *step, int64_t targets,
         TRY(zero_blocks(&step->zero[i], update.blocks));
         if (counts(step, i)) sum_squares(&update, sums);
     }
+    if (!step->probes && team_rank(step->team) == 0 && fault_due("train.norm"))
+        sums[0] += 1e18;
     TRY(team_join(step->team, sums, count));
     for (int i = 0; i < p->count && result == ERR_PEER; i++) {
         const struct update update = chunk_update(step, i);
@@ -320,26 +343,55 @@ static status step_norm(struct train_step *step, int64_t targets,
     return result;
 }
 
-status train_step_run(struct train_step *step,
-                      const struct sample_source *source, double lr,
-                      int64_t t, struct step_result *out)
+/* Everything but the update. */
+static status measure(struct train_step *step,
+                      const struct sample_source *source,
+                      struct step_result *out)
 {
     struct update_result norm;
 
     *out = (struct step_result){0};
     TRY(step_gradients(step, source, out));
-    TRY(step_norm(step, out->targets, &norm));
+    TRY(step_norm(step, out->targets > 0 ? out->targets : 1, &norm));
     out->norm = norm.norm;
     out->factor = norm.factor;
     out->loss_scale = step->scaling.value > 0 ? step->scaling.value : 1;
     out->skipped = !norm.finite;
+    return OK;
+}
+
+status train_step_probe(struct train_step *step,
+                        const struct sample_source *source,
+                        struct step_result *out)
+{
+    step->probes = true;
+    const status result = measure(step, source, out);
+
+    step->probes = false;
+    TRY(result);
+    for (int i = 0; i < step->pipeline->count; i++)
+        TRY(zero_weights(&step->zero[i]));
+    return OK;
+}
+
+status train_step_run(struct train_step *step,
+                      const struct sample_source *source, double lr,
+                      int64_t t, struct step_result *out)
+{
+    const struct step_guard *guard = &step->guard;
+
+    TRY(measure(step, source, out));
+    out->refused = guard->accepts != NULL &&
+                   !guard->accepts(guard->argument, out);
     for (int i = 0; i < step->pipeline->count; i++) {
         const struct update update = chunk_update(step, i);
 
-        if (norm.finite) TRY(update_apply(&update, norm.factor, lr, t));
+        if (!out->skipped && !out->refused)
+            TRY(update_apply(&update, out->factor, lr, t));
         TRY(zero_weights(&step->zero[i]));
     }
-    return loss_scale_after(&step->scaling, norm.finite);
+    if (out->refused) return OK; /* the scale stays too */
+    return loss_scale_after(&step->scaling, !out->skipped);
 }
 
 status train_step_start(struct train_step *step)

@@ -10,6 +10,24 @@
 #include "train/tied.h"
 #include "train/zero.h"
 
+struct step_result {
+    double loss;              /* mean over the unmasked targets */
+    double norm, factor;
+    int64_t targets;
+    double loss_scale;        /* 1 where there is none */
+    bool skipped;             /* the gradients were not finite: no update */
+    bool refused;             /* by the guard: nothing has changed */
+};
+
+/* Asked before each update, with loss and norm, on every rank: all must answer
+ * alike. Zeroed: every update is made. */
+struct step_guard {
+    bool (*accepts)(void *argument, const struct step_result *result);
+    void *argument;
+    bool takes_nan;           /* what is not finite is its to judge, and no
+                               * error */
+};
+
 struct train_step {
     struct pipeline *pipeline; /* borrowed, open; planned for this rank's share
                                 * of the batch and of the data leaves */
@@ -21,15 +39,9 @@ struct train_step {
                                 * the batch send */
     struct tied tied;
     struct loss_scale scaling; /* the caller's to fill, like the rates */
+    struct step_guard guard;   /* the caller's to fill */
+    bool probes;               /* the step under way changes nothing */
     double data_s;             /* of the last step, making batches */
-};
-
-struct step_result {
-    double loss;              /* mean over the unmasked targets */
-    double norm, factor;
-    int64_t targets;
-    double loss_scale;        /* 1 where there is none */
-    bool skipped;             /* the gradients were not finite: no update */
 };
 
 /* The update's rates and betas are the caller's to fill afterwards. team: the
@@ -48,6 +60,13 @@ status train_step_run(struct train_step *step,
 
 /* After the weights of step 0 were set: the optimizer's states. */
 status train_step_start(struct train_step *step);
+
+/* train_step_run without the update: loss, targets and norm of the mean
+ * gradient, not finite or without any target as they may be. */
+status train_step_probe(struct train_step *step,
+                        const struct sample_source *source,
+                        struct step_result *out);
+
 /* After weights were loaded or set: what kernels read follows. Collective. */
 status train_step_refresh(struct train_step *step);
 

@@ -13,6 +13,8 @@
 static void free_all(struct trainer *t)
 {
     metrics_close(&t->metrics);
+    ledger_close(&t->ledger);
+    policy_free(&t->policy);
     log_stop();
     validation_close(&t->validation);
     trace_free(&t->trace);

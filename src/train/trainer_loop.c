@@ -47,23 +47,26 @@ static status fail_step(const struct trainer *t, status result)
     FAIL(ERR_NUMERIC, "step %lld: %s", (long long)step, sentence);
 }
 
-/* Tokens and sequences of a step, all ranks together. */
-static int64_t step_sequences(const struct trainer *t)
+int64_t trainer_batch(const struct trainer *t, int64_t step)
 {
+    (void)step;
     return t->setup.set->values.train.batch;
 }
 
-static int64_t step_tokens(const struct trainer *t)
-{
-    return step_sequences(t) *
-           program_sequence(&trainer_first_stage(t)->program);
-}
+/* A step that was made. */
+struct made_step {
+    struct step_result result;
+    double lr, seconds;
+    double noise, noise_average; /* NaN: not measured */
+    int64_t tokens;
+};
 
 /* What of a step does not depend on the clock. */
 static void exact_row(const struct trainer *t,
-                      const struct step_result *result, double lr,
-                      struct metrics_row *row)
+                      const struct made_step *made, struct metrics_row *row)
 {
+    const struct step_result *result = &made->result;
+
     *row = metrics_blank(METRICS_STEP);
     row->step = t->counters.step;
     row->tokens = t->counters.tokens;
@@ -71,23 +74,24 @@ static void exact_row(const struct trainer *t,
     row->loss = result->loss;
     row->grad_norm = result->norm;
     row->clip_factor = result->factor;
-    row->lr = lr;
+    row->lr = made->lr;
     row->targets = result->targets;
     row->loss_scale = result->loss_scale;
     row->skipped = t->counters.skipped;
     row->samples_dropped =
         t->feed.dropped * (t->counters.samples / t->feed.samples);
+    row->noise_scale = made->noise;
+    row->noise_scale_ema = made->noise_average;
 }
 
-static status write_row(struct trainer *t, const struct step_result *result,
-                        double lr, double seconds)
+static status write_row(struct trainer *t, const struct made_step *made)
 {
-    const double tokens = (double)step_tokens(t);
+    const double seconds = made->seconds;
     struct metrics_row row;
 
-    exact_row(t, result, lr, &row);
+    exact_row(t, made, &row);
     row.step_ms = 1e3 * seconds;
-    row.tokens_per_s = tokens / seconds;
+    row.tokens_per_s = (double)made->tokens / seconds;
     row.peak_fraction = t->peak_flops > 0 ? (double)t->step_flops / seconds /
                                                 t->peak_flops
                                           : (double)NAN;
@@ -96,7 +100,7 @@ static status write_row(struct trainer *t, const struct step_result *result,
     row.time_s = now_s(CLOCK_REALTIME);
     const struct progress_step shown = {
         .step = t->counters.step, .steps = t->setup.rate.steps,
-        .loss = result->loss, .tokens_per_s = row.tokens_per_s,
+        .loss = made->result.loss, .tokens_per_s = row.tokens_per_s,
         .peak_fraction = t->peak_flops > 0 ? row.peak_fraction : 0};
 
     progress_step(&t->progress, &shown);
@@ -120,36 +124,55 @@ static void note_scale(struct trainer *t, const struct step_result *result)
                       (long long)t->counters.step + 1, scaling->value);
 }
 
-static status plain_step(struct trainer *t)
+/* After the update. */
+static status finish_step(struct trainer *t, struct made_step *made,
+                          double began)
 {
-    const double began = now_s(CLOCK_MONOTONIC);
-    const double lr = rate_at(&t->setup.rate, t->counters.step);
-    const struct sample_source source =
-        feed_train(&t->feed, t->counters.samples);
-    struct step_result result;
+    const int64_t sequences = trainer_batch(t, t->counters.step);
 
-    TRY(fault_point("train.step"));
-    const status ran = train_step_run(&t->step, &source, lr,
-                                      t->counters.step + 1 -
-                                          t->counters.skipped, &result);
-
-    if (ran != OK) return fail_step(t, ran);
     if (t->counters.step == 0)
         progress_note(&t->progress, "first loss %.4f; ln(vocabulary) %.4f",
-                      result.loss, math_log((double)t->setup.model.vocab));
-    note_scale(t, &result);
+                      made->result.loss,
+                      math_log((double)t->setup.model.vocab));
+    if (t->verdict.action == POLICY_WARN) TRY(trainer_warn(t));
+    note_scale(t, &made->result);
+    noise_end(&t->noise, &made->result, &made->noise, &made->noise_average);
+    made->tokens =
+        sequences * program_sequence(&trainer_first_stage(t)->program);
     t->counters.step++;
-    t->counters.tokens += step_tokens(t);
-    t->counters.samples += step_sequences(t);
+    t->counters.tokens += made->tokens;
+    t->counters.samples = ranges_at(&t->feed.left_out, t->counters.samples,
+                                    sequences - 1) + 1;
     t->counters.epoch = t->counters.samples / t->feed.samples;
     if (!trainer_leads(t)) return OK;
     struct meter_track *track = meter_begin();
-    const status written =
-        write_row(t, &result, lr, now_s(CLOCK_MONOTONIC) - began);
+
+    made->seconds = now_s(CLOCK_MONOTONIC) - began;
+    const status written = write_row(t, made);
 
     meter_end(track, &(struct meter_what){.kind = METER_DATA,
                                           .name = "metrics"});
     return written;
+}
+
+static status plain_step(struct trainer *t)
+{
+    const double began = now_s(CLOCK_MONOTONIC);
+    const int64_t step = t->counters.step;
+    struct made_step made = {.lr = rate_at(&t->setup.rate, step)};
+    const struct sample_source source =
+        feed_train(&t->feed, t->counters.samples);
+
+    TRY(fault_point("train.step"));
+    TRY(noise_begin(&t->noise, &t->step, &source, step,
+                    trainer_batch(t, step)));
+    const status ran = train_step_run(&t->step, &source, made.lr,
+                                      step + 1 - t->counters.skipped,
+                                      &made.result);
+
+    if (ran != OK) return fail_step(t, ran);
+    t->made = !made.result.refused;
+    return t->made ? finish_step(t, &made, began) : trainer_refuse(t);
 }
 
 static status one_step(struct trainer *t)
@@ -206,9 +229,12 @@ status trainer_loop(struct trainer *t)
     const int64_t second = t->counters.step + 1;
     const bool pipeline = t->setup.mesh.size[AXIS_PIPE] > 1;
 
+    /* A run that may go back has somewhere to go from its beginning. */
+    if (policy_rewinds(&t->policy) && t->saved_step < 0) TRY(save(t));
     while (t->counters.step < t->setup.rate.steps) {
         TRY(pipeline && t->counters.step == second ? traced_step(t)
                                                    : one_step(t));
+        if (!t->made) continue;
         if (probe_again(t->counters.step)) trainer_measure_peak(t);
         const bool last = t->counters.step == t->setup.rate.steps;
         int asked = signals_asked();

@@ -128,6 +128,7 @@ status trainer_plan(struct trainer *t, struct group *world)
         else
             status_clear(); /* restoring says what is wrong */
     }
+    TRY(trainer_policy_plan(t));
     TRY(same_schedule(world, &t->setup));
     const struct pipeline_request request = setup_pipeline(&t->setup);
 
@@ -186,7 +187,7 @@ static status open_run(struct trainer *t)
     return open_data(t);
 }
 
-static void restore_scale(struct trainer *t)
+void trainer_restore_scale(struct trainer *t)
 {
     struct loss_scale *scaling = &t->step.scaling;
     const struct counters *c = &t->counters;
@@ -203,7 +204,7 @@ static status begin(struct trainer *t)
     if (t->request->resume) TRY(restore_or_begin(t));
     else TRY(start_weights(t));
     TRY(train_step_refresh(&t->step));
-    restore_scale(t);
+    trainer_restore_scale(t);
     TRY(check_data(t));
     if (t->counters.step > t->setup.rate.steps)
         FAIL(ERR_CONFIG, "train.steps: %s has done %lld steps already, %lld "
@@ -246,7 +247,9 @@ status trainer_open(struct trainer *t)
     setup_update(&t->setup, &t->step.update);
     TRY(count_work(t));
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
+    trainer_policy_open(t);
     TRY(team_agree(&t->team, begin(t)));
+    TRY(trainer_policy_load(t));
     t->profiler.trace = t->request->trace;
     t->profiler.title = t->request->set->values.run.dir;
     return profiler_build(&t->profiler, &t->team,

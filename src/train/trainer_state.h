@@ -7,7 +7,9 @@
 
 #include "train/feed.h"
 #include "train/keep.h"
+#include "train/ledger.h"
 #include "train/metrics.h"
+#include "train/noise.h"
 #include "train/profiler.h"
 #include "train/progress.h"
 #include "train/session.h"
@@ -30,6 +32,11 @@ struct trainer {
     struct metrics_writer metrics;
     struct progress progress;
     struct counters counters;
+    struct policy policy;
+    struct ledger ledger;
+    struct policy_verdict verdict; /* about the last step */
+    struct noise noise;
+    bool made;            /* the last step was, and not undone */
     double peak_flops;    /* of this machine, all threads; 0: unknown */
     int64_t step_flops;   /* of the model, without recomputation */
     int64_t saved_step;   /* of the newest checkpoint; -1: none */
@@ -60,5 +67,21 @@ status trainer_validate(struct trainer *t);
 /* Steps, validations and checkpoints until the end. Collective. ERR_STOPPED:
  * a signal asked for it; saved. */
 status trainer_loop(struct trainer *t);
+
+/* The loss scale of the counters. */
+void trainer_restore_scale(struct trainer *t);
+
+/* Sequences of a step, counted from 0. */
+int64_t trainer_batch(const struct trainer *t, int64_t step);
+
+/* trainer_policy.c. What the options say about steps that go wrong; the guard
+ * of the step; the events so far. */
+status trainer_policy_plan(struct trainer *t);
+void trainer_policy_open(struct trainer *t);
+status trainer_policy_load(struct trainer *t);
+/* A step was made and is to be noted; a step was not made. Collective.
+ * ERR_NUMERIC: that was once too often. */
+status trainer_warn(struct trainer *t);
+status trainer_refuse(struct trainer *t);
 
 #endif

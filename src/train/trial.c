@@ -84,7 +84,8 @@ static status train_steps(struct rank_trial *t)
     const int64_t batch = t->set->values.train.batch;
 
     for (int64_t i = 0; i < t->out->steps; i++) {
-        const struct sample_source source = feed_train(&t->feed, i * batch);
+        const struct sample_source source =
+            feed_train(&t->feed, ranges_at(&t->feed.left_out, 0, i * batch));
         struct step_result result;
 
         TRY(train_step_run(&t->step, &source, rate_at(&t->setup.rate, i),

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainer_policy.c - steps that are not made: what went wrong is written down,
+ * its samples are left out, and the run goes on from here or from its newest
+ * checkpoint.
+ *
+ *   skip     step n is made with the samples after those of the bad batch
+ *   rewind   weights, moments, counters and lines of metrics of the checkpoint
+ *            come back; all samples that were read since are left out
+ *
+ * Either way the run is, bit for bit, one whose data never had them. */
+#include <string.h>
+
+#include "base/log.h"
+#include "checkpoint/history.h"
+#include "train/trainer_state.h"
+
+status trainer_policy_plan(struct trainer *t)
+{
+    const struct options *o = &t->request->set->values;
+
+    TRY(policy_build(&t->policy, o));
+    t->noise = (struct noise){.every = o->train.noise_scale,
+                              .leaves = (int)o->train.noise_leaves,
+                              .data_leaves = t->setup.grid.data};
+    if (t->noise.every == 0) return OK;
+    if (t->setup.grid.data < 2)
+        FAIL(ERR_CONFIG, "train.noise_scale: compares leaves of the batch with "
+                         "all of it, but numerics.grid_data is 1; a batch that "
+                         "2 divides has more");
+    if (t->noise.leaves > t->setup.grid.data)
+        t->noise.leaves = t->setup.grid.data;
+    return OK;
+}
+
+/* Asked by the step on every rank; what it sees is the same on all. */
+static bool accepts(void *argument, const struct step_result *result)
+{
+    struct trainer *t = argument;
+    /* Overflow in float16 is the loss scale's business. */
+    const bool overflow = result->skipped && t->step.scaling.dynamic;
+    struct policy_verdict *verdict = &t->verdict;
+
+    policy_judge(&t->policy, result->loss, overflow ? 0 : result->norm,
+                 verdict);
+    if (verdict->action != POLICY_NONE && verdict->action != POLICY_WARN)
+        return false;
+    if (!overflow) policy_accept(&t->policy, result->loss, result->norm);
+    return true;
+}
+
+void trainer_policy_open(struct trainer *t)
+{
+    t->step.guard = (struct step_guard){
+        .accepts = accepts, .argument = t,
+        .takes_nan = t->policy.on_nan != POLICY_STOP};
+    t->keeper.policy = &t->policy;
+    t->keeper.noise = &t->noise;
+    t->keeper.left_out = &t->feed.left_out;
+}
+
+status trainer_policy_load(struct trainer *t)
+{
+    const char *run = t->run.path;
+    status result = OK;
+
+    if (trainer_leads(t)) result = ledger_open(&t->ledger, run, true);
+    TRY(team_agree(&t->team, result));
+    if (!trainer_leads(t)) TRY(ledger_open(&t->ledger, run, false));
+    return ledger_ranges(&t->ledger, &t->feed.left_out);
+}
+
+/* ---- events ---- */
+
+/* Of the next step, in the order: [first, end). */
+static void step_range(const struct trainer *t, int64_t *first, int64_t *end)
+{
+    const struct ranges *left_out = &t->feed.left_out;
+
+    *first = t->counters.samples;
+    *end = ranges_at(left_out, *first,
+                     trainer_batch(t, t->counters.step) - 1) + 1;
+}
+
+static const char *describe(const struct policy_verdict *v, char out[128])
+{
+    if (strcmp(v->cause, "nan") == 0)
+        snprintf(out, 128, "the %s is not finite", v->what);
+    else
+        snprintf(out, 128, "a %s of %.4g is above %.4g", v->what, v->value,
+                 v->threshold);
+    return out;
+}
+
+static status record(struct trainer *t, const struct ledger_event *event)
+{
+    bool known;
+    const status result = ledger_append(&t->ledger, t->run.path,
+                                        trainer_leads(t), event, &known);
+
+    if (!known)
+        LOG(DEBUG, "policy", "step %lld: %s, %s, %lld samples from %lld",
+            (long long)event->step, event->verdict.what,
+            policy_action_name(event->verdict.action),
+            (long long)event->samples, (long long)event->first);
+    return team_agree(&t->team, result);
+}
+
+status trainer_warn(struct trainer *t)
+{
+    struct ledger_event event = {.step = t->counters.step + 1,
+                                 .verdict = t->verdict,
+                                 .back_to = t->counters.step + 1};
+    char why[128];
+    int64_t end;
+
+    step_range(t, &event.first, &end);
+    event.samples = end - event.first;
+    progress_note(&t->progress, "step %lld: %s", (long long)event.step,
+                  describe(&t->verdict, why));
+    return record(t, &event);
+}
+
+static status check_limit(const struct trainer *t, const char *why)
+{
+    if (t->ledger.undone < t->policy.limit) return OK;
+    FAIL(ERR_NUMERIC, "step %lld: %s, and %lld steps were undone before; "
+                      "%s/ledger.jsonl says which. A larger "
+                      "train.event_limit goes on",
+         (long long)(t->counters.step + 1), why, (long long)t->ledger.undone,
+         t->run.path);
+}
+
+/* The newest checkpoint, as if the process had been killed now. */
+static status rewind_run(struct trainer *t)
+{
+    struct text notice = {0};
+    status result;
+
+    TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
+    if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);
+    TRY_GOTO(done, result, train_step_refresh(&t->step));
+    trainer_restore_scale(t);
+    t->saved_step = t->counters.step;
+    if (trainer_leads(t)) {
+        metrics_close(&t->metrics);
+        result = metrics_open(&t->metrics, t->run.metrics, t->counters.step);
+    }
+    result = team_agree(&t->team, result);
+done:
+    text_free(&notice);
+    return result;
+}
+
+status trainer_refuse(struct trainer *t)
+{
+    struct ledger_event event = {.step = t->counters.step + 1,
+                                 .verdict = t->verdict};
+    char why[128];
+    int64_t end;
+
+    describe(&t->verdict, why);
+    TRY(check_limit(t, why));
+    step_range(t, &event.first, &end);
+    if (t->verdict.action == POLICY_REWIND) TRY(rewind_run(t));
+    event.back_to = t->counters.step;
+    event.first = t->counters.samples;
+    event.samples = end - event.first;
+    TRY(record(t, &event));
+    TRY(ranges_add(&t->feed.left_out, event.first, end));
+    progress_note(&t->progress, "step %lld: %s; back to step %lld, without "
+                                "%lld samples from %lld on",
+                  (long long)event.step, why, (long long)event.back_to,
+                  (long long)event.samples, (long long)event.first);
+    return OK;
+}

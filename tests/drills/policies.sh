@@ -1,0 +1,174 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# policies.sh - steps that go wrong: a run that skips or rewinds ends in the
+# bytes of one whose data never had the samples, on any ranks, killed or not.
+. "${0%/*}/common.sh"
+prepare
+
+# left_out RUN: what its ledger leaves out, as rows of data.skip
+left_out() {
+    sed -n '/"action": "warn"/d; s/.*"first": \([0-9]*\), "samples": \([0-9]*\).*/\1 \2/p' \
+        "$1/ledger.jsonl" | paste -sd ,
+}
+
+# as_if_gone NAME RUN ARGUMENT...: equals a run without what it left out
+as_if_gone() {
+    local name=$1 run=$2 gone
+    shift 2
+    gone=$(left_out "$run")
+    rm -rf without
+    if [ -z "$gone" ]; then
+        bad "$name" "nothing was left out" log
+    elif ! lockstep train config.yaml --run without "$@" \
+        --set "data.skip=[$gone]" >log 2>&1; then
+        bad "$name" "without $gone: exit $?" log
+    elif [ -e without/ledger.jsonl ]; then
+        bad "$name" "the run without $gone has events of its own" log
+    elif same_run without "$run"; then ok "$name"
+    else bad "$name" "$why"
+    fi
+}
+
+# events NAME RUN LINE...: the ledger's lines, in short
+events() {
+    local name=$1 run=$2 found
+    shift 2
+    found=$(sed 's/.*"step": \([0-9]*\), "cause": "\([a-z]*\)", "what": "\([a-z ]*\)".*"action": "\([a-z]*\)", "back_to": \([0-9]*\),.*/\1 \2 \3 \4 \5/' \
+        "$run/ledger.jsonl" 2>&1)
+    if [ "$found" = "$(printf '%s\n' "$@")" ]; then ok "$name"
+    else bad "$name" "found: $found"
+    fi
+}
+
+# wrong RUN FAULTS ARGUMENT...: a run in which steps go wrong
+wrong() {
+    local run=$1 faults=$2
+    shift 2
+    LOCKSTEP_FAULT=$faults lockstep train config.yaml --run "$run" "$@" \
+        >log 2>&1 || bad "$run" "exit $?" log
+}
+
+# --- what is not finite ---
+LOCKSTEP_FAULT=train.nan:13 lockstep train config.yaml --run stops >log 2>&1
+check_said "stop is the default" 76 "step 13: a loss is not finite" $? log
+
+wrong skips train.nan:13,train.nan:14,train.nan:22 --set train.on_nan=skip
+events "skipped, two in a row" skips "13 nan loss skip 12" \
+    "13 nan loss skip 12" "20 nan loss skip 19"
+as_if_gone "skipped: as if the batches were not there" skips
+grep -q "Steps that went wrong" skips/report.html &&
+    ok "the report shows events" || bad "the report shows events" "none"
+
+wrong rewinds train.nan:13,train.nan:25 --set train.on_nan=rewind
+events "rewound to checkpoints" rewinds "13 nan loss rewind 10" \
+    "22 nan loss rewind 20"
+as_if_gone "rewound: as if the samples were not there" rewinds
+wrong early train.nan:3 --set train.on_nan=rewind
+events "rewound to the beginning" early "3 nan loss rewind 0"
+as_if_gone "rewound to the beginning: as if they were not there" early
+
+LOCKSTEP_FAULT=train.nan:5,train.nan:6 lockstep train config.yaml --run limit \
+    --set train.on_nan=skip --set train.event_limit=1 >log 2>&1
+check_said "once too often" 76 "1 steps were undone before" $? log
+must resume limit --set train.event_limit=2
+as_if_gone "a larger limit goes on" limit
+
+# --- spikes ---
+spikes="--set train.spike_window=8"
+# shellcheck disable=SC2086
+{
+wrong high train.spike:13,train.norm:21 $spikes --set train.on_spike=skip
+events "spikes of loss and of norm" high "13 spike loss skip 12" \
+    "20 spike gradient norm skip 19"
+as_if_gone "spikes: as if the batches were not there" high $spikes \
+    --set train.on_spike=skip
+wrong back train.spike:14,train.norm:24 $spikes --set train.on_spike=rewind
+events "spikes rewound" back "14 spike loss rewind 10" \
+    "20 spike gradient norm rewind 15"
+as_if_gone "spikes rewound: as if they were not there" back $spikes \
+    --set train.on_spike=rewind
+wrong warned train.norm:13 $spikes --set train.on_spike=warn --set optimizer.clip=0
+events "warned" warned "13 spike gradient norm warn 13"
+must train config.yaml --run calm $spikes --set train.on_spike=warn
+[ ! -e calm/ledger.jsonl ] && ok "nothing is wrong with a calm run" ||
+    bad "nothing is wrong with a calm run" "$(cat calm/ledger.jsonl)"
+wrong soon train.spike:8 $spikes --set train.on_spike=skip
+[ ! -e soon/ledger.jsonl ] && ok "no spike before the window is full" ||
+    bad "no spike before the window is full" "$(cat soon/ledger.jsonl)"
+}
+
+# --- killed ---
+# The event comes in step 14, the kill some steps later: the checkpoint that is
+# resumed from does not know of it, the ledger does.
+killed() { # NAME RUN FAULTS ARGUMENT...
+    local name=$1 like=$2 faults=$3
+    shift 3
+    rm -rf killed
+    LOCKSTEP_FAULT=$faults lockstep train config.yaml --run killed "$@" \
+        >log 2>&1
+    if [ $? -ne 137 ]; then bad "$name" "it was not killed" log; return; fi
+    printf '{"event": 9, "st' >>killed/ledger.jsonl
+    if ! lockstep resume killed >log 2>&1; then bad "$name" "resume" log
+    elif ! cmp -s killed/ledger.jsonl "$like/ledger.jsonl"; then
+        bad "$name" "another ledger: $(cat killed/ledger.jsonl)"
+    elif same_run "$like" killed; then ok "$name"
+    else bad "$name" "$why"
+    fi
+}
+wrong one train.nan:13 --set train.on_nan=skip
+killed "skipped, then killed" one train.nan:13,train.step:16:kill \
+    --set train.on_nan=skip
+killed "skipped, then killed after a checkpoint" one \
+    train.nan:13,train.step:19:kill --set train.on_nan=skip
+wrong two train.nan:13 --set train.on_nan=rewind
+killed "rewound, then killed" two train.nan:13,train.step:16:kill \
+    --set train.on_nan=rewind
+# shellcheck disable=SC2086
+{
+wrong three train.spike:13 $spikes --set train.on_spike=skip
+killed "a spike, then killed" three train.spike:13,train.step:20:kill $spikes \
+    --set train.on_spike=skip
+}
+# A warning comes again after a resume and is written once.
+LOCKSTEP_FAULT=train.norm:13,train.step:15:kill lockstep train config.yaml \
+    --run twice $spikes --set train.on_spike=warn --set optimizer.clip=0 \
+    >log 2>&1
+LOCKSTEP_FAULT=train.norm:3 lockstep resume twice >log 2>&1
+if cmp -s twice/ledger.jsonl warned/ledger.jsonl && same_run warned twice; then
+    ok "a warning is written once"
+else bad "a warning is written once" "$(cat twice/ledger.jsonl) $why"
+fi
+printf '{"event": 1, "step": "x"}\n' >>one/ledger.jsonl
+expect "a damaged ledger" 65 "ledger.jsonl: line 2" resume one
+
+# --- on several ranks ---
+ranks() { # NAME LIKE FAULTS ARGUMENT...
+    local name=$1 like=$2 faults=$3
+    shift 3
+    rm -rf ranks
+    wrong ranks "$faults" "$@"
+    if cmp -s "$like/ledger.jsonl" ranks/ledger.jsonl &&
+        same_run "$like" ranks; then ok "$name"
+    else bad "$name" "${why:-another ledger}" log
+    fi
+}
+for mesh in mesh.data=2 mesh.tensor=2 mesh.pipe=2 mesh.shard=2,zero=fsdp; do
+    # shellcheck disable=SC2086
+    ranks "rewound on ranks: $mesh" rewinds train.nan:13,train.nan:25 \
+        --ranks 2 ${mesh:+$(printf -- '--set %s ' ${mesh//,/ })} \
+        --set train.on_nan=rewind
+    # shellcheck disable=SC2086
+    ranks "spikes skipped on ranks: $mesh" high train.spike:13,train.norm:21 \
+        --ranks 2 $(printf -- '--set %s ' ${mesh//,/ }) $spikes \
+        --set train.on_spike=skip
+done
+
+# --- what cannot be ---
+expect "no such action" 78 "the nearest is rewind" train config.yaml \
+    --run none --set train.on_nan=rewinds
+expect "nothing is a spike" 78 "so nothing is a spike" train config.yaml \
+    --run none --set train.on_spike=skip --set train.spike_sigma=0 \
+    --set train.spike_norm=0
+expect "no range" 78 "is not FIRST COUNT" train config.yaml --run none \
+    --set "data.skip=[12]"
+report
