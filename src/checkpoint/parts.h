@@ -39,6 +39,11 @@ struct saved_part {
     int run_count;        /* 0 with data: the whole, dense; 0 without: none */
     const struct saved_run *runs;
     void *data;           /* borrowed; read by a save, written by a load */
+    /* Elements that are stored in another way: sets out [count] of dtype to
+     * those at local, local + step, ... of what data says. A load cannot write
+     * them. NULL: they lie at data. */
+    void (*decode)(const void *data, int64_t local, int64_t step,
+                   int64_t count, void *out);
 };
 
 /* A stretch of one row: count elements of the whole from `whole`, found at

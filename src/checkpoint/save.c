@@ -199,17 +199,24 @@ static status add_stretch(struct writing *writing, struct open_block *block,
 {
     const struct saved_part *from = &writing->parts[block->part];
     const int64_t size = dtype_bytes(from->dtype);
-    const unsigned char *source =
-        (const unsigned char *)from->data + stretch->local * size;
     unsigned char *slot =
         block->buffer + (stretch->whole - block->first) * size;
-    const bool direct =
-        stretch->step == 1 && stretch->count * size >= DIRECT_BYTES_LEAST;
+    const bool direct = from->decode == NULL && stretch->step == 1 &&
+                        stretch->count * size >= DIRECT_BYTES_LEAST;
 
     if (direct || block->open.first + block->open.count != stretch->whole) {
         TRY(write_extent(writing->save, block, &block->open));
         block->open = (struct extent){stretch->whole, 0, slot};
     }
+    if (from->decode != NULL) {
+        from->decode(from->data, stretch->local, stretch->step,
+                     stretch->count, slot);
+        block->open.count += stretch->count;
+        return OK;
+    }
+    const unsigned char *source =
+        (const unsigned char *)from->data + stretch->local * size;
+
     if (direct) {
         const struct extent whole = {stretch->whole, stretch->count, source};
 

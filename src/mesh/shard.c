@@ -92,6 +92,25 @@ bool param_leaf(const struct param *param, const struct holding *holding,
     return own.count > 0;
 }
 
+int param_leaf_count(const struct param *param, const struct holding *holding)
+{
+    return is_cut(param) ? holding->leaves : 1;
+}
+
+bool param_held_leaf(const struct param *param, const struct holding *holding,
+                     int leaf, int piece, struct leaf_block *out)
+{
+    const struct layout_span held = layout_held(
+        &param->spec, &holding->mesh, &holding->place, piece);
+    const struct layout_span own = layout_leaf(
+        &param->spec, param_leaf_count(param, holding), leaf, piece);
+
+    if (own.first < held.first ||
+        own.first + own.count > held.first + held.count)
+        return false;
+    return param_leaf(param, holding, leaf, piece, out);
+}
+
 int64_t leaf_blocks(const struct param *param, const struct leaf_block *leaf)
 {
     int64_t elements = leaf->count;

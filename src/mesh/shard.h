@@ -94,6 +94,12 @@ struct leaf_block {
 };
 bool param_leaf(const struct param *param, const struct holding *holding,
                 int leaf, int piece, struct leaf_block *out);
+/* The same of any leaf of the grid: false too where this rank does not hold all
+ * of it. Every element that it holds is in one of these, also where it has rows
+ * (of a key-value head) that count in the leaf of another rank. */
+bool param_held_leaf(const struct param *param, const struct holding *holding,
+                     int leaf, int piece, struct leaf_block *out);
+int param_leaf_count(const struct param *param, const struct holding *holding);
 /* Blocks of the norm in it. */
 int64_t leaf_blocks(const struct param *param, const struct leaf_block *leaf);
 

@@ -7,7 +7,8 @@
 #include "base/text.h"
 
 /* Every optimizer there is. */
-static const struct optimizer_kind *const kinds[] = {&optimizer_adamw};
+static const struct optimizer_kind *const kinds[] = {
+    &optimizer_adamw, &optimizer_lion, &optimizer_sgd};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 status optimizer_find(const struct optimizer_kind **kind, const char *name)
@@ -24,6 +25,22 @@ status optimizer_find(const struct optimizer_kind **kind, const char *name)
     FAIL(ERR_CONFIG, "optimizer.name: %s is not an optimizer%s%s; "
                      "docs/optimizers.md has the list", name,
          near ? "; nearest: " : "", near ? near : "");
+}
+
+status state_type_parse(enum state_type *type, const char *name)
+{
+    static const char *const names[] = {"float32", "bfloat16", "int8"};
+    enum { NAMES = sizeof names / sizeof *names };
+
+    for (int i = 0; i < NAMES; i++) {
+        *type = (enum state_type)i;
+        if (strcmp(names[i], name) == 0) return OK;
+    }
+    const char *near = text_nearest(name, names, NAMES);
+
+    FAIL(ERR_CONFIG, "optimizer.state_dtype: %s is not float32, bfloat16 or "
+                     "int8%s%s", name, near ? "; nearest: " : "",
+         near ? near : "");
 }
 
 /* A matrix of a block, as papers on matrices of weights mean it. */

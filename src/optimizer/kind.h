@@ -33,6 +33,8 @@ enum state_shape {
 /* How a number of a state lies in memory. Arithmetic and checkpoints have the
  * real type in any case. */
 enum state_type { STATE_REAL, STATE_BFLOAT16, STATE_INT8 };
+/* ERR_CONFIG: not float32, bfloat16 or int8 (names the nearest). */
+status state_type_parse(enum state_type *type, const char *name);
 
 struct optimizer_state {
     const char *name;    /* kind of its tensors in checkpoints: "m" */
@@ -56,7 +58,8 @@ struct optimizer_kind {
 
 /* ERR_CONFIG names the nearest. */
 status optimizer_find(const struct optimizer_kind **kind, const char *name);
-extern const struct optimizer_kind optimizer_adamw;
+extern const struct optimizer_kind optimizer_adamw, optimizer_lion,
+    optimizer_sgd;
 
 /* What the options say of a run's optimizer; zeroed: adamw everywhere. */
 struct optimizer_choice {

@@ -4,26 +4,37 @@
 
 #include <string.h>
 
+#include "kernels/kernels.h"
+
 static const char *const many = "states of the optimizers";
 
-/* Elements of a state of a parameter, on this rank. */
-static int64_t elements_of(const struct optimizer_state *state,
-                           const struct param_table *table, int index,
-                           const struct shards *shards)
+/* ---- sizes ---- */
+
+static int64_t whole_elements(const struct optimizer_state *state,
+                              const struct param_spec *spec)
 {
-    const struct param *param = &table->items[index];
-    struct shard_range range;
     int64_t sum = 0;
 
-    if (state->shape == STATE_ELEMENTS) {
-        shard_range(shards, table, index, shards->rank, &range);
-        return range.last - range.first;
-    }
-    for (int i = 0; i < param_pieces(param); i++)
-        sum += state->elements(param->spec.piece_count > 0
-                                   ? param->spec.pieces[i].rows
-                                   : param->spec.rows, param->spec.cols);
+    if (spec->piece_count == 0) return state->elements(spec->rows, spec->cols);
+    for (int i = 0; i < spec->piece_count; i++)
+        sum += state->elements(spec->pieces[i].rows, spec->cols);
     return sum;
+}
+
+static int64_t blocks_of(const struct states_request *of, int index,
+                         const struct shard_range *range)
+{
+    struct held_cursor c = {.param = &of->params->items[index],
+                            .holding = of->holding, .range = range};
+    int64_t blocks = 0, elements = 0;
+
+    while (held_next(&c)) {
+        elements = c.now.at + c.now.rows * c.now.count;
+        blocks = c.now.blocks +
+                 (c.now.rows * c.now.count + SHARD_BLOCK - 1) / SHARD_BLOCK;
+    }
+    CHECK(elements == range->last - range->first);
+    return blocks;
 }
 
 /* Slots that several kinds use under different titles have a common one. */
@@ -35,43 +46,58 @@ static void name_slot(struct states *states, int slot, const char *title)
         states->titles[slot] = many;
 }
 
-static status place_all(struct states *states,
-                        const struct param_table *table,
-                        const struct shards *shards)
+static size_t rounded(int64_t bytes)
 {
-    for (int i = 0; i < table->count; i++)
-        for (int k = 0; k < OPTIMIZER_STATES; k++) {
-            const struct optimizer_state *state =
-                rule_state(&states->rules[i], k);
-            struct state_place *place =
-                &states->places[i * OPTIMIZER_STATES + k];
-
-            if (state == NULL) continue;
-            name_slot(states, k, state->title);
-            *place = (struct state_place){
-                elements_of(state, table, i, shards), states->bytes[k]};
-            states->bytes[k] += (size_t)(param_room(place->elements) *
-                                         dtype_bytes(states->real));
-        }
-    return OK;
+    return (size_t)(bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
 
-status states_plan(struct states *states, const struct param_table *table,
-                   const struct shards *shards,
-                   const struct optimizer_choice *choice, enum dtype real)
+static void place_one(struct states *states, const struct states_request *of,
+                      int index, int slot)
 {
+    const struct optimizer_state *state =
+        rule_state(&states->rules[index], slot);
+    struct state_place *place =
+        &states->places[index * OPTIMIZER_STATES + slot];
+    struct shard_range range;
+    size_t bytes;
+
+    if (state == NULL) return;
+    name_slot(states, slot, state->title);
+    shard_range(of->shards, of->params, index, of->shards->rank, &range);
+    *place = (struct state_place){.elements = range.last - range.first,
+                                  .at = states->bytes[slot]};
+    if (state->narrow) place->type = of->choice->states;
+    if (state->shape == STATE_WHOLE)
+        place->elements = whole_elements(state,
+                                         &of->params->items[index].spec);
+    bytes = rounded(place->elements * dtype_bytes(of->real));
+    if (place->type == STATE_BFLOAT16) bytes = rounded(2 * place->elements);
+    if (place->type == STATE_INT8) {
+        place->scales = place->at + rounded(place->elements);
+        bytes = rounded(place->elements) +
+                rounded(blocks_of(of, index, &range) *
+                        (int64_t)sizeof(float));
+    }
+    states->bytes[slot] += bytes;
+}
+
+status states_plan(struct states *states, const struct states_request *of)
+{
+    const size_t count = (size_t)of->params->count + 1;
     void *rules = NULL, *places = NULL;
 
-    *states = (struct states){.real = real};
-    TRY(memory_take((size_t)table->count + 1, sizeof *states->rules, &rules));
+    *states = (struct states){.real = of->real};
+    TRY(memory_take(count, sizeof *states->rules, &rules));
     states->rules = rules;
-    TRY(memory_take((size_t)table->count + 1,
-                    OPTIMIZER_STATES * sizeof *states->places, &places));
+    TRY(memory_take(count, OPTIMIZER_STATES * sizeof *states->places,
+                    &places));
     states->places = places;
-    memset(places, 0, ((size_t)table->count + 1) * OPTIMIZER_STATES *
-                          sizeof *states->places);
-    TRY(rules_build(states->rules, table, choice));
-    return place_all(states, table, shards);
+    memset(places, 0, count * OPTIMIZER_STATES * sizeof *states->places);
+    TRY(rules_build(states->rules, of->params, of->choice));
+    for (int i = 0; i < of->params->count; i++)
+        for (int k = 0; k < OPTIMIZER_STATES; k++)
+            place_one(states, of, i, k);
+    return OK;
 }
 
 void states_free(struct states *states)
@@ -90,4 +116,66 @@ const struct state_place *states_place(const struct states *states, int param,
 const char *states_title(const struct states *states, int slot)
 {
     return states->titles[slot] != NULL ? states->titles[slot] : many;
+}
+
+/* ---- leaves ---- */
+
+/* What the range has of c->now.block; false: nothing. */
+static bool clip_leaf(struct held_cursor *c)
+{
+    const struct shard_range *range = c->range;
+    struct held_leaf *now = &c->now;
+    const bool vector = c->param->spec.vector;
+    const int64_t width = vector ? 1 : c->param->cols;
+    int64_t first = now->block.first * width;
+    int64_t last = first + now->block.count * width;
+
+    if (range->first == range->last) return false;
+    if (now->block.columns && !vector) { /* whole rows of the range */
+        CHECK(range->first % width == 0 && range->last % width == 0);
+        CHECK(range->first / width * now->block.count % SHARD_BLOCK == 0);
+        now->first = now->block.first;
+        now->rows = (range->last - range->first) / width;
+        now->count = now->block.count;
+        return now->rows > 0;
+    }
+    if (first < range->first) first = range->first;
+    if (last > range->last) last = range->last;
+    if (first >= last) return false;
+    CHECK((first - now->block.first * width) % SHARD_BLOCK == 0);
+    now->first = first - range->first;
+    now->rows = 1;
+    now->count = last - first;
+    return true;
+}
+
+bool held_next(struct held_cursor *c)
+{
+    const int leaves = param_leaf_count(c->param, c->holding);
+
+    if (c->begun) {
+        const int64_t elements = c->now.rows * c->now.count;
+
+        c->now.at += elements;
+        c->now.blocks += (elements + SHARD_BLOCK - 1) / SHARD_BLOCK;
+        c->leaf++;
+    }
+    c->begun = true;
+    for (; c->piece < param_pieces(c->param); c->piece++, c->leaf = 0)
+        for (; c->leaf < leaves; c->leaf++)
+            if (param_held_leaf(c->param, c->holding, c->leaf, c->piece,
+                                &c->now.block) && clip_leaf(c))
+                return true;
+    c->now.rows = 0;
+    return false;
+}
+
+struct tensor held_view(const struct held_cursor *c, struct tensor range)
+{
+    struct tensor view =
+        tensor_2d((char *)range.data + c->now.first * dtype_bytes(range.dtype),
+                  range.dtype, c->now.rows, c->now.count);
+
+    if (c->now.rows > 1) view.stride[0] = c->param->cols;
+    return view;
 }

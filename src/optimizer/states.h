@@ -16,28 +16,81 @@
 #include "mesh/shard.h"
 #include "optimizer/kind.h"
 
-/* What this rank has of one state of one parameter. */
+/* What this rank has of one state of one parameter. In 8 bits: codes, leaf by
+ * leaf (struct held_leaf), then the scales of their blocks. */
 struct state_place {
     int64_t elements;     /* 0: nothing */
     size_t at;            /* bytes, in the memory of the slot */
+    size_t scales;        /* of 8 bits: where they begin */
+    enum state_type type;
 };
 
 struct states {
     struct optimizer_rule *rules;  /* owned, [parameters] */
     struct state_place *places;    /* owned, [parameters][OPTIMIZER_STATES] */
     size_t bytes[OPTIMIZER_STATES];
-    const char *titles[OPTIMIZER_STATES]; /* NULL: states_title */
+    const char *titles[OPTIMIZER_STATES]; /* NULL: a common one */
     enum dtype real;
 };
 
-status states_plan(struct states *states, const struct param_table *table,
-                   const struct shards *shards,
-                   const struct optimizer_choice *choice, enum dtype real);
+/* What decides where states lie. */
+struct states_request {
+    const struct param_table *params;
+    const struct holding *holding;
+    const struct shards *shards;
+    const struct optimizer_choice *choice;
+    enum dtype real;
+};
+status states_plan(struct states *states, const struct states_request *of);
 void states_free(struct states *states);
 
 /* Of a slot's memory. */
 const char *states_title(const struct states *states, int slot);
 const struct state_place *states_place(const struct states *states, int param,
                                        int slot);
+
+/* ---- leaves, for states that are stored in blocks ---- */
+
+/* What a range of a parameter has of one leaf of the grid's: whole blocks of
+ * the norm (docs/numerics.md), so that blocks of 8-bit states are the same
+ * under every layout. */
+struct held_leaf {
+    struct leaf_block block;
+    int64_t rows, count;  /* of the range: count elements of each */
+    int64_t first;        /* element of the range, counted from its start */
+    int64_t at, blocks;   /* elements and blocks of the leaves before it */
+};
+/* One parameter's leaves, one after the other. Starts with param, holding and
+ * range alone. */
+struct held_cursor {
+    const struct param *param;
+    const struct holding *holding;
+    const struct shard_range *range;
+    int leaf, piece;
+    struct held_leaf now;
+    bool begun;
+};
+bool held_next(struct held_cursor *cursor);
+/* The matrix that it is of a tensor over the range. */
+struct tensor held_view(const struct held_cursor *cursor,
+                        struct tensor range);
+
+/* ---- 8 bits as numbers ---- */
+
+struct state_codes {
+    const struct param *param;     /* borrowed */
+    const struct holding *holding; /* borrowed */
+    struct shard_range range;
+    unsigned char *codes;
+    float *scales;
+    bool positive;
+};
+/* out [count] = elements first, first + step, ... of the range, counted from
+ * its start. */
+void state_decode(const struct state_codes *codes, int64_t first, int64_t step,
+                  int64_t count, float *out);
+/* All codes, from the elements of the range as they lie. Decoded numbers encode
+ * to the same bits. */
+void state_encode(const struct state_codes *codes, const float *elements);
 
 #endif

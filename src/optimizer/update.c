@@ -207,11 +207,23 @@ status update_norm(const struct update *update, double *sums, int orders,
 
 static struct tensor state_view(const struct update *u, int index, int slot)
 {
+    static const enum dtype types[] = {[STATE_BFLOAT16] = DTYPE_BF16,
+                                       [STATE_INT8] = DTYPE_U8};
     const struct state_place *place = states_place(u->layout, index, slot);
 
     if (place->elements == 0) return (struct tensor){0};
-    return tensor_1d((char *)u->states[slot] + place->at, u->layout->real,
+    return tensor_1d((char *)u->states[slot] + place->at,
+                     place->type == STATE_REAL ? u->layout->real
+                                               : types[place->type],
                      place->elements);
+}
+
+static float *scales_of(const struct update *u, int index, int slot)
+{
+    const struct state_place *place = states_place(u->layout, index, slot);
+
+    if (place->type != STATE_INT8) return NULL;
+    return (float *)(void *)((char *)u->states[slot] + place->scales);
 }
 
 static double or_else(double rule, double run)
@@ -236,8 +248,10 @@ struct update_item update_item(const struct update *u, int index,
     item.weight = range_view(u, &u->weights, param, &item.range);
     item.gradient = range_view(u, &u->gradients, param, &item.range);
     item.copy = copy_view(u, param, &item.range);
-    for (int k = 0; k < OPTIMIZER_STATES; k++)
+    for (int k = 0; k < OPTIMIZER_STATES; k++) {
         item.states[k] = state_view(u, index, k);
+        item.scales[k] = scales_of(u, index, k);
+    }
     return item;
 }
 

@@ -59,7 +59,9 @@ struct update_item {
     struct shard_range range;
     struct tensor weight, gradient; /* [n] real */
     struct tensor copy;      /* [n] narrow: becomes the new weights, rounded */
-    struct tensor states[OPTIMIZER_STATES]; /* [n] or, WHOLE, all of it */
+    struct tensor states[OPTIMIZER_STATES]; /* [n] or, WHOLE, all of it; u8:
+                              * codes */
+    float *scales[OPTIMIZER_STATES]; /* of codes */
     double factor, lr, beta1, beta2, epsilon, decay; /* with the rule's */
     int64_t t;
 };
@@ -91,6 +93,11 @@ status update_apply(const struct update *update, double factor, double lr,
 /* Parameter `index` of the table as a kind sees it. */
 struct update_item update_item(const struct update *update, int index,
                                const struct update_call *call);
+/* One step of states that see each weight alone: fills what the formula needs
+ * of the item into *call, which says the formula, and runs its kernel. */
+status update_elements(const struct update *update,
+                       const struct update_item *item,
+                       struct element_update *call);
 /* States of step 0, from its weights; those that no kind sets are zero. */
 status update_start(const struct update *update);
 /* The copy of new weights that come from elsewhere. */

@@ -396,8 +396,12 @@ static status divide(struct stage *stage)
     TRY(shards_build(&stage->shards, &stage->program.params,
                      &stage->holding, ranks, rank));
     if (!r->optimizer) return OK;
-    return states_plan(&stage->states, &stage->program.params,
-                       &stage->shards, &r->choice, dtype_real(r->dtype));
+    const struct states_request states = {
+        .params = &stage->program.params, .holding = &stage->holding,
+        .shards = &stage->shards, .choice = &r->choice,
+        .real = dtype_real(r->dtype)};
+
+    return states_plan(&stage->states, &states);
 }
 
 status stage_plan(struct stage *stage, const struct stage_request *request)

@@ -2,18 +2,54 @@
 /* inventory.c - which elements of the whole model's numbers a rank has. */
 #include "train/inventory.h"
 
+#include "checkpoint/convert.h"
+
+/* NULL: there is none with the shape of the weights. */
+static const struct optimizer_state *state_of(const struct inventory *h,
+                                              int order,
+                                              enum inventory_kind kind)
+{
+    const struct optimizer_state *state = NULL;
+
+    if (kind == INVENTORY_WEIGHT || kind == INVENTORY_GRADIENT) return NULL;
+    if (h->rules != NULL)
+        state = rule_state(&h->rules[order], (int)(kind - INVENTORY_STATE_0));
+    return state == NULL || state->shape != STATE_ELEMENTS ? NULL : state;
+}
+
 const char *inventory_name(const struct inventory *inventory, int order,
                            enum inventory_kind kind)
 {
-    const struct optimizer_state *state;
+    const struct optimizer_state *state = state_of(inventory, order, kind);
 
     if (kind == INVENTORY_WEIGHT) return "weight";
     if (kind == INVENTORY_GRADIENT) return "gradient";
-    if (inventory->rules == NULL) return NULL;
-    state = rule_state(&inventory->rules[order],
-                       (int)(kind - INVENTORY_STATE_0));
-    return state == NULL || state->shape != STATE_ELEMENTS ? NULL
-                                                           : state->name;
+    return state == NULL ? NULL : state->name;
+}
+
+enum dtype inventory_dtype(const struct inventory *inventory, int order,
+                           enum inventory_kind kind)
+{
+    const struct optimizer_state *state = state_of(inventory, order, kind);
+
+    return state != NULL && state->narrow &&
+                   inventory->type == STATE_BFLOAT16
+               ? DTYPE_BF16
+               : inventory->dtype;
+}
+
+void inventory_read(const struct inventory *inventory,
+                    const struct inventory_span *span, int64_t local,
+                    int64_t count, void *out)
+{
+    if (span->coded) {
+        state_decode(&span->codes, local, 1, count, out);
+        return;
+    }
+    convert_elements((struct spacing){inventory->dtype, 1}, out,
+                     (struct spacing){span->dtype, 1},
+                     (const char *)span->data +
+                         local * dtype_bytes(span->dtype), count);
 }
 
 /* ---- the whole ---- */
@@ -39,6 +75,7 @@ static status build_whole(struct inventory *h, const struct stage *stage)
     if (!r->optimizer) return OK;
     TRY(memory_take((size_t)p->params.count + 1, sizeof *h->rules, &rules));
     h->rules = rules;
+    h->type = r->choice.states;
     return rules_build(h->rules, &p->params, &r->choice);
 }
 
@@ -126,25 +163,54 @@ static axis_set axes_of(const struct stage *stage, enum inventory_kind kind)
     }
 }
 
+static int index_of(const struct stage *stage,
+                    const struct inventory_span *span)
+{
+    return (int)(span->param - stage->program.params.items);
+}
+
+/* A state lies where the stage's plan put it. */
+static void find_state(const struct stage *stage, struct inventory_span *span,
+                       const struct shard_range *own)
+{
+    const int number = (int)(span->kind - INVENTORY_STATE_0);
+    const int index = index_of(stage, span);
+    const struct states *states = &stage->states;
+    const struct state_place *place = states_place(states, index, number);
+    char *memory = stage->memory[MEMORY_STATE_0 + number].data;
+
+    if (place->type != STATE_INT8) {
+        span->data = memory + place->at;
+        return;
+    }
+    span->coded = true;
+    span->codes = (struct state_codes){
+        .param = span->param, .holding = &stage->holding, .range = *own,
+        .codes = (unsigned char *)memory + place->at,
+        .scales = (float *)(void *)(memory + place->scales),
+        .positive = rule_state(&states->rules[index], number)->positive};
+}
+
 /* Where the first element of a kind lies that this rank has of a parameter. */
-static char *data_of(const struct inventory *h, const struct stage *stage,
-                     const struct inventory_span *span,
-                     const struct shard_range *own)
+static void find_data(const struct inventory *h, const struct stage *stage,
+                      struct inventory_span *span,
+                      const struct shard_range *own)
 {
     const enum memory_owner row = span->kind == INVENTORY_WEIGHT
                                       ? stage_keeps(stage)
                                       : MEMORY_GRADIENTS;
-    const int index =
-        (int)(span->param - stage->program.params.items);
-    const int number = (int)(span->kind - INVENTORY_STATE_0);
 
-    if (span->kind != INVENTORY_WEIGHT && span->kind != INVENTORY_GRADIENT)
-        return (char *)stage->memory[MEMORY_STATE_0 + number].data +
-               states_place(&stage->states, index, number)->at;
-    return (char *)stage->memory[row].data +
-           (stage_divides(stage, row) ? own->at
-                                      : span->param->offset + span->first) *
-               dtype_bytes(h->dtype);
+    span->coded = false;
+    span->data = NULL;
+    span->dtype = inventory_dtype(h, span->param->order, span->kind);
+    if (state_of(h, span->param->order, span->kind) != NULL)
+        find_state(stage, span, own);
+    else
+        span->data = (char *)stage->memory[row].data +
+                     (stage_divides(stage, row)
+                          ? own->at
+                          : span->param->offset + span->first) *
+                         dtype_bytes(h->dtype);
 }
 
 static bool has_kind(const struct inventory *h, const struct stage *stage,
@@ -168,15 +234,14 @@ static status add_kind(struct inventory *h, const struct stage *stage,
     if (!has_kind(h, stage, span)) return OK;
     span->first = 0;
     span->last = span->param->elements;
-    shard_range(&stage->shards, &p->params,
-                (int)(span->param - p->params.items), stage->shards.rank,
-                &range);
+    shard_range(&stage->shards, &p->params, index_of(stage, span),
+                stage->shards.rank, &range);
     if (divided != 0 && stage->shards.ranks > 1) {
         span->first = range.first;
         span->last = range.last;
     }
     if (span->first == span->last) return OK;
-    span->data = data_of(h, stage, span, &range);
+    find_data(h, stage, span, &range);
     span->owned = first && first_of_replicas(span, divided);
     return add_span(h, span);
 }

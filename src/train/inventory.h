@@ -31,7 +31,10 @@ struct inventory_span {
     const struct mesh *mesh;     /* of the stage */
     const struct place *place;
     int64_t first, last;
-    void *data;                  /* where element `first` lies */
+    enum dtype dtype;            /* of data, and of what is saved */
+    void *data;                  /* where element `first` lies; codes: NULL */
+    bool coded;                  /* in 8 bits: */
+    struct state_codes codes;
     bool owned;                  /* no lower rank has the same stretch; but
                                   * for units that two ranks hold */
 };
@@ -40,7 +43,9 @@ struct inventory {
     struct program whole;   /* owned: the model as one rank would have it */
     struct optimizer_rule *rules; /* owned, of the whole's parameters */
     const char *prefix;     /* of layers' names outside */
-    enum dtype dtype;       /* of all that is kept */
+    enum dtype dtype;       /* of all that is kept, but for states that are
+                             * stored as bfloat16 */
+    enum state_type type;   /* of states that may be narrow */
     struct inventory_span *spans;     /* owned */
     int count, capacity;
 };
@@ -62,6 +67,15 @@ void inventory_free(struct inventory *inventory);
  * kind with the shape of the weights. */
 const char *inventory_name(const struct inventory *inventory, int order,
                            enum inventory_kind kind);
+
+/* The type that they are saved in. */
+enum dtype inventory_dtype(const struct inventory *inventory, int order,
+                           enum inventory_kind kind);
+/* out [count], of the inventory's type, = elements local, local + 1, ... of the
+ * span, counted from its first. */
+void inventory_read(const struct inventory *inventory,
+                    const struct inventory_span *span, int64_t local,
+                    int64_t count, void *out);
 
 /* Runs of the span in the whole parameter; local_first counts from data. With
  * `owned` only those that this rank answers for. Returns how many. */

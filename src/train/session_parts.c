@@ -250,6 +250,21 @@ static int runs_of(const struct inventory_span *span, bool owned, int j,
     return kept;
 }
 
+static void decode(const void *data, int64_t local, int64_t step,
+                   int64_t count, void *out)
+{
+    state_decode(data, local, step, count, out);
+}
+
+static void point_at(struct saved_part *part,
+                     const struct inventory_span *span)
+{
+    part->data = span->data;
+    if (!span->coded) return;
+    part->data = (void *)(uintptr_t)&span->codes;
+    part->decode = decode;
+}
+
 /* What the span has of outside tensor j: to be loaded, and, of what this rank
  * answers for, to be saved. */
 static status add_span(struct session_parts *parts,
@@ -273,12 +288,12 @@ static status add_span(struct session_parts *parts,
 
     *held = *saved;
     held->run_count = 0;
-    held->data = span->data;
+    point_at(held, span);
     TRY(set_runs(parts, held, span->param, piece, runs, count));
     count = runs_of(span, true, j, runs);
     if (count == 0) return OK;
     CHECK(saved->data == NULL); /* one of a rank's stages has a tensor */
-    saved->data = span->data;
+    point_at(saved, span);
     return set_runs(parts, saved, span->param, piece, runs, count);
 }
 
@@ -297,7 +312,8 @@ static status add_tensors(struct session_parts *parts,
         for (int j = 0; name != NULL &&
                         param_outside(param, inventory->prefix, j, &piece);
              j++)
-            TRY(add_tensor(parts, &piece, name, inventory->dtype));
+            TRY(add_tensor(parts, &piece, name,
+                           inventory_dtype(inventory, param->order, kind)));
     }
     return OK;
 }
@@ -337,6 +353,31 @@ void session_parts_free(struct session_parts *parts)
 
 /* ---- from a checkpoint ---- */
 
+/* Codes need all elements of their blocks, which lie in several tensors: of
+ * one parameter, then encoded. Returns how many parts that were. */
+static status load_coded(const struct saved_part *held, int count,
+                         struct checkpoint *checkpoint, int *done)
+{
+    const struct state_codes *codes = held->data;
+    const int64_t elements = codes->range.last - codes->range.first;
+    void *memory = NULL;
+    status result = OK;
+
+    TRY(memory_take((size_t)elements, sizeof(float), &memory));
+    memset(memory, 0, (size_t)elements * sizeof(float));
+    for (*done = 0; *done < count && held[*done].data == codes &&
+                    result == OK; ++*done) {
+        struct saved_part part = held[*done];
+
+        part.data = memory;
+        part.decode = NULL;
+        result = checkpoint_read_tensor(checkpoint, &part);
+    }
+    if (result == OK) state_encode(codes, memory);
+    memory_free(memory);
+    return result;
+}
+
 status session_parts_load(const struct session_parts *parts,
                           struct checkpoint *checkpoint)
 {
@@ -346,8 +387,16 @@ status session_parts_load(const struct session_parts *parts,
     if (parts->count > 0 && part_is_weight(&parts->items[0]))
         TRY(checkpoint_match_model(checkpoint, parts->items, parts->count,
                                    NULL));
-    for (int i = 0; i < count; i++)
-        TRY(checkpoint_read_tensor(checkpoint, &held[i]));
+    for (int i = 0; i < count; i++) {
+        int coded;
+
+        if (held[i].decode == NULL) {
+            TRY(checkpoint_read_tensor(checkpoint, &held[i]));
+            continue;
+        }
+        TRY(load_coded(&held[i], count - i, checkpoint, &coded));
+        i += coded - 1;
+    }
     return OK;
 }
 

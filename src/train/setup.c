@@ -328,6 +328,30 @@ static status check_zero(struct setup *setup)
     return OK;
 }
 
+/* Which optimizer, and how it stores its states. */
+static status choose_optimizer(struct optimizer_choice *choice,
+                               const struct options *o, enum dtype dtype)
+{
+    const struct optimizer_kind *kind;
+    bool narrow = false;
+
+    TRY(optimizer_find(&choice->kind, o->optimizer.name));
+    TRY(state_type_parse(&choice->states, o->optimizer.state_dtype));
+    kind = choice->kind;
+    for (int i = 0; i < OPTIMIZER_STATES; i++)
+        narrow = narrow || kind->states[i].narrow;
+    if (choice->states == STATE_REAL) return OK;
+    if (!narrow)
+        FAIL(ERR_CONFIG, "optimizer.state_dtype: %s stores its states as "
+                         "float32 only; adamw, lion and sgd have bfloat16 and "
+                         "int8", kind->name);
+    if (dtype == DTYPE_F64)
+        FAIL(ERR_CONFIG, "optimizer.state_dtype: %s beside train.dtype=float64;"
+                         " states are narrow where computing is float32, "
+                         "bfloat16 or float16", o->optimizer.state_dtype);
+    return OK;
+}
+
 static status resolve_request(struct setup *setup)
 {
     const struct options *o = &setup->set->values;
@@ -351,8 +375,8 @@ static status resolve_request(struct setup *setup)
     if (r->threads == 0)
         r->threads = threads_cores() / mesh_ranks(&setup->mesh);
     if (r->threads == 0) r->threads = 1;
-    TRY(optimizer_find(&r->choice.kind, o->optimizer.name));
     TRY(choose_dtype(o->train.dtype, &r->dtype));
+    TRY(choose_optimizer(&r->choice, o, r->dtype));
     TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->product));
     TRY(loss_scale_parse(&setup->scaling, o->train.loss_scale, r->dtype,
                          o->train.batch * o->data.sequence));

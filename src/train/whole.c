@@ -120,12 +120,12 @@ static status check_seen(const struct gathering *g)
 struct taking { struct gathering *g; struct group *world; };
 
 /* Sends one run to rank 0, or merges it there. */
-static status hand_over(const struct taking *t, const struct row *row,
-                        void *data)
+static status send_run(const struct taking *t, const struct row *row,
+                       void *data)
 {
     struct row copy = *row;
     const struct tensor line = tensor_1d(&copy, DTYPE_I64, ROW_FIELDS);
-    const struct tensor body = tensor_1d(data, t->g->out->dtype,
+    const struct tensor body = tensor_1d(data, t->g->inventory->dtype,
                                          row->length * row->repeats);
 
     if (t->world == NULL || t->world->rank == 0) {
@@ -134,6 +134,26 @@ static status hand_over(const struct taking *t, const struct row *row,
     }
     TRY(comm_send(t->world, line, 0, 0));
     return comm_send(t->world, body, 0, 0);
+}
+
+/* The run that begins with element `local` of the span; of narrow states a
+ * widened copy. */
+static status hand_over(const struct taking *t, const struct row *row,
+                        const struct inventory_span *span, int64_t local)
+{
+    const struct inventory *inventory = t->g->inventory;
+    const int64_t count = row->length * row->repeats;
+    void *copy = NULL;
+    status result;
+
+    if (!span->coded && span->dtype == inventory->dtype)
+        return send_run(t, row, (char *)span->data +
+                                    local * dtype_bytes(span->dtype));
+    TRY(memory_take((size_t)count, sizeof(double), &copy));
+    inventory_read(inventory, span, local, count, copy);
+    result = send_run(t, row, copy);
+    memory_free(copy);
+    return result;
 }
 
 static status hand_over_all(const struct taking *t)
@@ -151,9 +171,7 @@ static status hand_over_all(const struct taking *t)
                                     run->whole_first, run->length,
                                     run->repeats, run->whole_stride};
 
-            TRY(hand_over(t, &row, (char *)span->data +
-                                       run->local_first *
-                                           dtype_bytes(inventory->dtype)));
+            TRY(hand_over(t, &row, span, run->local_first));
         }
     }
     return OK;

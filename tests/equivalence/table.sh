@@ -129,6 +129,27 @@ printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.tensor=2 train.micro_batch=1
     >layouts.txt
 model replicas $small model.family=qwen3 numerics.grid_tensor=4
 
+# Other optimizers, and states in 16 and 8 bits: blocks of states that fall into
+# other shards, column splits, key-value heads that two ranks hold.
+printf '%s\n' "ranks=1 train.threads=3 numerics.isa=plain" \
+    "ranks=4 mesh.tensor=4" "ranks=2 mesh.pipe=2 train.micro_batch=1" \
+    "ranks=4 mesh.shard=4 zero=fsdp" "ranks=2 mesh.context=2" \
+    "ranks=4 mesh.data=2 mesh.tensor=2 zero=zero1" \
+    "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1" \
+    >layouts.txt
+other="$small numerics.grid_context=2 numerics.grid_tensor=4 model.layers=2"
+model lion $other optimizer.name=lion
+model sgd $other optimizer.name=sgd optimizer.lr=0.1 model.tied=true
+model states16 $other optimizer.state_dtype=bfloat16
+model states8 $other optimizer.state_dtype=int8 model.tied=true \
+    model.vocab=303 model.feed_forward=136
+model states8_narrow $other optimizer.state_dtype=int8 train.dtype=bfloat16
+sed -i '/context/d' layouts.txt
+model lion8 $small optimizer.name=lion optimizer.state_dtype=int8 \
+    model.family=gpt2 model.kv_heads=0 numerics.grid_tensor=4
+model sgd16 $small numerics.grid_tensor=4 optimizer.name=sgd \
+    optimizer.state_dtype=bfloat16 optimizer.lr=0.1
+
 # A head of its own; four tensor ranks on two key-value heads; float64.
 { data 2; zero 2; tensor 2 4; pipe 4; } >layouts.txt
 model untied $small train.dtype=float64 model.layers=8 numerics.grid_tensor=4

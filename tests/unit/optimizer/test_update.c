@@ -153,7 +153,10 @@ static void rank_open(struct rank_update *r, struct room *room, int ranks,
     const enum dtype dtype = room->kernels.dtype;
 
     IS_OK(shards_build(&r->shards, &room->table, &room->holding, ranks, rank));
-    IS_OK(states_plan(&r->states, &room->table, &r->shards, &adamw, dtype));
+    const struct states_request states = {
+        &room->table, &room->holding, &r->shards, &adamw, dtype};
+
+    IS_OK(states_plan(&r->states, &states));
     for (int a = 0; a < 4; a++) {
         const bool is_divided = divided >> a & 1;
         const size_t size =

@@ -1,0 +1,42 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# optimizers.sh - every optimizer, and every type of its states: killed, resumed
+# under another layout, and again under a third: the bytes of the checkpoint and
+# the metrics are those of a run that was never interrupted.
+#
+#     BUILD=build tests/drills/optimizers.sh [NAME...]
+. "${0%/*}/common.sh"
+prepare
+sed -i 's/steps: 30/steps: 12/; s/every: 5/every: 4/' config.yaml
+names=" $* "
+
+# optimizer NAME SETTING...
+optimizer() {
+    local name=$1 set sets=()
+    shift
+    [ "$names" = "  " ] || [[ $names == *" $name "* ]] || return
+    for set; do sets+=(--set "$set"); done
+    must train config.yaml --run "whole-$name" "${sets[@]}"
+    LOCKSTEP_FAULT=train.step:6:kill lockstep train config.yaml \
+        --run "$name" "${sets[@]}" >log 2>&1
+    [ -e "$name/ckpt/step-00000004" ] || bad "$name" "not killed at 6" log
+    LOCKSTEP_FAULT=train.step:18:kill lockstep resume "$name" --ranks 4 \
+        --set mesh.tensor=2 --set mesh.shard=2 --set zero=fsdp \
+        --set train.micro_batch=2 >log 2>&1
+    [ -e "$name/ckpt/step-00000008" ] || bad "$name" "not killed at 9" log
+    must resume "$name" --ranks 2 --set mesh.tensor=1 --set mesh.shard=1 \
+        --set mesh.pipe=2 --set zero=ddp --set train.micro_batch=1
+    if same_run "whole-$name" "$name"; then ok "$name"
+    else bad "$name" "$why" log; fi
+}
+
+optimizer adamw
+optimizer adamw16 optimizer.state_dtype=bfloat16
+optimizer adamw8 optimizer.state_dtype=int8
+optimizer adamw8_bfloat16 optimizer.state_dtype=int8 train.dtype=bfloat16
+optimizer lion optimizer.name=lion optimizer.beta2=0.99
+optimizer lion8 optimizer.name=lion optimizer.state_dtype=int8 model.tied=true
+optimizer sgd optimizer.name=sgd optimizer.lr=0.1
+optimizer sgd16 optimizer.name=sgd optimizer.state_dtype=bfloat16
+optimizer sgd8 optimizer.name=sgd optimizer.state_dtype=int8 model.vocab=309
+report
