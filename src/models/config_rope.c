@@ -15,6 +15,9 @@ static const char *const kinds[ROPE_KINDS] = {"default", "linear", "llama3",
                                               "yarn", "dynamic"};
 
 static const char *const share_key = "partial_rotary_factor";
+static const char *const local_key = "rope_local_base_freq";
+static const char *const full_key = "full_attention";
+static const char *const sliding_key = "sliding_attention";
 
 enum {
     LINEAR = 1 << ROPE_LINEAR, LLAMA3 = 1 << ROPE_LLAMA3,
@@ -156,6 +159,12 @@ static bool has_share(const struct model *model)
     return model->kind != NULL && model->kind->rotary_share > 0;
 }
 
+/* Blocks with a window turn by a base of their own. */
+static bool has_local(const struct model *model)
+{
+    return model->kind != NULL && model->kind->rope_local_base > 0;
+}
+
 /* The part of a head that turns. */
 static status read_share(struct model *model, const struct json *object,
                          const char *where, const char *key)
@@ -199,13 +208,49 @@ static status read_object(struct rope_scaling *scaling,
     return finish(scaling, where, model->rope_base, model->context);
 }
 
+/* rope_parameters of v5 where blocks with a window turn by a base of their
+ * own: an object for each kind of block. */
+static status read_both(struct rope_scaling *scaling,
+                        const struct json *object, const char *where,
+                        struct model *model)
+{
+    const struct json *full = json_get(object, full_key);
+    const struct json *local = json_get(object, sliding_key);
+    const double base = model->rope_base;
+    char place[PATH_BYTES + 2 * NAME_BYTES];
+
+    TRY(require(where, object->count <= (local != NULL) + 1,
+                "beside full_attention and sliding_attention nothing is "
+                "known"));
+    TRY(require(where, full->kind == JSON_OBJECT &&
+                           (local == NULL || local->kind == JSON_OBJECT),
+                "full_attention or sliding_attention is not an object"));
+    if (local != NULL) {
+        model->rope_base = model->rope_local_base;
+        snprintf(place, sizeof place, "%s: %s", where, sliding_key);
+        TRY(read_object(scaling, local, place, model));
+        TRY(require(place, scaling->kind == ROPE_PLAIN,
+                    "takes only rope_type default"));
+        model->rope_local_base = model->rope_base;
+        model->rope_base = base;
+    }
+    snprintf(place, sizeof place, "%s: %s", where, full_key);
+    return read_object(scaling, full, place, model);
+}
+
+static status check_base(const char *source, const char *key, double base)
+{
+    if (base >= 1 && base <= 1e12) return OK;
+    FAIL(ERR_CONFIG, "%s: %s: %g is outside 1 to 1e12", source, key, base);
+}
+
 status rope_read_config(struct model *model, const struct json *config,
                         const char *source)
 {
     static const char *const keys[] = {"rope_parameters", "rope_scaling"};
     bool found = false;
 
-    TRY(json_get_real_or(config, source, "rotary_emb_base", 10000.0,
+    TRY(json_get_real_or(config, source, "rotary_emb_base", model->rope_base,
                          &model->rope_base)); /* GPT-NeoX, until v5 */
     TRY(json_get_real_or(config, source, "rope_theta", model->rope_base,
                          &model->rope_base));
@@ -213,6 +258,10 @@ status rope_read_config(struct model *model, const struct json *config,
         TRY(read_share(model, config, source,
                        json_get(config, "rotary_pct") ? "rotary_pct"
                                                       : share_key));
+    if (has_local(model))
+        TRY(json_get_real_or(config, source, local_key,
+                             model->rope_local_base,
+                             &model->rope_local_base)); /* until v5 */
     for (int i = 0; i < 2; i++) {
         const struct json *object = json_get(config, keys[i]);
         struct rope_scaling scaling;
@@ -222,17 +271,19 @@ status rope_read_config(struct model *model, const struct json *config,
         if (object->kind != JSON_OBJECT)
             FAIL(ERR_CONFIG, "%s: %s is not an object", source, keys[i]);
         snprintf(where, sizeof where, "%s: %s", source, keys[i]);
-        TRY(read_object(&scaling, object, where, model));
+        if (has_local(model) && json_get(object, full_key) != NULL)
+            TRY(read_both(&scaling, object, where, model));
+        else
+            TRY(read_object(&scaling, object, where, model));
         if (found && !rope_scaling_same(&scaling, &model->rope))
             FAIL(ERR_CONFIG, "%s: rope_parameters and rope_scaling "
                              "contradict each other; leave one out", source);
         model->rope = scaling;
         found = true;
     }
-    if (!(model->rope_base >= 1 && model->rope_base <= 1e12))
-        FAIL(ERR_CONFIG, "%s: rope_theta: %g is outside 1 to 1e12", source,
-             model->rope_base);
-    return OK;
+    TRY(check_base(source, "rope_theta", model->rope_base));
+    return has_local(model)
+               ? check_base(source, local_key, model->rope_local_base) : OK;
 }
 
 /* A value that says what its absence says is left out. */
@@ -279,6 +330,24 @@ static void write_share(const struct model *model, struct json_writer *out)
         json_write_key_real(out, share_key, share_of(model));
 }
 
+static void write_inside(const struct model *model,
+                         const struct rope_scaling *scaling, double base,
+                         struct json_writer *out)
+{
+    write_fields(scaling, out);
+    json_write_key_real(out, "rope_theta", base);
+    write_share(model, out);
+}
+
+static void write_parameters(const struct model *model,
+                             const struct rope_scaling *scaling, double base,
+                             struct json_writer *out)
+{
+    json_write_object(out);
+    write_inside(model, scaling, base, out);
+    json_write_object_end(out);
+}
+
 void rope_write_config(const struct model *model, struct json_writer *out)
 {
     json_write_key_real(out, "rope_theta", model->rope_base); /* v4 */
@@ -289,11 +358,20 @@ void rope_write_config(const struct model *model, struct json_writer *out)
         write_fields(&model->rope, out);
         json_write_object_end(out);
     }
+    if (has_local(model))
+        json_write_key_real(out, local_key, model->rope_local_base);
     json_write_key(out, "rope_parameters"); /* v5 */
     json_write_object(out);
-    write_fields(&model->rope, out);
-    json_write_key_real(out, "rope_theta", model->rope_base);
-    write_share(model, out);
+    if (has_local(model)) {
+        json_write_key(out, sliding_key);
+        write_parameters(model, &(struct rope_scaling){0},
+                         model->rope_local_base, out);
+        json_write_key(out, full_key);
+        write_parameters(model, &model->rope, model->rope_base, out);
+        json_write_object_end(out);
+        return;
+    }
+    write_inside(model, &model->rope, model->rope_base, out);
     json_write_object_end(out);
 }
 

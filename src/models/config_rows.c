@@ -143,7 +143,9 @@ status config_json_read(struct model *model, const struct model_kind *kind,
     *model = (struct model){
         .kind = kind, .attention_bias = kind->attention_bias,
         .mlp_bias = kind->mlp_bias, .parallel = kind->parallel,
-        .activation = model_activation(kind), .rope_base = 10000,
+        .activation = model_activation(kind),
+        .rope_base = kind->rope_base > 0 ? kind->rope_base : 10000,
+        .rope_local_base = kind->rope_local_base,
         .init_std = 0.02};
     TRY(token_id(config, "bos_token_id", source, &model->bos));
     TRY(token_id(config, "eos_token_id", source, &model->eos));
@@ -215,7 +217,7 @@ void config_json_write(const struct model *model, struct json_writer *out)
     json_write_string(out, kind->architecture);
     json_write_array_end(out);
     json_write_key(out, "model_type");
-    json_write_string(out, kind->name);
+    json_write_string(out, kind->type != NULL ? kind->type : kind->name);
     for (int i = 0; i < kind->row_count; i++)
         if (is_written(&kind->rows[i]))
             write_row(model, &kind->rows[i], out);

@@ -142,10 +142,19 @@ static int64_t window_of(const struct program *p, const struct model *m)
                ? 0 : m->window;
 }
 
+static struct rope_table table_of(const struct program *p,
+                                  const struct model *m)
+{
+    if (m->rope_local_base > 0 && window_of(p, m) > 0)
+        return (struct rope_table){.base = m->rope_local_base,
+                                   .rotary = rotary_of(m)};
+    return (struct rope_table){m->rope, m->rope_base, rotary_of(m)};
+}
+
 static slot attention(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
-    const struct rope_table table = {m->rope, m->rope_base, rotary_of(m)};
+    const struct rope_table table = table_of(p, m);
     const struct param_spec
         w = cols_cut(m, "attention.wo", (int64_t)m->heads * m->head_width,
                      d->out.weight),

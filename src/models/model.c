@@ -10,13 +10,16 @@ static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
     &model_qwen2, &model_qwen3, &model_mistral, &model_smollm3, &model_olmo2,
     &model_phi3, &model_stablelm, &model_starcoder2, &model_gpt_neox,
     &model_gptj, &model_falcon, &model_palm, &model_gemma,
-    &model_gemma2};
+    &model_gemma2, &model_gemma3};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
+/* By what options or, where they differ, a config.json call it. */
 static const struct model_kind *model_kind_find(const char *name)
 {
     for (int i = 0; i < KINDS; i++)
-        if (strcmp(kinds[i]->name, name) == 0) return kinds[i];
+        if (strcmp(kinds[i]->name, name) == 0 ||
+            (kinds[i]->type != NULL && strcmp(kinds[i]->type, name) == 0))
+            return kinds[i];
     return NULL;
 }
 
@@ -148,6 +151,8 @@ static status check_family(const struct model *m, const struct options *o)
         {"head_softcap", o->model.head_softcap > 0, kind->head_softcap == 0},
         {"rotary", o->model.rotary > 0, kind->rotary_share == 0},
         {"rope_skip", o->model.rope_skip > 0, kind->rope_skip == 0},
+        {"rope_local_base", o->model.rope_local_base > 0,
+         kind->rope_local_base == 0},
         {"parallel", o->model.parallel >= 0, !kind->parallel_choice},
         {"rope_scaling", m->rope.kind != ROPE_PLAIN, is_learned(kind)}};
 
@@ -233,6 +238,7 @@ static void fill_sizes(struct model *m, const struct options *options)
     if (m->rotary == m->head_width) m->rotary = 0; /* all of it */
     if (m->rope_skip < 0) m->rope_skip = kind->rope_skip;
     if (m->window_skip < 0) m->window_skip = kind->window_skip;
+    if (m->rope_local_base == 0) m->rope_local_base = kind->rope_local_base;
     if (m->attention_softcap < 0)
         m->attention_softcap = kind->attention_softcap;
     if (m->head_softcap < 0) m->head_softcap = kind->head_softcap;
@@ -268,6 +274,7 @@ static status describe(struct model *model, const struct options *options,
         .rotary = (int)options->model.rotary,
         .rope_skip = (int)options->model.rope_skip,
         .rope_base = options->model.rope_base,
+        .rope_local_base = options->model.rope_local_base,
         .norm_epsilon = options->model.norm_epsilon,
         .init_std = options->model.init_std, .bos = -1, .eos = -1};
     if (model->head_width == 0 && model->width % model->heads != 0)

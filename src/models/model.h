@@ -26,6 +26,8 @@ struct model {
     double query_scale;    /* scores are over its root; 0: head width */
     double attention_softcap;      /* of scores; 0: none */
     double rope_base;
+    double rope_local_base; /* of blocks with a window, which are not stretched;
+                            * 0: they turn as the others */
     struct rope_scaling rope;
     int rotary;            /* elements of a head that turn; 0: all */
     int rope_skip;         /* each so manieth block does not turn; 0: none */
@@ -43,6 +45,7 @@ enum heads { HEADS_FREE, HEADS_FILL_WIDTH, HEADS_ALIKE };
 
 struct model_kind {
     const char *name;         /* "llama" */
+    const char *type;         /* model_type of config.json; NULL: the name */
     const char *architecture; /* "LlamaForCausalLM" */
     const char *layer_prefix; /* outside: "model.layers.%d." */
     const struct decoder *decoder; /* NULL: build does not read one */
@@ -64,6 +67,8 @@ struct model_kind {
     double rotary_share;      /* of a head, when options do not say; 0: all of
                                * it, always */
     int rope_skip;            /* when options do not say; 0: never skips */
+    double rope_base;         /* where a config.json does not say; 0: 10000 */
+    double rope_local_base;   /* when nobody says; 0: never has one */
     enum activation activation; /* of a feed-forward part without gate */
     /* Appends the steps of the whole model to a program whose sizes are set. */
     status (*build)(struct program *program, const struct model *model);
@@ -79,7 +84,7 @@ extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_qwen3, model_mistral, model_smollm3, model_olmo2, model_phi3,
     model_stablelm, model_starcoder2, model_gpt_neox, model_gptj,
     model_falcon,
-    model_palm, model_gemma, model_gemma2;
+    model_palm, model_gemma, model_gemma2, model_gemma3;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes

@@ -106,6 +106,8 @@ static status set_model(struct options_set *o, const struct model *m)
     TRY(set(o, "model.attention_bias", m->attention_bias ? "true" : "false"));
     TRY(set(o, "model.mlp_bias", m->mlp_bias ? "true" : "false"));
     TRY(set_real(o, "model.rope_base", m->rope_base));
+    if (m->kind->rope_local_base > 0)
+        TRY(set_real(o, "model.rope_local_base", m->rope_local_base));
     TRY(set_scaling(o, m));
     TRY(set_real(o, "model.norm_epsilon", m->norm_epsilon));
     TRY(set_real(o, "model.init_std", m->init_std));

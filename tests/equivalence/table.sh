@@ -119,6 +119,7 @@ model falcon $each model.family=falcon model.kv_heads=1
 model falcon_groups $each model.family=falcon
 model gemma $each model.family=gemma model.kv_heads=1
 model gemma2 $each model.family=gemma2 model.window=7
+model gemma3 $each model.family=gemma3 model.window=7 model.window_skip=3
 model palm $each model.family=palm model.kv_heads=1
 sed -i '/tensor/d' layouts.txt # its norms are over all heads
 model olmo2 $each model.family=olmo2

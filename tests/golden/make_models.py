@@ -270,6 +270,27 @@ GEMMA2 = {**gated(
                                                  "full_attention"] * 2,
     num_hidden_layers=4, query_pre_attn_scalar=7, sliding_window=9,
     tie_word_embeddings=True)}
+# As the files of its first release, and as v5 writes them.
+GEMMA3_V4 = {**gated(
+    "gemma3_text", "Gemma3ForCausalLM", attention_bias=False, head_dim=10,
+    attn_logit_softcapping=None, cache_implementation="hybrid",
+    final_logit_softcapping=None, hidden_activation="gelu_pytorch_tanh",
+    num_hidden_layers=4, query_pre_attn_scalar=40, sliding_window=9,
+    sliding_window_pattern=3, rope_theta=1000000.0, rope_local_base_freq=5000.0,
+    rope_scaling={"factor": 8.0, "rope_type": "linear"},
+    layer_types=["sliding_attention"] * 2 + ["full_attention",
+                                             "sliding_attention"],
+    tie_word_embeddings=True)}
+del GEMMA3_V4["hidden_act"]
+GEMMA3_V5 = {key: value for key, value in GEMMA3_V4.items() if key not in (
+    "rope_theta", "rope_local_base_freq", "rope_scaling",
+    "sliding_window_pattern")} | {
+        "_sliding_window_pattern": 3, "tie_word_embeddings": False,
+        "use_bidirectional_attention": False, "rope_parameters": {
+            "sliding_attention": {"rope_theta": 10000.0,
+                                  "rope_type": "default"},
+            "full_attention": {"rope_theta": 500000.0,
+                               "rope_type": "default"}}}
 PALM = tiny("palm", "PaLMForCausalLM", head_dim=10, hidden_act="silu",
             intermediate_size=44, layer_norm_eps=1e-05, num_key_value_heads=1,
             rope_theta=10000.0, tie_word_embeddings=True)
@@ -309,6 +330,8 @@ MODELS = {
     "falcon_heads": (FALCON_HEADS, 44, torch.float32, False),
     "gemma": (GEMMA, 47, torch.float32, False),
     "gemma2": (GEMMA2, 48, torch.float32, False),
+    "gemma3": (GEMMA3_V4, 50, torch.float32, False),
+    "gemma3_v5": (GEMMA3_V5, 51, torch.float32, False),
     "mistral_short": ({**MISTRAL_V4, "sliding_window": 8}, 49, torch.float32,
                       False),
     "palm": (PALM, 45, torch.float32, False),

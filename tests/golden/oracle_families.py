@@ -70,6 +70,12 @@ FAMILIES = {
         "after1": "post_attention_layernorm",
         "norm2": "pre_feedforward_layernorm",
         "after2": "post_feedforward_layernorm"},
+    "gemma3_text": lambda c: {
+        **LLAMA, "plus_one": True, "scaled": True, "windowed": True,
+        "head_norms": "self_attn.{}_norm",
+        "after1": "post_attention_layernorm",
+        "norm2": "pre_feedforward_layernorm",
+        "after2": "post_feedforward_layernorm"},
     "gemma": lambda c: {**LLAMA, "plus_one": True, "scaled": True},
     "palm": lambda c: {**LLAMA, "layernorm": True, "parallel": True,
                        "norm2": None},
@@ -119,6 +125,18 @@ def turn(x, config, shape):
     return torch.cat((part, rest), -1)
 
 
+def rope_of(config, layer):
+    """The configuration as a layer's kind of attention turns."""
+    kinds = config.get("rope_parameters") or {}
+    kind = (config.get("layer_types") or ["full_attention"] * (layer + 1))[layer]
+    if kind in kinds:
+        return {**config, "rope_parameters": kinds[kind]}
+    if "rope_local_base_freq" in config and kind == "sliding_attention":
+        return {**config, "rope_theta": config["rope_local_base_freq"],
+                "rope_scaling": None}
+    return config
+
+
 def logits(config, weights, tokens):
     shape = Shape(config)
     family = shape.family
@@ -161,7 +179,8 @@ def logits(config, weights, tokens):
             q = norm(at + each.format("q"), q)
             k = norm(at + each.format("k"), k)
         if family.get("skip", [1] * shape.layers)[layer]:
-            q, k = turn(q, config, shape), turn(k, config, shape)
+            rope = rope_of(config, layer)
+            q, k = turn(q, rope, shape), turn(k, rope, shape)
         k = k.repeat_interleave(shape.heads // shape.kv, 1)
         v = v.repeat_interleave(shape.heads // shape.kv, 1)
         types = config.get("layer_types") or ["sliding_attention"] * shape.layers

@@ -50,6 +50,16 @@ TEST(what_is_not_computed_is_refused)
          "sliding_window: 0 is outside"},
         {"gemma2", "sliding_attention", "full_attention",
          "layer_types: layer 2 is out of step"},
+        {"gemma3", "\"rope_local_base_freq\": 5000.0",
+         "\"rope_local_base_freq\": 0", "rope_local_base_freq: 0 is outside"},
+        {"gemma3", "\"final_logit_softcapping\": null",
+         "\"final_logit_softcapping\": 30.0",
+         "final_logit_softcapping has a value"},
+        {"gemma3_v5", "\"sliding_attention\": {",
+         "\"chunked_attention\": {", "nothing is known"},
+        {"gemma3_v5", "\"rope_type\": \"default\"\n    },",
+         "\"rope_type\": \"linear\", \"factor\": 2\n    },",
+         "takes only rope_type default"},
         {"gpt_neox", "\"vocab_size\"",
          "\"attention_bias\": false, \"vocab_size\"",
          "attention_bias has a value"},
@@ -93,6 +103,11 @@ TEST(windows_are_read)
     EQUAL_INT(model.window, 0);
     IS_OK(changed(&model, "gemma2", "\"rms", "\"rms"));
     EQUAL_INT(model.window_skip, 2);
+    IS_OK(changed(&model, "gemma3", "\"layer_types\"", "\"license\""));
+    EQUAL_INT(model.window_skip, 3); /* of sliding_window_pattern */
+    IS_OK(changed(&model, "gemma3_v5", "\"rms", "\"rms"));
+    EQUAL_INT(model.window_skip, 3);
+    assert_true(model.rope_base == 5e5 && model.rope_local_base == 1e4);
 }
 
 TEST(options_know_the_families)

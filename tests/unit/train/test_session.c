@@ -17,8 +17,7 @@ static const char *const models[] = {
     "phi3_part", "stablelm",
     "stablelm_parallel", "starcoder2", "gpt_neox", "gpt_neox_serial",
     "gptj", "falcon", "falcon_groups", "falcon_heads", "palm", "gemma",
-    "gemma2", "gpt2",
-    "gpt2_plain_names"};
+    "gemma2", "gemma3", "gemma3_v5", "gpt2", "gpt2_plain_names"};
 
 static void join(char out[PATH_BYTES], const char *directory,
                  const char *name)

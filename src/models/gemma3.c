@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemma3.c - Gemma 3 (text): Gemma 2 whose queries and keys are normed head by
+ * head instead of capped, and whose blocks with a window, five of six, turn by
+ * a base of their own.
+ * Source: Gemma team 2025, arXiv:2503.19786, section 2. */
+#include "models/config.h"
+
+static const struct decoder decoder = {
+    DECODER_LLAMA, .plus_one = true, .scaled_embedding = true,
+    .gelu_gate = true, .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
+    .k_norm = OUTSIDE_WEIGHT("self_attn.k_norm"),
+    .attention_after = OUTSIDE_WEIGHT("post_attention_layernorm"),
+    .ffn_norm = OUTSIDE_WEIGHT("pre_feedforward_layernorm"),
+    .ffn_after = OUTSIDE_WEIGHT("post_feedforward_layernorm")};
+
+static const struct config_row rows[] = {
+    ROWS_SIZES(1e-6), ROWS_ROPE, ROW_ROPE("rope_local_base_freq"),
+    ROW_ONLY("hidden_activation", "gelu_pytorch_tanh"),
+    ROW_INTEGER("num_key_value_heads", kv_heads, 4),
+    ROW_INTEGER("head_dim", head_width, 256),
+    ROW_INTEGER("max_position_embeddings", context, 131072),
+    ROW_REAL("query_pre_attn_scalar", query_scale, 256),
+    ROW_ONLY("attn_logit_softcapping", "null"),
+    ROW_ONLY("final_logit_softcapping", "null"),
+    ROW_FLAG("tie_word_embeddings", tied, true),
+    ROW_FLAG("attention_bias", attention_bias, false),
+    ROW_IDLE("sliding_window"), ROW_IDLE("layer_types"),
+    ROW_IDLE("sliding_window_pattern"), ROW_IDLE("_sliding_window_pattern"),
+    ROW_IDLE("cache_implementation"),
+    ROW_ONLY("use_bidirectional_attention", "false"),
+};
+
+/* layer_types, or, in older files, their period. */
+static status read_more(struct model *model, const struct json *config,
+                        const char *source)
+{
+    int64_t period;
+
+    TRY(config_read_window(model, config, source, 4096));
+    TRY(config_read_layers(model, config, source));
+    if (json_get(config, "layer_types") != NULL) return OK;
+    TRY(config_read_int(config, source, "sliding_window_pattern",
+                        model->kind->window_skip, &period));
+    model->window_skip = (int)period;
+    return OK;
+}
+
+const struct model_kind model_gemma3 = {
+    .name = "gemma3", .type = "gemma3_text",
+    .architecture = "Gemma3ForCausalLM", .layer_prefix = "model.layers.%d.",
+    .decoder = &decoder, CONFIG_ROWS(rows), .no_mlp_bias = true, .tied = true,
+    .windowed = true, .window_skip = 6, .query_scaled = true,
+    .rope_base = 1e6, .rope_local_base = 1e4, .build = decoder_build,
+    .read_more = read_more, .write_more = config_write_layers};
