@@ -207,6 +207,10 @@ struct attention {
      * is used, a window of a longer sequence; 0: queries, keys. */
     int64_t query_stride, key_stride;
     enum attention_half half;         /* backward */
+    void *peaks;                      /* forward: [heads] real, each raised to
+                                       * the largest score, scaled and capped,
+                                       * that a query of the head sees; NULL:
+                                       * nobody asks */
     struct tensor denominator;        /* forward: a node; data NULL: all */
     struct tensor delta;              /* dout . out of each row and head, as
                                        * attention_delta sets it; data NULL: it
@@ -221,6 +225,25 @@ struct attention_node {
 
 enum activation { ACTIVATION_GELU_TANH, ACTIVATION_GELU_ERF,
                   ACTIVATION_SILU, ACTIVATION_RELU };
+
+/* y [rows, width] = x, where elements are set to +0 with probability `rate` and
+ * the others are multiplied by 1 / (1 - rate), rounded to real once; left + y
+ * where there is a left. y == x allowed. Which elements: element e of a row is
+ * word e / DROPOUT_BLOCKS % 4 of block e / (4 DROPOUT_BLOCKS) DROPOUT_BLOCKS +
+ * e % DROPOUT_BLOCKS of the generator (base/random.h), counted from the row's
+ * counter, and is kept when that word is at least dropout_least. */
+enum { DROPOUT_BLOCKS = 16 };
+struct dropout_row { uint64_t low, high; }; /* 20 low bits of high are 0 */
+struct dropout {
+    struct tensor y, x, left;         /* of one type; left.data NULL: none */
+    struct random_key key;
+    const struct dropout_row *rows;   /* [rows] */
+    double rate;                      /* in [0, 1) */
+};
+static inline uint32_t dropout_least(double rate)
+{
+    return (uint32_t)(rate * 0x1p32);
+}
 
 /* The phases of a cross-entropy whose vocabulary ranks share. The same bits as
  * the whole, for every cut into subtrees of leaves:
@@ -248,6 +271,12 @@ struct cross_entropy {
     int leaves;
     bool gradient;
     double scale;       /* of the gradient, a power of two; 0: 1 */
+    /* c of c log(Z)^2, Z the sum of e^logit, which is added to the loss of each
+     * token as the gradient sees it; 0: none. Source: Chowdhery et al. 2022
+     * (PaLM), arXiv:2204.02311, section 5. */
+    double z_loss;
+    double *z_losses;   /* [tokens] set with z_loss: that term; losses stay
+                         * without it */
     /* For a rank that has some leaves of the vocabulary only. The rest is zero
      * for all of it. */
     enum loss_phase phase;
@@ -418,6 +447,7 @@ struct kernels {
                               struct tensor in, int leaves);
     /* Sets `delta` of the queries from dout and out. */
     status (*attention_delta)(struct stream *, const struct attention *);
+    status (*dropout)(struct stream *, const struct dropout *);
 
     status (*cross_entropy)(struct stream *, const struct cross_entropy *);
 

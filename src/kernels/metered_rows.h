@@ -349,6 +349,17 @@ static status METERED(scatter_rows)(struct stream *stream,
                 bytes_of(&dtable) + bytes_of(&dout));
 }
 
+static status METERED(dropout)(struct stream *stream,
+                              const struct dropout *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->dropout(stream, call);
+    const double operands = call->left.data != NULL ? 3 : 2;
+
+    return done(track, "dropout", result, operands * count_of(&call->y),
+                operands * bytes_of(&call->y));
+}
+
 static status METERED(cross_entropy)(struct stream *stream,
                                     const struct cross_entropy *call)
 {

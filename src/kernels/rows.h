@@ -12,7 +12,7 @@
     X(rope) X(swiglu_forward) X(swiglu_backward) X(geglu_forward)         \
     X(geglu_backward) X(softcap_forward) X(softcap_backward)              \
     X(activation_forward) X(activation_backward) X(gather_rows)           \
-    X(scatter_rows)                                                       \
+    X(scatter_rows) X(dropout)                                            \
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_merge) X(attention_finish) X(attention_heads)             \
     X(cross_entropy) X(sum_squares) X(adamw) X(update_elements)
@@ -24,7 +24,7 @@
     X(rope) X(swiglu_forward) X(swiglu_backward) X(geglu_forward)         \
     X(geglu_backward) X(softcap_forward) X(softcap_backward)              \
     X(activation_forward) X(activation_backward) X(gather_rows)           \
-    X(scatter_rows)                                                       \
+    X(scatter_rows) X(dropout)                                            \
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_finish) X(attention_heads)                                \
     X(cross_entropy) X(sum_squares) X(adamw) X(update_elements)

@@ -33,9 +33,10 @@ struct forward {
     float *scores;           /* [G, QUERIES] */
     int32_t documents[QUERIES]; /* of the queries */
     struct node nodes[ATTENTION_NODES];
-    /* Granules of keys and values that had to be copied: [2, G, padded] each */
+    /* Granules of keys and values that had to be copied: [2, G, padded] each;
+     * [packed_first, packed_end) of the unit are there */
     float *packed;
-    int64_t packed_room, packed_count, packed_unit;
+    int64_t packed_room, packed_first, packed_end, packed_unit;
     /* The granule in work. */
     const float *keys, *values;
     int64_t key_stride, value_stride;
@@ -81,15 +82,17 @@ static void granule_find(struct forward *f, int64_t first)
     struct attention_part part = {&p->k, row, f->kv, left < G ? (int)left : G,
                                   false};
 
-    if (unit != f->packed_unit) f->packed_count = 0;
+    if (unit != f->packed_unit || index < f->packed_first ||
+        index > f->packed_end)
+        f->packed_first = f->packed_end = index;
     f->packed_unit = unit;
-    if (fits && index < f->packed_count) part.count = 0; /* it is there */
+    if (fits && index < f->packed_end) part.count = 0; /* it is there */
     f->keys = CPU(attention_rows)(&part, copy, &f->key_stride);
     part.of = &p->v;
     part.vectors = true;
     f->values = CPU(attention_rows)(&part, copy + G * f->padded,
                                     &f->value_stride);
-    if (fits && index == f->packed_count) f->packed_count++;
+    if (fits && index == f->packed_end) f->packed_end++;
 }
 
 /* Products of `count` keys with the block's queries, of which query i sees the
@@ -367,6 +370,22 @@ static void node_write(const struct forward *f, const struct node *node)
     }
 }
 
+/* The largest score of the block's queries; threads share the peaks. */
+static void peak_raise(const struct forward *f, const struct node *node)
+{
+    float *peak = (float *)f->p->peaks + f->head;
+    float most = -(float)INFINITY, old;
+
+    for (int r = 0; r < f->rows; r++)
+        if (node->denominator[r] != 0 && node->maximum[r] > most)
+            most = node->maximum[r];
+    __atomic_load(peak, &old, __ATOMIC_RELAXED);
+    while (most > old &&
+           !__atomic_compare_exchange(peak, &old, &most, true,
+                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+}
+
 static void block_finish(const struct forward *f, const struct node *node)
 {
     const struct attention *p = f->p;
@@ -412,17 +431,32 @@ static void queries_find(struct forward *f)
         f->documents[r] = p->query_documents[f->row + r];
 }
 
+/* Granules before the window of a block of queries that begins at a position:
+ * none of them sees a key there. */
+static int64_t granules_before(const struct attention *p, int64_t position)
+{
+    const int64_t lowest = position - p->window + 1 - p->first_key;
+
+    return p->window > 0 && lowest > 0 ? lowest / G : 0;
+}
+
 /* Queries [f->row, f->row + f->rows) of one head. */
 static void block_forward(struct forward *f)
 {
     const struct attention *p = f->p;
+    const int64_t before = granules_before(p, f->position);
     int64_t end = f->position + f->rows; /* of keys that the last sees */
     int depth = 0;
 
     if (end > f->key_end) end = f->key_end;
     memset(f->nodes[0].denominator, 0, QUERIES * sizeof(float));
     queries_find(f);
-    for (int64_t first = p->first_key; first < end; first += G) {
+    for (int64_t left = before; left > 0; left &= left - 1, depth++) {
+        /* a node of the tree in which nothing is seen */
+        memset(f->nodes[depth].maximum, 0, QUERIES * sizeof(float));
+        memset(f->nodes[depth].denominator, 0, QUERIES * sizeof(float));
+    }
+    for (int64_t first = p->first_key + before * G; first < end; first += G) {
         int64_t carry = (first - p->first_key) / G;
 
         CHECK(depth < ATTENTION_NODES);
@@ -434,6 +468,7 @@ static void block_forward(struct forward *f)
     }
     for (; depth > 1; depth--)
         node_merge(f, &f->nodes[depth - 2], &f->nodes[depth - 1]);
+    if (p->peaks) peak_raise(f, &f->nodes[0]);
     block_finish(f, &f->nodes[0]);
 }
 
@@ -446,9 +481,12 @@ struct forward_job {
 /* What the block of queries from `query` on costs, in keys. */
 static int64_t block_cost(const struct attention *p, int64_t query)
 {
-    const int64_t seen = p->first_query + query + QUERIES - p->first_key;
+    const int64_t position = p->first_query + query;
+    const int64_t seen = position + QUERIES - p->first_key;
+    const int64_t last = seen < p->keys ? seen : p->keys;
+    const int64_t first = granules_before(p, position) * G;
 
-    return (seen < 0 ? 0 : seen < p->keys ? seen : p->keys) + QUERIES;
+    return (last < first ? 0 : last - first) + QUERIES;
 }
 
 /* A thread does the blocks that begin in its share of the whole cost. */

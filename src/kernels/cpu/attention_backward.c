@@ -33,7 +33,6 @@ struct backward {
     float scale;
     int64_t sequence;
     int head, kv;
-    uint64_t dq_waits;    /* levels of dq that hold a node */
     int slot_count;       /* leaves of dk and dv that may wait */
     int64_t slot_floats;
     float *sums, *lse;    /* [rows]: dout . out, log of the denominator */
@@ -190,6 +189,14 @@ static void rows_dots(struct backward *b, float *sums, int64_t row, int count)
     }
 }
 
+/* Number of the first granule of keys that a granule of queries sees. */
+static int64_t keys_begin(const struct backward *b, int64_t query)
+{
+    const int64_t lowest = larger(query, b->query) - b->p->window + 1;
+
+    return larger(b->p->window > 0 ? lowest : 0, b->key_base) / G;
+}
+
 /* Numbers of the head's rows in a granule of queries. */
 static void queries_numbers(struct backward *b, const struct granules *g)
 {
@@ -259,7 +266,7 @@ static void granule_queries(struct backward *b, struct granules *g,
 
     g->query = first;
     g->queries = granule_span(first, b->query, b->query_end);
-    if (g->key == b->key_base) queries_numbers(b, g);
+    if (g->key / G == keys_begin(b, first)) queries_numbers(b, g);
     count = g->queries.to - g->queries.from;
     row = attention_query_first(p, b->sequence) + first + g->queries.from -
           b->query;
@@ -301,20 +308,15 @@ static void key_gradient(const struct backward *b, const struct granules *g,
 
 /* Queries of other documents than the key's. */
 static void key_documents(const struct backward *b, const struct granules *g,
-                          int key, float *w, float *d)
+                          int key, const struct scores *scores)
 {
     const struct attention *p = b->p;
-    const int32_t *own = p->query_documents +
-                         attention_query_first(p, b->sequence) + g->query -
-                         b->query;
-    const int32_t document =
-        p->key_documents[attention_key_first(p, b->sequence) + g->key + key -
-                         b->key];
+    const int64_t sequence = attention_query_first(p, b->sequence);
+    const int64_t at = attention_key_first(p, b->sequence) + g->key + key;
 
-    for (int i = g->queries.from; i < g->queries.to; i++) {
-        w[i] = own[i] == document ? w[i] : 0;
-        d[i] = own[i] == document ? d[i] : 0;
-    }
+    scores_apart(scores, p->query_documents + sequence + g->query - b->query,
+                 p->key_documents[at - b->key], g->queries.from,
+                 g->queries.to);
 }
 
 /* Queries whose window ends before they reach the key. */
@@ -367,7 +369,8 @@ static void part_weights(struct backward *b, const struct granules *g,
         float *d = dscores + (j - part->from) * STRIDE;
 
         key_gradient(b, g, w, d, columns);
-        if (b->p->key_documents) key_documents(b, g, j, w, d);
+        if (b->p->key_documents)
+            key_documents(b, g, j, &(struct scores){.w = w, .d = d});
         if (b->p->window > 0) key_window(b, g, j, w, d);
     }
 }
@@ -509,7 +512,8 @@ static void leaf_add(struct backward *b, uint64_t waits, int64_t first,
 static void queries_push(struct backward *b, int64_t query, int64_t first,
                          const struct counter *dq, const float *leaf)
 {
-    const uint64_t waits = counter_push(dq, b->dq_waits, first / G, leaf);
+    const uint64_t before = counter_levels(keys_begin(b, query), first / G);
+    const uint64_t waits = counter_push(dq, before, first / G, leaf);
 
     if (query == first || first + G >= b->key_end)
         queries_write(b, query, counter_root(dq, waits));
@@ -519,9 +523,15 @@ static void queries_push(struct backward *b, int64_t query, int64_t first,
 static void queries_clear(struct backward *b)
 {
     memset(b->leaf, 0, (size_t)(G * b->padded) * sizeof *b->leaf);
-    for (int64_t query = b->base; query < b->key_base && query < b->query_end;
-         query += G)
-        queries_write(b, query, b->leaf);
+    for (int64_t query = b->base; query < b->query_end; query += G)
+        if (query < b->key_base || keys_begin(b, query) * G >= b->key_end)
+            queries_write(b, query, b->leaf);
+}
+
+/* Does a granule of queries, no earlier than one of keys, see it? */
+static bool sees(const struct backward *b, int64_t query, int64_t key)
+{
+    return query < b->query_end && keys_begin(b, query) <= key / G;
 }
 
 /* Asks for what follows a pair of granules: the next granule of queries, at the
@@ -530,7 +540,7 @@ static void queries_clear(struct backward *b)
 static void backward_ahead(struct backward *b, int64_t query, int64_t key)
 {
     const struct attention *p = b->p;
-    const bool more_queries = query + G < b->query_end;
+    const bool more_queries = sees(b, query + G, key);
     const bool more_keys = key + G < b->key_end;
     const bool same_keys = (b->head + 1) % (p->heads / p->kv_heads) != 0;
     const int head = more_queries || more_keys ? b->head : b->head + 1;
@@ -577,7 +587,7 @@ static void granule_backward(struct backward *b, uint64_t waits,
     struct granules g;
 
     granule_keys(b, &g, first);
-    for (int64_t query = larger(first, b->base); query < b->query_end;
+    for (int64_t query = larger(first, b->base); sees(b, query, first);
          query += G) {
         struct counter dq = {b->dq + (query - b->base) * b->padded,
                              b->rows * b->padded, 0};
@@ -610,12 +620,9 @@ static void unit_backward(struct backward *b)
 
     for (int i = 0; i < group; i++) {
         b->head = b->kv * group + i;
-        b->dq_waits = 0;
         if (b->p->half == ATTENTION_OF_QUERIES) queries_clear(b);
-        for (int64_t first = b->key_base; first < b->key_end; first += G) {
+        for (int64_t first = b->key_base; first < b->key_end; first += G)
             granule_backward(b, waits, first);
-            b->dq_waits = counter_waits(b->dq_waits, first / G);
-        }
         if (head_ends(b))
             waits = counter_waits(waits, head_leaf(b->p, b->head));
     }

@@ -48,4 +48,14 @@ static inline void scores_capped(const struct scores *s, int from, int to)
     }
 }
 
+/* Queries [from, to) of other documents than the key's see nothing of it. */
+static inline void scores_apart(const struct scores *s, const int32_t *own,
+                                int32_t document, int from, int to)
+{
+    for (int i = from; i < to; i++) {
+        s->w[i] = own[i] == document ? s->w[i] : 0;
+        s->d[i] = own[i] == document ? s->d[i] : 0;
+    }
+}
+
 #endif

@@ -20,6 +20,17 @@ static inline uint64_t counter_waits(uint64_t waits, int64_t number)
     return (waits & ~carry) | (carry + 1);
 }
 
+/* The levels that wait after nodes [from, number), without those before. */
+static inline uint64_t counter_levels(int64_t from, int64_t number)
+{
+    uint64_t waits = 0;
+
+    for (int level = 0; number >> level; level++)
+        if (number >> level & 1 && number >> level << level > from)
+            waits |= UINT64_C(1) << level;
+    return waits;
+}
+
 /* Where node `number` should be written: where it will wait when it takes no
  * left neighbours along, else in `scratch`. */
 static inline float *counter_place(const struct counter *c, int64_t number,

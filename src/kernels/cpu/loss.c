@@ -83,22 +83,32 @@ ELEMENTARY void row_scale(enum dtype dtype, float *x, int64_t count, float q)
     for (; i < count; i++) element_set(x, dtype, i, x[i] * q);
 }
 
+/* q with the slope of c z^2. */
+ELEMENTARY float z_slope(float q, float z, double c)
+{
+    return c > 0 ? q * __builtin_fmaf((float)(2 * c), z, 1.0f) : q;
+}
+
 /* From exponentials to the gradient, if asked; returns the loss. */
-static double row_end(float *x, int64_t column, struct numbers n,
+static double row_end(float *x, int64_t token, struct numbers n,
                       const struct loss *loss)
 {
     const int64_t columns = loss->p.logits.shape[1];
+    const int64_t column = loss->p.targets[token] - loss->p.first;
+    const float log_sum = log_f32(n.sum), z = n.max + log_sum;
+    const double c = loss->p.z_loss;
 
     if (loss->p.gradient) {
         const float scale = loss->p.scale > 0 ? (float)loss->p.scale : 1.0f;
-        const float q = 1.0f / n.sum * scale;
+        const float q = z_slope(1.0f / n.sum * scale, z, c);
         const bool here = column >= 0 && column < columns;
         const float target = here ? x[column] * q - scale : 0;
 
         ELEMENT_CHOOSE(loss->dtype, row_scale, x, columns, q);
         if (here) ELEMENT_CHOOSE(loss->dtype, element_put, x, column, target);
     }
-    return (double)(log_f32(n.sum) - (n.at - n.max));
+    if (c > 0) loss->p.z_losses[token] = c * (double)z * (double)z;
+    return (double)(log_sum - (n.at - n.max));
 }
 
 static void token_phase(float *x, int64_t token, const struct loss *loss)
@@ -115,7 +125,7 @@ static void token_phase(float *x, int64_t token, const struct loss *loss)
         n.at = x[column];
         n.max = lanes_max(x, columns);
         n.sum = row_sum(x, n.max, p);
-        p->losses[token] = row_end(x, column, n, loss);
+        p->losses[token] = row_end(x, token, n, loss);
         break;
     case LOSS_MAXIMUM:
         max[token] = lanes_max(x, columns);
@@ -126,7 +136,7 @@ static void token_phase(float *x, int64_t token, const struct loss *loss)
         break;
     case LOSS_END:
         n = (struct numbers){max[token], at[token], sum[token]};
-        p->losses[token] = row_end(x, column, n, loss);
+        p->losses[token] = row_end(x, token, n, loss);
         break;
     }
 }
@@ -141,6 +151,7 @@ static void token_masked(float *x, int64_t token, const struct loss *loss)
     if (p->phase == LOSS_SUM) ((float *)p->sum)[token] = 1;
     if (p->phase == LOSS_MAXIMUM || p->phase == LOSS_SUM) return;
     p->losses[token] = 0;
+    if (p->z_loss > 0) p->z_losses[token] = 0;
     if (p->gradient)
         memset(x, 0, (size_t)p->logits.shape[1] *
                          (size_t)dtype_bytes(loss->dtype));

@@ -58,6 +58,12 @@ bool NAME(attention_sees)(const struct attention *p, int64_t sequence,
            p->key_documents[attention_key_row(p, sequence, key)];
 }
 
+bool NAME(attention_before)(const struct attention *p, int64_t query,
+                            int64_t first)
+{
+    return p->window > 0 && first + ATTENTION_GRANULE <= query - p->window + 1;
+}
+
 static void tensor_check(const struct tensor *t, int64_t rows, int heads,
                          int width)
 {
@@ -208,6 +214,18 @@ static void root_write(real *out, real *lse, const struct partial *root,
                : root->maximum + REAL_LOG(root->denominator);
 }
 
+/* Threads share it. */
+static void peak_raise(real *peak, real value)
+{
+    real old;
+
+    __atomic_load(peak, &old, __ATOMIC_RELAXED);
+    while (value > old &&
+           !__atomic_compare_exchange(peak, &old, &value, true,
+                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+        continue;
+}
+
 /* The tree over granules as a binary counter: levels[l] is the finished node
  * of 2^l granules that waits for its right neighbour. */
 static void query_forward(const struct attention *p, const struct one *at)
@@ -228,10 +246,12 @@ static void query_forward(const struct attention *p, const struct one *at)
         int count = left < ATTENTION_GRANULE ? (int)left : ATTENTION_GRANULE;
         int64_t key_row = attention_key_row(p, at->sequence, first);
 
-        if (granule_weights(p, at, first, &node, weights) == 0)
+        if (NAME(attention_before)(p, query, first) ||
+            granule_weights(p, at, first, &node, weights) == 0)
             node.denominator = 0;
-        granule_values(p, weights, count, attention_at(&p->v, key_row, kv),
-                       &node);
+        else
+            granule_values(p, weights, count,
+                           attention_at(&p->v, key_row, kv), &node);
         for (level = 0; g >> level & 1; level++)
             partial_merge(&levels[level], &node, p->head_width);
         levels[level] = node;
@@ -240,6 +260,8 @@ static void query_forward(const struct attention *p, const struct one *at)
     for (level = 0; level < ATTENTION_LEVELS; level++)
         if (granules > 0 && granules >> level & 1)
             partial_merge(&levels[level], &node, p->head_width);
+    if (p->peaks && node.denominator != 0)
+        peak_raise((real *)p->peaks + at->head, node.maximum);
     if (p->denominator.data) {
         ((real *)p->denominator.data)[at->row * p->denominator.stride[0] +
                                       at->head] = node.denominator;

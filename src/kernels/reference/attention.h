@@ -16,6 +16,10 @@ real NAME(attention_lanes)(const real *a, const real *b, int width);
  * sequence. */
 bool NAME(attention_sees)(const struct attention *p, int64_t sequence,
                           int64_t query, int64_t key);
+/* Whether the granule of keys from `first` on lies before the query's window.
+ */
+bool NAME(attention_before)(const struct attention *p, int64_t query,
+                            int64_t first);
 void NAME(attention_check)(const struct attention *p, bool backward);
 
 /* First element of query, key or output row and head. */

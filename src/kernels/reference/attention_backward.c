@@ -126,6 +126,7 @@ static void query_backward(const struct attention *p, int64_t sequence,
         int64_t key_row = attention_key_row(p, sequence, first);
         const real *k = attention_at(&p->k, key_row, kv);
 
+        if (NAME(attention_before)(p, query, first)) continue;
         NAME(attention_dots)(qk, attention_at(&p->q, row, head), k,
                              p->k.stride[0], count, width);
         NAME(attention_dots)(dov, attention_at(&p->dout, row, head),
@@ -155,6 +156,7 @@ static void head_backward(const struct attention *p, int64_t sequence,
 
     tree_init(&tree, 2 * p->head_width);
     if (first < p->first_query) first = p->first_query;
+    if (p->window > 0 && end > key + p->window) end = key + p->window;
     for (; first < end; first = next) {
         int64_t row = attention_query_row(p, sequence, first);
         int64_t granule = first / ATTENTION_GRANULE;

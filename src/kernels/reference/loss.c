@@ -55,18 +55,23 @@ struct numbers { real max, at, sum; };
 
 /* From exponentials to the gradient; `column` of the target may be elsewhere.
  * Returns the loss, -log softmax(x)[target]. */
-static double row_end(real *x, int64_t column, const struct numbers *n,
+static double row_end(real *x, int64_t token, const struct numbers *n,
                       const struct cross_entropy *p)
 {
     const int64_t columns = p->logits.shape[1];
+    const int64_t column = p->targets[token] - p->first;
     const real scale = p->scale > 0 ? (real)p->scale : 1;
-    const real q = 1 / n->sum * scale;
+    const real log_sum = REAL_LOG(n->sum), z = n->max + log_sum;
+    real q = 1 / n->sum * scale;
 
+    if (p->z_loss > 0) q = q * REAL_FMA((real)(2 * p->z_loss), z, 1);
+    if (p->z_loss > 0)
+        p->z_losses[token] = p->z_loss * (double)z * (double)z;
     if (p->gradient) {
         for (int64_t i = 0; i < columns; i++) x[i] = x[i] * q;
         if (column >= 0 && column < columns) x[column] = x[column] - scale;
     }
-    return (double)(REAL_LOG(n->sum) - (n->at - n->max));
+    return (double)(log_sum - (n->at - n->max));
 }
 
 static void token_phase(real *x, int64_t token, const struct cross_entropy *p)
@@ -82,7 +87,7 @@ static void token_phase(real *x, int64_t token, const struct cross_entropy *p)
         n.max = row_max(x, columns);
         n.at = x[column];
         n.sum = row_sum(x, p, n.max);
-        p->losses[token] = row_end(x, column, &n, p);
+        p->losses[token] = row_end(x, token, &n, p);
         break;
     case LOSS_MAXIMUM:
         max[token] = row_max(x, columns);
@@ -93,7 +98,7 @@ static void token_phase(real *x, int64_t token, const struct cross_entropy *p)
         break;
     case LOSS_END:
         n = (struct numbers){max[token], at[token], sum[token]};
-        p->losses[token] = row_end(x, column, &n, p);
+        p->losses[token] = row_end(x, token, &n, p);
         break;
     }
 }
@@ -106,6 +111,7 @@ static void token_masked(real *x, int64_t token, const struct cross_entropy *p)
     if (p->phase == LOSS_SUM) ((real *)p->sum)[token] = 1;
     if (p->phase == LOSS_MAXIMUM || p->phase == LOSS_SUM) return;
     p->losses[token] = 0;
+    if (p->z_loss > 0) p->z_losses[token] = 0;
     for (int64_t i = 0; p->gradient && i < p->logits.shape[1]; i++) x[i] = 0;
 }
 

@@ -40,6 +40,9 @@ static const struct attention_case cases[] = {
     {1, 260, 0, 4, 2, 32, 2, 0, true, 0, 0.7},
     {1, 400, 0, 2, 1, 48, 1, 130, true, 150, 5},
     {2, 1, 511, 4, 2, 64, 1, 0, false, 20, 5},
+    {1, 1100, 0, 2, 1, 24, 1, 0, true, 70, 0},
+    {1, 900, 0, 2, 2, 64, 2, 350, true, 260, 0},
+    {1, 3, 1500, 4, 2, 32, 1, 0, false, 129, 0},
 };
 
 /* One tensor of [rows, heads, width] inside rows of `stride` elements. */
@@ -55,6 +58,14 @@ static struct tensor view(void *data, enum dtype dtype, int64_t rows,
 static void *at(void *data, enum dtype dtype, int64_t elements)
 {
     return (char *)data + elements * dtype_bytes(dtype);
+}
+
+static void peak_set(struct attention *p, int head, enum dtype dtype,
+                     double value)
+{
+    const struct tensor peaks = tensor_1d(p->peaks, dtype, head + 1);
+
+    tensor_set(&peaks, head, value);
 }
 
 static void attention_build(struct attention *p, struct arena *arena,
@@ -96,6 +107,9 @@ static void attention_build(struct attention *p, struct arena *arena,
     p->scale = 2.0 / sqrt((double)c->width);
     p->window = c->window;
     p->softcap = c->cap;
+    p->peaks = room_take(arena, c->heads, dtype_bytes(dtype));
+    for (int h = 0; h < c->heads; h++)
+        peak_set(p, h, dtype, -(double)INFINITY);
     if (c->document) {
         int32_t *of_keys = room_take(arena, key_rows, 4);
         int32_t *of_queries = room_take(arena, rows, 4);
@@ -151,6 +165,7 @@ static void case_compare(size_t index, enum isa isa, struct threads *threads,
     assert_int_equal(table.attention_forward(&stream, &have), OK);
     assert_same(&have.out, &want->out, "out", index, isa);
     assert_same(&have.lse, &want->lse, "lse", index, isa);
+    assert_memory_equal(have.peaks, want->peaks, (size_t)c->heads * 4);
     if (c->first_query) return;
     have.key_stride = c->queries;
     assert_int_equal(table.attention_backward(&stream, &have), OK);
@@ -439,7 +454,7 @@ static double *element(const struct tensor *t, int64_t row, int head, int e)
 
 /* out of one query and head by plain softmax. */
 static void softmax(const struct attention *p, int64_t row, int head,
-                    double *out)
+                    double *out, double *peak)
 {
     int64_t query = p->first_query + row % p->queries;
     int64_t base = row / p->queries;
@@ -460,6 +475,7 @@ static void softmax(const struct attention *p, int64_t row, int head,
                      *element(&p->k, at_key, kv, e);
         score *= p->scale;
         if (p->softcap > 0) score = p->softcap * tanh(score / p->softcap);
+        if (score > *peak) *peak = score;
         score = exp(score);
         sum += score;
         for (int e = 0; e < p->head_width; e++)
@@ -483,11 +499,39 @@ static void test_float64_is_softmax(void **state)
         kernels_reference_f64.attention_forward(&stream, &p);
         for (int64_t row = 0; row < p.sequences * p.queries; row += 13) {
             int head = (int)(row % p.heads);
+            double peak = -(double)INFINITY;
 
-            softmax(&p, row, head, want);
+            softmax(&p, row, head, want, &peak);
+            assert_true(((double *)p.peaks)[head] > peak - 1e-12);
             for (int e = 0; e < p.head_width; e++)
                 assert_true(fabs(*element(&p.out, row, head, e) - want[e]) <
                             1e-13);
+        }
+        arena_reset(&arena);
+    }
+    arena_free(&arena);
+}
+
+/* The largest score of each head, found by looking at all. */
+static void test_peaks(void **state)
+{
+    struct arena arena;
+    struct stream stream = {0};
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i += 3) {
+        struct attention p;
+        double out[HEAD_WIDTH_MAX];
+
+        attention_build(&p, &arena, &cases[i], DTYPE_F64);
+        kernels_reference_f64.attention_forward(&stream, &p);
+        for (int head = 0; head < p.heads; head++) {
+            double peak = -(double)INFINITY;
+
+            for (int64_t row = 0; row < p.sequences * p.queries; row++)
+                softmax(&p, row, head, out, &peak);
+            assert_true(fabs(((double *)p.peaks)[head] - peak) < 1e-12);
         }
         arena_reset(&arena);
     }
@@ -554,6 +598,7 @@ int main(void)
         cmocka_unit_test(test_windows),
         cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_float64_is_softmax),
+        cmocka_unit_test(test_peaks),
         cmocka_unit_test(test_float64_gradients),
     };
 

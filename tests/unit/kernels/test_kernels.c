@@ -305,6 +305,8 @@ static void run_cross_entropy(struct job *job)
     RUN(cross_entropy, &c);
     c.gradient = true;
     c.losses += TAPE_DOUBLES / 2;
+    c.z_loss = 0.01;
+    c.z_losses = job->tape->doubles + TAPE_DOUBLES / 4;
     RUN(cross_entropy, &c);
     gradient_widen(job, c.logits);
     for (int64_t i = 0; i < job->tokens; i++) {
@@ -392,6 +394,7 @@ static void loss_shared(struct job *job, const struct cross_entropy *whole,
 
         part[r] = rank_loss(whole, logits, r, ranks);
         part[r].losses = job->tape->doubles + TAPE_DOUBLES / 2;
+        part[r].z_losses = part[r].losses + TAPE_DOUBLES / 4;
         part[r].maximum = (char *)found[0].data + row;
         part[r].target = (char *)found[1].data + row;
         part[r].sum = (char *)found[2].data + row;
@@ -410,6 +413,8 @@ static void loss_shared(struct job *job, const struct cross_entropy *whole,
         phase_run(job, &part[r], LOSS_END);
         for (int64_t i = 0; i < job->tokens; i++)
             check_same(whole->losses[i], part[r].losses[i]);
+        for (int64_t i = 0; i < job->tokens && whole->z_loss > 0; i++)
+            check_same(whole->z_losses[i], part[r].z_losses[i]);
     }
     for (int64_t i = 0; i < tensor_count(&logits); i++)
         check_same(cell(whole->logits, i), cell(logits, i));
@@ -429,7 +434,8 @@ static void run_shared_loss(struct job *job)
         struct cross_entropy whole = {
             .logits = job_logits(job), .targets = targets,
             .losses = job->tape->doubles, .leaves = job->size.leaves,
-            .gradient = true};
+            .gradient = true, .z_loss = ranks % 2 == 0 ? 0.01 : 0,
+            .z_losses = job->tape->doubles + TAPE_DOUBLES / 4};
         const struct tensor copy = job_logits(job);
 
         if (job->size.leaves % ranks != 0) continue;
