@@ -154,7 +154,7 @@ static status measure(struct step_figures *f, struct pipeline *pipeline)
 {
     struct random_tokens tokens = {f->stage->program.vocab,
                                    f->stage->program.length};
-    const struct sample_source source = {fill, &tokens};
+    const struct sample_source source = {fill, &tokens, 0};
     struct train_step step;
     status end;
 

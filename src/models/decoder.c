@@ -220,14 +220,16 @@ static slot block(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
     const slot h = norm(p, m, x, &d->attention_norm, INSIDE("attention_norm"));
-    const slot sum = nn_add(p, x, attention(p, m, h));
+    const slot a = nn_dropout(p, attention(p, m, h), DROPOUT_ATTENTION);
+    const slot sum = nn_add(p, x, a);
     slot f = m->parallel ? x : sum;
 
     if (m->parallel && (d->parallel_norm || d->ffn_norm.weight == NULL))
         f = h;
     else
         f = norm(p, m, f, &d->ffn_norm, INSIDE("ffn_norm"));
-    return nn_add(p, sum, feed_forward(p, m, f));
+    f = nn_dropout(p, feed_forward(p, m, f), DROPOUT_FEED_FORWARD);
+    return nn_add(p, sum, f);
 }
 
 status decoder_build(struct program *p, const struct model *m)
@@ -247,6 +249,7 @@ status decoder_build(struct program *p, const struct model *m)
     slot x = nn_embedding(p, &table);
     if (d->scaled_embedding) x = nn_scale_over(p, x, sqrt((double)m->width));
     if (d->positions != NULL) x = nn_position_embedding(p, x, &positions);
+    x = nn_dropout(p, x, DROPOUT_EMBEDDING);
     for (int i = 0; i < m->layers; i++) {
         program_enter_block(p, i);
         x = block(p, m, x);

@@ -37,7 +37,7 @@ struct model {
     double init_std;
     int64_t bos, eos;      /* ids written into config.json; -1: none */
     double dropout;        /* largest probability that a config.json names: read
-                            * and reported, not applied */
+                            * and reported; a run has that of its options */
 };
 
 /* How heads are: any; width / heads wide; that, and as many key-value heads. */

@@ -7,6 +7,7 @@
  * In PROGRAM_GENERATE keys and values go into a cache, one per attention step,
  * and queries read them from there. */
 #include "nn/context.h"
+#include "nn/peaks.h"
 
 #include <math.h>
 
@@ -185,6 +186,8 @@ static status attention_forward(const struct step *step, struct run *run)
 {
     struct attention call = describe(step, run);
 
+    if (run->gradients != NULL && run->event->pass == PASS_FORWARD)
+        call.peaks = peaks_of(run, step);
     if (run->program->mode == PROGRAM_GENERATE) use_cache(step, run, &call);
     if (run->context != NULL)
         return context_forward(run, &call, run->scratch);
@@ -372,7 +375,7 @@ static struct step_cost attention_cost(const struct step *step,
         .bytes_sent = context_bytes(p, &heads, false)};
 }
 
-static const struct layer layer_attention = {
+const struct layer layer_attention = {
     .name = "attention", .kind = "attention", .forward = attention_forward,
     .backward_input = attention_backward, .cost = attention_cost,
     .scratch = attention_scratch, .messages = attention_messages,

@@ -110,6 +110,9 @@ static status inner_begin(struct run *run, const struct attention *own,
     inner->queries = inner->keys = own->queries * s.ranks;
     inner->query_documents = inner->key_documents =
         inner_documents(run, room);
+    if (own->peaks != NULL)
+        inner->peaks = (char *)own->peaks + s.rank * inner->heads *
+                                                dtype_bytes(own->lse.dtype);
     inner->lse = tensor_2d(own->lse.data, own->lse.dtype,
                            own->lse.shape[0] * s.ranks, inner->heads);
     TRY(heads_in(&s, room, own->q, &inner->q));

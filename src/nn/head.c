@@ -123,6 +123,10 @@ static status make_losses(const struct step *step, struct run *run,
         .losses = run->losses + first, .leaves = run->program->grid.tensor,
         .gradient = gradient, .scale = run->loss_scale};
 
+    if (gradient && run->z_losses != NULL) {
+        call.z_loss = run->program->z_loss;
+        call.z_losses = run->z_losses + first;
+    }
     if (program_tensor_ranks(run->program) > 1)
         return share_losses(step, run, &call);
     return run->kernels->cross_entropy(run->stream, &call);

@@ -48,6 +48,6 @@ slot relayout_local(struct program *p, slot x);
 slot relayout_whole(struct program *p, slot x, bool again);
 /* x where there is one tensor rank; else an error: `name` is not cut. */
 slot relayout_uncut(struct program *p, slot x, const char *name);
-extern const struct layer layer_scatter;
+extern const struct layer layer_scatter, layer_dropout, layer_attention;
 
 #endif

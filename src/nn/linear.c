@@ -225,7 +225,8 @@ static const struct layer layer_add = {
 static bool takes_left(const struct step *last, slot y)
 {
     return last->output == y && last->left < 0 &&
-           (last->layer == &layer_linear || last->layer == &layer_scatter);
+           (last->layer == &layer_linear || last->layer == &layer_scatter ||
+            last->layer == &layer_dropout);
 }
 
 slot nn_add(struct program *p, slot x, slot y)

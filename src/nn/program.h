@@ -82,6 +82,7 @@ struct step {
         } norm;
         struct { double softcap; /* of logits; 0: none */ } head;
         struct { double factor; } scale;
+        struct { uint64_t site; } dropout;
         struct { enum activation activation; } activation;
         struct { int heads, kv_heads, head_width, cache;
                  int replicas; /* ranks that hold the same kv heads */
@@ -153,6 +154,9 @@ struct program {
     int64_t context;    /* positions that tables and caches hold */
     int64_t vocab;
     int64_t logits_chunk; /* tokens whose logits exist at once */
+    double z_loss;      /* coefficient of the head's z-loss; 0: none */
+    double dropout;     /* probability; 0: the program has no such steps */
+    bool peaks;         /* largest scores are watched */
     int block;          /* being built; -1 outside */
 
     struct step *steps;           /* owned */
@@ -173,7 +177,8 @@ struct program {
 };
 
 /* Sizes: sequences, length, context, vocab, batch, logits_chunk are set by the
- * caller after init and before the first nn_ call. */
+ * caller after init and before the first nn_ call, as are z_loss, dropout
+ * and peaks. */
 void program_init(struct program *program, enum program_mode mode,
                   enum dtype dtype, const struct grid *grid);
 void program_free(struct program *program);
@@ -229,6 +234,12 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
 slot nn_swiglu(struct program *p, slot gate_up);
 slot nn_geglu(struct program *p, slot gate_up);
 slot nn_activation(struct program *p, slot x, enum activation activation);
+/* x with elements set to zero at random, where the program has dropout, and
+ * while training: else x. `use` < DROPOUT_USES tells apart the uses of a block.
+ */
+enum { DROPOUT_EMBEDDING = 0, DROPOUT_ATTENTION, DROPOUT_FEED_FORWARD,
+       DROPOUT_USES };
+slot nn_dropout(struct program *p, slot x, int use);
 /* x + y. Becomes the epilogue of the product that wrote y. */
 slot nn_add(struct program *p, slot x, slot y);
 /* Logits and cross-entropy, chunked over tokens. The weight is `spec`, or the

@@ -305,6 +305,7 @@ static void enter_window(struct run *run, const struct batch *all, int piece)
     run->window = piece + 1;
     *b = *all;
     b->tokens = (p->sequences * (piece + 1) / pieces - first) * p->length;
+    b->sequence += first;
     b->inputs += at;
     if (b->targets != NULL) b->targets += at;
     if (b->positions != NULL) b->positions += at;

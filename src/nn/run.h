@@ -18,6 +18,8 @@ struct batch {
                                 * them: [sequences, program_sequence] */
     int64_t tokens;            /* generate: of this call, at most length */
     int64_t first_position;    /* generate: of the first token */
+    int64_t sequence;          /* number of the first one among all that the
+                                * run reads: what dropout counts by */
 };
 
 /* Called with a chunk of logits before they are overwritten. */
@@ -50,6 +52,10 @@ struct run {
     struct sum_segment *segments; /* [run_segments] */
     void *cache;               /* generate: [caches][context, cache_width] */
     double *losses;            /* [tokens] of the micro-batch */
+    double *z_losses;          /* [tokens] likewise, with program->z_loss; else
+                                * NULL */
+    struct random_key dropout; /* key of the run's masks */
+    void *peaks;               /* peaks_bytes (peaks.h); NULL: nobody asks */
     double loss_scale;         /* of the gradient of each, a power of two; 0:
                                 * 1 */
     int32_t *positions;        /* [tokens] filled when the batch has none */

@@ -315,6 +315,13 @@ int64_t pipeline_norm_values(const struct pipeline *pipeline)
            pipeline->stages[0].holding.leaves;
 }
 
+int64_t pipeline_peak_values(const struct pipeline *pipeline)
+{
+    const struct stage_request *r = &pipeline->stages[0].request;
+
+    return r->qk_clip > 0 ? (int64_t)r->model->layers * r->model->heads : 0;
+}
+
 int64_t pipeline_loss_values(const struct pipeline *pipeline)
 {
     const struct stage_request *r = &pipeline->stages[0].request;

@@ -71,8 +71,10 @@ struct pipeline_share {
 };
 struct pipeline_share pipeline_share(const struct pipeline *pipeline,
                                      int chunk);
-/* Doubles that all ranks join in a step: for the norm, for the loss. */
+/* Doubles that all ranks join in a step: for the norm, for the loss, for the
+ * largest scores. */
 int64_t pipeline_norm_values(const struct pipeline *pipeline);
 int64_t pipeline_loss_values(const struct pipeline *pipeline);
+int64_t pipeline_peak_values(const struct pipeline *pipeline);
 
 #endif

@@ -2,6 +2,7 @@
 /* stage.c - everything that is decided before the first step, and the memory
  * that it takes. */
 #include "plan/stage.h"
+#include "nn/peaks.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -127,6 +128,9 @@ static status build_program(struct stage *stage)
     p->overlap = r->overlap;
     p->domino = r->domino && program_tensor_ranks(p) > 1;
     p->logits_chunk = choose_chunk(r);
+    p->z_loss = r->z_loss;
+    p->dropout = r->dropout;
+    p->peaks = r->qk_clip > 0;
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
     TRY(r->model->kind->build(p, r->model));
@@ -165,7 +169,8 @@ static size_t batch_bytes(const struct program *p, int frames)
 
     return (size_t)frames * frame_batch_bytes(p) + 3 * room_bytes(p) +
            aligned(tokens * sizeof(int32_t)) +
-           aligned(tokens * sizeof(double)) +
+           (p->z_loss > 0 ? 2 : 1) * aligned(tokens * sizeof(double)) +
+           aligned(peaks_bytes(p)) +
            aligned((size_t)run_segments(p) * sizeof(struct sum_segment));
 }
 
@@ -521,6 +526,11 @@ static void prepare_run(struct stage *stage)
         .cache = m[MEMORY_CACHE].data, .failed_step = -1};
     stage->run.positions = slice(&at, tokens * sizeof(int32_t));
     stage->run.losses = slice(&at, tokens * sizeof(double));
+    if (stage->program.z_loss > 0)
+        stage->run.z_losses = slice(&at, tokens * sizeof(double));
+    if (stage->program.peaks)
+        stage->run.peaks = slice(&at, peaks_bytes(&stage->program));
+    stage->run.dropout = random_key_make(stage->request.seed, "dropout");
     stage->run.segments = (struct sum_segment *)(void *)at;
     run_rope_fill(&stage->run, m[MEMORY_ROTARY].data);
     if (stage->request.backward == BACKWARD_NONE) return;

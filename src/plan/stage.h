@@ -35,6 +35,10 @@ struct stage_request {
     int64_t length;        /* tokens of a sequence; generate: of one call */
     int64_t context;       /* positions of tables and caches; 0: length */
     int64_t logits_chunk;  /* tokens; 0: chosen here */
+    double z_loss;         /* coefficient; 0: none */
+    double dropout;        /* probability; 0: none */
+    uint64_t seed;         /* of its masks */
+    double qk_clip;        /* largest score that is left alone; 0: any */
     enum backward_mode backward;
     int overlap;           /* pieces of messages between tensor ranks that run
                             * beside products; 0: none do */

@@ -375,7 +375,8 @@ static status fill_batch(struct executor *e, struct stage *stage, int frame,
     stage->batches[frame] = (struct batch){
         .index = index, .inputs = arrays.inputs, .targets = arrays.targets,
         .positions = arrays.positions, .documents = arrays.documents,
-        .whole_documents = arrays.whole_documents, .tokens = p->tokens};
+        .whole_documents = arrays.whole_documents, .tokens = p->tokens,
+        .sequence = e->source->first + first};
     stage_use_frame(stage, frame);
     meter_end(track, &(struct meter_what){
         .kind = METER_DATA, .name = "samples",
@@ -414,6 +415,17 @@ static status forward(struct executor *e, struct work *w)
     return add_span(e, w->action, began);
 }
 
+static void add_losses(struct executor *e, const struct work *w)
+{
+    const struct run *run = &w->stage->run;
+    const int m = w->action.microbatch;
+    const int index = e->round * e->pipeline->schedule.microbatches + m;
+
+    loss_add(&e->loss, run, run->losses, first_sequence(e, m), index);
+    if (run->z_losses != NULL)
+        loss_add(&e->z_loss, run, run->z_losses, first_sequence(e, m), index);
+}
+
 static status backward_input(struct executor *e, struct work *w)
 {
     const int last = e->pipeline->schedule.stages - 1;
@@ -430,10 +442,7 @@ static status backward_input(struct executor *e, struct work *w)
     stage_use_frame(w->stage, w->frame);
     TRY(run_backward_input(&w->stage->run));
     if (w->action.stage == last && e->team->place.at[AXIS_TENSOR] == 0)
-        loss_add(&e->loss, &w->stage->run,
-                 first_sequence(e, w->action.microbatch),
-                 e->round * e->pipeline->schedule.microbatches +
-                     w->action.microbatch);
+        add_losses(e, w);
     TRY(add_span(e, w->action, began));
     return give_gradient(e, w);
 }
@@ -544,11 +553,12 @@ status executor_run(struct executor *executor,
     executor->source = source;
     if (executor->round == 0) {
         executor->data_s = 0;
-        loss_begin(&executor->loss,
-                   grid->data * p->chunks[0].copies *
-                       stage_rounds(&p->stages[0]) *
-                       team_batch_size(executor->team),
-                   grid);
+        const int leaves = grid->data * p->chunks[0].copies *
+                           stage_rounds(&p->stages[0]) *
+                           team_batch_size(executor->team);
+
+        loss_begin(&executor->loss, leaves, grid);
+        loss_begin(&executor->z_loss, leaves, grid);
     }
     for (int i = 0; i < list->count; i++) {
         const status result = perform(executor, list->items[i]);

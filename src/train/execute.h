@@ -20,6 +20,7 @@ struct sample_source {
     status (*fill)(void *argument, int64_t index, int32_t *inputs,
                    int32_t *targets, int32_t *positions, int32_t *documents);
     void *argument;
+    int64_t first; /* number of sequence 0 among all that the run reads */
 };
 
 struct flight;
@@ -38,7 +39,7 @@ struct executor {
     struct pipeline *pipeline;   /* borrowed, open */
     struct team *team;           /* borrowed */
     struct lane *lanes;          /* owned, [chunks] */
-    struct loss_sum loss;        /* of the last step */
+    struct loss_sum loss, z_loss; /* of the last step */
     struct timeline *timeline;   /* of every action from now on; NULL: none */
     int64_t began_ns;            /* when the timeline is at 0 */
     double data_s;               /* of the last step, making batches */

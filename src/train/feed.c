@@ -343,7 +343,7 @@ static status fill_train(void *argument, int64_t index, int32_t *inputs,
 struct sample_source feed_train(struct feed *feed, int64_t first)
 {
     feed->first = first;
-    return (struct sample_source){fill_train, feed};
+    return (struct sample_source){fill_train, feed, first};
 }
 
 int64_t feed_text_bytes(const struct feed *feed, const struct loader *loader,
@@ -388,5 +388,5 @@ static status fill_valid(void *argument, int64_t index, int32_t *inputs,
 struct sample_source feed_valid(struct feed *feed)
 {
     feed->valid_bytes = feed->valid_next = 0;
-    return (struct sample_source){fill_valid, feed};
+    return (struct sample_source){fill_valid, feed, 0};
 }

@@ -260,8 +260,8 @@ status import_print(const struct import_result *r, struct text *out)
     TRY(text_printf(out, "type          %s, kept as %s\n", r->stored,
                     dtype_name(r->dtype)));
     if (r->dropout > 0)
-        TRY(text_printf(out, "dropout       up to %g in config.json, not "
-                             "applied here\n", r->dropout));
+        TRY(text_printf(out, "dropout       up to %g in config.json; here it "
+                             "is what model.dropout says\n", r->dropout));
     TRY(text_printf(out, "tokenizer     %s\n",
                     r->tokenizer ? "copied" : "none in the source"));
     return text_printf(out, "checkpoint    %s\n", r->checkpoint);

@@ -17,8 +17,8 @@ struct import_result {
     int64_t parameters;
     enum dtype dtype;         /* in which they are stored now, exactly */
     char stored[16];          /* in which they were: "BF16"; or "mixed" */
-    double dropout;           /* largest probability in config.json: not
-                               * applied here; 0: none */
+    double dropout;           /* largest probability in config.json; 0:
+                               * none */
     bool tokenizer;
     char checkpoint[PATH_BYTES];
 };

@@ -81,8 +81,8 @@ static void add_sequence(struct loss_sum *loss, const struct program *p,
     }
 }
 
-void loss_add(struct loss_sum *loss, const struct run *run, int64_t first,
-              int index)
+void loss_add(struct loss_sum *loss, const struct run *run,
+              const double *losses, int64_t first, int index)
 {
     const struct program *p = run->program;
     const int64_t per_leaf = p->batch / p->grid.data;
@@ -94,11 +94,11 @@ void loss_add(struct loss_sum *loss, const struct run *run, int64_t first,
         const int64_t sequence = first + s;
 
         add_sequence(loss, p, &loss->table[sequence / per_leaf * row],
-                     sequence % per_leaf == 0, run->losses + s * p->length);
+                     sequence % per_leaf == 0, losses + s * p->length);
     }
     for (int64_t t = 0; t < p->tokens; t++) {
         after[0] += run->batch.targets[t] >= 0;
-        finite = finite && isfinite(run->losses[t]);
+        finite = finite && isfinite(losses[t]);
     }
     if (finite) return;
     after[1] += 1;

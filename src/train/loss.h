@@ -20,10 +20,10 @@ struct loss_sum {
 
 /* `leaves`: data leaves of the global batch; the rest of the run's grid. */
 void loss_begin(struct loss_sum *loss, int leaves, const struct grid *grid);
-/* The losses of a micro-batch that has been run; `first` is the number of its
- * first sequence in the global batch, `index` its own. */
-void loss_add(struct loss_sum *loss, const struct run *run, int64_t first,
-              int index);
+/* The losses [tokens] of a micro-batch that has been run; `first` is the number
+ * of its first sequence in the global batch, `index` its own. */
+void loss_add(struct loss_sum *loss, const struct run *run,
+              const double *losses, int64_t first, int index);
 /* Doubles of the table that are joined over the ranks. */
 int64_t loss_count(const struct loss_sum *loss);
 int64_t loss_targets(const struct loss_sum *loss);

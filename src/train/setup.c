@@ -10,6 +10,7 @@
 #include "plan/simulate.h"
 #include "schedule/build.h"
 #include "schedule/read.h"
+#include "train/qk_clip.h"
 
 /* What resume may change: how fast, how long, what is watched and kept. Not
  * the model, the data, the batch, the seed, the grid or the type. */
@@ -25,6 +26,7 @@ static const char *const may_change[] = {
     "train.spike_window", "train.spike_sigma", "train.spike_norm",
     "train.event_limit", "train.noise_scale", "train.noise_leaves",
     "data.skip",
+    "train.z_loss", "model.dropout", "optimizer.qk_clip",
     "optimizer.lr", "optimizer.schedule", "optimizer.warmup",
     "optimizer.min_lr", "optimizer.decay_share", "optimizer.weight_decay",
     "optimizer.clip", "validate.every", "validate.sequences",
@@ -364,6 +366,8 @@ static status resolve_request(struct setup *setup)
     *r = (struct stage_request){
         .model = &setup->model, .mode = PROGRAM_TRAIN,
         .length = o->data.sequence, .logits_chunk = o->train.logits_chunk,
+        .z_loss = o->train.z_loss, .dropout = o->model.dropout,
+        .seed = (uint64_t)o->seed, .qk_clip = o->optimizer.qk_clip,
         .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = (int)o->train.threads,
         .recompute = o->train.recompute.items,
@@ -384,6 +388,7 @@ static status resolve_request(struct setup *setup)
     TRY(check_zero(setup));
     TRY(grid_resolve(&setup->grid, &asked, &facts));
     TRY(check_tensor(setup));
+    if (r->qk_clip > 0) TRY(qk_clip_check(&setup->model));
     return setup_use_grid(setup, &setup->grid);
 }
 

@@ -102,6 +102,7 @@ status train_step_build(struct train_step *step, struct pipeline *pipeline,
     for (int i = 0; i < pipeline->count; i++) TRY(join_chunk(step, i));
     step->update = chunk_update(step, 0);
     TRY(tied_build(&step->tied, pipeline, step->team));
+    TRY(qk_clip_build(&step->clip, pipeline));
     return executor_build(&step->executor, pipeline, step->team);
 }
 
@@ -111,6 +112,7 @@ void train_step_free(struct train_step *step)
         zero_free(&step->zero[i]);
     executor_free(&step->executor);
     tied_free(&step->tied);
+    qk_clip_free(&step->clip);
     memory_free(step->zero);
     *step = (struct train_step){0};
 }
@@ -152,10 +154,12 @@ void train_step_reserve(struct pipeline *pipeline, struct team *team,
 {
     const int64_t norm = pipeline_norm_values(pipeline);
     const int64_t loss = pipeline_loss_values(pipeline);
+    const int64_t peaks = pipeline_peak_values(pipeline);
     size_t bytes;
 
     if (norm > values) values = norm;
     if (loss > values) values = loss;
+    if (peaks > values) values = peaks;
     bytes = team_scratch_bytes(team, values);
     for (int i = 0; i < pipeline->count; i++) {
         struct stage *stage = &pipeline->stages[i];
@@ -274,6 +278,7 @@ static status step_gradients(struct train_step *step,
 {
     struct pipeline *p = step->pipeline;
     struct loss_sum *loss = &step->executor.loss;
+    struct loss_sum *z_loss = &step->executor.z_loss;
 
     for (int i = 0; i < stage_rounds(&p->stages[0]); i++)
         TRY(run_round(step, source, i));
@@ -288,6 +293,11 @@ static status step_gradients(struct train_step *step,
         FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
                           "one token, or all masked");
     out->loss = bad ? (double)NAN : loss_total(loss) / (double)out->targets;
+    out->z_loss = (double)NAN;
+    if (p->stages[0].program.z_loss > 0) {
+        TRY(team_join(step->team, z_loss->table, loss_count(z_loss)));
+        out->z_loss = loss_total(z_loss) / (double)out->targets;
+    }
     meter_scope(METER_OPTIMIZER); /* until the step ends */
     for (int i = 0; i < p->count; i++) TRY(zero_gradients(&step->zero[i]));
     return tied_exchange(&step->tied);
@@ -351,7 +361,9 @@ static status measure(struct train_step *step,
     struct update_result norm;
 
     *out = (struct step_result){0};
+    qk_clip_begin(&step->clip);
     TRY(step_gradients(step, source, out));
+    TRY(qk_clip_share(&step->clip, step->team, &out->max_score));
     TRY(step_norm(step, out->targets > 0 ? out->targets : 1, &norm));
     out->norm = norm.norm;
     out->factor = norm.factor;
@@ -386,8 +398,10 @@ status train_step_run(struct train_step *step,
     for (int i = 0; i < step->pipeline->count; i++) {
         const struct update update = chunk_update(step, i);
 
-        if (!out->skipped && !out->refused)
+        if (!out->skipped && !out->refused) {
             TRY(update_apply(&update, out->factor, lr, t));
+            TRY(qk_clip_apply(&step->clip, i, &update));
+        }
         TRY(zero_weights(&step->zero[i]));
     }
     if (out->refused) return OK; /* the scale stays too */
@@ -475,7 +489,7 @@ static status evaluate_share(struct train_step *step,
     const int ends = executor_last(&step->executor);
     struct limited limited = {source, last,
                               program_sequence(&p->stages[0].program)};
-    const struct sample_source wrapped = {fill_or_mask, &limited};
+    const struct sample_source wrapped = {fill_or_mask, &limited, 0};
 
     for (int64_t i = 0; i * sequences < longest; i++) {
         const int64_t at = first + i * sequences;

@@ -7,14 +7,17 @@
 #include "optimizer/update.h"
 #include "train/execute.h"
 #include "train/loss_scale.h"
+#include "train/qk_clip.h"
 #include "train/tied.h"
 #include "train/zero.h"
 
 struct step_result {
     double loss;              /* mean over the unmasked targets */
+    double z_loss;            /* likewise, what it adds; NaN: there is none */
     double norm, factor;
     int64_t targets;
     double loss_scale;        /* 1 where there is none */
+    double max_score;         /* of all heads, with QK-clip; else NaN */
     bool skipped;             /* the gradients were not finite: no update */
     bool refused;             /* by the guard: nothing has changed */
 };
@@ -38,6 +41,7 @@ struct train_step {
     struct zero *zero;         /* owned, [chunks]: what the ranks that share
                                 * the batch send */
     struct tied tied;
+    struct qk_clip clip;
     struct loss_scale scaling; /* the caller's to fill, like the rates */
     struct step_guard guard;   /* the caller's to fill */
     bool probes;               /* the step under way changes nothing */

@@ -173,6 +173,14 @@ status team_join(struct team *team, double *values, int64_t count)
     return comm_all_reduce(team->world, all, all, REDUCE_SUM);
 }
 
+status team_largest(struct team *team, double *values, int64_t count)
+{
+    const struct tensor all = tensor_1d(values, DTYPE_F64, count);
+
+    if (team->world == NULL) return OK;
+    return comm_all_reduce(team->world, all, all, REDUCE_MAX);
+}
+
 status team_most(struct team *team, int *value)
 {
     double most = *value;

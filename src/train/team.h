@@ -62,6 +62,8 @@ status team_context_leaves(struct team *team, double *values, int64_t count,
 /* world: values [count] of which each was set by one rank at most and is 0 on
  * the others. */
 status team_join(struct team *team, double *values, int64_t count);
+/* world: each becomes the largest of all ranks'. */
+status team_largest(struct team *team, double *values, int64_t count);
 /* world: the largest of all ranks' values. */
 status team_most(struct team *team, int *value);
 /* world: ends a phase in which one rank can fail alone. */

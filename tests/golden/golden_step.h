@@ -15,6 +15,8 @@ struct golden_case {
     enum backward_mode backward;
     const char *recompute;
     enum product product;   /* of bfloat16 */
+    double z_loss, dropout, qk_clip;
+    uint64_t seed;          /* of the masks */
 };
 
 /* A path in the golden directory of the case. */
@@ -43,7 +45,8 @@ static inline void golden_begin(struct stage *stage, struct model *model,
         .batch = SEQUENCES, .micro_batch = row->micro_batch,
         .length = LENGTH, .context = model->context, .threads = 2,
         .backward = row->backward, .recompute = &row->recompute,
-        .recompute_count = 1};
+        .recompute_count = 1, .z_loss = row->z_loss,
+        .dropout = row->dropout, .qk_clip = row->qk_clip, .seed = row->seed};
 
     IS_OK(grid_resolve(&request.grid, &asked, &facts));
     IS_OK(stage_plan(stage, &request));
@@ -75,6 +78,8 @@ static inline void golden_tokens(const struct golden_case *row,
 struct golden_copy {
     double *all;          /* [tokens of the batch, vocab] */
     int64_t first, vocab; /* first: token of the micro-batch in the batch */
+    int64_t sequence;     /* number of the first one in the run */
+    double z_loss;        /* found: the mean */
 };
 
 static inline status golden_logits(void *argument, int64_t first_token,
@@ -109,12 +114,16 @@ static inline double golden_run(struct stage *stage, const int32_t *tokens,
         }
         run->batch = (struct batch){.index = i, .inputs = memory.inputs,
                                     .targets = memory.targets,
-                                    .tokens = count};
+                                    .tokens = count,
+                                    .sequence = copy->sequence +
+                                                i * count / LENGTH};
         copy->first = i * count;
         IS_OK(run_forward(run));
         IS_OK(run_backward_input(run));
         IS_OK(run_backward_weight(run));
         for (int64_t t = 0; t < count; t++) loss += run->losses[t];
+        for (int64_t t = 0; t < count && run->z_losses != NULL; t++)
+            copy->z_loss += run->z_losses[t] / (SEQUENCES * (LENGTH - 1));
     }
     IS_OK(gradients_finish(&stage->gradients));
     return loss / (SEQUENCES * (LENGTH - 1));

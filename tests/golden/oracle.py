@@ -15,6 +15,21 @@ import torch
 F64 = torch.float64
 
 
+class Hooks:
+    """What an experiment does to activations on their way: here, nothing."""
+
+    def drop(self, x, block, use):
+        """Embeddings (block -1, use 0); what attention (1) and feed-forward (2)
+        of a block add."""
+        return x
+
+    def scores(self, score):
+        """Of one block, [sequences, heads, queries, keys], -inf: not seen."""
+
+
+HOOKS = Hooks()  # a script may put its own here
+
+
 def rms_norm(x, weight, epsilon):
     """Zhang and Sennrich 2019, equation 4."""
     return x / torch.sqrt((x * x).mean(-1, keepdim=True) + epsilon) * weight
@@ -108,6 +123,7 @@ def attention(q, k, v, scalar=None, cap=None, window=None):
     if window:
         seen = seen.triu(1 - window)
     score = score.masked_fill(~seen, -math.inf)
+    HOOKS.scores(score)
     return torch.softmax(score, -1) @ v
 
 
@@ -131,7 +147,7 @@ def llama_logits(config, weights, tokens):
         bias = weights.get(name + ".bias")
         return y if bias is None else y + bias
 
-    x = weights["model.embed_tokens.weight"][tokens]
+    x = HOOKS.drop(weights["model.embed_tokens.weight"][tokens], -1, 0)
     for layer in range(config["num_hidden_layers"]):
         at = f"model.layers.{layer}."
         h = rms_norm(x, weights[at + "input_layernorm.weight"], epsilon)
@@ -144,12 +160,14 @@ def llama_logits(config, weights, tokens):
         v = v.repeat_interleave(heads // groups, 1)
         window = (config.get("sliding_window")
                   if config["model_type"] == "mistral" else None)
-        x = x + linear(at + "self_attn.o_proj",
-                       heads_join(attention(q, k, v, window=window)))
+        x = x + HOOKS.drop(linear(
+            at + "self_attn.o_proj",
+            heads_join(attention(q, k, v, window=window))), layer, 1)
         h = rms_norm(x, weights[at + "post_attention_layernorm.weight"],
                      epsilon)
         gate = activation(config["hidden_act"], linear(at + "mlp.gate_proj", h))
-        x = x + linear(at + "mlp.down_proj", gate * linear(at + "mlp.up_proj", h))
+        h = gate * linear(at + "mlp.up_proj", h)
+        x = x + HOOKS.drop(linear(at + "mlp.down_proj", h), layer, 2)
     x = rms_norm(x, weights["model.norm.weight"], epsilon)
     head = weights.get("lm_head.weight")
     return x @ (weights["model.embed_tokens.weight"] if head is None else head).T
@@ -167,16 +185,17 @@ def gpt2_logits(config, weights, tokens):
 
     at = "transformer."
     x = weights[at + "wte.weight"][tokens]
-    x = x + weights[at + "wpe.weight"][: tokens.shape[1]]
+    x = HOOKS.drop(x + weights[at + "wpe.weight"][: tokens.shape[1]], -1, 0)
     for layer in range(config["n_layer"]):
         at = f"transformer.h.{layer}."
         h = linear(at + "attn.c_attn", norm(at + "ln_1", x))
         q, k, v = (heads_split(part, config["n_head"])
                    for part in h.split(config["n_embd"], -1))
-        x = x + linear(at + "attn.c_proj", heads_join(attention(q, k, v)))
+        x = x + HOOKS.drop(linear(at + "attn.c_proj",
+                                  heads_join(attention(q, k, v))), layer, 1)
         h = linear(at + "mlp.c_fc", norm(at + "ln_2", x))
         h = activation(config["activation_function"], h)
-        x = x + linear(at + "mlp.c_proj", h)
+        x = x + HOOKS.drop(linear(at + "mlp.c_proj", h), layer, 2)
     x = norm("transformer.ln_f", x)
     return x @ weights["transformer.wte.weight"].T
 

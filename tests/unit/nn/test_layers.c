@@ -182,6 +182,21 @@ static slot geglu(struct program *p, slot x)
     return nn_geglu(p, nn_linear(p, x, &up, NULL));
 }
 
+static slot dropped(struct program *p, slot x)
+{
+    const struct param_spec weight = matrix("weight", WIDTH, WIDTH);
+
+    return nn_dropout(p, nn_linear(p, x, &weight, NULL), DROPOUT_ATTENTION);
+}
+
+static slot dropped_residual(struct program *p, slot x)
+{
+    const struct param_spec weight = matrix("weight", WIDTH, WIDTH);
+    const slot y = nn_linear(p, x, &weight, NULL);
+
+    return nn_add(p, x, nn_dropout(p, y, DROPOUT_FEED_FORWARD));
+}
+
 static slot nothing(struct program *p, slot x)
 {
     (void)p;
@@ -206,6 +221,8 @@ static const struct row {
     {"softcap", NULL, false},      {"bias of head", NULL, true},
     {"norm of all heads", whole_norm, false},
     {"layernorm without bias", bare_layer_norm, false},
+    {"dropout", dropped, false},   {"dropout, residual", dropped_residual, true},
+    {"z-loss", rms_norm, false},
 };
 
 static const struct row *current; /* row that `build` is to make */
@@ -264,7 +281,9 @@ static void stage_begin(struct stage *stage, const struct how *how)
         .grid = {.data = 2, .tensor = 2, .context = 1}, .batch = SEQUENCES,
         .micro_batch = how->micro_batch, .length = LENGTH, .threads = 1,
         .backward = how->backward, .recompute = &how->recompute,
-        .recompute_count = 1};
+        .recompute_count = 1, .seed = 9,
+        .dropout = strncmp(current->name, "dropout", 7) == 0 ? 0.3 : 0,
+        .z_loss = strcmp(current->name, "z-loss") == 0 ? 0.05 : 0};
 
     IS_OK(stage_plan(stage, &request));
     IS_OK(stage_open(stage));
@@ -295,11 +314,14 @@ static double step_run(struct stage *stage)
         }
         run->batch = (struct batch){
             .index = i, .inputs = memory.inputs, .targets = memory.targets,
-            .documents = memory.documents, .tokens = count};
+            .documents = memory.documents, .tokens = count,
+            .sequence = 70 + i * count / LENGTH};
         IS_OK(run_forward(run));
         IS_OK(run_backward_input(run));
         IS_OK(run_backward_weight(run));
         for (int64_t t = 0; t < count; t++) loss += run->losses[t];
+        for (int64_t t = 0; t < count && run->z_losses != NULL; t++)
+            loss += run->z_losses[t];
     }
     IS_OK(gradients_finish(&stage->gradients));
     return loss;

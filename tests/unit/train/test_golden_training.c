@@ -188,7 +188,7 @@ static void steps_run(struct training *t)
         .curve = RATE_COSINE, .peak = number(t, "lr"),
         .least = number(t, "min_lr"), .steps = t->steps,
         .warmup = (int64_t)number(t, "warmup")};
-    const struct sample_source source = {fill, t};
+    const struct sample_source source = {fill, t, 0};
 
     for (t->now = 0; t->now < t->steps; t->now++) {
         struct step_result result;

@@ -68,7 +68,7 @@ static status fill(void *argument, int64_t index, int32_t *inputs,
     }
     return OK;
 }
-static const struct sample_source source = {fill, NULL};
+static const struct sample_source source = {fill, NULL, 0};
 
 struct training {
     struct model model;

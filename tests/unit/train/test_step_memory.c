@@ -43,7 +43,7 @@ static status fill(void *argument, int64_t index, int32_t *inputs,
     }
     return OK;
 }
-static const struct sample_source source = {fill, NULL};
+static const struct sample_source source = {fill, NULL, 0};
 
 /* Every byte that a step may write before it reads it. Weights, moments and
  * tables are made before the first step. */

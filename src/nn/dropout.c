@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* dropout.c - elements of a slot set to zero at random, the others made larger
+ * so that the mean stays. Source: Srivastava et al. 2014, "Dropout: a simple
+ * way to prevent neural networks from overfitting", JMLR 15, section 10.
+ *
+ * Whether an element is kept is a function of the run's seed, of the number of
+ * its sequence among all that the run reads, and of its position, block, use
+ * and column. A sequence is read in one step, so its number says the step too.
+ * Nothing is kept for B, which makes the same numbers again, and nothing of a
+ * layout can show. */
+#include "nn/layer.h"
+
+/* The counter's bits above the generator's blocks of a row. */
+enum { SITE_SHIFT = 20, POSITION_SHIFT = 40 };
+
+static bool cut_by_tokens(const struct program *p, slot which)
+{
+    return p->slots[which].layout.tokens >> AXIS_TENSOR & 1;
+}
+
+/* Where each row of a slot stands. */
+static const struct dropout_row *find_rows(const struct step *step,
+                                           struct run *run, int64_t count)
+{
+    const struct program *p = run->program;
+    const int64_t chunk = p->length / p->chunks;
+    struct layout_span own = {0, chunk};
+    struct dropout_row *rows = run->scratch;
+
+    if (cut_by_tokens(p, step->output))
+        own = program_part(p, p->place.at[AXIS_TENSOR]);
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t piece = i / own.count; /* a chunk of a sequence */
+        const int64_t token =
+            piece % p->chunks * chunk + own.first + i % own.count;
+        const int64_t position = program_position(p, token);
+
+        rows[i].low = (uint64_t)(run->batch.sequence + piece / p->chunks);
+        rows[i].high = (uint64_t)position << POSITION_SHIFT |
+                       step->set.dropout.site << SITE_SHIFT;
+    }
+    return rows;
+}
+
+static status drop(const struct step *step, struct run *run,
+                   struct dropout *call)
+{
+    call->key = run->dropout;
+    call->rate = run->program->dropout;
+    call->rows = find_rows(step, run, call->y.shape[0]);
+    return run->kernels->dropout(run->stream, call);
+}
+
+static struct tensor flat(struct tensor view)
+{
+    return tensor_1d(view.data, view.dtype, tensor_count(&view));
+}
+
+/* Outside training: x, or left + x. */
+static status pass_through(struct run *run, const struct dropout *call)
+{
+    if (call->left.data == NULL)
+        return run->kernels->scale(run->stream, flat(call->y), flat(call->x),
+                                   1.0);
+    return run->kernels->add(run->stream, flat(call->y), flat(call->left),
+                             flat(call->x));
+}
+
+static status dropout_forward(const struct step *step, struct run *run)
+{
+    struct dropout call = {.y = run_slot(run, step->output),
+                           .x = run_slot(run, step->input)};
+
+    if (step->left >= 0) call.left = run_slot(run, step->left);
+    if (run->gradients == NULL) return pass_through(run, &call);
+    return drop(step, run, &call);
+}
+
+static status dropout_backward(const struct step *step, struct run *run)
+{
+    struct dropout call = {.y = run_gradient(run, step->input),
+                           .x = run_gradient(run, step->output)};
+
+    CHECK(!run->event->adds); /* nobody else reads the input */
+    return drop(step, run, &call);
+}
+
+static struct step_cost dropout_cost(const struct step *step,
+                                     const struct program *p)
+{
+    const int64_t n =
+        program_slot_rows(p, step->output) * p->slots[step->output].width;
+    const int64_t operands = step->left >= 0 ? 3 : 2;
+
+    return (struct step_cost){.flops = operands * n,
+                              .bytes_moved = operands * n *
+                                             dtype_bytes(p->dtype)};
+}
+
+static size_t dropout_scratch(const struct step *step, const struct program *p)
+{
+    return (size_t)program_slot_rows(p, step->output) *
+           sizeof(struct dropout_row);
+}
+
+const struct layer layer_dropout = {
+    .name = "dropout", .kind = "dropout", .forward = dropout_forward,
+    .backward_input = dropout_backward, .cost = dropout_cost,
+    .scratch = dropout_scratch};
+
+slot nn_dropout(struct program *p, slot x, int use)
+{
+    if (p->error != OK || p->dropout == 0) return x;
+    x = relayout_local(p, x);
+    const int step = program_add_step(p, &layer_dropout, x);
+    const slot output = program_add_slot(p, layer_dropout.name,
+                                         x < 0 ? 0 : p->slots[x].width, false);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    p->steps[step].set.dropout.site =
+        (uint64_t)(p->block + 1) * DROPOUT_USES + (uint64_t)use;
+    p->slots[output].layout = p->slots[x].layout;
+    return output;
+}
