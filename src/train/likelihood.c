@@ -257,7 +257,7 @@ static status join(struct asking *a, struct team *team, int64_t values)
 static status run_turn(struct asking *a, struct train_step *step, int64_t turn)
 {
     const struct request_rows *r = a->call->rows;
-    const struct sample_source source = {fill, a};
+    const struct sample_source source = {fill, a, 0};
     const int64_t ranks = team_batch_size(step->team);
     const int64_t first = turn * ranks * a->sequences;
     const int64_t mine = first + team_batch_rank(step->team) * a->sequences;
