@@ -94,6 +94,7 @@ static status scale_rows(const struct update *u, int index, int64_t row,
     const int64_t first = row * width, last = first + rows * width;
     struct shard_range r;
 
+    if (u->layout->rules[index].frozen) return OK;
     shard_range(u->shards, u->params, index, u->shards->rank, &r);
     if (first > r.first) {
         r.at += first - r.first;

@@ -31,7 +31,7 @@ status qk_clip_build(struct qk_clip *clip, struct pipeline *pipeline);
 void qk_clip_free(struct qk_clip *clip);
 /* Before the first F of a step. */
 void qk_clip_begin(struct qk_clip *clip);
-/* After the last; collective. most: the largest score of all heads, NaN: off. */
+/* After the last; collective. most: the largest score of all, NaN: off. */
 status qk_clip_share(struct qk_clip *clip, struct team *team, double *most);
 /* The weights of a chunk, and their copy, after its update. */
 status qk_clip_apply(const struct qk_clip *clip, int chunk,

@@ -72,6 +72,8 @@ static void exact_row(const struct trainer *t,
     row->tokens = t->counters.tokens;
     row->epoch = (double)t->counters.samples / (double)t->feed.samples;
     row->loss = result->loss;
+    row->z_loss = result->z_loss;
+    row->max_attention_logit = result->max_score;
     row->grad_norm = result->norm;
     row->clip_factor = result->factor;
     row->lr = made->lr;

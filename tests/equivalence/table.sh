@@ -151,6 +151,33 @@ model lion8 $small optimizer.name=lion optimizer.state_dtype=int8 \
 model sgd16 $small numerics.grid_tensor=4 optimizer.name=sgd \
     optimizer.state_dtype=bfloat16 optimizer.lr=0.1
 
+# What regularizes: masks that know their sequence, position and element, the
+# z-loss, and queries and keys scaled back.
+printf '%s\n' "ranks=1 train.micro_batch=1" "ranks=1 train.recompute=block" \
+    "ranks=1 train.threads=3 train.logits_chunk=100" "ranks=2 mesh.tensor=2" \
+    "ranks=4 mesh.data=2 mesh.tensor=2 zero=zero2 tensor.overlap=2 tensor.domino=true" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=1 train.recompute=block" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe" \
+    "ranks=2 mesh.shard=2 zero=fsdp" "ranks=2 mesh.data=2 zero=zero1" \
+    "ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1" \
+    >layouts.txt
+regular="$small model.dropout=0.2 train.z_loss=0.01 model.layers=4"
+model regular $regular model.tied=true model.vocab=303
+model regular_heads $regular model.family=gpt2 model.kv_heads=0 \
+    optimizer.qk_clip=0.03 numerics.grid_tensor=4 data.documents=joined
+model regular_groups $regular optimizer.qk_clip=0.03 train.dtype=bfloat16
+printf '%s\n' "ranks=2 mesh.context=2" "ranks=2 mesh.context=2 mesh.tensor=1 context.kind=ulysses" \
+    "ranks=4 mesh.tensor=2 mesh.context=2 train.micro_batch=1" >layouts.txt
+steps=3 model regular_context $regular numerics.grid_context=2 \
+    optimizer.qk_clip=0.03
+printf '%s\n' "ranks=2 mesh.context=2 context.kind=ring" >layouts.txt
+steps=3 model regular_ring $regular numerics.grid_context=2 \
+    data.sequence=512 train.batch=4 train.micro_batch=2 model.layers=1 \
+    optimizer.qk_clip=0.03
+printf '%s\n' "ranks=4 mesh.tensor=4" >layouts.txt
+steps=3 model regular_replicas $regular numerics.grid_tensor=4 \
+    optimizer.qk_clip=0.03
+
 # A head of its own; four tensor ranks on two key-value heads; float64.
 { data 2; zero 2; tensor 2 4; pipe 4; } >layouts.txt
 model untied $small train.dtype=float64 model.layers=8 numerics.grid_tensor=4

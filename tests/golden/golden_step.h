@@ -15,6 +15,10 @@ struct golden_case {
     enum backward_mode backward;
     const char *recompute;
     enum product product;   /* of bfloat16 */
+};
+
+/* What a case may have besides. */
+struct golden_extra {
     double z_loss, dropout, qk_clip;
     uint64_t seed;          /* of the masks */
 };
@@ -29,8 +33,9 @@ static inline const char *golden_path(const struct golden_case *row,
     return path;
 }
 
-static inline void golden_begin(struct stage *stage, struct model *model,
-                                const struct golden_case *row)
+static inline void golden_begin_with(struct stage *stage, struct model *model,
+                                     const struct golden_case *row,
+                                     const struct golden_extra *extra)
 {
     const struct grid asked = {0, 0, 0};
 
@@ -45,14 +50,21 @@ static inline void golden_begin(struct stage *stage, struct model *model,
         .batch = SEQUENCES, .micro_batch = row->micro_batch,
         .length = LENGTH, .context = model->context, .threads = 2,
         .backward = row->backward, .recompute = &row->recompute,
-        .recompute_count = 1, .z_loss = row->z_loss,
-        .dropout = row->dropout, .qk_clip = row->qk_clip, .seed = row->seed};
+        .recompute_count = 1, .z_loss = extra->z_loss,
+        .dropout = extra->dropout, .qk_clip = extra->qk_clip,
+        .seed = extra->seed};
 
     IS_OK(grid_resolve(&request.grid, &asked, &facts));
     IS_OK(stage_plan(stage, &request));
     IS_OK(stage_open(stage));
     golden_each(stage, golden_path(row, "model.safetensors"), golden_load,
                 NULL);
+}
+
+static inline void golden_begin(struct stage *stage, struct model *model,
+                                const struct golden_case *row)
+{
+    golden_begin_with(stage, model, row, &(struct golden_extra){0});
 }
 
 static inline void golden_tokens(const struct golden_case *row,

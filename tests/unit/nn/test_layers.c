@@ -221,7 +221,8 @@ static const struct row {
     {"softcap", NULL, false},      {"bias of head", NULL, true},
     {"norm of all heads", whole_norm, false},
     {"layernorm without bias", bare_layer_norm, false},
-    {"dropout", dropped, false},   {"dropout, residual", dropped_residual, true},
+    {"dropout", dropped, false},
+    {"dropout, residual", dropped_residual, true},
     {"z-loss", rms_norm, false},
 };
 
