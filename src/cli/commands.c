@@ -171,7 +171,9 @@ const struct command commands[] = {
      "Writes config.json, sharded safetensors and the tokenizer, then reads "
      "them back:\na forward pass must give the same logits in every bit.",
      "lockstep export runs/first exported", false, command_export,
-     {FLAG_JSON}},
+     {{"adapter", NULL, "low-rank adapters alone, as PEFT reads them; else "
+       "they are merged", false},
+      FLAG_JSON}},
     {"plan", "CONFIG", 1, 1, "what a configuration would do, before it does",
      "Prints the objects that the trainer runs. CONFIG may also be a run.",
      "lockstep plan examples/01_first_run/config.yaml --explain memory", false,
@@ -183,6 +185,20 @@ const struct command commands[] = {
       {"rank", "R", "the rank whose part is shown (0)", false},
       {"draw", "FILE.svg", "with --explain mesh: a picture of it", false},
       FLAG_THREADS, FLAG_JSON}},
+    {"mup", "CONFIG", 1, 1, "a coordinate check: does a rate hold over widths",
+     "Trains the model at several widths, with and without muP, on one rank at "
+     "a\nconstant rate, and says how far each activation moved. What grows "
+     "with the width will need\nanother rate there (docs/mup.md). Heads and "
+     "feed-forward width grow alike.",
+     "lockstep mup examples/01_first_run/config.yaml --widths 96,192,384 "
+     "--steps 3", false,
+     command_mup,
+     {{"widths", "W,W,...", "widths to train, at most 8 (64,128,256)", false},
+      {"steps", "N", "steps of each (5)", false},
+      {"base", "W", "model.mup_base_width of the check (the configuration's, "
+       "or the first width)", false},
+      {"draw", "FILE.svg", "draws the changes over the width", false},
+      FLAG_SET, FLAG_THREADS, FLAG_JSON}},
     {"schedule", "[NAME|FILE]", 0, 1, "a pipeline schedule, played and drawn",
      "Times are of one micro-batch on one rank, all its chunks. Memory is "
      "counted in what\none micro-batch holds after its forward. The bubble "

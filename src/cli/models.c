@@ -158,12 +158,15 @@ done:
 status command_export(struct arguments *arguments)
 {
     const char *directory = arguments->operands[1];
+    const struct export_request request = {
+        .model = arguments->operands[0], .directory = directory,
+        .adapter = arguments_has(arguments, "adapter")};
     struct export_result exported;
     struct json_writer writer = {0};
     struct text text = {0};
     status result;
 
-    TRY(model_export(arguments->operands[0], directory, &exported));
+    TRY(model_export(&request, &exported));
     if (exported.notice[0] != 0) fprintf(stderr, "%s\n", exported.notice);
     if (arguments_has(arguments, "json")) {
         json_write_begin(&writer, 2);

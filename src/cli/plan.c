@@ -108,13 +108,16 @@ static status parameters(const struct planned *planned, struct table *table)
     static const struct table_column columns[] = {
         {"parameter", "name", false},  {"rows", "rows", true},
         {"cols", "cols", true},        {"elements", "elements", true},
-        {"offset", "offset", true},    {"uses", "uses", true}};
+        {"offset", "offset", true},    {"uses", "uses", true},
+        {"optimizer", "optimizer", false}, {"rate x", "rate_factor", true},
+        {"frozen", "frozen", false}};
     const struct pipeline *pipeline = &planned->draft.pipeline;
 
-    table_begin(table, columns, 6);
+    table_begin(table, columns, 9);
     for (int s = 0; s < pipeline->count; s++) {
         const struct param_table *params =
             &pipeline->stages[s].program.params;
+        const struct optimizer_rule *rules = pipeline->stages[s].states.rules;
 
         for (int i = 0; i < params->count; i++) {
             table_text(table, params->items[i].name);
@@ -123,6 +126,9 @@ static status parameters(const struct planned *planned, struct table *table)
             table_integer(table, params->items[i].elements);
             table_integer(table, params->items[i].offset);
             table_integer(table, params->items[i].streams);
+            table_text(table, rules[i].kind->name);
+            table_real(table, rules[i].lr, 4);
+            table_bool(table, rules[i].frozen);
         }
     }
     return OK;

@@ -20,6 +20,8 @@ status command_import(struct arguments *arguments);
 status command_export(struct arguments *arguments);
 /* plan.c */
 status command_plan(struct arguments *arguments);
+/* mup.c */
+status command_mup(struct arguments *arguments);
 /* schedule.c */
 status command_schedule(struct arguments *arguments);
 /* generate.c */

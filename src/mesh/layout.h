@@ -37,8 +37,10 @@ struct param_piece {
                                * key-value head; 0: one */
 };
 
-enum param_init { INIT_NORMAL, INIT_RESIDUAL, INIT_ZERO, INIT_ONE };
-/* INIT_NORMAL: std; INIT_RESIDUAL: std / sqrt(2 layers) */
+enum param_init { INIT_NORMAL, INIT_RESIDUAL, INIT_ZERO, INIT_ONE,
+                  INIT_ADAPTER };
+/* INIT_NORMAL: std; INIT_RESIDUAL: std / sqrt(2 layers); INIT_ADAPTER:
+ * 1 / sqrt(3 cols), whatever std is */
 
 struct param_spec {
     const char *name;         /* "attention.wqkv"; the model adds the layer */
@@ -63,6 +65,7 @@ struct param_spec {
     struct param_piece pieces[PARAM_PIECES_MAX];
     enum param_init init;
     bool decay;               /* weight decay applies */
+    bool adapter;             /* low-rank, beside a matrix (nn/adapter.c) */
 };
 
 struct layout_run {

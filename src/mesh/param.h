@@ -25,6 +25,7 @@ struct param {
     int streams;                 /* uses */
     bool shared;                 /* used by other pipeline stages too */
     bool copy;                   /* shared, and another stage counts it */
+    bool frozen;                 /* nobody asks for its gradient */
 };
 
 struct param_table {

@@ -9,6 +9,8 @@
 
 #include <math.h>
 
+#include "models/lora.h"
+
 static const struct decoder *decoder_of(const struct model *m)
 {
     return m->decoder != NULL ? m->decoder : m->kind->decoder;
@@ -63,6 +65,26 @@ static struct param_spec bias_cut(const struct param_spec *matrix,
     return bias;
 }
 
+/* A product, with the adapters that the model has beside it. names [count]: of
+ * its pieces outside, or of all of them together. */
+static slot linear(struct program *p, const struct model *m, slot x,
+                   const struct param_spec weight_bias[2],
+                   const struct outside *const *names, int count)
+{
+    const bool biased = weight_bias[1].rows > 0;
+    struct adapter adapter = {.rank = m->lora.rank, .named = count > 1};
+
+    for (int i = 0; i < count; i++) {
+        if (!lora_has(m, decoder_of(m), names[i])) continue;
+        adapter.of[adapter.pieces].piece = i;
+        adapter.of[adapter.pieces].a = names[i]->lora_a;
+        adapter.of[adapter.pieces++].b = names[i]->lora_b;
+    }
+    if (adapter.pieces > 0) adapter.scale = m->lora.alpha / m->lora.rank;
+    return nn_linear_adapted(p, x, &weight_bias[0],
+                             biased ? &weight_bias[1] : NULL, &adapter);
+}
+
 /* What a norm's weight and bias are called here. */
 struct inside { const char *rms, *weight, *bias; };
 #define INSIDE(name) (struct inside){name, name ".weight", name ".bias"}
@@ -93,22 +115,21 @@ static slot project(struct program *p, const struct model *m, slot x)
     const struct decoder *d = decoder_of(m);
     const int64_t hw = m->head_width, q = m->heads * hw, kv = m->kv_heads * hw;
     const bool one = d->qkv.weight != NULL;
-    struct param_spec w =
-        rows_cut(m, "attention.wqkv", q + 2 * kv, d->qkv.weight);
-    const struct outside *names[] = {&d->q, &d->k, &d->v};
+    const struct outside *names[] = {&d->q, &d->k, &d->v}, *fused = &d->qkv;
+    struct param_spec all[2] = {
+        rows_cut(m, "attention.wqkv", q + 2 * kv, d->qkv.weight)};
+    struct param_spec *w = &all[0], *b = &all[1];
 
-    w.piece_count = 3;
+    w->piece_count = 3;
     for (int i = 0; i < 3; i++)
-        w.pieces[i] = (struct param_piece){one ? NULL : names[i]->weight,
-                                           i == 0 ? q : kv, hw};
-    w.outside_by_unit = d->by_group;
-    w.outside_pairs = d->pairs ? rotary_of(m) : 0;
-    if (!m->attention_bias) return nn_linear(p, x, &w, NULL);
-    struct param_spec b = bias_cut(&w, "attention.bqkv", d->qkv.bias);
-
+        w->pieces[i] = (struct param_piece){one ? NULL : names[i]->weight,
+                                            i == 0 ? q : kv, hw};
+    w->outside_by_unit = d->by_group;
+    w->outside_pairs = d->pairs ? rotary_of(m) : 0;
+    if (m->attention_bias) *b = bias_cut(w, "attention.bqkv", d->qkv.bias);
     for (int i = 0; i < 3; i++)
-        b.pieces[i].outside_name = one ? NULL : names[i]->bias;
-    return nn_linear(p, x, &w, &b);
+        b->pieces[i].outside_name = one ? NULL : names[i]->bias;
+    return linear(p, m, x, all, one ? &fused : names, one ? 1 : 3);
 }
 
 static slot qk_norm(struct program *p, const struct model *m, slot x)
@@ -155,11 +176,10 @@ static slot attention(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
     const struct rope_table table = table_of(p, m);
-    const struct param_spec
-        w = cols_cut(m, "attention.wo", (int64_t)m->heads * m->head_width,
-                     d->out.weight),
-        b = vector("attention.bo", m->width, d->out.bias, INIT_ZERO);
-    const bool biased = m->attention_bias && !m->kind->no_output_bias;
+    const struct outside *const out = &d->out;
+    struct param_spec all[2] = {
+        cols_cut(m, "attention.wo", (int64_t)m->heads * m->head_width,
+                 d->out.weight)};
     const struct attention_rule rule = {
         .scale = m->query_scale > 0 ? 1 / sqrt(m->query_scale) : 0,
         .softcap = m->attention_softcap, .window = window_of(p, m)};
@@ -167,7 +187,9 @@ static slot attention(struct program *p, const struct model *m, slot x)
     x = qk_norm(p, m, project(p, m, x));
     if (turns(p, m)) x = nn_rope_part(p, x, m->heads, m->kv_heads, &table);
     x = nn_attention_ruled(p, x, m->heads, m->kv_heads, &rule);
-    x = nn_linear(p, x, &w, biased ? &b : NULL);
+    if (m->attention_bias && !m->kind->no_output_bias)
+        all[1] = vector("attention.bo", m->width, d->out.bias, INIT_ZERO);
+    x = linear(p, m, x, all, &out, 1);
     return norm(p, m, x, &d->attention_after, INSIDE("attention_after"));
 }
 
@@ -177,10 +199,11 @@ static slot expand(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
     const int64_t f = m->feed_forward;
-    struct param_spec w = rows_cut(m, "ffn.w1", f, d->up.weight);
-    struct param_spec b = bias_cut(&w, "ffn.b1", d->up.bias);
+    const struct outside *const up = &d->up;
+    struct param_spec all[2] = {rows_cut(m, "ffn.w1", f, d->up.weight)};
 
-    x = nn_linear(p, x, &w, m->mlp_bias ? &b : NULL);
+    if (m->mlp_bias) all[1] = bias_cut(&all[0], "ffn.b1", d->up.bias);
+    x = linear(p, m, x, all, &up, 1);
     return nn_activation(p, x, m->activation);
 }
 
@@ -189,28 +212,33 @@ static slot expand_gated(struct program *p, const struct model *m, slot x)
     const struct decoder *d = decoder_of(m);
     const int64_t f = m->feed_forward;
     const bool one = d->gate_up.weight != NULL;
-    struct param_spec w = rows_cut(m, "ffn.w13", 2 * f, d->gate_up.weight);
+    const struct outside *names[] = {&d->gate, &d->up}, *fused = &d->gate_up;
+    struct param_spec all[2] = {
+        rows_cut(m, "ffn.w13", 2 * f, d->gate_up.weight)};
+    struct param_spec *w = &all[0], *b = &all[1];
 
-    w.piece_count = 2;
-    w.pieces[0] = (struct param_piece){one ? NULL : d->gate.weight, f, 1};
-    w.pieces[1] = (struct param_piece){one ? NULL : d->up.weight, f, 1};
-    struct param_spec b = bias_cut(&w, "ffn.b13", d->gate_up.bias);
-
-    b.pieces[0].outside_name = one ? NULL : d->gate.bias;
-    b.pieces[1].outside_name = one ? NULL : d->up.bias;
-    x = nn_linear(p, x, &w, m->mlp_bias ? &b : NULL);
+    w->piece_count = 2;
+    for (int i = 0; i < 2; i++)
+        w->pieces[i] = (struct param_piece){one ? NULL : names[i]->weight, f,
+                                            1};
+    if (m->mlp_bias) *b = bias_cut(w, "ffn.b13", d->gate_up.bias);
+    for (int i = 0; i < 2; i++)
+        b->pieces[i].outside_name = one ? NULL : names[i]->bias;
+    x = linear(p, m, x, all, one ? &fused : names, one ? 1 : 2);
     return d->gelu_gate ? nn_geglu(p, x) : nn_swiglu(p, x);
 }
 
 static slot feed_forward(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
-    const struct param_spec
-        w = cols_cut(m, "ffn.w2", m->feed_forward, d->down.weight),
-        b = vector("ffn.b2", m->width, d->down.bias, INIT_ZERO);
+    const struct outside *const down = &d->down;
+    struct param_spec all[2] = {
+        cols_cut(m, "ffn.w2", m->feed_forward, d->down.weight)};
 
+    if (m->mlp_bias)
+        all[1] = vector("ffn.b2", m->width, d->down.bias, INIT_ZERO);
     x = d->gated ? expand_gated(p, m, x) : expand(p, m, x);
-    x = nn_linear(p, x, &w, m->mlp_bias ? &b : NULL);
+    x = linear(p, m, x, all, &down, 1);
     return norm(p, m, x, &d->ffn_after, INSIDE("ffn_after"));
 }
 

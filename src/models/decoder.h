@@ -6,11 +6,14 @@
 
 #include "models/model.h"
 
-/* Names of a tensor and its bias, without the layer's prefix; weight NULL: the
- * family has no such part. */
-struct outside { const char *weight, *bias; };
-#define OUTSIDE(name) {name ".weight", name ".bias"}
-#define OUTSIDE_WEIGHT(name) {name ".weight", NULL}
+/* Names of a tensor, its bias and its adapter, without the layer's prefix;
+ * weight NULL: the family has no such part. */
+struct outside { const char *weight, *bias, *lora_a, *lora_b; };
+#define OUTSIDE(name) \
+    {name ".weight", name ".bias", name ".lora_A.weight", \
+     name ".lora_B.weight"}
+#define OUTSIDE_WEIGHT(name) \
+    {name ".weight", NULL, name ".lora_A.weight", name ".lora_B.weight"}
 
 struct decoder {
     bool layernorm;          /* LayerNorm; else RMSNorm */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "models/lora.h"
 
 static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
     &model_qwen2, &model_qwen3, &model_mistral, &model_smollm3, &model_olmo2,
@@ -303,6 +304,12 @@ status model_from_options(struct model *model, const struct options *options,
     } else {
         TRY(describe(model, options, vocab));
     }
+    TRY(lora_choose(model, (int)options->lora.rank, options->lora.alpha,
+                    options->lora.targets.items,
+                    options->lora.targets.count));
+    if (options->model.mup_base_width > 0)
+        model->mup = (double)model->width /
+                     (double)options->model.mup_base_width;
     return check_sequence(model, options->data.sequence);
 }
 

@@ -11,6 +11,13 @@
 struct decoder;
 struct config_row;
 
+/* Low-rank adapters (lora.h); rank 0: none. Not in config.json. */
+struct lora {
+    int rank;
+    double alpha;          /* they count alpha / rank */
+    unsigned parts;        /* of a block: bits of lora_part */
+};
+
 struct model {
     const struct model_kind *kind;
     const struct decoder *decoder; /* NULL: the family's */
@@ -35,6 +42,9 @@ struct model {
     double norm_epsilon;
     enum activation activation;
     double init_std;
+    double mup;            /* width over the base width of muP (mup.h); 0: the
+                            * standard parametrisation. Not in config.json */
+    struct lora lora;
     int64_t bos, eos;      /* ids written into config.json; -1: none */
     double dropout;        /* largest probability that a config.json names: read
                             * and reported; a run has that of its options */

@@ -88,6 +88,7 @@ static status scatter(const struct step *step, struct run *run,
     struct piece_cursor cursor = {0};
     struct piece piece;
 
+    if (!gradient_made(run->program, step->stream[0])) return OK;
     TRY(overlap_wait_all(run, dy));
     while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece)) {
         const int sums = gradient_sums(g, step->stream[0], &piece);

@@ -181,10 +181,21 @@ struct tensor gradient_root(const struct gradients *g, int stream)
     return flat(buffer_tensor(g, stream, 0));
 }
 
+bool gradient_made(const struct program *program, int stream)
+{
+    const struct stream_info *info = &program->streams[stream];
+
+    return info->vector || !program->params.items[info->param].frozen;
+}
+
 void gradients_close(const struct gradients *g)
 {
-    for (int i = 0; i < g->program->stream_count; i++)
-        CHECK(g->states[i].stack.count == 1 && !g->states[i].stack.open);
+    for (int i = 0; i < g->program->stream_count; i++) {
+        const struct node_stack *stack = &g->states[i].stack;
+
+        if (!gradient_made(g->program, i)) continue;
+        CHECK(stack->count == 1 && !stack->open);
+    }
 }
 
 status gradients_finish(struct gradients *g)
@@ -411,7 +422,7 @@ status gradient_vector_end(struct gradients *g, int stream,
     piece->begins = true; /* the tree meets the leaf only now, and whole */
     node_begin(&state->stack, stream_cut(g, stream), piece,
                takes_left(g, stream), &state->buffer, &state->left);
-    c = buffer_tensor(g, stream, state->buffer);
+    c = flat(buffer_tensor(g, stream, state->buffer));
     right = tensor_1d(sums.data, sums.dtype, sums.shape[1]);
     node = state->left ? right : c;
     TRY(vector_fold(g, node, sums, piece->leaves));
@@ -446,7 +457,7 @@ status gradients_join(struct gradients *g, struct stream_range range,
     for (int i = range.first; i < range.end; i++) {
         if (!g->program->streams[i].local) continue;
         TRY(join_contexts(g, i));
-        TRY(g->kernels->fold(g->stream, buffer_tensor(g, i, 0),
+        TRY(g->kernels->fold(g->stream, flat(buffer_tensor(g, i, 0)),
                              tensor_rows(joined_rows(g, i), 0, leaves), leaves,
                              1));
         g->states[i].stack = (struct node_stack){.count = 1};

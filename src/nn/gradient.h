@@ -72,6 +72,9 @@ void gradients_close(const struct gradients *g);
  * arena. */
 status gradients_finish(struct gradients *g);
 
+/* False: of a frozen matrix. Its root is whatever it was before, 0. Vectors
+ * cost nothing and are made in any case. */
+bool gradient_made(const struct program *program, int stream);
 /* Root of a stream once its step is done, flat. */
 struct tensor gradient_root(const struct gradients *g, int stream);
 

@@ -235,10 +235,12 @@ static struct tensor ones(const struct step *step, struct run *run,
 static status weight_gradient(const struct step *step, struct run *run,
                               struct tensor dlogits, const struct piece *piece)
 {
-    TRY(weight_product(run, step, dlogits,
-                       piece_rows(run, run_slot(run, step->input), piece),
-                       piece));
-    if (step->param[1] < 0) return OK;
+    if (gradient_made(run->program, step->stream[0]))
+        TRY(weight_product(run, step, dlogits,
+                           piece_rows(run, run_slot(run, step->input), piece),
+                           piece));
+    if (step->param[1] < 0 || !gradient_made(run->program, step->stream[1]))
+        return OK;
     return stream_product(run, step->stream[1], dlogits,
                           ones(step, run, dlogits.shape[0]), piece);
 }

@@ -121,6 +121,7 @@ static status linear_backward_weight(const struct step *step, struct run *run)
     struct piece_cursor cursor = {0};
     struct piece piece;
 
+    if (!gradient_made(run->program, step->stream[0])) return OK;
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
     TRY(overlap_wait_all(run, run_gradient(run, step->output)));
     while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece))

@@ -95,6 +95,9 @@ struct step {
                  int64_t width[2]; /* of a row */
                  double epsilon;
                  bool plus_one; } qk_norm;
+        struct { int pieces;       /* of a fused matrix that have one */
+                 int64_t column[PARAM_PIECES_MAX]; /* where each writes */
+        } adapter;
     } set;
 };
 
@@ -205,6 +208,22 @@ slot nn_layernorm(struct program *p, slot x, const struct param_spec *weight,
 /* y = x W^T (+ bias). bias NULL: none. */
 slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
                const struct param_spec *bias);
+/* The same with low-rank adapters beside it (adapter.c): + scale (x Aᵀ) Bᵀ,
+ * A [rank, in], B [out, rank]. */
+struct adapter {
+    int rank;
+    double scale;
+    bool named;    /* pieces have tensors of their own outside; else there is
+                    * one adapter for the whole matrix */
+    int pieces;    /* that have one; 0: none */
+    struct { int piece;          /* of the weight */
+             const char *a, *b;  /* outside names */
+    } of[PARAM_PIECES_MAX];
+};
+slot nn_linear_adapted(struct program *p, slot x,
+                       const struct param_spec *weight,
+                       const struct param_spec *bias,
+                       const struct adapter *adapter);
 /* Turns q and k of qkv [tokens, (heads + 2 kv_heads) head_width] in place.
  * scaling NULL: plain. */
 slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/text.h"
+#include "optimizer/groups.h"
 
 /* Every optimizer there is. */
 static const struct optimizer_kind *const kinds[] = {
@@ -62,8 +63,10 @@ status rules_build(struct optimizer_rule *rules,
             .beta2 = -1};
         if (kind->matrices && !is_inner_matrix(&table->items[i]))
             rules[i].kind = &optimizer_adamw;
+        rules[i].frozen = choice->groups.adapters &&
+                          !table->items[i].spec.adapter;
     }
-    return OK;
+    return groups_apply(&choice->groups, table, rules);
 }
 
 const struct optimizer_state *rule_state(const struct optimizer_rule *rule,

@@ -61,10 +61,21 @@ status optimizer_find(const struct optimizer_kind **kind, const char *name);
 extern const struct optimizer_kind optimizer_adamw, optimizer_lion,
     optimizer_sgd;
 
+/* What single parameters have of their own (groups.h); zeroed: nothing. */
+struct groups {
+    const char *const *rows; /* borrowed, of optimizer.groups */
+    int count;
+    const char *prefix;      /* borrowed: of layers' names outside */
+    const double *rates;     /* borrowed, by order: factors of the rate that
+                              * the model asks for; NULL: 1 */
+    bool adapters;           /* all but low-rank adapters are frozen */
+};
+
 /* What the options say of a run's optimizer; zeroed: adamw everywhere. */
 struct optimizer_choice {
     const struct optimizer_kind *kind; /* NULL: adamw */
     enum state_type states;            /* of states that may be narrow */
+    struct groups groups;
 };
 
 /* How one parameter is updated. Negative: as the run's (struct update). */

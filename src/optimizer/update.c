@@ -127,6 +127,7 @@ status update_blocks(const struct update *u, int64_t targets)
         struct tensor view;
         int64_t first;
 
+        if (u->layout->rules[c.param].frozen) continue; /* zeros stay zeros */
         if (c.param != before) {
             factor = is_all_own(u, c.param) ? mean : 1;
             if (factor == 1) TRY(average(u, c.param, mean));

@@ -132,6 +132,7 @@ static void add_leaves(const struct scene *s)
         const int64_t each = stream->local ? elements * p->grid.data
                                            : elements;
 
+        if (!gradient_made(p, i)) continue;
         exchanges_add(s->out, (struct exchange){
             .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
             .size = ranks, .calls = calls,

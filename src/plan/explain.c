@@ -14,26 +14,60 @@ static const char *cut_of(const struct param_spec *spec)
     return "whole";
 }
 
+/* What the optimizer does with a parameter: its kind, factor of the rate,
+ * weight decay; betas where they are not the run's. */
+static status explain_rule(const struct optimizer_rule *rule, bool decays,
+                           struct text *out)
+{
+    char rate[24], decay[24];
+
+    if (rule == NULL)
+        return text_printf(out, " %-14s %-8s %-6s", "-", "-",
+                           decays ? "yes" : "no");
+    snprintf(rate, sizeof rate, "%.4g", rule->lr);
+    snprintf(decay, sizeof decay, "%.4g", rule->weight_decay);
+    if (rule->frozen)
+        return text_printf(out, " %-14s %-8s %-6s", "frozen", "-", "-");
+    return text_printf(out, " %-14s %-8s %-6s", rule->kind->name, rate,
+                       rule->weight_decay >= 0 ? decay
+                       : decays                ? "yes"
+                                               : "no");
+}
+
+static status explain_betas(const struct optimizer_rule *rule,
+                            struct text *out)
+{
+    if (rule == NULL || rule->frozen) return OK;
+    if (rule->beta1 >= 0) TRY(text_printf(out, " beta1=%g", rule->beta1));
+    if (rule->beta2 >= 0) TRY(text_printf(out, " beta2=%g", rule->beta2));
+    return OK;
+}
+
 static status explain_parameters(const struct stage *stage, struct text *out)
 {
-    static const char *const inits[] = {"normal", "residual", "zero", "one"};
+    static const char *const inits[] = {"normal", "residual", "zero", "one",
+                                        "adapter"};
     const struct param_table *table = &stage->program.params;
     const char *prefix = stage->request.model->kind->layer_prefix;
     char number[32];
 
-    TRY(text_printf(out, "%-28s %8s x %-8s %-12s %-9s %-6s outside\n", "name",
-                    "rows", "cols", "cut", "start", "decay"));
+    TRY(text_printf(out, "%-28s %8s x %-8s %-12s %-9s %-14s %-8s %-6s "
+                         "outside\n", "name", "rows", "cols", "cut", "start",
+                    "optimizer", "rate x", "decay"));
     for (int i = 0; i < table->count; i++) {
         const struct param *param = &table->items[i];
+        const struct optimizer_rule *rule =
+            stage->states.rules == NULL ? NULL : &stage->states.rules[i];
         struct param_outside outside;
 
-        TRY(text_printf(out, "%-28s %8lld x %-8lld %-12s %-9s %-6s",
+        TRY(text_printf(out, "%-28s %8lld x %-8lld %-12s %-9s",
                         param->name, (long long)param->spec.rows,
                         (long long)param->spec.cols, cut_of(&param->spec),
-                        inits[param->spec.init],
-                        param->spec.decay ? "yes" : "no"));
+                        inits[param->spec.init]));
+        TRY(explain_rule(rule, param->spec.decay, out));
         for (int j = 0; param_outside(param, prefix, j, &outside); j++)
             TRY(text_printf(out, "%s%s", j ? ", " : " ", outside.name));
+        TRY(explain_betas(rule, out));
         TRY(text_append_string(out, "\n"));
     }
     return text_printf(out, "%s parameters in %d tensors, %d gradient "

@@ -406,7 +406,10 @@ static status divide(struct stage *stage)
         .shards = &stage->shards, .choice = &r->choice,
         .real = dtype_real(r->dtype)};
 
-    return states_plan(&stage->states, &states);
+    TRY(states_plan(&stage->states, &states));
+    for (int i = 0; i < stage->program.params.count; i++)
+        stage->program.params.items[i].frozen = stage->states.rules[i].frozen;
+    return OK;
 }
 
 status stage_plan(struct stage *stage, const struct stage_request *request)

@@ -4,8 +4,10 @@
  * Source: Radford et al. 2019, section 2.3 (0.02, residual projections divided
  * by the root of their number); Box and Muller 1958. */
 #include <math.h>
+#include <string.h>
 
 #include "base/random.h"
+#include "models/mup.h"
 #include "plan/stage.h"
 
 struct filling {
@@ -83,19 +85,34 @@ static void set_all(const struct weights_init *init,
     for (int64_t i = 0; i < count; i++) tensor_set(&all, i, value);
 }
 
+/* A gain of muP is a value of its own; one that is stored less 1 begins at 0
+ * without. */
+static double constant_of(const struct weights_init *init, double gain)
+{
+    const bool one = init->param->spec.init == INIT_ONE;
+
+    if (gain == 1 || strcmp(init->param->name, "norm.bias") == 0) return one;
+    return one ? gain : gain - 1;
+}
+
 void weights_init(const struct weights_init *init)
 {
     const enum param_init kind = init->param->spec.init;
+    const struct mup mup = mup_of(init->model, init->param);
     struct filling filling = {
-        .init = init, .deviation = init->model->init_std,
+        .init = init, .deviation = init->model->init_std * mup.deviation,
         .key = random_key_make(init->seed, init->param->name)};
 
+    /* the variance of a uniform distribution in 1 / root of the columns */
+    if (kind == INIT_ADAPTER)
+        filling.deviation =
+            1 / sqrt(3.0 * (double)init->param->spec.cols);
     if (kind == INIT_RESIDUAL)
         filling.deviation /= sqrt(2.0 * init->model->layers);
     for (int i = 0; i < init->run_count; i++) {
         filling.run = &init->runs[i];
         if (kind == INIT_ONE || kind == INIT_ZERO)
-            set_all(init, filling.run, kind == INIT_ONE ? 1 : 0);
+            set_all(init, filling.run, constant_of(init, mup.gain));
         else
             threads_run(init->threads, fill_part, &filling);
     }

@@ -8,12 +8,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "models/lora.h"
+#include "train/merge.h"
+
 enum {
     TOKENIZER_BYTES_MAX = 256 << 20,
     PROOF_TOKENS = 64 /* of the proof, fewer when the context is shorter */
 };
 
 struct exporting {
+    const struct export_request *request;
     char aside[PATH_BYTES];  /* where the files are made; "" once renamed */
     struct session session;  /* the source */
     struct stage stage;
@@ -306,6 +310,18 @@ done:
 
 /* ---- all of it ---- */
 
+/* The names that PEFT gives them: of the model inside its own. */
+static status add_adapters(struct exporting *e)
+{
+    if (e->session.model.lora.rank == 0)
+        FAIL(ERR_CONFIG, "%s: has no adapters (lora.rank); leave --adapter "
+                         "out", e->session.path);
+    e->parts.only = PARTS_ADAPTERS;
+    e->parts.prefix = "base_model.model.";
+    return session_parts_add(&e->parts, &e->stage, "weight",
+                             e->stage.run.weights, e->stage.program.dtype);
+}
+
 static status open_source(struct exporting *e, const char *model)
 {
     struct stage_request plan;
@@ -321,13 +337,37 @@ static status open_source(struct exporting *e, const char *model)
     e->logits = memory;
     TRY(plan_pass(e, &e->session, &plan));
     TRY(session_stage(&e->session, &plan, &e->stage));
+    if (e->request->adapter) return add_adapters(e);
+    if (m->lora.rank > 0) TRY(adapters_merge(&e->stage));
+    e->parts.only = PARTS_WEIGHTS;
     TRY(session_parts_add(&e->parts, &e->stage, "weight",
                           e->stage.run.weights, e->stage.program.dtype));
     return pass(e, &e->stage, keep);
 }
 
+/* Read back, every checksum of the table and every size. */
+static status write_adapters(struct exporting *e)
+{
+    struct safetensors file = {0};
+    char path[PATH_BYTES];
+    status result;
+
+    TRY(lora_write_config(&e->session.model, &e->config));
+    TRY(store(e, "adapter_config.json", e->config.bytes, e->config.length));
+    TRY(path_join(path, sizeof path, e->aside, "adapter_model.safetensors"));
+    TRY(session_parts_write(&e->parts, path));
+    result = safetensors_open(&file, path, true);
+    if (result == OK && file.count != e->parts.count)
+        result = status_fail(ERR_VERIFY, __FILE__, __LINE__,
+                             "%s: %d tensors where %d were written", path,
+                             file.count, e->parts.count);
+    safetensors_close(&file);
+    return result;
+}
+
 static status write_files(struct exporting *e)
 {
+    if (e->request->adapter) return write_adapters(e);
     TRY(write_tokenizer(e));
     TRY(model_write_config(&e->session.model, e->session.dtype, &e->config));
     TRY(store(e, "config.json", e->config.bytes, e->config.length));
@@ -344,14 +384,15 @@ static status finish(struct exporting *e, const char *directory)
     return directory_sync(directory);
 }
 
-status model_export(const char *model, const char *directory,
+status model_export(const struct export_request *request,
                     struct export_result *result)
 {
-    struct exporting e = {0};
+    const char *directory = request->directory;
+    struct exporting e = {.request = request};
     status code;
 
     TRY_GOTO(done, code, check_target(directory));
-    TRY_GOTO(done, code, open_source(&e, model));
+    TRY_GOTO(done, code, open_source(&e, request->model));
     *result = (struct export_result){
         .parameters = e.stage.program.params.parameters,
         .tensors = e.parts.count, .dtype = e.session.dtype,
@@ -363,7 +404,7 @@ status model_export(const char *model, const char *directory,
                  e.session.notice.bytes);
     TRY_GOTO(done, code, make_aside(&e, directory));
     TRY_GOTO(done, code, write_files(&e));
-    TRY_GOTO(done, code, prove(&e));
+    if (!request->adapter) TRY_GOTO(done, code, prove(&e));
     TRY_GOTO(done, code, finish(&e, directory));
 done:
     /* The first error is what the user must see. */

@@ -20,9 +20,17 @@ struct export_result {
     char notice[512];         /* about damage that was passed over; "" */
 };
 
+/* What is written. Low-rank adapters are merged into the matrices beside which
+ * they stand. */
+struct export_request {
+    const char *model, *directory;
+    bool adapter;             /* nothing but the adapters, as PEFT reads them:
+                               * adapter_model.safetensors and its settings */
+};
+
 /* ERR_CONFIG: `directory` is there and not empty. ERR_VERIFY: the proof
  * failed; nothing is left behind. */
-status model_export(const char *model, const char *directory,
+status model_export(const struct export_request *request,
                     struct export_result *result);
 /* What was written and the proof, as text of a few lines. */
 status export_print(const struct export_result *result, const char *directory,

@@ -6,6 +6,7 @@
 
 #include "checkpoint/history.h"
 #include "data/tokenizer.h"
+#include "models/lora.h"
 
 /* ---- what the path is ---- */
 
@@ -115,6 +116,17 @@ static status check_layers(const struct session *session)
     return OK;
 }
 
+/* A checkpoint of a run with adapters says so in a file of its own. */
+static status read_adapters(struct session *session)
+{
+    char path[PATH_BYTES];
+
+    if (session->kind == MODEL_HUGGING_FACE) return OK;
+    TRY(path_join(path, sizeof path, session->directory,
+                  "adapter_config.json"));
+    return file_exists(path) ? lora_read_config(&session->model, path) : OK;
+}
+
 status session_open(struct session *session, const char *path)
 {
     struct model_place place;
@@ -128,6 +140,7 @@ status session_open(struct session *session, const char *path)
     else
         TRY(open_checkpoint(session));
     TRY(model_from_config(&session->model, session->directory));
+    TRY(read_adapters(session));
     TRY(check_layers(session));
     if (session->stored == NULL) session->stored = "no";
     return find_tokenizer(session);
@@ -160,6 +173,24 @@ status session_request(const struct session *session, int64_t batch,
     return grid_resolve(&out->grid, &asked, &facts);
 }
 
+/* Adapters begin anew beside a model that has none. */
+static status check_adapters(const struct session *session,
+                             const struct model *wanted)
+{
+    const struct lora *a = &session->model.lora, *b = &wanted->lora;
+
+    if (a->rank == 0 || (a->rank == b->rank && a->alpha == b->alpha &&
+                         a->parts == b->parts))
+        return OK;
+    if (b->rank == 0)
+        FAIL(ERR_CONFIG, "%s: has adapters of rank %d, the model here none; "
+                         "`lockstep export` merges them", session->path,
+             a->rank);
+    FAIL(ERR_CONFIG, "%s: has adapters of rank %d, alpha %g, the model here of "
+                     "rank %d, alpha %g or for other matrices (lora.targets)",
+         session->path, a->rank, a->alpha, b->rank, b->alpha);
+}
+
 /* Every number that the arithmetic sees. */
 static status check_same(const struct session *session,
                          const struct model *wanted)
@@ -190,6 +221,7 @@ static status check_same(const struct session *session,
         {"norm_epsilon", found->norm_epsilon, wanted->norm_epsilon},
         {"activation", found->activation, wanted->activation}};
 
+    TRY(check_adapters(session, wanted));
     if (found->kind != wanted->kind)
         FAIL(ERR_CONFIG, "%s: is a %s, the model here a %s", session->path,
              found->kind->name, wanted->kind->name);
@@ -254,7 +286,8 @@ status session_stage(struct session *session,
 /* ---- step 0 ---- */
 
 static void start_from_seed(const struct inventory *inventory,
-                            const struct stage *stage, uint64_t seed)
+                            const struct stage *stage, uint64_t seed,
+                            bool adapters)
 {
     for (int i = 0; i < inventory->count; i++) {
         const struct inventory_span *span = &inventory->spans[i];
@@ -265,6 +298,7 @@ static void start_from_seed(const struct inventory *inventory,
             .data = span->data};
 
         if (span->kind != INVENTORY_WEIGHT) continue;
+        if (adapters && !span->param->spec.adapter) continue;
         init.run_count = inventory_runs(span, false, init.runs);
         weights_init(&init);
     }
@@ -281,6 +315,7 @@ static status start_from_model(const struct inventory *inventory,
     if (session.notice.length > 0)
         fprintf(stderr, "%s\n", session.notice.bytes);
     TRY_GOTO(done, result, check_same(&session, model));
+    if (session.model.lora.rank == 0) parts.only = PARTS_WEIGHTS;
     TRY_GOTO(done, result, session_parts_divide(&parts, inventory,
                                                 1u << INVENTORY_WEIGHT));
     result = load(&session, &parts);
@@ -298,9 +333,8 @@ status session_start_weights(const struct inventory_of *of,
     status result;
 
     TRY_GOTO(done, result, inventory_build(&inventory, of));
-    if (from[0] == 0)
-        start_from_seed(&inventory, of->stages, seed);
-    else
+    start_from_seed(&inventory, of->stages, seed, from[0] != 0);
+    if (from[0] != 0)
         result = start_from_model(&inventory, model, from);
 done:
     inventory_free(&inventory);

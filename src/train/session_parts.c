@@ -142,10 +142,12 @@ static status add_tensor(struct session_parts *parts,
                          const struct param_outside *piece, const char *kind,
                          enum dtype dtype)
 {
-    char *name;
+    char full[3 * PARAM_NAME_BYTES], *name;
 
     TRY(reserve(parts, &parts->items, parts->count, &parts->capacity));
-    TRY(arena_copy_text(&parts->arena, piece->name, &name));
+    snprintf(full, sizeof full, "%s%s",
+             parts->prefix != NULL ? parts->prefix : "", piece->name);
+    TRY(arena_copy_text(&parts->arena, full, &name));
     struct saved_part *part = &parts->items[parts->count++];
 
     *part = (struct saved_part){.name = name, .kind = kind, .dtype = dtype};
@@ -198,6 +200,13 @@ static status set_runs(struct session_parts *parts, struct saved_part *part,
     return part_check(part);
 }
 
+static bool is_wanted(const struct session_parts *parts,
+                      const struct param *param)
+{
+    return parts->only == PARTS_ALL ||
+           param->spec.adapter == (parts->only == PARTS_ADAPTERS);
+}
+
 status session_parts_add(struct session_parts *parts,
                          const struct stage *stage, const char *kind,
                          void *flat, enum dtype dtype)
@@ -209,6 +218,7 @@ status session_parts_add(struct session_parts *parts,
         const struct param *param = &table->items[i];
         struct param_outside piece;
 
+        if (!is_wanted(parts, param)) continue;
         for (int j = 0; param_outside(param, prefix, j, &piece); j++) {
             struct layout_run run = {
                 .whole_first =
@@ -309,7 +319,7 @@ static status add_tensors(struct session_parts *parts,
         const struct param *param = &whole->items[i];
         const char *name = inventory_name(inventory, param->order, kind);
 
-        for (int j = 0; name != NULL &&
+        for (int j = 0; name != NULL && is_wanted(parts, param) &&
                         param_outside(param, inventory->prefix, j, &piece);
              j++)
             TRY(add_tensor(parts, &piece, name,
@@ -330,7 +340,8 @@ status session_parts_divide(struct session_parts *parts,
     for (int i = 0; i < inventory->count; i++) {
         const struct inventory_span *span = &inventory->spans[i];
 
-        if (!(kinds >> span->kind & 1)) continue;
+        if (!(kinds >> span->kind & 1) || !is_wanted(parts, span->param))
+            continue;
         for (int j = 0; param_outside(span->param, inventory->prefix, j,
                                       &piece); j++)
             TRY(add_span(parts, inventory, span, &piece, j));

@@ -13,7 +13,12 @@
 #include "checkpoint/weights.h"
 #include "train/inventory.h"
 
+/* Low-rank adapters and what they stand beside. */
+enum parts_only { PARTS_ALL, PARTS_WEIGHTS, PARTS_ADAPTERS };
+
 struct session_parts {
+    enum parts_only only;     /* set before parts are added */
+    const char *prefix;       /* of their names; NULL: none. Likewise */
     struct saved_part *items; /* [count]: every tensor of the model; its runs
                                * are those that this rank answers for */
     int count;

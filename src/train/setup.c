@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "models/mup.h"
+#include "optimizer/groups.h"
 #include "plan/fit.h"
 #include "plan/simulate.h"
 #include "schedule/build.h"
@@ -381,6 +383,7 @@ static status resolve_request(struct setup *setup)
     if (r->threads == 0) r->threads = 1;
     TRY(choose_dtype(o->train.dtype, &r->dtype));
     TRY(choose_optimizer(&r->choice, o, r->dtype));
+    r->choice.groups = setup->groups;
     TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->product));
     TRY(loss_scale_parse(&setup->scaling, o->train.loss_scale, r->dtype,
                          o->train.batch * o->data.sequence));
@@ -432,14 +435,36 @@ void setup_place(struct setup *setup, int rank)
     setup->request.place = setup->place;
 }
 
-static status count_parameters(struct setup *setup)
+/* What single parameters have of their own. */
+static status choose_groups(struct setup *setup,
+                            const struct param_table *whole)
+{
+    const struct option_list *rows = &setup->set->values.optimizer.groups;
+    void *rates = NULL;
+
+    setup->groups = (struct groups){
+        .rows = rows->items, .count = rows->count,
+        .prefix = setup->model.kind->layer_prefix,
+        .adapters = setup->model.lora.rank > 0};
+    TRY(groups_check(&setup->groups, whole));
+    if (setup->model.mup == 0) return OK;
+    TRY(memory_take((size_t)whole->count + 1, sizeof *setup->rates, &rates));
+    setup->groups.rates = setup->rates = rates;
+    for (int i = 0; i < whole->count; i++)
+        setup->rates[i] = mup_of(&setup->model, &whole->items[i]).rate;
+    return OK;
+}
+
+static status look_at_parameters(struct setup *setup)
 {
     struct program whole;
+    status result;
 
     TRY(model_build_whole(&whole, &setup->model));
     setup->parameters = whole.params.parameters;
+    result = choose_groups(setup, &whole.params);
     program_free(&whole);
-    return OK;
+    return result;
 }
 
 status setup_resolve(struct setup *setup, const struct options_set *set,
@@ -463,7 +488,7 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
                                ? tokenizer_vocab(&setup->tokenizer) : 0));
     TRY(check_vocab(setup));
     TRY(choose_end(setup));
-    TRY(count_parameters(setup));
+    TRY(look_at_parameters(setup));
     setup->rate = (struct rate){.peak = o->optimizer.lr,
                                 .least = o->optimizer.min_lr,
                                 .warmup = o->optimizer.warmup,
@@ -492,6 +517,7 @@ void setup_free(struct setup *setup)
     if (setup->has_tokenizer) tokenizer_free(&setup->tokenizer);
     schedule_free(&setup->schedule);
     memory_free(setup->blocks);
+    memory_free(setup->rates);
     *setup = (struct setup){0};
 }
 

@@ -30,6 +30,8 @@ struct setup {
                                     * numerics.mode=fast made the grid give
                                     * way to it */
     struct schedule schedule;      /* owned: of the pipeline, verified */
+    struct groups groups;          /* of the optimizer; rates: */
+    double *rates;                 /* owned, [parameters], or NULL */
     int *blocks;                   /* owned, [schedule.stages] */
     struct stage_request request;  /* ready for stage_plan */
 };

@@ -19,6 +19,7 @@ struct rank_trial {
     struct train_step step;
     struct team team;
     struct inventory inventory;
+    const struct trial_observer *observer; /* NULL: nobody */
     int64_t allocations; /* before the first step */
 };
 
@@ -79,6 +80,14 @@ static status open_trial(struct rank_trial *t, struct group *world)
 
 /* ---- the steps ---- */
 
+static status observe(struct rank_trial *t, int64_t done)
+{
+    const struct sample_source source = feed_train(&t->feed, 0);
+
+    if (t->observer == NULL) return OK;
+    return t->observer->look(t->observer->argument, &t->step, &source, done);
+}
+
 static status train_steps(struct rank_trial *t)
 {
     const int64_t batch = t->set->values.train.batch;
@@ -90,6 +99,7 @@ static status train_steps(struct rank_trial *t)
 
         TRY(train_step_run(&t->step, &source, rate_at(&t->setup.rate, i),
                            i + 1, &result));
+        TRY(observe(t, i + 1));
         if (!leads(t)) continue;
         t->out->losses[i] = result.loss;
         t->out->norms[i] = result.norm;
@@ -144,6 +154,7 @@ static status run_checked(struct rank_trial *t)
     struct exchanges plan;
 
     exchanges_of(&plan, &t->pipeline);
+    TRY(observe(t, 0));
     TRY(team_agree(&t->team, OK));
     t->allocations = arena_allocations();
     TRY(team_agree(&t->team, OK));
@@ -202,6 +213,16 @@ status trial_run_world(struct trial *trial, const struct options_set *set,
 
     TRY(begin(trial, steps));
     return rank_body(&t, world);
+}
+
+status trial_observe(struct trial *trial, const struct options_set *set,
+                     int64_t steps, const struct trial_observer *observer)
+{
+    struct rank_trial t = {.out = trial, .set = set, .ranks = 1,
+                           .observer = observer};
+
+    TRY(begin(trial, steps));
+    return rank_body(&t, NULL);
 }
 
 void trial_free(struct trial *trial)

@@ -5,6 +5,7 @@
 #define LOCKSTEP_TRAIN_TRIAL_H
 
 #include "base/options.h"
+#include "train/step.h"
 #include "train/whole.h"
 
 struct trial {
@@ -28,6 +29,16 @@ status trial_run(struct trial *trial, const struct options_set *set,
 /* The same on the ranks of a world: each calls it, rank 0 gets the result. */
 status trial_run_world(struct trial *trial, const struct options_set *set,
                        struct group *world, int64_t steps);
+/* On one rank, with somebody who looks before the first step (done 0) and
+ * after each: may run forward passes, must not take memory after the first
+ * look. The source begins with the first sample. */
+struct trial_observer {
+    status (*look)(void *argument, struct train_step *step,
+                   const struct sample_source *source, int64_t done);
+    void *argument;
+};
+status trial_observe(struct trial *trial, const struct options_set *set,
+                     int64_t steps, const struct trial_observer *observer);
 void trial_free(struct trial *trial);
 
 /* How far `other` is from `one`. */

@@ -197,7 +197,8 @@ void zero_scratch(struct stage *stage, struct team *team, size_t *bytes,
 /* ---- gradients ---- */
 
 /* Nothing but whole blocks of the norm is added, but gaps lie between
- * parameters: what waits there must be a number. */
+ * parameters: what waits there must be a number. So must be the gradient that
+ * nobody makes of a frozen one. */
 static void clear_gaps(const struct zero *z, int unit, void *data)
 {
     const struct shard_unit *u = &z->stage->shards.units[unit];
@@ -206,8 +207,9 @@ static void clear_gaps(const struct zero *z, int unit, void *data)
     for (int i = 0; i < u->params; i++) {
         const struct param *p =
             &z->stage->program.params.items[u->first_param + i];
-        const int64_t end = p->offset - u->first + p->elements;
-        const int64_t room = param_room(p->elements) - p->elements;
+        const int64_t kept = p->frozen ? 0 : p->elements;
+        const int64_t end = p->offset - u->first + kept;
+        const int64_t room = param_room(p->elements) - kept;
 
         memset((char *)data + (size_t)end * real, 0, (size_t)room * real);
     }

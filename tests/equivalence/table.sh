@@ -231,6 +231,29 @@ model fast train.dtype=float64 numerics.mode=fast numerics.grid_data=1 \
     numerics.grid_tensor=1 data.sequence=32 train.batch=12 train.micro_batch=2
 }
 
+# Parameters with rates of their own, and frozen ones, under every axis.
+# shellcheck disable=SC2086
+{
+printf '%s\n' "ranks=1 train.micro_batch=1" "ranks=4 mesh.tensor=4" \
+    "ranks=4 mesh.context=2 mesh.tensor=2 tensor.overlap=2" \
+    "ranks=4 mesh.shard=4 zero=fsdp train.micro_batch=1" \
+    "ranks=4 mesh.data=2 mesh.tensor=2 zero=zero2" \
+    "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" \
+    "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1 zero=zero1" \
+    >layouts.txt
+few="data.sequence=48 train.batch=8 train.micro_batch=4 model.layers=4
+    numerics.grid_tensor=4 numerics.grid_context=2"
+steps=3 model groups $few model.tied=true optimizer.groups='["embedding frozen",
+"layers.0.* frozen", "*norm* frozen", "layers.1.attention_norm frozen=false",
+"*.wo lr_factor=0.1 weight_decay=0 beta1=0.8", "*.w2 beta2=0.5"]'
+steps=3 model mup $few model.mup_base_width=8
+# Low-rank adapters: beside fused and cut matrices, some and all of them.
+steps=3 model lora $few lora.rank=3 train.dtype=bfloat16
+steps=3 model lora_some $few lora.rank=5 'lora.targets=[q_proj,v_proj,down_proj]' \
+    model.tied=true train.recompute=block
+steps=3 model lora_gpt2 $few lora.rank=2 model.family=gpt2 model.kv_heads=0
+}
+
 # Only when it is named: what the thread sanitizer looks at.
 printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
     "ranks=4 mesh.data=2 mesh.shard=2 zero=zero3" \

@@ -259,6 +259,14 @@ TEST(long_caches_equal_a_whole_pass)
     IS_OK(directory_remove(directory));
 }
 
+static status export_to(const char *model, const char *directory,
+                        struct export_result *result)
+{
+    return model_export(&(struct export_request){.model = model,
+                                                 .directory = directory},
+                        result);
+}
+
 TEST(an_export_names_its_tokens)
 {
     char directory[PATH_BYTES], out[PATH_BYTES], path[PATH_BYTES];
@@ -270,7 +278,7 @@ TEST(an_export_names_its_tokens)
 
     make(directory);
     IS_OK(path_join(out, sizeof out, directory, "out"));
-    IS_OK(model_export(directory, out, &result));
+    IS_OK(export_to(directory, out, &result));
     CHECK(result.tokenizer);
     arena_init(&arena, "settings", 0);
     IS_OK(path_join(path, sizeof path, out, "tokenizer_config.json"));

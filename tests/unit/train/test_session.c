@@ -101,6 +101,14 @@ static void same_scores(const char *directory, int number)
 
 /* Source, imported run, its checkpoint and what is exported from it are the
  * same model: equal logits and gradients in every bit. */
+static status export_to(const char *model, const char *directory,
+                        struct export_result *result)
+{
+    return model_export(&(struct export_request){.model = model,
+                                                 .directory = directory},
+                        result);
+}
+
 static void round_trip(const char *name)
 {
     char directory[PATH_BYTES], source[PATH_BYTES], tokens[PATH_BYTES];
@@ -114,7 +122,7 @@ static void round_trip(const char *name)
     join(run, directory, "run");
     join(out, directory, "deep/exported/");
     IS_OK(model_import(source, run, &imported));
-    IS_OK(model_export(run, out, &exported));
+    IS_OK(export_to(run, out, &exported));
     EQUAL_INT(imported.parameters, exported.parameters);
     EQUAL_INT(imported.tensors, exported.tensors);
     CHECK(exported.proof_logits > 0);
@@ -127,7 +135,7 @@ static void round_trip(const char *name)
         CHECK(loss[i] == loss[0]);
         same_scores(directory, i);
     }
-    FAILS(model_export(run, out, &exported), ERR_CONFIG, "is not empty");
+    FAILS(export_to(run, out, &exported), ERR_CONFIG, "is not empty");
     FAILS(model_import(source, run, &imported), ERR_CONFIG,
           "holds a run already");
     FAILS(model_import(run, out, &imported), ERR_CONFIG, "is a run already");
@@ -151,7 +159,7 @@ TEST(an_export_holds_what_other_programs_read)
     test_directory(directory);
     join(out, directory, "out");
     join(path, golden, "gpt2");
-    IS_OK(model_export(path, out, &exported));
+    IS_OK(export_to(path, out, &exported));
     for (int i = 0; i < ROWS(files); i++) {
         join(path, out, files[i]);
         CHECK(file_exists(path));

@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mup.h - the maximal update parametrisation, so that a learning rate found at
+ * a small width holds at a large one.
+ * Source: Yang et al. 2022, arXiv:2203.03466, table 8 (Adam).
+ *
+ * With m = width / base width, and what stays as it is left out:
+ *
+ *   matrices of blocks     deviation / root m    rate / m
+ *   gain of the last norm  value / m             rate / m
+ *
+ * The table multiplies logits by 1 / m. Here the gain of the norm before the
+ * head has that factor: by the symmetry of its appendix J.2.1 (a factor of the
+ * forward pass moves into the initial value and, for Adam, the rate) training
+ * is the same, tied heads included, and a finished model is one that every
+ * reader of its family knows. Embeddings, positions, the head, biases and the
+ * gains of other norms are as at the base width. Heads must grow in number,
+ * not in width: then scores need no other scale. */
+#ifndef LOCKSTEP_MODELS_MUP_H
+#define LOCKSTEP_MODELS_MUP_H
+
+#include "models/model.h"
+
+struct mup {
+    double deviation; /* factor of the initial deviation */
+    double rate;      /* of the learning rate */
+    double gain;      /* of the initial value of a norm's weight */
+};
+
+/* All 1 where model->mup is 0. */
+struct mup mup_of(const struct model *model, const struct param *param);
+
+#endif

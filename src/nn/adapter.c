@@ -1,0 +1,396 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* adapter.c - low-rank adapters beside a product.
+ * Source: Hu et al. 2021, arXiv:2106.09685, equation 3.
+ *
+ *   y = x Wᵀ + scale (x Aᵀ) Bᵀ     A [rank, in], B [out, rank]
+ *
+ *   shrink   a = x Aᵀ       scale   a = scale a       expand   u = a Bᵀ
+ *
+ * u is the residual of the product with W. Pieces of a fused matrix (q, k, v)
+ * have adapters of their own: their rows of A lie one after the other, and
+ * those of B meet their own part of a only.
+ *
+ * Where tensor ranks share W, the small matrix that they do not share (A of a
+ * matrix cut by rows, B of one cut by columns) works on the tokens that a rank
+ * has, and its gradient is summed as that of a norm's weight: by parts of each
+ * sequence (docs/numerics.md). The other one is cut as W is. */
+#include <string.h>
+
+#include "nn/layer.h"
+
+static const struct param *weight_of(const struct run *run,
+                                     const struct step *step)
+{
+    return &run->program->params.items[step->param[0]];
+}
+
+/* ---- a matrix that every tensor rank has whole ---- */
+
+static status local_forward(const struct step *step, struct run *run)
+{
+    const struct sum_order order =
+        run_order_whole(run, weight_of(run, step)->cols);
+    const struct matmul call = {
+        .c = run_slot(run, step->output), .a = run_slot(run, step->input),
+        .b = tensor_transpose(run_weight(run, step, 0)), .order = &order};
+
+    return run->kernels->matmul(run->stream, &call);
+}
+
+static status local_backward(const struct step *step, struct run *run)
+{
+    const struct tensor dx = run_gradient(run, step->input);
+    const struct sum_order order =
+        run_order_whole(run, weight_of(run, step)->rows);
+    const struct matmul call = {
+        .c = dx, .a = run_gradient(run, step->output),
+        .b = run_weight(run, step, 0), .order = &order,
+        .left = run->event->adds ? &dx : NULL};
+
+    return run->kernels->matmul(run->stream, &call);
+}
+
+/* The tokens of one part of one leaf: of each of its sequences, or of both
+ * chunks of a context leaf of each. */
+static struct sum_order order_part(struct run *run,
+                                   const struct token_order *order, int leaf,
+                                   int part)
+{
+    const int contexts = token_order_contexts(order);
+    const int chunks = order->chunks > 1 ? 2 : 1;
+    const int64_t from = token_order_part(order, part);
+    const int64_t length = token_order_part(order, part + 1) - from;
+    int64_t count = 0;
+
+    for (int64_t i = 0; i < order->sequences_per_leaf; i++) {
+        const int64_t sequence =
+            (leaf / contexts * order->sequences_per_leaf + i) * order->length;
+
+        for (int second = 0; second < chunks; second++)
+            run->segments[count++] = (struct sum_segment){
+                sequence + from +
+                    (chunks > 1 ? token_order_first(order, leaf % contexts,
+                                                    second) : 0),
+                length, 0};
+    }
+    return (struct sum_order){run->segments, count, 1};
+}
+
+static status local_backward_weight(const struct step *step, struct run *run)
+{
+    const struct param *param = weight_of(run, step);
+    const struct tensor x = run_slot(run, step->input);
+    const struct tensor dy = run_gradient(run, step->output);
+    struct vector_pass pass = {0};
+
+    while (vector_next(run, step, 0, &pass)) {
+        const struct token_order *order = &pass.order;
+        const int leaves = order->leaves * token_order_contexts(order);
+
+        for (int i = 0; i < leaves * order->parts; i++) {
+            const struct sum_order part =
+                order_part(run, order, i / order->parts, i % order->parts);
+            const struct tensor row = tensor_rows(pass.sums[0], i, 1);
+            const struct matmul call = {
+                .c = tensor_2d(row.data, row.dtype, param->rows, param->cols),
+                .a = tensor_transpose(piece_rows(run, dy, &pass.piece)),
+                .b = piece_rows(run, x, &pass.piece), .order = &part,
+                .continues = order->continues};
+
+            TRY(run->kernels->matmul(run->stream, &call));
+        }
+        TRY(vector_end(run, step, 0, &pass));
+    }
+    return OK;
+}
+
+static struct step_cost adapter_cost(const struct step *step,
+                                     const struct program *p)
+{
+    const struct param *weight = &p->params.items[step->param[0]];
+    const int64_t tokens = program_slot_rows(p, step->output);
+    const int64_t width = p->slots[step->input].width +
+                          p->slots[step->output].width;
+
+    return (struct step_cost){
+        .flops = 2 * tokens * weight->elements,
+        .bytes_moved = (tokens * width + weight->elements) *
+                       dtype_bytes(p->dtype)};
+}
+
+static size_t local_scratch(const struct step *step, const struct program *p)
+{
+    return vector_scratch(p, 1, p->params.items[step->param[0]].elements);
+}
+
+static const struct layer layer_local = {
+    .name = "adapter", .kind = "adapter", .forward = local_forward,
+    .backward_input = local_backward,
+    .backward_weight = local_backward_weight, .cost = adapter_cost,
+    .scratch = local_scratch, .keeps_input_for_w = true,
+    .keeps_output_gradient_for_w = true};
+
+static slot add_local(struct program *p, slot x, const struct param_spec *spec)
+{
+    x = relayout_local(p, x);
+    const int step = program_add_step(p, &layer_local, x);
+    const slot output = program_add_slot(p, "adapter", spec->rows, false);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    p->slots[output].layout.tokens = p->slots[x].layout.tokens;
+    program_add_param(p, step, 0, spec);
+    if (p->error != OK) return -1;
+    struct stream_info *stream = &p->streams[p->stream_count - 1];
+
+    stream->vector = true;
+    stream->local = p->slots[output].layout.tokens >> AXIS_TENSOR & 1;
+    return output;
+}
+
+/* ---- B of a matrix whose rows tensor ranks share ---- */
+
+/* Piece i of the adapter: its rows of B here, its columns of a and of u. */
+struct span {
+    struct tensor weight; /* [count, rank] */
+    int64_t first, count; /* rows of B */
+    int64_t column;       /* of u */
+    int64_t part;         /* column of a */
+    int64_t rank;
+};
+
+static struct span span_of(const struct run *run, const struct step *step,
+                           int piece)
+{
+    const struct program *p = run->program;
+    const struct param *param = weight_of(run, step);
+    struct span span = {.rank = param->cols, .part = piece * param->cols};
+
+    if (step->set.adapter.pieces == 1) {
+        span.count = param->rows;
+    } else {
+        for (int i = 0; i < piece; i++)
+            span.first +=
+                layout_held(&param->spec, &p->mesh, &p->place, i).count;
+        span.count =
+            layout_held(&param->spec, &p->mesh, &p->place, piece).count;
+    }
+    span.column = step->set.adapter.column[piece];
+    return span;
+}
+
+static status expand_forward(const struct step *step, struct run *run)
+{
+    const struct tensor u = run_slot(run, step->output);
+    const struct tensor a = run_slot(run, step->input);
+    const struct tensor weight = run_weight(run, step, 0);
+
+    TRY(overlap_wait_all(run, a));
+    if (weight.shape[0] < u.shape[1]) /* pieces without adapter */
+        memset(u.data, 0, (size_t)(tensor_count(&u) * dtype_bytes(u.dtype)));
+    for (int i = 0; i < step->set.adapter.pieces; i++) {
+        const struct span s = span_of(run, step, i);
+        const struct sum_order order = run_order_whole(run, s.rank);
+        const struct matmul call = {
+            .c = tensor_cols(u, s.column, s.count),
+            .a = tensor_cols(a, s.part, s.rank),
+            .b = tensor_transpose(tensor_rows(weight, s.first, s.count)),
+            .order = &order};
+
+        if (s.count > 0) TRY(run->kernels->matmul(run->stream, &call));
+    }
+    return OK;
+}
+
+/* This rank's leaves of the rows of a piece; one that is not named outside has
+ * all pieces of the matrix. */
+static struct sum_order order_piece(struct run *run, const struct step *step,
+                                    int piece)
+{
+    const struct program *p = run->program;
+    const struct param *param = weight_of(run, step);
+    const struct layout_span own = program_leaves(p);
+
+    if (step->set.adapter.pieces == 1) return run_order_cut(run, param);
+    const struct layout_span held =
+        layout_held(&param->spec, &p->mesh, &p->place, piece);
+
+    for (int leaf = 0; leaf < own.count; leaf++) {
+        const struct layout_span block = layout_leaf(
+            &param->spec, p->grid.tensor, (int)own.first + leaf, piece);
+
+        run->segments[leaf] = (struct sum_segment){
+            block.first - held.first, block.count, leaf};
+    }
+    return (struct sum_order){run->segments, own.count, (int)own.count};
+}
+
+static status expand_backward(const struct step *step, struct run *run)
+{
+    const struct tensor da = run_gradient(run, step->input);
+    const struct tensor du = run_gradient(run, step->output);
+    const struct tensor weight = run_weight(run, step, 0);
+
+    TRY(overlap_wait_all(run, du));
+    for (int i = 0; i < step->set.adapter.pieces; i++) {
+        const struct span s = span_of(run, step, i);
+        const struct sum_order order = order_piece(run, step, i);
+        const struct tensor c = tensor_cols(da, s.part, s.rank);
+        const struct matmul call = {
+            .c = c, .a = tensor_cols(du, s.column, s.count),
+            .b = tensor_rows(weight, s.first, s.count), .order = &order,
+            .left = run->event->adds ? &c : NULL};
+
+        TRY(run->kernels->matmul(run->stream, &call));
+    }
+    return OK;
+}
+
+/* One sum of one piece of the batch, of all pieces of the adapter. */
+static status expand_product(struct run *run, const struct step *step,
+                             const struct piece *piece, int sum)
+{
+    struct gradients *g = run->gradients;
+    struct gradient_target target;
+    const struct tensor a =
+        piece_rows(run, run_slot(run, step->input), piece);
+    const struct tensor du =
+        piece_rows(run, run_gradient(run, step->output), piece);
+
+    gradient_begin(g, step->stream[0], piece, sum, &target);
+    for (int i = 0; i < step->set.adapter.pieces; i++) {
+        const struct span s = span_of(run, step, i);
+        const struct sum_order order =
+            run_order_tokens(run, piece, target.only);
+        const struct tensor c = tensor_rows(target.c, s.first, s.count);
+        const struct matmul call = {
+            .c = c,
+            .a = tensor_transpose(tensor_cols(du, s.column, s.count)),
+            .b = tensor_cols(a, s.part, s.rank), .order = &order,
+            .continues = target.continues,
+            .left = target.left ? &c : NULL};
+
+        TRY(run->kernels->matmul(run->stream, &call));
+    }
+    return gradient_end(g, step->stream[0], sum);
+}
+
+static status expand_backward_weight(const struct step *step, struct run *run)
+{
+    struct gradients *g = run->gradients;
+    struct piece_cursor cursor = {0};
+    struct piece piece;
+
+    if (!gradient_made(run->program, step->stream[0])) return OK;
+    TRY(overlap_wait_all(run, run_slot(run, step->input)));
+    TRY(overlap_wait_all(run, run_gradient(run, step->output)));
+    while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece))
+        for (int i = 0; i < gradient_sums(g, step->stream[0], &piece); i++)
+            TRY(expand_product(run, step, &piece, i));
+    return OK;
+}
+
+static const struct layer layer_expand = {
+    .name = "adapter", .kind = "adapter", .forward = expand_forward,
+    .backward_input = expand_backward,
+    .backward_weight = expand_backward_weight, .cost = adapter_cost,
+    .keeps_input_for_w = true, .keeps_output_gradient_for_w = true};
+
+/* ---- building ---- */
+
+/* Where the rows of W that piece `which` makes begin, on this rank. */
+static int64_t column_of(const struct program *p,
+                         const struct param_spec *weight, int which)
+{
+    int64_t column = 0;
+
+    for (int i = 0; i < which; i++)
+        column += layout_held(weight, &p->mesh, &p->place, i).count;
+    return column;
+}
+
+static slot add_expand(struct program *p, slot a,
+                       const struct param_spec *weight,
+                       const struct param_spec *spec,
+                       const struct adapter *adapter)
+{
+    struct param_spec cut = *weight;
+    int64_t held[2];
+
+    a = relayout_whole(p, a, true);
+    const int step = program_add_step(p, &layer_expand, a);
+
+    cut.leaves = p->grid.tensor;
+    layout_local_shape(&cut, &p->mesh, &p->place, &held[0], &held[1]);
+    const slot output = program_add_slot(p, "adapter", held[0], false);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    p->slots[output].layout.width |= 1u << AXIS_TENSOR;
+    p->steps[step].set.adapter.pieces = adapter->pieces;
+    for (int i = 0; i < adapter->pieces; i++)
+        p->steps[step].set.adapter.column[i] =
+            column_of(p, &cut, adapter->of[i].piece);
+    program_add_param(p, step, 0, spec);
+    return p->error == OK ? output : -1;
+}
+
+/* The rows of A, one piece after the other; those of B, each as in W. */
+static void specs_of(const struct param_spec *weight,
+                     const struct adapter *adapter, struct param_spec *a,
+                     struct param_spec *b)
+{
+    const int pieces = adapter->pieces;
+
+    *a = (struct param_spec){
+        .outside_name = adapter->of[0].a, .rows = pieces * adapter->rank,
+        .cols = weight->cols, .init = INIT_ADAPTER, .decay = true,
+        .adapter = true, .split_cols = weight->split_cols};
+    *b = *weight;
+    b->outside_name = adapter->of[0].b;
+    b->outside_transposed = false;
+    b->cols = adapter->rank;
+    b->split_cols = AXIS_NONE;
+    b->init = INIT_ZERO;
+    b->decay = b->adapter = true;
+    if (pieces == 1 && !adapter->named) return;
+    a->piece_count = b->piece_count = pieces > 1 ? pieces : 0;
+    b->rows = 0;
+    for (int i = 0; i < pieces; i++) {
+        const struct param_piece *piece =
+            &weight->pieces[adapter->of[i].piece];
+
+        a->pieces[i] = (struct param_piece){adapter->of[i].a, adapter->rank,
+                                            0};
+        b->pieces[i] = *piece;
+        b->pieces[i].outside_name = adapter->of[i].b;
+        b->rows += piece->rows;
+    }
+    if (pieces == 1) b->piece_count = 1; /* its rows may have units */
+}
+
+slot nn_linear_adapted(struct program *p, slot x,
+                       const struct param_spec *weight,
+                       const struct param_spec *bias,
+                       const struct adapter *adapter)
+{
+    char names[2][PARAM_NAME_BYTES];
+    struct param_spec a, b;
+    slot u;
+
+    if (adapter == NULL || adapter->pieces == 0)
+        return nn_linear(p, x, weight, bias);
+    specs_of(weight, adapter, &a, &b);
+    snprintf(names[0], sizeof names[0], "%.80s.lora_a", weight->name);
+    snprintf(names[1], sizeof names[1], "%.80s.lora_b", weight->name);
+    a.name = names[0];
+    b.name = names[1];
+    if (weight->split_cols == AXIS_TENSOR) {
+        u = nn_scale_over(p, nn_linear(p, x, &a, NULL), adapter->scale);
+        u = add_local(p, u, &b);
+    } else {
+        u = nn_scale_over(p, add_local(p, x, &a), adapter->scale);
+        u = add_expand(p, u, weight, &b, adapter);
+    }
+    return nn_add(p, u, nn_linear(p, x, weight, bias));
+}
