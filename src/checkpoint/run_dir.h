@@ -4,6 +4,8 @@
  *    RUN/config.yaml      the resolved configuration
  *    RUN/metrics.jsonl    one line for each step
  *    RUN/log.txt          of rank 0; RUN/logs/rank-00003.log of the others
+ *    RUN/layers.jsonl     of observed steps (observe.layers)
+ *    RUN/tensorboard/     event files (observe.tensorboard)
  *    RUN/report.html
  *    RUN/lock             held by the process that trains; never stale
  *    RUN/ckpt/            checkpoints (checkpoint.h) */

@@ -289,6 +289,9 @@ static status run_timed(struct run *run, int event)
 
     TRY(run_event(run, &run->plan->events[event]));
     outline_end(track, run, &run->plan->events[event]);
+    if (run->probe != NULL)
+        run->probe->look(run->probe->argument, run,
+                         &run->plan->events[event]);
     if (run->clock != NULL) run->spent[event] += run->clock() - began;
     return OK;
 }

@@ -34,6 +34,13 @@ struct run_watch {
     void *argument;
 };
 
+/* Who looks at what an event has read and written. Changes nothing. */
+struct run_probe {
+    void (*look)(void *argument, const struct run *run,
+                 const struct event *event);
+    void *argument;
+};
+
 struct run {
     const struct program *program;
     const struct frame_plan *plan;
@@ -72,6 +79,7 @@ struct run {
                                 * whole micro-batch */
     const struct event *event; /* being run */
     int failed_step;           /* step whose layer returned an error, or -1 */
+    const struct run_probe *probe; /* NULL: nobody looks */
 };
 
 status run_forward(struct run *run);

@@ -306,6 +306,8 @@ static void add_memory(struct stage *stage)
         {"gradients on their way back", "micro-batch", 0, NULL},
         {"messages between ranks", "call", 0, NULL},
         {"messages in the background", "step", 0, NULL},
+        {"weights before an observed step", "step",
+         stage->request.observe ? arena_bytes(stage, MEMORY_WEIGHTS) : 0, NULL},
     };
 
     stage->bytes = 0;

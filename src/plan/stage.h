@@ -45,6 +45,7 @@ struct stage_request {
     bool domino;           /* F goes piece by piece through the blocks */
     bool optimizer;        /* masters and states */
     struct optimizer_choice choice; /* of it; zeroed: adamw */
+    bool observe;          /* room for the weights before an update */
     struct division division; /* zeroed: nothing */
     int prefetch;          /* units of weights gathered ahead */
     bool reshard;          /* weights are given back after each pass */
@@ -68,7 +69,7 @@ enum memory_owner {
     MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY, MEMORY_CACHE,
     MEMORY_BATCH,
     MEMORY_GATHERED, MEMORY_BUCKETS, MEMORY_NORM, MEMORY_RETURNS,
-    MEMORY_MESSAGES, MEMORY_BACKGROUND,
+    MEMORY_MESSAGES, MEMORY_BACKGROUND, MEMORY_OBSERVED,
     MEMORY_OWNERS
 };
 

@@ -291,8 +291,10 @@ static status write_report(const struct closing *c)
     struct text sample = {0};
     status result;
     struct facts model = {.count = 0}, machine = {.count = 0};
-    char text[512];
+    char text[512], layers[PATH_BYTES];
     int rows = 0;
+
+    TRY(path_join(layers, sizeof layers, c->run->path, "layers.jsonl"));
 
     model_facts(c, &model);
     machine_facts(c, &machine);
@@ -306,6 +308,7 @@ static status write_report(const struct closing *c)
     const struct report_input input = {
         .title = c->run->path, .metrics_path = c->run->metrics,
         .run = c->run->path,
+        .layers_path = layers,
         .outcome = text, .exit_code = status_exit_code(c->result),
         .steps_planned = c->setup->rate.steps, .vocab = c->setup->model.vocab,
         .model = model.items, .model_count = model.count,
@@ -316,6 +319,8 @@ static status write_report(const struct closing *c)
         .prompt = "", .sample = sample.bytes};
 
     result = report_write(&input, c->run->report);
+    if (result == OK)
+        result = observe_sample(c->observer, c->step, sample.bytes);
     if (result == OK) result = write_profile(c);
     text_free(&sample);
     return result;

@@ -6,6 +6,7 @@
 
 #include "checkpoint/run_dir.h"
 #include "train/feed.h"
+#include "train/observe.h"
 #include "train/profiler.h"
 #include "train/setup.h"
 
@@ -16,6 +17,7 @@ struct closing {
     int64_t step;   /* reached */
     status result;  /* of the loop */
     const struct profiler *profiler;
+    struct observer *observer;
     bool json;
 };
 

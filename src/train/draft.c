@@ -2,6 +2,7 @@
 /* draft.c - what one rank of a run would hold and send. */
 #include "train/draft.h"
 
+#include "train/observe.h"
 #include "train/step.h"
 #include "train/validation.h"
 
@@ -9,7 +10,9 @@ static status build(struct draft *draft, struct setup *setup, int rank)
 {
     const int ranks = mesh_ranks(&setup->mesh);
     const struct options *o = &setup->set->values;
+    int64_t values = validation_values(o);
 
+    if (observe_values(o, ranks) > values) values = observe_values(o, ranks);
     setup_place(setup, rank);
     if (ranks > 1) TRY(ranks_imagine(&draft->world, ranks, rank));
     TRY(team_build(&draft->team, ranks > 1 ? &draft->world : NULL,
@@ -18,7 +21,7 @@ static status build(struct draft *draft, struct setup *setup, int rank)
 
     TRY(pipeline_plan(&draft->pipeline, &request));
     TRY(team_add_chunks(&draft->team, &draft->pipeline));
-    train_step_reserve(&draft->pipeline, &draft->team, validation_values(o));
+    train_step_reserve(&draft->pipeline, &draft->team, values);
     exchanges_of(&draft->exchanges, &draft->pipeline);
     return OK;
 }

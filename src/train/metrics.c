@@ -360,6 +360,40 @@ done:
     return result;
 }
 
+int metrics_count(void)
+{
+    return METRIC_COUNT;
+}
+
+struct metric_about metrics_about(int index)
+{
+    const struct metric *metric = &metrics[index];
+
+    return (struct metric_about){
+        .name = metric->name, .unit = metric->unit,
+        .meaning = metric->meaning, .clock = metric->clock == CLOCK_CLOCK,
+        .integer = metric->type == TYPE_INT,
+        .in_steps = metric_applies(metric, METRICS_STEP),
+        .in_validations = metric_applies(metric, METRICS_VALIDATION)};
+}
+
+bool metrics_value(const struct metrics_row *row, int index, double *value)
+{
+    const struct metric *metric = &metrics[index];
+    const char *field = (const char *)row + metric->offset;
+    int64_t integer;
+
+    if (!metric_applies(metric, row->kind)) return false;
+    if (is_optional(metric) && !is_there(metric, field)) return false;
+    if (metric->type == TYPE_INT) {
+        memcpy(&integer, field, sizeof integer);
+        *value = (double)integer;
+    } else {
+        memcpy(value, field, sizeof *value);
+    }
+    return true;
+}
+
 status metrics_describe(struct text *out)
 {
     static const char *const rows[] = {"every", "step", "validation",

@@ -72,6 +72,18 @@ struct metrics_table {
 status metrics_read(struct metrics_table *table, struct arena *arena,
                     const char *path);
 
+/* A row of metrics.def, for those who write metrics elsewhere. */
+struct metric_about {
+    const char *name, *unit, *meaning;
+    bool clock;                    /* depends on the machine's speed */
+    bool integer;
+    bool in_steps, in_validations; /* lines that have it */
+};
+int metrics_count(void);
+struct metric_about metrics_about(int index);
+/* False: lines of this kind do not have it. */
+bool metrics_value(const struct metrics_row *row, int index, double *value);
+
 /* The table of metrics as Markdown (docs/generated/metrics.md). */
 status metrics_describe(struct text *out);
 

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "kernels/math.h"
 #include "train/chart.h"
+#include "train/layers.h"
 #include "train/ledger.h"
 #include "train/metrics.h"
 #include "train/report_style.h"
@@ -485,6 +486,7 @@ static status page(struct text *out, const struct report_input *input,
     TRY(facts(out, "model", input->model, input->model_count));
     TRY(facts(out, "machine", input->machine, input->machine_count));
     TRY(text_append_string(out, "</div>\n"));
+    TRY(layers_html(out, input->layers_path));
     TRY(profile_section(out, input));
     TRY(memory(out, input));
     TRY(options(out, input->options));

@@ -35,7 +35,8 @@ static const char *const may_change[] = {
     "validate.sets", "validate.tasks", "validate.items", "validate.shots",
     "checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every",
     "checkpoint.at_end", "data.cache", "data.phases", "numerics.isa",
-    "numerics.mode", "run.log_every"};
+    "numerics.mode", "run.log_every", "observe.tensorboard",
+    "observe.histograms", "observe.layers", "observe.prometheus"};
 
 bool setup_may_change(const char *name)
 {
@@ -371,6 +372,7 @@ static status resolve_request(struct setup *setup)
         .z_loss = o->train.z_loss, .dropout = o->model.dropout,
         .seed = (uint64_t)o->seed, .qk_clip = o->optimizer.qk_clip,
         .backward = BACKWARD_FUSED, .optimizer = true,
+        .observe = o->observe.layers > 0,
         .threads = (int)o->train.threads,
         .recompute = o->train.recompute.items,
         .recompute_count = o->train.recompute.count,

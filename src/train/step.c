@@ -395,6 +395,8 @@ status train_step_run(struct train_step *step,
     TRY(measure(step, source, out));
     out->refused = guard->accepts != NULL &&
                    !guard->accepts(guard->argument, out);
+    if (!out->refused && step->watch != NULL)
+        TRY(step->watch->gradients(step->watch->argument));
     for (int i = 0; i < step->pipeline->count; i++) {
         const struct update update = chunk_update(step, i);
 
@@ -405,6 +407,7 @@ status train_step_run(struct train_step *step,
         TRY(zero_weights(&step->zero[i]));
     }
     if (out->refused) return OK; /* the scale stays too */
+    if (step->watch != NULL) TRY(step->watch->updated(step->watch->argument));
     return loss_scale_after(&step->scaling, !out->skipped);
 }
 

@@ -31,6 +31,13 @@ struct step_guard {
                                * error */
 };
 
+/* Called on every rank between the norm and the update, and after it. */
+struct step_watch {
+    status (*gradients)(void *argument);
+    status (*updated)(void *argument);
+    void *argument;
+};
+
 struct train_step {
     struct pipeline *pipeline; /* borrowed, open; planned for this rank's share
                                 * of the batch and of the data leaves */
@@ -46,6 +53,7 @@ struct train_step {
     struct step_guard guard;   /* the caller's to fill */
     bool probes;               /* the step under way changes nothing */
     double data_s;             /* of the last step, making batches */
+    const struct step_watch *watch; /* borrowed; NULL: nobody looks */
 };
 
 /* The update's rates and betas are the caller's to fill afterwards. team: the

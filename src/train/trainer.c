@@ -15,6 +15,7 @@ static void free_all(struct trainer *t)
     metrics_close(&t->metrics);
     ledger_close(&t->ledger);
     policy_free(&t->policy);
+    observe_close(&t->observer);
     log_stop();
     validation_close(&t->validation);
     trace_free(&t->trace);
@@ -55,7 +56,8 @@ static status train(struct trainer *t)
     const struct closing closing = {
         .setup = &t->setup, .pipeline = &t->pipeline, .run = &t->run,
         .step = t->counters.step, .result = result,
-        .profiler = &t->profiler, .json = t->request->json};
+        .profiler = &t->profiler, .observer = &t->observer,
+        .json = t->request->json};
     const status reported = closing_report(&closing);
 
     return result != OK ? result : reported;

@@ -88,6 +88,7 @@ static void exact_row(const struct trainer *t,
 
 static status write_row(struct trainer *t, const struct made_step *made)
 {
+    const struct options *o = &t->request->set->values;
     const double seconds = made->seconds;
     struct metrics_row row;
 
@@ -105,10 +106,12 @@ static status write_row(struct trainer *t, const struct made_step *made)
         .loss = made->result.loss, .tokens_per_s = row.tokens_per_s,
         .peak_fraction = t->peak_flops > 0 ? row.peak_fraction : 0};
 
+    const bool logged = t->counters.step % o->run.log_every == 0 ||
+                        t->counters.step == t->setup.rate.steps;
+
     progress_step(&t->progress, &shown);
-    if (t->counters.step % t->request->set->values.run.log_every != 0 &&
-        t->counters.step != t->setup.rate.steps)
-        return OK;
+    TRY(observe_row(&t->observer, &row, logged));
+    if (!logged) return OK;
     return metrics_append(&t->metrics, &row);
 }
 
@@ -137,6 +140,7 @@ static status finish_step(struct trainer *t, struct made_step *made,
                       made->result.loss,
                       math_log((double)t->setup.model.vocab));
     if (t->verdict.action == POLICY_WARN) TRY(trainer_warn(t));
+    TRY(observe_end(&t->observer));
     note_scale(t, &made->result);
     noise_end(&t->noise, &made->result, &made->noise, &made->noise_average);
     made->tokens =
@@ -168,6 +172,7 @@ static status plain_step(struct trainer *t)
     TRY(fault_point("train.step"));
     TRY(noise_begin(&t->noise, &t->step, &source, step,
                     trainer_batch(t, step)));
+    observe_begin(&t->observer, step + 1);
     const status ran = train_step_run(&t->step, &source, made.lr,
                                       step + 1 - t->counters.skipped,
                                       &made.result);

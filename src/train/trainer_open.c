@@ -139,6 +139,8 @@ status trainer_plan(struct trainer *t, struct group *world)
     if (validation_values(o) > values) values = validation_values(o);
     if (profiler_values(&t->setup.mesh) > values)
         values = profiler_values(&t->setup.mesh);
+    if (observe_values(o, mesh_ranks(&t->setup.mesh)) > values)
+        values = observe_values(o, mesh_ranks(&t->setup.mesh));
     train_step_reserve(&t->pipeline, &t->team, values);
     return OK;
 }
@@ -231,6 +233,16 @@ static status count_work(struct trainer *t)
     return OK;
 }
 
+/* What a run that begins again at step 0 told before counts for nothing. */
+static status observe(struct trainer *t)
+{
+    const bool goes_on = t->request->resume && t->counters.step > 0;
+
+    return observe_open(&t->observer, t->request->set, &t->step,
+                        &t->keeper.inventory,
+                        goes_on ? t->counters.step : -1);
+}
+
 status trainer_open(struct trainer *t)
 {
     const struct inventory_of of = {t->pipeline.stages, t->pipeline.count,
@@ -250,6 +262,7 @@ status trainer_open(struct trainer *t)
     trainer_policy_open(t);
     TRY(team_agree(&t->team, begin(t)));
     TRY(trainer_policy_load(t));
+    TRY(team_agree(&t->team, observe(t)));
     t->profiler.trace = t->request->trace;
     t->profiler.title = t->request->set->values.run.dir;
     return profiler_build(&t->profiler, &t->team,

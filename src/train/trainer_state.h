@@ -10,6 +10,7 @@
 #include "train/ledger.h"
 #include "train/metrics.h"
 #include "train/noise.h"
+#include "train/observe.h"
 #include "train/profiler.h"
 #include "train/progress.h"
 #include "train/session.h"
@@ -30,6 +31,7 @@ struct trainer {
     struct keeper keeper;
     struct run_dir run;
     struct metrics_writer metrics;
+    struct observer observer;
     struct progress progress;
     struct counters counters;
     struct policy policy;

@@ -55,5 +55,6 @@ status trainer_validate(struct trainer *t)
     row.time_s = now_s(CLOCK_REALTIME);
     row.extras = v->extras;
     row.extra_count = v->extra_count;
+    TRY(observe_row(&t->observer, &row, true));
     return metrics_append(&t->metrics, &row);
 }

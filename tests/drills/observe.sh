@@ -1,0 +1,125 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# observe.sh - looking at a run: event files, layers, the endpoint. Nothing of
+# it changes a bit; layers look the same under every layout; a kill and a
+# resume leave no step twice; clients that are slow, wrong or many get no more
+# than they should.
+. "${0%/*}/common.sh"
+prepare
+sed -i 's/layers: 2/layers: 4/' config.yaml
+watch="--set observe.tensorboard=true --set observe.layers=5
+    --set observe.histograms=10"
+
+# --- no bit changes ---
+# shellcheck disable=SC2086
+{
+must train config.yaml --run plain
+must train config.yaml --run watched $watch --set observe.prometheus=0
+if same_run plain watched; then ok "a watched run has the same bits"
+else bad "a watched run has the same bits" "$why"; fi
+[ "$(wc -l <watched/layers.jsonl)" -eq 6 ] && ok "a line every 5 steps" ||
+    bad "a line every 5 steps" "$(wc -l <watched/layers.jsonl) lines"
+
+# --- one layout like another ---
+layout() { # NAME REFERENCE RANKS SETTING...
+    local name=$1 reference=$2 ranks=$3 sets=() set
+    shift 3
+    for set; do sets+=(--set "$set"); done
+    must train config.yaml --run "$name" --ranks "$ranks" $watch \
+        --set train.steps=10 --set numerics.grid_tensor=2 "${sets[@]}"
+    [ "$name" != "$reference" ] || return
+    if cmp -s "$reference/layers.jsonl" "$name/layers.jsonl"; then
+        ok "layers under $*"
+    else
+        bad "layers under $*" "layers.jsonl differs"
+    fi
+}
+layout one one 1 train.threads=1
+layout one2 one 1 train.threads=3 train.micro_batch=2
+layout data one 2 mesh.data=2
+layout tensor one 2 mesh.tensor=2
+layout domino one 2 mesh.tensor=2 tensor.overlap=2 tensor.domino=true
+layout pipe one 2 mesh.pipe=2 train.micro_batch=1
+layout dual one 2 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe
+layout fsdp one 4 mesh.shard=4 zero=fsdp train.micro_batch=1
+layout zero2 one 4 mesh.data=2 mesh.tensor=2 zero=zero2
+layout half one 1 train.threads=2 train.recompute=block
+layout span span 1 numerics.grid_context=2
+layout context span 2 numerics.grid_context=2 mesh.context=2
+layout bf16 bf16 1 train.dtype=bfloat16
+layout bf16t bf16 2 train.dtype=bfloat16 mesh.tensor=2
+
+# --- served while it trains ---
+served() { # PATH: what curl hears
+    curl -s --max-time 5 "http://$address$1"
+}
+if command -v curl >/dev/null; then
+    if start_until served 3 train config.yaml --run served \
+        --set train.steps=4000 --set checkpoint.every=0 \
+        --set observe.prometheus=0; then
+        address=$(sed -n 's|^metrics   http://\(.*\)/metrics$|\1|p' log)
+        before=$(served /metrics | sed -n 's/^lockstep_step_total //p')
+        sleep 0.3
+        after=$(served /metrics | sed -n 's/^lockstep_step_total //p')
+        if [ "${before:-0}" -gt 0 ] && [ "${after:-0}" -gt "$before" ]; then
+            ok "curl sees steps go by"
+        else
+            bad "curl sees steps go by" "$before, then $after" log
+        fi
+        served /metrics | awk '
+            /^# HELP/ { help[$3] = 1; next }
+            /^# TYPE/ { if (!help[$3] || $4 !~ /^(gauge|counter)$/) exit 1
+                        type[$3] = 1; next }
+            !/^[a-z_]+({[^}]*})? [-+0-9.eInfNaN]+$/ { exit 1 }
+            { sub(/[{ ].*/, ""); if (!type[$0]) exit 1; n++ }
+            END { if (n < 15) exit 1 }' && ok "every line of the page" ||
+            bad "every line of the page" "is not of the text format"
+        [ "$(curl -s -o /dev/null -w '%{http_code}' "http://$address/x")" = \
+            404 ] && ok "another path" || bad "another path" "is no 404"
+        [ "$(curl -s -o /dev/null -w '%{http_code}' -X POST -d a=b \
+            "http://$address/metrics")" = 405 ] && ok "another method" ||
+            bad "another method" "is no 405"
+        # Twenty that say nothing, one that asks.
+        for i in {1..20}; do
+            exec {quiet[i]}<>"/dev/tcp/${address%:*}/${address##*:}"
+        done
+        served /metrics | grep -q '^lockstep_loss ' &&
+            ok "silent clients keep nobody out" ||
+            bad "silent clients keep nobody out" "no answer" log
+        for i in {1..20}; do exec {quiet[i]}>&-; done
+        lockstep train config.yaml --run other \
+            --set observe.prometheus="$address" >out 2>&1
+        check_said "a taken address" 78 "cannot listen" $? out
+        kill -TERM "$child"
+        wait "$child"
+        [ $? -eq 75 ] && ok "a served run stops on SIGTERM" ||
+            bad "a served run stops on SIGTERM" "another exit code" log
+    else
+        bad "a served run" "does not start" log
+    fi
+else
+    echo "left out: curl is not installed"
+fi
+
+# --- killed and resumed ---
+LOCKSTEP_FAULT=train.step:18:kill lockstep train config.yaml --run killed \
+    $watch >log 2>&1
+must resume killed
+if cmp -s killed/layers.jsonl watched/layers.jsonl; then
+    ok "layers of a killed and resumed run"
+else
+    bad "layers of a killed and resumed run" "layers.jsonl differs"
+fi
+
+# --- a run that goes back by itself ---
+LOCKSTEP_FAULT=train.nan:13 lockstep train config.yaml --run rewound \
+    $watch --set train.on_nan=rewind >log 2>&1 || bad "rewound" "exit $?" log
+steps=$(sed 's/^{"step": \([0-9]*\),.*/\1/' rewound/layers.jsonl | tr '\n' ' ')
+if [ "$steps" = "5 10 15 20 25 30 " ] &&
+    [ "$(ls rewound/tensorboard | wc -l)" -eq 2 ]; then
+    ok "a run that goes back tells every step once"
+else
+    bad "a run that goes back tells every step once" "steps $steps" log
+fi
+}
+report

@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Event files against the `tensorboard` package.
+
+    make_events.py                    writes tests/golden/data/events.tfevents
+    make_events.py --check RUN        opens RUN/tensorboard with the package's
+                                      EventAccumulator and holds it against
+                                      RUN/metrics.jsonl
+
+The file has one event of each kind that Lockstep writes, made by the package's
+own messages and record writer; tests/unit/train/test_events.c must write the
+same bytes. Needs tensorboard (2.21 made the stored file).
+"""
+import glob
+import json
+import math
+import os
+import sys
+
+USUAL = {"lr": "train/learning_rate", "val_loss": "eval/loss",
+         "val_ms": "perf/eval_ms",
+         "tokens_per_s": "perf/tokens_per_second"}
+CLOCK = {"step_ms", "peak_fraction", "data_ms", "resident_bytes"}
+
+
+def make(path):
+    from tensorboard.compat.proto import (event_pb2, summary_pb2,
+                                          tensor_pb2, tensor_shape_pb2)
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    def event(step, value):
+        return event_pb2.Event(wall_time=1.7e9, step=step,
+                               summary=summary_pb2.Summary(value=value))
+
+    def scalar(tag, value):
+        return summary_pb2.Summary.Value(tag=tag, simple_value=value)
+
+    shape = tensor_shape_pb2.TensorShapeProto(
+        dim=[tensor_shape_pb2.TensorShapeProto.Dim(size=1)])
+    text = summary_pb2.Summary.Value(
+        tag="configuration",
+        metadata=summary_pb2.SummaryMetadata(
+            plugin_data=summary_pb2.SummaryMetadata.PluginData(
+                plugin_name="text")),
+        tensor=tensor_pb2.TensorProto(dtype="DT_STRING", tensor_shape=shape,
+                                      string_val=[b"```yaml\nseed: 1\n```\n"]))
+    histogram = summary_pb2.Summary.Value(
+        tag="weights/embedding",
+        histo=summary_pb2.HistogramProto(
+            min=-1.5, max=3.0, num=7.0, sum=2.5, sum_squares=19.25,
+            bucket_limit=[-1.0, 1.0, 4.0], bucket=[2.0, 1.0, 4.0]))
+    events = [
+        event_pb2.Event(wall_time=1.7e9, file_version="brain.Event:2"),
+        event_pb2.Event(wall_time=1.7e9, step=6,
+                        session_log=event_pb2.SessionLog(status="START")),
+        event(300, [scalar("train/loss", 7.25), scalar("eval/loss", 0.1)]),
+        event(300, [text]),
+        event(2**40 + 1, [histogram]),
+    ]
+    with open(path, "wb") as out:
+        writer = RecordWriter(out)
+        for one in events:
+            writer.write(one.SerializeToString())
+        writer.flush()
+
+
+def tag_of(name, kind):
+    if name in USUAL:
+        return USUAL[name]
+    name = name.removeprefix("val_")
+    if name in CLOCK:
+        return f"perf/{name}"
+    return ("train/" if kind == "step" else "eval/") + name
+
+
+def check(run):
+    from tensorboard.backend.event_processing.event_accumulator import (
+        EventAccumulator)
+    seen = EventAccumulator(os.path.join(run, "tensorboard"),
+                            size_guidance={"scalars": 0, "histograms": 0,
+                                           "tensors": 0})
+    seen.Reload()
+    tags = seen.Tags()
+    curves = {tag: [(e.step, e.value) for e in seen.Scalars(tag)]
+              for tag in tags["scalars"]}
+    wanted = {}
+    with open(os.path.join(run, "metrics.jsonl")) as lines:
+        for line in map(json.loads, lines):
+            for name, value in line.items():
+                if name in ("kind", "step", "time_s") or value is None:
+                    continue
+                if line["kind"] == "validation" and name in ("tokens",
+                                                             "epoch"):
+                    continue
+                wanted.setdefault(tag_of(name, line["kind"]), []).append(
+                    (line["step"], value))
+    for tag, points in wanted.items():
+        got = curves.get(tag)
+        assert got is not None, f"{tag} is missing"
+        assert [s for s, _ in got] == [s for s, _ in points], f"{tag}: steps"
+        for (_, a), (_, b) in zip(got, points):
+            assert math.isclose(a, b, rel_tol=1e-6), f"{tag}: {a}, {b}"
+    for tag in tags["histograms"]:
+        steps = [h.step for h in seen.Histograms(tag)]
+        assert steps == sorted(set(steps)), f"{tag}: steps {steps}"
+        for h in seen.Histograms(tag):
+            v = h.histogram_value
+            assert sum(v.bucket) == v.num > 0, tag
+            assert v.min <= v.max <= v.bucket_limit[-1], tag
+    texts = [t.tensor_proto.string_val[0]
+             for t in seen.Tensors("configuration")]
+    assert texts and b"seed" in texts[0]
+    files = len(glob.glob(os.path.join(run, "tensorboard", "*")))
+    print(f"{len(wanted)} metrics, {len(curves)} curves, "
+          f"{len(tags['histograms'])} histograms, {files} files: "
+          "as in metrics.jsonl")
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["--check"]:
+        check(sys.argv[2])
+    else:
+        make(os.path.join(os.path.dirname(__file__), "data",
+                          "events.tfevents"))
