@@ -122,11 +122,20 @@ static status product_run(const struct kernels *k, struct stream *stream,
     return k->matmul(stream, &p);
 }
 
-/* ---- attention: [sequences, length], q k v out dq dk dv dout ---- */
+/* ---- attention: [sequences, length, window], q k v out dq dk dv dout ---- */
+
+/* Pairs of a query and a key that it sees, of one sequence and head. */
+static double pairs_of(int64_t length, int64_t window)
+{
+    const int64_t wide = window > 0 && window < length ? window : length;
+
+    return (double)wide * (double)(wide + 1) / 2 +
+           (double)(length - wide) * (double)wide;
+}
 
 static void attention_prepare(struct operands *o, const int64_t *s)
 {
-    double pairs = (double)s[0] * HEADS * (double)s[1] * (double)(s[1] + 1) / 2;
+    const double pairs = (double)s[0] * HEADS * pairs_of(s[1], s[2]);
 
     for (int i = 0; i < 8; i++) {
         struct tensor t = operand(o, s[0] * s[1], HEADS * HEAD_WIDTH);
@@ -136,6 +145,7 @@ static void attention_prepare(struct operands *o, const int64_t *s)
     o->t[8] = operand_real(o, s[0] * s[1], HEADS); /* lse */
     o->integers[0] = (int32_t)s[0];
     o->integers[1] = (int32_t)s[1];
+    o->integers[2] = (int32_t)s[2];
     o->flops = pairs * (4 * HEAD_WIDTH + EXP_FLOPS);
     o->bytes = 4 * size_of(o) * (double)tensor_count(&o->t[0]);
 }
@@ -148,6 +158,7 @@ static struct attention attention_of(struct operands *o)
         .sequences = o->integers[0], .queries = o->integers[1],
         .keys = o->integers[1], .heads = HEADS, .kv_heads = HEADS,
         .head_width = HEAD_WIDTH, .leaves = 4, .scale = 0.125,
+        .window = o->integers[2],
         .lse = o->t[8]};
 
     return a;
@@ -369,6 +380,19 @@ static status softcap_backward_run(const struct kernels *k,
     return k->softcap_backward(stream, o->t[0], o->t[1], 30);
 }
 
+/* y at 0, x at 1, what it is added to at 2. Random words count no FLOPs. */
+static status dropout_run(const struct kernels *k, struct stream *stream,
+                          struct operands *o)
+{
+    struct dropout_row rows[2048] = {{0, 0}};
+    struct dropout d = {.y = o->t[0], .x = o->t[1], .left = o->t[2],
+                        .key = random_key_make(1, "bench"), .rows = rows,
+                        .rate = 0.1};
+
+    for (int i = 0; i < 2048; i++) rows[i].high = (uint64_t)i << 40;
+    return k->dropout(stream, &d);
+}
+
 /* x [tokens, heads, width] at 0, table at 1. */
 static void rope_prepare(struct operands *o, const int64_t *s)
 {
@@ -511,6 +535,10 @@ const struct bench_case bench_cases[] = {
      attention_prepare, attention_forward_run},
     {"attention_backward", "2 x 512 x 12 x 64", {2, 512, 0},
      attention_backward_prepare, attention_backward_run},
+    {"attention_forward", "2048, window 256", {1, 2048, 256},
+     attention_prepare, attention_forward_run},
+    {"attention_backward", "2048, window 256", {1, 2048, 256},
+     attention_backward_prepare, attention_backward_run},
     {"add", "4096 x 768", {4096, 768, 0}, rows_backward_prepare, add_run},
     {"rmsnorm_forward", "4096 x 768", {4096, 768, 0}, rows_prepare,
      rmsnorm_forward_run},
@@ -539,6 +567,8 @@ const struct bench_case bench_cases[] = {
      softcap_forward_run},
     {"softcap_backward", "2048 x 2048", {2048, 2048, 0}, softcap_prepare,
      softcap_backward_run},
+    {"dropout", "2048 x 768", {2048, 768, 0}, rows_backward_prepare,
+     dropout_run},
     {"rope", "4096 x 12 x 64", {4096, 0, 0}, rope_prepare, rope_run},
     {"gather_rows", "4096 of 32000 x 768", {4096, 768, 32000}, lookup_prepare,
      gather_run},

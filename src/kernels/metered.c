@@ -60,12 +60,11 @@ static void matmul_end(struct meter_track *track, const struct matmul *call)
     meter_end(track, &what);
 }
 
-/* Query-key pairs of one sequence and head: query i sees the keys up to its
- * position. Documents are not looked at. */
-static double visible_pairs(const struct attention *call)
+/* Query-key pairs of one sequence and head where query i sees the first
+ * `first` + i keys. */
+static double pairs_from(const struct attention *call, int64_t first)
 {
     const int64_t n = call->queries, keys = call->keys;
-    const int64_t first = call->first_query - call->first_key + 1;
     const int64_t none = first < 0 ? -first : 0;
     const int64_t all = keys - first > n ? n : keys - first;
     double pairs = 0;
@@ -76,6 +75,16 @@ static double visible_pairs(const struct attention *call)
     if (n > all) pairs += (double)(n - (all > none ? all : none)) *
                           (double)keys;
     return pairs;
+}
+
+/* A query sees the keys of its window up to its position. Documents are not
+ * looked at. */
+static double visible_pairs(const struct attention *call)
+{
+    const int64_t first = call->first_query - call->first_key + 1;
+
+    return pairs_from(call, first) -
+           (call->window > 0 ? pairs_from(call, first - call->window) : 0);
 }
 
 static void attention_end(struct meter_track *track, const char *name,

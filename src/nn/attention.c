@@ -360,10 +360,22 @@ static status attention_backward(const struct step *step, struct run *run)
     return sum_replicas(step, run, own, shared_columns(step, dqkv));
 }
 
+/* Pairs of query and key of one sequence that this rank computes; of windows,
+ * an equal share of all. */
+static int64_t pairs_of(const struct step *step, const struct program *p)
+{
+    const int64_t length = program_sequence(p);
+    const int64_t window = step->set.attention.window;
+
+    if (window == 0 || window >= length) return context_pairs(p); /* causal */
+    return (window * (window + 1) / 2 + (length - window) * window) /
+           p->mesh.size[AXIS_CONTEXT];
+}
+
 static struct step_cost attention_cost(const struct step *step,
                                        const struct program *p)
 {
-    const int64_t pairs = p->sequences * context_pairs(p); /* causal */
+    const int64_t pairs = p->sequences * pairs_of(step, p);
     const struct attention heads = heads_of(step, p);
     const int64_t width =
         (int64_t)step->set.attention.heads * step->set.attention.head_width;
