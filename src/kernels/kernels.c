@@ -26,6 +26,8 @@ const struct kernels kernels_reference_f64 = {
 struct narrow_rows {
     KERNELS_TYPE(cross_entropy) *cross_entropy_bf16, *cross_entropy_f16;
     KERNELS_TYPE(matmul) *bf16_pairs, *bf16_tiles, *f16;
+    bool (*strips_turn)(struct stream *stream, struct tensor weight);
+    const int *strip_rows;
 };
 
 /* Everything that is compiled for one instruction set. */
@@ -46,12 +48,15 @@ struct backend {
     extern KERNELS_TYPE(matmul) cpu_matmul_f16_##isa;                      \
     double cpu_peak_flops_##isa(struct stream *stream, double seconds);    \
     void cpu_normals_##isa(const struct normals *normals, double *out);    \
-    void cpu_exponentials_##isa(const struct exponentials *of, double *out);
+    void cpu_exponentials_##isa(const struct exponentials *of, double *out); \
+    bool cpu_strips_turn_##isa(struct stream *, struct tensor);            \
+    extern const int cpu_strip_rows_##isa;
 #define BACKEND(isa)                                                       \
     .table = &cpu_##isa,                                                   \
     .narrow = {cpu_cross_entropy_bf16_##isa, cpu_cross_entropy_f16_##isa,  \
                cpu_matmul_bf16_pairs_##isa, cpu_matmul_bf16_tiles_##isa,   \
-               cpu_matmul_f16_##isa},                                      \
+               cpu_matmul_f16_##isa, cpu_strips_turn_##isa,                \
+               &cpu_strip_rows_##isa},                                     \
     .peak_flops = cpu_peak_flops_##isa, .normals = cpu_normals_##isa,      \
     .exponentials = cpu_exponentials_##isa
 
@@ -174,6 +179,17 @@ static void kernels_narrow(struct kernels *table, enum dtype dtype,
     else table->matmul = rows->bf16_pairs;
 }
 
+static struct strips kernels_strips(const struct kernels *table, enum isa isa)
+{
+    const struct narrow_rows *of = &backends[isa].narrow;
+    struct strips strips = {.rows = *of->strip_rows, .grain = 1,
+                            .turn = of->strips_turn};
+
+    if (table->dtype == DTYPE_BF16)
+        strips.grain = table->product == PRODUCT_TILES ? PRODUCT_BLOCK : 2;
+    return table->dtype == DTYPE_F16 ? (struct strips){0} : strips;
+}
+
 status kernels_get(struct kernels *out, enum dtype dtype, enum isa isa)
 {
     return kernels_get_product(out, dtype, isa, PRODUCT_PAIRS);
@@ -208,6 +224,7 @@ status kernels_get_product(struct kernels *out, enum dtype dtype, enum isa isa,
     *out = *backends[isa].table;
     kernels_complete(out, &kernels_reference_f32);
     if (dtype_is_narrow(dtype)) kernels_narrow(out, dtype, isa, product);
+    out->strips = kernels_strips(out, isa);
     return OK;
 }
 

@@ -72,6 +72,7 @@ struct matmul {
     struct tensor c, a, b;
     const struct sum_order *order;
     bool continues;
+    bool strips; /* b is W transposed, and W lies in strips (below) */
     const struct tensor *bias;
     const struct tensor *left;
 };
@@ -328,10 +329,28 @@ struct element_update {
     double share;                   /* FREE: of the new point in the average */
 };
 
+/* Weights that lie as products read them, for those that read the same weight
+ * again and again with few rows: of W [rows, cols] each strip of `rows` rows
+ * becomes [cols, rows], of words of 32 bits (pairs of 16-bit elements), in its
+ * own place; the rows after the last whole strip stay as they are. The bits of
+ * a product do not show it. Segments of the sum begin and end at multiples of
+ * `grain`. */
+struct strips {
+    int rows;  /* 0: the backend has no strips */
+    int grain; /* elements */
+    /* false: it was left as it is, since scratch is too small for a strip. */
+    bool (*turn)(struct stream *, struct tensor weight);
+};
+bool strips_fit(const struct strips *strips, const struct sum_order *order);
+/* out [cols] = row `row` of a weight in strips, + 0.0. */
+void strips_row(const struct strips *strips, const struct tensor *weight,
+                int64_t row, void *out);
+
 struct kernels {
     const char *backend; /* "reference", "cpu avx512", ... */
     enum dtype dtype;    /* of activations and weights; `real` may be wider */
     enum product product; /* of bfloat16 */
+    struct strips strips;
 
     status (*matmul)(struct stream *, const struct matmul *);
 

@@ -49,6 +49,19 @@ static struct tensor flat(struct tensor view)
     return tensor_1d(view.data, view.dtype, tensor_count(&view));
 }
 
+/* The same where a head has the table in strips (generation). */
+static status look_up_strips(const struct step *step, struct run *run,
+                             const int32_t *index)
+{
+    const struct tensor out = run_slot(run, step->output);
+    const struct tensor table = run_weight(run, step, 0);
+
+    for (int64_t t = 0; t < out.shape[0]; t++)
+        strips_row(&run->kernels->strips, &table, index[t],
+                   tensor_rows(out, t, 1).data);
+    return OK;
+}
+
 /* Rows of the table into the slot, or added to it. */
 static status look_up(const struct step *step, struct run *run,
                       const int32_t *index, bool adds)
@@ -70,6 +83,8 @@ static status look_up(const struct step *step, struct run *run,
 
 static status embedding_forward(const struct step *step, struct run *run)
 {
+    if (run_in_strips(run, step, 0))
+        return look_up_strips(step, run, run->batch.inputs);
     return look_up(step, run, own_index(step, run), false);
 }
 

@@ -24,7 +24,8 @@ static status make_logits(const struct step *step, struct run *run,
                         head_param(run->program, step)->rows);
     struct matmul call = {
         .c = *logits, .a = x,
-        .b = tensor_transpose(run_weight(run, step, 0)), .order = &order};
+        .b = tensor_transpose(run_weight(run, step, 0)), .order = &order,
+        .strips = run_in_strips(run, step, 0)};
     struct tensor bias;
 
     if (step->param[1] >= 0) {

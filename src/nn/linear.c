@@ -65,7 +65,8 @@ static status linear_forward(const struct step *step, struct run *run)
     struct tensor left, bias;
     struct matmul call = {
         .c = run_slot(run, step->output), .a = run_slot(run, step->input),
-        .b = tensor_transpose(run_weight(run, step, 0))};
+        .b = tensor_transpose(run_weight(run, step, 0)),
+        .strips = run_in_strips(run, step, 0)};
     const struct sum_order order =
         param->spec.split_cols == AXIS_TENSOR
             ? run_order_cut(run, param)

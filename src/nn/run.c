@@ -98,6 +98,11 @@ struct tensor run_weight(const struct run *run, const struct step *step,
     return view;
 }
 
+bool run_in_strips(const struct run *run, const struct step *step, int which)
+{
+    return run->strips != NULL && run->strips[step->param[which]];
+}
+
 int64_t run_segments(const struct program *program)
 {
     const int64_t leaves = (int64_t)LEAVES_MAX * PARAM_PIECES_MAX;

@@ -50,6 +50,8 @@ struct run {
     struct group *tensor, *context; /* of ranks; NULL: this one alone */
     void *frame;               /* plan->bytes */
     void *weights;             /* flat arena, of program->dtype */
+    const bool *strips;        /* [parameters] that lie in strips (kernels.h);
+                                * NULL: none does */
     void **placed;             /* [parameters] where each lies; NULL: in the
                                 * flat arena */
     const struct run_watch *watch; /* NULL: nobody */
@@ -109,6 +111,7 @@ struct tensor run_exit_gradient(const struct run *run);
 struct tensor run_entry_gradient(const struct run *run);
 struct tensor run_weight(const struct run *run, const struct step *step,
                          int which);
+bool run_in_strips(const struct run *run, const struct step *step, int which);
 int64_t run_tokens(const struct run *run);
 
 /* Sum orders in run->segments, valid until the next call. `whole`: one leaf.

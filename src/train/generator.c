@@ -19,6 +19,59 @@ static status keep_logits(void *argument, int64_t token,
     return OK;
 }
 
+/* Whether a step looks up single rows of its table. */
+static bool looks_up(const struct step *step)
+{
+    return strcmp(step->layer->name, "embedding") == 0;
+}
+
+/* Whether every step that reads the parameter can do so in strips, and one
+ * does more than looking rows up. */
+static bool suits_strips(struct generator *g, int param)
+{
+    const struct program *p = &g->stage.program;
+    struct run *run = &g->stage.run;
+    const struct param *of = &p->params.items[param];
+    bool multiplies = false;
+
+    for (int s = 0; s < p->step_count; s++) {
+        const struct step *step = &p->steps[s];
+        const char *kind = step->layer->kind;
+
+        if (step->param[1] == param) return false;
+        if (step->param[0] != param || looks_up(step)) continue;
+        if (strcmp(kind, "linear") != 0 && strcmp(kind, "head") != 0)
+            return false;
+        const struct sum_order order =
+            of->spec.split_cols == AXIS_TENSOR
+                ? run_order_cut(run, of) : run_order_whole(run, of->cols);
+
+        if (!strips_fit(&g->stage.kernels.strips, &order)) return false;
+        multiplies = true;
+    }
+    return multiplies;
+}
+
+/* Every token reads every weight: once the weights lie as products read them,
+ * memory is the only limit. */
+static status turn_weights(struct generator *g)
+{
+    struct stage *stage = &g->stage;
+    const struct param_table *params = &stage->program.params;
+    void *strips = NULL;
+
+    TRY(memory_take((size_t)params->count, sizeof *g->strips, &strips));
+    g->strips = strips;
+    for (int i = 0; i < params->count; i++)
+        if (suits_strips(g, i))
+            g->strips[i] = stage->kernels.strips.turn(
+                &stage->stream,
+                param_tensor(&params->items[i], stage->run.weights,
+                             stage->program.dtype));
+    stage->run.strips = g->strips;
+    return OK;
+}
+
 status generator_open(struct generator *g, struct session *session,
                       enum dtype dtype, int threads, int64_t prompt,
                       int64_t context)
@@ -39,12 +92,13 @@ status generator_open(struct generator *g, struct session *session,
     TRY(session_stage(session, &plan, &g->stage));
     g->stage.run.read_logits = keep_logits;
     g->stage.run.read_argument = g;
-    return OK;
+    return turn_weights(g);
 }
 
 void generator_close(struct generator *g)
 {
     stage_free(&g->stage);
+    memory_free(g->strips);
     *g = (struct generator){0};
 }
 
@@ -69,12 +123,6 @@ status generator_feed(struct generator *g, const int32_t *ids, int64_t count)
     return OK;
 }
 
-/* Whether a step looks up single rows of its table. */
-static bool looks_up(const struct step *step)
-{
-    return strcmp(step->layer->kind, "embedding") == 0;
-}
-
 int64_t generator_weight_bytes(const struct generator *generator)
 {
     const struct program *p = &generator->stage.program;
@@ -85,7 +133,8 @@ int64_t generator_weight_bytes(const struct generator *generator)
 
         for (int s = 0; s < p->step_count && !whole; s++)
             for (int j = 0; j < STEP_PARAMS_MAX; j++)
-                whole |= p->steps[s].param[j] == i && !looks_up(&p->steps[s]);
+                whole |= p->steps[s].param[j] == i &&
+                         strcmp(p->steps[s].layer->kind, "embedding") != 0;
         if (whole) elements += p->params.items[i].elements;
     }
     return elements * dtype_bytes(p->dtype);

@@ -8,7 +8,9 @@
 #include "train/session.h"
 
 struct generator {
-    struct stage stage;   /* owned */
+    struct stage stage;   /* owned; matrices of products lie in strips
+                           * (kernels.h) where its kernels have them */
+    bool *strips;         /* owned, [parameters] */
     int64_t position;     /* tokens in the cache */
     int64_t context;      /* positions of the cache, at most the model's */
     struct tensor logits; /* [1, vocab] of the last token; owned by stage,

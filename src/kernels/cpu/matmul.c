@@ -35,6 +35,7 @@ struct plan {
     int chunk_words; /* of a chunk, at most */
     bool few;        /* rows: a is packed whole, strips are outermost */
     bool direct;     /* and b is read where it lies */
+    bool whole;      /* strips are read where they lie */
     int panels;      /* of a, packed at a time */
     bool keep_first;
     bool by_columns; /* threads share columns */
@@ -83,6 +84,16 @@ static uint32_t *b_strip(const struct plan *plan, const struct block *block,
            (once ? block->strip : strip) * TILE_COLUMNS * plan->words;
 }
 
+/* The words of a strip that lies in memory as a whole; NULL: it does not. A
+ * strip of words takes the place of its columns. */
+static const uint32_t *strip_in_memory(const struct plan *plan, int64_t column)
+{
+    const struct matmul *p = &plan->p;
+
+    if (!p->strips || column + TILE_COLUMNS > p->c.shape[1]) return NULL;
+    return matrix_at(&p->b, 0, column);
+}
+
 static void strip_pack(const struct plan *plan, const struct block *block,
                        int64_t strip, const struct matmul_chunk *chunk)
 {
@@ -90,9 +101,21 @@ static void strip_pack(const struct plan *plan, const struct block *block,
     int64_t column = block->column + strip * TILE_COLUMNS;
     struct matmul_source source = {
         matrix_at(b, 0, column), b->stride[1], b->stride[0],
-        (int)smaller(TILE_COLUMNS, block->column_end - column)};
+        (int)smaller(TILE_COLUMNS, block->column_end - column),
+        strip_in_memory(plan, column)};
 
+    if (source.strip && plan->whole) return;
     plan->format->pack_columns(b_strip(plan, block, strip), &source, chunk);
+}
+
+/* The strip that strip_pack has prepared. */
+static void tile_strip(const struct plan *plan, const struct block *block,
+                       int64_t strip, struct matmul_tile *tile)
+{
+    tile->column = block->column + strip * TILE_COLUMNS;
+    tile->b = plan->whole ? strip_in_memory(plan, tile->column) : NULL;
+    tile->whole = tile->b != NULL;
+    if (!tile->whole) tile->b = b_strip(plan, block, strip);
 }
 
 static void panels_pack(const struct plan *plan, const struct block *block,
@@ -104,7 +127,7 @@ static void panels_pack(const struct plan *plan, const struct block *block,
     int64_t row = block->row + first * rows;
     struct matmul_source source = {
         matrix_at(a, row, 0), a->stride[0], a->stride[1],
-        (int)(smaller(block->row + last * rows, block->row_end) - row)};
+        (int)(smaller(block->row + last * rows, block->row_end) - row), NULL};
 
     plan->format->pack_rows(block->a_packed, &source, chunk);
 }
@@ -164,8 +187,7 @@ static void chunk_run(const struct plan *plan, const struct block *block,
         for (int64_t strip = block->strip; strip < block->strip_end; strip++) {
             if (plan->by_columns && first == block->panel)
                 strip_pack(plan, block, strip, chunk);
-            tile.b = b_strip(plan, block, strip);
-            tile.column = block->column + strip * TILE_COLUMNS;
+            tile_strip(plan, block, strip, &tile);
             for (int64_t panel = first; panel < last; panel += together) {
                 tile_at(plan, block, panel, smaller(panel + together, last),
                         &tile);
@@ -176,12 +198,30 @@ static void chunk_run(const struct plan *plan, const struct block *block,
     }
 }
 
+/* b of a tile of few rows. */
+static void few_strip(const struct plan *plan, const struct block *block,
+                      int64_t strip, struct matmul_tile *tile)
+{
+    const struct matmul *p = &plan->p;
+
+    tile->column = block->column + strip * TILE_COLUMNS;
+    if (plan->direct && tile->column + TILE_COLUMNS <= p->c.shape[1]) {
+        tile->memory = matrix_at(&p->b, 0, tile->column);
+        tile->memory_size = dtype_bytes(p->b.dtype);
+        tile->memory_stride =
+            p->strips ? 0 : p->b.stride[1] * tile->memory_size;
+        tile->depth = p->b.shape[0];
+    } else {
+        strip_pack(plan, block, strip, tile->chunk);
+        tile_strip(plan, block, strip, tile);
+    }
+}
+
 /* The same for few rows: all of a is packed at once, and a strip of b goes
  * through the first cache from one end to the other, as it lies in memory where
  * the contracted dimension is contiguous. */
 static void few_run(const struct plan *plan, struct block *block)
 {
-    const struct matmul *p = &plan->p;
     int rows = plan->format->rows;
     int64_t panels = block->panel_end;
     uint32_t *packed = block->a_packed;
@@ -200,16 +240,7 @@ static void few_run(const struct plan *plan, struct block *block)
             struct matmul_tile tile;
 
             tile_init(plan, &chunk, &tile);
-            tile.column = block->column + strip * TILE_COLUMNS;
-            if (plan->direct && tile.column + TILE_COLUMNS <= p->c.shape[1]) {
-                tile.memory = matrix_at(&p->b, 0, tile.column);
-                tile.memory_size = dtype_bytes(p->b.dtype);
-                tile.memory_stride = p->b.stride[1] * tile.memory_size;
-                tile.depth = p->b.shape[0];
-            } else {
-                strip_pack(plan, block, strip, &chunk);
-                tile.b = b_strip(plan, block, strip);
-            }
+            few_strip(plan, block, strip, &tile);
             for (int64_t panel = 0; panel < panels; panel++) {
                 tile_at(plan, block, panel, panel + 1, &tile);
                 tile.a = block->a_packed + panel * rows * chunk.words;
@@ -312,9 +343,10 @@ static void plan_few(struct plan *plan)
     int64_t rows = ceil_div(m, format->rows) * format->rows;
 
     plan->chunk_words = format->chunk_words;
+    plan->whole = plan->p.strips && !format->widened;
     if (m > FEW_ROWS || rows * words_of(plan) > MATMUL_A_FLOATS - 64) return;
     plan->few = true;
-    plan->direct = m <= FEW_DIRECT && format->few &&
+    plan->direct = m <= FEW_DIRECT && format->few && !plan->whole &&
                    plan->p.b.stride[0] == 1 && plan->p.b.shape[0] > 1;
     plan->chunk_words = GRANULE / format->per_word;
 }
@@ -375,6 +407,7 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
     CHECK(p->b.stride[0] == 1 || p->b.stride[1] == 1);
     CHECK(!p->left || p->left->stride[1] == 1);
     CHECK(!p->continues || p->order->leaves == 1);
+    CHECK(!p->strips || (p->b.stride[0] == 1 && p->b.stride[1] == k));
 }
 
 static status matmul_run(struct stream *stream, const struct matmul *p,

@@ -9,6 +9,7 @@
  *   matmul_granule.c  one granule of one tile
  *   matmul_few.c      the same for few rows, without packing b
  *   matmul_amx.c      the same with the processor's tiles
+ *   matmul_strips.c   rearranges a weight as b is packed, for good
  *   matmul_tile.c     runs the steps of a chunk for one tile of c
  *   matmul.c          loops over tiles and threads
  *
@@ -57,6 +58,8 @@ struct matmul_source {
     const void *from;
     int64_t stride, step;
     int count;     /* rows or columns that are present */
+    const uint32_t *strip; /* columns of bfloat16 that lie in strips: word
+                            * [e / 2][TILE_COLUMNS]; or NULL */
 };
 
 /* One granule of one panel and one strip. */
@@ -73,10 +76,21 @@ struct matmul_granule {
 struct matmul_few {
     const uint32_t *a;     /* of the panel, at the granule */
     const char *b, *next;  /* column 0 at the granule, and at the next one */
-    int64_t stride;        /* from column to column, in bytes */
+    int64_t stride;        /* from column to column, in bytes; 0: b is a strip
+                            * of words [length / 2, TILE_COLUMNS] */
     int length, rows;      /* elements */
     float *to;             /* set, [rows, TILE_COLUMNS] */
 };
+
+/* Asks for what lies some way behind a row of a strip: strips follow each
+ * other, but processors stop guessing at the end of a page. */
+INLINE void matmul_ahead(const void *row)
+{
+    enum { DISTANCE = 8192, LINE = 64 };
+
+    UNROLL for (int at = 0; at < TILE_COLUMNS * 4; at += LINE)
+        __builtin_prefetch((const char *)row + DISTANCE + at, 0, 2);
+}
 
 struct matmul_format {
     int rows;         /* of a panel, at most PANEL_ROWS_MAX */
@@ -86,6 +100,7 @@ struct matmul_format {
     int panels;       /* packed at a time, or as many as fit */
     int together;     /* panels of a tile: the granule of a strip of b is read
                        * so many times while the first cache has it */
+    bool widened;     /* packed words of b are not those of strips */
     /* Panels of `rows` rows, one after the other: panel[w * rows + i] = word w
      * of row i for the words of a chunk (in order of its steps); rows from
      * `count` on are anything. May write WIDTH words past the last panel. */
@@ -149,15 +164,20 @@ void CPU(matmul_few_widened)(const struct matmul_few *f);
 /* Chains of FMAs over float32 words, in the format of f32. */
 void CPU(matmul_chains)(const struct matmul_granule *g);
 
+/* struct kernels strips.turn. */
+bool CPU(strips_turn)(struct stream *stream, struct tensor weight);
+
 /* One tile of c, `together` panels high or less, and where its stack lives
  * between chunks. */
 struct matmul_tile {
     const struct matmul_format *format;
     const struct matmul_chunk *chunk;
     const uint32_t *a, *b;   /* panel and strip */
+    bool whole;              /* b has all words of the strip, not of a chunk */
     const char *memory;      /* of b, at this strip, instead of b packed; or
                               * NULL */
-    int64_t memory_stride;   /* bytes from column to column, */
+    int64_t memory_stride;   /* bytes from column to column (0: struct
+                              * matmul_few), */
     int memory_size;         /* of an element */
     int64_t depth;           /* of the product, elements */
     int64_t column;          /* of c */

@@ -20,7 +20,8 @@ enum {
     ROW_BYTES = SIDE * 4,
     PANEL = 2 * SIDE,           /* rows */
     BLOCK_WORDS = PANEL * SIDE, /* of a panel, for PRODUCT_BLOCK elements */
-    AMX_PANELS = 12, AMX_CHUNK = 1536
+    AMX_PANELS = 12, AMX_CHUNK = 1536,
+    ROWS_AHEAD = 4 /* few: b comes from memory */
 };
 
 /* Palette 1; from byte 16 on bytes of a row of each register, two bytes each,
@@ -81,6 +82,8 @@ half_sum(const struct matmul_granule *g, float *sums)
     _tile_zero(0);
     _tile_zero(1);
     for (int w = 0; w < g->words; w += SIDE) {
+        for (int row = 0; row < SIDE && g->rows <= ROWS_AHEAD; row++)
+            matmul_ahead(b + row * TILE_COLUMNS);
         _tile_loadd(4, a, ROW_BYTES);
         _tile_loadd(6, b, STRIDE);
         _tile_dpbf16ps(0, 4, 6);

@@ -3,7 +3,8 @@
  *
  * Reading b is all there is to do then: squares of WIDTH words are loaded,
  * transposed in registers and used at once, so that lanes are columns and every
- * chain is in its order. The contracted dimension of b is contiguous. */
+ * chain is in its order. The contracted dimension of b is contiguous; or b is a
+ * strip of words already. */
 #include "kernels/cpu/matmul.h"
 
 #if defined(__AVX2__)
@@ -105,6 +106,25 @@ EXTENDED INLINE void words_add(const int rows, const enum adding how,
     }
 }
 
+/* All words of a strip, one row of them after the other. */
+EXTENDED INLINE void strip_add(const int rows, const enum adding how,
+                               const struct matmul_few *f,
+                               vector (*sum)[FEW_GROUP])
+{
+    const int per_word = how == ADD_WIDENED ? 2 : 1;
+    const float *a = (const float *)f->a;
+    const char *from = f->b;
+
+    for (int w = 0; w < f->length / 2; w++) {
+        matmul_ahead(from);
+        UNROLL for (int v = 0; v < TILE_VECTORS; v++)
+            word_add(rows, how, a, vector_load_words(from + v * WIDTH * 4),
+                     sum[v]);
+        a += per_word * TILE_ROWS;
+        from += TILE_COLUMNS * 4;
+    }
+}
+
 /* Columns side by side: while one of them waits for its chain, the other's
  * square is turned. */
 EXTENDED INLINE void few(const int rows, const enum adding how,
@@ -116,11 +136,15 @@ EXTENDED INLINE void few(const int rows, const enum adding how,
 
     UNROLL for (int v = 0; v < TILE_VECTORS; v++)
         UNROLL for (int i = 0; i < rows; i++) sum[v][i] = vector_fill(0);
-    for (; w + WIDTH <= whole; w += WIDTH)
+    if (f->stride == 0) {
+        strip_add(rows, how, f, sum);
+    } else {
+        for (; w + WIDTH <= whole; w += WIDTH)
+            UNROLL for (int v = 0; v < TILE_VECTORS; v++)
+                square_add(rows, how, f, v * WIDTH, w, sum[v]);
         UNROLL for (int v = 0; v < TILE_VECTORS; v++)
-            square_add(rows, how, f, v * WIDTH, w, sum[v]);
-    UNROLL for (int v = 0; v < TILE_VECTORS; v++)
-        words_add(rows, how, f, v * WIDTH, w, sum[v]);
+            words_add(rows, how, f, v * WIDTH, w, sum[v]);
+    }
     UNROLL for (int i = 0; i < rows; i++)
         UNROLL for (int v = 0; v < TILE_VECTORS; v++)
             vector_store(f->to + i * TILE_COLUMNS + v * WIDTH, sum[v][i]);

@@ -44,6 +44,9 @@ INLINE vector words_fill(float x)
 }
 #endif
 
+/* Reading b is all there is to do then, and it may come from memory. */
+enum { ROWS_AHEAD = 2 };
+
 /* to = chains over the words, or to += them. */
 EXTENDED INLINE void granule(const int rows, const bool pairs,
                              const struct matmul_granule *g)
@@ -61,6 +64,8 @@ EXTENDED INLINE void granule(const int rows, const bool pairs,
     }
     for (int w = 0; w < g->words; w++) {
         vector row[TILE_VECTORS];
+
+        if (rows <= ROWS_AHEAD) matmul_ahead(b);
 
         UNROLL for (int v = 0; v < TILE_VECTORS; v++)
             row[v] = vector_load(b + v * WIDTH);

@@ -70,19 +70,21 @@ INLINE void pack(uint32_t *out, const int width,
                  const struct matmul_source *source,
                  const struct matmul_chunk *chunk, const enum widening how)
 {
-    uint32_t pairs[PRODUCT_BLOCK / 2 * (TILE_ROWS + TILE_COLUMNS)];
+    uint32_t room[PRODUCT_BLOCK / 2 * (TILE_ROWS + TILE_COLUMNS)];
 
     for (int i = 0; i < chunk->count; i++) {
         const struct matmul_step *step = &chunk->steps[i];
 
         for (int done = 0; done < step->length; done += PRODUCT_BLOCK) {
+            const int64_t first = step->first + done;
+            const uint32_t *pairs = room;
             struct matmul_source s = *source;
             int count = step->length - done;
 
             if (count > PRODUCT_BLOCK) count = PRODUCT_BLOCK;
-            s.from = element_at(s.from, DTYPE_BF16,
-                                (step->first + done) * s.step);
-            CPU(matmul_pack_pairs)(pairs, width, &s, count);
+            s.from = element_at(s.from, DTYPE_BF16, first * s.step);
+            if (s.strip) pairs = s.strip + first / 2 * width;
+            else CPU(matmul_pack_pairs)(room, width, &s, count);
             block_widen(out + (int64_t)(step->offset + done) * width, pairs,
                         count, width, how);
         }
@@ -254,9 +256,10 @@ const struct matmul_format CPU(format_f16) = {
     FORMAT, .grain = 1, .pack_rows = rows_f16, .pack_columns = columns_f16,
     .granule = CPU(matmul_chains)};
 const struct matmul_format CPU(format_pairs_emulated) = {
-    FORMAT, .grain = 2, .pack_rows = rows_pairs,
+    FORMAT, .grain = 2, .widened = true, .pack_rows = rows_pairs,
     .pack_columns = columns_pairs, .granule = granule_pairs,
     .few = few_pairs};
 const struct matmul_format CPU(format_tiles_emulated) = {
-    FORMAT, .grain = PRODUCT_BLOCK, .pack_rows = rows_blocks,
+    FORMAT, .grain = PRODUCT_BLOCK, .widened = true,
+    .pack_rows = rows_blocks,
     .pack_columns = columns_blocks, .granule = granule_blocks};

@@ -12,6 +12,7 @@
 
 /* How far reading runs ahead: rows of the copy, bytes of a row of memory. */
 enum { AHEAD = 16, AHEAD_BYTES = 256 };
+enum { ROWS_TURNED = 3 }; /* of a panel: fewer are not worth squares */
 
 typedef uint32_t words __attribute__((vector_size(4 * WIDTH)));
 typedef uint16_t halves __attribute__((vector_size(2 * WIDTH)));
@@ -74,12 +75,29 @@ INLINE void pack_store(uint32_t *out, const int width, int row, int column,
         memcpy(to, &x, sizeof *to * (size_t)(width % WIDTH));
 }
 
+/* Few rows of a panel, word by word: the other rows are anything. */
+INLINE void rows_scatter(uint32_t *out, const int per_word,
+                         const struct matmul_source *s, int length)
+{
+    for (int row = 0; row < s->count; row++) {
+        uint32_t *to = out + row;
+
+        for (int e = 0; e < length; e += per_word, to += TILE_ROWS)
+            *to = word_load(source_at(s, per_word, row, e), per_word,
+                            e + 1 < length ? 4 / per_word : 0);
+    }
+}
+
 /* The contracted dimension is contiguous in memory. */
 INLINE void pack_transposed(uint32_t *out, const int width, const int per_word,
                             const struct matmul_source *s, int length)
 {
     const int count = length / per_word; /* of whole words */
 
+    if (width == TILE_ROWS && s->count < ROWS_TURNED) {
+        rows_scatter(out, per_word, s, length);
+        return;
+    }
     for (int column = 0; column < width; column += WIDTH) {
         int present = s->count - column, w = 0;
 

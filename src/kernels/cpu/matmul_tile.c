@@ -176,7 +176,7 @@ static void panel_few(const struct panel *panel, const struct matmul_step *step,
                            .length = step->length};
     int64_t after = step->first + step->length;
 
-    f.b = t->memory + step->first * size;
+    f.b = t->memory + step->first * size * (f.stride ? 1 : TILE_COLUMNS);
     f.next = after + step->length <= t->depth
                  ? t->memory + after * size
                  : t->memory + TILE_COLUMNS * t->memory_stride;
@@ -203,11 +203,12 @@ static void panel_granule(const struct panel *panel,
 {
     const struct matmul_tile *t = panel->tile;
     const int64_t rows = t->format->rows;
-
+    const int64_t word =
+        t->whole ? step->first / t->format->per_word : step->offset;
     const struct matmul_granule g = {
         .a = t->a + panel->row * t->chunk->words + step->offset * rows,
         .b = t->memory ? NULL /* read where it lies */
-                       : t->b + (int64_t)step->offset * TILE_COLUMNS,
+                       : t->b + word * TILE_COLUMNS,
         .words = step->words, .rows = panel->rows,
         .to = step->slot ? panel->stack[step->slot] : panel->first,
         .stride = step->slot ? TILE_COLUMNS : panel->first_stride,

@@ -122,7 +122,7 @@ static void strip_compute(const struct strip *s)
 }
 
 /* All strips of all rows. */
-struct strips {
+struct all_strips {
     struct matmul p;
     void (*granule)(const struct strip *s, int64_t first, int64_t length,
                     real *chain);
@@ -130,7 +130,7 @@ struct strips {
 
 static void matmul_body(void *argument, int index, int count)
 {
-    const struct strips *all = argument;
+    const struct all_strips *all = argument;
     int64_t n = all->p.c.shape[1], strips = (n + STRIP - 1) / STRIP;
     int64_t first, last;
 
@@ -181,7 +181,7 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
 
 status NAME(matmul)(struct stream *stream, const struct matmul *p)
 {
-    struct strips all = {*p, granule_chain};
+    struct all_strips all = {*p, granule_chain};
 
     matmul_check(p, REAL_DTYPE);
     threads_run(stream->threads, matmul_body, &all);
@@ -268,7 +268,7 @@ static void granule_widened(const struct strip *s, int64_t first,
 status reference_matmul_bf16_pairs(struct stream *stream,
                                    const struct matmul *p)
 {
-    struct strips all = {*p, granule_pairs};
+    struct all_strips all = {*p, granule_pairs};
 
     matmul_check(p, DTYPE_BF16);
     threads_run(stream->threads, matmul_body, &all);
@@ -278,7 +278,7 @@ status reference_matmul_bf16_pairs(struct stream *stream,
 status reference_matmul_bf16_tiles(struct stream *stream,
                                    const struct matmul *p)
 {
-    struct strips all = {*p, granule_tiles};
+    struct all_strips all = {*p, granule_tiles};
 
     matmul_check(p, DTYPE_BF16);
     threads_run(stream->threads, matmul_body, &all);
@@ -287,7 +287,7 @@ status reference_matmul_bf16_tiles(struct stream *stream,
 
 status reference_matmul_f16(struct stream *stream, const struct matmul *p)
 {
-    struct strips all = {*p, granule_widened};
+    struct all_strips all = {*p, granule_widened};
 
     matmul_check(p, DTYPE_F16);
     threads_run(stream->threads, matmul_body, &all);
