@@ -3,6 +3,7 @@
  *
  *    RUN/config.yaml      the resolved configuration
  *    RUN/metrics.jsonl    one line for each step
+ *    RUN/samples.jsonl    texts that validations continued (validate.prompts)
  *    RUN/log.txt          of rank 0; RUN/logs/rank-00003.log of the others
  *    RUN/layers.jsonl     of observed steps (observe.layers)
  *    RUN/tensorboard/     event files (observe.tensorboard)
@@ -17,7 +18,7 @@
 
 struct run_dir {
     char path[PATH_BYTES];
-    char config[PATH_BYTES], metrics[PATH_BYTES];
+    char config[PATH_BYTES], metrics[PATH_BYTES], samples[PATH_BYTES];
     char report[PATH_BYTES], checkpoints[PATH_BYTES];
     struct file_lock lock;
 };

@@ -275,13 +275,13 @@ static status run_turn(struct asking *a, struct train_step *step, int64_t turn)
     return OK;
 }
 
-/* The id of the first logit that this rank makes. */
-static int64_t first_logit(const struct program *p)
+int64_t likelihood_first_logit(const struct program *program)
 {
-    const struct step *head = &p->steps[p->step_count - 1];
-    const struct param *weight = &p->params.items[head->param[0]];
+    const struct step *head = &program->steps[program->step_count - 1];
+    const struct param *weight = &program->params.items[head->param[0]];
 
-    return layout_held(&weight->spec, &p->mesh, &p->place, 0).first;
+    return layout_held(&weight->spec, &program->mesh, &program->place, 0)
+        .first;
 }
 
 status likelihood_ranks(struct likelihoods *out, struct train_step *step,
@@ -302,7 +302,7 @@ status likelihood_ranks(struct likelihoods *out, struct train_step *step,
     if (ends >= 0) {
         a.program = &p->stages[ends].program;
         a.run = &p->stages[ends].run;
-        a.vocab_first = first_logit(a.program);
+        a.vocab_first = likelihood_first_logit(a.program);
     }
     TRY_GOTO(done, result, begin(&a, at_once));
     for (int64_t turn = 0; turn * at_once < call->rows->count; turn++)

@@ -36,6 +36,8 @@ status likelihood_alone(struct likelihoods *out, struct stage *stage,
  * every rank. */
 status likelihood_ranks(struct likelihoods *out, struct train_step *step,
                         const struct likelihood_call *call);
+/* The id of the first logit that a rank of this program makes. */
+int64_t likelihood_first_logit(const struct program *program);
 void likelihoods_free(struct likelihoods *likelihoods);
 
 #endif

@@ -33,6 +33,7 @@ static const char *const may_change[] = {
     "optimizer.min_lr", "optimizer.decay_share", "optimizer.weight_decay",
     "optimizer.clip", "validate.every", "validate.sequences",
     "validate.sets", "validate.tasks", "validate.items", "validate.shots",
+    "validate.prompts", "validate.prompt_tokens", "validate.temperature",
     "checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every",
     "checkpoint.at_end", "data.cache", "data.phases", "numerics.isa",
     "numerics.mode", "run.log_every", "observe.tensorboard",

@@ -215,6 +215,7 @@ static status begin(struct trainer *t)
              (long long)t->setup.rate.steps);
     if (!trainer_leads(t)) return OK;
     TRY(store_configuration(t));
+    TRY(prompts_cut(t->run.samples, t->counters.step));
     return metrics_open(&t->metrics, t->run.metrics,
                         t->request->resume ? t->counters.step : -1);
 }

@@ -41,6 +41,9 @@ status trainer_validate(struct trainer *t)
     TRY(measure_valid(t, &valid));
     TRY(validation_sets(v, &t->step, &t->progress, t->counters.step));
     TRY(validation_tasks(v, &t->step, &t->progress, t->counters.step));
+    TRY(prompts_continue(&v->prompts, &t->step));
+    if (trainer_leads(t))
+        TRY(prompts_write(&v->prompts, t->run.samples, t->counters.step));
     if (!trainer_leads(t) || (valid.targets == 0 && v->extra_count == 0))
         return OK;
     struct metrics_row row = metrics_blank(METRICS_VALIDATION);

@@ -11,9 +11,10 @@ int64_t validation_values(const struct options *options)
 {
     const int64_t values = options->validate.sequences;
 
-    if (options->validate.tasks.count == 0 || values > LIKELIHOOD_JOIN_MOST)
+    if (options->validate.tasks.count == 0 &&
+        options->validate.prompts.count == 0)
         return values;
-    return LIKELIHOOD_JOIN_MOST;
+    return values > LIKELIHOOD_JOIN_MOST ? values : LIKELIHOOD_JOIN_MOST;
 }
 
 status validation_open(struct validation *v, const struct feed *feed)
@@ -24,6 +25,7 @@ status validation_open(struct validation *v, const struct feed *feed)
     arena_init(&v->names, "metrics of a validation", 0);
     TRY(held_sets_open(&v->sets, feed));
     TRY(exam_open(&v->exam, feed->setup));
+    TRY(prompts_open(&v->prompts, feed->setup));
     if (held_sets_samples(&v->sets) > most)
         most = held_sets_samples(&v->sets);
     TRY(memory_take((size_t)most + 1, sizeof *v->sums, &memory));
@@ -35,6 +37,7 @@ void validation_close(struct validation *v)
 {
     held_sets_close(&v->sets);
     exam_close(&v->exam);
+    prompts_close(&v->prompts);
     memory_free(v->sums);
     memory_free(v->extras);
     arena_free(&v->names);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* validation.h - what a run measures beside data.valid whenever it validates:
- * named sets and tasks. The numbers become extra metrics of the validation's
- * line. */
+ * named sets and tasks, whose numbers become extra metrics of the validation's
+ * line, and prompts, which it continues. */
 #ifndef LOCKSTEP_TRAIN_VALIDATION_H
 #define LOCKSTEP_TRAIN_VALIDATION_H
 
@@ -9,10 +9,12 @@
 #include "train/held_sets.h"
 #include "train/metrics.h"
 #include "train/progress.h"
+#include "train/prompts.h"
 
 struct validation {
     struct held_sets sets;        /* owned */
     struct exam exam;             /* owned */
+    struct prompts prompts;       /* owned */
     double *sums;                 /* owned: room for a validation's losses */
     struct arena names;           /* owned: of the extra metrics */
     struct metrics_extra *extras; /* owned [extra_room] */

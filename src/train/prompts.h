@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prompts.h - texts that a run continues whenever it validates: the rows of
+ * validate.prompts, written to RUN/samples.jsonl.
+ *
+ *   {"step": 100, "prompt": "The fox", "text": " eats berries.", "tokens": 5,
+ *    "stopped_by": "end of text"}
+ *
+ * The program that trains makes them, on all ranks: prompts lie side by side
+ * in rows (request_rows.h), each pass gives every one its next token. No second
+ * copy of the weights is made, and a token costs a forward pass of a
+ * micro-batch. The tokens are those of `lockstep generate` with the same type,
+ * seed and temperature, under every layout that the grid holds. */
+#ifndef LOCKSTEP_TRAIN_PROMPTS_H
+#define LOCKSTEP_TRAIN_PROMPTS_H
+
+#include "checkpoint/run_dir.h"
+#include "train/request_rows.h"
+#include "train/sample.h"
+#include "train/setup.h"
+#include "train/step.h"
+
+struct prompt;
+
+struct prompts {
+    const struct setup *setup;     /* borrowed */
+    struct prompt *items;          /* owned [count] */
+    int count;
+    struct task_requests requests; /* owned: room for each text */
+    struct request_rows rows;      /* owned */
+    double *logits;                /* owned [count][vocab] */
+    struct sample_candidate *scratch; /* owned [vocab] */
+    int32_t ends[2];               /* ids that end a text; -1: none */
+};
+
+/* ERR_CONFIG: no tokenizer, a prompt without room to continue. */
+status prompts_open(struct prompts *prompts, const struct setup *setup);
+void prompts_close(struct prompts *prompts);
+/* Continues every prompt. Collective; the same on every rank. */
+status prompts_continue(struct prompts *prompts, struct train_step *step);
+/* Appends a line for each to `path`. */
+status prompts_write(const struct prompts *prompts, const char *path,
+                     int64_t step);
+/* Drops the lines of `path` beyond a step: of a run that resumes there. */
+status prompts_cut(const char *path, int64_t step);
+
+#endif
