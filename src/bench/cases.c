@@ -521,6 +521,44 @@ static status adamw_run(const struct kernels *k, struct stream *stream,
     return k->adamw(stream, &p);
 }
 
+static void momentum_prepare(struct operands *o, const int64_t *s)
+{
+    for (int i = 0; i < 2; i++) o->t[i] = vector_of(operand_real(o, 1, s[0]));
+    o->flops = 6.0 * (double)s[0];
+    o->bytes = 16.0 * (double)s[0];
+}
+
+static status momentum_run(const struct kernels *k, struct stream *stream,
+                           struct operands *o)
+{
+    const struct momentum p = {.gradient = o->t[0], .buffer = o->t[1],
+                               .scale = 0.5, .decay = 0.95, .nesterov = true};
+
+    return k->momentum(stream, &p);
+}
+
+static void descend_prepare(struct operands *o, const int64_t *s)
+{
+    for (int i = 0; i < 2; i++) o->t[i] = vector_of(operand_real(o, 1, s[0]));
+    o->t[4] = (struct tensor){.data = NULL};
+    o->flops = 3.0 * (double)s[0];
+    o->bytes = 12.0 * (double)s[0];
+    if (!dtype_is_narrow(o->narrow)) return;
+    o->t[4] = vector_of(operand(o, 1, s[0]));
+    o->bytes += 2.0 * (double)s[0];
+    o->settle = adamw_settle;
+}
+
+static status descend_run(const struct kernels *k, struct stream *stream,
+                          struct operands *o)
+{
+    struct descent p = {.weight = o->t[0], .step = o->t[1], .rate = 1e-3,
+                        .keep = 0.999};
+
+    if (k->dtype != DTYPE_F32) p.copy = o->t[4];
+    return k->descend(stream, &p);
+}
+
 const struct bench_case bench_cases[] = {
     {"matmul", "NT 1024x2304x768", {1024, 2304, 768}, product_nt, product_run},
     {"matmul", "NT 1024x768x3072", {1024, 768, 3072}, product_nt, product_run},
@@ -576,5 +614,7 @@ const struct bench_case bench_cases[] = {
      scatter_prepare, scatter_run},
     {"cross_entropy", "256 x 50257", {256, 50257, 0}, loss_prepare, loss_run},
     {"adamw", "8388608", {8388608, 0, 0}, adamw_prepare, adamw_run},
+    {"momentum", "8388608", {8388608, 0, 0}, momentum_prepare, momentum_run},
+    {"descend", "8388608", {8388608, 0, 0}, descend_prepare, descend_run},
 };
 const int bench_case_count = (int)(sizeof bench_cases / sizeof *bench_cases);

@@ -346,6 +346,22 @@ bool strips_fit(const struct strips *strips, const struct sum_order *order);
 void strips_row(const struct strips *strips, const struct tensor *weight,
                 int64_t row, void *out);
 
+/* What a step of whole matrices is computed from. With nesterov the gradient
+ * becomes the next average's guess, else the average. */
+struct momentum {
+    struct tensor gradient;     /* [n] real; becomes what the step is made of */
+    struct tensor buffer;       /* [n] real: average of the gradients */
+    double scale;               /* gradient factor, rounded once */
+    double decay;               /* of the average */
+    bool nesterov;
+};
+
+struct descent {
+    struct tensor weight, step; /* [n] real */
+    double rate, keep;          /* rounded once */
+    struct tensor copy;         /* as adamw's */
+};
+
 struct kernels {
     const char *backend; /* "reference", "cpu avx512", ... */
     enum dtype dtype;    /* of activations and weights; `real` may be wider */
@@ -482,6 +498,11 @@ struct kernels {
      * epsilon), weight * (1 - lr * decay)); decoupled decay. */
     status (*adamw)(struct stream *, const struct adamw *);
     status (*update_elements)(struct stream *, const struct element_update *);
+    /* g = gradient * scale; buffer = fma(decay, buffer, (1 - decay) * g);
+     * gradient = nesterov ? fma(decay, buffer, (1 - decay) * g) : buffer. */
+    status (*momentum)(struct stream *, const struct momentum *);
+    /* weight = fma(-rate, step, weight * keep). */
+    status (*descend)(struct stream *, const struct descent *);
 };
 
 enum isa { ISA_AUTO, ISA_PLAIN, ISA_AVX2, ISA_AVX512, ISA_NEON, ISA_COUNT };

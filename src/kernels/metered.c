@@ -144,6 +144,15 @@ static void update_end(struct meter_track *track,
     meter_end(track, &what);
 }
 
+static void step_end(struct meter_track *track, const char *name,
+                     double flops, double bytes)
+{
+    const struct meter_what what = {.kind = METER_OPTIMIZER, .name = name,
+                                    .flops = flops, .bytes = bytes};
+
+    meter_end(track, &what);
+}
+
 /* ---- the two tables ---- */
 
 #define METERED(row) metered_##row##_first

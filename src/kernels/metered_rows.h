@@ -389,3 +389,26 @@ static status METERED(update_elements)(struct stream *stream,
     update_end(track, call);
     return result;
 }
+
+static status METERED(momentum)(struct stream *stream,
+                                const struct momentum *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->momentum(stream, call);
+
+    step_end(track, "momentum", 6 * count_of(&call->gradient),
+             2 * (bytes_of(&call->gradient) + bytes_of(&call->buffer)));
+    return result;
+}
+
+static status METERED(descend)(struct stream *stream,
+                               const struct descent *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->descend(stream, call);
+
+    step_end(track, "descend", 3 * count_of(&call->weight),
+               2 * bytes_of(&call->weight) + bytes_of(&call->step) +
+                   bytes_of(&call->copy));
+    return result;
+}
