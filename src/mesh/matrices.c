@@ -20,7 +20,7 @@ int stage_ranks(const struct mesh *mesh)
     return ranks;
 }
 
-int stage_rank(const struct mesh *mesh, const struct place *place)
+static int stage_rank(const struct mesh *mesh, const struct place *place)
 {
     int rank = 0;
 

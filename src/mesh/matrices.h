@@ -62,9 +62,8 @@ status matrices_build(struct matrices *matrices,
                       const struct matrices_of *of);
 void matrices_free(struct matrices *matrices);
 
-/* Ranks of a stage, and the number of the one at a place. */
+/* Ranks of a stage. */
 int stage_ranks(const struct mesh *mesh);
-int stage_rank(const struct mesh *mesh, const struct place *place);
 /* Place of rank `rank`, which has this coordinate of the pipe. */
 void stage_rank_place(const struct mesh *mesh, int pipe, int rank,
                       struct place *out);

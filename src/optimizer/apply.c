@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* apply.c - each parameter's optimizer does its step. */
-#include "optimizer/update.h"
+#include "optimizer/whole.h"
 
 static bool has_elements(const struct update_item *item)
 {
@@ -33,7 +33,9 @@ status update_apply(const struct update *update, double factor, double lr,
         if (item.rule->frozen || item.rule->kind->apply == NULL) continue;
         if (has_elements(&item)) TRY(item.rule->kind->apply(update, &item));
     }
-    return apply_tables(update, &call);
+    TRY(apply_tables(update, &call));
+    if (update->whole == NULL) return OK;
+    return whole_apply(update, &call);
 }
 
 status update_start(const struct update *update)

@@ -9,7 +9,8 @@
 
 /* Every optimizer there is. */
 static const struct optimizer_kind *const kinds[] = {
-    &optimizer_adamw, &optimizer_lion, &optimizer_sgd};
+    &optimizer_adamw, &optimizer_lion, &optimizer_sgd,
+    &optimizer_muon};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 status optimizer_find(const struct optimizer_kind **kind, const char *name)

@@ -4,13 +4,14 @@
  * A kind is one row: its states and what one step does. Everything that must
  * know states (the memory plan, the inventory, checkpoints, proofs) walks that
  * row, so a new optimizer is a file with a struct optimizer_kind, a line in
- * the table of kind.c, and its tests. Hooks, all but one of apply and
- * apply_table optional:
+ * the table of kind.c, and its tests. Hooks, one of apply,
+ * apply_table and whole at least:
  *   start        states of step 0 that are not zero, for one parameter
  *   apply        one step of one parameter: this rank's own elements of it
  *   apply_table  one step of all parameters of the kind, called once on every
- *                rank after the others: may send messages (matrices that ranks
- *                share)
+ *                rank after the others: may send messages
+ *   whole        instead: hooks that see each outside tensor as a whole, on one
+ *                of the ranks that share it (optimizer/whole.h)
  * Each parameter has one rule, computed at start by rules_build from its name
  * and shape alone, so every rank and every layout finds the same. */
 #ifndef LOCKSTEP_OPTIMIZER_KIND_H
@@ -21,13 +22,15 @@
 struct update;
 struct update_item;
 struct update_call;
+struct whole_kind;
 
 enum { OPTIMIZER_STATES = 4 }; /* of a parameter, at most */
 
 enum state_shape {
     STATE_ELEMENTS, /* a number for each weight, divided as what updates it */
     STATE_WHOLE     /* so many numbers as `elements` says for each outside
-                     * matrix, the same on every rank that holds a part */
+                     * tensor, on the one rank that owns it (mesh/matrices.h);
+                     * of a vector: 1 row */
 };
 
 /* How a number of a state lies in memory. Arithmetic and checkpoints have the
@@ -54,12 +57,13 @@ struct optimizer_kind {
     status (*start)(const struct update *, const struct update_item *);
     status (*apply)(const struct update *, const struct update_item *);
     status (*apply_table)(const struct update *, const struct update_call *);
+    const struct whole_kind *whole;
 };
 
 /* ERR_CONFIG names the nearest. */
 status optimizer_find(const struct optimizer_kind **kind, const char *name);
 extern const struct optimizer_kind optimizer_adamw, optimizer_lion,
-    optimizer_sgd;
+    optimizer_sgd, optimizer_muon;
 
 /* What single parameters have of their own (groups.h); zeroed: nothing. */
 struct groups {

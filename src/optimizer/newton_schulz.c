@@ -12,18 +12,15 @@ static const double LEAST_NORM = 1e-7; /* a matrix of zeros stays one */
 
 /* ---- the norm ---- */
 
-int64_t matrix_blocks(int64_t rows, int64_t cols)
-{
-    return (rows * cols + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
-}
-
-status matrix_squares(const struct kernels *kernels, struct stream *stream,
-                      struct tensor x, double factor, double *blocks,
+/* Squares of all elements, added in float64: blocks of SQUARES_BLOCK, then the
+ * tree over blocks, as the gradient's norm is (docs/numerics.md). */
+static status squares(const struct newton_schulz *of, double *blocks,
                       double *sum)
 {
-    const int64_t count = matrix_blocks(x.shape[0], x.shape[1]);
+    const int64_t count =
+        (tensor_count(&of->x) + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
 
-    TRY(kernels->sum_squares(stream, blocks, x, factor));
+    TRY(of->kernels->sum_squares(of->stream, blocks, of->x, 1));
     for (int64_t width = 1; width < count; width *= 2)
         for (int64_t i = 0; i + width < count; i += 2 * width)
             blocks[i] += blocks[i + width];
@@ -119,12 +116,11 @@ static void place(struct iteration *it)
 status newton_schulz(const struct newton_schulz *of)
 {
     struct iteration it = {.of = of};
-    double squares, norm;
+    double sum, norm;
 
     place(&it);
-    TRY(matrix_squares(of->kernels, of->stream, of->x, 1, it.next.data,
-                       &squares));
-    norm = sqrt(squares);
+    TRY(squares(of, it.next.data, &sum));
+    norm = sqrt(sum);
     if (!(norm > LEAST_NORM)) norm = LEAST_NORM;
     TRY(scaled(&it, it.x, it.x, 1 / norm));
     for (int i = 0; i < of->steps; i++) TRY(iterate(&it));

@@ -5,21 +5,11 @@
 #include <string.h>
 
 #include "kernels/kernels.h"
+#include "optimizer/whole.h"
 
 static const char *const many = "states of the optimizers";
 
 /* ---- sizes ---- */
-
-static int64_t whole_elements(const struct optimizer_state *state,
-                              const struct param_spec *spec)
-{
-    int64_t sum = 0;
-
-    if (spec->piece_count == 0) return state->elements(spec->rows, spec->cols);
-    for (int i = 0; i < spec->piece_count; i++)
-        sum += state->elements(spec->pieces[i].rows, spec->cols);
-    return sum;
-}
 
 static int64_t blocks_of(const struct states_request *of, int index,
                          const struct shard_range *range)
@@ -61,15 +51,12 @@ static void place_one(struct states *states, const struct states_request *of,
     struct shard_range range;
     size_t bytes;
 
-    if (state == NULL) return;
+    if (state == NULL || state->shape == STATE_WHOLE) return;
     name_slot(states, slot, state->title);
     shard_range(of->shards, of->params, index, of->shards->rank, &range);
     *place = (struct state_place){.elements = range.last - range.first,
                                   .at = states->bytes[slot]};
     if (state->narrow) place->type = of->choice->states;
-    if (state->shape == STATE_WHOLE)
-        place->elements = whole_elements(state,
-                                         &of->params->items[index].spec);
     bytes = rounded(place->elements * dtype_bytes(of->real));
     if (place->type == STATE_BFLOAT16) bytes = rounded(2 * place->elements);
     if (place->type == STATE_INT8) {
@@ -80,6 +67,75 @@ static void place_one(struct states *states, const struct states_request *of,
     }
     states->bytes[slot] += bytes;
 }
+
+/* ---- whole states ---- */
+
+int64_t states_whole_at(const struct states *states,
+                        const struct matrix *matrix, int slot)
+{
+    const struct matrices *m = &states->matrices;
+    const struct optimizer_state *state =
+        rule_state(&states->rules[matrix->param], slot);
+    int64_t elements = 0;
+
+    for (int i = 0; i < m->count; i++) {
+        const struct matrix *other = &m->items[i];
+
+        if (other->param == matrix->param && other->owner == m->rank &&
+            other->tensor < matrix->tensor)
+            elements += state->elements(other->rows, other->cols);
+    }
+    return elements;
+}
+
+/* Of all tensors of a parameter that this rank owns. */
+static int64_t whole_elements(const struct states *states, int index,
+                              int slot)
+{
+    const struct matrix beyond = {.param = index, .tensor = PARAM_PIECES_MAX};
+
+    return states_whole_at(states, &beyond, slot);
+}
+
+static void place_whole(struct states *states, int index)
+{
+    for (int k = 0; k < OPTIMIZER_STATES; k++) {
+        const struct optimizer_state *state =
+            rule_state(&states->rules[index], k);
+        struct state_place *place =
+            &states->places[index * OPTIMIZER_STATES + k];
+
+        if (state == NULL || state->shape != STATE_WHOLE) continue;
+        name_slot(states, k, state->title);
+        *place = (struct state_place){
+            .elements = whole_elements(states, index, k),
+            .at = states->bytes[k]};
+        states->bytes[k] +=
+            rounded(place->elements * dtype_bytes(states->real));
+    }
+}
+
+/* Who owns which tensor, and what states owners have. */
+static status share(struct states *states, const struct states_request *of)
+{
+    struct matrices_of tensors = {.table = of->params,
+                                  .holding = of->holding,
+                                  .division = of->division};
+    void *memory = NULL;
+    status result;
+
+    TRY(memory_take((size_t)of->params->count + 1, sizeof *tensors.gathers,
+                    &memory));
+    whole_gathers(states->rules, of->params->count, memory);
+    tensors.gathers = memory;
+    result = matrices_build(&states->matrices, &tensors);
+    memory_free(memory);
+    for (int i = 0; result == OK && i < of->params->count; i++)
+        place_whole(states, i);
+    return result;
+}
+
+/* ---- all states ---- */
 
 status states_plan(struct states *states, const struct states_request *of)
 {
@@ -97,11 +153,12 @@ status states_plan(struct states *states, const struct states_request *of)
     for (int i = 0; i < of->params->count; i++)
         for (int k = 0; k < OPTIMIZER_STATES; k++)
             place_one(states, of, i, k);
-    return OK;
+    return share(states, of);
 }
 
 void states_free(struct states *states)
 {
+    matrices_free(&states->matrices);
     memory_free(states->rules);
     memory_free(states->places);
     *states = (struct states){0};

@@ -9,11 +9,12 @@
  * Of a state with the shape of the weights a rank has the elements that it
  * updates (shard_range of its own); nobody else has, or asks for, the others.
  * So frozen parameters, and those whose kind has no such state, take nothing.
+ * Whole states lie behind, those of tensors that this rank owns.
  */
 #ifndef LOCKSTEP_OPTIMIZER_STATES_H
 #define LOCKSTEP_OPTIMIZER_STATES_H
 
-#include "mesh/shard.h"
+#include "mesh/matrices.h"
 #include "optimizer/kind.h"
 
 /* What this rank has of one state of one parameter. In 8 bits: codes, leaf by
@@ -31,6 +32,7 @@ struct states {
     size_t bytes[OPTIMIZER_STATES];
     const char *titles[OPTIMIZER_STATES]; /* NULL: a common one */
     enum dtype real;
+    struct matrices matrices; /* owned: tensors that kinds see as wholes */
 };
 
 /* What decides where states lie. */
@@ -39,11 +41,15 @@ struct states_request {
     const struct holding *holding;
     const struct shards *shards;
     const struct optimizer_choice *choice;
+    struct division division; /* by which the shards were made */
     enum dtype real;
 };
 status states_plan(struct states *states, const struct states_request *of);
 void states_free(struct states *states);
 
+/* Where a whole state of a tensor of this rank lies in its parameter's. */
+int64_t states_whole_at(const struct states *states,
+                        const struct matrix *matrix, int slot);
 /* Of a slot's memory. */
 const char *states_title(const struct states *states, int slot);
 const struct state_place *states_place(const struct states *states, int param,

@@ -24,8 +24,14 @@ struct update_arena {
     bool divided;            /* the shard arena, else the flat one */
 };
 
+struct whole_work;
+enum muon_adjust { MUON_ORIGINAL, MUON_MATCH_RMS };
+/* ERR_CONFIG names the nearest. */
+status muon_adjust_parse(enum muon_adjust *adjust, const char *name);
+
 struct update {
     const struct kernels *kernels;
+    const struct kernels *real;  /* of sums, where kernels are narrow */
     struct stream *stream;
     const struct param_table *params;
     const struct holding *holding;
@@ -38,6 +44,12 @@ struct update {
     double *blocks;          /* [shard_blocks] */
     double beta1, beta2, epsilon, weight_decay; /* where a rule says nothing;
                               * decay: of parameters whose spec has it */
+    double momentum;         /* of sgd and muon */
+    bool nesterov;
+    int ns_steps;            /* muon: of Newton and Schulz */
+    enum muon_adjust adjust; /* muon: of the rate to the shape */
+    struct whole_work *whole; /* of kinds that see whole tensors; NULL: there
+                               * are none */
     double clip;             /* largest norm; 0: none */
     double loss_scale;       /* that the gradients have; 0: 1 */
     bool skips;              /* a norm that is not finite is no error */

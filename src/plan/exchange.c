@@ -168,6 +168,19 @@ static void add_units(struct exchanges *out, const struct stage *stage,
                           shard_unit_of(shards, p->streams[i].param));
 }
 
+/* Tensors that go to the rank that computes with them as wholes, and back. */
+static void add_matrices(struct exchanges *out, const struct stage *stage)
+{
+    const struct matrices *m = &stage->states.matrices;
+    struct exchange row = {.group = "matrices", .what = "whole matrices",
+                           .kind = COMM_EXCHANGE, .size = m->ranks};
+
+    if (m->count == 0) return;
+    matrices_traffic(m, dtype_bytes(program_real(&stage->program)),
+                     &row.calls, &row.bytes);
+    exchanges_add(out, row);
+}
+
 /* Gradients and weights of one stage, the blocks of its norm, and what its
  * program sends. */
 static void add_stage(struct exchanges *out, const struct stage *stage)
@@ -178,6 +191,7 @@ static void add_stage(struct exchanges *out, const struct stage *stage)
 
     exchanges_of_program(out, stage);
     add_units(out, stage, &s);
+    add_matrices(out, stage);
     exchanges_add(out, (struct exchange){
         .group = s.divide.group, .what = "norm", .calls = 1,
         .kind = COMM_ALL_REDUCE, .size = s.divide.size,

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "optimizer/whole.h"
+
 static size_t aligned(size_t bytes)
 {
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
@@ -308,6 +310,7 @@ static void add_memory(struct stage *stage)
         {"messages in the background", "step", 0, NULL},
         {"weights before an observed step", "step",
          stage->request.observe ? arena_bytes(stage, MEMORY_WEIGHTS) : 0, NULL},
+        {"whole matrices", "call", whole_room_bytes(&stage->states), NULL},
     };
 
     stage->bytes = 0;
@@ -406,7 +409,7 @@ static status divide(struct stage *stage)
     const struct states_request states = {
         .params = &stage->program.params, .holding = &stage->holding,
         .shards = &stage->shards, .choice = &r->choice,
-        .real = dtype_real(r->dtype)};
+        .division = r->division, .real = dtype_real(r->dtype)};
 
     TRY(states_plan(&stage->states, &states));
     for (int i = 0; i < stage->program.params.count; i++)
@@ -447,7 +450,8 @@ void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes)
 
 /* What is dead between two calls, and tables that are the model's. */
 static const enum memory_owner shared[] = {
-    MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY};
+    MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY,
+    MEMORY_WHOLE};
 enum { SHARED = sizeof shared / sizeof *shared };
 
 void stage_share(struct stage *first, struct stage *other)

@@ -384,6 +384,7 @@ static status resolve_request(struct setup *setup)
     if (r->threads == 0)
         r->threads = threads_cores() / mesh_ranks(&setup->mesh);
     if (r->threads == 0) r->threads = 1;
+    TRY(muon_adjust_parse(&setup->adjust, o->optimizer.adjust));
     TRY(choose_dtype(o->train.dtype, &r->dtype));
     TRY(choose_optimizer(&r->choice, o, r->dtype));
     r->choice.groups = setup->groups;
@@ -513,6 +514,10 @@ void setup_update(const struct setup *setup, struct update *update)
     update->epsilon = o->optimizer.epsilon;
     update->weight_decay = o->optimizer.weight_decay;
     update->clip = o->optimizer.clip;
+    update->momentum = o->optimizer.momentum;
+    update->nesterov = o->optimizer.nesterov;
+    update->ns_steps = (int)o->optimizer.ns_steps;
+    update->adjust = setup->adjust;
 }
 
 void setup_free(struct setup *setup)

@@ -19,6 +19,7 @@ struct setup {
     struct model model;
     int64_t parameters;            /* of the whole model */
     struct loss_scale scaling;     /* at step 0 */
+    enum muon_adjust adjust;
     struct rate rate;              /* steps: setup_length */
     struct grid grid;              /* of the run; the request has the share of
                                     * one rank */

@@ -31,6 +31,7 @@ static struct update chunk_update(const struct train_step *step, int chunk)
     struct update update = step->update;
 
     update.kernels = &stage->kernels;
+    update.real = &stage->real;
     update.stream = &stage->stream;
     update.params = &stage->program.params;
     update.holding = &stage->holding;
@@ -44,6 +45,7 @@ static struct update chunk_update(const struct train_step *step, int chunk)
     for (int i = 0; i < OPTIMIZER_STATES; i++)
         update.states[i] = stage->memory[MEMORY_STATE_0 + i].data;
     update.blocks = stage->memory[MEMORY_NORM].data;
+    update.whole = &step->whole[chunk];
     return update;
 }
 
@@ -87,7 +89,9 @@ static status join_chunk(struct train_step *step, int chunk)
     TRY(zero_build(&step->zero[chunk], stage, step->team));
     if (team_copies(step->team, chunk) != NULL)
         step->zero[chunk].overlaps = false; /* their halves come first */
-    return OK;
+    return whole_work_build(&step->whole[chunk], &stage->states.matrices,
+                       team_group(step->team, TEAM_STAGE),
+                       stage->memory[MEMORY_WHOLE].data);
 }
 
 status train_step_build(struct train_step *step, struct pipeline *pipeline,
@@ -99,6 +103,8 @@ status train_step_build(struct train_step *step, struct pipeline *pipeline,
     step->team = team != NULL ? team : &step->alone;
     TRY(memory_take((size_t)pipeline->count, sizeof *step->zero, &memory));
     step->zero = memory;
+    TRY(memory_take((size_t)pipeline->count, sizeof *step->whole, &memory));
+    step->whole = memory;
     for (int i = 0; i < pipeline->count; i++) TRY(join_chunk(step, i));
     step->update = chunk_update(step, 0);
     TRY(tied_build(&step->tied, pipeline, step->team));
@@ -110,10 +116,13 @@ void train_step_free(struct train_step *step)
 {
     for (int i = 0; step->zero != NULL && i < step->pipeline->count; i++)
         zero_free(&step->zero[i]);
+    for (int i = 0; step->whole != NULL && i < step->pipeline->count; i++)
+        whole_work_free(&step->whole[i]);
     executor_free(&step->executor);
     tied_free(&step->tied);
     qk_clip_free(&step->clip);
     memory_free(step->zero);
+    memory_free(step->whole);
     *step = (struct train_step){0};
 }
 

@@ -4,7 +4,7 @@
 #ifndef LOCKSTEP_TRAIN_STEP_H
 #define LOCKSTEP_TRAIN_STEP_H
 
-#include "optimizer/update.h"
+#include "optimizer/whole.h"
 #include "train/execute.h"
 #include "train/loss_scale.h"
 #include "train/qk_clip.h"
@@ -47,6 +47,7 @@ struct train_step {
     struct update update;      /* rates and betas; the rest: of each chunk */
     struct zero *zero;         /* owned, [chunks]: what the ranks that share
                                 * the batch send */
+    struct whole_work *whole;  /* owned, [chunks] */
     struct tied tied;
     struct qk_clip clip;
     struct loss_scale scaling; /* the caller's to fill, like the rates */

@@ -66,7 +66,7 @@ status team_build(struct team *team, struct group *world,
     mesh_place(mesh, order, world->rank, &team->place);
     if (mesh->size[AXIS_DATA] * mesh->size[AXIS_SHARD] > 1)
         TRY(build_batch(team));
-    for (int i = TEAM_BATCH + 1; i < TEAM_GROUPS; i++)
+    for (int i = TEAM_BATCH + 1; i < TEAM_STAGE; i++)
         if (mesh->size[axes[i]] > 1)
             TRY(mesh_group_build(&team->groups[i], world, mesh, order,
                                  1u << axes[i]));
@@ -94,6 +94,28 @@ static status add_copies(struct team *team, const struct pipeline *pipeline,
     return OK;
 }
 
+/* In the order of stage_rank_place. */
+static status add_stage(struct team *team)
+{
+    const int ranks = stage_ranks(&team->mesh);
+    struct group *group = &team->groups[TEAM_STAGE];
+    int *members;
+    status result;
+
+    if (team->world == NULL || ranks == 1) return OK;
+    TRY(memory_take((size_t)ranks, sizeof *members, (void **)&members));
+    for (int i = 0; i < ranks; i++) {
+        struct place place;
+
+        stage_rank_place(&team->mesh, team->place.at[AXIS_PIPE], i, &place);
+        members[i] = mesh_rank(&team->mesh, &team->order, &place);
+    }
+    result = group_build(group, team->world, "matrices", members, ranks);
+    memory_free(members);
+    if (result == OK) group->limit_ns = team->world->limit_ns;
+    return result;
+}
+
 status team_add_chunks(struct team *team, const struct pipeline *pipeline)
 {
     void *memory = NULL;
@@ -104,6 +126,9 @@ status team_add_chunks(struct team *team, const struct pipeline *pipeline)
     for (int i = 0; i < pipeline->count; i++)
         if (pipeline->chunks[i].copies > 1)
             TRY(add_copies(team, pipeline, i));
+    for (int i = 0; i < pipeline->count; i++)
+        if (pipeline->stages[i].states.matrices.count > 0)
+            return add_stage(team);
     return OK;
 }
 

@@ -18,6 +18,8 @@
 enum team_group {
     TEAM_BATCH,   /* data x shard, in the order of their leaves */
     TEAM_DATA, TEAM_SHARD, TEAM_CONTEXT, TEAM_TENSOR, TEAM_PIPE,
+    TEAM_STAGE,   /* all that have the stages of this one (mesh/matrices.h);
+                   * only where an optimizer sees whole tensors */
     TEAM_GROUPS
 };
 
@@ -37,7 +39,8 @@ struct team {
 status team_build(struct team *team, struct group *world,
                   const struct mesh *mesh, const struct mesh_order *order,
                   int64_t limit_s);
-/* Groups for stages that lie on two ranks of the pipe. */
+/* Groups for stages that lie on two ranks of the pipe, and for tensors that an
+ * optimizer sees as wholes. */
 status team_add_chunks(struct team *team, const struct pipeline *pipeline);
 void team_free(struct team *team);
 

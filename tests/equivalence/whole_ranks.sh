@@ -1,0 +1,74 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# whole_ranks.sh - optimizers that see whole matrices give the bits of one rank
+# on ranks that have parts of them: losses, gradients, weights, states. verify
+# also holds bytes sent and memory used against the plan.
+#
+#     BUILD=build tests/equivalence/whole_ranks.sh [OPTIMIZER...]
+. "${0%/*}/../drills/common.sh"
+LIMIT=100
+wanted=" $* "
+prepare
+
+# exact NAME CONFIG SETTING... -- LAYOUT...
+exact() {
+    local name=$1 config=$2 sets=()
+    shift 2
+    while [ "$1" != -- ]; do
+        sets+=(--set "$1")
+        shift
+    done
+    shift
+    printf '%s\n' "$@" >layouts.txt
+    if lockstep verify "$config" --layouts layouts.txt --steps 3 \
+        --set train.threads=1 --set comm.limit=30 "${sets[@]}" >log 2>&1
+    then
+        ok "$name ($# layouts)"
+    else
+        bad "$name" "exit $?" log
+        grep -v EXACT log | head -n 12
+    fi
+}
+
+sed 's/steps: 30/steps: 3/' config.yaml >llama.yaml
+# An odd vocabulary; four tensor ranks on two key-value heads; biases; tied.
+sed 's/vocab: 304/vocab: 309/; s/heads: 4, kv_heads: 2/heads: 8, kv_heads: 2/; s/feed_forward: 40/feed_forward: 40, tied: true, attention_bias: true/' \
+    llama.yaml >odd.yaml
+# One fused tensor outside, stored transposed.
+sed 's/family: llama/family: gpt2/; s/ kv_heads: 2, head_width: 6,//' \
+    llama.yaml >gpt2.yaml
+
+for optimizer in muon; do
+    [ "$wanted" = "  " ] || [[ $wanted == *" $optimizer "* ]] || continue
+    exact "$optimizer: axes" llama.yaml optimizer.name=$optimizer -- \
+        "ranks=1 train.threads=3 train.micro_batch=1" \
+        "ranks=1 numerics.isa=plain" \
+        "ranks=2 mesh.data=2" \
+        "ranks=2 mesh.tensor=2" \
+        "ranks=4 mesh.tensor=4" \
+        "ranks=2 mesh.pipe=2" \
+        "ranks=4 zero=fsdp" \
+        "ranks=4 zero=zero1"
+    exact "$optimizer: mixtures" odd.yaml optimizer.name=$optimizer -- \
+        "ranks=4 mesh.tensor=4" \
+        "ranks=4 mesh.tensor=2 zero=fsdp" \
+        "ranks=8 mesh.tensor=2 mesh.shard=2 mesh.data=2 zero=hsdp" \
+        "ranks=4 mesh.tensor=2 mesh.pipe=2 train.micro_batch=2" \
+        "ranks=4 mesh.tensor=2 mesh.data=2 mesh.order=tensor,data" \
+        "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1"
+    exact "$optimizer: context" llama.yaml optimizer.name=$optimizer \
+        numerics.grid_context=2 -- \
+        "ranks=2 mesh.context=2" \
+        "ranks=4 mesh.context=2 mesh.data=2 zero=zero2" \
+        "ranks=4 mesh.context=2 mesh.tensor=2"
+    exact "$optimizer: fused and transposed" gpt2.yaml \
+        optimizer.name=$optimizer train.dtype=bfloat16 -- \
+        "ranks=2 mesh.tensor=2" \
+        "ranks=4 zero=zero3 train.micro_batch=2" \
+        "ranks=4 mesh.tensor=2 zero=zero1" \
+        "ranks=2 mesh.pipe=2"
+    exact "$optimizer: float64" odd.yaml optimizer.name=$optimizer \
+        train.dtype=float64 -- \
+        "ranks=2 mesh.tensor=2" "ranks=4 mesh.data=2 mesh.shard=2 zero=mics"
+done
+report
