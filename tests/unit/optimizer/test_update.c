@@ -154,7 +154,8 @@ static void rank_open(struct rank_update *r, struct room *room, int ranks,
 
     IS_OK(shards_build(&r->shards, &room->table, &room->holding, ranks, rank));
     const struct states_request states = {
-        &room->table, &room->holding, &r->shards, &adamw, dtype};
+        .params = &room->table, .holding = &room->holding,
+        .shards = &r->shards, .choice = &adamw, .real = dtype};
 
     IS_OK(states_plan(&r->states, &states));
     for (int a = 0; a < 4; a++) {
