@@ -103,6 +103,8 @@ static status train_steps(struct rank_trial *t)
         if (!leads(t)) continue;
         t->out->losses[i] = result.loss;
         t->out->norms[i] = result.norm;
+        t->out->others[2 * i] = result.z_loss;
+        t->out->others[2 * i + 1] = result.max_score;
     }
     return OK;
 }
@@ -192,6 +194,8 @@ static status begin(struct trial *trial, int64_t steps)
     trial->losses = memory;
     TRY(memory_take((size_t)steps, sizeof(double), &memory));
     trial->norms = memory;
+    TRY(memory_take((size_t)steps, 2 * sizeof(double), &memory));
+    trial->others = memory;
     return OK;
 }
 
@@ -229,6 +233,7 @@ void trial_free(struct trial *trial)
 {
     memory_free(trial->losses);
     memory_free(trial->norms);
+    memory_free(trial->others);
     whole_free(&trial->whole);
     *trial = (struct trial){0};
 }
@@ -264,6 +269,9 @@ void trial_compare(const struct trial *one, const struct trial *other,
         if (-d > out->loss) out->loss = -d;
         if (one->losses[i] > scale) scale = one->losses[i];
     }
+    if (memcmp(one->others, other->others,
+               (size_t)one->steps * 2 * sizeof *one->others) != 0)
+        out->exact = false;
     if (scale > 0) out->loss /= scale;
     out->gradients = distance(&one->whole, &other->whole, INVENTORY_GRADIENT,
                               &out->exact);

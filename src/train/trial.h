@@ -12,6 +12,7 @@ struct trial {
     int64_t steps;
     double *losses;           /* owned, [steps] */
     double *norms;            /* owned, [steps]: of the gradients */
+    double *others;           /* owned, [steps][2]: z-loss, largest score */
     struct whole whole;       /* after the last step: weights, states,
                                * and gradients, averaged and clipped */
     bool exact;               /* the layout lies inside the grid */

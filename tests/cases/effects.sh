@@ -66,6 +66,9 @@ differ schedule.memory_limit schedule 2 "2 3 4" mesh.pipe=2 \
     schedule.name=zb-2p
 differ context.kind mesh 4 "allgather ring ulysses" mesh.context=4
 differ context.ulysses mesh 4 "1 2 4" $context
+differ model.dropout memory 1 "0 0.1"
+differ train.z_loss memory 1 "0 1e-4"
+differ optimizer.qk_clip memory 1 "0 100"
 differ numerics.grid_data numerics 1 "1 2"
 differ numerics.grid_tensor numerics 1 "1 2 4"
 differ numerics.grid_context numerics 1 "1 2 4"

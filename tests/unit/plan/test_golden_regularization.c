@@ -139,4 +139,44 @@ TEST(losses_and_gradients_agree_with_the_oracle)
     }
 }
 
-TEST_MAIN(losses_and_gradients_agree_with_the_oracle)
+/* The loss of validation is that of the model without any of it. */
+TEST(outside_training_nothing_is_dropped_or_added)
+{
+    static const struct golden_extra all = {.z_loss = 0.5, .dropout = 0.5};
+    const struct golden_row row = {.name = "models/" PLAIN,
+                                   .of = {.model = PLAIN, .dtype = DTYPE_F64,
+                                          .micro_batch = SEQUENCES,
+                                          .backward = BACKWARD_FUSED,
+                                          .recompute = "none"}};
+    struct stage stage = {0};
+    const struct json *root;
+    struct model model;
+    struct arena arena;
+    int32_t tokens[TOKENS];
+    double loss = 0, expected = 0;
+
+    golden_begin_with(&stage, &model, &row.of, &all);
+    golden_tokens(&row.of, tokens);
+    const struct stage_batch memory = stage_batch(&stage, 0);
+
+    for (int t = 0; t < TOKENS; t++) {
+        memory.inputs[t] = tokens[t];
+        memory.targets[t] = t % LENGTH == LENGTH - 1 ? -1 : tokens[t + 1];
+    }
+    stage.run.batch = (struct batch){.inputs = memory.inputs,
+                                     .targets = memory.targets,
+                                     .tokens = TOKENS};
+    stage.run.gradients = NULL;
+    IS_OK(run_forward(&stage.run));
+    for (int t = 0; t < TOKENS; t++) loss += stage.run.losses[t];
+    arena_init(&arena, "expected", 0);
+    IS_OK(json_read_file(&root, &arena, golden_path(&row.of, "expected.json"),
+                         1 << 20));
+    IS_OK(json_get_real(root, "expected.json", "loss", &expected));
+    near(&row, "loss", loss / (SEQUENCES * (LENGTH - 1)), expected);
+    arena_free(&arena);
+    stage_free(&stage);
+}
+
+TEST_MAIN(losses_and_gradients_agree_with_the_oracle,
+          outside_training_nothing_is_dropped_or_added)

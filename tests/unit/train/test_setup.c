@@ -55,6 +55,12 @@ static const struct refusal refusals[] = {
     {2, "mesh.order=data,tensr", "tensr is not an axis of the mesh; the "
                                  "nearest is tensor"},
     {2, "mesh.order=data,data", "the order of axes names data twice"},
+    /* what a family cannot have */
+    {1, "model.family=qwen3 optimizer.qk_clip=100",
+     "optimizer.qk_clip: qwen3 norms queries and keys"},
+    {1, "model.family=gemma2 optimizer.qk_clip=100",
+     "optimizer.qk_clip: gemma2 caps its scores at 50 already"},
+    {1, "model.dropout=1", "model.dropout"},
     /* the batch */
     {5, "", "mesh.data: 5 ranks cannot share a batch of 24 sequences equally; "
             "4 can"},

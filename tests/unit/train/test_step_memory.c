@@ -70,6 +70,12 @@ static void begin(struct training *t, const struct memory_case *row,
         .length = LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = 2, .recompute = &row->recompute, .recompute_count = 1}};
 
+    if (row->kind == &model_gpt2) {
+        request.stage.dropout = 0.1;
+        request.stage.z_loss = 0.01;
+        request.stage.qk_clip = 0.01;
+    }
+
     t->model = (struct model){
         .kind = row->kind, .vocab = VOCAB, .layers = 3, .heads = 4,
         .kv_heads = row->kind == &model_llama ? 2 : 4, .head_width = 6,
