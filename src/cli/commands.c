@@ -171,7 +171,9 @@ const struct command commands[] = {
      "Writes config.json, sharded safetensors and the tokenizer, then reads "
      "them back:\na forward pass must give the same logits in every bit.",
      "lockstep export runs/first exported", false, command_export,
-     {{"adapter", NULL, "low-rank adapters alone, as PEFT reads them; else "
+     {{"weights", "NAME", "trained, or ema: the moving average (trained)",
+       false},
+      {"adapter", NULL, "low-rank adapters alone, as PEFT reads them; else "
        "they are merged", false},
       FLAG_JSON}},
     {"plan", "CONFIG", 1, 1, "what a configuration would do, before it does",

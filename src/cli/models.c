@@ -158,14 +158,18 @@ done:
 status command_export(struct arguments *arguments)
 {
     const char *directory = arguments->operands[1];
-    const struct export_request request = {
+    static const char *const weights[] = {"trained", "ema"};
+    struct export_request request = {
         .model = arguments->operands[0], .directory = directory,
         .adapter = arguments_has(arguments, "adapter")};
+    int which = 0;
     struct export_result exported;
     struct json_writer writer = {0};
     struct text text = {0};
     status result;
 
+    TRY(arguments_choice(arguments, "weights", weights, 2, &which));
+    request.average = which == 1;
     TRY(model_export(&request, &exported));
     if (exported.notice[0] != 0) fprintf(stderr, "%s\n", exported.notice);
     if (arguments_has(arguments, "json")) {

@@ -61,7 +61,7 @@ status rules_build(struct optimizer_rule *rules,
     for (int i = 0; i < table->count; i++) {
         rules[i] = (struct optimizer_rule){
             .kind = kind, .lr = 1, .weight_decay = -1, .beta1 = -1,
-            .beta2 = -1};
+            .beta2 = -1, .average = choice->average};
         if (kind->matrices && !is_inner_matrix(&table->items[i]))
             rules[i].kind = &optimizer_adamw;
         rules[i].frozen = choice->groups.adapters &&
@@ -73,6 +73,11 @@ status rules_build(struct optimizer_rule *rules,
 const struct optimizer_state *rule_state(const struct optimizer_rule *rule,
                                          int slot)
 {
+    static const struct optimizer_state average = {
+        .name = "ema", .title = "moving averages"};
+
+    if (slot == STATE_AVERAGE)
+        return rule->frozen || rule->average == 0 ? NULL : &average;
     if (rule->frozen || rule->kind->states[slot].name == NULL) return NULL;
     return &rule->kind->states[slot];
 }

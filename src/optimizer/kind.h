@@ -24,7 +24,8 @@ struct update_item;
 struct update_call;
 struct whole_kind;
 
-enum { OPTIMIZER_STATES = 4 }; /* of a parameter, at most */
+/* Of a parameter, at most; the last is its moving average (average.h). */
+enum { OPTIMIZER_STATES = 5, STATE_AVERAGE = OPTIMIZER_STATES - 1 };
 
 enum state_shape {
     STATE_ELEMENTS, /* a number for each weight, divided as what updates it */
@@ -80,6 +81,8 @@ struct optimizer_choice {
     const struct optimizer_kind *kind; /* NULL: adamw */
     enum state_type states;            /* of states that may be narrow */
     struct groups groups;
+    double average;                    /* decay of a moving average of the
+                                        * weights; 0: none */
 };
 
 /* How one parameter is updated. Negative: as the run's (struct update). */
@@ -88,6 +91,7 @@ struct optimizer_rule {
     double lr;             /* times the rate of the step */
     double weight_decay;
     double beta1, beta2;
+    double average;        /* decay of its moving average; 0: none */
     bool frozen;           /* no states, no update, no part of the norm */
 };
 

@@ -284,7 +284,7 @@ static void add_memory(struct stage *stage)
         {"partial gradients", "run",
          trains ? (size_t)stage->gradients.partial_elements * real : 0, NULL},
         state_row(stage, 0), state_row(stage, 1), state_row(stage, 2),
-        state_row(stage, 3),
+        state_row(stage, 3), state_row(stage, STATE_AVERAGE),
         {"activations and their gradients", "micro-batch",
          (size_t)stage->frame.bytes * (size_t)stage->request.frames, NULL},
         {"logits and layer scratch", "call", program_scratch_bytes(p), NULL},

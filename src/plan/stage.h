@@ -65,6 +65,7 @@ struct stage_request {
 enum memory_owner {
     MEMORY_WEIGHTS, MEMORY_COMPUTE, MEMORY_GRADIENTS, MEMORY_PARTIALS,
     MEMORY_STATE_0, MEMORY_STATE_1, MEMORY_STATE_2, MEMORY_STATE_3,
+    MEMORY_STATE_4,
     MEMORY_FRAME,
     MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY, MEMORY_CACHE,
     MEMORY_BATCH,
@@ -73,7 +74,7 @@ enum memory_owner {
     MEMORY_OWNERS
 };
 
-_Static_assert(MEMORY_STATE_3 - MEMORY_STATE_0 + 1 == (int)OPTIMIZER_STATES,
+_Static_assert(MEMORY_STATE_4 - MEMORY_STATE_0 + 1 == (int)OPTIMIZER_STATES,
                "a row for each slot of the optimizer's states");
 
 struct memory_row {

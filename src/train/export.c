@@ -328,6 +328,7 @@ static status open_source(struct exporting *e, const char *model)
     void *memory;
 
     TRY(session_open(&e->session, model));
+    e->session.average = e->request->average;
     const struct model *m = &e->session.model;
 
     e->tokens = m->context < PROOF_TOKENS ? m->context

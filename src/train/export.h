@@ -24,6 +24,7 @@ struct export_result {
  * they stand. */
 struct export_request {
     const char *model, *directory;
+    bool average;             /* the moving average of the weights */
     bool adapter;             /* nothing but the adapters, as PEFT reads them:
                                * adapter_model.safetensors and its settings */
 };

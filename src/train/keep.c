@@ -7,6 +7,7 @@
 #include <lockstep.h>
 
 #include "checkpoint/identity.h"
+#include "models/lora.h"
 
 enum { TOKENIZER_COPY_BYTES = 64 << 20 };
 
@@ -19,6 +20,8 @@ status keeper_build(struct keeper *keeper, const struct setup *setup,
                               .team = of->team, .run = run};
     TRY(inventory_build(&keeper->inventory, of));
     TRY(session_parts_divide(&keeper->parts, &keeper->inventory, kinds));
+    if (setup->model.lora.rank > 0)
+        TRY(lora_write_config(&setup->model, &keeper->adapter));
     return model_write_config(&setup->model, keeper->inventory.dtype,
                               &keeper->config);
 }
@@ -28,6 +31,7 @@ void keeper_free(struct keeper *keeper)
     session_parts_free(&keeper->parts);
     inventory_free(&keeper->inventory);
     text_free(&keeper->config);
+    text_free(&keeper->adapter);
     *keeper = (struct keeper){0};
 }
 
@@ -162,14 +166,19 @@ static status prune(const struct keeper *keeper)
 status keeper_save(struct keeper *keeper, const struct counters *counters)
 {
     const struct tokenizer *t = &keeper->setup->tokenizer;
-    struct checkpoint_file files[2] = {
-        {"config.json", keeper->config.bytes, keeper->config.length},
-        {t->file_name, t->json, t->json_length}};
-    const bool copy = keeper->setup->has_tokenizer &&
-                      t->json_length <= TOKENIZER_COPY_BYTES;
+    struct checkpoint_file files[3] = {
+        {"config.json", keeper->config.bytes, keeper->config.length}};
+    int file_count = 1;
     struct json_writer state = {0};
     status result;
 
+    if (keeper->adapter.length > 0)
+        files[file_count++] = (struct checkpoint_file){
+            "adapter_config.json", keeper->adapter.bytes,
+            keeper->adapter.length};
+    if (keeper->setup->has_tokenizer && t->json_length <= TOKENIZER_COPY_BYTES)
+        files[file_count++] = (struct checkpoint_file){t->file_name, t->json,
+                                                       t->json_length};
     TRY_GOTO(done, result, write_state(keeper, counters, &state));
     const struct checkpoint_plan plan = {
         .run = keeper->run, .step = counters->step,
@@ -179,7 +188,7 @@ status keeper_save(struct keeper *keeper, const struct counters *counters)
         .tokenizer = keeper->setup->has_tokenizer ? t->digest : NULL,
         .state_json = state.out.bytes, .parts = keeper->parts.items,
         .part_count = keeper->parts.count, .files = files,
-        .file_count = copy ? 2 : 1, .threads = keeper->stages->threads};
+        .file_count = file_count, .threads = keeper->stages->threads};
 
     TRY_GOTO(done, result, save_together(keeper, &plan));
     result = agree(keeper, leads(keeper) ? prune(keeper) : OK);

@@ -20,6 +20,7 @@ struct keeper {
     struct inventory inventory; /* owned: what this rank holds */
     struct session_parts parts; /* owned: weights, states */
     struct text config;         /* owned: config.json */
+    struct text adapter;        /* owned: adapter_config.json; "" if none */
     /* Borrowed, after keeper_build; NULL: none. What they keep. */
     struct policy *policy;
     struct noise *noise;

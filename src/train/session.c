@@ -249,7 +249,29 @@ static status check_same(const struct session *session,
     return OK;
 }
 
-static status load(struct session *session, const struct session_parts *parts)
+/* Frozen weights have no average: they stay. */
+static status load_average(struct session *session,
+                           const struct session_parts *parts)
+{
+    int count, found = 0;
+    const struct saved_part *held = session_parts_held(parts, &count);
+
+    for (int i = 0; i < count && session->kind != MODEL_HUGGING_FACE; i++) {
+        struct saved_part part = held[i];
+
+        part.kind = "ema";
+        if (checkpoint_find(&session->checkpoint, part.name, part.kind) == NULL)
+            continue;
+        TRY(checkpoint_read_tensor(&session->checkpoint, &part));
+        found++;
+    }
+    if (found > 0) return OK;
+    FAIL(ERR_CONFIG, "%s: keeps no moving average of its weights "
+                     "(optimizer.ema)", session->path);
+}
+
+static status load_weights(struct session *session,
+                           const struct session_parts *parts)
 {
     for (int i = 0; i < session->weights.count; i++)
         session->weights.entries[i].uses = 0;
@@ -257,6 +279,12 @@ static status load(struct session *session, const struct session_parts *parts)
         return session_parts_import(parts, &session->model,
                                     &session->weights);
     return session_parts_load(parts, &session->checkpoint);
+}
+
+static status load(struct session *session, const struct session_parts *parts)
+{
+    TRY(load_weights(session, parts));
+    return session->average ? load_average(session, parts) : OK;
 }
 
 status session_load_weights(struct session *session, struct stage *stage)

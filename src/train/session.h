@@ -30,6 +30,8 @@ struct session {
                                  * "mixed" */
     int grid_tensor;            /* leaves the weights were trained with; 0:
                                  * unknown */
+    bool average;               /* set after opening: load the moving average
+                                 * of the weights instead, where there is one */
     int64_t step, tokens;       /* of a checkpoint; 0 */
     struct text notice;         /* owned; sentences about damage passed over,
                                  * "" if none: for the user to see */

@@ -32,6 +32,7 @@ static const char *const may_change[] = {
     "optimizer.lr", "optimizer.schedule", "optimizer.warmup",
     "optimizer.min_lr", "optimizer.decay_share", "optimizer.weight_decay",
     "optimizer.clip", "validate.every", "validate.sequences",
+    "validate.weights",
     "validate.sets", "validate.tasks", "validate.items", "validate.shots",
     "validate.prompts", "validate.prompt_tokens", "validate.temperature",
     "checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every",
@@ -358,6 +359,21 @@ static status choose_optimizer(struct optimizer_choice *choice,
     return OK;
 }
 
+static status check_averages(const struct options *o)
+{
+    const char *weights = o->validate.weights;
+
+    if (o->optimizer.ema >= 1)
+        FAIL(ERR_CONFIG, "optimizer.ema: a decay of 1 keeps the weights of "
+                         "step 0; 0.999 is usual");
+    if (strcmp(weights, "ema") == 0 && o->optimizer.ema == 0)
+        FAIL(ERR_CONFIG, "validate.weights: ema, but optimizer.ema is 0: there "
+                         "is no average; 0.999 is usual");
+    if (strcmp(weights, "ema") == 0 || strcmp(weights, "trained") == 0)
+        return OK;
+    FAIL(ERR_CONFIG, "validate.weights: %s is not trained or ema", weights);
+}
+
 static status resolve_request(struct setup *setup)
 {
     const struct options *o = &setup->set->values;
@@ -388,6 +404,8 @@ static status resolve_request(struct setup *setup)
     TRY(choose_dtype(o->train.dtype, &r->dtype));
     TRY(choose_optimizer(&r->choice, o, r->dtype));
     r->choice.groups = setup->groups;
+    r->choice.average = o->optimizer.ema;
+    TRY(check_averages(o));
     TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->product));
     TRY(loss_scale_parse(&setup->scaling, o->train.loss_scale, r->dtype,
                          o->train.batch * o->data.sequence));

@@ -8,6 +8,7 @@
 
 #include "base/fault.h"
 #include "base/meter.h"
+#include "optimizer/average.h"
 
 /* ---- building ---- */
 
@@ -412,6 +413,7 @@ status train_step_run(struct train_step *step,
         if (!out->skipped && !out->refused) {
             TRY(update_apply(&update, out->factor, lr, t));
             TRY(qk_clip_apply(&step->clip, i, &update));
+            TRY(average_apply(&update));
         }
         TRY(zero_weights(&step->zero[i]));
     }
@@ -426,6 +428,18 @@ status train_step_start(struct train_step *step)
         const struct update update = chunk_update(step, i);
 
         TRY(update_start(&update));
+        TRY(average_start(&update));
+    }
+    return OK;
+}
+
+status train_step_swap(struct train_step *step)
+{
+    for (int i = 0; i < step->pipeline->count; i++) {
+        const struct update update = chunk_update(step, i);
+
+        TRY(average_swap(&update));
+        TRY(zero_weights(&step->zero[i]));
     }
     return OK;
 }

@@ -80,6 +80,9 @@ status train_step_probe(struct train_step *step,
                         const struct sample_source *source,
                         struct step_result *out);
 
+/* Weights and their moving averages change places: before an evaluation, and
+ * again after it. Collective. */
+status train_step_swap(struct train_step *step);
 /* After weights were loaded or set: what kernels read follows. Collective. */
 status train_step_refresh(struct train_step *step);
 

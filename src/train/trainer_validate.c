@@ -2,6 +2,7 @@
 /* trainer_validate.c - a validation of a run: data.valid, then what the
  * options of `validate` name. */
 #include <math.h>
+#include <string.h>
 #include <time.h>
 
 #include "train/trainer_state.h"
@@ -30,6 +31,21 @@ static status measure_valid(struct trainer *t, struct measure *out)
     return OK;
 }
 
+static bool averages(const struct trainer *t)
+{
+    return strcmp(t->setup.set->values.validate.weights, "ema") == 0;
+}
+
+static status measure_all(struct trainer *t, struct measure *valid)
+{
+    struct validation *v = &t->validation;
+
+    TRY(measure_valid(t, valid));
+    TRY(validation_sets(v, &t->step, &t->progress, t->counters.step));
+    TRY(validation_tasks(v, &t->step, &t->progress, t->counters.step));
+    return prompts_continue(&v->prompts, &t->step);
+}
+
 status trainer_validate(struct trainer *t)
 {
     struct validation *v = &t->validation;
@@ -38,10 +54,9 @@ status trainer_validate(struct trainer *t)
 
     v->extra_count = 0;
     arena_reset(&v->names);
-    TRY(measure_valid(t, &valid));
-    TRY(validation_sets(v, &t->step, &t->progress, t->counters.step));
-    TRY(validation_tasks(v, &t->step, &t->progress, t->counters.step));
-    TRY(prompts_continue(&v->prompts, &t->step));
+    if (averages(t)) TRY(train_step_swap(&t->step));
+    TRY(measure_all(t, &valid));
+    if (averages(t)) TRY(train_step_swap(&t->step));
     if (trainer_leads(t))
         TRY(prompts_write(&v->prompts, t->run.samples, t->counters.step));
     if (!trainer_leads(t) || (valid.targets == 0 && v->extra_count == 0))

@@ -246,7 +246,7 @@ few="data.sequence=48 train.batch=8 train.micro_batch=4 model.layers=4
 steps=3 model groups $few model.tied=true optimizer.groups='["embedding frozen",
 "layers.0.* frozen", "*norm* frozen", "layers.1.attention_norm frozen=false",
 "*.wo lr_factor=0.1 weight_decay=0 beta1=0.8", "*.w2 beta2=0.5"]'
-steps=3 model mup $few model.mup_base_width=8
+steps=3 model mup $few model.mup_base_width=8 optimizer.ema=0.9
 # Low-rank adapters: beside fused and cut matrices, some and all of them.
 steps=3 model lora $few lora.rank=3 train.dtype=bfloat16
 steps=3 model lora_some $few lora.rank=5 'lora.targets=[q_proj,v_proj,down_proj]' \

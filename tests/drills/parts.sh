@@ -1,0 +1,123 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# parts.sh - runs that train a part of the parameters, or each in its own way:
+# groups, frozen ones, a moving average, muP, low-rank adapters. Killed and
+# resumed, under another layout too, they end in the same bytes; what is not to
+# move does not; what is exported computes the same; muP is flat over widths.
+. "${0%/*}/common.sh"
+prepare
+
+# resumed NAME SETTING...: 12 steps, against 12 with a kill -9 after step 8 and
+# two ranks from there on
+resumed() {
+    local name=$1 sets=() set
+    shift
+    for set; do sets+=(--set "$set"); done
+    must train config.yaml --run "$name" --set train.steps=12 "${sets[@]}"
+    LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml \
+        --run "$name-cut" --set train.steps=12 "${sets[@]}" >log 2>&1
+    must resume "$name-cut" --ranks 2 --set mesh.tensor=2
+    if same_run "$name" "$name-cut"; then
+        ok "$name: killed, resumed on two ranks"
+    else
+        bad "$name: killed, resumed" "$why" log
+    fi
+}
+
+# differing A B: how many tensors differ, of those that both have
+differing() {
+    lockstep compare "$1" "$2" --json >out 2>log
+    sed -n 's/.*"differing": \([0-9]*\).*/\1/p' out
+}
+
+# --- groups and frozen parameters ---
+resumed groups 'optimizer.groups=["layers.0.* frozen", "embedding frozen",
+    "*.wo lr_factor=0.1 weight_decay=0", "*norm* beta2=0.5"]'
+must train config.yaml --run start --set train.steps=12 \
+    --set 'optimizer.groups=["* lr_factor=0 weight_decay=0"]'
+# 11 of 21 weights have moved: not the embedding, nor the 9 of block 0; their
+# two moments differ too
+if [ "$(differing groups start)" = 33 ]; then
+    ok "frozen parameters stay as they were"
+else
+    bad "frozen parameters" "$(differing groups start) tensors differ of 33"
+fi
+expect "other groups on resume" 78 "cannot change" resume groups \
+    --set 'optimizer.groups=["* frozen"]'
+lockstep plan config.yaml --explain memory --json >all
+lockstep plan config.yaml --explain memory --json \
+    --set 'optimizer.groups=["* frozen"]' >none
+if grep -q '"first moments"' all && ! grep -q 'moments"' none; then
+    ok "frozen parameters have no states"
+else
+    bad "states of frozen parameters" "still planned" none
+fi
+
+# --- a moving average ---
+resumed ema optimizer.ema=0.9 validate.weights=ema validate.every=4
+must train config.yaml --run plain --set train.steps=12 --set validate.every=4
+if [ "$(differing ema plain)" = 0 ] && ! cmp -s <(exact_rows ema) \
+    <(exact_rows plain); then
+    ok "an average is validated and changes no weight"
+else
+    bad "moving average" "$(differing ema plain) weights differ"
+fi
+must export ema ema-average --weights ema
+must export ema ema-weights
+lockstep compare ema-weights plain >log 2>&1 ||
+    bad "export of the weights beside an average" "they differ" log
+if lockstep compare ema-average plain >log 2>&1; then
+    bad "export of the average" "it is the weights" log
+else
+    ok "the average can be exported"
+fi
+expect "export of an average that is not kept" 78 "optimizer.ema" \
+    export plain nothing --weights ema
+expect "validation of an average that is not kept" 78 "optimizer.ema" \
+    train config.yaml --run nothing --set validate.weights=ema
+
+# --- low-rank adapters ---
+resumed lora lora.rank=2 lora.alpha=8 'lora.targets=[q_proj,v_proj,down_proj]' \
+    init.from=plain
+must export lora merged
+must generate lora --prompt "ba" --tokens 12 --temperature 0
+cp log adapted
+must generate merged --prompt "ba" --tokens 12 --temperature 0
+if cmp -s adapted log; then ok "adapters merge into the weights"
+else bad "merged adapters" "another text" log; fi
+# q, v and down of two blocks
+if [ "$(differing merged plain)" = 6 ]; then
+    ok "nothing but the targets moves"
+else
+    bad "targets" "$(differing merged plain) tensors differ of 6"
+fi
+must export lora alone --adapter
+if [ -s alone/adapter_model.safetensors ] &&
+    grep -q '"r": 2' alone/adapter_config.json; then
+    ok "adapters alone can be exported"
+else
+    bad "adapters alone" "no files" log
+fi
+expect "adapters that are not there" 78 "has no adapters" \
+    export plain nothing --adapter
+expect "a target that is no matrix" 78 "nearest: q_proj" \
+    train config.yaml --run nothing --set lora.rank=2 \
+    --set lora.targets=q_prj
+expect "adapters as the beginning of a run without" 78 "export" \
+    train config.yaml --run nothing --set init.from=lora
+
+# --- muP ---
+resumed mup model.mup_base_width=12
+must mup config.yaml --widths 24,48,96,192 --steps 4 --json --draw mup.svg
+value() { sed -n "s/.*\"$1\": \\([-0-9.e]*\\).*/\\1/p" log; }
+if awk -v m="$(value mup_steepest)" -v s="$(value standard_steepest)" \
+    'BEGIN { exit !(m < 0.25 && s > 0.7) }'; then
+    ok "changes are flat over widths with muP, and grow without"
+else
+    bad "coordinate check" "muP $(value mup_steepest), standard $(
+        value standard_steepest)"
+fi
+grep -q '</svg>' mup.svg || bad "picture of the check" "it does not end"
+expect "widths that do not fit" 78 "choose widths" \
+    mup config.yaml --widths 24,25
+report
