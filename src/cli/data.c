@@ -20,7 +20,7 @@ struct showing {
     struct feed feed;
     char own_cache[PATH_BYTES]; /* removed afterwards; "": none */
     struct loader_piece *pieces; /* owned [PIECES_MAX] */
-    int64_t step, samples, from;
+    int64_t step, samples, from, batch; /* batch: of the step */
     bool ids;
 };
 
@@ -47,11 +47,12 @@ static status showing_open(struct showing *show, struct arguments *arguments)
     show->ids = arguments_has(arguments, "ids");
     TRY(config_read(&show->set, arguments->operands[0], arguments));
     TRY(setup_resolve(&show->setup, &show->set, 1, 0));
-    if (show->from >= o->train.batch)
-        FAIL(ERR_USAGE, "--from %lld: a step has %lld samples, from 0",
-             (long long)show->from, (long long)o->train.batch);
-    if (show->samples > o->train.batch - show->from)
-        show->samples = o->train.batch - show->from;
+    show->batch = ramp_batch(&show->setup.ramp, show->step - 1);
+    if (show->from >= show->batch)
+        FAIL(ERR_USAGE, "--from %lld: this step has %lld samples, from 0",
+             (long long)show->from, (long long)show->batch);
+    if (show->samples > show->batch - show->from)
+        show->samples = show->batch - show->from;
     TRY(memory_take(PIECES_MAX, sizeof *show->pieces, &memory));
     show->pieces = memory;
     run = o->run.dir;
@@ -113,7 +114,7 @@ static status add_sample(struct showing *show, int64_t number,
 {
     const int64_t at = ranges_at(
         &show->feed.left_out, 0,
-        (show->step - 1) * show->set.values.train.batch + number);
+        ramp_samples(&show->setup.ramp, show->step - 1) + number);
     const struct loader *loader;
     int64_t index, count;
     int source;
@@ -142,7 +143,7 @@ static void add_ledger(const struct showing *show, struct table *table)
 {
     const int64_t after =
         ranges_at(&show->feed.left_out, 0,
-                  show->step * show->set.values.train.batch - 1) + 1;
+                  ramp_samples(&show->setup.ramp, show->step) - 1) + 1;
 
     for (int i = 0; i < show->feed.count; i++) {
         const struct feed_source *source = &show->feed.sources[i];
@@ -170,7 +171,7 @@ static status print_all(const struct showing *show,
         printf("step %s: samples %lld to %lld of its %lld\n",
                text_count(step, show->step), (long long)show->from,
                (long long)(show->from + show->samples - 1),
-               (long long)show->set.values.train.batch);
+               (long long)show->batch);
         TRY(table_print(samples, stdout));
         printf("\nafter this step\n");
         return table_print(ledger, stdout);

@@ -25,12 +25,17 @@ status rate_curve_parse(const char *name, enum rate_curve *out)
 
 double rate_at(const struct rate *rate, int64_t step)
 {
+    return rate_between(rate, step, step + 1);
+}
+
+double rate_between(const struct rate *rate, int64_t step, int64_t next)
+{
     const double pi = 0x1.921fb54442d18p+1;
     const int64_t after = rate->steps - rate->warmup;
     double progress, fall;
 
     if (step < rate->warmup)
-        return rate->peak * (double)(step + 1) / (double)rate->warmup;
+        return rate->peak * (double)next / (double)rate->warmup;
     progress = after > 0 ? (double)(step - rate->warmup) / (double)after : 1;
     if (progress > 1) progress = 1;
     switch (rate->curve) {

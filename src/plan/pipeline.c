@@ -254,6 +254,49 @@ void pipeline_reserve_messages(struct pipeline *pipeline, size_t bytes)
     add_up(pipeline);
 }
 
+static status check_same_stages(const struct pipeline *a,
+                                const struct pipeline *b)
+{
+    bool same = a->count == b->count;
+
+    for (int i = 0; same && i < a->count; i++)
+        same = a->chunks[i].number == b->chunks[i].number &&
+               a->chunks[i].copies == b->chunks[i].copies;
+    if (same) return OK;
+    FAIL(ERR_CONFIG, "train.batch_ramp: with %d micro-batches this rank of the "
+                     "pipeline has other stages than with %d; another "
+                     "schedule.name has not", a->schedule.microbatches,
+         b->schedule.microbatches);
+}
+
+status pipeline_reserve_as(struct pipeline *pipeline,
+                           const struct pipeline *other)
+{
+    TRY(check_same_stages(pipeline, other));
+    for (int i = 0; i < pipeline->count; i++)
+        for (int j = 0; j < MEMORY_OWNERS; j++) {
+            const size_t bytes = other->stages[i].memory[j].bytes;
+
+            if (bytes > pipeline->stages[i].memory[j].bytes)
+                stage_reserve(&pipeline->stages[i], (enum memory_owner)j,
+                              bytes);
+        }
+    add_up(pipeline);
+    return OK;
+}
+
+status pipeline_take_over(struct pipeline *pipeline, struct pipeline *next)
+{
+    TRY(check_same_stages(pipeline, next));
+    for (int i = 0; i < pipeline->count; i++)
+        TRY(stage_take_over(&next->stages[i], &pipeline->stages[i]));
+    add_up(next);
+    pipeline_free(pipeline);
+    *pipeline = *next;
+    *next = (struct pipeline){0};
+    return OK;
+}
+
 status pipeline_open(struct pipeline *pipeline)
 {
     TRY(stage_open(&pipeline->stages[0]));

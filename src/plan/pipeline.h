@@ -49,7 +49,14 @@ status pipeline_plan(struct pipeline *pipeline,
                      const struct pipeline_request *request);
 /* Room for the messages of collectives, before pipeline_open. */
 void pipeline_reserve_messages(struct pipeline *pipeline, size_t bytes);
+/* At least as much of everything as `other`, planned for another batch. Before
+ * pipeline_open. ERR_CONFIG: it has other stages. */
+status pipeline_reserve_as(struct pipeline *pipeline,
+                           const struct pipeline *other);
 status pipeline_open(struct pipeline *pipeline);
+/* `next`, planned for another batch, goes on in the memory of `pipeline`, which
+ * becomes it: what it was is freed. */
+status pipeline_take_over(struct pipeline *pipeline, struct pipeline *next);
 void pipeline_free(struct pipeline *pipeline);
 
 /* The chunk that runs `stage` of `microbatch`; -1: another rank does. */

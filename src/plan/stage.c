@@ -596,6 +596,31 @@ status stage_open_beside(struct stage *stage, const struct stage *first)
     return OK;
 }
 
+status stage_take_over(struct stage *stage, struct stage *open)
+{
+    void *batches = NULL;
+
+    TRY(memory_take((size_t)stage->request.frames, sizeof *stage->batches,
+                    &batches));
+    stage->batches = batches;
+    for (int i = 0; i < MEMORY_OWNERS; i++) {
+        CHECK(stage->memory[i].bytes <= open->memory[i].bytes);
+        stage_reserve(stage, (enum memory_owner)i, open->memory[i].bytes);
+        stage->memory[i].data = open->memory[i].data;
+    }
+    stage->arena = open->arena;
+    stage->threads = open->threads;
+    stage->beside = open->beside;
+    stage->stream = open->stream;
+    kernels_meter(&stage->kernels, &stage->real, stage->inner,
+                  &stage->stream);
+    prepare_run(stage);
+    stage->run.probe = open->run.probe;
+    open->arena = (struct arena){0};
+    open->threads = NULL;
+    return OK;
+}
+
 void stage_free(struct stage *stage)
 {
     if (!stage->beside) threads_free(stage->threads);

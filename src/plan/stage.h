@@ -131,6 +131,10 @@ void stage_share(struct stage *first, struct stage *other);
 status stage_open(struct stage *stage);
 /* A stage that shares with `first`, which is open and is freed later. */
 status stage_open_beside(struct stage *stage, const struct stage *first);
+/* A stage that goes on in the memory of `open`, which is the same but for its
+ * batch: rows are as large as those of `open`, which keeps none. Weights,
+ * states and tables stay where they are. */
+status stage_take_over(struct stage *stage, struct stage *open);
 void stage_free(struct stage *stage);
 
 /* Times that a step reduces gradients. */

@@ -75,6 +75,10 @@ static void print_model(const struct setup *setup,
             m->kind->name, m->layers, (long long)m->width, m->heads,
             m->kv_heads, (long long)m->vocab,
             text_count(parameters, setup->parameters));
+    if (ramp_changes(&setup->ramp))
+        fprintf(out, "ramp      the batch changes %d times, from %lld "
+                     "sequences on\n", setup->ramp.count - 1,
+                (long long)setup->ramp.rows[0].batch);
     fprintf(out, "step      %lld sequences of %lld tokens, %lld at once, %s\n",
             (long long)setup->set->values.train.batch,
             (long long)setup->request.length,

@@ -3,7 +3,7 @@
 #include "train/draft.h"
 
 #include "train/observe.h"
-#include "train/step.h"
+#include "train/ramped.h"
 #include "train/validation.h"
 
 static status build(struct draft *draft, struct setup *setup, int rank)
@@ -17,11 +17,7 @@ static status build(struct draft *draft, struct setup *setup, int rank)
     if (ranks > 1) TRY(ranks_imagine(&draft->world, ranks, rank));
     TRY(team_build(&draft->team, ranks > 1 ? &draft->world : NULL,
                    &setup->mesh, &setup->order, o->comm.limit));
-    const struct pipeline_request request = setup_pipeline(setup);
-
-    TRY(pipeline_plan(&draft->pipeline, &request));
-    TRY(team_add_chunks(&draft->team, &draft->pipeline));
-    train_step_reserve(&draft->pipeline, &draft->team, values);
+    TRY(ramped_plan(&draft->pipeline, setup, &draft->team, values));
     exchanges_of(&draft->exchanges, &draft->pipeline);
     return OK;
 }

@@ -194,8 +194,7 @@ static status build_mixture(struct feed *feed)
     TRY(memory_take((size_t)feed->recipe.phases, sizeof *from, &memory));
     from = memory;
     for (int i = 0; i < feed->recipe.phases; i++)
-        from[i] = feed->recipe.steps[i] < INT64_MAX / o->train.batch
-                      ? feed->recipe.steps[i] * o->train.batch : INT64_MAX;
+        from[i] = ramp_samples(&feed->setup->ramp, feed->recipe.steps[i]);
     result = mixture_build(&feed->mixture, feed->count, feed->recipe.phases,
                            feed->recipe.weights, from, (uint64_t)o->seed);
     memory_free(memory);

@@ -29,7 +29,8 @@ static const char *const may_change[] = {
     "train.event_limit", "train.noise_scale", "train.noise_leaves",
     "data.skip",
     "train.z_loss", "model.dropout", "optimizer.qk_clip",
-    "optimizer.lr", "optimizer.schedule", "optimizer.warmup",
+    "optimizer.lr", "optimizer.schedule", "optimizer.schedule_by",
+    "optimizer.warmup",
     "optimizer.min_lr", "optimizer.decay_share", "optimizer.weight_decay",
     "optimizer.clip", "validate.every", "validate.sequences",
     "validate.weights",
@@ -39,6 +40,19 @@ static const char *const may_change[] = {
     "checkpoint.at_end", "data.cache", "data.phases", "numerics.isa",
     "numerics.mode", "run.log_every", "observe.tensorboard",
     "observe.histograms", "observe.layers", "observe.prometheus"};
+
+double setup_rate(const struct setup *setup, int64_t step)
+{
+    const struct ramp *ramp = &setup->ramp;
+    struct rate rate = setup->rate;
+
+    if (!ramp_changes(ramp) || !setup->rate_by_tokens)
+        return rate_at(&rate, step);
+    rate.steps = ramp_samples(ramp, rate.steps);
+    rate.warmup = ramp_samples(ramp, rate.warmup);
+    return rate_between(&rate, ramp_samples(ramp, step),
+                        ramp_samples(ramp, step + 1));
+}
 
 bool setup_may_change(const char *name)
 {
@@ -143,12 +157,13 @@ static status cut_batch(struct setup *setup)
 {
     struct stage_request *r = &setup->request;
     const struct options *o = &setup->set->values;
+    const int64_t least = ramp_divisor(&setup->ramp) / setup->ranks;
     int64_t near;
 
-    r->batch = o->train.batch / setup->ranks;
+    r->batch = setup->batch / setup->ranks;
     r->micro_batch = o->train.micro_batch;
-    if (r->micro_batch == 0)
-        r->micro_batch = choose_micro_batch(r->batch,
+    if (r->micro_batch == 0) /* the same all the time */
+        r->micro_batch = choose_micro_batch(least > 0 ? least : 1,
                                             setup->mesh.size[AXIS_PIPE]);
     if (r->micro_batch > r->batch) r->micro_batch = r->batch;
     for (near = r->micro_batch; r->batch % near != 0; near--) continue;
@@ -156,7 +171,7 @@ static status cut_batch(struct setup *setup)
         FAIL(ERR_CONFIG, "train.micro_batch: %lld does not divide the %lld "
                          "sequences of a rank (a batch of %lld over %d); %lld "
                          "does", (long long)r->micro_batch,
-             (long long)r->batch, (long long)o->train.batch, setup->ranks,
+             (long long)r->batch, (long long)setup->batch, setup->ranks,
              (long long)near);
     return OK;
 }
@@ -234,7 +249,7 @@ static struct grid_facts facts_of(const struct setup *setup)
     const struct model *m = &setup->model;
 
     return (struct grid_facts){
-        .batch = setup->set->values.train.batch, .heads = m->heads,
+        .batch = ramp_divisor(&setup->ramp), .heads = m->heads,
         .kv_heads = m->kv_heads, .head_width = m->head_width,
         .feed_forward = m->feed_forward};
 }
@@ -304,6 +319,25 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     r->grid = setup->grid;
     r->grid.data = setup->grid.data / setup->ranks;
     return choose_rounds(setup);
+}
+
+status setup_use_batch(struct setup *setup, int64_t batch)
+{
+    const struct grid grid = setup->grid;
+
+    setup->batch = batch;
+    return setup_use_grid(setup, &grid);
+}
+
+/* Every batch of the ramp can be cut; the last one stays. */
+static status check_ramp(struct setup *setup)
+{
+    const int64_t last = setup->batch;
+
+    if (!ramp_changes(&setup->ramp)) return OK;
+    for (int i = 0; i < setup->ramp.count; i++)
+        TRY(setup_use_batch(setup, setup->ramp.rows[i].batch));
+    return setup_use_batch(setup, last);
 }
 
 static status check_tensor(const struct setup *setup)
@@ -516,11 +550,19 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
                                 .warmup = o->optimizer.warmup,
                                 .decay_share = o->optimizer.decay_share};
     TRY(rate_curve_parse(o->optimizer.schedule, &setup->rate.curve));
+    setup->rate_by_tokens =
+        strcmp(o->optimizer.schedule_by, "tokens") == 0;
+    if (!setup->rate_by_tokens && strcmp(o->optimizer.schedule_by, "steps"))
+        FAIL(ERR_CONFIG, "optimizer.schedule_by: %s is not steps or tokens",
+             o->optimizer.schedule_by);
     if (setup->rate.least > setup->rate.peak)
         FAIL(ERR_CONFIG, "optimizer.min_lr: %g is above the peak, optimizer.lr "
                          "= %g", setup->rate.least, setup->rate.peak);
+    TRY(ramp_read(&setup->ramp, o->train.batch_ramp.items,
+                  o->train.batch_ramp.count, o->train.batch));
+    setup->batch = o->train.batch;
     TRY(resolve_request(setup));
-    return OK;
+    return check_ramp(setup);
 }
 
 void setup_update(const struct setup *setup, struct update *update)
@@ -544,13 +586,22 @@ void setup_free(struct setup *setup)
     schedule_free(&setup->schedule);
     memory_free(setup->blocks);
     memory_free(setup->rates);
+    ramp_free(&setup->ramp);
     *setup = (struct setup){0};
+}
+
+/* The least whole number that is no smaller. */
+static int64_t least_whole(double number)
+{
+    const int64_t whole = (int64_t)number;
+
+    return (double)whole < number ? whole + 1 : whole;
 }
 
 status setup_length(struct setup *setup, int64_t samples)
 {
     const struct options *o = &setup->set->values;
-    const int64_t per_step = o->train.batch * o->data.sequence;
+    const int64_t length = o->data.sequence;
     const int given = (o->train.steps > 0) + (o->train.tokens > 0) +
                       (o->train.epochs > 0);
 
@@ -559,14 +610,15 @@ status setup_length(struct setup *setup, int64_t samples)
                          "train.tokens and train.epochs; %d are set", given);
     setup->rate.steps = o->train.steps;
     if (o->train.tokens > 0)
-        setup->rate.steps = (o->train.tokens + per_step - 1) / per_step;
-    if (o->train.epochs > 0) {
-        const double steps =
-            o->train.epochs * (double)samples / (double)o->train.batch;
-
-        setup->rate.steps = (int64_t)steps;
-        if ((double)setup->rate.steps < steps) setup->rate.steps++;
-    }
+        setup->rate.steps = ramp_steps(
+            &setup->ramp, (o->train.tokens + length - 1) / length);
+    if (o->train.epochs > 0 && ramp_changes(&setup->ramp))
+        setup->rate.steps =
+            ramp_steps(&setup->ramp,
+                       least_whole(o->train.epochs * (double)samples));
+    else if (o->train.epochs > 0)
+        setup->rate.steps = least_whole(o->train.epochs * (double)samples /
+                                        (double)o->train.batch);
     if (setup->rate.warmup > setup->rate.steps)
         FAIL(ERR_CONFIG, "optimizer.warmup: %lld steps are more than the run's "
                          "%lld", (long long)setup->rate.warmup,

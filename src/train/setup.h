@@ -5,6 +5,7 @@
 #define LOCKSTEP_TRAIN_SETUP_H
 
 #include "base/options.h"
+#include "data/ramp.h"
 #include "data/tokenizer.h"
 #include "mesh/group.h"
 #include "optimizer/rate.h"
@@ -21,11 +22,15 @@ struct setup {
     struct loss_scale scaling;     /* at step 0 */
     enum muon_adjust adjust;
     struct rate rate;              /* steps: setup_length */
+    bool rate_by_tokens;           /* its curve follows the tokens read */
     struct grid grid;              /* of the run; the request has the share of
                                     * one rank */
     struct mesh mesh;
     struct mesh_order order;
     struct place place;            /* of the rank that is planned for */
+    struct ramp ramp;              /* owned: the batch of each step */
+    int64_t batch;                 /* that is planned for: train.batch, until
+                                    * setup_use_batch */
     int ranks;                     /* that share the batch */
     bool exact;                    /* the layout never shows; false where
                                     * numerics.mode=fast made the grid give
@@ -46,6 +51,10 @@ void setup_place(struct setup *setup, int rank);
 /* Another grid, of a run that goes on. ERR_CONFIG: the layout does not fit it;
  * says which axis, and the nearest that does. */
 status setup_use_grid(struct setup *setup, const struct grid *grid);
+/* Plans for another batch of the ramp. ERR_CONFIG: it does not divide. */
+status setup_use_batch(struct setup *setup, int64_t batch);
+/* The learning rate of a step, counted from 0; after setup_length. */
+double setup_rate(const struct setup *setup, int64_t step);
 /* What pipeline_plan takes. */
 struct pipeline_request setup_pipeline(const struct setup *setup);
 void setup_free(struct setup *setup);

@@ -49,8 +49,7 @@ static status fail_step(const struct trainer *t, status result)
 
 int64_t trainer_batch(const struct trainer *t, int64_t step)
 {
-    (void)step;
-    return t->setup.set->values.train.batch;
+    return ramp_batch(&t->setup.ramp, step);
 }
 
 /* A step that was made. */
@@ -82,6 +81,7 @@ static void exact_row(const struct trainer *t,
     row->skipped = t->counters.skipped;
     row->samples_dropped =
         t->feed.dropped * (t->counters.samples / t->feed.samples);
+    if (ramp_changes(&t->setup.ramp)) row->batch = t->setup.batch;
     row->noise_scale = made->noise;
     row->noise_scale_ema = made->noise_average;
 }
@@ -165,7 +165,7 @@ static status plain_step(struct trainer *t)
 {
     const double began = now_s(CLOCK_MONOTONIC);
     const int64_t step = t->counters.step;
-    struct made_step made = {.lr = rate_at(&t->setup.rate, step)};
+    struct made_step made = {.lr = setup_rate(&t->setup, step)};
     const struct sample_source source =
         feed_train(&t->feed, t->counters.samples);
 
@@ -239,6 +239,7 @@ status trainer_loop(struct trainer *t)
     /* A run that may go back has somewhere to go from its beginning. */
     if (policy_rewinds(&t->policy) && t->saved_step < 0) TRY(save(t));
     while (t->counters.step < t->setup.rate.steps) {
+        TRY(trainer_use_batch(t, trainer_batch(t, t->counters.step)));
         TRY(pipeline && t->counters.step == second ? traced_step(t)
                                                    : one_step(t));
         if (!t->made) continue;

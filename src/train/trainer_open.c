@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "checkpoint/history.h"
+#include "train/ramped.h"
 #include "train/same.h"
 #include "train/trainer_state.h"
 
@@ -130,19 +131,12 @@ status trainer_plan(struct trainer *t, struct group *world)
     }
     TRY(trainer_policy_plan(t));
     TRY(same_schedule(world, &t->setup));
-    const struct pipeline_request request = setup_pipeline(&t->setup);
-
-    TRY(pipeline_plan(&t->pipeline, &request));
-    TRY(team_add_chunks(&t->team, &t->pipeline));
-    int64_t values = trace_values(&t->pipeline.schedule);
+    int64_t values = profiler_values(&t->setup.mesh);
 
     if (validation_values(o) > values) values = validation_values(o);
-    if (profiler_values(&t->setup.mesh) > values)
-        values = profiler_values(&t->setup.mesh);
     if (observe_values(o, mesh_ranks(&t->setup.mesh)) > values)
         values = observe_values(o, mesh_ranks(&t->setup.mesh));
-    train_step_reserve(&t->pipeline, &t->team, values);
-    return OK;
+    return ramped_plan(&t->pipeline, &t->setup, &t->team, values);
 }
 
 /* One file for each rank, with who it is. */
@@ -244,11 +238,30 @@ static status observe(struct trainer *t)
                         goes_on ? t->counters.step : -1);
 }
 
-status trainer_open(struct trainer *t)
+/* What is made for a plan. */
+static status use_pipeline(struct trainer *t)
 {
     const struct inventory_of of = {t->pipeline.stages, t->pipeline.count,
                                     &t->team};
 
+    TRY(count_work(t));
+    TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
+    trainer_policy_open(t);
+    return OK;
+}
+
+status trainer_use_batch(struct trainer *t, int64_t batch)
+{
+    if (batch == t->setup.batch) return OK;
+    keeper_free(&t->keeper);
+    TRY(ramped_switch(&t->pipeline, &t->step, &t->setup, batch));
+    LOG(DEBUG, "train", "a batch of %lld from step %lld on",
+        (long long)batch, (long long)t->counters.step + 1);
+    return use_pipeline(t);
+}
+
+status trainer_open(struct trainer *t)
+{
     TRY(open_run(t));
     TRY(setup_length(&t->setup, t->feed.samples));
     TRY(pipeline_open(&t->pipeline));
@@ -258,9 +271,7 @@ status trainer_open(struct trainer *t)
                      rows[MEMORY_MESSAGES].bytes);
     TRY(train_step_build(&t->step, &t->pipeline, &t->team));
     setup_update(&t->setup, &t->step.update);
-    TRY(count_work(t));
-    TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
-    trainer_policy_open(t);
+    TRY(use_pipeline(t));
     TRY(team_agree(&t->team, begin(t)));
     TRY(trainer_policy_load(t));
     TRY(team_agree(&t->team, observe(t)));

@@ -75,6 +75,8 @@ void trainer_restore_scale(struct trainer *t);
 
 /* Sequences of a step, counted from 0. */
 int64_t trainer_batch(const struct trainer *t, int64_t step);
+/* Plans for a batch of that size from here on. Collective. */
+status trainer_use_batch(struct trainer *t, int64_t batch);
 
 /* trainer_policy.c. What the options say about steps that go wrong; the guard
  * of the step; the events so far. */

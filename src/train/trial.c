@@ -7,6 +7,7 @@
 
 #include "train/audit.h"
 #include "train/feed.h"
+#include "train/ramped.h"
 #include "train/session.h"
 
 struct rank_trial {
@@ -32,17 +33,11 @@ static bool leads(const struct rank_trial *t)
 
 static status plan(struct rank_trial *t, struct group *world)
 {
-    struct pipeline_request request;
-
     TRY(setup_resolve(&t->setup, t->set, t->ranks,
                       world == NULL ? 0 : world->rank));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
                    t->set->values.comm.limit));
-    request = setup_pipeline(&t->setup);
-    TRY(pipeline_plan(&t->pipeline, &request));
-    TRY(team_add_chunks(&t->team, &t->pipeline));
-    train_step_reserve(&t->pipeline, &t->team, 1);
-    return OK;
+    return ramped_plan(&t->pipeline, &t->setup, &t->team, 1);
 }
 
 static status open_stage(struct rank_trial *t)
@@ -88,16 +83,38 @@ static status observe(struct rank_trial *t, int64_t done)
     return t->observer->look(t->observer->argument, &t->step, &source, done);
 }
 
+/* What is taken for another batch of a ramp is no part of a step. The count is
+ * of all rank threads, so nobody goes on before all have it. */
+static status use_batch(struct rank_trial *t, int64_t batch)
+{
+    if (batch == t->setup.batch) return OK;
+    TRY(team_agree(&t->team, OK));
+    const int64_t before = arena_allocations();
+
+    TRY(team_agree(&t->team, OK));
+    inventory_free(&t->inventory);
+    TRY(ramped_switch(&t->pipeline, &t->step, &t->setup, batch));
+    const struct inventory_of of = {t->pipeline.stages, t->pipeline.count,
+                                    &t->team};
+
+    TRY(inventory_build(&t->inventory, &of));
+    TRY(team_agree(&t->team, OK));
+    t->allocations += arena_allocations() - before;
+    return team_agree(&t->team, OK);
+}
+
 static status train_steps(struct rank_trial *t)
 {
-    const int64_t batch = t->set->values.train.batch;
+    const struct ramp *ramp = &t->setup.ramp;
 
     for (int64_t i = 0; i < t->out->steps; i++) {
-        const struct sample_source source =
-            feed_train(&t->feed, ranges_at(&t->feed.left_out, 0, i * batch));
+        const struct sample_source source = feed_train(
+            &t->feed,
+            ranges_at(&t->feed.left_out, 0, ramp_samples(ramp, i)));
         struct step_result result;
 
-        TRY(train_step_run(&t->step, &source, rate_at(&t->setup.rate, i),
+        TRY(use_batch(t, ramp_batch(ramp, i)));
+        TRY(train_step_run(&t->step, &source, setup_rate(&t->setup, i),
                            i + 1, &result));
         TRY(observe(t, i + 1));
         if (!leads(t)) continue;
@@ -162,7 +179,9 @@ static status run_checked(struct rank_trial *t)
     TRY(team_agree(&t->team, OK));
     audit_begin(&t->team);
     TRY(train_steps(t));
-    TRY(team_agree(&t->team, audit_traffic(&t->team, &plan, t->out->steps)));
+    if (!ramp_changes(&t->setup.ramp)) /* else each batch has its own */
+        TRY(team_agree(&t->team,
+                       audit_traffic(&t->team, &plan, t->out->steps)));
     TRY(team_agree(&t->team, check_memory(t)));
     return team_agree(&t->team, keep(t));
 }

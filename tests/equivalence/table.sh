@@ -64,6 +64,13 @@ printf '%s\n' "ranks=1 train.micro_batch=2" "ranks=4 mesh.data=4 zero=zero3" \
 steps=3 model tiles $small train.dtype=bfloat16 numerics.bfloat16=tiles \
     model.family=gpt2 model.kv_heads=0 data.documents=joined model.layers=2 \
     numerics.grid_tensor=4
+# A batch that grows at steps 2 and 4.
+printf '%s\n' "ranks=1 train.micro_batch=1" "ranks=2 mesh.data=2 zero=zero1" \
+    "ranks=4 mesh.shard=4 zero=fsdp train.micro_batch=1" "ranks=2 mesh.tensor=2" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-h1" \
+    "ranks=4 mesh.data=2 mesh.pipe=2 train.micro_batch=1" >layouts.txt
+model ramp $small "train.batch_ramp=[0=4,1=8,3=16]" train.batch=16 \
+    train.micro_batch=2 model.layers=4
 # Four tensor ranks on two key-value heads; sequences cut by ranks.
 printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
     "ranks=2 mesh.context=2 context.kind=ulysses train.micro_batch=1" \

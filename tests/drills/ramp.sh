@@ -1,0 +1,125 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# ramp.sh - a batch that grows: the bits of one rank on any ranks, killed in the
+# middle or not, within the memory that was planned.
+. "${0%/*}/common.sh"
+prepare
+ramp="--set train.batch=24 --set train.micro_batch=2
+    --set train.batch_ramp=[0=4,4=8,11=16,20=24]"
+
+# same NAME ARGUMENT...: a run with the ramp equals that of one rank
+same() {
+    local name=$1
+    shift
+    rm -rf other
+    # shellcheck disable=SC2086
+    if ! lockstep train config.yaml --run other $ramp "$@" >log 2>&1; then
+        bad "$name" "exit $?" log
+    elif same_run whole other; then ok "$name"
+    else bad "$name" "$why" log
+    fi
+}
+
+# shellcheck disable=SC2086
+must train config.yaml --run whole $ramp
+batches=$(sed -n 's/.*"kind": "step".*"batch": \([0-9]*\).*/\1/p' \
+    whole/metrics.jsonl | uniq -c | tr -s ' \n' ' ')
+if [ "$batches" = " 4 4 7 8 9 16 10 24 " ]; then ok "the batch grows"
+else bad "the batch grows" "found $batches"
+fi
+planned=$(sed -n 's/^memory *\([0-9.]* [KMG]iB\) planned.*/\1/p' log)
+# shellcheck disable=SC2086
+lockstep train config.yaml --run none --dry-run $ramp >log 2>&1
+if [ -n "$planned" ] && grep -q "^memory *$planned planned" log; then
+    ok "the plan has room for every batch"
+else bad "the plan has room for every batch" "$planned was taken" log
+fi
+
+same "another micro-batch" --set train.micro_batch=1 --threads 3
+same "the micro-batch is chosen" --set train.micro_batch=0
+same "two ranks" --ranks 2
+same "four ranks" --ranks 4 --set train.micro_batch=1
+same "two tensor ranks" --ranks 2 --set mesh.tensor=2
+same "a pipeline" --ranks 2 --set mesh.pipe=2
+same "a pipeline in a v" --ranks 2 --set mesh.pipe=2 \
+    --set schedule.name=zb-h1 --set train.micro_batch=1
+same "fsdp" --ranks 2 --set mesh.shard=2 --set zero=fsdp
+same "data x tensor, zero2" --ranks 4 --set mesh.tensor=2 --set zero=zero2
+same "recompute" --set 'train.recompute=[block]'
+
+# --- killed, stopped, moved ---
+for step in 3 6 15 23; do
+    # shellcheck disable=SC2086
+    LOCKSTEP_FAULT=train.step:$step:kill lockstep train config.yaml \
+        --run killed $ramp >log 2>&1
+    if [ $? -ne 137 ]; then bad "killed at $step" "it was not" log
+    elif ! lockstep resume killed --ranks 2 >log 2>&1; then
+        bad "killed at $step" "resume" log
+    elif same_run whole killed; then ok "killed in step $step, two ranks after"
+    else bad "killed in step $step, two ranks after" "$why"
+    fi
+    rm -rf killed
+done
+# shellcheck disable=SC2086
+LOCKSTEP_FAULT=train.nan:13 lockstep train config.yaml --run back $ramp \
+    --set train.on_nan=rewind >log 2>&1
+# shellcheck disable=SC2086
+must train config.yaml --run without $ramp --set "data.skip=[$(sed \
+    's/.*"first": \([0-9]*\), "samples": \([0-9]*\).*/\1 \2/' back/ledger.jsonl)]"
+if same_run without back; then ok "rewound over a border"
+else bad "rewound over a border" "$why"
+fi
+
+# --- what it is ---
+# Plain gradient descent has no memory: the second batch goes on as a run of
+# that batch from those weights, on the samples that come then.
+plain="--set optimizer.name=sgd --set optimizer.beta1=0 --set validate.every=0
+    --set optimizer.schedule=constant --set optimizer.warmup=0
+    --set numerics.grid_data=4 --set checkpoint.keep_last=9"
+# shellcheck disable=SC2086
+{
+must train config.yaml --run both $plain --set train.steps=10 \
+    --set train.batch=8 --set train.batch_ramp=[0=4,5=8]
+must train config.yaml --run first $plain --set train.steps=5 \
+    --set train.batch=4
+must train config.yaml --run second $plain --set train.steps=5 \
+    --set train.batch=8 --set init.from=first --set "data.skip=[0 20]"
+}
+if lockstep compare both second >log 2>&1; then
+    ok "two batches are two runs"
+else bad "two batches are two runs" "other weights" log
+fi
+
+# Megatron's form; the rate follows the tokens.
+must train config.yaml --run levels --set train.batch=16 --set train.steps=8 \
+    --set train.batch_ramp=[8,8,24]
+must train config.yaml --run rows --set train.batch=16 --set train.steps=8 \
+    --set train.batch_ramp=[0=8,3=16]
+if same_run rows levels; then ok "levels are rows"
+else bad "levels are rows" "$why"
+fi
+must train config.yaml --run tokens --set train.batch=16 --set train.steps=8 \
+    --set train.batch_ramp=[0=8,4=16] --set optimizer.warmup=0 \
+    --set optimizer.schedule=linear --set optimizer.lr=0.006 \
+    --set optimizer.min_lr=0 --set optimizer.schedule_by=tokens
+rates=$(sed -n 's/.*"lr": \([0-9.e-]*\),.*/\1/p' tokens/metrics.jsonl |
+    tr '\n' ' ')
+# 96 samples in all; before step 5, 32 of them.
+case $rates in
+0.006\ 0.0055\ 0.005\ 0.0045*\ 0.004\ 0.003\ 0.002\ 0.001\ *)
+    ok "the rate follows the tokens" ;;
+*) bad "the rate follows the tokens" "$rates" ;;
+esac
+
+expect "a batch that leaves do not divide" 78 "numerics.grid_data" train \
+    config.yaml --run none --set train.batch=24 \
+    --set train.batch_ramp=[0=6,4=24] --set numerics.grid_data=4
+expect "a batch that the ranks do not divide" 78 "2 ranks cannot share" train \
+    config.yaml --run none --set train.batch=24 --ranks 2 \
+    --set train.batch_ramp=[0=3,4=24]
+expect "a micro-batch that does not divide" 78 "a batch of 12 over 1" train \
+    config.yaml --run none --set train.batch=24 --set train.micro_batch=8 \
+    --set train.batch_ramp=[0=12,4=24]
+expect "no ramp" 78 "train.batch is 24" train config.yaml --run none \
+    --set train.batch=24 --set train.batch_ramp=[0=8,4=16]
+report
