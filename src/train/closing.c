@@ -311,6 +311,7 @@ static status write_report(const struct closing *c)
                 (int64_t)c->pipeline->memory[i].bytes};
     const struct report_input input = {
         .title = c->run->path, .metrics_path = c->run->metrics,
+        .samples_path = c->run->samples,
         .run = c->run->path,
         .layers_path = layers,
         .outcome = text, .exit_code = status_exit_code(c->result),

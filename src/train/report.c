@@ -13,6 +13,7 @@
 #include "train/ledger.h"
 #include "train/metrics.h"
 #include "train/report_style.h"
+#include "train/report_validation.h"
 
 /* Columns of the curves, cut out of the metrics. */
 struct curves {
@@ -22,6 +23,8 @@ struct curves {
     double *val_step, *val_loss, *val_bits;
     const struct metrics_row *last, *last_validation; /* NULL: none */
     double seconds; /* sum of step times */
+    struct metrics_table table;
+    struct arena *arena; /* borrowed */
 };
 
 static status escaped(struct text *out, const char *string)
@@ -80,12 +83,13 @@ static status curves_take(struct curves *curves, struct arena *arena,
 static status curves_read(struct curves *curves, struct arena *arena,
                           const char *path)
 {
-    struct metrics_table table;
+    const struct metrics_table *table = &curves->table;
 
-    TRY(metrics_read(&table, arena, path));
-    TRY(curves_take(curves, arena, table.count));
-    for (int64_t i = 0; i < table.count; i++) {
-        const struct metrics_row *row = &table.rows[i];
+    curves->arena = arena;
+    TRY(metrics_read(&curves->table, arena, path));
+    TRY(curves_take(curves, arena, table->count));
+    for (int64_t i = 0; i < table->count; i++) {
+        const struct metrics_row *row = &table->rows[i];
         const int64_t at = curves->steps, v = curves->validations;
 
         if (row->kind == METRICS_VALIDATION) {
@@ -210,7 +214,8 @@ static status tiles(struct text *out, const struct report_input *input,
         snprintf(value, sizeof value, "%.4g", c->smooth[c->steps - 1]);
         TRY(tile(out, value, "training loss, smoothed"));
     }
-    if (c->last_validation != NULL) {
+    if (c->last_validation != NULL &&
+        isfinite(c->last_validation->val_loss)) {
         snprintf(value, sizeof value, "%.4g", c->last_validation->val_loss);
         TRY(tile(out, value, "validation loss"));
         if (isfinite(c->last_validation->val_bits_per_byte)) {
@@ -479,6 +484,8 @@ static status page(struct text *out, const struct report_input *input,
     TRY(header(out, input));
     TRY(tiles(out, input, c));
     TRY(charts(out, input, c));
+    TRY(report_validation(out, c->arena, &c->table));
+    TRY(report_samples(out, input->samples_path));
     TRY(events(out, input));
     TRY(sample(out, input));
     TRY(text_append_string(out, "<h2>Model and machine</h2>\n"

@@ -22,6 +22,7 @@ struct report_memory {
 struct report_input {
     const char *title;        /* "runs/first" */
     const char *metrics_path;
+    const char *samples_path; /* may be missing */
     const char *run;          /* whose ledger is shown; NULL: none */
     const char *layers_path;  /* layers.jsonl, which may not exist */
     const char *outcome;      /* "finished", "stopped on SIGTERM at step 120;
