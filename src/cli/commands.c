@@ -160,6 +160,8 @@ const struct command commands[] = {
       {"out", "TOKENIZER.json", "file to write", false},
       {"field", "KEY", "key of the text in .jsonl (text)", false},
       {"min-count", "N", "rarer pairs are not merged (1)", false},
+      {"memory", "MiB", "for words and merging (2048); more words go to a "
+       "file beside the result, the rarest may be left out", false},
       {"end-of-text", "TOKEN", "name of that token (<|endoftext|>)", false},
       FLAG_THREADS, FLAG_JSON}},
     {"import", "HF_DIR RUN", 2, 2, "a Hugging Face directory as a run",

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* learn.c - a tokenizer from text: tokenizer train. */
+#include <string.h>
 #include <time.h>
 #include "base/json.h"
 #include "cli/run.h"
@@ -17,6 +18,9 @@ struct learning {
     const char *doing;   /* of the live line; NULL: none yet */
     struct text json;
     int64_t documents, vocab_asked, vocab;
+    struct bpe_left_out left_out;
+    char scratch[PATH_BYTES]; /* directory of the result */
+    const struct file_map *map; /* being read; NULL: none */
     double seconds;
 };
 
@@ -45,6 +49,7 @@ static void tell(void *context, const struct bpe_progress *told)
         work->doing = told->doing;
     }
     progress_count(&work->progress, (double)told->done, total);
+    if (work->map != NULL) file_map_drop(work->map); /* what was read */
 }
 
 static status take(void *context, const struct corpus_document *document)
@@ -55,6 +60,7 @@ static status take(void *context, const struct corpus_document *document)
         FAIL(ERR_CONFIG, "a tokenizer learns from text, and document %lld of "
              "the sources is token ids", (long long)work->documents);
     work->documents++;
+    work->map = document->map;
     return bpe_trainer_feed(work->trainer, document->text, document->length);
 }
 
@@ -86,19 +92,29 @@ static status learn(struct learning *work, const struct arguments *arguments,
     struct bpe_options options = {.vocab = work->vocab_asked, .count_min = 1,
                                   .progress = tell, .context = work};
     const double began = now_s();
-    int64_t threads = 0;
+    int64_t threads = 0, memory = 2048;
 
     options.end_of_text = arguments_text(arguments, "end-of-text", NULL);
     TRY(arguments_integer(arguments, "min-count", 1, INT64_MAX,
                           &options.count_min));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
+    TRY(arguments_integer(arguments, "memory", 64, 1 << 24, &memory));
+    options.memory = (size_t)memory << 20;
+    snprintf(work->scratch, sizeof work->scratch, "%s", out);
+    if (strrchr(work->scratch, '/') == NULL)
+        snprintf(work->scratch, sizeof work->scratch, ".");
+    else
+        *strrchr(work->scratch, '/') = 0;
+    options.scratch = work->scratch[0] ? work->scratch : "/";
     TRY(corpus_open(&work->corpus, arguments->operands,
                     arguments->operand_count));
     TRY(threads_build(&work->threads, (int)threads));
     options.threads = work->threads;
     TRY(bpe_trainer_build(&work->trainer, &options));
     TRY(read_corpus(work, arguments_text(arguments, "field", "text")));
+    work->map = NULL;
     TRY(bpe_trainer_finish(work->trainer, &work->json, &work->vocab));
+    work->left_out = *bpe_trainer_left_out(work->trainer);
     TRY(file_write_atomic(out, work->json.bytes, work->json.length));
     work->seconds = now_s() - began;
     progress_end(&work->progress);
@@ -119,6 +135,9 @@ static status print_json(const struct learning *work, const char *out)
     json_write_integer(&writer, work->documents);
     json_write_key(&writer, "bytes");
     json_write_integer(&writer, work->corpus.bytes);
+    json_write_key_integer(&writer, "words_left_out", work->left_out.words);
+    json_write_key_integer(&writer, "word_count_least",
+                           work->left_out.count_least);
     json_write_key(&writer, "seconds");
     json_write_real(&writer, work->seconds);
     json_write_object_end(&writer);
@@ -134,6 +153,13 @@ static void print_text(const struct learning *work, const char *out)
            text_bytes(bytes, (uint64_t)work->corpus.bytes),
            text_count(documents, work->documents),
            text_duration(time, work->seconds));
+    if (work->left_out.words > 0)
+        printf("%s words seen fewer than %lld times (%.2g%% of the text's) did "
+               "not fit --memory and were left out\n",
+               text_count(documents, work->left_out.words),
+               (long long)work->left_out.count_least,
+               100.0 * (double)work->left_out.occurrences /
+                   (double)work->left_out.of);
     if (work->vocab < work->vocab_asked)
         printf("fewer than the %lld asked for: the text has no more pairs\n",
                (long long)work->vocab_asked);

@@ -53,6 +53,7 @@ struct corpus_document {
     int segment_count;  /* each encoded alone; 0: one that is learned */
     const int32_t *ids; /* [id_count] */
     int64_t id_count;
+    const struct file_map *map; /* the text lies in it; NULL: in no file */
 };
 typedef status corpus_take(void *context,
                            const struct corpus_document *document);

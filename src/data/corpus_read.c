@@ -16,6 +16,7 @@ struct reading {
     corpus_take *take;
     void *context;
     int64_t *at;       /* of the caller; never NULL here */
+    const struct file_map *map; /* NULL: the file is not mapped */
     const char *bytes; /* of a mapped file */
     size_t length;
     int64_t documents;
@@ -50,7 +51,8 @@ static size_t separator_at(const struct reading *reading, size_t at)
 static status take_text(struct reading *reading, const char *text,
                         size_t length)
 {
-    const struct corpus_document document = {.text = text, .length = length};
+    const struct corpus_document document = {.text = text, .length = length,
+                                             .map = reading->map};
 
     if (length == 0) return OK;
     reading->documents++;
@@ -58,18 +60,46 @@ static status take_text(struct reading *reading, const char *text,
     return OK;
 }
 
+enum { STRETCH_BYTES = 16 << 20 }; /* read before pages are given back */
+
+/* Stretch by stretch, so that a file may be larger than memory. */
+static status check_utf8(const struct reading *reading)
+{
+    size_t at = 0, bad;
+
+    while (at < reading->length) {
+        size_t stop = reading->length;
+
+        if (stop - at > STRETCH_BYTES) {
+            stop = at + STRETCH_BYTES;
+            for (int i = 0; i < 3 && (reading->bytes[stop] & 0xC0) == 0x80;
+                 i++)
+                stop--; /* no character is cut */
+        }
+        if (text_utf8_invalid(reading->bytes + at, stop - at, &bad))
+            FAIL(ERR_FORMAT, "%s: not UTF-8 text: byte %zu (line %lld) is "
+                             "0x%02x", reading->file->path, at + bad,
+                 (long long)line_of(reading, at + bad),
+                 (unsigned char)reading->bytes[at + bad]);
+        file_map_drop(reading->map);
+        at = stop;
+    }
+    return OK;
+}
+
 static status read_text(struct reading *reading, size_t start)
 {
-    size_t bad, line = start;
+    size_t line = start, dropped = start;
 
-    if (text_utf8_invalid(reading->bytes, reading->length, &bad))
-        FAIL(ERR_FORMAT, "%s: not UTF-8 text: byte %zu (line %lld) is 0x%02x",
-             reading->file->path, bad, (long long)line_of(reading, bad),
-             (unsigned char)reading->bytes[bad]);
+    TRY(check_utf8(reading));
     while (line < reading->length) {
         const size_t cut = separator_at(reading, line);
         const char *next;
 
+        if (line - dropped > STRETCH_BYTES) {
+            file_map_drop(reading->map);
+            dropped = line;
+        }
         if (cut > 0) {
             TRY(take_text(reading, reading->bytes + start, line - start));
             start = line += cut;
@@ -90,10 +120,12 @@ static status read_mapped(struct reading *reading)
     status result;
 
     TRY(file_map_open(&map, reading->file->path));
+    reading->map = &map;
     reading->bytes = (const char *)map.bytes;
     reading->length = map.length;
     result = read_text(reading, map.length >= 3 &&
                                 memcmp(map.bytes, mark, 3) == 0 ? 3 : 0);
+    reading->map = NULL;
     file_map_close(&map);
     return result;
 }

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "data/tokenizer.h"
+#include "data/word_count.h"
 #include "tests/test.h"
 
 static void learn(struct text *json, const char *text, size_t length,
@@ -79,6 +80,78 @@ TEST(threads_do_not_show)
     text_free(&three);
 }
 
+/* Hundreds of thousands of numbers in 1 MiB: counts go to the disk and the
+ * rarest words are left out, the same ones whatever the threads. */
+static void learn_within(struct text *json, const struct text *text,
+                         size_t memory, int threads_wanted,
+                         struct bpe_left_out *left_out)
+{
+    struct threads *threads = NULL;
+    struct bpe_trainer *trainer;
+    int64_t vocab = 0;
+
+    IS_OK(threads_build(&threads, threads_wanted));
+    IS_OK(bpe_trainer_build(&trainer, &(struct bpe_options){
+                                          .vocab = 400, .threads = threads,
+                                          .memory = memory,
+                                          .scratch = "/tmp"}));
+    for (size_t at = 0; at < text->length;) { /* fed in pieces */
+        const size_t stop =
+            word_count_cut(text->bytes, at + 40000 < text->length
+                                            ? at + 40000 : text->length,
+                           text->length);
+
+        IS_OK(bpe_trainer_feed(trainer, text->bytes + at, stop - at));
+        at = stop;
+    }
+    IS_OK(bpe_trainer_finish(trainer, json, &vocab));
+    *left_out = *bpe_trainer_left_out(trainer);
+    bpe_trainer_free(trainer);
+    threads_free(threads);
+}
+
+TEST(words_beyond_the_memory_go_to_the_disk)
+{
+    struct text text = {0}, all = {0}, spilled = {0}, small = {0}, three = {0};
+    struct bpe_left_out left_out;
+
+    for (int i = 0; i < 60000; i++)
+        IS_OK(text_printf(&text, "x%d often of%d", i, i % 500));
+    learn(&all, text.bytes, text.length, 400, 1);
+    learn_within(&spilled, &text, (size_t)24 << 20, 2, &left_out);
+    EQUAL_INT(left_out.words, 0); /* spilled, and nothing lost */
+    EQUAL_INT(left_out.count_least, 1);
+    EQUAL_TEXT(all.bytes, spilled.bytes);
+    learn_within(&small, &text, (size_t)1 << 20, 1, &left_out);
+    CHECK(left_out.words > 50000 && left_out.count_least > 1);
+    EQUAL_INT(left_out.occurrences, left_out.words); /* each was there once */
+    CHECK(left_out.kept > 500);
+    learn_within(&three, &text, (size_t)1 << 20, 3, &left_out);
+    EQUAL_TEXT(small.bytes, three.bytes);
+    CHECK(strcmp(small.bytes, all.bytes) != 0);
+    text_free(&text);
+    text_free(&all);
+    text_free(&spilled);
+    text_free(&small);
+    text_free(&three);
+}
+
+TEST(a_full_disk_is_said)
+{
+    struct bpe_trainer *trainer;
+    struct text text = {0};
+
+    for (int i = 0; i < 30000; i++) IS_OK(text_printf(&text, "x%d ", i));
+    IS_OK(bpe_trainer_build(&trainer, &(struct bpe_options){
+                                          .vocab = 400, .memory = 65536,
+                                          .scratch = "/nowhere/at/all"}));
+    FAILS(bpe_trainer_feed(trainer, text.bytes, text.length), ERR_IO,
+          "/nowhere/at/all: writing words");
+    status_clear();
+    bpe_trainer_free(trainer);
+    text_free(&text);
+}
+
 TEST(our_reader_takes_what_our_writer_wrote)
 {
     static const char words[] = "low lower lowest newer newest low low";
@@ -125,5 +198,6 @@ TEST(too_little_text_gives_a_smaller_vocabulary)
 }
 
 TEST_MAIN(it_learns_what_the_library_learns, threads_do_not_show,
+          words_beyond_the_memory_go_to_the_disk, a_full_disk_is_said,
           our_reader_takes_what_our_writer_wrote,
           too_little_text_gives_a_smaller_vocabulary)
