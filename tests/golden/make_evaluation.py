@@ -290,6 +290,8 @@ def harness_tasks(directory):
         rows = [dict(zip(("query", "options", "gold"), item_of(kind, row)))
                 for row in rows_of(kind)]
         return task(kind, rows, output_type="multiple_choice",
+                    fewshot_split="test",
+                    fewshot_config={"sampler": "first_n"},
                     doc_to_text="{{query}}", doc_to_target="gold",
                     doc_to_choice="options",
                     metric_list=[{"metric": "acc"}, {"metric": "acc_norm"}])
@@ -327,11 +329,19 @@ def check_harness(expected):
             assert clean(string) == preprocess(string)
     model = HFLM(pretrained=str(HERE / "model"), dtype="float64",
                  device="cpu", batch_size=3)
-    with tempfile.TemporaryDirectory() as directory:
-        found = simple_evaluate(model=model, tasks=harness_tasks(directory),
-                                bootstrap_iters=1000)
+    for shots in (0, 2):
+        with tempfile.TemporaryDirectory() as directory:
+            tasks = harness_tasks(directory)
+            found = simple_evaluate(
+                model=model, tasks=tasks if shots == 0 else tasks[:3],
+                num_fewshot=shots or None, bootstrap_iters=1000)
+        compare_with_harness(found, expected, shots)
+    print(f"lm-eval {lm_eval.__version__} agrees")
+
+
+def compare_with_harness(found, expected, shots):
     for kind, values in found["results"].items():
-        want = expected[f"{kind}-0"]
+        want = expected[f"{kind}-{shots}"]
         samples = sorted(found["samples"][kind], key=lambda s: s["doc_id"])
         for sample, sums in zip(samples, want["loglikelihoods"]):
             for got, ours in zip(sample["filtered_resps"], sums):
@@ -345,8 +355,8 @@ def check_harness(expected):
                 key = name[:-7] + "_stderr,none"
             assert close(values[key], value, 1e-4), (kind, name, values[key],
                                                      value)
-            print(f"{kind:16} {name:16} {values[key]:.9g} = {value:.9g}")
-    print(f"lm-eval {lm_eval.__version__} agrees")
+            print(f"{kind}-{shots:<16} {name:16} {values[key]:.9g} = "
+                  f"{value:.9g}")
 
 
 def rows_of(kind):
