@@ -10,7 +10,8 @@
 /* Every optimizer there is. */
 static const struct optimizer_kind *const kinds[] = {
     &optimizer_adamw, &optimizer_lion, &optimizer_sgd,
-    &optimizer_muon};
+    &optimizer_muon,
+    &optimizer_adafactor};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 status optimizer_find(const struct optimizer_kind **kind, const char *name)
@@ -48,7 +49,8 @@ status state_type_parse(enum state_type *type, const char *name)
 /* A matrix of a block, as papers on matrices of weights mean it. */
 static bool is_inner_matrix(const struct param *param)
 {
-    return !param->spec.vector && param->layer >= 0;
+    return !param->spec.vector && !param->spec.outside_vector &&
+           param->layer >= 0;
 }
 
 status rules_build(struct optimizer_rule *rules,

@@ -64,7 +64,8 @@ struct optimizer_kind {
 /* ERR_CONFIG names the nearest. */
 status optimizer_find(const struct optimizer_kind **kind, const char *name);
 extern const struct optimizer_kind optimizer_adamw, optimizer_lion,
-    optimizer_sgd, optimizer_muon;
+    optimizer_sgd, optimizer_muon,
+    optimizer_adafactor;
 
 /* What single parameters have of their own (groups.h); zeroed: nothing. */
 struct groups {

@@ -12,15 +12,13 @@ static const double LEAST_NORM = 1e-7; /* a matrix of zeros stays one */
 
 /* ---- the norm ---- */
 
-/* Squares of all elements, added in float64: blocks of SQUARES_BLOCK, then the
- * tree over blocks, as the gradient's norm is (docs/numerics.md). */
-static status squares(const struct newton_schulz *of, double *blocks,
-                      double *sum)
+status matrix_squares(const struct kernels *kernels, struct stream *stream,
+                      struct tensor x, double *blocks, double *sum)
 {
     const int64_t count =
-        (tensor_count(&of->x) + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
+        (tensor_count(&x) + SQUARES_BLOCK - 1) / SQUARES_BLOCK;
 
-    TRY(of->kernels->sum_squares(of->stream, blocks, of->x, 1));
+    TRY(kernels->sum_squares(stream, blocks, x, 1));
     for (int64_t width = 1; width < count; width *= 2)
         for (int64_t i = 0; i + width < count; i += 2 * width)
             blocks[i] += blocks[i + width];
@@ -119,7 +117,7 @@ status newton_schulz(const struct newton_schulz *of)
     double sum, norm;
 
     place(&it);
-    TRY(squares(of, it.next.data, &sum));
+    TRY(matrix_squares(of->kernels, of->stream, of->x, it.next.data, &sum));
     norm = sqrt(sum);
     if (!(norm > LEAST_NORM)) norm = LEAST_NORM;
     TRY(scaled(&it, it.x, it.x, 1 / norm));

@@ -246,6 +246,50 @@ static status add_kind(struct inventory *h, const struct stage *stage,
     return add_span(h, span);
 }
 
+static status add_whole(struct inventory *h,
+                        const struct inventory_whole *whole)
+{
+    if (h->whole_count == h->whole_capacity) {
+        const int capacity = h->whole_capacity ? 2 * h->whole_capacity : 64;
+        void *wholes = h->wholes;
+
+        TRY(memory_grow(&wholes, (size_t)capacity, sizeof *h->wholes));
+        h->wholes = wholes;
+        h->whole_capacity = capacity;
+    }
+    h->wholes[h->whole_count++] = *whole;
+    return OK;
+}
+
+/* Whole states of the tensors of a parameter that this rank owns. */
+static status add_wholes(struct inventory *h, const struct stage *stage,
+                         int index, bool first)
+{
+    const struct states *states = &stage->states;
+    const struct matrices *m = &states->matrices;
+
+    for (int i = 0; i < m->count; i++) {
+        const struct matrix *tensor = &m->items[i];
+
+        if (tensor->param != index || tensor->owner != m->rank) continue;
+        for (int k = 0; k < OPTIMIZER_STATES; k++) {
+            struct inventory_whole whole = {
+                .order = stage->program.params.items[index].order,
+                .tensor = tensor->tensor, .owned = first,
+                .state = rule_state(&states->rules[index], k)};
+
+            if (whole.state == NULL || whole.state->shape != STATE_WHOLE)
+                continue;
+            whole.data = (char *)stage->memory[MEMORY_STATE_0 + k].data +
+                         states_place(states, index, k)->at +
+                         states_whole_at(states, tensor, k) *
+                             dtype_bytes(h->dtype);
+            TRY(add_whole(h, &whole));
+        }
+    }
+    return OK;
+}
+
 static status add_stage(struct inventory *h, const struct stage *stage,
                         double *holds, int at)
 {
@@ -263,6 +307,7 @@ static status add_stage(struct inventory *h, const struct stage *stage,
 
             TRY(add_kind(h, stage, &span, first));
         }
+        TRY(add_wholes(h, stage, i, first));
     }
     return OK;
 }
@@ -293,6 +338,7 @@ void inventory_free(struct inventory *inventory)
 {
     program_free(&inventory->whole);
     memory_free(inventory->spans);
+    memory_free(inventory->wholes);
     memory_free(inventory->rules);
     *inventory = (struct inventory){0};
 }

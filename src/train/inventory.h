@@ -39,6 +39,14 @@ struct inventory_span {
                                   * for units that two ranks hold */
 };
 
+/* A state of one outside tensor that this rank has as a whole. */
+struct inventory_whole {
+    int order, tensor;    /* of the parameter; of param_outside */
+    const struct optimizer_state *state;
+    void *data;           /* [elements] */
+    bool owned;           /* no lower rank of the pipe has it too */
+};
+
 struct inventory {
     struct program whole;   /* owned: the model as one rank would have it */
     struct optimizer_rule *rules; /* owned, of the whole's parameters */
@@ -48,6 +56,8 @@ struct inventory {
     enum state_type type;   /* of states that may be narrow */
     struct inventory_span *spans;     /* owned */
     int count, capacity;
+    struct inventory_whole *wholes;   /* owned */
+    int whole_count, whole_capacity;
 };
 
 /* What one rank trains: its stages of the model, and with whom. */

@@ -328,6 +328,63 @@ static status add_tensors(struct session_parts *parts,
     return OK;
 }
 
+/* ---- states of whole tensors ---- */
+
+/* One of the model, and, if this rank has it, where. */
+static status add_whole(struct session_parts *parts,
+                        const struct inventory *inventory,
+                        const struct inventory_whole *sought,
+                        const struct param_outside *piece)
+{
+    const int64_t rows = piece->rows, cols = piece->cols;
+    struct saved_part *part;
+
+    TRY(add_tensor(parts, piece, sought->state->name, inventory->dtype));
+    part = &parts->items[parts->count - 1];
+    part->dimensions = 1;
+    part->shape[0] = sought->state->elements(rows, cols);
+    for (int i = 0; i < inventory->whole_count; i++) {
+        const struct inventory_whole *whole = &inventory->wholes[i];
+
+        if (whole->order != sought->order || whole->state != sought->state ||
+            whole->tensor != sought->tensor)
+            continue;
+        TRY(reserve(parts, &parts->held, parts->held_count,
+                    &parts->held_capacity));
+        parts->held[parts->held_count] = *part;
+        parts->held[parts->held_count++].data = whole->data;
+        if (whole->owned) part->data = whole->data;
+    }
+    return OK;
+}
+
+static status add_wholes(struct session_parts *parts,
+                         const struct inventory *inventory)
+{
+    const struct param_table *params = &inventory->whole.params;
+    struct param_outside piece;
+
+    for (int i = 0; i < params->count * OPTIMIZER_STATES; i++) {
+        const int index = i / OPTIMIZER_STATES;
+        const struct param *param = &params->items[index];
+        struct inventory_whole sought = {
+            .order = param->order,
+            .state = rule_state(&inventory->rules[index],
+                                i % OPTIMIZER_STATES)};
+
+        if (sought.state == NULL || sought.state->shape != STATE_WHOLE ||
+            !is_wanted(parts, param))
+            continue;
+        for (int j = 0; param_outside(param, inventory->prefix, j, &piece);
+             j++) {
+            sought.tensor = j;
+            if (sought.state->elements(piece.rows, piece.cols) > 0)
+                TRY(add_whole(parts, inventory, &sought, &piece));
+        }
+    }
+    return OK;
+}
+
 status session_parts_divide(struct session_parts *parts,
                             const struct inventory *inventory, unsigned kinds)
 {
@@ -346,6 +403,8 @@ status session_parts_divide(struct session_parts *parts,
                                       &piece); j++)
             TRY(add_span(parts, inventory, span, &piece, j));
     }
+    if (kinds & INVENTORY_STATES && inventory->rules != NULL)
+        return add_wholes(parts, inventory);
     return OK;
 }
 

@@ -30,6 +30,37 @@ exact() {
     fi
 }
 
+# As if the run had been killed after its checkpoint of that step.
+back() { # RUN STEP
+    local step
+    for step in "$1"/ckpt/step-*; do
+        [ "${step##*/}" \> "$(printf 'step-%08d' "$2")" ] && rm -rf "$step"
+    done
+    printf 'step-%08d' "$2" >"$1/ckpt/latest"
+}
+
+# What a layout writes is what one rank writes, and another goes on from it.
+moved() {
+    rm -rf one many
+    must train moves.yaml --run one --set optimizer.name=$optimizer
+    must train moves.yaml --run many --set optimizer.name=$optimizer \
+        --ranks 4 --set mesh.tensor=2 --set zero=fsdp
+    if same_run one many; then ok "$optimizer: bytes of checkpoints"
+    else bad "$optimizer: bytes of checkpoints" "$why" log
+    fi
+    back many 2
+    must resume many --ranks 2 --set mesh.tensor=1 --set mesh.pipe=2 \
+        --set mesh.data=1 --set zero=ddp
+    back many 4
+    must resume many --ranks 4 --set mesh.tensor=1 --set mesh.pipe=1 \
+        --set mesh.data=4 --set zero=zero1
+    if same_run one many; then ok "$optimizer: moved through three layouts"
+    else bad "$optimizer: moved through three layouts" "$why" log
+    fi
+}
+
+sed 's/steps: 30/steps: 6/; s/every: 5/every: 2/' config.yaml >moves.yaml
+sed -i '/micro_batch/!s/batch: 8/batch: 8, micro_batch: 1/' moves.yaml
 sed 's/steps: 30/steps: 3/' config.yaml >llama.yaml
 # An odd vocabulary; four tensor ranks on two key-value heads; biases; tied.
 sed 's/vocab: 304/vocab: 309/; s/heads: 4, kv_heads: 2/heads: 8, kv_heads: 2/; s/feed_forward: 40/feed_forward: 40, tied: true, attention_bias: true/' \
@@ -38,7 +69,7 @@ sed 's/vocab: 304/vocab: 309/; s/heads: 4, kv_heads: 2/heads: 8, kv_heads: 2/; s
 sed 's/family: llama/family: gpt2/; s/ kv_heads: 2, head_width: 6,//' \
     llama.yaml >gpt2.yaml
 
-for optimizer in muon; do
+for optimizer in muon adafactor; do
     [ "$wanted" = "  " ] || [[ $wanted == *" $optimizer "* ]] || continue
     exact "$optimizer: axes" llama.yaml optimizer.name=$optimizer -- \
         "ranks=1 train.threads=3 train.micro_batch=1" \
@@ -70,5 +101,6 @@ for optimizer in muon; do
     exact "$optimizer: float64" odd.yaml optimizer.name=$optimizer \
         train.dtype=float64 -- \
         "ranks=2 mesh.tensor=2" "ranks=4 mesh.data=2 mesh.shard=2 zero=mics"
+    moved
 done
 report

@@ -20,6 +20,9 @@ static const struct whole_case {
     {"gpt2", "muon", "muon", DTYPE_F32, 1e-4},
     {"llama", "muon_rms", "muon", DTYPE_F64, 1e-10},
     {"gpt2", "muon_rms", "muon", DTYPE_F64, 1e-10},
+    {"llama", "adafactor", "adafactor", DTYPE_F64, 1e-10},
+    {"llama", "adafactor", "adafactor", DTYPE_F32, 1e-4},
+    {"gpt2", "adafactor", "adafactor", DTYPE_F64, 1e-10},
 };
 
 struct training {
@@ -179,7 +182,7 @@ static void near(const struct training *t, const char *what, double found,
 static void steps_check(struct training *t)
 {
     const struct json *rows = json_get(t->root, "rows");
-    const struct sample_source source = {fill, t};
+    const struct sample_source source = {.fill = fill, .argument = t};
 
     CHECK(rows != NULL);
     EQUAL_INT(rows->count, STEPS);
