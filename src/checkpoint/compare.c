@@ -173,7 +173,8 @@ static bool shapes_equal(const struct side_tensor *a,
 }
 
 static status compare_pair(struct side *a, int index_a, struct side *b,
-                           int index_b, struct compare_report *report)
+                           int index_b, struct compare_report *report,
+                           const struct compare_visit *visit)
 {
     const struct side_tensor left = side_tensor(a, index_a);
     const struct side_tensor right = side_tensor(b, index_b);
@@ -187,10 +188,11 @@ static status compare_pair(struct side *a, int index_a, struct side *b,
         TRY(compare_elements(a, index_a, b, index_b, &one));
     if (!one.shapes_differ && one.count == 0) return OK;
     report->equal = false;
-    if (report->differing++ > 0) return OK;
     tensor_file_name(one.name, left.name, left.kind);
     shape_text(one.shape_a, left.dimensions, left.shape);
     shape_text(one.shape_b, right.dimensions, right.shape);
+    if (visit != NULL) TRY(visit->tensor(visit->argument, &one));
+    if (report->differing++ > 0) return OK;
     one.tensors = report->tensors;
     one.differing = report->differing;
     one.only_a = report->only_a;
@@ -221,7 +223,8 @@ static void note_only(struct compare_report *report,
 
 /* Both sides are sorted in the same way: one walk. */
 static status compare_sides(struct side *a, struct side *b,
-                            struct compare_report *report)
+                            struct compare_report *report,
+                            const struct compare_visit *visit)
 {
     const bool weights_only = !a->is_checkpoint || !b->is_checkpoint;
     int i = 0, j = 0;
@@ -235,7 +238,7 @@ static status compare_sides(struct side *a, struct side *b,
         if (i < a->count && j < b->count) order = order_of(&left, &right);
         if (weights_only && strcmp((order <= 0 ? left : right).kind, "weight"))
             break; /* only other kinds are left */
-        if (order == 0) TRY(compare_pair(a, i, b, j, report));
+        if (order == 0) TRY(compare_pair(a, i, b, j, report, visit));
         else if (order < 0) note_only(report, &left, &report->only_a);
         else note_only(report, &right, &report->only_b);
         i += order <= 0;
@@ -245,7 +248,8 @@ static status compare_sides(struct side *a, struct side *b,
 }
 
 status weights_compare(const char *a, const char *b,
-                       struct compare_report *report)
+                       struct compare_report *report,
+                       const struct compare_visit *visit)
 {
     struct side left = {0}, right = {0};
     status result;
@@ -253,7 +257,7 @@ status weights_compare(const char *a, const char *b,
     *report = (struct compare_report){.equal = true, .first = -1};
     TRY_GOTO(done, result, side_open(&left, a));
     TRY_GOTO(done, result, side_open(&right, b));
-    TRY_GOTO(done, result, compare_sides(&left, &right, report));
+    TRY_GOTO(done, result, compare_sides(&left, &right, report, visit));
 done:
     side_close(&left);
     side_close(&right);

@@ -36,9 +36,18 @@ struct compare_report {
     char first_only[COMPARE_NAME_BYTES]; /* the first of these, "" if none */
 };
 
-/* OK also when they differ: see report->equal. */
+/* What one tensor of both has to say: name, elements, count, first, values,
+ * max_abs, max_scale, max_ulp, or shapes that differ. */
+struct compare_visit {
+    status (*tensor)(void *argument, const struct compare_report *one);
+    void *argument;
+};
+
+/* OK also when they differ: see report->equal. visit: called for each tensor
+ * that differs, in order; NULL: nobody asks. */
 status weights_compare(const char *a, const char *b,
-                       struct compare_report *report);
+                       struct compare_report *report,
+                       const struct compare_visit *visit);
 /* The report as one or two sentences. */
 status compare_describe(const struct compare_report *report,
                         struct text *out);

@@ -102,11 +102,26 @@ const struct command commands[] = {
       {"out", "FILE.jsonl", "writes every item with its likelihoods", false},
       FLAG_THREADS, FLAG_JSON}},
     {"compare", "MODEL_A MODEL_B", 2, 2,
-     "the first tensor that differs, and by how much",
-     "Exit code 0: equal, every bit; 1: they differ. Two checkpoints are "
-     "compared with\ntheir optimizer state, anything else by weights alone.",
-     "lockstep compare runs/first runs/second", false, command_compare,
-     {FLAG_JSON}},
+     "where two models, or two runs, differ first",
+     "Exit code 0: equal, every bit; 1: they differ. Two runs are compared by "
+     "options, by\nlines of metrics as far as the clock does not show in them, "
+     "and by the newest\ncheckpoint that both have; options alone make no "
+     "difference. Two checkpoints are\ncompared with their optimizer state, "
+     "anything else by weights alone, whatever\nlayouts wrote them.",
+     "lockstep compare runs/first runs/second --tensors", false,
+     command_compare,
+     {{"tensors", NULL, "a line for each tensor that differs", false},
+      {"draw", "FILE.svg|FILE.html", "loss curves of two runs, and the "
+       "difference", false},
+      FLAG_JSON}},
+    {"metrics", "RUN", 1, 1, "the metrics of a run as a table, CSV or JSON",
+     "A few lines for people; --csv and --json have every line of "
+     "metrics.jsonl and every\nmetric that occurs, an empty cell where a line "
+     "has none. A run may be under way.",
+     "lockstep metrics runs/first --csv", false, command_metrics,
+     {{"csv", NULL, "comma-separated values, a line each", false},
+      {"lines", "N", "lines of the table, evenly spread (20)", false},
+      FLAG_JSON}},
     {"tokenize", "TOKENIZER.json FILE...", 2, OPERANDS_ANY, "text to ids",
      "With --out the documents of the files (docs/data.md says what is one) "
      "become token\nfiles: a single one, or shards in a directory. After a "

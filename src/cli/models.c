@@ -1,10 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* models.c - commands about finished weights: score, compare, import, export.
- */
+/* models.c - commands about finished weights: score, import, export. */
 #include <string.h>
 #include "base/json.h"
-#include "checkpoint/compare.h"
-#include "checkpoint/run_dir.h"
 #include "cli/run.h"
 #include "cli/table.h"
 #include "train/export.h"
@@ -69,59 +66,6 @@ static void write_text(struct json_writer *writer, const char *key,
         json_write_string(writer, value);
     else
         json_write_null(writer);
-}
-
-static status compare_json(const struct compare_report *report)
-{
-    struct json_writer writer = {0};
-
-    json_write_begin(&writer, 2);
-    json_write_object(&writer);
-    json_write_key(&writer, "equal");
-    json_write_bool(&writer, report->equal);
-    json_write_key_integer(&writer, "tensors", report->tensors);
-    json_write_key_integer(&writer, "differing", report->differing);
-    json_write_key_integer(&writer, "only_a", report->only_a);
-    json_write_key_integer(&writer, "only_b", report->only_b);
-    write_text(&writer, "first_only", report->first_only);
-    write_text(&writer, "first_differing", report->name);
-    if (report->name[0] != '\0') {
-        write_text(&writer, "shape_a", report->shape_a);
-        write_text(&writer, "shape_b", report->shape_b);
-    }
-    if (report->name[0] != '\0' && !report->shapes_differ) {
-        json_write_key_integer(&writer, "elements", report->elements);
-        json_write_key_integer(&writer, "elements_differing", report->count);
-        json_write_key_integer(&writer, "first_index", report->first);
-        json_write_key_real(&writer, "value_a", report->value_a);
-        json_write_key_real(&writer, "value_b", report->value_b);
-        json_write_key_real(&writer, "max_abs_difference", report->max_abs);
-        json_write_key_real(&writer, "max_abs_b", report->max_scale);
-    }
-    json_write_object_end(&writer);
-    return json_print(&writer, stdout);
-}
-
-status command_compare(struct arguments *arguments)
-{
-    struct model_place a, b;
-    struct compare_report report;
-    struct text text = {0};
-    status result;
-
-    TRY(model_place_find(arguments->operands[0], &a));
-    TRY(model_place_find(arguments->operands[1], &b));
-    TRY(weights_compare(a.directory, b.directory, &report));
-    if (arguments_has(arguments, "json")) {
-        TRY(compare_json(&report));
-        return report.equal ? OK : ERR_DIFFERS;
-    }
-    TRY_GOTO(done, result, compare_describe(&report, &text));
-    printf("%s\n", text.bytes);
-    if (!report.equal) result = ERR_DIFFERS;
-done:
-    text_free(&text);
-    return result;
 }
 
 status command_import(struct arguments *arguments)

@@ -15,9 +15,12 @@ status command_train(struct arguments *arguments);
 status command_resume(struct arguments *arguments);
 /* models.c */
 status command_score(struct arguments *arguments);
-status command_compare(struct arguments *arguments);
 status command_import(struct arguments *arguments);
 status command_export(struct arguments *arguments);
+/* compare.c */
+status command_compare(struct arguments *arguments);
+/* metrics.c */
+status command_metrics(struct arguments *arguments);
 /* plan.c */
 status command_plan(struct arguments *arguments);
 /* mup.c */

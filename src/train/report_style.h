@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* report_style.h - how the report looks: CSS for light and dark, screen and
- * paper. Only report.c includes it. */
+ * paper. Only pages and pictures (report.c, compare_draw.c) include it. */
 #ifndef LOCKSTEP_TRAIN_REPORT_STYLE_H
 #define LOCKSTEP_TRAIN_REPORT_STYLE_H
 

@@ -122,4 +122,35 @@ else
     bad "a run that goes back tells every step once" "steps $steps" log
 fi
 }
+
+# --- two runs beside each other ---
+must train config.yaml --run unlike --set optimizer.lr=0.0031 \
+    --set train.steps=25 --ranks 2 --set mesh.data=2
+expect "compare of equal runs" 0 "metrics: equal: 35 lines" \
+    compare plain watched
+grep -q "^options: 4 differ: observe.tensorboard false and true" out &&
+    grep -q "^tensors of step 30: equal: .* every bit" out &&
+    ok "what it says of them" || bad "what it says of them" "other words" out
+lockstep compare plain unlike --draw both.html --tensors >out 2>&1
+if [ $? -eq 1 ] && grep -q "of step 1, is the first that differs: lr " out &&
+    grep -q "optimizer.lr 0.003 and 0.0031" out &&
+    grep -q "^tensors of step 25: .* is the first that differs" out &&
+    [ "$(grep -c '^model.*weight.v ' out)" -gt 20 ] && [ -s both.html ]; then
+    ok "compare of other runs"
+else
+    bad "compare of other runs" "exit code or words" out
+fi
+lockstep compare plain unlike --json >out 2>&1
+[ $? -eq 1 ] && grep -q '"metric": "lr"' out && grep -q '"step_b": 25' out &&
+    ok "the same as JSON" || bad "the same as JSON" "other keys" out
+must export plain exported
+expect "a curve of a model" 2 "only runs have curves" \
+    compare plain exported --draw x.svg
+lockstep metrics plain --csv >out 2>&1
+if [ "$(wc -l <out)" -eq 36 ] &&
+    awk -F, 'NR == 1 { n = NF } NF != n { exit 1 }' out; then
+    ok "metrics as CSV"
+else
+    bad "metrics as CSV" "lines or columns are missing" out
+fi
 report

@@ -18,7 +18,7 @@ static struct compare_report compare(const char *a, const char *b)
 {
     struct compare_report report;
 
-    IS_OK(weights_compare(room_path(a), room_path(b), &report));
+    IS_OK(weights_compare(room_path(a), room_path(b), &report, NULL));
     return report;
 }
 
@@ -175,9 +175,11 @@ TEST(damage_is_an_error_and_not_a_difference)
              "model-00001-of-00001.safetensors");
     room_flip(path, 900000, 0);
     FAILS(weights_compare(room_path("ckpt/step-00000005"),
-                          room_path("ckpt/step-00000006"), &report),
+                          room_path("ckpt/step-00000006"), &report,
+                          NULL),
           ERR_FORMAT, "is damaged");
-    FAILS(weights_compare(room_path("none"), room_path("none"), &report),
+    FAILS(weights_compare(room_path("none"), room_path("none"), &report,
+                          NULL),
           ERR_MISSING, "model.safetensors");
     room_close();
 }
