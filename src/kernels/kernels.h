@@ -304,8 +304,10 @@ struct adamw {
  *   ADAMW     first moment             second moment
  *   LION      momentum
  *   SGD       momentum (Nesterov)
- *   FREE      weights that are stepped second moment   (schedule-free) */
-enum update_formula { UPDATE_ADAMW, UPDATE_LION, UPDATE_SGD, UPDATE_FREE };
+ *   FREE      weights that are stepped second moment   (schedule-free)
+ *   TOWARDS   where to, a share of the way; nothing else happens */
+enum update_formula { UPDATE_ADAMW, UPDATE_LION, UPDATE_SGD, UPDATE_FREE,
+                      UPDATE_TOWARDS };
 enum { UPDATE_STATES = 2, UPDATE_BLOCK = SQUARES_BLOCK };
 
 /* One state. In 8 bits (kernels/code8.h) blocks of UPDATE_BLOCK elements have
@@ -326,7 +328,8 @@ struct element_update {
     double scale;                   /* of the gradient; rounded once */
     double lr, beta1, beta2, epsilon, decay;
     double correction1, correction2; /* as adamw */
-    double share;                   /* FREE: of the new point in the average */
+    double share;                   /* FREE: of the new point in the average;
+                                     * TOWARDS */
 };
 
 /* Weights that lie as products read them, for those that read the same weight

@@ -50,3 +50,40 @@ status update_start(const struct update *update)
     }
     return OK;
 }
+
+/* ---- averages ---- */
+
+static bool has_average(const struct update_item *item)
+{
+    return !item->rule->frozen && item->rule->kind->average != NULL &&
+           has_elements(item);
+}
+
+status update_average(const struct update *update)
+{
+    const struct update_call call = {.factor = 1};
+
+    for (int i = 0; i < update->params->count; i++) {
+        const struct update_item item = update_item(update, i, &call);
+
+        if (!has_average(&item)) continue;
+        TRY(update->kernels->scale(update->stream, item.gradient, item.weight,
+                                   1.0));
+        TRY(item.rule->kind->average(update, &item));
+    }
+    return OK;
+}
+
+status update_return(const struct update *update)
+{
+    const struct update_call call = {.factor = 1};
+
+    for (int i = 0; i < update->params->count; i++) {
+        const struct update_item item = update_item(update, i, &call);
+
+        if (!has_average(&item)) continue;
+        TRY(update->kernels->scale(update->stream, item.weight, item.gradient,
+                                   1.0));
+    }
+    return OK;
+}

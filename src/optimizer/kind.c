@@ -11,7 +11,8 @@
 static const struct optimizer_kind *const kinds[] = {
     &optimizer_adamw, &optimizer_lion, &optimizer_sgd,
     &optimizer_muon,
-    &optimizer_adafactor};
+    &optimizer_adafactor,
+    &optimizer_schedule_free};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 
 status optimizer_find(const struct optimizer_kind **kind, const char *name)

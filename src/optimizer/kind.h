@@ -12,6 +12,9 @@
  *                rank after the others: may send messages
  *   whole        instead: hooks that see each outside tensor as a whole, on one
  *                of the ranks that share it (optimizer/whole.h)
+ *   average      sets item->weight to what validation, checkpoints and whoever
+ *                reads them have instead of the weights that are trained; those
+ *                are kept meanwhile where the gradients were
  * Each parameter has one rule, computed at start by rules_build from its name
  * and shape alone, so every rank and every layout finds the same. */
 #ifndef LOCKSTEP_OPTIMIZER_KIND_H
@@ -29,9 +32,11 @@ enum { OPTIMIZER_STATES = 5, STATE_AVERAGE = OPTIMIZER_STATES - 1 };
 
 enum state_shape {
     STATE_ELEMENTS, /* a number for each weight, divided as what updates it */
-    STATE_WHOLE     /* so many numbers as `elements` says for each outside
+    STATE_WHOLE,    /* so many numbers as `elements` says for each outside
                      * tensor, on the one rank that owns it (mesh/matrices.h);
                      * of a vector: 1 row */
+    STATE_KEPT      /* the weights that are trained, in checkpoints of kinds
+                     * with an average; no memory of its own */
 };
 
 /* How a number of a state lies in memory. Arithmetic and checkpoints have the
@@ -59,13 +64,15 @@ struct optimizer_kind {
     status (*apply)(const struct update *, const struct update_item *);
     status (*apply_table)(const struct update *, const struct update_call *);
     const struct whole_kind *whole;
+    status (*average)(const struct update *, const struct update_item *);
 };
 
 /* ERR_CONFIG names the nearest. */
 status optimizer_find(const struct optimizer_kind **kind, const char *name);
 extern const struct optimizer_kind optimizer_adamw, optimizer_lion,
     optimizer_sgd, optimizer_muon,
-    optimizer_adafactor;
+    optimizer_adafactor,
+    optimizer_schedule_free;
 
 /* What single parameters have of their own (groups.h); zeroed: nothing. */
 struct groups {

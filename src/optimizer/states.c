@@ -51,7 +51,7 @@ static void place_one(struct states *states, const struct states_request *of,
     struct shard_range range;
     size_t bytes;
 
-    if (state == NULL || state->shape == STATE_WHOLE) return;
+    if (state == NULL || state->shape != STATE_ELEMENTS) return;
     name_slot(states, slot, state->title);
     shard_range(of->shards, of->params, index, of->shards->rank, &range);
     *place = (struct state_place){.elements = range.last - range.first,

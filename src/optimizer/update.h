@@ -51,6 +51,8 @@ struct update {
     struct whole_work *whole; /* of kinds that see whole tensors; NULL: there
                                * are none */
     double clip;             /* largest norm; 0: none */
+    double share;            /* schedule-free: of this step's point in the
+                              * average (struct rate_sum) */
     double loss_scale;       /* that the gradients have; 0: 1 */
     bool skips;              /* a norm that is not finite is no error */
 };
@@ -112,6 +114,14 @@ status update_elements(const struct update *update,
                        struct element_update *call);
 /* States of step 0, from its weights; those that no kind sets are zero. */
 status update_start(const struct update *update);
+/* Where a kind has an average: the own weights are set to it, and what they
+ * were is kept in the place of the gradients, until update_return. */
+status update_average(const struct update *update);
+status update_return(const struct update *update);
+/* Schedule-free: the squares of the largest learning rates so far, added up.
+ * Step t's point has the share lr^2 / sum in the average. */
+struct rate_sum { double most, sum; };
+double rate_share(struct rate_sum *sum, double lr);
 /* The copy of new weights that come from elsewhere. */
 status update_copy(const struct update *update);
 

@@ -14,7 +14,7 @@ static const struct optimizer_state *state_of(const struct inventory *h,
     if (kind == INVENTORY_WEIGHT || kind == INVENTORY_GRADIENT) return NULL;
     if (h->rules != NULL)
         state = rule_state(&h->rules[order], (int)(kind - INVENTORY_STATE_0));
-    return state == NULL || state->shape != STATE_ELEMENTS ? NULL : state;
+    return state == NULL || state->shape == STATE_WHOLE ? NULL : state;
 }
 
 const char *inventory_name(const struct inventory *inventory, int order,
@@ -199,11 +199,13 @@ static void find_data(const struct inventory *h, const struct stage *stage,
     const enum memory_owner row = span->kind == INVENTORY_WEIGHT
                                       ? stage_keeps(stage)
                                       : MEMORY_GRADIENTS;
+    const struct optimizer_state *state =
+        state_of(h, span->param->order, span->kind);
 
     span->coded = false;
     span->data = NULL;
     span->dtype = inventory_dtype(h, span->param->order, span->kind);
-    if (state_of(h, span->param->order, span->kind) != NULL)
+    if (state != NULL && state->shape == STATE_ELEMENTS)
         find_state(stage, span, own);
     else
         span->data = (char *)stage->memory[row].data +

@@ -71,6 +71,11 @@ static void write_policies(const struct keeper *keeper, struct json_writer *w)
     if (keeper->noise != NULL) noise_write(keeper->noise, w);
 }
 
+static bool keeps_rates(const struct keeper *keeper)
+{
+    return keeper->setup->request.choice.kind == &optimizer_schedule_free;
+}
+
 static status write_state(const struct keeper *keeper,
                           const struct counters *counters,
                           struct json_writer *w)
@@ -84,6 +89,12 @@ static status write_state(const struct keeper *keeper,
     json_write_key_integer(w, "data_tokens", counters->data_tokens);
     json_write_key_integer(w, "data_crc32c", counters->data_crc);
     write_narrow(keeper, counters, w);
+    if (keeps_rates(keeper)) {
+        json_write_key(w, "rate_most");
+        json_write_real(w, counters->rates.most);
+        json_write_key(w, "rate_sum");
+        json_write_real(w, counters->rates.sum);
+    }
     write_policies(keeper, w);
     json_write_object_end(w);
     return json_write_end(w);
@@ -241,6 +252,10 @@ static status read_state(const struct keeper *keeper,
 
     TRY(read_narrow(keeper, checkpoint, out));
     TRY(read_policies(keeper, checkpoint->state, source));
+    TRY(json_get_real_or(checkpoint->state, source, "rate_most", 0,
+                         &out->rates.most));
+    TRY(json_get_real_or(checkpoint->state, source, "rate_sum", 0,
+                         &out->rates.sum));
     TRY(json_get_integer(checkpoint->state, source, "step", &out->step));
     TRY(json_get_integer(checkpoint->state, source, "tokens", &out->tokens));
     TRY(json_get_integer(checkpoint->state, source, "samples",

@@ -36,6 +36,7 @@ struct counters {
     int64_t data_tokens, data_crc; /* of the token file; 0: unknown */
     double loss_scale;             /* 0: none */
     int64_t good, skipped;         /* struct loss_scale */
+    struct rate_sum rates;         /* schedule-free */
 };
 
 /* All calls but free are collective over the team's world. */

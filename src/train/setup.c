@@ -381,6 +381,19 @@ static status choose_optimizer(struct optimizer_choice *choice,
     kind = choice->kind;
     for (int i = 0; i < OPTIMIZER_STATES; i++)
         narrow = narrow || kind->states[i].narrow;
+    if (kind == &optimizer_schedule_free && o->optimizer.beta1 == 0)
+        FAIL(ERR_CONFIG, "optimizer.beta1: 0 leaves schedule_free no average; "
+                         "0.9 is usual");
+    if (kind == &optimizer_schedule_free &&
+        strcmp(o->optimizer.schedule, "constant") != 0)
+        FAIL(ERR_CONFIG, "optimizer.schedule: %s, but schedule_free has an "
+                         "average instead of a schedule; set it to constant "
+                         "(optimizer.warmup may stay)", o->optimizer.schedule);
+    if (kind == &optimizer_schedule_free &&
+        (o->optimizer.ema > 0 || o->optimizer.qk_clip > 0))
+        FAIL(ERR_CONFIG, "optimizer.%s: schedule_free trains weights whose "
+                         "average it keeps already; set it to 0",
+             o->optimizer.ema > 0 ? "ema" : "qk_clip");
     if (choice->states == STATE_REAL) return OK;
     if (!narrow)
         FAIL(ERR_CONFIG, "optimizer.state_dtype: %s stores its states as "

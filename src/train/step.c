@@ -407,6 +407,8 @@ status train_step_run(struct train_step *step,
                    !guard->accepts(guard->argument, out);
     if (!out->refused && step->watch != NULL)
         TRY(step->watch->gradients(step->watch->argument));
+    if (!out->skipped && !out->refused)
+        step->update.share = rate_share(&step->rates, lr);
     for (int i = 0; i < step->pipeline->count; i++) {
         const struct update update = chunk_update(step, i);
 
@@ -442,6 +444,37 @@ status train_step_swap(struct train_step *step)
         TRY(zero_weights(&step->zero[i]));
     }
     return OK;
+}
+
+static bool has_average(const struct train_step *step)
+{
+    const struct stage_request *r = &step->pipeline->stages[0].request;
+
+    return r->choice.kind != NULL && r->choice.kind->average != NULL;
+}
+
+/* New weights here, for whoever reads them. */
+static status exchange_average(struct train_step *step,
+                               status (*set)(const struct update *))
+{
+    for (int i = 0; i < step->pipeline->count; i++) {
+        const struct update update = chunk_update(step, i);
+
+        TRY(set(&update));
+        TRY(update_copy(&update));
+        TRY(zero_weights(&step->zero[i]));
+    }
+    return OK;
+}
+
+status train_step_average(struct train_step *step)
+{
+    return has_average(step) ? exchange_average(step, update_average) : OK;
+}
+
+status train_step_return(struct train_step *step)
+{
+    return has_average(step) ? exchange_average(step, update_return) : OK;
 }
 
 status train_step_refresh(struct train_step *step)

@@ -50,6 +50,7 @@ struct train_step {
     struct whole_work *whole;  /* owned, [chunks] */
     struct tied tied;
     struct qk_clip clip;
+    struct rate_sum rates;     /* of the steps so far: schedule-free */
     struct loss_scale scaling; /* the caller's to fill, like the rates */
     struct step_guard guard;   /* the caller's to fill */
     bool probes;               /* the step under way changes nothing */
@@ -83,6 +84,11 @@ status train_step_probe(struct train_step *step,
 /* Weights and their moving averages change places: before an evaluation, and
  * again after it. Collective. */
 status train_step_swap(struct train_step *step);
+/* Where the optimizer keeps an average, it takes the place of the weights,
+ * until train_step_return: for validation, and while a checkpoint is written or
+ * read. Collective. */
+status train_step_average(struct train_step *step);
+status train_step_return(struct train_step *step);
 /* After weights were loaded or set: what kernels read follows. Collective. */
 status train_step_refresh(struct train_step *step);
 

@@ -24,7 +24,9 @@ static status save(struct trainer *t)
 {
     if (t->saved_step == t->counters.step) return OK;
     t->counters.data_crc = feed_crc(&t->feed, t->counters.samples);
+    TRY(train_step_average(&t->step));
     TRY(keeper_save(&t->keeper, &t->counters));
+    TRY(train_step_return(&t->step));
     LOG(DEBUG, "checkpoint", "saved step %lld", (long long)t->counters.step);
     t->saved_step = t->counters.step;
     return OK;
@@ -123,6 +125,7 @@ static void note_scale(struct trainer *t, const struct step_result *result)
     t->counters.loss_scale = scaling->value;
     t->counters.good = scaling->good;
     t->counters.skipped = scaling->skipped;
+    t->counters.rates = t->step.rates;
     if (result->skipped)
         progress_note(&t->progress, "step %lld: gradients beyond float16, no "
                                     "update; loss scale %g from here on",

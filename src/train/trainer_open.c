@@ -82,6 +82,7 @@ static status restore(struct trainer *t)
 
     if (trainer_leads(t)) TRY_GOTO(done, result, checkpoint_clean(t->run.path));
     TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
+    TRY_GOTO(done, result, train_step_return(&t->step));
     if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);
     LOG(DEBUG, "train", "resumed after step %lld",
         (long long)t->counters.step);
@@ -192,6 +193,7 @@ void trainer_restore_scale(struct trainer *t)
     if (c->loss_scale > 0 && scaling->dynamic) scaling->value = c->loss_scale;
     scaling->good = c->good;
     scaling->skipped = c->skipped;
+    t->step.rates = c->rates;
 }
 
 /* Weights, then what rank 0 writes down about the run. */

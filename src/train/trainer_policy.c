@@ -137,6 +137,7 @@ static status rewind_run(struct trainer *t)
     status result;
 
     TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
+    TRY_GOTO(done, result, train_step_return(&t->step));
     if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);
     TRY_GOTO(done, result, train_step_refresh(&t->step));
     trainer_restore_scale(t);

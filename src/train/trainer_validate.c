@@ -55,7 +55,9 @@ status trainer_validate(struct trainer *t)
     v->extra_count = 0;
     arena_reset(&v->names);
     if (averages(t)) TRY(train_step_swap(&t->step));
+    TRY(train_step_average(&t->step));
     TRY(measure_all(t, &valid));
+    TRY(train_step_return(&t->step));
     if (averages(t)) TRY(train_step_swap(&t->step));
     if (trainer_leads(t))
         TRY(prompts_write(&v->prompts, t->run.samples, t->counters.step));

@@ -44,4 +44,8 @@ optimizer regular model.dropout=0.2 train.z_loss=0.01 optimizer.qk_clip=0.05
 optimizer regular_bfloat16 model.dropout=0.2 train.z_loss=0.01 \
     optimizer.qk_clip=0.05 train.dtype=bfloat16 model.family=gpt2 \
     model.kv_heads=0
+optimizer schedule_free optimizer.name=schedule_free \
+    optimizer.schedule=constant optimizer.beta1=0.95 model.tied=true
+optimizer schedule_free16 optimizer.name=schedule_free \
+    optimizer.schedule=constant train.dtype=bfloat16
 report

@@ -148,6 +148,8 @@ printf '%s\n' "ranks=1 train.threads=3 numerics.isa=plain" \
 other="$small numerics.grid_context=2 numerics.grid_tensor=4 model.layers=2"
 model lion $other optimizer.name=lion
 model sgd $other optimizer.name=sgd optimizer.lr=0.1 model.tied=true
+model schedule_free $other optimizer.name=schedule_free \
+    optimizer.schedule=constant model.tied=true
 model states16 $other optimizer.state_dtype=bfloat16
 model states8 $other optimizer.state_dtype=int8 model.tied=true \
     model.vocab=303 model.feed_forward=136

@@ -62,6 +62,9 @@ static void step_element(enum update_formula formula,
         *w = REAL_FMA(c->push, u, *w);
         *a = REAL_FMA(c->lr, u, *a);
         break;
+    case UPDATE_TOWARDS:
+        *w = REAL_FMA(c->share, *a - *w, *w);
+        break;
     }
 }
 

@@ -93,7 +93,7 @@ static struct element_update call_of(struct operands *o,
     for (int k = 0; k < (two ? 2 : 1); k++)
         p.states[k] = (struct element_state){
             tensor_1d(o->states[k], dtype, count), o->scales[k], k == 1};
-    if (formula == UPDATE_FREE) /* a weight */
+    if (formula >= UPDATE_FREE)
         p.states[0].values = tensor_1d(o->states[0], DTYPE_F32, count);
     return p;
 }
@@ -122,6 +122,9 @@ static void compare(const struct kernels *kernels, struct stream *stream,
         struct element_update p;
 
         fill(&wanted, types[t], count);
+        if (formula >= UPDATE_FREE) /* its first state is a weight */
+            memcpy(wanted.states[0], wanted.gradient,
+                   (size_t)count * sizeof(float));
         memcpy(&found, &wanted, sizeof found);
         p = call_of(&wanted, formula, types[t], shape);
         steps(&kernels_reference_f32, stream, &p, &wanted, shape);
@@ -150,7 +153,7 @@ TEST(fast_updates_equal_the_reference)
         }
         for (int i = 0; i < ROWS(shapes); i++) {
             IS_OK(threads_build(&stream.threads, 1 + i % THREADS_MAX));
-            for (int f = UPDATE_ADAMW; f <= UPDATE_FREE; f++)
+            for (int f = UPDATE_ADAMW; f <= UPDATE_TOWARDS; f++)
                 compare(&kernels, &stream, (enum update_formula)f,
                         &shapes[i]);
             threads_free(stream.threads);
