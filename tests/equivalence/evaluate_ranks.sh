@@ -41,10 +41,11 @@ said() { # RUN
         sed -E 's/"(val_ms|time_s)": ?[^,}]*,?//g'
     cat "$1/samples.jsonl"
 }
+always=() # settings of every run
 runs() { # NAME SETTING...
     local name=$1 set sets=() ranks=1
     shift
-    for set; do
+    for set in "${always[@]}" "$@"; do
         if [[ $set == ranks=* ]]; then ranks=${set#ranks=}
         else sets+=(--set "$set"); fi
     done
@@ -118,6 +119,22 @@ for row in "lambada.json perplexity task.l.perplexity" \
     else bad "eval" "$3 is $(number one/metrics.jsonl "$3"), eval: $found" log
     fi
 done
+# Other kinds of models: 16 bits, learned positions, windows and soft caps, a
+# vocabulary that four tensor ranks cut unevenly.
+mv one first
+for kind in "train.dtype=bfloat16 model.tied=true" \
+    "model.family=gpt2 model.kv_heads=0 data.documents=joined" \
+    "model.family=gemma2 model.window=37"; do
+    read -ra always <<<"$kind model.vocab=323 numerics.grid_tensor=4"
+    runs one || bad "$kind" "exit" log
+    same "$kind: tensor" ranks=4 mesh.tensor=4
+    same "$kind: context" ranks=2 mesh.context=2 train.micro_batch=1
+    same "$kind: pipe" ranks=4 mesh.pipe=2 mesh.data=2 train.micro_batch=1
+done
+always=()
+rm -rf one
+mv first one
+
 text=$(lockstep generate one --prompt "The fox" --tokens 6 --temperature 0 \
     --json 2>log | grep -o '"text": "[^"]*"')
 if [ -n "$text" ] && tail -n 3 one/samples.jsonl | grep -qF -- "$text"; then ok generate
