@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_mup.c - mirrors src/models/mup.c: table 8 of Yang et al. 2022, with the
+ * factor of the logits in the gain of the norm before the head. */
+#include "models/mup.h"
+
+#include <math.h>
+
+#include "plan/stage.h"
+#include "tests/test.h"
+
+enum { BASE = 32, WIDTH = 128, VOCAB = 97 };
+
+static struct model model_of(const struct model_kind *kind, double mup)
+{
+    return (struct model){.kind = kind, .vocab = VOCAB, .layers = 2,
+                          .heads = 8, .kv_heads = 8, .head_width = 16,
+                          .width = WIDTH, .feed_forward = 256, .context = 16,
+                          .tied = kind->tied, .rope_base = 10000,
+                          .norm_epsilon = 1e-5, .init_std = 0.02, .mup = mup,
+                          .attention_bias = kind->attention_bias,
+                          .mlp_bias = kind->mlp_bias,
+                          .activation = ACTIVATION_GELU_TANH};
+}
+
+static const struct {
+    const char *name;
+    double deviation, rate, gain;
+} llama[] = {
+    {"embedding", 1, 1, 1}, {"layers.0.attention_norm", 1, 1, 1},
+    {"layers.0.attention.wqkv", 0.5, 0.25, 1},
+    {"layers.1.attention.wo", 0.5, 0.25, 1},
+    {"layers.1.ffn.w13", 0.5, 0.25, 1}, {"layers.0.ffn.w2", 0.5, 0.25, 1},
+    {"norm", 1, 0.25, 0.25}, {"head", 1, 1, 1}};
+
+static const struct param *find(const struct param_table *table,
+                                const char *name)
+{
+    for (int i = 0; i < table->count; i++)
+        if (strcmp(table->items[i].name, name) == 0) return &table->items[i];
+    print_error("no parameter %s\n", name);
+    CHECK(false);
+    return NULL;
+}
+
+TEST(factors_are_those_of_the_table)
+{
+    const struct model wide = model_of(&model_llama, WIDTH / BASE);
+    const struct model standard = model_of(&model_llama, 0);
+    struct program whole;
+
+    IS_OK(model_build_whole(&whole, &wide));
+    for (int i = 0; i < ROWS(llama); i++) {
+        const struct param *param = find(&whole.params, llama[i].name);
+        const struct mup m = mup_of(&wide, param);
+        const struct mup none = mup_of(&standard, param);
+
+        CHECK(m.deviation == llama[i].deviation && m.rate == llama[i].rate &&
+              m.gain == llama[i].gain);
+        CHECK(none.deviation == 1 && none.rate == 1 && none.gain == 1);
+    }
+    program_free(&whole);
+}
+
+/* Weights of a whole model from the same seed. */
+static void open_stage(struct stage *stage, const struct model *model)
+{
+    const struct stage_request request = {
+        .model = model, .mode = PROGRAM_TRAIN, .grid = {1, 1, 1}, .batch = 1,
+        .micro_batch = 1, .length = 4, .context = 16, .threads = 1};
+
+    IS_OK(stage_plan(stage, &request));
+    IS_OK(stage_open(stage));
+    IS_OK(stage_init_weights(stage, model, 5));
+}
+
+/* Element 7 of a parameter. */
+static double element(const struct stage *stage, const char *name)
+{
+    const struct param *param = find(&stage->program.params, name);
+    const struct tensor view =
+        param_tensor(param, stage->run.weights, DTYPE_F32);
+
+    return tensor_get(&view, 7);
+}
+
+static const struct {
+    const struct model_kind *kind;
+    const char *name;
+    double factor, other; /* element = factor standard + other */
+} starts[] = {
+    {&model_llama, "embedding", 1, 0},
+    {&model_llama, "layers.1.ffn.w13", 0.5, 0},
+    {&model_llama, "layers.0.attention.wo", 0.5, 0},
+    {&model_llama, "norm", 0.25, 0}, {&model_llama, "head", 1, 0},
+    {&model_gpt2, "norm.weight", 0.25, 0}, {&model_gpt2, "norm.bias", 1, 0},
+    {&model_gpt2, "layers.0.ffn.b1", 1, 0},
+    {&model_gpt2, "positions", 1, 0},
+    {&model_gemma, "norm", 1, -0.75}, /* stored less 1 */
+    {&model_gemma, "layers.0.ffn_norm", 1, 0}};
+
+TEST(weights_begin_with_those_factors)
+{
+    for (int i = 0; i < ROWS(starts); i++) {
+        const struct model wide = model_of(starts[i].kind, WIDTH / BASE);
+        const struct model standard = model_of(starts[i].kind, 0);
+        struct stage a = {0}, b = {0};
+
+        open_stage(&a, &wide);
+        open_stage(&b, &standard);
+        CHECK(element(&a, starts[i].name) ==
+              starts[i].factor * element(&b, starts[i].name) +
+                  starts[i].other);
+        stage_free(&a);
+        stage_free(&b);
+    }
+}
+
+TEST_MAIN(factors_are_those_of_the_table, weights_begin_with_those_factors)
