@@ -237,7 +237,7 @@ struct qk_norm {
     bool plus_one; /* weights are stored less 1 */
 };
 /* RMSNorm of each row of q and of k: a head where the weight [cols] is as long
- * as one, else all heads (then on one tensor rank). weights: of q, of k. */
+ * as one, else all heads (tensor ranks gather those). weights: of q, of k. */
 slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
                 const struct qk_norm *norm);
 /* Causal attention of the fused qkv. */

@@ -7,22 +7,41 @@
  * tensor leaf, the sum over its own heads: sequences in order, in each its
  * heads in order, in each granules of tokens; then the trees over leaves,
  * context leaves and data leaves. A key-value head that several leaves share
- * counts in the first of them. */
-#include "nn/layer.h"
+ * counts in the first of them.
+ *
+ * Rows over all heads that tensor ranks divide are gathered: every rank norms
+ * whole rows, as one rank does, and keeps its own heads' part. So the gradient
+ * of the weight is whole on each of them. */
+#include "nn/qk_norm.h"
 
 #include <string.h>
 
+#include "nn/layer.h"
+
 /* Queries (which 0) or keys (1) of a slot. */
 struct part {
+    int which;
+    bool gathered;         /* rows are of the gathered buffer */
     int64_t column, width; /* of the first row of a token; of each row */
     int rows;              /* of a token on this rank */
     int first, all;        /* number of the first one; of the whole model */
 };
 
+static bool is_gathered(const struct step *step, const struct program *p,
+                        int which)
+{
+    return program_tensor_ranks(p) > 1 &&
+           step->set.qk_norm.width[which] != step->set.qk_norm.head_width;
+}
+
 static struct part part_of(const struct step *step, const struct program *p,
                            int which)
 {
     const int64_t width = step->set.qk_norm.width[which];
+
+    if (is_gathered(step, p, which))
+        return (struct part){.which = which, .gathered = true, .width = width,
+                             .rows = 1, .all = 1};
     const int heads =
         which == 0 ? step->set.qk_norm.heads : step->set.qk_norm.kv_heads;
     const int all = step->set.qk_norm.all[which];
@@ -30,7 +49,7 @@ static struct part part_of(const struct step *step, const struct program *p,
         (int64_t)step->set.qk_norm.heads * step->set.qk_norm.head_width;
 
     return (struct part){
-        .column = which == 0 ? 0 : q, .width = width,
+        .which = which, .column = which == 0 ? 0 : q, .width = width,
         .rows = (int)(heads * (int64_t)step->set.qk_norm.head_width / width),
         .first = program_tensor_ranks(p) == 1
                      ? 0 : (int)((int64_t)all * p->place.at[AXIS_TENSOR] /
@@ -55,6 +74,9 @@ static size_t aligned(size_t bytes)
 {
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
+
+static size_t qk_norm_scratch(const struct step *step,
+                              const struct program *p);
 
 /* Behind the statistics in scratch, where 1 is to be added to it. */
 static struct tensor weight_of(const struct step *step, struct run *run,
@@ -82,22 +104,144 @@ static void copy_values(const struct step *step, struct tensor to,
                (size_t)(width * bytes));
 }
 
+/* ---- rows that tensor ranks divide ---- */
+
+struct qk_share qk_norm_share(const struct step *step, const struct program *p,
+                              int which)
+{
+    const int ranks = program_tensor_ranks(p);
+    const int64_t head = step->set.qk_norm.head_width;
+    const int64_t own = head * (which == 0 ? step->set.qk_norm.heads
+                                           : step->set.qk_norm.kv_heads);
+    struct qk_share share = {
+        .own = own, .heads = which == 0 ? 0 : head * step->set.qk_norm.heads,
+        .replicas = (int)(own * ranks / step->set.qk_norm.width[which])};
+
+    CHECK(ranks <= LEAVES_MAX);
+    for (int i = 0; i < ranks; i++)
+        share.counts[i] = i % share.replicas == 0 ? own : 0;
+    return share;
+}
+
+/* Buffers of whole rows, in scratch behind everything else: own columns, x,
+ * what comes in (forward: y; backward: dy), dx. */
+enum { ROWS_OWN, ROWS_X, ROWS_Y, ROWS_DX, ROWS_BUFFERS };
+
+static size_t rows_bytes(const struct step *step, const struct program *p)
+{
+    const int64_t q = step->set.qk_norm.width[0];
+    const int64_t k = step->set.qk_norm.width[1];
+
+    if (!is_gathered(step, p, 0) && !is_gathered(step, p, 1)) return 0;
+    return aligned((size_t)(p->tokens * (q > k ? q : k)) *
+                   (size_t)dtype_bytes(program_real(p)));
+}
+
+static struct tensor rows_buffer(const struct step *step,
+                                 const struct run *run, int buffer,
+                                 enum dtype dtype, int64_t width)
+{
+    const struct program *p = run->program;
+    const size_t bytes = rows_bytes(step, p);
+    const size_t all = qk_norm_scratch(step, p);
+
+    return tensor_2d((char *)run->scratch + all -
+                         (size_t)(ROWS_BUFFERS - buffer) * bytes,
+                     dtype, p->tokens, width);
+}
+
+static void copy_columns(struct tensor to, struct tensor from)
+{
+    const int64_t bytes = dtype_bytes(to.dtype);
+
+    for (int64_t t = 0; t < to.shape[0]; t++)
+        memcpy((char *)to.data + t * to.stride[0] * bytes,
+               (char *)from.data + t * from.stride[0] * bytes,
+               (size_t)(to.shape[1] * bytes));
+}
+
+/* *out = whole rows of the part, from the ranks' columns of `fused`. */
+static status gather_rows(const struct step *step, struct run *run,
+                          const struct part *part, struct tensor fused,
+                          int buffer, struct tensor *out)
+{
+    const struct qk_share share =
+        qk_norm_share(step, run->program, part->which);
+    const int rank = run->program->place.at[AXIS_TENSOR];
+    struct tensor own = rows_buffer(step, run, ROWS_OWN, fused.dtype,
+                                    share.counts[rank]);
+
+    *out = rows_buffer(step, run, buffer, fused.dtype, part->width);
+    copy_columns(own, tensor_cols(fused, share.heads, share.counts[rank]));
+    return comm_run(run->tensor, &(struct comm_call){
+        .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
+        .out = tensor_1d(out->data, out->dtype, tensor_count(out)),
+        .in = tensor_1d(own.data, own.dtype, tensor_count(&own)),
+        .out_counts = share.counts, .pieces = run->program->tokens});
+}
+
+/* This rank's columns of whole rows, into `fused`. */
+static void keep_own(const struct step *step, const struct run *run,
+                     const struct part *part, struct tensor fused,
+                     struct tensor rows)
+{
+    const struct qk_share share =
+        qk_norm_share(step, run->program, part->which);
+    const int rank = run->program->place.at[AXIS_TENSOR];
+
+    copy_columns(tensor_cols(fused, share.heads, share.own),
+                 tensor_cols(rows, rank / share.replicas * share.own,
+                             share.own));
+}
+
+static size_t qk_norm_messages(const struct step *step,
+                               const struct program *p,
+                               const struct group *tensor)
+{
+    size_t most = 0;
+
+    for (int which = 0; which < 2; which++) {
+        if (!is_gathered(step, p, which)) continue;
+        const struct qk_share share = qk_norm_share(step, p, which);
+        const struct comm_call call = {
+            .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
+            .out = tensor_1d(NULL, p->dtype,
+                             p->tokens * step->set.qk_norm.width[which]),
+            .in = tensor_1d(NULL, p->dtype,
+                            p->tokens *
+                                share.counts[p->place.at[AXIS_TENSOR]]),
+            .out_counts = share.counts, .pieces = p->tokens};
+        const size_t bytes = comm_scratch_bytes(tensor, &call);
+
+        if (bytes > most) most = bytes;
+    }
+    return most;
+}
+
+/* ---- forward ---- */
+
 static status qk_norm_forward(const struct step *step, struct run *run)
 {
-    const struct tensor x = run_slot(run, step->input);
-    const struct tensor y = run_slot(run, step->output);
+    const struct tensor fused = run_slot(run, step->input);
+    const struct tensor out = run_slot(run, step->output);
 
-    copy_values(step, y, x);
+    copy_values(step, out, fused);
     for (int which = 0; which < 2; which++) {
         const struct part part = part_of(step, run->program, which);
         const struct tensor weight = weight_of(step, run, which);
+        struct tensor x = fused, y = out;
 
+        if (part.gathered) {
+            TRY(gather_rows(step, run, &part, fused, ROWS_X, &x));
+            y = rows_buffer(step, run, ROWS_Y, x.dtype, part.width);
+        }
         for (int i = 0; i < part.rows; i++)
             TRY(run->kernels->rmsnorm_forward(
                 run->stream, row_view(y, &part, i),
                 statistics(run, run->scratch, x.shape[0]),
                 row_view(x, &part, i), weight,
                 step->set.qk_norm.epsilon));
+        if (part.gathered) keep_own(step, run, &part, out, y);
     }
     return OK;
 }
@@ -116,6 +260,7 @@ struct qk_pass {
     struct part part;
     int which;
     struct tensor weight;
+    struct tensor view[3]; /* dx, dy, x: of all tokens */
     struct tensor sums; /* [leaves * contexts * parts, width] */
     int first_part, parts;
     void *statistics, *idle;
@@ -150,9 +295,7 @@ static status row_backward(const struct step *step, struct run *run,
     const struct program *p = run->program;
     const int64_t first = piece_first_token(p, &pass->piece) +
                           sequence * p->length;
-    struct tensor view[3] = {run_gradient(run, step->input),
-                             run_gradient(run, step->output),
-                             run_slot(run, step->input)};
+    struct tensor view[3];
     const struct tensor rrms = statistics(run, pass->statistics, p->length);
     bool counts;
     const struct tensor sums = row_sums(pass, p, sequence, row, &counts);
@@ -161,13 +304,31 @@ static status row_backward(const struct step *step, struct run *run,
         .chunks = p->chunks, .continues = counts};
 
     for (int i = 0; i < 3; i++)
-        view[i] = row_view(tensor_rows(view[i], first, p->length),
+        view[i] = row_view(tensor_rows(pass->view[i], first, p->length),
                            &pass->part, row);
     TRY(run->kernels->rmsnorm_forward(run->stream, view[0], rrms, view[2],
                                       pass->weight, step->set.qk_norm.epsilon));
     return run->kernels->rmsnorm_backward(run->stream, view[0], false, sums,
                                           view[1], view[2], rrms,
                                           pass->weight, &order);
+}
+
+/* What a pass over queries or keys reads and writes. Before the first piece of
+ * a micro-batch. */
+static status pass_views(const struct step *step, struct run *run,
+                         struct qk_pass *pass)
+{
+    const struct part part = part_of(step, run->program, pass->which);
+    struct tensor *view = pass->view;
+
+    view[0] = run_gradient(run, step->input);
+    view[1] = run_gradient(run, step->output);
+    view[2] = run_slot(run, step->input);
+    if (!part.gathered) return OK;
+    TRY(gather_rows(step, run, &part, view[1], ROWS_Y, &view[1]));
+    TRY(gather_rows(step, run, &part, view[2], ROWS_X, &view[2]));
+    view[0] = rows_buffer(step, run, ROWS_DX, view[0].dtype, part.width);
+    return OK;
 }
 
 static status part_backward(const struct step *step, struct run *run,
@@ -210,10 +371,18 @@ static status qk_norm_backward(const struct step *step, struct run *run)
     CHECK(!run->event->adds); /* the fused slot has one reader */
     copy_values(step, run_gradient(run, step->input),
                 run_gradient(run, step->output));
-    while (piece_next(&run->gradients->cut[0], run->batch.index, &cursor,
-                      &pass.piece))
-        for (pass.which = 0; pass.which < 2; pass.which++)
+    for (pass.which = 0; pass.which < 2; pass.which++) {
+        const struct part part = part_of(step, run->program, pass.which);
+
+        TRY(pass_views(step, run, &pass));
+        cursor = (struct piece_cursor){0};
+        while (piece_next(&run->gradients->cut[0], run->batch.index, &cursor,
+                          &pass.piece))
             TRY(part_backward(step, run, &pass));
+        if (part.gathered)
+            keep_own(step, run, &part, run_gradient(run, step->input),
+                     pass.view[0]);
+    }
     return OK;
 }
 
@@ -222,8 +391,16 @@ static struct step_cost qk_norm_cost(const struct step *step,
 {
     const int64_t n = p->tokens * p->slots[step->output].width;
 
-    return (struct step_cost){.flops = 5 * n,
-                              .bytes_moved = 2 * n * dtype_bytes(p->dtype)};
+    struct step_cost cost = {.flops = 5 * n,
+                             .bytes_moved = 2 * n * dtype_bytes(p->dtype)};
+
+    for (int which = 0; which < 2; which++)
+        if (is_gathered(step, p, which))
+            cost.bytes_sent +=
+                qk_norm_share(step, p, which).counts[p->place.at[AXIS_TENSOR]] *
+                p->tokens * dtype_bytes(p->dtype) *
+                (program_tensor_ranks(p) - 1);
+    return cost;
 }
 
 static size_t qk_norm_scratch(const struct step *step, const struct program *p)
@@ -235,18 +412,20 @@ static size_t qk_norm_scratch(const struct step *step, const struct program *p)
     return aligned((size_t)p->tokens * sizeof(double)) +
            aligned((size_t)width * sizeof(double)) +
            aligned((size_t)(contexts_of(p) * width) * sizeof(double)) +
-           vector_scratch(p, 1, width);
+           aligned(vector_scratch(p, 1, width)) +
+           ROWS_BUFFERS * rows_bytes(step, p);
 }
 
 static const struct layer layer_qk_norm = {
     .name = "qk_norm", .kind = "norm", .forward = qk_norm_forward,
     .backward_input = qk_norm_backward, .cost = qk_norm_cost,
-    .scratch = qk_norm_scratch, .keeps_input_for_b = true};
+    .scratch = qk_norm_scratch, .messages = qk_norm_messages,
+    .keeps_input_for_b = true};
 
-static status fail_whole(const char *name)
+static status fail_overlap(const char *name)
 {
     FAIL(ERR_CONFIG, "%s: its norm is over all heads, which tensor ranks "
-                     "divide; it runs on one tensor rank only", name);
+                     "gather; tensor.overlap takes only 1 with it", name);
 }
 
 slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
@@ -275,11 +454,11 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
         p->steps[step].set.qk_norm.width[which] = row;
         p->steps[step].set.qk_norm.all[which] =
             row == width ? all[which] : 1;
-        if (row != width && ranks > 1)
-            p->error = fail_whole(norm->weights[which].name);
+        if (row != width && ranks > 1 && p->overlap > 1)
+            p->error = fail_overlap(norm->weights[which].name);
         program_add_param(p, step, which, &norm->weights[which]);
         if (p->error == OK)
-            p->streams[p->stream_count - 1].local = ranks > 1;
+            p->streams[p->stream_count - 1].local = ranks > 1 && row == width;
     }
     return p->error == OK ? output : -1;
 }

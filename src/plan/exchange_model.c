@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "nn/context.h"
+#include "nn/qk_norm.h"
 
 struct scene {
     struct exchanges *out;
@@ -63,6 +64,24 @@ static void add_replicas(const struct scene *s, const struct step *step)
     if (replicas <= 1) return;
     add(s, "key-value gradients", COMM_EXCHANGE, 1,
         (replicas - 1) * s->program->tokens * width * s->real);
+}
+
+/* Queries and keys whose norm is over all heads; backward: their gradients
+ * too. */
+static void add_rows(const struct scene *s, const struct step *step,
+                     bool backward)
+{
+    const int calls = backward ? 2 : 1;
+
+    for (int which = 0; which < 2 && s->size > 1; which++) {
+        if (step->set.qk_norm.width[which] == step->set.qk_norm.head_width)
+            continue;
+        const struct qk_share share = qk_norm_share(step, s->program, which);
+
+        add(s, "rows of queries and keys", COMM_ALL_GATHER, calls,
+            calls * share.counts[s->rank] * s->program->tokens *
+                (s->size - 1) * s->bytes);
+    }
 }
 
 /* Two numbers a token, then one: pieces depend on the micro-batch. */
@@ -184,6 +203,8 @@ static void add_event(const struct scene *s, const struct event *event)
     } else if (strcmp(name, "attention") == 0) {
         if (backward) add_replicas(s, step);
         if (forward || backward) add_sequence(s, step, backward);
+    } else if (strcmp(name, "qk_norm") == 0) {
+        if (forward || backward) add_rows(s, step, backward);
     } else if (strcmp(name, "head") == 0) {
         const bool split = s->stage->frame.mode == BACKWARD_SPLIT;
 

@@ -128,7 +128,7 @@ model gemma $each model.family=gemma model.kv_heads=1
 model gemma2 $each model.family=gemma2 model.window=7
 model gemma3 $each model.family=gemma3 model.window=7 model.window_skip=3
 model palm $each model.family=palm model.kv_heads=1
-sed -i '/tensor/d' layouts.txt # its norms are over all heads
+sed -i 's/ tensor.overlap=2//' layouts.txt # its norms gather all heads
 model olmo2 $each model.family=olmo2
 # Normed heads that several tensor ranks hold.
 printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.tensor=2 train.micro_batch=1" \
@@ -136,6 +136,12 @@ printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.tensor=2 train.micro_batch=1
     "ranks=4 mesh.tensor=2 mesh.pipe=2 zero=zero1 train.recompute=norm" \
     >layouts.txt
 model replicas $small model.family=qwen3 numerics.grid_tensor=4
+# Norms over all heads, which tensor ranks gather.
+sed -i 's/ tensor.overlap=2 tensor.domino=true//' layouts.txt
+echo "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp" >>layouts.txt
+model gathered $small model.family=olmo2 numerics.grid_tensor=4
+model gathered_bf16 $small model.family=olmo2 numerics.grid_tensor=4 \
+    train.dtype=bfloat16
 
 # Other optimizers, and states in 16 and 8 bits: blocks of states that fall into
 # other shards, column splits, key-value heads that two ranks hold.
