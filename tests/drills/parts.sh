@@ -27,7 +27,7 @@ resumed() {
 # differing A B: how many tensors differ, of those that both have
 differing() {
     lockstep compare "$1" "$2" --json >out 2>log
-    sed -n 's/.*"differing": \([0-9]*\).*/\1/p' out
+    sed -n 's/^  "differing": \([0-9]*\).*/\1/p' out
 }
 
 # --- groups and frozen parameters ---
