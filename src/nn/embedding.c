@@ -26,11 +26,17 @@ static const int32_t *own_index(const struct step *step, struct run *run)
     return index;
 }
 
-static size_t index_bytes(const struct program *p)
+/* Whether the gradient has the rows that tokens name only. */
+static bool names_rows(const struct step *step, const struct program *p)
+{
+    return step->stream[0] >= 0 && p->streams[step->stream[0]].rows > 0;
+}
+
+static size_t index_bytes(const struct step *step, const struct program *p)
 {
     const size_t bytes = (size_t)p->tokens * sizeof(int32_t);
 
-    if (program_tensor_ranks(p) == 1) return 0;
+    if (program_tensor_ranks(p) == 1 && !names_rows(step, p)) return 0;
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
 
@@ -40,7 +46,7 @@ static size_t row_scratch(const struct step *step, const struct program *p)
     const int64_t elements = p->tokens * p->slots[step->output].width;
     const bool wide = program_slot_dtype(p, step->output) != p->dtype;
 
-    return index_bytes(p) +
+    return index_bytes(step, p) +
            (wide ? (size_t)(elements * dtype_bytes(p->dtype)) : 0);
 }
 
@@ -73,7 +79,7 @@ static status look_up(const struct step *step, struct run *run,
     if (out.dtype == table.dtype)
         return run->kernels->gather_rows(run->stream, out, adds, table, index);
     rows.dtype = table.dtype;
-    rows.data = (char *)run->scratch + index_bytes(run->program);
+    rows.data = (char *)run->scratch + index_bytes(step, run->program);
     TRY(run->kernels->gather_rows(run->stream, rows, false, table, index));
     if (adds)
         return run->kernels->add(run->stream, flat(out), flat(out),
@@ -126,6 +132,11 @@ static status scatter(const struct step *step, struct run *run,
 
 static status embedding_weight(const struct step *step, struct run *run)
 {
+    if (names_rows(step, run->program)) {
+        tied_rows_find(&run->gradients->named, run->batch.inputs,
+                        run_tokens(run), run->scratch);
+        return scatter(step, run, run->scratch);
+    }
     return scatter(step, run, own_index(step, run));
 }
 

@@ -2,14 +2,34 @@
 /* gradient.c - gradients as trees over the leaves of the grid. */
 #include "nn/gradient.h"
 
+#include <string.h>
+
 static const struct param *stream_param(const struct gradients *g, int stream)
 {
     return &g->program->params.items[g->program->streams[stream].param];
 }
 
+/* Rows of a table that a stream keeps; other streams: of their parameter. */
+static int64_t stream_rows(const struct gradients *g, int stream)
+{
+    const int64_t named = g->program->streams[stream].rows;
+
+    return named > 0 ? named : stream_param(g, stream)->rows;
+}
+
 static int64_t padded(int64_t elements)
 {
     return (elements + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
+}
+
+/* Elements of a buffer of a stream, with its gap. */
+static int64_t buffer_room(const struct gradients *g, int stream)
+{
+    const struct param *param = stream_param(g, stream);
+
+    return padded(g->program->streams[stream].rows > 0
+                      ? stream_rows(g, stream) * param->cols
+                      : param->elements);
 }
 
 /* Whether some leaf of the step lies in more than one piece. */
@@ -48,6 +68,23 @@ static void plan_joined(struct gradients *g)
     g->partial_elements += padded(g->joined_elements);
 }
 
+/* At most one table is tied. */
+static status plan_named(struct gradients *g)
+{
+    const struct program *p = g->program;
+
+    for (int i = 0; i < p->stream_count; i++) {
+        if (p->streams[i].rows == 0) continue;
+        const struct param *param = stream_param(g, i);
+
+        CHECK(g->named.table == 0);
+        TRY(tied_rows_build(&g->named, param->rows, p->streams[i].rows));
+        g->named_block = g->partial_elements;
+        g->partial_elements += padded(TIED_BLOCK * param->cols);
+    }
+    return OK;
+}
+
 status gradients_plan(struct gradients *g, const struct program *program,
                       bool placed)
 {
@@ -64,7 +101,7 @@ status gradients_plan(struct gradients *g, const struct program *program,
     g->states = states;
     for (int i = 0; i < program->stream_count; i++) {
         const struct stream_info *info = &program->streams[i];
-        const int64_t elements = padded(stream_param(g, i)->elements);
+        const int64_t elements = buffer_room(g, i);
         const struct cut *cut = &g->cut[info->head];
         const int contexts = cut_contexts(cut);
         const int limit =
@@ -86,12 +123,13 @@ status gradients_plan(struct gradients *g, const struct program *program,
                                      : contexts - 1);
     }
     plan_joined(g);
-    return OK;
+    return plan_named(g);
 }
 
 void gradients_free(struct gradients *g)
 {
     memory_free(g->states);
+    tied_rows_free(&g->named);
     *g = (struct gradients){0};
 }
 
@@ -99,6 +137,7 @@ void gradients_reset(struct gradients *g)
 {
     for (int i = 0; i < g->program->stream_count; i++)
         g->states[i].stack = (struct node_stack){0};
+    tied_rows_reset(&g->named);
 }
 
 static char *partial(const struct gradients *g, int64_t offset)
@@ -114,6 +153,8 @@ static struct tensor buffer_tensor(const struct gradients *g, int stream,
     const int64_t offset = g->states[stream].offset[b];
     struct tensor view = param_tensor(param, g->root, program_real(g->program));
 
+    if (g->program->streams[stream].rows > 0)
+        view.shape[0] = stream_rows(g, stream);
     if (offset >= 0) view.data = partial(g, offset);
     else if (g->states[stream].placed != NULL)
         view.data = g->states[stream].placed;
@@ -204,12 +245,50 @@ status gradients_finish(struct gradients *g)
     for (int i = 0; i < g->program->stream_count; i++) {
         const struct tensor root = gradient_root(g, i);
 
-        if (g->program->streams[i].use == 0) continue;
+        if (g->program->streams[i].use == 0 || g->program->streams[i].rows > 0)
+            continue;
         const struct tensor first = tensor_1d(
             param_tensor(stream_param(g, i), g->root, root.dtype).data,
             root.dtype, root.shape[0]);
 
         TRY(g->kernels->add(g->stream, first, first, root));
+    }
+    return gradients_add_named(g);
+}
+
+/* Some rows of a table take theirs; the others + 0. */
+static status add_block(struct gradients *g, struct tensor table, int64_t first,
+                        struct tensor root)
+{
+    const int64_t left = table.shape[0] - first;
+    const int64_t rows = left < TIED_BLOCK ? left : TIED_BLOCK;
+    const int64_t width = table.shape[1];
+    const size_t bytes = (size_t)(width * dtype_bytes(table.dtype));
+    char *block = partial(g, g->named_block);
+    struct tensor to = flat(tensor_rows(table, first, rows));
+
+    memset(block, 0, (size_t)rows * bytes);
+    for (int64_t i = 0; i < rows; i++) {
+        const int32_t place = g->named.places[first + i];
+
+        if (place >= 0)
+            memcpy(block + (size_t)i * bytes,
+                   (char *)root.data + (size_t)place * bytes, bytes);
+    }
+    return g->kernels->add(g->stream, to, to,
+                           tensor_1d(block, to.dtype, rows * width));
+}
+
+status gradients_add_named(struct gradients *g)
+{
+    for (int i = 0; i < g->program->stream_count; i++) {
+        if (g->program->streams[i].rows == 0 || !gradient_made(g->program, i))
+            continue;
+        const struct tensor table = param_tensor(
+            stream_param(g, i), g->root, program_real(g->program));
+
+        for (int64_t row = 0; row < table.shape[0]; row += TIED_BLOCK)
+            TRY(add_block(g, table, row, buffer_tensor(g, i, 0)));
     }
     return OK;
 }
@@ -243,8 +322,7 @@ static struct tensor context_buffer(const struct gradients *g, int stream,
     if (context == 0) return view;
     CHECK(state->unfinished >= 0);
     view.data = partial(g, state->unfinished +
-                               (context - 1) *
-                                   padded(stream_param(g, stream)->elements));
+                               (context - 1) * buffer_room(g, stream));
     return view;
 }
 

@@ -13,7 +13,7 @@
 #define LOCKSTEP_NN_GRADIENT_H
 
 #include "comm/comm.h"
-#include "nn/program.h"
+#include "nn/tied_rows.h"
 
 struct stream_state {
     struct node_stack stack;
@@ -43,6 +43,8 @@ struct gradients {
     int64_t joined_first, joined_elements; /* of all streams, in partials */
     struct cut cut[2];       /* [head] */
     struct stream_state *states; /* owned, [streams] */
+    struct tied_rows named; /* of the program's tied table */
+    int64_t named_block;     /* room for TIED_BLOCK rows, in partials */
 };
 
 /* Lays out the partials; root and partials are set by the caller afterwards.
@@ -75,6 +77,10 @@ status gradients_finish(struct gradients *g);
 /* False: of a frozen matrix. Its root is whatever it was before, 0. Vectors
  * cost nothing and are made in any case. */
 bool gradient_made(const struct program *program, int stream);
+/* Adds the lookups of a tied table, where only named rows are kept; once all
+ * roots are complete. */
+status gradients_add_named(struct gradients *g);
+
 /* Root of a stream once its step is done, flat. */
 struct tensor gradient_root(const struct gradients *g, int stream);
 

@@ -101,6 +101,33 @@ void program_add_stream(struct program *p, int step, int which, int param)
     p->steps[step].stream[which] = p->stream_count++;
 }
 
+static bool is_alone(const struct program *p)
+{
+    for (int axis = 0; axis < AXIS_COUNT; axis++)
+        if (p->mesh.size[axis] != 1) return false;
+    return p->mode == PROGRAM_TRAIN;
+}
+
+/* The head's gradient is the parameter's own then. */
+void program_name_rows(struct program *p)
+{
+    const int64_t tokens = p->batch * p->length;
+
+    for (int i = 0; i < p->stream_count && is_alone(p); i++) {
+        struct stream_info *lookup = &p->streams[i];
+
+        if (!lookup->scatter || lookup->use != 0 ||
+            2 * tokens > p->params.items[lookup->param].rows)
+            continue;
+        for (int j = 0; j < p->stream_count; j++) {
+            if (p->streams[j].param != lookup->param || i == j) continue;
+            p->streams[j].use = 0;
+            lookup->use = 1;
+            lookup->rows = tokens;
+        }
+    }
+}
+
 void program_add_param(struct program *p, int step, int which,
                        const struct param_spec *spec)
 {

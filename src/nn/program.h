@@ -127,6 +127,8 @@ struct stream_info {
                          * complete */
     bool head;          /* cut by the logits chunk */
     bool scatter;       /* rows of a table: sums cannot start from a sibling */
+    int64_t rows;       /* of the table that a step can name, where only those
+                         * are kept (tied_rows.h); 0: the whole table is */
 };
 
 enum program_mode { PROGRAM_TRAIN, PROGRAM_GENERATE };
@@ -268,6 +270,11 @@ void nn_head(struct program *p, slot x, const struct param_spec *spec);
 void nn_head_softcap(struct program *p, double cap);
 /* After it: logits + bias, a matrix [vocab, 1] cut as the head is. */
 void nn_head_bias(struct program *p, const struct param_spec *spec);
+
+/* After the last layer of a whole model: the gradient of looking up a tied
+ * table becomes one of the rows that a step names, where no other rank has
+ * steps. */
+void program_name_rows(struct program *p);
 
 /* ---- readers ---- */
 

@@ -169,6 +169,7 @@ static status touch(struct residency *r, const struct program *program,
     const int unit = shard_unit_of(shards, info->param);
     const int second = info->use > 0 ? stream : -1;
 
+    if (info->rows > 0) return OK; /* no part of a unit */
     for (int i = 0; i < r->count; i++) {
         if (r->items[i].unit != unit || r->items[i].stream != second) continue;
         r->items[i].last = event;

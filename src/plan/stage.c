@@ -136,8 +136,11 @@ static status build_program(struct stage *stage)
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
     TRY(r->model->kind->build(p, r->model));
-    if (r->slice.last == 0 && !r->slice.begins && !r->slice.ends) return OK;
-    if (slice_is_whole(&r->slice, r->model->layers)) return OK;
+    if ((r->slice.last == 0 && !r->slice.begins && !r->slice.ends) ||
+        slice_is_whole(&r->slice, r->model->layers)) {
+        program_name_rows(p);
+        return OK;
+    }
     return program_slice(p, &r->slice);
 }
 

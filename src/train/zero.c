@@ -345,7 +345,7 @@ status zero_round_end(struct zero *z)
  * parameter alone. */
 status zero_gradients(struct zero *z)
 {
-    const struct gradients *g = &z->stage->gradients;
+    struct gradients *g = &z->stage->gradients;
 
     CHECK(!in_buckets(z) || z->level == 1);
     z->level = 0;
@@ -358,7 +358,7 @@ status zero_gradients(struct zero *z)
         TRY(g->kernels->add(g->stream, item_own(z, &first),
                             item_own(z, &first), item_own(z, item)));
     }
-    return OK;
+    return gradients_add_named(g);
 }
 
 /* ---- weights ---- */
