@@ -98,6 +98,19 @@ if [ -s alone/adapter_model.safetensors ] &&
 else
     bad "adapters alone" "no files" log
 fi
+echo '[[3,5,7,9,11,13,2,8,4,6],[23,25,27,29,211,213,22,28,24,26]]' >ids.json
+must export plain hf-base
+must score lora --tokens ids.json --logits logits.safetensors
+python=${PYTHON:-python3}
+if command -v "$python" >log; then
+    if "$python" "$tree/tests/golden/check_export.py" hf-base ids.json \
+        logits.safetensors --adapter alone >log 2>&1; then
+        grep check_export log
+        ok "peft reads the adapters, where it is installed"
+    else
+        bad "adapters in peft" "other logits" log
+    fi
+fi
 expect "adapters that are not there" 78 "has no adapters" \
     export plain nothing --adapter
 expect "a target that is no matrix" 78 "nearest: q_proj" \

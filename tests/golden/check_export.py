@@ -3,6 +3,7 @@
 """Opens an exported directory with transformers and compares its logits.
 
     python3 tests/golden/check_export.py DIR TOKENS.json LOGITS.safetensors [TOLERANCE]
+    ... --adapter ADAPTER: DIR is the base model; peft puts ADAPTER beside it
 
 LOGITS is what `lockstep score MODEL --tokens TOKENS.json --logits LOGITS` wrote.
 Exit 0: equal within TOLERANCE (1e-5) of the largest logit, or skipped because
@@ -11,12 +12,18 @@ Python libraries are missing, which is printed; 1: different.
 import json
 import sys
 
+adapter = None
+if len(sys.argv) > 5 and sys.argv[-2] == "--adapter":
+    adapter = sys.argv.pop()
+    sys.argv.pop()
 if len(sys.argv) not in (4, 5):
     sys.exit(__doc__)
 try:
     import torch
     import transformers
     from safetensors.torch import load_file
+    if adapter is not None:
+        import peft
 except ImportError as missing:
     print(f"check_export: skipped, {missing.name} is not installed")
     sys.exit(0)
@@ -32,6 +39,8 @@ model.eval()
 for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
     if loading[kind]:
         sys.exit(f"check_export: {kind}: {sorted(loading[kind])}")
+if adapter is not None:
+    model = peft.PeftModel.from_pretrained(model, adapter).eval()
 with torch.no_grad():
     theirs = model(tokens).logits
 ours = load_file(logits_path)["logits"].to(torch.float64)
