@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_golden_whole.c - 20 steps of the optimizers that see whole matrices,
- * with clipping and a schedule, against oracles in float64
- * (tests/golden/make_whole.py). Losses after the first step are functions of
+ * and of others but AdamW, with clipping and a schedule, against oracles in
+ * float64 (tests/golden/make_whole.py, make_elements.py). Losses after the first step are functions of
  * all weights, so weights are not stored. */
 #include "optimizer/rate.h"
 #include "tests/golden/golden.h"
@@ -23,6 +23,16 @@ static const struct whole_case {
     {"llama", "adafactor", "adafactor", DTYPE_F64, 1e-10},
     {"llama", "adafactor", "adafactor", DTYPE_F32, 1e-4},
     {"gpt2", "adafactor", "adafactor", DTYPE_F64, 1e-10},
+    {"llama", "lion", "lion", DTYPE_F64, 1e-10},
+    {"llama", "lion", "lion", DTYPE_F32, 1e-4},
+    {"gpt2", "lion", "lion", DTYPE_F64, 1e-10},
+    {"llama", "sgd", "sgd", DTYPE_F64, 1e-10},
+    {"llama", "sgd", "sgd", DTYPE_F32, 1e-5},
+    {"gpt2", "sgd", "sgd", DTYPE_F64, 1e-10},
+    {"llama", "schedule_free", "schedule_free", DTYPE_F64, 1e-10},
+    {"llama", "schedule_free", "schedule_free", DTYPE_F32, 1e-5},
+    {"gpt2", "schedule_free", "schedule_free", DTYPE_F64, 1e-10},
+    {"gpt2", "schedule_free", "schedule_free", DTYPE_F32, 1e-4},
 };
 
 struct training {
@@ -86,7 +96,7 @@ static void tokens_read(struct training *t)
 static void settings_read(struct training *t)
 {
     struct update *u = &t->step.update;
-    const char *adjust = "original";
+    const char *adjust = "original", *schedule;
 
     u->beta1 = number(t, "beta1");
     u->beta2 = number(t, "beta2");
@@ -99,9 +109,11 @@ static void settings_read(struct training *t)
     if (u->ns_steps > 0)
         IS_OK(json_get_string(t->root, "golden", "adjust", &adjust));
     IS_OK(muon_adjust_parse(&u->adjust, adjust));
-    t->rate = (struct rate){.curve = RATE_COSINE, .peak = number(t, "lr"),
+    t->rate = (struct rate){.peak = number(t, "lr"),
                             .least = number(t, "min_lr"), .steps = STEPS,
                             .warmup = (int64_t)number(t, "warmup")};
+    IS_OK(json_get_string(t->root, "golden", "schedule", &schedule));
+    IS_OK(rate_curve_parse(schedule, &t->rate.curve));
 }
 
 static void training_begin(struct training *t, const struct whole_case *row)
@@ -202,6 +214,28 @@ static void steps_check(struct training *t)
     }
 }
 
+/* Where an average is what counts: the loss of the last batch there. The
+ * weights that are trained come back. */
+static void average_check(struct training *t)
+{
+    const struct sample_source source = {.fill = fill, .argument = t};
+    struct evaluation there, back, first;
+    double sums[64], wanted;
+
+    if (json_get(t->root, "average_loss") == NULL) return;
+    t->now = STEPS - 1;
+    wanted = number(t, "average_loss");
+    there = back = first = (struct evaluation){.sums = sums};
+    IS_OK(train_evaluate(&t->step, &source, t->batch, &first));
+    IS_OK(train_step_average(&t->step));
+    IS_OK(train_evaluate(&t->step, &source, t->batch, &there));
+    IS_OK(train_step_return(&t->step));
+    IS_OK(train_evaluate(&t->step, &source, t->batch, &back));
+    near(t, "loss of the average", there.sum / (double)there.targets, wanted,
+         t->row->within);
+    CHECK(first.sum == back.sum && first.sum != there.sum);
+}
+
 TEST(twenty_steps_agree_with_the_oracles)
 {
     for (int i = 0; i < ROWS(cases); i++) {
@@ -209,6 +243,7 @@ TEST(twenty_steps_agree_with_the_oracles)
 
         training_begin(&training, &cases[i]);
         steps_check(&training);
+        average_check(&training);
         training_end(&training);
     }
 }
