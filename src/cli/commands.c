@@ -93,6 +93,7 @@ const struct command commands[] = {
       {"shots", "N", "answered items before each (0)", false},
       {"examples", "FILE", "where those come from (the task's first items)",
        false},
+      {"field", "KEY", "of documents in .jsonl and .parquet (text)", false},
       {"limit", "N", "items of each task, at most; 0: all (0)", false},
       {"context", "N", "most tokens of a request (the model's context)", false},
       {"bos", NULL, "the tokenizer's first tokens before every text", false},

@@ -76,6 +76,7 @@ static status read_request(struct arguments *arguments,
     *request = (struct evaluate_request){
         .model = arguments->operands[0],
         .examples = arguments_text(arguments, "examples", NULL),
+        .field = arguments_text(arguments, "field", NULL),
         .special = arguments_has(arguments, "bos"), .progress = stderr};
     TRY(read_words(arguments, "task", &paths));
     if (paths.count == 0)

@@ -18,6 +18,7 @@ static status score_json(const struct score_result *result)
     json_write_real(&writer, result->loss);
     json_write_key(&writer, "targets");
     json_write_integer(&writer, result->targets);
+    json_write_key_real(&writer, "bits_per_byte", result->bits_per_byte);
     json_write_key(&writer, "sequences");
     json_write_integer(&writer, result->sequences);
     json_write_key(&writer, "length");
@@ -52,6 +53,8 @@ status command_score(struct arguments *arguments)
     printf("loss %.9g nats, the mean of %lld targets (%lld x %lld tokens)\n",
            result.loss, (long long)result.targets, (long long)result.sequences,
            (long long)result.length);
+    if (result.bits_per_byte == result.bits_per_byte)
+        printf("%.6g bits per byte of their text\n", result.bits_per_byte);
     if (request.logits != NULL) printf("logits in %s\n", request.logits);
     if (request.gradients != NULL)
         printf("gradients in %s\n", request.gradients);

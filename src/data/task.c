@@ -409,9 +409,11 @@ static status take_document(void *context,
     return OK;
 }
 
-static status read_documents(struct task *task, int64_t limit)
+static status read_documents(struct task *task, int64_t limit,
+                             const char *field)
 {
-    const struct corpus_format format = {.field = "text"};
+    const struct corpus_format format = {.field =
+                                             field != NULL ? field : "text"};
     const char *const source = task->path;
     struct taking taking = {task, limit};
     struct corpus corpus = {0};
@@ -463,16 +465,16 @@ done:
     return result;
 }
 
-status task_read(struct task *task, const char *path, enum task_kind kind,
-                 int64_t limit)
+status task_read(struct task *task, const struct task_source *source)
 {
-    *task = (struct task){.kind = kind};
+    *task = (struct task){.kind = source->kind};
     arena_init(&task->arena, "a task", 0);
-    TRY(arena_copy_text(&task->arena, path, &task->path));
-    TRY(kind == TASK_TEXT ? read_documents(task, limit)
-                          : read_records(task, limit));
+    TRY(arena_copy_text(&task->arena, source->path, &task->path));
+    TRY(source->kind == TASK_TEXT
+            ? read_documents(task, source->limit, source->field)
+            : read_records(task, source->limit));
     if (task->count == 0)
-        FAIL(ERR_FORMAT, "%s: has no record", path);
+        FAIL(ERR_FORMAT, "%s: has no record", source->path);
     return OK;
 }
 

@@ -49,8 +49,14 @@ status task_kind_find(const char *where, const char *name,
                       enum task_kind *kind);
 /* The first `limit` records (0: all) of a file, which may be packed (.gz,
  * .zst). ERR_FORMAT names the line and what it lacks; ERR_MISSING. */
-status task_read(struct task *task, const char *path, enum task_kind kind,
-                 int64_t limit);
+struct task_source {
+    const char *path;
+    enum task_kind kind;
+    int64_t limit;
+    const char *field; /* of documents: key of .jsonl, column of .parquet;
+                        * NULL: "text" */
+};
+status task_read(struct task *task, const struct task_source *source);
 void task_free(struct task *task);
 
 /* What a file most likely is: what the keys of its first record say; .txt and

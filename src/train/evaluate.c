@@ -73,14 +73,17 @@ static status read_task(struct evaluating *e, int index)
     struct task_encoding encoding = {
         .tokenizer = &e->tokenizer, .context = e->out->context,
         .special = r->special, .shots = r->shots};
-    enum task_kind kind;
+    struct task_source source = {.path = r->paths[index], .limit = r->limit,
+                                 .field = r->field};
 
-    TRY(read_kind(r, index, &kind));
-    TRY(task_read(&task->task, r->paths[index], kind, r->limit));
+    TRY(read_kind(r, index, &source.kind));
+    TRY(task_read(&task->task, &source));
     TRY(task_prefix(&e->tokenizer, m->bos, m->eos, &encoding.prefix));
     if (r->examples != NULL) {
         task_free(&e->examples);
-        TRY(task_read(&e->examples, r->examples, kind, 0));
+        source.path = r->examples;
+        source.limit = 0;
+        TRY(task_read(&e->examples, &source));
         encoding.examples = &e->examples;
     }
     task->from = e->out->requests.count;

@@ -15,6 +15,7 @@ struct evaluate_request {
     int count;
     int shots;                /* answered items before each */
     const char *examples;     /* file of them; NULL: the task's own */
+    const char *field;        /* of documents, task.h; NULL: "text" */
     int64_t limit;            /* items of each, at most; 0: all */
     int64_t batch;            /* rows at once; 0: some thousand tokens */
     int64_t context;          /* most tokens of a request; 0: the model's */

@@ -13,16 +13,18 @@ static status open_task(struct exam *exam, int index,
     struct task_encoding encoding = {
         .tokenizer = &setup->tokenizer, .context = o->data.sequence,
         .shots = (int)o->validate.shots};
-    enum task_kind kind;
+    struct task_source source = {.path = row->words[1],
+                                 .limit = o->validate.items,
+                                 .field = o->data.field};
     char where[96];
 
     task->name = row->name;
     snprintf(where, sizeof where, "validate.tasks, row %d", index + 1);
-    TRY(task_kind_find(where, row->words[0], &kind));
-    TRY(task_read(&task->task, row->words[1], kind, o->validate.items));
+    TRY(task_kind_find(where, row->words[0], &source.kind));
+    TRY(task_read(&task->task, &source));
     TRY(task_prefix(&setup->tokenizer, setup->model.bos, setup->model.eos,
                     &encoding.prefix));
-    if (kind == TASK_TEXT) encoding.shots = 0;
+    if (source.kind == TASK_TEXT) encoding.shots = 0;
     TRY(task_requests_add(&task->requests, &task->task, &encoding));
     return request_rows_build(&task->rows, &task->requests, o->data.sequence);
 }

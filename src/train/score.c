@@ -5,6 +5,8 @@
 #include <math.h>
 
 #include "checkpoint/safetensors_write.h"
+#include "data/tokenizer.h"
+#include "kernels/math.h"
 
 enum {
     FILE_BYTES_MAX = 256 << 20,
@@ -215,6 +217,39 @@ done:
     return result;
 }
 
+/* Bytes of text that the targets stand for; a special token is no text. */
+static int64_t text_bytes_of(const struct scoring *s,
+                             const struct tokenizer *tokenizer)
+{
+    int64_t sum = 0;
+
+    for (int64_t i = 0; i < s->sequences * s->length; i++) {
+        size_t bytes = 0;
+
+        if (i % s->length == 0 || s->ids[i] >= tokenizer_vocab(tokenizer) ||
+            tokenizer_kind(tokenizer, s->ids[i]) == TOKEN_SPECIAL)
+            continue;
+        tokenizer_bytes(tokenizer, s->ids[i], &bytes);
+        sum += (int64_t)bytes;
+    }
+    return sum;
+}
+
+/* A tokenizer that cannot be read leaves the number unknown: ids need none. */
+static double bits_per_byte(const struct scoring *s)
+{
+    struct tokenizer tokenizer = {0};
+    int64_t bytes = 0;
+
+    if (s->session.tokenizer[0] == 0) return (double)NAN;
+    if (tokenizer_read(&tokenizer, s->session.tokenizer) == OK)
+        bytes = text_bytes_of(s, &tokenizer);
+    else
+        status_clear();
+    tokenizer_free(&tokenizer);
+    return bytes > 0 ? s->loss / (math_log(2) * (double)bytes) : (double)NAN;
+}
+
 status score(const struct score_request *request, struct score_result *result)
 {
     struct scoring s = {0};
@@ -230,6 +265,7 @@ status score(const struct score_request *request, struct score_result *result)
                                     .sequences = s.sequences,
                                     .length = s.length};
     result->loss = s.loss / (double)result->targets;
+    result->bits_per_byte = bits_per_byte(&s);
     if (s.session.notice.length > 0)
         snprintf(result->notice, sizeof result->notice, "%s",
                  s.session.notice.bytes);

@@ -19,6 +19,8 @@ struct score_request {
 struct score_result {
     double loss;           /* mean over the targets, nats */
     int64_t targets;       /* sequences * (length - 1) */
+    double bits_per_byte;  /* of the text that the targets stand for; NaN: the
+                            * model has no tokenizer, or they stand for none */
     int64_t sequences, length;
     char notice[512];      /* about damage that was passed over; "" */
 };

@@ -28,14 +28,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const int file = memfd_create("task", MFD_CLOEXEC);
     struct task task = {0};
     char path[64];
+    const struct task_source source = {
+        .path = path, .kind = size > 0 ? (enum task_kind)(data[0] % TASK_KINDS)
+                                       : TASK_CHOICE};
 
     /* What is packed may be a bomb: fuzz_corpus looks at that. */
     if (size > 1 && (data[1] == 0x1F || data[1] == 0x28)) size = 0;
     CHECK(file >= 0);
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);
     if (size >= 2 && write(file, data + 1, size - 1) == (ssize_t)size - 1 &&
-        task_read(&task, path, (enum task_kind)(data[0] % TASK_KINDS), 0) ==
-            OK)
+        task_read(&task, &source) == OK)
         for (int64_t i = 0; i < task.count; i++) check_item(&task.items[i]);
     status_clear();
     task_free(&task);

@@ -14,7 +14,7 @@ static status read_line(struct task *task, enum task_kind kind,
     test_directory(directory);
     IS_OK(path_join(path, sizeof path, directory, "task.jsonl"));
     IS_OK(file_write_atomic(path, line, strlen(line)));
-    return task_read(task, path, kind, 0);
+    return task_read(task, &(struct task_source){.path = path, .kind = kind});
 }
 
 TEST(records_become_items)
