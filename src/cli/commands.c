@@ -203,7 +203,7 @@ const struct command commands[] = {
        false},
       FLAG_SET, {"ranks", "N", "ranks of the run (1)", false},
       {"rank", "R", "the rank whose part is shown (0)", false},
-      {"draw", "FILE.svg", "with --explain mesh: a picture of it", false},
+      {"draw", "FILE.svg", "with --explain mesh or memory: a picture", false},
       FLAG_THREADS, FLAG_JSON}},
     {"mup", "CONFIG", 1, 1, "a coordinate check: does a rate hold over widths",
      "Trains the model at several widths, with and without muP, on one rank at "

@@ -8,6 +8,7 @@
 #include "cli/table.h"
 #include "plan/explain.h"
 #include "schedule/schedule.h"
+#include "train/memory_draw.h"
 #include "train/setup.h"
 
 enum { PLANNED_MOST = 1 << 16 /* ranks */ };
@@ -320,6 +321,11 @@ status command_plan(struct arguments *arguments)
                            arguments_text(arguments, "draw", NULL));
         goto done;
     }
+    if (strcmp(names[view], "memory") == 0 &&
+        arguments_has(arguments, "draw"))
+        TRY_GOTO(done, result,
+                 memory_draw(&planned.draft.pipeline,
+                             arguments_text(arguments, "draw", NULL)));
     if (!arguments_has(arguments, "json") && view != 0) {
         TRY_GOTO(done, result, print_text(&planned.draft.pipeline,
                                           names[view]));

@@ -9,6 +9,7 @@
 #include "base/file.h"
 #include "kernels/features.h"
 #include "train/generate.h"
+#include "train/memory_draw.h"
 #include "train/report.h"
 
 int64_t closing_resident_bytes(void)
@@ -292,7 +293,7 @@ done:
 static status write_report(const struct closing *c)
 {
     struct report_memory memory[MEMORY_OWNERS];
-    struct text sample = {0};
+    struct text sample = {0}, picture = {0};
     status result;
     struct facts model = {.count = 0}, machine = {.count = 0};
     char text[512], layers[PATH_BYTES];
@@ -304,6 +305,8 @@ static status write_report(const struct closing *c)
     machine_facts(c, &machine);
     outcome(c, text, sizeof text);
     write_sample(c, &sample);
+    const status drawn = memory_svg(c->pipeline, &picture);
+
     for (int i = 0; i < MEMORY_OWNERS; i++)
         if (c->pipeline->memory[i].bytes > 0)
             memory[rows++] = (struct report_memory){
@@ -318,16 +321,18 @@ static status write_report(const struct closing *c)
         .steps_planned = c->setup->rate.steps, .vocab = c->setup->model.vocab,
         .model = model.items, .model_count = model.count,
         .machine = machine.items, .machine_count = machine.count,
-        .memory = memory, .memory_count = rows, .options = c->setup->set,
+        .memory = memory, .memory_count = rows,
+        .memory_picture = picture.bytes, .options = c->setup->set,
         .profile = c->profiler->profile, .rank_kinds = c->profiler->kinds,
         .ranks = c->profiler->ranks,
         .prompt = "", .sample = sample.bytes};
 
-    result = report_write(&input, c->run->report);
+    result = drawn == OK ? report_write(&input, c->run->report) : drawn;
     if (result == OK)
         result = observe_sample(c->observer, c->step, sample.bytes);
     if (result == OK) result = write_profile(c);
     text_free(&sample);
+    text_free(&picture);
     return result;
 }
 

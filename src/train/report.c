@@ -317,11 +317,15 @@ static status memory(struct text *out, const struct report_input *input)
             text_bytes(shown, (uint64_t)input->memory[i].bytes), share,
             share));
     }
-    return text_printf(out,
-                       "<tr><td>total</td><td class=\"num\" title=\"%lld "
-                       "bytes\">%s</td><td></td><td></td></tr>\n</table>"
-                       "</div>\n",
-                       (long long)total, text_bytes(shown, (uint64_t)total));
+    TRY(text_printf(out,
+                    "<tr><td>total</td><td class=\"num\" title=\"%lld "
+                    "bytes\">%s</td><td></td><td></td></tr>\n</table>",
+                    (long long)total, text_bytes(shown, (uint64_t)total)));
+    if (input->memory_picture != NULL)
+        TRY(text_printf(out, "<details><summary>over a micro-batch, by owner"
+                             "</summary>%s</details>",
+                        input->memory_picture));
+    return text_append_string(out, "</div>\n");
 }
 
 static status event_row(struct text *out, int64_t number,

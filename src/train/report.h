@@ -34,6 +34,7 @@ struct report_input {
     int model_count, machine_count;
     const struct report_memory *memory; /* as planned */
     int memory_count;
+    const char *memory_picture; /* svg elements; NULL: none */
     const struct options_set *options;  /* NULL: left out */
     const char *prompt, *sample;        /* text that the model wrote */
     const struct profile *profile;      /* of rank 0; NULL: none */
