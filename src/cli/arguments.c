@@ -233,3 +233,13 @@ status arguments_choice(const struct arguments *arguments, const char *flag,
     FAIL(ERR_USAGE, "--%s: \"%s\" is none of %s%s%s", flag, value, all,
          nearest ? "; the nearest is " : "", nearest ? nearest : "");
 }
+
+status arguments_average(const struct arguments *arguments, bool *average)
+{
+    static const char *const weights[] = {"trained", "ema"};
+    int which = 0;
+
+    TRY(arguments_choice(arguments, "weights", weights, 2, &which));
+    *average = which == 1;
+    return OK;
+}

@@ -75,6 +75,9 @@ status arguments_real(const struct arguments *arguments, const char *flag,
 status arguments_choice(const struct arguments *arguments, const char *flag,
                         const char *const *names, int count, int *out);
 
+/* Whether --weights asks for the moving average of a run's weights. */
+status arguments_average(const struct arguments *arguments, bool *average);
+
 /* `lockstep --help`. */
 status help_overview(struct text *out);
 /* `lockstep help COMMAND`. */

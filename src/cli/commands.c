@@ -7,6 +7,8 @@
 #define FLAG_JSON {"json", NULL, "the same as JSON", false}
 
 #define FLAG_SET {"set", "K=V", "one option; lockstep help options", true}
+#define FLAG_WEIGHTS                                                         \
+    {"weights", "NAME", "trained, or ema: the moving average (trained)", false}
 #define FLAG_ISA {"isa", "NAME", "auto, plain, avx2, avx512 or neon", false}
 #define FLAG_THREADS                                                         \
     {"threads", "N", "threads; 0 or not given: the cores of this process",    \
@@ -55,7 +57,8 @@ const struct command commands[] = {
      "of threads.",
      "lockstep generate runs/first --prompt \"In the beginning\" --tokens 80",
      false, command_generate,
-     {{"prompt", "TEXT", "text to continue; \"\" begins a new one", false},
+     {FLAG_WEIGHTS,
+      {"prompt", "TEXT", "text to continue; \"\" begins a new one", false},
       {"tokens", "N", "most tokens to write (100, or what fits)", false},
       {"temperature", "X", "0 takes the likeliest token (0.8)", false},
       {"top-k", "K", "draws among the K likeliest; 0: all (0)", false},
@@ -73,7 +76,8 @@ const struct command commands[] = {
      "length, vocabulary].",
      "lockstep score runs/first --tokens ids.json --json", false,
      command_score,
-     {{"tokens", "FILE.json", "ids to score", false},
+     {FLAG_WEIGHTS,
+      {"tokens", "FILE.json", "ids to score", false},
       {"dtype", "TYPE", "float32 (default), float64, bfloat16 or float16",
        false},
       {"logits", "OUT.safetensors", "writes the logits", false},
@@ -86,7 +90,8 @@ const struct command commands[] = {
      "changes a bit. docs/evaluation.md says more.",
      "lockstep eval runs/first --task corpus/valid.txt --kind perplexity",
      false, command_eval,
-     {{"task", "FILE,...", "files of tasks, also .gz and .zst", true},
+     {FLAG_WEIGHTS,
+      {"task", "FILE,...", "files of tasks, also .gz and .zst", true},
       {"kind", "KIND,...", "hellaswag, arc, lambada, multiple_choice or "
        "perplexity; one for all, or one each (what the file looks like)",
        false},
@@ -189,8 +194,7 @@ const struct command commands[] = {
      "Writes config.json, sharded safetensors and the tokenizer, then reads "
      "them back:\na forward pass must give the same logits in every bit.",
      "lockstep export runs/first exported", false, command_export,
-     {{"weights", "NAME", "trained, or ema: the moving average (trained)",
-       false},
+     {FLAG_WEIGHTS,
       {"adapter", NULL, "low-rank adapters alone, as PEFT reads them; else "
        "they are merged", false},
       FLAG_JSON}},

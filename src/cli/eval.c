@@ -85,6 +85,7 @@ static status read_request(struct arguments *arguments,
     request->count = paths.count;
     TRY(read_kinds(arguments, request));
     TRY(arguments_integer(arguments, "shots", 0, 1000, &shots));
+    TRY(arguments_average(arguments, &request->average));
     TRY(arguments_integer(arguments, "limit", 0, INT64_MAX, &request->limit));
     TRY(arguments_integer(arguments, "context", 1, INT64_MAX,
                           &request->context));

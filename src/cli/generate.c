@@ -51,6 +51,7 @@ static status read_request(struct generate_request *request,
         .sampling = {.temperature = temperature_default, .top_p = 1},
         .write = print_text,
         .argument = stdout};
+    TRY(arguments_average(arguments, &request->average));
     if (request->prompt == NULL)
         FAIL(ERR_USAGE, "generate needs --prompt TEXT; --prompt \"\" begins a "
                         "new text");

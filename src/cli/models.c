@@ -44,6 +44,7 @@ status command_score(struct arguments *arguments)
         FAIL(ERR_USAGE, "score needs --tokens FILE.json: an array of equally "
                         "long arrays of ids");
     TRY(arguments_choice(arguments, "dtype", dtypes, 4, &dtype));
+    TRY(arguments_average(arguments, &request.average));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
     (void)dtype_parse(dtypes[dtype], &request.dtype);
     request.threads = (int)threads;
@@ -105,18 +106,15 @@ done:
 status command_export(struct arguments *arguments)
 {
     const char *directory = arguments->operands[1];
-    static const char *const weights[] = {"trained", "ema"};
     struct export_request request = {
         .model = arguments->operands[0], .directory = directory,
         .adapter = arguments_has(arguments, "adapter")};
-    int which = 0;
     struct export_result exported;
     struct json_writer writer = {0};
     struct text text = {0};
     status result;
 
-    TRY(arguments_choice(arguments, "weights", weights, 2, &which));
-    request.average = which == 1;
+    TRY(arguments_average(arguments, &request.average));
     TRY(model_export(&request, &exported));
     if (exported.notice[0] != 0) fprintf(stderr, "%s\n", exported.notice);
     if (arguments_has(arguments, "json")) {

@@ -39,6 +39,7 @@ static status open_model(struct evaluating *e)
     struct session *session = &e->session;
 
     TRY(session_open(session, e->request->model));
+    session->average = e->request->average;
     if (session->tokenizer[0] == 0)
         FAIL(ERR_MISSING, "%s: has no tokenizer, so text cannot become "
                           "tokens; put the one it was trained with into %s",

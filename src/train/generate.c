@@ -75,6 +75,7 @@ static status prepare(struct generating *g,
 
     TRY(sampling_check(&request->sampling));
     TRY(session_open(session, request->model));
+    session->average = request->average;
     if (session->tokenizer[0] == 0)
         FAIL(ERR_MISSING, "%s: has no tokenizer, so text cannot become "
                           "tokens; put the one it was trained with into %s",

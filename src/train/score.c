@@ -132,6 +132,7 @@ static status prepare(struct scoring *s, const struct score_request *request)
     struct stage_request plan;
 
     TRY(session_open(&s->session, request->model));
+    s->session.average = request->average;
     TRY(score_read_tokens(request->tokens, &s->session.model, &s->ids,
                           &s->sequences, &s->length));
     TRY(session_request(&s->session, s->sequences, s->length, &plan));

@@ -71,6 +71,12 @@ if lockstep compare ema-average plain >log 2>&1; then
 else
     ok "the average can be exported"
 fi
+echo '[[3,5,7,9,11,13,2,8,4,6]]' >ids.json
+must score ema --tokens ids.json --weights ema --json
+cp log average
+must score ema-average --tokens ids.json --json
+if cmp -s average log; then ok "the average can be scored"
+else bad "score --weights ema" "another loss" log; fi
 expect "export of an average that is not kept" 78 "optimizer.ema" \
     export plain nothing --weights ema
 expect "validation of an average that is not kept" 78 "optimizer.ema" \
