@@ -165,6 +165,23 @@ static inline int64_t token_order_part(const struct token_order *order,
     return (first + part) * length / all - first * length / all;
 }
 
+/* Dropout of attention's weights: after the softmax, that of a pair is
+ * multiplied by 0 with probability `rate`, else by 1 / (1 - rate), rounded to
+ * real once. Which: word j % 4 of block (sequence, head << 46 | i << 22 | j / 4)
+ * of the generator, i and j the positions of query and key, against
+ * dropout_least. */
+struct attention_dropout {
+    double rate;            /* 0: none */
+    struct random_key key;  /* of the layer */
+    uint64_t sequence;      /* number of the call's first, in the run */
+    int64_t head;           /* number of the call's first, in the model */
+};
+enum { DROPOUT_QUERY_SHIFT = 22, DROPOUT_HEAD_SHIFT = 46 };
+static inline uint32_t dropout_least(double rate)
+{
+    return (uint32_t)(rate * 0x1p32);
+}
+
 /* What a backward call sets. The two halves need nothing of each other: a rank
  * that has all keys can make dq of some queries, one that has all queries (with
  * their lse and delta) dk and dv of some keys. */
@@ -212,6 +229,7 @@ struct attention {
                                        * the largest score, scaled and capped,
                                        * that a query of the head sees; NULL:
                                        * nobody asks */
+    struct attention_dropout drop;
     struct tensor denominator;        /* forward: a node; data NULL: all */
     struct tensor delta;              /* dout . out of each row and head, as
                                        * attention_delta sets it; data NULL: it
@@ -241,10 +259,6 @@ struct dropout {
     const struct dropout_row *rows;   /* [rows] */
     double rate;                      /* in [0, 1) */
 };
-static inline uint32_t dropout_least(double rate)
-{
-    return (uint32_t)(rate * 0x1p32);
-}
 
 /* The phases of a cross-entropy whose vocabulary ranks share. The same bits as
  * the whole, for every cut into subtrees of leaves:

@@ -122,6 +122,23 @@ slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,
 
 /* ---- attention ---- */
 
+/* What the masks of a block know; the layer's key is drawn from the run's. */
+static struct attention_dropout drop_of(const struct step *step,
+                                        const struct run *run)
+{
+    const struct program *p = run->program;
+    uint32_t words[4];
+
+    if (p->attention_dropout == 0 || run->gradients == NULL)
+        return (struct attention_dropout){0};
+    random_block(run->attention_dropout, (uint64_t)step->block, 0, words);
+    return (struct attention_dropout){
+        .rate = p->attention_dropout, .key = {{words[0], words[1]}},
+        .sequence = (uint64_t)run->batch.sequence,
+        .head = (int64_t)p->place.at[AXIS_TENSOR] *
+                step->set.attention.heads};
+}
+
 /* Everything but the gradients, from the slots of a training micro-batch. */
 static struct attention describe(const struct step *step, struct run *run)
 {
@@ -147,7 +164,8 @@ static struct attention describe(const struct step *step, struct run *run)
         .leaves = (int)program_leaves(p).count,
         .scale = step->set.attention.scale,
         .softcap = step->set.attention.softcap,
-        .window = step->set.attention.window};
+        .window = step->set.attention.window,
+        .drop = drop_of(step, run)};
 }
 
 /* Puts this call's keys and values into the cache and lets the queries read
@@ -394,10 +412,10 @@ const struct layer layer_attention = {
     .keeps_input_for_b = true, .keeps_output_for_b = true,
     .keeps_aux_for_b = true};
 
-static status fail_striped(void)
+static status fail_striped(const char *what)
 {
-    FAIL(ERR_CONFIG, "context.kind: striped tokens have no windows; take "
-                     "all_gather or ring");
+    FAIL(ERR_CONFIG, "context.kind: striped tokens have no %s; take "
+                     "all_gather or ring", what);
 }
 
 slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads)
@@ -432,7 +450,9 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
         rule->scale > 0 ? rule->scale : 1.0 / sqrt((double)width);
     p->steps[step].set.attention.softcap = rule->softcap;
     p->steps[step].set.attention.window = rule->window;
-    if (rule->window > 0 && p->context_striped) p->error = fail_striped();
+    if (rule->window > 0 && p->context_striped) p->error = fail_striped("windows");
+    if (p->attention_dropout > 0 && p->context_striped)
+        p->error = fail_striped("dropout of attention");
     p->steps[step].set.attention.cache = p->cache_count++;
     p->cache_width = 2 * (int64_t)kv_heads * width;
     p->slots[output].layout = p->slots[qkv].layout;

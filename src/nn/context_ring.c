@@ -320,6 +320,7 @@ static struct attention one_head(const struct attention *all, int kv)
     p.lse = tensor_cols(p.lse, first, group);
     p.delta = tensor_cols(p.delta, first, group);
     p.heads = p.kv_heads = group;
+    p.drop.head += first;
     p.leaves = 1;
     return p;
 }

@@ -161,6 +161,7 @@ struct program {
     int64_t logits_chunk; /* tokens whose logits exist at once */
     double z_loss;      /* coefficient of the head's z-loss; 0: none */
     double dropout;     /* probability; 0: the program has no such steps */
+    double attention_dropout; /* of attention's weights; 0: none */
     bool peaks;         /* largest scores are watched */
     int block;          /* being built; -1 outside */
 
@@ -182,8 +183,8 @@ struct program {
 };
 
 /* Sizes: sequences, length, context, vocab, batch, logits_chunk are set by the
- * caller after init and before the first nn_ call, as are z_loss, dropout
- * and peaks. */
+ * caller after init and before the first nn_ call, as are z_loss, both
+ * dropouts and peaks. */
 void program_init(struct program *program, enum program_mode mode,
                   enum dtype dtype, const struct grid *grid);
 void program_free(struct program *program);

@@ -63,7 +63,7 @@ struct run {
     double *losses;            /* [tokens] of the micro-batch */
     double *z_losses;          /* [tokens] likewise, with program->z_loss; else
                                 * NULL */
-    struct random_key dropout; /* key of the run's masks */
+    struct random_key dropout, attention_dropout; /* keys of the run's masks */
     void *peaks;               /* peaks_bytes (peaks.h); NULL: nobody asks */
     double loss_scale;         /* of the gradient of each, a power of two; 0:
                                 * 1 */

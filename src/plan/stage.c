@@ -132,6 +132,7 @@ static status build_program(struct stage *stage)
     p->logits_chunk = choose_chunk(r);
     p->z_loss = r->z_loss;
     p->dropout = r->dropout;
+    p->attention_dropout = r->attention_dropout;
     p->peaks = r->qk_clip > 0;
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
@@ -543,6 +544,8 @@ static void prepare_run(struct stage *stage)
     if (stage->program.peaks)
         stage->run.peaks = slice(&at, peaks_bytes(&stage->program));
     stage->run.dropout = random_key_make(stage->request.seed, "dropout");
+    stage->run.attention_dropout =
+        random_key_make(stage->request.seed, "attention dropout");
     stage->run.segments = (struct sum_segment *)(void *)at;
     run_rope_fill(&stage->run, m[MEMORY_ROTARY].data);
     if (stage->request.backward == BACKWARD_NONE) return;

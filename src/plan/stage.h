@@ -37,6 +37,7 @@ struct stage_request {
     int64_t logits_chunk;  /* tokens; 0: chosen here */
     double z_loss;         /* coefficient; 0: none */
     double dropout;        /* probability; 0: none */
+    double attention_dropout; /* likewise, of attention's weights */
     uint64_t seed;         /* of its masks */
     double qk_clip;        /* largest score that is left alone; 0: any */
     enum backward_mode backward;

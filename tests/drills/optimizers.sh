@@ -40,7 +40,8 @@ optimizer sgd optimizer.name=sgd optimizer.lr=0.1
 optimizer sgd16 optimizer.name=sgd optimizer.state_dtype=bfloat16
 optimizer sgd8 optimizer.name=sgd optimizer.state_dtype=int8 model.vocab=309
 # What regularizes has no state: masks come from the sequence's number.
-optimizer regular model.dropout=0.2 train.z_loss=0.01 optimizer.qk_clip=0.05
+optimizer regular model.dropout=0.2 train.z_loss=0.01 optimizer.qk_clip=0.05 \
+    model.attention_dropout=0.1
 optimizer regular_bfloat16 model.dropout=0.2 train.z_loss=0.01 \
     optimizer.qk_clip=0.05 train.dtype=bfloat16 model.family=gpt2 \
     model.kv_heads=0

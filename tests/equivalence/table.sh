@@ -176,7 +176,7 @@ printf '%s\n' "ranks=1 train.micro_batch=1" "ranks=1 train.recompute=block" \
     "ranks=2 mesh.shard=2 zero=fsdp" "ranks=2 mesh.data=2 zero=zero1" \
     "ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1" \
     >layouts.txt
-regular="$small model.dropout=0.2 train.z_loss=0.01 model.layers=4"
+regular="$small model.dropout=0.2 model.attention_dropout=0.1 train.z_loss=0.01 model.layers=4"
 model regular $regular model.tied=true model.vocab=303
 model regular_heads $regular model.family=gpt2 model.kv_heads=0 \
     optimizer.qk_clip=0.03 numerics.grid_tensor=4 data.documents=joined

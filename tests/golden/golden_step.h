@@ -19,7 +19,7 @@ struct golden_case {
 
 /* What a case may have besides. */
 struct golden_extra {
-    double z_loss, dropout, qk_clip;
+    double z_loss, dropout, attention_dropout, qk_clip;
     uint64_t seed;          /* of the masks */
 };
 
@@ -51,7 +51,8 @@ static inline void golden_begin_with(struct stage *stage, struct model *model,
         .length = LENGTH, .context = model->context, .threads = 2,
         .backward = row->backward, .recompute = &row->recompute,
         .recompute_count = 1, .z_loss = extra->z_loss,
-        .dropout = extra->dropout, .qk_clip = extra->qk_clip,
+        .dropout = extra->dropout,
+        .attention_dropout = extra->attention_dropout, .qk_clip = extra->qk_clip,
         .seed = extra->seed};
 
     IS_OK(grid_resolve(&request.grid, &asked, &facts));

@@ -29,7 +29,8 @@ CASES = {
     "dropout": {"model": "llama_nine_heads", "dropout": 0.3, "seed": 5,
                 "sequence": 1000},
     "dropout_gpt2": {"model": "gpt2_plain_names", "dropout": 0.1,
-                     "seed": 2 ** 40 + 1, "sequence": 2 ** 33, "z_loss": 0.01},
+                     "attention_dropout": 0.2, "seed": 2 ** 40 + 1,
+                     "sequence": 2 ** 33, "z_loss": 0.01},
     "clip_groups": {"model": "llama_nine_heads", "qk_clip": 0.3},
     "clip_heads": {"model": "llama_tied_bias", "qk_clip": 0.3},
 }
@@ -68,6 +69,8 @@ class Experiment(oracle.Hooks):
     def __init__(self, case):
         self.rate = case.get("dropout", 0)
         self.key = key_make(case.get("seed", 0), "dropout")
+        self.of_weights = case.get("attention_dropout", 0)
+        self.run_key = key_make(case.get("seed", 0), "attention dropout")
         self.first = case.get("sequence", 0)
         self.peaks = []
 
@@ -95,6 +98,25 @@ class Experiment(oracle.Hooks):
                               for t in range(length)]
                              for s in range(sequences)], dtype=oracle.F64)
         return x * mask / (1 - self.rate)
+
+    def weights(self, probability):
+        if self.of_weights == 0:
+            return probability
+        block = len(self.peaks) - 1
+        key = philox(self.run_key, [block, 0, 0, 0])[:2]
+        sequences, heads, length, _ = probability.shape
+        least = math.floor(self.of_weights * WORD)
+        mask = torch.zeros_like(probability)
+        for s in range(sequences):
+            low = [(self.first + s) % WORD, (self.first + s) // WORD]
+            for h in range(heads):
+                for i in range(length):
+                    for j in range(0, i + 1, 4):
+                        high = h << 46 | i << 22 | j // 4
+                        words = philox(key, low + [high % WORD, high // WORD])
+                        for w in range(min(4, length - j)):
+                            mask[s, h, i, j + w] = words[w] >= least
+        return probability * mask / (1 - self.of_weights)
 
     def scores(self, score):
         self.peaks.append(score.detach().amax((0, 2, 3)).tolist())
@@ -138,7 +160,7 @@ def make(name):
     directory = HERE / "regularization" / name
     directory.mkdir(parents=True, exist_ok=True)
     (directory / "expected.json").write_text(json.dumps(
-        {**case, "loss": loss.item(), "z_loss": float(z_loss),
+        {**case, "loss": loss.item(), "z_loss": float(z_loss.detach()),
          "peaks": experiment.peaks}) + "\n")
     if "qk_clip" not in case:
         save_file({k: v.grad.contiguous() for k, v in weights.items()},

@@ -12,6 +12,7 @@
  * position. */
 #include <math.h>
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_drop.h"
 
 /* Partial results of a block of queries over some granules. */
 struct node {
@@ -236,6 +237,19 @@ static void column_weights(const struct column *c)
         c->denominator[i] = any[i] ? sums[0][i] : 0;
 }
 
+/* Weights as the product with values sees them; their sums are made. */
+static void column_drop(const struct forward *f, const struct column *c,
+                        int query, int64_t first)
+{
+    const struct drop_tile tile = {f->sequence, f->head, f->position + query,
+                                   first, c->count};
+    float factors[G * LANES];
+
+    drop_factors(f->p, &tile, factors, LANES);
+    for (int j = 0; j < c->count; j++)
+        drop_lanes(c->x + j * QUERIES, factors + j * LANES);
+}
+
 /* Weights of the whole block. A tile of the next product may span columns: up
  * to a tile's rows beyond what the column sees are set to +0. */
 static void weights_make(struct forward *f, const struct node *node,
@@ -260,6 +274,7 @@ static void weights_make(struct forward *f, const struct node *node,
         c.maximum = node->maximum + i;
         c.denominator = node->denominator + i;
         column_weights(&c);
+        if (p->drop.rate > 0) column_drop(f, &c, i, first);
         for (int j = end; j < count && j < end + LANES; j++)
             memset(c.x + j * QUERIES, 0, LANES * sizeof(float));
     }

@@ -15,6 +15,7 @@
  * rows. Keys before it have weight +0, and a chain that starts with +0 times
  * something finite is the chain without it; queries are left out. */
 #include "kernels/cpu/attention.h"
+#include "kernels/cpu/attention_drop.h"
 #include "kernels/cpu/attention_scores.h"
 #include "kernels/cpu/attention_tree.h"
 
@@ -66,25 +67,6 @@ struct granules {
     struct span queries, keys;
     struct rows q, dout, k, v;
 };
-
-static int head_leaf(const struct attention *p, int head)
-{
-    return head / (p->heads / p->leaves);
-}
-
-/* Whether no group of query heads is cut by leaves. */
-static bool one_leaf(const struct attention *p)
-{
-    return p->kv_heads % p->leaves == 0;
-}
-
-/* Places for sums over query heads: none when there is nothing to add, the leaf
- * that goes on, or that and the levels of the tree over up to 8 leaves. */
-static int leaf_slots(const struct attention *p)
-{
-    if (p->heads == p->kv_heads) return 0;
-    return one_leaf(p) ? 1 : ATTENTION_LEAF_SLOTS;
-}
 
 /* Whether the head is the first, or the last, of its leaf and group. */
 static bool head_starts(const struct backward *b)
@@ -148,20 +130,6 @@ static struct span granule_span(int64_t first, int64_t from, int64_t to)
                          to - first < G ? (int)(to - first) : G};
 }
 
-/* lanes[j] = sum of a * b over elements j, j + LANES, ... */
-static void row_lanes(float *lanes, const float *a, const float *b, int width)
-{
-    float sums[LANES] = {0};
-    int e = 0;
-
-    for (; e + LANES <= width; e += LANES)
-        SIMD for (int j = 0; j < LANES; j++)
-            sums[j] = __builtin_fmaf(a[e + j], b[e + j], sums[j]);
-    for (int j = 0; e + j < width; j++)
-        sums[j] = __builtin_fmaf(a[e + j], b[e + j], sums[j]);
-    memcpy(lanes, sums, sizeof sums);
-}
-
 /* sums[i] = dout . out of `count` rows from `row`. Lanes of LANES rows are
  * folded together. */
 static void rows_dots(struct backward *b, float *sums, int64_t row, int count)
@@ -179,8 +147,8 @@ static void rows_dots(struct backward *b, float *sums, int64_t row, int count)
         const int rows = count - first < LANES ? count - first : LANES;
 
         for (int i = 0; i < rows; i++)
-            row_lanes(lanes + i * LANES, dout + (first + i) * dout_stride,
-                      out + (first + i) * out_stride, b->width);
+            scores_lanes(lanes + i * LANES, dout + (first + i) * dout_stride,
+                         out + (first + i) * out_stride, b->width);
         CPU(attention_pack_columns)(turned, LANES, lanes, LANES, range, LANES);
         for (int half = LANES / 2; half; half /= 2)
             for (int i = 0; i < half * LANES; i++)
@@ -302,8 +270,8 @@ static void key_gradient(const struct backward *b, const struct granules *g,
             d[i] = i < seen ? 0 : d[i];
         }
     }
-    /* what a tile of dq may read beside the columns */
-    if (query > 0) memset(d + query - LANES, 0, LANES * sizeof *d);
+    if (query > 0) /* what a tile of dq may read beside the columns */
+        memset(d + query - LANES, 0, LANES * sizeof *d);
 }
 
 /* Queries of other documents than the key's. */
@@ -345,6 +313,23 @@ static void panels_chain(struct chains *x, const float *turned, float *c,
     }
 }
 
+/* What dropout multiplies the weights of a part by, and dout . v times it. */
+static void part_drop(const struct backward *b, const struct granules *g,
+                      const struct part *part, float *factors)
+{
+    float *d = b->dscores + part->from * STRIDE;
+
+    for (int c = part->query; c < g->queries.to; c += LANES) {
+        const struct drop_tile tile = {b->sequence, b->head, g->query + c,
+                                       g->key + part->from,
+                                       part->to - part->from};
+
+        drop_factors(b->p, &tile, factors + c, STRIDE);
+        for (int j = 0; j < tile.keys; j++)
+            drop_lanes(d + j * STRIDE + c, factors + j * STRIDE + c);
+    }
+}
+
 /* Weights and gradients of scores of a part. */
 static void part_weights(struct backward *b, const struct granules *g,
                          const struct part *part, float *weights)
@@ -352,6 +337,7 @@ static void part_weights(struct backward *b, const struct granules *g,
     const int end = (g->queries.to + LANES - 1) / LANES * LANES;
     const int64_t row = part->from - g->keys.from;
     float *dscores = b->dscores + part->from * STRIDE;
+    float factors[KEYS * STRIDE];
     struct chains x = {.rows = part->to - part->from, .length = b->width,
                        .lag = CHAINS_WHOLE, .a_step = 1, .b_step = QUERIES,
                        .c_row = STRIDE, .ahead = &b->ahead};
@@ -362,6 +348,7 @@ static void part_weights(struct backward *b, const struct granules *g,
     x.a = g->v.x + row * g->v.stride;
     x.a_row = g->v.stride;
     panels_chain(&x, b->dout_t, dscores, part->query, end);
+    if (b->p->drop.rate > 0) part_drop(b, g, part, factors);
     for (int j = part->from; j < part->to; j++) {
         const int seen = g->query == g->key ? j : 0;
         const int columns[3] = {part->query, end, seen};
@@ -372,6 +359,8 @@ static void part_weights(struct backward *b, const struct granules *g,
         if (b->p->key_documents)
             key_documents(b, g, j, &(struct scores){.w = w, .d = d});
         if (b->p->window > 0) key_window(b, g, j, w, d);
+        for (int c = part->query; c < end && b->p->drop.rate > 0; c += LANES)
+            drop_lanes(w + c, factors + (j - part->from) * STRIDE + c);
     }
 }
 
@@ -447,10 +436,10 @@ static void pair_backward(struct backward *b, const struct granules *g,
 static void rows_write(const struct backward *b, const struct tensor *t,
                        int64_t row, const float *from, int rows)
 {
-    const struct attention_part part = {
-        t, row, t == &b->p->dq ? b->head : b->kv, rows, false};
+    const int head = t == &b->p->dq ? b->head : b->kv;
 
-    CPU(attention_write)(&part, from, NULL);
+    CPU(attention_write)(
+        &(struct attention_part){t, row, head, rows, false}, from, NULL);
 }
 
 /* Rows of the granule at `query` that the window has. */

@@ -58,4 +58,19 @@ static inline void scores_apart(const struct scores *s, const int32_t *own,
     }
 }
 
+/* lanes[j] = sum of a * b over elements j, j + LANES, ... */
+static inline void scores_lanes(float *lanes, const float *a, const float *b,
+                                int width)
+{
+    float sums[LANES] = {0};
+    int e = 0;
+
+    for (; e + LANES <= width; e += LANES)
+        SIMD for (int j = 0; j < LANES; j++)
+            sums[j] = __builtin_fmaf(a[e + j], b[e + j], sums[j]);
+    for (int j = 0; e + j < width; j++)
+        sums[j] = __builtin_fmaf(a[e + j], b[e + j], sums[j]);
+    memcpy(lanes, sums, sizeof sums);
+}
+
 #endif

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_tree.h - sums over granules that meet in a tree while they come. */
+/* attention_tree.h - sums over granules, and over query heads, that meet in a
+ * tree while they come. */
 #ifndef LOCKSTEP_KERNELS_CPU_ATTENTION_TREE_H
 #define LOCKSTEP_KERNELS_CPU_ATTENTION_TREE_H
 
-#include "kernels/cpu/vector.h"
+#include "kernels/cpu/attention.h"
 
 /* A tree over numbered nodes as a binary counter. Level l is a node of
  * `floats` at levels + l * stride. */
@@ -75,6 +76,27 @@ static inline const float *counter_root(const struct counter *c, uint64_t waits)
         right = left;
     }
     return right;
+}
+
+/* ---- leaves of query heads ---- */
+
+static inline int head_leaf(const struct attention *p, int head)
+{
+    return head / (p->heads / p->leaves);
+}
+
+/* Whether no group of query heads is cut by leaves. */
+static inline bool one_leaf(const struct attention *p)
+{
+    return p->kv_heads % p->leaves == 0;
+}
+
+/* Places for sums over query heads: none when there is nothing to add, the leaf
+ * that goes on, or that and the levels of the tree over up to 8 leaves. */
+static inline int leaf_slots(const struct attention *p)
+{
+    if (p->heads == p->kv_heads) return 0;
+    return one_leaf(p) ? 1 : ATTENTION_LEAF_SLOTS;
 }
 
 #endif

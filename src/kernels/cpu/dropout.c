@@ -1,48 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.c - dropout: threads share out rows; a row is taken in spans whose
- * random words are made together, one block of the generator in each lane.
- * Source of the generator: Salmon et al. 2011, Philox4x32-10 (base/random.h).
- */
-#include "kernels/cpu/cpu.h"
+ * random words are made together. */
+#include "kernels/cpu/random_words.h"
 #include "kernels/element.h"
 #include "kernels/view.h"
 
-enum { BLOCKS = DROPOUT_BLOCKS, SPAN = 4 * BLOCKS, ROUNDS = 10 };
-
-/* Multipliers and key increments of the paper's table 2. */
-#define M0 0xD2511F53u
-#define M1 0xCD9E8D57u
-#define W0 0x9E3779B9u
-#define W1 0xBB67AE85u
-
-/* out[w * BLOCKS + i] = word w of the block at counter (low, high + i). */
-ELEMENTARY void words_make(uint32_t *out, struct random_key key,
-                           struct dropout_row at)
-{
-    uint32_t *x0 = out, *x1 = out + BLOCKS;
-    uint32_t *x2 = x1 + BLOCKS, *x3 = x2 + BLOCKS;
-    uint32_t k0 = key.word[0], k1 = key.word[1];
-
-    SIMD for (uint32_t i = 0; i < BLOCKS; i++) {
-        x0[i] = (uint32_t)at.low;
-        x1[i] = (uint32_t)(at.low >> 32);
-        x2[i] = (uint32_t)at.high + i; /* a row's counters never carry */
-        x3[i] = (uint32_t)(at.high >> 32);
-    }
-    for (int round = 0; round < ROUNDS; round++) {
-        SIMD for (int i = 0; i < BLOCKS; i++) {
-            const uint64_t p0 = (uint64_t)M0 * x0[i];
-            const uint64_t p1 = (uint64_t)M1 * x2[i];
-
-            x0[i] = (uint32_t)(p1 >> 32) ^ x1[i] ^ k0;
-            x1[i] = (uint32_t)p1;
-            x2[i] = (uint32_t)(p0 >> 32) ^ x3[i] ^ k1;
-            x3[i] = (uint32_t)p0;
-        }
-        k0 += W0;
-        k1 += W1;
-    }
-}
+enum { SPAN = 4 * DROPOUT_BLOCKS };
+_Static_assert((int)DROPOUT_BLOCKS == (int)RANDOM_LANES, "a block a lane");
 
 struct dropout_job {
     const struct dropout *p;
@@ -91,11 +55,11 @@ ELEMENTARY void rows_write(enum dtype dtype, const struct dropout_job *job,
     for (int64_t row = first; row < last; row++) {
         struct dropout_row at = job->p->rows[row];
 
-        for (int64_t i = 0; i < width; i += SPAN, at.high += BLOCKS) {
+        for (int64_t i = 0; i < width; i += SPAN, at.high += DROPOUT_BLOCKS) {
             const int64_t left = width - i;
             const int64_t range[2] = {i, left < SPAN ? left : SPAN};
 
-            words_make(words, job->p->key, at);
+            random_words(words, job->p->key, at, 1);
             span_write(dtype, job, row, words, range);
         }
     }

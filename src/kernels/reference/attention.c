@@ -64,6 +64,21 @@ bool NAME(attention_before)(const struct attention *p, int64_t query,
     return p->window > 0 && first + ATTENTION_GRANULE <= query - p->window + 1;
 }
 
+real NAME(attention_keep)(const struct attention *p, int64_t sequence,
+                          int64_t query, int64_t key, int head)
+{
+    const struct attention_dropout *drop = &p->drop;
+    uint32_t words[4];
+
+    if (drop->rate == 0) return 1;
+    random_block(drop->key, drop->sequence + (uint64_t)sequence,
+                 (uint64_t)(drop->head + head) << DROPOUT_HEAD_SHIFT |
+                     (uint64_t)query << DROPOUT_QUERY_SHIFT |
+                     (uint64_t)(key / 4), words);
+    return words[key % 4] >= dropout_least(drop->rate)
+               ? (real)(1 / (1 - drop->rate)) : 0;
+}
+
 static void tensor_check(const struct tensor *t, int64_t rows, int heads,
                          int width)
 {
@@ -156,6 +171,9 @@ static int granule_weights(const struct attention *p, const struct one *at,
         lanes[j % LANES] = lanes[j % LANES] + weights[j];
     }
     out->denominator = lanes_fold(lanes);
+    for (int j = 0; j < count && p->drop.rate > 0; j++)
+        weights[j] = weights[j] * NAME(attention_keep)(p, sequence, query,
+                                                       first_key + j, head);
     return seen;
 }
 

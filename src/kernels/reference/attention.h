@@ -20,6 +20,9 @@ bool NAME(attention_sees)(const struct attention *p, int64_t sequence,
  */
 bool NAME(attention_before)(const struct attention *p, int64_t query,
                             int64_t first);
+/* What dropout multiplies the weight of a pair by; 1 without it. */
+real NAME(attention_keep)(const struct attention *p, int64_t sequence,
+                          int64_t query, int64_t key, int head);
 void NAME(attention_check)(const struct attention *p, bool backward);
 
 /* First element of query, key or output row and head. */

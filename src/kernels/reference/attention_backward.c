@@ -9,7 +9,8 @@
  *   dv = the same of P dout;  then query heads in order inside a leaf, then
  *        the tree over leaves.
  * With a soft cap c and t = tanh(v (1 / c)), P is that of c t, and dS =
- * ((P (dout . v - D)) fma(-t, t, 1)) scale.
+ * ((P (dout . v - D)) fma(-t, t, 1)) scale. With dropout, whose factor of the
+ * pair is 0 or f, dS has factor dout . v, and dv sums P factor.
  * Each chain ends with + (+0). So no sum is ever -0, and a granule without a
  * visible pair may be left out of the tree or added as +0: the bits agree. */
 #include <string.h>
@@ -73,9 +74,10 @@ static real row_dot(const struct attention *p, int64_t row, int head)
                                  p->head_width);
 }
 
-/* P and dS of one pair from q . k and dout . v. */
-static void pair(const struct attention *p, int64_t row, int head, real *qk,
-                 real *dov)
+/* P, as dv sees it, and dS of one pair from q . k and dout . v. keep: what
+ * dropout multiplies P by. */
+static void pair(const struct attention *p, int64_t row, int head, real keep,
+                 real *qk, real *dov)
 {
     real scale = (real)p->scale;
     real lse = ((real *)p->lse.data)[row * p->lse.stride[0] + head];
@@ -83,16 +85,17 @@ static void pair(const struct attention *p, int64_t row, int head, real *qk,
                                  row * p->delta.stride[0] + head]
                           : row_dot(p, row, head);
 
-    real score = *qk * scale, t;
+    real score = *qk * scale, dp = *dov * keep, t = 0;
 
-    if (p->softcap == 0) {
-        *qk = REAL_EXPZ(score - lse);
-        *dov = (*qk * (*dov - d)) * scale;
-        return;
+    if (p->softcap > 0) {
+        t = REAL_TANH(score * (real)(1 / p->softcap));
+        score = (real)p->softcap * t;
     }
-    t = REAL_TANH(score * (real)(1 / p->softcap));
-    *qk = REAL_EXPZ((real)p->softcap * t - lse);
-    *dov = ((*qk * (*dov - d)) * REAL_FMA(-t, t, 1)) * scale;
+    *qk = REAL_EXPZ(score - lse);
+    *dov = *qk * (dp - d);
+    if (p->softcap > 0) *dov = *dov * REAL_FMA(-t, t, 1);
+    *dov = *dov * scale;
+    *qk = *qk * keep;
 }
 
 /* sum[e] = chain over `count` rows of weights[j] * rows[j * stride + e]. */
@@ -134,7 +137,9 @@ static void query_backward(const struct attention *p, int64_t sequence,
                              count, width);
         for (int j = 0; j < count; j++) {
             if (NAME(attention_sees)(p, sequence, query, first + j))
-                pair(p, row, head, &qk[j], &dov[j]);
+                pair(p, row, head,
+                     NAME(attention_keep)(p, sequence, query, first + j, head),
+                     &qk[j], &dov[j]);
             else
                 dov[j] = 0;
         }
@@ -172,7 +177,9 @@ static void head_backward(const struct attention *p, int64_t sequence,
                              p->dout.stride[0], count, width);
         for (int j = 0; j < count; j++) {
             if (NAME(attention_sees)(p, sequence, first + j, key))
-                pair(p, row + j, head, &qk[j], &dov[j]);
+                pair(p, row + j, head,
+                     NAME(attention_keep)(p, sequence, first + j, key, head),
+                     &qk[j], &dov[j]);
             else
                 qk[j] = dov[j] = 0;
         }

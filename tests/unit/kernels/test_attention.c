@@ -10,39 +10,43 @@ struct attention_case {
     bool fused;   /* q, k and v in one row */
     int window;   /* keys that a query sees; 0: all */
     double cap;   /* of scores; 0: none */
+    double drop;  /* of weights, with that probability */
 };
 
 static const struct attention_case cases[] = {
-    {1, 1, 0, 1, 1, 1, 1, 0, false, 0, 0},
-    {2, 5, 0, 2, 2, 8, 1, 0, true, 0, 0},
-    {1, 127, 0, 2, 1, 12, 1, 0, true, 0, 0},
-    {1, 128, 0, 1, 1, 16, 1, 50, true, 0, 0},
-    {2, 129, 0, 4, 2, 48, 2, 0, true, 0, 0},
-    {1, 257, 0, 4, 1, 64, 4, 0, true, 0, 0},
-    {1, 300, 0, 3, 1, 80, 3, 0, false, 0, 0},
-    {1, 384, 0, 6, 3, 64, 2, 100, true, 0, 0},
-    {1, 600, 0, 8, 1, 33, 8, 130, true, 0, 0},
-    {1, 131, 0, 12, 3, 20, 4, 0, true, 0, 0},
-    {1, 200, 0, 16, 1, 7, 16, 0, true, 0, 0},
-    {1, 700, 0, 2, 2, 128, 2, 0, true, 0, 0},
-    {1, 140, 0, 1, 1, 256, 1, 200, false, 0, 0},
-    {1, 1030, 0, 1, 1, 24, 1, 333, true, 0, 0},
-    {1, 1, 0, 2, 1, 64, 1, 0, false, 0, 0},
-    {2, 1, 1, 2, 1, 64, 1, 0, false, 0, 0},
-    {2, 1, 511, 4, 2, 64, 1, 0, false, 0, 0},
-    {1, 3, 126, 2, 2, 96, 1, 0, false, 0, 0},
-    {2, 300, 77, 2, 1, 40, 1, 90, false, 0, 0},
-    {1, 300, 0, 2, 1, 16, 1, 0, true, 40, 0},
-    {2, 513, 0, 4, 2, 24, 2, 0, true, 129, 0},
-    {1, 700, 0, 2, 2, 64, 1, 90, true, 128, 0},
-    {2, 300, 77, 2, 1, 40, 1, 0, false, 100, 0},
-    {1, 270, 0, 3, 1, 20, 3, 0, true, 1, 0},
-    {1, 260, 0, 4, 2, 32, 2, 0, true, 0, 0.7},
-    {1, 400, 0, 2, 1, 48, 1, 130, true, 150, 5},
-    {2, 1, 511, 4, 2, 64, 1, 0, false, 20, 5},
-    {1, 1100, 0, 2, 1, 24, 1, 0, true, 70, 0},
-    {1, 900, 0, 2, 2, 64, 2, 350, true, 260, 0},
-    {1, 3, 1500, 4, 2, 32, 1, 0, false, 129, 0},
+    {1, 1, 0, 1, 1, 1, 1, 0, false, 0, 0, 0},
+    {2, 5, 0, 2, 2, 8, 1, 0, true, 0, 0, 0},
+    {1, 127, 0, 2, 1, 12, 1, 0, true, 0, 0, 0},
+    {1, 128, 0, 1, 1, 16, 1, 50, true, 0, 0, 0},
+    {2, 129, 0, 4, 2, 48, 2, 0, true, 0, 0, 0},
+    {1, 257, 0, 4, 1, 64, 4, 0, true, 0, 0, 0},
+    {1, 300, 0, 3, 1, 80, 3, 0, false, 0, 0, 0},
+    {1, 384, 0, 6, 3, 64, 2, 100, true, 0, 0, 0},
+    {1, 600, 0, 8, 1, 33, 8, 130, true, 0, 0, 0},
+    {1, 131, 0, 12, 3, 20, 4, 0, true, 0, 0, 0},
+    {1, 200, 0, 16, 1, 7, 16, 0, true, 0, 0, 0},
+    {1, 700, 0, 2, 2, 128, 2, 0, true, 0, 0, 0},
+    {1, 140, 0, 1, 1, 256, 1, 200, false, 0, 0, 0},
+    {1, 1030, 0, 1, 1, 24, 1, 333, true, 0, 0, 0},
+    {1, 1, 0, 2, 1, 64, 1, 0, false, 0, 0, 0},
+    {2, 1, 1, 2, 1, 64, 1, 0, false, 0, 0, 0},
+    {2, 1, 511, 4, 2, 64, 1, 0, false, 0, 0, 0},
+    {1, 3, 126, 2, 2, 96, 1, 0, false, 0, 0, 0},
+    {2, 300, 77, 2, 1, 40, 1, 90, false, 0, 0, 0},
+    {1, 300, 0, 2, 1, 16, 1, 0, true, 40, 0, 0},
+    {2, 513, 0, 4, 2, 24, 2, 0, true, 129, 0, 0},
+    {1, 700, 0, 2, 2, 64, 1, 90, true, 128, 0, 0},
+    {2, 300, 77, 2, 1, 40, 1, 0, false, 100, 0, 0},
+    {1, 270, 0, 3, 1, 20, 3, 0, true, 1, 0, 0},
+    {1, 260, 0, 4, 2, 32, 2, 0, true, 0, 0.7, 0},
+    {1, 400, 0, 2, 1, 48, 1, 130, true, 150, 5, 0},
+    {2, 1, 511, 4, 2, 64, 1, 0, false, 20, 5, 0},
+    {1, 1100, 0, 2, 1, 24, 1, 0, true, 70, 0, 0},
+    {1, 900, 0, 2, 2, 64, 2, 350, true, 260, 0, 0},
+    {1, 3, 1500, 4, 2, 32, 1, 0, false, 129, 0, 0},
+    {1, 300, 0, 4, 2, 32, 2, 0, true, 0, 0, 0.3},
+    {2, 391, 0, 2, 1, 24, 1, 130, true, 90, 5, 0.5},
+    {1, 3, 126, 2, 2, 96, 1, 0, false, 0, 0, 0.1},
 };
 
 /* One tensor of [rows, heads, width] inside rows of `stride` elements. */
@@ -107,6 +111,7 @@ static void attention_build(struct attention *p, struct arena *arena,
     p->scale = 2.0 / sqrt((double)c->width);
     p->window = c->window;
     p->softcap = c->cap;
+    p->drop = (struct attention_dropout){c->drop, {{11, 12}}, 70, 5};
     p->peaks = room_take(arena, c->heads, dtype_bytes(dtype));
     for (int h = 0; h < c->heads; h++)
         peak_set(p, h, dtype, -(double)INFINITY);
@@ -414,7 +419,7 @@ static void nodes_backward(const struct kernels *table, struct stream *stream,
 static void test_nodes(void **state)
 {
     static const struct attention_case c = {1, 1024, 0, 3, 3, 20, 1, 300,
-                                            true, 200, 3};
+                                            true, 200, 3, 0.2};
     struct arena arena;
     struct threads *threads;
     struct attention want;
@@ -452,6 +457,21 @@ static double *element(const struct tensor *t, int64_t row, int head, int e)
     return (double *)t->data + row * t->stride[0] + head * t->stride[1] + e;
 }
 
+/* What dropout multiplies a weight by, from the definition. */
+static double keep_of(const struct attention *p, int64_t sequence,
+                      int64_t query, int64_t key, int head)
+{
+    const struct attention_dropout *drop = &p->drop;
+    uint32_t words[4];
+
+    random_block(drop->key, drop->sequence + (uint64_t)sequence,
+                 (uint64_t)(drop->head + head) * (1ull << 46) +
+                     (uint64_t)query * (1ull << 22) + (uint64_t)(key / 4),
+                 words);
+    return words[key % 4] >= (uint32_t)(drop->rate * 0x1p32)
+               ? 1 / (1 - drop->rate) : 0;
+}
+
 /* out of one query and head by plain softmax. */
 static void softmax(const struct attention *p, int64_t row, int head,
                     double *out, double *peak)
@@ -478,6 +498,7 @@ static void softmax(const struct attention *p, int64_t row, int head,
         if (score > *peak) *peak = score;
         score = exp(score);
         sum += score;
+        score *= keep_of(p, base, query, key, head);
         for (int e = 0; e < p->head_width; e++)
             out[e] += score * *element(&p->v, at_key, kv, e);
     }
@@ -553,7 +574,7 @@ static double loss(struct attention *p)
 
 static void test_float64_gradients(void **state)
 {
-    static const size_t chosen[] = {1, 2, 7, 9, 19, 24, 25};
+    static const size_t chosen[] = {1, 2, 7, 9, 19, 24, 25, 30, 31};
     struct arena arena;
     struct stream stream = {0};
     uint64_t seed = 9;

@@ -223,6 +223,7 @@ static const struct row {
     {"layernorm without bias", bare_layer_norm, false},
     {"dropout", dropped, false},
     {"dropout, residual", dropped_residual, true},
+    {"dropout, attention", ruled, false},
     {"z-loss", rms_norm, false},
 };
 
@@ -284,6 +285,8 @@ static void stage_begin(struct stage *stage, const struct how *how)
         .backward = how->backward, .recompute = &how->recompute,
         .recompute_count = 1, .seed = 9,
         .dropout = strncmp(current->name, "dropout", 7) == 0 ? 0.3 : 0,
+        .attention_dropout =
+            strcmp(current->name, "dropout, attention") == 0 ? 0.3 : 0,
         .z_loss = strcmp(current->name, "z-loss") == 0 ? 0.05 : 0};
 
     IS_OK(stage_plan(stage, &request));

@@ -11,7 +11,8 @@
 #define PLAIN "models/gpt2_plain_names"
 static const struct golden_extra z_loss = {.z_loss = 0.03},
     dropout = {.dropout = 0.3, .seed = 5},
-    both = {.z_loss = 0.01, .dropout = 0.1, .seed = (1ull << 40) + 1},
+    both = {.z_loss = 0.01, .dropout = 0.1, .attention_dropout = 0.2,
+            .seed = (1ull << 40) + 1},
     clip = {.qk_clip = 0.3};
 
 static const struct golden_row {
@@ -142,7 +143,8 @@ TEST(losses_and_gradients_agree_with_the_oracle)
 /* The loss of validation is that of the model without any of it. */
 TEST(outside_training_nothing_is_dropped_or_added)
 {
-    static const struct golden_extra all = {.z_loss = 0.5, .dropout = 0.5};
+    static const struct golden_extra all = {.z_loss = 0.5, .dropout = 0.5,
+                                           .attention_dropout = 0.5};
     const struct golden_row row = {.name = "models/" PLAIN,
                                    .of = {.model = PLAIN, .dtype = DTYPE_F64,
                                           .micro_batch = SEQUENCES,
