@@ -450,7 +450,8 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
         rule->scale > 0 ? rule->scale : 1.0 / sqrt((double)width);
     p->steps[step].set.attention.softcap = rule->softcap;
     p->steps[step].set.attention.window = rule->window;
-    if (rule->window > 0 && p->context_striped) p->error = fail_striped("windows");
+    if (rule->window > 0 && p->context_striped)
+        p->error = fail_striped("windows");
     if (p->attention_dropout > 0 && p->context_striped)
         p->error = fail_striped("dropout of attention");
     p->steps[step].set.attention.cache = p->cache_count++;

@@ -52,8 +52,8 @@ static inline void golden_begin_with(struct stage *stage, struct model *model,
         .backward = row->backward, .recompute = &row->recompute,
         .recompute_count = 1, .z_loss = extra->z_loss,
         .dropout = extra->dropout,
-        .attention_dropout = extra->attention_dropout, .qk_clip = extra->qk_clip,
-        .seed = extra->seed};
+        .attention_dropout = extra->attention_dropout,
+        .qk_clip = extra->qk_clip, .seed = extra->seed};
 
     IS_OK(grid_resolve(&request.grid, &asked, &facts));
     IS_OK(stage_plan(stage, &request));
