@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "optimizer/whole.h"
+#include "plan/chunk.h"
 
 static size_t aligned(size_t bytes)
 {
@@ -15,26 +16,6 @@ static size_t aligned(size_t bytes)
 }
 
 /* ---- sizes ---- */
-
-enum { LOGITS_BYTES = 128 << 20 }; /* aim of an automatic chunk */
-
-/* Whole sequences while they fit, else granules of one sequence. */
-static int64_t choose_chunk(const struct stage_request *request)
-{
-    const int64_t row = request->model->vocab *
-                        dtype_bytes(dtype_real(request->dtype));
-    const int64_t fit = LOGITS_BYTES / row > 0 ? LOGITS_BYTES / row : 1;
-    const int64_t length =
-        request->length / request->mesh.size[AXIS_CONTEXT];
-    const int64_t tokens = request->micro_batch * length;
-    int64_t wanted = request->logits_chunk ? request->logits_chunk : fit;
-
-    if (wanted >= tokens) return tokens;
-    if (wanted >= length) return wanted / length * length;
-    wanted = wanted / GRANULE * GRANULE;
-    if (wanted < GRANULE) wanted = GRANULE;
-    return wanted < length ? wanted : length;
-}
 
 /* What a rank of a ring holds is two nodes of attention's tree. */
 static bool ring_spans(const struct stage_request *r)
@@ -129,7 +110,7 @@ static status build_program(struct stage *stage)
     p->vocab = r->model->vocab;
     p->overlap = r->overlap;
     p->domino = r->domino && program_tensor_ranks(p) > 1;
-    p->logits_chunk = choose_chunk(r);
+    p->logits_chunk = logits_chunk(r);
     p->z_loss = r->z_loss;
     p->dropout = r->dropout;
     p->attention_dropout = r->attention_dropout;

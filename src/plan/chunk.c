@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chunk.c - how many tokens have logits at once. */
+#include "plan/chunk.h"
+
+enum {
+    LOGITS_BYTES = 128 << 20, /* of an automatic chunk, at most */
+    LOGITS_TOKENS = 1024      /* beyond, a chunk makes no product faster */
+};
+
+/* Logits of a chunk, and the sums of the head's gradient that wait for their
+ * siblings when a step has several chunks: a product adds the last sibling
+ * itself, unless it has a part of a leaf only. */
+static double chunk_bytes(const struct stage_request *r, int64_t chunk,
+                          int64_t length)
+{
+    const double real = (double)dtype_bytes(dtype_real(r->dtype));
+    const double parts = (double)r->batch * (double)length / (double)chunk;
+    const int at_once = chunk < length ? 1 : 2;
+    int waiting = 0;
+
+    for (int nodes = r->grid.data < parts ? r->grid.data : (int)parts;
+         nodes > at_once; nodes = (nodes + 1) / 2)
+        waiting++;
+    return real * (double)r->model->vocab *
+           ((double)chunk + waiting * (double)r->model->width);
+}
+
+/* Whole sequences that fit, as few as take the least memory. */
+static int64_t thrifty_chunk(const struct stage_request *r, int64_t most,
+                             int64_t length)
+{
+    const double small = LOGITS_BYTES / 4;
+    int64_t best = most;
+
+    for (int64_t chunk = most; chunk >= LOGITS_TOKENS && chunk >= length;
+         chunk = chunk / 2 / length * length)
+        if (chunk_bytes(r, best, length) > small &&
+            chunk_bytes(r, chunk, length) < chunk_bytes(r, best, length))
+            best = chunk;
+    return best;
+}
+
+/* Whole sequences while they fit, else granules of one sequence. */
+int64_t logits_chunk(const struct stage_request *request)
+{
+    const int64_t row = request->model->vocab *
+                        dtype_bytes(dtype_real(request->dtype));
+    const int64_t fit = LOGITS_BYTES / row > 0 ? LOGITS_BYTES / row : 1;
+    const int64_t length =
+        request->length / request->mesh.size[AXIS_CONTEXT];
+    const int64_t tokens = request->micro_batch * length;
+    int64_t wanted = request->logits_chunk ? request->logits_chunk : fit;
+
+    if (wanted > tokens) wanted = tokens;
+    if (wanted >= length) {
+        wanted = wanted / length * length;
+        return request->logits_chunk ? wanted
+                                     : thrifty_chunk(request, wanted, length);
+    }
+    wanted = wanted / GRANULE * GRANULE;
+    if (wanted < GRANULE) wanted = GRANULE;
+    if (wanted >= length ||
+        (!request->logits_chunk && chunk_bytes(request, length, length) <
+                                       chunk_bytes(request, wanted, length)))
+        return length;
+    return wanted;
+}
