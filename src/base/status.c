@@ -127,6 +127,11 @@ const char *status_message(void)
     return trace.message;
 }
 
+const char *status_hint_text(void)
+{
+    return trace.hint;
+}
+
 static void print_trace(FILE *out)
 {
     if (trace.origin.file == NULL) return;

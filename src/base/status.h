@@ -45,6 +45,7 @@ status status_hint(status code, const char *format, ...)
 const char *status_name(status code);    /* "config" */
 int status_exit_code(status code);       /* 78; table in docs/exit_codes.md */
 const char *status_message(void);        /* the sentence; "" if none */
+const char *status_hint_text(void);      /* the hint; "" if none */
 void status_print(status code, FILE *out); /* error, trace (LOCKSTEP_TRACE=1),
                                             * hint; then forgets them */
 void status_clear(void);

@@ -48,6 +48,32 @@ status assignments_read(struct assignments *out, struct arguments *arguments)
     return OK;
 }
 
+/* Whether somebody said something of the architecture. */
+static bool says_model(const struct options_set *set)
+{
+    const char *const *names;
+    const int count = options_names(&names);
+
+    for (int i = 0; i < count; i++)
+        if (strncmp(names[i], "model.", 6) == 0 &&
+            strcmp(names[i], "model.dropout") != 0 &&
+            strcmp(names[i], "model.init_std") != 0 &&
+            options_origin(set, names[i]) != ORIGIN_DEFAULT)
+            return true;
+    return false;
+}
+
+/* Weights bring their architecture, unless another was asked for. */
+static status bring_model(struct options_set *set)
+{
+    const char *from = set->values.init.from;
+    char text[PATH_BYTES + 16];
+
+    if (from[0] == '\0' || says_model(set)) return OK;
+    snprintf(text, sizeof text, "model.from=%s", from);
+    return options_assign(set, text, options_origin(set, "init.from"));
+}
+
 status config_read(struct options_set *set, const char *path,
                    struct arguments *arguments)
 {
@@ -67,5 +93,5 @@ status config_read(struct options_set *set, const char *path,
     TRY(options_read_environment(set));
     for (int i = 0; i < assignments.count; i++)
         TRY(options_assign(set, assignments.items[i], ORIGIN_COMMAND_LINE));
-    return OK;
+    return bring_model(set);
 }

@@ -165,6 +165,10 @@ status comm_recv(struct group *group, struct tensor out, int peer, int tag);
 /* The status of the first rank that failed by itself, on every rank, with its
  * sentence; ends a phase in which one rank can fail alone. */
 status comm_agree(struct group *group, status mine);
+/* Whether a failure is of a rank: of its memory, disk or device, or of one that
+ * fails where rank 0 does not. What all were given wrong, rank 0 says for all,
+ * without a number. */
+bool comm_names_rank(status code, int rank);
 
 /* ERR_CONFIG on every rank, naming the first whose `number` (a hash of a plan,
  * a version) is not rank 0's. */

@@ -163,6 +163,16 @@ static status verdict_exchange(struct operation *op, struct verdict *verdict)
     return OK;
 }
 
+bool comm_names_rank(status code, int rank)
+{
+    switch (code) {
+    case ERR_MEMORY: case ERR_IO: case ERR_DEVICE: case ERR_PEER:
+        return true;
+    default:
+        return rank > 0;
+    }
+}
+
 status comm_agree(struct group *group, status mine)
 {
     struct comm_call call = {.kind = COMM_AGREE};
@@ -182,5 +192,7 @@ status comm_agree(struct group *group, status mine)
     if (verdict.code == OK) return OK;
     group->self->agreed = group->size == group->self->world_size;
     if (verdict.rank == me) return status_pass(mine, __FILE__, __LINE__);
+    if (!comm_names_rank((status)verdict.code, verdict.rank))
+        FAIL((status)verdict.code, "%s", verdict.text);
     FAIL((status)verdict.code, "rank %d: %s", (int)verdict.rank, verdict.text);
 }

@@ -39,7 +39,7 @@ struct member {
     _Atomic bool ended;
     pthread_t thread;
     status result;
-    char reason[COMM_REASON_BYTES];
+    char reason[COMM_REASON_BYTES], hint[COMM_REASON_BYTES];
 };
 
 struct world {
@@ -452,6 +452,7 @@ static void *member_main(void *argument)
     if (member->result != OK) {
         snprintf(member->reason, sizeof member->reason, "%s",
                  status_message());
+        snprintf(member->hint, sizeof member->hint, "%s", status_hint_text());
         if (!member->self.agreed)
             world_abort(member->world, member->rank, member->reason);
     }
@@ -474,11 +475,14 @@ static status world_result(struct world *world)
             cause = m;
     }
     if (cause == NULL) return OK;
-    if (world->count == 1) FAIL(cause->result, "%s", cause->reason);
     if (cause->result == ERR_PEER && atomic_load(&world->aborted) &&
         world->members[world->aborter].result != OK)
         cause = &world->members[world->aborter];
-    FAIL(cause->result, "rank %d: %s", cause->rank, cause->reason);
+    if (world->count > 1 && comm_names_rank(cause->result, cause->rank))
+        FAIL(cause->result, "rank %d: %s", cause->rank, cause->reason);
+    status_fail(cause->result, __FILE__, __LINE__, "%s", cause->reason);
+    if (cause->hint[0] == '\0') return cause->result;
+    return status_hint(cause->result, "%s", cause->hint);
 }
 
 static status world_start(struct world *world, int *created)

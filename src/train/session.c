@@ -233,7 +233,8 @@ static status check_same(const struct session *session,
             rows[i].name, rows[i].found, rows[i].wanted);
 
         return status_hint(result, "take the architecture from there too: "
-                                   "model.from: %s", session->directory);
+                                   "model.from: %s, or no model.* at all",
+                           session->directory);
     }
     if (found->kind != &model_gpt2 && found->rope_base != wanted->rope_base)
         FAIL(ERR_CONFIG, "%s: has model.rope_base %.9g, the model here %.9g",

@@ -103,6 +103,17 @@ status trainer_run(const struct trainer_request *request)
     return launch_run(&(struct launch){copy.ranks, limit_ms}, rank_run, &copy);
 }
 
+/* Whether a run stands for its own architecture. */
+static bool has_config(const char *run)
+{
+    char path[PATH_BYTES];
+
+    if (path_join(path, sizeof path, run, "config.json") == OK)
+        return file_exists(path);
+    status_clear();
+    return false;
+}
+
 status trainer_options(struct options_set *set, const char *run,
                        const char *const *assignments, int count)
 {
@@ -119,12 +130,17 @@ status trainer_options(struct options_set *set, const char *run,
     if (set->values.data.train.count == 0 &&
         set->values.data.mixture.count == 0)
         FAIL_GOTO(done, result, ERR_CONFIG,
-                  "%s: was imported and names no data; train it with a "
-                  "configuration that has init.from and model.from: %s", run,
+                  "%s: was imported and names no data; begin a run from it: "
+                  "lockstep train %s/config.yaml --set init.from=%s --set "
+                  "data.train=[FILE] --set train.steps=N --run NEW", run, run,
                   run);
     if (tokenizer_file(run, tokenizer)) { /* the run's own copy */
         snprintf(assignment, sizeof assignment, "tokenizer.from=%s",
                  tokenizer);
+        TRY_GOTO(done, result, options_assign(set, assignment, ORIGIN_RUN));
+    }
+    if (set->values.model.from[0] != '\0' && has_config(run)) {
+        snprintf(assignment, sizeof assignment, "model.from=%s", run);
         TRY_GOTO(done, result, options_assign(set, assignment, ORIGIN_RUN));
     }
     snprintf(assignment, sizeof assignment, "run.dir=%s", run);

@@ -86,4 +86,29 @@ LOCKSTEP_FAULT=train.step:14:kill lockstep train config.yaml --run gone \
 mv whole elsewhere
 if lockstep resume gone >log 2>&1; then ok "resumed without what it began from"
 else bad "resumed without what it began from" "exit $?" log; fi
+
+# --- a model that comes with its weights ---
+mv elsewhere whole
+grep -v '^model:' config.yaml >bare.yaml
+must train bare.yaml --run brought --set init.from=whole --set train.steps=10
+must train config.yaml --run named --set init.from=whole --set train.steps=10
+if same_run named brought; then ok "init.from brings the architecture"
+else bad "init.from brings the architecture" "$why"; fi
+LOCKSTEP_FAULT=train.step:8:kill lockstep train bare.yaml --run moved \
+    --set init.from=whole --set train.steps=10 >log 2>&1
+mv whole elsewhere
+if lockstep resume moved >log 2>&1 && same_run named moved; then
+    ok "... which a run keeps"
+else bad "... which a run keeps" "$why" log; fi
+mv elsewhere whole
+expect "another architecture" 78 "has model.layers 2, the model here 3" train \
+    bare.yaml --run none --set init.from=whole --set model.layers=3 \
+    --set model.vocab=304 --set model.width=24 --set model.heads=4
+must export whole outside
+must import outside imported
+expect "an imported run names the way" 78 \
+    "lockstep train imported/config.yaml --set init.from=imported" resume imported
+must train imported/config.yaml --run begun --set init.from=imported \
+    --set data.train=[text.jsonl] --set train.steps=2 --set data.sequence=48
+ok "which works"
 report

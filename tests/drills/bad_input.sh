@@ -156,4 +156,9 @@ expect "score of rows of other lengths" 65 "ids.json" \
     score whole --tokens ids.json
 expect "generate without tokens" 2 "--tokens" \
     generate whole --prompt ba --tokens 0
+# What every rank was given wrong is said once, without a number.
+expect "ranks agree on a refusal" 78 "error (config): data.packing: foo" train \
+    config.yaml --run none --ranks 2 --set data.packing=foo
+expect "ranks agree on a missing file" 66 "error (missing): gone.txt" train \
+    config.yaml --run none --ranks 2 --set "data.train=[gone.txt]"
 report
