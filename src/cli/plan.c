@@ -69,6 +69,7 @@ static status summary(const struct planned *planned, struct table *table)
         const char *unit;
     } rows[] = {
         {"parameters", setup->parameters, ""},
+        {"parameters that learn", setup->trained, ""},
         {"parameters of the rank", parameters, ""},
         {"steps", setup->rate.steps,
          setup->rate.steps > 0 ? "" : "decided by the data"},

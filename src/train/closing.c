@@ -76,6 +76,9 @@ static void print_model(const struct setup *setup,
             m->kind->name, m->layers, (long long)m->width, m->heads,
             m->kv_heads, (long long)m->vocab,
             text_count(parameters, setup->parameters));
+    if (setup->trained < setup->parameters)
+        fprintf(out, "learning  %s of them; the others are frozen\n",
+                text_count(parameters, setup->trained));
     if (ramp_changes(&setup->ramp))
         fprintf(out, "ramp      the batch changes %d times, from %lld "
                      "sequences on\n", setup->ramp.count - 1,
@@ -211,6 +214,9 @@ static void model_facts(const struct closing *c, struct facts *facts)
     add_fact(facts, "family", "%s", m->kind->name);
     add_fact(facts, "parameters", "%s",
              text_count(number, c->setup->parameters));
+    if (c->setup->trained < c->setup->parameters)
+        add_fact(facts, "of those that learn", "%s",
+                 text_count(number, c->setup->trained));
     add_fact(facts, "layers", "%d", m->layers);
     add_fact(facts, "width", "%lld", (long long)m->width);
     add_fact(facts, "heads", "%d, %d key-value, of %d", m->heads, m->kv_heads,

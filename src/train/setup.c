@@ -6,8 +6,6 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "models/mup.h"
-#include "optimizer/groups.h"
 #include "plan/fit.h"
 #include "plan/simulate.h"
 #include "schedule/build.h"
@@ -506,38 +504,6 @@ void setup_place(struct setup *setup, int rank)
     setup->request.place = setup->place;
 }
 
-/* What single parameters have of their own. */
-static status choose_groups(struct setup *setup,
-                            const struct param_table *whole)
-{
-    const struct option_list *rows = &setup->set->values.optimizer.groups;
-    void *rates = NULL;
-
-    setup->groups = (struct groups){
-        .rows = rows->items, .count = rows->count,
-        .prefix = setup->model.kind->layer_prefix,
-        .adapters = setup->model.lora.rank > 0};
-    TRY(groups_check(&setup->groups, whole));
-    if (setup->model.mup == 0) return OK;
-    TRY(memory_take((size_t)whole->count + 1, sizeof *setup->rates, &rates));
-    setup->groups.rates = setup->rates = rates;
-    for (int i = 0; i < whole->count; i++)
-        setup->rates[i] = mup_of(&setup->model, &whole->items[i]).rate;
-    return OK;
-}
-
-static status look_at_parameters(struct setup *setup)
-{
-    struct program whole;
-    status result;
-
-    TRY(model_build_whole(&whole, &setup->model));
-    setup->parameters = whole.params.parameters;
-    result = choose_groups(setup, &whole.params);
-    program_free(&whole);
-    return result;
-}
-
 status setup_resolve(struct setup *setup, const struct options_set *set,
                      int ranks, int rank)
 {
@@ -559,7 +525,7 @@ status setup_resolve(struct setup *setup, const struct options_set *set,
                                ? tokenizer_vocab(&setup->tokenizer) : 0));
     TRY(check_vocab(setup));
     TRY(choose_end(setup));
-    TRY(look_at_parameters(setup));
+    TRY(setup_parameters(setup));
     setup->rate = (struct rate){.peak = o->optimizer.lr,
                                 .least = o->optimizer.min_lr,
                                 .warmup = o->optimizer.warmup,

@@ -19,6 +19,7 @@ struct setup {
     bool has_tokenizer;
     struct model model;
     int64_t parameters;            /* of the whole model */
+    int64_t trained;               /* of those, not frozen */
     struct loss_scale scaling;     /* at step 0 */
     enum muon_adjust adjust;
     struct rate rate;              /* steps: setup_length */
@@ -46,6 +47,9 @@ struct setup {
  * `rank` of `ranks`. ERR_CONFIG says which option cannot be. */
 status setup_resolve(struct setup *setup, const struct options_set *set,
                      int ranks, int rank);
+/* Counts them, and reads their groups; the model must be known. ERR_CONFIG: a
+ * row of optimizer.groups that cannot be followed. */
+status setup_parameters(struct setup *setup);
 /* Plans for another rank of the same. */
 void setup_place(struct setup *setup, int rank);
 /* Another grid, of a run that goes on. ERR_CONFIG: the layout does not fit it;
