@@ -345,42 +345,62 @@ done:
     return result;
 }
 
-/* Bytes of the whole lines up to a step. */
-static status kept_bytes(const char *path, const struct text *text,
-                         int64_t step, size_t *kept)
+status prompts_text(const struct prompts *prompts, struct text *out)
 {
-    struct arena scratch = {0};
+    struct text made = {0};
     status result = OK;
 
+    for (int i = 0; i < prompts->count; i++) {
+        made.length = 0;
+        TRY_GOTO(done, result, decode(prompts, i, &made));
+        TRY_GOTO(done, result, text_printf(out, "%s%s|",
+                                           i > 0 ? "\n\n" : "",
+                                           prompts->items[i].text));
+        TRY_GOTO(done, result, text_append(out, made.bytes, made.length));
+    }
+done:
+    text_free(&made);
+    return result;
+}
+
+/* Bytes of the lines up to a step, or to a torn one. */
+static size_t kept_bytes(const char *path, const struct text *text,
+                         int64_t step)
+{
+    struct arena scratch = {0};
+    size_t kept = 0;
+
     arena_init(&scratch, "a sample", 0);
-    for (*kept = 0; *kept < text->length;) {
-        const char *line = text->bytes + *kept;
-        const char *end = memchr(line, '\n', text->length - *kept);
+    while (kept < text->length) {
+        const char *line = text->bytes + kept;
+        const char *end = memchr(line, '\n', text->length - kept);
         const struct json *object;
         int64_t of;
 
         if (end == NULL) break; /* torn by a kill */
         arena_reset(&scratch);
-        TRY_GOTO(done, result, json_read(&object, &scratch, line,
-                                         (size_t)(end - line), path));
-        TRY_GOTO(done, result, json_get_integer(object, path, "step", &of));
+        if (json_read(&object, &scratch, line, (size_t)(end - line), path) !=
+                OK ||
+            json_get_integer(object, path, "step", &of) != OK) {
+            status_clear();
+            break;
+        }
         if (of > step) break;
-        *kept += (size_t)(end - line) + 1;
+        kept += (size_t)(end - line) + 1;
     }
-done:
     arena_free(&scratch);
-    return result;
+    return kept;
 }
 
 status prompts_cut(const char *path, int64_t step)
 {
     struct text text = {0};
-    size_t kept = 0;
     status result;
 
     if (!file_exists(path)) return OK;
     TRY_GOTO(done, result, file_read(path, SAMPLES_BYTES_MAX, &text));
-    TRY_GOTO(done, result, kept_bytes(path, &text, step, &kept));
+    const size_t kept = kept_bytes(path, &text, step);
+
     if (kept < text.length)
         TRY_GOTO(done, result, file_write_atomic(path, text.bytes, kept));
 done:

@@ -40,6 +40,8 @@ status prompts_continue(struct prompts *prompts, struct train_step *step);
 /* Appends a line for each to `path`. */
 status prompts_write(const struct prompts *prompts, const char *path,
                      int64_t step);
+/* Appends every prompt with its text, for people. */
+status prompts_text(const struct prompts *prompts, struct text *out);
 /* Drops the lines of `path` beyond a step: of a run that resumes there. */
 status prompts_cut(const char *path, int64_t step);
 

@@ -146,6 +146,8 @@ static status rewind_run(struct trainer *t)
         metrics_close(&t->metrics);
         result = metrics_open(&t->metrics, t->run.metrics, t->counters.step);
         if (result == OK)
+            result = prompts_cut(t->run.samples, t->counters.step);
+        if (result == OK)
             result = observe_rewind(&t->observer, t->counters.step);
     }
     result = team_agree(&t->team, result);

@@ -46,6 +46,24 @@ static status measure_all(struct trainer *t, struct measure *valid)
     return prompts_continue(&v->prompts, &t->step);
 }
 
+/* What the prompts became, where the run writes and where it tells. */
+static status tell_samples(struct trainer *t)
+{
+    const struct prompts *prompts = &t->validation.prompts;
+    struct text text = {0};
+    status result;
+
+    if (!trainer_leads(t) || prompts->count == 0) return OK;
+    TRY_GOTO(done, result, prompts_write(prompts, t->run.samples,
+                                         t->counters.step));
+    TRY_GOTO(done, result, prompts_text(prompts, &text));
+    TRY_GOTO(done, result, observe_sample(&t->observer, t->counters.step,
+                                          text.bytes));
+done:
+    text_free(&text);
+    return result;
+}
+
 status trainer_validate(struct trainer *t)
 {
     struct validation *v = &t->validation;
@@ -59,8 +77,7 @@ status trainer_validate(struct trainer *t)
     TRY(measure_all(t, &valid));
     TRY(train_step_return(&t->step));
     if (averages(t)) TRY(train_step_swap(&t->step));
-    if (trainer_leads(t))
-        TRY(prompts_write(&v->prompts, t->run.samples, t->counters.step));
+    TRY(tell_samples(t));
     if (!trainer_leads(t) || (valid.targets == 0 && v->extra_count == 0))
         return OK;
     struct metrics_row row = metrics_blank(METRICS_VALIDATION);
