@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* adafactor.c - second moments of rows and columns instead of elements. Shazeer
- * and Stern 2018, arXiv:1804.04235, algorithms 4 and 5, as torch.optim.Adafactor
- * has them: steps relative to the size of the weights, decay 1 - t^-0.8,
+ * and Stern 2018, arXiv:1804.04235, algorithms 4 and 5, as in PyTorch's
+ * Adafactor: steps relative to the size of the weights, decay 1 - t^-0.8,
  * updates clipped to a root mean square of 1, no first moment. */
 #include <math.h>
 

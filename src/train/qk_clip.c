@@ -21,6 +21,11 @@ status qk_clip_check(const struct model *model)
         FAIL(ERR_CONFIG, "optimizer.qk_clip: %s caps its scores at %g already; "
                          "set it, or model.attention_softcap, to 0",
              model->kind->name, model->attention_softcap);
+    if (model->lora.rank > 0)
+        FAIL(ERR_CONFIG, "optimizer.qk_clip: with lora.rank %d queries and "
+                         "keys are frozen weights and adapters, and to scale "
+                         "one of them scales no score; set it to 0",
+             model->lora.rank);
     return OK;
 }
 

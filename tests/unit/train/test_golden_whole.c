@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_golden_whole.c - 20 steps of the optimizers that see whole matrices,
  * and of others but AdamW, with clipping and a schedule, against oracles in
- * float64 (tests/golden/make_whole.py, make_elements.py). Losses after the first step are functions of
- * all weights, so weights are not stored. */
+ * float64 (tests/golden/make_whole.py, make_elements.py). Losses after the
+ * first step are functions of all weights, so weights are not stored. */
 #include "optimizer/rate.h"
 #include "tests/golden/golden.h"
 #include "train/step.h"

@@ -72,7 +72,7 @@ static void add_leaf(int64_t leaf, double **sum, int64_t *elements,
                      struct sizes *out)
 {
     struct training t;
-    const struct sample_source source = {fill, &leaf};
+    const struct sample_source source = {fill, &leaf, 0};
     struct step_result result;
     double squares = 0;
 
