@@ -559,6 +559,62 @@ static status descend_run(const struct kernels *k, struct stream *stream,
     return k->descend(stream, &p);
 }
 
+/* Others, by what the case's second size says: 8-bit AdamW, Lion, SGD,
+ * schedule-free. Any bits are codes. */
+static void update_prepare(struct operands *o, const int64_t *s)
+{
+    static const double bytes[] = {16, 20, 20, 28}; /* of an element */
+    static const double flops[] = {13, 8, 7, 16};
+    float *v;
+
+    for (int i = 0; i < 4; i++)
+        o->t[i] = vector_of(operand_real(o, 1, s[0]));
+    v = o->t[2].data;
+    for (int64_t i = 0; i < s[0]; i++) v[i] = v[i] < 0 ? -v[i] : v[i];
+    for (int i = 4; i < 6; i++)
+        o->t[i] = vector_of(operand_real(o, 1, s[0] / UPDATE_BLOCK + 1));
+    o->flops = flops[s[1]] * (double)s[0];
+    o->bytes = bytes[s[1]] * (double)s[0];
+}
+
+static status update_run(const struct kernels *k, struct stream *stream,
+                         struct operands *o, enum update_formula formula)
+{
+    struct element_update p = {
+        .formula = formula, .weight = o->t[0], .gradient = o->t[3],
+        .states = {{.values = o->t[1]}, {.values = o->t[2]}}, .scale = 0.5,
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8,
+        .decay = 0.1, .correction1 = 0.5, .correction2 = 0.1, .share = 0.1};
+
+    if (formula == UPDATE_ADAMW)
+        for (int i = 0; i < 2; i++)
+            p.states[i] = (struct element_state){
+                tensor_1d(o->t[1 + i].data, DTYPE_U8,
+                          tensor_count(&o->t[1 + i])),
+                o->t[4 + i].data, i == 1};
+    else if (formula != UPDATE_FREE)
+        p.states[1].values.data = NULL;
+    return k->update_elements(stream, &p);
+}
+
+static status adamw8_run(const struct kernels *k, struct stream *stream,
+                         struct operands *o)
+{
+    return update_run(k, stream, o, UPDATE_ADAMW);
+}
+
+static status lion_run(const struct kernels *k, struct stream *stream,
+                       struct operands *o)
+{
+    return update_run(k, stream, o, UPDATE_LION);
+}
+
+static status free_run(const struct kernels *k, struct stream *stream,
+                       struct operands *o)
+{
+    return update_run(k, stream, o, UPDATE_FREE);
+}
+
 const struct bench_case bench_cases[] = {
     {"matmul", "NT 1024x2304x768", {1024, 2304, 768}, product_nt, product_run},
     {"matmul", "NT 1024x768x3072", {1024, 768, 3072}, product_nt, product_run},
@@ -614,6 +670,11 @@ const struct bench_case bench_cases[] = {
      scatter_prepare, scatter_run},
     {"cross_entropy", "256 x 50257", {256, 50257, 0}, loss_prepare, loss_run},
     {"adamw", "8388608", {8388608, 0, 0}, adamw_prepare, adamw_run},
+    {"update_elements", "adamw, 8 bits", {8388608, 0, 0}, update_prepare,
+     adamw8_run},
+    {"update_elements", "lion", {8388608, 1, 0}, update_prepare, lion_run},
+    {"update_elements", "schedule_free", {8388608, 3, 0}, update_prepare,
+     free_run},
     {"momentum", "8388608", {8388608, 0, 0}, momentum_prepare, momentum_run},
     {"descend", "8388608", {8388608, 0, 0}, descend_prepare, descend_run},
 };

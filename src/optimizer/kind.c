@@ -54,6 +54,19 @@ static bool is_inner_matrix(const struct param *param)
            param->layer >= 0;
 }
 
+/* What validation and checkpoints read is the average of all weights. */
+static status check_averages(const struct optimizer_rule *rules,
+                             const struct param_table *table,
+                             const struct optimizer_kind *kind)
+{
+    for (int i = 0; i < table->count; i++)
+        if (rules[i].kind->average != NULL && rules[i].kind != kind)
+            FAIL(ERR_CONFIG, "optimizer.groups: %s has %s, which averages "
+                             "whole models; set optimizer.name to it instead",
+                 table->items[i].name, rules[i].kind->name);
+    return OK;
+}
+
 status rules_build(struct optimizer_rule *rules,
                    const struct param_table *table,
                    const struct optimizer_choice *choice)
@@ -70,7 +83,8 @@ status rules_build(struct optimizer_rule *rules,
         rules[i].frozen = choice->groups.adapters &&
                           !table->items[i].spec.adapter;
     }
-    return groups_apply(&choice->groups, table, rules);
+    TRY(groups_apply(&choice->groups, table, rules));
+    return check_averages(rules, table, kind);
 }
 
 const struct optimizer_state *rule_state(const struct optimizer_rule *rule,
