@@ -167,9 +167,9 @@ static inline int64_t token_order_part(const struct token_order *order,
 
 /* Dropout of attention's weights: after the softmax, that of a pair is
  * multiplied by 0 with probability `rate`, else by 1 / (1 - rate), rounded to
- * real once. Which: word j % 4 of block (sequence, head << 46 | i << 22 | j / 4)
- * of the generator, i and j the positions of query and key, against
- * dropout_least. */
+ * real once. Which: word j % 4 of the generator's block at
+ * (sequence, head << 46 | i << 22 | j / 4), i and j the positions of query and
+ * key, against dropout_least. */
 struct attention_dropout {
     double rate;            /* 0: none */
     struct random_key key;  /* of the layer */

@@ -18,8 +18,8 @@
 status ramped_plan(struct pipeline *pipeline, struct setup *setup,
                    struct team *team, int64_t values);
 /* From the batch of the open pipeline to another of the ramp; the step keeps
- * its rates, loss scale, guard and watch. What points into the pipeline's stages
- * is to be made again. Collective. */
+ * its rates, loss scale, guard and watch. What points into the pipeline's
+ * stages is to be made again. Collective. */
 status ramped_switch(struct pipeline *pipeline, struct train_step *step,
                      struct setup *setup, int64_t batch);
 

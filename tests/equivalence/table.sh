@@ -181,6 +181,9 @@ model regular $regular model.tied=true model.vocab=303
 model regular_heads $regular model.family=gpt2 model.kv_heads=0 \
     optimizer.qk_clip=0.03 numerics.grid_tensor=4 data.documents=joined
 model regular_groups $regular optimizer.qk_clip=0.03 train.dtype=bfloat16
+printf '%s\n' "ranks=2 mesh.tensor=2" "ranks=2 mesh.shard=2 zero=fsdp" \
+    "ranks=4 mesh.data=2 mesh.pipe=2 train.micro_batch=1 zero=zero1" >layouts.txt
+steps=3 model regular_muon $regular optimizer.name=muon optimizer.qk_clip=0.03
 printf '%s\n' "ranks=2 mesh.context=2" "ranks=2 mesh.context=2 mesh.tensor=1 context.kind=ulysses" \
     "ranks=4 mesh.tensor=2 mesh.context=2 train.micro_batch=1" >layouts.txt
 steps=3 model regular_context $regular numerics.grid_context=2 \
