@@ -362,7 +362,8 @@ int64_t pipeline_peak_values(const struct pipeline *pipeline)
 {
     const struct stage_request *r = &pipeline->stages[0].request;
 
-    return r->qk_clip > 0 ? (int64_t)r->model->layers * r->model->heads : 0;
+    return r->qk_clip > 0 || r->observe
+               ? (int64_t)r->model->layers * r->model->heads : 0;
 }
 
 int64_t pipeline_loss_values(const struct pipeline *pipeline)

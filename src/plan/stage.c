@@ -114,7 +114,7 @@ static status build_program(struct stage *stage)
     p->z_loss = r->z_loss;
     p->dropout = r->dropout;
     p->attention_dropout = r->attention_dropout;
-    p->peaks = r->qk_clip > 0;
+    p->peaks = r->qk_clip > 0 || r->observe;
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
     TRY(r->model->kind->build(p, r->model));

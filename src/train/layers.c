@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/arena.h"
+#include "nn/peaks.h"
 
 enum kind { KIND_WEIGHT, KIND_GRADIENT, KIND_UPDATE };
 
@@ -121,6 +122,35 @@ static status gather_activation(struct layers *l,
     for (int i = 0; i < ranks; i++)
         if (most[i] > activation->most) activation->most = most[i];
     return OK;
+}
+
+/* ---- attention scores ---- */
+
+static int heads_of(const struct layers *l)
+{
+    return l->pipeline->stages[0].request.model->heads;
+}
+
+/* Scores are watched in observed steps alone, unless QK-clip does anyway. */
+static void watch_scores(struct layers *l, bool watches)
+{
+    if (l->pipeline->stages[0].request.qk_clip > 0) return;
+    for (int i = 0; i < l->pipeline->count; i++) {
+        struct run *run = &l->pipeline->stages[i].run;
+
+        run->peaks = watches ? l->peaks[i] : NULL;
+        if (watches) peaks_reset(run);
+    }
+}
+
+static status gather_scores(struct layers *l)
+{
+    const int64_t count = (int64_t)l->blocks * heads_of(l);
+
+    for (int64_t i = 0; i < count; i++) l->logits[i] = -(double)INFINITY;
+    for (int i = 0; i < l->pipeline->count; i++)
+        peaks_collect(&l->pipeline->stages[i].run, heads_of(l), l->logits);
+    return team_largest(l->team, l->logits, count);
 }
 
 /* ---- parameters ---- */
@@ -295,6 +325,14 @@ status layers_build(struct layers *l, struct train_step *step,
     TRY(memory_take((size_t)layers_values(ranks), sizeof *l->values,
                     &memory));
     l->values = memory;
+    TRY(memory_take((size_t)l->blocks * (size_t)heads_of(l),
+                    sizeof *l->logits, &memory));
+    l->logits = memory;
+    TRY(memory_take((size_t)pipeline->count, sizeof *l->peaks, &memory));
+    l->peaks = memory;
+    for (int i = 0; i < pipeline->count; i++)
+        l->peaks[i] = pipeline->stages[i].run.peaks;
+    watch_scores(l, false);
     l->probe = (struct run_probe){look, l};
     l->watch = (struct step_watch){see_gradients, see_update, l};
     for (int i = 0; i < pipeline->count; i++)
@@ -307,6 +345,8 @@ void layers_free(struct layers *l)
 {
     memory_free(l->activations);
     memory_free(l->parts);
+    memory_free(l->logits);
+    memory_free(l->peaks);
     memory_free(l->norms);
     memory_free(l->room);
     memory_free(l->values);
@@ -318,9 +358,10 @@ void layers_begin(struct layers *l, int64_t step, bool looks, bool histograms)
     l->step = step;
     l->looks = looks;
     l->histograms = histograms;
-    if (looks)
-        memset(l->activations, 0,
-               (size_t)(l->blocks + 1) * sizeof *l->activations);
+    if (!looks) return;
+    memset(l->activations, 0,
+           (size_t)(l->blocks + 1) * sizeof *l->activations);
+    watch_scores(l, true);
 }
 
 status layers_end(struct layers *l)
@@ -328,7 +369,10 @@ status layers_end(struct layers *l)
     const bool looked = l->looks;
 
     l->looks = l->histograms = false; /* not at validations */
-    for (int i = 0; looked && i <= l->blocks; i++)
+    if (!looked) return OK;
+    for (int i = 0; i <= l->blocks; i++)
         TRY(gather_activation(l, &l->activations[i]));
+    TRY(gather_scores(l));
+    watch_scores(l, false);
     return OK;
 }

@@ -4,6 +4,7 @@
  *
  *   activations  of the residual stream as each block reads it, and as the
  *                last norm does: root mean square, largest size, kurtosis
+ *   logits       the largest attention score of each block, of all its heads
  *   parameters   norms of weight, gradient and update, before and after the
  *                step's update
  *
@@ -40,6 +41,9 @@ struct layers {
     double time_s;
     struct layer_activation *activations; /* owned, [blocks + 1] */
     struct layer_activation *parts;    /* owned, [threads] */
+    double *logits;                    /* owned, [blocks][heads] */
+    void **peaks;                      /* owned, [stages]: where a run keeps
+                                        * its largest scores */
     struct layer_norms *norms;         /* owned, [parameters] */
     struct tally *room;                /* owned, [1 + threads] */
     double *values;                    /* owned: of a message */
@@ -71,6 +75,7 @@ status layers_tell(const struct layers *layers);
 struct layers_row {
     int64_t step;
     const double *rms, *most, *kurtosis; /* [activations] */
+    const double *logit;                 /* [activations - 1] */
     const struct layer_norms *norms;     /* [parameters] */
 };
 struct layers_table {

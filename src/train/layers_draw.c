@@ -54,6 +54,11 @@ static double kurtosis(const struct layers_row *row, int i)
     return row->kurtosis[i];
 }
 
+static double logit(const struct layers_row *row, int i)
+{
+    return row->logit[i];
+}
+
 static double gradient(const struct layers_row *row, int i)
 {
     return row->norms[i].gradient;
@@ -197,6 +202,8 @@ static status draw_all(struct text *out, const struct layers_table *table)
          most},
         {table, "Residual stream, kurtosis", reads, activation_name,
          kurtosis},
+        {table, "Largest attention logit", reads - 1, activation_name,
+         logit},
         {table, "Norm of weights", params, parameter_name, weight},
         {table, "Norm of gradients", params, parameter_name, gradient},
         {table, "Norm of the update over norm of weights", params,

@@ -2,6 +2,7 @@
 /* layers_file.c - RUN/layers.jsonl: one JSON object for each observed step.
  *
  *     {"step": 4, "rms": [...], "max": [...], "kurtosis": [...],
+ *      "logit": [...],
  *      "parameters": [{"name": "embedding.weight", "weight": 17.2,
  *                      "gradient": 0.3, "update": 0.01}, ...]}
  *
@@ -29,6 +30,18 @@ static double value_of(const struct layer_activation *a, enum what what)
     case WHAT_MAX: return a->most;
     default: return exact_value(&a->fourths) / count / (mean * mean);
     }
+}
+
+/* The largest of a block's heads. */
+static double logit_of(const struct layers *layers, int block)
+{
+    const int heads = layers->pipeline->stages[0].request.model->heads;
+    const double *row = layers->logits + (int64_t)block * heads;
+    double most = row[0];
+
+    for (int i = 1; i < heads; i++)
+        if (row[i] > most) most = row[i];
+    return most;
 }
 
 static void write_parameter(struct json_writer *w, const char *name,
@@ -60,6 +73,11 @@ status layers_format(struct text *out, const struct layers *layers)
                                          (enum what)k));
         json_write_array_end(&w);
     }
+    json_write_key(&w, "logit");
+    json_write_array(&w);
+    for (int i = 0; i < layers->blocks; i++)
+        json_write_real(&w, logit_of(layers, i));
+    json_write_array_end(&w);
     json_write_key(&w, "parameters");
     json_write_array(&w);
     for (int i = 0; i < params->count; i++)
@@ -120,6 +138,8 @@ status layers_tell(const struct layers *layers)
         for (int k = 0; k < WHATS; k++)
             TRY(tell(&t, prefixes[k], name,
                      value_of(&layers->activations[i], (enum what)k)));
+        if (i < layers->blocks)
+            TRY(tell(&t, "attention_logit_max", name, logit_of(layers, i)));
     }
     for (int i = 0; i < params->count; i++) {
         const struct layer_norms *norms = &layers->norms[i];
@@ -238,17 +258,20 @@ static status keep_row(struct walk *walk, const struct json *object,
 
     if (table->count == 0) TRY(begin_table(walk, object, source));
     count = table->activations;
-    TRY(arena_take_array(walk->arena, (size_t)count * WHATS + 1,
+    TRY(arena_take_array(walk->arena, (size_t)count * (WHATS + 1) + 1,
                          sizeof *values, &memory));
     values = memory;
     for (int k = 0; k < WHATS; k++)
         TRY(read_array(object, source, what_names[k], count,
                        values + k * count));
+    TRY(read_array(object, source, "logit", count > 0 ? count - 1 : 0,
+                   values + WHATS * count));
     TRY(arena_take_array(walk->arena, (size_t)table->parameters + 1,
                          sizeof *row->norms, &norms));
     TRY(read_parameters(walk, object, source, norms));
     *row = (struct layers_row){step, values, values + count,
-                               values + 2 * count, norms};
+                               values + 2 * count, values + 3 * count,
+                               norms};
     table->count++;
     return OK;
 }

@@ -101,6 +101,20 @@ else
     echo "left out: curl is not installed"
 fi
 
+# The largest logit is the one that QK-clip sees.
+must train config.yaml --run clipped --set observe.layers=5 \
+    --set train.steps=5 --set optimizer.qk_clip=1000
+seen=$(sed -n 's/.*"max_attention_logit": \([0-9.e-]*\).*/\1/p' \
+    clipped/metrics.jsonl | tail -n 1)
+logits=$(sed 's/.*"logit": \[\([^]]*\)\].*/\1/' clipped/layers.jsonl)
+if [ -n "$seen" ] && [[ ", $logits," == *", $seen,"* ]] &&
+    [ "$logits" = "$(sed -n '1s/.*"logit": \[\([^]]*\)\].*/\1/p' \
+        watched/layers.jsonl)" ]; then
+    ok "the largest logit, with and without QK-clip"
+else
+    bad "the largest logit" "$seen is none of $logits"
+fi
+
 # --- killed and resumed ---
 LOCKSTEP_FAULT=train.step:18:kill lockstep train config.yaml --run killed \
     $watch >log 2>&1

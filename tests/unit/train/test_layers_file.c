@@ -6,7 +6,7 @@
 #include "tests/test.h"
 #include "train/layers.h"
 
-#define PARAMS "\"parameters\": [{\"name\": \"a<b\", \"weight\": 2, "       \
+#define PARAMS "\"logit\": [2.5], \"parameters\": [{\"name\": \"a<b\", \"weight\": 2, "       \
                "\"gradient\": 0.5, \"update\": null}]"
 
 static const char two[] =
@@ -47,6 +47,7 @@ TEST(lines_are_read)
     EQUAL_TEXT(f.table.names[0], "a<b");
     EQUAL_INT(f.table.rows[1].step, 10);
     CHECK(f.table.rows[0].most[1] == 4.5);
+    CHECK(f.table.rows[0].logit[0] == 2.5);
     CHECK(isnan(f.table.rows[0].kurtosis[1]));
     CHECK(f.table.rows[1].norms[0].gradient == 0.5);
     CHECK(isnan(f.table.rows[1].norms[0].update));
@@ -75,8 +76,10 @@ TEST(other_lines_are_refused)
         PARAMS "}\n",
         "{\"step\": 5, \"rms\": [\"1\"], \"max\": [1], \"kurtosis\": [1], "
         PARAMS "}\n",
+        "{\"step\": 5, \"rms\": [1, 2], \"max\": [1, 2], "
+        "\"kurtosis\": [1, 2], \"logit\": [1, 2], \"parameters\": []}\n",
         "{\"step\": 5, \"rms\": [], \"max\": [], \"kurtosis\": [], "
-        "\"parameters\": [1]}\n"};
+        "\"logit\": [], \"parameters\": [1]}\n"};
     struct fixture f;
 
     for (int i = 0; i < ROWS(bad); i++) {
@@ -94,7 +97,7 @@ TEST(lines_of_two_models_are_refused)
 
     snprintf(other, sizeof other,
              "%s{\"step\": 15, \"rms\": [1, 2], \"max\": [3, 4], "
-             "\"kurtosis\": [3, 3], \"parameters\": [{\"name\": \"c\"}]}\n",
+             "\"kurtosis\": [3, 3], \"logit\": [1], \"parameters\": [{\"name\": \"c\"}]}\n",
              two);
     begin(&f, other);
     FAILS(layers_read(&f.table, &f.arena, f.path), ERR_FORMAT,
@@ -128,7 +131,7 @@ TEST(heat_maps_have_a_cell_for_each_value)
     IS_OK(layers_html(&page, f.path));
     for (const char *at = page.bytes; (at = strstr(at, "<rect")) != NULL; at++)
         cells++;
-    EQUAL_INT(cells, 2 * (3 * 2 + 3 * 1));
+    EQUAL_INT(cells, 2 * (3 * 2 + 1 + 3 * 1));
     CHECK(strstr(page.bytes, "a&lt;b, step 10: 0.5") != NULL);
     CHECK(strstr(page.bytes, "block 0, step 5: 3") != NULL);
     CHECK(strstr(page.bytes, "inf") == NULL);
