@@ -11,7 +11,7 @@
 static const struct optimizer_kind *const kinds[] = {
     &optimizer_adamw, &optimizer_lion, &optimizer_sgd,
     &optimizer_muon,
-    &optimizer_adafactor,
+    &optimizer_adafactor, &optimizer_soap,
     &optimizer_schedule_free};
 enum { KINDS = sizeof kinds / sizeof *kinds };
 

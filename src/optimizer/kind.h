@@ -71,7 +71,7 @@ struct optimizer_kind {
 status optimizer_find(const struct optimizer_kind **kind, const char *name);
 extern const struct optimizer_kind optimizer_adamw, optimizer_lion,
     optimizer_sgd, optimizer_muon,
-    optimizer_adafactor,
+    optimizer_adafactor, optimizer_soap,
     optimizer_schedule_free;
 
 /* What single parameters have of their own (groups.h); zeroed: nothing. */

@@ -48,6 +48,7 @@ struct update {
     bool nesterov;
     int ns_steps;            /* muon: of Newton and Schulz */
     enum muon_adjust adjust; /* muon: of the rate to the shape */
+    int frequency;           /* soap: steps from one turn of the bases on */
     struct whole_work *whole; /* of kinds that see whole tensors; NULL: there
                                * are none */
     double clip;             /* largest norm; 0: none */

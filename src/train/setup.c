@@ -559,6 +559,7 @@ void setup_update(const struct setup *setup, struct update *update)
     update->nesterov = o->optimizer.nesterov;
     update->ns_steps = (int)o->optimizer.ns_steps;
     update->adjust = setup->adjust;
+    update->frequency = (int)o->optimizer.frequency;
 }
 
 void setup_free(struct setup *setup)

@@ -69,7 +69,7 @@ sed 's/vocab: 304/vocab: 309/; s/heads: 4, kv_heads: 2/heads: 8, kv_heads: 2/; s
 sed 's/family: llama/family: gpt2/; s/ kv_heads: 2, head_width: 6,//' \
     llama.yaml >gpt2.yaml
 
-for optimizer in muon adafactor; do
+for optimizer in muon adafactor soap; do
     [ "$wanted" = "  " ] || [[ $wanted == *" $optimizer "* ]] || continue
     exact "$optimizer: axes" llama.yaml optimizer.name=$optimizer -- \
         "ranks=1 train.threads=3 train.micro_batch=1" \

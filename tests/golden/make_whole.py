@@ -3,7 +3,7 @@
 """Writes training/<name>/<optimizer>.json: 20 steps in float64 of the models
 and tokens of make_training.py under the optimizers that see whole matrices.
 
-    python3 tests/golden/make_whole.py
+    python3 tests/golden/make_whole.py [OPTIMIZER...]
 
 Rows as in training.json: learning rate, loss and gradient norm of each step.
 
@@ -17,6 +17,7 @@ Rows as in training.json: learning rate, loss and gradient norm of each step.
 import json
 import math
 import pathlib
+import sys
 
 import numpy
 import torch
@@ -53,7 +54,43 @@ class Soap:
 
     @staticmethod
     def basis(matrix):
-        return numpy.linalg.eigh(matrix)[1][:, ::-1]
+        """Columns by falling eigenvalues. Where eigenvalues are equal (zeros:
+        a first gradient has a small rank) any basis is one, and the choice
+        shows later; so the rotations are those of src/optimizer/eigen.c."""
+        n = len(matrix)
+        rows, q = matrix.copy(), numpy.eye(n)
+        even = n + n % 2
+        ring, pairs = even - 1, numpy.arange(even // 2)
+        floor = (1e-13 ** 2) * (matrix ** 2).sum()
+        for _ in range(60):
+            turned = False
+            for turn in range(ring):
+                a, b = (turn + pairs) % ring, (turn + ring - pairs) % ring
+                a[0], b[0] = ring, turn
+                p, r = numpy.minimum(a, b), numpy.maximum(a, b)
+                p, r = p[r < n], r[r < n]
+                x, y = rows[p], rows[r]
+                xx, yy, xy = (x * x).sum(1), (y * y).sum(1), (x * y).sum(1)
+                some = (xx > floor) & (yy > floor) & (
+                    abs(xy) > 1e-15 * n ** 0.5 * numpy.sqrt(xx * yy))
+                if not some.any():
+                    continue
+                turned = True
+                p, r = p[some], r[some]
+                z = (yy[some] - xx[some]) / (2 * xy[some])
+                t = numpy.where(z < 0, -1, 1) / (
+                    abs(z) + numpy.sqrt(1 + z * z))
+                c = (1 / numpy.sqrt(1 + t * t))[:, None]
+                s = c * t[:, None]
+                for m in (rows, q):
+                    m[p], m[r] = c * m[p] - s * m[r], s * m[p] + c * m[r]
+            if not turned:
+                break
+        order = numpy.argsort(-(rows ** 2).sum(1), kind="stable")
+        other = numpy.linalg.eigvalsh(matrix)[::-1]
+        found = numpy.einsum("ij,jk,ik->i", q[order], matrix, q[order])
+        assert abs(found - other).max() < 1e-12 * other[0]
+        return q[order].T
 
     def turn(self, side, covariance):
         """One power iteration, columns by falling estimates."""
@@ -173,7 +210,38 @@ def make(run, name):
         head[:-2] + ',\n "rows": [\n  ' + lines + "\n ]\n}\n")
 
 
+def number(index):
+    """Something like noise, the same in C."""
+    m = (index * 7919 + 5) * 2654435761 % 2 ** 32
+    m = (m ^ m >> 15) * 2246822519 % 2 ** 32
+    m ^= m >> 13
+    return (m - 2 ** 31) / 2 ** 31
+
+
+def make_soap_steps():
+    """A matrix alone, gradients from `number`: no small eigenvalues, to which
+    the eigenvectors of a model's first gradient are sensitive."""
+    cases = []
+    for rows, cols in ((8, 8), (12, 5), (5, 12)):
+        soap, size = Soap(2), rows * cols
+        w = numpy.array([number(i) for i in range(size)]).reshape(rows, cols)
+        for t in range(1, 8):
+            g = numpy.array([number(t * size + i) for i in range(size)])
+            w = soap.step(w, g.reshape(rows, cols), 0.01,
+                          SETTINGS["weight_decay"])
+        cases.append({"rows": rows, "cols": cols, "frequency": 2,
+                      "steps": 7, "lr": 0.01, "beta1": SETTINGS["beta1"],
+                      "beta2": SETTINGS["beta2"],
+                      "epsilon": SETTINGS["epsilon"],
+                      "weight_decay": SETTINGS["weight_decay"],
+                      "w": w.ravel().tolist()})
+    (HERE / "training" / "soap_steps.json").write_text(
+        '{"cases": [\n' + ",\n".join(json.dumps(c) for c in cases)
+        + "\n]}\n")
+
+
 if __name__ == "__main__":
+    make_soap_steps()
     for each in make_training.RUNS:
-        for optimizer in OPTIMIZERS:
+        for optimizer in sys.argv[1:] or OPTIMIZERS:
             make(each, optimizer)
