@@ -101,7 +101,7 @@ const struct command commands[] = {
       {"field", "KEY", "of documents in .jsonl and .parquet (text)", false},
       {"limit", "N", "items of each task, at most; 0: all (0)", false},
       {"context", "N", "most tokens of a request (the model's context)", false},
-      {"bos", NULL, "the tokenizer's first tokens before every text", false},
+      {"no-special", NULL, "without the tokenizer's first tokens", false},
       {"batch", "N", "rows at once (some thousand tokens)", false},
       {"dtype", "TYPE", "float32 (default), float64, bfloat16 or float16",
        false},

@@ -77,7 +77,8 @@ static status read_request(struct arguments *arguments,
         .model = arguments->operands[0],
         .examples = arguments_text(arguments, "examples", NULL),
         .field = arguments_text(arguments, "field", NULL),
-        .special = arguments_has(arguments, "bos"), .progress = stderr};
+        .special = !arguments_has(arguments, "no-special"),
+        .progress = stderr};
     TRY(read_words(arguments, "task", &paths));
     if (paths.count == 0)
         FAIL(ERR_USAGE, "eval needs --task FILE.jsonl: what to ask");

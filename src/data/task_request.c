@@ -41,9 +41,16 @@ static status encode(const struct encoder *e, const char *bytes, size_t length,
 {
     const struct tokenizer *t = e->encoding->tokenizer;
 
+    const int64_t first = special ? t->first_count : 0;
+
     out->count = 0;
-    if (special) TRY(token_list_append(out, t->first, t->first_count));
-    return tokenizer_encode(t, bytes, length, false, out);
+    TRY(token_list_append(out, t->first, first));
+    TRY(tokenizer_encode(t, bytes, length, false, out));
+    if (first == 0 || out->count == first || out->ids[first] != t->first[0])
+        return OK;
+    out->count -= first; /* the text itself begins with it */
+    memmove(out->ids, out->ids + first, (size_t)out->count * sizeof *out->ids);
+    return OK;
 }
 
 /* ---- pairs ---- */

@@ -41,7 +41,8 @@ struct task_encoding {
     const struct tokenizer *tokenizer;
     int64_t context;  /* most inputs */
     int32_t prefix;   /* token before a text that has none before it */
-    bool special;     /* the template's first tokens are put before contexts */
+    bool special;     /* the template's first tokens are put before texts that
+                       * do not begin with the first of them */
     int shots;        /* answered items before each: the first of `examples`
                        * but the item itself */
     const struct task *examples; /* NULL: the task's own */

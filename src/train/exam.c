@@ -12,6 +12,7 @@ static status open_task(struct exam *exam, int index,
     struct exam_task *task = &exam->items[index];
     struct task_encoding encoding = {
         .tokenizer = &setup->tokenizer, .context = o->data.sequence,
+        .special = true,
         .shots = (int)o->validate.shots};
     struct task_source source = {.path = row->words[1],
                                  .limit = o->validate.items,

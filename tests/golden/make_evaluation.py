@@ -2,12 +2,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes evaluation/: a tiny model, tasks, and what they must say of it.
 
-    python3 tests/golden/make_evaluation.py [--check-only]
+    python3 tests/golden/make_evaluation.py [--keep | --check-only]
+
+--keep: with the model and the records that are there. --check-only: asks the
+harness and writes nothing.
 
     model/               a Llama of 2 layers with its tokenizer, trained here for
                          some seconds on the sentences below
     *.jsonl              one file of records for each kind of task
-    expected.json        log-likelihoods (float64) and metrics, task by task
+    tokenizer_bos.json   the tokenizer with a template that begins each text
+    expected.json        log-likelihoods (float64) and metrics, task by task:
+                         KIND-SHOTS, with the template KIND-0-bos
 
 Everything is made up here. Likelihoods come from oracle.py in float64, tokens
 from the `tokenizers` library; the rules of lm-evaluation-harness are written
@@ -19,6 +24,7 @@ import math
 import pathlib
 import random
 import re
+import shutil
 import statistics
 import sys
 import tempfile
@@ -192,13 +198,16 @@ def item_of(kind, row):
 
 
 class Model:
-    def __init__(self):
+    def __init__(self, first=()):
+        self.first = list(first)  # before every text
         self.weights = {name: value.to(torch.float64) for name, value in
                         load_file(HERE / "model/model.safetensors").items()}
         self.tokenizer = Tokenizer.from_file(str(HERE / "model/tokenizer.json"))
 
-    def encode(self, string):
-        return self.tokenizer.encode(string, add_special_tokens=False).ids
+    def encode(self, string, first=None):
+        first = self.first if first is None else first
+        ids = self.tokenizer.encode(string, add_special_tokens=False).ids
+        return ids if first and ids[:1] == first[:1] else first + ids
 
     def ids(self, context, continuation):
         """Log-likelihood of the continuation's tokens, and whether each is the
@@ -214,8 +223,7 @@ class Model:
 
     def pair(self, context, continuation):
         if context == "":
-            ids = self.encode(continuation)
-            return self.ids([0], ids)
+            return self.ids([0], self.encode(continuation, []))
         kept = context.rstrip()
         continuation = context[len(kept):] + continuation
         before = self.encode(kept)
@@ -314,6 +322,13 @@ def close(a, b, tolerance):
     return abs(a - b) <= tolerance * max(1.0, abs(b))
 
 
+def model_with_template(directory):
+    directory = pathlib.Path(directory) / "model"
+    shutil.copytree(HERE / "model", directory)
+    shutil.copy(HERE / "tokenizer_bos.json", directory / "tokenizer.json")
+    return directory
+
+
 def check_harness(expected):
     """transformers' norms and angles are float32, so to about 1e-5."""
     try:
@@ -327,15 +342,17 @@ def check_harness(expected):
     for row in rows_of("hellaswag"):
         for string in [row["ctx_a"]] + row["endings"]:
             assert clean(string) == preprocess(string)
-    model = HFLM(pretrained=str(HERE / "model"), dtype="float64",
-                 device="cpu", batch_size=3)
-    for shots in (0, 2):
+    for shots, name in ((0, "0"), (2, "2"), (0, "0-bos")):
         with tempfile.TemporaryDirectory() as directory:
+            path = (model_with_template(directory) if name == "0-bos"
+                    else HERE / "model")
+            model = HFLM(pretrained=str(path), dtype="float64", device="cpu",
+                         batch_size=3)
             tasks = harness_tasks(directory)
             found = simple_evaluate(
                 model=model, tasks=tasks if shots == 0 else tasks[:3],
                 num_fewshot=shots or None, bootstrap_iters=1000)
-        compare_with_harness(found, expected, shots)
+        compare_with_harness(found, expected, name)
     print(f"lm-eval {lm_eval.__version__} agrees")
 
 
@@ -364,6 +381,19 @@ def rows_of(kind):
             (HERE / f"{kind}.jsonl").read_text().splitlines()]
 
 
+def write_template():
+    tokenizer = json.loads((HERE / "model/tokenizer.json").read_text())
+    end = {"SpecialToken": {"id": END, "type_id": 0}}
+    tokenizer["post_processor"] = {
+        "type": "TemplateProcessing",
+        "single": [end, {"Sequence": {"id": "A", "type_id": 0}}],
+        "pair": [end, {"Sequence": {"id": "A", "type_id": 0}},
+                 {"Sequence": {"id": "B", "type_id": 1}}],
+        "special_tokens": {END: {"id": END, "ids": [0], "tokens": [END]}}}
+    (HERE / "tokenizer_bos.json").write_text(json.dumps(
+        tokenizer, indent=2, ensure_ascii=False) + "\n")
+
+
 def make():
     r = random.Random(7)
     (HERE / "model").mkdir(parents=True, exist_ok=True)
@@ -384,14 +414,17 @@ def make():
 
 
 def main():
-    if "--check-only" not in sys.argv[1:]:
+    if "--keep" not in sys.argv[1:] and "--check-only" not in sys.argv[1:]:
         make()
-        model = Model()
+    if "--check-only" not in sys.argv[1:]:
+        write_template()
+        model, begun = Model(), Model([0])
         expected = {}
         for kind in KINDS:
             for shots in (0, 2) if kind != "perplexity" else (0,):
                 expected[f"{kind}-{shots}"] = evaluate(model, kind,
                                                        rows_of(kind), shots)
+            expected[f"{kind}-0-bos"] = evaluate(begun, kind, rows_of(kind), 0)
         (HERE / "expected.json").write_text(json.dumps(expected, indent=1) +
                                             "\n")
     check_harness(json.loads((HERE / "expected.json").read_text()))
