@@ -415,7 +415,7 @@ const struct layer layer_attention = {
 static status fail_striped(const char *what)
 {
     FAIL(ERR_CONFIG, "context.kind: striped tokens have no %s; take "
-                     "all_gather or ring", what);
+                     "allgather or ring", what);
 }
 
 slot nn_attention(struct program *p, slot qkv, int heads, int kv_heads)
