@@ -49,4 +49,43 @@ optimizer schedule_free optimizer.name=schedule_free \
     optimizer.schedule=constant optimizer.beta1=0.95 model.tied=true
 optimizer schedule_free16 optimizer.name=schedule_free \
     optimizer.schedule=constant train.dtype=bfloat16
+
+# The weights of a checkpoint are the average that validation measured: a run
+# that begins with them, at rate 0, measures the same.
+average_is_saved() {
+    local found wanted
+    must train config.yaml --run average --set init.from=whole-schedule_free \
+        --set model.tied=true --set optimizer.lr=0 --set optimizer.min_lr=0 \
+        --set train.steps=1 --set optimizer.warmup=0
+    wanted=$(grep -o '"val_loss": [^,]*' whole-schedule_free/metrics.jsonl |
+        tail -n 1)
+    found=$(grep -o '"val_loss": [^,]*' average/metrics.jsonl | tail -n 1)
+    if [ -n "$found" ] && [ "$found" = "$wanted" ]; then
+        ok "checkpoints have the average"
+    else
+        bad "checkpoints have the average" "$found where $wanted is expected"
+    fi
+}
+[ ! -e whole-schedule_free ] || average_is_saved
+
+# What a run began with, it goes on with.
+if [ -e whole-adamw ]; then
+    expect "another type of states is refused" 78 "optimizer.state_dtype" \
+        resume whole-adamw --set optimizer.state_dtype=int8
+    expect "another optimizer is refused" 78 "optimizer.name" \
+        resume whole-adamw --set optimizer.name=lion
+    expect "an optimizer that there is not" 78 "nearest: lion" \
+        train config.yaml --run none --set optimizer.name=lionn
+    expect "narrow states where there are none" 78 "muon stores" \
+        train config.yaml --run none --set optimizer.name=muon \
+        --set optimizer.state_dtype=int8
+    expect "narrow states beside float64" 78 "float64" \
+        train config.yaml --run none --set train.dtype=float64 \
+        --set optimizer.state_dtype=int8
+    expect "an average needs no schedule" 78 "set it to constant" \
+        train config.yaml --run none --set optimizer.name=schedule_free
+    expect "a group cannot average alone" 78 "averages whole models" \
+        train config.yaml --run none \
+        --set 'optimizer.groups=["*.norm* optimizer=schedule_free"]'
+fi
 report
