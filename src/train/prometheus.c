@@ -96,7 +96,8 @@ const char *prometheus_address(const struct prometheus *p)
 
 /* ---- answers ---- */
 
-/* Under the lock: 20 microseconds, for which a step may have to wait once. */
+/* Under the lock: a page is made in microseconds, for which the end of a step
+ * may have to wait. */
 static size_t render(struct prometheus *p)
 {
     struct prometheus_page page = {.run = p->run};

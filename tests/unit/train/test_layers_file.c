@@ -6,7 +6,8 @@
 #include "tests/test.h"
 #include "train/layers.h"
 
-#define PARAMS "\"logit\": [2.5], \"parameters\": [{\"name\": \"a<b\", \"weight\": 2, "       \
+#define PARAMS "\"logit\": [2.5], \"parameters\": [{\"name\": "             \
+               "\"a<b\", \"weight\": 2, "                                   \
                "\"gradient\": 0.5, \"update\": null}]"
 
 static const char two[] =
@@ -97,7 +98,8 @@ TEST(lines_of_two_models_are_refused)
 
     snprintf(other, sizeof other,
              "%s{\"step\": 15, \"rms\": [1, 2], \"max\": [3, 4], "
-             "\"kurtosis\": [3, 3], \"logit\": [1], \"parameters\": [{\"name\": \"c\"}]}\n",
+             "\"kurtosis\": [3, 3], \"logit\": [1], "
+             "\"parameters\": [{\"name\": \"c\"}]}\n",
              two);
     begin(&f, other);
     FAILS(layers_read(&f.table, &f.arena, f.path), ERR_FORMAT,
