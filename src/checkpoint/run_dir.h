@@ -3,6 +3,7 @@
  *
  *    RUN/config.yaml      the resolved configuration
  *    RUN/metrics.jsonl    one line for each step
+ *    RUN/ledger.jsonl     steps that went wrong (train/ledger.h)
  *    RUN/samples.jsonl    texts that validations continued (validate.prompts)
  *    RUN/log.txt          of rank 0; RUN/logs/rank-00003.log of the others
  *    RUN/layers.jsonl     of observed steps (observe.layers)

@@ -16,6 +16,8 @@ struct profile_limits {
     double product_flops; /* a second, all threads of the rank */
     double attention_flops; /* the same of float32, as attention computes */
     double memory_bytes;  /* a second, read or written */
+    int64_t memory_area;  /* bytes over which that was measured: where they fit
+                           * caches, so do those of the run */
 };
 
 struct profile_row {

@@ -152,6 +152,8 @@ void profile_write(const struct profile *profile, struct json_writer *json)
                         profile->limits.attention_flops);
     json_write_key_real(json, "memory_bytes_per_s",
                         profile->limits.memory_bytes);
+    json_write_key_integer(json, "memory_area_bytes",
+                           profile->limits.memory_area);
     json_write_key_real(json, "bound_ms", profile_bound_ms(profile));
     json_write_key(json, "kinds");
     json_write_array(json);

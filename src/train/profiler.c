@@ -165,6 +165,11 @@ static status product_limit(struct stage *stage, const struct areas *areas,
     return OK;
 }
 
+/* A number between 0.0004 and 2 in every type, if all its bytes are this one:
+ * neither zero, which may cost less than others, nor denormal, which may cost
+ * more. */
+enum { ORDINARY = 0x3f };
+
 static status measure_limits(struct stage *stage,
                              struct profile_limits *limits)
 {
@@ -172,8 +177,11 @@ static status measure_limits(struct stage *stage,
     status result;
 
     TRY_GOTO(done, result, areas_open(&areas, stage));
-    for (int i = 0; i < 3; i++) /* no numbers whose sums are slow */
-        memset(areas.data[i], 0, (size_t)areas.elements * sizeof(double));
+    for (int i = 0; i < 3; i++)
+        memset(areas.data[i], ORDINARY,
+               (size_t)areas.elements * sizeof(double));
+    limits->memory_area = 3 * areas.elements *
+                          dtype_bytes(stage->inner[1].dtype);
     TRY_GOTO(done, result, profile_memory_rate(
         &stage->inner[1], &stage->stream, areas.data, areas.elements,
         &limits->memory_bytes));

@@ -163,6 +163,24 @@ for mesh in mesh.data=2 mesh.tensor=2 mesh.pipe=2 mesh.shard=2,zero=fsdp; do
         --set train.on_spike=skip
 done
 
+# --- beside other features ---
+# beside NAME ARGUMENT...: rewound, as if the samples were not there
+beside() {
+    local name=$1
+    shift
+    rm -rf beside
+    wrong beside train.nan:13,train.nan:18 "$@" --set train.on_nan=rewind
+    as_if_gone "rewound: $name" beside "$@"
+}
+beside "Muon, a moving average" --set optimizer.name=muon \
+    --set optimizer.ema=0.9
+beside "states of 8 bits, dropout" --set optimizer.state_dtype=int8 \
+    --set model.dropout=0.1
+beside "float16" --set train.dtype=float16
+beside "a mixture with phases" --set data.train=[] \
+    --set "data.mixture=[a 3 text.jsonl,b 1 text.jsonl]" \
+    --set "data.phases=[12 a=1]"
+
 # --- what cannot be ---
 expect "no such action" 78 "the nearest is rewind" train config.yaml \
     --run none --set train.on_nan=rewinds

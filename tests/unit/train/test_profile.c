@@ -126,7 +126,7 @@ TEST(pictures_escape_what_they_show)
     struct text text = {0};
 
     fill(&meter);
-    profile_take(&p, &meter, &(struct profile_limits){1e9, 1e9, 1e9});
+    profile_take(&p, &meter, &(struct profile_limits){1e9, 1e9, 1e9, 0});
     profile_merge(&p);
     IS_OK(profile_svg(&p, "a <title>", &text));
     CHECK(strstr(text.bytes, "a &lt;title&gt;") != NULL);
