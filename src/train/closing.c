@@ -112,7 +112,8 @@ void closing_print_start(const struct setup *setup,
             text_count(samples, feed->samples),
             text_count(dropped, feed->dropped),
             (long long)feed->valid_samples, (long long)setup->rate.steps);
-    if (feed->valid_samples == 0)
+    if (feed->valid_samples == 0 &&
+        setup->set->values.validate.sets.count == 0)
         fprintf(stderr, "notice    no validation: too few whole documents to "
                         "hold any out; name files in data.valid\n");
     if (step > 0)

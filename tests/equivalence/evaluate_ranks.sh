@@ -131,6 +131,14 @@ for kind in "train.dtype=bfloat16 model.tied=true" \
     same "$kind: context" ranks=2 mesh.context=2 train.micro_batch=1
     same "$kind: pipe" ranks=4 mesh.pipe=2 mesh.data=2 train.micro_batch=1
 done
+# Sequences of several granules, whose keys travel between ranks.
+always=(data.sequence=512 model.context=512 train.batch=4
+    numerics.grid_context=4)
+runs one || bad "long" "exit" log
+same "long: ring" ranks=2 mesh.context=2 context.kind=ring
+same "long: ulysses" ranks=2 mesh.context=2 context.kind=ulysses \
+    train.micro_batch=1
+same "long: gathered" ranks=4 mesh.context=4 train.micro_batch=2
 always=()
 rm -rf one
 mv first one
