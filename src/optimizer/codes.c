@@ -53,11 +53,16 @@ void state_decode(const struct state_codes *codes, int64_t first, int64_t step,
     float table[CODE8_COUNT];
 
     code8_table(bits_of(codes), table);
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t number = find(codes, &c, first + i * step);
+    while (count > 0) {
+        const int64_t number = find(codes, &c, first);
+        const int64_t rest = c.now.count - number % c.now.count;
+        const int64_t n = step > 1 ? 1 : rest < count ? rest : count;
 
-        out[i] = table[codes->codes[c.now.at + number]] *
-                 codes->scales[c.now.blocks + number / SHARD_BLOCK];
+        for (int64_t i = number; i < number + n; i++)
+            *out++ = table[codes->codes[c.now.at + i]] *
+                     codes->scales[c.now.blocks + i / SHARD_BLOCK];
+        first += n * step;
+        count -= n;
     }
 }
 
@@ -72,16 +77,18 @@ static void encode_block(const struct state_codes *codes,
     const int64_t width = now->rows > 1 ? c->param->cols : now->count;
     const int64_t count = all - first < SHARD_BLOCK ? all - first
                                                     : SHARD_BLOCK;
+    int64_t row = first / now->count, column = first % now->count;
     float block[SHARD_BLOCK], largest = 0, inverse;
 
     for (int64_t i = 0; i < count; i++) {
-        const int64_t number = first + i;
-        const float x = elements[now->first + number / now->count * width +
-                                 number % now->count];
+        const float x = elements[now->first + row * width + column];
         const float size = x < 0 ? -x : x;
 
         block[i] = x;
         largest = size > largest ? size : largest;
+        if (++column < now->count) continue;
+        column = 0;
+        row++;
     }
     inverse = code8_inverse(largest);
     codes->scales[now->blocks + first / SHARD_BLOCK] =

@@ -179,6 +179,7 @@ static status explain_numerics(const struct stage *stage, struct text *out)
 {
     const struct program *p = &stage->program;
     const struct cut cut = program_cut(p, false);
+    const enum state_type type = stage->request.choice.states;
     char number[32];
 
     TRY(text_printf(out, "grid: %d data leaves of %lld sequences, %d tensor "
@@ -193,12 +194,18 @@ static status explain_numerics(const struct stage *stage, struct text *out)
         TRY(text_append_string(out, "context whole\n"));
     if (dtype_is_narrow(p->dtype))
         TRY(text_printf(out, "%s: activations and weights as kernels read "
-                             "them%s; float32: masters, moments, gradients of "
-                             "weights, statistics, logits, sums over ranks\n",
+                             "them%s; float32: masters, %sgradients of weights, "
+                             "statistics, logits, sums over ranks\n",
                         dtype_name(p->dtype),
                         p->dtype != DTYPE_BF16 ? ""
                         : stage->request.product == PRODUCT_TILES
-                            ? ", products in tiles" : ", products in pairs"));
+                            ? ", products in tiles" : ", products in pairs",
+                        type == STATE_REAL ? "moments, " : ""));
+    if (type != STATE_REAL)
+        TRY(text_printf(out, "%s: states of the optimizer%s\n",
+                        type == STATE_INT8 ? "int8" : "bfloat16",
+                        type == STATE_INT8
+                            ? ", with a scale for each block of 1,024" : ""));
     TRY(text_printf(out, "any mixture of up to %d x %d x %d ranks, times "
                          "pipeline stages, can train these bits\n",
                     p->grid.data * p->mesh.size[AXIS_DATA] *

@@ -33,6 +33,7 @@ optimizer() {
 optimizer adamw
 optimizer adamw16 optimizer.state_dtype=bfloat16
 optimizer adamw8 optimizer.state_dtype=int8
+optimizer gpt2_8 optimizer.state_dtype=int8 model.family=gpt2 model.kv_heads=0
 optimizer adamw8_bfloat16 optimizer.state_dtype=int8 train.dtype=bfloat16
 optimizer lion optimizer.name=lion optimizer.beta2=0.99
 optimizer lion8 optimizer.name=lion optimizer.state_dtype=int8 model.tied=true
