@@ -550,12 +550,12 @@ struct normals {
 };
 /* out [2 pairs] = pairs [first, first + pairs). */
 void kernels_normals(enum isa isa, const struct normals *normals, double *out);
-/* out [count] = e^((x - top) / divisor) in float64, by math_exp: the same bits
- * for every instruction set. */
+/* out [count] = e^((x - top) / divisor) in float64, by math_exp; 0 where the
+ * exponent is below `least`. The same bits for every instruction set. */
 struct exponentials {
     const float *x; /* [count] */
     int64_t count;
-    double top, divisor;
+    double top, divisor, least;
 };
 void kernels_exponentials(enum isa isa, const struct exponentials *of,
                           double *out);

@@ -105,7 +105,7 @@ static void weigh(const struct tensor *logits, int64_t first, int64_t count,
     const double top = top_temperature[0], temperature = top_temperature[1];
     const struct exponentials call = {
         .x = (const float *)logits->data + first, .count = count, .top = top,
-        .divisor = temperature};
+        .divisor = temperature, .least = -(double)INFINITY};
 
     if (logits->dtype == DTYPE_F32) {
         kernels_exponentials(ISA_AUTO, &call, weights);
@@ -159,6 +159,37 @@ static int64_t cut(const struct sampling *s, struct sample_candidate *all,
     return kept;
 }
 
+/* Draws where nothing is cut: sums up to each token, in the order of ids, in
+ * place of a list; what weighs nothing adds nothing. */
+static int32_t draw_from_all(const struct sampling *s,
+                             const struct tensor *logits, int32_t largest,
+                             double uniform, double *sums)
+{
+    const int64_t vocab = tensor_count(logits);
+    const struct exponentials call = {
+        .x = logits->data, .count = vocab,
+        .top = tensor_get(logits, largest), .divisor = s->temperature,
+        .least = least_exponent};
+    int64_t low = 0, high = vocab, last = 0;
+    double sum = 0;
+
+    kernels_exponentials(ISA_AUTO, &call, sums);
+    for (int64_t i = 0; i < vocab; i++) {
+        if (sums[i] > 0) last = i;
+        sum += sums[i];
+        sums[i] = sum;
+    }
+    const double target = uniform * sum;
+
+    while (low < high) { /* the first one whose sum is beyond the target */
+        const int64_t middle = low + (high - low) / 2;
+
+        if (target < sums[middle]) high = middle;
+        else low = middle + 1;
+    }
+    return (int32_t)(low < vocab ? low : last); /* if rounding leaves a rest */
+}
+
 status sample_token(const struct sampling *sampling,
                     const struct tensor *logits, int64_t position,
                     struct sample_candidate *scratch, int32_t *id)
@@ -169,9 +200,17 @@ status sample_token(const struct sampling *sampling,
 
     TRY(find_largest(logits, position, id));
     if (sampling->temperature == 0 || sampling->top_k == 1) return OK;
+    const double uniform = random_uniform(key, (uint64_t)position);
+
+    _Static_assert(sizeof *scratch >= sizeof(double), "room for sums");
+    if (sampling->top_k == 0 && sampling->top_p == 1 &&
+        logits->dtype == DTYPE_F32) {
+        *id = draw_from_all(sampling, logits, *id, uniform, (void *)scratch);
+        return OK;
+    }
     count = gather(sampling, logits, *id, scratch);
     count = cut(sampling, scratch, count, &sum);
-    const double target = random_uniform(key, (uint64_t)position) * sum;
+    const double target = uniform * sum;
 
     for (int64_t i = 0; i < count; i++) {
         *id = scratch[i].id; /* the last one if rounding leaves a rest */

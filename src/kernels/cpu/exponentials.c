@@ -8,8 +8,12 @@ void CPU(exponentials)(const struct exponentials *of, double *out);
 void CPU(exponentials)(const struct exponentials *of, double *out)
 {
     const float *x = of->x;
-    const double top = of->top, divisor = of->divisor;
+    const double top = of->top, divisor = of->divisor, least = of->least;
 
-    SIMD for (int64_t i = 0; i < of->count; i++)
-        out[i] = exp_f64(((double)x[i] - top) / divisor);
+    SIMD for (int64_t i = 0; i < of->count; i++) {
+        const double at = ((double)x[i] - top) / divisor;
+        const double value = exp_f64(at);
+
+        out[i] = at < least ? 0 : value;
+    }
 }

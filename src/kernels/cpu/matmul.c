@@ -410,21 +410,56 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
     CHECK(!p->strips || (p->b.stride[0] == 1 && p->b.stride[1] == k));
 }
 
+/* threads NULL: this one alone. */
+static void plan_run(struct plan *plan, struct stream *stream,
+                     struct threads *threads)
+{
+    const int count = threads_count(threads);
+    float *scratch = stream->scratch;
+
+    CHECK(stream->scratch_bytes >= matmul_scratch_bytes(count));
+    plan->threads = threads;
+    plan->slots = scratch;
+    plan->b_packed = (uint32_t *)(scratch + MATMUL_SLOT_FLOATS);
+    plan->a_packed = plan->b_packed + MATMUL_B_FLOATS;
+    plan_build(plan, count);
+    threads_run(threads, matmul_body, plan);
+}
+
+/* After a line: the columns that fill no strip, on this thread. */
+static status line_rest(struct stream *stream, const struct matmul *p,
+                        const struct matmul_format *format)
+{
+    const int64_t n = p->c.shape[1], rest = n % TILE_COLUMNS;
+    struct plan plan = {.p = *p, .format = format};
+    struct tensor bias, left;
+
+    if (rest == 0) return OK;
+    plan.p.strips = false;
+    plan.p.c = tensor_cols(p->c, n - rest, rest);
+    plan.p.b = tensor_cols(p->b, n - rest, rest);
+    if (p->bias) {
+        bias = tensor_1d(element_at(p->bias->data, p->bias->dtype, n - rest),
+                         p->bias->dtype, rest);
+        plan.p.bias = &bias;
+    }
+    if (p->left) {
+        left = tensor_cols(*p->left, n - rest, rest);
+        plan.p.left = &left;
+    }
+    plan_run(&plan, stream, NULL);
+    return OK;
+}
+
 static status matmul_run(struct stream *stream, const struct matmul *p,
                          const struct matmul_format *format, enum dtype dtype)
 {
-    int threads = threads_count(stream->threads);
-    struct plan plan = {.p = *p, .format = format,
-                        .threads = stream->threads};
-    float *scratch = stream->scratch;
+    struct plan plan = {.p = *p, .format = format};
 
     matmul_check(p, dtype);
-    CHECK(stream->scratch_bytes >= matmul_scratch_bytes(threads));
-    plan.slots = scratch;
-    plan.b_packed = (uint32_t *)(scratch + MATMUL_SLOT_FLOATS);
-    plan.a_packed = plan.b_packed + MATMUL_B_FLOATS;
-    plan_build(&plan, threads);
-    threads_run(stream->threads, matmul_body, &plan);
+    if (CPU(matmul_line)(stream, p, format))
+        return line_rest(stream, p, format);
+    plan_run(&plan, stream, stream->threads);
     return OK;
 }
 

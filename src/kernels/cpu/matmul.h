@@ -9,6 +9,7 @@
  *   matmul_granule.c  one granule of one tile
  *   matmul_few.c      the same for few rows, without packing b
  *   matmul_amx.c      the same with the processor's tiles
+ *   matmul_line.c     one row times a weight in strips, without all that
  *   matmul_strips.c   rearranges a weight as b is packed, for good
  *   matmul_tile.c     runs the steps of a chunk for one tile of c
  *   matmul.c          loops over tiles and threads
@@ -82,6 +83,15 @@ struct matmul_few {
     float *to;             /* set, [rows, TILE_COLUMNS] */
 };
 
+/* The same for one row and some vectors of a strip of words. */
+struct matmul_line {
+    const void *a;     /* the row from the granule on: elements, pairs, or
+                        * floats of widened pairs, the odd ones first */
+    const char *b;     /* word 0 of the granule, at the first column */
+    int length, vectors;
+    float *to;         /* set, [vectors, WIDTH] */
+};
+
 /* Asks for what lies some way behind a row of a strip: strips follow each
  * other, but processors stop guessing at the end of a page. */
 INLINE void matmul_ahead(const void *row)
@@ -112,6 +122,7 @@ struct matmul_format {
                          const struct matmul_chunk *chunk);
     void (*granule)(const struct matmul_granule *g);
     void (*few)(const struct matmul_few *f); /* or NULL */
+    void (*line)(const struct matmul_line *l); /* or NULL */
     void (*begin)(void), (*end)(void); /* around a thread's work, or NULL */
 };
 
@@ -161,6 +172,10 @@ void CPU(matmul_few_f32)(const struct matmul_few *f);
 void CPU(matmul_few_pairs)(const struct matmul_few *f);
 void CPU(matmul_few_widened)(const struct matmul_few *f);
 
+void CPU(matmul_line_f32)(const struct matmul_line *l);
+void CPU(matmul_line_pairs)(const struct matmul_line *l);
+void CPU(matmul_line_widened)(const struct matmul_line *l);
+
 /* Chains of FMAs over float32 words, in the format of f32. */
 void CPU(matmul_chains)(const struct matmul_granule *g);
 
@@ -193,5 +208,13 @@ struct matmul_tile {
     int64_t left_stride;
 };
 void CPU(matmul_tile_run)(const struct matmul_tile *tile);
+/* What follows the sums [TILE_COLUMNS] of a row of a tile, and storing it. */
+void CPU(matmul_row_finish)(const struct matmul_tile *tile, int64_t row,
+                            float *sums);
+
+/* One row times a weight in strips, but for the columns that fill no strip.
+ * false: this product is none, or has no line of its own. */
+bool CPU(matmul_line)(struct stream *stream, const struct matmul *p,
+                      const struct matmul_format *format);
 
 #endif

@@ -48,9 +48,11 @@ typedef uint32_t words __attribute__((vector_size(4 * WIDTH)));
  * two FMAs, the odd element first. */
 enum adding { ADD_F32, ADD_PAIRS, ADD_WIDENED };
 
-/* sum[i] += word w of the rows of a times a row of the transposed square. */
+/* sum[i] += word w of the rows of a times a row of the transposed square; an
+ * even element is `apart` floats behind the odd one. */
 EXTENDED INLINE void word_add(const int rows, const enum adding how,
-                              const float *a, vector b, vector *sum)
+                              const int apart, const float *a, vector b,
+                              vector *sum)
 {
     const vector even = (vector)((words)b << 16);
     const vector odd = (vector)((words)b & 0xFFFF0000u);
@@ -61,7 +63,7 @@ EXTENDED INLINE void word_add(const int rows, const enum adding how,
         if (how == ADD_PAIRS) sum[i] = pairs_fma(a[i], b, sum[i]);
         if (how == ADD_WIDENED) {
             sum[i] = lanes_fma(a[i], odd, sum[i]);
-            sum[i] = lanes_fma(a[TILE_ROWS + i], even, sum[i]);
+            sum[i] = lanes_fma(a[apart + i], even, sum[i]);
         }
     }
 }
@@ -83,7 +85,8 @@ EXTENDED INLINE void square_add(const int rows, const enum adding how,
     }
     vector_transpose(square);
     UNROLL for (int j = 0; j < WIDTH; j++)
-        word_add(rows, how, a + j * per_word * TILE_ROWS, square[j], sum);
+        word_add(rows, how, TILE_ROWS, a + j * per_word * TILE_ROWS, square[j],
+                 sum);
 }
 
 /* What is left of a granule, word by word. */
@@ -102,7 +105,8 @@ EXTENDED INLINE void words_add(const int rows, const enum adding how,
         for (int j = 0; j < WIDTH; j++)
             memcpy(&column_words[j], f->b + (column + j) * f->stride + 4 * w,
                    bytes < 4 ? 2 : 4);
-        word_add(rows, how, a, vector_load_words(column_words), sum);
+        word_add(rows, how, TILE_ROWS, a, vector_load_words(column_words),
+                 sum);
     }
 }
 
@@ -118,8 +122,8 @@ EXTENDED INLINE void strip_add(const int rows, const enum adding how,
     for (int w = 0; w < f->length / 2; w++) {
         matmul_ahead(from);
         UNROLL for (int v = 0; v < TILE_VECTORS; v++)
-            word_add(rows, how, a, vector_load_words(from + v * WIDTH * 4),
-                     sum[v]);
+            word_add(rows, how, TILE_ROWS, a,
+                     vector_load_words(from + v * WIDTH * 4), sum[v]);
         a += per_word * TILE_ROWS;
         from += TILE_COLUMNS * 4;
     }
@@ -166,7 +170,56 @@ EXTENDED INLINE void few(const int rows, const enum adding how,
         else if (f->rows == 3) name##_3(f);                              \
         else name##_4(f);                                                \
     }
+
+/* A granule of one row, adjacent elements of a, and some vectors of a strip. */
+EXTENDED INLINE void line(const int vectors, const enum adding how,
+                          const struct matmul_line *l)
+{
+    const int per_word = how == ADD_WIDENED ? 2 : 1; /* words of a */
+    const int count = how == ADD_F32 ? l->length : l->length / 2;
+    const float *a = (const float *)l->a;
+    const char *from = l->b;
+    vector sum[TILE_VECTORS];
+
+    UNROLL for (int v = 0; v < vectors; v++) sum[v] = vector_fill(0);
+    for (int w = 0; w < count; w++) {
+        matmul_ahead(from);
+        UNROLL for (int v = 0; v < vectors; v++)
+            word_add(1, how, 1, a, vector_load_words(from + v * WIDTH * 4),
+                     &sum[v]);
+        a += per_word;
+        from += TILE_COLUMNS * 4;
+    }
+    UNROLL for (int v = 0; v < vectors; v++)
+        vector_store(l->to + v * WIDTH, sum[v]);
+}
+
+#define LINE_OF(name, n, how)                                            \
+    __attribute__((noinline)) EXTENDED static void line_##name##_##n(    \
+        const struct matmul_line *l)                                     \
+    {                                                                    \
+        line(n, how, l);                                                 \
+    }
+#if !defined(__AVX2__) /* TILE_VECTORS is 3 */
+#define LINE(name, how) LINE_OF(name, 1, how) LINE_OF(name, 2, how)      \
+    LINE_OF(name, 3, how)                                                \
+    void CPU(matmul_line_##name)(const struct matmul_line *l)            \
+    {                                                                    \
+        if (l->vectors == 3) line_##name##_3(l);                         \
+        else if (l->vectors == 2) line_##name##_2(l);                    \
+        else line_##name##_1(l);                                         \
+    }
+#else
+#define LINE(name, how) LINE_OF(name, 1, how) LINE_OF(name, 2, how)      \
+    void CPU(matmul_line_##name)(const struct matmul_line *l)            \
+    {                                                                    \
+        if (l->vectors == 2) line_##name##_2(l);                         \
+        else line_##name##_1(l);                                         \
+    }
+#endif
+
 FEW(f32, ADD_F32)
+LINE(f32, ADD_F32)
 
 void CPU(matmul_few_f32)(const struct matmul_few *f)
 {
@@ -175,6 +228,7 @@ void CPU(matmul_few_f32)(const struct matmul_few *f)
 
 #if defined(__AVX2__) /* where chains can flush */
 FEW(widened, ADD_WIDENED)
+LINE(widened, ADD_WIDENED)
 
 void CPU(matmul_few_widened)(const struct matmul_few *f)
 {
@@ -184,6 +238,7 @@ void CPU(matmul_few_widened)(const struct matmul_few *f)
 
 #if defined(__AVX512F__)
 FEW(pairs, ADD_PAIRS)
+LINE(pairs, ADD_PAIRS)
 
 void CPU(matmul_few_pairs)(const struct matmul_few *f)
 {

@@ -178,5 +178,5 @@ const struct matmul_format CPU(format_pairs) = {
     .rows = TILE_ROWS, .grain = 2, .per_word = 2, .chunk_words = MATMUL_CHUNK,
     .panels = MATMUL_PANELS, .together = 1, .pack_rows = CPU(matmul_rows_pairs),
     .pack_columns = CPU(matmul_columns_pairs), .granule = granule_pairs,
-    .few = CPU(matmul_few_pairs)};
+    .few = CPU(matmul_few_pairs), .line = CPU(matmul_line_pairs)};
 #endif

@@ -152,6 +152,14 @@ static void few_pairs(const struct matmul_few *f)
     flushing_end(before);
 }
 
+static void line_pairs(const struct matmul_line *l)
+{
+    unsigned before = flushing_begin();
+
+    CPU(matmul_line_widened)(l);
+    flushing_end(before);
+}
+
 /* sums += even + odd; a call of its own, so that no operation of it leaves the
  * flushing part. */
 __attribute__((noinline)) static void blocks_add(float *sums, const float *even,
@@ -162,6 +170,7 @@ __attribute__((noinline)) static void blocks_add(float *sums, const float *even,
 }
 #else
 #define few_pairs NULL
+#define line_pairs NULL
 
 static unsigned flushing_begin(void)
 {
@@ -258,7 +267,7 @@ const struct matmul_format CPU(format_f16) = {
 const struct matmul_format CPU(format_pairs_emulated) = {
     FORMAT, .grain = 2, .widened = true, .pack_rows = rows_pairs,
     .pack_columns = columns_pairs, .granule = granule_pairs,
-    .few = few_pairs};
+    .few = few_pairs, .line = line_pairs};
 const struct matmul_format CPU(format_tiles_emulated) = {
     FORMAT, .grain = PRODUCT_BLOCK, .widened = true,
     .pack_rows = rows_blocks,

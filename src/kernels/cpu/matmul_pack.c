@@ -284,4 +284,4 @@ const struct matmul_format CPU(format_f32) = {
     .rows = TILE_ROWS, .grain = 1, .per_word = 1, .chunk_words = MATMUL_CHUNK,
     .panels = MATMUL_PANELS, .together = 1, .pack_rows = rows_f32,
     .pack_columns = columns_f32, .granule = CPU(matmul_chains),
-    .few = CPU(matmul_few_f32)};
+    .few = CPU(matmul_few_f32), .line = CPU(matmul_line_f32)};

@@ -94,6 +94,18 @@ static void row_store_any(void *to, enum dtype dtype, const float *sum,
         row_store(to, DTYPE_F16, sum, columns);
 }
 
+void CPU(matmul_row_finish)(const struct matmul_tile *t, int64_t row,
+                            float *sums)
+{
+    if (t->bias) row_add_any(sums, t->bias, t->bias_type, t->columns);
+    if (t->left)
+        row_add_any(sums, element_at(t->left, t->left_type,
+                                     row * t->left_stride),
+                    t->left_type, t->columns);
+    row_store_any(element_at(t->c, t->c_type, row * t->c_stride), t->c_type,
+                  sums, t->columns);
+}
+
 /* c = left + (sum + bias), each where present; sum == c allowed. */
 static void panel_finish(const struct panel *panel)
 {
@@ -101,17 +113,10 @@ static void panel_finish(const struct panel *panel)
 
     if (!t->bias && !t->left && t->direct) return;
     for (int i = 0; i < panel->rows; i++) {
-        const int64_t at = panel->row + i;
         float row[TILE_COLUMNS];
 
         row_copy(row, panel->first + i * panel->first_stride, t->columns);
-        if (t->bias) row_add_any(row, t->bias, t->bias_type, t->columns);
-        if (t->left)
-            row_add_any(row, element_at(t->left, t->left_type,
-                                        at * t->left_stride),
-                        t->left_type, t->columns);
-        row_store_any(element_at(t->c, t->c_type, at * t->c_stride), t->c_type,
-                      row, t->columns);
+        CPU(matmul_row_finish)(t, panel->row + i, row);
     }
 }
 
