@@ -18,8 +18,8 @@ struct column {
 struct listing {
     struct arena arena;
     struct metrics_table table;
-    struct column *columns;
-    int count;
+    struct column *columns; /* owned, [room] */
+    int count, room;
 };
 
 /* ---- cells ---- */
@@ -61,35 +61,35 @@ static bool has_column(const struct listing *l, const char *name)
     return false;
 }
 
-/* Extras of the lines, each name once, in the order in which they come. */
-static int count_extras(const struct listing *l)
+static status add_column(struct listing *l, struct column column)
 {
-    int most = 0;
+    if (l->count == l->room) {
+        const int room = 2 * l->room + 32;
+        void *columns = l->columns;
 
-    for (int64_t i = 0; i < l->table.count; i++)
-        most += l->table.rows[i].extra_count;
-    return most;
+        TRY(memory_grow(&columns, (size_t)room, sizeof *l->columns));
+        l->columns = columns;
+        l->room = room;
+    }
+    l->columns[l->count++] = column;
+    return OK;
 }
 
+/* What occurs of metrics.def, then extras, each name once, in the order in
+ * which they come. */
 static status find_columns(struct listing *l)
 {
-    void *memory;
-
-    TRY(arena_take_array(&l->arena,
-                         (size_t)(metrics_count() + count_extras(l)),
-                         sizeof *l->columns, &memory));
-    l->columns = memory;
     for (int i = 0; i < metrics_count(); i++) {
         const struct column column = {metrics_about(i).name, i};
 
-        if (occurs(l, &column)) l->columns[l->count++] = column;
+        if (occurs(l, &column)) TRY(add_column(l, column));
     }
     for (int64_t i = 0; i < l->table.count; i++)
         for (int j = 0; j < l->table.rows[i].extra_count; j++) {
             const char *name = l->table.rows[i].extras[j].name;
 
             if (!has_column(l, name))
-                l->columns[l->count++] = (struct column){name, -1};
+                TRY(add_column(l, (struct column){name, -1}));
         }
     return OK;
 }
@@ -242,6 +242,7 @@ status command_metrics(struct arguments *arguments)
     else
         TRY_GOTO(done, result, print_table(&l, lines));
 done:
+    memory_free(l.columns);
     arena_free(&l.arena);
     run_dir_close(&run);
     return result;

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "base/arena.h"
+#include "base/meter.h"
 #include "nn/peaks.h"
 
 enum kind { KIND_WEIGHT, KIND_GRADIENT, KIND_UPDATE };
@@ -13,6 +14,15 @@ enum kind { KIND_WEIGHT, KIND_GRADIENT, KIND_UPDATE };
 int64_t layers_values(int ranks)
 {
     return TALLY_VALUES + 2 * (int64_t)ranks;
+}
+
+/* ---- metering ---- */
+
+/* All of it is one row of a profile. */
+static void metered(struct meter_track *track)
+{
+    meter_end(track, &(struct meter_what){.kind = METER_DATA,
+                                          .name = "observed layers"});
 }
 
 /* ---- activations ---- */
@@ -97,10 +107,13 @@ static void look(void *argument, const struct run *run,
     if (!l->looks || event->pass != PASS_FORWARD) return;
     index = reads_activation(l, p, step);
     if (index < 0 || !looks_here(p, step->input)) return;
+    struct meter_track *track = meter_begin();
+
     looking.rows = run_slot(run, step->input);
     threads_run(threads, look_part, &looking);
     for (int i = 0; i < threads_count(threads); i++)
         join_activation(&l->activations[index], &l->parts[i]);
+    metered(track);
 }
 
 static status gather_activation(struct layers *l,
@@ -277,11 +290,14 @@ static status see_gradients(void *argument)
     struct layers *l = argument;
 
     if (!l->looks && !l->histograms) return OK;
+    struct meter_track *track = meter_begin();
+
     for (int i = 0; i < l->inventory->whole.params.count; i++) {
         TRY(see_kind(l, i, KIND_WEIGHT, &l->norms[i].weight));
         TRY(see_kind(l, i, KIND_GRADIENT, &l->norms[i].gradient));
     }
     if (l->looks) copy_weights(l);
+    metered(track);
     return OK;
 }
 
@@ -291,8 +307,11 @@ static status see_update(void *argument)
     struct layers *l = argument;
 
     if (!l->looks) return OK;
+    struct meter_track *track = meter_begin();
+
     for (int i = 0; i < l->inventory->whole.params.count; i++)
         TRY(see_kind(l, i, KIND_UPDATE, &l->norms[i].update));
+    metered(track);
     return OK;
 }
 
