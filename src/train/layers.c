@@ -180,7 +180,7 @@ static const struct stage *stage_of(const struct layers *l, const void *data)
             (const char *)data < first + row->bytes)
             return stage;
     }
-    CHECK(!"a span of weights lies in a stage");
+    CHECK(false && "a span of weights lies in a stage");
     return NULL;
 }
 

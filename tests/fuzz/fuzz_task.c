@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_task.c - can a record of a task hurt us? The first byte of the input
  * chooses the kind, the rest is the file. */
-#define _GNU_SOURCE
 #include <sys/mman.h>
 #include <unistd.h>
 

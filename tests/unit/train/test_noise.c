@@ -131,7 +131,8 @@ TEST(a_measurement_is_that_of_single_leaves)
     wanted[0] = (sizes.small - sizes.big) / (1 / small - 1 / big);
     for (int64_t micro_batch = 1; micro_batch <= BATCH; micro_batch *= 2) {
         int64_t first = 0;
-        const struct sample_source source = {fill, &first};
+        const struct sample_source source = {.fill = fill,
+                                            .argument = &first};
         struct noise noise = {.every = 3, .leaves = LEAVES,
                               .data_leaves = LEAVES};
         struct training t;
@@ -157,7 +158,8 @@ TEST(a_measurement_is_that_of_single_leaves)
 TEST(a_measurement_changes_nothing)
 {
     int64_t first = 0;
-    const struct sample_source source = {fill, &first};
+    const struct sample_source source = {.fill = fill,
+                                        .argument = &first};
     double losses[2][3];
 
     for (int on = 0; on < 2; on++) {
