@@ -6,6 +6,8 @@
 #include <string.h>
 
 #include "base/json.h"
+#include "base/log.h"
+#include "train/generator_beside.h"
 #include "train/likelihood.h"
 
 enum { SAMPLES_BYTES_MAX = 1 << 30 };
@@ -229,19 +231,17 @@ static status run_pass(struct prompts *p, struct train_step *step,
     return join(p, step->team);
 }
 
-static status choose(struct prompts *p, int index)
+static status choose(struct prompts *p, int index,
+                     const struct tensor *logits)
 {
     const struct options *o = &p->setup->set->values;
     const struct sampling sampling = {.temperature = o->validate.temperature,
                                       .top_p = 1, .seed = (uint64_t)o->seed};
-    const int64_t vocab = p->setup->model.vocab;
-    const struct tensor logits = tensor_2d(p->logits + index * vocab,
-                                           DTYPE_F64, 1, vocab);
     const struct task_request *r = &p->requests.items[index];
     struct prompt *item = &p->items[index];
     int32_t id;
 
-    TRY(sample_token(&sampling, &logits, item->count, p->scratch, &id));
+    TRY(sample_token(&sampling, logits, item->count, p->scratch, &id));
     if (id == p->ends[0] || id == p->ends[1]) {
         item->stop = "end of text";
         return OK;
@@ -254,24 +254,78 @@ static status choose(struct prompts *p, int index)
     return OK;
 }
 
+/* One pass after the other, by all ranks. */
+static status continue_together(struct prompts *p, struct train_step *step)
+{
+    const int64_t vocab = p->setup->model.vocab;
+    int64_t number = 0;
+    bool goes_on = true;
+
+    while (goes_on) {
+        goes_on = false;
+        TRY(run_pass(p, step, &number));
+        for (int i = 0; i < p->count; i++) {
+            const struct tensor logits =
+                tensor_2d(p->logits + i * vocab, DTYPE_F64, 1, vocab);
+
+            if (p->items[i].stop == NULL) TRY(choose(p, i, &logits));
+            goes_on = goes_on || p->items[i].stop == NULL;
+        }
+    }
+    return executor_settle(&step->executor);
+}
+
+/* One prompt after the other, over a key-value cache. */
+static status continue_alone(struct prompts *p, struct generator *g)
+{
+    for (int i = 0; i < p->count; i++) {
+        const int32_t *ids = p->requests.ids.ids + p->requests.items[i].first;
+        struct prompt *item = &p->items[i];
+
+        g->position = 0;
+        TRY(generator_feed(g, ids, item->given));
+        TRY(choose(p, i, &g->logits));
+        while (item->stop == NULL) {
+            TRY(generator_feed(g, ids + item->count - 1, 1));
+            TRY(choose(p, i, &g->logits));
+        }
+    }
+    return OK;
+}
+
+static status try_alone(struct prompts *p, const struct train_step *step,
+                        bool *done)
+{
+    const struct pipeline *pipeline = step->pipeline;
+    struct generator generator = {0};
+    int64_t longest = 1;
+    status result;
+
+    *done = false;
+    if (step->team->world != NULL || pipeline->count != 1) return OK;
+    for (int i = 0; i < p->count; i++)
+        if (p->items[i].given > longest) longest = p->items[i].given;
+    TRY_GOTO(done, result, generator_beside(&generator, &pipeline->stages[0],
+                                            longest, done));
+    if (*done) TRY_GOTO(done, result, continue_alone(p, &generator));
+done:
+    generator_close(&generator);
+    return result;
+}
+
 status prompts_continue(struct prompts *prompts, struct train_step *step)
 {
-    int64_t number = 0;
-    bool goes_on = prompts->count > 0;
+    bool done;
 
+    if (prompts->count == 0) return OK;
     for (int i = 0; i < prompts->count; i++) {
         prompts->items[i].count = prompts->items[i].given;
         prompts->items[i].stop = NULL;
     }
-    while (goes_on) {
-        goes_on = false;
-        TRY(run_pass(prompts, step, &number));
-        for (int i = 0; i < prompts->count; i++) {
-            if (prompts->items[i].stop == NULL) TRY(choose(prompts, i));
-            goes_on = goes_on || prompts->items[i].stop == NULL;
-        }
-    }
-    return number > 0 ? executor_settle(&step->executor) : OK;
+    TRY(try_alone(prompts, step, &done));
+    LOG(DEBUG, "prompts", done ? "over a key-value cache"
+                               : "side by side in rows");
+    return done ? OK : continue_together(prompts, step);
 }
 
 /* ---- lines ---- */

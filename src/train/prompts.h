@@ -5,10 +5,11 @@
  *   {"step": 100, "prompt": "The fox", "text": " eats berries.", "tokens": 5,
  *    "stopped_by": "end of text"}
  *
- * The program that trains makes them, on all ranks: prompts lie side by side
- * in rows (request_rows.h), each pass gives every one its next token. No second
- * copy of the weights is made, and a token costs a forward pass of a
- * micro-batch. The tokens are those of `lockstep generate` with the same type,
+ * One rank that has the whole model makes them over a key-value cache that reads
+ * the weights where they are. Several make them with the program that trains:
+ * prompts lie side by side in rows (request_rows.h), each pass gives every one
+ * its next token; a token then costs a forward pass of a micro-batch. The
+ * tokens are those of `lockstep generate` with the same type,
  * seed and temperature, under every layout that the grid holds. */
 #ifndef LOCKSTEP_TRAIN_PROMPTS_H
 #define LOCKSTEP_TRAIN_PROMPTS_H
