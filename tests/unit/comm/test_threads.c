@@ -211,6 +211,43 @@ TEST(waiting_ranks_sleep)
     CHECK(spent < 0.2); /* 15 ranks that spin for 0.3 s would take 4.5 */
 }
 
+/* Which ranks fail, with what; whether they agree on it first. */
+struct refusal { int first, end; status code; bool agree; };
+
+static status refuse_body(void *argument, struct group *world)
+{
+    const struct refusal *r = argument;
+    status result = OK;
+
+    if (world->rank >= r->first && world->rank < r->end)
+        result = status_hint(status_fail(r->code, __FILE__, __LINE__,
+                                         "no such flour"), "take rye");
+    return r->agree ? comm_agree(world, result) : result;
+}
+
+/* What all were given wrong is said once and without a number; what one rank
+ * met alone has its number. */
+TEST(a_refusal_of_all_is_that_of_none)
+{
+    static const struct { struct refusal refusal; const char *says, *hint; }
+    rows[] = {
+        {{0, 3, ERR_CONFIG, false}, "no such flour", "take rye"},
+        {{0, 3, ERR_MISSING, true}, "no such flour", "take rye"},
+        {{0, 1, ERR_CONFIG, true}, "no such flour", "take rye"},
+        {{0, 3, ERR_IO, false}, "rank 0: no such flour", ""},
+        {{2, 3, ERR_CONFIG, false}, "rank 2: no such flour", ""},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct refusal refusal = rows[i].refusal;
+
+        EQUAL_INT(ranks_run(3, refuse_body, &refusal), refusal.code);
+        EQUAL_TEXT(status_message(), rows[i].says);
+        EQUAL_TEXT(status_hint_text(), rows[i].hint);
+        status_clear();
+    }
+}
+
 TEST(ranks_are_from_1_to_1024)
 {
     FAILS(ranks_run(0, idle_body, NULL), ERR_CONFIG, "expected 1 to 1024");
@@ -220,4 +257,4 @@ TEST(ranks_are_from_1_to_1024)
 TEST_MAIN(messages_of_a_tag_keep_their_order, sixteen_ranks_pass_a_token,
           another_size_is_an_error_that_names_both,
           nobody_waits_for_a_rank_that_will_not_come, waiting_ranks_sleep,
-          ranks_are_from_1_to_1024)
+          a_refusal_of_all_is_that_of_none, ranks_are_from_1_to_1024)

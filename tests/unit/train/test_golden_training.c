@@ -6,6 +6,7 @@
 
 #include "optimizer/rate.h"
 #include "tests/golden/golden.h"
+#include "train/noise.h"
 #include "train/step.h"
 
 static const struct training_case {
@@ -344,5 +345,58 @@ TEST(steps_in_sixteen_bits_are_no_worse_than_those_of_pytorch)
     }
 }
 
+/* ---- the gradient-noise scale ---- */
+
+static double field(const struct json *row, const char *name)
+{
+    double value = 0;
+
+    IS_OK(json_get_real(row, "noise.json", name, &value));
+    return value;
+}
+
+/* One batch with the weights that the model begins with. */
+static void noise_of(struct training *t, const struct json *row)
+{
+    const struct sample_source source = {fill, t, 0};
+    struct noise noise = {.every = 1, .leaves = 2, .data_leaves = 2};
+    struct step_result result;
+    const double within = 10 * t->row->within;
+    double now, average;
+
+    IS_OK(noise_begin(&noise, &t->step, &source, 0, t->batch));
+    near(t, "small", noise.small, field(row, "small"), within);
+    IS_OK(train_step_probe(&t->step, &source, &result));
+    near(t, "big", result.norm * result.norm, field(row, "big"), within);
+    noise_end(&noise, &result, &now, &average);
+    near(t, "trace", 10 * noise.trace, field(row, "trace"), within);
+    if (field(row, "gradient") > 0) {
+        near(t, "gradient", 10 * noise.gradient, field(row, "gradient"),
+             100 * within);
+        near(t, "scale", now, field(row, "scale"), 100 * within);
+    } else {
+        CHECK(isnan(now) && isnan(average));
+    }
+}
+
+TEST(the_noise_scale_is_that_of_the_oracle)
+{
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct training t;
+        const struct json *root;
+
+        training_begin(&t, &rows[i], -1);
+        IS_OK(json_read_file(&root, &t.arena, path_of(&t, "noise.json"),
+                             1 << 20));
+        const struct json *expected = json_get(root, "rows");
+
+        for (t.now = 0; t.now < expected->count; t.now++)
+            noise_of(&t, &expected->items[t.now]);
+        CHECK(t.now > 3);
+        training_end(&t);
+    }
+}
+
 TEST_MAIN(twenty_steps_agree_with_the_oracle,
+          the_noise_scale_is_that_of_the_oracle,
           steps_in_sixteen_bits_are_no_worse_than_those_of_pytorch)
