@@ -373,11 +373,12 @@ static status choose_optimizer(struct optimizer_choice *choice,
                                const struct options *o, enum dtype dtype)
 {
     const struct optimizer_kind *kind;
-    bool narrow = false;
+    bool narrow;
 
     TRY(optimizer_find(&choice->kind, o->optimizer.name));
     TRY(state_type_parse(&choice->states, o->optimizer.state_dtype));
     kind = choice->kind;
+    narrow = kind->matrices; /* adamw has the rest */
     for (int i = 0; i < OPTIMIZER_STATES; i++)
         narrow = narrow || kind->states[i].narrow;
     if (kind == &optimizer_schedule_free && o->optimizer.beta1 == 0)

@@ -77,8 +77,8 @@ if [ -e whole-adamw ]; then
         resume whole-adamw --set optimizer.name=lion
     expect "an optimizer that there is not" 78 "nearest: lion" \
         train config.yaml --run none --set optimizer.name=lionn
-    expect "narrow states where there are none" 78 "muon stores" \
-        train config.yaml --run none --set optimizer.name=muon \
+    expect "narrow states where there are none" 78 "adafactor stores" \
+        train config.yaml --run none --set optimizer.name=adafactor \
         --set optimizer.state_dtype=int8
     expect "narrow states beside float64" 78 "float64" \
         train config.yaml --run none --set train.dtype=float64 \

@@ -160,6 +160,7 @@ model states16 $other optimizer.state_dtype=bfloat16
 model states8 $other optimizer.state_dtype=int8 model.tied=true \
     model.vocab=303 model.feed_forward=136
 model states8_narrow $other optimizer.state_dtype=int8 train.dtype=bfloat16
+model muon8 $other optimizer.name=muon optimizer.state_dtype=int8
 sed -i '/context/d' layouts.txt
 model lion8 $small optimizer.name=lion optimizer.state_dtype=int8 \
     model.family=gpt2 model.kv_heads=0 numerics.grid_tensor=4
