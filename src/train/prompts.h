@@ -5,8 +5,8 @@
  *   {"step": 100, "prompt": "The fox", "text": " eats berries.", "tokens": 5,
  *    "stopped_by": "end of text"}
  *
- * One rank that has the whole model makes them over a key-value cache that reads
- * the weights where they are. Several make them with the program that trains:
+ * One rank that has the whole model makes them over a key-value cache and
+ * reads the weights where they are. Several use the program that trains:
  * prompts lie side by side in rows (request_rows.h), each pass gives every one
  * its next token; a token then costs a forward pass of a micro-batch. The
  * tokens are those of `lockstep generate` with the same type,
