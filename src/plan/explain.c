@@ -51,7 +51,7 @@ static status explain_parameters(const struct stage *stage, struct text *out)
     const char *prefix = stage->request.model->kind->layer_prefix;
     char number[32];
 
-    TRY(text_printf(out, "%-28s %8s x %-8s %-12s %-9s %-14s %-8s %-6s "
+    TRY(text_printf(out, "%-32s %8s x %-8s %-12s %-9s %-14s %-8s %-6s "
                          "outside\n", "name", "rows", "cols", "cut", "start",
                     "optimizer", "rate x", "decay"));
     for (int i = 0; i < table->count; i++) {
@@ -60,7 +60,7 @@ static status explain_parameters(const struct stage *stage, struct text *out)
             stage->states.rules == NULL ? NULL : &stage->states.rules[i];
         struct param_outside outside;
 
-        TRY(text_printf(out, "%-28s %8lld x %-8lld %-12s %-9s",
+        TRY(text_printf(out, "%-32s %8lld x %-8lld %-12s %-9s",
                         param->name, (long long)param->spec.rows,
                         (long long)param->spec.cols, cut_of(&param->spec),
                         inits[param->spec.init]));

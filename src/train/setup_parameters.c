@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* setup_parameters.c - what a run's parameters are, and which of them learn
  * how. */
+#include <string.h>
+
 #include "models/mup.h"
 #include "optimizer/groups.h"
 #include "train/setup.h"
@@ -25,6 +27,16 @@ static status choose_groups(struct setup *setup,
     return OK;
 }
 
+/* QK-clip shrinks weights after their update. */
+static status check_clip(const struct setup *setup, const struct param *param)
+{
+    if (setup->set->values.optimizer.qk_clip <= 0 ||
+        strstr(param->name, "attention.wqkv") == NULL)
+        return OK;
+    FAIL(ERR_CONFIG, "optimizer.qk_clip: would change %s, which is frozen; set "
+                     "it to 0, or leave that matrix to learn", param->name);
+}
+
 /* Elements that are not frozen. */
 static status count_trained(struct setup *setup,
                             const struct param_table *whole)
@@ -38,7 +50,8 @@ static status count_trained(struct setup *setup,
     rules = memory;
     result = rules_build(rules, whole, &choice);
     for (int i = 0; result == OK && i < whole->count; i++)
-        if (!rules[i].frozen) setup->trained += whole->items[i].elements;
+        if (rules[i].frozen) result = check_clip(setup, &whole->items[i]);
+        else setup->trained += whole->items[i].elements;
     memory_free(memory);
     return result;
 }

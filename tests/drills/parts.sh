@@ -53,6 +53,10 @@ else
     bad "states of frozen parameters" "still planned" none
 fi
 
+expect "QK-clip of a frozen matrix" 78 "optimizer.qk_clip" \
+    train config.yaml --run nothing --set optimizer.qk_clip=10 \
+    --set 'optimizer.groups=["layers.1.* frozen"]'
+
 # --- a moving average ---
 resumed ema optimizer.ema=0.9 validate.weights=ema validate.every=4
 must train config.yaml --run plain --set train.steps=12 --set validate.every=4
