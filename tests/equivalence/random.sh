@@ -44,12 +44,13 @@ draw() { # SEED
                 text = text " context.kind=" of("allgather ring ulysses hybrid")
             return text
         }
-        function features(   name, type, mean, clip) { # ~: a space in a word
-            name = of("adamw adamw lion sgd muon adafactor schedule_free")
+        function features(   name, type, mean, clip, rank) { # ~: a space in a word
+            name = of("adamw adamw lion sgd muon adafactor soap schedule_free")
             type = of("float32 bfloat16 int8")
             if (name !~ /adamw|lion|sgd/ || dtype ~ /64/) type = "float32"
             mean = name ~ /free/ ? 0 : of("0 0 0.9")
             clip = name ~ /free/ ? 0 : of("0 0 0.05")
+            rank = clip > 0 ? 0 : of("0 0 2")
             return " optimizer.schedule=constant optimizer.name=" name \
                 " optimizer.state_dtype=" type " optimizer.ema=" mean \
                 " optimizer.qk_clip=" clip \
@@ -59,7 +60,7 @@ draw() { # SEED
                 " model.attention_dropout=" of("0 0 0.2") \
                 " train.z_loss=" of("0 0 1e-3") \
                 " train.noise_scale=" of("0 0 2") \
-                " lora.rank=" of("0 0 0 2")
+                " lora.rank=" rank
         }
         BEGIN {
             x = 100003 * seed + 17
