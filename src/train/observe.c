@@ -8,6 +8,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/fault.h"
 #include "base/file.h"
 
 static double seconds_now(void)
@@ -147,6 +148,7 @@ static status write_layers(struct observer *o)
     ssize_t written;
 
     TRY_GOTO(done, result, layers_format(&line, &o->layers));
+    TRY_GOTO(done, result, fault_point("layers.append"));
     do {
         written = write(o->layers_file, line.bytes, line.length);
     } while (written < 0 && errno == EINTR);

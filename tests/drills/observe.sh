@@ -61,6 +61,11 @@ layout zero2 one 4 mesh.data=2 mesh.tensor=2 zero=zero2
 layout half one 1 train.threads=2 train.recompute=block
 layout span span 1 numerics.grid_context=2
 layout context span 2 numerics.grid_context=2 mesh.context=2
+layout muon muon 1 optimizer.name=muon
+layout muon2 muon 4 optimizer.name=muon mesh.data=2 mesh.tensor=2 zero=zero1
+layout codes codes 1 optimizer.state_dtype=int8 optimizer.ema=0.9
+layout codes2 codes 2 optimizer.state_dtype=int8 optimizer.ema=0.9 \
+    mesh.pipe=2 train.micro_batch=1
 layout bf16 bf16 1 train.dtype=bfloat16
 layout bf16t bf16 2 train.dtype=bfloat16 mesh.tensor=2
 
@@ -136,6 +141,25 @@ if cmp -s told/layers.jsonl watched/layers.jsonl; then
 else
     bad "layers of a killed and resumed run" "layers.jsonl differs"
 fi
+
+# Killed where files are written, and where the disk is full.
+for fault in events.append:40:kill layers.append:4:kill events.append:50:full \
+    layers.append:3:full; do
+    name=${fault//:/-}
+    LOCKSTEP_FAULT=$fault lockstep train config.yaml --run "$name" $watch \
+        >log 2>&1
+    code=$?
+    case $fault in
+    *full) [ $code -eq 74 ] || bad "$fault" "exit $code" log ;;
+    *) [ $code -eq 137 ] || bad "$fault" "exit $code" log ;;
+    esac
+    must resume "$name"
+    if cmp -s "$name/layers.jsonl" watched/layers.jsonl; then
+        ok "resumed after $fault"
+    else
+        bad "resumed after $fault" "layers.jsonl differs"
+    fi
+done
 
 # --- a run that goes back by itself ---
 LOCKSTEP_FAULT=train.nan:13 lockstep train config.yaml --run rewound \
