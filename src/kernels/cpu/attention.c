@@ -68,6 +68,13 @@ static void forward_init(struct forward *f, const struct attention *p,
     f->ahead.rate = 12;
 }
 
+/* Generation reads a value once: a copy would cost more than it saves. */
+static bool read_once(const struct attention *p, int padded)
+{
+    return p->queries == 1 && p->heads == p->kv_heads &&
+           p->head_width == padded;
+}
+
 /* Finds rows of keys and values of the granule at position `first`. Copies are
  * kept for the other blocks of the sequence and head if all fit. */
 static void granule_find(struct forward *f, int64_t first)
@@ -90,7 +97,7 @@ static void granule_find(struct forward *f, int64_t first)
     if (fits && index < f->packed_end) part.count = 0; /* it is there */
     f->keys = CPU(attention_rows)(&part, copy, &f->key_stride);
     part.of = &p->v;
-    part.vectors = true;
+    part.vectors = !read_once(p, f->padded);
     f->values = CPU(attention_rows)(&part, copy + G * f->padded,
                                     &f->value_stride);
     if (fits && index == f->packed_end) f->packed_end++;
