@@ -83,6 +83,15 @@ static status read_frozen(struct row *row, const char *value)
          value);
 }
 
+/* What keeps an average in place of a schedule decides for a whole run. */
+static status read_kind(struct row *row, const char *value)
+{
+    TRY(optimizer_find(&row->kind, value));
+    if (row->kind->average == NULL) return OK;
+    FAIL(ERR_CONFIG, "%s: %s is for whole runs (optimizer.name)", row->where,
+         row->kind->name);
+}
+
 static status fail_key(const struct row *row, const char *word)
 {
     const char *names[KEYS + 2] = {"frozen", "optimizer"};
@@ -105,7 +114,7 @@ static status read_word(struct row *row, char *word)
     if (strcmp(word, "frozen") == 0)
         return read_frozen(row, value != NULL ? value : "true");
     if (strcmp(word, "optimizer") == 0 && value != NULL)
-        return optimizer_find(&row->kind, value);
+        return read_kind(row, value);
     for (int i = 0; i < KEYS; i++)
         if (strcmp(word, keys[i].name) == 0 && value != NULL)
             return read_number(row, i, value);

@@ -125,7 +125,8 @@ static const struct {
     {"* weight_decay=11", "is not a number from 0 to 10"},
     {"* beta1=1.5", "is not a number from 0 to 1"},
     {"* frozen=maybe", "neither true nor false"},
-    {"* optimizer=adamm", "nearest: adamw"}};
+    {"* optimizer=adamm", "nearest: adamw"},
+    {"* optimizer=schedule_free", "is for whole runs"}};
 
 TEST(rows_that_cannot_be_followed_are_refused)
 {
