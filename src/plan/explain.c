@@ -194,8 +194,8 @@ static status explain_numerics(const struct stage *stage, struct text *out)
         TRY(text_append_string(out, "context whole\n"));
     if (dtype_is_narrow(p->dtype))
         TRY(text_printf(out, "%s: activations and weights as kernels read "
-                             "them%s; float32: masters, %sgradients of weights, "
-                             "statistics, logits, sums over ranks\n",
+                             "them%s; float32: masters, %sgradients of "
+                             "weights, statistics, logits, sums over ranks\n",
                         dtype_name(p->dtype),
                         p->dtype != DTYPE_BF16 ? ""
                         : stage->request.product == PRODUCT_TILES
