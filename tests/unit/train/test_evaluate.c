@@ -18,6 +18,7 @@ static status ask(const char *file, enum task_kind kind,
     const char *paths[] = {path};
 
     snprintf(path, sizeof path, GOLDEN "/%s.jsonl", file);
+    if (request.threads == 0) request.threads = 1;
     if (request.model == NULL) request.model = GOLDEN "/model";
     request.paths = paths;
     request.kinds = &kind;
