@@ -16,10 +16,10 @@ struct basis {
 };
 
 /* Eigenvectors of a symmetric matrix without negative eigenvalues; row order[k]
- * of q belongs to the k-th largest one. One-sided Jacobi rotations of rows, in the order of a round
- * robin, until no two rows are further from orthogonal than rounding makes
- * them; rows below 1e-13 of the whole count as zero. Sources: Hestenes 1958;
- * Brent and Luk 1985 (the order). */
+ * of q belongs to the k-th largest one. One-sided Jacobi rotations of rows, in
+ * the order of a round robin, until no two rows are further from orthogonal
+ * than rounding makes them; rows below 1e-13 of the whole count as zero.
+ * Sources: Hestenes 1958; Brent and Luk 1985 (the order). */
 void basis_eigen(const struct basis *basis, int *order);
 
 /* Rows of a, from the first on, made orthogonal: row k of q is, but for its

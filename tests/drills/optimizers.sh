@@ -89,4 +89,9 @@ if [ -e whole-adamw ]; then
         train config.yaml --run none \
         --set 'optimizer.groups=["*.norm* optimizer=schedule_free"]'
 fi
+optimizer muon optimizer.name=muon
+optimizer muon_bfloat16 optimizer.name=muon train.dtype=bfloat16 \
+    model.family=gpt2 model.kv_heads=0
+optimizer adafactor optimizer.name=adafactor model.tied=true
+optimizer soap optimizer.name=soap optimizer.frequency=2
 report
