@@ -80,8 +80,8 @@ static void print_model(const struct setup *setup,
         fprintf(out, "learning  %s of them; the others are frozen\n",
                 text_count(parameters, setup->trained));
     if (ramp_changes(&setup->ramp))
-        fprintf(out, "ramp      the batch changes %d times, from %lld "
-                     "sequences on\n", setup->ramp.count - 1,
+        fprintf(out, "ramp      a batch of %d sizes in turn, from %lld "
+                     "sequences on\n", setup->ramp.count,
                 (long long)setup->ramp.rows[0].batch);
     fprintf(out, "step      %lld sequences of %lld tokens, %lld at once, %s\n",
             (long long)setup->set->values.train.batch,
