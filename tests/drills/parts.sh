@@ -95,6 +95,18 @@ cp log adapted
 must generate merged --prompt "ba" --tokens 12 --temperature 0
 if cmp -s adapted log; then ok "adapters merge into the weights"
 else bad "merged adapters" "another text" log; fi
+loss_of() { # MODEL
+    must score "$1" --tokens ids.json --json --dtype float64
+    sed 's/.*"loss": *\([0-9.]*\).*/\1/' log
+}
+if awk -v a="$(loss_of lora)" -v b="$(loss_of merged)" -v c="$(
+    loss_of plain)" 'function abs(x) { return x < 0 ? -x : x }
+    BEGIN { exit !(abs(a - b) < 1e-6 && abs(a - c) > 1e-4) }'; then
+    ok "merged weights have the loss of the adapters"
+else
+    bad "loss of merged weights" "$(loss_of lora) $(loss_of merged) $(
+        loss_of plain)"
+fi
 # q, v and down of two blocks
 if [ "$(differing merged plain)" = 6 ]; then
     ok "nothing but the targets moves"
