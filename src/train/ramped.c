@@ -49,9 +49,7 @@ status ramped_plan(struct pipeline *pipeline, struct setup *setup,
 status ramped_switch(struct pipeline *pipeline, struct train_step *step,
                      struct setup *setup, int64_t batch)
 {
-    const struct step_guard guard = step->guard;
-    const struct loss_scale scaling = step->scaling;
-    const struct step_watch *watch = step->watch;
+    const struct train_step before = *step; /* what it owns is freed */
     struct pipeline next = {0};
     struct team *team = step->team;
     status result;
@@ -62,9 +60,10 @@ status ramped_switch(struct pipeline *pipeline, struct train_step *step,
     TRY_GOTO(done, result, pipeline_take_over(pipeline, &next));
     TRY_GOTO(done, result, train_step_build(step, pipeline, team));
     setup_update(setup, &step->update);
-    step->guard = guard;
-    step->scaling = scaling;
-    step->watch = watch;
+    step->rates = before.rates;
+    step->scaling = before.scaling;
+    step->guard = before.guard;
+    step->watch = before.watch;
 done:
     pipeline_free(&next);
     return result;

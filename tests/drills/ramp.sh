@@ -70,6 +70,21 @@ if same_run without back; then ok "rewound over a border"
 else bad "rewound over a border" "$why"
 fi
 
+# --- beside optimizers whose updates know more than the step ---
+for name in schedule_free muon; do
+    rm -rf alone moved
+    # shellcheck disable=SC2086
+    must train config.yaml --run alone $ramp --set optimizer.name=$name \
+        --set optimizer.schedule=constant
+    # shellcheck disable=SC2086
+    LOCKSTEP_FAULT=train.step:14:kill lockstep train config.yaml --run moved \
+        $ramp --set optimizer.name=$name --set optimizer.schedule=constant \
+        --ranks 2 >log 2>&1
+    must resume moved --ranks 2 --set mesh.tensor=2
+    if same_run alone moved; then ok "a ramp under $name"
+    else bad "a ramp under $name" "$why"; fi
+done
+
 # --- what it is ---
 # Plain gradient descent has no memory: the second batch goes on as a run of
 # that batch from those weights, on the samples that come then.

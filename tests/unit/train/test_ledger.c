@@ -104,5 +104,42 @@ TEST(damage_is_named)
     IS_OK(directory_remove(directory));
 }
 
+/* Whatever stands in the file: events that make sense, or a sentence. */
+TEST(damaged_bytes_are_no_events)
+{
+    static const char valid[] =
+        "{\"event\": 1, \"step\": 13, \"cause\": \"spike\", \"what\": "
+        "\"loss\", \"value\": 9.5, \"threshold\": 4.25, \"action\": "
+        "\"rewind\", \"back_to\": 10, \"first\": 80, \"samples\": 24}\n";
+    char directory[PATH_BYTES], path[PATH_BYTES];
+    int refused = 0;
+    uint32_t draw = 3;
+
+    test_directory(directory);
+    IS_OK(path_join(path, sizeof path, directory, "ledger.jsonl"));
+    for (int turn = 0; turn < 1000; turn++) {
+        char bytes[sizeof valid];
+        struct ledger ledger;
+
+        memcpy(bytes, valid, sizeof valid);
+        for (int i = 0; i <= turn % 3; i++) {
+            draw = draw * 1664525 + 1013904223;
+            bytes[(draw >> 16) % (sizeof valid - 2)] =
+                (char)(1 + (draw >> 8) % 127);
+        }
+        write_file(path, bytes, "w");
+        if (ledger_open(&ledger, directory, false) != OK) {
+            CHECK(strstr(status_message(), "ledger.jsonl") != NULL);
+            refused++;
+        }
+        for (int64_t i = 0; i < ledger.count; i++)
+            CHECK(ledger.events[i].first >= 0 && ledger.events[i].samples > 0);
+        ledger_close(&ledger);
+        status_clear();
+    }
+    CHECK(refused > 500 && refused < 1000);
+    IS_OK(directory_remove(directory));
+}
+
 TEST_MAIN(events_come_back_and_are_written_once, one_rank_writes,
-          damage_is_named)
+          damage_is_named, damaged_bytes_are_no_events)
