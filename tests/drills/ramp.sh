@@ -100,7 +100,7 @@ must train config.yaml --run first $plain --set train.steps=5 \
 must train config.yaml --run second $plain --set train.steps=5 \
     --set train.batch=8 --set init.from=first --set "data.skip=[0 20]"
 }
-if lockstep compare both second >log 2>&1; then
+if lockstep compare "$(newest both)" "$(newest second)" >log 2>&1; then
     ok "two batches are two runs"
 else bad "two batches are two runs" "other weights" log
 fi
