@@ -521,22 +521,6 @@ static status adamw_run(const struct kernels *k, struct stream *stream,
     return k->adamw(stream, &p);
 }
 
-static void momentum_prepare(struct operands *o, const int64_t *s)
-{
-    for (int i = 0; i < 2; i++) o->t[i] = vector_of(operand_real(o, 1, s[0]));
-    o->flops = 6.0 * (double)s[0];
-    o->bytes = 16.0 * (double)s[0];
-}
-
-static status momentum_run(const struct kernels *k, struct stream *stream,
-                           struct operands *o)
-{
-    const struct momentum p = {.gradient = o->t[0], .buffer = o->t[1],
-                               .scale = 0.5, .decay = 0.95, .nesterov = true};
-
-    return k->momentum(stream, &p);
-}
-
 static void descend_prepare(struct operands *o, const int64_t *s)
 {
     for (int i = 0; i < 2; i++) o->t[i] = vector_of(operand_real(o, 1, s[0]));
@@ -675,7 +659,6 @@ const struct bench_case bench_cases[] = {
     {"update_elements", "lion", {8388608, 1, 0}, update_prepare, lion_run},
     {"update_elements", "schedule_free", {8388608, 3, 0}, update_prepare,
      free_run},
-    {"momentum", "8388608", {8388608, 0, 0}, momentum_prepare, momentum_run},
     {"descend", "8388608", {8388608, 0, 0}, descend_prepare, descend_run},
 };
 const int bench_case_count = (int)(sizeof bench_cases / sizeof *bench_cases);

@@ -318,10 +318,12 @@ struct adamw {
  *   ADAMW     first moment             second moment
  *   LION      momentum
  *   SGD       momentum (Nesterov)
+ *   MOMENTUM  average of gradients; `weight`, which may be the gradient, becomes
+ *             it, or, with a share, what it is about to be (Nesterov)
  *   FREE      weights that are stepped second moment   (schedule-free)
  *   TOWARDS   where to, a share of the way; nothing else happens */
-enum update_formula { UPDATE_ADAMW, UPDATE_LION, UPDATE_SGD, UPDATE_FREE,
-                      UPDATE_TOWARDS };
+enum update_formula { UPDATE_ADAMW, UPDATE_LION, UPDATE_SGD, UPDATE_MOMENTUM,
+                      UPDATE_FREE, UPDATE_TOWARDS };
 enum { UPDATE_STATES = 2, UPDATE_BLOCK = SQUARES_BLOCK };
 
 /* One state. In 8 bits (kernels/code8.h) blocks of UPDATE_BLOCK elements have
@@ -363,16 +365,7 @@ bool strips_fit(const struct strips *strips, const struct sum_order *order);
 void strips_row(const struct strips *strips, const struct tensor *weight,
                 int64_t row, void *out);
 
-/* What a step of whole matrices is computed from. With nesterov the gradient
- * becomes the next average's guess, else the average. */
-struct momentum {
-    struct tensor gradient;     /* [n] real; becomes what the step is made of */
-    struct tensor buffer;       /* [n] real: average of the gradients */
-    double scale;               /* gradient factor, rounded once */
-    double decay;               /* of the average */
-    bool nesterov;
-};
-
+/* A step of a whole matrix, from the elements that a rank has of it. */
 struct descent {
     struct tensor weight, step; /* [n] real */
     double rate, keep;          /* rounded once */
@@ -515,9 +508,6 @@ struct kernels {
      * epsilon), weight * (1 - lr * decay)); decoupled decay. */
     status (*adamw)(struct stream *, const struct adamw *);
     status (*update_elements)(struct stream *, const struct element_update *);
-    /* g = gradient * scale; buffer = fma(decay, buffer, (1 - decay) * g);
-     * gradient = nesterov ? fma(decay, buffer, (1 - decay) * g) : buffer. */
-    status (*momentum)(struct stream *, const struct momentum *);
     /* weight = fma(-rate, step, weight * keep). */
     status (*descend)(struct stream *, const struct descent *);
 };

@@ -128,9 +128,9 @@ static void adamw_end(struct meter_track *track, const struct adamw *call)
 static void update_end(struct meter_track *track,
                        const struct element_update *call)
 {
-    static const char *const names[] = {"adamw", "lion", "sgd",
+    static const char *const names[] = {"adamw", "lion", "sgd", "momentum",
                                         "schedule_free", "towards"};
-    static const int flops[] = {13, 8, 7, 16, 3}; /* of an element */
+    static const int flops[] = {13, 8, 7, 6, 16, 3}; /* of an element */
     double bytes = 2 * bytes_of(&call->weight) + bytes_of(&call->gradient) +
                    bytes_of(&call->copy);
 

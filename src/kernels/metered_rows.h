@@ -390,17 +390,6 @@ static status METERED(update_elements)(struct stream *stream,
     return result;
 }
 
-static status METERED(momentum)(struct stream *stream,
-                                const struct momentum *call)
-{
-    struct meter_track *track = meter_begin();
-    const status result = INNER->momentum(stream, call);
-
-    step_end(track, "momentum", 6 * count_of(&call->gradient),
-             2 * (bytes_of(&call->gradient) + bytes_of(&call->buffer)));
-    return result;
-}
-
 static status METERED(descend)(struct stream *stream,
                                const struct descent *call)
 {

@@ -16,7 +16,7 @@
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_merge) X(attention_finish) X(attention_heads)             \
     X(cross_entropy) X(sum_squares) X(adamw) X(update_elements)           \
-    X(momentum) X(descend)
+    X(descend)
 
 /* Rows in kernels/cpu/. */
 #define KERNELS_CPU_ROWS(X)                                               \
@@ -29,7 +29,7 @@
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_finish) X(attention_heads)                                \
     X(cross_entropy) X(sum_squares) X(adamw) X(update_elements)           \
-    X(momentum) X(descend)
+    X(descend)
 
 /* The function type of a row, to declare what fills it. */
 #define KERNELS_TYPE(row) __typeof__(*((struct kernels *)0)->row)

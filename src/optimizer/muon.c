@@ -27,12 +27,14 @@ status muon_adjust_parse(enum muon_adjust *adjust, const char *name)
 
 static status prepare(const struct update *u, const struct update_item *item)
 {
-    const struct momentum call = {
-        .gradient = item->gradient, .buffer = item->states[0],
-        .scale = item->factor, .decay = u->momentum,
-        .nesterov = u->nesterov};
+    struct element_update call = {.formula = UPDATE_MOMENTUM,
+                                  .share = u->nesterov};
+    struct update_item over = *item; /* the gradient */
 
-    return u->kernels->momentum(u->stream, &call);
+    over.weight = item->gradient;
+    over.copy = (struct tensor){.data = NULL};
+    over.beta1 = u->momentum;
+    return update_elements(u, &over, &call);
 }
 
 static status compute(const struct update *u, const struct whole_tensor *t)
@@ -71,5 +73,5 @@ static const struct whole_kind whole = {
 const struct optimizer_kind optimizer_muon = {
     .name = "muon",
     .doc = "orthogonal momentum for matrices of blocks; adamw for the rest",
-    .states = {{.name = "buffer", .title = "momentum"}},
+    .states = {{.name = "buffer", .title = "momentum", .narrow = true}},
     .matrices = true, .whole = &whole};

@@ -397,8 +397,8 @@ static status choose_optimizer(struct optimizer_choice *choice,
     if (choice->states == STATE_REAL) return OK;
     if (!narrow)
         FAIL(ERR_CONFIG, "optimizer.state_dtype: %s stores its states as "
-                         "float32 only; adamw, lion and sgd have bfloat16 and "
-                         "int8", kind->name);
+                         "float32 only; adamw, lion, sgd and muon have "
+                         "bfloat16 and int8", kind->name);
     if (dtype == DTYPE_F64)
         FAIL(ERR_CONFIG, "optimizer.state_dtype: %s beside train.dtype=float64;"
                          " states are narrow where computing is float32, "

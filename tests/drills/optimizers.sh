@@ -92,6 +92,7 @@ fi
 optimizer muon optimizer.name=muon
 optimizer muon_bfloat16 optimizer.name=muon train.dtype=bfloat16 \
     model.family=gpt2 model.kv_heads=0
+optimizer muon8 optimizer.name=muon optimizer.state_dtype=int8
 optimizer adafactor optimizer.name=adafactor model.tied=true
 optimizer soap optimizer.name=soap optimizer.frequency=2
 report

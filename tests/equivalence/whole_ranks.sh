@@ -98,6 +98,10 @@ for optimizer in muon adafactor soap; do
         "ranks=4 zero=zero3 train.micro_batch=2" \
         "ranks=4 mesh.tensor=2 zero=zero1" \
         "ranks=2 mesh.pipe=2"
+    [ $optimizer != muon ] || exact "$optimizer: 8 bits" odd.yaml \
+        optimizer.name=$optimizer optimizer.state_dtype=int8 -- \
+        "ranks=2 mesh.tensor=2" "ranks=4 mesh.tensor=2 zero=fsdp" \
+        "ranks=2 mesh.pipe=2" "ranks=2 mesh.data=2 zero=zero1"
     exact "$optimizer: float64" odd.yaml optimizer.name=$optimizer \
         train.dtype=float64 -- \
         "ranks=2 mesh.tensor=2" "ranks=4 mesh.data=2 mesh.shard=2 zero=mics"

@@ -1,39 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* descent.c - the parts of optimizers that compute a step of whole matrices
- * between them. */
+/* descent.c - what becomes of weights whose step was computed from whole
+ * matrices. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/element.h"
-
-static void momentum_body(void *argument, int index, int count)
-{
-    const struct momentum *p = argument;
-    float *buffer = p->buffer.data, *gradient = p->gradient.data;
-    const float scale = (float)p->scale, decay = (float)p->decay;
-    const float rest = (float)(1 - p->decay);
-    const bool nesterov = p->nesterov;
-    int64_t first, last;
-
-    threads_split(tensor_count(&p->gradient), LANES, index, count, &first,
-                  &last);
-    SIMD for (int64_t i = first; i < last; i++) {
-        const float g = gradient[i] * scale;
-        const float b = __builtin_fmaf(decay, buffer[i], rest * g);
-
-        buffer[i] = b;
-        gradient[i] = nesterov ? __builtin_fmaf(decay, b, rest * g) : b;
-    }
-}
-
-status CPU(momentum)(struct stream *stream, const struct momentum *p)
-{
-    struct momentum job = *p;
-    const int64_t count = tensor_count(&p->gradient);
-
-    CHECK(p->gradient.dtype == DTYPE_F32 && p->buffer.dtype == DTYPE_F32);
-    CHECK(tensor_count(&p->buffer) == count);
-    cpu_run(stream, count, momentum_body, &job);
-    return OK;
-}
 
 ELEMENTARY void descent_range(enum dtype dtype, const struct descent *p,
                               int64_t first, int64_t last)

@@ -87,6 +87,23 @@ static void step_sgd(const struct update_constants *k,
     }
 }
 
+static void step_momentum(const struct update_constants *k,
+                          const struct update_block *x)
+{
+    const struct update_constants c = *k;
+    const bool ahead = c.share > 0;
+    float *w = x->w, *a = x->a;
+    const float *grad = x->g;
+
+    SIMD for (int64_t i = 0; i < x->count; i++) {
+        const float g = grad[i] * c.scale;
+        const float m = __builtin_fmaf(c.beta1, a[i], c.rest1 * g);
+
+        a[i] = m;
+        w[i] = ahead ? __builtin_fmaf(c.beta1, m, c.rest1 * g) : m;
+    }
+}
+
 static void step_free(const struct update_constants *k,
                       const struct update_block *x)
 {
@@ -270,6 +287,7 @@ static void block_step(const struct update_job *job, int64_t first,
     case UPDATE_ADAMW: step_adamw(&job->c, &x); break;
     case UPDATE_LION: step_lion(&job->c, &x); break;
     case UPDATE_SGD: step_sgd(&job->c, &x); break;
+    case UPDATE_MOMENTUM: step_momentum(&job->c, &x); break;
     case UPDATE_FREE: step_free(&job->c, &x); break;
     case UPDATE_TOWARDS: step_towards(&job->c, &x); break;
     }

@@ -54,6 +54,10 @@ static void step_element(enum update_formula formula,
         *a = REAL_FMA(c->beta1, *a, g);
         *w = REAL_FMA(c->lr, REAL_FMA(c->beta1, *a, g), *w);
         break;
+    case UPDATE_MOMENTUM: /* Jordan et al. 2024, as torch.optim.Muon has it */
+        *a = REAL_FMA(c->beta1, *a, c->rest1 * g);
+        *w = c->share > 0 ? REAL_FMA(c->beta1, *a, c->rest1 * g) : *a;
+        break;
     case UPDATE_FREE: /* Defazio et al. 2024, arXiv:2405.15682, algorithm 1 */
         *b = REAL_FMA(c->beta2, *b, c->rest2 * g * g);
         u = g / REAL_FMA(REAL_SQRT(*b), c->root, c->epsilon);
