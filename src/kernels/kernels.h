@@ -318,8 +318,8 @@ struct adamw {
  *   ADAMW     first moment             second moment
  *   LION      momentum
  *   SGD       momentum (Nesterov)
- *   MOMENTUM  average of gradients; `weight`, which may be the gradient, becomes
- *             it, or, with a share, what it is about to be (Nesterov)
+ *   MOMENTUM  average of gradients; `weight`, which may be the gradient, is
+ *             set to it, or, with a share, to what it becomes next (Nesterov)
  *   FREE      weights that are stepped second moment   (schedule-free)
  *   TOWARDS   where to, a share of the way; nothing else happens */
 enum update_formula { UPDATE_ADAMW, UPDATE_LION, UPDATE_SGD, UPDATE_MOMENTUM,
