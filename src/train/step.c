@@ -386,9 +386,13 @@ status train_step_probe(struct train_step *step,
                         const struct sample_source *source,
                         struct step_result *out)
 {
+    struct timeline *timeline = step->executor.timeline;
+
     step->probes = true;
+    step->executor.timeline = NULL; /* it has room for one step's actions */
     const status result = measure(step, source, out);
 
+    step->executor.timeline = timeline;
     step->probes = false;
     TRY(result);
     for (int i = 0; i < step->pipeline->count; i++)

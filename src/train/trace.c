@@ -30,6 +30,7 @@ status trace_begin(struct trace *trace, struct train_step *step)
     const struct schedule *s = &step->pipeline->schedule;
     void *times = NULL;
 
+    trace_free(trace); /* a step that was refused may be traced again */
     TRY(timeline_reserve(&trace->timeline, (int)trace_values(s) / 2));
     TRY(memory_take((size_t)trace_values(s), sizeof *trace->times, &times));
     trace->times = times;

@@ -31,6 +31,13 @@ for mesh in mesh.data=2 mesh.tensor=2 mesh.pipe=2 mesh.shard=2,zero=fsdp \
     else bad "noise scale on ranks: $mesh" "$why"; fi
 done
 }
+# A pipeline draws its second step, which is measured here as well.
+must train config.yaml --run each --set train.noise_scale=1 --set train.steps=3
+must train config.yaml --run drawn --set train.noise_scale=1 \
+    --set train.steps=3 --ranks 2 --set mesh.pipe=2 --set train.micro_batch=1
+if [ -s drawn/timeline.svg ] && same_run each drawn; then
+    ok "a step that is drawn is measured"
+else bad "a step that is drawn is measured" "$why"; fi
 expect "one leaf has no noise" 78 "numerics.grid_data is 1" train config.yaml \
     --run none --set numerics.grid_data=1 --set train.noise_scale=2
 

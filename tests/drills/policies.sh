@@ -163,6 +163,11 @@ for mesh in mesh.data=2 mesh.tensor=2 mesh.pipe=2 mesh.shard=2,zero=fsdp; do
         --set train.on_spike=skip
 done
 
+# The step that a pipeline draws goes wrong, and is drawn again.
+wrong second train.nan:2 --set train.on_nan=skip
+ranks "skipped in the step that is drawn" second train.nan:2 --ranks 2 \
+    --set mesh.pipe=2 --set train.micro_batch=1 --set train.on_nan=skip
+
 # --- beside other features ---
 # beside NAME ARGUMENT...: rewound, as if the samples were not there
 beside() {
