@@ -23,12 +23,14 @@ awk -v RS= -v out="$work/text" '{ printf "%s\n", $0 > sprintf("%s/%03d.txt", out
 "$BUILD/lockstep" tokenizer train "$work/text" --vocab 300 \
     --out "$work/tokenizer.json" >/dev/null || exit 1
 
-# Losses and norms of every step, then the bytes of the weights.
-hash_of() { # RUN
+# Losses and norms of every step, then the bytes of the weights; of kinds those
+# of the states and the moving average too.
+hash_of() { # RUN MODEL
     {
         grep -o '"\(step\|loss\|grad_norm\|lr\|val_loss\|tokens\)":[^,}]*' \
             "$1/metrics.jsonl"
         cat "$1"/ckpt/step-*/model*.safetensors
+        [ "$2" != kinds ] || cat "$1"/ckpt/step-*/optim*.safetensors
     } | sha256sum | cut -c1-32
 }
 
@@ -45,7 +47,7 @@ try() {
         failed=$((failed + 1))
         return
     fi
-    got=$(hash_of "$run")
+    got=$(hash_of "$run" "$model")
     [ -z "${UPDATE:-}" ] || { sed -i "/^$model /d" $expected
         echo "$model $got" >>$expected; UPDATE=; }
     want=$(awk -v m="$model" '$1 == m { print $2 }' $expected)
@@ -62,7 +64,7 @@ try() {
 all() {
     local name=$1 update=${UPDATE:-}
     shift
-    for model in llama gpt2 bfloat16 tiles; do
+    for model in llama gpt2 bfloat16 tiles kinds; do
         UPDATE=$update
         try "$name" "$model" "$@"
     done
