@@ -147,12 +147,35 @@ done:
     return result;
 }
 
+static status write_through(const char *path, const void *bytes,
+                            size_t length)
+{
+    const int descriptor = open(path, O_WRONLY | O_CLOEXEC);
+    status result;
+
+    if (descriptor < 0) TRY(system_fail("opening", path, errno));
+    result = write_all(descriptor, path, bytes, length);
+    if (close(descriptor) != 0 && result == OK)
+        result = system_fail("closing", path, errno);
+    return result;
+}
+
+/* Pipes and devices (/dev/stdout): a rename would put a file in their place. */
+static bool is_special(const char *path)
+{
+    struct stat facts;
+
+    return stat(path, &facts) == 0 && !S_ISREG(facts.st_mode) &&
+           !S_ISDIR(facts.st_mode);
+}
+
 status file_write_atomic(const char *path, const void *bytes, size_t length)
 {
     static _Atomic unsigned serial;
     char temporary[PATH_BYTES], directory[PATH_BYTES];
     int needed;
 
+    if (is_special(path)) return write_through(path, bytes, length);
     TRY(directory_of(directory, sizeof directory, path));
     needed = snprintf(temporary, sizeof temporary, "%s.tmp-%ld-%u", path,
                       (long)getpid(), atomic_fetch_add(&serial, 1));

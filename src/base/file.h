@@ -2,7 +2,8 @@
 /* file.h - whole files, mapped files, directories, checksums, locks.
  *
  * Every error is one sentence with the path and the system's reason. Nothing
- * is left half-written: file_write_atomic writes beside, fsyncs and renames. */
+ * is left half-written: file_write_atomic writes beside, fsyncs and renames;
+ * only pipes and devices are written as they are. */
 #ifndef LOCKSTEP_BASE_FILE_H
 #define LOCKSTEP_BASE_FILE_H
 

@@ -421,6 +421,14 @@ static status check_averages(const struct options *o)
     FAIL(ERR_CONFIG, "validate.weights: %s is not trained or ema", weights);
 }
 
+static status check_observe(const struct options *o)
+{
+    if (o->observe.histograms > 0 && !o->observe.tensorboard)
+        FAIL(ERR_CONFIG, "observe.histograms: they go into event files, and "
+                         "there are none; set observe.tensorboard to true");
+    return OK;
+}
+
 static status resolve_request(struct setup *setup)
 {
     const struct options *o = &setup->set->values;
@@ -454,6 +462,7 @@ static status resolve_request(struct setup *setup)
     r->choice.groups = setup->groups;
     r->choice.average = o->optimizer.ema;
     TRY(check_averages(o));
+    TRY(check_observe(o));
     TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->product));
     TRY(loss_scale_parse(&setup->scaling, o->train.loss_scale, r->dtype,
                          o->train.batch * o->data.sequence));

@@ -35,6 +35,9 @@ else
     echo "left out: python3 has no package tensorboard"
 fi
 
+expect "histograms without event files" 78 "set observe.tensorboard" train \
+    config.yaml --run none --set observe.histograms=5
+
 # --- one layout like another ---
 layout() { # NAME REFERENCE RANKS SETTING...
     local name=$1 reference=$2 ranks=$3 sets=() set

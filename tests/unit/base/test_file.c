@@ -4,7 +4,9 @@
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 #include "base/fault.h"
 #include "tests/test.h"
 
@@ -128,6 +130,23 @@ TEST(a_failed_write_leaves_the_old_file)
     IS_OK(directory_remove(directory));
 }
 
+TEST(a_pipe_stays_one)
+{
+    char bytes[8] = "";
+    int pipe;
+
+    test_directory(directory);
+    EQUAL_INT(mkfifo(in_directory("pipe"), 0600), 0);
+    pipe = open(in_directory("pipe"), O_RDONLY | O_NONBLOCK);
+    CHECK(pipe >= 0);
+    IS_OK(file_write_atomic(in_directory("pipe"), "new", 3));
+    EQUAL_INT(read(pipe, bytes, sizeof bytes), 3);
+    EQUAL_TEXT(bytes, "new");
+    close(pipe);
+    EQUAL_INT(entries(), 1);
+    IS_OK(directory_remove(directory));
+}
+
 TEST(directories_are_made_listed_and_removed)
 {
     char **names, outside[PATH_BYTES];
@@ -221,5 +240,5 @@ TEST(a_lock_ends_with_its_process)
 
 TEST_MAIN(what_is_written_is_read, reading_says_what_is_wrong,
           files_are_mapped, a_failed_write_leaves_the_old_file,
-          directories_are_made_listed_and_removed,
+          a_pipe_stays_one, directories_are_made_listed_and_removed,
           paths_are_joined_with_one_slash, a_lock_ends_with_its_process)
