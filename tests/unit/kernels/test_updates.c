@@ -61,7 +61,8 @@ static void fill(struct operands *o, enum dtype dtype, int64_t count)
             tensor_set(&t, i, k == 1 ? x * x : x);
         }
         for (int64_t i = 0; i < count && dtype == DTYPE_U8; i++)
-            o->states[k][i] = (unsigned char)(value((uint32_t)i, 9) * 1e5f);
+            o->states[k][i] =
+                (unsigned char)(int)(value((uint32_t)i, 9) * 1e5f);
         for (int64_t i = 0; i <= count / UPDATE_BLOCK; i++)
             o->scales[k][i] = i % 5 == 3 ? 0 : 1e-3f * (float)(i + 1);
     }
