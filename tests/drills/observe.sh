@@ -23,7 +23,7 @@ else bad "a watched run has the same bits" "$why"; fi
 # --- what TensorBoard itself reads ---
 # shellcheck disable=SC2086
 LOCKSTEP_FAULT=train.step:18:kill lockstep train config.yaml --run told \
-    $watch >log 2>&1
+    $watch --set 'validate.sets=[code text.jsonl]' >log 2>&1
 must resume told
 if python3 -c 'import tensorboard' 2>/dev/null; then
     if python3 "$tree/tests/golden/make_events.py" --check told >out 2>&1; then

@@ -67,6 +67,9 @@ def make(path):
 def tag_of(name, kind):
     if name in USUAL:
         return USUAL[name]
+    if "." in name:  # of a named set or task
+        name = "eval." + name[4:] if name.startswith("val.") else name
+        return name.replace(".", "/")
     name = name.removeprefix("val_")
     if name in CLOCK:
         return f"perf/{name}"
