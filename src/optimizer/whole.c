@@ -177,7 +177,9 @@ static status compute(const struct update *u, const struct update_call *call,
     for (int k = 0; k < OPTIMIZER_STATES; k++) {
         const struct optimizer_state *state = rule_state(item.rule, k);
 
-        if (state == NULL || state->shape != STATE_WHOLE) continue;
+        if (state == NULL || state->shape != STATE_WHOLE ||
+            item.states[k].data == NULL) /* all of them are empty */
+            continue;
         t.states[k] = (char *)item.states[k].data +
                       states_whole_at(u->layout, matrix, k) *
                           dtype_bytes(real);

@@ -142,8 +142,12 @@ TEST(greedy_is_the_largest_logit)
             requests.ids.ids[copy.length] = 0;
             continue;
         }
-        IS_OK(token_list_append(&requests.ids, requests.ids.ids,
-                                copy.length));
+        /* One at a time: the list that grows is the one that is read. */
+        for (int64_t i = 0; i < copy.length; i++) {
+            const int32_t again = requests.ids.ids[i];
+
+            IS_OK(token_list_append(&requests.ids, &again, 1));
+        }
         IS_OK(token_list_append(&requests.ids, &id, 1));
         copy.first = first;
         copy.item = id;

@@ -61,7 +61,7 @@ static const struct refusal refusals[] = {
     {1, "model.family=gemma2 optimizer.qk_clip=100",
      "optimizer.qk_clip: gemma2 caps its scores at 50 already"},
     {1, "lora.rank=2 optimizer.qk_clip=100",
-     "optimizer.qk_clip: with lora.rank 2 queries and keys are frozen"},
+     "optimizer.qk_clip: would change layers.0.attention.wqkv"},
     {1, "model.dropout=1", "model.dropout"},
     /* the batch */
     {5, "", "mesh.data: 5 ranks cannot share a batch of 24 sequences equally; "
