@@ -187,6 +187,20 @@ status file_write_atomic(const char *path, const void *bytes, size_t length)
     return OK;
 }
 
+status file_may_write(const char *path)
+{
+    char directory[PATH_BYTES];
+
+    if (path == NULL) return OK;
+    if (file_is_directory(path))
+        FAIL(ERR_IO, "%s is a directory, not a file to write", path);
+    if (is_special(path)) return OK;
+    TRY(directory_of(directory, sizeof directory, path));
+    if (access(directory, W_OK) != 0)
+        TRY(system_fail("writing into", directory, errno));
+    return OK;
+}
+
 status file_map_open(struct file_map *map, const char *path)
 {
     struct stat facts;

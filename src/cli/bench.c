@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* bench.c - how fast this machine runs it. */
+#include "base/file.h"
 #include "bench/comm.h"
 #include "bench/kernels.h"
 #include "bench/schedules.h"
@@ -58,6 +59,8 @@ status command_bench_step(struct arguments *arguments)
     int64_t steps = 0, threads = 0;
     status result;
 
+    TRY(file_may_write(settings.draw));
+    TRY(file_may_write(settings.trace));
     TRY(read_dtype(arguments, &settings.dtype));
     TRY(read_product(arguments, settings.dtype, &settings.product));
 

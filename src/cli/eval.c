@@ -283,6 +283,7 @@ status command_eval(struct arguments *arguments)
     struct evaluation_of made = {0};
     status result;
 
+    TRY(file_may_write(path));
     TRY(read_request(arguments, &request));
     TRY_GOTO(done, result, evaluate(&request, &made));
     if (made.notice[0] != '\0') fprintf(stderr, "%s\n", made.notice);

@@ -209,6 +209,7 @@ static status check(struct checking *c)
     const struct coordinates_panel panels[2] = {{titles[0], c->items[0]},
                                                 {titles[1], c->items[1]}};
 
+    TRY(file_may_write(path));
     for (int p = 0; p < 2; p++)
         for (int w = 0; w < c->count; w++) TRY(measure(c, w, p == 1));
     if (path != NULL)

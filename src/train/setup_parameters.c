@@ -53,6 +53,9 @@ static status count_trained(struct setup *setup,
         if (rules[i].frozen) result = check_clip(setup, &whole->items[i]);
         else setup->trained += whole->items[i].elements;
     memory_free(memory);
+    if (result == OK && setup->trained == 0)
+        FAIL(ERR_CONFIG, "optimizer.groups: every parameter is frozen; at "
+                         "least one must learn");
     return result;
 }
 
