@@ -85,7 +85,7 @@ if [ -e whole-adamw ]; then
         --set optimizer.state_dtype=int8
     expect "an average needs no schedule" 78 "set it to constant" \
         train config.yaml --run none --set optimizer.name=schedule_free
-    expect "a group cannot average alone" 78 "averages whole models" \
+    expect "a group cannot average alone" 78 "is for whole runs" \
         train config.yaml --run none \
         --set 'optimizer.groups=["*.norm* optimizer=schedule_free"]'
 fi
