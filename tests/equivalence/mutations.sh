@@ -113,6 +113,6 @@ mutation "the tied table's other use is forgotten" src/train/tied.c \
     's/TRY\(stage->kernels\.add\(&stage->stream, mine, mine, other\)\);/(void)stage;/' \
     "$pipe"
 mutation "a loss that counts twice" src/train/step.c \
-    's/out->loss = loss_total\(loss\)/out->loss = (team_batch_size(step->team) > 1 ? 2 : 1) * loss_total(loss)/' \
+    's/: loss_total\(loss\)/: (team_batch_size(step->team) > 1 ? 2 : 1) * loss_total(loss)/' \
     "$data"
 report
