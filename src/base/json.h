@@ -90,10 +90,15 @@ void json_write_null(struct json_writer *writer);
 /* A key and its value. */
 void json_write_key_integer(struct json_writer *writer, const char *key,
                             int64_t value);
+/* null where the text is "". */
+void json_write_key_text(struct json_writer *writer, const char *key,
+                         const char *value);
 void json_write_key_real(struct json_writer *writer, const char *key,
                          double value);
 /* OK when all went well; the text is in writer->out. */
 status json_write_end(struct json_writer *writer);
+/* The same, and appends what was written to `out` as a line. */
+status json_write_line(struct json_writer *writer, struct text *out);
 void json_writer_free(struct json_writer *writer);
 
 #endif

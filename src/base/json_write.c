@@ -199,6 +199,16 @@ void json_write_key_real(struct json_writer *writer, const char *key,
     json_write_real(writer, value);
 }
 
+void json_write_key_text(struct json_writer *writer, const char *key,
+                         const char *value)
+{
+    json_write_key(writer, key);
+    if (value[0] != '\0')
+        json_write_string(writer, value);
+    else
+        json_write_null(writer);
+}
+
 void json_write_bool(struct json_writer *writer, bool value)
 {
     value_begin(writer);
@@ -216,6 +226,13 @@ status json_write_end(struct json_writer *writer)
     CHECK(writer->depth == 0 && !writer->after_key);
     TRY(writer->error);
     return OK;
+}
+
+status json_write_line(struct json_writer *writer, struct text *out)
+{
+    TRY(json_write_end(writer));
+    TRY(text_append(out, writer->out.bytes, writer->out.length));
+    return text_append(out, "\n", 1);
 }
 
 void json_writer_free(struct json_writer *writer)

@@ -135,23 +135,13 @@ static bool is_equal(const struct comparison *c)
 
 /* ---- telling ---- */
 
-static void write_text(struct json_writer *writer, const char *key,
-                       const char *value)
-{
-    json_write_key(writer, key);
-    if (value[0] != '\0')
-        json_write_string(writer, value);
-    else
-        json_write_null(writer);
-}
-
 static void write_first(struct json_writer *w, const struct compare_report *r)
 {
-    write_text(w, "first_only", r->first_only);
-    write_text(w, "first_differing", r->name);
+    json_write_key_text(w, "first_only", r->first_only);
+    json_write_key_text(w, "first_differing", r->name);
     if (r->name[0] == '\0') return;
-    write_text(w, "shape_a", r->shape_a);
-    write_text(w, "shape_b", r->shape_b);
+    json_write_key_text(w, "shape_a", r->shape_a);
+    json_write_key_text(w, "shape_b", r->shape_b);
     if (r->shapes_differ) return;
     json_write_key_integer(w, "elements", r->elements);
     json_write_key_integer(w, "elements_differing", r->count);

@@ -254,10 +254,7 @@ static status write_item(struct text *out, const struct evaluate_task *t,
     }
     write_likelihoods(&w, t, index);
     json_write_object_end(&w);
-    TRY_GOTO(done, result, json_write_end(&w));
-    TRY_GOTO(done, result, text_append(out, w.out.bytes, w.out.length));
-    TRY_GOTO(done, result, text_append(out, "\n", 1));
-done:
+    result = json_write_line(&w, out);
     json_writer_free(&w);
     return result;
 }

@@ -62,16 +62,6 @@ status command_score(struct arguments *arguments)
     return OK;
 }
 
-static void write_text(struct json_writer *writer, const char *key,
-                       const char *value)
-{
-    json_write_key(writer, key);
-    if (value[0] != '\0')
-        json_write_string(writer, value);
-    else
-        json_write_null(writer);
-}
-
 status command_import(struct arguments *arguments)
 {
     struct import_result imported;
@@ -84,15 +74,15 @@ status command_import(struct arguments *arguments)
     if (arguments_has(arguments, "json")) {
         json_write_begin(&writer, 2);
         json_write_object(&writer);
-        write_text(&writer, "family", imported.model.kind->name);
+        json_write_key_text(&writer, "family", imported.model.kind->name);
         json_write_key_integer(&writer, "parameters", imported.parameters);
         json_write_key_integer(&writer, "tensors", imported.tensors);
-        write_text(&writer, "stored", imported.stored);
-        write_text(&writer, "dtype", dtype_name(imported.dtype));
+        json_write_key_text(&writer, "stored", imported.stored);
+        json_write_key_text(&writer, "dtype", dtype_name(imported.dtype));
         json_write_key_real(&writer, "dropout_ignored", imported.dropout);
         json_write_key(&writer, "tokenizer");
         json_write_bool(&writer, imported.tokenizer);
-        write_text(&writer, "checkpoint", imported.checkpoint);
+        json_write_key_text(&writer, "checkpoint", imported.checkpoint);
         json_write_object_end(&writer);
         return json_print(&writer, stdout);
     }
@@ -120,16 +110,16 @@ status command_export(struct arguments *arguments)
     if (arguments_has(arguments, "json")) {
         json_write_begin(&writer, 2);
         json_write_object(&writer);
-        write_text(&writer, "directory", directory);
+        json_write_key_text(&writer, "directory", directory);
         json_write_key_integer(&writer, "parameters", exported.parameters);
         json_write_key_integer(&writer, "tensors", exported.tensors);
-        write_text(&writer, "dtype", dtype_name(exported.dtype));
+        json_write_key_text(&writer, "dtype", dtype_name(exported.dtype));
         json_write_key_integer(&writer, "proof_tokens", exported.proof_tokens);
         json_write_key_integer(&writer, "proof_logits_equal",
                                exported.proof_logits);
         json_write_key(&writer, "tokenizer");
         json_write_bool(&writer, exported.tokenizer);
-        write_text(&writer, "notice", exported.notice);
+        json_write_key_text(&writer, "notice", exported.notice);
         json_write_object_end(&writer);
         return json_print(&writer, stdout);
     }

@@ -84,10 +84,7 @@ status layers_format(struct text *out, const struct layers *layers)
         write_parameter(&w, params->items[i].name, &layers->norms[i]);
     json_write_array_end(&w);
     json_write_object_end(&w);
-    TRY_GOTO(done, result, json_write_end(&w));
-    TRY_GOTO(done, result, text_append(out, w.out.bytes, w.out.length));
-    TRY_GOTO(done, result, text_append(out, "\n", 1));
-done:
+    result = json_write_line(&w, out);
     json_writer_free(&w);
     return result;
 }

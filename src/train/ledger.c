@@ -66,10 +66,7 @@ static status format(struct text *out, int64_t number,
     json_write_key_integer(&w, "first", event->first);
     json_write_key_integer(&w, "samples", event->samples);
     json_write_object_end(&w);
-    TRY_GOTO(done, result, json_write_end(&w));
-    TRY_GOTO(done, result, text_append(out, w.out.bytes, w.out.length));
-    TRY_GOTO(done, result, text_append(out, "\n", 1));
-done:
+    result = json_write_line(&w, out);
     json_writer_free(&w);
     return result;
 }

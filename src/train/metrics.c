@@ -115,11 +115,7 @@ status metrics_format(struct text *out, const struct metrics_row *row,
         json_write_key_real(&writer, row->extras[i].name,
                             row->extras[i].value);
     json_write_object_end(&writer);
-    TRY_GOTO(done, result, json_write_end(&writer));
-    TRY_GOTO(done, result,
-             text_append(out, writer.out.bytes, writer.out.length));
-    TRY_GOTO(done, result, text_append(out, "\n", 1));
-done:
+    result = json_write_line(&writer, out);
     json_writer_free(&writer);
     return result;
 }

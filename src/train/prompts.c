@@ -369,9 +369,7 @@ static status write_line(const struct prompts *p, int index, int64_t step,
     json_write_key(&w, "stopped_by");
     json_write_string(&w, item->stop);
     json_write_object_end(&w);
-    TRY_GOTO(done, result, json_write_end(&w));
-    TRY_GOTO(done, result, text_append(out, w.out.bytes, w.out.length));
-    TRY_GOTO(done, result, text_append(out, "\n", 1));
+    TRY_GOTO(done, result, json_write_line(&w, out));
 done:
     json_writer_free(&w);
     text_free(&text);
