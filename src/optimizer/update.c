@@ -9,11 +9,9 @@
 
 /* ---- where things lie ---- */
 
-/* Elements [range->first, range->last) of a parameter, as they lie. */
-static struct tensor typed_view(const struct update_arena *arena,
-                                const struct param *param,
-                                const struct shard_range *range,
-                                enum dtype dtype)
+struct tensor update_view(const struct update_arena *arena,
+                          const struct param *param,
+                          const struct shard_range *range, enum dtype dtype)
 {
     const int64_t at = arena->divided ? range->at
                                       : param->offset + range->first;
@@ -27,7 +25,7 @@ static struct tensor range_view(const struct update *u,
                                 const struct param *param,
                                 const struct shard_range *range)
 {
-    return typed_view(arena, param, range, dtype_real(u->kernels->dtype));
+    return update_view(arena, param, range, dtype_real(u->kernels->dtype));
 }
 
 static struct tensor copy_view(const struct update *u,
@@ -35,7 +33,7 @@ static struct tensor copy_view(const struct update *u,
                                const struct shard_range *range)
 {
     if (u->copy.data == NULL) return (struct tensor){0};
-    return typed_view(&u->copy, param, range, u->kernels->dtype);
+    return update_view(&u->copy, param, range, u->kernels->dtype);
 }
 
 static struct shard_range own_range(const struct update *u, int param)

@@ -113,6 +113,10 @@ struct update_item update_item(const struct update *update, int index,
 status update_elements(const struct update *update,
                        const struct update_item *item,
                        struct element_update *call);
+/* Elements [range->first, range->last) of a parameter, as they lie. */
+struct tensor update_view(const struct update_arena *arena,
+                          const struct param *param,
+                          const struct shard_range *range, enum dtype dtype);
 /* States of step 0, from its weights; those that no kind sets are zero. */
 status update_start(const struct update *update);
 /* Where a kind has an average: the own weights are set to it, and what they

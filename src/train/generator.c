@@ -6,11 +6,10 @@
 
 #include "base/meter.h"
 
-enum { CHUNK = 256,    /* tokens of a prompt at once */
-       RATE_TRIES = 6, RATE_LANES = 32 };
+enum { RATE_TRIES = 6, RATE_LANES = 32 };
 
-static status keep_logits(void *argument, int64_t token,
-                          const struct tensor *logits)
+status generator_keep_logits(void *argument, int64_t token,
+                             const struct tensor *logits)
 {
     struct generator *g = argument;
 
@@ -77,7 +76,7 @@ status generator_open(struct generator *g, struct session *session,
                       int64_t context)
 {
     struct stage_request plan;
-    int64_t chunk = prompt < CHUNK ? prompt : CHUNK;
+    int64_t chunk = prompt < GENERATOR_CHUNK ? prompt : GENERATOR_CHUNK;
 
     *g = (struct generator){.context = context};
     CHECK(prompt >= 1 && prompt <= context);
@@ -90,7 +89,7 @@ status generator_open(struct generator *g, struct session *session,
     plan.context = context > chunk ? context : chunk;
     if (threads > 0) plan.threads = threads;
     TRY(session_stage(session, &plan, &g->stage));
-    g->stage.run.read_logits = keep_logits;
+    g->stage.run.read_logits = generator_keep_logits;
     g->stage.run.read_argument = g;
     return turn_weights(g);
 }

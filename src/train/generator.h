@@ -7,6 +7,8 @@
 
 #include "train/session.h"
 
+enum { GENERATOR_CHUNK = 256 /* tokens of a prompt at once */ };
+
 struct generator {
     struct stage stage;   /* owned; matrices of products lie in strips
                            * (kernels.h) where its kernels have them */
@@ -26,6 +28,9 @@ void generator_close(struct generator *generator);
 /* Appends `count` ids, each in [0, vocab). ERR_CONFIG: beyond the context. */
 status generator_feed(struct generator *generator, const int32_t *ids,
                       int64_t count);
+/* run.read_logits of its stage: the generator is the argument. */
+status generator_keep_logits(void *argument, int64_t token,
+                             const struct tensor *logits);
 /* Bytes of weights that every token reads: all but the rows of tables that it
  * does not look up. */
 int64_t generator_weight_bytes(const struct generator *generator);

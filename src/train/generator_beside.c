@@ -5,18 +5,6 @@
 
 #include <string.h>
 
-enum { CHUNK = 256 /* tokens of a prompt at once */ };
-
-static status keep_logits(void *argument, int64_t token,
-                          const struct tensor *logits)
-{
-    struct generator *g = argument;
-
-    (void)token;
-    g->logits = *logits;
-    return OK;
-}
-
 static struct stage_request request_of(const struct stage *first,
                                        int64_t prompt)
 {
@@ -26,7 +14,7 @@ static struct stage_request request_of(const struct stage *first,
     plan.mode = PROGRAM_GENERATE;
     plan.grid.data = plan.grid.context = 1;
     plan.batch = plan.micro_batch = 1;
-    plan.length = prompt < CHUNK ? prompt : CHUNK;
+    plan.length = prompt < GENERATOR_CHUNK ? prompt : GENERATOR_CHUNK;
     if (plan.length < least) plan.length = least; /* a leaf needs a token */
     plan.context = first->program.context;
     if (plan.context < plan.length) plan.context = plan.length;
@@ -86,7 +74,7 @@ status generator_beside(struct generator *generator, const struct stage *first,
     if (!*fits) return OK;
     TRY(stage_open_beside(stage, first));
     stage->run.weights = first->run.weights;
-    stage->run.read_logits = keep_logits;
+    stage->run.read_logits = generator_keep_logits;
     stage->run.read_argument = generator;
     return OK;
 }

@@ -77,19 +77,6 @@ status qk_clip_share(struct qk_clip *clip, struct team *team, double *most)
 
 /* ---- the weights ---- */
 
-/* Elements [range->first, range->last) of a parameter. */
-static struct tensor view_of(const struct update_arena *arena,
-                             const struct param *param,
-                             const struct shard_range *range,
-                             enum dtype dtype)
-{
-    const int64_t at = arena->divided ? range->at
-                                      : param->offset + range->first;
-
-    return tensor_1d((char *)arena->data + at * dtype_bytes(dtype), dtype,
-                     range->last - range->first);
-}
-
 /* What this rank updates of rows [row, row + rows) of a parameter. */
 static status scale_rows(const struct update *u, int index, int64_t row,
                          int64_t rows, double factor)
@@ -108,12 +95,12 @@ static status scale_rows(const struct update *u, int index, int64_t row,
     if (last < r.last) r.last = last;
     if (r.first >= r.last) return OK;
     const struct tensor weight =
-        view_of(&u->weights, param, &r, dtype_real(u->kernels->dtype));
+        update_view(&u->weights, param, &r, dtype_real(u->kernels->dtype));
 
     TRY(u->kernels->scale(u->stream, weight, weight, factor));
     if (u->copy.data == NULL) return OK;
     return u->kernels->scale(
-        u->stream, view_of(&u->copy, param, &r, u->kernels->dtype), weight,
+        u->stream, update_view(&u->copy, param, &r, u->kernels->dtype), weight,
         1.0);
 }
 
