@@ -275,19 +275,19 @@ static status expand_product(struct run *run, const struct step *step,
     return gradient_end(g, step->stream[0], sum);
 }
 
+static status expand_piece(struct run *run, const struct step *step,
+                           const struct piece *piece)
+{
+    const int sums = gradient_sums(run->gradients, step->stream[0], piece);
+
+    for (int i = 0; i < sums; i++)
+        TRY(expand_product(run, step, piece, i));
+    return OK;
+}
+
 static status expand_backward_weight(const struct step *step, struct run *run)
 {
-    struct gradients *g = run->gradients;
-    struct piece_cursor cursor = {0};
-    struct piece piece;
-
-    if (!gradient_made(run->program, step->stream[0])) return OK;
-    TRY(overlap_wait_all(run, run_slot(run, step->input)));
-    TRY(overlap_wait_all(run, run_gradient(run, step->output)));
-    while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece))
-        for (int i = 0; i < gradient_sums(g, step->stream[0], &piece); i++)
-            TRY(expand_product(run, step, &piece, i));
-    return OK;
+    return weight_pieces(step, run, expand_piece);
 }
 
 static const struct layer layer_expand = {

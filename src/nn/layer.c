@@ -74,6 +74,21 @@ status stream_product(struct run *run, int stream, struct tensor dy,
     return OK;
 }
 
+status weight_pieces(const struct step *step, struct run *run,
+                     piece_product *product)
+{
+    struct piece_cursor cursor = {0};
+    struct piece piece;
+
+    if (!gradient_made(run->program, step->stream[0])) return OK;
+    TRY(overlap_wait_all(run, run_slot(run, step->input)));
+    TRY(overlap_wait_all(run, run_gradient(run, step->output)));
+    while (piece_next(&run->gradients->cut[0], run->batch.index, &cursor,
+                      &piece))
+        TRY(product(run, step, &piece));
+    return OK;
+}
+
 status weight_product(struct run *run, const struct step *step,
                       struct tensor dy, struct tensor x,
                       const struct piece *piece)

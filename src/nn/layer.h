@@ -24,6 +24,12 @@ size_t vector_scratch(const struct program *p, int count, int64_t width);
 /* weight, or weight + 1 in `memory`, room for as many. */
 struct tensor norm_weight(struct tensor weight, bool plus_one, void *memory);
 
+/* W of a step with one matrix: waits for its slots, then `product` for each
+ * piece of the micro-batch; nothing where nobody wants the gradient. */
+typedef status piece_product(struct run *run, const struct step *step,
+                             const struct piece *piece);
+status weight_pieces(const struct step *step, struct run *run,
+                     piece_product *product);
 /* The gradient of the step's first parameter, a matrix, from one piece: dyᵀ x,
  * both [tokens of the piece, width]. */
 status weight_product(struct run *run, const struct step *step,

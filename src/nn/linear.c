@@ -116,20 +116,17 @@ static status linear_backward_input(const struct step *step, struct run *run)
     return bias_backward(step, run);
 }
 
+static status linear_product(struct run *run, const struct step *step,
+                             const struct piece *piece)
+{
+    return weight_product(
+        run, step, piece_rows(run, run_gradient(run, step->output), piece),
+        piece_rows(run, run_slot(run, step->input), piece), piece);
+}
+
 static status linear_backward_weight(const struct step *step, struct run *run)
 {
-    struct gradients *g = run->gradients;
-    struct piece_cursor cursor = {0};
-    struct piece piece;
-
-    if (!gradient_made(run->program, step->stream[0])) return OK;
-    TRY(overlap_wait_all(run, run_slot(run, step->input)));
-    TRY(overlap_wait_all(run, run_gradient(run, step->output)));
-    while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece))
-        TRY(weight_product(
-            run, step, piece_rows(run, run_gradient(run, step->output), &piece),
-            piece_rows(run, run_slot(run, step->input), &piece), &piece));
-    return OK;
+    return weight_pieces(step, run, linear_product);
 }
 
 static struct step_cost linear_cost(const struct step *step,
