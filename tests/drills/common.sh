@@ -151,6 +151,15 @@ newest() { # RUN
     echo "$1/ckpt/$(cat "$1/ckpt/latest")"
 }
 
+# As if the run had been killed after its checkpoint of that step.
+back() { # RUN STEP
+    local step
+    for step in "$1"/ckpt/step-*; do
+        [ "${step##*/}" \> "$(printf 'step-%08d' "$2")" ] && rm -rf "$step"
+    done
+    printf 'step-%08d' "$2" >"$1/ckpt/latest"
+}
+
 # Every byte of the newest checkpoints and every exact metric; says in $why
 # what differs.
 same_run() { # RUN RUN

@@ -57,15 +57,6 @@ rows_of() { # MPI RANKS SETTING...: layouts.txt
     count "$name"
 }
 
-# As if the run had been killed after its checkpoint of that step.
-back() { # RUN STEP
-    local step
-    for step in "$1"/ckpt/step-*; do
-        [ "${step##*/}" \> "$(printf 'step-%08d' "$2")" ] && rm -rf "$step"
-    done
-    printf 'step-%08d' "$2" >"$1/ckpt/latest"
-}
-
 # Begun by four processes, gone on with by two threads, ended by one rank.
 moves() { # MPI
     local name=$1

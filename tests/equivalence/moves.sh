@@ -18,15 +18,6 @@ sets() { # SETTING...: as --set, one a line
     for s; do printf '%s\n' --set "$s"; done
 }
 
-# As if the run had been killed after its checkpoint of that step.
-back() { # RUN STEP
-    local step
-    for step in "$1"/ckpt/step-*; do
-        [ "${step##*/}" \> "$(printf 'step-%08d' "$2")" ] && rm -rf "$step"
-    done
-    printf 'step-%08d' "$2" >"$1/ckpt/latest"
-}
-
 alone="mesh.data=1 mesh.shard=1 mesh.tensor=1 mesh.pipe=1 zero=ddp train.micro_batch=1"
 zero3="mesh.data=2 mesh.shard=2 mesh.tensor=1 mesh.pipe=1 zero=zero3"
 hsdp="mesh.data=2 mesh.shard=2 mesh.tensor=1 mesh.pipe=1 zero=hsdp"

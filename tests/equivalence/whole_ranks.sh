@@ -30,15 +30,6 @@ exact() {
     fi
 }
 
-# As if the run had been killed after its checkpoint of that step.
-back() { # RUN STEP
-    local step
-    for step in "$1"/ckpt/step-*; do
-        [ "${step##*/}" \> "$(printf 'step-%08d' "$2")" ] && rm -rf "$step"
-    done
-    printf 'step-%08d' "$2" >"$1/ckpt/latest"
-}
-
 # What a layout writes is what one rank writes, and another goes on from it.
 moved() {
     rm -rf one many
