@@ -7,6 +7,7 @@
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
+#include <zstd_errors.h>
 
 #include "base/arena.h"
 #include "base/file.h"
@@ -56,10 +57,20 @@ static status begin_zstd(struct byte_stream *s)
     return OK;
 }
 
+/* A frame, or one to be skipped: pzstd begins with the packed size in such. */
+static bool is_zstd(const unsigned char *bytes, size_t length)
+{
+    static const unsigned char frame[] = {0x28, 0xB5, 0x2F, 0xFD};
+    static const unsigned char skipped[] = {0x2A, 0x4D, 0x18};
+
+    return length >= 4 && (memcmp(bytes, frame, 4) == 0 ||
+                           (bytes[0] >> 4 == 5 &&
+                            memcmp(bytes + 1, skipped, 3) == 0));
+}
+
 status byte_stream_begin(struct byte_stream *s, FILE *file, const char *path)
 {
     static const unsigned char gzip[] = {0x1F, 0x8B};
-    static const unsigned char zstd[] = {0x28, 0xB5, 0x2F, 0xFD};
     void *memory;
 
     *s = (struct byte_stream){.path = path, .file = file};
@@ -68,7 +79,7 @@ status byte_stream_begin(struct byte_stream *s, FILE *file, const char *path)
     TRY(refill(s));
     if (s->length >= sizeof gzip && memcmp(s->buffer, gzip, 2) == 0)
         TRY(begin_gzip(s));
-    else if (s->length >= sizeof zstd && memcmp(s->buffer, zstd, 4) == 0)
+    else if (is_zstd(s->buffer, s->length))
         TRY(begin_zstd(s));
     return OK;
 }
@@ -117,8 +128,17 @@ static status read_zstd(struct byte_stream *s, void *out, size_t most,
 
     s->at = from.pos;
     *got = to.pos;
-    if (ZSTD_isError(code))
-        return damaged(s, "zstd", ZSTD_getErrorName(code));
+    switch (ZSTD_getErrorCode(code)) {
+    case ZSTD_error_no_error: break;
+    case ZSTD_error_dictionary_wrong:
+        FAIL(ERR_CONFIG, "%s: is packed with a dictionary of its own, which "
+             "is not read; unpack it with zstd -d -D DICTIONARY", s->path);
+    case ZSTD_error_frameParameter_windowTooLarge:
+        FAIL(ERR_CONFIG, "%s: is packed with a window of more than %d MiB; "
+             "pack it again without zstd --long", s->path,
+             1 << (ZSTD_WINDOW_LOG_MAX - 20));
+    default: return damaged(s, "zstd", ZSTD_getErrorName(code));
+    }
     s->inside = code != 0;
     return OK;
 }

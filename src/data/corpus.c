@@ -50,8 +50,8 @@ static status kind_of_named(const char *path, enum corpus_kind *kind)
 {
     static const char *const packed[] = {".xz", ".bz2", ".zip", ".tar", ".7z",
                                          ".lz4"};
-    static const char *const binary[] = {".arrow", ".npy", ".safetensors",
-                                         ".pdf", ".pt", ".h5"};
+    static const char *const binary[] = {".arrow", ".npy", ".npz",
+                                         ".safetensors", ".pdf", ".pt", ".h5"};
     char name[PATH_BYTES];
 
     if (kind_of(path, true, kind)) return OK;

@@ -291,6 +291,9 @@ static status read_values(struct reading *r, int64_t count,
         }
         if (level == depth)
             TRY(list ? add_id(r) : take_text(r));
+        else if (list && level >= (uint32_t)r->footer.items)
+            FAIL(ERR_FORMAT, "%s: row %lld, item %lld is null, no token id",
+                 r->path, (long long)r->row, (long long)r->id_count);
         else if (!list)
             r->row++; /* null */
     }

@@ -68,8 +68,8 @@ static status read_schema(struct reading *r, enum thrift_kind kind)
 /* ---- which column ---- */
 
 /* A walk over the flattened tree: path, levels and children to come of each
- * level. */
-struct branch { int left, depth, repeats; size_t name_end; };
+ * level; items: the definition level of what is repeated. */
+struct branch { int left, depth, repeats, items; size_t name_end; };
 
 static bool is_wanted(const struct reading *r, const char *name)
 {
@@ -86,6 +86,7 @@ static status choose(struct reading *r, const struct element *e,
 
     f->type = (enum parquet_type)e->type;
     f->depth = b->depth;
+    f->items = b->items;
     f->list = b->repeats == 1;
     if (b->repeats == 0 && e->type == PARQUET_BYTES) return OK;
     if (b->repeats == 1 &&
@@ -113,7 +114,9 @@ static status find_column(struct reading *r)
                                      (e->repetition != REQUIRED),
                             .repeats = stack[top].repeats +
                                        (e->repetition == REPEATED),
+                            .items = stack[top].items,
                             .name_end = stack[top].name_end};
+        if (e->repetition == REPEATED) b.items = b.depth;
         b.name_end += (size_t)snprintf(
             name + b.name_end, NAME_BYTES - b.name_end, "%s%.*s",
             b.name_end > 0 ? "." : "",
@@ -178,6 +181,8 @@ static status add_chunk(struct reading *r, const struct parquet_chunk *chunk)
 {
     const int64_t length = (int64_t)r->length;
 
+    /* A row group without rows may say that it lies nowhere. */
+    if (chunk->values == 0) return OK;
     if (chunk->values < 0 || chunk->at < 4 || chunk->bytes < 0 ||
         chunk->at > length - TAIL_BYTES ||
         chunk->bytes > length - TAIL_BYTES - chunk->at)

@@ -19,6 +19,7 @@ struct parquet_footer {
     enum parquet_type type;
     int depth;          /* definition level of a value that is there */
     bool list;
+    int items;          /* of a list: level from which there is an item */
     struct parquet_chunk *chunks; /* [chunk_count] */
     int64_t chunk_count;
 };

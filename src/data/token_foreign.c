@@ -213,6 +213,14 @@ static const char *numpy_value(const char *header, const char *key)
     return at;
 }
 
+/* How much of a value a message shows. */
+static int shown(const char *value, const char *ends)
+{
+    const size_t length = strcspn(value, ends);
+
+    return length < 20 ? (int)length : 20;
+}
+
 static status numpy_header(struct token_file *file, const char *header)
 {
     const char *type = numpy_value(header, "descr");
@@ -223,16 +231,17 @@ static status numpy_header(struct token_file *file, const char *header)
         (type[1] != 'u' && type[1] != 'i') ||
         strchr("1248", type[2]) == NULL || type[2] == '\0' ||
         (type[3] != '\'' && type[3] != '"'))
-        FAIL(ERR_FORMAT, "%s: elements are '%.8s'; integers of 1, 2, 4 or 8 "
-             "little-endian bytes are read", file->path, type);
+        FAIL(ERR_FORMAT, "%s: elements are '%.*s'; integers of 1, 2, 4 or 8 "
+             "little-endian bytes are read", file->path, shown(type, "'\""),
+             type);
     file->bytes_per_token = type[2] - '0';
     if (shape[0] == '(') {
         file->count = strtoll(shape + 1, &end, 10);
         while (*end == ' ') end++;
     }
     if (end == NULL || end == shape + 1 || end[0] != ',' || end[1] != ')')
-        FAIL(ERR_FORMAT, "%s: the shape is '%.20s'; one dimension is read",
-             file->path, shape);
+        FAIL(ERR_FORMAT, "%s: the shape is '%.*s)'; one dimension is read",
+             file->path, shown(shape, ")"), shape);
     return OK;
 }
 

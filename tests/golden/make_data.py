@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""make_data.py - Parquet files from pyarrow, as its users write them.
+"""make_data.py - Parquet files as users of pyarrow, Polars, DuckDB and
+fastparquet write them.
 
     python3 tests/golden/make_data.py        writes tests/golden/data/*.parquet
 
@@ -42,6 +43,43 @@ def write(name, **options):
     pq.write_table(table(), os.path.join(HERE, name + ".parquet"), **options)
 
 
+def write_odd():
+    """What a reader may stumble over."""
+    path = os.path.join(HERE, "empty_group.parquet")
+    rows = table().select(["text", "ids", "wide", "few"])
+    with pq.ParquetWriter(path, rows.schema) as writer:
+        for first, last in ((0, 100), (100, 100), (100, ROWS)):
+            writer.write_table(rows.slice(first, last - first))
+    pq.write_table(pa.table({"ids": pa.array([[1, 2], [3, None, 4]])}),
+                   os.path.join(HERE, "null_id.parquet"))
+
+
+def write_others():
+    import duckdb
+    import fastparquet
+    import pandas
+    import polars
+
+    rows = table().select(["text", "ids", "wide", "few"])
+    place = os.path.join(HERE, "{}.parquet").format
+    frame = polars.from_arrow(rows)
+    frame.write_parquet(place("polars_zstd"), compression="zstd",
+                        row_group_size=120)
+    frame.write_parquet(place("polars_snappy"), compression="snappy",
+                        data_page_size=600)
+    lake = duckdb.connect()
+    lake.register("rows", rows)
+    for name, how in (("duckdb_v1", "compression snappy, parquet_version v1"),
+                      ("duckdb_v2", "compression zstd, parquet_version v2")):
+        lake.execute(f"copy rows to '{place(name)}' (format parquet, {how})")
+    plain = pandas.DataFrame({
+        "text": pandas.Series([text(i) for i in range(ROWS)], dtype=object),
+        "few": pandas.Series([f"kind {i % 3}" for i in range(ROWS)],
+                             dtype="category")})
+    fastparquet.write(place("fastparquet"), plain, compression="GZIP",
+                      row_group_offsets=120, object_encoding="utf8")
+
+
 def main():
     os.makedirs(HERE, exist_ok=True)
     plain = {"use_dictionary": False}
@@ -64,6 +102,8 @@ def main():
           column_encoding={**deltas, "text": "DELTA_BYTE_ARRAY",
                            "few": "DELTA_BYTE_ARRAY"})
     write("brotli", compression="brotli")
+    write_odd()
+    write_others()
 
 
 if __name__ == "__main__":

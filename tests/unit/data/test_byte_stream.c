@@ -109,6 +109,51 @@ TEST(what_is_cut_or_changed_is_named)
     }
 }
 
+/* pzstd puts the size of each frame into one before it that is skipped. */
+TEST(frames_to_be_skipped_are_skipped)
+{
+    static const unsigned char skipped[] = {0x5A, 0x2A, 0x4D, 0x18, 3, 0, 0, 0,
+                                            'a', 'b', 'c'};
+    static unsigned char bytes[LENGTH], file[2 * LENGTH], out[LENGTH + 1];
+    size_t length = 0, total;
+
+    make(bytes);
+    for (int part = 0; part < 2; part++) {
+        memcpy(file + length, skipped, sizeof skipped);
+        length += sizeof skipped;
+        if (part == 0)
+            length += packed(ZSTD, bytes, LENGTH, file + length,
+                             sizeof file - length);
+    }
+    IS_OK(read_all(file, length, out, sizeof out, &total));
+    EQUAL_INT(total, LENGTH);
+    EQUAL_BYTES(out, bytes, LENGTH);
+    file[0] = 0x60; /* one behind the range: bytes as they are */
+    IS_OK(read_all(file, 20, out, sizeof out, &total));
+    EQUAL_INT(total, 20);
+}
+
+/* Frames of one block of three bytes as they are. */
+TEST(a_dictionary_or_a_large_window_is_named)
+{
+    static const unsigned char plain[] = {
+        0x28, 0xB5, 0x2F, 0xFD, 0, 0x88, 0x19, 0, 0, 'a', 'b', 'c'};
+    static const unsigned char wide[] = { /* 256 MiB in place of 128 */
+        0x28, 0xB5, 0x2F, 0xFD, 0, 0x90, 0x19, 0, 0, 'a', 'b', 'c'};
+    static const unsigned char keyed[] = { /* dictionary 7 */
+        0x28, 0xB5, 0x2F, 0xFD, 1, 0, 7, 0x19, 0, 0, 'a', 'b', 'c'};
+    unsigned char out[16];
+    size_t total;
+
+    IS_OK(read_all(plain, sizeof plain, out, sizeof out, &total));
+    EQUAL_INT(total, 3);
+    FAILS(read_all(wide, sizeof wide, out, sizeof out, &total), ERR_CONFIG,
+          "a window of more than 128 MiB");
+    status_clear();
+    FAILS(read_all(keyed, sizeof keyed, out, sizeof out, &total), ERR_CONFIG,
+          "a dictionary of its own");
+}
+
 TEST(lines_are_found_across_chunks)
 {
     static unsigned char bytes[LENGTH], file[2 * LENGTH];
@@ -133,4 +178,6 @@ TEST(lines_are_found_across_chunks)
 }
 
 TEST_MAIN(packed_and_plain_are_the_same_bytes,
-          what_is_cut_or_changed_is_named, lines_are_found_across_chunks)
+          what_is_cut_or_changed_is_named, frames_to_be_skipped_are_skipped,
+          a_dictionary_or_a_large_window_is_named,
+          lines_are_found_across_chunks)
