@@ -3,7 +3,11 @@
  * arXiv:2409.11321, algorithm 3, with the authors' choices: the first step only
  * makes the bases, from an eigendecomposition; later every k-th step turns them
  * by one power iteration and a QR decomposition; second moments follow their
- * columns when these are sorted by what they see. */
+ * columns when these are sorted by what they see.
+ *
+ * What a covariance says of directions it does not see is rounding, and Adam
+ * takes full steps along them. So what is below a cut of the largest eigenvalue
+ * counts as zero, and the basis there is the one that eigen.h defines. */
 #include <math.h>
 
 #include "kernels/math.h"
@@ -38,14 +42,14 @@ static int64_t larger_side(int64_t rows, int64_t cols)
     return a > b ? a : b;
 }
 
-/* Two matrices; a power of one side, and for each side's vectors: lengths, an
- * order, two square matrices in float64. */
+/* Two matrices; a power of one side; in float64 two square matrices and six
+ * vectors of a side; an order. */
 static int64_t scratch(int64_t rows, int64_t cols)
 {
     const int64_t n = larger_side(rows, cols);
 
     return 2 * param_room(rows * cols) + 5 * param_room(n * n) +
-           4 * param_room(n);
+           13 * param_room(n);
 }
 
 struct soap {
@@ -54,9 +58,15 @@ struct soap {
     int64_t rows, cols;
     struct tensor one, other;    /* [rows, cols]: scratch */
     void *square;                /* [n, n]: scratch */
-    double *a, *q, *estimate;    /* [n, n], [n, n], [n] */
+    double *a, *q, *estimate;    /* [n, n], [n, n], [6 n] */
     int *order;                  /* [n] */
 };
+
+/* Eigenvalues up to this part of the largest count as zero. */
+static double cut(const struct soap *s)
+{
+    return s->t->x.dtype == DTYPE_F64 ? 1e-9 : 0x1p-20;
+}
 
 static void soap_begin(struct soap *s, const struct update *u,
                        const struct whole_tensor *t)
@@ -77,7 +87,7 @@ static void soap_begin(struct soap *s, const struct update *u,
     s->a = (double *)(void *)at;
     s->q = s->a + param_room(n * n);
     s->estimate = s->q + param_room(n * n);
-    s->order = (int *)(void *)(s->estimate + param_room(n));
+    s->order = (int *)(void *)(s->estimate + 6 * param_room(n));
 }
 
 /* The square of one side in a state: side 0 is rows. data NULL: not turned. */
@@ -162,15 +172,17 @@ static void start_basis(const struct soap *s, int which)
 {
     const struct tensor c = side(s, COVARIANCE, which);
     const struct tensor basis = side(s, BASIS, which);
-    const struct basis b = {s->u->stream->threads, c.shape[0], s->a, s->q};
+    const struct basis b = {s->u->stream->threads, c.shape[0], s->a, s->q,
+                            s->estimate};
 
     if (c.data == NULL) return;
     for (int64_t i = 0; i < b.n * b.n; i++) s->a[i] = tensor_get(&c, i);
-    basis_eigen(&b, s->order);
+    basis_eigen(&b, cut(s), s->order);
     set_basis(&basis, s->q, s->order);
 }
 
-/* Columns by falling estimates of what they see, equal ones as they were. */
+/* Columns by falling estimates of what they see, equal ones, and those below
+ * the cut, as they were. */
 static void sort_columns(const struct soap *s, const struct tensor *basis,
                          const struct tensor *power)
 {
@@ -181,9 +193,14 @@ static void sort_columns(const struct soap *s, const struct tensor *basis,
         for (int64_t k = 0; k < n; k++)
             s->estimate[k] += tensor_get(basis, i * n + k) *
                               tensor_get(power, i * n + k);
+    double least = 0;
+
+    for (int64_t k = 0; k < n; k++)
+        if (cut(s) * s->estimate[k] > least) least = cut(s) * s->estimate[k];
     for (int i = 0; i < n; i++) {
         int at = i;
 
+        if (!(s->estimate[i] > least)) s->estimate[i] = 0;
         for (; at > 0 && s->estimate[s->order[at - 1]] < s->estimate[i]; at--)
             s->order[at] = s->order[at - 1];
         s->order[at] = i;
@@ -211,7 +228,7 @@ static status turn_basis(const struct soap *s, int which)
     const struct tensor c = side(s, COVARIANCE, which);
     const struct tensor basis = side(s, BASIS, which);
     const int64_t n = c.shape[0];
-    const struct basis b = {s->u->stream->threads, n, s->a, s->q};
+    const struct basis b = {s->u->stream->threads, n, s->a, s->q, s->estimate};
 
     if (c.data == NULL) return OK;
     const struct tensor power = tensor_2d(s->square, c.dtype, n, n);
@@ -222,7 +239,7 @@ static status turn_basis(const struct soap *s, int which)
     for (int64_t k = 0; k < n; k++)
         for (int64_t i = 0; i < n; i++)
             s->a[k * n + i] = tensor_get(&power, i * n + s->order[k]);
-    basis_orthogonal(&b);
+    basis_orthogonal(&b, cut(s), s->order);
     set_basis(&basis, s->q, NULL);
     return OK;
 }
