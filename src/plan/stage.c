@@ -349,7 +349,10 @@ static status plan_with(struct stage *stage, const char *const *policy,
     return OK;
 }
 
-enum { SMALL_PART = 8 }; /* of the machine's share: nobody misses it */
+enum {
+    MACHINE_PART = 4, /* of its memory: a run's share unless told otherwise */
+    SMALL_PART = 16,  /* of that share: nobody misses it */
+};
 
 /* Nothing is computed again in a small run, nor where a limit is given and it
  * fits; norms and activations else, which cost about a hundredth of a step and
@@ -362,7 +365,7 @@ static status plan_auto(struct stage *stage)
 
     if (limit <= 0) {
         limit = (double)sysconf(_SC_PHYS_PAGES) *
-                (double)sysconf(_SC_PAGESIZE) / 8;
+                (double)sysconf(_SC_PAGESIZE) / MACHINE_PART;
         small = limit / SMALL_PART;
     }
     if (stage->request.share > 1) {

@@ -58,7 +58,7 @@ struct stage_request {
     int threads;
     const char *const *recompute; /* policy; "auto" alone chooses */
     int recompute_count;
-    double memory_bytes;   /* what auto tries to fit; 0: an eighth of the
+    double memory_bytes;   /* what auto tries to fit; 0: a quarter of the
                             * machine */
     int share;             /* of how many stages it is for; 0: 1 */
 };
