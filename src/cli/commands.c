@@ -134,11 +134,16 @@ const struct command commands[] = {
      "kill the same call goes on\nbehind the last whole shard. Without --out "
      "the one file is one text, encoded as the\n`tokenizers` library's "
      "encode(text) does (--no-special: add_special_tokens=False);\nthe first "
-     "tokens and a summary are printed.",
+     "tokens and a summary are printed. --offsets adds the bytes and the "
+     "characters\nof the text that each token came from, from the first to "
+     "before the last number, as\nthe tokenizer's own library tells them.",
      "lockstep tokenize corpus/tokenizer.json corpus/train.txt --ids\n"
+     "lockstep tokenize corpus/tokenizer.json corpus/train.txt --offsets\n"
      "lockstep tokenize corpus/tokenizer.json corpus --out shards",
      false, command_tokenize,
      {{"ids", NULL, "prints all ids as one JSON array", false},
+      {"offsets", NULL, "says where each token came from; with --ids, all "
+       "as JSON lines", false},
       {"out", "FILE.tokens|DIR", "writes one token file, or shards", false},
       {"shard-tokens", "N", "a shard ends after this many (100000000)", false},
       {"field", "KEY", "of .jsonl and .parquet (text)", false},

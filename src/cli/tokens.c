@@ -19,12 +19,15 @@ struct tokenized {
     struct tokenizer tokenizer;
     struct text text;
     struct token_list list;
+    struct token_places places; /* with --offsets */
+    bool offsets;
     struct threads *threads;
 };
 
 static void tokenized_free(struct tokenized *work)
 {
     token_list_free(&work->list);
+    token_places_free(&work->places);
     threads_free(work->threads);
     text_free(&work->text);
     tokenizer_free(&work->tokenizer);
@@ -41,6 +44,37 @@ static status print_ids(const struct token_list *list)
         json_write_integer(&writer, list->ids[i]);
     json_write_array_end(&writer);
     return json_print(&writer, stdout);
+}
+
+static void write_range(struct json_writer *writer, const char *key,
+                        struct token_range range)
+{
+    json_write_key(writer, key);
+    json_write_array(writer);
+    json_write_integer(writer, range.start);
+    json_write_integer(writer, range.stop);
+    json_write_array_end(writer);
+}
+
+/* Each token on a line, with its place. */
+static status print_places(const struct tokenized *work)
+{
+    for (int64_t i = 0; i < work->list.count; i++) {
+        const int32_t id = work->list.ids[i];
+        struct json_writer writer = {0};
+
+        json_write_begin(&writer, 0);
+        json_write_object(&writer);
+        json_write_key_integer(&writer, "id", id);
+        json_write_key(&writer, "token");
+        json_write_string_n(&writer, work->tokenizer.names[id],
+                            (size_t)work->tokenizer.name_lengths[id]);
+        write_range(&writer, "bytes", work->places.items[i].bytes);
+        write_range(&writer, "characters", work->places.items[i].characters);
+        json_write_object_end(&writer);
+        TRY(json_print(&writer, stdout));
+    }
+    return OK;
 }
 
 /* The bytes of a token as a person can read them: line ends and bytes that
@@ -66,6 +100,12 @@ static void readable(char out[4 * SHOWN_BYTES + 8], const unsigned char *bytes,
     out[at] = '\0';
 }
 
+static void table_range(struct table *table, struct token_range range)
+{
+    table_integer(table, range.start);
+    table_integer(table, range.stop);
+}
+
 static void table_tokens(struct table *table, const struct tokenized *work)
 {
     static const char *const kinds[] = {"missing", "learned", "added",
@@ -84,6 +124,10 @@ static void table_tokens(struct table *table, const struct tokenized *work)
         table_integer(table, i);
         table_integer(table, id);
         table_text(table, kinds[tokenizer_kind(&work->tokenizer, id)]);
+        if (work->offsets) {
+            table_range(table, work->places.items[i].bytes);
+            table_range(table, work->places.items[i].characters);
+        }
         table_text(table, shown);
     }
 }
@@ -125,11 +169,17 @@ static status print_summary(const struct tokenized *work, bool json)
     static const struct table_column columns[] = {
         {"place", "place", true}, {"id", "id", true}, {"kind", "kind", false},
         {"text", "text", false}};
+    static const struct table_column with_offsets[] = {
+        {"place", "place", true}, {"id", "id", true}, {"kind", "kind", false},
+        {"byte", "byte_start", true}, {"to", "byte_stop", true},
+        {"character", "character_start", true}, {"to", "character_stop", true},
+        {"text", "text", false}};
     char tokens[32], bytes[32];
     struct table table;
     status result;
 
-    table_begin(&table, columns, 4);
+    table_begin(&table, work->offsets ? with_offsets : columns,
+                work->offsets ? 8 : 4);
     table_tokens(&table, work);
     if (json) {
         TRY_GOTO(done, result, print_summary_json(work, &table));
@@ -222,34 +272,53 @@ static status write_shards(struct tokenized *work,
     return OK;
 }
 
+static status encode(struct tokenized *work, const char *path, bool special)
+{
+    status result;
+
+    TRY(file_read(path, text_bytes_max, &work->text));
+    result = work->offsets
+                 ? tokenizer_encode_places(&work->tokenizer, work->text.bytes,
+                                           work->text.length, special,
+                                           &work->list, &work->places)
+                 : tokenizer_encode(&work->tokenizer, work->text.bytes,
+                                    work->text.length, special, &work->list);
+    if (result != OK) FAIL(result, "%s: %s", path, status_message());
+    return OK;
+}
+
+/* Of --ids, --offsets and --out only the first two go together. */
+static status check_flags(const struct arguments *arguments, const char *out)
+{
+    if (arguments_has(arguments, "ids") && out != NULL)
+        FAIL(ERR_USAGE, "--ids prints and --out writes; give one of them");
+    if (arguments_has(arguments, "offsets") && out != NULL)
+        FAIL(ERR_USAGE, "--offsets prints and --out writes; give one of them");
+    if (out == NULL && arguments->operand_count > 2)
+        FAIL(ERR_USAGE, "%d files; without --out only one is read",
+             arguments->operand_count - 1);
+    return OK;
+}
+
 status command_tokenize(struct arguments *arguments)
 {
     const char *out = arguments_text(arguments, "out", NULL);
     const bool ids = arguments_has(arguments, "ids");
-    struct tokenized work = {0};
+    struct tokenized work = {.offsets = arguments_has(arguments, "offsets")};
     status result;
 
-    if (ids && out != NULL)
-        FAIL(ERR_USAGE, "--ids prints and --out writes; give one of them");
-    if (out == NULL && arguments->operand_count > 2)
-        FAIL(ERR_USAGE, "%d files; without --out only one is read",
-             arguments->operand_count - 1);
+    TRY(check_flags(arguments, out));
     TRY_GOTO(done, result,
              tokenizer_read(&work.tokenizer, arguments->operands[0]));
     if (out != NULL) {
         TRY_GOTO(done, result, write_shards(&work, arguments, out));
         goto done;
     }
-    TRY_GOTO(done, result,
-             file_read(arguments->operands[1], text_bytes_max, &work.text));
-    result = tokenizer_encode(&work.tokenizer, work.text.bytes,
-                              work.text.length,
-                              !arguments_has(arguments, "no-special"),
-                              &work.list);
-    if (result != OK)
-        FAIL_GOTO(done, result, result, "%s: %s", arguments->operands[1],
-                  status_message());
-    if (ids)
+    TRY_GOTO(done, result, encode(&work, arguments->operands[1],
+                                  !arguments_has(arguments, "no-special")));
+    if (ids && work.offsets)
+        TRY_GOTO(done, result, print_places(&work));
+    else if (ids)
         TRY_GOTO(done, result, print_ids(&work.list));
     else
         TRY_GOTO(done, result,

@@ -126,8 +126,53 @@ static size_t cluster(const char *text, size_t length)
     return at;
 }
 
+static int characters(const char *text, size_t length)
+{
+    int count = 0;
+
+    for (size_t i = 0; i < length; i++) count += (text[i] & 0xC0) != 0x80;
+    return count;
+}
+
+/* A part of so many bytes becomes the text of the match: character for
+ * character, and what is too many or too few is at the end. */
+static status replaced(struct realign *realign, const char *part, size_t size,
+                       const struct charsmap_match *match)
+{
+    const int before = characters(part, size);
+    const int after = characters(match->text, match->length);
+    int seen = 0;
+
+    for (size_t at = 0; at < match->length;) {
+        uint32_t code;
+        const int step =
+            text_utf8_decode(match->text + at, match->length - at, &code);
+
+        TRY(realign_put(realign, step, seen++ < before ? 0 : 1));
+        at += (size_t)step;
+    }
+    if (before > after) realign_swallow(realign, before - after);
+    return OK;
+}
+
+static status put_match(const struct charsmap_match *match, const char *part,
+                        size_t size, struct text *out,
+                        struct realign *realign)
+{
+    if (realign != NULL) TRY(replaced(realign, part, size, match));
+    return text_append(out, match->text, match->length);
+}
+
+static status put_same(const char *part, size_t size, struct text *out,
+                       struct realign *realign)
+{
+    if (realign != NULL) TRY(realign_put(realign, (int)size, 0));
+    return text_append(out, part, size);
+}
+
 static status map_characters(const struct charsmap *map, const char *text,
-                             size_t length, struct text *out)
+                             size_t length, struct text *out,
+                             struct realign *realign)
 {
     for (size_t at = 0; at < length;) {
         uint32_t code;
@@ -137,9 +182,9 @@ static status map_characters(const struct charsmap *map, const char *text,
             charsmap_find(map, text + at, step, false);
 
         if (match.taken > 0)
-            TRY(text_append(out, match.text, match.length));
+            TRY(put_match(&match, text + at, step, out, realign));
         else
-            TRY(text_append(out, text + at, step));
+            TRY(put_same(text + at, step, out, realign));
         at += step;
     }
     return OK;
@@ -152,7 +197,8 @@ static bool alone(const char *text, size_t left)
 }
 
 status charsmap_clusters(const struct charsmap *map, const char *text,
-                         size_t length, struct text *out)
+                         size_t length, struct text *out,
+                         struct realign *realign)
 {
     for (size_t at = 0; at < length;) {
         const size_t size = alone(text + at, length - at)
@@ -163,11 +209,11 @@ status charsmap_clusters(const struct charsmap *map, const char *text,
         if (size <= CLUSTER_BYTES)
             match = charsmap_find(map, text + at, size, false);
         if (match.taken > 0)
-            TRY(text_append(out, match.text, match.length));
+            TRY(put_match(&match, text + at, size, out, realign));
         else if (size == 1)
-            TRY(text_append(out, text + at, 1));
+            TRY(put_same(text + at, 1, out, realign));
         else
-            TRY(map_characters(map, text + at, size, out));
+            TRY(map_characters(map, text + at, size, out, realign));
         at += size;
     }
     return OK;

@@ -15,6 +15,7 @@
 #include <stdint.h>
 #include "base/arena.h"
 #include "base/text.h"
+#include "data/origin.h"
 
 struct charsmap {
     const uint32_t *units; /* NULL: an empty map */
@@ -38,8 +39,10 @@ struct charsmap_match charsmap_find(const struct charsmap *map,
                                     bool longest);
 /* Appends the text as the `tokenizers` library maps it: a cluster of at most
  * five bytes that begins with a string of the map becomes its replacement
- * whole, any other is mapped character by character. */
+ * whole, any other is mapped character by character. `realign` is told what
+ * becomes of each character; NULL: nobody asks. */
 status charsmap_clusters(const struct charsmap *map, const char *text,
-                         size_t length, struct text *out);
+                         size_t length, struct text *out,
+                         struct realign *realign);
 
 #endif

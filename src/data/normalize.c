@@ -51,8 +51,43 @@ static status check_growth(const struct normalized *in, size_t length)
          "times longer", in->original, GROWTH_MAX);
 }
 
+/* Text that stays. */
+static status keep(const struct normalized *in, size_t start, size_t stop,
+                   struct rewritten *out)
+{
+    TRY(text_append(&out->text, in->text + start, stop - start));
+    if (!out->traced) return OK;
+    return origins_copy(&out->origins, in->origins.items + start,
+                        stop - start);
+}
+
+static status put(struct rewritten *out, const char *bytes, size_t length,
+                  struct origin origin)
+{
+    TRY(text_append(&out->text, bytes, length));
+    if (!out->traced) return OK;
+    return origins_fill(&out->origins, length, origin);
+}
+
+/* The origin of the character before `at`. */
+static struct origin origin_before(const struct normalized *in, size_t at)
+{
+    const uint32_t base = (uint32_t)in->base;
+
+    if (!in->traced || at == 0) return (struct origin){base, base};
+    return in->origins.items[at - 1];
+}
+
+/* What is put before a text has the origin of its first character. */
+static status run_prepend(const struct normalize_step *step,
+                          const struct normalized *in, struct rewritten *out)
+{
+    TRY(put(out, step->content, step->content_length, origin_before(in, 1)));
+    return keep(in, 0, in->length, out);
+}
+
 static status run_replace(const struct normalize_step *step,
-                          struct normalized *in, struct text *out)
+                          struct normalized *in, struct rewritten *out)
 {
     struct span rest = {0, in->length}, match = {0, 0};
     size_t done = 0;
@@ -61,9 +96,10 @@ static status run_replace(const struct normalize_step *step,
     while (rest.start <= in->length) {
         TRY(find_next(step, in->text, rest, &found, &match));
         if (!found) break;
-        TRY(text_append(out, in->text + done, match.start - done));
-        TRY(text_append(out, step->content, step->content_length));
-        TRY(check_growth(in, out->length));
+        TRY(keep(in, done, match.start, out));
+        TRY(put(out, step->content, step->content_length,
+                origin_before(in, match.stop)));
+        TRY(check_growth(in, out->text.length));
         if (match.start == 0 && step->content_length == 0 && match.stop > 0)
             in->first = false;
         done = rest.start = match.stop;
@@ -74,7 +110,7 @@ static status run_replace(const struct normalize_step *step,
                 rest.start++;
         }
     }
-    return text_append(out, in->text + done, in->length - done);
+    return keep(in, done, in->length, out);
 }
 
 static void run_strip(const struct normalize_step *step, struct normalized *in)
@@ -92,6 +128,7 @@ static void run_strip(const struct normalize_step *step, struct normalized *in)
         stop = last;
     }
     if (start > 0) in->first = false;
+    origins_cut(&in->origins, start, stop);
     in->text += start;
     in->length = stop - start;
 }
@@ -116,16 +153,37 @@ static struct charsmap_match next_part(const struct normalize_step *step,
     return match;
 }
 
-static status append_escaped(const struct normalize_step *step,
-                             const char *text, size_t length,
-                             struct text *out)
+/* Where in the original the text at `at` begins. */
+static uint32_t place_of(const struct normalized *in, size_t at)
 {
-    for (size_t i = 0; i < length; i++)
-        if (text[i] == ' ' && step->escape)
-            TRY(text_append(out, MARK, 3));
+    if (!in->traced || in->length == 0) return 0;
+    return at < in->length ? in->origins.items[at].start
+                           : in->origins.items[at - 1].stop;
+}
+
+/* Appends what was made of the text at `at`. */
+static status append_escaped(const struct normalize_step *step,
+                             const struct charsmap_match *part,
+                             uint32_t place, struct rewritten *out)
+{
+    const struct origin origin = {place, place};
+
+    for (size_t i = 0; i < part->length; i++)
+        if (part->text[i] == ' ' && step->escape)
+            TRY(put(out, MARK, 3, origin));
         else
-            TRY(text_append(out, text + i, 1));
+            TRY(put(out, part->text + i, 1, origin));
     return OK;
+}
+
+/* In SentencePiece only beginnings are known: a byte ends where the next one
+ * begins. */
+static void end_origins(struct origins *origins, uint32_t stop)
+{
+    for (size_t i = origins->count; i > 0; i--) {
+        origins->items[i - 1].stop = stop;
+        stop = origins->items[i - 1].start;
+    }
 }
 
 /* A run of text that neither map nor white space rules touch. */
@@ -139,63 +197,96 @@ static size_t plain_run(const struct normalize_step *step, const char *text,
     return at;
 }
 
-static status run_pieces(const struct normalize_step *step, const char *text,
-                         size_t length, struct text *out)
+/* The text from `at` on, between spaces that are put there. */
+static status run_parts(const struct normalize_step *step,
+                        const struct normalized *in, size_t at,
+                        struct rewritten *out)
 {
-    const char *space = step->escape ? MARK : " ";
-    const size_t space_length = strlen(space);
     bool after_space = step->trim;
-    struct charsmap_match part;
-    size_t at = 0;
 
-    for (; step->trim && at < length; at += part.taken) {
-        part = next_part(step, text + at, length - at);
-        if (part.length != 1 || part.text[0] != ' ') break;
-    }
-    if (at == length) return OK;
-    if (step->before) TRY(text_append(out, space, space_length));
-    while (at < length) {
-        const size_t run = plain_run(step, text + at, length - at);
+    while (at < in->length) {
+        const size_t from = at;
+        const size_t run = plain_run(step, in->text + at, in->length - at);
+        struct charsmap_match part;
 
         if (run > 0) {
-            TRY(text_append(out, text + at, run));
+            TRY(keep(in, at, at + run, out));
             at += run;
             after_space = false;
             continue;
         }
-        part = next_part(step, text + at, length - at);
+        part = next_part(step, in->text + at, in->length - at);
         at += part.taken;
         while (after_space && part.length > 0 && part.text[0] == ' ') {
             part.text++;
             part.length--;
         }
         if (part.length == 0) continue;
-        TRY(append_escaped(step, part.text, part.length, out));
+        TRY(append_escaped(step, &part, place_of(in, from), out));
         after_space = step->trim && part.text[part.length - 1] == ' ';
     }
-    while (step->trim && out->length >= space_length &&
-           memcmp(out->bytes + out->length - space_length, space,
-                  space_length) == 0)
-        out->length -= space_length;
-    if (step->after) TRY(text_append(out, space, space_length));
     return OK;
 }
 
+static status run_pieces(const struct normalize_step *step,
+                         const struct normalized *in, struct rewritten *out)
+{
+    const char *space = step->escape ? MARK : " ";
+    const size_t space_length = strlen(space);
+    struct charsmap_match part;
+    uint32_t place, stop;
+    size_t at = 0;
+
+    for (; step->trim && at < in->length; at += part.taken) {
+        part = next_part(step, in->text + at, in->length - at);
+        if (part.length != 1 || part.text[0] != ' ') break;
+    }
+    if (at == in->length) return OK;
+    place = place_of(in, at);
+    stop = place_of(in, in->length);
+    if (step->before)
+        TRY(put(out, space, space_length, (struct origin){place, place}));
+    TRY(run_parts(step, in, at, out));
+    while (step->trim && out->text.length >= space_length &&
+           memcmp(out->text.bytes + out->text.length - space_length, space,
+                  space_length) == 0) {
+        out->text.length -= space_length;
+        if (!out->traced) continue;
+        out->origins.count -= space_length;
+        stop = out->origins.items[out->origins.count].start;
+    }
+    if (step->after)
+        TRY(put(out, space, space_length, (struct origin){stop, stop}));
+    end_origins(&out->origins, stop);
+    return OK;
+}
+
+static status run_charsmap(const struct normalize_step *step,
+                           const struct normalized *in, struct rewritten *out)
+{
+    struct realign realign = {.text = in->text,
+                              .from = in->origins.items,
+                              .length = in->length,
+                              .base = (uint32_t)in->base,
+                              .out = &out->origins};
+
+    TRY(charsmap_clusters(&step->map, in->text, in->length, &out->text,
+                          out->traced ? &realign : NULL));
+    return realign_end(&realign);
+}
+
 static status step_run(const struct normalize_step *step,
-                       struct normalized *in, struct text *out)
+                       struct normalized *in, struct rewritten *out)
 {
     switch (step->kind) {
     case NORMALIZE_FORM:
-        return normalize_form(step->form, in->text, in->length, out);
-    case NORMALIZE_PREPEND:
-        TRY(text_append(out, step->content, step->content_length));
-        return text_append(out, in->text, in->length);
+        if (out->traced) return normalize_form_traced(step->form, in, out);
+        return normalize_form(step->form, in->text, in->length, &out->text);
+    case NORMALIZE_PREPEND: return run_prepend(step, in, out);
     case NORMALIZE_REPLACE: return run_replace(step, in, out);
     case NORMALIZE_STRIP: break;
-    case NORMALIZE_CHARSMAP:
-        return charsmap_clusters(&step->map, in->text, in->length, out);
-    case NORMALIZE_PIECES:
-        return run_pieces(step, in->text, in->length, out);
+    case NORMALIZE_CHARSMAP: return run_charsmap(step, in, out);
+    case NORMALIZE_PIECES: return run_pieces(step, in, out);
     }
     return OK;
 }
@@ -205,9 +296,11 @@ status normalizer_run(const struct normalizer *normalizer, const char *text,
 {
     out->text = text;
     out->length = out->original = length;
+    if (out->traced)
+        TRY(origins_begin(&out->origins, text, length, out->base));
     for (int i = 0; i < normalizer->count && out->length > 0; i++) {
         const struct normalize_step *step = &normalizer->steps[i];
-        struct text next = {0};
+        struct rewritten next = {.traced = out->traced};
         status code = OK;
 
         if (step->kind == NORMALIZE_STRIP) {
@@ -216,16 +309,23 @@ status normalizer_run(const struct normalizer *normalizer, const char *text,
         }
         if (step->kind == NORMALIZE_FORM && is_ascii(out->text, out->length))
             continue;
-        code = text_append(&next, "", 0);
+        code = text_append(&next.text, "", 0);
         if (code == OK) code = step_run(step, out, &next);
-        text_free(&out->work);
-        out->work = next;
+        normalized_free(out);
+        out->work = next.text;
+        out->origins = next.origins;
         TRY(code);
-        out->text = next.bytes;
-        out->length = next.length;
+        out->text = next.text.bytes;
+        out->length = next.text.length;
         TRY(check_growth(out, out->length));
     }
     return OK;
+}
+
+void normalized_free(struct normalized *normalized)
+{
+    text_free(&normalized->work);
+    origins_free(&normalized->origins);
 }
 
 void normalizer_free(struct normalizer *normalizer)

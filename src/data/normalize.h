@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "data/added.h"
 #include "data/charsmap.h"
+#include "data/origin.h"
 #include "data/regex.h"
 
 enum normal_form { FORM_NFC, FORM_NFD, FORM_NFKC, FORM_NFKD };
@@ -49,13 +50,23 @@ struct normalizer {
     int count; /* 0: text stays as it is */
 };
 
-/* What comes out; text_free(&work) afterwards, also after an error. */
+/* What comes out; normalized_free afterwards, also after an error. */
 struct normalized {
     const char *text; /* the input itself when nothing changed, else in work */
     size_t length;    /* bytes */
     size_t original;  /* bytes before */
     struct text work; /* owned */
     bool first;       /* in and out: it begins where the original begins */
+    bool traced;      /* in: origins are wanted */
+    size_t base;      /* in: the origin of the first byte */
+    struct origins origins; /* owned; of each byte of `text` when traced */
+};
+
+/* What a step makes. */
+struct rewritten {
+    struct text text;       /* owned */
+    struct origins origins; /* owned; of its bytes when traced */
+    bool traced;
 };
 
 /* From the "normalizer" of tokenizer.json; NULL and null: none. ERR_FORMAT
@@ -64,10 +75,17 @@ status normalizer_read(struct normalizer *normalizer, struct arena *arena,
                        const struct json *json, const char *source);
 status normalizer_run(const struct normalizer *normalizer, const char *text,
                       size_t length, struct normalized *out);
+void normalized_free(struct normalized *normalized);
 void normalizer_free(struct normalizer *normalizer);
 
 /* Appends `text` in that normal form. */
 status normalize_form(enum normal_form form, const char *text, size_t length,
                       struct text *out);
+/* The same with origins: step by step as the library goes. */
+status normalize_form_traced(enum normal_form form,
+                             const struct normalized *in,
+                             struct rewritten *out);
+/* A code point newer than the library's tables, which it leaves alone. */
+bool normalize_inert(uint32_t code);
 
 #endif

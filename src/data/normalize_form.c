@@ -32,7 +32,7 @@ static const struct { uint32_t first, last; } inert[] = {
     {0x1E5EE, 0x1E5EF}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
 };
 
-static bool is_inert(uint32_t code)
+bool normalize_inert(uint32_t code)
 {
     size_t low = 0, high = sizeof inert / sizeof *inert;
 
@@ -93,7 +93,7 @@ status normalize_form(enum normal_form form, const char *text, size_t length,
         const size_t step =
             (size_t)text_utf8_decode(text + at, length - at, &code);
 
-        if (is_inert(code)) {
+        if (normalize_inert(code)) {
             if (at > from) TRY(form_run(form, text + from, at - from, out));
             TRY(text_append(out, text + at, step));
             from = at + step;

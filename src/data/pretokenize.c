@@ -185,58 +185,83 @@ static status step_scan(const struct pretokenize_step *step, const char *text,
     return OK;
 }
 
+/* Text that a step rewrites. */
+struct rewriting {
+    const char *text;          /* before */
+    const struct origin *from; /* of it, or NULL */
+    struct text out;           /* after */
+    struct origins origins;    /* of that, or none */
+};
+
+static status keep(struct rewriting *work, size_t start, size_t stop)
+{
+    TRY(text_append(&work->out, work->text + start, stop - start));
+    if (work->from == NULL) return OK;
+    return origins_copy(&work->origins, work->from + start, stop - start);
+}
+
+/* New bytes in the place of the character at `at`. */
+static status put(struct rewriting *work, const char *bytes, size_t length,
+                  size_t at)
+{
+    TRY(text_append(&work->out, bytes, length));
+    if (work->from == NULL) return OK;
+    return origins_fill(&work->origins, length, work->from[at]);
+}
+
 /* Copies the pieces into a new buffer, each with a space before it unless it
  * has one. */
-static status step_prefix(const char *text, struct spans *spans,
-                          struct text *out)
+static status step_prefix(struct rewriting *work, struct spans *spans)
 {
     for (size_t i = 0; i < spans->count; i++) {
         struct span *span = &spans->items[i];
-        const size_t start = out->length;
+        const size_t start = work->out.length;
 
-        if (text[span->start] != ' ') TRY(text_append(out, " ", 1));
-        TRY(text_append(out, text + span->start, span->stop - span->start));
-        *span = (struct span){start, out->length};
+        if (work->text[span->start] != ' ')
+            TRY(put(work, " ", 1, span->start));
+        TRY(keep(work, span->start, span->stop));
+        *span = (struct span){start, work->out.length};
     }
     return OK;
 }
 
 /* Spaces as marks, and a mark before a piece as the scheme says. */
 static status mark_piece(const struct pretokenize_step *step,
-                         const char *piece, size_t length, bool first,
-                         struct text *out)
+                         struct rewriting *work, struct span piece, bool first)
 {
     const size_t size = step->mark_length;
+    const char *begin = work->text + piece.start;
     const bool wanted = step->prepend == PREPEND_ALWAYS ||
                         (step->prepend == PREPEND_FIRST && first);
-    const bool marked = piece[0] == ' ' ||
-                        (length >= size &&
-                         memcmp(piece, step->mark, size) == 0);
+    const bool marked = begin[0] == ' ' ||
+                        (piece.stop - piece.start >= size &&
+                         memcmp(begin, step->mark, size) == 0);
+    size_t at = piece.start;
 
-    if (wanted && !marked) TRY(text_append(out, step->mark, size));
-    while (length > 0) {
-        const char *space = memchr(piece, ' ', length);
-        const size_t run = space == NULL ? length : (size_t)(space - piece);
+    if (wanted && !marked) TRY(put(work, step->mark, size, at));
+    while (at < piece.stop) {
+        const char *space = memchr(work->text + at, ' ', piece.stop - at);
+        const size_t stop =
+            space == NULL ? piece.stop : (size_t)(space - work->text);
 
-        TRY(text_append(out, piece, run));
+        TRY(keep(work, at, stop));
         if (space == NULL) break;
-        TRY(text_append(out, step->mark, size));
-        piece += run + 1;
-        length -= run + 1;
+        TRY(put(work, step->mark, size, stop));
+        at = stop + 1;
     }
     return OK;
 }
 
-static status step_mark(const struct pretokenize_step *step, const char *text,
-                        bool first, struct spans *spans, struct text *out)
+static status step_mark(const struct pretokenize_step *step,
+                        struct rewriting *work, bool first,
+                        struct spans *spans)
 {
     for (size_t i = 0; i < spans->count; i++) {
         struct span *span = &spans->items[i];
-        const size_t start = out->length;
+        const size_t start = work->out.length;
 
-        TRY(mark_piece(step, text + span->start, span->stop - span->start,
-                       first && i == 0, out));
-        *span = (struct span){start, out->length};
+        TRY(mark_piece(step, work, *span, first && i == 0));
+        *span = (struct span){start, work->out.length};
     }
     return OK;
 }
@@ -267,6 +292,8 @@ struct general {
     struct spans spans; /* of the step before */
     struct spans next;  /* of this step */
     struct text buffer; /* that the spans point into; empty: the input */
+    struct origins origins;    /* of the buffer, when asked for */
+    const struct origin *from; /* those of the text, or NULL */
     bool first;         /* the first span is where the text began */
 };
 
@@ -274,16 +301,19 @@ static status step_rewrite(struct general *work,
                            const struct pretokenize_step *step,
                            const char **text)
 {
-    struct text moved = {0};
+    struct rewriting moved = {.text = *text, .from = work->from};
     const status code =
         step->mark == NULL
-            ? step_prefix(*text, &work->spans, &moved)
-            : step_mark(step, *text, work->first, &work->spans, &moved);
+            ? step_prefix(&moved, &work->spans)
+            : step_mark(step, &moved, work->first, &work->spans);
 
     text_free(&work->buffer);
-    work->buffer = moved;
+    origins_free(&work->origins);
+    work->buffer = moved.out;
+    work->origins = moved.origins;
     TRY(code);
-    if (moved.bytes != NULL) *text = moved.bytes;
+    if (moved.out.bytes != NULL) *text = moved.out.bytes;
+    if (work->from != NULL) work->from = moved.origins.items;
     return OK;
 }
 
@@ -315,7 +345,7 @@ static status run_general(const struct pretokenizer *pretokenizer,
                           const struct pretokenize_text *in,
                           pretokenize_take *take, void *context)
 {
-    struct general work = {.first = in->first};
+    struct general work = {.first = in->first, .from = in->from};
     const char *text = in->bytes;
     status result = OK;
 
@@ -323,35 +353,41 @@ static status run_general(const struct pretokenizer *pretokenizer,
     for (int i = 0; i < pretokenizer->count; i++)
         TRY_GOTO(done, result,
                  step_run(&work, &pretokenizer->steps[i], &text));
-    for (size_t i = 0; i < work.spans.count; i++)
+    for (size_t i = 0; i < work.spans.count; i++) {
+        const struct span span = work.spans.items[i];
+
         TRY_GOTO(done, result,
-                 take(context,
-                      (const unsigned char *)text + work.spans.items[i].start,
-                      work.spans.items[i].stop - work.spans.items[i].start));
+                 take(context, (const unsigned char *)text + span.start,
+                      span.stop - span.start,
+                      work.from == NULL ? NULL : work.from + span.start));
+    }
 done:
     spans_free(&work.spans);
     spans_free(&work.next);
     text_free(&work.buffer);
+    origins_free(&work.origins);
     return result;
 }
 
 /* Each level scans within the current piece of the level above it. */
 static status run_plain(const struct pretokenizer *pretokenizer,
-                        const unsigned char *text, size_t length,
+                        const struct pretokenize_text *in,
                         pretokenize_take *take, void *context)
 {
+    const unsigned char *text = (const unsigned char *)in->bytes;
     size_t stops[PRETOKENIZE_STEPS_MAX] = {0};
     const int last = pretokenizer->count - 1;
 
-    for (size_t at = 0; at < length; at = stops[last]) {
-        size_t end = length;
+    for (size_t at = 0; at < in->length; at = stops[last]) {
+        size_t end = in->length;
 
         for (int level = 0; level <= last; level++) {
             if (stops[level] <= at)
                 stops[level] = pretokenizer->steps[level].scan(text, at, end);
             end = stops[level];
         }
-        TRY(take(context, text + at, end - at));
+        TRY(take(context, text + at, end - at,
+                 in->from == NULL ? NULL : in->from + at));
     }
     return OK;
 }
@@ -364,9 +400,9 @@ status pretokenizer_run(const struct pretokenizer *pretokenizer,
 
     if (text->length == 0) return OK;
     if (pretokenizer->count == 0)
-        TRY(take(context, bytes, text->length));
+        TRY(take(context, bytes, text->length, text->from));
     else if (pretokenizer->plain)
-        TRY(run_plain(pretokenizer, bytes, text->length, take, context));
+        TRY(run_plain(pretokenizer, text, take, context));
     else
         TRY(run_general(pretokenizer, text, take, context));
     return OK;

@@ -13,6 +13,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "data/origin.h"
 #include "data/regex.h"
 #include "data/scan.h"
 
@@ -51,9 +52,9 @@ struct pretokenizer {
     bool byte_level; /* the last step was ByteLevel */
 };
 
-/* Receives one piece. */
+/* Receives one piece; from [length]: its origins, or NULL. */
 typedef status pretokenize_take(void *context, const unsigned char *piece,
-                                size_t length);
+                                size_t length, const struct origin *from);
 
 /* From tokenizer.json; NULL and null: each text is one word. ERR_FORMAT names
  * a component or field that is not supported. */
@@ -65,6 +66,7 @@ struct pretokenize_text {
     const char *bytes; /* valid UTF-8 */
     size_t length;
     bool first;        /* begins where the original text begins */
+    const struct origin *from; /* [length], borrowed; NULL: not asked for */
 };
 
 /* The pieces of `text` in order, each once. Thread-safe. */

@@ -23,9 +23,11 @@
 #include "data/normalize.h"
 #include "data/pretokenize.h"
 #include "data/token_list.h"
+#include "data/token_place.h"
 #include "data/unigram.h"
 
-enum { TOKENIZER_VOCAB_MAX = 1 << 22, TOKENIZER_TEMPLATE_MAX = 16 };
+enum { TOKENIZER_VOCAB_MAX = 1 << 22, TOKENIZER_TEMPLATE_MAX = 16,
+       TOKENIZER_TRIMS_MAX = 4 };
 
 /* One learned merge, found by its pair. */
 struct merge {
@@ -38,6 +40,12 @@ struct merge {
  * becomes unknown. */
 struct halves { int32_t left, right; };
 enum { HALVES_WHOLE = -1, HALVES_UNKNOWN = -2 };
+
+/* Post-processors that take white space off the places of tokens. */
+struct tokenizer_trim {
+    bool prefix;     /* one space at the beginning is not the text's */
+    int first_count; /* tokens that stand before the text at that point */
+};
 
 /* How a word becomes ids. */
 enum tokenizer_model {
@@ -87,6 +95,10 @@ struct tokenizer {
     int32_t first[TOKENIZER_TEMPLATE_MAX]; /* template: before the text */
     int32_t last[TOKENIZER_TEMPLATE_MAX];  /* and after it */
     int first_count, last_count;
+    struct tokenizer_trim trims[TOKENIZER_TRIMS_MAX]; /* places only */
+    int trim_count;
+    bool last_byte_whole;  /* places: of bytes that stand for a character the
+                            * last has all of it (SentencePiece) */
     struct word_caches *caches; /* owned; a pool, see word_cache.h */
 };
 
@@ -107,6 +119,16 @@ bool tokenizer_file(const char *directory, char file[PATH_BYTES]);
  * puts around it. ERR_FORMAT: the text is not UTF-8, with the position. */
 status tokenizer_encode(const struct tokenizer *tokenizer, const char *text,
                         size_t length, bool special, struct token_list *out);
+/* The same ids, and of each its place in the text, as the library of the file
+ * tells it: `tokenizers` its offsets (with the trim_offsets of the
+ * post-processor; empty and at 0 for the template's tokens), SentencePiece
+ * begin and end of its pieces, tiktoken where its decode_with_offsets begins.
+ * Slower than tokenizer_encode by several times and not meant for a corpus;
+ * memory of about 100 bytes for each of the text, of 2 GiB at most. */
+status tokenizer_encode_places(const struct tokenizer *tokenizer,
+                               const char *text, size_t length, bool special,
+                               struct token_list *out,
+                               struct token_places *places);
 /* Appends the bytes of the ids; special tokens are written as their names.
  * ERR_CONFIG: an id that the vocabulary does not have. */
 status tokenizer_decode(const struct tokenizer *tokenizer, const int32_t *ids,

@@ -79,6 +79,6 @@ status tokenizer_build_matchers(struct tokenizer *tokenizer)
                  added_insert(&tokenizer->normal, i, in.text, in.length));
     }
 done:
-    text_free(&in.work);
+    normalized_free(&in);
     return result;
 }

@@ -56,7 +56,7 @@ static status derive_one(struct tokenizer *tokenizer, struct word_cache *cache,
     const unsigned char *key = tokenizer_key(tokenizer, id, &length);
 
     list->count = 0;
-    TRY(word_merge(tokenizer, cache, key, length, list));
+    TRY(word_merge(tokenizer, cache, key, length, list, NULL));
     if (list->count == 2)
         tokenizer_merges_add(tokenizer,
                              &(struct merge){.rank = ranks[id], .id = id},

@@ -433,6 +433,7 @@ static status build(struct tokenizer *tokenizer, const struct piece_model *m)
     if (m->model_type != MODEL_TYPE_UNIGRAM && m->model_type != MODEL_TYPE_BPE)
         FAIL(ERR_FORMAT, "%s: model_type %llu is not supported; 1 (Unigram) "
              "and 2 (BPE) are", m->source, (unsigned long long)m->model_type);
+    tokenizer->last_byte_whole = true;
     tokenizer->model = m->model_type == MODEL_TYPE_BPE ? MODEL_CHARACTERS
                                                        : MODEL_UNIGRAM;
     build_decoder(tokenizer, m);

@@ -85,6 +85,33 @@ static status read_named(const struct tokenizer *tokenizer,
     return OK;
 }
 
+/* add_prefix_space and trim_offsets are true when they are not there. */
+static status read_trim(struct tokenizer *tokenizer,
+                        const struct component *in, const struct json *json)
+{
+    struct tokenizer_trim rule = {.first_count = tokenizer->first_count};
+    bool wanted;
+
+    TRY(json_get_bool_or(json, in->source, "trim_offsets", true, &wanted));
+    TRY(json_get_bool_or(json, in->source, "add_prefix_space", true,
+                         &rule.prefix));
+    if (!wanted) return OK;
+    if (tokenizer->trim_count == TOKENIZER_TRIMS_MAX)
+        FAIL(ERR_FORMAT, "%s: %s: more than %d processors with trim_offsets",
+             in->source, in->part, TOKENIZER_TRIMS_MAX);
+    tokenizer->trims[tokenizer->trim_count++] = rule;
+    return OK;
+}
+
+static status read_byte_level(struct tokenizer *tokenizer,
+                              const struct component *in,
+                              const struct json *json)
+{
+    TRY(component_fields(in, json,
+                         "add_prefix_space trim_offsets use_regex"));
+    return read_trim(tokenizer, in, json);
+}
+
 /* cls, the text, sep. */
 static status read_pair(struct tokenizer *tokenizer,
                         const struct component *in, const struct json *json)
@@ -107,9 +134,10 @@ static status read_processor(struct tokenizer *tokenizer,
     const char *type;
 
     TRY(json_get_string(json, tokenizer->source, "type", &type));
-    if (strcmp(type, "ByteLevel") == 0) /* offsets only */
-        return component_fields(in, json,
-                                "add_prefix_space trim_offsets use_regex");
+    if (strcmp(type, "ByteLevel") == 0) /* places only */
+        return read_byte_level(tokenizer, in, json);
+    if (strcmp(type, "RobertaProcessing") == 0)
+        TRY(read_trim(tokenizer, in, json));
     if (strcmp(type, "RobertaProcessing") == 0 ||
         strcmp(type, "BertProcessing") == 0)
         return read_pair(tokenizer, in, json);

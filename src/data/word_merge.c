@@ -128,10 +128,28 @@ static status reserve(struct word_cache *cache, int64_t count)
     return OK;
 }
 
-static status merge_long(const struct tokenizer *tokenizer,
-                         struct word_cache *cache, const int32_t *ids,
-                         int64_t count, struct token_list *out)
+/* Sizes of symbols become those of what they were merged into. */
+static status add_sizes(const struct symbol *symbols, int64_t count,
+                        const int32_t *parts, struct token_list *sizes)
 {
+    for (int64_t i = 0; i >= 0; i = symbols[i].after) {
+        const int64_t stop = symbols[i].after < 0 ? count : symbols[i].after;
+        int32_t size = 0;
+
+        for (int64_t j = i; j < stop; j++) size += parts[j];
+        TRY(token_list_append(sizes, &size, 1));
+    }
+    return OK;
+}
+
+/* parts [count]: sizes of the symbols, when `sizes` are asked for. */
+static status merge_long(const struct tokenizer *tokenizer,
+                         struct word_cache *cache,
+                         const struct token_list *word, const int32_t *parts,
+                         struct token_list *out, struct token_list *sizes)
+{
+    const int32_t *ids = word->ids;
+    const int64_t count = word->count;
     struct symbol *symbols;
     struct heap heap;
 
@@ -161,19 +179,28 @@ static status merge_long(const struct tokenizer *tokenizer,
     TRY(token_list_reserve(out, count));
     for (int64_t i = 0; i >= 0; i = symbols[i].after)
         out->ids[out->count++] = symbols[i].id;
+    if (sizes != NULL) TRY(add_sizes(symbols, count, parts, sizes));
     return OK;
+}
+
+int32_t word_byte_size(const struct tokenizer *tokenizer, unsigned char byte)
+{
+    return tokenizer->model != MODEL_BYTES || (byte > ' ' && byte < 0x7F) ? 1
+                                                                          : 2;
 }
 
 /* Symbols of the bytes: those that the vocabulary lacks are dropped. */
 static int64_t byte_symbols(const struct tokenizer *tokenizer,
                             const unsigned char *bytes, size_t length,
-                            int32_t *ids)
+                            int32_t *ids, int32_t *sizes)
 {
     int64_t count = 0;
 
-    for (size_t i = 0; i < length; i++)
-        if (tokenizer->byte_ids[bytes[i]] >= 0)
-            ids[count++] = tokenizer->byte_ids[bytes[i]];
+    for (size_t i = 0; i < length; i++) {
+        if (tokenizer->byte_ids[bytes[i]] < 0) continue;
+        if (sizes != NULL) sizes[count] = word_byte_size(tokenizer, bytes[i]);
+        ids[count++] = tokenizer->byte_ids[bytes[i]];
+    }
     return count;
 }
 
@@ -189,15 +216,40 @@ static int64_t fall_back(const struct tokenizer *tokenizer,
     return (int64_t)length;
 }
 
+/* To SentencePiece the last byte is the character, those before are nothing.
+ */
+static void fall_back_sizes(const struct tokenizer *tokenizer, size_t length,
+                            int32_t *sizes)
+{
+    if (sizes == NULL) return;
+    for (size_t i = 0; i < length; i++)
+        sizes[i] = tokenizer->last_byte_whole ? 0 : 1;
+    if (tokenizer->last_byte_whole) sizes[length - 1] = (int32_t)length;
+}
+
+/* Symbols while they are listed. */
+struct symbols {
+    int32_t *ids;
+    int32_t *sizes; /* or NULL */
+    int64_t count;
+};
+
+static void symbols_add(struct symbols *symbols, int32_t id, size_t size)
+{
+    if (symbols->sizes != NULL)
+        symbols->sizes[symbols->count] = (int32_t)size;
+    symbols->ids[symbols->count++] = id;
+}
+
 /* Symbols of the characters. An unknown one waits until the next known one
  * comes, as in the library: bytes overtake it. */
 static int64_t character_symbols(const struct tokenizer *tokenizer,
                                  const unsigned char *bytes, size_t length,
-                                 int32_t *ids)
+                                 int32_t *ids, int32_t *sizes)
 {
-    int64_t count = 0, step;
-    bool waiting = false;
-    size_t size;
+    struct symbols to = {ids, sizes, 0};
+    size_t size, waiting = 0; /* bytes of the unknown one; 0: none */
+    int64_t step;
 
     for (size_t at = 0; at < length; at += size) {
         int32_t id;
@@ -206,115 +258,175 @@ static int64_t character_symbols(const struct tokenizer *tokenizer,
         id = size == 1 ? tokenizer->byte_ids[bytes[at]]
                        : tokenizer_word(tokenizer, bytes + at, size);
         if (id >= 0) {
-            if (waiting) ids[count++] = tokenizer->unknown;
-            waiting = false;
-            ids[count++] = id;
+            if (waiting > 0) symbols_add(&to, tokenizer->unknown, waiting);
+            waiting = 0;
+            symbols_add(&to, id, size);
             continue;
         }
-        step = fall_back(tokenizer, bytes + at, size, ids + count);
-        count += step;
+        step = fall_back(tokenizer, bytes + at, size, ids + to.count);
+        if (step > 0)
+            fall_back_sizes(tokenizer, size,
+                            sizes == NULL ? NULL : sizes + to.count);
+        to.count += step;
         if (step > 0 || tokenizer->unknown < 0) continue;
-        if (waiting && !tokenizer->fuse_unknown)
-            ids[count++] = tokenizer->unknown;
-        waiting = true;
+        if (waiting > 0 && !tokenizer->fuse_unknown) {
+            symbols_add(&to, tokenizer->unknown, waiting);
+            waiting = 0;
+        }
+        waiting += size;
     }
-    if (waiting) ids[count++] = tokenizer->unknown;
-    return count;
+    if (waiting > 0) symbols_add(&to, tokenizer->unknown, waiting);
+    return to.count;
 }
 
 static int64_t symbols_of(const struct tokenizer *tokenizer,
                           const unsigned char *bytes, size_t length,
-                          int32_t *ids)
+                          int32_t *ids, int32_t *sizes)
 {
     if (tokenizer->model == MODEL_BYTES)
-        return byte_symbols(tokenizer, bytes, length, ids);
-    return character_symbols(tokenizer, bytes, length, ids);
+        return byte_symbols(tokenizer, bytes, length, ids, sizes);
+    return character_symbols(tokenizer, bytes, length, ids, sizes);
+}
+
+/* What a word has become so far. */
+struct merged {
+    struct token_list *ids, *sizes; /* sizes: or NULL */
+    int64_t first;                  /* of the word */
+};
+
+static status merged_add(const struct merged *merged, int32_t id, int32_t size)
+{
+    TRY(token_list_append(merged->ids, &id, 1));
+    if (merged->sizes == NULL) return OK;
+    return token_list_append(merged->sizes, &size, 1);
 }
 
 /* A character that only unused tokens spell is unknown after all. */
 static status append_unknown(const struct tokenizer *tokenizer, int32_t id,
-                             struct token_list *out, int64_t first)
+                             const struct merged *to)
 {
     const unsigned char *name = (const unsigned char *)tokenizer->names[id];
     const uint32_t length = tokenizer->name_lengths[id];
+    struct token_list *out = to->ids;
     int64_t step;
 
     TRY(token_list_reserve(out, (int64_t)length + 4));
+    if (to->sizes != NULL)
+        TRY(token_list_reserve(to->sizes, (int64_t)length + 4));
     step = fall_back(tokenizer, name, length, out->ids + out->count);
-    out->count += step;
-    if (step > 0 || (tokenizer->fuse_unknown && out->count > first &&
-                     out->ids[out->count - 1] == tokenizer->unknown))
+    if (step > 0) {
+        out->count += step;
+        if (to->sizes == NULL) return OK;
+        fall_back_sizes(tokenizer, length, to->sizes->ids + to->sizes->count);
+        to->sizes->count += step;
         return OK;
-    return token_list_append(out, &tokenizer->unknown, 1);
+    }
+    if (tokenizer->fuse_unknown && out->count > to->first &&
+        out->ids[out->count - 1] == tokenizer->unknown) {
+        if (to->sizes != NULL)
+            to->sizes->ids[to->sizes->count - 1] += (int32_t)length;
+        return OK;
+    }
+    return merged_add(to, tokenizer->unknown, (int32_t)length);
+}
+
+/* One token, until all of its parts stay whole. */
+static status come_apart(const struct tokenizer *tokenizer,
+                         struct token_list *stack, int32_t size,
+                         const struct merged *to)
+{
+    while (stack->count > 0) {
+        const int32_t id = stack->ids[--stack->count];
+        const struct halves *halves = &tokenizer->halves[id];
+        const int32_t both[2] = {halves->right, halves->left};
+
+        if (halves->left == HALVES_WHOLE)
+            TRY(merged_add(to, id, size));
+        else if (halves->left == HALVES_UNKNOWN)
+            TRY(append_unknown(tokenizer, id, to));
+        else {
+            TRY(token_list_append(stack, both, 2));
+            size = (int32_t)tokenizer->name_lengths[halves->left];
+            continue;
+        }
+        if (stack->count > 0)
+            size = (int32_t)
+                tokenizer->name_lengths[stack->ids[stack->count - 1]];
+    }
+    return OK;
 }
 
 /* Tokens that come apart do so until none is left, from left to right. */
 static status take_apart(const struct tokenizer *tokenizer,
-                         struct token_list *out, int64_t first)
+                         const struct merged *to)
 {
-    struct token_list whole = {0}, stack = {0};
+    struct token_list whole = {0}, stack = {0}, sizes = {0};
     status result;
 
-    TRY_GOTO(done, result, token_list_append(&whole, out->ids + first,
-                                             out->count - first));
-    out->count = first;
+    TRY_GOTO(done, result, token_list_append(&whole, to->ids->ids + to->first,
+                                             to->ids->count - to->first));
+    to->ids->count = to->first;
+    if (to->sizes != NULL) {
+        const int64_t first = to->sizes->count - whole.count;
+
+        TRY_GOTO(done, result, token_list_append(
+            &sizes, to->sizes->ids + first, whole.count));
+        to->sizes->count = first;
+    }
     for (int64_t i = 0; i < whole.count; i++) {
         TRY_GOTO(done, result, token_list_append(&stack, &whole.ids[i], 1));
-        while (stack.count > 0) {
-            const int32_t id = stack.ids[--stack.count];
-            const struct halves *halves = &tokenizer->halves[id];
-            const int32_t both[2] = {halves->right, halves->left};
-
-            if (halves->left == HALVES_WHOLE)
-                TRY_GOTO(done, result, token_list_append(out, &id, 1));
-            else if (halves->left == HALVES_UNKNOWN)
-                TRY_GOTO(done, result, append_unknown(tokenizer, id, out,
-                                                first));
-            else
-                TRY_GOTO(done, result, token_list_append(&stack, both, 2));
-        }
+        TRY_GOTO(done, result,
+                 come_apart(tokenizer, &stack,
+                            to->sizes == NULL ? 0 : sizes.ids[i], to));
     }
 done:
     token_list_free(&whole);
     token_list_free(&stack);
+    token_list_free(&sizes);
     return result;
 }
 
 /* There are never more symbols than bytes; fall_back looks at four more. */
 static status merge_any(const struct tokenizer *tokenizer,
                         struct word_cache *cache, const unsigned char *bytes,
-                        size_t length, struct token_list *out)
+                        size_t length, struct token_list *out,
+                        struct token_list *sizes)
 {
-    struct token_list symbols = {0};
+    struct token_list symbols = {0}, parts = {0};
     status result;
-    int64_t count;
 
-    if (length <= SHORT_WORD) {
+    if (length <= SHORT_WORD && sizes == NULL) {
         int32_t *ids;
+        int64_t count;
 
         TRY(token_list_reserve(out, SHORT_WORD + 4));
         ids = out->ids + out->count;
-        count = symbols_of(tokenizer, bytes, length, ids);
+        count = symbols_of(tokenizer, bytes, length, ids, NULL);
         out->count += merge_short(tokenizer, ids, (int)count);
         return OK;
     }
     TRY_GOTO(done, result, token_list_reserve(&symbols, (int64_t)length + 4));
-    count = symbols_of(tokenizer, bytes, length, symbols.ids);
-    if (count > 0)
+    if (sizes != NULL)
         TRY_GOTO(done, result,
-                 merge_long(tokenizer, cache, symbols.ids, count, out));
+                 token_list_reserve(&parts, (int64_t)length + 4));
+    symbols.count = symbols_of(tokenizer, bytes, length, symbols.ids,
+                               parts.ids);
+    if (symbols.count > 0)
+        TRY_GOTO(done, result, merge_long(tokenizer, cache, &symbols,
+                                          parts.ids, out, sizes));
 done:
     token_list_free(&symbols);
+    token_list_free(&parts);
     return result;
 }
 
 status word_merge(const struct tokenizer *tokenizer, struct word_cache *cache,
                   const unsigned char *bytes, size_t length,
-                  struct token_list *out)
+                  struct token_list *out, struct token_list *sizes)
 {
-    const int64_t first = out->count;
+    const struct merged merged = {out, sizes, out->count};
 
-    TRY(merge_any(tokenizer, cache, bytes, length, out));
+    TRY(merge_any(tokenizer, cache, bytes, length, out, sizes));
     if (tokenizer->halves == NULL) return OK;
-    return take_apart(tokenizer, out, first);
+    return take_apart(tokenizer, &merged);
 }

@@ -10,9 +10,15 @@
 #include "data/tokenizer.h"
 #include "data/word_cache.h"
 
-/* Appends the ids of the bytes [length] of one word to `out`. */
+/* Appends the ids of the bytes [length] of one word to `out`, and to `sizes`
+ * (NULL: not asked for) how much of the word each of them takes: bytes of the
+ * word as the file's own library writes it, in its order, so that what it
+ * drops moves the places of what follows. */
 status word_merge(const struct tokenizer *tokenizer, struct word_cache *cache,
                   const unsigned char *bytes, size_t length,
-                  struct token_list *out);
+                  struct token_list *out, struct token_list *sizes);
+/* Bytes of one byte of a word in such a size: MODEL_BYTES writes it as a
+ * character of its alphabet. */
+int32_t word_byte_size(const struct tokenizer *tokenizer, unsigned char byte);
 
 #endif

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encode_many.c - what Lockstep makes of many texts, for comparisons.
  *
- *   encode_many TOKENIZER [repeat] < TEXTS
+ *   encode_many TOKENIZER [repeat | places] < TEXTS
  *
  * TEXTS is a run of texts, each after its length in bytes as a u32. Prints
- * the ids of each on a line; with `repeat`, encodes all of them so often and
- * prints the seconds of processor time of each round instead. */
+ * the ids of each on a line; with `places`, after each id its characters
+ * [start, stop) and the same in bytes; with `repeat`, encodes all of them so
+ * often and prints the seconds of processor time of each round instead. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -51,11 +52,48 @@ static status encode_all(const struct tokenizer *tokenizer,
     return OK;
 }
 
-static status run(struct tokenizer *tokenizer, const char *path, int repeat,
-                  struct text *texts, struct token_list *ids)
+static status print_places(const struct tokenizer *tokenizer,
+                           const struct text *texts, struct token_list *ids,
+                           struct token_places *places)
 {
+    for (size_t at = 0; at + 4 <= texts->length;) {
+        uint32_t length;
+
+        memcpy(&length, texts->bytes + at, 4);
+        at += 4;
+        ids->count = places->count = 0;
+        TRY(tokenizer_encode_places(tokenizer, texts->bytes + at, length, true,
+                                    ids, places));
+        CHECK(ids->count == places->count);
+        at += length;
+        for (int64_t i = 0; i < ids->count; i++) {
+            const struct token_place *place = &places->items[i];
+
+            printf("%s%d %lld %lld %lld %lld", i > 0 ? " " : "", ids->ids[i],
+                   (long long)place->characters.start,
+                   (long long)place->characters.stop,
+                   (long long)place->bytes.start,
+                   (long long)place->bytes.stop);
+        }
+        putchar('\n');
+    }
+    return OK;
+}
+
+static status run(struct tokenizer *tokenizer, const char *path,
+                  const char *mode, struct text *texts, struct token_list *ids)
+{
+    struct token_places places = {0};
+    const int repeat = atoi(mode);
+
     TRY(tokenizer_read(tokenizer, path));
     TRY(read_all(texts));
+    if (strcmp(mode, "places") == 0) {
+        const status result = print_places(tokenizer, texts, ids, &places);
+
+        token_places_free(&places);
+        return result;
+    }
     if (repeat == 0) return encode_all(tokenizer, texts, ids, true);
     for (int i = 0; i < repeat; i++) {
         const double began = now_s();
@@ -74,8 +112,8 @@ int main(int count, char **words)
     status result;
 
     if (count < 2) return 2;
-    result = run(&tokenizer, words[1], count > 2 ? atoi(words[2]) : 0, &texts,
-                 &ids);
+    result =
+        run(&tokenizer, words[1], count > 2 ? words[2] : "0", &texts, &ids);
     if (result != OK) status_print(result, stderr);
     text_free(&texts);
     token_list_free(&ids);

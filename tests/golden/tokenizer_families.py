@@ -18,7 +18,8 @@ import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from tokenizer_golden import (END, ENDINGS, LLAMA3, NASTY, O200K, QWEN2,  # noqa: E402
-                              TRAINING, added)
+                              TRAINING, added, of_sentencepiece,
+                              of_tiktoken, of_tokenizers)
 from tokenizers import (Regex, Tokenizer, decoders, models, normalizers,  # noqa: E402
                         pre_tokenizers, processors, trainers)
 
@@ -335,7 +336,7 @@ def tekken_file(path, ranks):
         json.dump(data, file, separators=(",", ":"))
     encoding = tiktoken.Encoding("tekken", pat_str=TEKKEN,
                                  mergeable_ranks=ranks, special_tokens={})
-    return lambda text: [i + 24 for i in encoding.encode(text)]
+    return of_tiktoken(encoding, 24)
 
 
 def file_kinds(folder):
@@ -343,13 +344,13 @@ def file_kinds(folder):
     for name in MODELS:
         path = os.path.join(folder, name + ".model")
         model = model_file(name, path)
-        yield ("model " + name, model.encode, words_of(model), path)
+        yield ("model " + name, of_sentencepiece(model), words_of(model), path)
     ranks = small_ranks()
     words = [t.decode(errors="ignore") for t in ranks]
     for name in PATTERNS:
         path = os.path.join(folder, name + ".tiktoken")
         encoding = tiktoken_file(name, path, ranks)
-        yield ("tiktoken " + name, encoding.encode_ordinary, words, path)
+        yield ("tiktoken " + name, of_tiktoken(encoding), words, path)
     path = os.path.join(folder, "tekken.json")
     yield ("tekken", tekken_file(path, ranks), words, path)
 
@@ -370,8 +371,7 @@ def real_litellm(folder):
         return
     path = os.path.join(base, "anthropic_tokenizer.json")
     t = Tokenizer.from_file(path)
-    yield ("real anthropic", lambda s: t.encode(s).ids, list(t.get_vocab()),
-           path)
+    yield ("real anthropic", of_tokenizers(t), list(t.get_vocab()), path)
     # The names are digests of the addresses.
     for name, digest in (
             ("p50k_base", "ec7223a39ce59f226a68acc30dc1af2788490e15"),
@@ -389,14 +389,14 @@ def real_litellm(folder):
         e = tiktoken.Encoding(**options)
         words = [t.decode(errors="ignore") for t in ranks] + list(
             options["special_tokens"]) * 500
-        yield ("real " + name, lambda s, e=e: e.encode(
-            s, allowed_special="all"), words, path)
+        yield ("real " + name, of_tiktoken(e, allowed_special="all"), words,
+               path)
         e = tiktoken.Encoding("llama3", pat_str=PATTERNS["llama3"],
                               mergeable_ranks=ranks, special_tokens=special)
         if name == "cl100k_base":
             path = os.path.join(folder, "llama3_" + digest)
             shutil.copy(os.path.join(base, digest), path)
-            yield ("real cl100k, Llama 3's pattern", e.encode_ordinary, words,
+            yield ("real cl100k, Llama 3's pattern", of_tiktoken(e), words,
                    path)
 
 
@@ -428,7 +428,7 @@ def real_mistral(folder):
         model = sentencepiece.SentencePieceProcessor(model_file=path)
         name = os.path.basename(path)
         yield ("real " + name.replace("mistral_instruct_tokenizer_", ""),
-               model.encode, words_of(model), path)
+               of_sentencepiece(model), words_of(model), path)
         if not name.endswith("v1"):
             continue
         for kind, normalizer, pre in (
@@ -442,13 +442,13 @@ def real_mistral(folder):
             t.decoder = llama_decoder()
             path = os.path.join(folder, "real_%s.json" % kind)
             t.save(path)
-            yield ("real json " + kind, lambda s, t=t: t.encode(s).ids,
-                   words_of(model), path)
+            yield ("real json " + kind, of_tokenizers(t), words_of(model),
+                   path)
     from mistral_common.tokens.tokenizers.tekken import Tekkenizer
     for path in sorted(glob.glob(os.path.join(base, "tekken_*.json"))):
         t = Tekkenizer.from_file(path)
         yield ("real " + os.path.basename(path),
-               lambda s, t=t: t.encode(s, bos=False, eos=False),
+               of_tiktoken(t._model, t.num_special_tokens),
                [t.id_to_piece(i) for i in range(0, t.n_words)], path)
 
 
@@ -464,14 +464,13 @@ def real_charsmaps(folder):
             with open(path, "wb") as file:
                 file.write(data)
             model = sentencepiece.SentencePieceProcessor(model_proto=data)
-            yield ("model %s %s" % (rule, kind), model.encode,
+            yield ("model %s %s" % (rule, kind), of_sentencepiece(model),
                    words_of(model), path)
         t = with_charsmap(rule, pb.ModelProto.FromString(
             data).normalizer_spec.precompiled_charsmap)
         path = os.path.join(folder, rule + ".json")
         t.save(path)
-        yield ("json " + rule, lambda s, t=t: t.encode(s).ids,
-               list(t.get_vocab()), path)
+        yield ("json " + rule, of_tokenizers(t), list(t.get_vocab()), path)
 
 
 def real_kinds(folder):

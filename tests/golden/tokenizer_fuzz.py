@@ -87,27 +87,66 @@ def lockstep_ids(tool, path, texts):
             for line in lines.decode().split("\n")[:-1]]
 
 
+def lockstep_places(tool, path, texts):
+    """Of each text: ids, characters [(start, stop)], bytes [(start, stop)]."""
+    lines = subprocess.run([tool, path, "places"], input=packed(texts),
+                           stdout=subprocess.PIPE, check=True).stdout
+    out = []
+    for line in lines.decode().split("\n")[:-1]:
+        x = [int(word) for word in line.split()]
+        out.append((x[0::5], list(zip(x[1::5], x[2::5])),
+                    list(zip(x[3::5], x[4::5]))))
+    return out
+
+
+def sound(text, characters, byte_ranges):
+    """Ranges lie in the text, in order, and both units say the same."""
+    data, last = text.encode(), (0, 0)
+    for (a, b), (c, d) in zip(characters, byte_ranges):
+        if not (a <= b <= len(text) and text[a:b].encode() == data[c:d]
+                and len(text[:a].encode()) == c):
+            return False
+        if (a, b) != (0, 0):
+            if a < last[0] or b < last[1]:
+                return False
+            last = (a, b)
+    return True
+
+
+def same_places(ours, theirs):
+    """tiktoken tells only where tokens begin: a list of numbers."""
+    if theirs and isinstance(theirs[0], int):
+        return [a for a, _ in ours] == theirs
+    return ours == theirs
+
+
 def compare(name, encode, vocabulary, path, tool, options):
     rng = random.Random("%s %d" % (name, options.seed))
     words = [w for w in vocabulary if w]
     texts = [random_text(rng, words) for _ in range(options.count)]
     texts += golden.NASTY + families.TEXTS
     ours = lockstep_ids(tool, path, texts)
-    theirs = [encode(t) for t in texts]
-    wrong = [i for i in range(len(texts)) if ours[i] != theirs[i]]
-    tokens = sum(map(len, theirs))
-    print("%-34s %6d texts %9d tokens %s" % (
+    places = lockstep_places(tool, path, texts)
+    theirs = [encode.places(t) for t in texts]
+    odd = [i for i in range(len(texts)) if not sound(texts[i], *places[i][1:])]
+    wrong = [i for i in range(len(texts)) if ours[i] != theirs[i][0]
+             or ours[i] != places[i][0]
+             or not same_places(places[i][1], theirs[i][1])]
+    tokens = sum(len(t[0]) for t in theirs)
+    print("%-34s %6d texts %9d tokens %s%s" % (
         name, len(texts), tokens,
-        "equal" if not wrong else "%d DIFFERENT" % len(wrong)), flush=True)
+        "equal" if not wrong else "%d DIFFERENT" % len(wrong),
+        ", %d ODD" % len(odd) if odd else ""), flush=True)
     for i in wrong[:options.show]:
-        print("   text   %r\n   ours   %s\n   theirs %s" % (
-            texts[i], ours[i], theirs[i]))
+        print("   text   %r\n   ours   %s %s\n   theirs %s %s" % (
+            texts[i], ours[i], places[i][1], *theirs[i]))
+    for i in odd[:options.show]:
+        print("   text   %r\n   ours   %s" % (texts[i], places[i]))
     return not wrong
 
 
 def library(tokenizer):
-    words = list(tokenizer.get_vocab())
-    return lambda text: tokenizer.encode(text).ids, words
+    return golden.of_tokenizers(tokenizer), list(tokenizer.get_vocab())
 
 
 def every_kind(folder):

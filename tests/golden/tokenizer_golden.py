@@ -110,6 +110,50 @@ MARKS = [added("<mask>", lstrip=True, special=False),
          added("<NORM>", special=False, normalized=True),
          added("<ﬁn>", special=False, normalized=True)]
 
+class Library:
+    """A library's tokenizer: called, it gives the ids of a text; places gives
+    the ids and of each its characters (start, stop), or, from tiktoken, only
+    the starts."""
+
+    def __init__(self, ids, places):
+        self.ids, self.places = ids, places
+
+    def __call__(self, text):
+        return self.ids(text)
+
+
+def of_tokenizers(tokenizer):
+    def places(text):
+        encoding = tokenizer.encode(text)
+        return encoding.ids, encoding.offsets
+    return Library(lambda text: tokenizer.encode(text).ids, places)
+
+
+def of_sentencepiece(model):
+    def places(text):
+        found = model.encode(text, return_type="proto").pieces
+        number, at = {}, 0  # of the character that begins at a byte
+        for i, character in enumerate(text):
+            number[at] = i
+            at += len(character.encode())
+        number[at] = len(text)
+        return ([p.id for p in found],
+                [(number[p.begin], number[p.end]) for p in found])
+    return Library(model.encode, places)
+
+
+def of_tiktoken(encoding, shift=0, **options):
+    """shift: of the ids in the file."""
+    def ids(text):
+        return [i + shift for i in encoding.encode(text, **options)]
+
+    def places(text):
+        found = encoding.encode(text, **options)
+        return ([i + shift for i in found],
+                encoding.decode_with_offsets(found)[1])
+    return Library(ids, places)
+
+
 KINDS = {
     # name: (normalizer, pre-tokenizer, ignore_merges, template, added tokens)
     "gpt2": (None, byte_level(regex=True), False, False, []),

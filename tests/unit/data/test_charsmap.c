@@ -84,11 +84,11 @@ TEST(a_normalizer_that_explodes_is_an_error)
     IS_OK(normalizer_read(&normalizer, &arena, root, "t"));
     FAILS(normalizer_run(&normalizer, text, sizeof text, &out), ERR_FORMAT,
           "more than 32 times longer");
-    text_free(&out.work);
+    normalized_free(&out);
     out = (struct normalized){0};
     IS_OK(normalizer_run(&normalizer, "aa", 2, &out));
     EQUAL_INT(out.length, 2048);
-    text_free(&out.work);
+    normalized_free(&out);
     normalizer_free(&normalizer);
     arena_free(&arena);
 }

@@ -8,8 +8,10 @@
 #include "base/text.h"
 #include "tests/test.h"
 
-static status join(void *context, const unsigned char *piece, size_t length)
+static status join(void *context, const unsigned char *piece, size_t length,
+                   const struct origin *from)
 {
+    CHECK(from == NULL);
     TRY(text_append(context, piece, length));
     TRY(text_append(context, "|", 1));
     return OK;
@@ -29,7 +31,9 @@ static void cut(const char *steps, const char *text, const char *expected)
     IS_OK(json_read(&root, &arena, json.bytes, json.length, "t"));
     IS_OK(pretokenizer_read(&pretokenizer, &arena, root, "t"));
     IS_OK(pretokenizer_run(&pretokenizer,
-                           &(struct pretokenize_text){text, strlen(text), true},
+                           &(struct pretokenize_text){.bytes = text,
+                                                      .length = strlen(text),
+                                                      .first = true},
                            join, &pieces));
     EQUAL_TEXT(pieces.bytes, expected);
     pretokenizer_free(&pretokenizer);
@@ -127,7 +131,7 @@ TEST(a_pattern_that_explodes_is_an_error)
         SPLIT("Regex", "(a+)+d", "Isolated", "false")
         ",{\"type\":\"ByteLevel\"}]}";
     static const struct pretokenize_text text = {
-        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!d", 42, true};
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa!d", 42, true, NULL};
     struct pretokenizer pretokenizer;
     struct text pieces = {0};
     const struct json *root;
