@@ -6,6 +6,9 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "data/pack_file.h"
+
+enum { KEPT_DOCUMENTS = 1 << 16 /* fewer are packed in a moment */ };
 
 /* The documents of the share. */
 static status choose_documents(struct loader *loader)
@@ -77,6 +80,32 @@ static int64_t start_of(const void *loader, int64_t document)
     return document_start(loader, document);
 }
 
+/* Which pieces share a sample: found in the cache, made there, or of few
+ * documents made each time. */
+static status pack_documents(struct loader *loader)
+{
+    const struct loader_request *r = &loader->request;
+    const struct pack_source source = {
+        .documents = loader->documents, .sequence = r->sequence,
+        .start = start_of, .context = loader, .progress = r->progress,
+        .argument = r->argument};
+    struct pack_facts facts = {
+        .set = loader->set.key, .documents = (uint64_t)loader->documents,
+        .tokens = (uint64_t)loader->tokens,
+        .sequence = (uint64_t)r->sequence, .side = (uint64_t)r->share};
+    bool kept = false;
+
+    if (r->share != SHARE_ALL) {
+        facts.seed = r->seed;
+        memcpy(&facts.share, &r->valid_share, sizeof facts.share);
+    }
+    if (r->cache != NULL && loader->documents >= KEPT_DOCUMENTS)
+        TRY(pack_file_open(&loader->pack, &source, &facts, r->cache, &kept));
+    if (!kept) TRY(pack_build(&loader->pack, &source));
+    loader->samples = loader->pack.samples;
+    return OK;
+}
+
 status loader_open(struct loader *loader, const struct loader_request *request)
 {
     const struct token_set_request set = {
@@ -88,9 +117,7 @@ status loader_open(struct loader *loader, const struct loader_request *request)
     TRY(token_set_open(&loader->set, &set));
     TRY(choose_documents(loader));
     if (request->best_fit) {
-        TRY(pack_build(&loader->pack, loader->documents, request->sequence,
-                       start_of, loader));
-        loader->samples = loader->pack.samples;
+        TRY(pack_documents(loader));
         return loader->samples == 0 ? too_few(loader) : OK;
     }
     if (loader->tokens > 0)
@@ -107,6 +134,12 @@ void loader_close(struct loader *loader)
     pack_free(&loader->pack);
     split_free(&loader->split);
     *loader = (struct loader){0};
+}
+
+void loader_drop(const struct loader *loader)
+{
+    token_set_drop(&loader->set);
+    file_map_drop(&loader->pack.map);
 }
 
 /* The document that holds token `at` of the stream. */
@@ -129,6 +162,14 @@ static int64_t file_index(const struct loader *loader, int64_t document,
     if (loader->request.share == SHARE_ALL) return at;
     return token_set_start(&loader->set, file_document(loader, document)) +
            (at - document_start(loader, document));
+}
+
+/* A piece of an index that lies. */
+static status beyond(const struct loader *loader, int64_t document)
+{
+    FAIL(ERR_FORMAT, "%s: a packed piece goes beyond document %lld; remove "
+         "the .pack files of data.cache, and they are made again",
+         loader->set.files[0].path, (long long)document);
 }
 
 /* Which sample of the files is the one at `index` of the run. */
@@ -158,20 +199,22 @@ struct walk {
     int64_t from, count, stop; /* that piece in the stream; document's end */
 };
 
-static void walk_begin(struct walk *walk, const struct loader *loader,
-                       int64_t sample)
+static status walk_begin(struct walk *walk, const struct loader *loader,
+                         int64_t sample)
 {
     const int64_t sequence = loader->request.sequence;
 
     *walk = (struct walk){.loader = loader};
     if (loader->request.best_fit) {
+        TRY(pack_file_check(&loader->pack, sample));
         walk->piece = loader->pack.first[sample];
         walk->end = loader->pack.first[sample + 1];
-        return;
+        return OK;
     }
     walk->at = sample * sequence;
     walk->left = sequence;
     walk->document = document_of(loader, walk->at);
+    return OK;
 }
 
 static bool walk_next(struct walk *walk)
@@ -241,8 +284,10 @@ status loader_sample(const struct loader *loader, int64_t index,
     struct walk walk;
     int64_t t = 0;
 
-    walk_begin(&walk, loader, ordered(loader, index));
+    TRY(walk_begin(&walk, loader, ordered(loader, index)));
     while (walk_next(&walk)) {
+        if (walk.from + walk.count > walk.stop)
+            return beyond(loader, walk.document);
         TRY(fill_piece(&walk, inputs + t, targets + t));
         for (int64_t i = 0; i < walk.count; i++, t++) {
             documents[t] = segment;
@@ -268,7 +313,7 @@ status loader_pieces(const struct loader *loader, int64_t index, int64_t most,
     struct walk walk;
 
     *count = 0;
-    walk_begin(&walk, loader, ordered(loader, index));
+    TRY(walk_begin(&walk, loader, ordered(loader, index)));
     for (; walk_next(&walk); (*count)++) {
         const int64_t start = document_start(loader, walk.document);
         const int64_t at = file_index(loader, walk.document, walk.from);

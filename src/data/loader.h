@@ -40,7 +40,11 @@ struct loader_request {
     const char *tokenizer;    /* digest that the file must carry; NULL: any */
     int64_t vocab;            /* rows of the model; ids must be below */
     int32_t end_token;        /* of files that do not say; -1: unknown */
-    const char *cache;        /* for seals and splits; NULL: beside, none */
+    /* For seals, splits and packing; NULL: seals beside, no others. */
+    const char *cache;
+    /* Of documents that are packed; may be NULL. */
+    void (*progress)(void *argument, double done, double total);
+    void *argument;
 };
 
 struct loader {
@@ -54,10 +58,13 @@ struct loader {
     int64_t dropped;    /* tokens of the incomplete last sample, per epoch */
 };
 
-/* Files are verified once (token_file_trust). ERR_CONFIG: another tokenizer,
+/* Files are verified once (token_file_trust; large ones while samples are
+ * already read: token_set_settle). ERR_CONFIG: another tokenizer,
  * too few tokens for one sample. */
 status loader_open(struct loader *loader, const struct loader_request *request);
 void loader_close(struct loader *loader);
+/* Gives back the memory of pages that were read. */
+void loader_drop(const struct loader *loader);
 
 /* Sample `index` counted from the start of the run: epoch index / samples.
  * Arrays of [sequence]. */

@@ -170,13 +170,12 @@ static void emit_rests(struct packing *p)
     p->rests = 0;
 }
 
-static status pack_window(struct packing *p, int64_t from, int64_t to,
-                          int64_t (*start)(const void *, int64_t),
-                          const void *context)
+static status pack_window(struct packing *p, const struct pack_source *source,
+                          int64_t from, int64_t to)
 {
     for (int64_t i = from; i < to; i++) {
-        const int64_t end = start(context, i + 1);
-        int64_t at = start(context, i);
+        const int64_t end = source->start(source->context, i + 1);
+        int64_t at = source->start(source->context, i);
         const int64_t whole = (end - at) / p->sequence;
 
         TRY(grow(p->pack, whole, whole));
@@ -215,26 +214,55 @@ static status take_all(struct packing *p, struct arena *arena)
     return OK;
 }
 
-status pack_build(struct pack *pack, int64_t documents, int64_t sequence,
-                  int64_t (*start)(const void *context, int64_t index),
-                  const void *context)
+/* What a window gave goes on; the totals stay. */
+static status pass_on(struct packing *p, const struct pack_source *source,
+                      struct pack *total)
 {
-    struct packing p = {.pack = pack, .sequence = sequence};
-    struct arena arena;
-    status result;
+    struct pack *window = p->pack;
 
-    *pack = (struct pack){0};
-    arena_init(&arena, "packing", 0);
-    TRY_GOTO(done, result, take_all(&p, &arena));
+    TRY(source->take(source->sink, window, total->piece_count));
+    total->piece_count += window->piece_count;
+    total->samples += window->samples;
+    window->piece_count = window->samples = 0;
+    return OK;
+}
+
+static status pack_windows(struct packing *p, const struct pack_source *source,
+                           struct pack *total)
+{
+    const int64_t documents = source->documents;
+
     for (int64_t from = 0; from < documents; from += WINDOW) {
         const int64_t left = documents - from;
 
-        TRY_GOTO(done, result,
-                 pack_window(&p, from, from + (left < WINDOW ? left : WINDOW),
-                             start, context));
+        TRY(pack_window(p, source, from,
+                        from + (left < WINDOW ? left : WINDOW)));
+        if (source->take != NULL) TRY(pass_on(p, source, total));
+        if (source->progress != NULL)
+            source->progress(source->argument, (double)from,
+                             (double)documents);
     }
+    return OK;
+}
+
+status pack_build(struct pack *pack, const struct pack_source *source)
+{
+    struct packing p = {.pack = pack, .sequence = source->sequence};
+    struct pack total = {0};
+    struct arena arena;
+    status result;
+
+    *pack = (struct pack){.sequence = source->sequence};
+    arena_init(&arena, "packing", 0);
+    TRY_GOTO(done, result, take_all(&p, &arena));
+    TRY_GOTO(done, result, pack_windows(&p, source, &total));
     TRY_GOTO(done, result, grow(pack, 0, 0));
-    pack->first[pack->samples] = pack->piece_count;
+    if (source->take == NULL) {
+        pack->first[pack->samples] = pack->piece_count;
+    } else {
+        pack->piece_count = total.piece_count;
+        pack->samples = total.samples;
+    }
 done:
     arena_free(&arena);
     return result;
@@ -242,7 +270,10 @@ done:
 
 void pack_free(struct pack *pack)
 {
-    memory_free(pack->pieces);
-    memory_free(pack->first);
+    if (pack->image == NULL) {
+        memory_free(pack->pieces);
+        memory_free(pack->first);
+    }
+    file_map_close(&pack->map);
     *pack = (struct pack){0};
 }

@@ -15,7 +15,7 @@
 #define LOCKSTEP_DATA_PACK_H
 
 #include <stdint.h>
-#include "base/status.h"
+#include "base/file.h"
 
 struct pack_piece {
     int64_t at;     /* first token, in the stream of documents */
@@ -23,17 +23,31 @@ struct pack_piece {
 };
 
 struct pack {
-    struct pack_piece *pieces; /* owned [piece_count], by sample */
-    int64_t *first;            /* owned [samples + 1]: piece of a sample */
+    struct pack_piece *pieces; /* [piece_count], by sample */
+    int64_t *first;            /* [samples + 1]: piece of a sample */
     int64_t piece_count, samples;
     int64_t padding;           /* places of all samples without a token */
-    int64_t piece_room, sample_room;
+    int64_t piece_room, sample_room; /* owned, unless mapped: */
+    struct file_map map;       /* owned: of an index in a file */
+    const unsigned char *image;/* of the file (pack_file.h); NULL: none */
+    int64_t sequence, tokens;  /* of a sample; of all */
 };
 
-/* start(context, i): first token of document i in [0, documents]. */
-status pack_build(struct pack *pack, int64_t documents, int64_t sequence,
-                  int64_t (*start)(const void *context, int64_t index),
-                  const void *context);
+struct pack_source {
+    int64_t documents, sequence;
+    /* First token of document i in [0, documents]. */
+    int64_t (*start)(const void *context, int64_t index);
+    const void *context;
+    /* Takes what a window gave, after which it is forgotten; NULL: all stays.
+     * Places in `first` count from the first piece of all. */
+    status (*take)(void *sink, const struct pack *window, int64_t before);
+    void *sink;
+    /* Of documents; may be NULL. */
+    void (*progress)(void *argument, double done, double total);
+    void *argument;
+};
+
+status pack_build(struct pack *pack, const struct pack_source *source);
 void pack_free(struct pack *pack);
 
 #endif

@@ -150,7 +150,7 @@ static bool is_made(const char *path, const char *digest)
     if (file_exists(path)) {
         made = token_file_open(&file, path) == OK &&
                strcmp(file.source, digest) == 0 &&
-               token_file_trust(&file, NULL) == OK;
+               token_file_trust(&file, NULL, TRUST_READ) == OK;
         if (!made) status_clear();
     }
     token_file_close(&file);

@@ -11,13 +11,15 @@
 enum { KEPT_DOCUMENTS = 1 << 18, FACTS = 8 };
 static const uint64_t magic = UINT64_C(0x314C50534B434F4C);
 
+/* Room for the numbers of `count` documents. */
 static status make_room(struct split *split, int64_t count)
 {
-    void *memory;
+    void *memory = split->held;
 
-    TRY(memory_take((size_t)count + 1, sizeof(int64_t), &memory));
+    TRY(memory_grow(&memory, (size_t)count + 1, sizeof(int64_t)));
     split->held = memory;
-    TRY(memory_take((size_t)count + 1, sizeof(int64_t), &memory));
+    memory = split->before;
+    TRY(memory_grow(&memory, (size_t)count + 1, sizeof(int64_t)));
     split->before = memory;
     return OK;
 }
@@ -32,15 +34,16 @@ static status throw_coins(struct split *split, const struct token_set *set,
                           const struct split_request *r)
 {
     const struct random_key key = random_key_make(r->seed, "data.split");
-    int64_t count = 0;
+    int64_t room = (int64_t)((double)set->documents * r->share) + 1024;
 
-    for (int64_t i = 1; i < set->documents; i++) count += is_held(key, r, i);
-    TRY(make_room(split, count));
+    TRY(make_room(split, room));
     split->before[0] = 0;
     for (int64_t i = 1; i < set->documents; i++) {
-        int64_t *before = &split->before[split->count];
+        int64_t *before;
 
         if (!is_held(key, r, i)) continue;
+        if (split->count == room) TRY(make_room(split, room *= 2));
+        before = &split->before[split->count];
         before[1] = before[0] + token_set_start(set, i + 1) -
                     token_set_start(set, i);
         split->held[split->count++] = i;
@@ -56,7 +59,7 @@ static void facts_of(const struct token_set *set,
 {
     memset(facts, 0, FACTS * sizeof *facts);
     facts[0] = magic;
-    facts[1] = set->crc;
+    facts[1] = set->key;
     facts[2] = (uint64_t)set->documents;
     facts[3] = (uint64_t)set->tokens;
     facts[4] = r->seed;

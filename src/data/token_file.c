@@ -106,7 +106,8 @@ void token_file_close(struct token_file *file)
 {
     file_map_close(&file->map);
     file_map_close(&file->table);
-    memory_free(file->found);
+    file_map_close(&file->starts_map);
+    memory_free(file->found_image);
     *file = (struct token_file){0};
 }
 
@@ -162,6 +163,12 @@ static uint64_t largest(const struct token_file *file, int64_t first,
     return wide;
 }
 
+static bool stopped(const struct token_file *file)
+{
+    return file->stop != NULL &&
+           atomic_load_explicit(file->stop, memory_order_relaxed);
+}
+
 static status check_ids(struct token_file *file)
 {
     const int64_t limit = file->vocab > 0 ? file->vocab
@@ -173,7 +180,10 @@ static status check_ids(struct token_file *file)
         const int64_t count = left < CHUNK_TOKENS ? left : CHUNK_TOKENS;
         const uint64_t most = largest(file, at, count);
 
-        if (at % (DROP_BYTES / 4) == 0) file_map_drop(&file->map);
+        if (at % (DROP_BYTES / 4) == 0) {
+            file_map_drop(&file->map);
+            if (stopped(file)) return ERR_STOPPED;
+        }
         if (most < (uint64_t)limit) {
             if ((int64_t)most > file->largest) file->largest = (int64_t)most;
             continue;
@@ -196,7 +206,7 @@ static uint32_t checksum(const struct token_file *file, size_t skip)
     const size_t length = file->length - skip;
     uint32_t crc = 0;
 
-    for (size_t at = 0; at < length; at += DROP_BYTES) {
+    for (size_t at = 0; at < length && !stopped(file); at += DROP_BYTES) {
         const size_t left = length - at;
 
         crc = crc32c(crc, file->image + skip + at,
@@ -208,18 +218,25 @@ static uint32_t checksum(const struct token_file *file, size_t skip)
     return crc;
 }
 
+status token_file_verify_table(const struct token_file *file)
+{
+    if (file->layout != TOKENS_OWN) return token_foreign_verify(file);
+    for (int64_t i = 0; i < file->documents; i++)
+        if (token_file_start(file, i + 1) <= token_file_start(file, i))
+            return bad(file, "the table of documents does not ascend");
+    return OK;
+}
+
 status token_file_verify(struct token_file *file)
 {
     const bool own = file->layout == TOKENS_OWN;
     const uint32_t crc = checksum(file, own ? HEADER_BYTES : 0);
 
+    if (stopped(file)) return ERR_STOPPED;
     if (own && crc != file->crc)
         return bad(file, "the checksum of the tokens is wrong");
     file->crc = crc;
-    if (!own) TRY(token_foreign_verify(file));
-    for (int64_t i = 0; own && i < file->documents; i++)
-        if (token_file_start(file, i + 1) <= token_file_start(file, i))
-            return bad(file, "the table of documents does not ascend");
+    TRY(token_file_verify_table(file));
     TRY(check_ids(file));
     file_map_drop(&file->map);
     return OK;

@@ -23,6 +23,7 @@
 #ifndef LOCKSTEP_DATA_TOKEN_FILE_H
 #define LOCKSTEP_DATA_TOKEN_FILE_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -54,7 +55,9 @@ struct token_file {
     const unsigned char *mask;  /* in the map; NULL: every token is learned */
     const unsigned char *offsets; /* megatron: of sequences, in the table */
     int64_t sequences;          /* megatron */
-    int64_t *found;             /* owned [documents + 1]: token_file_split */
+    const int64_t *found;       /* [documents + 1]: by token_file_split, in */
+    unsigned char *found_image; /* owned memory, or */
+    struct file_map starts_map; /* owned: the file that was kept */
     int bytes_per_token;        /* 1, 2, 4 or 8 */
     int32_t end_token;          /* -1: not known */
     int64_t vocab;              /* 0: not known */
@@ -63,6 +66,9 @@ struct token_file {
     int64_t documents;
     int64_t text_bytes;
     uint32_t crc;               /* of tokens and table: what the data is */
+    bool unread;                /* the tokens were not checked: crc of a
+                                 * foreign file is unknown (token_check.h) */
+    const atomic_bool *stop;    /* borrowed: ends a pass early; NULL: never */
     char tokenizer[TOKEN_DIGEST_BYTES], source[TOKEN_DIGEST_BYTES];
 };
 
@@ -80,10 +86,26 @@ void token_file_close(struct token_file *file); /* also if never opened */
  * below the vocabulary: one pass. Sets `largest`, and `crc` of a file that
  * does not carry it. ERR_FORMAT names the first wrong place. */
 status token_file_verify(struct token_file *file);
-/* The same without the pass when a seal says that it was made before, on a
- * file of this size and time of change. A seal lies beside the file or in the
- * directory `cache`, where a new one is left; NULL: beside. */
-status token_file_trust(struct token_file *file, const char *cache);
+/* What a pass over the table alone can find. */
+status token_file_verify_table(const struct token_file *file);
+/* The whole check without the pass when a seal says that it was made before,
+ * on a file of this size and time of change. A seal lies beside the file or in
+ * the directory `cache`, where a new one is left; NULL: beside. */
+enum token_trust {
+    TRUST_READ,  /* without a seal: the pass */
+    TRUST_LATER  /* a large file that never had one: the table, and `unread` */
+};
+status token_file_trust(struct token_file *file, const char *cache,
+                        enum token_trust trust);
+/* Whether a seal holds; then crc and largest are its. */
+bool token_file_sealed(struct token_file *file, const char *cache);
+/* Where a seal lies; ending: what follows its path, or "". */
+status token_file_seal_path(const struct token_file *file, const char *cache,
+                            const char *ending, char out[PATH_BYTES]);
+/* A number of the file for caches, known without reading it: its checksum, or
+ * of a foreign file size and time of change. */
+uint64_t token_file_key(const struct token_file *file);
+uint64_t token_key(const void *facts, size_t bytes); /* of any facts */
 /* Of a file that was just verified: whether it is what the seal says that it
  * was, if there is one. ERR_FORMAT: it was changed since. */
 status token_file_compare(const struct token_file *file, const char *cache);
@@ -98,8 +120,10 @@ int64_t token_file_start(const struct token_file *file, int64_t index);
 bool token_file_learned(const struct token_file *file, int64_t index);
 /* Documents of a file that does not say where they are: each ends with `end`.
  * Where the format puts a token of its own before each document, that one
- * counts. One pass. */
-status token_file_split(struct token_file *file, int32_t end);
+ * counts. One pass; what it found of a large file is kept in the directory
+ * `cache` (NULL: nowhere). */
+status token_file_split(struct token_file *file, int32_t end,
+                        const char *cache);
 
 /* ---- writing ---- */
 

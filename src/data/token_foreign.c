@@ -10,9 +10,7 @@
 enum {
     MEGATRON_HEADER = 34,
     LLMC_HEADER = 1024,
-    NUMPY_PREFIX = 8,        /* magic and version */
-    GPT2_BEGINS = 50256,     /* llm.c: first token of each document */
-    LLAMA3_BEGINS = 128000
+    NUMPY_PREFIX = 8         /* magic and version */
 };
 static const uint32_t llmc_gpt2 = 20240520, llmc_llama3 = 20240801;
 
@@ -382,32 +380,5 @@ status token_foreign_verify(const struct token_file *file)
                  (unsigned long long)start, (unsigned long long)before);
         before = start;
     }
-    return OK;
-}
-
-/* Whether a document begins at token i > 0. */
-static bool begins(const struct token_file *file, int64_t i, int32_t end,
-                   bool before)
-{
-    return token_file_at(file, before ? i : i - 1) == end;
-}
-
-status token_file_split(struct token_file *file, int32_t end)
-{
-    const bool before = file->layout == TOKENS_LLMC;
-    int64_t count = 1, at = 0;
-    void *memory;
-
-    if (file->starts != NULL || file->layout == TOKENS_OWN) return OK;
-    if (before) end = file->bytes_per_token == 2 ? GPT2_BEGINS : LLAMA3_BEGINS;
-    for (int64_t i = 1; i < file->count; i++)
-        count += begins(file, i, end, before);
-    TRY(memory_take((size_t)count + 1, sizeof(int64_t), &memory));
-    file->found = memory;
-    file->found[at++] = 0;
-    for (int64_t i = 1; i < file->count; i++)
-        if (begins(file, i, end, before)) file->found[at++] = i;
-    file->found[at] = file->count;
-    file->documents = count;
     return OK;
 }

@@ -25,6 +25,10 @@ status token_foreign_open(struct token_file *file, const char *path);
 status token_foreign_parse(struct token_file *file);
 /* First token of a document; may be wrong where the table is. */
 uint64_t token_foreign_start(const struct token_file *file, int64_t index);
+/* A table of starts that was kept: its image, which must outlive the file.
+ * False: not whole, or not of this file and end token. */
+bool token_starts_parse(struct token_file *file, int32_t end,
+                        const unsigned char *bytes, size_t length);
 /* Tables: what a pass over them can find. */
 status token_foreign_verify(const struct token_file *file);
 

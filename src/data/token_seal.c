@@ -4,6 +4,7 @@
  * One line: the version, bytes and time of change of the file and of its
  * table, checksum, largest id. It holds as long as size and time do. */
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -11,7 +12,7 @@
 #include "data/token_file.h"
 #include "data/token_foreign.h"
 
-enum { SEAL_BYTES_MAX = 256 };
+enum { SEAL_BYTES_MAX = 256, LARGE = 64 << 20 /* bytes: read in 50 ms */ };
 
 struct seal {
     int64_t bytes, changed_ns, table_bytes, table_ns;
@@ -52,18 +53,19 @@ static bool measure(const struct token_file *file, struct seal *seal)
 }
 
 /* cache NULL: beside the file. */
-static status seal_path(const struct token_file *file, const char *cache,
-                        char out[PATH_BYTES])
+status token_file_seal_path(const struct token_file *file, const char *cache,
+                            const char *ending, char out[PATH_BYTES])
 {
     char hex[65], name[32];
 
     if (cache == NULL) {
-        if (snprintf(out, PATH_BYTES, "%s.seal", file->path) >= PATH_BYTES)
+        if (snprintf(out, PATH_BYTES, "%s.seal%s", file->path, ending) >=
+            PATH_BYTES)
             FAIL(ERR_CONFIG, "%.60s...: the path is too long", file->path);
         return OK;
     }
     sha256_hex(file->path, strlen(file->path), hex);
-    snprintf(name, sizeof name, "%.16s.seal", hex);
+    snprintf(name, sizeof name, "%.16s.seal%s", hex, ending);
     return path_join(out, PATH_BYTES, cache, name);
 }
 
@@ -75,7 +77,8 @@ static bool seal_read(const struct token_file *file, const char *cache,
     int version = 0;
     bool read = false;
 
-    if (seal_path(file, cache, path) == OK && file_exists(path) &&
+    if (token_file_seal_path(file, cache, "", path) == OK &&
+        file_exists(path) &&
         file_read(path, SEAL_BYTES_MAX, &text) == OK)
         read = sscanf(text.bytes,
                       "lockstep-seal %d %" SCNd64 " %" SCNd64 " %" SCNd64
@@ -119,7 +122,7 @@ status token_file_seal(const struct token_file *file, const char *cache)
     if (!measure(file, &seal))
         FAIL(ERR_IO, "%s: its time of change cannot be read", file->path);
     wait_for_tick(&seal);
-    TRY(seal_path(file, cache, path));
+    TRY(token_file_seal_path(file, cache, "", path));
     if (cache != NULL) TRY(directory_make(cache));
     const int length = snprintf(
         line, sizeof line, "lockstep-seal 1 %" PRId64 " %" PRId64 " %" PRId64
@@ -148,19 +151,60 @@ status token_file_compare(const struct token_file *file, const char *cache)
     return OK;
 }
 
-status token_file_trust(struct token_file *file, const char *cache)
+bool token_file_sealed(struct token_file *file, const char *cache)
 {
     struct seal now, seal;
 
-    if (measure(file, &now) &&
-        (holds(file, NULL, &now, &seal) ||
-         (cache != NULL && holds(file, cache, &now, &seal)))) {
-        file->crc = seal.crc;
-        file->largest = seal.largest;
+    if (!measure(file, &now) ||
+        (!holds(file, NULL, &now, &seal) &&
+         (cache == NULL || !holds(file, cache, &now, &seal))))
+        return false;
+    file->crc = seal.crc;
+    file->largest = seal.largest;
+    return true;
+}
+
+/* A file that had a seal was changed since: that is to be known at once. */
+static bool was_sealed(const struct token_file *file, const char *cache)
+{
+    struct seal seal;
+
+    return seal_read(file, NULL, &seal) ||
+           (cache != NULL && seal_read(file, cache, &seal));
+}
+
+status token_file_trust(struct token_file *file, const char *cache,
+                        enum token_trust trust)
+{
+    if (token_file_sealed(file, cache)) return OK;
+    if (trust == TRUST_LATER && file->length >= LARGE &&
+        !was_sealed(file, cache)) {
+        TRY(token_file_verify_table(file));
+        file->unread = true;
         return OK;
     }
     TRY(token_file_verify(file));
     /* A place that cannot be written costs the next opening a pass. */
     if (token_file_seal(file, cache) != OK) status_clear();
     return OK;
+}
+
+uint64_t token_key(const void *facts, size_t bytes)
+{
+    char hex[65];
+
+    sha256_hex(facts, bytes, hex);
+    hex[16] = '\0';
+    return strtoull(hex, NULL, 16);
+}
+
+uint64_t token_file_key(const struct token_file *file)
+{
+    struct seal now;
+
+    if (file->layout == TOKENS_OWN || !measure(file, &now)) return file->crc;
+    const int64_t facts[5] = {now.bytes, now.changed_ns, now.table_bytes,
+                              now.table_ns, (int64_t)file->layout};
+
+    return token_key(facts, sizeof facts);
 }

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "data/token_check.h"
 
 static status check_file(const struct token_file *file,
                          const struct token_set_request *r)
@@ -35,22 +36,51 @@ static status open_file(struct token_set *set,
                         const struct token_set_request *r, int index)
 {
     struct token_file *file = &set->files[index];
+    bool split;
 
     set->count = index + 1; /* so that it is closed in any case */
     TRY(token_file_open(file, r->paths[index]));
     TRY(check_file(file, r));
-    TRY(token_file_trust(file, r->cache));
+    /* To find documents all of the file must be read in any case. */
+    split = file->end_token < 0 && r->end_token >= 0;
+    TRY(token_file_trust(file, r->cache,
+                         split && file->starts == NULL ? TRUST_READ
+                                                       : TRUST_LATER));
     TRY(check_ids(file, r));
-    if (file->end_token < 0) {
-        if (r->end_token >= 0) TRY(token_file_split(file, r->end_token));
-        file->end_token = r->end_token;
-    }
+    if (split) TRY(token_file_split(file, r->end_token, r->cache));
+    if (file->end_token < 0) file->end_token = r->end_token;
     set->document_before[index + 1] =
         set->document_before[index] + file->documents;
     set->token_before[index + 1] = set->token_before[index] + file->count;
     set->text_bytes += file->text_bytes;
     set->masked = set->masked || file->mask != NULL;
     return OK;
+}
+
+static uint32_t crc_of(const struct token_set *set)
+{
+    uint32_t crc = 0;
+
+    if (set->count == 1) return set->files[0].crc;
+    for (int i = 0; i < set->count; i++) {
+        const uint64_t facts[2] = {set->files[i].crc,
+                                   (uint64_t)set->files[i].count};
+
+        crc = crc32c(crc, facts, sizeof facts);
+    }
+    return crc;
+}
+
+static void make_key(struct token_set *set)
+{
+    for (int i = 0; i < set->count; i++) {
+        const struct token_file *file = &set->files[i];
+        const uint64_t facts[4] = {
+            set->key, token_file_key(file), (uint64_t)file->count,
+            (uint64_t)file->documents << 32 ^ (uint32_t)file->end_token};
+
+        set->key = token_key(facts, sizeof facts);
+    }
 }
 
 status token_set_open(struct token_set *set, const struct token_set_request *r)
@@ -70,18 +100,24 @@ status token_set_open(struct token_set *set, const struct token_set_request *r)
     for (int i = 0; i < r->count; i++) TRY(open_file(set, r, i));
     set->documents = set->document_before[set->count];
     set->tokens = set->token_before[set->count];
-    set->crc = set->count == 1 ? set->files[0].crc : 0;
-    for (int i = 0; set->count > 1 && i < set->count; i++) {
-        const uint64_t facts[2] = {set->files[i].crc,
-                                   (uint64_t)set->files[i].count};
+    set->crc = crc_of(set);
+    make_key(set);
+    return token_check_begin(&set->check, set->files, set->count, r->cache);
+}
 
-        set->crc = crc32c(set->crc, facts, sizeof facts);
-    }
+status token_set_settle(struct token_set *set)
+{
+    if (set->check == NULL) return OK;
+    TRY(token_check_end(set->check, set->files, set->count));
+    token_check_free(set->check);
+    set->check = NULL;
+    set->crc = crc_of(set);
     return OK;
 }
 
 void token_set_close(struct token_set *set)
 {
+    token_check_free(set->check);
     for (int i = 0; i < set->count; i++) token_file_close(&set->files[i]);
     memory_free(set->files);
     memory_free(set->document_before);

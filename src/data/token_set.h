@@ -2,8 +2,9 @@
 /* token_set.h - token files one after the other, as one.
  *
  * Files of different layouts and widths may stand together. They stay where
- * they are and are mapped; opening costs microseconds for each, whatever their
- * size, when a seal says that they are whole (token_file.h). */
+ * they are and are mapped. Opening costs microseconds for each, whatever their
+ * size, when a seal says that they are whole (token_file.h); a large one that
+ * never had a seal is opened by its table and read whole beside the work. */
 #ifndef LOCKSTEP_DATA_TOKEN_SET_H
 #define LOCKSTEP_DATA_TOKEN_SET_H
 
@@ -17,7 +18,10 @@ struct token_set {
     int64_t documents, tokens;
     bool masked;              /* some file says which tokens are learned */
     int64_t text_bytes;       /* 0 where a file does not say */
-    uint32_t crc;             /* of one file its own; else of them all */
+    uint32_t crc;             /* of one file its own; else of them all; after
+                               * token_set_settle */
+    uint64_t key;             /* of what the documents are, for caches */
+    struct token_check *check;/* owned: of files opened unread; NULL: none */
 };
 
 struct token_set_request {
@@ -33,6 +37,9 @@ struct token_set_request {
 status token_set_open(struct token_set *set,
                       const struct token_set_request *request);
 void token_set_close(struct token_set *set); /* also if never opened */
+/* Waits for what is still read of the files (token_check.h); then crc is known.
+ * ERR_FORMAT: one of them is not whole. */
+status token_set_settle(struct token_set *set);
 
 /* First token of document `index` in [0, documents]; the last is tokens. */
 int64_t token_set_start(const struct token_set *set, int64_t index);

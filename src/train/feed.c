@@ -147,6 +147,9 @@ static status open_source(struct feed *feed, int index)
     request = feed_request(feed, &source->parts);
     request.name = mixed ? source->name : NULL;
     request.stream = (uint64_t)index;
+    request.progress = show;
+    request.argument = &feed->packing;
+    progress_begin(&feed->packing, stderr, "pack", "thousand documents", 1e3);
     if (held) { /* too little may be held out to measure anything */
         request.share = SHARE_VALID;
         if (loader_open(&source->valid, &request) != OK) {
@@ -157,6 +160,7 @@ static status open_source(struct feed *feed, int index)
     }
     request.shuffled = true;
     TRY(loader_open(&source->train, &request));
+    if (feed->packing.shown > 0) progress_end(&feed->packing);
     feed->samples += source->train.samples;
     feed->dropped += source->train.dropped > 0;
     return OK;
@@ -292,6 +296,13 @@ int64_t feed_tokens(const struct feed *feed)
     return tokens;
 }
 
+status feed_settle(struct feed *feed)
+{
+    for (int i = 0; i < feed->count; i++)
+        TRY(token_set_settle(&feed->sources[i].train.set));
+    return token_set_settle(&feed->valid.set);
+}
+
 uint32_t feed_crc(const struct feed *feed, int64_t samples)
 {
     uint32_t crc = 0;
@@ -318,10 +329,10 @@ static void give_back(struct feed *feed)
     if (++feed->touched < SAMPLES) return;
     feed->touched = 0;
     for (int i = 0; i < feed->count; i++) {
-        token_set_drop(&feed->sources[i].train.set);
-        token_set_drop(&feed->sources[i].valid.set);
+        loader_drop(&feed->sources[i].train);
+        loader_drop(&feed->sources[i].valid);
     }
-    token_set_drop(&feed->valid.set);
+    loader_drop(&feed->valid);
 }
 
 static status fill_train(void *argument, int64_t index, int32_t *inputs,

@@ -12,6 +12,7 @@
 #include "data/prepare.h"
 #include "data/ranges.h"
 #include "data/recipe.h"
+#include "train/progress.h"
 #include "train/setup.h"
 #include "train/step.h"
 
@@ -40,6 +41,7 @@ struct feed {
     int64_t touched;             /* samples read since pages were given back */
     int64_t valid_next;          /* sample to be counted next: they come in
                                   * order, to each stage of the rank */
+    struct progress packing;     /* of documents by best fit */
     int64_t valid_bytes;         /* of text that the validated targets stand
                                   * for; counted while validation reads */
 };
@@ -65,6 +67,9 @@ int64_t feed_text_bytes(const struct feed *feed, const struct loader *loader,
  * of how many samples each source of a mixture has given of the first
  * `samples`. */
 int64_t feed_tokens(const struct feed *feed);
+/* Waits until large files that were opened unread are read (token_check.h):
+ * before the checksum is compared or kept. */
+status feed_settle(struct feed *feed);
 uint32_t feed_crc(const struct feed *feed, int64_t samples);
 
 #endif

@@ -23,6 +23,7 @@ static double now_s(clockid_t clock)
 static status save(struct trainer *t)
 {
     if (t->saved_step == t->counters.step) return OK;
+    TRY(feed_settle(&t->feed));
     t->counters.data_crc = feed_crc(&t->feed, t->counters.samples);
     TRY(train_step_average(&t->step));
     TRY(keeper_save(&t->keeper, &t->counters));

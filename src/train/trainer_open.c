@@ -60,8 +60,10 @@ static status check_data(struct trainer *t)
 {
     const int64_t tokens = feed_tokens(&t->feed);
     struct counters *c = &t->counters;
-    const uint32_t crc = feed_crc(&t->feed, c->samples);
+    uint32_t crc;
 
+    if (c->data_tokens != 0) TRY(feed_settle(&t->feed));
+    crc = feed_crc(&t->feed, c->samples); /* a new run's: when it is saved */
     if (c->data_tokens != 0 &&
         (c->data_tokens != tokens || c->data_crc != crc))
         FAIL(ERR_CONFIG, "data.train: is not what %s was trained on so far "

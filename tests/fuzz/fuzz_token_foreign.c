@@ -51,7 +51,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (token_foreign_parse(&file) == OK) {
         read_all(&file);
         if (token_foreign_verify(&file) == OK &&
-            token_file_split(&file, 9) == OK)
+            token_file_split(&file, 9, NULL) == OK)
             read_all(&file);
     }
     memory_free(file.found);

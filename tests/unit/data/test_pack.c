@@ -16,6 +16,19 @@ static int64_t start(const void *context, int64_t index)
     return starts[index];
 }
 
+static struct pack_source source_of(int64_t documents, int64_t sequence)
+{
+    return (struct pack_source){.documents = documents, .sequence = sequence,
+                                .start = start};
+}
+
+static status build(struct pack *pack, int64_t documents, int64_t sequence)
+{
+    const struct pack_source source = source_of(documents, sequence);
+
+    return pack_build(pack, &source);
+}
+
 /* Every token lies in one piece; pieces that are cut begin whole samples. */
 static void check(const struct pack *pack, int64_t documents,
                   int64_t sequence)
@@ -47,7 +60,7 @@ TEST(the_drawing_in_the_header_is_true)
     struct pack pack;
 
     for (int i = 0; i < 4; i++) starts[i + 1] = starts[i] + lengths[i];
-    IS_OK(pack_build(&pack, 4, 6, start, NULL));
+    IS_OK(build(&pack, 4, 6));
     check(&pack, 4, 6);
     EQUAL_INT(pack.samples, 4);
     EQUAL_INT(pack.pieces[pack.first[2]].at, 6); /* AAAA, with DD */
@@ -68,7 +81,7 @@ TEST(random_documents_are_packed_tightly)
     for (int r = 0; r < ROWS(sequences); r++) {
         struct pack pack;
 
-        IS_OK(pack_build(&pack, DOCUMENTS, sequences[r], start, NULL));
+        IS_OK(build(&pack, DOCUMENTS, sequences[r]));
         check(&pack, DOCUMENTS, sequences[r]);
         CHECK(sequences[r] < 256 ||
               (double)pack.padding <
@@ -82,7 +95,7 @@ TEST(documents_without_tokens_are_nothing)
     struct pack pack;
 
     memset(starts, 0, sizeof starts);
-    IS_OK(pack_build(&pack, 10, 4, start, NULL));
+    IS_OK(build(&pack, 10, 4));
     EQUAL_INT(pack.samples, 0);
     pack_free(&pack);
 }

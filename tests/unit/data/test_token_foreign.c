@@ -24,7 +24,7 @@ static void expect(const char *path, int32_t end, const char *documents)
 
     IS_OK(token_file_open(&file, path));
     IS_OK(token_file_verify(&file));
-    IS_OK(token_file_split(&file, end));
+    IS_OK(token_file_split(&file, end, NULL));
     for (int64_t d = 0; d < file.documents; d++) {
         for (int64_t i = token_file_start(&file, d);
              i < token_file_start(&file, d + 1); i++)

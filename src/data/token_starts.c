@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* token_starts.c - where documents begin in a token file that has no table of
+ * them: found by one pass, and kept for large files.
+ *
+ *    offset  bytes
+ *         0      8   "LSSTARTS"                  all as this machine has them
+ *         8     32   key of the file, end token, tokens, documents d
+ *        40      4   CRC-32C of what follows the header
+ *        44      4   CRC-32C of bytes 0 to 43
+ *        48     16   zero
+ *        64  8*(d+1) first token of each document; then the tokens */
+#include <string.h>
+
+#include "base/arena.h"
+#include "data/token_foreign.h"
+
+enum {
+    HEADER = 64, BODY_CRC = 40, HEADER_CRC = 44,
+    LARGE = 64 << 20,        /* bytes; smaller files are split each time */
+    DROPPED = 8 << 20,       /* tokens, after which pages are given back */
+    GPT2_BEGINS = 50256,     /* llm.c: first token of each document */
+    LLAMA3_BEGINS = 128000
+};
+static const char magic[8] = {'L', 'S', 'S', 'T', 'A', 'R', 'T', 'S'};
+
+static void make_header(const struct token_file *file, int32_t end,
+                        int64_t documents, unsigned char header[HEADER])
+{
+    const int64_t facts[4] = {(int64_t)token_file_key(file), end, file->count,
+                              documents};
+
+    memset(header, 0, HEADER);
+    memcpy(header, magic, sizeof magic);
+    memcpy(header + sizeof magic, facts, sizeof facts);
+}
+
+static void put_crcs(unsigned char *image, size_t length)
+{
+    uint32_t crc = crc32c(0, image + HEADER, length - HEADER);
+
+    memcpy(image + BODY_CRC, &crc, sizeof crc);
+    crc = crc32c(0, image, HEADER_CRC);
+    memcpy(image + HEADER_CRC, &crc, sizeof crc);
+}
+
+bool token_starts_parse(struct token_file *file, int32_t end,
+                        const unsigned char *bytes, size_t length)
+{
+    unsigned char expected[HEADER];
+    const int64_t *starts = (const int64_t *)(const void *)(bytes + HEADER);
+    const int64_t documents = (int64_t)(length / sizeof *starts) -
+                              (int64_t)(HEADER / sizeof *starts) - 1;
+    uint32_t crc;
+
+    if (documents < 1 || length % sizeof *starts != 0) return false;
+    make_header(file, end, documents, expected);
+    memcpy(&crc, bytes + HEADER_CRC, sizeof crc);
+    if (memcmp(bytes, expected, BODY_CRC) != 0 ||
+        crc != crc32c(0, bytes, HEADER_CRC))
+        return false;
+    memcpy(&crc, bytes + BODY_CRC, sizeof crc);
+    if (crc != crc32c(0, bytes + HEADER, length - HEADER) ||
+        starts[0] != 0 || starts[documents] != file->count)
+        return false;
+    for (int64_t i = 0; i < documents; i++)
+        if (starts[i] >= starts[i + 1]) return false;
+    file->found = starts;
+    file->documents = documents;
+    return true;
+}
+
+static bool find_kept(struct token_file *file, int32_t end, const char *path)
+{
+    bool found = false;
+
+    if (file_exists(path) && file_map_open(&file->starts_map, path) == OK)
+        found = token_starts_parse(file, end, file->starts_map.bytes,
+                                   file->starts_map.length);
+    if (!found) file_map_close(&file->starts_map);
+    status_clear();
+    return found;
+}
+
+/* Whether a document begins at token i > 0. */
+static bool begins(const struct token_file *file, int64_t i, int32_t end,
+                   bool before)
+{
+    return token_file_at(file, before ? i : i - 1) == end;
+}
+
+/* image: the header's place, then the starts; *room in numbers. */
+static status add_start(unsigned char **image, int64_t *room, int64_t index,
+                        int64_t start)
+{
+    const int64_t at = HEADER / (int64_t)sizeof start + index;
+
+    if (at >= *room) {
+        const int64_t more = 2 * at + 1024;
+        void *grown = *image;
+
+        TRY(memory_grow(&grown, (size_t)more, sizeof start));
+        *image = grown;
+        *room = more;
+    }
+    memcpy(*image + (size_t)at * sizeof start, &start, sizeof start);
+    return OK;
+}
+
+static status find(struct token_file *file, int32_t end, int64_t *documents)
+{
+    const bool before = file->layout == TOKENS_LLMC;
+    int64_t room = 0, count = 0;
+
+    TRY(add_start(&file->found_image, &room, count++, 0));
+    if (before) end = file->bytes_per_token == 2 ? GPT2_BEGINS : LLAMA3_BEGINS;
+    for (int64_t i = 1; i < file->count; i++) {
+        if (i % DROPPED == 0) file_map_drop(&file->map);
+        if (begins(file, i, end, before))
+            TRY(add_start(&file->found_image, &room, count++, i));
+    }
+    TRY(add_start(&file->found_image, &room, count, file->count));
+    *documents = count;
+    return OK;
+}
+
+status token_file_split(struct token_file *file, int32_t end,
+                        const char *cache)
+{
+    const bool kept = cache != NULL && file->length >= LARGE;
+    char path[PATH_BYTES];
+    int64_t documents;
+    size_t length;
+
+    if (file->starts != NULL || file->layout == TOKENS_OWN) return OK;
+    if (kept) {
+        TRY(token_file_seal_path(file, cache, ".starts", path));
+        if (find_kept(file, end, path)) return OK;
+    }
+    TRY(find(file, end, &documents));
+    file->found = (const int64_t *)(const void *)(file->found_image + HEADER);
+    file->documents = documents;
+    if (!kept) return OK;
+    length = HEADER + (size_t)(documents + 1) * sizeof *file->found;
+    make_header(file, end, documents, file->found_image);
+    put_crcs(file->found_image, length);
+    /* A place that cannot be written costs the next opening a pass. */
+    if (directory_make(cache) != OK ||
+        file_write_atomic(path, file->found_image, length) != OK)
+        status_clear();
+    return OK;
+}
