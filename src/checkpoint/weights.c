@@ -163,15 +163,22 @@ static status refuse_missing(const char *directory)
          "model.safetensors.index.json", directory);
 }
 
-status weights_open(struct weights *weights, const char *directory)
+static status begin(struct weights *weights, const char *directory)
 {
-    char path[PATH_BYTES];
     char *copy;
 
     memset(weights, 0, sizeof *weights);
     arena_init(&weights->arena, "weights", (size_t)3 << 30);
     TRY(arena_copy_text(&weights->arena, directory, &copy));
     weights->directory = copy;
+    return OK;
+}
+
+status weights_open(struct weights *weights, const char *directory)
+{
+    char path[PATH_BYTES];
+
+    TRY(begin(weights, directory));
     TRY(path_join(path, sizeof path, directory,
                   "model.safetensors.index.json"));
     if (file_exists(path)) return open_index(weights, path);
@@ -179,6 +186,15 @@ status weights_open(struct weights *weights, const char *directory)
     if (!file_exists(path)) return refuse_missing(directory);
     TRY(take_files(weights, 1));
     TRY(open_file(weights, "model.safetensors"));
+    return collect(weights);
+}
+
+status weights_open_file(struct weights *weights, const char *directory,
+                         const char *name)
+{
+    TRY(begin(weights, directory));
+    TRY(take_files(weights, 1));
+    TRY(open_file(weights, name));
     return collect(weights);
 }
 

@@ -31,6 +31,9 @@ struct weights {
 /* ERR_MISSING: neither file is there (a hint names what is); ERR_FORMAT: a
  * file is damaged, or index and shards do not agree. */
 status weights_open(struct weights *weights, const char *directory);
+/* The one file `name` of the directory. */
+status weights_open_file(struct weights *weights, const char *directory,
+                         const char *name);
 void weights_close(struct weights *weights);
 
 /* Index of a tensor, or -1. Does not count as a use. */

@@ -194,7 +194,9 @@ const struct command commands[] = {
      "The run stands at step 0: generate, score, export and init.from take "
      "it. Every\ntensor is used exactly once, or named in an error.",
      "lockstep import SmolLM-135M runs/smol", false, command_import,
-     {FLAG_JSON}},
+     {{"adapter", "DIR", "low-rank adapters of PEFT to stand beside the "
+       "weights", false},
+      FLAG_JSON}},
     {"export", "MODEL HF_DIR", 2, 2, "a model as a Hugging Face directory",
      "Writes config.json, sharded safetensors and the tokenizer, then reads "
      "them back:\na forward pass must give the same logits in every bit.",

@@ -70,7 +70,7 @@ status command_import(struct arguments *arguments)
     status result;
 
     TRY(model_import(arguments->operands[0], arguments->operands[1],
-                     &imported));
+                     arguments_text(arguments, "adapter", NULL), &imported));
     if (arguments_has(arguments, "json")) {
         json_write_begin(&writer, 2);
         json_write_object(&writer);
@@ -80,6 +80,8 @@ status command_import(struct arguments *arguments)
         json_write_key_text(&writer, "stored", imported.stored);
         json_write_key_text(&writer, "dtype", dtype_name(imported.dtype));
         json_write_key_real(&writer, "dropout_ignored", imported.dropout);
+        json_write_key_integer(&writer, "adapter_rank",
+                               imported.model.lora.rank);
         json_write_key(&writer, "tokenizer");
         json_write_bool(&writer, imported.tokenizer);
         json_write_key_text(&writer, "checkpoint", imported.checkpoint);

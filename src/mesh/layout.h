@@ -66,6 +66,7 @@ struct param_spec {
     enum param_init init;
     bool decay;               /* weight decay applies */
     bool adapter;             /* low-rank, beside a matrix (nn/adapter.c) */
+    double adapter_scale;     /* of the second one: what the product counts */
 };
 
 struct layout_run {

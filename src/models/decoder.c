@@ -72,17 +72,29 @@ static slot linear(struct program *p, const struct model *m, slot x,
                    const struct outside *const *names, int count)
 {
     const bool biased = weight_bias[1].rows > 0;
-    struct adapter adapter = {.rank = m->lora.rank, .named = count > 1};
+    struct adapter adapters[PARAM_PIECES_MAX];
+    int used = 0, classes[PARAM_PIECES_MAX];
 
     for (int i = 0; i < count; i++) {
-        if (!lora_has(m, decoder_of(m), names[i])) continue;
-        adapter.of[adapter.pieces].piece = i;
-        adapter.of[adapter.pieces].a = names[i]->lora_a;
-        adapter.of[adapter.pieces++].b = names[i]->lora_b;
+        const int class = lora_at(m, p->block, names[i]);
+        int at = 0;
+
+        if (class == 0) continue;
+        while (at < used && classes[at] != class) at++;
+        if (at == used) {
+            classes[used] = class;
+            adapters[used++] = (struct adapter){
+                .rank = m->lora.classes[class - 1].rank,
+                .scale = lora_scale(&m->lora, class), .named = count > 1};
+        }
+        struct adapter *adapter = &adapters[at];
+
+        adapter->of[adapter->pieces].piece = i;
+        adapter->of[adapter->pieces].a = names[i]->lora_a;
+        adapter->of[adapter->pieces++].b = names[i]->lora_b;
     }
-    if (adapter.pieces > 0) adapter.scale = m->lora.alpha / m->lora.rank;
     return nn_linear_adapted(p, x, &weight_bias[0],
-                             biased ? &weight_bias[1] : NULL, &adapter);
+                             biased ? &weight_bias[1] : NULL, adapters, used);
 }
 
 /* What a norm's weight and bias are called here. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lora.h - which matrices of a model have low-rank adapters.
+/* lora.h - which matrices of a model have low-rank adapters, of which rank.
  * Source: Hu et al. 2021, arXiv:2106.09685. */
 #ifndef LOCKSTEP_MODELS_LORA_H
 #define LOCKSTEP_MODELS_LORA_H
@@ -8,16 +8,57 @@
 
 struct outside;
 
-/* model->lora from names such as q_proj, or all. ERR_CONFIG: not a matrix of
- * the family's blocks (names the nearest). */
-status lora_choose(struct model *model, int rank, double alpha,
-                   const char *const *targets, int count);
-/* adapter_config.json, as PEFT has it. Reading sets model->lora; ERR_CONFIG: an
- * adapter of another kind. */
+enum { LORA_PARTS = 9, /* of a block */ LORA_NAME_BYTES = 128 };
+
+/* What options ask for: one rank, the same matrices of every block. */
+struct lora_wish {
+    int rank;                   /* 0: none */
+    double alpha;
+    bool root;                  /* alpha over the root of the rank */
+    const char *const *targets; /* [count] such as q_proj, or all */
+    int count;
+};
+
+/* model->lora. ERR_CONFIG: not a matrix of the family's blocks (names the
+ * nearest). */
+status lora_choose(struct model *model, const struct lora_wish *wish);
+
+/* Regular expressions in settings of PEFT, for whoever has them. */
+struct lora_matcher {
+    /* *yes: does the pattern match all of the name? */
+    status (*matches)(void *argument, const char *pattern, const char *name,
+                      bool *yes);
+    void *argument;
+};
+/* adapter_config.json, as PEFT has it (lora_config.c). Reading sets
+ * model->lora; NULL: only plain names can be read. ERR_CONFIG names what is
+ * not computed here: DoRA, biases, modules that are saved whole. */
 status lora_write_config(const struct model *model, struct text *out);
-status lora_read_config(struct model *model, const char *path);
-/* Is it one of the targets? */
-bool lora_has(const struct model *model, const struct decoder *decoder,
-              const struct outside *part);
+status lora_read_config(struct model *model, const char *path,
+                        const struct lora_matcher *matcher);
+
+/* The class, from 1 on, of what stands beside a matrix of a block; 0:
+ * nothing. */
+int lora_at(const struct model *model, int layer, const struct outside *part);
+/* What the product of a class counts. */
+double lora_scale(const struct lora *lora, int class);
+/* Does the same stand beside the same? The rest of two models is equal. */
+bool lora_same(const struct model *a, const struct model *b);
+
+/* ---- for lora_config.c ---- */
+
+/* Part i of LORA_PARTS of the model's blocks; NULL: it has none such. */
+const struct outside *lora_part(const struct model *model, int index);
+/* "self_attn.q_proj" of "self_attn.q_proj.weight". */
+void lora_stem(const struct outside *part, char out[LORA_NAME_BYTES]);
+/* "q_proj" of it. */
+const char *lora_last(const char *stem);
+/* Class of rank and alpha, made if there is none. ERR_CONFIG: too many. */
+status lora_class(struct lora *lora, int rank, double alpha, int *class);
+int lora_site(const struct lora *lora, int layer, int part);
+/* The layer's site; layers come in order, each with all its parts. */
+status lora_add_layer(struct lora *lora, int layer, uint64_t site);
+/* After all layers. ERR_CONFIG: rows of q and k that only v tells apart. */
+status lora_check(const struct model *model);
 
 #endif

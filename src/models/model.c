@@ -292,6 +292,44 @@ static status describe(struct model *model, const struct options *options,
     return model_check(model);
 }
 
+/* From a run's or checkpoint's own file; that of PEFT holds values too, which
+ * nobody would read here. */
+static status read_adapters(struct model *model, const char *from)
+{
+    char path[PATH_BYTES];
+    status result;
+
+    TRY(path_join(path, sizeof path, from, "adapter_model.safetensors"));
+    if (file_exists(path)) {
+        result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                             "lora.from: %s holds the values of adapters too",
+                             from);
+        return status_hint(result, "make a run of them: `lockstep import BASE "
+                                   "RUN --adapter %s`; then init.from and "
+                                   "lora.from are RUN", from);
+    }
+    TRY(path_join(path, sizeof path, from, "adapter_config.json"));
+    if (!file_exists(path))
+        FAIL(ERR_CONFIG, "lora.from: %s has no adapter_config.json; a run with "
+                         "adapters, or its checkpoint, was expected", from);
+    return lora_read_config(model, path, NULL);
+}
+
+static status choose_adapters(struct model *model,
+                              const struct options *options)
+{
+    const struct lora_wish wish = {
+        .rank = (int)options->lora.rank, .alpha = options->lora.alpha,
+        .root = options->lora.rslora, .targets = options->lora.targets.items,
+        .count = options->lora.targets.count};
+
+    if (options->lora.from[0] == 0) return lora_choose(model, &wish);
+    if (wish.rank > 0)
+        FAIL(ERR_CONFIG, "lora.rank: %d, but the adapter_config.json of "
+                         "lora.from says it; leave it out", wish.rank);
+    return read_adapters(model, options->lora.from);
+}
+
 status model_from_options(struct model *model, const struct options *options,
                           int64_t vocab)
 {
@@ -304,9 +342,7 @@ status model_from_options(struct model *model, const struct options *options,
     } else {
         TRY(describe(model, options, vocab));
     }
-    TRY(lora_choose(model, (int)options->lora.rank, options->lora.alpha,
-                    options->lora.targets.items,
-                    options->lora.targets.count));
+    TRY(choose_adapters(model, options));
     if (options->model.mup_base_width > 0)
         model->mup = (double)model->width /
                      (double)options->model.mup_base_width;

@@ -12,10 +12,19 @@ struct decoder;
 struct config_row;
 
 /* Low-rank adapters (lora.h); rank 0: none. Not in config.json. */
+enum { LORA_CLASSES_MAX = 15, LORA_LAYERS_MAX = 256 };
+struct lora_class { int rank; double alpha; };
 struct lora {
-    int rank;
-    double alpha;          /* they count alpha / rank */
-    unsigned parts;        /* of a block: bits of lora_part */
+    int rank;              /* of what has none of its own */
+    double alpha;          /* likewise; they count alpha / rank */
+    bool root;             /* ... alpha over the root of the rank (rsLoRA) */
+    bool varied;           /* by layer: sites[layer]; else sites[0] is all's */
+    double dropout;        /* with which they were trained; here is none */
+    int class_count;
+    struct lora_class classes[LORA_CLASSES_MAX];
+    /* Four bits for each part of a block (lora_part): its class from 1 on, 0:
+     * no adapter. */
+    uint64_t sites[LORA_LAYERS_MAX];
 };
 
 struct model {

@@ -353,6 +353,7 @@ static void specs_of(const struct param_spec *weight,
     b->split_cols = AXIS_NONE;
     b->init = INIT_ZERO;
     b->decay = b->adapter = true;
+    b->adapter_scale = adapter->scale;
     if (pieces == 1 && !adapter->named) return;
     a->piece_count = b->piece_count = pieces > 1 ? pieces : 0;
     b->rows = 0;
@@ -369,28 +370,42 @@ static void specs_of(const struct param_spec *weight,
     if (pieces == 1) b->piece_count = 1; /* its rows may have units */
 }
 
-slot nn_linear_adapted(struct program *p, slot x,
-                       const struct param_spec *weight,
-                       const struct param_spec *bias,
-                       const struct adapter *adapter)
+/* What adapter number `index` of a matrix adds to its output. */
+static slot add_adapter(struct program *p, slot x,
+                        const struct param_spec *weight,
+                        const struct adapter *adapter, int index)
 {
-    char names[2][PARAM_NAME_BYTES];
+    char names[2][PARAM_NAME_BYTES], number[16] = "";
     struct param_spec a, b;
     slot u;
 
-    if (adapter == NULL || adapter->pieces == 0)
-        return nn_linear(p, x, weight, bias);
+    if (index > 0) snprintf(number, sizeof number, ".%d", index);
     specs_of(weight, adapter, &a, &b);
-    snprintf(names[0], sizeof names[0], "%.80s.lora_a", weight->name);
-    snprintf(names[1], sizeof names[1], "%.80s.lora_b", weight->name);
+    snprintf(names[0], sizeof names[0], "%.80s%s.lora_a", weight->name,
+             number);
+    snprintf(names[1], sizeof names[1], "%.80s%s.lora_b", weight->name,
+             number);
     a.name = names[0];
     b.name = names[1];
     if (weight->split_cols == AXIS_TENSOR) {
         u = nn_scale_over(p, nn_linear(p, x, &a, NULL), adapter->scale);
-        u = add_local(p, u, &b);
-    } else {
-        u = nn_scale_over(p, add_local(p, x, &a), adapter->scale);
-        u = add_expand(p, u, weight, &b, adapter);
+        return add_local(p, u, &b);
     }
-    return nn_add(p, u, nn_linear(p, x, weight, bias));
+    u = nn_scale_over(p, add_local(p, x, &a), adapter->scale);
+    return add_expand(p, u, weight, &b, adapter);
+}
+
+slot nn_linear_adapted(struct program *p, slot x,
+                       const struct param_spec *weight,
+                       const struct param_spec *bias,
+                       const struct adapter *adapters, int count)
+{
+    slot beside[PARAM_PIECES_MAX], y;
+
+    CHECK(count <= PARAM_PIECES_MAX);
+    for (int i = 0; i < count; i++)
+        beside[i] = add_adapter(p, x, weight, &adapters[i], i);
+    y = nn_linear(p, x, weight, bias);
+    for (int i = 0; i < count; i++) y = nn_add(p, beside[i], y);
+    return y;
 }

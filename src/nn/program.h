@@ -223,10 +223,11 @@ struct adapter {
              const char *a, *b;  /* outside names */
     } of[PARAM_PIECES_MAX];
 };
+/* adapters [count]: pieces with one rank and scale are in one. */
 slot nn_linear_adapted(struct program *p, slot x,
                        const struct param_spec *weight,
                        const struct param_spec *bias,
-                       const struct adapter *adapter);
+                       const struct adapter *adapters, int count);
 /* Turns q and k of qkv [tokens, (heads + 2 kv_heads) head_width] in place.
  * scaling NULL: plain. */
 slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,

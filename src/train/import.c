@@ -8,6 +8,7 @@
 
 #include "checkpoint/history.h"
 #include "checkpoint/save.h"
+#include "models/lora.h"
 
 enum { TOKENIZER_BYTES_MAX = 256 << 20, SETTING_BYTES = 128 };
 
@@ -18,6 +19,7 @@ struct importing {
     struct run_dir run;
     struct text config;    /* config.json */
     struct text tokenizer; /* its file; empty if there is none */
+    struct text adapter;   /* adapter_config.json; empty: none */
     struct text yaml;
     bool made;             /* RUN is new: a failure removes it */
 };
@@ -130,6 +132,8 @@ static status write_yaml(struct importing *i, const char *run)
                            session_tokenizer_name(&i->session)));
         TRY_GOTO(done, result, set(&options, "tokenizer.from", path));
     }
+    if (i->adapter.length > 0)
+        TRY_GOTO(done, result, set(&options, "lora.from", run));
     TRY_GOTO(done, result, set(&options, "run.dir", run));
     TRY_GOTO(done, result, options_write_yaml(&options, &i->yaml));
 done:
@@ -139,7 +143,8 @@ done:
 
 /* ---- reading, then writing ---- */
 
-static status read_source(struct importing *i, const char *source)
+static status read_source(struct importing *i, const char *source,
+                          const char *adapter)
 {
     struct session *session = &i->session;
     struct stage_request plan;
@@ -149,6 +154,10 @@ static status read_source(struct importing *i, const char *source)
         FAIL(ERR_CONFIG, "%s: is a %s already; import takes a Hugging Face "
                          "directory", source,
              session->kind == MODEL_RUN ? "run" : "checkpoint");
+    if (adapter != NULL) {
+        TRY(session_adapt(session, adapter));
+        TRY(lora_write_config(&session->model, &i->adapter));
+    }
     TRY(session_request(session, 1, 1, &plan));
     plan.dtype = session->dtype;
     plan.grid.tensor = 1; /* nothing is computed: the least frame */
@@ -172,12 +181,19 @@ static status store(const char *directory, const char *name,
 
 static status save(struct importing *i, const char *run)
 {
-    const struct checkpoint_file files[] = {
-        {"config.json", i->config.bytes, i->config.length},
-        {session_tokenizer_name(&i->session), i->tokenizer.bytes,
-         i->tokenizer.length}};
+    struct checkpoint_file files[3] = {
+        {"config.json", i->config.bytes, i->config.length}};
     struct stage_request facts;
     char digest[DIGEST_BYTES] = "";
+    int file_count = 1;
+
+    if (i->adapter.length > 0)
+        files[file_count++] = (struct checkpoint_file){
+            "adapter_config.json", i->adapter.bytes, i->adapter.length};
+    if (i->tokenizer.length > 0)
+        files[file_count++] = (struct checkpoint_file){
+            session_tokenizer_name(&i->session), i->tokenizer.bytes,
+            i->tokenizer.length};
 
     TRY(session_request(&i->session, 8, 1, &facts)); /* the automatic grid */
     if (i->tokenizer.length > 0)
@@ -188,7 +204,7 @@ static status save(struct importing *i, const char *run)
         .tokenizer = digest, .state_json = "{\"step\": 0, \"tokens\": 0, "
                                            "\"samples\": 0, \"epoch\": 0}\n",
         .parts = i->parts.items, .part_count = i->parts.count,
-        .files = files, .file_count = i->tokenizer.length > 0 ? 2 : 1};
+        .files = files, .file_count = file_count};
 
     return checkpoint_save(&plan);
 }
@@ -200,6 +216,8 @@ static status write_run(struct importing *i, const char *run)
     TRY(write_yaml(i, run));
     TRY(save(i, run));
     TRY(store(run, "config.json", &i->config));
+    if (i->adapter.length > 0)
+        TRY(store(run, "adapter_config.json", &i->adapter));
     if (i->tokenizer.length > 0)
         TRY(store(run, session_tokenizer_name(&i->session), &i->tokenizer));
     /* Last: a directory with config.yaml is a run. */
@@ -221,12 +239,12 @@ static status describe(const struct importing *i, const char *run,
 }
 
 status model_import(const char *source, const char *run,
-                    struct import_result *result)
+                    const char *adapter, struct import_result *result)
 {
     struct importing i = {0};
     status code;
 
-    TRY_GOTO(done, code, read_source(&i, source));
+    TRY_GOTO(done, code, read_source(&i, source, adapter));
     TRY_GOTO(done, code, write_run(&i, run));
     TRY_GOTO(done, code, describe(&i, run, result));
 done:
@@ -238,6 +256,7 @@ done:
     session_close(&i.session);
     text_free(&i.config);
     text_free(&i.tokenizer);
+    text_free(&i.adapter);
     text_free(&i.yaml);
     return code;
 }
@@ -259,6 +278,13 @@ status import_print(const struct import_result *r, struct text *out)
                     text_count(count, r->parameters)));
     TRY(text_printf(out, "type          %s, kept as %s\n", r->stored,
                     dtype_name(r->dtype)));
+    if (m->lora.rank > 0)
+        TRY(text_printf(out, "adapters      rank %d, alpha %g; merged by "
+                             "`lockstep export`\n", m->lora.rank,
+                        m->lora.alpha));
+    if (m->lora.dropout > 0)
+        TRY(text_printf(out, "adapters      were trained with dropout %g; here "
+                             "they are without\n", m->lora.dropout));
     if (r->dropout > 0)
         TRY(text_printf(out, "dropout       up to %g in config.json; here it "
                              "is what model.dropout says\n", r->dropout));

@@ -5,6 +5,7 @@
  *    RUN/config.yaml      the architecture as model.*, tokenizer.from
  *    RUN/config.json      the same as the outside writes it
  *    RUN/tokenizer.json   if the source has one
+ *    RUN/adapter_config.json  with adapters, all names written out
  *    RUN/ckpt/step-00000000  the weights, nothing of an optimizer */
 #ifndef LOCKSTEP_TRAIN_IMPORT_H
 #define LOCKSTEP_TRAIN_IMPORT_H
@@ -23,11 +24,13 @@ struct import_result {
     char checkpoint[PATH_BYTES];
 };
 
-/* ERR_CONFIG: `source` is a run already, RUN holds one, or an architecture
- * that this build cannot follow; ERR_FORMAT: a tensor is missing, unused or of
- * another shape. RUN is not touched before everything was read. */
+/* adapter: a directory of PEFT whose adapters come beside the weights; NULL:
+ * none. ERR_CONFIG: `source` is a run already, RUN holds one, or an
+ * architecture that this build cannot follow; ERR_FORMAT: a tensor is missing,
+ * unused or of another shape. RUN is not touched before everything was read.
+ */
 status model_import(const char *source, const char *run,
-                    struct import_result *result);
+                    const char *adapter, struct import_result *result);
 /* The summary, as text of a few lines. */
 status import_print(const struct import_result *result, struct text *out);
 

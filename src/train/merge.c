@@ -31,18 +31,32 @@ static void merge_rows(const struct merging *m)
     }
 }
 
-/* The parameter that is called as `name` but for the ending. */
 static const struct param *find(const struct param_table *table,
-                                const char *name, const char *other)
+                                const char *wanted)
 {
-    const size_t length = strlen(name) - strlen(".lora_b");
-    char wanted[PARAM_NAME_BYTES];
-
-    snprintf(wanted, sizeof wanted, "%.*s%s", (int)length, name, other);
     for (int i = 0; i < table->count; i++)
         if (strcmp(table->items[i].name, wanted) == 0)
             return &table->items[i];
     return NULL;
+}
+
+/* A and W beside a B: names that end otherwise. A second adapter of a matrix
+ * has its number before the ending. */
+static void find_beside(const struct param_table *table, const char *name,
+                        const struct param **a, const struct param **w)
+{
+    const size_t length = strlen(name) - strlen(".lora_b");
+    char wanted[PARAM_NAME_BYTES + 8], *dot;
+
+    snprintf(wanted, sizeof wanted, "%.*s.lora_a", (int)length, name);
+    *a = find(table, wanted);
+    wanted[length] = 0;
+    *w = find(table, wanted);
+    if (*w != NULL) return;
+    dot = strrchr(wanted, '.');
+    CHECK(dot != NULL);
+    *dot = 0;
+    *w = find(table, wanted);
 }
 
 /* Rows of W that a piece of B has: those of the same module outside. */
@@ -78,24 +92,23 @@ static void merge_one(const struct stage *stage, const struct param *param,
                       double *row)
 {
     const struct param_table *table = &stage->program.params;
-    const struct param *w = find(table, param->name, "");
-    const struct param *a = find(table, param->name, ".lora_a");
+    const struct param *a, *w;
     const enum dtype dtype = stage_keeps_dtype(stage);
     void *arena = stage->memory[stage_keeps(stage)].data;
-    const struct lora *lora = &stage->request.model->lora;
     const struct tensor b = param_tensor(param, arena, dtype);
+    const int64_t rank = param->spec.cols;
     int64_t first = 0;
 
+    find_beside(table, param->name, &a, &w);
     CHECK(w != NULL && a != NULL);
-    for (int i = 0; i < a->spec.rows / param->spec.cols; i++) {
+    for (int i = 0; i < a->spec.rows / rank; i++) {
         const struct layout_span rows = rows_of(&w->spec, &param->spec, i);
         const struct merging merging = {
             .w = tensor_rows(param_tensor(w, arena, dtype), rows.first,
                              rows.count),
-            .a = tensor_rows(param_tensor(a, arena, dtype), i * lora->rank,
-                             lora->rank),
+            .a = tensor_rows(param_tensor(a, arena, dtype), i * rank, rank),
             .b = tensor_rows(b, first, rows.count),
-            .scale = lora->alpha / lora->rank, .row = row};
+            .scale = param->spec.adapter_scale, .row = row};
 
         merge_rows(&merging);
         first += rows.count;

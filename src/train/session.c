@@ -124,7 +124,8 @@ static status read_adapters(struct session *session)
     if (session->kind == MODEL_HUGGING_FACE) return OK;
     TRY(path_join(path, sizeof path, session->directory,
                   "adapter_config.json"));
-    return file_exists(path) ? lora_read_config(&session->model, path) : OK;
+    return file_exists(path) ? lora_read_config(&session->model, path, NULL)
+                             : OK;
 }
 
 status session_open(struct session *session, const char *path)
@@ -149,6 +150,7 @@ status session_open(struct session *session, const char *path)
 void session_close(struct session *session)
 {
     weights_close(&session->weights);
+    weights_close(&session->adapters);
     checkpoint_close(&session->checkpoint);
     text_free(&session->notice);
     *session = (struct session){0};
@@ -179,16 +181,17 @@ static status check_adapters(const struct session *session,
 {
     const struct lora *a = &session->model.lora, *b = &wanted->lora;
 
-    if (a->rank == 0 || (a->rank == b->rank && a->alpha == b->alpha &&
-                         a->parts == b->parts))
+    if (a->rank == 0 || (session->model.layers == wanted->layers &&
+                         lora_same(&session->model, wanted)))
         return OK;
     if (b->rank == 0)
         FAIL(ERR_CONFIG, "%s: has adapters of rank %d, the model here none; "
                          "`lockstep export` merges them", session->path,
              a->rank);
     FAIL(ERR_CONFIG, "%s: has adapters of rank %d, alpha %g, the model here of "
-                     "rank %d, alpha %g or for other matrices (lora.targets)",
-         session->path, a->rank, a->alpha, b->rank, b->alpha);
+                     "rank %d, alpha %g or for other matrices; lora.from: %s "
+                     "takes them as they are", session->path, a->rank,
+         a->alpha, b->rank, b->alpha, session->path);
 }
 
 /* Every number that the arithmetic sees. */
@@ -294,11 +297,14 @@ status session_load_weights(struct session *session, struct stage *stage)
     status result;
 
     TRY(check_same(session, stage->request.model));
+    if (session_is_adapted(session)) parts.only = PARTS_WEIGHTS;
     TRY_GOTO(done, result,
              session_parts_add(&parts, stage, "weight",
                                stage->memory[stage_keeps(stage)].data,
                                stage_keeps_dtype(stage)));
-    result = load(session, &parts);
+    TRY_GOTO(done, result, load(session, &parts));
+    if (session_is_adapted(session))
+        result = session_load_adapters(session, stage);
 done:
     session_parts_free(&parts);
     return result;

@@ -37,12 +37,20 @@ struct session {
                                  * "" if none: for the user to see */
     struct checkpoint checkpoint; /* owned; unless MODEL_HUGGING_FACE */
     struct weights weights;       /* owned; of MODEL_HUGGING_FACE */
+    struct weights adapters;      /* owned; of session_adapt, else empty */
 };
 
 /* ERR_MISSING: nothing there that is a model (says what was looked for);
  * ERR_FORMAT; ERR_CONFIG: an architecture that this build cannot follow. */
 status session_open(struct session *session, const char *path);
 void session_close(struct session *session);
+/* Puts the adapters of a directory of PEFT (adapter_config.json,
+ * adapter_model.safetensors) beside the weights of an open session that has
+ * none; session_adapt.c. ERR_MISSING: it is none; ERR_CONFIG names what is not
+ * computed here. */
+status session_adapt(struct session *session, const char *directory);
+bool session_is_adapted(const struct session *session);
+status session_load_adapters(struct session *session, struct stage *stage);
 /* Of the tokenizer's file, without the directory; "" if there is none. */
 const char *session_tokenizer_name(const struct session *session);
 

@@ -133,6 +133,25 @@ if command -v "$python" >log; then
         bad "adapters in peft" "other logits" log
     fi
 fi
+# What went out alone comes in beside the same base, and goes on as it would
+# have here.
+must import hf-base taken --adapter alone
+must generate taken --prompt "ba" --tokens 12 --temperature 0
+if cmp -s adapted log; then ok "adapters of PEFT can be imported"
+else bad "imported adapters" "another text" log; fi
+must train config.yaml --run on --set init.from=lora --set lora.rank=2 \
+    --set lora.alpha=8 --set 'lora.targets=[q_proj,v_proj,down_proj]'
+must train config.yaml --run on-taken --ranks 2 --set init.from=taken \
+    --set lora.from=taken
+if [ "$(differing on on-taken)" = 0 ]; then
+    ok "imported adapters train on, in the same bits"
+else
+    bad "training on" "$(differing on on-taken) tensors differ" log
+fi
+expect "values that nobody would read" 78 "lockstep import BASE RUN" \
+    train config.yaml --run nothing --set lora.from=alone
+expect "adapters beside adapters" 78 "is a run already" \
+    import lora nothing --adapter alone
 expect "adapters that are not there" 78 "has no adapters" \
     export plain nothing --adapter
 expect "a target that is no matrix" 78 "nearest: q_proj" \

@@ -270,6 +270,16 @@ steps=3 model mup $few model.mup_base_width=8 optimizer.ema=0.9
 steps=3 model lora $few lora.rank=3 train.dtype=bfloat16
 steps=3 model lora_some $few lora.rank=5 'lora.targets=[q_proj,v_proj,down_proj]' \
     model.tied=true train.recompute=block
+# Several ranks and scales beside one matrix, other layers other ones.
+mkdir -p ranks
+cat >ranks/adapter_config.json <<'END'
+{"peft_type": "LORA", "r": 3, "lora_alpha": 8, "use_rslora": true,
+ "target_modules": ["q_proj", "k_proj", "v_proj", "gate_proj", "down_proj"],
+ "exclude_modules": ["layers.2.mlp.gate_proj"],
+ "rank_pattern": {"k_proj": 5, "layers.1.mlp.down_proj": 2},
+ "alpha_pattern": {"v_proj": 2}}
+END
+steps=3 model lora_ranks $few lora.from=ranks
 steps=3 model lora_gpt2 $few lora.rank=2 model.family=gpt2 model.kv_heads=0
 }
 

@@ -184,9 +184,11 @@ static void training_begin(struct training *t, const struct parts_case *row)
     tokens_read(t);
     IS_OK(model_from_config(&t->model, model_file(t, "config.json")));
     if (json_get(t->root, "rank") != NULL)
-        IS_OK(lora_choose(&t->model, (int)number(t, "rank"),
-                          number(t, "alpha"), targets,
-                          list_of(t, "targets", targets)));
+        IS_OK(lora_choose(
+            &t->model, &(struct lora_wish){
+                           .rank = (int)number(t, "rank"),
+                           .alpha = number(t, "alpha"), .targets = targets,
+                           .count = list_of(t, "targets", targets)}));
     t->rate = (struct rate){.curve = RATE_COSINE, .peak = number(t, "lr"),
                             .least = number(t, "min_lr"), .steps = STEPS,
                             .warmup = (int64_t)number(t, "warmup")};

@@ -121,7 +121,7 @@ static void round_trip(const char *name)
     join(tokens, source, "tokens.json");
     join(run, directory, "run");
     join(out, directory, "deep/exported/");
-    IS_OK(model_import(source, run, &imported));
+    IS_OK(model_import(source, run, NULL, &imported));
     IS_OK(export_to(run, out, &exported));
     EQUAL_INT(imported.parameters, exported.parameters);
     EQUAL_INT(imported.tensors, exported.tensors);
@@ -136,9 +136,10 @@ static void round_trip(const char *name)
         same_scores(directory, i);
     }
     FAILS(export_to(run, out, &exported), ERR_CONFIG, "is not empty");
-    FAILS(model_import(source, run, &imported), ERR_CONFIG,
+    FAILS(model_import(source, run, NULL, &imported), ERR_CONFIG,
           "holds a run already");
-    FAILS(model_import(run, out, &imported), ERR_CONFIG, "is a run already");
+    FAILS(model_import(run, out, NULL, &imported), ERR_CONFIG,
+          "is a run already");
     status_clear();
     IS_OK(directory_remove(directory));
 }
@@ -210,7 +211,7 @@ TEST(every_tensor_must_be_used_exactly_once)
         test_directory(directory);
         join(run, directory, "run");
         broken_copy(rows[i].model, directory, rows[i].from, rows[i].into);
-        FAILS(model_import(directory, run, &result), ERR_FORMAT,
+        FAILS(model_import(directory, run, NULL, &result), ERR_FORMAT,
               rows[i].words);
         CHECK(!file_exists(run));
         IS_OK(directory_remove(directory));
@@ -263,9 +264,9 @@ TEST(a_tied_head_must_equal_the_embedding)
         join(run, directory, "run");
         add_head(directory, equal);
         if (equal)
-            IS_OK(model_import(directory, run, &result));
+            IS_OK(model_import(directory, run, NULL, &result));
         else
-            FAILS(model_import(directory, run, &result), ERR_FORMAT,
+            FAILS(model_import(directory, run, NULL, &result), ERR_FORMAT,
                   "lm_head.weight differs from model.embed_tokens.weight");
         IS_OK(directory_remove(directory));
     }
@@ -389,7 +390,7 @@ TEST(a_configuration_that_lies_is_refused)
         test_directory(directory);
         join(run, directory, "run");
         change_config(directory, "gpt2", rows[i].from, rows[i].into);
-        FAILS(model_import(directory, run, &result), rows[i].code,
+        FAILS(model_import(directory, run, NULL, &result), rows[i].code,
               rows[i].words);
         CHECK(!file_exists(run));
         IS_OK(directory_remove(directory));
