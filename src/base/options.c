@@ -179,7 +179,7 @@ static bool parse_real(const char *text, double *out)
     return isfinite(*out);
 }
 
-static bool parse_bool(const char *text, bool *out)
+bool options_flag(const char *text, bool *out)
 {
     static const char *const words[] = {"false", "true", "no", "yes",
                                         "off",   "on",   "0",  "1"};
@@ -255,7 +255,7 @@ static status store_typed(struct options_set *set,
         *(double *)field = real;
         return OK;
     case TYPE_BOOL:
-        if (!parse_bool(text, field))
+        if (!options_flag(text, field))
             FAIL(ERR_CONFIG, "%s%s: \"%.60s\" is neither true nor false",
                  where, row->name, text);
         return OK;

@@ -45,6 +45,9 @@ struct options_set {
 
 /* Defaults. */
 status options_init(struct options_set *set);
+/* yes, false, 1 and the like, as an option of type BOOL reads them. False: it
+ * is none of them. */
+bool options_flag(const char *text, bool *out);
 void options_free(struct options_set *set);
 /* A YAML file or text; later values win. Names file and line in errors. */
 status options_read_file(struct options_set *set, const char *path);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.c - what the config.json of all families share: which fields may be
- * there, and how some are read. */
+ * there, and how their numbers are read. */
 #include "models/config.h"
 
 #include <string.h>
@@ -119,110 +119,4 @@ status config_read_int(const struct json *config, const char *source,
         FAIL(ERR_CONFIG, "%s: %s: %lld is outside 1 to %lld", source, key,
              (long long)*out, (long long)most);
     return OK;
-}
-
-status config_check_layers(const struct json *config, const char *source)
-{
-    const struct json *types = json_get(config, "layer_types");
-
-    if (types == NULL || types->kind == JSON_NULL) return OK;
-    if (types->kind != JSON_ARRAY)
-        FAIL(ERR_CONFIG, "%s: layer_types is not an array", source);
-    for (int i = 0; i < types->count; i++)
-        if (types->items[i].kind != JSON_STRING ||
-            strcmp(types->items[i].string, "full_attention") != 0)
-            FAIL(ERR_CONFIG, "%s: layer_types: layer %d is not "
-                             "full_attention, the only type that this build "
-                             "has", source, i);
-    return OK;
-}
-
-status config_read_window(struct model *model, const struct json *config,
-                          const char *source, int64_t absent)
-{
-    const struct json *value = json_get(config, "sliding_window");
-
-    if (value == NULL) model->window = absent;
-    if (value == NULL || value->kind == JSON_NULL) return OK;
-    return config_read_int(config, source, "sliding_window", -1,
-                           &model->window);
-}
-
-void config_write_window(const struct model *model, struct json_writer *out)
-{
-    json_write_key(out, "sliding_window");
-    if (model->window > 0) json_write_integer(out, model->window);
-    else json_write_null(out);
-}
-
-status config_refuse_window(struct model *model, const struct json *config,
-                            const char *source)
-{
-    int64_t window, first;
-    bool used;
-
-    TRY(json_get_bool_or(config, source, "use_sliding_window", false, &used));
-    TRY(json_get_integer_or(config, source, "sliding_window", 4096, &window));
-    TRY(json_get_integer_or(config, source, "max_window_layers", 28, &first));
-    if (used && first < model->layers && window < model->context)
-        FAIL(ERR_CONFIG, "%s: sliding_window: layers from %lld on see %lld "
-                         "tokens of up to %lld, which this build cannot "
-                         "compute; it takes use_sliding_window false",
-             source, (long long)first, (long long)window,
-             (long long)model->context);
-    return config_check_layers(config, source);
-}
-
-void config_write_no_window(const struct model *model,
-                            struct json_writer *out)
-{
-    (void)model;
-    json_write_key(out, "use_sliding_window");
-    json_write_bool(out, false);
-}
-
-static const char *layer_type(const struct model *model, int layer)
-{
-    const int skip = model->window_skip;
-
-    return model->window == 0 || (skip > 0 && (layer + 1) % skip == 0)
-               ? "full_attention" : "sliding_attention";
-}
-
-status config_read_layers(struct model *model, const struct json *config,
-                          const char *source)
-{
-    const struct json *types = json_get(config, "layer_types");
-    const bool listed = types != NULL && types->kind == JSON_ARRAY &&
-                        types->count == model->layers;
-
-    model->window_skip = model->kind->window_skip;
-    if (types == NULL || types->kind == JSON_NULL) return OK;
-    if (!listed)
-        FAIL(ERR_CONFIG, "%s: layer_types is not an array of %d words", source,
-             model->layers);
-    model->window_skip = 0;
-    for (int i = 0; i < types->count; i++) {
-        const struct json *type = &types->items[i];
-
-        if (type->kind == JSON_STRING && model->window_skip == 0 &&
-            strcmp(type->string, "full_attention") == 0)
-            model->window_skip = i + 1;
-        if (type->kind != JSON_STRING ||
-            strcmp(type->string, layer_type(model, i)) != 0)
-            FAIL(ERR_CONFIG, "%s: layer_types: layer %d is out of step; this "
-                             "build has each so manieth layer without window",
-                 source, i);
-    }
-    return OK;
-}
-
-void config_write_layers(const struct model *model, struct json_writer *out)
-{
-    config_write_window(model, out);
-    json_write_key(out, "layer_types");
-    json_write_array(out);
-    for (int i = 0; i < model->layers; i++)
-        json_write_string(out, layer_type(model, i));
-    json_write_array_end(out);
 }

@@ -78,19 +78,22 @@ status config_check(const struct model_kind *kind, const struct json *config,
 status config_read_window(struct model *model, const struct json *config,
                           const char *source, int64_t absent);
 void config_write_window(const struct model *model, struct json_writer *out);
-/* use_sliding_window, sliding_window, max_window_layers, layer_types, as
- * Qwen's: a model that sees whole sequences, whatever they say. */
-status config_refuse_window(struct model *model, const struct json *config,
-                            const char *source);
-void config_write_no_window(const struct model *model,
-                            struct json_writer *out);
-/* layer_types: sliding_attention, but each window_skip-th block
- * full_attention. */
-status config_read_layers(struct model *model, const struct json *config,
-                          const char *source);
-void config_write_layers(const struct model *model, struct json_writer *out);
-/* layer_types names nothing but full_attention. */
-status config_check_layers(const struct json *config, const char *source);
+/* layer_types: which blocks have the window; absent: those that the model has
+ * already. ERR_CONFIG: a window where there is none, another kind. */
+status config_read_types(struct model *model, const struct json *config,
+                         const char *source);
+/* As Gemma's: sliding_window and layer_types, always. */
+void config_write_types(const struct model *model, struct json_writer *out);
+/* use_sliding_window, sliding_window, layer_types. `absent`: the window where
+ * sliding_window is not said, 0: none. The model has the blocks already that
+ * have it where layer_types is absent. */
+status config_read_used(struct model *model, const struct json *config,
+                        const char *source, int64_t absent);
+void config_write_used(const struct model *model, struct json_writer *out);
+/* As Qwen's: the same, from block max_window_layers on. */
+status config_read_last(struct model *model, const struct json *config,
+                        const char *source);
+void config_write_last(const struct model *model, struct json_writer *out);
 
 /* rope_theta, rope_scaling, rope_parameters and the part of a head that turns;
  * context, heads and head width must be set. */

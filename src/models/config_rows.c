@@ -152,11 +152,15 @@ status config_json_read(struct model *model, const struct model_kind *kind,
     for (int i = 0; i < kind->row_count; i++)
         TRY(read_row(model, &kind->rows[i], config, source));
     fill_sizes(model);
+    if (model->layers > BLOCKS_MOST)
+        FAIL(ERR_CONFIG, "%s: %d layers; this build has at most %d", source,
+             model->layers, BLOCKS_MOST);
+    blocks_every(&model->whole, model->layers, kind->window_skip);
+    blocks_every(&model->still, model->layers, kind->rope_skip);
     if (has_rope(kind)) TRY(rope_read_config(model, config, source));
     if (kind->read_more != NULL)
         TRY(kind->read_more(model, config, source));
-    if (kind->settle != NULL) TRY(kind->settle(model));
-    return model_check(model);
+    return model_settle(model);
 }
 
 /* ---- writing ---- */

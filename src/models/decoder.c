@@ -162,17 +162,15 @@ static slot qk_norm(struct program *p, const struct model *m, slot x)
     return nn_qk_norm(p, x, m->heads, m->kv_heads, &norm);
 }
 
-/* Every so many blocks one does not turn. */
 static bool turns(const struct program *p, const struct model *m)
 {
     return decoder_of(m)->positions == NULL &&
-           (m->rope_skip == 0 || (p->block + 1) % m->rope_skip != 0);
+           !blocks_has(&m->still, p->block);
 }
 
 static int64_t window_of(const struct program *p, const struct model *m)
 {
-    return m->window_skip > 0 && (p->block + 1) % m->window_skip == 0
-               ? 0 : m->window;
+    return blocks_has(&m->whole, p->block) ? 0 : m->window;
 }
 
 static struct rope_table table_of(const struct program *p,

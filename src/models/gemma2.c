@@ -31,13 +31,13 @@ static status read_more(struct model *model, const struct json *config,
                         const char *source)
 {
     TRY(config_read_window(model, config, source, 4096));
-    return config_read_layers(model, config, source);
+    return config_read_types(model, config, source);
 }
 
 const struct model_kind model_gemma2 = {
     .name = "gemma2", .architecture = "Gemma2ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
     CONFIG_ROWS(rows), .no_mlp_bias = true, .tied = true, .windowed = true,
-    .window_skip = 2, .query_scaled = true, .attention_softcap = 50,
-    .head_softcap = 30, .build = decoder_build, .read_more = read_more,
-    .write_more = config_write_layers};
+    .window_layers = true, .window_skip = 2, .query_scaled = true,
+    .attention_softcap = 50, .head_softcap = 30, .build = decoder_build,
+    .read_more = read_more, .write_more = config_write_types};

@@ -38,18 +38,17 @@ static status read_more(struct model *model, const struct json *config,
     int64_t period;
 
     TRY(config_read_window(model, config, source, 4096));
-    TRY(config_read_layers(model, config, source));
-    if (json_get(config, "layer_types") != NULL) return OK;
     TRY(config_read_int(config, source, "sliding_window_pattern",
                         model->kind->window_skip, &period));
-    model->window_skip = (int)period;
-    return OK;
+    blocks_every(&model->whole, model->layers, (int)period);
+    return config_read_types(model, config, source);
 }
 
 const struct model_kind model_gemma3 = {
     .name = "gemma3", .type = "gemma3_text",
     .architecture = "Gemma3ForCausalLM", .layer_prefix = "model.layers.%d.",
     .decoder = &decoder, CONFIG_ROWS(rows), .no_mlp_bias = true, .tied = true,
-    .windowed = true, .window_skip = 6, .query_scaled = true,
-    .rope_base = 1e6, .rope_local_base = 1e4, .build = decoder_build,
-    .read_more = read_more, .write_more = config_write_layers};
+    .windowed = true, .window_layers = true, .window_skip = 6,
+    .query_scaled = true, .rope_base = 1e6, .rope_local_base = 1e4,
+    .build = decoder_build, .read_more = read_more,
+    .write_more = config_write_types};

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mistral.c - Mistral: a Llama without biases, whose tokens see a window of
- * the tokens before them.
- * Source: Jiang et al. 2023, arXiv:2310.06825, section 2. */
+ * the tokens before them; Ministral: in some of its blocks.
+ * Source: Jiang et al. 2023, arXiv:2310.06825, section 2; the configuration of
+ * Ministral 8B, 2024. */
 #include "models/config.h"
 
 static const struct config_row rows[] = {
@@ -10,12 +11,27 @@ static const struct config_row rows[] = {
     ROW_INTEGER("head_dim", head_width, 0),
     ROW_INTEGER("max_position_embeddings", context, 131072),
     ROW_FLAG("tie_word_embeddings", tied, false), ROW_IDLE("sliding_window"),
+    ROW_IDLE("layer_types"),
 };
 
+static status read_layers(struct model *model, const struct json *config,
+                          const char *source)
+{
+    TRY(config_read_window(model, config, source, 4096));
+    return config_read_types(model, config, source);
+}
+
+/* transformers passes over layer_types of a Mistral: they may only say what
+ * the window says. */
 static status read_window(struct model *model, const struct json *config,
                           const char *source)
 {
-    return config_read_window(model, config, source, 4096);
+    TRY(read_layers(model, config, source));
+    if (model->window > 0 && blocks_count(&model->whole) > 0)
+        FAIL(ERR_CONFIG, "%s: layer_types: a mistral has its window in all "
+                         "blocks; model_type ministral is the one that chooses",
+             source);
+    return OK;
 }
 
 const struct model_kind model_mistral = {
@@ -24,3 +40,10 @@ const struct model_kind model_mistral = {
     CONFIG_ROWS(rows), .no_attention_bias = true, .no_mlp_bias = true,
     .windowed = true, .build = decoder_build, .read_more = read_window,
     .write_more = config_write_window};
+
+const struct model_kind model_ministral = {
+    .name = "ministral", .architecture = "MinistralForCausalLM",
+    .layer_prefix = "model.layers.%d.", .decoder = &decoder_llama,
+    CONFIG_ROWS(rows), .no_attention_bias = true, .no_mlp_bias = true,
+    .windowed = true, .window_layers = true, .build = decoder_build,
+    .read_more = read_layers, .write_more = config_write_types};

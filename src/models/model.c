@@ -2,17 +2,18 @@
 /* model.c - from options or a config.json to a checked architecture. */
 #include "models/config.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/file.h"
 #include "models/lora.h"
 
 static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
-    &model_qwen2, &model_qwen3, &model_mistral, &model_smollm3, &model_olmo2,
-    &model_phi3, &model_stablelm, &model_starcoder2, &model_gpt_neox,
-    &model_gptj, &model_falcon, &model_palm, &model_gemma,
-    &model_gemma2, &model_gemma3};
-enum { KINDS = sizeof kinds / sizeof *kinds };
+    &model_qwen2, &model_qwen3, &model_mistral, &model_ministral,
+    &model_smollm3, &model_olmo2, &model_phi3, &model_stablelm,
+    &model_starcoder2, &model_gpt_neox, &model_gptj, &model_falcon,
+    &model_palm, &model_gemma, &model_gemma2, &model_gemma3};
+enum { KINDS = sizeof kinds / sizeof *kinds, NAME_BYTES = 64 };
 
 /* By what options or, where they differ, a config.json call it. */
 static const struct model_kind *model_kind_find(const char *name)
@@ -83,7 +84,7 @@ static bool is_learned(const struct model_kind *kind)
     return kind->decoder != NULL && kind->decoder->positions != NULL;
 }
 
-status model_check(const struct model *m)
+static status check(const struct model *m)
 {
     const int rotary = m->rotary > 0 ? m->rotary : m->head_width;
 
@@ -107,6 +108,15 @@ status model_check(const struct model *m)
     return OK;
 }
 
+/* A window that no block has is none. */
+status model_settle(struct model *model)
+{
+    if (blocks_count(&model->whole) == model->layers) model->window = 0;
+    if (model->window == 0) model->whole = (struct blocks){{0}};
+    if (model->kind->settle != NULL) TRY(model->kind->settle(model));
+    return check(model);
+}
+
 static status activation_from(const char *name, enum activation family,
                               enum activation *out)
 {
@@ -123,6 +133,13 @@ static status activation_from(const char *name, enum activation family,
     }
     FAIL(ERR_CONFIG, "model.activation: %s is not gelu_tanh, gelu, silu or "
                      "relu", name);
+}
+
+static status tied_from(const char *text, bool family, bool *out)
+{
+    *out = family;
+    if (strcmp(text, "auto") == 0 || options_flag(text, out)) return OK;
+    FAIL(ERR_CONFIG, "model.tied: %s is not true, false or auto", text);
 }
 
 static bool is_gated(const struct model_kind *kind)
@@ -145,13 +162,16 @@ static status check_family(const struct model *m, const struct options *o)
         {"attention_bias", m->attention_bias, kind->no_attention_bias},
         {"mlp_bias", m->mlp_bias, kind->no_mlp_bias},
         {"window", m->window > 0, !kind->windowed},
-        {"window_skip", o->model.window_skip > 0, kind->window_skip == 0},
+        {"window_skip", o->model.window_skip > 0, !kind->window_layers},
+        {"window_except", o->model.window_except[0] != 0,
+         !kind->window_layers},
         {"query_scale", o->model.query_scale > 0, !kind->query_scaled},
         {"attention_softcap", o->model.attention_softcap > 0,
          kind->attention_softcap == 0},
         {"head_softcap", o->model.head_softcap > 0, kind->head_softcap == 0},
         {"rotary", o->model.rotary > 0, kind->rotary_share == 0},
         {"rope_skip", o->model.rope_skip > 0, kind->rope_skip == 0},
+        {"rope_except", o->model.rope_except[0] != 0, kind->rope_skip == 0},
         {"rope_local_base", o->model.rope_local_base > 0,
          kind->rope_local_base == 0},
         {"parallel", o->model.parallel >= 0, !kind->parallel_choice},
@@ -194,7 +214,9 @@ static status check_same(const struct model *m, const struct options *options)
     const int64_t found[SIZES] = {m->vocab, m->layers, m->width, m->heads,
                                   m->kv_heads, m->head_width,
                                   m->feed_forward, m->context, m->window,
-                                  m->rotary, m->rope_skip, m->window_skip};
+                                  m->rotary,
+                                  blocks_period(&m->still, m->layers),
+                                  blocks_period(&m->whole, m->layers)};
     struct size_row asked[SIZES], idle[SIZES];
     struct options_set defaults = {0};
 
@@ -208,6 +230,20 @@ static status check_same(const struct model *m, const struct options *options)
                              "model.from says %lld; leave it out",
                  asked[i].name, (long long)asked[i].value,
                  (long long)found[i]);
+    return OK;
+}
+
+static status check_words(const struct options *o)
+{
+    const struct { const char *name, *value; } rows[] = {
+        {"rope_scaling", o->model.rope_scaling},
+        {"rope_except", o->model.rope_except},
+        {"window_except", o->model.window_except}};
+
+    for (int i = 0; i < 3; i++)
+        if (rows[i].value[0] != 0)
+            FAIL(ERR_CONFIG, "model.%s: the config.json of model.from says it; "
+                             "leave it out", rows[i].name);
     return OK;
 }
 
@@ -237,12 +273,40 @@ static void fill_sizes(struct model *m, const struct options *options)
     if (m->rotary == 0 && kind->rotary_share > 0)
         m->rotary = (int)(m->head_width * kind->rotary_share) / 2 * 2;
     if (m->rotary == m->head_width) m->rotary = 0; /* all of it */
-    if (m->rope_skip < 0) m->rope_skip = kind->rope_skip;
-    if (m->window_skip < 0) m->window_skip = kind->window_skip;
     if (m->rope_local_base == 0) m->rope_local_base = kind->rope_local_base;
     if (m->attention_softcap < 0)
         m->attention_softcap = kind->attention_softcap;
     if (m->head_softcap < 0) m->head_softcap = kind->head_softcap;
+}
+
+/* Which blocks are excepted: a list, or each so manieth; -1: the family's. */
+static status choose_some(struct blocks *set, int count, const char *name,
+                          const char *list, const int periods[2])
+{
+    const int period = periods[periods[0] < 0];
+    char where[NAME_BYTES];
+
+    blocks_every(set, count, period);
+    if (list[0] == 0) return OK;
+    snprintf(where, sizeof where, "model.%s_except", name);
+    if (periods[0] >= 0)
+        FAIL(ERR_CONFIG, "%s: model.%s_skip says which blocks, too; leave one "
+                         "out", where, name);
+    return blocks_from_text(set, count, where, list);
+}
+
+static status choose_layers(struct model *m, const struct options *o)
+{
+    const int windows[] = {(int)o->model.window_skip, m->kind->window_skip},
+              turns[] = {(int)o->model.rope_skip, m->kind->rope_skip};
+
+    if (m->window == 0 && o->model.window_except[0] != 0)
+        FAIL(ERR_CONFIG, "model.window_except: there is no window; set "
+                         "model.window");
+    TRY(choose_some(&m->whole, m->layers, "window", o->model.window_except,
+                    windows));
+    return choose_some(&m->still, m->layers, "rope", o->model.rope_except,
+                       turns);
 }
 
 static status describe(struct model *model, const struct options *options,
@@ -261,19 +325,16 @@ static status describe(struct model *model, const struct options *options,
         .width = options->model.width,
         .feed_forward = options->model.feed_forward,
         .context = options->model.context,
-        .tied = kind->tied || options->model.tied,
         .attention_bias = kind->attention_bias ||
                           options->model.attention_bias,
         .mlp_bias = kind->mlp_bias || options->model.mlp_bias,
         .parallel = options->model.parallel < 0 ? kind->parallel
                                                 : options->model.parallel > 0,
         .window = options->model.window,
-        .window_skip = (int)options->model.window_skip,
         .query_scale = options->model.query_scale,
         .attention_softcap = options->model.attention_softcap,
         .head_softcap = options->model.head_softcap,
         .rotary = (int)options->model.rotary,
-        .rope_skip = (int)options->model.rope_skip,
         .rope_base = options->model.rope_base,
         .rope_local_base = options->model.rope_local_base,
         .norm_epsilon = options->model.norm_epsilon,
@@ -283,13 +344,14 @@ static status describe(struct model *model, const struct options *options,
                          "%lld is", (long long)model->width, model->heads,
              (long long)((model->width / model->heads + 1) * model->heads));
     fill_sizes(model, options);
+    TRY(tied_from(options->model.tied, kind->tied, &model->tied));
     TRY(rope_from_text(model, options->model.rope_scaling));
     TRY(activation_from(options->model.activation,
                         model_activation(kind),
                         &model->activation));
     TRY(check_family(model, options));
-    if (kind->settle != NULL) TRY(kind->settle(model));
-    return model_check(model);
+    TRY(choose_layers(model, options));
+    return model_settle(model);
 }
 
 /* From a run's or checkpoint's own file; that of PEFT holds values too, which
@@ -336,9 +398,7 @@ status model_from_options(struct model *model, const struct options *options,
     if (options->model.from[0] != 0) {
         TRY(model_from_config(model, options->model.from));
         TRY(check_same(model, options));
-        if (options->model.rope_scaling[0] != 0)
-            FAIL(ERR_CONFIG, "model.rope_scaling: the config.json of "
-                             "model.from says it; leave it out");
+        TRY(check_words(options));
     } else {
         TRY(describe(model, options, vocab));
     }

@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/options.h"
+#include "models/blocks.h"
 #include "nn/program.h"
 
 struct decoder;
@@ -38,7 +39,7 @@ struct model {
     bool tied, attention_bias, mlp_bias;
     bool parallel;         /* attention and feed-forward side by side */
     int64_t window;        /* tokens that a token sees; 0: all before it */
-    int window_skip;       /* each so manieth block has no window; 0: none */
+    struct blocks whole;   /* blocks without the window; none where it is 0 */
     double query_scale;    /* scores are over its root; 0: head width */
     double attention_softcap;      /* of scores; 0: none */
     double rope_base;
@@ -46,7 +47,7 @@ struct model {
                             * 0: they turn as the others */
     struct rope_scaling rope;
     int rotary;            /* elements of a head that turn; 0: all */
-    int rope_skip;         /* each so manieth block does not turn; 0: none */
+    struct blocks still;   /* blocks that do not turn queries and keys */
     double head_softcap;   /* of logits; 0: none */
     double norm_epsilon;
     enum activation activation;
@@ -73,12 +74,13 @@ struct model_kind {
     bool attention_bias, mlp_bias; /* always has them */
     bool no_attention_bias, no_mlp_bias, no_output_bias; /* never; output: of
                                * attention */
-    bool windowed;            /* may have a window */
+    bool windowed;            /* may have a window ... */
+    bool window_layers;       /* ... in some of its blocks */
     int window_skip;          /* when options do not say */
     bool query_scaled;        /* may have a scale of its own */
     double attention_softcap, head_softcap; /* when options do not say; 0:
                                * never has one */
-    bool tied;                /* always, when options describe it */
+    bool tied;                /* when options do not say */
     enum heads heads;
     int kv_heads;             /* when options do not say; 0: as many as heads */
     bool parallel;            /* side by side ... */
@@ -100,10 +102,9 @@ struct model_kind {
 };
 
 extern const struct model_kind model_llama, model_gpt2, model_qwen2,
-    model_qwen3, model_mistral, model_smollm3, model_olmo2, model_phi3,
-    model_stablelm, model_starcoder2, model_gpt_neox, model_gptj,
-    model_falcon,
-    model_palm, model_gemma, model_gemma2, model_gemma3;
+    model_qwen3, model_mistral, model_ministral, model_smollm3, model_olmo2,
+    model_phi3, model_stablelm, model_starcoder2, model_gpt_neox, model_gptj,
+    model_falcon, model_palm, model_gemma, model_gemma2, model_gemma3;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes
@@ -121,7 +122,8 @@ status rope_to_text(const struct rope_scaling *scaling, struct text *out);
 /* The whole model as one rank would build it for a single token: what its
  * parameters are. The caller frees it. */
 status model_build_whole(struct program *program, const struct model *model);
-/* Sizes that cannot be: heads, groups, odd head widths. */
-status model_check(const struct model *model);
+/* What follows from the rest, the same whoever described the model.
+ * ERR_CONFIG: sizes that cannot be: heads, groups, odd head widths. */
+status model_settle(struct model *model);
 
 #endif

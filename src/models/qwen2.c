@@ -18,5 +18,6 @@ const struct model_kind model_qwen2 = {
     .name = "qwen2", .architecture = "Qwen2ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder_llama,
     CONFIG_ROWS(rows), .attention_bias = true, .no_mlp_bias = true,
-    .no_output_bias = true, .build = decoder_build,
-    .read_more = config_refuse_window, .write_more = config_write_no_window};
+    .no_output_bias = true, .windowed = true, .window_layers = true,
+    .build = decoder_build,
+    .read_more = config_read_last, .write_more = config_write_last};

@@ -23,5 +23,6 @@ static const struct config_row rows[] = {
 const struct model_kind model_qwen3 = {
     .name = "qwen3", .architecture = "Qwen3ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
-    CONFIG_ROWS(rows), .no_mlp_bias = true, .build = decoder_build,
-    .read_more = config_refuse_window, .write_more = config_write_no_window};
+    CONFIG_ROWS(rows), .no_mlp_bias = true, .windowed = true,
+    .window_layers = true, .build = decoder_build,
+    .read_more = config_read_last, .write_more = config_write_last};

@@ -16,50 +16,42 @@ static const struct config_row rows[] = {
     ROW_ONLY("pretraining_tp", "1"),
 };
 
-static bool turns(int layer, int skip)
-{
-    return skip == 0 || (layer + 1) % skip != 0;
-}
-
-/* no_rope_layers has 1 where a layer turns. */
+/* no_rope_layers has 1 where a layer turns; more of them than layers are not
+ * looked at. */
 static status read_list(struct model *model, const struct json *list,
                         const char *source)
 {
-    model->rope_skip = 0;
-    if (list->kind != JSON_ARRAY || list->count != model->layers)
+    if (list->kind != JSON_ARRAY || list->count < model->layers)
         FAIL(ERR_CONFIG, "%s: no_rope_layers is not an array of %d numbers",
              source, model->layers);
-    for (int i = 0; i < list->count; i++) {
-        const bool yes = list->items[i].kind != JSON_INTEGER ||
-                         list->items[i].integer != 0;
+    model->still = (struct blocks){{0}};
+    for (int i = 0; i < model->layers; i++) {
+        const struct json *turns = &list->items[i];
 
-        if (!yes && model->rope_skip == 0) model->rope_skip = i + 1;
-        if (yes != turns(i, model->rope_skip))
-            FAIL(ERR_CONFIG, "%s: no_rope_layers: layer %d is out of step; "
-                             "this build has each so manieth layer without "
-                             "turning", source, i);
+        if (turns->kind != JSON_INTEGER || turns->integer < 0 ||
+            turns->integer > 1)
+            FAIL(ERR_CONFIG, "%s: no_rope_layers: layer %d has neither 0 nor "
+                             "1", source, i);
+        if (turns->integer == 0) blocks_put(&model->still, i);
     }
     return OK;
 }
 
+/* Where layer_types is absent, blocks that do not turn have the window. */
 static status read_more(struct model *model, const struct json *config,
                         const char *source)
 {
     const struct json *list = json_get(config, "no_rope_layers");
     int64_t interval;
-    bool window;
 
     TRY(config_read_int(config, source, "no_rope_layer_interval", 4,
                         &interval));
-    model->rope_skip = (int)interval;
+    blocks_every(&model->still, model->layers, (int)interval);
     if (list != NULL && list->kind != JSON_NULL)
         TRY(read_list(model, list, source));
-    TRY(json_get_bool_or(config, source, "use_sliding_window", false,
-                         &window));
-    if (window)
-        FAIL(ERR_CONFIG, "%s: use_sliding_window: this build takes only "
-                         "false", source);
-    return config_check_layers(config, source);
+    for (int i = 0; i < model->layers; i++)
+        if (!blocks_has(&model->still, i)) blocks_put(&model->whole, i);
+    return config_read_used(model, config, source, 0);
 }
 
 static void write_more(const struct model *model, struct json_writer *out)
@@ -67,14 +59,15 @@ static void write_more(const struct model *model, struct json_writer *out)
     json_write_key(out, "no_rope_layers");
     json_write_array(out);
     for (int i = 0; i < model->layers; i++)
-        json_write_integer(out, turns(i, model->rope_skip));
+        json_write_integer(out, !blocks_has(&model->still, i));
     json_write_array_end(out);
-    config_write_no_window(model, out);
+    config_write_used(model, out);
 }
 
 const struct model_kind model_smollm3 = {
     .name = "smollm3", .architecture = "SmolLM3ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder_llama,
     CONFIG_ROWS(rows), .heads = HEADS_FILL_WIDTH, .rope_skip = 4,
+    .rope_base = 2e6, .windowed = true, .window_layers = true,
     .build = decoder_build, .read_more = read_more,
     .write_more = write_more};

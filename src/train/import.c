@@ -77,6 +77,25 @@ done:
     return result;
 }
 
+/* NAME_skip, or NAME_except where there is no period. */
+static status set_layers(struct options_set *o, const char *name,
+                         const struct blocks *layers, int count)
+{
+    const int period = blocks_period(layers, count);
+    struct text key = {0}, list = {0};
+    status result;
+
+    TRY_GOTO(done, result, text_printf(&key, "%s_%s", name,
+                                       period < 0 ? "except" : "skip"));
+    TRY_GOTO(done, result, blocks_to_text(layers, count, &list));
+    result = period < 0 ? set(o, key.bytes, list.bytes)
+                        : set_integer(o, key.bytes, period);
+done:
+    text_free(&key);
+    text_free(&list);
+    return result;
+}
+
 static status set_model(struct options_set *o, const struct model *m)
 {
     TRY(set(o, "model.family", m->kind->name));
@@ -92,8 +111,8 @@ static status set_model(struct options_set *o, const struct model *m)
     if (m->kind->rotary_share > 0)
         TRY(set_integer(o, "model.rotary",
                         m->rotary ? m->rotary : m->head_width));
-    if (m->kind->window_skip > 0)
-        TRY(set_integer(o, "model.window_skip", m->window_skip));
+    if (m->kind->window_layers && m->window > 0)
+        TRY(set_layers(o, "model.window", &m->whole, m->layers));
     if (m->kind->query_scaled)
         TRY(set_real(o, "model.query_scale", m->query_scale));
     if (m->kind->attention_softcap > 0)
@@ -101,7 +120,7 @@ static status set_model(struct options_set *o, const struct model *m)
     if (m->kind->head_softcap > 0)
         TRY(set_real(o, "model.head_softcap", m->head_softcap));
     if (m->kind->rope_skip > 0)
-        TRY(set_integer(o, "model.rope_skip", m->rope_skip));
+        TRY(set_layers(o, "model.rope", &m->still, m->layers));
     if (m->kind->parallel_choice)
         TRY(set_integer(o, "model.parallel", m->parallel));
     TRY(set(o, "model.tied", m->tied ? "true" : "false"));

@@ -209,14 +209,12 @@ static status check_same(const struct session *session,
         {"feed_forward", (double)found->feed_forward,
          (double)wanted->feed_forward},
         {"window", (double)found->window, (double)wanted->window},
-        {"window_skip", found->window_skip, wanted->window_skip},
         {"query_scale", found->query_scale, wanted->query_scale},
         {"attention_softcap", found->attention_softcap,
          wanted->attention_softcap},
         {"head_softcap", found->head_softcap, wanted->head_softcap},
         {"rotary", found->rotary, wanted->rotary},
         {"rope_local_base", found->rope_local_base, wanted->rope_local_base},
-        {"rope_skip", found->rope_skip, wanted->rope_skip},
         {"parallel", found->parallel, wanted->parallel},
         {"tied", found->tied, wanted->tied},
         {"attention_bias", found->attention_bias, wanted->attention_bias},
@@ -242,6 +240,13 @@ static status check_same(const struct session *session,
     if (found->kind != &model_gpt2 && found->rope_base != wanted->rope_base)
         FAIL(ERR_CONFIG, "%s: has model.rope_base %.9g, the model here %.9g",
              session->path, found->rope_base, wanted->rope_base);
+    if (!blocks_same(&found->whole, &wanted->whole))
+        FAIL(ERR_CONFIG, "%s: has the window in other blocks "
+                         "(model.window_skip, model.window_except)",
+             session->path);
+    if (!blocks_same(&found->still, &wanted->still))
+        FAIL(ERR_CONFIG, "%s: turns in other blocks (model.rope_skip, "
+                         "model.rope_except)", session->path);
     if (!rope_scaling_same(&found->rope, &wanted->rope))
         FAIL(ERR_CONFIG, "%s: has another model.rope_scaling than the model "
                          "here", session->path);

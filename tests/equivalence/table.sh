@@ -127,6 +127,11 @@ model falcon_groups $each model.family=falcon
 model gemma $each model.family=gemma model.kv_heads=1
 model gemma2 $each model.family=gemma2 model.window=7
 model gemma3 $each model.family=gemma3 model.window=7 model.window_skip=3
+# Windows in some blocks, by other rules than a period.
+model windows $each model.family=qwen2 model.window=9 model.layers=4 \
+    model.window_except=0-1
+model windows_nope $each model.family=smollm3 model.window=5 model.layers=4 \
+    model.window_except=1-2 model.rope_except=0,3
 model palm $each model.family=palm model.kv_heads=1
 sed -i 's/ tensor.overlap=2//' layouts.txt # its norms gather all heads
 model olmo2 $each model.family=olmo2

@@ -295,6 +295,34 @@ PALM = tiny("palm", "PaLMForCausalLM", head_dim=10, hidden_act="silu",
             intermediate_size=44, layer_norm_eps=1e-05, num_key_value_heads=1,
             rope_theta=10000.0, tie_word_embeddings=True)
 
+
+def slides(kinds):
+    """"fs": a layer that sees everything, then one with a window."""
+    return [{"f": "full_attention", "s": "sliding_attention"}[kind]
+            for kind in kinds]
+
+
+# Windows shorter than the sequences, in some of the blocks.
+SMALL = {"hidden_size": 24, "num_attention_heads": 4, "intermediate_size": 28,
+         "num_key_value_heads": 2, "num_hidden_layers": 4, "vocab_size": 31,
+         "sliding_window": 6}
+USED = {**SMALL, "use_sliding_window": True}
+QWEN2_LAST = {**QWEN2_V4, **USED}  # from the second layer on
+QWEN3_MIXED = {**QWEN3, **USED, "layer_types": slides("sfss"),
+               "max_window_layers": 28}
+SMOLLM3_NOPE = {**SMOLLM3, **USED, "no_rope_layers": [1, 0, 0, 1],
+                "layer_types": None, "tie_word_embeddings": False}
+SMOLLM3_MIXED = {**SMOLLM3, **USED, "no_rope_layers": [0, 1, 1, 0],
+                 "layer_types": slides("ssff")}
+MINISTRAL = {**MISTRAL_V5, **SMALL, "model_type": "ministral",
+             "architectures": ["MinistralForCausalLM"],
+             "layer_types": slides("sffs")}
+GEMMA2_MIXED = {**GEMMA2, **SMALL, "layer_types": slides("ffsf")}
+GEMMA3_MIXED = {**GEMMA3_V5, "vocab_size": 31, "sliding_window": 6,
+                "layer_types": slides("fssf")}
+PHI3_SHORT = {**PHI3, **SMALL, "num_hidden_layers": 2}
+STARCODER2_SHORT = {**STARCODER2, **SMALL, "num_hidden_layers": 2}
+
 # Those that no library can be asked about.
 OURS = ["palm"]
 
@@ -334,6 +362,15 @@ MODELS = {
     "gemma3_v5": (GEMMA3_V5, 51, torch.float32, False),
     "mistral_short": ({**MISTRAL_V4, "sliding_window": 8}, 49, torch.float32,
                       False),
+    "qwen2_last": (QWEN2_LAST, 52, torch.float32, False),
+    "qwen3_mixed": (QWEN3_MIXED, 53, torch.float32, False),
+    "smollm3_nope": (SMOLLM3_NOPE, 54, torch.float32, False),
+    "smollm3_mixed": (SMOLLM3_MIXED, 55, torch.float32, False),
+    "ministral": (MINISTRAL, 56, torch.float32, False),
+    "gemma2_mixed": (GEMMA2_MIXED, 57, torch.float32, False),
+    "gemma3_mixed": (GEMMA3_MIXED, 62, torch.float32, False),
+    "phi3_short": (PHI3_SHORT, 59, torch.float32, False),
+    "starcoder2_short": (STARCODER2_SHORT, 60, torch.float32, False),
     "palm": (PALM, 45, torch.float32, False),
     "gpt2": (GPT2_V4, 14, torch.float32, False),
     "gpt2_plain_names": (GPT2_PLAIN, 15, torch.float32, True),

@@ -131,6 +131,26 @@ def attention(q, k, v, scalar=None, cap=None, window=None):
     return HOOKS.weights(torch.softmax(score, -1)) @ v
 
 
+def window_of(config, layer):
+    """How many tokens a token of that layer sees; None: all before it."""
+    window, family = config.get("sliding_window"), config["model_type"]
+    if family in ("mistral", "phi3", "starcoder2"):
+        return window
+    if family in ("qwen2", "qwen3", "smollm3") and not config.get(
+            "use_sliding_window"):
+        return None
+    types = config.get("layer_types")
+    if types:
+        slides = types[layer] == "sliding_attention"
+    elif family == "smollm3":
+        slides = not config["no_rope_layers"][layer]
+    elif family in ("qwen2", "qwen3"):
+        slides = layer >= config["max_window_layers"]
+    else:
+        slides = family == "ministral"
+    return window if slides else None
+
+
 def heads_split(x, heads):
     sequences, length, width = x.shape
     return x.view(sequences, length, heads, width // heads).transpose(1, 2)
@@ -162,8 +182,7 @@ def llama_logits(config, weights, tokens):
         v = heads_split(linear(at + "self_attn.v_proj", h), groups)
         k = k.repeat_interleave(heads // groups, 1)
         v = v.repeat_interleave(heads // groups, 1)
-        window = (config.get("sliding_window")
-                  if config["model_type"] == "mistral" else None)
+        window = window_of(config, layer)
         x = x + HOOKS.drop(linear(
             at + "self_attn.o_proj",
             heads_join(attention(q, k, v, window=window))), layer, 1)
@@ -205,7 +224,8 @@ def gpt2_logits(config, weights, tokens):
 
 
 FAMILIES = {"llama": llama_logits, "gpt2": gpt2_logits,
-            "mistral": llama_logits, "qwen2": llama_logits}
+            "mistral": llama_logits, "ministral": llama_logits,
+            "qwen2": llama_logits}
 
 
 def logits_of(config, weights, tokens):

@@ -38,7 +38,7 @@ FAMILIES = {
                         "after2": "post_feedforward_layernorm",
                         "whole_norms": "self_attn.{}_norm"},
     "phi3": lambda c: {**LLAMA, "qkv": "self_attn.qkv_proj",
-                       "gate_up": "mlp.gate_up_proj", "windowed": True},
+                       "gate_up": "mlp.gate_up_proj"},
     "stablelm": lambda c: {**LLAMA, "layernorm": True, "biases": True,
                            "qkv_bias": c.get("use_qkv_bias", False),
                            "parallel": c.get("use_parallel_residual", False),
@@ -47,7 +47,7 @@ FAMILIES = {
     "starcoder2": lambda c: {**LLAMA, "layernorm": True, "gate": None,
                              "up": "mlp.c_fc", "down": "mlp.c_proj",
                              "biases": True, "qkv_bias": True, "out_bias": True,
-                             "mlp_bias": True, "windowed": True},
+                             "mlp_bias": True},
     "smollm3": lambda c: {**LLAMA, "skip": c["no_rope_layers"]},
     "gpt_neox": lambda c: dict(
         prefix="gpt_neox.layers.{}.", embed="gpt_neox.embed_in",
@@ -66,12 +66,12 @@ FAMILIES = {
         mlp_bias=True, head_bias=True),
     "falcon": falcon,
     "gemma2": lambda c: {
-        **LLAMA, "plus_one": True, "scaled": True, "windowed": True,
+        **LLAMA, "plus_one": True, "scaled": True,
         "after1": "post_attention_layernorm",
         "norm2": "pre_feedforward_layernorm",
         "after2": "post_feedforward_layernorm"},
     "gemma3_text": lambda c: {
-        **LLAMA, "plus_one": True, "scaled": True, "windowed": True,
+        **LLAMA, "plus_one": True, "scaled": True,
         "head_norms": "self_attn.{}_norm",
         "after1": "post_attention_layernorm",
         "norm2": "pre_feedforward_layernorm",
@@ -183,12 +183,10 @@ def logits(config, weights, tokens):
             q, k = turn(q, rope, shape), turn(k, rope, shape)
         k = k.repeat_interleave(shape.heads // shape.kv, 1)
         v = v.repeat_interleave(shape.heads // shape.kv, 1)
-        types = config.get("layer_types") or ["sliding_attention"] * shape.layers
-        window = (config.get("sliding_window") if family.get("windowed")
-                  and types[layer] == "sliding_attention" else None)
         y = oracle.heads_join(oracle.attention(
             q, k, v, config.get("query_pre_attn_scalar"),
-            config.get("attn_logit_softcapping"), window))
+            config.get("attn_logit_softcapping"),
+            oracle.window_of(config, layer)))
         return linear(at + family["out"], y)
 
     def feed_forward(at, h):

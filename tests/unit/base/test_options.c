@@ -32,14 +32,14 @@ TEST(every_form_of_yaml_is_read)
 
     read_yaml(&set,
               "# a comment\nversion: 1\nseed: 010\n"
-              "model: {family: gpt2, tied: yes, width: 1e3}\n"
+              "model: {family: gpt2, mlp_bias: yes, width: 1e3}\n"
               "data:\n  train:\n    - a.txt\n    - \"b c.txt\"\n"
               "  valid: v.txt\n  cache: no\n"
               "optimizer:\n  lr: 1e-4\n  beta1: .5\n"
               "train.steps: +7\ninit:\ntokenizer: {from: 'x''y'}\n");
     EQUAL_INT(set.values.seed, 10);
     EQUAL_TEXT(set.values.model.family, "gpt2");
-    CHECK(set.values.model.tied);
+    CHECK(set.values.model.mlp_bias);
     EQUAL_INT(set.values.model.width, 1000);
     EQUAL_INT(set.values.data.train.count, 2);
     EQUAL_TEXT(set.values.data.train.items[1], "b c.txt");
@@ -100,7 +100,7 @@ TEST(mistakes_get_one_sentence)
         {"optimizer: {lr: 0x1p3}", "is not a finite number"},
         {"optimizer: {lr: 1e}", "is not a finite number"},
         {"optimizer: {beta1: 1.5}", "beta1: 1.5 is outside 0 to 1"},
-        {"model: {tied: maybe}", "\"maybe\" is neither true nor false"},
+        {"model: {mlp_bias: maybe}", "\"maybe\" is neither true nor false"},
         {"version: 2", "version: 2 is outside 1 to 1"},
         {"seed: 1\nseed: 2\n", "c.yaml:2: seed was already set in line 1"},
         {"model: {width: 8}\nmodel: {heads: 2}\n",

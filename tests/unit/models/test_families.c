@@ -34,10 +34,21 @@ static status changed(struct model *model, const char *name, const char *from,
 TEST(what_is_not_computed_is_refused)
 {
     static const struct { const char *name, *from, *into, *words; } rows[] = {
-        {"qwen2", "\"use_sliding_window\": false",
-         "\"use_sliding_window\": true", "sliding_window: layers from 1 on"},
         {"qwen2_yarn", "full_attention", "sliding_attention",
-         "layer_types: layer 0 is not full_attention"},
+         "layer 0 is sliding_attention, but nothing says how many"},
+        {"qwen3_mixed", "\"sliding_window\": 6", "\"sliding_window\": null",
+         "layer 0 is sliding_attention, but nothing says how many"},
+        {"qwen3_mixed", "\"use_sliding_window\": true",
+         "\"use_sliding_window\": false", "but nothing says how many"},
+        {"qwen3_mixed", "full_attention", "chunked_attention",
+         "layer 1 is chunked_attention; this build has full"},
+        {"qwen3_mixed", "\"full_attention\",", "", "an array of 4 words"},
+        {"qwen2_last", "\"max_window_layers\": 1",
+         "\"max_window_layers\": -1", "max_window_layers: -1 is below 0"},
+        {"ministral", "\"ministral\"", "\"mistral\"",
+         "a mistral has its window in all"},
+        {"qwen2", "\"num_hidden_layers\": 2",
+         "\"num_hidden_layers\": 10001", "10001 layers; this build has"},
         {"qwen2", "\"use_mrope\": false", "\"use_mrope\": true", "use_mrope"},
         {"qwen2", "\"silu\"", "\"gelu\"", "hidden_act has a value"},
         {"qwen2", "\"eos_token_id\": 4", "\"eos_token_id\": \"x\"",
@@ -48,8 +59,6 @@ TEST(what_is_not_computed_is_refused)
          "mlp_bias"},
         {"mistral", "\"sliding_window\": null", "\"sliding_window\": 0",
          "sliding_window: 0 is outside"},
-        {"gemma2", "sliding_attention", "full_attention",
-         "layer_types: layer 2 is out of step"},
         {"gemma3", "\"rope_local_base_freq\": 5000.0",
          "\"rope_local_base_freq\": 0", "rope_local_base_freq: 0 is outside"},
         {"gemma3", "\"final_logit_softcapping\": null",
@@ -68,7 +77,9 @@ TEST(what_is_not_computed_is_refused)
         {"falcon", "\"alibi\": false", "\"alibi\": true",
          "alibi has a value"},
         {"smollm3", "\"no_rope_layers\": [\n    1,\n    0",
-         "\"no_rope_layers\": [\n    0,\n    1", "layer 1 is out of step"},
+         "\"no_rope_layers\": [\n    1,\n    2", "layer 1 has neither 0"},
+        {"smollm3", "\"no_rope_layers\": [\n    1,",
+         "\"no_rope_layers\": [", "no_rope_layers is not an array of 5"},
         {"phi3", "\"rope_scaling\": null",
          "\"rope_scaling\": {\"type\": \"longrope\"}", "longrope is not"},
         {"stablelm", "\"qk_layernorm\": false", "\"qk_layernorm\": true",
@@ -102,12 +113,98 @@ TEST(windows_are_read)
                   "\"max_window_layers\": 2"));
     EQUAL_INT(model.window, 0);
     IS_OK(changed(&model, "gemma2", "\"rms", "\"rms"));
-    EQUAL_INT(model.window_skip, 2);
+    EQUAL_INT(blocks_period(&model.whole, model.layers), 2);
     IS_OK(changed(&model, "gemma3", "\"layer_types\"", "\"license\""));
-    EQUAL_INT(model.window_skip, 3); /* of sliding_window_pattern */
+    EQUAL_INT(blocks_period(&model.whole, model.layers), 3); /* its pattern */
     IS_OK(changed(&model, "gemma3_v5", "\"rms", "\"rms"));
-    EQUAL_INT(model.window_skip, 3);
+    EQUAL_INT(blocks_period(&model.whole, model.layers), 3);
     assert_true(model.rope_base == 5e5 && model.rope_local_base == 1e4);
+}
+
+/* As text, the blocks without the window and those that do not turn. */
+static void excepted(const struct model *model, char out[64])
+{
+    struct text text = {0};
+
+    IS_OK(blocks_to_text(&model->whole, model->layers, &text));
+    IS_OK(text_append_string(&text, "|"));
+    IS_OK(blocks_to_text(&model->still, model->layers, &text));
+    snprintf(out, 64, "%lld:%s", (long long)model->window, text.bytes);
+    text_free(&text);
+}
+
+TEST(blocks_with_windows_are_read)
+{
+    static const struct { const char *name, *from, *into, *found; } rows[] = {
+        {"qwen2_last", "\"rms", "\"rms", "6:0|"},
+        {"qwen2_last", "\"max_window_layers\": 1", "\"max_window_layers\": 0",
+         "6:|"},
+        {"qwen2_last", "\"max_window_layers\": 1,", "", "0:|"},
+        {"qwen2_last", "\"sliding_window\": 6", "\"sliding_window\": null",
+         "0:|"},
+        {"qwen2_last", "\"sliding_window\": 6", "\"license\": 6", "4096:0|"},
+        {"qwen3_mixed", "\"rms", "\"rms", "6:1|"},
+        {"smollm3_mixed", "\"rms", "\"rms", "6:2-3|0,3"},
+        {"smollm3_nope", "\"rms", "\"rms", "6:0,3|1-2"},
+        {"smollm3_nope", "\"use_sliding_window\": true",
+         "\"use_sliding_window\": false", "0:|1-2"},
+        {"smollm3_nope", "\"no_rope_layers\"", "\"license\"", "6:0,2|1,3"},
+        {"ministral", "\"rms", "\"rms", "6:1-2|"},
+        {"ministral", "\"layer_types\"", "\"license\"", "6:|"},
+        {"gemma3_mixed", "\"rms", "\"rms", "6:0,3|"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct model model;
+        char found[64];
+
+        IS_OK(changed(&model, rows[i].name, rows[i].from, rows[i].into));
+        excepted(&model, found);
+        EQUAL_TEXT(found, rows[i].found);
+    }
+}
+
+TEST(options_choose_blocks)
+{
+    static const struct { const char *lines[3], *found, *words; } rows[] = {
+        {{"model.window=9", "model.window_except=1,3"}, "9:1,3|3", NULL},
+        {{"model.window=9", "model.rope_except=0-2"}, "9:|0-2", NULL},
+        {{"model.window=9", "model.window_skip=2", "model.rope_skip=0"},
+         "9:1,3|", NULL},
+        {{"model.window=9", "model.window_except=0-4"}, "0:|3", NULL},
+        {{"model.window_except=1"}, NULL, "set model.window"},
+        {{"model.window=9", "model.window_except=5"}, NULL, "from 0 to 4"},
+        {{"model.tied=perhaps"}, NULL, "model.tied: perhaps is not true"},
+        {{"model.rope_except=x"}, NULL, "model.rope_except: \"x\" are no"},
+        {{"model.rope_except=1", "model.rope_skip=2"}, NULL,
+         "model.rope_skip says which blocks, too"},
+        {{"model.family=qwen3", "model.rope_except=1"}, NULL, "qwen3 has none"},
+        {{"model.family=phi3", "model.window=9", "model.window_except=1"},
+         NULL, "model.window_except: phi3 has none"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct options_set set = {0};
+        struct model model;
+        char found[64];
+
+        IS_OK(options_init(&set));
+        IS_OK(options_assign(&set, "model.family=smollm3", ORIGIN_FILE));
+        IS_OK(options_assign(&set, "model.layers=5", ORIGIN_FILE));
+        for (int j = 0; j < 3 && rows[i].lines[j] != NULL; j++)
+            IS_OK(options_assign(&set, rows[i].lines[j], ORIGIN_FILE));
+        const status result = model_from_options(&model, &set.values, 100);
+
+        if (rows[i].words != NULL) {
+            FAILS(result, ERR_CONFIG, rows[i].words);
+        } else {
+            IS_OK(result);
+            excepted(&model, found);
+            EQUAL_TEXT(found, rows[i].found);
+        }
+        status_clear();
+        options_free(&set);
+    }
 }
 
 TEST(options_know_the_families)
@@ -137,7 +234,7 @@ TEST(options_know_the_families)
         FAILS(model_from_options(&model, &set.values, 100), ERR_CONFIG,
               rows[i].words);
         status_clear();
-        IS_OK(options_assign(&set, "model.family=qwen2", ORIGIN_FILE));
+        IS_OK(options_assign(&set, "model.family=llama", ORIGIN_FILE));
         FAILS(model_from_options(&model, &set.values, 100), ERR_CONFIG,
               "");
         status_clear();
@@ -146,4 +243,5 @@ TEST(options_know_the_families)
 }
 
 TEST_MAIN(what_is_not_computed_is_refused, windows_are_read,
+          blocks_with_windows_are_read, options_choose_blocks,
           options_know_the_families)

@@ -113,7 +113,7 @@ TEST(what_lies_beside_a_request_does_not_show)
     compare(&model, DTYPE_F32);
     model = tiny(&model_gemma2);
     model.window = 37;
-    model.window_skip = 2;
+    blocks_every(&model.whole, model.layers, 2);
     model.query_scale = 8;
     model.attention_softcap = 5;
     model.head_softcap = 3;

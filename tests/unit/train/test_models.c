@@ -16,7 +16,10 @@ static const char *const models[] = {
     "phi3_part", "stablelm",
     "stablelm_parallel", "starcoder2", "gpt_neox", "gpt_neox_serial",
     "gptj", "falcon", "falcon_groups", "falcon_heads", "palm", "gemma",
-    "gemma2", "gemma3", "gemma3_v5", "gpt2", "gpt2_plain_names"};
+    "gemma2", "gemma3", "gemma3_v5", "gpt2", "gpt2_plain_names",
+    "qwen2_last", "qwen3_mixed", "smollm3_nope", "smollm3_mixed",
+    "ministral", "gemma2_mixed", "gemma3_mixed", "phi3_short",
+    "starcoder2_short"};
 
 struct tolerance { enum dtype dtype; double relative; };
 static const struct tolerance tolerances[] = {{DTYPE_F64, 1e-10},

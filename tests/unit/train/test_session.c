@@ -17,7 +17,10 @@ static const char *const models[] = {
     "phi3_part", "stablelm",
     "stablelm_parallel", "starcoder2", "gpt_neox", "gpt_neox_serial",
     "gptj", "falcon", "falcon_groups", "falcon_heads", "palm", "gemma",
-    "gemma2", "gemma3", "gemma3_v5", "gpt2", "gpt2_plain_names"};
+    "gemma2", "gemma3", "gemma3_v5", "gpt2", "gpt2_plain_names",
+    "qwen2_last", "qwen3_mixed", "smollm3_nope", "smollm3_mixed",
+    "ministral", "gemma2_mixed", "gemma3_mixed", "phi3_short",
+    "starcoder2_short"};
 
 static void join(char out[PATH_BYTES], const char *directory,
                  const char *name)
@@ -109,6 +112,32 @@ static status export_to(const char *model, const char *directory,
                         result);
 }
 
+/* config.yaml of an imported run describes the model that config.json does:
+ * both are written as the same config.json. */
+static void same_options(const char *run)
+{
+    char path[PATH_BYTES];
+    struct options_set set = {0};
+    struct model found, wanted;
+    struct text one = {0}, other = {0};
+
+    join(path, run, "config.json");
+    IS_OK(model_from_config(&wanted, path));
+    join(path, run, "config.yaml");
+    IS_OK(options_init(&set));
+    IS_OK(options_read_file(&set, path));
+    IS_OK(options_assign(&set, "data.sequence=8", ORIGIN_FILE));
+    IS_OK(model_from_options(&found, &set.values, 0));
+    found.bos = wanted.bos;
+    found.eos = wanted.eos;
+    IS_OK(model_write_config(&found, DTYPE_F32, &one));
+    IS_OK(model_write_config(&wanted, DTYPE_F32, &other));
+    EQUAL_TEXT(one.bytes, other.bytes);
+    text_free(&one);
+    text_free(&other);
+    options_free(&set);
+}
+
 static void round_trip(const char *name)
 {
     char directory[PATH_BYTES], source[PATH_BYTES], tokens[PATH_BYTES];
@@ -122,6 +151,7 @@ static void round_trip(const char *name)
     join(run, directory, "run");
     join(out, directory, "deep/exported/");
     IS_OK(model_import(source, run, NULL, &imported));
+    same_options(run);
     IS_OK(export_to(run, out, &exported));
     EQUAL_INT(imported.parameters, exported.parameters);
     EQUAL_INT(imported.tensors, exported.tensors);
@@ -371,8 +401,10 @@ TEST(a_configuration_that_lies_is_refused)
         status code;
         const char *words;
     } rows[] = {
-        {"\"n_layer\": 2", "\"n_layer\": 16000000", ERR_FORMAT,
-         "says 16000000 layers"},
+        {"\"n_layer\": 2", "\"n_layer\": 9999", ERR_FORMAT,
+         "says 9999 layers"},
+        {"\"n_layer\": 2", "\"n_layer\": 16000000", ERR_CONFIG,
+         "16000000 layers; this build has at most 10000"},
         {"\"n_layer\": 2", "\"n_layer\": 3", ERR_FORMAT,
          "has no tensor transformer.h.2."},
         {"\"n_layer\": 2", "\"n_layer\": 1", ERR_FORMAT, "not used"},

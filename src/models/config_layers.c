@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* config_layers.c - which blocks have a window, in the ways that families say
+ * it in config.json. */
+#include <string.h>
+
+#include "models/config.h"
+
+static const char *const full = "full_attention";
+static const char *const sliding = "sliding_attention";
+
+status config_read_window(struct model *model, const struct json *config,
+                          const char *source, int64_t absent)
+{
+    const struct json *value = json_get(config, "sliding_window");
+
+    if (value == NULL) model->window = absent;
+    if (value == NULL || value->kind == JSON_NULL) return OK;
+    return config_read_int(config, source, "sliding_window", -1,
+                           &model->window);
+}
+
+static status read_type(struct model *model, int layer,
+                        const struct json *type, const char *source)
+{
+    if (type->kind == JSON_STRING && strcmp(type->string, full) == 0) {
+        blocks_put(&model->whole, layer);
+        return OK;
+    }
+    if (type->kind != JSON_STRING || strcmp(type->string, sliding) != 0)
+        FAIL(ERR_CONFIG, "%s: layer_types: layer %d is %s; this build has "
+                         "full_attention and sliding_attention", source,
+             layer, type->kind == JSON_STRING ? type->string : "no word");
+    if (model->window == 0)
+        FAIL(ERR_CONFIG, "%s: layer_types: layer %d is sliding_attention, but "
+                         "nothing says how many tokens it sees "
+                         "(sliding_window, use_sliding_window)", source,
+             layer);
+    return OK;
+}
+
+status config_read_types(struct model *model, const struct json *config,
+                         const char *source)
+{
+    const struct json *types = json_get(config, "layer_types");
+
+    if (types == NULL || types->kind == JSON_NULL) return OK;
+    if (types->kind != JSON_ARRAY || types->count != model->layers)
+        FAIL(ERR_CONFIG, "%s: layer_types is not an array of %d words", source,
+             model->layers);
+    model->whole = (struct blocks){{0}};
+    for (int i = 0; i < types->count; i++)
+        TRY(read_type(model, i, &types->items[i], source));
+    return OK;
+}
+
+status config_read_used(struct model *model, const struct json *config,
+                        const char *source, int64_t absent)
+{
+    bool used;
+
+    TRY(json_get_bool_or(config, source, "use_sliding_window", false, &used));
+    if (used) TRY(config_read_window(model, config, source, absent));
+    return config_read_types(model, config, source);
+}
+
+status config_read_last(struct model *model, const struct json *config,
+                        const char *source)
+{
+    int64_t first;
+
+    TRY(json_get_integer_or(config, source, "max_window_layers", 28, &first));
+    if (first < 0)
+        FAIL(ERR_CONFIG, "%s: max_window_layers: %lld is below 0", source,
+             (long long)first);
+    for (int i = 0; i < first && i < model->layers; i++)
+        blocks_put(&model->whole, i);
+    return config_read_used(model, config, source, 4096);
+}
+
+/* ---- writing ---- */
+
+void config_write_window(const struct model *model, struct json_writer *out)
+{
+    json_write_key(out, "sliding_window");
+    if (model->window > 0) json_write_integer(out, model->window);
+    else json_write_null(out);
+}
+
+static void write_types(const struct model *model, struct json_writer *out)
+{
+    json_write_key(out, "layer_types");
+    json_write_array(out);
+    for (int i = 0; i < model->layers; i++)
+        json_write_string(out, model->window == 0 ||
+                                       blocks_has(&model->whole, i)
+                                   ? full : sliding);
+    json_write_array_end(out);
+}
+
+/* transformers makes masks of both kinds, so it needs a window even where no
+ * block has one. */
+void config_write_types(const struct model *model, struct json_writer *out)
+{
+    json_write_key_integer(out, "sliding_window",
+                           model->window > 0 ? model->window
+                                             : model->context);
+    write_types(model, out);
+}
+
+void config_write_used(const struct model *model, struct json_writer *out)
+{
+    json_write_key(out, "use_sliding_window");
+    json_write_bool(out, model->window > 0);
+    if (model->window == 0) return;
+    json_write_key_integer(out, "sliding_window", model->window);
+    write_types(model, out);
+}
+
+/* max_window_layers is for versions of transformers that do not know
+ * layer_types; it cannot say all that they can. */
+void config_write_last(const struct model *model, struct json_writer *out)
+{
+    int first = 0;
+
+    while (first < model->layers && blocks_has(&model->whole, first)) first++;
+    config_write_used(model, out);
+    if (model->window > 0 && first == blocks_count(&model->whole))
+        json_write_key_integer(out, "max_window_layers", first);
+}
