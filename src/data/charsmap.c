@@ -155,36 +155,51 @@ static status replaced(struct realign *realign, const char *part, size_t size,
     return OK;
 }
 
-static status put_match(const struct charsmap_match *match, const char *part,
-                        size_t size, struct text *out,
-                        struct realign *realign)
+/* Text on its way through a map. What stays as it is is copied in runs. */
+struct mapping {
+    const struct charsmap *map;
+    const char *text;
+    size_t done;             /* bytes that are in `out` */
+    struct text *out;
+    struct realign *realign; /* or NULL */
+};
+
+static status flush(struct mapping *mapping, size_t at)
 {
-    if (realign != NULL) TRY(replaced(realign, part, size, match));
-    return text_append(out, match->text, match->length);
+    if (at == mapping->done) return OK;
+    TRY(text_append(mapping->out, mapping->text + mapping->done,
+                    at - mapping->done));
+    mapping->done = at;
+    return OK;
 }
 
-static status put_same(const char *part, size_t size, struct text *out,
-                       struct realign *realign)
+/* text[at, at + size) becomes what the match says, or stays one character. */
+static status put_part(struct mapping *mapping, size_t at, size_t size,
+                       const struct charsmap_match *match)
 {
-    if (realign != NULL) TRY(realign_put(realign, (int)size, 0));
-    return text_append(out, part, size);
+    struct realign *realign = mapping->realign;
+
+    if (match->taken == 0)
+        return realign == NULL ? OK : realign_put(realign, (int)size, 0);
+    TRY(flush(mapping, at));
+    mapping->done = at + size;
+    if (realign != NULL)
+        TRY(replaced(realign, mapping->text + at, size, match));
+    return text_append(mapping->out, match->text, match->length);
 }
 
-static status map_characters(const struct charsmap *map, const char *text,
-                             size_t length, struct text *out,
-                             struct realign *realign)
+static status map_characters(struct mapping *mapping, size_t at, size_t length)
 {
-    for (size_t at = 0; at < length;) {
+    const size_t stop = at + length;
+
+    while (at < stop) {
         uint32_t code;
-        const size_t step =
-            (size_t)text_utf8_decode(text + at, length - at, &code);
+        const size_t step = (size_t)text_utf8_decode(mapping->text + at,
+                                                     stop - at, &code);
         const struct charsmap_match match =
-            charsmap_find(map, text + at, step, false);
+            charsmap_find(mapping->map, mapping->text + at, step, false);
 
-        if (match.taken > 0)
-            TRY(put_match(&match, text + at, step, out, realign));
-        else
-            TRY(put_same(text + at, step, out, realign));
+        TRY(put_part(mapping, at, step, &match));
         at += step;
     }
     return OK;
@@ -200,6 +215,8 @@ status charsmap_clusters(const struct charsmap *map, const char *text,
                          size_t length, struct text *out,
                          struct realign *realign)
 {
+    struct mapping mapping = {map, text, 0, out, realign};
+
     for (size_t at = 0; at < length;) {
         const size_t size = alone(text + at, length - at)
                                 ? 1
@@ -208,13 +225,11 @@ status charsmap_clusters(const struct charsmap *map, const char *text,
 
         if (size <= CLUSTER_BYTES)
             match = charsmap_find(map, text + at, size, false);
-        if (match.taken > 0)
-            TRY(put_match(&match, text + at, size, out, realign));
-        else if (size == 1)
-            TRY(put_same(text + at, 1, out, realign));
+        if (match.taken > 0 || size == 1)
+            TRY(put_part(&mapping, at, size, &match));
         else
-            TRY(map_characters(map, text + at, size, out, realign));
+            TRY(map_characters(&mapping, at, size));
         at += size;
     }
-    return OK;
+    return flush(&mapping, length);
 }

@@ -168,11 +168,16 @@ static status append_escaped(const struct normalize_step *step,
 {
     const struct origin origin = {place, place};
 
-    for (size_t i = 0; i < part->length; i++)
-        if (part->text[i] == ' ' && step->escape)
-            TRY(put(out, MARK, 3, origin));
-        else
-            TRY(put(out, part->text + i, 1, origin));
+    for (size_t at = 0; at < part->length;) {
+        size_t stop = at;
+
+        while (stop < part->length &&
+               !(part->text[stop] == ' ' && step->escape))
+            stop++;
+        if (stop > at) TRY(put(out, part->text + at, stop - at, origin));
+        if (stop < part->length) TRY(put(out, MARK, 3, origin));
+        at = stop + 1;
+    }
     return OK;
 }
 
@@ -203,6 +208,7 @@ static status run_parts(const struct normalize_step *step,
                         struct rewritten *out)
 {
     bool after_space = step->trim;
+    size_t done = at; /* what lies behind it stays as it is */
 
     while (at < in->length) {
         const size_t from = at;
@@ -210,13 +216,19 @@ static status run_parts(const struct normalize_step *step,
         struct charsmap_match part;
 
         if (run > 0) {
-            TRY(keep(in, at, at + run, out));
             at += run;
             after_space = false;
             continue;
         }
         part = next_part(step, in->text + at, in->length - at);
         at += part.taken;
+        if (step->kept == NULL && part.text == in->text + from &&
+            part.text[0] != ' ') { /* one character */
+            after_space = false;
+            continue;
+        }
+        TRY(keep(in, done, from, out));
+        done = at;
         while (after_space && part.length > 0 && part.text[0] == ' ') {
             part.text++;
             part.length--;
@@ -225,7 +237,7 @@ static status run_parts(const struct normalize_step *step,
         TRY(append_escaped(step, &part, place_of(in, from), out));
         after_space = step->trim && part.text[part.length - 1] == ' ';
     }
-    return OK;
+    return keep(in, done, at, out);
 }
 
 static status run_pieces(const struct normalize_step *step,

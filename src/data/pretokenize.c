@@ -244,7 +244,7 @@ static status mark_piece(const struct pretokenize_step *step,
         const size_t stop =
             space == NULL ? piece.stop : (size_t)(space - work->text);
 
-        TRY(keep(work, at, stop));
+        if (stop > at) TRY(keep(work, at, stop));
         if (space == NULL) break;
         TRY(put(work, step->mark, size, stop));
         at = stop + 1;

@@ -102,6 +102,8 @@ static status take_unigram(void *context, int32_t id, size_t start,
         return OK;
     }
     if (unknowns->start < unknowns->stop) TRY(unknowns_end(unknowns));
+    if (unknowns->encoding->trace == NULL)
+        return token_list_append(unknowns->encoding->out, &id, 1);
     return append(unknowns, id, (struct span){start, stop});
 }
 
@@ -154,8 +156,7 @@ static status encode_piece(const struct encoding *encoding,
     uint32_t check;
     int64_t count;
 
-    if (length > CACHE_WORD_BYTES || encoding->trace != NULL)
-        return encode_new(encoding, word, length);
+    if (length > CACHE_WORD_BYTES) return encode_new(encoding, word, length);
     hash = tokenizer_hash(word, length);
     check = (uint32_t)(hash >> 32);
     entry = &encoding->cache->entries[hash % CACHE_PLACES];
@@ -192,28 +193,51 @@ static void fuse(const struct encoding *encoding, int64_t at)
             (size_t)(out->count - at) * sizeof *out->ids);
 }
 
-static status encode_word(void *context, const unsigned char *word,
-                          size_t length, const struct origin *from)
+typedef status encode_bytes(const struct encoding *encoding,
+                            const unsigned char *word, size_t length);
+
+/* A word as its pieces. */
+static status encode_cut(const struct encoding *encoding,
+                         const unsigned char *word, size_t length,
+                         encode_bytes *encode)
 {
-    const struct encoding *encoding = context;
     const struct tokenizer *tokenizer = encoding->tokenizer;
     const int64_t first = encoding->out->count;
     size_t at = 0;
 
-    if (encoding->trace != NULL)
-        token_trace_word(encoding->trace, word, length, from);
-    if (tokenizer->cuts.bits == NULL)
-        return encode_piece(encoding, word, length);
     while (at < length) {
         const size_t stop = cuts_next(&tokenizer->cuts, word, at, length);
         const int64_t before = encoding->out->count;
 
-        TRY(encode_piece(encoding, word + at, stop - at));
+        TRY(encode(encoding, word + at, stop - at));
         if (tokenizer->fuse_unknown && before > first)
             fuse(encoding, before);
         at = stop;
     }
     return OK;
+}
+
+static status encode_word(void *context, const unsigned char *word,
+                          size_t length, const struct origin *from)
+{
+    const struct encoding *encoding = context;
+
+    (void)from;
+    if (encoding->tokenizer->cuts.bits == NULL)
+        return encode_piece(encoding, word, length);
+    return encode_cut(encoding, word, length, encode_piece);
+}
+
+/* With places: the cache has none. */
+static status encode_traced(void *context, const unsigned char *word,
+                            size_t length, const struct origin *from)
+{
+    const struct encoding *encoding = context;
+
+    token_trace_word(encoding->trace, word, length, from);
+    if (encoding->tokenizer->cuts.bits == NULL)
+        return encode_new(encoding, word, length);
+    return encode_cut(encoding, word, length, encode_new);
 }
 
 static status encode_words(struct encoding *encoding,
@@ -225,7 +249,9 @@ static status encode_words(struct encoding *encoding,
         in->traced ? in->origins.items + from : NULL};
 
     return pretokenizer_run(&encoding->tokenizer->pretokenizer, &text,
-                            encode_word, encoding);
+                            encoding->trace == NULL ? encode_word
+                                                    : encode_traced,
+                            encoding);
 }
 
 /* An added token that was found at text[start, stop). */
