@@ -177,6 +177,8 @@ static void chunk_run(const struct plan *plan, const struct block *block,
     struct matmul_tile tile;
     int64_t size = (int64_t)plan->format->rows * chunk->words;
     int64_t packed = plan->panels, together = plan->format->together;
+    void (*run)(const struct matmul_tile *) =
+        plan->format->tile ? plan->format->tile : CPU(matmul_tile_run);
 
     tile_init(plan, chunk, &tile);
     for (int64_t first = block->panel; first < block->panel_end;
@@ -192,7 +194,7 @@ static void chunk_run(const struct plan *plan, const struct block *block,
                 tile_at(plan, block, panel, smaller(panel + together, last),
                         &tile);
                 tile.a = block->a_packed + (panel - first) * size;
-                CPU(matmul_tile_run)(&tile);
+                run(&tile);
             }
         }
     }

@@ -8,7 +8,8 @@
  *                     pair by pair) of the contracted dimension
  *   matmul_granule.c  one granule of one tile
  *   matmul_few.c      the same for few rows, without packing b
- *   matmul_amx.c      the same with the processor's tiles
+ *   matmul_amx.c      granules and tiles of c with the processor's tiles
+ *   matmul_amx_pack.c rows of a for them
  *   matmul_line.c     one row times a weight in strips, without all that
  *   matmul_strips.c   rearranges a weight as b is packed, for good
  *   matmul_tile.c     runs the steps of a chunk for one tile of c
@@ -62,6 +63,8 @@ struct matmul_source {
     const uint32_t *strip; /* columns of bfloat16 that lie in strips: word
                             * [e / 2][TILE_COLUMNS]; or NULL */
 };
+
+struct matmul_tile;
 
 /* One granule of one panel and one strip. */
 struct matmul_granule {
@@ -123,6 +126,8 @@ struct matmul_format {
     void (*granule)(const struct matmul_granule *g);
     void (*few)(const struct matmul_few *f); /* or NULL */
     void (*line)(const struct matmul_line *l); /* or NULL */
+    /* A tile with packed operands; NULL: matmul_tile_run. */
+    void (*tile)(const struct matmul_tile *tile);
     void (*begin)(void), (*end)(void); /* around a thread's work, or NULL */
 };
 
@@ -165,6 +170,8 @@ void CPU(matmul_rows_pairs)(uint32_t *out, const struct matmul_source *source,
 void CPU(matmul_columns_pairs)(uint32_t *out,
                                const struct matmul_source *source,
                                const struct matmul_chunk *chunk);
+void CPU(matmul_rows_tiles)(uint32_t *out, const struct matmul_source *source,
+                            const struct matmul_chunk *chunk);
 
 /* matmul_few.c: words of float32; pairs by VDPBF16PS; pairs by two FMAs, whose
  * panel has the odd elements first. */

@@ -317,6 +317,11 @@ static const struct matmul_case cases[] = {
     {2, 30, 6400, 2, 30, false, false, true, true},
     {45, 40, 2600, 1, 1, false, false, true, true},
     {18, 33, 4200, 1, 1, true, false, false, false},
+    /* Rows of c that fill lines of the cache. */
+    {70, 61, 770, 1, 1, false, true, true, false},
+    {100, 61, 600, 4, 1, false, false, false, false},
+    {45, 93, 7000, 4, 1, false, false, true, true},
+    {33, 61, 600, 1, 1, true, false, false, false},
 };
 
 /* A narrow product and who should compute it. */
