@@ -13,6 +13,7 @@
 #include <math.h>
 #include <cmocka.h>
 #include "base/arena.h"
+#include "kernels/features.h"
 #include "kernels/kernels.h"
 
 /* Uniform in [-1, 1), the same in every run. */
@@ -73,6 +74,45 @@ static inline bool room_table(struct kernels *out, enum isa isa)
     if (kernels_get(out, DTYPE_F32, isa) == OK) return true;
     status_clear();
     return false;
+}
+
+/* Memory of a case, and streams of one and of two threads beside it. */
+struct room {
+    struct arena arena, scratch;
+    struct threads *threads[3];
+    struct stream streams[3]; /* [1] and [2] */
+};
+
+/* features: what this processor is said to have (kernels/features.h). */
+static inline void room_begin(struct room *room, int features)
+{
+    struct kernels table;
+
+    *room = (struct room){0};
+    arena_init(&room->arena, "test", 0);
+    arena_init(&room->scratch, "scratch", 0);
+    features_limit(features);
+    assert_true(room_table(&table, ISA_AUTO));
+    for (int n = 1; n < 3; n++) {
+        assert_int_equal(threads_build(&room->threads[n], n), OK);
+        room->streams[n] = room_stream(&room->scratch, room->threads[n],
+                                       &table);
+    }
+}
+
+/* For case i: the arena empty, streams in turn. */
+static inline struct stream *room_next(struct room *room, size_t i)
+{
+    arena_reset(&room->arena);
+    return &room->streams[1 + i % 2];
+}
+
+static inline void room_end(struct room *room)
+{
+    features_limit(FEATURES_ALL);
+    for (int n = 1; n < 3; n++) threads_free(room->threads[n]);
+    arena_free(&room->scratch);
+    arena_free(&room->arena);
 }
 
 #endif

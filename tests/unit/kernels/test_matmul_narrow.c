@@ -2,7 +2,6 @@
 /* test_matmul_narrow.c - products of 16-bit operands: the reference equals its
  * definition and, where the processor has them, the instructions that the
  * definition came from. */
-#include "kernels/features.h"
 #include "kernels/narrow_product.h"
 #include "tests/unit/kernels/product.h"
 
@@ -397,32 +396,19 @@ static void fast_check(struct arena *arena, struct stream *stream, size_t i,
 
 static void fast_equals_reference(int features)
 {
-    struct arena arena, scratch;
-    struct threads *threads[3] = {0};
-    struct stream streams[3];
-    struct kernels table;
+    struct room room;
 
-    arena_init(&arena, "test", 0);
-    arena_init(&scratch, "scratch", 0);
-    features_limit(features);
-    assert_true(room_table(&table, ISA_AUTO));
-    for (int n = 1; n < 3; n++) {
-        assert_int_equal(threads_build(&threads[n], n), OK);
-        streams[n] = room_stream(&scratch, threads[n], &table);
-    }
+    room_begin(&room, features);
     for (size_t w = 0; w < sizeof products / sizeof *products; w++) {
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
             for (int form = 0; form < 4; form++) {
-                arena_reset(&arena);
-                fast_check(&arena, &streams[1 + (i + (size_t)form) % 2], i,
-                           form, &products[w]);
+                struct stream *stream = room_next(&room, i + (size_t)form);
+
+                fast_check(&room.arena, stream, i, form, &products[w]);
             }
         }
     }
-    features_limit(FEATURES_ALL);
-    for (int n = 1; n < 3; n++) threads_free(threads[n]);
-    arena_free(&scratch);
-    arena_free(&arena);
+    room_end(&room);
 }
 
 static void test_fast_equals_reference(void **state)

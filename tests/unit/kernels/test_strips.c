@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_strips.c - products of a weight in strips have the bits of those of the
  * weight as it was, and so have its rows. */
-#include "kernels/features.h"
 #include "tests/unit/kernels/product.h"
 
 /* k is a multiple of 32 in every segment, so that all grains fit. */
@@ -78,19 +77,10 @@ static void case_check(struct arena *arena, struct stream *stream, size_t i,
 
 static void strips_check(int features)
 {
-    struct arena arena, scratch;
-    struct threads *threads[3] = {0};
-    struct stream streams[3];
+    struct room room;
     struct kernels table;
 
-    arena_init(&arena, "test", 0);
-    arena_init(&scratch, "scratch", 0);
-    features_limit(features);
-    assert_true(room_table(&table, ISA_AUTO));
-    for (int n = 1; n < 3; n++) {
-        assert_int_equal(threads_build(&threads[n], n), OK);
-        streams[n] = room_stream(&scratch, threads[n], &table);
-    }
+    room_begin(&room, features);
     for (size_t t = 0; t < sizeof types / sizeof *types; t++)
         for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++) {
             if (kernels_get_product(&table, types[t].dtype, isa,
@@ -99,14 +89,12 @@ static void strips_check(int features)
                 continue;
             }
             for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
-                arena_reset(&arena);
-                case_check(&arena, &streams[1 + i % 2], i, &table);
+                struct stream *stream = room_next(&room, i);
+
+                case_check(&room.arena, stream, i, &table);
             }
         }
-    features_limit(FEATURES_ALL);
-    for (int n = 1; n < 3; n++) threads_free(threads[n]);
-    arena_free(&scratch);
-    arena_free(&arena);
+    room_end(&room);
 }
 
 static void test_strips_change_no_bit(void **state)

@@ -3,11 +3,7 @@
  * and of others but AdamW, with clipping and a schedule, against oracles in
  * float64 (tests/golden/make_whole.py, make_elements.py). Losses after the
  * first step are functions of all weights, so weights are not stored. */
-#include "optimizer/rate.h"
-#include "tests/golden/golden.h"
-#include "train/step.h"
-
-enum { STEPS = 20 };
+#include "tests/golden/golden_training.h"
 
 static const struct whole_case {
     const char *run, *file, *optimizer;
@@ -37,217 +33,97 @@ static const struct whole_case {
     {"gpt2", "soap", "soap", DTYPE_F64, 1e-9}, /* 8e-11 when it was made */
 };
 
-struct training {
-    const struct whole_case *row;
-    struct arena arena;
-    const struct json *root;
-    struct model model;
-    struct pipeline pipeline;
-    struct train_step step;
-    struct rate rate;
-    int64_t batch, length, now;
-    int32_t *tokens; /* [steps, batch, length + 1] */
-};
-
-static double number_or(const struct training *t, const char *key,
-                        double fallback)
-{
-    double value = 0;
-
-    IS_OK(json_get_real_or(t->root, "golden", key, fallback, &value));
-    return value;
-}
-
-static double number(const struct training *t, const char *key)
-{
-    double value = 0;
-
-    IS_OK(json_get_real(t->root, "golden", key, &value));
-    return value;
-}
-
-static const char *model_file(const struct training *t, const char *name)
-{
-    static char path[300];
-    const char *model = NULL;
-
-    IS_OK(json_get_string(t->root, "golden", "model", &model));
-    snprintf(path, sizeof path, "%s/models/%s/%s", GOLDEN, model, name);
-    return path;
-}
-
-static void tokens_read(struct training *t)
-{
-    const int64_t count = STEPS * t->batch * (t->length + 1);
-    struct safetensors file = {0};
-    char path[300];
-    void *memory = NULL;
-
-    snprintf(path, sizeof path, "%s/training/%s/tokens.safetensors", GOLDEN,
-             t->row->run);
-    IS_OK(arena_take_array(&t->arena, (size_t)count, sizeof *t->tokens,
-                           &memory));
-    t->tokens = memory;
-    IS_OK(safetensors_open(&file, path, true));
-    EQUAL_INT(file.entries[0].elements, count);
-    IS_OK(safetensors_read(&file, file.entries, 0, count, DTYPE_I32,
-                           t->tokens));
-    safetensors_close(&file);
-}
-
-static void settings_read(struct training *t)
+static void settings_read(struct golden_training *t)
 {
     struct update *u = &t->step.update;
-    const char *adjust = "original", *schedule;
 
-    u->beta1 = number(t, "beta1");
-    u->beta2 = number(t, "beta2");
-    u->epsilon = number(t, "epsilon");
-    u->weight_decay = number(t, "weight_decay");
-    u->clip = number(t, "clip");
-    u->momentum = number_or(t, "momentum", 0);
+    golden_training_settings(t);
+    u->momentum = golden_number_or(t, "momentum", 0);
     u->nesterov = true;
-    u->frequency = (int)number_or(t, "frequency", 1);
-    u->ns_steps = (int)number_or(t, "ns_steps", 0);
-    if (u->ns_steps > 0)
-        IS_OK(json_get_string(t->root, "golden", "adjust", &adjust));
-    IS_OK(muon_adjust_parse(&u->adjust, adjust));
-    t->rate = (struct rate){.peak = number(t, "lr"),
-                            .least = number(t, "min_lr"), .steps = STEPS,
-                            .warmup = (int64_t)number(t, "warmup")};
-    IS_OK(json_get_string(t->root, "golden", "schedule", &schedule));
-    IS_OK(rate_curve_parse(schedule, &t->rate.curve));
+    u->frequency = (int)golden_number_or(t, "frequency", 1);
+    u->ns_steps = (int)golden_number_or(t, "ns_steps", 0);
+    IS_OK(muon_adjust_parse(&u->adjust, u->ns_steps > 0
+                                            ? golden_text(t, "adjust")
+                                            : "original"));
+    IS_OK(rate_curve_parse(golden_text(t, "schedule"), &t->rate.curve));
 }
 
-static void training_begin(struct training *t, const struct whole_case *row)
+static void training_begin(struct golden_training *t,
+                           const struct whole_case *row)
 {
-    static const char *const recompute = "none";
-    const struct grid asked = {0, 0, 0};
-    char path[300];
+    struct pipeline_request request;
+    char name[100], path[300];
 
-    *t = (struct training){.row = row};
-    arena_init(&t->arena, "training", 0);
+    snprintf(name, sizeof name, "%s, %s, %s", row->run, row->file,
+             dtype_name(row->dtype));
     snprintf(path, sizeof path, "%s/training/%s/%s.json", GOLDEN, row->run,
              row->file);
-    IS_OK(json_read_file(&t->root, &t->arena, path, 1 << 20));
-    t->batch = (int64_t)number(t, "batch");
-    t->length = (int64_t)number(t, "sequence");
-    EQUAL_INT(number(t, "steps"), STEPS);
-    tokens_read(t);
-    IS_OK(model_from_config(&t->model, model_file(t, "config.json")));
-    const struct grid_facts facts = {
-        .batch = t->batch, .heads = t->model.heads,
-        .kv_heads = t->model.kv_heads, .head_width = t->model.head_width,
-        .feed_forward = t->model.feed_forward};
-    struct pipeline_request request = {.stage = {
-        .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = row->dtype,
-        .batch = t->batch, .micro_batch = 3, .length = t->length,
-        .context = t->model.context, .threads = 2,
-        .backward = BACKWARD_FUSED, .optimizer = true,
-        .recompute = &recompute, .recompute_count = 1}};
-
+    golden_training_read(t, name, path);
+    golden_training_tokens(t, row->run, "tokens.safetensors", -1);
+    IS_OK(model_from_config(&t->model, golden_model_file(t, "config.json")));
+    request = golden_training_request(t, row->dtype, 3);
     IS_OK(optimizer_find(&request.stage.choice.kind, row->optimizer));
-    IS_OK(grid_resolve(&request.stage.grid, &asked, &facts));
-    IS_OK(pipeline_plan(&t->pipeline, &request));
-    IS_OK(pipeline_open(&t->pipeline));
-    golden_each(&t->pipeline.stages[0], model_file(t, "model.safetensors"),
-                golden_load, NULL);
+    golden_training_open(t, &request);
+    golden_each(&t->pipeline.stages[0],
+                golden_model_file(t, "model.safetensors"), golden_load, NULL);
     IS_OK(train_step_build(&t->step, &t->pipeline, NULL));
     IS_OK(train_step_start(&t->step));
     IS_OK(train_step_refresh(&t->step));
     settings_read(t);
 }
 
-static void training_end(struct training *t)
-{
-    train_step_free(&t->step);
-    pipeline_free(&t->pipeline);
-    arena_free(&t->arena);
-}
-
-/* A struct sample_source over the stored tokens. */
-static status fill(void *argument, int64_t index, int32_t *inputs,
-                   int32_t *targets, int32_t *positions, int32_t *documents)
-{
-    const struct training *t = argument;
-    const int32_t *from =
-        t->tokens + (t->now * t->batch + index) * (t->length + 1);
-
-    for (int64_t i = 0; i < t->length; i++) {
-        inputs[i] = from[i];
-        targets[i] = from[i + 1];
-        positions[i] = (int32_t)i;
-        documents[i] = 0;
-    }
-    return OK;
-}
-
-static void near(const struct training *t, const char *what, double found,
-                 double expected, double within)
-{
-    const double gap = found > expected ? found - expected : expected - found;
-
-    if (gap <= within * expected) return;
-    print_error("%s, %s, %s: step %lld: %s is %.15g, expected %.15g\n",
-                t->row->run, t->row->file, dtype_name(t->row->dtype),
-                (long long)t->now, what, found, expected);
-    test_failed(__FILE__, __LINE__, "within the tolerance");
-}
-
-static void steps_check(struct training *t)
+static void steps_check(struct golden_training *t, double within)
 {
     const struct json *rows = json_get(t->root, "rows");
-    const struct sample_source source = {.fill = fill, .argument = t};
+    const struct sample_source source = golden_source(t);
 
     CHECK(rows != NULL);
     EQUAL_INT(rows->count, STEPS);
     for (t->now = 0; t->now < STEPS; t->now++) {
         const struct json *row = &rows->items[t->now];
-        double loss = 0, norm = 0, lr = 0;
+        const double rate = rate_at(&t->rate, t->now);
         struct step_result result;
 
-        IS_OK(json_get_real(row, "row", "loss", &loss));
-        IS_OK(json_get_real(row, "row", "grad_norm", &norm));
-        IS_OK(json_get_real(row, "row", "lr", &lr));
-        near(t, "lr", rate_at(&t->rate, t->now), lr, 1e-12);
-        IS_OK(train_step_run(&t->step, &source, rate_at(&t->rate, t->now),
-                             t->now + 1, &result));
-        near(t, "loss", result.loss, loss, t->row->within);
-        near(t, "norm", result.norm, norm, 100 * t->row->within);
+        golden_near(t, "lr", rate, golden_field(row, "lr"), 1e-12);
+        IS_OK(train_step_run(&t->step, &source, rate, t->now + 1, &result));
+        golden_near(t, "loss", result.loss, golden_field(row, "loss"),
+                    within);
+        golden_near(t, "norm", result.norm, golden_field(row, "grad_norm"),
+                    100 * within);
     }
 }
 
 /* Where an average is what counts: the loss of the last batch there. The
  * weights that are trained come back. */
-static void average_check(struct training *t)
+static void average_check(struct golden_training *t, double within)
 {
-    const struct sample_source source = {.fill = fill, .argument = t};
+    const struct sample_source source = golden_source(t);
     struct evaluation there, back, first;
     double sums[64], wanted;
 
     if (json_get(t->root, "average_loss") == NULL) return;
     t->now = STEPS - 1;
-    wanted = number(t, "average_loss");
+    wanted = golden_number(t, "average_loss");
     there = back = first = (struct evaluation){.sums = sums};
     IS_OK(train_evaluate(&t->step, &source, t->batch, &first));
     IS_OK(train_step_average(&t->step));
     IS_OK(train_evaluate(&t->step, &source, t->batch, &there));
     IS_OK(train_step_return(&t->step));
     IS_OK(train_evaluate(&t->step, &source, t->batch, &back));
-    near(t, "loss of the average", there.sum / (double)there.targets, wanted,
-         t->row->within);
+    golden_near(t, "loss of the average", there.sum / (double)there.targets,
+                wanted, within);
     CHECK(first.sum == back.sum && first.sum != there.sum);
 }
 
 TEST(twenty_steps_agree_with_the_oracles)
 {
     for (int i = 0; i < ROWS(cases); i++) {
-        struct training training;
+        struct golden_training training;
 
         training_begin(&training, &cases[i]);
-        steps_check(&training);
-        average_check(&training);
-        training_end(&training);
+        steps_check(&training, cases[i].within);
+        average_check(&training, cases[i].within);
+        golden_training_end(&training);
     }
 }
 

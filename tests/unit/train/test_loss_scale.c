@@ -2,8 +2,7 @@
 /* test_loss_scale.c - what train.loss_scale may say, when the scale moves, and
  * that a step which overflows changes nothing else. */
 #include <math.h>
-#include "tests/test.h"
-#include "train/step.h"
+#include "tests/unit/train/small_run.h"
 
 enum { LENGTH = 32, BATCH = 4, VOCAB = 50 };
 
@@ -70,12 +69,6 @@ static status fill(void *argument, int64_t index, int32_t *inputs,
 }
 static const struct sample_source source = {fill, NULL, 0};
 
-struct training {
-    struct model model;
-    struct pipeline pipeline;
-    struct train_step step;
-};
-
 static void begin(struct training *t)
 {
     struct pipeline_request request = {.stage = {
@@ -90,23 +83,11 @@ static void begin(struct training *t)
         .context = LENGTH, .tied = true, .rope_base = 10000,
         .norm_epsilon = 1e-5, .init_std = 0.02,
         .activation = ACTIVATION_SILU}};
-    IS_OK(pipeline_plan(&t->pipeline, &request));
-    IS_OK(pipeline_open(&t->pipeline));
-    IS_OK(stage_init_weights(&t->pipeline.stages[0], &t->model, 11));
-    IS_OK(train_step_build(&t->step, &t->pipeline, NULL));
+    training_open(t, &request, NULL);
     IS_OK(train_step_refresh(&t->step));
     IS_OK(loss_scale_parse(&t->step.scaling, "auto", DTYPE_F16,
                            BATCH * LENGTH));
-    t->step.update.beta1 = 0.9;
-    t->step.update.beta2 = 0.95;
-    t->step.update.epsilon = 1e-8;
     t->step.update.clip = 1;
-}
-
-static void end(struct training *t)
-{
-    train_step_free(&t->step);
-    pipeline_free(&t->pipeline);
 }
 
 static const enum memory_owner kept[] = {
@@ -138,8 +119,8 @@ TEST(a_step_that_overflows_changes_only_the_scale)
     while (result.skipped)
         IS_OK(train_step_run(&a.step, &source, 1e-2, 1, &result));
     CHECK(!same(&a, &b));
-    end(&a);
-    end(&b);
+    training_end(&a);
+    training_end(&b);
 }
 
 /* Small numbers of float16 have fewer digits, so the bits may differ. */
@@ -159,8 +140,8 @@ TEST(scales_in_range_train_alike)
         CHECK(fabs(x.norm - y.norm) <= 1e-3 * x.norm);
         CHECK(fabs(x.loss - y.loss) <= 1e-3);
     }
-    end(&a);
-    end(&b);
+    training_end(&a);
+    training_end(&b);
 }
 
 TEST_MAIN(what_the_option_may_say, overflow_halves_and_patience_doubles,

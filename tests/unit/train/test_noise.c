@@ -5,15 +5,9 @@
 
 #include <math.h>
 
-#include "tests/test.h"
+#include "tests/unit/train/small_run.h"
 
 enum { LENGTH = 32, BATCH = 4, VOCAB = 75, LEAVES = 4 };
-
-struct training {
-    struct model model;
-    struct pipeline pipeline;
-    struct train_step step;
-};
 
 /* Sequences have something in common, and each another number of targets. */
 static status fill(void *argument, int64_t index, int32_t *inputs,
@@ -49,19 +43,7 @@ static void begin(struct training *t, int64_t batch, int64_t micro_batch)
         .kv_heads = 2, .head_width = 6, .width = 24, .feed_forward = 40,
         .context = LENGTH, .rope_base = 10000, .norm_epsilon = 1e-5,
         .init_std = 0.02, .activation = ACTIVATION_SILU};
-    IS_OK(pipeline_plan(&t->pipeline, &request));
-    IS_OK(pipeline_open(&t->pipeline));
-    IS_OK(stage_init_weights(&t->pipeline.stages[0], &t->model, 11));
-    IS_OK(train_step_build(&t->step, &t->pipeline, NULL));
-    t->step.update.beta1 = 0.9;
-    t->step.update.beta2 = 0.95;
-    t->step.update.epsilon = 1e-8;
-}
-
-static void end(struct training *t)
-{
-    train_step_free(&t->step);
-    pipeline_free(&t->pipeline);
+    training_open(t, &request, NULL);
 }
 
 /* Mean |G|^2 and mean 1 / targets of leaves, |G|^2 and 1 / targets of all. */
@@ -94,7 +76,7 @@ static void add_leaf(int64_t leaf, double **sum, int64_t *elements,
     out->small += squares / LEAVES;
     out->inverse_small += 1 / (double)result.targets / LEAVES;
     out->inverse_big += (double)result.targets;
-    end(&t);
+    training_end(&t);
 }
 
 static struct sizes oracle(void)
@@ -150,7 +132,7 @@ TEST(a_measurement_is_that_of_single_leaves)
         IS_OK(noise_begin(&noise, &t.step, &source, 1, BATCH));
         noise_end(&noise, &result, &now, &average);
         CHECK(isnan(now) && isnan(average)); /* every third step */
-        end(&t);
+        training_end(&t);
     }
 }
 
@@ -174,7 +156,7 @@ TEST(a_measurement_changes_nothing)
             IS_OK(train_step_run(&t.step, &source, 1e-2, step + 1, &result));
             losses[on][step] = result.loss;
         }
-        end(&t);
+        training_end(&t);
     }
     EQUAL_BYTES(losses[0], losses[1], sizeof losses[0]);
     CHECK(losses[0][2] != losses[0][0]);

@@ -3,8 +3,7 @@
  * that it did not write, and uses what was planned. */
 #include <math.h>
 #include "mesh/grid.h"
-#include "tests/test.h"
-#include "train/step.h"
+#include "tests/unit/train/small_run.h"
 
 enum { LENGTH = 96, BATCH = 4, VOCAB = 75, STEPS = 4 };
 
@@ -19,12 +18,6 @@ static const struct memory_case {
     {&model_gpt2, DTYPE_F32, 2, "none"},  {&model_gpt2, DTYPE_F64, 4, "block"},
     {&model_llama, DTYPE_BF16, 2, "none"},
     {&model_gpt2, DTYPE_BF16, 4, "block"}, {&model_llama, DTYPE_F16, 1, "norm"},
-};
-
-struct training {
-    struct model model;
-    struct pipeline pipeline;
-    struct train_step step;
 };
 
 /* Two documents in each sequence; some targets masked. */
@@ -85,22 +78,9 @@ static void begin(struct training *t, const struct memory_case *row,
         .mlp_bias = row->kind == &model_gpt2,
         .activation = row->kind == &model_gpt2 ? ACTIVATION_GELU_TANH
                                                : ACTIVATION_SILU};
-    IS_OK(pipeline_plan(&t->pipeline, &request));
-    IS_OK(pipeline_open(&t->pipeline));
-    if (poisoned) poison(&t->pipeline.stages[0]);
-    IS_OK(stage_init_weights(&t->pipeline.stages[0], &t->model, 11));
-    IS_OK(train_step_build(&t->step, &t->pipeline, NULL));
+    training_open(t, &request, poisoned ? poison : NULL);
     IS_OK(train_step_refresh(&t->step));
-    t->step.update.beta1 = 0.9;
-    t->step.update.beta2 = 0.95;
-    t->step.update.epsilon = 1e-8;
     t->step.update.clip = 1;
-}
-
-static void end(struct training *t)
-{
-    train_step_free(&t->step);
-    pipeline_free(&t->pipeline);
 }
 
 static void run(struct training *t, int64_t step, double *loss)
@@ -127,7 +107,7 @@ TEST(a_step_allocates_nothing)
         IS_OK(train_evaluate(&t.step, &source, 3, &evaluation));
         EQUAL_INT(arena_allocations(), before);
         EQUAL_INT(arena_bytes_out(), out);
-        end(&t);
+        training_end(&t);
     }
 }
 
@@ -146,7 +126,7 @@ TEST(the_plan_is_what_is_taken_to_the_byte)
         EQUAL_INT(t.pipeline.stages[0].arena.planned, sum);
         EQUAL_INT(t.pipeline.stages[0].arena.used, sum);
         EQUAL_INT(t.pipeline.stages[0].arena.peak, sum);
-        end(&t);
+        training_end(&t);
     }
 }
 
@@ -168,8 +148,8 @@ TEST(poisoned_memory_changes_no_bit)
         EQUAL_BYTES(clean.pipeline.stages[0].memory[MEMORY_WEIGHTS].data,
                     poisoned.pipeline.stages[0].memory[MEMORY_WEIGHTS].data,
                     clean.pipeline.stages[0].memory[MEMORY_WEIGHTS].bytes);
-        end(&clean);
-        end(&poisoned);
+        training_end(&clean);
+        training_end(&poisoned);
     }
 }
 
@@ -212,7 +192,7 @@ TEST(what_was_planned_is_used)
                             row->name, share, row->bytes);
             CHECK(share <= bounds[j].most);
         }
-        end(&t);
+        training_end(&t);
     }
 }
 
