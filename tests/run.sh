@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - the core tests, each part whatever happened to the one before.
 #
-#     BUILD=build tests/run.sh [PART...]
+#     BUILD=build [UNITS="base comm"] tests/run.sh [PART...]
 #
 # Ends with a line "N passed, N failed"; exit 1 when something failed.
 set -u
@@ -25,68 +25,97 @@ part() {
     fi
 }
 
-# A unit test program, beside others: what it has to say goes into a file first,
-# so that lines of two do not mix, and is counted later.
-program() { # NAME
-    local name=$1 start=$SECONDS verdict=ok out=$BUILD/$1.log
-    "$BUILD/$name" >"$out" 2>&1 || verdict=FAILED
+# A part beside others, one for each core: what it has to say goes into a file
+# first, so that lines of two do not mix, and is counted by `together`.
+beside() { # NAME COMMAND...
+    local name=$1 said=$BUILD/said/${1//\//_} start verdict=ok
+    shift
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+    names+=("$name")
     {
-        printf '%-6s %4d s  %s\n' "$verdict" $((SECONDS - start)) "$name"
-        [ $verdict = ok ] || tail -n 60 "$out" | sed 's/^/    /'
-    } >"$out.said"
-    cat "$out.said"
+        start=$SECONDS
+        "$@" >"$said.log" 2>&1 || verdict=FAILED
+        {
+            printf '%-6s %4d s  %s\n' $verdict $((SECONDS - start)) "$name"
+            [ $verdict = ok ] || tail -n 60 "$said.log" | sed 's/^/    /'
+        } >"$said"
+        cat "$said"
+    } &
 }
 
-# Every unit test program is a part of its own; one for each core at a time.
-unit() {
-    local source name
-    part "unit tests build" make -j"$(nproc)" BUILD="$BUILD" unit-build
-    rm -f "$BUILD"/tests/unit/*/*.said
-    for source in tests/unit/*/test_*.c; do
-        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
-        program "${source%.c}" &
-    done
+# Waits for those, and counts them; one that said nothing has failed.
+together() {
+    local name
     wait
-    for source in tests/unit/*/test_*.c; do
-        name=${source%.c}
-        if grep -q '^ok ' "$BUILD/$name.log.said"; then
+    for name in "${names[@]}"; do
+        if grep -q '^ok ' "$BUILD/said/${name//\//_}" 2>/dev/null; then
             passed=$((passed + 1))
         else
             failed+=("$name")
         fi
     done
+    alone
+}
+
+alone() {
+    names=()
+    rm -rf "$BUILD/said"
+    mkdir -p "$BUILD/said"
+}
+
+# Every unit test program is a part of its own; UNITS: only of these folders,
+# and these programs.
+unit() {
+    local unit programs=()
+    for unit in tests/unit/*/test_*.c; do
+        unit=${unit#tests/unit/}
+        unit=${unit%.c}
+        case " ${UNITS:-$unit} " in
+        *" $unit "*|*" ${unit%%/*} "*)
+            programs+=("$BUILD/tests/unit/$unit") ;;
+        esac
+    done
+    part "unit tests build" make -j"$(nproc)" BUILD="$BUILD" "${programs[@]}"
+    for program in "${programs[@]}"; do
+        beside "${program#"$BUILD/"}" "$program"
+    done
+    together
 }
 
 scripts() {
     for script in tests/cases/*.sh; do
         [ "${script##*/}" != common.sh ] || continue
-        part "$script" env BUILD="$BUILD" "$script"
+        beside "$script" env BUILD="$BUILD" "$script"
     done
+    together
 }
 
 # What happens when things go wrong.
 drills() {
     for script in tests/drills/*.sh tests/equivalence/one_rank.sh; do
         [ "${script##*/}" != common.sh ] || continue
-        part "$script" env BUILD="$BUILD" timeout 200 "$script"
+        beside "$script" env BUILD="$BUILD" timeout 300 "$script"
     done
-    part "tests/golden/hash.sh quick" env BUILD="$BUILD" timeout 100 \
+    beside "tests/golden/hash.sh quick" env BUILD="$BUILD" timeout 200 \
         tests/golden/hash.sh quick
+    together
 }
 
 # Each axis of the mesh, alone and beside others.
 ranks() {
     for script in tests/equivalence/*_ranks.sh; do
-        part "$script" env BUILD="$BUILD" timeout 240 "$script"
+        beside "$script" env BUILD="$BUILD" timeout 360 "$script"
     done
+    together
 }
 
 # The same bits under every layout, and whether that would be noticed.
 table() {
     for name in table launched moves random mutations; do
-        part "tests/equivalence/$name.sh" env BUILD="$BUILD" timeout 280 \
+        beside "tests/equivalence/$name.sh" env BUILD="$BUILD" timeout 420 \
             "tests/equivalence/$name.sh"
     done
+    together
 }
 
 tidy() {
@@ -98,6 +127,7 @@ docs() {
 }
 
 mkdir -p "$BUILD"
+alone
 [ $# -gt 0 ] || set -- unit scripts drills ranks table tidy docs
 for name; do
     case $name in
@@ -105,7 +135,7 @@ for name; do
     *) echo "run.sh: no part $name"; exit 2 ;;
     esac
 done
-rm -f "$log"
+rm -rf "$log" "$BUILD/said"
 for name in "${failed[@]}"; do echo "failed: $name"; done
 echo "$passed passed, ${#failed[@]} failed"
 [ ${#failed[@]} -eq 0 ]

@@ -16,6 +16,9 @@ expected=tests/golden/hash/expected.txt
 touch $expected
 passed=0
 failed=0
+tries=0 # begun and not yet counted
+cores=$(nproc)
+[ -z "${UPDATE:-}" ] || cores=1
 
 mkdir "$work/text"
 # Documents: the paragraphs of the licence, so that masks have work to do.
@@ -34,41 +37,51 @@ hash_of() { # RUN MODEL
     } | sha256sum | cut -c1-32
 }
 
-# try NAME MODEL PROGRAM [ARGUMENT...]
+# try NAME MODEL RUN PROGRAM [ARGUMENT...]: says ok or FAILED
 try() {
-    local name=$1 model=$2 run=$work/run want got
-    shift 2
-    rm -rf "$run"
+    local name=$1 model=$2 run=$3 want got
+    shift 3
     if ! "$@" train "tests/golden/hash/$model.yaml" --run "$run" \
         --set tokenizer.from="$work/tokenizer.json" \
-        --set "data.train=[$work/text]" $more >"$work/log" 2>&1; then
+        --set "data.train=[$work/text]" $more >"$run.log" 2>&1; then
         echo "FAILED  $model, $name"
-        tail -n 5 "$work/log" | sed 's/^/    /'
-        failed=$((failed + 1))
+        tail -n 5 "$run.log" | sed 's/^/    /'
         return
     fi
     got=$(hash_of "$run" "$model")
+    rm -rf "$run"
     [ -z "${UPDATE:-}" ] || { sed -i "/^$model /d" $expected
-        echo "$model $got" >>$expected; UPDATE=; }
+        echo "$model $got" >>$expected; }
     want=$(awk -v m="$model" '$1 == m { print $2 }' $expected)
     if [ "$got" = "$want" ]; then
-        passed=$((passed + 1))
         echo "ok      $model, $name"
     else
-        failed=$((failed + 1))
         echo "FAILED  $model, $name: $got, expected $want"
     fi
 }
 
-# All models; `more` holds options of the run.
+# Waits for what was begun, says it in order and counts it.
+gather() {
+    local i
+    wait
+    for ((i = 0; i < tries; i++)); do
+        cat "$work/said-$i"
+        if grep -q '^ok ' "$work/said-$i"; then passed=$((passed + 1))
+        else failed=$((failed + 1)); fi
+    done
+    tries=0
+}
+
+# All models; `more` holds options of the run. One for each core at a time.
 all() {
-    local name=$1 update=${UPDATE:-}
+    local name=$1
     shift
     for model in llama gpt2 bfloat16 tiles kinds; do
-        UPDATE=$update
-        try "$name" "$model" "$@"
+        while [ "$(jobs -rp | wc -l)" -ge "$cores" ]; do wait -n; done
+        try "$name" "$model" "$work/run-$tries" "$@" >"$work/said-$tries" &
+        tries=$((tries + 1))
     done
-    UPDATE=
+    [ -z "${UPDATE:-}" ] || { wait; UPDATE=; }
 }
 
 isas="plain"
@@ -80,6 +93,7 @@ more= all "$BUILD, default" "$BUILD/lockstep"
 if [ "${1:-}" = quick ]; then
     more="--set train.micro_batch=1 --threads 3" \
         all "$BUILD, micro-batch 1, 3 threads" "$BUILD/lockstep"
+    gather
     echo "$passed passed, $failed failed"
     [ $failed -eq 0 ]
     exit
@@ -109,10 +123,12 @@ if command -v qemu-aarch64 >/dev/null && [ "$(uname -m)" = x86_64 ]; then
                 -E "LD_LIBRARY_PATH=$library" build-arm64/lockstep
         done
     else
+        gather
         echo "FAILED  aarch64 build"
         tail -n 20 "$work/log" | sed 's/^/    /'
         failed=$((failed + 1))
     fi
 fi
+gather
 echo "$passed passed, $failed failed"
 [ $failed -eq 0 ]
