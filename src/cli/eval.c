@@ -139,9 +139,9 @@ static void print_text(const struct evaluate_request *request,
     }
     (void)table_print(&table, stdout);
     table_free(&table);
-    fprintf(stderr, "%lld requests in %lld rows of %lld tokens, %lld at once, "
-                    "%.1f s\n", (long long)e->requests.count,
-            (long long)e->rows, (long long)e->length, (long long)e->batch,
+    fprintf(stderr, "%lld requests of %lld tokens, %lld computed, %lld at "
+                    "once, %.1f s\n", (long long)e->requests.count,
+            (long long)e->tokens, (long long)e->computed, (long long)e->batch,
             e->seconds);
     if (e->requests.truncated > 0)
         fprintf(stderr, "%lld requests were longer than the context of %lld "

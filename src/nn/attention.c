@@ -207,6 +207,9 @@ static status attention_forward(const struct step *step, struct run *run)
     if (run->gradients != NULL && run->event->pass == PASS_FORWARD)
         call.peaks = peaks_of(run, step);
     if (run->program->mode == PROGRAM_GENERATE) use_cache(step, run, &call);
+    if (run->batch.branches != NULL)
+        return branches_attend(run->kernels, run->stream, &call,
+                               run->batch.branches);
     if (run->context != NULL)
         return context_forward(run, &call, run->scratch);
     return run->kernels->attention_forward(run->stream, &call);

@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_NN_RUN_H
 #define LOCKSTEP_NN_RUN_H
 
+#include "nn/branches.h"
 #include "nn/frame.h"
 #include "nn/gradient.h"
 #include "nn/overlap.h"
@@ -16,6 +17,7 @@ struct batch {
     const int32_t *documents;  /* NULL: one document a sequence */
     const int32_t *whole_documents; /* of whole sequences, where ranks cut
                                 * them: [sequences, program_sequence] */
+    const struct branches *branches; /* instead of sequences; NULL: none */
     int64_t tokens;            /* generate: of this call, at most length */
     int64_t first_position;    /* generate: of the first token */
     int64_t sequence;          /* number of the first one among all that the

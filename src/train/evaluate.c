@@ -13,7 +13,6 @@ struct evaluating {
     struct session session;
     struct tokenizer tokenizer;
     struct task examples;
-    struct request_rows rows;
     struct stage stage;
     struct likelihoods likelihoods;
     struct progress progress;
@@ -115,12 +114,13 @@ static status open_stage(struct evaluating *e)
     int64_t batch = e->request->batch;
 
     out->length = request_rows_length(&out->requests, out->context);
-    TRY(request_rows_build(&e->rows, &out->requests, out->length));
-    out->rows = e->rows.count;
+    for (int64_t i = 0; i < out->requests.count; i++)
+        out->tokens += out->requests.items[i].length;
     if (batch == 0) batch = TOKENS_AT_ONCE / out->length;
-    if (batch > out->rows) batch = out->rows;
+    if (batch > out->tokens / out->length + 1)
+        batch = out->tokens / out->length + 1;
     if (batch < 1) batch = 1;
-    out->batch = batch;
+    out->batch = batch * out->length;
     TRY(session_request(&e->session, batch, out->length, &plan));
     plan.dtype = e->request->dtype;
     if (e->request->threads > 0) plan.threads = e->request->threads;
@@ -139,7 +139,7 @@ static bool wants_greedy(const struct evaluation_of *out)
 static status answer(struct evaluating *e)
 {
     const struct likelihood_call call = {
-        .rows = &e->rows, .greedy = wants_greedy(e->out), .progress = show,
+        .greedy = wants_greedy(e->out), .progress = show,
         .argument = &e->progress};
     status result;
 
@@ -147,9 +147,11 @@ static status answer(struct evaluating *e)
         TRY(open_stage(e));
         progress_begin(&e->progress, e->request->progress, "eval", "requests",
                        1);
-        result = likelihood_alone(&e->likelihoods, &e->stage, &call);
+        result = likelihood_alone(&e->likelihoods, &e->stage,
+                                  &e->out->requests, &call);
         if (e->progress.shown > 0) progress_end(&e->progress);
         TRY(result);
+        e->out->computed = e->likelihoods.tokens;
     }
     for (int i = 0; i < e->out->count; i++) {
         struct evaluate_task *task = &e->out->tasks[i];
@@ -183,7 +185,6 @@ status evaluate(const struct evaluate_request *request,
 done:
     likelihoods_free(&e.likelihoods);
     stage_free(&e.stage);
-    request_rows_free(&e.rows);
     task_free(&e.examples);
     tokenizer_free(&e.tokenizer);
     session_close(&e.session);

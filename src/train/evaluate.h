@@ -38,7 +38,9 @@ struct evaluation_of {
     int count;
     struct task_requests requests; /* owned */
     int64_t context;             /* most tokens of a request */
-    int64_t rows, length, batch; /* that were computed */
+    int64_t tokens, computed;    /* of all requests; without what several of an
+                                  * item begin with */
+    int64_t length, batch;       /* tokens: of a row, at once */
     double seconds;
     char notice[512];            /* about damage that was passed over; "" */
 };

@@ -5,9 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* What the head says of a token whose target is scored. */
-struct top { double logit; double id; };
-
 /* Numbers of a scored target in the table: its loss, then, where greedy is
  * wanted, the largest logit and its id of each tensor rank. */
 struct asking {
@@ -28,8 +25,8 @@ struct asking {
 
 /* ---- the largest logit ---- */
 
-static struct top find_top(const struct tensor *logits, int64_t row,
-                           int64_t first)
+struct top likelihood_top(const struct tensor *logits, int64_t row,
+                          int64_t first)
 {
     const int64_t count = logits->shape[1];
     struct top top = {-(double)INFINITY, (double)first};
@@ -49,7 +46,8 @@ static status read_tops(void *argument, int64_t first_token,
 
     for (int64_t i = 0; i < logits->shape[0]; i++)
         if (a->run->batch.targets[first_token + i] >= 0)
-            a->tops[first_token + i] = find_top(logits, i, a->vocab_first);
+            a->tops[first_token + i] =
+                likelihood_top(logits, i, a->vocab_first);
     return OK;
 }
 
@@ -180,50 +178,6 @@ static void clear_table(struct asking *a)
 {
     memset(a->table, 0,
            (size_t)(a->table_values * a->width) * sizeof *a->table);
-}
-
-/* ---- alone ---- */
-
-static status run_rows(struct asking *a, struct stage *stage, int64_t first)
-{
-    const struct stage_batch batch = stage_batch(stage, 0);
-    const struct program *p = a->program;
-    const int64_t last = first + a->sequences < a->call->rows->count
-                             ? first + a->sequences : a->call->rows->count;
-
-    for (int64_t s = 0; s < a->sequences; s++)
-        request_rows_fill(a->call->rows, first + s,
-                          batch.inputs + s * p->length,
-                          batch.targets + s * p->length,
-                          batch.positions + s * p->length,
-                          batch.documents + s * p->length);
-    stage->run.batch = (struct batch){
-        .inputs = batch.inputs, .targets = batch.targets,
-        .positions = batch.positions, .documents = batch.documents,
-        .tokens = p->tokens};
-    TRY(run_forward(&stage->run));
-    for (int64_t row = first; row < last; row++)
-        collect(a, row, row - first, a->call->rows->value[first], true);
-    add_rows(a, first, last);
-    return OK;
-}
-
-status likelihood_alone(struct likelihoods *out, struct stage *stage,
-                        const struct likelihood_call *call)
-{
-    struct asking a = {.call = call, .program = &stage->program,
-                       .run = &stage->run, .parts = 1, .out = out,
-                       .sequences = stage->program.sequences};
-    status result;
-
-    *out = (struct likelihoods){0};
-    CHECK(stage->program.length == call->rows->length);
-    TRY_GOTO(done, result, begin(&a, a.sequences));
-    for (int64_t row = 0; row < call->rows->count; row += a.sequences)
-        TRY_GOTO(done, result, run_rows(&a, stage, row));
-done:
-    end(&a);
-    return result;
 }
 
 /* ---- ranks ---- */

@@ -65,15 +65,12 @@ static void ask(struct likelihoods *out, const struct task_requests *requests,
                 const struct model *model, enum dtype dtype,
                 int64_t sequences)
 {
-    struct request_rows rows;
     struct stage stage;
-    const struct likelihood_call call = {.rows = &rows, .greedy = true};
+    const struct likelihood_call call = {.greedy = true};
 
-    IS_OK(request_rows_build(&rows, requests, LENGTH));
     open_stage(&stage, model, dtype, sequences);
-    IS_OK(likelihood_alone(out, &stage, &call));
+    IS_OK(likelihood_alone(out, &stage, requests, &call));
     stage_free(&stage);
-    request_rows_free(&rows);
 }
 
 static void compare(const struct model *model, enum dtype dtype)
@@ -168,5 +165,107 @@ TEST(greedy_is_the_largest_logit)
     task_requests_free(&requests);
 }
 
+/* ---- choices that share their context ---- */
+
+enum { CHOICES = 3, ITEMS = 8 };
+
+/* Items of CHOICES continuations of one context, lengths around borders of
+ * granules; the last choice of the third begins unlike the others. */
+static void make_items(struct task_requests *r)
+{
+    static const int contexts[ITEMS] = {3, 40, 126, 127, 130, 255, 300,
+                                          470};
+    uint32_t seed = 99;
+
+    *r = (struct task_requests){0};
+    for (int i = 0; i < ITEMS * CHOICES; i++) {
+        const int item = i / CHOICES, choice = i % CHOICES;
+        const int own = 1 + 9 * choice + item, length = contexts[item] + own;
+        struct task_request request = {
+            .first = r->ids.count, .item = item, .choice = choice,
+            .length = length - 1, .scored = own};
+        void *grown = r->items;
+        int32_t ids[LENGTH];
+
+        for (int j = 0; j < length; j++) {
+            seed = seed * 1664525u + 1013904223u;
+            ids[j] = (int32_t)((seed >> 9) % VOCAB);
+            if (j < contexts[item] && (i != 8 || j > 20))
+                ids[j] = (j * 7 + item) % VOCAB;
+        }
+        IS_OK(token_list_append(&r->ids, ids, length));
+        IS_OK(memory_grow(&grown, (size_t)r->count + 1, sizeof *r->items));
+        r->items = grown;
+        r->items[r->count++] = request;
+        r->scored += own;
+        if (request.length > r->longest) r->longest = request.length;
+    }
+}
+
+/* A sequence of its own, as any forward pass has it. */
+static double plainly(struct stage *stage, const struct task_requests *all,
+                      const struct task_request *r)
+{
+    const struct stage_batch batch = stage_batch(stage, 0);
+    const int32_t *ids = all->ids.ids + r->first;
+    double sum = 0;
+
+    for (int t = 0; t < LENGTH; t++) {
+        batch.inputs[t] = t < r->length ? ids[t] : 0;
+        batch.targets[t] = t < r->length ? ids[t + 1] : -1;
+    }
+    stage->run.batch = (struct batch){.inputs = batch.inputs,
+                                      .targets = batch.targets,
+                                      .tokens = LENGTH};
+    IS_OK(run_forward(&stage->run));
+    for (int i = r->length - r->scored; i < r->length; i++)
+        sum += stage->run.losses[i];
+    return -sum;
+}
+
+static void share(const struct model *model, enum dtype dtype)
+{
+    struct task_requests all;
+    struct likelihoods shared, wide;
+    struct stage stage;
+    int64_t tokens = 0;
+
+    make_items(&all);
+    ask(&shared, &all, model, dtype, 1); /* trunks fall apart */
+    ask(&wide, &all, model, dtype, 3);
+    open_stage(&stage, model, dtype, 1);
+    for (int64_t i = 0; i < all.count; i++) {
+        const double sum = plainly(&stage, &all, &all.items[i]);
+
+        tokens += all.items[i].length;
+        CHECK(sum < 0);
+        EQUAL_BYTES(&sum, &shared.sums[i], sizeof sum);
+        EQUAL_BYTES(&sum, &wide.sums[i], sizeof sum);
+    }
+    CHECK(wide.tokens < shared.tokens && shared.tokens < tokens * 3 / 5);
+    stage_free(&stage);
+    likelihoods_free(&shared);
+    likelihoods_free(&wide);
+    task_requests_free(&all);
+}
+
+TEST(a_shared_context_does_not_show)
+{
+    struct model model = tiny(&model_llama);
+
+    share(&model, DTYPE_F32);
+    share(&model, DTYPE_F64);
+    share(&model, DTYPE_BF16);
+    model = tiny(&model_mistral);
+    model.window = 50;
+    share(&model, DTYPE_F32);
+    model = tiny(&model_gpt2);
+    model.kv_heads = 4;
+    model.attention_bias = model.mlp_bias = true;
+    model.activation = ACTIVATION_GELU_TANH;
+    share(&model, DTYPE_F32);
+}
+
 TEST_MAIN(what_lies_beside_a_request_does_not_show,
+          a_shared_context_does_not_show,
           greedy_is_the_largest_logit)
