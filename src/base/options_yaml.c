@@ -34,6 +34,26 @@ static void say_place(struct yaml_reader *r, size_t line)
     snprintf(r->place, sizeof r->place, "%.200s:%zu: ", r->source, line + 1);
 }
 
+static status hint_quotes(status result)
+{
+    return status_hint(result, "a text that begins with * is to be quoted: "
+                               "\"*norm* frozen\"");
+}
+
+static status fail_syntax(struct yaml_reader *r)
+{
+    const char *context = r->parser.context;
+    status result;
+
+    say_place(r, r->parser.problem_mark.line);
+    result = status_fail(ERR_CONFIG, __FILE__, __LINE__, "%snot YAML: %s",
+                         r->place, r->parser.problem != NULL
+                                       ? r->parser.problem : "unreadable");
+    if (context != NULL && strstr(context, "alias") != NULL)
+        return hint_quotes(result);
+    return result;
+}
+
 /* Reads the next event into r->event. */
 static status next(struct yaml_reader *r)
 {
@@ -41,11 +61,7 @@ static status next(struct yaml_reader *r)
 
     if (r->has_event) yaml_event_delete(&r->event);
     r->has_event = false;
-    if (!yaml_parser_parse(&r->parser, &r->event)) {
-        say_place(r, r->parser.problem_mark.line);
-        FAIL(ERR_CONFIG, "%snot YAML: %s", r->place,
-             r->parser.problem != NULL ? r->parser.problem : "unreadable");
-    }
+    if (!yaml_parser_parse(&r->parser, &r->event)) return fail_syntax(r);
     r->has_event = true;
     switch (r->event.type) {
     case YAML_ALIAS_EVENT: refused = "an alias (*name)"; break;
@@ -68,9 +84,14 @@ static status next(struct yaml_reader *r)
     default: break;
     }
     if (refused != NULL) {
+        status result;
+
         say_place(r, r->event.start_mark.line);
-        FAIL(ERR_CONFIG, "%s%s has no meaning in a configuration", r->place,
-             refused);
+        result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                             "%s%s has no meaning in a configuration",
+                             r->place, refused);
+        return r->event.type == YAML_ALIAS_EVENT ? hint_quotes(result)
+                                                 : result;
     }
     return OK;
 }

@@ -336,7 +336,8 @@ static status write_report(const struct closing *c)
 
     result = drawn == OK ? report_write(&input, c->run->report) : drawn;
     if (result == OK)
-        result = observe_sample(c->observer, c->step, sample.bytes);
+        result = observe_sample(c->observer, c->step, "samples",
+                                sample.bytes);
     if (result == OK) result = write_profile(c);
     text_free(&sample);
     text_free(&picture);

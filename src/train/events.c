@@ -87,6 +87,25 @@ done:
 
 /* ---- what is already there ---- */
 
+/* What is behind a damaged record may be worth something to somebody: the whole
+ * file stays beside, under a name that TensorBoard does not read. */
+static status keep_damaged(const struct events_scan *scan, const void *bytes,
+                           size_t length)
+{
+    const char *name = strstr(scan->source, prefix);
+    char beside[PATH_BYTES];
+
+    CHECK(name != NULL);
+    snprintf(beside, sizeof beside, "%.*sdamaged.%.200s",
+             (int)(name - scan->source), scan->source,
+             name + sizeof prefix - 1);
+    TRY(file_write_atomic(beside, bytes, length));
+    fprintf(stderr, "%s: byte %zu: %s; the records before it stay, all of the "
+                    "file is in %s\n", scan->source, scan->kept, scan->wrong,
+            beside);
+    return OK;
+}
+
 /* Cuts one older file; removes it when nothing but its head would be left. */
 static status cut_file(const char *path, int64_t step_kept)
 {
@@ -98,6 +117,8 @@ static status cut_file(const char *path, int64_t step_kept)
 
     TRY_GOTO(done, result, file_map_open(&map, path));
     TRY_GOTO(done, result, events_scan(&scan, map.bytes, map.length));
+    if (scan.wrong != NULL)
+        TRY_GOTO(done, result, keep_damaged(&scan, map.bytes, map.length));
     cuts = scan.kept != map.length;
     if (scan.events <= 1 && unlink(path) != 0)
         FAIL_GOTO(done, result, ERR_IO, "%s: cannot remove: %s", path,

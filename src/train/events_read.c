@@ -175,18 +175,20 @@ static bool read_event(const unsigned char *bytes, size_t length,
 
 /* ---- records ---- */
 
+static const char torn[] = "it ends in a record";
+
 /* Length of the message of the record at `at`, or what is wrong with it. */
 static const char *frame_at(const unsigned char *at, size_t rest,
                             size_t *length)
 {
     uint64_t bytes;
 
-    if (rest < HEAD_BYTES + TAIL_BYTES) return "it ends in a record";
+    if (rest < HEAD_BYTES + TAIL_BYTES) return torn;
     if (events_mask(crc32c(0, at, 8)) != little(at + 8, 4))
         return "the checksum of the length is wrong";
     bytes = little(at, 8);
     if (bytes > event_bytes_max) return "the length is beyond 1 GiB";
-    if (bytes > rest - HEAD_BYTES - TAIL_BYTES) return "it ends in a record";
+    if (bytes > rest - HEAD_BYTES - TAIL_BYTES) return torn;
     *length = (size_t)bytes;
     if (events_mask(crc32c(0, at + HEAD_BYTES, *length)) !=
         little(at + HEAD_BYTES + *length, 4))
@@ -200,6 +202,7 @@ status events_scan(struct events_scan *scan, const void *bytes, size_t length)
 
     scan->kept = 0;
     scan->events = scan->starts = 0;
+    scan->wrong = NULL;
     while (scan->kept < length) {
         struct event_head head = {0};
         size_t message = 0;
@@ -216,7 +219,10 @@ status events_scan(struct events_scan *scan, const void *bytes, size_t length)
                                          scan, &result))
             wrong = "a message is none";
         TRY(result);
-        if (wrong != NULL && scan->torn_ok) return OK;
+        if (wrong != NULL && scan->torn_ok) {
+            scan->wrong = wrong != torn ? wrong : NULL;
+            return OK;
+        }
         if (wrong != NULL)
             FAIL(ERR_FORMAT, "%s: byte %zu: %s", scan->source, scan->kept,
                  wrong);

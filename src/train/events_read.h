@@ -37,6 +37,9 @@ struct events_scan {
     int64_t events;         /* out: seen */
     int64_t starts;         /* out: sessions begun */
     size_t kept;            /* out: bytes of the records seen */
+    const char *wrong;      /* out, with torn_ok: what is wrong with the record
+                             * there; NULL: nothing, or the file ends in it as
+                             * after a kill */
 };
 
 /* Every record of the bytes: lengths, checksums, messages. ERR_FORMAT names

@@ -180,7 +180,8 @@ status observe_row(struct observer *o, const struct metrics_row *row,
     return events_metrics(&o->events, row);
 }
 
-status observe_sample(struct observer *o, int64_t step, const char *text)
+status observe_sample(struct observer *o, int64_t step, const char *tag,
+                      const char *text)
 {
     struct text page = {0};
     const struct events_moment moment = {step, seconds_now()};
@@ -189,8 +190,8 @@ status observe_sample(struct observer *o, int64_t step, const char *text)
     if (!events_on(&o->events) || text == NULL || step <= o->step_kept)
         return OK;
     TRY_GOTO(done, result, text_printf(&page, "```\n%s\n```\n", text));
-    TRY_GOTO(done, result, events_text(&o->events, moment, "samples",
-                                       page.bytes, page.length));
+    TRY_GOTO(done, result, events_text(&o->events, moment, tag, page.bytes,
+                                       page.length));
 done:
     text_free(&page);
     return result;

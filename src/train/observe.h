@@ -40,8 +40,8 @@ status observe_end(struct observer *observer);
 /* A row of metrics; logged: it stands in metrics.jsonl too. Rank 0. */
 status observe_row(struct observer *observer, const struct metrics_row *row,
                    bool logged);
-/* What the model wrote, at a step. Rank 0. */
+/* What the model wrote, at a step, under a tag. Rank 0. */
 status observe_sample(struct observer *observer, int64_t step,
-                      const char *text);
+                      const char *tag, const char *text);
 
 #endif

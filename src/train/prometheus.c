@@ -411,6 +411,15 @@ static status start_listening(struct prometheus *p, const char *text)
     return OK;
 }
 
+status prometheus_try(const char *address)
+{
+    struct prometheus p = {.listener = -1};
+    const status result = start_listening(&p, address);
+
+    if (p.listener >= 0) close(p.listener);
+    return result;
+}
+
 /* Signals belong to the run's own thread. */
 static status start_thread(struct prometheus *p)
 {

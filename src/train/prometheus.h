@@ -20,6 +20,8 @@ struct prometheus;
  * lockstep_info, copied. ERR_CONFIG: no address, or it is taken. */
 status prometheus_open(struct prometheus **out, const char *address,
                        const char *run);
+/* Can it be listened on now? As above, but nothing is kept. */
+status prometheus_try(const char *address);
 /* From now on this is the newest row of its kind. */
 void prometheus_update(struct prometheus *prometheus,
                        const struct metrics_row *row);

@@ -167,6 +167,14 @@ static status open_data(struct trainer *t)
     return validation_open(&t->validation, &t->feed);
 }
 
+/* Before there is a run: a port that is taken leaves no directory behind. */
+static status try_address(const struct trainer *t)
+{
+    const char *address = t->request->set->values.observe.prometheus;
+
+    return address[0] != '\0' ? prometheus_try(address) : OK;
+}
+
 /* The run's directory and its data: rank 0 first, the others find them made. */
 static status open_run(struct trainer *t)
 {
@@ -174,8 +182,10 @@ static status open_run(struct trainer *t)
     status result = OK;
 
     if (trainer_leads(t)) {
-        result = t->request->resume ? run_dir_resume(&t->run, directory)
-                                    : run_dir_create(&t->run, directory);
+        result = try_address(t);
+        if (result == OK)
+            result = t->request->resume ? run_dir_resume(&t->run, directory)
+                                        : run_dir_create(&t->run, directory);
         if (result == OK) result = open_log(t, directory);
         if (result == OK) result = open_data(t);
     }

@@ -58,7 +58,7 @@ static status tell_samples(struct trainer *t)
                                          t->counters.step));
     TRY_GOTO(done, result, prompts_text(prompts, &text));
     TRY_GOTO(done, result, observe_sample(&t->observer, t->counters.step,
-                                          text.bytes));
+                                          "prompts", text.bytes));
 done:
     text_free(&text);
     return result;

@@ -23,8 +23,31 @@ else bad "a watched run has the same bits" "$why"; fi
 # --- what TensorBoard itself reads ---
 # shellcheck disable=SC2086
 LOCKSTEP_FAULT=train.step:18:kill lockstep train config.yaml --run told \
-    $watch --set 'validate.sets=[code text.jsonl]' >log 2>&1
+    $watch --set 'validate.sets=[code text.jsonl]' --set validate.every=4 \
+    --set 'validate.prompts=[ba, be]' --set validate.prompt_tokens=5 \
+    >log 2>&1
 must resume told
+steps=$(sed -n 's/^{"step": \([0-9]*\), "prompt": "ba".*/\1/p' told/samples.jsonl |
+    tr '\n' ' ')
+if [ "$steps" = "$(echo "$steps" | tr ' ' '\n' | sort -nu | tr '\n' ' ' |
+    sed 's/^ //')" ] && [[ $steps == *"16 20 "* ]]; then
+    ok "killed and resumed, each sample is there once"
+else
+    bad "samples of a run that was killed" "steps $steps"
+fi
+# shellcheck disable=SC2086
+must train config.yaml --run hurt $watch --set train.steps=12 \
+    --set checkpoint.every=4
+events=$(ls hurt/tensorboard/events*)
+size=$(stat -c %s "$events")
+printf 'x' | dd of="$events" bs=1 seek=$((size / 2)) conv=notrunc 2>/dev/null
+must resume hurt --set train.steps=16
+if grep -q "tfevents.*: byte [0-9]*: .*checksum.* is in .*damaged" log &&
+    [ "$(stat -c %s hurt/tensorboard/damaged.*)" = "$size" ]; then
+    ok "a damaged event file is named and kept"
+else
+    bad "a damaged event file" "is not named" log
+fi
 if python3 -c 'import tensorboard' 2>/dev/null; then
     if python3 "$tree/tests/golden/make_events.py" --check told >out 2>&1; then
         ok "the tensorboard package: $(tail -n 1 out)"
@@ -113,6 +136,8 @@ if command -v curl >/dev/null; then
         lockstep train config.yaml --run other \
             --set observe.prometheus="$address" >out 2>&1
         check_said "a taken address" 78 "cannot listen" $? out
+        [ ! -e other ] && ok "a taken address leaves no run" ||
+            bad "a taken address" "a directory is left"
         kill -TERM "$child"
         wait "$child"
         [ $? -eq 75 ] && ok "a served run stops on SIGTERM" ||

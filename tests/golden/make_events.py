@@ -113,6 +113,18 @@ def check(run):
     texts = [t.tensor_proto.string_val[0]
              for t in seen.Tensors("configuration")]
     assert texts and b"seed" in texts[0]
+    samples = os.path.join(run, "samples.jsonl")
+    if os.path.exists(samples):
+        wanted_texts = {}
+        with open(samples) as lines:
+            for line in map(json.loads, lines):
+                wanted_texts.setdefault(line["step"], []).append(line["text"])
+        told = [(t.step, t.tensor_proto.string_val[0].decode())
+                for t in seen.Tensors("prompts")]
+        assert [s for s, _ in told] == sorted(wanted_texts), "samples: steps"
+        for step, page in told:
+            for text in wanted_texts[step]:
+                assert text.strip() in page, f"samples: step {step}"
     files = len(glob.glob(os.path.join(run, "tensorboard", "*")))
     print(f"{len(wanted)} metrics, {len(curves)} curves, "
           f"{len(tags['histograms'])} histograms, {files} files: "

@@ -346,7 +346,27 @@ TEST(auto_fills_an_axis)
     options_free(&set);
 }
 
-TEST_MAIN(auto_fills_an_axis, defaults_are_those_of_the_table,
+TEST(a_star_that_is_not_quoted_has_a_hint)
+{
+    static const char *const texts[] = {
+        "optimizer: {groups: [* frozen]}\n",
+        "optimizer: {groups: [*norm* frozen]}\n",
+        "optimizer:\n  groups:\n  - *.wo frozen\n", "seed: *a\n"};
+
+    for (int i = 0; i < ROWS(texts); i++) {
+        struct options_set set;
+
+        IS_OK(options_init(&set));
+        EQUAL_INT(options_read_text(&set, texts[i], strlen(texts[i]), "c",
+                                    ORIGIN_FILE), ERR_CONFIG);
+        CHECK(strstr(status_hint_text(), "is to be quoted") != NULL);
+        status_clear();
+        options_free(&set);
+    }
+}
+
+TEST_MAIN(a_star_that_is_not_quoted_has_a_hint,
+          auto_fills_an_axis, defaults_are_those_of_the_table,
           every_form_of_yaml_is_read,
           nothing_is_a_configuration_of_defaults, mistakes_get_one_sentence,
           size_and_depth_are_limited, assignments_come_from_the_command_line,
