@@ -22,7 +22,7 @@ enum {
     BLOCK_WORDS = PANEL * SIDE, /* of a panel, for PRODUCT_BLOCK elements */
     LINE = 64,                  /* bytes, of a cache */
     STRIDE = TILE_COLUMNS * 4,  /* bytes of a row of a strip, of dense sums */
-    AMX_PANELS = 12, AMX_CHUNK = 1536,
+    AMX_PANELS = 12, AMX_CHUNK = 2048,
     ROWS_AHEAD = 4 /* few: b comes from memory */
 };
 
