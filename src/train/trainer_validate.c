@@ -18,6 +18,7 @@ static double now_s(clockid_t clock)
 static status measure_valid(struct trainer *t, struct measure *out)
 {
     const struct sample_source source = feed_valid(&t->feed);
+    char bits[BITS_BYTES];
 
     *out = (struct measure){.loss = (double)NAN, .bits_per_byte = (double)NAN};
     if (t->feed.valid_samples == 0) return OK;
@@ -25,9 +26,10 @@ static status measure_valid(struct trainer *t, struct measure *out)
                            t->feed.valid_samples, &t->feed.valid_bytes, out));
     if (out->targets == 0) return OK;
     progress_note(&t->progress,
-                  "step %lld: validation loss %.4f, %.4f bits per byte "
-                  "(%lld sequences)", (long long)t->counters.step, out->loss,
-                  out->bits_per_byte, (long long)t->feed.valid_samples);
+                  "step %lld: validation loss %.4f%s (%lld sequences)",
+                  (long long)t->counters.step, out->loss,
+                  validation_bits(bits, out->bits_per_byte),
+                  (long long)t->feed.valid_samples);
     return OK;
 }
 

@@ -83,12 +83,21 @@ static status note(struct validation *v, const char *kind, const char *name,
     return OK;
 }
 
+const char *validation_bits(char out[BITS_BYTES], double bits_per_byte)
+{
+    out[0] = '\0';
+    if (isfinite(bits_per_byte))
+        snprintf(out, BITS_BYTES, ", %.4f bits per byte", bits_per_byte);
+    return out;
+}
+
 status validation_sets(struct validation *v, struct train_step *step,
                        struct progress *progress, int64_t at)
 {
     for (int i = 0; i < v->sets.count; i++) {
         const struct held_set *set = &v->sets.items[i];
         const struct sample_source source = held_sets_source(&v->sets, i);
+        char bits[BITS_BYTES];
         struct measure found;
 
         TRY(validation_measure(v, step, &source, set->samples, &v->sets.bytes,
@@ -96,9 +105,9 @@ status validation_sets(struct validation *v, struct train_step *step,
         TRY(note(v, "val", set->name, "loss", found.loss));
         TRY(note(v, "val", set->name, "bits_per_byte", found.bits_per_byte));
         TRY(note(v, "val", set->name, "targets", (double)found.targets));
-        progress_note(progress, "step %lld: %s: loss %.4f, %.4f bits per byte "
-                                "(%lld sequences)", (long long)at, set->name,
-                      found.loss, found.bits_per_byte,
+        progress_note(progress, "step %lld: %s: loss %.4f%s (%lld sequences)",
+                      (long long)at, set->name, found.loss,
+                      validation_bits(bits, found.bits_per_byte),
                       (long long)set->samples);
     }
     return OK;

@@ -38,6 +38,10 @@ status validation_measure(struct validation *v, struct train_step *step,
                           const struct sample_source *source, int64_t count,
                           const int64_t *bytes, struct measure *out);
 
+/* ", 1.2345 bits per byte", or "" where bytes are unknown. */
+enum { BITS_BYTES = 48 };
+const char *validation_bits(char out[BITS_BYTES], double bits_per_byte);
+
 /* Every set; a sentence for each. v->extras are the metrics. Collective. */
 status validation_sets(struct validation *v, struct train_step *step,
                        struct progress *progress, int64_t at);

@@ -51,6 +51,13 @@ ends 0 "finished 10 steps" "$program" train config.yaml --run fresh \
     --set train.steps=10 --set 'data.phases=[3 web=0.1 pages=0.5, 9 code=5]'
 ends 0 "every bit" "$program" compare two fresh
 
+# --- tokens of nobody: nothing is known of their text ---
+head -c 40000 c.tokens >raw.u16
+ends 0 "validation loss [0-9.]* (" "$program" train config.yaml --run raw \
+    --set data.mixture= --set data.phases= --set data.train=[raw.u16] \
+    --set data.valid=[raw.u16] --set tokenizer.from= --set model.vocab=65536 \
+    --set data.packing=concat --set train.steps=1
+
 # --- sources that change ---
 ends 0 "whole" "$program" data verify config.yaml
 sed -i 's/the/tha/' a.jsonl
