@@ -11,6 +11,7 @@
  * bit: an element is computed by one tile, in the order of the chunks.
  * Source of the loop order: Goto and van de Geijn, "Anatomy of
  * high-performance matrix multiplication", 2008. */
+#include <stdatomic.h>
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/element.h"
@@ -36,6 +37,9 @@ struct plan {
     bool few;        /* rows: a is packed whole, strips are outermost */
     bool direct;     /* and b is read where it lies */
     bool whole;      /* strips are read where they lie */
+    bool in_place;   /* so is a, */
+    bool b_in_place; /* and all of b */
+    bool streams;    /* c goes past the caches */
     int panels;      /* of a, packed at a time */
     bool keep_first;
     bool by_columns; /* threads share columns */
@@ -43,8 +47,10 @@ struct plan {
 
 /* What one thread does in one block. */
 struct block {
-    int64_t row, column;       /* first of the block */
+    int64_t top;               /* its first row */
+    int64_t row, column;       /* where panels and strips are counted from */
     int64_t row_end, column_end;
+    int height;                /* of a panel */
     int64_t panel, panel_end;  /* of this thread, from row */
     int64_t strip, strip_end;  /* of this thread, from column */
     uint32_t *a_packed;        /* of this thread */
@@ -114,6 +120,11 @@ static void tile_strip(const struct plan *plan, const struct block *block,
 {
     tile->column = block->column + strip * TILE_COLUMNS;
     tile->b = plan->whole ? strip_in_memory(plan, tile->column) : NULL;
+    tile->b_word = TILE_COLUMNS;
+    if (plan->b_in_place) {
+        tile->b = matrix_at(&plan->p.b, 0, tile->column);
+        tile->b_word = plan->p.b.stride[0];
+    }
     tile->whole = tile->b != NULL;
     if (!tile->whole) tile->b = b_strip(plan, block, strip);
 }
@@ -137,15 +148,16 @@ static void tile_at(const struct plan *plan, const struct block *block,
                     int64_t panel, int64_t last, struct matmul_tile *tile)
 {
     const struct matmul *p = &plan->p;
-    int64_t row = block->row + panel * plan->format->rows;
-    int64_t end = block->row + last * plan->format->rows;
+    int64_t row = block->row + panel * block->height;
+    int64_t end = block->row + last * block->height;
     int64_t column = tile->column;
 
     tile->rows = (int)(smaller(end, block->row_end) - row);
     tile->columns = (int)smaller(TILE_COLUMNS, block->column_end - column);
     tile->direct = !tile->keep_first && tile->columns == TILE_COLUMNS;
     tile->c = matrix_at(&p->c, row, column);
-    tile->slots = plan->slots + (row - block->row) * plan->columns + column -
+    if (tile->in_place) tile->a = matrix_at(&p->a, row, 0);
+    tile->slots = plan->slots + (row - block->top) * plan->columns + column -
                   block->column;
     tile->bias = p->bias ? element_at(p->bias->data, p->bias->dtype, column)
                          : NULL;
@@ -162,11 +174,106 @@ static void tile_init(const struct plan *plan, const struct matmul_chunk *chunk,
         .format = plan->format, .chunk = chunk, .c_type = p->c.dtype,
         .c_stride = p->c.stride[0], .slot_stride = plan->columns,
         .slot_size = plan->columns * plan->rows,
-        .keep_first = plan->keep_first};
+        .keep_first = plan->keep_first, .streams = plan->streams,
+        .in_place = plan->in_place,
+        .a_row = p->a.stride[0], .a_word = p->a.stride[1]};
     if (p->bias) tile->bias_type = p->bias->dtype;
     if (!p->left) return;
     tile->left_type = p->left->dtype;
     tile->left_stride = p->left->stride[0];
+}
+
+/* Where a thread is in a chunk of a block. */
+struct place {
+    int64_t first;          /* panel of the group */
+    int64_t panel, strip;
+};
+
+/* Of the group of panels that comes next, a panel: each strip asks for those
+ * whose number it has. Its rows follow each other, or its words are far
+ * apart. */
+static void panel_ahead(const struct plan *plan, const struct block *block,
+                        const struct matmul_chunk *chunk,
+                        const struct place *at, struct matmul_ahead *out)
+{
+    enum { LINE = 64 };
+    const struct tensor *a = &plan->p.a;
+    const int64_t own = at->panel - at->first;
+    const bool rows = a->stride[1] == 1;
+    int64_t row = block->row + (at->first + plan->panels) * block->height;
+    int64_t word = chunk->steps[0].first;
+
+    if ((at->strip - block->strip) != own % (block->strip_end - block->strip))
+        return;
+    if (row >= block->row_end) { /* the next chunk's */
+        row = block->row + block->panel * block->height;
+        word += chunk->words;
+        if (chunk->last) return;
+    }
+    if (rows) {
+        out->from = matrix_at(a, row + own * block->height, word);
+        out->step = LINE;
+        out->count = block->height * a->stride[0] * dtype_bytes(a->dtype) /
+                     LINE;
+    } else {
+        out->from = (const char *)matrix_at(a, row, word) + own * LINE;
+        out->step = a->stride[1] * dtype_bytes(a->dtype);
+        out->count = chunk->words;
+    }
+}
+
+/* A line of each of `count` rows of t. */
+static void rows_ahead(const struct tensor *t, int64_t row, int64_t column,
+                       int64_t count, struct matmul_ahead *out)
+{
+    out->from = matrix_at(t, row, column);
+    out->step = t->stride[0] * dtype_bytes(t->dtype);
+    out->count = count;
+}
+
+/* What the next strip reads and writes: line by line, a panel each. */
+static void strip_ahead(const struct plan *plan, const struct block *block,
+                        const struct matmul_chunk *chunk,
+                        const struct place *at, struct matmul_ahead *out)
+{
+    enum { STRIPS_AHEAD = 16 }; /* with more, caches forget what was asked */
+    const struct matmul *p = &plan->p;
+    const int64_t own = at->panel - at->first;
+    const int64_t half = own % TILE_VECTORS * WIDTH;
+    int64_t row = block->row + at->first * block->height;
+    int64_t column = block->column + (at->strip + 1) * TILE_COLUMNS;
+
+    if (plan->b_in_place) {
+        if (own < TILE_VECTORS && at->strip + 1 < block->strip_end)
+            rows_ahead(&p->b, chunk->steps[0].first, column + half,
+                       chunk->words, out);
+        return;
+    }
+    if (p->a.stride[1] != 1 || !chunk->last || plan->streams ||
+        block->strip_end - block->strip > STRIPS_AHEAD)
+        return;
+    if (at->strip + 1 == block->strip_end) {
+        row += plan->panels * block->height;
+        column = block->column + block->strip * TILE_COLUMNS;
+    }
+    if (row >= block->row_end) return;
+    const int64_t count = smaller(plan->panels * block->height,
+                                  block->row_end - row);
+
+    if (own < TILE_VECTORS)
+        rows_ahead(&p->c, row, column + half, count, out);
+    else if (own < 2 * TILE_VECTORS && p->left)
+        rows_ahead(p->left, row, column + half, count, out);
+}
+
+static void tile_ahead(const struct plan *plan, const struct block *block,
+                       const struct matmul_chunk *chunk,
+                       const struct place *at, struct matmul_tile *tile)
+{
+    tile->ahead[0].count = tile->ahead[1].count = 0;
+    if (!plan->in_place) return;
+    panel_ahead(plan, block, chunk, at, &tile->ahead[0]);
+    strip_ahead(plan, block, chunk, at, &tile->ahead[1]);
 }
 
 /* This thread's tiles of one block and chunk; b is packed here when the
@@ -185,15 +292,19 @@ static void chunk_run(const struct plan *plan, const struct block *block,
          first += packed) {
         int64_t last = smaller(first + packed, block->panel_end);
 
-        panels_pack(plan, block, first, last, chunk);
+        if (!plan->in_place) panels_pack(plan, block, first, last, chunk);
         for (int64_t strip = block->strip; strip < block->strip_end; strip++) {
-            if (plan->by_columns && first == block->panel)
+            if (plan->by_columns && first == block->panel &&
+                !plan->b_in_place)
                 strip_pack(plan, block, strip, chunk);
             tile_strip(plan, block, strip, &tile);
             for (int64_t panel = first; panel < last; panel += together) {
                 tile_at(plan, block, panel, smaller(panel + together, last),
                         &tile);
-                tile.a = block->a_packed + (panel - first) * size;
+                if (!plan->in_place)
+                    tile.a = block->a_packed + (panel - first) * size;
+                tile_ahead(plan, block, chunk,
+                           &(struct place){first, panel, strip}, &tile);
                 run(&tile);
             }
         }
@@ -254,26 +365,50 @@ static void few_run(const struct plan *plan, struct block *block)
     block->a_packed = packed;
 }
 
+/* This thread's rows of a block. Where a is read in place they are as many as
+ * those of the others, and its panels about equally high. */
+static void rows_share(const struct plan *plan, struct block *block, int index,
+                       int count)
+{
+    int64_t rows = block->row_end - block->row;
+    int64_t panels = ceil_div(rows, plan->format->rows), first, last;
+
+    block->top = block->row;
+    block->height = plan->format->rows;
+    block->panel = 0;
+    block->panel_end = panels;
+    if (!plan->in_place) {
+        if (!plan->by_columns)
+            threads_split(panels, 1, index, count, &block->panel,
+                          &block->panel_end);
+        return;
+    }
+    if (!plan->by_columns) {
+        threads_split(rows, 1, index, count, &first, &last);
+        block->row_end = block->row + last;
+        block->row += first;
+        rows = last - first;
+    }
+    block->panel_end = panels = ceil_div(rows, plan->format->rows);
+    if (panels > 0) block->height = (int)ceil_div(rows, panels);
+}
+
 static void block_run(const struct plan *plan, struct block *block, int index,
                       int count)
 {
-    int64_t panels = ceil_div(block->row_end - block->row,
-                              plan->format->rows);
     int64_t strips = ceil_div(block->column_end - block->column, TILE_COLUMNS);
     int64_t strip, strip_end;
     struct matmul_cursor cursor;
     struct matmul_chunk chunk;
+    const bool shares = !plan->by_columns && !plan->b_in_place;
 
-    block->panel = block->strip = 0;
-    block->panel_end = panels;
+    rows_share(plan, block, index, count);
+    block->strip = 0;
     block->strip_end = strips;
     threads_split(strips, 1, index, count, &strip, &strip_end);
     if (plan->by_columns) {
         block->strip = strip;
         block->strip_end = strip_end;
-    } else {
-        threads_split(panels, 1, index, count, &block->panel,
-                      &block->panel_end);
     }
     if (plan->few) {
         few_run(plan, block);
@@ -281,13 +416,13 @@ static void block_run(const struct plan *plan, struct block *block, int index,
     }
     cursor_init(plan, &cursor);
     while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
-        if (!plan->by_columns) {
+        if (shares) {
             for (int64_t s = strip; s < strip_end; s++)
                 strip_pack(plan, block, s, &chunk);
             threads_barrier(plan->threads);
         }
         chunk_run(plan, block, &chunk);
-        if (!plan->by_columns) threads_barrier(plan->threads);
+        if (shares) threads_barrier(plan->threads);
     }
 }
 
@@ -308,6 +443,7 @@ static void matmul_body(void *argument, int index, int count)
             block_run(plan, &block, index, count);
         }
     }
+    if (plan->streams) atomic_thread_fence(memory_order_seq_cst);
     if (plan->format->end) plan->format->end();
 }
 
@@ -353,6 +489,44 @@ static void plan_few(struct plan *plan)
     plan->chunk_words = GRANULE / format->per_word;
 }
 
+/* Rows so far apart fall on few lines of a cache, so that what is read again
+ * would have gone. */
+static bool rows_collide(int64_t apart)
+{
+    enum { PAGE = 4096 };
+
+    return apart * (int64_t)sizeof(float) % PAGE == 0;
+}
+
+/* Which operands are read where they lie. Copies of a pay for wide products
+ * only if its words are far apart, and those of b if c is tall. */
+static void plan_in_place(struct plan *plan, int threads)
+{
+    enum { PANELS_PACKED = 16 }; /* of a thread: with more, b is copied */
+    const struct tensor *a = &plan->p.a, *b = &plan->p.b;
+    const bool far = a->stride[1] != 1;
+    const int64_t panels = ceil_div(plan->p.c.shape[0],
+                                    plan->format->rows * threads);
+
+    plan->in_place = plan->format->in_place && !plan->few &&
+                     !(far && rows_collide(a->stride[1]));
+    plan->b_in_place = plan->in_place && far && panels <= PANELS_PACKED &&
+                       b->stride[1] == 1 && !rows_collide(b->stride[0]) &&
+                       plan->p.c.shape[1] % TILE_COLUMNS == 0;
+}
+
+/* A result that is written at once and too large to be found in a cache again
+ * does not have to pass through one. */
+static bool result_streams(const struct tensor *c)
+{
+    enum { LINE = 64, STREAM_BYTES = 4 << 20 };
+    const int64_t row = c->stride[0] * (int64_t)sizeof(float);
+
+    return c->dtype == DTYPE_F32 && row % LINE == 0 &&
+           (uintptr_t)c->data % LINE == 0 &&
+           tensor_count(c) * (int64_t)sizeof(float) >= STREAM_BYTES;
+}
+
 static void plan_build(struct plan *plan, int threads)
 {
     const struct matmul *p = &plan->p;
@@ -362,6 +536,8 @@ static void plan_build(struct plan *plan, int threads)
     struct matmul_chunk chunk;
 
     plan_few(plan);
+    plan_in_place(plan, threads);
+    plan->streams = !p->left && result_streams(&p->c);
     plan->words = 1;
     plan->keep_first = p->c.dtype != DTYPE_F32 ||
                        (p->left && p->left->data == p->c.data);

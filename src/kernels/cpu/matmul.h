@@ -66,13 +66,42 @@ struct matmul_source {
 
 struct matmul_tile;
 
-/* One granule of one panel and one strip. */
+/* Rows of a panel that are read where they lie, words of a row contiguous:
+ * three rows to start from and four distances, for processors have few
+ * registers for addresses. */
+enum { ROWS_GROUP = 5, ROWS_GROUPS = 3 };
+struct matmul_rows {
+    const char *first[ROWS_GROUPS]; /* rows 0, 5 and 10, at the granule */
+    int64_t apart[ROWS_GROUP];      /* bytes from the first row to the others */
+};
+
+/* Lines that memory is asked for meanwhile, one at each word: what no processor
+ * guesses is there when it is needed. */
+struct matmul_ahead {
+    const char *from;
+    int64_t step;  /* bytes */
+    int64_t count; /* lines; 0: none */
+};
+enum { AHEAD_STREAMS = 2 };
+
+/* One granule of one panel and one strip. Where the format knows of it, to its
+ * sums are added, each to the left of what there is: tiles of the stack from
+ * the top down, the one below them, and what is left of c. */
 struct matmul_granule {
     const uint32_t *a, *b; /* of panel and strip, at the granule */
+    int64_t a_word, b_word; /* words from a word of each to the next */
+    const struct matmul_rows *in_rows; /* instead of a; or NULL */
+    struct matmul_ahead ahead[AHEAD_STREAMS];
     int words, rows;
     float *to;             /* set, or added to */
     int64_t stride;
     bool assign;
+    /* format.merges: then `to` is set in any case, */
+    bool streams;          /* past the caches; it starts a line, as rows do */
+    const float *top;      /* dense, */
+    int count;             /* each TILE before the one above it */
+    const float *below, *left; /* or NULL */
+    int64_t below_stride, left_stride;
 };
 
 /* The same for at most FEW_GROUP rows and TILE_COLUMNS columns that are read
@@ -114,6 +143,8 @@ struct matmul_format {
     int together;     /* panels of a tile: the granule of a strip of b is read
                        * so many times while the first cache has it */
     bool widened;     /* packed words of b are not those of strips */
+    bool in_place;    /* granules can read a where it lies, */
+    bool merges;      /* and know tops and left */
     /* Panels of `rows` rows, one after the other: panel[w * rows + i] = word w
      * of row i for the words of a chunk (in order of its steps); rows from
      * `count` on are anything. May write WIDTH words past the last panel. */
@@ -195,7 +226,12 @@ struct matmul_tile {
     const struct matmul_format *format;
     const struct matmul_chunk *chunk;
     const uint32_t *a, *b;   /* panel and strip */
-    bool whole;              /* b has all words of the strip, not of a chunk */
+    bool streams;            /* c, where it is not read before */
+    bool in_place;           /* a is the operand itself, from the tile on */
+    int64_t a_row, a_word;
+    struct matmul_ahead ahead[AHEAD_STREAMS];
+    bool whole;              /* b has all words of the strip, not of a chunk, */
+    int64_t b_word;          /* so far apart */
     const char *memory;      /* of b, at this strip, instead of b packed; or
                               * NULL */
     int64_t memory_stride;   /* bytes from column to column (0: struct

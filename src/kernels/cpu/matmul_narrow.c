@@ -228,6 +228,7 @@ static void granule_pairs(const struct matmul_granule *g)
     flushing.to = sums;
     flushing.stride = TILE_COLUMNS;
     flushing.assign = true;
+    flushing.below = NULL;
     before = flushing_begin();
     chains(&flushing);
     flushing_end(before);
@@ -244,6 +245,7 @@ static void granule_blocks(const struct matmul_granule *g)
 
     half.stride = TILE_COLUMNS;
     half.assign = true;
+    half.below = NULL;
     half.words = HALF;
     for (int w = 0; w < g->words; w += PRODUCT_BLOCK) {
         for (int odd = 0; odd < 2; odd++) {

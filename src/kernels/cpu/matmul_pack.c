@@ -282,6 +282,7 @@ void CPU(matmul_pack_pairs)(uint32_t *out, int width,
 
 const struct matmul_format CPU(format_f32) = {
     .rows = TILE_ROWS, .grain = 1, .per_word = 1, .chunk_words = MATMUL_CHUNK,
-    .panels = MATMUL_PANELS, .together = 1, .pack_rows = rows_f32,
+    .panels = MATMUL_PANELS, .together = 1, .in_place = true, .merges = true,
+    .pack_rows = rows_f32,
     .pack_columns = columns_f32, .granule = CPU(matmul_chains),
     .few = CPU(matmul_few_f32), .line = CPU(matmul_line_f32)};

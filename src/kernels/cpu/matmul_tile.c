@@ -14,6 +14,7 @@ struct panel {
     float *first;    /* slot 0 */
     int64_t first_stride;
     float (*stack)[TILE];
+    bool finished;   /* c has been stored */
 };
 
 static void tile_copy(float *to, int64_t to_stride, const float *from,
@@ -111,7 +112,7 @@ static void panel_finish(const struct panel *panel)
 {
     const struct matmul_tile *t = panel->tile;
 
-    if (!t->bias && !t->left && t->direct) return;
+    if (panel->finished || (!t->bias && !t->left && t->direct)) return;
     for (int i = 0; i < panel->rows; i++) {
         float row[TILE_COLUMNS];
 
@@ -150,6 +151,7 @@ static void panel_begin(struct panel *panel, const struct matmul_tile *t,
     const int rows = t->format->rows;
 
     panel->tile = t;
+    panel->finished = false;
     panel->row = index * rows;
     panel->rows = t->rows - panel->row < rows ? t->rows - panel->row : rows;
     panel->first = panel->stack[0];
@@ -159,7 +161,7 @@ static void panel_begin(struct panel *panel, const struct matmul_tile *t,
         panel->first_stride = t->c_stride;
     }
     slots_move(panel, t->chunk->slots_before, true);
-    if (!t->chunk->last) return;
+    if (!t->chunk->last || t->streams) return;
     for (int i = 0; i < panel->rows; i++) {
         const int64_t at = panel->row + i;
 
@@ -203,24 +205,68 @@ static void panel_few(const struct panel *panel, const struct matmul_step *step,
     }
 }
 
-static void panel_granule(const struct panel *panel,
-                          const struct matmul_step *step)
+/* a of a granule where it lies. */
+static void granule_in_place(const struct panel *panel,
+                             const struct matmul_step *step,
+                             struct matmul_rows *rows,
+                             struct matmul_granule *g)
 {
     const struct matmul_tile *t = panel->tile;
-    const int64_t rows = t->format->rows;
-    const int64_t word =
-        t->whole ? step->first / t->format->per_word : step->offset;
-    const struct matmul_granule g = {
-        .a = t->a + panel->row * t->chunk->words + step->offset * rows,
-        .b = t->memory ? NULL /* read where it lies */
-                       : t->b + word * TILE_COLUMNS,
-        .words = step->words, .rows = panel->rows,
-        .to = step->slot ? panel->stack[step->slot] : panel->first,
-        .stride = step->slot ? TILE_COLUMNS : panel->first_stride,
-        .assign = step->assign};
+    const int64_t row = t->a_row * (int64_t)sizeof *t->a;
 
-    if (t->memory) panel_few(panel, step, &g);
-    else t->format->granule(&g);
+    g->a = t->a + panel->row * t->a_row + step->first * t->a_word;
+    g->a_word = t->a_word;
+    for (int i = 0; i < AHEAD_STREAMS; i++) {
+        g->ahead[i] = t->ahead[i];
+        g->ahead[i].from += step->offset * t->ahead[i].step;
+        if (step->offset >= t->ahead[i].count)
+            g->ahead[i] = (struct matmul_ahead){(const char *)g->a, 0, 0};
+    }
+    if (t->a_word != 1) return;
+    g->in_rows = rows;
+    for (int i = 0; i < ROWS_GROUPS; i++)
+        rows->first[i] = (const char *)g->a + i * ROWS_GROUP * row;
+    for (int i = 0; i < ROWS_GROUP; i++) rows->apart[i] = i * row;
+}
+
+static float *slot_at(const struct panel *panel, int slot, int64_t *stride)
+{
+    *stride = slot ? TILE_COLUMNS : panel->first_stride;
+    return slot ? panel->stack[slot] : panel->first;
+}
+
+/* Whether c can be stored by the granule that completes its sums. */
+static bool ends_here(const struct matmul_tile *t,
+                      const struct matmul_step *step)
+{
+    return t->chunk->last && step == &t->chunk->steps[t->chunk->count - 1] &&
+           t->columns == TILE_COLUMNS && t->c_type == DTYPE_F32 && !t->bias &&
+           (!t->left || t->left_type == DTYPE_F32);
+}
+
+/* The step's merges as part of its granule: each is an addition to the left of
+ * what there is, as is adding to a slot. */
+static void granule_merges(struct panel *panel, const struct matmul_step *step,
+                           struct matmul_granule *g)
+{
+    const struct matmul_tile *t = panel->tile;
+    const int top = step->slot - (step->assign ? 1 : 0);
+    const int last = step->slot - step->merges;
+
+    if (top >= last) {
+        g->top = panel->stack[top];
+        g->count = top - last;
+        g->below = slot_at(panel, last, &g->below_stride);
+    }
+    g->to = slot_at(panel, last, &g->stride);
+    if (!ends_here(t, step)) return;
+    panel->finished = true;
+    g->to = (float *)t->c + panel->row * t->c_stride;
+    g->stride = t->c_stride;
+    g->streams = t->streams && !g->below;
+    if (!t->left) return;
+    g->left = (const float *)t->left + panel->row * t->left_stride;
+    g->left_stride = t->left_stride;
 }
 
 static void panel_merge(const struct panel *panel,
@@ -232,6 +278,37 @@ static void panel_merge(const struct panel *panel,
         tile_add(top > 1 ? panel->stack[top - 1] : panel->first,
                  top > 1 ? TILE_COLUMNS : panel->first_stride,
                  panel->stack[top], panel->rows);
+}
+
+static void panel_granule(struct panel *panel, const struct matmul_step *step)
+{
+    const struct matmul_tile *t = panel->tile;
+    const int64_t rows = t->format->rows;
+    const int64_t word =
+        t->whole ? step->first / t->format->per_word : step->offset;
+    struct matmul_rows in_rows;
+    struct matmul_granule g = {
+        .a = t->a, .a_word = rows,
+        .b = t->memory ? NULL /* read where it lies */
+                       : t->b + word * t->b_word,
+        .b_word = t->b_word, .words = step->words, .rows = panel->rows,
+        .assign = step->assign};
+
+    if (t->in_place) granule_in_place(panel, step, &in_rows, &g);
+    else g.a += panel->row * t->chunk->words + step->offset * rows;
+    if (t->format->merges && !t->memory) {
+        granule_merges(panel, step, &g);
+        t->format->granule(&g);
+        return;
+    }
+    g.to = slot_at(panel, step->slot, &g.stride);
+    if (!g.assign) {
+        g.below = g.to;
+        g.below_stride = g.stride;
+    }
+    if (t->memory) panel_few(panel, step, &g);
+    else t->format->granule(&g);
+    panel_merge(panel, step);
 }
 
 void CPU(matmul_tile_run)(const struct matmul_tile *t)
@@ -248,10 +325,7 @@ void CPU(matmul_tile_run)(const struct matmul_tile *t)
     for (int i = 0; i < chunk->count; i++) {
         const struct matmul_step *step = &chunk->steps[i];
 
-        for (int p = 0; p < count; p++) {
-            panel_granule(&panels[p], step);
-            panel_merge(&panels[p], step);
-        }
+        for (int p = 0; p < count; p++) panel_granule(&panels[p], step);
     }
     for (int p = 0; p < count; p++) {
         if (chunk->last) panel_finish(&panels[p]);

@@ -8,6 +8,8 @@
 
 enum { SEGMENTS_MAX = 64, PAD = 3 };
 
+static int64_t row_pad = PAD; /* elements after a row of a matrix */
+
 /* One product; every case runs with a and b in each of their forms. */
 struct matmul_case {
     int64_t m, n, k;
@@ -46,11 +48,12 @@ static inline struct tensor matrix(struct arena *arena, int64_t rows,
                                    int64_t columns, bool turned,
                                    enum dtype dtype, uint64_t seed)
 {
-    int64_t r = turned ? columns : rows, c = (turned ? rows : columns) + PAD;
+    const int64_t pad = row_pad;
+    int64_t r = turned ? columns : rows, c = (turned ? rows : columns) + pad;
     struct tensor t = tensor_2d(room_numbers(arena, r * c, dtype, seed), dtype,
                                 r, c);
 
-    t = tensor_cols(t, 0, c - PAD);
+    t = tensor_cols(t, 0, c - pad);
     return turned ? tensor_transpose(t) : t;
 }
 

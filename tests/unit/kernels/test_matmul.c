@@ -24,24 +24,35 @@ static const struct matmul_case cases[] = {
     {130, 200, 2600, 1, 1, false, false, true, true},
     {260, 70, 300, 1, 1, false, true, false, false},
     {5, 400, 2100, 1, 1, true, false, false, false},
+    {130, 96, 2600, 4, 2, false, false, true, false},
+    {500, 64, 1100, 2, 3, false, false, false, false},
+    {330, 64, 300, 4, 1, false, false, false, true},
+    {64, 64, 1200, 1, 2, true, false, false, false},
 };
 
-static void test_fast_equals_reference(void **state)
+/* Rows that follow each other: pages apart, and results that start lines. */
+static const struct matmul_case dense[] = {
+    {1024, 64, 90, 1, 1, false, false, true, false},
+    {1040, 1024, 10, 1, 1, false, false, false, false},
+    {1040, 1024, 10, 2, 1, false, false, true, false},
+};
+
+static void compare_with_reference(const struct matmul_case *list,
+                                   size_t count)
 {
     struct arena arena;
     struct threads *threads[5] = {0};
 
-    (void)state;
     arena_init(&arena, "test", 0);
     for (int n = 1; n < 5; n++)
         assert_int_equal(threads_build(&threads[n], n), OK);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    for (size_t i = 0; i < count; i++) {
         for (int form = 0; form < 4; form++) {
             struct a_product want, have;
             struct stream plain = {0};
 
             arena_reset(&arena);
-            product_build(&want, &arena, &cases[i], form, DTYPE_F32);
+            product_build(&want, &arena, &list[i], form, DTYPE_F32);
             kernels_reference_f32.matmul(&plain, &want.p);
             for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++) {
                 int n = 1 + (int)((i + (size_t)form) % 4);
@@ -49,7 +60,7 @@ static void test_fast_equals_reference(void **state)
                 struct stream stream;
 
                 if (!room_table(&table, isa)) continue;
-                product_build(&have, &arena, &cases[i], form, DTYPE_F32);
+                product_build(&have, &arena, &list[i], form, DTYPE_F32);
                 stream = room_stream(&arena, threads[n], &table);
                 assert_int_equal(table.matmul(&stream, &have.p), OK);
                 if (memcmp(have.p.c.data, want.p.c.data, c_bytes(&want)))
@@ -60,6 +71,20 @@ static void test_fast_equals_reference(void **state)
     }
     for (int n = 1; n < 5; n++) threads_free(threads[n]);
     arena_free(&arena);
+}
+
+static void test_fast_equals_reference(void **state)
+{
+    (void)state;
+    compare_with_reference(cases, sizeof cases / sizeof *cases);
+}
+
+static void test_dense_rows(void **state)
+{
+    (void)state;
+    row_pad = 0;
+    compare_with_reference(dense, sizeof dense / sizeof *dense);
+    row_pad = PAD;
 }
 
 /* A large product that needs several blocks of rows and columns and a stack
@@ -191,6 +216,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_fast_equals_reference),
+        cmocka_unit_test(test_dense_rows),
         cmocka_unit_test(test_blocks_equal_reference),
         cmocka_unit_test(test_reference_is_its_definition),
         cmocka_unit_test(test_float64_is_a_product),
