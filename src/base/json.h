@@ -85,6 +85,8 @@ void json_write_integer(struct json_writer *writer, int64_t value);
 /* The first of 15, 16 and 17 digits that reads back to the same double; NaN and
  * infinities become null. */
 void json_write_real(struct json_writer *writer, double value);
+/* With a point or an exponent, by which Python tells it from an integer. */
+void json_write_float(struct json_writer *writer, double value);
 void json_write_bool(struct json_writer *writer, bool value);
 void json_write_null(struct json_writer *writer);
 /* A key and its value. */

@@ -167,7 +167,8 @@ void json_write_integer(struct json_writer *writer, int64_t value)
         (size_t)snprintf(digits, sizeof digits, "%" PRId64, value));
 }
 
-void json_write_real(struct json_writer *writer, double value)
+static void write_real(struct json_writer *writer, double value,
+                       const char *point)
 {
     char digits[40];
 
@@ -183,6 +184,17 @@ void json_write_real(struct json_writer *writer, double value)
     if (value == 0 && signbit(value))
         memcpy(digits, "-0.0", sizeof "-0.0"); /* "-0" is the integer 0 */
     put(writer, digits, strlen(digits));
+    if (strpbrk(digits, ".e") == NULL) put(writer, point, strlen(point));
+}
+
+void json_write_real(struct json_writer *writer, double value)
+{
+    write_real(writer, value, "");
+}
+
+void json_write_float(struct json_writer *writer, double value)
+{
+    write_real(writer, value, ".0");
 }
 
 void json_write_key_integer(struct json_writer *writer, const char *key,

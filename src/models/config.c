@@ -39,9 +39,23 @@ static const struct { const char *name, *only; } everywhere[] = {
     {"return_dict_in_generate", NULL}, {"output_past", NULL},
     {"_num_labels", NULL}, {"n_special", NULL},
     {"predict_special_tokens", NULL},
-    {"license", NULL}, {"auto_map", NULL},
+    {"license", NULL}, {"auto_map", NULL}, {"custom_pipelines", NULL},
 };
 enum { EVERYWHERE = sizeof everywhere / sizeof *everywhere };
+
+/* text: words with | between them. */
+static bool is_one_of(const char *word, const char *text)
+{
+    const size_t length = strlen(word);
+
+    for (;; text++) {
+        const size_t end = strcspn(text, "|");
+
+        if (end == length && memcmp(text, word, end) == 0) return true;
+        text += end;
+        if (*text == 0) return false;
+    }
+}
 
 static bool value_is(const struct json *value, const char *text)
 {
@@ -53,7 +67,7 @@ static bool value_is(const struct json *value, const char *text)
     case JSON_REAL:
         return (text[0] == '0' && text[1] == 0 && value->real == 0.0) ||
                (text[0] == '1' && text[1] == 0 && value->real == 1.0);
-    case JSON_STRING: return strcmp(text, value->string) == 0;
+    case JSON_STRING: return is_one_of(value->string, text);
     case JSON_OBJECT: return strcmp(text, "{}") == 0 && value->count == 0;
     case JSON_ARRAY: return strcmp(text, "[]") == 0 && value->count == 0;
     }
@@ -77,12 +91,29 @@ static bool find(const struct model_kind *kind, const char *name,
     return false;
 }
 
+/* Files of another kind, whatever their fields. */
+static status check_kind(const struct json *config, const char *source)
+{
+    const struct json *quantized = json_get(config, "quantization_config");
+
+    if (quantized != NULL && quantized->kind != JSON_NULL)
+        FAIL(ERR_CONFIG, "%s: quantization_config: the weights are quantized; "
+                         "this build takes a model whose weights are F64, F32, "
+                         "BF16 or F16", source);
+    if (json_get(config, "text_config") != NULL)
+        FAIL(ERR_CONFIG, "%s: text_config: a model of text and something else; "
+                         "this build takes models of text alone (gemma3: "
+                         "model_type gemma3_text)", source);
+    return OK;
+}
+
 status config_check(const struct model_kind *kind, const struct json *config,
                     const char *source)
 {
     struct text unknown = {0};
     status result = OK;
 
+    TRY(check_kind(config, source));
     for (int i = 0; i < config->count; i++) {
         const char *name = config->items[2 * i].string, *only = NULL;
         const struct json *value = &config->items[2 * i + 1];

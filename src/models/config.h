@@ -40,8 +40,11 @@ enum activation model_activation(const struct model_kind *kind);
 #define ROW_DROPOUT(name) {name, CONFIG_DROPOUT, CONFIG_AT(dropout), 0, NULL}
 /* rope_theta and the like, read and written together (config_rope.c). */
 #define ROW_ROPE(name) {name, CONFIG_ROPE, 0, 0, 0, NULL}
-/* Takes this JSON value (or null) only. */
+/* Takes this JSON value (or null) only; of words several, "a|b", of which the
+ * first is written. */
 #define ROW_ONLY(name, value) {name, CONFIG_ONLY, 0, 0, 0, value}
+/* The same, but a library that does not find it takes the same. */
+#define ROW_ALSO(name, value) {name, CONFIG_IDLE, 0, 0, 0, value}
 /* Without effect here, or read by read_more. */
 #define ROW_IDLE(name) {name, CONFIG_IDLE, 0, 0, 0, NULL}
 /* The fields that all families with rotary positions have. */

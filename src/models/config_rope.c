@@ -294,6 +294,13 @@ static bool is_written(const struct rope_scaling *scaling, int field)
             value_of(scaling, &fields[field]) != fields[field].other);
 }
 
+static void write_float(struct json_writer *out, const char *key,
+                        double value)
+{
+    json_write_key(out, key);
+    json_write_float(out, value);
+}
+
 static void write_fields(const struct rope_scaling *scaling,
                          struct json_writer *out)
 {
@@ -309,7 +316,7 @@ static void write_fields(const struct rope_scaling *scaling,
         } else if (fields[i].at == AT(original)) {
             json_write_key_integer(out, fields[i].name, (int64_t)value);
         } else {
-            json_write_key_real(out, fields[i].name, value);
+            write_float(out, fields[i].name, value);
         }
     }
 }
@@ -327,7 +334,7 @@ static double share_of(const struct model *model)
 static void write_share(const struct model *model, struct json_writer *out)
 {
     if (has_share(model))
-        json_write_key_real(out, share_key, share_of(model));
+        write_float(out, share_key, share_of(model));
 }
 
 static void write_inside(const struct model *model,
@@ -335,7 +342,7 @@ static void write_inside(const struct model *model,
                          struct json_writer *out)
 {
     write_fields(scaling, out);
-    json_write_key_real(out, "rope_theta", base);
+    write_float(out, "rope_theta", base);
     write_share(model, out);
 }
 
@@ -350,7 +357,7 @@ static void write_parameters(const struct model *model,
 
 void rope_write_config(const struct model *model, struct json_writer *out)
 {
-    json_write_key_real(out, "rope_theta", model->rope_base); /* v4 */
+    write_float(out, "rope_theta", model->rope_base); /* v4 */
     write_share(model, out);
     if (model->rope.kind != ROPE_PLAIN) {
         json_write_key(out, "rope_scaling");
@@ -359,7 +366,7 @@ void rope_write_config(const struct model *model, struct json_writer *out)
         json_write_object_end(out);
     }
     if (has_local(model))
-        json_write_key_real(out, local_key, model->rope_local_base);
+        write_float(out, local_key, model->rope_local_base);
     json_write_key(out, "rope_parameters"); /* v5 */
     json_write_object(out);
     if (has_local(model)) {

@@ -7,6 +7,7 @@
 static const struct { const char *name; enum activation value; }
     activations[] = {{"gelu_new", ACTIVATION_GELU_TANH},
                      {"gelu_pytorch_tanh", ACTIVATION_GELU_TANH},
+                     {"gelu_fast", ACTIVATION_GELU_TANH},
                      {"gelu", ACTIVATION_GELU_ERF},
                      {"relu", ACTIVATION_RELU},
                      {"silu", ACTIVATION_SILU}};
@@ -71,8 +72,8 @@ static status read_activation(struct model *model,
         model->activation = activations[i].value;
         return OK;
     }
-    FAIL(ERR_CONFIG, "%s: %s: %s is not gelu_new, gelu_pytorch_tanh, gelu, "
-                     "relu or silu", source, row->name, name);
+    FAIL(ERR_CONFIG, "%s: %s: %s is not gelu_new, gelu_pytorch_tanh, "
+                     "gelu_fast, gelu, relu or silu", source, row->name, name);
 }
 
 static status read_row(struct model *model, const struct config_row *row,
@@ -188,14 +189,18 @@ static void write_row(const struct model *model, const struct config_row *row,
         return;
     case CONFIG_REAL:
         if (is_cap(row) && *(const double *)at == 0) json_write_null(out);
-        else json_write_real(out, *(const double *)at);
+        else if (row->at == offsetof(struct model, query_scale))
+            json_write_real(out, *(const double *)at); /* an integer there */
+        else json_write_float(out, *(const double *)at);
         return;
     case CONFIG_FLAG: json_write_bool(out, *(const bool *)at); return;
     case CONFIG_ACTIVATION:
         write_activation(model->activation, out);
         return;
-    case CONFIG_DROPOUT: json_write_real(out, 0); return;
-    case CONFIG_ONLY: json_write_string(out, row->only); return;
+    case CONFIG_DROPOUT: json_write_float(out, 0); return;
+    case CONFIG_ONLY:
+        json_write_string_n(out, row->only, strcspn(row->only, "|"));
+        return;
     case CONFIG_ROPE:
     case CONFIG_IDLE: return;
     }

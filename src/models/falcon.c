@@ -33,6 +33,7 @@ static const struct config_row rows[] = {
     ROW_REAL("initializer_range", init_std, 0.02),
     ROW_FLAG("tie_word_embeddings", tied, true), ROWS_ROPE,
     ROW_DROPOUT("hidden_dropout"), ROW_DROPOUT("attention_dropout"),
+    ROW_IDLE("ff_factor"), /* ffn_hidden_size says it */
     ROW_ONLY("bias", "false"), ROW_ONLY("alibi", "false"),
     ROW_ONLY("parallel_attn", "true"), ROW_IDLE("multi_query"),
     ROW_IDLE("new_decoder_architecture"), ROW_IDLE("num_ln_in_parallel_attn"),

@@ -12,7 +12,8 @@ static const struct decoder decoder = {
     .ffn_after = OUTSIDE_WEIGHT("post_feedforward_layernorm")};
 
 static const struct config_row rows[] = {
-    ROWS_SIZES(1e-6), ROWS_ROPE, ROW_ONLY("hidden_act", "gelu_pytorch_tanh"),
+    ROWS_SIZES(1e-6), ROWS_ROPE,
+    ROW_ONLY("hidden_act", "gelu_pytorch_tanh|gelu"),
     ROW_ONLY("hidden_activation", "gelu_pytorch_tanh"),
     ROW_INTEGER("num_key_value_heads", kv_heads, 4),
     ROW_INTEGER("head_dim", head_width, 256),

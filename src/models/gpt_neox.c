@@ -28,6 +28,8 @@ static const struct config_row rows[] = {
     ROW_FLAG("tie_word_embeddings", tied, false),
     ROW_FLAG("use_parallel_residual", parallel, true),
     ROW_DROPOUT("hidden_dropout"), ROW_DROPOUT("attention_dropout"),
+    ROW_DROPOUT("hidden_dropout_prob"), /* GPT-NeoX-20B */
+    ROW_DROPOUT("attention_probs_dropout_prob"),
     ROW_IDLE("classifier_dropout"), ROW_ONLY("attention_bias", "true"),
     ROWS_ROPE, ROW_ROPE("partial_rotary_factor"), ROW_ROPE("rotary_pct"),
     ROW_ROPE("rotary_emb_base"),

@@ -49,6 +49,16 @@ TEST(what_is_not_computed_is_refused)
          "a mistral has its window in all"},
         {"qwen2", "\"num_hidden_layers\": 2",
          "\"num_hidden_layers\": 10001", "10001 layers; this build has"},
+        {"mistral", "\"vocab_size\"",
+         "\"quantization_config\": {\"bits\": 4}, \"vocab_size\"",
+         "the weights are quantized; this build takes"},
+        {"gemma3", "\"vocab_size\"", "\"text_config\": {}, \"vocab_size\"",
+         "a model of text and something else"},
+        {"gemma", "\"gelu_pytorch_tanh\"", "\"gelu_\"",
+         "hidden_act has a value"},
+        {"smollm2", "\"vocab_size\"",
+         "\"activation\": \"swigl\", \"vocab_size\"",
+         "activation has a value"},
         {"qwen2", "\"use_mrope\": false", "\"use_mrope\": true", "use_mrope"},
         {"qwen2", "\"silu\"", "\"gelu\"", "hidden_act has a value"},
         {"qwen2", "\"eos_token_id\": 4", "\"eos_token_id\": \"x\"",
@@ -96,6 +106,45 @@ TEST(what_is_not_computed_is_refused)
         FAILS(changed(&model, rows[i].name, rows[i].from, rows[i].into),
               ERR_CONFIG, rows[i].words);
         status_clear();
+    }
+}
+
+/* What published files carry, and what is written for it. */
+TEST(what_changes_nothing_is_read)
+{
+    static const struct { const char *name, *from, *into, *written; } rows[] = {
+        {"smollm2", "\"pretraining_tp\": 1",
+         "\"pretraining_tp\": 2, \"max_sequence_length\": 64, "
+         "\"activation\": \"swiglu\"", "\"hidden_act\": \"silu\""},
+        {"smollm3", "\"pretraining_tp\": 1", "\"pretraining_tp\": 2",
+         "\"smollm3\""},
+        {"gemma", "\"gelu_pytorch_tanh\"", "\"gelu\"",
+         "\"hidden_act\": \"gelu_pytorch_tanh\""},
+        {"gpt_neox", "\"hidden_act\": \"gelu\"",
+         "\"hidden_act\": \"gelu_fast\", \"hidden_dropout_prob\": 0, "
+         "\"attention_probs_dropout_prob\": 0, \"custom_pipelines\": {}",
+         "\"hidden_act\": \"gelu_new\""},
+        {"falcon_groups", "\"vocab_size\"", "\"ff_factor\": 4, \"vocab_size\"",
+         "\"hidden_dropout\": 0.0,"},
+        /* Python tells numbers with a point from others. */
+        {"gemma2", "\"final_logit_softcapping\": 1.5",
+         "\"final_logit_softcapping\": 30",
+         "\"final_logit_softcapping\": 30.0,"},
+        {"gemma2", "\"query_pre_attn_scalar\": 7",
+         "\"query_pre_attn_scalar\": 256", "\"query_pre_attn_scalar\": 256,"},
+        {"mistral", "\"rope_theta\": 1000000.0", "\"rope_theta\": 10000",
+         "\"rope_theta\": 10000.0,"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct model model;
+        struct text text = {0};
+
+        IS_OK(changed(&model, rows[i].name, rows[i].from, rows[i].into));
+        IS_OK(model_write_config(&model, DTYPE_F32, &text));
+        if (strstr(text.bytes, rows[i].written) == NULL)
+            EQUAL_TEXT(text.bytes, rows[i].written);
+        text_free(&text);
     }
 }
 
@@ -242,6 +291,7 @@ TEST(options_know_the_families)
     }
 }
 
-TEST_MAIN(what_is_not_computed_is_refused, windows_are_read,
+TEST_MAIN(what_is_not_computed_is_refused, what_changes_nothing_is_read,
+          windows_are_read,
           blocks_with_windows_are_read, options_choose_blocks,
           options_know_the_families)
