@@ -12,16 +12,18 @@
 #include "base/file.h"
 
 static const char *const kinds[ROPE_KINDS] = {"default", "linear", "llama3",
-                                              "yarn", "dynamic"};
+                                              "yarn", "dynamic", "longrope"};
 
 static const char *const share_key = "partial_rotary_factor";
 static const char *const local_key = "rope_local_base_freq";
+static const char *const original_key = "original_max_position_embeddings";
 static const char *const full_key = "full_attention";
 static const char *const sliding_key = "sliding_attention";
 
 enum {
     LINEAR = 1 << ROPE_LINEAR, LLAMA3 = 1 << ROPE_LLAMA3,
-    YARN = 1 << ROPE_YARN, DYNAMIC = 1 << ROPE_DYNAMIC, NAME_BYTES = 64
+    YARN = 1 << ROPE_YARN, DYNAMIC = 1 << ROPE_DYNAMIC, LONG = 1 << ROPE_LONG,
+    NAME_BYTES = 64
 };
 
 #define AT(field) offsetof(struct rope_scaling, field)
@@ -34,11 +36,12 @@ static const struct rope_field {
     double other;   /* when it is absent; 0 of original: the model's context */
 } fields[] = {
     {"factor", AT(factor), LINEAR | LLAMA3 | YARN | DYNAMIC, true, 0},
+    {"factor", AT(factor), LONG, false, 0}, /* the context over the old one */
     {"low_freq_factor", AT(low), LLAMA3, true, 0},
     {"high_freq_factor", AT(high), LLAMA3, true, 0},
-    {"original_max_position_embeddings", AT(original), LLAMA3 | YARN, false,
-     0},
-    {"attention_factor", AT(attention), YARN, false, 0},
+    {"original_max_position_embeddings", AT(original),
+     LLAMA3 | YARN | LONG, false, 0},
+    {"attention_factor", AT(attention), YARN | LONG, false, 0},
     {"beta_fast", AT(beta_fast), YARN, false, 32},
     {"beta_slow", AT(beta_slow), YARN, false, 1},
     {"mscale", AT(mscale), YARN, false, 0},
@@ -68,13 +71,14 @@ static status begin(struct rope_scaling *scaling, const char *where,
                     const char *kind)
 {
     *scaling = (struct rope_scaling){0};
+    if (strcmp(kind, "su") == 0) kind = kinds[ROPE_LONG]; /* its old name */
     while (scaling->kind < ROPE_KINDS &&
            strcmp(kinds[scaling->kind], kind) != 0)
         scaling->kind++;
     if (scaling->kind == ROPE_KINDS)
         FAIL(ERR_CONFIG, "%s: rotary scaling %s is not in this build; it has "
-                         "default, linear, llama3, yarn and dynamic", where,
-             kind);
+                         "default, linear, llama3, yarn, dynamic and longrope",
+             where, kind);
     for (int i = 0; i < FIELDS; i++)
         if (takes(scaling, i)) *place(scaling, &fields[i]) = fields[i].other;
     return OK;
@@ -105,9 +109,11 @@ static status finish(struct rope_scaling *s, const char *where, double base,
 {
     const bool stretched = s->kind != ROPE_PLAIN;
     const bool yarn = s->kind == ROPE_YARN;
-    const bool has_original = yarn || s->kind == ROPE_LLAMA3;
+    const bool is_long = s->kind == ROPE_LONG;
+    const bool has_original = yarn || is_long || s->kind == ROPE_LLAMA3;
 
     if (has_original && s->original == 0) s->original = (double)context;
+    if (is_long && s->factor == 0) s->factor = (double)context / s->original;
     for (int i = 0; i < FIELDS; i++)
         if (takes(s, i) && fields[i].needed &&
             value_of(s, &fields[i]) == fields[i].other)
@@ -126,13 +132,54 @@ static status finish(struct rope_scaling *s, const char *where, double base,
     TRY(require(where, !yarn || (s->beta_slow > 0 && s->beta_fast < 1e9 &&
                                  s->beta_fast >= s->beta_slow),
                 "beta_slow must be above 0 and at most beta_fast"));
-    TRY(require(where, !yarn || (s->attention >= 0 && s->attention < 1e6 &&
-                                 s->mscale >= 0 && s->mscale < 1e6 &&
-                                 s->mscale_all >= 0 && s->mscale_all < 1e6),
+    TRY(require(where, s->attention >= 0 && s->attention < 1e6 &&
+                           s->mscale >= 0 && s->mscale < 1e6 &&
+                           s->mscale_all >= 0 && s->mscale_all < 1e6,
                 "attention_factor, mscale or mscale_all_dim is outside 0 to "
                 "1e6"));
+    TRY(require(where, !is_long || s->factor == 1 || s->original > 1,
+                "longrope from an old length of 1 token"));
     return require(where, !yarn || base > 1,
                    "yarn needs a rotary base above 1");
+}
+
+/* The factors of longrope: one for each pair. */
+static const struct { const char *name; size_t at; } lists[] = {
+    {"short_factor", AT(near)}, {"long_factor", AT(far)}};
+
+static double *list_find(struct rope_scaling *scaling, const char *name,
+                         size_t length)
+{
+    for (int i = 0; i < 2 && scaling->kind == ROPE_LONG; i++)
+        if (strlen(lists[i].name) == length &&
+            memcmp(lists[i].name, name, length) == 0)
+            return (double *)(void *)((char *)scaling + lists[i].at);
+    return NULL;
+}
+
+static const double *list_of(const struct rope_scaling *scaling, int list)
+{
+    return list == 0 ? scaling->near : scaling->far;
+}
+
+static status check_lists(struct rope_scaling *scaling, const char *where,
+                          const struct model *model)
+{
+    const int pairs = (model->rotary > 0 ? model->rotary
+                                         : model->head_width) / 2;
+
+    if (scaling->kind != ROPE_LONG) return OK;
+    scaling->pairs = pairs;
+    for (int i = 0; i < 2; i++) {
+        const double *list = list_of(scaling, i);
+        int count = 0;
+
+        while (count < ROPE_PAIRS_MAX && list[count] != 0) count++;
+        if (count != pairs)
+            FAIL(ERR_CONFIG, "%s: %s has %d factors above 0; a head turns in "
+                             "%d pairs", where, lists[i].name, count, pairs);
+    }
+    return OK;
 }
 
 /* ---- config.json ---- */
@@ -165,6 +212,21 @@ static bool has_local(const struct model *model)
     return model->kind != NULL && model->kind->rope_local_base > 0;
 }
 
+static status read_list(const struct json *value, const char *where,
+                        const char *name, double out[ROPE_PAIRS_MAX])
+{
+    if (value->kind != JSON_ARRAY || value->count > ROPE_PAIRS_MAX)
+        FAIL(ERR_CONFIG, "%s: %s is not an array of at most %d numbers", where,
+             name, ROPE_PAIRS_MAX);
+    for (int i = 0; i < value->count; i++) {
+        TRY(read_value(&value->items[i], where, name, &out[i]));
+        if (!(out[i] > 0 && out[i] < 1e12))
+            FAIL(ERR_CONFIG, "%s: %s: factor %d is outside 0 to 1e12", where,
+                 name, i);
+    }
+    return OK;
+}
+
 /* The part of a head that turns. */
 static status read_share(struct model *model, const struct json *object,
                          const char *where, const char *key)
@@ -184,6 +246,7 @@ static status read_object(struct rope_scaling *scaling,
                           const struct json *object, const char *where,
                           struct model *model)
 {
+    const double original = scaling->original; /* said beside the object */
     const char *type, *legacy;
 
     TRY(json_get_string_or(object, where, "type", "default", &legacy));
@@ -191,9 +254,11 @@ static status read_object(struct rope_scaling *scaling,
     TRY(json_get_real_or(object, where, "rope_theta", model->rope_base,
                          &model->rope_base));
     TRY(begin(scaling, where, type));
+    if (scaling->kind == ROPE_LONG) scaling->original = original;
     for (int i = 0; i < object->count; i++) {
         const char *name = object->items[2 * i].string;
-        double *at;
+        const struct json *value = &object->items[2 * i + 1];
+        double *at = list_find(scaling, name, strlen(name));
 
         if (strcmp(name, "type") == 0 || strcmp(name, "rope_type") == 0 ||
             strcmp(name, "rope_theta") == 0)
@@ -202,9 +267,14 @@ static status read_object(struct rope_scaling *scaling,
             TRY(read_share(model, object, where, share_key));
             continue;
         }
+        if (at != NULL) {
+            TRY(read_list(value, where, name, at));
+            continue;
+        }
         TRY(find(scaling, where, name, strlen(name), &at));
-        TRY(read_value(&object->items[2 * i + 1], where, name, at));
+        TRY(read_value(value, where, name, at));
     }
+    TRY(check_lists(scaling, where, model));
     return finish(scaling, where, model->rope_base, model->context);
 }
 
@@ -264,9 +334,11 @@ status rope_read_config(struct model *model, const struct json *config,
                              &model->rope_local_base)); /* until v5 */
     for (int i = 0; i < 2; i++) {
         const struct json *object = json_get(config, keys[i]);
-        struct rope_scaling scaling;
+        struct rope_scaling scaling = {0};
         char where[PATH_BYTES + NAME_BYTES];
 
+        TRY(json_get_real_or(config, source, original_key, 0,
+                             &scaling.original));
         if (object == NULL || object->kind == JSON_NULL) continue;
         if (object->kind != JSON_OBJECT)
             FAIL(ERR_CONFIG, "%s: %s is not an object", source, keys[i]);
@@ -301,15 +373,41 @@ static void write_float(struct json_writer *out, const char *key,
     json_write_float(out, value);
 }
 
-static void write_fields(const struct rope_scaling *scaling,
+static void write_list(struct json_writer *out, const char *key,
+                       const double *list, int count)
+{
+    json_write_key(out, key);
+    json_write_array(out);
+    for (int i = 0; i < count; i++) json_write_float(out, list[i]);
+    json_write_array_end(out);
+}
+
+/* Of longrope version 4 takes the factors alone, and the old length beside
+ * them; the factor follows from the lengths. */
+static bool is_left_out(const struct model *model,
+                        const struct rope_scaling *scaling, int field, bool v4)
+{
+    const double factor = (double)model->context / scaling->original;
+
+    return !is_written(scaling, field) ||
+           (scaling->kind == ROPE_LONG &&
+            ((v4 && fields[field].at == AT(original)) ||
+             (fields[field].at == AT(factor) && scaling->factor == factor)));
+}
+
+static void write_fields(const struct model *model,
+                         const struct rope_scaling *scaling, bool v4,
                          struct json_writer *out)
 {
-    json_write_key(out, "rope_type");
+    json_write_key(out, v4 && scaling->kind == ROPE_LONG ? "type"
+                                                         : "rope_type");
     json_write_string(out, kinds[scaling->kind]);
+    for (int i = 0; i < 2 && scaling->kind == ROPE_LONG; i++)
+        write_list(out, lists[i].name, list_of(scaling, i), scaling->pairs);
     for (int i = 0; i < FIELDS; i++) {
         const double value = value_of(scaling, &fields[i]);
 
-        if (!is_written(scaling, i)) continue;
+        if (is_left_out(model, scaling, i, v4)) continue;
         if (strcmp(fields[i].name, "truncate") == 0) {
             json_write_key(out, fields[i].name);
             json_write_bool(out, value != 0);
@@ -341,7 +439,7 @@ static void write_inside(const struct model *model,
                          const struct rope_scaling *scaling, double base,
                          struct json_writer *out)
 {
-    write_fields(scaling, out);
+    write_fields(model, scaling, false, out);
     write_float(out, "rope_theta", base);
     write_share(model, out);
 }
@@ -362,9 +460,12 @@ void rope_write_config(const struct model *model, struct json_writer *out)
     if (model->rope.kind != ROPE_PLAIN) {
         json_write_key(out, "rope_scaling");
         json_write_object(out);
-        write_fields(&model->rope, out);
+        write_fields(model, &model->rope, true, out);
         json_write_object_end(out);
     }
+    if (model->rope.kind == ROPE_LONG)
+        json_write_key_integer(out, original_key,
+                               (int64_t)model->rope.original);
     if (has_local(model))
         write_float(out, local_key, model->rope_local_base);
     json_write_key(out, "rope_parameters"); /* v5 */
@@ -384,33 +485,60 @@ void rope_write_config(const struct model *model, struct json_writer *out)
 
 /* ---- the option ---- */
 
+/* "1.5,2,..." up to a space; *text moves behind it. */
+static status list_from_text(double out[ROPE_PAIRS_MAX], const char *where,
+                             const char **text)
+{
+    for (int i = 0; i < ROPE_PAIRS_MAX; i++) {
+        char *end;
+
+        out[i] = strtod(*text, &end);
+        if (end == *text || !(out[i] > 0 && out[i] < 1e12)) break;
+        *text = end;
+        if (*end == ' ' || *end == 0) return OK;
+        if (*end != ',') break;
+        *text = end + 1;
+    }
+    FAIL(ERR_CONFIG, "%s: %.20s is no list of at most %d numbers above 0, "
+                     "with commas", where, *text, ROPE_PAIRS_MAX);
+}
+
+/* NAME=VALUE at *text, which moves behind it. */
+static status field_from_text(struct rope_scaling *scaling, const char *where,
+                              const char **text)
+{
+    const size_t length = strcspn(*text, " "), name = strcspn(*text, "= ");
+    const char *const begin = *text;
+    double *at = list_find(scaling, begin, name);
+    char *end;
+
+    *text += name + (begin[name] == '=');
+    if (at != NULL) return list_from_text(at, where, text);
+    TRY(find(scaling, where, begin, name, &at));
+    *at = strtod(*text, &end);
+    if (begin[name] != '=' || end != begin + length || end == *text)
+        FAIL(ERR_CONFIG, "%s: %.*s is not NAME=NUMBER", where, (int)length,
+             begin);
+    *text = end;
+    return OK;
+}
+
 status rope_from_text(struct model *model, const char *text)
 {
     static const char *const where = "model.rope_scaling";
     struct rope_scaling scaling;
     char kind[NAME_BYTES];
-    size_t length = strcspn(text, " ");
+    const size_t length = strcspn(text, " ");
 
     model->rope = (struct rope_scaling){0};
     if (length == 0 && text[0] == 0) return OK;
     snprintf(kind, sizeof kind, "%.*s", (int)length, text);
     TRY(begin(&scaling, where, kind));
-    for (text += length; *text != 0; text += length) {
-        char *end;
-        double *at;
-
+    for (text += length; *text != 0;) {
         text += strspn(text, " ");
-        length = strcspn(text, " ");
-        if (length == 0) break;
-        const size_t name = strcspn(text, "= ");
-
-        TRY(find(&scaling, where, text, name, &at));
-        *at = strtod(text + name + (text[name] == '='), &end);
-        if (text[name] != '=' || end != text + length ||
-            end == text + name + 1)
-            FAIL(ERR_CONFIG, "%s: %.*s is not NAME=NUMBER", where,
-                 (int)length, text);
+        if (*text != 0) TRY(field_from_text(&scaling, where, &text));
     }
+    TRY(check_lists(&scaling, where, model));
     TRY(finish(&scaling, where, model->rope_base, model->context));
     model->rope = scaling;
     return OK;
@@ -424,5 +552,11 @@ status rope_to_text(const struct rope_scaling *scaling, struct text *out)
         if (is_written(scaling, i)) /* 17 digits read back exactly */
             TRY(text_printf(out, " %s=%.17g", fields[i].name,
                             value_of(scaling, &fields[i])));
+    for (int i = 0; i < 2 && scaling->kind == ROPE_LONG; i++) {
+        TRY(text_printf(out, " %s=", lists[i].name));
+        for (int j = 0; j < scaling->pairs; j++)
+            TRY(text_printf(out, "%s%.17g", j > 0 ? "," : "",
+                            list_of(scaling, i)[j]));
+    }
     return OK;
 }

@@ -2,7 +2,8 @@
 /* rope.c - frequencies of rotary positions, plain and stretched. */
 #include "nn/rope.h"
 
-#include <stdint.h>
+#include <math.h>
+#include <string.h>
 
 #include "kernels/math.h"
 
@@ -15,7 +16,10 @@ bool rope_scaling_same(const struct rope_scaling *a,
            a->high == b->high && a->original == b->original &&
            a->attention == b->attention && a->beta_fast == b->beta_fast &&
            a->beta_slow == b->beta_slow && a->mscale == b->mscale &&
-           a->mscale_all == b->mscale_all && a->truncate == b->truncate;
+           a->mscale_all == b->mscale_all && a->truncate == b->truncate &&
+           a->pairs == b->pairs &&
+           memcmp(a->near, b->near, sizeof a->near) == 0 &&
+           memcmp(a->far, b->far, sizeof a->far) == 0;
 }
 
 /* Waves longer than original / low are stretched, shorter than original / high
@@ -73,10 +77,19 @@ static double yarn(const struct rope_scaling *s, double base, int rotary,
     return frequency / s->factor * stretch + frequency * (1 - stretch);
 }
 
+/* Each pair has a factor of its own. Source: Ding et al. 2024,
+ * arXiv:2402.13753, section 3, in the form that Phi-3 was released with. */
+static double stretched(const struct rope_scaling *s, int pair, int64_t length,
+                        double frequency)
+{
+    return frequency / ((double)length > s->original ? s->far[pair]
+                                                     : s->near[pair]);
+}
+
 /* base^(-2 pair / rotary). Source: Su et al. 2021, arXiv:2104.09864, section
  * 3.2.2; linear: Chen et al. 2023, arXiv:2306.15595, section 3.2. */
 double rope_frequency(const struct rope_scaling *scaling, double base,
-                      int rotary, int pair)
+                      int rotary, int pair, int64_t length)
 {
     const double plain = math_pow(base, -2.0 * pair / (double)rotary);
 
@@ -84,6 +97,7 @@ double rope_frequency(const struct rope_scaling *scaling, double base,
     case ROPE_LINEAR: return plain / scaling->factor;
     case ROPE_LLAMA3: return llama3(scaling, plain);
     case ROPE_YARN: return yarn(scaling, base, rotary, pair, plain);
+    case ROPE_LONG: return stretched(scaling, pair, length, plain);
     case ROPE_PLAIN:
     case ROPE_DYNAMIC:
     case ROPE_KINDS: break;
@@ -98,8 +112,12 @@ static double yarn_scale(double factor, double weight)
 
 double rope_attention_factor(const struct rope_scaling *s)
 {
-    if (s->kind != ROPE_YARN) return 1;
+    if (s->kind != ROPE_YARN && s->kind != ROPE_LONG) return 1;
     if (s->attention != 0) return s->attention;
+    if (s->kind == ROPE_LONG)
+        return s->factor <= 1 ? 1
+                              : sqrt(1 + math_log(s->factor) /
+                                             math_log(s->original));
     if (s->mscale != 0 && s->mscale_all != 0)
         return yarn_scale(s->factor, s->mscale) /
                yarn_scale(s->factor, s->mscale_all);

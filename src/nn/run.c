@@ -429,7 +429,7 @@ void run_rope_fill(struct run *run, void *memory)
         for (int j = 0; j < half; j++) {
             const double frequency =
                 rope_frequency(&p->rope[i].scaling, p->rope[i].base,
-                               p->rope[i].rotary, j);
+                               p->rope[i].rotary, j, p->context);
 
             for (int64_t t = 0; t < p->context; t++) {
                 const double angle = (double)t * frequency;

@@ -321,6 +321,18 @@ GEMMA2_MIXED = {**GEMMA2, **SMALL, "layer_types": slides("ffsf")}
 GEMMA3_MIXED = {**GEMMA3_V5, "vocab_size": 31, "sliding_window": 6,
                 "layer_types": slides("fssf")}
 PHI3_SHORT = {**PHI3, **SMALL, "num_hidden_layers": 2}
+# As Phi-3 mini 128k: sequences longer than the old length, 20 tokens; and as
+# Phi-4 mini in version 5's spelling: shorter than it, a part of heads turns.
+PHI3_LONG = {**PHI3, **SMALL, "num_hidden_layers": 2, "sliding_window": 262144,
+             "original_max_position_embeddings": 20, "rope_scaling": {
+                 "long_factor": [1.25, 3.5, 12.0], "short_factor": [1.0, 1.5, 2.0],
+                 "type": "longrope"}}
+PHI3_LONG_PART = {**PHI3_PART, "num_hidden_layers": 2, "vocab_size": 31,
+                  "original_max_position_embeddings": 40, "rope_parameters": {
+                      "long_factor": [1.0, 2.0, 4.0],
+                      "original_max_position_embeddings": 40,
+                      "partial_rotary_factor": 0.75, "rope_theta": 10000.0,
+                      "rope_type": "longrope", "short_factor": [1.0, 1.125, 3.0]}}
 STARCODER2_SHORT = {**STARCODER2, **SMALL, "num_hidden_layers": 2}
 
 # Those that no library can be asked about.
@@ -370,6 +382,8 @@ MODELS = {
     "gemma2_mixed": (GEMMA2_MIXED, 57, torch.float32, False),
     "gemma3_mixed": (GEMMA3_MIXED, 62, torch.float32, False),
     "phi3_short": (PHI3_SHORT, 59, torch.float32, False),
+    "phi3_long": (PHI3_LONG, 63, torch.float32, False),
+    "phi3_long_part": (PHI3_LONG_PART, 64, torch.float32, False),
     "starcoder2_short": (STARCODER2_SHORT, 60, torch.float32, False),
     "palm": (PALM, 45, torch.float32, False),
     "gpt2": (GPT2_V4, 14, torch.float32, False),

@@ -59,7 +59,7 @@ def activation(name, x):
     raise ValueError(f"activation {name} is not in the oracle")
 
 
-def frequencies(config, width):
+def frequencies(config, width, length):
     """Angles per position [width / 2], and what multiplies cos and sin."""
     rope = dict(config.get("rope_parameters") or {})
     rope.update(config.get("rope_scaling") or {})
@@ -70,10 +70,18 @@ def frequencies(config, width):
     longest = config.get("max_position_embeddings")
     if kind in ("default", "dynamic"):  # dynamic: no sequence is longer
         return plain, 1.0
+    old = (rope.get("original_max_position_embeddings")
+           or config.get("original_max_position_embeddings") or longest)
+    if kind == "longrope":
+        factors = rope["long_factor" if length > old else "short_factor"]
+        stretch = rope.get("factor") or longest / old
+        scale = 1 if stretch <= 1 else math.sqrt(
+            1 + math.log(stretch) / math.log(old))
+        return (plain / torch.tensor(factors, dtype=F64),
+                rope.get("attention_factor") or scale)
     factor = float(rope["factor"])
     if kind == "linear":
         return plain / factor, 1.0
-    old = rope.get("original_max_position_embeddings") or longest
     if kind == "llama3":
         low, high = rope["low_freq_factor"], rope["high_freq_factor"]
         turns = old * plain / (2 * math.pi)
@@ -109,7 +117,7 @@ def rotate(x, config):
     Su et al. 2021, equation 34, in the half-split order of Hugging Face.
     """
     length, width = x.shape[-2:]
-    frequency, scale = frequencies(config, width)
+    frequency, scale = frequencies(config, width, length)
     angle = torch.outer(torch.arange(length, dtype=F64), frequency)
     cos, sin = scale * torch.cos(angle), scale * torch.sin(angle)
     first, second = x[..., : width // 2], x[..., width // 2:]

@@ -34,21 +34,6 @@ static status changed(struct model *model, const char *name, const char *from,
 TEST(what_is_not_computed_is_refused)
 {
     static const struct { const char *name, *from, *into, *words; } rows[] = {
-        {"qwen2_yarn", "full_attention", "sliding_attention",
-         "layer 0 is sliding_attention, but nothing says how many"},
-        {"qwen3_mixed", "\"sliding_window\": 6", "\"sliding_window\": null",
-         "layer 0 is sliding_attention, but nothing says how many"},
-        {"qwen3_mixed", "\"use_sliding_window\": true",
-         "\"use_sliding_window\": false", "but nothing says how many"},
-        {"qwen3_mixed", "full_attention", "chunked_attention",
-         "layer 1 is chunked_attention; this build has full"},
-        {"qwen3_mixed", "\"full_attention\",", "", "an array of 4 words"},
-        {"qwen2_last", "\"max_window_layers\": 1",
-         "\"max_window_layers\": -1", "max_window_layers: -1 is below 0"},
-        {"ministral", "\"ministral\"", "\"mistral\"",
-         "a mistral has its window in all"},
-        {"qwen2", "\"num_hidden_layers\": 2",
-         "\"num_hidden_layers\": 10001", "10001 layers; this build has"},
         {"mistral", "\"vocab_size\"",
          "\"quantization_config\": {\"bits\": 4}, \"vocab_size\"",
          "the weights are quantized; this build takes"},
@@ -91,7 +76,8 @@ TEST(what_is_not_computed_is_refused)
         {"smollm3", "\"no_rope_layers\": [\n    1,",
          "\"no_rope_layers\": [", "no_rope_layers is not an array of 5"},
         {"phi3", "\"rope_scaling\": null",
-         "\"rope_scaling\": {\"type\": \"longrope\"}", "longrope is not"},
+         "\"rope_scaling\": {\"type\": \"longrope\"}",
+         "short_factor has 0 factors"},
         {"stablelm", "\"qk_layernorm\": false", "\"qk_layernorm\": true",
          "qk_layernorm has a value"},
         {"mistral", "\"mistral\"", "\"mixtral\"", "nearest: mistral"},
@@ -99,6 +85,34 @@ TEST(what_is_not_computed_is_refused)
          "num_experts"},
         {"smollm2", "\"rope_interleaved\": false",
          "\"rope_interleaved\": true", "rope_interleaved"},
+    };
+    struct model model;
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        FAILS(changed(&model, rows[i].name, rows[i].from, rows[i].into),
+              ERR_CONFIG, rows[i].words);
+        status_clear();
+    }
+}
+
+TEST(blocks_that_cannot_be_are_refused)
+{
+    static const struct { const char *name, *from, *into, *words; } rows[] = {
+        {"qwen2_yarn", "full_attention", "sliding_attention",
+         "layer 0 is sliding_attention, but nothing says how many"},
+        {"qwen3_mixed", "\"sliding_window\": 6", "\"sliding_window\": null",
+         "layer 0 is sliding_attention, but nothing says how many"},
+        {"qwen3_mixed", "\"use_sliding_window\": true",
+         "\"use_sliding_window\": false", "but nothing says how many"},
+        {"qwen3_mixed", "full_attention", "chunked_attention",
+         "layer 1 is chunked_attention; this build has full"},
+        {"qwen3_mixed", "\"full_attention\",", "", "an array of 4 words"},
+        {"qwen2_last", "\"max_window_layers\": 1",
+         "\"max_window_layers\": -1", "max_window_layers: -1 is below 0"},
+        {"ministral", "\"ministral\"", "\"mistral\"",
+         "a mistral has its window in all"},
+        {"qwen2", "\"num_hidden_layers\": 2",
+         "\"num_hidden_layers\": 10001", "10001 layers; this build has"},
     };
     struct model model;
 
@@ -291,7 +305,8 @@ TEST(options_know_the_families)
     }
 }
 
-TEST_MAIN(what_is_not_computed_is_refused, what_changes_nothing_is_read,
+TEST_MAIN(what_is_not_computed_is_refused,
+          blocks_that_cannot_be_are_refused, what_changes_nothing_is_read,
           windows_are_read,
           blocks_with_windows_are_read, options_choose_blocks,
           options_know_the_families)

@@ -6,7 +6,8 @@
 #include "models/config.h"
 #include "tests/test.h"
 
-static const struct model start = {.rope_base = 10000, .context = 64};
+static const struct model start = {
+    .rope_base = 10000, .context = 64, .head_width = 6};
 
 static status read_text(struct model *model, const char *text)
 {
@@ -54,7 +55,12 @@ TEST(every_kind_is_written_and_read_again)
         "original_max_position_embeddings=16 ",
         "yarn factor=4", "yarn factor=4 truncate=0 attention_factor=0.1",
         "yarn factor=4 beta_fast=20 beta_slow=0.3 mscale=0.7 "
-        "mscale_all_dim=1.1 original_max_position_embeddings=12"};
+        "mscale_all_dim=1.1 original_max_position_embeddings=12",
+        "longrope short_factor=1,1.5,2.1 long_factor=3,1e3,0.1",
+        "longrope original_max_position_embeddings=7 attention_factor=1.1 "
+        "factor=3 short_factor=1,1,1 long_factor=2,2,2 ",
+        "su long_factor=3,4,5 original_max_position_embeddings=12 "
+        "short_factor=1,1.5,2.1"};
 
     for (int i = 0; i < ROWS(lines); i++) round_trip(lines[i]);
 }
@@ -62,7 +68,20 @@ TEST(every_kind_is_written_and_read_again)
 TEST(what_a_kind_does_not_know_is_refused)
 {
     static const struct { const char *line, *words; } rows[] = {
-        {"longrope factor=2", "rotary scaling longrope is not in this build"},
+        {"mrope factor=2", "rotary scaling mrope is not in this build"},
+        {"longrope factor=2", "short_factor has 0 factors above 0; a head "
+                              "turns in 3 pairs"},
+        {"longrope short_factor=1,1,1 long_factor=2,2",
+         "long_factor has 2 factors"},
+        {"longrope short_factor=1,1,1,1 long_factor=2,2,2",
+         "short_factor has 4 factors"},
+        {"longrope short_factor=1,,1 long_factor=2,2,2", "is no list of"},
+        {"longrope short_factor=1,0,1 long_factor=2,2,2", "is no list of"},
+        {"longrope short_factor=1,1,1; long_factor=2,2,2", "is no list of"},
+        {"longrope short_factor", "is no list of"},
+        {"longrope short_factor=1,1,1 long_factor=2,2,2 factor=0.5",
+         "factor is outside 1 to 1e6"},
+        {"yarn factor=2 short_factor=1", "short_factor is not known to"},
         {"linear", "linear needs factor"},
         {"linear factor=0.5", "factor is outside 1 to 1e6"},
         {"linear factor=nan", "factor is outside"},
@@ -94,7 +113,8 @@ TEST(what_a_kind_does_not_know_is_refused)
 TEST(config_json_is_read_strictly)
 {
     static const struct { const char *text, *words; } rows[] = {
-        {"{\"rope_scaling\": {\"type\": \"su\"}}", "scaling su is not in"},
+        {"{\"rope_scaling\": {\"type\": \"mrope\"}}",
+         "scaling mrope is not in"},
         {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": null}}",
          "yarn needs factor"},
         {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": \"4\"}}",
@@ -107,6 +127,14 @@ TEST(config_json_is_read_strictly)
          "\"rope_parameters\": {\"rope_type\": \"default\"}}",
          "contradict each other"},
         {"{\"rope_scaling\": 3}", "is not an object"},
+        {"{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": "
+         "[1, 1, 1]}}", "long_factor has 0 factors"},
+        {"{\"rope_scaling\": {\"type\": \"su\", \"short_factor\": 1}}",
+         "short_factor is not an array"},
+        {"{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": "
+         "[1, -1, 1]}}", "short_factor: factor 1 is outside"},
+        {"{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": "
+         "[1, \"1\", 1]}}", "short_factor is no number"},
         {"{\"rope_theta\": 0.5}", "rope_theta: 0.5 is outside"},
         {"{\"rope_theta\": 1, \"rope_scaling\": {\"type\": \"yarn\", "
          "\"factor\": 4}}", "yarn needs a rotary base above 1"},
@@ -134,6 +162,32 @@ TEST(yarn_scales_cosines)
     CHECK(rope_attention_factor(&start.rope) == 1);
 }
 
+/* Factors of the pairs by the length of sequences; cosines by 64 over 7:
+ * sqrt(1 + ln(64 / 7) / ln 7). */
+TEST(longrope_has_two_lists)
+{
+    static const char *const line =
+        "longrope original_max_position_embeddings=7 short_factor=1,2,4 "
+        "long_factor=8,16,32";
+    struct model model = start;
+
+    IS_OK(rope_from_text(&model, line));
+    for (int pair = 0; pair < 3; pair++) {
+        const struct rope_scaling plain = {0};
+        const double frequency = rope_frequency(&plain, 1e4, 6, pair, 7);
+
+        CHECK(rope_frequency(&model.rope, 1e4, 6, pair, 7) ==
+              frequency / (1 << pair));
+        CHECK(rope_frequency(&model.rope, 1e4, 6, pair, 8) ==
+              frequency / (8 << pair));
+    }
+    const double gap = rope_attention_factor(&model.rope) -
+                       1.461931298881084;
+
+    CHECK(gap < 1e-15 && gap > -1e-15);
+}
+
 TEST_MAIN(every_kind_is_written_and_read_again,
           what_a_kind_does_not_know_is_refused,
-          config_json_is_read_strictly, yarn_scales_cosines)
+          config_json_is_read_strictly, yarn_scales_cosines,
+          longrope_has_two_lists)
