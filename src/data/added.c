@@ -3,6 +3,7 @@
 #include "data/added.h"
 
 #include "base/arena.h"
+#include "base/text.h"
 #include "data/unicode.h"
 
 static status node_add(struct added_matcher *matcher, unsigned char byte,
@@ -98,11 +99,25 @@ size_t added_longest(const struct added_matcher *matcher, const char *text,
     return longest(matcher, text, length, 0, &stop) < 0 ? 0 : stop;
 }
 
+/* \w of the library's engine also has the symbols that are Alphabetic, letters
+ * in circles and squares, and the two that join. */
+static bool is_other_word(uint32_t code)
+{
+    return code == 0x200C || code == 0x200D ||
+           (code >= 0x24B6 && code <= 0x24E9) ||
+           (code >= 0x1F130 && code <= 0x1F149) ||
+           (code >= 0x1F150 && code <= 0x1F169) ||
+           (code >= 0x1F170 && code <= 0x1F189);
+}
+
 static bool word_at(const unsigned char *text, size_t at)
 {
+    uint32_t code;
     size_t length;
 
-    return (unicode_at(text, at, &length) & CLASS_WORD) != 0;
+    if ((unicode_at(text, at, &length) & CLASS_WORD) != 0) return true;
+    text_utf8_decode((const char *)text + at, length, &code);
+    return is_other_word(code);
 }
 
 static bool stands_alone(const unsigned char *text, size_t length,

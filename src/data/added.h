@@ -61,8 +61,9 @@ struct added_match {
     size_t start, stop; /* with the white space that it strips */
 };
 
-/* The next match; `done` becomes its stop. A match strips nothing before
- * `done`. False: none. */
+/* The next match; `done` becomes its stop. White space that a match stripped
+ * may be the beginning of the next one, which then begins before `done`. A
+ * match strips nothing before `done`. False: none. */
 bool added_next(const struct added_matcher *matcher,
                 struct added_search *search, struct added_match *match);
 

@@ -32,6 +32,7 @@ struct decoder {
     bool fused;         /* a Fuse was read: what follows is for all text */
     int64_t strip;      /* at most so many leading... */
     unsigned char strip_byte; /* ...characters, ASCII */
+    bool strip_once;    /* of one token only one of them */
     bool drop_first;    /* the first token loses its marks */
     const char *mark;   /* of Metaspace, or NULL */
     size_t mark_length;

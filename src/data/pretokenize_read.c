@@ -5,8 +5,10 @@
 #include "data/pretokenize.h"
 #include "data/unicode.h"
 
-/* White_Space runs dropped, words and punctuation runs kept apart. */
-#define WHITESPACE_PATTERN "\\w+|[^\\w\\s]+"
+/* White_Space runs dropped, words and punctuation runs kept apart. The library
+ * matches this one pattern with an engine of Rust, whose words are these. */
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\x{200c}\\x{200d}"
+#define WHITESPACE_PATTERN "[" WORD "]+|[^" WORD "\\s]+"
 
 static status read_byte_level(const struct component *in,
                               const struct json *json,

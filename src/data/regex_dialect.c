@@ -8,12 +8,22 @@
  *     a{1,3}+    Ruby: (?:a{1,3})+       PCRE2: possessive, at most 3
  *     a{,3}      Ruby: a{0,3}            PCRE2 10.42: the characters
  *     ^ $        Ruby: of every line     PCRE2: of the text; an option there
+ *     \w \b      Ruby: marks are letters PCRE2: they are not (before 10.43)
+ *     \s         Ruby: without U+180E    PCRE2: with it
+ *     [:punct:]  Ruby: symbols too       PCRE2: of ASCII alone
+ *     \p{Han}    Ruby: the script        PCRE2: script extensions too
+ *     [a&&[^b]]  Ruby: in both           PCRE2: the characters; (?=[^b])[a]
  *
  * They are rewritten. What has no short equivalent is an error by name. */
 #include <string.h>
 #include "data/regex.h"
 
-enum { GROUPS_MAX = 64 };
+enum { GROUPS_MAX = 64, NAME_BYTES = 32 };
+
+/* Within a class. The numbers are ones of Latin-1 that Oniguruma counts. */
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" \
+             "\\xb2\\xb3\\xb9\\xbc-\\xbe"
+#define SPACE "\\t-\\r\\x{85}\\p{Z}"
 
 struct dialect {
     const char *at;            /* borrowed; what is still to be read */
@@ -44,46 +54,147 @@ static void atom_begin(struct dialect *d)
     d->has_atom = true;
 }
 
-/* \x, \p{Name}, \x{41}. */
-static status read_escape(struct dialect *d)
+static status put(struct dialect *d, const char *words)
+{
+    return text_append(d->out, words, strlen(words));
+}
+
+/* \w \d \s and their opposites. */
+static status read_shorthand(struct dialect *d, bool in_class)
 {
     const char kind = d->at[1];
-    size_t length = 2;
+    const char *set = strchr("wW", kind) != NULL   ? WORD
+                      : strchr("sS", kind) != NULL ? SPACE
+                                                   : "\\p{Nd}";
+
+    d->at += 2;
+    if (!in_class) {
+        TRY(put(d, kind >= 'a' ? "[" : "[^"));
+        TRY(put(d, set));
+        return put(d, "]");
+    }
+    if (kind == 'W') return refuse(d, "\\W in a class");
+    return put(d, kind == 'S'   ? "\\S\\x{180e}"
+                  : kind == 'D' ? "\\P{Nd}"
+                                : set);
+}
+
+/* Between a character of a word and another, or the end. */
+static status read_boundary(struct dialect *d)
+{
+    const bool inside = d->at[1] == 'B';
+
+    d->at += 2;
+    return put(d, inside ? "(?:(?<=[" WORD "])(?=[" WORD "])|"
+                           "(?<![" WORD "])(?![" WORD "]))"
+                         : "(?:(?<=[" WORD "])(?![" WORD "])|"
+                           "(?<![" WORD "])(?=[" WORD "]))");
+}
+
+/* \p{Name}: a name of three letters and more is a script, but for a few. */
+static status read_property(struct dialect *d, const char *end)
+{
+    static const char *const others[] = {"Alphabetic", "Any", "Lowercase",
+                                         "Uppercase", "White_Space"};
+    char name[NAME_BYTES] = "";
+    const char *from = d->at + 3 + (d->at[3] == '^');
+    const size_t length = (size_t)(end - from);
+    bool script = length > 2 && length < sizeof name;
+
+    if (script) memcpy(name, from, length);
+    for (size_t i = 0; i < sizeof others / sizeof *others; i++)
+        if (strcmp(name, others[i]) == 0) script = false;
+    TRY(copy(d, (size_t)(from - d->at)));
+    if (script) TRY(put(d, "sc:"));
+    return copy(d, length + 1);
+}
+
+/* \x, \p{Name}, \x{41}. */
+static status read_escape(struct dialect *d, bool in_class)
+{
+    const char kind = d->at[1];
+    const char *end;
 
     if (kind == 0) return refuse(d, "a \\ at its end");
     if (strchr("hHRXGKkg", kind) != NULL)
         return refuse(d, "one of \\h \\R \\X \\G \\K \\k \\g");
-    if (strchr("pPx", kind) != NULL && d->at[2] == '{') {
-        const char *end = strchr(d->at, '}');
-
-        if (end == NULL) return refuse(d, "a { without }");
-        length = (size_t)(end - d->at) + 1;
-    }
-    return copy(d, length);
+    if (strchr("wWsSdD", kind) != NULL) return read_shorthand(d, in_class);
+    if (strchr("bB", kind) != NULL && !in_class) return read_boundary(d);
+    if (strchr("pPx", kind) == NULL || d->at[2] != '{') return copy(d, 2);
+    end = strchr(d->at, '}');
+    if (end == NULL) return refuse(d, "a { without }");
+    if (kind != 'x') return read_property(d, end);
+    return copy(d, (size_t)(end - d->at) + 1);
 }
 
-/* [...]: classes within classes and && are Ruby's alone. */
-static status read_class(struct dialect *d)
+/* [:name:] in a class. */
+static status read_named_class(struct dialect *d)
+{
+    static const struct { const char *name, *set; } known[] = {
+        {"[:alpha:]", "\\p{Alphabetic}"}, {"[:digit:]", "\\p{Nd}"},
+        {"[:alnum:]", "\\p{Alphabetic}\\p{Nd}"}, {"[:space:]", SPACE},
+        {"[:punct:]", "\\p{P}\\p{S}"}, {"[:word:]", WORD},
+        {"[:upper:]", "\\p{Uppercase}"}, {"[:lower:]", "\\p{Lowercase}"}};
+
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const size_t length = strlen(known[i].name);
+
+        if (strncmp(d->at, known[i].name, length) != 0) continue;
+        d->at += length;
+        return put(d, known[i].set);
+    }
+    return refuse(d, d->at[1] == ':' ? "a [:class:] that is not known"
+                                     : "a class within a class");
+}
+
+/* [...] up to && or the end. */
+static status read_members(struct dialect *d)
 {
     TRY(copy(d, 1));
     if (*d->at == '^') TRY(copy(d, 1));
     if (*d->at == ']') return refuse(d, "a class that begins with ]");
     while (*d->at != ']') {
         if (*d->at == 0) return refuse(d, "a [ without ]");
-        if (d->at[0] == '&' && d->at[1] == '&')
-            return refuse(d, "&& in a class");
-        if (*d->at == '[') {
-            const char *end = d->at[1] == ':' ? strstr(d->at, ":]") : NULL;
-
-            if (end == NULL) return refuse(d, "a class within a class");
-            TRY(copy(d, (size_t)(end - d->at) + 2));
-        } else if (*d->at == '\\') {
-            TRY(read_escape(d));
-        } else {
+        if (d->at[0] == '&' && d->at[1] == '&') return OK;
+        if (*d->at == '[')
+            TRY(read_named_class(d));
+        else if (*d->at == '\\')
+            TRY(read_escape(d, true));
+        else
             TRY(copy(d, 1));
-        }
     }
-    return copy(d, 1);
+    return OK;
+}
+
+/* [...&&[...]]: what is in the second and in the first. */
+static status read_class(struct dialect *d)
+{
+    const size_t start = d->out->length;
+    const bool opposite = d->at[1] == '^';
+    struct text first = {0};
+    status result;
+
+    TRY(read_members(d));
+    if (*d->at == ']') return copy(d, 1);
+    if (opposite || d->at[2] != '[')
+        return refuse(d, "&& in a class but as [...&&[...]]");
+    TRY_GOTO(done, result, text_append(&first, d->out->bytes + start,
+                                       d->out->length - start));
+    d->out->length = start;
+    d->at += 2;
+    TRY_GOTO(done, result, put(d, "(?:(?="));
+    TRY_GOTO(done, result, read_members(d));
+    if (d->at[0] != ']' || d->at[1] != ']')
+        FAIL_GOTO(done, result, ERR_FORMAT, "%s: the pattern has && in a "
+                  "class but as [...&&[...]], which is not supported",
+                  d->source);
+    d->at += 2;
+    TRY_GOTO(done, result, put(d, "])"));
+    TRY_GOTO(done, result, put(d, first.bytes));
+    TRY_GOTO(done, result, put(d, "])"));
+done:
+    text_free(&first);
+    return result;
 }
 
 static status read_open(struct dialect *d)
@@ -147,7 +258,7 @@ static status read_one(struct dialect *d)
     const char *end;
 
     switch (*d->at) {
-    case '\\': atom_begin(d); return read_escape(d);
+    case '\\': atom_begin(d); return read_escape(d, false);
     case '[': atom_begin(d); return read_class(d);
     case '(': return read_open(d);
     case ')':

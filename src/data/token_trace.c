@@ -197,9 +197,9 @@ static struct token_place place_of(const struct token_trace *trace, int64_t i,
 
     for (int t = 0; t < tokenizer->trim_count; t++) {
         const struct tokenizer_trim *rule = &tokenizer->trims[t];
-        const bool alone = !special || rule->first_count == 0;
+        const bool behind = special && rule->behind;
 
-        trim(rule, token, alone && i == 0, &range);
+        trim(rule, token, i == 0 && !behind, &range);
     }
     return (struct token_place){
         .characters = range,

@@ -44,7 +44,8 @@ enum { HALVES_WHOLE = -1, HALVES_UNKNOWN = -2 };
 /* Post-processors that take white space off the places of tokens. */
 struct tokenizer_trim {
     bool prefix;     /* one space at the beginning is not the text's */
-    int first_count; /* tokens that stand before the text at that point */
+    bool behind;     /* Bert's or Roberta's token is already before the text,
+                      * so that no token of the text is the first */
 };
 
 /* How a word becomes ids. */
@@ -97,6 +98,7 @@ struct tokenizer {
     int first_count, last_count;
     struct tokenizer_trim trims[TOKENIZER_TRIMS_MAX]; /* places only */
     int trim_count;
+    bool paired;           /* first and last are those of Bert or Roberta */
     bool last_byte_whole;  /* places: of bytes that stand for a character the
                             * last has all of it (SentencePiece) */
     struct word_caches *caches; /* owned; a pool, see word_cache.h */

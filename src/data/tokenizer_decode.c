@@ -54,6 +54,7 @@ static status append_token(const struct tokenizer *tokenizer,
         state->stripped++;
         bytes++;
         length--;
+        if (decoder->strip_once) break;
     }
     if (length > 0) state->text = true;
     return text_append(out, bytes, length);

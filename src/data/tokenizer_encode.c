@@ -292,8 +292,9 @@ static status encode_part(struct encoding *encoding, const char *text,
     search.text = in.text;
     search.length = in.length;
     while (added_next(&tokenizer->normal, &search, &match)) {
-        TRY_GOTO(done, result,
-                 encode_words(encoding, &in, from, match.start));
+        if (match.start > from) /* else white space that is taken twice */
+            TRY_GOTO(done, result,
+                     encode_words(encoding, &in, from, match.start));
         TRY_GOTO(done, result,
                  add_match(encoding, &match, in.text, in.origins.items));
         from = search.done;
@@ -313,7 +314,9 @@ static status encode_text(struct encoding *encoding, const char *text,
     size_t from = 0;
 
     while (added_next(&tokenizer->raw, &search, &match)) {
-        TRY(encode_part(encoding, text + from, match.start - from, from == 0));
+        if (match.start > from) /* else white space that is taken twice */
+            TRY(encode_part(encoding, text + from, match.start - from,
+                            from == 0));
         TRY(add_match(encoding, &match, text, NULL));
         from = search.done;
     }

@@ -324,7 +324,8 @@ static void build_decoder(struct tokenizer *tokenizer,
                              .literal_length = 3, .content = " ",
                              .content_length = 1};
     decoder->strip_byte = ' ';
-    decoder->strip = m->trim ? INT64_MAX : m->prefix && !m->suffix ? 1 : 0;
+    decoder->strip_once = true;
+    decoder->strip = m->trim ? INT64_MAX : m->prefix ? 1 : 0;
 }
 
 struct scored { float score; int32_t id; };
@@ -396,12 +397,12 @@ done:
     return result;
 }
 
-/* Sums of scores are floats there; a piece of the user gets a bonus that grows
- * with its bytes. */
+/* Sums of scores are floats there. A piece of the user costs nothing, whatever
+ * the file says. */
 static status build_unigram(struct tokenizer *tokenizer,
                             const struct piece_model *m)
 {
-    float least = INFINITY, most = -INFINITY;
+    float least = INFINITY;
     double *scores;
     void *memory;
 
@@ -411,16 +412,13 @@ static status build_unigram(struct tokenizer *tokenizer,
     for (int64_t i = 0; i < m->count; i++) {
         const struct piece *piece = &m->pieces[i];
 
-        if (piece->type != PIECE_NORMAL) continue;
-        if (piece->score < least) least = piece->score;
-        if (piece->score > most) most = piece->score;
+        if (piece->type == PIECE_NORMAL && piece->score < least)
+            least = piece->score;
     }
     for (int64_t i = 0; i < m->count; i++) {
         const struct piece *piece = &m->pieces[i];
 
-        scores[i] = (double)piece->score;
-        if (piece->type == PIECE_USER)
-            scores[i] = (double)((float)piece->length * most) - 0.1;
+        scores[i] = piece->type == PIECE_USER ? 0 : (double)piece->score;
     }
     tokenizer->unigram.single = true;
     tokenizer->unigram.unknown_score =

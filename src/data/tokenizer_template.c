@@ -89,7 +89,7 @@ static status read_named(const struct tokenizer *tokenizer,
 static status read_trim(struct tokenizer *tokenizer,
                         const struct component *in, const struct json *json)
 {
-    struct tokenizer_trim rule = {.first_count = tokenizer->first_count};
+    struct tokenizer_trim rule = {.behind = tokenizer->paired};
     bool wanted;
 
     TRY(json_get_bool_or(json, in->source, "trim_offsets", true, &wanted));
@@ -112,15 +112,22 @@ static status read_byte_level(struct tokenizer *tokenizer,
     return read_trim(tokenizer, in, json);
 }
 
+/* What the first of two puts around a text the library takes for texts. */
+static status check_first(const struct tokenizer *tokenizer,
+                          const struct component *in, const char *type)
+{
+    if (tokenizer->first_count + tokenizer->last_count == 0) return OK;
+    FAIL(ERR_FORMAT, "%s: %s: %s comes after another that puts tokens around "
+         "a text; one of them is supported", in->source, in->part, type);
+}
+
 /* cls, the text, sep. */
 static status read_pair(struct tokenizer *tokenizer,
                         const struct component *in, const struct json *json)
 {
     TRY(component_fields(in, json, "sep cls trim_offsets add_prefix_space"));
-    if (tokenizer->first_count == TOKENIZER_TEMPLATE_MAX ||
-        tokenizer->last_count == TOKENIZER_TEMPLATE_MAX)
-        FAIL(ERR_FORMAT, "%s: %s: more than %d tokens around a text",
-             in->source, in->part, TOKENIZER_TEMPLATE_MAX);
+    TRY(check_first(tokenizer, in, "BertProcessing or RobertaProcessing"));
+    tokenizer->paired = true;
     TRY(read_named(tokenizer, in, json, "cls",
                    &tokenizer->first[tokenizer->first_count++]));
     return read_named(tokenizer, in, json, "sep",
@@ -146,6 +153,7 @@ static status read_processor(struct tokenizer *tokenizer,
              "TemplateProcessing, BertProcessing, RobertaProcessing and a "
              "Sequence of them are", in->source, in->part, type);
     TRY(component_fields(in, json, "single pair special_tokens"));
+    TRY(check_first(tokenizer, in, type));
     return read_single(tokenizer, json);
 }
 

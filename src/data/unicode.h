@@ -30,7 +30,8 @@ enum unicode_class {
     CLASS_UPPER = 16,  /* Lu Lt Lm Lo M: o200k's first half of a word */
     CLASS_LOWER = 32,  /* Ll Lm Lo M: and its second */
     CLASS_NEWLINE = 64,/* \r \n */
-    CLASS_WORD = 128   /* \w of a whole-word match: L M Nd Pc */
+    CLASS_WORD = 128   /* \w of a whole-word match: L M Nd Nl Pc, and see
+                        * added.c */
 };
 
 enum { UNICODE_LIMIT = 0x32400, UNICODE_BLOCK = 64 };

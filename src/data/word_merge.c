@@ -294,8 +294,19 @@ struct merged {
     int64_t first;                  /* of the word */
 };
 
-static status merged_add(const struct merged *merged, int32_t id, int32_t size)
+/* Unknown characters in a row are one token, also when one of them is that only
+ * because its token is unused. */
+static status merged_add(const struct tokenizer *tokenizer,
+                         const struct merged *merged, int32_t id, int32_t size)
 {
+    const struct token_list *ids = merged->ids;
+
+    if (id == tokenizer->unknown && tokenizer->fuse_unknown &&
+        ids->count > merged->first && ids->ids[ids->count - 1] == id) {
+        if (merged->sizes != NULL)
+            merged->sizes->ids[merged->sizes->count - 1] += size;
+        return OK;
+    }
     TRY(token_list_append(merged->ids, &id, 1));
     if (merged->sizes == NULL) return OK;
     return token_list_append(merged->sizes, &size, 1);
@@ -321,13 +332,7 @@ static status append_unknown(const struct tokenizer *tokenizer, int32_t id,
         to->sizes->count += step;
         return OK;
     }
-    if (tokenizer->fuse_unknown && out->count > to->first &&
-        out->ids[out->count - 1] == tokenizer->unknown) {
-        if (to->sizes != NULL)
-            to->sizes->ids[to->sizes->count - 1] += (int32_t)length;
-        return OK;
-    }
-    return merged_add(to, tokenizer->unknown, (int32_t)length);
+    return merged_add(tokenizer, to, tokenizer->unknown, (int32_t)length);
 }
 
 /* One token, until all of its parts stay whole. */
@@ -341,7 +346,7 @@ static status come_apart(const struct tokenizer *tokenizer,
         const int32_t both[2] = {halves->right, halves->left};
 
         if (halves->left == HALVES_WHOLE)
-            TRY(merged_add(to, id, size));
+            TRY(merged_add(tokenizer, to, id, size));
         else if (halves->left == HALVES_UNKNOWN)
             TRY(append_unknown(tokenizer, id, to));
         else {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* encode_many.c - what Lockstep makes of many texts, for comparisons.
  *
- *   encode_many TOKENIZER [repeat | places] < TEXTS
+ *   encode_many TOKENIZER [repeat | places | decode] < TEXTS
  *
  * TEXTS is a run of texts, each after its length in bytes as a u32. Prints
  * the ids of each on a line; with `places`, after each id its characters
- * [start, stop) and the same in bytes; with `repeat`, encodes all of them so
- * often and prints the seconds of processor time of each round instead. */
+ * [start, stop) and the same in bytes; with `decode`, the text that the ids
+ * stand for in hexadecimal; with `repeat`, encodes all of them so often and
+ * prints the seconds of processor time of each round instead. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -80,6 +81,27 @@ static status print_places(const struct tokenizer *tokenizer,
     return OK;
 }
 
+static status print_text(const struct tokenizer *tokenizer,
+                         const struct text *texts, struct token_list *ids,
+                         struct text *back)
+{
+    for (size_t at = 0; at + 4 <= texts->length;) {
+        uint32_t length;
+
+        memcpy(&length, texts->bytes + at, 4);
+        at += 4;
+        ids->count = 0;
+        back->length = 0;
+        TRY(tokenizer_encode(tokenizer, texts->bytes + at, length, true, ids));
+        TRY(tokenizer_decode(tokenizer, ids->ids, ids->count, back));
+        at += length;
+        for (size_t i = 0; i < back->length; i++)
+            printf("%02x", (unsigned char)back->bytes[i]);
+        putchar('\n');
+    }
+    return OK;
+}
+
 static status run(struct tokenizer *tokenizer, const char *path,
                   const char *mode, struct text *texts, struct token_list *ids)
 {
@@ -88,6 +110,13 @@ static status run(struct tokenizer *tokenizer, const char *path,
 
     TRY(tokenizer_read(tokenizer, path));
     TRY(read_all(texts));
+    if (strcmp(mode, "decode") == 0) {
+        struct text back = {0};
+        const status result = print_text(tokenizer, texts, ids, &back);
+
+        text_free(&back);
+        return result;
+    }
     if (strcmp(mode, "places") == 0) {
         const status result = print_places(tokenizer, texts, ids, &places);
 

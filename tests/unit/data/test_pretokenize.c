@@ -93,6 +93,17 @@ TEST(patterns_mean_what_the_library_means)
         {"y$|^z", "yz\nyz\nzy\nyy", "yz\nyz\n|z|y|\ny|y|"},
         {"[0-9]{2,}", "123a4", "123|a4|"},
         {"[[:digit:]]++", "a12b", "a|12|b|"},
+        /* Marks are letters of a word, half is one too, and U+180E no space:
+         * the library says so to U+0E01 U+0E34, U+00BD and U+180E. */
+        {"\\\\w+", "\xE0\xB8\x81\xE0\xB8\xB4 \xC2\xBD-\xE2\x91\xA0",
+         "\xE0\xB8\x81\xE0\xB8\xB4| |\xC2\xBD|-\xE2\x91\xA0|"},
+        {"\\\\s", "a\xE1\xA0\x8E" "b c", "a\xE1\xA0\x8E" "b| |c|"},
+        {"[\\\\S]", "a\xE1\xA0\x8E", "a|\xE1\xA0\x8E|"},
+        {"e\\\\b", "eye\xCC\x81 e", "eye\xCC\x81 |e|"},
+        {"[[:punct:]]", "a\xE2\x82\xAC" "b", "a|\xE2\x82\xAC|b|"},
+        {"\\\\p{Han}", "\xE8\x88\xB9\xE3\x80\x82",
+         "\xE8\x88\xB9|\xE3\x80\x82|"},
+        {"[a-f&&[^be]]+", "abcdef", "a|b|cd|e|f|"},
     };
 
     for (int i = 0; i < ROWS(rows); i++) {
@@ -108,7 +119,8 @@ TEST(patterns_mean_what_the_library_means)
 TEST(what_only_ruby_says_is_refused_by_name)
 {
     static const struct { const char *pattern, *why; } rows[] = {
-        {"[a&&b]", "&&"}, {"[a[bc]]", "within a class"}, {"\\h", "\\h"},
+        {"[a&&b]", "&&"}, {"[^a&&[b]]", "&&"}, {"[\\W]", "\\W in a class"},
+        {"[a[bc]]", "within a class"}, {"\\h", "\\h"},
         {"(?m:a.)", "(?m)"}, {"[a", "a [ without ]"}, {"a)", "without ("},
         {"a\\", "at its end"}, {"{2}", "no repetition"}, {"a{2}?", "{n}?"},
         {"\\p{L", "a { without }"}, {"\\p{Nonsense}", "wrong at byte"},

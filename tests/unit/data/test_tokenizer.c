@@ -214,6 +214,10 @@ TEST(what_is_not_supported_is_refused_by_name)
          "normalizer Lowercase"},
         {HEAD PRE "\"decoder\":{\"type\":\"WordPiece\"}," MODEL,
          "decoder WordPiece"},
+        {HEAD PRE "\"post_processor\":{\"type\":\"Sequence\","
+         "\"processors\":[{\"type\":\"BertProcessing\",\"sep\":[\"a\",0],"
+         "\"cls\":[\"b\",1]},{\"type\":\"BertProcessing\",\"sep\":[\"a\","
+         "0],\"cls\":[\"b\",1]}]}," MODEL, "after another that puts"},
         {HEAD PRE "\"post_processor\":{\"type\":\"XlmProcessing\"}," MODEL,
          "post_processor XlmProcessing"},
         {HEAD PRE "\"model\":{\"dropout\":0.1}}", "model.dropout"},
@@ -247,6 +251,35 @@ TEST(what_is_not_supported_is_refused_by_name)
         status_clear();
         tokenizer_free(&tokenizer); /* safe after a failure */
     }
+}
+
+/* The second match begins in the white space that the first one took: the
+ * library gives both. */
+TEST(white_space_may_be_taken_twice)
+{
+    static const char json[] =
+        "{\"added_tokens\":[{\"id\":3,\"content\":\"  \",\"rstrip\":true,"
+        "\"normalized\":true},{\"id\":4,\"content\":\"\\t\\t\","
+        "\"rstrip\":true,\"normalized\":false}],\"normalizer\":null,"
+        "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+        "false}," MODEL;
+    static const struct { const char *text; int32_t ids[4]; int count; }
+    rows[] = {{"    ab", {3, 3, 2}, 3}, {"\t\t\t\tab", {4, 4, 2}, 3},
+              {"b   a", {1, 3, 0}, 3}};
+    struct tokenizer tokenizer;
+
+    IS_OK(tokenizer_read_text(&tokenizer, json, strlen(json), "t.json"));
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct token_list list = {0};
+
+        IS_OK(tokenizer_encode(&tokenizer, rows[i].text,
+                               strlen(rows[i].text), true, &list));
+        EQUAL_INT(list.count, rows[i].count);
+        EQUAL_BYTES(list.ids, rows[i].ids,
+                    (size_t)rows[i].count * sizeof *list.ids);
+        token_list_free(&list);
+    }
+    tokenizer_free(&tokenizer);
 }
 
 TEST(a_small_vocabulary_drops_the_bytes_it_lacks)
@@ -294,5 +327,6 @@ TEST_MAIN(ids_are_those_of_the_library,
           a_broken_character_does_not_stop_the_stream,
           tokens_are_found_by_name, an_id_outside_the_vocabulary_is_named,
           what_is_not_supported_is_refused_by_name,
+          white_space_may_be_taken_twice,
           a_small_vocabulary_drops_the_bytes_it_lacks,
           a_very_long_word_takes_no_quadratic_time)
