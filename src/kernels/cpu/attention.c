@@ -65,7 +65,7 @@ static void forward_init(struct forward *f, const struct attention *p,
     f->packed = scratch;
     f->packed_room = ATTENTION_PACKED_FLOATS / (2 * G * f->padded);
     f->packed_unit = -1;
-    f->ahead.rate = 12;
+    f->ahead.tile_rows = 12;
 }
 
 /* Generation reads a value once: a copy would cost more than it saves. */

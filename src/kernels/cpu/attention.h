@@ -22,31 +22,67 @@ enum {
     CHAINS_WHOLE = 1 << 30 /* lag: all of `length` */
 };
 
-/* Rows that are needed soon: a few of them are asked of memory with each tile,
- * so that they come while it works. */
-enum { AHEAD_PARTS = 8 };
+/* Rows that are needed soon, asked of memory while tiles work: some rows with
+ * each tile, or a line every few steps, which leaves the tile's own operands
+ * more of the places that wait for memory. The last part is asked for first. */
+enum { AHEAD_PARTS = 8, LINE = 64 };
 struct ahead {
     struct {
-        const char *at;
+        const char *row;
         int64_t stride; /* bytes */
-        int rows, bytes;
+        int rows, bytes, byte;
     } parts[AHEAD_PARTS];
-    int count, rate;    /* rate: rows with each tile */
+    int count;
+    int tile_rows; /* asked for with each tile; 0: lines, every few steps */
 };
 
 static inline void ahead_add(struct ahead *ahead, const struct tensor *t,
                              int64_t row, int head, int64_t rows)
 {
     const int bytes = dtype_is_narrow(t->dtype) ? 2 : 4;
+    const int part = ahead->count;
 
-    if (rows <= 0 || t->data == NULL || ahead->count == AHEAD_PARTS) return;
-    ahead->parts[ahead->count].at = element_at(
+    if (rows <= 0 || t->data == NULL || part == AHEAD_PARTS) return;
+    ahead->parts[part].row = element_at(
         t->data, t->dtype, row * t->stride[0] + head * t->stride[1]);
-    ahead->parts[ahead->count].stride = bytes * t->stride[0];
-    ahead->parts[ahead->count].rows = rows < ATTENTION_GRANULE
-                                          ? (int)rows : ATTENTION_GRANULE;
-    ahead->parts[ahead->count].bytes = bytes * (int)t->shape[2];
+    ahead->parts[part].bytes = bytes * (int)t->shape[2];
+    ahead->parts[part].byte = 0;
+    ahead->parts[part].stride = bytes * t->stride[0];
+    ahead->parts[part].rows = rows < ATTENTION_GRANULE ? (int)rows
+                                                       : ATTENTION_GRANULE;
     ahead->count++;
+}
+
+/* Asks for the next line of memory, into the second level. */
+INLINE void ahead_step(struct ahead *ahead)
+{
+    const int last = ahead->count - 1;
+    int byte;
+
+    if (last < 0) return;
+    byte = ahead->parts[last].byte;
+    __builtin_prefetch(ahead->parts[last].row + byte, 0, 2);
+    byte += LINE;
+    if (byte >= ahead->parts[last].bytes) {
+        ahead->parts[last].row += ahead->parts[last].stride;
+        ahead->count -= --ahead->parts[last].rows == 0;
+        byte = 0;
+    }
+    ahead->parts[last].byte = byte;
+}
+
+/* Asks for the rows that are due with a tile. */
+static inline void ahead_tile(struct ahead *ahead)
+{
+    for (int n = ahead->tile_rows; n > 0 && ahead->count > 0; n--) {
+        const int last = ahead->count - 1;
+        const char *row = ahead->parts[last].row;
+
+        for (int byte = 0; byte < ahead->parts[last].bytes; byte += LINE)
+            __builtin_prefetch(row + byte, 0, 2);
+        ahead->parts[last].row = row + ahead->parts[last].stride;
+        ahead->count -= --ahead->parts[last].rows == 0;
+    }
 }
 
 /* c[i][j] = (chain over e of a[i * a_row + e * a_step] * b[e * b_step + j])

@@ -21,6 +21,7 @@
 
 enum {
     KEYS = ATTENTION_WEIGHTS_ROWS,
+    PANELS = ATTENTION_PANELS,
     STRIDE = ATTENTION_WEIGHTS_STRIDE /* of rows of weights */
 };
 
@@ -40,8 +41,11 @@ struct backward {
     float *dq;            /* levels of [rows, padded] */
     float *slots;         /* leaves of dk and dv: [key_rows / G, 2, G,
                            * padded] */
-    float *copies[4];     /* of a granule of q, dout, k, v: [G, padded] */
-    float *q_t, *dout_t;  /* a granule, transposed: [width, G] */
+    /* Of each granule of queries, made once for a head: q and dout where they
+     * had to be copied [2, G, padded], and transposed [2, width, G]. */
+    float *panels;
+    float *q_t, *dout_t;  /* of the granule in work */
+    float *copies[2];     /* of a granule of k and v: [G, padded] */
     float *leaf;          /* [G, padded] of dq */
     float *pair;          /* [2, G, padded]: dk, dv of a granule pair */
     float *pairs;         /* levels of the same */
@@ -104,6 +108,8 @@ static void backward_init(struct backward *b, const struct attention *p,
     b->key_rows = attention_granules(b->key, b->key_end) * G;
     levels = attention_levels(larger(b->query_end, b->key_end));
     b->scale = (float)p->scale;
+    /* A single pair of granules is too short to ask line by line. */
+    b->ahead.tile_rows = b->rows > G ? 0 : 10;
     block = (int64_t)G * b->padded;
     b->slot_count = leaf_slots(p);
     b->slot_floats = 2 * b->key_rows * b->padded;
@@ -111,16 +117,14 @@ static void backward_init(struct backward *b, const struct attention *p,
     b->lse = b->sums + b->rows;
     b->dq = b->lse + b->rows;
     b->slots = b->dq + levels * b->rows * b->padded;
-    scratch = b->slots + b->slot_count * b->slot_floats;
-    for (int i = 0; i < 4; i++, scratch += block) b->copies[i] = scratch;
-    b->q_t = scratch;
-    b->dout_t = b->q_t + block;
-    b->leaf = b->dout_t + block;
+    b->panels = b->slots + b->slot_count * b->slot_floats;
+    scratch = b->panels + PANELS * b->rows * b->padded;
+    for (int i = 0; i < 2; i++, scratch += block) b->copies[i] = scratch;
+    b->leaf = scratch;
     b->pair = b->leaf + block;
     b->pairs = b->pair + 2 * block;
     b->weights = b->pairs + levels * 2 * block;
     b->dscores = b->weights + KEYS * STRIDE;
-    b->ahead.rate = 10;
 }
 
 /* What of the granule at `first` lies in [from, to). */
@@ -137,11 +141,11 @@ static void rows_dots(struct backward *b, float *sums, int64_t row, int count)
     struct attention_part part = {&b->p->dout, row, b->head, count, false};
     const int range[2] = {0, LANES};
     int64_t dout_stride, out_stride;
-    const float *dout = CPU(attention_rows)(&part, b->copies[0], &dout_stride);
+    const float *dout = CPU(attention_rows)(&part, b->leaf, &dout_stride);
     const float *out;
 
     part.of = &b->p->out;
-    out = CPU(attention_rows)(&part, b->copies[1], &out_stride);
+    out = CPU(attention_rows)(&part, b->pair, &out_stride);
     for (int first = 0; first < count; first += LANES) {
         float lanes[LANES * LANES] = {0}, turned[LANES * LANES];
         const int rows = count - first < LANES ? count - first : LANES;
@@ -204,9 +208,9 @@ static void granule_keys(struct backward *b, struct granules *g, int64_t first)
     g->key = first;
     g->keys = granule_span(first, b->key, b->key_end);
     row = attention_key_first(p, b->sequence) + first + g->keys.from - b->key;
-    g->k = rows_find(&p->k, b->copies[2], row, b->kv,
+    g->k = rows_find(&p->k, b->copies[0], row, b->kv,
                      g->keys.to - g->keys.from);
-    g->v = rows_find(&p->v, b->copies[3], row, b->kv,
+    g->v = rows_find(&p->v, b->copies[1], row, b->kv,
                      g->keys.to - g->keys.from);
 }
 
@@ -229,17 +233,23 @@ static void granule_queries(struct backward *b, struct granules *g,
                             int64_t first)
 {
     const struct attention *p = b->p;
+    const int64_t block = (int64_t)G * b->padded;
+    const bool fresh = g->key / G == keys_begin(b, first);
+    float *panels = b->panels + PANELS * (first - b->base) * b->padded;
     int64_t row;
     int count;
 
     g->query = first;
     g->queries = granule_span(first, b->query, b->query_end);
-    if (g->key / G == keys_begin(b, first)) queries_numbers(b, g);
-    count = g->queries.to - g->queries.from;
+    if (fresh) queries_numbers(b, g);
+    count = fresh ? g->queries.to - g->queries.from : 0; /* to copy */
     row = attention_query_first(p, b->sequence) + first + g->queries.from -
           b->query;
-    g->q = rows_find(&p->q, b->copies[0], row, b->head, count);
-    g->dout = rows_find(&p->dout, b->copies[1], row, b->head, count);
+    g->q = rows_find(&p->q, panels, row, b->head, count);
+    g->dout = rows_find(&p->dout, panels + block, row, b->head, count);
+    b->q_t = panels + 2 * block;
+    b->dout_t = panels + 3 * block;
+    if (!fresh) return;
     rows_turn(b, b->q_t, &g->q, g->queries);
     rows_turn(b, b->dout_t, &g->dout, g->queries);
 }
@@ -547,10 +557,12 @@ static void backward_ahead(struct backward *b, int64_t query, int64_t key)
         const int kv = head / (p->heads / p->kv_heads);
         const int64_t at = larger(next_key - b->key, 0);
 
-        if (next_key == b->key_base && !p->delta.data)
-            ahead_add(ahead, &p->out, row, head, b->query_end - next);
-        ahead_add(ahead, &p->dout, row, head, b->query_end - next);
-        ahead_add(ahead, &p->q, row, head, b->query_end - next);
+        if (keys_begin(b, next) == next_key / G) { /* not there yet */
+            if (!p->delta.data)
+                ahead_add(ahead, &p->out, row, head, b->query_end - next);
+            ahead_add(ahead, &p->dout, row, head, b->query_end - next);
+            ahead_add(ahead, &p->q, row, head, b->query_end - next);
+        }
         if (!more_queries && (more_keys || !same_keys)) {
             ahead_add(ahead, &p->v, key_row + at, kv, p->keys - at);
             ahead_add(ahead, &p->k, key_row + at, kv, p->keys - at);
@@ -584,7 +596,6 @@ static void granule_backward(struct backward *b, uint64_t waits,
         float *pair = counter_place(&pairs, query / G, b->pair);
 
         granule_queries(b, &g, query);
-        backward_ahead(b, query, first);
         backward_ahead(b, query, first);
         dq.floats = (int64_t)g.queries.to * b->padded;
         pair_backward(b, &g, leaf, pair);

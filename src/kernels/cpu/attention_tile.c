@@ -10,26 +10,33 @@ enum { VECTORS = 2 };
 enum { VECTORS = 4 };
 #endif
 enum { ROWS_WIDE = 6, ROWS_NARROW = 8, ROWS_REST = 4 };
+enum { STEPS = 4 }; /* of a chain, from one line asked for to the next */
 
-static void ahead_step(struct ahead *ahead)
+/* Kinds of tiles: rows of a are adjacent; lines of memory are asked for. */
+enum { ADJACENT = 1, ASKS = 2 };
+
+/* One element of each of the tile's chains. */
+INLINE void tile_step(const int rows, const int vectors,
+                      vector sum[ROWS_NARROW][VECTORS], const float *a,
+                      const int64_t *row, const float *b)
 {
-    enum { LINE = 64 };
+    vector right[VECTORS];
 
-    for (int n = ahead->rate; n > 0 && ahead->count > 0; n--) {
-        const int last = ahead->count - 1;
-        const char *at = ahead->parts[last].at;
+    UNROLL for (int v = 0; v < vectors; v++)
+        right[v] = vector_load(b + v * WIDTH);
+    UNROLL for (int r = 0; r < rows; r++) {
+        vector left = vector_fill(a[row[r]]);
 
-        for (int byte = 0; byte < ahead->parts[last].bytes; byte += LINE)
-            __builtin_prefetch(at + byte, 0, 2); /* into the second level */
-        ahead->parts[last].at = at + ahead->parts[last].stride;
-        if (--ahead->parts[last].rows == 0) ahead->count--;
+        UNROLL for (int v = 0; v < vectors; v++)
+            sum[r][v] = vector_fma(left, right[v], sum[r][v]);
     }
 }
 
 /* The tile at row i and column j; `present` of its rows exist. */
-INLINE void tile(const int rows, const int vectors, const bool adjacent,
+INLINE void tile(const int rows, const int vectors, const int kind,
                  const struct chains *x, const int at[3])
 {
+    const bool adjacent = kind & ADJACENT, asks = kind & ASKS;
     const int i = at[0], j = at[1], present = at[2];
     const int needed = x->lag + i + present;
     const int length = needed < x->length ? needed : x->length;
@@ -39,23 +46,25 @@ INLINE void tile(const int rows, const int vectors, const bool adjacent,
     float *c = x->c + i * x->c_row + j;
     vector sum[ROWS_NARROW][VECTORS];
     int64_t row[ROWS_NARROW];
+    int e = 0;
 
     UNROLL for (int r = 0; r < rows; r++) {
         /* absent rows repeat the last */
-        row[r] = adjacent ? r : (r < present ? r : present - 1) * x->a_row;
+        const bool there = (asks && rows > ROWS_REST) || r < present;
+
+        row[r] = adjacent ? r : (there ? r : present - 1) * x->a_row;
         UNROLL for (int v = 0; v < vectors; v++) sum[r][v] = vector_fill(0);
     }
-    for (int e = 0; e < length; e++) {
-        vector right[VECTORS];
-
-        UNROLL for (int v = 0; v < vectors; v++)
-            right[v] = vector_load(b + v * WIDTH);
-        UNROLL for (int r = 0; r < rows; r++) {
-            vector left = vector_fill(a[row[r]]);
-
-            UNROLL for (int v = 0; v < vectors; v++)
-                sum[r][v] = vector_fma(left, right[v], sum[r][v]);
+    for (; asks && e + STEPS <= length; e += STEPS) {
+        ahead_step(x->ahead);
+        UNROLL for (int n = 0; n < STEPS; n++) {
+            tile_step(rows, vectors, sum, a, row, b);
+            a += step;
+            b += b_step;
         }
+    }
+    for (; e < length; e++) {
+        tile_step(rows, vectors, sum, a, row, b);
         a += step;
         b += b_step;
     }
@@ -68,25 +77,25 @@ INLINE void tile(const int rows, const int vectors, const bool adjacent,
 }
 
 /* All rows of `vectors` columns of vectors from column j. */
-INLINE void strip(const int vectors, const bool adjacent,
-                  const struct chains *x, int j)
+INLINE void strip(const int vectors, const int kind, const struct chains *x,
+                  int j)
 {
     const int full = vectors == VECTORS ? ROWS_WIDE : ROWS_NARROW;
     int i = 0;
 
     for (int left = x->rows; left > 0; left = x->rows - i) {
-        if (x->ahead) ahead_step(x->ahead);
+        if (x->ahead) ahead_tile(x->ahead);
         /* 7 is 4 + 3, 8 is 4 + 4 */
         if (left >= full && (full != ROWS_WIDE || left == full ||
                              left > 2 * ROWS_REST)) {
             const int at[3] = {i, j, full};
 
-            tile(full, vectors, adjacent, x, at);
+            tile(full, vectors, kind, x, at);
             i += full;
         } else {
             const int at[3] = {i, j, left < ROWS_REST ? left : ROWS_REST};
 
-            tile(ROWS_REST, vectors, adjacent, x, at);
+            tile(ROWS_REST, vectors, kind, x, at);
             i += ROWS_REST;
         }
     }
@@ -95,10 +104,16 @@ INLINE void strip(const int vectors, const bool adjacent,
 #define STRIP(vectors)                                              \
     static void strip_##vectors(const struct chains *x, int column) \
     {                                                               \
-        if (x->a_row == 1)                                          \
-            strip(vectors, true, x, column);                        \
+        const bool asks = x->ahead && x->ahead->tile_rows == 0;     \
+                                                                    \
+        if (x->a_row == 1 && asks)                                  \
+            strip(vectors, ADJACENT | ASKS, x, column);             \
+        else if (x->a_row == 1)                                     \
+            strip(vectors, ADJACENT, x, column);                    \
+        else if (asks)                                              \
+            strip(vectors, ASKS, x, column);                        \
         else                                                        \
-            strip(vectors, false, x, column);                       \
+            strip(vectors, 0, x, column);                           \
     }
 STRIP(1)
 STRIP(2)

@@ -29,8 +29,8 @@ static inline size_t matmul_scratch_bytes(int threads)
  * rows; scores; the partial results that wait for their neighbours; keys and
  * values of a sequence, where they cannot be read in place: as many granules as
  * fit. Backward works on a whole sequence of one head: the waiting nodes of dq
- * (one per level of the tree), waiting leaves of dk and dv; and the rest for
- * one granule of queries and one of keys. Rows are HEAD_WIDTH_MAX wide. */
+ * (one per level of the tree), waiting leaves of dk and dv, copies of its
+ * queries; and the rest for one granule of queries and one of keys. Rows are HEAD_WIDTH_MAX wide. */
 enum {
     ATTENTION_QUERIES = 64,
     ATTENTION_NODES = 18, /* of a tree: 2^24 positions */
@@ -43,6 +43,7 @@ enum {
     ATTENTION_WEIGHTS_ROWS = 32, /* keys whose weights are made together */
     /* queries of a granule and a little more: rows on many sets of the cache */
     ATTENTION_WEIGHTS_STRIDE = ATTENTION_GRANULE + 16,
+    ATTENTION_PANELS = 4, /* copies of a granule of queries */
     ATTENTION_LEAF_SLOTS = 4
 };
 
@@ -74,8 +75,8 @@ static inline int64_t attention_backward_floats(int64_t queries, int64_t keys,
     int64_t key_rows = keys * ATTENTION_GRANULE;
     int64_t granule = ATTENTION_GRANULE * (int64_t)padded;
 
-    return (rows * levels + 2 * key_rows * slots) * padded + 2 * rows +
-           granule * (9 + 2 * (int64_t)levels) +
+    return (rows * (levels + ATTENTION_PANELS) + 2 * key_rows * slots) *
+               padded + 2 * rows + granule * (5 + 2 * (int64_t)levels) +
            (ATTENTION_WEIGHTS_ROWS + ATTENTION_GRANULE) *
                (int64_t)ATTENTION_WEIGHTS_STRIDE;
 }
