@@ -30,7 +30,8 @@ static inline size_t matmul_scratch_bytes(int threads)
  * values of a sequence, where they cannot be read in place: as many granules as
  * fit. Backward works on a whole sequence of one head: the waiting nodes of dq
  * (one per level of the tree), waiting leaves of dk and dv, copies of its
- * queries; and the rest for one granule of queries and one of keys. Rows are HEAD_WIDTH_MAX wide. */
+ * queries; and the rest for one granule of queries and one of keys. Rows are
+ * HEAD_WIDTH_MAX wide. */
 enum {
     ATTENTION_QUERIES = 64,
     ATTENTION_NODES = 18, /* of a tree: 2^24 positions */
