@@ -140,6 +140,8 @@ static void strip(const struct added_search *search,
     const unsigned char *bytes = (const unsigned char *)search->text;
     size_t step;
 
+    if (match->token->lstrip && match->start < search->done)
+        match->start = search->done;
     while (match->token->lstrip && match->start > search->done) {
         step = unicode_before(bytes, match->start);
         if (step > match->start - search->done ||
@@ -172,6 +174,10 @@ bool added_next(const struct added_matcher *matcher,
         }
         search->at = match->stop;
         strip(search, match);
+        if (match->start >= match->stop) { /* all of it was taken before */
+            search->at--;
+            continue;
+        }
         search->done = match->stop;
         return true;
     }

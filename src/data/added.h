@@ -62,8 +62,9 @@ struct added_match {
 };
 
 /* The next match; `done` becomes its stop. White space that a match stripped
- * may be the beginning of the next one, which then begins before `done`. A
- * match strips nothing before `done`. False: none. */
+ * may be the beginning of the next one, which then begins before `done`, or at
+ * it when it strips too: then it may be nothing, and is no match. A match
+ * strips nothing before `done`. False: none. */
 bool added_next(const struct added_matcher *matcher,
                 struct added_search *search, struct added_match *match);
 

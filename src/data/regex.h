@@ -20,6 +20,9 @@ void regex_free(struct regex *regex);
  * reads it. ERR_FORMAT names what cannot be said there. */
 status regex_translate(struct text *out, const char *pattern,
                        const char *source);
+/* Appends, as members of a class, the code points with this property that
+ * PCRE2's tables are too old for: a general category, Alphabetic, Han. */
+status regex_newer(struct text *out, const char *name);
 /* *match = the first match in text[in.start, in.stop), where *found; what lies
  * before in.start can be looked back at. ERR_FORMAT: the match limit. */
 status regex_find(const struct regex *regex, const char *text, struct span in,

@@ -12,6 +12,7 @@
  *     \s         Ruby: without U+180E    PCRE2: with it
  *     [:punct:]  Ruby: symbols too       PCRE2: of ASCII alone
  *     \p{Han}    Ruby: the script        PCRE2: script extensions too
+ *     \p{L}      Ruby: Unicode 16        PCRE2: that of its version
  *     [a&&[^b]]  Ruby: in both           PCRE2: the characters; (?=[^b])[a]
  *
  * They are rewritten. What has no short equivalent is an error by name. */
@@ -59,54 +60,79 @@ static status put(struct dialect *d, const char *words)
     return text_append(d->out, words, strlen(words));
 }
 
+/* What is a character of a word, as members of a class. */
+static status put_word(struct dialect *d)
+{
+    TRY(put(d, WORD));
+    TRY(regex_newer(d->out, "L"));
+    TRY(regex_newer(d->out, "M"));
+    return regex_newer(d->out, "Nd");
+}
+
 /* \w \d \s and their opposites. */
 static status read_shorthand(struct dialect *d, bool in_class)
 {
     const char kind = d->at[1];
-    const char *set = strchr("wW", kind) != NULL   ? WORD
-                      : strchr("sS", kind) != NULL ? SPACE
-                                                   : "\\p{Nd}";
+    const bool opposite = kind < 'a';
 
     d->at += 2;
-    if (!in_class) {
-        TRY(put(d, kind >= 'a' ? "[" : "[^"));
-        TRY(put(d, set));
-        return put(d, "]");
+    if (in_class && kind == 'W') return refuse(d, "\\W in a class");
+    if (in_class && opposite)
+        return put(d, kind == 'S' ? "\\S\\x{180e}" : "\\P{Nd}");
+    if (!in_class) TRY(put(d, opposite ? "[^" : "["));
+    if (kind == 'w' || kind == 'W') {
+        TRY(put_word(d));
+    } else if (kind == 's' || kind == 'S') {
+        TRY(put(d, SPACE));
+    } else {
+        TRY(put(d, "\\p{Nd}"));
+        TRY(regex_newer(d->out, "Nd"));
     }
-    if (kind == 'W') return refuse(d, "\\W in a class");
-    return put(d, kind == 'S'   ? "\\S\\x{180e}"
-                  : kind == 'D' ? "\\P{Nd}"
-                                : set);
+    return in_class ? OK : put(d, "]");
 }
 
 /* Between a character of a word and another, or the end. */
 static status read_boundary(struct dialect *d)
 {
+    static const char *const parts[2][5] = {
+        {"(?:(?<=[", "])(?![", "])|(?<![", "])(?=[", "]))"},
+        {"(?:(?<=[", "])(?=[", "])|(?<![", "])(?![", "]))"}};
     const bool inside = d->at[1] == 'B';
 
     d->at += 2;
-    return put(d, inside ? "(?:(?<=[" WORD "])(?=[" WORD "])|"
-                           "(?<![" WORD "])(?![" WORD "]))"
-                         : "(?:(?<=[" WORD "])(?![" WORD "])|"
-                           "(?<![" WORD "])(?=[" WORD "]))");
+    for (int i = 0; i < 5; i++) {
+        TRY(put(d, parts[inside][i]));
+        if (i < 4) TRY(put_word(d));
+    }
+    return OK;
 }
 
-/* \p{Name}: a name of three letters and more is a script, but for a few. */
-static status read_property(struct dialect *d, const char *end)
+/* \p{Name}: a name of three letters and more is a script, but for a few. What
+ * PCRE2 is too old for stands behind it, in the same class. */
+static status read_property(struct dialect *d, const char *end, bool in_class)
 {
     static const char *const others[] = {"Alphabetic", "Any", "Lowercase",
                                          "Uppercase", "White_Space"};
     char name[NAME_BYTES] = "";
     const char *from = d->at + 3 + (d->at[3] == '^');
+    const bool opposite = (d->at[1] == 'P') != (d->at[3] == '^');
     const size_t length = (size_t)(end - from);
     bool script = length > 2 && length < sizeof name;
 
-    if (script) memcpy(name, from, length);
+    if (length < sizeof name) memcpy(name, from, length);
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcmp(name, others[i]) == 0) script = false;
-    TRY(copy(d, (size_t)(from - d->at)));
-    if (script) TRY(put(d, "sc:"));
-    return copy(d, length + 1);
+    if (in_class && opposite) { /* of them the newer ones stay outside */
+        TRY(copy(d, (size_t)(from - d->at)));
+        if (script) TRY(put(d, "sc:"));
+        return copy(d, length + 1);
+    }
+    d->at = end + 1;
+    TRY(text_printf(d->out, "%s\\p{%s%.*s}",
+                    in_class ? "" : opposite ? "[^" : "[",
+                    script ? "sc:" : "", (int)length, from));
+    TRY(regex_newer(d->out, name));
+    return in_class ? OK : put(d, "]");
 }
 
 /* \x, \p{Name}, \x{41}. */
@@ -123,25 +149,32 @@ static status read_escape(struct dialect *d, bool in_class)
     if (strchr("pPx", kind) == NULL || d->at[2] != '{') return copy(d, 2);
     end = strchr(d->at, '}');
     if (end == NULL) return refuse(d, "a { without }");
-    if (kind != 'x') return read_property(d, end);
+    if (kind != 'x') return read_property(d, end, in_class);
     return copy(d, (size_t)(end - d->at) + 1);
 }
 
 /* [:name:] in a class. */
 static status read_named_class(struct dialect *d)
 {
-    static const struct { const char *name, *set; } known[] = {
-        {"[:alpha:]", "\\p{Alphabetic}"}, {"[:digit:]", "\\p{Nd}"},
-        {"[:alnum:]", "\\p{Alphabetic}\\p{Nd}"}, {"[:space:]", SPACE},
-        {"[:punct:]", "\\p{P}\\p{S}"}, {"[:word:]", WORD},
-        {"[:upper:]", "\\p{Uppercase}"}, {"[:lower:]", "\\p{Lowercase}"}};
+    static const struct { const char *name, *set, *newer[3]; } known[] = {
+        {"[:alpha:]", "\\p{Alphabetic}", {"L"}},
+        {"[:digit:]", "\\p{Nd}", {"Nd"}},
+        {"[:alnum:]", "\\p{Alphabetic}\\p{Nd}", {"L", "Nd"}},
+        {"[:space:]", SPACE, {NULL}},
+        {"[:punct:]", "\\p{P}\\p{S}", {"P", "S"}},
+        {"[:word:]", WORD, {"L", "M", "Nd"}},
+        {"[:upper:]", "\\p{Uppercase}", {"Lu"}},
+        {"[:lower:]", "\\p{Lowercase}", {"Ll"}}};
 
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         const size_t length = strlen(known[i].name);
 
         if (strncmp(d->at, known[i].name, length) != 0) continue;
         d->at += length;
-        return put(d, known[i].set);
+        TRY(put(d, known[i].set));
+        for (int j = 0; j < 3 && known[i].newer[j] != NULL; j++)
+            TRY(regex_newer(d->out, known[i].newer[j]));
+        return OK;
     }
     return refuse(d, d->at[1] == ':' ? "a [:class:] that is not known"
                                      : "a class within a class");

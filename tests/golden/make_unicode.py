@@ -8,7 +8,14 @@ code point for L, N, M and white space by tests/golden/tokenizer_golden.py.
 
     pip install unicodedata2==16.0.0
     python3 tests/golden/make_unicode.py > src/data/unicode_table.c
+    python3.11 tests/golden/make_unicode.py --newer > src/data/regex_newer.c
+
+--newer: what came after Unicode 14.0, which the `unicodedata` of Python 3.11
+and PCRE2 10.42 know.
 """
+import sys
+import unicodedata
+
 import unicodedata2 as data
 
 assert data.unidata_version == "16.0.0", data.unidata_version
@@ -76,5 +83,70 @@ def main():
     print(line + "\n};")
 
 
+NEWER = """\
+/* SPDX-License-Identifier: Apache-2.0 */
+/* regex_newer.c - characters that PCRE2 may not know yet.
+ *
+ * Made by tests/golden/make_unicode.py --newer; do not edit. Code points of
+ * Unicode %s that %s has not, with their categories. To a PCRE2 of that
+ * version they are no letters, so that patterns would cut words otherwise than
+ * the `tokenizers` library. */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "data/regex.h"
+
+static const struct { uint32_t first, last; char category[3]; } newer[] = {"""
+NEWER_END = """\
+};
+
+/* Ideographs among them, which are a script too. */
+static bool is_han(uint32_t first)
+{
+    return first == 0x2EBF0 || first == 0x31350;
+}
+
+static bool belongs(uint32_t first, const char *category, const char *name)
+{
+    if (strcmp(name, "Han") == 0) return is_han(first);
+    if (strcmp(name, "Alphabetic") == 0) return category[0] == 'L';
+    if (strlen(name) > 2) return false;
+    return category[0] == name[0] && (name[1] == 0 || category[1] == name[1]);
+}
+
+status regex_newer(struct text *out, const char *name)
+{
+    char version[64] = "";
+
+    pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version);
+    if (strtol(version, NULL, 10) >= 16) return OK;
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++)
+        if (belongs(newer[i].first, newer[i].category, name))
+            TRY(text_printf(out, "\\\\x{%X}-\\\\x{%X}", newer[i].first,
+                            newer[i].last));
+    return OK;
+}"""
+
+
+def print_newer():
+    rows = []
+    for code in range(0x110000):
+        name = data.category(chr(code))
+        if name[0] not in "LMNPS" or unicodedata.category(chr(code)) != "Cn":
+            continue
+        if rows and rows[-1][1] == code - 1 and rows[-1][2] == name:
+            rows[-1][1] = code
+        else:
+            rows.append([code, code, name])
+    print(NEWER % (data.unidata_version, unicodedata.unidata_version))
+    for i in range(0, len(rows), 2):
+        print("    " + " ".join('{0x%X, 0x%X, "%s"},' % tuple(row)
+                                for row in rows[i:i + 2]))
+    print(NEWER_END)
+
+
 if __name__ == "__main__":
-    main()
+    print_newer() if "--newer" in sys.argv else main()

@@ -355,6 +355,8 @@ def check(tool, case, rng, options, refused):
         x = [int(word) for word in ours[i].split()]
         found = list(zip(x[1::5], x[2::5]))
         mine = bytes.fromhex(back[i]).decode(errors="replace")
+        if "\ufffd" in mine:  # what is no UTF-8 is written as it is
+            decoded = None
         wrong = []
         if x[0::5] != ids or [int(w) for w in plain[i].split()] != ids:
             wrong.append("ids\n  ours   %s\n  theirs %s" % (plain[i], ids))

@@ -103,6 +103,10 @@ TEST(patterns_mean_what_the_library_means)
         {"[[:punct:]]", "a\xE2\x82\xAC" "b", "a|\xE2\x82\xAC|b|"},
         {"\\\\p{Han}", "\xE8\x88\xB9\xE3\x80\x82",
          "\xE8\x88\xB9|\xE3\x80\x82|"},
+        /* U+A7CB is a letter since Unicode 16, U+1E4D0 since 15. */
+        {"\\\\p{L}+", "a\xEA\x9F\x8B-", "a\xEA\x9F\x8B|-|"},
+        {"[^\\\\s\\\\p{L}]+", "-\xF0\x9E\x93\x90-",
+         "-|\xF0\x9E\x93\x90|-|"},
         {"[a-f&&[^be]]+", "abcdef", "a|b|cd|e|f|"},
     };
 
