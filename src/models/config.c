@@ -100,10 +100,6 @@ static status check_kind(const struct json *config, const char *source)
         FAIL(ERR_CONFIG, "%s: quantization_config: the weights are quantized; "
                          "this build takes a model whose weights are F64, F32, "
                          "BF16 or F16", source);
-    if (json_get(config, "text_config") != NULL)
-        FAIL(ERR_CONFIG, "%s: text_config: a model of text and something else; "
-                         "this build takes models of text alone (gemma3: "
-                         "model_type gemma3_text)", source);
     return OK;
 }
 

@@ -74,6 +74,9 @@ void config_json_write(const struct model *model, struct json_writer *out);
 /* An integer field, at least 1; other -1: it must be there. */
 status config_read_int(const struct json *config, const char *source,
                        const char *key, int64_t other, int64_t *out);
+/* Of a list the first; null, or nothing: -1. */
+status config_token_id(const struct json *config, const char *key,
+                       const char *source, int64_t *out);
 /* Every field is a row of the family, or without effect everywhere. */
 status config_check(const struct model_kind *kind, const struct json *config,
                     const char *source);
@@ -107,6 +110,8 @@ void rope_write_config(const struct model *model, struct json_writer *out);
  * context must be set. */
 status rope_from_text(struct model *model, const char *text);
 
+/* The object with text_config, where Gemma 3 sees images too: its rows. */
+extern const struct model_kind model_gemma3_around;
 /* A Llama's, for its relatives. */
 extern const struct decoder decoder_llama;
 

@@ -103,9 +103,8 @@ static status read_row(struct model *model, const struct config_row *row,
     return OK;
 }
 
-/* eos_token_id may be a list; the first counts. null, or nothing: none. An id
- * beyond the vocabulary is kept, and never met. */
-static status token_id(const struct json *config, const char *key,
+/* An id beyond the vocabulary is kept, and never met. */
+status config_token_id(const struct json *config, const char *key,
                        const char *source, int64_t *out)
 {
     const struct json *value = json_get(config, key);
@@ -148,8 +147,8 @@ status config_json_read(struct model *model, const struct model_kind *kind,
         .rope_base = kind->rope_base > 0 ? kind->rope_base : 10000,
         .rope_local_base = kind->rope_local_base,
         .init_std = 0.02};
-    TRY(token_id(config, "bos_token_id", source, &model->bos));
-    TRY(token_id(config, "eos_token_id", source, &model->eos));
+    TRY(config_token_id(config, "bos_token_id", source, &model->bos));
+    TRY(config_token_id(config, "eos_token_id", source, &model->eos));
     for (int i = 0; i < kind->row_count; i++)
         TRY(read_row(model, &kind->rows[i], config, source));
     fill_sizes(model);

@@ -14,8 +14,16 @@ static const struct decoder decoder = {
     .ffn_norm = OUTSIDE_WEIGHT("pre_feedforward_layernorm"),
     .ffn_after = OUTSIDE_WEIGHT("post_feedforward_layernorm")};
 
+/* The text part of a model of images leaves out what is as here. */
 static const struct config_row rows[] = {
-    ROWS_SIZES(1e-6), ROWS_ROPE, ROW_ROPE("rope_local_base_freq"),
+    ROW_INTEGER("vocab_size", vocab, 262208),
+    ROW_INTEGER("hidden_size", width, 2304),
+    ROW_INTEGER("intermediate_size", feed_forward, 9216),
+    ROW_INTEGER("num_hidden_layers", layers, 26),
+    ROW_INTEGER("num_attention_heads", heads, 8),
+    ROW_REAL("rms_norm_eps", norm_epsilon, 1e-6),
+    ROW_REAL("initializer_range", init_std, 0.02),
+    ROW_DROPOUT("attention_dropout"), ROWS_ROPE, ROW_ROPE("rope_local_base_freq"),
     ROW_ONLY("hidden_activation", "gelu_pytorch_tanh"),
     ROW_INTEGER("num_key_value_heads", kv_heads, 4),
     ROW_INTEGER("head_dim", head_width, 256),
@@ -43,6 +51,18 @@ static status read_more(struct model *model, const struct json *config,
     blocks_every(&model->whole, model->layers, (int)period);
     return config_read_types(model, config, source);
 }
+
+/* What stands around text_config, of which only the text part is taken. */
+static const struct config_row around[] = {
+    ROW_IDLE("text_config"), ROW_IDLE("vision_config"),
+    ROW_IDLE("mm_tokens_per_image"), ROW_IDLE("boi_token_index"),
+    ROW_IDLE("eoi_token_index"), ROW_IDLE("image_token_index"),
+    ROW_IDLE("boi_token_id"), ROW_IDLE("eoi_token_id"),
+    ROW_IDLE("image_token_id"), ROW_ONLY("tie_word_embeddings", "true"),
+};
+
+const struct model_kind model_gemma3_around = {
+    .name = "gemma3", CONFIG_ROWS(around)};
 
 const struct model_kind model_gemma3 = {
     .name = "gemma3", .type = "gemma3_text",

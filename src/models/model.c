@@ -409,6 +409,26 @@ status model_from_options(struct model *model, const struct options *options,
     return check_sequence(model, options->data.sequence);
 }
 
+/* Gemma 3 with images: the model inside text_config. */
+static status read_text_part(struct model *model, const struct json *config,
+                             const char *source)
+{
+    const struct json *text = json_get(config, "text_config");
+    char where[PATH_BYTES + NAME_BYTES];
+    int64_t bos, eos;
+
+    TRY(config_check(&model_gemma3_around, config, source));
+    if (text->kind != JSON_OBJECT)
+        FAIL(ERR_CONFIG, "%s: text_config is not an object", source);
+    snprintf(where, sizeof where, "%s: text_config", source);
+    TRY(config_json_read(model, &model_gemma3, text, where));
+    TRY(config_token_id(config, "bos_token_id", source, &bos));
+    TRY(config_token_id(config, "eos_token_id", source, &eos));
+    if (model->bos < 0) model->bos = bos;
+    if (model->eos < 0) model->eos = eos;
+    return OK;
+}
+
 static status model_read_json(struct model *model, const struct json *config,
                               const char *source)
 {
@@ -418,6 +438,12 @@ static status model_read_json(struct model *model, const struct json *config,
     if (config->kind != JSON_OBJECT)
         FAIL(ERR_FORMAT, "%s: a JSON object was expected", source);
     TRY(json_get_string(config, source, "model_type", &type));
+    if (json_get(config, "text_config") != NULL && strcmp(type, "gemma3") == 0)
+        return read_text_part(model, config, source);
+    if (json_get(config, "text_config") != NULL)
+        FAIL(ERR_CONFIG, "%s: text_config: %s is a model of text and something "
+                         "else; of these this build takes the text part of "
+                         "gemma3", source, type);
     TRY(kind_require(source, type, &kind));
     return config_json_read(model, kind, config, source);
 }

@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* session_import.c - weights from a Hugging Face directory, as far as this
  * rank holds them. */
+#include <stdio.h>
 #include <string.h>
 
 #include "checkpoint/convert.h"
 #include "models/decoder.h"
 #include "train/session_parts.h"
 
-enum { CHUNK_BYTES = 1 << 20 }; /* of one transfer */
+enum {
+    CHUNK_BYTES = 1 << 20, /* of one transfer */
+    NAME_BYTES = 2 * PARAM_NAME_BYTES + 32 /* outside, with a word more */
+};
 
 /* The hull of what the part has of elements [*first, *last). False: nothing.
  */
@@ -84,42 +88,91 @@ static status read_part(const struct weights *weights, int index,
     return OK;
 }
 
-/* The first word of the family's names when the file leaves it out, else "":
- * such files come from the model without its head. */
-static const char *missing_word(const struct session_parts *parts,
-                                const struct model *model,
-                                const struct weights *weights,
-                                char word[PARAM_NAME_BYTES])
+/* What a file has for the first word of the family's names. Nothing: it comes
+ * from the model without its head. language_model: from one that sees images,
+ * as transformers 5 and 4 name it; `head` is what its head's name begins with
+ * there. */
+static const struct instead { const char *word, *head; bool images; }
+    insteads[] = {{"", "", false},
+                  {"model.language_model.", "", true},
+                  {"language_model.model.", "language_model.", true}};
+enum { INSTEADS = sizeof insteads / sizeof *insteads };
+
+struct naming {
+    char word[NAME_BYTES]; /* of the family */
+    const struct instead *instead; /* NULL: the same word */
+};
+
+/* The tensor's name in this file. */
+static const char *file_name(const struct naming *naming, const char *name,
+                             char out[NAME_BYTES])
+{
+    const size_t skip = strlen(naming->word);
+
+    if (naming->instead == NULL) return name;
+    if (strncmp(name, naming->word, skip) == 0)
+        snprintf(out, NAME_BYTES, "%s%s", naming->instead->word,
+                 name + skip);
+    else
+        snprintf(out, NAME_BYTES, "%s%s", naming->instead->head, name);
+    return out;
+}
+
+static void find_naming(const struct session_parts *parts,
+                        const struct model *model,
+                        const struct weights *weights, struct naming *naming)
 {
     const char *prefix = model->kind->layer_prefix;
     const char *dot = strchr(prefix, '.');
 
-    CHECK(dot != NULL && dot + 1 - prefix < PARAM_NAME_BYTES);
-    memcpy(word, prefix, (size_t)(dot + 1 - prefix));
-    word[dot + 1 - prefix] = 0;
+    CHECK(dot != NULL && dot + 1 - prefix < NAME_BYTES);
+    *naming = (struct naming){.instead = NULL};
+    memcpy(naming->word, prefix, (size_t)(dot + 1 - prefix));
     for (int i = 0; i < parts->count; i++) {
         const char *name = parts->items[i].name;
+        char other[NAME_BYTES];
 
-        if (strncmp(name, word, strlen(word)) != 0) continue;
-        if (weights_find(weights, name) >= 0) break;
-        if (weights_find(weights, name + strlen(word)) >= 0) return word;
+        if (strncmp(name, naming->word, strlen(naming->word)) != 0) continue;
+        if (weights_find(weights, name) >= 0) return;
+        for (int j = 0; j < INSTEADS; j++) {
+            naming->instead = &insteads[j];
+            if (weights_find(weights, file_name(naming, name, other)) >= 0)
+                return;
+        }
+        naming->instead = NULL;
     }
-    word[0] = 0;
-    return word;
+}
+
+/* What sees images is passed over. */
+static void skip_images(struct weights *weights)
+{
+    static const char *const parts[] = {
+        "vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+        "model.multi_modal_projector."};
+
+    for (int i = 0; i < weights->count; i++)
+        for (int j = 0; j < 4; j++)
+            if (strncmp(weights->entries[i].tensor->name, parts[j],
+                        strlen(parts[j])) == 0)
+                weights->entries[i].uses = 1;
 }
 
 /* A tied model's file may carry the head again: only if it says the same. */
 static status check_tied(const struct model *model, struct weights *weights,
-                         const struct saved_part *table, int index,
-                         void *buffer)
+                         const struct saved_part *table,
+                         const struct naming *naming, void *buffer)
 {
     const int64_t chunk = CHUNK_BYTES / 2 / dtype_bytes(DTYPE_F64);
     double *one = buffer, *other = one + chunk;
     const int64_t elements = table->shape[0] * table->shape[1];
     const struct decoder *decoder = model->kind->decoder;
     const char *name = decoder != NULL ? decoder->head : "lm_head.weight";
+    char one_name[NAME_BYTES], other_name[NAME_BYTES];
+    const int index = weights_find(weights, file_name(naming, table->name,
+                                                      one_name));
     int head;
 
+    name = file_name(naming, name, other_name);
     if (weights_find(weights, name) < 0) return OK;
     TRY(weights_need(weights, name, 2, table->shape, &head));
     for (int64_t first = 0; first < elements; first += chunk) {
@@ -137,18 +190,10 @@ static status check_tied(const struct model *model, struct weights *weights,
     return OK;
 }
 
-/* The tensor's name in this file. */
-static const char *file_name(const char *name, const char *word)
-{
-    const size_t skip = strlen(word);
-
-    return skip > 0 && strncmp(name, word, skip) == 0 ? name + skip : name;
-}
-
 /* Every tensor of the model must be there, whoever holds it. */
 static status need_all(const struct session_parts *parts,
                        const struct model *model, struct weights *weights,
-                       const char *word, void *buffer)
+                       const struct naming *naming, void *buffer)
 {
     /* Ends of names: causal masks of GPT-2 and GPT-NeoX, Llama's rotary
      * frequencies. */
@@ -158,14 +203,17 @@ static status need_all(const struct session_parts *parts,
 
     for (int i = 0; i < parts->count; i++) {
         const struct saved_part *part = &parts->items[i];
+        char name[NAME_BYTES];
         int index;
 
         if (!part_is_weight(part)) continue;
-        TRY(weights_need(weights, file_name(part->name, word),
+        TRY(weights_need(weights, file_name(naming, part->name, name),
                          part->dimensions, part->shape, &index));
         if (i == 0 && model->tied)
-            TRY(check_tied(model, weights, part, index, buffer));
+            TRY(check_tied(model, weights, part, naming, buffer));
     }
+    if (naming->instead != NULL && naming->instead->images)
+        skip_images(weights);
     return weights_all_used(weights, buffers,
                             (int)(sizeof buffers / sizeof *buffers));
 }
@@ -174,15 +222,16 @@ static status import_all(const struct session_parts *parts,
                          const struct model *model, struct weights *weights,
                          void *buffer)
 {
-    char storage[PARAM_NAME_BYTES];
-    const char *word = missing_word(parts, model, weights, storage);
+    char name[NAME_BYTES];
+    struct naming naming;
     int count;
     const struct saved_part *held = session_parts_held(parts, &count);
 
-    TRY(need_all(parts, model, weights, word, buffer));
+    find_naming(parts, model, weights, &naming);
+    TRY(need_all(parts, model, weights, &naming, buffer));
     for (int i = 0; i < count; i++) {
         const int index =
-            weights_find(weights, file_name(held[i].name, word));
+            weights_find(weights, file_name(&naming, held[i].name, name));
 
         if (!part_is_weight(&held[i])) continue;
         CHECK(index >= 0);

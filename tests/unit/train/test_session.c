@@ -221,6 +221,89 @@ static void broken_copy(const char *name, const char *to, const char *from,
     text_free(&text);
 }
 
+/* gemma3 as a model of text and images is stored: its config.json inside
+ * another, its tensors under `word`, one more that sees images. */
+static void with_images(const char *to, const char *word, const char *image)
+{
+    char source[PATH_BYTES], path[PATH_BYTES];
+    struct text config = {0}, all = {0}, header = {0}, out = {0};
+    uint64_t length;
+
+    join(source, golden, "gemma3");
+    join(path, source, "config.json");
+    IS_OK(file_read(path, 1 << 20, &config));
+    IS_OK(text_printf(&out, "{\"model_type\": \"gemma3\", \"vision_config\": "
+                            "{}, \"eos_token_id\": [1, 106], \"text_config\": "
+                            "%s}", config.bytes));
+    join(path, to, "config.json");
+    IS_OK(file_write_atomic(path, out.bytes, out.length));
+    join(path, source, "model.safetensors");
+    IS_OK(file_read(path, 64 << 20, &all));
+    memcpy(&length, all.bytes, sizeof length);
+    const char *const data = all.bytes + sizeof length + length;
+    const size_t bytes = all.length - sizeof length - (size_t)length;
+
+    for (const char *at = all.bytes + sizeof length; at < data; at++) {
+        const bool name = strncmp(at, "\"model.", 7) == 0;
+
+        IS_OK(text_append(&header, at, 1));
+        if (name) IS_OK(text_append_string(&header, word));
+        if (name) at += strlen("model.");
+    }
+    while (header.bytes[header.length - 1] != '}') header.length--;
+    header.length--;
+    IS_OK(text_printf(&header, ",\"%s.weight\":{\"dtype\":\"F32\",\"shape\":"
+                               "[1],\"data_offsets\":[%zu,%zu]}}", image,
+                      bytes, bytes + 4));
+    while (header.length % 8 != 0) IS_OK(text_append(&header, " ", 1));
+    length = header.length;
+    out.length = 0;
+    IS_OK(text_append(&out, &length, sizeof length));
+    IS_OK(text_append(&out, header.bytes, header.length));
+    IS_OK(text_append(&out, data, bytes));
+    IS_OK(text_append(&out, "\0\0\0", 4));
+    join(path, to, "model.safetensors");
+    IS_OK(file_write_atomic(path, out.bytes, out.length));
+    text_free(&config);
+    text_free(&all);
+    text_free(&header);
+    text_free(&out);
+}
+
+TEST(the_text_part_of_a_model_of_images_is_taken)
+{
+    static const struct { const char *word, *image, *words; } rows[] = {
+        {"language_model.model.", "vision_tower.post", NULL},
+        {"model.language_model.", "model.multi_modal_projector.x", NULL},
+        {"language_model.model.", "audio_tower.post", "audio_tower.post.w"},
+        {"model.", "vision_tower.post", "were not used: vision_tower"},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        char directory[PATH_BYTES], source[PATH_BYTES], tokens[PATH_BYTES];
+        struct import_result result;
+        char run[PATH_BYTES];
+
+        test_directory(directory);
+        with_images(directory, rows[i].word, rows[i].image);
+        join(run, directory, "run");
+        join(source, golden, "gemma3");
+        join(tokens, source, "tokens.json");
+        const status made = model_import(directory, run, NULL, &result);
+
+        if (rows[i].words != NULL) {
+            FAILS(made, ERR_FORMAT, rows[i].words);
+            status_clear();
+        } else {
+            IS_OK(made);
+            (void)score_into(source, tokens, directory, 0);
+            (void)score_into(run, tokens, directory, 1);
+            same_scores(directory, 1);
+        }
+        IS_OK(directory_remove(directory));
+    }
+}
+
 TEST(every_tensor_must_be_used_exactly_once)
 {
     static const struct {
@@ -447,6 +530,7 @@ TEST(what_is_no_model_is_refused)
 
 TEST_MAIN(import_and_export_keep_every_bit,
           an_export_holds_what_other_programs_read,
+          the_text_part_of_a_model_of_images_is_taken,
           every_tensor_must_be_used_exactly_once,
           a_tied_head_must_equal_the_embedding, token_files_are_checked,
           weights_of_another_model_are_refused,
