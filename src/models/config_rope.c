@@ -15,6 +15,7 @@ static const char *const kinds[ROPE_KINDS] = {"default", "linear", "llama3",
                                               "yarn", "dynamic", "longrope"};
 
 static const char *const share_key = "partial_rotary_factor";
+static const char *const base_key = "rope_theta";
 static const char *const local_key = "rope_local_base_freq";
 static const char *const original_key = "original_max_position_embeddings";
 static const char *const full_key = "full_attention";
@@ -314,20 +315,57 @@ static status check_base(const char *source, const char *key, double base)
     FAIL(ERR_CONFIG, "%s: %s: %g is outside 1 to 1e12", source, key, base);
 }
 
+/* As int(width share) gives the rotary part again. */
+static double share_of(const struct model *model)
+{
+    const int width = model->head_width;
+    double share = model->rotary > 0 ? (double)model->rotary / width : 1;
+
+    if ((int)(width * share) < model->rotary) share += 1e-12;
+    return share;
+}
+
+/* GPT-NeoX calls them otherwise outside of rope_parameters. */
+static const char *base_name(const struct model *model)
+{
+    return model->kind == &model_gpt_neox ? "rotary_emb_base" : base_key;
+}
+
+static const char *share_name(const struct model *model)
+{
+    return model->kind == &model_gpt_neox ? "rotary_pct" : share_key;
+}
+
+/* transformers passes over the usual names there: they may not differ. */
+static status check_unused(const struct model *model,
+                           const struct json *config, const char *source)
+{
+    double base, share;
+
+    TRY(json_get_real_or(config, source, base_key, model->rope_base, &base));
+    if (base != model->rope_base)
+        FAIL(ERR_CONFIG, "%s: rope_theta: %.9g, but the base of a gpt_neox is "
+                         "its rotary_emb_base, %.9g", source, base,
+             model->rope_base);
+    TRY(json_get_real_or(config, source, share_key, share_of(model), &share));
+    if ((int)(share * model->head_width) !=
+        (model->rotary > 0 ? model->rotary : model->head_width))
+        FAIL(ERR_CONFIG, "%s: partial_rotary_factor: %g, but the part of a "
+                         "head that turns in a gpt_neox is its rotary_pct, "
+                         "%g", source, share, share_of(model));
+    return OK;
+}
+
 status rope_read_config(struct model *model, const struct json *config,
                         const char *source)
 {
     static const char *const keys[] = {"rope_parameters", "rope_scaling"};
     bool found = false;
 
-    TRY(json_get_real_or(config, source, "rotary_emb_base", model->rope_base,
-                         &model->rope_base)); /* GPT-NeoX, until v5 */
-    TRY(json_get_real_or(config, source, "rope_theta", model->rope_base,
+    TRY(json_get_real_or(config, source, base_name(model), model->rope_base,
                          &model->rope_base));
     if (has_share(model))
-        TRY(read_share(model, config, source,
-                       json_get(config, "rotary_pct") ? "rotary_pct"
-                                                      : share_key));
+        TRY(read_share(model, config, source, share_name(model)));
     if (has_local(model))
         TRY(json_get_real_or(config, source, local_key,
                              model->rope_local_base,
@@ -353,7 +391,9 @@ status rope_read_config(struct model *model, const struct json *config,
         model->rope = scaling;
         found = true;
     }
-    TRY(check_base(source, "rope_theta", model->rope_base));
+    TRY(check_base(source, base_name(model), model->rope_base));
+    if (model->kind == &model_gpt_neox)
+        TRY(check_unused(model, config, source));
     return has_local(model)
                ? check_base(source, local_key, model->rope_local_base) : OK;
 }
@@ -419,20 +459,10 @@ static void write_fields(const struct model *model,
     }
 }
 
-/* As int(width share) gives the rotary part again. */
-static double share_of(const struct model *model)
+static void write_share(const struct model *model, const char *name,
+                        struct json_writer *out)
 {
-    const int width = model->head_width;
-    double share = model->rotary > 0 ? (double)model->rotary / width : 1;
-
-    if ((int)(width * share) < model->rotary) share += 1e-12;
-    return share;
-}
-
-static void write_share(const struct model *model, struct json_writer *out)
-{
-    if (has_share(model))
-        write_float(out, share_key, share_of(model));
+    if (has_share(model)) write_float(out, name, share_of(model));
 }
 
 static void write_inside(const struct model *model,
@@ -441,7 +471,7 @@ static void write_inside(const struct model *model,
 {
     write_fields(model, scaling, false, out);
     write_float(out, "rope_theta", base);
-    write_share(model, out);
+    write_share(model, share_key, out);
 }
 
 static void write_parameters(const struct model *model,
@@ -455,8 +485,8 @@ static void write_parameters(const struct model *model,
 
 void rope_write_config(const struct model *model, struct json_writer *out)
 {
-    write_float(out, "rope_theta", model->rope_base); /* v4 */
-    write_share(model, out);
+    write_float(out, base_name(model), model->rope_base); /* v4 */
+    write_share(model, share_name(model), out);
     if (model->rope.kind != ROPE_PLAIN) {
         json_write_key(out, "rope_scaling");
         json_write_object(out);

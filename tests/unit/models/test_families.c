@@ -82,7 +82,7 @@ TEST(what_is_not_computed_is_refused)
          "\"rope_scaling\": {\"type\": \"longrope\"}",
          "short_factor has 0 factors"},
         {"stablelm", "\"qk_layernorm\": false", "\"qk_layernorm\": true",
-         "qk_layernorm has a value"},
+         "qk_layernorm has"},
         {"mistral", "\"mistral\"", "\"mixtral\"", "nearest: mistral"},
         {"mistral", "\"vocab_size\"", "\"num_experts\": 2, \"vocab_size\"",
          "num_experts"},
@@ -98,9 +98,14 @@ TEST(what_is_not_computed_is_refused)
     }
 }
 
-TEST(blocks_that_cannot_be_are_refused)
+TEST(blocks_and_turns_that_cannot_be_are_refused)
 {
     static const struct { const char *name, *from, *into, *words; } rows[] = {
+        {"gpt_neox", "\"vocab_size\"", "\"rope_theta\": 500, \"vocab_size\"",
+         "rope_theta: 500, but the base of a gpt_neox"},
+        {"gpt_neox", "\"vocab_size\"",
+         "\"partial_rotary_factor\": 1.0, \"vocab_size\"",
+         "its rotary_pct, 0.25"},
         {"qwen2_yarn", "full_attention", "sliding_attention",
          "layer 0 is sliding_attention, but nothing says how many"},
         {"qwen3_mixed", "\"sliding_window\": 6", "\"sliding_window\": null",
@@ -143,6 +148,9 @@ TEST(what_changes_nothing_is_read)
          "\"hidden_act\": \"gelu_new\""},
         {"falcon_groups", "\"vocab_size\"", "\"ff_factor\": 4, \"vocab_size\"",
          "\"hidden_dropout\": 0.0,"},
+        {"gpt_neox_serial", "\"vocab_size\"",
+         "\"rope_theta\": 5000, \"partial_rotary_factor\": 1, \"vocab_size\"",
+         "\"rotary_emb_base\": 5000.0,\n  \"rotary_pct\": 1.0"},
         /* Python tells numbers with a point from others. */
         {"gemma2", "\"final_logit_softcapping\": 1.5",
          "\"final_logit_softcapping\": 30",
@@ -309,7 +317,7 @@ TEST(options_know_the_families)
 }
 
 TEST_MAIN(what_is_not_computed_is_refused,
-          blocks_that_cannot_be_are_refused, what_changes_nothing_is_read,
+          blocks_and_turns_that_cannot_be_are_refused, what_changes_nothing_is_read,
           windows_are_read,
           blocks_with_windows_are_read, options_choose_blocks,
           options_know_the_families)
