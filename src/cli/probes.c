@@ -12,6 +12,7 @@
 #include <pcre2.h>
 #include <utf8proc.h>
 #include "base/file.h"
+#include "base/nodes.h"
 #include "base/options.h"
 #include "base/threads.h"
 #include "cli/about.h"
@@ -197,6 +198,16 @@ static void probe_huge_pages(struct finding *finding)
                         "transparent_hugepage/enabled (a few percent)");
 }
 
+static void probe_nodes(struct finding *finding)
+{
+    const int nodes = nodes_online("/sys");
+
+    say(finding, true,
+        nodes > 1 ? "%d: what a step needs is dealt to the threads of all"
+                  : "%d: memory is as near to every core",
+        nodes);
+}
+
 /* The library's version in front of what was tried with it. */
 static void say_library(struct finding *finding, int index, bool works,
                         const char *what)
@@ -343,6 +354,7 @@ const struct probe probes[] = {
     {"rounding", true, probe_rounding},
     {"fast kernels", true, probe_kernels},
     {"huge pages", false, probe_huge_pages},
+    {"memory nodes", false, probe_nodes},
     {"disk", false, probe_disk},
     {"libyaml", true, probe_yaml},
     {"pcre2", false, probe_pcre2},

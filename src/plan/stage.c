@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/first_touch.h"
 #include "optimizer/whole.h"
 #include "plan/chunk.h"
 
@@ -558,10 +559,19 @@ static status take_memory(struct stage *stage)
     return OK;
 }
 
+/* A step of training writes nearly all of it. */
+static void touch_memory(struct stage *stage)
+{
+    for (int i = 0; i < MEMORY_OWNERS; i++)
+        first_touch(stage->threads, stage->memory[i].data,
+                    stage->memory[i].bytes);
+}
+
 status stage_open(struct stage *stage)
 {
     TRY(take_memory(stage));
     TRY(threads_build(&stage->threads, stage->request.threads));
+    if (stage->request.backward != BACKWARD_NONE) touch_memory(stage);
     stage->stream = (struct stream){
         .threads = stage->threads,
         .scratch = stage->memory[MEMORY_KERNEL_SCRATCH].data,
