@@ -20,7 +20,8 @@
 
 enum {
     COLUMNS_MAX = 4096, /* of a block of columns */
-    FEW_ROWS = 16
+    FEW_ROWS = 16,
+    PAST_BYTES = 4 << 20 /* of c: more than second caches have room for */
 };
 
 /* A product cut into blocks; the same in every thread. */
@@ -175,6 +176,8 @@ static void tile_init(const struct plan *plan, const struct matmul_chunk *chunk,
         .c_stride = p->c.stride[0], .slot_stride = plan->columns,
         .slot_size = plan->columns * plan->rows,
         .keep_first = plan->keep_first, .streams = plan->streams,
+        .past = p->c.shape[0] * p->c.shape[1] * dtype_bytes(p->c.dtype) >
+                PAST_BYTES,
         .in_place = plan->in_place,
         .a_row = p->a.stride[0], .a_word = p->a.stride[1]};
     if (p->bias) tile->bias_type = p->bias->dtype;

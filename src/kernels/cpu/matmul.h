@@ -249,6 +249,7 @@ struct matmul_tile {
     bool direct;             /* slot 0 is c all the time */
     const void *bias, *left; /* at this tile, or NULL */
     int64_t left_stride;
+    bool past; /* caches would not keep c for who reads it next */
 };
 void CPU(matmul_tile_run)(const struct matmul_tile *tile);
 /* What follows the sums [TILE_COLUMNS] of a row of a tile, and storing it. */

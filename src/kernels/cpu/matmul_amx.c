@@ -202,30 +202,32 @@ INLINE __m256i narrowed(vector x)
         rounded, nan, high, _mm512_set1_epi32(0x40)));
 }
 
-/* What fills lines of memory goes past the caches: nobody reads what was there,
- * and tiles need their room. */
+/* What fills lines of memory may go past the caches: nobody reads what was
+ * there, and tiles need their room. */
 INLINE bool fills_lines(const void *to)
 {
     return (uintptr_t)to % LINE == 0;
 }
 
-INLINE void row_store_f32(float *to, const vector *row)
+INLINE void row_store_f32(float *to, const vector *row, bool past)
 {
     UNROLL for (int v = 0; v < TILE_VECTORS; v++) {
-        if (fills_lines(to))
+        if (past && fills_lines(to))
             _mm512_stream_ps(to + v * WIDTH, (__m512)row[v]);
         else
             vector_store(to + v * WIDTH, row[v]);
     }
 }
 
-INLINE void row_store_bf16(uint16_t *to, const vector *row)
+INLINE void row_store_bf16(uint16_t *to, const vector *row, bool past)
 {
     const __m512i all = _mm512_inserti64x4(
         _mm512_castsi256_si512(narrowed(row[0])), narrowed(row[1]), 1);
 
-    if (fills_lines(to)) _mm512_stream_si512((__m512i *)(void *)to, all);
-    else _mm512_storeu_si512(to, all);
+    if (past && fills_lines(to))
+        _mm512_stream_si512((__m512i *)(void *)to, all);
+    else
+        _mm512_storeu_si512(to, all);
 }
 
 /* c = left + (sums + bias), each where present, of whole rows. */
@@ -253,9 +255,10 @@ static void rows_finish(const struct panel *panel)
                                  DTYPE_BF16, v) + row[v];
         }
         if (t->c_type == DTYPE_F32)
-            row_store_f32((float *)t->c + at * t->c_stride, row);
+            row_store_f32((float *)t->c + at * t->c_stride, row, t->past);
         else
-            row_store_bf16((uint16_t *)t->c + at * t->c_stride, row);
+            row_store_bf16((uint16_t *)t->c + at * t->c_stride, row,
+                          t->past);
     }
 }
 
@@ -278,7 +281,7 @@ static void panel_ahead(const struct panel *panel)
     const int64_t c_row = t->c_stride * dtype_bytes(t->c_type);
     const int64_t left_row =
         t->left ? t->left_stride * dtype_bytes(t->left_type) : 0;
-    const bool lines = fills_lines(t->c) && c_row % LINE == 0;
+    const bool past = t->past && fills_lines(t->c) && c_row % LINE == 0;
     const int last = TILE_COLUMNS * dtype_bytes(t->c_type) - 1;
 
     for (int i = 0; i < panel->rows; i++) {
@@ -286,7 +289,7 @@ static void panel_ahead(const struct panel *panel)
         const char *c = (const char *)t->c + at * c_row;
 
         if (t->left) __builtin_prefetch((const char *)t->left + at * left_row);
-        if (lines) continue;
+        if (past) continue;
         for (int byte = 0; byte <= last; byte += LINE)
             __builtin_prefetch(c + byte, 1);
         __builtin_prefetch(c + last, 1);

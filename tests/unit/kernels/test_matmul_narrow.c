@@ -296,6 +296,8 @@ static void test_tiles_are_the_instruction(void **state)
 
 /* ---- fast products ---- */
 
+enum { LARGE = 1030 }; /* rows: takes long */
+
 static const struct matmul_case cases[] = {
     {1, 1, 1, 1, 1, false, false, false, false},
     {1, 33, 300, 1, 1, false, true, false, false},
@@ -321,6 +323,7 @@ static const struct matmul_case cases[] = {
     {100, 61, 600, 4, 1, false, false, false, false},
     {45, 93, 7000, 4, 1, false, false, true, true},
     {33, 61, 600, 1, 1, true, false, false, false},
+    {LARGE, 2045, 2, 1, 1, false, true, true, false}, /* past the caches */
 };
 
 /* A narrow product and who should compute it. */
