@@ -287,9 +287,7 @@ status tokenizer_read_model(struct tokenizer *tokenizer,
     const char *type;
 
     TRY(json_get_string_or(model, in.source, "type", "BPE", &type));
-    if (strcmp(type, "BPE") == 0) return read_bpe(tokenizer, &in, model);
     if (strcmp(type, "Unigram") == 0)
         return read_unigram(tokenizer, &in, model);
-    FAIL(ERR_FORMAT, "%s: model %s is not supported; BPE and Unigram are",
-         in.source, type);
+    return read_bpe(tokenizer, &in, model);
 }

@@ -38,6 +38,18 @@ static status check_padding(const struct json *root, const char *source)
     return check_null(root, "padding", source);
 }
 
+/* First of all: a file of another model has parts of its own everywhere. */
+static status check_model(const struct json *model, const char *source)
+{
+    const char *type;
+
+    TRY(json_get_string_or(model, source, "type", "BPE", &type));
+    if (strcmp(type, "BPE") == 0 || strcmp(type, "Unigram") == 0) return OK;
+    FAIL(ERR_FORMAT, "%s: model %s is not supported; BPE and Unigram are, and "
+         "`lockstep tokenizer train` learns a BPE from your text", source,
+         type);
+}
+
 static status read_root(struct tokenizer *tokenizer,
                            const struct json *root)
 {
@@ -54,6 +66,7 @@ static status read_root(struct tokenizer *tokenizer,
     TRY(component_fields(&in, root, "version truncation padding added_tokens "
                          "normalizer pre_tokenizer post_processor decoder "
                          "model"));
+    TRY(check_model(model, source));
     TRY(check_null(root, "truncation", source));
     TRY(check_padding(root, source));
     TRY(decoder_read(&tokenizer->decoder, &tokenizer->arena,

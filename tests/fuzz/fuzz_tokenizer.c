@@ -32,6 +32,30 @@ static void make_ours(void)
     text_free(&json);
 }
 
+/* With places the ids are the same, and no place is outside the text. */
+static void try_places(const struct tokenizer *tokenizer, const char *text,
+                       size_t length, const struct token_list *ids)
+{
+    struct token_list again = {0};
+    struct token_places places = {0};
+
+    CHECK(tokenizer_encode_places(tokenizer, text, length, true, &again,
+                                  &places) == OK);
+    CHECK(again.count == ids->count && places.count == ids->count);
+    for (int64_t i = 0; i < ids->count; i++) {
+        const struct token_place *place = &places.items[i];
+
+        CHECK(again.ids[i] == ids->ids[i]);
+        CHECK(place->bytes.start >= 0 &&
+              place->bytes.start <= place->bytes.stop &&
+              place->bytes.stop <= (int64_t)length);
+        CHECK(place->characters.start <= place->bytes.start &&
+              place->characters.stop <= place->bytes.stop);
+    }
+    token_list_free(&again);
+    token_places_free(&places);
+}
+
 /* Encodes and decodes; *same when the text came back. */
 static void try_text(const struct tokenizer *tokenizer, const char *text,
                      size_t length, bool *same)
@@ -45,6 +69,7 @@ static void try_text(const struct tokenizer *tokenizer, const char *text,
         CHECK(!*same); /* what is not UTF-8 must be refused */
         for (int64_t i = 0; i < ids.count; i++)
             CHECK(tokenizer_kind(tokenizer, ids.ids[i]) != TOKEN_MISSING);
+        try_places(tokenizer, text, length, &ids);
         CHECK(tokenizer_decode(tokenizer, ids.ids, ids.count, &back) == OK);
         *same = back.length == length && memcmp(back.bytes, text, length) == 0;
     }

@@ -203,7 +203,10 @@ TEST(what_is_not_supported_is_refused_by_name)
     static const struct { const char *json, *words; } rows[] = {
         {"[]", "no object at its top"},
         {"{}", "no object `model`"},
-        {"{\"model\":{\"type\":\"WordPiece\"}}", "model WordPiece"},
+        {"{\"normalizer\":{\"type\":\"BertNormalizer\"},"
+         "\"model\":{\"type\":\"WordPiece\"}}",
+         "model WordPiece is not supported; BPE and Unigram are"},
+        {"{\"model\":{\"type\":\"WordLevel\"}}", "tokenizer train"},
         {HEAD "\"truncation\":{}," PRE MODEL, "truncation is set"},
         {HEAD "\"padding\":{}," PRE MODEL, "padding is set"},
         {HEAD "\"pre_tokenizer\":{\"type\":\"BertPreTokenizer\"}," MODEL,
