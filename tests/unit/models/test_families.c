@@ -317,7 +317,7 @@ TEST(options_know_the_families)
 }
 
 TEST_MAIN(what_is_not_computed_is_refused,
-          blocks_and_turns_that_cannot_be_are_refused, what_changes_nothing_is_read,
-          windows_are_read,
+          blocks_and_turns_that_cannot_be_are_refused,
+          what_changes_nothing_is_read, windows_are_read,
           blocks_with_windows_are_read, options_choose_blocks,
           options_know_the_families)

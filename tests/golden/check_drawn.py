@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Draws configurations of every family and compares them with transformers.
+
+    python3 tests/golden/check_drawn.py LOCKSTEP FIRST LAST [FAMILY...]
+
+For each seed from FIRST to LAST - 1 it draws a config.json, builds the model with
+transformers in float64 (its inner float32 steps are float64 here), saves it, and
+compares the logits and gradients of `LOCKSTEP score`, and the logits of what
+`LOCKSTEP import` and `export` make of it. Exit 1: one is further than 1e-9 of the
+largest value, or was refused; its directory is kept and named.
+"""
+import json
+import pathlib
+import random
+import shutil
+import subprocess
+import sys
+import tempfile
+
+import torch
+import transformers
+from safetensors.numpy import load_file  # that of PyTorch asks for torch.float32
+from safetensors.torch import save_file
+
+F32, F64 = torch.float32, torch.float64
+LENGTH, TOLERANCE = 29, 1e-9
+FLAGS = [False, True]
+ACTIVATIONS = ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
+SCALINGS = [
+    {"rope_type": "default"}, {"rope_type": "linear", "factor": 2.5},
+    {"rope_type": "dynamic", "factor": 4.0},
+    {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+     "high_freq_factor": 4.0, "original_max_position_embeddings": 40},
+    {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16},
+    {"rope_type": "yarn", "factor": 16.0, "truncate": False,
+     "original_max_position_embeddings": 32, "attention_factor": 1.3}]
+TYPES = ["full_attention", "sliding_attention"]
+ABSENT = object()
+
+GROUPED = {"num_key_value_heads": "groups", "rope": SCALINGS,
+           "tie_word_embeddings": FLAGS + [ABSENT]}
+GATED = {**GROUPED, "rms_norm_eps": [1e-6, 1e-3]}
+FREE = {**GATED, "head_dim": [4, 10, 22]}
+BIASES = {"attention_bias": FLAGS, "mlp_bias": FLAGS}
+WINDOW = {"sliding_window": [2, 6, 100]}
+LAYERS = {**WINDOW, "layer_types": "types"}
+USED = {**LAYERS, "use_sliding_window": [True], "max_window_layers": [0, 1, 28]}
+OLD = {"n_inner": [None, 27], "activation_function": ["gelu", "gelu_new", "relu"],
+       "layer_norm_epsilon": [1e-5, 1e-3]}
+GEMMA = {**FREE, **LAYERS, "query_pre_attn_scalar": [7, 256],
+         "hidden_activation": ["gelu_pytorch_tanh"], "attention_bias": FLAGS}
+FAMILIES = {
+    "llama": {**FREE, **BIASES}, "olmo2": {**GATED, "attention_bias": FLAGS},
+    "mistral": {**FREE, "sliding_window": [None, 2, 6]},
+    "ministral": {**FREE, **LAYERS}, "qwen2": {**GATED, **USED},
+    "qwen3": {**FREE, **USED, "attention_bias": FLAGS},
+    "smollm3": {**GATED, **BIASES, **USED, "no_rope_layers": "flags"},
+    "phi3": {**GATED, "sliding_window": [None, 6], "rope": SCALINGS[:1]},
+    "stablelm": {**GROUPED, "partial_rotary_factor": [0.5, 1.0], "rope": SCALINGS[:1],
+                 "use_qkv_bias": FLAGS, "use_parallel_residual": FLAGS},
+    "starcoder2": {**GROUPED, **WINDOW, "hidden_act": ACTIVATIONS},
+    "gpt_neox": {"rotary_pct": [0.5, 1.0, ABSENT], "rotary_emb_base": [500, ABSENT],
+                 "hidden_act": ACTIVATIONS + ["gelu_fast"],
+                 "use_parallel_residual": FLAGS},
+    "falcon": {"new_decoder_architecture": FLAGS, "num_kv_heads": [2],
+               "multi_query": FLAGS, "ffn_hidden_size": [27, ABSENT],
+               "activation": ["gelu", "relu"], "rope": SCALINGS},
+    "gpt2": OLD, "gptj": {**OLD, "rotary_dim": [2, 8]},
+    "gemma": {**FREE, "hidden_act": ["gelu", "gelu_pytorch_tanh"]},
+    "gemma2": {**GEMMA, "attn_logit_softcapping": [None, 2.0, 50.0],
+               "final_logit_softcapping": [None, 3.0, 30.0]},
+    "gemma3_text": {**GEMMA, "rope": SCALINGS[:2]}}
+NAMES_OLD = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer",
+             "num_attention_heads": "n_head", "max_position_embeddings": "n_positions"}
+
+
+def rope_of(chance, family, scaling):
+    """A scaling in the spelling of version 4 or 5."""
+    base = chance.choice([500.0, 10000.0, 1000000.0])
+    if family == "gemma3_text":
+        return {"rope_theta": base, "rope_local_base_freq": 300.0,
+                "rope_scaling": scaling}
+    if chance.random() < 0.5:
+        return {"rope_parameters": {**scaling, "rope_theta": base}}
+    return {"rope_theta": base, "rope_scaling": scaling}
+
+
+def draw(seed, families):
+    """The config.json of a seed."""
+    chance = random.Random(seed)
+    family = chance.choice(families)
+    layers, heads = chance.choice([1, 2, 4]), chance.choice([1, 3, 4, 6])
+    if family == "falcon":
+        heads = 4
+    config = {"model_type": family, "vocab_size": chance.choice([37, 64]),
+              "hidden_size": heads * chance.choice([8, 16]),
+              "intermediate_size": chance.choice([12, 27]),
+              "num_hidden_layers": layers, "num_attention_heads": heads,
+              "max_position_embeddings": 64, "pad_token_id": None,
+              "bos_token_id": 1, "eos_token_id": 2}
+    for name, values in FAMILIES[family].items():
+        if values == "groups":
+            values = [n for n in range(1, heads + 1) if heads % n == 0]
+        elif values == "types":
+            values = [ABSENT, [chance.choice(TYPES) for _ in range(layers)]]
+        elif values == "flags":
+            values = [ABSENT, [chance.randint(0, 1) for _ in range(layers)]]
+        value = chance.choice(values)
+        if name == "rope":
+            config.update(rope_of(chance, family, value))
+        elif value is not ABSENT:
+            config[name] = value
+    if family in ("gpt2", "gptj", "falcon"):
+        del config["intermediate_size"]
+    if family in ("gpt2", "gptj"):
+        config = {NAMES_OLD.get(k, k): v for k, v in config.items()}
+    return config
+
+
+def build(directory):
+    """What transformers makes of a config.json, in float64 throughout."""
+    config = transformers.AutoConfig.from_pretrained(directory)
+    return transformers.AutoModelForCausalLM.from_config(
+        config, attn_implementation="eager", dtype=F64).to(F64).eval()
+
+
+def outside(name, family):
+    """The name in files: version 5 calls GPT-NeoX's head otherwise inside."""
+    return "embed_out.weight" if (family, name) == (
+        "gpt_neox", "lm_head.weight") else name
+
+
+def fill(model, generator):
+    """Values that float32 holds; weights of norms near what leaves x alone."""
+    with torch.no_grad():
+        for name, value in model.named_parameters():
+            drawn = torch.randn(value.shape, generator=generator, dtype=F64) * 0.15
+            last = name.split(".")[-2]
+            if "gemma" not in model.config.model_type and name.endswith(
+                    "weight") and ("norm" in last or last.startswith("ln")):
+                drawn += 1
+            value.copy_(drawn.to(F32).to(F64))
+
+
+def distance(found, wanted):
+    """Of the largest value; where all vanish (a window of one token), of 1e-3."""
+    return ((found - wanted).abs().max()
+            / wanted.abs().max().clamp_min(1e-3)).item()
+
+
+def load(path):
+    return {name: torch.from_numpy(value).to(F64)
+            for name, value in load_file(path).items()}
+
+
+def call(lockstep, *words):
+    done = subprocess.run([lockstep, *map(str, words)], capture_output=True,
+                          text=True, check=False)
+    if done.returncode:
+        raise ValueError(done.stderr.strip().splitlines()[0])
+
+
+def compare(lockstep, directory, config, seed):
+    """The largest of all distances."""
+    family = config["model_type"]
+    generator = torch.Generator().manual_seed(seed)
+    (directory / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    model = build(directory)
+    fill(model, generator)
+    tokens = torch.randint(0, config["vocab_size"], (2, LENGTH), generator=generator)
+    (directory / "tokens.json").write_text(json.dumps(tokens.tolist()))
+    logits = model(tokens, use_cache=False).logits
+    torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1),
+                                      tokens[:, 1:].flatten()).backward()
+    save_file({outside(name, family): value.detach().to(F32).contiguous()
+               for name, value in model.named_parameters()},
+              directory / "model.safetensors", metadata={"format": "pt"})
+    call(lockstep, "score", directory, "--tokens", directory / "tokens.json",
+         "--dtype", "float64", "--logits", directory / "logits", "--gradients",
+         directory / "gradients")
+    call(lockstep, "import", directory, directory / "run")
+    call(lockstep, "export", directory / "run", directory / "exported")
+    gradients = load(directory / "gradients")
+    worst = distance(load(directory / "logits")["logits"], logits.detach())
+    for name, value in model.named_parameters():
+        worst = max(worst, distance(gradients.pop(outside(name, family)), value.grad))
+    if gradients:
+        raise ValueError(f"gradients that nobody knows: {sorted(gradients)}")
+    again = build(directory / "exported")
+    stored = load(directory / "exported" / "model.safetensors")
+    with torch.no_grad():
+        for name, value in again.named_parameters():
+            value.copy_(stored[outside(name, family)])
+        return max(worst, distance(again(tokens, use_cache=False).logits,
+                                   logits.detach()))
+
+
+def main():
+    if len(sys.argv) < 4:
+        sys.exit(__doc__)
+    lockstep, families = sys.argv[1], sys.argv[4:] or list(FAMILIES)
+    transformers.logging.set_verbosity_error()
+    torch.Tensor.float = lambda tensor: tensor.to(F64)
+    torch.float32 = torch.float = F64  # what transformers takes for inner steps
+    torch.set_default_dtype(F64)
+    failures = 0
+    for seed in range(int(sys.argv[2]), int(sys.argv[3])):
+        config = draw(seed, families)
+        directory = pathlib.Path(tempfile.mkdtemp(prefix=f"drawn-{seed}-"))
+        try:
+            worst = compare(lockstep, directory, config, seed)
+            verdict = f"differs by {worst:.1e}"
+        except ValueError as refusal:
+            worst, verdict = 1, str(refusal)
+        print(f"{seed} {config['model_type']}: {verdict}", flush=True)
+        if worst > TOLERANCE:
+            failures += 1
+            print(f"  kept: {directory}")
+        else:
+            shutil.rmtree(directory)
+    sys.exit(failures > 0)
+
+
+if __name__ == "__main__":
+    main()
