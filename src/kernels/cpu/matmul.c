@@ -239,7 +239,6 @@ static void strip_ahead(const struct plan *plan, const struct block *block,
                         const struct matmul_chunk *chunk,
                         const struct place *at, struct matmul_ahead *out)
 {
-    enum { STRIPS_AHEAD = 16 }; /* with more, caches forget what was asked */
     const struct matmul *p = &plan->p;
     const int64_t own = at->panel - at->first;
     const int64_t half = own % TILE_VECTORS * WIDTH;
@@ -252,9 +251,7 @@ static void strip_ahead(const struct plan *plan, const struct block *block,
                        chunk->words, out);
         return;
     }
-    if (p->a.stride[1] != 1 || !chunk->last || plan->streams ||
-        block->strip_end - block->strip > STRIPS_AHEAD)
-        return;
+    if (p->a.stride[1] != 1 || !chunk->last || plan->streams) return;
     if (at->strip + 1 == block->strip_end) {
         row += plan->panels * block->height;
         column = block->column + block->strip * TILE_COLUMNS;
@@ -496,26 +493,29 @@ static void plan_few(struct plan *plan)
  * would have gone. */
 static bool rows_collide(int64_t apart)
 {
-    enum { PAGE = 4096 };
+    enum { APART = 2048 }; /* bytes */
 
-    return apart * (int64_t)sizeof(float) % PAGE == 0;
+    return apart * (int64_t)sizeof(float) % APART == 0;
 }
 
-/* Which operands are read where they lie. Copies of a pay for wide products
- * only if its words are far apart, and those of b if c is tall. */
+/* Which operands are read where they lie: a where too few columns pay for a
+ * copy, or where its words are far apart and b needs no copy either, since c is
+ * not tall. */
 static void plan_in_place(struct plan *plan, int threads)
 {
-    enum { PANELS_PACKED = 16 }; /* of a thread: with more, b is copied */
-    const struct tensor *a = &plan->p.a, *b = &plan->p.b;
+    enum { PANELS_MOST = 16, STRIPS_MOST = 9 }; /* measured */
+    const struct tensor *a = &plan->p.a, *b = &plan->p.b, *c = &plan->p.c;
+    const int64_t panels = ceil_div(c->shape[0], plan->format->rows * threads);
+    const int64_t strips = ceil_div(c->shape[1], TILE_COLUMNS);
     const bool far = a->stride[1] != 1;
-    const int64_t panels = ceil_div(plan->p.c.shape[0],
-                                    plan->format->rows * threads);
 
-    plan->in_place = plan->format->in_place && !plan->few &&
-                     !(far && rows_collide(a->stride[1]));
-    plan->b_in_place = plan->in_place && far && panels <= PANELS_PACKED &&
-                       b->stride[1] == 1 && !rows_collide(b->stride[0]) &&
-                       plan->p.c.shape[1] % TILE_COLUMNS == 0;
+    if (!plan->format->in_place || plan->few ||
+        rows_collide(a->stride[far ? 1 : 0]))
+        return;
+    plan->in_place = far ? panels <= PANELS_MOST : strips <= STRIPS_MOST;
+    plan->b_in_place = plan->in_place && far && b->stride[1] == 1 &&
+                       !rows_collide(b->stride[0]) &&
+                       c->shape[1] % TILE_COLUMNS == 0;
 }
 
 /* A result that is written at once and too large to be found in a cache again

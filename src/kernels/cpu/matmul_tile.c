@@ -15,6 +15,7 @@ struct panel {
     int64_t first_stride;
     float (*stack)[TILE];
     bool finished;   /* c has been stored */
+    bool streams;    /* c is stored once, past the caches */
 };
 
 static void tile_copy(float *to, int64_t to_stride, const float *from,
@@ -145,6 +146,14 @@ static void slots_move(const struct panel *panel, int count, bool load)
     }
 }
 
+/* Whether the sums of a tile are made at once, so that c is not touched before
+ * its last granule stores it: slot 0 is dense then. */
+static bool sums_stay(const struct matmul_tile *t)
+{
+    return t->streams && t->direct && t->format->merges && !t->memory &&
+           !t->bias && t->chunk->slots_before == 0 && t->chunk->last;
+}
+
 static void panel_begin(struct panel *panel, const struct matmul_tile *t,
                         int index)
 {
@@ -156,12 +165,13 @@ static void panel_begin(struct panel *panel, const struct matmul_tile *t,
     panel->rows = t->rows - panel->row < rows ? t->rows - panel->row : rows;
     panel->first = panel->stack[0];
     panel->first_stride = TILE_COLUMNS;
-    if (t->direct) {
+    panel->streams = sums_stay(t);
+    if (t->direct && !panel->streams) {
         panel->first = (float *)t->c + panel->row * t->c_stride;
         panel->first_stride = t->c_stride;
     }
     slots_move(panel, t->chunk->slots_before, true);
-    if (!t->chunk->last || t->streams) return;
+    if (!t->chunk->last || panel->streams) return;
     for (int i = 0; i < panel->rows; i++) {
         const int64_t at = panel->row + i;
 
@@ -263,7 +273,7 @@ static void granule_merges(struct panel *panel, const struct matmul_step *step,
     panel->finished = true;
     g->to = (float *)t->c + panel->row * t->c_stride;
     g->stride = t->c_stride;
-    g->streams = t->streams && !g->below;
+    g->streams = panel->streams;
     if (!t->left) return;
     g->left = (const float *)t->left + panel->row * t->left_stride;
     g->left_stride = t->left_stride;
