@@ -12,6 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include "data/regex.h"
+#include "data/unicode.h"
+
+enum { NEAR = 64 }; /* code points */
 
 static const struct { uint32_t first, last; char category[3]; } newer[] = {
     {0x897, 0x897, "Mn"}, {0xCF3, 0xCF3, "Mc"},
@@ -93,15 +96,36 @@ static bool belongs(uint32_t first, const char *category, const char *name)
     return category[0] == name[0] && (name[1] == 0 || category[1] == name[1]);
 }
 
+/* Nothing is between the two but what no character is yet: PCRE2 compares range
+ * by range, so fewer are faster. */
+static bool are_near(uint32_t last, uint32_t first)
+{
+    if (first - last > NEAR) return false;
+    while (++last < first)
+        if (unicode_category(last) != UNICODE_CN) return false;
+    return true;
+}
+
+static status put(struct text *out, const uint32_t range[2])
+{
+    if (range[0] == 0) return OK;
+    return text_printf(out, "\\x{%X}-\\x{%X}", range[0], range[1]);
+}
+
 status regex_newer(struct text *out, const char *name)
 {
     char version[64] = "";
+    uint32_t range[2] = {0, 0};
 
     pcre2_config(PCRE2_CONFIG_UNICODE_VERSION, version);
     if (strtol(version, NULL, 10) >= 16) return OK;
-    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++)
-        if (belongs(newer[i].first, newer[i].category, name))
-            TRY(text_printf(out, "\\x{%X}-\\x{%X}", newer[i].first,
-                            newer[i].last));
-    return OK;
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++) {
+        if (!belongs(newer[i].first, newer[i].category, name)) continue;
+        if (range[0] == 0 || !are_near(range[1], newer[i].first)) {
+            TRY(put(out, range));
+            range[0] = newer[i].first;
+        }
+        range[1] = newer[i].last;
+    }
+    return put(out, range);
 }
