@@ -405,10 +405,14 @@ static void block_run(const struct plan *plan, struct block *block, int index,
     rows_share(plan, block, index, count);
     block->strip = 0;
     block->strip_end = strips;
-    threads_split(strips, 1, index, count, &strip, &strip_end);
+    /* Threads that share columns never meet, so each keeps its strips in all
+     * blocks: the last one is narrower, and packed strips and slots there would
+     * be those that a slower thread still uses. */
+    threads_split(plan->by_columns ? plan->columns / TILE_COLUMNS : strips, 1,
+                  index, count, &strip, &strip_end);
     if (plan->by_columns) {
-        block->strip = strip;
-        block->strip_end = strip_end;
+        block->strip = strip = smaller(strip, strips);
+        block->strip_end = strip_end = smaller(strip_end, strips);
     }
     if (plan->few) {
         few_run(plan, block);

@@ -120,6 +120,38 @@ static void test_blocks_equal_reference(void **state)
     arena_free(&arena);
 }
 
+/* Threads that share columns never meet: one may be blocks ahead of another,
+ * and the last block is narrower. More threads than cores make that likely. */
+static void test_threads_that_run_ahead(void **state)
+{
+    static const struct matmul_case wide = {250, 8200, 40, 1, 1,
+                                            false, false, false, false};
+    struct arena arena;
+    struct threads *threads = NULL;
+    struct a_product want, have, fresh;
+    struct kernels table;
+    struct stream stream = {0};
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    assert_int_equal(threads_build(&threads, 2 * threads_cores()), OK);
+    assert_true(room_table(&table, ISA_AUTO));
+    product_build(&want, &arena, &wide, 0, DTYPE_F32);
+    stream = room_stream(&arena, NULL, &table);
+    assert_int_equal(table.matmul(&stream, &want.p), OK);
+    stream = room_stream(&arena, threads, &table);
+    product_build(&have, &arena, &wide, 0, DTYPE_F32);
+    product_build(&fresh, &arena, &wide, 0, DTYPE_F32);
+    for (int i = 0; i < 60; i++) {
+        memcpy(have.p.c.data, fresh.p.c.data, c_bytes(&have));
+        assert_int_equal(table.matmul(&stream, &have.p), OK);
+        if (memcmp(have.p.c.data, want.p.c.data, c_bytes(&want)))
+            fail_msg("round %d", i);
+    }
+    threads_free(threads);
+    arena_free(&arena);
+}
+
 /* The sums of sum_order, one element at a time and with no shared code. */
 static float tree(const float *leaves, int count)
 {
@@ -218,6 +250,7 @@ int main(void)
         cmocka_unit_test(test_fast_equals_reference),
         cmocka_unit_test(test_dense_rows),
         cmocka_unit_test(test_blocks_equal_reference),
+        cmocka_unit_test(test_threads_that_run_ahead),
         cmocka_unit_test(test_reference_is_its_definition),
         cmocka_unit_test(test_float64_is_a_product),
     };
