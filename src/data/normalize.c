@@ -86,6 +86,19 @@ static status run_prepend(const struct normalize_step *step,
     return keep(in, 0, in->length, out);
 }
 
+/* Up to where a match at the beginning may reach that leaves the text its
+ * beginning: what replaces it has the place of the last character that it took,
+ * and where nothing does, the beginning is gone. */
+static size_t begins(const struct normalize_step *step,
+                     const struct normalized *in)
+{
+    size_t length = 0;
+
+    if (step->content_length == 0 || in->length == 0) return 0;
+    unicode_at((const unsigned char *)in->text, 0, &length);
+    return length;
+}
+
 static status run_replace(const struct normalize_step *step,
                           struct normalized *in, struct rewritten *out)
 {
@@ -100,7 +113,7 @@ static status run_replace(const struct normalize_step *step,
         TRY(put(out, step->content, step->content_length,
                 origin_before(in, match.stop)));
         TRY(check_growth(in, out->text.length));
-        if (match.start == 0 && step->content_length == 0 && match.stop > 0)
+        if (match.start == 0 && match.stop > begins(step, in))
             in->first = false;
         done = rest.start = match.stop;
         if (match.start == match.stop) { /* empty: one character on */
