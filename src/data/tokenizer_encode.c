@@ -246,7 +246,7 @@ static status encode_words(struct encoding *encoding,
 {
     const struct pretokenize_text text = {
         in->text + from, stop - from, in->first && from == 0,
-        in->traced ? in->origins.items + from : NULL};
+        in->origins.items == NULL ? NULL : in->origins.items + from};
 
     return pretokenizer_run(&encoding->tokenizer->pretokenizer, &text,
                             encoding->trace == NULL ? encode_word
