@@ -228,8 +228,9 @@ static void granule_in_place(const struct panel *panel,
     g->a_word = t->a_word;
     for (int i = 0; i < AHEAD_STREAMS; i++) {
         g->ahead[i] = t->ahead[i];
-        g->ahead[i].from += step->offset * t->ahead[i].step;
-        if (step->offset >= t->ahead[i].count)
+        if (step->offset < t->ahead[i].count)
+            g->ahead[i].from += step->offset * t->ahead[i].step;
+        else
             g->ahead[i] = (struct matmul_ahead){(const char *)g->a, 0, 0};
     }
     if (t->a_word != 1) return;
