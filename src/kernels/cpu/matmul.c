@@ -383,8 +383,12 @@ static void rows_share(const struct plan *plan, struct block *block, int index,
                           &block->panel_end);
         return;
     }
+    /* Without a barrier each keeps its rows in all blocks, as with columns
+     * below: the last block is lower, and sums may wait there. */
     if (!plan->by_columns) {
-        threads_split(rows, 1, index, count, &first, &last);
+        threads_split(plan->rows, 1, index, count, &first, &last);
+        first = smaller(first, rows);
+        last = smaller(last, rows);
         block->row_end = block->row + last;
         block->row += first;
         rows = last - first;
