@@ -111,6 +111,28 @@ TEST(bytes_are_those_of_the_tensorboard_package)
     IS_OK(directory_remove(run));
 }
 
+TEST(a_text_is_written_as_utf8)
+{
+    static const char text[] = "a\xFF" "b\xE2\x82";
+    static const char shown[] = "a\xEF\xBF\xBD" "b\xEF\xBF\xBD";
+    char run[PATH_BYTES];
+    struct events_writer writer = {0};
+    struct text found = {0};
+    bool there = false;
+
+    test_directory(run);
+    IS_OK(events_open(&writer, run, 0, then));
+    IS_OK(events_text(&writer, (struct events_moment){1, then}, "t", text,
+                      sizeof text - 1));
+    IS_OK(file_read(writer.path, 1 << 20, &found));
+    for (size_t i = 0; i + sizeof shown - 1 <= found.length; i++)
+        there |= memcmp(found.bytes + i, shown, sizeof shown - 1) == 0;
+    CHECK(there);
+    text_free(&found);
+    events_close(&writer);
+    IS_OK(directory_remove(run));
+}
+
 TEST(a_row_is_read_back_under_its_names)
 {
     char run[PATH_BYTES];
@@ -238,6 +260,7 @@ TEST(masks_are_those_of_the_format)
 }
 
 TEST_MAIN(bytes_are_those_of_the_tensorboard_package,
+          a_text_is_written_as_utf8,
           a_row_is_read_back_under_its_names, extras_become_paths,
           a_resumed_run_has_every_step_once, a_session_says_where_it_goes_on,
           a_second_file_of_the_same_second_comes_later,
