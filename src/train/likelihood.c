@@ -53,7 +53,7 @@ static status read_tops(void *argument, int64_t first_token,
 
 /* ---- room ---- */
 
-static status take(int64_t count, size_t bytes, void *out)
+status likelihood_take(int64_t count, size_t bytes, void *out)
 {
     void *memory;
 
@@ -84,13 +84,14 @@ static status begin(struct asking *a, int64_t rows_at_once)
     a->width = a->call->greedy ? 1 + 2 * a->parts : 1;
     a->table_values = most_values(r, rows_at_once);
     a->out->requests = requests;
-    TRY(take(requests, sizeof *a->out->sums, &a->out->sums));
+    TRY(likelihood_take(requests, sizeof *a->out->sums, &a->out->sums));
     if (a->call->greedy)
-        TRY(take(requests, sizeof *a->out->greedy, &a->out->greedy));
-    TRY(take(a->table_values * a->width, sizeof *a->table, &a->table));
-    TRY(take(r->length, sizeof *a->cells, &a->cells));
+        TRY(likelihood_take(requests, sizeof *a->out->greedy, &a->out->greedy));
+    TRY(likelihood_take(a->table_values * a->width, sizeof *a->table,
+                        &a->table));
+    TRY(likelihood_take(r->length, sizeof *a->cells, &a->cells));
     if (!a->call->greedy || a->program == NULL) return OK;
-    TRY(take(a->program->tokens, sizeof *a->tops, &a->tops));
+    TRY(likelihood_take(a->program->tokens, sizeof *a->tops, &a->tops));
     a->run->read_logits = read_tops;
     a->run->read_argument = a;
     return OK;

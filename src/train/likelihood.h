@@ -46,6 +46,8 @@ status likelihood_ranks(struct likelihoods *out, struct train_step *step,
 struct top { double logit, id; };
 struct top likelihood_top(const struct tensor *logits, int64_t row,
                           int64_t first);
+/* *out, a pointer: zeroed room for `count` items, also for none. */
+status likelihood_take(int64_t count, size_t bytes, void *out);
 /* The id of the first logit that a rank of this program makes. */
 int64_t likelihood_first_logit(const struct program *program);
 void likelihoods_free(struct likelihoods *likelihoods);

@@ -38,15 +38,6 @@ static status read_tops(void *argument, int64_t first_token,
     return OK;
 }
 
-static status take(int64_t count, size_t bytes, void *out)
-{
-    void *memory;
-
-    TRY(memory_take((size_t)count + 1, bytes, &memory));
-    memcpy(out, &memory, sizeof memory);
-    return OK;
-}
-
 static status begin(struct sharing *s)
 {
     const struct program *p = &s->stage->program;
@@ -61,14 +52,16 @@ static status begin(struct sharing *s)
             width = here;
     }
     s->out->requests = s->requests->count;
-    TRY(take(s->requests->count, sizeof *s->out->sums, &s->out->sums));
-    TRY(take(p->tokens, sizeof *s->branches, &s->branches));
-    TRY(take(p->tokens, sizeof *s->placed, &s->placed));
+    TRY(likelihood_take(s->requests->count, sizeof *s->out->sums,
+                        &s->out->sums));
+    TRY(likelihood_take(p->tokens, sizeof *s->branches, &s->branches));
+    TRY(likelihood_take(p->tokens, sizeof *s->placed, &s->placed));
     TRY(memory_take(branches_bytes(s->requests->longest + 1, width, p->dtype),
                     1, &s->keys));
     if (!s->call->greedy) return OK;
-    TRY(take(s->requests->count, sizeof *s->out->greedy, &s->out->greedy));
-    TRY(take(p->tokens, sizeof *s->tops, &s->tops));
+    TRY(likelihood_take(s->requests->count, sizeof *s->out->greedy,
+                        &s->out->greedy));
+    TRY(likelihood_take(p->tokens, sizeof *s->tops, &s->tops));
     s->stage->run.read_logits = read_tops;
     s->stage->run.read_argument = s;
     return OK;
