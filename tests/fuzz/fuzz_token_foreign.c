@@ -54,7 +54,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             token_file_split(&file, 9, NULL) == OK)
             read_all(&file);
     }
-    memory_free(file.found);
+    memory_free(file.found_image);
     status_clear();
     free(image);
     free(table);
