@@ -28,13 +28,16 @@ part() {
 # A part beside others, one for each core: what it has to say goes into a file
 # first, so that lines of two do not mix, and is counted by `together`.
 beside() { # NAME COMMAND...
-    local name=$1 said=$BUILD/said/${1//\//_} start verdict=ok
+    local name=$1 said=$BUILD/said/${1//\//_} start verdict=ok child
     shift
     while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
     names+=("$name")
     {
+        trap 'kill $child; wait $child; exit 143' TERM
         start=$SECONDS
-        "$@" >"$said.log" 2>&1 || verdict=FAILED
+        "$@" >"$said.log" 2>&1 &
+        child=$!
+        wait $child || verdict=FAILED
         {
             printf '%-6s %4d s  %s\n' $verdict $((SECONDS - start)) "$name"
             [ $verdict = ok ] || tail -n 60 "$said.log" | sed 's/^/    /'
@@ -125,6 +128,9 @@ tidy() {
 docs() {
     part "docs" make BUILD="$BUILD" docs-check
 }
+
+# Who stops us stops what we began, too: it may be in a group of its own.
+trap 'kill $(jobs -p) 2>/dev/null; wait; exit 143' INT TERM
 
 mkdir -p "$BUILD"
 alone

@@ -60,12 +60,11 @@ try() {
     fi
 }
 
-# Waits for what was begun, says it in order and counts it.
+# Waits for what was begun and counts it.
 gather() {
     local i
     wait
     for ((i = 0; i < tries; i++)); do
-        cat "$work/said-$i"
         if grep -q '^ok ' "$work/said-$i"; then passed=$((passed + 1))
         else failed=$((failed + 1)); fi
     done
@@ -78,7 +77,8 @@ all() {
     shift
     for model in llama gpt2 bfloat16 tiles kinds; do
         while [ "$(jobs -rp | wc -l)" -ge "$cores" ]; do wait -n; done
-        try "$name" "$model" "$work/run-$tries" "$@" >"$work/said-$tries" &
+        try "$name" "$model" "$work/run-$tries" "$@" \
+            | tee "$work/said-$tries" &
         tries=$((tries + 1))
     done
     [ -z "${UPDATE:-}" ] || { wait; UPDATE=; }
