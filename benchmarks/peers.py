@@ -123,7 +123,7 @@ class Lockstep:
         preset, batch, length = self.row
         command = [self.settings.lockstep, "bench", "step", "--json",
                    "--model", preset, "--batch", str(batch), "--length",
-                   str(length), "--steps", "1",
+                   str(length), "--steps", str(steps_for(self.step_ms)),
                    "--threads", str(self.settings.threads)]
         for option in self.options:
             key, value = option.split("=")
