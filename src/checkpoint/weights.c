@@ -270,6 +270,73 @@ status weights_read(const struct weights *weights, int index, int64_t first,
                             first, count, dtype, out);
 }
 
+/* An exponent of ones only: infinite or NaN. */
+static bool is_finite(enum dtype dtype, const void *values, int64_t at)
+{
+    const uint64_t wide_ones = UINT64_C(0x7FF) << 52;
+
+    switch (dtype) {
+    case DTYPE_F32:
+        return (~((const uint32_t *)values)[at] & 0x7F800000) != 0;
+    case DTYPE_BF16:
+        return (~((const uint16_t *)values)[at] & 0x7F80) != 0;
+    case DTYPE_F16:
+        return (~((const uint16_t *)values)[at] & 0x7C00) != 0;
+    case DTYPE_F64:
+        return (~((const uint64_t *)values)[at] & wide_ones) != 0;
+    default:
+        return true;
+    }
+}
+
+/* [row, column] of an element. */
+static void place_of(const struct safetensors_entry *tensor, int64_t element,
+                     struct text *out)
+{
+    int64_t size = 1;
+
+    for (int i = 1; i < tensor->dimensions; i++) size *= tensor->shape[i];
+    for (int i = 0; i < tensor->dimensions; i++) {
+        if (text_printf(out, "%s%lld", i > 0 ? ", " : "",
+                        (long long)(element / size)) != OK)
+            status_clear();
+        element %= size;
+        if (i + 1 < tensor->dimensions) size /= tensor->shape[i + 1];
+    }
+}
+
+static status refuse_value(const struct weights *weights, int index,
+                           int64_t element, enum dtype dtype)
+{
+    const struct safetensors_entry *tensor = weights->entries[index].tensor;
+    struct text place = {0};
+    double value = 0;
+    status result;
+
+    TRY(weights_read(weights, index, element, 1, DTYPE_F64, &value));
+    place_of(tensor, element, &place);
+    result = status_fail(ERR_FORMAT, __FILE__, __LINE__,
+                         "%s: %s: the value at [%s] is %s%s; weights must be "
+                         "finite", weights->directory, tensor->name,
+                         place.bytes != NULL ? place.bytes : "",
+                         value != value ? "NaN"
+                         : value - value != 0 ? "infinite" : "infinite as ",
+                         value - value == 0 ? dtype_name(dtype) : "");
+    text_free(&place);
+    return result;
+}
+
+status weights_read_finite(const struct weights *weights, int index,
+                           int64_t first, int64_t count, enum dtype dtype,
+                           void *out)
+{
+    TRY(weights_read(weights, index, first, count, dtype, out));
+    for (int64_t i = 0; i < count; i++)
+        if (!is_finite(dtype, out, i))
+            return refuse_value(weights, index, first + i, dtype);
+    return OK;
+}
+
 static bool is_ignored(const char *name, const char *const *ignored,
                        int ignored_count)
 {

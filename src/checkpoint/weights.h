@@ -45,6 +45,11 @@ status weights_need(struct weights *weights, const char *name, int dimensions,
 /* out [count] = elements [first, first + count) as `dtype`. */
 status weights_read(const struct weights *weights, int index, int64_t first,
                     int64_t count, enum dtype dtype, void *out);
+/* The same. ERR_FORMAT names the first that is infinite or NaN: no model can
+ * compute with it. */
+status weights_read_finite(const struct weights *weights, int index,
+                           int64_t first, int64_t count, enum dtype dtype,
+                           void *out);
 /* ERR_FORMAT lists tensors that were not used, or more than once. Names that
  * end in one of `ignored` (buffers that are not weights) are passed over. */
 status weights_all_used(const struct weights *weights,

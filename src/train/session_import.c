@@ -72,17 +72,16 @@ static status read_part(const struct weights *weights, int index,
     TRY(part_elements(part->name, part->dimensions, part->shape, part->dtype,
                       &elements));
     if (is_dense(part))
-        return weights_read(weights, index, run->whole_first, run->length,
-                            part->dtype,
-                            (char *)part->data +
-                                run->local_first * dtype_bytes(part->dtype));
+        return weights_read_finite(
+            weights, index, run->whole_first, run->length, part->dtype,
+            (char *)part->data + run->local_first * dtype_bytes(part->dtype));
     for (int64_t at = 0; at < elements; at += chunk) {
         int64_t first = at;
         int64_t last = elements - at < chunk ? elements : at + chunk;
 
         if (!narrow(part, &first, &last)) continue;
-        TRY(weights_read(weights, index, first, last - first, part->dtype,
-                         buffer));
+        TRY(weights_read_finite(weights, index, first, last - first,
+                                part->dtype, buffer));
         move_elements(part, first, last, buffer);
     }
     return OK;

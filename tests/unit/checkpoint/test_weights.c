@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_weights.c - mirrors src/checkpoint/weights.c. */
+#include <math.h>
 #include "tests/unit/checkpoint/room.h"
 #include "checkpoint/weights.h"
 #include "checkpoint/weights_write.h"
@@ -163,6 +164,41 @@ TEST(indexes_that_lie_are_refused)
     room_close();
 }
 
+/* What no model can compute with, also as a narrower type. */
+TEST(values_must_be_finite)
+{
+    static const float rows[8] = {0, 1, 2, 1e30f, 4, (float)NAN, 6,
+                                  (float)-INFINITY};
+    struct weights_writer writer = {0};
+    struct weights weights = {0};
+    double read[8];
+    int index;
+
+    room_open();
+    IS_OK(weights_writer_open(&writer, room_path("one"), tensors, 1, 0));
+    IS_OK(weights_writer_put(&writer, 0, 0, 8, rows));
+    IS_OK(weights_writer_commit(&writer));
+    weights_writer_free(&writer);
+    IS_OK(weights_open(&weights, room_path("one")));
+    index = need(&weights, 0);
+    IS_OK(weights_read(&weights, index, 0, 8, DTYPE_F32, read));
+    IS_OK(weights_read_finite(&weights, index, 0, 5, DTYPE_F64, read));
+    CHECK(read[4] == 4);
+    for (int i = 0; i < 3; i++) {
+        static const enum dtype kinds[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F64};
+
+        FAILS(weights_read_finite(&weights, index, 4, 4, kinds[i], read),
+              ERR_FORMAT, "embed.weight: the value at [2, 1] is NaN; weights "
+                          "must be finite");
+        FAILS(weights_read_finite(&weights, index, 6, 2, kinds[i], read),
+              ERR_FORMAT, "the value at [3, 1] is infinite; weights");
+    }
+    FAILS(weights_read_finite(&weights, index, 0, 4, DTYPE_F16, read),
+          ERR_FORMAT, "the value at [1, 1] is infinite as float16");
+    weights_close(&weights);
+    room_close();
+}
+
 TEST(directories_without_weights)
 {
     static const char index[] =
@@ -181,6 +217,6 @@ TEST(directories_without_weights)
     room_close();
 }
 
-TEST_MAIN(one_file_and_several_are_read_alike,
+TEST_MAIN(one_file_and_several_are_read_alike, values_must_be_finite,
           shards_are_split_greedily_in_order, what_is_asked_must_be_there,
           indexes_that_lie_are_refused, directories_without_weights)

@@ -271,6 +271,51 @@ TEST(what_is_not_computed_is_named)
     status_clear();
 }
 
+/* The last value of a file; what it is of, and where. */
+static void spoil(const char *directory, const char *name)
+{
+    static const unsigned char nan[8] = {0, 0, 0, 0, 0, 0, 0xF8, 0x7F};
+    struct text text = {0};
+
+    read_whole(directory, name, &text);
+    memcpy(text.bytes + text.length - 8, nan, 8);
+    put(directory, name, text.bytes, text.length);
+    text_free(&text);
+}
+
+/* An adapter and the weights beside which it stands alike. */
+TEST(values_that_are_none_are_named)
+{
+    char directory[PATH_BYTES], run[PATH_BYTES], base[PATH_BYTES],
+        copy[PATH_BYTES];
+    static const char *const files[] = {"config.json", "model.safetensors"};
+    struct import_result result;
+
+    test_directory(directory);
+    join(run, directory, "run");
+    join(base, models, "gpt2");
+    join(copy, directory, "copy");
+    change_settings(directory, "\"r\"", "\"r\"");
+    spoil(directory, "adapter_model.safetensors");
+    FAILS(model_import(base, run, directory, &result), ERR_FORMAT,
+          "lora_B.weight: the value at [");
+    CHECK(!file_exists(run));
+    IS_OK(directory_make(copy));
+    for (int i = 0; i < ROWS(files); i++) {
+        struct text text = {0};
+
+        read_whole(base, files[i], &text);
+        put(copy, files[i], text.bytes, text.length);
+        text_free(&text);
+    }
+    spoil(copy, "model.safetensors");
+    FAILS(model_import(copy, run, NULL, &result), ERR_FORMAT,
+          "] is NaN; weights must be finite");
+    CHECK(!file_exists(run));
+    IS_OK(directory_remove(directory));
+    status_clear();
+}
+
 TEST(a_directory_without_adapters_is_named)
 {
     char directory[PATH_BYTES], run[PATH_BYTES], base[PATH_BYTES];
@@ -305,5 +350,6 @@ TEST(expressions_need_a_matcher)
 }
 
 TEST_MAIN(logits_are_those_of_peft, what_goes_out_comes_in_again,
-          what_is_not_computed_is_named, a_directory_without_adapters_is_named,
+          what_is_not_computed_is_named, values_that_are_none_are_named,
+          a_directory_without_adapters_is_named,
           expressions_need_a_matcher)
