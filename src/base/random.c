@@ -77,6 +77,42 @@ double random_uniform(struct random_key key, uint64_t index)
     return (double)(word64(key, index, 0) >> 11) * 0x1p-53;
 }
 
+/* Copies for wider vectors, chosen when the program is loaded; the bits are the
+ * same. clang and sanitizers: as in kernels/reference/real.h. */
+#if defined(__x86_64__) && !defined(__clang__) && \
+    !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define RANDOM_CLONES \
+    __attribute__((target_clones("avx512f", "avx2", "default")))
+#else
+#define RANDOM_CLONES
+#endif
+
+RANDOM_CLONES void random_uniform_tops(struct random_key key, uint64_t first,
+                                       uint32_t out[RANDOM_MANY])
+{
+    uint32_t x0[RANDOM_MANY], x2[RANDOM_MANY], x3[RANDOM_MANY];
+    uint32_t *x1 = out, k0 = key.word[0], k1 = key.word[1];
+
+    for (uint32_t i = 0; i < RANDOM_MANY; i++) {
+        x0[i] = (uint32_t)(first + i);
+        x1[i] = (uint32_t)((first + i) >> 32);
+        x2[i] = x3[i] = 0;
+    }
+    for (int round = 0; round < PHILOX_ROUNDS; round++) {
+        _Pragma("omp simd") for (int i = 0; i < RANDOM_MANY; i++) {
+            const uint64_t p0 = (uint64_t)PHILOX_M0 * x0[i];
+            const uint64_t p1 = (uint64_t)PHILOX_M1 * x2[i];
+
+            x0[i] = (uint32_t)(p1 >> 32) ^ x1[i] ^ k0;
+            x1[i] = (uint32_t)p1;
+            x2[i] = (uint32_t)(p0 >> 32) ^ x3[i] ^ k1;
+            x3[i] = (uint32_t)p0;
+        }
+        k0 += PHILOX_W0;
+        k1 += PHILOX_W1;
+    }
+}
+
 /* Source: Lemire 2019, arXiv:1805.10941, without the rejection: the bias is
  * below bound / 2^64. */
 uint64_t random_below(struct random_key key, uint64_t index, uint64_t bound)

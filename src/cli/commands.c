@@ -168,9 +168,15 @@ const struct command commands[] = {
      "Checksums, ids, tables, UTF-8 and JSON of every file, and whether a "
      "token file is\nwhat it was when it was sealed. Whole ones are sealed, so "
      "that a run opens them\nwithout reading them. A PATH may also be a "
-     "configuration or a run: its data.",
-     "lockstep data verify corpus/train.txt", false, command_data_verify,
-     {{"field", "KEY", "of .jsonl and .parquet (text)", false},
+     "configuration or a run: its data, with ids\nbelow the model's "
+     "vocabulary, and what data.cache keeps of it.",
+     "lockstep data verify corpus/train.txt\n"
+     "lockstep data verify corpus/train.bin --tokenizer corpus/tokenizer.json",
+     false, command_data_verify,
+     {{"tokenizer", "FILE", "refuses ids that it has not, and files made with "
+       "another", false},
+      {"vocab", "N", "refuses ids from N on", false},
+      {"field", "KEY", "of .jsonl and .parquet (text)", false},
       {"chat", "NAME", "template of conversations in .jsonl (data.chat)",
        false},
       {"accept", NULL, "seals files anew that were changed", false},

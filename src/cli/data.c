@@ -115,7 +115,7 @@ static status add_sample(struct showing *show, int64_t number,
     const int64_t at = ranges_at(
         &show->feed.left_out, 0,
         ramp_samples(&show->setup.ramp, show->step - 1) + number);
-    const struct loader *loader;
+    struct loader *loader;
     int64_t index, count;
     int source;
 

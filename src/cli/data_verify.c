@@ -8,16 +8,29 @@
 #include "cli/table.h"
 #include "data/chat.h"
 #include "data/corpus.h"
+#include "data/kept.h"
+#include "data/named.h"
 #include "data/recipe.h"
 #include "data/token_file.h"
+#include "train/progress.h"
+#include "train/setup.h"
+
+enum { VOCAB_MAX = INT32_MAX };
 
 struct checking {
     struct options_set set;   /* of a configuration */
     struct recipe recipe;
+    struct named_rows named;  /* validation sets */
+    struct setup setup;       /* of a configuration */
+    struct tokenizer tokenizer; /* --tokenizer */
+    const char *digest;       /* of the tokenizer; NULL: not known */
+    int64_t vocab;            /* of the model; 0: not known */
     struct table table;
     struct corpus_format format;
     bool accept;
-    int64_t documents, tokens; /* of the file being read */
+    struct progress progress;
+    int64_t read;             /* bytes of the file being read */
+    struct kept found;        /* of that file */
     int files, damaged;
 };
 
@@ -26,33 +39,76 @@ static status count_document(void *context,
 {
     struct checking *check = context;
 
-    check->documents++;
-    check->tokens += document->id_count;
+    for (int64_t i = 0; check->vocab > 0 && i < document->id_count; i++)
+        if (document->ids[i] >= check->vocab)
+            FAIL(ERR_CONFIG, "document %lld: id %lld is %d, outside the "
+                 "model's vocabulary of %lld",
+                 (long long)check->found.documents + 1, (long long)i,
+                 document->ids[i], (long long)check->vocab);
+    check->found.documents++;
+    check->found.tokens += document->id_count;
     return OK;
 }
 
-static status check_tokens(struct checking *check, struct token_file *file,
-                           const char *path, uint32_t *crc)
+static void count_bytes(void *argument, int64_t bytes)
 {
+    struct checking *check = argument;
+
+    check->read += bytes;
+    progress_count(&check->progress, (double)check->read,
+                   (double)check->found.bytes);
+}
+
+/* A file may be whole, and none that the model can learn from. */
+static status check_tokens(struct checking *check, struct token_file *file,
+                           const char *path)
+{
+    status result;
+
     TRY(token_file_open(file, path));
-    TRY(token_file_verify(file));
-    *crc = file->crc;
-    check->documents = file->documents;
-    check->tokens = file->count;
+    progress_begin(&check->progress, stderr, "read", "MB", 1e6);
+    check->read = 0;
+    file->progress = count_bytes;
+    file->argument = check;
+    result = token_file_verify(file);
+    if (check->progress.shown > 0) progress_end(&check->progress);
+    TRY(result);
+    check->found.crc = file->crc;
+    check->found.documents = file->documents;
+    check->found.tokens = file->count;
     if (!check->accept) TRY(token_file_compare(file, NULL));
+    TRY(token_file_fits(file, check->digest, check->vocab));
     return token_file_seal(file, NULL);
 }
 
 static status check_text(struct checking *check,
-                         const struct corpus_file *file, uint32_t *crc)
+                         const struct corpus_file *file)
 {
     struct file_map map;
 
     TRY(corpus_read(file, &check->format, count_document, check, NULL));
     TRY(file_map_open(&map, file->path));
-    *crc = crc32c(0, map.bytes, map.length);
+    check->found.crc = crc32c(0, map.bytes, map.length);
     file_map_close(&map);
     return OK;
+}
+
+static void add_row(struct checking *check, const char *path,
+                    const struct kept *file, status result)
+{
+    char digest[16] = "-";
+
+    check->files++;
+    check->damaged += result != OK;
+    if (result == OK) snprintf(digest, sizeof digest, "%08x", file->crc);
+    table_text(&check->table, path);
+    table_text(&check->table, file->kind);
+    table_bytes(&check->table, file->bytes);
+    table_integer(&check->table, file->documents);
+    table_integer(&check->table, file->tokens);
+    table_text(&check->table, digest);
+    table_text(&check->table, result == OK ? "whole" : status_message());
+    status_clear();
 }
 
 static void check_file(struct checking *check, const struct corpus_file *file)
@@ -60,27 +116,66 @@ static void check_file(struct checking *check, const struct corpus_file *file)
     static const char *const kinds[] = {"text", "json lines", "parquet",
                                         "tokens"};
     struct token_file tokens = {0};
-    char digest[16] = "-";
-    uint32_t crc = 0;
     status result;
 
-    check->documents = check->tokens = 0;
+    check->found = (struct kept){.kind = kinds[file->kind],
+                                 .bytes = file->bytes};
     result = file->kind == CORPUS_TOKENS
-                 ? check_tokens(check, &tokens, file->path, &crc)
-                 : check_text(check, file, &crc);
+                 ? check_tokens(check, &tokens, file->path)
+                 : check_text(check, file);
     token_file_close(&tokens);
-    check->files++;
-    check->damaged += result != OK;
-    if (result == OK) snprintf(digest, sizeof digest, "%08x", crc);
-    table_text(&check->table, file->path);
-    table_text(&check->table, kinds[file->kind]);
-    table_bytes(&check->table, file->bytes);
-    table_integer(&check->table, check->documents);
-    table_integer(&check->table, check->tokens);
-    table_text(&check->table, digest);
-    table_text(&check->table, result == OK ? "whole" : status_message());
-    status_clear();
+    add_row(check, file->path, &check->found, result);
 }
+
+/* ---- what data.cache keeps ---- */
+
+static void check_kept(struct checking *check, const char *path)
+{
+    struct kept kept;
+    const status result = kept_verify(path, &kept);
+
+    add_row(check, path, &kept, result);
+}
+
+/* A file of these, or a directory with nothing else. */
+static bool is_kept(const char *path)
+{
+    struct corpus corpus;
+    char **names = NULL;
+    int count = 0;
+    bool kept = false, data;
+
+    if (!file_is_directory(path))
+        return kept_kind(path) != NULL && file_exists(path);
+    if (directory_list(path, &names, &count) == OK)
+        for (int i = 0; i < count; i++)
+            kept = kept || kept_kind(names[i]) != NULL;
+    directory_list_free(names, count);
+    data = corpus_open(&corpus, &path, 1) == OK;
+    corpus_close(&corpus);
+    status_clear();
+    return kept && !data;
+}
+
+/* Those of a directory, which need not be there. */
+static status check_directory(struct checking *check, const char *directory)
+{
+    char **names = NULL, path[PATH_BYTES];
+    int count = 0;
+    status result = OK;
+
+    if (!file_is_directory(directory)) return OK;
+    TRY(directory_list(directory, &names, &count));
+    for (int i = 0; i < count && result == OK; i++) {
+        if (kept_kind(names[i]) == NULL) continue;
+        result = path_join(path, sizeof path, directory, names[i]);
+        if (result == OK) check_kept(check, path);
+    }
+    directory_list_free(names, count);
+    return result;
+}
+
+/* ---- what is asked for ---- */
 
 static status check_sources(struct checking *check, const char *const *sources,
                             int count)
@@ -97,13 +192,72 @@ done:
     return result;
 }
 
-/* What a configuration names. */
+/* Of the operands first the data, then what was kept of it; all must be there
+ * before the first is read. */
+static status check_paths(struct checking *check,
+                          const struct arguments *arguments)
+{
+    const char **sources;
+    int count = 0;
+    void *memory;
+    status result;
+
+    TRY(memory_take((size_t)arguments->operand_count, sizeof *sources,
+                    &memory));
+    sources = memory;
+    for (int i = 0; i < arguments->operand_count; i++)
+        if (!is_kept(arguments->operands[i]))
+            sources[count++] = arguments->operands[i];
+    TRY_GOTO(done, result, check_sources(check, sources, count));
+    for (int i = 0; i < arguments->operand_count; i++) {
+        const char *path = arguments->operands[i];
+
+        if (!file_is_directory(path) && is_kept(path)) check_kept(check, path);
+        else TRY_GOTO(done, result, check_directory(check, path));
+    }
+done:
+    memory_free(memory);
+    return result;
+}
+
+/* The vocabulary is that of the model; where it cannot be told, data may be
+ * whole all the same. */
+static void find_vocab(struct checking *check)
+{
+    struct setup *setup = &check->setup;
+
+    if (setup_resolve(setup, &check->set, 1, 0) == OK) {
+        check->vocab = setup->model.vocab;
+        if (setup->has_tokenizer) check->digest = setup->tokenizer.digest;
+        return;
+    }
+    fprintf(stderr, "ids are compared with no vocabulary: %s\n",
+            status_message());
+    status_clear();
+}
+
+static status check_named(struct checking *check)
+{
+    static const struct named_form form = {"validate.sets", "NAME PATH...", 1,
+                                           INT32_MAX};
+    const struct option_list *list = &check->set.values.validate.sets;
+
+    TRY(named_read(&check->named, &form, list->items, list->count));
+    for (int i = 0; i < check->named.count; i++)
+        TRY(check_sources(check, check->named.items[i].words,
+                          check->named.items[i].count));
+    return OK;
+}
+
+/* What a configuration names, and what its runs kept of it. */
 static status check_config(struct checking *check,
                            struct arguments *arguments)
 {
     const struct options *o = &check->set.values;
+    char cache[PATH_BYTES];
 
     TRY(config_read(&check->set, arguments->operands[0], arguments));
+    if (check->vocab == 0 && check->digest == NULL) find_vocab(check);
     check->format.field = o->data.field;
     if (o->data.chat[0] != '\0')
         TRY(chat_find(o->data.chat, &check->format.chat));
@@ -115,7 +269,13 @@ static status check_config(struct checking *check,
         TRY(check_sources(check, check->recipe.sources[i].paths,
                           check->recipe.sources[i].path_count));
     TRY(check_sources(check, o->data.train.items, o->data.train.count));
-    return check_sources(check, o->data.valid.items, o->data.valid.count);
+    TRY(check_sources(check, o->data.valid.items, o->data.valid.count));
+    TRY(check_named(check));
+    if (o->data.cache[0] != '\0')
+        return check_directory(check, o->data.cache);
+    if (o->run.dir[0] == '\0') return OK;
+    TRY(path_join(cache, sizeof cache, o->run.dir, "tokens"));
+    return check_directory(check, cache);
 }
 
 static bool is_config(const char *path)
@@ -145,6 +305,20 @@ done:
     return result;
 }
 
+/* --vocab and --tokenizer. A tokenizer's own vocabulary is the least that a
+ * model has. */
+static status read_vocab(struct checking *check,
+                         const struct arguments *arguments)
+{
+    TRY(arguments_integer(arguments, "vocab", 1, VOCAB_MAX, &check->vocab));
+    if (!arguments_has(arguments, "tokenizer")) return OK;
+    TRY(tokenizer_read(&check->tokenizer,
+                       arguments_text(arguments, "tokenizer", "")));
+    check->digest = check->tokenizer.digest;
+    if (check->vocab == 0) check->vocab = tokenizer_vocab(&check->tokenizer);
+    return OK;
+}
+
 status command_data_verify(struct arguments *arguments)
 {
     static const struct table_column columns[] = {
@@ -158,14 +332,14 @@ status command_data_verify(struct arguments *arguments)
     status result;
 
     table_begin(&check.table, columns, 7);
+    TRY_GOTO(done, result, read_vocab(&check, arguments));
     if (arguments_has(arguments, "chat"))
         TRY_GOTO(done, result, chat_find(arguments_text(arguments, "chat", ""),
                                          &check.format.chat));
     if (arguments->operand_count == 1 && is_config(arguments->operands[0]))
         TRY_GOTO(done, result, check_config(&check, arguments));
     else
-        TRY_GOTO(done, result, check_sources(&check, arguments->operands,
-                                             arguments->operand_count));
+        TRY_GOTO(done, result, check_paths(&check, arguments));
     TRY_GOTO(done, result,
              print_table(&check, arguments_has(arguments, "json")));
     if (check.damaged > 0)
@@ -175,6 +349,9 @@ status command_data_verify(struct arguments *arguments)
 done:
     table_free(&check.table);
     recipe_free(&check.recipe);
+    named_free(&check.named);
+    setup_free(&check.setup);
+    tokenizer_free(&check.tokenizer);
     options_free(&check.set);
     return result;
 }

@@ -80,25 +80,34 @@ static int64_t start_of(const void *loader, int64_t document)
     return document_start(loader, document);
 }
 
-/* Which pieces share a sample: found in the cache, made there, or of few
- * documents made each time. */
-static status pack_documents(struct loader *loader)
+/* What decides which pieces share a sample. */
+static void plan_packing(const struct loader *loader,
+                         struct pack_source *source, struct pack_facts *facts)
 {
     const struct loader_request *r = &loader->request;
-    const struct pack_source source = {
+
+    *source = (struct pack_source){
         .documents = loader->documents, .sequence = r->sequence,
         .start = start_of, .context = loader, .progress = r->progress,
         .argument = r->argument};
-    struct pack_facts facts = {
+    *facts = (struct pack_facts){
         .set = loader->set.key, .documents = (uint64_t)loader->documents,
         .tokens = (uint64_t)loader->tokens,
         .sequence = (uint64_t)r->sequence, .side = (uint64_t)r->share};
+    if (r->share == SHARE_ALL) return;
+    facts->seed = r->seed;
+    memcpy(&facts->share, &r->valid_share, sizeof facts->share);
+}
+
+/* Found in the cache, made there, or of few documents made each time. */
+static status pack_documents(struct loader *loader)
+{
+    const struct loader_request *r = &loader->request;
+    struct pack_source source;
+    struct pack_facts facts;
     bool kept = false;
 
-    if (r->share != SHARE_ALL) {
-        facts.seed = r->seed;
-        memcpy(&facts.share, &r->valid_share, sizeof facts.share);
-    }
+    plan_packing(loader, &source, &facts);
     if (r->cache != NULL && loader->documents >= KEPT_DOCUMENTS)
         TRY(pack_file_open(&loader->pack, &source, &facts, r->cache, &kept));
     if (!kept) TRY(pack_build(&loader->pack, &source));
@@ -106,12 +115,27 @@ static status pack_documents(struct loader *loader)
     return OK;
 }
 
+/* Before a packed sample is used: a kept plan that is damaged is made again. */
+static status check_packing(struct loader *loader, int64_t sample)
+{
+    struct pack_source source;
+    struct pack_facts facts;
+
+    if (!loader->request.best_fit ||
+        pack_file_check(&loader->pack, sample) == OK)
+        return OK;
+    plan_packing(loader, &source, &facts);
+    return pack_file_renew(&loader->pack, &source, &facts,
+                           loader->request.cache, sample);
+}
+
 status loader_open(struct loader *loader, const struct loader_request *request)
 {
     const struct token_set_request set = {
         .paths = request->paths, .count = request->path_count,
         .tokenizer = request->tokenizer, .vocab = request->vocab,
-        .end_token = request->end_token, .cache = request->cache};
+        .end_token = request->end_token, .cache = request->cache,
+        .progress = request->reading, .argument = request->reading_argument};
 
     *loader = (struct loader){.request = *request};
     TRY(token_set_open(&loader->set, &set));
@@ -164,12 +188,19 @@ static int64_t file_index(const struct loader *loader, int64_t document,
            (at - document_start(loader, document));
 }
 
-/* A piece of an index that lies. */
+/* A piece of an index that lies, and has the right checksums. */
 static status beyond(const struct loader *loader, int64_t document)
 {
-    FAIL(ERR_FORMAT, "%s: a packed piece goes beyond document %lld; remove "
-         "the .pack files of data.cache, and they are made again",
-         loader->set.files[0].path, (long long)document);
+    char path[PATH_BYTES] = "packed samples";
+    struct pack_source source;
+    struct pack_facts facts;
+
+    plan_packing(loader, &source, &facts);
+    if (loader->pack.image != NULL)
+        TRY(pack_file_path(&facts, loader->request.cache, path));
+    FAIL(ERR_FORMAT, "%s: a packed piece goes beyond document %lld of %s; "
+         "remove the file, and it is made again", path, (long long)document,
+         loader->set.files[0].path);
 }
 
 /* Which sample of the files is the one at `index` of the run. */
@@ -199,22 +230,20 @@ struct walk {
     int64_t from, count, stop; /* that piece in the stream; document's end */
 };
 
-static status walk_begin(struct walk *walk, const struct loader *loader,
-                         int64_t sample)
+static void walk_begin(struct walk *walk, const struct loader *loader,
+                       int64_t sample)
 {
     const int64_t sequence = loader->request.sequence;
 
     *walk = (struct walk){.loader = loader};
     if (loader->request.best_fit) {
-        TRY(pack_file_check(&loader->pack, sample));
         walk->piece = loader->pack.first[sample];
         walk->end = loader->pack.first[sample + 1];
-        return OK;
+        return;
     }
     walk->at = sample * sequence;
     walk->left = sequence;
     walk->document = document_of(loader, walk->at);
-    return OK;
 }
 
 static bool walk_next(struct walk *walk)
@@ -275,16 +304,18 @@ static status fill_piece(const struct walk *walk, int32_t *inputs,
     return last_target(walk, &targets[walk->count - 1]);
 }
 
-status loader_sample(const struct loader *loader, int64_t index,
+status loader_sample(struct loader *loader, int64_t index,
                      int32_t *inputs, int32_t *targets, int32_t *positions,
                      int32_t *documents)
 {
     const struct loader_request *r = &loader->request;
+    const int64_t sample = ordered(loader, index);
     int32_t segment = 0, position = 0;
     struct walk walk;
     int64_t t = 0;
 
-    TRY(walk_begin(&walk, loader, ordered(loader, index)));
+    TRY(check_packing(loader, sample));
+    walk_begin(&walk, loader, sample);
     while (walk_next(&walk)) {
         if (walk.from + walk.count > walk.stop)
             return beyond(loader, walk.document);
@@ -307,13 +338,15 @@ status loader_sample(const struct loader *loader, int64_t index,
     return OK;
 }
 
-status loader_pieces(const struct loader *loader, int64_t index, int64_t most,
+status loader_pieces(struct loader *loader, int64_t index, int64_t most,
                      struct loader_piece *pieces, int64_t *count)
 {
+    const int64_t sample = ordered(loader, index);
     struct walk walk;
 
     *count = 0;
-    TRY(walk_begin(&walk, loader, ordered(loader, index)));
+    TRY(check_packing(loader, sample));
+    walk_begin(&walk, loader, sample);
     for (; walk_next(&walk); (*count)++) {
         const int64_t start = document_start(loader, walk.document);
         const int64_t at = file_index(loader, walk.document, walk.from);

@@ -45,12 +45,15 @@ struct loader_request {
     /* Of documents that are packed; may be NULL. */
     void (*progress)(void *argument, double done, double total);
     void *argument;
+    /* Of bytes of a file that must be read to be opened; may be NULL. */
+    void (*reading)(void *argument, double done, double total);
+    void *reading_argument;
 };
 
 struct loader {
     struct token_set set;
     struct loader_request request;
-    struct pack pack;   /* best fit */
+    struct pack pack;   /* best fit; made again if its file is damaged */
     struct split split; /* empty when the stream is all documents */
     int64_t documents;  /* of the share */
     int64_t tokens;     /* of the stream */
@@ -68,7 +71,7 @@ void loader_drop(const struct loader *loader);
 
 /* Sample `index` counted from the start of the run: epoch index / samples.
  * Arrays of [sequence]. */
-status loader_sample(const struct loader *loader, int64_t index,
+status loader_sample(struct loader *loader, int64_t index,
                      int32_t *inputs, int32_t *targets, int32_t *positions,
                      int32_t *documents);
 
@@ -82,7 +85,7 @@ struct loader_piece {
 };
 /* The pieces of sample `index` in order: at most `most` are stored, *count is
  * how many there are. */
-status loader_pieces(const struct loader *loader, int64_t index, int64_t most,
+status loader_pieces(struct loader *loader, int64_t index, int64_t most,
                      struct loader_piece *pieces, int64_t *count);
 
 #endif

@@ -9,11 +9,29 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/log.h"
 
 enum { HEADER = 128, FACTS_AT = 8, TOTALS_AT = 72, CRC_AT = 96, BLOCK = 4096 };
 static const char magic[8] = {'L', 'S', 'P', 'A', 'C', 'K', '0', '1'};
 _Static_assert(sizeof(struct pack_facts) == TOTALS_AT - FACTS_AT, "header");
 _Static_assert(sizeof(struct pack_piece) == 16, "pieces");
+
+static void name_of(const struct pack_facts *facts, char name[32])
+{
+    char hex[65];
+
+    sha256_hex(facts, sizeof *facts, hex);
+    snprintf(name, 32, "%.16s.pack", hex);
+}
+
+status pack_file_path(const struct pack_facts *facts, const char *cache,
+                      char out[PATH_BYTES])
+{
+    char name[32];
+
+    name_of(facts, name);
+    return path_join(out, PATH_BYTES, cache, name);
+}
 
 /* Bytes behind the header that have checksums. */
 static uint64_t body_bytes(uint64_t samples, uint64_t pieces)
@@ -59,12 +77,9 @@ bool pack_file_parse(struct pack *pack, const struct pack_facts *facts,
     return true;
 }
 
-static status damaged(const struct pack *pack, int64_t sample,
-                      const char *what)
+static status damaged(int64_t sample, const char *what)
 {
-    FAIL(ERR_FORMAT, "the index of %lld packed samples in data.cache is "
-         "damaged at sample %lld: %s; remove its .pack file, and it is made "
-         "again", (long long)pack->samples, (long long)sample, what);
+    FAIL(ERR_FORMAT, "damaged at sample %lld: %s", (long long)sample, what);
 }
 
 /* Checksums of the blocks that hold [at, at + length) of the body. */
@@ -94,20 +109,20 @@ status pack_file_check(const struct pack *pack, int64_t sample)
 
     if (pack->image == NULL) return OK;
     if (!whole(pack, firsts + 8 * (uint64_t)sample, 16))
-        return damaged(pack, sample, "a checksum of its table is wrong");
+        return damaged(sample, "a checksum of its table is wrong");
     from = pack->first[sample];
     to = pack->first[sample + 1];
     if (from < 0 || from > to || to > pack->piece_count ||
         to - from > pack->sequence)
-        return damaged(pack, sample, "its pieces are out of order");
+        return damaged(sample, "its pieces are out of order");
     if (!whole(pack, 16 * (uint64_t)from, 16 * (uint64_t)(to - from)))
-        return damaged(pack, sample, "a checksum of its pieces is wrong");
+        return damaged(sample, "a checksum of its pieces is wrong");
     for (int64_t i = from; i < to; i++) {
         const struct pack_piece *piece = &pack->pieces[i];
 
         if (piece->count < 1 || piece->count > left || piece->at < 0 ||
             piece->at > pack->tokens - piece->count)
-            return damaged(pack, sample, "a piece lies outside the tokens");
+            return damaged(sample, "a piece lies outside the tokens");
         left -= piece->count;
     }
     return OK;
@@ -125,6 +140,47 @@ static bool map_file(struct pack *pack, const struct pack_facts *facts,
     if (whole_file) pack->map = map;
     else file_map_close(&map);
     return whole_file;
+}
+
+/* Of the header what pack_file_parse wants, with the facts that it has. */
+static status verify_image(const struct file_map *map,
+                           struct pack_facts *facts)
+{
+    struct pack pack;
+    status result = OK;
+
+    if (map->length < HEADER || memcmp(map->bytes, magic, sizeof magic) != 0)
+        FAIL(ERR_FORMAT, "%zu bytes without the header of packed samples "
+             "(LSPACK01)", map->length);
+    memcpy(facts, map->bytes + FACTS_AT, sizeof *facts);
+    if (facts->sequence < 1 || facts->sequence > INT64_MAX ||
+        facts->tokens > INT64_MAX ||
+        !pack_file_parse(&pack, facts, map->bytes, map->length))
+        FAIL(ERR_FORMAT, "damaged: the header, or a length that is not what "
+             "it says");
+    for (int64_t s = 0; s < pack.samples && result == OK; s++)
+        result = pack_file_check(&pack, s);
+    if (result == OK &&
+        !whole(&pack, 0, body_bytes((uint64_t)pack.samples,
+                                    (uint64_t)pack.piece_count)))
+        FAIL(ERR_FORMAT, "damaged: a checksum is wrong");
+    return result;
+}
+
+status pack_file_verify(const char *path, struct pack_facts *facts)
+{
+    struct file_map map = {0};
+    char name[32];
+    status result;
+
+    TRY(file_map_open(&map, path));
+    result = verify_image(&map, facts);
+    file_map_close(&map);
+    TRY(result);
+    name_of(facts, name);
+    if (!text_ends_with(path, name))
+        FAIL(ERR_FORMAT, "holds what belongs into %s", name);
+    return OK;
 }
 
 /* ---- writing ---- */
@@ -268,25 +324,61 @@ static void writing_free(struct writing *w)
     if (w->temporary[0] != '\0') unlink(w->temporary);
 }
 
-status pack_file_open(struct pack *pack, const struct pack_source *source,
-                      const struct pack_facts *facts, const char *cache,
-                      bool *kept)
+/* *kept false: there is no place for it. */
+static status make_file(struct pack *pack, const struct pack_source *source,
+                        const struct pack_facts *facts, const char *path,
+                        bool *kept)
 {
     struct writing writing = {0};
-    char hex[65], name[32], path[PATH_BYTES];
-    status result;
+    const status result = write_file(&writing, source, facts, path);
 
-    sha256_hex(facts, sizeof *facts, hex);
-    snprintf(name, sizeof name, "%.16s.pack", hex);
-    TRY(path_join(path, sizeof path, cache, name));
-    *kept = map_file(pack, facts, path);
-    if (*kept) return OK;
-    result = directory_make(cache);
-    if (result == OK) result = write_file(&writing, source, facts, path);
     writing_free(&writing);
     if (result == ERR_MEMORY) return result;
     /* A place that cannot be written costs the next opening a pass. */
     if (result != OK) status_clear();
     *kept = result == OK && map_file(pack, facts, path);
+    return OK;
+}
+
+status pack_file_open(struct pack *pack, const struct pack_source *source,
+                      const struct pack_facts *facts, const char *cache,
+                      bool *kept)
+{
+    char path[PATH_BYTES];
+
+    TRY(pack_file_path(facts, cache, path));
+    *kept = map_file(pack, facts, path);
+    if (*kept) return OK;
+    if (file_exists(path))
+        LOG(WARNING, "data", "%s: packed samples, damaged: the header, or a "
+            "length that is not what it says; made again", path);
+    if (directory_make(cache) != OK) status_clear();
+    return make_file(pack, source, facts, path, kept);
+}
+
+status pack_file_renew(struct pack *pack, const struct pack_source *source,
+                       const struct pack_facts *facts, const char *cache,
+                       int64_t sample)
+{
+    const int64_t samples = pack->samples;
+    char path[PATH_BYTES];
+    bool kept;
+
+    TRY(pack_file_path(facts, cache, path));
+    LOG(WARNING, "data", "%s: packed samples, %s; made again", path,
+        status_message());
+    status_clear();
+    pack_free(pack);
+    kept = map_file(pack, facts, path) && pack_file_check(pack, sample) == OK;
+    status_clear();
+    if (!kept) {
+        pack_free(pack);
+        TRY(make_file(pack, source, facts, path, &kept));
+    }
+    if (!kept) TRY(pack_build(pack, source));
+    if (pack->samples != samples)
+        FAIL(ERR_FORMAT, "%s: %lld packed samples, and %lld when they are "
+             "packed again; remove the file and begin a new run", path,
+             (long long)samples, (long long)pack->samples);
     return OK;
 }

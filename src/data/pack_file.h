@@ -11,9 +11,10 @@
  *       ... 8*(s+1)  first piece of each sample; then p
  *       ...    4*b   CRC-32C of each 4 KiB of what follows the header
  *
- * Opening reads the header; each sample checks the blocks that it touches. The
- * file is written a window of documents at a time, beside and then renamed:
- * two that make it at once write the same. */
+ * Opening reads the header; each sample checks the blocks that it touches. What
+ * is damaged is named in a warning and made again, with the same bits: they
+ * follow from the facts. The file is written a window of documents at a time,
+ * beside and then renamed: two that make it at once write the same. */
 #ifndef LOCKSTEP_DATA_PACK_FILE_H
 #define LOCKSTEP_DATA_PACK_FILE_H
 
@@ -29,6 +30,9 @@ struct pack_facts {
     uint64_t zero;
 };
 
+/* Where the index of these facts lies in the directory `cache`. */
+status pack_file_path(const struct pack_facts *facts, const char *cache,
+                      char out[PATH_BYTES]);
 /* Maps the index of these facts in the directory `cache`, or makes it there.
  * progress: of documents; may be NULL. *kept false: there is no place for it,
  * and nothing was made. */
@@ -41,5 +45,13 @@ bool pack_file_parse(struct pack *pack, const struct pack_facts *facts,
                      const unsigned char *bytes, size_t length);
 /* Before the pieces of a sample are used: their checksums and bounds. */
 status pack_file_check(const struct pack *pack, int64_t sample);
+/* After that failed: maps what another rank has made again meanwhile, or makes
+ * it again, where there is no place in memory. The sentence of the failure
+ * becomes a warning. ERR_FORMAT: there are other samples than before. */
+status pack_file_renew(struct pack *pack, const struct pack_source *source,
+                       const struct pack_facts *facts, const char *cache,
+                       int64_t sample);
+/* All of a file, whose facts are found in it. ERR_FORMAT. */
+status pack_file_verify(const char *path, struct pack_facts *facts);
 
 #endif

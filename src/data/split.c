@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/log.h"
 #include "base/random.h"
 
 /* Sets with fewer documents throw their coins each time. */
@@ -30,23 +31,39 @@ static bool is_held(struct random_key key, const struct split_request *r,
     return random_uniform(key, (uint64_t)document) < r->share;
 }
 
+static status hold(struct split *split, const struct token_set *set,
+                   int64_t document, int64_t *room)
+{
+    int64_t *before;
+
+    if (split->count == *room) TRY(make_room(split, *room *= 2));
+    before = &split->before[split->count];
+    before[1] = before[0] + token_set_start(set, document + 1) -
+                token_set_start(set, document);
+    split->held[split->count++] = document;
+    return OK;
+}
+
+/* A coin whose first bits are beyond those of the share is not held; the others
+ * are looked at. */
 static status throw_coins(struct split *split, const struct token_set *set,
                           const struct split_request *r)
 {
     const struct random_key key = random_key_make(r->seed, "data.split");
+    const double most = r->share * 0x1p32;
     int64_t room = (int64_t)((double)set->documents * r->share) + 1024;
+    uint32_t tops[RANDOM_MANY];
 
     TRY(make_room(split, room));
     split->before[0] = 0;
-    for (int64_t i = 1; i < set->documents; i++) {
-        int64_t *before;
+    for (int64_t at = 0; at < set->documents; at += RANDOM_MANY) {
+        const int64_t left = set->documents - at;
+        const int count = left < RANDOM_MANY ? (int)left : RANDOM_MANY;
 
-        if (!is_held(key, r, i)) continue;
-        if (split->count == room) TRY(make_room(split, room *= 2));
-        before = &split->before[split->count];
-        before[1] = before[0] + token_set_start(set, i + 1) -
-                    token_set_start(set, i);
-        split->held[split->count++] = i;
+        random_uniform_tops(key, (uint64_t)at, tops);
+        for (int i = at == 0; i < count; i++)
+            if ((double)tops[i] <= most && is_held(key, r, at + i))
+                TRY(hold(split, set, at + i, &room));
     }
     return OK;
 }
@@ -79,46 +96,70 @@ static status list_path(const struct token_set *set,
     return path_join(path, PATH_BYTES, r->cache, name);
 }
 
-/* A list that is not whole or not of this set is thrown again. */
-static bool list_parse(struct split *split, const struct token_set *set,
-                       const struct split_request *r,
-                       const struct file_map *map)
+/* Whether the image is a whole list; then its facts. */
+static bool list_whole(const struct file_map *map, uint64_t facts[FACTS])
 {
-    uint64_t facts[FACTS], expected[FACTS];
+    const size_t head = FACTS * sizeof *facts;
+    uint64_t bytes;
     uint32_t crc;
-    size_t bytes;
 
-    if (map->length < sizeof facts + sizeof(int64_t) + sizeof crc)
+    if (map->length < head + sizeof(int64_t) + sizeof crc) return false;
+    memcpy(facts, map->bytes, head);
+    if (facts[0] != magic || facts[6] > facts[2] ||
+        facts[6] > map->length / 16)
         return false;
-    memcpy(facts, map->bytes, sizeof facts);
-    facts_of(set, r, (int64_t)facts[6], expected);
-    if (memcmp(facts, expected, sizeof facts) != 0 ||
-        facts[6] > (uint64_t)set->documents || facts[6] > map->length / 16)
-        return false;
-    bytes = (size_t)facts[6] * sizeof(int64_t);
-    if (map->length != sizeof facts + 2 * bytes + sizeof(int64_t) + sizeof crc)
+    bytes = 2 * facts[6] * sizeof(int64_t);
+    if (map->length != head + bytes + sizeof(int64_t) + sizeof crc)
         return false;
     memcpy(&crc, map->bytes + map->length - sizeof crc, sizeof crc);
-    if (crc32c(0, map->bytes, map->length - sizeof crc) != crc) return false;
-    if (make_room(split, (int64_t)facts[6]) != OK) return false;
-    split->count = (int64_t)facts[6];
-    memcpy(split->held, map->bytes + sizeof facts, bytes);
-    memcpy(split->before, map->bytes + sizeof facts + bytes,
-           bytes + sizeof(int64_t));
-    return true;
+    return crc32c(0, map->bytes, map->length - sizeof crc) == crc;
 }
 
+/* A list of another set lies under another name. */
 static bool list_read(struct split *split, const struct token_set *set,
                       const struct split_request *r, const char *path)
 {
+    uint64_t facts[FACTS], expected[FACTS];
     struct file_map map = {0};
     bool read = false;
 
-    if (file_exists(path) && file_map_open(&map, path) == OK)
-        read = list_parse(split, set, r, &map);
+    if (file_exists(path) && file_map_open(&map, path) == OK &&
+        list_whole(&map, facts)) {
+        const int64_t count = (int64_t)facts[6];
+        const size_t bytes = (size_t)count * sizeof(int64_t);
+
+        facts_of(set, r, count, expected);
+        read = memcmp(facts, expected, sizeof facts) == 0 &&
+               make_room(split, count) == OK;
+        if (read) {
+            split->count = count;
+            memcpy(split->held, map.bytes + sizeof facts, bytes);
+            memcpy(split->before, map.bytes + sizeof facts + bytes,
+                   bytes + sizeof(int64_t));
+        }
+    }
+    if (!read && file_exists(path))
+        LOG(WARNING, "data", "%s: the list of held-out documents is damaged; "
+            "made again", path);
     file_map_close(&map);
     status_clear();
     return read;
+}
+
+status split_verify(const char *path, int64_t *documents, int64_t *tokens)
+{
+    uint64_t facts[FACTS] = {0};
+    struct file_map map = {0};
+    bool whole;
+
+    TRY(file_map_open(&map, path));
+    whole = list_whole(&map, facts);
+    file_map_close(&map);
+    if (!whole)
+        FAIL(ERR_FORMAT, "damaged: it is no whole list of held-out documents");
+    *documents = (int64_t)facts[2];
+    *tokens = (int64_t)facts[3];
+    return OK;
 }
 
 static status list_write(const struct split *split,

@@ -25,6 +25,9 @@ struct split_request {
 status split_build(struct split *split, const struct token_set *set,
                    const struct split_request *request);
 void split_free(struct split *split);
+/* A list that was kept; *documents of the set, and its *tokens. ERR_FORMAT: it
+ * is not whole. */
+status split_verify(const char *path, int64_t *documents, int64_t *tokens);
 
 /* The number of the document that is the k-th of those that train. k may be
  * their count: the number after the last. */

@@ -6,7 +6,8 @@
  *                      \--> checksum, each id ---> a seal, the file's crc
  *
  * Of several that check one file at once, ranks or runs, one reads, and the
- * others take its seal. */
+ * others take its seal. Each compares the ids with the vocabulary of its own
+ * model: a file may be whole, and yet none that the model can learn from. */
 #ifndef LOCKSTEP_DATA_TOKEN_CHECK_H
 #define LOCKSTEP_DATA_TOKEN_CHECK_H
 
@@ -14,16 +15,24 @@
 
 struct token_check;
 
-/* Begins with the files of files [count] that are `unread`. Paths and cache
- * (for seals; NULL: beside the files) must outlive the check. *check NULL:
- * there is none. */
+struct token_check_request {
+    const struct token_file *files; /* [count]; paths must outlive the check */
+    int count;
+    const char *cache; /* for seals; must outlive it; NULL: beside the files */
+    int64_t vocab;     /* of the model: ids must be below; 0: any */
+};
+
+/* Begins with the files that are `unread`. *check NULL: there is none. */
 status token_check_begin(struct token_check **check,
-                         const struct token_file *files, int count,
-                         const char *cache);
-/* Waits until all is read; sets crc and largest of the files [count] that it
- * began with. ERR_FORMAT: one is not whole. */
-status token_check_end(struct token_check *check, struct token_file *files,
-                       int count);
+                         const struct token_check_request *request);
+/* Whether all is read, or nothing more will be; adds the bytes that were read
+ * so far, and those of the files. */
+bool token_check_done(const struct token_check *check, int64_t *read,
+                      int64_t *bytes);
+/* Waits until all is read; sets crc and largest of the files that it began
+ * with. ERR_FORMAT: one is not whole; ERR_CONFIG: it holds an id that the model
+ * has not. */
+status token_check_end(struct token_check *check, struct token_file *files);
 /* Stops reading; NULL allowed. */
 void token_check_free(struct token_check *check);
 

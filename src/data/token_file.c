@@ -8,21 +8,12 @@
 
 #include "base/arena.h"
 #include "base/fault.h"
+#include "data/little_endian.h"
 #include "data/token_foreign.h"
 
 enum { HEADER_BYTES = 192, DIGEST_LENGTH = 64, CHUNK_TOKENS = 4096,
-       DROP_BYTES = 16 << 20 };
+       PIECE_BYTES = 16 << 20 };
 static const char magic[8] = {'L', 'S', 'T', 'O', 'K', 'E', 'N', '1'};
-
-/* ---- little-endian, unaligned ---- */
-
-static uint64_t load(const unsigned char *at, int bytes)
-{
-    uint64_t value = 0;
-
-    for (int i = bytes - 1; i >= 0; i--) value = value << 8 | at[i];
-    return value;
-}
 
 static void store(unsigned char *at, int bytes, uint64_t value)
 {
@@ -43,15 +34,15 @@ static status read_header(struct token_file *file, const unsigned char *h,
 
     if (length < HEADER_BYTES || memcmp(h, magic, sizeof magic) != 0)
         return bad(file, "is not a token file (LSTOKEN1)");
-    if (crc32c(0, h, 180) != load(h + 180, 4))
+    if (crc32c(0, h, 180) != load_u32(h + 180))
         return bad(file, "the header's checksum is wrong");
-    file->bytes_per_token = (int)load(h + 8, 4);
-    file->end_token = (int32_t)load(h + 12, 4);
-    count = load(h + 24, 8);
-    documents = load(h + 32, 8);
-    file->vocab = (int64_t)load(h + 16, 8);
-    file->crc = (uint32_t)load(h + 176, 4);
-    file->text_bytes = (int64_t)load(h + 40, 8);
+    file->bytes_per_token = (int)load_u32(h + 8);
+    file->end_token = (int32_t)load_u32(h + 12);
+    count = load_u64(h + 24);
+    documents = load_u64(h + 32);
+    file->vocab = (int64_t)load_u64(h + 16);
+    file->crc = (uint32_t)load_u32(h + 176);
+    file->text_bytes = (int64_t)load_u64(h + 40);
     memcpy(file->tokenizer, h + 48, DIGEST_LENGTH);
     memcpy(file->source, h + 112, DIGEST_LENGTH);
     if ((file->bytes_per_token != 2 && file->bytes_per_token != 4) ||
@@ -60,8 +51,8 @@ static status read_header(struct token_file *file, const unsigned char *h,
         file->end_token >= file->vocab)
         return bad(file, "the header holds impossible numbers");
     body = (count * (uint64_t)file->bytes_per_token + 7) / 8 * 8;
-    if (load(h + 184, 8) > 1) return bad(file, "the header has unknown flags");
-    mask = load(h + 184, 8) == 1 ? (count + 7) / 8 : 0;
+    if (load_u64(h + 184) > 1) return bad(file, "the header has unknown flags");
+    mask = load_u64(h + 184) == 1 ? (count + 7) / 8 : 0;
     if (length != HEADER_BYTES + body + 8 * (documents + 1) + mask)
         return bad(file, "the length is not what the header says (truncated, "
                          "or changed)");
@@ -118,7 +109,7 @@ int32_t token_file_at(const struct token_file *file, int64_t index)
     uint64_t id;
 
     if (file->bytes_per_token == 2) return (int32_t)low;
-    id = load(at, file->bytes_per_token);
+    id = load_bytes(at, file->bytes_per_token);
     return id > INT32_MAX ? -1 : (int32_t)id;
 }
 
@@ -126,7 +117,7 @@ int64_t token_file_start(const struct token_file *file, int64_t index)
 {
     const uint64_t start = file->layout != TOKENS_OWN
                                ? token_foreign_start(file, index)
-                               : load(file->starts + 8 * index, 8);
+                               : load_u64(file->starts + 8 * index);
 
     return start > (uint64_t)file->count ? file->count : (int64_t)start;
 }
@@ -137,7 +128,15 @@ bool token_file_learned(const struct token_file *file, int64_t index)
            (file->mask[index / 8] >> index % 8 & 1) != 0;
 }
 
-/* The largest id of [first, first + count); a loop that vectorizes. */
+/* ---- reading it whole ---- */
+
+static uint64_t id_at(const struct token_file *file, int64_t index)
+{
+    return load_bytes(file->tokens + index * file->bytes_per_token,
+                      file->bytes_per_token);
+}
+
+/* The largest id of [first, first + count); loops that vectorize. */
 static uint64_t largest(const struct token_file *file, int64_t first,
                         int64_t count)
 {
@@ -145,7 +144,8 @@ static uint64_t largest(const struct token_file *file, int64_t first,
     uint32_t most = 0;
     uint64_t wide = 0;
 
-    if (file->bytes_per_token == 2) {
+    switch (file->bytes_per_token) {
+    case 2:
         for (int64_t i = 0; i < count; i++) {
             const uint32_t id = (uint32_t)at[2 * i] |
                                 (uint32_t)at[2 * i + 1] << 8;
@@ -153,14 +153,47 @@ static uint64_t largest(const struct token_file *file, int64_t first,
             most = id > most ? id : most;
         }
         return most;
-    }
-    for (int64_t i = 0; i < count; i++) {
-        const uint64_t id = load(at + i * file->bytes_per_token,
-                                 file->bytes_per_token);
+    case 4:
+        for (int64_t i = 0; i < count; i++) {
+            const uint32_t id = load_u32(at + 4 * i);
 
-        wide = id > wide ? id : wide;
+            most = id > most ? id : most;
+        }
+        return most;
+    default:
+        for (int64_t i = 0; i < count; i++) {
+            const uint64_t id = id_at(file, first + i);
+
+            wide = id > wide ? id : wide;
+        }
+        return wide;
     }
-    return wide;
+}
+
+static int64_t first_from(const struct token_file *file, int64_t first,
+                          uint64_t limit)
+{
+    while (id_at(file, first) < limit) first++;
+    return first;
+}
+
+/* Above all ids that the file may hold; one that says nothing, 31 bits. */
+static uint64_t limit_of(const struct token_file *file)
+{
+    return file->vocab > 0 ? (uint64_t)file->vocab : (uint64_t)INT32_MAX + 1;
+}
+
+static status outside(const struct token_file *file, int64_t index)
+{
+    const uint64_t id = id_at(file, index);
+
+    if (id < limit_of(file))
+        FAIL(ERR_CONFIG, "%s: token %lld is %llu, outside the model's "
+             "vocabulary of %lld", file->path, (long long)index,
+             (unsigned long long)id, (long long)file->model_vocab);
+    FAIL(ERR_FORMAT, "%s: token %lld is %llu, outside the vocabulary of %llu",
+         file->path, (long long)index, (unsigned long long)id,
+         (unsigned long long)limit_of(file));
 }
 
 static bool stopped(const struct token_file *file)
@@ -169,77 +202,144 @@ static bool stopped(const struct token_file *file)
            atomic_load_explicit(file->stop, memory_order_relaxed);
 }
 
-static status check_ids(struct token_file *file)
+/* *wrong: the first id that cannot be, if it is still -1. */
+static void check_ids(struct token_file *file, int64_t first, int64_t count,
+                      int64_t *wrong)
 {
-    const int64_t limit = file->vocab > 0 ? file->vocab
-                                          : (int64_t)INT32_MAX + 1;
+    uint64_t limit = limit_of(file);
 
-    file->largest = -1;
-    for (int64_t at = 0; at < file->count; at += CHUNK_TOKENS) {
-        const int64_t left = file->count - at;
-        const int64_t count = left < CHUNK_TOKENS ? left : CHUNK_TOKENS;
-        const uint64_t most = largest(file, at, count);
+    if (file->model_vocab > 0 && (uint64_t)file->model_vocab < limit)
+        limit = (uint64_t)file->model_vocab;
+    for (int64_t at = first; at < first + count; at += CHUNK_TOKENS) {
+        const int64_t left = first + count - at;
+        const int64_t here = left < CHUNK_TOKENS ? left : CHUNK_TOKENS;
+        const uint64_t most = largest(file, at, here);
 
-        if (at % (DROP_BYTES / 4) == 0) {
-            file_map_drop(&file->map);
-            if (stopped(file)) return ERR_STOPPED;
+        if (most >= limit) {
+            if (*wrong < 0) *wrong = first_from(file, at, limit);
+        } else if ((int64_t)most > file->largest) {
+            file->largest = (int64_t)most;
         }
-        if (most < (uint64_t)limit) {
-            if ((int64_t)most > file->largest) file->largest = (int64_t)most;
-            continue;
-        }
-        for (int64_t i = at; i < at + count; i++)
-            if ((uint32_t)token_file_at(file, i) >= (uint64_t)limit)
-                FAIL(ERR_FORMAT, "%s: token %lld is %llu, outside the "
-                     "vocabulary of %lld", file->path, (long long)i,
-                     (unsigned long long)load(
-                         file->tokens + i * file->bytes_per_token,
-                         file->bytes_per_token), (long long)limit);
+    }
+}
+
+/* Called for each piece of a pass: what was read is given back, because a file
+ * may be larger than what a run may take. */
+static status piece_read(const struct token_file *file, size_t bytes)
+{
+    file_map_drop(&file->map);
+    if (file->progress != NULL)
+        file->progress(file->argument, (int64_t)bytes);
+    return stopped(file) ? ERR_STOPPED : OK;
+}
+
+static status read_bytes(const struct token_file *file, size_t from,
+                         size_t to, uint32_t *crc)
+{
+    for (size_t at = from; at < to; at += PIECE_BYTES) {
+        const size_t bytes = to - at < PIECE_BYTES ? to - at : PIECE_BYTES;
+
+        *crc = crc32c(*crc, file->image + at, bytes);
+        TRY(piece_read(file, bytes));
     }
     return OK;
 }
 
-/* What was read is given back as we go: a file may be larger than what a run
- * may take. */
-static uint32_t checksum(const struct token_file *file, size_t skip)
+/* Every byte once. Ends at the first wrong id of a file that says nothing of
+ * its checksum; one that does is read on, for that says more. */
+static status read_through(struct token_file *file, uint32_t *crc,
+                           int64_t *wrong)
 {
-    const size_t length = file->length - skip;
-    uint32_t crc = 0;
+    const bool own = file->layout == TOKENS_OWN;
+    const size_t first = (size_t)(file->tokens - file->image);
+    const size_t size = (size_t)file->bytes_per_token;
+    const int64_t piece = PIECE_BYTES / (int64_t)size;
 
-    for (size_t at = 0; at < length && !stopped(file); at += DROP_BYTES) {
-        const size_t left = length - at;
+    *crc = 0;
+    *wrong = file->largest = -1;
+    TRY(read_bytes(file, own ? HEADER_BYTES : 0, first, crc));
+    for (int64_t at = 0; at < file->count; at += piece) {
+        const int64_t left = file->count - at;
+        const int64_t count = left < piece ? left : piece;
 
-        crc = crc32c(crc, file->image + skip + at,
-                     left < DROP_BYTES ? left : DROP_BYTES);
-        file_map_drop(&file->map);
+        *crc = crc32c(*crc, file->tokens + (size_t)at * size,
+                      (size_t)count * size);
+        check_ids(file, at, count, wrong);
+        if (!own && *wrong >= 0) return outside(file, *wrong);
+        TRY(piece_read(file, (size_t)count * size));
     }
+    TRY(read_bytes(file, first + (size_t)file->count * size, file->length,
+                   crc));
     if (file->table.length > 0)
-        crc = crc32c(crc, file->table.bytes, file->table.length);
-    return crc;
+        *crc = crc32c(*crc, file->table.bytes, file->table.length);
+    return OK;
 }
 
 status token_file_verify_table(const struct token_file *file)
 {
+    int64_t before = 0;
+
     if (file->layout != TOKENS_OWN) return token_foreign_verify(file);
-    for (int64_t i = 0; i < file->documents; i++)
-        if (token_file_start(file, i + 1) <= token_file_start(file, i))
+    for (int64_t i = 1; i <= file->documents; i++) {
+        const int64_t start = token_file_start(file, i);
+
+        if (start <= before)
             return bad(file, "the table of documents does not ascend");
+        before = start;
+    }
     return OK;
 }
 
 status token_file_verify(struct token_file *file)
 {
     const bool own = file->layout == TOKENS_OWN;
-    const uint32_t crc = checksum(file, own ? HEADER_BYTES : 0);
+    uint32_t crc;
+    int64_t wrong;
 
-    if (stopped(file)) return ERR_STOPPED;
+    if (!own) TRY(token_file_verify_table(file));
+    TRY(read_through(file, &crc, &wrong));
     if (own && crc != file->crc)
         return bad(file, "the checksum of the tokens is wrong");
     file->crc = crc;
-    TRY(token_file_verify_table(file));
-    TRY(check_ids(file));
-    file_map_drop(&file->map);
-    return OK;
+    if (own) TRY(token_file_verify_table(file));
+    return wrong >= 0 ? outside(file, wrong) : OK;
+}
+
+/* What was read for another vocabulary is searched again, for the place. */
+static status find_outside(const struct token_file *file, int64_t vocab)
+{
+    struct token_file search = *file;
+    int64_t wrong = -1;
+
+    search.model_vocab = vocab;
+    search.progress = NULL;
+    for (int64_t at = 0; at < file->count && wrong < 0; at += PIECE_BYTES) {
+        const int64_t left = file->count - at;
+
+        check_ids(&search, at, left < PIECE_BYTES ? left : PIECE_BYTES,
+                  &wrong);
+        TRY(piece_read(&search, 0));
+    }
+    if (wrong >= 0) return outside(&search, wrong);
+    FAIL(ERR_CONFIG, "%s: holds the id %lld by its seal, but the model's "
+         "vocabulary is %lld; `lockstep data verify` looks for it",
+         file->path, (long long)file->largest, (long long)vocab);
+}
+
+status token_file_fits(const struct token_file *file, const char *tokenizer,
+                       int64_t vocab)
+{
+    if (tokenizer != NULL && file->tokenizer[0] != 0 &&
+        strcmp(tokenizer, file->tokenizer) != 0)
+        FAIL(ERR_CONFIG, "%s was made with another tokenizer (digest %.12s..., "
+                         "this run's is %.12s...)", file->path,
+             file->tokenizer, tokenizer);
+    if (vocab == 0) return OK;
+    if (file->vocab > vocab)
+        FAIL(ERR_CONFIG, "%s has ids below %lld, but the model's vocabulary is "
+                         "%lld", file->path, (long long)file->vocab,
+             (long long)vocab);
+    return file->largest >= vocab ? find_outside(file, vocab) : OK;
 }
 
 /* ---- writing ---- */

@@ -68,7 +68,12 @@ struct token_file {
     uint32_t crc;               /* of tokens and table: what the data is */
     bool unread;                /* the tokens were not checked: crc of a
                                  * foreign file is unknown (token_check.h) */
+    int64_t model_vocab;        /* reading it whole refuses ids from here on;
+                                 * 0: the file's own word is enough */
     const atomic_bool *stop;    /* borrowed: ends a pass early; NULL: never */
+    /* Called in passes over the file with bytes that were read; or NULL. */
+    void (*progress)(void *argument, int64_t bytes);
+    void *argument;
     char tokenizer[TOKEN_DIGEST_BYTES], source[TOKEN_DIGEST_BYTES];
 };
 
@@ -84,8 +89,14 @@ status token_file_parse(struct token_file *file, const unsigned char *bytes,
 void token_file_close(struct token_file *file); /* also if never opened */
 /* The checksum of the whole file, that documents ascend and that every id is
  * below the vocabulary: one pass. Sets `largest`, and `crc` of a file that
- * does not carry it. ERR_FORMAT names the first wrong place. */
+ * does not carry it. ERR_FORMAT names the first wrong place; ERR_CONFIG: it is
+ * wrong only for `model_vocab`. */
 status token_file_verify(struct token_file *file);
+/* Whether a model can learn from it, as far as is known: by the tokenizer's
+ * digest (NULL: any), the file's vocabulary, and `largest` where the file was
+ * read or has a seal. vocab 0: any. ERR_CONFIG names the first id. */
+status token_file_fits(const struct token_file *file, const char *tokenizer,
+                       int64_t vocab);
 /* What a pass over the table alone can find. */
 status token_file_verify_table(const struct token_file *file);
 /* The whole check without the pass when a seal says that it was made before,

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "data/little_endian.h"
 
 enum {
     MEGATRON_HEADER = 34,
@@ -13,14 +14,6 @@ enum {
     NUMPY_PREFIX = 8         /* magic and version */
 };
 static const uint32_t llmc_gpt2 = 20240520, llmc_llama3 = 20240801;
-
-static uint64_t load(const unsigned char *at, int bytes)
-{
-    uint64_t value = 0;
-
-    for (int i = bytes - 1; i >= 0; i--) value = value << 8 | at[i];
-    return value;
-}
 
 /* ---- which ---- */
 
@@ -66,7 +59,7 @@ static bool layout_of(const char *path, bool named, enum token_layout *layout)
         change_ending(path, ".idx", pair);
         if (is_index(pair)) return named; /* the .idx stands for both */
         first_bytes(path, first);
-        magic = (uint32_t)load(first, 4);
+        magic = load_u32(first);
         *layout = TOKENS_LLMC;
         return magic == llmc_gpt2 || magic == llmc_llama3;
     }
@@ -126,12 +119,12 @@ static status parse_megatron(struct token_file *file)
     if (length < MEGATRON_HEADER || memcmp(t, "MMIDIDX\0\0", 9) != 0)
         FAIL(ERR_FORMAT, "%s: the index of %zu bytes does not begin with "
              "MMIDIDX and 25 bytes more", file->path, length);
-    if (load(t + 9, 8) != 1)
+    if (load_u64(t + 9) != 1)
         FAIL(ERR_FORMAT, "%s: the index has version %llu at byte 9, not 1",
-             file->path, (unsigned long long)load(t + 9, 8));
+             file->path, (unsigned long long)load_u64(t + 9));
     TRY(megatron_type(file, t[17]));
-    sequences = load(t + 18, 8);
-    boundaries = load(t + 26, 8);
+    sequences = load_u64(t + 18);
+    boundaries = load_u64(t + 26);
     most = length / 4;
     if (sequences > most || boundaries > most || boundaries < 1 ||
         (length != MEGATRON_HEADER + 12 * sequences + 8 * boundaries &&
@@ -145,12 +138,12 @@ static status parse_megatron(struct token_file *file)
     file->documents = (int64_t)boundaries - 1;
     file->offsets = t + MEGATRON_HEADER + 4 * sequences;
     file->starts = file->offsets + 8 * sequences;
-    if (load(file->starts, 8) != 0 ||
-        load(file->starts + 8 * file->documents, 8) != sequences)
+    if (load_u64(file->starts) != 0 ||
+        load_u64(file->starts + 8 * file->documents) != sequences)
         FAIL(ERR_FORMAT, "%s: the boundaries of documents go from %llu to "
              "%llu, not from 0 to the %llu sequences", file->path,
-             (unsigned long long)load(file->starts, 8),
-             (unsigned long long)load(file->starts + 8 * file->documents, 8),
+             (unsigned long long)load_u64(file->starts),
+             (unsigned long long)load_u64(file->starts + 8 * file->documents),
              (unsigned long long)sequences);
     return OK;
 }
@@ -163,9 +156,9 @@ static status parse_llmc(struct token_file *file)
     if (file->length < LLMC_HEADER)
         FAIL(ERR_FORMAT, "%s: %zu bytes are no header of llm.c (%d bytes)",
              file->path, file->length, LLMC_HEADER);
-    magic = (uint32_t)load(file->image, 4);
-    version = (uint32_t)load(file->image + 4, 4);
-    count = (uint32_t)load(file->image + 8, 4);
+    magic = load_u32(file->image);
+    version = load_u32(file->image + 4);
+    count = load_u32(file->image + 8);
     small = magic == llmc_gpt2;
     if ((!small && magic != llmc_llama3) || version != (small ? 1u : 7u))
         FAIL(ERR_FORMAT, "%s: magic %u and version %u; token files of llm.c "
@@ -183,7 +176,7 @@ static status parse_nanoset(struct token_file *file)
 {
     const uint64_t entries = file->table.length / 8;
     const uint64_t last = entries > 0
-        ? load(file->table.bytes + 8 * (entries - 1), 8) : 0;
+        ? load_u64(file->table.bytes + 8 * (entries - 1)) : 0;
 
     if (entries == 0 || file->table.length % 8 != 0 || last == 0)
         FAIL(ERR_FORMAT, "%s.index: %zu bytes, expected the end of each "
@@ -260,7 +253,7 @@ static status parse_numpy(struct token_file *file)
              "from 1 to 3; raw tokens must end with .u16 or .u32",
              file->path);
     prefix = NUMPY_PREFIX + (h[6] == 1 ? 2 : 4);
-    length = (size_t)load(h + NUMPY_PREFIX, h[6] == 1 ? 2 : 4);
+    length = (size_t)load_bytes(h + NUMPY_PREFIX, h[6] == 1 ? 2 : 4);
     if (length > HEADER_MAX || prefix + length > file->length)
         FAIL(ERR_FORMAT, "%s: byte 8 says a header of %zu bytes; the file has "
              "%zu", file->path, length, file->length);
@@ -333,10 +326,10 @@ uint64_t token_foreign_start(const struct token_file *file, int64_t index)
     if (file->starts == NULL || index == file->documents)
         return index > 0 ? (uint64_t)file->count : 0;
     if (file->layout == TOKENS_NANOSET)
-        return index > 0 ? load(file->starts + 8 * (index - 1), 8) : 0;
-    at = load(file->starts + 8 * index, 8);
+        return index > 0 ? load_u64(file->starts + 8 * (index - 1)) : 0;
+    at = load_u64(file->starts + 8 * index);
     if (at >= (uint64_t)file->sequences) return (uint64_t)file->count;
-    return load(file->offsets + 8 * at, 8) / (unsigned)file->bytes_per_token;
+    return load_u64(file->offsets + 8 * at) / (unsigned)file->bytes_per_token;
 }
 
 static status verify_sequences(const struct token_file *file)
@@ -346,8 +339,8 @@ static status verify_sequences(const struct token_file *file)
     uint64_t expected = 0;
 
     for (int64_t i = 0; i < file->sequences; i++) {
-        const uint64_t length = load(lengths + 4 * i, 4);
-        const uint64_t offset = load(file->offsets + 8 * i, 8);
+        const uint64_t length = load_u32(lengths + 4 * i);
+        const uint64_t offset = load_u64(file->offsets + 8 * i);
 
         if (offset != expected || length > INT32_MAX)
             FAIL(ERR_FORMAT, "%s: sequence %lld of %llu tokens begins at byte "
@@ -371,7 +364,7 @@ status token_foreign_verify(const struct token_file *file)
     if (file->starts == NULL) return OK;
     for (int64_t i = 0; i <= file->documents; i++) {
         const uint64_t start =
-            file->layout == TOKENS_MEGATRON ? load(file->starts + 8 * i, 8)
+            file->layout == TOKENS_MEGATRON ? load_u64(file->starts + 8 * i)
                                             : token_foreign_start(file, i);
 
         if (start < before)

@@ -29,6 +29,10 @@ uint64_t token_foreign_start(const struct token_file *file, int64_t index);
  * False: not whole, or not of this file and end token. */
 bool token_starts_parse(struct token_file *file, int32_t end,
                         const unsigned char *bytes, size_t length);
+/* A file that holds one, whatever it is of; *documents, *tokens of that.
+ * ERR_FORMAT: it is not whole. */
+status token_starts_verify(const char *path, int64_t *documents,
+                           int64_t *tokens);
 /* Tables: what a pass over them can find. */
 status token_foreign_verify(const struct token_file *file);
 

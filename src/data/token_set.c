@@ -7,28 +7,41 @@
 #include "base/arena.h"
 #include "data/token_check.h"
 
-static status check_file(const struct token_file *file,
-                         const struct token_set_request *r)
+/* Bytes of a file that are read while it is opened. */
+struct reading {
+    const struct token_set_request *request;
+    int64_t done, total;
+};
+
+static void count_bytes(void *argument, int64_t bytes)
 {
-    if (r->tokenizer != NULL && file->tokenizer[0] != 0 &&
-        strcmp(r->tokenizer, file->tokenizer) != 0)
-        FAIL(ERR_CONFIG, "%s was made with another tokenizer (digest %.12s..., "
-                         "this run's is %.12s...)", file->path,
-             file->tokenizer, r->tokenizer);
-    if (r->vocab > 0 && file->vocab > r->vocab)
-        FAIL(ERR_CONFIG, "%s has ids below %lld, but the model's vocabulary is "
-                         "%lld", file->path, (long long)file->vocab,
-             (long long)r->vocab);
-    return OK;
+    struct reading *reading = argument;
+    const struct token_set_request *r = reading->request;
+
+    reading->done += bytes;
+    if (r->progress != NULL)
+        r->progress(r->argument, (double)reading->done,
+                    (double)reading->total);
 }
 
-static status check_ids(const struct token_file *file,
-                        const struct token_set_request *r)
+/* To find documents all of the file must be read in any case. */
+static status check_file(struct token_file *file,
+                         const struct token_set_request *r)
 {
-    if (r->vocab > 0 && file->vocab == 0 && file->largest >= r->vocab)
-        FAIL(ERR_CONFIG, "%s holds the id %lld, but the model's vocabulary is "
-                         "%lld", file->path, (long long)file->largest,
-             (long long)r->vocab);
+    const bool split = file->end_token < 0 && r->end_token >= 0;
+    const bool find = split && file->starts == NULL;
+    const int64_t length = (int64_t)file->length;
+    struct reading reading = {r, 0, find ? 2 * length : length};
+
+    TRY(token_file_fits(file, r->tokenizer, r->vocab));
+    file->model_vocab = r->vocab;
+    file->progress = count_bytes;
+    file->argument = &reading;
+    TRY(token_file_trust(file, r->cache, find ? TRUST_READ : TRUST_LATER));
+    TRY(token_file_fits(file, NULL, r->vocab));
+    if (reading.done == 0) reading.total = length;
+    if (split) TRY(token_file_split(file, r->end_token, r->cache));
+    file->progress = NULL;
     return OK;
 }
 
@@ -36,18 +49,10 @@ static status open_file(struct token_set *set,
                         const struct token_set_request *r, int index)
 {
     struct token_file *file = &set->files[index];
-    bool split;
 
     set->count = index + 1; /* so that it is closed in any case */
     TRY(token_file_open(file, r->paths[index]));
     TRY(check_file(file, r));
-    /* To find documents all of the file must be read in any case. */
-    split = file->end_token < 0 && r->end_token >= 0;
-    TRY(token_file_trust(file, r->cache,
-                         split && file->starts == NULL ? TRUST_READ
-                                                       : TRUST_LATER));
-    TRY(check_ids(file, r));
-    if (split) TRY(token_file_split(file, r->end_token, r->cache));
     if (file->end_token < 0) file->end_token = r->end_token;
     set->document_before[index + 1] =
         set->document_before[index] + file->documents;
@@ -102,13 +107,22 @@ status token_set_open(struct token_set *set, const struct token_set_request *r)
     set->tokens = set->token_before[set->count];
     set->crc = crc_of(set);
     make_key(set);
-    return token_check_begin(&set->check, set->files, set->count, r->cache);
+    return token_check_begin(&set->check,
+                             &(struct token_check_request){
+                                 .files = set->files, .count = set->count,
+                                 .cache = r->cache, .vocab = r->vocab});
+}
+
+bool token_set_settled(const struct token_set *set, int64_t *read,
+                       int64_t *bytes)
+{
+    return set->check == NULL || token_check_done(set->check, read, bytes);
 }
 
 status token_set_settle(struct token_set *set)
 {
     if (set->check == NULL) return OK;
-    TRY(token_check_end(set->check, set->files, set->count));
+    TRY(token_check_end(set->check, set->files));
     token_check_free(set->check);
     set->check = NULL;
     set->crc = crc_of(set);
@@ -151,6 +165,20 @@ int64_t token_set_start(const struct token_set *set, int64_t index)
                             index - set->document_before[file]);
 }
 
+/* An id that a sample meets: before the check beside the work does, or of a
+ * file that it found whole. */
+static status outside(const struct token_file *file, int64_t at, int32_t id,
+                      int64_t vocab)
+{
+    if (file->unread)
+        FAIL(ERR_CONFIG, "%s: token %lld is %d, outside the model's "
+             "vocabulary of %lld", file->path, (long long)at, id,
+             (long long)vocab);
+    FAIL(ERR_FORMAT, "%s: token %lld is %d, outside the vocabulary of %lld: "
+         "the file was changed since it was checked", file->path,
+         (long long)at, id, (long long)vocab);
+}
+
 status token_set_read(const struct token_set *set, int64_t at, int64_t count,
                       int64_t vocab, int32_t *ids)
 {
@@ -163,10 +191,8 @@ status token_set_read(const struct token_set *set, int64_t at, int64_t count,
 
         ids[i] = token_file_at(file, at - set->token_before[index]);
         if (ids[i] < 0 || ids[i] >= limit)
-            FAIL(ERR_FORMAT, "%s: token %lld is %d, outside the vocabulary of "
-                 "%lld: the file was changed since it was checked",
-                 file->path, (long long)(at - set->token_before[index]),
-                 ids[i], (long long)limit);
+            return outside(file, at - set->token_before[index], ids[i],
+                           limit);
     }
     return OK;
 }

@@ -31,14 +31,22 @@ struct token_set_request {
     int64_t vocab;            /* of the model: ids must be below; 0: any */
     int32_t end_token;        /* where a file does not say; -1: unknown */
     const char *cache;        /* for seals; NULL: beside the files */
+    /* Of bytes of a file that must be read to be opened; may be NULL. */
+    void (*progress)(void *argument, double done, double total);
+    void *argument;
 };
 
 /* ERR_CONFIG: another tokenizer, an id that the model has not. */
 status token_set_open(struct token_set *set,
                       const struct token_set_request *request);
 void token_set_close(struct token_set *set); /* also if never opened */
+/* Whether settling would not wait; adds the bytes that were read beside the
+ * work so far, and all of those. */
+bool token_set_settled(const struct token_set *set, int64_t *read,
+                       int64_t *bytes);
 /* Waits for what is still read of the files (token_check.h); then crc is known.
- * ERR_FORMAT: one of them is not whole. */
+ * ERR_FORMAT: one of them is not whole; ERR_CONFIG: it holds an id that the
+ * model has not. */
 status token_set_settle(struct token_set *set);
 
 /* First token of document `index` in [0, documents]; the last is tokens. */

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/log.h"
 #include "data/token_foreign.h"
 
 enum {
@@ -43,6 +44,20 @@ static void put_crcs(unsigned char *image, size_t length)
     memcpy(image + HEADER_CRC, &crc, sizeof crc);
 }
 
+/* Whether the image is a whole table, of whatever file. */
+static bool is_whole(const unsigned char *bytes, size_t length)
+{
+    uint32_t crc;
+
+    if (length < HEADER || length % sizeof(int64_t) != 0 ||
+        memcmp(bytes, magic, sizeof magic) != 0)
+        return false;
+    memcpy(&crc, bytes + HEADER_CRC, sizeof crc);
+    if (crc != crc32c(0, bytes, HEADER_CRC)) return false;
+    memcpy(&crc, bytes + BODY_CRC, sizeof crc);
+    return crc == crc32c(0, bytes + HEADER, length - HEADER);
+}
+
 bool token_starts_parse(struct token_file *file, int32_t end,
                         const unsigned char *bytes, size_t length)
 {
@@ -50,17 +65,11 @@ bool token_starts_parse(struct token_file *file, int32_t end,
     const int64_t *starts = (const int64_t *)(const void *)(bytes + HEADER);
     const int64_t documents = (int64_t)(length / sizeof *starts) -
                               (int64_t)(HEADER / sizeof *starts) - 1;
-    uint32_t crc;
 
-    if (documents < 1 || length % sizeof *starts != 0) return false;
+    if (documents < 1 || !is_whole(bytes, length)) return false;
     make_header(file, end, documents, expected);
-    memcpy(&crc, bytes + HEADER_CRC, sizeof crc);
-    if (memcmp(bytes, expected, BODY_CRC) != 0 ||
-        crc != crc32c(0, bytes, HEADER_CRC))
-        return false;
-    memcpy(&crc, bytes + BODY_CRC, sizeof crc);
-    if (crc != crc32c(0, bytes + HEADER, length - HEADER) ||
-        starts[0] != 0 || starts[documents] != file->count)
+    if (memcmp(bytes, expected, BODY_CRC) != 0 || starts[0] != 0 ||
+        starts[documents] != file->count)
         return false;
     for (int64_t i = 0; i < documents; i++)
         if (starts[i] >= starts[i + 1]) return false;
@@ -69,13 +78,38 @@ bool token_starts_parse(struct token_file *file, int32_t end,
     return true;
 }
 
+status token_starts_verify(const char *path, int64_t *documents,
+                           int64_t *tokens)
+{
+    enum { COUNT_AT = 24, DOCUMENTS_AT = 32 };
+    struct file_map map = {0};
+    bool whole;
+
+    TRY(file_map_open(&map, path));
+    whole = is_whole(map.bytes, map.length);
+    if (whole) {
+        memcpy(tokens, map.bytes + COUNT_AT, sizeof *tokens);
+        memcpy(documents, map.bytes + DOCUMENTS_AT, sizeof *documents);
+    }
+    file_map_close(&map);
+    if (!whole)
+        FAIL(ERR_FORMAT, "damaged: it is no whole table of documents "
+             "(LSSTARTS)");
+    return OK;
+}
+
 static bool find_kept(struct token_file *file, int32_t end, const char *path)
 {
     bool found = false;
 
-    if (file_exists(path) && file_map_open(&file->starts_map, path) == OK)
-        found = token_starts_parse(file, end, file->starts_map.bytes,
-                                   file->starts_map.length);
+    if (file_exists(path) && file_map_open(&file->starts_map, path) == OK) {
+        const struct file_map *map = &file->starts_map;
+
+        found = token_starts_parse(file, end, map->bytes, map->length);
+        if (!found && !is_whole(map->bytes, map->length))
+            LOG(WARNING, "data", "%s: the documents found in %s, damaged; "
+                "made again", path, file->path);
+    }
     if (!found) file_map_close(&file->starts_map);
     status_clear();
     return found;
@@ -106,6 +140,13 @@ static status add_start(unsigned char **image, int64_t *room, int64_t index,
     return OK;
 }
 
+static void piece_read(const struct token_file *file, int64_t tokens)
+{
+    file_map_drop(&file->map);
+    if (file->progress != NULL)
+        file->progress(file->argument, tokens * file->bytes_per_token);
+}
+
 static status find(struct token_file *file, int32_t end, int64_t *documents)
 {
     const bool before = file->layout == TOKENS_LLMC;
@@ -114,10 +155,11 @@ static status find(struct token_file *file, int32_t end, int64_t *documents)
     TRY(add_start(&file->found_image, &room, count++, 0));
     if (before) end = file->bytes_per_token == 2 ? GPT2_BEGINS : LLAMA3_BEGINS;
     for (int64_t i = 1; i < file->count; i++) {
-        if (i % DROPPED == 0) file_map_drop(&file->map);
+        if (i % DROPPED == 0) piece_read(file, DROPPED);
         if (begins(file, i, end, before))
             TRY(add_start(&file->found_image, &room, count++, i));
     }
+    piece_read(file, file->count % DROPPED);
     TRY(add_start(&file->found_image, &room, count, file->count));
     *documents = count;
     return OK;

@@ -3,6 +3,7 @@
 #include "train/feed.h"
 
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/arena.h"
@@ -147,8 +148,10 @@ static status open_source(struct feed *feed, int index)
     request = feed_request(feed, &source->parts);
     request.name = mixed ? source->name : NULL;
     request.stream = (uint64_t)index;
-    request.progress = show;
+    request.progress = request.reading = show;
     request.argument = &feed->packing;
+    request.reading_argument = &feed->reading;
+    progress_begin(&feed->reading, stderr, "read tokens", "MB", 1e6);
     progress_begin(&feed->packing, stderr, "pack", "thousand documents", 1e3);
     if (held) { /* too little may be held out to measure anything */
         request.share = SHARE_VALID;
@@ -161,6 +164,7 @@ static status open_source(struct feed *feed, int index)
     request.shuffled = true;
     TRY(loader_open(&source->train, &request));
     if (feed->packing.shown > 0) progress_end(&feed->packing);
+    if (feed->reading.shown > 0) progress_end(&feed->reading);
     feed->samples += source->train.samples;
     feed->dropped += source->train.dropped > 0;
     return OK;
@@ -238,10 +242,13 @@ static status open_valid(struct feed *feed)
     if (o->data.valid.count > 0) {
         TRY(feed_prepare(feed, o->data.valid.items, o->data.valid.count,
                          &feed->valid_parts));
-        const struct loader_request request =
-            feed_request(feed, &feed->valid_parts);
+        struct loader_request request = feed_request(feed, &feed->valid_parts);
 
+        request.reading = show;
+        request.reading_argument = &feed->reading;
+        progress_begin(&feed->reading, stderr, "read tokens", "MB", 1e6);
         TRY(loader_open(&feed->valid, &request));
+        if (feed->reading.shown > 0) progress_end(&feed->reading);
         feed->valid_samples = feed->valid.samples;
     } else {
         TRY(mix_valid(feed));
@@ -296,11 +303,57 @@ int64_t feed_tokens(const struct feed *feed)
     return tokens;
 }
 
+/* Whether nothing is left to wait for; how much was read of how much. */
+static bool settled(const struct feed *feed, int64_t *read, int64_t *bytes)
+{
+    bool all = token_set_settled(&feed->valid.set, read, bytes);
+
+    for (int i = 0; i < feed->count; i++)
+        if (!token_set_settled(&feed->sources[i].train.set, read, bytes))
+            all = false;
+    return all;
+}
+
+/* Who waits for another's seal reads nothing, and has nothing to tell. */
+static void wait_settled(const struct feed *feed)
+{
+    enum { COLUMNS = 1 << 10 }; /* a step's line may be on the screen */
+    const struct timespec tick = {.tv_nsec = 20000000};
+    struct progress progress;
+    int64_t read = 0, bytes = 0;
+
+    if (settled(feed, &read, &bytes)) return;
+    progress_begin(&progress, stderr, "read tokens", "MB", 1e6);
+    do {
+        nanosleep(&tick, NULL);
+        if (progress.terminal && progress.drawn_s < 0)
+            progress.shown = COLUMNS;
+        if (read > 0) progress_count(&progress, (double)read, (double)bytes);
+        read = bytes = 0;
+    } while (!settled(feed, &read, &bytes));
+    if (progress.drawn_s >= 0) progress_end(&progress);
+}
+
 status feed_settle(struct feed *feed)
 {
+    wait_settled(feed);
     for (int i = 0; i < feed->count; i++)
         TRY(token_set_settle(&feed->sources[i].train.set));
     return token_set_settle(&feed->valid.set);
+}
+
+static status poll(struct token_set *set)
+{
+    int64_t read = 0, bytes = 0;
+
+    return token_set_settled(set, &read, &bytes) ? token_set_settle(set) : OK;
+}
+
+status feed_poll(struct feed *feed)
+{
+    for (int i = 0; i < feed->count; i++)
+        TRY(poll(&feed->sources[i].train.set));
+    return poll(&feed->valid.set);
 }
 
 uint32_t feed_crc(const struct feed *feed, int64_t samples)
@@ -378,7 +431,7 @@ static status fill_valid(void *argument, int64_t index, int32_t *inputs,
                          int32_t *documents)
 {
     struct feed *feed = argument;
-    const struct loader *loader = &feed->valid;
+    struct loader *loader = &feed->valid;
     int64_t sample = index;
     int source;
 

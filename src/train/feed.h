@@ -42,6 +42,7 @@ struct feed {
     int64_t valid_next;          /* sample to be counted next: they come in
                                   * order, to each stage of the rank */
     struct progress packing;     /* of documents by best fit */
+    struct progress reading;     /* of files that are read to be opened */
     int64_t valid_bytes;         /* of text that the validated targets stand
                                   * for; counted while validation reads */
 };
@@ -67,9 +68,12 @@ int64_t feed_text_bytes(const struct feed *feed, const struct loader *loader,
  * of how many samples each source of a mixture has given of the first
  * `samples`. */
 int64_t feed_tokens(const struct feed *feed);
-/* Waits until large files that were opened unread are read (token_check.h):
- * before the checksum is compared or kept. */
+/* Waits until large files that were opened unread are read (token_check.h),
+ * with progress on stderr: before the checksum is compared or kept. ERR_FORMAT,
+ * ERR_CONFIG: a file that no run should go on with. */
 status feed_settle(struct feed *feed);
+/* The same for those that are read by now: an error as soon as it is known. */
+status feed_poll(struct feed *feed);
 uint32_t feed_crc(const struct feed *feed, int64_t samples);
 
 #endif

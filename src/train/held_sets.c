@@ -5,6 +5,11 @@
 #include <limits.h>
 #include <string.h>
 
+static void show(void *argument, double done, double total)
+{
+    progress_count(argument, done, total);
+}
+
 static status open_set(struct held_sets *sets, int index)
 {
     const struct options *o = &sets->feed->setup->set->values;
@@ -16,7 +21,11 @@ static status open_set(struct held_sets *sets, int index)
     TRY(feed_prepare(sets->feed, row->words, row->count, &set->parts));
     request = feed_request(sets->feed, &set->parts);
     request.name = set->name;
+    request.reading = show;
+    request.reading_argument = &sets->reading;
+    progress_begin(&sets->reading, stderr, "read tokens", "MB", 1e6);
     TRY(loader_open(&set->loader, &request));
+    if (sets->reading.shown > 0) progress_end(&sets->reading);
     set->samples = set->loader.samples < o->validate.sequences
                        ? set->loader.samples : o->validate.sequences;
     return OK;
@@ -66,7 +75,7 @@ static status fill(void *argument, int64_t index, int32_t *inputs,
                    int32_t *targets, int32_t *positions, int32_t *documents)
 {
     struct held_sets *sets = argument;
-    const struct held_set *set = sets->current;
+    struct held_set *set = sets->current;
 
     TRY(loader_sample(&set->loader, index, inputs, targets, positions,
                       documents));

@@ -174,6 +174,7 @@ static status plain_step(struct trainer *t)
         feed_train(&t->feed, t->counters.samples);
 
     TRY(fault_point("train.step"));
+    TRY(feed_poll(&t->feed));
     TRY(noise_begin(&t->noise, &t->step, &source, step,
                     trainer_batch(t, step)));
     observe_begin(&t->observer, step + 1);

@@ -58,6 +58,56 @@ ends 0 "validation loss [0-9.]* (" "$program" train config.yaml --run raw \
     --set data.valid=[raw.u16] --set tokenizer.from= --set model.vocab=65536 \
     --set data.packing=concat --set train.steps=1
 
+# --- ids that the model has not: noticed before the first checkpoint ---
+beyond() { # COMMAND OPERANDS...
+    "$program" "$@" --set data.mixture= --set data.phases= \
+        --set data.train=[big.ds] --set tokenizer.from= \
+        --set model.vocab=300 --set data.packing=concat
+}
+sentence="big.ds: token 30000000 is 30000, outside the model's"
+truncate -s 80000000 big.ds
+printf '\0\132\142\2\0\0\0\0' >big.ds.index
+printf '\060\165' | dd of=big.ds bs=1 seek=60000000 conv=notrunc status=none
+ends 78 "$sentence" beyond train config.yaml --run beyond --set train.steps=1
+if [ -z "$(find beyond -name 'manifest*')" ]; then ok; else bad "sealed"; fi
+ends 78 "$sentence" beyond train config.yaml --run again \
+    --set train.steps=100000 # long before it could end
+ends 65 "$sentence" beyond data verify config.yaml
+ends 65 "$sentence" "$program" data verify big.ds --vocab 300
+ends 65 "big.ds: token" "$program" data verify big.ds --tokenizer tokenizer.json
+ends 0 "whole" "$program" data verify big.ds --vocab 30001
+ends 78 "$sentence" beyond train config.yaml --run sealed --set train.steps=1
+rm -r beyond again big.ds*
+echo '{"text": [1, 2, 400]}' >ids.jsonl
+ends 0 "whole" "$program" data verify ids.jsonl
+ends 65 "document 1: id 2 is 400, outside" "$program" data verify ids.jsonl \
+    --vocab 400
+
+# --- what was kept of data: damage is named, and made again with the same bits
+many() { # DIRECTORY
+    "$program" train config.yaml --run "$1" --set data.mixture= \
+        --set data.phases= --set data.train=[many.tokens] \
+        --set data.cache=kept --set train.steps=2
+}
+seq 70000 | sed 's/.*/{"text": "number &"}/' >many.jsonl
+ends 0 "tokens in" "$program" tokenize tokenizer.json many.jsonl \
+    --out many.tokens
+ends 0 "finished 2 steps" many first_plan
+plan=$(echo kept/*.pack)
+ends 0 "$plan *packed samples.*whole" "$program" data verify kept
+head -c 500000 /dev/urandom |
+    dd of="$plan" bs=1000 seek=1 conv=notrunc status=none
+ends 65 "damaged at sample .*: a checksum" "$program" data verify "$plan"
+ends 65 "$plan" "$program" data verify config.yaml --set data.cache=kept
+ends 0 "$plan: packed samples, damaged at sample .*made again" many second_plan
+ends 0 "every bit" "$program" compare first_plan second_plan
+ends 0 "$plan.*whole" "$program" data verify kept many.tokens
+printf x | dd of="$plan" bs=1 seek=80 conv=notrunc status=none
+ends 65 "damaged: the header" "$program" data verify "$plan"
+ends 0 "$plan: packed samples, damaged: the header" many third_plan
+ends 0 "every bit" "$program" compare first_plan third_plan
+rm -r first_plan second_plan third_plan kept many.*
+
 # --- sources that change ---
 ends 0 "whole" "$program" data verify config.yaml
 sed -i 's/the/tha/' a.jsonl

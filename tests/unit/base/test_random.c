@@ -43,6 +43,23 @@ TEST(keys_differ_by_seed_and_name)
     EQUAL_INT(random_key_make(1, "order").word[0], 1174111614);
 }
 
+TEST(tops_are_the_first_bits_of_uniform_numbers)
+{
+    const uint64_t firsts[] = {0, 1000003, UINT32_MAX - 20ull, 1ull << 40};
+    uint32_t out[RANDOM_MANY];
+
+    for (int k = 0; k < ROWS(firsts); k++) {
+        const struct random_key key = random_key_make((uint64_t)k, "tops");
+
+        random_uniform_tops(key, firsts[k], out);
+        for (uint64_t i = 0; i < RANDOM_MANY; i++) {
+            const double x = random_uniform(key, firsts[k] + i);
+
+            CHECK(out[i] == (uint32_t)(x * 0x1p32));
+        }
+    }
+}
+
 TEST(uniform_numbers_are_uniform)
 {
     enum { N = 100000, BINS = 50 };
@@ -126,7 +143,9 @@ TEST(permutations_mix)
     CHECK(fabs(sum / N / N - 1.0 / 3) < 0.02);
 }
 
-TEST_MAIN(philox_gives_the_published_words, keys_differ_by_seed_and_name,
+TEST_MAIN(philox_gives_the_published_words,
+          tops_are_the_first_bits_of_uniform_numbers,
+          keys_differ_by_seed_and_name,
           uniform_numbers_are_uniform, bounded_integers_stay_below,
           permutations_are_bijections, permutations_of_huge_counts_end,
           permutations_mix)

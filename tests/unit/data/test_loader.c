@@ -32,7 +32,7 @@ struct sample {
         documents[SEQUENCE];
 };
 
-static void take(const struct loader *loader, int64_t index,
+static void take(struct loader *loader, int64_t index,
                  struct sample *sample)
 {
     IS_OK(loader_sample(loader, index, sample->inputs, sample->targets,

@@ -142,6 +142,56 @@ TEST(damage_is_made_again_or_named)
     IS_OK(directory_remove(cache));
 }
 
+/* A piece of the middle is damaged while the file is used. */
+TEST(a_plan_in_use_is_made_again)
+{
+    char cache[PATH_BYTES], path[PATH_BYTES];
+    struct pack_source source;
+    struct pack_facts facts, found;
+    struct pack pack, other, memory;
+    struct text bytes;
+    int64_t bad = -1;
+
+    prepare(cache, &source);
+    facts = facts_of();
+    IS_OK(pack_build(&memory, &source));
+    open_kept(&pack, &source, &facts, cache);
+    pack_free(&pack);
+    only_file(cache, path);
+    IS_OK(pack_file_verify(path, &found));
+    EQUAL_BYTES(&found, &facts, sizeof facts);
+    IS_OK(file_read(path, 1 << 26, &bytes));
+    bytes.bytes[128 + 16 * 40000] ^= 1;
+    IS_OK(file_write_atomic(path, bytes.bytes, bytes.length));
+    FAILS(pack_file_verify(path, &found), ERR_FORMAT, "a checksum of its "
+                                                      "pieces is wrong");
+    open_kept(&pack, &source, &facts, cache);
+    open_kept(&other, &source, &facts, cache); /* another rank */
+    while (pack_file_check(&pack, ++bad) == OK) CHECK(bad < pack.samples);
+    IS_OK(pack_file_renew(&pack, &source, &facts, cache, bad));
+    EQUAL_BYTES(pack.first, memory.first, 8 * (size_t)(memory.samples + 1));
+    EQUAL_BYTES(pack.pieces, memory.pieces, 16 * (size_t)memory.piece_count);
+    IS_OK(pack_file_check(&pack, bad));
+    IS_OK(pack_file_verify(path, &found));
+    CHECK(pack_file_check(&other, bad) == ERR_FORMAT);
+    IS_OK(pack_file_renew(&other, &(struct pack_source){0}, &facts, cache,
+                          bad)); /* finds what the first one made */
+    IS_OK(pack_file_check(&other, bad));
+    pack_free(&other);
+    /* Without a place for it: in memory. */
+    IS_OK(file_write_atomic(path, bytes.bytes, bytes.length));
+    open_kept(&other, &source, &facts, cache);
+    CHECK(pack_file_check(&other, bad) == ERR_FORMAT);
+    IS_OK(directory_remove(cache));
+    IS_OK(pack_file_renew(&other, &source, &facts, cache, bad));
+    CHECK(other.image == NULL);
+    EQUAL_BYTES(other.pieces, memory.pieces, 16 * (size_t)memory.piece_count);
+    pack_free(&other);
+    pack_free(&pack);
+    pack_free(&memory);
+    text_free(&bytes);
+}
+
 struct one {
     const struct pack_source *source;
     const struct pack_facts *facts;
@@ -203,4 +253,5 @@ TEST(without_a_place_nothing_is_kept)
 }
 
 TEST_MAIN(the_kept_index_is_that_of_memory, damage_is_made_again_or_named,
+          a_plan_in_use_is_made_again,
           two_may_make_it_at_once, without_a_place_nothing_is_kept)

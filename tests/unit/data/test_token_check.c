@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "tests/test.h"
 
@@ -68,14 +69,20 @@ static bool make_megatron(const struct place *place, int64_t documents,
     return make_sparse(bin, 2 * documents * tokens);
 }
 
-static status open_set(struct token_set *set, const struct place *place)
+static status open_for(struct token_set *set, const struct place *place,
+                       int64_t vocab)
 {
     static const char *paths[1];
 
     paths[0] = place->path;
     return token_set_open(set, &(struct token_set_request){
-                                   .paths = paths, .count = 1,
+                                   .paths = paths, .count = 1, .vocab = vocab,
                                    .end_token = END, .cache = place->cache});
+}
+
+static status open_set(struct token_set *set, const struct place *place)
+{
+    return open_for(set, place, 0);
 }
 
 static long pages_touched(void)
@@ -203,6 +210,80 @@ TEST(what_reading_finds_is_an_error_of_settling)
     IS_OK(directory_remove(place.directory));
 }
 
+/* Whole, and none that a model of fewer tokens can learn from: said by the
+ * check, by a sample that is there first, and by the seal. */
+TEST(ids_are_compared_with_the_vocabulary)
+{
+    static const int32_t high = 70000;
+    static const char sentence[] =
+        "a.ds: token 8519680 is 70000, outside the model's vocabulary of ";
+    const int64_t end = LARGE / 4;
+    char index[PATH_BYTES];
+    struct token_set set;
+    struct place place;
+    int64_t read = 0, bytes = 0;
+    int32_t ids[2];
+
+    begin(&place, "a.ds");
+    IS_OK(path_join(index, sizeof index, place.directory, "a.ds.index"));
+    put(index, 0, &end, sizeof end);
+    CHECK(make_sparse(place.path, LARGE));
+    put(place.path, LARGE / 2, &high, sizeof high);
+    IS_OK(open_for(&set, &place, 70000));
+    CHECK(set.files[0].unread);
+    FAILS(token_set_read(&set, LARGE / 8 - 1, 2, 70000, ids), ERR_CONFIG,
+          sentence);
+    FAILS(token_set_settle(&set), ERR_CONFIG, sentence);
+    token_set_close(&set);
+    IS_OK(open_for(&set, &place, 70001)); /* it left no seal */
+    CHECK(set.files[0].unread);
+    IS_OK(token_set_settle(&set));
+    CHECK(token_set_settled(&set, &read, &bytes) && bytes == 0);
+    EQUAL_INT(set.files[0].largest, high);
+    token_set_close(&set);
+    FAILS(open_for(&set, &place, 70000), ERR_CONFIG, sentence);
+    token_set_close(&set);
+    IS_OK(directory_remove(place.directory));
+}
+
+static void note(void *argument, double done, double total)
+{
+    double *last = argument;
+
+    CHECK(done > last[0] && done <= total);
+    last[0] = done;
+    last[1] = total;
+}
+
+TEST(reading_to_open_is_told)
+{
+    static const char *paths[1];
+    const int64_t passes[] = {2, 0, 1}; /* unknown; known; without the table */
+    struct token_set set;
+    struct place place;
+    char kept[PATH_BYTES], name[32], hex[65];
+
+    begin(&place, "a.u16");
+    paths[0] = place.path;
+    CHECK(make_sparse(place.path, LARGE));
+    sha256_hex(place.path, strlen(place.path), hex);
+    snprintf(name, sizeof name, "%.16s.seal.starts", hex);
+    IS_OK(path_join(kept, sizeof kept, place.cache, name));
+    for (int round = 0; round < 3; round++) {
+        double last[2] = {0, 0};
+
+        if (round == 2) CHECK(unlink(kept) == 0);
+        IS_OK(token_set_open(&set, &(struct token_set_request){
+                                       .paths = paths, .count = 1,
+                                       .end_token = END, .cache = place.cache,
+                                       .progress = note, .argument = last}));
+        CHECK(last[0] == last[1]);
+        CHECK(last[1] == (double)(passes[round] * LARGE));
+        token_set_close(&set);
+    }
+    IS_OK(directory_remove(place.directory));
+}
+
 TEST(found_documents_are_kept)
 {
     static const uint16_t end = END;
@@ -243,4 +324,5 @@ TEST_MAIN(a_file_of_100_gigabytes_opens_by_its_table,
           what_was_opened_unread_is_read_and_sealed,
           a_change_of_what_had_a_seal_is_known_at_once,
           what_reading_finds_is_an_error_of_settling,
+          ids_are_compared_with_the_vocabulary, reading_to_open_is_told,
           found_documents_are_kept)
