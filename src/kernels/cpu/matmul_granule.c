@@ -228,7 +228,8 @@ static granule_of_rows *const in_rows[TILE_ROWS + 1] = {
 void CPU(matmul_chains)(const struct matmul_granule *g)
 {
     if (g->in_rows) in_rows[g->rows](g);
-    else if (g->a_word > TILE_ROWS) far[g->rows](g);
+    else if (g->a_word > TILE_ROWS || g->b_word != TILE_COLUMNS)
+        far[g->rows](g);
     else chains[g->rows](g);
 }
 

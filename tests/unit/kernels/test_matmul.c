@@ -35,6 +35,9 @@ static const struct matmul_case dense[] = {
     {1024, 64, 90, 1, 1, false, false, true, false},
     {1040, 1024, 10, 1, 1, false, false, false, false},
     {1040, 1024, 10, 2, 1, false, false, true, false},
+    {8, 96, 21500, 4, 1, false, false, false, false}, /* narrow and long */
+    {1, 64, 22000, 1, 1, false, false, false, false},
+    {6, 96, 50000, 1, 2, true, false, true, false},
 };
 
 static void compare_with_reference(const struct matmul_case *list,
