@@ -65,6 +65,7 @@ static status side_table(struct matrix_side *side,
         side->table.parameters += param->elements;
         side->table.elements += param_room(param->elements);
     }
+    param_place_gradients(&side->table);
     return OK;
 }
 

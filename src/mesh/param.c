@@ -37,9 +37,20 @@ status param_add(struct param_table *table, const char *name, int layer,
     param->offset = table->elements;
     table->parameters += param->elements;
     table->elements += param_room(param->elements);
+    param->gradient = table->gradients;
+    table->gradients += param_gradient_room(param);
     *index = table->count++;
     table->orders++;
     return OK;
+}
+
+void param_place_gradients(struct param_table *table)
+{
+    table->gradients = 0;
+    for (int i = 0; i < table->count; i++) {
+        table->items[i].gradient = table->gradients;
+        table->gradients += param_gradient_room(&table->items[i]);
+    }
 }
 
 void param_table_free(struct param_table *table)
@@ -51,8 +62,14 @@ void param_table_free(struct param_table *table)
 struct tensor param_tensor(const struct param *param, void *arena,
                            enum dtype dtype)
 {
-    char *data = (char *)arena + param->offset * dtype_bytes(dtype);
+    return param_shaped(param,
+                        (char *)arena + param->offset * dtype_bytes(dtype),
+                        dtype);
+}
 
+struct tensor param_shaped(const struct param *param, void *data,
+                           enum dtype dtype)
+{
     if (param->spec.vector) return tensor_1d(data, dtype, param->elements);
     return tensor_2d(data, dtype, param->rows, param->cols);
 }

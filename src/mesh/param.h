@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* param.h - the parameter table, a by-product of building the program.
  *
- * All weights lie in one flat arena, in model order, and so do gradients and
- * optimizer states, at the same offsets. Every use of a parameter (a tied
- * matrix has two) is a gradient *stream* of its own, with its own trees; the
- * roots of the streams are added at the end of the step. */
+ * All weights lie in one flat arena, in model order, and so do gradients;
+ * frozen matrices have none, and no room there. Every use of a parameter (a
+ * tied matrix has two) is a gradient *stream* of its own, with its own trees;
+ * the roots of the streams are added at the end of the step. */
 #ifndef LOCKSTEP_MESH_PARAM_H
 #define LOCKSTEP_MESH_PARAM_H
 
@@ -21,7 +21,8 @@ struct param {
     int order;                   /* among the whole model's parameters */
     int64_t rows, cols;          /* that this rank holds */
     int64_t elements;            /* rows * cols */
-    int64_t offset;              /* elements, in every flat arena */
+    int64_t offset;              /* elements, in every flat arena but that of */
+    int64_t gradient;            /* gradients: there, or where it would be */
     int streams;                 /* uses */
     bool shared;                 /* used by other pipeline stages too */
     bool copy;                   /* shared, and another stage counts it */
@@ -32,6 +33,7 @@ struct param_table {
     struct param *items; /* owned (memory_grow) */
     int count, capacity;
     int64_t elements;    /* of a flat arena, gaps included */
+    int64_t gradients;   /* of that of gradients */
     int64_t parameters;  /* without the gaps */
     int orders;          /* parameters of the whole model */
 };
@@ -46,9 +48,24 @@ static inline int64_t param_room(int64_t elements)
 {
     return (elements + PARAM_ALIGN - 1) / PARAM_ALIGN * PARAM_ALIGN;
 }
+/* Vectors cost nothing and have one in any case. */
+static inline bool param_has_gradient(const struct param *param)
+{
+    return param->spec.vector || !param->frozen;
+}
+/* What it takes in the flat arena of gradients. */
+static inline int64_t param_gradient_room(const struct param *param)
+{
+    return param_has_gradient(param) ? param_room(param->elements) : 0;
+}
+/* Once it is known who is frozen: places of all gradients. */
+void param_place_gradients(struct param_table *table);
 void param_table_free(struct param_table *table);
 
-/* The parameter as a [rows, cols] matrix (a vector: [cols]) in an arena. */
+/* The parameter as a [rows, cols] matrix (a vector: [cols]) at `data`. */
+struct tensor param_shaped(const struct param *param, void *data,
+                           enum dtype dtype);
+/* The same in an arena. */
 struct tensor param_tensor(const struct param *param, void *arena,
                            enum dtype dtype);
 

@@ -282,6 +282,23 @@ static bool begins(const struct param_table *table, int param)
             !(p->spec.vector && table->items[param - 1].spec.vector));
 }
 
+/* Elements of gradients before an element of the unit. */
+static int64_t gradients_before(const struct shard_unit *unit,
+                                const struct param_table *table, int64_t at)
+{
+    int64_t sum = 0;
+
+    for (int i = unit->first_param; i < unit->first_param + unit->params;
+         i++) {
+        const struct param *param = &table->items[i];
+        const int64_t room = param_gradient_room(param);
+        const int64_t before = at - (param->offset - unit->first);
+
+        if (before > 0) sum += before < room ? before : room;
+    }
+    return sum;
+}
+
 static status find_units(struct shards *shards,
                          const struct param_table *table)
 {
@@ -301,6 +318,8 @@ static status find_units(struct shards *shards,
                                                   : table->elements;
 
         unit->elements = end - unit->first;
+        unit->gradient = table->items[unit->first_param].gradient;
+        unit->gradients = gradients_before(unit, table, unit->elements);
         if (unit->elements > shards->largest_unit)
             shards->largest_unit = unit->elements;
     }
@@ -315,6 +334,9 @@ static void cut_unit(struct shards *shards, int index,
     struct shard_unit *unit = &shards->units[index];
     int64_t *cuts = shards->cuts + (int64_t)index * (ranks + 1);
     int64_t *sizes = shards->sizes + (int64_t)index * ranks;
+    int64_t *gradient_cuts =
+        shards->gradient_cuts + (int64_t)index * (ranks + 1);
+    int64_t *gradient_sizes = shards->gradient_sizes + (int64_t)index * ranks;
 
     cuts[0] = 0;
     cuts[ranks] = unit->elements;
@@ -328,6 +350,12 @@ static void cut_unit(struct shards *shards, int index,
         if (sizes[r] > shards->largest_shard)
             shards->largest_shard = sizes[r];
     }
+    for (int r = 0; r <= ranks; r++)
+        gradient_cuts[r] = gradients_before(unit, table, cuts[r]);
+    for (int r = 0; r < ranks; r++)
+        gradient_sizes[r] = gradient_cuts[r + 1] - gradient_cuts[r];
+    unit->gradient_at = shards->gradients;
+    shards->gradients += param_room(gradient_sizes[shards->rank]);
     unit->at = shards->elements;
     shards->elements += (sizes[shards->rank] + PARAM_ALIGN - 1) /
                         PARAM_ALIGN * PARAM_ALIGN;
@@ -347,6 +375,12 @@ status shards_build(struct shards *shards, const struct param_table *table,
     TRY(memory_take((size_t)(shards->count + 1) * (size_t)ranks,
                     sizeof *shards->sizes, &sizes));
     shards->sizes = sizes;
+    TRY(memory_take((size_t)(shards->count + 1) * (size_t)(ranks + 1),
+                    sizeof *shards->gradient_cuts, &cuts));
+    shards->gradient_cuts = cuts;
+    TRY(memory_take((size_t)(shards->count + 1) * (size_t)ranks,
+                    sizeof *shards->gradient_sizes, &sizes));
+    shards->gradient_sizes = sizes;
     for (int i = 0; i < shards->count; i++)
         cut_unit(shards, i, table, holding);
     return OK;
@@ -357,6 +391,8 @@ void shards_free(struct shards *shards)
     memory_free(shards->units);
     memory_free(shards->cuts);
     memory_free(shards->sizes);
+    memory_free(shards->gradient_cuts);
+    memory_free(shards->gradient_sizes);
     *shards = (struct shards){0};
 }
 
@@ -370,6 +406,16 @@ const int64_t *shard_cuts(const struct shards *shards, int unit)
 const int64_t *shard_sizes(const struct shards *shards, int unit)
 {
     return shards->sizes + (int64_t)unit * shards->ranks;
+}
+
+const int64_t *shard_gradient_cuts(const struct shards *shards, int unit)
+{
+    return shards->gradient_cuts + (int64_t)unit * (shards->ranks + 1);
+}
+
+const int64_t *shard_gradient_sizes(const struct shards *shards, int unit)
+{
+    return shards->gradient_sizes + (int64_t)unit * shards->ranks;
 }
 
 int shard_unit_of(const struct shards *shards, int param)
@@ -394,6 +440,17 @@ static int64_t shard_at(const struct shards *shards, int unit, int rank)
     return at;
 }
 
+/* The same of gradients. */
+static int64_t shard_gradient_at(const struct shards *shards, int unit,
+                                 int rank)
+{
+    int64_t at = 0;
+
+    for (int i = 0; i < unit; i++)
+        at += param_room(shard_gradient_sizes(shards, i)[rank]);
+    return at;
+}
+
 void shard_range(const struct shards *shards, const struct param_table *table,
                  int param, int rank, struct shard_range *out)
 {
@@ -407,7 +464,11 @@ void shard_range(const struct shards *shards, const struct param_table *table,
     if (first < 0) first = 0;
     if (last > p->elements) last = p->elements;
     if (last < first) last = first = 0;
-    *out = (struct shard_range){first, last, 0};
-    if (last > first)
-        out->at = shard_at(shards, index, rank) + base + first - cuts[rank];
+    *out = (struct shard_range){.first = first, .last = last};
+    if (last <= first) return;
+    out->at = shard_at(shards, index, rank) + base + first - cuts[rank];
+    if (param_has_gradient(p))
+        out->gradient_at = shard_gradient_at(shards, index, rank) +
+                           gradients_before(unit, table, base + first) -
+                           shard_gradient_cuts(shards, index)[rank];
 }

@@ -26,6 +26,8 @@ struct shard_unit {
     int first_param, params;  /* of the table */
     int64_t first, elements;  /* of the flat arena, gaps included */
     int64_t at;               /* of this rank's shard, in its shard arena */
+    int64_t gradient, gradients, gradient_at; /* first, elements, at: of those
+                               * arenas where only gradients lie */
 };
 
 struct shards {
@@ -35,7 +37,9 @@ struct shards {
     int64_t *cuts;            /* owned, [count][ranks + 1]: elements of a unit
                                * before each rank's shard */
     int64_t *sizes;           /* owned, [count][ranks]: of the shards */
-    int64_t elements;         /* of this rank's shard arena */
+    int64_t *gradient_cuts, *gradient_sizes; /* owned: the same places, of
+                               * gradients */
+    int64_t elements, gradients; /* of this rank's shard arenas */
     int64_t largest_unit, largest_shard; /* elements; of any rank */
 };
 
@@ -68,13 +72,16 @@ void shards_free(struct shards *shards);
 
 const int64_t *shard_cuts(const struct shards *shards, int unit);
 const int64_t *shard_sizes(const struct shards *shards, int unit);
+/* The same of gradients, where frozen matrices take nothing. */
+const int64_t *shard_gradient_cuts(const struct shards *shards, int unit);
+const int64_t *shard_gradient_sizes(const struct shards *shards, int unit);
 int shard_unit_of(const struct shards *shards, int param);
 
 /* Elements [first, last) of parameter `param`, row-major as it lies in this
  * rank's flat arena, that `rank` of the shards owns; empty: first == last.
- * at: where element `first` lies in that rank's shard arena. In a flat arena
- * it lies at param->offset + first. */
-struct shard_range { int64_t first, last, at; };
+ * at, gradient_at: where element `first` lies in that rank's shard arenas. In a
+ * flat arena it lies at param->offset (param->gradient) + first. */
+struct shard_range { int64_t first, last, at, gradient_at; };
 void shard_range(const struct shards *shards, const struct param_table *table,
                  int param, int rank, struct shard_range *out);
 

@@ -109,6 +109,7 @@ status gradients_plan(struct gradients *g, const struct program *program,
         struct stream_state *state = &g->states[i];
 
         state->unfinished = state->joined = -1;
+        if (!gradient_made(program, i)) continue;
         for (int b = 0; b < limit; b++) {
             const bool root = b == 0 && (info->use == 0 || placed);
 
@@ -145,13 +146,22 @@ static char *partial(const struct gradients *g, int64_t offset)
     return (char *)g->partials + offset * dtype_bytes(program_real(g->program));
 }
 
+static struct tensor root_tensor(const struct gradients *g,
+                                 const struct param *param)
+{
+    const enum dtype real = program_real(g->program);
+
+    return param_shaped(
+        param, (char *)g->root + param->gradient * dtype_bytes(real), real);
+}
+
 /* Buffer b of a stream, shaped as the parameter. */
 static struct tensor buffer_tensor(const struct gradients *g, int stream,
                                    int b)
 {
     const struct param *param = stream_param(g, stream);
     const int64_t offset = g->states[stream].offset[b];
-    struct tensor view = param_tensor(param, g->root, program_real(g->program));
+    struct tensor view = root_tensor(g, param);
 
     if (g->program->streams[stream].rows > 0)
         view.shape[0] = stream_rows(g, stream);
@@ -226,7 +236,7 @@ bool gradient_made(const struct program *program, int stream)
 {
     const struct stream_info *info = &program->streams[stream];
 
-    return info->vector || !program->params.items[info->param].frozen;
+    return param_has_gradient(&program->params.items[info->param]);
 }
 
 void gradients_close(const struct gradients *g)
@@ -245,11 +255,10 @@ status gradients_finish(struct gradients *g)
     for (int i = 0; i < g->program->stream_count; i++) {
         const struct tensor root = gradient_root(g, i);
 
-        if (g->program->streams[i].use == 0 || g->program->streams[i].rows > 0)
+        if (g->program->streams[i].use == 0 ||
+            g->program->streams[i].rows > 0 || !gradient_made(g->program, i))
             continue;
-        const struct tensor first = tensor_1d(
-            param_tensor(stream_param(g, i), g->root, root.dtype).data,
-            root.dtype, root.shape[0]);
+        const struct tensor first = flat(root_tensor(g, stream_param(g, i)));
 
         TRY(g->kernels->add(g->stream, first, first, root));
     }
@@ -284,8 +293,7 @@ status gradients_add_named(struct gradients *g)
     for (int i = 0; i < g->program->stream_count; i++) {
         if (g->program->streams[i].rows == 0 || !gradient_made(g->program, i))
             continue;
-        const struct tensor table = param_tensor(
-            stream_param(g, i), g->root, program_real(g->program));
+        const struct tensor table = root_tensor(g, stream_param(g, i));
 
         for (int64_t row = 0; row < table.shape[0]; row += TIED_BLOCK)
             TRY(add_block(g, table, row, buffer_tensor(g, i, 0)));
@@ -390,7 +398,7 @@ size_t gradient_join_bytes(const struct gradients *g,
                                leaves * stream_param(g, i)->elements));
         const size_t bytes = comm_scratch_bytes(context, &call);
 
-        if (bytes > most) most = bytes;
+        if (gradient_made(g->program, i) && bytes > most) most = bytes;
     }
     return most;
 }

@@ -37,7 +37,7 @@ struct gradients {
     struct stream *stream;
     struct group *context;   /* of ranks that have the other context leaves of
                               * each data leaf; NULL: none */
-    void *root;              /* [params.elements] real */
+    void *root;              /* [params.gradients] real */
     void *partials;          /* [partial_elements] real */
     int64_t partial_elements;
     int64_t joined_first, joined_elements; /* of all streams, in partials */
@@ -74,8 +74,7 @@ void gradients_close(const struct gradients *g);
  * arena. */
 status gradients_finish(struct gradients *g);
 
-/* False: of a frozen matrix. Its root is whatever it was before, 0. Vectors
- * cost nothing and are made in any case. */
+/* False: of a frozen matrix, which has no root. */
 bool gradient_made(const struct program *program, int stream);
 /* Adds the lookups of a tied table, where only named rows are kept; once all
  * roots are complete. */

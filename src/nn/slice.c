@@ -125,6 +125,7 @@ static void keep_params(struct cutter *c)
         p->params.items[kept.count++] = param;
     }
     p->params = kept;
+    param_place_gradients(&p->params);
 }
 
 static void keep_streams(struct cutter *c)

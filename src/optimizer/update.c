@@ -20,12 +20,26 @@ struct tensor update_view(const struct update_arena *arena,
                      range->last - range->first);
 }
 
-static struct tensor range_view(const struct update *u,
-                                const struct update_arena *arena,
-                                const struct param *param,
-                                const struct shard_range *range)
+static struct tensor weight_view(const struct update *u,
+                                 const struct param *param,
+                                 const struct shard_range *range)
 {
-    return update_view(arena, param, range, dtype_real(u->kernels->dtype));
+    return update_view(&u->weights, param, range,
+                       dtype_real(u->kernels->dtype));
+}
+
+/* Empty where there is none. */
+static struct tensor gradient_view(const struct update *u,
+                                   const struct param *param,
+                                   const struct shard_range *range)
+{
+    const enum dtype real = dtype_real(u->kernels->dtype);
+    const int64_t at = u->gradients.divided ? range->gradient_at
+                                            : param->gradient + range->first;
+
+    if (!param_has_gradient(param)) return (struct tensor){0};
+    return tensor_1d((char *)u->gradients.data + at * dtype_bytes(real), real,
+                     range->last - range->first);
 }
 
 static struct tensor copy_view(const struct update *u,
@@ -55,8 +69,7 @@ static bool leaf_view(const struct update *u, const struct param *param,
                       const struct leaf_block *leaf, struct tensor *out,
                       int64_t *block)
 {
-    const struct tensor held =
-        range_view(u, &u->gradients, param, range);
+    const struct tensor held = gradient_view(u, param, range);
     const int64_t width = param->spec.vector ? 1 : param->cols;
     int64_t first = leaf->first * width;
     int64_t last = first + leaf->count * width;
@@ -103,8 +116,8 @@ static bool is_all_own(const struct update *u, int index)
 static status average(const struct update *u, int index, double factor)
 {
     const struct shard_range range = own_range(u, index);
-    const struct tensor view = range_view(u, &u->gradients,
-                                          &u->params->items[index], &range);
+    const struct tensor view = gradient_view(u, &u->params->items[index],
+                                             &range);
 
     if (range.first == range.last) return OK;
     return u->kernels->scale(u->stream, view, view, factor);
@@ -244,8 +257,8 @@ struct update_item update_item(const struct update *u, int index,
                          param->spec.decay ? u->weight_decay : 0),
         .t = call->t};
 
-    item.weight = range_view(u, &u->weights, param, &item.range);
-    item.gradient = range_view(u, &u->gradients, param, &item.range);
+    item.weight = weight_view(u, param, &item.range);
+    item.gradient = gradient_view(u, param, &item.range);
     item.copy = copy_view(u, param, &item.range);
     for (int k = 0; k < OPTIMIZER_STATES; k++) {
         item.states[k] = state_view(u, index, k);
@@ -264,7 +277,7 @@ status update_copy(const struct update *update)
         if (copy.data == NULL || range.first == range.last) continue;
         TRY(update->kernels->scale(
             update->stream, copy,
-            range_view(update, &update->weights, param, &range), 1.0));
+            weight_view(update, param, &range), 1.0));
     }
     return OK;
 }

@@ -72,7 +72,8 @@ struct update_item {
     const struct param *param;
     const struct optimizer_rule *rule;
     struct shard_range range;
-    struct tensor weight, gradient; /* [n] real */
+    struct tensor weight, gradient; /* [n] real; of a frozen matrix no
+                              * gradient */
     struct tensor copy;      /* [n] narrow: becomes the new weights, rounded */
     struct tensor states[OPTIMIZER_STATES]; /* [n] or, WHOLE, all of it; u8:
                               * codes */

@@ -90,15 +90,17 @@ static void add_gradients(struct exchanges *out, const struct stage *stage,
                           const struct sharing *s, int unit)
 {
     const struct shards *shards = &stage->shards;
-    const int64_t own = shard_sizes(shards, unit)[shards->rank];
+    const int64_t own = shard_gradient_sizes(shards, unit)[shards->rank];
+    const int64_t all = shards->units[unit].gradients;
     const int64_t rounds = stage_rounds(stage);
     const int64_t bytes =
         rounds * dtype_bytes(program_real(&stage->program));
 
+    if (all == 0) return; /* frozen */
     exchanges_add(out, (struct exchange){
         .group = s->divide.group, .what = "gradients", .calls = rounds,
         .kind = COMM_REDUCE_SCATTER, .size = s->divide.size,
-        .bytes = (shards->units[unit].elements - own) * bytes});
+        .bytes = (all - own) * bytes});
     if (own == 0) return;
     exchanges_add(out, (struct exchange){
         .group = s->copies.group, .what = "gradients", .calls = rounds,
@@ -228,14 +230,14 @@ static void add_copies(struct exchanges *out, const struct pipeline *p,
                            .calls = 1};
 
     snprintf(row.label, sizeof row.label, "%s", c->label);
-    row.bytes = bytes * exchange_all_reduce(program->params.elements, c->copies,
-                                   c->copy);
+    row.bytes = bytes * exchange_all_reduce(program->params.gradients,
+                                            c->copies, c->copy);
     exchanges_add(out, row);
     for (int i = 0; i < program->stream_count; i++) {
         const struct stream_info *s = &program->streams[i];
         const int64_t elements = program->params.items[s->param].elements;
 
-        if (s->use == 0) continue;
+        if (s->use == 0 || !gradient_made(program, i)) continue;
         row.bytes = bytes * exchange_all_reduce(elements, c->copies, c->copy);
         exchanges_add(out, row);
     }

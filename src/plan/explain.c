@@ -160,7 +160,7 @@ static status explain_cost(const struct stage *stage, struct text *out)
     const int64_t times = p->batch / p->sequences;
     const int64_t joins =
         (int64_t)(p->grid.data * p->grid.context /
-                      p->mesh.size[AXIS_CONTEXT] - 1) * p->params.elements;
+                      p->mesh.size[AXIS_CONTEXT] - 1) * p->params.gradients;
     const double operations =
         (double)(joins + times * leaf_additions(p)) /
         (3 * (double)times * (double)cost.flops);

@@ -174,7 +174,8 @@ static void find_own(const struct stage *stage, struct pipeline_share *share)
     shard_range(shards, table, index, shards->rank, &range);
     share->elements = range.last - range.first;
     share->first = stage_divides(stage, MEMORY_GRADIENTS)
-                       ? range.at : share->param->offset + range.first;
+                       ? range.gradient_at
+                       : share->param->gradient + range.first;
 }
 
 struct pipeline_share pipeline_share(const struct pipeline *pipeline,
@@ -187,6 +188,8 @@ struct pipeline_share pipeline_share(const struct pipeline *pipeline,
     struct pipeline_share share = {
         .param = shared_param(&pipeline->stages[chunk]), .chunk = -1};
 
+    if (share.param != NULL && !param_has_gradient(share.param))
+        share.param = NULL;
     if (share.param == NULL) return share;
     find_own(&pipeline->stages[chunk], &share);
     share.peer = s->places[direction][other];

@@ -71,7 +71,7 @@ int64_t pipeline_border_bytes(const struct pipeline *pipeline,
 /* A matrix that the first and the last stage share (a tied head): where the
  * other use of a chunk's is, and what of it this rank updates. */
 struct pipeline_share {
-    const struct param *param; /* NULL: nothing is shared */
+    const struct param *param; /* NULL: nothing is shared, or it is frozen */
     int peer;                  /* rank of the pipe */
     int chunk;                 /* of this rank; -1: it is on another */
     int64_t first, elements;   /* in the gradient arena of the chunk */

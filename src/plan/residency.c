@@ -36,9 +36,11 @@ void residency_free(struct residency *residency)
 /* ---- rooms ---- */
 
 static int64_t size_of(const struct shards *shards,
-                       const struct residence *item)
+                       const struct residence *item, bool gradients)
 {
-    return shards->units[item->unit].elements;
+    const struct shard_unit *unit = &shards->units[item->unit];
+
+    return gradients ? unit->gradients : unit->elements;
 }
 
 static bool overlap(const struct residence *a, const struct residence *b)
@@ -51,7 +53,7 @@ static void place_item(struct residency *r, const struct shards *shards,
                        const bool *placed, int which)
 {
     struct residence *item = &r->items[which];
-    const int64_t size = size_of(shards, item);
+    const int64_t size = size_of(shards, item, r->gradients);
     bool moved = true;
 
     item->offset = 0;
@@ -59,7 +61,8 @@ static void place_item(struct residency *r, const struct shards *shards,
         moved = false;
         for (int i = 0; i < r->count; i++) {
             const struct residence *other = &r->items[i];
-            const int64_t end = other->offset + size_of(shards, other);
+            const int64_t end =
+                other->offset + size_of(shards, other, r->gradients);
 
             if (!placed[i] || !overlap(item, other) ||
                 item->offset >= end || other->offset >= item->offset + size)
@@ -85,8 +88,8 @@ static status place_all(struct residency *r, const struct shards *shards)
 
         for (int i = 0; i < r->count; i++)
             if (!placed[i] &&
-                (best < 0 || size_of(shards, &r->items[i]) >
-                                 size_of(shards, &r->items[best])))
+                (best < 0 || size_of(shards, &r->items[i], r->gradients) >
+                     size_of(shards, &r->items[best], r->gradients)))
                 best = i;
         place_item(r, shards, placed, best);
         placed[best] = true;
@@ -170,6 +173,7 @@ static status touch(struct residency *r, const struct program *program,
     const int second = info->use > 0 ? stream : -1;
 
     if (info->rows > 0) return OK; /* no part of a unit */
+    if (!gradient_made(program, stream)) return OK;
     for (int i = 0; i < r->count; i++) {
         if (r->items[i].unit != unit || r->items[i].stream != second) continue;
         r->items[i].last = event;
@@ -228,6 +232,7 @@ status residency_gradients(struct residency *residency,
                            const struct shards *shards)
 {
     residency_free(residency);
+    residency->gradients = true;
     for (int e = frame->forward_end; e < frame->event_count; e++) {
         const struct event *event = &frame->events[e];
         const struct step *step = &program->steps[event->step];

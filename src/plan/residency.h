@@ -30,6 +30,7 @@ struct residency {
     struct residence *items; /* owned, in the order of their first events */
     int count, capacity;
     int64_t elements;        /* room of all */
+    bool gradients;          /* else weights */
 };
 
 /* prefetch: units gathered ahead. */

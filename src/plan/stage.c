@@ -216,8 +216,10 @@ static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
     if (arena == MEMORY_COMPUTE || arena == MEMORY_WEIGHTS)
         if (arena != stage_reads(stage) && arena != stage_keeps(stage))
             return 0;
-    if (arena == MEMORY_GRADIENTS && stage_divides(stage, arena))
-        elements = stage->levels * stage->level_elements;
+    if (arena == MEMORY_GRADIENTS)
+        elements = stage_divides(stage, arena)
+                       ? stage->levels * stage->level_elements
+                       : p->params.gradients;
     return (size_t)(elements * dtype_bytes(arena == MEMORY_COMPUTE
                                                ? p->dtype
                                                : program_real(p)));
@@ -313,11 +315,11 @@ static void count_levels(struct stage *stage)
     const struct program *p = &stage->program;
     const struct shards *s = &stage->shards;
 
-    stage->level_elements = s->elements;
+    stage->level_elements = s->gradients;
     for (int i = 0; i < p->stream_count; i++)
         if (p->streams[i].use > 0)
             stage->level_elements += param_room(
-                shard_sizes(s, shard_unit_of(s, p->streams[i].param))
+                shard_gradient_sizes(s, shard_unit_of(s, p->streams[i].param))
                     [s->rank]);
     stage->levels = 1;
     for (int rounds = stage->request.rounds; rounds > 1; rounds /= 2)
@@ -385,12 +387,31 @@ static status plan_auto(struct stage *stage)
     return plan_with(stage, block, 1);
 }
 
+/* Before anything is cut: who has no gradient. */
+static status mark_frozen(struct stage *stage)
+{
+    struct param_table *table = &stage->program.params;
+    struct optimizer_rule *rules;
+    void *memory = NULL;
+    status result;
+
+    TRY(memory_take((size_t)table->count + 1, sizeof *rules, &memory));
+    rules = memory;
+    result = rules_build(rules, table, &stage->request.choice);
+    for (int i = 0; result == OK && i < table->count; i++)
+        table->items[i].frozen = rules[i].frozen;
+    memory_free(memory);
+    param_place_gradients(table);
+    return result;
+}
+
 static status divide(struct stage *stage)
 {
     const struct stage_request *r = &stage->request;
     int ranks, rank;
 
     stage->holding = (struct holding){r->mesh, r->place, r->grid.tensor};
+    if (r->optimizer) TRY(mark_frozen(stage));
     division_place(&r->division, &r->mesh, &r->place, &ranks, &rank);
     TRY(shards_build(&stage->shards, &stage->program.params,
                      &stage->holding, ranks, rank));
@@ -400,10 +421,7 @@ static status divide(struct stage *stage)
         .shards = &stage->shards, .choice = &r->choice,
         .division = r->division, .real = dtype_real(r->dtype)};
 
-    TRY(states_plan(&stage->states, &states));
-    for (int i = 0; i < stage->program.params.count; i++)
-        stage->program.params.items[i].frozen = stage->states.rules[i].frozen;
-    return OK;
+    return states_plan(&stage->states, &states);
 }
 
 status stage_plan(struct stage *stage, const struct stage_request *request)

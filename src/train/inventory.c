@@ -23,7 +23,9 @@ const char *inventory_name(const struct inventory *inventory, int order,
     const struct optimizer_state *state = state_of(inventory, order, kind);
 
     if (kind == INVENTORY_WEIGHT) return "weight";
-    if (kind == INVENTORY_GRADIENT) return "gradient";
+    if (kind == INVENTORY_GRADIENT)
+        return param_has_gradient(&inventory->whole.params.items[order])
+                   ? "gradient" : NULL;
     return state == NULL ? NULL : state->name;
 }
 
@@ -76,7 +78,10 @@ static status build_whole(struct inventory *h, const struct stage *stage)
     TRY(memory_take((size_t)p->params.count + 1, sizeof *h->rules, &rules));
     h->rules = rules;
     h->type = r->choice.states;
-    return rules_build(h->rules, &p->params, &r->choice);
+    TRY(rules_build(h->rules, &p->params, &r->choice));
+    for (int i = 0; i < p->params.count; i++)
+        p->params.items[i].frozen = h->rules[i].frozen;
+    return OK;
 }
 
 /* ---- who answers ---- */
@@ -202,17 +207,21 @@ static void find_data(const struct inventory *h, const struct stage *stage,
     const struct optimizer_state *state =
         state_of(h, span->param->order, span->kind);
 
+    const bool gradient = row == MEMORY_GRADIENTS; /* or is kept there */
+    const int64_t at =
+        !stage_divides(stage, row)
+            ? (gradient ? span->param->gradient : span->param->offset) +
+                  span->first
+            : gradient ? own->gradient_at : own->at;
+
     span->coded = false;
     span->data = NULL;
     span->dtype = inventory_dtype(h, span->param->order, span->kind);
     if (state != NULL && state->shape == STATE_ELEMENTS)
         find_state(stage, span, own);
     else
-        span->data = (char *)stage->memory[row].data +
-                     (stage_divides(stage, row)
-                          ? own->at
-                          : span->param->offset + span->first) *
-                         dtype_bytes(h->dtype);
+        span->data =
+            (char *)stage->memory[row].data + at * dtype_bytes(h->dtype);
 }
 
 static bool has_kind(const struct inventory *h, const struct stage *stage,
@@ -220,7 +229,8 @@ static bool has_kind(const struct inventory *h, const struct stage *stage,
 {
     if (span->kind == INVENTORY_WEIGHT) return true;
     if (span->kind == INVENTORY_GRADIENT)
-        return stage->memory[MEMORY_GRADIENTS].data != NULL;
+        return stage->memory[MEMORY_GRADIENTS].data != NULL &&
+               param_has_gradient(span->param);
     return inventory_name(h, span->param->order, span->kind) != NULL;
 }
 

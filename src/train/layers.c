@@ -254,6 +254,7 @@ static status write_histogram(struct layers *l, const char *prefix,
     int first = 0, last = TALLY_BUCKETS - 1, count = 0;
 
     if (team_rank(l->team) != 0 || !events_on(l->events)) return OK;
+    if (tally->count == 0) return OK; /* frozen: no gradient */
     while (first < last && tally->buckets[first] == 0) first++;
     while (last > first && tally->buckets[last] == 0) last--;
     for (int i = first; i <= last; i++) {

@@ -176,7 +176,7 @@ void train_step_reserve(struct pipeline *pipeline, struct team *team,
         const struct group *copies = team_copies(team, i);
         const struct comm_call sum = sum_call(tensor_1d(
             NULL, program_real(&stage->program),
-            stage->program.params.elements));
+            stage->program.params.gradients));
 
         bytes = larger(bytes, reserve_chunk(stage, team));
         if (copies != NULL)
@@ -225,12 +225,12 @@ static status sum_copies(struct train_step *step, int chunk)
     const struct program *p = g->program;
     struct group *copies = team_copies(step->team, chunk);
     struct comm_call call =
-        sum_call(tensor_1d(g->root, program_real(p), p->params.elements));
+        sum_call(tensor_1d(g->root, program_real(p), p->params.gradients));
 
     if (copies == NULL) return OK;
     TRY(comm_run(copies, &call));
     for (int i = 0; i < p->stream_count; i++) {
-        if (p->streams[i].use == 0) continue;
+        if (p->streams[i].use == 0 || !gradient_made(p, i)) continue;
         call = sum_call(gradient_root(g, i));
         TRY(comm_run(copies, &call));
     }

@@ -31,26 +31,28 @@ static struct tensor weights(const struct zero *z, void *data, int64_t first,
     return typed(data, z->stage->program.dtype, first, count);
 }
 
+/* Of gradients. */
 static int64_t own_size(const struct zero *z, int unit)
 {
     const struct shards *s = &z->stage->shards;
 
-    return shard_sizes(s, unit)[s->rank];
+    return shard_gradient_sizes(s, unit)[s->rank];
 }
 
-/* What this rank owns of a unit that lies whole at `data`. */
+/* What this rank owns of the gradients of a unit that lie whole at `data`. */
 static struct tensor own_of(const struct zero *z, int unit, void *data)
 {
     const struct shards *s = &z->stage->shards;
 
-    return elements(z, data, shard_cuts(s, unit)[s->rank], own_size(z, unit));
+    return elements(z, data, shard_gradient_cuts(s, unit)[s->rank],
+                    own_size(z, unit));
 }
 
 static void *unit_in(const struct zero *z, void *flat, int unit)
 {
     const struct shard_unit *u = &z->stage->shards.units[unit];
 
-    return elements(z, flat, u->first, u->elements).data;
+    return elements(z, flat, u->gradient, u->gradients).data;
 }
 
 static bool in_buckets(const struct zero *z)
@@ -63,7 +65,7 @@ static bool in_buckets(const struct zero *z)
 static int64_t second_at(const struct zero *z, int stream)
 {
     const struct program *p = &z->stage->program;
-    int64_t at = z->stage->shards.elements;
+    int64_t at = z->stage->shards.gradients;
 
     for (int i = 0; i < stream; i++)
         if (p->streams[i].use > 0)
@@ -89,7 +91,7 @@ static struct tensor item_own(const struct zero *z,
                               const struct residence *item)
 {
     const int64_t at = item->stream < 0
-                           ? z->stage->shards.units[item->unit].at
+                           ? z->stage->shards.units[item->unit].gradient_at
                            : second_at(z, item->stream);
 
     if (!in_buckets(z)) return own_of(z, item->unit, item_data(z, item));
@@ -108,8 +110,9 @@ static struct comm_call scatter_call(const struct zero *z, int unit,
     return (struct comm_call){
         .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
         .reduction = REDUCE_SUM, .out = own,
-        .in = elements(z, data, 0, s->units[unit].elements),
-        .in_counts = shard_sizes(s, unit), .scratch = z->scratch[SHARD],
+        .in = elements(z, data, 0, s->units[unit].gradients),
+        .in_counts = shard_gradient_sizes(s, unit),
+        .scratch = z->scratch[SHARD],
         .scratch_bytes = z->scratch_bytes[SHARD]};
 }
 
@@ -168,6 +171,7 @@ static void measure_scratch(struct zero *z)
             scatter_call(z, i, NULL, own_of(z, i, NULL));
         const struct comm_call sum = sum_call(z, own_of(z, i, NULL));
 
+        if (s->units[i].gradients == 0) continue;
         if (z->shard != NULL)
             z->scratch_bytes[SHARD] =
                 most(z->scratch_bytes[SHARD],
@@ -197,8 +201,7 @@ void zero_scratch(struct stage *stage, struct team *team, size_t *bytes,
 /* ---- gradients ---- */
 
 /* Nothing but whole blocks of the norm is added, but gaps lie between
- * parameters: what waits there must be a number. So must be the gradient that
- * nobody makes of a frozen one. */
+ * parameters: what waits there must be a number. */
 static void clear_gaps(const struct zero *z, int unit, void *data)
 {
     const struct shard_unit *u = &z->stage->shards.units[unit];
@@ -207,10 +210,10 @@ static void clear_gaps(const struct zero *z, int unit, void *data)
     for (int i = 0; i < u->params; i++) {
         const struct param *p =
             &z->stage->program.params.items[u->first_param + i];
-        const int64_t kept = p->frozen ? 0 : p->elements;
-        const int64_t end = p->offset - u->first + kept;
-        const int64_t room = param_room(p->elements) - kept;
+        const int64_t end = p->gradient - u->gradient + p->elements;
+        const int64_t room = param_gradient_room(p) - p->elements;
 
+        if (!param_has_gradient(p)) continue;
         memset((char *)data + (size_t)end * real, 0, (size_t)room * real);
     }
 }
@@ -233,7 +236,7 @@ static void place_roots(struct zero *z, const struct residence *item)
                                         item->unit)
             continue;
         z->stage->gradients.states[i].placed =
-            elements(z, data, param->offset - u->first, 0).data;
+            elements(z, data, param->gradient - u->gradient, 0).data;
     }
 }
 
@@ -383,10 +386,11 @@ static struct tensor own_weights(const struct zero *z, int unit)
     const struct shards *s = &z->stage->shards;
     void *data = weights_data(z);
 
-    if (gathers(z))
-        return weights(z, data, s->units[unit].at, own_size(z, unit));
+    const int64_t size = shard_sizes(s, unit)[s->rank];
+
+    if (gathers(z)) return weights(z, data, s->units[unit].at, size);
     return weights(z, weights_unit(z, data, unit),
-                   shard_cuts(s, unit)[s->rank], own_size(z, unit));
+                   shard_cuts(s, unit)[s->rank], size);
 }
 
 static void *room_of(const struct zero *z, const struct residence *item)

@@ -92,6 +92,15 @@ layout muon2 muon 4 optimizer.name=muon mesh.data=2 mesh.tensor=2 zero=zero1
 layout codes codes 1 optimizer.state_dtype=int8 optimizer.ema=0.9
 layout codes2 codes 2 optimizer.state_dtype=int8 optimizer.ema=0.9 \
     mesh.pipe=2 train.micro_batch=1
+layout lora lora 1 lora.rank=2
+layout lora2 lora 2 lora.rank=2 mesh.data=2 zero=zero2
+layout lora4 lora 4 lora.rank=2 mesh.shard=2 mesh.tensor=2 zero=fsdp
+tags=$(grep -aho 'gradients/[a-z0-9_.]*' lora/tensorboard/events* | sort -u)
+if [ -n "$tags" ] && ! grep -qE 'wqkv$|w13$|w2$' <<<"$tags"; then
+    ok "no histogram of a gradient that nobody makes"
+else
+    bad "histograms of frozen matrices" "$tags"
+fi
 layout bf16 bf16 1 train.dtype=bfloat16
 layout bf16t bf16 2 train.dtype=bfloat16 mesh.tensor=2
 

@@ -50,6 +50,13 @@ optimizer schedule_free optimizer.name=schedule_free \
     optimizer.schedule=constant optimizer.beta1=0.95 model.tied=true
 optimizer schedule_free16 optimizer.name=schedule_free \
     optimizer.schedule=constant train.dtype=bfloat16
+# Frozen matrices: their states are in no checkpoint, what a kind keeps among
+# the gradients lies where those of the others do.
+optimizer lora_free optimizer.name=schedule_free \
+    optimizer.schedule=constant lora.rank=2
+optimizer lora_8 optimizer.state_dtype=int8 optimizer.ema=0.9 lora.rank=2
+optimizer frozen_muon optimizer.name=muon model.tied=true \
+    'optimizer.groups=["embedding frozen", "layers.0.* frozen"]'
 
 # The weights of a checkpoint are the average that validation measured: a run
 # that begins with them, at rate 0, measures the same.

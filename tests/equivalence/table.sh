@@ -285,6 +285,15 @@ cat >ranks/adapter_config.json <<'END'
  "alpha_pattern": {"v_proj": 2}}
 END
 steps=3 model lora_ranks $few lora.from=ranks
+# What is kept among the gradients lies as they do, optimizers that take whole
+# matrices take no frozen ones.
+for name in schedule_free muon soap adafactor; do
+    steps=3 model frozen_$name $few optimizer.name=$name model.tied=true \
+        optimizer.schedule=constant optimizer.groups='["embedding frozen",
+"layers.0.* frozen", "*norm* frozen"]'
+done
+steps=3 model lora_free $few lora.rank=3 optimizer.name=schedule_free \
+    optimizer.schedule=constant
 steps=3 model lora_gpt2 $few lora.rank=2 model.family=gpt2 model.kv_heads=0
 }
 

@@ -218,6 +218,73 @@ TEST(shards_are_as_equal_as_blocks_allow)
     param_table_free(&table);
 }
 
+/* Without frozen matrices gradients lie as the weights do; with them each
+ * rank's parts follow one another without a gap, and what is found through
+ * shard_range is what lies there. */
+static void gradients_tile(const struct shards *shards,
+                           const struct param_table *table)
+{
+    int64_t flat = 0, own = 0;
+
+    for (int i = 0; i < shards->count; i++) {
+        const struct shard_unit *unit = &shards->units[i];
+        const int64_t *cuts = shard_gradient_cuts(shards, i);
+        int64_t sum = 0;
+
+        EQUAL_INT(unit->gradient, flat);
+        EQUAL_INT(unit->gradient_at, own);
+        for (int r = 0; r < shards->ranks; r++) {
+            EQUAL_INT(cuts[r], sum);
+            sum += shard_gradient_sizes(shards, i)[r];
+        }
+        EQUAL_INT(sum, unit->gradients);
+        flat += unit->gradients;
+        own += param_room(shard_gradient_sizes(shards, i)[shards->rank]);
+    }
+    EQUAL_INT(flat, table->gradients);
+    EQUAL_INT(own, shards->gradients);
+    for (int i = 0; i < table->count; i++) {
+        const struct param *p = &table->items[i];
+        const int unit = shard_unit_of(shards, i);
+        struct shard_range range;
+
+        shard_range(shards, table, i, shards->rank, &range);
+        if (range.first == range.last || !param_has_gradient(p)) continue;
+        EQUAL_INT(range.gradient_at - shards->units[unit].gradient_at +
+                      shard_gradient_cuts(shards, unit)[shards->rank],
+                  p->gradient - shards->units[unit].gradient + range.first);
+    }
+}
+
+TEST(frozen_matrices_have_no_gradients)
+{
+    const struct holding holding = {.mesh = mesh_alone(), .leaves = 1};
+    static const unsigned masks[] = {0, 0x008, 0x0a1, 0x7ff};
+
+    for (int m = 0; m < ROWS(masks); m++)
+        for (int rank = 0; rank < 5; rank++) {
+            struct param_table table;
+            struct shards shards;
+            int64_t kept = 0;
+
+            table_build(&table, 1);
+            for (int i = 0; i < table.count; i++) {
+                struct param *p = &table.items[i];
+
+                p->frozen = masks[m] >> i & 1;
+                if (!p->frozen || p->spec.vector)
+                    kept += param_room(p->elements);
+            }
+            param_place_gradients(&table);
+            EQUAL_INT(table.gradients, kept);
+            IS_OK(shards_build(&shards, &table, &holding, 5, rank));
+            gradients_tile(&shards, &table);
+            if (masks[m] == 0) EQUAL_INT(shards.gradients, shards.elements);
+            shards_free(&shards);
+            param_table_free(&table);
+        }
+}
+
 TEST(units_follow_use)
 {
     static const int first[] = {0, 1, 2, 6, 8, 10};
@@ -265,4 +332,4 @@ TEST(presets)
 
 TEST_MAIN(shards_tile_and_cut_no_block, parts_of_a_tensor_rank_are_cut_too,
           ranges_say_where_elements_lie, shards_are_as_equal_as_blocks_allow,
-          units_follow_use, presets)
+          frozen_matrices_have_no_gradients, units_follow_use, presets)

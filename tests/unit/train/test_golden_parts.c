@@ -129,6 +129,7 @@ static void steps_run(struct training *t)
     const struct json *rows = json_get(g->root, "rows");
     struct golden_limit limit = {
         .flat = g->pipeline.stages[0].memory[MEMORY_GRADIENTS].data,
+        .gradients = true,
         .within = t->row->within * 10};
 
     EQUAL_INT(rows->count, STEPS);
