@@ -4,6 +4,7 @@
 #include <string.h>
 #include "cli/config.h"
 #include "cli/plan_mesh.h"
+#include "cli/plan_ramp.h"
 #include "cli/run.h"
 #include "cli/table.h"
 #include "plan/explain.h"
@@ -17,6 +18,7 @@ struct planned {
     struct options_set set;
     struct setup setup;
     struct draft draft;    /* of the rank that was asked for */
+    int rank;
 };
 
 static void planned_free(struct planned *planned)
@@ -30,19 +32,22 @@ static status planned_build(struct planned *planned,
                             struct arguments *arguments)
 {
     const struct options *o = &planned->set.values;
-    int64_t ranks = 1, rank = 0;
+    int64_t ranks = 1, rank = 0, step = 0;
 
     TRY(arguments_integer(arguments, "ranks", 1, PLANNED_MOST, &ranks));
     TRY(arguments_integer(arguments, "rank", 0, ranks - 1, &rank));
+    TRY(arguments_integer(arguments, "step", 1, INT64_MAX, &step));
+    planned->rank = (int)rank;
     TRY(config_read(&planned->set, arguments->operands[0], arguments));
     TRY(setup_resolve(&planned->setup, &planned->set, (int)ranks, (int)rank));
     /* Epochs need the data, which a plan does not read. */
     if (o->train.epochs <= 0) TRY(setup_length(&planned->setup, 0));
+    TRY(plan_ramp_choose(&planned->setup, step));
     return draft_build(&planned->draft, &planned->setup, (int)rank);
 }
 
 /* Rows of the summary, for people and for programs. */
-static status summary(const struct planned *planned, struct table *table)
+static status summary(struct planned *planned, struct table *table)
 {
     static const struct table_column columns[] = {
         {"what", "what", false}, {"value", "value", true},
@@ -52,7 +57,7 @@ static status summary(const struct planned *planned, struct table *table)
     const struct stage_request *r = &stage->request;
     const int64_t micro_batches =
         (int64_t)setup->schedule.microbatches * (r->rounds > 0 ? r->rounds : 1);
-    const int64_t batch = planned->set.values.train.batch;
+    const bool ramped = ramp_changes(&setup->ramp);
     const struct pipeline *pipeline = &planned->draft.pipeline;
     int64_t parameters = 0, flops = 0;
     char mesh[MESH_TEXT_BYTES];
@@ -73,8 +78,9 @@ static status summary(const struct planned *planned, struct table *table)
         {"parameters of the rank", parameters, ""},
         {"steps", setup->rate.steps,
          setup->rate.steps > 0 ? "" : "decided by the data"},
-        {"tokens of a step", batch * r->length,
-         ramp_changes(&setup->ramp) ? "tokens, after the ramp" : "tokens"},
+        {"batches of the ramp", ramped ? setup->ramp.count : 0,
+         "in turn: --explain ramp"},
+        {"tokens of a step", setup->batch * r->length, "tokens"},
         {"micro-batches of a step", micro_batches, "each rank"},
         {"tokens of a micro-batch", r->micro_batch * r->length, "tokens"},
         {"leaves: data", setup->grid.data, ""},
@@ -82,7 +88,9 @@ static status summary(const struct planned *planned, struct table *table)
         {"leaves: context", setup->grid.context, ""},
         {"logits at once", stage->program.logits_chunk, "tokens"},
         {"threads", r->threads, "each rank"},
-        {"memory", (int64_t)pipeline->bytes, "bytes, the rank"},
+        {"memory", (int64_t)pipeline->bytes,
+         ramped ? "bytes, the rank, room for every batch"
+                : "bytes, the rank"},
         /* F, then B and W at its cost each. */
         {"work of a step", 3 * flops * micro_batches, "FLOP, the rank"},
     };
@@ -99,6 +107,7 @@ static status summary(const struct planned *planned, struct table *table)
     table_text(table, stage->recompute);
     table_text(table, "");
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (!ramped && strncmp(rows[i].what, "batches", 7) == 0) continue;
         table_text(table, rows[i].what);
         table_integer(table, rows[i].value);
         table_text(table, rows[i].unit);
@@ -106,7 +115,7 @@ static status summary(const struct planned *planned, struct table *table)
     return OK;
 }
 
-static status parameters(const struct planned *planned, struct table *table)
+static status parameters(struct planned *planned, struct table *table)
 {
     static const struct table_column columns[] = {
         {"parameter", "name", false},  {"rows", "rows", true},
@@ -166,7 +175,7 @@ static void program_row(const struct program *p, int index,
 }
 
 /* Slots are numbered in each stage of the rank. */
-static status program(const struct planned *planned, struct table *table)
+static status program(struct planned *planned, struct table *table)
 {
     static const struct table_column columns[] = {
         {"step", "step", true},        {"layer", "layer", false},
@@ -183,7 +192,7 @@ static status program(const struct planned *planned, struct table *table)
     return OK;
 }
 
-static status memory(const struct planned *planned, struct table *table)
+static status memory(struct planned *planned, struct table *table)
 {
     static const struct table_column columns[] = {
         {"buffer", "name", false}, {"life", "life", false},
@@ -207,7 +216,7 @@ static status memory(const struct planned *planned, struct table *table)
     return OK;
 }
 
-static status schedule(const struct planned *planned, struct table *table)
+static status schedule(struct planned *planned, struct table *table)
 {
     static const struct table_column columns[] = {
         {"rank", "rank", true}, {"order", "order", true},
@@ -234,7 +243,7 @@ static status schedule(const struct planned *planned, struct table *table)
     return OK;
 }
 
-static status numerics(const struct planned *planned, struct table *table)
+static status numerics(struct planned *planned, struct table *table)
 {
     static const struct table_column columns[] = {
         {"sum", "sum", false}, {"leaves", "leaves", true},
@@ -267,12 +276,19 @@ static status numerics(const struct planned *planned, struct table *table)
     return OK;
 }
 
+static status ramp(struct planned *planned, struct table *table)
+{
+    return plan_ramp(&planned->setup, planned->rank, table);
+}
+
 static const struct {
     const char *name;
-    status (*fill)(const struct planned *planned, struct table *table);
-} views[] = {{"summary", summary},   {"parameters", parameters},
-             {"program", program},   {"memory", memory},
-             {"schedule", schedule}, {"numerics", numerics}, {"mesh", NULL}};
+    status (*fill)(struct planned *planned, struct table *table);
+    bool rows; /* people read the rows too */
+} views[] = {{"summary", summary, true},    {"parameters", parameters, false},
+             {"program", program, false},   {"memory", memory, false},
+             {"schedule", schedule, false}, {"numerics", numerics, false},
+             {"ramp", ramp, true},          {"mesh", NULL, false}};
 enum { VIEWS = (int)(sizeof views / sizeof *views) };
 
 /* What people read says more than rows can: plan/explain.h. */
@@ -288,8 +304,9 @@ done:
     return result;
 }
 
-/* {"view": "memory", "rows": [...]} */
-static status print_json(const char *name, const struct table *table)
+/* {"view": "memory", "batch": 32, "rows": [...]} */
+static status print_json(const char *name, int64_t batch,
+                         const struct table *table)
 {
     struct json_writer writer = {0};
     status result;
@@ -298,6 +315,7 @@ static status print_json(const char *name, const struct table *table)
     json_write_object(&writer);
     json_write_key(&writer, "view");
     json_write_string(&writer, name);
+    json_write_key_integer(&writer, "batch", batch);
     json_write_key(&writer, "rows");
     TRY_GOTO(done, result, table_json(table, &writer));
     json_write_object_end(&writer);
@@ -307,39 +325,44 @@ done:
     return result;
 }
 
+static status show(struct planned *planned, int view,
+                   struct arguments *arguments)
+{
+    const bool json = arguments_has(arguments, "json");
+    const char *name = views[view].name;
+    const char *picture = arguments_text(arguments, "draw", NULL);
+    struct table table = {0};
+    status result;
+
+    if (!json && strcmp(name, "ramp") != 0) plan_ramp_note(&planned->setup);
+    if (views[view].fill == NULL)
+        return plan_mesh(&planned->setup, json, picture);
+    if (strcmp(name, "memory") == 0 && picture != NULL)
+        TRY(memory_draw(&planned->draft.pipeline, picture));
+    if (!json && !views[view].rows)
+        return print_text(&planned->draft.pipeline, name);
+    TRY_GOTO(done, result, views[view].fill(planned, &table));
+    if (json)
+        TRY_GOTO(done, result,
+                 print_json(name, planned->setup.batch, &table));
+    else
+        TRY_GOTO(done, result, table_print(&table, stdout));
+done:
+    table_free(&table);
+    return result;
+}
+
 status command_plan(struct arguments *arguments)
 {
     const char *names[VIEWS];
     struct planned planned = {0};
-    struct table table = {0};
     int view = 0;
     status result;
 
     for (int i = 0; i < VIEWS; i++) names[i] = views[i].name;
     TRY(arguments_choice(arguments, "explain", names, VIEWS, &view));
-    TRY_GOTO(done, result, planned_build(&planned, arguments));
-    if (views[view].fill == NULL) {
-        result = plan_mesh(&planned.setup, arguments_has(arguments, "json"),
-                           arguments_text(arguments, "draw", NULL));
-        goto done;
-    }
-    if (strcmp(names[view], "memory") == 0 &&
-        arguments_has(arguments, "draw"))
-        TRY_GOTO(done, result,
-                 memory_draw(&planned.draft.pipeline,
-                             arguments_text(arguments, "draw", NULL)));
-    if (!arguments_has(arguments, "json") && view != 0) {
-        TRY_GOTO(done, result, print_text(&planned.draft.pipeline,
-                                          names[view]));
-        goto done;
-    }
-    TRY_GOTO(done, result, views[view].fill(&planned, &table));
-    if (arguments_has(arguments, "json"))
-        TRY_GOTO(done, result, print_json(names[view], &table));
-    else
-        TRY_GOTO(done, result, table_print(&table, stdout));
-done:
-    table_free(&table);
+    result = planned_build(&planned, arguments);
+    if (result == OK) result = show(&planned, view, arguments);
     planned_free(&planned);
     return result;
 }

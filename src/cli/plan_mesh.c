@@ -341,6 +341,7 @@ static status print_json(const struct view *view, struct table *tables)
     json_write_object(&writer);
     json_write_key(&writer, "view");
     json_write_string(&writer, "mesh");
+    json_write_key_integer(&writer, "batch", view->setup->batch);
     json_write_key(&writer, "exact");
     json_write_bool(&writer, view->setup->exact);
     for (int i = 0; i < TABLES; i++) {

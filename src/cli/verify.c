@@ -200,10 +200,16 @@ static status print_rows(const struct verification *v, bool json)
     return result;
 }
 
-/* Why rows failed, and how many could not be here. */
+/* Why rows failed, how many could not be here, and what a ramp added. */
 static void print_notes(const struct verification *v)
 {
+    const struct trial *one = &v->layouts.items[0].trial;
     int refused = 0;
+
+    if (one->batches > 1)
+        fprintf(stderr, "train.batch_ramp: %lld steps with %d batches; under "
+                        "each, memory and messages are those planned for it\n",
+                (long long)one->steps, one->batches);
 
     for (int i = 0; i < v->layouts.count; i++) {
         const struct layout *layout = &v->layouts.items[i];

@@ -52,6 +52,33 @@ int64_t ramp_steps(const struct ramp *ramp, int64_t samples)
     return r->step + (left > 0 ? (left - 1) / r->batch + 1 : 0);
 }
 
+/* The row is the first of its batch, and after the steps. */
+static bool is_further(const struct ramp *ramp, int64_t steps, int row)
+{
+    if (ramp->rows[row].step < steps) return false;
+    for (int i = 0; i < row; i++)
+        if (ramp->rows[i].batch == ramp->rows[row].batch) return false;
+    return true;
+}
+
+int ramp_further(const struct ramp *ramp, int64_t steps)
+{
+    int count = 0;
+
+    for (int i = 0; i < ramp->count; i++) count += is_further(ramp, steps, i);
+    return count;
+}
+
+int64_t ramp_further_batch(const struct ramp *ramp, int64_t steps, int which)
+{
+    int row = 0;
+
+    for (; row < ramp->count; row++)
+        if (is_further(ramp, steps, row) && which-- == 0) break;
+    CHECK(row < ramp->count);
+    return ramp->rows[row].batch;
+}
+
 int64_t ramp_divisor(const struct ramp *ramp)
 {
     int64_t divisor = ramp->rows[0].batch;

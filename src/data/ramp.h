@@ -38,6 +38,10 @@ int64_t ramp_batch(const struct ramp *ramp, int64_t step);
 int64_t ramp_samples(const struct ramp *ramp, int64_t step);
 /* The fewest steps that read so many. */
 int64_t ramp_steps(const struct ramp *ramp, int64_t samples);
+/* Batches that the first `steps` steps do not have: how many, and one of
+ * them. */
+int ramp_further(const struct ramp *ramp, int64_t steps);
+int64_t ramp_further_batch(const struct ramp *ramp, int64_t steps, int which);
 /* The greatest number that divides every batch. */
 int64_t ramp_divisor(const struct ramp *ramp);
 static inline bool ramp_changes(const struct ramp *ramp)

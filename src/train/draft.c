@@ -6,7 +6,8 @@
 #include "train/ramped.h"
 #include "train/validation.h"
 
-static status build(struct draft *draft, struct setup *setup, int rank)
+static status build(struct draft *draft, struct setup *setup, int rank,
+                    bool alone)
 {
     const int ranks = mesh_ranks(&setup->mesh);
     const struct options *o = &setup->set->values;
@@ -17,19 +18,32 @@ static status build(struct draft *draft, struct setup *setup, int rank)
     if (ranks > 1) TRY(ranks_imagine(&draft->world, ranks, rank));
     TRY(team_build(&draft->team, ranks > 1 ? &draft->world : NULL,
                    &setup->mesh, &setup->order, o->comm.limit));
-    TRY(ramped_plan(&draft->pipeline, setup, &draft->team, values));
+    TRY((alone ? ramped_plan_alone(&draft->pipeline, setup, &draft->team,
+                                   values)
+               : ramped_plan(&draft->pipeline, setup, &draft->team, values)));
     exchanges_of(&draft->exchanges, &draft->pipeline);
     return OK;
 }
 
-status draft_build(struct draft *draft, struct setup *setup, int rank)
+static status build_or_free(struct draft *draft, struct setup *setup, int rank,
+                            bool alone)
 {
     *draft = (struct draft){0};
-    const status result = build(draft, setup, rank);
+    const status result = build(draft, setup, rank, alone);
 
     if (result == OK) return OK;
     draft_free(draft);
     return status_pass(result, __FILE__, __LINE__);
+}
+
+status draft_build(struct draft *draft, struct setup *setup, int rank)
+{
+    return build_or_free(draft, setup, rank, false);
+}
+
+status draft_build_alone(struct draft *draft, struct setup *setup, int rank)
+{
+    return build_or_free(draft, setup, rank, true);
 }
 
 void draft_free(struct draft *draft)

@@ -17,6 +17,8 @@ struct draft {
 
 /* Of rank `rank`; the setup, whose place it changes, must outlive it. */
 status draft_build(struct draft *draft, struct setup *setup, int rank);
+/* The same, had the run no other batch than setup->batch. */
+status draft_build_alone(struct draft *draft, struct setup *setup, int rank);
 void draft_free(struct draft *draft);
 
 #endif

@@ -4,8 +4,8 @@
 
 #include "train/trace.h"
 
-static status plan_one(struct pipeline *pipeline, const struct setup *setup,
-                       struct team *team, int64_t values)
+status ramped_plan_alone(struct pipeline *pipeline, const struct setup *setup,
+                         struct team *team, int64_t values)
 {
     const struct pipeline_request request = setup_pipeline(setup);
 
@@ -25,7 +25,8 @@ static status add_room(struct pipeline *pipeline, struct setup *setup,
     status result;
 
     TRY(setup_use_batch(setup, batch));
-    TRY_GOTO(done, result, plan_one(&other, setup, team, values));
+    TRY_GOTO(done, result,
+             ramped_plan_alone(&other, setup, team, values));
     result = pipeline_reserve_as(pipeline, &other);
 done:
     pipeline_free(&other);
@@ -38,7 +39,7 @@ status ramped_plan(struct pipeline *pipeline, struct setup *setup,
     const struct ramp *ramp = &setup->ramp;
     const int64_t batch = setup->batch;
 
-    TRY(plan_one(pipeline, setup, team, values));
+    TRY(ramped_plan_alone(pipeline, setup, team, values));
     if (!ramp_changes(ramp)) return OK;
     for (int i = 0; i < ramp->count; i++)
         if (ramp->rows[i].batch != batch)
@@ -55,7 +56,7 @@ status ramped_switch(struct pipeline *pipeline, struct train_step *step,
     status result;
 
     TRY(setup_use_batch(setup, batch));
-    TRY_GOTO(done, result, plan_one(&next, setup, team, 1));
+    TRY_GOTO(done, result, ramped_plan_alone(&next, setup, team, 1));
     train_step_free(step);
     TRY_GOTO(done, result, pipeline_take_over(pipeline, &next));
     TRY_GOTO(done, result, train_step_build(step, pipeline, team));

@@ -17,6 +17,9 @@
  * to `values` numbers. The team gains the groups of its chunks. */
 status ramped_plan(struct pipeline *pipeline, struct setup *setup,
                    struct team *team, int64_t values);
+/* Plans setup->batch with no room for another. */
+status ramped_plan_alone(struct pipeline *pipeline, const struct setup *setup,
+                         struct team *team, int64_t values);
 /* From the batch of the open pipeline to another of the ramp; the step keeps
  * its rates, loss scale, guard and watch. What points into the pipeline's
  * stages is to be made again. Collective. */

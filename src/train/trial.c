@@ -22,6 +22,9 @@ struct rank_trial {
     struct inventory inventory;
     const struct trial_observer *observer; /* NULL: nobody */
     int64_t allocations; /* before the first step */
+    struct exchanges plan;  /* of a step with the batch of now */
+    int64_t asked;       /* steps; those of further batches follow */
+    int64_t since;       /* steps since the batch changed */
 };
 
 static bool leads(const struct rank_trial *t)
@@ -83,11 +86,28 @@ static status observe(struct rank_trial *t, int64_t done)
     return t->observer->look(t->observer->argument, &t->step, &source, done);
 }
 
+/* Messages are counted for each batch. */
+static void begin_batch(struct rank_trial *t)
+{
+    exchanges_of(&t->plan, &t->pipeline);
+    t->since = 0;
+    audit_begin(&t->team);
+}
+
+static status end_batch(struct rank_trial *t)
+{
+    if (t->since == 0) return OK;
+    if (leads(t)) t->out->batches++;
+    return team_agree(&t->team,
+                      audit_traffic(&t->team, &t->plan, t->since));
+}
+
 /* What is taken for another batch of a ramp is no part of a step. The count is
  * of all rank threads, so nobody goes on before all have it. */
 static status use_batch(struct rank_trial *t, int64_t batch)
 {
     if (batch == t->setup.batch) return OK;
+    TRY(end_batch(t));
     TRY(team_agree(&t->team, OK));
     const int64_t before = arena_allocations();
 
@@ -98,6 +118,7 @@ static status use_batch(struct rank_trial *t, int64_t batch)
                                     &t->team};
 
     TRY(inventory_build(&t->inventory, &of));
+    begin_batch(t);
     TRY(team_agree(&t->team, OK));
     t->allocations += arena_allocations() - before;
     return team_agree(&t->team, OK);
@@ -106,14 +127,20 @@ static status use_batch(struct rank_trial *t, int64_t batch)
 static status train_steps(struct rank_trial *t)
 {
     const struct ramp *ramp = &t->setup.ramp;
+    int64_t samples = 0;
 
     for (int64_t i = 0; i < t->out->steps; i++) {
         const struct sample_source source = feed_train(
-            &t->feed,
-            ranges_at(&t->feed.left_out, 0, ramp_samples(ramp, i)));
+            &t->feed, ranges_at(&t->feed.left_out, 0, samples));
+        const int64_t batch =
+            i < t->asked ? ramp_batch(ramp, i)
+                         : ramp_further_batch(ramp, t->asked,
+                                              (int)(i - t->asked));
         struct step_result result;
 
-        TRY(use_batch(t, ramp_batch(ramp, i)));
+        samples += batch;
+        TRY(use_batch(t, batch));
+        t->since++;
         TRY(train_step_run(&t->step, &source, setup_rate(&t->setup, i),
                            i + 1, &result));
         TRY(observe(t, i + 1));
@@ -170,18 +197,13 @@ static status keep(struct rank_trial *t)
 /* Nobody allocates after the second agreement but a step that should not. */
 static status run_checked(struct rank_trial *t)
 {
-    struct exchanges plan;
-
-    exchanges_of(&plan, &t->pipeline);
     TRY(observe(t, 0));
+    begin_batch(t);
     TRY(team_agree(&t->team, OK));
     t->allocations = arena_allocations();
     TRY(team_agree(&t->team, OK));
-    audit_begin(&t->team);
     TRY(train_steps(t));
-    if (!ramp_changes(&t->setup.ramp)) /* else each batch has its own */
-        TRY(team_agree(&t->team,
-                       audit_traffic(&t->team, &plan, t->out->steps)));
+    TRY(end_batch(t));
     TRY(team_agree(&t->team, check_memory(t)));
     return team_agree(&t->team, keep(t));
 }
@@ -204,6 +226,21 @@ done:
     return result;
 }
 
+/* Steps that bring in the batches of a ramp which `steps` do not reach. */
+static status count_further(const struct options *o, int64_t steps,
+                            int64_t *count)
+{
+    const struct option_list *rows = &o->train.batch_ramp;
+    struct ramp ramp;
+    const status result = ramp_read(&ramp, rows->items, rows->count,
+                                    o->train.batch);
+
+    *count = result == OK ? ramp_further(&ramp, steps) : 0;
+    ramp_free(&ramp);
+    return result;
+}
+
+/* Room for so many steps. */
 static status begin(struct trial *trial, int64_t steps)
 {
     void *memory = NULL;
@@ -221,9 +258,12 @@ static status begin(struct trial *trial, int64_t steps)
 status trial_run(struct trial *trial, const struct options_set *set,
                  int ranks, int64_t steps)
 {
-    struct rank_trial t = {.out = trial, .set = set, .ranks = ranks};
+    struct rank_trial t = {.out = trial, .set = set, .ranks = ranks,
+                           .asked = steps};
+    int64_t further;
 
-    TRY(begin(trial, steps));
+    TRY(count_further(&set->values, steps, &further));
+    TRY(begin(trial, steps + further));
     if (ranks == 1) return rank_body(&t, NULL);
     return ranks_run(ranks, rank_body, &t);
 }
@@ -231,10 +271,12 @@ status trial_run(struct trial *trial, const struct options_set *set,
 status trial_run_world(struct trial *trial, const struct options_set *set,
                        struct group *world, int64_t steps)
 {
-    struct rank_trial t = {.out = trial, .set = set,
+    struct rank_trial t = {.out = trial, .set = set, .asked = steps,
                            .ranks = world == NULL ? 1 : world->size};
+    int64_t further;
 
-    TRY(begin(trial, steps));
+    TRY(count_further(&set->values, steps, &further));
+    TRY(begin(trial, steps + further));
     return rank_body(&t, world);
 }
 
@@ -242,7 +284,7 @@ status trial_observe(struct trial *trial, const struct options_set *set,
                      int64_t steps, const struct trial_observer *observer)
 {
     struct rank_trial t = {.out = trial, .set = set, .ranks = 1,
-                           .observer = observer};
+                           .asked = steps, .observer = observer};
 
     TRY(begin(trial, steps));
     return rank_body(&t, NULL);

@@ -9,7 +9,8 @@
 #include "train/whole.h"
 
 struct trial {
-    int64_t steps;
+    int64_t steps;            /* with those beyond what was asked */
+    int batches;              /* sizes of the batch: more than 1 in a ramp */
     double *losses;           /* owned, [steps] */
     double *norms;            /* owned, [steps]: of the gradients */
     double *others;           /* owned, [steps][2]: z-loss, largest score */
@@ -22,9 +23,11 @@ struct trial {
 };
 
 /* Trains `steps` steps of the configuration on `ranks` ranks, threads of this
- * process. Token files go to data.cache, which must be set. Checked on every
- * rank: what was taken is what was planned, to the byte, and no step takes
- * more; all replicas of a number have the same bits (ERR_VERIFY). */
+ * process, and after them one of each batch of a ramp that they do not reach.
+ * Token files go to data.cache, which must be set. Checked on every rank: what
+ * was taken is what was planned, to the byte, and no step takes more; what was
+ * sent with each batch is what was planned for it; all replicas of a number
+ * have the same bits (ERR_VERIFY). */
 status trial_run(struct trial *trial, const struct options_set *set,
                  int ranks, int64_t steps);
 /* The same on the ranks of a world: each calls it, rank 0 gets the result. */

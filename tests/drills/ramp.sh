@@ -35,6 +35,54 @@ if [ -n "$planned" ] && grep -q "^memory *$planned planned" log; then
 else bad "the plan has room for every batch" "$planned was taken" log
 fi
 
+# What is printed before is what each batch takes alone, and what all take.
+cell() { # FILE KEY: of its last row
+    sed -n "s/.*\"$2\": \([0-9.e-]*\),*$/\1/p" "$1" | tail -n 1
+}
+planned() { # ARGUMENT...: of the second stage
+    lockstep plan config.yaml --ranks 2 --rank 1 --set mesh.pipe=2 \
+        --set train.micro_batch=2 --set numerics.grid_data=2 "$@"
+}
+# shellcheck disable=SC2086
+planned $ramp --explain ramp --json >phases.json 2>log
+most=0 wrong=
+for part in "4 1 4" "8 5 11" "16 12 20" "24 21 30"; do
+    read -r batch first last <<<"$part"
+    planned --set train.batch="$batch" --explain memory --json >alone.json \
+        2>log
+    bytes=$(cell alone.json bytes)
+    [ "$bytes" -gt "$most" ] && most=$bytes
+    # shellcheck disable=SC2086
+    planned $ramp --step "$last" --explain schedule --json >step.json 2>log
+    [ "$(grep -c '"forward"' step.json)" -eq "$batch" ] ||
+        wrong="step $last has not the schedule of $batch"
+    grep -q "\"batch\": $batch,\$" step.json ||
+        wrong="step $last: another batch"
+    row="\"first_step\":$first,\"last_step\":$last,\"batch\":$batch,"
+    row+="\"tokens\":$((batch * 48)),\"micro_batches\":$((batch / 2)),"
+    tr -d '\n ' <phases.json | grep -q "$row\"memory_bytes\":$bytes," ||
+        wrong="no row of $batch with $bytes bytes"
+done
+# shellcheck disable=SC2086
+planned $ramp --explain memory --json >all.json 2>log
+[ "$(cell all.json bytes)" -ge "$most" ] || wrong="less than one batch takes"
+if [ -z "$wrong" ]; then ok "a plan of each batch"
+else bad "a plan of each batch" "$wrong" phases.json; fi
+# shellcheck disable=SC2086
+if planned $ramp --step 7 --explain memory |
+    grep -q "^with the batch of 8 sequences from step 5 on, one of 4"; then
+    ok "a plan names its batch"
+else bad "a plan names its batch" "it does not"; fi
+
+# Three steps do not come to the batches of 8 to 24: a step of each follows, and
+# what it sends is held against its plan.
+printf 'ranks=2 mesh.pipe=2\nranks=2 mesh.data=2 zero=zero2\n' >layouts.txt
+# shellcheck disable=SC2086
+if lockstep verify config.yaml $ramp --steps 3 --layouts layouts.txt \
+    >log 2>&1 && grep -q "6 steps with 4 batches" log; then
+    ok "each batch is verified"
+else bad "each batch is verified" "exit $?" log; fi
+
 same "another micro-batch" --set train.micro_batch=1 --threads 3
 same "the micro-batch is chosen" --set train.micro_batch=0
 same "two ranks" --ranks 2

@@ -20,6 +20,8 @@ build() {
     make -s -C "$copy" BUILD=build MPIS= build/lockstep >build.log 2>&1
 }
 
+more=() # settings of the rows
+
 # Trains layouts.txt with the variant; the rows are in passed and failed, which
 # are put back: a red row is no failure here.
 run_rows() {
@@ -29,7 +31,7 @@ run_rows() {
         --layouts layouts.txt --json --steps 3 --set train.steps=3 \
         --set train.threads=1 --set data.sequence=24 \
         --set model.layers=4 --set model.tied=true \
-        --set numerics.grid_tensor=4 --set comm.limit=5 \
+        --set numerics.grid_tensor=4 --set comm.limit=5 "${more[@]}" \
         >table.json 2>log
     count_legal mutation >said
     red=$((failed - f))
@@ -115,4 +117,10 @@ mutation "the tied table's other use is forgotten" src/train/tied.c \
 mutation "a loss that counts twice" src/train/step.c \
     's/: loss_total\(loss\)/: (team_batch_size(step->team) > 1 ? 2 : 1) * loss_total(loss)/' \
     "$data"
+# The messages of each batch of a ramp have a plan of their own.
+more=(--set train.batch=8 --set "train.batch_ramp=[0=4,1=8]")
+mutation "the plan of one batch stands for all of a ramp" src/train/trial.c \
+    's/^( *)exchanges_of\(&t->plan, &t->pipeline\);/\1if (t->plan.count == 0) exchanges_of(\&t->plan, \&t->pipeline);/' \
+    "$pipe"
+more=()
 report

@@ -84,6 +84,28 @@ TEST(levels_are_those_of_the_samples_read)
     }
 }
 
+/* What a few steps do not reach, each batch once. */
+TEST(further_batches)
+{
+    static const char *const rows[] = {"0=4", "2=8", "5=4", "6=16", "9=8",
+                                       "10=2"};
+    static const struct { int64_t steps; int count; int64_t batches[4]; }
+    cases[] = {{0, 4, {4, 8, 16, 2}}, {1, 3, {8, 16, 2}},
+               {2, 3, {8, 16, 2}},    {3, 2, {16, 2}},
+               {6, 2, {16, 2}},       {7, 1, {2}},
+               {10, 1, {2}},          {11, 0, {0}}};
+    struct ramp ramp;
+
+    IS_OK(ramp_read(&ramp, rows, ROWS(rows), 2));
+    for (int i = 0; i < ROWS(cases); i++) {
+        EQUAL_INT(ramp_further(&ramp, cases[i].steps), cases[i].count);
+        for (int j = 0; j < cases[i].count; j++)
+            EQUAL_INT(ramp_further_batch(&ramp, cases[i].steps, j),
+                      cases[i].batches[j]);
+    }
+    ramp_free(&ramp);
+}
+
 TEST(rows_that_make_no_ramp_are_refused)
 {
     static const struct { const char *rows[3], *words; int count; } cases[] = {
@@ -107,5 +129,5 @@ TEST(rows_that_make_no_ramp_are_refused)
 }
 
 TEST_MAIN(without_rows_the_batch_stays, rows_of_steps,
-          levels_are_those_of_the_samples_read,
+          levels_are_those_of_the_samples_read, further_batches,
           rows_that_make_no_ramp_are_refused)
