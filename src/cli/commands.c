@@ -86,8 +86,8 @@ const struct command commands[] = {
     {"eval", "MODEL", 1, 1, "answers of a model to tasks, by likelihood",
      "Accuracy, perplexity and bits per byte as lm-evaluation-harness defines "
      "them, from\nJSON-lines files: HellaSwag, ARC, LAMBADA, questions with "
-     "choices; or of texts.\nNeither the batch nor the number of threads "
-     "changes a bit. docs/evaluation.md says more.",
+     "choices; or of texts.\nNeither the batch nor the number of threads or "
+     "ranks changes a bit. docs/evaluation.md\nsays more.",
      "lockstep eval runs/first --task corpus/valid.txt --kind perplexity",
      false, command_eval,
      {FLAG_WEIGHTS,
@@ -106,6 +106,8 @@ const struct command commands[] = {
       {"dtype", "TYPE", "float32 (default), float64, bfloat16 or float16",
        false},
       {"out", "FILE.jsonl", "writes every item with its likelihoods", false},
+      {"ranks", "N", "ranks that share the items, threads of this process or "
+       "those of mpirun (1)", false},
       FLAG_THREADS, FLAG_JSON}},
     {"compare", "MODEL_A MODEL_B", 2, 2,
      "where two models, or two runs, differ first",

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "cli/run.h"
 #include "cli/table.h"
+#include "comm/launch.h"
 #include "train/evaluate.h"
 
 /* ---- what is asked ---- */
@@ -70,7 +71,7 @@ static status read_request(struct arguments *arguments,
     static const char *const dtypes[] = {"float32", "float64", "bfloat16",
                                          "float16"};
     struct word_list paths;
-    int64_t threads = 0, shots = 0;
+    int64_t threads = 0, shots = 0, ranks = 0;
     int dtype = 0;
 
     *request = (struct evaluate_request){
@@ -92,6 +93,8 @@ static status read_request(struct arguments *arguments,
                           &request->context));
     TRY(arguments_integer(arguments, "batch", 1, 1 << 20, &request->batch));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
+    TRY(arguments_integer(arguments, "ranks", 1, RANKS_MOST, &ranks));
+    request->ranks = (int)ranks;
     TRY(arguments_choice(arguments, "dtype", dtypes, 4, &dtype));
     (void)dtype_parse(dtypes[dtype], &request->dtype);
     request->shots = (int)shots;
@@ -283,6 +286,7 @@ status command_eval(struct arguments *arguments)
     TRY(file_may_write(path));
     TRY(read_request(arguments, &request));
     TRY_GOTO(done, result, evaluate(&request, &made));
+    if (launch_rank() > 0) goto done; /* rank 0 speaks */
     if (made.notice[0] != '\0') fprintf(stderr, "%s\n", made.notice);
     if (path != NULL) TRY_GOTO(done, result, write_items(&made, path));
     if (arguments_has(arguments, "json"))

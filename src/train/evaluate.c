@@ -5,18 +5,40 @@
 #include <string.h>
 #include <time.h>
 
+#include "comm/launch.h"
+
 enum { TOKENS_AT_ONCE = 4096 /* aim of a pass */ };
+/* A rank may wait until the slowest one is done: a day. */
+static const int64_t limit_ms = 24 * 3600 * INT64_C(1000);
 
 struct evaluating {
     const struct evaluate_request *request;
     struct evaluation_of *out;
+    struct group *world; /* NULL: one rank */
     struct session session;
     struct tokenizer tokenizer;
     struct task examples;
     struct stage stage;
-    struct likelihoods likelihoods;
+    struct likelihoods likelihoods; /* of this rank's share */
+    struct likelihoods all;         /* of several ranks, on the first */
     struct progress progress;
 };
+
+static int rank_of(const struct evaluating *e)
+{
+    return e->world == NULL ? 0 : e->world->rank;
+}
+
+static int ranks_of(const struct evaluating *e)
+{
+    return e->world == NULL ? 1 : e->world->size;
+}
+
+/* A phase in which a rank can fail alone is over. */
+static status agree(const struct evaluating *e, status result)
+{
+    return e->world == NULL ? result : comm_agree(e->world, result);
+}
 
 static double now_s(void)
 {
@@ -105,6 +127,92 @@ static status read_tasks(struct evaluating *e)
     return OK;
 }
 
+/* ---- shares ---- */
+
+/* The first request of a rank's share: that of the first item, or window of a
+ * document, before which rank / ranks of all tokens lie. */
+static int64_t share_begin(const struct task_requests *requests, int64_t tokens,
+                           int rank, int ranks)
+{
+    const struct task_request *items = requests->items;
+    int64_t before = 0;
+
+    for (int64_t i = 0; i < requests->count; i++) {
+        const bool begins = i == 0 || items[i].item != items[i - 1].item ||
+                            items[i].choice == items[i - 1].choice;
+
+        if (begins && before * ranks >= tokens * rank) return i;
+        before += items[i].length;
+    }
+    return requests->count;
+}
+
+static struct request_range share_of(const struct evaluating *e, int rank)
+{
+    const struct evaluation_of *out = e->out;
+    const int ranks = ranks_of(e);
+
+    return (struct request_range){
+        share_begin(&out->requests, out->tokens, rank, ranks),
+        rank + 1 < ranks ? share_begin(&out->requests, out->tokens, rank + 1,
+                                       ranks)
+                         : out->requests.count};
+}
+
+/* A share's numbers in those of all. */
+static struct tensor sums_of(const struct likelihoods *l, int64_t first,
+                             int64_t count)
+{
+    return tensor_1d(l->sums + first, DTYPE_F64, count);
+}
+
+static struct tensor greedy_of(const struct likelihoods *l, int64_t first,
+                               int64_t count)
+{
+    return tensor_1d(l->greedy + first, DTYPE_U8, count);
+}
+
+static status send_share(struct evaluating *e)
+{
+    struct likelihoods *l = &e->likelihoods;
+
+    TRY(comm_send(e->world, tensor_1d(&l->tokens, DTYPE_I64, 1), 0, 0));
+    if (l->requests == 0) return OK;
+    TRY(comm_send(e->world, sums_of(l, 0, l->requests), 0, 0));
+    if (l->greedy == NULL) return OK;
+    return comm_send(e->world, greedy_of(l, 0, l->requests), 0, 0);
+}
+
+static status receive_share(struct evaluating *e, struct likelihoods *all,
+                            int rank)
+{
+    const struct request_range range = share_of(e, rank);
+    const int64_t count = range.last - range.first;
+    int64_t tokens = 0;
+
+    TRY(comm_recv(e->world, tensor_1d(&tokens, DTYPE_I64, 1), rank, 0));
+    all->tokens += tokens;
+    if (count == 0) return OK;
+    TRY(comm_recv(e->world, sums_of(all, range.first, count), rank, 0));
+    if (all->greedy == NULL) return OK;
+    return comm_recv(e->world, greedy_of(all, range.first, count), rank, 0);
+}
+
+/* Rank 0 has the first share, and then all of them. */
+static status receive_all(struct evaluating *e)
+{
+    struct likelihoods *own = &e->likelihoods, *all = &e->all;
+
+    all->tokens = own->tokens;
+    for (int64_t i = 0; i < own->requests; i++) {
+        all->sums[i] = own->sums[i];
+        if (all->greedy != NULL) all->greedy[i] = own->greedy[i];
+    }
+    for (int rank = 1; rank < ranks_of(e); rank++)
+        TRY(receive_share(e, all, rank));
+    return OK;
+}
+
 /* ---- answers ---- */
 
 static status open_stage(struct evaluating *e)
@@ -114,8 +222,6 @@ static status open_stage(struct evaluating *e)
     int64_t batch = e->request->batch;
 
     out->length = request_rows_length(&out->requests, out->context);
-    for (int64_t i = 0; i < out->requests.count; i++)
-        out->tokens += out->requests.items[i].length;
     if (batch == 0) batch = TOKENS_AT_ONCE / out->length;
     if (batch > out->tokens / out->length + 1)
         batch = out->tokens / out->length + 1;
@@ -123,6 +229,8 @@ static status open_stage(struct evaluating *e)
     out->batch = batch * out->length;
     TRY(session_request(&e->session, batch, out->length, &plan));
     plan.dtype = e->request->dtype;
+    plan.threads /= ranks_of(e);
+    if (plan.threads == 0) plan.threads = 1;
     if (e->request->threads > 0) plan.threads = e->request->threads;
     /* A leaf needs a token. */
     if (out->length < plan.grid.tensor) plan.grid.tensor = 1;
@@ -136,23 +244,29 @@ static bool wants_greedy(const struct evaluation_of *out)
     return false;
 }
 
-static status answer(struct evaluating *e)
+/* This rank's share. */
+static status ask(struct evaluating *e, bool greedy)
 {
+    const struct request_range range = share_of(e, rank_of(e));
     const struct likelihood_call call = {
-        .greedy = wants_greedy(e->out), .progress = show,
-        .argument = &e->progress};
+        .greedy = greedy, .progress = show, .argument = &e->progress};
+    struct task_requests share = e->out->requests; /* owns nothing */
     status result;
 
-    if (e->out->requests.count > 0) {
-        TRY(open_stage(e));
-        progress_begin(&e->progress, e->request->progress, "eval", "requests",
-                       1);
-        result = likelihood_alone(&e->likelihoods, &e->stage,
-                                  &e->out->requests, &call);
-        if (e->progress.shown > 0) progress_end(&e->progress);
-        TRY(result);
-        e->out->computed = e->likelihoods.tokens;
-    }
+    share.items += range.first;
+    share.count = range.last - range.first;
+    if (share.count == 0) return OK;
+    TRY(open_stage(e));
+    progress_begin(&e->progress, rank_of(e) == 0 ? e->request->progress : NULL,
+                   "eval", "requests", 1);
+    result = likelihood_alone(&e->likelihoods, &e->stage, &share, &call);
+    if (e->progress.shown > 0) progress_end(&e->progress);
+    return result;
+}
+
+static status score_tasks(struct evaluating *e, const struct likelihoods *all)
+{
+    e->out->computed = all->tokens;
     for (int i = 0; i < e->out->count; i++) {
         struct evaluate_task *task = &e->out->tasks[i];
         const int64_t after = i + 1 < e->out->count
@@ -161,34 +275,89 @@ static status answer(struct evaluating *e)
 
         TRY(task_answers_build(&task->answers, &task->task, &e->out->requests,
                                (struct request_range){task->from, after},
-                               &e->likelihoods));
+                               all));
         task_score(&task->scores, &task->task, &task->answers);
     }
     return OK;
 }
 
-status evaluate(const struct evaluate_request *request,
-                struct evaluation_of *out)
+static status take_all(struct evaluating *e, bool greedy)
 {
-    struct evaluating e = {.request = request, .out = out};
+    struct likelihoods *all = &e->all;
+
+    all->requests = e->out->requests.count;
+    TRY(likelihood_take(all->requests, sizeof *all->sums, &all->sums));
+    if (!greedy) return OK;
+    return likelihood_take(all->requests, sizeof *all->greedy, &all->greedy);
+}
+
+static status begin_answers(struct evaluating *e)
+{
+    const bool greedy = wants_greedy(e->out);
+
+    for (int64_t i = 0; i < e->out->requests.count; i++)
+        e->out->tokens += e->out->requests.items[i].length;
+    if (rank_of(e) == 0 && ranks_of(e) > 1) TRY(take_all(e, greedy));
+    return ask(e, greedy);
+}
+
+static status answer(struct evaluating *e)
+{
+    TRY(agree(e, begin_answers(e)));
+    if (rank_of(e) > 0) return send_share(e);
+    if (ranks_of(e) == 1) return score_tasks(e, &e->likelihoods);
+    TRY(receive_all(e));
+    return score_tasks(e, &e->all);
+}
+
+static status open_all(struct evaluating *e)
+{
+    TRY(open_model(e));
+    return read_tasks(e);
+}
+
+struct rank_evaluation {
+    const struct evaluate_request *request;
+    struct evaluation_of *out; /* of rank 0 */
+};
+
+static status rank_body(void *argument, struct group *world)
+{
+    const struct rank_evaluation *of = argument;
+    struct evaluation_of own = {0};
+    struct evaluating e = {.request = of->request, .out = of->out,
+                           .world = world};
     const double began = now_s();
     status result;
 
-    *out = (struct evaluation_of){0};
-    TRY_GOTO(done, result, open_model(&e));
-    TRY_GOTO(done, result, read_tasks(&e));
-    TRY_GOTO(done, result, answer(&e));
-    out->seconds = now_s() - began;
+    if (rank_of(&e) > 0) e.out = &own;
+    TRY_GOTO(done, result, agree(&e, open_all(&e)));
+    e.out->ranks = ranks_of(&e);
+    TRY_GOTO(done, result, agree(&e, answer(&e)));
+    e.out->seconds = now_s() - began;
     if (e.session.notice.length > 0)
-        snprintf(out->notice, sizeof out->notice, "%s",
+        snprintf(e.out->notice, sizeof e.out->notice, "%s",
                  e.session.notice.bytes);
 done:
     likelihoods_free(&e.likelihoods);
+    likelihoods_free(&e.all);
     stage_free(&e.stage);
     task_free(&e.examples);
     tokenizer_free(&e.tokenizer);
     session_close(&e.session);
+    evaluation_free(&own);
     return result;
+}
+
+status evaluate(const struct evaluate_request *request,
+                struct evaluation_of *out)
+{
+    struct rank_evaluation of = {request, out};
+
+    *out = (struct evaluation_of){0};
+    if (request->ranks <= 1 && launch_rank() < 0) return rank_body(&of, NULL);
+    return launch_run(&(struct launch){request->ranks, limit_ms}, rank_body,
+                      &of);
 }
 
 void evaluation_free(struct evaluation_of *evaluation)

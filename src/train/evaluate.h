@@ -22,7 +22,9 @@ struct evaluate_request {
     int64_t context;          /* most tokens of a request; 0: the model's */
     bool special;             /* the tokenizer's first tokens before texts */
     enum dtype dtype;         /* of what is computed */
-    int threads;              /* 0: the cores of this process */
+    int threads;              /* of a rank; 0: its share of the cores */
+    int ranks;                /* that share the requests; 0: as many as were
+                               * launched, or 1 */
     FILE *progress;           /* NULL: silent */
 };
 
@@ -40,13 +42,16 @@ struct evaluation_of {
     int64_t context;             /* most tokens of a request */
     int64_t tokens, computed;    /* of all requests; without what several of an
                                   * item begin with */
+    int ranks;
     int64_t length, batch;       /* tokens: of a row, at once */
     double seconds;
     char notice[512];            /* about damage that was passed over; "" */
 };
 
-/* ERR_MISSING: no tokenizer; ERR_CONFIG, ERR_FORMAT: see task.h and
- * task_request.h. */
+/* Each rank has the whole model and a share of the items; their number does not
+ * show in a bit. Ranks are threads, or the processes of a launcher, of which
+ * only the first gets the result: the others an empty one. ERR_MISSING: no
+ * tokenizer; ERR_CONFIG, ERR_FORMAT: see task.h and task_request.h. */
 status evaluate(const struct evaluate_request *request,
                 struct evaluation_of *out);
 void evaluation_free(struct evaluation_of *evaluation);

@@ -119,6 +119,27 @@ for row in "lambada.json perplexity task.l.perplexity" \
     else bad "eval" "$3 is $(number one/metrics.jsonl "$3"), eval: $found" log
     fi
 done
+# Ranks share the items: more than there are in a task, uneven shares.
+asked() { # ARGUMENT...: everything that eval says, but the clock
+    rm -f items.jsonl
+    lockstep eval one --json --shots 1 --task facts/hellaswag.jsonl,facts/arc.jsonl \
+        --task facts/multiple_choice.jsonl,facts/lambada.jsonl \
+        --kind hellaswag,arc,multiple_choice,lambada --out items.jsonl "$@" \
+        2>log | sed 's/"seconds": *[0-9.e+-]*//'
+    cat items.jsonl
+}
+asked >alone.txt
+[ "$(grep -c loglikelihoods alone.txt)" -eq 24 ] && ok "items" ||
+    bad "items" "not 24" alone.txt
+for ranks in 2 3 5 40; do
+    asked --ranks "$ranks" --threads 1 >shared.txt
+    if cmp -s alone.txt shared.txt; then ok "eval on $ranks ranks"
+    else bad "eval on $ranks ranks" "says something else" log; fi
+done
+asked --ranks 2 --limit 2 --batch 1 >shared.txt
+asked --limit 2 >alone.txt
+if cmp -s alone.txt shared.txt && grep -q loglikelihoods alone.txt; then ok "eval of few items on ranks"
+else bad "eval of few items on ranks" "says something else" log; fi
 # Other kinds of models: 16 bits, learned positions, windows and soft caps, a
 # vocabulary that four tensor ranks cut unevenly.
 mv one first

@@ -110,6 +110,22 @@ dies() { # MPI
     fi
 }
 
+# Processes share the items of a task, and the first one speaks.
+asks() { # MPI
+    local name=$1 task="--task text.jsonl --kind lambada --limit 20 --json"
+    # shellcheck disable=SC2086
+    lockstep eval one $task --out alone.jsonl >alone.json 2>log
+    # shellcheck disable=SC2086
+    mpi "$name" 3 eval one $task --out shared.jsonl >shared.json 2>log
+    sed -i 's/"seconds":.*//' alone.json shared.json
+    if [ -s alone.jsonl ] && cmp -s alone.jsonl shared.jsonl &&
+        cmp -s alone.json shared.json; then
+        ok "$name: three processes evaluate"
+    else
+        bad "$name: three processes evaluate" "something else" log
+    fi
+}
+
 must train config.yaml --run one
 for name in openmpi mpich; do
     if [ ! -e "$BUILD/comm_$name.so" ] || ! command -v mpirun.$name >/dev/null
@@ -126,6 +142,7 @@ for name in openmpi mpich; do
     cut >layouts.txt
     rows_of $name 2 numerics.grid_context=2 data.sequence=48
     moves $name
+    asks $name
     dies $name
 done
 echo "$rows rows of processes in $SECONDS s"
