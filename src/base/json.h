@@ -97,6 +97,10 @@ void json_write_key_text(struct json_writer *writer, const char *key,
                          const char *value);
 void json_write_key_real(struct json_writer *writer, const char *key,
                          double value);
+/* An array of numbers, each as `write` writes it. */
+void json_write_key_list(struct json_writer *writer, const char *key,
+                         const double *values, int64_t count,
+                         void (*write)(struct json_writer *, double));
 /* OK when all went well; the text is in writer->out. */
 status json_write_end(struct json_writer *writer);
 /* The same, and appends what was written to `out` as a line. */

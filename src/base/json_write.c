@@ -211,6 +211,16 @@ void json_write_key_real(struct json_writer *writer, const char *key,
     json_write_real(writer, value);
 }
 
+void json_write_key_list(struct json_writer *writer, const char *key,
+                         const double *values, int64_t count,
+                         void (*write)(struct json_writer *, double))
+{
+    json_write_key(writer, key);
+    json_write_array(writer);
+    for (int64_t i = 0; i < count; i++) write(writer, values[i]);
+    json_write_array_end(writer);
+}
+
 void json_write_key_text(struct json_writer *writer, const char *key,
                          const char *value)
 {

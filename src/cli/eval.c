@@ -209,11 +209,8 @@ static void write_likelihoods(struct json_writer *w,
 {
     const struct task_answers *a = &t->answers;
 
-    json_write_key(w, "loglikelihoods");
-    json_write_array(w);
-    for (int64_t i = a->first[item]; i < a->first[item + 1]; i++)
-        json_write_real(w, a->sums[i]);
-    json_write_array_end(w);
+    json_write_key_list(w, "loglikelihoods", a->sums + a->first[item],
+                        a->first[item + 1] - a->first[item], json_write_real);
     if (task_wants_greedy(t->task.kind)) {
         json_write_key(w, "greedy");
         json_write_bool(w, a->greedy[a->first[item]]);

@@ -413,15 +413,6 @@ static void write_float(struct json_writer *out, const char *key,
     json_write_float(out, value);
 }
 
-static void write_list(struct json_writer *out, const char *key,
-                       const double *list, int count)
-{
-    json_write_key(out, key);
-    json_write_array(out);
-    for (int i = 0; i < count; i++) json_write_float(out, list[i]);
-    json_write_array_end(out);
-}
-
 /* Of longrope version 4 takes the factors alone, and the old length beside
  * them; the factor follows from the lengths. */
 static bool is_left_out(const struct model *model,
@@ -443,7 +434,8 @@ static void write_fields(const struct model *model,
                                                          : "rope_type");
     json_write_string(out, kinds[scaling->kind]);
     for (int i = 0; i < 2 && scaling->kind == ROPE_LONG; i++)
-        write_list(out, lists[i].name, list_of(scaling, i), scaling->pairs);
+        json_write_key_list(out, lists[i].name, list_of(scaling, i),
+                            scaling->pairs, json_write_float);
     for (int i = 0; i < FIELDS; i++) {
         const double value = value_of(scaling, &fields[i]);
 

@@ -193,15 +193,12 @@ static status fill(void *argument, int64_t index, int32_t *inputs,
     return OK;
 }
 
-/* All ranks' numbers, a piece at a time. */
-static status join(struct asking *a, struct team *team, int64_t values)
+status likelihood_join(struct team *team, double *values, int64_t count)
 {
-    const int64_t count = values * a->width;
-
     for (int64_t at = 0; at < count; at += LIKELIHOOD_JOIN_MOST) {
         const int64_t left = count - at;
 
-        TRY(team_join(team, a->table + at,
+        TRY(team_join(team, values + at,
                       left < LIKELIHOOD_JOIN_MOST ? left
                                                   : LIKELIHOOD_JOIN_MOST));
     }
@@ -225,7 +222,8 @@ static status run_turn(struct asking *a, struct train_step *step, int64_t turn)
         if (mine + s < r->count)
             collect(a, mine + s, s, r->value[first],
                     step->team->place.at[AXIS_TENSOR] == 0);
-    TRY(join(a, step->team, r->value[last] - r->value[first]));
+    TRY(likelihood_join(step->team, a->table,
+                        (r->value[last] - r->value[first]) * a->width));
     add_rows(a, first, last);
     return OK;
 }

@@ -48,6 +48,8 @@ struct top likelihood_top(const struct tensor *logits, int64_t row,
                           int64_t first);
 /* *out, a pointer: zeroed room for `count` items, also for none. */
 status likelihood_take(int64_t count, size_t bytes, void *out);
+/* Adds up all ranks' numbers, a piece at a time. Collective. */
+status likelihood_join(struct team *team, double *values, int64_t count);
 /* The id of the first logit that a rank of this program makes. */
 int64_t likelihood_first_logit(const struct program *program);
 void likelihoods_free(struct likelihoods *likelihoods);

@@ -160,20 +160,13 @@ void policy_accept(struct policy *policy, double loss, double norm)
 
 /* ---- keeping ---- */
 
-static void write_column(struct json_writer *writer, const char *key,
-                         const double *values, int64_t count)
-{
-    json_write_key(writer, key);
-    json_write_array(writer);
-    for (int64_t i = 0; i < count; i++) json_write_real(writer, values[i]);
-    json_write_array_end(writer);
-}
-
 void policy_write(const struct policy *policy, struct json_writer *writer)
 {
     if (!policy_watches(policy)) return;
-    write_column(writer, "losses", policy->losses, policy->count);
-    write_column(writer, "norms", policy->norms, policy->count);
+    json_write_key_list(writer, "losses", policy->losses, policy->count,
+                        json_write_real);
+    json_write_key_list(writer, "norms", policy->norms, policy->count,
+                        json_write_real);
 }
 
 static bool is_number(const struct json *json)

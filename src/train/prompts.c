@@ -75,24 +75,15 @@ static status add_room(struct prompts *p, int index, struct token_list *ids)
     return OK;
 }
 
-static status take(int64_t count, size_t bytes, void *out)
-{
-    void *memory;
-
-    TRY(memory_take((size_t)count, bytes, &memory));
-    memset(memory, 0, (size_t)count * bytes);
-    memcpy(out, &memory, sizeof memory);
-    return OK;
-}
-
 static status open_all(struct prompts *p, struct token_list *ids)
 {
     const struct options *o = &p->setup->set->values;
     const struct option_list *list = &o->validate.prompts;
 
-    TRY(take(list->count, sizeof *p->items, &p->items));
+    TRY(likelihood_take(list->count, sizeof *p->items, &p->items));
     p->count = list->count;
-    TRY(take(list->count, sizeof *p->requests.items, &p->requests.items));
+    TRY(likelihood_take(list->count, sizeof *p->requests.items,
+                        &p->requests.items));
     for (int i = 0; i < list->count; i++) {
         p->items[i].text = list->items[i];
         TRY(encode(p, list->items[i], ids));
@@ -101,9 +92,10 @@ static status open_all(struct prompts *p, struct token_list *ids)
     TRY(request_rows_build(&p->rows, &p->requests, o->data.sequence));
     for (int i = 0; i < p->count; i++)
         p->items[p->rows.places[i].request].place = i;
-    TRY(take(p->count * p->setup->model.vocab, sizeof *p->logits,
-             &p->logits));
-    return take(p->setup->model.vocab, sizeof *p->scratch, &p->scratch);
+    TRY(likelihood_take(p->count * p->setup->model.vocab, sizeof *p->logits,
+                        &p->logits));
+    return likelihood_take(p->setup->model.vocab, sizeof *p->scratch,
+                           &p->scratch);
 }
 
 status prompts_open(struct prompts *prompts, const struct setup *setup)
@@ -185,20 +177,6 @@ static status fill(void *argument, int64_t index, int32_t *inputs,
     return OK;
 }
 
-static status join(struct prompts *p, struct team *team)
-{
-    const int64_t count = p->count * p->setup->model.vocab;
-
-    for (int64_t at = 0; at < count; at += LIKELIHOOD_JOIN_MOST) {
-        const int64_t left = count - at;
-
-        TRY(team_join(team, p->logits + at,
-                      left < LIKELIHOOD_JOIN_MOST ? left
-                                                  : LIKELIHOOD_JOIN_MOST));
-    }
-    return OK;
-}
-
 /* The next logits of all prompts, on every rank. */
 static status run_pass(struct prompts *p, struct train_step *step,
                        int64_t *number)
@@ -228,7 +206,8 @@ static status run_pass(struct prompts *p, struct train_step *step,
         if (run != NULL) run->read_logits = NULL;
         TRY(ran);
     }
-    return join(p, step->team);
+    return likelihood_join(step->team, p->logits,
+                           p->count * p->setup->model.vocab);
 }
 
 static status choose(struct prompts *p, int index,
