@@ -1,0 +1,180 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# interplay.sh - features of training drawn together: optimizer, narrow states,
+# averages, adapters, frozen groups, a ramp, dropout, clipping of scores, z-loss,
+# noise, steps that go wrong. A run that is killed twice and goes on under other
+# layouts ends in the bytes, metrics, samples and ledger of one that was left
+# alone on one rank. What fails is printed with its seed:
+#
+#     BUILD=build SEED=7 ROUNDS=1 tests/drills/interplay.sh
+. "${0%/*}/common.sh"
+LIMIT=100
+prepare
+sed -i 's/layers: 2/layers: 4/; s/steps: 30/steps: 14/; s/every: 5/every: 4/
+        s/sequence: 48/sequence: 32/; s/batch: 8, micro_batch: 4/batch: 8/' \
+    config.yaml
+
+# Settings on one line (~: a space in a word), a fault, a step to be killed at,
+# then layouts. The generator is Park and Miller's.
+draw() { # SEED
+    awk -v seed="$1" '
+        function random(n) { x = (x * 16807) % 2147483647; return x % n }
+        function of(list,   n, parts) { # one of the words; -: nothing
+            n = split(list, parts, " ")
+            return parts[1 + random(n)]
+        }
+        function maybe(setting, share) {
+            if (random(100) < share) settings = settings " " setting
+        }
+        function layout(   text, ranks, i, axis, size) {
+            split("data shard tensor pipe context", axis, " ")
+            ranks = 1
+            text = ""
+            for (i = 1; i <= 5; i++) {
+                size = of("1 1 2 2 4")
+                if (i == 2 || i == 4) size = of("1 1 2")
+                if (i == 5) size = context == 2 ? of("1 2") : 1
+                if (ranks * size > 8) size = 1
+                ranks *= size
+                text = text " mesh." axis[i] "=" size
+            }
+            return ranks text " zero=" of("ddp zero1 zero2 zero3 fsdp hsdp") \
+                " schedule.name=" of("1f1b zb-h1 interleaved dualpipev") \
+                " context.kind=" of("allgather ring ulysses") \
+                " train.recompute=" of("none block") " train.micro_batch=1"
+        }
+        BEGIN {
+            x = 100003 * seed + 29
+            for (i = 0; i < 10; i++) random(2)
+            name = of("adamw adamw adamw lion sgd muon muon adafactor soap " \
+                "schedule_free")
+            dtype = of("float32 float32 bfloat16 float16")
+            context = of("1 1 2")
+            settings = "seed=" seed " optimizer.name=" name " train.dtype=" \
+                dtype " numerics.grid_context=" context \
+                " numerics.grid_data=4 numerics.grid_tensor=4"
+            if (name == "schedule_free" || name == "adafactor")
+                settings = settings " optimizer.schedule=constant"
+            if (name ~ /adamw|lion|sgd|muon/)
+                maybe("optimizer.state_dtype=" of("bfloat16 int8 int8"), 60)
+            if (name != "schedule_free") {
+                maybe("optimizer.ema=0.8 validate.weights=" \
+                    of("ema trained"), 50)
+                adapters = random(3) == 0
+                if (adapters) settings = settings " lora.rank=" of("1 2 3")
+                else maybe("optimizer.qk_clip=0.05", 30)
+            }
+            if (adapters) maybe("lora.targets=[q_proj,down_proj]", 30)
+            else maybe("optimizer.groups=" of("[\"*norm*~frozen\"] " \
+                "[\"embedding~frozen\",\"layers.0.*~frozen\"] " \
+                "[\"*wqkv*~lr_factor=0.5~weight_decay=0\"] " \
+                "[\"*w2*~optimizer=adamw\",\"layers.3.*~frozen\"]"), 40)
+            maybe("model.tied=true", 30)
+            maybe("model.family=gpt2 model.kv_heads=0", 25)
+            maybe("model.dropout=0.1", 30)
+            maybe("model.attention_dropout=0.2", 30)
+            maybe("model.mup_base_width=12", 20)
+            maybe("train.z_loss=1e-3", 30)
+            maybe("train.noise_scale=3", 30)
+            maybe("train.batch_ramp=[0=4,5=8]", 50)
+            maybe("data.packing=best_fit", 20)
+            maybe("data.documents=joined", 20)
+            maybe("validate.prompts=[ba,do~ga] validate.prompt_tokens=4", 30)
+            maybe("observe.layers=5", 30)
+            maybe("observe.tensorboard=true observe.histograms=6", 30)
+            policy = of("none none skip rewind rewind")
+            fault = "none"
+            if (policy != "none") {
+                fault = of("train.nan train.spike") ":" (5 + random(5))
+                if (fault ~ /nan/)
+                    settings = settings " train.on_nan=" policy
+                else settings = settings " train.on_spike=" policy \
+                    " train.spike_window=4"
+            }
+            print settings
+            print fault, 10 + random(3), 13 + random(2)
+            for (i = 0; i < 60; i++) print layout()
+        }'
+}
+
+sets=()
+words() { # LINE: as --set
+    local word
+    set -f
+    for word in $1; do sets+=(--set "${word//\~/ }"); done
+    set +f
+}
+
+# The next layout of the list that a dry run takes, in $ranks and $sets.
+next_layout() { # RUN
+    local line
+    while read -r line; do
+        sed -i 1d layouts.txt
+        ranks=${line%% *}
+        sets=()
+        words "${line#* }"
+        if lockstep train config.yaml --run "$1" --ranks "$ranks" --dry-run \
+            "${features[@]}" "${sets[@]}" >plan.log 2>&1; then
+            layout=$line
+            return
+        fi
+        refused=$((refused + 1))
+    done <layouts.txt
+    return 1
+}
+
+others() { # RUN: what else it says
+    cat "$1"/samples.jsonl "$1"/layers.jsonl 2>/dev/null
+    sed 's/"time": "[^"]*"//' "$1/ledger.jsonl" 2>/dev/null
+}
+
+round() { # SEED
+    local faults first second where
+    refused=0
+    rm -rf whole moved
+    draw "$1" >drawn
+    tail -n +3 drawn >layouts.txt
+    read -r faults first second <<<"$(sed -n 2p drawn)"
+    sets=()
+    words "$(head -n 1 drawn)"
+    features=("${sets[@]}")
+    [ "$faults" != none ] || faults=none.such:1
+    if ! LOCKSTEP_FAULT=$faults lockstep train config.yaml --run whole \
+        --threads 1 "${features[@]}" >log 2>&1; then
+        bad "seed $1" "one rank: $(head -n 1 drawn)" log
+        return
+    fi
+    next_layout none || { bad "seed $1" "no layout is legal" plan.log; return; }
+    where=$layout
+    LOCKSTEP_FAULT=$faults,train.step:$((first * ranks)):kill lockstep train \
+        config.yaml --run moved --threads 1 --ranks "$ranks" \
+        "${features[@]}" "${sets[@]}" >log 2>&1
+    if [ $? -ne 137 ]; then
+        bad "seed $1" "not killed: $(head -n 1 drawn) $where" log
+        return
+    fi
+    next_layout none || { bad "seed $1" "one layout is legal" plan.log; return; }
+    where="$where; $layout"
+    LOCKSTEP_FAULT=train.step:$(((second - 8) * ranks)):kill lockstep resume \
+        moved --threads 1 --ranks "$ranks" "${sets[@]}" >log 2>&1
+    next_layout none || { bad "seed $1" "two layouts are legal" plan.log; return; }
+    where="$where; $layout"
+    if ! lockstep resume moved --threads 1 --ranks "$ranks" "${sets[@]}" \
+        >log 2>&1; then
+        bad "seed $1" "$(head -n 1 drawn) $faults $where" log
+    elif ! same_run whole moved; then
+        bad "seed $1" "$why: $(head -n 1 drawn) $faults $where"
+    elif [ "$(others whole)" != "$(others moved)" ]; then
+        bad "seed $1" "other samples, layers or ledger: $(head -n 1 drawn) $faults $where"
+    elif ! lockstep compare whole moved >log 2>&1; then
+        bad "seed $1" "compare: $(head -n 1 drawn) $where" log
+    else
+        ok "seed $1: ${where//train./} ($refused refused)"
+    fi
+}
+
+seed=${SEED:-1}
+for ((i = 0; i < ${ROUNDS:-8}; i++)); do
+    round $((seed + i))
+done
+report
