@@ -125,7 +125,7 @@ static status directory_of(char *out, size_t size, const char *path)
 }
 
 static status write_then_rename(const char *temporary, const char *path,
-                                const void *bytes, size_t length)
+                                const void *bytes, size_t length, bool sync)
 {
     const int descriptor =
         open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
@@ -134,7 +134,7 @@ static status write_then_rename(const char *temporary, const char *path,
     if (descriptor < 0) TRY(system_fail("creating", path, errno));
     TRY_GOTO(done, result, fault_point("file.write"));
     TRY_GOTO(done, result, write_all(descriptor, path, bytes, length));
-    if (fsync(descriptor) != 0)
+    if (sync && fsync(descriptor) != 0)
         TRY_GOTO(done, result, system_fail("syncing", path, errno));
     TRY_GOTO(done, result, fault_point("file.rename"));
 done:
@@ -145,6 +145,21 @@ done:
         result = system_fail("renaming", path, errno);
     if (result != OK) unlink(temporary);
     return result;
+}
+
+static status write_beside(const char *path, const void *bytes, size_t length,
+                           bool sync)
+{
+    static _Atomic unsigned serial;
+    char temporary[PATH_BYTES];
+    const int needed =
+        snprintf(temporary, sizeof temporary, "%s.tmp-%ld-%u", path,
+                 (long)getpid(), atomic_fetch_add(&serial, 1));
+
+    if (needed < 0 || (size_t)needed >= sizeof temporary)
+        FAIL(ERR_CONFIG, "%.60s...: path longer than %d bytes", path,
+             PATH_BYTES);
+    return write_then_rename(temporary, path, bytes, length, sync);
 }
 
 static status write_through(const char *path, const void *bytes,
@@ -169,22 +184,19 @@ static bool is_special(const char *path)
            !S_ISDIR(facts.st_mode);
 }
 
+status file_write_cache(const char *path, const void *bytes, size_t length)
+{
+    return write_beside(path, bytes, length, false);
+}
+
 status file_write_atomic(const char *path, const void *bytes, size_t length)
 {
-    static _Atomic unsigned serial;
-    char temporary[PATH_BYTES], directory[PATH_BYTES];
-    int needed;
+    char directory[PATH_BYTES];
 
     if (is_special(path)) return write_through(path, bytes, length);
     TRY(directory_of(directory, sizeof directory, path));
-    needed = snprintf(temporary, sizeof temporary, "%s.tmp-%ld-%u", path,
-                      (long)getpid(), atomic_fetch_add(&serial, 1));
-    if (needed < 0 || (size_t)needed >= sizeof temporary)
-        FAIL(ERR_CONFIG, "%.60s...: path longer than %d bytes", path,
-             PATH_BYTES);
-    TRY(write_then_rename(temporary, path, bytes, length));
-    TRY(directory_sync(directory));
-    return OK;
+    TRY(write_beside(path, bytes, length, true));
+    return directory_sync(directory);
 }
 
 status file_may_write(const char *path)

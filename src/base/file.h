@@ -17,6 +17,9 @@ status file_read(const char *path, size_t bytes_max, struct text *out);
 /* Temporary name in the same directory, fsync, rename, fsync directory.
  * ERR_IO says "disk full" by name when it is. */
 status file_write_atomic(const char *path, const void *bytes, size_t length);
+/* The same without waiting for the disk, for what can be made again: when the
+ * machine itself stops, the file may be there and not be whole. */
+status file_write_cache(const char *path, const void *bytes, size_t length);
 /* Could that be written, as far as can be seen beforehand? For what comes after
  * long work. NULL: nothing is asked. */
 status file_may_write(const char *path);

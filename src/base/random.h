@@ -19,7 +19,7 @@ void random_block(struct random_key key, uint64_t low, uint64_t high,
 double random_uniform(struct random_key key, uint64_t index);
 /* out[i] = floor(2^32 random_uniform(key, first + i)), several times as fast:
  * most coins are decided by their first bits. */
-enum { RANDOM_MANY = 64 };
+enum { RANDOM_MANY = 60 };
 void random_uniform_tops(struct random_key key, uint64_t first,
                          uint32_t out[RANDOM_MANY]);
 /* Uniform integer in [0, bound), bound > 0, exact (no modulo bias beyond

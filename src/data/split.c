@@ -31,41 +31,40 @@ static bool is_held(struct random_key key, const struct split_request *r,
     return random_uniform(key, (uint64_t)document) < r->share;
 }
 
-static status hold(struct split *split, const struct token_set *set,
-                   int64_t document, int64_t *room)
-{
-    int64_t *before;
-
-    if (split->count == *room) TRY(make_room(split, *room *= 2));
-    before = &split->before[split->count];
-    before[1] = before[0] + token_set_start(set, document + 1) -
-                token_set_start(set, document);
-    split->held[split->count++] = document;
-    return OK;
-}
-
 /* A coin whose first bits are beyond those of the share is not held; the others
  * are looked at. */
-static status throw_coins(struct split *split, const struct token_set *set,
+static status throw_coins(struct split *split, int64_t documents,
                           const struct split_request *r)
 {
     const struct random_key key = random_key_make(r->seed, "data.split");
     const double most = r->share * 0x1p32;
-    int64_t room = (int64_t)((double)set->documents * r->share) + 1024;
+    int64_t room = (int64_t)((double)documents * r->share) + 1024;
     uint32_t tops[RANDOM_MANY];
 
     TRY(make_room(split, room));
-    split->before[0] = 0;
-    for (int64_t at = 0; at < set->documents; at += RANDOM_MANY) {
-        const int64_t left = set->documents - at;
+    for (int64_t at = 0; at < documents; at += RANDOM_MANY) {
+        const int64_t left = documents - at;
         const int count = left < RANDOM_MANY ? (int)left : RANDOM_MANY;
 
         random_uniform_tops(key, (uint64_t)at, tops);
+        if (split->count + RANDOM_MANY > room)
+            TRY(make_room(split, room *= 2));
         for (int i = at == 0; i < count; i++)
             if ((double)tops[i] <= most && is_held(key, r, at + i))
-                TRY(hold(split, set, at + i, &room));
+                split->held[split->count++] = at + i;
     }
     return OK;
+}
+
+/* Apart from the coins: the processor then waits for several places of the
+ * table at once. */
+static void count_tokens(struct split *split, const struct token_set *set)
+{
+    split->before[0] = 0;
+    for (int64_t i = 0; i < split->count; i++)
+        split->before[i + 1] = split->before[i] +
+                               token_set_start(set, split->held[i] + 1) -
+                               token_set_start(set, split->held[i]);
 }
 
 /* ---- the list in a file: facts, held, before, CRC-32C ---- */
@@ -180,7 +179,7 @@ static status list_write(const struct split *split,
     crc = crc32c(0, out.bytes, out.length);
     TRY_GOTO(done, result, text_append(&out, &crc, sizeof crc));
     TRY_GOTO(done, result, directory_make(r->cache));
-    TRY_GOTO(done, result, file_write_atomic(path, out.bytes, out.length));
+    TRY_GOTO(done, result, file_write_cache(path, out.bytes, out.length));
 done:
     text_free(&out);
     return result;
@@ -198,7 +197,8 @@ status split_build(struct split *split, const struct token_set *set,
         if (list_read(split, set, r, path)) return OK;
         split_free(split);
     }
-    TRY(throw_coins(split, set, r));
+    TRY(throw_coins(split, set->documents, r));
+    count_tokens(split, set);
     /* A place that cannot be written costs the next opening a pass. */
     if (kept && list_write(split, set, r, path) != OK) status_clear();
     return OK;

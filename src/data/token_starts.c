@@ -187,7 +187,7 @@ status token_file_split(struct token_file *file, int32_t end,
     put_crcs(file->found_image, length);
     /* A place that cannot be written costs the next opening a pass. */
     if (directory_make(cache) != OK ||
-        file_write_atomic(path, file->found_image, length) != OK)
+        file_write_cache(path, file->found_image, length) != OK)
         status_clear();
     return OK;
 }
