@@ -66,7 +66,7 @@ static status summary(struct planned *planned, struct table *table)
         const struct program *p = &pipeline->stages[i].program;
 
         parameters += p->params.parameters;
-        flops += program_cost(p).flops;
+        flops += program_training_flops(p);
     }
     const struct {
         const char *what;
@@ -91,8 +91,7 @@ static status summary(struct planned *planned, struct table *table)
         {"memory", (int64_t)pipeline->bytes,
          ramped ? "bytes, the rank, room for every batch"
                 : "bytes, the rank"},
-        /* F, then B and W at its cost each. */
-        {"work of a step", 3 * flops * micro_batches, "FLOP, the rank"},
+        {"work of a step", flops * micro_batches, "FLOP, the rank"},
     };
 
     table_begin(table, columns, 3);

@@ -185,6 +185,22 @@ struct step_cost program_cost(const struct program *program)
     return sum;
 }
 
+int64_t program_training_flops(const struct program *program)
+{
+    int64_t sum = 0;
+
+    for (int i = 0; i < program->step_count; i++) {
+        const struct step *step = &program->steps[i];
+        const int64_t flops = step->layer->cost(step, program).flops;
+        const bool made =
+            step->param[0] < 0 ||
+            param_has_gradient(&program->params.items[step->param[0]]);
+
+        sum += (made ? 3 : 2) * flops;
+    }
+    return sum;
+}
+
 size_t program_scratch_bytes(const struct program *program)
 {
     size_t most = 0;

@@ -288,6 +288,9 @@ int64_t program_position(const struct program *program, int64_t token);
 
 /* Forward cost of all steps. */
 struct step_cost program_cost(const struct program *program);
+/* Of a micro-batch in training: F, B and W at its cost each; there is no W of a
+ * frozen matrix. */
+int64_t program_training_flops(const struct program *program);
 /* One line per step: kind, slots, shapes, layouts, parameters, cost. */
 status program_print(const struct program *program, struct text *out);
 /* Marks slots as dropped. policy: "none", "block", or kinds of layers.

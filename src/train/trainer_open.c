@@ -228,15 +228,16 @@ static status begin(struct trainer *t)
                         t->request->resume ? t->counters.step : -1);
 }
 
-/* What all ranks do in a step: F, then B and W at its cost each. */
+/* What all ranks do in a step. */
 static status count_work(struct trainer *t)
 {
     double flops = 0;
 
     for (int i = 0; i < t->pipeline.count; i++)
-        flops += 3.0 * t->pipeline.chunks[i].count *
+        flops += (double)t->pipeline.chunks[i].count *
                  stage_rounds(&t->pipeline.stages[i]) *
-                 (double)program_cost(&t->pipeline.stages[i].program).flops;
+                 (double)program_training_flops(
+                     &t->pipeline.stages[i].program);
     TRY(team_join(&t->team, &flops, 1));
     t->step_flops = (int64_t)flops;
     return OK;

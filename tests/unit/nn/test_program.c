@@ -441,6 +441,32 @@ TEST(recomputation_takes_less_memory)
     }
 }
 
+/* A product less for each frozen matrix; a lookup has none, a vector's is made
+ * in any case. */
+TEST(frozen_matrices_make_less_work)
+{
+    static struct data data;
+    const struct grid grid = {1, 1, 1};
+    struct stage stage = {0};
+
+    data_fill(&data, SEQUENCES, LENGTH, llama_plain.vocab);
+    plan(&stage, &llama_plain, DTYPE_F32, grid, &data, &base);
+    struct program *p = &stage.program;
+    int64_t expected = 3 * program_cost(p).flops;
+
+    EQUAL_INT(program_training_flops(p), expected);
+    for (int i = 0; i < p->params.count; i++) {
+        struct param *param = &p->params.items[i];
+
+        param->frozen = true;
+        if (!param->spec.vector && strstr(param->name, "embed") == NULL)
+            expected -= 2 * p->tokens * param->elements;
+        EQUAL_INT(program_training_flops(p), expected);
+    }
+    CHECK(expected > 2 * program_cost(p).flops);
+    stage_free(&stage);
+}
+
 /* ---- gradients are derivatives ---- */
 
 static double total_loss(struct stage *stage, const struct data *data)
@@ -645,4 +671,5 @@ TEST(every_keeps_flag_is_needed)
 TEST_MAIN(only_the_grid_decides_the_bits,
           sequences_longer_than_a_granule_keep_their_bits,
           another_grid_has_other_bits, recomputation_takes_less_memory,
-          gradients_are_derivatives, every_keeps_flag_is_needed)
+          frozen_matrices_make_less_work, gradients_are_derivatives,
+          every_keeps_flag_is_needed)
