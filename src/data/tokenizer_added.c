@@ -75,6 +75,11 @@ status tokenizer_build_matchers(struct tokenizer *tokenizer)
         TRY_GOTO(done, result,
                  normalizer_run(&tokenizer->normalizer, token->content,
                                 token->length, &in));
+        if (in.length == 0 && token->length > 0)
+            FAIL_GOTO(done, result, ERR_FORMAT, "%s: added_tokens: the "
+                      "normalizer leaves nothing of id %d, and what is nothing "
+                      "would be found between all characters; its `normalized` "
+                      "must be false", tokenizer->source, token->id);
         TRY_GOTO(done, result,
                  added_insert(&tokenizer->normal, i, in.text, in.length));
     }

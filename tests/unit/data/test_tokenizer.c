@@ -238,6 +238,10 @@ TEST(what_is_not_supported_is_refused_by_name)
          "\"merges\":[]}}", "lacks byte"},
         {"{\"added_tokens\":[{\"id\":1,\"content\":\"x\"}]," PRE MODEL,
          "\"x\" has id 1, which \"b\" has"},
+        {"{\"added_tokens\":[{\"id\":3,\"content\":\"  \","
+         "\"normalized\":true}],\"normalizer\":{\"type\":\"Strip\","
+         "\"strip_left\":true,\"strip_right\":false}," PRE MODEL,
+         "the normalizer leaves nothing of id 3"},
         {HEAD "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
          "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":"
          "\"Isolated\",\"invert\":false}]}," MODEL, "pattern is wrong"},
