@@ -13,6 +13,7 @@
 #include "bench/bound.h"
 #include "bench/probe.h"
 #include "bench/step_print.h"
+#include "train/micro_batch.h"
 #include "train/step.h"
 #include "train/trace_file.h"
 
@@ -247,8 +248,8 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
     struct pipeline_request request = {.stage = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = settings->dtype,
         .product = settings->product,
-        .isa = settings->isa, .batch = batch, .micro_batch = batch,
-        .length = length, .backward = BACKWARD_FUSED, .optimizer = true,
+        .isa = settings->isa, .batch = batch, .length = length,
+        .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = settings->threads ? settings->threads : threads_cores(),
         .recompute = none, .recompute_count = 1}};
 
@@ -257,6 +258,11 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
                   ? settings->steps : 3;
     TRY_GOTO(done, result, grid_resolve(&request.stage.grid, &(struct grid){0},
                                         &facts));
+    request.stage.micro_batch =
+        settings->micro_batch
+            ? settings->micro_batch
+            : micro_batch_choose(&request.stage, batch,
+                                 request.stage.grid.data);
     TRY_GOTO(done, result, open_all(&f, &pipeline, &request));
     TRY_GOTO(done, result, measure(&f, &pipeline));
     TRY_GOTO(done, result, deliver(&f, out, json));

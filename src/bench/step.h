@@ -13,6 +13,7 @@ struct bench_step_settings {
     const char *model;    /* "gpt2-124m", "llama-58m", "llama-10m",
                            * "llama-1m"; NULL: the first */
     int64_t batch;        /* sequences; 0: the model's usual */
+    int64_t micro_batch;  /* sequences at once; 0: as a run chooses */
     int64_t length;       /* tokens of a sequence; 0: the model's usual */
     int steps;            /* measured, after one to warm up; 0: 3 */
     int threads;          /* 0: the cores of this process */

@@ -65,6 +65,8 @@ status command_bench_step(struct arguments *arguments)
     TRY(read_product(arguments, settings.dtype, &settings.product));
 
     TRY(arguments_integer(arguments, "batch", 1, 1 << 20, &settings.batch));
+    TRY(arguments_integer(arguments, "micro-batch", 1, 1 << 20,
+                          &settings.micro_batch));
     TRY(arguments_integer(arguments, "length", 1, 1 << 24, &settings.length));
     TRY(arguments_integer(arguments, "steps", 1, 1000000, &steps));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));

@@ -293,6 +293,8 @@ const struct command commands[] = {
      {{"model", "NAME", "gpt2-124m (default), llama-58m, llama-10m, llama-1m",
        false},
       {"batch", "N", "sequences of a step", false},
+      {"micro-batch", "N", "of them at once; not given: as a run chooses",
+       false},
       {"length", "N", "tokens of a sequence", false},
       {"steps", "N", "measured steps (3)", false},
       {"dtype", "TYPE", "float32 (default), bfloat16, float16 or float64",

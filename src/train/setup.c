@@ -10,6 +10,7 @@
 #include "plan/simulate.h"
 #include "schedule/build.h"
 #include "schedule/read.h"
+#include "train/micro_batch.h"
 #include "train/qk_clip.h"
 
 /* What resume may change: how fast, how long, what is watched and kept. Not
@@ -142,11 +143,23 @@ static status choose_product(const char *name, enum dtype dtype,
     return OK;
 }
 
-/* The least count of micro-batches that keeps a pipeline busy. */
-static int64_t choose_micro_batch(int64_t batch, int ranks)
+/* Whether a micro-batch costs messages, as all axes but that of whole copies
+ * do. */
+static bool batch_costs(const struct setup *setup)
 {
+    return mesh_ranks(&setup->mesh) != setup->mesh.size[AXIS_DATA] ||
+           setup->request.division.gradients != 0;
+}
+
+/* In a pipeline, the least count of micro-batches that keeps it busy. */
+static int64_t choose_micro_batch(const struct setup *setup, int64_t batch)
+{
+    const int ranks = setup->mesh.size[AXIS_PIPE];
     int64_t count = 2 * ranks;
 
+    if (!batch_costs(setup))
+        return micro_batch_choose(&setup->request, batch,
+                                  setup->grid.data / setup->ranks);
     if (ranks == 1) return batch;
     while (count < batch && batch % count != 0) count++;
     return count < batch ? batch / count : 1;
@@ -162,8 +175,7 @@ static status cut_batch(struct setup *setup)
     r->batch = setup->batch / setup->ranks;
     r->micro_batch = o->train.micro_batch;
     if (r->micro_batch == 0) /* the same all the time */
-        r->micro_batch = choose_micro_batch(least > 0 ? least : 1,
-                                            setup->mesh.size[AXIS_PIPE]);
+        r->micro_batch = choose_micro_batch(setup, least > 0 ? least : 1);
     if (r->micro_batch > r->batch) r->micro_batch = r->batch;
     for (near = r->micro_batch; r->batch % near != 0; near--) continue;
     if (near != r->micro_batch)

@@ -192,6 +192,43 @@ TEST(what_fits_is_shared)
     }
 }
 
+/* ---- sequences at once, where nobody says ---- */
+
+/* Of 24 sequences and 8 leaves; nothing is cut below 1,024 tokens, below 256 MB
+ * of activations, or for less than a tenth of what it takes. */
+static const struct {
+    int ranks;
+    const char *assignments;
+    int64_t micro_batch;
+} at_once[] = {
+    {1, "data.sequence=2048 model.layers=3", 24},          /* 198 MB */
+    {1, "data.sequence=2048", 3},                         /* 396 MB */
+    {1, "data.sequence=512 model.layers=256", 3},
+    {1, "data.sequence=256 model.layers=512", 6},         /* 3 are 768 */
+    {1, "data.sequence=2048 model.layers=64 train.batch=21", 21}, /* odd */
+    {1, "data.sequence=2048 model.layers=64 train.batch=20", 5},
+    {1, "data.sequence=2048 model.layers=64 numerics.grid_data=2", 12},
+    {1, "data.sequence=2048 model.layers=64 train.micro_batch=24", 24},
+    {1, "data.sequence=2048 model.vocab=1000000", 12}, /* 256 MB a sum */
+    {2, "data.sequence=2048 model.layers=64", 3},
+    {2, "data.sequence=2048 model.layers=64 zero=fsdp", 12}, /* messages */
+    {2, "data.sequence=2048 model.layers=64 mesh.tensor=2", 24}};
+
+TEST(large_batches_are_worked_on_in_parts)
+{
+    for (int i = 0; i < ROWS(at_once); i++) {
+        struct options_set set;
+        struct setup setup;
+
+        IS_OK(resolve(&setup, &set, at_once[i].ranks,
+                      at_once[i].assignments));
+        if (setup.request.micro_batch != at_once[i].micro_batch)
+            print_error("%s\n", at_once[i].assignments);
+        EQUAL_INT(setup.request.micro_batch, at_once[i].micro_batch);
+        release(&setup, &set);
+    }
+}
+
 TEST(a_run_that_goes_on_keeps_its_grid)
 {
     const struct grid two = {.data = 2, .tensor = 4, .context = 1};
@@ -209,4 +246,5 @@ TEST(a_run_that_goes_on_keeps_its_grid)
 }
 
 TEST_MAIN(what_does_not_fit_is_refused, what_fits_is_shared,
+          large_batches_are_worked_on_in_parts,
           a_run_that_goes_on_keeps_its_grid)
