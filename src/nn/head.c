@@ -14,7 +14,21 @@ static const struct param *head_param(const struct program *p,
     return &p->params.items[step->param[0]];
 }
 
-/* logits [rows of x, rows of the weight] in the layer scratch, real. */
+/* Elements from one token's logits to the next: an odd number of lines, so that
+ * an element of many tokens does not fall on few sets of a cache. */
+static int64_t logits_apart(const struct step *step, const struct program *p)
+{
+    enum { SHORT = 2048 }; /* bytes: a cache has room for many */
+    const int64_t bytes = dtype_bytes(program_real(p));
+    const int64_t line = ARENA_ALIGN / bytes;
+    const int64_t rows = head_param(p, step)->rows;
+
+    if (rows * bytes < SHORT) return rows;
+    return ((rows + line - 1) / line | 1) * line;
+}
+
+/* logits [rows of x, rows of the weight] in the layer scratch, real. Whoever
+ * reads them elsewhere, and a soft cap, find them dense. */
 static status make_logits(const struct step *step, struct run *run,
                           struct tensor x, struct tensor *logits)
 {
@@ -22,6 +36,8 @@ static status make_logits(const struct step *step, struct run *run,
 
     *logits = tensor_2d(run->scratch, program_real(run->program), x.shape[0],
                         head_param(run->program, step)->rows);
+    if (run->read_logits == NULL && step->set.head.softcap == 0)
+        logits->stride[0] = logits_apart(step, run->program);
     struct matmul call = {
         .c = *logits, .a = x,
         .b = tensor_transpose(run_weight(run, step, 0)), .order = &order,
@@ -49,7 +65,7 @@ static int64_t chunk_rows(const struct program *p)
 
 static size_t logits_bytes(const struct step *step, const struct program *p)
 {
-    const size_t bytes = (size_t)(chunk_rows(p) * head_param(p, step)->rows) *
+    const size_t bytes = (size_t)(chunk_rows(p) * logits_apart(step, p)) *
                          (size_t)dtype_bytes(program_real(p));
 
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;

@@ -508,10 +508,10 @@ static bool rows_collide(int64_t apart)
 
 /* Which operands are read where they lie: a where too few columns pay for a
  * copy, or where its words are far apart and b needs no copy either, since c is
- * not tall. */
+ * not tall, or so narrow that a copy of a would be read for few strips. */
 static void plan_in_place(struct plan *plan, int threads)
 {
-    enum { PANELS_MOST = 16, STRIPS_MOST = 9 }; /* measured */
+    enum { PANELS_MOST = 16, STRIPS_MOST = 9, FEW_STRIPS = 4 }; /* measured */
     const struct tensor *a = &plan->p.a, *b = &plan->p.b, *c = &plan->p.c;
     const int64_t panels = ceil_div(c->shape[0], plan->format->rows * threads);
     const int64_t strips = ceil_div(c->shape[1], TILE_COLUMNS);
@@ -520,7 +520,8 @@ static void plan_in_place(struct plan *plan, int threads)
     if (!plan->format->in_place || plan->few ||
         rows_collide(a->stride[far ? 1 : 0]))
         return;
-    plan->in_place = far ? panels <= PANELS_MOST : strips <= STRIPS_MOST;
+    plan->in_place = far ? panels <= PANELS_MOST || strips <= FEW_STRIPS
+                         : strips <= STRIPS_MOST;
     plan->b_in_place = plan->in_place && far && b->stride[1] == 1 &&
                        !rows_collide(b->stride[0]) &&
                        c->shape[1] % TILE_COLUMNS == 0;
