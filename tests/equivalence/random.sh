@@ -60,7 +60,9 @@ draw() { # SEED
                 " model.attention_dropout=" of("0 0 0.2") \
                 " train.z_loss=" of("0 0 1e-3") \
                 " train.noise_scale=" of("0 0 2") \
-                " lora.rank=" rank
+                " lora.rank=" rank \
+                (random(3) == 0 ? " train.batch_ramp=[0=" batch / 2 ",1=" \
+                    batch "]" : "")
         }
         BEGIN {
             x = 100003 * seed + 17
@@ -75,6 +77,7 @@ draw() { # SEED
             head = of("2 4 6 10")
             width = family == "gpt2" ? heads * head : 8 + random(17)
             dtype = of("float32 bfloat16 float64")
+            batch = of("4 6 8 12 16")
             extra = seed % 2 ? features() : ""
             print "model.family=" family, "model.heads=" heads,
                 "model.kv_heads=" (family == "gpt2" ? 0 : kv),
@@ -86,7 +89,7 @@ draw() { # SEED
                 "data.sequence=" (context > 1 ? 4 * span : 7 + random(30)),
                 "data.documents=" of("separate joined"),
                 "train.dtype=" dtype,
-                "train.batch=" of("4 6 8 12 16"), "train.micro_batch=0",
+                "train.batch=" batch, "train.micro_batch=0",
                 "numerics.grid_context=" context, "seed=" seed,
                 "optimizer.clip=" of("0 0.5") extra
             for (i = 0; i < 40; i++) print layout()
