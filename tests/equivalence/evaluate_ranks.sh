@@ -140,6 +140,16 @@ asked --ranks 2 --limit 2 --batch 1 >shared.txt
 asked --limit 2 >alone.txt
 if cmp -s alone.txt shared.txt && grep -q loglikelihoods alone.txt; then ok "eval of few items on ranks"
 else bad "eval of few items on ranks" "says something else" log; fi
+# Windows of long documents are shared too.
+for ranks in 1 2 5; do
+    lockstep eval one --json --task facts/perplexity.jsonl --kind perplexity \
+        --ranks "$ranks" 2>log | sed 's/"seconds": *[0-9.e+-]*//' >said
+    [ "$ranks" -gt 1 ] || mv said alone.txt
+    [ "$ranks" -eq 1 ] || {
+        if [ -s said ] && cmp -s alone.txt said; then ok "texts on $ranks ranks"
+        else bad "texts on $ranks ranks" "say something else" log; fi
+    }
+done
 # Other kinds of models: 16 bits, learned positions, windows and soft caps, a
 # vocabulary that four tensor ranks cut unevenly.
 mv one first
