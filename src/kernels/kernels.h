@@ -65,7 +65,8 @@ struct sum_order {
  *   continues: result = c + granules, one by one (c is an unfinished leaf;
  *              order->leaves must be 1)
  *   bias  [n]:    result = result + bias
- *   left  [m, n]: result = left + result (left->data == c.data allowed)
+ *   left  [m, n]: result = left + result (left->data == c.data allowed where
+ *                 it does not continue)
  * Narrow tables: a, b and bias narrow; c and left each narrow or f32 (c f32
  * where it continues). All after the granules is float32, c is rounded once. */
 struct matmul {

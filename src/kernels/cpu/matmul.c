@@ -597,6 +597,7 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
     CHECK(p->b.stride[0] == 1 || p->b.stride[1] == 1);
     CHECK(!p->left || p->left->stride[1] == 1);
     CHECK(!p->continues || p->order->leaves == 1);
+    CHECK(!p->continues || !p->left || p->left->data != p->c.data);
     CHECK(!p->strips || (p->b.stride[0] == 1 && p->b.stride[1] == k));
 }
 

@@ -171,6 +171,7 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
     CHECK(p->a.dtype == dtype && p->b.dtype == dtype);
     CHECK(p->c.dtype == REAL_DTYPE || (p->c.dtype == dtype && !p->continues));
     CHECK(p->c.stride[1] == 1);
+    CHECK(!p->continues || !p->left || p->left->data != p->c.data);
     CHECK(p->a.shape[0] == m && p->b.shape[1] == n && p->b.shape[0] == k);
     CHECK(!p->bias || (p->bias->shape[0] == n && p->bias->dtype == dtype));
     CHECK(!p->left || (p->left->shape[0] == m && p->left->shape[1] == n &&
