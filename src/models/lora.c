@@ -141,6 +141,14 @@ status lora_check(const struct model *model)
 
 /* ---- of options ---- */
 
+/* Is the text behind the first `count` among them? */
+static bool is_listed(const char *const *list, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(list[i], list[count]) == 0) return true;
+    return false;
+}
+
 static status fail_target(const struct model *model, const char *target)
 {
     char names[LORA_PARTS][LORA_NAME_BYTES];
@@ -153,6 +161,7 @@ static status fail_target(const struct model *model, const char *target)
         if (lora_part(model, i) == NULL) continue;
         lora_stem(lora_part(model, i), names[count]);
         list[count] = lora_last(names[count]);
+        if (is_listed(list, count)) continue; /* c_proj of gpt2 is two */
         TRY_GOTO(done, result, text_printf(&all, "%s, ", list[count]));
         count++;
     }

@@ -157,6 +157,10 @@ expect "adapters that are not there" 78 "has no adapters" \
 expect "a target that is no matrix" 78 "nearest: q_proj" \
     train config.yaml --run nothing --set lora.rank=2 \
     --set lora.targets=q_prj
+expect "a target of another family" 78 \
+    "q_proj is not c_attn, c_proj, c_fc, or all" train config.yaml --run none \
+    --set lora.rank=2 --set lora.targets=q_proj --set model.family=gpt2 \
+    --set model.kv_heads=0
 expect "adapters as the beginning of a run without" 78 "export" \
     train config.yaml --run nothing --set init.from=lora
 
