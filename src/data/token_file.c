@@ -136,38 +136,45 @@ static uint64_t id_at(const struct token_file *file, int64_t index)
                       file->bytes_per_token);
 }
 
-/* The largest id of [first, first + count); loops that vectorize. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "ids are copied");
+
+/* The largest of `count` ids, at most CHUNK_TOKENS. They need not be aligned in
+ * the file; in an array the loops vectorize. */
 static uint64_t largest(const struct token_file *file, int64_t first,
                         int64_t count)
 {
-    const unsigned char *at = file->tokens + first * file->bytes_per_token;
-    uint32_t most = 0;
-    uint64_t wide = 0;
+    const size_t size = (size_t)file->bytes_per_token;
+    const unsigned char *from = file->tokens + (size_t)first * size;
+    union {
+        uint16_t narrow[CHUNK_TOKENS];
+        uint32_t middle[CHUNK_TOKENS];
+    } ids;
+    uint64_t most = 0;
 
-    switch (file->bytes_per_token) {
-    case 2:
-        for (int64_t i = 0; i < count; i++) {
-            const uint32_t id = (uint32_t)at[2 * i] |
-                                (uint32_t)at[2 * i + 1] << 8;
+    if (size == 2) {
+        uint16_t top = 0;
 
-            most = id > most ? id : most;
-        }
-        return most;
-    case 4:
-        for (int64_t i = 0; i < count; i++) {
-            const uint32_t id = load_u32(at + 4 * i);
-
-            most = id > most ? id : most;
-        }
-        return most;
-    default:
-        for (int64_t i = 0; i < count; i++) {
-            const uint64_t id = id_at(file, first + i);
-
-            wide = id > wide ? id : wide;
-        }
-        return wide;
+        memcpy(ids.narrow, from, (size_t)count * size);
+        _Pragma("omp simd reduction(max : top)") for (
+            int64_t i = 0; i < count; i++)
+            top = ids.narrow[i] > top ? ids.narrow[i] : top;
+        return top;
     }
+    if (size == 4) {
+        uint32_t top = 0;
+
+        memcpy(ids.middle, from, (size_t)count * size);
+        _Pragma("omp simd reduction(max : top)") for (
+            int64_t i = 0; i < count; i++)
+            top = ids.middle[i] > top ? ids.middle[i] : top;
+        return top;
+    }
+    for (int64_t i = first; i < first + count; i++) {
+        const uint64_t id = id_at(file, i);
+
+        most = id > most ? id : most;
+    }
+    return most;
 }
 
 static int64_t first_from(const struct token_file *file, int64_t first,

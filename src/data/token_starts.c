@@ -19,6 +19,7 @@ enum {
     HEADER = 64, BODY_CRC = 40, HEADER_CRC = 44,
     LARGE = 64 << 20,        /* bytes; smaller files are split each time */
     DROPPED = 8 << 20,       /* tokens, after which pages are given back */
+    LOOKED = 256,            /* tokens; DROPPED is a multiple */
     GPT2_BEGINS = 50256,     /* llm.c: first token of each document */
     LLAMA3_BEGINS = 128000
 };
@@ -115,13 +116,6 @@ static bool find_kept(struct token_file *file, int32_t end, const char *path)
     return found;
 }
 
-/* Whether a document begins at token i > 0. */
-static bool begins(const struct token_file *file, int64_t i, int32_t end,
-                   bool before)
-{
-    return token_file_at(file, before ? i : i - 1) == end;
-}
-
 /* image: the header's place, then the starts; *room in numbers. */
 static status add_start(unsigned char **image, int64_t *room, int64_t index,
                         int64_t start)
@@ -147,19 +141,55 @@ static void piece_read(const struct token_file *file, int64_t tokens)
         file->progress(file->argument, tokens * file->bytes_per_token);
 }
 
+/* Whether one of the tokens [first, first + count), at most LOOKED, is `id`:
+ * most stretches have none. */
+static bool has(const struct token_file *file, int64_t first, int64_t count,
+                int32_t id)
+{
+    const size_t size = (size_t)file->bytes_per_token;
+    const unsigned char *from = file->tokens + (size_t)first * size;
+    uint16_t narrow[LOOKED];
+    uint32_t middle[LOOKED];
+    unsigned any = 0;
+
+    if (size == 2) {
+        memcpy(narrow, from, (size_t)count * size);
+        _Pragma("omp simd reduction(| : any)") for (
+            int64_t i = 0; i < count; i++)
+            any |= narrow[i] == id;
+        return any != 0;
+    }
+    if (size != 4) return true;
+    memcpy(middle, from, (size_t)count * size);
+    _Pragma("omp simd reduction(| : any)") for (int64_t i = 0; i < count; i++)
+        any |= middle[i] == (uint32_t)id;
+    return any != 0;
+}
+
+/* A document begins at each such token, or behind it. */
 static status find(struct token_file *file, int32_t end, int64_t *documents)
 {
     const bool before = file->layout == TOKENS_LLMC;
+    const int64_t behind = before ? 0 : 1;
     int64_t room = 0, count = 0;
 
     TRY(add_start(&file->found_image, &room, count++, 0));
     if (before) end = file->bytes_per_token == 2 ? GPT2_BEGINS : LLAMA3_BEGINS;
-    for (int64_t i = 1; i < file->count; i++) {
-        if (i % DROPPED == 0) piece_read(file, DROPPED);
-        if (begins(file, i, end, before))
-            TRY(add_start(&file->found_image, &room, count++, i));
+    for (int64_t at = 0; at < file->count; at += LOOKED) {
+        const int64_t left = file->count - at;
+        const int64_t here = left < LOOKED ? left : LOOKED;
+
+        if (at > 0 && at % DROPPED == 0) piece_read(file, DROPPED);
+        if (!has(file, at, here, end)) continue;
+        for (int64_t i = at; i < at + here; i++) {
+            const int64_t start = i + behind;
+
+            if (token_file_at(file, i) == end && start > 0 &&
+                start < file->count)
+                TRY(add_start(&file->found_image, &room, count++, start));
+        }
     }
-    piece_read(file, file->count % DROPPED);
+    piece_read(file, file->count - (file->count - 1) / DROPPED * DROPPED);
     TRY(add_start(&file->found_image, &room, count, file->count));
     *documents = count;
     return OK;

@@ -9,6 +9,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/random.h"
 #include "tests/test.h"
 
 enum { LARGE = 65 << 20, END = 7 };
@@ -284,6 +285,40 @@ TEST(reading_to_open_is_told)
     IS_OK(directory_remove(place.directory));
 }
 
+/* Against a loop that looks at one token after the other. */
+TEST(documents_are_found_wherever_they_end)
+{
+    enum { TOKENS = 5000 };
+    static const char *const names[] = {"a.u16", "a.u32"};
+    const struct random_key key = random_key_make(5, "test");
+    unsigned char bytes[4 * TOKENS] = {0};
+    struct token_file file;
+    struct place place;
+
+    for (int round = 0; round < 40; round++) {
+        const int size = round % 2 == 0 ? 2 : 4;
+        const int count = round < 4 ? TOKENS : 1 + 131 * round;
+        int64_t documents = 0;
+
+        begin(&place, names[round % 2]);
+        for (int i = 0; i < count; i++)
+            bytes[size * i] = (unsigned char)
+                random_below(key, (uint64_t)(round * TOKENS + i),
+                             round < 2 ? 8 : 200 + 20 * (uint64_t)round % 50);
+        bytes[size * (count - 1)] = round % 3 == 0 ? END : 1;
+        put(place.path, 0, bytes, (size_t)(size * count));
+        IS_OK(token_file_open(&file, place.path));
+        IS_OK(token_file_split(&file, END, NULL));
+        for (int i = 0; i < count; i++)
+            if (i == 0 || bytes[size * (i - 1)] == END)
+                EQUAL_INT(token_file_start(&file, documents++), i);
+        EQUAL_INT(file.documents, documents);
+        EQUAL_INT(token_file_start(&file, documents), count);
+        token_file_close(&file);
+        IS_OK(directory_remove(place.directory));
+    }
+}
+
 TEST(found_documents_are_kept)
 {
     static const uint16_t end = END;
@@ -325,4 +360,5 @@ TEST_MAIN(a_file_of_100_gigabytes_opens_by_its_table,
           a_change_of_what_had_a_seal_is_known_at_once,
           what_reading_finds_is_an_error_of_settling,
           ids_are_compared_with_the_vocabulary, reading_to_open_is_told,
+          documents_are_found_wherever_they_end,
           found_documents_are_kept)
