@@ -310,7 +310,7 @@ status loader_sample(struct loader *loader, int64_t index,
 {
     const struct loader_request *r = &loader->request;
     const int64_t sample = ordered(loader, index);
-    int32_t segment = 0, position = 0;
+    int32_t begin = 0, position = 0; /* of the document, in it */
     struct walk walk;
     int64_t t = 0;
 
@@ -321,18 +321,18 @@ status loader_sample(struct loader *loader, int64_t index,
             return beyond(loader, walk.document);
         TRY(fill_piece(&walk, inputs + t, targets + t));
         for (int64_t i = 0; i < walk.count; i++, t++) {
-            documents[t] = segment;
+            documents[t] = begin;
             positions[t] = position++;
         }
         if (r->joined) continue;
-        segment++;
+        begin = (int32_t)t;
         position = 0;
     }
     for (; t < r->sequence; t++) { /* padding: a document of its own */
         inputs[t] = loader->set.files[0].end_token > 0
                         ? loader->set.files[0].end_token : 0;
         targets[t] = -1;
-        documents[t] = segment;
+        documents[t] = begin;
         positions[t] = position++;
     }
     return OK;

@@ -70,7 +70,8 @@ void loader_close(struct loader *loader);
 void loader_drop(const struct loader *loader);
 
 /* Sample `index` counted from the start of the run: epoch index / samples.
- * Arrays of [sequence]. */
+ * Arrays of [sequence]; documents: where in the sample that of each token
+ * begins. */
 status loader_sample(struct loader *loader, int64_t index,
                      int32_t *inputs, int32_t *targets, int32_t *positions,
                      int32_t *documents);

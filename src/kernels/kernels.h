@@ -183,6 +183,16 @@ static inline uint32_t dropout_least(double rate)
     return (uint32_t)(rate * 0x1p32);
 }
 
+/* Linear biases of scores (ALiBi): the score of a pair is (q . k + bias) scale,
+ * its bias that of alibi_bias (kernels/alibi.h), of the query head's slope and
+ * the key's position in its document. Source: Press, Smith and Lewis 2022,
+ * arXiv:2108.12409, section 3, with the key's position instead of the distance,
+ * as the released models add it: a softmax does not see the difference. */
+struct attention_alibi {
+    int heads;              /* of the whole model; 0: none */
+    int64_t head;           /* number of the call's first */
+};
+
 /* What a backward call sets. The two halves need nothing of each other: a rank
  * that has all keys can make dq of some queries, one that has all queries (with
  * their lse and delta) dk and dv of some keys. */
@@ -215,8 +225,9 @@ enum attention_half { ATTENTION_WHOLE, ATTENTION_OF_QUERIES,
 struct attention {
     struct tensor q, k, v, out, lse;
     struct tensor dq, dk, dv, dout;   /* backward only; set, not added to */
-    const int32_t *query_documents;   /* [sequences * queries] or NULL */
-    const int32_t *key_documents;     /* [sequences * keys] or NULL */
+    /* [sequences * queries], [sequences * keys] or NULL: any number that is
+     * the document's own; with alibi the position of its first token. */
+    const int32_t *query_documents, *key_documents;
     int64_t sequences, queries, keys, first_query, first_key;
     int heads, kv_heads, head_width, leaves;
     double scale;                     /* rounded to real once */
@@ -231,6 +242,7 @@ struct attention {
                                        * that a query of the head sees; NULL:
                                        * nobody asks */
     struct attention_dropout drop;
+    struct attention_alibi alibi;
     struct tensor denominator;        /* forward: a node; data NULL: all */
     struct tensor delta;              /* dout . out of each row and head, as
                                        * attention_delta sets it; data NULL: it

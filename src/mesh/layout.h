@@ -56,6 +56,9 @@ struct param_spec {
                                * outside; here the first of each pair, then the
                                * second */
     bool outside_vector;      /* a matrix of one column, 1-D outside */
+    int64_t outside_each;     /* a vector of which so many elements each are a
+                               * tensor outside, the %d of its name their
+                               * number; 0: it is one */
     enum axis split_rows;     /* each piece's rows are divided by this axis */
     enum axis split_cols;
     int leaves;               /* equal blocks of ceil(n / leaves) in which the

@@ -104,11 +104,6 @@ static bool falls_apart(const struct param_spec *spec)
     return spec->piece_count > 0 && spec->pieces[0].outside_name != NULL;
 }
 
-static int tensors_of(const struct param_spec *spec)
-{
-    return falls_apart(spec) ? spec->piece_count : 1;
-}
-
 static struct matrix matrix_at(const struct param_table *table, int index,
                                int tensor)
 {
@@ -125,6 +120,10 @@ static struct matrix matrix_at(const struct param_table *table, int index,
     for (int i = 0; apart && i < tensor; i++)
         m.first += spec->pieces[i].rows * m.cols;
     if (apart) m.rows = spec->pieces[tensor].rows;
+    if (spec->outside_each > 0) {
+        m.rows = spec->outside_each;
+        m.first = tensor * m.rows;
+    }
     if (!spec->vector) return m;
     m.cols = m.rows;
     m.rows = 1;
@@ -135,12 +134,14 @@ static status list(struct matrices *m, const struct matrices_of *of)
 {
     const struct param_table *table = of->table;
     void *memory = NULL;
+    size_t most = 1;
 
-    TRY(memory_take((size_t)table->count * PARAM_PIECES_MAX + 1,
-                    sizeof *m->items, &memory));
+    for (int i = 0; i < table->count; i++)
+        most += (size_t)param_tensors(&table->items[i].spec);
+    TRY(memory_take(most, sizeof *m->items, &memory));
     m->items = memory;
     for (int i = 0; of->gathers != NULL && i < table->count; i++) {
-        const int tensors = tensors_of(&table->items[i].spec);
+        const int tensors = param_tensors(&table->items[i].spec);
 
         for (int j = 0; of->gathers[i] > 0 && j < tensors; j++) {
             m->items[m->count] = matrix_at(table, i, j);
@@ -223,6 +224,23 @@ void matrices_free(struct matrices *matrices)
 
 /* ---- parts ---- */
 
+/* What of a vector's run is in a tensor that it has outside; false: nothing. */
+static bool cut_run(struct layout_run *run, const struct matrix *matrix)
+{
+    const int64_t past = run->whole_first + run->length - matrix->first -
+                         matrix->cols;
+    const int64_t before = matrix->first - run->whole_first;
+
+    if (before > 0) {
+        run->whole_first += before;
+        run->local_first += before;
+        run->length -= before;
+    }
+    if (past > 0) run->length -= past;
+    run->whole_stride = run->length;
+    return run->length > 0;
+}
+
 bool matrix_part(const struct matrices *matrices, const struct matrix *matrix,
                  int rank, int piece, struct layout_run *out)
 {
@@ -245,6 +263,8 @@ bool matrix_part(const struct matrices *matrices, const struct matrix *matrix,
 
     for (int i = 0; i < count; i++) {
         if (runs[i].piece != matrix->first_piece + piece) continue;
+        if (param->spec.outside_each > 0 && !cut_run(&runs[i], matrix))
+            continue;
         *out = runs[i];
         out->whole_first -= matrix->first;
         found++;

@@ -74,17 +74,23 @@ struct tensor param_shaped(const struct param *param, void *data,
     return tensor_2d(data, dtype, param->rows, param->cols);
 }
 
-/* "model.layers.%d." with the layer's number; "" outside the blocks. */
-static void outside_prefix(char *out, size_t size, const char *layer_prefix,
-                           int layer)
+/* "model.layers.%d." with a number; "" with none, -1. */
+static void numbered(char *out, size_t size, const char *name, int number)
 {
     out[0] = 0;
-    if (layer < 0) return;
-    const char *mark = strstr(layer_prefix, "%d");
+    if (number < 0) return;
+    const char *mark = strstr(name, "%d");
 
     CHECK(mark != NULL);
-    snprintf(out, size, "%.*s%d%s", (int)(mark - layer_prefix), layer_prefix,
-             layer, mark + 2);
+    snprintf(out, size, "%.*s%d%s", (int)(mark - name), name, number,
+             mark + 2);
+}
+
+int param_tensors(const struct param_spec *spec)
+{
+    if (spec->outside_each > 0) return (int)(spec->cols / spec->outside_each);
+    return spec->piece_count > 0 && spec->pieces[0].outside_name != NULL
+               ? spec->piece_count : 1;
 }
 
 bool param_outside(const struct param *param, const char *layer_prefix,
@@ -92,14 +98,19 @@ bool param_outside(const struct param *param, const char *layer_prefix,
 {
     const struct param_spec *spec = &param->spec;
     const char *name = spec->outside_name;
-    char prefix[PARAM_NAME_BYTES];
+    char prefix[PARAM_NAME_BYTES], own[PARAM_NAME_BYTES];
 
+    if (piece >= param_tensors(spec)) return false;
     *out = (struct param_outside){.rows = spec->rows, .cols = spec->cols,
                                   .vector = spec->vector ||
                                             spec->outside_vector,
                                   .transposed = spec->outside_transposed};
-    if (spec->piece_count > 0 && spec->pieces[0].outside_name != NULL) {
-        if (piece >= spec->piece_count) return false;
+    if (spec->outside_each > 0) {
+        numbered(own, sizeof own, name, piece);
+        name = own;
+        out->first_row = piece * spec->outside_each;
+        out->cols = spec->outside_each;
+    } else if (spec->piece_count > 0 && spec->pieces[0].outside_name != NULL) {
         for (int i = 0; i < piece; i++) out->first_row += spec->pieces[i].rows;
         name = spec->pieces[piece].outside_name;
         out->rows = spec->pieces[piece].rows;
@@ -107,10 +118,8 @@ bool param_outside(const struct param *param, const char *layer_prefix,
             out->cols = out->rows;
             out->rows = 1;
         }
-    } else if (piece > 0) {
-        return false;
     }
-    outside_prefix(prefix, sizeof prefix, layer_prefix, param->layer);
+    numbered(prefix, sizeof prefix, layer_prefix, param->layer);
     snprintf(out->name, sizeof out->name, "%s%s", prefix, name);
     return true;
 }

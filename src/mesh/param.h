@@ -79,6 +79,8 @@ struct param_outside {
     bool vector;      /* shape [rows * cols] outside */
     bool transposed;  /* shape [cols, rows] outside */
 };
+/* How many there are. */
+int param_tensors(const struct param_spec *spec);
 bool param_outside(const struct param *param, const char *layer_prefix,
                    int piece, struct param_outside *out);
 /* Rows (elements of a vector) from `row` on that lie outside in equal steps:

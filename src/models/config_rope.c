@@ -114,6 +114,7 @@ static status finish(struct rope_scaling *s, const char *where, double base,
     const bool has_original = yarn || is_long || s->kind == ROPE_LLAMA3;
 
     if (has_original && s->original == 0) s->original = (double)context;
+    if (s->kind == ROPE_DYNAMIC) s->original = (double)context;
     if (is_long && s->factor == 0) s->factor = (double)context / s->original;
     for (int i = 0; i < FIELDS; i++)
         if (takes(s, i) && fields[i].needed &&
@@ -169,6 +170,9 @@ static status check_lists(struct rope_scaling *scaling, const char *where,
     const int pairs = (model->rotary > 0 ? model->rotary
                                          : model->head_width) / 2;
 
+    if (scaling->kind == ROPE_DYNAMIC && pairs < 2)
+        FAIL(ERR_CONFIG, "%s: rotary kind dynamic needs heads of which at "
+                         "least 4 elements turn", where);
     if (scaling->kind != ROPE_LONG) return OK;
     scaling->pairs = pairs;
     for (int i = 0; i < 2; i++) {

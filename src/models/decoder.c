@@ -148,23 +148,25 @@ static slot qk_norm(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
     const int64_t hw = m->head_width;
+    const bool all = d->whole_norm || d->each_norm;
     const enum param_init one = d->plus_one ? INIT_ZERO : INIT_ONE;
-    const struct qk_norm norm = {
-        .weights = {vector("attention.q_norm",
-                           d->whole_norm ? m->heads * hw : hw,
+    struct qk_norm norm = {
+        .weights = {vector("attention.q_norm", all ? m->heads * hw : hw,
                            d->q_norm.weight, one),
-                    vector("attention.k_norm",
-                           d->whole_norm ? m->kv_heads * hw : hw,
+                    vector("attention.k_norm", all ? m->kv_heads * hw : hw,
                            d->k_norm.weight, one)},
-        .epsilon = m->norm_epsilon, .plus_one = d->plus_one};
+        .epsilon = m->norm_epsilon, .plus_one = d->plus_one,
+        .each = d->each_norm};
 
     if (d->q_norm.weight == NULL) return x;
+    for (int i = 0; i < 2 && d->each_norm; i++)
+        norm.weights[i].outside_each = hw;
     return nn_qk_norm(p, x, m->heads, m->kv_heads, &norm);
 }
 
 static bool turns(const struct program *p, const struct model *m)
 {
-    return decoder_of(m)->positions == NULL &&
+    return decoder_of(m)->positions == NULL && !m->alibi &&
            !blocks_has(&m->still, p->block);
 }
 
@@ -182,6 +184,14 @@ static struct rope_table table_of(const struct program *p,
     return (struct rope_table){m->rope, m->rope_base, rotary_of(m)};
 }
 
+/* Of scores; 0: the usual one. */
+static double scale_of(const struct program *p, const struct model *m)
+{
+    if (m->layer_scale)
+        return 1 / (sqrt((double)m->head_width) * (p->block + 1));
+    return m->query_scale > 0 ? 1 / sqrt(m->query_scale) : 0;
+}
+
 static slot attention(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
@@ -191,8 +201,8 @@ static slot attention(struct program *p, const struct model *m, slot x)
         cols_cut(m, "attention.wo", (int64_t)m->heads * m->head_width,
                  d->out.weight)};
     const struct attention_rule rule = {
-        .scale = m->query_scale > 0 ? 1 / sqrt(m->query_scale) : 0,
-        .softcap = m->attention_softcap, .window = window_of(p, m)};
+        .scale = scale_of(p, m), .softcap = m->attention_softcap,
+        .window = window_of(p, m), .alibi = m->alibi};
 
     x = qk_norm(p, m, project(p, m, x));
     if (turns(p, m)) x = nn_rope_part(p, x, m->heads, m->kv_heads, &table);

@@ -38,6 +38,8 @@ struct decoder {
         down,
         norm;                /* after the last block */
     bool whole_norm;         /* q_norm, k_norm: over all heads at once */
+    bool each_norm;          /* ... LayerNorm, each head with weights of its
+                              * own, whose number is the %d of the name */
 };
 
 /* What the relatives of Llama call alike. */

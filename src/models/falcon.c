@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* falcon.c - Falcon: attention and feed-forward side by side, no biases. The 7B
- * has one norm for both and one key-value head, the 40B (the "new decoder
- * architecture") two norms and groups.
- * Source: Almazrouei et al. 2023, arXiv:2311.16867, section 4. */
+ * has one norm for both and one key-value head; the "new decoder architecture"
+ * groups, with two norms (40B) or one (Falcon 2). The RW models are one after
+ * the other, with biases, and tell positions by linear biases of scores.
+ * Source: Almazrouei et al. 2023, arXiv:2311.16867, section 4; Penedo et al.
+ * 2023, arXiv:2306.01116, section 4.1 (RW). */
 #include "models/config.h"
 
 #define NAMES \
@@ -19,6 +21,9 @@ static const struct decoder one_norm = {
 static const struct decoder two_norms = {
     NAMES, .attention_norm = OUTSIDE("ln_attn"),
     .ffn_norm = OUTSIDE("ln_mlp")};
+static const struct decoder serial = {
+    NAMES, .attention_norm = OUTSIDE("input_layernorm"),
+    .ffn_norm = OUTSIDE("post_attention_layernorm")};
 
 static const struct config_row rows[] = {
     ROW_INTEGER("vocab_size", vocab, -1),
@@ -34,8 +39,8 @@ static const struct config_row rows[] = {
     ROW_FLAG("tie_word_embeddings", tied, true), ROWS_ROPE,
     ROW_DROPOUT("hidden_dropout"), ROW_DROPOUT("attention_dropout"),
     ROW_IDLE("ff_factor"), /* ffn_hidden_size says it */
-    ROW_ONLY("bias", "false"), ROW_ONLY("alibi", "false"),
-    ROW_ONLY("parallel_attn", "true"), ROW_IDLE("multi_query"),
+    ROW_FLAG("bias", attention_bias, false), ROW_FLAG("alibi", alibi, false),
+    ROW_FLAG("parallel_attn", parallel, true), ROW_IDLE("multi_query"),
     ROW_IDLE("new_decoder_architecture"), ROW_IDLE("num_ln_in_parallel_attn"),
     ROW_ONLY("apply_residual_connection_post_layernorm", "false"),
 };
@@ -45,47 +50,70 @@ static bool is_grouped(const struct model *m)
     return m->kv_heads > 1 && m->kv_heads < m->heads;
 }
 
+/* As transformers builds it: the old architecture has as many key-value heads
+ * as heads, or one; only the new one has two norms. */
 static status read_more(struct model *model, const struct json *config,
                         const char *source)
 {
-    bool grouped, one;
+    bool new, one;
     int64_t norms;
 
     TRY(json_get_bool_or(config, source, "new_decoder_architecture", false,
-                         &grouped));
+                         &new));
     TRY(json_get_bool_or(config, source, "multi_query", true, &one));
     TRY(json_get_integer_or(config, source, "num_ln_in_parallel_attn",
-                            grouped ? 2 : 1, &norms));
-    if (!grouped) model->kv_heads = one ? 1 : model->heads;
-    if (grouped != is_grouped(model))
-        FAIL(ERR_CONFIG, "%s: new_decoder_architecture: this build takes it "
-                         "with 2 to %d key-value heads, not %d", source,
-             model->heads - 1, model->kv_heads);
-    if (norms != (grouped ? 2 : 1))
-        FAIL(ERR_CONFIG, "%s: num_ln_in_parallel_attn: %lld; this build takes "
-                         "2 with new_decoder_architecture, else 1", source,
-             (long long)norms);
+                            new ? 2 : 1, &norms));
+    if (!new) model->kv_heads = one ? 1 : model->heads;
+    if (new && !model->parallel)
+        FAIL(ERR_CONFIG, "%s: parallel_attn is false; with "
+                         "new_decoder_architecture there is only true",
+             source);
+    if (norms < 1 || norms > (new ? 2 : 1))
+        FAIL(ERR_CONFIG, "%s: num_ln_in_parallel_attn: %lld; with "
+                         "new_decoder_architecture there are 1 and 2, else "
+                         "only 1", source, (long long)norms);
+    model->parallel_norms = model->parallel ? (int)norms : 0;
+    model->mlp_bias = model->attention_bias;
     return OK;
 }
 
 static void write_more(const struct model *model, struct json_writer *out)
 {
+    const bool new = is_grouped(model) || model->parallel_norms == 2;
+
     json_write_key(out, "new_decoder_architecture");
-    json_write_bool(out, is_grouped(model));
+    json_write_bool(out, new);
     json_write_key(out, "multi_query");
     json_write_bool(out, model->kv_heads == 1);
+    if (new)
+        json_write_key_integer(out, "num_ln_in_parallel_attn",
+                               model->parallel_norms);
 }
 
-static status settle(struct model *model)
+static status settle(struct model *m)
 {
-    model->decoder = is_grouped(model) ? &two_norms : &one_norm;
+    if (m->attention_bias != m->mlp_bias)
+        FAIL(ERR_CONFIG, "model.%s: a falcon has biases everywhere or "
+                         "nowhere; set model.attention_bias and "
+                         "model.mlp_bias alike",
+             m->attention_bias ? "mlp_bias" : "attention_bias");
+    if (!m->parallel && (is_grouped(m) || m->parallel_norms > 0))
+        FAIL(ERR_CONFIG, "model.parallel: 0, but a falcon has %s only in a "
+                         "parallel block",
+             is_grouped(m) ? "several key-value heads with groups of queries"
+                           : "model.parallel_norms");
+    if (m->parallel && m->parallel_norms == 0)
+        m->parallel_norms = is_grouped(m) ? 2 : 1;
+    m->decoder = !m->parallel               ? &serial
+                 : m->parallel_norms == 2 ? &two_norms
+                                          : &one_norm;
     return OK;
 }
 
 const struct model_kind model_falcon = {
     .name = "falcon", .architecture = "FalconForCausalLM",
     .layer_prefix = "transformer.h.%d.", .decoder = &one_norm,
-    CONFIG_ROWS(rows), .no_attention_bias = true, .no_mlp_bias = true,
-    .heads = HEADS_FILL_WIDTH, .kv_heads = 1, .parallel = true,
-    .activation = ACTIVATION_GELU_ERF, .build = decoder_build,
+    CONFIG_ROWS(rows), .heads = HEADS_FILL_WIDTH, .kv_heads = 1,
+    .parallel = true, .parallel_choice = true, .parallel_norms = true,
+    .alibi = true, .activation = ACTIVATION_GELU_ERF, .build = decoder_build,
     .read_more = read_more, .write_more = write_more, .settle = settle};

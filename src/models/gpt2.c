@@ -24,8 +24,9 @@ static const struct config_row rows[] = {
     ROW_DROPOUT("embd_pdrop"), ROW_DROPOUT("resid_pdrop"),
     ROW_FLAG("tie_word_embeddings", tied, true),
     ROW_ONLY("scale_attn_weights", "true"),
-    ROW_ONLY("scale_attn_by_inverse_layer_idx", "false"),
-    ROW_ONLY("reorder_and_upcast_attn", "false"), ROW_IDLE("n_ctx"),
+    ROW_FLAG("scale_attn_by_inverse_layer_idx", layer_scale, false),
+    ROW_IDLE("reorder_and_upcast_attn"), /* the same scores */
+    ROW_IDLE("n_ctx"),
     ROW_IDLE("gradient_checkpointing"), ROW_IDLE("summary_type"),
     ROW_IDLE("summary_use_proj"), ROW_IDLE("summary_activation"),
     ROW_IDLE("summary_proj_to_labels"), ROW_IDLE("summary_first_dropout"),
@@ -35,5 +36,5 @@ const struct model_kind model_gpt2 = {
     .name = "gpt2", .architecture = "GPT2LMHeadModel",
     .layer_prefix = "transformer.h.%d.", .decoder = &decoder,
     CONFIG_ROWS(rows), .attention_bias = true, .mlp_bias = true, .tied = true,
-    .heads = HEADS_ALIKE, .activation = ACTIVATION_GELU_TANH,
-    .build = decoder_build};
+    .heads = HEADS_ALIKE, .layer_scale = true,
+    .activation = ACTIVATION_GELU_TANH, .build = decoder_build};

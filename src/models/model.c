@@ -89,7 +89,8 @@ static status check(const struct model *m)
     const int rotary = m->rotary > 0 ? m->rotary : m->head_width;
 
     TRY(check_heads(m));
-    if (!is_learned(m->kind) && (rotary % 2 != 0 || rotary > m->head_width))
+    if (!is_learned(m->kind) && !m->alibi &&
+        (rotary % 2 != 0 || rotary > m->head_width))
         FAIL(ERR_CONFIG, "%s of %d %s, rotary positions turn pairs; %d is "
                          "even", m->rotary > 0 ? "a turning part" :
              "a head width", rotary, rotary % 2 ? "is odd"
@@ -175,6 +176,11 @@ static status check_family(const struct model *m, const struct options *o)
         {"rope_local_base", o->model.rope_local_base > 0,
          kind->rope_local_base == 0},
         {"parallel", o->model.parallel >= 0, !kind->parallel_choice},
+        {"parallel_norms", o->model.parallel_norms > 0,
+         !kind->parallel_norms},
+        {"qk_norm", o->model.qk_norm, !kind->qk_norm},
+        {"alibi", o->model.alibi, !kind->alibi},
+        {"layer_scale", o->model.layer_scale, !kind->layer_scale},
         {"rope_scaling", m->rope.kind != ROPE_PLAIN, is_learned(kind)}};
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
@@ -188,7 +194,7 @@ static status check_family(const struct model *m, const struct options *o)
     return OK;
 }
 
-enum { SIZES = 12 };
+enum { SIZES = 16 };
 
 struct size_row { const char *name; int64_t value; };
 
@@ -202,13 +208,24 @@ static void sizes_of(const struct options *o, struct size_row rows[SIZES])
         {"feed_forward", o->model.feed_forward},
         {"context", o->model.context}, {"window", o->model.window},
         {"rotary", o->model.rotary}, {"rope_skip", o->model.rope_skip},
-        {"window_skip", o->model.window_skip}};
+        {"window_skip", o->model.window_skip},
+        {"parallel_norms", o->model.parallel_norms},
+        {"qk_norm", o->model.qk_norm}, {"alibi", o->model.alibi},
+        {"layer_scale", o->model.layer_scale}};
 
     memcpy(rows, asked, sizeof asked);
 }
 
-/* With model.from a size of its own is idle at best: it must say the same.
- * A default says nothing. */
+/* A longer context than that of a config.json: positions that turn are there
+ * for any length. That of dynamic scaling says how far they turn. */
+static bool is_longer(const struct model *m, const struct size_row *asked)
+{
+    return strcmp(asked->name, "context") == 0 && asked->value > m->context &&
+           !is_learned(m->kind) && m->rope.kind != ROPE_DYNAMIC;
+}
+
+/* With model.from a size of its own is idle at best: it must say the same, but
+ * for a longer context. A default says nothing. */
 static status check_same(const struct model *m, const struct options *options)
 {
     const int64_t found[SIZES] = {m->vocab, m->layers, m->width, m->heads,
@@ -216,7 +233,9 @@ static status check_same(const struct model *m, const struct options *options)
                                   m->feed_forward, m->context, m->window,
                                   m->rotary,
                                   blocks_period(&m->still, m->layers),
-                                  blocks_period(&m->whole, m->layers)};
+                                  blocks_period(&m->whole, m->layers),
+                                  m->parallel_norms, m->qk_norm, m->alibi,
+                                  m->layer_scale};
     struct size_row asked[SIZES], idle[SIZES];
     struct options_set defaults = {0};
 
@@ -225,7 +244,8 @@ static status check_same(const struct model *m, const struct options *options)
     options_free(&defaults);
     sizes_of(options, asked);
     for (int i = 0; i < SIZES; i++)
-        if (asked[i].value != idle[i].value && asked[i].value != found[i])
+        if (asked[i].value != idle[i].value && asked[i].value != found[i] &&
+            !is_longer(m, &asked[i]))
             FAIL(ERR_CONFIG, "model.%s: %lld, but the config.json of "
                              "model.from says %lld; leave it out",
                  asked[i].name, (long long)asked[i].value,
@@ -247,14 +267,24 @@ static status check_words(const struct options *o)
     return OK;
 }
 
-static status check_sequence(const struct model *model, int64_t sequence)
+int64_t model_longest(const struct model *model)
 {
-    if (sequence > model->context)
-        FAIL(ERR_CONFIG, "data.sequence: %lld tokens are more than the model's "
-                         "context of %lld; raise model.context or shorten the "
-                         "sequence", (long long)sequence,
-             (long long)model->context);
-    return OK;
+    return model->rope.kind == ROPE_DYNAMIC || model->alibi
+               ? MODEL_TOKENS_MAX : model->context;
+}
+
+static status check_sequence(const struct model *model,
+                             const struct options *options)
+{
+    const bool fixed = is_learned(model->kind) && options->model.from[0] != 0;
+
+    if (options->data.sequence <= model_longest(model)) return OK;
+    FAIL(ERR_CONFIG, "data.sequence: %lld tokens are more than %s %lld; %s",
+         (long long)options->data.sequence,
+         fixed ? "the learned positions of model.from,"
+               : "the model's context of", (long long)model->context,
+         fixed ? "shorten the sequence"
+               : "raise model.context or shorten the sequence");
 }
 
 /* Sizes that nobody gave. */
@@ -330,6 +360,9 @@ static status describe(struct model *model, const struct options *options,
         .mlp_bias = kind->mlp_bias || options->model.mlp_bias,
         .parallel = options->model.parallel < 0 ? kind->parallel
                                                 : options->model.parallel > 0,
+        .parallel_norms = (int)options->model.parallel_norms,
+        .qk_norm = options->model.qk_norm, .alibi = options->model.alibi,
+        .layer_scale = options->model.layer_scale,
         .window = options->model.window,
         .query_scale = options->model.query_scale,
         .attention_softcap = options->model.attention_softcap,
@@ -399,6 +432,8 @@ status model_from_options(struct model *model, const struct options *options,
         TRY(model_from_config(model, options->model.from));
         TRY(check_same(model, options));
         TRY(check_words(options));
+        if (options->model.context > model->context)
+            model->context = options->model.context;
     } else {
         TRY(describe(model, options, vocab));
     }
@@ -406,7 +441,7 @@ status model_from_options(struct model *model, const struct options *options,
     if (options->model.mup_base_width > 0)
         model->mup = (double)model->width /
                      (double)options->model.mup_base_width;
-    return check_sequence(model, options->data.sequence);
+    return check_sequence(model, options);
 }
 
 /* Gemma 3 with images: the model inside text_config. */

@@ -38,6 +38,10 @@ struct model {
     int64_t context;       /* most tokens of a sequence */
     bool tied, attention_bias, mlp_bias;
     bool parallel;         /* attention and feed-forward side by side */
+    int parallel_norms;    /* before them: 1, 2; 0: as the family's table has */
+    bool qk_norm;          /* of each query and key head, chosen by settle */
+    bool alibi;            /* linear biases of scores; nothing turns */
+    bool layer_scale;      /* scores of block i, from 1, are also over i */
     int64_t window;        /* tokens that a token sees; 0: all before it */
     struct blocks whole;   /* blocks without the window; none where it is 0 */
     double query_scale;    /* scores are over its root; 0: head width */
@@ -85,6 +89,8 @@ struct model_kind {
     int kv_heads;             /* when options do not say; 0: as many as heads */
     bool parallel;            /* side by side ... */
     bool parallel_choice;     /* ... unless it is said otherwise */
+    bool parallel_norms;      /* may have one or two norms of them */
+    bool qk_norm, alibi, layer_scale; /* may have it */
     double rotary_share;      /* of a head, when options do not say; 0: all of
                                * it, always */
     int rope_skip;            /* when options do not say; 0: never skips */
@@ -122,6 +128,11 @@ status rope_to_text(const struct rope_scaling *scaling, struct text *out);
 /* The whole model as one rank would build it for a single token: what its
  * parameters are. The caller frees it. */
 status model_build_whole(struct program *program, const struct model *model);
+/* The most tokens of a sequence: the context, or, where what tells positions
+ * apart is made for longer ones too (dynamic scaling, linear biases of scores),
+ * MODEL_TOKENS_MAX. */
+enum { MODEL_TOKENS_MAX = 1 << 24 };
+int64_t model_longest(const struct model *model);
 /* What follows from the rest, the same whoever described the model.
  * ERR_CONFIG: sizes that cannot be: heads, groups, odd head widths. */
 status model_settle(struct model *model);

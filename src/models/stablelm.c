@@ -1,20 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* stablelm.c - StableLM: LayerNorm, SwiGLU, a quarter of each head turns, in
- * some biases on q, k and v, in some a parallel block.
- * Source: Bellagente et al. 2024, arXiv:2402.17834, section 2. */
+ * some biases on q, k and v, in some a parallel block, in some a norm of each
+ * query and key head.
+ * Source: Bellagente et al. 2024, arXiv:2402.17834, section 2; "Stable LM 2
+ * 12B", 2024 (norms of heads). */
 #include "models/config.h"
 
-static const struct decoder decoder = {
-    .layernorm = true, .gated = true, .parallel_norm = true,
-    .embedding = "model.embed_tokens.weight", .head = "lm_head.weight",
-    .attention_norm = OUTSIDE("input_layernorm"),
-    .q = OUTSIDE("self_attn.q_proj"), .k = OUTSIDE("self_attn.k_proj"),
-    .v = OUTSIDE("self_attn.v_proj"),
-    .out = OUTSIDE_WEIGHT("self_attn.o_proj"),
-    .ffn_norm = OUTSIDE("post_attention_layernorm"),
-    .gate = OUTSIDE_WEIGHT("mlp.gate_proj"),
-    .up = OUTSIDE_WEIGHT("mlp.up_proj"),
-    .down = OUTSIDE_WEIGHT("mlp.down_proj"), .norm = OUTSIDE("model.norm")};
+#define PARTS \
+    .layernorm = true, .gated = true, .parallel_norm = true, \
+    .embedding = "model.embed_tokens.weight", .head = "lm_head.weight", \
+    .attention_norm = OUTSIDE("input_layernorm"), \
+    .q = OUTSIDE("self_attn.q_proj"), .k = OUTSIDE("self_attn.k_proj"), \
+    .v = OUTSIDE("self_attn.v_proj"), \
+    .out = OUTSIDE_WEIGHT("self_attn.o_proj"), \
+    .ffn_norm = OUTSIDE("post_attention_layernorm"), \
+    .gate = OUTSIDE_WEIGHT("mlp.gate_proj"), \
+    .up = OUTSIDE_WEIGHT("mlp.up_proj"), \
+    .down = OUTSIDE_WEIGHT("mlp.down_proj"), .norm = OUTSIDE("model.norm")
+
+static const struct decoder decoder = {PARTS};
+static const struct decoder normed = {
+    PARTS, .each_norm = true,
+    .q_norm = OUTSIDE_WEIGHT("self_attn.q_layernorm.norms.%d"),
+    .k_norm = OUTSIDE_WEIGHT("self_attn.k_layernorm.norms.%d")};
 
 static const struct config_row rows[] = {
     ROW_INTEGER("vocab_size", vocab, -1),
@@ -31,12 +39,19 @@ static const struct config_row rows[] = {
     ROW_FLAG("use_parallel_residual", parallel, false),
     ROW_DROPOUT("hidden_dropout"), ROW_DROPOUT("attention_dropout"),
     ROWS_ROPE, ROW_ROPE("partial_rotary_factor"),
-    ROW_ONLY("hidden_act", "silu"), ROW_ONLY("qk_layernorm", "false"),
+    ROW_ONLY("hidden_act", "silu"),
+    ROW_FLAG("qk_layernorm", qk_norm, false),
 };
+
+static status settle(struct model *model)
+{
+    model->decoder = model->qk_norm ? &normed : &decoder;
+    return OK;
+}
 
 const struct model_kind model_stablelm = {
     .name = "stablelm", .architecture = "StableLmForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
     CONFIG_ROWS(rows), .no_output_bias = true, .no_mlp_bias = true,
-    .heads = HEADS_FILL_WIDTH, .parallel_choice = true, .rotary_share = 0.25,
-    .build = decoder_build};
+    .heads = HEADS_FILL_WIDTH, .parallel_choice = true, .qk_norm = true,
+    .rotary_share = 0.25, .build = decoder_build, .settle = settle};

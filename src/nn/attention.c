@@ -165,7 +165,9 @@ static struct attention describe(const struct step *step, struct run *run)
         .scale = step->set.attention.scale,
         .softcap = step->set.attention.softcap,
         .window = step->set.attention.window,
-        .drop = drop_of(step, run)};
+        .drop = drop_of(step, run),
+        .alibi = {step->set.attention.alibi,
+                  (int64_t)p->place.at[AXIS_TENSOR] * heads}};
 }
 
 /* Puts this call's keys and values into the cache and lets the queries read
@@ -433,6 +435,7 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
     const int step = program_add_step(p, &layer_attention, qkv);
 
     if (p->error != OK) return -1;
+    p->steps[step].set.attention.alibi = rule->alibi ? heads : 0;
     p->steps[step].set.attention.replicas =
         kv_heads < program_tensor_ranks(p) ? program_tensor_ranks(p) / kv_heads
                                            : 1;
@@ -455,6 +458,8 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
     p->steps[step].set.attention.window = rule->window;
     if (rule->window > 0 && p->context_striped)
         p->error = fail_striped("windows");
+    if (rule->alibi && p->context_striped)
+        p->error = fail_striped("linear biases of scores");
     if (p->attention_dropout > 0 && p->context_striped)
         p->error = fail_striped("dropout of attention");
     p->steps[step].set.attention.cache = p->cache_count++;

@@ -111,6 +111,7 @@ static status inner_begin(struct run *run, const struct attention *own,
     inner->query_documents = inner->key_documents =
         inner_documents(run, room);
     inner->drop.head += (int64_t)s.rank * inner->heads;
+    inner->alibi.head += (int64_t)s.rank * inner->heads;
     if (own->peaks != NULL)
         inner->peaks = (char *)own->peaks + s.rank * inner->heads *
                                                 dtype_bytes(own->lse.dtype);

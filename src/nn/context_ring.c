@@ -321,6 +321,7 @@ static struct attention one_head(const struct attention *all, int kv)
     p.delta = tensor_cols(p.delta, first, group);
     p.heads = p.kv_heads = group;
     p.drop.head += first;
+    p.alibi.head += first;
     p.leaves = 1;
     return p;
 }

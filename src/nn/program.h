@@ -88,13 +88,14 @@ struct step {
                  int replicas; /* ranks that hold the same kv heads */
                  double scale, softcap;
                  int64_t window;
+                 int alibi;        /* heads of the whole model; 0: none */
         } attention;
         struct { int heads, kv_heads, head_width, table; } rope;
         struct { int heads, kv_heads, head_width; /* of this rank */
                  int all[2];       /* rows of a token: of q, of k */
                  int64_t width[2]; /* of a row */
                  double epsilon;
-                 bool plus_one; } qk_norm;
+                 bool plus_one, each; } qk_norm;
         struct { int pieces;       /* of a fused matrix that have one */
                  int64_t column[PARAM_PIECES_MAX]; /* where each writes */
         } adapter;
@@ -239,6 +240,8 @@ struct qk_norm {
     struct param_spec weights[2];
     double epsilon;
     bool plus_one; /* weights are stored less 1 */
+    bool each;     /* LayerNorm without bias of each head, which has weights of
+                    * its own, one head after the other */
 };
 /* RMSNorm of each row of q and of k: a head where the weight [cols] is as long
  * as one, else all heads (tensor ranks gather those). weights: of q, of k. */
@@ -251,6 +254,7 @@ struct attention_rule {
     double scale;   /* of scores; 0: 1 / root of the head width */
     double softcap; /* of scores; 0: none */
     int64_t window; /* tokens that a token sees; 0: all before it */
+    bool alibi;     /* linear biases of scores (kernels.h) */
 };
 slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
                         const struct attention_rule *rule);

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* qk_norm.c - RMSNorm of queries and keys inside a fused slot, before they
- * turn. Source: Dehghani et al. 2023, arXiv:2302.05442, section 2.2.
+/* qk_norm.c - norms of queries and keys inside a fused slot, before they turn:
+ * RMSNorm, or LayerNorm where each head has weights of its own.
+ * Source: Dehghani et al. 2023, arXiv:2302.05442, section 2.2.
  *
  * A row of the norm is a head, or all heads where the weight is as wide as
  * they are. The gradient of the one weight that all heads share is, for each
  * tensor leaf, the sum over its own heads: sequences in order, in each its
  * heads in order, in each granules of tokens; then the trees over leaves,
  * context leaves and data leaves. A key-value head that several leaves share
- * counts in the first of them.
+ * counts in the first of them. Where each head has weights of its own, their
+ * gradient is a sum of which all other leaves have +0.
  *
  * Rows over all heads that tensor ranks divide are gathered: every rank norms
  * whole rows, as one rank does, and keeps its own heads' part. So the gradient
@@ -57,6 +59,27 @@ static struct part part_of(const struct step *step, const struct program *p,
         .all = all};
 }
 
+/* Elements of the weight. */
+static int64_t weight_width(const struct step *step, int which)
+{
+    return step->set.qk_norm.width[which] *
+           (step->set.qk_norm.each ? step->set.qk_norm.all[which] : 1);
+}
+
+/* Of a weight, or of sums of its gradient, what the row's own elements are. */
+static struct tensor own_columns(const struct step *step,
+                                 const struct part *part, struct tensor t,
+                                 int row)
+{
+    const int64_t first = (part->first + row) * part->width;
+
+    if (!step->set.qk_norm.each) return t;
+    if (t.dimensions == 2) return tensor_cols(t, first, part->width);
+    t.data = (char *)t.data + first * dtype_bytes(t.dtype);
+    t.shape[0] = part->width;
+    return t;
+}
+
 /* Row `row` of each token. */
 static struct tensor row_view(struct tensor fused, const struct part *part,
                               int row)
@@ -64,15 +87,27 @@ static struct tensor row_view(struct tensor fused, const struct part *part,
     return tensor_cols(fused, part->column + row * part->width, part->width);
 }
 
-static struct tensor statistics(const struct run *run, void *memory,
+/* 1 / root mean square of tokens; of LayerNorm, mean and 1 / deviation. */
+static struct tensor statistics(const struct step *step,
+                                const struct run *run, void *memory,
                                 int64_t tokens)
 {
-    return tensor_1d(memory, dtype_real(run->program->dtype), tokens);
+    const enum dtype real = dtype_real(run->program->dtype);
+
+    return step->set.qk_norm.each ? tensor_2d(memory, real, tokens, 2)
+                                  : tensor_1d(memory, real, tokens);
 }
 
 static size_t aligned(size_t bytes)
 {
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+static size_t statistics_bytes(const struct step *step,
+                               const struct program *p)
+{
+    return aligned((size_t)p->tokens * sizeof(double) *
+                   (step->set.qk_norm.each ? 2 : 1));
 }
 
 static size_t qk_norm_scratch(const struct step *step,
@@ -82,12 +117,40 @@ static size_t qk_norm_scratch(const struct step *step,
 static struct tensor weight_of(const struct step *step, struct run *run,
                                int which)
 {
-    const size_t statistics =
-        aligned((size_t)run->program->tokens * sizeof(double));
-
     return norm_weight(run_weight(run, step, which),
                        step->set.qk_norm.plus_one,
-                       (char *)run->scratch + statistics);
+                       (char *)run->scratch +
+                           statistics_bytes(step, run->program));
+}
+
+/* At the same place: a LayerNorm's bias, which none has. */
+static struct tensor no_bias(const struct step *step, struct run *run,
+                             struct tensor weight)
+{
+    weight.data = (char *)run->scratch +
+                  statistics_bytes(step, run->program);
+    memset(weight.data, 0,
+           (size_t)(weight.shape[0] * dtype_bytes(weight.dtype)));
+    return weight;
+}
+
+/* y = the norm of the row, with its statistics in `memory`. */
+static status row_forward(const struct step *step, struct run *run,
+                          const struct part *part, int row,
+                          struct tensor y, struct tensor x)
+{
+    const struct tensor numbers =
+        statistics(step, run, run->scratch, x.shape[0]);
+    const struct tensor weight = own_columns(
+        step, part, weight_of(step, run, part->which), row);
+    const double epsilon = step->set.qk_norm.epsilon;
+
+    if (!step->set.qk_norm.each)
+        return run->kernels->rmsnorm_forward(run->stream, y, numbers, x,
+                                             weight, epsilon);
+    return run->kernels->layernorm_forward(run->stream, y, numbers, x, weight,
+                                           no_bias(step, run, weight),
+                                           epsilon);
 }
 
 /* Values as they are, in forward and backward. */
@@ -218,6 +281,13 @@ static size_t qk_norm_messages(const struct step *step,
     return most;
 }
 
+static int64_t widest_row(const struct step *step)
+{
+    const int64_t *width = step->set.qk_norm.width;
+
+    return width[0] > width[1] ? width[0] : width[1];
+}
+
 /* ---- forward ---- */
 
 static status qk_norm_forward(const struct step *step, struct run *run)
@@ -228,7 +298,6 @@ static status qk_norm_forward(const struct step *step, struct run *run)
     copy_values(step, out, fused);
     for (int which = 0; which < 2; which++) {
         const struct part part = part_of(step, run->program, which);
-        const struct tensor weight = weight_of(step, run, which);
         struct tensor x = fused, y = out;
 
         if (part.gathered) {
@@ -236,11 +305,8 @@ static status qk_norm_forward(const struct step *step, struct run *run)
             y = rows_buffer(step, run, ROWS_Y, x.dtype, part.width);
         }
         for (int i = 0; i < part.rows; i++)
-            TRY(run->kernels->rmsnorm_forward(
-                run->stream, row_view(y, &part, i),
-                statistics(run, run->scratch, x.shape[0]),
-                row_view(x, &part, i), weight,
-                step->set.qk_norm.epsilon));
+            TRY(row_forward(step, run, &part, i, row_view(y, &part, i),
+                            row_view(x, &part, i)));
         if (part.gathered) keep_own(step, run, &part, out, y);
     }
     return OK;
@@ -253,21 +319,28 @@ static int contexts_of(const struct program *p)
     return p->chunks > 1 ? p->chunks / 2 : 1;
 }
 
+/* Places for sums that nobody reads: of a LayerNorm's bias, too. */
+static int idle_places(const struct step *step)
+{
+    return step->set.qk_norm.each ? 2 : 1;
+}
+
 /* One piece of the micro-batch. In scratch, one after the other: statistics,
- * the weight, sums that do not count, sums of a leaf that is whole. */
+ * the weight, sums that do not count, those of a bias, sums of a leaf that is
+ * whole. */
 struct qk_pass {
     struct piece piece;
     struct part part;
     int which;
-    struct tensor weight;
     struct tensor view[3]; /* dx, dy, x: of all tokens */
     struct tensor sums; /* [leaves * contexts * parts, width] */
     int first_part, parts;
-    void *statistics, *idle;
+    void *idle, *bias;
 };
 
 /* Where the sums of a row of a sequence go; *counts: does it count here? */
-static struct tensor row_sums(const struct qk_pass *pass,
+static struct tensor row_sums(const struct step *step,
+                              const struct qk_pass *pass,
                               const struct program *p, int64_t sequence,
                               int row, bool *counts)
 {
@@ -280,7 +353,8 @@ static struct tensor row_sums(const struct qk_pass *pass,
 
     *counts = part >= 0 && part < pass->parts;
     if (!*counts)
-        return tensor_2d(pass->idle, sums.dtype, contexts, sums.shape[1]);
+        return tensor_2d(pass->idle, sums.dtype, contexts, pass->part.width);
+    sums = own_columns(step, &pass->part, sums, row);
     sums = tensor_rows(sums, leaf * contexts * pass->parts + part, 1);
     sums.shape[0] = contexts;
     sums.stride[0] *= pass->parts;
@@ -296,9 +370,13 @@ static status row_backward(const struct step *step, struct run *run,
     const int64_t first = piece_first_token(p, &pass->piece) +
                           sequence * p->length;
     struct tensor view[3];
-    const struct tensor rrms = statistics(run, pass->statistics, p->length);
+    const struct tensor numbers =
+        statistics(step, run, run->scratch, p->length);
+    const struct tensor weight = own_columns(
+        step, &pass->part, weight_of(step, run, pass->which), row);
     bool counts;
-    const struct tensor sums = row_sums(pass, p, sequence, row, &counts);
+    const struct tensor sums =
+        row_sums(step, pass, p, sequence, row, &counts);
     const struct token_order order = {
         .length = p->length, .sequences_per_leaf = 1, .leaves = 1, .parts = 1,
         .chunks = p->chunks, .continues = counts};
@@ -306,11 +384,15 @@ static status row_backward(const struct step *step, struct run *run,
     for (int i = 0; i < 3; i++)
         view[i] = row_view(tensor_rows(pass->view[i], first, p->length),
                            &pass->part, row);
-    TRY(run->kernels->rmsnorm_forward(run->stream, view[0], rrms, view[2],
-                                      pass->weight, step->set.qk_norm.epsilon));
-    return run->kernels->rmsnorm_backward(run->stream, view[0], false, sums,
-                                          view[1], view[2], rrms,
-                                          pass->weight, &order);
+    TRY(row_forward(step, run, &pass->part, row, view[0], view[2]));
+    if (!step->set.qk_norm.each)
+        return run->kernels->rmsnorm_backward(run->stream, view[0], false,
+                                              sums, view[1], view[2], numbers,
+                                              weight, &order);
+    return run->kernels->layernorm_backward(
+        run->stream, view[0], false, sums,
+        tensor_2d(pass->bias, sums.dtype, sums.shape[0], sums.shape[1]),
+        view[1], view[2], numbers, weight, &order);
 }
 
 /* What a pass over queries or keys reads and writes. Before the first piece of
@@ -337,16 +419,17 @@ static status part_backward(const struct step *step, struct run *run,
     const struct program *p = run->program;
     const int stream = step->stream[pass->which];
     char *scratch = run->scratch;
+    const size_t idle = aligned(
+        (size_t)(contexts_of(p) * widest_row(step)) * sizeof(double));
     bool continues;
 
     pass->part = part_of(step, p, pass->which);
-    pass->weight = weight_of(step, run, pass->which);
-    pass->statistics = scratch;
-    scratch += aligned((size_t)p->tokens * sizeof(double)) +
-               aligned((size_t)pass->part.width * sizeof(double));
+    scratch += statistics_bytes(step, p) +
+               aligned((size_t)widest_row(step) * sizeof(double));
     pass->idle = scratch;
-    scratch += aligned((size_t)(contexts_of(p) * pass->part.width) *
-                       sizeof(double));
+    pass->bias = scratch + idle;
+    memset(scratch, 0, (size_t)idle_places(step) * idle);
+    scratch += (size_t)idle_places(step) * idle;
     gradient_vector_begin(run->gradients, stream, &pass->piece, scratch,
                           &pass->sums, &continues);
     pass->first_part =
@@ -405,14 +488,13 @@ static struct step_cost qk_norm_cost(const struct step *step,
 
 static size_t qk_norm_scratch(const struct step *step, const struct program *p)
 {
-    const int64_t q = step->set.qk_norm.width[0];
-    const int64_t k = step->set.qk_norm.width[1];
-    const int64_t width = q > k ? q : k;
+    const int64_t q = weight_width(step, 0), k = weight_width(step, 1);
+    const int64_t row = widest_row(step);
 
-    return aligned((size_t)p->tokens * sizeof(double)) +
-           aligned((size_t)width * sizeof(double)) +
-           aligned((size_t)(contexts_of(p) * width) * sizeof(double)) +
-           aligned(vector_scratch(p, 1, width)) +
+    return statistics_bytes(step, p) + aligned((size_t)row * sizeof(double)) +
+           (size_t)idle_places(step) *
+               aligned((size_t)(contexts_of(p) * row) * sizeof(double)) +
+           aligned(vector_scratch(p, 1, q > k ? q : k)) +
            ROWS_BUFFERS * rows_bytes(step, p);
 }
 
@@ -448,8 +530,10 @@ slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,
     p->steps[step].set.qk_norm.head_width = width;
     p->steps[step].set.qk_norm.epsilon = norm->epsilon;
     p->steps[step].set.qk_norm.plus_one = norm->plus_one;
+    p->steps[step].set.qk_norm.each = norm->each;
+    CHECK(!norm->each || !norm->plus_one);
     for (int which = 0; which < 2 && p->error == OK; which++) {
-        const int64_t row = norm->weights[which].cols;
+        const int64_t row = norm->each ? width : norm->weights[which].cols;
 
         p->steps[step].set.qk_norm.width[which] = row;
         p->steps[step].set.qk_norm.all[which] =

@@ -86,12 +86,29 @@ static double stretched(const struct rope_scaling *s, int pair, int64_t length,
                                                      : s->near[pair]);
 }
 
+/* A larger base for sequences beyond the old length, so that the slowest pair
+ * turns as far in all of them as in that length times a factor. Source: "NTK
+ * aware" scaling, Peng et al. 2023, arXiv:2309.00071, sections 3.1 and B.1,
+ * with the quotient that the released models were run with. */
+static double dynamic_base(const struct rope_scaling *s, double base,
+                           int rotary, int64_t length)
+{
+    const double quotient = (double)length / s->original;
+
+    if (quotient <= 1) return base;
+    return base * math_pow(s->factor * quotient - (s->factor - 1),
+                           rotary / (rotary - 2.0));
+}
+
 /* base^(-2 pair / rotary). Source: Su et al. 2021, arXiv:2104.09864, section
  * 3.2.2; linear: Chen et al. 2023, arXiv:2306.15595, section 3.2. */
 double rope_frequency(const struct rope_scaling *scaling, double base,
                       int rotary, int pair, int64_t length)
 {
-    const double plain = math_pow(base, -2.0 * pair / (double)rotary);
+    const double own = scaling->kind == ROPE_DYNAMIC
+                           ? dynamic_base(scaling, base, rotary, length)
+                           : base;
+    const double plain = math_pow(own, -2.0 * pair / (double)rotary);
 
     switch (scaling->kind) {
     case ROPE_LINEAR: return plain / scaling->factor;

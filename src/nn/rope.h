@@ -7,8 +7,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* DYNAMIC is plain up to the model's context; what it does beyond depends on
- * the length of each call, and no sequence is longer here. */
+/* DYNAMIC is plain up to the old length; sequences that are longer turn by
+ * their own. */
 enum rope_kind {
     ROPE_PLAIN, ROPE_LINEAR, ROPE_LLAMA3, ROPE_YARN, ROPE_DYNAMIC,
     ROPE_LONG, ROPE_KINDS
@@ -22,7 +22,8 @@ struct rope_scaling {
     enum rope_kind kind;
     double factor;          /* new length over old, from 1 on */
     double low, high;       /* llama3: turns within the old length */
-    double original;        /* llama3, yarn, long: the old length in tokens */
+    double original;        /* llama3, yarn, dynamic, long: the old length in
+                             * tokens */
     double attention;       /* yarn, long: of cos and sin; 0: from factor,
                              * mscale */
     double beta_fast, beta_slow;    /* yarn: turns within the old length */

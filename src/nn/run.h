@@ -14,7 +14,10 @@ struct batch {
     const int32_t *inputs;     /* token ids in [0, vocab) */
     const int32_t *targets;    /* -1: none; NULL in PROGRAM_GENERATE */
     const int32_t *positions;  /* NULL: 0 .. length - 1 in each sequence */
-    const int32_t *documents;  /* NULL: one document a sequence */
+    const int32_t *documents;  /* where in its sequence the document of each
+                                * token begins, that is less than its position
+                                * by its position in the document; NULL: one
+                                * document a sequence */
     const int32_t *whole_documents; /* of whole sequences, where ranks cut
                                 * them: [sequences, program_sequence] */
     const struct branches *branches; /* instead of sequences; NULL: none */
@@ -23,6 +26,11 @@ struct batch {
     int64_t sequence;          /* number of the first one among all that the
                                 * run reads: what dropout counts by */
 };
+
+/* Documents as a batch has them, from their numbers, and from the positions of
+ * tokens in them; [sequences, length]. */
+void run_documents(int32_t *documents, const int32_t *positions,
+                   int64_t sequences, int64_t length);
 
 /* Called with a chunk of logits before they are overwritten. */
 typedef status logits_reader(void *argument, int64_t first_token,

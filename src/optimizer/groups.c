@@ -192,14 +192,15 @@ static status fail_nothing(const struct row *row,
                            const struct param_table *params,
                            const char *prefix)
 {
-    const int most = params->count * (1 + PARAM_PIECES_MAX);
     struct param_outside *pieces;
     const char **names;
     const char *near;
     void *memory = NULL, *room = NULL;
-    int count = 0;
+    int count = 0, most = params->count;
     status result;
 
+    for (int i = 0; i < params->count; i++)
+        most += param_tensors(&params->items[i].spec);
     TRY_GOTO(done, result, memory_take((size_t)most + 1, sizeof *names,
                                        &memory));
     TRY_GOTO(done, result, memory_take((size_t)most + 1, sizeof *pieces,

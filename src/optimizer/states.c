@@ -2,6 +2,7 @@
 /* states.c - where the optimizer's states of this rank lie. */
 #include "optimizer/states.h"
 
+#include <limits.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
@@ -92,7 +93,7 @@ int64_t states_whole_at(const struct states *states,
 static int64_t whole_elements(const struct states *states, int index,
                               int slot)
 {
-    const struct matrix beyond = {.param = index, .tensor = PARAM_PIECES_MAX};
+    const struct matrix beyond = {.param = index, .tensor = INT_MAX};
 
     return states_whole_at(states, &beyond, slot);
 }

@@ -72,7 +72,7 @@ static status open_model(struct evaluating *e)
              (long long)tokenizer_vocab(&e->tokenizer),
              (long long)session->model.vocab);
     e->out->context = session->model.context;
-    if (e->request->context > session->model.context)
+    if (e->request->context > model_longest(&session->model))
         FAIL(ERR_CONFIG, "--context %lld: the model's context is %lld",
              (long long)e->request->context,
              (long long)session->model.context);

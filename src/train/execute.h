@@ -15,7 +15,8 @@
 #include "train/team.h"
 
 /* Where sequences come from. Fills arrays of [length]: token ids, targets (-1:
- * none), positions and documents of sequence `index` of the global batch. */
+ * none), positions and documents (where each one's begins) of sequence `index`
+ * of the global batch. */
 struct sample_source {
     status (*fill)(void *argument, int64_t index, int32_t *inputs,
                    int32_t *targets, int32_t *positions, int32_t *documents);

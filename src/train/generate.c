@@ -46,7 +46,7 @@ static status encode(struct generating *g,
                              "--prompt");
         TRY(token_list_append(&g->ids, &start, 1));
     }
-    if (g->ids.count >= model->context)
+    if (g->ids.count >= model_longest(model))
         FAIL(ERR_CONFIG, "the prompt has %lld tokens, the model's context of "
                          "%lld leaves no room to continue; shorten it to %lld",
              (long long)g->ids.count, (long long)model->context,
@@ -91,7 +91,7 @@ static status prepare(struct generating *g,
     TRY(memory_take((size_t)model->vocab, sizeof *g->scratch, &memory));
     g->scratch = memory;
     g->stream.tokenizer = &g->tokenizer;
-    const int64_t room = model->context - g->ids.count;
+    const int64_t room = model_longest(model) - g->ids.count;
     const int64_t more = request->tokens < room ? request->tokens : room;
 
     return generator_open(&g->generator, session, request->dtype,
@@ -133,7 +133,7 @@ static status make_tokens(struct generating *g,
             TRY(token_stream_next(&g->stream, id, &g->text));
         TRY(flush(g, request));
         if (result->tokens == request->tokens) break;
-        if (generator->position == g->session.model.context) {
+        if (generator->position == model_longest(&g->session.model)) {
             result->stop = STOP_CONTEXT;
             break;
         }

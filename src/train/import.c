@@ -96,6 +96,29 @@ done:
     return result;
 }
 
+static status set_flag(struct options_set *o, const char *name, bool value)
+{
+    return set(o, name, value ? "true" : "false");
+}
+
+/* What only some families may choose. */
+static status set_choices(struct options_set *o, const struct model *m)
+{
+    const struct model_kind *kind = m->kind;
+
+    if (kind->parallel_choice)
+        TRY(set_integer(o, "model.parallel", m->parallel));
+    if (kind->parallel_norms)
+        TRY(set_integer(o, "model.parallel_norms", m->parallel_norms));
+    if (kind->qk_norm) TRY(set_flag(o, "model.qk_norm", m->qk_norm));
+    if (kind->alibi) TRY(set_flag(o, "model.alibi", m->alibi));
+    if (kind->layer_scale)
+        TRY(set_flag(o, "model.layer_scale", m->layer_scale));
+    TRY(set_flag(o, "model.tied", m->tied));
+    TRY(set_flag(o, "model.attention_bias", m->attention_bias));
+    return set_flag(o, "model.mlp_bias", m->mlp_bias);
+}
+
 static status set_model(struct options_set *o, const struct model *m)
 {
     TRY(set(o, "model.family", m->kind->name));
@@ -121,11 +144,7 @@ static status set_model(struct options_set *o, const struct model *m)
         TRY(set_real(o, "model.head_softcap", m->head_softcap));
     if (m->kind->rope_skip > 0)
         TRY(set_layers(o, "model.rope", &m->still, m->layers));
-    if (m->kind->parallel_choice)
-        TRY(set_integer(o, "model.parallel", m->parallel));
-    TRY(set(o, "model.tied", m->tied ? "true" : "false"));
-    TRY(set(o, "model.attention_bias", m->attention_bias ? "true" : "false"));
-    TRY(set(o, "model.mlp_bias", m->mlp_bias ? "true" : "false"));
+    TRY(set_choices(o, m));
     TRY(set_real(o, "model.rope_base", m->rope_base));
     if (m->kind->rope_local_base > 0)
         TRY(set_real(o, "model.rope_local_base", m->rope_local_base));

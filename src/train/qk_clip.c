@@ -21,6 +21,10 @@ status qk_clip_check(const struct model *model)
         FAIL(ERR_CONFIG, "optimizer.qk_clip: %s caps its scores at %g already; "
                          "set it, or model.attention_softcap, to 0",
              model->kind->name, model->attention_softcap);
+    if (model->alibi)
+        FAIL(ERR_CONFIG, "optimizer.qk_clip: %s has linear biases of scores, "
+                         "so that scaling weights does not scale them; set "
+                         "it, or model.alibi, to 0", model->kind->name);
     if (model->lora.rank > 0)
         FAIL(ERR_CONFIG, "optimizer.qk_clip: with lora.rank %d queries and "
                          "keys are frozen weights and adapters, and to scale "

@@ -241,20 +241,19 @@ void request_rows_free(struct request_rows *rows)
 
 struct row_arrays { int32_t *inputs, *targets, *positions, *documents; };
 
-static void fill_gap(const struct row_arrays *a, int64_t from, int64_t to,
-                     int32_t document)
+static void fill_gap(const struct row_arrays *a, int64_t from, int64_t to)
 {
     for (int64_t t = from; t < to; t++) {
         a->inputs[t] = 0;
         a->targets[t] = -1;
         a->positions[t] = (int32_t)(t - from);
-        a->documents[t] = document;
+        a->documents[t] = (int32_t)from;
     }
 }
 
 static void fill_request(const struct row_arrays *a,
                          const struct task_requests *requests,
-                         const struct request_place *place, int32_t document)
+                         const struct request_place *place)
 {
     const struct task_request *r = &requests->items[place->request];
     const int32_t *ids = requests->ids.ids + r->first;
@@ -265,7 +264,7 @@ static void fill_request(const struct row_arrays *a,
         a->inputs[t] = ids[i];
         a->targets[t] = i < r->length - r->scored ? -1 : ids[i + 1];
         a->positions[t] = i;
-        a->documents[t] = document;
+        a->documents[t] = (int32_t)place->offset;
     }
 }
 
@@ -275,18 +274,17 @@ void request_rows_fill(const struct request_rows *rows, int64_t row,
 {
     const struct row_arrays a = {inputs, targets, positions, documents};
     const bool there = row < rows->count;
-    int32_t document = 0;
     int64_t at = 0;
 
     for (int64_t i = there ? rows->first[row] : 0;
          there && i < rows->first[row + 1]; i++) {
         const struct request_place *place = &rows->places[i];
 
-        fill_gap(&a, at, place->offset, document++);
-        fill_request(&a, rows->requests, place, document++);
+        fill_gap(&a, at, place->offset);
+        fill_request(&a, rows->requests, place);
         at = place->offset + rows->requests->items[place->request].length;
     }
-    fill_gap(&a, at, rows->length, document);
+    fill_gap(&a, at, rows->length);
 }
 
 void request_rows_cells(const struct request_rows *rows, int64_t row,

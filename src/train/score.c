@@ -34,10 +34,9 @@ static status check_shape(const struct json *root, const char *path,
     if (*length < 2)
         FAIL(ERR_CONFIG, "%s: sequences of %lld ids have no next token; at "
                          "least 2 are needed", path, (long long)*length);
-    if (*length > model->context)
+    if (*length > model_longest(model))
         FAIL(ERR_CONFIG, "%s: sequences of %lld ids are longer than the "
-                         "model's %s of %lld", path, (long long)*length,
-             *length > model->context ? "context" : "sliding window",
+                         "model's context of %lld", path, (long long)*length,
              (long long)model->context);
     return OK;
 }

@@ -249,14 +249,39 @@ static bool is_of(const struct param_spec *spec, const struct layout_run *run,
            run->piece == j;
 }
 
-static int runs_of(const struct inventory_span *span, bool owned, int j,
+/* What of a vector's run is in one of the tensors that it is outside; false:
+ * nothing. */
+static bool cut_run(struct layout_run *run, const struct param_outside *piece)
+{
+    const int64_t end = run->whole_first + run->length;
+    const int64_t first = run->whole_first > piece->first_row
+                              ? run->whole_first : piece->first_row;
+    const int64_t last = end < piece->first_row + piece->cols
+                             ? end : piece->first_row + piece->cols;
+
+    if (first >= last) return false;
+    CHECK(run->repeats == 1);
+    run->local_first += first - run->whole_first;
+    run->whole_first = first;
+    run->length = run->whole_stride = last - first;
+    return true;
+}
+
+static int runs_of(const struct inventory_span *span, bool owned,
+                   const struct param_outside *piece, int j,
                    struct layout_run *runs)
 {
+    const struct param_spec *spec = &span->param->spec;
     const int count = inventory_runs(span, owned, runs);
     int kept = 0;
 
-    for (int i = 0; i < count; i++)
-        if (is_of(&span->param->spec, &runs[i], j)) runs[kept++] = runs[i];
+    for (int i = 0; i < count; i++) {
+        struct layout_run run = runs[i];
+
+        if (spec->outside_each > 0 ? cut_run(&run, piece)
+                                   : is_of(spec, &run, j))
+            runs[kept++] = run;
+    }
     return kept;
 }
 
@@ -286,7 +311,7 @@ static status add_span(struct session_parts *parts,
         inventory_name(inventory, span->param->order, span->kind);
     struct saved_part *saved = parts->items;
     struct layout_run runs[LAYOUT_RUNS_MAX];
-    int count = runs_of(span, false, j, runs);
+    int count = runs_of(span, false, piece, j, runs);
 
     if (count == 0) return OK;
     while (strcmp(saved->name, piece->name) != 0 ||
@@ -300,7 +325,7 @@ static status add_span(struct session_parts *parts,
     held->run_count = 0;
     point_at(held, span);
     TRY(set_runs(parts, held, span->param, piece, runs, count));
-    count = runs_of(span, true, j, runs);
+    count = runs_of(span, true, piece, j, runs);
     if (count == 0) return OK;
     CHECK(saved->data == NULL); /* one of a rank's stages has a tensor */
     point_at(saved, span);

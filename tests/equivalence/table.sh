@@ -117,6 +117,8 @@ model stablelm $each model.family=stablelm model.head_width=12 \
     model.width=48 model.attention_bias=true
 model stablelm_parallel $each model.family=stablelm model.head_width=12 \
     model.width=48 model.parallel=1
+model stablelm_heads $each model.family=stablelm model.head_width=12 \
+    model.width=48 model.parallel=1 model.qk_norm=true
 model starcoder2 $each model.family=starcoder2
 model gpt_neox $each model.family=gpt_neox model.kv_heads=0 \
     model.head_width=12 model.width=48
@@ -124,6 +126,14 @@ model gptj $each model.family=gptj model.kv_heads=0 model.head_width=12 \
     model.width=48 train.logits_chunk=10
 model falcon $each model.family=falcon model.kv_heads=1
 model falcon_groups $each model.family=falcon
+model falcon_2 $each model.family=falcon model.parallel_norms=1
+model falcon_rw $each model.family=falcon model.alibi=true model.heads=6 \
+    model.head_width=8 \
+    model.kv_heads=6 model.width=48 model.parallel=0 \
+    model.attention_bias=true model.mlp_bias=true
+model dynamic $each model.context=16 "model.rope_scaling=dynamic factor=3"
+model layer_scale $each model.family=gpt2 model.kv_heads=0 \
+    model.layer_scale=true
 model gemma $each model.family=gemma model.kv_heads=1
 model gemma2 $each model.family=gemma2 model.window=7
 model gemma3 $each model.family=gemma3 model.window=7 model.window_skip=3
@@ -141,6 +151,9 @@ printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.tensor=2 train.micro_batch=1
     "ranks=4 mesh.tensor=2 mesh.pipe=2 zero=zero1 train.recompute=norm" \
     >layouts.txt
 model replicas $small model.family=qwen3 numerics.grid_tensor=4
+model replicas_each $small model.family=stablelm model.qk_norm=true \
+    model.head_width=12 model.width=48 numerics.grid_tensor=4 \
+    train.dtype=bfloat16
 # Norms over all heads, which tensor ranks gather.
 sed -i 's/ tensor.overlap=2 tensor.domino=true//' layouts.txt
 echo "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp" >>layouts.txt
@@ -229,6 +242,12 @@ printf '%s\n' "ranks=2 mesh.context=2 context.kind=ring" \
     "ranks=4 mesh.context=4 context.kind=hybrid context.ulysses=2" >layouts.txt
 model ring $small numerics.grid_context=4 data.sequence=512 train.batch=4 \
     train.micro_batch=2 model.layers=2
+
+# Linear biases of keys that travel, under heads that are exchanged, in 16 bits.
+sed -i 's/$/ train.micro_batch=1/;2d' layouts.txt
+steps=3 model ring_falcon $small numerics.grid_context=4 data.sequence=512 \
+    train.batch=4 train.micro_batch=2 model.layers=1 model.family=falcon \
+    model.kv_heads=4 model.alibi=true train.dtype=bfloat16
 
 # The canonical test: 8 data leaves of 3 sequences, 2 tensor leaves, sequences
 # of 2.5 granules.

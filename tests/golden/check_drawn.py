@@ -58,15 +58,18 @@ FAMILIES = {
     "smollm3": {**GATED, **BIASES, **USED, "no_rope_layers": "flags"},
     "phi3": {**GATED, "sliding_window": [None, 6], "rope": SCALINGS[:1]},
     "stablelm": {**GROUPED, "partial_rotary_factor": [0.5, 1.0], "rope": SCALINGS[:1],
-                 "use_qkv_bias": FLAGS, "use_parallel_residual": FLAGS},
+                 "use_qkv_bias": FLAGS, "use_parallel_residual": FLAGS,
+                 "qk_layernorm": FLAGS},
     "starcoder2": {**GROUPED, **WINDOW, "hidden_act": ACTIVATIONS},
     "gpt_neox": {"rotary_pct": [0.5, 1.0, ABSENT], "rotary_emb_base": [500, ABSENT],
                  "hidden_act": ACTIVATIONS + ["gelu_fast"],
                  "use_parallel_residual": FLAGS},
-    "falcon": {"new_decoder_architecture": FLAGS, "num_kv_heads": [2],
+    "falcon": {"new_decoder_architecture": FLAGS, "num_kv_heads": "groups",
                "multi_query": FLAGS, "ffn_hidden_size": [27, ABSENT],
-               "activation": ["gelu", "relu"], "rope": SCALINGS},
-    "gpt2": OLD, "gptj": {**OLD, "rotary_dim": [2, 8]},
+               "activation": ["gelu", "relu"], "rope": SCALINGS, "alibi": FLAGS,
+               "bias": FLAGS, "parallel_attn": FLAGS,
+               "num_ln_in_parallel_attn": [1, 2, None]},
+    "gpt2": {**OLD, "scale_attn_by_inverse_layer_idx": FLAGS}, "gptj": {**OLD, "rotary_dim": [2, 8]},
     "gemma": {**FREE, "hidden_act": ["gelu", "gelu_pytorch_tanh"]},
     "gemma2": {**GEMMA, "attn_logit_softcapping": [None, 2.0, 50.0],
                "final_logit_softcapping": [None, 3.0, 30.0]},
@@ -91,8 +94,6 @@ def draw(seed, families):
     chance = random.Random(seed)
     family = chance.choice(families)
     layers, heads = chance.choice([1, 2, 4]), chance.choice([1, 3, 4, 6])
-    if family == "falcon":
-        heads = 4
     config = {"model_type": family, "vocab_size": chance.choice([37, 64]),
               "hidden_size": heads * chance.choice([8, 16]),
               "intermediate_size": chance.choice([12, 27]),
@@ -113,6 +114,13 @@ def draw(seed, families):
             config[name] = value
     if family in ("gpt2", "gptj", "falcon"):
         del config["intermediate_size"]
+    if family == "falcon":  # the rest, transformers cannot run
+        new = config["new_decoder_architecture"]
+        config["parallel_attn"] |= new
+        if not new:
+            del config["num_kv_heads"], config["num_ln_in_parallel_attn"]
+    if "dynamic" in json.dumps(config):  # sequences are longer, or not
+        config["max_position_embeddings"] = chance.choice([11, 64])
     if family in ("gpt2", "gptj"):
         config = {NAMES_OLD.get(k, k): v for k, v in config.items()}
     return config
@@ -121,8 +129,10 @@ def draw(seed, families):
 def build(directory):
     """What transformers makes of a config.json, in float64 throughout."""
     config = transformers.AutoConfig.from_pretrained(directory)
+    biased = getattr(config, "alibi", False)  # eager adds the biases twice
     return transformers.AutoModelForCausalLM.from_config(
-        config, attn_implementation="eager", dtype=F64).to(F64).eval()
+        config, attn_implementation="sdpa" if biased else "eager",
+        dtype=F64).to(F64).eval()
 
 
 def outside(name, family):

@@ -117,6 +117,10 @@ LLAMA_YARN_SCALES = rope(
 LLAMA_DYNAMIC = rope(LLAMA_V4, max_position_embeddings=37, rope_theta=10000.0,
                      rope_scaling={"factor": 3.0, "type": "dynamic"})
 
+# Sequences longer than that.
+LLAMA_DYNAMIC_LONG = rope(LLAMA_V5, max_position_embeddings=20, rope_parameters={
+    "factor": 2.5, "rope_theta": 10000.0, "rope_type": "dynamic"})
+
 # As the library's version 4 writes Qwen2.5: a window that is not used.
 QWEN2_V4 = {
     "architectures": ["Qwen2ForCausalLM"], "attention_dropout": 0.0,
@@ -217,6 +221,11 @@ STABLELM = tiny("stablelm", "StableLmForCausalLM", attention_dropout=0.0,
                 use_qkv_bias=True)
 STABLELM_PARALLEL = {**STABLELM, "use_parallel_residual": True,
                      "use_qkv_bias": False, "tie_word_embeddings": True}
+# As StableLM 2 12B.
+STABLELM_HEADS = {**STABLELM, "use_parallel_residual": True,
+                  "use_qkv_bias": False, "qk_layernorm": True}
+STABLELM_HEADS_SERIAL = {**STABLELM, "qk_layernorm": True,
+                         "num_attention_heads": 3, "num_key_value_heads": 1}
 STARCODER2 = tiny("starcoder2", "Starcoder2ForCausalLM", attention_dropout=0.1,
                   embedding_dropout=0.1, hidden_act="gelu_pytorch_tanh",
                   intermediate_size=52, mlp_type="default", norm_epsilon=1e-05,
@@ -259,6 +268,12 @@ FALCON_GROUPS = {**FALCON, "new_decoder_architecture": True, "num_kv_heads": 2,
                  "activation": "gelu", "ffn_hidden_size": 52,
                  "tie_word_embeddings": False}
 FALCON_HEADS = {**FALCON, "multi_query": False, "num_attention_heads": 3}
+# As Falcon 2 11B, and as Falcon-RW 1B with heads that are no power of two.
+FALCON_2 = {**FALCON_GROUPS, "num_ln_in_parallel_attn": 1}
+FALCON_RW = {key: value for key, value in FALCON_HEADS.items()
+             if key not in ("rope_theta", "max_position_embeddings")} | {
+                 "alibi": True, "bias": True, "parallel_attn": False,
+                 "num_attention_heads": 6}
 GEMMA = gated("gemma", "GemmaForCausalLM", attention_bias=False, head_dim=10,
               hidden_act="gelu_pytorch_tanh", num_key_value_heads=1,
               tie_word_embeddings=True)
@@ -348,6 +363,7 @@ MODELS = {
     "llama_yarn": (LLAMA_YARN, 23, torch.float32, False),
     "llama_yarn_scales": (LLAMA_YARN_SCALES, 24, torch.float32, False),
     "llama_dynamic": (LLAMA_DYNAMIC, 25, torch.float32, False),
+    "llama_dynamic_long": (LLAMA_DYNAMIC_LONG, 65, torch.float32, False),
     "smollm2": (SMOLLM2, 26, torch.float32, False),
     "qwen2": (QWEN2_V4, 27, torch.float32, False),
     "qwen2_yarn": (QWEN2_V5, 28, torch.float32, False),
@@ -360,6 +376,8 @@ MODELS = {
     "phi3_part": (PHI3_PART, 35, torch.float32, False),
     "stablelm": (STABLELM, 36, torch.float32, False),
     "stablelm_parallel": (STABLELM_PARALLEL, 37, torch.float32, False),
+    "stablelm_heads": (STABLELM_HEADS, 66, torch.float32, False),
+    "stablelm_heads_serial": (STABLELM_HEADS_SERIAL, 67, torch.float32, False),
     "starcoder2": (STARCODER2, 38, torch.float32, False),
     "smollm3": (SMOLLM3, 39, torch.float32, False),
     "gpt_neox": (GPT_NEOX, 40, torch.float32, False),
@@ -368,6 +386,8 @@ MODELS = {
     "falcon": (FALCON, 42, torch.float32, False),
     "falcon_groups": (FALCON_GROUPS, 43, torch.float32, False),
     "falcon_heads": (FALCON_HEADS, 44, torch.float32, False),
+    "falcon_2": (FALCON_2, 68, torch.float32, False),
+    "falcon_rw": (FALCON_RW, 69, torch.float32, False),
     "gemma": (GEMMA, 47, torch.float32, False),
     "gemma2": (GEMMA2, 48, torch.float32, False),
     "gemma3": (GEMMA3_V4, 50, torch.float32, False),
@@ -387,6 +407,9 @@ MODELS = {
     "starcoder2_short": (STARCODER2_SHORT, 60, torch.float32, False),
     "palm": (PALM, 45, torch.float32, False),
     "gpt2": (GPT2_V4, 14, torch.float32, False),
+    "gpt2_layer_scale": ({**GPT2_V4, "scale_attn_by_inverse_layer_idx": True,
+                          "n_embd": 24, "n_head": 3, "n_layer": 3,
+                          "vocab_size": 31}, 70, torch.float32, False),
     "gpt2_plain_names": (GPT2_PLAIN, 15, torch.float32, True),
 }
 
@@ -407,9 +430,12 @@ def stored(config, weights, dtype, plain):
 
 
 def library_loss(directory, tokens):
-    """The same loss by transformers, whose inner float32 steps cost 1e-6."""
+    """The same loss by transformers, whose inner float32 steps cost 1e-6. Its
+    eager attention adds linear biases twice (5.23), what it uses unasked once."""
+    biased = json.loads((directory / "config.json").read_text()).get("alibi")
     model = transformers.AutoModelForCausalLM.from_pretrained(
-        directory, dtype=torch.float64, attn_implementation="eager")
+        directory, dtype=torch.float64,
+        attn_implementation="sdpa" if biased else "eager")
     model.eval()
     with torch.no_grad():
         logits = model(tokens).logits

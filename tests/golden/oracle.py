@@ -66,9 +66,12 @@ def frequencies(config, width, length):
     base = float(rope.get("rope_theta") or config.get("rope_theta")
                  or config.get("rotary_emb_base") or 10000)
     kind = rope.get("rope_type") or rope.get("type") or "default"
-    plain = base ** -(torch.arange(0, width, 2, dtype=F64) / width)
     longest = config.get("max_position_embeddings")
-    if kind in ("default", "dynamic"):  # dynamic: no sequence is longer
+    if kind == "dynamic" and length > longest:
+        base *= (1 + float(rope["factor"]) * (length / longest - 1)) ** (
+            width / (width - 2))
+    plain = base ** -(torch.arange(0, width, 2, dtype=F64) / width)
+    if kind in ("default", "dynamic"):
         return plain, 1.0
     old = (rope.get("original_max_position_embeddings")
            or config.get("original_max_position_embeddings") or longest)
@@ -125,10 +128,24 @@ def rotate(x, config):
                       second * cos + first * sin), -1)
 
 
-def attention(q, k, v, scalar=None, cap=None, window=None):
+def slopes(heads):
+    """Of linear biases, one for each head: 2^(-8 i / n), i = 1 to n, of the power
+    of two n; then those of 2 n at odd i. Press et al. 2022, section 3."""
+    power = 1 << heads.bit_length() - 1
+    first = [2.0 ** (-8 * i / power) for i in range(1, power + 1)]
+    rest = [2.0 ** (-4 * i / power) for i in range(1, 2 * power, 2)]
+    return torch.tensor(first + rest[:heads - power], dtype=F64)
+
+
+def attention(q, k, v, scalar=None, cap=None, window=None, biased=False):
     """Causal; q, k, v [sequences, heads, length, width]."""
     length = q.shape[-2]
-    score = q @ k.transpose(-1, -2) / math.sqrt(scalar or q.shape[-1])
+    score = q @ k.transpose(-1, -2)
+    if biased:  # 8 significant bits, as Falcon's were trained
+        score = score + torch.outer(
+            slopes(q.shape[1]).bfloat16(),
+            torch.arange(length).bfloat16()).to(F64)[:, None, :]
+    score = score / math.sqrt(scalar or q.shape[-1])
     if cap:
         score = cap * torch.tanh(score / cap)
     seen = torch.ones(length, length, dtype=torch.bool).tril()
@@ -222,8 +239,12 @@ def gpt2_logits(config, weights, tokens):
         h = linear(at + "attn.c_attn", norm(at + "ln_1", x))
         q, k, v = (heads_split(part, config["n_head"])
                    for part in h.split(config["n_embd"], -1))
+        scalar = None
+        if config.get("scale_attn_by_inverse_layer_idx"):
+            scalar = q.shape[-1] * (layer + 1) ** 2
         x = x + HOOKS.drop(linear(at + "attn.c_proj",
-                                  heads_join(attention(q, k, v))), layer, 1)
+                                  heads_join(attention(q, k, v, scalar))),
+                           layer, 1)
         h = linear(at + "mlp.c_fc", norm(at + "ln_2", x))
         h = activation(config["activation_function"], h)
         x = x + HOOKS.drop(linear(at + "mlp.c_proj", h), layer, 2)

@@ -23,12 +23,19 @@ FALCON = dict(prefix="transformer.h.{}.", embed="transformer.word_embeddings",
 
 
 def falcon(config):
-    if config.get("new_decoder_architecture"):
-        return {**FALCON, "norm1": "ln_attn", "norm2": "ln_mlp",
-                "kv": config["num_kv_heads"]}
-    return {**FALCON, "norm1": "input_layernorm", "norm2": None,
-            "kv": 1 if config.get("multi_query", True)
-            else config["num_attention_heads"]}
+    new = config.get("new_decoder_architecture")
+    biased = config.get("bias", False)
+    parts = {**FALCON, "norm1": "input_layernorm", "norm2": None,
+             "kv": config["num_kv_heads"] if new
+             else 1 if config.get("multi_query", True)
+             else config["num_attention_heads"],
+             "qkv_bias": biased, "out_bias": biased, "mlp_bias": biased,
+             "slopes": config.get("alibi", False)}
+    if new and config.get("num_ln_in_parallel_attn", 2) == 2:
+        return {**parts, "norm1": "ln_attn", "norm2": "ln_mlp"}
+    if not config.get("parallel_attn", True):
+        return {**parts, "norm2": "post_attention_layernorm", "parallel": False}
+    return parts
 
 
 FAMILIES = {
@@ -43,7 +50,9 @@ FAMILIES = {
                            "qkv_bias": c.get("use_qkv_bias", False),
                            "parallel": c.get("use_parallel_residual", False),
                            **({"norm2": None} if c.get("use_parallel_residual")
-                              else {})},
+                              else {}),
+                           **({"each_norm": "self_attn.{}_layernorm.norms.{}"}
+                              if c.get("qk_layernorm") else {})},
     "starcoder2": lambda c: {**LLAMA, "layernorm": True, "gate": None,
                              "up": "mlp.c_fc", "down": "mlp.c_proj",
                              "biases": True, "qkv_bias": True, "out_bias": True,
@@ -178,7 +187,13 @@ def logits(config, weights, tokens):
         if each:
             q = norm(at + each.format("q"), q)
             k = norm(at + each.format("k"), k)
-        if family.get("skip", [1] * shape.layers)[layer]:
+        each = family.get("each_norm")
+        if each:
+            q, k = (torch.stack([norm(at + each.format(name, i), x[:, i])
+                                 for i in range(x.shape[1])], 1)
+                    for name, x in (("q", q), ("k", k)))
+        if family.get("skip", [1] * shape.layers)[layer] and not family.get(
+                "slopes"):
             rope = rope_of(config, layer)
             q, k = turn(q, rope, shape), turn(k, rope, shape)
         k = k.repeat_interleave(shape.heads // shape.kv, 1)
@@ -186,7 +201,7 @@ def logits(config, weights, tokens):
         y = oracle.heads_join(oracle.attention(
             q, k, v, config.get("query_pre_attn_scalar"),
             config.get("attn_logit_softcapping"),
-            oracle.window_of(config, layer)))
+            oracle.window_of(config, layer), family.get("slopes")))
         return linear(at + family["out"], y)
 
     def feed_forward(at, h):
@@ -232,7 +247,7 @@ def shapes(config):
     def norm(name, width=s.width):
         if name:
             out[name + ".weight"] = (width,)
-            if family.get("layernorm") and family.get("norm_biases", True) \
+            if family.get("layernorm") and ".norms." not in name \
                     and config["model_type"] != "palm":
                 out[name + ".bias"] = (width,)
 
@@ -257,6 +272,9 @@ def shapes(config):
             for each, width in zip("qk", widths):
                 if key in family:
                     norm(at + family[key].format(each), width)
+        for each, count in (("q", s.heads), ("k", s.kv)):
+            for i in range(count if "each_norm" in family else 0):
+                norm(at + family["each_norm"].format(each, i), s.head)
         linear(at + family["out"], s.width, q, family.get(
             "out_bias", False if family.get("biases") else attention_bias))
         norm(family.get("after1") and at + family["after1"])

@@ -11,6 +11,7 @@
  * Blocks are shared among threads by what they cost, which grows with the
  * position. */
 #include <math.h>
+#include "kernels/alibi.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_drop.h"
 
@@ -24,7 +25,7 @@ struct node {
 struct forward {
     const struct attention *p;
     int width, padded, rows; /* rows: queries in the block */
-    float scale;
+    float scale, slope;      /* slope: of the head, with linear biases */
     int64_t sequence, row;   /* of the block's first query */
     int64_t position;        /* of it */
     int64_t key_end;         /* of positions */
@@ -133,11 +134,23 @@ struct column {
     int count, seen;          /* query i sees the keys up to seen + i */
     const int32_t *documents; /* of the keys; NULL: there are none */
     const int32_t *own;       /* of the queries */
+    const float *biases;      /* of the keys; NULL: none */
     float scale;
     double cap;               /* 0: none */
     int64_t window;           /* 0: none */
     float *maximum, *denominator; /* [LANES], set */
 };
+
+/* Products become those with linear biases. */
+static void column_lean(const struct column *c)
+{
+    for (int j = 0; j < c->count; j++) {
+        const float bias = c->biases[j];
+        float *x = c->x + j * QUERIES;
+
+        SIMD for (int i = 0; i < LANES; i++) x[i] = x[i] + bias;
+    }
+}
 
 /* Scores become what a soft cap makes of them. */
 static void column_cap(const struct column *c)
@@ -221,6 +234,7 @@ static void column_weights(const struct column *c)
     const float scale = c->cap > 0 ? 1 : c->scale;
     int32_t any[LANES];
 
+    if (c->biases != NULL) column_lean(c);
     if (c->cap > 0) column_cap(c);
     column_mask(c, any);
     column_maximum(c, m);
@@ -257,6 +271,17 @@ static void column_drop(const struct forward *f, const struct column *c,
         drop_lanes(c->x + j * QUERIES, factors + j * LANES);
 }
 
+/* Linear biases of the granule's keys. */
+static const float *biases_make(const struct forward *f,
+                                const struct column *c, int64_t first,
+                                int count, float *biases)
+{
+    if (f->p->alibi.heads == 0) return NULL;
+    for (int j = 0; j < count; j++)
+        biases[j] = alibi_of(f->slope, c->documents, j, first + j);
+    return biases;
+}
+
 /* Weights of the whole block. A tile of the next product may span columns: up
  * to a tile's rows beyond what the column sees are set to +0. */
 static void weights_make(struct forward *f, const struct node *node,
@@ -264,12 +289,14 @@ static void weights_make(struct forward *f, const struct node *node,
 {
     const struct attention *p = f->p;
     const int seen = (int)(f->position - first);
+    float biases[G];
     struct column c = {.scale = f->scale, .cap = p->softcap,
                        .window = p->window};
 
     if (p->key_documents)
         c.documents = p->key_documents + attention_key_first(p, f->sequence) +
                       first - p->first_key;
+    c.biases = biases_make(f, &c, first, count, biases);
     for (int i = 0; i < f->rows; i += LANES) {
         const int reach = seen + i + LANES;
         const int end = reach < count ? (reach > 0 ? reach : 0) : count;
@@ -530,6 +557,7 @@ static void forward_body(void *argument, int index, int count)
         f.sequence = unit / p->heads;
         f.head = (int)(unit % p->heads);
         f.kv = f.head / (p->heads / p->kv_heads);
+        if (p->alibi.heads > 0) f.slope = alibi_slope(&p->alibi, f.head);
         for (int64_t q = 0; q < p->queries; q += QUERIES) {
             const int64_t left = p->queries - q;
 

@@ -14,8 +14,10 @@
  * Both may be windows of a sequence; granules that a window cuts have fewer
  * rows. Keys before it have weight +0, and a chain that starts with +0 times
  * something finite is the chain without it; queries are left out. */
+#include "kernels/alibi.h"
 #include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_drop.h"
+#include "kernels/cpu/attention_panels.h"
 #include "kernels/cpu/attention_scores.h"
 #include "kernels/cpu/attention_tree.h"
 
@@ -32,7 +34,7 @@ struct backward {
     int64_t key, key_end;
     int64_t base, rows;       /* of waiting dq: whole granules */
     int64_t key_base, key_rows;
-    float scale;
+    float scale, slope;   /* slope: of the head, with linear biases */
     int64_t sequence;
     int head, kv;
     int slot_count;       /* leaves of dk and dv that may wait */
@@ -52,17 +54,6 @@ struct backward {
     float *weights;       /* [KEYS, STRIDE] */
     float *dscores;       /* [G, STRIDE] */
     struct ahead ahead;
-};
-
-/* Rows [from, to) of a granule that the window has. */
-struct span {
-    int from, to;
-};
-
-/* Rows as chains read them: `x` is row `from` of the span. */
-struct rows {
-    const float *x;
-    int64_t stride;
 };
 
 /* A granule of queries against one of keys, at positions. */
@@ -214,21 +205,6 @@ static void granule_keys(struct backward *b, struct granules *g, int64_t first)
                      g->keys.to - g->keys.from);
 }
 
-/* Transposes a granule, in panels of QUERIES columns. */
-static void rows_turn(const struct backward *b, float *out,
-                      const struct rows *rows, struct span span)
-{
-    for (int panel = 0; panel < G; panel += QUERIES) {
-        const int skipped = panel > span.from ? panel - span.from : 0;
-        const int range[2] = {span.from > panel ? span.from - panel : 0,
-                              span.to - panel};
-
-        CPU(attention_pack_columns)(out + panel * b->width, QUERIES,
-                                    rows->x + skipped * rows->stride,
-                                    rows->stride, range, b->width);
-    }
-}
-
 static void granule_queries(struct backward *b, struct granules *g,
                             int64_t first)
 {
@@ -250,8 +226,8 @@ static void granule_queries(struct backward *b, struct granules *g,
     b->q_t = panels + 2 * block;
     b->dout_t = panels + 3 * block;
     if (!fresh) return;
-    rows_turn(b, b->q_t, &g->q, g->queries);
-    rows_turn(b, b->dout_t, &g->dout, g->queries);
+    panels_turn(b->q_t, &g->q, g->queries, b->width);
+    panels_turn(b->dout_t, &g->dout, g->queries, b->width);
 }
 
 /* Of a pair of granules, keys [from, to) and the queries from `query`, a
@@ -307,22 +283,6 @@ static void key_window(const struct backward *b, const struct granules *g,
         w[i] = d[i] = 0;
 }
 
-/* c = rows of keys or values times a transposed granule, from the column
- * `query` to `end`. */
-static void panels_chain(struct chains *x, const float *turned, float *c,
-                         int query, int end)
-{
-    for (int panel = query / QUERIES * QUERIES; panel < end; panel += QUERIES) {
-        const int from = query > panel ? query : panel;
-        const int to = end < panel + QUERIES ? end : panel + QUERIES;
-
-        x->columns = to - from;
-        x->b = turned + panel * x->length + from - panel;
-        x->c = c + from;
-        CPU(attention_chains)(x);
-    }
-}
-
 /* What dropout multiplies the weights of a part by, and dout . v times it. */
 static void part_drop(const struct backward *b, const struct granules *g,
                       const struct part *part, float *factors)
@@ -338,6 +298,20 @@ static void part_drop(const struct backward *b, const struct granules *g,
         for (int j = 0; j < tile.keys; j++)
             drop_lanes(d + j * STRIDE + c, factors + j * STRIDE + c);
     }
+}
+
+/* Products of a key with queries become those with linear biases. */
+static void key_lean(const struct backward *b, const struct granules *g,
+                     int key, const struct part *part, float *w)
+{
+    const struct attention *p = b->p;
+    const int64_t row =
+        attention_key_first(p, b->sequence) + g->key + key - b->key;
+    const float bias =
+        alibi_of(b->slope, p->key_documents, row, g->key + key);
+
+    for (int c = part->query; c < g->queries.to; c += LANES)
+        SIMD for (int i = c; i < c + LANES; i++) w[i] = w[i] + bias;
 }
 
 /* Weights and gradients of scores of a part. */
@@ -365,6 +339,7 @@ static void part_weights(struct backward *b, const struct granules *g,
         float *w = weights + (j - part->from) * STRIDE;
         float *d = dscores + (j - part->from) * STRIDE;
 
+        if (b->p->alibi.heads > 0) key_lean(b, g, j, part, w);
         key_gradient(b, g, w, d, columns);
         if (b->p->key_documents)
             key_documents(b, g, j, &(struct scores){.w = w, .d = d});
@@ -620,6 +595,8 @@ static void unit_backward(struct backward *b)
 
     for (int i = 0; i < group; i++) {
         b->head = b->kv * group + i;
+        if (b->p->alibi.heads > 0)
+            b->slope = alibi_slope(&b->p->alibi, b->head);
         if (b->p->half == ATTENTION_OF_QUERIES) queries_clear(b);
         for (int64_t first = b->key_base; first < b->key_end; first += G)
             granule_backward(b, waits, first);

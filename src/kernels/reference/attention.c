@@ -12,6 +12,7 @@
  * value of a granule ends with + (+0), so that a key with weight +0 and a key
  * that is skipped give the same bits. Inputs are finite. */
 #include <string.h>
+#include "kernels/alibi.h"
 #include "kernels/reference/attention.h"
 
 struct partial {
@@ -79,6 +80,19 @@ real NAME(attention_keep)(const struct attention *p, int64_t sequence,
                ? (real)(1 / (1 - drop->rate)) : 0;
 }
 
+void NAME(attention_lean)(const struct attention *p, int64_t sequence,
+                          int64_t key, int count, int head, real *products)
+{
+    const int64_t row = attention_key_row(p, sequence, key);
+
+    if (p->alibi.heads == 0) return;
+    const float slope = alibi_slope(&p->alibi, head);
+
+    for (int j = 0; j < count; j++)
+        products[j] = products[j] + (real)alibi_of(slope, p->key_documents,
+                                                   row + j, key + j);
+}
+
 static void tensor_check(const struct tensor *t, int64_t rows, int heads,
                          int width)
 {
@@ -113,6 +127,7 @@ void NAME(attention_check)(const struct attention *p, bool backward)
                (backward || p->denominator.data)));
     CHECK(!p->query_documents == !p->key_documents && (real)p->scale > 0);
     CHECK(p->window >= 0 && p->softcap >= 0);
+    CHECK(p->alibi.heads == 0 || p->alibi.head + p->heads <= p->alibi.heads);
     tensor_check(&p->q, rows, p->heads, p->head_width);
     if (!backward || !p->delta.data)
         tensor_check(&p->out, rows, p->heads, p->head_width);
@@ -155,6 +170,7 @@ static int granule_weights(const struct attention *p, const struct one *at,
                          attention_at(&p->k, attention_key_row(p, sequence,
                                                                first_key), kv),
                          p->k.stride[0], count, p->head_width);
+    NAME(attention_lean)(p, sequence, first_key, count, head, weights);
     out->maximum = -(real)INFINITY;
     for (int j = 0; j < count; j++) {
         sees[j] = NAME(attention_sees)(p, sequence, query, first_key + j);

@@ -23,6 +23,10 @@ bool NAME(attention_before)(const struct attention *p, int64_t query,
 /* What dropout multiplies the weight of a pair by; 1 without it. */
 real NAME(attention_keep)(const struct attention *p, int64_t sequence,
                           int64_t query, int64_t key, int head);
+/* Adds what linear biases add to a head's products with `count` keys from the
+ * one at position `key` on; nothing without them. */
+void NAME(attention_lean)(const struct attention *p, int64_t sequence,
+                          int64_t key, int count, int head, real *products);
 void NAME(attention_check)(const struct attention *p, bool backward);
 
 /* First element of query, key or output row and head. */

@@ -8,6 +8,7 @@
  *   dk = sum over queries of dS q, one chain per granule of queries, the tree;
  *   dv = the same of P dout;  then query heads in order inside a leaf, then
  *        the tree over leaves.
+ * With linear biases v = (q . k + bias) scale.
  * With a soft cap c and t = tanh(v (1 / c)), P is that of c t, and dS =
  * ((P (dout . v - D)) fma(-t, t, 1)) scale. With dropout, whose factor of the
  * pair is 0 or f, dS has factor dout . v, and dv sums P factor.
@@ -135,6 +136,7 @@ static void query_backward(const struct attention *p, int64_t sequence,
         NAME(attention_dots)(dov, attention_at(&p->dout, row, head),
                              attention_at(&p->v, key_row, kv), p->v.stride[0],
                              count, width);
+        NAME(attention_lean)(p, sequence, first, count, head, qk);
         for (int j = 0; j < count; j++) {
             if (NAME(attention_sees)(p, sequence, query, first + j))
                 pair(p, row, head,
@@ -157,9 +159,10 @@ static void head_backward(const struct attention *p, int64_t sequence,
     int kv = head / (p->heads / p->kv_heads), width = p->head_width;
     int64_t key_row = attention_key_row(p, sequence, key), next;
     int64_t first = key, end = p->first_query + p->queries;
-    real qk[ATTENTION_GRANULE], dov[ATTENTION_GRANULE];
+    real qk[ATTENTION_GRANULE], dov[ATTENTION_GRANULE], bias = 0;
 
     tree_init(&tree, 2 * p->head_width);
+    NAME(attention_lean)(p, sequence, key, 1, head, &bias);
     if (first < p->first_query) first = p->first_query;
     if (p->window > 0 && end > key + p->window) end = key + p->window;
     for (; first < end; first = next) {
@@ -175,6 +178,8 @@ static void head_backward(const struct attention *p, int64_t sequence,
         NAME(attention_dots)(dov, attention_at(&p->v, key_row, kv),
                              attention_at(&p->dout, row, head),
                              p->dout.stride[0], count, width);
+        for (int j = 0; j < count && p->alibi.heads > 0; j++)
+            qk[j] = qk[j] + bias;
         for (int j = 0; j < count; j++) {
             if (NAME(attention_sees)(p, sequence, first + j, key))
                 pair(p, row + j, head,

@@ -37,14 +37,16 @@ static void take(struct loader *loader, int64_t index,
 {
     IS_OK(loader_sample(loader, index, sample->inputs, sample->targets,
                         sample->positions, sample->documents));
+    for (int t = 0; t < SEQUENCE; t++)
+        EQUAL_INT(sample->documents[t], t - sample->positions[t]);
 }
 
 TEST(samples_are_cut_from_the_stream)
 {
     static const struct sample expected[] = {
-        {{1, 2, END, 3}, {2, END, -1, END}, {0, 1, 2, 0}, {0, 0, 0, 1}},
+        {{1, 2, END, 3}, {2, END, -1, END}, {0, 1, 2, 0}, {0, 0, 0, 3}},
         {{END, 4, 5, 6}, {-1, 5, 6, 7}, {0, 0, 1, 2}, {0, 1, 1, 1}},
-        {{7, 8, END, 1}, {8, END, -1, 3}, {0, 1, 2, 0}, {0, 0, 0, 1}},
+        {{7, 8, END, 1}, {8, END, -1, 3}, {0, 1, 2, 0}, {0, 0, 0, 3}},
     };
     char path[PATH_BYTES], directory[PATH_BYTES];
     struct loader loader;
@@ -209,8 +211,8 @@ TEST(best_fit_keeps_documents_whole)
     static const struct sample expected[] = {
         {{4, 5, 6, 7}, {5, 6, 7, 8}, {0, 1, 2, 3}, {0, 0, 0, 0}},
         {{1, 3, 5, END}, {3, 5, END, -1}, {0, 1, 2, 3}, {0, 0, 0, 0}},
-        {{1, 2, END, END}, {2, END, -1, -1}, {0, 1, 2, 0}, {0, 0, 0, 1}},
-        {{3, END, 8, END}, {END, -1, END, -1}, {0, 1, 0, 1}, {0, 0, 1, 1}},
+        {{1, 2, END, END}, {2, END, -1, -1}, {0, 1, 2, 0}, {0, 0, 0, 3}},
+        {{3, END, 8, END}, {END, -1, END, -1}, {0, 1, 0, 1}, {0, 0, 2, 2}},
     };
     char path[PATH_BYTES], directory[PATH_BYTES];
     struct loader loader;

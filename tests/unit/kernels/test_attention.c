@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_attention.c - the fast attention equals the reference in every bit, and
  * the reference in float64 equals plain softmax and finite differences. */
+#include "kernels/alibi.h"
 #include "tests/unit/kernels/room.h"
 
 struct attention_case {
@@ -11,42 +12,49 @@ struct attention_case {
     int window;   /* keys that a query sees; 0: all */
     double cap;   /* of scores; 0: none */
     double drop;  /* of weights, with that probability */
+    int alibi;    /* heads of a model, these its last; 0: no biases */
 };
 
 static const struct attention_case cases[] = {
-    {1, 1, 0, 1, 1, 1, 1, 0, false, 0, 0, 0},
-    {2, 5, 0, 2, 2, 8, 1, 0, true, 0, 0, 0},
-    {1, 127, 0, 2, 1, 12, 1, 0, true, 0, 0, 0},
-    {1, 128, 0, 1, 1, 16, 1, 50, true, 0, 0, 0},
-    {2, 129, 0, 4, 2, 48, 2, 0, true, 0, 0, 0},
-    {1, 257, 0, 4, 1, 64, 4, 0, true, 0, 0, 0},
-    {1, 300, 0, 3, 1, 80, 3, 0, false, 0, 0, 0},
-    {1, 384, 0, 6, 3, 64, 2, 100, true, 0, 0, 0},
-    {1, 600, 0, 8, 1, 33, 8, 130, true, 0, 0, 0},
-    {1, 131, 0, 12, 3, 20, 4, 0, true, 0, 0, 0},
-    {1, 200, 0, 16, 1, 7, 16, 0, true, 0, 0, 0},
-    {1, 700, 0, 2, 2, 128, 2, 0, true, 0, 0, 0},
-    {1, 140, 0, 1, 1, 256, 1, 200, false, 0, 0, 0},
-    {1, 1030, 0, 1, 1, 24, 1, 333, true, 0, 0, 0},
-    {1, 1, 0, 2, 1, 64, 1, 0, false, 0, 0, 0},
-    {2, 1, 1, 2, 1, 64, 1, 0, false, 0, 0, 0},
-    {2, 1, 511, 4, 2, 64, 1, 0, false, 0, 0, 0},
-    {1, 3, 126, 2, 2, 96, 1, 0, false, 0, 0, 0},
-    {2, 300, 77, 2, 1, 40, 1, 90, false, 0, 0, 0},
-    {1, 300, 0, 2, 1, 16, 1, 0, true, 40, 0, 0},
-    {2, 513, 0, 4, 2, 24, 2, 0, true, 129, 0, 0},
-    {1, 700, 0, 2, 2, 64, 1, 90, true, 128, 0, 0},
-    {2, 300, 77, 2, 1, 40, 1, 0, false, 100, 0, 0},
-    {1, 270, 0, 3, 1, 20, 3, 0, true, 1, 0, 0},
-    {1, 260, 0, 4, 2, 32, 2, 0, true, 0, 0.7, 0},
-    {1, 400, 0, 2, 1, 48, 1, 130, true, 150, 5, 0},
-    {2, 1, 511, 4, 2, 64, 1, 0, false, 20, 5, 0},
-    {1, 1100, 0, 2, 1, 24, 1, 0, true, 70, 0, 0},
-    {1, 900, 0, 2, 2, 64, 2, 350, true, 260, 0, 0},
-    {1, 3, 1500, 4, 2, 32, 1, 0, false, 129, 0, 0},
-    {1, 300, 0, 4, 2, 32, 2, 0, true, 0, 0, 0.3},
-    {2, 391, 0, 2, 1, 24, 1, 130, true, 90, 5, 0.5},
-    {1, 3, 126, 2, 2, 96, 1, 0, false, 0, 0, 0.1},
+    {1, 1, 0, 1, 1, 1, 1, 0, false, 0, 0, 0, 0},
+    {2, 5, 0, 2, 2, 8, 1, 0, true, 0, 0, 0, 0},
+    {1, 127, 0, 2, 1, 12, 1, 0, true, 0, 0, 0, 0},
+    {1, 128, 0, 1, 1, 16, 1, 50, true, 0, 0, 0, 0},
+    {2, 129, 0, 4, 2, 48, 2, 0, true, 0, 0, 0, 0},
+    {1, 257, 0, 4, 1, 64, 4, 0, true, 0, 0, 0, 0},
+    {1, 300, 0, 3, 1, 80, 3, 0, false, 0, 0, 0, 0},
+    {1, 384, 0, 6, 3, 64, 2, 100, true, 0, 0, 0, 0},
+    {1, 600, 0, 8, 1, 33, 8, 130, true, 0, 0, 0, 0},
+    {1, 131, 0, 12, 3, 20, 4, 0, true, 0, 0, 0, 0},
+    {1, 200, 0, 16, 1, 7, 16, 0, true, 0, 0, 0, 0},
+    {1, 700, 0, 2, 2, 128, 2, 0, true, 0, 0, 0, 0},
+    {1, 140, 0, 1, 1, 256, 1, 200, false, 0, 0, 0, 0},
+    {1, 1030, 0, 1, 1, 24, 1, 333, true, 0, 0, 0, 0},
+    {1, 1, 0, 2, 1, 64, 1, 0, false, 0, 0, 0, 0},
+    {2, 1, 1, 2, 1, 64, 1, 0, false, 0, 0, 0, 0},
+    {2, 1, 511, 4, 2, 64, 1, 0, false, 0, 0, 0, 0},
+    {1, 3, 126, 2, 2, 96, 1, 0, false, 0, 0, 0, 0},
+    {2, 300, 77, 2, 1, 40, 1, 90, false, 0, 0, 0, 0},
+    {1, 300, 0, 2, 1, 16, 1, 0, true, 40, 0, 0, 0},
+    {2, 513, 0, 4, 2, 24, 2, 0, true, 129, 0, 0, 0},
+    {1, 700, 0, 2, 2, 64, 1, 90, true, 128, 0, 0, 0},
+    {2, 300, 77, 2, 1, 40, 1, 0, false, 100, 0, 0, 0},
+    {1, 270, 0, 3, 1, 20, 3, 0, true, 1, 0, 0, 0},
+    {1, 260, 0, 4, 2, 32, 2, 0, true, 0, 0.7, 0, 0},
+    {1, 400, 0, 2, 1, 48, 1, 130, true, 150, 5, 0, 0},
+    {2, 1, 511, 4, 2, 64, 1, 0, false, 20, 5, 0, 0},
+    {1, 1100, 0, 2, 1, 24, 1, 0, true, 70, 0, 0, 0},
+    {1, 900, 0, 2, 2, 64, 2, 350, true, 260, 0, 0, 0},
+    {1, 3, 1500, 4, 2, 32, 1, 0, false, 129, 0, 0, 0},
+    {1, 300, 0, 4, 2, 32, 2, 0, true, 0, 0, 0.3, 0},
+    {2, 391, 0, 2, 1, 24, 1, 130, true, 90, 5, 0.5, 0},
+    {1, 3, 126, 2, 2, 96, 1, 0, false, 0, 0, 0.1, 0},
+    {1, 300, 0, 3, 1, 16, 1, 0, true, 0, 0, 0, 3},
+    {2, 391, 0, 6, 2, 24, 2, 130, true, 0, 0, 0, 12},
+    {1, 600, 0, 8, 1, 33, 8, 130, true, 0, 0, 0, 14},
+    {2, 1, 511, 4, 2, 64, 1, 0, false, 0, 0, 0, 5},
+    {1, 260, 0, 4, 2, 32, 1, 75, false, 90, 5, 0.3, 71},
+    {1, 1030, 0, 1, 1, 24, 1, 0, true, 0, 0, 0, 16},
 };
 
 /* One tensor of [rows, heads, width] inside rows of `stride` elements. */
@@ -112,6 +120,8 @@ static void attention_build(struct attention *p, struct arena *arena,
     p->window = c->window;
     p->softcap = c->cap;
     p->drop = (struct attention_dropout){c->drop, {{11, 12}}, 70, 5};
+    if (c->alibi > 0)
+        p->alibi = (struct attention_alibi){c->alibi, c->alibi - c->heads};
     p->peaks = room_take(arena, c->heads, dtype_bytes(dtype));
     for (int h = 0; h < c->heads; h++)
         peak_set(p, h, dtype, -(double)INFINITY);
@@ -120,7 +130,8 @@ static void attention_build(struct attention *p, struct arena *arena,
         int32_t *of_queries = room_take(arena, rows, 4);
 
         for (int64_t i = 0; i < key_rows; i++)
-            of_keys[i] = (int32_t)((i % (keys + extra) + 7) / c->document);
+            of_keys[i] = (int32_t)((i % (keys + extra) + 7) / c->document *
+                                   c->document - 7);
         for (int64_t i = 0; i < rows; i++)
             of_queries[i] = of_keys[c->first_query + i % c->queries];
         p->key_documents = of_keys;
@@ -419,7 +430,7 @@ static void nodes_backward(const struct kernels *table, struct stream *stream,
 static void test_nodes(void **state)
 {
     static const struct attention_case c = {1, 1024, 0, 3, 3, 20, 1, 300,
-                                            true, 200, 3, 0.2};
+                                            true, 200, 3, 0.2, 7};
     struct arena arena;
     struct threads *threads;
     struct attention want;
@@ -472,6 +483,37 @@ static double keep_of(const struct attention *p, int64_t sequence,
                ? 1 / (1 - drop->rate) : 0;
 }
 
+/* x with 8 significant bits. */
+static double rounded(double x)
+{
+    int exponent;
+    const double part = frexp(x, &exponent);
+
+    return ldexp(nearbyint(ldexp(part, 8)), exponent - 8);
+}
+
+/* The slope of head `head` of `heads`, from the definition. */
+static double slope_of(int heads, int64_t head)
+{
+    const int whole = 1 << (int)floor(log2(heads));
+
+    return rounded(head < whole
+                       ? pow(2, -8.0 * (double)(head + 1) / whole)
+                       : pow(2, -4.0 * (double)(2 * (head - whole) + 1) /
+                                    whole));
+}
+
+/* What is added to the product of a key and a head of queries. */
+static double bias_of(const struct attention *p, int64_t at_key, int64_t key,
+                      int head)
+{
+    const int64_t first = p->key_documents ? p->key_documents[at_key] : 0;
+
+    if (p->alibi.heads == 0) return 0;
+    return rounded(slope_of(p->alibi.heads, p->alibi.head + head) *
+                   rounded((double)(key - first)));
+}
+
 /* out of one query and head by plain softmax. */
 static void softmax(const struct attention *p, int64_t row, int head,
                     double *out, double *peak)
@@ -493,6 +535,7 @@ static void softmax(const struct attention *p, int64_t row, int head,
         for (int e = 0; e < p->head_width; e++)
             score += *element(&p->q, row, head, e) *
                      *element(&p->k, at_key, kv, e);
+        score += bias_of(p, at_key, key, head);
         score *= p->scale;
         if (p->softcap > 0) score = p->softcap * tanh(score / p->softcap);
         if (score > *peak) *peak = score;
@@ -574,7 +617,8 @@ static double loss(struct attention *p)
 
 static void test_float64_gradients(void **state)
 {
-    static const size_t chosen[] = {1, 2, 7, 9, 19, 24, 25, 30, 31};
+    static const size_t chosen[] = {1, 2, 7, 9, 19, 24, 25, 30, 31, 33, 34,
+                                    37};
     struct arena arena;
     struct stream stream = {0};
     uint64_t seed = 9;
@@ -612,6 +656,30 @@ static void test_float64_gradients(void **state)
     arena_free(&arena);
 }
 
+/* Against numbers of PyTorch's build_alibi_tensor for the heads of released
+ * models, and the definition for all others. */
+static void test_slopes(void **state)
+{
+    static const struct { int heads, head; double slope; } known[] = {
+        {8, 0, 0.5}, {8, 7, 0.00390625}, {32, 0, 0.83984375},
+        {12, 7, 0.00390625}, {12, 8, 0.70703125}, {71, 70, 0.5703125},
+        {1, 0, 0.00390625}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        const struct attention_alibi alibi = {known[i].heads, 0};
+
+        assert_true(alibi_slope(&alibi, known[i].head) == known[i].slope);
+    }
+    for (int heads = 1; heads < 300; heads++)
+        for (int head = 0; head < heads; head++) {
+            const struct attention_alibi alibi = {heads, head};
+
+            assert_true(alibi_slope(&alibi, 0) == slope_of(heads, head));
+        }
+    assert_true(alibi_bias(0.5f, 257) == 128 && alibi_bias(0.5f, 259) == 130);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -621,6 +689,7 @@ int main(void)
         cmocka_unit_test(test_float64_is_softmax),
         cmocka_unit_test(test_peaks),
         cmocka_unit_test(test_float64_gradients),
+        cmocka_unit_test(test_slopes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

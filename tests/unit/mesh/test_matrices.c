@@ -14,15 +14,17 @@ static const struct shape {
     int64_t pieces[3];
     bool named;  /* pieces have names outside */
     int64_t unit; /* of pieces 1 and 2 */
+    int64_t each; /* so many elements are a tensor outside */
 } model[] = {
-    {"table", -1, 517, 36, false, AXIS_TENSOR, AXIS_NONE, {0}, false, 0},
-    {"qkv", 0, 72, 36, false, AXIS_TENSOR, AXIS_NONE, {36, 18, 18}, true, 9},
+    {"table", -1, 517, 36, false, AXIS_TENSOR, AXIS_NONE, {0}, false, 0, 0},
+    {"qkv", 0, 72, 36, false, AXIS_TENSOR, AXIS_NONE, {36, 18, 18}, true, 9, 0},
     {"fused", 0, 108, 36, false, AXIS_TENSOR, AXIS_NONE, {36, 36, 36}, false,
-     0},
-    {"down", 0, 300, 40, false, AXIS_NONE, AXIS_TENSOR, {0}, false, 0},
-    {"norm", 0, 1, 36, true, AXIS_NONE, AXIS_NONE, {0}, false, 0},
-    {"bias", 1, 1, 108, true, AXIS_TENSOR, AXIS_NONE, {36, 36, 36}, true, 0},
-    {"up", 1, 100, 600, false, AXIS_TENSOR, AXIS_NONE, {0}, false, 0},
+     0, 0},
+    {"down", 0, 300, 40, false, AXIS_NONE, AXIS_TENSOR, {0}, false, 0, 0},
+    {"norm", 0, 1, 36, true, AXIS_NONE, AXIS_NONE, {0}, false, 0, 0},
+    {"bias", 1, 1, 108, true, AXIS_TENSOR, AXIS_NONE, {36, 36, 36}, true, 0, 0},
+    {"up", 1, 100, 600, false, AXIS_TENSOR, AXIS_NONE, {0}, false, 0, 0},
+    {"each", 1, 1, 60, true, AXIS_NONE, AXIS_NONE, {0}, false, 0, 12},
 };
 
 static void table_build(struct param_table *table, const struct mesh *mesh,
@@ -34,7 +36,8 @@ static void table_build(struct param_table *table, const struct mesh *mesh,
         struct param_spec spec = {
             .name = s->name, .rows = s->rows, .cols = s->cols,
             .vector = s->vector, .split_rows = s->split_rows,
-            .split_cols = s->split_cols, .leaves = 4};
+            .split_cols = s->split_cols, .leaves = 4,
+            .outside_each = s->each};
         int64_t held[2];
         int index;
 
@@ -50,7 +53,7 @@ static void table_build(struct param_table *table, const struct mesh *mesh,
 static void matrices_at(struct matrices *out, const struct mesh *mesh,
                         const struct division *division, int rank)
 {
-    static const int gathers[ROWS(model)] = {2, 1, 1, 1, 2, 2, 1};
+    static const int gathers[ROWS(model)] = {2, 1, 1, 1, 2, 2, 1, 1};
     struct holding holding = {.mesh = *mesh, .leaves = 4};
     struct param_table table;
 
@@ -96,7 +99,7 @@ static void check(const struct mesh *mesh, const char *zero)
 
     IS_OK(division_parse(&division, zero));
     matrices_at(&first, mesh, &division, 0);
-    EQUAL_INT(first.count, 5 + 3 + 3);
+    EQUAL_INT(first.count, 5 + 3 + 3 + 60 / 12);
     for (int i = 0; i < first.count; i++) {
         const struct matrix *matrix = &first.items[i];
         static unsigned char seen[517 * 600];

@@ -110,7 +110,16 @@ static slot attention(struct program *p, slot x)
 
 static slot ruled(struct program *p, slot x)
 {
-    static const struct attention_rule rule = {0.4, 1.5, 4};
+    static const struct attention_rule rule = {0.4, 1.5, 4, false};
+    const struct param_spec out = matrix("out", WIDTH, HEADS * HEAD_WIDTH);
+
+    x = nn_attention_ruled(p, qkv(p, x), HEADS, KV_HEADS, &rule);
+    return nn_linear(p, x, &out, NULL);
+}
+
+static slot leaning(struct program *p, slot x)
+{
+    static const struct attention_rule rule = {.alibi = true};
     const struct param_spec out = matrix("out", WIDTH, HEADS * HEAD_WIDTH);
 
     x = nn_attention_ruled(p, qkv(p, x), HEADS, KV_HEADS, &rule);
@@ -134,13 +143,14 @@ static slot rope_part(struct program *p, slot x)
     return nn_linear(p, nn_attention(p, x, HEADS, KV_HEADS), &out, NULL);
 }
 
-static slot qk_norm(struct program *p, slot x, int heads, int kv_heads)
+static slot qk_norm(struct program *p, slot x, int heads, int kv_heads,
+                    bool each)
 {
     const struct param_spec out = matrix("out", WIDTH, HEADS * HEAD_WIDTH);
     const struct qk_norm norm = {
         .weights = {vector("q", heads * HEAD_WIDTH),
                     vector("k", kv_heads * HEAD_WIDTH)},
-        .epsilon = 1e-3, .plus_one = heads == 1};
+        .epsilon = 1e-3, .plus_one = heads == 1, .each = each};
 
     x = nn_qk_norm(p, qkv(p, x), HEADS, KV_HEADS, &norm);
     return nn_linear(p, nn_attention(p, x, HEADS, KV_HEADS), &out, NULL);
@@ -148,12 +158,17 @@ static slot qk_norm(struct program *p, slot x, int heads, int kv_heads)
 
 static slot heads_norm(struct program *p, slot x)
 {
-    return qk_norm(p, x, 1, 1);
+    return qk_norm(p, x, 1, 1, false);
 }
 
 static slot whole_norm(struct program *p, slot x)
 {
-    return qk_norm(p, x, HEADS, KV_HEADS);
+    return qk_norm(p, x, HEADS, KV_HEADS, false);
+}
+
+static slot each_norm(struct program *p, slot x)
+{
+    return qk_norm(p, x, HEADS, KV_HEADS, true);
 }
 
 static slot bare_layer_norm(struct program *p, slot x)
@@ -220,6 +235,8 @@ static const struct row {
     {"rules of attention", ruled, false},
     {"softcap", NULL, false},      {"bias of head", NULL, true},
     {"norm of all heads", whole_norm, false},
+    {"layernorm of each head", each_norm, false},
+    {"linear biases of scores", leaning, false},
     {"layernorm without bias", bare_layer_norm, false},
     {"dropout", dropped, false},
     {"dropout, residual", dropped_residual, true},

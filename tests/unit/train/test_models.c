@@ -19,7 +19,9 @@ static const char *const models[] = {
     "gemma2", "gemma3", "gemma3_v5", "gpt2", "gpt2_plain_names",
     "qwen2_last", "qwen3_mixed", "smollm3_nope", "smollm3_mixed",
     "ministral", "gemma2_mixed", "gemma3_mixed", "phi3_short",
-    "starcoder2_short", "phi3_long", "phi3_long_part"};
+    "starcoder2_short", "phi3_long", "phi3_long_part",
+    "llama_dynamic_long", "stablelm_heads", "stablelm_heads_serial",
+    "falcon_2", "falcon_rw", "gpt2_layer_scale"};
 
 struct tolerance { enum dtype dtype; double relative; };
 static const struct tolerance tolerances[] = {{DTYPE_F64, 1e-10},

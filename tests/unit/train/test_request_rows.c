@@ -79,7 +79,7 @@ static void check_row(const struct request_rows *rows, int64_t row,
 
             EQUAL_INT(inputs[t], 1000 * place->request + j);
             EQUAL_INT(positions[t], j);
-            EQUAL_INT(documents[t], documents[place->offset]);
+            EQUAL_INT(documents[t], place->offset);
             EQUAL_INT(targets[t], asked ? inputs[t] + 1 : -1);
             if (asked)
                 EQUAL_INT(cells[t],
