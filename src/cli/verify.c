@@ -207,8 +207,8 @@ static void print_notes(const struct verification *v)
     int refused = 0;
 
     if (one->batches > 1)
-        fprintf(stderr, "train.batch_ramp: %lld steps with %d batches; under "
-                        "each, memory and messages are those planned for it\n",
+        fprintf(stderr, "train.batch_ramp: %lld steps with %d batches, each "
+                        "held against its own plan of messages\n",
                 (long long)one->steps, one->batches);
 
     for (int i = 0; i < v->layouts.count; i++) {
