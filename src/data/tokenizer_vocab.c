@@ -13,6 +13,7 @@ struct vocab {
     unsigned char *kinds;  /* [vocab] */
     uint32_t *starts;      /* [vocab + 1] */
     struct text bytes;     /* owned; what the tokens decode to */
+    int32_t letters[256];  /* id of the model's token that is a byte; -1 */
 };
 
 static status count_ids(struct tokenizer *tokenizer,
@@ -112,18 +113,53 @@ static status copy_names(struct tokenizer *tokenizer, struct vocab *vocab)
     return OK;
 }
 
+/* The byte that the name of a model's token stands for; -1: another number of
+ * them. */
+static int letter_of(const struct byte_level *alphabet, const char *name,
+                     size_t length)
+{
+    unsigned char bytes[4];
+    size_t count;
+
+    if (length == 0 || length > sizeof bytes ||
+        !byte_level_read(alphabet, name, length, bytes, &count) || count != 1)
+        return -1;
+    return bytes[0];
+}
+
+/* A byte that somebody also added as a token ("\u00e9" to GPT-2's) is the
+ * model's all the same: no text could be encoded without it. */
+static void find_letters(const struct tokenizer *tokenizer,
+                         const struct byte_level *alphabet,
+                         const struct vocab_entry *entries, int64_t count,
+                         int32_t letters[256])
+{
+    for (int i = 0; i < 256; i++) letters[i] = -1;
+    for (int64_t i = 0; i < count && tokenizer->model == MODEL_BYTES; i++) {
+        const int letter = letter_of(alphabet, entries[i].name,
+                                     entries[i].length);
+
+        if (letter >= 0) letters[letter] = entries[i].id;
+    }
+}
+
 /* What a learned token stands for; any other is its name. */
 static status append_bytes(const struct tokenizer *tokenizer,
-                           const struct byte_level *alphabet, int64_t id,
-                           struct text *out)
+                           const struct byte_level *alphabet,
+                           struct vocab *vocab, int64_t id)
 {
     const char *name = tokenizer->names[id];
     const size_t length = tokenizer->name_lengths[id];
+    struct text *out = &vocab->bytes;
     unsigned char *at;
     size_t count;
 
-    if (tokenizer->kinds[id] != TOKEN_LEARNED)
-        return text_append(out, name, length);
+    if (tokenizer->kinds[id] != TOKEN_LEARNED) {
+        const int letter = letter_of(alphabet, name, length);
+
+        if (letter < 0 || vocab->letters[letter] != id)
+            return text_append(out, name, length);
+    }
     if (tokenizer->model != MODEL_BYTES)
         return decoder_token(&tokenizer->decoder, name, length, out);
     TRY(text_append(out, name, length)); /* makes room; never more bytes */
@@ -135,17 +171,19 @@ static status append_bytes(const struct tokenizer *tokenizer,
     return OK;
 }
 
-static status copy_bytes(struct tokenizer *tokenizer, struct vocab *vocab)
+static status copy_bytes(struct tokenizer *tokenizer, struct vocab *vocab,
+                         const struct vocab_entry *entries, int64_t count)
 {
     struct byte_level alphabet;
     void *memory;
 
     byte_level_init(&alphabet);
+    find_letters(tokenizer, &alphabet, entries, count, vocab->letters);
     TRY(text_append(&vocab->bytes, "", 0));
     for (int64_t i = 0; i < tokenizer->vocab; i++) {
         vocab->starts[i] = (uint32_t)vocab->bytes.length;
         if (vocab->kinds[i] != TOKEN_MISSING)
-            TRY(append_bytes(tokenizer, &alphabet, i, &vocab->bytes));
+            TRY(append_bytes(tokenizer, &alphabet, vocab, i));
         if (vocab->bytes.length > UINT32_MAX)
             FAIL(ERR_FORMAT, "%s: the vocabulary's tokens have more than 4 "
                  "GiB", tokenizer->source);
@@ -228,7 +266,7 @@ status tokenizer_build_vocab(struct tokenizer *tokenizer,
     TRY_GOTO(done, result, name_vocab(tokenizer, &vocab, entries, count));
     TRY_GOTO(done, result, name_added(tokenizer, &vocab));
     TRY_GOTO(done, result, copy_names(tokenizer, &vocab));
-    TRY_GOTO(done, result, copy_bytes(tokenizer, &vocab));
+    TRY_GOTO(done, result, copy_bytes(tokenizer, &vocab, entries, count));
     TRY_GOTO(done, result, fill_tables(tokenizer, entries, count));
 done:
     text_free(&vocab.bytes);

@@ -289,6 +289,35 @@ TEST(white_space_may_be_taken_twice)
     tokenizer_free(&tokenizer);
 }
 
+/* U+00E9 spells byte E9, and somebody added it as a token: U+9999 needs the
+ * byte. Ids and text are those of tokenizers 0.23. */
+TEST(an_added_token_may_be_a_byte_of_the_model)
+{
+    static const char json[] =
+        "{\"added_tokens\":[{\"id\":1,\"content\":\"\\u00e9\","
+        "\"normalized\":false}],\"normalizer\":null,\"pre_tokenizer\":"
+        "{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":"
+        "{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"vocab\":"
+        "{\"a\":0,\"\\u00e9\":1,\"\\u00a6\":2,\"\\u013b\":3},"
+        "\"merges\":[]}}";
+    static const char word[] = "a\xE9\xA6\x99\xC3\xA9"; /* and U+00E9 */
+    static const int32_t ids[] = {0, 1, 2, 3, 1};
+    struct tokenizer tokenizer;
+    struct token_list list = {0};
+    struct text text = {0};
+
+    IS_OK(tokenizer_read_text(&tokenizer, json, strlen(json), "t.json"));
+    IS_OK(tokenizer_encode(&tokenizer, word, strlen(word), true, &list));
+    EQUAL_INT(list.count, 5);
+    EQUAL_BYTES(list.ids, ids, sizeof ids);
+    IS_OK(tokenizer_decode(&tokenizer, list.ids, 4, &text));
+    EQUAL_INT(text.length, 4);
+    EQUAL_BYTES(text.bytes, word, 4);
+    text_free(&text);
+    token_list_free(&list);
+    tokenizer_free(&tokenizer);
+}
+
 TEST(a_small_vocabulary_drops_the_bytes_it_lacks)
 {
     static const char json[] = HEAD PRE MODEL;
@@ -334,6 +363,7 @@ TEST_MAIN(ids_are_those_of_the_library,
           a_broken_character_does_not_stop_the_stream,
           tokens_are_found_by_name, an_id_outside_the_vocabulary_is_named,
           what_is_not_supported_is_refused_by_name,
+          an_added_token_may_be_a_byte_of_the_model,
           white_space_may_be_taken_twice,
           a_small_vocabulary_drops_the_bytes_it_lacks,
           a_very_long_word_takes_no_quadratic_time)
