@@ -12,39 +12,14 @@
  * Source of the loop order: Goto and van de Geijn, "Anatomy of
  * high-performance matrix multiplication", 2008. */
 #include <stdatomic.h>
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_amx.h"
+#include "kernels/cpu/matmul_plan.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/element.h"
 #include "kernels/features.h"
 #include "kernels/narrow_product.h"
 
-enum {
-    COLUMNS_MAX = 4096, /* of a block of columns */
-    FEW_ROWS = 16,
-    PAST_BYTES = 4 << 20 /* of c: more than second caches have room for */
-};
-
-/* A product cut into blocks; the same in every thread. */
-struct plan {
-    struct matmul p;
-    const struct matmul_format *format;
-    struct threads *threads;
-    uint32_t *a_packed, *b_packed;
-    float *slots;
-    int64_t columns; /* of a block, a multiple of TILE_COLUMNS */
-    int64_t rows;    /* of a block, a multiple of the format's */
-    int words;       /* of the largest chunk */
-    int chunk_words; /* of a chunk, at most */
-    bool few;        /* rows: a is packed whole, strips are outermost */
-    bool direct;     /* and b is read where it lies */
-    bool whole;      /* strips are read where they lie */
-    bool in_place;   /* so is a, */
-    bool b_in_place; /* and all of b */
-    bool streams;    /* c goes past the caches */
-    int panels;      /* of a, packed at a time */
-    bool keep_first;
-    bool by_columns; /* threads share columns */
-};
+enum { PAST_BYTES = 4 << 20 /* of c: more than second caches have room for */ };
 
 /* What one thread does in one block. */
 struct block {
@@ -55,23 +30,8 @@ struct block {
     int64_t panel, panel_end;  /* of this thread, from row */
     int64_t strip, strip_end;  /* of this thread, from column */
     uint32_t *a_packed;        /* of this thread */
+    struct matmul_later *later;
 };
-
-static int64_t ceil_div(int64_t a, int64_t b)
-{
-    return (a + b - 1) / b;
-}
-
-static int64_t smaller(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
-
-static void cursor_init(const struct plan *plan, struct matmul_cursor *cursor)
-{
-    CPU(matmul_cursor_init)(cursor, plan->format, plan->chunk_words,
-                            plan->p.order, plan->p.continues);
-}
 
 /* Element (row, column) of a matrix. */
 static void *matrix_at(const struct tensor *t, int64_t row, int64_t column)
@@ -144,6 +104,15 @@ static void panels_pack(const struct plan *plan, const struct block *block,
     plan->format->pack_rows(block->a_packed, &source, chunk);
 }
 
+/* Where slots of a panel and a strip wait, one after the other. */
+static float *dense_slots(const struct plan *plan, int64_t panel,
+                          int64_t column)
+{
+    return plan->slots +
+           (panel * plan->columns + column) / TILE_COLUMNS * plan->waiting *
+               TILE;
+}
+
 /* The tile from `panel` on, up to `last`. */
 static void tile_at(const struct plan *plan, const struct block *block,
                     int64_t panel, int64_t last, struct matmul_tile *tile)
@@ -158,8 +127,10 @@ static void tile_at(const struct plan *plan, const struct block *block,
     tile->direct = !tile->keep_first && tile->columns == TILE_COLUMNS;
     tile->c = matrix_at(&p->c, row, column);
     if (tile->in_place) tile->a = matrix_at(&p->a, row, 0);
-    tile->slots = plan->slots + (row - block->top) * plan->columns + column -
-                  block->column;
+    tile->slots = plan->dense
+                      ? dense_slots(plan, panel, column - block->column)
+                      : plan->slots + (row - block->top) * plan->columns +
+                            column - block->column;
     tile->bias = p->bias ? element_at(p->bias->data, p->bias->dtype, column)
                          : NULL;
     tile->left = p->left ? matrix_at(p->left, row, column) : NULL;
@@ -174,7 +145,9 @@ static void tile_init(const struct plan *plan, const struct matmul_chunk *chunk,
     *tile = (struct matmul_tile){
         .format = plan->format, .chunk = chunk, .c_type = p->c.dtype,
         .c_stride = p->c.stride[0], .slot_stride = plan->columns,
-        .slot_size = plan->columns * plan->rows,
+        .slot_size = plan->columns * (plan->dense ? PANEL * plan->waiting
+                                                  : plan->rows),
+        .waiting = plan->waiting,
         .keep_first = plan->keep_first, .streams = plan->streams,
         .past = p->c.shape[0] * p->c.shape[1] * dtype_bytes(p->c.dtype) >
                 PAST_BYTES,
@@ -199,7 +172,6 @@ static void panel_ahead(const struct plan *plan, const struct block *block,
                         const struct matmul_chunk *chunk,
                         const struct place *at, struct matmul_ahead *out)
 {
-    enum { LINE = 64 };
     const struct tensor *a = &plan->p.a;
     const int64_t own = at->panel - at->first;
     const bool rows = a->stride[1] == 1;
@@ -276,6 +248,25 @@ static void tile_ahead(const struct plan *plan, const struct block *block,
     strip_ahead(plan, block, chunk, at, &tile->ahead[1]);
 }
 
+/* Each block of tiles asks for a part of the strip that comes next: all strips
+ * together are larger than the second cache. */
+static void strip_lines(const struct plan *plan,
+                        const struct block *block,
+                        const struct matmul_chunk *chunk, int64_t first,
+                        int64_t strip)
+{
+    const int64_t left = block->panel_end - first;
+    const bool packed = !plan->by_columns || first > block->panel;
+    struct matmul_lines *ahead = &block->later->lines[LINES_STRIP];
+
+    *ahead = (struct matmul_lines){0};
+    if (!packed || strip + 1 >= block->strip_end || plan->whole) return;
+    ahead->row = (const char *)b_strip(plan, block, strip + 1);
+    ahead->rows = 1;
+    ahead->lines = chunk->words * TILE_COLUMNS * 4 / LINE;
+    ahead->each = (int)ceil_div(PANEL, smaller(left, plan->panels));
+}
+
 /* This thread's tiles of one block and chunk; b is packed here when the
  * columns are ours alone. */
 static void chunk_run(const struct plan *plan, const struct block *block,
@@ -288,6 +279,7 @@ static void chunk_run(const struct plan *plan, const struct block *block,
         plan->format->tile ? plan->format->tile : CPU(matmul_tile_run);
 
     tile_init(plan, chunk, &tile);
+    tile.later = block->later;
     for (int64_t first = block->panel; first < block->panel_end;
          first += packed) {
         int64_t last = smaller(first + packed, block->panel_end);
@@ -298,6 +290,7 @@ static void chunk_run(const struct plan *plan, const struct block *block,
                 !plan->b_in_place)
                 strip_pack(plan, block, strip, chunk);
             tile_strip(plan, block, strip, &tile);
+            if (plan->dense) strip_lines(plan, block, chunk, first, strip);
             for (int64_t panel = first; panel < last; panel += together) {
                 tile_at(plan, block, panel, smaller(panel + together, last),
                         &tile);
@@ -309,6 +302,7 @@ static void chunk_run(const struct plan *plan, const struct block *block,
             }
         }
     }
+    if (plan->format->settle) plan->format->settle(block->later);
 }
 
 /* b of a tile of few rows. */
@@ -341,14 +335,14 @@ static void few_run(const struct plan *plan, struct block *block)
     struct matmul_cursor cursor;
     struct matmul_chunk chunk;
 
-    cursor_init(plan, &cursor);
+    plan_cursor(plan, &cursor);
     while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
         panels_pack(plan, block, 0, panels, &chunk);
         block->a_packed += panels * rows * chunk.words;
     }
     for (int64_t strip = block->strip; strip < block->strip_end; strip++) {
         block->a_packed = packed;
-        cursor_init(plan, &cursor);
+        plan_cursor(plan, &cursor);
         while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
             struct matmul_tile tile;
 
@@ -422,7 +416,7 @@ static void block_run(const struct plan *plan, struct block *block, int index,
         few_run(plan, block);
         return;
     }
-    cursor_init(plan, &cursor);
+    plan_cursor(plan, &cursor);
     while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
         if (shares) {
             for (int64_t s = strip; s < strip_end; s++)
@@ -438,8 +432,11 @@ static void matmul_body(void *argument, int index, int count)
 {
     const struct plan *plan = argument;
     int64_t m = plan->p.c.shape[0], n = plan->p.c.shape[1];
-    struct block block = {0};
+    struct matmul_later later;
+    struct block block = {.later = &later};
 
+    later.first = later.count = 0;
+    memset(later.lines, 0, sizeof later.lines);
     block.a_packed = plan->a_packed + (int64_t)index * MATMUL_A_FLOATS;
     if (plan->format->begin) plan->format->begin();
     for (int64_t column = 0; column < n; column += plan->columns) {
@@ -453,136 +450,6 @@ static void matmul_body(void *argument, int index, int count)
     }
     if (plan->streams) atomic_thread_fence(memory_order_seq_cst);
     if (plan->format->end) plan->format->end();
-}
-
-/* Whether sharing columns leaves less idle than sharing rows. Columns need no
- * barrier; rows pack a only once, which pays when c is tall. */
-static bool columns_are_shared(int64_t panels, int64_t strips, int threads)
-{
-    double idle_rows = (double)(ceil_div(panels, threads) * threads) /
-                       (double)panels;
-    double idle_columns = (double)(ceil_div(strips, threads) * threads) /
-                          (double)strips;
-
-    if (panels > 2 * strips) idle_rows *= 0.98;
-    return idle_columns <= idle_rows * 1.005;
-}
-
-/* Words of a packed row or column of the whole product. */
-static int64_t words_of(const struct plan *plan)
-{
-    struct matmul_cursor cursor;
-    struct matmul_chunk chunk;
-    int64_t words = 0;
-
-    cursor_init(plan, &cursor);
-    while (CPU(matmul_chunk_next)(&cursor, &chunk)) words += chunk.words;
-    return words;
-}
-
-/* Few rows: chunks are as short as they can be, so that a strip stays in the
- * first cache until its tiles have read it. */
-static void plan_few(struct plan *plan)
-{
-    const struct matmul_format *format = plan->format;
-    int64_t m = plan->p.c.shape[0];
-    int64_t rows = ceil_div(m, format->rows) * format->rows;
-
-    plan->chunk_words = format->chunk_words;
-    plan->whole = plan->p.strips && !format->widened;
-    if (m > FEW_ROWS || rows * words_of(plan) > MATMUL_A_FLOATS - 64) return;
-    plan->few = true;
-    plan->direct = m <= FEW_DIRECT && format->few && !plan->whole &&
-                   plan->p.b.stride[0] == 1 && plan->p.b.shape[0] > 1;
-    plan->chunk_words = GRANULE / format->per_word;
-}
-
-/* Rows so far apart fall on few lines of a cache, so that what is read again
- * would have gone. */
-static bool rows_collide(int64_t apart)
-{
-    enum { APART = 2048 }; /* bytes */
-
-    return apart * (int64_t)sizeof(float) % APART == 0;
-}
-
-/* Which operands are read where they lie: a where too few columns pay for a
- * copy, or where its words are far apart and b needs no copy either, since c is
- * not tall, or so narrow that a copy of a would be read for few strips. */
-static void plan_in_place(struct plan *plan, int threads)
-{
-    enum { PANELS_MOST = 16, STRIPS_MOST = 9, FEW_STRIPS = 4 }; /* measured */
-    const struct tensor *a = &plan->p.a, *b = &plan->p.b, *c = &plan->p.c;
-    const int64_t panels = ceil_div(c->shape[0], plan->format->rows * threads);
-    const int64_t strips = ceil_div(c->shape[1], TILE_COLUMNS);
-    const bool far = a->stride[1] != 1;
-
-    if (!plan->format->in_place || plan->few ||
-        rows_collide(a->stride[far ? 1 : 0]))
-        return;
-    plan->in_place = far ? panels <= PANELS_MOST || strips <= FEW_STRIPS
-                         : strips <= STRIPS_MOST;
-    plan->b_in_place = plan->in_place && far && b->stride[1] == 1 &&
-                       !rows_collide(b->stride[0]) &&
-                       c->shape[1] % TILE_COLUMNS == 0;
-}
-
-/* A result that is written at once and too large to be found in a cache again
- * does not have to pass through one. */
-static bool result_streams(const struct tensor *c)
-{
-    enum { LINE = 64, STREAM_BYTES = 4 << 20 };
-    const int64_t row = c->stride[0] * (int64_t)sizeof(float);
-
-    return c->dtype == DTYPE_F32 && row % LINE == 0 &&
-           (uintptr_t)c->data % LINE == 0 &&
-           tensor_count(c) * (int64_t)sizeof(float) >= STREAM_BYTES;
-}
-
-static void plan_build(struct plan *plan, int threads)
-{
-    const struct matmul *p = &plan->p;
-    int64_t m = p->c.shape[0], n = p->c.shape[1], blocks;
-    int slots = 0, rows = plan->format->rows;
-    struct matmul_cursor cursor;
-    struct matmul_chunk chunk;
-
-    plan_few(plan);
-    plan_in_place(plan, threads);
-    plan->streams = !p->left && result_streams(&p->c);
-    plan->words = 1;
-    plan->keep_first = p->c.dtype != DTYPE_F32 ||
-                       (p->left && p->left->data == p->c.data);
-    cursor_init(plan, &cursor);
-    while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
-        if (chunk.words > plan->words) plan->words = chunk.words;
-        if (!chunk.last && chunk.slots_after > slots)
-            slots = chunk.slots_after;
-    }
-    if (slots == 1 && !plan->keep_first) slots = 0; /* it waits in c */
-
-    plan->panels = (MATMUL_A_FLOATS - 64) / (rows * plan->words);
-    plan->panels -= plan->panels % plan->format->together;
-    if (plan->panels > plan->format->panels)
-        plan->panels = plan->format->panels;
-
-    plan->columns = smaller(MATMUL_B_FLOATS / plan->words, COLUMNS_MAX);
-    plan->columns = plan->columns / TILE_COLUMNS * TILE_COLUMNS;
-    blocks = ceil_div(n, plan->columns);
-    plan->columns = ceil_div(ceil_div(n, blocks), TILE_COLUMNS) * TILE_COLUMNS;
-    plan->rows = ceil_div(m, rows) * rows;
-    if (slots) {
-        int64_t fit = MATMUL_SLOT_FLOATS / (slots * plan->columns);
-
-        fit = fit / rows * rows;
-        CHECK(fit > 0);
-        blocks = ceil_div(m, fit);
-        plan->rows = ceil_div(ceil_div(m, blocks), rows) * rows;
-    }
-    plan->by_columns =
-        plan->few ||
-        columns_are_shared(plan->rows / rows, plan->columns / TILE_COLUMNS,
-                           threads);
 }
 
 static void matmul_check(const struct matmul *p, enum dtype dtype)
@@ -613,7 +480,7 @@ static void plan_run(struct plan *plan, struct stream *stream,
     plan->slots = scratch;
     plan->b_packed = (uint32_t *)(scratch + MATMUL_SLOT_FLOATS);
     plan->a_packed = plan->b_packed + MATMUL_B_FLOATS;
-    plan_build(plan, count);
+    CPU(matmul_plan_build)(plan, count);
     threads_run(threads, matmul_body, plan);
 }
 

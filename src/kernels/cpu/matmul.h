@@ -9,10 +9,12 @@
  *   matmul_granule.c  one granule of one tile
  *   matmul_few.c      the same for few rows, without packing b
  *   matmul_amx.c      granules and tiles of c with the processor's tiles
- *   matmul_amx_pack.c rows of a for them
+ *   matmul_amx_sums.c what becomes of their sums, while the next are made
+ *   matmul_amx_pack.c operands for them
  *   matmul_line.c     one row times a weight in strips, without all that
  *   matmul_strips.c   rearranges a weight as b is packed, for good
  *   matmul_tile.c     runs the steps of a chunk for one tile of c
+ *   matmul_plan.c     how a product is cut into all that
  *   matmul.c          loops over tiles and threads
  *
  * A struct matmul_format says how operands are packed and how a granule is
@@ -51,7 +53,7 @@ struct matmul_chunk {
     struct matmul_step steps[CHUNK_STEPS];
     int count, words;
     int slots_before, slots_after; /* of the stack */
-    bool last;
+    bool first, last;
 };
 
 /* Part of an operand: element (i, e), row of a or column of b, at
@@ -65,6 +67,7 @@ struct matmul_source {
 };
 
 struct matmul_tile;
+struct matmul_later; /* matmul_amx.h */
 
 /* Rows of a panel that are read where they lie, words of a row contiguous:
  * three rows to start from and four distances, for processors have few
@@ -157,8 +160,10 @@ struct matmul_format {
     void (*granule)(const struct matmul_granule *g);
     void (*few)(const struct matmul_few *f); /* or NULL */
     void (*line)(const struct matmul_line *l); /* or NULL */
-    /* A tile with packed operands; NULL: matmul_tile_run. */
+    /* A tile with packed operands; NULL: matmul_tile_run. Some of it may wait
+     * in tile->later, until `settle` or another tile. */
     void (*tile)(const struct matmul_tile *tile);
+    void (*settle)(struct matmul_later *later); /* or NULL */
     void (*begin)(void), (*end)(void); /* around a thread's work, or NULL */
 };
 
@@ -192,10 +197,6 @@ bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
 void CPU(matmul_pack_pairs)(uint32_t *out, int width,
                             const struct matmul_source *source, int length);
 
-/* The pairs of 2 WIDTH rows of WIDTH elements that are `step` elements apart:
- * WIDTH rows of WIDTH words. */
-void CPU(matmul_weave)(uint32_t *out, const void *from, int64_t step);
-
 void CPU(matmul_rows_pairs)(uint32_t *out, const struct matmul_source *source,
                             const struct matmul_chunk *chunk);
 void CPU(matmul_columns_pairs)(uint32_t *out,
@@ -203,6 +204,9 @@ void CPU(matmul_columns_pairs)(uint32_t *out,
                                const struct matmul_chunk *chunk);
 void CPU(matmul_rows_tiles)(uint32_t *out, const struct matmul_source *source,
                             const struct matmul_chunk *chunk);
+void CPU(matmul_columns_tiles)(uint32_t *out,
+                               const struct matmul_source *source,
+                               const struct matmul_chunk *chunk);
 
 /* matmul_few.c: words of float32; pairs by VDPBF16PS; pairs by two FMAs, whose
  * panel has the odd elements first. */
@@ -245,10 +249,14 @@ struct matmul_tile {
     int64_t c_stride;
     float *slots;            /* of the blocks: slot s at + s * slot_size, */
     int64_t slot_stride, slot_size; /* row i at + i * slot_stride */
+    int waiting;             /* format.tile: slots that lie there all the time,
+                              * each a dense TILE, one after the other; those of
+                              * the next panel slot_size further on */
     bool keep_first;         /* slot 0 between chunks: in slots, else in c */
     bool direct;             /* slot 0 is c all the time */
     const void *bias, *left; /* at this tile, or NULL */
     int64_t left_stride;
+    struct matmul_later *later; /* of this thread */
     bool past; /* caches would not keep c for who reads it next */
 };
 void CPU(matmul_tile_run)(const struct matmul_tile *tile);

@@ -5,24 +5,17 @@
  * two of b (16 pairs of 16 columns). A panel of a is 32 rows in squares of 16
  * words, one after the other; a strip of b is packed in pairs as for
  * VDPBF16PS. */
-#include "kernels/cpu/matmul.h"
+#include "kernels/cpu/matmul_amx.h"
 
 #if defined(__AVX512F__)
 #include <immintrin.h>
 #include "kernels/cpu/scratch.h"
-#include "kernels/element.h"
 #include "kernels/narrow_product.h"
 
 #define TILES_TARGET __attribute__((target("amx-tile,amx-bf16")))
 
 enum {
-    SIDE = 16,                  /* rows of a register, words of a row */
-    ROW_BYTES = SIDE * 4,
-    PANEL = 2 * SIDE,           /* rows */
-    BLOCK_WORDS = PANEL * SIDE, /* of a panel, for PRODUCT_BLOCK elements */
-    LINE = 64,                  /* bytes, of a cache */
-    STRIDE = TILE_COLUMNS * 4,  /* bytes of a row of a strip, of dense sums */
-    AMX_PANELS = 12, AMX_CHUNK = 2048,
+    AMX_PANELS = 64, AMX_CHUNK = 512,
     ROWS_AHEAD = 4 /* few: b comes from memory */
 };
 
@@ -46,17 +39,58 @@ TILES_TARGET static void tiles_end(void)
     _mm_sfence(); /* before another thread reads what went past the caches */
 }
 
+/* A granule's operands, where its panel and strip begin. */
+struct blocks {
+    const uint32_t *a, *b;
+    int count; /* of blocks */
+    int rows;
+    struct matmul_later *later; /* what is to be done meanwhile */
+};
+
+/* How many parts of what waits each block does. */
+static int parts_each(const struct blocks *g)
+{
+    const int parts = CPU(matmul_later_parts)(g->later);
+
+    return (parts + g->count - 1) / g->count;
+}
+
+static void later_end(struct matmul_later *later)
+{
+    while (later->first < later->count) CPU(matmul_later_part)(later);
+    later->first = later->count = 0;
+}
+
+INLINE void lines_ask(struct matmul_lines *ahead)
+{
+    for (int i = 0; i < ahead->each && ahead->rows > 0; i++) {
+        __builtin_prefetch(ahead->row + ahead->line * LINE, 0, 2);
+        if (++ahead->line < ahead->lines) continue;
+        ahead->line = 0;
+        if (--ahead->rows > 0) ahead->row += ahead->stride;
+    }
+}
+
+/* What a block does beside its products. */
+INLINE void block_meanwhile(struct matmul_later *later, int parts)
+{
+    for (int which = 0; which < LINES_COUNT; which++)
+        lines_ask(&later->lines[which]);
+    for (int part = 0; part < parts; part++) CPU(matmul_later_part)(later);
+}
+
 /* sums = blocks of the granule: 32 rows. */
 TILES_TARGET __attribute__((noinline)) static void
-blocks_sum(const struct matmul_granule *g, float *sums)
+blocks_sum(const struct blocks *g, float *sums)
 {
     const uint32_t *a = g->a, *b = g->b;
+    const int parts = parts_each(g);
 
     _tile_zero(0);
     _tile_zero(1);
     _tile_zero(2);
     _tile_zero(3);
-    for (int w = 0; w < g->words; w += SIDE) {
+    for (int i = 0; i < g->count; i++) {
         _tile_loadd(6, b, STRIDE);
         _tile_loadd(4, a, ROW_BYTES);
         _tile_dpbf16ps(0, 4, 6);
@@ -65,9 +99,11 @@ blocks_sum(const struct matmul_granule *g, float *sums)
         _tile_loadd(5, a + SIDE * SIDE, ROW_BYTES);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
+        block_meanwhile(g->later, parts);
         a += BLOCK_WORDS;
         b += SIDE * TILE_COLUMNS;
     }
+    later_end(g->later);
     _tile_stored(0, sums, STRIDE);
     _tile_stored(1, sums + SIDE, STRIDE);
     _tile_stored(2, sums + SIDE * TILE_COLUMNS, STRIDE);
@@ -76,13 +112,14 @@ blocks_sum(const struct matmul_granule *g, float *sums)
 
 /* The same for the first 16 rows. */
 TILES_TARGET __attribute__((noinline)) static void
-half_sum(const struct matmul_granule *g, float *sums)
+half_sum(const struct blocks *g, float *sums)
 {
     const uint32_t *a = g->a, *b = g->b;
+    const int parts = parts_each(g);
 
     _tile_zero(0);
     _tile_zero(1);
-    for (int w = 0; w < g->words; w += SIDE) {
+    for (int i = 0; i < g->count; i++) {
         for (int row = 0; row < SIDE && g->rows <= ROWS_AHEAD; row++)
             matmul_ahead(b + row * TILE_COLUMNS);
         _tile_loadd(4, a, ROW_BYTES);
@@ -90,20 +127,33 @@ half_sum(const struct matmul_granule *g, float *sums)
         _tile_dpbf16ps(0, 4, 6);
         _tile_loadd(7, b + SIDE, STRIDE);
         _tile_dpbf16ps(1, 4, 7);
+        block_meanwhile(g->later, parts);
         a += BLOCK_WORDS;
         b += SIDE * TILE_COLUMNS;
     }
+    later_end(g->later);
     _tile_stored(0, sums, STRIDE);
     _tile_stored(1, sums + SIDE, STRIDE);
 }
 
-static void granule_tiles(const struct matmul_granule *g)
+static void granule_sum(const struct blocks *g, float *sums)
 {
-    float sums[PANEL * TILE_COLUMNS] __attribute__((aligned(64)));
-    const float *from = sums;
-
     if (g->rows > SIDE) blocks_sum(g, sums);
     else half_sum(g, sums);
+}
+
+static void granule_tiles(const struct matmul_granule *g)
+{
+    float sums[TILE] __attribute__((aligned(64)));
+    const float *from = sums;
+    struct matmul_later none;
+    const struct blocks blocks = {.a = g->a, .b = g->b,
+                                  .count = g->words / SIDE, .rows = g->rows,
+                                  .later = &none};
+
+    none.first = none.count = 0;
+    for (int i = 0; i < LINES_COUNT; i++) none.lines[i].each = 0;
+    granule_sum(&blocks, sums);
     for (int i = 0; i < g->rows; i++, from += TILE_COLUMNS) {
         float *to = g->to + i * g->stride;
 
@@ -117,215 +167,182 @@ static void granule_tiles(const struct matmul_granule *g)
 
 /* ---- tiles of c ---- */
 
-/* A panel of a tile: slots of the stack are dense, and all sums are made in the
- * first cache. */
+/* A panel of a tile. Slots are dense: those that wait between chunks are used
+ * where they lie, the others in the first cache. */
 struct panel {
     const struct matmul_tile *tile;
     int row, rows; /* of the tile */
-    float (*stack)[TILE];
+    float *stack[SLOTS];
 };
 
-static void dense_add(float *to, const float *from, int rows)
+static struct matmul_work *work_add(struct matmul_later *later, float *to,
+                                    const float *from, int rows)
 {
-    for (int i = 0; i < rows * TILE_COLUMNS; i += 2 * WIDTH) {
-        vector_store(to + i, vector_load(to + i) + vector_load(from + i));
-        vector_store(to + i + WIDTH, vector_load(to + i + WIDTH) +
-                                         vector_load(from + i + WIDTH));
-    }
+    struct matmul_work *work = &later->works[later->count++];
+
+    CHECK(later->count <= WORKS);
+    *work = (struct matmul_work){to, from, 0, rows, false};
+    return work;
 }
 
-static void step_run(const struct panel *panel, const struct matmul_step *step)
+/* What a step leaves to be done: its sums added to its slot, slots that meet,
+ * and the last of them becomes c. */
+static void step_later(const struct panel *panel,
+                       const struct matmul_step *step, bool finishes)
 {
     const struct matmul_tile *t = panel->tile;
-    const int64_t word = t->whole ? step->first / 2 : step->offset;
-    const struct matmul_granule g = {
-        .a = t->a + panel->row * t->chunk->words + step->offset * PANEL,
-        .b = t->b + word * TILE_COLUMNS, .words = step->words,
-        .rows = panel->rows};
-    float room[TILE] __attribute__((aligned(64)));
-    float *to = panel->stack[step->slot], *sums = step->assign ? to : room;
+    struct matmul_later *later = t->later;
+    const int rows = panel->rows > SIDE ? PANEL : SIDE;
+    struct matmul_work *last = NULL;
 
-    if (g.rows > SIDE) blocks_sum(&g, sums);
-    else half_sum(&g, sums);
-    if (!step->assign) dense_add(to, sums, g.rows);
+    if (!step->assign)
+        last = work_add(later, panel->stack[step->slot], later->sums, rows);
     for (int top = step->slot; top > step->slot - step->merges; top--)
-        dense_add(panel->stack[top - 1], panel->stack[top], g.rows);
+        last = work_add(later, panel->stack[top - 1], panel->stack[top], rows);
+    if (!finishes) return;
+    if (last == NULL) last = work_add(later, panel->stack[0], NULL, rows);
+    last->rows = panel->rows;
+    last->finishes = true;
+    later->result = (struct matmul_result){
+        .c_stride = t->c_stride * dtype_bytes(t->c_type),
+        .c_type = t->c_type, .bias = t->bias, .past = t->past};
+    later->result.c = (char *)t->c + panel->row * later->result.c_stride;
+    if (!t->left) return;
+    later->result.left_type = t->left_type;
+    later->result.left_stride = t->left_stride * dtype_bytes(t->left_type);
+    later->result.left =
+        (const char *)t->left + panel->row * later->result.left_stride;
 }
 
-/* Copies slots [0, count) between the stack and where they wait. */
-static void slots_move(const struct panel *panel, int count, bool load)
+static void step_run(const struct panel *panel, const struct matmul_step *step,
+                     bool finishes)
 {
     const struct matmul_tile *t = panel->tile;
+    const volatile struct matmul_tile *fields = t; /* as in matmul_work */
+    const int64_t word = t->whole ? step->first / 2 : step->offset;
+    const struct blocks g = {
+        .a = fields->a + panel->row * t->chunk->words + step->offset * PANEL,
+        .b = fields->b + word * TILE_COLUMNS, .count = step->words / SIDE,
+        .rows = panel->rows, .later = t->later};
 
-    for (int s = 0; s < count; s++) {
-        const bool in_c = s == 0 && !t->keep_first;
-        const int64_t stride = in_c ? t->c_stride : t->slot_stride;
-        const int columns = in_c ? t->columns : TILE_COLUMNS;
-        const size_t bytes = sizeof(float) * (size_t)columns;
-        float *home = in_c ? t->c : t->slots + s * t->slot_size;
-
-        home += panel->row * stride;
-        for (int i = 0; i < panel->rows; i++, home += stride) {
-            float *row = panel->stack[s] + i * TILE_COLUMNS;
-
-            if (!load) {
-                memcpy(home, row, bytes);
-                continue;
-            }
-            memcpy(row, home, bytes);
-            memset(row + columns, 0, sizeof(float) * TILE_COLUMNS - bytes);
-        }
-    }
+    granule_sum(&g, step->assign ? panel->stack[step->slot] : t->later->sums);
+    step_later(panel, step, finishes);
 }
 
-INLINE vector widened(const void *from, const enum dtype dtype, int v)
-{
-    if (dtype == DTYPE_F32) return vector_load((const float *)from + v * WIDTH);
-    return (vector)_mm512_slli_epi32(
-        _mm512_cvtepu16_epi32(_mm256_loadu_si256(
-            (const __m256i *)((const uint16_t *)from + v * WIDTH))), 16);
-}
-
-/* element_to_bf16. */
-INLINE __m256i narrowed(vector x)
-{
-    const __m512i bits = (__m512i)x, high = _mm512_srli_epi32(bits, 16);
-    const __m512i half =
-        _mm512_add_epi32(_mm512_and_si512(high, _mm512_set1_epi32(1)),
-                         _mm512_set1_epi32(0x7FFF));
-    const __m512i rounded =
-        _mm512_srli_epi32(_mm512_add_epi32(bits, half), 16);
-    const __mmask16 nan =
-        _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_UNORD_Q);
-
-    return _mm512_cvtepi32_epi16(_mm512_mask_or_epi32(
-        rounded, nan, high, _mm512_set1_epi32(0x40)));
-}
-
-/* What fills lines of memory may go past the caches: nobody reads what was
- * there, and tiles need their room. */
-INLINE bool fills_lines(const void *to)
-{
-    return (uintptr_t)to % LINE == 0;
-}
-
-INLINE void row_store_f32(float *to, const vector *row, bool past)
-{
-    UNROLL for (int v = 0; v < TILE_VECTORS; v++) {
-        if (past && fills_lines(to))
-            _mm512_stream_ps(to + v * WIDTH, (__m512)row[v]);
-        else
-            vector_store(to + v * WIDTH, row[v]);
-    }
-}
-
-INLINE void row_store_bf16(uint16_t *to, const vector *row, bool past)
-{
-    const __m512i all = _mm512_inserti64x4(
-        _mm512_castsi256_si512(narrowed(row[0])), narrowed(row[1]), 1);
-
-    if (past && fills_lines(to))
-        _mm512_stream_si512((__m512i *)(void *)to, all);
-    else
-        _mm512_storeu_si512(to, all);
-}
-
-/* c = left + (sums + bias), each where present, of whole rows. */
-static void rows_finish(const struct panel *panel)
+/* An unfinished leaf that begins in c. */
+static void panel_load(const struct panel *panel)
 {
     const struct matmul_tile *t = panel->tile;
-    const float *sums = panel->stack[0];
-    vector bias[TILE_VECTORS] = {vector_fill(0), vector_fill(0)};
+    const size_t bytes = sizeof(float) * (size_t)t->columns;
+    const float *from = (const float *)t->c + panel->row * t->c_stride;
+    float *to = panel->stack[0];
 
-    for (int v = 0; t->bias && v < TILE_VECTORS; v++)
-        bias[v] = widened(t->bias, DTYPE_BF16, v);
-    for (int i = 0; i < panel->rows; i++, sums += TILE_COLUMNS) {
-        const int64_t at = panel->row + i;
-        vector row[TILE_VECTORS];
+    memset(to, 0, sizeof(float) * TILE);
+    for (int i = 0; i < panel->rows; i++)
+        memcpy(to + i * TILE_COLUMNS, from + i * t->c_stride, bytes);
+}
 
-        UNROLL for (int v = 0; v < TILE_VECTORS; v++) {
-            row[v] = vector_load(sums + v * WIDTH);
-            if (t->bias) row[v] = bias[v] + row[v];
-            if (t->left && t->left_type == DTYPE_F32)
-                row[v] = widened((const float *)t->left + at * t->left_stride,
-                                 DTYPE_F32, v) + row[v];
-            else if (t->left)
-                row[v] = widened((const uint16_t *)t->left +
-                                     at * t->left_stride,
-                                 DTYPE_BF16, v) + row[v];
-        }
-        if (t->c_type == DTYPE_F32)
-            row_store_f32((float *)t->c + at * t->c_stride, row, t->past);
-        else
-            row_store_bf16((uint16_t *)t->c + at * t->c_stride, row,
-                          t->past);
-    }
+/* Asks for the sums that waited. */
+static void panel_wakes(const struct panel *panel)
+{
+    for (int s = 0; s < panel->tile->chunk->slots_before; s++)
+        for (int i = 0; i < panel->rows * TILE_COLUMNS; i += WIDTH)
+            __builtin_prefetch(panel->stack[s] + i, 1);
+}
+
+static void panel_begin(struct panel *panel, const struct matmul_tile *t,
+                        int index)
+{
+    const int row = index * PANEL;
+
+    panel->tile = t;
+    panel->row = row;
+    panel->rows = t->rows - row < PANEL ? t->rows - row : PANEL;
+    for (int s = 0; s < SLOTS; s++)
+        panel->stack[s] = s < t->waiting
+                              ? t->slots + index * t->slot_size + s * TILE
+                              : t->later->stacks[index][s];
 }
 
 static void panel_finish(const struct panel *panel)
 {
     float *sums = panel->stack[0];
 
-    if (panel->tile->columns == TILE_COLUMNS) {
-        rows_finish(panel);
-        return;
-    }
     for (int i = 0; i < panel->rows; i++, sums += TILE_COLUMNS)
         CPU(matmul_row_finish)(panel->tile, panel->row + i, sums);
 }
 
-/* Asks for what panel_finish will read or fill in part. */
-static void panel_ahead(const struct panel *panel)
+/* Lines of a matrix whose first row is at `from`, of which each block of the
+ * tile asks for its part. stride: bytes. */
+static struct matmul_lines tile_lines(const struct matmul_tile *t,
+                                      const void *from, int64_t stride,
+                                      enum dtype dtype)
 {
-    const struct matmul_tile *t = panel->tile;
-    const int64_t c_row = t->c_stride * dtype_bytes(t->c_type);
-    const int64_t left_row =
-        t->left ? t->left_stride * dtype_bytes(t->left_type) : 0;
-    const bool past = t->past && fills_lines(t->c) && c_row % LINE == 0;
-    const int last = TILE_COLUMNS * dtype_bytes(t->c_type) - 1;
+    const int64_t start = (intptr_t)from % LINE;
+    const int64_t bytes = start + t->columns * dtype_bytes(dtype);
+    const int panels = (t->rows + PANEL - 1) / PANEL;
+    struct matmul_lines lines = {
+        .row = (const char *)from - start, .stride = stride, .rows = t->rows,
+        .lines = (int)((bytes + LINE - 1) / LINE)};
 
-    for (int i = 0; i < panel->rows; i++) {
-        const int64_t at = panel->row + i;
-        const char *c = (const char *)t->c + at * c_row;
-
-        if (t->left) __builtin_prefetch((const char *)t->left + at * left_row);
-        if (past) continue;
-        for (int byte = 0; byte <= last; byte += LINE)
-            __builtin_prefetch(c + byte, 1);
-        __builtin_prefetch(c + last, 1);
-    }
+    lines.each = (t->rows * lines.lines * SIDE) /
+                     (panels * t->chunk->words) + 1;
+    return lines;
 }
 
-/* As CPU(matmul_tile_run). */
+/* Asks for what will be read or filled in part when the tile becomes c. */
+static void tile_ahead(const struct matmul_tile *t)
+{
+    struct matmul_lines *lines = t->later->lines;
+    const int64_t c_row = t->c_stride * dtype_bytes(t->c_type);
+    const bool past =
+        t->past && (uintptr_t)t->c % LINE == 0 && c_row % LINE == 0;
+
+    lines[LINES_RESULT].each = lines[LINES_LEFT].each = 0;
+    if (!t->chunk->last) return;
+    if (!past)
+        lines[LINES_RESULT] = tile_lines(t, t->c, c_row, t->c_type);
+    if (t->left)
+        lines[LINES_LEFT] =
+            tile_lines(t, t->left, t->left_stride * dtype_bytes(t->left_type),
+                       t->left_type);
+}
+
+/* As CPU(matmul_tile_run), but that the last panel's sums may wait in
+ * tile->later when it returns. */
 static void tile_run(const struct matmul_tile *t)
 {
-    float stacks[TOGETHER_MAX][SLOTS][TILE] __attribute__((aligned(64)));
     struct panel panels[TOGETHER_MAX];
     const struct matmul_chunk *chunk = t->chunk;
+    const bool whole = t->columns == TILE_COLUMNS;
     const int count = (t->rows + PANEL - 1) / PANEL;
 
     for (int p = 0; p < count; p++) {
-        const int row = p * PANEL;
-
-        panels[p] = (struct panel){
-            t, row, t->rows - row < PANEL ? t->rows - row : PANEL, stacks[p]};
-        slots_move(&panels[p], chunk->slots_before, true);
-        if (chunk->last) panel_ahead(&panels[p]);
+        panel_begin(&panels[p], t, p);
+        if (!chunk->first) {
+            panel_wakes(&panels[p]);
+        } else if (chunk->slots_before > 0) {
+            later_end(t->later); /* it uses the stacks */
+            panel_load(&panels[p]);
+        }
     }
+    tile_ahead(t);
     for (int i = 0; i < chunk->count; i++)
-        for (int p = 0; p < count; p++) step_run(&panels[p], &chunk->steps[i]);
-    for (int p = 0; p < count; p++) {
-        if (chunk->last) panel_finish(&panels[p]);
-        else slots_move(&panels[p], chunk->slots_after, false);
-    }
+        for (int p = 0; p < count; p++)
+            step_run(&panels[p], &chunk->steps[i],
+                     chunk->last && whole && i == chunk->count - 1);
+    if (!chunk->last || whole) return;
+    later_end(t->later);
+    for (int p = 0; p < count; p++) panel_finish(&panels[p]);
 }
 
 const struct matmul_format CPU(format_tiles) = {
     .rows = PANEL, .grain = PRODUCT_BLOCK, .per_word = 2,
     .chunk_words = AMX_CHUNK, .panels = AMX_PANELS, .together = TOGETHER_MAX,
     .pack_rows = CPU(matmul_rows_tiles),
-    .pack_columns = CPU(matmul_columns_pairs), .granule = granule_tiles,
-    .tile = tile_run, .begin = tiles_begin, .end = tiles_end};
+    .pack_columns = CPU(matmul_columns_tiles), .granule = granule_tiles,
+    .tile = tile_run, .settle = later_end,
+    .begin = tiles_begin, .end = tiles_end};
 #else
 /* A file has at least one declaration. */
 extern const struct matmul_format CPU(format_tiles);

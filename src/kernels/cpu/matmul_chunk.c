@@ -59,6 +59,7 @@ bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
 
     out->count = out->words = 0;
     out->slots_before = cursor->slots;
+    out->first = cursor->segment == 0 && cursor->done == 0;
     while (out->count < CHUNK_STEPS &&
            cursor->segment < order->segment_count) {
         struct matmul_step *step = &out->steps[out->count];

@@ -262,13 +262,6 @@ void CPU(matmul_columns_pairs)(uint32_t *out,
 {
     pack(out, TILE_COLUMNS, 2, source, chunk);
 }
-
-void CPU(matmul_weave)(uint32_t *out, const void *from, int64_t step)
-{
-    UNROLL for (int i = 0; i < WIDTH; i++)
-        words_weave(out + i * WIDTH, (const char *)from + 4 * i * step, 2,
-                    2 * step);
-}
 #endif
 
 void CPU(matmul_pack_pairs)(uint32_t *out, int width,

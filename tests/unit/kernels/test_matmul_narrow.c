@@ -323,6 +323,10 @@ static const struct matmul_case cases[] = {
     {100, 61, 600, 4, 1, false, false, false, false},
     {45, 93, 7000, 4, 1, false, false, true, true},
     {33, 61, 600, 1, 1, true, false, false, false},
+    /* Slots that wait between chunks of tiles, and a leaf that goes on. */
+    {70, 64, 4000, 8, 1, false, true, true, true},
+    {97, 40, 3400, 1, 1, true, true, false, false},
+    {40, 96, 6500, 3, 2, false, false, true, false},
     {LARGE, 2045, 2, 1, 1, false, true, true, false}, /* past the caches */
 };
 
@@ -427,12 +431,56 @@ static void test_emulation_equals_reference(void **state)
     fast_equals_reference(0);
 }
 
+/* The same product again and again on more threads than cores: nothing that a
+ * slow one still reads may be written by one that is ahead. Slots wait between
+ * chunks; the last block of rows is lower, the last of columns narrower. */
+static void test_threads_that_run_ahead(void **state)
+{
+    static const struct matmul_case list[] = {
+        {1500, 290, 4100, 8, 1, false, false, true, false},
+        {90, 4200, 1700, 2, 1, false, true, false, false},
+        {2100, 70, 300, 1, 1, false, false, false, true},
+    };
+    static const struct product_types types = {DTYPE_BF16, DTYPE_F32,
+                                               DTYPE_F32};
+    struct arena arena;
+    struct threads *threads = NULL;
+    struct kernels table;
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    assert_int_equal(threads_build(&threads, 2 * threads_cores()), OK);
+    assert_int_equal(kernels_get_product(&table, DTYPE_BF16, ISA_AUTO,
+                                         PRODUCT_TILES), OK);
+    for (size_t i = 0; i < sizeof list / sizeof *list; i++) {
+        struct a_product want, have, fresh;
+        struct stream stream;
+
+        arena_reset(&arena);
+        product_build_of(&want, &arena, &list[i], (int)i, types);
+        product_build_of(&have, &arena, &list[i], (int)i, types);
+        product_build_of(&fresh, &arena, &list[i], (int)i, types);
+        stream = room_stream(&arena, NULL, &table);
+        assert_int_equal(table.matmul(&stream, &want.p), OK);
+        stream = room_stream(&arena, threads, &table);
+        for (int round = 0; round < 8; round++) {
+            memcpy(have.p.c.data, fresh.p.c.data, c_bytes(&have));
+            assert_int_equal(table.matmul(&stream, &have.p), OK);
+            if (memcmp(have.p.c.data, want.p.c.data, c_bytes(&want)))
+                fail_msg("case %zu, round %d", i, round);
+        }
+    }
+    threads_free(threads);
+    arena_free(&arena);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reference_is_its_definition),
         cmocka_unit_test(test_fast_equals_reference),
         cmocka_unit_test(test_emulation_equals_reference),
+        cmocka_unit_test(test_threads_that_run_ahead),
 #if defined(__x86_64__)
         cmocka_unit_test(test_pairs_are_the_instruction),
         cmocka_unit_test(test_tiles_are_the_instruction),
