@@ -59,6 +59,17 @@ back narrow2 6
 must resume narrow2 --ranks 2 $(sets mesh.data=2 mesh.tensor=1 mesh.pipe=1 zero=zero1)
 same_as "bfloat16 moved through three layouts" narrow narrow2
 
+# Norms of heads are a tensor each outside, and so are their second moments.
+heads="model.family=stablelm model.qk_norm=true optimizer.name=adafactor train.micro_batch=1"
+must train config.yaml --run heads $(sets $heads)
+must train config.yaml --run heads2 --ranks 4 $(sets $zero3 $heads)
+same_as "bytes of norms of heads under zero3" heads heads2
+back heads2 3
+must resume heads2 --ranks 4 $(sets $pipe)
+back heads2 6
+must resume heads2 --ranks 4 $(sets $tensor schedule.name=1f1b)
+same_as "norms of heads moved through three layouts" heads heads2
+
 # Gradients that leave float16's range at first: steps without an update, and a
 # loss scale that a checkpoint hands on.
 half="train.dtype=float16 train.micro_batch=1 model.init_std=1.5"

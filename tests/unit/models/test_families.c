@@ -298,6 +298,57 @@ TEST(options_choose_blocks)
     }
 }
 
+/* A sequence longer than a config.json says: where it may be, and what helps
+ * where it may not. */
+TEST(a_longer_sequence_is_allowed_or_says_how)
+{
+    static const struct {
+        const char *from, *sequence, *context, *words;
+        int64_t found;
+    } rows[] = {
+        {"llama_dynamic_long", "37", "0", NULL, 20},
+        {"llama_dynamic_long", "37", "37", "config.json of model.from says 20",
+         0},
+        {"falcon_rw", "4096", "0", NULL, 2048},
+        {"llama_untied", "65", "0",
+         "context of 64; raise model.context or shorten", 0},
+        {"llama_untied", "65", "65", NULL, 65},
+        {"llama_untied", "9", "32", "config.json of model.from says 64", 0},
+        {"llama_yarn", "300", "512", NULL, 512},
+        {"gpt2", "65", "0",
+         "learned positions of model.from, 64; shorten the sequence", 0},
+        {"gpt2", "65", "65", "config.json of model.from says 64", 0},
+        {"gptj", "65", "65", NULL, 65},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct options_set set = {0};
+        struct model model;
+        char line[PATH_BYTES];
+
+        IS_OK(options_init(&set));
+        snprintf(line, sizeof line, "model.from=tests/golden/models/%s",
+                 rows[i].from);
+        IS_OK(options_assign(&set, line, ORIGIN_FILE));
+        snprintf(line, sizeof line, "data.sequence=%s", rows[i].sequence);
+        IS_OK(options_assign(&set, line, ORIGIN_FILE));
+        snprintf(line, sizeof line, "model.context=%s", rows[i].context);
+        IS_OK(options_assign(&set, line, ORIGIN_FILE));
+        const status result = model_from_options(&model, &set.values, 0);
+
+        if (rows[i].words != NULL) {
+            FAILS(result, ERR_CONFIG, rows[i].words);
+        } else {
+            IS_OK(result);
+            EQUAL_INT(model.context, rows[i].found);
+            EQUAL_INT(model.rope.kind == ROPE_YARN ? model.rope.original : 64,
+                      64); /* what it was made for stays */
+        }
+        status_clear();
+        options_free(&set);
+    }
+}
+
 TEST(options_know_the_families)
 {
     static const struct { const char *name, *value, *words; } rows[] = {
@@ -337,4 +388,5 @@ TEST_MAIN(what_is_not_computed_is_refused,
           blocks_and_turns_that_cannot_be_are_refused,
           what_changes_nothing_is_read, windows_are_read,
           blocks_with_windows_are_read, options_choose_blocks,
+          a_longer_sequence_is_allowed_or_says_how,
           options_know_the_families)
