@@ -14,7 +14,8 @@ enum {
 };
 
 /* Whether sharing columns leaves less idle than sharing rows. Columns need no
- * barrier; rows pack a only once, which pays when c is tall. */
+ * barrier; rows pack a only once, which pays when c is tall. Where neither is
+ * packed, rows need no barrier either, and each thread reads half of a only. */
 static bool columns_are_shared(int64_t panels, int64_t strips, int threads)
 {
     double idle_rows = (double)(ceil_div(panels, threads) * threads) /
@@ -184,7 +185,8 @@ void CPU(matmul_plan_build)(struct plan *plan, int threads)
     plan_blocks(plan);
     plan->by_columns =
         plan->few ||
-        columns_are_shared(plan->rows / plan->format->rows,
-                           plan->columns / TILE_COLUMNS, threads);
+        (!(plan->b_in_place && plan->p.c.shape[0] > plan->p.c.shape[1]) &&
+         columns_are_shared(plan->rows / plan->format->rows,
+                            plan->columns / TILE_COLUMNS, threads));
     plan_panels(plan, threads);
 }
