@@ -25,6 +25,8 @@ enum {
     COUNT_MAX = 1024,
     CACHE_LINE = 64,  /* bytes */
     SPIN_NS = 50000,  /* a wake-up from the kernel costs about as much */
+    OWN_SPIN_NS = 400000, /* on a core that nobody else was promised: what one
+                           * thread does between kernels is shorter */
     SPIN_BATCH = 32   /* pauses between two looks at the clock */
 };
 
@@ -45,7 +47,7 @@ struct threads {
     struct counter running; /* workers that are not done */
     struct counter arrived; /* at the barrier */
     int count, created;
-    bool spins;    /* false when there are more threads than cores */
+    int64_t spin_ns; /* 0 when there are more threads than cores */
     bool quits;    /* written before `start` is raised for the last time */
     int first_core; /* of this pool among the allowed; -1: not pinned */
     void (*body)(void *argument, int index, int count);
@@ -94,9 +96,9 @@ static void signal_raise(struct signal *signal)
         futex(&signal->value, FUTEX_WAKE_PRIVATE, COUNT_MAX);
 }
 
-static void signal_wait(struct signal *signal, uint32_t old, bool spins)
+static void signal_wait(struct signal *signal, uint32_t old, int64_t spin_ns)
 {
-    int64_t deadline = spins ? now_ns() + SPIN_NS : 0;
+    int64_t deadline = spin_ns > 0 ? now_ns() + spin_ns : 0;
 
     do {
         for (int i = 0; i < SPIN_BATCH; i++) {
@@ -105,7 +107,7 @@ static void signal_wait(struct signal *signal, uint32_t old, bool spins)
                 return;
             pause_briefly();
         }
-    } while (spins && now_ns() < deadline);
+    } while (spin_ns > 0 && now_ns() < deadline);
     atomic_fetch_add(&signal->sleepers, 1);
     while (atomic_load(&signal->value) == old)
         futex(&signal->value, FUTEX_WAIT_PRIVATE, old);
@@ -147,7 +149,7 @@ static void *worker_main(void *argument)
 
     worker_pin(worker);
     for (;;) {
-        signal_wait(&pool->start, seen, pool->spins);
+        signal_wait(&pool->start, seen, pool->spin_ns);
         seen++;
         if (pool->quits) return NULL;
         pool->body(pool->argument, worker->index, pool->count);
@@ -202,7 +204,8 @@ status threads_build(struct threads **out, int count)
     pool->count = count;
     claimed = atomic_fetch_add(&cores_claimed, count);
     pool->first_core = claimed + count <= cores ? claimed : -1;
-    pool->spins = count <= cores;
+    pool->spin_ns = count > cores ? 0
+                    : pool->first_core < 0 ? SPIN_NS : OWN_SPIN_NS;
     if (count > 1) TRY(workers_start(pool));
     threads_run(pool, rounding_body, &wrong);
     if (wrong > 0)
@@ -245,7 +248,7 @@ void threads_run(struct threads *pool,
     atomic_store(&pool->running.value, pool->count - 1);
     signal_raise(&pool->start);
     body(argument, 0, pool->count);
-    signal_wait(&pool->finish, finished, pool->spins);
+    signal_wait(&pool->finish, finished, pool->spin_ns);
 }
 
 /* The phase is read before arriving: it cannot change until all arrived. */
@@ -259,7 +262,7 @@ void threads_barrier(struct threads *pool)
         atomic_store(&pool->arrived.value, 0);
         signal_raise(&pool->barrier);
     } else {
-        signal_wait(&pool->barrier, phase, pool->spins);
+        signal_wait(&pool->barrier, phase, pool->spin_ns);
     }
 }
 
