@@ -11,7 +11,9 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/fault.h"
@@ -147,18 +149,34 @@ done:
     return result;
 }
 
+/* Process ids alone repeat: each container has a process 1. */
+status file_temporary_name(const char *path, char *name)
+{
+    static _Atomic unsigned serial;
+    struct timespec now;
+    uint64_t drawn;
+    int needed;
+
+    if (getrandom(&drawn, sizeof drawn, GRND_NONBLOCK) !=
+        (ssize_t)sizeof drawn) {
+        clock_gettime(CLOCK_REALTIME, &now);
+        drawn = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
+    }
+    needed = snprintf(name, PATH_BYTES, "%s.tmp-%ld-%u-%016llx", path,
+                      (long)getpid(), atomic_fetch_add(&serial, 1),
+                      (unsigned long long)drawn);
+    if (needed < 0 || needed >= PATH_BYTES)
+        FAIL(ERR_CONFIG, "%.60s...: path longer than %d bytes", path,
+             PATH_BYTES);
+    return OK;
+}
+
 static status write_beside(const char *path, const void *bytes, size_t length,
                            bool sync)
 {
-    static _Atomic unsigned serial;
     char temporary[PATH_BYTES];
-    const int needed =
-        snprintf(temporary, sizeof temporary, "%s.tmp-%ld-%u", path,
-                 (long)getpid(), atomic_fetch_add(&serial, 1));
 
-    if (needed < 0 || (size_t)needed >= sizeof temporary)
-        FAIL(ERR_CONFIG, "%.60s...: path longer than %d bytes", path,
-             PATH_BYTES);
+    TRY(file_temporary_name(path, temporary));
     return write_then_rename(temporary, path, bytes, length, sync);
 }
 

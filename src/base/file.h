@@ -14,6 +14,10 @@
 
 /* The whole file; ERR_MISSING, ERR_IO, or ERR_FORMAT beyond bytes_max. */
 status file_read(const char *path, size_t bytes_max, struct text *out);
+/* A name beside `path` that no other writer has, be it on another machine that
+ * shares the directory: "<path>.tmp-...", in name[PATH_BYTES]. ERR_CONFIG: too
+ * long. */
+status file_temporary_name(const char *path, char *name);
 /* Temporary name in the same directory, fsync, rename, fsync directory.
  * ERR_IO says "disk full" by name when it is. */
 status file_write_atomic(const char *path, const void *bytes, size_t length);

@@ -3,7 +3,6 @@
 #include "data/pack_file.h"
 
 #include <errno.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -289,15 +288,12 @@ static FILE *nameless(const char *path, const char *ending)
 static status write_file(struct writing *w, const struct pack_source *source,
                          const struct pack_facts *facts, const char *path)
 {
-    static _Atomic unsigned serial;
     static const unsigned char empty[HEADER];
     struct pack_source windows = *source;
     struct pack pack = {0};
     status result = OK;
 
-    if (snprintf(w->temporary, PATH_BYTES, "%s.tmp-%ld-%u", path,
-                 (long)getpid(), atomic_fetch_add(&serial, 1)) >= PATH_BYTES)
-        FAIL(ERR_CONFIG, "%.60s...: the path is too long", path);
+    TRY(file_temporary_name(path, w->temporary));
     w->file = fopen(w->temporary, "wb");
     w->firsts = nameless(w->temporary, "-f");
     w->crcs = nameless(w->temporary, "-c");

@@ -121,7 +121,7 @@ static status make_digest(const struct preparing *p, char digest[65])
     status result;
 
     TRY_GOTO(done, result,
-             text_printf(&key, "LSTOKEN1 %s %s %s\n",
+             text_printf(&key, "LSTOKEN1 %d %s %s %s\n", TOKENIZER_VERSION,
                          request->tokenizer->digest, request->format.field,
                          request->end_of_text));
     if (request->format.chat != NULL)

@@ -385,10 +385,8 @@ status token_writer_open(struct token_writer *writer, const char *path,
     CHECK(end_token >= 0 && end_token < vocab);
     copy_digest(writer->tokenizer, tokenizer);
     copy_digest(writer->source, source);
-    if (snprintf(writer->path, PATH_BYTES, "%s", path) >= PATH_BYTES ||
-        snprintf(writer->temporary, PATH_BYTES, "%s.tmp-%ld", path,
-                 (long)getpid()) >= PATH_BYTES)
-        FAIL(ERR_CONFIG, "%.60s...: the path is too long", path);
+    TRY(file_temporary_name(path, writer->temporary)); /* so `path` fits, too */
+    snprintf(writer->path, PATH_BYTES, "%s", path);
     writer->file = fopen(writer->temporary, "wb");
     if (writer->file == NULL) return system_failure(writer);
     if (fwrite(empty, 1, sizeof empty, writer->file) != sizeof empty)

@@ -55,6 +55,11 @@ enum tokenizer_model {
     MODEL_UNIGRAM     /* the likeliest of all ways to cut it */
 };
 
+/* Raised when a mended encoder finds other ids in some text: it is part of what
+ * names a cached token file, so that no older one is taken for what would be
+ * written today. */
+enum { TOKENIZER_VERSION = 2 };
+
 struct tokenizer {
     struct arena arena;       /* owns all that follows but the caches */
     const char *source;       /* path, for messages */

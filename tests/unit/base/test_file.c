@@ -35,6 +35,23 @@ static int entries(void)
     return count;
 }
 
+TEST(temporary_names_differ_between_writers)
+{
+    char name[PATH_BYTES], other[PATH_BYTES], far[PATH_BYTES];
+    char *tail;
+
+    IS_OK(file_temporary_name("a", name));
+    IS_OK(file_temporary_name("a", other));
+    CHECK(memcmp(name, "a.tmp-", 6) == 0);
+    CHECK(strcmp(name, other) != 0);
+    /* A process of the same number on another machine: what is drawn differs. */
+    tail = strrchr(name, '-');
+    CHECK(strcmp(tail, strrchr(other, '-')) != 0);
+    memset(far, 'x', sizeof far);
+    far[PATH_BYTES - 1] = '\0';
+    FAILS(file_temporary_name(far, name), ERR_CONFIG, "longer than");
+}
+
 TEST(what_is_written_is_read)
 {
     static char large[300000];
@@ -238,7 +255,8 @@ TEST(a_lock_ends_with_its_process)
     IS_OK(directory_remove(directory));
 }
 
-TEST_MAIN(what_is_written_is_read, reading_says_what_is_wrong,
+TEST_MAIN(temporary_names_differ_between_writers,
+          what_is_written_is_read, reading_says_what_is_wrong,
           files_are_mapped, a_failed_write_leaves_the_old_file,
           a_pipe_stays_one, directories_are_made_listed_and_removed,
           paths_are_joined_with_one_slash, a_lock_ends_with_its_process)
