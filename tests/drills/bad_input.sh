@@ -113,15 +113,24 @@ weights=exported/model.safetensors
 length=$(little $weights 0 8)
 at=$(head -c $((8 + length)) $weights | tail -c "$length" | tr '}' '\n' |
     sed -n 's/.*layers\.1\.mlp\.up_proj.*data_offsets":\[\([0-9]*\),.*/\1/p')
-cp -r exported poisoned
-printf '\000\000\300\177' | dd of=poisoned/model.safetensors bs=1 \
-    seek=$((8 + length + at + 40)) conv=notrunc 2>/dev/null
-refused "NaN in the weights" 76 "step 1: the output of layer" \
-    --set init.from=poisoned
-grep -q "of block 1 (step" out ||
-    bad "NaN in the weights" "names another layer" out
+poison() { # DIRECTORY BYTES
+    cp -r exported "$1"
+    # shellcheck disable=SC2059
+    printf "$2" | dd of="$1/model.safetensors" bs=1 \
+        seek=$((8 + length + at + 40)) conv=notrunc 2>/dev/null
+}
 echo '[[5, 6, 7, 8]]' >ids.json
-expect "score of NaN" 76 "finite" score poisoned --tokens ids.json
+poison poisoned '\000\000\300\177'
+refused "NaN in the weights" 65 "up_proj.weight: the value at [0, 10] is NaN" \
+    --set init.from=poisoned
+expect "score of NaN" 65 "must be finite" score poisoned --tokens ids.json
+# Sixteen of the largest float32 numbers in a row: finite, and no sum is.
+poison enormous "$(printf '\\377\\377\\177\\177%.0s' {1..16})"
+refused "weights too large to add" 76 "step 1: the output of layer" \
+    --set init.from=enormous
+grep -q "of block 1 (step" out ||
+    bad "weights too large to add" "names another layer" out
+expect "score of infinity" 76 "finite" score enormous --tokens ids.json
 
 # --- sizes in the headers of others ---
 bend() { # NAME OFFSET BYTES
