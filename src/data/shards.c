@@ -235,8 +235,9 @@ static status make_digest(struct writing *w)
     TRY_GOTO(done, result,
              text_printf(&key,
                          "shards %d %s %s %s %d %lld %.17g %.17g %llu\n",
-                         TOKENIZER_VERSION, data->tokenizer->digest, data->format.field, chat,
-                         w->end_token, (long long)w->request->tokens, f->rate,
+                         TOKENIZER_VERSION, data->tokenizer->digest,
+                         data->format.field, chat, w->end_token,
+                         (long long)w->request->tokens, f->rate,
                          f->suffix_first, (unsigned long long)f->seed));
     for (int i = 0; i < w->corpus.count; i++)
         TRY_GOTO(done, result,

@@ -44,7 +44,7 @@ TEST(temporary_names_differ_between_writers)
     IS_OK(file_temporary_name("a", other));
     CHECK(memcmp(name, "a.tmp-", 6) == 0);
     CHECK(strcmp(name, other) != 0);
-    /* A process of the same number on another machine: what is drawn differs. */
+    /* A process of the same number elsewhere: what is drawn differs. */
     tail = strrchr(name, '-');
     CHECK(strcmp(tail, strrchr(other, '-')) != 0);
     memset(far, 'x', sizeof far);
