@@ -108,6 +108,25 @@ ends 0 "$plan: packed samples, damaged: the header" many third_plan
 ends 0 "every bit" "$program" compare first_plan third_plan
 rm -r first_plan second_plan third_plan kept many.*
 
+# --- a text above 16 MiB is known by its path, size and time of change ---
+large() { # COMMAND OPERANDS...
+    "$program" "$@" --set data.mixture= --set data.phases= \
+        --set data.train=[large.jsonl] --set data.cache=large
+}
+seq 100000 100999 | sed 's/.*/{"text": "number &"}/' >part.jsonl
+for _ in $(seq 720); do cat part.jsonl; done >large.jsonl
+ends 0 "finished 2 steps" large train config.yaml --run edited \
+    --set train.steps=2
+cp -p large.jsonl stamp
+sed -i '7s/number/numero/' large.jsonl
+touch -r stamp large.jsonl
+ends 0 "finished 3 steps" "$program" resume edited --set train.steps=3
+ends 0 "whole" "$program" data verify large.jsonl
+touch large.jsonl
+ends 78 "not what edited was trained on" "$program" resume edited \
+    --set train.steps=4
+rm -r edited large* stamp part.jsonl
+
 # --- sources that change ---
 ends 0 "whole" "$program" data verify config.yaml
 sed -i 's/the/tha/' a.jsonl

@@ -102,8 +102,11 @@ printf '%s\n' "ranks=2 mesh.data=2 zero=zero3" "ranks=2 mesh.tensor=2" \
     "ranks=2 mesh.pipe=2" "ranks=4 mesh.tensor=2 mesh.pipe=2" >layouts.txt
 model qwen2 $small model.family=qwen2 model.context=96 \
     "model.rope_scaling=yarn factor=4 original_max_position_embeddings=24"
-model mistral $small model.family=mistral model.window=10 model.context=48 \
-    "model.rope_scaling=linear factor=2"
+printf '%s\n' "ranks=2 mesh.shard=2 zero=fsdp" "ranks=2 mesh.context=2" \
+    "ranks=4 mesh.shard=2 mesh.context=2 context.kind=ulysses zero=fsdp train.micro_batch=1" \
+    >>layouts.txt
+model mistral $small numerics.grid_context=2 model.family=mistral \
+    model.window=10 model.context=48 "model.rope_scaling=linear factor=2"
 
 # The other families, along each axis and two together.
 printf '%s\n' "ranks=2 mesh.tensor=2" "ranks=2 mesh.pipe=2 train.micro_batch=1" \
@@ -111,6 +114,8 @@ printf '%s\n' "ranks=2 mesh.tensor=2" "ranks=2 mesh.pipe=2 train.micro_batch=1" 
     "ranks=4 mesh.tensor=2 mesh.context=2 tensor.overlap=2" >layouts.txt
 each="$small numerics.grid_context=2"
 model qwen3 $each model.family=qwen3
+model ministral $each model.family=ministral model.window=7 \
+    model.window_except=1
 model smollm3 $each model.family=smollm3 model.rope_skip=2
 model phi3 $each model.family=phi3 model.rotary=4
 model stablelm $each model.family=stablelm model.head_width=12 \

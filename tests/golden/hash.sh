@@ -107,7 +107,7 @@ for build in "$BUILD" build-clang; do
         more="--set numerics.isa=$isa" all "$build, $isa" "$build/lockstep"
     done
 done
-for threads in 1 3 4; do # 2: on most machines of CI what is above
+for threads in 1 2 3 4; do
     more="--threads $threads" all "$threads threads" "$BUILD/lockstep"
 done
 for micro in 1 2; do
