@@ -39,7 +39,9 @@ static void features_find(void)
     if (__builtin_cpu_supports("avx512f") &&
         cpuid_bit(1, EAX, BIT_AVX512_BF16))
         found |= FEATURE_PAIRS;
-    if (cpuid_bit(0, EDX, BIT_AMX_BF16) && cpuid_bit(0, EDX, BIT_AMX_TILE) &&
+    /* Results of tiles are rounded by an instruction of the pairs. */
+    if (found & FEATURE_PAIRS && cpuid_bit(0, EDX, BIT_AMX_BF16) &&
+        cpuid_bit(0, EDX, BIT_AMX_TILE) &&
         syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0)
         found |= FEATURE_TILES;
 }

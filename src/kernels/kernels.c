@@ -303,3 +303,22 @@ size_t kernels_scratch_bytes(const struct kernels *table, int threads,
     }
     return most;
 }
+
+void sum_order_check(const struct sum_order *order, int64_t k, bool continues)
+{
+    int leaves = order->leaves, leaf = 0;
+
+    CHECK(leaves >= 1 && leaves <= LEAVES_MAX);
+    CHECK(leaves == 3 || (leaves & (leaves - 1)) == 0);
+    CHECK(order->segment_count >= 1 && order->segments[0].leaf == 0);
+    CHECK(!continues || leaves == 1);
+    for (int64_t i = 0; i < order->segment_count; i++) {
+        const struct sum_segment *segment = &order->segments[i];
+
+        CHECK(segment->length >= 1 && segment->first >= 0);
+        CHECK(segment->first + segment->length <= k);
+        CHECK(segment->leaf == leaf || segment->leaf == leaf + 1);
+        leaf = segment->leaf;
+    }
+    CHECK(leaf == leaves - 1);
+}

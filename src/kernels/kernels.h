@@ -58,6 +58,9 @@ struct sum_order {
     int64_t segment_count;
     int leaves; /* power of two up to LEAVES_MAX, or 3 */
 };
+/* Programming errors end here, before a segment without elements is divided
+ * by. `k`: elements of the sum; `continues`: as in struct matmul. */
+void sum_order_check(const struct sum_order *order, int64_t k, bool continues);
 
 /* c [m, n] = a [m, k] times b [k, n].
  * a and b may have any strides as long as one of the two is 1.

@@ -466,6 +466,7 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
     CHECK(!p->continues || p->order->leaves == 1);
     CHECK(!p->continues || !p->left || p->left->data != p->c.data);
     CHECK(!p->strips || (p->b.stride[0] == 1 && p->b.stride[1] == k));
+    sum_order_check(p->order, k, p->continues);
 }
 
 /* threads NULL: this one alone. */
@@ -515,6 +516,7 @@ static status matmul_run(struct stream *stream, const struct matmul *p,
     struct plan plan = {.p = *p, .format = format};
 
     matmul_check(p, dtype);
+    if (p->c.shape[0] == 0 || p->c.shape[1] == 0) return OK;
     if (CPU(matmul_line)(stream, p, format))
         return line_rest(stream, p, format);
     plan_run(&plan, stream, stream->threads);

@@ -144,26 +144,6 @@ static void matmul_body(void *argument, int index, int count)
     }
 }
 
-static void order_check(const struct sum_order *order, int64_t k,
-                        bool continues)
-{
-    int leaves = order->leaves, leaf = 0;
-
-    CHECK(leaves >= 1 && leaves <= LEAVES_MAX);
-    CHECK(leaves == 3 || (leaves & (leaves - 1)) == 0);
-    CHECK(order->segment_count >= 1 && order->segments[0].leaf == 0);
-    CHECK(!continues || leaves == 1);
-    for (int64_t i = 0; i < order->segment_count; i++) {
-        const struct sum_segment *segment = &order->segments[i];
-
-        CHECK(segment->length >= 1 && segment->first >= 0);
-        CHECK(segment->first + segment->length <= k);
-        CHECK(segment->leaf == leaf || segment->leaf == leaf + 1);
-        leaf = segment->leaf;
-    }
-    CHECK(leaf == leaves - 1);
-}
-
 static void matmul_check(const struct matmul *p, enum dtype dtype)
 {
     int64_t m = p->c.shape[0], n = p->c.shape[1], k = p->a.shape[1];
@@ -177,7 +157,7 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
     CHECK(!p->left || (p->left->shape[0] == m && p->left->shape[1] == n &&
                        p->left->stride[1] == 1));
     CHECK(!p->left || p->left->dtype == REAL_DTYPE || p->left->dtype == dtype);
-    order_check(p->order, k, p->continues);
+    sum_order_check(p->order, k, p->continues);
 }
 
 status NAME(matmul)(struct stream *stream, const struct matmul *p)

@@ -167,6 +167,30 @@ static void test_threads_that_run_ahead(void **state)
     repeat(&tall, 1, 12);
 }
 
+static void test_nothing_is_a_product(void **state)
+{
+    static const struct matmul_case small = {4, 40, 64, 2, 1,
+                                             false, false, false, false};
+    struct arena arena;
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    for (int side = 0; side < 2; side++) {
+        struct a_product x;
+        struct kernels table;
+        struct stream stream;
+
+        product_build(&x, &arena, &small, 0, DTYPE_F32);
+        x.p.c.shape[side] = 0;
+        if (side == 0) x.p.a.shape[0] = 0;
+        else x.p.b.shape[1] = 0;
+        assert_int_equal(kernels_get(&table, DTYPE_F32, ISA_AUTO), OK);
+        stream = room_stream(&arena, NULL, &table);
+        assert_int_equal(table.matmul(&stream, &x.p), OK);
+    }
+    arena_free(&arena);
+}
+
 /* The sums of sum_order, one element at a time and with no shared code. */
 static float tree(const float *leaves, int count)
 {
@@ -266,6 +290,7 @@ int main(void)
         cmocka_unit_test(test_dense_rows),
         cmocka_unit_test(test_blocks_equal_reference),
         cmocka_unit_test(test_threads_that_run_ahead),
+        cmocka_unit_test(test_nothing_is_a_product),
         cmocka_unit_test(test_reference_is_its_definition),
         cmocka_unit_test(test_float64_is_a_product),
     };
