@@ -248,4 +248,4 @@ const struct optimizer_kind optimizer_adafactor = {
                 .shape = STATE_WHOLE, .elements = row_elements},
                {.name = "col", .title = "second moments of columns",
                 .shape = STATE_WHOLE, .elements = col_elements}},
-    .whole = &whole};
+    .rates = RATES_NONE, .whole = &whole};

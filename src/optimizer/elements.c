@@ -117,4 +117,4 @@ static status apply_sgd(const struct update *u,
 const struct optimizer_kind optimizer_sgd = {
     .name = "sgd", .doc = "Nesterov momentum",
     .states = {{.name = "momentum", .title = "momentum", .narrow = true}},
-    .apply = apply_sgd};
+    .rates = RATES_SGD, .apply = apply_sgd};

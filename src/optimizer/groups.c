@@ -270,6 +270,20 @@ static status apply_row(const struct row *row,
     return OK;
 }
 
+static status apply_rates(const struct rate_factors *factors,
+                          const struct param *param,
+                          struct optimizer_rule *rule)
+{
+    if (rule->frozen) return OK;
+    if (rule->kind->rates == RATES_NONE)
+        FAIL(ERR_CONFIG, "model.mup_base_width: no rule is known for the rates "
+                         "of %s, which %s has; adamw, lion, schedule_free and "
+                         "sgd have one: choose one of these, or set it to 0",
+             rule->kind->name, param->name);
+    rule->lr *= rule->kind->rates == RATES_SGD ? factors->sgd : factors->adam;
+    return OK;
+}
+
 status groups_apply(const struct groups *groups,
                     const struct param_table *params,
                     struct optimizer_rule *rules)
@@ -283,7 +297,8 @@ status groups_apply(const struct groups *groups,
         TRY(apply_row(&row, params, groups->prefix, rules, &matched));
     }
     for (int i = 0; i < params->count && groups->rates != NULL; i++)
-        rules[i].lr *= groups->rates[params->items[i].order];
+        TRY(apply_rates(&groups->rates[params->items[i].order],
+                        &params->items[i], &rules[i]));
     return OK;
 }
 

@@ -54,12 +54,23 @@ struct optimizer_state {
     int64_t (*elements)(int64_t rows, int64_t cols); /* STATE_WHOLE */
 };
 
+/* Which of the rates that a model's width asks for a kind learns at. */
+enum rate_rule {
+    RATES_ADAM, /* steps do not grow with the gradient */
+    RATES_SGD,  /* steps grow as the gradient does */
+    RATES_NONE  /* neither, and no rule is known */
+};
+struct rate_factors {
+    double adam, sgd;
+};
+
 struct optimizer_kind {
     const char *name;    /* of optimizer.name */
     const char *doc;
     struct optimizer_state states[OPTIMIZER_STATES]; /* name NULL: none */
     bool matrices;       /* of blocks only: vectors, embedding and head have
                           * adamw */
+    enum rate_rule rates;
     status (*start)(const struct update *, const struct update_item *);
     status (*apply)(const struct update *, const struct update_item *);
     status (*apply_table)(const struct update *, const struct update_call *);
@@ -79,8 +90,8 @@ struct groups {
     const char *const *rows; /* borrowed, of optimizer.groups */
     int count;
     const char *prefix;      /* borrowed: of layers' names outside */
-    const double *rates;     /* borrowed, by order: factors of the rate that
-                              * the model asks for; NULL: 1 */
+    const struct rate_factors *rates; /* borrowed, by order: what the model's
+                              * width asks for (models/mup.h); NULL: 1 */
     bool adapters;           /* all but low-rank adapters are frozen */
 };
 

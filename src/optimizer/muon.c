@@ -74,4 +74,4 @@ const struct optimizer_kind optimizer_muon = {
     .name = "muon",
     .doc = "orthogonal momentum for matrices of blocks; adamw for the rest",
     .states = {{.name = "buffer", .title = "momentum", .narrow = true}},
-    .matrices = true, .whole = &whole};
+    .matrices = true, .rates = RATES_NONE, .whole = &whole};

@@ -354,4 +354,4 @@ const struct optimizer_kind optimizer_soap = {
                 .shape = STATE_WHOLE, .elements = side_elements},
                {.name = "basis", .title = "bases of sides",
                 .shape = STATE_WHOLE, .elements = side_elements}},
-    .matrices = true, .whole = &whole};
+    .matrices = true, .rates = RATES_NONE, .whole = &whole};

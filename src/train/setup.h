@@ -38,7 +38,7 @@ struct setup {
                                     * way to it */
     struct schedule schedule;      /* owned: of the pipeline, verified */
     struct groups groups;          /* of the optimizer; rates: */
-    double *rates;                 /* owned, [parameters], or NULL */
+    struct rate_factors *rates;    /* owned, [parameters], or NULL */
     int *blocks;                   /* owned, [schedule.stages] */
     struct stage_request request;  /* ready for stage_plan */
 };

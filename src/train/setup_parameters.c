@@ -22,8 +22,11 @@ static status choose_groups(struct setup *setup,
     if (setup->model.mup == 0) return OK;
     TRY(memory_take((size_t)whole->count + 1, sizeof *setup->rates, &rates));
     setup->groups.rates = setup->rates = rates;
-    for (int i = 0; i < whole->count; i++)
-        setup->rates[i] = mup_of(&setup->model, &whole->items[i]).rate;
+    for (int i = 0; i < whole->count; i++) {
+        const struct mup mup = mup_of(&setup->model, &whole->items[i]);
+
+        setup->rates[i] = (struct rate_factors){mup.rate, mup.sgd};
+    }
     return OK;
 }
 
@@ -41,11 +44,12 @@ static status check_clip(const struct setup *setup, const struct param *param)
 static status count_trained(struct setup *setup,
                             const struct param_table *whole)
 {
-    const struct optimizer_choice choice = {.groups = setup->groups};
+    struct optimizer_choice choice = {.groups = setup->groups};
     struct optimizer_rule *rules;
     void *memory = NULL;
     status result;
 
+    TRY(optimizer_find(&choice.kind, setup->set->values.optimizer.name));
     TRY(memory_take((size_t)whole->count + 1, sizeof *rules, &memory));
     rules = memory;
     result = rules_build(rules, whole, &choice);

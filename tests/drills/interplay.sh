@@ -76,7 +76,8 @@ draw() { # SEED
             maybe("model.tied=true", 30)
             maybe("model.dropout=0.1", 30)
             maybe("model.attention_dropout=0.2", 30)
-            maybe("model.mup_base_width=12", 20)
+            if (name !~ /muon|adafactor|soap/) # none has a rule of muP
+                maybe("model.mup_base_width=12", 20)
             maybe("train.z_loss=1e-3", 30)
             maybe("train.noise_scale=3", 30)
             maybe("train.batch_ramp=[0=4,5=8]", 50)

@@ -176,6 +176,20 @@ else
         value standard_steepest)"
 fi
 grep -q '</svg>' mup.svg || bad "picture of the check" "it does not end"
+must mup config.yaml --widths 24,48,96,192 --steps 4 --json \
+    --set optimizer.name=sgd --set optimizer.lr=0.3 --set optimizer.clip=0
+if awk -v m="$(value mup_steepest)" -v s="$(value standard_steepest)" \
+    'BEGIN { exit !(m < 0.4 && s > 1) }'; then
+    ok "of sgd too"
+else
+    bad "coordinate check of sgd" "muP $(value mup_steepest), standard $(
+        value standard_steepest)"
+fi
+for name in muon soap adafactor; do
+    expect "muP has no rates of $name" 78 "no rule is known for the rates" \
+        train config.yaml --run nothing --set model.mup_base_width=12 \
+        --set optimizer.name=$name --set optimizer.schedule=constant
+done
 expect "widths that do not fit" 78 "choose widths" \
     mup config.yaml --widths 24,25
 report

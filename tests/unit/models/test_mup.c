@@ -22,15 +22,24 @@ static struct model model_of(const struct model_kind *kind, double mup)
                           .activation = ACTIVATION_GELU_TANH};
 }
 
-static const struct {
+static const struct row {
     const char *name;
-    double deviation, rate, gain;
+    struct mup factors; /* deviation, rate, rate of SGD, gain */
 } llama[] = {
-    {"embedding", 1, 1, 1}, {"layers.0.attention_norm", 1, 1, 1},
-    {"layers.0.attention.wqkv", 0.5, 0.25, 1},
-    {"layers.1.attention.wo", 0.5, 0.25, 1},
-    {"layers.1.ffn.w13", 0.5, 0.25, 1}, {"layers.0.ffn.w2", 0.5, 0.25, 1},
-    {"norm", 1, 0.25, 0.25}, {"head", 1, 1, 1}};
+    {"embedding", {1, 1, 4, 1}}, {"layers.0.attention_norm", {1, 1, 4, 1}},
+    {"layers.0.attention.wqkv", {0.5, 0.25, 1, 1}},
+    {"layers.1.attention.wo", {0.5, 0.25, 1, 1}},
+    {"layers.1.ffn.w13", {0.5, 0.25, 1, 1}},
+    {"layers.0.ffn.w2", {0.5, 0.25, 1, 1}},
+    {"norm", {1, 0.25, 0.25, 0.25}}, {"head", {1, 1, 4, 1}}},
+  gptj[] = {
+    {"layers.0.ffn.b1", {1, 1, 4, 1}}, {"norm.bias", {1, 0.25, 0.25, 0.25}},
+    {"head", {1, 1, 4, 1}}, {"head.bias", {1, 1, 1, 1}}},
+  qwen3[] = {
+    {"layers.1.attention.q_norm", {1, 1, 1, 1}},
+    {"layers.1.attention.k_norm", {1, 1, 1, 1}},
+    {"layers.1.ffn_norm", {1, 1, 4, 1}}},
+  olmo2[] = {{"layers.1.attention.q_norm", {1, 1, 4, 1}}};
 
 static const struct param *find(const struct param_table *table,
                                 const char *name)
@@ -42,23 +51,35 @@ static const struct param *find(const struct param_table *table,
     return NULL;
 }
 
-TEST(factors_are_those_of_the_table)
+static bool same(struct mup a, struct mup b)
 {
-    const struct model wide = model_of(&model_llama, WIDTH / BASE);
-    const struct model standard = model_of(&model_llama, 0);
+    return a.deviation == b.deviation && a.rate == b.rate && a.sgd == b.sgd &&
+           a.gain == b.gain;
+}
+
+static void check_kind(const struct model_kind *kind, const struct row *rows,
+                       int count)
+{
+    const struct model wide = model_of(kind, WIDTH / BASE);
+    const struct model standard = model_of(kind, 0);
     struct program whole;
 
     IS_OK(model_build_whole(&whole, &wide));
-    for (int i = 0; i < ROWS(llama); i++) {
-        const struct param *param = find(&whole.params, llama[i].name);
-        const struct mup m = mup_of(&wide, param);
-        const struct mup none = mup_of(&standard, param);
+    for (int i = 0; i < count; i++) {
+        const struct param *param = find(&whole.params, rows[i].name);
 
-        CHECK(m.deviation == llama[i].deviation && m.rate == llama[i].rate &&
-              m.gain == llama[i].gain);
-        CHECK(none.deviation == 1 && none.rate == 1 && none.gain == 1);
+        CHECK(same(mup_of(&wide, param), rows[i].factors));
+        CHECK(same(mup_of(&standard, param), (struct mup){1, 1, 1, 1}));
     }
     program_free(&whole);
+}
+
+TEST(factors_are_those_of_the_table)
+{
+    check_kind(&model_llama, llama, ROWS(llama));
+    check_kind(&model_gptj, gptj, ROWS(gptj));
+    check_kind(&model_qwen3, qwen3, ROWS(qwen3));
+    check_kind(&model_olmo2, olmo2, ROWS(olmo2));
 }
 
 /* Weights of a whole model from the same seed. */

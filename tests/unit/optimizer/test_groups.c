@@ -72,7 +72,8 @@ TEST(later_rows_win_and_factors_of_the_model_multiply)
         "* lr_factor=0.5 weight_decay=0.25", "layers.1.* frozen",
         "*.norm.weight  beta1=0.75\tbeta2=0.5", "layers.1.norm frozen=false",
         "model.embed.weight lr_factor=3 optimizer=adamw"};
-    static const double rates[PARAMS] = {1, 0.125, 1, 0.125, 1};
+    static const struct rate_factors rates[PARAMS] = {
+        {1, 2}, {0.125, 16}, {1, 2}, {0.125, 16}, {1, 2}};
     struct groups groups = groups_of(rows, ROWS(rows));
     struct optimizer_rule rules[PARAMS];
     struct param_table table;
@@ -87,6 +88,34 @@ TEST(later_rows_win_and_factors_of_the_model_multiply)
     CHECK(rules[WQKV1].frozen && !rules[NORM1].frozen && !rules[WQKV0].frozen);
     CHECK(rule_state(&rules[WQKV1], 0) == NULL);
     CHECK(rule_state(&rules[WQKV0], 0) != NULL);
+    param_table_free(&table);
+}
+
+TEST(rates_of_the_width_follow_the_optimizer)
+{
+    static const char *const rows[] = {
+        "*wqkv lr_factor=0.5", "layers.1.*wqkv optimizer=adamw",
+        "layers.1.norm optimizer=lion"};
+    static const char *const frozen[] = {"*wqkv frozen"};
+    static const struct rate_factors rates[PARAMS] = {
+        {1, 2}, {0.125, 16}, {1, 2}, {0.125, 16}, {1, 2}};
+    struct groups groups = groups_of(rows, ROWS(rows));
+    struct optimizer_choice choice = {.kind = &optimizer_sgd};
+    struct optimizer_rule rules[PARAMS];
+    struct param_table table;
+
+    table_build(&table);
+    groups.rates = rates;
+    choice.groups = groups;
+    IS_OK(rules_build(rules, &table, &choice));
+    CHECK(rules[EMBEDDING].lr == 2 && rules[WQKV0].lr == 8);
+    CHECK(rules[WQKV1].lr == 0.0625 && rules[NORM1].lr == 1);
+    choice.kind = &optimizer_muon;
+    FAILS(rules_build(rules, &table, &choice), ERR_CONFIG,
+          "no rule is known for the rates of muon, which layers.0.wqkv has");
+    choice.groups = groups_of(frozen, 1); /* what is frozen needs none */
+    choice.groups.rates = rates;
+    IS_OK(rules_build(rules, &table, &choice));
     param_table_free(&table);
 }
 
@@ -160,6 +189,7 @@ TEST(a_part_of_the_model_need_not_have_what_a_row_names)
 }
 
 TEST_MAIN(globs_match, later_rows_win_and_factors_of_the_model_multiply,
+          rates_of_the_width_follow_the_optimizer,
           adapters_alone_are_trained_unless_a_row_says_otherwise,
           rows_that_cannot_be_followed_are_refused,
           a_part_of_the_model_need_not_have_what_a_row_names)
