@@ -297,6 +297,20 @@ struct general {
     bool first;         /* the first span is where the text began */
 };
 
+/* What was written takes the place of the text, unless it ended in `code`. */
+static status adopt(struct general *work, const struct rewriting *moved,
+                    status code, const char **text)
+{
+    text_free(&work->buffer);
+    origins_free(&work->origins);
+    work->buffer = moved->out;
+    work->origins = moved->origins;
+    TRY(code);
+    if (moved->out.bytes != NULL) *text = moved->out.bytes;
+    if (work->from != NULL) work->from = moved->origins.items;
+    return OK;
+}
+
 static status step_rewrite(struct general *work,
                            const struct pretokenize_step *step,
                            const char **text)
@@ -307,14 +321,50 @@ static status step_rewrite(struct general *work,
             ? step_prefix(&moved, &work->spans)
             : step_mark(step, &moved, work->first, &work->spans);
 
-    text_free(&work->buffer);
-    origins_free(&work->origins);
-    work->buffer = moved.out;
-    work->origins = moved.origins;
-    TRY(code);
-    if (moved.out.bytes != NULL) *text = moved.out.bytes;
-    if (work->from != NULL) work->from = moved.origins.items;
+    return adopt(work, &moved, code, text);
+}
+
+/* Each byte as its character, or each character as its byte again. */
+static status spell_piece(const struct byte_level *alphabet, bool back,
+                          struct rewriting *work, struct span piece)
+{
+    size_t at = piece.start;
+
+    while (at < piece.stop) {
+        const char *read = work->text + at;
+        char out[4];
+        size_t taken = 1, count = 1;
+
+        if (back) {
+            uint32_t code;
+
+            taken = (size_t)text_utf8_decode(read, piece.stop - at, &code);
+            out[0] = (char)alphabet->byte[code];
+        } else {
+            count = byte_level_write(alphabet, (const unsigned char *)read, 1,
+                                     out);
+        }
+        TRY(put(work, out, count, at));
+        at += taken;
+    }
     return OK;
+}
+
+/* All pieces from bytes to the alphabet, or back. */
+static status spell(struct general *work, const struct byte_level *alphabet,
+                    bool back, const char **text)
+{
+    struct rewriting moved = {.text = *text, .from = work->from};
+    status code = OK;
+
+    for (size_t i = 0; i < work->spans.count && code == OK; i++) {
+        struct span *span = &work->spans.items[i];
+        const size_t start = moved.out.length;
+
+        code = spell_piece(alphabet, back, &moved, *span);
+        *span = (struct span){start, moved.out.length};
+    }
+    return adopt(work, &moved, code, text);
 }
 
 static status step_run(struct general *work,
@@ -350,9 +400,16 @@ static status run_general(const struct pretokenizer *pretokenizer,
     status result = OK;
 
     TRY_GOTO(done, result, spans_add(&work.spans, 0, in->length));
-    for (int i = 0; i < pretokenizer->count; i++)
+    for (int i = 0; i < pretokenizer->count; i++) {
+        if (i > 0 && i == pretokenizer->spelled)
+            TRY_GOTO(done, result,
+                     spell(&work, &pretokenizer->alphabet, false, &text));
         TRY_GOTO(done, result,
                  step_run(&work, &pretokenizer->steps[i], &text));
+    }
+    if (pretokenizer->spelled > 0)
+        TRY_GOTO(done, result,
+                 spell(&work, &pretokenizer->alphabet, true, &text));
     for (size_t i = 0; i < work.spans.count; i++) {
         const struct span span = work.spans.items[i];
 

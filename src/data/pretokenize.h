@@ -5,7 +5,9 @@
  * cuts the pieces of the step before. Steps with a scanner (scan.h) are run
  * together in one pass and need no memory; any other step makes the general
  * path list the pieces. Metaspace and ByteLevel with a prefix space also
- * rewrite the text. */
+ * rewrite the text. Steps after ByteLevel (Falcon's) see the characters that
+ * it writes for bytes (byte_level.h), so that they may cut between the bytes
+ * of one character of the text; their pieces are bytes again. */
 #ifndef LOCKSTEP_DATA_PRETOKENIZE_H
 #define LOCKSTEP_DATA_PRETOKENIZE_H
 
@@ -13,6 +15,7 @@
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/text.h"
+#include "data/byte_level.h"
 #include "data/origin.h"
 #include "data/regex.h"
 #include "data/scan.h"
@@ -49,10 +52,14 @@ struct pretokenizer {
     struct pretokenize_step steps[PRETOKENIZE_STEPS_MAX];
     int count;
     bool plain;      /* scanners only */
-    bool byte_level; /* the last step was ByteLevel */
+    bool byte_level; /* a step was ByteLevel */
+    int spelled;     /* the step from which on bytes are spelled in the
+                      * alphabet; 0: none, ByteLevel was the last */
+    struct byte_level alphabet; /* when spelled > 0 */
 };
 
-/* Receives one piece; from [length]: its origins, or NULL. */
+/* Receives one piece, which is valid UTF-8 unless steps stand after ByteLevel;
+ * from [length]: its origins, or NULL. */
 typedef status pretokenize_take(void *context, const unsigned char *piece,
                                 size_t length, const struct origin *from);
 

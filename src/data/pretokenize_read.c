@@ -177,12 +177,19 @@ static status read_step(const struct component *in, const struct json *json,
     const char *type;
 
     TRY(json_get_string(json, in->source, "type", &type));
-    if (pretokenizer->byte_level)
-        FAIL(ERR_FORMAT, "%s: %s %s stands after ByteLevel, which must be the "
-             "last", in->source, in->part, type);
+    if (pretokenizer->byte_level && (strcmp(type, "ByteLevel") == 0 ||
+                                     strcmp(type, "Metaspace") == 0))
+        FAIL(ERR_FORMAT, "%s: %s %s stands after ByteLevel, where only steps "
+             "that rewrite nothing can: Split, Digits, Punctuation, "
+             "Whitespace, WhitespaceSplit, CharDelimiterSplit", in->source,
+             in->part, type);
     if (pretokenizer->count == PRETOKENIZE_STEPS_MAX)
         FAIL(ERR_FORMAT, "%s: %s: more than %d steps", in->source, in->part,
              PRETOKENIZE_STEPS_MAX);
+    if (pretokenizer->byte_level && pretokenizer->spelled == 0) {
+        pretokenizer->spelled = pretokenizer->count;
+        byte_level_init(&pretokenizer->alphabet);
+    }
     pretokenizer->count++; /* now its regex is freed whatever happens */
     if (strcmp(type, "ByteLevel") == 0) {
         pretokenizer->byte_level = true;
@@ -197,7 +204,7 @@ static status read_step(const struct component *in, const struct json *json,
 /* A final ByteLevel without a pattern of its own cuts nothing. */
 static void finish(struct pretokenizer *pretokenizer)
 {
-    pretokenizer->plain = true;
+    pretokenizer->plain = pretokenizer->spelled == 0;
     for (int i = 0; i < pretokenizer->count; i++) {
         const struct pretokenize_step *step = &pretokenizer->steps[i];
 

@@ -9,6 +9,7 @@
  *     a{,3}      Ruby: a{0,3}            PCRE2 10.42: the characters
  *     ^ $        Ruby: of every line     PCRE2: of the text; an option there
  *     \w \b      Ruby: marks are letters PCRE2: they are not (before 10.43)
+ *     [\w]       Ruby: no \xB2, \xBD   PCRE2: numbers; to \w alone Ruby too
  *     \s         Ruby: without U+180E    PCRE2: with it
  *     [:punct:]  Ruby: symbols too       PCRE2: of ASCII alone
  *     \p{Han}    Ruby: the script        PCRE2: script extensions too
@@ -21,9 +22,10 @@
 
 enum { GROUPS_MAX = 64, NAME_BYTES = 32 };
 
-/* Within a class. The numbers are ones of Latin-1 that Oniguruma counts. */
-#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}" \
-             "\\xb2\\xb3\\xb9\\xbc-\\xbe"
+/* Within a class. To \w alone and \b Oniguruma counts some numbers of Latin-1
+ * too, from another table than to [\w]. */
+#define WORD "\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}"
+#define WORD_NUMBERS "\\xb2\\xb3\\xb9\\xbc-\\xbe"
 #define SPACE "\\t-\\r\\x{85}\\p{Z}"
 
 struct dialect {
@@ -61,9 +63,9 @@ static status put(struct dialect *d, const char *words)
 }
 
 /* What is a character of a word, as members of a class. */
-static status put_word(struct dialect *d)
+static status put_word(struct dialect *d, bool in_class)
 {
-    TRY(put(d, WORD));
+    TRY(put(d, in_class ? WORD : WORD WORD_NUMBERS));
     TRY(regex_newer(d->out, "L"));
     TRY(regex_newer(d->out, "M"));
     return regex_newer(d->out, "Nd");
@@ -81,7 +83,7 @@ static status read_shorthand(struct dialect *d, bool in_class)
         return put(d, kind == 'S' ? "\\S\\x{180e}" : "\\P{Nd}");
     if (!in_class) TRY(put(d, opposite ? "[^" : "["));
     if (kind == 'w' || kind == 'W') {
-        TRY(put_word(d));
+        TRY(put_word(d, in_class));
     } else if (kind == 's' || kind == 'S') {
         TRY(put(d, SPACE));
     } else {
@@ -102,7 +104,7 @@ static status read_boundary(struct dialect *d)
     d->at += 2;
     for (int i = 0; i < 5; i++) {
         TRY(put(d, parts[inside][i]));
-        if (i < 4) TRY(put_word(d));
+        if (i < 4) TRY(put_word(d, false));
     }
     return OK;
 }

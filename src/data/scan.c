@@ -293,6 +293,21 @@ size_t scan_whole(const unsigned char *text, size_t at, size_t end)
 #define ENDS "(?i:'s|'t|'re|'ve|'m|'ll|'d)?|"
 #define BEFORE "[^\\r\\n\\p{L}\\p{N}]?"
 
+/* StableLM 2's file, for one, holds the characters that \r and \n stand for. */
+static bool same_pattern(const char *known, const char *pattern)
+{
+    while (*known != 0) {
+        if (known[0] == '\\' && ((known[1] == 'r' && *pattern == '\r') ||
+                                 (known[1] == 'n' && *pattern == '\n')))
+            known++;
+        else if (*known != *pattern)
+            return false;
+        known++;
+        pattern++;
+    }
+    return *pattern == 0;
+}
+
 scan_piece *scan_find(const char *pattern)
 {
     static const struct {
@@ -313,7 +328,7 @@ scan_piece *scan_find(const char *pattern)
     };
 
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
-        if (strcmp(rows[i].pattern, pattern) == 0) return rows[i].scan;
+        if (same_pattern(rows[i].pattern, pattern)) return rows[i].scan;
     return NULL;
 }
 

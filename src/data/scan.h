@@ -20,7 +20,8 @@ scan_piece scan_whole;       /* the text is one piece */
 
 /* The scanner that does what this regular expression does (Split, Isolated),
  * or NULL: those of GPT-2, Llama 3 and cl100k, Qwen 2, o200k, Mistral's Tekken
- * and DeepSeek's digits are known. */
+ * and DeepSeek's digits are known, with \r and \n as escapes or as
+ * themselves. */
 scan_piece *scan_find(const char *pattern);
 /* That of a tiktoken file by the name of its encoding, or NULL: r50k_base,
  * cl100k_base, o200k_base, qwen. */

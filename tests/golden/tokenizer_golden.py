@@ -178,6 +178,11 @@ KINDS = {
                    False, False, []),
     "removed": (None, sequence(split(r"[a-m]+", "removed", True),
                                byte_level()), False, False, []),
+    # Steps after ByteLevel see the characters of the byte alphabet.
+    "falcon": (None, sequence(pre_tokenizers.Punctuation("contiguous"),
+                              byte_level(regex=True),
+                              pre_tokenizers.Digits(individual_digits=False),
+                              split("[0-9][0-9][0-9]")), False, False, []),
 }
 
 

@@ -108,6 +108,13 @@ def random_split(rng):
     return pre_tokenizers.Split(Regex(pattern), behavior, rng.random() < .25)
 
 
+def falcon_split(rng):
+    return pre_tokenizers.Split(
+        Regex(rng.choice(["[0-9][0-9][0-9]", "\u0120+", "[\u0080-\u0143]{2}",
+                          r"\p{Lu}", "[²³¹¼-¾]", r"\p{P}", "(?<=Ã)."])),
+        rng.choice(BEHAVIORS), rng.random() < .2)
+
+
 def random_pre_tokenizer(rng, byte_level):
     makers = [
         lambda: random_split(rng), lambda: random_split(rng),
@@ -125,6 +132,11 @@ def random_pre_tokenizer(rng, byte_level):
         steps.append(pre_tokenizers.ByteLevel(
             add_prefix_space=rng.random() < .4, use_regex=rng.random() < .4,
             trim_offsets=rng.random() < .5))
+        if rng.random() < .4:  # on the characters of the byte alphabet
+            steps += [make() for make in some(rng, makers[:7] + [
+                lambda: falcon_split(rng),
+                lambda: pre_tokenizers.CharDelimiterSplit(
+                    rng.choice("\u0120\u010aÃ²"))], 3)]
     if not steps:
         return None
     return steps[0] if len(steps) == 1 else pre_tokenizers.Sequence(steps)

@@ -10,7 +10,7 @@
 
 static const char *const kinds[] = {
     "gpt2", "llama3", "qwen2", "smollm", "o200k", "deepseek", "nfkc",
-    "previous", "next", "contiguous", "removed"
+    "previous", "next", "contiguous", "removed", "falcon"
 };
 
 static void read_kind(struct tokenizer *tokenizer, const char *kind)
@@ -98,7 +98,8 @@ TEST(known_patterns_need_no_regular_expression)
  * token by token. */
 TEST(decoding_gives_the_bytes_back)
 {
-    static const char *const exact[] = {"gpt2", "llama3", "smollm", "o200k"};
+    static const char *const exact[] = {"gpt2", "llama3", "smollm", "o200k",
+                                        "falcon"};
     struct arena arena;
     const struct json *texts = json_get(read_expected(&arena), "texts");
 
