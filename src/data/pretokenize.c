@@ -260,7 +260,11 @@ static status step_mark(const struct pretokenize_step *step,
         struct span *span = &spans->items[i];
         const size_t start = work->out.length;
 
-        TRY(mark_piece(step, work, *span, first && i == 0));
+        const bool begins = work->from == NULL
+                                ? first && i == 0
+                                : work->from[span->start].start == 0;
+
+        TRY(mark_piece(step, work, *span, begins));
         *span = (struct span){start, work->out.length};
     }
     return OK;

@@ -56,6 +56,7 @@ struct pretokenizer {
     int spelled;     /* the step from which on bytes are spelled in the
                       * alphabet; 0: none, ByteLevel was the last */
     struct byte_level alphabet; /* when spelled > 0 */
+    bool asks_first; /* Metaspace puts its mark before what is first */
 };
 
 /* Receives one piece, which is valid UTF-8 unless steps stand after ByteLevel;
@@ -73,7 +74,9 @@ struct pretokenize_text {
     const char *bytes; /* valid UTF-8 */
     size_t length;
     bool first;        /* begins where the original text begins */
-    const struct origin *from; /* [length], borrowed; NULL: not asked for */
+    const struct origin *from; /* [length], borrowed; NULL: not asked for.
+                                * Where it is, it tells what is first: all
+                                * pieces that came from the beginning */
 };
 
 /* The pieces of `text` in order, each once. Thread-safe. */

@@ -71,10 +71,14 @@ static status read_split(const struct component *in, const struct json *json,
     TRY(component_pattern(in, json, &literal, &pattern));
     if (pattern != NULL) {
         /* A scanner covers all of the text, so inverting and keeping what
-         * does not match apart change nothing; nor does dropping it. */
+         * does not match apart change nothing; nor does dropping it, where
+         * all of it matches. */
         if (step->behavior == SPLIT_ISOLATED ||
             (step->behavior == SPLIT_REMOVED && step->invert))
             step->scan = scan_find(pattern);
+        if (step->behavior == SPLIT_REMOVED && step->scan != NULL &&
+            !scan_matches_all(step->scan))
+            step->scan = NULL;
         if (step->scan == NULL)
             TRY(regex_build(&step->regex, pattern, in->source));
         return OK;
@@ -208,6 +212,8 @@ static void finish(struct pretokenizer *pretokenizer)
     for (int i = 0; i < pretokenizer->count; i++) {
         const struct pretokenize_step *step = &pretokenizer->steps[i];
 
+        if (step->mark != NULL && step->prepend == PREPEND_FIRST)
+            pretokenizer->asks_first = true;
         if (step->scan == NULL || step->prefix_space)
             pretokenizer->plain = false;
     }

@@ -7,7 +7,6 @@
 #include "data/scan.h"
 
 #include <limits.h>
-#include <stdbool.h>
 #include <string.h>
 #include "data/unicode.h"
 
@@ -330,6 +329,12 @@ scan_piece *scan_find(const char *pattern)
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (same_pattern(rows[i].pattern, pattern)) return rows[i].scan;
     return NULL;
+}
+
+bool scan_matches_all(scan_piece *scan)
+{
+    return scan != scan_numbers && scan != scan_each_number &&
+           scan != scan_three_numbers;
 }
 
 scan_piece *scan_named(const char *name)

@@ -7,6 +7,7 @@
 #ifndef LOCKSTEP_DATA_SCAN_H
 #define LOCKSTEP_DATA_SCAN_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* End of the piece of text [0, end) that starts at `at` < end. The piece is
@@ -23,6 +24,8 @@ scan_piece scan_whole;       /* the text is one piece */
  * and DeepSeek's digits are known, with \r and \n as escapes or as
  * themselves. */
 scan_piece *scan_find(const char *pattern);
+/* Are all of its pieces matches? Those for numbers also cut what is none. */
+bool scan_matches_all(scan_piece *scan);
 /* That of a tiktoken file by the name of its encoding, or NULL: r50k_base,
  * cl100k_base, o200k_base, qwen. */
 scan_piece *scan_named(const char *name);

@@ -278,8 +278,13 @@ static status encode_part(struct encoding *encoding, const char *text,
                           size_t length, bool first)
 {
     const struct tokenizer *tokenizer = encoding->tokenizer;
+    /* What a normalizer or an earlier step put before the text, or took from
+     * it, is first or not by where it came from. */
+    const bool asks = first && tokenizer->pretokenizer.asks_first &&
+                      (tokenizer->normalizer.count > 0 ||
+                       tokenizer->pretokenizer.count > 1);
     struct normalized in = {.first = first,
-                            .traced = encoding->trace != NULL,
+                            .traced = asks || encoding->trace != NULL,
                             .base = (size_t)(text - encoding->text)};
     struct added_search search = {0};
     struct added_match match;

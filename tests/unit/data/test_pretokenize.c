@@ -101,6 +101,8 @@ TEST(scanners_and_expressions_mix)
 {
     cut("{\"type\":\"Digits\",\"individual_digits\":false},"
         SPLIT("Regex", "b", "Isolated", "false"), "a1b", "a|1|b|");
+    cut(SPLIT("Regex", "\\\\p{N}", "Removed", "true"), "a12b3", "1|2|3|");
+    cut(SPLIT("Regex", "\\\\p{N}", "Isolated", "true"), "a12b", "a|1|2|b|");
     cut("{\"type\":\"Whitespace\"}", " one, two\n", "one|,|two|");
 }
 

@@ -180,6 +180,47 @@ TEST(a_model_that_is_cut_short_is_refused)
     text_free(&file);
 }
 
+#define MARKED(before)                                                    \
+    "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[" before \
+    "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":"  \
+    "\"first\"}]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"_\":0,"         \
+    "\"x\":1,\"\\u0301\":2,\"y\":3},\"merges\":[]}}"
+
+/* First is what came from the beginning, be it what is left of a character or
+ * two words, and not what lost it. Ids of tokenizers 0.23.3. */
+TEST(what_is_first_is_told_by_where_it_came_from)
+{
+    static const struct {
+        const char *json, *text;
+        int32_t ids[5];
+        int count;
+    } rows[] = {
+        {"{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":"
+         "\"NFD\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\"e\"},"
+         "\"content\":\"\"}]}," MARKED(""), "\xC3\xA9x", {0, 2, 1}, 3},
+        {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":"
+         "\"e\"},\"content\":\"\"}," MARKED(""), "ex", {1}, 1},
+        {"{\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"y \"},"
+         MARKED("{\"type\":\"WhitespaceSplit\"},"), "x x",
+         {0, 3, 0, 1, 1}, 5},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct tokenizer tokenizer;
+        struct token_list list = {0};
+
+        IS_OK(tokenizer_read_text(&tokenizer, rows[i].json,
+                                  strlen(rows[i].json), "t"));
+        IS_OK(tokenizer_encode(&tokenizer, rows[i].text,
+                               strlen(rows[i].text), true, &list));
+        EQUAL_INT(list.count, rows[i].count);
+        EQUAL_BYTES(list.ids, rows[i].ids,
+                    (size_t)rows[i].count * sizeof *list.ids);
+        token_list_free(&list);
+        tokenizer_free(&tokenizer);
+    }
+}
+
 TEST(wrong_files_are_refused_by_name)
 {
     static const struct { const char *bytes; size_t length; const char *words; }
@@ -227,5 +268,6 @@ TEST(a_whole_text_is_merged_in_pieces)
 TEST_MAIN(ids_and_text_are_those_of_the_library,
           ids_of_other_files_are_those_of_their_libraries,
           decoding_gives_the_text_back, a_model_that_is_cut_short_is_refused,
+          what_is_first_is_told_by_where_it_came_from,
           wrong_files_are_refused_by_name,
           a_whole_text_is_merged_in_pieces)
