@@ -4,7 +4,8 @@
  * The input is a tokenizer.json, a .model, a tiktoken file or a tekken.json,
  * a zero byte and a text without any. Both are tried: the text with the
  * foreign tokenizer, where ids must be in its vocabulary, and with one of our
- * own, where decoding must give the text back. */
+ * own, where decoding must give the text back. The last byte of the input
+ * says of which encoding a tiktoken file is. */
 #include <string.h>
 #include "base/arena.h"
 #include "data/bpe_train.h"
@@ -12,6 +13,9 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static const char *const names[] = {"o200k_base", "r50k_base", "p50k_base",
+                                    "cl100k_base", "llama3", "qwen"};
+enum { NAMES = sizeof names / sizeof *names };
 static struct tokenizer ours;
 static size_t ours_bytes;
 
@@ -82,6 +86,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     const uint8_t *zero = size > 0 ? memrchr(data, 0, size) : NULL;
     const size_t length = zero == NULL ? size : (size_t)(zero - data);
+    /* The name stands for the pattern of a tiktoken file. */
+    const char *name = names[size > 0 ? data[size - 1] % NAMES : 0];
     const char *text = zero == NULL ? "" : (const char *)zero + 1;
     const size_t text_length = zero == NULL ? 0 : size - length - 1;
     struct tokenizer theirs;
@@ -91,9 +97,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     try_text(&ours, text, text_length, &same);
     CHECK(same);
     ours_bytes = arena_bytes_out(); /* its caches grow once */
-    /* The name stands for the pattern of a tiktoken file. */
-    if (tokenizer_read_text(&theirs, (const char *)data, length,
-                            "o200k_base") == OK)
+    if (tokenizer_read_text(&theirs, (const char *)data, length, name) == OK)
         try_text(&theirs, text, text_length, &same);
     status_clear();
     tokenizer_free(&theirs);
