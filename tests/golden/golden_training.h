@@ -196,4 +196,34 @@ static inline double golden_field(const struct json *row, const char *key)
     return value;
 }
 
+/* The steps begin; settings are read after it. */
+static inline void golden_steps_begin(struct golden_training *t)
+{
+    IS_OK(train_step_build(&t->step, &t->pipeline, NULL));
+    IS_OK(train_step_start(&t->step));
+    IS_OK(train_step_refresh(&t->step));
+}
+
+/* All STEPS: rates, losses within `within` of the oracle's, norms 100 times. */
+static inline void golden_steps_check(struct golden_training *t, double within)
+{
+    const struct json *rows = json_get(t->root, "rows");
+    const struct sample_source source = golden_source(t);
+
+    CHECK(rows != NULL);
+    EQUAL_INT(rows->count, STEPS);
+    for (t->now = 0; t->now < STEPS; t->now++) {
+        const struct json *row = &rows->items[t->now];
+        const double rate = rate_at(&t->rate, t->now);
+        struct step_result result;
+
+        golden_near(t, "lr", rate, golden_field(row, "lr"), 1e-12);
+        IS_OK(train_step_run(&t->step, &source, rate, t->now + 1, &result));
+        golden_near(t, "loss", result.loss, golden_field(row, "loss"),
+                    within);
+        golden_near(t, "norm", result.norm, golden_field(row, "grad_norm"),
+                    100 * within);
+    }
+}
+
 #endif

@@ -78,31 +78,8 @@ static void training_begin(struct golden_training *t,
     golden_each(&t->pipeline.stages[0],
                 golden_model_file(t, "model.safetensors"), golden_load, NULL);
     gains_scale(t);
-    IS_OK(train_step_build(&t->step, &t->pipeline, NULL));
-    IS_OK(train_step_start(&t->step));
-    IS_OK(train_step_refresh(&t->step));
+    golden_steps_begin(t);
     golden_training_settings(t);
-}
-
-static void steps_check(struct golden_training *t, double within)
-{
-    const struct json *rows = json_get(t->root, "rows");
-    const struct sample_source source = golden_source(t);
-
-    CHECK(rows != NULL);
-    EQUAL_INT(rows->count, STEPS);
-    for (t->now = 0; t->now < STEPS; t->now++) {
-        const struct json *row = &rows->items[t->now];
-        const double rate = rate_at(&t->rate, t->now);
-        struct step_result result;
-
-        golden_near(t, "lr", rate, golden_field(row, "lr"), 1e-12);
-        IS_OK(train_step_run(&t->step, &source, rate, t->now + 1, &result));
-        golden_near(t, "loss", result.loss, golden_field(row, "loss"),
-                    within);
-        golden_near(t, "norm", result.norm, golden_field(row, "grad_norm"),
-                    100 * within);
-    }
 }
 
 TEST(twenty_steps_are_those_of_the_table_as_it_stands)
@@ -111,7 +88,7 @@ TEST(twenty_steps_are_those_of_the_table_as_it_stands)
         struct golden_training training;
 
         training_begin(&training, &cases[i]);
-        steps_check(&training, cases[i].within);
+        golden_steps_check(&training, cases[i].within);
         golden_training_end(&training);
     }
 }
