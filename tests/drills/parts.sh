@@ -166,25 +166,24 @@ expect "adapters as the beginning of a run without" 78 "export" \
 
 # --- muP ---
 resumed mup model.mup_base_width=12
-must mup config.yaml --widths 24,48,96,192 --steps 4 --json --draw mup.svg
 value() { sed -n "s/.*\"$1\": \\([-0-9.e]*\\).*/\\1/p" log; }
-if awk -v m="$(value mup_steepest)" -v s="$(value standard_steepest)" \
-    'BEGIN { exit !(m < 0.25 && s > 0.7) }'; then
-    ok "changes are flat over widths with muP, and grow without"
-else
-    bad "coordinate check" "muP $(value mup_steepest), standard $(
-        value standard_steepest)"
-fi
+slopes() { # NAME BELOW ABOVE: of muP below, of the standard above
+    local mup standard
+    mup=$(value mup_steepest)
+    standard=$(value standard_steepest)
+    if awk -v m="$mup" -v s="$standard" -v below="$2" -v above="$3" \
+        'BEGIN { exit !(m < below && s > above) }'; then
+        ok "$1"
+    else
+        bad "$1" "muP $mup, standard $standard"
+    fi
+}
+must mup config.yaml --widths 24,48,96,192 --steps 4 --json --draw mup.svg
+slopes "changes are flat over widths with muP, and grow without" 0.25 0.7
 grep -q '</svg>' mup.svg || bad "picture of the check" "it does not end"
 must mup config.yaml --widths 24,48,96,192 --steps 4 --json \
     --set optimizer.name=sgd --set optimizer.lr=0.3 --set optimizer.clip=0
-if awk -v m="$(value mup_steepest)" -v s="$(value standard_steepest)" \
-    'BEGIN { exit !(m < 0.4 && s > 1) }'; then
-    ok "of sgd too"
-else
-    bad "coordinate check of sgd" "muP $(value mup_steepest), standard $(
-        value standard_steepest)"
-fi
+slopes "of sgd too" 0.4 1
 for name in muon soap adafactor; do
     expect "muP has no rates of $name" 78 "no rule is known for the rates" \
         train config.yaml --run nothing --set model.mup_base_width=12 \

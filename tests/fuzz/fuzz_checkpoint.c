@@ -11,10 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include "base/file.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/save.h"
+#include "tests/fuzz/scratch.h"
 
 enum { FILES = 5, ELEMENTS = 300 };
 
@@ -23,7 +22,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 static const char *const names[FILES] = {
     "manifest.json", "state.json", "model-00001-of-00001.safetensors",
     "optim-00001-of-00001.safetensors", "config.json"};
-static char run[PATH_BYTES], step[PATH_BYTES];
+static char step[PATH_BYTES];
 static struct text good[FILES];
 static float saved[2][ELEMENTS];
 static struct saved_part parts[2] = {{.name = "a.weight",
@@ -37,15 +36,10 @@ static struct saved_part parts[2] = {{.name = "a.weight",
                                       .shape = {3, 100},
                                       .data = saved[1]}};
 
-static void remove_run(void)
-{
-    if (directory_remove(run) != OK) status_clear();
-}
-
 static void make_once(void)
 {
     static const struct checkpoint_file file = {"config.json", "{}\n", 3};
-    const struct checkpoint_plan plan = {.run = run,
+    const struct checkpoint_plan plan = {.run = scratch,
                                          .step = 1,
                                          .grid = {1, 1, 1},
                                          .lockstep = "fuzz",
@@ -54,16 +48,12 @@ static void make_once(void)
                                          .part_count = 2,
                                          .files = &file,
                                          .file_count = 1};
-    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
 
-    if (run[0]) return;
-    snprintf(run, sizeof run, "%s/lockstep-fuzz-XXXXXX", base);
-    CHECK(mkdtemp(run) != NULL);
-    atexit(remove_run);
+    if (!scratch_make()) return;
     for (int i = 0; i < 2 * ELEMENTS; i++)
         saved[i / ELEMENTS][i % ELEMENTS] = (float)i;
     CHECK(checkpoint_save(&plan) == OK);
-    CHECK(path_join(step, sizeof step, run, "ckpt/step-00000001") == OK);
+    CHECK(path_join(step, sizeof step, scratch, "ckpt/step-00000001") == OK);
     for (int i = 0; i < FILES; i++) {
         char path[PATH_BYTES];
 

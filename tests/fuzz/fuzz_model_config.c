@@ -3,31 +3,14 @@
  * input is a config.json, then a zero byte and a model.safetensors.index.json,
  * to stand beside two shards of a tensor each. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include "base/file.h"
 #include "checkpoint/weights.h"
 #include "models/model.h"
+#include "tests/fuzz/scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { LAYERS_BUILT = 64, SHARDS = 2 };
-
-static char directory[PATH_BYTES];
-
-static void remove_directory(void)
-{
-    if (directory_remove(directory) != OK) status_clear();
-}
-
-static void put(const char *name, const void *bytes, size_t size)
-{
-    char path[PATH_BYTES];
-
-    CHECK(path_join(path, PATH_BYTES, directory, name) == OK);
-    CHECK(file_write_atomic(path, bytes, size) == OK);
-}
 
 /* a.safetensors with tensor a, b.safetensors with b: two numbers each. */
 static void put_shard(char letter)
@@ -39,17 +22,12 @@ static void put_shard(char letter)
 
     image[0] = (char)length;
     name[0] = letter;
-    put(name, image, 16 + (size_t)length);
+    scratch_put(name, image, 16 + (size_t)length);
 }
 
 static void make_once(void)
 {
-    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-
-    if (directory[0]) return;
-    snprintf(directory, sizeof directory, "%s/lockstep-fuzz-XXXXXX", base);
-    CHECK(mkdtemp(directory) != NULL);
-    atexit(remove_directory);
+    if (!scratch_make()) return;
     put_shard('a');
     put_shard('b');
 }
@@ -61,8 +39,8 @@ static void again(const struct model *model)
     struct model other = {0};
 
     CHECK(model_write_config(model, DTYPE_F32, &first) == OK);
-    put("config.json", first.bytes, first.length);
-    CHECK(model_from_config(&other, directory) == OK);
+    scratch_put("config.json", first.bytes, first.length);
+    CHECK(model_from_config(&other, scratch) == OK);
     CHECK(model_write_config(&other, DTYPE_F32, &second) == OK);
     CHECK(first.length == second.length &&
           memcmp(first.bytes, second.bytes, first.length) == 0);
@@ -75,7 +53,7 @@ static void try_config(void)
     struct model model = {0};
     struct program whole;
 
-    if (model_from_config(&model, directory) == OK) {
+    if (model_from_config(&model, scratch) == OK) {
         CHECK(model.kind != NULL && model.layers > 0 && model.width > 0 &&
               model.vocab > 0 && model.heads > 0 && model.kv_heads > 0);
         again(&model);
@@ -92,7 +70,7 @@ static void try_index(void)
 {
     struct weights weights;
 
-    if (weights_open(&weights, directory) == OK) {
+    if (weights_open(&weights, scratch) == OK) {
         CHECK(weights.file_count > 0 && weights.file_count <= SHARDS);
         CHECK(weights.count == weights.file_count);
         for (int i = 0; i < weights.count; i++)
@@ -109,8 +87,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     const size_t length = end != NULL ? (size_t)(end - data) : size;
 
     make_once();
-    put("config.json", data, length);
-    put("model.safetensors.index.json", end != NULL ? end + 1 : data,
+    scratch_put("config.json", data, length);
+    scratch_put("model.safetensors.index.json", end != NULL ? end + 1 : data,
         end != NULL ? size - length - 1 : 0);
     try_config();
     try_index();

@@ -7,14 +7,12 @@
  *    b   rows of train.batch_ramp
  *    k   rows of data.skip
  *    g   a glob of optimizer.groups, a line; then what it shall match */
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include "base/file.h"
 #include "data/ramp.h"
 #include "data/ranges.h"
 #include "optimizer/groups.h"
+#include "tests/fuzz/scratch.h"
 #include "train/compare_runs.h"
 #include "train/ledger.h"
 #include "train/prompts.h"
@@ -24,29 +22,6 @@ enum { ROWS_MAX = 64 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static char run[PATH_BYTES];
-
-static void remove_run(void)
-{
-    if (directory_remove(run) != OK) status_clear();
-}
-
-static void make_once(void)
-{
-    const char *base = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
-
-    if (run[0]) return;
-    snprintf(run, sizeof run, "%s/lockstep-fuzz-XXXXXX", base);
-    CHECK(mkdtemp(run) != NULL);
-    atexit(remove_run);
-}
-
-static void put(const char *name, const void *bytes, size_t size, char *path)
-{
-    CHECK(path_join(path, PATH_BYTES, run, name) == OK);
-    CHECK(file_write_atomic(path, bytes, size) == OK);
-}
-
 /* What is read can be read again, and says nothing impossible. */
 static void ledger(void)
 {
@@ -54,7 +29,7 @@ static void ledger(void)
         struct ledger ledger = {0};
         struct ranges ranges = {0};
 
-        if (ledger_open(&ledger, run, true) == OK) {
+        if (ledger_open(&ledger, scratch, true) == OK) {
             for (int64_t i = 0; i < ledger.count; i++)
                 CHECK(ledger.events[i].samples > 0);
             (void)ledger_ranges(&ledger, &ranges);
@@ -82,7 +57,7 @@ static void compare(void)
     struct arena arena = {0};
 
     arena_init(&arena, "fuzz", 0);
-    if (runs_compare(&runs, &arena, run, run) == OK) {
+    if (runs_compare(&runs, &arena, scratch, scratch) == OK) {
         CHECK(!runs_differ(&runs));
         CHECK(runs_describe(&runs, &page) == OK);
         json_write_begin(&json, 0);
@@ -131,10 +106,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     char path[PATH_BYTES];
 
     if (size == 0) return 0;
-    make_once();
+    (void)scratch_make();
     for (int i = 0; i < 4; i++) {
         if (data[0] != names[i][0]) continue;
-        put(names[i], data + 1, size - 1, path);
+        scratch_put(names[i], data + 1, size - 1);
+        CHECK(path_join(path, PATH_BYTES, scratch, names[i]) == OK);
         if (i == 0) ledger();
         if (i == 1) samples(path);
         if (i >= 2) compare();
