@@ -15,6 +15,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
@@ -61,8 +63,9 @@ struct worker {
     int index;
 };
 
-/* Cores promised to the pools of this process. */
-static _Atomic int cores_claimed;
+/* Cores promised to the pools of this process, and those before them that are
+ * left to other processes. */
+static _Atomic int cores_claimed, cores_left;
 
 static void pause_briefly(void)
 {
@@ -122,6 +125,26 @@ int threads_cores(void)
     if (sched_getaffinity(0, sizeof set, &set) == 0) return CPU_COUNT(&set);
     count = (int)sysconf(_SC_NPROCESSORS_ONLN); /* beyond 1,024 cores */
     return count > 0 ? count : 1;
+}
+
+void threads_mark(unsigned char mark[THREADS_MARK_BYTES])
+{
+    enum { BOOT_BYTES = 40 };
+    FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
+    cpu_set_t set;
+
+    memset(mark, 0, THREADS_MARK_BYTES);
+    if (file) {
+        if (fread(mark, 1, BOOT_BYTES, file) == 0) mark[0] = 0;
+        fclose(file);
+    }
+    if (sched_getaffinity(0, sizeof set, &set) == 0)
+        memcpy(mark + BOOT_BYTES, &set, THREADS_MARK_BYTES - BOOT_BYTES);
+}
+
+void threads_leave_cores(int cores)
+{
+    cores_left = cores;
 }
 
 /* Failure only costs locality, so it is not an error. */
@@ -202,7 +225,7 @@ status threads_build(struct threads **out, int count)
     TRY(memory_take(1, sizeof *pool, (void **)&pool));
     *out = pool;
     pool->count = count;
-    claimed = atomic_fetch_add(&cores_claimed, count);
+    claimed = cores_left + atomic_fetch_add(&cores_claimed, count);
     pool->first_core = claimed + count <= cores ? claimed : -1;
     pool->spin_ns = count > cores ? 0
                     : pool->first_core < 0 ? SPIN_NS : OWN_SPIN_NS;

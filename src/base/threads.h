@@ -26,6 +26,13 @@ void threads_run(struct threads *threads,
 /* Meets all threads of the current threads_run; callable inside a body. */
 void threads_barrier(struct threads *threads);
 int threads_cores(void); /* cores this process may use */
+/* Which machine this is, as long as it runs, and which of its cores this
+ * process may use: equal where processes share the same cores. */
+enum { THREADS_MARK_BYTES = 40 + 128 };
+void threads_mark(unsigned char mark[THREADS_MARK_BYTES]);
+/* Other processes use the first `cores` of those cores: pools that are built
+ * from now on are pinned behind them. */
+void threads_leave_cores(int cores);
 
 /* [*first, *last) of [0, total) for thread `index` of `count`, in multiples of
  * `grain` from 0. */

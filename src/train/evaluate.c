@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "comm/launch.h"
+#include "train/cores.h"
 
 enum { TOKENS_AT_ONCE = 4096 /* aim of a pass */ };
 /* A rank may wait until the slowest one is done: a day. */
@@ -229,9 +230,7 @@ static status open_stage(struct evaluating *e)
     out->batch = batch * out->length;
     TRY(session_request(&e->session, batch, out->length, &plan));
     plan.dtype = e->request->dtype;
-    plan.threads /= ranks_of(e);
-    if (plan.threads == 0) plan.threads = 1;
-    if (e->request->threads > 0) plan.threads = e->request->threads;
+    TRY(cores_share(e->world, e->request->threads, &plan.threads));
     /* A leaf needs a token. */
     if (out->length < plan.grid.tensor) plan.grid.tensor = 1;
     return session_stage(&e->session, &plan, &e->stage);

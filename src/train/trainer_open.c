@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/log.h"
 #include "checkpoint/history.h"
+#include "train/cores.h"
 #include "train/ramped.h"
 #include "train/same.h"
 #include "train/trainer_state.h"
@@ -118,6 +119,7 @@ status trainer_plan(struct trainer *t, struct group *world)
     TRY(setup_resolve(&t->setup, t->request->set,
                       world == NULL ? 1 : world->size,
                       world == NULL ? 0 : world->rank));
+    TRY(cores_share(world, (int)o->train.threads, &t->setup.request.threads));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
                    o->comm.limit));
     if (o->run.dir[0] == 0)

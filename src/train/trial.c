@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "train/audit.h"
+#include "train/cores.h"
 #include "train/feed.h"
 #include "train/ramped.h"
 #include "train/session.h"
@@ -38,6 +39,8 @@ static status plan(struct rank_trial *t, struct group *world)
 {
     TRY(setup_resolve(&t->setup, t->set, t->ranks,
                       world == NULL ? 0 : world->rank));
+    TRY(cores_share(world, (int)t->set->values.train.threads,
+                    &t->setup.request.threads));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
                    t->set->values.comm.limit));
     return ramped_plan(&t->pipeline, &t->setup, &t->team, 1);

@@ -2,6 +2,7 @@
 /* test_threads.c - mirrors src/base/threads.c. */
 #include "base/threads.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <time.h>
 #include "tests/test.h"
@@ -151,6 +152,54 @@ TEST(impossible_counts_are_refused)
     threads_free(threads);
 }
 
+/* argument: [count] masks of the threads. */
+static void ask_mask(void *argument, int index, int count)
+{
+    cpu_set_t *masks = argument;
+
+    (void)count;
+    CHECK(sched_getaffinity(0, sizeof *masks, &masks[index]) == 0);
+}
+
+/* The only core of a mask; -1: there are several. */
+static int only_core(const cpu_set_t *mask)
+{
+    if (CPU_COUNT(mask) > 1) return -1;
+    for (size_t core = 0; core < CPU_SETSIZE; core++)
+        if (CPU_ISSET(core, mask)) return (int)core;
+    return -1;
+}
+
+/* Cores of the workers of a pool, but for its first, where `left` cores are
+ * those of others. */
+static void find_cores(int count, int left, int cores[])
+{
+    cpu_set_t masks[COUNT_MAX];
+    struct threads *threads;
+
+    threads_leave_cores(left);
+    IS_OK(threads_build(&threads, count));
+    threads_run(threads, ask_mask, masks);
+    for (int i = 1; i < count; i++) cores[i] = only_core(&masks[i]);
+    threads_free(threads);
+    threads_leave_cores(0);
+}
+
+TEST(cores_that_are_left_to_others_stay_free)
+{
+    const int all = threads_cores();
+    const int count = all < COUNT_MAX ? all : COUNT_MAX;
+    int cores[COUNT_MAX], behind[COUNT_MAX];
+
+    if (count < 2) skip();
+    find_cores(count, 0, cores);
+    for (int i = 1; i < count; i++) CHECK(cores[i] >= 0);
+    find_cores(count - 1, 1, behind);
+    for (int i = 1; i < count - 1; i++) EQUAL_INT(behind[i], cores[i + 1]);
+    find_cores(count, all - count + 1, behind); /* one too few: not pinned */
+    for (int i = 1; i < count; i++) EQUAL_INT(behind[i], -1);
+}
+
 TEST(wrong_rounding_is_noticed)
 {
     IS_OK(threads_check_rounding());
@@ -175,4 +224,5 @@ TEST(wrong_rounding_is_noticed)
 
 TEST_MAIN(every_thread_runs_once, sleepers_wake, barriers_separate_rounds,
           without_a_pool_the_caller_runs, splits_cover_everything_once,
-          impossible_counts_are_refused, wrong_rounding_is_noticed)
+          impossible_counts_are_refused,
+          cores_that_are_left_to_others_stay_free, wrong_rounding_is_noticed)
