@@ -48,7 +48,7 @@ static int32_t child_of(const struct added_matcher *matcher, int32_t node,
 status added_insert(struct added_matcher *matcher, int32_t index,
                     const char *pattern, size_t length)
 {
-    int32_t node = 0;
+    int32_t node = 0, *found;
 
     if (length == 0) return OK;
     for (size_t i = 0; i < length; i++) {
@@ -63,7 +63,9 @@ status added_insert(struct added_matcher *matcher, int32_t index,
         }
         node = child;
     }
-    matcher->nodes[node].token = index;
+    found = &matcher->nodes[node].token;
+    if (*found < 0 || matcher->tokens[*found].id == matcher->tokens[index].id)
+        *found = index; /* a token that is listed again: as it was last */
     return OK;
 }
 

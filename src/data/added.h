@@ -38,8 +38,9 @@ struct added_matcher {
 /* A matcher of no tokens yet; `tokens` must outlive it. */
 status added_init(struct added_matcher *matcher,
                   const struct added_token *tokens);
-/* tokens[index] is found where the text has `pattern`; of two with the same
- * pattern the later one. Empty patterns are never found. */
+/* tokens[index] is found where the text has `pattern`; of several ids with the
+ * same pattern the one that was inserted first. Empty patterns are never
+ * found. */
 status added_insert(struct added_matcher *matcher, int32_t index,
                     const char *pattern, size_t length);
 void added_free(struct added_matcher *matcher);

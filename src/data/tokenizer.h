@@ -58,7 +58,7 @@ enum tokenizer_model {
 /* Raised when a mended encoder finds other ids in some text: it is part of what
  * names a cached token file, so that no older one is taken for what would be
  * written today. */
-enum { TOKENIZER_VERSION = 2 };
+enum { TOKENIZER_VERSION = 3 };
 
 struct tokenizer {
     struct arena arena;       /* owns all that follows but the caches */

@@ -54,8 +54,29 @@ status tokenizer_read_added(struct tokenizer *tokenizer,
     return OK;
 }
 
+/* One token into the matcher of its kind; `in` is work space. */
+static status insert(struct tokenizer *tokenizer, int32_t index,
+                     struct normalized *in)
+{
+    const struct added_token *token = &tokenizer->added[index];
+
+    if (!token->normalized)
+        return added_insert(&tokenizer->raw, index, token->content,
+                            token->length);
+    TRY(normalizer_run(&tokenizer->normalizer, token->content, token->length,
+                       in));
+    if (in->length == 0 && token->length > 0)
+        FAIL(ERR_FORMAT, "%s: added_tokens: the normalizer leaves nothing of "
+             "id %d, and what is nothing would be found between all "
+             "characters; its `normalized` must be false", tokenizer->source,
+             token->id);
+    return added_insert(&tokenizer->normal, index, in->text, in->length);
+}
+
 /* Added tokens that want normalized text are looked for in it, in their own
- * normal form. */
+ * normal form. Where two have the same, special tokens go first, then those
+ * that stand first: so `tokenizers` up to 0.22; 0.23 keeps them in a hash table
+ * and takes one by chance. */
 status tokenizer_build_matchers(struct tokenizer *tokenizer)
 {
     struct normalized in = {0};
@@ -63,26 +84,10 @@ status tokenizer_build_matchers(struct tokenizer *tokenizer)
 
     TRY(added_init(&tokenizer->raw, tokenizer->added));
     TRY(added_init(&tokenizer->normal, tokenizer->added));
-    for (int32_t i = 0; i < tokenizer->added_count; i++) {
-        const struct added_token *token = &tokenizer->added[i];
-
-        if (!token->normalized) {
-            TRY_GOTO(done, result, added_insert(&tokenizer->raw, i,
-                                                token->content,
-                                                token->length));
-            continue;
-        }
-        TRY_GOTO(done, result,
-                 normalizer_run(&tokenizer->normalizer, token->content,
-                                token->length, &in));
-        if (in.length == 0 && token->length > 0)
-            FAIL_GOTO(done, result, ERR_FORMAT, "%s: added_tokens: the "
-                      "normalizer leaves nothing of id %d, and what is nothing "
-                      "would be found between all characters; its `normalized` "
-                      "must be false", tokenizer->source, token->id);
-        TRY_GOTO(done, result,
-                 added_insert(&tokenizer->normal, i, in.text, in.length));
-    }
+    for (int special = 1; special >= 0; special--)
+        for (int32_t i = 0; i < tokenizer->added_count; i++)
+            if (tokenizer->added[i].special == (special == 1))
+                TRY_GOTO(done, result, insert(tokenizer, i, &in));
 done:
     normalized_free(&in);
     return result;

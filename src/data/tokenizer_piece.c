@@ -335,6 +335,8 @@ static int compare_scores(const void *a, const void *b)
     const struct scored *left = a, *right = b;
 
     if (left->score != right->score) return left->score > right->score ? -1 : 1;
+    if (signbit(left->score) != signbit(right->score))
+        return signbit(left->score) ? 1 : -1;
     return left->id < right->id ? -1 : left->id > right->id;
 }
 
@@ -365,7 +367,13 @@ static status build_halves(struct tokenizer *tokenizer,
     return OK;
 }
 
-/* Equal scores are equal ranks: of those the leftmost pair goes first. */
+static bool same_score(const struct scored *a, const struct scored *b)
+{
+    return a->score == b->score && signbit(a->score) == signbit(b->score);
+}
+
+/* Equal scores are equal ranks: of those the leftmost pair goes first. Their
+ * bits are compared, as there: -0, which the first merge has, follows 0. */
 static status build_merges(struct tokenizer *tokenizer,
                            const struct piece_model *m)
 {
@@ -384,7 +392,7 @@ static status build_merges(struct tokenizer *tokenizer,
         order[i] = (struct scored){m->pieces[i].score, i};
     qsort(order, (size_t)m->count, sizeof *order, compare_scores);
     for (int64_t i = 0; i < m->count; i++) {
-        if (i > 0 && order[i].score != order[i - 1].score) rank++;
+        if (i > 0 && !same_score(&order[i], &order[i - 1])) rank++;
         ranks[order[i].id] =
             is_spelled(m, &m->pieces[order[i].id]) ? rank : -1;
     }
@@ -397,8 +405,14 @@ done:
     return result;
 }
 
-/* Sums of scores are floats there. A piece of the user costs nothing, whatever
- * the file says. */
+/* What SentencePiece gives for a piece of the user, whatever the file says:
+ * more for a long one than for several short ones. */
+static double user_score(size_t length)
+{
+    return (double)(float)(0.1 * (double)((int)length - 1));
+}
+
+/* Sums of scores are floats there. */
 static status build_unigram(struct tokenizer *tokenizer,
                             const struct piece_model *m)
 {
@@ -418,7 +432,8 @@ static status build_unigram(struct tokenizer *tokenizer,
     for (int64_t i = 0; i < m->count; i++) {
         const struct piece *piece = &m->pieces[i];
 
-        scores[i] = piece->type == PIECE_USER ? 0 : (double)piece->score;
+        scores[i] = piece->type == PIECE_USER ? user_score(piece->length)
+                                              : (double)piece->score;
     }
     tokenizer->unigram.single = true;
     tokenizer->unigram.unknown_score =

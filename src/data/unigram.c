@@ -6,6 +6,7 @@
  * so a whole book as one word needs little memory. */
 #include "data/unigram.h"
 
+#include <math.h>
 #include <string.h>
 #include "base/arena.h"
 
@@ -63,13 +64,28 @@ static size_t character(const unsigned char *word, size_t at)
     return first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
 }
 
+/* Sums that have grown too large for a float's digits are counted from `at`. */
+static void recount(const struct search *s, size_t at)
+{
+    struct unigram_node *items = s->nodes->items;
+    const double before = items[at - s->base].score;
+
+    if (fabs(before) <= UNIGRAM_SUM_MAX) return;
+    for (size_t i = at - s->base; i <= s->reach - s->base; i++)
+        if (items[i].id != UNREACHED)
+            items[i].score = (double)(float)(items[i].score - before);
+}
+
 /* All tokens that start at `at`. */
 static status spread(struct search *s, size_t at, size_t size)
 {
     const struct unigram *unigram = s->unigram;
-    const double before = s->nodes->items[at - s->base].score;
     bool alone = false;
     int32_t node = 0;
+    double before;
+
+    if (unigram->single) recount(s, at);
+    before = s->nodes->items[at - s->base].score;
 
     for (size_t stop = at; stop < s->length;) {
         int32_t id;

@@ -5,7 +5,8 @@
  * spell the word the one with the largest sum wins (Viterbi). A character that
  * no token spells alone may also be unknown, at a penalty. Ties and rounding
  * are part of the answer, so sums run from left to right, in double
- * (`tokenizers`) or rounded to float after each token (SentencePiece).
+ * (`tokenizers`) or rounded to float after each token (SentencePiece, which
+ * counts anew from where a sum has left +-UNIGRAM_SUM_MAX).
  * Source: Kudo 2018, Subword Regularization, section 3.2. */
 #ifndef LOCKSTEP_DATA_UNIGRAM_H
 #define LOCKSTEP_DATA_UNIGRAM_H
@@ -14,13 +15,14 @@
 #include "data/token_list.h"
 #include "data/trie.h"
 
-enum { UNIGRAM_PENALTY = 10 }; /* of an unknown one, below the least score */
+enum { UNIGRAM_PENALTY = 10, /* of an unknown one, below the least score */
+       UNIGRAM_SUM_MAX = 100000 }; /* of `single` sums; from SentencePiece */
 
 struct unigram {
     struct trie trie;     /* owned */
     const double *scores; /* [vocab]; borrowed */
     double unknown_score; /* of an unknown character */
-    bool single;          /* sums are rounded to float */
+    bool single;          /* sums are rounded to float and counted anew */
 };
 
 /* What one encoding call works with; kept between calls. */

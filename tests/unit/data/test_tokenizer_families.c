@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tokenizer_families.c - mirrors src/data/tokenizer*.c for tokenizers
  * that are not byte-level: ids and text of their own libraries on nasty texts
- * (tests/golden/tokenizer_families.py). */
+ * (tests/golden/tokenizer_families.py, tokenizer_ties.py). */
 #include "data/tokenizer.h"
 
 #include "base/file.h"
@@ -9,6 +9,7 @@
 #include "tests/test.h"
 
 #define GOLDEN "tests/golden/tokenizer/families/"
+#define TIES "tests/golden/tokenizer/ties/"
 
 static const char *const kinds[] = {
     "llama2", "llama2_added", "mistral", "mistral_split", "gemma", "phi3",
@@ -265,9 +266,75 @@ TEST(a_whole_text_is_merged_in_pieces)
     }
 }
 
+static const struct json *read_ties(struct arena *arena, const char *name)
+{
+    const struct json *root;
+
+    arena_init(arena, "ties", 0);
+    IS_OK(json_read_file(&root, arena, TIES "expected.json", 1 << 20));
+    return json_get(root, name);
+}
+
+/* Of tokens with one normal form a special one is found, then the first. */
+TEST(of_added_tokens_that_look_alike_the_first_is_found)
+{
+    struct arena arena;
+    const struct json *root = read_ties(&arena, "doubled");
+    const struct json *file = json_get(root, "tokenizer");
+    const struct json *texts = json_get(root, "texts");
+    struct tokenizer tokenizer;
+
+    IS_OK(tokenizer_read_text(&tokenizer, file->string,
+                              (size_t)file->string_length, "doubled"));
+    CHECK(texts->count > 0);
+    for (int i = 0; i < texts->count; i++) {
+        const struct json *text = &texts->items[i];
+        struct token_list list = {0};
+
+        IS_OK(tokenizer_encode(&tokenizer, text->string,
+                               (size_t)text->string_length, true, &list));
+        CHECK(same_ids(&list, &json_get(root, "ids")->items[i]));
+        token_list_free(&list);
+    }
+    tokenizer_free(&tokenizer);
+    arena_free(&arena);
+}
+
+/* Scores of a user's pieces, and sums that are counted anew. */
+TEST(near_ties_of_unigram_fall_as_in_sentencepiece)
+{
+    struct arena arena;
+    const struct json *rows = read_ties(&arena, "unigram");
+    struct tokenizer tokenizer;
+
+    IS_OK(tokenizer_read(&tokenizer, TIES "unigram.model"));
+    EQUAL_INT(rows->count, 16);
+    for (int i = 0; i < rows->count; i++) {
+        const struct json *row = &rows->items[i];
+        const struct json *rest = json_get(row, "rest");
+        struct token_list list = {0};
+        struct text text = {0};
+
+        for (int64_t j = 0; j < json_get(row, "lead")->integer; j++)
+            IS_OK(text_append(&text, "\xE2\x98\x83", 3)); /* U+2603 */
+        IS_OK(text_append(&text, rest->string, (size_t)rest->string_length));
+        IS_OK(tokenizer_encode(&tokenizer, text.bytes, text.length, true,
+                               &list));
+        if (!same_ids(&list, json_get(row, "ids")))
+            print_error("row %d: \"%s\"\n", i, rest->string);
+        CHECK(same_ids(&list, json_get(row, "ids")));
+        token_list_free(&list);
+        text_free(&text);
+    }
+    tokenizer_free(&tokenizer);
+    arena_free(&arena);
+}
+
 TEST_MAIN(ids_and_text_are_those_of_the_library,
           ids_of_other_files_are_those_of_their_libraries,
           decoding_gives_the_text_back, a_model_that_is_cut_short_is_refused,
           what_is_first_is_told_by_where_it_came_from,
           wrong_files_are_refused_by_name,
+          of_added_tokens_that_look_alike_the_first_is_found,
+          near_ties_of_unigram_fall_as_in_sentencepiece,
           a_whole_text_is_merged_in_pieces)
