@@ -40,6 +40,16 @@ static const struct { const char *name, *only; } everywhere[] = {
     {"_num_labels", NULL}, {"n_special", NULL},
     {"predict_special_tokens", NULL},
     {"license", NULL}, {"auto_map", NULL}, {"custom_pipelines", NULL},
+    {"num_assistant_tokens", NULL}, {"max_new_tokens", NULL},
+    {"min_new_tokens", NULL}, {"max_time", NULL},
+    {"cache_implementation", NULL}, {"name_or_path", NULL},
+    {"_commit_hash", NULL}, {"_attn_implementation_internal", NULL},
+    {"_experts_implementation_internal", NULL},
+    {"_flash_attn_2_enabled", NULL}, {"gradient_checkpointing", NULL},
+    {"xla_device", NULL}, {"unsloth_fixed", NULL},
+    {"pretraining_tp", NULL}, {"is_llama_config", NULL},
+    {"max_sequence_length", NULL}, {"tie_last_hidden_states", NULL},
+    {"partial_rotary_factor", "1"}, /* where a family has no such part */
 };
 enum { EVERYWHERE = sizeof everywhere / sizeof *everywhere };
 
@@ -124,10 +134,14 @@ status config_check(const struct model_kind *kind, const struct json *config,
                       "%s: %s has a value that this build cannot follow; it "
                       "takes only %s", source, name, only);
     }
-    if (unknown.length > 0)
-        FAIL_GOTO(done, result, ERR_CONFIG,
-                  "%s: fields that this build does not know, so it will not "
-                  "guess: %s", source, unknown.bytes);
+    if (unknown.length > 0) {
+        result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                             "%s: fields that this build does not know, so it "
+                             "will not guess: %s", source, unknown.bytes);
+        result = status_hint(result, "take out those of which you know that "
+                                     "the model computes the same without "
+                                     "them");
+    }
 done:
     text_free(&unknown);
     return result;

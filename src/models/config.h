@@ -11,7 +11,8 @@
 
 enum config_type {
     CONFIG_INTEGER, CONFIG_REAL, CONFIG_FLAG, CONFIG_ACTIVATION,
-    CONFIG_DROPOUT, CONFIG_ROPE, CONFIG_ONLY, CONFIG_IDLE
+    CONFIG_DROPOUT, CONFIG_ROPE, CONFIG_ONLY, CONFIG_IDLE,
+    CONFIG_WIDTH
 };
 
 struct config_row {
@@ -47,13 +48,16 @@ enum activation model_activation(const struct model_kind *kind);
 #define ROW_ALSO(name, value) {name, CONFIG_IDLE, 0, 0, 0, value}
 /* Without effect here, or read by read_more. */
 #define ROW_IDLE(name) {name, CONFIG_IDLE, 0, 0, 0, NULL}
+/* Of families whose heads fill the width: it may only say so. */
+#define ROW_HEAD_WIDTH \
+    {"head_dim", CONFIG_WIDTH, CONFIG_AT(head_width), 0, NULL}
 /* The fields that all families with rotary positions have. */
 #define ROWS_ROPE \
     ROW_ROPE("rope_theta"), ROW_ROPE("rope_scaling"), \
     ROW_ROPE("rope_parameters")
 /* What Llama and its relatives spell alike; epsilon where it is absent. */
 #define ROWS_LLAMA(epsilon) \
-    ROWS_SIZES(epsilon), ROW_ONLY("hidden_act", "silu")
+    ROWS_SIZES(epsilon), ROW_ONLY("hidden_act", "silu|swish")
 #define ROWS_SIZES(epsilon) \
     ROW_INTEGER("vocab_size", vocab, -1), \
     ROW_INTEGER("hidden_size", width, -1), \

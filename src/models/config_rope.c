@@ -247,6 +247,20 @@ static status read_share(struct model *model, const struct json *object,
     return OK;
 }
 
+/* A field that no kind has as a number: what it must say. False: unknown. */
+static bool is_said(const struct rope_scaling *scaling, const char *name,
+                    const struct json *value)
+{
+    const bool null = value->kind == JSON_NULL;
+
+    if (strcmp(name, share_key) == 0) /* a family all of whose heads turns */
+        return null || value->real == 1;
+    if (strcmp(name, "finetuned") == 0) /* YaRN's own first files */
+        return scaling->kind == ROPE_YARN && (null ||
+                                              value->kind == JSON_TRUE);
+    return false;
+}
+
 static status read_object(struct rope_scaling *scaling,
                           const struct json *object, const char *where,
                           struct model *model)
@@ -276,6 +290,7 @@ static status read_object(struct rope_scaling *scaling,
             TRY(read_list(value, where, name, at));
             continue;
         }
+        if (is_said(scaling, name, value)) continue;
         TRY(find(scaling, where, name, strlen(name), &at));
         TRY(read_value(value, where, name, at));
     }

@@ -10,7 +10,10 @@ static const struct { const char *name; enum activation value; }
                      {"gelu_fast", ACTIVATION_GELU_TANH},
                      {"gelu", ACTIVATION_GELU_ERF},
                      {"relu", ACTIVATION_RELU},
-                     {"silu", ACTIVATION_SILU}};
+                     {"silu", ACTIVATION_SILU},
+                     {"gelu_python", ACTIVATION_GELU_ERF},
+                     {"gelu_python_tanh", ACTIVATION_GELU_TANH},
+                     {"swish", ACTIVATION_SILU}};
 enum { ACTIVATIONS = sizeof activations / sizeof *activations };
 
 static void *place(struct model *model, const struct config_row *row)
@@ -82,7 +85,8 @@ static status read_row(struct model *model, const struct config_row *row,
     double value;
 
     switch (row->type) {
-    case CONFIG_INTEGER: return read_integer(model, row, config, source);
+    case CONFIG_INTEGER:
+    case CONFIG_WIDTH: return read_integer(model, row, config, source);
     case CONFIG_REAL:
         if (is_cap(row) && is_null(config, row->name)) return OK;
         return json_get_real_or(config, source, row->name, row->other,
@@ -201,6 +205,7 @@ static void write_row(const struct model *model, const struct config_row *row,
         json_write_string_n(out, row->only, strcspn(row->only, "|"));
         return;
     case CONFIG_ROPE:
+    case CONFIG_WIDTH:
     case CONFIG_IDLE: return;
     }
 }
@@ -213,7 +218,8 @@ static bool is_written(const struct config_row *row)
 
     for (int i = 0; row->only != NULL && i < 5; i++)
         if (strcmp(row->only, absent[i]) == 0) return false;
-    return row->type != CONFIG_ROPE && row->type != CONFIG_IDLE;
+    return row->type != CONFIG_ROPE && row->type != CONFIG_IDLE &&
+           row->type != CONFIG_WIDTH;
 }
 
 void config_json_write(const struct model *model, struct json_writer *out)

@@ -24,7 +24,7 @@ static const struct config_row rows[] = {
     ROW_FLAG("tie_word_embeddings", tied, true),
     ROW_FLAG("attention_bias", attention_bias, false),
     ROW_IDLE("sliding_window"), ROW_IDLE("layer_types"),
-    ROW_IDLE("cache_implementation"), ROW_IDLE("sliding_window_size"),
+    ROW_IDLE("sliding_window_size"),
     ROW_ONLY("use_bidirectional_attention", "false"),
 };
 

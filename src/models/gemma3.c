@@ -36,7 +36,6 @@ static const struct config_row rows[] = {
     ROW_FLAG("attention_bias", attention_bias, false),
     ROW_IDLE("sliding_window"), ROW_IDLE("layer_types"),
     ROW_IDLE("sliding_window_pattern"), ROW_IDLE("_sliding_window_pattern"),
-    ROW_IDLE("cache_implementation"),
     ROW_ONLY("use_bidirectional_attention", "false"),
 };
 

@@ -27,7 +27,7 @@ static const struct config_row rows[] = {
     ROW_FLAG("scale_attn_by_inverse_layer_idx", layer_scale, false),
     ROW_IDLE("reorder_and_upcast_attn"), /* the same scores */
     ROW_IDLE("n_ctx"),
-    ROW_IDLE("gradient_checkpointing"), ROW_IDLE("summary_type"),
+    ROW_IDLE("summary_type"),
     ROW_IDLE("summary_use_proj"), ROW_IDLE("summary_activation"),
     ROW_IDLE("summary_proj_to_labels"), ROW_IDLE("summary_first_dropout"),
 };

@@ -24,7 +24,7 @@ static const struct config_row rows[] = {
     ROW_REAL("initializer_range", init_std, 0.02), ROW_DROPOUT("attn_pdrop"),
     ROW_DROPOUT("embd_pdrop"), ROW_DROPOUT("resid_pdrop"),
     ROW_FLAG("tie_word_embeddings", tied, false), ROW_ONLY("rotary", "true"),
-    ROW_ONLY("scale_attn_weights", "true"), ROW_IDLE("gradient_checkpointing"),
+    ROW_ONLY("scale_attn_weights", "true"),
     ROW_IDLE("summary_type"), ROW_IDLE("summary_use_proj"),
     ROW_IDLE("summary_activation"), ROW_IDLE("summary_proj_to_labels"),
     ROW_IDLE("summary_first_dropout"),

@@ -16,8 +16,6 @@ static const struct config_row rows[] = {
     ROW_FLAG("tie_word_embeddings", tied, false),
     ROW_FLAG("attention_bias", attention_bias, false),
     ROW_FLAG("mlp_bias", mlp_bias, false),
-    ROW_IDLE("pretraining_tp"), ROW_IDLE("is_llama_config"),
-    ROW_IDLE("max_sequence_length"), /* of Llama's first release */
     ROW_ALSO("activation", "swiglu"), /* Falcon 3 */
     ROW_ONLY("rope_interleaved", "false"),
 };

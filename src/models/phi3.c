@@ -24,7 +24,7 @@ static const struct config_row rows[] = {
     ROW_ROPE("original_max_position_embeddings"),
     ROW_ONLY("attention_bias", "false"), ROW_ONLY("mlp_bias", "false"),
     ROW_ONLY("lm_head_bias", "false"), ROW_ONLY("full_attn_mod", "1"),
-    ROW_ONLY("interpolate_factor", "1"),
+    ROW_ONLY("interpolate_factor", "1"), ROW_HEAD_WIDTH,
 };
 
 static status read_window(struct model *model, const struct json *config,

@@ -12,8 +12,7 @@ static const struct config_row rows[] = {
     ROW_FLAG("mlp_bias", mlp_bias, false),
     ROW_IDLE("no_rope_layers"), ROW_IDLE("no_rope_layer_interval"),
     ROW_IDLE("use_sliding_window"), ROW_IDLE("sliding_window"),
-    ROW_IDLE("max_window_layers"), ROW_IDLE("layer_types"),
-    ROW_IDLE("pretraining_tp"),
+    ROW_IDLE("max_window_layers"), ROW_IDLE("layer_types"), ROW_HEAD_WIDTH,
 };
 
 /* no_rope_layers has 1 where a layer turns; more of them than layers are not

@@ -40,7 +40,7 @@ static const struct config_row rows[] = {
     ROW_DROPOUT("hidden_dropout"), ROW_DROPOUT("attention_dropout"),
     ROWS_ROPE, ROW_ROPE("partial_rotary_factor"),
     ROW_ONLY("hidden_act", "silu"),
-    ROW_FLAG("qk_layernorm", qk_norm, false),
+    ROW_FLAG("qk_layernorm", qk_norm, false), ROW_HEAD_WIDTH,
 };
 
 static status settle(struct model *model)

@@ -29,7 +29,12 @@ static const struct config_row rows[] = {
     ROW_DROPOUT("attention_dropout"), ROW_DROPOUT("residual_dropout"),
     ROW_DROPOUT("embedding_dropout"), ROW_ONLY("use_bias", "true"),
     ROW_IDLE("sliding_window"), ROW_ONLY("mlp_type", "default"),
-    ROW_ONLY("norm_type", "layer_norm"),
+    ROW_ONLY("norm_type", "layer_norm"), ROW_HEAD_WIDTH,
+    /* What StarCoder had, and 2 still says: nobody reads it. */
+    ROW_IDLE("activation_function"), ROW_IDLE("layer_norm_epsilon"),
+    ROW_IDLE("attention_softmax_in_fp32"),
+    ROW_IDLE("scale_attention_softmax_in_fp32"),
+    ROW_ALSO("scale_attn_weights", "true"),
 };
 
 static status read_window(struct model *model, const struct json *config,

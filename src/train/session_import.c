@@ -100,6 +100,8 @@ enum { INSTEADS = sizeof insteads / sizeof *insteads };
 struct naming {
     char word[NAME_BYTES]; /* of the family */
     const struct instead *instead; /* NULL: the same word */
+    const char *table, *head; /* a tied table that has its head's name there;
+                               * NULL: its own */
 };
 
 /* The tensor's name in this file. */
@@ -108,6 +110,8 @@ static const char *file_name(const struct naming *naming, const char *name,
 {
     const size_t skip = strlen(naming->word);
 
+    if (naming->table != NULL && strcmp(name, naming->table) == 0)
+        name = naming->head;
     if (naming->instead == NULL) return name;
     if (strncmp(name, naming->word, skip) == 0)
         snprintf(out, NAME_BYTES, "%s%s", naming->instead->word,
@@ -142,6 +146,29 @@ static void find_naming(const struct session_parts *parts,
     }
 }
 
+static const char *head_of(const struct model *model)
+{
+    const struct decoder *decoder = model->kind->decoder;
+
+    return decoder != NULL ? decoder->head : "lm_head.weight";
+}
+
+/* Of a tied table and its head some writers keep the head. */
+static void find_table(const struct session_parts *parts,
+                       const struct model *model,
+                       const struct weights *weights, struct naming *naming)
+{
+    const char *table = parts->count > 0 ? parts->items[0].name : NULL;
+    char name[NAME_BYTES];
+
+    if (!model->tied || table == NULL ||
+        weights_find(weights, file_name(naming, table, name)) >= 0 ||
+        weights_find(weights, file_name(naming, head_of(model), name)) < 0)
+        return;
+    naming->table = table;
+    naming->head = head_of(model);
+}
+
 /* What sees images is passed over. */
 static void skip_images(struct weights *weights)
 {
@@ -164,15 +191,14 @@ static status check_tied(const struct model *model, struct weights *weights,
     const int64_t chunk = CHUNK_BYTES / 2 / dtype_bytes(DTYPE_F64);
     double *one = buffer, *other = one + chunk;
     const int64_t elements = table->shape[0] * table->shape[1];
-    const struct decoder *decoder = model->kind->decoder;
-    const char *name = decoder != NULL ? decoder->head : "lm_head.weight";
+    const char *name = head_of(model);
     char one_name[NAME_BYTES], other_name[NAME_BYTES];
     const int index = weights_find(weights, file_name(naming, table->name,
                                                       one_name));
     int head;
 
     name = file_name(naming, name, other_name);
-    if (weights_find(weights, name) < 0) return OK;
+    if (naming->table != NULL || weights_find(weights, name) < 0) return OK;
     TRY(weights_need(weights, name, 2, table->shape, &head));
     for (int64_t first = 0; first < elements; first += chunk) {
         const int64_t left = elements - first;
@@ -227,6 +253,7 @@ static status import_all(const struct session_parts *parts,
     const struct saved_part *held = session_parts_held(parts, &count);
 
     find_naming(parts, model, weights, &naming);
+    find_table(parts, model, weights, &naming);
     TRY(need_all(parts, model, weights, &naming, buffer));
     for (int i = 0; i < count; i++) {
         const int index =

@@ -3,8 +3,10 @@
 """Draws configurations of every family and compares them with transformers.
 
     python3 tests/golden/check_drawn.py LOCKSTEP FIRST LAST [FAMILY...]
+    python3 tests/golden/check_drawn.py LOCKSTEP published.jsonl [NAME...]
 
-For each seed from FIRST to LAST - 1 it draws a config.json, builds the model with
+The second form takes those that have been published, made small; the rest is the
+same. For each seed from FIRST to LAST - 1 it draws a config.json, builds the model with
 transformers in float64 (its inner float32 steps are float64 here), saves it, and
 compares the logits and gradients of `LOCKSTEP score`, and the logits of what
 `LOCKSTEP import` and `export` make of it. Exit 1: one is further than 1e-9 of the
@@ -179,6 +181,9 @@ def compare(lockstep, directory, config, seed):
     model = build(directory)
     fill(model, generator)
     tokens = torch.randint(0, config["vocab_size"], (2, LENGTH), generator=generator)
+    if (pad := getattr(model.config, "pad_token_id", None)) is not None:
+        pad %= config["vocab_size"]  # the library gives its row no gradient
+        tokens[tokens == pad] = (pad + 1) % config["vocab_size"]
     (directory / "tokens.json").write_text(json.dumps(tokens.tolist()))
     logits = model(tokens, use_cache=False).logits
     torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1),
@@ -206,20 +211,37 @@ def compare(lockstep, directory, config, seed):
                                    logits.detach()))
 
 
+def published(path, names):
+    """Name and config.json; not those that are refused, nor models of images."""
+    for line in pathlib.Path(path).read_text().splitlines():
+        row = json.loads(line)
+        if (not names or row["name"] in names) and "refused" not in row \
+                and "text_config" not in row["config"]:
+            yield row["name"], row["config"]
+
+
+def cases():
+    if sys.argv[2].endswith(".jsonl"):
+        yield from published(sys.argv[2], sys.argv[3:])
+        return
+    for seed in range(int(sys.argv[2]), int(sys.argv[3])):
+        yield seed, draw(seed, sys.argv[4:] or list(FAMILIES))
+
+
 def main():
-    if len(sys.argv) < 4:
+    if len(sys.argv) < 3:
         sys.exit(__doc__)
-    lockstep, families = sys.argv[1], sys.argv[4:] or list(FAMILIES)
+    lockstep = sys.argv[1]
     transformers.logging.set_verbosity_error()
     torch.Tensor.float = lambda tensor: tensor.to(F64)
     torch.float32 = torch.float = F64  # what transformers takes for inner steps
     torch.set_default_dtype(F64)
     failures = 0
-    for seed in range(int(sys.argv[2]), int(sys.argv[3])):
-        config = draw(seed, families)
+    for seed, config in cases():
         directory = pathlib.Path(tempfile.mkdtemp(prefix=f"drawn-{seed}-"))
         try:
-            worst = compare(lockstep, directory, config, seed)
+            worst = compare(lockstep, directory, config,
+                            seed if isinstance(seed, int) else len(seed))
             verdict = f"differs by {worst:.1e}"
         except ValueError as refusal:
             worst, verdict = 1, str(refusal)

@@ -388,6 +388,30 @@ TEST(a_tied_head_must_equal_the_embedding)
     status_clear();
 }
 
+/* Some writers of a tied model keep the head's name of the two. */
+TEST(a_tied_table_may_have_the_name_of_the_head)
+{
+    static const struct { const char *model, *table; } rows[] = {
+        {"smollm2", "\"model.embed_tokens.weight\""},
+        {"gpt2", "\"transformer.wte.weight\""}};
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        char directory[PATH_BYTES], source[PATH_BYTES], tokens[PATH_BYTES],
+            head[64];
+
+        test_directory(directory);
+        snprintf(head, sizeof head, "%-*s", (int)strlen(rows[i].table),
+                 "\"lm_head.weight\"");
+        broken_copy(rows[i].model, directory, rows[i].table, head);
+        join(source, golden, rows[i].model);
+        join(tokens, source, "tokens.json");
+        (void)score_into(source, tokens, directory, 0);
+        (void)score_into(directory, tokens, directory, 1);
+        same_scores(directory, 1);
+        IS_OK(directory_remove(directory));
+    }
+}
+
 TEST(token_files_are_checked)
 {
     static const struct { const char *text; status code; const char *words; }
@@ -534,6 +558,7 @@ TEST_MAIN(import_and_export_keep_every_bit,
           an_export_holds_what_other_programs_read,
           the_text_part_of_a_model_of_images_is_taken,
           every_tensor_must_be_used_exactly_once,
-          a_tied_head_must_equal_the_embedding, token_files_are_checked,
+          a_tied_head_must_equal_the_embedding,
+          a_tied_table_may_have_the_name_of_the_head, token_files_are_checked,
           weights_of_another_model_are_refused,
           a_configuration_that_lies_is_refused, what_is_no_model_is_refused)
