@@ -6,8 +6,9 @@
  *       for each chunk of the contracted dimension
  *         pack b; for each few panels of a: pack them; tiles
  *
- * Threads share either the rows (b is packed together) or the columns (each
- * packs its own strips just before their first use). How c is cut shows in no
+ * Threads share the rows (b is packed together), the columns (each packs its
+ * own strips just before their first use), or the leaves (each sums its own;
+ * their roots then meet in the tree). How c is cut shows in no
  * bit: an element is computed by one tile, in the order of the chunks.
  * Source of the loop order: Goto and van de Geijn, "Anatomy of
  * high-performance matrix multiplication", 2008. */
@@ -218,9 +219,16 @@ static void strip_ahead(const struct plan *plan, const struct block *block,
     int64_t column = block->column + (at->strip + 1) * TILE_COLUMNS;
 
     if (plan->b_in_place) {
-        if (own < TILE_VECTORS && at->strip + 1 < block->strip_end)
-            rows_ahead(&p->b, chunk->steps[0].first, column + half,
-                       chunk->words, out);
+        int64_t word = chunk->steps[0].first;
+
+        if (own >= TILE_VECTORS) return;
+        if (at->strip + 1 == block->strip_end) { /* the next chunk's */
+            if (chunk->last || at->first + plan->panels < block->panel_end)
+                return;
+            column = block->column + block->strip * TILE_COLUMNS;
+            word += chunk->words;
+        }
+        rows_ahead(&p->b, word, column + half, chunk->words, out);
         return;
     }
     if (p->a.stride[1] != 1 || !chunk->last || plan->streams) return;
@@ -428,9 +436,15 @@ static void block_run(const struct plan *plan, struct block *block, int index,
     }
 }
 
-static void matmul_body(void *argument, int index, int count)
+/* The root of a part but the first. */
+static float *part_root(const struct plan *plan, int part)
 {
-    const struct plan *plan = argument;
+    return plan->partials +
+           (part - 1) * plan->p.c.shape[0] * plan->p.c.shape[1];
+}
+
+static void blocks_run(const struct plan *plan, int index, int count)
+{
     int64_t m = plan->p.c.shape[0], n = plan->p.c.shape[1];
     struct matmul_later later;
     struct block block = {.later = &later};
@@ -450,6 +464,48 @@ static void matmul_body(void *argument, int index, int count)
     }
     if (plan->streams) atomic_thread_fence(memory_order_seq_cst);
     if (plan->format->end) plan->format->end();
+}
+
+/* c = the tree over c and the roots of the other parts: a share of the rows. */
+static void parts_add(const struct plan *plan, int index)
+{
+    const int64_t m = plan->p.c.shape[0], n = plan->p.c.shape[1];
+    int64_t first, last;
+
+    threads_split(m, 1, index, plan->parts, &first, &last);
+    for (int apart = 1; apart < plan->parts; apart *= 2)
+        for (int i = 0; i < plan->parts; i += 2 * apart)
+            for (int64_t row = first; row < last; row++) {
+                float *to = i > 0 ? part_root(plan, i) + row * n
+                                  : matrix_at(&plan->p.c, row, 0);
+                const float *right = part_root(plan, i + apart) + row * n;
+
+                SIMD for (int64_t j = 0; j < n; j++)
+                    to[j] = to[j] + right[j];
+            }
+}
+
+/* All of c from this thread's leaves. */
+static void part_run(const struct plan *plan, int index)
+{
+    struct plan own = *plan;
+
+    own.part = index;
+    own.slots += index * own.slot_floats;
+    if (index > 0)
+        own.p.c = tensor_2d(part_root(plan, index), DTYPE_F32,
+                            own.p.c.shape[0], own.p.c.shape[1]);
+    blocks_run(&own, 0, 1);
+    threads_barrier(plan->threads);
+    parts_add(plan, index);
+}
+
+static void matmul_body(void *argument, int index, int count)
+{
+    const struct plan *plan = argument;
+
+    if (plan->parts > 1) part_run(plan, index);
+    else blocks_run(plan, index, count);
 }
 
 static void matmul_check(const struct matmul *p, enum dtype dtype)

@@ -181,6 +181,8 @@ struct matmul_cursor {
     const struct matmul_format *format;
     int words;             /* of a chunk, at most */
     int64_t segment, done; /* next segment, elements of it that are done */
+    int64_t begin, end;    /* of the segments, */
+    int leaf;              /* and the leaf that they begin with */
     int slots;             /* of the stack now */
     bool unfinished;       /* slot 0 is a leaf that goes on */
 };
@@ -188,6 +190,9 @@ struct matmul_cursor {
 void CPU(matmul_cursor_init)(struct matmul_cursor *cursor,
                              const struct matmul_format *format, int words,
                              const struct sum_order *order, bool continues);
+/* Leaves [first, first + count) alone: a node of the tree. */
+void CPU(matmul_cursor_leaves)(struct matmul_cursor *cursor, int first,
+                               int count);
 /* false: nothing is left. */
 bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
                             struct matmul_chunk *out);

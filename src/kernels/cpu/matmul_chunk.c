@@ -11,8 +11,25 @@ void CPU(matmul_cursor_init)(struct matmul_cursor *cursor,
     cursor->format = format;
     cursor->words = words;
     cursor->segment = cursor->done = 0;
+    cursor->begin = cursor->leaf = 0;
+    cursor->end = order->segment_count;
     cursor->slots = continues ? 1 : 0;
     cursor->unfinished = continues;
+}
+
+void CPU(matmul_cursor_leaves)(struct matmul_cursor *cursor, int first,
+                               int count)
+{
+    const struct sum_order *order = cursor->order;
+    int64_t at = 0;
+
+    while (at < order->segment_count && order->segments[at].leaf < first) at++;
+    cursor->begin = cursor->segment = at;
+    while (at < order->segment_count &&
+           order->segments[at].leaf < first + count)
+        at++;
+    cursor->end = at;
+    cursor->leaf = first;
 }
 
 /* After the last granule of leaf `leaf`: how often the stack carries. */
@@ -22,7 +39,7 @@ static int leaf_merges(struct matmul_cursor *cursor, int leaf)
 
     while (leaf >> merges & 1) merges++;
     cursor->slots -= merges;
-    if (cursor->segment == cursor->order->segment_count) {
+    if (cursor->segment == cursor->end) {
         merges += cursor->slots - 1; /* only for three leaves */
         cursor->slots = 1;
     }
@@ -44,10 +61,10 @@ static void step_next(struct matmul_cursor *cursor, struct matmul_step *step)
     if (cursor->done < segment->length) return;
     cursor->segment++;
     cursor->done = 0;
-    if (cursor->segment == cursor->order->segment_count ||
+    if (cursor->segment == cursor->end ||
         segment[1].leaf != segment->leaf) {
         cursor->unfinished = false;
-        step->merges = leaf_merges(cursor, segment->leaf);
+        step->merges = leaf_merges(cursor, segment->leaf - cursor->leaf);
     }
 }
 
@@ -59,9 +76,9 @@ bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
 
     out->count = out->words = 0;
     out->slots_before = cursor->slots;
-    out->first = cursor->segment == 0 && cursor->done == 0;
+    out->first = cursor->segment == cursor->begin && cursor->done == 0;
     while (out->count < CHUNK_STEPS &&
-           cursor->segment < order->segment_count) {
+           cursor->segment < cursor->end) {
         struct matmul_step *step = &out->steps[out->count];
         int64_t left = order->segments[cursor->segment].length - cursor->done;
 
@@ -75,6 +92,6 @@ bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
         out->count++;
     }
     out->slots_after = cursor->slots;
-    out->last = cursor->segment == order->segment_count;
+    out->last = cursor->segment == cursor->end;
     return out->count > 0;
 }

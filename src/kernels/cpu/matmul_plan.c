@@ -86,6 +86,40 @@ static void plan_in_place(struct plan *plan, int threads)
                        c->shape[1] % TILE_COLUMNS == 0;
 }
 
+/* Whether the sum can be shared: c is set, and not much. */
+static bool leaves_fit(const struct plan *plan, int threads)
+{
+    const struct matmul *p = &plan->p;
+    const int leaves = p->order->leaves;
+    const int64_t m = p->c.shape[0], n = p->c.shape[1];
+    const int64_t slots = smaller(n, COLUMNS_MAX) * SLOTS * plan->format->rows;
+
+    return !p->continues && !p->bias && !p->left && p->c.dtype == DTYPE_F32 &&
+           (threads & (threads - 1)) == 0 && leaves % threads == 0 &&
+           (threads - 1) * m * n <= MATMUL_SLOT_FLOATS / 2 &&
+           slots <= MATMUL_SLOT_FLOATS / (2 * threads);
+}
+
+/* Sums over tokens, both operands read in place: threads share the leaves, so
+ * that each reads the tokens that it has itself worked on before, and only
+ * once, a chunk at a time that its second cache holds beside the next one. */
+static void plan_leaves(struct plan *plan, int threads)
+{
+    enum { CHUNK_BYTES = 832 * 1024, WORDS_MOST = 512 }; /* measured */
+    const int64_t both = plan->p.c.shape[0] + plan->p.c.shape[1];
+    const int64_t words = CHUNK_BYTES / (int64_t)sizeof(float) / both;
+
+    plan->parts = 1;
+    plan->slot_floats = MATMUL_SLOT_FLOATS;
+    if (threads == 1 || !plan->b_in_place || !leaves_fit(plan, threads))
+        return;
+    plan->parts = threads;
+    plan->slot_floats = MATMUL_SLOT_FLOATS / (2 * threads);
+    plan->partials = plan->slots + MATMUL_SLOT_FLOATS / 2;
+    plan->chunk_words = (int)smaller(words, WORDS_MOST);
+    if (plan->chunk_words < GRANULE) plan->chunk_words = GRANULE;
+}
+
 /* A result that is written at once and too large to be found in a cache again
  * does not have to pass through one. */
 static bool result_streams(const struct tensor *c)
@@ -115,11 +149,13 @@ static void plan_chunks(struct plan *plan)
 
     plan->words = 1;
     plan->waiting = 0;
-    plan_cursor(plan, &cursor);
-    while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
-        if (chunk.words > plan->words) plan->words = chunk.words;
-        if (!chunk.last && chunk.slots_after > plan->waiting)
-            plan->waiting = chunk.slots_after;
+    for (plan->part = 0; plan->part < plan->parts; plan->part++) {
+        plan_cursor(plan, &cursor);
+        while (CPU(matmul_chunk_next)(&cursor, &chunk)) {
+            if (chunk.words > plan->words) plan->words = chunk.words;
+            if (!chunk.last && chunk.slots_after > plan->waiting)
+                plan->waiting = chunk.slots_after;
+        }
     }
     if (plan->waiting == 1 && !plan->keep_first && !plan->dense)
         plan->waiting = 0; /* it waits in c */
@@ -139,7 +175,7 @@ static void plan_blocks(struct plan *plan)
     plan->columns = ceil_div(ceil_div(n, blocks), TILE_COLUMNS) * TILE_COLUMNS;
     plan->rows = ceil_div(m, rows) * rows;
     if (plan->waiting) {
-        int64_t fit = MATMUL_SLOT_FLOATS / (plan->waiting * plan->columns);
+        int64_t fit = plan->slot_floats / (plan->waiting * plan->columns);
 
         fit = fit / rows * rows;
         CHECK(fit > 0);
@@ -176,7 +212,8 @@ void CPU(matmul_plan_build)(struct plan *plan, int threads)
 
     plan_few(plan);
     plan_in_place(plan, threads);
-    plan->streams = !p->left && result_streams(&p->c);
+    plan_leaves(plan, threads);
+    plan->streams = plan->parts == 1 && !p->left && result_streams(&p->c);
     plan->keep_first = p->c.dtype != DTYPE_F32 ||
                        (p->left && p->left->data == p->c.data);
     plan->dense = plan->format->tile && !plan->few;
@@ -184,7 +221,7 @@ void CPU(matmul_plan_build)(struct plan *plan, int threads)
     plan_chunks(plan);
     plan_blocks(plan);
     plan->by_columns =
-        plan->few ||
+        plan->few || plan->parts > 1 ||
         (!(plan->b_in_place && plan->p.c.shape[0] > plan->p.c.shape[1]) &&
          columns_are_shared(plan->rows / plan->format->rows,
                             plan->columns / TILE_COLUMNS, threads));

@@ -28,6 +28,9 @@ struct plan {
     int waiting;     /* slots that wait between chunks */
     bool dense;      /* each as a whole tile, used where it lies */
     bool by_columns; /* threads share columns */
+    int parts, part; /* or leaves: into so many parts, of which this is one */
+    float *partials; /* roots of the parts but the first, [m, n] each */
+    int64_t slot_floats; /* of a part */
 };
 
 static inline int64_t ceil_div(int64_t a, int64_t b)
@@ -46,6 +49,11 @@ static inline void plan_cursor(const struct plan *plan,
 {
     CPU(matmul_cursor_init)(cursor, plan->format, plan->chunk_words,
                             plan->p.order, plan->p.continues);
+    if (plan->parts > 1) {
+        const int leaves = plan->p.order->leaves / plan->parts;
+
+        CPU(matmul_cursor_leaves)(cursor, plan->part * leaves, leaves);
+    }
 }
 
 /* What follows from the product, its format and the number of threads. */

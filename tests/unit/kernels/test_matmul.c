@@ -40,6 +40,21 @@ static const struct matmul_case dense[] = {
     {6, 96, 50000, 1, 2, true, false, true, false},
 };
 
+/* Sums over many rows of both into little: where the number of threads allows,
+ * they share leaves. Form 1 of cases 0, 4, ... has two threads, of 2, 6, ...
+ * four. */
+static const struct matmul_case narrow[] = {
+    {45, 64, 2600, 8, 2, false, false, false, false},
+    {60, 32, 700, 4, 1, false, false, false, false},
+    {100, 96, 5200, 4, 3, false, false, false, false},
+    {20, 64, 900, 2, 1, false, false, false, false},
+    {128, 32, 3100, 2, 1, false, false, false, false},
+    {17, 32, 1100, 2, 1, false, false, false, false},
+    {33, 64, 6500, 64, 1, false, false, false, false},
+    {17, 32, 1100, 2, 1, false, true, false, false},
+    {30, 128, 2100, 16, 4, false, false, false, false},
+};
+
 static void compare_with_reference(const struct matmul_case *list,
                                    size_t count)
 {
@@ -80,6 +95,7 @@ static void test_fast_equals_reference(void **state)
 {
     (void)state;
     compare_with_reference(cases, sizeof cases / sizeof *cases);
+    compare_with_reference(narrow, sizeof narrow / sizeof *narrow);
 }
 
 static void test_dense_rows(void **state)
