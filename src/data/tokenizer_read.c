@@ -81,6 +81,15 @@ static status read_root(struct tokenizer *tokenizer,
     return tokenizer_build_matchers(tokenizer);
 }
 
+/* A .model begins with 0x0A and the length of its first piece, then 0x0A, the
+ * length of its name and the name. The first length may look like white space;
+ * then both must fit together. */
+static bool is_model(const char *text, size_t length, size_t blank)
+{
+    return length > 3 && text[0] == '\n' && text[2] == '\n' &&
+           (blank < 2 || text[3] + 2 <= text[1]);
+}
+
 /* The first byte tells: JSON has a brace, a .model the key of its first piece,
  * a tiktoken file base64. */
 static status read_any(struct tokenizer *tokenizer, struct arena *parse)
@@ -90,10 +99,9 @@ static status read_any(struct tokenizer *tokenizer, struct arena *parse)
     const size_t length = tokenizer->json_length;
     const size_t blank = strspn(text, " \t\r\n");
 
-    /* 0x0A, a length, 0x0A: a piece and its name. */
-    if (length > 2 && text[0] == '\n' && text[2] == '\n' && blank < 2)
-        return tokenizer_read_pieces(tokenizer);
     if (length > blank && strchr("{[", text[blank]) == NULL) {
+        if (is_model(text, length, blank))
+            return tokenizer_read_pieces(tokenizer);
         if (memchr(text, ' ', length < 1024 ? length : 1024) != NULL)
             return tokenizer_read_ranks(tokenizer);
         FAIL(ERR_FORMAT, "%s: neither a tokenizer.json, a tekken.json, a "

