@@ -3,8 +3,7 @@
  * nasty texts (tests/golden/tokenizer_golden.py), decoding, refusals. */
 #include "data/tokenizer.h"
 
-#include "base/json.h"
-#include "tests/test.h"
+#include "tests/unit/data/encoded.h"
 
 #define GOLDEN "tests/golden/tokenizer/"
 
@@ -30,30 +29,13 @@ static const struct json *read_expected(struct arena *arena)
     return root;
 }
 
-static void same_ids(const struct token_list *list, const struct json *ids,
-                     const char *kind, int text)
-{
-    bool same = list->count == ids->count;
-
-    for (int64_t i = 0; same && i < list->count; i++)
-        same = list->ids[i] == ids->items[i].integer;
-    if (!same) print_error("%s, text %d\n", kind, text);
-    CHECK(same);
-}
-
 static void compare(const struct tokenizer *tokenizer, const char *kind,
                     const struct json *texts, const struct json *ids,
                     bool special)
 {
-    for (int i = 0; i < texts->count; i++) {
-        struct token_list list = {0};
-
-        IS_OK(tokenizer_encode(tokenizer, texts->items[i].string,
-                               (size_t)texts->items[i].string_length, special,
-                               &list));
-        same_ids(&list, &ids->items[i], kind, i);
-        token_list_free(&list);
-    }
+    for (int i = 0; i < texts->count; i++)
+        encodes_json(tokenizer, kind, &texts->items[i], &ids->items[i],
+                     special);
 }
 
 TEST(ids_are_those_of_the_library)
@@ -271,22 +253,13 @@ TEST(white_space_may_be_taken_twice)
         "\"rstrip\":true,\"normalized\":false}],\"normalizer\":null,"
         "\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
         "false}," MODEL;
-    static const struct { const char *text; int32_t ids[4]; int count; }
-    rows[] = {{"    ab", {3, 3, 2}, 3}, {"\t\t\t\tab", {4, 4, 2}, 3},
-              {"b   a", {1, 3, 0}, 3}};
+    static const struct encoded rows[] = {{"    ab", {3, 3, 2}, 3},
+                                          {"\t\t\t\tab", {4, 4, 2}, 3},
+                                          {"b   a", {1, 3, 0}, 3}};
     struct tokenizer tokenizer;
 
     IS_OK(tokenizer_read_text(&tokenizer, json, strlen(json), "t.json"));
-    for (int i = 0; i < ROWS(rows); i++) {
-        struct token_list list = {0};
-
-        IS_OK(tokenizer_encode(&tokenizer, rows[i].text,
-                               strlen(rows[i].text), true, &list));
-        EQUAL_INT(list.count, rows[i].count);
-        EQUAL_BYTES(list.ids, rows[i].ids,
-                    (size_t)rows[i].count * sizeof *list.ids);
-        token_list_free(&list);
-    }
+    for (int i = 0; i < ROWS(rows); i++) encodes_row(&tokenizer, &rows[i]);
     tokenizer_free(&tokenizer);
 }
 

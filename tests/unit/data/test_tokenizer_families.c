@@ -5,8 +5,7 @@
 #include "data/tokenizer.h"
 
 #include "base/file.h"
-#include "base/json.h"
-#include "tests/test.h"
+#include "tests/unit/data/encoded.h"
 
 #define GOLDEN "tests/golden/tokenizer/families/"
 #define TIES "tests/golden/tokenizer/ties/"
@@ -44,14 +43,6 @@ static void read_kind(struct tokenizer *tokenizer, const char *kind)
     IS_OK(tokenizer_read(tokenizer, path));
 }
 
-static bool same_ids(const struct token_list *list, const struct json *ids)
-{
-    if (ids == NULL || list->count != ids->count) return false;
-    for (int64_t i = 0; i < list->count; i++)
-        if (list->ids[i] != ids->items[i].integer) return false;
-    return true;
-}
-
 /* The ids of a text and the text of the ids, at once and one by one. */
 static void check_text(const struct tokenizer *tokenizer, const char *kind,
                        const struct json *text, const struct json *ids,
@@ -62,11 +53,7 @@ static void check_text(const struct tokenizer *tokenizer, const char *kind,
     struct text whole = {0}, streamed = {0};
     const size_t length = (size_t)text->string_length;
 
-    IS_OK(tokenizer_encode(tokenizer, text->string, length, true, &list));
-    if (!same_ids(&list, ids))
-        print_error("%s: ids of \"%s\"\n", kind, text->string);
-    CHECK(same_ids(&list, ids));
-    list.count = 0;
+    encodes_json(tokenizer, kind, text, ids, true);
     IS_OK(tokenizer_encode(tokenizer, text->string, length, false, &list));
     IS_OK(tokenizer_decode(tokenizer, list.ids, list.count, &whole));
     if (whole.length != (size_t)decoded->string_length ||
@@ -123,17 +110,9 @@ TEST(ids_of_other_files_are_those_of_their_libraries)
         struct tokenizer tokenizer;
 
         read_file(&tokenizer, files[k]);
-        for (int i = 0; i < texts->count; i++) {
-            const struct json *text = &texts->items[i];
-            struct token_list list = {0};
-
-            IS_OK(tokenizer_encode(&tokenizer, text->string,
-                                   (size_t)text->string_length, true, &list));
-            if (!same_ids(&list, &ids->items[i]))
-                print_error("%s: ids of \"%s\"\n", files[k], text->string);
-            CHECK(same_ids(&list, &ids->items[i]));
-            token_list_free(&list);
-        }
+        for (int i = 0; i < texts->count; i++)
+            encodes_json(&tokenizer, files[k], &texts->items[i],
+                         &ids->items[i], true);
         tokenizer_free(&tokenizer);
     }
     arena_free(&arena);
@@ -218,32 +197,25 @@ TEST(a_model_is_told_by_its_first_piece)
 TEST(what_is_first_is_told_by_where_it_came_from)
 {
     static const struct {
-        const char *json, *text;
-        int32_t ids[5];
-        int count;
+        const char *json;
+        struct encoded encoded;
     } rows[] = {
         {"{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[{\"type\":"
          "\"NFD\"},{\"type\":\"Replace\",\"pattern\":{\"String\":\"e\"},"
-         "\"content\":\"\"}]}," MARKED(""), "\xC3\xA9x", {0, 2, 1}, 3},
+         "\"content\":\"\"}]}," MARKED(""), {"\xC3\xA9x", {0, 2, 1}, 3}},
         {"{\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"String\":"
-         "\"e\"},\"content\":\"\"}," MARKED(""), "ex", {1}, 1},
+         "\"e\"},\"content\":\"\"}," MARKED(""), {"ex", {1}, 1}},
         {"{\"normalizer\":{\"type\":\"Prepend\",\"prepend\":\"y \"},"
-         MARKED("{\"type\":\"WhitespaceSplit\"},"), "x x",
-         {0, 3, 0, 1, 1}, 5},
+         MARKED("{\"type\":\"WhitespaceSplit\"},"),
+         {"x x", {0, 3, 0, 1, 1}, 5}},
     };
 
     for (int i = 0; i < ROWS(rows); i++) {
         struct tokenizer tokenizer;
-        struct token_list list = {0};
 
         IS_OK(tokenizer_read_text(&tokenizer, rows[i].json,
                                   strlen(rows[i].json), "t"));
-        IS_OK(tokenizer_encode(&tokenizer, rows[i].text,
-                               strlen(rows[i].text), true, &list));
-        EQUAL_INT(list.count, rows[i].count);
-        EQUAL_BYTES(list.ids, rows[i].ids,
-                    (size_t)rows[i].count * sizeof *list.ids);
-        token_list_free(&list);
+        encodes_row(&tokenizer, &rows[i].encoded);
         tokenizer_free(&tokenizer);
     }
 }
