@@ -100,8 +100,8 @@ static bool stands_for_itself(unsigned char c)
     return c >= 0x20 && c != '"' && c != '\\';
 }
 
-/* The quoted form of valid UTF-8. */
-static void put_valid(struct json_writer *writer, const char *bytes,
+/* With escapes where JSON wants them. */
+static void put_escaped(struct json_writer *writer, const char *bytes,
                       size_t length)
 {
     size_t at = 0;
@@ -122,18 +122,18 @@ static void put_valid(struct json_writer *writer, const char *bytes,
 static void put_quoted(struct json_writer *writer, const char *bytes,
                        size_t length)
 {
+    struct text mended = {0};
     size_t bad;
 
-    put(writer, "\"", 1);
-    while (text_utf8_invalid(bytes, length, &bad)) {
-        put_valid(writer, bytes, bad);
-        put(writer, "\\ufffd", 6);
-        bad += text_utf8_ill(bytes + bad, length - bad);
-        bytes += bad;
-        length -= bad;
+    if (writer->error == OK && text_utf8_invalid(bytes, length, &bad)) {
+        writer->error = text_append_utf8(&mended, bytes, length);
+        bytes = mended.bytes;
+        length = mended.length;
     }
-    put_valid(writer, bytes, length);
     put(writer, "\"", 1);
+    put_escaped(writer, bytes, length);
+    put(writer, "\"", 1);
+    text_free(&mended);
 }
 
 void json_write_key(struct json_writer *writer, const char *key)

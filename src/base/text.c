@@ -300,3 +300,17 @@ size_t text_utf8_ill(const char *bytes, size_t length)
     }
     return at;
 }
+
+status text_append_utf8(struct text *text, const char *bytes, size_t length)
+{
+    size_t bad;
+
+    while (text_utf8_invalid(bytes, length, &bad)) {
+        TRY(text_append(text, bytes, bad));
+        TRY(text_append_string(text, "\xEF\xBF\xBD"));
+        bad += text_utf8_ill(bytes + bad, length - bad);
+        bytes += bad;
+        length -= bad;
+    }
+    return text_append(text, bytes, length);
+}

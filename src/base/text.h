@@ -38,6 +38,9 @@ bool text_utf8_invalid(const char *bytes, size_t length, size_t *bad);
 /* Bytes of the ill-formed sequence at bytes[0] that one U+FFFD stands for: what
  * could still have begun a code point (Unicode 16, section 3.9), at least 1. */
 size_t text_utf8_ill(const char *bytes, size_t length);
+/* Appends the bytes; U+FFFD stands for each ill-formed sequence, as the
+ * `tokenizers` library decodes: what is written is always UTF-8. */
+status text_append_utf8(struct text *text, const char *bytes, size_t length);
 /* Decodes one code point at bytes[at] (valid UTF-8). Returns its length. */
 int text_utf8_decode(const char *bytes, size_t length, uint32_t *code);
 int text_utf8_encode(uint32_t code, char out[4]); /* returns 1 to 4 */

@@ -12,23 +12,19 @@ enum { TOKENS_DEFAULT = 100 };
 
 static const double temperature_default = 0.8;
 
-/* Bytes that a model makes and that are no text become U+FFFD, as the
- * `tokenizers` library decodes them: what is printed is always UTF-8. */
 static status print_text(void *argument, const char *bytes, size_t length)
 {
     FILE *out = argument;
-    size_t bad;
+    struct text shown = {0}; /* a model may make bytes that are no text */
+    status result;
 
-    while (text_utf8_invalid(bytes, length, &bad)) {
-        fwrite(bytes, 1, bad, out);
-        fputs("\xEF\xBF\xBD", out);
-        bad += text_utf8_ill(bytes + bad, length - bad);
-        bytes += bad;
-        length -= bad;
-    }
-    if (fwrite(bytes, 1, length, out) != length || fflush(out) != 0)
-        FAIL(ERR_IO, "cannot write to standard output");
-    return OK;
+    TRY_GOTO(done, result, text_append_utf8(&shown, bytes, length));
+    if (fwrite(shown.bytes, 1, shown.length, out) != shown.length ||
+        fflush(out) != 0)
+        FAIL_GOTO(done, result, ERR_IO, "cannot write to standard output");
+done:
+    text_free(&shown);
+    return result;
 }
 
 static status keep_text(void *argument, const char *bytes, size_t length)

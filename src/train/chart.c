@@ -35,49 +35,53 @@ struct frame {
     double x_least, x_greatest, y_least, y_greatest;
 };
 
+static const char *entity_of(unsigned char byte)
+{
+    switch (byte) {
+    case '&': return "&amp;";
+    case '<': return "&lt;";
+    case '>': return "&gt;";
+    case '"': return "&quot;";
+    case '\'': return "&#39;";
+    default: break;
+    }
+    /* Control characters have no place in HTML. */
+    if ((byte < ' ' && byte != '\n' && byte != '\t') || byte == 0x7F)
+        return "\xEF\xBF\xBD";
+    return NULL;
+}
+
+static status escape_utf8(struct text *out, const char *string, size_t length)
+{
+    size_t run = 0; /* bytes that stand for themselves */
+
+    for (size_t at = 0; at < length; at++) {
+        const char *entity = entity_of((unsigned char)string[at]);
+
+        if (entity == NULL) {
+            run++;
+            continue;
+        }
+        TRY(text_append(out, string + at - run, run));
+        TRY(text_append_string(out, entity));
+        run = 0;
+    }
+    return text_append(out, string + length - run, run);
+}
+
 status html_escape(struct text *out, const char *string, size_t length)
 {
-    size_t at = 0;
+    struct text mended = {0};
+    size_t bad;
+    status result;
 
-    while (at < length) {
-        const char *entity = NULL;
-        size_t bad = 0;
-
-        switch (string[at]) {
-        case '&': entity = "&amp;"; break;
-        case '<': entity = "&lt;"; break;
-        case '>': entity = "&gt;"; break;
-        case '"': entity = "&quot;"; break;
-        case '\'': entity = "&#39;"; break;
-        default: break;
-        }
-        if (entity != NULL) {
-            TRY(text_append_string(out, entity));
-            at++;
-        } else if ((signed char)string[at] >= 0) {
-            const char byte = string[at++];
-
-            /* Control characters have no place in HTML. */
-            if ((byte >= ' ' && byte != 0x7F) || byte == '\n' || byte == '\t')
-                TRY(text_append(out, &byte, 1));
-            else
-                TRY(text_append_string(out, "\xEF\xBF\xBD"));
-        } else {
-            size_t size = 1;
-
-            while (at + size < length && size < 4 &&
-                   ((unsigned char)string[at + size] & 0xC0) == 0x80)
-                size++;
-            if (text_utf8_invalid(string + at, size, &bad)) {
-                TRY(text_append_string(out, "\xEF\xBF\xBD"));
-                size = bad > 0 ? bad : 1;
-            } else {
-                TRY(text_append(out, string + at, size));
-            }
-            at += size;
-        }
-    }
-    return OK;
+    if (!text_utf8_invalid(string, length, &bad))
+        return escape_utf8(out, string, length);
+    TRY_GOTO(done, result, text_append_utf8(&mended, string, length));
+    TRY_GOTO(done, result, escape_utf8(out, mended.bytes, mended.length));
+done:
+    text_free(&mended);
+    return result;
 }
 
 static status escape(struct text *out, const char *string)

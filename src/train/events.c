@@ -382,22 +382,6 @@ done:
     return result;
 }
 
-/* TensorBoard shows nothing of a text that is no UTF-8, which a model of bytes
- * may well write: U+FFFD stands for each ill-formed sequence. */
-static status add_readable(struct text *out, const char *bytes, size_t length)
-{
-    size_t bad;
-
-    while (text_utf8_invalid(bytes, length, &bad)) {
-        TRY(text_append(out, bytes, bad));
-        TRY(text_append_string(out, "\xEF\xBF\xBD"));
-        bad += text_utf8_ill(bytes + bad, length - bad);
-        bytes += bad;
-        length -= bad;
-    }
-    return text_append(out, bytes, length);
-}
-
 status events_text(struct events_writer *writer, struct events_moment moment,
                    const char *tag, const char *bytes, size_t length)
 {
@@ -405,7 +389,8 @@ status events_text(struct events_writer *writer, struct events_moment moment,
     status result;
 
     if (length > text_bytes_max) length = text_bytes_max;
-    TRY_GOTO(done, result, add_readable(&page, bytes, length));
+    /* TensorBoard shows nothing of a text that is no UTF-8. */
+    TRY_GOTO(done, result, text_append_utf8(&page, bytes, length));
     TRY_GOTO(done, result, proto_string(&value, VALUE_TAG, tag));
     TRY_GOTO(done, result, add_string(&value, page.bytes, page.length));
     TRY_GOTO(done, result, add_text_plugin(&value));
