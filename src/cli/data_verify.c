@@ -66,12 +66,12 @@ static status check_tokens(struct checking *check, struct token_file *file,
     status result;
 
     TRY(token_file_open(file, path));
-    progress_begin(&check->progress, stderr, "read", "MB", 1e6);
+    progress_begin_bytes(&check->progress, "read");
     check->read = 0;
     file->progress = count_bytes;
     file->argument = check;
     result = token_file_verify(file);
-    if (check->progress.shown > 0) progress_end(&check->progress);
+    progress_end(&check->progress);
     TRY(result);
     check->found.crc = file->crc;
     check->found.documents = file->documents;

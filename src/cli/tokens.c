@@ -197,11 +197,6 @@ done:
 
 /* ---- to files ---- */
 
-static void show(void *argument, double done, double total)
-{
-    progress_count(argument, done, total);
-}
-
 static status shards_ask(struct shards_request *request,
                          struct tokenized *work, struct arguments *arguments,
                          const char *out)
@@ -258,15 +253,15 @@ static status write_shards(struct tokenized *work,
 {
     struct progress progress;
     struct shards_request request = {
-        .data = {.progress = show, .argument = &progress,
+        .data = {.progress = progress_show, .argument = &progress,
                  .fill_in = {.suffix_first = 0.5, .seed = 1}}};
     struct shards_result result;
 
     TRY(shards_ask(&request, work, arguments, out));
-    progress_begin(&progress, stderr, "tokenize", "MB", 1e6);
+    progress_begin_bytes(&progress, "tokenize");
     const status code = shards_write(&request, &result);
 
-    if (progress.shown > 0) progress_end(&progress);
+    progress_end(&progress);
     TRY(code);
     print_shards(&result, out);
     return OK;

@@ -11,11 +11,6 @@
 #include "data/chat.h"
 #include "train/progress.h"
 
-static void show(void *argument, double done, double total)
-{
-    progress_count(argument, done, total);
-}
-
 /* What a killed run left half-written in a cache that is its alone. */
 static status clean(const char *cache)
 {
@@ -69,7 +64,7 @@ status feed_prepare(const struct feed *feed, const char *const *sources,
         .format = {.field = o->data.field},
         .tokenizer = setup->has_tokenizer ? &setup->tokenizer : NULL,
         .end_of_text = o->tokenizer.end_of_text, .cache = feed->cache,
-        .progress = show, .argument = &progress};
+        .progress = progress_show, .argument = &progress};
 
     if (o->data.chat[0] != '\0') {
         TRY(chat_find(o->data.chat, &request.format.chat));
@@ -77,10 +72,10 @@ status feed_prepare(const struct feed *feed, const char *const *sources,
             TRY(chat_check(request.format.chat, &setup->tokenizer));
     }
     TRY(fill_in_of(setup, &request.fill_in));
-    progress_begin(&progress, stderr, "tokenize", "MB", 1e6);
+    progress_begin_bytes(&progress, "tokenize");
     const status result = data_prepare(&request, parts);
 
-    if (progress.shown > 0) progress_end(&progress);
+    progress_end(&progress);
     return result;
 }
 
@@ -103,6 +98,21 @@ struct loader_request feed_request(const struct feed *feed,
         .share = SHARE_ALL, .valid_share = o->data.valid_share,
         .tokenizer = setup->has_tokenizer ? setup->tokenizer.digest : NULL,
         .vocab = setup->model.vocab, .end_token = end, .cache = feed->cache};
+}
+
+status feed_load(struct loader *loader, const struct loader_request *request)
+{
+    struct loader_request told = *request;
+    struct progress progress;
+
+    told.reading = progress_show;
+    told.reading_argument = &progress;
+    progress_begin_bytes(&progress, "read tokens");
+    const status result = loader_open(loader, &told);
+
+    progress_end(&progress);
+    loader->request.reading = NULL; /* the line has ended */
+    return result;
 }
 
 /* ---- opening ---- */
@@ -148,23 +158,20 @@ static status open_source(struct feed *feed, int index)
     request = feed_request(feed, &source->parts);
     request.name = mixed ? source->name : NULL;
     request.stream = (uint64_t)index;
-    request.progress = request.reading = show;
+    request.progress = progress_show;
     request.argument = &feed->packing;
-    request.reading_argument = &feed->reading;
-    progress_begin(&feed->reading, stderr, "read tokens", "MB", 1e6);
     progress_begin(&feed->packing, stderr, "pack", "thousand documents", 1e3);
     if (held) { /* too little may be held out to measure anything */
         request.share = SHARE_VALID;
-        if (loader_open(&source->valid, &request) != OK) {
+        if (feed_load(&source->valid, &request) != OK) {
             status_clear();
             loader_close(&source->valid);
         }
         request.share = SHARE_TRAIN;
     }
     request.shuffled = true;
-    TRY(loader_open(&source->train, &request));
+    TRY(feed_load(&source->train, &request));
     if (feed->packing.shown > 0) progress_end(&feed->packing);
-    if (feed->reading.shown > 0) progress_end(&feed->reading);
     feed->samples += source->train.samples;
     feed->dropped += source->train.dropped > 0;
     return OK;
@@ -244,11 +251,7 @@ static status open_valid(struct feed *feed)
                          &feed->valid_parts));
         struct loader_request request = feed_request(feed, &feed->valid_parts);
 
-        request.reading = show;
-        request.reading_argument = &feed->reading;
-        progress_begin(&feed->reading, stderr, "read tokens", "MB", 1e6);
-        TRY(loader_open(&feed->valid, &request));
-        if (feed->reading.shown > 0) progress_end(&feed->reading);
+        TRY(feed_load(&feed->valid, &request));
         feed->valid_samples = feed->valid.samples;
     } else {
         TRY(mix_valid(feed));
@@ -323,7 +326,7 @@ static void wait_settled(const struct feed *feed)
     int64_t read = 0, bytes = 0;
 
     if (settled(feed, &read, &bytes)) return;
-    progress_begin(&progress, stderr, "read tokens", "MB", 1e6);
+    progress_begin_bytes(&progress, "read tokens");
     do {
         nanosleep(&tick, NULL);
         if (progress.terminal && progress.drawn_s < 0)

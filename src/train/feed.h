@@ -42,7 +42,6 @@ struct feed {
     int64_t valid_next;          /* sample to be counted next: they come in
                                   * order, to each stage of the rank */
     struct progress packing;     /* of documents by best fit */
-    struct progress reading;     /* of files that are read to be opened */
     int64_t valid_bytes;         /* of text that the validated targets stand
                                   * for; counted while validation reads */
 };
@@ -55,12 +54,14 @@ struct sample_source feed_train(struct feed *feed, int64_t first);
 struct sample_source feed_valid(struct feed *feed);
 
 /* For other data of the run: token files of a list of sources, made now or
- * found; a loader of all their documents; and the bytes of text that targets
- * stand for (an end token is no text), 0 without a tokenizer. */
+ * found; a loader of all their documents, opened while stderr tells how far
+ * files are read; and the bytes of text that targets stand for (an end token
+ * is no text), 0 without a tokenizer. */
 status feed_prepare(const struct feed *feed, const char *const *sources,
                     int count, struct data_parts *parts);
 struct loader_request feed_request(const struct feed *feed,
                                    const struct data_parts *parts);
+status feed_load(struct loader *loader, const struct loader_request *request);
 int64_t feed_text_bytes(const struct feed *feed, const struct loader *loader,
                         const int32_t *targets);
 

@@ -5,11 +5,6 @@
 #include <limits.h>
 #include <string.h>
 
-static void show(void *argument, double done, double total)
-{
-    progress_count(argument, done, total);
-}
-
 static status open_set(struct held_sets *sets, int index)
 {
     const struct options *o = &sets->feed->setup->set->values;
@@ -21,11 +16,7 @@ static status open_set(struct held_sets *sets, int index)
     TRY(feed_prepare(sets->feed, row->words, row->count, &set->parts));
     request = feed_request(sets->feed, &set->parts);
     request.name = set->name;
-    request.reading = show;
-    request.reading_argument = &sets->reading;
-    progress_begin(&sets->reading, stderr, "read tokens", "MB", 1e6);
-    TRY(loader_open(&set->loader, &request));
-    if (sets->reading.shown > 0) progress_end(&sets->reading);
+    TRY(feed_load(&set->loader, &request));
     set->samples = set->loader.samples < o->validate.sequences
                        ? set->loader.samples : o->validate.sequences;
     return OK;

@@ -25,7 +25,6 @@ struct held_sets {
     struct held_set *current; /* that is being read */
     int64_t next;             /* sample to be counted next: each rank may read
                                * one for several stages */
-    struct progress reading;  /* of files that are read to be opened */
     int64_t bytes;            /* of text that the targets read so far stand
                                * for */
 };

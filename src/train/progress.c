@@ -53,6 +53,11 @@ void progress_begin(struct progress *progress, FILE *out, const char *what,
         progress->terminal && (no_color == NULL || no_color[0] == '\0');
 }
 
+void progress_begin_bytes(struct progress *progress, const char *what)
+{
+    progress_begin(progress, stderr, what, "MB", 1e6);
+}
+
 const char *progress_clock(char out[32], double seconds)
 {
     long long whole;
@@ -187,6 +192,11 @@ void progress_count(struct progress *progress, double done, double total)
     if (rate > 0) append(line, "  %.3g %s/s", rate / scale, progress->unit);
     append_left(line, total - done, rate);
     draw(progress, line, now);
+}
+
+void progress_show(void *argument, double done, double total)
+{
+    progress_count(argument, done, total);
 }
 
 void progress_note(struct progress *progress, const char *format, ...)
