@@ -20,7 +20,7 @@ import time
 
 import measure
 import pictures
-from peer_torch import PRESETS
+from presets import PRESETS
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PROMPT = "The"

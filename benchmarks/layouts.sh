@@ -6,13 +6,15 @@
 #
 #     benchmarks/layouts.sh [OUT_DIR]      default: benchmarks/results
 #
-# PAIRS (5) and STEPS (4; the first is not counted) make it shorter or longer.
+# PAIRS (5) and STEPS (4; the first is not counted) make it shorter or longer;
+# QUICK=1 takes one pair of a small model: to see that it works.
 set -eu
 cd "$(dirname "$0")/.."
 root=$PWD
 program=$root/${LOCKSTEP:-build/lockstep}
 out=${1:-$root/benchmarks/results}
-pairs=${PAIRS:-5} steps=${STEPS:-4}
+pairs=${PAIRS:-5} steps=${STEPS:-4} vocab=50257 layers=12
+[ -z "${QUICK:-}" ] || pairs=1 steps=2 vocab=512 layers=1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out" && out=$(cd "$out" && pwd)
@@ -23,7 +25,7 @@ cd "$work"
 cat "$root"/docs/*.md "$root"/README.md >text.txt
 "$program" tokenizer train text.txt --vocab 512 --out tokenizer >log 2>&1
 cat >gpt2.yaml <<YAML
-model: {family: gpt2, vocab: 50257, layers: 12, width: 768, heads: 12,
+model: {family: gpt2, vocab: $vocab, layers: $layers, width: 768, heads: 12,
         context: 1024}
 tokenizer: {from: tokenizer}
 data: {train: [text.txt], valid_share: 0, sequence: 256, cache: cache}

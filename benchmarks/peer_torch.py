@@ -24,14 +24,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-# name: kind, vocabulary, width, feed-forward, layers, heads, key-value heads,
-# batch, length: the presets of src/bench/step.c
-PRESETS = {
-    "gpt2-124m": ("gpt2", 50257, 768, 3072, 12, 12, 12, 4, 256),
-    "llama-58m": ("llama", 32000, 512, 1376, 8, 8, 8, 8, 512),
-    "llama-10m": ("llama", 8192, 288, 768, 6, 6, 6, 16, 256),
-    "llama-1m": ("llama", 2048, 128, 352, 4, 4, 2, 16, 128),
-}
+from presets import PRESETS
 
 
 class Gpt2Block(nn.Module):

@@ -30,7 +30,7 @@ import time
 
 import measure
 import pictures
-from peer_torch import PRESETS
+from presets import PRESETS
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 SECONDS = 1.5  # of steps in one measurement, at least

@@ -6,6 +6,9 @@
 # otherwise idle machine.
 #
 #     benchmarks/run.sh [OUT_DIR]      default: benchmarks/results
+#
+# QUICK=1 measures a little of each in seconds: to see that it works.
+# shellcheck disable=SC2086
 set -eu
 cd "$(dirname "$0")/.."
 program=${LOCKSTEP:-build/lockstep}
@@ -27,19 +30,25 @@ store() {
     echo "$file"
 }
 
-for model in gpt2-124m llama-58m llama-10m llama-1m; do
-    "$program" bench step --model $model
-    store "step-$model" "$program" bench step --model $model --json
+models="gpt2-124m llama-58m llama-10m llama-1m"
+steps= kernels= schedules= messages=
+if [ -n "${QUICK:-}" ]; then
+    models=llama-1m steps="--steps 1" kernels="--ms 5 --only rmsnorm"
+    schedules="--ranks 16 --repeats 1" messages="--bytes 65536 --ms 20"
+fi
+for model in $models; do
+    "$program" bench step --model $model $steps
+    store "step-$model" "$program" bench step --model $model $steps --json
 done
-"$program" bench kernels
-store kernels "$program" bench kernels --json
-"$program" bench schedules
-store schedules "$program" bench schedules --json
-"$program" bench comm --ranks 2
-store comm-threads "$program" bench comm --ranks 2 --json
+"$program" bench kernels $kernels
+store kernels "$program" bench kernels $kernels --json
+"$program" bench schedules $schedules
+store schedules "$program" bench schedules $schedules --json
+"$program" bench comm --ranks 2 $messages
+store comm-threads "$program" bench comm --ranks 2 $messages --json
 for mpi in openmpi mpich; do
     command -v mpirun.$mpi >/dev/null || continue
     allow=
     [ $mpi = mpich ] || allow="--allow-run-as-root --oversubscribe"
-    store comm-$mpi mpirun.$mpi $allow -n 2 "$program" bench comm --json
+    store comm-$mpi mpirun.$mpi $allow -n 2 "$program" bench comm $messages --json
 done

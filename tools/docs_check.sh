@@ -9,7 +9,11 @@
 # after <!-- expect --> names lines that the output so far must contain; `...`
 # stands for anything. demo/ holds a small stand-in for what `make demo` makes.
 # mpirun runs as root with more ranks than cores, or not where Open MPI is absent.
-# Files in docs/generated must equal what the program prints. Ends with "N passed, N failed".
+# A block ```sh that cannot be run here stands after <!-- not run: WHY -->, and is
+# listed; one after neither is a fault.
+# Files in docs/generated must equal what the program prints; the examples of
+# `lockstep COMMAND --help` are run on a smaller model. Ends with
+# "N passed, N failed".
 set -u
 root=$(pwd)
 BUILD=$(cd "${BUILD:-build}" && pwd)
@@ -23,6 +27,7 @@ script_of() {
     awk '
     /^<!-- check -->/  { next_kind = "check"; next }
     /^<!-- expect -->/ { next_kind = "expect"; next }
+    /^<!-- not run: /  { next_kind = ""; next }
     /^```/ && kind     { kind = ""; next }
     /^```/             { kind = next_kind; next_kind = ""; fence = !kind; next }
     kind == "check"    { print }
@@ -30,6 +35,30 @@ script_of() {
         gsub(/[][\\.*^$]/, "\\\\&"); gsub(/\\\.\\\.\\\./, ".*")
         gsub(/\047/, "."); printf "expect_line \047%s\047\n", $0
     }' "$1"
+}
+
+# Every ```sh is run, or says why not.
+check_marks() {
+    local marks
+    marks=$(awk '
+    FNR == 1            { mark = ""; inside = 0 }
+    /^```/ && inside    { inside = 0; next }
+    /^<!-- check -->/   { mark = "check"; next }
+    /^<!-- not run: /   { mark = $0; next }
+    /^```/              { inside = 1 }
+    /^```sh/ && mark == ""       { print "UNMARKED " FILENAME ":" FNR }
+    /^```sh/ && mark ~ /not run/ { gsub(/<!-- | -->/, "", mark)
+                                   print FILENAME ":" FNR ": " mark }
+    /^```/              { mark = "" }' "$@")
+    [ -z "$marks" ] || echo "$marks"
+    case $marks in
+    *UNMARKED*)
+        failed=$((failed + 1))
+        echo "FAILED  after neither <!-- check --> nor <!-- not run: WHY -->" ;;
+    *)
+        passed=$((passed + 1))
+        echo "ok      every command is run, or says why not" ;;
+    esac
 }
 
 # A paragraph of the licence is a document.
@@ -44,6 +73,20 @@ prepare_demo() {
         || cat "$copy/output"
 }
 
+# What the examples of --help stand on, in the copy of the tree: a model that
+# takes seconds instead of minutes, the run of `make demo`, and somebody's model.
+# compare says with 1 that two differ.
+prepare_examples() {
+    sed -i -E 's/^(  layers:) .*/\1 1/; s/^(  width:) .*/\1 48/
+        s/^(  feed_forward:) .*/\1 64/; s/^(  sequence:) .*/\1 32/
+        s/^(  batch:) .*/\1 4\n  threads: 1/' examples/01_first_run/config.yaml
+    cp -r tests/golden/models/smollm2 SmolLM-135M
+    lockstep train examples/01_first_run/config.yaml
+}
+lockstep_or_differs() {
+    command lockstep "$@" || [ "$1 $?" = "compare 1" ]
+}
+
 check_page() {
     local page=$1 script=$copy/script.sh
     script_of "$page" >"$script.body"
@@ -53,6 +96,11 @@ check_page() {
         echo 'expect_line() { grep -q -- "$1" "$OUTPUT" || {'
         echo '    echo "not in the output: $1"; exit 1; }; }'
         echo "$mpirun"
+        case $page in
+        docs/generated/commands.md)
+            declare -f prepare_examples lockstep_or_differs
+            echo 'prepare_examples; lockstep() { lockstep_or_differs "$@"; }' ;;
+        esac
         cat "$script.body"
     } >"$script"
     rm -rf "$copy/tree"
@@ -110,6 +158,7 @@ else
     mpirun='mpirun() { echo "skipped: mpirun"; }'
     echo "skipped: what mpirun starts; no Open MPI on this machine"
 fi
+check_marks "${pages[@]}"
 for page in "${pages[@]}"; do check_page "$page"; done
 if [ $# -eq 0 ]; then
     check_links

@@ -89,6 +89,7 @@ static status operands_check(const struct arguments *arguments)
 {
     const struct command *command = arguments->command;
     const int count = arguments->operand_count;
+    const char *call = strstr(command->example, "lockstep "); /* first line */
     status code;
 
     if (count >= command->operands_least &&
@@ -106,7 +107,7 @@ static status operands_check(const struct arguments *arguments)
                                                 : "no operand",
                            arguments->operands[command->operands_most]);
     return status_hint(code, "for example: %.*s",
-                       (int)strcspn(command->example, "\n"), command->example);
+                       (int)strcspn(call, "\n"), call);
 }
 
 static bool asks_help(int argc, char **argv)

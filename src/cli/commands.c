@@ -74,6 +74,7 @@ const struct command commands[] = {
      "mean over all\nnext-token targets; gradients are those of that mean, "
      "under Hugging Face names\n(a tied tensor once); logits are [sequences, "
      "length, vocabulary].",
+     "echo '[[7, 1, 2], [8, 3, 5]]' > ids.json\n"
      "lockstep score runs/first --tokens ids.json --json", false,
      command_score,
      {FLAG_WEIGHTS,
@@ -88,8 +89,8 @@ const struct command commands[] = {
      "them, from\nJSON-lines files: HellaSwag, ARC, LAMBADA, questions with "
      "choices; or of texts.\nNeither the batch nor the number of threads or "
      "ranks changes a bit. docs/evaluation.md\nsays more.",
-     "lockstep eval runs/first --task corpus/valid.txt --kind perplexity",
-     false, command_eval,
+     "lockstep eval runs/first --task demo/corpus/valid.jsonl --kind "
+     "perplexity", false, command_eval,
      {FLAG_WEIGHTS,
       {"task", "FILE,...", "files of tasks, also .gz and .zst", true},
       {"kind", "KIND,...", "hellaswag, arc, lambada, multiple_choice or "
@@ -116,7 +117,7 @@ const struct command commands[] = {
      "and by the newest\ncheckpoint that both have; options alone make no "
      "difference. Two checkpoints are\ncompared with their optimizer state, "
      "anything else by weights alone, whatever\nlayouts wrote them.",
-     "lockstep compare runs/first runs/second --tensors", false,
+     "lockstep compare runs/first demo/run --tensors", false,
      command_compare,
      {{"tensors", NULL, "a line for each tensor that differs", false},
       {"draw", "FILE.svg|FILE.html", "loss curves of two runs, and the "
@@ -139,9 +140,9 @@ const struct command commands[] = {
      "tokens and a summary are printed. --offsets adds the bytes and the "
      "characters\nof the text that each token came from, from the first to "
      "before the last number, as\nthe tokenizer's own library tells them.",
-     "lockstep tokenize corpus/tokenizer.json corpus/train.txt --ids\n"
-     "lockstep tokenize corpus/tokenizer.json corpus/train.txt --offsets\n"
-     "lockstep tokenize corpus/tokenizer.json corpus --out shards",
+     "lockstep tokenize demo/tokenizer.json README.md --ids\n"
+     "lockstep tokenize demo/tokenizer.json README.md --offsets\n"
+     "lockstep tokenize demo/tokenizer.json demo/corpus --out shards",
      false, command_tokenize,
      {{"ids", NULL, "prints all ids as one JSON array", false},
       {"offsets", NULL, "says where each token came from; with --ids, all "
@@ -172,8 +173,8 @@ const struct command commands[] = {
      "that a run opens them\nwithout reading them. A PATH may also be a "
      "configuration or a run: its data, with ids\nbelow the model's "
      "vocabulary, and what data.cache keeps of it.",
-     "lockstep data verify corpus/train.txt\n"
-     "lockstep data verify corpus/train.bin --tokenizer corpus/tokenizer.json",
+     "lockstep data verify demo/corpus/train.jsonl\n"
+     "lockstep data verify shards --tokenizer demo/tokenizer.json",
      false, command_data_verify,
      {{"tokenizer", "FILE", "refuses ids that it has not, and files made with "
        "another", false},
@@ -187,8 +188,8 @@ const struct command commands[] = {
      "learns a byte-level BPE tokenizer",
      "Files are .txt, .jsonl or directories of them. The result is a Hugging "
      "Face\ntokenizer.json; neither threads nor the order of files change it.",
-     "lockstep tokenizer train corpus/train.txt --vocab 2048 --out "
-     "corpus/tokenizer.json",
+     "lockstep tokenizer train demo/corpus/train.jsonl --vocab 2048 --out "
+     "tokenizer.json",
      false, command_tokenizer_train,
      {{"vocab", "N", "tokens wanted, at least 257", false},
       {"out", "TOKENIZER.json", "file to write", false},
@@ -273,7 +274,7 @@ const struct command commands[] = {
      "operations\nat the FMA peak and its bytes at the memory bandwidth, both "
      "measured in the same\nrun. oneDNN is shown beside products where it is "
      "installed.",
-     "lockstep bench kernels --only matmul --check", false,
+     "lockstep bench kernels --only rmsnorm --check", false,
      command_bench_kernels,
      {{"only", "TEXT", "kernels whose name contains it", false},
       {"dtype", "TYPE", "float32, bfloat16 or float16 (default: the first two)",
@@ -288,7 +289,7 @@ const struct command commands[] = {
      "this machine would need at best:\nproducts at the better of our rate "
      "and oneDNN's, the rest at the bandwidth of memory,\nall measured in "
      "the same run. The rows add up to the step. docs/profiling.md says more.",
-     "lockstep bench step --model gpt2-124m --draw step.svg", false,
+     "lockstep bench step --model llama-1m --draw step.svg", false,
      command_bench_step,
      {{"model", "NAME", "gpt2-124m (default), llama-58m, llama-10m, llama-1m",
        false},
@@ -319,7 +320,7 @@ const struct command commands[] = {
      "Milliseconds of one thread for each schedule: made and checked, checked "
      "again, and\nsimulated; 1,000 ranks with as many micro-batches as ranks "
      "(DualPipe: twice), then\n64 ranks with 512.",
-     "lockstep bench schedules --ranks 1000", false, command_bench_schedules,
+     "lockstep bench schedules --ranks 64", false, command_bench_schedules,
      {{"ranks", "P", "ranks of the pipeline", false},
       {"microbatches", "M", "micro-batches (as many as ranks)", false},
       {"repeats", "N", "the best of N counts (3)", false},

@@ -99,7 +99,9 @@ status help_markdown(struct text *out)
     char shown[FLAG_TEXT_BYTES];
 
     TRY(text_append_string(out, "# Commands\n\nPrinted by `lockstep docs "
-                                "commands` from `src/cli/commands.c`.\n"));
+                                "commands` from `src/cli/commands.c`.\n"
+                                "Examples follow on each other, after `make "
+                                "demo`.\n"));
     for (int i = 0; i < command_count; i++) {
         const struct command *command = &commands[i];
 
@@ -117,7 +119,8 @@ status help_markdown(struct text *out)
                             command->flags[j].meaning));
         if (command->details[0] != '\0')
             TRY(text_printf(out, "\n%s\n", command->details));
-        TRY(text_printf(out, "\n```sh\n%s\n```\n", command->example));
+        TRY(text_printf(out, "\n<!-- check -->\n```sh\n%s\n```\n",
+                        command->example));
     }
     return OK;
 }
