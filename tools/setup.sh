@@ -15,7 +15,7 @@ test="binutils libcmocka-dev"
 demo="bible-kjv bible-kjv-text"
 ci="clang libclang-rt-14-dev llvm-14 gcc-aarch64-linux-gnu
     libc6-dev-arm64-cross qemu-user libopenmpi-dev openmpi-bin libmpich-dev
-    mpich"
+    mpich python3-venv"
 
 wanted=
 for group in "$@"; do

@@ -6,6 +6,8 @@
     make_events.py --check RUN        opens RUN/tensorboard with the package's
                                       EventAccumulator and holds it against
                                       RUN/metrics.jsonl
+    make_events.py --serve RUN        the same for the curves that `tensorboard
+                                      --logdir` serves to a browser
 
 The file has one event of each kind that Lockstep writes, made by the package's
 own messages and record writer; tests/unit/train/test_events.c must write the
@@ -15,7 +17,12 @@ import glob
 import json
 import math
 import os
+import re
+import subprocess
 import sys
+import time
+import urllib.parse
+import urllib.request
 
 USUAL = {"lr": "train/learning_rate", "val_loss": "eval/loss",
          "val_ms": "perf/eval_ms",
@@ -76,16 +83,8 @@ def tag_of(name, kind):
     return ("train/" if kind == "step" else "eval/") + name
 
 
-def check(run):
-    from tensorboard.backend.event_processing.event_accumulator import (
-        EventAccumulator)
-    seen = EventAccumulator(os.path.join(run, "tensorboard"),
-                            size_guidance={"scalars": 0, "histograms": 0,
-                                           "tensors": 0})
-    seen.Reload()
-    tags = seen.Tags()
-    curves = {tag: [(e.step, e.value) for e in seen.Scalars(tag)]
-              for tag in tags["scalars"]}
+def wanted_of(run):
+    """The curves that RUN/metrics.jsonl tells: {tag: [(step, value)]}."""
     wanted = {}
     with open(os.path.join(run, "metrics.jsonl")) as lines:
         for line in map(json.loads, lines):
@@ -97,12 +96,83 @@ def check(run):
                     continue
                 wanted.setdefault(tag_of(name, line["kind"]), []).append(
                     (line["step"], value))
+    return wanted
+
+
+def compare(wanted, curves):
     for tag, points in wanted.items():
         got = curves.get(tag)
         assert got is not None, f"{tag} is missing"
         assert [s for s, _ in got] == [s for s, _ in points], f"{tag}: steps"
         for (_, a), (_, b) in zip(got, points):
             assert math.isclose(a, b, rel_tol=1e-6), f"{tag}: {a}, {b}"
+
+
+def served(url, name, **words):
+    with urllib.request.urlopen(f"{url}/data/plugin/{name}?"
+                                + urllib.parse.urlencode(words)) as answer:
+        return json.load(answer)
+
+
+def tags_of(url, plugin):
+    return set().union(*served(url, plugin + "/tags").values())
+
+
+def ask(url, wanted, seconds):
+    """What the server has read, as soon as it has read all, or by then."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            run, = served(url, "scalars/tags")
+            if set(wanted) <= tags_of(url, "scalars"):
+                return {tag: [(step, value) for _, step, value in
+                              served(url, "scalars/scalars", run=run, tag=tag)]
+                        for tag in wanted}
+        except (OSError, ValueError):
+            pass  # it has not begun, or not read a run yet
+        assert time.monotonic() < until, "the server does not show the run"
+        time.sleep(0.2)
+
+
+def serve(run):
+    wanted = wanted_of(run)
+    server = subprocess.Popen(
+        [sys.executable, "-m", "tensorboard.main", "--host", "127.0.0.1",
+         "--port", "0", "--logdir", os.path.join(run, "tensorboard")],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        said = ""
+        for line in server.stdout:
+            said += line
+            found = re.search(r"(TensorBoard [0-9.]+) at (http://\S+)/", line)
+            if found:
+                break
+        else:
+            raise AssertionError(f"tensorboard does not start: {said}")
+        compare(wanted, ask(found[2], wanted, 60))
+        texts = tags_of(found[2], "text")
+        histograms = tags_of(found[2], "histograms")
+    finally:
+        server.terminate()
+        server.wait()
+    assert "configuration" in texts, f"texts: {texts}"
+    assert any(tag.startswith("weights/") for tag in histograms)
+    print(f"{found[1]}: {len(wanted)} metrics, {len(histograms)} histograms, "
+          f"{len(texts)} texts: as in metrics.jsonl")
+
+
+def check(run):
+    from tensorboard.backend.event_processing.event_accumulator import (
+        EventAccumulator)
+    seen = EventAccumulator(os.path.join(run, "tensorboard"),
+                            size_guidance={"scalars": 0, "histograms": 0,
+                                           "tensors": 0})
+    seen.Reload()
+    tags = seen.Tags()
+    curves = {tag: [(e.step, e.value) for e in seen.Scalars(tag)]
+              for tag in tags["scalars"]}
+    wanted = wanted_of(run)
+    compare(wanted, curves)
     for tag in tags["histograms"]:
         steps = [h.step for h in seen.Histograms(tag)]
         assert steps == sorted(set(steps)), f"{tag}: steps {steps}"
@@ -134,6 +204,8 @@ def check(run):
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--check"]:
         check(sys.argv[2])
+    elif sys.argv[1:2] == ["--serve"]:
+        serve(sys.argv[2])
     else:
         make(os.path.join(os.path.dirname(__file__), "data",
                           "events.tfevents"))
