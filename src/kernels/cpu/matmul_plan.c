@@ -102,12 +102,10 @@ static bool leaves_fit(const struct plan *plan, int threads)
 
 /* Sums over tokens, both operands read in place: threads share the leaves, so
  * that each reads the tokens that it has itself worked on before, and only
- * once, a chunk at a time that its second cache holds beside the next one. */
+ * once, a short chunk at a time: its second cache holds the next one, too. */
 static void plan_leaves(struct plan *plan, int threads)
 {
-    enum { CHUNK_BYTES = 832 * 1024, WORDS_MOST = 512 }; /* measured */
-    const int64_t both = plan->p.c.shape[0] + plan->p.c.shape[1];
-    const int64_t words = CHUNK_BYTES / (int64_t)sizeof(float) / both;
+    enum { CHUNK_WORDS = 512 }; /* 256 and 1,024 are slower */
 
     plan->parts = 1;
     plan->slot_floats = MATMUL_SLOT_FLOATS;
@@ -116,8 +114,7 @@ static void plan_leaves(struct plan *plan, int threads)
     plan->parts = threads;
     plan->slot_floats = MATMUL_SLOT_FLOATS / (2 * threads);
     plan->partials = plan->slots + MATMUL_SLOT_FLOATS / 2;
-    plan->chunk_words = (int)smaller(words, WORDS_MOST);
-    if (plan->chunk_words < GRANULE) plan->chunk_words = GRANULE;
+    plan->chunk_words = CHUNK_WORDS;
 }
 
 /* A result that is written at once and too large to be found in a cache again
