@@ -184,10 +184,13 @@ static void column_window(const struct column *c, int32_t *any)
 /* Scores that are not seen become -inf. any[i]: whether query i sees a key. */
 static void column_mask(const struct column *c, int32_t *any)
 {
-    for (int j = c->seen + 1 > 0 ? c->seen + 1 : 0; j < c->count; j++)
+    for (int j = c->seen + 1 > 0 ? c->seen + 1 : 0; j < c->count; j++) {
+        float *x = c->x + j * QUERIES;
+        const int hidden = j - c->seen; /* so many queries do not see it */
+
         SIMD for (int i = 0; i < LANES; i++)
-            c->x[j * QUERIES + i] = j > c->seen + i ? -(float)INFINITY
-                                                    : c->x[j * QUERIES + i];
+            x[i] = i < hidden ? -(float)INFINITY : x[i];
+    }
     SIMD for (int i = 0; i < LANES; i++)
         any[i] = c->documents == NULL && c->seen + i >= 0;
     for (int j = 0; c->documents && j < c->count; j++) {
@@ -205,9 +208,10 @@ static void column_mask(const struct column *c, int32_t *any)
 }
 
 /* Maxima of products: where nothing is seen -inf. Exact, so in any order. */
-static void column_maximum(const struct column *c, float *most)
+static void column_maximum(const struct column *c, float *out)
 {
     const float *x = c->x;
+    float most[LANES];
     int j = 0;
 
     for (int i = 0; i < LANES; i++) most[i] = -(float)INFINITY;
@@ -224,6 +228,7 @@ static void column_maximum(const struct column *c, float *most)
     for (; j < c->count; j++, x += QUERIES)
         SIMD for (int i = 0; i < LANES; i++)
             most[i] = most[i] > x[i] ? most[i] : x[i];
+    memcpy(out, most, sizeof most);
 }
 
 /* Products become weights, with their sums. The maximum of products times the

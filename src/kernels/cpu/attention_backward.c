@@ -47,7 +47,8 @@ struct backward {
      * had to be copied [2, G, padded], and transposed [2, width, G]. */
     float *panels;
     float *q_t, *dout_t;  /* of the granule in work */
-    float *copies[2];     /* of a granule of k and v: [G, padded] */
+    float *copies[2];     /* of a granule of k and v: [G, padded], */
+    int64_t copied[2];    /* of this row and head; -1: none */
     float *leaf;          /* [G, padded] of dq */
     float *pair;          /* [2, G, padded]: dk, dv of a granule pair */
     float *pairs;         /* levels of the same */
@@ -110,7 +111,10 @@ static void backward_init(struct backward *b, const struct attention *p,
     b->slots = b->dq + levels * b->rows * b->padded;
     b->panels = b->slots + b->slot_count * b->slot_floats;
     scratch = b->panels + PANELS * b->rows * b->padded;
-    for (int i = 0; i < 2; i++, scratch += block) b->copies[i] = scratch;
+    for (int i = 0; i < 2; i++, scratch += block) {
+        b->copies[i] = scratch;
+        b->copied[i] = -1;
+    }
     b->leaf = scratch;
     b->pair = b->leaf + block;
     b->pairs = b->pair + 2 * block;
@@ -195,14 +199,17 @@ static void granule_keys(struct backward *b, struct granules *g, int64_t first)
 {
     const struct attention *p = b->p;
     int64_t row;
+    int count;
 
     g->key = first;
     g->keys = granule_span(first, b->key, b->key_end);
     row = attention_key_first(p, b->sequence) + first + g->keys.from - b->key;
-    g->k = rows_find(&p->k, b->copies[0], row, b->kv,
-                     g->keys.to - g->keys.from);
-    g->v = rows_find(&p->v, b->copies[1], row, b->kv,
-                     g->keys.to - g->keys.from);
+    count = g->keys.to - g->keys.from;
+    if (b->copied[0] == row && b->copied[1] == b->kv) count = 0;
+    g->k = rows_find(&p->k, b->copies[0], row, b->kv, count);
+    g->v = rows_find(&p->v, b->copies[1], row, b->kv, count);
+    b->copied[0] = row;
+    b->copied[1] = b->kv;
 }
 
 static void granule_queries(struct backward *b, struct granules *g,
@@ -466,15 +473,17 @@ static void leaf_add(struct backward *b, uint64_t waits, int64_t first,
 
     if (group > 1) {
         float *open = at + (b->slot_count - 1) * b->slot_floats;
+        const bool alone = head_starts(b) && head_ends(b); /* is the leaf */
 
-        if (head_starts(b))
+        if (head_starts(b) && !alone)
             memcpy(open, node, (size_t)(2 * block) * sizeof *node);
-        else
+        else if (!alone)
             for (int64_t e = 0; e < 2 * block; e += WIDTH)
                 vector_store(open + e, vector_load(open + e) +
                                            vector_load(node + e));
         if (head_ends(b) && !one_leaf(p))
-            waits = counter_push(&tree, waits, head_leaf(p, b->head), open);
+            waits = counter_push(&tree, waits, head_leaf(p, b->head),
+                                 alone ? node : open);
         if (index < group - 1) return;
         node = one_leaf(p) ? open : counter_root(&tree, waits);
     }

@@ -156,10 +156,14 @@ static void columns_pack(float *out, int columns, const float *x,
     for (; e + WIDTH <= width; e += WIDTH) {
         vector square[WIDTH];
 
-        UNROLL for (int j = 0; j < WIDTH; j++)
-            square[j] = j >= from && j < to
-                            ? vector_load(x + (j - from) * stride + e)
-                            : vector_fill(0);
+        if (from == 0 && to >= WIDTH)
+            UNROLL for (int j = 0; j < WIDTH; j++)
+                square[j] = vector_load(x + j * stride + e);
+        else
+            UNROLL for (int j = 0; j < WIDTH; j++)
+                square[j] = j >= from && j < to
+                                ? vector_load(x + (j - from) * stride + e)
+                                : vector_fill(0);
         vector_transpose(square);
         UNROLL for (int j = 0; j < WIDTH; j++)
             vector_store(out + (e + j) * columns, square[j]);
@@ -195,6 +199,21 @@ ELEMENTARY void row_widen(enum dtype dtype, float *out, const void *x,
     SIMD for (int e = 0; e < count; e++) out[e] = element_get(x, dtype, e);
 }
 
+/* Rows of whole vectors and tails. */
+static void rows_copy(float *out, const float *x, int64_t stride, int count,
+                      int width)
+{
+    const int padded = attention_padded(width);
+
+    for (int r = 0; r < count; r++, out += padded, x += stride) {
+        int e = 0;
+
+        for (; e + WIDTH <= width; e += WIDTH)
+            vector_store(out + e, vector_load(x + e));
+        for (; e < padded; e++) out[e] = e < width ? x[e] : 0;
+    }
+}
+
 const float *CPU(attention_rows)(const struct attention_part *part,
                                  float *copy, int64_t *stride)
 {
@@ -207,6 +226,11 @@ const float *CPU(attention_rows)(const struct attention_part *part,
         return attention_row(t, part->row, part->head);
     }
     *stride = padded;
+    if (t->dtype == DTYPE_F32) {
+        rows_copy(copy, attention_row(t, part->row, part->head), t->stride[0],
+                  part->count, width);
+        return copy;
+    }
     for (int r = 0; r < part->count; r++) {
         float *to = copy + r * padded;
 
@@ -224,6 +248,23 @@ ELEMENTARY void row_write(enum dtype dtype, void *out, const float *x,
         element_set(out, dtype, e, x[e] * factor);
 }
 
+static void rows_scale(float *out, int64_t stride, const float *x,
+                       const float *factors, const struct attention_part *part)
+{
+    const int width = (int)part->of->shape[2];
+    const int padded = attention_padded(width);
+
+    for (int r = 0; r < part->count; r++, out += stride, x += padded) {
+        const float factor = factors ? factors[r] : 1.0f;
+        const vector by = vector_fill(factor);
+        int e = 0;
+
+        for (; e + WIDTH <= width; e += WIDTH)
+            vector_store(out + e, vector_load(x + e) * by);
+        for (; e < width; e++) out[e] = x[e] * factor;
+    }
+}
+
 /* A factor of 1 changes nothing. */
 void CPU(attention_write)(const struct attention_part *part,
                           const float *from, const float *factors)
@@ -231,6 +272,11 @@ void CPU(attention_write)(const struct attention_part *part,
     const struct tensor *t = part->of;
     const int width = (int)t->shape[2], padded = attention_padded(width);
 
+    if (t->dtype == DTYPE_F32) {
+        rows_scale(attention_row(t, part->row, part->head), t->stride[0], from,
+                   factors, part);
+        return;
+    }
     for (int r = 0; r < part->count; r++)
         ELEMENT_CHOOSE(t->dtype, row_write,
                        attention_row(t, part->row + r, part->head),
