@@ -17,6 +17,9 @@ as in training.json.
 optimizers/states.safetensors: 6 steps of AdamW on 2,500 numbers whose moments
 are stored as bfloat16, and as codes of 8 bits. Each step is computed in 64-bit
 mantissas and rounded to float32 once; codes are found by searching bins.
+
+optimizers/dynamic_map.safetensors: what the codes of arXiv:2110.02861 stand for,
+as bitsandbytes has them (create_dynamic_map), from its definition.
 """
 import json
 import math
@@ -239,8 +242,31 @@ def make_states():
     print("states", {k: v.shape for k, v in out.items()})
 
 
+def dynamic_map(signed):
+    """The 256 numbers of Dettmers' dynamic quantization, ascending, as the
+    library of that paper lays them out: seven exponents; below each, the middles
+    of equal parts between a tenth and one, as many as its fraction's bits can
+    tell; 0 and 1 beside."""
+    numbers = [0.0, 1.0]
+    for exponent in range(7):
+        parts = 2 ** exponent if signed else 2 ** (exponent + 1)
+        ends = numpy.linspace(0.1, 1.0, parts + 1)
+        middles = 10.0 ** (exponent - 6) * (ends[:-1] + ends[1:]) / 2
+        numbers += list(middles)
+        if signed:
+            numbers += list(-middles)
+    assert len(numbers) == 256
+    return numpy.sort(numpy.array(numbers)).astype(numpy.float32)
+
+
+def make_map():
+    save_file({"signed": dynamic_map(True), "unsigned": dynamic_map(False)},
+              HERE / "optimizers" / "dynamic_map.safetensors")
+
+
 if __name__ == "__main__":
     for each_run in make_training.RUNS:
         for each in OPTIMIZERS:
             make(each_run, each)
     make_states()
+    make_map()

@@ -2,6 +2,7 @@
 /* test_ramp.c - mirrors src/data/ramp.c. */
 #include "data/ramp.h"
 
+#include "base/json.h"
 #include "tests/test.h"
 
 /* Walks step by step and compares the closed formulas. */
@@ -44,44 +45,38 @@ TEST(rows_of_steps)
     ramp_free(&ramp);
 }
 
-/* What Megatron-LM computes before each step from the samples that it has
- * consumed. */
-static int64_t level_batch(int64_t consumed, int64_t start, int64_t increment,
-                           int64_t samples, int64_t last)
-{
-    const int64_t levels = (last - start) / increment;
-
-    return consumed >= samples
-               ? last : start + consumed * levels / samples * increment;
-}
-
+/* Against Megatron-LM's own rule, followed step by step in Python
+ * (tests/golden/make_ramp.py). */
 TEST(levels_are_those_of_the_samples_read)
 {
-    static const struct {
-        const char *rows[3];
-        int64_t start, increment, samples, last;
-    } cases[] = {{{"16", "16", "600"}, 16, 16, 600, 64},
-                 {{"8", "8", "1"}, 8, 8, 1, 80},
-                 {{"2", "2", "1000"}, 2, 2, 1000, 40},
-                 {{"3", "1", "7"}, 3, 1, 7, 12},
-                 {{"4", "1", "100"}, 4, 1, 100, 4}};
+    static const char *const path = "tests/golden/training/ramp.json";
+    struct arena arena;
+    const struct json *root;
 
-    for (int i = 0; i < ROWS(cases); i++) {
+    arena_init(&arena, "ramps", 0);
+    IS_OK(json_read_file(&root, &arena, path, 1 << 20));
+    CHECK(root->kind == JSON_ARRAY && root->count == 7);
+    for (int i = 0; i < root->count; i++) {
+        const struct json *of = &root->items[i];
+        const struct json *batches = json_get(of, "batches");
+        const struct json *numbers = json_get(of, "rows");
+        char words[3][24];
+        const char *rows[3] = {words[0], words[1], words[2]};
         struct ramp ramp;
-        int64_t consumed = 0;
+        int64_t last;
 
-        IS_OK(ramp_read(&ramp, (const char *const *)cases[i].rows, 3,
-                        cases[i].last));
-        for (int64_t step = 0; step < 200; step++) {
-            EQUAL_INT(ramp_batch(&ramp, step),
-                      level_batch(consumed, cases[i].start,
-                                  cases[i].increment, cases[i].samples,
-                                  cases[i].last));
-            consumed += ramp_batch(&ramp, step);
-        }
-        check_walk(&ramp, 200);
+        for (int j = 0; j < 3; j++)
+            snprintf(words[j], sizeof words[j], "%lld",
+                     (long long)numbers->items[j].integer);
+        IS_OK(json_get_integer(of, path, "last", &last));
+        IS_OK(ramp_read(&ramp, rows, 3, last));
+        CHECK(batches->count == 200);
+        for (int step = 0; step < batches->count; step++)
+            EQUAL_INT(ramp_batch(&ramp, step), batches->items[step].integer);
+        check_walk(&ramp, batches->count);
         ramp_free(&ramp);
     }
+    arena_free(&arena);
 }
 
 /* What a few steps do not reach, each batch once. */

@@ -2,20 +2,21 @@
 /* test_elements.c - mirrors src/optimizer/elements.c and codes.c: AdamW with
  * narrow moments finds what tests/golden/make_elements.py found, and 8-bit
  * states are the same numbers for every way to cut a parameter. */
+#include <math.h>
 #include "checkpoint/safetensors.h"
+#include "kernels/code8.h"
 #include "optimizer/update.h"
 #include "tests/test.h"
 
 enum { STEPS = 6, COUNT = 2500 };
 
-/* Of the golden file; memory_free. */
-static void *read_tensor(const char *name, enum dtype dtype)
+/* Of a golden file; memory_free. */
+static void *read_from(const char *path, const char *name, enum dtype dtype)
 {
     struct safetensors file = {0};
     void *out = NULL;
 
-    IS_OK(safetensors_open(&file, "tests/golden/optimizers/"
-                                  "states.safetensors", true));
+    IS_OK(safetensors_open(&file, path, true));
     for (int i = 0; i < file.count; i++) {
         const struct safetensors_entry *entry = &file.entries[i];
 
@@ -26,6 +27,12 @@ static void *read_tensor(const char *name, enum dtype dtype)
     CHECK(out != NULL);
     safetensors_close(&file);
     return out;
+}
+
+static void *read_tensor(const char *name, enum dtype dtype)
+{
+    return read_from("tests/golden/optimizers/states.safetensors", name,
+                     dtype);
 }
 
 /* One parameter, and everything that updates it. */
@@ -156,6 +163,42 @@ TEST(states_of_16_bits_are_the_oracle_s)
     memory_free(gradients);
 }
 
+static bool is_among(const float *numbers, float sought)
+{
+    for (int i = 0; i < CODE8_COUNT; i++)
+        if (fabsf(numbers[i] - sought) <= 1e-6f * fabsf(sought)) return true;
+    return false;
+}
+
+/* Of the published codes ours leave out only the middles of the last bins,
+ * which stand for 1 here, so that both ends are exact, and have one decade more
+ * below for what is never negative. */
+TEST(codes_stand_for_the_published_numbers)
+{
+    static const char *const names[] = {"signed", "unsigned"};
+    static const char *const path =
+        "tests/golden/optimizers/dynamic_map.safetensors";
+
+    for (int k = 0; k < 2; k++) {
+        const int bits = CODE8_SIGNED_BITS + k;
+        float *published = read_from(path, names[k], DTYPE_F32);
+        float ours[CODE8_COUNT], lost = 0;
+        int missing = 0;
+
+        code8_table(bits, ours);
+        for (int i = 0; i < CODE8_COUNT; i++)
+            if (!is_among(ours, published[i])) {
+                missing++;
+                lost = fabsf(published[i]);
+            }
+        EQUAL_INT(missing, 2 - k);
+        CHECK(fabsf(lost - (1 - 0.45f / (float)(1 << (bits - 1)))) < 1e-6f);
+        for (int i = 0; i < 1 << bits; i++)
+            CHECK(is_among(published, ours[i]) == !(k == 1 && i == 1));
+        memory_free(published);
+    }
+}
+
 /* ---- cuts ---- */
 
 static float value(int64_t i)
@@ -224,4 +267,5 @@ TEST(codes_decode_wherever_they_lie)
 }
 
 TEST_MAIN(states_of_8_bits_are_the_oracle_s,
-          states_of_16_bits_are_the_oracle_s, codes_decode_wherever_they_lie)
+          states_of_16_bits_are_the_oracle_s,
+          codes_stand_for_the_published_numbers, codes_decode_wherever_they_lie)
