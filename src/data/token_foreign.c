@@ -193,6 +193,49 @@ static status parse_nanoset(struct token_file *file)
     return whole_tokens(file, 0);
 }
 
+/* What a nanoset says of itself: TOKENIZER|BYTES, the number of tokens. */
+static status compare_metadata(const struct token_file *file,
+                               const char *text)
+{
+    const size_t first = strcspn(text, "\n");
+    const char *bar = memchr(text, '|', first);
+    char *end = NULL;
+    long long bytes, count;
+
+    for (const char *more = bar; more != NULL && more < text + first; more++)
+        if (*more == '|') bar = more; /* the last one */
+    bytes = bar != NULL ? strtoll(bar + 1, &end, 10) : 0;
+    if (bar == NULL || end == bar + 1 || end != text + first)
+        FAIL(ERR_FORMAT, "%s.metadata: the first line is not TOKENIZER|BYTES",
+             file->path);
+    if (bytes != file->bytes_per_token)
+        FAIL(ERR_FORMAT, "%s.metadata: %lld bytes for a token; by the index "
+             "the file has %d", file->path, bytes, file->bytes_per_token);
+    if (*end == '\0') return OK;
+    count = strtoll(end + 1, &end, 10);
+    if (count != file->count)
+        FAIL(ERR_FORMAT, "%s.metadata: %lld tokens, the file has %lld "
+             "(truncated, or of another file?)", file->path, count,
+             (long long)file->count);
+    return OK;
+}
+
+static status check_metadata(const struct token_file *file, const char *path)
+{
+    enum { METADATA_MAX = 1 << 16 };
+    char name[PATH_BYTES];
+    struct text text = {0};
+    status result;
+
+    if (snprintf(name, sizeof name, "%s.metadata", path) >= PATH_BYTES ||
+        !file_exists(name))
+        return OK;
+    TRY(file_read(name, METADATA_MAX, &text));
+    result = compare_metadata(file, text.length > 0 ? text.bytes : "");
+    text_free(&text);
+    return result;
+}
+
 /* The value that follows a key of the header's dictionary. */
 static const char *numpy_value(const char *header, const char *key)
 {
@@ -313,7 +356,8 @@ status token_foreign_open(struct token_file *file, const char *path)
     if (table[0] != '\0') TRY(file_map_open(&file->table, table));
     file->image = file->map.bytes;
     file->length = file->map.length;
-    return token_foreign_parse(file);
+    TRY(token_foreign_parse(file));
+    return file->layout == TOKENS_NANOSET ? check_metadata(file, path) : OK;
 }
 
 /* ---- documents ---- */

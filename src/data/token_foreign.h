@@ -7,7 +7,8 @@
  *   .bin         llm.c: 256 x i32, magic 20240520 version 1 (u16) or 20240801
  *                version 7 (u32), count; documents begin with 50256 or 128000
  *   .ds          datatrove and nanotron: tokens; .ds.index has the u64 end of
- *                each document, .ds.metadata the tokenizer and the bytes
+ *                each document; .ds.metadata, if it is there, "TOKENIZER|
+ *                BYTES" and the number of tokens, which are compared
  *   .npy         NumPy, one dimension of integers, versions 1 to 3
  *   .u16, .u32   tokens and nothing else (nanoGPT's train.bin, renamed)
  *

@@ -109,6 +109,13 @@ TEST(nanosets_have_ends_beside)
     const uint16_t tokens[] = {1, 2, 3, 4, 5};
     const uint64_t ends[] = {2, 3, 5}, falling[] = {3, 2, 5};
     const uint32_t wide[] = {1, 2, 3, 4, 70000};
+    static const struct { const char *text, *words; } said[] = {
+        {"Unknown Tokenizer|2|2\n5\n5.00 T", NULL}, {"none|2", NULL},
+        {"none|4\n5\n", "4 bytes for a token; by the index the file has 2"},
+        {"none|2\n6\n", "6 tokens, the file has 5"},
+        {"none\n5\n", "not TOKENIZER|BYTES"}, {"", "not TOKENIZER|BYTES"},
+        {"none|2x\n5\n", "not TOKENIZER|BYTES"},
+        {"none|\n5\n", "not TOKENIZER|BYTES"}};
     char path[PATH_BYTES];
 
     test_directory(room);
@@ -120,6 +127,12 @@ TEST(nanosets_have_ends_beside)
     put("a.ds", wide, 19);
     refuse(path, "expected 2 or 4 bytes for each");
     put("a.ds", tokens, sizeof tokens);
+    for (int i = 0; i < ROWS(said); i++) {
+        put("a.ds.metadata", said[i].text, strlen(said[i].text));
+        if (said[i].words != NULL) refuse(path, said[i].words);
+        else expect(path, 0, "1 2 | 3 | 4 5 | ");
+    }
+    put("a.ds.metadata", said[0].text, strlen(said[0].text));
     put("a.ds.index", falling, sizeof falling);
     refuse(path, "before the one ahead of it");
     put("a.ds.index", falling, 23);
