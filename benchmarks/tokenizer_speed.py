@@ -40,7 +40,7 @@ WANTED = ("json byte-level gpt2", "json byte-level llama3", "json gemma",
           "real anthropic", "real cl100k_base", "real o200k_base",
           "real json llama2", "real json mistral", "real tokenizer.model.v1",
           "real tekken_240911.json", "json unigram", "json nmt_nfkc",
-          "model unigram", "model nmt_nfkc unigram")
+          "json punctuation", "model unigram", "model nmt_nfkc unigram")
 
 
 def documents(paths):
