@@ -172,7 +172,8 @@ status NAME(matmul)(struct stream *stream, const struct matmul *p)
 #if REAL_BITS == 32
 /* ---- narrow operands ---- */
 
-/* The operands of a granule, widened; from `length` on they are +0. */
+/* The operands of a granule, widened; from `length` on they are +0, to the end
+ * of a block. */
 struct widened {
     float a[GRANULE], b[GRANULE][STRIP];
 };
@@ -181,8 +182,11 @@ static void granule_widen(const struct strip *s, int64_t first, int64_t length,
                           struct widened *out)
 {
     const struct tensor *a = &s->p->a, *b = &s->p->b;
+    const int64_t blocks = (length + PRODUCT_BLOCK - 1) / PRODUCT_BLOCK;
+    const int64_t rows = blocks * PRODUCT_BLOCK;
 
-    memset(out, 0, sizeof *out);
+    memset(out->a, 0, (size_t)rows * sizeof *out->a);
+    memset(out->b, 0, (size_t)rows * sizeof *out->b);
     for (int64_t k = 0; k < length; k++) {
         out->a[k] = get(a, s->row * a->stride[0] + (first + k) * a->stride[1]);
         for (int j = 0; j < s->width; j++)

@@ -96,4 +96,25 @@ static inline size_t c_bytes(const struct a_product *x)
            (size_t)dtype_bytes(x->p.c.dtype);
 }
 
+/* The product once more, with a result of its own, which is still as it was
+ * before `x` ran. Made before that; operands are shared. */
+static inline void product_twin(struct a_product *twin, struct arena *arena,
+                                const struct a_product *x)
+{
+    *twin = *x;
+    twin->p.c.data = room_take(arena, (int64_t)c_bytes(x), 1);
+    memcpy(twin->p.c.data, x->p.c.data, c_bytes(x));
+    if (x->left.data == x->p.c.data) {
+        twin->left = twin->p.c;
+        twin->p.left = &twin->left;
+    }
+}
+
+/* Its result as that of another, for the next run. */
+static inline void product_again(struct a_product *x,
+                                 const struct a_product *fresh)
+{
+    memcpy(x->p.c.data, fresh->p.c.data, c_bytes(x));
+}
+
 #endif

@@ -15,6 +15,7 @@
 #include "base/arena.h"
 #include "kernels/features.h"
 #include "kernels/kernels.h"
+#include "tests/sanitized.h"
 
 /* Uniform in [-1, 1), the same in every run. */
 static inline double room_number(uint64_t *state)

@@ -15,6 +15,7 @@
 #include <string.h>
 #include "base/arena.h"
 #include "kernels/kernels.h"
+#include "tests/sanitized.h"
 
 enum values { VALUES_NORMAL, VALUES_EDGE };
 
