@@ -5,7 +5,8 @@
 #     BUILD=build tools/docs_check.sh [PAGE...]
 #
 # A block ```sh after a line <!-- check --> is run, all blocks of a page in one
-# shell, in a copy of the tree whose PATH finds the program. A block ```text
+# shell, in a copy of the tree whose PATH finds the program, a page for each core
+# at a time. A block ```text
 # after <!-- expect --> names lines that the output so far must contain; `...`
 # stands for anything. demo/ holds a small stand-in for what `make demo` makes.
 # mpirun runs as root with more ranks than cores, or not where Open MPI is absent.
@@ -87,10 +88,24 @@ lockstep_or_differs() {
     command lockstep "$@" || [ "$1 $?" = "compare 1" ]
 }
 
-check_page() {
-    local page=$1 script=$copy/script.sh
-    script_of "$page" >"$script.body"
-    [ -s "$script.body" ] || return 0
+# The tree and the program; what was compiled only where a page calls make.
+copy_tree() { # SCRIPT TREE
+    mkdir -p "$2/build"
+    git ls-files -z | xargs -0 cp -a --parents -t "$2"
+    cp -a "$copy/demo" "$2/demo"
+    cp -a "$BUILD"/lockstep "$2/build"
+    find "$BUILD" -maxdepth 1 -name '*.so' -exec cp -a {} "$2/build" ';'
+    if grep -q '^ *make' "$1"; then
+        cp -a "$BUILD/src" "$BUILD/liblockstep.a" "$2/build"
+    fi
+}
+
+# In the background; what it has to say goes to said/ first and is counted by
+# check_pages.
+check_page() { # PAGE
+    local page=$1 room=$copy/rooms/${1//\//_} said=$copy/said/${1//\//_}
+    local script=$room/script.sh output=$room/output
+    mkdir -p "$room"
     {
         echo 'set -e'
         echo 'expect_line() { grep -q -- "$1" "$OUTPUT" || {'
@@ -101,22 +116,39 @@ check_page() {
             declare -f prepare_examples lockstep_or_differs
             echo 'prepare_examples; lockstep() { lockstep_or_differs "$@"; }' ;;
         esac
-        cat "$script.body"
+        script_of "$page"
     } >"$script"
-    rm -rf "$copy/tree"
-    mkdir "$copy/tree"
-    git ls-files -z | xargs -0 cp -a --parents -t "$copy/tree"
-    cp -a "$BUILD" "$copy/tree/build"
-    cp -a "$copy/demo" "$copy/tree/demo"
-    if (cd "$copy/tree" && BUILD=build OUTPUT=$copy/output PATH=$copy/tree/build:$PATH \
-        bash "$script" >"$copy/output" 2>&1); then
-        passed=$((passed + 1))
-        echo "ok      $page"
+    copy_tree "$script" "$room/tree"
+    if (cd "$room/tree" && BUILD=build OUTPUT=$output PATH=$room/tree/build:$PATH \
+        bash "$script" >"$output" 2>&1); then
+        echo "ok      $page" >"$said"
     else
-        failed=$((failed + 1))
-        echo "FAILED  $page"
-        tail -n 40 "$copy/output" | sed 's/^/    /'
+        { echo "FAILED  $page"; tail -n 40 "$output" | sed 's/^/    /'; } >"$said"
     fi
+    cat "$said"
+    rm -rf "$room"
+}
+
+# Long scripts first: nothing long is left for the end.
+check_pages() { # PAGE...
+    local page body
+    mkdir -p "$copy/said"
+    for page; do
+        body=$(script_of "$page" | wc -l)
+        [ "$body" -eq 0 ] || echo "$body $page"
+    done | sort -rn | cut -d' ' -f2- >"$copy/pages"
+    while read -r page; do
+        while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+        check_page "$page" </dev/null &
+    done <"$copy/pages"
+    wait
+    while read -r page; do
+        if grep -q '^ok ' "$copy/said/${page//\//_}"; then
+            passed=$((passed + 1))
+        else
+            failed=$((failed + 1))
+        fi
+    done <"$copy/pages"
 }
 
 check_generated() { # FILE COMMAND...
@@ -159,7 +191,7 @@ else
     echo "skipped: what mpirun starts; no Open MPI on this machine"
 fi
 check_marks "${pages[@]}"
-for page in "${pages[@]}"; do check_page "$page"; done
+check_pages "${pages[@]}"
 if [ $# -eq 0 ]; then
     check_links
     for page in options metrics commands; do

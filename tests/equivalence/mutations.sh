@@ -13,8 +13,8 @@ copy=$room/tree
 # Objects are copied with their times: only what changes is compiled again.
 mkdir "$copy"
 cp -a "$tree/src" "$tree/include" "$tree/Makefile" "$copy/"
-cp -a "$BUILD" "$copy/build"
-rm -f "$copy"/build/comm_*.so
+mkdir "$copy/build"
+cp -a "$BUILD/src" "$BUILD/lockstep" "$copy/build"
 
 build() {
     make -s -C "$copy" BUILD=build MPIS= build/lockstep >build.log 2>&1
