@@ -10,7 +10,12 @@ SAN     ?=
 WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes
 OPT     ?= -O2
 KERNEL_OPT ?= -O3
-BASIC   := -std=gnu11 $(OPT) -g -ffp-contract=off -fno-math-errno \
+DEBUG   ?= -g
+# Of reference kernels: the bits are the same with -mfma, the speed is not.
+REF_FLAGS ?=
+# Of everything but kernels: COVER=-fsanitize=fuzzer-no-link for fuzzers.
+COVER   ?=
+BASIC   := -std=gnu11 $(OPT) $(DEBUG) -ffp-contract=off -fno-math-errno \
            -fno-trapping-math -fopenmp-simd -fno-strict-aliasing -pthread \
            -D_GNU_SOURCE -Isrc -Iinclude -I. $(WARN) $(SAN) $(EXTRA)
 CFLAGS  += -MMD -MP
@@ -69,11 +74,11 @@ $(BUILD)/liblockstep.a: $(LIBOBJ)
 $(BUILD)/%.f32.o: %.c
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
-	$(CC) $(BASIC) $(CFLAGS) -DREAL_BITS=32 -c $< -o $@
+	$(CC) $(BASIC) $(CFLAGS) $(REF_FLAGS) -DREAL_BITS=32 -c $< -o $@
 $(BUILD)/%.f64.o: %.c
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
-	$(CC) $(BASIC) $(CFLAGS) -DREAL_BITS=64 -c $< -o $@
+	$(CC) $(BASIC) $(CFLAGS) $(REF_FLAGS) -DREAL_BITS=64 -c $< -o $@
 # Fast kernels are compiled once per instruction set.
 define isa_rule
 $(BUILD)/src/kernels/cpu/%.$(1).o: src/kernels/cpu/%.c
@@ -85,7 +90,7 @@ $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 $(BUILD)/%.o: %.c
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
-	$(CC) $(BASIC) $(CFLAGS) -DISAS="$(ISAS)" $(foreach i,$(ISAS),-DHAVE_ISA_$(i)) -c $< -o $@
+	$(CC) $(BASIC) $(CFLAGS) $(COVER) -DISAS="$(ISAS)" $(foreach i,$(ISAS),-DHAVE_ISA_$(i)) -c $< -o $@
 
 # Unit tests: one program per tests/unit/<folder>/test_<file>.c
 TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/*/test_*.c)))
@@ -107,7 +112,8 @@ $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/liblockstep.a
 	$(CC) $(BASIC) $(CFLAGS) -fsanitize=fuzzer $< $(BUILD)/liblockstep.a -o $@ $(LIBS)
 fuzz:
 	@$(MAKE) --no-print-directory BUILD=build-fuzz CC=clang OPT=-O1 KERNEL_OPT=-O1 \
-	    SAN="-fsanitize=address,undefined,fuzzer-no-link" fuzz-build
+	    SAN="-fsanitize=address,undefined" COVER=-fsanitize=fuzzer-no-link \
+	    fuzz-build
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh build-fuzz
 fuzz-build: $(FUZZERS)
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # run.sh - the core tests, each part whatever happened to the one before.
 #
-#     BUILD=build [UNITS="base comm"] tests/run.sh [PART...]
+#     BUILD=build [UNITS="base comm"] [WITHOUT="base/test_json"] \
+#         tests/run.sh [PART...]
 #
 # Ends with a line "N passed, N failed"; exit 1 when something failed.
 set -u
@@ -67,12 +68,21 @@ alone() {
 }
 
 # Every unit test program is a part of its own; UNITS: only of these folders,
-# and these programs.
+# and these programs; WITHOUT: not these, folders or programs. Those that take
+# long come first, so that none of them is left alone at the end.
+long="kernels/test_matmul_narrow kernels/test_attention kernels/test_kernels
+    kernels/test_matmul kernels/test_attention_narrow kernels/test_strips
+    train/test_likelihood train/test_golden_parts nn/test_program"
+
 unit() {
-    local unit programs=()
-    for unit in tests/unit/*/test_*.c; do
-        unit=${unit#tests/unit/}
+    local unit all without programs=()
+    without=$(echo ${WITHOUT:-}) # one space between names
+    all=$(cd tests/unit && printf '%s\n' */test_*.c)
+    for unit in $({ printf '%s.c\n' $long; echo "$all"; } | awk '!seen[$0]++'); do
         unit=${unit%.c}
+        case " $without " in
+        *" $unit "*|*" ${unit%%/*} "*) continue ;;
+        esac
         case " ${UNITS:-$unit} " in
         *" $unit "*|*" ${unit%%/*} "*)
             programs+=("$BUILD/tests/unit/$unit") ;;
