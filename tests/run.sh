@@ -78,7 +78,8 @@ unit() {
     local unit all without programs=()
     without=$(echo ${WITHOUT:-}) # one space between names
     all=$(cd tests/unit && printf '%s\n' */test_*.c)
-    for unit in $({ printf '%s.c\n' $long; echo "$all"; } | awk '!seen[$0]++'); do
+    for unit in $({ printf '%s.c\n' $long; echo "$all"; } |
+        awk '!seen[$0]++'); do
         unit=${unit%.c}
         case " $without " in
         *" $unit "*|*" ${unit%%/*} "*) continue ;;
@@ -103,11 +104,15 @@ scripts() {
     together
 }
 
-# What happens when things go wrong.
+# What happens when things go wrong; long ones first here, too.
+long_drills="drills/ramp drills/policies equivalence/one_rank
+    drills/optimizers drills/observe"
+
 drills() {
-    for script in tests/drills/*.sh tests/equivalence/one_rank.sh; do
+    for script in $({ printf 'tests/%s.sh\n' $long_drills
+        printf '%s\n' tests/drills/*.sh; } | awk '!seen[$0]++'); do
         [ "${script##*/}" != common.sh ] || continue
-        beside "$script" env BUILD="$BUILD" timeout 300 "$script"
+        beside "$script" env BUILD="$BUILD" timeout 450 "$script"
     done
     beside "tests/golden/hash.sh quick" env BUILD="$BUILD" timeout 200 \
         tests/golden/hash.sh quick
