@@ -16,6 +16,8 @@
  * forward pass moves into the initial value and the rate: once for Adam, twice
  * for SGD, whose rate of a gain is * m there) training is the same, tied heads
  * included, and a finished model is one that every reader of its family knows.
+ * Its gradient is then m times the table's: the norm that clips, and epsilon,
+ * take it times `gain`.
  * Embeddings, positions, the head, biases and the gains of other norms begin
  * as at the base width. Gains that all heads share and biases of logits do not
  * grow with the width: under SGD too they learn as at the base. Heads must grow

@@ -281,6 +281,7 @@ static status apply_rates(const struct rate_factors *factors,
                          "sgd have one: choose one of these, or set it to 0",
              rule->kind->name, param->name);
     rule->lr *= rule->kind->rates == RATES_SGD ? factors->sgd : factors->adam;
+    rule->gradient = factors->gradient;
     return OK;
 }
 

@@ -76,8 +76,8 @@ status rules_build(struct optimizer_rule *rules,
 
     for (int i = 0; i < table->count; i++) {
         rules[i] = (struct optimizer_rule){
-            .kind = kind, .lr = 1, .weight_decay = -1, .beta1 = -1,
-            .beta2 = -1, .average = choice->average};
+            .kind = kind, .lr = 1, .gradient = 1, .weight_decay = -1,
+            .beta1 = -1, .beta2 = -1, .average = choice->average};
         if (kind->matrices && !is_inner_matrix(&table->items[i]))
             rules[i].kind = &optimizer_adamw;
         rules[i].frozen = choice->groups.adapters &&

@@ -62,6 +62,8 @@ enum rate_rule {
 };
 struct rate_factors {
     double adam, sgd;
+    double gradient; /* of what the norm that clips counts, and, over it, of
+                      * epsilon */
 };
 
 struct optimizer_kind {
@@ -108,6 +110,7 @@ struct optimizer_choice {
 struct optimizer_rule {
     const struct optimizer_kind *kind;
     double lr;             /* times the rate of the step */
+    double gradient;       /* what its gradient counts in the norm */
     double weight_decay;
     double beta1, beta2;
     double average;        /* decay of its moving average; 0: none */

@@ -171,14 +171,16 @@ void update_squares(const struct update *u, double *sums)
     while (leaf_next(&c)) {
         const struct param *param = &u->params->items[c.param];
         double *sum = &sums[param->order * u->holding->leaves + c.leaf];
+        const struct optimizer_rule *rule = &u->layout->rules[c.param];
         int first, last;
 
         param_leaves(param, u->holding, &first, &last);
         if (param->copy) continue; /* counted by another stage */
         if (first == 0 && u->holding->place.at[AXIS_TENSOR] != 0)
             continue; /* rank 0 of the axis counts what all hold */
-        if (u->layout->rules[c.param].frozen) continue;
-        *sum += block_tree(u->blocks + c.at, leaf_blocks(param, &c.block));
+        if (rule->frozen) continue;
+        *sum += rule->gradient * rule->gradient *
+                block_tree(u->blocks + c.at, leaf_blocks(param, &c.block));
     }
 }
 
@@ -252,7 +254,8 @@ struct update_item update_item(const struct update *u, int index,
         .index = index, .param = param, .rule = rule,
         .range = own_range(u, index), .factor = call->factor,
         .lr = call->lr * rule->lr, .beta1 = or_else(rule->beta1, u->beta1),
-        .beta2 = or_else(rule->beta2, u->beta2), .epsilon = u->epsilon,
+        .beta2 = or_else(rule->beta2, u->beta2),
+        .epsilon = u->epsilon / rule->gradient,
         .decay = or_else(rule->weight_decay,
                          param->spec.decay ? u->weight_decay : 0),
         .t = call->t};

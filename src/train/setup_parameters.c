@@ -25,7 +25,8 @@ static status choose_groups(struct setup *setup,
     for (int i = 0; i < whole->count; i++) {
         const struct mup mup = mup_of(&setup->model, &whole->items[i]);
 
-        setup->rates[i] = (struct rate_factors){mup.rate, mup.sgd};
+        setup->rates[i] =
+            (struct rate_factors){mup.rate, mup.sgd, mup.gain};
     }
     return OK;
 }

@@ -73,7 +73,7 @@ TEST(later_rows_win_and_factors_of_the_model_multiply)
         "*.norm.weight  beta1=0.75\tbeta2=0.5", "layers.1.norm frozen=false",
         "model.embed.weight lr_factor=3 optimizer=adamw"};
     static const struct rate_factors rates[PARAMS] = {
-        {1, 2}, {0.125, 16}, {1, 2}, {0.125, 16}, {1, 2}};
+        {1, 2, 1}, {0.125, 16, 1}, {1, 2, 0.25}, {0.125, 16, 1}, {1, 2, 1}};
     struct groups groups = groups_of(rows, ROWS(rows));
     struct optimizer_rule rules[PARAMS];
     struct param_table table;
@@ -86,6 +86,7 @@ TEST(later_rows_win_and_factors_of_the_model_multiply)
     CHECK(rules[NORM1].beta2 == 0.5 && rules[WQKV0].beta1 == -1);
     CHECK(rules[NORM0].weight_decay == 0.25);
     CHECK(rules[WQKV1].frozen && !rules[NORM1].frozen && !rules[WQKV0].frozen);
+    CHECK(rules[NORM0].gradient == 0.25 && rules[WQKV0].gradient == 1);
     CHECK(rule_state(&rules[WQKV1], 0) == NULL);
     CHECK(rule_state(&rules[WQKV0], 0) != NULL);
     param_table_free(&table);
@@ -98,7 +99,7 @@ TEST(rates_of_the_width_follow_the_optimizer)
         "layers.1.norm optimizer=lion"};
     static const char *const frozen[] = {"*wqkv frozen"};
     static const struct rate_factors rates[PARAMS] = {
-        {1, 2}, {0.125, 16}, {1, 2}, {0.125, 16}, {1, 2}};
+        {1, 2, 1}, {0.125, 16, 1}, {1, 2, 0.25}, {0.125, 16, 1}, {1, 2, 1}};
     struct groups groups = groups_of(rows, ROWS(rows));
     struct optimizer_choice choice = {.kind = &optimizer_sgd};
     struct optimizer_rule rules[PARAMS];

@@ -31,7 +31,7 @@ static void rates_choose(struct golden_training *t, struct groups *groups)
     for (int i = 0; i < whole.params.count; i++) {
         const struct mup mup = mup_of(&t->model, &whole.params.items[i]);
 
-        rates[i] = (struct rate_factors){mup.rate, mup.sgd};
+        rates[i] = (struct rate_factors){mup.rate, mup.sgd, mup.gain};
     }
     program_free(&whole);
 }
