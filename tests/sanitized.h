@@ -3,7 +3,7 @@
  *
  * It is then many times slower, and what it looks for depends on the code that
  * runs and not on the numbers. So tests may leave out cases that repeat code
- * with other numbers: builds without a sanitizer run them all. */
+ * with other numbers, which builds without a sanitizer run. */
 #ifndef LOCKSTEP_TESTS_SANITIZED_H
 #define LOCKSTEP_TESTS_SANITIZED_H
 

@@ -7,8 +7,9 @@
  * `finish`; a barrier raises `barrier` when its last thread arrives.
  *
  * Workers are pinned when all living pools together have no more threads than
- * there are cores; the calling thread never is, since threads that it creates
- * later would inherit its place. */
+ * there are cores, without those that are left to other processes; the calling
+ * thread never is, since threads that it creates later would inherit its
+ * place. */
 #include <errno.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -129,18 +130,18 @@ int threads_cores(void)
 
 void threads_mark(unsigned char mark[THREADS_MARK_BYTES])
 {
-    enum { BOOT_BYTES = 40 };
     FILE *file = fopen("/proc/sys/kernel/random/boot_id", "r");
     cpu_set_t set;
 
     memset(mark, 0, THREADS_MARK_BYTES);
     if (file) {
-        if (fread(mark, 1, BOOT_BYTES, file) == 0) mark[0] = 0;
+        if (fread(mark, 1, BOOT_MARK_BYTES, file) == 0) mark[0] = 0;
         fclose(file);
     }
     if (sched_getaffinity(0, sizeof set, &set) == 0)
-        memcpy(mark + BOOT_BYTES, &set, THREADS_MARK_BYTES - BOOT_BYTES);
+        memcpy(mark + BOOT_MARK_BYTES, &set, CORES_MARK_BYTES);
 }
+_Static_assert(sizeof(cpu_set_t) == CORES_MARK_BYTES, "the mark holds it");
 
 void threads_leave_cores(int cores)
 {

@@ -28,7 +28,8 @@ void threads_barrier(struct threads *threads);
 int threads_cores(void); /* cores this process may use */
 /* Which machine this is, as long as it runs, and which of its cores this
  * process may use: equal where processes share the same cores. */
-enum { THREADS_MARK_BYTES = 40 + 128 };
+enum { BOOT_MARK_BYTES = 40, CORES_MARK_BYTES = 128 /* a cpu_set_t */,
+       THREADS_MARK_BYTES = BOOT_MARK_BYTES + CORES_MARK_BYTES };
 void threads_mark(unsigned char mark[THREADS_MARK_BYTES]);
 /* Other processes use the first `cores` of those cores: pools that are built
  * from now on are pinned behind them. */

@@ -101,7 +101,8 @@ status help_markdown(struct text *out)
     TRY(text_append_string(out, "# Commands\n\nPrinted by `lockstep docs "
                                 "commands` from `src/cli/commands.c`.\n"
                                 "Examples follow on each other, after `make "
-                                "demo`.\n"));
+                                "demo`; SmolLM-135M stands for a model of "
+                                "yours.\n"));
     for (int i = 0; i < command_count; i++) {
         const struct command *command = &commands[i];
 

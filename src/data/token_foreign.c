@@ -198,12 +198,10 @@ static status compare_metadata(const struct token_file *file,
                                const char *text)
 {
     const size_t first = strcspn(text, "\n");
-    const char *bar = memchr(text, '|', first);
+    const char *bar = memrchr(text, '|', first);
     char *end = NULL;
     long long bytes, count;
 
-    for (const char *more = bar; more != NULL && more < text + first; more++)
-        if (*more == '|') bar = more; /* the last one */
     bytes = bar != NULL ? strtoll(bar + 1, &end, 10) : 0;
     if (bar == NULL || end == bar + 1 || end != text + first)
         FAIL(ERR_FORMAT, "%s.metadata: the first line is not TOKENIZER|BYTES",
@@ -222,7 +220,7 @@ static status compare_metadata(const struct token_file *file,
 
 static status check_metadata(const struct token_file *file, const char *path)
 {
-    enum { METADATA_MAX = 1 << 16 };
+    enum { METADATA_MAX = 1 << 16 /* bytes */ };
     char name[PATH_BYTES];
     struct text text = {0};
     status result;

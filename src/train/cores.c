@@ -7,39 +7,60 @@
 #include "base/threads.h"
 #include "comm/launch.h"
 
-/* Ranks with the same cores, this one too, and how many of them come before
- * it. */
-static status count_sharers(struct group *world, int *sharers, int *before)
+/* What a rank tells the others. */
+struct wish {
+    unsigned char mark[THREADS_MARK_BYTES];
+    int threads; /* 0: an equal share */
+};
+
+/* Ranks with exactly the cores of this one, itself too. */
+struct sharers {
+    int count;
+    int asked; /* for so many threads by those before it, */
+    int equal; /* and so many of these want an equal share */
+};
+
+static status find_sharers(struct group *world, int wanted,
+                           struct sharers *sharers)
 {
-    unsigned char mine[THREADS_MARK_BYTES], *marks = NULL;
+    struct wish mine, *wishes = NULL;
     status result;
 
-    threads_mark(mine);
-    TRY(memory_take((size_t)world->size, sizeof mine, (void **)&marks));
+    memset(&mine, 0, sizeof mine);
+    threads_mark(mine.mark);
+    mine.threads = wanted;
+    TRY(memory_take((size_t)world->size, sizeof mine, (void **)&wishes));
     result = comm_all_gather(
         world,
-        tensor_1d(marks, DTYPE_U8, world->size * (int64_t)sizeof mine),
-        tensor_1d(mine, DTYPE_U8, sizeof mine));
-    *sharers = *before = 0;
+        tensor_1d(wishes, DTYPE_U8, world->size * (int64_t)sizeof mine),
+        tensor_1d(&mine, DTYPE_U8, sizeof mine));
     for (int rank = 0; result == OK && rank < world->size; rank++) {
-        const unsigned char *other = marks + (size_t)rank * sizeof mine;
-        const bool shares = memcmp(other, mine, sizeof mine) == 0;
+        const struct wish *other = &wishes[rank];
 
-        *sharers += shares;
-        *before += shares && rank < world->rank;
+        if (memcmp(other->mark, mine.mark, sizeof mine.mark) != 0) continue;
+        sharers->count++;
+        if (rank >= world->rank) continue;
+        sharers->asked += other->threads;
+        sharers->equal += other->threads == 0;
     }
-    memory_free(marks);
+    memory_free(wishes);
     return result;
 }
 
 status cores_share(struct group *world, int wanted, int *threads)
 {
-    int sharers = 1, before = 0;
+    struct sharers sharers = {.count = 1};
+    int share;
 
-    if (world) TRY(count_sharers(world, &sharers, &before));
-    *threads = wanted > 0 ? wanted : threads_cores() / sharers;
-    if (*threads == 0) *threads = 1;
+    if (world) {
+        sharers.count = 0;
+        TRY(find_sharers(world, wanted, &sharers));
+    }
+    share = threads_cores() / sharers.count;
+    if (share == 0) share = 1;
+    *threads = wanted > 0 ? wanted : share;
     /* Ranks of one process have their cores from its pools. */
-    if (world && launch_rank() >= 0) threads_leave_cores(before * *threads);
+    if (world && launch_rank() >= 0)
+        threads_leave_cores(sharers.asked + sharers.equal * share);
     return OK;
 }

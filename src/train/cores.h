@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* cores.h - the cores of a rank: those of its process, shared with the ranks
- * that may use the same ones. */
+ * that may use exactly these too. */
 #ifndef LOCKSTEP_TRAIN_CORES_H
 #define LOCKSTEP_TRAIN_CORES_H
 

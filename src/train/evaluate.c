@@ -259,7 +259,7 @@ static status ask(struct evaluating *e, bool greedy)
     progress_begin(&e->progress, rank_of(e) == 0 ? e->request->progress : NULL,
                    "eval", "requests", 1);
     result = likelihood_alone(&e->likelihoods, &e->stage, &share, &call);
-    if (e->progress.shown > 0) progress_end(&e->progress);
+    progress_end(&e->progress);
     return result;
 }
 

@@ -146,6 +146,7 @@ static status open_source(struct feed *feed, int index)
     struct loader_request request;
     const bool mixed = feed->recipe.count > 0;
     const bool held = o->data.valid.count == 0 && o->data.valid_share > 0;
+    status result;
 
     source->name = mixed ? feed->recipe.sources[index].name : "train";
     if (mixed)
@@ -170,8 +171,9 @@ static status open_source(struct feed *feed, int index)
         request.share = SHARE_TRAIN;
     }
     request.shuffled = true;
-    TRY(feed_load(&source->train, &request));
-    if (feed->packing.shown > 0) progress_end(&feed->packing);
+    result = feed_load(&source->train, &request);
+    progress_end(&feed->packing);
+    TRY(result);
     feed->samples += source->train.samples;
     feed->dropped += source->train.dropped > 0;
     return OK;

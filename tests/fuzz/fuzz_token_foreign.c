@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz_token_foreign.c - can a token file of another project hurt us? The first
  * byte of the input chooses the layout, the next two say how many bytes are the
- * second file's; then come that file and the first. */
+ * second file's; then come that file and the first. A nanoset may have a third,
+ * the end of the first. */
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
 #include "data/token_foreign.h"
+#include "tests/fuzz/scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -21,6 +23,24 @@ static void read_all(struct token_file *file)
     }
     for (int64_t i = 0; i < file->count; i++) sum += token_file_at(file, i);
     CHECK(sum >= -file->count);
+}
+
+/* From the disk, with what it says of itself. */
+static void open_nanoset(const uint8_t *data, size_t size, size_t cut)
+{
+    enum { METADATA_MOST = 48 };
+    const size_t said = (size - cut) % METADATA_MOST;
+    struct token_file file = {0};
+    char path[PATH_BYTES];
+
+    scratch_make();
+    scratch_put("a.ds.index", data, cut);
+    scratch_put("a.ds", data + cut, size - cut - said);
+    scratch_put("a.ds.metadata", data + size - said, said);
+    CHECK(path_join(path, PATH_BYTES, scratch, "a.ds") == OK);
+    if (token_file_open(&file, path) == OK) read_all(&file);
+    token_file_close(&file);
+    status_clear();
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
@@ -39,6 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     data += 3;
     size -= 3;
     if (cut > size) cut = size;
+    if (strcmp(file.path, "a.ds") == 0) open_nanoset(data, size, cut);
     table = malloc(cut + 1); /* of their own, so that overruns show */
     image = malloc(size - cut + 1);
     if (table == NULL || image == NULL) abort();

@@ -125,9 +125,12 @@ def ask(url, wanted, seconds):
         try:
             run, = served(url, "scalars/tags")
             if set(wanted) <= tags_of(url, "scalars"):
-                return {tag: [(step, value) for _, step, value in
-                              served(url, "scalars/scalars", run=run, tag=tag)]
-                        for tag in wanted}
+                found = {tag: [(step, value) for _, step, value in
+                               served(url, "scalars/scalars", run=run, tag=tag)]
+                         for tag in wanted}
+                if all(len(found[tag]) >= len(wanted[tag]) for tag in wanted) \
+                        or time.monotonic() > until:
+                    return found
         except (OSError, ValueError):
             pass  # it has not begun, or not read a run yet
         assert time.monotonic() < until, "the server does not show the run"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes training/ramp.json: the batches of 200 steps of five ramps.
+"""Writes training/ramp.json: the batches of 200 steps of seven ramps.
 
     python3 tests/golden/make_ramp.py
 

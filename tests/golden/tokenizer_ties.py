@@ -5,7 +5,7 @@ between two answers that look alike, and what the libraries choose.
     pip install tokenizers==0.22.2 sentencepiece==0.2.3
     python3 tests/golden/tokenizer_ties.py
 
-doubled.json: added tokens with one normal form. `tokenizers` up to 0.22 finds
+`doubled` of expected.json: added tokens with one normal form. `tokenizers` up to 0.22 finds
 the special one, then the one that was added first; 0.23 takes any, another in
 each process, so that only the older one can be asked.
 

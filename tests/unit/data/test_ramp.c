@@ -45,7 +45,7 @@ TEST(rows_of_steps)
     ramp_free(&ramp);
 }
 
-/* Against Megatron-LM's own rule, followed step by step in Python
+/* Against Megatron-LM's rule, written again and followed step by step in Python
  * (tests/golden/make_ramp.py). */
 TEST(levels_are_those_of_the_samples_read)
 {

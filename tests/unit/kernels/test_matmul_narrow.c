@@ -431,8 +431,9 @@ static bool repeats(const struct wanted *wanted, size_t i, int form,
 static void fast_check(struct room *rooms, size_t i, int form,
                        const struct wanted *wanted)
 {
+    const int threads = 1 + ((int)i / FORMS + form) % 2;
     struct product_run run = {wanted, ISA_PLAIN, i, form,
-                              SANITIZED_THREADS ? 2 : 1 + ((int)i + form) % 2};
+                              SANITIZED_THREADS ? 2 : threads};
     struct arena *arena = &rooms->arena;
     struct a_product want, have, fresh;
     struct stream plain = {0};
