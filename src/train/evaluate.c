@@ -23,6 +23,7 @@ struct evaluating {
     struct likelihoods likelihoods; /* of this rank's share */
     struct likelihoods all;         /* of several ranks, on the first */
     struct progress progress;
+    int threads; /* of this rank */
 };
 
 static int rank_of(const struct evaluating *e)
@@ -230,7 +231,7 @@ static status open_stage(struct evaluating *e)
     out->batch = batch * out->length;
     TRY(session_request(&e->session, batch, out->length, &plan));
     plan.dtype = e->request->dtype;
-    TRY(cores_share(e->world, e->request->threads, &plan.threads));
+    plan.threads = e->threads;
     /* A leaf needs a token. */
     if (out->length < plan.grid.tensor) plan.grid.tensor = 1;
     return session_stage(&e->session, &plan, &e->stage);
@@ -331,6 +332,8 @@ static status rank_body(void *argument, struct group *world)
 
     if (rank_of(&e) > 0) e.out = &own;
     TRY_GOTO(done, result, agree(&e, open_all(&e)));
+    TRY_GOTO(done, result,
+             cores_share(world, of->request->threads, &e.threads));
     e.out->ranks = ranks_of(&e);
     TRY_GOTO(done, result, agree(&e, answer(&e)));
     e.out->seconds = now_s() - began;
