@@ -118,6 +118,57 @@ TEST(the_window_comes_back)
     policy_free(&other);
 }
 
+/* A number of the golden file; null: none. */
+static double number_of(const struct json *json)
+{
+    return json->kind == JSON_NULL ? (double)NAN : json->real;
+}
+
+/* One step: its judgement, and what it leaves in the window. */
+static void step_check(struct policy *policy, const struct json *step)
+{
+    const double loss = number_of(&step->items[0]);
+    const double norm = number_of(&step->items[1]);
+    const struct json *what = &step->items[3];
+    const double threshold = number_of(&step->items[4]);
+    struct policy_verdict verdict;
+
+    policy_judge(policy, loss, norm, &verdict);
+    EQUAL_TEXT(policy_action_name(verdict.action), step->items[2].string);
+    if (what->kind == JSON_NULL) CHECK(verdict.cause == NULL);
+    else EQUAL_TEXT(verdict.what, what->string);
+    if (!isnan(threshold))
+        CHECK(fabs(verdict.threshold - threshold) <= 1e-13 * threshold);
+    if (verdict.action == POLICY_NONE || verdict.action == POLICY_WARN)
+        policy_accept(policy, loss, norm);
+}
+
+/* Against Python's statistics on exact fractions (make_policy.py of golden). */
+TEST(steps_are_judged_as_by_another)
+{
+    static const char *const path = "tests/golden/training/policy.json";
+    struct arena arena;
+    const struct json *root;
+
+    arena_init(&arena, "policies", 0);
+    IS_OK(json_read_file(&root, &arena, path, 1 << 20));
+    CHECK(root->kind == JSON_ARRAY && root->count == 5);
+    for (int i = 0; i < root->count; i++) {
+        const struct json *names = json_get(&root->items[i], "options");
+        const struct json *steps = json_get(&root->items[i], "steps");
+        const char *assignments[6] = {0};
+        struct policy policy;
+
+        CHECK(names->count == 5 && steps->count == 160);
+        for (int j = 0; j < 5; j++) assignments[j] = names->items[j].string;
+        build(&policy, assignments);
+        for (int j = 0; j < steps->count; j++)
+            step_check(&policy, &steps->items[j]);
+        policy_free(&policy);
+    }
+    arena_free(&arena);
+}
+
 TEST(what_makes_no_policy_is_refused)
 {
     static const struct { const char *assignments[3], *words; } rows[] = {
@@ -144,4 +195,4 @@ TEST(what_makes_no_policy_is_refused)
 
 TEST_MAIN(what_is_not_finite_is_judged_at_once, a_spike_is_beyond_the_window,
           a_flat_curve_has_room_for_noise, the_window_comes_back,
-          what_makes_no_policy_is_refused)
+          steps_are_judged_as_by_another, what_makes_no_policy_is_refused)
