@@ -114,6 +114,21 @@ static bool list_whole(const struct file_map *map, uint64_t facts[FACTS])
     return crc32c(0, map->bytes, map->length - sizeof crc) == crc;
 }
 
+/* Whether documents rise and are of the set, and so are their tokens: who reads
+ * the list relies on it. */
+static bool list_sound(const struct split *split, const struct token_set *set)
+{
+    int64_t next = 0;
+
+    for (int64_t i = 0; i < split->count; i++) {
+        if (split->held[i] < next || split->held[i] >= set->documents ||
+            split->before[i] < 0 || split->before[i] > split->before[i + 1])
+            return false;
+        next = split->held[i] + 1;
+    }
+    return split->before[0] == 0 && split->before[split->count] <= set->tokens;
+}
+
 /* A list of another set lies under another name. */
 static bool list_read(struct split *split, const struct token_set *set,
                       const struct split_request *r, const char *path)
@@ -135,6 +150,7 @@ static bool list_read(struct split *split, const struct token_set *set,
             memcpy(split->held, map.bytes + sizeof facts, bytes);
             memcpy(split->before, map.bytes + sizeof facts + bytes,
                    bytes + sizeof(int64_t));
+            read = list_sound(split, set);
         }
     }
     if (!read && file_exists(path))
