@@ -9,7 +9,7 @@ The second form takes those that have been published, made small; the rest is th
 same. For each seed from FIRST to LAST - 1 it draws a config.json, builds the model with
 transformers in float64 (its inner float32 steps are float64 here), saves it, and
 compares the logits and gradients of `LOCKSTEP score`, and the logits of what
-`LOCKSTEP import` and `export` make of it. Exit 1: one is further than 1e-9 of the
+`LOCKSTEP import` and `export` make of it. Exit 1: one is further than 1e-10 of the
 largest value, or was refused; its directory is kept and named.
 """
 import json
@@ -26,7 +26,7 @@ from safetensors.numpy import load_file  # that of PyTorch asks for torch.float3
 from safetensors.torch import save_file
 
 F32, F64 = torch.float32, torch.float64
-LENGTH, TOLERANCE = 29, 1e-9
+LENGTH, TOLERANCE = 29, 1e-10
 FLAGS = [False, True]
 ACTIVATIONS = ["gelu", "gelu_new", "gelu_pytorch_tanh", "relu", "silu"]
 SCALINGS = [
