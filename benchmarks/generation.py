@@ -22,7 +22,6 @@ import measure
 import pictures
 from presets import PRESETS
 
-HERE = os.path.dirname(os.path.abspath(__file__))
 PROMPT = "The"
 
 
@@ -196,7 +195,7 @@ def settings_read():
                         default=len(os.sched_getaffinity(0)))
     parser.add_argument("--ahead", action="store_true",
                         help="run before all other work (needs root)")
-    parser.add_argument("--out", default=os.path.join(HERE, "results"))
+    parser.add_argument("--out", default=measure.RESULTS)
     parser.add_argument("--work", help=argparse.SUPPRESS)
     return parser.parse_args()
 

@@ -18,10 +18,9 @@ what a cache would keep are removed before each round, so that the set was never
 seen; the table of documents was (40 MB, in the page cache). The difference must
 stay below 50 ms of processor time.
 
-Prints JSON.
+Stores the figures in results/.
 """
 import array
-import json
 import os
 import re
 import resource
@@ -32,9 +31,10 @@ import sys
 import tempfile
 import time
 
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-PROGRAM = os.path.join(os.path.abspath(os.environ.get("BUILD") or
-                                       os.path.join(ROOT, "build")), "lockstep")
+import measure
+
+PROGRAM = os.path.abspath(os.path.join(
+    os.environ.get("BUILD") or os.path.join(measure.ROOT, "build"), "lockstep"))
 LEARNED, MEMORY, VOCAB = 1_000_000_000, 2_000_000_000, 32000
 ENDINGS = (".c", ".h", ".hpp", ".py", ".pl", ".pm", ".js", ".md", ".txt",
            ".rst", ".html", ".po", ".tex", ".el", ".xml", "copyright")
@@ -150,16 +150,15 @@ def opening(folder):
 
 
 def main():
-    result = {"date": time.strftime("%Y-%m-%d"),
-              "command": "python3 benchmarks/large_data.py"}
+    found = {}
     with tempfile.TemporaryDirectory() as folder:
         for part in (learning, opening):
             if not sys.argv[1:] or part.__name__ in sys.argv[1:]:
-                result[part.__name__] = part(folder)
-    json.dump(result, sys.stdout, indent=1)
-    print()
-    sys.exit(not all(row["within"] for row in result.values()
-                     if isinstance(row, dict)))
+                found[part.__name__] = part(folder)
+    start, _ = measure.store(measure.RESULTS, "large-data",
+                             "python3 benchmarks/large_data.py", found)
+    print(start + ".json")
+    sys.exit(not all(row["within"] for row in found.values()))
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ import sys
 import time
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+RESULTS = os.path.join(ROOT, "benchmarks", "results")
 TICKS = os.sysconf("SC_CLK_TCK")
 AHEAD = "-19"  # the most urgent niceness
 

@@ -16,10 +16,9 @@ import re
 import subprocess
 import sys
 import tempfile
-import time
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-TREE = os.path.dirname(HERE)
+import measure
+
 PROGRAM = os.path.abspath(os.path.join(os.environ.get("BUILD", "build"),
                                        "lockstep"))
 SOURCES, PIECE = 1000, 3000
@@ -31,7 +30,7 @@ def lockstep(*arguments):
 
 
 def make_texts(where):
-    names = sorted(glob.glob(os.path.join(TREE, "src/*/*.c")))
+    names = sorted(glob.glob(os.path.join(measure.ROOT, "src/*/*.c")))
     text = "".join(open(name, encoding="utf-8").read() for name in names)
     os.mkdir(os.path.join(where, "texts"))
     for i in range(SOURCES):
@@ -40,9 +39,10 @@ def make_texts(where):
             file.write(text[at:at + PIECE])
 
 
-def measure(where, name, rows, steps):
+def trained(where, name, rows, steps):
     """The profile of a run of that data."""
-    config = open(os.path.join(TREE, "examples/01_first_run/config.yaml")).read()
+    config = open(os.path.join(measure.ROOT, "examples", "01_first_run",
+                               "config.yaml")).read()
     config = re.sub(r"(?m)^validate:\n.*\n|^  (train|valid): .*\n", "", config)
     config = config.replace("demo/tokenizer.json", "tokenizer.json")
     config = config.replace("data:\n", "data:\n  valid_share: 0\n" + rows)
@@ -73,18 +73,14 @@ def main():
             for i in range(SOURCES))
         found = {}
         for name, rows in (("one", "  train: [texts]\n"), ("many", many)):
-            data, step = data_and_step(measure(where, name, rows, steps))
+            data, step = data_and_step(trained(where, name, rows, steps))
             found[name] = {"data_ms": round(data, 4), "step_ms": round(step, 2),
                            "share": round(data / step, 5)}
             print(f"{name}: data {data:.3f} ms of a step of {step:.1f} ms, "
                   f"{100 * data / step:.3f}%")
-    cpu = re.search(r"model name\s*: (.*)", open("/proc/cpuinfo").read())
-    cpu = re.sub(r"[^A-Za-z0-9]+", "-", cpu.group(1)).strip("-")
-    out = os.path.join(HERE, "results",
-                       f"{time.strftime('%Y-%m-%d')}-{cpu}-mixture.json")
-    with open(out, "w") as file:
-        json.dump({"sources": SOURCES, "steps": steps, **found}, file, indent=1)
-        file.write("\n")
+    found.update(sources=SOURCES, steps=steps)
+    measure.store(measure.RESULTS, "mixture", "python3 benchmarks/mixture.py",
+                  found)
     if found["many"]["share"] >= 0.01:
         sys.exit("a mixture of 1,000 sources costs 1% of a step or more")
 

@@ -359,7 +359,7 @@ def settings_read():
                         "not told")
     parser.add_argument("--ahead", action="store_true",
                         help="run before all other work (needs root)")
-    parser.add_argument("--out", default=os.path.join(HERE, "results"))
+    parser.add_argument("--out", default=measure.RESULTS)
     settings = parser.parse_args()
     settings.lockstep = os.path.abspath(
         os.environ.get("LOCKSTEP") or os.path.join(measure.ROOT, "build",

@@ -2,7 +2,7 @@
 """Encoding and learning beside the libraries, on one core.
 
     make build/lockstep build/liblockstep.a
-    python3 benchmarks/tokenizer_speed.py TEXT... > benchmarks/results/...
+    python3 benchmarks/tokenizer_speed.py TEXT...
 
 Encoding: the texts are cut into documents of about 4 KB; every tokenizer of
 tests/golden/tokenizer_fuzz.py, real ones where a package has them. Learning: a
@@ -10,12 +10,10 @@ byte-level BPE of each size in LEARNED from the texts as they are, by `lockstep
 tokenizer train` and by the trainer of `tokenizers`.
 
 In each round both sides do all of it in turn (A B A B ...), in processor time of
-one thread, so that a busy machine changes little. Printed as JSON: medians, and
+one thread, so that a busy machine changes little. Stored in results/: medians and
 the median, least and most of the ratios of the rounds. ONLY=learning or
 ONLY=encoding leaves the rest out; FILTER takes tokenizers with that in the name.
 """
-import datetime
-import json
 import os
 import resource
 import statistics
@@ -25,10 +23,11 @@ import sys
 import tempfile
 import time
 
+import measure
+
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 os.environ["RAYON_NUM_THREADS"] = "1"
-ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-sys.path.insert(0, os.path.join(ROOT, "tests", "golden"))
+sys.path.insert(0, os.path.join(measure.ROOT, "tests", "golden"))
 import tokenizer_fuzz as fuzz  # noqa: E402
 from tokenizers import (  # noqa: E402
     Tokenizer, models, pre_tokenizers, trainers)
@@ -52,7 +51,7 @@ def documents(paths):
     return out
 
 
-def measure(tool, encode, path, texts):
+def encoding(tool, encode, path, texts):
     data = struct.pack("<I", 0)  # an empty text warms nothing
     data += fuzz.packed(texts)
     size = sum(len(t.encode()) for t in texts)
@@ -85,8 +84,8 @@ def child_s():
 
 def learn(paths, vocab, folder):
     """Seconds of learning so many tokens, both sides in turn."""
-    program = os.environ.get("LOCKSTEP") or os.path.join(ROOT, "build",
-                                                         "lockstep")
+    program = (os.environ.get("LOCKSTEP")
+               or os.path.join(measure.ROOT, "build", "lockstep"))
     ours, theirs = [], []
     for _ in range(ROUNDS):
         began = child_s()
@@ -110,8 +109,7 @@ def learn(paths, vocab, folder):
 
 def main():
     texts = documents(sys.argv[1:])
-    result = {"date": str(datetime.date.today()), "rounds": ROUNDS,
-              "documents": len(texts),
+    result = {"rounds": ROUNDS, "documents": len(texts),
               "bytes": sum(len(t.encode()) for t in texts), "rows": {}}
     only = os.environ.get("ONLY")
     with tempfile.TemporaryDirectory() as folder:
@@ -124,10 +122,11 @@ def main():
             if (name not in WANTED or only == "learning"
                     or os.environ.get("FILTER", "") not in name):
                 continue
-            result["rows"][name] = measure(tool, encode, path, texts)
+            result["rows"][name] = encoding(tool, encode, path, texts)
             print(name, result["rows"][name], file=sys.stderr, flush=True)
-    json.dump(result, sys.stdout, indent=1)
-    print()
+    start, _ = measure.store(measure.RESULTS, "tokenizers",
+                             "python3 benchmarks/tokenizer_speed.py", result)
+    print(start + ".json")
 
 
 if __name__ == "__main__":

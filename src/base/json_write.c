@@ -102,7 +102,7 @@ static bool stands_for_itself(unsigned char c)
 
 /* With escapes where JSON wants them. */
 static void put_escaped(struct json_writer *writer, const char *bytes,
-                      size_t length)
+                        size_t length)
 {
     size_t at = 0;
 
