@@ -25,7 +25,6 @@
 #include "base/threads.h"
 
 enum {
-    COUNT_MAX = 1024,
     CACHE_LINE = 64,  /* bytes */
     SPIN_NS = 50000,  /* a wake-up from the kernel costs about as much */
     OWN_SPIN_NS = 400000, /* on a core that nobody else was promised: what one
@@ -97,7 +96,7 @@ static void signal_raise(struct signal *signal)
 {
     atomic_fetch_add(&signal->value, 1);
     if (atomic_load(&signal->sleepers) > 0)
-        futex(&signal->value, FUTEX_WAKE_PRIVATE, COUNT_MAX);
+        futex(&signal->value, FUTEX_WAKE_PRIVATE, THREADS_MOST);
 }
 
 static void signal_wait(struct signal *signal, uint32_t old, int64_t spin_ns)
@@ -220,8 +219,8 @@ status threads_build(struct threads **out, int count)
 
     *out = NULL;
     if (count == 0) count = cores;
-    if (count < 1 || count > COUNT_MAX)
-        FAIL(ERR_CONFIG, "%d threads: expected 1 to %d", count, COUNT_MAX);
+    if (count < 1 || count > THREADS_MOST)
+        FAIL(ERR_CONFIG, "%d threads: expected 1 to %d", count, THREADS_MOST);
     TRY(threads_check_rounding());
     TRY(memory_take(1, sizeof *pool, (void **)&pool));
     *out = pool;

@@ -13,6 +13,7 @@
 #include "base/status.h"
 
 struct threads;
+enum { THREADS_MOST = 1024 /* of a pool: the cores of a cpu_set_t */ };
 
 /* count threads, the caller included; 0: as many as the cores this process
  * may use. Asserts in every thread: round to nearest, no FTZ, no DAZ. */

@@ -24,8 +24,11 @@ static double elements_of(const struct profile_row *row, int operand)
            (double)s[operand == 0 ? 1 : 2];
 }
 
-static status room_open(struct room *room, const struct profile *profile)
+static status room_open(struct room *room, enum dtype dtype,
+                        const struct profile *profile)
 {
+    const size_t bytes = (size_t)dtype_bytes(dtype_real(dtype));
+
     for (int i = 0; i < 3; i++) {
         double most = 1;
 
@@ -33,9 +36,9 @@ static status room_open(struct room *room, const struct profile *profile)
             if (profile->rows[r].kind == METER_MATMUL &&
                 elements_of(&profile->rows[r], i) > most)
                 most = elements_of(&profile->rows[r], i);
-        TRY(arena_take_array(&room->arena, (size_t)most, sizeof(float),
+        TRY(arena_take_array(&room->arena, (size_t)most, bytes,
                              &room->data[i]));
-        memset(room->data[i], 0, (size_t)most * sizeof(float));
+        memset(room->data[i], 0, (size_t)most * bytes);
     }
     return OK;
 }
@@ -120,7 +123,7 @@ static status measure_products(struct bound *bound, struct stage *stage,
     status result;
 
     arena_init(&room.arena, "products", 0);
-    TRY_GOTO(done, result, room_open(&room, profile));
+    TRY_GOTO(done, result, room_open(&room, dtype, profile));
     for (int i = 0; i < profile->count; i++) {
         struct profile_row *row = &profile->rows[i];
         double own, theirs;
@@ -164,7 +167,7 @@ static status measure_float32(struct stage *stage, double *flops)
     status result;
 
     arena_init(&room.arena, "products", 0);
-    TRY_GOTO(done, result, room_open(&room, &one));
+    TRY_GOTO(done, result, room_open(&room, DTYPE_F32, &one));
     const struct matmul call = call_of(&room, DTYPE_F32, &row);
 
     TRY_GOTO(done, result, own_time(&stage->inner[1], &stage->stream, &call,

@@ -21,9 +21,18 @@ struct operands {
     double doubles[CASE_INTEGERS];
     struct tensor t[CASE_TENSORS];
     double flops, bytes;   /* of one call: work that cannot be avoided */
+    int64_t every; /* of a product, row 0, that many rows on, and so on are
+                    * made, and the last one; 0: all */
     /* Before results of a narrow table are compared; NULL: nothing. */
     void (*settle)(struct operands *o);
 };
+
+/* Whether a call makes that row of its product. */
+static inline bool product_row_is_made(const struct operands *o, int64_t row)
+{
+    return o->every == 0 || row % o->every == 0 ||
+           row + 1 == o->t[0].shape[0];
+}
 
 struct bench_case {
     const char *kernel, *shape;

@@ -10,6 +10,13 @@
 #include "base/json.h"
 #include "kernels/kernels.h"
 
+/* What is compared with the reference. */
+enum bench_check {
+    CHECK_SOME,  /* every element, but of a product one row in 64 */
+    CHECK_ALL,   /* takes minutes */
+    CHECK_NOTHING
+};
+
 struct bench_kernels_settings {
     const char *only; /* kernels whose name contains this; NULL: all */
     double seconds;   /* per kernel; 0: 0.1 */
@@ -18,15 +25,15 @@ struct bench_kernels_settings {
     enum dtype dtype; /* float32, bfloat16 or float16 */
     bool every;       /* not `dtype` alone: float32 and bfloat16 */
     enum product product;
-    bool check;       /* compare with the reference (takes longer) */
+    enum bench_check check;
 };
 
 /* Prints, or writes to `json` when not NULL, one row per kernel and shape. The
- * limit of a row is the larger of its operations at the measured FMA peak and
- * its bytes at the measured bandwidth; products of 16-bit operands may pass the
- * peak, which is that of float32. Shows oneDNN beside products if
- * it is installed. ERR_VERIFY: bits differ from the reference.
- * ERR_CONFIG: `only` names no kernel. */
+ * limit of a row is the larger of its operations at the measured peak (of
+ * products that of the type's own instruction, of all else that of FMAs) and
+ * its bytes at the measured bandwidth. Shows oneDNN beside products if it is
+ * installed. ERR_VERIFY: bits differ from the reference. ERR_CONFIG: `only`
+ * names no kernel. */
 status bench_kernels(const struct bench_kernels_settings *settings, FILE *out,
                      struct json_writer *json);
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { AREA_FLOATS = 32 << 20, ROUNDS = 5 };
+enum { AREA_BYTES = 128 << 20, ROUNDS = 5 };
 
 double probe_now_s(void)
 {
@@ -19,6 +19,7 @@ double probe_now_s(void)
 status probe_memory_rate(const struct kernels *kernels, struct stream *stream,
                          double *bytes_per_s)
 {
+    const int64_t elements = AREA_BYTES / dtype_bytes(kernels->dtype);
     struct tensor areas[3];
     struct arena arena;
     double best = 0;
@@ -28,17 +29,16 @@ status probe_memory_rate(const struct kernels *kernels, struct stream *stream,
     for (int i = 0; i < 3; i++) {
         void *data;
 
-        TRY_GOTO(done, result, arena_take_array(&arena, AREA_FLOATS,
-                                                sizeof(float), &data));
-        memset(data, 0, AREA_FLOATS * sizeof(float)); /* pages of our own */
-        areas[i] = tensor_1d(data, DTYPE_F32, AREA_FLOATS);
+        TRY_GOTO(done, result, arena_take(&arena, AREA_BYTES, &data));
+        memset(data, 0, AREA_BYTES); /* pages of our own */
+        areas[i] = tensor_1d(data, kernels->dtype, elements);
     }
     for (int i = 0; i < ROUNDS; i++) {
         double before = probe_now_s(), rate;
 
         TRY_GOTO(done, result, kernels->add(stream, areas[0], areas[1],
                                             areas[2]));
-        rate = 3.0 * AREA_FLOATS * sizeof(float) / (probe_now_s() - before);
+        rate = 3.0 * AREA_BYTES / (probe_now_s() - before);
         if (rate > best) best = rate;
     }
     *bytes_per_s = best;

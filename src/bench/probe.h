@@ -8,7 +8,8 @@
 /* Seconds of a monotonic clock. */
 double probe_now_s(void);
 /* Bytes a second, reads and writes counted, of adding two areas into a third,
- * each larger than caches, by all threads of the stream; best of several.
+ * each larger than caches and of the table's type, by all threads of the
+ * stream; best of several.
  * Source: McCalpin, "Memory bandwidth and machine balance in current high
  * performance computers", 1995 (STREAM's "add"). */
 status probe_memory_rate(const struct kernels *kernels, struct stream *stream,

@@ -254,8 +254,8 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
         .recompute = none, .recompute_count = 1}};
 
     f.name = preset->name;
-    f.steps = settings->steps > 0 && settings->steps <= STEPS_MAX
-                  ? settings->steps : 3;
+    f.steps = settings->steps ? settings->steps : 3;
+    CHECK(f.steps > 0 && f.steps <= BENCH_STEPS_MOST);
     TRY_GOTO(done, result, grid_resolve(&request.stage.grid, &(struct grid){0},
                                         &facts));
     request.stage.micro_batch =

@@ -9,6 +9,8 @@
 #include "base/json.h"
 #include "kernels/kernels.h"
 
+enum { BENCH_STEPS_MOST = 64 };
+
 struct bench_step_settings {
     const char *model;    /* "gpt2-124m", "llama-58m", "llama-10m",
                            * "llama-1m"; NULL: the first */

@@ -7,15 +7,13 @@
 #include "bench/bound.h"
 #include "bench/step.h"
 
-enum { STEPS_MAX = 64 };
-
 struct step_figures {
     const struct bench_step_settings *settings;
     const char *name;
     struct stage *stage;       /* borrowed, open */
     struct meter meter;        /* owned */
     double *spent;             /* owned, [events] seconds */
-    double step_ms[STEPS_MAX]; /* ascending */
+    double step_ms[BENCH_STEPS_MOST]; /* ascending */
     int steps;
     double median_ms;
     double first_step_s;       /* since the process began; 0: unknown */

@@ -59,6 +59,8 @@ status command_bench_step(struct arguments *arguments)
     int64_t steps = 0, threads = 0;
     status result;
 
+    if (settings.csv && arguments_has(arguments, "json"))
+        FAIL(ERR_USAGE, "--csv and --json: one form at a time");
     TRY(file_may_write(settings.draw));
     TRY(file_may_write(settings.trace));
     TRY(read_dtype(arguments, &settings.dtype));
@@ -67,8 +69,8 @@ status command_bench_step(struct arguments *arguments)
     TRY(arguments_integer(arguments, "batch", 1, 1 << 20, &settings.batch));
     TRY(arguments_integer(arguments, "micro-batch", 1, 1 << 20,
                           &settings.micro_batch));
-    TRY(arguments_integer(arguments, "length", 1, 1 << 24, &settings.length));
-    TRY(arguments_integer(arguments, "steps", 1, 1000000, &steps));
+    TRY(arguments_integer(arguments, "length", 2, 1 << 24, &settings.length));
+    TRY(arguments_integer(arguments, "steps", 1, BENCH_STEPS_MOST, &steps));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
     TRY(read_isa(arguments, &settings.isa));
     settings.steps = (int)steps;
@@ -87,16 +89,19 @@ done:
 status command_bench_kernels(struct arguments *arguments)
 {
     struct bench_kernels_settings settings = {
-        .only = arguments_text(arguments, "only", NULL),
-        .check = arguments_has(arguments, "check")};
+        .only = arguments_text(arguments, "only", NULL)};
+    static const char *const checks[] = {"some", "all", "nothing"};
     struct json_writer writer = {0};
     int64_t milliseconds = 0, threads = 0;
+    int check = CHECK_SOME;
     status result;
 
     TRY(arguments_integer(arguments, "ms", 1, 1000000, &milliseconds));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
+    TRY(arguments_choice(arguments, "check", checks, 3, &check));
     TRY(read_isa(arguments, &settings.isa));
     TRY(read_dtype(arguments, &settings.dtype));
+    settings.check = (enum bench_check)check;
     settings.every = !arguments_has(arguments, "dtype");
     TRY(read_product(arguments, settings.every ? DTYPE_BF16 : settings.dtype,
                      &settings.product));

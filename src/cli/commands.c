@@ -271,16 +271,17 @@ const struct command commands[] = {
       {"lower", NULL, "with the transfers in it", false}, FLAG_JSON}},
     {"bench kernels", "", 0, 0, "every kernel beside what the machine allows",
      "Times each kernel at shapes of training. The limit is the larger of its "
-     "operations\nat the FMA peak and its bytes at the memory bandwidth, both "
+     "operations\nat the peak and its bytes at the memory bandwidth, both "
      "measured in the same\nrun. oneDNN is shown beside products where it is "
      "installed.",
-     "lockstep bench kernels --only rmsnorm --check", false,
+     "lockstep bench kernels --only rmsnorm --check all", false,
      command_bench_kernels,
      {{"only", "TEXT", "kernels whose name contains it", false},
       {"dtype", "TYPE", "float32, bfloat16 or float16 (default: the first two)",
        false},
       {"product", "NAME", "of bfloat16: pairs (default) or tiles", false},
-      {"check", NULL, "compares every bit with the reference (slower)", false},
+      {"check", "HOW", "what is compared with the reference bit by bit: some "
+       "(one row in 64 of products; default), all (minutes) or nothing", false},
       {"ms", "N", "milliseconds for each kernel (100)", false},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
     {"bench step", "", 0, 0, "whole training steps, kernel by kernel",
@@ -297,7 +298,7 @@ const struct command commands[] = {
       {"micro-batch", "N", "of them at once; not given: as a run chooses",
        false},
       {"length", "N", "tokens of a sequence", false},
-      {"steps", "N", "measured steps (3)", false},
+      {"steps", "N", "measured steps, at most 64 (3)", false},
       {"dtype", "TYPE", "float32 (default), bfloat16, float16 or float64",
        false},
       {"product", "NAME", "of bfloat16: pairs (default) or tiles", false},

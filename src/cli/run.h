@@ -3,10 +3,10 @@
 #ifndef LOCKSTEP_CLI_RUN_H
 #define LOCKSTEP_CLI_RUN_H
 
+#include "base/threads.h"
 #include "cli/command.h"
 
-enum { THREADS_MOST = 4096, /* as train.threads */
-       RANKS_MOST = 64 };
+enum { RANKS_MOST = 64 };
 
 /* verify.c */
 status command_verify(struct arguments *arguments);

@@ -9,7 +9,7 @@
 
 enum {
     SPANS = 1 << 17,  /* of a trace; what does not fit is counted */
-    THREADS_MOST = 12 /* that carry messages: one for each group */
+    CARRIERS = 12     /* threads with messages: one for each group */
 };
 
 int64_t profiler_values(const struct mesh *mesh)
@@ -29,7 +29,7 @@ status profiler_build(struct profiler *profiler, struct team *team,
                     sizeof *profiler->kinds, &kinds));
     profiler->kinds = kinds;
     return meter_build(&profiler->meter,
-                       profiler->ranks > 1 ? THREADS_MOST : 0,
+                       profiler->ranks > 1 ? CARRIERS : 0,
                        profiler->trace != NULL ? SPANS : 0);
 }
 

@@ -68,6 +68,16 @@ expect 2 "no command" frobnicate
 expect 2 "lockstep --help lists" frobnicate
 expect 2 "the nearest is --json" version --jsno
 expect 2 "takes no operand" version extra
+expect 2 "65 is outside 1 to 64" bench step --steps 65
+expect 2 "outside 2 to" bench step --length 1
+expect 2 "outside 0 to 1024" bench step --threads 2000
+expect 2 "one form at a time" bench step --csv --json
+expect 2 "float8" bench step --dtype float8
+expect 2 "--dtype is float32" bench step --product tiles
+expect 78 "nearest: llama-1m" bench step --model llama-2m
+expect 66 "no/such" bench step --trace no/such/trace.json
+expect 78 "no kernel has convolution" bench kernels --only convolution
+expect 2 "none of some, all, nothing" bench kernels --check most
 expect 2 "takes no value" version --json=1
 expect 2 "flags have two dashes" version -j
 expect 2 "expected options, metrics or commands" docs nonsense

@@ -518,6 +518,7 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
     CHECK(p->a.shape[0] == m && p->b.shape[1] == n && p->b.shape[0] == k);
     CHECK(p->a.stride[0] == 1 || p->a.stride[1] == 1);
     CHECK(p->b.stride[0] == 1 || p->b.stride[1] == 1);
+    CHECK(!p->bias || p->bias->dtype == dtype);
     CHECK(!p->left || p->left->stride[1] == 1);
     CHECK(!p->continues || p->order->leaves == 1);
     CHECK(!p->continues || !p->left || p->left->data != p->c.data);
