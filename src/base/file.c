@@ -222,6 +222,7 @@ status file_may_write(const char *path)
     char directory[PATH_BYTES];
 
     if (path == NULL) return OK;
+    if (path[0] == 0) FAIL(ERR_IO, "a file to write has an empty name");
     if (file_is_directory(path))
         FAIL(ERR_IO, "%s is a directory, not a file to write", path);
     if (is_special(path)) return OK;

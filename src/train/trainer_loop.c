@@ -191,7 +191,11 @@ static status one_step(struct trainer *t)
 {
     profiler_begin(&t->profiler);
     TRY(plain_step(t));
-    return profiler_end(&t->profiler);
+    if (profiler_end(&t->profiler) == OK) return OK;
+    /* A trace that cannot be written is no reason to lose the run. */
+    fprintf(stderr, "notice    no trace: %s\n", status_message());
+    status_clear();
+    return OK;
 }
 
 /* The best of a few short probes: other work only ever slows one down. Cores
