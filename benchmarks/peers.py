@@ -39,8 +39,8 @@ ROWS = {"gpt2-124m": ("gpt2-124m", 4, 256), "llama-58m": ("llama-58m", 8, 512),
         "llama-10m": ("llama-10m", 16, 256), "llama-1m": ("llama-1m", 16, 128),
         "gpt2-124m-long": ("gpt2-124m", 4, 1024)}
 QUICK = ("llama-10m", "gpt2-124m", "llama-58m", "llama-1m")
-
-
+PRECISIONS, MODES, PRODUCTS = (
+    ("float32", "bfloat16"), ("eager", "compile"), ("pairs", "tiles"))
 FAMILY = {"gpt2": "{family: gpt2, ", "llama": "{family: llama, tied: false, "}
 
 
@@ -335,20 +335,39 @@ def compare(settings, what, until):
 
 # ---- the command ----
 
+def names(known):
+    """Reads a list of names; one that is not known ends with the known."""
+    def read(text):
+        for name in text.split(","):
+            if name not in known:
+                raise argparse.ArgumentTypeError(
+                    f"{name} is none of {', '.join(known)}")
+        return text.split(",")
+    return read
+
+
+def count(text):
+    if not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not 1 or more")
+    return int(text)
+
+
 def settings_read():
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--quick", action="store_true",
                         help="four rows, no autocast, at most 15 minutes")
-    parser.add_argument("--rows", help="of " + ", ".join(ROWS))
-    parser.add_argument("--precisions", default="float32,bfloat16")
-    parser.add_argument("--modes", default="eager,compile")
-    parser.add_argument("--pairs", type=int, default=5, help="rounds (5)")
+    parser.add_argument("--rows", type=names([*ROWS, "llm.c"]),
+                        help="of " + ", ".join(ROWS))
+    parser.add_argument("--precisions", type=names(PRECISIONS),
+                        default=list(PRECISIONS))
+    parser.add_argument("--modes", type=names(MODES), default=list(MODES))
+    parser.add_argument("--pairs", type=count, default=5, help="rounds (5)")
     parser.add_argument("--minutes", type=float, default=0,
                         help="shared by the rows, each has a round at least")
-    parser.add_argument("--products", help="of bfloat16: pairs,tiles; both, "
-                        "with --quick the faster one here")
-    parser.add_argument("--threads", type=int,
+    parser.add_argument("--products", type=names(PRODUCTS), help="of bfloat16: "
+                        "pairs,tiles; both, with --quick the faster one here")
+    parser.add_argument("--threads", type=count,
                         default=len(os.sched_getaffinity(0)))
     parser.add_argument("--load", type=float, default=0.15,
                         help="cores of other work that mark a round (0.15)")
@@ -365,11 +384,12 @@ def settings_read():
         os.environ.get("LOCKSTEP") or os.path.join(measure.ROOT, "build",
                                                    "lockstep"))
     fast = "tiles" if "amx_bf16" in measure.machine()["has"] else "pairs"
-    settings.products = (settings.products or (
-        fast if settings.quick else "pairs,tiles")).split(",")
+    settings.products = settings.products or (
+        [fast] if settings.quick else list(PRODUCTS))
     settings.llm_c = os.environ.get("LLM_C", "")
-    settings.rows = settings.rows.split(",") if settings.rows else list(
-        QUICK if settings.quick else ROWS)
+    settings.rows = settings.rows or list(QUICK if settings.quick else ROWS)
+    if "llm.c" in settings.rows and not settings.llm_c:
+        parser.error("--rows: llm.c takes part with LLM_C=CHECKOUT only")
     minutes = settings.minutes or (15 if settings.quick else 1e6)
     settings.until = time.monotonic() + 60 * minutes
     settings.log = open(os.path.join(measure.ROOT, "build", "peers.log"), "a",
@@ -381,18 +401,13 @@ def settings_read():
 
 
 def rows_plan(settings):
-    precisions = settings.precisions.split(",")
-    for name in settings.rows:
-        if name not in ROWS and name != "llm.c":
-            sys.exit(f"--rows: {name} is none of {', '.join(ROWS)}, llm.c")
-    modes = settings.modes.split(",")
     plan = []
     for name in settings.rows:
-        for precision in precisions if name in ROWS else ():
+        for precision in settings.precisions if name in ROWS else ():
             if name.endswith("long"):  # two would not fit into 24 GB
-                plan += [(name, precision, [mode]) for mode in modes]
+                plan += [(name, precision, [mode]) for mode in settings.modes]
             else:
-                plan.append((name, precision, modes))
+                plan.append((name, precision, settings.modes))
     if settings.llm_c:
         shape = LlmC.shape(settings.llm_c)
         if not shape or not os.access(os.path.join(
