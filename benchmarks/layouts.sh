@@ -7,6 +7,7 @@
 #     benchmarks/layouts.sh [OUT_DIR]      default: benchmarks/results
 #
 # PAIRS (5) and STEPS (4; the first is not counted) make it shorter or longer;
+# ONLY=TEXT takes pairs with that in the name and stores them alone;
 # QUICK=1 takes one pair of a small model: to see that it works.
 set -eu
 cd "$(dirname "$0")/.."
@@ -53,6 +54,7 @@ median() {
 # pair NAME A B - words of the two sides; prints A / B and keeps it
 pair() {
     local name=$1 a b i
+    [[ $name == *"${ONLY:-}"* ]] || return 0
     : >ratios
     for ((i = 0; i < pairs; i++)); do
         # shellcheck disable=SC2086

@@ -379,6 +379,8 @@ def settings_read():
     parser.add_argument("--ahead", action="store_true",
                         help="run before all other work (needs root)")
     parser.add_argument("--out", default=measure.RESULTS)
+    parser.add_argument("--name", default="peers", help="of what is stored, "
+                        "such as peers-long\n(peers)")
     settings = parser.parse_args()
     settings.lockstep = os.path.abspath(
         os.environ.get("LOCKSTEP") or os.path.join(measure.ROOT, "build",
@@ -419,7 +421,7 @@ def rows_plan(settings):
 
 
 def store(settings, rows):
-    start, result = measure.store(settings.out, "peers",
+    start, result = measure.store(settings.out, settings.name,
                                   "benchmarks/peers.sh", rows)
     pictures.peers_write(start, result)
     return start
