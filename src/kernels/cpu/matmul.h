@@ -118,13 +118,22 @@ struct matmul_few {
     float *to;             /* set, [rows, TILE_COLUMNS] */
 };
 
-/* The same for one row and some vectors of a strip of words. */
+/* The same for one row and LINE_STRIPS, 2 or 1 strips of words side by side, or
+ * some vectors of one: a core that reads from several places at once waits for
+ * memory less. */
+#if defined(__AVX2__)
+enum { LINE_STRIPS = 4 };
+#else
+enum { LINE_STRIPS = 2 };
+#endif
 struct matmul_line {
     const void *a;     /* the row from the granule on: elements, pairs, or
                         * floats of widened pairs, the odd ones first */
     const char *b;     /* word 0 of the granule, at the first column */
-    int length, vectors;
-    float *to;         /* set, [vectors, WIDTH] */
+    int64_t apart;     /* bytes from strip to strip */
+    const char *next;  /* where the granule after it begins */
+    int length, strips, vectors; /* vectors of each strip */
+    float *to;         /* set, [strips, vectors, WIDTH] */
 };
 
 /* Asks for what lies some way behind a row of a strip: strips follow each

@@ -171,50 +171,85 @@ EXTENDED INLINE void few(const int rows, const enum adding how,
         else name##_4(f);                                                \
     }
 
-/* A granule of one row, adjacent elements of a, and some vectors of a strip. */
-EXTENDED INLINE void line(const int vectors, const enum adding how,
-                          const struct matmul_line *l)
+/* Words [first, first + count) of strips side by side; what lies at `ahead` is
+ * asked for meanwhile. */
+struct stretch {
+    const char *from, *ahead;
+    int first, count;
+};
+EXTENDED INLINE void line_words(const int strips, const int vectors,
+                                const enum adding how,
+                                const struct matmul_line *l, struct stretch at,
+                                vector (*sum)[TILE_VECTORS])
 {
+    enum { ROW = TILE_COLUMNS * 4, LINE = 64 };
     const int per_word = how == ADD_WIDENED ? 2 : 1; /* words of a */
-    const int count = how == ADD_F32 ? l->length : l->length / 2;
-    const float *a = (const float *)l->a;
-    const char *from = l->b;
-    vector sum[TILE_VECTORS];
+    const float *a = (const float *)l->a + at.first * per_word;
 
-    UNROLL for (int v = 0; v < vectors; v++) sum[v] = vector_fill(0);
-    for (int w = 0; w < count; w++) {
-        matmul_ahead(from);
-        UNROLL for (int v = 0; v < vectors; v++)
-            word_add(1, how, 1, a, vector_load_words(from + v * WIDTH * 4),
-                     &sum[v]);
+    for (int w = 0; w < at.count; w++) {
+        UNROLL for (int s = 0; s < strips; s++) {
+            const char *from = at.from + s * l->apart;
+
+            UNROLL for (int line = 0; line < ROW; line += LINE)
+                __builtin_prefetch(at.ahead + s * l->apart + line, 0, 2);
+            UNROLL for (int v = 0; v < vectors; v++)
+                word_add(1, how, 1, a, vector_load_words(from + v * WIDTH * 4),
+                         &sum[s][v]);
+        }
         a += per_word;
-        from += TILE_COLUMNS * 4;
+        at.from += ROW;
+        at.ahead += ROW;
     }
-    UNROLL for (int v = 0; v < vectors; v++)
-        vector_store(l->to + v * WIDTH, sum[v]);
 }
 
-#define LINE_OF(name, n, how)                                            \
-    __attribute__((noinline)) EXTENDED static void line_##name##_##n(    \
-        const struct matmul_line *l)                                     \
+/* A granule of one row, adjacent elements of a, and strips side by side or some
+ * vectors of one. */
+EXTENDED INLINE void line(const int strips, const int vectors,
+                          const enum adding how, const struct matmul_line *l)
+{
+    enum { ROW = TILE_COLUMNS * 4, AHEAD = 1024 / ROW /* words */ };
+    const int count = how == ADD_F32 ? l->length : l->length / 2;
+    const int own = count > AHEAD ? count - AHEAD : 0;
+    const struct stretch begin = {l->b, l->b + AHEAD * ROW, 0, own};
+    const struct stretch end = {l->b + own * ROW, l->next, own, count - own};
+    vector sum[LINE_STRIPS][TILE_VECTORS];
+
+    UNROLL for (int s = 0; s < strips; s++)
+        UNROLL for (int v = 0; v < vectors; v++) sum[s][v] = vector_fill(0);
+    line_words(strips, vectors, how, l, begin, sum);
+    line_words(strips, vectors, how, l, end, sum);
+    UNROLL for (int s = 0; s < strips; s++)
+        UNROLL for (int v = 0; v < vectors; v++)
+            vector_store(l->to + (s * vectors + v) * WIDTH, sum[s][v]);
+}
+
+#define LINE_OF(name, strips, vectors, how)                              \
+    __attribute__((noinline)) EXTENDED static void                       \
+        line_##name##_##strips##_##vectors(const struct matmul_line *l)  \
     {                                                                    \
-        line(n, how, l);                                                 \
+        line(strips, vectors, how, l);                                   \
     }
 #if !defined(__AVX2__) /* TILE_VECTORS is 3 */
-#define LINE(name, how) LINE_OF(name, 1, how) LINE_OF(name, 2, how)      \
-    LINE_OF(name, 3, how)                                                \
+#define LINE(name, how)                                                  \
+    LINE_OF(name, 1, 1, how) LINE_OF(name, 1, 2, how)                    \
+    LINE_OF(name, 1, 3, how) LINE_OF(name, 2, 3, how)                    \
     void CPU(matmul_line_##name)(const struct matmul_line *l)            \
     {                                                                    \
-        if (l->vectors == 3) line_##name##_3(l);                         \
-        else if (l->vectors == 2) line_##name##_2(l);                    \
-        else line_##name##_1(l);                                         \
+        if (l->strips == 2) line_##name##_2_3(l);                        \
+        else if (l->vectors == 3) line_##name##_1_3(l);                  \
+        else if (l->vectors == 2) line_##name##_1_2(l);                  \
+        else line_##name##_1_1(l);                                       \
     }
 #else
-#define LINE(name, how) LINE_OF(name, 1, how) LINE_OF(name, 2, how)      \
+#define LINE(name, how)                                                  \
+    LINE_OF(name, 1, 1, how) LINE_OF(name, 1, 2, how)                    \
+    LINE_OF(name, 2, 2, how) LINE_OF(name, 4, 2, how)                    \
     void CPU(matmul_line_##name)(const struct matmul_line *l)            \
     {                                                                    \
-        if (l->vectors == 2) line_##name##_2(l);                         \
-        else line_##name##_1(l);                                         \
+        if (l->strips == 4) line_##name##_4_2(l);                        \
+        else if (l->strips == 2) line_##name##_2_2(l);                   \
+        else if (l->vectors == 2) line_##name##_1_2(l);                  \
+        else line_##name##_1_1(l);                                       \
     }
 #endif
 

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matmul_line.c - one row times a weight in strips: what generation does.
  *
- * The sums of a strip stay in registers and the first cache, the row is read
- * as it is, and nothing is decided again from strip to strip. Threads share out
- * vectors of columns. */
+ * The sums of a few strips side by side stay in registers and the first cache,
+ * the row is read as it is, and nothing is decided again from strip to strip.
+ * Strips side by side are as many places that memory is read from at once: a
+ * core guesses ahead within a page of each, so that more lines are under way.
+ * Threads share out vectors of columns. */
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/element.h"
@@ -22,22 +24,33 @@ static void sums_add(float *to, const float *from, const int count)
         vector_store(to + j, vector_load(to + j) + vector_load(from + j));
 }
 
-/* Sums of `vectors` vectors of columns from byte `b` of strips on, in
- * stack[0]. */
-static void line_sums(const struct line *line, const char *b, int vectors,
-                      float (*stack)[TILE_COLUMNS])
+enum { LINE_COLUMNS = LINE_STRIPS * TILE_COLUMNS };
+
+/* Columns that are made together. */
+struct group {
+    const char *b, *next; /* at the first column of it, of the one after it */
+    int64_t apart;        /* bytes from strip to strip */
+    int strips, vectors;  /* vectors of each strip */
+};
+
+/* Sums of a group of columns, in stack[0]. */
+static void line_sums(const struct line *line, const struct group *group,
+                      float (*stack)[LINE_COLUMNS])
 {
-    const int64_t size = dtype_bytes(line->p->b.dtype);
-    const int count = vectors * WIDTH;
+    const int64_t row = dtype_bytes(line->p->b.dtype) * TILE_COLUMNS;
+    const int count = group->strips * group->vectors * WIDTH;
 
     for (int i = 0; i < line->chunk.count; i++) {
         const struct matmul_step *step = &line->chunk.steps[i];
-        float granule[TILE_COLUMNS] __attribute__((aligned(64)));
+        float granule[LINE_COLUMNS] __attribute__((aligned(64)));
         int top = step->slot;
         const struct matmul_line l = {
             .a = line->a + step->first * line->a_bytes,
-            .b = b + step->first * size * TILE_COLUMNS,
-            .length = step->length, .vectors = vectors,
+            .b = group->b + step->first * row, .apart = group->apart,
+            .next = i + 1 < line->chunk.count ? group->b + step[1].first * row
+                                              : group->next,
+            .length = step->length, .strips = group->strips,
+            .vectors = group->vectors,
             .to = step->assign ? stack[top] : granule};
 
         line->format->line(&l);
@@ -47,19 +60,26 @@ static void line_sums(const struct line *line, const char *b, int vectors,
     }
 }
 
-/* Vectors [first, first + vectors) of columns, all in one strip. */
-static void line_columns(const struct line *line, int64_t first, int vectors)
+/* Where vector `first` of columns begins. */
+static const char *vector_at(const struct matmul *p, int64_t first)
+{
+    const int64_t strip = first / TILE_VECTORS, inside = first % TILE_VECTORS;
+
+    return (const char *)p->b.data +
+           strip * TILE_COLUMNS * p->b.shape[0] * dtype_bytes(p->b.dtype) +
+           inside * WIDTH * 4;
+}
+
+/* The group from vector `first` of columns on. */
+static void line_columns(const struct line *line, int64_t first,
+                         const struct group *group)
 {
     const struct matmul *p = line->p;
-    const int64_t column = first * WIDTH, k = p->b.shape[0];
-    const int64_t inside = column % TILE_COLUMNS;
-    const char *b = (const char *)p->b.data +
-                    (column - inside) * k * dtype_bytes(p->b.dtype) +
-                    inside * 4;
-    float stack[SLOTS][TILE_COLUMNS] __attribute__((aligned(64)));
+    const int64_t column = first * WIDTH;
+    float stack[SLOTS][LINE_COLUMNS] __attribute__((aligned(64)));
     struct matmul_tile tile = {
-        .columns = vectors * WIDTH, .c_type = p->c.dtype,
-        .c = element_at(p->c.data, p->c.dtype, column)};
+        .columns = group->strips * group->vectors * WIDTH,
+        .c_type = p->c.dtype, .c = element_at(p->c.data, p->c.dtype, column)};
 
     if (p->bias) {
         tile.bias_type = p->bias->dtype;
@@ -69,23 +89,34 @@ static void line_columns(const struct line *line, int64_t first, int vectors)
         tile.left_type = p->left->dtype;
         tile.left = element_at(p->left->data, p->left->dtype, column);
     }
-    line_sums(line, b, vectors, stack);
+    line_sums(line, group, stack);
     CPU(matmul_row_finish)(&tile, 0, stack[0]);
 }
 
+/* Whole strips as many as there are kernels for, else what is left of one. */
 static void line_body(void *argument, int index, int count)
 {
     const struct line *line = argument;
-    const int64_t strips = line->p->c.shape[1] / TILE_COLUMNS;
+    const struct matmul *p = line->p;
+    const int64_t strips = p->c.shape[1] / TILE_COLUMNS;
+    struct group group = {.apart = TILE_COLUMNS * p->b.shape[0] *
+                                   dtype_bytes(p->b.dtype)};
     int64_t first, last;
 
     threads_split(strips * TILE_VECTORS, 1, index, count, &first, &last);
     while (first < last) {
-        const int64_t left = TILE_VECTORS - first % TILE_VECTORS;
-        const int vectors = (int)(left < last - first ? left : last - first);
+        const int64_t left = last - first;
+        const int64_t rest = TILE_VECTORS - first % TILE_VECTORS;
 
-        line_columns(line, first, vectors);
-        first += vectors;
+        group.strips = 1;
+        while (rest == TILE_VECTORS && group.strips < LINE_STRIPS &&
+               left >= 2 * group.strips * TILE_VECTORS)
+            group.strips *= 2;
+        group.vectors = (int)(rest < left ? rest : left);
+        group.b = vector_at(p, first);
+        group.next = vector_at(p, first + group.strips * group.vectors);
+        line_columns(line, first, &group);
+        first += group.strips * group.vectors;
     }
 }
 

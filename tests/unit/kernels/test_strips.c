@@ -7,6 +7,7 @@
 static const struct matmul_case cases[] = {
     {1, 33, 256, 1, 1, false, true, false, false},
     {1, 288, 288, 1, 1, false, false, true, false},
+    {1, 499, 640, 1, 1, false, true, true, false},
     {1, 70, 768, 4, 1, false, true, true, true},
     {2, 96, 3072, 4, 1, false, false, true, false},
     {5, 31, 1536, 3, 1, false, false, false, false},
