@@ -590,6 +590,7 @@ status CPU(attention_forward)(struct stream *stream,
     CHECK(p->first_key % G == 0);
     CHECK(!p->query_documents == !p->key_documents);
     CHECK(stream->scratch_bytes >= attention_scratch_bytes(threads, 0));
+    if (CPU(attention_one)(stream, p)) return OK;
     threads_run(stream->threads, forward_body, &job);
     return OK;
 }

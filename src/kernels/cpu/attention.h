@@ -124,6 +124,10 @@ const float *CPU(attention_rows)(const struct attention_part *part,
 void CPU(attention_write)(const struct attention_part *part,
                           const float *from, const float *factors);
 
+/* Forward, where there is one query a head and nothing out of the ordinary;
+ * else false, and nothing is done. */
+bool CPU(attention_one)(struct stream *stream, const struct attention *p);
+
 static inline int attention_padded(int width)
 {
     return (width + WIDTH - 1) / WIDTH * WIDTH;

@@ -29,21 +29,6 @@ INLINE vector pairs_fma(float a, vector b, vector sum)
 }
 #endif
 
-/* a b + sum, as an instruction by name: gcc 12 takes vector_fma apart when its
- * operand comes out of a transposition. */
-INLINE vector lanes_fma(float a, vector b, vector sum)
-{
-#if defined(__AVX512F__)
-    return (vector)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)sum);
-#elif defined(__AVX2__)
-    return (vector)_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)b, (__m256)sum);
-#else
-    return vector_fma(vector_fill(a), b, sum);
-#endif
-}
-
-typedef uint32_t words __attribute__((vector_size(4 * WIDTH)));
-
 /* How a word of b is added: as float32, as a pair by VDPBF16PS, or as a pair by
  * two FMAs, the odd element first. */
 enum adding { ADD_F32, ADD_PAIRS, ADD_WIDENED };
@@ -54,16 +39,16 @@ EXTENDED INLINE void word_add(const int rows, const enum adding how,
                               const int apart, const float *a, vector b,
                               vector *sum)
 {
-    const vector even = (vector)((words)b << 16);
-    const vector odd = (vector)((words)b & 0xFFFF0000u);
+    const vector even = vector_even(b);
+    const vector odd = vector_odd(b);
 
     UNROLL for (int i = 0; i < rows; i++) {
         if (how == ADD_F32)
-            sum[i] = lanes_fma(a[i], b, sum[i]);
+            sum[i] = vector_fma_lanes(a[i], b, sum[i]);
         if (how == ADD_PAIRS) sum[i] = pairs_fma(a[i], b, sum[i]);
         if (how == ADD_WIDENED) {
-            sum[i] = lanes_fma(a[i], odd, sum[i]);
-            sum[i] = lanes_fma(a[apart + i], even, sum[i]);
+            sum[i] = vector_fma_lanes(a[i], odd, sum[i]);
+            sum[i] = vector_fma_lanes(a[apart + i], even, sum[i]);
         }
     }
 }

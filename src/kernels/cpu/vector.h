@@ -11,6 +11,10 @@
 #include <stdint.h>
 #include <string.h>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #if defined(__AVX512F__)
 enum { WIDTH = 16, TILE_ROWS = 14, TILE_VECTORS = 2 }; /* 28 of 32 */
 #elif defined(__AVX2__)
@@ -67,6 +71,41 @@ INLINE vector vector_fma(vector a, vector b, vector c)
     UNROLL for (int j = 0; j < WIDTH; j++)
         v[j] = __builtin_fmaf(a[j], b[j], c[j]);
     return v;
+}
+
+/* a b + sum, as an instruction by name: gcc 12 takes vector_fma apart when its
+ * operand comes out of a transposition. */
+INLINE vector vector_fma_lanes(float a, vector b, vector sum)
+{
+#if defined(__AVX512F__)
+    return (vector)_mm512_fmadd_ps(_mm512_set1_ps(a), (__m512)b, (__m512)sum);
+#elif defined(__AVX2__)
+    return (vector)_mm256_fmadd_ps(_mm256_set1_ps(a), (__m256)b, (__m256)sum);
+#else
+    return vector_fma(vector_fill(a), b, sum);
+#endif
+}
+
+/* Elements of bfloat16, widened: of words their low and their high halves, and
+ * WIDTH that are adjacent. */
+typedef uint32_t vector_bits __attribute__((vector_size(4 * WIDTH)));
+typedef uint16_t vector_halves
+    __attribute__((vector_size(2 * WIDTH), aligned(1), may_alias));
+
+INLINE vector vector_even(vector words)
+{
+    return (vector)((vector_bits)words << 16);
+}
+
+INLINE vector vector_odd(vector words)
+{
+    return (vector)((vector_bits)words & 0xFFFF0000u);
+}
+
+INLINE vector vector_widen(const void *from)
+{
+    return (vector)(__builtin_convertvector(*(const vector_halves *)from,
+                                            vector_bits) << 16);
 }
 
 /* The elements of a and b in turns: a0 b0 a1 b1 ..., first and second half. */

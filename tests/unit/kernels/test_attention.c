@@ -55,6 +55,10 @@ static const struct attention_case cases[] = {
     {2, 1, 511, 4, 2, 64, 1, 0, false, 0, 0, 0, 5},
     {1, 260, 0, 4, 2, 32, 1, 75, false, 90, 5, 0.3, 71},
     {1, 1030, 0, 1, 1, 24, 1, 0, true, 0, 0, 0, 16},
+    {1, 1, 77, 12, 12, 64, 1, 0, false, 0, 0, 0, 0},
+    {2, 1, 128, 6, 2, 24, 1, 0, false, 0, 0, 0, 0},
+    {1, 1, 1001, 3, 3, 48, 1, 0, false, 0, 0, 0, 0},
+    {1, 1, 299, 2, 1, 256, 1, 0, false, 0, 0, 0, 0},
 };
 
 /* One tensor of [rows, heads, width] inside rows of `stride` elements. */
