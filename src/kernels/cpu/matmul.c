@@ -436,11 +436,13 @@ static void block_run(const struct plan *plan, struct block *block, int index,
     }
 }
 
-/* The root of a part but the first. */
+/* The root of a part: the first one is in c, unless that has what is to the
+ * left. */
 static float *part_root(const struct plan *plan, int part)
 {
-    return plan->partials +
-           (part - 1) * plan->p.c.shape[0] * plan->p.c.shape[1];
+    if (!plan->p.left && part == 0) return plan->p.c.data;
+    return plan->partials + (part - (plan->p.left ? 0 : 1)) *
+                                plan->p.c.shape[0] * plan->p.c.shape[1];
 }
 
 static void blocks_run(const struct plan *plan, int index, int count)
@@ -466,23 +468,31 @@ static void blocks_run(const struct plan *plan, int index, int count)
     if (plan->format->end) plan->format->end();
 }
 
-/* c = the tree over c and the roots of the other parts: a share of the rows. */
+/* out = a + b, n numbers; out == a or b allowed. */
+static void numbers_add(float *out, const float *a, const float *b, int64_t n)
+{
+    SIMD for (int64_t j = 0; j < n; j++) out[j] = a[j] + b[j];
+}
+
+/* c = left + the tree over the roots of the parts: a share of the rows. */
 static void parts_add(const struct plan *plan, int index)
 {
-    const int64_t m = plan->p.c.shape[0], n = plan->p.c.shape[1];
+    const struct matmul *p = &plan->p;
+    const int64_t m = p->c.shape[0], n = p->c.shape[1];
+    const int64_t c_row = p->left ? n : p->c.stride[0];
     int64_t first, last;
 
     threads_split(m, 1, index, plan->parts, &first, &last);
     for (int apart = 1; apart < plan->parts; apart *= 2)
         for (int i = 0; i < plan->parts; i += 2 * apart)
             for (int64_t row = first; row < last; row++) {
-                float *to = i > 0 ? part_root(plan, i) + row * n
-                                  : matrix_at(&plan->p.c, row, 0);
-                const float *right = part_root(plan, i + apart) + row * n;
+                float *to = part_root(plan, i) + row * (i > 0 ? n : c_row);
 
-                SIMD for (int64_t j = 0; j < n; j++)
-                    to[j] = to[j] + right[j];
+                numbers_add(to, to, part_root(plan, i + apart) + row * n, n);
             }
+    for (int64_t row = first; row < last && p->left; row++)
+        numbers_add(matrix_at(&p->c, row, 0), matrix_at(p->left, row, 0),
+                    part_root(plan, 0) + row * n, n);
 }
 
 /* All of c from this thread's leaves. */
@@ -492,7 +502,8 @@ static void part_run(const struct plan *plan, int index)
 
     own.part = index;
     own.slots += index * own.slot_floats;
-    if (index > 0)
+    own.p.left = NULL;
+    if (index > 0 || plan->p.left)
         own.p.c = tensor_2d(part_root(plan, index), DTYPE_F32,
                             own.p.c.shape[0], own.p.c.shape[1]);
     blocks_run(&own, 0, 1);

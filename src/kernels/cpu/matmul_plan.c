@@ -86,17 +86,21 @@ static void plan_in_place(struct plan *plan, int threads)
                        c->shape[1] % TILE_COLUMNS == 0;
 }
 
-/* Whether the sum can be shared: c is set, and not much. */
+/* Whether the sum can be shared: c is set, and not much; what is to the left of
+ * it is added when the roots have met, all of which then wait. */
 static bool leaves_fit(const struct plan *plan, int threads)
 {
+    enum { BESIDE_LEFT = 128 * 1024 }; /* elements of c; more is slower */
     const struct matmul *p = &plan->p;
     const int leaves = p->order->leaves;
     const int64_t m = p->c.shape[0], n = p->c.shape[1];
     const int64_t slots = smaller(n, COLUMNS_MAX) * SLOTS * plan->format->rows;
 
-    return !p->continues && !p->bias && !p->left && p->c.dtype == DTYPE_F32 &&
+    if (p->left && (p->left->dtype != DTYPE_F32 || m * n > BESIDE_LEFT))
+        return false;
+    return !p->continues && !p->bias && p->c.dtype == DTYPE_F32 &&
            (threads & (threads - 1)) == 0 && leaves % threads == 0 &&
-           (threads - 1) * m * n <= MATMUL_SLOT_FLOATS / 2 &&
+           (threads - (p->left ? 0 : 1)) * m * n <= MATMUL_SLOT_FLOATS / 2 &&
            slots <= MATMUL_SLOT_FLOATS / (2 * threads);
 }
 
@@ -212,7 +216,8 @@ void CPU(matmul_plan_build)(struct plan *plan, int threads)
     plan_leaves(plan, threads);
     plan->streams = plan->parts == 1 && !p->left && result_streams(&p->c);
     plan->keep_first = p->c.dtype != DTYPE_F32 ||
-                       (p->left && p->left->data == p->c.data);
+                       (plan->parts == 1 && p->left &&
+                        p->left->data == p->c.data);
     plan->dense = plan->format->tile && !plan->few;
     plan_one_chunk(plan);
     plan_chunks(plan);

@@ -29,7 +29,8 @@ struct plan {
     bool dense;      /* each as a whole tile, used where it lies */
     bool by_columns; /* threads share columns */
     int parts, part; /* or leaves: into so many parts, of which this is one */
-    float *partials; /* roots of the parts but the first, [m, n] each */
+    float *partials; /* roots of the parts, [m, n] each, without the
+                      * first if it is in c */
     int64_t slot_floats; /* of a part */
 };
 

@@ -28,6 +28,7 @@ static const struct matmul_case cases[] = {
     {500, 64, 1100, 2, 3, false, false, false, false},
     {330, 64, 300, 4, 1, false, false, false, true},
     {64, 64, 1200, 1, 2, true, false, false, false},
+    {520, 352, 128, 1, 1, false, false, true, false},
 };
 
 /* Rows that follow each other: pages apart, and results that start lines. */
@@ -54,6 +55,9 @@ static const struct matmul_case narrow[] = {
     {30, 128, 2100, 16, 4, false, false, false, false},
     {40, 96, 1300, 8, 1, false, true, false, false},
     {200, 384, 2944, 32, 1, false, false, false, false}, /* blocks of rows */
+    {45, 64, 2600, 8, 2, false, false, true, false},
+    {60, 96, 1300, 4, 1, false, false, false, true},
+    {200, 384, 2944, 8, 2, false, false, false, true},
 };
 enum { POOL_MOST = 8 };
 
