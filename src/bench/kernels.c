@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "bench/cases.h"
+#include "bench/difference.h"
 #include "bench/probe.h"
 #include "kernels/narrow_product.h"
 
@@ -28,14 +28,6 @@ struct bench {
     int rows, differing;
 };
 
-/* The first element that is not as the reference has it. */
-struct difference {
-    bool is;
-    int operand; /* of the call, in the order of the case; -1: a float64 */
-    int64_t element;
-    double found, expected;
-};
-
 struct row {
     const struct bench_case *of;
     const char *backend;
@@ -54,50 +46,6 @@ static void case_prepare(struct operands *o, const struct bench_case *c)
     o->settle = NULL;
     memset(o->doubles, 0, sizeof o->doubles);
     c->prepare(o, c->size);
-}
-
-static bool same(double a, double b)
-{
-    return memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);
-}
-
-/* Where ours is narrow, theirs may be float32 that was not rounded yet. */
-static struct difference operand_compare(const struct operands *ours,
-                                         const struct operands *theirs, int i)
-{
-    const struct tensor *a = &ours->all[i], *b = &theirs->all[i];
-    uint16_t bits = 0;
-    const struct tensor one = tensor_1d(&bits, a->dtype, 1);
-
-    for (int64_t j = 0; j < a->shape[0]; j++) {
-        const double found = tensor_get(a, j);
-        double wanted = tensor_get(b, j);
-
-        if (theirs->every != 0 && i == 0 &&
-            !product_row_is_made(theirs, j / theirs->t[0].shape[1]))
-            continue;
-        if (a->dtype != b->dtype) {
-            tensor_set(&one, 0, wanted);
-            wanted = tensor_get(&one, 0);
-        }
-        if (!same(found, wanted))
-            return (struct difference){true, i, j, found, wanted};
-    }
-    return (struct difference){0};
-}
-
-static struct difference operands_compare(const struct operands *ours,
-                                          const struct operands *theirs)
-{
-    struct difference first = {0};
-
-    for (int i = 0; i < ours->count && !first.is; i++)
-        first = operand_compare(ours, theirs, i);
-    for (int64_t i = 0; i < CASE_INTEGERS && !first.is; i++)
-        if (!same(ours->doubles[i], theirs->doubles[i]))
-            first = (struct difference){true, -1, i, ours->doubles[i],
-                                        theirs->doubles[i]};
-    return first;
 }
 
 static bool is_product(const struct bench_case *c)
@@ -136,7 +84,7 @@ static status case_check(struct bench *bench, const struct bench_case *c,
     TRY(reference_run(bench, c));
     TRY(c->run(&bench->kernels, &bench->stream, bench->ours));
     if (bench->ours->settle) bench->ours->settle(bench->ours);
-    *first = operands_compare(bench->ours, bench->theirs);
+    *first = difference_find(bench->ours, bench->theirs);
     return OK;
 }
 
@@ -336,8 +284,9 @@ static void bench_head(struct bench *bench)
     json_write_integer(bench->json, threads);
     json_write_key_real(bench->json, "peak_flops", bench->peak_flops);
     json_write_key(bench->json, "product_rows_compared_every");
-    json_write_integer(bench->json,
-                       bench->settings.check == CHECK_SOME ? EVERY : 1);
+    if (bench->settings.check == CHECK_NOTHING) json_write_null(bench->json);
+    else json_write_integer(bench->json,
+                            bench->settings.check == CHECK_SOME ? EVERY : 1);
     json_write_key_real(bench->json, "memory_bytes_per_s", bench->memory_rate);
     json_write_key(bench->json, "kernels");
     json_write_array(bench->json);
