@@ -3,7 +3,8 @@
  *
  * Scores stand transposed: a row is a key, and queries are adjacent, so that
  * maxima, exponentials and sums over keys work on vectors of queries and
- * nothing is ever folded inside a vector.
+ * nothing is ever folded inside a vector. Only a query alone has keys in the
+ * lanes (attention_one.c).
  *
  * Letters: G = ATTENTION_GRANULE positions. `width` is head_width, `padded`
  * the same in whole vectors: tails of rows are +0 and never reach a chain over

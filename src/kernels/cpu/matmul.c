@@ -436,8 +436,8 @@ static void block_run(const struct plan *plan, struct block *block, int index,
     }
 }
 
-/* The root of a part: the first one is in c, unless that has what is to the
- * left. */
+/* The root of a part: the first one is in c, unless something is to the left of
+ * the sum, be it in c itself or elsewhere. */
 static float *part_root(const struct plan *plan, int part)
 {
     if (!plan->p.left && part == 0) return plan->p.c.data;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* matmul_strips.c - a weight rearranged in place, so that products read it
- * where it lies and from one end to the other. */
+ * where it lies, each strip from one end to the other. */
 #include "kernels/cpu/matmul.h"
 
 extern const int CPU(strip_rows);

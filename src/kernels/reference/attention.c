@@ -133,6 +133,7 @@ void NAME(attention_check)(const struct attention *p, bool backward)
         tensor_check(&p->out, rows, p->heads, p->head_width);
     tensor_check(&p->k, key_rows, p->kv_heads, p->head_width);
     tensor_check(&p->v, key_rows, p->kv_heads, p->head_width);
+    CHECK(p->v.dtype == p->k.dtype);
     CHECK(p->lse.dtype == REAL_DTYPE && p->lse.stride[0] >= p->heads);
     if (!backward) return;
     CHECK(p->half != ATTENTION_WHOLE ||

@@ -9,6 +9,8 @@ static const struct matmul_case cases[] = {
     {1, 288, 288, 1, 1, false, false, true, false},
     {1, 499, 640, 1, 1, false, true, true, false},
     {1, 70, 768, 4, 1, false, true, true, true},
+    {1, 499, 768, 4, 1, false, true, true, false},
+    {1, 803, 1536, 8, 1, false, true, false, true},
     {2, 96, 3072, 4, 1, false, false, true, false},
     {5, 31, 1536, 3, 1, false, false, false, false},
     {6, 64, 320, 1, 1, true, false, false, false},
