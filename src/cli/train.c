@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train.c - the commands that train: a new run, and a run that goes on. */
-#include "base/file.h"
 #include "cli/config.h"
 #include "cli/run.h"
 #include "train/trainer.h"
@@ -15,7 +14,6 @@ status command_train(struct arguments *arguments)
     int64_t ranks = 0; /* as many as were launched */
     status result;
 
-    TRY_GOTO(done, result, file_may_write(request.trace));
     TRY_GOTO(done, result, arguments_integer(arguments, "ranks", 1,
                                              RANKS_MOST, &ranks));
     request.ranks = (int)ranks;
@@ -38,7 +36,6 @@ status command_resume(struct arguments *arguments)
     int64_t ranks = 0; /* as many as were launched */
     status result;
 
-    TRY_GOTO(done, result, file_may_write(request.trace));
     TRY_GOTO(done, result, arguments_integer(arguments, "ranks", 1,
                                              RANKS_MOST, &ranks));
     request.ranks = (int)ranks;

@@ -5,11 +5,13 @@
 #include <unistd.h>
 
 #include "base/arena.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/history.h"
 #include "train/cores.h"
 #include "train/ramped.h"
 #include "train/same.h"
+#include "train/trace_file.h"
 #include "train/trainer_state.h"
 
 static status store_text(const char *directory, const char *name,
@@ -277,8 +279,21 @@ status trainer_use_batch(struct trainer *t, int64_t batch)
     return use_pipeline(t);
 }
 
+/* Of this rank; before anything is made. */
+static status trace_may_be_written(const struct trainer *t)
+{
+    const int ranks = t->team.world != NULL ? t->team.world->size : 1;
+    char path[PATH_BYTES];
+
+    if (t->request->trace == NULL) return OK;
+    TRY(trace_file_name(t->request->trace, team_rank(&t->team), ranks, path,
+                        sizeof path));
+    return file_may_write(path);
+}
+
 status trainer_open(struct trainer *t)
 {
+    TRY(team_agree(&t->team, trace_may_be_written(t)));
     TRY(open_run(t));
     TRY(setup_length(&t->setup, t->feed.samples));
     TRY(pipeline_open(&t->pipeline));

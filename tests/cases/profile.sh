@@ -112,9 +112,15 @@ check "a trace changes no bit" "$program" compare one plain
 # turns out later, the run is not lost.
 ends 66 none/such "$program" train config.yaml --run none \
     --trace none/such/x.json
-mkdir dead.rank-0.json dead.rank-1.json
-check "a trace over a directory" "$program" train config.yaml --run two \
-    --ranks 2 --set mesh.data=2 --trace dead.json
+mkdir dead.rank-1.json
+ends 74 "dead.rank-1.json is a directory" "$program" train config.yaml \
+    --run none --ranks 2 --set mesh.data=2 --trace dead.json
+[ ! -e none ] && ok || bad "a refused trace left a run"
+mkdir gone
+"$program" train config.yaml --run two --trace gone/x.json >out 2>&1 &
+while [ ! -s two/metrics.jsonl ] && kill -0 $! 2>/dev/null; do :; done
+rm -rf gone
+wait $! && ok || bad "the folder of a trace went away: $(tail -n 1 out)"
 check "the run is whole" "$program" compare one two
 
 # One event a line; a comma behind each but the last.
