@@ -7,7 +7,7 @@
 #     benchmarks/layouts.sh [OUT_DIR]      default: benchmarks/results
 #
 # PAIRS (5) and STEPS (4; the first is not counted) make it shorter or longer;
-# ONLY=TEXT takes pairs with that in the name and stores them alone;
+# ONLY=TEXT takes pairs with that in the name, stored under it;
 # QUICK=1 takes one pair of a small model: to see that it works.
 set -eu
 cd "$(dirname "$0")/.."
@@ -56,12 +56,13 @@ pair() {
     local name=$1 a b i
     [[ $name == *"${ONLY:-}"* ]] || return 0
     : >ratios
+    : >both
     for ((i = 0; i < pairs; i++)); do
         # shellcheck disable=SC2086
         a=$(rate a $2)
         # shellcheck disable=SC2086
         b=$(rate b $3)
-        echo "$a $b" >>both
+        echo "[$a,$b]" >>both
         awk -v a="$a" -v b="$b" 'BEGIN { print a / b }' >>ratios
         echo "  $name: $a against $b tokens/s" >&2
     done
@@ -69,8 +70,9 @@ pair() {
     local mid least most
     mid=$(median <sorted) least=$(head -n 1 sorted) most=$(tail -n 1 sorted)
     printf '%-44s %6.3f  (%.3f to %.3f)\n' "$name" "$mid" "$least" "$most"
-    printf '%s{"pair":"%s","a":"%s","b":"%s","ratio":%s,"least":%s,"most":%s}' \
+    printf '%s{"pair":"%s","a":"%s","b":"%s","ratio":%s,"least":%s,"most":%s,' \
         "$comma" "$name" "$2" "$3" "$mid" "$least" "$most" >>rows
+    printf '"tokens_per_s":[%s]}' "$(paste -sd, both)" >>rows
     comma=,
 }
 
@@ -84,10 +86,13 @@ pair "grid of 4 data leaves over no grid" \
 pair "default grid over no grid" "--threads 2" \
     "--threads 2 --set numerics.grid_data=1 --set numerics.grid_tensor=1"
 
+[ -s rows ] || { echo "ONLY=$ONLY: no pair has that in its name" >&2; exit 2; }
 day=$(date -u +%Y-%m-%d)
 cpu=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)
 name=$(printf '%s' "$cpu" | tr -cs 'A-Za-z0-9' '-' | sed 's/^-//; s/-$//')
+part=${ONLY:+-$(printf '%s' "$ONLY" | tr -cs 'A-Za-z0-9' '-')}
 printf '{"date":"%s","cpu":"%s","cores":%s,"command":"%s","result":[%s]}\n' \
-    "$day" "$cpu" "$(nproc)" "benchmarks/layouts.sh" "$(cat rows)" \
-    >"$out/$day-$name-layouts.json"
-echo "$out/$day-$name-layouts.json"
+    "$day" "$cpu" "$(nproc)" "${ONLY:+ONLY='$ONLY' }benchmarks/layouts.sh" \
+    "$(cat rows)" \
+    >"$out/$day-$name-layouts$part.json"
+echo "$out/$day-$name-layouts$part.json"
