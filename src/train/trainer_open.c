@@ -279,16 +279,33 @@ status trainer_use_batch(struct trainer *t, int64_t batch)
     return use_pipeline(t);
 }
 
+/* Whether the folder of a file is the run's, or one above it: it will be there
+ * when the run is. */
+static bool run_brings_folder(const char *run, const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    const size_t length = slash != NULL ? (size_t)(slash - path) : 0;
+
+    return length > 0 && strncmp(run, path, length) == 0 &&
+           (run[length] == '/' || run[length] == 0);
+}
+
 /* Of this rank; before anything is made. */
 static status trace_may_be_written(const struct trainer *t)
 {
     const int ranks = t->team.world != NULL ? t->team.world->size : 1;
     char path[PATH_BYTES];
+    status result;
 
     if (t->request->trace == NULL) return OK;
     TRY(trace_file_name(t->request->trace, team_rank(&t->team), ranks, path,
                         sizeof path));
-    return file_may_write(path);
+    result = file_may_write(path);
+    if (result != ERR_MISSING ||
+        !run_brings_folder(t->request->set->values.run.dir, path))
+        return result;
+    status_clear();
+    return OK;
 }
 
 status trainer_open(struct trainer *t)

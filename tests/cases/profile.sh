@@ -87,6 +87,9 @@ run() {
         >out 2>&1 && json_adds_up "$2" "$1/profile.json"
 }
 check "a run adds up" thrice run one 0.05
+check "a trace in the run's own folder" "$program" train config.yaml \
+    --run new/own --trace new/own/trace.json
+[ -s new/own/trace.json ] && ok || bad "no new/own/trace.json"
 grep -q "Where the time of a step goes" one/report.html && ok ||
     bad "report.html: no profile"
 for ranks in "--set mesh.data=2" "--set mesh.tensor=2" "--set mesh.pipe=2"; do
