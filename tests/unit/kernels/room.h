@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <math.h>
 #include <cmocka.h>
@@ -55,17 +56,33 @@ static inline void *room_numbers(struct arena *arena, int64_t count,
     return out;
 }
 
-/* A stream whose scratch holds rubbish. */
-static inline struct stream room_stream(struct arena *arena,
-                                        struct threads *threads,
+/* Scratch that holds rubbish, as long as the program runs: the same for all of
+ * one size, of which one is used at a time. Fresh pages for every case would
+ * take longer than the cases. */
+static inline void *room_scratch(size_t bytes)
+{
+    static struct { size_t bytes; void *data; } kept[64];
+    int i = 0;
+
+    while (i < 64 && kept[i].data != NULL && kept[i].bytes != bytes) i++;
+    assert_true(i < 64);
+    if (kept[i].data == NULL) {
+        kept[i].bytes = bytes;
+        kept[i].data = aligned_alloc(64, (bytes + 63) / 64 * 64);
+        assert_non_null(kept[i].data);
+        memset(kept[i].data, 0xa5, bytes);
+    }
+    return kept[i].data;
+}
+
+static inline struct stream room_stream(struct threads *threads,
                                         const struct kernels *table)
 {
     struct stream stream = {.threads = threads};
 
     stream.scratch_bytes =
         kernels_scratch_bytes(table, threads_count(threads), 4096, 4096);
-    stream.scratch = room_take(arena, (int64_t)stream.scratch_bytes, 1);
-    memset(stream.scratch, 0xa5, stream.scratch_bytes);
+    stream.scratch = room_scratch(stream.scratch_bytes);
     return stream;
 }
 
@@ -79,7 +96,7 @@ static inline bool room_table(struct kernels *out, enum isa isa)
 
 /* Memory of a case, and streams of one and of two threads beside it. */
 struct room {
-    struct arena arena, scratch;
+    struct arena arena;
     struct threads *threads[3];
     struct stream streams[3]; /* [1] and [2] */
 };
@@ -91,13 +108,11 @@ static inline void room_begin(struct room *room, int features)
 
     *room = (struct room){0};
     arena_init(&room->arena, "test", 0);
-    arena_init(&room->scratch, "scratch", 0);
     features_limit(features);
     assert_true(room_table(&table, ISA_AUTO));
     for (int n = 1; n < 3; n++) {
         assert_int_equal(threads_build(&room->threads[n], n), OK);
-        room->streams[n] = room_stream(&room->scratch, room->threads[n],
-                                       &table);
+        room->streams[n] = room_stream(room->threads[n], &table);
     }
 }
 
@@ -112,7 +127,6 @@ static inline void room_end(struct room *room)
 {
     features_limit(FEATURES_ALL);
     for (int n = 1; n < 3; n++) threads_free(room->threads[n]);
-    arena_free(&room->scratch);
     arena_free(&room->arena);
 }
 

@@ -190,7 +190,7 @@ static void case_compare(size_t index, enum isa isa, struct threads *threads,
 
     if (!room_table(&table, isa)) return;
     attention_build(&have, arena, c, DTYPE_F32);
-    stream = room_stream(arena, threads, &table);
+    stream = room_stream(threads, &table);
     assert_int_equal(table.attention_forward(&stream, &have), OK);
     assert_same(&have.out, &want->out, "out", index, isa);
     assert_same(&have.lse, &want->lse, "lse", index, isa);
@@ -289,7 +289,7 @@ static void windows_compare(size_t index, enum isa isa, int64_t step,
     have.delta = tensor_2d(
         room_numbers(arena, have.lse.shape[0] * c->heads, DTYPE_F32, 6),
         DTYPE_F32, have.lse.shape[0], c->heads);
-    stream = room_stream(arena, threads, &table);
+    stream = room_stream(threads, &table);
     windows_run(&table, &stream, &have, step);
     assert_same(&have.out, &want->out, "out of windows", index, isa);
     assert_same(&have.lse, &want->lse, "lse of windows", index, isa);
@@ -451,7 +451,7 @@ static void test_nodes(void **state)
         attention_build(&have, &arena, &c, DTYPE_F32);
         have.delta = tensor_2d(room_take(&arena, 1024 * 3, 4), DTYPE_F32,
                                1024, 3);
-        stream = room_stream(&arena, threads, &table);
+        stream = room_stream(threads, &table);
         nodes_forward(&table, &stream, &have, &arena);
         assert_int_equal(table.attention_delta(&stream, &have), OK);
         nodes_backward(&table, &stream, &have, &arena);

@@ -160,7 +160,7 @@ static void case_compare(int index, enum dtype dtype, enum dtype results,
             continue;
         }
         call_build(&have, arena, &cases[index], dtype, results);
-        stream = room_stream(arena, threads, &table);
+        stream = room_stream(threads, &table);
         IS_OK(table.attention_forward(&stream, &have.p));
         assert_same(&have.p.lse, &want.p.lse, "lse", index, table.backend);
         assert_same(&have.p.out, &want.p.out, "out", index, table.backend);
@@ -253,7 +253,7 @@ TEST(ends_are_rounded_float32)
                 status_clear();
                 continue;
             }
-            stream = room_stream(&arena, threads, &table);
+            stream = room_stream(threads, &table);
             ends_compare(&table, &stream, &arena);
         }
     threads_free(threads);

@@ -97,7 +97,7 @@ static void compare_with_reference(const struct matmul_case *list,
                 if (!is_tried(all, i, form, n) || !room_table(&table, isa))
                     continue;
                 product_again(&have, &fresh);
-                stream = room_stream(&arena, threads[n], &table);
+                stream = room_stream(threads[n], &table);
                 assert_int_equal(table.matmul(&stream, &have.p), OK);
                 if (memcmp(have.p.c.data, want.p.c.data, c_bytes(&want)))
                     fail_msg("case %zu form %d isa %s threads %d", i, form,
@@ -148,7 +148,7 @@ static void test_blocks_equal_reference(void **state)
         stream.threads = threads;
         kernels_reference_f32.matmul(&stream, &want.p);
         assert_true(room_table(&table, ISA_AUTO));
-        stream = room_stream(&arena, threads, &table);
+        stream = room_stream(threads, &table);
         table.matmul(&stream, &have.p);
         assert_memory_equal(have.p.c.data, want.p.c.data, c_bytes(&want));
         threads_free(threads);
@@ -173,9 +173,9 @@ static void repeat(const struct matmul_case *item, int form, int rounds)
     product_build(&want, &arena, item, form, DTYPE_F32);
     product_twin(&have, &arena, &want);
     product_twin(&fresh, &arena, &want);
-    stream = room_stream(&arena, NULL, &table);
+    stream = room_stream(NULL, &table);
     assert_int_equal(table.matmul(&stream, &want.p), OK);
-    stream = room_stream(&arena, threads, &table);
+    stream = room_stream(threads, &table);
     for (int i = 0; i < rounds; i++) {
         product_again(&have, &fresh);
         assert_int_equal(table.matmul(&stream, &have.p), OK);
@@ -219,7 +219,7 @@ static void test_nothing_is_a_product(void **state)
         if (side == 0) x.p.a.shape[0] = 0;
         else x.p.b.shape[1] = 0;
         assert_int_equal(kernels_get(&table, DTYPE_F32, ISA_AUTO), OK);
-        stream = room_stream(&arena, NULL, &table);
+        stream = room_stream(NULL, &table);
         assert_int_equal(table.matmul(&stream, &x.p), OK);
     }
     arena_free(&arena);

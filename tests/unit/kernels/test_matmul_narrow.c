@@ -491,9 +491,9 @@ static void test_threads_that_run_ahead(void **state)
         product_build_of(&want, &arena, &list[i], (int)i, types);
         product_twin(&have, &arena, &want);
         product_twin(&fresh, &arena, &want);
-        stream = room_stream(&arena, NULL, &table);
+        stream = room_stream(NULL, &table);
         assert_int_equal(table.matmul(&stream, &want.p), OK);
-        stream = room_stream(&arena, threads, &table);
+        stream = room_stream(threads, &table);
         for (int round = 0; round < 8; round++) {
             product_again(&have, &fresh);
             assert_int_equal(table.matmul(&stream, &have.p), OK);
