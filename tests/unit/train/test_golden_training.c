@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "tests/golden/golden_training.h"
+#include "tests/sanitized.h"
 #include "train/noise.h"
 
 static const struct training_case {
@@ -226,11 +227,13 @@ TEST(steps_in_sixteen_bits_are_no_worse_than_those_of_pytorch)
                              1 << 20));
         theirs = json_get(root, dtype_name(row->dtype));
         CHECK(theirs != NULL);
-        for (int64_t draw = 0; draw < DRAWS; draw++)
+        for (int64_t draw = 0; draw < (SANITIZED ? 1 : DRAWS); draw++)
             errors_add(&errors, row, draw);
-        no_further(row, theirs, "losses", errors.losses);
-        no_further(row, theirs, "norms", errors.norms);
-        no_further(row, theirs, "weights", errors.weights);
+        if (!SANITIZED) { /* one draw is no mean */
+            no_further(row, theirs, "losses", errors.losses);
+            no_further(row, theirs, "norms", errors.norms);
+            no_further(row, theirs, "weights", errors.weights);
+        }
         arena_free(&arena);
     }
 }
