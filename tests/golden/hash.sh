@@ -131,6 +131,8 @@ if command -v qemu-aarch64 >/dev/null && [ "$(uname -m)" = x86_64 ]; then
         tail -n 20 "$work/log" | sed 's/^/    /'
         failed=$((failed + 1))
     fi
+else
+    echo "not run: aarch64 under qemu-aarch64, which is not here"
 fi
 gather
 echo "$passed passed, $failed failed"
