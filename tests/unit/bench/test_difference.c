@@ -6,7 +6,6 @@
 #include <math.h>
 #include <stdlib.h>
 
-#include "kernels/element.h"
 #include "tests/test.h"
 
 enum { ROWS = 7, COLUMNS = 3 };
