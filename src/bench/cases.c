@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#include "kernels/element.h"
-
 enum { EXP_FLOPS = 20, HEAD_WIDTH = 64, HEADS = 12 };
 
 /* Sum of three uniform numbers: deviation 0.5, a mean of 0. */
@@ -113,11 +111,6 @@ static void product_tn(struct operands *o, const int64_t *s)
     o->t[2] = operand(o, s[2], s[1]);
 }
 
-static void *row_of(const struct tensor *t, int64_t row)
-{
-    return element_at(t->data, t->dtype, row * t->stride[0]);
-}
-
 static status product_run(const struct kernels *k, struct stream *stream,
                           struct operands *o)
 {
@@ -127,11 +120,10 @@ static status product_run(const struct kernels *k, struct stream *stream,
                        .order = &order};
 
     if (o->every == 0) return k->matmul(stream, &p);
-    p.c.shape[0] = p.a.shape[0] = 1;
     for (int64_t row = 0; row < o->t[0].shape[0]; row++) {
         if (!product_row_is_made(o, row)) continue;
-        p.c.data = row_of(&o->t[0], row);
-        p.a.data = row_of(&o->t[1], row);
+        p.c = tensor_rows(o->t[0], row, 1);
+        p.a = tensor_rows(o->t[1], row, 1);
         TRY(k->matmul(stream, &p));
     }
     return OK;

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-#include "kernels/element.h"
-
 static bool same(double a, double b)
 {
     return memcmp(&a, &b, sizeof a) == 0 || (a != a && b != b);

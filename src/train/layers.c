@@ -119,7 +119,7 @@ static void look(void *argument, const struct run *run,
 static status gather_activation(struct layers *l,
                                 struct layer_activation *activation)
 {
-    const int ranks = l->team->world != NULL ? l->team->world->size : 1;
+    const int ranks = team_size(l->team);
     double *counts = l->values + 2 * EXACT_VALUES, *most = counts + 1;
 
     if (ranks == 1) return OK;
@@ -325,7 +325,7 @@ status layers_build(struct layers *l, struct train_step *step,
     struct pipeline *pipeline = step->pipeline;
     const size_t threads =
         (size_t)threads_count(pipeline->stages[0].threads);
-    const int ranks = step->team->world != NULL ? step->team->world->size : 1;
+    const int ranks = team_size(step->team);
     const size_t params = (size_t)inventory->whole.params.count;
     void *memory = NULL;
 

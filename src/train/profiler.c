@@ -23,7 +23,7 @@ status profiler_build(struct profiler *profiler, struct team *team,
     void *kinds = NULL;
 
     profiler->steps = steps;
-    profiler->ranks = team->world != NULL ? team->world->size : 1;
+    profiler->ranks = team_size(team);
     profiler->rank = team_rank(team);
     TRY(memory_take((size_t)profiler->ranks * METER_KINDS,
                     sizeof *profiler->kinds, &kinds));

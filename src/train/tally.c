@@ -112,7 +112,7 @@ void tally_add(struct tally *tally, const struct tally_of *of,
 status tally_join(struct tally *tally, struct team *team, bool histogram,
                   double *values)
 {
-    const int ranks = team->world != NULL ? team->world->size : 1;
+    const int ranks = team_size(team);
     double *at = values + EXACT_VALUES, *ends;
     int count = EXACT_VALUES + 1;
 

@@ -9,6 +9,11 @@ int team_rank(const struct team *team)
     return team->world == NULL ? 0 : team->world->rank;
 }
 
+int team_size(const struct team *team)
+{
+    return team->world == NULL ? 1 : team->world->size;
+}
+
 struct group *team_group(struct team *team, enum team_group which)
 {
     return team->groups[which].size > 1 ? &team->groups[which] : NULL;

@@ -45,6 +45,7 @@ status team_add_chunks(struct team *team, const struct pipeline *pipeline);
 void team_free(struct team *team);
 
 int team_rank(const struct team *team); /* in the world; 0 alone */
+int team_size(const struct team *team); /* ranks of the world; 1 alone */
 /* NULL: a group of this rank alone. */
 struct group *team_group(struct team *team, enum team_group which);
 /* Among the ranks that share the batch. */

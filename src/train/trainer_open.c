@@ -293,13 +293,12 @@ static bool run_brings_folder(const char *run, const char *path)
 /* Of this rank; before anything is made. */
 static status trace_may_be_written(const struct trainer *t)
 {
-    const int ranks = t->team.world != NULL ? t->team.world->size : 1;
     char path[PATH_BYTES];
     status result;
 
     if (t->request->trace == NULL) return OK;
-    TRY(trace_file_name(t->request->trace, team_rank(&t->team), ranks, path,
-                        sizeof path));
+    TRY(trace_file_name(t->request->trace, team_rank(&t->team),
+                        team_size(&t->team), path, sizeof path));
     result = file_may_write(path);
     if (result != ERR_MISSING ||
         !run_brings_folder(t->request->set->values.run.dir, path))
