@@ -11,8 +11,10 @@ WARN    := -Wall -Wextra -Wpedantic -Wconversion -Wshadow -Wstrict-prototypes
 OPT     ?= -O2
 KERNEL_OPT ?= -O3
 DEBUG   ?= -g
-# Of reference kernels: the bits are the same with -mfma, the speed is not.
+# Of reference kernels, and of fast ones in plain C: the bits are the same with
+# -mfma, the speed is not.
 REF_FLAGS ?=
+FLAGS_plain ?=
 # Of everything but kernels: COVER=-fsanitize=fuzzer-no-link for fuzzers.
 COVER   ?=
 BASIC   := -std=gnu11 $(OPT) $(DEBUG) -ffp-contract=off -fno-math-errno \
@@ -32,7 +34,6 @@ endif
 ifneq ($(findstring aarch64,$(MACHINE)),)
 ISAS    := plain neon
 endif
-FLAGS_plain  :=
 FLAGS_avx2   := -mavx2 -mfma
 FLAGS_avx512 := -march=x86-64-v4 -mprefer-vector-width=512
 FLAGS_neon   :=
