@@ -29,6 +29,7 @@ enum {
     SPIN_NS = 50000,  /* a wake-up from the kernel costs about as much */
     OWN_SPIN_NS = 400000, /* on a core that nobody else was promised: what one
                            * thread does between kernels is shorter */
+    YIELD_NS = 20000, /* so often whoever else wants the core may have it */
     SPIN_BATCH = 32   /* pauses between two looks at the clock */
 };
 
@@ -101,16 +102,22 @@ static void signal_raise(struct signal *signal)
 
 static void signal_wait(struct signal *signal, uint32_t old, int64_t spin_ns)
 {
-    int64_t deadline = spin_ns > 0 ? now_ns() + spin_ns : 0;
+    const int64_t begun = spin_ns > 0 ? now_ns() : 0;
+    int64_t waited = 0, next_yield = YIELD_NS;
 
     do {
+        if (waited > next_yield) {
+            sched_yield();
+            next_yield += YIELD_NS;
+        }
         for (int i = 0; i < SPIN_BATCH; i++) {
             if (atomic_load_explicit(&signal->value, memory_order_acquire) !=
                 old)
                 return;
             pause_briefly();
         }
-    } while (spin_ns > 0 && now_ns() < deadline);
+        waited = spin_ns > 0 ? now_ns() - begun : 0;
+    } while (waited < spin_ns);
     atomic_fetch_add(&signal->sleepers, 1);
     while (atomic_load(&signal->value) == old)
         futex(&signal->value, FUTEX_WAIT_PRIVATE, old);
