@@ -38,7 +38,7 @@ static status room_open(struct room *room, enum dtype dtype,
                 most = elements_of(&profile->rows[r], i);
         TRY(arena_take_array(&room->arena, (size_t)most, bytes,
                              &room->data[i]));
-        memset(room->data[i], 0, (size_t)most * bytes);
+        memset(room->data[i], PROFILE_ORDINARY, (size_t)most * bytes);
     }
     return OK;
 }

@@ -49,6 +49,11 @@ void profile_merge(struct profile *profile);
  * would take at their limits; messages and what nobody has count nothing. */
 double profile_bound_ms(const struct profile *profile);
 
+/* A number between 0.0004 and 2 in every type, if all its bytes are this one:
+ * neither zero, which may cost less than others, nor denormal, which may cost
+ * more. What limits are measured on. */
+enum { PROFILE_ORDINARY = 0x3f };
+
 /* Bytes a second, reads and writes counted, of adding two areas [count] of the
  * kernels' type into a third, best of several. */
 status profile_memory_rate(const struct kernels *kernels,

@@ -165,11 +165,6 @@ static status product_limit(struct stage *stage, const struct areas *areas,
     return OK;
 }
 
-/* A number between 0.0004 and 2 in every type, if all its bytes are this one:
- * neither zero, which may cost less than others, nor denormal, which may cost
- * more. */
-enum { ORDINARY = 0x3f };
-
 static status measure_limits(struct stage *stage,
                              struct profile_limits *limits)
 {
@@ -178,7 +173,7 @@ static status measure_limits(struct stage *stage,
 
     TRY_GOTO(done, result, areas_open(&areas, stage));
     for (int i = 0; i < 3; i++)
-        memset(areas.data[i], ORDINARY,
+        memset(areas.data[i], PROFILE_ORDINARY,
                (size_t)areas.elements * sizeof(double));
     limits->memory_area = 3 * areas.elements *
                           dtype_bytes(stage->inner[1].dtype);
