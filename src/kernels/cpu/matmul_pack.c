@@ -14,9 +14,6 @@
 enum { AHEAD = 16, AHEAD_BYTES = 256 };
 enum { ROWS_TURNED = 3 }; /* of a panel: fewer are not worth squares */
 
-typedef uint32_t words __attribute__((vector_size(4 * WIDTH)));
-typedef uint16_t halves __attribute__((vector_size(2 * WIDTH)));
-
 /* Element (j, e) of a source, in bytes. */
 INLINE const char *source_at(const struct matmul_source *s, int per_word,
                              int64_t j, int64_t e)
@@ -24,12 +21,9 @@ INLINE const char *source_at(const struct matmul_source *s, int per_word,
     return (const char *)s->from + (j * s->stride + e * s->step) * 4 / per_word;
 }
 
-INLINE words halves_load(const char *from)
+INLINE vector_bits halves_load(const char *from)
 {
-    halves x;
-
-    memcpy(&x, from, sizeof x);
-    return __builtin_convertvector(x, words);
+    return __builtin_convertvector(*(const vector_halves *)from, vector_bits);
 }
 
 /* The word of an element, or of a pair whose second one is `apart` bytes on (0:
@@ -52,7 +46,7 @@ INLINE uint32_t word_load(const char *from, int per_word, int64_t apart)
 INLINE void words_weave(uint32_t *to, const char *from, int per_word,
                         int64_t apart)
 {
-    words x;
+    vector_bits x;
 
     if (per_word == 1) {
         vector_store_words(to, vector_load_words(from));

@@ -28,7 +28,6 @@ static const struct matmul_case cases[] = {
     {500, 64, 1100, 2, 3, false, false, false, false},
     {330, 64, 300, 4, 1, false, false, false, true},
     {64, 64, 1200, 1, 2, true, false, false, false},
-    {520, 352, 128, 1, 1, false, false, true, false},
 };
 
 /* Rows that follow each other: pages apart, and results that start lines. */
