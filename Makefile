@@ -113,8 +113,8 @@ $(BUILD)/tests/fuzz/%: tests/fuzz/%.c $(BUILD)/liblockstep.a
 	$(CC) $(BASIC) $(CFLAGS) -fsanitize=fuzzer $< $(BUILD)/liblockstep.a -o $@ $(LIBS)
 fuzz:
 	@$(MAKE) --no-print-directory BUILD=build-fuzz CC=clang OPT=-O1 KERNEL_OPT=-O1 \
-	    SAN="-fsanitize=address,undefined" COVER=-fsanitize=fuzzer-no-link \
-	    fuzz-build
+	    SAN="-fsanitize=address,undefined -fno-sanitize-recover=all" \
+	    COVER=-fsanitize=fuzzer-no-link fuzz-build
 	@FUZZ_SECONDS=$(FUZZ_SECONDS) tools/fuzz.sh build-fuzz
 fuzz-build: $(FUZZERS)
 
