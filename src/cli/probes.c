@@ -291,7 +291,7 @@ static void probe_onednn(struct finding *finding)
 
         if (library != NULL) dlclose(library);
         if (!has_product) continue;
-        say(finding, true, "%s has dnnl_sgemm; a peer in bench kernels only",
+        say(finding, true, "%s has dnnl_sgemm; a peer in bench only",
             names[i]);
         return;
     }
