@@ -75,7 +75,7 @@ gather() {
 all() {
     local name=$1
     shift
-    for model in llama gpt2 bfloat16 tiles kinds; do
+    for model in llama gpt2 bfloat16 tiles float16 kinds; do
         while [ "$(jobs -rp | wc -l)" -ge "$cores" ]; do wait -n; done
         try "$name" "$model" "$work/run-$tries" "$@" \
             | tee "$work/said-$tries" &
