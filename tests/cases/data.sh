@@ -113,8 +113,10 @@ large() { # COMMAND OPERANDS...
     "$program" "$@" --set data.mixture= --set data.phases= \
         --set data.train=[large.jsonl] --set data.cache=large
 }
-seq 100000 100999 | sed 's/.*/{"text": "number &"}/' >part.jsonl
-for _ in $(seq 720); do cat part.jsonl; done >large.jsonl
+# Most of it stands in a field that nobody reads.
+beside=$(head -c 25000 /dev/zero | tr '\0' x)
+seq 100000 100719 |
+    sed 's/.*/{"text": "number &", "other": "'"$beside"'"}/' >large.jsonl
 ends 0 "finished 2 steps" large train config.yaml --run edited \
     --set train.steps=2
 cp -p large.jsonl stamp
@@ -125,7 +127,7 @@ ends 0 "whole" "$program" data verify large.jsonl
 touch large.jsonl
 ends 78 "not what edited was trained on" "$program" resume edited \
     --set train.steps=4
-rm -r edited large* stamp part.jsonl
+rm -r edited large* stamp
 
 # --- sources that change ---
 ends 0 "whole" "$program" data verify config.yaml
