@@ -11,8 +11,8 @@ export MPIEXEC_TIMEOUT=120
 export ASAN_OPTIONS=${ASAN_OPTIONS:+$ASAN_OPTIONS:}detect_leaks=0
 make BUILD="$BUILD" "$program" >/dev/null || exit 1
 failed=0
-log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
 
 # start MPI ARGUMENTS...: what mpirun takes after its options
 start() {
@@ -51,8 +51,6 @@ drill() {
 
 # Three ranks, one with another configuration: each says which line, and the
 # exit code says what kind of mistake it is.
-work=$(mktemp -d)
-trap 'rm -rf "$log" "$work"' EXIT
 for i in $(seq 200); do echo "line $i of a text that repeats itself"; done \
     >"$work/text.txt"
 "$BUILD/lockstep" tokenizer train "$work/text.txt" --vocab 270 \
@@ -74,12 +72,8 @@ unlike() {
         || complain "$mpi unlike: not said by three ranks"
 }
 
-for mpi in openmpi mpich; do
-    if ! [ -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
-    then
-        echo "skipped: no $mpi"
-        continue
-    fi
+under() { # MPI
+    local mpi=$1 ranks
     for ranks in 1 2 4; do
         launch $mpi $ranks "$program" || complain "$mpi, $ranks ranks"
     done
@@ -95,5 +89,18 @@ for mpi in openmpi mpich; do
         || complain "$mpi: nothing is said of a rank that never begins"
     unlike $mpi
     echo "done: $mpi"
+}
+
+# Beside each other: most of the time somebody waits for a limit.
+begun=
+for mpi in openmpi mpich; do
+    if ! [ -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
+    then
+        echo "skipped: no $mpi"
+        continue
+    fi
+    { log=$work/$mpi.log; under $mpi; exit $failed; } &
+    begun="$begun $!"
 done
+for child in $begun; do wait "$child" || failed=1; done
 exit $failed
