@@ -88,7 +88,8 @@ lockstep_or_differs() {
     command lockstep "$@" || [ "$1 $?" = "compare 1" ]
 }
 
-# The tree and the program; what was compiled only where a page calls make. The
+# The tree and the program; what was compiled only where a page calls make, which
+# is then quick to compile what the page changes. The
 # first examples are narrower, but for a page that expects their bytes.
 copy_tree() { # SCRIPT TREE
     mkdir -p "$2/build"
@@ -124,7 +125,7 @@ check_page() { # PAGE
     } >"$script"
     copy_tree "$script" "$room/tree"
     if (cd "$room/tree" && BUILD=build OUTPUT=$output PATH=$room/tree/build:$PATH \
-        bash "$script" >"$output" 2>&1); then
+        OPT=-O0 DEBUG=-g0 bash "$script" >"$output" 2>&1); then
         echo "ok      $page" >"$said"
     else
         { echo "FAILED  $page"; tail -n 40 "$output" | sed 's/^/    /'; } >"$said"
