@@ -47,7 +47,7 @@ report() {
 
 # No run of a drill takes longer than this many seconds.
 lockstep() {
-    timeout --kill-after=5 "${LIMIT:-60}" "$program" "$@"
+    timeout --kill-after=5 "${LIMIT:-240}" "$program" "$@"
 }
 
 # Words that resemble a language: 240 documents, always the same.

@@ -13,7 +13,7 @@ mpi() {
     shift 2
     [ "$name" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     # shellcheck disable=SC2086
-    timeout --kill-after=5 "${LIMIT:-100}" "mpirun.$name" $flags -n "$ranks" \
+    timeout --kill-after=5 "${LIMIT:-400}" "mpirun.$name" $flags -n "$ranks" \
         "$program" "$@"
 }
 

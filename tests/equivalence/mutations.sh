@@ -6,7 +6,7 @@
 # row turns red; the same rows are green without the fault.
 . "${0%/*}/../drills/common.sh"
 . "$tree/tests/equivalence/rows.sh"
-LIMIT=60
+LIMIT=240
 prepare
 copy=$room/tree
 

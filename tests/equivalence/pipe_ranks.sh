@@ -6,7 +6,7 @@
 # each rank sends and holds is the plan's, to the byte (verify checks both).
 . "${0%/*}/../drills/common.sh"
 prepare
-LIMIT=150
+LIMIT=600
 
 # exact NAME CONFIG LAYOUT...: every layout has the bits of one rank.
 exact() {

@@ -7,7 +7,7 @@
 #     BUILD=build SEED=7 ROUNDS=1 tests/equivalence/random.sh
 . "${0%/*}/../drills/common.sh"
 . "$tree/tests/equivalence/rows.sh"
-LIMIT=100
+LIMIT=600
 prepare
 
 # One model, as settings on one line, then layouts. The same seed draws the

@@ -12,7 +12,7 @@
 . "${0%/*}/../drills/common.sh"
 . "$tree/tests/equivalence/layouts.sh"
 . "$tree/tests/equivalence/rows.sh"
-LIMIT=150
+LIMIT=600
 models=" $* "
 share=${SHARE:-1/1}
 asked=0 # models so far
@@ -28,7 +28,7 @@ model() {
     for set; do sets+=(--set "$set"); done
     lockstep verify config.yaml --layouts layouts.txt --json \
         --steps "${steps:-5}" --set train.steps="${steps:-5}" \
-        --set comm.limit=30 --set train.threads=1 \
+        --set comm.limit=100 --set train.threads=1 \
         "${sets[@]}" >table.json 2>log || bad "$name" "exit $?" log
     if grep -q 'WARNING: ThreadSanitizer' log; then
         bad "$name" "$(grep -m 1 -A 12 'WARNING: ThreadSanitizer' log)"

@@ -6,7 +6,7 @@
 #
 #     BUILD=build tests/equivalence/whole_ranks.sh [OPTIMIZER...]
 . "${0%/*}/../drills/common.sh"
-LIMIT=100
+LIMIT=600
 wanted=" $* "
 prepare
 
@@ -21,7 +21,7 @@ exact() {
     shift
     printf '%s\n' "$@" >layouts.txt
     if lockstep verify "$config" --layouts layouts.txt --steps 3 \
-        --set train.threads=1 --set comm.limit=30 "${sets[@]}" >log 2>&1
+        --set train.threads=1 --set comm.limit=100 "${sets[@]}" >log 2>&1
     then
         ok "$name ($# layouts)"
     else

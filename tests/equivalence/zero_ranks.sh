@@ -35,8 +35,8 @@ all_exact() {
     local name=$1 rows found
     shift
     rows=$(grep -c . layouts.txt)
-    LIMIT=120 lockstep verify config.yaml --layouts layouts.txt --steps 3 \
-        --set train.steps=3 --set comm.limit=20 "$@" >out 2>&1 || { bad "$name" "exit $?" out
+    LIMIT=600 lockstep verify config.yaml --layouts layouts.txt --steps 3 \
+        --set train.steps=3 --set comm.limit=100 "$@" >out 2>&1 || { bad "$name" "exit $?" out
                                                 return; }
     found=$(grep -c 'EXACT *$' out)
     if [ "$found" -ge "$rows" ]; then ok "$name: $rows layouts"
