@@ -211,7 +211,15 @@ static status fail_late(const struct operation *operation, int peer)
     return ERR_PEER;
 }
 
-/* Whether waiting for `peer` makes no sense any more; locks are not held. */
+/* Whether waiting for `peer` makes no sense any more, from then on. What is
+ * waited for may be there nevertheless: look again before saying so. */
+static bool is_gone(const struct member *peer, int64_t deadline)
+{
+    return atomic_load(&peer->world->aborted) || atomic_load(&peer->ended) ||
+           now_ns() >= deadline;
+}
+
+/* The reason, of all ranks if `peer` is late; locks are not held. */
 static status check_alive(const struct operation *operation,
                           const struct member *peer, int64_t deadline)
 {
@@ -271,6 +279,7 @@ static status finish(struct operation *operation, struct message *message,
     const struct member *target = &world->members[message->target];
     struct waiting waiting = waiting_for(operation, message->target);
     const int64_t deadline = now_ns() + operation->group->limit_ns;
+    bool gone = false, withdrawn = false;
     status result = OK;
     char name[80];
 
@@ -279,24 +288,19 @@ static status finish(struct operation *operation, struct message *message,
     waiting_add(&box->waiting, &waiting);
     for (;;) {
         const uint32_t version = atomic_load(&box->version);
-        bool withdrawn = false;
 
         if (is_read(message)) break;
         pthread_mutex_unlock(&box->lock);
-        if (result == OK && !withdraw)
-            result = check_alive(operation, target, deadline);
-        if (result != OK) withdrawn = message_withdraw(world, message);
+        gone = gone || (!withdraw && is_gone(target, deadline));
+        withdrawn = gone && message_withdraw(world, message);
+        if (withdrawn) result = check_alive(operation, target, deadline);
         pthread_mutex_lock(&box->lock);
         if (withdrawn) break;
         mailbox_wait(box, version, world->spins, deadline);
     }
     waiting_remove(&box->waiting, &waiting);
     pthread_mutex_unlock(&box->lock);
-    if (result != OK && is_read(message)) {
-        status_clear(); /* it was read in the last moment */
-        result = OK;
-    }
-    if (result == OK && !withdraw &&
+    if (!withdrawn && !withdraw &&
         atomic_load(&message->state) == MESSAGE_REFUSED)
         FAIL(ERR_PEER, "%s: rank %d refused %" PRId64 " bytes from rank %d: it "
              "expects another size", operation_name(operation, name),
@@ -341,28 +345,27 @@ static status message_take(struct operation *operation, int peer,
     const struct member *source = member_of(operation, peer);
     struct waiting waiting = waiting_for(operation, source->rank);
     const int64_t deadline = now_ns() + operation->group->limit_ns;
+    bool gone = false;
     status result = OK;
 
     *out = NULL;
     pthread_mutex_lock(&box->lock);
     waiting_add(&box->waiting, &waiting);
-    for (;;) {
+    while (result == OK) {
         const uint32_t version = atomic_load(&box->version);
 
         *out = mailbox_find(box, operation->group->context, operation->tag,
                             source->rank);
-        if (*out != NULL || result != OK) break;
+        if (*out != NULL) break;
         pthread_mutex_unlock(&box->lock);
-        result = check_alive(operation, source, deadline);
+        if (gone) result = check_alive(operation, source, deadline);
+        else gone = is_gone(source, deadline);
         pthread_mutex_lock(&box->lock);
-        if (result == OK)
-            mailbox_wait(box, version, self->world->spins, deadline);
+        if (!gone) mailbox_wait(box, version, self->world->spins, deadline);
     }
     if (*out != NULL) {
         mailbox_remove(box, *out);
         atomic_store(&(*out)->state, MESSAGE_TAKEN);
-        if (result != OK) status_clear(); /* it came in the last moment */
-        result = OK;
     }
     waiting_remove(&box->waiting, &waiting);
     pthread_mutex_unlock(&box->lock);
