@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_kernels.c - every row but products and attention: fast versions equal
- * the reference in every bit, for all instruction sets of this machine, 1 to 4
- * threads, odd and even sizes, dense and strided, edge values; narrow tables
- * equal float32 on widened operands, rounded; float32 is near float64. */
+/* test_kernels.c - every row but products and attention: fast ones equal the
+ * reference in every bit, for all instruction sets here, 1 to 4 threads, dense
+ * and strided, edge values; narrow tables equal widened float32, rounded. */
 #include "tests/test.h"
 #include "tests/unit/kernels/tape.h"
 
