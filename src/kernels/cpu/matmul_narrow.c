@@ -13,7 +13,7 @@
 #include "kernels/flush.h"
 #include "kernels/narrow_product.h"
 
-#if defined(__x86_64__) && defined(__FMA__)
+#if defined(__AVX2__) && defined(__FMA__)
 #include <immintrin.h>
 #define MODE_FLUSHES 1
 #else
