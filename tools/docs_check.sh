@@ -88,9 +88,9 @@ lockstep_or_differs() {
     command lockstep "$@" || [ "$1 $?" = "compare 1" ]
 }
 
-# The tree and the program; what was compiled only where a page calls make, which
-# is then quick to compile what the page changes. The
-# first examples are narrower, but for a page that expects their bytes.
+# The tree and the program; what was compiled only where a page calls make, and
+# then the rest is quick to compile. The first examples are narrower, but for a
+# page that expects their bytes.
 copy_tree() { # SCRIPT TREE
     mkdir -p "$2/build"
     git ls-files -z | xargs -0 cp -a --parents -t "$2"

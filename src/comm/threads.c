@@ -219,9 +219,9 @@ static bool is_gone(const struct member *peer, int64_t deadline)
            now_ns() >= deadline;
 }
 
-/* The reason, of all ranks if `peer` is late; locks are not held. */
-static status check_alive(const struct operation *operation,
-                          const struct member *peer, int64_t deadline)
+/* Says why; the world ends if `peer` is late. Locks are not held. */
+static status fail_gone(const struct operation *operation,
+                        const struct member *peer)
 {
     char name[80];
 
@@ -229,8 +229,7 @@ static status check_alive(const struct operation *operation,
     if (atomic_load(&peer->ended))
         FAIL(ERR_PEER, "%s: rank %d has left",
              operation_name(operation, name), peer->rank);
-    if (now_ns() >= deadline) return fail_late(operation, peer->rank);
-    return OK;
+    return fail_late(operation, peer->rank);
 }
 
 static status threads_post(struct operation *operation, int peer,
@@ -293,7 +292,7 @@ static status finish(struct operation *operation, struct message *message,
         pthread_mutex_unlock(&box->lock);
         gone = gone || (!withdraw && is_gone(target, deadline));
         withdrawn = gone && message_withdraw(world, message);
-        if (withdrawn) result = check_alive(operation, target, deadline);
+        if (withdrawn) result = fail_gone(operation, target);
         pthread_mutex_lock(&box->lock);
         if (withdrawn) break;
         mailbox_wait(box, version, world->spins, deadline);
@@ -358,7 +357,7 @@ static status message_take(struct operation *operation, int peer,
                             source->rank);
         if (*out != NULL) break;
         pthread_mutex_unlock(&box->lock);
-        if (gone) result = check_alive(operation, source, deadline);
+        if (gone) result = fail_gone(operation, source);
         else gone = is_gone(source, deadline);
         pthread_mutex_lock(&box->lock);
         if (!gone) mailbox_wait(box, version, self->world->spins, deadline);
