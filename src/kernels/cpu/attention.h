@@ -26,7 +26,7 @@ enum {
 /* Rows that are needed soon, asked of memory while tiles work: some rows with
  * each tile, or a line every few steps, which leaves the tile's own operands
  * more of the places that wait for memory. The last part is asked for first. */
-enum { AHEAD_PARTS = 8, LINE = 64 };
+enum { AHEAD_PARTS = 8 };
 struct ahead {
     struct {
         const char *row;

@@ -7,62 +7,13 @@
  * dv over queries are finished before the next granule of keys; those of dq
  * wait, one node per level of the tree and granule of queries.
  *
- * Weights and gradients of scores stand transposed, [keys, queries]. They are
- * made for KEYS keys at a time, whose rows of dk and dv follow at once; dq
- * follows when the granule's keys are done.
- *
  * Both may be windows of a sequence; granules that a window cuts have fewer
  * rows. Keys before it have weight +0, and a chain that starts with +0 times
  * something finite is the chain without it; queries are left out. */
 #include "kernels/alibi.h"
-#include "kernels/cpu/attention.h"
-#include "kernels/cpu/attention_drop.h"
-#include "kernels/cpu/attention_panels.h"
+#include "kernels/cpu/attention_pair.h"
 #include "kernels/cpu/attention_scores.h"
 #include "kernels/cpu/attention_tree.h"
-
-enum {
-    KEYS = ATTENTION_WEIGHTS_ROWS,
-    PANELS = ATTENTION_PANELS,
-    STRIDE = ATTENTION_WEIGHTS_STRIDE /* of rows of weights */
-};
-
-struct backward {
-    const struct attention *p;
-    int width, padded;
-    int64_t query, query_end; /* positions of the window */
-    int64_t key, key_end;
-    int64_t base, rows;       /* of waiting dq: whole granules */
-    int64_t key_base, key_rows;
-    float scale, slope;   /* slope: of the head, with linear biases */
-    int64_t sequence;
-    int head, kv;
-    int slot_count;       /* leaves of dk and dv that may wait */
-    int64_t slot_floats;
-    float *sums, *lse;    /* [rows]: dout . out, log of the denominator */
-    float *dq;            /* levels of [rows, padded] */
-    float *slots;         /* leaves of dk and dv: [key_rows / G, 2, G,
-                           * padded] */
-    /* Of each granule of queries, made once for a head: q and dout where they
-     * had to be copied [2, G, padded], and transposed [2, width, G]. */
-    float *panels;
-    float *q_t, *dout_t;  /* of the granule in work */
-    float *copies[2];     /* of a granule of k and v: [G, padded], */
-    int64_t copied[2];    /* of this row and head; -1: none */
-    float *leaf;          /* [G, padded] of dq */
-    float *pair;          /* [2, G, padded]: dk, dv of a granule pair */
-    float *pairs;         /* levels of the same */
-    float *weights;       /* [KEYS, STRIDE] */
-    float *dscores;       /* [G, STRIDE] */
-    struct ahead ahead;
-};
-
-/* A granule of queries against one of keys, at positions. */
-struct granules {
-    int64_t query, key;
-    struct span queries, keys;
-    struct rows q, dout, k, v;
-};
 
 /* Whether the head is the first, or the last, of its leaf and group. */
 static bool head_starts(const struct backward *b)
@@ -75,11 +26,6 @@ static bool head_ends(const struct backward *b)
 {
     return (b->head + 1) % (b->p->heads / b->p->kv_heads) == 0 ||
            (b->head + 1) % (b->p->heads / b->p->leaves) == 0;
-}
-
-static int64_t larger(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
 }
 
 static void backward_init(struct backward *b, const struct attention *p,
@@ -235,194 +181,6 @@ static void granule_queries(struct backward *b, struct granules *g,
     if (!fresh) return;
     panels_turn(b->q_t, &g->q, g->queries, b->width);
     panels_turn(b->dout_t, &g->dout, g->queries, b->width);
-}
-
-/* Of a pair of granules, keys [from, to) and the queries from `query`, a
- * multiple of LANES, that may see them. */
-struct part {
-    int from, to, query;
-};
-
-/* A key's weights w and gradients of scores d, from q . k and dout . v. Of the
- * columns from `query`, those of earlier queries than `seen` get +0. */
-static void key_gradient(const struct backward *b, const struct granules *g,
-                         float *w, float *d, const int columns[3])
-{
-    const int query = columns[0], end = columns[1], seen = columns[2];
-    const struct scores scores = {w, d, b->lse + (g->query - b->base),
-                                  b->sums + (g->query - b->base), b->scale,
-                                  b->p->softcap};
-
-    if (scores.cap > 0)
-        scores_capped(&scores, query, end);
-    else
-        scores_plain(&scores, query, end);
-    for (int c = query; c < seen; c += LANES) {
-        SIMD for (int i = c; i < c + LANES; i++) {
-            w[i] = i < seen ? 0 : w[i];
-            d[i] = i < seen ? 0 : d[i];
-        }
-    }
-    if (query > 0) /* what a tile of dq may read beside the columns */
-        memset(d + query - LANES, 0, LANES * sizeof *d);
-}
-
-/* Queries of other documents than the key's. */
-static void key_documents(const struct backward *b, const struct granules *g,
-                          int key, const struct scores *scores)
-{
-    const struct attention *p = b->p;
-    const int64_t sequence = attention_query_first(p, b->sequence);
-    const int64_t at = attention_key_first(p, b->sequence) + g->key + key;
-
-    scores_apart(scores, p->query_documents + sequence + g->query - b->query,
-                 p->key_documents[at - b->key], g->queries.from,
-                 g->queries.to);
-}
-
-/* Queries whose window ends before they reach the key. */
-static void key_window(const struct backward *b, const struct granules *g,
-                       int key, float *w, float *d)
-{
-    const int64_t past = g->key + key + b->p->window - g->query;
-
-    for (int64_t i = larger(past, g->queries.from); i < g->queries.to; i++)
-        w[i] = d[i] = 0;
-}
-
-/* What dropout multiplies the weights of a part by, and dout . v times it. */
-static void part_drop(const struct backward *b, const struct granules *g,
-                      const struct part *part, float *factors)
-{
-    float *d = b->dscores + part->from * STRIDE;
-
-    for (int c = part->query; c < g->queries.to; c += LANES) {
-        const struct drop_tile tile = {b->sequence, b->head, g->query + c,
-                                       g->key + part->from,
-                                       part->to - part->from};
-
-        drop_factors(b->p, &tile, factors + c, STRIDE);
-        for (int j = 0; j < tile.keys; j++)
-            drop_lanes(d + j * STRIDE + c, factors + j * STRIDE + c);
-    }
-}
-
-/* Products of a key with queries become those with linear biases. */
-static void key_lean(const struct backward *b, const struct granules *g,
-                     int key, const struct part *part, float *w)
-{
-    const struct attention *p = b->p;
-    const int64_t row =
-        attention_key_first(p, b->sequence) + g->key + key - b->key;
-    const float bias =
-        alibi_of(b->slope, p->key_documents, row, g->key + key);
-
-    for (int c = part->query; c < g->queries.to; c += LANES)
-        SIMD for (int i = c; i < c + LANES; i++) w[i] = w[i] + bias;
-}
-
-/* Weights and gradients of scores of a part. */
-static void part_weights(struct backward *b, const struct granules *g,
-                         const struct part *part, float *weights)
-{
-    const int end = (g->queries.to + LANES - 1) / LANES * LANES;
-    const int64_t row = part->from - g->keys.from;
-    float *dscores = b->dscores + part->from * STRIDE;
-    float factors[KEYS * STRIDE];
-    struct chains x = {.rows = part->to - part->from, .length = b->width,
-                       .lag = CHAINS_WHOLE, .a_step = 1, .b_step = QUERIES,
-                       .c_row = STRIDE, .ahead = &b->ahead};
-
-    x.a = g->k.x + row * g->k.stride;
-    x.a_row = g->k.stride;
-    panels_chain(&x, b->q_t, weights, part->query, end);
-    x.a = g->v.x + row * g->v.stride;
-    x.a_row = g->v.stride;
-    panels_chain(&x, b->dout_t, dscores, part->query, end);
-    if (b->p->drop.rate > 0) part_drop(b, g, part, factors);
-    for (int j = part->from; j < part->to; j++) {
-        const int seen = g->query == g->key ? j : 0;
-        const int columns[3] = {part->query, end, seen};
-        float *w = weights + (j - part->from) * STRIDE;
-        float *d = dscores + (j - part->from) * STRIDE;
-
-        if (b->p->alibi.heads > 0) key_lean(b, g, j, part, w);
-        key_gradient(b, g, w, d, columns);
-        if (b->p->key_documents)
-            key_documents(b, g, j, &(struct scores){.w = w, .d = d});
-        if (b->p->window > 0) key_window(b, g, j, w, d);
-        for (int c = part->query; c < end && b->p->drop.rate > 0; c += LANES)
-            drop_lanes(w + c, factors + (j - part->from) * STRIDE + c);
-    }
-}
-
-/* Rows of dk and dv of a part: chains over the queries that may see it. */
-static void part_keys(struct backward *b, const struct granules *g,
-                      const struct part *part, float *weights, float *pair)
-{
-    const int64_t block = (int64_t)G * b->padded;
-    const int from = part->query > g->queries.from ? part->query
-                                                   : g->queries.from;
-    const int64_t skipped = from - g->queries.from;
-    struct chains x = {.rows = part->to - part->from, .columns = b->padded,
-                       .length = g->queries.to - from, .lag = CHAINS_WHOLE,
-                       .a_row = STRIDE, .a_step = 1, .c_row = b->padded,
-                       .ahead = &b->ahead};
-
-    x.a = b->dscores + part->from * STRIDE + from;
-    x.b = g->q.x + skipped * g->q.stride;
-    x.b_step = g->q.stride;
-    x.c = pair + part->from * b->padded;
-    CPU(attention_chains)(&x);
-    x.a = weights + from;
-    x.b = g->dout.x + skipped * g->dout.stride;
-    x.b_step = g->dout.stride;
-    x.c = pair + block + part->from * b->padded;
-    CPU(attention_chains)(&x);
-}
-
-/* leaf = rows of dq of the granule of queries from the granule of keys. */
-static void pair_queries(const struct backward *b, const struct granules *g,
-                         float *leaf)
-{
-    const int from = g->keys.from;
-    struct chains x = {.rows = g->queries.to, .columns = b->padded,
-                       .length = g->keys.to - from, .lag = CHAINS_WHOLE,
-                       .a_row = 1, .a_step = STRIDE,
-                       .a = b->dscores + from * STRIDE, .b = g->k.x,
-                       .b_step = g->k.stride, .c = leaf, .c_row = b->padded};
-
-    if (g->query == g->key) x.lag = -from;
-    CPU(attention_chains)(&x);
-}
-
-/* dq of a pair of granules into `leaf`, dk and dv into `pair`. On the diagonal
- * parts are smaller, so that less is computed in vain. */
-static void pair_backward(struct backward *b, const struct granules *g,
-                          float *leaf, float *pair)
-{
-    const bool diagonal = g->query == g->key;
-    const int step = diagonal ? LANES : KEYS;
-    const int first = g->queries.from / LANES * LANES;
-
-    for (int j = g->keys.from / step * step; j < g->keys.to; j += step) {
-        const struct part part = {
-            j > g->keys.from ? j : g->keys.from,
-            j + step < g->keys.to ? j + step : g->keys.to,
-            diagonal && j > first ? j : first};
-
-        if (part.query >= g->queries.to) { /* nobody sees these */
-            memset(pair + part.from * b->padded, 0,
-                   (size_t)((part.to - part.from) * b->padded) * sizeof *pair);
-            memset(pair + (G + part.from) * b->padded, 0,
-                   (size_t)((part.to - part.from) * b->padded) * sizeof *pair);
-            continue;
-        }
-        part_weights(b, g, &part, b->weights);
-        if (b->p->half != ATTENTION_OF_QUERIES)
-            part_keys(b, g, &part, b->weights, pair);
-    }
-    if (b->p->half != ATTENTION_OF_KEYS) pair_queries(b, g, leaf);
 }
 
 static void rows_write(const struct backward *b, const struct tensor *t,
@@ -582,7 +340,7 @@ static void granule_backward(struct backward *b, uint64_t waits,
         granule_queries(b, &g, query);
         backward_ahead(b, query, first);
         dq.floats = (int64_t)g.queries.to * b->padded;
-        pair_backward(b, &g, leaf, pair);
+        CPU(attention_pair)(b, &g, leaf, pair);
         if (half != ATTENTION_OF_KEYS)
             queries_push(b, query, first, &dq, leaf);
         if (half != ATTENTION_OF_QUERIES)

@@ -24,7 +24,10 @@ extern KERNELS_TYPE(cross_entropy) CPU(cross_entropy_f16);
  * optimisation level, changes no bit. */
 #define SIMD _Pragma("omp simd")
 
-enum { CPU_WORK_MIN = 8192 }; /* elements worth waking other threads for */
+enum {
+    CPU_WORK_MIN = 8192, /* elements worth waking other threads for */
+    LINE = 64            /* bytes, of a cache */
+};
 
 /* Splits work over the threads of the stream, unless it is too little. */
 static inline void cpu_run(struct stream *stream, int64_t elements,

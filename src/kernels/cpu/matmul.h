@@ -140,7 +140,7 @@ struct matmul_line {
  * other, but processors stop guessing at the end of a page. */
 INLINE void matmul_ahead(const void *row)
 {
-    enum { DISTANCE = 8192, LINE = 64 };
+    enum { DISTANCE = 8192 };
 
     UNROLL for (int at = 0; at < TILE_COLUMNS * 4; at += LINE)
         __builtin_prefetch((const char *)row + DISTANCE + at, 0, 2);

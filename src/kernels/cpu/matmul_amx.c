@@ -12,8 +12,6 @@
 #include "kernels/cpu/scratch.h"
 #include "kernels/narrow_product.h"
 
-#define TILES_TARGET __attribute__((target("amx-tile,amx-bf16")))
-
 enum {
     AMX_PANELS = 64, AMX_CHUNK = 512,
     ROWS_AHEAD = 4 /* few: b comes from memory */
@@ -28,12 +26,12 @@ static const uint8_t shapes[64] = {
     [48] = SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE, SIDE
 };
 
-TILES_TARGET static void tiles_begin(void)
+TILES_TARGET void CPU(tiles_begin)(void)
 {
     _tile_loadconfig(shapes);
 }
 
-TILES_TARGET static void tiles_end(void)
+TILES_TARGET void CPU(tiles_end)(void)
 {
     _tile_release();
     _mm_sfence(); /* before another thread reads what went past the caches */
@@ -342,7 +340,7 @@ const struct matmul_format CPU(format_tiles) = {
     .pack_rows = CPU(matmul_rows_tiles),
     .pack_columns = CPU(matmul_columns_tiles), .granule = granule_tiles,
     .tile = tile_run, .settle = later_end,
-    .begin = tiles_begin, .end = tiles_end};
+    .begin = CPU(tiles_begin), .end = CPU(tiles_end)};
 #else
 /* A file has at least one declaration. */
 extern const struct matmul_format CPU(format_tiles);

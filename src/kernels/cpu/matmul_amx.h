@@ -10,14 +10,10 @@
 #ifndef LOCKSTEP_KERNELS_CPU_MATMUL_AMX_H
 #define LOCKSTEP_KERNELS_CPU_MATMUL_AMX_H
 
+#include "kernels/cpu/amx.h"
 #include "kernels/cpu/matmul.h"
 
 enum {
-    SIDE = 16,                  /* rows of a register, words of a row */
-    ROW_BYTES = SIDE * 4,
-    PANEL = 2 * SIDE,           /* rows */
-    BLOCK_WORDS = PANEL * SIDE, /* of a panel, for PRODUCT_BLOCK elements */
-    LINE = 64,                  /* bytes, of a cache */
     STRIDE = TILE_COLUMNS * 4,  /* bytes of a row of a strip, of dense sums */
     WORKS = SLOTS + 2,
     PART = 4                    /* rows of sums that are done at a time */

@@ -167,7 +167,7 @@ EXTENDED INLINE void line_words(const int strips, const int vectors,
                                 const struct matmul_line *l, struct stretch at,
                                 vector (*sum)[TILE_VECTORS])
 {
-    enum { ROW = TILE_COLUMNS * 4, LINE = 64 };
+    enum { ROW = TILE_COLUMNS * 4 };
     const int per_word = how == ADD_WIDENED ? 2 : 1; /* words of a */
     const float *a = (const float *)l->a + at.first * per_word;
 

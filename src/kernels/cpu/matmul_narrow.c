@@ -7,18 +7,12 @@
  * PRODUCT_BLOCK elements first the even, then the odd ones. Chains of bfloat16
  * run with MXCSR's flushing on, which is exactly the definition's; where there
  * is no such thing they are done with integers and float64. */
+#include "kernels/cpu/flushing.h"
 #include "kernels/cpu/matmul.h"
 #include "kernels/cpu/scratch.h"
 #include "kernels/element.h"
 #include "kernels/flush.h"
 #include "kernels/narrow_product.h"
-
-#if defined(__AVX2__) && defined(__FMA__)
-#include <immintrin.h>
-#define MODE_FLUSHES 1
-#else
-#define MODE_FLUSHES 0
-#endif
 
 enum widening { WIDEN_F16, WIDEN_PAIRS, WIDEN_BLOCKS };
 
@@ -124,21 +118,6 @@ PACKERS(blocks, WIDEN_BLOCKS)
 /* ---- chains that flush ---- */
 
 #if MODE_FLUSHES
-enum { FLUSH_TO_ZERO = 0x8000, DENORMALS_ARE_ZERO = 0x0040 };
-
-static unsigned flushing_begin(void)
-{
-    unsigned before = _mm_getcsr();
-
-    _mm_setcsr(before | FLUSH_TO_ZERO | DENORMALS_ARE_ZERO);
-    return before;
-}
-
-static void flushing_end(unsigned before)
-{
-    _mm_setcsr(before);
-}
-
 static void chains(const struct matmul_granule *g)
 {
     CPU(matmul_chains)(g);
@@ -171,16 +150,6 @@ __attribute__((noinline)) static void blocks_add(float *sums, const float *even,
 #else
 #define few_pairs NULL
 #define line_pairs NULL
-
-static unsigned flushing_begin(void)
-{
-    return 0;
-}
-
-static void flushing_end(unsigned before)
-{
-    (void)before;
-}
 
 static void chains(const struct matmul_granule *g)
 {

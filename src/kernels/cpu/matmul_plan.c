@@ -125,7 +125,7 @@ static void plan_leaves(struct plan *plan, int threads)
  * does not have to pass through one. */
 static bool result_streams(const struct tensor *c)
 {
-    enum { LINE = 64, STREAM_BYTES = 4 << 20 };
+    enum { STREAM_BYTES = 4 << 20 };
     const int64_t row = c->stride[0] * (int64_t)sizeof(float);
 
     return c->dtype == DTYPE_F32 && row % LINE == 0 &&
