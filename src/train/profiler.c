@@ -145,6 +145,20 @@ static status product_rate(const struct kernels *kernels,
     return OK;
 }
 
+/* FLOPs a second of bare FMAs, the best of a few short probes. */
+static double float32_rate(struct stage *stage)
+{
+    double best = 0;
+
+    for (int i = 0; i < 4; i++) {
+        const double flops =
+            kernels_peak_flops(&stage->stream, stage->request.isa, 0.005);
+
+        if (flops > best) best = flops;
+    }
+    return best;
+}
+
 /* Of products that fit caches. Where plain C makes them, a small one is enough
  * to wait for. */
 static status product_limit(struct stage *stage, const struct areas *areas,
@@ -157,9 +171,12 @@ static status product_limit(struct stage *stage, const struct areas *areas,
     if (flops > rate_of_large)
         TRY(product_rate(kernels, &stage->stream, areas, PRODUCT_LARGE,
                          &flops));
-    /* Bare FMAs are float32; attention is in any run that is not float64. */
+    /* Attention computes in float32 in any run that is not float64, but for its
+     * products in tiles. */
     limits->attention_flops =
-        kernels->dtype == DTYPE_F64 ? flops : limits->product_flops;
+        kernels->dtype == DTYPE_F64   ? flops
+        : kernels->dtype == DTYPE_F32 ? limits->product_flops
+                                      : float32_rate(stage);
     if (flops > limits->product_flops || kernels->dtype != DTYPE_F32)
         limits->product_flops = flops;
     return OK;

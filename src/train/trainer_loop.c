@@ -89,25 +89,35 @@ static void exact_row(const struct trainer *t,
     row->noise_scale_ema = made->noise_average;
 }
 
+/* Of the machine's peak. A step that does more than the peak that was measured
+ * says that other work slowed every probe: it is the new one. */
+static double peak_fraction(struct trainer *t, double seconds)
+{
+    const double flops = (double)t->step_flops / seconds;
+
+    if (t->peak_flops <= 0) return 0;
+    if (flops > t->peak_flops) t->peak_flops = flops;
+    return flops / t->peak_flops;
+}
+
 static status write_row(struct trainer *t, const struct made_step *made)
 {
     const struct options *o = &t->request->set->values;
     const double seconds = made->seconds;
+    const double of_peak = peak_fraction(t, seconds); /* 0: unknown */
     struct metrics_row row;
 
     exact_row(t, made, &row);
     row.step_ms = 1e3 * seconds;
     row.tokens_per_s = (double)made->tokens / seconds;
-    row.peak_fraction = t->peak_flops > 0 ? (double)t->step_flops / seconds /
-                                                t->peak_flops
-                                          : (double)NAN;
+    row.peak_fraction = of_peak > 0 ? of_peak : (double)NAN;
     row.data_ms = 1e3 * t->step.data_s;
     row.resident_bytes = closing_resident_bytes();
     row.time_s = now_s(CLOCK_REALTIME);
     const struct progress_step shown = {
         .step = t->counters.step, .steps = t->setup.rate.steps,
         .loss = made->result.loss, .tokens_per_s = row.tokens_per_s,
-        .peak_fraction = t->peak_flops > 0 ? row.peak_fraction : 0};
+        .peak_fraction = of_peak};
 
     const bool logged = t->counters.step % o->run.log_every == 0 ||
                         t->counters.step == t->setup.rate.steps;

@@ -232,8 +232,8 @@ static status begin(struct trainer *t)
                         t->request->resume ? t->counters.step : -1);
 }
 
-/* What all ranks do in a step. */
-static status count_work(struct trainer *t)
+/* What this rank does in a step. */
+static void count_work(struct trainer *t)
 {
     double flops = 0;
 
@@ -242,9 +242,7 @@ static status count_work(struct trainer *t)
                  stage_rounds(&t->pipeline.stages[i]) *
                  (double)program_training_flops(
                      &t->pipeline.stages[i].program);
-    TRY(team_join(&t->team, &flops, 1));
     t->step_flops = (int64_t)flops;
-    return OK;
 }
 
 /* What a run that begins again at step 0 told before counts for nothing. */
@@ -263,7 +261,7 @@ static status use_pipeline(struct trainer *t)
     const struct inventory_of of = {t->pipeline.stages, t->pipeline.count,
                                     &t->team};
 
-    TRY(count_work(t));
+    count_work(t);
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
     trainer_policy_open(t);
     return OK;

@@ -39,8 +39,9 @@ struct trainer {
     struct policy_verdict verdict; /* about the last step */
     struct noise noise;
     bool made;            /* the last step was, and not undone */
-    double peak_flops;    /* of this machine, all threads; 0: unknown */
-    int64_t step_flops;   /* of the model, without recomputation */
+    double peak_flops;    /* of the rank's threads; 0: unknown */
+    int64_t step_flops;   /* of the rank's part of the model, without
+                           * recomputation */
     int64_t saved_step;   /* of the newest checkpoint; -1: none */
 };
 
@@ -62,7 +63,7 @@ status trainer_plan(struct trainer *t, struct group *world);
 /* Memory, data, weights, files: ready for the next step. Collective. */
 status trainer_open(struct trainer *t);
 
-/* What the machine's float32 product reaches, for peak_fraction. */
+/* What products of the run reach on this rank's threads, for peak_fraction. */
 void trainer_measure_peak(struct trainer *t);
 /* Everything that `validate` names, and its line of metrics. Collective. */
 status trainer_validate(struct trainer *t);
