@@ -178,6 +178,7 @@ static int64_t close_span(struct meter_track *track,
     row->calls++;
     row->own_ns += now - began - track->inside_ns[depth];
     row->flops += what.flops;
+    row->lane_flops += what.lane_flops;
     row->bytes += what.bytes;
     if (depth > 0) track->inside_ns[depth - 1] += now - began;
     keep_span(track, &(struct meter_span){began, now, what.flops,
@@ -224,7 +225,8 @@ void meter_clear(struct meter *meter)
 
         for (int r = 0; r < track->row_count; r++) {
             track->rows[r].calls = track->rows[r].own_ns = 0;
-            track->rows[r].flops = track->rows[r].bytes = 0;
+            track->rows[r].flops = track->rows[r].lane_flops =
+                track->rows[r].bytes = 0;
         }
         track->steps = track->total_ns = 0;
     }

@@ -38,6 +38,7 @@ struct meter_what {
     double flops, bytes;
     int64_t shape[3];   /* of a product: m, n, k; else 0 */
     int number;         /* of the block or micro-batch: of the span only */
+    double lane_flops;  /* beside flops, where those are products in tiles */
 };
 
 /* All spans of one kind, name, label and shape. */
@@ -47,7 +48,7 @@ struct meter_row {
     char label[METER_LABEL_BYTES];
     int64_t shape[3];
     int64_t calls, own_ns;
-    double flops, bytes;
+    double flops, lane_flops, bytes;
 };
 
 struct meter_span {

@@ -155,7 +155,7 @@ static bool has_own_limit(const struct profile_row *row)
 }
 
 /* FLOPs a second of a float32 product that fits caches: attention computes in
- * float32 whatever the type of its operands is. */
+ * float32 whatever the type of its operands is, but for products in tiles. */
 static status measure_float32(struct stage *stage, double *flops)
 {
     const struct profile_row row = {

@@ -154,10 +154,12 @@ static void attention_prepare(struct operands *o, const int64_t *s)
     o->integers[1] = (int32_t)s[1];
     o->integers[2] = (int32_t)s[2];
     o->flops = pairs * (4 * HEAD_WIDTH + EXP_FLOPS);
+    o->lane_flops = pairs * EXP_FLOPS;
     o->bytes = 4 * size_of(o) * (double)tensor_count(&o->t[0]);
 }
 
-static struct attention attention_of(struct operands *o)
+static struct attention attention_of(const struct kernels *k,
+                                     struct operands *o)
 {
     struct attention a = {
         .q = o->t[0], .k = o->t[1], .v = o->t[2], .out = o->t[3],
@@ -165,7 +167,7 @@ static struct attention attention_of(struct operands *o)
         .sequences = o->integers[0], .queries = o->integers[1],
         .keys = o->integers[1], .heads = HEADS, .kv_heads = HEADS,
         .head_width = HEAD_WIDTH, .leaves = 4, .scale = 0.125,
-        .window = o->integers[2],
+        .window = o->integers[2], .tiles = k->product == PRODUCT_TILES,
         .lse = o->t[8]};
 
     return a;
@@ -174,7 +176,7 @@ static struct attention attention_of(struct operands *o)
 static status attention_forward_run(const struct kernels *k,
                                     struct stream *stream, struct operands *o)
 {
-    struct attention a = attention_of(o);
+    struct attention a = attention_of(k, o);
 
     return k->attention_forward(stream, &a);
 }
@@ -188,14 +190,14 @@ static void attention_backward_prepare(struct operands *o, const int64_t *s)
     attention_prepare(o, s);
     lse = o->t[8].data;
     for (int64_t i = 0; i < tensor_count(&o->t[8]); i++) lse[i] = 5;
-    o->flops *= 2.5;
+    o->flops = 2.5 * (o->flops - o->lane_flops) + o->lane_flops;
     o->bytes *= 2;
 }
 
 static status attention_backward_run(const struct kernels *k,
                                      struct stream *stream, struct operands *o)
 {
-    struct attention a = attention_of(o);
+    struct attention a = attention_of(k, o);
 
     return k->attention_backward(stream, &a);
 }

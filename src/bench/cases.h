@@ -21,6 +21,7 @@ struct operands {
     double doubles[CASE_INTEGERS];
     struct tensor t[CASE_TENSORS];
     double flops, bytes;   /* of one call: work that cannot be avoided */
+    double lane_flops;     /* of flops, what is no product */
     int64_t every; /* of a product, row 0, that many rows on, and so on are
                     * made, and the last one; 0: all */
     /* Before results of a narrow table are compared; NULL: nothing. */

@@ -60,6 +60,7 @@ static status reference_run(struct bench *bench, const struct bench_case *c)
     struct kernels reference = kernels_reference_f32;
     struct operands *theirs = bench->theirs;
 
+    reference.product = bench->kernels.product;
     theirs->narrow = bench->kernels.dtype;
     theirs->dtype = DTYPE_F32;
     if (bench->kernels.dtype == DTYPE_F16)
@@ -210,6 +211,21 @@ static void row_write(struct bench *bench, const struct row *row)
     json_write_object_end(json);
 }
 
+/* At the rates of products and of float32. */
+static double compute_seconds(const struct bench *bench,
+                              const struct bench_case *c)
+{
+    const struct operands *o = bench->ours;
+    const bool tiles = strncmp(c->kernel, "attention", 9) == 0 &&
+                       bench->kernels.product == PRODUCT_TILES;
+
+    if (tiles)
+        return (o->flops - o->lane_flops) / bench->product_flops +
+               o->lane_flops / bench->peak_flops;
+    return o->flops /
+           (is_product(c) ? bench->product_flops : bench->peak_flops);
+}
+
 static status case_bench(struct bench *bench, const struct bench_case *c)
 {
     struct row row = {.of = c,
@@ -223,8 +239,7 @@ static status case_bench(struct bench *bench, const struct bench_case *c)
     if (is_product(c) && bench->peer.library &&
         bench->kernels.dtype == DTYPE_F32)
         row.peer_seconds = peer_time(bench);
-    compute = bench->ours->flops / (is_product(c) ? bench->product_flops
-                                                  : bench->peak_flops);
+    compute = compute_seconds(bench, c);
     memory = bench->ours->bytes / bench->memory_rate;
     row.memory_bound = memory > compute;
     row.limit_seconds = row.memory_bound ? memory : compute;

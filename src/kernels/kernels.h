@@ -21,8 +21,8 @@
  * tables of rope, logits, moments and the weights that adamw updates.
  * A row is then: its inputs widened, the float32 row, each element rounded once
  * to nearest even where it is stored. Only matmul has a definition of its own
- * (enum product). Where a row allows more types it says so; memory that two
- * operands share has one type. */
+ * (enum product), and attention in tiles. Where a row allows more types it says
+ * so; memory that two operands share has one type. */
 #ifndef LOCKSTEP_KERNELS_KERNELS_H
 #define LOCKSTEP_KERNELS_KERNELS_H
 
@@ -233,6 +233,10 @@ struct attention {
     const int32_t *query_documents, *key_documents;
     int64_t sequences, queries, keys, first_query, first_key;
     int heads, kv_heads, head_width, leaves;
+    /* Products of bfloat16 in tiles (PRODUCT_TILES): q, k, v and dout are
+     * bfloat16 numbers, of whatever type; weights and gradients of scores are
+     * rounded to bfloat16 where they are multiplied. Not in float64. */
+    bool tiles;
     double scale;                     /* rounded to real once */
     double softcap; /* of scores: c tanh(score (1 / c)); 0: none */
     int64_t window; /* keys that a query sees, its own the last; 0: all */

@@ -87,16 +87,20 @@ static double visible_pairs(const struct attention *call)
            (call->window > 0 ? pairs_from(call, first - call->window) : 0);
 }
 
+/* e^x as kernels/elementary.h makes it. */
+enum { EXP_FLOPS = 20 };
+
 static void attention_end(struct meter_track *track, const char *name,
                           const struct attention *call, int products,
                           double bytes)
 {
+    const double pairs = track == NULL ? 0
+                         : visible_pairs(call) *
+                               (double)(call->sequences * call->heads);
     const struct meter_what what = {
         .kind = METER_ATTENTION, .name = name,
-        .flops = track == NULL ? 0
-                 : 2.0 * products * visible_pairs(call) * call->head_width *
-                       (double)(call->sequences * call->heads),
-        .bytes = bytes};
+        .flops = 2.0 * products * pairs * call->head_width,
+        .lane_flops = call->tiles ? EXP_FLOPS * pairs : 0, .bytes = bytes};
 
     meter_end(track, &what);
 }
@@ -109,9 +113,6 @@ static void attention_pass(struct meter_track *track, const char *name,
 
     meter_end(track, &what);
 }
-
-/* e^x as kernels/elementary.h makes it. */
-enum { EXP_FLOPS = 20 };
 
 static void adamw_end(struct meter_track *track, const struct adamw *call)
 {

@@ -162,6 +162,7 @@ static struct attention describe(const struct step *step, struct run *run)
         .queries = p->length, .keys = p->length, .heads = heads,
         .kv_heads = kv_heads, .head_width = width,
         .leaves = (int)program_leaves(p).count,
+        .tiles = run->kernels->product == PRODUCT_TILES,
         .scale = step->set.attention.scale,
         .softcap = step->set.attention.softcap,
         .window = step->set.attention.window,

@@ -11,9 +11,10 @@ static double larger(double a, double b)
     return a > b ? a : b;
 }
 
-/* Products and attention are held to the rate of products, or to memory where
- * that takes longer, the rest to memory: what a message brings is read here and
- * written there. Waits have no limit. */
+/* Products and attention are held to the rate of products, and exponentials
+ * beside products in tiles to that of float32, or to memory where that takes
+ * longer; the rest to memory: what a message brings is read here and written
+ * there. Waits have no limit. */
 static double limit_of(const struct profile_row *row,
                        const struct profile_limits *limits)
 {
@@ -24,7 +25,8 @@ static double limit_of(const struct profile_row *row,
         rate = limits->product_flops;
         break;
     case METER_ATTENTION:
-        rate = limits->attention_flops;
+        rate = row->lane_flops > 0 ? limits->product_flops
+                                   : limits->attention_flops;
         break;
     case METER_MESSAGES:
         bytes *= 2;
@@ -36,6 +38,8 @@ static double limit_of(const struct profile_row *row,
         return 0;
     }
     if (rate > 0) ms = 1e3 * row->flops / rate;
+    if (row->lane_flops > 0 && limits->attention_flops > 0)
+        ms += 1e3 * row->lane_flops / limits->attention_flops;
     if (limits->memory_bytes > 0)
         ms = larger(ms, 1e3 * bytes / limits->memory_bytes);
     return ms;
@@ -80,7 +84,8 @@ void profile_take(struct profile *profile, const struct meter *meter,
             .kind = from->kind, .name = from->name,
             .calls = (double)from->calls / steps,
             .ms = 1e-6 * (double)from->own_ns / steps,
-            .flops = from->flops / steps, .bytes = from->bytes / steps};
+            .flops = from->flops / steps, .bytes = from->bytes / steps,
+            .lane_flops = from->lane_flops / steps};
         memcpy(to->label, from->label, sizeof to->label);
         memcpy(to->shape, from->shape, sizeof to->shape);
         to->limit_ms = limit_of(to, limits);
@@ -97,6 +102,7 @@ static void add_row(struct profile_row *to, const struct profile_row *from)
     to->calls += from->calls;
     to->ms += from->ms;
     to->flops += from->flops;
+    to->lane_flops += from->lane_flops;
     to->bytes += from->bytes;
     to->limit_ms += from->limit_ms;
     memset(to->shape, 0, sizeof to->shape);

@@ -14,7 +14,8 @@
 /* What the machine can do, measured in the same run; 0: unknown. */
 struct profile_limits {
     double product_flops; /* a second, all threads of the rank */
-    double attention_flops; /* the same of float32, as attention computes */
+    /* The same of float32, as attention computes, but for products in tiles. */
+    double attention_flops;
     double memory_bytes;  /* a second, read or written */
     int64_t memory_area;  /* bytes over which that was measured: where they fit
                            * caches, so do those of the run */
@@ -26,6 +27,7 @@ struct profile_row {
     char label[METER_LABEL_BYTES];
     int64_t shape[3];     /* 0: several, or none */
     double calls, ms, flops, bytes; /* of one step */
+    double lane_flops;    /* beside products in tiles */
     double limit_ms;      /* what it would take at the limits; 0: unknown */
 };
 

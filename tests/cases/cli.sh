@@ -83,7 +83,7 @@ expect 2 "flags have two dashes" version -j
 expect 2 "expected options, metrics or commands" docs nonsense
 
 # --- output for programs ---
-expect 0 '"numerics_version": 1' version --json
+expect 0 '"numerics_version": 2' version --json
 expect 0 '"capability": "rounding"' doctor --json
 
 # --- a pipe that is full ---

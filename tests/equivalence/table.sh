@@ -84,11 +84,18 @@ printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
     "ranks=4 mesh.data=2 mesh.context=2 zero=zero2" >layouts.txt
 steps=3 model narrow_context $small train.dtype=bfloat16 data.sequence=48 \
     numerics.grid_tensor=4 numerics.grid_context=2 model.layers=2
+echo "ranks=2 mesh.context=2 numerics.isa=plain train.micro_batch=1" >>layouts.txt
+steps=3 model tiles_context $small train.dtype=bfloat16 data.sequence=88 \
+    numerics.grid_tensor=4 numerics.grid_context=2 model.layers=2 \
+    model.head_width=32 numerics.bfloat16=tiles
 printf '%s\n' "ranks=2 mesh.context=2 context.kind=ring" \
     "ranks=4 mesh.context=4 context.kind=hybrid context.ulysses=2" >layouts.txt
 steps=3 model narrow_ring $small train.dtype=bfloat16 \
     numerics.grid_context=4 data.sequence=512 train.batch=4 \
     train.micro_batch=2 model.layers=1
+steps=3 model tiles_ring $small train.dtype=bfloat16 numerics.bfloat16=tiles \
+    numerics.grid_context=4 data.sequence=1024 train.batch=4 \
+    train.micro_batch=2 model.layers=1 model.head_width=32
 printf '%s\n' "ranks=2 mesh.data=2 zero=zero1" "ranks=2 mesh.tensor=2" \
     "ranks=2 mesh.pipe=2 train.micro_batch=1" >layouts.txt
 steps=3 model float16 $small train.dtype=float16 model.layers=2

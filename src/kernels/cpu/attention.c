@@ -4,16 +4,16 @@
  * A block is QUERIES queries of one head of one sequence. Its queries are
  * transposed once; then, for each granule of keys: scores [keys, queries],
  * their weights, and weighted values, the two products on rows of keys and
- * values as they lie in memory. Partial results wait on a stack that carries
- * like a binary counter over granule numbers, row by row where a query sees
- * nothing of a granule (denominator 0).
+ * values as they lie in memory, or packed for the processor's tiles. Partial
+ * results wait on a stack that carries like a binary counter over granule
+ * numbers, row by row where a query sees nothing of a granule (denominator 0).
  *
  * Blocks are shared among threads by what they cost, which grows with the
  * position. */
 #include <math.h>
 #include "kernels/alibi.h"
-#include "kernels/cpu/attention.h"
 #include "kernels/cpu/attention_drop.h"
+#include "kernels/cpu/attention_panels.h"
 
 /* Partial results of a block of queries over some granules. */
 struct node {
@@ -35,14 +35,15 @@ struct forward {
     float *scores;           /* [G, QUERIES] */
     int32_t documents[QUERIES]; /* of the queries */
     struct node nodes[ATTENTION_NODES];
-    /* Granules of keys and values that had to be copied: [2, G, padded] each;
+    /* Granules of keys and values that had to be copied, or packed: [2, G,
+     * padded] each;
      * [packed_first, packed_end) of the unit are there */
     float *packed;
     int64_t packed_room, packed_first, packed_end, packed_unit;
     /* The granule in work. */
-    const float *keys, *values;
-    int64_t key_stride, value_stride;
+    struct rows keys, values;
     struct ahead ahead;
+    const struct attention_products *products;
 };
 
 static void forward_init(struct forward *f, const struct attention *p,
@@ -67,6 +68,7 @@ static void forward_init(struct forward *f, const struct attention *p,
     f->packed_room = ATTENTION_PACKED_FLOATS / (2 * G * f->padded);
     f->packed_unit = -1;
     f->ahead.tile_rows = 12;
+    f->products = CPU(attention_products)(p);
 }
 
 /* Generation reads a value once: a copy would cost more than it saves. */
@@ -74,6 +76,30 @@ static bool read_once(const struct attention *p, int padded)
 {
     return p->queries == 1 && p->heads == p->kv_heads &&
            p->head_width == padded;
+}
+
+/* The part's keys, and values, packed in the second half of `copy` [2, G,
+ * padded], by way of the first; no rows: they are there. */
+static void granule_packed(struct forward *f, struct attention_part *part,
+                           float *copy)
+{
+    float *to = copy + G * f->padded;
+    uint32_t *panels = (void *)to, *strips = panels + G / 2 * f->padded;
+    struct chains x = {.rows = part->count, .columns = f->padded,
+                       .length = f->width, .lag = CHAINS_WHOLE};
+    struct rows from;
+
+    f->keys = (struct rows){.x = to, .panels = panels};
+    f->values = (struct rows){.x = to, .strips = strips};
+    if (part->count == 0) return;
+    from = rows_find(part, copy);
+    rows_left(&x, &from, 0);
+    f->products->panels_pack(&x, panels);
+    part->of = &f->p->v;
+    from = rows_find(part, copy);
+    x.length = part->count;
+    rows_right(&x, &from, 0);
+    f->products->strips_pack(&x, strips);
 }
 
 /* Finds rows of keys and values of the granule at position `first`. Copies are
@@ -96,34 +122,39 @@ static void granule_find(struct forward *f, int64_t first)
         f->packed_first = f->packed_end = index;
     f->packed_unit = unit;
     if (fits && index < f->packed_end) part.count = 0; /* it is there */
-    f->keys = CPU(attention_rows)(&part, copy, &f->key_stride);
-    part.of = &p->v;
-    part.vectors = !read_once(p, f->padded);
-    f->values = CPU(attention_rows)(&part, copy + G * f->padded,
-                                    &f->value_stride);
+    if (f->products->panels_pack) {
+        granule_packed(f, &part, copy);
+    } else {
+        f->keys = rows_find(&part, copy);
+        part.of = &p->v;
+        part.vectors = !read_once(p, f->padded);
+        f->values = rows_find(&part, copy + G * f->padded);
+    }
     if (fits && index == f->packed_end) f->packed_end++;
 }
 
 /* Products of `count` keys with the block's queries, of which query i sees the
- * keys up to seen + i. Columns of LANES queries that see nothing of a row are
- * left out. */
+ * keys up to seen + i. Columns of LANES queries (packed: of 32) that see
+ * nothing of so many rows are left out. */
 static void scores_make(struct forward *f, int count, int seen)
 {
     const int columns = (f->rows + LANES - 1) / LANES * LANES;
-    struct chains x = {.length = f->width, .lag = CHAINS_WHOLE, .a_step = 1,
-                       .a_row = f->key_stride, .b_step = QUERIES,
-                       .c_row = QUERIES, .ahead = &f->ahead};
+    const int step = f->keys.panels ? STRIP_COLUMNS : LANES;
+    struct chains x = {.length = f->width, .lag = CHAINS_WHOLE,
+                       .b_step = QUERIES, .c_row = QUERIES,
+                       .ahead = &f->ahead};
 
-    for (int i = 0, from = 0; i < columns && from < count; i += LANES) {
-        const int to = seen + i + LANES < count ? seen + i + LANES : count;
+    for (int i = 0, from = 0; i < columns && from < count; i += step) {
+        const int last = (seen + i + 2 * step - 1) / step * step;
+        const int to = last < count ? last : count;
 
         if (to <= from) continue;
         x.rows = to - from;
         x.columns = columns - i;
-        x.a = f->keys + from * f->key_stride;
+        rows_left(&x, &f->keys, from);
         x.b = f->q + i;
         x.c = f->scores + from * QUERIES + i;
-        CPU(attention_chains)(&x);
+        f->products->run(&x);
         from = to;
     }
 }
@@ -314,6 +345,8 @@ static void weights_make(struct forward *f, const struct node *node,
         c.denominator = node->denominator + i;
         column_weights(&c);
         if (p->drop.rate > 0) column_drop(f, &c, i, first);
+        for (int j = 0; p->tiles && j < end; j++)
+            attention_round(c.x + j * QUERIES, LANES);
         for (int j = end; j < count && j < end + LANES; j++)
             memset(c.x + j * QUERIES, 0, LANES * sizeof(float));
     }
@@ -366,10 +399,10 @@ static void granule_forward(struct forward *f, const struct node *node,
     weights_make(f, node, first, count);
     x = (struct chains){.rows = f->rows, .columns = f->padded,
                         .length = count, .lag = seen, .a = f->scores,
-                        .a_row = 1, .a_step = QUERIES, .b = f->values,
-                        .b_step = f->value_stride, .c = node->values,
+                        .a_row = 1, .a_step = QUERIES, .c = node->values,
                         .c_row = f->padded, .ahead = &f->ahead};
-    CPU(attention_chains)(&x);
+    rows_right(&x, &f->values, 0);
+    f->products->run(&x);
 }
 
 /* left = left merged with right; left holds the earlier keys. */
@@ -552,6 +585,7 @@ static void forward_body(void *argument, int index, int count)
     struct forward f;
 
     forward_init(&f, p, job->scratch + index * job->floats);
+    if (f.products->begin) f.products->begin();
     for (int64_t q = 0; q < p->queries; q += QUERIES)
         unit_cost += block_cost(p, q);
     threads_split(p->sequences * p->heads * unit_cost, 1, index, count,
@@ -573,6 +607,7 @@ static void forward_body(void *argument, int index, int count)
             cost += block_cost(p, q);
         }
     }
+    if (f.products->end) f.products->end();
 }
 
 status CPU(attention_forward)(struct stream *stream,

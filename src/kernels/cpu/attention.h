@@ -98,9 +98,40 @@ struct chains {
     int64_t b_step;
     float *c;
     int64_t c_row;
+    int first;           /* number of the first element in its granule, where
+                          * tiles count */
+    /* For the processor's tiles: all of a, or of b, packed before; strips of 32
+     * columns lie b_strip words apart. NULL: it is not. */
+    const uint32_t *a_panels, *b_strips;
+    int64_t b_strip;
     struct ahead *ahead; /* NULL: nothing to ask for */
 };
 void CPU(attention_chains)(const struct chains *chains);
+
+/* On the processor's tiles; and what packs a, rows x words in panels of 32
+ * rows, or b, strips of words x 32, and looks at nothing of the other. */
+void CPU(attention_tiles)(const struct chains *chains);
+void CPU(attention_panels_pack)(const struct chains *chains, uint32_t *out);
+void CPU(attention_strips_pack)(const struct chains *chains, uint32_t *out);
+
+/* The products of a call, of elements in chains or in tiles. */
+struct attention_products {
+    void (*run)(const struct chains *chains);
+    void (*begin)(void), (*end)(void); /* around a thread's work, or NULL */
+    /* Operands that are read more than once should be packed, if heads are
+     * whole blocks wide; else NULL. */
+    void (*panels_pack)(const struct chains *chains, uint32_t *out);
+    void (*strips_pack)(const struct chains *chains, uint32_t *out);
+};
+const struct attention_products *
+CPU(attention_products)(const struct attention *p);
+
+/* Numbers as products in tiles take them. */
+static inline void attention_round(float *x, int count)
+{
+    SIMD for (int i = 0; i < count; i++)
+        x[i] = f32_of_bits(element_to_bf16(x[i]) << 16);
+}
 
 /* out[e * columns + j] = element e of row j, for rows [from, to) of which x is
  * the first; other columns are +0. columns: a multiple of LANES. */

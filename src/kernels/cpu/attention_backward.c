@@ -48,6 +48,9 @@ static void backward_init(struct backward *b, const struct attention *p,
     b->scale = (float)p->scale;
     /* A single pair of granules is too short to ask line by line. */
     b->ahead.tile_rows = b->rows > G ? 0 : 10;
+    b->products = CPU(attention_products)(p);
+    b->step = p->tiles ? KEYS : KEYS_CHAINS;
+    b->step_diagonal = p->tiles ? STRIP_COLUMNS : LANES;
     block = (int64_t)G * b->padded;
     b->slot_count = leaf_slots(p);
     b->slot_floats = 2 * b->key_rows * b->padded;
@@ -131,14 +134,65 @@ static void queries_numbers(struct backward *b, const struct granules *g)
     if (!p->delta.data) rows_dots(b, sums, row, count);
 }
 
-static struct rows rows_find(const struct tensor *t, float *copy, int64_t row,
-                             int head, int count)
+/* Rows that products read more than once. */
+static struct rows rows_of(const struct tensor *t, float *copy, int64_t row,
+                           int head, int count)
 {
     const struct attention_part part = {t, row, head, count, true};
-    struct rows rows;
 
-    rows.x = CPU(attention_rows)(&part, copy, &rows.stride);
-    return rows;
+    return rows_find(&part, copy);
+}
+
+/* Whether products take the granule packed: its first row must be there. */
+static bool is_packed(const struct backward *b, const struct span *span)
+{
+    return b->products->panels_pack != NULL && span->from == 0;
+}
+
+/* `count` keys or values of the head in work, packed in `to` [G, width] by way
+ * of `leaf`; 0: they are there. */
+static struct rows keys_packed(struct backward *b, const struct tensor *t,
+                               float *to, int64_t row, int count)
+{
+    uint32_t *panels = (void *)to, *strips = panels + G / 2 * b->width;
+    const struct rows from = rows_of(t, b->leaf, row, b->kv, count);
+    struct chains x = {.rows = count, .columns = b->width, .length = b->width,
+                       .lag = CHAINS_WHOLE};
+
+    if (count > 0) {
+        rows_left(&x, &from, 0);
+        b->products->panels_pack(&x, panels);
+        x.length = count;
+        rows_right(&x, &from, 0);
+        b->products->strips_pack(&x, strips);
+    }
+    return (struct rows){.x = to, .panels = panels, .strips = strips};
+}
+
+/* `count` rows of q or dout of the head in work, packed in `to` [G, width] by
+ * way of `room` [2, G, width]; 0: they are there. */
+static struct rows queries_packed(struct backward *b, const struct tensor *t,
+                                  float *room, float *to, int64_t row,
+                                  int count)
+{
+    uint32_t *strips = (void *)to, *turned = strips + G / 2 * b->width;
+    const struct rows from = rows_of(t, room, row, b->head, count);
+    struct chains x = {.columns = b->width, .length = count};
+
+    if (count > 0) {
+        rows_right(&x, &from, 0);
+        b->products->strips_pack(&x, strips);
+        room += G * b->width;
+        panels_turn(room, &from, (struct span){0, count}, b->width);
+        x = (struct chains){.columns = QUERIES, .length = b->width,
+                            .b_step = QUERIES,
+                            .b_strip = b->width / 2 * STRIP_COLUMNS};
+        for (int panel = 0; panel < G; panel += QUERIES) {
+            x.b = room + panel * b->width;
+            b->products->strips_pack(&x, turned + panel * b->width / 2);
+        }
+    }
+    return (struct rows){.x = to, .strips = strips, .turned = turned};
 }
 
 static void granule_keys(struct backward *b, struct granules *g, int64_t first)
@@ -152,8 +206,13 @@ static void granule_keys(struct backward *b, struct granules *g, int64_t first)
     row = attention_key_first(p, b->sequence) + first + g->keys.from - b->key;
     count = g->keys.to - g->keys.from;
     if (b->copied[0] == row && b->copied[1] == b->kv) count = 0;
-    g->k = rows_find(&p->k, b->copies[0], row, b->kv, count);
-    g->v = rows_find(&p->v, b->copies[1], row, b->kv, count);
+    if (is_packed(b, &g->keys)) {
+        g->k = keys_packed(b, &p->k, b->copies[0], row, count);
+        g->v = keys_packed(b, &p->v, b->copies[1], row, count);
+    } else {
+        g->k = rows_of(&p->k, b->copies[0], row, b->kv, count);
+        g->v = rows_of(&p->v, b->copies[1], row, b->kv, count);
+    }
     b->copied[0] = row;
     b->copied[1] = b->kv;
 }
@@ -174,8 +233,14 @@ static void granule_queries(struct backward *b, struct granules *g,
     count = fresh ? g->queries.to - g->queries.from : 0; /* to copy */
     row = attention_query_first(p, b->sequence) + first + g->queries.from -
           b->query;
-    g->q = rows_find(&p->q, panels, row, b->head, count);
-    g->dout = rows_find(&p->dout, panels + block, row, b->head, count);
+    if (is_packed(b, &g->queries)) {
+        g->q = queries_packed(b, &p->q, panels, panels + 2 * block, row, count);
+        g->dout = queries_packed(b, &p->dout, panels, panels + 3 * block, row,
+                                 count);
+        return;
+    }
+    g->q = rows_of(&p->q, panels, row, b->head, count);
+    g->dout = rows_of(&p->dout, panels + block, row, b->head, count);
     b->q_t = panels + 2 * block;
     b->dout_t = panels + 3 * block;
     if (!fresh) return;
@@ -388,6 +453,7 @@ static void backward_body(void *argument, int index, int count)
     (void)count;
     if (index >= job->workers) return;
     backward_init(&b, job->p, job->scratch + index * job->floats);
+    if (b.products->begin) b.products->begin();
     threads_split(job->p->sequences * job->p->kv_heads, 1, index,
                   job->workers, &first, &last);
     for (int64_t unit = first; unit < last; unit++) {
@@ -395,6 +461,7 @@ static void backward_body(void *argument, int index, int count)
         b.kv = (int)(unit % job->p->kv_heads);
         unit_backward(&b);
     }
+    if (b.products->end) b.products->end();
 }
 
 /* The reference has no narrow attention. */

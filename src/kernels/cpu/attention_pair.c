@@ -99,19 +99,17 @@ static void part_weights(struct backward *b, const struct granules *g,
                          const struct part *part, float *weights)
 {
     const int end = (g->queries.to + LANES - 1) / LANES * LANES;
-    const int64_t row = part->from - g->keys.from;
+    const int row = part->from - g->keys.from, range[2] = {part->query, end};
     float *dscores = b->dscores + part->from * STRIDE;
     float factors[KEYS * STRIDE];
     struct chains x = {.rows = part->to - part->from, .length = b->width,
-                       .lag = CHAINS_WHOLE, .a_step = 1, .b_step = QUERIES,
+                       .lag = CHAINS_WHOLE, .b_step = QUERIES,
                        .c_row = STRIDE, .ahead = &b->ahead};
 
-    x.a = g->k.x + row * g->k.stride;
-    x.a_row = g->k.stride;
-    panels_chain(&x, b->q_t, weights, part->query, end);
-    x.a = g->v.x + row * g->v.stride;
-    x.a_row = g->v.stride;
-    panels_chain(&x, b->dout_t, dscores, part->query, end);
+    rows_left(&x, &g->k, row);
+    panels_chain(b->products, &x, &g->q, b->q_t, weights, range);
+    rows_left(&x, &g->v, row);
+    panels_chain(b->products, &x, &g->dout, b->dout_t, dscores, range);
     if (b->p->drop.rate > 0) part_drop(b, g, part, factors);
     for (int j = part->from; j < part->to; j++) {
         const int seen = g->query == g->key ? j : 0;
@@ -126,6 +124,10 @@ static void part_weights(struct backward *b, const struct granules *g,
         if (b->p->window > 0) key_window(b, g, j, w, d);
         for (int c = part->query; c < end && b->p->drop.rate > 0; c += LANES)
             drop_lanes(w + c, factors + (j - part->from) * STRIDE + c);
+        if (b->p->tiles) {
+            attention_round(w + part->query, end - part->query);
+            attention_round(d + part->query, end - part->query);
+        }
     }
 }
 
@@ -136,22 +138,21 @@ static void part_keys(struct backward *b, const struct granules *g,
     const int64_t block = (int64_t)G * b->padded;
     const int from = part->query > g->queries.from ? part->query
                                                    : g->queries.from;
-    const int64_t skipped = from - g->queries.from;
+    const int skipped = from - g->queries.from;
     struct chains x = {.rows = part->to - part->from, .columns = b->padded,
-                       .length = g->queries.to - from, .lag = CHAINS_WHOLE,
+                       .length = g->queries.to - from, .first = from,
+                       .lag = CHAINS_WHOLE,
                        .a_row = STRIDE, .a_step = 1, .c_row = b->padded,
                        .ahead = &b->ahead};
 
     x.a = b->dscores + part->from * STRIDE + from;
-    x.b = g->q.x + skipped * g->q.stride;
-    x.b_step = g->q.stride;
+    rows_right(&x, &g->q, skipped);
     x.c = pair + part->from * b->padded;
-    CPU(attention_chains)(&x);
+    b->products->run(&x);
     x.a = weights + from;
-    x.b = g->dout.x + skipped * g->dout.stride;
-    x.b_step = g->dout.stride;
+    rows_right(&x, &g->dout, skipped);
     x.c = pair + block + part->from * b->padded;
-    CPU(attention_chains)(&x);
+    b->products->run(&x);
 }
 
 /* leaf = rows of dq of the granule of queries from the granule of keys. */
@@ -160,13 +161,15 @@ static void pair_queries(const struct backward *b, const struct granules *g,
 {
     const int from = g->keys.from;
     struct chains x = {.rows = g->queries.to, .columns = b->padded,
-                       .length = g->keys.to - from, .lag = CHAINS_WHOLE,
+                       .length = g->keys.to - from, .first = from,
+                       .lag = CHAINS_WHOLE,
                        .a_row = 1, .a_step = STRIDE,
-                       .a = b->dscores + from * STRIDE, .b = g->k.x,
-                       .b_step = g->k.stride, .c = leaf, .c_row = b->padded};
+                       .a = b->dscores + from * STRIDE, .c = leaf,
+                       .c_row = b->padded};
 
+    rows_right(&x, &g->k, 0);
     if (g->query == g->key) x.lag = -from;
-    CPU(attention_chains)(&x);
+    b->products->run(&x);
 }
 
 /* On the diagonal parts are smaller, so that less is computed in vain. */
@@ -174,7 +177,7 @@ void CPU(attention_pair)(struct backward *b, const struct granules *g,
                          float *leaf, float *pair)
 {
     const bool diagonal = g->query == g->key;
-    const int step = diagonal ? LANES : KEYS;
+    const int step = diagonal ? b->step_diagonal : b->step;
     const int first = g->queries.from / LANES * LANES;
 
     for (int j = g->keys.from / step * step; j < g->keys.to; j += step) {

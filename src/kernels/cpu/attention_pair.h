@@ -8,7 +8,8 @@
 #include "kernels/cpu/attention_panels.h"
 
 enum {
-    KEYS = ATTENTION_WEIGHTS_ROWS,
+    KEYS = ATTENTION_WEIGHTS_ROWS, /* at most: weights made together, */
+    KEYS_CHAINS = 32,              /* and for chains */
     PANELS = ATTENTION_PANELS,
     STRIDE = ATTENTION_WEIGHTS_STRIDE /* of rows of weights */
 };
@@ -30,10 +31,11 @@ struct backward {
     float *slots;         /* leaves of dk and dv: [key_rows / G, 2, G,
                            * padded] */
     /* Of each granule of queries, made once for a head: q and dout where they
-     * had to be copied [2, G, padded], and transposed [2, width, G]. */
+     * had to be copied [2, G, padded], and transposed [2, width, G]; or room
+     * [2, G, padded] and the two, packed in both ways, [2, 2, width, G / 2]. */
     float *panels;
     float *q_t, *dout_t;  /* of the granule in work */
-    float *copies[2];     /* of a granule of k and v: [G, padded], */
+    float *copies[2];     /* of a granule of k and v, or packed: [G, padded], */
     int64_t copied[2];    /* of this row and head; -1: none */
     float *leaf;          /* [G, padded] of dq */
     float *pair;          /* [2, G, padded]: dk, dv of a granule pair */
@@ -41,6 +43,8 @@ struct backward {
     float *weights;       /* [KEYS, STRIDE] */
     float *dscores;       /* [G, STRIDE] */
     struct ahead ahead;
+    const struct attention_products *products;
+    int step, step_diagonal; /* keys whose weights are made together */
 };
 
 /* A granule of queries against one of keys, at positions. */

@@ -41,7 +41,8 @@ enum {
         ATTENTION_GRANULE * ATTENTION_QUERIES +
         ATTENTION_NODES * ATTENTION_QUERIES * (HEAD_WIDTH_MAX + 2) +
         ATTENTION_PACKED_FLOATS,
-    ATTENTION_WEIGHTS_ROWS = 32, /* keys whose weights are made together */
+    ATTENTION_WEIGHTS_ROWS = ATTENTION_GRANULE, /* keys whose weights are made
+                                                 * together, at most */
     /* queries of a granule and a little more: rows on many sets of the cache */
     ATTENTION_WEIGHTS_STRIDE = ATTENTION_GRANULE + 16,
     ATTENTION_PANELS = 4, /* copies of a granule of queries */

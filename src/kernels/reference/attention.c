@@ -10,9 +10,17 @@
  * A granule of which the query sees no key is a missing child of the tree
  * (denominator 0): its parent is the other child, bit for bit. Every weighted
  * value of a granule ends with + (+0), so that a key with weight +0 and a key
- * that is skipped give the same bits. Inputs are finite. */
+ * that is skipped give the same bits. Inputs are finite.
+ *
+ * In tiles every sum over the width, over keys and over queries is that of a
+ * granule of a matrix product in tiles, whose numbers are those of the head's
+ * elements or of positions, and weights are rounded to bfloat16 after their
+ * sum, and dropout, was made. */
 #include <string.h>
 #include "kernels/alibi.h"
+#include "kernels/element.h"
+#include "kernels/flush.h"
+#include "kernels/narrow_product.h"
 #include "kernels/reference/attention.h"
 
 struct partial {
@@ -20,17 +28,105 @@ struct partial {
     real values[HEAD_WIDTH_MAX];
 };
 
-REAL_CLONES void NAME(attention_dots)(real *out, const real *x,
-                                      const real *rows, int64_t stride,
-                                      int count, int width)
+/* ---- products ---- */
+
+#if REAL_BITS == 32
+/* out[j] = x . y of `columns` columns: element e of column j lies at y[e * step
+ * + j * stride] and has number first + e in its granule. */
+struct tiles {
+    const float *x, *y;
+    int64_t step, stride;
+    int first, length, columns;
+};
+
+/* c[j] = x * y[j * stride] + c[j], flushed. */
+REAL_CLONES static void columns_fma(float x, const float *y, int64_t stride,
+                                    float *c, int columns)
+{
+    if (stride == 1) {
+        _Pragma("omp simd")
+        for (int j = 0; j < columns; j++) c[j] = flushed_fma(x, y[j], c[j]);
+    } else {
+        for (int j = 0; j < columns; j++)
+            c[j] = flushed_fma(x, y[j * stride], c[j]);
+    }
+}
+
+/* As a granule of a matrix product in tiles (matmul.c), and + (+0): elements
+ * that are not there count as +0. */
+static void tiles_sum(const struct tiles *t, float *out)
+{
+    const int end = t->first + t->length;
+
+    for (int j = 0; j < t->columns; j++) out[j] = 0;
+    for (int block = 0; block < end; block += PRODUCT_BLOCK) {
+        float halves[2][HEAD_WIDTH_MAX] = {{0}};
+
+        for (int k = block; k < block + PRODUCT_BLOCK && k < end; k++)
+            if (k >= t->first)
+                columns_fma(t->x[k - t->first],
+                            t->y + (k - t->first) * t->step, t->stride,
+                            halves[k % 2], t->columns);
+        for (int j = 0; j < t->columns; j++)
+            out[j] = flushed_add(out[j],
+                                 flushed_add(halves[0][j], halves[1][j]));
+    }
+    for (int j = 0; j < t->columns; j++) out[j] = out[j] + 0.0f;
+}
+#endif
+
+real NAME(attention_operand)(const struct attention *p, real x)
+{
+#if REAL_BITS == 32
+    if (p->tiles) return f32_of_bits(element_to_bf16(x) << 16);
+#endif
+    (void)p;
+    return x;
+}
+
+REAL_CLONES void NAME(attention_dots)(const struct attention *p, real *out,
+                                      const real *x,
+                                      struct attention_rows rows)
 {
     real chain[ATTENTION_GRANULE] = {0};
 
-    for (int e = 0; e < width; e++)
-        for (int j = 0; j < count; j++)
-            chain[j] = REAL_FMA(x[e], rows[j * stride + e], chain[j]);
-    memcpy(out, chain, (size_t)count * sizeof(real));
+#if REAL_BITS == 32
+    if (p->tiles) {
+        tiles_sum(&(struct tiles){x, rows.data, 1, rows.stride, 0,
+                                  p->head_width, rows.count}, out);
+        return;
+    }
+#endif
+    for (int e = 0; e < p->head_width; e++)
+        for (int j = 0; j < rows.count; j++)
+            chain[j] = REAL_FMA(x[e], rows.data[j * rows.stride + e],
+                                chain[j]);
+    memcpy(out, chain, (size_t)rows.count * sizeof(real));
 }
+
+REAL_CLONES void NAME(attention_sum)(const struct attention *p, real *sum,
+                                     const real *weights,
+                                     struct attention_rows rows)
+{
+#if REAL_BITS == 32
+    if (p->tiles) {
+        tiles_sum(&(struct tiles){weights, rows.data, rows.stride, 1,
+                                  rows.first, rows.count, p->head_width}, sum);
+        return;
+    }
+#endif
+    for (int e = 0; e < p->head_width; e++) sum[e] = 0;
+    for (int j = 0; j < rows.count; j++) {
+        const real *row = rows.data + j * rows.stride;
+
+        _Pragma("omp simd")
+        for (int e = 0; e < p->head_width; e++)
+            sum[e] = REAL_FMA(weights[j], row[e], sum[e]);
+    }
+    for (int e = 0; e < p->head_width; e++) sum[e] = sum[e] + (real)0;
+}
+
+/* ---- scores ---- */
 
 /* Folds lanes in place: halves added, 8, 4, 2, 1. */
 static real lanes_fold(real *lanes)
@@ -127,6 +223,7 @@ void NAME(attention_check)(const struct attention *p, bool backward)
                (backward || p->denominator.data)));
     CHECK(!p->query_documents == !p->key_documents && (real)p->scale > 0);
     CHECK(p->window >= 0 && p->softcap >= 0);
+    CHECK(!p->tiles || REAL_BITS == 32);
     CHECK(p->alibi.heads == 0 || p->alibi.head + p->heads <= p->alibi.heads);
     tensor_check(&p->q, rows, p->heads, p->head_width);
     if (!backward || !p->delta.data)
@@ -167,10 +264,10 @@ static int granule_weights(const struct attention *p, const struct one *at,
     bool sees[ATTENTION_GRANULE];
     real scale = (real)p->scale, lanes[LANES] = {0};
 
-    NAME(attention_dots)(weights, attention_at(&p->q, at->row, head),
-                         attention_at(&p->k, attention_key_row(p, sequence,
-                                                               first_key), kv),
-                         p->k.stride[0], count, p->head_width);
+    NAME(attention_dots)(
+        p, weights, attention_at(&p->q, at->row, head),
+        attention_rows(&p->k, attention_key_row(p, sequence, first_key), kv,
+                       0, count));
     NAME(attention_lean)(p, sequence, first_key, count, head, weights);
     out->maximum = -(real)INFINITY;
     for (int j = 0; j < count; j++) {
@@ -191,24 +288,9 @@ static int granule_weights(const struct attention *p, const struct one *at,
     for (int j = 0; j < count && p->drop.rate > 0; j++)
         weights[j] = weights[j] * NAME(attention_keep)(p, sequence, query,
                                                        first_key + j, head);
+    for (int j = 0; j < count; j++)
+        weights[j] = NAME(attention_operand)(p, weights[j]);
     return seen;
-}
-
-REAL_CLONES static void granule_values(const struct attention *p,
-                                       const real *weights, int count,
-                                       const real *values,
-                                       struct partial *out)
-{
-    for (int e = 0; e < p->head_width; e++) out->values[e] = 0;
-    for (int j = 0; j < count; j++) {
-        const real *v = values + j * p->v.stride[0];
-
-        _Pragma("omp simd")
-        for (int e = 0; e < p->head_width; e++)
-            out->values[e] = REAL_FMA(weights[j], v[e], out->values[e]);
-    }
-    for (int e = 0; e < p->head_width; e++)
-        out->values[e] = out->values[e] + (real)0;
 }
 
 /* right = left merged with right; left holds the earlier keys. */
@@ -285,8 +367,8 @@ static void query_forward(const struct attention *p, const struct one *at)
             granule_weights(p, at, first, &node, weights) == 0)
             node.denominator = 0;
         else
-            granule_values(p, weights, count,
-                           attention_at(&p->v, key_row, kv), &node);
+            NAME(attention_sum)(p, node.values, weights,
+                                attention_rows(&p->v, key_row, kv, 0, count));
         for (level = 0; g >> level & 1; level++)
             partial_merge(&levels[level], &node, p->head_width);
         levels[level] = node;

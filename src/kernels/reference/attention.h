@@ -7,9 +7,22 @@
 
 enum { ATTENTION_LEVELS = 24 }; /* of a tree: 2^31 positions */
 
-/* out[j] = chain over `width` elements of x[e] * rows[j * stride + e]. */
-void NAME(attention_dots)(real *out, const real *x, const real *rows,
-                          int64_t stride, int count, int width);
+/* Rows `stride` apart, of a head. */
+struct attention_rows {
+    const real *data;
+    int64_t stride;
+    int first; /* its number in its granule; asked for in sums over rows */
+    int count;
+};
+/* out[j] = product of x and row j, in chains or tiles. */
+void NAME(attention_dots)(const struct attention *p, real *out, const real *x,
+                          struct attention_rows rows);
+/* sum[e] = sum over rows of weights[j] * rows[j][e], and + (+0). */
+void NAME(attention_sum)(const struct attention *p, real *sum,
+                         const real *weights, struct attention_rows rows);
+/* A weight, or gradient of a score, as the product that takes it sees it:
+ * rounded to bfloat16 in tiles. */
+real NAME(attention_operand)(const struct attention *p, real x);
 /* Sum of a[e] * b[e] (FMAs) in LANES lanes. */
 real NAME(attention_lanes)(const real *a, const real *b, int width);
 /* Whether the key at this position is seen; both are positions in the
@@ -33,6 +46,15 @@ void NAME(attention_check)(const struct attention *p, bool backward);
 static inline real *attention_at(const struct tensor *t, int64_t row, int head)
 {
     return (real *)t->data + row * t->stride[0] + head * t->stride[1];
+}
+
+/* `count` rows from `row` of a head. */
+static inline struct attention_rows attention_rows(const struct tensor *t,
+                                                   int64_t row, int head,
+                                                   int first, int count)
+{
+    return (struct attention_rows){attention_at(t, row, head), t->stride[0],
+                                   first, count};
 }
 
 /* Row of a key or query from its position. */

@@ -11,7 +11,8 @@
  * With linear biases v = (q . k + bias) scale.
  * With a soft cap c and t = tanh(v (1 / c)), P is that of c t, and dS =
  * ((P (dout . v - D)) fma(-t, t, 1)) scale. With dropout, whose factor of the
- * pair is 0 or f, dS has factor dout . v, and dv sums P factor.
+ * pair is 0 or f, dS has factor dout . v, and dv sums P factor. In tiles dS and
+ * P, or P factor, are rounded to bfloat16 where they are multiplied.
  * Each chain ends with + (+0). So no sum is ever -0, and a granule without a
  * visible pair may be left out of the tree or added as +0: the bits agree. */
 #include <string.h>
@@ -75,8 +76,8 @@ static real row_dot(const struct attention *p, int64_t row, int head)
                                  p->head_width);
 }
 
-/* P, as dv sees it, and dS of one pair from q . k and dout . v. keep: what
- * dropout multiplies P by. */
+/* P, as dv sees it, and dS, as dq and dk do, of one pair from q . k and
+ * dout . v. keep: what dropout multiplies P by. */
 static void pair(const struct attention *p, int64_t row, int head, real keep,
                  real *qk, real *dov)
 {
@@ -95,21 +96,8 @@ static void pair(const struct attention *p, int64_t row, int head, real keep,
     *qk = REAL_EXPZ(score - lse);
     *dov = *qk * (dp - d);
     if (p->softcap > 0) *dov = *dov * REAL_FMA(-t, t, 1);
-    *dov = *dov * scale;
-    *qk = *qk * keep;
-}
-
-/* sum[e] = chain over `count` rows of weights[j] * rows[j * stride + e]. */
-REAL_CLONES static void chain(real *sum, const real *weights, const real *rows,
-                              int64_t stride, int count, int width)
-{
-    for (int e = 0; e < width; e++) sum[e] = 0;
-    for (int j = 0; j < count; j++) {
-        _Pragma("omp simd")
-        for (int e = 0; e < width; e++)
-            sum[e] = REAL_FMA(weights[j], rows[j * stride + e], sum[e]);
-    }
-    for (int e = 0; e < width; e++) sum[e] = sum[e] + (real)0;
+    *dov = NAME(attention_operand)(p, *dov * scale);
+    *qk = NAME(attention_operand)(p, *qk * keep);
 }
 
 /* dq of one query and head. */
@@ -118,7 +106,7 @@ static void query_backward(const struct attention *p, int64_t sequence,
 {
     struct tree tree;
     int64_t row = attention_query_row(p, sequence, query);
-    int kv = head / (p->heads / p->kv_heads), width = p->head_width;
+    int kv = head / (p->heads / p->kv_heads);
     real qk[ATTENTION_GRANULE], dov[ATTENTION_GRANULE], node[HEAD_WIDTH_MAX];
 
     tree_init(&tree, p->head_width);
@@ -128,14 +116,13 @@ static void query_backward(const struct attention *p, int64_t sequence,
         int64_t left = query + 1 - first;
         int count = left < ATTENTION_GRANULE ? (int)left : ATTENTION_GRANULE;
         int64_t key_row = attention_key_row(p, sequence, first);
-        const real *k = attention_at(&p->k, key_row, kv);
+        const struct attention_rows k =
+            attention_rows(&p->k, key_row, kv, 0, count);
 
         if (NAME(attention_before)(p, query, first)) continue;
-        NAME(attention_dots)(qk, attention_at(&p->q, row, head), k,
-                             p->k.stride[0], count, width);
-        NAME(attention_dots)(dov, attention_at(&p->dout, row, head),
-                             attention_at(&p->v, key_row, kv), p->v.stride[0],
-                             count, width);
+        NAME(attention_dots)(p, qk, attention_at(&p->q, row, head), k);
+        NAME(attention_dots)(p, dov, attention_at(&p->dout, row, head),
+                             attention_rows(&p->v, key_row, kv, 0, count));
         NAME(attention_lean)(p, sequence, first, count, head, qk);
         for (int j = 0; j < count; j++) {
             if (NAME(attention_sees)(p, sequence, query, first + j))
@@ -145,7 +132,7 @@ static void query_backward(const struct attention *p, int64_t sequence,
             else
                 dov[j] = 0;
         }
-        chain(node, dov, k, p->k.stride[0], count, width);
+        NAME(attention_sum)(p, node, dov, k);
         tree_push(&tree, first / ATTENTION_GRANULE, node);
     }
     tree_root(&tree, attention_at(&p->dq, row, head));
@@ -156,7 +143,7 @@ static void head_backward(const struct attention *p, int64_t sequence,
                           int64_t key, int head, real *sum)
 {
     struct tree tree;
-    int kv = head / (p->heads / p->kv_heads), width = p->head_width;
+    int kv = head / (p->heads / p->kv_heads);
     int64_t key_row = attention_key_row(p, sequence, key), next;
     int64_t first = key, end = p->first_query + p->queries;
     real qk[ATTENTION_GRANULE], dov[ATTENTION_GRANULE], bias = 0;
@@ -168,16 +155,16 @@ static void head_backward(const struct attention *p, int64_t sequence,
     for (; first < end; first = next) {
         int64_t row = attention_query_row(p, sequence, first);
         int64_t granule = first / ATTENTION_GRANULE;
+        const int number = (int)(first % ATTENTION_GRANULE);
+        struct attention_rows q, dout;
         int count;
 
         next = (granule + 1) * ATTENTION_GRANULE;
         count = (int)((next < end ? next : end) - first);
-        NAME(attention_dots)(qk, attention_at(&p->k, key_row, kv),
-                             attention_at(&p->q, row, head), p->q.stride[0],
-                             count, width);
-        NAME(attention_dots)(dov, attention_at(&p->v, key_row, kv),
-                             attention_at(&p->dout, row, head),
-                             p->dout.stride[0], count, width);
+        q = attention_rows(&p->q, row, head, number, count);
+        dout = attention_rows(&p->dout, row, head, number, count);
+        NAME(attention_dots)(p, qk, attention_at(&p->k, key_row, kv), q);
+        NAME(attention_dots)(p, dov, attention_at(&p->v, key_row, kv), dout);
         for (int j = 0; j < count && p->alibi.heads > 0; j++)
             qk[j] = qk[j] + bias;
         for (int j = 0; j < count; j++) {
@@ -188,10 +175,8 @@ static void head_backward(const struct attention *p, int64_t sequence,
             else
                 qk[j] = dov[j] = 0;
         }
-        chain(sum, dov, attention_at(&p->q, row, head), p->q.stride[0], count,
-              width);
-        chain(sum + width, qk, attention_at(&p->dout, row, head),
-              p->dout.stride[0], count, width);
+        NAME(attention_sum)(p, sum, dov, q);
+        NAME(attention_sum)(p, sum + p->head_width, qk, dout);
         tree_push(&tree, granule, sum);
     }
     tree_root(&tree, sum);

@@ -61,6 +61,9 @@ static const struct attention_case cases[] = {
     {2, 1, 128, 6, 2, 24, 1, 0, false, 0, 0, 0, 0},
     {1, 1, 1001, 3, 3, 48, 1, 0, false, 0, 0, 0, 0},
     {1, 1, 299, 2, 1, 256, 1, 0, false, 0, 0, 0, 0},
+    {1, 140, 0, 1, 1, 32, 1, 0, true, 0, 0, 0, 0},
+    {1, 1100, 0, 1, 1, 256, 1, 0, true, 40, 0, 0, 0},
+    {1, 133, 0, 2, 1, 64, 1, 50, true, 0, 0, 0, 0},
 };
 
 /* One tensor of [rows, heads, width] inside rows of `stride` elements. */

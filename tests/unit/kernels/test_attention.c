@@ -20,6 +20,36 @@ static void assert_same(const struct tensor *have, const struct tensor *want,
     }
 }
 
+/* Products in chains, or in tiles: of numbers about 1, or such that products of
+ * values, or of queries and keys, are about the least that is not denormal. */
+enum form { CHAINS, TILES, TINY_VALUES, TINY_KEYS, FORMS };
+
+/* Elements become bfloat16 numbers, times `factor`. */
+static void round_all(const struct tensor *t, float factor)
+{
+    for (int64_t row = 0; row < t->shape[0]; row++)
+        for (int64_t head = 0; head < t->shape[1]; head++)
+            for (int64_t e = 0; e < t->shape[2]; e++) {
+                float *x = (float *)t->data + row * t->stride[0] +
+                           head * t->stride[1] + e;
+
+                *x = bf16_to_f32(bf16_from_f32(*x * factor));
+            }
+}
+
+static void call_build(struct attention *p, struct arena *arena,
+                       const struct attention_case *c, enum form form)
+{
+    attention_build(p, arena, c, DTYPE_F32);
+    p->tiles = form != CHAINS;
+    if (!p->tiles) return;
+    round_all(&p->q, form == TINY_KEYS ? 0x1p-62f : 1);
+    round_all(&p->k, form == TINY_KEYS ? 0x1p-63f : 1);
+    round_all(&p->v, form == TINY_VALUES ? 0x1p-121f : 1);
+    round_all(&p->dout, form == TINY_VALUES ? 0x1p6f : 1);
+    if (form == TINY_KEYS) p->scale *= 0x1p118;
+}
+
 /* Forward, and where the keys are the queries' own, backward. */
 static void reference_run(struct attention *want,
                           const struct attention_case *c)
@@ -32,7 +62,8 @@ static void reference_run(struct attention *want,
     kernels_reference_f32.attention_backward(&plain, want);
 }
 
-static void case_compare(size_t index, enum isa isa, struct threads *threads,
+static void case_compare(size_t index, enum form form, enum isa isa,
+                         struct threads *threads,
                          const struct attention *want, struct arena *arena)
 {
     const struct attention_case *c = &cases[index];
@@ -41,7 +72,7 @@ static void case_compare(size_t index, enum isa isa, struct threads *threads,
     struct kernels table;
 
     if (!room_table(&table, isa)) return;
-    attention_build(&have, arena, c, DTYPE_F32);
+    call_build(&have, arena, c, form);
     stream = room_stream(threads, &table);
     assert_int_equal(table.attention_forward(&stream, &have), OK);
     assert_same(&have.out, &want->out, "out", index, isa);
@@ -126,23 +157,24 @@ static void windows_run(const struct kernels *table, struct stream *stream,
     }
 }
 
-static void windows_compare(size_t index, enum isa isa, int64_t step,
+static void windows_compare(size_t index, enum form form, enum isa isa,
                             struct threads *threads,
                             const struct attention *want, struct arena *arena)
 {
+    static const int64_t steps[] = {300, 128, 75, 33, 256};
     const struct attention_case *c = &cases[index];
     struct attention have;
     struct stream stream;
     struct kernels table = kernels_reference_f32;
 
     if (isa != ISA_AUTO && !room_table(&table, isa)) return;
-    attention_build(&have, arena, c, DTYPE_F32);
+    call_build(&have, arena, c, form);
     have.key_stride = c->queries;
     have.delta = tensor_2d(
         room_numbers(arena, have.lse.shape[0] * c->heads, DTYPE_F32, 6),
         DTYPE_F32, have.lse.shape[0], c->heads);
     stream = room_stream(threads, &table);
-    windows_run(&table, &stream, &have, step);
+    windows_run(&table, &stream, &have, steps[(index + isa) % 5]);
     assert_same(&have.out, &want->out, "out of windows", index, isa);
     assert_same(&have.lse, &want->lse, "lse of windows", index, isa);
     assert_same(&have.dq, &want->dq, "dq of windows", index, isa);
@@ -150,36 +182,42 @@ static void windows_compare(size_t index, enum isa isa, int64_t step,
     assert_same(&have.dv, &want->dv, "dv of windows", index, isa);
 }
 
-/* Windows of what is big take plain and checked kernels longest, and no way
- * through them that others do not take. */
-static bool is_long(const struct attention_case *c, enum isa isa)
+/* Windows of what is big, and tiles without an instruction, take plain and
+ * checked kernels longest, and no way through them that small cases do not. */
+static bool is_long(const struct attention_case *c, enum form form,
+                    enum isa isa)
 {
+    const int most = form == CHAINS ? 11000000 : 2000000;
     const int seen = c->window > 0 ? c->window + ATTENTION_GRANULE
                                    : c->queries / 2;
 
-    return c->sequences * c->queries * seen * c->heads * c->width > 11000000 &&
+    return c->sequences * c->queries * seen * c->heads * c->width > most &&
            (isa == ISA_AUTO || isa == ISA_PLAIN || SANITIZED);
 }
 
 /* The whole at once, and where the keys are the queries' own, in windows. */
-static void case_check(size_t index, struct threads *const *threads,
-                       struct arena *arena)
+static void case_check(size_t index, enum form form,
+                       struct threads *const *threads, struct arena *arena)
 {
-    static const int64_t steps[] = {300, 128, 75, 33, 256};
     const struct attention_case *c = &cases[index];
     struct attention want;
 
     arena_reset(arena);
-    attention_build(&want, arena, c, DTYPE_F32);
+    call_build(&want, arena, c, form);
     reference_run(&want, c);
     for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++)
-        case_compare(index, isa, threads[1 + (index + isa) % 4], &want, arena);
+        if (form == CHAINS || !is_long(c, form, isa))
+            case_compare(index, form, isa, threads[1 + (index + isa) % 4],
+                         &want, arena);
+    features_limit(0); /* AVX-512 as where there are no tiles */
+    if (form != CHAINS)
+        case_compare(index, form, ISA_AVX512, threads[2], &want, arena);
+    features_limit(FEATURES_ALL);
     if (c->first_query) return;
     assert_true(c->fused || c->sequences == 1); /* no gaps between them */
     for (enum isa isa = ISA_AUTO; isa < ISA_COUNT; isa++) {
-        if (is_long(c, isa)) continue;
-        windows_compare(index, isa, steps[(index + isa) % 5], threads[2],
-                        &want, arena);
+        if (is_long(c, form, isa)) continue;
+        windows_compare(index, form, isa, threads[2], &want, arena);
     }
 }
 
@@ -192,8 +230,11 @@ static void test_fast_equals_reference(void **state)
     arena_init(&arena, "test", 0);
     for (int n = 1; n < 5; n++)
         assert_int_equal(threads_build(&threads[n], n), OK);
-    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
-        case_check(i, threads, &arena);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        case_check(i, CHAINS, threads, &arena);
+        if (!SANITIZED || i % 2)
+            case_check(i, TILES + i % 3, threads, &arena);
+    }
     for (int n = 1; n < 5; n++) threads_free(threads[n]);
     arena_free(&arena);
 }
@@ -294,38 +335,49 @@ static void nodes_backward(const struct kernels *table, struct stream *stream,
     }
 }
 
-static void test_nodes(void **state)
+static void nodes_compare(const struct attention_case *c, enum form form,
+                          struct threads *threads, struct arena *arena)
 {
-    static const struct attention_case c = {1, 1024, 0, 2, 2, 20, 1, 300,
-                                            true, 200, 3, 0.2, 7};
-    struct arena arena;
-    struct threads *threads;
+    const int64_t rows = c->queries;
     struct attention want;
 
-    (void)state;
-    arena_init(&arena, "test", 0);
-    assert_int_equal(threads_build(&threads, 2), OK);
-    attention_build(&want, &arena, &c, DTYPE_F32);
-    reference_run(&want, &c);
+    call_build(&want, arena, c, form);
+    reference_run(&want, c);
     for (enum isa isa = ISA_AUTO; isa < ISA_COUNT; isa++) {
         struct kernels table = kernels_reference_f32;
         struct stream stream;
         struct attention have;
 
         if (isa != ISA_AUTO && !room_table(&table, isa)) continue;
-        attention_build(&have, &arena, &c, DTYPE_F32);
-        have.delta = tensor_2d(room_take(&arena, 1024 * 2, 4), DTYPE_F32,
-                               1024, 2);
+        if (is_long(c, form, isa)) continue;
+        call_build(&have, arena, c, form);
+        have.delta = tensor_2d(room_take(arena, rows * c->heads, 4), DTYPE_F32,
+                               rows, c->heads);
         stream = room_stream(threads, &table);
-        nodes_forward(&table, &stream, &have, &arena);
+        nodes_forward(&table, &stream, &have, arena);
         assert_int_equal(table.attention_delta(&stream, &have), OK);
-        nodes_backward(&table, &stream, &have, &arena);
-        assert_same(&have.out, &want.out, "out of nodes", 0, isa);
-        assert_same(&have.lse, &want.lse, "lse of nodes", 0, isa);
-        assert_same(&have.dq, &want.dq, "dq of nodes", 0, isa);
-        assert_same(&have.dk, &want.dk, "dk of nodes", 0, isa);
-        assert_same(&have.dv, &want.dv, "dv of nodes", 0, isa);
+        nodes_backward(&table, &stream, &have, arena);
+        assert_same(&have.out, &want.out, "out of nodes", form, isa);
+        assert_same(&have.lse, &want.lse, "lse of nodes", form, isa);
+        assert_same(&have.dq, &want.dq, "dq of nodes", form, isa);
+        assert_same(&have.dk, &want.dk, "dk of nodes", form, isa);
+        assert_same(&have.dv, &want.dv, "dv of nodes", form, isa);
     }
+}
+
+static void test_nodes(void **state)
+{
+    static const struct attention_case
+        narrow = {1, 1024, 0, 2, 2, 20, 1, 300, true, 200, 3, 0.2, 7},
+        packed = {1, 1024, 0, 1, 1, 32, 1, 600, true, 250, 0, 0, 0};
+    struct arena arena;
+    struct threads *threads;
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    assert_int_equal(threads_build(&threads, 2), OK);
+    nodes_compare(&narrow, CHAINS, threads, &arena);
+    if (!SANITIZED) nodes_compare(&packed, TILES, threads, &arena);
     threads_free(threads);
     arena_free(&arena);
 }

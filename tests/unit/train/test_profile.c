@@ -24,14 +24,15 @@ static void fill(struct meter *meter)
     for (int i = 0; i < 4; i++) {
         meter_step_begin(meter);
         span((struct meter_what){METER_MATMUL, product, form, 100, 10,
-                                 {1, 2, 3}, 0});
+                                 {1, 2, 3}, 0, 0});
         span((struct meter_what){METER_MATMUL, product, form, 300, 10,
-                                 {4, 5, 6}, 0});
-        span((struct meter_what){METER_MEMORY, norm, NULL, 1, 1000, {0}, 0});
+                                 {4, 5, 6}, 0, 0});
+        span((struct meter_what){METER_MEMORY, norm, NULL, 1, 1000, {0}, 0,
+                                 0});
         struct meter_track *track = meter_begin();
 
         span((struct meter_what){METER_MESSAGES, "send", "a<b>&c", 0, 64,
-                                 {0}, 0});
+                                 {0}, 0, 0});
         meter_end(track, &(struct meter_what){.kind = METER_OTHER,
                                               .name = "layer"});
         meter_step_end(meter);
@@ -76,6 +77,31 @@ TEST(rows_and_kinds_add_up_to_the_step)
     CHECK(p.kinds[METER_OTHER].limit_ms == 0);
     CHECK(p.kinds[METER_MATMUL].calls == 2);
     CHECK(fabs(profile_bound_ms(&p) - 0.5128) < 1e-12);
+    meter_free(&meter);
+}
+
+/* Products in tiles have the rate of products, what is beside them that of
+ * float32; other attention is float32. */
+TEST(attention_in_tiles_is_held_to_two_rates)
+{
+    const struct profile_limits limits = {.product_flops = 1e6,
+                                          .attention_flops = 1e5};
+    static struct profile p;
+    struct meter meter;
+
+    IS_OK(meter_build(&meter, 0, 0));
+    meter_step_begin(&meter);
+    span((struct meter_what){METER_ATTENTION, "tiles", NULL, 700, 10, {0}, 0,
+                             50});
+    span((struct meter_what){METER_ATTENTION, "chains", NULL, 700, 10, {0}, 0,
+                             0});
+    meter_step_end(&meter);
+    profile_take(&p, &meter, &limits);
+    for (int i = 0; i < 2; i++) {
+        const bool tiles = strcmp(p.rows[i].name, "tiles") == 0;
+
+        CHECK(fabs(p.rows[i].limit_ms - (tiles ? 1.2 : 7)) < 1e-12);
+    }
     meter_free(&meter);
 }
 
@@ -161,6 +187,7 @@ TEST(a_meter_without_steps_gives_an_empty_profile)
 }
 
 TEST_MAIN(rows_and_kinds_add_up_to_the_step,
+          attention_in_tiles_is_held_to_two_rates,
           a_profile_is_a_table_values_and_json,
           pictures_escape_what_they_show,
           a_meter_without_steps_gives_an_empty_profile)
