@@ -36,8 +36,7 @@ struct forward {
     int32_t documents[QUERIES]; /* of the queries */
     struct node nodes[ATTENTION_NODES];
     /* Granules of keys and values that had to be copied, or packed: [2, G,
-     * padded] each;
-     * [packed_first, packed_end) of the unit are there */
+     * padded] each; [packed_first, packed_end) of the unit are there */
     float *packed;
     int64_t packed_room, packed_first, packed_end, packed_unit;
     /* The granule in work. */
@@ -85,21 +84,16 @@ static void granule_packed(struct forward *f, struct attention_part *part,
 {
     float *to = copy + G * f->padded;
     uint32_t *panels = (void *)to, *strips = panels + G / 2 * f->padded;
-    struct chains x = {.rows = part->count, .columns = f->padded,
-                       .length = f->width, .lag = CHAINS_WHOLE};
     struct rows from;
 
     f->keys = (struct rows){.x = to, .panels = panels};
     f->values = (struct rows){.x = to, .strips = strips};
     if (part->count == 0) return;
     from = rows_find(part, copy);
-    rows_left(&x, &from, 0);
-    f->products->panels_pack(&x, panels);
+    rows_pack_left(f->products, &from, part->count, f->width, panels);
     part->of = &f->p->v;
     from = rows_find(part, copy);
-    x.length = part->count;
-    rows_right(&x, &from, 0);
-    f->products->strips_pack(&x, strips);
+    rows_pack_right(f->products, &from, part->count, f->width, strips);
 }
 
 /* Finds rows of keys and values of the granule at position `first`. Copies are

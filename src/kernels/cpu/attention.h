@@ -20,7 +20,8 @@
 enum {
     G = ATTENTION_GRANULE,
     QUERIES = ATTENTION_QUERIES,
-    CHAINS_WHOLE = 1 << 30 /* lag: all of `length` */
+    CHAINS_WHOLE = 1 << 30, /* lag: all of `length` */
+    STRIP_COLUMNS = 32      /* of operands that are packed for tiles */
 };
 
 /* Rows that are needed soon, asked of memory while tiles work: some rows with

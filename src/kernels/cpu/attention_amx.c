@@ -14,7 +14,7 @@
 
 enum {
     WORDS = HEAD_WIDTH_MAX / 2, /* of a row; granules are no longer */
-    STRIP = 2 * SIDE,           /* columns */
+    STRIP = STRIP_COLUMNS,
     STRIDE = STRIP * 4,         /* bytes of a row of a strip, and of sums */
     LINES_AHEAD = 16            /* asked for with a tile */
 };

@@ -150,23 +150,21 @@ static bool is_packed(const struct backward *b, const struct span *span)
 }
 
 /* `count` keys or values of the head in work, packed in `to` [G, width] by way
- * of `leaf`; 0: they are there. */
+ * of `leaf`, keys also as what dq is made of; 0: they are there. */
 static struct rows keys_packed(struct backward *b, const struct tensor *t,
                                float *to, int64_t row, int count)
 {
     uint32_t *panels = (void *)to, *strips = panels + G / 2 * b->width;
     const struct rows from = rows_of(t, b->leaf, row, b->kv, count);
-    struct chains x = {.rows = count, .columns = b->width, .length = b->width,
-                       .lag = CHAINS_WHOLE};
+    const bool right = t == &b->p->k;
 
     if (count > 0) {
-        rows_left(&x, &from, 0);
-        b->products->panels_pack(&x, panels);
-        x.length = count;
-        rows_right(&x, &from, 0);
-        b->products->strips_pack(&x, strips);
+        rows_pack_left(b->products, &from, count, b->width, panels);
+        if (right)
+            rows_pack_right(b->products, &from, count, b->width, strips);
     }
-    return (struct rows){.x = to, .panels = panels, .strips = strips};
+    return (struct rows){.x = to, .panels = panels,
+                         .strips = right ? strips : NULL};
 }
 
 /* `count` rows of q or dout of the head in work, packed in `to` [G, width] by
@@ -177,16 +175,14 @@ static struct rows queries_packed(struct backward *b, const struct tensor *t,
 {
     uint32_t *strips = (void *)to, *turned = strips + G / 2 * b->width;
     const struct rows from = rows_of(t, room, row, b->head, count);
-    struct chains x = {.columns = b->width, .length = count};
+    struct chains x = {.columns = QUERIES, .length = b->width,
+                       .b_step = QUERIES,
+                       .b_strip = b->width / 2 * STRIP_COLUMNS};
 
     if (count > 0) {
-        rows_right(&x, &from, 0);
-        b->products->strips_pack(&x, strips);
+        rows_pack_right(b->products, &from, count, b->width, strips);
         room += G * b->width;
         panels_turn(room, &from, (struct span){0, count}, b->width);
-        x = (struct chains){.columns = QUERIES, .length = b->width,
-                            .b_step = QUERIES,
-                            .b_strip = b->width / 2 * STRIP_COLUMNS};
         for (int panel = 0; panel < G; panel += QUERIES) {
             x.b = room + panel * b->width;
             b->products->strips_pack(&x, turned + panel * b->width / 2);

@@ -6,8 +6,6 @@
 
 #include "kernels/cpu/attention.h"
 
-enum { STRIP_COLUMNS = 32 }; /* of packed operands */
-
 /* Rows [from, to) of a granule that the window has. */
 struct span {
     int from, to;
@@ -51,6 +49,28 @@ static inline void rows_right(struct chains *x, const struct rows *rows,
     x->b_step = rows->stride;
     x->b_strips = rows->strips ? rows->strips + row / 2 * STRIP_COLUMNS : NULL;
     x->b_strip = G / 2 * STRIP_COLUMNS;
+}
+
+/* Packs `count` rows, `width` wide, for products that have them on the left. */
+static inline void rows_pack_left(const struct attention_products *products,
+                                  const struct rows *rows, int count, int width,
+                                  uint32_t *out)
+{
+    struct chains x = {.rows = count, .length = width, .lag = CHAINS_WHOLE};
+
+    rows_left(&x, rows, 0);
+    products->panels_pack(&x, out);
+}
+
+/* The same on the right. */
+static inline void rows_pack_right(const struct attention_products *products,
+                                   const struct rows *rows, int count,
+                                   int width, uint32_t *out)
+{
+    struct chains x = {.columns = width, .length = count};
+
+    rows_right(&x, rows, 0);
+    products->strips_pack(&x, out);
 }
 
 /* Transposes a granule, in panels of QUERIES columns. */
