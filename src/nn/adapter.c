@@ -83,6 +83,7 @@ static status local_backward_weight(const struct step *step, struct run *run)
     const struct tensor dy = run_gradient(run, step->output);
     struct vector_pass pass = {0};
 
+    if (!gradient_made(run->program, step->stream[0])) return OK; /* frozen */
     while (vector_next(run, step, 0, &pass)) {
         const struct token_order *order = &pass.order;
         const int leaves = order->leaves * token_order_contexts(order);

@@ -54,12 +54,20 @@ static bool takes_left(const struct gradients *g, int stream)
     return !info->scatter && !g->cut[info->head].shared;
 }
 
+/* Whether tensor ranks have parts of the sums of a stream. A frozen matrix has
+ * no sums. */
+static bool is_joined(const struct gradients *g, int stream)
+{
+    return g->program->streams[stream].local &&
+           gradient_made(g->program, stream);
+}
+
 /* Room for the leaves of vectors that ranks sum together, in one run. */
 static void plan_joined(struct gradients *g)
 {
     g->joined_first = g->partial_elements;
     for (int i = 0; i < g->program->stream_count; i++) {
-        if (!g->program->streams[i].local) continue;
+        if (!is_joined(g, i)) continue;
         g->states[i].joined = g->joined_first + g->joined_elements;
         g->joined_elements +=
             g->program->grid.data * cut_contexts(&g->cut[0]) *
@@ -541,7 +549,7 @@ status gradients_join(struct gradients *g, struct stream_range range,
     CHECK(tensor != NULL);
     TRY(comm_run(tensor, &call));
     for (int i = range.first; i < range.end; i++) {
-        if (!g->program->streams[i].local) continue;
+        if (!is_joined(g, i)) continue;
         TRY(join_contexts(g, i));
         TRY(g->kernels->fold(g->stream, flat(buffer_tensor(g, i, 0)),
                              tensor_rows(joined_rows(g, i), 0, leaves), leaves,

@@ -332,6 +332,9 @@ done
 steps=3 model lora_free $few lora.rank=3 optimizer.name=schedule_free \
     optimizer.schedule=constant
 steps=3 model lora_gpt2 $few lora.rank=2 model.family=gpt2 model.kv_heads=0
+# Frozen adapters have no gradients, whichever matrix tensor ranks have whole.
+steps=3 model lora_frozen $few lora.rank=2 optimizer.groups='["layers.0.* frozen",
+"layers.1.*lora_a frozen", "layers.2.*lora_b frozen"]'
 }
 
 # Only when it is named: what the thread sanitizer looks at.
