@@ -55,12 +55,16 @@ status grid_resolve(struct grid *out, const struct grid *asked,
         out->tensor = asked->tensor;
     }
     if (asked->context == 0) return OK;
-    if (!grid_is_tree(asked->context) ||
-        asked->context * out->tensor > GRID_LEAVES_MAX)
+    if (!grid_is_tree(asked->context))
         FAIL(ERR_CONFIG, "numerics.grid_context: %d leaves are no tree (a "
-                         "power of two, or 3; times the %d tensor leaves at "
-                         "most %d)", asked->context, out->tensor,
+                         "power of two up to %d, or 3)", asked->context,
              GRID_LEAVES_MAX);
+    if (asked->context * out->tensor > GRID_LEAVES_MAX)
+        FAIL(ERR_CONFIG, "numerics.grid_context: %d leaves times %d tensor "
+                         "leaves are %d; one sum has at most %d, so set "
+                         "numerics.grid_tensor to %d or less",
+             asked->context, out->tensor, asked->context * out->tensor,
+             GRID_LEAVES_MAX, GRID_LEAVES_MAX / asked->context);
     out->context = asked->context;
     return OK;
 }

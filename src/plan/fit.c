@@ -145,10 +145,10 @@ static status fit_tensor(const struct fit *fit, struct grid *grid)
     if (!cuts_model(fit, grid, ranks))
         FAIL(ERR_CONFIG, "mesh.tensor: %d ranks do not divide %lld heads, %lld "
                          "key-value heads and a feed-forward width of %lld "
-                         "(into a power of two, or 3); %s",
+                         "(into a power of two up to %d, or 3); %s",
              ranks, (long long)fit->facts.heads,
              (long long)fit->facts.kv_heads,
-             (long long)fit->facts.feed_forward,
+             (long long)fit->facts.feed_forward, GRID_LEAVES_MAX,
              nearest(near, fit, grid, ranks, cuts_model));
     if (fit->fast) {
         grid->tensor = ranks;
@@ -191,7 +191,8 @@ static status fit_context(const struct fit *fit, struct grid *grid)
     if (!cuts_sequence(fit, grid, ranks))
         FAIL(ERR_CONFIG, "mesh.context: %d ranks do not cut a sequence of %lld "
                          "tokens (into two chunks a rank, ranks a power of "
-                         "two, or 3); %s", ranks, (long long)fit->length,
+                         "two up to %d, or 3); %s", ranks,
+             (long long)fit->length, GRID_LEAVES_MAX,
              nearest(near, fit, grid, ranks, cuts_sequence));
     if (fit->fast) {
         grid->context = ranks;
@@ -264,12 +265,30 @@ status fit_exchange(const struct fit *fit, enum context_kind kind,
          own_heads(fit) == 1 ? "" : "s", near, near);
 }
 
+/* One sum has a part for each pair of a context and a tensor leaf. Tensor
+ * leaves give way down to one a rank. */
+static status fit_parts(const struct fit *fit, struct grid *grid)
+{
+    const int ranks = fit->mesh.size[AXIS_TENSOR];
+
+    while (fit->fast && grid->context * grid->tensor > GRID_LEAVES_MAX &&
+           grid->tensor > ranks)
+        grid->tensor = grid->tensor == 3 ? 1 : grid->tensor / 2;
+    if (grid->context * grid->tensor <= GRID_LEAVES_MAX) return OK;
+    FAIL(ERR_CONFIG, "mesh.context x mesh.tensor: %d context leaves of the "
+                     "grid times %d tensor leaves are %d; one sum has at most "
+                     "%d, so %d context ranks can be here",
+         grid->context, grid->tensor, grid->context * grid->tensor,
+         GRID_LEAVES_MAX, GRID_LEAVES_MAX / grid->tensor);
+}
+
 status fit_grid(const struct fit *fit, struct grid *grid, bool *changed)
 {
     const struct grid asked = *grid;
 
     TRY(fit_tensor(fit, grid));
     TRY(fit_context(fit, grid));
+    TRY(fit_parts(fit, grid));
     TRY(fit_data(fit, grid));
     *changed = grid->data != asked.data || grid->tensor != asked.tensor ||
                grid->context != asked.context;

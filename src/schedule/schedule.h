@@ -65,9 +65,10 @@ struct schedule {
  * numbers. */
 status schedule_build(struct schedule *out, const char *name, int ranks,
                       int microbatches);
-/* Complete (each action once, on its rank), ordered (W of a stage in order of
- * micro-batches, what a sum takes) and free of deadlock. ERR_CONFIG names the
- * first action that is missing, doubled, misplaced or can never start. */
+/* Complete (each action once, on its rank), ordered (B and W of a stage in
+ * order of micro-batches, as sums take them) and free of deadlock. ERR_CONFIG
+ * names the first action that is missing, doubled, misplaced, out of order or
+ * can never start. */
 status schedule_verify(const struct schedule *schedule);
 
 /* Empty lists and unset places. ERR_CONFIG: numbers out of range. */

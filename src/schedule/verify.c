@@ -225,22 +225,31 @@ static status check_action(const struct schedule *s, int rank, int at)
     return OK;
 }
 
-/* last [stages] is scratch: the last W of each stage on this rank. */
+/* B and W of a stage take its micro-batches in order: matrices are summed in W,
+ * norms, biases and the loss in B. F sums nothing. last [2 * stages]: scratch,
+ * the last B and W of each stage on this rank. */
 static status check_list(const struct schedule *s, int rank, int *last)
 {
-    char name[ACTION_BYTES];
+    char name[ACTION_BYTES], before[ACTION_BYTES];
 
-    for (int i = 0; i < s->stages; i++) last[i] = -1;
+    for (int i = 0; i < 2 * s->stages; i++) last[i] = -1;
     for (int i = 0; i < s->lists[rank].count; i++) {
         const struct action a = s->lists[rank].items[i];
+        struct action other = a;
+        int *newest;
 
         TRY(check_action(s, rank, i));
-        if (a.kind != ACTION_BACKWARD_WEIGHT) continue;
-        if (a.microbatch < last[a.stage])
-            FAIL(ERR_CONFIG, "schedule: %s comes after W%d.%d; sums take "
-                             "micro-batches in order",
-                 action_text(name, s, a), a.stage, last[a.stage]);
-        last[a.stage] = a.microbatch;
+        if (a.kind != ACTION_BACKWARD_INPUT && a.kind != ACTION_BACKWARD_WEIGHT)
+            continue;
+        newest = &last[2 * a.stage + (a.kind == ACTION_BACKWARD_WEIGHT)];
+        other.microbatch = *newest;
+        if (a.microbatch < *newest)
+            FAIL(ERR_CONFIG, "schedule: %s, action %d of rank %d, comes after "
+                             "%s; sums take micro-batches in order, F alone "
+                             "may take any",
+                 action_text(name, s, a), i + 1, rank,
+                 action_text(before, s, other));
+        *newest = a.microbatch;
     }
     return OK;
 }
@@ -270,8 +279,8 @@ status schedule_walk(const struct schedule *schedule, schedule_visit *visit,
     status result;
 
     TRY(check_places(schedule));
-    TRY_GOTO(done, result, memory_take((size_t)schedule->stages, sizeof(int),
-                                       &last));
+    TRY_GOTO(done, result, memory_take(2 * (size_t)schedule->stages,
+                                       sizeof(int), &last));
     for (int rank = 0; rank < schedule->ranks; rank++)
         TRY_GOTO(done, result, check_list(schedule, rank, last));
     TRY_GOTO(done, result, memory_take(cells, 1, &done));

@@ -66,6 +66,12 @@ refused "key-value heads that do not divide" 78 "3 key-value heads" \
 refused "batch and micro-batch" 78 "micro_batch" --set train.micro_batch=3
 refused "batch and leaves" 78 "grid_data" --set numerics.grid_data=5
 refused "heads and leaves" 78 "grid_tensor" --set numerics.grid_tensor=3
+refused "context and tensor leaves beyond one sum" 78 \
+    "numerics.grid_context: 32 leaves times 4 tensor leaves are 128" \
+    --set numerics.grid_context=32 --set data.sequence=512
+expect "ranks beyond one sum" 78 "32 context leaves of the grid times 4" plan \
+    config.yaml --ranks 128 --set mesh.context=32 --set mesh.tensor=4 \
+    --set model.kv_heads=4 --set numerics.mode=fast --set data.sequence=512
 refused "longer than the context" 78 "context" --set model.context=40
 refused "vocabulary below the tokenizer's" 78 "model.vocab" \
     --set model.vocab=290

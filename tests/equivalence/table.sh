@@ -290,6 +290,12 @@ printf '%s\n' "ranks=2 mesh.data=2" "ranks=3 mesh.data=3" \
     "ranks=2 mesh.context=2" >layouts.txt
 model fast train.dtype=float64 numerics.mode=fast numerics.grid_data=1 \
     numerics.grid_tensor=1 data.sequence=32 train.batch=12 train.micro_batch=2
+
+# More context ranks than the grid's tensor leaves leave room for in one sum.
+printf '%s\n' "ranks=32 mesh.context=32" "ranks=32 mesh.context=16 mesh.tensor=2" \
+    >layouts.txt
+steps=3 model fast_context train.dtype=float64 numerics.mode=fast \
+    data.sequence=256 model.layers=1 train.batch=2 train.micro_batch=1
 }
 
 # Parameters with rates of their own, and frozen ones, under every axis.

@@ -75,7 +75,13 @@ TEST(what_is_wrong_with_a_text_is_said)
         {"B0.0 F0.0 W0.0", ERR_CONFIG,
          "rank 0 waits for ever at B0.0, which needs F0.0"},
         {"F0.0 F0.1 B0.0 B0.1 W0.1 W0.0", ERR_CONFIG,
-         "W0.0 comes after W0.1"},
+         "W0.0, action 6 of rank 0, comes after W0.1"},
+        /* norms, biases and the loss are summed in B */
+        {"F0.0 F0.1 B0.1 B0.0 W0.0 W0.1", ERR_CONFIG,
+         "B0.0, action 4 of rank 0, comes after B0.1"},
+        {"F0.0 B0.0 W0.0 F0.1 B0.1 W0.1 F0.2 B0.2 W0.2\n"
+         "F1.0 F1.1 F1.2 B1.0 B1.2 B1.1 W1.0 W1.1 W1.2", ERR_CONFIG,
+         "B1.1, action 6 of rank 1, comes after B1.2"},
         {"F0.0 B0.0 W0.0\nB1.0 F1.0 W1.0", ERR_CONFIG,
          "rank 1 waits for ever at B1.0, which needs F1.0"},
         /* a cycle over two ranks */
