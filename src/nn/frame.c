@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "nn/gradient.h"
+
 struct planner {
     struct frame_plan *plan;
     const struct program *program;
@@ -306,11 +308,24 @@ static status ensure(struct planner *planner, slot which)
     return OK;
 }
 
+/* Whether W has work: none where the matrix is frozen. A bias is the work of
+ * B, but for the head's. */
+static bool has_weight_pass(const struct program *p, const struct step *step)
+{
+    if (step->layer->backward_weight == NULL) return false;
+    for (int j = 0; j < (step->output < 0 ? STEP_PARAMS_MAX : 1); j++)
+        if (step->stream[j] >= 0 && gradient_made(p, step->stream[j]))
+            return true;
+    return false;
+}
+
+/* Nothing comes again for a W without work: nobody would wait for the messages
+ * before their memory is given on. */
 static status plan_weight(struct planner *planner, const struct step *step)
 {
     const struct layer *layer = step->layer;
 
-    if (layer->backward_weight == NULL) return OK;
+    if (!has_weight_pass(planner->program, step)) return OK;
     if (layer->keeps_input_for_w) TRY(ensure(planner, step->input));
     if (layer->keeps_input_for_w && step->input >= 0)
         touch(planner, planner->plan->again[step->input]);
@@ -346,6 +361,7 @@ static status plan_input(struct planner *planner, const struct step *step)
 
     /* What W needs comes again beside the product of B. */
     if (multiplies(step) && planner->mode == BACKWARD_FUSED &&
+        has_weight_pass(planner->program, step) &&
         gather_of(planner, step->input) != NULL)
         TRY(ensure(planner, step->input));
     for (int i = 0; i < 3; i++) TRY(ensure(planner, kept[i]));

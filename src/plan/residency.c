@@ -144,6 +144,25 @@ static void begin_early(struct residency *r, int before, int from,
             i - prefetch < before ? from : r->items[i - prefetch].first;
 }
 
+/* Events of a segment run once for each piece (frame.h): a room that any of
+ * them needs is taken before the first and free after the last of them. */
+static void widen_residences(struct residency *r,
+                             const struct program *program,
+                             const struct frame_plan *frame)
+{
+    for (int first = 0; first < frame->forward_end;) {
+        const int end = frame_segment(program, frame, first);
+
+        for (int i = 0; i < r->count; i++) {
+            struct residence *item = &r->items[i];
+
+            if (item->begin > first && item->begin < end) item->begin = first;
+            if (item->end > first && item->end < end) item->end = end;
+        }
+        first = end > first ? end : first + 1;
+    }
+}
+
 status residency_weights(struct residency *residency,
                          const struct program *program,
                          const struct frame_plan *frame,
@@ -160,6 +179,7 @@ status residency_weights(struct residency *residency,
                      ends[pass + 1]));
         begin_early(residency, before, ends[pass], prefetch);
     }
+    widen_residences(residency, program, frame);
     return place_all(residency, shards);
 }
 

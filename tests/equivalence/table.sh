@@ -341,6 +341,25 @@ steps=3 model lora_gpt2 $few lora.rank=2 model.family=gpt2 model.kv_heads=0
 # Frozen adapters have no gradients, whichever matrix tensor ranks have whole.
 steps=3 model lora_frozen $few lora.rank=2 optimizer.groups='["layers.0.* frozen",
 "layers.1.*lora_a frozen", "layers.2.*lora_b frozen"]'
+# Messages beside products, where matrices are frozen and one norm has two
+# readers; a frozen matrix has no W that would wait for what comes again.
+printf '%s\n' "ranks=2 mesh.tensor=2 tensor.overlap=2" \
+    "ranks=2 mesh.tensor=2 tensor.overlap=3 train.micro_batch=8" \
+    "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp tensor.overlap=2 tensor.domino=true" \
+    "ranks=4 mesh.tensor=2 mesh.data=2 zero=zero2 tensor.overlap=2 train.recompute=block" \
+    >layouts.txt
+steps=3 model falcon_lora $small model.family=falcon model.kv_heads=1 lora.rank=2
+steps=3 model gptj_frozen $small model.family=gptj model.kv_heads=0 \
+    model.head_width=12 model.width=48 optimizer.groups='["*.wqkv frozen"]'
+# Units of weights that pieces of a micro-batch use one behind the other.
+printf '%s\n' \
+    "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp tensor.overlap=2 tensor.domino=true" \
+    "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp tensor.overlap=4 tensor.domino=true fsdp.prefetch=2" \
+    >layouts.txt
+steps=3 model domino_fsdp $small model.family=gpt2 model.kv_heads=0 \
+    model.width=32 model.head_width=8 model.layers=3
+steps=3 model domino_gemma $small model.family=gemma3 model.layers=4 \
+    model.window=7 model.window_skip=3
 }
 
 # Only when it is named: what the thread sanitizer looks at.

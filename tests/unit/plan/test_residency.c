@@ -23,6 +23,9 @@ struct layout {
     int rounds, prefetch;
     bool reshard, recompute;
     int tensor; /* ranks of that axis; 0: 1 */
+    int overlap;
+    bool domino;
+    struct optimizer_choice choice;
 };
 
 /* 16 sequences; each round one micro-batch, without rounds one micro-batch. */
@@ -38,7 +41,8 @@ static struct stage_request request_of(const struct model *model,
         .length = 16, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = 1, .recompute = l->recompute ? block : none,
         .recompute_count = 1, .prefetch = l->prefetch,
-        .reshard = l->reshard, .rounds = l->rounds};
+        .reshard = l->reshard, .rounds = l->rounds, .overlap = l->overlap,
+        .domino = l->domino, .choice = l->choice};
 
     request.mesh.size[AXIS_DATA] = l->data;
     request.mesh.size[AXIS_SHARD] = l->shard;
@@ -146,6 +150,80 @@ TEST(what_an_event_needs_is_in_memory)
             }
             stage_free(&stage);
         }
+}
+
+/* Events of a segment run once for each piece: the second piece still reads
+ * what the first has done with (issue 17, D2). */
+static void check_segment(const struct stage *stage, int first, int end)
+{
+    const struct residency *r = &stage->gathered;
+
+    for (int i = 0; i < r->count; i++)
+        for (int j = 0; j < i; j++) {
+            const struct residence *a = &r->items[i], *b = &r->items[j];
+
+            if (a->begin >= end || a->end <= first || b->begin >= end ||
+                b->end <= first)
+                continue;
+            CHECK(a->offset >=
+                      b->offset + stage->shards.units[b->unit].elements ||
+                  b->offset >=
+                      a->offset + stage->shards.units[a->unit].elements);
+        }
+}
+
+TEST(pieces_of_a_segment_find_their_weights)
+{
+    struct model model = model_of(true, false, 5);
+
+    model.mlp_bias = true; /* the last of a block, after its messages */
+    for (int prefetch = 0; prefetch < 4; prefetch++) {
+        const struct layout layout = {
+            .zero = "fsdp", .data = 1, .shard = 2, .tensor = 2, .overlap = 2,
+            .domino = true, .prefetch = prefetch, .reshard = true};
+        struct stage stage;
+        int segments = 0;
+
+        plan(&stage, &model, &layout);
+        check_rooms(&stage, &stage.gathered);
+        for (int e = 0; e < stage.frame.forward_end;) {
+            const int end = frame_segment(&stage.program, &stage.frame, e);
+
+            check_segment(&stage, e, end);
+            segments += end > e;
+            e = end > e ? end : e + 1;
+        }
+        CHECK(segments > 5);
+        stage_free(&stage);
+    }
+}
+
+static int gathered_again(const char *const *groups, int count)
+{
+    const struct model model = model_of(false, false, 3);
+    const struct layout layout = {
+        .zero = "ddp", .data = 1, .shard = 1, .tensor = 2, .overlap = 2,
+        .choice = {.groups = {.rows = groups, .count = count,
+                              .prefix = "model.layers.%d."}}};
+    struct stage stage;
+    int again = 0;
+
+    plan(&stage, &model, &layout);
+    for (int e = 0; e < stage.frame.event_count; e++)
+        again += stage.frame.events[e].pass == PASS_RECOMPUTE;
+    stage_free(&stage);
+    return again;
+}
+
+/* A frozen matrix has no W: its input does not come again, in messages that
+ * nobody waits for (issue 17, D1). */
+TEST(nothing_comes_again_for_a_frozen_matrix)
+{
+    const char *const groups[] = {"*wqkv frozen", "*w13 frozen"};
+
+    EQUAL_INT(gathered_again(NULL, 0), 6);
+    EQUAL_INT(gathered_again(groups, 1), 3);
+    EQUAL_INT(gathered_again(groups, 2), 0);
 }
 
 /* ---- memory: formulas of ZeRO ---- */
@@ -327,7 +405,10 @@ TEST(copies_of_shards_are_summed_over_the_data_axis)
     EQUAL_INT(sent(&tied, l, "weights"), 6 * 2 * (all - table));
 }
 
-TEST_MAIN(what_an_event_needs_is_in_memory, each_stage_saves_what_it_divides,
+TEST_MAIN(what_an_event_needs_is_in_memory,
+          pieces_of_a_segment_find_their_weights,
+          nothing_comes_again_for_a_frozen_matrix,
+          each_stage_saves_what_it_divides,
           rounds_divide_what_tensor_ranks_hold,
           vectors_of_tensor_ranks_meet_once_a_round,
           a_step_sends_two_or_three_times_the_parameters,
