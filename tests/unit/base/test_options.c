@@ -257,7 +257,7 @@ TEST(who_set_a_value_is_written)
     struct text text = {0};
     static const char expected[] = "version: 1 # default\nseed: 2 # file\n"
                                    "zero: ddp # default\n"
-                                   "\nmodel: # what is trained\n"
+                                   "\nmodel: # the architecture\n"
                                    "  family: gpt2 # command line\n";
 
     read_yaml(&set, "seed: 2");
