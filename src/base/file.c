@@ -18,27 +18,17 @@
 #include "base/arena.h"
 #include "base/fault.h"
 
-/* Says what the system said; full disks and missing files by name. */
-static status system_fail(const char *doing, const char *path, int reason)
-{
-    if (reason == ENOENT || reason == ENOTDIR)
-        FAIL(ERR_MISSING, "%s: no such file or directory", path);
-    if (reason == ENOSPC || reason == EDQUOT)
-        FAIL(ERR_IO, "%s: disk full (%s)", path, doing);
-    FAIL(ERR_IO, "%s: %s: %s", path, doing, strerror(reason));
-}
-
-static status open_to_read(const char *path, int *descriptor,
+static status open_to_read(const char *path, int flags, int *descriptor,
                            struct stat *facts)
 {
-    *descriptor = open(path, O_RDONLY | O_CLOEXEC);
-    if (*descriptor < 0) TRY(system_fail("opening", path, errno));
+    *descriptor = open(path, O_RDONLY | O_CLOEXEC | flags);
+    if (*descriptor < 0) TRY(file_fail("opening", path, errno));
     if (fstat(*descriptor, facts) != 0) {
         const int reason = errno;
 
         close(*descriptor);
         *descriptor = -1;
-        TRY(system_fail("examining", path, reason));
+        TRY(file_fail("examining", path, reason));
     }
     if (S_ISDIR(facts->st_mode)) {
         close(*descriptor);
@@ -63,7 +53,7 @@ static status read_all(int descriptor, const char *path, size_t bytes_max,
         if (got == 0) break;
         if (got < 0 && errno == EINTR) continue;
         if (got < 0)
-            TRY_GOTO(done, result, system_fail("reading", path, errno));
+            TRY_GOTO(done, result, file_fail("reading", path, errno));
         if ((size_t)got > bytes_max - out->length)
             FAIL_GOTO(done, result, ERR_FORMAT, "%s is larger than %s", path,
                       text_bytes(allowed, bytes_max));
@@ -75,7 +65,8 @@ done:
     return result;
 }
 
-status file_read(const char *path, size_t bytes_max, struct text *out)
+static status read_file(const char *path, bool regular, size_t bytes_max,
+                        struct text *out)
 {
     char size[32], allowed[32];
     struct stat facts;
@@ -83,7 +74,10 @@ status file_read(const char *path, size_t bytes_max, struct text *out)
     status result;
 
     *out = (struct text){0};
-    TRY(open_to_read(path, &descriptor, &facts));
+    TRY(open_to_read(path, regular ? O_NONBLOCK : 0, &descriptor, &facts));
+    if (regular && !S_ISREG(facts.st_mode))
+        FAIL_GOTO(done, result, ERR_FORMAT, "%s: expected a regular file",
+                  path);
     if (S_ISREG(facts.st_mode) && (uint64_t)facts.st_size > bytes_max)
         FAIL_GOTO(done, result, ERR_FORMAT, "%s has %s, at most %s are read",
                   path, text_bytes(size, (uint64_t)facts.st_size),
@@ -95,8 +89,19 @@ done:
     return result;
 }
 
-static status write_all(int descriptor, const char *path, const void *bytes,
-                        size_t length)
+status file_read(const char *path, size_t bytes_max, struct text *out)
+{
+    return read_file(path, false, bytes_max, out);
+}
+
+status file_read_regular(const char *path, size_t bytes_max,
+                         struct text *out)
+{
+    return read_file(path, true, bytes_max, out);
+}
+
+status file_put(int descriptor, const char *path, const void *bytes,
+                size_t length)
 {
     const char *at = bytes;
 
@@ -104,7 +109,7 @@ static status write_all(int descriptor, const char *path, const void *bytes,
         const ssize_t put = write(descriptor, at, length);
 
         if (put < 0 && errno == EINTR) continue;
-        if (put < 0) TRY(system_fail("writing", path, errno));
+        if (put < 0) TRY(file_fail("writing", path, errno));
         at += put;
         length -= (size_t)put;
     }
@@ -126,26 +131,38 @@ static status directory_of(char *out, size_t size, const char *path)
     return OK;
 }
 
-static status write_then_rename(const char *temporary, const char *path,
-                                const void *bytes, size_t length, bool sync)
+struct writing {
+    const void *bytes;
+    size_t length;
+    bool sync;
+    bool named; /* by the user: the umask alone says who may read it */
+};
+
+static status write_then_rename(const struct file_place *place,
+                                const char *temporary, const char *path,
+                                const struct writing *writing)
 {
     const int descriptor =
-        open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        openat(place->directory, temporary,
+               O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC,
+               writing->named ? 0666 : place->file_mode);
     status result;
 
-    if (descriptor < 0) TRY(system_fail("creating", path, errno));
+    if (descriptor < 0) TRY(file_fail("creating", path, errno));
     TRY_GOTO(done, result, fault_point("file.write"));
-    TRY_GOTO(done, result, write_all(descriptor, path, bytes, length));
-    if (sync && fsync(descriptor) != 0)
-        TRY_GOTO(done, result, system_fail("syncing", path, errno));
+    TRY_GOTO(done, result, file_put(descriptor, path, writing->bytes,
+                                    writing->length));
+    if (writing->sync && fsync(descriptor) != 0)
+        TRY_GOTO(done, result, file_fail("syncing", path, errno));
     TRY_GOTO(done, result, fault_point("file.rename"));
 done:
     /* A network file system may report a full disk only now. */
     if (close(descriptor) != 0 && result == OK)
-        result = system_fail("closing", path, errno);
-    if (result == OK && rename(temporary, path) != 0)
-        result = system_fail("renaming", path, errno);
-    if (result != OK) unlink(temporary);
+        result = file_fail("closing", path, errno);
+    if (result == OK && renameat(place->directory, temporary,
+                                 place->directory, place->name) != 0)
+        result = file_fail("renaming", path, errno);
+    if (result != OK) unlinkat(place->directory, temporary, 0);
     return result;
 }
 
@@ -171,13 +188,18 @@ status file_temporary_name(const char *path, char *name)
     return OK;
 }
 
-static status write_beside(const char *path, const void *bytes, size_t length,
-                           bool sync)
+static status write_beside(const char *path, const struct writing *writing)
 {
     char temporary[PATH_BYTES];
+    struct file_place place;
+    status result;
 
     TRY(file_temporary_name(path, temporary));
-    return write_then_rename(temporary, path, bytes, length, sync);
+    TRY(file_place_open(&place, path));
+    result = write_then_rename(&place, temporary + (place.name - path), path,
+                               writing);
+    file_place_close(&place);
+    return result;
 }
 
 static status write_through(const char *path, const void *bytes,
@@ -186,10 +208,10 @@ static status write_through(const char *path, const void *bytes,
     const int descriptor = open(path, O_WRONLY | O_CLOEXEC);
     status result;
 
-    if (descriptor < 0) TRY(system_fail("opening", path, errno));
-    result = write_all(descriptor, path, bytes, length);
+    if (descriptor < 0) TRY(file_fail("opening", path, errno));
+    result = file_put(descriptor, path, bytes, length);
     if (close(descriptor) != 0 && result == OK)
-        result = system_fail("closing", path, errno);
+        result = file_fail("closing", path, errno);
     return result;
 }
 
@@ -204,17 +226,29 @@ static bool is_special(const char *path)
 
 status file_write_cache(const char *path, const void *bytes, size_t length)
 {
-    return write_beside(path, bytes, length, false);
+    const struct writing writing = {.bytes = bytes, .length = length};
+
+    return write_beside(path, &writing);
+}
+
+static status write_synced(const char *path, const struct writing *writing)
+{
+    char directory[PATH_BYTES];
+
+    TRY(directory_of(directory, sizeof directory, path));
+    TRY(write_beside(path, writing));
+    return directory_sync(directory);
 }
 
 status file_write_atomic(const char *path, const void *bytes, size_t length)
 {
-    char directory[PATH_BYTES];
+    return write_synced(path, &(struct writing){bytes, length, true, false});
+}
 
+status file_write_named(const char *path, const void *bytes, size_t length)
+{
     if (is_special(path)) return write_through(path, bytes, length);
-    TRY(directory_of(directory, sizeof directory, path));
-    TRY(write_beside(path, bytes, length, true));
-    return directory_sync(directory);
+    return write_synced(path, &(struct writing){bytes, length, true, true});
 }
 
 status file_may_write(const char *path)
@@ -228,7 +262,7 @@ status file_may_write(const char *path)
     if (is_special(path)) return OK;
     TRY(directory_of(directory, sizeof directory, path));
     if (access(directory, W_OK) != 0)
-        TRY(system_fail("writing into", directory, errno));
+        TRY(file_fail("writing into", directory, errno));
     return OK;
 }
 
@@ -240,14 +274,15 @@ status file_map_open(struct file_map *map, const char *path)
     void *bytes;
 
     *map = (struct file_map){0};
-    TRY(open_to_read(path, &descriptor, &facts));
+    TRY(open_to_read(path, O_NONBLOCK, &descriptor, &facts));
     if (!S_ISREG(facts.st_mode))
-        FAIL_GOTO(done, result, ERR_IO, "%s is not a regular file", path);
+        FAIL_GOTO(done, result, ERR_FORMAT,
+                  "%s: expected a regular file", path);
     if (facts.st_size == 0) goto done; /* mmap refuses empty files */
     bytes = mmap(NULL, (size_t)facts.st_size, PROT_READ, MAP_PRIVATE,
                  descriptor, 0);
     if (bytes == MAP_FAILED)
-        TRY_GOTO(done, result, system_fail("mapping", path, errno));
+        TRY_GOTO(done, result, file_fail("mapping", path, errno));
     map->bytes = bytes;
     map->length = (size_t)facts.st_size;
 done:
@@ -287,9 +322,22 @@ status file_size(const char *path, int64_t *bytes)
     struct stat facts;
 
     *bytes = 0;
-    if (stat(path, &facts) != 0) TRY(system_fail("examining", path, errno));
+    if (stat(path, &facts) != 0) TRY(file_fail("examining", path, errno));
     *bytes = facts.st_size;
     return OK;
+}
+
+/* Of a directory to be made. Where the one around it cannot be opened, mkdir
+ * says why. */
+static mode_t mode_inside(const char *path)
+{
+    struct file_place place;
+    mode_t mode = 0777;
+
+    if (file_place_open(&place, path) == OK) mode = place.directory_mode;
+    else status_clear();
+    file_place_close(&place);
+    return mode;
 }
 
 status directory_make(const char *path)
@@ -305,11 +353,11 @@ status directory_make(const char *path)
     for (size_t i = 1; i <= length; i++) {
         if (part[i] != '/' && part[i] != '\0') continue;
         part[i] = '\0';
-        if (mkdir(part, 0777) != 0 && errno != EEXIST) {
+        if (mkdir(part, mode_inside(part)) != 0 && errno != EEXIST) {
             if (errno == ENOTDIR || errno == ENOENT)
                 FAIL(ERR_IO, "%s: no directory can be made there: %s", part,
                      strerror(errno));
-            TRY(system_fail("making a directory", part, errno));
+            TRY(file_fail("making a directory", part, errno));
         }
         part[i] = path[i];
     }
@@ -323,16 +371,14 @@ status directory_sync(const char *path)
     const int descriptor = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     int reason;
 
-    if (descriptor < 0) TRY(system_fail("opening", path, errno));
+    if (descriptor < 0) TRY(file_fail("opening", path, errno));
     reason = fsync(descriptor) == 0 ? 0 : errno;
     close(descriptor);
     /* Some file systems cannot sync a directory; that is not a failure. */
     if (reason != 0 && reason != EINVAL && reason != ENOTSUP)
-        TRY(system_fail("syncing", path, reason));
+        TRY(file_fail("syncing", path, reason));
     return OK;
 }
-
-enum { DIRECTORY_DEPTH_MAX = 16 };
 
 /* The first entry of a directory that is neither . nor ..; false at the end. */
 static bool first_entry(DIR *directory, char name[256])
@@ -346,43 +392,6 @@ static bool first_entry(DIR *directory, char name[256])
         return true;
     }
     return false;
-}
-
-/* Descends into the first directory it meets until one is empty, removes
- * that, and starts again from the top: no recursion, and no path that is
- * followed through a link. */
-status directory_remove(const char *path)
-{
-    for (;;) {
-        char at[PATH_BYTES], name[256];
-        int depth = 0;
-
-        TRY(path_join(at, sizeof at, "", path));
-        for (;;) {
-            char inner[PATH_BYTES];
-            struct stat facts;
-            DIR *directory = opendir(at);
-            bool found;
-
-            if (directory == NULL) TRY(system_fail("opening", at, errno));
-            found = first_entry(directory, name);
-            closedir(directory);
-            if (!found) break;
-            TRY(path_join(inner, sizeof inner, at, name));
-            if (lstat(inner, &facts) != 0)
-                TRY(system_fail("examining", inner, errno));
-            if (S_ISDIR(facts.st_mode)) {
-                if (++depth > DIRECTORY_DEPTH_MAX)
-                    FAIL(ERR_IO, "%s: more than %d directories deep", path,
-                         DIRECTORY_DEPTH_MAX);
-                memcpy(at, inner, sizeof at);
-            } else if (unlink(inner) != 0) {
-                TRY(system_fail("removing", inner, errno));
-            }
-        }
-        if (rmdir(at) != 0) TRY(system_fail("removing", at, errno));
-        if (depth == 0) return OK;
-    }
 }
 
 static int by_bytes(const void *a, const void *b)
@@ -419,7 +428,7 @@ status directory_list(const char *path, char ***names, int *count)
 
     *names = NULL;
     *count = 0;
-    if (directory == NULL) TRY(system_fail("opening", path, errno));
+    if (directory == NULL) TRY(file_fail("opening", path, errno));
     while (first_entry(directory, name))
         TRY_GOTO(done, result, list_add(names, count, &capacity, name));
     if (*count > 0) qsort(*names, (size_t)*count, sizeof **names, by_bytes);
@@ -463,13 +472,13 @@ status path_join(char *out, size_t size, const char *directory,
  * one process exclude each other as well. */
 status file_lock_take(struct file_lock *lock, const char *path)
 {
-    const int descriptor = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    int descriptor;
     char holder[32] = "";
     ssize_t length;
     int reason;
 
     *lock = (struct file_lock){.descriptor = -1};
-    if (descriptor < 0) TRY(system_fail("opening the lock", path, errno));
+    TRY(file_open_own(path, O_RDWR | O_CREAT, &descriptor));
     if (flock(descriptor, LOCK_EX | LOCK_NB) == 0) {
         const int digits =
             snprintf(holder, sizeof holder, "%ld\n", (long)getpid());
@@ -485,7 +494,7 @@ status file_lock_take(struct file_lock *lock, const char *path)
     reason = errno;
     length = pread(descriptor, holder, sizeof holder - 1, 0);
     close(descriptor);
-    if (reason != EWOULDBLOCK) TRY(system_fail("locking", path, reason));
+    if (reason != EWOULDBLOCK) TRY(file_fail("locking", path, reason));
     holder[length > 0 ? length : 0] = '\0';
     holder[strspn(holder, "0123456789")] = '\0';
     FAIL(ERR_CONFIG, "%s: in use by process %s", path,

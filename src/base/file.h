@@ -2,25 +2,39 @@
 /* file.h - whole files, mapped files, directories, checksums, locks.
  *
  * Every error is one sentence with the path and the system's reason. Nothing
- * is left half-written: file_write_atomic writes beside, fsyncs and renames;
- * only pipes and devices are written as they are. */
+ * is left half-written: file_write_atomic writes beside, fsyncs and renames.
+ *
+ * A path that a user names may be a link, a pipe or a device. What Lockstep
+ * makes inside a run is a regular file or a directory: functions whose name
+ * ends with _own, file_read_regular and directory_remove hold to that, whatever
+ * stands there. A new file or directory has no permission for others that the
+ * directory around it does not give. */
 #ifndef LOCKSTEP_BASE_FILE_H
 #define LOCKSTEP_BASE_FILE_H
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <sys/types.h>
 #include "base/status.h"
 #include "base/text.h"
 
 /* The whole file; ERR_MISSING, ERR_IO, or ERR_FORMAT beyond bytes_max. */
 status file_read(const char *path, size_t bytes_max, struct text *out);
+/* The same; ERR_FORMAT for a pipe or a device, at once. Links are followed. */
+status file_read_regular(const char *path, size_t bytes_max,
+                         struct text *out);
 /* A name beside `path` that no other writer has, be it on another machine that
  * shares the directory: "<path>.tmp-...", in name[PATH_BYTES]. ERR_CONFIG: too
  * long. */
 status file_temporary_name(const char *path, char *name);
-/* Temporary name in the same directory, fsync, rename, fsync directory.
- * ERR_IO says "disk full" by name when it is. */
+/* Temporary name in the same directory, fsync, rename, fsync directory: takes
+ * the place of a link or a pipe, and never writes through it. ERR_IO says
+ * "disk full" by name when it is. */
 status file_write_atomic(const char *path, const void *bytes, size_t length);
+/* The same for a path that the user names: pipes and devices (/dev/stdout) are
+ * written as they are, and the umask alone says who may read a new file. */
+status file_write_named(const char *path, const void *bytes, size_t length);
 /* The same without waiting for the disk, for what can be made again: when the
  * machine itself stops, the file may be there and not be whole. */
 status file_write_cache(const char *path, const void *bytes, size_t length);
@@ -28,11 +42,33 @@ status file_write_cache(const char *path, const void *bytes, size_t length);
  * long work. NULL: nothing is asked. */
 status file_may_write(const char *path);
 
+/* ERR_IO or ERR_MISSING from errno: "path: doing: reason". */
+status file_fail(const char *doing, const char *path, int reason);
+
+/* The directory of a path, open, and the name in it. */
+struct file_place {
+    int directory;         /* O_PATH; -1: closed */
+    const char *name;      /* borrowed from the path */
+    mode_t file_mode, directory_mode; /* of what is made there */
+};
+status file_place_open(struct file_place *place, const char *path);
+void file_place_close(struct file_place *place);
+
+/* open(2) of a regular file inside a run. ERR_FORMAT: a link, a pipe, a
+ * device; never waits for the other end of a pipe. */
+status file_open_own(const char *path, int flags, int *descriptor);
+/* A new file, to be written and read; ERR_IO if the name is taken. */
+status file_stream_new(const char *path, FILE **stream);
+/* All bytes to an open file; `path` is for the sentence. */
+status file_put(int descriptor, const char *path, const void *bytes,
+                size_t length);
+status file_cut(const char *path, int64_t bytes); /* as file_open_own */
+
 struct file_map {
     const unsigned char *bytes; /* owned mapping; NULL when closed or empty */
     size_t length;              /* bytes */
 };
-/* Read-only. Regular files only. */
+/* Read-only. Regular files only; a pipe is refused at once. */
 status file_map_open(struct file_map *map, const char *path);
 void file_map_close(struct file_map *map);
 /* Gives back the memory of pages that were read; touched again, they come from
@@ -44,7 +80,16 @@ bool file_is_directory(const char *path);
 status file_size(const char *path, int64_t *bytes);
 status directory_make(const char *path);     /* with parents; exists: OK */
 status directory_sync(const char *path);
-status directory_remove(const char *path);   /* with what is in it */
+/* With what is in it. Of a link the link goes, never what it points to. */
+status directory_remove(const char *path);
+bool file_is_link(const char *path);
+/* Inside a run, in a directory that is there: ERR_FORMAT for a link. */
+status directory_make_own(const char *path); /* exists: OK */
+status directory_make_new(const char *path); /* exists: ERR_IO */
+status directory_check_own(const char *path); /* missing: OK */
+/* With parents; only the owner may enter. One that is there keeps the
+ * permissions that somebody chose for it. */
+status directory_make_private(const char *path);
 /* Names in `path`, sorted by bytes, without . and ..; free with
  * directory_list_free. */
 status directory_list(const char *path, char ***names, int *count);

@@ -484,7 +484,7 @@ status json_read_file(const struct json **root, struct arena *arena,
     status result;
 
     *root = NULL;
-    TRY_GOTO(done, result, file_read(path, bytes_max, &text));
+    TRY_GOTO(done, result, file_read_regular(path, bytes_max, &text));
     TRY_GOTO(done, result,
              json_read(root, arena, text.bytes, text.length, path));
 done:

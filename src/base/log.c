@@ -3,7 +3,6 @@
  * that lines of threads do not mix. */
 #include "base/log.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -12,6 +11,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#include "base/file.h"
 
 enum { LINE_BYTES = 2048 };
 
@@ -72,12 +73,10 @@ status log_start(int rank, const char *path)
     started = true;
     TRY(level_from_environment(&own.shown));
     if (path != NULL) {
-        own.descriptor =
-            open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-        if (own.descriptor < 0) {
-            own.descriptor = 0;
-            FAIL(ERR_IO, "%s: opening the log: %s", path, strerror(errno));
-        }
+        int descriptor;
+
+        TRY(file_open_own(path, O_WRONLY | O_CREAT | O_APPEND, &descriptor));
+        own.descriptor = descriptor;
     }
     pthread_mutex_lock(&common_lock);
     if (!common_taken) common = own;

@@ -189,7 +189,7 @@ static status write_drawing(const struct step_figures *f)
              (long long)f->stage->program.length, f->stage->kernels.backend,
              f->profile.step_ms);
     TRY_GOTO(done, result, profile_svg(&f->profile, title, &svg));
-    TRY_GOTO(done, result, file_write_atomic(f->settings->draw, svg.bytes,
+    TRY_GOTO(done, result, file_write_named(f->settings->draw, svg.bytes,
                                              svg.length));
 done:
     text_free(&svg);

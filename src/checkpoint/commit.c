@@ -69,11 +69,11 @@ status commit_make_directory(struct checkpoint_save *save)
     char directory[PATH_BYTES];
 
     TRY(path_join(directory, sizeof directory, save->plan->run, "ckpt"));
-    TRY(directory_make(directory));
+    TRY(directory_make_own(directory));
     TRY(check_room(save->plan, directory));
-    if (file_exists(save->temporary) || file_is_directory(save->temporary))
+    if (file_is_link(save->temporary) || file_exists(save->temporary))
         TRY(directory_remove(save->temporary));
-    TRY(directory_make(save->temporary));
+    TRY(directory_make_new(save->temporary));
     save->made = true;
     return OK;
 }
@@ -243,7 +243,8 @@ done:
  * change places, so that at no moment the step is missing. */
 static status appear(struct checkpoint_save *save, const char *directory)
 {
-    const bool exists = file_is_directory(save->final);
+    const bool exists = file_is_link(save->final) ||
+                        file_is_directory(save->final);
     int failed = exists ? renameat2(AT_FDCWD, save->temporary, AT_FDCWD,
                                     save->final, RENAME_EXCHANGE)
                         : rename(save->temporary, save->final);

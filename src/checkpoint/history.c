@@ -83,7 +83,8 @@ static bool read_pointer(const char *run, int64_t *step)
 
     if (checkpoints_path(run, directory) != OK ||
         path_join(path, sizeof path, directory, "latest") != OK ||
-        !file_exists(path) || file_read(path, sizeof name, &text) != OK) {
+        !file_exists(path) ||
+        file_read_regular(path, sizeof name, &text) != OK) {
         status_clear();
         text_free(&text);
         return false;
@@ -199,11 +200,20 @@ static status remove_step(const char *run, int64_t step)
     snprintf(hidden, sizeof hidden, ".tmp-old-%s", name);
     TRY(path_join(from, sizeof from, directory, name));
     TRY(path_join(to, sizeof to, directory, hidden));
-    if (file_is_directory(to)) TRY(directory_remove(to));
+    if (file_is_link(to) || file_exists(to)) TRY(directory_remove(to));
     if (rename(from, to) != 0)
         FAIL(ERR_IO, "%s: cannot be removed: %s", from, strerror(errno));
     TRY(fault_point("checkpoint.remove"));
     return directory_remove(to);
+}
+
+/* What is removed and written must be the run's own. */
+static status check_directory(const char *run)
+{
+    char directory[PATH_BYTES];
+
+    TRY(checkpoints_path(run, directory));
+    return directory_check_own(directory);
 }
 
 status checkpoint_prune(const char *run, int64_t keep_last,
@@ -211,9 +221,11 @@ status checkpoint_prune(const char *run, int64_t keep_last,
 {
     int64_t *steps = NULL;
     int64_t pointed = -1;
+    char path[PATH_BYTES];
     int count = 0, past;
     status result;
 
+    TRY_GOTO(done, result, check_directory(run));
     TRY_GOTO(done, result, checkpoint_steps(run, &steps, &count));
     if (!read_pointer(run, &pointed)) goto done;
     /* Steps beyond the pointer are of a future that was given up; they are
@@ -224,6 +236,8 @@ status checkpoint_prune(const char *run, int64_t keep_last,
         const bool kept = keep_every > 0 && steps[i] % keep_every == 0;
 
         if (kept || steps[i] == pointed) continue;
+        TRY_GOTO(done, result, step_path(run, steps[i], path));
+        if (file_is_link(path)) continue; /* somebody keeps it elsewhere */
         TRY_GOTO(done, result, remove_step(run, steps[i]));
     }
 done:
@@ -239,6 +253,7 @@ status checkpoint_clean(const char *run)
     int count = 0;
     status result = OK;
 
+    TRY(check_directory(run));
     TRY(checkpoints_path(run, directory));
     if (!file_is_directory(directory)) return OK;
     TRY(directory_list(directory, &names, &count));
@@ -250,11 +265,7 @@ status checkpoint_clean(const char *run)
             continue;
         TRY_GOTO(done, result,
                  path_join(path, sizeof path, directory, names[i]));
-        if (file_is_directory(path))
-            TRY_GOTO(done, result, directory_remove(path));
-        else if (unlink(path) != 0)
-            FAIL_GOTO(done, result, ERR_IO, "%s: cannot be removed: %s", path,
-                      strerror(errno));
+        TRY_GOTO(done, result, directory_remove(path));
     }
 done:
     directory_list_free(names, count);

@@ -44,7 +44,7 @@ status run_dir_create(struct run_dir *run, const char *path)
     if (file_exists(path) && !file_is_directory(path))
         FAIL(ERR_CONFIG, "%s: is a file, a directory is needed for the run",
              path);
-    TRY(directory_make(path));
+    TRY(directory_make_private(path));
     TRY(take_lock(run));
     if (!file_exists(run->config)) return OK;
     run_dir_close(run);
@@ -84,7 +84,7 @@ status run_dir_log(const char *run, int rank, char path[PATH_BYTES])
     if (rank == 0) return path_join(path, PATH_BYTES, run, "log.txt");
     snprintf(name, sizeof name, "rank-%05d.log", rank);
     TRY(path_join(logs, sizeof logs, run, "logs"));
-    TRY(directory_make(logs));
+    TRY(directory_make_own(logs));
     return path_join(path, PATH_BYTES, logs, name);
 }
 

@@ -178,13 +178,8 @@ status safetensors_writer_open(struct safetensors_writer *writer,
     /* What an interrupted run left under this name is worth nothing; O_EXCL
      * then refuses a link that somebody else puts there. */
     unlink(writer->temporary);
-    writer->descriptor = open(writer->temporary,
-                              O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (writer->descriptor < 0) {
-        writer->descriptor = 0;
-        FAIL(ERR_IO, "%s: cannot be created: %s", writer->temporary,
-             strerror(errno));
-    }
+    TRY(file_open_own(writer->temporary, O_WRONLY | O_CREAT | O_EXCL,
+                      &writer->descriptor));
     TRY(reserve(writer));
     return transfer_write(writer->descriptor, writer->path, 0,
                           writer->header.bytes, writer->header.length);

@@ -267,7 +267,7 @@ static status write_items(const struct evaluation_of *e, const char *path)
     for (int i = 0; i < e->count; i++)
         for (int64_t j = 0; j < e->tasks[i].task.count; j++)
             TRY_GOTO(done, result, write_item(&out, &e->tasks[i], j));
-    TRY_GOTO(done, result, file_write_atomic(path, out.bytes, out.length));
+    TRY_GOTO(done, result, file_write_named(path, out.bytes, out.length));
 done:
     text_free(&out);
     return result;

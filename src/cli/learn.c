@@ -115,7 +115,7 @@ static status learn(struct learning *work, const struct arguments *arguments,
     work->map = NULL;
     TRY(bpe_trainer_finish(work->trainer, &work->json, &work->vocab));
     work->left_out = *bpe_trainer_left_out(work->trainer);
-    TRY(file_write_atomic(out, work->json.bytes, work->json.length));
+    TRY(file_write_named(out, work->json.bytes, work->json.length));
     work->seconds = now_s() - began;
     progress_end(&work->progress);
     return OK;

@@ -380,7 +380,7 @@ static status draw(const struct view *view, const char *path)
     TRY_GOTO(done, result, mesh_draw_svg(&view->setup->mesh,
                                          &view->setup->order, title, notes,
                                          &text));
-    TRY_GOTO(done, result, file_write_atomic(path, text.bytes, text.length));
+    TRY_GOTO(done, result, file_write_named(path, text.bytes, text.length));
 done:
     text_free(&text);
     memory_free(notes);

@@ -133,7 +133,7 @@ static status write_picture(const struct asked *asked, const char *name,
              asked->simulation.bubble_rate);
     TRY_GOTO(done, result, timeline_draw_svg(&asked->simulation.timeline,
                                              &asked->schedule, title, &text));
-    TRY_GOTO(done, result, file_write_atomic(path, text.bytes, text.length));
+    TRY_GOTO(done, result, file_write_named(path, text.bytes, text.length));
 done:
     text_free(&text);
     return result;
@@ -148,7 +148,7 @@ static status write_text(struct asked *asked, const char *path, bool lower)
     if (lower && !asked->schedule.lowered)
         TRY(schedule_lower(&asked->schedule));
     TRY_GOTO(done, result, schedule_write(&asked->schedule, &text));
-    TRY_GOTO(done, result, file_write_atomic(path, text.bytes, text.length));
+    TRY_GOTO(done, result, file_write_named(path, text.bytes, text.length));
 done:
     text_free(&text);
     return result;

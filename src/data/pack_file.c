@@ -274,15 +274,14 @@ static status finish(struct writing *w, const struct pack *pack,
 }
 
 /* In the directory of the index: what is temporary elsewhere may be memory. */
-static FILE *nameless(const char *path, const char *ending)
+static status nameless(const char *path, const char *ending, FILE **file)
 {
     char name[PATH_BYTES + 8];
-    FILE *file;
 
     snprintf(name, sizeof name, "%s%s", path, ending);
-    file = fopen(name, "w+b");
-    if (file != NULL) unlink(name);
-    return file;
+    TRY(file_stream_new(name, file));
+    unlink(name);
+    return OK;
 }
 
 static status write_file(struct writing *w, const struct pack_source *source,
@@ -294,11 +293,10 @@ static status write_file(struct writing *w, const struct pack_source *source,
     status result = OK;
 
     TRY(file_temporary_name(path, w->temporary));
-    w->file = fopen(w->temporary, "wb");
-    w->firsts = nameless(w->temporary, "-f");
-    w->crcs = nameless(w->temporary, "-c");
-    if (w->file == NULL || w->firsts == NULL || w->crcs == NULL ||
-        fwrite(empty, 1, HEADER, w->file) != HEADER)
+    TRY(file_stream_new(w->temporary, &w->file));
+    TRY(nameless(w->temporary, "-f", &w->firsts));
+    TRY(nameless(w->temporary, "-c", &w->crcs));
+    if (fwrite(empty, 1, HEADER, w->file) != HEADER)
         FAIL(ERR_IO, "%s: %s", w->temporary, strerror(errno));
     windows.take = take;
     windows.sink = w;

@@ -387,8 +387,7 @@ status token_writer_open(struct token_writer *writer, const char *path,
     copy_digest(writer->source, source);
     TRY(file_temporary_name(path, writer->temporary)); /* so `path` fits, too */
     snprintf(writer->path, PATH_BYTES, "%s", path);
-    writer->file = fopen(writer->temporary, "wb");
-    if (writer->file == NULL) return system_failure(writer);
+    TRY(file_stream_new(writer->temporary, &writer->file));
     if (fwrite(empty, 1, sizeof empty, writer->file) != sizeof empty)
         return system_failure(writer);
     return OK;

@@ -168,7 +168,7 @@ status tokenizer_read(struct tokenizer *tokenizer, const char *path)
     else if (!tokenizer_file(path, file))
         FAIL(ERR_MISSING, "%s: no tokenizer.json, tokenizer.model, "
              "tekken.json or .tiktoken file is in it", path);
-    TRY_GOTO(done, result, file_read(file, file_bytes_max, &text));
+    TRY_GOTO(done, result, file_read_regular(file, file_bytes_max, &text));
     TRY_GOTO(done, result,
              tokenizer_read_text(tokenizer, text.bytes, text.length, file));
 done:

@@ -41,8 +41,7 @@ static status run_open(struct word_spill *spill, FILE **out)
     snprintf(name, sizeof name, ".words-%ld-%lld.tmp", (long)getpid(),
              (long long)spill->made++);
     TRY(path_join(path, sizeof path, spill->directory, name));
-    *out = fopen(path, "w+b");
-    if (*out == NULL) return fail_run(spill, "writing");
+    TRY(file_stream_new(path, out));
     unlink(path);
     setvbuf(*out, NULL, _IOFBF, BUFFER_BYTES);
     return OK;

@@ -184,7 +184,7 @@ status runs_draw(const struct runs_compared *runs, const char *name_a,
     TRY_GOTO(done, result, make_charts(charts, &arena, runs, names));
     TRY_GOTO(done, result, html ? page(&out, charts, runs)
                                 : picture(&out, charts));
-    TRY_GOTO(done, result, file_write_atomic(path, out.bytes, out.length));
+    TRY_GOTO(done, result, file_write_named(path, out.bytes, out.length));
 done:
     text_free(&out);
     arena_free(&arena);

@@ -135,7 +135,7 @@ static status read_options(struct options_set *set, const char *run)
 
     TRY(options_init(set));
     TRY(path_join(path, sizeof path, run, "config.yaml"));
-    TRY_GOTO(done, result, file_read(path, (size_t)1 << 20, &yaml));
+    TRY_GOTO(done, result, file_read_regular(path, (size_t)1 << 20, &yaml));
     TRY_GOTO(done, result, options_read_text(set, yaml.bytes, yaml.length,
                                              path, ORIGIN_RUN));
 done:

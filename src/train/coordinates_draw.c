@@ -132,7 +132,7 @@ status coordinates_draw(const struct coordinates_panel panels[2],
     status result;
 
     TRY_GOTO(done, result, draw(&text, panels, widths, count));
-    TRY_GOTO(done, result, file_write_atomic(path, text.bytes, text.length));
+    TRY_GOTO(done, result, file_write_named(path, text.bytes, text.length));
 done:
     text_free(&text);
     return result;

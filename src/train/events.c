@@ -123,9 +123,8 @@ static status cut_file(const char *path, int64_t step_kept)
     if (scan.events <= 1 && unlink(path) != 0)
         FAIL_GOTO(done, result, ERR_IO, "%s: cannot remove: %s", path,
                   strerror(errno));
-    if (scan.events > 1 && cuts && truncate(path, (off_t)scan.kept) != 0)
-        FAIL_GOTO(done, result, ERR_IO, "%s: cannot cut to %zu bytes: %s",
-                  path, scan.kept, strerror(errno));
+    if (scan.events > 1 && cuts)
+        TRY_GOTO(done, result, file_cut(path, (int64_t)scan.kept));
 done:
     file_map_close(&map);
     return result;
@@ -198,7 +197,7 @@ status events_open(struct events_writer *writer, const char *run,
     void *copy;
 
     TRY(path_join(directory, sizeof directory, run, directory_name));
-    TRY(directory_make(directory));
+    TRY(directory_make_own(directory));
     TRY(cut_older(directory, step_kept, &newest));
     if (seconds <= newest) seconds = newest + 1; /* files are read by name */
     snprintf(name, sizeof name, "%s%010lld.lockstep", prefix,
@@ -207,12 +206,8 @@ status events_open(struct events_writer *writer, const char *run,
     length = strlen(path) + 1;
     TRY(memory_take(length, 1, &copy));
     writer->path = memcpy(copy, path, length);
-    writer->descriptor =
-        open(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND | O_CLOEXEC, 0666);
-    if (writer->descriptor < 0) {
-        writer->descriptor = 0;
-        FAIL(ERR_IO, "%s: cannot be made: %s", path, strerror(errno));
-    }
+    TRY(file_open_own(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND,
+                      &writer->descriptor));
     return write_head(writer, step_kept, time_s);
 }
 

@@ -12,7 +12,6 @@
 #include "train/merge.h"
 
 enum {
-    TOKENIZER_BYTES_MAX = 256 << 20,
     PROOF_TOKENS = 64 /* of the proof, fewer when the context is shorter */
 };
 
@@ -177,8 +176,8 @@ static status write_tokenizer(struct exporting *e)
 
     if (e->session.tokenizer[0] == 0) return OK;
     arena_init(&arena, "tokenizer to export", 0);
-    TRY_GOTO(done, result, file_read(e->session.tokenizer,
-                                     TOKENIZER_BYTES_MAX, &e->tokenizer));
+    TRY_GOTO(done, result, session_read_tokenizer(&e->session,
+                                                  &e->tokenizer));
     if (strcmp(session_tokenizer_name(&e->session), "tokenizer.json") != 0) {
         /* Of another library: as it is, and its settings with it. */
         TRY_GOTO(done, result, store(e, session_tokenizer_name(&e->session),

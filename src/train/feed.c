@@ -19,6 +19,7 @@ static status clean(const char *cache)
     int count = 0;
     status result = OK;
 
+    TRY(directory_check_own(cache));
     if (!file_is_directory(cache)) return OK;
     TRY(directory_list(cache, &names, &count));
     for (int i = 0; i < count; i++) {

@@ -10,7 +10,7 @@
 #include "checkpoint/save.h"
 #include "models/lora.h"
 
-enum { TOKENIZER_BYTES_MAX = 256 << 20, SETTING_BYTES = 128 };
+enum { SETTING_BYTES = 128 };
 
 struct importing {
     struct session session;
@@ -205,7 +205,7 @@ static status read_source(struct importing *i, const char *source,
                           i->stage.run.weights, i->stage.program.dtype));
     TRY(model_write_config(&session->model, session->dtype, &i->config));
     if (session->tokenizer[0] == 0) return OK;
-    return file_read(session->tokenizer, TOKENIZER_BYTES_MAX, &i->tokenizer);
+    return session_read_tokenizer(session, &i->tokenizer);
 }
 
 static status store(const char *directory, const char *name,

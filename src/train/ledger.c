@@ -164,11 +164,10 @@ status ledger_open(struct ledger *ledger, const char *run, bool repair)
     *ledger = (struct ledger){0};
     TRY(ledger_path(run, path));
     if (!file_exists(path)) return OK;
-    TRY_GOTO(done, result, file_read(path, ledger_bytes_max, &text));
+    TRY_GOTO(done, result, file_read_regular(path, ledger_bytes_max, &text));
     TRY_GOTO(done, result, read_lines(ledger, path, &text, &kept));
-    if (repair && kept < text.length && truncate(path, (off_t)kept) != 0)
-        FAIL_GOTO(done, result, ERR_IO, "%s: cannot cut a torn line off: %s",
-                  path, strerror(errno));
+    if (repair && kept < text.length) /* a torn line */
+        TRY_GOTO(done, result, file_cut(path, (int64_t)kept));
 done:
     text_free(&text);
     return result;
@@ -186,14 +185,10 @@ static bool is_same(const struct ledger_event *a, const struct ledger_event *b)
 
 static status write_line(const char *path, const struct text *line)
 {
-    const int descriptor =
-        open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     ssize_t written;
-    int error;
+    int descriptor, error;
 
-    if (descriptor < 0)
-        FAIL(ERR_IO, "%s: cannot open for appending: %s", path,
-             strerror(errno));
+    TRY(file_open_own(path, O_WRONLY | O_CREAT | O_APPEND, &descriptor));
     do {
         written = write(descriptor, line->bytes, line->length);
     } while (written < 0 && errno == EINTR);

@@ -406,7 +406,7 @@ status memory_draw(const struct pipeline *pipeline, const char *path)
     status result;
 
     TRY_GOTO(done, result, draw_file(pipeline, &out));
-    TRY_GOTO(done, result, file_write_atomic(path, out.bytes, out.length));
+    TRY_GOTO(done, result, file_write_named(path, out.bytes, out.length));
 done:
     text_free(&out);
     return result;

@@ -304,13 +304,8 @@ status metrics_open(struct metrics_writer *writer, const char *path,
     TRY(kept_bytes(path, step_kept, &kept));
     TRY(memory_take(length, 1, &copy));
     writer->path = memcpy(copy, path, length);
-    writer->descriptor =
-        open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    if (writer->descriptor < 0) {
-        writer->descriptor = 0;
-        FAIL(ERR_IO, "%s: cannot open for appending: %s", path,
-             strerror(errno));
-    }
+    TRY(file_open_own(path, O_WRONLY | O_CREAT | O_APPEND,
+                      &writer->descriptor));
     /* A new file has nothing to cut, so nothing to wait for the disk for. */
     if (lseek(writer->descriptor, 0, SEEK_END) != (off_t)kept &&
         (ftruncate(writer->descriptor, (off_t)kept) != 0 ||

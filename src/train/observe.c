@@ -43,13 +43,8 @@ static status open_layers_file(struct observer *o, int64_t step_kept)
 
     TRY(path_join(path, sizeof path, o->run, "layers.jsonl"));
     TRY(layers_kept(path, step_kept, &kept));
-    o->layers_file = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC,
-                          0666);
-    if (o->layers_file < 0) {
-        o->layers_file = 0;
-        FAIL(ERR_IO, "%s: cannot open for appending: %s", path,
-             strerror(errno));
-    }
+    TRY(file_open_own(path, O_WRONLY | O_CREAT | O_APPEND,
+                      &o->layers_file));
     if (lseek(o->layers_file, 0, SEEK_END) != (off_t)kept &&
         ftruncate(o->layers_file, (off_t)kept) != 0)
         FAIL(ERR_IO, "%s: cannot cut to %lld bytes: %s", path,

@@ -123,7 +123,7 @@ status overlay_write(const struct overlay_curve *curves, int count,
     status result;
 
     TRY_GOTO(done, result, draw(&text, curves, count, steps));
-    TRY_GOTO(done, result, file_write_atomic(path, text.bytes, text.length));
+    TRY_GOTO(done, result, file_write_named(path, text.bytes, text.length));
 done:
     text_free(&text);
     return result;

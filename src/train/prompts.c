@@ -2,9 +2,12 @@
 /* prompts.c - texts that a run continues whenever it validates. */
 #include "train/prompts.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
 #include "train/generator_beside.h"
@@ -359,19 +362,17 @@ status prompts_write(const struct prompts *prompts, const char *path,
                      int64_t step)
 {
     struct text out = {0};
-    FILE *file = NULL;
+    int descriptor = -1;
     status result = OK;
 
     for (int i = 0; i < prompts->count; i++)
         TRY_GOTO(done, result, write_line(prompts, i, step, &out));
     if (out.length == 0) goto done;
-    file = fopen(path, "a");
-    if (file == NULL || fwrite(out.bytes, 1, out.length, file) != out.length ||
-        fflush(file) != 0)
-        FAIL_GOTO(done, result, ERR_IO, "%s: cannot append %zu bytes", path,
-                  out.length);
+    TRY_GOTO(done, result, file_open_own(path, O_WRONLY | O_CREAT | O_APPEND,
+                                         &descriptor));
+    TRY_GOTO(done, result, file_put(descriptor, path, out.bytes, out.length));
 done:
-    if (file != NULL) fclose(file);
+    if (descriptor >= 0) close(descriptor);
     text_free(&out);
     return result;
 }
@@ -429,7 +430,7 @@ status prompts_cut(const char *path, int64_t step)
     status result;
 
     if (!file_exists(path)) return OK;
-    TRY_GOTO(done, result, file_read(path, SAMPLES_BYTES_MAX, &text));
+    TRY_GOTO(done, result, file_read_regular(path, SAMPLES_BYTES_MAX, &text));
     const size_t kept = kept_bytes(path, &text, step);
 
     if (kept < text.length)

@@ -280,7 +280,7 @@ status report_samples(struct text *out, const char *path)
     status result;
 
     if (path == NULL || !file_exists(path)) return OK;
-    TRY_GOTO(done, result, file_read(path, SAMPLES_BYTES_MAX, &text));
+    TRY_GOTO(done, result, file_read_regular(path, SAMPLES_BYTES_MAX, &text));
     if (text.length == 0) goto done;
     const int64_t last = last_step(&text);
 

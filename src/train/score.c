@@ -69,12 +69,14 @@ status score_read_tokens(const char *path, const struct model *model,
     struct arena arena;
     const struct json *root;
     void *memory = NULL;
+    struct text text = {0};
     status result;
 
     *ids = NULL;
     arena_init(&arena, "tokens to score", 0);
+    TRY_GOTO(done, result, file_read(path, FILE_BYTES_MAX, &text));
     TRY_GOTO(done, result,
-             json_read_file(&root, &arena, path, FILE_BYTES_MAX));
+             json_read(&root, &arena, text.bytes, text.length, path));
     TRY_GOTO(done, result, check_shape(root, path, model, length));
     *sequences = root->count;
     TRY_GOTO(done, result,
@@ -88,6 +90,7 @@ done:
         *ids = NULL;
     }
     arena_free(&arena);
+    text_free(&text);
     return result;
 }
 

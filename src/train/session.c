@@ -4,9 +4,13 @@
 
 #include <string.h>
 
+#include "base/file.h"
+#include "base/json.h"
 #include "checkpoint/history.h"
 #include "data/tokenizer.h"
 #include "models/lora.h"
+
+enum { TOKENIZER_BYTES_MAX = 256 << 20 };
 
 /* ---- what the path is ---- */
 
@@ -48,6 +52,43 @@ const char *session_tokenizer_name(const struct session *session)
     const char *slash = strrchr(session->tokenizer, '/');
 
     return slash == NULL ? session->tokenizer : slash + 1;
+}
+
+/* JSON of a tokenizer that Lockstep cannot use is one all the same. */
+static status check_tokenizer_json(const struct session *session,
+                                   const struct text *text)
+{
+    const char *path = session->tokenizer;
+    const struct json *root, *model;
+    struct arena arena;
+    status result;
+
+    arena_init(&arena, "tokenizer to copy", 0);
+    TRY_GOTO(done, result,
+             json_read(&root, &arena, text->bytes, text->length, path));
+    model = json_get(root, "model");
+    if (model == NULL || model->kind != JSON_OBJECT)
+        FAIL_GOTO(done, result, ERR_FORMAT,
+                  "%s: is no tokenizer: it has no \"model\"", path);
+done:
+    arena_free(&arena);
+    return result;
+}
+
+status session_read_tokenizer(const struct session *session, struct text *out)
+{
+    const char *path = session->tokenizer;
+    struct tokenizer tokenizer = {0};
+    status result;
+
+    TRY(file_read_regular(path, TOKENIZER_BYTES_MAX, out));
+    if (strcmp(session_tokenizer_name(session), "tokenizer.json") == 0)
+        return check_tokenizer_json(session, out);
+    result = tokenizer_read_text(&tokenizer, out->bytes, out->length, path);
+    tokenizer_free(&tokenizer);
+    if (result == OK) return OK;
+    return status_hint(result, "move this file away to go on without a "
+                               "tokenizer");
 }
 
 /* ---- opening ---- */

@@ -53,6 +53,10 @@ bool session_is_adapted(const struct session *session);
 status session_load_adapters(struct session *session, struct stage *stage);
 /* Of the tokenizer's file, without the directory; "" if there is none. */
 const char *session_tokenizer_name(const struct session *session);
+/* Its bytes, to be copied. ERR_FORMAT unless they are a tokenizer: the file may
+ * be a link to anything, and a copy is handed on. */
+status session_read_tokenizer(const struct session *session,
+                              struct text *out);
 
 /* A request for one forward pass over `batch` sequences of `length` tokens, in
  * float32, all threads, the grid of the weights (data: auto for the batch).

@@ -90,7 +90,7 @@ status trace_end(struct trace *trace, struct train_step *step,
     TRY_GOTO(done, result, take_times(trace, &p->schedule));
     TRY_GOTO(done, result, timeline_draw_svg(&trace->timeline, &p->schedule,
                                              title, &svg));
-    TRY_GOTO(done, result, file_write_atomic(path, svg.bytes, svg.length));
+    TRY_GOTO(done, result, file_write_named(path, svg.bytes, svg.length));
 done:
     text_free(&svg);
     return result;

@@ -141,12 +141,8 @@ status trace_file_write(const struct meter *meter, int rank,
     FILE *file;
     status result;
 
-    if (snprintf(draft, sizeof draft, "%s.tmp-%d", path, rank) >=
-        (int)sizeof draft)
-        FAIL(ERR_CONFIG, "the name of the trace, %.40s..., is too long", path);
-    file = fopen(draft, "w");
-    if (file == NULL)
-        FAIL(ERR_IO, "%s cannot be written: is its directory there?", path);
+    TRY(file_temporary_name(path, draft));
+    TRY(file_stream_new(draft, &file));
     result = write_all(meter, rank, title, file, path);
     if (fclose(file) != 0 && result == OK)
         result = status_fail(ERR_IO, __FILE__, __LINE__,

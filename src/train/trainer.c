@@ -123,7 +123,8 @@ status trainer_options(struct options_set *set, const char *run,
     status result;
 
     TRY_GOTO(done, result, run_dir_read(&place, run));
-    TRY_GOTO(done, result, file_read(place.config, (size_t)1 << 20, &text));
+    TRY_GOTO(done, result, file_read_regular(place.config, (size_t)1 << 20,
+                                             &text));
     TRY_GOTO(done, result, options_read_text(set, text.bytes, text.length,
                                              place.config, ORIGIN_RUN));
     options_read_origins(set, text.bytes, text.length);

@@ -187,6 +187,36 @@ static void make_steps(const char *steps)
     }
 }
 
+/* A step that somebody moved to an archive and linked back stays, and so does
+ * what it points to; a ckpt that is a link is refused before a removal. */
+TEST(prune_never_follows_a_link)
+{
+    char archive[PATH_BYTES];
+
+    room_open();
+    test_directory(archive);
+    make_steps("10 20 30 40");
+    room_write("ckpt/latest", "step-00000040\n", 14);
+    EQUAL_INT(rename(room_path("ckpt/step-00000010"), archive), 0);
+    EQUAL_INT(symlink(archive, room_path("ckpt/step-00000010")), 0);
+    EQUAL_INT(symlink(archive, room_path("ckpt/.tmp-step-00000050")), 0);
+    EQUAL_INT(symlink(archive, room_path("ckpt/.tmp-old-step-00000020")), 0);
+    IS_OK(checkpoint_prune(room, 1, 0));
+    CHECK(!file_exists(room_path("ckpt/step-00000020")));
+    CHECK(!file_exists(room_path("ckpt/step-00000030")));
+    CHECK(file_exists(room_path("ckpt/step-00000010/manifest.json")));
+    IS_OK(checkpoint_clean(room));
+    CHECK(!file_is_link(room_path("ckpt/.tmp-step-00000050")));
+    CHECK(file_exists(room_path("ckpt/step-00000010/manifest.json")));
+    EQUAL_INT(unlink(room_path("ckpt/step-00000010")), 0);
+    EQUAL_INT(rename(room_path("ckpt"), room_path("elsewhere")), 0);
+    EQUAL_INT(symlink("elsewhere", room_path("ckpt")), 0);
+    FAILS(checkpoint_prune(room, 1, 0), ERR_FORMAT, "ckpt: is a link");
+    FAILS(checkpoint_clean(room), ERR_FORMAT, "ckpt: is a link");
+    IS_OK(directory_remove(archive));
+    room_close();
+}
+
 TEST(prune_keeps_what_it_should)
 {
     static const struct {
@@ -253,5 +283,6 @@ TEST(leftovers_are_ignored_and_removed)
 TEST_MAIN(names_of_steps, the_pointer_leads_and_its_damage_is_harmless,
           damage_falls_back_to_the_one_before,
           two_damaged_take_the_third_and_none_is_an_error,
-          exchanged_shards_are_found, prune_keeps_what_it_should,
+          exchanged_shards_are_found, prune_never_follows_a_link,
+          prune_keeps_what_it_should,
           leftovers_are_ignored_and_removed)
