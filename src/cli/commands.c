@@ -4,333 +4,373 @@
 #include "cli/command.h"
 #include "cli/run.h"
 
-#define FLAG_JSON {"json", NULL, "the same as JSON", false}
+#define FLAG_JSON {"json", NULL, "prints the result as JSON", false}
 
-#define FLAG_SET {"set", "K=V", "one option; lockstep help options", true}
+#define FLAG_SET                                                             \
+    {"set", "K=V", "sets one option; `lockstep help options` lists them", true}
 #define FLAG_WEIGHTS                                                         \
-    {"weights", "NAME", "trained, or ema: the moving average (trained)", false}
+    {"weights", "NAME", "trained weights (default), or ema: their moving "     \
+     "average", false}
 #define FLAG_ISA {"isa", "NAME", "auto, plain, avx2, avx512 or neon", false}
 #define FLAG_THREADS                                                         \
-    {"threads", "N", "threads; 0 or not given: the cores of this process",    \
-     false}
+    {"threads", "N", "number of threads; 0: all cores that the process may "   \
+     "use (0)", false}
 
 #define FLAG_TRACE                                                           \
-    {"trace", "FILE.json", "every span of three steps, for Perfetto; a file "  \
-     "a rank", false}
+    {"trace", "FILE.json", "writes a trace of three steps for Perfetto, one "  \
+     "file per rank", false}
 
 #define FLAG_RANKS                                                           \
-    {"ranks", "N", "ranks, threads of this process: docs/mesh.md (1)", false}
+    {"ranks", "N", "number of ranks, run as threads; docs/mesh.md (1)", false}
 
 const struct command commands[] = {
-    {"train", "CONFIG", 1, 1, "a run, from a configuration to a checkpoint",
-     "Plans all memory, takes it, trains. Writes metrics.jsonl, checkpoints "
-     "and report.html\ninto the run's directory. SIGTERM, SIGUSR1 and Ctrl-C "
-     "save and stop (exit code 75).",
+    {"train", "CONFIG", 1, 1, "trains a model as a configuration says",
+     "Plans all memory, allocates it, trains. Writes metrics.jsonl, "
+     "checkpoints and report.html\ninto the run's directory. SIGTERM, SIGUSR1 "
+     "and Ctrl-C save and stop (exit code 75).",
      "lockstep train examples/01_first_run/config.yaml --run runs/first", false,
      command_train,
      {FLAG_SET, {"run", "DIR", "directory of the run (run.dir)", false},
       FLAG_RANKS, FLAG_THREADS, FLAG_ISA, FLAG_TRACE,
-      {"dry-run", NULL, "prints the plan and touches nothing", false},
+      {"dry-run", NULL, "prints the plan and stops; writes nothing", false},
       FLAG_JSON}},
-    {"resume", "RUN", 1, 1, "a stopped run goes on, with the same bits",
-     "From its newest whole checkpoint. --set may change how the run goes on "
-     "(its length,\nthe rate, what is watched and kept), not what was trained "
-     "so far.",
+    {"resume", "RUN", 1, 1, "continues a stopped run, with the same bits",
+     "Continues from the newest complete checkpoint. --set may change the rest "
+     "of the run\n(its length, the learning rate, what is logged and kept), "
+     "but not what was already\ntrained.",
      "lockstep resume runs/first --set train.steps=600", false, command_resume,
      {FLAG_SET, FLAG_RANKS, FLAG_THREADS, FLAG_ISA, FLAG_TRACE, FLAG_JSON}},
-    {"verify", "CONFIG", 1, 1, "the same steps under several layouts",
-     "Trains a few steps with one rank, then under each layout, and compares "
-     "loss,\ngradients and weights bit by bit. Exit code 0 only when every row "
-     "holds what it\nclaims. FILE has a layout a line: ranks=4 "
+    {"verify", "CONFIG", 1, 1, "proves that layouts train the same bits",
+     "Trains a few steps with one rank, then with each layout, and compares "
+     "loss,\ngradients and weights bit by bit. The exit code is 0 only if "
+     "every row meets its\nclaim. FILE has one layout per line: ranks=4 "
      "mesh.tensor=2 ...",
      "lockstep verify examples/01_first_run/config.yaml --ranks 4", false,
      command_verify,
-     {{"ranks", "N", "most ranks of the usual layouts (2)", false},
-      {"layouts", "FILE", "layouts instead of the usual ones", false},
-      {"steps", "N", "steps to compare (5)", false},
+     {{"ranks", "N", "largest number of ranks in the usual layouts (2)", false},
+      {"layouts", "FILE", "tests these layouts instead of the usual ones",
+       false},
+      {"steps", "N", "number of steps to train and compare (5)", false},
       {"dtype", "TYPE", "float32, float64, bfloat16 or float16", false},
-      {"draw", "FILE.svg", "draws the loss curves over each other", false},
+      {"draw", "FILE.svg", "draws all loss curves into one picture", false},
       FLAG_SET, FLAG_JSON}},
     {"generate", "MODEL", 1, 1, "continues a text, token by token",
-     "Greedy with --temperature 0. Stops at the model's end-of-text token. "
-     "The same seed\ngives the same text, on any machine and with any number "
+     "--temperature 0 is greedy. Stops at the model's end-of-text token. "
+     "The same seed\ngives the same text on every machine and with any number "
      "of threads.",
      "lockstep generate runs/first --prompt \"In the beginning\" --tokens 80",
      false, command_generate,
      {FLAG_WEIGHTS,
-      {"prompt", "TEXT", "text to continue; \"\" begins a new one", false},
-      {"tokens", "N", "most tokens to write (100, or what fits)", false},
-      {"temperature", "X", "0 takes the likeliest token (0.8)", false},
-      {"top-k", "K", "draws among the K likeliest; 0: all (0)", false},
-      {"top-p", "P", "among the likeliest that reach P together (1)", false},
-      {"seed", "S", "of the random numbers (1)", false},
+      {"prompt", "TEXT", "text to continue; \"\" starts from nothing", false},
+      {"tokens", "N", "most tokens to write (100, or as many as fit)", false},
+      {"temperature", "X", "sampling temperature; 0: greedy (0.8)", false},
+      {"top-k", "K", "samples from the K likeliest tokens; 0: from all (0)",
+       false},
+      {"top-p", "P", "samples from the likeliest tokens whose probabilities "
+       "add up to P (1)", false},
+      {"seed", "S", "seed of the random numbers (1)", false},
       {"dtype", "TYPE", "float32 (default), bfloat16, float16 or float64",
        false},
-      {"stats", NULL, "tokens a second beside what reading the weights allows",
+      {"stats", NULL, "prints tokens per second and the limit set by memory "
+       "bandwidth",
        false},
       FLAG_THREADS, FLAG_JSON}},
-    {"score", "MODEL", 1, 1, "the loss of a model on given ids",
-     "FILE.json is an array of equally long arrays of ids. The loss is the "
-     "mean over all\nnext-token targets; gradients are those of that mean, "
-     "under Hugging Face names\n(a tied tensor once); logits are [sequences, "
-     "length, vocabulary].",
+    {"score", "MODEL", 1, 1, "computes loss, logits and gradients for given "
+     "token ids",
+     "FILE.json is an array of arrays of token ids, all of the same length. "
+     "The loss is the\nmean over all next-token targets; gradients are of that "
+     "mean, under Hugging Face\nnames (a tied tensor appears once); logits "
+     "have the shape [sequences, length,\nvocabulary].",
      "echo '[[7, 1, 2], [8, 3, 5]]' > ids.json\n"
      "lockstep score runs/first --tokens ids.json --json", false,
      command_score,
      {FLAG_WEIGHTS,
-      {"tokens", "FILE.json", "ids to score", false},
+      {"tokens", "FILE.json", "token ids to score", false},
       {"dtype", "TYPE", "float32 (default), float64, bfloat16 or float16",
        false},
       {"logits", "OUT.safetensors", "writes the logits", false},
       {"gradients", "OUT.safetensors", "writes every gradient", false},
       FLAG_THREADS, FLAG_JSON}},
-    {"eval", "MODEL", 1, 1, "answers of a model to tasks, by likelihood",
-     "Accuracy, perplexity and bits per byte as lm-evaluation-harness defines "
-     "them, from\nJSON-lines files: HellaSwag, ARC, LAMBADA, questions with "
-     "choices; or of texts.\nNeither the batch nor the number of threads or "
-     "ranks changes a bit. docs/evaluation.md\nsays more.",
+    {"eval", "MODEL", 1, 1, "scores a model on tasks and texts, by likelihood",
+     "Computes accuracy, perplexity and bits per byte as lm-evaluation-harness "
+     "defines them,\nfor JSON-lines files (HellaSwag, ARC, LAMBADA, "
+     "multiple choice) or for texts. The\nresult does not depend on the batch "
+     "size or on the number of threads or ranks.\nSee docs/evaluation.md.",
      "lockstep eval runs/first --task demo/corpus/valid.jsonl --kind "
      "perplexity", false, command_eval,
      {FLAG_WEIGHTS,
-      {"task", "FILE,...", "files of tasks, also .gz and .zst", true},
+      {"task", "FILE,...", "task files, also .gz and .zst", true},
       {"kind", "KIND,...", "hellaswag, arc, lambada, multiple_choice or "
-       "perplexity; one for all, or one each (what the file looks like)",
+       "perplexity; one for all files, or one for each (recognized by the "
+       "fields of the file)",
        false},
-      {"shots", "N", "answered items before each (0)", false},
-      {"examples", "FILE", "where those come from (the task's first items)",
+      {"shots", "N", "few-shot: answered examples before each item (0)", false},
+      {"examples", "FILE", "file with the examples (the task's first items)",
        false},
-      {"field", "KEY", "of documents in .jsonl and .parquet (text)", false},
-      {"limit", "N", "items of each task, at most; 0: all (0)", false},
+      {"field", "KEY", "key of the text in .jsonl and .parquet (text)", false},
+      {"limit", "N", "most items of each task; 0: all (0)", false},
       {"context", "N", "most tokens of a request (the model's context)", false},
-      {"no-special", NULL, "without the tokenizer's first tokens", false},
-      {"batch", "N", "rows at once (some thousand tokens)", false},
+      {"no-special", NULL, "does not add the tokenizer's special tokens",
+       false},
+      {"batch", "N", "rows processed at once (as many as make a few thousand "
+       "tokens)", false},
       {"dtype", "TYPE", "float32 (default), float64, bfloat16 or float16",
        false},
-      {"out", "FILE.jsonl", "writes every item with its likelihoods", false},
-      {"ranks", "N", "ranks that share the items, threads of this process or "
-       "those of mpirun (1)", false},
+      {"out", "FILE.jsonl", "writes each item with its likelihoods", false},
+      {"ranks", "N", "number of ranks that share the items: threads, or the "
+       "processes of mpirun (1)", false},
       FLAG_THREADS, FLAG_JSON}},
     {"compare", "MODEL_A MODEL_B", 2, 2,
-     "where two models, or two runs, differ first",
-     "Exit code 0: equal, every bit; 1: they differ. Two runs are compared by "
-     "options, by\nlines of metrics as far as the clock does not show in them, "
-     "and by the newest\ncheckpoint that both have; options alone make no "
-     "difference. Two checkpoints are\ncompared with their optimizer state, "
-     "anything else by weights alone, whatever\nlayouts wrote them.",
+     "finds the first difference of two models or two runs",
+     "The exit code is 0 if every bit is equal, 1 if they differ. Two runs are "
+     "compared by\ntheir metrics (except for times) and by the newest "
+     "checkpoint that both have; options\nthat differ are listed, but do not "
+     "count. Two checkpoints are compared with their\noptimizer states, other "
+     "models by their weights. The layouts that wrote them do not\nmatter.",
      "lockstep compare runs/first demo/run --tensors", false,
      command_compare,
-     {{"tensors", NULL, "a line for each tensor that differs", false},
-      {"draw", "FILE.svg|FILE.html", "loss curves of two runs, and the "
-       "difference", false},
+     {{"tensors", NULL, "prints a line for each tensor that differs", false},
+      {"draw", "FILE.svg|FILE.html", "draws the loss curves of two runs "
+       "and their difference", false},
       FLAG_JSON}},
-    {"metrics", "RUN", 1, 1, "the metrics of a run as a table, CSV or JSON",
-     "A few lines for people; --csv and --json have every line of "
-     "metrics.jsonl and every\nmetric that occurs, an empty cell where a line "
-     "has none. A run may be under way.",
+    {"metrics", "RUN", 1, 1, "prints the metrics of a run as a table, CSV or "
+     "JSON",
+     "The table shows a few lines; --csv and --json contain every line and "
+     "every metric of\nmetrics.jsonl. A cell is empty where a line lacks the "
+     "metric. The run may still be\ntraining.",
      "lockstep metrics runs/first --csv", false, command_metrics,
-     {{"csv", NULL, "comma-separated values, a line each", false},
-      {"lines", "N", "lines of the table, evenly spread (20)", false},
+     {{"csv", NULL, "prints all lines as comma-separated values", false},
+      {"lines", "N", "number of lines in the table, evenly spaced (20)", false},
       FLAG_JSON}},
-    {"tokenize", "TOKENIZER.json FILE...", 2, OPERANDS_ANY, "text to ids",
-     "With --out the documents of the files (docs/data.md says what is one) "
-     "become token\nfiles: a single one, or shards in a directory. After a "
-     "kill the same call goes on\nbehind the last whole shard. Without --out "
-     "the one file is one text, encoded as the\n`tokenizers` library's "
-     "encode(text) does (--no-special: add_special_tokens=False);\nthe first "
-     "tokens and a summary are printed. --offsets adds the bytes and the "
-     "characters\nof the text that each token came from, from the first to "
-     "before the last number, as\nthe tokenizer's own library tells them.",
+    {"tokenize", "TOKENIZER.json FILE...", 2, OPERANDS_ANY,
+     "turns text into token ids or token files",
+     "With --out, the documents of the files (docs/data.md defines a document) "
+     "are written as\none token file, or as shards in a directory. If the "
+     "command is killed, the same call\ncontinues after the last complete "
+     "shard. Without --out, the file is one text. It is\nencoded as "
+     "encode(text) of the `tokenizers` library does "
+     "(--no-special:\nadd_special_tokens=False), and the first tokens and a "
+     "summary are printed. --offsets\nadds the byte range and the character "
+     "range of each token in the text; the end is\nexclusive, as in the "
+     "tokenizer's own library.",
      "lockstep tokenize demo/tokenizer.json README.md --ids\n"
      "lockstep tokenize demo/tokenizer.json README.md --offsets\n"
      "lockstep tokenize demo/tokenizer.json demo/corpus --out shards",
      false, command_tokenize,
-     {{"ids", NULL, "prints all ids as one JSON array", false},
-      {"offsets", NULL, "says where each token came from; with --ids, all "
-       "as JSON lines", false},
+     {{"ids", NULL, "prints all token ids as one JSON array", false},
+      {"offsets", NULL, "prints the place of each token in the text; with "
+       "--ids, all tokens as JSON lines", false},
       {"out", "FILE.tokens|DIR", "writes one token file, or shards", false},
-      {"shard-tokens", "N", "a shard ends after this many (100000000)", false},
-      {"field", "KEY", "of .jsonl and .parquet (text)", false},
+      {"shard-tokens", "N", "tokens per shard (100000000)", false},
+      {"field", "KEY", "key of the text in .jsonl and .parquet (text)", false},
       {"chat", "NAME", "template of conversations in .jsonl (data.chat)",
        false},
-      {"fim-rate", "X", "share of documents for fill-in-the-middle (0)",
+      {"fim-rate", "X", "share of documents rearranged for fill-in-the-middle "
+       "(0)",
        false},
-      {"no-special", NULL, "without the template's tokens", false},
+      {"no-special", NULL, "does not add special tokens", false},
       FLAG_THREADS, FLAG_JSON}},
-    {"data show", "CONFIG", 1, 1, "what a step of a run sees",
-     "Which documents the samples of a step are made of, with their texts, and "
-     "what each\nsource has given by then. CONFIG may also be a run. The order "
-     "is a function of the\nconfiguration and the step: nothing is trained.",
+    {"data show", "CONFIG", 1, 1, "shows the samples of a training step",
+     "Prints the documents in the samples of a step, with their texts, and how "
+     "much each\nsource has contributed so far. CONFIG may also be a run. "
+     "Nothing is trained: the order\nof the samples depends only on the "
+     "configuration and the step.",
      "lockstep data show runs/first --step 100", false, command_data_show,
-     {{"step", "N", "the step, from 1 (1)", false},
-      {"samples", "N", "samples of it that are shown (4)", false},
-      {"from", "I", "the first of them, from 0 (0)", false},
-      {"ids", NULL, "prints the ids instead of text", false},
+     {{"step", "N", "the step, counted from 1 (1)", false},
+      {"samples", "N", "number of samples to show (4)", false},
+      {"from", "I", "first sample to show, counted from 0 (0)", false},
+      {"ids", NULL, "prints token ids instead of text", false},
       FLAG_SET, FLAG_JSON}},
     {"data verify", "PATH...", 1, OPERANDS_ANY,
-     "reads files of data to the end",
-     "Checksums, ids, tables, UTF-8 and JSON of every file, and whether a "
-     "token file is\nwhat it was when it was sealed. Whole ones are sealed, so "
-     "that a run opens them\nwithout reading them. A PATH may also be a "
-     "configuration or a run: its data, with ids\nbelow the model's "
-     "vocabulary, and what data.cache keeps of it.",
+     "checks data files completely",
+     "Checks checksums, token ids, tables, UTF-8 and JSON of every file, and "
+     "whether a token\nfile changed since it was sealed. A token file without "
+     "faults is sealed; a run opens\nit without reading it again. A PATH may "
+     "also be a configuration or a run. Its data is\nthen checked, including "
+     "data.cache, and ids must be below the model's vocabulary size.",
      "lockstep data verify demo/corpus/train.jsonl\n"
      "lockstep data verify shards --tokenizer demo/tokenizer.json",
      false, command_data_verify,
-     {{"tokenizer", "FILE", "refuses ids that it has not, and files made with "
-       "another", false},
-      {"vocab", "N", "refuses ids from N on", false},
-      {"field", "KEY", "of .jsonl and .parquet (text)", false},
+     {{"tokenizer", "FILE", "refuses ids that this tokenizer does not have, "
+       "and files made with another tokenizer", false},
+      {"vocab", "N", "refuses ids that are not below N", false},
+      {"field", "KEY", "key of the text in .jsonl and .parquet (text)", false},
       {"chat", "NAME", "template of conversations in .jsonl (data.chat)",
        false},
-      {"accept", NULL, "seals files anew that were changed", false},
+      {"accept", NULL, "accepts changed files and seals them again", false},
       FLAG_SET, FLAG_JSON}},
     {"tokenizer train", "FILE...", 1, OPERANDS_ANY,
-     "learns a byte-level BPE tokenizer",
+     "trains a byte-level BPE tokenizer",
      "Files are .txt, .jsonl or directories of them. The result is a Hugging "
-     "Face\ntokenizer.json; neither threads nor the order of files change it.",
+     "Face\ntokenizer.json. It does not depend on the number of threads or the "
+     "order of files.",
      "lockstep tokenizer train demo/corpus/train.jsonl --vocab 2048 --out "
      "tokenizer.json",
      false, command_tokenizer_train,
-     {{"vocab", "N", "tokens wanted, at least 257", false},
+     {{"vocab", "N", "vocabulary size, at least 257", false},
       {"out", "TOKENIZER.json", "file to write", false},
       {"field", "KEY", "key of the text in .jsonl (text)", false},
-      {"min-count", "N", "rarer pairs are not merged (1)", false},
-      {"memory", "MiB", "for words and merging (2048); more words go to a "
-       "file beside the result, the rarest may be left out", false},
-      {"end-of-text", "TOKEN", "name of that token (<|endoftext|>)", false},
+      {"min-count", "N", "does not merge pairs that occur less often (1)",
+       false},
+      {"memory", "MiB", "memory for word counts (2048); more words are kept "
+       "in a file beside the result, and the rarest may be dropped", false},
+      {"end-of-text", "TOKEN", "the end-of-text token (<|endoftext|>)", false},
       FLAG_THREADS, FLAG_JSON}},
-    {"import", "HF_DIR RUN", 2, 2, "a Hugging Face directory as a run",
-     "The run stands at step 0: generate, score, export and init.from take "
-     "it. Every\ntensor is used exactly once, or named in an error.",
+    {"import", "HF_DIR RUN", 2, 2, "turns a Hugging Face directory into a run",
+     "Writes the weights as a checkpoint of step 0, which generate, score, "
+     "export and\ninit.from accept. Every tensor of the directory must be "
+     "used exactly once; an error\nnames those that are not.",
      "lockstep import SmolLM-135M runs/smol", false, command_import,
-     {{"adapter", "DIR", "low-rank adapters of PEFT to stand beside the "
-       "weights", false},
+     {{"adapter", "DIR", "also imports the LoRA adapters of a PEFT directory",
+      false},
       FLAG_JSON}},
-    {"export", "MODEL HF_DIR", 2, 2, "a model as a Hugging Face directory",
+    {"export", "MODEL HF_DIR", 2, 2, "writes a model as a Hugging Face "
+     "directory",
      "Writes config.json, sharded safetensors and the tokenizer, then reads "
-     "them back:\na forward pass must give the same logits in every bit.",
+     "them back and\nchecks that a forward pass gives the same logits, bit by "
+     "bit.",
      "lockstep export runs/first exported", false, command_export,
      {FLAG_WEIGHTS,
-      {"adapter", NULL, "low-rank adapters alone, as PEFT reads them; else "
-       "they are merged", false},
+      {"adapter", NULL, "writes only the LoRA adapters, in PEFT's format; "
+       "without it they are merged into the weights", false},
       FLAG_JSON}},
-    {"plan", "CONFIG", 1, 1, "what a configuration would do, before it does",
-     "Prints the objects that the trainer runs. CONFIG may also be a run.",
+    {"plan", "CONFIG", 1, 1, "shows what a configuration will do, before it "
+     "runs",
+     "Prints the same plan that the trainer executes. CONFIG may also be a "
+     "run.",
      "lockstep plan examples/01_first_run/config.yaml --explain memory", false,
      command_plan,
      {{"explain", "VIEW",
        "summary, parameters, program, memory, schedule, numerics, ramp or mesh",
        false},
-      FLAG_SET, {"ranks", "N", "ranks of the run (1)", false},
-      {"rank", "R", "the rank whose part is shown (0)", false},
-      {"step", "N", "with a ramp of batches: that of step N, from 1 (the last)",
+      FLAG_SET, {"ranks", "N", "number of ranks (1)", false},
+      {"rank", "R", "the rank to show (0)", false},
+      {"step", "N", "with a batch ramp: the step to show, counted from 1 (the "
+       "last)",
        false},
-      {"draw", "FILE.svg", "with --explain mesh or memory: a picture", false},
+      {"draw", "FILE.svg", "draws --explain mesh or memory", false},
       FLAG_THREADS, FLAG_JSON}},
-    {"mup", "CONFIG", 1, 1, "a coordinate check: does a rate hold over widths",
-     "Trains the model at several widths, with and without muP, on one rank at "
-     "a\nconstant rate, and says how far each activation moved. What grows "
-     "with the width will need\nanother rate there (docs/mup.md). Heads and "
-     "feed-forward width grow alike.",
+    {"mup", "CONFIG", 1, 1, "checks that a learning rate transfers between "
+     "widths",
+     "The coordinate check of muP. Trains the model at several widths, with "
+     "and without muP,\non one rank at a constant learning rate, and prints "
+     "how much each activation changed. If\nthe change grows with the width, "
+     "that width needs another learning rate (docs/mup.md).\nThe number of "
+     "heads and the feed-forward width grow with the width.",
      "lockstep mup examples/01_first_run/config.yaml --widths 96,192,384 "
      "--steps 3", false,
      command_mup,
      {{"widths", "W,W,...", "widths to train, at most 8 (64,128,256)", false},
-      {"steps", "N", "steps of each (5)", false},
-      {"base", "W", "model.mup_base_width of the check (the configuration's, "
-       "or the first width)", false},
-      {"draw", "FILE.svg", "draws the changes over the width", false},
+      {"steps", "N", "number of steps at each width (5)", false},
+      {"base", "W", "model.mup_base_width (the configuration's, or the first "
+       "width)", false},
+      {"draw", "FILE.svg", "draws the changes against the width", false},
       FLAG_SET, FLAG_THREADS, FLAG_JSON}},
-    {"schedule", "[NAME|FILE]", 0, 1, "a pipeline schedule, played and drawn",
-     "Times are of one micro-batch on one rank, all its chunks. Memory is "
-     "counted in what\none micro-batch holds after its forward. The bubble "
-     "rate is 1 - M (F + B + W) / the\nlongest time from first to last action "
-     "of a rank. Without a name: the schedules.\nThe text form of a FILE: "
-     "docs/schedules.md.",
+    {"schedule", "[NAME|FILE]", 0, 1, "simulates and draws a pipeline schedule",
+     "Without a name, prints the list of schedules. Times are for one "
+     "micro-batch on one rank\nwith all its chunks. The unit of memory is the "
+     "activations of one micro-batch after\nits forward pass. The bubble rate "
+     "is 1 - M (F + B + W) / T, where T is the longest time\nfrom the first "
+     "to the last action of a rank. docs/schedules.md explains the text "
+     "form\nof a FILE.",
      "lockstep schedule 1f1b --ranks 4 --microbatches 8 --draw 1f1b.svg\n"
      "lockstep schedule zb-2p --ranks 8 --microbatches 24 --forward 18.522 "
      "--backward-input 18.086 --backward-weight 9.337 --transfer 0.601",
      false, command_schedule,
-     {{"ranks", "P", "ranks of the pipeline", false},
-      {"chunks", "V", "stages a rank (as the schedule has)",
+     {{"ranks", "P", "number of pipeline ranks", false},
+      {"chunks", "V", "stages per rank (the schedule's usual number)",
        false},
-      {"group", "N", "interleaved: micro-batches a chunk takes in a row (P)",
+      {"group", "N", "interleaved: micro-batches that a chunk takes in a row "
+       "(P)",
        false},
-      {"microbatches", "M", "micro-batches of a step", false},
-      {"forward", "MS", "milliseconds of F (1)", false},
-      {"backward-input", "MS", "milliseconds of B (1)", false},
-      {"backward-weight", "MS", "milliseconds of W (1)", false},
-      {"pair", "MS", "F beside B and W (the three one by one)", false},
-      {"transfer", "MS", "from the end of an action to another rank (0)",
+      {"microbatches", "M", "micro-batches per step", false},
+      {"forward", "MS", "time of the forward pass (1)", false},
+      {"backward-input", "MS", "time of the gradient of the inputs (1)", false},
+      {"backward-weight", "MS", "time of the gradient of the weights (1)",
        false},
-      {"memory-limit", "X", "micro-batches that a rank may hold", false},
-      {"weight-memory", "R", "held between B and W over held after F (0.5)",
+      {"pair", "MS", "time of F overlapped with B and W (the sum of the three)",
+       false},
+      {"transfer", "MS", "time of a message to another rank (0)",
+       false},
+      {"memory-limit", "X", "most micro-batches whose activations a rank may "
+       "hold", false},
+      {"weight-memory", "R", "memory held between B and W, as a share of the "
+       "memory after F (0.5)",
        false},
       {"draw", "FILE.svg", "writes a picture", false},
-      {"text", "FILE", "writes the text form", false},
-      {"lower", NULL, "with the transfers in it", false}, FLAG_JSON}},
-    {"bench kernels", "", 0, 0, "every kernel beside what the machine allows",
-     "Times each kernel at shapes of training. The limit is the larger of its "
-     "operations\nat the peak and its bytes at the memory bandwidth, both "
-     "measured in the same\nrun. oneDNN is shown beside products where it is "
-     "installed.",
+      {"text", "FILE", "writes the schedule as text", false},
+      {"lower", NULL, "with --text: includes sends and receives",
+       false}, FLAG_JSON}},
+    {"bench kernels", "", 0, 0, "times every kernel against the machine's "
+     "limits",
+     "Times each kernel at shapes that occur in training. The limit is the "
+     "time of its\noperations at peak rate or of its bytes at memory "
+     "bandwidth, whichever is longer; both\nrates are measured in the same "
+     "run. Matrix products are also compared with oneDNN if\nit is installed.",
      "lockstep bench kernels --only rmsnorm --check all", false,
      command_bench_kernels,
-     {{"only", "TEXT", "kernels whose name contains it", false},
+     {{"only", "TEXT", "only kernels whose name contains TEXT", false},
       {"dtype", "TYPE", "float32, bfloat16 or float16 (default: the first two)",
        false},
-      {"product", "NAME", "of bfloat16: pairs (default) or tiles", false},
-      {"check", "HOW", "what is compared with the reference bit by bit: some "
-       "(one row in 64 of products; default), all (minutes) or nothing", false},
+      {"product", "NAME", "bfloat16 matrix product: pairs (default) or tiles",
+       false},
+      {"check", "HOW", "how much is compared with the reference, bit by bit: "
+       "some (one row in 64 of a matrix product; default), all (minutes) or "
+       "nothing", false},
       {"ms", "N", "milliseconds for each kernel (100)", false},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
-    {"bench step", "", 0, 0, "whole training steps, kernel by kernel",
-     "Random tokens, one step to warm up, the median of the rest. Each "
-     "kernel's calls,\nmilliseconds, bytes, FLOPs, rate, and the time that "
-     "this machine would need at best:\nproducts at the better of our rate "
-     "and oneDNN's, the rest at the bandwidth of memory,\nall measured in "
-     "the same run. The rows add up to the step. docs/profiling.md says more.",
+    {"bench step", "", 0, 0, "times whole training steps, kernel by kernel",
+     "Trains on random tokens: one warmup step, then the median of the "
+     "measured steps. Prints\ncalls, milliseconds, bytes, FLOPs and rate of "
+     "each kernel, and the best time that this\nmachine allows: matrix "
+     "products at our rate or oneDNN's, whichever is higher, other\nkernels "
+     "at memory bandwidth. All rates are measured in the same run. The rows "
+     "add up\nto the step. See docs/profiling.md.",
      "lockstep bench step --model llama-1m --draw step.svg", false,
      command_bench_step,
      {{"model", "NAME", "gpt2-124m (default), llama-58m, llama-10m, llama-1m",
        false},
-      {"batch", "N", "sequences of a step", false},
-      {"micro-batch", "N", "of them at once; not given: as a run chooses",
+      {"batch", "N", "sequences per step", false},
+      {"micro-batch", "N", "sequences processed at once (the choice of a run)",
        false},
-      {"length", "N", "tokens of a sequence", false},
-      {"steps", "N", "measured steps, at most 64 (3)", false},
+      {"length", "N", "sequence length in tokens", false},
+      {"steps", "N", "number of measured steps, at most 64 (3)", false},
       {"dtype", "TYPE", "float32 (default), bfloat16, float16 or float64",
        false},
-      {"product", "NAME", "of bfloat16: pairs (default) or tiles", false},
-      {"draw", "FILE.svg", "a picture of the step", false},
-      {"trace", "FILE.json", "every span, for Perfetto", false},
-      {"csv", NULL, "the rows as comma-separated values", false},
+      {"product", "NAME", "bfloat16 matrix product: pairs (default) or tiles",
+       false},
+      {"draw", "FILE.svg", "draws the step", false},
+      {"trace", "FILE.json", "writes a trace for Perfetto", false},
+      {"csv", NULL, "prints the rows as comma-separated values", false},
       FLAG_ISA, FLAG_THREADS, FLAG_JSON}},
-    {"bench comm", "", 0, 0, "collectives between ranks beside memcpy",
-     "Each collective, each way of doing it, between threads or, under "
-     "mpirun, processes.\nGB/s is the buffer over the time, sent what a rank "
-     "sends over the time; memcpy is\na copy by all ranks at once in the same "
-     "run.",
+    {"bench comm", "", 0, 0, "times collectives between ranks, next to memcpy",
+     "Times each algorithm of each collective, between threads or, under "
+     "mpirun, between\nprocesses. GB/s is the size of the buffer divided by "
+     "the time; sent is what one rank\nsends divided by the time; memcpy is a "
+     "copy by all ranks at once, in the same run.",
      "lockstep bench comm --ranks 2 --bytes 16777216", false,
      command_bench_comm,
-     {{"ranks", "N", "ranks (2, or those of mpirun)", false},
-      {"bytes", "N", "one size instead of 64 KiB, 1, 16 and 64 MiB", false},
+     {{"ranks", "N", "number of ranks (2, or the processes of mpirun)", false},
+      {"bytes", "N", "times one size instead of 64 KiB, 1, 16 and 64 MiB",
+       false},
       {"ms", "N", "milliseconds for each row (200)", false},
       FLAG_JSON}},
-    {"bench schedules", "", 0, 0, "making, checking and playing schedules",
-     "Milliseconds of one thread for each schedule: made and checked, checked "
-     "again, and\nsimulated; 1,000 ranks with as many micro-batches as ranks "
-     "(DualPipe: twice), then\n64 ranks with 512.",
+    {"bench schedules", "", 0, 0, "times the generation of pipeline schedules",
+     "Times, on one thread, how long it takes to generate and check each "
+     "schedule, to check\nit again, and to simulate it: with 1,000 ranks and "
+     "as many micro-batches (DualPipe:\ntwice as many), then with 64 ranks "
+     "and 512 micro-batches.",
      "lockstep bench schedules --ranks 64", false, command_bench_schedules,
-     {{"ranks", "P", "ranks of the pipeline", false},
-      {"microbatches", "M", "micro-batches (as many as ranks)", false},
-      {"repeats", "N", "the best of N counts (3)", false},
+     {{"ranks", "P", "number of pipeline ranks", false},
+      {"microbatches", "M", "micro-batches per step (as many as ranks)", false},
+      {"repeats", "N", "reports the best of N measurements (3)", false},
       FLAG_JSON}},
-    {"doctor", "", 0, 0, "what this machine and this build can do",
-     "Each row is a capability: yes or no, why, and what to do about it.\n"
-     "Every probe really runs: it opens, reads, adds, writes.",
+    {"doctor", "", 0, 0, "shows what this machine and this build can do",
+     "Each row is a capability: yes or no, the reason, and what to do about "
+     "it.\nEvery answer comes from a test that really runs on this machine.",
      "lockstep doctor", false, command_doctor, {FLAG_JSON}},
-    {"version", "", 0, 0, "version, compiler, instruction sets, libraries", "",
+    {"version", "", 0, 0, "prints version, compiler, instruction sets, "
+     "libraries", "",
      "lockstep version --json", false, command_version, {FLAG_JSON}},
     {"docs", "options|metrics|commands", 1, 1,
      "prints a generated page of docs/generated", "",

@@ -327,10 +327,10 @@ TEST(the_table_describes_itself)
 
     IS_OK(options_describe(&text, true));
     CHECK(strstr(text.bytes, "| `train.batch` | 16 sequences | 1 to 1048576 | "
-                             "global batch of a step |\n") != NULL);
+                             "global batch size of a step |\n") != NULL);
     text.length = 0;
     IS_OK(options_describe(&text, false));
-    CHECK(strstr(text.bytes, "\ntrain: the loop\n") != NULL);
+    CHECK(strstr(text.bytes, "\ntrain: the training loop\n") != NULL);
     text_free(&text);
 }
 
