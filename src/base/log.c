@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "base/file.h"
+#include "base/terminal.h"
 
 enum { LINE_BYTES = 2048 };
 
@@ -137,6 +138,7 @@ void log_write(enum log_level level, const char *subsystem,
     va_start(arguments, format);
     vsnprintf(line + used, sizeof line - (size_t)used, format, arguments);
     va_end(arguments);
+    terminal_escape_line(line, sizeof line); /* names may be of files */
     if (log.rank == 0 && level >= log.shown) {
         const bool color = wants_color() && levels[level].color[0] != '\0';
 

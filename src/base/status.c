@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/terminal.h"
+
 enum { MESSAGE_BYTES = 1024, PASSES_MAX = 24 };
 
 struct place_in_code {
@@ -63,6 +65,7 @@ status status_fail(status code, const char *file, int line, const char *format,
     mark_cut(message, sizeof message,
              vsnprintf(message, sizeof message, format, arguments));
     va_end(arguments);
+    terminal_escape_line(message, sizeof message);
     memcpy(trace.message, message, sizeof message);
     trace.hint[0] = '\0';
     trace.origin = (struct place_in_code){file, line};
@@ -87,6 +90,7 @@ status status_hint(status code, const char *format, ...)
     mark_cut(hint, sizeof hint,
              vsnprintf(hint, sizeof hint, format, arguments));
     va_end(arguments);
+    terminal_escape_line(hint, sizeof hint);
     memcpy(trace.hint, hint, sizeof hint);
     return code;
 }

@@ -90,6 +90,17 @@ static void close_files(struct observer *o)
     o->layers_file = 0;
 }
 
+static void tell_address(const char *address, const char *run)
+{
+    fprintf(stderr, "metrics   http://%s/metrics\n", address);
+    if (!prometheus_is_open(address)) return;
+    fprintf(stderr, "warning   everybody who can reach this machine's port %s "
+                    "reads there, without a password: losses, rates, speed, "
+                    "the directory's name (%s) and the version; with "
+                    "observe.prometheus=127.0.0.1:%s only this machine can\n",
+            strrchr(address, ':') + 1, run, strrchr(address, ':') + 1);
+}
+
 status observe_open(struct observer *o, const struct options_set *set,
                     struct train_step *step,
                     const struct inventory *inventory, int64_t step_kept)
@@ -107,8 +118,7 @@ status observe_open(struct observer *o, const struct options_set *set,
     TRY(open_files(o, step_kept));
     if (address[0] == '\0') return OK;
     TRY(prometheus_open(&o->prometheus, address, o->run));
-    fprintf(stderr, "metrics   http://%s/metrics\n",
-            prometheus_address(o->prometheus));
+    tell_address(prometheus_address(o->prometheus), o->run);
     return OK;
 }
 

@@ -10,6 +10,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/terminal.h"
+
 enum { LINE_BYTES = 256, WIDTH_DEFAULT = 80 };
 
 static const double redraw_s = 0.1; /* faster than the eye is only noise */
@@ -31,7 +33,8 @@ static int terminal_width(FILE *out)
 {
     struct winsize size;
 
-    if (ioctl(fileno(out), TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+    if (ioctl(fileno(terminal_raw(out)), TIOCGWINSZ, &size) == 0 &&
+        size.ws_col > 0)
         return size.ws_col;
     return WIDTH_DEFAULT;
 }
@@ -47,7 +50,7 @@ void progress_begin(struct progress *progress, FILE *out, const char *what,
     progress->began_s = progress->last_s = now_s();
     progress->drawn_s = -1;
     if (out == NULL) return;
-    progress->terminal = isatty(fileno(out)) && term != NULL &&
+    progress->terminal = isatty(fileno(terminal_raw(out))) && term != NULL &&
                          strcmp(term, "dumb") != 0;
     progress->colour =
         progress->terminal && (no_color == NULL || no_color[0] == '\0');
@@ -108,10 +111,11 @@ static void draw(struct progress *progress, const char *line, double now)
     progress->width = terminal_width(progress->out);
     if (columns > progress->width - 1) columns = progress->width - 1;
     if (columns < 0) columns = 0;
-    fprintf(progress->out, "\r%s%.*s%s%s", progress->colour ? "\033[36m" : "",
+    fprintf(terminal_raw(progress->out), "\r%s%.*s%s%s",
+            progress->colour ? "\033[36m" : "",
             columns, line, progress->colour ? "\033[0m" : "",
             columns < progress->shown ? "\033[K" : "");
-    fflush(progress->out);
+    fflush(terminal_raw(progress->out));
     progress->shown = columns;
 }
 
@@ -204,7 +208,10 @@ void progress_note(struct progress *progress, const char *format, ...)
     va_list arguments;
 
     if (progress->out == NULL) return;
-    if (progress->shown > 0) fputs("\r\033[K", progress->out);
+    if (progress->shown > 0) {
+        fputs("\r\033[K", terminal_raw(progress->out));
+        fflush(terminal_raw(progress->out));
+    }
     progress->shown = 0;
     va_start(arguments, format);
     vfprintf(progress->out, format, arguments);

@@ -371,6 +371,17 @@ static status parse_address(const char *text, union address *out,
     return bad_address(text);
 }
 
+bool prometheus_is_open(const char *address)
+{
+    static const char *const loopback[] = {"127.", "[::1]:",
+                                           "[::ffff:127."};
+
+    for (size_t i = 0; i < sizeof loopback / sizeof *loopback; i++)
+        if (strncmp(address, loopback[i], strlen(loopback[i])) == 0)
+            return false;
+    return true;
+}
+
 /* What the system chose, as text. */
 static void note_address(struct prometheus *p)
 {

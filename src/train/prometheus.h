@@ -22,6 +22,9 @@ status prometheus_open(struct prometheus **out, const char *address,
                        const char *run);
 /* Can it be listened on now? As above, but nothing is kept. */
 status prometheus_try(const char *address);
+/* Is an address as prometheus_address tells it one that other machines reach,
+ * not only this one? */
+bool prometheus_is_open(const char *address);
 /* From now on this is the newest row of its kind. */
 void prometheus_update(struct prometheus *prometheus,
                        const struct metrics_row *row);

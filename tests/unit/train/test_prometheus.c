@@ -202,8 +202,21 @@ TEST(addresses_are_checked)
     prometheus_close(NULL);
 }
 
+/* Nothing listens here: what an address opens is told from its text. */
+TEST(an_open_address_is_known)
+{
+    static const char *const own[] = {"127.0.0.1:9400", "127.8.0.1:1",
+                                      "[::1]:9400", "[::ffff:127.0.0.1]:9"};
+    static const char *const open[] = {"0.0.0.0:9400", "[::]:9400",
+                                       "10.0.0.7:9400", "[::12]:1",
+                                       "[fe80::1]:9400"};
+
+    for (int i = 0; i < ROWS(own); i++) CHECK(!prometheus_is_open(own[i]));
+    for (int i = 0; i < ROWS(open); i++) CHECK(prometheus_is_open(open[i]));
+}
+
 TEST_MAIN(the_page_has_the_newest_row, what_is_not_there_is_said_so,
           a_head_has_no_body, a_request_may_come_byte_by_byte,
           an_endless_request_is_refused, silent_clients_keep_nobody_out,
           a_silent_client_is_dropped, who_leaves_early_does_no_harm,
-          addresses_are_checked)
+          addresses_are_checked, an_open_address_is_known)
