@@ -211,6 +211,10 @@ static void print_notes(const struct verification *v)
                         "held against its own plan of messages\n",
                 (long long)one->steps, one->batches);
 
+    if (one->skipped > 0)
+        fprintf(stderr, "%lld of %lld steps changed no weights: their "
+                        "gradients overflowed float16\n",
+                (long long)one->skipped, (long long)one->steps);
     for (int i = 0; i < v->layouts.count; i++) {
         const struct layout *layout = &v->layouts.items[i];
 

@@ -25,15 +25,17 @@ void exchanges_add(struct exchanges *out, struct exchange row)
 }
 
 void exchanges_sum(const struct exchanges *exchanges, const char *group,
-                   enum comm_kind kind, int64_t *calls, int64_t *bytes)
+                   enum comm_kind kind, const struct exchange_steps *steps,
+                   int64_t *calls, int64_t *bytes)
 {
     *calls = *bytes = 0;
     for (int i = 0; i < exchanges->count; i++) {
         const struct exchange *e = &exchanges->items[i];
+        const int64_t times = e->updates ? steps->updated : steps->made;
 
         if (e->kind != kind || strcmp(exchange_group(e), group) != 0) continue;
-        *calls += e->calls;
-        *bytes += e->bytes;
+        *calls += times * e->calls;
+        *bytes += times * e->bytes;
     }
 }
 
@@ -175,7 +177,8 @@ static void add_matrices(struct exchanges *out, const struct stage *stage)
 {
     const struct matrices *m = &stage->states.matrices;
     struct exchange row = {.group = "matrices", .what = "whole matrices",
-                           .kind = COMM_EXCHANGE, .size = m->ranks};
+                           .kind = COMM_EXCHANGE, .size = m->ranks,
+                           .updates = true};
 
     if (m->count == 0) return;
     matrices_traffic(m, dtype_bytes(program_real(&stage->program)),

@@ -21,6 +21,7 @@ struct exchange {
     int size;            /* ranks of the group */
     int64_t calls;       /* of this rank in a step */
     int64_t bytes;       /* that it sends to other ranks in a step */
+    bool updates;        /* only in a step that changes the weights */
 };
 
 struct exchanges { struct exchange items[EXCHANGES_MAX]; int count; };
@@ -32,8 +33,12 @@ static inline const char *exchange_group(const struct exchange *row)
 
 /* Of the rank that the pipeline is planned for. */
 void exchanges_of(struct exchanges *out, const struct pipeline *pipeline);
-/* Its rows of that group and kind, added up. */
+/* Steps that were made, and those of them that changed the weights: one whose
+ * gradients overflow float16 does not. */
+struct exchange_steps { int64_t made, updated; };
+/* Its rows of that group and kind, added up over the steps. */
 void exchanges_sum(const struct exchanges *exchanges, const char *group,
-                   enum comm_kind kind, int64_t *calls, int64_t *bytes);
+                   enum comm_kind kind, const struct exchange_steps *steps,
+                   int64_t *calls, int64_t *bytes);
 
 #endif

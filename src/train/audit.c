@@ -44,7 +44,7 @@ static status compare(const char *group, enum comm_kind kind,
 }
 
 status audit_traffic(const struct team *team, const struct exchanges *plan,
-                     int64_t steps)
+                     const struct exchange_steps *steps)
 {
     struct traffic_row rows[TRAFFIC_ROWS_MAX];
     int count;
@@ -55,15 +55,15 @@ status audit_traffic(const struct team *team, const struct exchanges *plan,
         const int64_t sent[2] = {rows[i].calls, rows[i].bytes};
         int64_t planned[2];
 
-        exchanges_sum(plan, rows[i].group, rows[i].kind, &planned[0],
-                      &planned[1]);
-        planned[0] *= steps;
-        planned[1] *= steps;
+        exchanges_sum(plan, rows[i].group, rows[i].kind, steps,
+                      &planned[0], &planned[1]);
         TRY(compare(rows[i].group, rows[i].kind, sent, planned));
     }
     for (int i = 0; i < plan->count; i++) { /* what was planned, was done */
         const struct exchange *e = &plan->items[i];
-        const int64_t none[2] = {0, 0}, planned[2] = {e->calls, e->bytes};
+        const int64_t times = e->updates ? steps->updated : steps->made;
+        const int64_t none[2] = {0, 0};
+        const int64_t planned[2] = {times * e->calls, times * e->bytes};
         int j = 0;
 
         while (j < count && (rows[j].kind != e->kind ||

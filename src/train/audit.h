@@ -9,10 +9,10 @@
 
 /* Counts from here on. */
 void audit_begin(struct team *team);
-/* ERR_VERIFY: the rank's counters since then are not those of `steps` steps of
+/* ERR_VERIFY: the rank's counters since then are not those of these steps of
  * the plan; names the group, the kind and both numbers. Agreements, by which
  * ranks end a phase, are not part of a step and are left out. */
 status audit_traffic(const struct team *team, const struct exchanges *plan,
-                     int64_t steps);
+                     const struct exchange_steps *steps);
 
 #endif

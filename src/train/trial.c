@@ -3,6 +3,7 @@
  */
 #include "train/trial.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "train/audit.h"
@@ -25,7 +26,7 @@ struct rank_trial {
     int64_t allocations; /* before the first step */
     struct exchanges plan;  /* of a step with the batch of now */
     int64_t asked;       /* steps; those of further batches follow */
-    int64_t since;       /* steps since the batch changed */
+    struct exchange_steps since; /* the batch changed */
 };
 
 static bool leads(const struct rank_trial *t)
@@ -93,16 +94,16 @@ static status observe(struct rank_trial *t, int64_t done)
 static void begin_batch(struct rank_trial *t)
 {
     exchanges_of(&t->plan, &t->pipeline);
-    t->since = 0;
+    t->since = (struct exchange_steps){0};
     audit_begin(&t->team);
 }
 
 static status end_batch(struct rank_trial *t)
 {
-    if (t->since == 0) return OK;
+    if (t->since.made == 0) return OK;
     if (leads(t)) t->out->batches++;
     return team_agree(&t->team,
-                      audit_traffic(&t->team, &t->plan, t->since));
+                      audit_traffic(&t->team, &t->plan, &t->since));
 }
 
 /* What is taken for another batch of a ramp is no part of a step. The count is
@@ -143,11 +144,13 @@ static status train_steps(struct rank_trial *t)
 
         samples += batch;
         TRY(use_batch(t, batch));
-        t->since++;
         TRY(train_step_run(&t->step, &source, setup_rate(&t->setup, i),
                            i + 1, &result));
+        t->since.made++;
+        t->since.updated += !result.skipped;
         TRY(observe(t, i + 1));
         if (!leads(t)) continue;
+        t->out->skipped += result.skipped;
         t->out->losses[i] = result.loss;
         t->out->norms[i] = result.norm;
         t->out->others[2 * i] = result.z_loss;
@@ -319,6 +322,12 @@ static double distance(const struct whole *one, const struct whole *other,
                                     : difference.max_abs;
 }
 
+/* The same bits, or two NaNs. */
+static bool same(double a, double b)
+{
+    return memcmp(&a, &b, sizeof a) == 0 || (isnan(a) && isnan(b));
+}
+
 void trial_compare(const struct trial *one, const struct trial *other,
                    struct trial_difference *out)
 {
@@ -326,16 +335,17 @@ void trial_compare(const struct trial *one, const struct trial *other,
 
     *out = (struct trial_difference){.exact = true};
     for (int64_t i = 0; i < one->steps; i++) {
-        const double d = one->losses[i] - other->losses[i];
+        const double a = one->losses[i], b = other->losses[i];
+        const double d = same(a, b) ? 0 : fabs(a - b);
 
-        if (d != 0 || one->norms[i] != other->norms[i]) out->exact = false;
-        if (d > out->loss) out->loss = d;
-        if (-d > out->loss) out->loss = -d;
+        if (!same(a, b) || !same(one->norms[i], other->norms[i]) ||
+            !same(one->others[2 * i], other->others[2 * i]) ||
+            !same(one->others[2 * i + 1], other->others[2 * i + 1]))
+            out->exact = false;
+        if (isnan(d)) out->loss = INFINITY;
+        else if (d > out->loss) out->loss = d;
         if (one->losses[i] > scale) scale = one->losses[i];
     }
-    if (memcmp(one->others, other->others,
-               (size_t)one->steps * 2 * sizeof *one->others) != 0)
-        out->exact = false;
     if (scale > 0) out->loss /= scale;
     out->gradients = distance(&one->whole, &other->whole, INVENTORY_GRADIENT,
                               &out->exact);

@@ -2,6 +2,7 @@
 /* whole.c - the numbers of all ranks in one place, to be compared. */
 #include "train/whole.h"
 
+#include <math.h>
 #include <string.h>
 
 /* A run on its way to rank 0: its row of the table, then its elements. */
@@ -60,10 +61,29 @@ static bool row_fits(const struct gathering *g, const struct row *row)
                    row->length <= params->items[row->order].elements;
 }
 
+/* The same bits, or two NaNs: what bits a NaN has is up to the processor. */
+static bool same_element(enum dtype dtype, const void *a, const void *b)
+{
+    const struct tensor one = tensor_1d((void *)(uintptr_t)a, dtype, 1);
+    const struct tensor other = tensor_1d((void *)(uintptr_t)b, dtype, 1);
+
+    return memcmp(a, b, (size_t)dtype_bytes(dtype)) == 0 ||
+           (isnan(tensor_get(&one, 0)) && isnan(tensor_get(&other, 0)));
+}
+
 static void note_difference(struct gathering *g, const struct row *row,
                             int64_t element, int one, int other)
 {
     if (g->wrong[0] != '\0') return;
+    if (one == other) {
+        snprintf(g->wrong, sizeof g->wrong,
+                 "%s (%s): rank %d holds element %lld twice, with other bits",
+                 g->inventory->whole.params.items[row->order].name,
+                 inventory_name(g->inventory, (int)row->order,
+                                (enum inventory_kind)row->kind),
+                 one, (long long)element);
+        return;
+    }
     snprintf(g->wrong, sizeof g->wrong,
              "%s (%s): element %lld has other bits on rank %d than on rank %d",
              g->inventory->whole.params.items[row->order].name,
@@ -90,7 +110,8 @@ static void merge(struct gathering *g, const struct row *row, int rank,
 
         if (seen[at] == 0)
             memcpy(data + at * size, from + i * size, (size_t)size);
-        else if (memcmp(data + at * size, from + i * size, (size_t)size) != 0)
+        else if (!same_element(g->out->dtype, data + at * size,
+                               from + i * size))
             note_difference(g, row, element, seen[at] - 1, rank);
         if (seen[at] == 0) seen[at] = (unsigned char)mark;
     }

@@ -360,6 +360,14 @@ steps=3 model domino_fsdp $small model.family=gpt2 model.kv_heads=0 \
     model.width=32 model.head_width=8 model.layers=3
 steps=3 model domino_gemma $small model.family=gemma3 model.layers=4 \
     model.window=7 model.window_skip=3
+# Steps whose gradients overflow float16 end in NaNs and send no matrices.
+printf '%s\n' "ranks=2 mesh.data=2 zero=zero1" "ranks=2 mesh.pipe=2" \
+    "ranks=4 mesh.context=2 mesh.tensor=2" "ranks=2 mesh.shard=2 zero=fsdp" \
+    >layouts.txt
+for name in adamw muon soap adafactor; do
+    steps=3 model overflow_$name $few optimizer.name=$name model.init_std=2 \
+        train.dtype=float16 model.tied=true
+done
 }
 
 # Only when it is named: what the thread sanitizer looks at.
