@@ -26,6 +26,7 @@ enum lockstep_exit {
     LOCKSTEP_EXIT_USAGE = 2,    /* the command line cannot be understood */
     LOCKSTEP_EXIT_DATA = 65,    /* a file is not what it claims to be */
     LOCKSTEP_EXIT_MISSING = 66, /* an input is not there */
+    LOCKSTEP_EXIT_PEER = 68,    /* another rank failed, left or is late */
     LOCKSTEP_EXIT_DEVICE = 69,  /* the accelerator's runtime */
     LOCKSTEP_EXIT_MEMORY = 71,  /* it does not fit into memory */
     LOCKSTEP_EXIT_IO = 74,      /* reading or writing failed */

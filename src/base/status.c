@@ -42,7 +42,7 @@ static const struct {
     [ERR_MEMORY] = {"memory", 71},
     [ERR_IO] = {"io", 74},
     [ERR_DEVICE] = {"device", 69},
-    [ERR_PEER] = {"peer", 75},
+    [ERR_PEER] = {"peer", 68},
     [ERR_STOPPED] = {"stopped", 75},
     [ERR_NUMERIC] = {"numeric", 76},
     [ERR_VERIFY] = {"verify", 77},

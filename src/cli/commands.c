@@ -26,8 +26,8 @@
 const struct command commands[] = {
     {"train", "CONFIG", 1, 1, "trains a model as a configuration says",
      "Plans all memory, allocates it, trains. Writes metrics.jsonl, "
-     "checkpoints and report.html\ninto the run's directory. SIGTERM, SIGUSR1 "
-     "and Ctrl-C save and stop (exit code 75).",
+     "checkpoints and report.html\ninto the run's directory. SIGTERM, "
+     "SIGUSR1, SIGHUP and Ctrl-C save and stop (exit code 75).",
      "lockstep train examples/01_first_run/config.yaml --run runs/first", false,
      command_train,
      {FLAG_SET, {"run", "DIR", "directory of the run (run.dir)", false},

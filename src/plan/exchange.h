@@ -11,7 +11,7 @@
 #include "comm/comm.h"
 #include "plan/pipeline.h"
 
-enum { EXCHANGES_MAX = 32 };
+enum { EXCHANGES_MAX = 40 };
 
 struct exchange {
     const char *group;   /* "batch"; NULL: the label */

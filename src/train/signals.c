@@ -5,39 +5,82 @@
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
-static const int watched[] = {SIGTERM, SIGINT, SIGUSR1, SIGPIPE};
+static const int watched[] = {SIGTERM, SIGINT, SIGUSR1, SIGHUP, SIGPIPE};
 enum { WATCHED = (int)(sizeof watched / sizeof *watched) };
 
 static struct sigaction before[WATCHED];
 static int installed; /* how many of `before` are filled */
-static volatile sig_atomic_t asked;
+static volatile sig_atomic_t asked, stepping, insists;
 
-/* The default action comes back for this signal, so that a second one ends
- * the process even while a step hangs. SIGUSR1 is no demand for haste: batch
- * systems repeat it. */
-static void on_signal(int number)
+/* A second SIGTERM or SIGINT may end the process even while a step hangs: the
+ * default action comes back. Batch systems repeat SIGUSR1, a closing terminal
+ * SIGHUP. */
+static bool ends_when_repeated(int number)
 {
-    if (asked == 0) asked = number;
-    if (number != SIGUSR1) signal(number, SIG_DFL);
+    return insists && number != SIGUSR1 && number != SIGHUP;
 }
 
-status signals_install(void)
+static void on_signal(int number)
+{
+    static const char opening[] =
+        "a signal: stopping before the first step, as soon as data and weights "
+        "are open\n";
+    const int before_errno = errno;
+
+    if (asked == 0 && !stepping)
+        if (write(STDERR_FILENO, opening, sizeof opening - 1) < 0)
+            errno = before_errno; /* nobody reads it */
+    if (asked == 0) asked = number;
+    if (ends_when_repeated(number)) signal(number, SIG_DFL);
+    errno = before_errno;
+}
+
+/* nohup asks for it. Bash starts background programs with SIGINT ignored,
+ * which a run watches anyway. */
+static bool stays_ignored(int number, const struct sigaction *now)
+{
+    return number == SIGHUP && now->sa_handler == SIG_IGN;
+}
+
+/* before[i] is known. */
+static status watch(int i)
+{
+    const bool ignored = watched[i] == SIGPIPE ||
+                         stays_ignored(watched[i], &before[i]);
+    struct sigaction action = {0};
+
+    sigemptyset(&action.sa_mask);
+    action.sa_flags = SA_RESTART; /* file writes are not cut short */
+    action.sa_handler = ignored ? SIG_IGN : on_signal;
+    if (sigaction(watched[i], &action, NULL) != 0)
+        FAIL(ERR_IO, "cannot watch signal %d: %s", watched[i],
+             strerror(errno));
+    return OK;
+}
+
+status signals_install(bool launched)
 {
     asked = 0;
-    installed = 0;
-    for (int i = 0; i < WATCHED; i++) {
-        struct sigaction action = {0};
-
-        sigemptyset(&action.sa_mask);
-        action.sa_flags = SA_RESTART; /* file writes are not cut short */
-        action.sa_handler = watched[i] == SIGPIPE ? SIG_IGN : on_signal;
-        if (sigaction(watched[i], &action, &before[i]) != 0)
-            FAIL(ERR_IO, "cannot watch signal %d: %s", watched[i],
-                 strerror(errno));
-        installed = i + 1;
+    stepping = 0;
+    insists = !launched;
+    for (installed = 0; installed < WATCHED; installed++) {
+        sigaction(watched[installed], NULL, &before[installed]);
+        TRY(watch(installed));
     }
     return OK;
+}
+
+status signals_claim(void)
+{
+    for (int i = 0; i < installed; i++) TRY(watch(i));
+    return OK;
+}
+
+void signals_stepping(void)
+{
+    stepping = 1;
 }
 
 int signals_asked(void)
@@ -52,6 +95,7 @@ const char *signals_name(int number)
     case SIGTERM: return "SIGTERM";
     case SIGINT: return "SIGINT";
     case SIGUSR1: return "SIGUSR1";
+    case SIGHUP: return "SIGHUP";
     default: return "a signal";
     }
 }

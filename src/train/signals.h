@@ -1,17 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* signals.h - what the operator or the batch system asks of a running loop.
  *
- * The loop asks signals_asked between steps. SIGTERM and SIGUSR1: save and
- * exit 75. SIGINT: the same, and say how to resume. A second SIGTERM or SIGINT
- * ends the process at once, as the shell expects. SIGPIPE is ignored: a closed
- * terminal must not end a run. */
+ * Handlers belong to the process and are installed before it opens anything.
+ * Every rank asks signals_asked in each step, and all take the largest answer
+ * (train_step_run), so a signal at one rank stops all of them after the same
+ * step. SIGTERM, SIGUSR1, SIGHUP and SIGINT: save and exit 75. A second SIGTERM
+ * or SIGINT ends a process that was started by hand at once, as the shell
+ * expects. Launchers and batch systems send a signal twice (to their own child
+ * and to the whole job) and kill what does not end: there a repeated signal
+ * changes nothing. SIGHUP stays ignored where it was (nohup). SIGPIPE is
+ * ignored: a closed terminal must not end a run. */
 #ifndef LOCKSTEP_TRAIN_SIGNALS_H
 #define LOCKSTEP_TRAIN_SIGNALS_H
 
+#include <stdbool.h>
+
 #include "base/status.h"
 
-/* From now until signals_restore. */
-status signals_install(void);
+/* From now until signals_restore. launched: by a launcher of MPI. */
+status signals_install(bool launched);
+/* Once more: libraries of MPI install handlers of their own when they begin
+ * (UCX, for SIGHUP). Not where ranks are threads. */
+status signals_claim(void);
+/* The first step is about to begin: until now a signal is answered with a line
+ * that says what it waits for. */
+void signals_stepping(void);
 /* Number of the first signal that asked us to stop, 0: none. */
 int signals_asked(void);
 /* "SIGTERM"; "" for 0. */

@@ -19,6 +19,8 @@ struct step_result {
     double loss_scale;        /* 1 where there is none */
     double max_score;         /* of all heads, with QK-clip; else NaN */
     bool skipped;             /* the gradients were not finite: no update */
+    int asked;                /* largest answer of all ranks to train_step.asks;
+                               * 0 where the step was refused */
     bool refused;             /* by the guard: nothing has changed */
 };
 
@@ -53,6 +55,8 @@ struct train_step {
     struct rate_sum rates;     /* of the steps so far: schedule-free */
     struct loss_scale scaling; /* the caller's to fill, like the rates */
     struct step_guard guard;   /* the caller's to fill */
+    int (*asks)(void);         /* what this rank has been asked for, by signals;
+                                * NULL: 0 */
     bool probes;               /* the step under way changes nothing */
     double data_s;             /* of the last step, making batches */
     const struct step_watch *watch; /* borrowed; NULL: nobody looks */

@@ -36,11 +36,9 @@ static status train(struct trainer *t)
 
     TRY(trainer_open(t));
     trainer_measure_peak(t);
-    if (trainer_leads(t)) {
+    if (trainer_leads(t))
         closing_print_start(&t->setup, &t->pipeline, &t->feed,
                             t->counters.step);
-        TRY(signals_install());
-    }
     progress_begin(&t->progress, trainer_leads(t) ? stderr : NULL, "step", "",
                    1);
     result = trainer_loop(t);
@@ -52,7 +50,6 @@ static status train(struct trainer *t)
         (long long)t->counters.step,
         result == OK ? "finished" : status_message());
     if (!trainer_leads(t)) return result;
-    signals_restore();
     const struct closing closing = {
         .setup = &t->setup, .pipeline = &t->pipeline, .run = &t->run,
         .step = t->counters.step, .result = result,
@@ -70,6 +67,8 @@ static status rank_run(void *argument, struct group *world)
     struct trainer trainer = {.request = request, .team.world = world};
     status result;
 
+    if (launch_rank() >= 0 && !request->dry_run)
+        TRY_GOTO(done, result, signals_claim());
     TRY_GOTO(done, result, trainer_plan(&trainer, world));
     if (!request->dry_run)
         TRY_GOTO(done, result, train(&trainer));
@@ -93,14 +92,29 @@ static status check_layout(const struct trainer_request *request)
     return result;
 }
 
+static status run_ranks(struct trainer_request *request)
+{
+    const int64_t limit_ms = 1000 * request->set->values.comm.limit;
+    const struct launch launch = {request->ranks, limit_ms};
+
+    if (request->ranks > 1 && launch_rank() < 0) TRY(check_layout(request));
+    if (request->ranks <= 1 && launch_rank() < 0)
+        return rank_run(request, NULL);
+    return launch_run(&launch, rank_run, request);
+}
+
+/* Every process of the run watches signals, before MPI, data and weights. */
 status trainer_run(const struct trainer_request *request)
 {
     struct trainer_request copy = *request;
-    const int64_t limit_ms = 1000 * request->set->values.comm.limit;
+    status result;
 
-    if (copy.ranks > 1 && launch_rank() < 0) TRY(check_layout(&copy));
-    if (copy.ranks <= 1 && launch_rank() < 0) return rank_run(&copy, NULL);
-    return launch_run(&(struct launch){copy.ranks, limit_ms}, rank_run, &copy);
+    if (request->dry_run) return run_ranks(&copy);
+    TRY_GOTO(done, result, signals_install(launch_rank() >= 0));
+    result = run_ranks(&copy);
+done:
+    signals_restore();
+    return result;
 }
 
 /* Whether a run stands for its own architecture. */

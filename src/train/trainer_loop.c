@@ -193,6 +193,7 @@ static status plain_step(struct trainer *t)
                                       &made.result);
 
     if (ran != OK) return fail_step(t, ran);
+    t->asked = made.result.asked;
     t->made = !made.result.refused;
     return t->made ? finish_step(t, &made, began) : trainer_refuse(t);
 }
@@ -249,12 +250,31 @@ static status traced_step(struct trainer *t)
     return trace_end(&t->trace, &t->step, title, path);
 }
 
+static status fail_stopped(const struct trainer *t)
+{
+    FAIL(ERR_STOPPED, "stopped on %s after step %lld, saved; go on with: "
+                      "lockstep resume %s",
+         signals_name(t->asked), (long long)t->counters.step, t->run.path);
+}
+
+/* A signal that came while data and weights were opened. */
+static status stop_before_steps(struct trainer *t)
+{
+    t->asked = signals_asked();
+    TRY(team_most(&t->team, &t->asked));
+    if (t->asked == 0 || t->counters.step >= t->setup.rate.steps) return OK;
+    TRY(save(t));
+    return fail_stopped(t);
+}
+
 status trainer_loop(struct trainer *t)
 {
     const struct options *o = &t->request->set->values;
     const int64_t second = t->counters.step + 1;
     const bool pipeline = t->setup.mesh.size[AXIS_PIPE] > 1;
 
+    signals_stepping();
+    TRY(stop_before_steps(t));
     /* A run that may go back has somewhere to go from its beginning. */
     if (policy_rewinds(&t->policy) && t->saved_step < 0) TRY(save(t));
     while (t->counters.step < t->setup.rate.steps) {
@@ -264,19 +284,13 @@ status trainer_loop(struct trainer *t)
         if (!t->made) continue;
         if (probe_again(t->counters.step)) trainer_measure_peak(t);
         const bool last = t->counters.step == t->setup.rate.steps;
-        int asked = signals_asked();
 
-        TRY(team_most(&t->team, &asked)); /* all stop after the same step */
         if (last || due(t->counters.step, o->validate.every))
             TRY(trainer_validate(t));
-        if (asked != 0 || due(t->counters.step, o->checkpoint.every) ||
+        if (t->asked != 0 || due(t->counters.step, o->checkpoint.every) ||
             (last && o->checkpoint.at_end))
             TRY(save(t));
-        if (asked != 0 && !last)
-            FAIL(ERR_STOPPED, "stopped on %s after step %lld, saved; go on "
-                              "with: lockstep resume %s",
-                 signals_name(asked), (long long)t->counters.step,
-                 t->run.path);
+        if (t->asked != 0 && !last) return fail_stopped(t);
     }
     return OK;
 }

@@ -11,6 +11,7 @@
 #include "train/cores.h"
 #include "train/ramped.h"
 #include "train/same.h"
+#include "train/signals.h"
 #include "train/trace_file.h"
 #include "train/trainer_state.h"
 
@@ -262,6 +263,7 @@ static status use_pipeline(struct trainer *t)
                                     &t->team};
 
     count_work(t);
+    t->step.asks = signals_asked;
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
     trainer_policy_open(t);
     return OK;

@@ -38,6 +38,7 @@ struct trainer {
     struct ledger ledger;
     struct policy_verdict verdict; /* about the last step */
     struct noise noise;
+    int asked;            /* signal that some rank has been sent; 0: none */
     bool made;            /* the last step was, and not undone */
     double peak_flops;    /* of the rank's threads; 0: unknown */
     int64_t step_flops;   /* of the rank's part of the model, without
@@ -45,7 +46,7 @@ struct trainer {
     int64_t saved_step;   /* of the newest checkpoint; -1: none */
 };
 
-/* Files, lines and signals are the business of rank 0. */
+/* Files and lines are the business of rank 0. */
 static inline bool trainer_leads(const struct trainer *t)
 {
     return team_rank(&t->team) == 0;
@@ -68,7 +69,7 @@ void trainer_measure_peak(struct trainer *t);
 /* Everything that `validate` names, and its line of metrics. Collective. */
 status trainer_validate(struct trainer *t);
 /* Steps, validations and checkpoints until the end. Collective. ERR_STOPPED:
- * a signal asked for it; saved. */
+ * a signal asked some rank for it; saved. */
 status trainer_loop(struct trainer *t);
 
 /* The loss scale of the counters. */

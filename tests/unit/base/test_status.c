@@ -112,7 +112,7 @@ TEST(exit_codes_are_the_documented_ones)
         {ERR_USAGE, "usage", 2}, {ERR_CONFIG, "config", 78},
         {ERR_MISSING, "missing", 66}, {ERR_FORMAT, "format", 65},
         {ERR_MEMORY, "memory", 71},   {ERR_IO, "io", 74},
-        {ERR_DEVICE, "device", 69},   {ERR_PEER, "peer", 75},
+        {ERR_DEVICE, "device", 69},   {ERR_PEER, "peer", 68},
         {ERR_STOPPED, "stopped", 75}, {ERR_NUMERIC, "numeric", 76},
         {ERR_VERIFY, "verify", 77},
     };

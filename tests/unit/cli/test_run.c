@@ -17,7 +17,7 @@ TEST(the_public_exit_codes_are_those_of_the_statuses)
                 {ERR_MEMORY, LOCKSTEP_EXIT_MEMORY},
                 {ERR_IO, LOCKSTEP_EXIT_IO},
                 {ERR_DEVICE, LOCKSTEP_EXIT_DEVICE},
-                {ERR_PEER, LOCKSTEP_EXIT_RESUME},
+                {ERR_PEER, LOCKSTEP_EXIT_PEER},
                 {ERR_STOPPED, LOCKSTEP_EXIT_RESUME},
                 {ERR_NUMERIC, LOCKSTEP_EXIT_NUMERIC},
                 {ERR_VERIFY, LOCKSTEP_EXIT_VERIFY}};

@@ -11,10 +11,10 @@ TEST(a_signal_is_asked_for_by_name)
         int number;
         const char *name;
     } rows[] = {{SIGTERM, "SIGTERM"}, {SIGINT, "SIGINT"},
-                {SIGUSR1, "SIGUSR1"}};
+                {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}};
 
     for (int i = 0; i < ROWS(rows); i++) {
-        IS_OK(signals_install());
+        IS_OK(signals_install(false));
         EQUAL_INT(signals_asked(), 0);
         raise(rows[i].number);
         EQUAL_INT(signals_asked(), rows[i].number);
@@ -26,20 +26,21 @@ TEST(a_signal_is_asked_for_by_name)
 
 TEST(a_broken_pipe_does_not_end_the_process)
 {
-    IS_OK(signals_install());
+    IS_OK(signals_install(false));
     raise(SIGPIPE);
     EQUAL_INT(signals_asked(), 0);
     signals_restore();
 }
 
 /* How a child ends that raises `first`, then `second`, then returns 75. */
-static int ends(int first, int second)
+static int ends(bool launched, int first, int second)
 {
     int how = 0;
     const pid_t child = fork();
 
     if (child == 0) {
-        if (signals_install() != OK) _exit(1);
+        if (signals_install(launched) != OK) _exit(1);
+        signals_stepping();
         raise(first);
         if (second != 0) raise(second);
         _exit(75);
@@ -50,13 +51,43 @@ static int ends(int first, int second)
 
 TEST(a_second_one_ends_the_process)
 {
-    EQUAL_INT(ends(SIGTERM, 0), 75);
-    EQUAL_INT(ends(SIGTERM, SIGTERM), 128 + SIGTERM);
-    EQUAL_INT(ends(SIGINT, SIGINT), 128 + SIGINT);
-    EQUAL_INT(ends(SIGUSR1, SIGUSR1), 75); /* batch systems repeat it */
-    EQUAL_INT(ends(SIGUSR1, SIGTERM), 75);
+    EQUAL_INT(ends(false, SIGTERM, 0), 75);
+    EQUAL_INT(ends(false, SIGTERM, SIGTERM), 128 + SIGTERM);
+    EQUAL_INT(ends(false, SIGINT, SIGINT), 128 + SIGINT);
+    EQUAL_INT(ends(false, SIGUSR1, SIGUSR1), 75); /* batch systems repeat it */
+    EQUAL_INT(ends(false, SIGUSR1, SIGTERM), 75);
+    EQUAL_INT(ends(false, SIGHUP, SIGHUP), 75); /* of shell and kernel */
+}
+
+/* A launcher and the batch system above it both send it. */
+TEST(under_a_launcher_a_second_one_changes_nothing)
+{
+    EQUAL_INT(ends(true, SIGTERM, SIGTERM), 75);
+    EQUAL_INT(ends(true, SIGINT, SIGINT), 75);
+}
+
+TEST(a_library_does_not_keep_a_signal)
+{
+    IS_OK(signals_install(true));
+    signal(SIGHUP, SIG_IGN);
+    IS_OK(signals_claim());
+    raise(SIGHUP);
+    EQUAL_INT(signals_asked(), SIGHUP);
+    signals_restore();
+}
+
+TEST(nohup_is_respected)
+{
+    signal(SIGHUP, SIG_IGN);
+    IS_OK(signals_install(false));
+    raise(SIGHUP);
+    EQUAL_INT(signals_asked(), 0);
+    signals_restore();
+    signal(SIGHUP, SIG_DFL);
 }
 
 TEST_MAIN(a_signal_is_asked_for_by_name,
           a_broken_pipe_does_not_end_the_process,
-          a_second_one_ends_the_process)
+          a_second_one_ends_the_process,
+          under_a_launcher_a_second_one_changes_nothing,
+          a_library_does_not_keep_a_signal, nohup_is_respected)

@@ -1,0 +1,107 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# mpi_signals.sh - signals to processes of a run under each MPI of this machine:
+# to all of them and to one, twice in a row, during a save, to the launcher.
+# Every time all stop after the same step, saved, with exit code 75, and `resume`
+# ends with the bytes of a run that nobody stopped.
+. "${0%/*}/common.sh"
+
+here=
+for name in openmpi mpich; do
+    [ ! -e "$BUILD/comm_$name.so" ] || ! command -v mpirun.$name >/dev/null \
+        || here="$here $name"
+done
+[ -n "$here" ] || { echo "not run: no MPI on this machine"; exit 77; }
+
+prepare
+must train config.yaml --run whole
+
+mpirun_of() { # MPI ARGUMENT...
+    local name=$1 flags=
+    shift
+    [ "$name" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
+    # shellcheck disable=SC2086
+    exec "mpirun.$name" $flags "$@"
+}
+
+# begin MPI RANKS RUN ARGUMENT...: until there are metrics of step 6
+begin() {
+    local name=$1 ranks=$2 run=$3 tries=0
+    shift 3
+    mpirun_of "$name" -n "$ranks" "$program" train config.yaml --run "$run" \
+        --set comm.limit=60 "$@" >log 2>&1 &
+    child=$!
+    children="$children $child"
+    until grep -q '"step": 6,' "$run/metrics.jsonl" 2>/dev/null; do
+        sleep 0.02
+        tries=$((tries + 1))
+        [ $tries -lt 2000 ] && kill -0 "$child" 2>/dev/null || return 1
+    done
+}
+
+process_of() { # RUN RANK
+    local log=$1/logs/rank-0000$2.log
+    [ "$2" -ne 0 ] || log=$1/log.txt
+    sed -n 's/.*process \([0-9]*\)$/\1/p' "$log" | head -n 1
+}
+
+# stopped NAME RUN: exit code, sentence, one step on all ranks, then resumes
+stopped() {
+    local name=$1 run=$2 code
+    wait "$child"
+    code=$?
+    if [ $code -ne 75 ]; then
+        bad "$name" "exit $code where 75 is expected" log
+    elif ! grep -q "stopped on SIG[A-Z0-9]* after step .*, saved" log; then
+        bad "$name" "does not say that it saved" log
+    elif [ "$(grep -o 'after step [0-9]*, saved' log | sort -u | wc -l)" -ne 1 ]
+    then
+        bad "$name" "ranks stopped after different steps" log
+    elif ! lockstep resume "$run" --ranks 1 \
+        --set mesh.data=1 --set mesh.tensor=1 >out 2>&1; then
+        bad "$name" "does not resume" out
+    elif ! same_run whole "$run"; then
+        bad "$name" "$why"
+    else
+        ok "$name"
+    fi
+}
+
+# sent NAME SIGNAL RUN RANK...: to these ranks, again to the first ones
+sent() {
+    local name=$1 signal=$2 run=$3 rank
+    shift 3
+    for rank; do kill -"$signal" "$(process_of "$run" "$rank")"; done
+    stopped "$name" "$run"
+}
+
+under() { # MPI
+    local m=$1
+    begin "$m" 2 "$m-all" && sent "$m: SIGUSR1 to all" USR1 "$m-all" 0 1 ||
+        bad "$m: SIGUSR1 to all" "did not begin" log
+    begin "$m" 4 "$m-one" --set mesh.tensor=2 --threads 2 &&
+        sent "$m: SIGTERM to rank 3 of 4, 2 threads each" TERM "$m-one" 3 ||
+        bad "$m: SIGTERM to rank 3" "did not begin" log
+    begin "$m" 2 "$m-twice" && sent "$m: SIGTERM twice to all" \
+        TERM "$m-twice" 0 1 1 0 || bad "$m: twice" "did not begin" log
+    # As good as always in a save.
+    begin "$m" 2 "$m-save" --set checkpoint.every=1 && sent \
+        "$m: SIGHUP to rank 1 during saves" HUP "$m-save" 1 1 ||
+        bad "$m: during saves" "did not begin" log
+    if begin "$m" 2 "$m-launcher"; then
+        kill -USR1 "$child"
+        stopped "$m: SIGUSR1 to mpirun" "$m-launcher"
+    else bad "$m: SIGUSR1 to mpirun" "did not begin" log
+    fi
+}
+
+for name in $here; do under "$name"; done
+
+# Between threads of one process, too: a signal before the first step.
+"$program" train config.yaml --run early --ranks 2 --threads 1 >log 2>&1 &
+child=$!
+children="$children $child"
+until [ -s early/log.txt ] || ! kill -0 $child; do sleep 0.01; done
+kill -USR1 "$child"
+stopped "SIGUSR1 to two ranks that are threads, while they begin" early
+report
