@@ -3,7 +3,7 @@
 # mpi_signals.sh - signals to processes of a run under each MPI of this machine:
 # to all of them and to one, twice in a row, during a save, to the launcher.
 # Every time all stop after the same step, saved, with exit code 75, and `resume`
-# ends with the bytes of a run that nobody stopped.
+# ends with the bytes of a run that nobody stopped. A rank that hangs is 68.
 . "${0%/*}/common.sh"
 
 here=
@@ -75,6 +75,20 @@ sent() {
     stopped "$name" "$run"
 }
 
+# One that hangs is no request: nothing is saved, and another exit code says so.
+hangs() { # MPI
+    local m=$1 code
+    begin "$m" 2 "$m-hangs" --set comm.limit=2 --set train.steps=100000 ||
+        { bad "$m: a rank hangs" "did not begin" log; return; }
+    kill -STOP "$(process_of "$m-hangs" 1)"
+    wait "$child"
+    code=$?
+    if [ $code -ne 68 ] || ! grep -q "rank 1 has not come within 2.0 s" log
+    then bad "$m: a rank hangs" "exit $code where 68 is expected" log
+    else ok "$m: a rank hangs: exit 68"
+    fi
+}
+
 under() { # MPI
     local m=$1
     begin "$m" 2 "$m-all" && sent "$m: SIGUSR1 to all" USR1 "$m-all" 0 1 ||
@@ -93,6 +107,7 @@ under() { # MPI
         stopped "$m: SIGUSR1 to mpirun" "$m-launcher"
     else bad "$m: SIGUSR1 to mpirun" "did not begin" log
     fi
+    hangs "$m"
 }
 
 for name in $here; do under "$name"; done
