@@ -361,28 +361,46 @@ static void cut_unit(struct shards *shards, int index,
                         PARAM_ALIGN * PARAM_ALIGN;
 }
 
+/* Behind the unit before it, in every rank's arenas. */
+static void place_unit(struct shards *shards, int index)
+{
+    const int ranks = shards->ranks;
+    int64_t *at = shards->at + (int64_t)index * ranks;
+    int64_t *gradient_at = shards->gradient_at + (int64_t)index * ranks;
+
+    if (index == 0) return; /* zeros */
+    const int64_t *sizes = shard_sizes(shards, index - 1);
+    const int64_t *gradient_sizes = shard_gradient_sizes(shards, index - 1);
+
+    for (int r = 0; r < ranks; r++) {
+        at[r] = at[r - ranks] + param_room(sizes[r]);
+        gradient_at[r] = gradient_at[r - ranks] + param_room(gradient_sizes[r]);
+    }
+}
+
 status shards_build(struct shards *shards, const struct param_table *table,
                     const struct holding *holding, int ranks, int rank)
 {
-    void *cuts = NULL, *sizes = NULL;
-
     CHECK(rank >= 0 && rank < ranks);
     *shards = (struct shards){.ranks = ranks, .rank = rank};
     TRY(find_units(shards, table));
-    TRY(memory_take((size_t)(shards->count + 1) * (size_t)(ranks + 1),
-                    sizeof *shards->cuts, &cuts));
-    shards->cuts = cuts;
-    TRY(memory_take((size_t)(shards->count + 1) * (size_t)ranks,
-                    sizeof *shards->sizes, &sizes));
-    shards->sizes = sizes;
-    TRY(memory_take((size_t)(shards->count + 1) * (size_t)(ranks + 1),
-                    sizeof *shards->gradient_cuts, &cuts));
-    shards->gradient_cuts = cuts;
-    TRY(memory_take((size_t)(shards->count + 1) * (size_t)ranks,
-                    sizeof *shards->gradient_sizes, &sizes));
-    shards->gradient_sizes = sizes;
-    for (int i = 0; i < shards->count; i++)
+    const size_t each = (size_t)ranks + 1; /* of a unit */
+    int64_t **const tables[] = {&shards->cuts, &shards->sizes,
+                                &shards->gradient_cuts,
+                                &shards->gradient_sizes, &shards->at,
+                                &shards->gradient_at};
+
+    for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
+        void *memory = NULL;
+
+        TRY(memory_take(((size_t)shards->count + 1) * each, sizeof(int64_t),
+                        &memory));
+        *tables[i] = memory;
+    }
+    for (int i = 0; i < shards->count; i++) {
         cut_unit(shards, i, table, holding);
+        place_unit(shards, i);
+    }
     return OK;
 }
 
@@ -393,6 +411,8 @@ void shards_free(struct shards *shards)
     memory_free(shards->sizes);
     memory_free(shards->gradient_cuts);
     memory_free(shards->gradient_sizes);
+    memory_free(shards->at);
+    memory_free(shards->gradient_at);
     *shards = (struct shards){0};
 }
 
@@ -420,35 +440,28 @@ const int64_t *shard_gradient_sizes(const struct shards *shards, int unit)
 
 int shard_unit_of(const struct shards *shards, int param)
 {
-    int unit = 0;
+    int unit = 0, end = shards->count; /* it is in [unit, end) */
 
-    while (unit + 1 < shards->count &&
-           shards->units[unit + 1].first_param <= param)
-        unit++;
+    while (end - unit > 1) {
+        const int middle = unit + (end - unit) / 2;
+
+        if (shards->units[middle].first_param <= param) unit = middle;
+        else end = middle;
+    }
     return unit;
 }
 
 /* Of the shard arena of any rank: what lies before the unit. */
 static int64_t shard_at(const struct shards *shards, int unit, int rank)
 {
-    int64_t at = 0;
-
-    if (rank == shards->rank) return shards->units[unit].at;
-    for (int i = 0; i < unit; i++)
-        at += (shard_sizes(shards, i)[rank] + PARAM_ALIGN - 1) / PARAM_ALIGN *
-              PARAM_ALIGN;
-    return at;
+    return shards->at[(int64_t)unit * shards->ranks + rank];
 }
 
 /* The same of gradients. */
 static int64_t shard_gradient_at(const struct shards *shards, int unit,
                                  int rank)
 {
-    int64_t at = 0;
-
-    for (int i = 0; i < unit; i++)
-        at += param_room(shard_gradient_sizes(shards, i)[rank]);
-    return at;
+    return shards->gradient_at[(int64_t)unit * shards->ranks + rank];
 }
 
 void shard_range(const struct shards *shards, const struct param_table *table,

@@ -39,6 +39,8 @@ struct shards {
     int64_t *sizes;           /* owned, [count][ranks]: of the shards */
     int64_t *gradient_cuts, *gradient_sizes; /* owned: the same places, of
                                * gradients */
+    int64_t *at, *gradient_at; /* owned, [count][ranks]: where a unit's shard
+                               * begins in each rank's arenas */
     int64_t elements, gradients; /* of this rank's shard arenas */
     int64_t largest_unit, largest_shard; /* elements; of any rank */
 };

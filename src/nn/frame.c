@@ -2,21 +2,85 @@
 /* frame.c - lives of slots and gradients, and from them one frame.
  *
  * First the events are listed and each buffer's first and last event found,
- * then the buffers, largest first, are put at the lowest offset that no buffer
- * alive at the same time covers. */
+ * then the buffers get offsets (rooms.h). */
 #include "nn/frame.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "nn/gradient.h"
+#include "nn/rooms.h"
 
 struct planner {
     struct frame_plan *plan;
     const struct program *program;
     enum backward_mode mode;
     int ahead; /* relayout step whose sums a product starts; 0: none */
+    /* Steps by slot, -1: none. A chain goes from a step to the next one of the
+     * same kind and slot. */
+    int *writer;        /* owned, [slots]: the first that writes it */
+    int *scatter;       /* owned, [slots]: the first scatter that reads it */
+    int *next_in_place; /* owned, [steps]: of those that write over a slot */
+    int *next_scatter;  /* owned, [steps] */
 };
+
+/* An array of -1. */
+static status take_map(int **map, int count)
+{
+    void *memory = NULL;
+
+    TRY(memory_take((size_t)count + 1, sizeof(int), &memory));
+    *map = memory;
+    for (int i = 0; i < count; i++) (*map)[i] = -1;
+    return OK;
+}
+
+static void planner_free(struct planner *planner)
+{
+    memory_free(planner->writer);
+    memory_free(planner->scatter);
+    memory_free(planner->next_in_place);
+    memory_free(planner->next_scatter);
+}
+
+static bool is_scatter(const struct step *step)
+{
+    return step->input >= 0 && step->layer->relayout == RELAYOUT_SCATTER;
+}
+
+/* `later`: room for one number for each slot. */
+static void chain_steps(struct planner *planner, int *later)
+{
+    const struct program *p = planner->program;
+
+    for (int i = p->step_count - 1; i >= 0; i--) {
+        const struct step *step = &p->steps[i];
+
+        if (step->output >= 0) {
+            planner->next_in_place[i] = later[step->output];
+            if (step->layer->in_place) later[step->output] = i;
+            planner->writer[step->output] = i;
+        }
+        if (step->aux >= 0) planner->writer[step->aux] = i;
+        if (!is_scatter(step)) continue;
+        planner->next_scatter[i] = planner->scatter[step->input];
+        planner->scatter[step->input] = i;
+    }
+}
+
+static status index_steps(struct planner *planner)
+{
+    const struct program *p = planner->program;
+    int *later = NULL;
+
+    TRY(take_map(&planner->writer, p->slot_count));
+    TRY(take_map(&planner->scatter, p->slot_count));
+    TRY(take_map(&planner->next_in_place, p->step_count));
+    TRY(take_map(&planner->next_scatter, p->step_count));
+    TRY(take_map(&later, p->slot_count));
+    chain_steps(planner, later);
+    memory_free(later);
+    return OK;
+}
 
 static status add_event(struct planner *planner, struct event event)
 {
@@ -87,12 +151,12 @@ static bool trains(const struct planner *planner)
     return planner->mode != BACKWARD_NONE;
 }
 
-static const struct step *first_writer(const struct program *p, slot which)
+static const struct step *first_writer(const struct planner *planner,
+                                       slot which)
 {
-    for (int i = 0; i < p->step_count; i++)
-        if (p->steps[i].output == which || p->steps[i].aux == which)
-            return &p->steps[i];
-    return NULL;
+    const int writer = planner->writer[which];
+
+    return writer >= 0 ? &planner->program->steps[writer] : NULL;
 }
 
 /* ---- messages beside products (overlap.h) ---- */
@@ -103,7 +167,7 @@ static const struct step *gather_of(const struct planner *planner, slot which)
     const struct step *writer = NULL;
 
     if (planner->program->overlap > 1 && which >= 0)
-        writer = first_writer(planner->program, which);
+        writer = first_writer(planner, which);
     return writer != NULL && writer->layer->relayout == RELAYOUT_GATHER
                ? writer : NULL;
 }
@@ -115,11 +179,10 @@ static const struct step *scatter_of(const struct planner *planner,
     const struct program *p = planner->program;
 
     if (p->overlap <= 1 || step->output < 0) return NULL;
-    for (int i = step->index + 1; i < p->step_count; i++)
-        if (p->steps[i].input == step->output &&
-            p->steps[i].layer->relayout == RELAYOUT_SCATTER)
-            return &p->steps[i];
-    return NULL;
+    int i = planner->scatter[step->output];
+
+    while (i >= 0 && i <= step->index) i = planner->next_scatter[i];
+    return i >= 0 ? &p->steps[i] : NULL;
 }
 
 /* A gather's messages end when its slot is read: until then what they take is
@@ -180,7 +243,7 @@ static bool goes_beside(const struct planner *planner,
     if (planner->program->overlap <= 1) return false;
     if (forward) return step->layer->relayout == RELAYOUT_GATHER;
     if (step->layer->relayout != RELAYOUT_SCATTER) return false;
-    writer = first_writer(planner->program, step->input);
+    writer = first_writer(planner, step->input);
     return writer != NULL && multiplies(writer);
 }
 
@@ -208,24 +271,41 @@ int frame_segment(const struct program *program,
     return at;
 }
 
+status frame_segments(const struct program *program,
+                      const struct frame_plan *plan, struct segment **out)
+{
+    void *memory = NULL;
+
+    TRY(memory_take((size_t)plan->forward_end + 1, sizeof **out, &memory));
+    *out = memory;
+    for (int i = 0; i < plan->forward_end;) {
+        const int end = frame_segment(program, plan, i);
+        const struct segment segment = {i, end > i ? end : i + 1};
+
+        while (i < segment.end) (*out)[i++] = segment;
+    }
+    return OK;
+}
+
 /* While pieces go through a segment one behind the other, all that any of its
  * events uses is in use. */
-static void widen_lives(struct planner *planner)
+static status widen_lives(struct planner *planner)
 {
     struct frame_plan *plan = planner->plan;
+    struct segment *segments = NULL;
 
-    for (int i = 0; i < plan->forward_end;) {
-        const int end = frame_segment(planner->program, plan, i);
+    if (!planner->program->domino) return OK;
+    TRY(frame_segments(planner->program, plan, &segments));
+    for (int b = 0; b < plan->buffer_count; b++) {
+        struct frame_buffer *buffer = &plan->buffers[b];
 
-        for (int b = 0; b < plan->buffer_count && end > i; b++) {
-            struct frame_buffer *buffer = &plan->buffers[b];
-
-            if (buffer->first > i && buffer->first < end) buffer->first = i;
-            if (buffer->last >= i && buffer->last < end - 1)
-                buffer->last = end - 1;
-        }
-        i = end > i ? end : i + 1;
+        if (buffer->first < plan->forward_end)
+            buffer->first = segments[buffer->first].first;
+        if (buffer->last < plan->forward_end)
+            buffer->last = segments[buffer->last].end - 1;
     }
+    memory_free(segments);
+    return OK;
 }
 
 static status plan_forward(struct planner *planner)
@@ -261,7 +341,7 @@ static status plan_forward(struct planner *planner)
         TRY(add_event(planner, event));
     }
     plan->forward_end = plan->event_count;
-    widen_lives(planner);
+    TRY(widen_lives(planner));
     if (entry >= 0) /* F can be run again */
         touch(planner, plan->activation[entry]);
     return OK;
@@ -284,7 +364,7 @@ static status ensure(struct planner *planner, slot which)
         touch(planner, plan->again[which]);
         return OK;
     }
-    const struct step *step = first_writer(p, which);
+    const struct step *step = first_writer(planner, which);
 
     TRY(ensure(planner, step->input));
     TRY(ensure(planner, step->left));
@@ -297,10 +377,8 @@ static status ensure(struct planner *planner, slot which)
     TRY(add_event(planner, (struct event){
         .pass = PASS_RECOMPUTE, .step = step->index,
         .beside = goes_beside(planner, step, true)}));
-    for (int i = step->index + 1; i < p->step_count; i++) {
-        const struct step *later = &p->steps[i];
-
-        if (!later->layer->in_place || later->output != step->output) continue;
+    for (int i = planner->next_in_place[step->index]; i >= 0;
+         i = planner->next_in_place[i]) {
         touch(planner, plan->again[step->output]);
         TRY(add_event(planner, (struct event){.pass = PASS_RECOMPUTE,
                                               .step = i}));
@@ -421,84 +499,50 @@ static status plan_backward(struct planner *planner)
 
 /* ---- offsets ---- */
 
-static int by_size(const void *a, const void *b)
-{
-    const struct frame_buffer *x = *(struct frame_buffer *const *)a;
-    const struct frame_buffer *y = *(struct frame_buffer *const *)b;
-
-    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-    return x < y ? -1 : x > y;
-}
-
-static int by_offset(const void *a, const void *b)
-{
-    const struct frame_buffer *x = *(struct frame_buffer *const *)a;
-    const struct frame_buffer *y = *(struct frame_buffer *const *)b;
-
-    if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-    return x < y ? -1 : x > y;
-}
-
-/* The lowest gap that fits; `placed` are the `count` buffers that have their
- * offset, `near` is room for as many. */
-static void place(struct frame_buffer *buffer, struct frame_buffer **placed,
-                  int count, struct frame_buffer **near)
-{
-    int64_t offset = 0;
-    int near_count = 0;
-
-    for (int i = 0; i < count; i++)
-        if (placed[i]->first <= buffer->last &&
-            buffer->first <= placed[i]->last)
-            near[near_count++] = placed[i];
-    qsort(near, (size_t)near_count, sizeof *near, by_offset);
-    for (int i = 0; i < near_count; i++) {
-        if (near[i]->offset >= offset + buffer->bytes) break;
-        if (near[i]->offset + near[i]->bytes > offset)
-            offset = near[i]->offset + near[i]->bytes;
-    }
-    buffer->offset = offset;
-}
-
 static status assign_offsets(struct frame_plan *plan)
 {
     const size_t count = (size_t)plan->buffer_count;
-    struct frame_buffer **order = NULL;
+    struct room *rooms = NULL;
     void *memory = NULL;
+    status result;
 
     if (count == 0) return OK;
-    TRY(memory_take(2 * count, sizeof *order, &memory));
-    order = memory;
-    for (size_t i = 0; i < count; i++) order[i] = &plan->buffers[i];
-    qsort(order, count, sizeof *order, by_size);
-    for (size_t i = 0; i < count; i++) {
-        place(order[i], order, (int)i, order + count);
-        if (order[i]->offset + order[i]->bytes > plan->bytes)
-            plan->bytes = order[i]->offset + order[i]->bytes;
-    }
+    TRY(memory_take(count, sizeof *rooms, &memory));
+    rooms = memory;
+    for (size_t i = 0; i < count; i++)
+        rooms[i] = (struct room){plan->buffers[i].bytes,
+                                 plan->buffers[i].first,
+                                 plan->buffers[i].last, 0};
+    /* The last event may be followed by a reader. */
+    result = rooms_place(rooms, plan->buffer_count, plan->event_count + 1,
+                         &plan->bytes);
+    for (size_t i = 0; i < count; i++)
+        plan->buffers[i].offset = rooms[i].offset;
     memory_free(memory);
-    return OK;
+    return result;
+}
+
+static status plan_passes(struct planner *planner)
+{
+    TRY(index_steps(planner));
+    TRY(plan_forward(planner));
+    planner->plan->backward_end = planner->plan->forward_end;
+    return trains(planner) ? plan_backward(planner) : OK;
 }
 
 status frame_plan_build(struct frame_plan *plan, const struct program *program,
                         enum backward_mode mode)
 {
     struct planner planner = {.plan = plan, .program = program, .mode = mode};
-    const size_t slots = (size_t)program->slot_count;
     int **maps[] = {&plan->activation, &plan->again, &plan->gradient,
                     &plan->sums, &plan->gradient_sums};
+    status result;
 
     *plan = (struct frame_plan){.mode = mode};
-    for (int i = 0; i < 5; i++) {
-        void *map = NULL;
-
-        TRY(memory_take(slots, sizeof(int), &map));
-        *maps[i] = map;
-        for (size_t j = 0; j < slots; j++) (*maps[i])[j] = -1;
-    }
-    TRY(plan_forward(&planner));
-    plan->backward_end = plan->forward_end;
-    if (trains(&planner)) TRY(plan_backward(&planner));
+    for (int i = 0; i < 5; i++) TRY(take_map(maps[i], program->slot_count));
+    result = plan_passes(&planner);
+    planner_free(&planner);
+    TRY(result);
     return assign_offsets(plan);
 }
 

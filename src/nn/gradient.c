@@ -201,6 +201,7 @@ struct stream_range gradients_all(const struct gradients *g)
  * the order of the streams. */
 static int64_t joined_before(const struct gradients *g, int stream)
 {
+    if (g->joined_elements == 0) return 0;
     for (int i = stream; i < g->program->stream_count; i++)
         if (g->states[i].joined >= 0)
             return g->states[i].joined - g->joined_first;

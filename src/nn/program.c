@@ -328,25 +328,57 @@ static void drop_kind(struct program *p, const char *kind)
     }
 }
 
+/* The last step that reads a slot, and the last of another block than that
+ * one's; -1: none. */
+struct last_readers { int step, other; };
+
+static void note_reader(const struct program *p, int at, slot which,
+                        struct last_readers *readers)
+{
+    if (which < 0) return;
+    struct last_readers *r = &readers[which];
+
+    if (r->step >= 0 && p->steps[r->step].block != p->steps[at].block)
+        r->other = r->step;
+    r->step = at;
+}
+
+/* Whether a later step of another block reads what the step writes. */
+static bool leaves_block(const struct program *p, const struct step *step,
+                         const struct last_readers *readers)
+{
+    if (step->output < 0) return true;
+    const struct last_readers *r = &readers[step->output];
+
+    if (r->step >= 0 && p->steps[r->step].block != step->block)
+        return r->step > step->index;
+    return r->other > step->index;
+}
+
 /* A block keeps nothing but what enters it: every slot that only its own
  * steps read. */
-static void drop_blocks(struct program *p)
+static status drop_blocks(struct program *p)
 {
+    struct last_readers *readers;
+    void *memory = NULL;
+
+    TRY(memory_take((size_t)p->slot_count + 1, sizeof *readers, &memory));
+    readers = memory;
+    for (int i = 0; i < p->slot_count; i++)
+        readers[i] = (struct last_readers){-1, -1};
+    for (int i = 0; i < p->step_count; i++) {
+        note_reader(p, i, p->steps[i].input, readers);
+        note_reader(p, i, p->steps[i].left, readers);
+    }
     for (int i = 0; i < p->step_count; i++) {
         const struct step *step = &p->steps[i];
-        bool leaves = step->block < 0;
 
-        for (int j = i + 1; j < p->step_count && !leaves; j++) {
-            const struct step *reader = &p->steps[j];
-
-            leaves = reader->block != step->block &&
-                     (reader->input == step->output ||
-                      reader->left == step->output);
-        }
-        if (leaves || step->output < 0) continue;
+        if (step->block < 0 || leaves_block(p, step, readers)) continue;
         p->slots[step->output].dropped = true;
         if (step->aux >= 0) p->slots[step->aux].dropped = true;
     }
+    memory_free(memory);
+    return OK;
 }
 
 status program_recompute(struct program *program, const char *const *policy,
@@ -369,7 +401,7 @@ status program_recompute(struct program *program, const char *const *policy,
                  "attention or linear%s%s",
                  policy[i], near ? "; nearest: " : "", near ? near : "");
         }
-        if (found == 1) drop_blocks(program);
+        if (found == 1) TRY(drop_blocks(program));
         if (found > 1) drop_kind(program, policy[i]);
     }
     return OK;

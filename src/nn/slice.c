@@ -13,7 +13,14 @@ struct cutter {
     int first, last;  /* steps [first, last) of the whole are kept */
     int *slots;       /* owned: new number of each slot, -1: gone */
     int *params, *streams;
+    struct uses *uses;   /* owned, [slots]: steps of the whole that use it */
+    struct owner *owners; /* owned, [params] */
+    bool *stream_kept;   /* owned, [streams]: a kept step has it */
 };
+
+struct uses { int first, last; }; /* -1: none */
+/* Streams of a parameter. */
+struct owner { int kept, all; bool copy; };
 
 /* Steps of a stage lie together: before, in and after the blocks. */
 static void find_steps(struct cutter *c, const struct slice *slice)
@@ -33,25 +40,33 @@ static void find_steps(struct cutter *c, const struct slice *slice)
         c->last--;
 }
 
-static bool uses(const struct step *step, slot which)
+static void find_uses(struct cutter *c)
 {
-    return step->input == which || step->left == which ||
-           step->output == which || step->aux == which;
+    const struct program *p = c->program;
+
+    for (slot which = 0; which < p->slot_count; which++)
+        c->uses[which] = (struct uses){-1, -1};
+    for (int i = 0; i < p->step_count; i++) {
+        const struct step *step = &p->steps[i];
+        const slot used[] = {step->input, step->left, step->output,
+                             step->aux};
+
+        for (int j = 0; j < 4; j++) {
+            if (used[j] < 0) continue;
+            if (c->uses[used[j]].first < 0) c->uses[used[j]].first = i;
+            c->uses[used[j]].last = i;
+        }
+    }
 }
 
 /* The one slot that steps before `at` and steps from `at` on both use. */
-static status find_crossing(const struct program *p, int at, slot *out)
+static status find_crossing(const struct cutter *c, int at, slot *out)
 {
     *out = -1;
-    for (slot which = 0; which < p->slot_count; which++) {
-        bool before = false, after = false;
+    for (slot which = 0; which < c->program->slot_count; which++) {
+        const struct uses *uses = &c->uses[which];
 
-        for (int i = 0; i < p->step_count; i++) {
-            if (!uses(&p->steps[i], which)) continue;
-            if (i < at) before = true;
-            else after = true;
-        }
-        if (!before || !after) continue;
+        if (uses->first < 0 || uses->first >= at || uses->last < at) continue;
         if (*out >= 0)
             FAIL(ERR_CONFIG, "the model cannot be cut before step %d of its "
                              "program: the activations s%d and s%d cross",
@@ -69,31 +84,48 @@ static void renumber(slot *which, const int *map)
     if (*which >= 0) *which = map[*which];
 }
 
+static void mark_used(struct cutter *c, slot which)
+{
+    if (which >= 0) c->slots[which] = 0;
+}
+
 static void keep_slots(struct cutter *c)
 {
     struct program *p = c->program;
     int count = 0;
 
+    for (slot which = 0; which < p->slot_count; which++) c->slots[which] = -1;
+    for (int i = c->first; i < c->last; i++) {
+        mark_used(c, p->steps[i].input);
+        mark_used(c, p->steps[i].left);
+        mark_used(c, p->steps[i].output);
+        mark_used(c, p->steps[i].aux);
+    }
     for (slot which = 0; which < p->slot_count; which++) {
-        bool used = false;
-
-        for (int i = c->first; i < c->last && !used; i++)
-            used = uses(&p->steps[i], which);
-        c->slots[which] = used ? count : -1;
-        if (used) p->slots[count++] = p->slots[which];
+        if (c->slots[which] < 0) continue;
+        c->slots[which] = count;
+        p->slots[count++] = p->slots[which];
     }
     p->slot_count = count;
     renumber(&p->entry, c->slots);
     renumber(&p->exit, c->slots);
 }
 
-/* Whether a kept step has the stream. */
-static bool stream_kept(const struct cutter *c, int stream)
+static void count_streams(struct cutter *c)
 {
+    const struct program *p = c->program;
+
     for (int i = c->first; i < c->last; i++)
         for (int j = 0; j < STEP_PARAMS_MAX; j++)
-            if (c->program->steps[i].stream[j] == stream) return true;
-    return false;
+            if (p->steps[i].stream[j] >= 0)
+                c->stream_kept[p->steps[i].stream[j]] = true;
+    for (int s = 0; s < p->stream_count; s++) {
+        struct owner *owner = &c->owners[p->streams[s].param];
+
+        owner->all++;
+        if (c->stream_kept[s]) owner->kept++;
+        else if (p->streams[s].use == 0) owner->copy = true;
+    }
 }
 
 /* Parameters with a kept use, at offsets of their own. */
@@ -106,18 +138,12 @@ static void keep_params(struct cutter *c)
     kept.elements = kept.parameters = 0;
     for (int i = 0; i < p->params.count; i++) {
         struct param param = p->params.items[i];
-        int uses_kept = 0, uses_all = 0;
+        const struct owner owner = c->owners[i];
 
-        param.copy = false;
-        for (int s = 0; s < p->stream_count; s++) {
-            if (p->streams[s].param != i) continue;
-            uses_all++;
-            if (stream_kept(c, s)) uses_kept++;
-            else if (p->streams[s].use == 0) param.copy = true;
-        }
-        c->params[i] = uses_kept > 0 ? kept.count : -1;
-        if (uses_kept == 0) continue;
-        param.shared = uses_kept < uses_all;
+        c->params[i] = owner.kept > 0 ? kept.count : -1;
+        if (owner.kept == 0) continue;
+        param.copy = owner.copy;
+        param.shared = owner.kept < owner.all;
         param.streams = 0; /* counted again by keep_streams */
         param.offset = kept.elements;
         kept.elements += param_room(param.elements);
@@ -137,7 +163,7 @@ static void keep_streams(struct cutter *c)
         struct stream_info info = p->streams[s];
 
         c->streams[s] = -1;
-        if (!stream_kept(c, s)) continue;
+        if (!c->stream_kept[s]) continue;
         info.param = c->params[info.param];
         info.use = p->params.items[info.param].streams++;
         c->streams[s] = count;
@@ -169,36 +195,51 @@ static void keep_steps(struct cutter *c)
     p->first_step = c->first;
 }
 
+static status cut(struct cutter *c)
+{
+    struct program *program = c->program;
+
+    find_uses(c);
+    if (c->first > 0)
+        TRY(find_crossing(c, c->first, &program->entry));
+    if (c->last < program->step_count)
+        TRY(find_crossing(c, c->last, &program->exit));
+    keep_slots(c);
+    count_streams(c);
+    keep_params(c); /* reads the old streams of the old steps */
+    keep_streams(c);
+    keep_steps(c);
+    return OK;
+}
+
 status program_slice(struct program *program, const struct slice *slice)
 {
+    const int slots = program->slot_count, params = program->params.count;
+    const int streams = program->stream_count;
+    const struct { int count; size_t bytes; } sizes[] = {
+        {slots, sizeof(int)}, {params, sizeof(int)}, {streams, sizeof(int)},
+        {slots, sizeof(struct uses)}, {params, sizeof(struct owner)},
+        {streams, sizeof(bool)}};
+    enum { TABLES = (int)(sizeof sizes / sizeof *sizes) };
+    void *tables[TABLES] = {0};
     struct cutter c = {.program = program};
-    const size_t sizes[] = {(size_t)program->slot_count,
-                            (size_t)program->params.count,
-                            (size_t)program->stream_count};
-    int **maps[] = {&c.slots, &c.params, &c.streams};
     status result = OK;
 
     find_steps(&c, slice);
     if (c.first >= c.last)
         FAIL(ERR_CONFIG, "a stage of blocks %d to %d has nothing to compute",
              slice->first, slice->last);
-    for (int i = 0; i < 3; i++) {
-        void *map = NULL;
-
-        TRY_GOTO(done, result, memory_take(sizes[i], sizeof(int), &map));
-        *maps[i] = map;
-    }
-    if (c.first > 0)
-        TRY_GOTO(done, result, find_crossing(program, c.first,
-                                             &program->entry));
-    if (c.last < program->step_count)
-        TRY_GOTO(done, result, find_crossing(program, c.last,
-                                             &program->exit));
-    keep_slots(&c);
-    keep_params(&c); /* reads the old streams of the old steps */
-    keep_streams(&c);
-    keep_steps(&c);
+    for (int i = 0; i < TABLES; i++)
+        TRY_GOTO(done, result, memory_take((size_t)sizes[i].count + 1,
+                                           sizes[i].bytes, &tables[i]));
+    c.slots = tables[0];
+    c.params = tables[1];
+    c.streams = tables[2];
+    c.uses = tables[3];
+    c.owners = tables[4];
+    c.stream_kept = tables[5];
+    result = cut(&c);
 done:
-    for (int i = 0; i < 3; i++) memory_free(*maps[i]);
+    for (int i = 0; i < TABLES; i++) memory_free(tables[i]);
     return result;
 }

@@ -174,8 +174,7 @@ static void add_vectors(const struct scene *s)
     for (int i = 0; i < (whole ? 1 : stage->reduced.count); i++) {
         const struct stream_range range =
             whole ? gradients_all(g)
-                  : residency_joined(&stage->reduced.items[i], s->program,
-                                     &stage->shards);
+                  : stage->reduced.items[i].joined;
         const int64_t elements = gradients_joined(g, range);
 
         if (elements > 0)

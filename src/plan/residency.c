@@ -3,7 +3,7 @@
  * and where. */
 #include "plan/residency.h"
 
-#include <stdlib.h>
+#include "nn/rooms.h"
 
 bool residency_is_loss(const struct program *program,
                        const struct event *event)
@@ -43,59 +43,23 @@ static int64_t size_of(const struct shards *shards,
     return gradients ? unit->gradients : unit->elements;
 }
 
-static bool overlap(const struct residence *a, const struct residence *b)
+/* The largest first, each as low as it can be. */
+static status place_all(struct residency *r, const struct shards *shards,
+                        int events)
 {
-    return a->begin < b->end && b->begin < a->end;
-}
-
-/* The lowest offset that no placed item alive at the same time covers. */
-static void place_item(struct residency *r, const struct shards *shards,
-                       const bool *placed, int which)
-{
-    struct residence *item = &r->items[which];
-    const int64_t size = size_of(shards, item, r->gradients);
-    bool moved = true;
-
-    item->offset = 0;
-    while (moved) {
-        moved = false;
-        for (int i = 0; i < r->count; i++) {
-            const struct residence *other = &r->items[i];
-            const int64_t end =
-                other->offset + size_of(shards, other, r->gradients);
-
-            if (!placed[i] || !overlap(item, other) ||
-                item->offset >= end || other->offset >= item->offset + size)
-                continue;
-            item->offset = end;
-            moved = true;
-        }
-    }
-    if (item->offset + size > r->elements) r->elements = item->offset + size;
-}
-
-/* The largest first. */
-static status place_all(struct residency *r, const struct shards *shards)
-{
+    struct room *rooms = NULL;
     void *memory = NULL;
-    bool *placed;
+    status result;
 
-    TRY(memory_take((size_t)r->count + 1, sizeof *placed, &memory));
-    placed = memory;
-    for (int i = 0; i < r->count; i++) placed[i] = false;
-    for (int n = 0; n < r->count; n++) {
-        int best = -1;
-
-        for (int i = 0; i < r->count; i++)
-            if (!placed[i] &&
-                (best < 0 || size_of(shards, &r->items[i], r->gradients) >
-                     size_of(shards, &r->items[best], r->gradients)))
-                best = i;
-        place_item(r, shards, placed, best);
-        placed[best] = true;
-    }
+    TRY(memory_take((size_t)r->count + 1, sizeof *rooms, &memory));
+    rooms = memory;
+    for (int i = 0; i < r->count; i++)
+        rooms[i] = (struct room){size_of(shards, &r->items[i], r->gradients),
+                                 r->items[i].begin, r->items[i].end - 1, 0};
+    result = rooms_place(rooms, r->count, events, &r->elements);
+    for (int i = 0; i < r->count; i++) r->items[i].offset = rooms[i].offset;
     memory_free(memory);
-    return OK;
+    return result;
 }
 
 /* ---- weights ---- */
@@ -146,21 +110,25 @@ static void begin_early(struct residency *r, int before, int from,
 
 /* Events of a segment run once for each piece (frame.h): a room that any of
  * them needs is taken before the first and free after the last of them. */
-static void widen_residences(struct residency *r,
-                             const struct program *program,
-                             const struct frame_plan *frame)
+static status widen_residences(struct residency *r,
+                               const struct program *program,
+                               const struct frame_plan *frame)
 {
-    for (int first = 0; first < frame->forward_end;) {
-        const int end = frame_segment(program, frame, first);
+    struct segment *segments = NULL;
 
-        for (int i = 0; i < r->count; i++) {
-            struct residence *item = &r->items[i];
+    if (!program->domino) return OK;
+    TRY(frame_segments(program, frame, &segments));
+    for (int i = 0; i < r->count; i++) {
+        struct residence *item = &r->items[i];
 
-            if (item->begin > first && item->begin < end) item->begin = first;
-            if (item->end > first && item->end < end) item->end = end;
-        }
-        first = end > first ? end : first + 1;
+        if (item->begin < frame->forward_end)
+            item->begin = segments[item->begin].first;
+        if (item->end < frame->forward_end &&
+            item->end > segments[item->end].first)
+            item->end = segments[item->end].end;
     }
+    memory_free(segments);
+    return OK;
 }
 
 status residency_weights(struct residency *residency,
@@ -179,58 +147,79 @@ status residency_weights(struct residency *residency,
                      ends[pass + 1]));
         begin_early(residency, before, ends[pass], prefetch);
     }
-    widen_residences(residency, program, frame);
-    return place_all(residency, shards);
+    TRY(widen_residences(residency, program, frame));
+    return place_all(residency, shards, frame->event_count);
 }
 
 /* ---- gradients ---- */
 
-static status touch(struct residency *r, const struct program *program,
-                    const struct shards *shards, int stream, int event)
+/* Numbers of items, -1: none yet. */
+struct item_index {
+    int *unit;   /* owned, [units]: the unit's own */
+    int *stream; /* owned, [streams]: of second uses */
+};
+
+static status index_take(struct item_index *index, int units, int streams)
+{
+    void *memory = NULL;
+
+    TRY(memory_take((size_t)(units + streams) + 1, sizeof(int), &memory));
+    index->unit = memory;
+    index->stream = index->unit + units;
+    for (int i = 0; i < units + streams; i++) index->unit[i] = -1;
+    return OK;
+}
+
+static int *item_of(const struct item_index *index,
+                    const struct program *program,
+                    const struct shards *shards, int stream)
 {
     const struct stream_info *info = &program->streams[stream];
-    const int unit = shard_unit_of(shards, info->param);
-    const int second = info->use > 0 ? stream : -1;
+
+    return info->use > 0 ? &index->stream[stream]
+                         : &index->unit[shard_unit_of(shards, info->param)];
+}
+
+static status touch(struct residency *r, const struct program *program,
+                    const struct shards *shards, int stream, int event,
+                    const struct item_index *index)
+{
+    const struct stream_info *info = &program->streams[stream];
+    int *item = item_of(index, program, shards, stream);
 
     if (info->rows > 0) return OK; /* no part of a unit */
     if (!gradient_made(program, stream)) return OK;
-    for (int i = 0; i < r->count; i++) {
-        if (r->items[i].unit != unit || r->items[i].stream != second) continue;
-        r->items[i].last = event;
+    if (*item >= 0) {
+        r->items[*item].last = event;
         return OK;
     }
-    return add_item(r, (struct residence){.unit = unit, .stream = second,
-                                          .begin = event, .first = event,
-                                          .last = event});
+    *item = r->count;
+    return add_item(r, (struct residence){
+        .unit = shard_unit_of(shards, info->param),
+        .stream = info->use > 0 ? stream : -1,
+        .begin = event, .first = event, .last = event});
 }
 
-static bool is_of(const struct residence *item, const struct program *program,
-                  const struct shards *shards, int stream)
+static void find_joined(struct residency *r, const struct program *program,
+                        const struct shards *shards,
+                        const struct item_index *index)
 {
-    const struct stream_info *info = &program->streams[stream];
-
-    if (item->stream >= 0) return stream == item->stream;
-    return info->use == 0 &&
-           shard_unit_of(shards, info->param) == item->unit;
-}
-
-struct stream_range residency_joined(const struct residence *item,
-                                     const struct program *program,
-                                     const struct shards *shards)
-{
-    struct stream_range range = {0, 0};
+    int before = -1; /* item of the stream before */
 
     for (int i = 0; i < program->stream_count; i++) {
-        if (!program->streams[i].local ||
-            !is_of(item, program, shards, i))
-            continue;
-        if (range.end == 0) range.first = i;
-        range.end = i + 1;
+        if (!program->streams[i].local) continue;
+        const int item = *item_of(index, program, shards, i);
+
+        if (item < 0) continue;
+        struct stream_range *range = &r->items[item].joined;
+
+        /* Layers come in the order of the units, so nobody else's lie
+         * between. */
+        CHECK(range->end == 0 || item == before);
+        if (range->end == 0) range->first = i;
+        range->end = i + 1;
+        before = item;
     }
-    /* Layers come in the order of the units, so nobody else's lie between. */
-    for (int i = range.first; i < range.end; i++)
-        CHECK(!program->streams[i].local || is_of(item, program, shards, i));
-    return range;
 }
 
 /* The reduction of an item is waited for when the second one after it, or the
@@ -238,21 +227,24 @@ struct stream_range residency_joined(const struct residence *item,
 static void end_reductions(struct residency *r, int end)
 {
     for (int i = 0; i < r->count; i++) {
-        int next = i + 2;
+        int next = i + 2, end_next = r->count; /* it is in [next, end_next] */
 
-        while (next < r->count && r->items[next].first <= r->items[i].last)
-            next++;
+        while (next < end_next) { /* first events ascend */
+            const int middle = next + (end_next - next) / 2;
+
+            if (r->items[middle].first <= r->items[i].last) next = middle + 1;
+            else end_next = middle;
+        }
         r->items[i].end = next < r->count ? r->items[next].first : end;
     }
 }
 
-status residency_gradients(struct residency *residency,
-                           const struct program *program,
-                           const struct frame_plan *frame,
-                           const struct shards *shards)
+static status touch_all(struct residency *residency,
+                        const struct program *program,
+                        const struct frame_plan *frame,
+                        const struct shards *shards,
+                        const struct item_index *index)
 {
-    residency_free(residency);
-    residency->gradients = true;
     for (int e = frame->forward_end; e < frame->event_count; e++) {
         const struct event *event = &frame->events[e];
         const struct step *step = &program->steps[event->step];
@@ -262,8 +254,27 @@ status residency_gradients(struct residency *residency,
             continue;
         for (int j = 0; j < STEP_PARAMS_MAX; j++)
             if (step->stream[j] >= 0)
-                TRY(touch(residency, program, shards, step->stream[j], e));
+                TRY(touch(residency, program, shards, step->stream[j], e,
+                          index));
     }
+    return OK;
+}
+
+status residency_gradients(struct residency *residency,
+                           const struct program *program,
+                           const struct frame_plan *frame,
+                           const struct shards *shards)
+{
+    struct item_index index = {0};
+    status result;
+
+    residency_free(residency);
+    residency->gradients = true;
+    TRY(index_take(&index, shards->count, program->stream_count));
+    result = touch_all(residency, program, frame, shards, &index);
+    if (result == OK) find_joined(residency, program, shards, &index);
+    memory_free(index.unit);
+    TRY(result);
     end_reductions(residency, frame->event_count);
-    return place_all(residency, shards);
+    return place_all(residency, shards, frame->event_count);
 }

@@ -24,6 +24,9 @@ struct residence {
     int first, last; /* events that use it */
     int end;         /* event before which its room is free again */
     int64_t offset;  /* elements */
+    struct stream_range joined; /* gradients: from the first to the last stream
+                      * whose vectors are joined over the ranks that hold parts
+                      * of the same sequences; empty: none is */
 };
 
 struct residency {
@@ -43,11 +46,6 @@ status residency_gradients(struct residency *residency,
                            const struct program *program,
                            const struct frame_plan *frame,
                            const struct shards *shards);
-/* From the first to the last stream of an item whose vectors are joined over
- * the ranks that hold parts of the same sequences; empty: none is. */
-struct stream_range residency_joined(const struct residence *item,
-                                     const struct program *program,
-                                     const struct shards *shards);
 void residency_free(struct residency *residency);
 
 /* Whether the event computes the loss: in training its F does nothing. */

@@ -274,9 +274,7 @@ static status end_scatter(struct zero *z, int index)
 static status join_item(struct zero *z, int index)
 {
     return gradients_join(&z->stage->gradients,
-                          residency_joined(&z->stage->reduced.items[index],
-                                           &z->stage->program,
-                                           &z->stage->shards), z->tensor);
+                          z->stage->reduced.items[index].joined, z->tensor);
 }
 
 size_t zero_join_bytes(const struct stage *stage, const struct group *tensor)
@@ -288,9 +286,7 @@ size_t zero_join_bytes(const struct stage *stage, const struct group *tensor)
         return gradients_message_bytes(g, gradients_all(g), tensor);
     for (int i = 0; i < stage->reduced.count; i++)
         bytes = most(bytes, gradients_message_bytes(
-                                g, residency_joined(&stage->reduced.items[i],
-                                                    &stage->program,
-                                                    &stage->shards), tensor));
+                                g, stage->reduced.items[i].joined, tensor));
     return bytes;
 }
 

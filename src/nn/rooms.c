@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rooms.c - offsets for buffers whose lives are known.
+ *
+ * A tree divides the events in halves, down to leaves of a few events. A buffer
+ * is noted, as the span of offsets that it takes, in every node that its life
+ * meets but does not cover, and in the topmost nodes that its life covers.
+ * Spans that touch are one span: buffers are packed, so nodes have few.
+ *
+ *   events   0 .. 15 | 16 .. 31 | 32 .. 47 | 48 .. 63
+ *   life               [===================]
+ *   covers             node 16-31, node 32-47
+ *   meets              node 0-63, node 0-31, node 32-63
+ *
+ * What a life of a new buffer meets is then: what covers the nodes on the way
+ * down, and all that is noted in the nodes that it covers itself. */
+#include "nn/rooms.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+
+enum { LEAF = 16 /* events */, DEPTH_MOST = 32 };
+
+struct span { int64_t from, to; };
+
+/* Spans that do not touch, in order. */
+struct spans {
+    struct span *items; /* owned */
+    int count, capacity;
+};
+
+struct node {
+    struct spans covers, meets;
+};
+
+/* Rooms that meet one leaf and do not cover it. */
+struct list {
+    const struct room **items; /* owned */
+    int count, capacity;
+};
+
+struct tree {
+    struct node *nodes;  /* owned, [2 leaves], the root is 1 */
+    struct list *lists;  /* owned, [leaves] */
+    int leaves;          /* a power of two */
+};
+
+/* What may stand in the way of one room. */
+struct search {
+    const struct room *room;
+    const struct spans *sets[4 * DEPTH_MOST];
+    const struct list *lists[2];
+    int set_count, list_count;
+};
+
+/* ---- spans ---- */
+
+/* The first span that ends after `at`. */
+static int spans_after(const struct spans *s, int64_t at)
+{
+    int low = 0, high = s->count;
+
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+
+        if (s->items[middle].to > at) high = middle;
+        else low = middle + 1;
+    }
+    return low;
+}
+
+static status spans_add(struct spans *s, struct span span)
+{
+    const int at = spans_after(s, span.from - 1); /* may touch it */
+    int end = at;
+
+    while (end < s->count && s->items[end].from <= span.to) {
+        if (s->items[end].from < span.from) span.from = s->items[end].from;
+        if (s->items[end].to > span.to) span.to = s->items[end].to;
+        end++;
+    }
+    if (end == at) { /* a new one */
+        if (s->count == s->capacity) {
+            const int capacity = s->capacity ? 2 * s->capacity : 2;
+            void *items = s->items;
+
+            TRY(memory_grow(&items, (size_t)capacity, sizeof *s->items));
+            s->items = items;
+            s->capacity = capacity;
+        }
+        for (int i = s->count++; i > at; i--) s->items[i] = s->items[i - 1];
+    } else {
+        const int gone = end - at - 1;
+
+        for (int i = end; gone > 0 && i < s->count; i++)
+            s->items[i - gone] = s->items[i];
+        s->count -= gone;
+    }
+    s->items[at] = span;
+    return OK;
+}
+
+static status list_add(struct list *list, const struct room *room)
+{
+    if (list->count == list->capacity) {
+        const int capacity = list->capacity ? 2 * list->capacity : 16;
+        void *items = list->items;
+
+        TRY(memory_grow(&items, (size_t)capacity, sizeof *list->items));
+        list->items = items;
+        list->capacity = capacity;
+    }
+    list->items[list->count++] = room;
+    return OK;
+}
+
+/* ---- the tree ---- */
+
+/* Events [from, to] of a node that is `width` leaves wide. */
+struct reach { int node, from, to; };
+
+static struct reach half(struct reach r, int which)
+{
+    const int middle = r.from + (r.to - r.from) / 2;
+
+    return which == 0 ? (struct reach){2 * r.node, r.from, middle}
+                      : (struct reach){2 * r.node + 1, middle + 1, r.to};
+}
+
+static bool apart(const struct room *room, struct reach r)
+{
+    return room->last < r.from || room->first > r.to;
+}
+
+static bool covered(const struct room *room, struct reach r)
+{
+    return room->first <= r.from && room->last >= r.to;
+}
+
+static status note(struct tree *tree, const struct room *room,
+                   struct reach reach)
+{
+    const struct span span = {room->offset, room->offset + room->bytes};
+    struct node *node = &tree->nodes[reach.node];
+
+    if (apart(room, reach)) return OK;
+    if (covered(room, reach)) return spans_add(&node->covers, span);
+    TRY(spans_add(&node->meets, span));
+    if (reach.node >= tree->leaves)
+        return list_add(&tree->lists[reach.node - tree->leaves], room);
+    TRY(note(tree, room, half(reach, 0)));
+    return note(tree, room, half(reach, 1));
+}
+
+static void gather_set(struct search *search, const struct spans *spans)
+{
+    if (spans->count == 0) return;
+    CHECK(search->set_count < 4 * DEPTH_MOST);
+    search->sets[search->set_count++] = spans;
+}
+
+static void gather(const struct tree *tree, struct search *search,
+                   struct reach reach)
+{
+    const struct node *node = &tree->nodes[reach.node];
+
+    if (apart(search->room, reach)) return;
+    gather_set(search, &node->covers);
+    if (covered(search->room, reach)) {
+        gather_set(search, &node->meets);
+    } else if (reach.node >= tree->leaves) {
+        search->lists[search->list_count++] =
+            &tree->lists[reach.node - tree->leaves];
+    } else {
+        gather(tree, search, half(reach, 0));
+        gather(tree, search, half(reach, 1));
+    }
+}
+
+/* ---- the lowest offset ---- */
+
+static bool pass_list(const struct list *list, const struct room *room,
+                      int64_t *offset)
+{
+    bool moved = false;
+
+    for (int i = 0; i < list->count; i++) {
+        const struct room *other = list->items[i];
+
+        if (other->last < room->first || other->first > room->last ||
+            other->offset + other->bytes <= *offset ||
+            other->offset - *offset >= room->bytes)
+            continue;
+        *offset = other->offset + other->bytes;
+        moved = true;
+    }
+    return moved;
+}
+
+static bool pass_spans(const struct spans *spans, const struct room *room,
+                       int64_t *offset)
+{
+    bool moved = false;
+
+    for (int i = spans_after(spans, *offset);
+         i < spans->count && spans->items[i].from - *offset < room->bytes;
+         i++) {
+        *offset = spans->items[i].to;
+        moved = true;
+    }
+    return moved;
+}
+
+/* Beyond whatever is in the way, until nothing is. */
+static int64_t lowest(const struct search *search)
+{
+    int64_t offset = 0;
+    bool moved = true;
+
+    while (moved) {
+        moved = false;
+        for (int i = 0; i < search->set_count; i++)
+            if (pass_spans(search->sets[i], search->room, &offset))
+                moved = true;
+        for (int i = 0; i < search->list_count; i++)
+            if (pass_list(search->lists[i], search->room, &offset))
+                moved = true;
+    }
+    return offset;
+}
+
+static status place(struct tree *tree, struct room *room, int64_t *most)
+{
+    const struct reach all = {1, 0, tree->leaves * LEAF - 1};
+    struct search search = {.room = room};
+
+    gather(tree, &search, all);
+    room->offset = lowest(&search);
+    if (room->bytes > INT64_MAX - room->offset)
+        FAIL(ERR_CONFIG, "buffers of more than 2^63 bytes are alive at once; "
+                         "a smaller model or micro-batch has room");
+    if (room->offset + room->bytes > *most)
+        *most = room->offset + room->bytes;
+    return note(tree, room, all);
+}
+
+/* ---- together ---- */
+
+static int by_size(const void *a, const void *b)
+{
+    const struct room *x = *(struct room *const *)a;
+    const struct room *y = *(struct room *const *)b;
+
+    if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
+    return x < y ? -1 : x > y;
+}
+
+static status tree_build(struct tree *tree, int events)
+{
+    void *memory = NULL;
+
+    tree->leaves = 1;
+    while (tree->leaves <= (events - 1) / LEAF) tree->leaves *= 2;
+    TRY(memory_take(2 * (size_t)tree->leaves, sizeof *tree->nodes, &memory));
+    tree->nodes = memory;
+    TRY(memory_take((size_t)tree->leaves, sizeof *tree->lists, &memory));
+    tree->lists = memory;
+    return OK;
+}
+
+static void tree_free(struct tree *tree)
+{
+    for (int i = 0; tree->nodes != NULL && i < 2 * tree->leaves; i++) {
+        memory_free(tree->nodes[i].covers.items);
+        memory_free(tree->nodes[i].meets.items);
+    }
+    for (int i = 0; tree->lists != NULL && i < tree->leaves; i++)
+        memory_free(tree->lists[i].items);
+    memory_free(tree->nodes);
+    memory_free(tree->lists);
+}
+
+status rooms_place(struct room *rooms, int count, int events, int64_t *most)
+{
+    struct tree tree = {0};
+    struct room **order = NULL;
+    void *memory = NULL;
+    status result = OK;
+
+    *most = 0;
+    if (count == 0) return OK;
+    TRY(memory_take((size_t)count, sizeof *order, &memory));
+    order = memory;
+    for (int i = 0; i < count; i++) order[i] = &rooms[i];
+    qsort(order, (size_t)count, sizeof *order, by_size);
+    TRY_GOTO(done, result, tree_build(&tree, events));
+    for (int i = 0; i < count; i++) {
+        CHECK(order[i]->first >= 0 && order[i]->last < events);
+        order[i]->offset = 0;
+        if (order[i]->bytes > 0)
+            TRY_GOTO(done, result, place(&tree, order[i], most));
+    }
+done:
+    tree_free(&tree);
+    memory_free(memory);
+    return result;
+}
