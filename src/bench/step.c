@@ -242,8 +242,10 @@ status bench_step(const struct bench_step_settings *settings, FILE *out,
     const int64_t length = settings->length ? settings->length
                                             : preset->length;
     const struct model model = preset_model(preset, length);
-    const struct grid_facts facts = {batch, model.heads, model.kv_heads,
-                                     model.head_width, model.feed_forward};
+    const struct grid_facts facts = {
+        .batch = batch, .length = length, .heads = model.heads,
+        .kv_heads = model.kv_heads, .head_width = model.head_width,
+        .feed_forward = model.feed_forward};
     static const char *const none[] = {"none"};
     struct pipeline_request request = {.stage = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = settings->dtype,

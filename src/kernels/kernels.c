@@ -309,7 +309,6 @@ void sum_order_check(const struct sum_order *order, int64_t k, bool continues)
     int leaves = order->leaves, leaf = 0;
 
     CHECK(leaves >= 1 && leaves <= LEAVES_MAX);
-    CHECK(leaves == 3 || (leaves & (leaves - 1)) == 0);
     CHECK(order->segment_count >= 1 && order->segments[0].leaf == 0);
     CHECK(!continues || leaves == 1);
     for (int64_t i = 0; i < order->segment_count; i++) {

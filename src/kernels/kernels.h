@@ -45,9 +45,9 @@ enum {
 /* How the contracted dimension of a product is summed. It is cut into
  * segments; each segment is cut into granules of GRANULE from its start; a
  * granule is one chain of FMAs from +0. The granules of one leaf are added in
- * order (the first is assigned), the leaves by the tree: halves, recursively,
- * for a power of two; (0 + 1) + 2 for three. segments[i].leaf ascends from 0 to
- * leaves - 1; every leaf has at least one segment. */
+ * order (the first is assigned), the leaves by the tree (grid_tree of
+ * mesh/grid.h). segments[i].leaf ascends from 0 to leaves - 1; every leaf has
+ * at least one segment. */
 struct sum_segment {
     int64_t first;  /* index in the contracted dimension */
     int64_t length; /* elements, at least 1 */
@@ -56,7 +56,7 @@ struct sum_segment {
 struct sum_order {
     const struct sum_segment *segments; /* borrowed */
     int64_t segment_count;
-    int leaves; /* power of two up to LEAVES_MAX, or 3 */
+    int leaves; /* 1 to LEAVES_MAX */
 };
 /* Programming errors end here, before a segment without elements is divided
  * by. `k`: elements of the sum; `continues`: as in struct matmul. */

@@ -8,7 +8,8 @@ bool grid_tensor_fits(int64_t leaves, const struct grid_facts *facts)
     const int64_t kv = facts->kv_heads;
 
     return facts->heads % leaves == 0 && facts->feed_forward % leaves == 0 &&
-           (kv % leaves == 0 || leaves % kv == 0) &&
+           (kv % leaves == 0 || kv == 1 ||
+            (leaves % kv == 0 && grid_is_power(leaves / kv))) &&
            kv * facts->head_width % leaves == 0;
 }
 
@@ -19,31 +20,51 @@ static int tensor_auto(const struct grid_facts *facts)
     return grid_tensor_fits(3, facts) ? 3 : 1;
 }
 
-bool grid_is_tree(int64_t leaves)
+bool grid_is_cut(int64_t leaves, int64_t ranks)
 {
-    return leaves == 3 ||
-           (leaves >= 1 && leaves <= GRID_LEAVES_MAX &&
-            (leaves & (leaves - 1)) == 0);
+    return ranks == 1 || (leaves % ranks == 0 && grid_is_power(leaves / ranks));
+}
+
+static int data_auto(const struct grid_facts *facts)
+{
+    const bool large = facts->batch >= GRID_AUTO_LARGE;
+    int data = 8;
+
+    while (facts->batch % data != 0) data /= 2;
+    while (large && 2 * data <= GRID_LEAVES_MAX &&
+           facts->batch % (2 * data) == 0 &&
+           facts->batch / (2 * data) * facts->length >= GRID_AUTO_TOKENS)
+        data *= 2;
+    return data;
+}
+
+/* The largest divisor of the batch that `leaves` is not below. */
+static int nearest_data(int64_t leaves, int64_t batch)
+{
+    int64_t near = leaves < batch ? leaves : batch;
+
+    if (near > GRID_DATA_LEAVES_MAX) near = GRID_DATA_LEAVES_MAX;
+    while (near > 1 && batch % near != 0) near--;
+    return (int)(near > 1 ? near : 1);
 }
 
 status grid_resolve(struct grid *out, const struct grid *asked,
                     const struct grid_facts *facts)
 {
-    int data = 8;
-
-    while (facts->batch % data != 0) data /= 2;
-    *out = (struct grid){.data = data, .tensor = tensor_auto(facts),
-                         .context = 1};
+    *out = (struct grid){.data = data_auto(facts),
+                         .tensor = tensor_auto(facts), .context = 1};
     if (asked->data != 0) {
-        if (!grid_is_tree(asked->data) || facts->batch % asked->data != 0)
+        if (asked->data > GRID_DATA_LEAVES_MAX ||
+            facts->batch % asked->data != 0)
             FAIL(ERR_CONFIG,
                  "numerics.grid_data: %d leaves do not divide a batch of %lld "
-                 "sequences into a tree (a power of two, or 3); %d does",
-                 asked->data, (long long)facts->batch, data);
+                 "sequences, or are more than %d; %d works", asked->data,
+                 (long long)facts->batch, GRID_DATA_LEAVES_MAX,
+                 nearest_data(asked->data, facts->batch));
         out->data = asked->data;
     }
     if (asked->tensor != 0) {
-        if (!grid_is_tree(asked->tensor) ||
+        if (asked->tensor > GRID_LEAVES_MAX ||
             !grid_tensor_fits(asked->tensor, facts))
             FAIL(ERR_CONFIG,
                  "numerics.grid_tensor: %d leaves do not divide %lld heads, "
@@ -55,23 +76,18 @@ status grid_resolve(struct grid *out, const struct grid *asked,
         out->tensor = asked->tensor;
     }
     if (asked->context == 0) return OK;
-    if (!grid_is_tree(asked->context))
-        FAIL(ERR_CONFIG, "numerics.grid_context: %d leaves are no tree (a "
-                         "power of two up to %d, or 3)", asked->context,
-             GRID_LEAVES_MAX);
-    if (asked->context * out->tensor > GRID_LEAVES_MAX)
+    if (asked->context > GRID_LEAVES_MAX / out->tensor)
         FAIL(ERR_CONFIG, "numerics.grid_context: %d leaves times %d tensor "
                          "leaves are %d; one sum has at most %d, so set "
-                         "numerics.grid_tensor to %d or less",
+                         "numerics.grid_context to %d or less",
              asked->context, out->tensor, asked->context * out->tensor,
-             GRID_LEAVES_MAX, GRID_LEAVES_MAX / asked->context);
+             GRID_LEAVES_MAX, GRID_LEAVES_MAX / out->tensor);
     out->context = asked->context;
     return OK;
 }
 
 double grid_tree(double *leaf, int leaves)
 {
-    if (leaves == 3) return (leaf[0] + leaf[1]) + leaf[2];
     for (int width = 1; width < leaves; width *= 2)
         for (int i = 0; i + width < leaves; i += 2 * width)
             leaf[i] = leaf[i] + leaf[i + width];
@@ -83,22 +99,24 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* Whole leaves from `leaf` on that form one subtree and fit in `sequences`. */
+/* Whole leaves from `leaf` on that form one subtree, fit in `sequences`, and
+ * are with their context leaves no more than a kernel adds. */
 static int subtree(const struct cut *cut, int64_t leaf, int64_t sequences)
 {
     const int64_t fit = sequences / cut->sequences_per_leaf;
+    const int64_t rest = cut->data_leaves - leaf;
     const int contexts = cut_contexts(cut);
     int leaves = 1;
 
-    if (cut->shared) return 1;
-    if (contexts > 1 && (cut->data_leaves == 3 || contexts == 3)) return 1;
-    if (cut->data_leaves == 3) {
-        if (leaf != 0 || fit < 2) return 1;
-        return fit >= 3 ? 3 : 2;
-    }
+    if (cut->shared || !grid_is_power(contexts)) return 1;
     while (leaves * 2 <= fit && leaf % (leaves * 2) == 0 &&
-           grid_is_tree(leaves * 2 * contexts))
+           leaves * 2 * contexts <= GRID_LEAVES_MAX)
         leaves *= 2;
+    /* The last node of the tree has what is left. */
+    if (contexts == 1 && leaves < rest && rest <= fit &&
+        rest <= GRID_LEAVES_MAX && rest < leaves * 2 &&
+        leaf % (leaves * 2) == 0)
+        return (int)rest;
     return leaves;
 }
 
@@ -155,14 +173,17 @@ bool piece_next(const struct cut *cut, int64_t micro_batch_index,
     return true;
 }
 
-/* Whether node `b`, right after node `a`, is its sibling in the tree. */
+/* Whether node `b`, right after node `a`, is its sibling in the tree. The last
+ * node of a level may have fewer leaves than its sibling. */
 static bool siblings(const struct cut *cut, int a_first, int a_leaves,
                      int b_first, int b_leaves)
 {
-    if (a_first + a_leaves != b_first) return false;
-    if (cut->data_leaves == 3)
-        return a_first == 0 && b_leaves == 1;
-    return a_leaves == b_leaves && a_first % (2 * a_leaves) == 0;
+    const bool last = b_first + b_leaves == cut->data_leaves;
+
+    if (a_first + a_leaves != b_first || !grid_is_power(a_leaves) ||
+        a_first % (2 * a_leaves) != 0)
+        return false;
+    return a_leaves == b_leaves || (last && b_leaves < a_leaves);
 }
 
 void node_begin(const struct node_stack *stack, const struct cut *cut,

@@ -15,27 +15,40 @@
 /* What decides the automatic grid. */
 struct grid_facts {
     int64_t batch;        /* sequences of the global batch */
+    int64_t length;       /* tokens of a sequence; 0: unknown */
     int64_t heads, kv_heads, head_width, feed_forward;
 };
 
-enum { GRID_LEAVES_MAX = 64 };
+enum {
+    GRID_LEAVES_MAX = 64,        /* tensor leaves times context leaves */
+    GRID_DATA_LEAVES_MAX = 4096,
+    GRID_AUTO_LARGE = 64,        /* sequences from which on auto has more */
+    GRID_AUTO_TOKENS = 1024      /* of a data leaf then, at least */
+};
 
-/* A power of two up to GRID_LEAVES_MAX, or 3. */
-bool grid_is_tree(int64_t leaves);
+static inline bool grid_is_power(int64_t n)
+{
+    return n >= 1 && (n & (n - 1)) == 0;
+}
+/* Whether `ranks` equal runs of leaves are one whole subtree each. */
+bool grid_is_cut(int64_t leaves, int64_t ranks);
 /* Whether heads, key-value heads and feed-forward width come in that many
- * blocks. */
+ * blocks, and the leaves of query heads that share a key are a subtree. */
 bool grid_tensor_fits(int64_t leaves, const struct grid_facts *facts);
 
 /* asked.data, .tensor, .context: 0 for auto. context: 1. data: the largest
- * power of two up to 8 that divides the batch. tensor: the largest power of two
- * up to 4 that divides heads and feed-forward width and divides, or is divided
- * by, the key-value heads; 3 where only 3 does; else 1. ERR_CONFIG: an asked
- * number does not divide (names the nearest that does). */
+ * power of two up to 8 that divides the batch; from GRID_AUTO_LARGE sequences
+ * on up to 64, as long as a leaf has GRID_AUTO_TOKENS tokens. tensor: the
+ * largest power of two up to 4 that divides heads and feed-forward width and
+ * divides, or is divided by, the key-value heads; 3 where only 3 does; else 1.
+ * ERR_CONFIG: an asked number does not divide, or is above the limit (names
+ * the nearest that works). */
 status grid_resolve(struct grid *out, const struct grid *asked,
                     const struct grid_facts *facts);
 
-/* The grid's tree over scalars: halves, recursively; (0 + 1) + 2 for three.
- * Destroys leaf [leaves]. */
+/* The grid's tree over scalars, for any number of leaves: nodes with numbers
+ * 2 i and 2 i + 1 of a level are added; a node without a right neighbour moves
+ * up as it is. Destroys leaf [leaves]. */
 double grid_tree(double *leaf, int leaves);
 
 struct piece {
@@ -84,7 +97,7 @@ bool piece_next(const struct cut *cut, int64_t micro_batch_index,
 /* Nodes that wait for their sibling, left to right. Node i lies in buffer
  * i of the owner: merging goes into the left one, so the root ends in buffer
  * 0 and at most node_limit(cut) buffers are ever alive. */
-enum { NODES_MAX = 8 };
+enum { NODES_MAX = 16 }; /* log2(GRID_DATA_LEAVES_MAX) + 2, rounded up */
 struct node_stack {
     int count;
     struct { int first, leaves; } node[NODES_MAX];

@@ -11,13 +11,6 @@ enum { WORDS = 96, DATA_AIM = 8 /* leaves */ };
 typedef bool possible(const struct fit *fit, const struct grid *grid,
                       int ranks);
 
-/* Whether `ranks` cut a tree of `leaves` into one subtree each. */
-static bool subtrees(int leaves, int ranks)
-{
-    if (ranks == 1 || leaves == 3) return ranks == 1 || ranks == 3;
-    return (ranks & (ranks - 1)) == 0 && leaves % ranks == 0;
-}
-
 static const char *leaves_word(int count)
 {
     return count == 1 ? "leaf" : "leaves";
@@ -66,14 +59,14 @@ static bool divides_batch(const struct fit *fit, const struct grid *grid,
                           int ranks)
 {
     (void)grid;
-    return ranks * fit->copies <= GRID_LEAVES_MAX &&
+    return ranks * fit->copies <= GRID_DATA_LEAVES_MAX &&
            fit->facts.batch % (ranks * fit->copies) == 0;
 }
 
 static bool divides_data(const struct fit *fit, const struct grid *grid,
                          int ranks)
 {
-    return subtrees(grid->data, ranks * fit->copies) &&
+    return grid_is_cut(grid->data, ranks * fit->copies) &&
            divides_batch(fit, grid, ranks);
 }
 
@@ -87,6 +80,23 @@ static int data_leaves(const struct fit *fit)
     return leaves;
 }
 
+/* Sums over mesh.shard first and mesh.data then are the tree's only where the
+ * shards of one data rank are a whole subtree. */
+static status fit_shards(const struct fit *fit)
+{
+    const int data = fit->mesh.size[AXIS_DATA];
+    const int shard = fit->mesh.size[AXIS_SHARD];
+    int near = 1;
+
+    if (fit->fast || !fit->shards_first || data == 1 ||
+        grid_is_power(shard))
+        return OK;
+    while (2 * near <= shard) near *= 2;
+    FAIL(ERR_CONFIG, "zero: hsdp and mics add over mesh.shard before "
+                     "mesh.data, which needs a power of two of shards, not "
+                     "%d; mesh.shard=%d or zero=fsdp works", shard, near);
+}
+
 static status fit_data(const struct fit *fit, struct grid *grid)
 {
     const int ranks = sharing(fit);
@@ -98,11 +108,11 @@ static status fit_data(const struct fit *fit, struct grid *grid)
     if (!divides_batch(fit, grid, ranks))
         FAIL(ERR_CONFIG, "%s%s cannot share a batch of %lld sequences%s; %s",
              sharing_text(fit, who), twice, (long long)fit->facts.batch,
-             ranks * fit->copies > GRID_LEAVES_MAX ? " (at most 64 can)"
-                                                   : " equally",
+             ranks * fit->copies > GRID_DATA_LEAVES_MAX
+                 ? " (at most 4,096 can)" : " equally",
              nearest(near, fit, grid, ranks,
                      fit->fast ? divides_batch : divides_data));
-    if (divides_data(fit, grid, ranks)) return OK;
+    if (divides_data(fit, grid, ranks)) return fit_shards(fit);
     if (fit->fast) {
         grid->data = data_leaves(fit);
         return OK;
@@ -112,11 +122,9 @@ static status fit_data(const struct fit *fit, struct grid *grid)
                        "subtrees; %s", sharing_text(fit, who), twice,
                        grid->data, leaves_word(grid->data),
                        nearest(near, fit, grid, ranks, divides_data));
-    if (grid_is_tree(ranks * fit->copies))
-        return status_hint(code, "a new run can have numerics.grid_data=%d; "
-                                 "numerics.mode=fast goes without the grid",
-                           ranks * fit->copies);
-    return status_hint(code, "numerics.mode=fast goes without the grid");
+    return status_hint(code, "a new run can have numerics.grid_data=%d; "
+                             "numerics.mode=fast goes without the grid",
+                       ranks * fit->copies);
 }
 
 /* ---- tensor ---- */
@@ -125,14 +133,14 @@ static bool cuts_model(const struct fit *fit, const struct grid *grid,
                        int ranks)
 {
     (void)grid;
-    return grid_is_tree(ranks) && grid_tensor_fits(ranks, &fit->facts);
+    return ranks <= GRID_LEAVES_MAX && grid_tensor_fits(ranks, &fit->facts);
 }
 
 static bool divides_tensor(const struct fit *fit, const struct grid *grid,
                            int ranks)
 {
     (void)fit;
-    return subtrees(grid->tensor, ranks);
+    return grid_is_cut(grid->tensor, ranks);
 }
 
 static status fit_tensor(const struct fit *fit, struct grid *grid)
@@ -145,8 +153,8 @@ static status fit_tensor(const struct fit *fit, struct grid *grid)
     if (!cuts_model(fit, grid, ranks))
         FAIL(ERR_CONFIG, "mesh.tensor: %d ranks do not divide %lld heads, %lld "
                          "key-value heads and a feed-forward width of %lld "
-                         "(into a power of two up to %d, or 3); %s",
-             ranks, (long long)fit->facts.heads,
+                         "(at most %d ranks can); %s", ranks,
+             (long long)fit->facts.heads,
              (long long)fit->facts.kv_heads,
              (long long)fit->facts.feed_forward, GRID_LEAVES_MAX,
              nearest(near, fit, grid, ranks, cuts_model));
@@ -171,14 +179,14 @@ static bool cuts_sequence(const struct fit *fit, const struct grid *grid,
                           int ranks)
 {
     (void)grid;
-    return grid_is_tree(ranks) && fit->length >= 2 * ranks;
+    return ranks <= GRID_LEAVES_MAX && fit->length >= 2 * ranks;
 }
 
 static bool divides_context(const struct fit *fit, const struct grid *grid,
                             int ranks)
 {
     (void)fit;
-    return subtrees(grid->context, ranks);
+    return grid_is_cut(grid->context, ranks);
 }
 
 static status fit_context(const struct fit *fit, struct grid *grid)
@@ -190,9 +198,9 @@ static status fit_context(const struct fit *fit, struct grid *grid)
     if (divides_context(fit, grid, ranks)) return OK;
     if (!cuts_sequence(fit, grid, ranks))
         FAIL(ERR_CONFIG, "mesh.context: %d ranks do not cut a sequence of %lld "
-                         "tokens (into two chunks a rank, ranks a power of "
-                         "two up to %d, or 3); %s", ranks,
-             (long long)fit->length, GRID_LEAVES_MAX,
+                         "tokens into two chunks a rank (at most %d ranks "
+                         "can); %s", ranks, (long long)fit->length,
+             GRID_LEAVES_MAX,
              nearest(near, fit, grid, ranks, cuts_sequence));
     if (fit->fast) {
         grid->context = ranks;

@@ -17,6 +17,8 @@ struct fit {
     int64_t length;          /* tokens of a sequence */
     int copies;              /* ranks of a pipeline that hold each stage and
                               * share its batch: 2 for DualPipe, else 1 */
+    bool shards_first;       /* sums over mesh.shard come before those over
+                              * mesh.data (hsdp, mics) */
     bool fast;               /* numerics.mode: where only the grid says no, it
                               * gives way */
 };

@@ -124,6 +124,17 @@ static status build_lane(struct executor *e, int index)
     return allot(e, index);
 }
 
+static status build_losses(struct executor *e)
+{
+    const struct pipeline *p = e->pipeline;
+    const struct grid *grid = &p->stages[0].program.grid;
+    const int leaves = grid->data * p->chunks[0].copies *
+                       stage_rounds(&p->stages[0]) * team_batch_size(e->team);
+
+    TRY(loss_build(&e->loss, leaves, grid));
+    return loss_build(&e->z_loss, leaves, grid);
+}
+
 status executor_build(struct executor *executor, struct pipeline *pipeline,
                       struct team *team)
 {
@@ -134,7 +145,7 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
                     &memory));
     executor->lanes = memory;
     for (int i = 0; i < pipeline->count; i++) TRY(build_lane(executor, i));
-    return OK;
+    return build_losses(executor);
 }
 
 void executor_free(struct executor *executor)
@@ -148,6 +159,8 @@ void executor_free(struct executor *executor)
         memory_free(executor->lanes[i].early);
     }
     memory_free(executor->lanes);
+    loss_free(&executor->loss);
+    loss_free(&executor->z_loss);
     *executor = (struct executor){0};
 }
 
@@ -548,17 +561,12 @@ status executor_run(struct executor *executor,
 {
     const struct pipeline *p = executor->pipeline;
     const struct action_list *list = &p->schedule.lists[p->rank];
-    const struct grid *grid = &p->stages[0].program.grid;
 
     executor->source = source;
     if (executor->round == 0) {
         executor->data_s = 0;
-        const int leaves = grid->data * p->chunks[0].copies *
-                           stage_rounds(&p->stages[0]) *
-                           team_batch_size(executor->team);
-
-        loss_begin(&executor->loss, leaves, grid);
-        loss_begin(&executor->z_loss, leaves, grid);
+        loss_begin(&executor->loss);
+        loss_begin(&executor->z_loss);
     }
     for (int i = 0; i < list->count; i++) {
         const status result = perform(executor, list->items[i]);

@@ -9,13 +9,27 @@ static int64_t cells(const struct loss_sum *loss)
     return (int64_t)loss->leaves * loss->contexts * loss->parts;
 }
 
-void loss_begin(struct loss_sum *loss, int leaves, const struct grid *grid)
+status loss_build(struct loss_sum *loss, int leaves, const struct grid *grid)
 {
-    loss->leaves = leaves;
-    loss->contexts = grid->context > 1 ? grid->context : 1;
-    loss->parts = grid->tensor;
+    void *table = NULL;
+
+    *loss = (struct loss_sum){
+        .leaves = leaves, .parts = grid->tensor,
+        .contexts = grid->context > 1 ? grid->context : 1};
+    TRY(memory_take((size_t)loss_count(loss), sizeof *loss->table, &table));
+    loss->table = table;
+    return OK;
+}
+
+void loss_free(struct loss_sum *loss)
+{
+    memory_free(loss->table);
+    *loss = (struct loss_sum){0};
+}
+
+void loss_begin(struct loss_sum *loss)
+{
     loss->bad = 0;
-    CHECK(loss->contexts * loss->parts <= LEAVES_MAX);
     for (int64_t i = 0; i < loss_count(loss); i++) loss->table[i] = 0;
 }
 
@@ -107,16 +121,16 @@ void loss_add(struct loss_sum *loss, const struct run *run,
 
 double loss_total(struct loss_sum *loss)
 {
-    const int row = loss->contexts * loss->parts;
-    double leaf[LEAVES_MAX], context[LEAVES_MAX];
+    const int nodes = loss->leaves * loss->contexts;
+    double *table = loss->table;
 
-    for (int i = 0; i < loss->leaves; i++) {
-        for (int j = 0; j < loss->contexts; j++)
-            context[j] = grid_tree(&loss->table[i * row + j * loss->parts],
-                                   loss->parts);
-        leaf[i] = grid_tree(context, loss->contexts);
-    }
-    return grid_tree(leaf, loss->leaves);
+    /* A root lies before all that is not read yet. */
+    for (int i = 0; i < nodes; i++)
+        table[i] = grid_tree(&table[(int64_t)i * loss->parts], loss->parts);
+    for (int i = 0; i < loss->leaves; i++)
+        table[i] = grid_tree(&table[(int64_t)i * loss->contexts],
+                             loss->contexts);
+    return grid_tree(table, loss->leaves);
 }
 
 double loss_sequence(const struct program *program, const double *losses)
@@ -125,6 +139,7 @@ double loss_sequence(const struct program *program, const double *losses)
     const int contexts = contexts_of(program), last = program->chunks - 1;
     double context[LEAVES_MAX] = {0};
 
+    CHECK(contexts <= LEAVES_MAX);
     for (int64_t t = 0; t < program->length; t++) {
         const int chunk = (int)(t / length);
 

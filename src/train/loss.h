@@ -11,15 +11,18 @@
 #include "nn/run.h"
 
 struct loss_sum {
-    /* [data leaves of the run][context leaves][tensor leaves], then targets,
-     * then micro-batches whose loss is not finite */
-    double table[LEAVES_MAX * LEAVES_MAX + 2];
+    /* owned: [data leaves of the run][context leaves][tensor leaves], then
+     * targets, then micro-batches whose loss is not finite */
+    double *table;
     int leaves, contexts, parts;
     int bad;            /* of this rank's: the first one + 1; 0: none */
 };
 
 /* `leaves`: data leaves of the global batch; the rest of the run's grid. */
-void loss_begin(struct loss_sum *loss, int leaves, const struct grid *grid);
+status loss_build(struct loss_sum *loss, int leaves, const struct grid *grid);
+void loss_free(struct loss_sum *loss);
+/* Before each step: nothing has been added. */
+void loss_begin(struct loss_sum *loss);
 /* The losses [tokens] of a micro-batch that has been run; `first` is the number
  * of its first sequence in the global batch, `index` its own. */
 void loss_add(struct loss_sum *loss, const struct run *run,

@@ -260,7 +260,8 @@ static struct grid_facts facts_of(const struct setup *setup)
     const struct model *m = &setup->model;
 
     return (struct grid_facts){
-        .batch = ramp_divisor(&setup->ramp), .heads = m->heads,
+        .batch = ramp_divisor(&setup->ramp),
+        .length = setup->set->values.data.sequence, .heads = m->heads,
         .kv_heads = m->kv_heads, .head_width = m->head_width,
         .feed_forward = m->feed_forward};
 }
@@ -295,6 +296,11 @@ static status choose_rounds(struct setup *setup)
     division_place(&r->division, &r->mesh, &r->place, &ranks, &rank);
     if (r->division.gradients == 0 || ranks == 1 || others) return OK;
     if (r->grid.data % rounds != 0 || (rounds & (rounds - 1)) != 0) return OK;
+    /* A round is all ranks' leaves of it: a subtree, unless it is the only
+     * one. */
+    if (rounds > 1 &&
+        !grid_is_power(r->grid.data / rounds * setup->ranks))
+        return OK;
     r->rounds = (int)rounds;
     r->batch = r->micro_batch;
     r->grid.data /= (int)rounds;
@@ -308,6 +314,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     struct fit fit = {
         .mesh = setup->mesh, .facts = facts_of(setup), .length = r->length,
         .copies = 1,
+        .shards_first = r->division.states == 1u << AXIS_SHARD,
         .fast = strcmp(setup->set->values.numerics.mode, "fast") == 0};
     bool changed;
 
@@ -324,9 +331,8 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
         setup->grid = *grid;
         TRY(fit_grid(&fit, &setup->grid, &changed));
     }
-    setup->exact = !changed && grid_is_tree(setup->grid.data) &&
-                   !(r->context_striped &&
-                     setup->mesh.size[AXIS_CONTEXT] > 1);
+    setup->exact = !changed && !(r->context_striped &&
+                                 setup->mesh.size[AXIS_CONTEXT] > 1);
     r->grid = setup->grid;
     r->grid.data = setup->grid.data / setup->ranks;
     return choose_rounds(setup);

@@ -106,6 +106,9 @@ status train_step_build(struct train_step *step, struct pipeline *pipeline,
     step->zero = memory;
     TRY(memory_take((size_t)pipeline->count, sizeof *step->whole, &memory));
     step->whole = memory;
+    TRY(memory_take(2 * (size_t)team_batch_size(step->team),
+                    sizeof *step->bad, &memory));
+    step->bad = memory;
     for (int i = 0; i < pipeline->count; i++) TRY(join_chunk(step, i));
     step->update = chunk_update(step, 0);
     TRY(tied_build(&step->tied, pipeline, step->team));
@@ -124,6 +127,7 @@ void train_step_free(struct train_step *step)
     qk_clip_free(&step->clip);
     memory_free(step->zero);
     memory_free(step->whole);
+    memory_free(step->bad);
     *step = (struct train_step){0};
 }
 
@@ -165,11 +169,13 @@ void train_step_reserve(struct pipeline *pipeline, struct team *team,
     const int64_t norm = pipeline_norm_values(pipeline);
     const int64_t loss = pipeline_loss_values(pipeline);
     const int64_t peaks = pipeline_peak_values(pipeline);
+    const int64_t bad = 2 * team_batch_size(team);
     size_t bytes;
 
     if (norm > values) values = norm;
     if (loss > values) values = loss;
     if (peaks > values) values = peaks;
+    if (bad > values) values = bad;
     bytes = team_scratch_bytes(team, values);
     for (int i = 0; i < pipeline->count; i++) {
         struct stage *stage = &pipeline->stages[i];
@@ -197,10 +203,10 @@ static status find_bad(struct train_step *step,
     const int rank = team_batch_rank(step->team);
     const int direction = step->executor.loss.bad >
                           step->pipeline->schedule.turned;
-    double bad[2 * LEAVES_MAX] = {0};
+    double *bad = step->bad;
     status result = OK;
 
-    CHECK(size <= LEAVES_MAX);
+    for (int i = 0; i < 2 * size; i++) bad[i] = 0;
     bad[2 * rank + direction] = step->executor.loss.bad;
     TRY(team_join(step->team, bad, 2 * size));
     const double mine = bad[2 * rank] > 0 ? bad[2 * rank] : bad[2 * rank + 1];

@@ -50,6 +50,8 @@ struct train_step {
     struct zero *zero;         /* owned, [chunks]: what the ranks that share
                                 * the batch send */
     struct whole_work *whole;  /* owned, [chunks] */
+    double *bad;               /* owned, [2 * ranks that share the batch]:
+                                * micro-batches whose loss is not finite */
     struct tied tied;
     struct qk_clip clip;
     struct rate_sum rates;     /* of the steps so far: schedule-free */

@@ -86,7 +86,12 @@ static void plan_in_place(struct plan *plan, int threads)
                        c->shape[1] % TILE_COLUMNS == 0;
 }
 
-/* Whether the sum can be shared: c is set, and not much; what is to the left of
+static bool is_power(int n)
+{
+    return (n & (n - 1)) == 0;
+}
+
+/* Whether the sum can be shared, a subtree for each thread: c is set, and not much; what is to the left of
  * it is added when the roots have met, all of which then wait. */
 static bool leaves_fit(const struct plan *plan, int threads)
 {
@@ -99,7 +104,8 @@ static bool leaves_fit(const struct plan *plan, int threads)
     if (p->left && (p->left->dtype != DTYPE_F32 || m * n > BESIDE_LEFT))
         return false;
     return !p->continues && !p->bias && p->c.dtype == DTYPE_F32 &&
-           (threads & (threads - 1)) == 0 && leaves % threads == 0 &&
+           leaves % threads == 0 && is_power(threads) &&
+           is_power(leaves / threads) &&
            (threads - (p->left ? 0 : 1)) * m * n <= MATMUL_SLOT_FLOATS / 2 &&
            slots <= MATMUL_SLOT_FLOATS / (2 * threads);
 }

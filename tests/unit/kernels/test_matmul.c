@@ -15,6 +15,8 @@ static const struct matmul_case cases[] = {
     {40, 70, 640, 2, 1, false, false, false, false},
     {40, 70, 768, 4, 1, false, true, true, true},
     {17, 48, 1920, 3, 1, false, false, true, true},
+    {18, 48, 1925, 5, 1, false, false, true, true},
+    {19, 65, 1300, 7, 2, false, true, false, false},
     {64, 97, 1290, 3, 2, false, true, false, false},
     {30, 50, 5120, 4, 2, false, false, true, true},
     {23, 45, 3841, 8, 3, false, true, true, false},
@@ -45,6 +47,8 @@ static const struct matmul_case dense[] = {
 static const struct matmul_case narrow[] = {
     {45, 64, 2600, 8, 2, false, false, false, false},
     {60, 32, 700, 4, 1, false, false, false, false},
+    {60, 32, 732, 6, 1, false, false, false, false},
+    {45, 64, 2640, 12, 2, false, false, true, false},
     {100, 96, 5200, 4, 3, false, false, false, false},
     {20, 64, 900, 2, 1, false, false, false, false},
     {128, 32, 3100, 2, 1, false, false, false, false},
@@ -228,8 +232,10 @@ static void test_nothing_is_a_product(void **state)
 static float tree(const float *leaves, int count)
 {
     if (count == 1) return leaves[0];
-    if (count == 3) return (leaves[0] + leaves[1]) + leaves[2];
-    return tree(leaves, count / 2) + tree(leaves + count / 2, count / 2);
+    int left = 1; /* the largest power of two below */
+
+    while (2 * left < count) left *= 2;
+    return tree(leaves, left) + tree(leaves + left, count - left);
 }
 
 static float element(const struct a_product *x, int64_t row, int64_t column)

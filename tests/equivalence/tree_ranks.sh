@@ -1,0 +1,73 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# tree_ranks.sh - degrees that are no powers of two: the tree over 5, 6, 7, 10 or
+# 12 leaves gives ranks that cut it into subtrees the bits of one rank.
+. "${0%/*}/../drills/common.sh"
+. "$tree/tests/equivalence/rows.sh"
+LIMIT=600
+prepare
+
+# Layouts on the standard input; every one is a row.
+table() { # NAME SETTING...
+    local name=$1 sets=() word
+    shift
+    cat >layouts.txt
+    for word; do sets+=(--set "$word"); done
+    lockstep verify config.yaml --layouts layouts.txt --json --steps 3 \
+        --set train.steps=3 --set train.threads=1 --set train.micro_batch=0 \
+        --set numerics.grid_tensor=1 "${sets[@]}" >table.json 2>log
+    count "$name"
+}
+
+table "12 data leaves" train.batch=24 numerics.grid_data=12 <<'END'
+ranks=3 mesh.data=3
+ranks=12 mesh.data=12
+ranks=6 mesh.data=2 mesh.shard=3 zero=fsdp
+ranks=6 mesh.data=6 zero=zero1 train.micro_batch=2
+ranks=6 mesh.data=6 zero=fsdp train.micro_batch=1
+ranks=3 mesh.data=3 zero=fsdp train.micro_batch=2
+ranks=6 mesh.data=3 mesh.shard=2 zero=hsdp
+ranks=12 mesh.data=3 mesh.shard=4 zero=mics
+ranks=6 mesh.data=3 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1
+END
+table "10 data leaves" train.batch=10 numerics.grid_data=10 <<'END'
+ranks=5 mesh.data=5
+ranks=5 mesh.data=5 train.micro_batch=1
+ranks=1 train.micro_batch=2
+ranks=10 mesh.data=5 mesh.pipe=2
+ranks=10 mesh.data=10 zero=fsdp
+END
+table "7 data, 3 context leaves" train.batch=14 numerics.grid_data=7 \
+    numerics.grid_context=3 data.sequence=30 <<'END'
+ranks=7 mesh.data=7 zero=zero2
+ranks=1 train.micro_batch=1
+ranks=3 mesh.context=3
+ranks=21 mesh.data=7 mesh.context=3
+END
+table "6 data, 5 context leaves" train.batch=12 numerics.grid_data=6 \
+    numerics.grid_context=5 data.sequence=50 <<'END'
+ranks=5 mesh.context=5
+ranks=15 mesh.context=5 mesh.data=3
+END
+tensor() { # HEADS KEY-VALUE-HEADS RANKS FEWER-RANKS
+    table "$3 tensor leaves of $1 heads, $2 of keys" train.batch=4 \
+        model.heads="$1" model.kv_heads="$2" model.head_width=12 \
+        model.feed_forward=420 numerics.grid_tensor="$3" data.sequence=31 <<END
+ranks=$3 mesh.tensor=$3
+ranks=$4 mesh.tensor=$4
+ranks=$(($3 * 2)) mesh.tensor=$3 mesh.data=2 tensor.overlap=2
+END
+}
+tensor 5 5 5 1
+tensor 6 3 6 3
+tensor 6 1 6 3
+tensor 7 7 7 1
+tensor 12 12 12 6
+
+# What is no subtree is refused, and what is named instead works.
+expect "four ranks of three leaves" 78 "3 can" train config.yaml --ranks 4 \
+    --run none --set train.batch=24 --set numerics.grid_data=12 --dry-run
+expect "shards that are no subtree" 78 "mesh.shard=2 or zero=fsdp" train \
+    config.yaml --ranks 6 --run none --set train.batch=24 --set zero=hsdp \
+    --set numerics.grid_data=12 --set mesh.data=2 --set mesh.shard=3 --dry-run
+report
