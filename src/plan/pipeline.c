@@ -369,14 +369,19 @@ int64_t pipeline_peak_values(const struct pipeline *pipeline)
                ? (int64_t)r->model->layers * r->model->heads : 0;
 }
 
-int64_t pipeline_loss_values(const struct pipeline *pipeline)
+int pipeline_data_leaves(const struct pipeline *pipeline)
 {
     const struct stage_request *r = &pipeline->stages[0].request;
-    const int64_t leaves = (int64_t)r->grid.data *
-                           stage_rounds(&pipeline->stages[0]) *
-                           pipeline->chunks[0].copies *
-                           r->mesh.size[AXIS_DATA] * r->mesh.size[AXIS_SHARD];
 
-    return leaves * r->grid.tensor *
-               (r->grid.context > 1 ? r->grid.context : 1) + 2;
+    return r->grid.data * stage_rounds(&pipeline->stages[0]) *
+           pipeline->chunks[0].copies * r->mesh.size[AXIS_DATA] *
+           r->mesh.size[AXIS_SHARD];
+}
+
+int64_t pipeline_loss_values(const struct pipeline *pipeline)
+{
+    const struct grid *grid = &pipeline->stages[0].request.grid;
+
+    return (int64_t)pipeline_data_leaves(pipeline) * grid->tensor *
+               (grid->context > 1 ? grid->context : 1) + 2;
 }

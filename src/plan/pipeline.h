@@ -78,6 +78,8 @@ struct pipeline_share {
 };
 struct pipeline_share pipeline_share(const struct pipeline *pipeline,
                                      int chunk);
+/* Data leaves of the global batch. */
+int pipeline_data_leaves(const struct pipeline *pipeline);
 /* Doubles that all ranks join in a step: for the norm, for the loss, for the
  * largest scores. */
 int64_t pipeline_norm_values(const struct pipeline *pipeline);

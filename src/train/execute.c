@@ -124,20 +124,11 @@ static status build_lane(struct executor *e, int index)
     return allot(e, index);
 }
 
-static status build_losses(struct executor *e)
-{
-    const struct pipeline *p = e->pipeline;
-    const struct grid *grid = &p->stages[0].program.grid;
-    const int leaves = grid->data * p->chunks[0].copies *
-                       stage_rounds(&p->stages[0]) * team_batch_size(e->team);
-
-    TRY(loss_build(&e->loss, leaves, grid));
-    return loss_build(&e->z_loss, leaves, grid);
-}
-
 status executor_build(struct executor *executor, struct pipeline *pipeline,
                       struct team *team)
 {
+    const struct grid *grid = &pipeline->stages[0].program.grid;
+    const int leaves = pipeline_data_leaves(pipeline);
     void *memory = NULL;
 
     *executor = (struct executor){.pipeline = pipeline, .team = team};
@@ -145,7 +136,8 @@ status executor_build(struct executor *executor, struct pipeline *pipeline,
                     &memory));
     executor->lanes = memory;
     for (int i = 0; i < pipeline->count; i++) TRY(build_lane(executor, i));
-    return build_losses(executor);
+    TRY(loss_build(&executor->loss, leaves, grid));
+    return loss_build(&executor->z_loss, leaves, grid);
 }
 
 void executor_free(struct executor *executor)

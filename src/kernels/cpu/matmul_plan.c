@@ -91,8 +91,9 @@ static bool is_power(int n)
     return (n & (n - 1)) == 0;
 }
 
-/* Whether the sum can be shared, a subtree for each thread: c is set, and not much; what is to the left of
- * it is added when the roots have met, all of which then wait. */
+/* Whether threads can share the sum, a subtree each: c is set, and not much;
+ * what is to the left of it is added when the roots have met, all of which then
+ * wait. */
 static bool leaves_fit(const struct plan *plan, int threads)
 {
     enum { BESIDE_LEFT = 128 * 1024 }; /* elements of c; more is slower */
