@@ -93,6 +93,20 @@ static void read_header(struct thrift *in, struct page_header *h)
 
 /* ---- unpacking ---- */
 
+/* No packing makes less of a page than one byte of so many. It is compared
+ * before room for the page is taken. */
+static bool may_unpack(int codec, int64_t packed, int64_t length)
+{
+    enum { SNAPPY_RATIO = 64, GZIP_RATIO = 1032, ZSTD_RATIO = 1 << 16 };
+    switch (codec) {
+    case PLAIN_BYTES: return length <= packed;
+    case SNAPPY: return length / SNAPPY_RATIO <= packed;
+    case GZIP: return length / GZIP_RATIO <= packed;
+    case ZSTD: return length / ZSTD_RATIO <= packed;
+    default: return true; /* is refused by name */
+    }
+}
+
 static status make_room(unsigned char **buffer, size_t *room, size_t needed)
 {
     void *grown = *buffer;
@@ -222,6 +236,8 @@ static status end_list(struct reading *r)
                                     .count = r->id_count};
 
     if (!r->open) return OK;
+    if (r->row >= r->footer.rows)
+        return damaged(r, "more lists than the footer says rows");
     r->open = false;
     r->id_count = 0;
     TRY(r->take(r->context, &row));
@@ -269,6 +285,19 @@ static status take_text(struct reading *r)
     return OK;
 }
 
+/* The row is null, and so are those of the same run of levels behind it, at
+ * most `left` with it. How many come behind it. */
+static int64_t skip_nulls(struct reading *r, struct hybrid *definition,
+                          int64_t left)
+{
+    const int64_t run = hybrid_rest(definition);
+    const int64_t more = run < left - 1 ? run : left - 1;
+
+    hybrid_skip(definition, more);
+    r->row += 1 + more;
+    return more;
+}
+
 /* Levels and then values of a page. */
 static status read_values(struct reading *r, int64_t count,
                           struct hybrid *repetition, struct hybrid *definition)
@@ -295,7 +324,7 @@ static status read_values(struct reading *r, int64_t count,
             FAIL(ERR_FORMAT, "%s: row %lld, item %lld is null, no token id",
                  r->path, (long long)r->row, (long long)r->id_count);
         else if (!list)
-            r->row++; /* null */
+            i += skip_nulls(r, definition, count - i);
     }
     return OK;
 }
@@ -350,6 +379,7 @@ static status read_data(struct reading *r, const struct page_header *h,
     r->values.type = r->footer.type;
     r->values.encoding = (int)h->encoding;
     r->values.dictionary = &r->dictionary;
+    r->values.count = h->values;
     if (!parquet_values_begin(&r->values, at, end, &known)) {
         if (known) return damaged(r, "its values do not begin");
         FAIL(ERR_CONFIG, "%s: the page at byte %zu has encoding %lld; plain, "
@@ -378,6 +408,23 @@ static status check_header(const struct reading *r, const struct thrift *in,
         (h->definition_bytes < 0 || h->repetition_bytes < 0 ||
          h->definition_bytes > h->packed || h->repetition_bytes > h->packed))
         return damaged(r, "its levels are longer than the page");
+    if (!may_unpack(r->chunk->codec, h->packed, h->unpacked) &&
+        h->type != PAGE_INDEX)
+        FAIL(ERR_FORMAT, "%s: the page at byte %zu says that its %lld bytes "
+             "unpack to %lld, more than its packing can", r->path, r->page,
+             (long long)h->packed, (long long)h->unpacked);
+    return OK;
+}
+
+/* Rows of lists are counted by their levels, so only now. */
+static status end_chunk(struct reading *r, int64_t before)
+{
+    TRY(end_list(r));
+    if (r->row - before != r->chunk->rows)
+        FAIL(ERR_FORMAT, "%s: the column has %lld rows in the row group at "
+             "byte %lld, which says %lld", r->path,
+             (long long)(r->row - before), (long long)r->chunk->at,
+             (long long)r->chunk->rows);
     return OK;
 }
 
@@ -385,6 +432,7 @@ static status read_chunk(struct reading *r, int64_t *at)
 {
     struct thrift in = {.at = r->bytes + r->chunk->at,
                         .end = r->bytes + r->chunk->at + r->chunk->bytes};
+    const int64_t before = r->row;
     int64_t left = r->chunk->values;
 
     r->dictionary = (struct parquet_dictionary){.count = -1};
@@ -407,7 +455,7 @@ static status read_chunk(struct reading *r, int64_t *at)
         }
         in.at += h.packed;
     }
-    return end_list(r);
+    return end_chunk(r, before);
 }
 
 status parquet_read(const struct parquet_file *file, const char *column,

@@ -10,6 +10,7 @@
 /* The part of a column in one row group. */
 struct parquet_chunk {
     int codec;
+    int64_t rows;
     int64_t values;     /* with nulls; of a list: its items */
     int64_t at, bytes;  /* pages in the file, the dictionary's first */
 };
@@ -22,6 +23,7 @@ struct parquet_footer {
     int items;          /* of a list: level from which there is an item */
     struct parquet_chunk *chunks; /* [chunk_count] */
     int64_t chunk_count;
+    int64_t rows;       /* of all row groups; at most INT32_MAX */
 };
 
 /* ERR_FORMAT: damaged; ERR_CONFIG: no such column (names those there are), or

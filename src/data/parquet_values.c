@@ -81,10 +81,20 @@ bool hybrid_next(struct hybrid *h, uint32_t *value)
     return true;
 }
 
+int64_t hybrid_rest(const struct hybrid *h)
+{
+    return h->packed ? 0 : h->left;
+}
+
+void hybrid_skip(struct hybrid *h, int64_t count)
+{
+    h->left -= count;
+}
+
 /* ---- delta ---- */
 
 static bool delta_begin(struct delta *d, const unsigned char *at,
-                        const unsigned char *end)
+                        const unsigned char *end, int64_t most)
 {
     uint64_t block, minis, count, first;
 
@@ -93,7 +103,8 @@ static bool delta_begin(struct delta *d, const unsigned char *at,
         !varint(&d->at, end, &count) || !varint(&d->at, end, &first))
         return false;
     if (block == 0 || block > BLOCK_MAX || minis == 0 || minis > block ||
-        block % minis != 0 || block / minis % 8 != 0 || count > INT64_MAX)
+        block % minis != 0 || block / minis % 8 != 0 ||
+        count > (uint64_t)most)
         return false;
     d->block = (int64_t)block;
     d->minis = (int64_t)minis;
@@ -117,18 +128,20 @@ static bool next_block(struct delta *d)
     return true;
 }
 
+static bool next_mini(struct delta *d)
+{
+    if (d->in_block == 0 && !next_block(d)) return false;
+    d->width = *d->widths++;
+    d->in_block -= d->mini;
+    d->in_mini = d->mini;
+    return d->width <= DELTA_WIDTH_MAX &&
+           left(d->at, d->end) >= (size_t)(d->mini / 8 * d->width);
+}
+
 /* The packed difference that comes next. */
 static bool next_difference(struct delta *d, uint64_t *difference)
 {
-    if (d->in_mini == 0) {
-        if (d->in_block == 0 && !next_block(d)) return false;
-        d->width = *d->widths++;
-        d->in_block -= d->mini;
-        d->in_mini = d->mini;
-        if (d->width > DELTA_WIDTH_MAX ||
-            left(d->at, d->end) < (size_t)(d->mini / 8 * d->width))
-            return false;
-    }
+    if (d->in_mini == 0 && !next_mini(d)) return false;
     d->in_mini--;
     *difference = 0;
     for (int got = 0; got < d->width;) {
@@ -163,14 +176,16 @@ static bool delta_next(struct delta *d, int64_t *value)
     return true;
 }
 
-/* Where the numbers end: behind them lie the texts. */
+/* Where the numbers end: behind them lie the texts. The first number is in the
+ * header; miniblocks are skipped whole, so this takes as long as the bytes. */
 static bool delta_end(const struct delta *from, const unsigned char **end)
 {
     struct delta d = *from;
-    int64_t value;
 
-    while (d.left > 0)
-        if (!delta_next(&d, &value)) return false;
+    for (int64_t left = d.left - 1; left > 0; left -= d.mini) {
+        if (!next_mini(&d)) return false;
+        d.at += d.mini / 8 * d.width;
+    }
     *end = d.at;
     return true;
 }
@@ -194,24 +209,30 @@ bool parquet_values_begin(struct parquet_values *v, const unsigned char *at,
     *known = true;
     v->at = at;
     v->end = end;
+    /* A page without values must not go on in the page before. */
+    v->places = (struct hybrid){0};
+    v->numbers = v->prefixes = (struct delta){0};
     switch (v->encoding) {
     case ENCODING_PLAIN: return true;
     case ENCODING_PLAIN_DICTIONARY:
     case ENCODING_DICTIONARY: return begin_places(v);
     case ENCODING_DELTA:
         *known = !text;
-        return *known && (at == end || delta_begin(&v->numbers, at, end));
+        return *known && (at == end ||
+                          delta_begin(&v->numbers, at, end, v->count));
     case ENCODING_DELTA_LENGTH:
         *known = text;
-        return *known && (at == end || (delta_begin(&v->numbers, at, end) &&
-                                        delta_end(&v->numbers, &v->at)));
+        return *known &&
+               (at == end || (delta_begin(&v->numbers, at, end, v->count) &&
+                              delta_end(&v->numbers, &v->at)));
     case ENCODING_DELTA_BYTES:
         *known = text;
         v->text.length = 0;
         return *known &&
-               (at == end || (delta_begin(&v->prefixes, at, end) &&
+               (at == end || (delta_begin(&v->prefixes, at, end, v->count) &&
                               delta_end(&v->prefixes, &v->at) &&
-                              delta_begin(&v->numbers, v->at, end) &&
+                              delta_begin(&v->numbers, v->at, end,
+                                          v->count) &&
                               delta_end(&v->numbers, &v->at)));
     default: *known = false; return false;
     }

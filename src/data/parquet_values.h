@@ -30,6 +30,10 @@ struct hybrid {
 void hybrid_begin(struct hybrid *hybrid, const unsigned char *at,
                   const unsigned char *end, int width);
 bool hybrid_next(struct hybrid *hybrid, uint32_t *value);
+/* How many more values of the run are the one that came last; skips `count` of
+ * them. */
+int64_t hybrid_rest(const struct hybrid *hybrid);
+void hybrid_skip(struct hybrid *hybrid, int64_t count);
 
 struct delta {
     const unsigned char *at, *end;
@@ -62,6 +66,7 @@ struct parquet_values {
     enum parquet_type type;
     int encoding;
     const struct parquet_dictionary *dictionary;
+    int64_t count;                  /* the most values of the page */
     const unsigned char *at, *end;
     struct hybrid places;
     struct delta numbers, prefixes; /* numbers: ids, or lengths of texts */
