@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include "base/check.h"
 #include "base/options.h"
 #include "cli/command.h"
 #include "lockstep.h"
@@ -105,9 +106,12 @@ static status flush_output(void)
 
 int lockstep_main(int argc, char **argv)
 {
-    status result = run(argc - 1, argv + 1);
-    const status flushed = flush_output();
+    status result = check_environment();
+    status flushed;
     int code;
+
+    if (result == OK) result = run(argc - 1, argv + 1);
+    flushed = flush_output();
 
     if (result == OK) result = flushed;
     code = status_exit_code(result);

@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/meter.h"
 #include "comm/algorithms.h"
+#include "comm/lives.h"
 #include "comm/rank.h"
 
 const char *comm_kind_name(enum comm_kind kind)
@@ -485,6 +486,7 @@ status comm_run(struct group *group, const struct comm_call *call)
 
     group->self->agreed = false;
     TRY(call_check(group, call));
+    TRY(lives_call(group, call));
     TRY(call_run(group, call, CHANNEL_NOW,
                  straight ? (uint64_t)1 << 62 | (uint64_t)call->tag
                           : group->calls[CHANNEL_NOW]++, NULL));

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/arena.h"
+#include "comm/lives.h"
 #include "comm/rank.h"
 
 enum { SEND_TAG_SHIFT = 62 };
@@ -64,7 +65,7 @@ static void *progress_main(void *argument)
     for (;;) {
         struct comm_handle *handle = progress->first;
 
-        if (handle == NULL) {
+        if (handle == NULL || !handle->released) {
             if (progress->quits) break;
             pthread_cond_wait(&progress->change, &progress->lock);
             continue;
@@ -72,6 +73,7 @@ static void *progress_main(void *argument)
         progress->first = handle->next;
         pthread_mutex_unlock(&progress->lock);
         handle_run(handle);
+        lives_done(handle);
         pthread_mutex_lock(&progress->lock);
         handle->done = true; /* and from here on it is the caller's again */
         pthread_cond_broadcast(&progress->change);
@@ -107,7 +109,9 @@ static status send_start(struct comm_handle *handle)
                                            dtype_bytes(in->dtype))};
     result = group->ops->post(&handle->operation, handle->call.peer,
                               &handle->message);
-    if (result != OK) handle->group = NULL;
+    if (result == OK) return OK;
+    (void)lives_wait(handle);
+    handle->group = NULL;
     return result;
 }
 
@@ -118,6 +122,37 @@ static status send_wait(struct comm_handle *handle)
                                              &handle->message, false);
 
     operation_count(&handle->operation, handle->phase);
+    return result;
+}
+
+/* The call, and those before it, begin. With the lock held. */
+static void release(struct progress *progress, const struct comm_handle *last)
+{
+    if (last->released) return;
+    for (struct comm_handle *h = progress->first; h != NULL; h = h->next) {
+        lives_release(h);
+        h->released = true;
+        if (h == last) break;
+    }
+    pthread_cond_broadcast(&progress->change);
+}
+
+static void await_done(struct comm_handle *handle)
+{
+    struct progress *progress = handle->group->progress;
+
+    pthread_mutex_lock(&progress->lock);
+    release(progress, handle);
+    while (!handle->done)
+        pthread_cond_wait(&progress->change, &progress->lock);
+    pthread_mutex_unlock(&progress->lock);
+}
+
+static status begin_life(struct comm_handle *handle)
+{
+    const status result = lives_start(handle);
+
+    if (result != OK) handle->group = NULL;
     return result;
 }
 
@@ -139,12 +174,15 @@ static status start(struct group *group, const struct comm_call *call,
     if (!is_background(call)) {
         handle->group = group;
         handle->tag = (uint64_t)1 << SEND_TAG_SHIFT | (uint64_t)call->tag;
+        TRY(begin_life(handle));
         if (call->kind == COMM_RECV) return OK;
         TRY(send_start(handle));
         return OK;
     }
     TRY(progress_begin(progress));
     handle->group = group;
+    TRY(begin_life(handle));
+    handle->released = check_lives() != CHECK_LATE;
     handle->track = meter_background(progress, group->label);
     handle->tag = group->calls[CHANNEL_BACKGROUND]++;
     pthread_mutex_lock(&progress->lock);
@@ -153,6 +191,7 @@ static status start(struct group *group, const struct comm_call *call,
     progress->last = handle;
     pthread_cond_broadcast(&progress->change);
     pthread_mutex_unlock(&progress->lock);
+    if (check_lives() == CHECK_EARLY) await_done(handle);
     return OK;
 }
 
@@ -170,13 +209,9 @@ status comm_start(struct group *group, const struct comm_call *call,
 
 static status background_wait(struct comm_handle *handle)
 {
-    struct progress *progress = handle->group->progress;
     struct meter_track *track = meter_begin();
 
-    pthread_mutex_lock(&progress->lock);
-    while (!handle->done)
-        pthread_cond_wait(&progress->change, &progress->lock);
-    pthread_mutex_unlock(&progress->lock);
+    await_done(handle);
     meter_end(track, &(struct meter_what){
         .kind = METER_MESSAGES, .name = "wait for the background",
         .label = handle->group->label});
@@ -186,9 +221,11 @@ static status background_wait(struct comm_handle *handle)
 
 status comm_wait(struct comm_handle *handle)
 {
-    status result;
+    status result, kept;
 
     if (handle->group == NULL) return OK;
+    if (handle->released && check_lives() != CHECK_OFF) await_done(handle);
+    kept = lives_wait(handle);
     if (handle->call.kind == COMM_RECV)
         result = call_run(handle->group, &handle->call, CHANNEL_NOW,
                           handle->tag, handle->phase);
@@ -197,6 +234,7 @@ status comm_wait(struct comm_handle *handle)
     else
         result = background_wait(handle);
     handle->group = NULL;
+    if (result == OK) result = kept;
     return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
 }
 

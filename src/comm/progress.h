@@ -27,6 +27,10 @@ struct comm_handle {
     struct operation operation; /* of a send */
     struct meter_track *track; /* that the background thread counts into */
     struct comm_handle *next;
+    bool released;           /* may begin: at once, but for LOCKSTEP_CHECK */
+    struct comm_handle *under_way; /* lives.h: the next of the rank's */
+    uint64_t read, written;  /* lives.h: hashes of inputs, and of outputs */
+    bool in_place, spoilt;   /* lives.h */
 };
 
 status progress_build(struct progress **out);

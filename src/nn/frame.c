@@ -344,6 +344,8 @@ static status plan_forward(struct planner *planner)
     TRY(widen_lives(planner));
     if (entry >= 0) /* F can be run again */
         touch(planner, plan->activation[entry]);
+    if (planner->program->exit >= 0) /* sent after F, beside what comes for B */
+        touch(planner, plan->activation[planner->program->exit]);
     return OK;
 }
 

@@ -87,9 +87,10 @@ static struct tensor sum_room(const struct run *run, struct tensor out)
 static status gather_backward(const struct step *step, struct run *run)
 {
     const struct tensor dx = run_gradient(run, step->input);
-    struct tensor sum = run_sums(run, step->input, true);
+    struct tensor sum;
 
     if (run->event->beside) {
+        sum = run_sums(run, step->input, true);
         TRY(overlap_wait_all(run, sum));
         return set_sum(run, dx, sum);
     }
@@ -206,9 +207,10 @@ static status add_bias(const struct step *step, struct run *run,
 static status scatter_forward(const struct step *step, struct run *run)
 {
     const struct tensor y = run_slot(run, step->output);
-    struct tensor sum = run_sums(run, step->output, false);
+    struct tensor sum;
 
     if (run->event->beside) {
+        sum = run_sums(run, step->output, false);
         TRY(overlap_wait_all(run, sum));
     } else {
         sum = sum_room(run, y);

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "base/meter.h"
+#include "comm/lives.h"
 #include "kernels/math.h"
 
 static char *frame_at(const struct run *run, int buffer)
@@ -30,12 +31,23 @@ static struct tensor shaped(const struct run *run, int buffer, slot which)
                      p->slots[which].width);
 }
 
+/* A layer uses what is alive at its event, and nothing else. */
+static struct tensor alive(const struct run *run, int buffer, slot which)
+{
+    const int event = (int)(run->event - run->plan->events);
+
+    CHECK(buffer >= 0);
+    CHECK(!run->poison || (run->plan->buffers[buffer].first <= event &&
+                           event <= run->plan->buffers[buffer].last));
+    return shaped(run, buffer, which);
+}
+
 struct tensor run_slot(const struct run *run, slot which)
 {
     const struct frame_plan *plan = run->plan;
     const bool forward = run->event->pass == PASS_FORWARD;
 
-    const struct tensor all = shaped(
+    const struct tensor all = alive(
         run, forward ? plan->activation[which] : plan->again[which], which);
 
     return run->window > 0
@@ -44,7 +56,7 @@ struct tensor run_slot(const struct run *run, slot which)
 
 struct tensor run_gradient(const struct run *run, slot which)
 {
-    return shaped(run, run->plan->gradient[which], which);
+    return alive(run, run->plan->gradient[which], which);
 }
 
 struct tensor run_sums(const struct run *run, slot which, bool gradient)
@@ -54,7 +66,7 @@ struct tensor run_sums(const struct run *run, slot which, bool gradient)
 
     if (buffer < 0)
         return gradient ? run_gradient(run, which) : run_slot(run, which);
-    const struct tensor all = shaped(run, buffer, which);
+    const struct tensor all = alive(run, buffer, which);
 
     return run->window > 0
                ? overlap_rows(run->program, all, run->window - 1) : all;
@@ -76,12 +88,16 @@ struct tensor run_exit(const struct run *run)
 
 struct tensor run_exit_gradient(const struct run *run)
 {
-    return run_gradient(run, run->program->exit);
+    const slot exit = run->program->exit;
+
+    return shaped(run, run->plan->gradient[exit], exit);
 }
 
 struct tensor run_entry_gradient(const struct run *run)
 {
-    return run_gradient(run, run->program->entry);
+    const slot entry = run->program->entry;
+
+    return shaped(run, run->plan->gradient[entry], entry);
 }
 
 struct tensor run_weight(const struct run *run, const struct step *step,
@@ -217,21 +233,25 @@ struct token_order run_part_order(const struct run *run,
     return order;
 }
 
-/* NaN into every buffer whose life ended with the event. */
-static void poison(const struct run *run, int event)
+/* NaN into the scratch of an event, and into every buffer whose life ended with
+ * it. */
+static status poison(const struct run *run, int event)
 {
+    const struct program *p = run->program;
+    const struct step *step = &p->steps[run->plan->events[event].step];
+
+    if (step->layer->scratch != NULL && run->scratch != NULL)
+        check_fill(run->scratch, (int64_t)step->layer->scratch(step, p),
+                   FILL_DEAD);
     for (int i = 0; i < run->plan->buffer_count; i++) {
         const struct frame_buffer *buffer = &run->plan->buffers[i];
 
-        if (buffer->last != event ||
-            (buffer->slot == run->program->exit && !buffer->gradient))
-            continue; /* exit: read after F */
-        const int64_t n = buffer->bytes / dtype_bytes(buffer->dtype);
-        const struct tensor all =
-            tensor_1d(frame_at(run, i), buffer->dtype, n);
-
-        for (int64_t j = 0; j < n; j++) tensor_set(&all, j, (double)NAN);
+        if (buffer->last != event) continue;
+        TRY(lives_end(frame_at(run, i), buffer->bytes,
+                      p->slots[buffer->slot].name));
+        check_fill(frame_at(run, i), buffer->bytes, FILL_DEAD);
     }
+    return OK;
 }
 
 /* The residual's gradient is the output's own, or takes its sum. */
@@ -358,7 +378,7 @@ static status run_each(struct run *run, int first, int last)
         if (segment > i) TRY(run_segment(run, i, end));
         else TRY(run_timed(run, i));
         TRY(watch_events(run, i, end, false));
-        for (int j = i; j < end && run->poison; j++) poison(run, j);
+        for (int j = i; j < end && run->poison; j++) TRY(poison(run, j));
     }
     return OK;
 }

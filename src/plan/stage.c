@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/check.h"
 #include "base/first_touch.h"
 #include "optimizer/whole.h"
 #include "plan/chunk.h"
@@ -539,7 +540,8 @@ static void prepare_run(struct stage *stage)
         .stream = &stage->stream, .frame = m[MEMORY_FRAME].data,
         .weights = m[stage_reads(stage)].data,
         .scratch = m[MEMORY_LAYER_SCRATCH].data,
-        .cache = m[MEMORY_CACHE].data, .failed_step = -1};
+        .cache = m[MEMORY_CACHE].data, .failed_step = -1,
+        .poison = check_lives() != CHECK_OFF};
     stage->run.positions = slice(&at, tokens * sizeof(int32_t));
     stage->run.losses = slice(&at, tokens * sizeof(double));
     if (stage->program.z_loss > 0)

@@ -4,6 +4,8 @@
 
 #include <string.h>
 
+#include "comm/lives.h"
+
 enum { SHARD, COPIES };
 
 /* ---- where things lie ---- */
@@ -260,6 +262,17 @@ static status start_reduce(struct zero *z, int index)
     return comm_start(z->shard, &call, &z->sums[index].scatter);
 }
 
+static status end_room(const struct zero *z, const struct residence *item)
+{
+    const struct tensor all = elements(
+        z, item_data(z, item), 0,
+        z->stage->shards.units[item->unit].gradients);
+
+    if (!in_buckets(z)) return OK;
+    return lives_end(all.data, all.shape[0] * dtype_bytes(all.dtype),
+                     "a room of a unit's gradients");
+}
+
 /* Ends the reduce-scatter, after which the unit's room is free. */
 static status end_scatter(struct zero *z, int index)
 {
@@ -267,6 +280,7 @@ static status end_scatter(struct zero *z, int index)
     z->sums[index].scattered = true;
     if (z->shard == NULL) return OK;
     TRY(comm_wait(&z->sums[index].scatter));
+    TRY(end_room(z, &z->stage->reduced.items[index]));
     return start_sum(z, index);
 }
 
@@ -444,12 +458,24 @@ static status before_weights(struct zero *z, int event)
     return OK;
 }
 
-static void after_weights(struct zero *z, int event)
+static status end_weights(struct zero *z, const struct residence *item)
+{
+    const struct tensor all = weights(
+        z, room_of(z, item), 0, z->stage->shards.units[item->unit].elements);
+
+    place_weights(z, item, NULL);
+    if (!z->stage->request.reshard) return OK;
+    return lives_end(all.data, all.shape[0] * dtype_bytes(all.dtype),
+                     "a room of gathered weights");
+}
+
+static status after_weights(struct zero *z, int event)
 {
     const struct residency *r = &z->stage->gathered;
 
     for (int i = 0; i < r->count; i++)
-        if (r->items[i].last == event) place_weights(z, &r->items[i], NULL);
+        if (r->items[i].last == event) TRY(end_weights(z, &r->items[i]));
+    return OK;
 }
 
 status zero_weights(struct zero *z)
@@ -496,7 +522,7 @@ static status after_event(void *argument, int event)
     struct zero *z = argument;
     const struct residency *r = &z->stage->reduced;
 
-    if (gathers(z)) after_weights(z, event);
+    if (gathers(z)) TRY(after_weights(z, event));
     if (!z->overlaps || z->stage->run.gradients == NULL ||
         z->passes < z->micro_batches)
         return OK;
@@ -513,6 +539,18 @@ static status after_event(void *argument, int event)
 static status take(int count, size_t bytes, void **out)
 {
     return memory_take((size_t)count + 1, bytes, out);
+}
+
+/* Nothing lives yet in what a micro-batch fills. */
+static void fill_rooms(struct stage *stage)
+{
+    static const enum memory_owner rooms[] = {
+        MEMORY_FRAME, MEMORY_LAYER_SCRATCH, MEMORY_GATHERED, MEMORY_BUCKETS,
+        MEMORY_RETURNS};
+
+    for (size_t i = 0; i < sizeof rooms / sizeof *rooms; i++)
+        check_fill(stage->memory[rooms[i]].data,
+                   (int64_t)stage->memory[rooms[i]].bytes, FILL_DEAD);
 }
 
 status zero_build(struct zero *z, struct stage *stage, struct team *team)
@@ -543,6 +581,7 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     TRY(take(stage->program.params.count, sizeof *z->placed, &placed));
     z->placed = placed;
     if (gathers(z)) stage->run.placed = z->placed;
+    if (check_lives() != CHECK_OFF) fill_rooms(stage);
     z->watch = (struct run_watch){before_event, after_event, z};
     stage->run.watch = &z->watch;
     return OK;

@@ -122,5 +122,23 @@ more=(--set train.batch=8 --set "train.batch_ramp=[0=4,1=8]")
 mutation "the plan of one batch stands for all of a ramp" src/train/trial.c \
     's/^( *)exchanges_of\(&t->plan, &t->pipeline\);/\1if (t->plan.count == 0) exchanges_of(\&t->plan, \&t->pipeline);/' \
     "$pipe"
+# Lives: found whenever the messages move, without luck.
+more=(--set lora.rank=2 --set model.family=falcon --set model.kv_heads=1
+    --set numerics.grid_tensor=2)
+export LOCKSTEP_CHECK=lives
+mutation "a frozen matrix does not wait for its input" src/nn/frame.c \
+    's/if \(!has_weight_pass\(planner->program, step\)\) return OK;/if (step->layer->backward_weight == NULL) return OK;/' \
+    "ranks=2 mesh.tensor=2 tensor.overlap=2"
+more=(--set model.family=gpt2 --set model.kv_heads=0)
+mutation "a gathered unit ends before the last piece" src/plan/residency.c \
+    's/^( *)widen_residences\(residency/\1if (prefetch < 0) widen_residences(residency/' \
+    "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp tensor.overlap=2 tensor.domino=true"
+mutation "a product does not wait for its operand" src/nn/linear.c \
+    's/TRY\(overlap_wait\(run, call\.a\.data\)\);//' "$tensor tensor.overlap=2"
+export LOCKSTEP_CHECK=lives:early
+mutation "gradients are given back under their sum" src/train/zero.c \
+    's/^( *)TRY\(comm_wait\(&z->sums\[index\]\.scatter\)\);/\1(void)index;/' \
+    "$fsdp train.micro_batch=1"
+unset LOCKSTEP_CHECK
 more=()
 report

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lives.c - what LOCKSTEP_CHECK=lives sees of messages in the background. */
+#include "comm/lives.h"
+
+#include "comm/rank.h"
+
+enum side { READS, WRITES };
+
+typedef void visit_span(void *argument, char *data, int64_t bytes);
+
+/* Of this rank: its calls are started and waited for by this thread. */
+static _Thread_local struct comm_handle *under_way;
+
+/* ---- the memory of a call, run by run ---- */
+
+static void visit_tensor(const struct tensor *tensor, visit_span *visit,
+                         void *argument)
+{
+    visit(argument, tensor->data,
+          tensor_count(tensor) * dtype_bytes(tensor->dtype));
+}
+
+static void visit_blocks(const struct comm_block *blocks, int count,
+                         visit_span *visit, void *argument)
+{
+    for (int i = 0; i < count; i++) {
+        const struct comm_block b = block_simplify(&blocks[i]);
+
+        for (int64_t j = 0; b.data != NULL && j < b.planes * b.pieces; j++)
+            visit(argument, (char *)b.data + j / b.pieces * b.plane_stride +
+                                j % b.pieces * b.stride, b.bytes);
+    }
+}
+
+static void visit_call(const struct group *group, const struct comm_call *call,
+                       enum side side, visit_span *visit, void *argument)
+{
+    const bool takes = call->kind != COMM_RECV && call->kind != COMM_AGREE &&
+                       call->kind != COMM_BROADCAST;
+    const bool gives = call->kind != COMM_SEND && call->kind != COMM_AGREE;
+
+    if (call->kind == COMM_EXCHANGE)
+        visit_blocks(side == READS ? call->send : call->receive, group->size,
+                     visit, argument);
+    else if (side == READS && takes)
+        visit_tensor(&call->in, visit, argument);
+    else if (side == WRITES && gives)
+        visit_tensor(&call->out, visit, argument);
+}
+
+struct seek {
+    const char *data;
+    int64_t bytes;
+    bool found;
+};
+
+static void seek_span(void *argument, char *data, int64_t bytes)
+{
+    struct seek *seek = argument;
+
+    if (data < seek->data + seek->bytes && seek->data < data + bytes)
+        seek->found = true;
+}
+
+static bool touches(const struct group *group, const struct comm_call *call,
+                    enum side side, const void *data, int64_t bytes)
+{
+    struct seek seek = {.data = data, .bytes = bytes};
+
+    visit_call(group, call, side, seek_span, &seek);
+    return seek.found;
+}
+
+/* Whether spans of one call lie on spans of another. */
+struct meeting {
+    const struct group *group;
+    const struct comm_call *call;
+    enum side side;
+    bool found;
+};
+
+static void meet_span(void *argument, char *data, int64_t bytes)
+{
+    struct meeting *m = argument;
+
+    m->found = m->found || touches(m->group, m->call, m->side, data, bytes);
+}
+
+static bool meets(const struct group *group, const struct comm_call *call,
+                  enum side side, struct meeting other)
+{
+    visit_call(group, call, side, meet_span, &other);
+    return other.found;
+}
+
+static bool is_in_place(const struct comm_handle *h)
+{
+    return meets(h->group, &h->call, WRITES,
+                 (struct meeting){h->group, &h->call, READS, false});
+}
+
+/* ---- fills and hashes ---- */
+
+static void fill_span(void *argument, char *data, int64_t bytes)
+{
+    (void)argument;
+    check_fill(data, bytes, FILL_UNDER_WAY);
+}
+
+static void look_span(void *argument, char *data, int64_t bytes)
+{
+    bool *filled = argument;
+
+    *filled = *filled && check_filled(data, bytes, FILL_UNDER_WAY);
+}
+
+static void hash_span(void *argument, char *data, int64_t bytes)
+{
+    uint64_t *hash = argument;
+
+    *hash = check_hash(*hash, data, bytes);
+}
+
+static uint64_t hash_of(const struct comm_handle *h, enum side side)
+{
+    uint64_t hash = CHECK_HASH_BEGIN;
+
+    visit_call(h->group, &h->call, side, hash_span, &hash);
+    return hash;
+}
+
+/* ---- calls ---- */
+
+/* One call's memory is another's: two may read the same, no more. */
+static status conflict(const struct group *group, const struct comm_call *call)
+{
+    for (const struct comm_handle *h = under_way; h != NULL;
+         h = h->under_way) {
+        const struct meeting reads = {h->group, &h->call, READS, false};
+        const struct meeting writes = {h->group, &h->call, WRITES, false};
+
+        if (meets(group, call, READS, writes) ||
+            meets(group, call, WRITES, writes) ||
+            meets(group, call, WRITES, reads))
+            FAIL(ERR_VERIFY, "LOCKSTEP_CHECK: %s on group %s uses memory of "
+                 "%s on group %s, which is under way",
+                 comm_kind_name(call->kind), group->label,
+                 comm_kind_name(h->call.kind), h->group->label);
+    }
+    return OK;
+}
+
+status lives_call(const struct group *group, const struct comm_call *call)
+{
+    return check_lives() == CHECK_OFF ? OK : conflict(group, call);
+}
+
+status lives_start(struct comm_handle *h)
+{
+    if (check_lives() == CHECK_OFF) return OK;
+    TRY(conflict(h->group, &h->call));
+    h->in_place = is_in_place(h);
+    if (!h->in_place) {
+        visit_call(h->group, &h->call, WRITES, fill_span, NULL);
+        h->read = hash_of(h, READS);
+    }
+    h->under_way = under_way;
+    under_way = h;
+    return OK;
+}
+
+static bool is_filled(const struct comm_handle *h)
+{
+    bool filled = true;
+
+    if (!h->in_place)
+        visit_call(h->group, &h->call, WRITES, look_span, &filled);
+    return filled;
+}
+
+void lives_release(struct comm_handle *h)
+{
+    if (check_lives() != CHECK_OFF) h->spoilt = !is_filled(h);
+}
+
+void lives_done(struct comm_handle *h)
+{
+    if (check_lives() != CHECK_OFF) h->written = hash_of(h, WRITES);
+}
+
+static void forget(const struct comm_handle *handle)
+{
+    struct comm_handle **at = &under_way;
+
+    while (*at != NULL && *at != handle) at = &(*at)->under_way;
+    if (*at != NULL) *at = handle->under_way;
+}
+
+/* What has come is still there, or nothing was put where it will come. */
+static bool outputs_kept(const struct comm_handle *h)
+{
+    if (h->done) return !h->spoilt && h->written == hash_of(h, WRITES);
+    return is_filled(h);
+}
+
+status lives_wait(struct comm_handle *h)
+{
+    const char *which = NULL;
+
+    if (check_lives() == CHECK_OFF) return OK;
+    forget(h);
+    if (!outputs_kept(h))
+        which = "where it goes";
+    else if (!h->in_place && h->read != hash_of(h, READS))
+        which = "what it sends";
+    if (which != NULL)
+        FAIL(ERR_VERIFY, "LOCKSTEP_CHECK: %s on group %s: %s was written while "
+             "it was under way", comm_kind_name(h->call.kind), h->group->label,
+             which);
+    return OK;
+}
+
+status lives_end(void *data, int64_t bytes, const char *what)
+{
+    if (check_lives() == CHECK_OFF || bytes == 0) return OK;
+    for (const struct comm_handle *h = under_way; h != NULL; h = h->under_way)
+        if (touches(h->group, &h->call, READS, data, bytes) ||
+            touches(h->group, &h->call, WRITES, data, bytes))
+            FAIL(ERR_VERIFY, "LOCKSTEP_CHECK: %s is given back while %s on "
+                 "group %s, which uses it, is under way", what,
+                 comm_kind_name(h->call.kind), h->group->label);
+    check_fill(data, bytes, FILL_DEAD);
+    return OK;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* lives.h - what LOCKSTEP_CHECK=lives sees of messages in the background.
+ *
+ * Between comm_start and comm_wait a call's inputs must not change, its outputs
+ * must not be written, and nobody else may use either. The calls of a rank are
+ * started and waited for by one thread, which keeps the list of those under
+ * way. Without the check nothing here costs more than a comparison. */
+#ifndef LOCKSTEP_COMM_LIVES_H
+#define LOCKSTEP_COMM_LIVES_H
+
+#include "base/check.h"
+#include "comm/progress.h"
+
+/* Before a call in the background begins: fills its outputs. ERR_VERIFY: it
+ * uses memory of another one under way. */
+status lives_start(struct comm_handle *handle);
+/* Before messages of a call that was held back begin to move, and when they are
+ * over: looks at its outputs. */
+void lives_release(struct comm_handle *handle);
+void lives_done(struct comm_handle *handle);
+/* Before a call that is held back, and after one that is not, is waited for.
+ * ERR_VERIFY: its memory was written meanwhile. */
+status lives_wait(struct comm_handle *handle);
+/* A call that is made at once: uses no memory of calls under way. */
+status lives_call(const struct group *group, const struct comm_call *call);
+/* The life of memory ends: nothing is under way there. Fills it. `what` is the
+ * word of the sentence. */
+status lives_end(void *data, int64_t bytes, const char *what);
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_lives.c - mirrors src/comm/lives.c, and the two modes of
+ * src/base/check.c: what must not be done to a call's memory while it is under
+ * way is found, whatever the timing; what may be done is left alone. */
+#include "comm/lives.h"
+
+#include <math.h>
+#include "tests/test.h"
+
+enum { RANKS = 2, N = 24 };
+
+enum mistake { NONE, READS_EARLY, WRITES_INPUT, WRITES_OUTPUT, GIVES_BACK,
+               STARTS_IN_OUTPUT, CALLS_IN_OUTPUT, SENDS_CHANGED };
+
+struct room {
+    float own[N], all[RANKS * N], other[RANKS * N];
+};
+
+static struct comm_call gather_of(struct room *room)
+{
+    return (struct comm_call){.kind = COMM_ALL_GATHER,
+                              .in = tensor_1d(room->own, DTYPE_F32, N),
+                              .out = tensor_1d(room->all, DTYPE_F32,
+                                               RANKS * N)};
+}
+
+/* Meanwhile, the mistake. */
+static status meanwhile(struct group *world, struct room *room,
+                        enum mistake mistake)
+{
+    struct comm_call second = gather_of(room);
+    struct comm_handle handle = {0};
+    status result, waited;
+
+    switch (mistake) {
+    case READS_EARLY:
+        if (isnan(room->all[0]) != (check_lives() == CHECK_LATE))
+            FAIL(ERR_FORMAT, "found %g", (double)room->all[0]);
+        return OK;
+    case WRITES_INPUT:
+        room->own[3]++;
+        return OK;
+    case WRITES_OUTPUT:
+        room->all[N] = 1;
+        return OK;
+    case GIVES_BACK:
+        return lives_end(room->all + N, 4, "the room");
+    case STARTS_IN_OUTPUT:
+        second.in.data = room->all;
+        second.out.data = room->other;
+        result = comm_start(world, &second, &handle);
+        waited = comm_wait(&handle);
+        return result != OK ? result : waited;
+    case CALLS_IN_OUTPUT:
+        second.out.data = room->other;
+        second.in.data = room->all;
+        return comm_run(world, &second);
+    default:
+        return OK;
+    }
+}
+
+static status gather_body(void *argument, struct group *world)
+{
+    static _Thread_local struct room room;
+    const struct comm_call call = gather_of(&room);
+    struct comm_handle handle;
+    status result, waited;
+
+    for (int i = 0; i < N; i++) room.own[i] = (float)(world->rank * N + i);
+    TRY(comm_start(world, &call, &handle));
+    result = meanwhile(world, &room, *(enum mistake *)argument);
+    waited = comm_wait(&handle);
+    TRY(result);
+    TRY(waited);
+    for (int i = 0; i < RANKS * N; i++)
+        if (room.all[i] != (float)i) FAIL(ERR_FORMAT, "element %d", i);
+    return lives_end(room.all, sizeof room.all, "the room");
+}
+
+/* Sends are read when the other side likes; what is sent stays as it is. */
+static status send_body(void *argument, struct group *world)
+{
+    const bool changes = *(enum mistake *)argument == SENDS_CHANGED;
+    double out[N] = {0}, in[N];
+    struct comm_handle handles[2];
+    status sent, received;
+
+    for (int i = 0; i < N; i++) out[i] = world->rank + i;
+    for (int i = 0; i < 2; i++) {
+        const struct comm_call call = {
+            .kind = i == 0 ? COMM_SEND : COMM_RECV, .peer = 1 - world->rank,
+            .in = tensor_1d(out, DTYPE_F64, N),
+            .out = tensor_1d(in, DTYPE_F64, N)};
+
+        TRY(comm_start(world, &call, &handles[i]));
+    }
+    if (changes) out[1] = 7;
+    received = comm_wait(&handles[1]);
+    sent = comm_wait(&handles[0]);
+    TRY(received);
+    TRY(sent);
+    for (int i = 0; i < N; i++)
+        if (in[i] != 1 - world->rank + i) FAIL(ERR_FORMAT, "element %d", i);
+    return OK;
+}
+
+static const struct {
+    enum mistake mistake;
+    status (*body)(void *argument, struct group *world);
+    const char *words;
+} mistakes[] = {
+    {NONE, gather_body, NULL},
+    {READS_EARLY, gather_body, NULL},
+    {WRITES_INPUT, gather_body,
+     "all-gather on group world: what it sends was written while"},
+    {WRITES_OUTPUT, gather_body,
+     "all-gather on group world: where it goes was written while"},
+    {GIVES_BACK, gather_body,
+     "the room is given back while all-gather on group world"},
+    {STARTS_IN_OUTPUT, gather_body, "uses memory of all-gather"},
+    {CALLS_IN_OUTPUT, gather_body, "uses memory of all-gather"},
+    {NONE, send_body, NULL},
+    {SENDS_CHANGED, send_body,
+     "send on group world: what it sends was written while"},
+};
+
+TEST(mistakes_are_found_whenever_messages_move)
+{
+    for (int mode = CHECK_LATE; mode <= CHECK_EARLY; mode++) {
+        check_choose((enum check_lives)mode);
+        for (int i = 0; i < ROWS(mistakes); i++) {
+            enum mistake mistake = mistakes[i].mistake;
+
+            if (mistakes[i].words == NULL)
+                IS_OK(ranks_run(RANKS, mistakes[i].body, &mistake));
+            else
+                FAILS(ranks_run(RANKS, mistakes[i].body, &mistake),
+                      ERR_VERIFY, mistakes[i].words);
+        }
+    }
+    check_choose(CHECK_OFF);
+}
+
+/* A call that is waited for takes those before it along. */
+static status queue_body(void *argument, struct group *world)
+{
+    static _Thread_local struct room rooms[3];
+    struct comm_handle handles[3];
+
+    (void)argument;
+    for (int c = 0; c < 3; c++) {
+        const struct comm_call call = gather_of(&rooms[c]);
+
+        for (int i = 0; i < N; i++)
+            rooms[c].own[i] = (float)(world->rank + c);
+        TRY(comm_start(world, &call, &handles[c]));
+    }
+    for (int c = 2; c >= 0; c--) TRY(comm_wait(&handles[c]));
+    for (int c = 0; c < 3; c++)
+        if (rooms[c].all[N] != (float)(1 + c)) FAIL(ERR_FORMAT, "%d", c);
+    return OK;
+}
+
+TEST(calls_go_in_their_order)
+{
+    for (int mode = CHECK_OFF; mode <= CHECK_EARLY; mode++) {
+        check_choose((enum check_lives)mode);
+        IS_OK(ranks_run(RANKS, queue_body, NULL));
+    }
+    check_choose(CHECK_OFF);
+}
+
+TEST(fills_are_nan_in_every_type)
+{
+    static const enum dtype types[] = {DTYPE_F32, DTYPE_F64, DTYPE_BF16,
+                                       DTYPE_F16};
+    static const enum check_fill fills[] = {FILL_DEAD, FILL_UNDER_WAY};
+    double data[4];
+
+    for (int f = 0; f < 2; f++) {
+        check_fill(data, sizeof data, fills[f]);
+        CHECK(check_filled(data, sizeof data, fills[f]));
+        CHECK(!check_filled(data, sizeof data, fills[1 - f]));
+        for (int t = 0; t < ROWS(types); t++) {
+            const struct tensor view = tensor_1d(data, types[t], 4);
+
+            for (int i = 0; i < 4; i++) CHECK(isnan(tensor_get(&view, i)));
+        }
+    }
+}
+
+TEST_MAIN(mistakes_are_found_whenever_messages_move, calls_go_in_their_order,
+          fills_are_nan_in_every_type)
