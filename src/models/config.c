@@ -5,6 +5,8 @@
 
 #include <string.h>
 
+#include "base/log.h"
+
 /* Fields of transformers' base configuration (v4 and v5) that say nothing
  * about the arithmetic of these families. */
 static const struct { const char *name, *only; } everywhere[] = {
@@ -101,6 +103,39 @@ static bool find(const struct model_kind *kind, const char *name,
     return false;
 }
 
+/* Names by which a program keeps notes of its own, says which tokens are
+ * special, or how it generated or trained: they cannot change what the model
+ * computes. Tokens whose numbers matter have rows of their own. */
+static bool is_hint(const char *name)
+{
+    static const char *const ends[] = {
+        "_token", "_token_id", "_token_ids", "_tokens", "_penalty"};
+    static const char *const begins[] = {
+        "_", "generation_", "gradient_checkpointing", "training_", "train_",
+        "wandb_", "unsloth_", "tokenizer_", "torch_compile"};
+    static const char *const names[] = {
+        "min_p", "penalty_alpha", "guidance_scale", "epsilon_cutoff",
+        "eta_cutoff", "stop_strings", "learning_rate", "weight_decay",
+        "warmup_steps", "lr_scheduler_type", "optimizer", "seed",
+        "use_flash_attn", "use_flash_attention", "use_flash_attention_2",
+        "flash_attention", "use_fused_rope", "model_name", "model_version",
+        "base_model", "language", "languages", "datasets", "tags",
+        "library_name", "pipeline_tag", "created_at", "author"};
+
+    for (size_t i = 0; i < sizeof ends / sizeof *ends; i++)
+        if (text_ends_with(name, ends[i])) return true;
+    for (size_t i = 0; i < sizeof begins / sizeof *begins; i++)
+        if (strncmp(name, begins[i], strlen(begins[i])) == 0) return true;
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+static status list_add(struct text *list, const char *name)
+{
+    return text_printf(list, "%s%s", list->length ? ", " : "", name);
+}
+
 /* Files of another kind, whatever their fields. */
 static status check_kind(const struct json *config, const char *source)
 {
@@ -116,7 +151,7 @@ static status check_kind(const struct json *config, const char *source)
 status config_check(const struct model_kind *kind, const struct json *config,
                     const char *source)
 {
-    struct text unknown = {0};
+    struct text unknown = {0}, hints = {0};
     status result = OK;
 
     TRY(check_kind(config, source));
@@ -125,15 +160,17 @@ status config_check(const struct model_kind *kind, const struct json *config,
         const struct json *value = &config->items[2 * i + 1];
 
         if (!find(kind, name, &only))
-            TRY_GOTO(done, result, text_printf(&unknown, "%s%s",
-                                               unknown.length ? ", " : "",
-                                               name));
+            TRY_GOTO(done, result,
+                     list_add(is_hint(name) ? &hints : &unknown, name));
         else if (only != NULL && !value_is(value, only) &&
                  value->kind != JSON_NULL)
             FAIL_GOTO(done, result, ERR_CONFIG,
                       "%s: %s has a value that this build cannot follow; it "
                       "takes only %s", source, name, only);
     }
+    if (hints.length > 0 && unknown.length == 0)
+        LOG(INFO, "model", "%s: passed over, as they change no result: %s",
+            source, hints.bytes);
     if (unknown.length > 0) {
         result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
                              "%s: fields that this build does not know, so it "
@@ -144,6 +181,7 @@ status config_check(const struct model_kind *kind, const struct json *config,
     }
 done:
     text_free(&unknown);
+    text_free(&hints);
     return result;
 }
 

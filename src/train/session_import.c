@@ -102,7 +102,12 @@ struct naming {
     const struct instead *instead; /* NULL: the same word */
     const char *table, *head; /* a tied table that has its head's name there;
                                * NULL: its own */
+    const char *head_before;  /* the family's name of a head that the file
+                               * calls lm_head; NULL: the same name */
 };
+
+/* As transformers 5 calls every head, GPT-NeoX's too. */
+static const char usual_head[] = "lm_head.weight";
 
 /* The tensor's name in this file. */
 static const char *file_name(const struct naming *naming, const char *name,
@@ -112,6 +117,8 @@ static const char *file_name(const struct naming *naming, const char *name,
 
     if (naming->table != NULL && strcmp(name, naming->table) == 0)
         name = naming->head;
+    if (naming->head_before != NULL && strcmp(name, naming->head_before) == 0)
+        name = usual_head;
     if (naming->instead == NULL) return name;
     if (strncmp(name, naming->word, skip) == 0)
         snprintf(out, NAME_BYTES, "%s%s", naming->instead->word,
@@ -150,7 +157,20 @@ static const char *head_of(const struct model *model)
 {
     const struct decoder *decoder = model->kind->decoder;
 
-    return decoder != NULL ? decoder->head : "lm_head.weight";
+    return decoder != NULL ? decoder->head : usual_head;
+}
+
+/* A head under its usual name, where the family's own is not in the file. */
+static void find_head(const struct model *model, const struct weights *weights,
+                      struct naming *naming)
+{
+    char name[NAME_BYTES];
+
+    if (weights_find(weights, file_name(naming, head_of(model), name)) >= 0)
+        return;
+    naming->head_before = head_of(model);
+    if (weights_find(weights, file_name(naming, head_of(model), name)) < 0)
+        naming->head_before = NULL;
 }
 
 /* Of a tied table and its head some writers keep the head. */
@@ -253,6 +273,7 @@ static status import_all(const struct session_parts *parts,
     const struct saved_part *held = session_parts_held(parts, &count);
 
     find_naming(parts, model, weights, &naming);
+    find_head(model, weights, &naming);
     find_table(parts, model, weights, &naming);
     TRY(need_all(parts, model, weights, &naming, buffer));
     for (int i = 0; i < count; i++) {

@@ -101,6 +101,28 @@ TEST(what_is_not_computed_is_refused)
     }
 }
 
+/* Guards imports of real models: a SmolLM2 with the first two was refused. */
+TEST(fields_that_change_no_result_are_passed_over)
+{
+    static const char *const fields[] = {
+        "\"_model_name_or_path\": \"x\", \"unk_token_id\": 0",
+        "\"_anything\": {\"a\": [1]}, \"image_token_ids\": null",
+        "\"generation_config\": {}, \"min_p\": 0.1, \"train_batch_size\": 8"};
+    struct model model;
+
+    for (int i = 0; i < ROWS(fields); i++) {
+        char into[256];
+
+        snprintf(into, sizeof into, "%s, \"vocab_size\"", fields[i]);
+        IS_OK(changed(&model, "smollm2", "\"vocab_size\"", into));
+        snprintf(into, sizeof into, "%s, \"router_bias\": 1, \"vocab_size\"",
+                 fields[i]);
+        FAILS(changed(&model, "smollm2", "\"vocab_size\"", into), ERR_CONFIG,
+              "will not guess: router_bias");
+        status_clear();
+    }
+}
+
 TEST(blocks_and_turns_that_cannot_be_are_refused)
 {
     static const struct { const char *name, *from, *into, *words; } rows[] = {
@@ -384,7 +406,8 @@ TEST(options_know_the_families)
     }
 }
 
-TEST_MAIN(what_is_not_computed_is_refused,
+TEST_MAIN(fields_that_change_no_result_are_passed_over,
+          what_is_not_computed_is_refused,
           blocks_and_turns_that_cannot_be_are_refused,
           what_changes_nothing_is_read, windows_are_read,
           blocks_with_windows_are_read, options_choose_blocks,

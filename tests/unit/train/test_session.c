@@ -334,6 +334,26 @@ TEST(every_tensor_must_be_used_exactly_once)
     status_clear();
 }
 
+/* Guards files of transformers 5, which calls every head lm_head. */
+TEST(a_head_may_have_its_usual_name)
+{
+    char directory[PATH_BYTES], source[PATH_BYTES], tokens[PATH_BYTES];
+    struct import_result result;
+    char run[PATH_BYTES];
+
+    test_directory(directory);
+    join(run, directory, "run");
+    join(source, golden, "gpt_neox");
+    join(tokens, source, "tokens.json");
+    broken_copy("gpt_neox", directory, "\"embed_out.weight\"",
+                "\"lm_head.weight\"  ");
+    IS_OK(model_import(directory, run, NULL, &result));
+    (void)score_into(source, tokens, directory, 0);
+    (void)score_into(run, tokens, directory, 1);
+    same_scores(directory, 1);
+    IS_OK(directory_remove(directory));
+}
+
 /* A tied model's file with a head of its own, equal or not. */
 static void add_head(const char *to, bool equal)
 {
@@ -558,6 +578,7 @@ TEST_MAIN(import_and_export_keep_every_bit,
           an_export_holds_what_other_programs_read,
           the_text_part_of_a_model_of_images_is_taken,
           every_tensor_must_be_used_exactly_once,
+          a_head_may_have_its_usual_name,
           a_tied_head_must_equal_the_embedding,
           a_tied_table_may_have_the_name_of_the_head, token_files_are_checked,
           weights_of_another_model_are_refused,
