@@ -231,6 +231,8 @@ const struct command commands[] = {
      "bit.",
      "lockstep export runs/first exported", false, command_export,
      {FLAG_WEIGHTS,
+      {"dtype", "TYPE", "float32, bfloat16 or float16: weights are rounded to "
+       "nearest even (default: the type in which the model is kept)", false},
       {"adapter", NULL, "writes only the LoRA adapters, in PEFT's format; "
        "without it they are merged into the weights", false},
       FLAG_JSON}},

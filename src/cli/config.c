@@ -4,6 +4,8 @@
 
 #include <string.h>
 #include "base/file.h"
+#include "comm/launch.h"
+#include "train/start_tokenizer.h"
 
 static status add(struct assignments *out, const char *assignment)
 {
@@ -74,6 +76,17 @@ static status bring_model(struct options_set *set)
     return options_assign(set, text, options_origin(set, "init.from"));
 }
 
+static status bring_tokenizer(struct options_set *set)
+{
+    struct text told = {0};
+    const status result = start_tokenizer_choose(set, &told);
+
+    if (result == OK && told.length > 0 && launch_rank() <= 0)
+        fprintf(stderr, "%s\n", told.bytes);
+    text_free(&told);
+    return result;
+}
+
 status config_read(struct options_set *set, const char *path,
                    struct arguments *arguments)
 {
@@ -93,5 +106,6 @@ status config_read(struct options_set *set, const char *path,
     TRY(options_read_environment(set));
     for (int i = 0; i < assignments.count; i++)
         TRY(options_assign(set, assignments.items[i], ORIGIN_COMMAND_LINE));
-    return bring_model(set);
+    TRY(bring_model(set));
+    return bring_tokenizer(set);
 }

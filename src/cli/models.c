@@ -101,11 +101,16 @@ status command_export(struct arguments *arguments)
     struct export_request request = {
         .model = arguments->operands[0], .directory = directory,
         .adapter = arguments_has(arguments, "adapter")};
+    static const char *const dtypes[] = {"float32", "bfloat16", "float16"};
     struct export_result exported;
     struct json_writer writer = {0};
     struct text text = {0};
+    int dtype = 0;
     status result;
 
+    request.typed = arguments_has(arguments, "dtype");
+    TRY(arguments_choice(arguments, "dtype", dtypes, 3, &dtype));
+    (void)dtype_parse(dtypes[dtype], &request.dtype);
     TRY(arguments_average(arguments, &request.average));
     TRY(model_export(&request, &exported));
     if (exported.notice[0] != 0) fprintf(stderr, "%s\n", exported.notice);
@@ -116,6 +121,8 @@ status command_export(struct arguments *arguments)
         json_write_key_integer(&writer, "parameters", exported.parameters);
         json_write_key_integer(&writer, "tensors", exported.tensors);
         json_write_key_text(&writer, "dtype", dtype_name(exported.dtype));
+        json_write_key_integer(&writer, "weight_bytes", exported.weight_bytes);
+        json_write_key_integer(&writer, "rounded", exported.rounded);
         json_write_key_integer(&writer, "proof_tokens", exported.proof_tokens);
         json_write_key_integer(&writer, "proof_logits_equal",
                                exported.proof_logits);

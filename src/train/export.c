@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#include "checkpoint/convert.h"
 #include "models/lora.h"
 #include "train/merge.h"
 
@@ -26,6 +27,8 @@ struct exporting {
     size_t row;              /* bytes of one token's logits */
     int64_t tokens;
     int64_t differs;         /* token whose logits differ, -1: none */
+    enum dtype dtype;        /* of the files */
+    int64_t rounded;         /* weights that it changed */
 };
 
 /* ---- where ---- */
@@ -307,6 +310,80 @@ done:
     return result;
 }
 
+/* ---- the type of the files ---- */
+
+static bool is_finite(double value)
+{
+    return value - value == 0;
+}
+
+enum { AT_ONCE = 256 };
+
+static status refuse_value(const struct exporting *e,
+                           const struct param *param, int64_t index,
+                           double value)
+{
+    const enum dtype from = e->stage.program.dtype;
+
+    FAIL(ERR_CONFIG, "%s: element %lld is %g, beyond the range of %s; %s holds "
+                     "it", param->name, (long long)index, value,
+         dtype_name(e->dtype),
+         e->dtype == DTYPE_F16 ? "bfloat16" : dtype_name(from));
+}
+
+/* Rounds one parameter in place; what the type cannot hold is refused. */
+static status round_param(struct exporting *e, const struct param *param)
+{
+    const struct spacing from = {e->stage.program.dtype, 1};
+    const struct spacing to = {e->dtype, 1}, wide = {DTYPE_F64, 1};
+    double before[AT_ONCE], after[AT_ONCE], room[AT_ONCE];
+
+    for (int64_t first = 0; first < param->elements; first += AT_ONCE) {
+        const int64_t left = param->elements - first;
+        const int64_t count = left < AT_ONCE ? left : AT_ONCE;
+        char *at = (char *)e->stage.run.weights +
+                   (param->offset + first) * dtype_bytes(from.dtype);
+
+        convert_elements(wide, before, from, at, count);
+        convert_elements(to, room, wide, before, count);
+        convert_elements(wide, after, to, room, count);
+        for (int64_t i = 0; i < count; i++) {
+            if (is_finite(before[i]) && !is_finite(after[i]))
+                return refuse_value(e, param, first + i, before[i]);
+            e->rounded += is_finite(before[i]) && before[i] != after[i];
+        }
+        convert_elements(from, at, wide, after, count);
+    }
+    return OK;
+}
+
+static status round_weights(struct exporting *e)
+{
+    const struct param_table *params = &e->stage.program.params;
+
+    e->dtype = e->request->typed ? e->request->dtype : e->session.dtype;
+    e->parts.rounded = e->dtype != e->stage.program.dtype;
+    e->parts.written = e->dtype;
+    if (!e->parts.rounded) return OK;
+    for (int i = 0; i < params->count; i++)
+        TRY(round_param(e, &params->items[i]));
+    return OK;
+}
+
+static int64_t written_bytes(const struct exporting *e)
+{
+    int64_t elements = 0;
+
+    for (int i = 0; i < e->parts.count; i++) {
+        const struct saved_part *part = &e->parts.items[i];
+        int64_t product = 1;
+
+        for (int j = 0; j < part->dimensions; j++) product *= part->shape[j];
+        elements += product;
+    }
+    return elements * dtype_bytes(e->dtype);
+}
+
 /* ---- all of it ---- */
 
 /* The names that PEFT gives them: of the model inside its own. */
@@ -337,8 +414,10 @@ static status open_source(struct exporting *e, const char *model)
     e->logits = memory;
     TRY(plan_pass(e, &e->session, &plan));
     TRY(session_stage(&e->session, &plan, &e->stage));
+    if (m->lora.rank > 0 && !e->request->adapter)
+        TRY(adapters_merge(&e->stage));
+    TRY(round_weights(e));
     if (e->request->adapter) return add_adapters(e);
-    if (m->lora.rank > 0) TRY(adapters_merge(&e->stage));
     e->parts.only = PARTS_WEIGHTS;
     TRY(session_parts_add(&e->parts, &e->stage, "weight",
                           e->stage.run.weights, e->stage.program.dtype));
@@ -369,7 +448,7 @@ static status write_files(struct exporting *e)
 {
     if (e->request->adapter) return write_adapters(e);
     TRY(write_tokenizer(e));
-    TRY(model_write_config(&e->session.model, e->session.dtype, &e->config));
+    TRY(model_write_config(&e->session.model, e->dtype, &e->config));
     TRY(store(e, "config.json", e->config.bytes, e->config.length));
     TRY(write_generation(e));
     return session_parts_export(&e->parts, e->aside);
@@ -395,7 +474,9 @@ status model_export(const struct export_request *request,
     TRY_GOTO(done, code, open_source(&e, request->model));
     *result = (struct export_result){
         .parameters = e.stage.program.params.parameters,
-        .tensors = e.parts.count, .dtype = e.session.dtype,
+        .tensors = e.parts.count, .dtype = e.dtype,
+        .source = e.stage.program.dtype, .rounded = e.rounded,
+        .weight_bytes = written_bytes(&e),
         .proof_tokens = e.tokens,
         .proof_logits = e.tokens * e.session.model.vocab,
         .tokenizer = e.session.tokenizer[0] != 0};
@@ -421,11 +502,19 @@ done:
 status export_print(const struct export_result *r, const char *directory,
                     struct text *out)
 {
-    char count[32];
+    const int64_t source_bytes =
+        r->weight_bytes / dtype_bytes(r->dtype) * dtype_bytes(r->source);
+    char count[32], size[32];
 
     TRY(text_printf(out, "exported      %s\n", directory));
-    TRY(text_printf(out, "tensors       %d, %s\n", r->tensors,
-                    dtype_name(r->dtype)));
+    TRY(text_printf(out, "tensors       %d, %s, %s\n", r->tensors,
+                    dtype_name(r->dtype),
+                    text_bytes(size, (uint64_t)r->weight_bytes)));
+    if (r->dtype != r->source)
+        TRY(text_printf(out, "rounded       %s weights, to nearest even (%s "
+                             "would be %s)\n",
+                        text_count(count, r->rounded), dtype_name(r->source),
+                        text_bytes(size, (uint64_t)source_bytes)));
     TRY(text_printf(out, "parameters    %s\n",
                     text_count(count, r->parameters)));
     TRY(text_printf(out, "tokenizer     %s\n",

@@ -4,7 +4,8 @@
  *
  * The directory is made aside, proven, and then renamed: the weights are read
  * back from the files and a forward pass over the same tokens must give the
- * same logits in every bit. */
+ * same logits in every bit. In another type each weight is rounded once, to
+ * nearest even, before the first of the two passes. */
 #ifndef LOCKSTEP_TRAIN_EXPORT_H
 #define LOCKSTEP_TRAIN_EXPORT_H
 
@@ -14,6 +15,9 @@ struct export_result {
     int64_t parameters;
     int tensors;
     enum dtype dtype;         /* of the files */
+    enum dtype source;        /* of the weights before */
+    int64_t rounded;          /* weights that the type of the files changed */
+    int64_t weight_bytes;     /* in the files, without their headers */
     int64_t proof_tokens;     /* over which the logits were compared */
     int64_t proof_logits;     /* how many were equal: all */
     bool tokenizer;           /* tokenizer.json and its settings are there */
@@ -27,6 +31,8 @@ struct export_request {
     bool average;             /* the moving average of the weights */
     bool adapter;             /* nothing but the adapters, as PEFT reads them:
                                * adapter_model.safetensors and its settings */
+    bool typed;               /* the files are of `dtype`; else of the type */
+    enum dtype dtype;         /* in which the model is kept */
 };
 
 /* ERR_CONFIG: `directory` is there and not empty. ERR_VERIFY: the proof

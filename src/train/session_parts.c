@@ -503,11 +503,18 @@ static bool is_dense(const struct saved_part *part)
            part->runs->local_step <= 1;
 }
 
-/* buffer = elements [first, first + count) of the whole. */
-static void copy_elements(const struct saved_part *part, int64_t first,
-                          int64_t count, void *buffer)
+static enum dtype written_type(const struct session_parts *parts,
+                               const struct saved_part *part)
+{
+    return parts->rounded ? parts->written : part->dtype;
+}
+
+/* buffer = elements [first, first + count) of the whole, of the type `to`. */
+static void copy_elements(const struct saved_part *part, enum dtype to,
+                          int64_t first, int64_t count, void *buffer)
 {
     const size_t bytes = (size_t)dtype_bytes(part->dtype);
+    const size_t wide = (size_t)dtype_bytes(to);
 
     for (int i = 0; i < part->run_count; i++) {
         struct saved_stretch piece;
@@ -515,8 +522,8 @@ static void copy_elements(const struct saved_part *part, int64_t first,
 
         while (run_next(&part->runs[i], first, first + count, &row, &piece))
             convert_elements(
-                (struct spacing){part->dtype, 1},
-                (char *)buffer + (size_t)(piece.whole - first) * bytes,
+                (struct spacing){to, 1},
+                (char *)buffer + (size_t)(piece.whole - first) * wide,
                 (struct spacing){part->dtype, piece.step},
                 (const char *)part->data + (size_t)piece.local * bytes,
                 piece.count);
@@ -543,12 +550,13 @@ static status put_all(const struct target *to,
 {
     for (int i = 0; i < parts->count; i++) {
         const struct saved_part *part = &parts->items[i];
-        const int64_t chunk = CHUNK_BYTES / dtype_bytes(part->dtype);
+        const enum dtype type = written_type(parts, part);
+        const int64_t chunk = CHUNK_BYTES / dtype_bytes(type);
         int64_t elements;
 
         TRY(part_elements(part->name, part->dimensions, part->shape,
                           part->dtype, &elements));
-        if (is_dense(part)) {
+        if (is_dense(part) && type == part->dtype) {
             TRY(put(to, i, 0, elements, part->data));
             continue;
         }
@@ -556,7 +564,7 @@ static status put_all(const struct target *to,
             const int64_t left = elements - first;
             const int64_t count = left < chunk ? left : chunk;
 
-            copy_elements(part, first, count, buffer);
+            copy_elements(part, type, first, count, buffer);
             TRY(put(to, i, first, count, buffer));
         }
     }
@@ -574,7 +582,7 @@ static status describe(const struct session_parts *parts,
         const struct saved_part *part = &parts->items[i];
 
         (*out)[i] = (struct safetensors_tensor){
-            .name = part->name, .dtype = part->dtype,
+            .name = part->name, .dtype = written_type(parts, part),
             .dimensions = part->dimensions};
         memcpy((*out)[i].shape, part->shape, sizeof part->shape);
     }
