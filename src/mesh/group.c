@@ -12,21 +12,9 @@
 #include "base/arena.h"
 #include "base/text.h"
 
-static const char *const names[AXIS_COUNT] = {
-    [AXIS_NONE] = "none",       [AXIS_PIPE] = "pipe",
-    [AXIS_DATA] = "data",       [AXIS_SHARD] = "shard",
-    [AXIS_CONTEXT] = "context", [AXIS_TENSOR] = "tensor",
-    [AXIS_EXPERT] = "expert",
-};
-
 const struct mesh_order mesh_order_default = {
     {AXIS_PIPE, AXIS_DATA, AXIS_SHARD, AXIS_CONTEXT, AXIS_EXPERT,
      AXIS_TENSOR}, MESH_AXES};
-
-const char *axis_name(enum axis axis)
-{
-    return names[axis];
-}
 
 static bool order_has(const struct mesh_order *order, enum axis axis)
 {
@@ -39,14 +27,14 @@ static status order_add(struct mesh_order *order, const char *word,
                         const char *text)
 {
     for (int a = AXIS_NONE + 1; a < AXIS_COUNT; a++) {
-        if (strcmp(word, names[a]) != 0) continue;
+        if (strcmp(word, axis_names[a]) != 0) continue;
         if (order_has(order, (enum axis)a))
             FAIL(ERR_CONFIG, "the order of axes names %s twice: %s", word,
                  text);
         order->axis[order->count++] = (enum axis)a;
         return OK;
     }
-    const char *nearest = text_nearest(word, names + 1, MESH_AXES);
+    const char *nearest = text_nearest(word, axis_names + 1, MESH_AXES);
 
     FAIL(ERR_CONFIG, "%s is not an axis of the mesh%s%s", word,
          nearest != NULL ? "; the nearest is " : "",
@@ -107,7 +95,7 @@ void mesh_text(const struct mesh *mesh, char *out, size_t bytes)
 
         if (mesh->size[a] == 1 || used >= bytes) continue;
         used += (size_t)snprintf(out + used, bytes - used, "%s%s %d",
-                                 used > 0 ? " x " : "", names[a],
+                                 used > 0 ? " x " : "", axis_names[a],
                                  mesh->size[a]);
     }
     if (used == 0) snprintf(out, bytes, "data 1");
@@ -167,15 +155,15 @@ status mesh_resolve(struct mesh *mesh, int ranks)
         if (*size == MESH_AUTO) {
             if (filled != AXIS_NONE)
                 FAIL(ERR_CONFIG, "mesh: both %s and %s are auto; one axis can "
-                     "be", names[filled], names[a]);
+                     "be", axis_names[filled], axis_names[a]);
             filled = (enum axis)a;
             *size = 1;
         }
         if (*size < 1 || *size > MESH_RANKS_MAX ||
             product * *size > MESH_RANKS_MAX)
             FAIL(ERR_CONFIG, "mesh.%s: %d; sizes are 1 or more, at most %d "
-                 "ranks in all, or -1 on one axis for what is left", names[a],
-                 *size, MESH_RANKS_MAX);
+                 "ranks in all, or -1 on one axis for what is left",
+                 axis_names[a], *size, MESH_RANKS_MAX);
         product *= *size;
     }
     if (filled != AXIS_NONE && ranks % product == 0) {
@@ -240,7 +228,8 @@ static void axes_label(axis_set axes, char label[COMM_LABEL_BYTES])
 
         if (axes >> a & 1)
             used += (size_t)snprintf(label + used, COMM_LABEL_BYTES - used,
-                                     "%s%s", used > 0 ? "+" : "", names[a]);
+                                     "%s%s", used > 0 ? "+" : "",
+                                     axis_names[a]);
     }
 }
 

@@ -21,7 +21,6 @@ struct mesh_order {
 extern const struct mesh_order mesh_order_default; /* pipe, data, shard,
                                                     * context, expert, tensor */
 
-const char *axis_name(enum axis axis); /* "tensor" */
 /* "data,tensor" or "data x tensor", slowest first; axes not named follow from
  * the default, before the named ones. ERR_CONFIG: an unknown or repeated axis,
  * with the nearest. */

@@ -10,12 +10,17 @@
 #include <inttypes.h>
 #include <stddef.h>
 
-static const char *const axis_names[AXIS_COUNT] = {
+const char *const axis_names[AXIS_COUNT] = {
     [AXIS_NONE] = "none",       [AXIS_PIPE] = "pipe",
     [AXIS_DATA] = "data",       [AXIS_SHARD] = "shard",
     [AXIS_CONTEXT] = "context", [AXIS_TENSOR] = "tensor",
     [AXIS_EXPERT] = "expert",
 };
+
+const char *axis_name(enum axis axis)
+{
+    return axis_names[axis];
+}
 
 static int axis_size(const struct mesh *mesh, enum axis axis)
 {
@@ -97,7 +102,7 @@ static status check_divides(const struct param_spec *spec,
     if (by_leaves(spec, axis)) {
         if (spec->leaves % count == 0) return OK;
         FAIL(ERR_CONFIG, "%s: %" PRId64 " ranks of the %s axis do not divide "
-             "the grid's %d leaves", spec->name, count, axis_names[axis],
+             "the grid's %d leaves", spec->name, count, axis_name(axis),
              spec->leaves);
     }
     if (divides(spec, rows, count)) return OK;
@@ -109,7 +114,7 @@ static status check_divides(const struct param_spec *spec,
          "%s: %" PRId64 " %s do not divide over %" PRId64
          " ranks of the %s axis; nearest that does: %" PRId64,
          spec->name, elements, rows ? "rows" : "columns", count,
-         axis_names[axis], nearest_divisor(spec, rows, count));
+         axis_name(axis), nearest_divisor(spec, rows, count));
 }
 
 status layout_check(const struct param_spec *spec, const struct mesh *mesh)

@@ -14,6 +14,8 @@
 
 enum axis { AXIS_NONE, AXIS_PIPE, AXIS_DATA, AXIS_SHARD, AXIS_CONTEXT,
             AXIS_TENSOR, AXIS_EXPERT, AXIS_COUNT };
+extern const char *const axis_names[AXIS_COUNT];
+const char *axis_name(enum axis axis); /* "tensor" */
 enum { PARAM_PIECES_MAX = 4, PARAM_NAME_BYTES = 96,
        LAYOUT_RUNS_MAX = PARAM_PIECES_MAX + 2 };
 

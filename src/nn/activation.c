@@ -61,17 +61,18 @@ static struct step_cost elementwise_cost(const struct step *step,
 }
 
 static const struct layer layer_swiglu = {
-    .name = "swiglu", .kind = "activation", .forward = swiglu_forward,
+    .name = "swiglu", .kind = LAYER_ACTIVATION, .forward = swiglu_forward,
     .backward_input = swiglu_backward, .cost = elementwise_cost,
     .keeps_input_for_b = true};
 
 static const struct layer layer_geglu = {
-    .name = "geglu", .kind = "activation", .forward = geglu_forward,
+    .name = "geglu", .kind = LAYER_ACTIVATION, .forward = geglu_forward,
     .backward_input = geglu_backward, .cost = elementwise_cost,
     .keeps_input_for_b = true};
 
 static const struct layer layer_activation = {
-    .name = "activation", .kind = "activation", .forward = activation_forward,
+    .name = "activation", .kind = LAYER_ACTIVATION,
+    .forward = activation_forward,
     .backward_input = activation_backward, .cost = elementwise_cost,
     .keeps_input_for_b = true};
 

@@ -125,7 +125,7 @@ static size_t local_scratch(const struct step *step, const struct program *p)
 }
 
 static const struct layer layer_local = {
-    .name = "adapter", .kind = "adapter", .forward = local_forward,
+    .name = "adapter", .kind = LAYER_ADAPTER, .forward = local_forward,
     .backward_input = local_backward,
     .backward_weight = local_backward_weight, .cost = adapter_cost,
     .scratch = local_scratch, .keeps_input_for_w = true,
@@ -292,7 +292,7 @@ static status expand_backward_weight(const struct step *step, struct run *run)
 }
 
 static const struct layer layer_expand = {
-    .name = "adapter", .kind = "adapter", .forward = expand_forward,
+    .name = "adapter", .kind = LAYER_ADAPTER, .forward = expand_forward,
     .backward_input = expand_backward,
     .backward_weight = expand_backward_weight, .cost = adapter_cost,
     .keeps_input_for_w = true, .keeps_output_gradient_for_w = true};

@@ -62,7 +62,7 @@ static struct step_cost rope_cost(const struct step *step,
 }
 
 static const struct layer layer_rope = {
-    .name = "rope", .kind = "rope", .forward = rope_forward,
+    .name = "rope", .kind = LAYER_ROPE, .forward = rope_forward,
     .backward_input = rope_backward, .cost = rope_cost, .in_place = true};
 
 static int rope_table_find(struct program *p, const struct rope_table *table)
@@ -240,8 +240,9 @@ static struct comm_block columns_block(struct tensor columns)
         .pieces = columns.shape[0], .stride = columns.stride[0] * bytes};
 }
 
-enum dtype attention_key_gradients(const struct step *step,
-                                   const struct program *program)
+/* The type of dk and dv: real where ranks are yet to add them. */
+static enum dtype attention_key_gradients(const struct step *step,
+                                          const struct program *program)
 {
     return step->set.attention.replicas > 1 ? program_real(program)
                                             : program->dtype;
@@ -411,10 +412,39 @@ static struct step_cost attention_cost(const struct step *step,
         .bytes_sent = context_bytes(p, &heads, false)};
 }
 
+/* Queries, keys and values for heads, and back, and what is gathered by those
+ * that do not exchange; gradients of key-value heads that several tensor ranks
+ * hold. */
+static void attention_exchanges(const struct step *step,
+                                const struct program *p,
+                                const struct exchange_case *at,
+                                struct layer_exchanges *out)
+{
+    const struct attention heads = heads_of(step, p);
+    const int replicas = step->set.attention.replicas;
+    const bool backward = exchange_backward(at);
+
+    if (backward && replicas > 1)
+        layer_exchanges_add(out, p, (struct layer_exchange){
+            .axis = AXIS_TENSOR, .kind = COMM_EXCHANGE, .calls = 1,
+            .what = "key-value gradients", .after = true,
+            .bytes = (replicas - 1) * shared_elements(step, p) *
+                     dtype_bytes(program_real(p))});
+    if (backward || exchange_forward(at))
+        layer_exchanges_add(out, p, (struct layer_exchange){
+            .axis = AXIS_CONTEXT, .kind = COMM_EXCHANGE,
+            .what = backward ? "attention, backward" : "attention, forward",
+            .calls = p->mesh.size[AXIS_CONTEXT] > 1
+                         ? context_calls(p, backward) : 0,
+            .bytes = p->mesh.size[AXIS_CONTEXT] > 1
+                         ? context_bytes(p, &heads, backward) : 0});
+}
+
 const struct layer layer_attention = {
-    .name = "attention", .kind = "attention", .forward = attention_forward,
+    .name = "attention", .kind = LAYER_ATTENTION, .forward = attention_forward,
     .backward_input = attention_backward, .cost = attention_cost,
     .scratch = attention_scratch, .messages = attention_messages,
+    .exchanges = attention_exchanges,
     .keeps_input_for_b = true, .keeps_output_for_b = true,
     .keeps_aux_for_b = true};
 

@@ -15,10 +15,6 @@
 
 #include "nn/layer.h"
 
-/* The type of dk and dv of a step: real where ranks are yet to add them. */
-enum dtype attention_key_gradients(const struct step *step,
-                                   const struct program *program);
-
 /* ---- for attention.c ---- */
 
 /* Attention of this rank's queries; `call` has its own queries, keys and

@@ -104,7 +104,7 @@ static size_t dropout_scratch(const struct step *step, const struct program *p)
 }
 
 const struct layer layer_dropout = {
-    .name = "dropout", .kind = "dropout", .forward = dropout_forward,
+    .name = "dropout", .kind = LAYER_DROPOUT, .forward = dropout_forward,
     .backward_input = dropout_backward, .cost = dropout_cost,
     .scratch = dropout_scratch};
 

@@ -154,7 +154,8 @@ static struct step_cost embedding_cost(const struct step *step,
 }
 
 static const struct layer layer_embedding = {
-    .name = "embedding", .kind = "embedding", .forward = embedding_forward,
+    .name = "embedding", .kind = LAYER_EMBEDDING, .looks_up = true,
+    .forward = embedding_forward,
     .backward_weight = embedding_weight, .cost = embedding_cost,
     .scratch = row_scratch,
     .keeps_output_gradient_for_w = true};
@@ -180,12 +181,12 @@ static status scale_backward(const struct step *step, struct run *run)
 }
 
 static const struct layer layer_scale = {
-    .name = "scale", .kind = "embedding", .forward = scale_forward,
+    .name = "scale", .kind = LAYER_EMBEDDING, .forward = scale_forward,
     .backward_input = scale_backward, .cost = embedding_cost,
     .in_place = true};
 
 static const struct layer layer_position = {
-    .name = "positions", .kind = "embedding", .forward = position_forward,
+    .name = "positions", .kind = LAYER_EMBEDDING, .forward = position_forward,
     .backward_weight = position_weight, .cost = embedding_cost,
     .scratch = row_scratch, .in_place = true,
     .keeps_output_gradient_for_w = true};

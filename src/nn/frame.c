@@ -230,7 +230,7 @@ static void touch_sums(struct planner *planner, const int *sums, slot which)
 
 static bool multiplies(const struct step *step)
 {
-    return strcmp(step->layer->kind, "linear") == 0;
+    return step->layer->kind == LAYER_LINEAR;
 }
 
 /* Do the gathers of a relayout's pass run beside the product that reads them?

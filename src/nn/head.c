@@ -338,11 +338,42 @@ static struct step_cost head_cost(const struct step *step,
                            dtype_bytes(p->dtype)};
 }
 
+/* Two numbers a token, then one; W apart from B does both again. Pieces depend
+ * on the micro-batch. */
+static void head_exchanges(const struct step *step, const struct program *p,
+                           const struct exchange_case *at,
+                           struct layer_exchanges *out)
+{
+    const int ranks = p->mesh.size[AXIS_TENSOR];
+    const int rank = p->place.at[AXIS_TENSOR];
+    const bool again = at->mode == BACKWARD_SPLIT &&
+                       at->event->pass == PASS_BACKWARD_WEIGHT;
+    const struct cut cut = program_cut(p, true);
+    struct layer_exchange exchange = {
+        .axis = AXIS_TENSOR, .kind = COMM_ALL_REDUCE, .what = "token losses"};
+    struct piece_cursor cursor = {0};
+    struct piece piece;
+
+    (void)step;
+    if (ranks == 1 || (!exchange_backward(at) && !again)) return;
+    while (piece_next(&cut, at->microbatch, &cursor, &piece)) {
+        const int64_t n = piece.sequences * piece.tokens;
+
+        exchange.calls += 2;
+        exchange.bytes += (exchange_all_reduce(n, ranks, rank) +
+                           exchange_all_reduce(2 * n, ranks, rank)) *
+                          dtype_bytes(program_real(p));
+    }
+    layer_exchanges_add(out, p, exchange);
+    out->varies = true;
+}
+
 static const struct layer layer_head = {
-    .name = "head", .kind = "head", .forward = head_forward,
+    .name = "head", .kind = LAYER_HEAD, .forward = head_forward,
     .backward_input = head_backward_input,
     .backward_weight = head_backward_weight, .cost = head_cost,
     .scratch = head_scratch, .messages = head_messages,
+    .exchanges = head_exchanges,
     .keeps_input_for_b = true,
     .keeps_input_for_w = true};
 

@@ -3,6 +3,7 @@
 #ifndef LOCKSTEP_NN_LAYER_H
 #define LOCKSTEP_NN_LAYER_H
 
+#include "nn/exchange.h"
 #include "nn/run.h"
 
 /* For each piece of the micro-batch that a vector's gradient meets. */

@@ -149,7 +149,7 @@ static size_t linear_scratch(const struct step *step, const struct program *p)
 }
 
 static const struct layer layer_linear = {
-    .name = "linear", .kind = "linear", .forward = linear_forward,
+    .name = "linear", .kind = LAYER_LINEAR, .forward = linear_forward,
     .backward_input = linear_backward_input,
     .backward_weight = linear_backward_weight, .cost = linear_cost,
     .scratch = linear_scratch, .keeps_input_for_w = true,
@@ -217,7 +217,7 @@ static struct step_cost add_cost(const struct step *step,
 }
 
 static const struct layer layer_add = {
-    .name = "add", .kind = "add", .forward = add_forward,
+    .name = "add", .kind = LAYER_ADD, .forward = add_forward,
     .backward_input = add_backward, .cost = add_cost};
 
 /* May the step take a residual as its epilogue? */

@@ -127,13 +127,13 @@ static size_t norm_scratch(const struct step *step, const struct program *p)
 }
 
 static const struct layer layer_rmsnorm = {
-    .name = "rmsnorm", .kind = "norm", .forward = rmsnorm_forward,
+    .name = "rmsnorm", .kind = LAYER_NORM, .forward = rmsnorm_forward,
     .backward_input = rmsnorm_backward, .cost = norm_cost,
     .scratch = norm_scratch, .keeps_input_for_b = true,
     .keeps_aux_for_b = true};
 
 static const struct layer layer_layernorm = {
-    .name = "layernorm", .kind = "norm", .forward = layernorm_forward,
+    .name = "layernorm", .kind = LAYER_NORM, .forward = layernorm_forward,
     .backward_input = layernorm_backward, .cost = norm_cost,
     .scratch = norm_scratch, .keeps_input_for_b = true,
     .keeps_aux_for_b = true};

@@ -311,17 +311,20 @@ struct cut program_cut(const struct program *program, bool head)
     return cut;
 }
 
-/* What a policy may name. */
-static const char *const kinds[] = {"none", "block", "norm", "activation",
-                                    "attention", "linear"};
+/* What a policy may name: nothing, all of a block, or a kind of layer. */
+enum { POLICY_NONE, POLICY_BLOCK, POLICY_KINDS };
+static const char *const policies[] = {"none", "block", "norm", "activation",
+                                       "attention", "linear"};
+static const enum layer_kind policy_kinds[] = {
+    [2] = LAYER_NORM, LAYER_ACTIVATION, LAYER_ATTENTION, LAYER_LINEAR};
 
-static void drop_kind(struct program *p, const char *kind)
+static void drop_kind(struct program *p, enum layer_kind kind)
 {
     for (int i = 0; i < p->step_count; i++) {
         const struct step *step = &p->steps[i];
 
         if (step->block < 0 || step->layer->in_place || step->output < 0 ||
-            strcmp(step->layer->kind, kind) != 0)
+            step->layer->kind != kind)
             continue;
         p->slots[step->output].dropped = true;
         if (step->aux >= 0) p->slots[step->aux].dropped = true;
@@ -384,40 +387,39 @@ static status drop_blocks(struct program *p)
 status program_recompute(struct program *program, const char *const *policy,
                          int count)
 {
-    const int kind_count = (int)(sizeof kinds / sizeof *kinds);
+    const int policy_count = (int)(sizeof policies / sizeof *policies);
 
     for (int i = 0; i < program->slot_count; i++)
         program->slots[i].dropped = program->slots[i].again;
     for (int i = 0; i < count; i++) {
         int found = 0;
 
-        while (found < kind_count && strcmp(policy[i], kinds[found]) != 0)
+        while (found < policy_count && strcmp(policy[i], policies[found]) != 0)
             found++;
-        if (found == kind_count) {
-            const char *near = text_nearest(policy[i], kinds, kind_count);
+        if (found == policy_count) {
+            const char *near = text_nearest(policy[i], policies, policy_count);
 
             FAIL(ERR_CONFIG,
                  "train.recompute: %s is not none, block, norm, activation, "
                  "attention or linear%s%s",
                  policy[i], near ? "; nearest: " : "", near ? near : "");
         }
-        if (found == 1) TRY(drop_blocks(program));
-        if (found > 1) drop_kind(program, policy[i]);
+        if (found == POLICY_BLOCK) TRY(drop_blocks(program));
+        if (found >= POLICY_KINDS) drop_kind(program, policy_kinds[found]);
     }
     return OK;
 }
 
 static status print_axes(struct text *out, const char *word, unsigned mask)
 {
-    static const char *const names[AXIS_COUNT] = {
-        "none", "pipe", "data", "shard", "context", "tensor", "expert"};
     bool first = true;
 
     if (mask == 0) return OK;
     TRY(text_printf(out, " %s/", word));
     for (int axis = AXIS_PIPE; axis < AXIS_COUNT; axis++) {
         if (!(mask & (1u << axis))) continue;
-        TRY(text_printf(out, "%s%s", first ? "" : "+", names[axis]));
+        TRY(text_printf(out, "%s%s", first ? "" : "+",
+                        axis_name((enum axis)axis)));
         first = false;
     }
     return OK;

@@ -26,11 +26,19 @@ typedef int slot; /* index in the program's slot table; -1: none */
 struct run;
 struct step;
 struct program;
+struct exchange_case;
+struct layer_exchanges;
 
 struct step_cost {
     int64_t flops;       /* of the forward pass */
     int64_t bytes_moved; /* read and written by the forward pass */
     int64_t bytes_sent;  /* to other ranks */
+};
+
+enum layer_kind {
+    LAYER_EMBEDDING, LAYER_NORM, LAYER_LINEAR, LAYER_ADAPTER, LAYER_ROPE,
+    LAYER_ATTENTION, LAYER_ACTIVATION, LAYER_DROPOUT, LAYER_ADD,
+    LAYER_RELAYOUT, LAYER_HEAD
 };
 
 /* Steps between slots that the tensor axis cuts by tokens and others. */
@@ -42,7 +50,7 @@ enum relayout { RELAYOUT_NONE, RELAYOUT_GATHER, RELAYOUT_SCATTER };
  * survive; the frame planner reads nothing else. */
 struct layer {
     const char *name;
-    const char *kind; /* for recompute policies: linear, norm, ... */
+    enum layer_kind kind; /* recompute policies name some of them */
     status (*forward)(const struct step *, struct run *);
     status (*backward_input)(const struct step *, struct run *);
     status (*backward_weight)(const struct step *, struct run *);
@@ -52,7 +60,13 @@ struct layer {
     /* Bytes of scratch for calls over the tensor group; NULL: none. */
     size_t (*messages)(const struct step *, const struct program *,
                        const struct group *tensor);
+    /* Its collectives over the tensor and context groups (exchange.h), which
+     * its passes make; NULL: none. */
+    void (*exchanges)(const struct step *, const struct program *,
+                      const struct exchange_case *, struct layer_exchanges *);
     enum relayout relayout;
+    bool looks_up;              /* reads the rows of its table that tokens
+                                 * name */
     bool in_place;              /* output slot is the input slot */
     bool keeps_input_for_b, keeps_output_for_b, keeps_aux_for_b;
     bool keeps_input_for_w, keeps_output_gradient_for_w;

@@ -14,8 +14,6 @@
  * Rows over all heads that tensor ranks divide are gathered: every rank norms
  * whole rows, as one rank does, and keeps its own heads' part. So the gradient
  * of the weight is whole on each of them. */
-#include "nn/qk_norm.h"
-
 #include <string.h>
 
 #include "nn/layer.h"
@@ -169,8 +167,15 @@ static void copy_values(const struct step *step, struct tensor to,
 
 /* ---- rows that tensor ranks divide ---- */
 
-struct qk_share qk_norm_share(const struct step *step, const struct program *p,
-                              int which)
+/* Elements of a token, of queries (which 0) or keys (1). */
+struct qk_share {
+    int64_t own, heads;   /* columns of this rank, and where they begin */
+    int replicas;         /* ranks that have the same columns */
+    int64_t counts[LEAVES_MAX]; /* that each rank sends: replicas, once */
+};
+
+static struct qk_share share_of(const struct step *step,
+                                const struct program *p, int which)
 {
     const int ranks = program_tensor_ranks(p);
     const int64_t head = step->set.qk_norm.head_width;
@@ -229,7 +234,7 @@ static status gather_rows(const struct step *step, struct run *run,
                           int buffer, struct tensor *out)
 {
     const struct qk_share share =
-        qk_norm_share(step, run->program, part->which);
+        share_of(step, run->program, part->which);
     const int rank = run->program->place.at[AXIS_TENSOR];
     struct tensor own = rows_buffer(step, run, ROWS_OWN, fused.dtype,
                                     share.counts[rank]);
@@ -249,7 +254,7 @@ static void keep_own(const struct step *step, const struct run *run,
                      struct tensor rows)
 {
     const struct qk_share share =
-        qk_norm_share(step, run->program, part->which);
+        share_of(step, run->program, part->which);
     const int rank = run->program->place.at[AXIS_TENSOR];
 
     copy_columns(tensor_cols(fused, share.heads, share.own),
@@ -265,7 +270,7 @@ static size_t qk_norm_messages(const struct step *step,
 
     for (int which = 0; which < 2; which++) {
         if (!is_gathered(step, p, which)) continue;
-        const struct qk_share share = qk_norm_share(step, p, which);
+        const struct qk_share share = share_of(step, p, which);
         const struct comm_call call = {
             .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
             .out = tensor_1d(NULL, p->dtype,
@@ -480,7 +485,7 @@ static struct step_cost qk_norm_cost(const struct step *step,
     for (int which = 0; which < 2; which++)
         if (is_gathered(step, p, which))
             cost.bytes_sent +=
-                qk_norm_share(step, p, which).counts[p->place.at[AXIS_TENSOR]] *
+                share_of(step, p, which).counts[p->place.at[AXIS_TENSOR]] *
                 p->tokens * dtype_bytes(p->dtype) *
                 (program_tensor_ranks(p) - 1);
     return cost;
@@ -498,10 +503,34 @@ static size_t qk_norm_scratch(const struct step *step, const struct program *p)
            ROWS_BUFFERS * rows_bytes(step, p);
 }
 
+/* Queries and keys whose norm is over all heads; backward their gradients,
+ * too. */
+static void qk_norm_exchanges(const struct step *step, const struct program *p,
+                              const struct exchange_case *at,
+                              struct layer_exchanges *out)
+{
+    const int ranks = p->mesh.size[AXIS_TENSOR];
+    const int calls = exchange_backward(at) ? 2 : 1;
+
+    if (!exchange_forward(at) && !exchange_backward(at)) return;
+    for (int which = 0; which < 2 && ranks > 1; which++) {
+        if (step->set.qk_norm.width[which] == step->set.qk_norm.head_width)
+            continue;
+        const struct qk_share share = share_of(step, p, which);
+
+        layer_exchanges_add(out, p, (struct layer_exchange){
+            .axis = AXIS_TENSOR, .kind = COMM_ALL_GATHER, .calls = calls,
+            .what = "rows of queries and keys",
+            .bytes = calls * share.counts[p->place.at[AXIS_TENSOR]] *
+                     p->tokens * (ranks - 1) * dtype_bytes(p->dtype)});
+    }
+}
+
 static const struct layer layer_qk_norm = {
-    .name = "qk_norm", .kind = "norm", .forward = qk_norm_forward,
+    .name = "qk_norm", .kind = LAYER_NORM, .forward = qk_norm_forward,
     .backward_input = qk_norm_backward, .cost = qk_norm_cost,
     .scratch = qk_norm_scratch, .messages = qk_norm_messages,
+    .exchanges = qk_norm_exchanges,
     .keeps_input_for_b = true};
 
 static status fail_overlap(const char *name)

@@ -149,11 +149,38 @@ static size_t sum_messages(const struct step *step, const struct program *p,
     return a > b ? a : b;
 }
 
+/* Every rank's tokens to all, and sums of all ranks to each; beside products
+ * a call for each piece of the micro-batch. */
+static void relayout_exchanges(const struct step *step,
+                               const struct program *p,
+                               const struct exchange_case *at,
+                               struct layer_exchanges *out)
+{
+    const int64_t width = p->slots[step->output].width;
+    const int64_t part =
+        program_part(p, p->place.at[AXIS_TENSOR]).count * program_rows(p) *
+        width;
+    const bool gathers = (step->layer->relayout == RELAYOUT_GATHER) ==
+                         exchange_forward(at);
+    struct layer_exchange exchange = {
+        .axis = AXIS_TENSOR, .what = "activations",
+        .calls = at->event->beside ? overlap_pieces(p) : 1};
+
+    if (!exchange_forward(at) && !exchange_backward(at)) return;
+    exchange.kind = gathers ? COMM_ALL_GATHER : COMM_REDUCE_SCATTER;
+    exchange.bytes = gathers ? part * (program_tensor_ranks(p) - 1) *
+                                   dtype_bytes(p->dtype)
+                             : (p->tokens * width - part) *
+                                   dtype_bytes(program_real(p));
+    layer_exchanges_add(out, p, exchange);
+}
+
 static const struct layer layer_gather = {
-    .name = "gather", .kind = "relayout", .relayout = RELAYOUT_GATHER,
+    .name = "gather", .kind = LAYER_RELAYOUT, .relayout = RELAYOUT_GATHER,
     .forward = gather_forward,
     .backward_input = gather_backward, .cost = gather_cost,
-    .scratch = gather_scratch, .messages = sum_messages};
+    .scratch = gather_scratch, .messages = sum_messages,
+    .exchanges = relayout_exchanges};
 
 /* ---- scatter ---- */
 
@@ -263,10 +290,11 @@ static size_t scatter_scratch(const struct step *step, const struct program *p)
 }
 
 const struct layer layer_scatter = {
-    .name = "scatter", .kind = "relayout", .relayout = RELAYOUT_SCATTER,
+    .name = "scatter", .kind = LAYER_RELAYOUT, .relayout = RELAYOUT_SCATTER,
     .forward = scatter_forward,
     .backward_input = scatter_backward, .cost = scatter_cost,
-    .scratch = scatter_scratch, .messages = sum_messages};
+    .scratch = scatter_scratch, .messages = sum_messages,
+    .exchanges = relayout_exchanges};
 
 /* ---- building ---- */
 

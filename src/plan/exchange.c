@@ -7,6 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "nn/exchange.h"
+
 void exchanges_add(struct exchanges *out, struct exchange row)
 {
     if (row.size < 2) return;
@@ -37,21 +39,6 @@ void exchanges_sum(const struct exchanges *exchanges, const char *group,
         *calls += times * e->calls;
         *bytes += times * e->bytes;
     }
-}
-
-/* ---- forms ---- */
-
-/* Elements of block `rank`: as equal as they can be, longer ones first. */
-static int64_t equal_block(int64_t elements, int size, int rank)
-{
-    return elements / size + (rank < elements % size);
-}
-
-int64_t exchange_all_reduce(int64_t elements, int size, int rank)
-{
-    const int64_t own = equal_block(elements, size, rank);
-
-    return (elements - own) + own * (size - 1);
 }
 
 /* ---- ranks that share the batch ---- */

@@ -9,8 +9,6 @@
 /* Adds to the row of that group, kind and purpose, or begins it; rows of groups
  * of one rank are left out. */
 void exchanges_add(struct exchanges *exchanges, struct exchange row);
-/* Elements that rank `rank` of `size` sends in an ordered all-reduce. */
-int64_t exchange_all_reduce(int64_t elements, int size, int rank);
 /* Of all micro-batches of a step. */
 void exchanges_of_program(struct exchanges *exchanges,
                           const struct stage *stage);

@@ -18,12 +18,6 @@ status generator_keep_logits(void *argument, int64_t token,
     return OK;
 }
 
-/* Whether a step looks up single rows of its table. */
-static bool looks_up(const struct step *step)
-{
-    return strcmp(step->layer->name, "embedding") == 0;
-}
-
 /* Whether every step that reads the parameter can do so in strips, and one
  * does more than looking rows up. */
 static bool suits_strips(struct generator *g, int param)
@@ -35,12 +29,11 @@ static bool suits_strips(struct generator *g, int param)
 
     for (int s = 0; s < p->step_count; s++) {
         const struct step *step = &p->steps[s];
-        const char *kind = step->layer->kind;
+        const enum layer_kind kind = step->layer->kind;
 
         if (step->param[1] == param) return false;
-        if (step->param[0] != param || looks_up(step)) continue;
-        if (strcmp(kind, "linear") != 0 && strcmp(kind, "head") != 0)
-            return false;
+        if (step->param[0] != param || step->layer->looks_up) continue;
+        if (kind != LAYER_LINEAR && kind != LAYER_HEAD) return false;
         const struct sum_order order =
             of->spec.split_cols == AXIS_TENSOR
                 ? run_order_cut(run, of) : run_order_whole(run, of->cols);
@@ -133,7 +126,7 @@ int64_t generator_weight_bytes(const struct generator *generator)
         for (int s = 0; s < p->step_count && !whole; s++)
             for (int j = 0; j < STEP_PARAMS_MAX; j++)
                 whole |= p->steps[s].param[j] == i &&
-                         strcmp(p->steps[s].layer->kind, "embedding") != 0;
+                         p->steps[s].layer->kind != LAYER_EMBEDDING;
         if (whole) elements += p->params.items[i].elements;
     }
     return elements * dtype_bytes(p->dtype);

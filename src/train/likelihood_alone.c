@@ -48,7 +48,7 @@ static status begin(struct sharing *s)
         const int64_t here = 2 * (int64_t)step->set.attention.kv_heads *
                              step->set.attention.head_width;
 
-        if (strcmp(step->layer->kind, "attention") == 0 && here > width)
+        if (step->layer->kind == LAYER_ATTENTION && here > width)
             width = here;
     }
     s->out->requests = s->requests->count;

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* exchange.h - the collectives that a layer makes with ranks of the tensor and
+ * context axes, stated beside its passes. The plan's traffic, the list of a
+ * step and the check of a trial read this one statement; the layer's pass makes
+ * the calls. */
+#ifndef LOCKSTEP_NN_EXCHANGE_H
+#define LOCKSTEP_NN_EXCHANGE_H
+
+#include "nn/frame.h"
+
+/* One event of one micro-batch. */
+struct exchange_case {
+    const struct event *event;
+    enum backward_mode mode; /* of the frame */
+    int64_t microbatch;      /* of a round */
+};
+
+struct layer_exchange {
+    enum axis axis;
+    enum comm_kind kind;
+    const char *what;        /* "activations" */
+    int64_t calls;           /* of this rank in the event */
+    int64_t bytes;           /* that this rank sends in the event */
+    bool after;              /* the arithmetic of the event; else before it */
+};
+
+enum { LAYER_EXCHANGES_MAX = 4 };
+
+struct layer_exchanges {
+    struct layer_exchange items[LAYER_EXCHANGES_MAX];
+    int count;
+    bool varies;             /* from micro-batch to micro-batch */
+};
+
+/* Of the event; nothing for a layer that makes none, and for an axis of one
+ * rank. */
+void layer_exchanges(const struct program *program,
+                     const struct exchange_case *at,
+                     struct layer_exchanges *out);
+/* For layers: one more, left out where the axis has one rank. */
+void layer_exchanges_add(struct layer_exchanges *out,
+                         const struct program *program,
+                         struct layer_exchange exchange);
+/* Elements that rank `rank` of `size` sends in an ordered all-reduce: a
+ * reduce-scatter of equal blocks, longer ones first, then an all-gather. */
+int64_t exchange_all_reduce(int64_t elements, int size, int rank);
+
+static inline bool exchange_forward(const struct exchange_case *at)
+{
+    return at->event->pass == PASS_FORWARD || at->event->pass == PASS_RECOMPUTE;
+}
+static inline bool exchange_backward(const struct exchange_case *at)
+{
+    return at->event->pass == PASS_BACKWARD_INPUT;
+}
+
+#endif
