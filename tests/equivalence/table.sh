@@ -8,15 +8,26 @@
 #
 #     BUILD=build [SHARE=1/3] tests/equivalence/table.sh [MODEL...]
 #
-# SHARE: only every third model, from the first on.
+# SHARE: only every third model, from the first on. Every third of those runs
+# under LOCKSTEP_CHECK (docs/faults.md) if it is not set, each day others; TURN,
+# a number, chooses the day, and the rows say what was chosen.
 . "${0%/*}/../drills/common.sh"
 . "$tree/tests/equivalence/layouts.sh"
 . "$tree/tests/equivalence/rows.sh"
 LIMIT=600
 models=" $* "
 share=${SHARE:-1/1}
+turn=${TURN:-$(date +%-j)}
 asked=0 # models so far
 prepare
+
+# lives:late and lives:early in turns, or nothing.
+choose_check() {
+    local at=$((asked / ${share#*/} + turn))
+    check=${LOCKSTEP_CHECK-}
+    [ -z "${LOCKSTEP_CHECK+set}" ] && [ $((at % 3)) -eq 0 ] || return 0
+    if [ $((at % 2)) -eq 0 ]; then check=lives:late; else check=lives:early; fi
+}
 
 # model NAME SETTING...: trains layouts.txt. A layout is a row.
 model() {
@@ -26,7 +37,9 @@ model() {
     asked=$((asked + 1))
     [ $((asked % ${share#*/})) -eq $((${share%/*} % ${share#*/})) ] || return 0
     for set; do sets+=(--set "$set"); done
-    lockstep verify config.yaml --layouts layouts.txt --json \
+    choose_check
+    name="$name${check:+ ($check)}"
+    LOCKSTEP_CHECK=$check lockstep verify config.yaml --layouts layouts.txt --json \
         --steps "${steps:-5}" --set train.steps="${steps:-5}" \
         --set comm.limit=100 --set train.threads=1 \
         "${sets[@]}" >table.json 2>log || bad "$name" "exit $?" log
