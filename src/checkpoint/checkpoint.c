@@ -394,12 +394,14 @@ status checkpoint_read_range(struct checkpoint *checkpoint,
 struct verifying {
     const struct checkpoint *checkpoint;
     int64_t *first_block; /* [tensor_count + 1] */
+    int share, shares;
 };
 
-static status verify_block(void *argument, int64_t block,
+static status verify_block(void *argument, int64_t number,
                            unsigned char *buffer)
 {
     const struct verifying *verifying = argument;
+    const int64_t block = number * verifying->shares + verifying->share;
     const struct manifest *manifest = &verifying->checkpoint->manifest;
     int low = 0, high = manifest->tensor_count;
 
@@ -414,10 +416,12 @@ static status verify_block(void *argument, int64_t block,
                       block - verifying->first_block[low], buffer);
 }
 
-status checkpoint_verify(struct checkpoint *checkpoint)
+status checkpoint_verify_share(struct checkpoint *checkpoint, int share,
+                               int shares)
 {
     const struct manifest *manifest = &checkpoint->manifest;
-    struct verifying verifying = {checkpoint, NULL};
+    struct verifying verifying = {checkpoint, NULL, share, shares};
+    int64_t blocks;
     void *memory;
     status result;
 
@@ -428,9 +432,15 @@ status checkpoint_verify(struct checkpoint *checkpoint)
     for (int i = 0; i < manifest->tensor_count; i++)
         verifying.first_block[i + 1] =
             verifying.first_block[i] + manifest->tensors[i].blocks;
+    blocks = verifying.first_block[manifest->tensor_count];
+    blocks = (blocks - share + shares - 1) / shares;
     result = blocks_run(checkpoint->threads, checkpoint->buffer,
-                        verifying.first_block[manifest->tensor_count],
-                        verify_block, &verifying);
+                        blocks > 0 ? blocks : 0, verify_block, &verifying);
     memory_free(memory);
     return result;
+}
+
+status checkpoint_verify(struct checkpoint *checkpoint)
+{
+    return checkpoint_verify_share(checkpoint, 0, 1);
 }

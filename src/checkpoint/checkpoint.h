@@ -41,6 +41,9 @@ void checkpoint_close(struct checkpoint *checkpoint);
 
 /* Every checksum of every tensor. ERR_FORMAT names the first bad block. */
 status checkpoint_verify(struct checkpoint *checkpoint);
+/* The same by several readers: each every shares-th block, from `share` on. */
+status checkpoint_verify_share(struct checkpoint *checkpoint, int share,
+                               int shares);
 
 /* NULL: not there. */
 const struct manifest_tensor *

@@ -7,9 +7,11 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/text.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/history.h"
 #include "checkpoint/identity.h"
 
@@ -263,6 +265,60 @@ static status appear(struct checkpoint_save *save, const char *directory)
     return directory_sync(directory);
 }
 
+status checkpoint_save_finish(struct checkpoint_save *save)
+{
+    TRY(weights_writer_commit_shards(&save->model));
+    TRY(weights_writer_commit_shards(&save->optim));
+    TRY(write_files(save));
+    return directory_sync(save->temporary);
+}
+
+/* What was written is on the disk; the next read is to come from there. Advice:
+ * where a file system does not take it, its own copy is read. */
+static status drop_cache(const char *directory)
+{
+    char path[PATH_BYTES];
+    char **names = NULL;
+    int count = 0;
+    status result;
+
+    TRY(directory_list(directory, &names, &count));
+    for (int i = 0; i < count; i++) {
+        int descriptor;
+
+        TRY_GOTO(done, result,
+                 path_join(path, sizeof path, directory, names[i]));
+        descriptor = open(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+        if (descriptor < 0) continue; /* opening it again will say why */
+        (void)posix_fadvise(descriptor, 0, 0, POSIX_FADV_DONTNEED);
+        close(descriptor);
+    }
+    result = OK;
+done:
+    directory_list_free(names, count);
+    return result;
+}
+
+status checkpoint_save_check(const struct checkpoint_save *save, int share,
+                             int shares)
+{
+    struct checkpoint checkpoint = {0};
+    char why[512];
+    status result;
+
+    TRY(drop_cache(save->temporary));
+    result = checkpoint_open(&checkpoint, save->temporary,
+                             save->plan->threads);
+    if (result == OK)
+        result = checkpoint_verify_share(&checkpoint, share, shares);
+    checkpoint_close(&checkpoint);
+    if (result != ERR_FORMAT) return result;
+    snprintf(why, sizeof why, "%s", status_message());
+    status_clear();
+    FAIL(ERR_FORMAT, "the checkpoint of step %lld was written, but the disk "
+         "gives back something else: %s", (long long)save->plan->step, why);
+}
+
 status checkpoint_save_commit(struct checkpoint_save *save)
 {
     char directory[PATH_BYTES], latest[PATH_BYTES];
@@ -272,10 +328,6 @@ status checkpoint_save_commit(struct checkpoint_save *save)
     snprintf(line, sizeof line, "%s\n", name);
     TRY(path_join(directory, sizeof directory, save->plan->run, "ckpt"));
     TRY(path_join(latest, sizeof latest, directory, "latest"));
-    TRY(weights_writer_commit_shards(&save->model));
-    TRY(weights_writer_commit_shards(&save->optim));
-    TRY(write_files(save));
-    TRY(directory_sync(save->temporary));
     TRY(fault_point("checkpoint.rename"));
     TRY(appear(save, directory));
     TRY(fault_point("checkpoint.latest"));

@@ -240,6 +240,8 @@ status checkpoint_prune(const char *run, int64_t keep_last,
         if (file_is_link(path)) continue; /* somebody keeps it elsewhere */
         TRY_GOTO(done, result, remove_step(run, steps[i]));
     }
+    /* What an earlier call began and could not finish. */
+    TRY_GOTO(done, result, checkpoint_clean(run));
 done:
     memory_free(steps);
     return result;

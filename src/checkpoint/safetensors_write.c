@@ -223,9 +223,15 @@ status safetensors_writer_put(const struct safetensors_writer *writer,
     const int64_t size = dtype_bytes(writer->tensors[index].dtype);
 
     TRY(fault_point("checkpoint.tensor"));
+    TRY(transfer_write(writer->descriptor, writer->path,
+                       writer->first[index] + first * size, elements,
+                       (size_t)(count * size)));
+    if (!fault_due("checkpoint.flip")) return OK;
+    /* A disk that stores another byte than it was given. */
+    const unsigned char flipped = *(const unsigned char *)elements ^ 16;
+
     return transfer_write(writer->descriptor, writer->path,
-                          writer->first[index] + first * size, elements,
-                          (size_t)(count * size));
+                          writer->first[index] + first * size, &flipped, 1);
 }
 
 status safetensors_writer_commit(struct safetensors_writer *writer)

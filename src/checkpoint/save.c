@@ -331,7 +331,7 @@ size_t checkpoint_share_bytes(const struct checkpoint_save *save)
                                     sizeof *save->places);
 }
 
-status checkpoint_save_share(const struct checkpoint_save *save, void *out)
+void checkpoint_save_share(const struct checkpoint_save *save, void *out)
 {
     const size_t parts = (size_t)save->plan->part_count;
     char *at = (char *)out + block_bytes(save);
@@ -340,6 +340,10 @@ status checkpoint_save_share(const struct checkpoint_save *save, void *out)
     memcpy(at, save->covered, parts * sizeof *save->covered);
     memcpy(at + parts * sizeof *save->covered, save->places,
            parts * sizeof *save->places);
+}
+
+status checkpoint_save_sync(const struct checkpoint_save *save)
+{
     TRY(weights_writer_sync(&save->model));
     return weights_writer_sync(&save->optim);
 }
@@ -373,6 +377,8 @@ status checkpoint_save(const struct checkpoint_plan *plan)
 
     TRY_GOTO(done, result, checkpoint_save_begin(&save, plan));
     TRY_GOTO(done, result, checkpoint_save_write(&save, plan->parts));
+    TRY_GOTO(done, result, checkpoint_save_finish(&save));
+    TRY_GOTO(done, result, checkpoint_save_check(&save, 0, 1));
     TRY_GOTO(done, result, checkpoint_save_commit(&save));
 done:
     checkpoint_save_free(&save);

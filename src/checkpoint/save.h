@@ -70,17 +70,25 @@ status checkpoint_save_begin(struct checkpoint_save *save,
  * holder. May be called again for another. */
 status checkpoint_save_write(struct checkpoint_save *save,
                              const struct saved_part *parts);
+/* All files are on the disk, under the temporary directory. */
+status checkpoint_save_finish(struct checkpoint_save *save);
+/* Reads it back, from the disk where the system can forget its copy: every
+ * shares-th block, from `share` on. ERR_FORMAT: it is not what was written. */
+status checkpoint_save_check(const struct checkpoint_save *save, int share,
+                             int shares);
+/* It gets its name. */
 status checkpoint_save_commit(struct checkpoint_save *save);
 
 /* Holders in other processes: one begins; then the others join, with the same
- * plan but for its data; all write; those who joined give what they add up to
- * (checkpoint_share_bytes at `out`) to the one who began, who adds it and
- * commits. */
+ * plan but for its data; all write and sync; those who joined give what they
+ * add up to (checkpoint_share_bytes at `out`) to the one who began, who adds
+ * it, finishes and, when all have checked their shares, commits. */
 status checkpoint_save_join(struct checkpoint_save *save,
                             const struct checkpoint_plan *plan);
 size_t checkpoint_share_bytes(const struct checkpoint_save *save);
 /* Waits until what was written is on the disk. */
-status checkpoint_save_share(const struct checkpoint_save *save, void *out);
+status checkpoint_save_sync(const struct checkpoint_save *save);
+void checkpoint_save_share(const struct checkpoint_save *save, void *out);
 void checkpoint_save_add(struct checkpoint_save *save, const void *share);
 
 /* 0 + 1 + ... + (n - 1) modulo 2^64. */

@@ -100,6 +100,27 @@ static void print_model(const struct setup *setup,
             stage->recompute);
 }
 
+/* What is lost when the machine stops is the work since the last of these. */
+static void print_saving(const struct setup *setup, FILE *out)
+{
+    const struct options *o = &setup->set->values;
+    const double minutes = setup_save_minutes(setup);
+    const bool steps = o->checkpoint.every > 0;
+    const bool any = steps || minutes > 0;
+
+    fprintf(out, "saving    checkpoint");
+    if (steps)
+        fprintf(out, " every %lld steps", (long long)o->checkpoint.every);
+    if (minutes > 0)
+        fprintf(out, "%s every %g minutes", steps ? "," : "", minutes);
+    if (o->checkpoint.at_end) fprintf(out, "%s at the end", any ? " and" : "");
+    else if (!any) fprintf(out, " on a signal only");
+    if (minutes == 0 && o->checkpoint.minutes > 0)
+        fprintf(out, "; not by time, since the run may rewind to its newest "
+                     "checkpoint");
+    fprintf(out, "\n");
+}
+
 void closing_print_start(const struct setup *setup,
                          const struct pipeline *pipeline,
                          const struct feed *feed, int64_t step)
@@ -116,6 +137,7 @@ void closing_print_start(const struct setup *setup,
         setup->set->values.validate.sets.count == 0)
         fprintf(stderr, "notice    no validation: too few whole documents to "
                         "hold any out; name files in data.valid\n");
+    print_saving(setup, stderr);
     if (step > 0)
         fprintf(stderr, "resumed   after step %lld\n", (long long)step);
 }

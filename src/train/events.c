@@ -68,17 +68,9 @@ static status write_event(struct events_writer *writer, struct text *event)
 {
     struct text record = {0};
     status result;
-    ssize_t written;
 
     TRY_GOTO(done, result, frame(&record, event));
-    TRY_GOTO(done, result, fault_point("events.append"));
-    do {
-        written = write(writer->descriptor, record.bytes, record.length);
-    } while (written < 0 && errno == EINTR);
-    if (written != (ssize_t)record.length)
-        FAIL_GOTO(done, result, ERR_IO, "%s: cannot append a record: %s",
-                  writer->path,
-                  written < 0 ? strerror(errno) : "the disk is full");
+    result = lines_put(&writer->lines, record.bytes, record.length);
 done:
     text_free(&record);
     text_free(event);
@@ -193,8 +185,6 @@ status events_open(struct events_writer *writer, const char *run,
 {
     char directory[PATH_BYTES], name[96], path[PATH_BYTES];
     int64_t newest, seconds = (int64_t)time_s;
-    size_t length;
-    void *copy;
 
     TRY(path_join(directory, sizeof directory, run, directory_name));
     TRY(directory_make_own(directory));
@@ -203,19 +193,13 @@ status events_open(struct events_writer *writer, const char *run,
     snprintf(name, sizeof name, "%s%010lld.lockstep", prefix,
              (long long)seconds);
     TRY(path_join(path, sizeof path, directory, name));
-    length = strlen(path) + 1;
-    TRY(memory_take(length, 1, &copy));
-    writer->path = memcpy(copy, path, length);
-    TRY(file_open_own(path, O_WRONLY | O_CREAT | O_EXCL | O_APPEND,
-                      &writer->descriptor));
+    TRY(lines_open(&writer->lines, path, "events.append", O_EXCL));
     return write_head(writer, step_kept, time_s);
 }
 
 void events_close(struct events_writer *writer)
 {
-    if (writer->descriptor > 0) close(writer->descriptor);
-    memory_free(writer->path);
-    *writer = (struct events_writer){0};
+    lines_close(&writer->lines);
 }
 
 /* ---- scalars ---- */

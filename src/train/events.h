@@ -24,10 +24,7 @@
 #include "base/text.h"
 #include "train/metrics.h"
 
-struct events_writer {
-    int descriptor; /* owned; 0 in a zeroed one: none */
-    char *path;     /* owned */
-};
+struct events_writer { struct lines lines; };
 
 /* Opens a new file in RUN/tensorboard at time_s, seconds since 1970. Records
  * of steps beyond step_kept are cut from older files; -1: they are removed. */
@@ -36,7 +33,7 @@ status events_open(struct events_writer *writer, const char *run,
 void events_close(struct events_writer *writer);
 static inline bool events_on(const struct events_writer *writer)
 {
-    return writer->descriptor > 0;
+    return writer->lines.descriptor > 0;
 }
 
 /* One Event with all metrics of the row as scalars; a NaN is left out.

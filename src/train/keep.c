@@ -6,6 +6,7 @@
 
 #include <lockstep.h>
 
+#include "base/log.h"
 #include "checkpoint/identity.h"
 #include "models/lora.h"
 
@@ -123,7 +124,7 @@ static status join_shares(const struct keeper *keeper,
 
     for (int step = 1; step < world->size; step *= 2) {
         if (world->rank & step) {
-            TRY(checkpoint_save_share(save, mine));
+            checkpoint_save_share(save, mine);
             return comm_send(world, share, world->rank - step, 0);
         }
         if (world->rank + step >= world->size) continue;
@@ -140,7 +141,9 @@ static status write_together(const struct keeper *keeper,
     void *share = NULL;
     status result;
 
-    TRY(agree(keeper, checkpoint_save_write(save, save->plan->parts)));
+    result = checkpoint_save_write(save, save->plan->parts);
+    if (result == OK && !leads(keeper)) result = checkpoint_save_sync(save);
+    TRY(agree(keeper, result));
     if (keeper->team == NULL || keeper->team->world == NULL) return OK;
     TRY(memory_take(checkpoint_share_bytes(save) + 1, 1, &share));
     result = join_shares(keeper, save, share);
@@ -151,6 +154,8 @@ static status write_together(const struct keeper *keeper,
 static status save_together(struct keeper *keeper,
                             const struct checkpoint_plan *plan)
 {
+    const int rank = keeper->team == NULL ? 0 : team_rank(keeper->team);
+    const int ranks = keeper->team == NULL ? 1 : team_size(keeper->team);
     struct checkpoint_save save = {0};
     status result;
 
@@ -159,6 +164,10 @@ static status save_together(struct keeper *keeper,
     if (!leads(keeper)) result = checkpoint_save_join(&save, plan);
     TRY_GOTO(done, result, agree(keeper, result));
     TRY_GOTO(done, result, write_together(keeper, &save));
+    if (leads(keeper)) result = checkpoint_save_finish(&save);
+    TRY_GOTO(done, result, agree(keeper, result));
+    result = checkpoint_save_check(&save, rank, ranks);
+    TRY_GOTO(done, result, agree(keeper, result));
     if (leads(keeper)) result = checkpoint_save_commit(&save);
     result = agree(keeper, result);
 done:
@@ -166,12 +175,18 @@ done:
     return result;
 }
 
-static status prune(const struct keeper *keeper)
+/* An old checkpoint too many is no reason to end a run. */
+static void prune(const struct keeper *keeper)
 {
     const struct options *o = &keeper->setup->set->values;
 
-    return checkpoint_prune(keeper->run, o->checkpoint.keep_last,
-                            o->checkpoint.keep_every);
+    if (!leads(keeper) ||
+        checkpoint_prune(keeper->run, o->checkpoint.keep_last,
+                         o->checkpoint.keep_every) == OK)
+        return;
+    LOG(WARNING, "checkpoint", "an old one was not removed, the next save "
+        "tries again: %s", status_message());
+    status_clear();
 }
 
 status keeper_save(struct keeper *keeper, const struct counters *counters)
@@ -202,7 +217,7 @@ status keeper_save(struct keeper *keeper, const struct counters *counters)
         .file_count = file_count, .threads = keeper->stages->threads};
 
     TRY_GOTO(done, result, save_together(keeper, &plan));
-    result = agree(keeper, leads(keeper) ? prune(keeper) : OK);
+    prune(keeper);
 done:
     json_writer_free(&state);
     return result;

@@ -88,8 +88,6 @@ struct layers_table {
  * table. ERR_FORMAT: another bad line, or one of another model. */
 status layers_read(struct layers_table *table, struct arena *arena,
                    const char *path);
-/* Bytes of the lines up to a step; what follows is to be cut. */
-status layers_kept(const char *path, int64_t step_kept, int64_t *bytes);
 
 /* Heat maps of the file for a report: rows are layers, columns are steps. No
  * file: nothing. */

@@ -154,13 +154,11 @@ status layers_tell(const struct layers *layers)
 enum { LAYERS_MOST = 1 << 20 }; /* activations, parameters */
 static const size_t file_bytes_max = (size_t)4 << 30;
 
-/* A walk over the lines. table NULL: steps are looked at, nothing is kept. */
+/* A walk over the lines. */
 struct walk {
     const char *path;
     struct arena *arena;        /* of what is kept */
     struct layers_table *table;
-    int64_t step_kept;          /* negative: all */
-    bool torn_ok;               /* a bad line is the end */
     int64_t kept;               /* out: bytes of the lines taken */
 };
 
@@ -273,18 +271,14 @@ static status keep_row(struct walk *walk, const struct json *object,
     return OK;
 }
 
-/* One line; *beyond: of a later step than is kept. */
 static status read_line(struct walk *walk, struct arena *scratch,
-                        const char *line, size_t length, const char *source,
-                        bool *beyond)
+                        const char *line, size_t length, const char *source)
 {
     const struct json *object;
     int64_t step;
 
     TRY(json_read(&object, scratch, line, length, source));
     TRY(json_get_integer(object, source, "step", &step));
-    *beyond = walk->step_kept >= 0 && step > walk->step_kept;
-    if (*beyond || walk->table == NULL) return OK;
     return keep_row(walk, object, source, step);
 }
 
@@ -293,7 +287,6 @@ static status walk_lines(struct walk *walk, const char *bytes, size_t length)
     struct arena scratch = {0};
     status result = OK;
     int64_t number = 0;
-    bool beyond = false;
 
     arena_init(&scratch, "layers line", 0);
     while ((size_t)walk->kept < length) {
@@ -304,44 +297,19 @@ static status walk_lines(struct walk *walk, const char *bytes, size_t length)
         if (end == NULL) break; /* torn by a kill */
         snprintf(source, sizeof source, "%s: line %lld", walk->path,
                  (long long)++number);
-        result = read_line(walk, &scratch, at, (size_t)(end - at), source,
-                           &beyond);
+        result = read_line(walk, &scratch, at, (size_t)(end - at), source);
         arena_reset(&scratch);
-        if (result != OK && walk->torn_ok) {
-            status_clear();
-            result = OK;
-            break;
-        }
-        if (result != OK || beyond) break;
+        if (result != OK) break;
         walk->kept += end - at + 1;
     }
     arena_free(&scratch);
     return result;
 }
 
-status layers_kept(const char *path, int64_t step_kept, int64_t *bytes)
-{
-    struct walk walk = {.path = path, .step_kept = step_kept,
-                        .torn_ok = true};
-    struct file_map map = {0};
-    status result;
-
-    *bytes = 0;
-    if (step_kept < 0 || !file_exists(path)) return OK;
-    TRY_GOTO(done, result, file_map_open(&map, path));
-    TRY_GOTO(done, result,
-             walk_lines(&walk, (const char *)map.bytes, map.length));
-    *bytes = walk.kept;
-done:
-    file_map_close(&map);
-    return result;
-}
-
 status layers_read(struct layers_table *table, struct arena *arena,
                    const char *path)
 {
-    struct walk walk = {.path = path, .arena = arena, .table = table,
-                        .step_kept = -1};
+    struct walk walk = {.path = path, .arena = arena, .table = table};
     struct file_map map = {0};
     size_t lines = 0;
     void *rows;

@@ -2,14 +2,11 @@
 /* ledger.c - RUN/ledger.jsonl: what a run did about steps that went wrong. */
 #include "train/ledger.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "base/fault.h"
 #include "base/file.h"
 
 static const size_t ledger_bytes_max = (size_t)64 << 20;
@@ -21,6 +18,7 @@ static status ledger_path(const char *run, char path[PATH_BYTES])
 
 void ledger_close(struct ledger *ledger)
 {
+    lines_close(&ledger->file);
     memory_free(ledger->events);
     *ledger = (struct ledger){0};
 }
@@ -183,24 +181,6 @@ static bool is_same(const struct ledger_event *a, const struct ledger_event *b)
            a->first == b->first && a->samples == b->samples;
 }
 
-static status write_line(const char *path, const struct text *line)
-{
-    ssize_t written;
-    int descriptor, error;
-
-    TRY(file_open_own(path, O_WRONLY | O_CREAT | O_APPEND, &descriptor));
-    do {
-        written = write(descriptor, line->bytes, line->length);
-    } while (written < 0 && errno == EINTR);
-    error = written < 0 ? errno : 0;
-    if (written == (ssize_t)line->length && fsync(descriptor) != 0)
-        error = errno;
-    close(descriptor);
-    if (written == (ssize_t)line->length && error == 0) return OK;
-    FAIL(ERR_IO, "%s: cannot append a line: %s", path,
-         error != 0 ? strerror(error) : "the disk is full");
-}
-
 status ledger_append(struct ledger *ledger, const char *run, bool writes,
                      const struct ledger_event *event, bool *known)
 {
@@ -214,10 +194,14 @@ status ledger_append(struct ledger *ledger, const char *run, bool writes,
     *known = false;
     TRY(keep(ledger, event));
     if (!writes) return OK;
-    TRY(ledger_path(run, path));
     TRY_GOTO(done, result, format(&line, ledger->count, event));
-    TRY_GOTO(done, result, fault_point("ledger.append"));
-    result = write_line(path, &line);
+    if (ledger->file.descriptor <= 0) {
+        TRY_GOTO(done, result, ledger_path(run, path));
+        TRY_GOTO(done, result, lines_open(&ledger->file, path,
+                                          "ledger.append", 0));
+    }
+    TRY_GOTO(done, result, lines_put(&ledger->file, line.bytes, line.length));
+    (void)fsync(ledger->file.descriptor); /* as far as it goes */
 done:
     text_free(&line);
     return result;

@@ -14,6 +14,7 @@
 #ifndef LOCKSTEP_TRAIN_LEDGER_H
 #define LOCKSTEP_TRAIN_LEDGER_H
 
+#include "base/lines.h"
 #include "data/ranges.h"
 #include "train/policy.h"
 
@@ -29,6 +30,7 @@ struct ledger {
     struct ledger_event *events; /* owned, [count] */
     int64_t count, capacity;
     int64_t undone;     /* of them that are no warnings */
+    struct lines file;  /* of the rank that writes; opened by its first line */
 };
 
 /* Reads RUN/ledger.jsonl, if there is one. `repair`: cuts a torn last line
@@ -36,7 +38,8 @@ struct ledger {
 status ledger_open(struct ledger *ledger, const char *run, bool repair);
 void ledger_close(struct ledger *ledger);
 /* Keeps the event, and on the rank that `writes` appends its line to the file
- * and waits for the disk. *known: it was there already. */
+ * and waits for the disk; where that fails the line waits in memory (without it
+ * the event comes again). *known: it was there already. */
 status ledger_append(struct ledger *ledger, const char *run, bool writes,
                      const struct ledger_event *event, bool *known);
 /* Leaves out what the events say. */

@@ -3,13 +3,9 @@
  */
 #include "train/metrics.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stddef.h>
 #include <string.h>
-#include <unistd.h>
-#include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
 
@@ -125,17 +121,9 @@ status metrics_append(struct metrics_writer *writer,
 {
     struct text line = {0};
     status result;
-    ssize_t written;
 
     TRY_GOTO(done, result, metrics_format(&line, row, false));
-    TRY_GOTO(done, result, fault_point("metrics.append"));
-    do {
-        written = write(writer->descriptor, line.bytes, line.length);
-    } while (written < 0 && errno == EINTR);
-    if (written != (ssize_t)line.length)
-        FAIL_GOTO(done, result, ERR_IO, "%s: cannot append a line: %s",
-                  writer->path,
-                  written < 0 ? strerror(errno) : "the disk is full");
+    result = lines_put(&writer->lines, line.bytes, line.length);
 done:
     text_free(&line);
     return result;
@@ -222,18 +210,12 @@ static status row_read(struct metrics_row *row, struct arena *scratch,
     return kept == NULL ? OK : extras_read(row, kept, object);
 }
 
-/* A walk over the lines. Rows are kept in `table` while it has room (NULL: only
- * counted). The walk stops at a torn last line and, unless step_kept is
- * negative, before the first line beyond it; with torn_ok any bad line is the
- * end instead of an error. kept = bytes of the lines taken. */
+/* A walk over the lines, up to a torn last one. */
 struct scan {
     const char *path;
-    int64_t step_kept;
-    bool torn_ok;
     struct metrics_table *table;
     struct arena *arena; /* of the table */
     int64_t capacity;
-    int64_t kept;
 };
 
 static status scan_lines(struct scan *scan, const char *bytes, size_t length)
@@ -257,76 +239,49 @@ static status scan_lines(struct scan *scan, const char *bytes, size_t length)
         result = row_read(&row, &scratch, scan->arena, bytes + at, line,
                           source);
         arena_reset(&scratch);
-        if (result != OK && scan->torn_ok) {
-            status_clear();
-            result = OK;
-            break;
-        }
         if (result != OK) {
             status_pass(result, __FILE__, __LINE__);
             break;
         }
-        if (scan->step_kept >= 0 && row.step > scan->step_kept) break;
-        if (scan->table != NULL && scan->table->count < scan->capacity)
+        if (scan->table->count < scan->capacity)
             scan->table->rows[scan->table->count++] = row;
         at += line + 1;
-        scan->kept = (int64_t)at;
     }
     arena_free(&scratch);
     return result;
 }
 
-/* Bytes of the file to keep when a run goes on at `step_kept`. */
-static status kept_bytes(const char *path, int64_t step_kept, int64_t *kept)
+static status step_of(struct arena *scratch, const char *line, size_t length,
+                      const char *source, int64_t *step)
 {
-    struct scan scan = {.path = path, .step_kept = step_kept, .torn_ok = true};
-    struct file_map map = {0};
-    status result;
+    struct metrics_row row = {0};
 
-    *kept = 0;
-    if (step_kept < 0 || !file_exists(path)) return OK;
-    TRY_GOTO(done, result, file_map_open(&map, path));
-    TRY_GOTO(done, result,
-             scan_lines(&scan, (const char *)map.bytes, map.length));
-    *kept = scan.kept;
-done:
-    file_map_close(&map);
-    return result;
+    TRY(row_read(&row, scratch, NULL, line, length, source));
+    *step = row.step;
+    return OK;
 }
 
 status metrics_open(struct metrics_writer *writer, const char *path,
                     int64_t step_kept)
 {
-    int64_t kept;
-    void *copy;
-    size_t length = strlen(path) + 1;
+    TRY(lines_cut(path, step_kept, step_of));
+    return lines_open(&writer->lines, path, "metrics.append", 0);
+}
 
-    TRY(kept_bytes(path, step_kept, &kept));
-    TRY(memory_take(length, 1, &copy));
-    writer->path = memcpy(copy, path, length);
-    TRY(file_open_own(path, O_WRONLY | O_CREAT | O_APPEND,
-                      &writer->descriptor));
-    /* A new file has nothing to cut, so nothing to wait for the disk for. */
-    if (lseek(writer->descriptor, 0, SEEK_END) != (off_t)kept &&
-        (ftruncate(writer->descriptor, (off_t)kept) != 0 ||
-         fsync(writer->descriptor) != 0))
-        FAIL(ERR_IO, "%s: cannot cut to %lld bytes: %s", path,
-             (long long)kept, strerror(errno));
-    return OK;
+status metrics_finish(struct metrics_writer *writer)
+{
+    return lines_finish(&writer->lines);
 }
 
 void metrics_close(struct metrics_writer *writer)
 {
-    if (writer->descriptor > 0) close(writer->descriptor);
-    memory_free(writer->path);
-    *writer = (struct metrics_writer){0};
+    lines_close(&writer->lines);
 }
 
 status metrics_read(struct metrics_table *table, struct arena *arena,
                     const char *path)
 {
-    struct scan scan = {.path = path, .step_kept = -1, .table = table,
-                        .arena = arena};
+    struct scan scan = {.path = path, .table = table, .arena = arena};
     struct file_map map = {0};
     void *rows;
     status result;

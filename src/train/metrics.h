@@ -15,6 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/arena.h"
+#include "base/lines.h"
 #include "base/text.h"
 
 enum metrics_kind { METRICS_STEP, METRICS_VALIDATION };
@@ -42,18 +43,17 @@ struct metrics_row {
  * should be left out are 0. */
 struct metrics_row metrics_blank(enum metrics_kind kind);
 
-struct metrics_writer {
-    int descriptor; /* owned; 0 in a zeroed one: none */
-    char *path;     /* owned */
-};
+struct metrics_writer { struct lines lines; };
 
-/* Opens RUN/metrics.jsonl for appending and drops every line beyond
- * `step_kept`, torn lines, and whatever follows them; -1 empties the file. */
+/* Opens RUN/metrics.jsonl for appending. Lines beyond `step_kept` (-1: all) and
+ * damaged ones go to metrics.jsonl.cut. */
 status metrics_open(struct metrics_writer *writer, const char *path,
                     int64_t step_kept);
-/* Appends one line with one write. */
+/* Appends one line with one write; where the disk fails it waits in memory. */
 status metrics_append(struct metrics_writer *writer,
                       const struct metrics_row *row);
+/* What waits. ERR_IO: the disk still fails. */
+status metrics_finish(struct metrics_writer *writer);
 void metrics_close(struct metrics_writer *writer);
 
 /* One line, with its newline. `exact_only` leaves clock metrics out: two runs

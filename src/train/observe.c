@@ -39,17 +39,10 @@ int64_t observe_values(const struct options *options, int ranks)
 static status open_layers_file(struct observer *o, int64_t step_kept)
 {
     char path[PATH_BYTES];
-    int64_t kept;
 
     TRY(path_join(path, sizeof path, o->run, "layers.jsonl"));
-    TRY(layers_kept(path, step_kept, &kept));
-    TRY(file_open_own(path, O_WRONLY | O_CREAT | O_APPEND,
-                      &o->layers_file));
-    if (lseek(o->layers_file, 0, SEEK_END) != (off_t)kept &&
-        ftruncate(o->layers_file, (off_t)kept) != 0)
-        FAIL(ERR_IO, "%s: cannot cut to %lld bytes: %s", path,
-             (long long)kept, strerror(errno));
-    return OK;
+    TRY(lines_cut(path, step_kept, NULL));
+    return lines_open(&o->layers_file, path, "layers.append", 0);
 }
 
 /* The configuration, as Markdown that keeps its lines. */
@@ -86,8 +79,7 @@ static status open_files(struct observer *o, int64_t step_kept)
 static void close_files(struct observer *o)
 {
     events_close(&o->events);
-    if (o->layers_file > 0) close(o->layers_file);
-    o->layers_file = 0;
+    lines_close(&o->layers_file);
 }
 
 static void tell_address(const char *address, const char *run)
@@ -122,6 +114,12 @@ status observe_open(struct observer *o, const struct options_set *set,
     return OK;
 }
 
+status observe_finish(struct observer *o)
+{
+    TRY(lines_finish(&o->events.lines));
+    return lines_finish(&o->layers_file);
+}
+
 status observe_rewind(struct observer *o, int64_t step_kept)
 {
     close_files(o);
@@ -150,17 +148,9 @@ static status write_layers(struct observer *o)
 {
     struct text line = {0};
     status result;
-    ssize_t written;
 
     TRY_GOTO(done, result, layers_format(&line, &o->layers));
-    TRY_GOTO(done, result, fault_point("layers.append"));
-    do {
-        written = write(o->layers_file, line.bytes, line.length);
-    } while (written < 0 && errno == EINTR);
-    if (written != (ssize_t)line.length)
-        FAIL_GOTO(done, result, ERR_IO, "%s/layers.jsonl: cannot append a "
-                                        "line: %s", o->run,
-                  written < 0 ? strerror(errno) : "the disk is full");
+    result = lines_put(&o->layers_file, line.bytes, line.length);
 done:
     text_free(&line);
     return result;
@@ -172,7 +162,7 @@ status observe_end(struct observer *o)
 
     if (!o->sees_layers) return OK;
     TRY(layers_end(&o->layers));
-    if (!looked || o->layers_file == 0) return OK;
+    if (!looked || o->layers_file.descriptor <= 0) return OK;
     TRY(write_layers(o));
     return events_on(&o->events) ? layers_tell(&o->layers) : OK;
 }

@@ -17,7 +17,7 @@ struct observer {
     struct prometheus *prometheus;   /* of rank 0; NULL: none */
     struct layers layers;
     bool sees_layers;                /* layers are built */
-    int layers_file;                 /* of rank 0; 0: none */
+    struct lines layers_file;        /* of rank 0; closed: none */
     int64_t step_kept;               /* the run goes on behind it */
     char run[PATH_BYTES];
 };
@@ -30,6 +30,8 @@ status observe_open(struct observer *observer, const struct options_set *set,
                     struct train_step *step,
                     const struct inventory *inventory, int64_t step_kept);
 void observe_close(struct observer *observer);
+/* What waits for the disk. ERR_IO: it still fails. Rank 0. */
+status observe_finish(struct observer *observer);
 /* The run goes back to behind a step that was done before: what was told beyond
  * is forgotten. Rank 0. */
 status observe_rewind(struct observer *observer, int64_t step_kept);

@@ -13,7 +13,6 @@
 #include "train/generator_beside.h"
 #include "train/likelihood.h"
 
-enum { SAMPLES_BYTES_MAX = 1 << 30 };
 
 struct prompt {
     const char *text;
@@ -358,21 +357,16 @@ done:
     return result;
 }
 
-status prompts_write(const struct prompts *prompts, const char *path,
+status prompts_write(const struct prompts *prompts, struct lines *file,
                      int64_t step)
 {
     struct text out = {0};
-    int descriptor = -1;
     status result = OK;
 
     for (int i = 0; i < prompts->count; i++)
         TRY_GOTO(done, result, write_line(prompts, i, step, &out));
-    if (out.length == 0) goto done;
-    TRY_GOTO(done, result, file_open_own(path, O_WRONLY | O_CREAT | O_APPEND,
-                                         &descriptor));
-    TRY_GOTO(done, result, file_put(descriptor, path, out.bytes, out.length));
+    if (out.length > 0) result = lines_put(file, out.bytes, out.length);
 done:
-    if (descriptor >= 0) close(descriptor);
     text_free(&out);
     return result;
 }
@@ -392,50 +386,5 @@ status prompts_text(const struct prompts *prompts, struct text *out)
     }
 done:
     text_free(&made);
-    return result;
-}
-
-/* Bytes of the lines up to a step, or to a torn one. */
-static size_t kept_bytes(const char *path, const struct text *text,
-                         int64_t step)
-{
-    struct arena scratch = {0};
-    size_t kept = 0;
-
-    arena_init(&scratch, "a sample", 0);
-    while (kept < text->length) {
-        const char *line = text->bytes + kept;
-        const char *end = memchr(line, '\n', text->length - kept);
-        const struct json *object;
-        int64_t of;
-
-        if (end == NULL) break; /* torn by a kill */
-        arena_reset(&scratch);
-        if (json_read(&object, &scratch, line, (size_t)(end - line), path) !=
-                OK ||
-            json_get_integer(object, path, "step", &of) != OK) {
-            status_clear();
-            break;
-        }
-        if (of > step) break;
-        kept += (size_t)(end - line) + 1;
-    }
-    arena_free(&scratch);
-    return kept;
-}
-
-status prompts_cut(const char *path, int64_t step)
-{
-    struct text text = {0};
-    status result;
-
-    if (!file_exists(path)) return OK;
-    TRY_GOTO(done, result, file_read_regular(path, SAMPLES_BYTES_MAX, &text));
-    const size_t kept = kept_bytes(path, &text, step);
-
-    if (kept < text.length)
-        TRY_GOTO(done, result, file_write_atomic(path, text.bytes, kept));
-done:
-    text_free(&text);
     return result;
 }

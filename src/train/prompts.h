@@ -14,6 +14,7 @@
 #ifndef LOCKSTEP_TRAIN_PROMPTS_H
 #define LOCKSTEP_TRAIN_PROMPTS_H
 
+#include "base/lines.h"
 #include "checkpoint/run_dir.h"
 #include "train/request_rows.h"
 #include "train/sample.h"
@@ -38,12 +39,10 @@ status prompts_open(struct prompts *prompts, const struct setup *setup);
 void prompts_close(struct prompts *prompts);
 /* Continues every prompt. Collective; the same on every rank. */
 status prompts_continue(struct prompts *prompts, struct train_step *step);
-/* Appends a line for each to `path`. */
-status prompts_write(const struct prompts *prompts, const char *path,
+/* Appends a line for each. */
+status prompts_write(const struct prompts *prompts, struct lines *file,
                      int64_t step);
 /* Appends every prompt with its text, for people. */
 status prompts_text(const struct prompts *prompts, struct text *out);
-/* Drops the lines of `path` beyond a step: of a run that resumes there. */
-status prompts_cut(const char *path, int64_t step);
 
 #endif

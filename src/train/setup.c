@@ -36,9 +36,9 @@ static const char *const may_change[] = {
     "validate.weights",
     "validate.sets", "validate.tasks", "validate.items", "validate.shots",
     "validate.prompts", "validate.prompt_tokens", "validate.temperature",
-    "checkpoint.every", "checkpoint.keep_last", "checkpoint.keep_every",
-    "checkpoint.at_end", "data.cache", "data.phases", "numerics.isa",
-    "numerics.mode", "run.log_every", "observe.tensorboard",
+    "checkpoint.every", "checkpoint.minutes", "checkpoint.keep_last",
+    "checkpoint.keep_every", "checkpoint.at_end", "data.cache", "data.phases",
+    "numerics.isa", "numerics.mode", "run.log_every", "observe.tensorboard",
     "observe.histograms", "observe.layers", "observe.prometheus"};
 
 double setup_rate(const struct setup *setup, int64_t step)
@@ -52,6 +52,15 @@ double setup_rate(const struct setup *setup, int64_t step)
     rate.warmup = ramp_samples(ramp, rate.warmup);
     return rate_between(&rate, ramp_samples(ramp, step),
                         ramp_samples(ramp, step + 1));
+}
+
+double setup_save_minutes(const struct setup *setup)
+{
+    const struct options *o = &setup->set->values;
+    const bool rewinds = strcmp(o->train.on_nan, "rewind") == 0 ||
+                         strcmp(o->train.on_spike, "rewind") == 0;
+
+    return rewinds ? 0 : o->checkpoint.minutes;
 }
 
 bool setup_may_change(const char *name)

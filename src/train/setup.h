@@ -59,6 +59,10 @@ status setup_use_grid(struct setup *setup, const struct grid *grid);
 status setup_use_batch(struct setup *setup, int64_t batch);
 /* The learning rate of a step, counted from 0; after setup_length. */
 double setup_rate(const struct setup *setup, int64_t step);
+/* Minutes between checkpoints; 0: none are made by time. A run that may rewind
+ * goes back to its newest checkpoint: where that is must not depend on a
+ * clock. */
+double setup_save_minutes(const struct setup *setup);
 /* What pipeline_plan takes. */
 struct pipeline_request setup_pipeline(const struct setup *setup);
 void setup_free(struct setup *setup);

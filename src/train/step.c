@@ -430,7 +430,8 @@ status train_step_run(struct train_step *step,
         TRY(zero_weights(&step->zero[i]));
     }
     if (out->refused) return OK; /* the scale stays too */
-    out->asked = step->asks != NULL ? step->asks() : 0;
+    out->asked = step->asks != NULL ? step->asks(step->asks_argument)
+                                     : 0;
     TRY(team_most(step->team, &out->asked));
     if (step->watch != NULL) TRY(step->watch->updated(step->watch->argument));
     return loss_scale_after(&step->scaling, !out->skipped);

@@ -57,8 +57,9 @@ struct train_step {
     struct rate_sum rates;     /* of the steps so far: schedule-free */
     struct loss_scale scaling; /* the caller's to fill, like the rates */
     struct step_guard guard;   /* the caller's to fill */
-    int (*asks)(void);         /* what this rank has been asked for, by signals;
-                                * NULL: 0 */
+    int (*asks)(void *argument); /* what this rank has to say, as signals;
+                                  * NULL: 0 */
+    void *asks_argument;
     bool probes;               /* the step under way changes nothing */
     double data_s;             /* of the last step, making batches */
     const struct step_watch *watch; /* borrowed; NULL: nobody looks */

@@ -3,6 +3,7 @@
 #include "train/trace.h"
 
 #include "base/file.h"
+#include "base/log.h"
 
 static bool computes(struct action action)
 {
@@ -90,7 +91,11 @@ status trace_end(struct trace *trace, struct train_step *step,
     TRY_GOTO(done, result, take_times(trace, &p->schedule));
     TRY_GOTO(done, result, timeline_draw_svg(&trace->timeline, &p->schedule,
                                              title, &svg));
-    TRY_GOTO(done, result, file_write_named(path, svg.bytes, svg.length));
+    if (file_write_named(path, svg.bytes, svg.length) != OK) {
+        /* A picture is no reason to end a run. */
+        LOG(WARNING, "trace", "no picture: %s", status_message());
+        status_clear();
+    }
 done:
     text_free(&svg);
     return result;

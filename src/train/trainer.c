@@ -12,7 +12,7 @@
 
 static void free_all(struct trainer *t)
 {
-    metrics_close(&t->metrics);
+    trainer_close_files(t);
     ledger_close(&t->ledger);
     policy_free(&t->policy);
     observe_close(&t->observer);

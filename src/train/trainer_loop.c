@@ -20,19 +20,6 @@ static double now_s(clockid_t clock)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static status save(struct trainer *t)
-{
-    if (t->saved_step == t->counters.step) return OK;
-    TRY(feed_settle(&t->feed));
-    t->counters.data_crc = feed_crc(&t->feed, t->counters.samples);
-    TRY(train_step_average(&t->step));
-    TRY(keeper_save(&t->keeper, &t->counters));
-    TRY(train_step_return(&t->step));
-    LOG(DEBUG, "checkpoint", "saved step %lld", (long long)t->counters.step);
-    t->saved_step = t->counters.step;
-    return OK;
-}
-
 /* A sentence of a layer gains the step. */
 static status fail_step(const struct trainer *t, status result)
 {
@@ -193,7 +180,7 @@ static status plain_step(struct trainer *t)
                                       &made.result);
 
     if (ran != OK) return fail_step(t, ran);
-    t->asked = made.result.asked;
+    trainer_hear(t, made.result.asked);
     t->made = !made.result.refused;
     return t->made ? finish_step(t, &made, began) : trainer_refuse(t);
 }
@@ -263,34 +250,45 @@ static status stop_before_steps(struct trainer *t)
     t->asked = signals_asked();
     TRY(team_most(&t->team, &t->asked));
     if (t->asked == 0 || t->counters.step >= t->setup.rate.steps) return OK;
-    TRY(save(t));
+    TRY(trainer_save(t));
     return fail_stopped(t);
+}
+
+/* After a step that was made. */
+static status end_step(struct trainer *t)
+{
+    const struct options *o = &t->request->set->values;
+    const bool last = t->counters.step == t->setup.rate.steps;
+
+    if (last || due(t->counters.step, o->validate.every))
+        TRY(trainer_validate(t));
+    if (t->asked != 0 || (last && o->checkpoint.at_end))
+        TRY(trainer_save(t));
+    else if (t->save_due || due(t->counters.step, o->checkpoint.every))
+        TRY(trainer_try_save(t));
+    if (t->asked != 0 || last)
+        TRY(team_agree(&t->team, trainer_leads(t) ? trainer_finish_files(t)
+                                                  : OK));
+    return t->asked != 0 && !last ? fail_stopped(t) : OK;
 }
 
 status trainer_loop(struct trainer *t)
 {
-    const struct options *o = &t->request->set->values;
     const int64_t second = t->counters.step + 1;
     const bool pipeline = t->setup.mesh.size[AXIS_PIPE] > 1;
 
     signals_stepping();
+    trainer_save_begin(t);
     TRY(stop_before_steps(t));
     /* A run that may go back has somewhere to go from its beginning. */
-    if (policy_rewinds(&t->policy) && t->saved_step < 0) TRY(save(t));
+    if (policy_rewinds(&t->policy) && t->saved_step < 0) TRY(trainer_save(t));
     while (t->counters.step < t->setup.rate.steps) {
         TRY(trainer_use_batch(t, trainer_batch(t, t->counters.step)));
         TRY(pipeline && t->counters.step == second ? traced_step(t)
                                                    : one_step(t));
         if (!t->made) continue;
         if (probe_again(t->counters.step)) trainer_measure_peak(t);
-        const bool last = t->counters.step == t->setup.rate.steps;
-
-        if (last || due(t->counters.step, o->validate.every))
-            TRY(trainer_validate(t));
-        if (t->asked != 0 || due(t->counters.step, o->checkpoint.every) ||
-            (last && o->checkpoint.at_end))
-            TRY(save(t));
-        if (t->asked != 0 && !last) return fail_stopped(t);
+        TRY(end_step(t));
     }
     return OK;
 }

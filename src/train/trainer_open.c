@@ -11,7 +11,6 @@
 #include "train/cores.h"
 #include "train/ramped.h"
 #include "train/same.h"
-#include "train/signals.h"
 #include "train/trace_file.h"
 #include "train/trainer_state.h"
 
@@ -228,9 +227,7 @@ static status begin(struct trainer *t)
              (long long)t->setup.rate.steps);
     if (!trainer_leads(t)) return OK;
     TRY(store_configuration(t));
-    TRY(prompts_cut(t->run.samples, t->counters.step));
-    return metrics_open(&t->metrics, t->run.metrics,
-                        t->request->resume ? t->counters.step : -1);
+    return trainer_open_files(t, t->counters.step > 0 ? t->counters.step : -1);
 }
 
 /* What this rank does in a step. */
@@ -263,7 +260,8 @@ static status use_pipeline(struct trainer *t)
                                     &t->team};
 
     count_work(t);
-    t->step.asks = signals_asked;
+    t->step.asks = trainer_says;
+    t->step.asks_argument = t;
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
     trainer_policy_open(t);
     return OK;

@@ -143,10 +143,9 @@ static status rewind_run(struct trainer *t)
     trainer_restore_scale(t);
     t->saved_step = t->counters.step;
     if (trainer_leads(t)) {
-        metrics_close(&t->metrics);
-        result = metrics_open(&t->metrics, t->run.metrics, t->counters.step);
-        if (result == OK)
-            result = prompts_cut(t->run.samples, t->counters.step);
+        result = trainer_finish_files(t);
+        trainer_close_files(t);
+        if (result == OK) result = trainer_open_files(t, t->counters.step);
         if (result == OK)
             result = observe_rewind(&t->observer, t->counters.step);
     }

@@ -31,6 +31,7 @@ struct trainer {
     struct keeper keeper;
     struct run_dir run;
     struct metrics_writer metrics;
+    struct lines samples; /* RUN/samples.jsonl; open where prompts are */
     struct observer observer;
     struct progress progress;
     struct counters counters;
@@ -44,6 +45,9 @@ struct trainer {
     int64_t step_flops;   /* of the rank's part of the model, without
                            * recomputation */
     int64_t saved_step;   /* of the newest checkpoint; -1: none */
+    bool save_due;        /* rank 0 said so in the last step */
+    double save_next_s;   /* rank 0: when to save, monotonic; 0: never */
+    double save_wait_s;   /* rank 0: after the next failure; 0: none failed */
 };
 
 /* Files and lines are the business of rank 0. */
@@ -71,6 +75,25 @@ status trainer_validate(struct trainer *t);
 /* Steps, validations and checkpoints until the end. Collective. ERR_STOPPED:
  * a signal asked some rank for it; saved. */
 status trainer_loop(struct trainer *t);
+
+/* trainer_save.c. Sets the clock; before the first step. */
+void trainer_save_begin(struct trainer *t);
+/* What this rank, a struct trainer, has to say in a step; the ranks take the
+ * largest and hear it. 0: nothing; 1: it is time to save (rank 0 says it); a
+ * signal above. */
+int trainer_says(void *argument);
+void trainer_hear(struct trainer *t, int word);
+/* A checkpoint of this step. Tries for a few seconds. Collective. */
+status trainer_save(struct trainer *t);
+/* The same, once; a failure of the disk is told, and rank 0 asks again later
+ * (trainer_says). Collective. */
+status trainer_try_save(struct trainer *t);
+
+/* Rank 0's files that are appended to, cut behind the steps that are done (-1:
+ * none), and what still waits for the disk in them. */
+status trainer_open_files(struct trainer *t, int64_t step_kept);
+status trainer_finish_files(struct trainer *t);
+void trainer_close_files(struct trainer *t);
 
 /* The loss scale of the counters. */
 void trainer_restore_scale(struct trainer *t);

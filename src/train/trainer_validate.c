@@ -56,7 +56,7 @@ static status tell_samples(struct trainer *t)
     status result;
 
     if (!trainer_leads(t) || prompts->count == 0) return OK;
-    TRY_GOTO(done, result, prompts_write(prompts, t->run.samples,
+    TRY_GOTO(done, result, prompts_write(prompts, &t->samples,
                                          t->counters.step));
     TRY_GOTO(done, result, prompts_text(prompts, &text));
     TRY_GOTO(done, result, observe_sample(&t->observer, t->counters.step,

@@ -157,6 +157,9 @@ TEST(two_holders_write_one_checkpoint)
         IS_OK(checkpoint_save_begin(&save, &small->plan));
         write_holder(&save, small, cuts[c], 0);
         write_holder(&save, small, cuts[c], 1);
+        IS_OK(checkpoint_save_finish(&save));
+        for (int share = 0; share < 3; share++)
+            IS_OK(checkpoint_save_check(&save, share, 3));
         IS_OK(checkpoint_save_commit(&save));
         checkpoint_save_free(&save);
         found = room_read("ckpt/step-00000005/manifest.json");

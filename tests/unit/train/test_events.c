@@ -102,7 +102,7 @@ TEST(bytes_are_those_of_the_tensorboard_package)
         &writer, (struct events_moment){((int64_t)1 << 40) + 1, then},
         &histogram, 1));
     IS_OK(file_read(golden_path, 1 << 20, &golden));
-    IS_OK(file_read(writer.path, 1 << 20, &found));
+    IS_OK(file_read(writer.lines.path, 1 << 20, &found));
     EQUAL_INT(found.length, golden.length);
     EQUAL_BYTES(found.bytes, golden.bytes, golden.length);
     text_free(&golden);
@@ -124,7 +124,7 @@ TEST(a_text_is_written_as_utf8)
     IS_OK(events_open(&writer, run, 0, then));
     IS_OK(events_text(&writer, (struct events_moment){1, then}, "t", text,
                       sizeof text - 1));
-    IS_OK(file_read(writer.path, 1 << 20, &found));
+    IS_OK(file_read(writer.lines.path, 1 << 20, &found));
     for (size_t i = 0; i + sizeof shown - 1 <= found.length; i++)
         there |= memcmp(found.bytes + i, shown, sizeof shown - 1) == 0;
     CHECK(there);
@@ -219,7 +219,7 @@ TEST(a_session_says_where_it_goes_on)
 
     test_directory(run);
     IS_OK(events_open(&writer, run, 4, then));
-    IS_OK(file_read(writer.path, 1 << 20, &bytes));
+    IS_OK(file_read(writer.lines.path, 1 << 20, &bytes));
     IS_OK(events_scan(&scan, bytes.bytes, bytes.length));
     EQUAL_INT(scan.events, 2);
     EQUAL_INT(scan.starts, 1);
@@ -237,7 +237,7 @@ TEST(a_second_file_of_the_same_second_comes_later)
     IS_OK(events_open(&first, run, -1, then));
     IS_OK(events_text(&first, (struct events_moment){1, then}, "a", "b", 1));
     IS_OK(events_open(&second, run, 1, then - 5));
-    CHECK(strcmp(first.path, second.path) < 0);
+    CHECK(strcmp(first.lines.path, second.lines.path) < 0);
     events_close(&first);
     events_close(&second);
     IS_OK(directory_remove(run));

@@ -107,22 +107,6 @@ TEST(lines_of_two_models_are_refused)
     end(&f);
 }
 
-TEST(a_resume_keeps_what_was_done)
-{
-    struct fixture f;
-    int64_t bytes;
-    const int64_t first = strchr(two, '\n') - two + 1;
-
-    begin(&f, two);
-    IS_OK(layers_kept(f.path, -1, &bytes));
-    EQUAL_INT(bytes, 0);
-    IS_OK(layers_kept(f.path, 9, &bytes));
-    EQUAL_INT(bytes, first);
-    IS_OK(layers_kept(f.path, 10, &bytes));
-    EQUAL_INT(bytes, strlen(two));
-    end(&f);
-}
-
 TEST(heat_maps_have_a_cell_for_each_value)
 {
     struct fixture f;
@@ -152,5 +136,5 @@ TEST(no_file_is_no_picture)
 
 TEST_MAIN(lines_are_read, a_missing_file_is_empty_and_a_torn_line_is_left_out,
           other_lines_are_refused, lines_of_two_models_are_refused,
-          a_resume_keeps_what_was_done, heat_maps_have_a_cell_for_each_value,
+          heat_maps_have_a_cell_for_each_value,
           no_file_is_no_picture)

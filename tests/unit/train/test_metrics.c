@@ -223,20 +223,6 @@ TEST(an_unwritable_place_is_an_error)
     metrics_close(&writer);
 }
 
-TEST(a_full_disk_is_an_error)
-{
-    struct metrics_writer writer = {0};
-    const struct metrics_row row = step_row(1);
-    void *path;
-
-    if (access("/dev/full", W_OK) != 0) skip();
-    IS_OK(memory_take(10, 1, &path));
-    writer.path = memcpy(path, "/dev/full", 10);
-    writer.descriptor = open("/dev/full", O_WRONLY);
-    FAILS(metrics_append(&writer, &row), ERR_IO, "cannot append");
-    metrics_close(&writer);
-}
-
 TEST(the_page_lists_every_metric)
 {
     struct text page = {0};
@@ -253,5 +239,5 @@ TEST_MAIN(a_line_has_its_kind_and_only_its_metrics,
           metrics_that_a_configuration_names_come_back,
           the_exact_form_does_not_know_the_clock, rows_read_back_equal,
           a_resumed_run_leaves_no_trace, a_damaged_line_is_named,
-          an_unwritable_place_is_an_error, a_full_disk_is_an_error,
+          an_unwritable_place_is_an_error,
           the_page_lists_every_metric)
