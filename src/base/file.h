@@ -62,6 +62,8 @@ status file_stream_new(const char *path, FILE **stream);
 /* All bytes to an open file; `path` is for the sentence. */
 status file_put(int descriptor, const char *path, const void *bytes,
                 size_t length);
+/* ERR_FORMAT unless `path` is a regular file and no link. */
+status file_check_own(const char *path);
 status file_cut(const char *path, int64_t bytes); /* as file_open_own */
 
 struct file_map {

@@ -135,6 +135,15 @@ status file_stream_new(const char *path, FILE **stream)
     return file_fail("opening", path, reason);
 }
 
+status file_check_own(const char *path)
+{
+    int descriptor;
+
+    TRY(file_open_own(path, O_RDONLY, &descriptor));
+    close(descriptor);
+    return OK;
+}
+
 status file_cut(const char *path, int64_t bytes)
 {
     status result = OK;

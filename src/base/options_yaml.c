@@ -290,16 +290,29 @@ done:
     return result;
 }
 
-status options_read_file(struct options_set *set, const char *path)
+static status read_file(struct options_set *set, const char *path,
+                        bool regular)
 {
     struct text text = {0};
     status result;
 
-    TRY_GOTO(done, result, file_read(path, YAML_BYTES_MAX, &text));
+    TRY_GOTO(done, result,
+             regular ? file_read_regular(path, YAML_BYTES_MAX, &text)
+                     : file_read(path, YAML_BYTES_MAX, &text));
     TRY_GOTO(done, result,
              options_read_text(set, text.bytes, text.length, path,
                                ORIGIN_FILE));
 done:
     text_free(&text);
     return result;
+}
+
+status options_read_file(struct options_set *set, const char *path)
+{
+    return read_file(set, path, false);
+}
+
+status options_read_run(struct options_set *set, const char *path)
+{
+    return read_file(set, path, true);
 }

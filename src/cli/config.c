@@ -91,18 +91,19 @@ status config_read(struct options_set *set, const char *path,
                    struct arguments *arguments)
 {
     struct assignments assignments;
+    const bool run = file_is_directory(path);
     char inside[PATH_BYTES];
 
     TRY(assignments_read(&assignments, arguments));
     TRY(options_init(set));
-    if (file_is_directory(path)) {
+    if (run) {
         TRY(path_join(inside, PATH_BYTES, path, "config.yaml"));
         if (!file_exists(inside))
             FAIL(ERR_MISSING, "%s: a directory without config.yaml; expected "
                               "a configuration file or a run", path);
         path = inside;
     }
-    TRY(options_read_file(set, path));
+    TRY(run ? options_read_run(set, path) : options_read_file(set, path));
     TRY(options_read_environment(set));
     for (int i = 0; i < assignments.count; i++)
         TRY(options_assign(set, assignments.items[i], ORIGIN_COMMAND_LINE));

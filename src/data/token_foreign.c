@@ -2,8 +2,10 @@
 /* token_foreign.c - token files of other projects, mapped and read in place. */
 #include "data/token_foreign.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/arena.h"
 #include "data/little_endian.h"
@@ -17,16 +19,17 @@ static const uint32_t llmc_gpt2 = 20240520, llmc_llama3 = 20240801;
 
 /* ---- which ---- */
 
-/* The first bytes of a file; what is not there is zero. */
+/* The first bytes of a file; what is not there is zero. A pipe without a
+ * writer is refused later: nothing waits for it here. */
 static void first_bytes(const char *path, unsigned char out[8])
 {
-    FILE *file = fopen(path, "rb");
+    const int descriptor = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
 
     memset(out, 0, 8);
-    if (file == NULL) return;
-    if (fread(out, 1, 8, file) < 8) { /* shorter: the rest stays zero */
+    if (descriptor < 0) return;
+    if (read(descriptor, out, 8) < 8) { /* shorter: the rest stays zero */
     }
-    fclose(file);
+    close(descriptor);
 }
 
 static void change_ending(const char *path, const char *ending,
@@ -228,7 +231,7 @@ static status check_metadata(const struct token_file *file, const char *path)
     if (snprintf(name, sizeof name, "%s.metadata", path) >= PATH_BYTES ||
         !file_exists(name))
         return OK;
-    TRY(file_read(name, METADATA_MAX, &text));
+    TRY(file_read_regular(name, METADATA_MAX, &text));
     result = compare_metadata(file, text.length > 0 ? text.bytes : "");
     text_free(&text);
     return result;

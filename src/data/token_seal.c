@@ -79,7 +79,7 @@ static bool seal_read(const struct token_file *file, const char *cache,
 
     if (token_file_seal_path(file, cache, "", path) == OK &&
         file_exists(path) &&
-        file_read(path, SEAL_BYTES_MAX, &text) == OK)
+        file_read_regular(path, SEAL_BYTES_MAX, &text) == OK)
         read = sscanf(text.bytes,
                       "lockstep-seal %d %" SCNd64 " %" SCNd64 " %" SCNd64
                       " %" SCNd64 " %" SCNx32 " %" SCNd64, &version,

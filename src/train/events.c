@@ -107,6 +107,7 @@ static status cut_file(const char *path, int64_t step_kept)
     status result;
     bool cuts;
 
+    TRY_GOTO(done, result, file_check_own(path)); /* it may be copied */
     TRY_GOTO(done, result, file_map_open(&map, path));
     TRY_GOTO(done, result, events_scan(&scan, map.bytes, map.length));
     if (scan.wrong != NULL)

@@ -249,7 +249,7 @@ static status save(struct importing *i, const char *run)
 
 static status write_run(struct importing *i, const char *run)
 {
-    i->made = !file_exists(run);
+    i->made = !file_exists(run) && !file_is_link(run);
     TRY(run_dir_create(&i->run, run));
     TRY(write_yaml(i, run));
     TRY(save(i, run));

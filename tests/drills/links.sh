@@ -44,6 +44,26 @@ mkfifo run/config.yaml
 # shellcheck disable=SC2086
 expect "config.yaml is a pipe" 65 "config.yaml: expected a regular" $more
 
+expect "config.yaml is a pipe, for plan" 65 "config.yaml: expected a regular" \
+    plan run
+fresh
+for events in run/tensorboard/*; do
+    ln -sf "$room/theirs/file" "$events"
+done
+# shellcheck disable=SC2086
+expect "event files are links" 65 "is a link" $more
+[ ! -e run/tensorboard/damaged.* ] 2>/dev/null ||
+    bad "event files are links" "a copy of theirs is in the run"
+mkfifo pipe.txt
+expect "a corpus that is a pipe" 65 "pipe.txt" train config.yaml --run piped \
+    --set data.train=[pipe.txt]
+cp -r whole run2
+rm -rf run2/tokens
+lockstep resume run2 --set train.steps=12 --set data.cache= >log 2>&1
+for seal in run2/tokens/*.seal; do rm "$seal"; mkfifo "$seal"; done
+expect "a seal that is a pipe" 0 "" resume run2 --set train.steps=14 \
+    --set data.cache=
+
 # What is written whole takes the place of a link.
 fresh
 rm run/report.html run/profile.json run/ckpt/latest
