@@ -213,7 +213,7 @@ static status attention_forward(const struct step *step, struct run *run)
     if (run->batch.branches != NULL)
         return branches_attend(run->kernels, run->stream, &call,
                                run->batch.branches);
-    if (run->context != NULL)
+    if (run->groups[AXIS_CONTEXT] != NULL)
         return context_forward(run, &call, run->scratch);
     return run->kernels->attention_forward(run->stream, &call);
 }
@@ -272,7 +272,7 @@ static status exchange_replicas(const struct step *step, struct run *run,
                                 struct tensor own, struct tensor all)
 {
     const int replicas = step->set.attention.replicas;
-    const int first = run->tensor->rank / replicas * replicas;
+    const int first = run->groups[AXIS_TENSOR]->rank / replicas * replicas;
     struct comm_block send[LEAVES_MAX] = {{0}}, receive[LEAVES_MAX] = {{0}};
     const struct comm_call call = {.kind = COMM_EXCHANGE, .send = send,
                                    .receive = receive};
@@ -282,7 +282,7 @@ static status exchange_replicas(const struct step *step, struct run *run,
         receive[first + i] = columns_block(
             tensor_rows(all, i * own.shape[0], own.shape[0]));
     }
-    return comm_run(run->tensor, &call);
+    return comm_run(run->groups[AXIS_TENSOR], &call);
 }
 
 /* own: this rank's share of the sums, which are then set in `out`. */
@@ -377,7 +377,7 @@ static status attention_backward(const struct step *step, struct run *run)
         call.dk = heads_view(own, 0, call.kv_heads, call.head_width);
         call.dv = heads_view(own, kv, call.kv_heads, call.head_width);
     }
-    if (run->context != NULL)
+    if (run->groups[AXIS_CONTEXT] != NULL)
         TRY(context_backward(run, &call, (char *)run->scratch + front));
     else
         TRY(run->kernels->attention_backward(run->stream, &call));

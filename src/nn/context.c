@@ -15,10 +15,11 @@
 static struct share neighbours(const struct run *run)
 {
     const struct program *p = run->program;
-    const int ranks = p->context_exchange, rank = run->context->rank;
+    struct group *group = run->groups[AXIS_CONTEXT];
+    const int ranks = p->context_exchange, rank = group->rank;
 
     return (struct share){
-        .group = run->context, .first = rank / ranks * ranks, .step = 1,
+        .group = group, .first = rank / ranks * ranks, .step = 1,
         .ranks = ranks, .rank = rank % ranks, .sequences = p->sequences,
         .span = p->length / 2, .length = p->length * ranks,
         .dtype = p->dtype};

@@ -13,12 +13,13 @@
 struct share context_share(const struct run *run)
 {
     const struct program *p = run->program;
+    struct group *group = run->groups[AXIS_CONTEXT];
     const int exchange = p->context_exchange;
 
     return (struct share){
-        .group = run->context, .first = run->context->rank % exchange,
-        .step = exchange, .ranks = run->context->size / exchange,
-        .rank = run->context->rank / exchange, .sequences = p->sequences,
+        .group = group, .first = group->rank % exchange, .step = exchange,
+        .ranks = group->size / exchange, .rank = group->rank / exchange,
+        .sequences = p->sequences,
         .span = p->length / 2 * exchange, .length = program_sequence(p),
         .dtype = p->dtype, .striped = p->context_striped};
 }

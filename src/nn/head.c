@@ -125,10 +125,10 @@ static status share_losses(const struct step *step, struct run *run,
     call->sum = at + 2 * n * dtype_bytes(real);
     TRY(loss_phase(run, call, LOSS_MAXIMUM));
     share = share_call(tensor_1d(at, real, 2 * n), REDUCE_MAX);
-    TRY(comm_run(run->tensor, &share));
+    TRY(comm_run(run->groups[AXIS_TENSOR], &share));
     TRY(loss_phase(run, call, LOSS_SUM));
     share = share_call(tensor_1d(call->sum, real, n), REDUCE_SUM);
-    TRY(comm_run(run->tensor, &share));
+    TRY(comm_run(run->groups[AXIS_TENSOR], &share));
     return loss_phase(run, call, LOSS_END);
 }
 

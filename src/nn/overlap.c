@@ -62,7 +62,7 @@ static status start(struct run *run, struct overlap *o,
     const bool gathers = call->kind == COMM_ALL_GATHER;
     const struct tensor whole = gathers ? call->out : call->in;
 
-    CHECK(run->tensor != NULL);
+    CHECK(run->groups[AXIS_TENSOR] != NULL);
     if (piece == 0) TRY(wait_pieces(o));
     CHECK(o->data[piece] == NULL);
     for (int i = 0; i < program_tensor_ranks(p) && piece == 0; i++)
@@ -75,7 +75,7 @@ static status start(struct run *run, struct overlap *o,
     call->scratch = run->background;
     call->scratch_bytes = run->background_bytes;
     o->handles[piece] = (struct comm_handle){0};
-    TRY(comm_start(run->tensor, call, &o->handles[piece]));
+    TRY(comm_start(run->groups[AXIS_TENSOR], call, &o->handles[piece]));
     o->data[piece] = call->out.data;
     return OK;
 }

@@ -241,7 +241,7 @@ static status gather_rows(const struct step *step, struct run *run,
 
     *out = rows_buffer(step, run, buffer, fused.dtype, part->width);
     copy_columns(own, tensor_cols(fused, share.heads, share.counts[rank]));
-    return comm_run(run->tensor, &(struct comm_call){
+    return comm_run(run->groups[AXIS_TENSOR], &(struct comm_call){
         .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
         .out = tensor_1d(out->data, out->dtype, tensor_count(out)),
         .in = tensor_1d(own.data, own.dtype, tensor_count(&own)),

@@ -42,9 +42,9 @@ static status gather_tokens(struct run *run, struct tensor whole,
         .out = flat(whole), .in = flat(part), .out_counts = counts.of,
         .pieces = program_rows(run->program)};
 
-    CHECK(run->tensor != NULL);
+    CHECK(run->groups[AXIS_TENSOR] != NULL);
     if (run->event->beside) return overlap_gather(run, whole, part);
-    return comm_run(run->tensor, &call);
+    return comm_run(run->groups[AXIS_TENSOR], &call);
 }
 
 static status scatter_sums(struct run *run, struct tensor part,
@@ -57,8 +57,8 @@ static status scatter_sums(struct run *run, struct tensor part,
         .reduction = REDUCE_SUM, .out = flat(part), .in = flat(whole),
         .in_counts = counts.of, .pieces = program_rows(run->program)};
 
-    CHECK(run->tensor != NULL);
-    return comm_run(run->tensor, &call);
+    CHECK(run->groups[AXIS_TENSOR] != NULL);
+    return comm_run(run->groups[AXIS_TENSOR], &call);
 }
 
 /* ---- gather ---- */

@@ -477,14 +477,13 @@ static bool has_nan(const struct tensor *view)
  * all of them. */
 static status share_flag(struct run *run, bool *flag)
 {
-    struct group *const groups[] = {run->tensor, run->context};
     double value = *flag;
 
-    for (int i = 0; i < 2; i++) {
+    for (int axis = 0; axis < AXIS_COUNT; axis++) {
         const struct tensor one = tensor_1d(&value, DTYPE_F64, 1);
 
-        if (groups[i] == NULL) continue;
-        TRY(comm_all_reduce(groups[i], one, one, REDUCE_MAX));
+        if (run->groups[axis] == NULL) continue;
+        TRY(comm_all_reduce(run->groups[axis], one, one, REDUCE_MAX));
     }
     *flag = value > 0;
     return OK;

@@ -57,7 +57,8 @@ struct run {
     const struct kernels *kernels;
     const struct kernels *real;  /* of program_real: the same, or float32's */
     struct stream *stream;
-    struct group *tensor, *context; /* of ranks; NULL: this one alone */
+    struct group *groups[AXIS_COUNT]; /* borrowed: the ranks of each axis that
+                                       * layers use; NULL: this one alone */
     void *frame;               /* plan->bytes */
     void *weights;             /* flat arena, of program->dtype */
     const bool *strips;        /* [parameters] that lie in strips (kernels.h);

@@ -235,7 +235,7 @@ static status post(struct executor *e, enum comm_kind kind, struct action a,
         .kind = kind, .peer = neighbour(e, a, up ? -1 : 1),
         .tag = (int)(tag % INT32_MAX), .in = flat, .out = flat};
 
-    return comm_start(team_group(e->team, TEAM_PIPE), &call, handle);
+    return comm_start(team_group(e->team, AXIS_PIPE), &call, handle);
 }
 
 static void copy(struct tensor to, struct tensor from)

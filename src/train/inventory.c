@@ -112,7 +112,7 @@ static status find_first_stages(struct inventory *h,
 {
     const int params = h->whole.params.count;
     struct group *pipe =
-        of->team == NULL ? NULL : team_group(of->team, TEAM_PIPE);
+        of->team == NULL ? NULL : team_group(of->team, AXIS_PIPE);
     const int at = pipe == NULL ? 0 : pipe->rank;
     void *scratch = NULL;
     status result;

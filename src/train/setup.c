@@ -16,8 +16,9 @@
 /* What resume may change: how fast, how long, what is watched and kept. Not
  * the model, the data, the batch, the seed, the grid or the type. */
 static const char *const may_change[] = {
-    "mesh.data", "mesh.shard", "mesh.context", "mesh.tensor", "mesh.pipe",
-    "mesh.order", "mesh.layers", "zero", "fsdp.prefetch", "fsdp.reshard",
+    "mesh.data", "mesh.shard", "mesh.context", "mesh.tensor", "mesh.expert",
+    "mesh.pipe", "mesh.order", "mesh.layers", "zero", "fsdp.prefetch",
+    "fsdp.reshard",
     "schedule.name", "schedule.chunks", "schedule.group",
     "schedule.memory_limit", "context.kind", "context.ulysses", "comm.limit",
     "tensor.overlap", "tensor.domino",
@@ -521,6 +522,7 @@ static status choose_mesh(struct setup *setup, int ranks, int rank)
     mesh->size[AXIS_SHARD] = (int)o->mesh.shard;
     mesh->size[AXIS_CONTEXT] = (int)o->mesh.context;
     mesh->size[AXIS_TENSOR] = (int)o->mesh.tensor;
+    mesh->size[AXIS_EXPERT] = (int)o->mesh.expert;
     mesh->size[AXIS_PIPE] = (int)o->mesh.pipe;
     if (mesh->size[AXIS_DATA] == 0) {
         mesh->size[AXIS_DATA] = MESH_AUTO;
@@ -530,6 +532,10 @@ static status choose_mesh(struct setup *setup, int ranks, int rank)
     }
     TRY(mesh_order_parse(&setup->order, o->mesh.order));
     TRY(mesh_resolve(mesh, ranks));
+    if (mesh->size[AXIS_EXPERT] > 1)
+        FAIL(ERR_CONFIG, "mesh.expert: %d ranks divide experts, and no layer "
+                         "of this model has any; mesh.expert=1 works",
+             mesh->size[AXIS_EXPERT]);
     mesh_place(mesh, &setup->order, rank, &setup->place);
     setup->ranks = mesh->size[AXIS_DATA] * mesh->size[AXIS_SHARD];
     return OK;

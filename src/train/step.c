@@ -54,7 +54,7 @@ static struct update chunk_update(const struct train_step *step, int chunk)
 static size_t background_bytes(const struct pipeline *pipeline,
                                struct team *team)
 {
-    const struct group *tensor = team_group(team, TEAM_TENSOR);
+    const struct group *tensor = team_group(team, AXIS_TENSOR);
     size_t most = 0;
 
     for (int i = 0; tensor != NULL && i < pipeline->count; i++) {
@@ -83,10 +83,10 @@ static status join_chunk(struct train_step *step, int chunk)
 {
     struct stage *stage = &step->pipeline->stages[chunk];
 
-    stage->run.tensor = team_group(step->team, TEAM_TENSOR);
-    stage->run.context = team_group(step->team, TEAM_CONTEXT);
+    for (int axis = AXIS_CONTEXT; axis < AXIS_COUNT; axis++)
+        stage->run.groups[axis] = team_group(step->team, axis);
     use_background(step, &stage->run);
-    stage->gradients.context = stage->run.context;
+    stage->gradients.context = stage->run.groups[AXIS_CONTEXT];
     TRY(zero_build(&step->zero[chunk], stage, step->team));
     if (team_copies(step->team, chunk) != NULL)
         step->zero[chunk].overlaps = false; /* their halves come first */
@@ -150,14 +150,14 @@ static struct comm_call sum_call(struct tensor values)
  * the chunk's own, for what goes on in the background. */
 static size_t reserve_chunk(struct stage *stage, struct team *team)
 {
-    const struct group *tensor = team_group(team, TEAM_TENSOR);
+    const struct group *tensor = team_group(team, AXIS_TENSOR);
     const struct gradients *g = &stage->gradients;
     size_t bytes, background;
 
     zero_scratch(stage, team, &bytes, &background);
     stage_reserve(stage, MEMORY_BACKGROUND, background);
     bytes = larger(bytes, gradient_join_bytes(
-                              g, team_group(team, TEAM_CONTEXT)));
+                              g, team_group(team, AXIS_CONTEXT)));
     if (tensor == NULL) return bytes;
     bytes = larger(bytes, program_message_bytes(&stage->program, tensor));
     return larger(bytes, zero_join_bytes(stage, tensor));

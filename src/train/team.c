@@ -14,7 +14,7 @@ int team_size(const struct team *team)
     return team->world == NULL ? 1 : team->world->size;
 }
 
-struct group *team_group(struct team *team, enum team_group which)
+struct group *team_group(struct team *team, int which)
 {
     return team->groups[which].size > 1 ? &team->groups[which] : NULL;
 }
@@ -60,21 +60,16 @@ status team_build(struct team *team, struct group *world,
                   const struct mesh *mesh, const struct mesh_order *order,
                   int64_t limit_s)
 {
-    static const enum axis axes[TEAM_GROUPS] = {
-        [TEAM_DATA] = AXIS_DATA, [TEAM_SHARD] = AXIS_SHARD,
-        [TEAM_CONTEXT] = AXIS_CONTEXT, [TEAM_TENSOR] = AXIS_TENSOR,
-        [TEAM_PIPE] = AXIS_PIPE};
-
     *team = (struct team){.world = world, .mesh = *mesh, .order = *order};
     if (world == NULL) return OK;
     if (limit_s > 0) group_limit_ms(world, 1000 * limit_s);
     mesh_place(mesh, order, world->rank, &team->place);
     if (mesh->size[AXIS_DATA] * mesh->size[AXIS_SHARD] > 1)
         TRY(build_batch(team));
-    for (int i = TEAM_BATCH + 1; i < TEAM_STAGE; i++)
-        if (mesh->size[axes[i]] > 1)
-            TRY(mesh_group_build(&team->groups[i], world, mesh, order,
-                                 1u << axes[i]));
+    for (int axis = AXIS_PIPE; axis < AXIS_COUNT; axis++)
+        if (mesh->size[axis] > 1)
+            TRY(mesh_group_build(&team->groups[axis], world, mesh, order,
+                                 1u << axis));
     for (int i = 0; i < TEAM_GROUPS; i++)
         if (limit_s > 0 && team->groups[i].size > 1)
             group_limit_ms(&team->groups[i], 1000 * limit_s);
@@ -178,7 +173,7 @@ void team_use_scratch(struct team *team, void *scratch, size_t bytes)
 status team_context_leaves(struct team *team, double *values, int64_t count,
                            int64_t *targets)
 {
-    struct group *context = team_group(team, TEAM_CONTEXT);
+    struct group *context = team_group(team, AXIS_CONTEXT);
     double sum = (double)*targets;
 
     if (context == NULL) return OK;

@@ -15,9 +15,9 @@
 #include "mesh/group.h"
 #include "plan/pipeline.h"
 
-enum team_group {
-    TEAM_BATCH,   /* data x shard, in the order of their leaves */
-    TEAM_DATA, TEAM_SHARD, TEAM_CONTEXT, TEAM_TENSOR, TEAM_PIPE,
+/* Groups of more than one axis, beside the group of each axis. */
+enum {
+    TEAM_BATCH = AXIS_COUNT, /* data x shard, in the order of their leaves */
     TEAM_STAGE,   /* all that have the stages of this one (mesh/matrices.h);
                    * only where an optimizer sees whole tensors */
     TEAM_GROUPS
@@ -28,7 +28,8 @@ struct team {
     struct mesh mesh;
     struct mesh_order order;
     struct place place;
-    struct group groups[TEAM_GROUPS]; /* owned; size 0: of one rank */
+    struct group groups[TEAM_GROUPS]; /* owned, of each axis, then of several;
+                                       * size 0: of one rank */
     struct group *copies; /* owned, [chunks]: the ranks of the pipe with the
                            * same stage; size 0: this one alone */
     int chunks;
@@ -46,8 +47,8 @@ void team_free(struct team *team);
 
 int team_rank(const struct team *team); /* in the world; 0 alone */
 int team_size(const struct team *team); /* ranks of the world; 1 alone */
-/* NULL: a group of this rank alone. */
-struct group *team_group(struct team *team, enum team_group which);
+/* which: an axis, or one of the above. NULL: a group of this rank alone. */
+struct group *team_group(struct team *team, int which);
 /* Among the ranks that share the batch. */
 int team_batch_rank(const struct team *team);
 int team_batch_size(const struct team *team);

@@ -33,7 +33,7 @@ void tied_free(struct tied *tied)
 static status exchange(struct tied *tied, struct stage *stage,
                        struct tensor gradient, int peer)
 {
-    struct group *pipe = team_group(tied->team, TEAM_PIPE);
+    struct group *pipe = team_group(tied->team, AXIS_PIPE);
 
     for (int64_t at = 0; at < gradient.shape[0]; at += PIECE) {
         const int64_t left = gradient.shape[0] - at;

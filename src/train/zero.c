@@ -150,8 +150,8 @@ static void choose_groups(struct zero *z, struct team *team)
     z->shard = z->copies;
     z->copies = NULL;
     if (axes >> AXIS_DATA & 1) return;
-    z->shard = team_group(team, TEAM_SHARD);
-    z->copies = team_group(team, TEAM_DATA);
+    z->shard = team_group(team, AXIS_SHARD);
+    z->copies = team_group(team, AXIS_DATA);
 }
 
 static size_t most(size_t a, size_t b)
@@ -558,7 +558,7 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     void *sums = NULL, *gather = NULL, *resident = NULL, *placed = NULL;
 
     *z = (struct zero){.stage = stage};
-    z->tensor = team_group(team, TEAM_TENSOR);
+    z->tensor = team_group(team, AXIS_TENSOR);
     choose_groups(z, team);
     measure_scratch(z);
     CHECK(z->shard == NULL || z->shard->size == stage->shards.ranks);
@@ -570,7 +570,7 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     z->overlaps = stage->request.backward == BACKWARD_FUSED &&
                   (z->shard != NULL || z->copies != NULL) &&
                   (z->tensor == NULL || in_buckets(z)) &&
-                  team_group(team, TEAM_CONTEXT) == NULL;
+                  team_group(team, AXIS_CONTEXT) == NULL;
     CHECK(z->overlaps || !in_buckets(z));
     TRY(take(stage->reduced.count, sizeof *z->sums, &sums));
     z->sums = sums;

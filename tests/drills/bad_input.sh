@@ -171,6 +171,10 @@ expect "score of rows of other lengths" 65 "ids.json" \
     score whole --tokens ids.json
 expect "generate without tokens" 2 "--tokens" \
     generate whole --prompt ba --tokens 0
+# No layer has experts yet, so nothing can be divided along their axis.
+expect "an expert axis without experts" 78 "mesh.expert: 2 ranks" train \
+    config.yaml --run none --ranks 2 --set mesh.expert=2
+expect "the expert axis of one rank" 0 "" plan config.yaml --set mesh.expert=1
 # What every rank was given wrong is said once, without a number.
 expect "ranks agree on a refusal" 78 "error (config): data.packing: foo" train \
     config.yaml --run none --ranks 2 --set data.packing=foo

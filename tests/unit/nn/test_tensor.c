@@ -334,7 +334,7 @@ static status open_rank(struct stage *stage, const struct whole *w,
     const size_t b = gradients_message_bytes(g, gradients_all(g), world);
     stage_reserve(stage, MEMORY_MESSAGES, a > b ? a : b);
     TRY(stage_open(stage));
-    stage->run.tensor = world;
+    stage->run.groups[AXIS_TENSOR] = world;
     group_scratch(world, row->data, row->bytes);
     TRY(stage_init_weights(stage, v->model, SEED));
     TRY(walk_runs(w, stage, WALK_COMPARE, w->start, stage->run.weights));
