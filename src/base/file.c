@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/fault.h"
+#include "base/mapped.h"
 
 static status open_to_read(const char *path, int flags, int *descriptor,
                            struct stat *facts)
@@ -155,6 +156,7 @@ static status write_then_rename(const struct file_place *place,
     if (writing->sync && fsync(descriptor) != 0)
         TRY_GOTO(done, result, file_fail("syncing", path, errno));
     TRY_GOTO(done, result, fault_point("file.rename"));
+    TRY_GOTO(done, result, mapped_check());
 done:
     /* A network file system may report a full disk only now. */
     if (close(descriptor) != 0 && result == OK)
@@ -285,6 +287,7 @@ status file_map_open(struct file_map *map, const char *path)
         TRY_GOTO(done, result, file_fail("mapping", path, errno));
     map->bytes = bytes;
     map->length = (size_t)facts.st_size;
+    map->ticket = mapped_add(bytes, map->length, path);
 done:
     close(descriptor);
     return result;
@@ -299,6 +302,7 @@ void file_map_drop(const struct file_map *map)
 
 void file_map_close(struct file_map *map)
 {
+    mapped_remove(map->ticket);
     if (map->bytes != NULL) munmap((void *)(uintptr_t)map->bytes, map->length);
     *map = (struct file_map){0};
 }

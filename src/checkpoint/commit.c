@@ -10,6 +10,7 @@
 #include <unistd.h>
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/mapped.h"
 #include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/history.h"
@@ -245,6 +246,8 @@ done:
  * change places, so that at no moment the step is missing. */
 static status appear(struct checkpoint_save *save, const char *directory)
 {
+    TRY(mapped_check());
+
     const bool exists = file_is_link(save->final) ||
                         file_is_directory(save->final);
     int failed = exists ? renameat2(AT_FDCWD, save->temporary, AT_FDCWD,

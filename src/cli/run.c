@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/check.h"
+#include "base/mapped.h"
 #include "base/options.h"
 #include "cli/command.h"
 #include "lockstep.h"
@@ -111,6 +112,8 @@ int lockstep_main(int argc, char **argv)
     int code;
 
     if (result == OK) result = run(argc - 1, argv + 1);
+    /* A file that was cut under its reader is why the rest went wrong. */
+    if (!mapped_is_whole()) result = mapped_check();
     flushed = flush_output();
 
     if (result == OK) result = flushed;

@@ -2,6 +2,7 @@
 /* corpus_read.c - documents from files: what is in a file. */
 #include <string.h>
 #include "base/json.h"
+#include "base/mapped.h"
 #include "data/byte_stream.h"
 #include "data/chat.h"
 #include "data/corpus.h"
@@ -392,6 +393,7 @@ status corpus_read(const struct corpus_file *file,
     result = read_any(&reading);
     memory_free(reading.ids);
     chat_text_free(&reading.chat);
+    TRY(mapped_check()); /* it is why the rest is wrong */
     TRY(result);
     if (reading.documents == 0)
         FAIL(ERR_FORMAT, "%s: there is no text in it", file->path);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/arena.h"
+#include "base/mapped.h"
 #include "data/pack_file.h"
 
 enum { KEPT_DOCUMENTS = 1 << 16 /* fewer are packed in a moment */ };
@@ -251,7 +252,7 @@ static bool walk_next(struct walk *walk)
     const struct loader *loader = walk->loader;
 
     if (loader->request.best_fit) {
-        if (walk->piece == walk->end) return false;
+        if (walk->piece >= walk->end) return false;
         walk->from = loader->pack.pieces[walk->piece].at;
         walk->count = loader->pack.pieces[walk->piece++].count;
         walk->document = document_of(loader, walk->from);
@@ -317,8 +318,11 @@ status loader_sample(struct loader *loader, int64_t index,
     TRY(check_packing(loader, sample));
     walk_begin(&walk, loader, sample);
     while (walk_next(&walk)) {
-        if (walk.from + walk.count > walk.stop)
+        if (walk.count <= 0 || walk.count > r->sequence - t ||
+            walk.from + walk.count > walk.stop) {
+            TRY(mapped_check());
             return beyond(loader, walk.document);
+        }
         TRY(fill_piece(&walk, inputs + t, targets + t));
         for (int64_t i = 0; i < walk.count; i++, t++) {
             documents[t] = begin;
@@ -335,7 +339,7 @@ status loader_sample(struct loader *loader, int64_t index,
         documents[t] = begin;
         positions[t] = position++;
     }
-    return OK;
+    return mapped_check();
 }
 
 status loader_pieces(struct loader *loader, int64_t index, int64_t most,

@@ -9,6 +9,7 @@
 
 #include "base/arena.h"
 #include "base/log.h"
+#include "base/mapped.h"
 
 enum { HEADER = 128, FACTS_AT = 8, TOTALS_AT = 72, CRC_AT = 96, BLOCK = 4096 };
 static const char magic[8] = {'L', 'S', 'P', 'A', 'C', 'K', '0', '1'};
@@ -302,6 +303,7 @@ static status write_file(struct writing *w, const struct pack_source *source,
     windows.sink = w;
     TRY_GOTO(done, result, pack_build(&pack, &windows));
     TRY_GOTO(done, result, finish(w, &pack, facts));
+    TRY_GOTO(done, result, mapped_check());
     if (rename(w->temporary, path) != 0)
         FAIL_GOTO(done, result, ERR_IO, "%s: %s", path, strerror(errno));
     w->temporary[0] = '\0';

@@ -8,6 +8,7 @@
 
 #include "base/arena.h"
 #include "base/fault.h"
+#include "base/mapped.h"
 #include "data/little_endian.h"
 #include "data/token_foreign.h"
 
@@ -520,6 +521,7 @@ status token_writer_close(struct token_writer *writer)
         fwrite(header, 1, sizeof header, file) != sizeof header ||
         fflush(file) != 0 || fsync(fileno(file)) != 0)
         return system_failure(writer);
+    TRY(mapped_check()); /* the text may have been mapped */
     writer->file = NULL;
     if (fclose(file) != 0 || rename(writer->temporary, writer->path) != 0)
         return system_failure(writer);

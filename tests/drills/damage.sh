@@ -129,4 +129,62 @@ expect "train into a run" 78 "holds a run already" \
     train config.yaml --run base
 expect "init.from of another width" 78 "width" \
     train config.yaml --run started --set init.from=wide
+
+# Guards mapped files: one that is cut under its reader was a bus error without
+# a word. It is a failure of the run, on threads and on processes, that keeps
+# nothing made of what was gone.
+must train config.yaml --run fresh --set data.cache=fresh_cache
+tokens=$(ls fresh_cache/*.tokens)
+cp -p "$tokens" kept.tokens
+cut_while_read() { # NAME ARGUMENT...
+    local name=$1 code
+    shift
+    rm -rf run
+    if ! start_until run 3 train config.yaml --run run \
+        --set data.cache="$PWD/fresh_cache" "$@"; then
+        bad "$name" "did not begin" log
+        return
+    fi
+    kill -STOP "$child"
+    truncate -s 100 "$tokens"
+    kill -CONT "$child"
+    wait "$child"
+    code=$?
+    check_said "$name" 65 "was cut while it was read: it had" $code log
+    cp -p kept.tokens "$tokens"
+    if ! lockstep resume run "$@" >log 2>&1; then
+        bad "$name: resume" "failed" log
+    elif same_run whole run; then ok "$name: resume: same bytes"
+    else bad "$name: resume: same bytes" "$why" log; fi
+}
+cut_while_read "tokens cut while they are read"
+cut_while_read "tokens cut, ranks as threads" --ranks 2 --set mesh.data=2
+
+for mpi in openmpi mpich; do
+    [ -e "$BUILD/comm_$mpi.so" ] && command -v mpirun.$mpi >/dev/null ||
+        continue
+    flags=
+    [ $mpi = openmpi ] && flags="--allow-run-as-root --oversubscribe"
+    rm -rf run
+    # shellcheck disable=SC2086
+    LIMIT=60 timeout 60 mpirun.$mpi $flags -n 2 "$program" train config.yaml \
+        --run run --set data.cache="$PWD/fresh_cache" --set mesh.data=2 \
+        --set train.steps=3000 >log 2>&1 &
+    child=$!
+    children="$children $child"
+    tries=0
+    until grep -q '"step": 3,' run/metrics.jsonl 2>/dev/null; do
+        sleep 0.05
+        tries=$((tries + 1))
+        [ $tries -lt 600 ] || break
+    done
+    truncate -s 100 "$tokens"
+    wait "$child"
+    code=$?
+    cp -p kept.tokens "$tokens"
+    if [ $code -ne 0 ] && [ $code -ne 124 ] &&
+        grep -q "was cut while it was read: it had" log &&
+        grep -q "^exit 65 (format)" log; then ok "tokens cut, $mpi"
+    else bad "tokens cut, $mpi" "exit $code" log; fi
+done
 report

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* mapped.h - files that are mapped, and the one that shrinks under its reader.
+ *
+ * Reading a mapped page that the file no longer has raises SIGBUS. A handler
+ * puts zeros in the place of what is gone and notes the file: the reader goes
+ * on, on any thread, with bytes that nobody may use, until its next
+ * mapped_check. Whoever commits a result asks before it does: each batch, each
+ * file that is renamed into place, the end of each command. Not being asked
+ * costs nothing. A SIGBUS anywhere else is what it was. */
+#ifndef LOCKSTEP_BASE_MAPPED_H
+#define LOCKSTEP_BASE_MAPPED_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "base/status.h"
+
+/* A ticket; 0: there are too many, and this one stays without a handler. */
+int mapped_add(const void *bytes, size_t length, const char *path);
+void mapped_remove(int ticket); /* before it is unmapped */
+/* ERR_FORMAT: a mapped file was cut; ERR_IO: it could not be read. Stays so
+ * until the process ends. */
+status mapped_check(void);
+bool mapped_is_whole(void);
+/* For tests: as if nothing had happened; takes the signal anew, which a test's
+ * frame takes away. */
+void mapped_forget(void);
+
+#endif
