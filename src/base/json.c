@@ -17,7 +17,8 @@
 
 enum {
     ITEMS_AT_ONCE = 1024, /* small containers share pieces of the arena */
-    NUMBER_BYTES_MAX = 400
+    NUMBER_BYTES_MAX = 400,
+    KEPT_MAX = 1 << 20 /* values of a record */
 };
 
 struct reader {
@@ -32,6 +33,9 @@ struct reader {
     struct json *room; /* items left of a shared piece of the arena */
     size_t room_count;
     uint64_t seed;
+    const struct json_wanted *wanted; /* NULL: everything is */
+    bool dropping;      /* the value of a key that is not wanted */
+    size_t kept;        /* values of a record that were pushed to be kept */
     int depth;
     size_t first[JSON_DEPTH_MAX]; /* first item of each open container */
     bool object[JSON_DEPTH_MAX];
@@ -90,6 +94,8 @@ static void skip_space(struct reader *r)
 
 static status push(struct reader *r, struct json value)
 {
+    if (r->wanted != NULL && !r->dropping && ++r->kept > KEPT_MAX)
+        TRY(fail_at(r, r->at, "more than 1048576 values in one record"));
     if (r->count == r->capacity) {
         void *grown = r->stack;
 
@@ -350,13 +356,13 @@ static status close_container(struct reader *r)
     if (count > INT32_MAX)
         TRY(fail_at(r, r->at, "more than 2147483647 items"));
     r->at++;
-    if (count > 0) {
+    if (count > 0 && !r->dropping) {
         TRY(take_items(r, count, &items));
         memcpy(items, r->stack + first, count * sizeof *items);
     }
     r->count = first;
     value.items = items;
-    value.count = (int32_t)count;
+    value.count = items != NULL ? (int32_t)count : 0;
     if (r->object[r->depth]) {
         value.kind = JSON_OBJECT;
         value.count = (int32_t)(count / 2);
@@ -364,6 +370,18 @@ static status close_container(struct reader *r)
     }
     TRY(push(r, value));
     return OK;
+}
+
+/* Is the value of the key that was just read wanted? */
+static bool is_wanted(const struct reader *r)
+{
+    const char *key = r->stack[r->count - 1].string;
+
+    if (r->wanted == NULL || r->wanted->keys == NULL || r->depth > 1)
+        return !r->dropping;
+    for (int i = 0; i < r->wanted->count; i++)
+        if (strcmp(r->wanted->keys[i], key) == 0) return true;
+    return false;
 }
 
 static status read_key(struct reader *r)
@@ -376,7 +394,19 @@ static status read_key(struct reader *r)
     if (r->at >= r->length || r->text[r->at] != ':')
         TRY(unexpected(r, "':' after a key"));
     r->at++;
+    r->dropping = !is_wanted(r);
     return OK;
+}
+
+/* A value that is not wanted has ended; what was pushed of it goes. */
+static void drop_value(struct reader *r)
+{
+    const bool record = r->depth == 1;
+
+    if (!r->dropping) return;
+    if (record) r->count -= 2; /* with its key */
+    else if (r->depth > 1) r->count = r->first[r->depth - 1];
+    if (record) r->dropping = false;
 }
 
 static status read_scalar(struct reader *r)
@@ -412,6 +442,7 @@ static status leave_value(struct reader *r, bool *done)
     while (r->depth > 0) {
         const bool object = r->object[r->depth - 1];
 
+        drop_value(r);
         if (at_closer(r)) {
             TRY(close_container(r));
             continue;
@@ -426,6 +457,45 @@ static status leave_value(struct reader *r, bool *done)
     return OK;
 }
 
+/* Is an array of numbers what comes, and does somebody take them? */
+static bool takes_numbers(const struct reader *r)
+{
+    const struct json_wanted *w = r->wanted;
+    size_t at = r->at + 1;
+
+    if (w == NULL || w->numbers == NULL || r->depth != 1 || !r->object[0] ||
+        r->dropping || strcmp(r->stack[r->count - 1].string, w->numbers) != 0)
+        return false;
+    while (at < r->length && strchr(" \t\r\n", r->text[at]) != NULL &&
+           r->text[at] != '\0')
+        at++;
+    return at < r->length && strchr("-0123456789", r->text[at]) != NULL &&
+           r->text[at] != '\0';
+}
+
+static status read_numbers(struct reader *r)
+{
+    const struct json_wanted *w = r->wanted;
+    const struct json other = {.kind = JSON_ARRAY};
+
+    for (bool more = true; more; r->at++) {
+        r->at++; /* the bracket or comma */
+        skip_space(r);
+        if (r->at < r->length && strchr("[{", r->text[r->at]) != NULL &&
+            r->text[r->at] != '\0')
+            TRY(w->take(w->context, &other));
+        TRY(read_scalar(r));
+        r->kept--;
+        TRY(w->take(w->context, &r->stack[--r->count]));
+        skip_space(r);
+        more = r->at < r->length && r->text[r->at] == ',';
+        if (more) r->at--; /* stays at the comma */
+        else if (r->at >= r->length || r->text[r->at] != ']')
+            TRY(unexpected(r, "',' or ']'"));
+    }
+    return push(r, other);
+}
+
 static status read_document(struct reader *r)
 {
     bool done = false;
@@ -434,7 +504,9 @@ static status read_document(struct reader *r)
         skip_space(r);
         const char c = r->at < r->length ? r->text[r->at] : '\0';
 
-        if (c == '{' || c == '[') {
+        if (c == '[' && takes_numbers(r)) {
+            TRY(read_numbers(r));
+        } else if (c == '{' || c == '[') {
             TRY(open_container(r, c == '{'));
             if (!at_closer(r)) {
                 if (c == '{') TRY(read_key(r));
@@ -453,8 +525,15 @@ static status read_document(struct reader *r)
 status json_read(const struct json **root, struct arena *arena,
                  const char *text, size_t length, const char *source)
 {
+    return json_read_record(root, arena, text, length, source, NULL);
+}
+
+status json_read_record(const struct json **root, struct arena *arena,
+                        const char *text, size_t length, const char *source,
+                        const struct json_wanted *wanted)
+{
     struct reader r = {.text = text, .length = length, .source = source,
-                       .arena = arena};
+                       .arena = arena, .wanted = wanted};
     struct timespec now;
     status result;
     size_t bad;

@@ -37,6 +37,22 @@ enum { JSON_DEPTH_MAX = 32 };
  * bits is a real. */
 status json_read(const struct json **root, struct arena *arena,
                  const char *text, size_t length, const char *source);
+/* The same of a record, of which only some is wanted: memory follows that, and
+ * the text, however many values the rest has. The rest is checked like all
+ * text, but for duplicate keys, and left out. Numbers of one array go to
+ * `take` one after the other; anything else among them, too (an array or
+ * object: its first bracket), for the error. In the tree that array is empty.
+ * What is kept may be a million values. */
+struct json_wanted {
+    const char *const *keys;  /* [count] of the record; NULL: all */
+    int count;
+    const char *numbers;      /* key of the array, one of `keys`; NULL: none */
+    status (*take)(void *context, const struct json *value);
+    void *context;
+};
+status json_read_record(const struct json **root, struct arena *arena,
+                        const char *text, size_t length, const char *source,
+                        const struct json_wanted *wanted);
 status json_read_file(const struct json **root, struct arena *arena,
                       const char *path, size_t bytes_max);
 

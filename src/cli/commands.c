@@ -4,6 +4,9 @@
 #include "cli/command.h"
 #include "cli/run.h"
 
+#define FLAG_DOCUMENT                                                        \
+    {"document-bytes", "N",                                                  \
+     "the most bytes of a document or line (67108864)", false}
 #define FLAG_JSON {"json", NULL, "prints the result as JSON", false}
 
 #define FLAG_SET                                                             \
@@ -108,6 +111,7 @@ const struct command commands[] = {
       {"examples", "FILE", "file with the examples (the task's first items)",
        false},
       {"field", "KEY", "key of the text in .jsonl and .parquet (text)", false},
+      FLAG_DOCUMENT,
       {"limit", "N", "most items of each task; 0: all (0)", false},
       {"context", "N", "most tokens of a request (the model's context)", false},
       {"no-special", NULL, "does not add the tokenizer's special tokens",
@@ -163,6 +167,7 @@ const struct command commands[] = {
       {"out", "FILE.tokens|DIR", "writes one token file, or shards", false},
       {"shard-tokens", "N", "tokens per shard (100000000)", false},
       {"field", "KEY", "key of the text in .jsonl and .parquet (text)", false},
+      FLAG_DOCUMENT,
       {"chat", "NAME", "template of conversations in .jsonl (data.chat)",
        false},
       {"fim-rate", "X", "share of documents rearranged for fill-in-the-middle "
@@ -195,6 +200,7 @@ const struct command commands[] = {
        "and files made with another tokenizer", false},
       {"vocab", "N", "refuses ids that are not below N", false},
       {"field", "KEY", "key of the text in .jsonl and .parquet (text)", false},
+      FLAG_DOCUMENT,
       {"chat", "NAME", "template of conversations in .jsonl (data.chat)",
        false},
       {"accept", NULL, "accepts changed files and seals them again", false},

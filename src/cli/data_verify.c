@@ -259,6 +259,7 @@ static status check_config(struct checking *check,
     TRY(config_read(&check->set, arguments->operands[0], arguments));
     if (check->vocab == 0 && check->digest == NULL) find_vocab(check);
     check->format.field = o->data.field;
+    check->format.document_bytes = o->data.document_bytes;
     if (o->data.chat[0] != '\0')
         TRY(chat_find(o->data.chat, &check->format.chat));
     if (o->data.mixture.count > 0)
@@ -333,6 +334,10 @@ status command_data_verify(struct arguments *arguments)
 
     table_begin(&check.table, columns, 7);
     TRY_GOTO(done, result, read_vocab(&check, arguments));
+    TRY_GOTO(done, result,
+             arguments_integer(arguments, "document-bytes",
+                               DOCUMENT_BYTES_LEAST, DOCUMENT_BYTES_MOST,
+                               &check.format.document_bytes));
     if (arguments_has(arguments, "chat"))
         TRY_GOTO(done, result, chat_find(arguments_text(arguments, "chat", ""),
                                          &check.format.chat));

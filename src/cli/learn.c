@@ -64,7 +64,8 @@ static status take(void *context, const struct corpus_document *document)
     return bpe_trainer_feed(work->trainer, document->text, document->length);
 }
 
-static status read_corpus(struct learning *work, const char *field)
+static status read_corpus(struct learning *work,
+                          const struct corpus_format *format)
 {
     for (int i = 0; i < work->corpus.count; i++) {
         const struct corpus_file *file = &work->corpus.files[i];
@@ -72,8 +73,7 @@ static status read_corpus(struct learning *work, const char *field)
         if (file->kind == CORPUS_TOKENS)
             FAIL(ERR_CONFIG, "%s: a token file; a tokenizer learns from .txt "
                              "and .jsonl", file->path);
-        TRY(corpus_read(file, &(struct corpus_format){.field = field}, take,
-                        work, NULL));
+        TRY(corpus_read(file, format, take, work, NULL));
     }
     return OK;
 }
@@ -91,6 +91,8 @@ static status learn(struct learning *work, const struct arguments *arguments,
 {
     struct bpe_options options = {.vocab = work->vocab_asked, .count_min = 1,
                                   .progress = tell, .context = work};
+    struct corpus_format format = {
+        .field = arguments_text(arguments, "field", "text")};
     const double began = now_s();
     int64_t threads = 0, memory = 2048;
 
@@ -111,7 +113,9 @@ static status learn(struct learning *work, const struct arguments *arguments,
     TRY(threads_build(&work->threads, (int)threads));
     options.threads = work->threads;
     TRY(bpe_trainer_build(&work->trainer, &options));
-    TRY(read_corpus(work, arguments_text(arguments, "field", "text")));
+    TRY(arguments_integer(arguments, "document-bytes", DOCUMENT_BYTES_LEAST,
+                          DOCUMENT_BYTES_MOST, &format.document_bytes));
+    TRY(read_corpus(work, &format));
     work->map = NULL;
     TRY(bpe_trainer_finish(work->trainer, &work->json, &work->vocab));
     work->left_out = *bpe_trainer_left_out(work->trainer);

@@ -219,6 +219,8 @@ static status shards_ask(struct shards_request *request,
     data->sources = arguments->operands + 1;
     data->source_count = arguments->operand_count - 1;
     data->format.field = arguments_text(arguments, "field", "text");
+    TRY(arguments_integer(arguments, "document-bytes", DOCUMENT_BYTES_LEAST,
+                          DOCUMENT_BYTES_MOST, &data->format.document_bytes));
     if (arguments_has(arguments, "chat")) {
         TRY(chat_find(arguments_text(arguments, "chat", ""),
                       &data->format.chat));

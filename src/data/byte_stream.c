@@ -18,7 +18,6 @@ enum {
     GZIP_WINDOW = 15 + 16, /* zlib's code for "a gzip header must come" */
     ZSTD_WINDOW_LOG_MAX = 27
 };
-static const size_t line_bytes_max = (size_t)1 << 30;
 
 static status refill(struct byte_stream *s)
 {
@@ -205,9 +204,19 @@ status line_reader_open(struct line_reader *reader, const char *path)
     return line_reader_begin(reader, file, path);
 }
 
+static status too_long(const struct line_reader *reader, size_t most)
+{
+    FAIL(ERR_FORMAT, "%s, line %lld: longer than %zu bytes%s%s",
+         reader->stream.path, (long long)reader->number + 1, most,
+         reader->most_of != NULL ? ", the most of " : "",
+         reader->most_of != NULL ? reader->most_of : "");
+}
+
 status line_reader_next(struct line_reader *reader, struct text *line,
                         bool *there)
 {
+    const size_t most = reader->most > 0 ? reader->most : LINE_BYTES_MOST;
+
     line->length = 0;
     *there = false;
     reader->cut = false;
@@ -217,10 +226,7 @@ status line_reader_next(struct line_reader *reader, struct text *line,
         const char *end = left > 0 ? memchr(from, '\n', left) : NULL;
         const size_t count = end != NULL ? (size_t)(end - from) : left;
 
-        if (line->length + count > line_bytes_max)
-            FAIL(ERR_FORMAT, "%s, line %lld: longer than %zu bytes",
-                 reader->stream.path, (long long)reader->number + 1,
-                 line_bytes_max);
+        if (count > most - line->length) return too_long(reader, most);
         if (left > 0) {
             *there = true;
             TRY(text_append(line, from, count));

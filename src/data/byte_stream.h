@@ -35,15 +35,18 @@ status byte_stream_read(struct byte_stream *stream, void *out, size_t most,
 void byte_stream_close(struct byte_stream *stream); /* also if never opened */
 
 /* The line that begins here, without its end, in `line` (its length is reset
- * first). *there false: the stream is at its end. ERR_FORMAT beyond
- * LINE_BYTES_MAX. */
+ * first). *there false: the stream is at its end. ERR_FORMAT: a line of more
+ * than `most` bytes, which are not all read. */
 struct line_reader {
     struct byte_stream stream; /* owned */
     char *buffer;              /* owned [LINE_CHUNK] */
     size_t at, length;
     int64_t number;            /* of the line read last, from 1 */
     bool cut;                  /* that line ended with the file, not a '\n' */
+    size_t most;               /* bytes of a line; 0: LINE_BYTES_MOST */
+    const char *most_of;       /* what says so, for the error; NULL: nothing */
 };
+enum { LINE_BYTES_MOST = 64 << 20 };
 /* ERR_MISSING, ERR_IO, ERR_MEMORY. `path` must outlive the reader. */
 status line_reader_open(struct line_reader *reader, const char *path);
 status line_reader_begin(struct line_reader *reader, FILE *file,

@@ -65,7 +65,14 @@ struct corpus_format {
     /* Of .jsonl: conversations under `field`, "messages" or "conversations",
      * or pairs of "prompt" and "completion" (chat.h); NULL: neither. */
     const struct chat_template *chat;
+    /* The most bytes of a document, 4 for an id, and of a line of .jsonl; a
+     * text file that is not packed may be longer. 0: DOCUMENT_BYTES. */
+    int64_t document_bytes;
 };
+enum { DOCUMENT_BYTES = 64 << 20, DOCUMENT_BYTES_LEAST = 1 << 10,
+       DOCUMENT_BYTES_MOST = 1 << 30 };
+/* What says so, for users. */
+#define DOCUMENT_BYTES_NAME "data.document_bytes (--document-bytes)"
 
 /* All documents of one file that is not CORPUS_TOKENS. *at, which may be NULL:
  * bytes of the file read before the document that is taken. ERR_FORMAT names

@@ -23,8 +23,16 @@ struct reading {
     int64_t documents;
     struct chat_text chat; /* of a conversation */
     int32_t *ids;      /* owned, [id_capacity] of a document that is tokens */
-    int64_t id_capacity;
+    int64_t id_count, id_capacity;
+    const char *source; /* of a line: file and number */
 };
+
+static size_t most_bytes(const struct reading *reading)
+{
+    const int64_t most = reading->format->document_bytes;
+
+    return most > 0 ? (size_t)most : DOCUMENT_BYTES;
+}
 
 static int64_t line_of(const struct reading *reading, size_t at)
 {
@@ -166,6 +174,26 @@ static void drop_mark(struct text *line)
     line->length -= 3;
 }
 
+static status open_lines(const struct reading *reading,
+                         struct line_reader *reader)
+{
+    TRY(line_reader_open(reader, reading->file->path));
+    reader->most = most_bytes(reading);
+    reader->most_of = DOCUMENT_BYTES_NAME;
+    return OK;
+}
+
+static status gather(const struct reading *reading, const struct text *line,
+                     int64_t first, struct text *document)
+{
+    if (line->length >= most_bytes(reading) - document->length)
+        FAIL(ERR_FORMAT, "%s: the document from line %lld on has more than %zu "
+             "bytes, the most of " DOCUMENT_BYTES_NAME "; lines of %s part "
+             "documents", reading->file->path, (long long)first,
+             most_bytes(reading), separator);
+    return text_append(document, line->bytes, line->length);
+}
+
 /* A packed text cannot be mapped: a document is gathered line by line. */
 static status read_packed(struct reading *reading)
 {
@@ -175,7 +203,7 @@ static status read_packed(struct reading *reading)
     status result;
     bool there;
 
-    TRY_GOTO(done, result, line_reader_open(&reader, reading->file->path));
+    TRY_GOTO(done, result, open_lines(reading, &reader));
     for (;;) {
         TRY_GOTO(done, result, line_reader_next(&reader, &line, &there));
         if (!there) break;
@@ -186,8 +214,7 @@ static status read_packed(struct reading *reading)
             first = reader.number + 1;
             continue;
         }
-        TRY_GOTO(done, result, text_append(&document, line.bytes,
-                                           line.length));
+        TRY_GOTO(done, result, gather(reading, &line, first, &document));
         if (reader.cut) continue; /* the file ends without a line end */
         TRY_GOTO(done, result, text_append(&document, "\n", 1));
     }
@@ -209,29 +236,38 @@ static bool is_blank(const char *line, size_t length)
     return true;
 }
 
-static status take_ids(struct reading *reading, const struct json *array,
-                       const char *source)
+/* A number of the array: the ids of a document. */
+static status add_id(void *context, const struct json *item)
 {
-    struct corpus_document document = {.id_count = array->count};
+    struct reading *reading = context;
+    const int64_t at = reading->id_count;
 
-    if (array->count == 0) return OK;
-    if (array->count > reading->id_capacity) {
+    if (item->kind != JSON_INTEGER || item->integer < 0 ||
+        item->integer > INT32_MAX)
+        FAIL(ERR_FORMAT, "%s: item %lld of \"%s\" is no token id",
+             reading->source, (long long)at, reading->format->field);
+    if ((size_t)at >= most_bytes(reading) / sizeof *reading->ids)
+        FAIL(ERR_FORMAT, "%s: more than %lld ids of 4 bytes; the most of "
+             DOCUMENT_BYTES_NAME " is %zu", reading->source, (long long)at,
+             most_bytes(reading));
+    if (at == reading->id_capacity) {
+        const int64_t room = 2 * at + 1024;
         void *grown = reading->ids;
 
-        TRY(memory_grow(&grown, (size_t)array->count, sizeof(int32_t)));
+        TRY(memory_grow(&grown, (size_t)room, sizeof *reading->ids));
         reading->ids = grown;
-        reading->id_capacity = array->count;
+        reading->id_capacity = room;
     }
-    for (int64_t i = 0; i < array->count; i++) {
-        const struct json *item = &array->items[i];
+    reading->ids[reading->id_count++] = (int32_t)item->integer;
+    return OK;
+}
 
-        if (item->kind != JSON_INTEGER || item->integer < 0 ||
-            item->integer > INT32_MAX)
-            FAIL(ERR_FORMAT, "%s: item %lld of \"%s\" is no token id", source,
-                 (long long)i, reading->format->field);
-        reading->ids[i] = (int32_t)item->integer;
-    }
-    document.ids = reading->ids;
+static status take_ids(struct reading *reading)
+{
+    const struct corpus_document document = {.ids = reading->ids,
+                                             .id_count = reading->id_count};
+
+    if (document.id_count == 0) return OK;
     reading->documents++;
     TRY(reading->take(reading->context, &document));
     return OK;
@@ -285,13 +321,21 @@ static status read_line(struct reading *reading, struct arena *arena,
                         const struct text *line, int64_t number)
 {
     const char *field = reading->format->field;
+    const char *const keys[] = {field, "messages", "conversations", "prompt",
+                                "completion"};
+    const struct json_wanted wanted = {
+        .keys = keys, .count = reading->format->chat != NULL ? 5 : 1,
+        .numbers = field, .take = add_id, .context = reading};
     char source[PATH_BYTES + 32];
     const struct json *root, *value;
 
     if (is_blank(line->bytes, line->length)) return OK;
     snprintf(source, sizeof source, "%s, line %lld", reading->file->path,
              (long long)number);
-    TRY(json_read(&root, arena, line->bytes, line->length, source));
+    reading->source = source;
+    reading->id_count = 0;
+    TRY(json_read_record(&root, arena, line->bytes, line->length, source,
+                         &wanted));
     if (reading->format->chat != NULL) {
         bool done;
 
@@ -302,7 +346,10 @@ static status read_line(struct reading *reading, struct arena *arena,
     if (value == NULL)
         FAIL(ERR_FORMAT, "%s: there is no key \"%s\"; name another with "
              "data.field", source, field);
-    if (value->kind == JSON_ARRAY) return take_ids(reading, value, source);
+    if (value->kind == JSON_ARRAY && value->count > 0)
+        FAIL(ERR_FORMAT, "%s: item 0 of \"%s\" is no token id", source,
+             field);
+    if (value->kind == JSON_ARRAY) return take_ids(reading);
     if (value->kind != JSON_STRING)
         FAIL(ERR_FORMAT, "%s: the value of \"%s\" is neither a string nor an "
              "array of ids", source, field);
@@ -318,7 +365,7 @@ static status read_lines(struct reading *reading)
     bool there;
 
     arena_init(&arena, "a line of JSON", 0);
-    TRY_GOTO(done, result, line_reader_open(&reader, reading->file->path));
+    TRY_GOTO(done, result, open_lines(reading, &reader));
     for (;;) {
         *reading->at = reader.stream.consumed;
         TRY_GOTO(done, result, line_reader_next(&reader, &line, &there));
@@ -345,6 +392,14 @@ static status take_row(void *context, const struct parquet_row *row)
         .id_count = row->count};
 
     if (row->length == 0 && row->count == 0) return OK;
+    if (row->length > most_bytes(reading) ||
+        (size_t)row->count > most_bytes(reading) / sizeof *row->ids)
+        FAIL(ERR_FORMAT, "%s: row %lld has %zu bytes, more than %zu, the most "
+             "of " DOCUMENT_BYTES_NAME, reading->file->path,
+             (long long)row->number,
+             row->text != NULL ? row->length
+                               : (size_t)row->count * sizeof *row->ids,
+             most_bytes(reading));
     reading->documents++;
     return reading->take(reading->context, &document);
 }

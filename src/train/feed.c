@@ -62,7 +62,8 @@ status feed_prepare(const struct feed *feed, const char *const *sources,
     struct progress progress;
     struct data_request request = {
         .sources = sources, .source_count = count,
-        .format = {.field = o->data.field},
+        .format = {.field = o->data.field,
+                   .document_bytes = o->data.document_bytes},
         .tokenizer = setup->has_tokenizer ? &setup->tokenizer : NULL,
         .end_of_text = o->tokenizer.end_of_text, .cache = feed->cache,
         .progress = progress_show, .argument = &progress};

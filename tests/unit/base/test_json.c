@@ -312,6 +312,58 @@ TEST(reals_round_trip_in_their_shortest_form)
     }
 }
 
+static status add_number(void *context, const struct json *value)
+{
+    if (value->kind != JSON_INTEGER)
+        FAIL(ERR_FORMAT, "kind %d", (int)value->kind);
+    *(int64_t *)context = *(int64_t *)context * 10 + value->integer;
+    return OK;
+}
+
+/* Guards records: what is not wanted leaves nothing, and is still checked. */
+TEST(of_a_record_only_what_is_wanted_is_kept)
+{
+    static const char *const keys[] = {"ids", "text"};
+    static const struct { const char *text, *words; int64_t ids; } rows[] = {
+        {"{\"ids\": [1, 2 ,3], \"text\": \"a\"}", NULL, 123},
+        {"{\"a\": {\"b\": [1, {\"c\": []}, {}], \"d\": {}}, \"ids\":[4],"
+         " \"x\": [[[]]], \"text\": \"a\", \"z\": {}}", NULL, 4},
+        {"{\"z\":[], \"text\": \"a\",\"ids\":[ -0 ]}", NULL, 0},
+        {"{\"text\": \"a\", \"ids\": [1, [2]]}", "kind 6", 1},
+        {"{\"text\": \"a\", \"ids\": [1, \"2\"]}", "kind 5", 1},
+        {"{\"text\": \"a\", \"ids\": [1, ]}", "expected a value", 1},
+        {"{\"text\": \"a\", \"ids\": [1 2]}", "',' or ']'", 1},
+        {"{\"text\": \"a\", \"ids\": [1", "the end", 1},
+        {"{\"text\": \"a\", \"x\": [1, }", "expected a value", 0},
+        {"{\"text\": \"a\", \"x\": tru}", "expected a value", 0},
+        {"{\"text\": \"a\", \"x\": {\"y\": [1]}", "',' or '}'", 0},
+        {"{\"text\": \"a\", \"text\": \"a\"}", "stands here twice", 0},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        int64_t ids = 0;
+        const struct json_wanted wanted = {keys, 2, "ids", add_number, &ids};
+        const struct json *root;
+        struct arena arena;
+        status result;
+
+        arena_init(&arena, "test", 0);
+        result = json_read_record(&root, &arena, rows[i].text,
+                                  strlen(rows[i].text), "test", &wanted);
+        EQUAL_INT(ids, rows[i].ids);
+        if (rows[i].words != NULL) {
+            FAILS(result, ERR_FORMAT, rows[i].words);
+            status_clear();
+        } else {
+            IS_OK(result);
+            EQUAL_INT(root->count, 2);
+            EQUAL_TEXT(json_get(root, "text")->string, "a");
+            EQUAL_INT(json_get(root, "ids")->count, 0);
+        }
+        arena_free(&arena);
+    }
+}
+
 TEST(files_have_a_limit)
 {
     char directory[PATH_BYTES], path[PATH_BYTES];
@@ -332,7 +384,8 @@ TEST(files_have_a_limit)
     arena_free(&arena);
 }
 
-TEST_MAIN(every_kind_is_read, numbers_are_exact, strings_are_unescaped,
+TEST_MAIN(of_a_record_only_what_is_wanted_is_kept, every_kind_is_read,
+          numbers_are_exact, strings_are_unescaped,
           what_is_not_json_is_refused_with_its_place, depth_is_limited,
           large_objects_are_indexed, typed_reads_say_what_they_found,
           the_writer_writes_what_the_reader_reads,

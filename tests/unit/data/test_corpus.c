@@ -2,7 +2,10 @@
 /* test_corpus.c - mirrors src/data/corpus.c and corpus_read.c. */
 #include "data/corpus.h"
 
+#include <sys/resource.h>
+#include <zlib.h>
 #include "base/text.h"
+#include "tests/sanitized.h"
 #include "tests/test.h"
 
 /* A file in a fresh directory. */
@@ -156,7 +159,84 @@ TEST(sources_that_cannot_be_read_are_refused)
     IS_OK(directory_remove(directory));
 }
 
-TEST_MAIN(documents_are_cut_where_the_rules_say,
+/* BEGIN, then `bytes` of `again`, then END, packed: some KB. */
+static void put_packed(const char *path, const char *begin, const char *again,
+                       int64_t bytes, const char *end)
+{
+    gzFile file = gzopen(path, "wb1");
+    static char piece[6 << 10];
+    const size_t length = strlen(again);
+
+    CHECK(file != NULL && sizeof piece % length == 0);
+    for (size_t i = 0; i < sizeof piece; i++) piece[i] = again[i % length];
+    CHECK(gzputs(file, begin) >= 0);
+    for (int64_t i = 0; i < bytes; i += (int64_t)sizeof piece)
+        CHECK(gzwrite(file, piece, sizeof piece) == (int)sizeof piece);
+    CHECK(gzputs(file, end) >= 0);
+    EQUAL_INT(gzclose(file), Z_OK);
+}
+
+static status count_bytes(void *context, const struct corpus_document *document)
+{
+    *(int64_t *)context += (int64_t)document->length + document->id_count;
+    return OK;
+}
+
+/* Guards memory: 117 KB of packed lines took 6.9 GiB. */
+TEST(a_document_has_a_limit_and_memory_with_it)
+{
+    enum { MOST = 6 << 20, PEAK_KB = 80 << 10 };
+    static const struct {
+        const char *name, *begin, *again, *end, *words;
+        int64_t bytes, documents;
+    } rows[] = {
+        {"a.jsonl.gz", "{\"text\": [1", ",1", "]}\n",
+         "a.jsonl.gz, line 1: longer than 6291456 bytes, the most of "
+         "data.document_bytes", 60 << 20, 0},
+        {"b.jsonl.gz", "{\"text\": [1", ",1", "]}\n",
+         "b.jsonl.gz, line 1: more than 1572864 ids of 4 bytes", 4 << 20, 0},
+        {"c.jsonl.gz", "{\"text\": [1", ",1", "]}\n", NULL, 2 << 20,
+         1 + (2 << 20) / 2 + 2048},
+        {"d.jsonl.gz", "{\"a\": [[]", ",[]", "], \"text\": \"abc\"}\n", NULL,
+         5 << 20, 3},
+        {"e.txt.gz", "x", "words\n", "", "the document from line 1 on has more "
+         "than 6291456 bytes", 60 << 20, 0},
+        {"f.txt.gz", "x", "y", "", "longer than 6291456 bytes", 60 << 20, 0},
+    };
+    char directory[PATH_BYTES], path[PATH_BYTES];
+    const char *sources[] = {path};
+    struct rusage usage;
+
+    test_directory(directory);
+    for (int i = 0; i < ROWS(rows); i++) {
+        const struct corpus_format format = {.field = "text",
+                                             .document_bytes = MOST};
+        struct corpus corpus;
+        int64_t bytes = 0;
+        status result;
+
+        IS_OK(path_join(path, sizeof path, directory, rows[i].name));
+        put_packed(path, rows[i].begin, rows[i].again, rows[i].bytes,
+                   rows[i].end);
+        IS_OK(corpus_open(&corpus, sources, 1));
+        CHECK(corpus.files[0].bytes < 1 << 20);
+        result = corpus_read(&corpus.files[0], &format, count_bytes, &bytes,
+                             NULL);
+        if (rows[i].words != NULL) FAILS(result, ERR_FORMAT, rows[i].words);
+        else IS_OK(result);
+        status_clear();
+        if (rows[i].documents > 0)
+            CHECK(bytes >= rows[i].documents - 4096 &&
+                  bytes <= rows[i].documents + 4096);
+        corpus_close(&corpus);
+    }
+    EQUAL_INT(getrusage(RUSAGE_SELF, &usage), 0);
+    CHECK(SANITIZED || usage.ru_maxrss < PEAK_KB);
+    IS_OK(directory_remove(directory));
+}
+
+TEST_MAIN(a_document_has_a_limit_and_memory_with_it,
+          documents_are_cut_where_the_rules_say,
           bad_files_are_named_with_the_place,
           directories_are_read_in_order_of_paths,
           sources_that_cannot_be_read_are_refused)
