@@ -180,14 +180,17 @@ static status check_directory(struct checking *check, const char *directory)
 static status check_sources(struct checking *check, const char *const *sources,
                             int count)
 {
-    struct corpus corpus;
+    const char *const field = check->format.field;
+    struct corpus corpus = {0};
     status result;
 
     if (count == 0) return OK;
+    TRY(corpus_field(&sources, &count, &check->format));
     TRY_GOTO(done, result, corpus_open(&corpus, sources, count));
     for (int i = 0; i < corpus.count; i++)
         check_file(check, &corpus.files[i]);
 done:
+    check->format.field = field;
     corpus_close(&corpus);
     return result;
 }

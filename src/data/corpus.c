@@ -182,6 +182,22 @@ done:
     return result;
 }
 
+status corpus_field(const char *const **sources, int *count,
+                    struct corpus_format *format)
+{
+    static const char word[] = "field=";
+    const char *first = *count > 0 ? (*sources)[0] : "";
+
+    if (strncmp(first, word, sizeof word - 1) != 0) return OK;
+    if (first[sizeof word - 1] == '\0' || *count == 1)
+        FAIL(ERR_CONFIG, "'%s': expected field=KEY PATH...; a file of that "
+             "name is ./%s", first, first);
+    format->field = first + sizeof word - 1;
+    ++*sources;
+    --*count;
+    return OK;
+}
+
 static status add_source(struct corpus *corpus, const char *source)
 {
     char pair[PATH_BYTES];

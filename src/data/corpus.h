@@ -74,6 +74,11 @@ enum { DOCUMENT_BYTES = 64 << 20, DOCUMENT_BYTES_LEAST = 1 << 10,
 /* What says so, for users. */
 #define DOCUMENT_BYTES_NAME "data.document_bytes (--document-bytes)"
 
+/* A list of sources may begin with field=KEY, which is format->field of those
+ * that follow; it is taken off. ERR_CONFIG: an empty KEY, or no source. */
+status corpus_field(const char *const **sources, int *count,
+                    struct corpus_format *format);
+
 /* All documents of one file that is not CORPUS_TOKENS. *at, which may be NULL:
  * bytes of the file read before the document that is taken. ERR_FORMAT names
  * the file and the line, row or byte. */

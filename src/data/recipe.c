@@ -50,9 +50,11 @@ static status read_source(struct recipe *recipe, int index, const char *text)
     source->paths = memory;
     while ((word = named_word(&row)) != NULL)
         source->paths[source->path_count++] = word;
-    if (source->path_count == 0)
-        FAIL(ERR_CONFIG, "%s: '%s' names no file; expected NAME WEIGHT PATH...",
-             where, text);
+    if (source->path_count == 0 ||
+        (source->path_count == 1 &&
+         strncmp(source->paths[0], "field=", strlen("field=")) == 0))
+        FAIL(ERR_CONFIG, "%s: '%s' names no file; expected NAME WEIGHT "
+             "[field=KEY] PATH...", where, text);
     return OK;
 }
 

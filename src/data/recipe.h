@@ -2,6 +2,7 @@
 /* recipe.h - the rows of data.mixture and data.phases, read.
  *
  *   mixture   NAME WEIGHT PATH...        web 0.7 corpora/web
+ *                                        code 0.3 field=content corpora/code
  *   phases    STEP NAME=WEIGHT...        2000 web=0.5 code=0.5
  *
  * A phase keeps the weights that it does not name. Words are parted by spaces;

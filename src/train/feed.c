@@ -68,6 +68,8 @@ status feed_prepare(const struct feed *feed, const char *const *sources,
         .end_of_text = o->tokenizer.end_of_text, .cache = feed->cache,
         .progress = progress_show, .argument = &progress};
 
+    TRY(corpus_field(&request.sources, &request.source_count,
+                     &request.format));
     if (o->data.chat[0] != '\0') {
         TRY(chat_find(o->data.chat, &request.format.chat));
         if (setup->has_tokenizer)

@@ -235,7 +235,36 @@ TEST(a_document_has_a_limit_and_memory_with_it)
     IS_OK(directory_remove(directory));
 }
 
-TEST_MAIN(a_document_has_a_limit_and_memory_with_it,
+/* Guards mixtures of sources whose texts have other keys. */
+TEST(a_list_of_sources_may_name_its_field)
+{
+    const char *const named[] = {"field=body", "a", "b"};
+    const char *const empty[] = {"field=", "a"}, *const alone[] = {"field=a"};
+    struct corpus_format format = {.field = "text"};
+    const char *const *sources = named + 1;
+    int count = 2;
+
+    IS_OK(corpus_field(&sources, &count, &format));
+    EQUAL_TEXT(format.field, "text");
+    EQUAL_INT(count, 2);
+    sources = named;
+    count = 3;
+    IS_OK(corpus_field(&sources, &count, &format));
+    EQUAL_TEXT(format.field, "body");
+    EQUAL_TEXT(sources[0], "a");
+    EQUAL_INT(count, 2);
+    sources = empty;
+    FAILS(corpus_field(&sources, &count, &format), ERR_CONFIG,
+          "expected field=KEY PATH...");
+    status_clear();
+    sources = alone;
+    count = 1;
+    FAILS(corpus_field(&sources, &count, &format), ERR_CONFIG, "./field=a");
+    status_clear();
+}
+
+TEST_MAIN(a_list_of_sources_may_name_its_field,
+          a_document_has_a_limit_and_memory_with_it,
           documents_are_cut_where_the_rules_say,
           bad_files_are_named_with_the_place,
           directories_are_read_in_order_of_paths,

@@ -29,6 +29,7 @@ TEST(rows_that_say_nothing_are_refused)
         {{"web 1", "b 1 x"}, NULL, "row 1: 'web 1' names no file"},
         {{"a 1 x", "b -1 x"}, NULL, "row 2: '-1' is no weight"},
         {{"a 1 x", "b x"}, NULL, "'x' is no weight"},
+        {{"a 1 x", "b 1 field=y"}, NULL, "'b 1 field=y' names no file"},
         {{"a 1 x", "a 1 y"}, NULL, "two rows are named 'a'"},
         {{"a 0 x", "b 0 y"}, NULL, "every weight is 0"},
         {{"", "b 0 y"}, NULL, "row 1 is empty"},
