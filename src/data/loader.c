@@ -8,6 +8,7 @@
 #include "base/arena.h"
 #include "base/mapped.h"
 #include "data/pack_file.h"
+#include "data/token_pages.h"
 
 enum { KEPT_DOCUMENTS = 1 << 16 /* fewer are packed in a moment */ };
 
@@ -221,6 +222,18 @@ static int64_t ordered(const struct loader *loader, int64_t index)
                                    (uint64_t)sample);
 }
 
+/* Bits that flip under a seal: other pages of the files in each epoch. */
+static status check_epoch(struct loader *loader, int64_t epoch)
+{
+    const struct token_set *set = &loader->set;
+
+    if (epoch <= loader->checked) return OK;
+    loader->checked = epoch;
+    return token_pages_check_all(set->files, set->count,
+                                 loader->request.seed + (uint64_t)epoch *
+                                     UINT64_C(0x9E3779B97F4A7C15));
+}
+
 /* ---- the pieces of a sample ---- */
 
 struct walk {
@@ -315,6 +328,7 @@ status loader_sample(struct loader *loader, int64_t index,
     struct walk walk;
     int64_t t = 0;
 
+    TRY(check_epoch(loader, index / loader->samples));
     TRY(check_packing(loader, sample));
     walk_begin(&walk, loader, sample);
     while (walk_next(&walk)) {

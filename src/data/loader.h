@@ -59,6 +59,7 @@ struct loader {
     int64_t tokens;     /* of the stream */
     int64_t samples;    /* of an epoch */
     int64_t dropped;    /* tokens of the incomplete last sample, per epoch */
+    int64_t checked;    /* epoch of which a sample of pages was compared */
 };
 
 /* Files are verified once (token_file_trust; large ones while samples are

@@ -140,6 +140,8 @@ status token_check_end(struct token_check *check, struct token_file *files)
         if (!files[i].unread) continue;
         files[i].crc = check->files[i].crc;
         files[i].largest = check->files[i].largest;
+        files[i].pages = check->files[i].pages;
+        check->files[i].pages = (struct token_pages){0};
         files[i].unread = false;
     }
     return OK;

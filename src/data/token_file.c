@@ -11,6 +11,7 @@
 #include "base/mapped.h"
 #include "data/little_endian.h"
 #include "data/token_foreign.h"
+#include "data/token_pages.h"
 
 enum { HEADER_BYTES = 192, DIGEST_LENGTH = 64, CHUNK_TOKENS = 4096,
        PIECE_BYTES = 16 << 20 };
@@ -100,6 +101,7 @@ void token_file_close(struct token_file *file)
     file_map_close(&file->table);
     file_map_close(&file->starts_map);
     memory_free(file->found_image);
+    token_pages_free(&file->pages);
     *file = (struct token_file){0};
 }
 
@@ -241,13 +243,12 @@ static status piece_read(const struct token_file *file, size_t bytes)
     return stopped(file) ? ERR_STOPPED : OK;
 }
 
-static status read_bytes(const struct token_file *file, size_t from,
-                         size_t to, uint32_t *crc)
+static status read_bytes(struct token_file *file, size_t from, size_t to)
 {
     for (size_t at = from; at < to; at += PIECE_BYTES) {
         const size_t bytes = to - at < PIECE_BYTES ? to - at : PIECE_BYTES;
 
-        *crc = crc32c(*crc, file->image + at, bytes);
+        TRY(token_pages_feed(&file->pages, file->image + at, bytes));
         TRY(piece_read(file, bytes));
     }
     return OK;
@@ -263,21 +264,22 @@ static status read_through(struct token_file *file, uint32_t *crc,
     const size_t size = (size_t)file->bytes_per_token;
     const int64_t piece = PIECE_BYTES / (int64_t)size;
 
-    *crc = 0;
+    token_pages_free(&file->pages);
     *wrong = file->largest = -1;
-    TRY(read_bytes(file, own ? HEADER_BYTES : 0, first, crc));
+    TRY(read_bytes(file, own ? HEADER_BYTES : 0, first));
     for (int64_t at = 0; at < file->count; at += piece) {
         const int64_t left = file->count - at;
         const int64_t count = left < piece ? left : piece;
 
-        *crc = crc32c(*crc, file->tokens + (size_t)at * size,
-                      (size_t)count * size);
+        TRY(token_pages_feed(&file->pages, file->tokens + (size_t)at * size,
+                             (size_t)count * size));
         check_ids(file, at, count, wrong);
         if (!own && *wrong >= 0) return outside(file, *wrong);
         TRY(piece_read(file, (size_t)count * size));
     }
-    TRY(read_bytes(file, first + (size_t)file->count * size, file->length,
-                   crc));
+    TRY(read_bytes(file, first + (size_t)file->count * size, file->length));
+    TRY(token_pages_end(&file->pages));
+    *crc = file->pages.total;
     if (file->table.length > 0)
         *crc = crc32c(*crc, file->table.bytes, file->table.length);
     return OK;
@@ -301,7 +303,7 @@ status token_file_verify_table(const struct token_file *file)
 status token_file_verify(struct token_file *file)
 {
     const bool own = file->layout == TOKENS_OWN;
-    uint32_t crc;
+    uint32_t crc = 0;
     int64_t wrong;
 
     if (!own) TRY(token_file_verify_table(file));
@@ -368,7 +370,7 @@ static void copy_digest(char out[TOKEN_DIGEST_BYTES], const char *digest)
 static status put(struct token_writer *writer, const void *bytes,
                   size_t length)
 {
-    writer->crc = crc32c(writer->crc, bytes, length);
+    TRY(token_pages_feed(&writer->pages, bytes, length));
     if (fwrite(bytes, 1, length, writer->file) != length)
         return system_failure(writer);
     return OK;
@@ -485,7 +487,7 @@ static void fill_header(const struct token_writer *w,
     store(h + 40, 8, (uint64_t)w->text_bytes);
     memcpy(h + 48, w->tokenizer, DIGEST_LENGTH);
     memcpy(h + 112, w->source, DIGEST_LENGTH);
-    store(h + 176, 4, w->crc);
+    store(h + 176, 4, w->pages.total);
     store(h + 180, 4, crc32c(0, h, 180));
     store(h + 184, 8, w->mask_bits > 0 ? 1 : 0);
 }
@@ -493,10 +495,14 @@ static void fill_header(const struct token_writer *w,
 /* What was just written need not be read to be known. */
 static status seal_written(const struct token_writer *writer)
 {
-    const struct token_file file = {.path = writer->path, .crc = writer->crc,
+    const struct token_file file = {.path = writer->path,
+                                    .crc = writer->pages.total,
+                                    .pages = writer->pages,
                                     .largest = writer->vocab - 1};
 
-    if (token_file_seal(&file, NULL) != OK) status_clear();
+    if (token_file_seal(&file, NULL) != OK ||
+        token_pages_keep(&file, NULL) != OK)
+        status_clear();
     return OK;
 }
 
@@ -516,6 +522,7 @@ status token_writer_close(struct token_writer *writer)
     }
     if (writer->mask_bits > 0)
         TRY(put(writer, writer->mask.bytes, writer->mask.length));
+    TRY(token_pages_end(&writer->pages));
     fill_header(writer, header);
     if (fseek(file, 0, SEEK_SET) != 0 ||
         fwrite(header, 1, sizeof header, file) != sizeof header ||
@@ -534,6 +541,7 @@ void token_writer_free(struct token_writer *writer)
     if (writer->file != NULL) fclose(writer->file);
     if (writer->temporary[0] != 0) unlink(writer->temporary);
     memory_free(writer->starts);
+    token_pages_free(&writer->pages);
     text_free(&writer->mask);
     *writer = (struct token_writer){0};
 }

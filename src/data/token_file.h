@@ -43,6 +43,14 @@ enum token_layout {
     TOKENS_RAW       /* .u16, .u32: nothing but tokens */
 };
 
+/* Checksums of a file's pages (token_pages.h). */
+struct token_pages {
+    uint32_t *crcs;             /* owned [room] */
+    int64_t count, room;
+    uint32_t total, crc;        /* of full pages; of the page that grows, */
+    size_t bytes;               /* which has so many */
+};
+
 struct token_file {
     struct file_map map;        /* owned */
     struct file_map table;      /* owned: the second file, if there is one */
@@ -58,6 +66,7 @@ struct token_file {
     const int64_t *found;       /* [documents + 1]: by token_file_split, in */
     unsigned char *found_image; /* owned memory, or */
     struct file_map starts_map; /* owned: the file that was kept */
+    struct token_pages pages;   /* owned; empty: not known */
     int bytes_per_token;        /* 1, 2, 4 or 8 */
     int32_t end_token;          /* -1: not known */
     int64_t vocab;              /* 0: not known */
@@ -144,7 +153,7 @@ struct token_writer {
     int bytes_per_token;
     int32_t end_token;
     int64_t vocab, count, documents, text_bytes;
-    uint32_t crc;
+    struct token_pages pages;   /* owned */
     int64_t *starts;            /* owned */
     int64_t start_capacity;
     struct text mask;           /* owned; empty: every token is learned */

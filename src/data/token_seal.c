@@ -11,6 +11,7 @@
 
 #include "data/token_file.h"
 #include "data/token_foreign.h"
+#include "data/token_pages.h"
 
 enum { SEAL_BYTES_MAX = 256, LARGE = 64 << 20 /* bytes: read in 50 ms */ };
 
@@ -173,10 +174,22 @@ static bool was_sealed(const struct token_file *file, const char *cache)
            (cache != NULL && seal_read(file, cache, &seal));
 }
 
+/* Other pages at each opening; which ones changes no result. */
+static uint64_t draw_now(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME, &now);
+    return (uint64_t)now.tv_nsec ^ (uint64_t)now.tv_sec << 32;
+}
+
 status token_file_trust(struct token_file *file, const char *cache,
                         enum token_trust trust)
 {
-    if (token_file_sealed(file, cache)) return OK;
+    if (token_file_sealed(file, cache)) {
+        token_pages_find(file, cache);
+        return token_pages_check(file, draw_now());
+    }
     if (trust == TRUST_LATER && file->length >= LARGE &&
         !was_sealed(file, cache)) {
         TRY(token_file_verify_table(file));
@@ -185,7 +198,9 @@ status token_file_trust(struct token_file *file, const char *cache,
     }
     TRY(token_file_verify(file));
     /* A place that cannot be written costs the next opening a pass. */
-    if (token_file_seal(file, cache) != OK) status_clear();
+    if (token_file_seal(file, cache) != OK ||
+        token_pages_keep(file, cache) != OK)
+        status_clear();
     return OK;
 }
 

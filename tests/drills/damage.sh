@@ -157,6 +157,19 @@ cut_while_read() { # NAME ARGUMENT...
     elif same_run whole run; then ok "$name: resume: same bytes"
     else bad "$name: resume: same bytes" "$why" log; fi
 }
+# Guards tokens whose bits flip under a seal that holds: size and time are what
+# they were. A cache is made again; the run ends in the same bytes.
+LOCKSTEP_FAULT=train.step:18:kill lockstep train config.yaml --run half \
+    --set data.cache="$PWD/fresh_cache" >log 2>&1
+flip "$tokens" 400
+touch -r kept.tokens "$tokens"
+if ! lockstep resume half >log 2>&1; then
+    bad "a flipped token under a seal" "resume failed" log
+elif ! same_run whole half; then bad "a flipped token under a seal" "$why" log
+elif ! cmp -s "$tokens" kept.tokens; then
+    bad "a flipped token under a seal" "the cache was not made again"
+else ok "a flipped token under a seal"; fi
+
 cut_while_read "tokens cut while they are read"
 cut_while_read "tokens cut, ranks as threads" --ranks 2 --set mesh.data=2
 
