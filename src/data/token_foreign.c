@@ -187,7 +187,8 @@ static status parse_nanoset(struct token_file *file)
              file->table.length);
     file->bytes_per_token = file->length / 4 == last && file->length % 4 == 0
                                 ? 4 : 2;
-    if (file->length != last * (unsigned)file->bytes_per_token)
+    if (last > file->length ||
+        file->length != last * (unsigned)file->bytes_per_token)
         FAIL(ERR_FORMAT, "%s: %zu bytes, but the index ends at token %llu: "
              "expected 2 or 4 bytes for each (truncated?)", file->path,
              file->length, (unsigned long long)last);
