@@ -9,6 +9,7 @@
 #include "cli/table.h"
 #include "plan/explain.h"
 #include "schedule/schedule.h"
+#include "train/checks.h"
 #include "train/memory_draw.h"
 #include "train/setup.h"
 
@@ -41,7 +42,10 @@ static status planned_build(struct planned *planned,
     TRY(config_read(&planned->set, arguments->operands[0], arguments));
     TRY(setup_resolve(&planned->setup, &planned->set, (int)ranks, (int)rank));
     /* Epochs need the data, which a plan does not read. */
+    TRY(setup_check_length(o));
     if (o->train.epochs <= 0) TRY(setup_length(&planned->setup, 0));
+    TRY(checks_run(&planned->setup));
+    checks_note_missing(o);
     TRY(plan_ramp_choose(&planned->setup, step));
     return draft_build(&planned->draft, &planned->setup, (int)rank);
 }

@@ -28,8 +28,8 @@ static const struct {
 } keys[] = {
     {"lr_factor", 0, 1e6, offsetof(struct optimizer_rule, lr)},
     {"weight_decay", 0, 10, offsetof(struct optimizer_rule, weight_decay)},
-    {"beta1", 0, 1, offsetof(struct optimizer_rule, beta1)},
-    {"beta2", 0, 1, offsetof(struct optimizer_rule, beta2)},
+    {"beta1", 0, 0.999999999, offsetof(struct optimizer_rule, beta1)},
+    {"beta2", 0, 0.999999999, offsetof(struct optimizer_rule, beta2)},
 };
 enum { KEYS = sizeof keys / sizeof *keys };
 
@@ -66,7 +66,7 @@ static status read_number(struct row *row, int key, const char *value)
 
     if (end == value || *end != '\0' || !(number >= keys[key].least) ||
         !(number <= keys[key].most))
-        FAIL(ERR_CONFIG, "%s: %s=%.40s is not a number from %g to %g",
+        FAIL(ERR_CONFIG, "%s: %s=%.40s is not a number from %.10g to %.10g",
              row->where, keys[key].name, value, keys[key].least,
              keys[key].most);
     row->sets[key] = true;

@@ -4,6 +4,38 @@
 
 #include <string.h>
 
+static const struct named_form exam_form = {"validate.tasks",
+                                            "NAME KIND PATH", 2, 2};
+
+static status find_kind(const struct named_row *row, int index,
+                        enum task_kind *kind)
+{
+    char where[96];
+
+    snprintf(where, sizeof where, "validate.tasks, row %d", index + 1);
+    return task_kind_find(where, row->words[0], kind);
+}
+
+status exam_check(const struct setup *setup)
+{
+    const struct option_list *list = &setup->set->values.validate.tasks;
+    struct named_rows rows = {0};
+    enum task_kind kind;
+    status result;
+
+    TRY_GOTO(done, result,
+             named_read(&rows, &exam_form, list->items, list->count));
+    if (list->count > 0 && !setup->has_tokenizer)
+        FAIL_GOTO(done, result, ERR_CONFIG,
+                  "validate.tasks: the run has no tokenizer, so text cannot "
+                  "become tokens; set tokenizer.from");
+    for (int i = 0; i < rows.count; i++)
+        TRY_GOTO(done, result, find_kind(&rows.items[i], i, &kind));
+done:
+    named_free(&rows);
+    return result;
+}
+
 static status open_task(struct exam *exam, int index,
                         const struct setup *setup)
 {
@@ -17,11 +49,9 @@ static status open_task(struct exam *exam, int index,
     struct task_source source = {.path = row->words[1],
                                  .limit = o->validate.items,
                                  .field = o->data.field};
-    char where[96];
 
     task->name = row->name;
-    snprintf(where, sizeof where, "validate.tasks, row %d", index + 1);
-    TRY(task_kind_find(where, row->words[0], &source.kind));
+    TRY(find_kind(row, index, &source.kind));
     TRY(task_read(&task->task, &source));
     TRY(task_prefix(&setup->tokenizer, setup->model.bos, setup->model.eos,
                     &encoding.prefix));
@@ -32,17 +62,13 @@ static status open_task(struct exam *exam, int index,
 
 status exam_open(struct exam *exam, const struct setup *setup)
 {
-    static const struct named_form form = {"validate.tasks", "NAME KIND PATH",
-                                           2, 2};
     const struct option_list *list = &setup->set->values.validate.tasks;
     void *memory;
 
     *exam = (struct exam){0};
-    TRY(named_read(&exam->rows, &form, list->items, list->count));
+    TRY(exam_check(setup));
+    TRY(named_read(&exam->rows, &exam_form, list->items, list->count));
     if (list->count == 0) return OK;
-    if (!setup->has_tokenizer)
-        FAIL(ERR_CONFIG, "validate.tasks: the run has no tokenizer, so text "
-                         "cannot become tokens; set tokenizer.from");
     TRY(memory_take((size_t)list->count, sizeof *exam->items, &memory));
     memset(memory, 0, (size_t)list->count * sizeof *exam->items);
     exam->items = memory;

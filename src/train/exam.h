@@ -27,7 +27,10 @@ struct exam {
     int count;
 };
 
-/* ERR_CONFIG: no tokenizer, a row that is none. */
+/* Rows and kinds, without the files. ERR_CONFIG: no tokenizer, a row that is
+ * none. */
+status exam_check(const struct setup *setup);
+/* As exam_check, and what the files are. */
 status exam_open(struct exam *exam, const struct setup *setup);
 void exam_close(struct exam *exam);
 /* Collective; the same on every rank. */

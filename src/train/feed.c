@@ -125,9 +125,6 @@ static status check_options(const struct options *o)
 {
     const bool best_fit = strcmp(o->data.packing, "best_fit") == 0;
 
-    if (o->data.train.count == 0 && o->data.mixture.count == 0)
-        FAIL(ERR_CONFIG, "data.train: no file is named; give .txt, .jsonl, "
-                         ".parquet or token files or directories of them");
     if (o->data.train.count > 0 && o->data.mixture.count > 0)
         FAIL(ERR_CONFIG, "data.train and data.mixture are both given; one of "
                          "them names the data");
@@ -141,6 +138,45 @@ static status check_options(const struct options *o)
         FAIL(ERR_CONFIG, "data.packing: best_fit keeps documents apart; it "
                          "cannot be with data.documents: joined");
     return OK;
+}
+
+status feed_check_named(const struct options *o)
+{
+    if (o->data.train.count > 0 || o->data.mixture.count > 0) return OK;
+    FAIL(ERR_CONFIG, "data.train: no file is named; give .txt, .jsonl, "
+                     ".parquet or token files or directories of them");
+}
+
+static status check_tokens(const struct setup *setup)
+{
+    const char *name = setup->set->values.data.chat;
+    const struct chat_template *chat;
+    struct fill_in fill_in;
+
+    TRY(fill_in_of(setup, &fill_in));
+    if (name[0] == '\0') return OK;
+    TRY(chat_find(name, &chat));
+    return setup->has_tokenizer ? chat_check(chat, &setup->tokenizer) : OK;
+}
+
+status feed_check(const struct setup *setup)
+{
+    const struct options *o = &setup->set->values;
+    struct recipe recipe = {0};
+    struct ranges left_out = {0};
+    status result = OK;
+
+    TRY(check_options(o));
+    TRY(check_tokens(setup));
+    if (o->data.mixture.count > 0)
+        result = recipe_read(&recipe, o->data.mixture.items,
+                             o->data.mixture.count, o->data.phases.items,
+                             o->data.phases.count);
+    recipe_free(&recipe);
+    TRY(result);
+    result = ranges_read(&left_out, o->data.skip.items, o->data.skip.count);
+    ranges_free(&left_out);
+    return result;
 }
 
 static status open_source(struct feed *feed, int index)
@@ -273,6 +309,7 @@ status feed_open(struct feed *feed, const struct setup *setup,
     const struct options *o = &setup->set->values;
 
     *feed = (struct feed){.setup = setup};
+    TRY(feed_check_named(o));
     TRY(check_options(o));
     if (o->data.mixture.count > 0)
         TRY(recipe_read(&feed->recipe, o->data.mixture.items,

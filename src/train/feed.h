@@ -46,6 +46,11 @@ struct feed {
                                   * for; counted while validation reads */
 };
 
+/* What can be known without the data: packing, templates, tokens for filling
+ * in, rows of the mixture, its phases and what is left out. ERR_CONFIG. */
+status feed_check(const struct setup *setup);
+/* ERR_CONFIG: no data is named. */
+status feed_check_named(const struct options *options);
 /* Tokenizes what is not in the cache yet, with progress on stderr. */
 status feed_open(struct feed *feed, const struct setup *setup,
                  const char *run);

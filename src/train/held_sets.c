@@ -22,15 +22,27 @@ static status open_set(struct held_sets *sets, int index)
     return OK;
 }
 
+static const struct named_form sets_form = {"validate.sets", "NAME PATH...",
+                                            1, INT_MAX};
+
+status held_sets_check(const struct options *options)
+{
+    const struct option_list *list = &options->validate.sets;
+    struct named_rows rows = {0};
+    const status result =
+        named_read(&rows, &sets_form, list->items, list->count);
+
+    named_free(&rows);
+    return result;
+}
+
 status held_sets_open(struct held_sets *sets, const struct feed *feed)
 {
-    static const struct named_form form = {"validate.sets", "NAME PATH...", 1,
-                                           INT_MAX};
     const struct option_list *list = &feed->setup->set->values.validate.sets;
     void *memory;
 
     *sets = (struct held_sets){.feed = feed};
-    TRY(named_read(&sets->rows, &form, list->items, list->count));
+    TRY(named_read(&sets->rows, &sets_form, list->items, list->count));
     if (list->count == 0) return OK;
     TRY(memory_take((size_t)list->count, sizeof *sets->items, &memory));
     memset(memory, 0, (size_t)list->count * sizeof *sets->items);

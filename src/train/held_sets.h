@@ -29,6 +29,8 @@ struct held_sets {
                                * for */
 };
 
+/* Rows, without the files. ERR_CONFIG. */
+status held_sets_check(const struct options *options);
 /* Tokenizes what is not in the cache yet. ERR_CONFIG: a row is none. */
 status held_sets_open(struct held_sets *sets, const struct feed *feed);
 void held_sets_close(struct held_sets *sets);

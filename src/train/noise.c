@@ -6,6 +6,21 @@
 
 static const double keep = 0.9; /* of the averages, a measurement */
 
+status noise_plan(struct noise *noise, const struct options *o,
+                  int data_leaves)
+{
+    *noise = (struct noise){.every = o->train.noise_scale,
+                            .leaves = (int)o->train.noise_leaves,
+                            .data_leaves = data_leaves};
+    if (noise->every == 0) return OK;
+    if (data_leaves < 2)
+        FAIL(ERR_CONFIG, "train.noise_scale: compares leaves of the batch with "
+                         "all of it, but numerics.grid_data is 1; a batch that "
+                         "2 divides has more");
+    if (noise->leaves > data_leaves) noise->leaves = data_leaves;
+    return OK;
+}
+
 /* One leaf of a batch: sequences of others have no targets. */
 struct leaf_source {
     const struct sample_source *source;

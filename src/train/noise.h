@@ -34,6 +34,9 @@ struct noise {
     int measured;           /* leaves; 0: none, or one was not finite */
 };
 
+/* As the options say. ERR_CONFIG: the batch has one leaf only. */
+status noise_plan(struct noise *noise, const struct options *options,
+                  int data_leaves);
 /* Before the step (counted from 0) is made: gradients of leaves of its batch,
  * where a measurement is due. Collective. */
 status noise_begin(struct noise *noise, struct train_step *train,

@@ -40,7 +40,7 @@ struct policy {
 struct policy_verdict {
     enum policy_action action;
     const char *cause;  /* "nan", "spike"; NULL where there is none */
-    const char *what;   /* "loss", "gradient norm" */
+    const char *what;   /* "loss", "gradient norm", "targets": none counts */
     double value, threshold; /* threshold NaN: it is not finite */
 };
 

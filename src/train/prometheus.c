@@ -422,6 +422,14 @@ static status start_listening(struct prometheus *p, const char *text)
     return OK;
 }
 
+status prometheus_check(const char *address)
+{
+    union address parsed;
+    socklen_t length;
+
+    return parse_address(address, &parsed, &length);
+}
+
 status prometheus_try(const char *address)
 {
     struct prometheus p = {.listener = -1};

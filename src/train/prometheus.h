@@ -20,6 +20,8 @@ struct prometheus;
  * lockstep_info, copied. ERR_CONFIG: no address, or it is taken. */
 status prometheus_open(struct prometheus **out, const char *address,
                        const char *run);
+/* ERR_CONFIG: no address. */
+status prometheus_check(const char *address);
 /* Can it be listened on now? As above, but nothing is kept. */
 status prometheus_try(const char *address);
 /* Is an address as prometheus_address tells it one that other machines reach,

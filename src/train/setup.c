@@ -623,16 +623,22 @@ static int64_t least_whole(double number)
     return (double)whole < number ? whole + 1 : whole;
 }
 
+status setup_check_length(const struct options *o)
+{
+    const int given = (o->train.steps > 0) + (o->train.tokens > 0) +
+                      (o->train.epochs > 0);
+
+    if (given == 1) return OK;
+    FAIL(ERR_CONFIG, "the length of the run: set one of train.steps, "
+                     "train.tokens and train.epochs; %d are set", given);
+}
+
 status setup_length(struct setup *setup, int64_t samples)
 {
     const struct options *o = &setup->set->values;
     const int64_t length = o->data.sequence;
-    const int given = (o->train.steps > 0) + (o->train.tokens > 0) +
-                      (o->train.epochs > 0);
 
-    if (given != 1)
-        FAIL(ERR_CONFIG, "the length of the run: set one of train.steps, "
-                         "train.tokens and train.epochs; %d are set", given);
+    TRY(setup_check_length(o));
     setup->rate.steps = o->train.steps;
     if (o->train.tokens > 0)
         setup->rate.steps = ramp_steps(

@@ -70,6 +70,8 @@ void setup_free(struct setup *setup);
 /* Betas, decay and clip of the options. */
 void setup_update(const struct setup *setup, struct update *update);
 
+/* ERR_CONFIG: not one of train.steps, tokens and epochs is set. */
+status setup_check_length(const struct options *options);
 /* Steps of the run, from train.steps, tokens or epochs; samples of an epoch
  * are needed for the last. ERR_CONFIG: none or several are set. */
 status setup_length(struct setup *setup, int64_t samples);

@@ -305,9 +305,10 @@ static status step_gradients(struct train_step *step,
 
     if (bad && !tolerates(step)) return find_bad(step, source);
     out->targets = loss_targets(loss);
-    if (out->targets == 0 && !step->probes)
+    if (out->targets == 0 && !tolerates(step))
         FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
-                          "one token, or all masked");
+                          "one token, or all masked; train.on_nan=skip leaves "
+                          "such batches out");
     out->loss = bad ? (double)NAN : loss_total(loss) / (double)out->targets;
     out->z_loss = (double)NAN;
     if (p->stages[0].program.z_loss > 0) {

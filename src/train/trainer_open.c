@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "checkpoint/history.h"
+#include "train/checks.h"
 #include "train/cores.h"
 #include "train/ramped.h"
 #include "train/same.h"
@@ -136,6 +137,7 @@ status trainer_plan(struct trainer *t, struct group *world)
         else
             status_clear(); /* restoring says what is wrong */
     }
+    TRY(checks_run(&t->setup));
     TRY(trainer_policy_plan(t));
     TRY(same_schedule(world, &t->setup));
     int64_t values = profiler_values(&t->setup.mesh);

@@ -19,17 +19,7 @@ status trainer_policy_plan(struct trainer *t)
     const struct options *o = &t->request->set->values;
 
     TRY(policy_build(&t->policy, o));
-    t->noise = (struct noise){.every = o->train.noise_scale,
-                              .leaves = (int)o->train.noise_leaves,
-                              .data_leaves = t->setup.grid.data};
-    if (t->noise.every == 0) return OK;
-    if (t->setup.grid.data < 2)
-        FAIL(ERR_CONFIG, "train.noise_scale: compares leaves of the batch with "
-                         "all of it, but numerics.grid_data is 1; a batch that "
-                         "2 divides has more");
-    if (t->noise.leaves > t->setup.grid.data)
-        t->noise.leaves = t->setup.grid.data;
-    return OK;
+    return noise_plan(&t->noise, o, t->setup.grid.data);
 }
 
 /* Asked by the step on every rank; what it sees is the same on all. */
@@ -42,6 +32,8 @@ static bool accepts(void *argument, const struct step_result *result)
 
     policy_judge(&t->policy, result->loss, overflow ? 0 : result->norm,
                  verdict);
+    if (result->targets == 0 && verdict->cause != NULL)
+        verdict->what = "targets";
     if (verdict->action != POLICY_NONE && verdict->action != POLICY_WARN)
         return false;
     if (!overflow) policy_accept(&t->policy, result->loss, result->norm);
@@ -83,7 +75,9 @@ static void step_range(const struct trainer *t, int64_t *first, int64_t *end)
 
 static const char *describe(const struct policy_verdict *v, char out[128])
 {
-    if (strcmp(v->cause, "nan") == 0)
+    if (strcmp(v->what, "targets") == 0)
+        snprintf(out, 128, "no token of the batch has a target");
+    else if (strcmp(v->cause, "nan") == 0)
         snprintf(out, 128, "the %s is not finite", v->what);
     else
         snprintf(out, 128, "a %s of %.4g is above %.4g", v->what, v->value,

@@ -102,6 +102,36 @@ expect "a newer version of the form" 78 "version" train newer.yaml
 expect "no directory for the run" 78 "run.dir" train config.yaml
 expect "an unknown flag" 2 "--threads" train config.yaml --thread 2
 
+# `plan` refuses what `train` refuses, in the same words.
+alike() { # WORDS SETTING...
+    local words=$1 sets=() set
+    shift
+    for set; do sets+=(--set "$set"); done
+    expect "plan: $words" 78 "$words" plan config.yaml "${sets[@]}"
+    refused "train: $words" 78 "$words" "${sets[@]}"
+}
+alike "data.packing: foo" data.packing=foo
+alike "both given" 'data.mixture=[a 1 text.jsonl]'
+alike "'x' is no weight" 'data.mixture=[a x text.jsonl]' data.train=[]
+alike "data.skip, row 1" data.skip=[5-2]
+alike "fim_tokens: 2 names" data.fim_rate=0.5 data.fim_tokens=[a,b]
+alike "no template 'foo'" data.chat=foo
+alike "train.on_nan: foo" train.on_nan=foo
+alike "train.noise_scale: compares" train.noise_scale=2 numerics.grid_data=1
+alike "validate.tasks, row 1" 'validate.tasks=[a b]'
+alike "validate.sets, row 1" validate.sets=[a]
+alike "observe.prometheus: foo" observe.prometheus=foo
+alike "2 are set" train.epochs=1 train.steps=0 train.tokens=5
+alike "optimizer.beta1: 1 is outside" optimizer.beta1=1
+alike "optimizer.beta2: 1 is outside" optimizer.beta2=1
+alike "optimizer.momentum: 1 is outside" optimizer.momentum=1
+alike "optimizer.epsilon: 0 is outside" optimizer.epsilon=0
+alike "beta2=1 is not a number" 'optimizer.groups=["* beta2=1"]'
+lockstep plan config.yaml --set data.train=[nowhere.txt] >log 2>&1 &&
+    grep -q "note: data.train: nowhere.txt is not there" log &&
+    ok "plan says what is not there yet" ||
+    bad "plan says what is not there yet" "exit $?" log
+
 # --- numbers that explode ---
 refused "a gradient that overflows" 76 "is not finite" --set train.steps=100 \
     --set optimizer.warmup=0 --set optimizer.schedule=constant \

@@ -73,6 +73,27 @@ check_said "once too often" 76 "1 steps were undone before" $? log
 must resume limit --set train.event_limit=2
 as_if_gone "a larger limit goes on" limit
 
+# A batch whose tokens are all masked (a question without an answer) has no
+# loss.
+awk 'NR % 6 == 1 { gsub(/"text"/, "\"content\""); sub(/^{/, "")
+        q = substr($0, 1, length($0) - 1)
+        answer = NR % 12 == 1 ? "" : ", {\"role\": \"assistant\", " q "}"
+        print "{\"messages\": [{\"role\": \"user\", " q "}" answer "]}" }' \
+    text.jsonl >asked.jsonl
+masked="--set data.chat=plain --set data.train=[asked.jsonl]
+    --set data.valid_share=0 --set train.batch=2 --set train.micro_batch=1"
+# shellcheck disable=SC2086
+{
+lockstep train config.yaml --run masked $masked >log 2>&1
+check_said "no target stops by default" 76 "no token of the batch has a target" \
+    $? log
+must train config.yaml --run unmasked $masked --set train.on_nan=skip
+grep -q '"what": "targets"' unmasked/ledger.jsonl &&
+    ok "no target is in the ledger" || bad "no target is in the ledger" "none"
+as_if_gone "no target: as if the batches were not there" unmasked $masked \
+    --set train.on_nan=skip
+}
+
 # --- spikes ---
 spikes="--set train.spike_window=8"
 # shellcheck disable=SC2086
@@ -152,6 +173,9 @@ ranks() { # NAME LIKE FAULTS ARGUMENT...
     else bad "$name" "${why:-another ledger}" log
     fi
 }
+# shellcheck disable=SC2086
+ranks "no target on ranks" unmasked "" --ranks 2 --set mesh.data=2 $masked \
+    --set train.on_nan=skip
 for mesh in mesh.data=2 mesh.tensor=2 mesh.pipe=2 mesh.shard=2,zero=fsdp; do
     # shellcheck disable=SC2086
     ranks "rewound on ranks: $mesh" rewinds train.nan:13,train.nan:25 \

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checks.c - what a configuration must hold beside what setup_resolve decides.
+ */
+#include "train/checks.h"
+
+#include "base/file.h"
+#include "train/exam.h"
+#include "train/feed.h"
+#include "train/held_sets.h"
+#include "train/noise.h"
+#include "train/policy.h"
+#include "train/prometheus.h"
+#include "train/prompts.h"
+
+static status check_policy(const struct options *o)
+{
+    struct policy policy = {0};
+    const status result = policy_build(&policy, o);
+
+    policy_free(&policy);
+    return result;
+}
+
+static status check_prompts(const struct setup *setup)
+{
+    struct prompts prompts;
+    const status result = prompts_open(&prompts, setup);
+
+    prompts_close(&prompts);
+    return result;
+}
+
+status checks_run(const struct setup *setup)
+{
+    const struct options *o = &setup->set->values;
+    struct noise noise;
+
+    TRY(feed_check(setup));
+    TRY(check_policy(o));
+    TRY(noise_plan(&noise, o, setup->grid.data));
+    TRY(held_sets_check(o));
+    TRY(exam_check(setup));
+    TRY(check_prompts(setup));
+    return o->observe.prometheus[0] != '\0'
+               ? prometheus_check(o->observe.prometheus) : OK;
+}
+
+static void note_files(const char *option, const struct option_list *list)
+{
+    for (int i = 0; i < list->count; i++)
+        if (!file_exists(list->items[i]) && !file_is_directory(list->items[i]))
+            fprintf(stderr, "note: %s: %s is not there yet; train stops "
+                            "without it\n", option, list->items[i]);
+}
+
+void checks_note_missing(const struct options *o)
+{
+    if (feed_check_named(o) != OK) {
+        fprintf(stderr, "note: %s; train stops without\n", status_message());
+        status_clear();
+    }
+    note_files("data.train", &o->data.train);
+    note_files("data.valid", &o->data.valid);
+    if (o->init.from[0] != '\0' && !file_is_directory(o->init.from))
+        fprintf(stderr, "note: init.from: %s is no directory; train stops "
+                        "without\n", o->init.from);
+}

@@ -1,0 +1,16 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* checks.h - what a configuration must hold beside what setup_resolve decides.
+ */
+#ifndef LOCKSTEP_TRAIN_CHECKS_H
+#define LOCKSTEP_TRAIN_CHECKS_H
+
+#include "train/setup.h"
+
+/* `plan` and `train` call it alike, so that a plan never accepts what training
+ * refuses. Reads no data. ERR_CONFIG names the option. */
+status checks_run(const struct setup *setup);
+/* Says on stderr what `train` needs and does not find yet: data, and weights to
+ * begin with. They may still be made after the plan. */
+void checks_note_missing(const struct options *options);
+
+#endif
