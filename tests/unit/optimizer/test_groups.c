@@ -153,7 +153,7 @@ static const struct {
     {"* lr_factor=-1", "is not a number"},
     {"* lr_factor=nan", "is not a number"},
     {"* weight_decay=11", "is not a number from 0 to 10"},
-    {"* beta1=1.5", "is not a number from 0 to 1"},
+    {"* beta1=1.5", "is not a number from 0 to 0.999999999"},
     {"* frozen=maybe", "neither true nor false"},
     {"* optimizer=adamm", "nearest: adamw"},
     {"* optimizer=schedule_free", "is for whole runs"}};
