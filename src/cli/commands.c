@@ -275,17 +275,21 @@ const struct command commands[] = {
       {"draw", "FILE.svg", "draws the changes against the width", false},
       FLAG_SET, FLAG_THREADS, FLAG_JSON}},
     {"schedule", "[NAME|FILE]", 0, 1, "simulates and draws a pipeline schedule",
-     "Without a name, prints the list of schedules. Times are for one "
-     "micro-batch on one rank\nwith all its chunks. The unit of memory is the "
-     "activations of one micro-batch after\nits forward pass. The bubble rate "
-     "is 1 - M (F + B + W) / T, where T is the longest time\nfrom the first "
-     "to the last action of a rank. docs/schedules.md explains the text "
+     "Without a name, or with --list, prints the list of schedules. Times are "
+     "for one\nmicro-batch on one rank with all its chunks. The unit of "
+     "memory is the activations\nof one micro-batch after its forward pass. "
+     "The bubble rate is\n1 - M (F + B + W) / T, where T is the longest time "
+     "from the first "
+     "to the last action of a rank; the idle share is the part of the time of "
+     "all\nranks, from the step's begin to its end, in which nothing is "
+     "computed. docs/schedules.md explains the text "
      "form\nof a FILE.",
      "lockstep schedule 1f1b --ranks 4 --microbatches 8 --draw 1f1b.svg\n"
      "lockstep schedule zb-2p --ranks 8 --microbatches 24 --forward 18.522 "
      "--backward-input 18.086 --backward-weight 9.337 --transfer 0.601",
      false, command_schedule,
-     {{"ranks", "P", "number of pipeline ranks", false},
+     {{"list", NULL, "prints the list of schedules", false},
+      {"ranks", "P", "number of pipeline ranks", false},
       {"chunks", "V", "stages per rank (the schedule's usual number)",
        false},
       {"group", "N", "interleaved: micro-batches that a chunk takes in a row "
@@ -305,7 +309,8 @@ const struct command commands[] = {
       {"weight-memory", "R", "memory held between B and W, as a share of the "
        "memory after F (0.5)",
        false},
-      {"draw", "FILE.svg", "writes a picture", false},
+      {"draw", "FILE.svg", "writes a picture of at most 50,000 actions",
+       false},
       {"text", "FILE", "writes the schedule as text", false},
       {"lower", NULL, "with --text: includes sends and receives",
        false}, FLAG_JSON}},

@@ -11,7 +11,11 @@
 #include "schedule/lower.h"
 #include "schedule/read.h"
 
-enum { DRAWN_RANKS = 64, DRAWN_COLUMNS = 140 };
+enum {
+    DRAWN_RANKS = 64, DRAWN_COLUMNS = 140,
+    DRAWN_ACTIONS = 50000, /* in a picture of some 10 MB */
+    PEAK_LINES = 16, MANY_ACTIONS = 1000000
+};
 static const double ns_per_ms = 1e6;
 
 struct asked {
@@ -127,10 +131,10 @@ static status write_picture(const struct asked *asked, const char *name,
 
     snprintf(title, sizeof title,
              "%s: %d ranks, %d stages, %d micro-batches; step %.4g ms, bubble "
-             "rate %.4f", name, asked->schedule.ranks, asked->schedule.stages,
-             asked->schedule.microbatches,
+             "rate %.4f, idle %.4f", name, asked->schedule.ranks,
+             asked->schedule.stages, asked->schedule.microbatches,
              (double)asked->simulation.end_ns / ns_per_ms,
-             asked->simulation.bubble_rate);
+             asked->simulation.bubble_rate, asked->simulation.idle_share);
     TRY_GOTO(done, result, timeline_draw_svg(&asked->simulation.timeline,
                                              &asked->schedule, title, &text));
     TRY_GOTO(done, result, file_write_named(path, text.bytes, text.length));
@@ -165,6 +169,8 @@ static status print_json(const struct asked *asked)
     json_write_real(&writer, (double)asked->simulation.end_ns / ns_per_ms);
     json_write_key(&writer, "bubble_rate");
     json_write_real(&writer, asked->simulation.bubble_rate);
+    json_write_key(&writer, "idle_share");
+    json_write_real(&writer, asked->simulation.idle_share);
     json_write_key(&writer, "peak_activations");
     json_write_array(&writer);
     for (int i = 0; i < asked->simulation.ranks; i++)
@@ -177,20 +183,57 @@ done:
     return result;
 }
 
+/* "3" or "3-1023": neighbours that hold as much. */
+static void add_peak(struct table *table, const double *peaks, int first,
+                     int end)
+{
+    char ranks[32];
+
+    snprintf(ranks, sizeof ranks, first + 1 == end ? "%d" : "%d-%d", first,
+             end - 1);
+    table_text(table, ranks);
+    table_real(table, peaks[first], 5);
+}
+
+static int run_end(const struct simulation *found, int first)
+{
+    int end = first + 1;
+
+    while (end < found->ranks && found->peaks[end] == found->peaks[first])
+        end++;
+    return end;
+}
+
+/* Ranks that hold as much as their neighbours share a line; of many lines
+ * those in the middle are left out. */
 static status print_peaks(const struct asked *asked)
 {
     static const struct table_column columns[] = {
-        {"rank", "rank", true},
+        {"ranks", "ranks", true},
         {"peak activations (micro-batches)", "peak", true}};
+    const struct simulation *found = &asked->simulation;
     struct table table;
+    int lines = 0, line = 0;
     status result;
 
+    for (int first = 0; first < found->ranks; lines++)
+        first = run_end(found, first);
     table_begin(&table, columns, 2);
-    for (int i = 0; i < asked->simulation.ranks; i++) {
-        table_integer(&table, i);
-        table_real(&table, asked->simulation.peaks[i], 5);
+    for (int first = 0; first < found->ranks; line++) {
+        const int end = run_end(found, first);
+
+        if (lines <= PEAK_LINES || line < PEAK_LINES / 2 ||
+            line >= lines - PEAK_LINES / 2)
+            add_peak(&table, found->peaks, first, end);
+        else if (line == PEAK_LINES / 2) {
+            table_text(&table, "...");
+            table_text(&table, "...");
+        }
+        first = end;
     }
     result = table_print(&table, stdout);
+    if (lines > PEAK_LINES)
+        printf("(%d of %d lines; --json has every rank)\n", PEAK_LINES, lines);
     table_free(&table);
     return result;
 }
@@ -205,8 +248,11 @@ static status print_text(const struct asked *asked, const char *name)
     printf("%s: %d ranks, %d stages, %d micro-batches\n", name, s->ranks,
            s->stages, s->microbatches);
     printf("step time    %.6g ms\n", (double)found->end_ns / ns_per_ms);
-    printf("bubble rate  %.4f of the longest rank's %.6g ms\n",
-           found->bubble_rate, (double)found->longest_ns / ns_per_ms);
+    printf("bubble rate  %.4f of the longest rank's %.6g ms, from its first "
+           "action to its last\n", found->bubble_rate,
+           (double)found->longest_ns / ns_per_ms);
+    printf("idle share   %.4f of all ranks' time, from the step's begin to its "
+           "end\n", found->idle_share);
     if (!asked->from_file && strcmp(name, "interleaved") == 0)
         printf("             %.4f in the table of Qi et al. 2023, which "
                "charges fewer transfers\n",
@@ -254,6 +300,34 @@ done:
     return result;
 }
 
+/* What would take long is said, what nobody could look at is refused. */
+static status check_size(const struct asked *asked, bool drawn)
+{
+    const struct schedule *s = &asked->schedule;
+    int64_t actions = 0;
+
+    for (int rank = 0; rank < s->ranks; rank++)
+        actions += s->lists[rank].count;
+    if (drawn && actions > DRAWN_ACTIONS)
+        FAIL(ERR_USAGE, "--draw: a picture of %lld actions has about %lld MB, "
+                        "and no viewer shows them; at most %d are drawn. Fewer "
+                        "--ranks or --microbatches have the same pattern",
+             (long long)actions, (long long)(actions / 5000), DRAWN_ACTIONS);
+    if (actions > MANY_ACTIONS)
+        fprintf(stderr, "simulating %lld actions ...\n", (long long)actions);
+    return OK;
+}
+
+/* Generators plan every action. */
+static void note_building(const struct schedule_request *r)
+{
+    const double actions = 3.0 * r->ranks * r->microbatches *
+                           (r->chunks > 0 ? r->chunks : 1);
+
+    if (actions > MANY_ACTIONS)
+        fprintf(stderr, "building %.0f actions ...\n", actions);
+}
+
 static status answer(struct asked *asked, const struct arguments *arguments,
                      const char *name)
 {
@@ -261,7 +335,9 @@ static status answer(struct asked *asked, const struct arguments *arguments,
     const char *text = arguments_text(arguments, "text", NULL);
 
     TRY(read_numbers(arguments, asked));
+    note_building(&asked->request);
     TRY(open_schedule(asked, name));
+    TRY(check_size(asked, draw != NULL));
     TRY(simulate(&asked->simulation, &asked->schedule, &asked->costs));
     TRY(simulation_within(&asked->simulation, name,
                           asked->request.memory_limit));
@@ -277,7 +353,7 @@ status command_schedule(struct arguments *arguments)
     struct asked asked = {0};
     status result;
 
-    if (arguments->operand_count == 0)
+    if (arguments->operand_count == 0 || arguments_has(arguments, "list"))
         return print_rows(arguments_has(arguments, "json"));
     asked.request = schedule_request_default(arguments->operands[0], 0, 0);
     result = answer(&asked, arguments, arguments->operands[0]);

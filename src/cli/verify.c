@@ -222,9 +222,13 @@ static void print_notes(const struct verification *v)
         if (layout->verdict == VERDICT_FAILED)
             fprintf(stderr, "%s: %s\n", layout->text, layout->reason);
     }
-    if (refused > 0)
-        fprintf(stderr, "%d layouts of the list do not fit this configuration "
-                        "and were left out\n", refused);
+    if (refused == 0) return;
+    fprintf(stderr, "%d layouts of the list do not fit this configuration and "
+                    "were left out:\n", refused);
+    for (int i = 0; i < v->layouts.count; i++)
+        if (v->layouts.items[i].verdict == VERDICT_REFUSED)
+            fprintf(stderr, "  %s: %s\n", v->layouts.items[i].text,
+                    v->layouts.items[i].reason);
 }
 
 static status draw(const struct verification *v, const char *path)

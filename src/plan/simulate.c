@@ -13,6 +13,7 @@ struct clock {
     int64_t *end;       /* ns, [stages * microbatches * kinds] */
     struct rank_clock {
         int64_t begin, free; /* ns: first begin, last end */
+        int64_t busy;        /* ns */
         int chunks[2];       /* of each direction */
         int64_t kept[2];     /* chunks between F and B, of each direction */
         int64_t late[2];     /* between B and W */
@@ -144,6 +145,7 @@ static void visit(void *context, int rank, int first, int count)
     if (is_transfer(unit[0])) return;
     if (r->begin < 0) r->begin = begin;
     r->free = begin + length;
+    r->busy += length;
 }
 
 /* Everything before the first visit, so that none of them can fail. */
@@ -186,7 +188,7 @@ static status clock_open(struct clock *c)
 static void summarize(const struct clock *c)
 {
     struct simulation *out = c->out;
-    double work = 0;
+    double work = 0, busy = 0;
 
     for (int kind = 0; kind < ACTION_COMPUTE_COUNT; kind++)
         work += (double)c->costs->time_ns[kind];
@@ -194,9 +196,13 @@ static void summarize(const struct clock *c)
         const struct rank_clock *r = &c->rank[rank];
         const int64_t span = r->begin < 0 ? 0 : r->free - r->begin;
 
+        busy += (double)r->busy;
         if (span > out->longest_ns) out->longest_ns = span;
         if (r->free > out->end_ns) out->end_ns = r->free;
     }
+    if (out->end_ns > 0)
+        out->idle_share = 1 - busy / ((double)out->ranks *
+                                      (double)out->end_ns);
     if (out->longest_ns > 0)
         out->bubble_rate = 1 - c->schedule->microbatches * work /
                                    (double)out->longest_ns;

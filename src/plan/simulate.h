@@ -23,6 +23,7 @@ struct simulation {
     int64_t end_ns;     /* of the step */
     int64_t longest_ns; /* first begin to last end, longest over ranks */
     double bubble_rate; /* 1 - microbatches * (F + B + W) / longest_ns */
+    double idle_share;  /* of ranks * end_ns: nothing is computed */
     double *peaks;      /* owned, [ranks], most micro-batches held */
 };
 

@@ -99,7 +99,7 @@ done:
 }
 
 enum {
-    WIDTH = 1200, ROW = 26, BAR = 22, LEFT = 70, TOP = 74, TEXT_ROOM = 16,
+    WIDTH = 1200, ROW = 26, BAR = 22, LEFT = 70, TOP = 88, TEXT_ROOM = 16,
     BELOW = 40, TICKS = 8
 };
 
@@ -142,14 +142,14 @@ static status svg_legend(struct text *out, bool others)
                         x + (others ? 36 : 20), looks[i].name));
         x += others ? 190 : 170;
     }
-    if (others)
-        TRY(text_printf(out, "<text x=\"%d\" y=\"51\" fill=\"#555\">paler: "
-                             "another chunk or direction; numbers: "
-                             "micro-batches</text>\n", x));
-    else
-        TRY(text_printf(out, "<text x=\"%d\" y=\"51\" fill=\"#555\">numbers: "
-                             "micro-batches</text>\n", x));
-    return OK;
+    TRY(text_printf(out, "<text x=\"%d\" y=\"51\" fill=\"#555\">%snumbers: "
+                         "micro-batches; grey: idle</text>\n", x,
+                    others ? "paler: another chunk or direction; " : ""));
+    return text_printf(out, "<text x=\"%d\" y=\"68\" fill=\"#555\">A gradient "
+                            "is two pieces of work: B, of the stage's input, "
+                            "which the stage before waits for, and W, of its "
+                            "weights, which may wait. Ranks are those of one "
+                            "pipeline.</text>\n", LEFT);
 }
 
 static status svg_span(struct text *out, const struct schedule *s,

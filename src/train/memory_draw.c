@@ -388,7 +388,7 @@ static status draw_file(const struct pipeline *pipeline, struct text *out)
 {
     TRY(text_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" "
                          "viewBox=\"0 0 %d %d\">\n<style>%s</style>\n"
-                         "<rect class=\"paper\" width=\"100%%\" "
+                         "<rect class=\"paper\" fill=\"#fff\" width=\"100%%\" "
                          "height=\"100%%\"/>\n", WIDTH,
                     HEIGHT * pipeline->count, report_style));
     for (int i = 0; i < pipeline->count; i++) {

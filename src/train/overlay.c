@@ -15,7 +15,12 @@ enum { WIDTH = 860, PLOT_LEFT = 60, PLOT_RIGHT = 460, PLOT_TOP = 40,
 static const char *const colours[] = {
     "#1b1b1b", "#d1495b", "#00798c", "#edae49", "#66a182", "#8d6a9f",
     "#2e4057", "#e07a5f", "#3d85c6", "#7a9e1f", "#b5838d", "#6c757d"};
-enum { COLOURS = sizeof colours / sizeof *colours };
+/* Curves with one colour differ in their dashes. */
+static const char *const dashes[] = {"none", "9 5", "3 4", "12 4 3 4"};
+enum {
+    COLOURS = sizeof colours / sizeof *colours,
+    DASHES = sizeof dashes / sizeof *dashes
+};
 
 struct frame_of {
     double least, most; /* losses */
@@ -62,20 +67,23 @@ static status curve(struct text *out, const struct frame_of *f,
                     const struct overlay_curve *curve, int index, int count)
 {
     const char *colour = colours[index % COLOURS];
+    const char *dash = dashes[index / COLOURS % DASHES];
     const double width = 2 + 14.0 * (count - 1 - index) / (count + 1);
     const int y = PLOT_TOP + LINE * index;
 
     TRY(text_printf(out, "<polyline fill=\"none\" stroke=\"%s\" "
                          "stroke-width=\"%.1f\" stroke-linejoin=\"round\" "
-                         "stroke-linecap=\"round\" points=\"", colour, width));
+                         "stroke-dasharray=\"%s\" points=\"", colour, width,
+                    dash));
     for (int64_t i = 0; i < f->steps; i++)
         if (isfinite(curve->losses[i]))
             TRY(text_printf(out, "%.2f,%.2f ", x_of(f, (double)i),
                             y_of(f, curve->losses[i])));
     TRY(text_printf(out, "\"/>\n<line x1=\"%d\" x2=\"%d\" y1=\"%d\" "
-                         "y2=\"%d\" stroke=\"%s\" stroke-width=\"4\"/>"
+                         "y2=\"%d\" stroke=\"%s\" stroke-width=\"4\" "
+                         "stroke-dasharray=\"%s\"/>"
                          "<text x=\"%d\" y=\"%d\">",
-                    LEGEND_LEFT, LEGEND_LEFT + 20, y, y, colour,
+                    LEGEND_LEFT, LEGEND_LEFT + 20, y, y, colour, dash,
                     LEGEND_LEFT + 28, y + 4));
     TRY(html_escape(out, curve->name, strlen(curve->name)));
     return text_append_string(out, "</text>\n");
@@ -98,12 +106,30 @@ static struct frame_of frame_of(const struct overlay_curve *curves, int count,
     return f;
 }
 
+/* Curves that cover each other look like one. */
+static status note_equal(struct text *out, const struct overlay_curve *curves,
+                         int count, int64_t steps)
+{
+    int equal = 1;
+
+    for (int i = 1; i < count; i++)
+        equal += memcmp(curves[i].losses, curves[0].losses,
+                        (size_t)steps * sizeof(double)) == 0;
+    return text_printf(out, "<text x=\"%d\" y=\"%d\" fill=\"#555\">%d of "
+                            "%d curves are the first one, bit by bit:</text>\n"
+                            "<text x=\"%d\" y=\"%d\" fill=\"#555\">they "
+                            "lie on top of each other, the last one thinnest"
+                            "</text>\n", PLOT_LEFT, PLOT_BOTTOM + 44, equal,
+                       count, PLOT_LEFT, PLOT_BOTTOM + 60);
+}
+
 static status draw(struct text *out, const struct overlay_curve *curves,
                    int count, int64_t steps)
 {
     const struct frame_of f = frame_of(curves, count, steps);
     const int legend = PLOT_TOP + LINE * count + 20;
-    const int height = legend > PLOT_BOTTOM + 40 ? legend : PLOT_BOTTOM + 40;
+    const int least = PLOT_BOTTOM + 76;
+    const int height = legend > least ? legend : least;
 
     TRY(text_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" "
                          "viewBox=\"0 0 %d %d\" font-family=\"sans-serif\" "
@@ -113,6 +139,7 @@ static status draw(struct text *out, const struct overlay_curve *curves,
     TRY(axes(out, &f));
     for (int i = 0; i < count; i++)
         TRY(curve(out, &f, &curves[i], i, count));
+    TRY(note_equal(out, curves, count, steps));
     return text_append_string(out, "</svg>\n");
 }
 

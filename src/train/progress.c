@@ -171,8 +171,6 @@ void progress_step(struct progress *progress, const struct progress_step *step)
     if (isfinite(step->loss)) append(line, "  loss %.3f", step->loss);
     if (isfinite(step->tokens_per_s) && step->tokens_per_s > 0)
         append_rate(line, step->tokens_per_s);
-    if (isfinite(step->peak_fraction) && step->peak_fraction > 0)
-        append(line, "  %.0f%% of peak", 100 * step->peak_fraction);
     append_left(line, (double)(step->steps - step->step), rate);
     draw(progress, line, now);
 }

@@ -27,13 +27,12 @@ struct progress {
     double last_done, last_s;     /* at the previous update */
 };
 
-/* What the training loop says about a step. A value that is not finite, or
- * peak_fraction 0, is left out. */
+/* What the training loop says about a step. A value that is not finite is
+ * left out. */
 struct progress_step {
     int64_t step, steps;
     double loss;
     double tokens_per_s;
-    double peak_fraction; /* 0 to 1 */
 };
 
 void progress_begin(struct progress *progress, FILE *out, const char *what,

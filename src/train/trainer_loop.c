@@ -103,8 +103,7 @@ static status write_row(struct trainer *t, const struct made_step *made)
     row.time_s = now_s(CLOCK_REALTIME);
     const struct progress_step shown = {
         .step = t->counters.step, .steps = t->setup.rate.steps,
-        .loss = made->result.loss, .tokens_per_s = row.tokens_per_s,
-        .peak_fraction = of_peak};
+        .loss = made->result.loss, .tokens_per_s = row.tokens_per_s};
 
     const bool logged = t->counters.step % o->run.log_every == 0 ||
                         t->counters.step == t->setup.rate.steps;

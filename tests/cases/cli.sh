@@ -211,6 +211,12 @@ expect 66 "config.yaml" plan "$work/empty"
 # --- schedules ---
 expect 0 "breadth-first" schedule
 expect 0 "bubble rate  0.2727" schedule 1f1b --ranks 4 --microbatches 8
+expect 0 "idle share   0.0588" schedule zb-v --ranks 4 --microbatches 8
+expect 0 "breadth-first" schedule --list
+expect 0 " 0-99  " schedule gpipe --ranks 100 --microbatches 20
+expect 0 "16 of 99 lines" schedule 1f1b --ranks 99 --microbatches 99
+expect 2 "at most 50000 are drawn" schedule gpipe --ranks 1024 \
+    --microbatches 512 --draw "$work/huge.svg"
 expect 0 '"bubble_rate": 0.0433' schedule zb-2p --ranks 8 --microbatches 24 \
     --forward 18.522 --backward-input 18.086 --backward-weight 9.337 \
     --transfer 0.601 --weight-memory 0.36641 --memory-limit 16 --json
