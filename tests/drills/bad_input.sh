@@ -132,6 +132,15 @@ lockstep plan config.yaml --set data.train=[nowhere.txt] >log 2>&1 &&
     ok "plan says what is not there yet" ||
     bad "plan says what is not there yet" "exit $?" log
 
+# `verify` names what does not fit, with the reason.
+printf '%s\n' 'ranks=2 mesh.data=2' '?ranks=5 mesh.data=5' >layouts.txt
+expect "verify names what it left out" 0 \
+    "ranks=5 mesh.data=5: mesh.data: 5 ranks cannot share" verify config.yaml \
+    --layouts layouts.txt --steps 1 --draw curves.svg
+grep -q "2 of 2 curves are the first one" curves.svg &&
+    ok "the picture says that curves are equal" ||
+    bad "the picture says that curves are equal" "it does not"
+
 # --- numbers that explode ---
 refused "a gradient that overflows" 76 "is not finite" --set train.steps=100 \
     --set optimizer.warmup=0 --set optimizer.schedule=constant \
