@@ -126,11 +126,22 @@ static double tick_ns(int64_t end)
     return tick;
 }
 
-static status svg_legend(struct text *out, bool others)
+/* A rank that runs W right behind each B measures both as one B. */
+static bool is_whole(const struct timeline *timeline)
+{
+    int64_t sums[ACTION_COMPUTE_COUNT] = {0};
+
+    for (int i = 0; i < timeline->count; i++)
+        sums[timeline->spans[i].action.kind] +=
+            timeline->spans[i].end_ns - timeline->spans[i].begin_ns;
+    return sums[ACTION_BACKWARD_WEIGHT] < sums[ACTION_BACKWARD_INPUT] / 50;
+}
+
+static status svg_legend(struct text *out, bool others, bool whole)
 {
     int x = LEFT;
 
-    for (int i = 0; i < ACTION_COMPUTE_COUNT; i++) {
+    for (int i = 0; i < ACTION_COMPUTE_COUNT - whole; i++) {
         TRY(text_printf(out, "<rect x=\"%d\" y=\"40\" width=\"14\" "
                              "height=\"14\" fill=\"%s\"/>\n", x,
                         looks[i].first));
@@ -139,7 +150,8 @@ static status svg_legend(struct text *out, bool others)
                                  "height=\"14\" fill=\"%s\"/>\n", x + 16,
                             looks[i].other));
         TRY(text_printf(out, "<text x=\"%d\" y=\"51\">%s</text>\n",
-                        x + (others ? 36 : 20), looks[i].name));
+                        x + (others ? 36 : 20),
+                        whole && i > 0 ? "backward, B + W" : looks[i].name));
         x += others ? 190 : 170;
     }
     TRY(text_printf(out, "<text x=\"%d\" y=\"51\" fill=\"#555\">%snumbers: "
@@ -148,8 +160,9 @@ static status svg_legend(struct text *out, bool others)
     return text_printf(out, "<text x=\"%d\" y=\"68\" fill=\"#555\">A gradient "
                             "is two pieces of work: B, of the stage's input, "
                             "which the stage before waits for, and W, of its "
-                            "weights, which may wait. Ranks are those of one "
-                            "pipeline.</text>\n", LEFT);
+                            "weights, which may wait%s. Ranks are those of "
+                            "one pipeline.</text>\n", LEFT,
+                       whole ? "; here both are one piece" : "");
 }
 
 static status svg_span(struct text *out, const struct schedule *s,
@@ -216,7 +229,7 @@ status timeline_draw_svg(const struct timeline *timeline,
                     WIDTH + LEFT + 60, height, LEFT));
     TRY(svg_text(out, title));
     TRY(text_append_string(out, "</text>\n"));
-    TRY(svg_legend(out, others));
+    TRY(svg_legend(out, others, is_whole(timeline)));
     TRY(text_printf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" "
                          "height=\"%d\" fill=\"#eee\"/>\n", LEFT, TOP - 2,
                     WIDTH, schedule->ranks * ROW));

@@ -229,7 +229,8 @@ static status traced_step(struct trainer *t)
 
     TRY(trace_begin(&t->trace, &t->step));
     TRY(one_step(t));
-    snprintf(title, sizeof title, "measured: step %lld, %d ranks, %s",
+    snprintf(title, sizeof title,
+             "measured: step %lld, the %d ranks of rank 0's pipeline, %s",
              (long long)t->counters.step, t->setup.mesh.size[AXIS_PIPE],
              t->setup.set->values.schedule.name);
     TRY(path_join(path, sizeof path, t->run.path, "timeline.svg"));
