@@ -176,6 +176,19 @@ static status legend(struct drawing *d, int row, int colour, double opacity,
                        text_bytes(d->label, (uint64_t)bytes), name);
 }
 
+/* Two lines under the legend. */
+static status legend_note(struct drawing *d, int row)
+{
+    const int y = TITLE + 18 + (row + 1) * LINE;
+
+    return text_printf(d->out, "<text x=\"%d\" y=\"%d\" "
+                               "style=\"font-size:11px\">pale: there all the "
+                               "time</text><text x=\"%d\" y=\"%d\" "
+                               "style=\"font-size:11px\">full colour: at most, "
+                               "while it is alive</text>\n",
+                       LEGEND, y, LEGEND, y + LINE);
+}
+
 /* A band of equal height all along. */
 static status draw_band(struct drawing *d, double from, double bytes,
                         const char *name, int row)
@@ -263,6 +276,7 @@ static status draw_above(struct drawing *d)
     for (int k = 0; k < d->kinds.count; k++)
         if (most_of(d, k) > 0)
             TRY(legend(d, row++, k, 1, d->kinds.names[k], most_of(d, k)));
+    TRY(legend_note(d, row));
     return text_printf(d->out, "<line class=\"level\" x1=\"%d\" x2=\"%d\" "
                                "y1=\"%.1f\" y2=\"%.1f\"/><text class=\"tick "
                                "end\" x=\"%d\" y=\"%.1f\">planned: %s"
