@@ -40,5 +40,6 @@ demo: the report is $(pwd)/demo/run/report.html
 Try next:
     $lockstep generate demo/run --prompt "In the beginning" --temperature 0
     $lockstep plan examples/01_first_run/config.yaml --explain memory
-    $lockstep resume demo/run --set train.steps=$((2 * ${STEPS:-400}))
+    $lockstep train examples/01_first_run/config.yaml --run demo/longer \\
+        --set optimizer.schedule=wsd --set train.steps=$((2 * ${STEPS:-400}))
 END

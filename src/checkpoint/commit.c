@@ -242,6 +242,44 @@ done:
     return result;
 }
 
+static bool can_exchange(const struct checkpoint_save *save)
+{
+    if (fault_due("checkpoint.exchange")) return false;
+    return renameat2(AT_FDCWD, save->temporary, AT_FDCWD, save->final,
+                     RENAME_EXCHANGE) == 0;
+}
+
+/* Where a file system cannot exchange two names (NFS): the older one is set
+ * aside under a name that checkpoint_clean brings back when we are killed
+ * before the new one has its own. */
+static status replace_final(struct checkpoint_save *save, const char *directory)
+{
+    char aside[PATH_BYTES], name[32], hidden[48];
+    status result;
+
+    step_name(name, save->plan->step);
+    snprintf(hidden, sizeof hidden, CHECKPOINT_ASIDE "%s", name);
+    TRY(path_join(aside, sizeof aside, directory, hidden));
+    if (file_is_link(aside) || file_exists(aside)) TRY(directory_remove(aside));
+    if (rename(save->final, aside) != 0)
+        FAIL(ERR_IO, "%s: cannot be set aside: %s", save->final,
+             strerror(errno));
+    result = fault_point("checkpoint.aside");
+    if (result == OK && rename(save->temporary, save->final) != 0)
+        result = status_fail(ERR_IO, __FILE__, __LINE__,
+                             "%s: cannot be given its name: %s", save->final,
+                             strerror(errno));
+    if (result != OK) {
+        /* If this fails, too, checkpoint_clean does it. */
+        (void)!rename(aside, save->final);
+        return result;
+    }
+    save->made = false;
+    TRY(directory_sync(directory));
+    TRY(fault_point("checkpoint.replaced"));
+    return directory_remove(aside);
+}
+
 /* The temporary directory takes the final name. Where that exists, the two
  * change places, so that at no moment the step is missing. */
 static status appear(struct checkpoint_save *save, const char *directory)
@@ -250,21 +288,12 @@ static status appear(struct checkpoint_save *save, const char *directory)
 
     const bool exists = file_is_link(save->final) ||
                         file_is_directory(save->final);
-    int failed = exists ? renameat2(AT_FDCWD, save->temporary, AT_FDCWD,
-                                    save->final, RENAME_EXCHANGE)
-                        : rename(save->temporary, save->final);
 
-    if (failed && exists && (errno == EINVAL || errno == ENOSYS)) {
-        /* This file system cannot exchange: the older one goes first. */
-        TRY(directory_remove(save->final));
-        failed = rename(save->temporary, save->final);
-        save->made = failed != 0;
-    } else if (!failed) {
-        save->made = exists; /* what is there now is the one replaced */
-    }
-    if (failed)
+    if (exists && !can_exchange(save)) return replace_final(save, directory);
+    if (!exists && rename(save->temporary, save->final) != 0)
         FAIL(ERR_IO, "%s: cannot be given its name: %s", save->final,
              strerror(errno));
+    save->made = exists; /* what is there now is the one replaced */
     return directory_sync(directory);
 }
 
@@ -334,7 +363,9 @@ status checkpoint_save_commit(struct checkpoint_save *save)
     TRY(fault_point("checkpoint.rename"));
     TRY(appear(save, directory));
     TRY(fault_point("checkpoint.latest"));
-    return file_write_atomic(latest, line, strlen(line));
+    TRY(file_write_atomic(latest, line, strlen(line)));
+    checkpoint_announced(save->plan->run);
+    return OK;
 }
 
 void checkpoint_save_free(struct checkpoint_save *save)

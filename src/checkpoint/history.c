@@ -5,9 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 #include "base/arena.h"
 #include "base/fault.h"
+#include "base/retry.h"
 
 enum { STEP_DIGITS_LEAST = 8, STEP_DIGITS_MOST = 11 };
 
@@ -45,18 +47,30 @@ static int order_steps(const void *left, const void *right)
     return a < b ? -1 : a > b;
 }
 
+/* A directory that cannot be looked at is not one that is missing. */
+static status is_missing(const char *path, bool *missing)
+{
+    struct stat facts;
+
+    *missing = stat(path, &facts) != 0;
+    if (!*missing || errno == ENOENT || errno == ENOTDIR) return OK;
+    FAIL(ERR_IO, "%s: cannot be examined: %s", path, strerror(errno));
+}
+
 status checkpoint_steps(const char *run, int64_t **steps, int *count)
 {
     char directory[PATH_BYTES];
     char **names = NULL;
     int name_count = 0;
+    bool missing;
     void *memory;
     status result;
 
     *steps = NULL;
     *count = 0;
     TRY(checkpoints_path(run, directory));
-    if (!file_is_directory(directory)) return OK;
+    TRY(is_missing(directory, &missing));
+    if (missing) return OK;
     TRY(directory_list(directory, &names, &name_count));
     TRY_GOTO(done, result,
              memory_take((size_t)name_count + 1, sizeof **steps, &memory));
@@ -73,32 +87,90 @@ done:
     return result;
 }
 
-/* What `latest` names, if that is there. Damage of the pointer is harmless,
- * so it is not an error either. */
-static bool read_pointer(const char *run, int64_t *step)
+/* The text of `latest`, without its newline; "": none. Damage of the pointer is
+ * harmless; a failure to read it is not, since steps beyond it may be of a
+ * future that was given up. */
+static status read_latest(const char *run, char name[32])
 {
-    char directory[PATH_BYTES], path[PATH_BYTES], name[32];
+    char directory[PATH_BYTES], path[PATH_BYTES];
     struct text text = {0};
-    bool found = false;
+    status result;
 
-    if (checkpoints_path(run, directory) != OK ||
-        path_join(path, sizeof path, directory, "latest") != OK ||
-        !file_exists(path) ||
-        file_read_regular(path, sizeof name, &text) != OK) {
+    name[0] = 0;
+    TRY(checkpoints_path(run, directory));
+    TRY(path_join(path, sizeof path, directory, "latest"));
+    result = file_read_regular(path, 32, &text);
+    if (result == ERR_FORMAT || result == ERR_MISSING) {
         status_clear();
-        text_free(&text);
-        return false;
-    }
-    if (text.length > 1 && text.length < sizeof name &&
-        text.bytes[text.length - 1] == '\n') {
+        result = OK;
+    } else if (result == OK && text.length > 1 && text.length < 32 &&
+               text.bytes[text.length - 1] == '\n') {
         memcpy(name, text.bytes, text.length - 1);
         name[text.length - 1] = 0;
-        found = step_parse(name, step) &&
-                path_join(path, sizeof path, directory, name) == OK &&
-                file_is_directory(path);
     }
     text_free(&text);
-    return found;
+    return result;
+}
+
+/* What `latest` names, if that is there. */
+static status read_pointer(const char *run, int64_t *step, bool *found)
+{
+    char directory[PATH_BYTES], path[PATH_BYTES], name[32];
+    bool missing;
+
+    *found = false;
+    TRY(read_latest(run, name));
+    if (!step_parse(name, step)) return OK;
+    TRY(checkpoints_path(run, directory));
+    TRY(path_join(path, sizeof path, directory, name));
+    TRY(is_missing(path, &missing));
+    *found = !missing;
+    return OK;
+}
+
+static status none_path(const char *run, char out[PATH_BYTES])
+{
+    char directory[PATH_BYTES];
+
+    TRY(checkpoints_path(run, directory));
+    return path_join(out, PATH_BYTES, directory, ".none");
+}
+
+status checkpoint_announce(const char *run)
+{
+    char directory[PATH_BYTES], path[PATH_BYTES];
+
+    TRY(checkpoints_path(run, directory));
+    TRY(directory_make_own(directory));
+    TRY(none_path(run, path));
+    return file_write_atomic(path, "", 0);
+}
+
+void checkpoint_announced(const char *run)
+{
+    char path[PATH_BYTES];
+
+    if (none_path(run, path) != OK) status_clear();
+    else (void)unlink(path); /* as a rule it is not there */
+}
+
+status checkpoint_count(const char *run, int *count, bool *none)
+{
+    struct retry retry = {0};
+    int64_t *steps = NULL;
+    char path[PATH_BYTES];
+    bool missing = true;
+    status result;
+
+    TRY(none_path(run, path));
+    do {
+        result = checkpoint_steps(run, &steps, count);
+        memory_free(steps);
+        steps = NULL;
+        if (result == OK) result = is_missing(path, &missing);
+    } while (retry_again(&retry, result));
+    *none = result == OK && *count == 0 && !missing;
+    return result;
 }
 
 static status step_path(const char *run, int64_t step, char out[PATH_BYTES])
@@ -114,6 +186,7 @@ static status step_path(const char *run, int64_t step, char out[PATH_BYTES])
 static status list_candidates(const char *run, int64_t **steps, int *count)
 {
     int64_t pointed = -1;
+    bool found;
     int kept = 0;
 
     TRY(checkpoint_steps(run, steps, count));
@@ -123,7 +196,8 @@ static status list_candidates(const char *run, int64_t **steps, int *count)
         (*steps)[*count - 1 - i] = (*steps)[i];
         (*steps)[i] = other;
     }
-    if (!read_pointer(run, &pointed)) return OK;
+    TRY(read_pointer(run, &pointed, &found));
+    if (!found) return OK;
     while (kept < *count && (*steps)[kept] != pointed) kept++;
     if (kept == *count) return OK;
     memmove(*steps + 1, *steps, (size_t)kept * sizeof **steps);
@@ -150,12 +224,12 @@ done:
 
 static bool is_damage(status code)
 {
-    return code == ERR_FORMAT || code == ERR_MISSING || code == ERR_IO;
+    return code == ERR_FORMAT || code == ERR_MISSING;
 }
 
-status checkpoint_open_newest_valid(struct checkpoint *checkpoint,
-                                    const char *run, struct threads *threads,
-                                    struct text *notice)
+/* Once: ERR_IO says nothing about the checkpoint. */
+static status open_newest_valid(struct checkpoint *checkpoint, const char *run,
+                                struct threads *threads, struct text *notice)
 {
     int64_t *steps = NULL;
     int count = 0;
@@ -183,6 +257,65 @@ status checkpoint_open_newest_valid(struct checkpoint *checkpoint,
     FAIL_GOTO(done, result, ERR_FORMAT,
               "%s: none of its %d checkpoints is whole: %s", run, count,
               notice->bytes);
+done:
+    memory_free(steps);
+    return result;
+}
+
+status checkpoint_open_newest_valid(struct checkpoint *checkpoint,
+                                    const char *run, struct threads *threads,
+                                    struct text *notice)
+{
+    struct retry retry = {0};
+    status result = open_newest_valid(checkpoint, run, threads, notice);
+
+    while (retry_again(&retry, result)) {
+        checkpoint_close(checkpoint);
+        notice->length = 0;
+        result = open_newest_valid(checkpoint, run, threads, notice);
+    }
+    return result;
+}
+
+status checkpoint_open_patient(struct checkpoint *checkpoint,
+                               const char *directory, struct threads *threads)
+{
+    struct retry retry = {0};
+    status result = checkpoint_open(checkpoint, directory, threads);
+
+    while (retry_again(&retry, result)) {
+        checkpoint_close(checkpoint);
+        result = checkpoint_open(checkpoint, directory, threads);
+    }
+    return result;
+}
+
+status checkpoint_newest_grid(const char *run, struct grid *grid, bool *found)
+{
+    struct retry retry = {0};
+    int64_t *steps = NULL;
+    int count = 0;
+    status result;
+
+    *found = false;
+    do {
+        memory_free(steps);
+        steps = NULL;
+        result = list_candidates(run, &steps, &count);
+    } while (retry_again(&retry, result));
+    for (int i = 0; i < count && result == OK && !*found; i++) {
+        struct checkpoint checkpoint = {0};
+        char path[PATH_BYTES];
+
+        TRY_GOTO(done, result, step_path(run, steps[i], path));
+        result = checkpoint_open_patient(&checkpoint, path, NULL);
+        *found = result == OK;
+        if (*found) *grid = checkpoint.manifest.grid;
+        checkpoint_close(&checkpoint);
+        if (!is_damage(result)) continue;
+        status_clear(); /* who restores says it */
+        result = OK;
+    }
 done:
     memory_free(steps);
     return result;
@@ -222,12 +355,14 @@ status checkpoint_prune(const char *run, int64_t keep_last,
     int64_t *steps = NULL;
     int64_t pointed = -1;
     char path[PATH_BYTES];
+    bool found;
     int count = 0, past;
     status result;
 
     TRY_GOTO(done, result, check_directory(run));
     TRY_GOTO(done, result, checkpoint_steps(run, &steps, &count));
-    if (!read_pointer(run, &pointed)) goto done;
+    TRY_GOTO(done, result, read_pointer(run, &pointed, &found));
+    if (!found) goto done;
     /* Steps beyond the pointer are of a future that was given up; they are
      * replaced when the run gets there, and must not crowd out its past. */
     past = count;
@@ -247,6 +382,31 @@ done:
     return result;
 }
 
+/* A step that was set aside while another took its name (commit.c): where none
+ * has the name, it comes back. */
+static status settle_old(const char *directory, const char *hidden)
+{
+    char aside[PATH_BYTES], final[PATH_BYTES];
+    bool missing;
+
+    TRY(path_join(aside, sizeof aside, directory, hidden));
+    TRY(path_join(final, sizeof final, directory,
+                  hidden + sizeof CHECKPOINT_ASIDE - 1));
+    TRY(is_missing(final, &missing));
+    if (!missing || file_is_link(final)) return directory_remove(aside);
+    if (rename(aside, final) == 0) return OK;
+    FAIL(ERR_IO, "%s: cannot get its name back: %s", aside, strerror(errno));
+}
+
+static bool was_aside(const char *name)
+{
+    const size_t length = sizeof CHECKPOINT_ASIDE - 1;
+    int64_t step;
+
+    return strncmp(name, CHECKPOINT_ASIDE, length) == 0 &&
+           step_parse(name + length, &step);
+}
+
 status checkpoint_clean(const char *run)
 {
     static const char START[] = ".tmp-", POINTER[] = "latest.tmp-";
@@ -263,6 +423,8 @@ status checkpoint_clean(const char *run)
         const bool pointer =
             strncmp(names[i], POINTER, sizeof POINTER - 1) == 0;
 
+        if (was_aside(names[i]))
+            TRY_GOTO(done, result, settle_old(directory, names[i]));
         if (!pointer && strncmp(names[i], START, sizeof START - 1) != 0)
             continue;
         TRY_GOTO(done, result,

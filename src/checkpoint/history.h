@@ -19,7 +19,8 @@ status checkpoint_steps(const char *run, int64_t **steps, int *count);
 status checkpoint_find_newest(const char *run, char out[PATH_BYTES],
                               int64_t *step);
 /* Opens and verifies (every checksum) the newest, and on damage the one
- * before, and so on. A sentence for each that was passed over is added to
+ * before, and so on. ERR_IO is no damage: it is tried again for seconds, then
+ * returned. A sentence for each that was passed over is added to
  * `notice`. ERR_MISSING: there is none; ERR_FORMAT: none is whole. */
 status checkpoint_open_newest_valid(struct checkpoint *checkpoint,
                                     const char *run, struct threads *threads,
@@ -28,6 +29,21 @@ status checkpoint_open_newest_valid(struct checkpoint *checkpoint,
  * oldest first; never what `latest` names, nor anything newer. */
 status checkpoint_prune(const char *run, int64_t keep_last,
                         int64_t keep_every);
+/* The same for one that is named; ERR_IO only when it stays so for seconds. */
+status checkpoint_open_patient(struct checkpoint *checkpoint,
+                               const char *directory,
+                               struct threads *threads);
+/* The grid of the newest that is whole, as far as can be seen without its
+ * tensors. */
+status checkpoint_newest_grid(const char *run, struct grid *grid, bool *found);
+/* ckpt/.none is there until the first save: only so a run that was killed early
+ * differs from one whose checkpoints are gone. */
+status checkpoint_announce(const char *run);
+void checkpoint_announced(const char *run);
+/* *none: there was none yet. */
+status checkpoint_count(const char *run, int *count, bool *none);
+/* In front of a step's name while another takes it. */
+#define CHECKPOINT_ASIDE ".old-"
 /* Removes what interrupted saves and removals left behind. */
 status checkpoint_clean(const char *run);
 

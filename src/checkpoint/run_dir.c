@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include "base/log.h"
 #include "checkpoint/history.h"
 
 static status set_paths(struct run_dir *run, const char *path)
@@ -28,12 +29,37 @@ static status check_writable(const char *path)
 static status take_lock(struct run_dir *run)
 {
     char path[PATH_BYTES];
+    status result;
 
     TRY(check_writable(run->path));
     TRY(path_join(path, sizeof path, run->path, "lock"));
     TRY(file_lock_take(&run->lock, path));
     /* Nobody else saves here now: what is unfinished stays so. */
-    return checkpoint_clean(run->path);
+    result = checkpoint_clean(run->path);
+    if (result != ERR_IO) return result;
+    LOG(WARNING, "checkpoint", "what an interrupted save left stays for now: "
+        "%s", status_message());
+    status_clear();
+    return OK;
+}
+
+/* A run without its config.yaml: its metrics and checkpoints are somebody's. */
+static status check_unused(struct run_dir *run)
+{
+    char path[PATH_BYTES];
+    int64_t bytes = 0;
+    int count = 0;
+    bool none;
+
+    memcpy(path, run->path, sizeof path);
+    TRY(checkpoint_count(path, &count, &none));
+    if (count == 0 && file_exists(run->metrics))
+        TRY(file_size(run->metrics, &bytes));
+    if (count == 0 && bytes == 0) return OK;
+    run_dir_close(run);
+    FAIL(ERR_MISSING, "%s: holds %s of a run, but no config.yaml; bring it "
+         "back and resume, or choose another directory with --run", path,
+         count > 0 ? "checkpoints" : "metrics");
 }
 
 status run_dir_create(struct run_dir *run, const char *path)
@@ -46,7 +72,7 @@ status run_dir_create(struct run_dir *run, const char *path)
              path);
     TRY(directory_make_private(path));
     TRY(take_lock(run));
-    if (!file_exists(run->config)) return OK;
+    if (!file_exists(run->config)) return check_unused(run);
     run_dir_close(run);
     result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
                          "%s: holds a run already", path);

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/fault.h"
 
 /* The kernel moves at most 2 GiB in one call; smaller calls cost nothing and
  * let a signal in. */
@@ -55,6 +56,7 @@ status transfer_read(int descriptor, const char *path, int64_t offset,
 {
     char *at = bytes;
 
+    TRY(fault_point("checkpoint.read"));
     while (length > 0) {
         const size_t ask = length < CALL_BYTES_MAX ? length : CALL_BYTES_MAX;
         const ssize_t got = pread(descriptor, at, ask, (off_t)offset);

@@ -42,7 +42,10 @@ const struct command commands[] = {
      "of the run\n(its length, the learning rate, what is logged and kept), "
      "but not what was already\ntrained.",
      "lockstep resume runs/first --set train.steps=600", false, command_resume,
-     {FLAG_SET, FLAG_RANKS, FLAG_THREADS, FLAG_ISA, FLAG_TRACE, FLAG_JSON}},
+     {FLAG_SET, FLAG_RANKS, FLAG_THREADS, FLAG_ISA, FLAG_TRACE,
+      {"from-scratch", NULL, "begins again at step 0 where no checkpoint is "
+                             "left", false},
+      FLAG_JSON}},
     {"verify", "CONFIG", 1, 1, "proves that layouts train the same bits",
      "Trains a few steps with one rank, then with each layout, and compares "
      "loss,\ngradients and weights bit by bit. The exit code is 0 only if "

@@ -2,6 +2,8 @@
 /* train.c - the commands that train: a new run, and a run that goes on. */
 #include "cli/config.h"
 #include "cli/run.h"
+#include "comm/launch.h"
+#include "train/launched.h"
 #include "train/trainer.h"
 
 status command_train(struct arguments *arguments)
@@ -31,9 +33,10 @@ status command_resume(struct arguments *arguments)
     struct assignments assignments = {0};
     struct trainer_request request = {
         .set = &set, .resume = true,
+        .from_scratch = arguments_has(arguments, "from-scratch"),
         .trace = arguments_text(arguments, "trace", NULL),
         .json = arguments_has(arguments, "json")};
-    int64_t ranks = 0; /* as many as were launched */
+    int64_t ranks = 0; /* as many as were launched, or as last time */
     status result;
 
     TRY_GOTO(done, result, arguments_integer(arguments, "ranks", 1,
@@ -44,6 +47,15 @@ status command_resume(struct arguments *arguments)
     TRY_GOTO(done, result, trainer_options(&set, arguments->operands[0],
                                            assignments.items,
                                            assignments.count));
+    if (request.ranks == 0 && launch_rank() < 0)
+        TRY_GOTO(done, result, launched_ranks(arguments->operands[0],
+                                              &set.values, &request.ranks));
+    if (request.ranks > RANKS_MOST)
+        FAIL_GOTO(done, result, ERR_CONFIG,
+                  "%s ran on %d ranks, and threads are at most %d: mpirun -n "
+                  "%d lockstep resume ..., or --ranks N with a mesh for it",
+                  arguments->operands[0], request.ranks, (int)RANKS_MOST,
+                  request.ranks);
     TRY_GOTO(done, result, trainer_run(&request));
 done:
     options_free(&set);

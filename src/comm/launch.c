@@ -44,6 +44,14 @@ int launch_rank(void)
     return launcher != NULL ? variable(launcher->rank, 0) : -1;
 }
 
+const char *launch_command(void)
+{
+    const struct launcher *launcher = launcher_find();
+
+    if (launcher == NULL) return NULL;
+    return strncmp(launcher->size, "SLURM", 5) == 0 ? "srun" : "mpirun";
+}
+
 /* The body of a rank whose groups have a limit from the start. */
 struct limited {
     int64_t limit_ms;

@@ -9,6 +9,9 @@
  * (Open MPI's and MPICH's mpirun, Slurm's srun); -1: started by hand. */
 int launch_rank(void);
 
+/* The command that started it: "mpirun" or "srun"; NULL: started by hand. */
+const char *launch_command(void);
+
 struct launch {
     int ranks;        /* there must be so many; 0: as many as were launched,
                        * or 1 */

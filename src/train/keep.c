@@ -7,6 +7,7 @@
 #include <lockstep.h>
 
 #include "base/log.h"
+#include "base/retry.h"
 #include "checkpoint/identity.h"
 #include "models/lora.h"
 
@@ -319,13 +320,16 @@ static status open_newest(const struct keeper *keeper,
     step_name(name, step);
     TRY(path_join(all, sizeof all, keeper->run, "ckpt"));
     TRY(path_join(directory, sizeof directory, all, name));
-    return checkpoint_open(checkpoint, directory, threads);
+    return checkpoint_open_patient(checkpoint, directory, threads);
 }
 
 static status read_checkpoint(struct keeper *keeper,
                               struct checkpoint *checkpoint,
                               struct counters *counters)
 {
+    struct retry retry = {0};
+    status result;
+
     TRY(check_numerics(checkpoint));
     TRY(checkpoint_match_model(checkpoint, keeper->parts.items,
                                keeper->parts.count, keeper->config.bytes));
@@ -333,7 +337,9 @@ static status read_checkpoint(struct keeper *keeper,
         TRY(checkpoint_match_tokenizer(checkpoint,
                                        keeper->setup->tokenizer.digest));
     TRY(read_state(keeper, checkpoint, counters));
-    return session_parts_load(&keeper->parts, checkpoint);
+    do result = session_parts_load(&keeper->parts, checkpoint);
+    while (retry_again(&retry, result));
+    return result;
 }
 
 status keeper_restore(struct keeper *keeper, struct counters *counters,
@@ -345,21 +351,6 @@ status keeper_restore(struct keeper *keeper, struct counters *counters,
     TRY_GOTO(done, result, open_newest(keeper, &checkpoint, notice));
     TRY_GOTO(done, result,
              agree(keeper, read_checkpoint(keeper, &checkpoint, counters)));
-done:
-    checkpoint_close(&checkpoint);
-    return result;
-}
-
-status keeper_grid(const char *run, struct grid *out)
-{
-    struct checkpoint checkpoint = {0};
-    char directory[PATH_BYTES];
-    int64_t step;
-    status result;
-
-    TRY_GOTO(done, result, checkpoint_find_newest(run, directory, &step));
-    TRY_GOTO(done, result, checkpoint_open(&checkpoint, directory, NULL));
-    *out = checkpoint.manifest.grid;
 done:
     checkpoint_close(&checkpoint);
     return result;

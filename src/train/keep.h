@@ -53,7 +53,4 @@ status keeper_save(struct keeper *keeper, const struct counters *counters);
  * model, tokenizer or grid. */
 status keeper_restore(struct keeper *keeper, struct counters *counters,
                       struct text *notice);
-/* The grid that RUN's newest checkpoint was made with. */
-status keeper_grid(const char *run, struct grid *out);
-
 #endif

@@ -8,6 +8,7 @@
 struct trainer_request {
     const struct options_set *set; /* run.dir names the run */
     bool resume;     /* run.dir holds a run: go on from its newest checkpoint */
+    bool from_scratch; /* with resume: at step 0, where no checkpoint is */
     bool dry_run;    /* say what would be done, touch nothing */
     const char *trace; /* file for Perfetto, one a rank; NULL: none */
     bool json;       /* the last line is a JSON object */

@@ -9,6 +9,7 @@
 #include "base/meter.h"
 #include "kernels/math.h"
 #include "train/closing.h"
+#include "train/launched.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
 
@@ -239,9 +240,12 @@ static status traced_step(struct trainer *t)
 
 static status fail_stopped(const struct trainer *t)
 {
-    FAIL(ERR_STOPPED, "stopped on %s after step %lld, saved; go on with: "
-                      "lockstep resume %s",
-         signals_name(t->asked), (long long)t->counters.step, t->run.path);
+    char command[PATH_BYTES + 64];
+
+    launched_resume(command, sizeof command, t->run.path,
+                    team_size(&t->team));
+    FAIL(ERR_STOPPED, "stopped on %s after step %lld, saved; go on with: %s",
+         signals_name(t->asked), (long long)t->counters.step, command);
 }
 
 /* A signal that came while data and weights were opened. */

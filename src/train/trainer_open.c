@@ -10,6 +10,7 @@
 #include "checkpoint/history.h"
 #include "train/checks.h"
 #include "train/cores.h"
+#include "train/launched.h"
 #include "train/ramped.h"
 #include "train/same.h"
 #include "train/trace_file.h"
@@ -98,17 +99,44 @@ done:
     return result;
 }
 
-/* A run that was killed before its first checkpoint begins again. */
+/* Rank 0 looks. A run that was killed before its first checkpoint begins again;
+ * one whose checkpoints are gone does not, unless it is told to. */
+static status may_begin(const struct trainer *t, int64_t *begins)
+{
+    const char *run = t->run.path;
+    const bool told = t->request->from_scratch;
+    status result;
+    int count;
+    bool none;
+
+    TRY(checkpoint_count(run, &count, &none));
+    *begins = count == 0;
+    if (count > 0 && told)
+        FAIL(ERR_CONFIG, "%s has %d checkpoints, and --from-scratch would give "
+                         "them up: leave it out to go on from the newest, or "
+                         "move %s/ckpt away first", run, count, run);
+    if (count > 0 || none || told) return OK;
+    result = status_fail(ERR_MISSING, __FILE__, __LINE__,
+                         "%s/ckpt: has no checkpoint, though the run had begun "
+                         "to save or is an older one; nothing was changed",
+                         run);
+    return status_hint(result, "bring the directory back (is its disk "
+                               "mounted?), or begin again at step 0 with: "
+                               "lockstep resume %s --from-scratch", run);
+}
+
 static status restore_or_begin(struct trainer *t)
 {
-    int64_t *steps = NULL;
-    int count = 0;
+    int64_t begins = 0;
 
-    TRY(checkpoint_steps(t->run.path, &steps, &count));
-    memory_free(steps);
-    if (count > 0) return restore(t);
-    fprintf(stderr, "%s has no checkpoint yet: beginning again at step 0\n",
-            t->run.path);
+    TRY(team_agree(&t->team, trainer_leads(t) ? may_begin(t, &begins) : OK));
+    if (t->team.world != NULL)
+        TRY(comm_broadcast(t->team.world, tensor_1d(&begins, DTYPE_I64, 1),
+                           0));
+    if (!begins) return restore(t);
+    if (trainer_leads(t))
+        fprintf(stderr, "%s has no checkpoint%s: beginning again at step 0\n",
+                t->run.path, t->request->from_scratch ? "" : " yet");
     return start_weights(t);
 }
 
@@ -117,6 +145,7 @@ status trainer_plan(struct trainer *t, struct group *world)
 {
     const struct options *o = &t->request->set->values;
     struct grid grid;
+    bool found;
 
     TRY(same_options(world, t->request->set));
     TRY(setup_resolve(&t->setup, t->request->set,
@@ -132,10 +161,8 @@ status trainer_plan(struct trainer *t, struct group *world)
         FAIL(ERR_CONFIG, "tokenizer.from is empty and model.vocab is 0: one of "
                          "them must give the vocabulary");
     if (t->request->resume) {
-        if (keeper_grid(o->run.dir, &grid) == OK)
-            TRY(setup_use_grid(&t->setup, &grid));
-        else
-            status_clear(); /* restoring says what is wrong */
+        TRY(checkpoint_newest_grid(o->run.dir, &grid, &found));
+        if (found) TRY(setup_use_grid(&t->setup, &grid));
     }
     TRY(checks_run(&t->setup));
     TRY(trainer_policy_plan(t));
@@ -214,6 +241,71 @@ void trainer_restore_scale(struct trainer *t)
     t->step.rates = c->rates;
 }
 
+/* What the run planned for its next step when it was started last. */
+static status old_rate(const struct trainer *t, int64_t *steps, double *rate)
+{
+    struct setup old = t->setup; /* everything else cannot change */
+    struct options_set set = {0};
+    const struct options *o = &set.values;
+    struct text text = {0};
+    status result;
+
+    TRY_GOTO(done, result, options_init(&set));
+    TRY_GOTO(done, result, file_read_regular(t->run.config, (size_t)1 << 20,
+                                             &text));
+    TRY_GOTO(done, result, options_read_text(&set, text.bytes, text.length,
+                                             t->run.config, ORIGIN_RUN));
+    old.set = &set;
+    old.rate = (struct rate){.peak = o->optimizer.lr,
+                             .least = o->optimizer.min_lr,
+                             .warmup = o->optimizer.warmup,
+                             .decay_share = o->optimizer.decay_share};
+    TRY_GOTO(done, result, rate_curve_parse(o->optimizer.schedule,
+                                            &old.rate.curve));
+    TRY_GOTO(done, result, setup_length(&old, t->feed.samples));
+    *steps = old.rate.steps;
+    *rate = setup_rate(&old, t->counters.step);
+done:
+    options_free(&set);
+    text_free(&text);
+    return result;
+}
+
+/* A longer run stretches its curve: the rate jumps up where the old curve had
+ * come down. */
+static void tell_length(const struct trainer *t)
+{
+    const int64_t step = t->counters.step, steps = t->setup.rate.steps;
+    const double rate = setup_rate(&t->setup, step);
+    int64_t before;
+    double was;
+
+    if (step == steps) {
+        fprintf(stderr, "notice    %s has done all of its %lld steps: nothing "
+                        "is left to train; --set train.steps=N makes it "
+                        "longer\n", t->run.path, (long long)steps);
+        return;
+    }
+    if (old_rate(t, &before, &was) != OK) {
+        status_clear();
+        return;
+    }
+    if (before == steps || rate <= 1.001 * was) return;
+    fprintf(stderr, "warning   the learning rate rises from %.3g to %.3g at "
+                    "step %lld: %s was to end after %lld steps, and ends "
+                    "after %lld now. ", was, rate, (long long)step + 1,
+            t->setup.set->values.optimizer.schedule, (long long)before,
+            (long long)steps);
+    if (was > 0)
+        fprintf(stderr, "The old rate goes on with --set "
+                        "optimizer.schedule=constant --set optimizer.lr=%.3g. ",
+                was);
+    fprintf(stderr, "A run whose length is open trains with "
+                    "optimizer.schedule=wsd and is made longer from a "
+                    "checkpoint before its rate falls "
+                    "(docs/checkpoints.md)\n");
+}
+
 /* Weights, then what rank 0 writes down about the run. */
 static status begin(struct trainer *t)
 {
@@ -228,7 +320,11 @@ static status begin(struct trainer *t)
              t->run.path, (long long)t->counters.step,
              (long long)t->setup.rate.steps);
     if (!trainer_leads(t)) return OK;
+    if (t->request->resume) tell_length(t);
+    /* Before config.yaml makes a run of it. */
+    if (t->saved_step < 0) TRY(checkpoint_announce(t->run.path));
     TRY(store_configuration(t));
+    TRY(launched_write(t->run.path, team_size(&t->team)));
     return trainer_open_files(t, t->counters.step > 0 ? t->counters.step : -1);
 }
 

@@ -107,12 +107,12 @@ for fault in checkpoint.tensor:30:kill checkpoint.sync:5:kill \
     no_remains "killed at $fault" killed
 done
 
-# A save in which one rank fails: nobody hangs, the run says why.
+# A save in which one rank fails: nobody hangs, the run says why and goes on.
 rm -rf failed_save
 LOCKSTEP_FAULT=checkpoint.tensor:40 LIMIT=100 lockstep train config.yaml \
     --run failed_save --ranks 4 $(sets $pipe train.micro_batch=1) >log 2>&1
 code=$?
-if [ $code -ne 0 ] && [ $code -ne 124 ] && grep -q 'checkpoint.tensor' log
+if [ $code -eq 0 ] && grep -q 'training goes on.*checkpoint.tensor' log
 then ok "one rank cannot write"
 else bad "one rank cannot write" "exit $code" log
 fi

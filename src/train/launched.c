@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* launched.c - how a run was started last: RUN/launch.json. */
+#include "train/launched.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "comm/comm.h"
+#include "comm/launch.h"
+
+enum { RANKS_BELIEVED = 1 << 20 };
+
+static status path_of(const char *run, char path[PATH_BYTES])
+{
+    return path_join(path, PATH_BYTES, run, "launch.json");
+}
+
+status launched_write(const char *run, int ranks)
+{
+    const char *launcher = launch_command();
+    struct json_writer w;
+    char path[PATH_BYTES];
+    status result;
+
+    TRY(path_of(run, path));
+    json_write_begin(&w, 1);
+    json_write_object(&w);
+    json_write_key_integer(&w, "ranks", ranks);
+    json_write_key(&w, "launcher");
+    json_write_string(&w, launcher != NULL ? launcher : "threads");
+    json_write_object_end(&w);
+    TRY_GOTO(done, result, json_write_end(&w));
+    result = file_write_atomic(path, w.out.bytes, w.out.length);
+done:
+    json_writer_free(&w);
+    return result;
+}
+
+static status read_ranks(const char *run, int64_t *ranks)
+{
+    struct arena arena = {0};
+    struct text text = {0};
+    const struct json *object;
+    char path[PATH_BYTES];
+    status result;
+
+    *ranks = 0;
+    TRY(path_of(run, path));
+    if (!file_exists(path)) return OK;
+    arena_init(&arena, "launch.json", 0);
+    TRY_GOTO(done, result, file_read_regular(path, 4096, &text));
+    TRY_GOTO(done, result, json_read(&object, &arena, text.bytes, text.length,
+                                     path));
+    TRY_GOTO(done, result, json_get_integer(object, path, "ranks", ranks));
+    if (*ranks < 1 || *ranks > RANKS_BELIEVED)
+        FAIL_GOTO(done, result, ERR_FORMAT, "%s: %lld ranks, expected 1 to %d",
+                  path, (long long)*ranks, RANKS_BELIEVED);
+done:
+    text_free(&text);
+    arena_free(&arena);
+    return result;
+}
+
+status launched_ranks(const char *run, const struct options *o, int *ranks)
+{
+    const int64_t sizes[] = {o->mesh.data, o->mesh.shard, o->mesh.context,
+                             o->mesh.tensor, o->mesh.expert, o->mesh.pipe};
+    int64_t product = 1, old;
+
+    TRY(read_ranks(run, &old));
+    *ranks = (int)old;
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
+        if (sizes[i] < 1) return OK;
+        product = product > RANKS_BELIEVED ? product : product * sizes[i];
+    }
+    if (product <= RANKS_BELIEVED) *ranks = (int)product;
+    return OK;
+}
+
+/* A path as a shell reads it. */
+static void quote(char *out, size_t size, const char *path)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyz0123456789"
+                                "ABCDEFGHIJKLMNOPQRSTUVWXYZ_./-+=:@%,";
+    size_t at = 0;
+
+    if (path[strspn(path, plain)] == 0) {
+        snprintf(out, size, "%s", path);
+        return;
+    }
+    out[at++] = '\'';
+    for (; *path != 0 && at + 6 < size; path++) {
+        if (*path == '\'') at += (size_t)snprintf(out + at, 5, "'\\''");
+        else out[at++] = *path;
+    }
+    out[at++] = '\'';
+    out[at] = 0;
+}
+
+void launched_resume(char *out, size_t size, const char *run, int ranks)
+{
+    const char *launcher = launch_command();
+    char path[PATH_BYTES];
+
+    quote(path, sizeof path, run);
+    if (launcher != NULL)
+        snprintf(out, size, "%s -n %d lockstep resume %s", launcher, ranks,
+                 path);
+    else if (ranks > 1)
+        snprintf(out, size, "lockstep resume %s --ranks %d", path, ranks);
+    else
+        snprintf(out, size, "lockstep resume %s", path);
+}
