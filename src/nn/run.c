@@ -234,13 +234,14 @@ struct token_order run_part_order(const struct run *run,
 }
 
 /* NaN into the scratch of an event, and into every buffer whose life ended with
- * it. */
+ * it. Logits that a generator has made stay in the scratch. */
 static status poison(const struct run *run, int event)
 {
     const struct program *p = run->program;
     const struct step *step = &p->steps[run->plan->events[event].step];
 
-    if (step->layer->scratch != NULL && run->scratch != NULL)
+    if (step->layer->scratch != NULL && run->scratch != NULL &&
+        (step->output >= 0 || p->mode == PROGRAM_TRAIN))
         check_fill(run->scratch, (int64_t)step->layer->scratch(step, p),
                    FILL_DEAD);
     for (int i = 0; i < run->plan->buffer_count; i++) {

@@ -174,8 +174,8 @@ always=()
 rm -rf one
 mv first one
 
-text=$(lockstep generate one --prompt "The fox" --tokens 6 --temperature 0 \
-    --json 2>log | grep -o '"text": "[^"]*"')
+text=$(LOCKSTEP_CHECK=lives lockstep generate one --prompt "The fox" \
+    --tokens 6 --temperature 0 --json 2>log | grep -o '"text": "[^"]*"')
 if [ -n "$text" ] && tail -n 3 one/samples.jsonl | grep -qF -- "$text"; then ok generate
 else bad "generate" "$text is not among the samples" one/samples.jsonl; fi
 report

@@ -20,7 +20,8 @@ mpi() {
 two() {
     printf '%s\n' "ranks=2 mesh.data=2" "ranks=2 mesh.data=2 zero=zero1" \
         "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
-        "ranks=2 mesh.shard=2 zero=fsdp" "ranks=2 mesh.tensor=2" \
+        "ranks=2 mesh.shard=2 zero=fsdp" \
+        "ranks=2 mesh.tensor=2 tensor.overlap=2 tensor.domino=true" \
         "ranks=2 mesh.pipe=2 train.micro_batch=1" \
         "ranks=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-v"
 }
@@ -134,7 +135,10 @@ for name in openmpi mpich; do
         continue
     fi
     two >layouts.txt
-    rows_of $name 2
+    # Two processes under the check of lives (docs/faults.md).
+    late=lives:late
+    [ $name = openmpi ] || late=lives:early
+    LOCKSTEP_CHECK=$late rows_of $name 2
     four >layouts.txt
     rows_of $name 4
     eight >layouts.txt
