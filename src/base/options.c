@@ -101,13 +101,81 @@ static const char *nearest_name(const char *name)
     return nearest;
 }
 
+/* What Megatron-LM, torchtitan, Hugging Face, nanotron and LitGPT call it. */
+static const struct { const char *theirs, *ours; } foreign[] = {
+    {"hidden_size", "model.width"}, {"n_embd", "model.width"},
+    {"d_model", "model.width"}, {"dim", "model.width"},
+    {"num_layers", "model.layers"}, {"num_hidden_layers", "model.layers"},
+    {"n_layer", "model.layers"}, {"n_layers", "model.layers"},
+    {"n_head", "model.heads"}, {"n_heads", "model.heads"},
+    {"num_heads", "model.heads"}, {"num_attention_heads", "model.heads"},
+    {"num_key_value_heads", "model.kv_heads"},
+    {"num_query_groups", "model.kv_heads"},
+    {"n_kv_heads", "model.kv_heads"}, {"n_query_groups", "model.kv_heads"},
+    {"head_dim", "model.head_width"}, {"kv_channels", "model.head_width"},
+    {"intermediate_size", "model.feed_forward"},
+    {"ffn_hidden_size", "model.feed_forward"},
+    {"n_inner", "model.feed_forward"},
+    {"max_position_embeddings", "model.context"},
+    {"n_positions", "model.context"}, {"block_size", "model.context"},
+    {"vocab_size", "model.vocab"}, {"padded_vocab_size", "model.vocab"},
+    {"rope_theta", "model.rope_base"}, {"rms_norm_eps", "model.norm_epsilon"},
+    {"tie_word_embeddings", "model.tied"},
+    {"sliding_window", "model.window"},
+    {"initializer_range", "model.init_std"},
+    {"seq_length", "data.sequence"}, {"seq_len", "data.sequence"},
+    {"sequence_length", "data.sequence"},
+    {"max_seq_length", "data.sequence"},
+    {"learning_rate", "optimizer.lr"}, {"lr", "optimizer.lr"},
+    {"weight_decay", "optimizer.weight_decay"},
+    {"wd", "optimizer.weight_decay"},
+    {"warmup_steps", "optimizer.warmup"},
+    {"lr_warmup_iters", "optimizer.warmup"},
+    {"max_grad_norm", "optimizer.clip"}, {"clip_grad", "optimizer.clip"},
+    {"grad_clip", "optimizer.clip"}, {"adam_beta1", "optimizer.beta1"},
+    {"adam_beta2", "optimizer.beta2"}, {"adam_eps", "optimizer.epsilon"},
+    {"lr_scheduler_type", "optimizer.schedule"},
+    {"batch_size", "train.batch"}, {"global_batch_size", "train.batch"},
+    {"micro_batch_size", "train.micro_batch"},
+    {"per_device_train_batch_size", "train.micro_batch"},
+    {"local_batch_size", "train.micro_batch"},
+    {"gradient_accumulation_steps", "train.micro_batch"},
+    {"steps", "train.steps"}, {"max_steps", "train.steps"},
+    {"train_iters", "train.steps"}, {"train_steps", "train.steps"},
+    {"num_train_epochs", "train.epochs"}, {"max_tokens", "train.tokens"},
+    {"dtype", "train.dtype"}, {"torch_dtype", "train.dtype"},
+    {"precision", "train.dtype"}, {"bf16", "train.dtype"},
+    {"fp16", "train.dtype"}, {"dp", "mesh.data"}, {"tp", "mesh.tensor"},
+    {"pp", "mesh.pipe"}, {"cp", "mesh.context"}, {"fsdp", "mesh.shard"},
+    {"tensor_model_parallel_size", "mesh.tensor"},
+    {"pipeline_model_parallel_size", "mesh.pipe"},
+    {"context_parallel_size", "mesh.context"},
+    {"data_parallel_shard_degree", "mesh.shard"},
+    {"save_interval", "checkpoint.every"}, {"save_steps", "checkpoint.every"},
+    {"eval_interval", "validate.every"}, {"eval_steps", "validate.every"}};
+
+/* The last part of the name is looked for, whatever its section. */
+static const char *foreign_name(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+    const char *field = dot != NULL ? dot + 1 : name;
+
+    for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
+        if (strcasecmp(foreign[i].theirs, field) == 0) return foreign[i].ours;
+    return NULL;
+}
+
 status option_unknown(const char *where, const char *name)
 {
     const char *nearest = nearest_name(name);
+    const char *ours = foreign_name(name);
 
     if (option_section_find(name) != NULL)
         FAIL(ERR_CONFIG, "%s%s is a section and needs fields, such as %s: {%s}",
              where, name, name, "field: value");
+    if (ours != NULL)
+        FAIL(ERR_CONFIG, "%s%.80s is not an option; did you mean %s? "
+                         "(docs/coming_from.md)", where, name, ours);
     if (nearest != NULL)
         FAIL(ERR_CONFIG, "%s%.80s is not an option; nearest: %s", where, name,
              nearest);
@@ -227,6 +295,19 @@ static status store_list(struct options_set *set, struct option_value value,
     return OK;
 }
 
+/* Short names of types, where an option's value is a type. */
+static const char *type_name(const struct option_row *row, const char *text)
+{
+    static const struct { const char *shorter, *name; } rows[] = {
+        {"bf16", "bfloat16"}, {"fp16", "float16"}, {"fp32", "float32"},
+        {"fp64", "float64"}};
+
+    if (strstr(row->field, "dtype") == NULL) return text;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if (strcasecmp(rows[i].shorter, text) == 0) return rows[i].name;
+    return text;
+}
+
 static status store_typed(struct options_set *set,
                           const struct option_row *row,
                           struct option_value value, const char *where)
@@ -260,7 +341,7 @@ static status store_typed(struct options_set *set,
                  where, row->name, text);
         return OK;
     case TYPE_TEXT:
-        TRY(arena_copy_text(&set->arena, text, &copy));
+        TRY(arena_copy_text(&set->arena, type_name(row, text), &copy));
         *(const char **)field = copy;
         return OK;
     case TYPE_LIST:

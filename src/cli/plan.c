@@ -50,6 +50,22 @@ static status planned_build(struct planned *planned,
     return draft_build(&planned->draft, &planned->setup, (int)rank);
 }
 
+static void costs(struct table *table, size_t memory, bool ramped,
+                  double flops)
+{
+    char unit[96], bytes[32];
+
+    table_text(table, "memory");
+    table_bytes(table, (int64_t)memory);
+    snprintf(unit, sizeof unit, "the rank: %s bytes%s",
+             text_count(bytes, (int64_t)memory),
+             ramped ? ", room for every batch" : "");
+    table_text(table, unit);
+    table_text(table, "work of a step");
+    table_amount(table, flops);
+    table_text(table, "FLOP, the rank");
+}
+
 /* Rows of the summary, for people and for programs. */
 static status summary(struct planned *planned, struct table *table)
 {
@@ -63,7 +79,8 @@ static status summary(struct planned *planned, struct table *table)
         (int64_t)setup->schedule.microbatches * (r->rounds > 0 ? r->rounds : 1);
     const bool ramped = ramp_changes(&setup->ramp);
     const struct pipeline *pipeline = &planned->draft.pipeline;
-    int64_t parameters = 0, flops = 0;
+    int64_t parameters = 0;
+    double flops = 0;
     char mesh[MESH_TEXT_BYTES];
 
     for (int i = 0; i < pipeline->count; i++) {
@@ -92,10 +109,6 @@ static status summary(struct planned *planned, struct table *table)
         {"leaves: context", setup->grid.context, ""},
         {"logits at once", stage->program.logits_chunk, "tokens"},
         {"threads", r->threads, "each rank"},
-        {"memory", (int64_t)pipeline->bytes,
-         ramped ? "bytes, the rank, room for every batch"
-                : "bytes, the rank"},
-        {"work of a step", flops * micro_batches, "FLOP, the rank"},
     };
 
     table_begin(table, columns, 3);
@@ -115,6 +128,7 @@ static status summary(struct planned *planned, struct table *table)
         table_integer(table, rows[i].value);
         table_text(table, rows[i].unit);
     }
+    costs(table, pipeline->bytes, ramped, flops * (double)micro_batches);
     return OK;
 }
 
@@ -173,8 +187,8 @@ static void program_row(const struct program *p, int index,
     table_text(table, step->param[0] >= 0
                           ? p->params.items[step->param[0]].name : NULL);
     table_bool(table, writes && !p->slots[step->output].dropped);
-    table_integer(table, cost.flops);
-    table_bytes(table, cost.bytes_moved);
+    table_amount(table, cost.flops);
+    table_bytes(table, (int64_t)cost.bytes_moved);
 }
 
 /* Slots are numbered in each stage of the rank. */

@@ -72,6 +72,12 @@ void table_real(struct table *table, double value, int digits)
              shown);
 }
 
+void table_amount(struct table *table, double value)
+{
+    if (value < 0x1p63) table_integer(table, (int64_t)value);
+    else table_real(table, value, 6);
+}
+
 void table_bool(struct table *table, bool value)
 {
     cell_add(table,

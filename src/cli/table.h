@@ -50,6 +50,8 @@ void table_integer(struct table *table, int64_t value);
 /* Shown as "1.2 MiB"; JSON has the bytes. */
 void table_bytes(struct table *table, int64_t bytes);
 /* `digits` significant ones are shown; JSON has all. */
+/* A whole number that may be more than 63 bits hold. */
+void table_amount(struct table *table, double value);
 void table_real(struct table *table, double value, int digits);
 void table_bool(struct table *table, bool value); /* yes, no */
 

@@ -208,6 +208,19 @@ status matrices_build(struct matrices *matrices, const struct matrices_of *of)
     return choose_owners(matrices);
 }
 
+int matrices_first(const struct matrices *matrices, int param)
+{
+    int first = 0, end = matrices->count; /* it is in [first, end] */
+
+    while (first < end) {
+        const int middle = first + (end - first) / 2;
+
+        if (matrices->items[middle].param < param) first = middle + 1;
+        else end = middle;
+    }
+    return first;
+}
+
 void matrices_free(struct matrices *matrices)
 {
     const int tensor = matrices->mesh.size[AXIS_TENSOR];

@@ -60,6 +60,8 @@ struct matrices_of {
 };
 status matrices_build(struct matrices *matrices,
                       const struct matrices_of *of);
+/* The first tensor of the parameter in items, or of the next that has one. */
+int matrices_first(const struct matrices *matrices, int param);
 void matrices_free(struct matrices *matrices);
 
 /* Ranks of a stage. */

@@ -5,15 +5,24 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sizes.h"
+
 status param_add(struct param_table *table, const char *name, int layer,
                  const struct param_spec *spec, const int64_t held[2],
                  int *index)
 {
     const int64_t limit = (int64_t)1 << 46;
+    const int64_t room = PARAMETERS_MOST - table->whole;
 
     if (spec->rows < 1 || spec->cols < 1 || spec->rows > limit / spec->cols)
         FAIL(ERR_CONFIG, "%s: a matrix of %lld x %lld elements", name,
              (long long)spec->rows, (long long)spec->cols);
+    if (spec->rows * spec->cols > room)
+        FAIL(ERR_CONFIG, "%s of block %d: a model of more than 2^50 "
+                         "parameters; set model.layers, model.width, "
+                         "model.feed_forward or model.vocab lower", name,
+             layer < 0 ? 0 : layer);
+    table->whole += spec->rows * spec->cols;
     if (table->count == table->capacity) {
         const int capacity = table->capacity ? 2 * table->capacity : 64;
         void *items = table->items;

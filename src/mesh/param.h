@@ -35,7 +35,8 @@ struct param_table {
     int64_t elements;    /* of a flat arena, gaps included */
     int64_t gradients;   /* of that of gradients */
     int64_t parameters;  /* without the gaps */
-    int orders;          /* parameters of the whole model */
+    int64_t whole;       /* parameters of the whole model, all ranks' */
+    int orders;          /* their number of matrices and vectors */
 };
 
 /* Adds a parameter; held: rows and columns of this rank's part, NULL: all.

@@ -55,9 +55,9 @@ static struct step_cost elementwise_cost(const struct step *step,
     const int64_t in = p->tokens * p->slots[step->input].width;
     const int64_t out = p->tokens * p->slots[step->output].width;
 
-    return (struct step_cost){.flops = 10 * out,
-                              .bytes_moved = (in + out) *
-                                             dtype_bytes(p->dtype)};
+    return (struct step_cost){
+        .flops = (double)(10 * out),
+        .bytes_moved = (double)((in + out) * dtype_bytes(p->dtype))};
 }
 
 static const struct layer layer_swiglu = {

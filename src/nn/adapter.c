@@ -114,9 +114,9 @@ static struct step_cost adapter_cost(const struct step *step,
                           p->slots[step->output].width;
 
     return (struct step_cost){
-        .flops = 2 * tokens * weight->elements,
-        .bytes_moved = (tokens * width + weight->elements) *
-                       dtype_bytes(p->dtype)};
+        .flops = 2 * (double)tokens * (double)weight->elements,
+        .bytes_moved = (double)((tokens * width + weight->elements) *
+                                dtype_bytes(p->dtype))};
 }
 
 static size_t local_scratch(const struct step *step, const struct program *p)

@@ -57,8 +57,9 @@ static struct step_cost rope_cost(const struct step *step,
                                    step->set.rope.kv_heads) *
                       step->set.rope.head_width;
 
-    return (struct step_cost){.flops = 3 * n,
-                              .bytes_moved = 2 * n * dtype_bytes(p->dtype)};
+    return (struct step_cost){
+        .flops = (double)(3 * n),
+        .bytes_moved = (double)(2 * n * dtype_bytes(p->dtype))};
 }
 
 static const struct layer layer_rope = {
@@ -406,10 +407,11 @@ static struct step_cost attention_cost(const struct step *step,
         (int64_t)step->set.attention.heads * step->set.attention.head_width;
 
     return (struct step_cost){
-        .flops = 4 * pairs * width,
-        .bytes_moved = p->tokens * (p->slots[step->input].width + width) *
-                       dtype_bytes(p->dtype),
-        .bytes_sent = context_bytes(p, &heads, false)};
+        .flops = 4 * (double)pairs * (double)width,
+        .bytes_moved = (double)(p->tokens *
+                                (p->slots[step->input].width + width) *
+                                dtype_bytes(p->dtype)),
+        .bytes_sent = (double)context_bytes(p, &heads, false)};
 }
 
 /* Queries, keys and values for heads, and back, and what is gathered by those

@@ -92,9 +92,9 @@ static struct step_cost dropout_cost(const struct step *step,
         program_slot_rows(p, step->output) * p->slots[step->output].width;
     const int64_t operands = step->left >= 0 ? 3 : 2;
 
-    return (struct step_cost){.flops = operands * n,
-                              .bytes_moved = operands * n *
-                                             dtype_bytes(p->dtype)};
+    return (struct step_cost){
+        .flops = (double)(operands * n),
+        .bytes_moved = (double)(operands * n * dtype_bytes(p->dtype))};
 }
 
 static size_t dropout_scratch(const struct step *step, const struct program *p)

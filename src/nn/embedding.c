@@ -150,7 +150,8 @@ static struct step_cost embedding_cost(const struct step *step,
 {
     const int64_t n = p->tokens * p->slots[step->output].width;
 
-    return (struct step_cost){.bytes_moved = 2 * n * dtype_bytes(p->dtype)};
+    return (struct step_cost){
+        .bytes_moved = (double)(2 * n * dtype_bytes(p->dtype))};
 }
 
 static const struct layer layer_embedding = {

@@ -7,6 +7,7 @@
 
 #include <string.h>
 
+#include "base/sizes.h"
 #include "nn/gradient.h"
 #include "nn/rooms.h"
 
@@ -117,8 +118,10 @@ static status add_typed(struct planner *planner, slot which, bool gradient,
     }
     const int64_t rows = program_slot_rows(program, which);
 
-    if (width > INT64_MAX / 8 / program->tokens)
-        FAIL(ERR_CONFIG, "an activation of %lld tokens x %lld elements",
+    if (width > ACTIVATION_BYTES_MOST / 8 / program->tokens)
+        FAIL(ERR_CONFIG, "a micro-batch of %lld tokens x %lld elements is an "
+                         "activation of more than 2^50 bytes; set "
+                         "train.micro_batch or data.sequence lower",
              (long long)program->tokens, (long long)width);
     const int64_t bytes = rows * width * dtype_bytes(dtype);
 

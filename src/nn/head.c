@@ -331,11 +331,11 @@ static struct step_cost head_cost(const struct step *step,
     const struct param *weight = &p->params.items[step->param[0]];
 
     return (struct step_cost){
-        .flops = 2 * p->tokens * weight->elements,
-        .bytes_moved = p->tokens * 2 * weight->rows *
-                           dtype_bytes(program_real(p)) +
-                       (p->tokens * weight->cols + weight->elements) *
-                           dtype_bytes(p->dtype)};
+        .flops = 2 * (double)p->tokens * (double)weight->elements,
+        .bytes_moved = (double)(p->tokens * 2 * weight->rows *
+                                    dtype_bytes(program_real(p)) +
+                                (p->tokens * weight->cols +
+                                 weight->elements) * dtype_bytes(p->dtype))};
 }
 
 /* Two numbers a token, then one; W apart from B does both again. Pieces depend

@@ -136,9 +136,9 @@ static struct step_cost linear_cost(const struct step *step,
     const int64_t rows = weight->rows, cols = weight->cols;
 
     return (struct step_cost){
-        .flops = 2 * p->tokens * weight->elements,
-        .bytes_moved = (p->tokens * (rows + cols) + weight->elements) *
-                       dtype_bytes(p->dtype)};
+        .flops = 2 * (double)p->tokens * (double)weight->elements,
+        .bytes_moved = (double)((p->tokens * (rows + cols) +
+                                 weight->elements) * dtype_bytes(p->dtype))};
 }
 
 static size_t linear_scratch(const struct step *step, const struct program *p)
@@ -212,8 +212,9 @@ static struct step_cost add_cost(const struct step *step,
 {
     const int64_t n = p->tokens * p->slots[step->output].width;
 
-    return (struct step_cost){.flops = n,
-                              .bytes_moved = 3 * n * dtype_bytes(p->dtype)};
+    return (struct step_cost){
+        .flops = (double)n,
+        .bytes_moved = (double)(3 * n * dtype_bytes(p->dtype))};
 }
 
 static const struct layer layer_add = {

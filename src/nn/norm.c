@@ -112,8 +112,9 @@ static struct step_cost norm_cost(const struct step *step,
     const int64_t n = program_slot_rows(p, step->output) *
                       p->slots[step->output].width;
 
-    return (struct step_cost){.flops = 5 * n,
-                              .bytes_moved = 2 * n * dtype_bytes(p->dtype)};
+    return (struct step_cost){
+        .flops = (double)(5 * n),
+        .bytes_moved = (double)(2 * n * dtype_bytes(p->dtype))};
 }
 
 static size_t norm_scratch(const struct step *step, const struct program *p)

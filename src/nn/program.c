@@ -185,13 +185,13 @@ struct step_cost program_cost(const struct program *program)
     return sum;
 }
 
-int64_t program_training_flops(const struct program *program)
+double program_training_flops(const struct program *program)
 {
-    int64_t sum = 0;
+    double sum = 0;
 
     for (int i = 0; i < program->step_count; i++) {
         const struct step *step = &program->steps[i];
-        const int64_t flops = step->layer->cost(step, program).flops;
+        const double flops = step->layer->cost(step, program).flops;
         const bool made =
             step->param[0] < 0 ||
             param_has_gradient(&program->params.items[step->param[0]]);
@@ -454,11 +454,11 @@ status program_print(const struct program *program, struct text *out)
                 TRY(text_printf(
                     out, "  %s", program->params.items[step->param[j]].name));
         TRY(text_printf(out, "  %.3f GFLOP, %.1f MB",
-                        1e-9 * (double)cost.flops,
-                        1e-6 * (double)cost.bytes_moved));
+                        1e-9 * cost.flops,
+                        1e-6 * cost.bytes_moved));
         if (cost.bytes_sent > 0)
             TRY(text_printf(out, ", %.3f MB sent",
-                            1e-6 * (double)cost.bytes_sent));
+                            1e-6 * cost.bytes_sent));
         TRY(text_append_string(out, "\n"));
     }
     return OK;

@@ -29,10 +29,10 @@ struct program;
 struct exchange_case;
 struct layer_exchanges;
 
-struct step_cost {
-    int64_t flops;       /* of the forward pass */
-    int64_t bytes_moved; /* read and written by the forward pass */
-    int64_t bytes_sent;  /* to other ranks */
+struct step_cost { /* real: products of sizes pass what integers hold */
+    double flops;       /* of the forward pass */
+    double bytes_moved; /* read and written by the forward pass */
+    double bytes_sent;  /* to other ranks */
 };
 
 enum layer_kind {
@@ -308,7 +308,7 @@ int64_t program_position(const struct program *program, int64_t token);
 struct step_cost program_cost(const struct program *program);
 /* Of a micro-batch in training: F, B and W at its cost each; there is no W of a
  * frozen matrix. */
-int64_t program_training_flops(const struct program *program);
+double program_training_flops(const struct program *program);
 /* One line per step: kind, slots, shapes, layouts, parameters, cost. */
 status program_print(const struct program *program, struct text *out);
 /* Marks slots as dropped. policy: "none", "block", or kinds of layers.

@@ -479,14 +479,16 @@ static struct step_cost qk_norm_cost(const struct step *step,
 {
     const int64_t n = p->tokens * p->slots[step->output].width;
 
-    struct step_cost cost = {.flops = 5 * n,
-                             .bytes_moved = 2 * n * dtype_bytes(p->dtype)};
+    struct step_cost cost = {
+        .flops = (double)(5 * n),
+        .bytes_moved = (double)(2 * n * dtype_bytes(p->dtype))};
 
     for (int which = 0; which < 2; which++)
         if (is_gathered(step, p, which))
             cost.bytes_sent +=
-                share_of(step, p, which).counts[p->place.at[AXIS_TENSOR]] *
-                p->tokens * dtype_bytes(p->dtype) *
+                (double)share_of(step, p, which)
+                    .counts[p->place.at[AXIS_TENSOR]] *
+                (double)(p->tokens * dtype_bytes(p->dtype)) *
                 (program_tensor_ranks(p) - 1);
     return cost;
 }

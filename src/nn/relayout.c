@@ -115,8 +115,9 @@ static struct step_cost gather_cost(const struct step *step,
     const int64_t width = p->slots[step->output].width;
 
     return (struct step_cost){
-        .bytes_moved = p->tokens * width * dtype_bytes(p->dtype),
-        .bytes_sent = part_elements(p, width) * dtype_bytes(p->dtype) *
+        .bytes_moved = (double)(p->tokens * width * dtype_bytes(p->dtype)),
+        .bytes_sent = (double)(part_elements(p, width) *
+                               dtype_bytes(p->dtype)) *
                       (program_tensor_ranks(p) - 1)};
 }
 
@@ -274,8 +275,8 @@ static struct step_cost scatter_cost(const struct step *step,
     const int64_t real = dtype_bytes(program_real(p));
 
     return (struct step_cost){
-        .bytes_moved = all * real,
-        .bytes_sent = (all - part_elements(p, width)) * real};
+        .bytes_moved = (double)(all * real),
+        .bytes_sent = (double)((all - part_elements(p, width)) * real)};
 }
 
 static size_t scatter_scratch(const struct step *step, const struct program *p)

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "base/sizes.h"
 #include "kernels/kernels.h"
 #include "optimizer/whole.h"
 
@@ -39,7 +40,15 @@ static void name_slot(struct states *states, int slot, const char *title)
 
 static size_t rounded(int64_t bytes)
 {
+    if (bytes > STAGE_BYTES_MOST) return (size_t)INT64_MAX;
     return (size_t)(bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+/* Ends at the largest size. */
+static void add_bytes(struct states *states, int slot, size_t bytes)
+{
+    states->bytes[slot] = (size_t)size_sum((int64_t)states->bytes[slot],
+                                           (int64_t)bytes);
 }
 
 static void place_one(struct states *states, const struct states_request *of,
@@ -66,7 +75,7 @@ static void place_one(struct states *states, const struct states_request *of,
                 rounded(blocks_of(of, index, &range) *
                         (int64_t)sizeof(float));
     }
-    states->bytes[slot] += bytes;
+    add_bytes(states, slot, bytes);
 }
 
 /* ---- whole states ---- */
@@ -79,12 +88,13 @@ int64_t states_whole_at(const struct states *states,
         rule_state(&states->rules[matrix->param], slot);
     int64_t elements = 0;
 
-    for (int i = 0; i < m->count; i++) {
+    for (int i = matrices_first(m, matrix->param);
+         i < m->count && m->items[i].param == matrix->param; i++) {
         const struct matrix *other = &m->items[i];
 
-        if (other->param == matrix->param && other->owner == m->rank &&
-            other->tensor < matrix->tensor)
-            elements += state->elements(other->rows, other->cols);
+        if (other->owner == m->rank && other->tensor < matrix->tensor)
+            elements = size_sum(elements,
+                                state->elements(other->rows, other->cols));
     }
     return elements;
 }
@@ -111,8 +121,8 @@ static void place_whole(struct states *states, int index)
         *place = (struct state_place){
             .elements = whole_elements(states, index, k),
             .at = states->bytes[k]};
-        states->bytes[k] +=
-            rounded(place->elements * dtype_bytes(states->real));
+        add_bytes(states, k, rounded(size_product(
+                                 place->elements, dtype_bytes(states->real))));
     }
 }
 

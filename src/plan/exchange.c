@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/sizes.h"
 #include "nn/exchange.h"
 
 void exchanges_add(struct exchanges *out, struct exchange row)
@@ -18,8 +19,8 @@ void exchanges_add(struct exchanges *out, struct exchange row)
         if (e->kind != row.kind || strcmp(e->what, row.what) != 0 ||
             strcmp(exchange_group(e), exchange_group(&row)) != 0)
             continue;
-        e->calls += row.calls;
-        e->bytes += row.bytes;
+        e->calls = size_sum(e->calls, row.calls);
+        e->bytes = size_sum(e->bytes, row.bytes);
         return;
     }
     CHECK(out->count < EXCHANGES_MAX);
@@ -89,13 +90,14 @@ static void add_gradients(struct exchanges *out, const struct stage *stage,
     exchanges_add(out, (struct exchange){
         .group = s->divide.group, .what = "gradients", .calls = rounds,
         .kind = COMM_REDUCE_SCATTER, .size = s->divide.size,
-        .bytes = (all - own) * bytes});
+        .bytes = size_product(all - own, bytes)});
     if (own == 0) return;
     exchanges_add(out, (struct exchange){
         .group = s->copies.group, .what = "gradients", .calls = rounds,
         .kind = COMM_ALL_REDUCE, .size = s->copies.size,
-        .bytes = bytes * exchange_all_reduce(own, s->copies.size,
-                                             s->copies.rank)});
+        .bytes = size_product(bytes,
+                              exchange_all_reduce(own, s->copies.size,
+                                                  s->copies.rank))});
 }
 
 static void add_gather(struct exchanges *out, const struct stage *stage,
@@ -107,8 +109,8 @@ static void add_gather(struct exchanges *out, const struct stage *stage,
     exchanges_add(out, (struct exchange){
         .group = s->divide.group, .what = "weights", .calls = times,
         .kind = COMM_ALL_GATHER, .size = s->divide.size,
-        .bytes = times * own * dtype_bytes(stage->program.dtype) *
-                 (s->divide.size - 1)});
+        .bytes = size_product(times * (s->divide.size - 1),
+                              own * dtype_bytes(stage->program.dtype))});
 }
 
 /* F of the loss does nothing in training. */

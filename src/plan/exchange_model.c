@@ -4,6 +4,7 @@
  * so they are what is counted. */
 #include "plan/exchange_model.h"
 
+#include "base/sizes.h"
 #include "nn/exchange.h"
 
 struct scene {
@@ -21,7 +22,8 @@ static void add(const struct scene *s, const char *what, enum comm_kind kind,
 {
     exchanges_add(s->out, (struct exchange){
         .group = "tensor", .what = what, .kind = kind, .size = s->size,
-        .calls = calls * s->times, .bytes = bytes * s->times});
+        .calls = size_product(calls, s->times),
+        .bytes = size_product(bytes, s->times)});
 }
 
 /* Leaves of gradients, as soon as they are whole but for the other ranks'
@@ -51,9 +53,10 @@ static void add_leaves(const struct scene *s)
         exchanges_add(s->out, (struct exchange){
             .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
             .size = ranks, .calls = calls,
-            .bytes = calls * s->real *
-                     exchange_all_reduce(each, ranks,
-                                         p->place.at[AXIS_CONTEXT])});
+            .bytes = size_product(calls * s->real,
+                                  exchange_all_reduce(
+                                      each, ranks,
+                                      p->place.at[AXIS_CONTEXT]))});
     }
 }
 

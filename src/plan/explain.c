@@ -163,7 +163,7 @@ static status explain_cost(const struct stage *stage, struct text *out)
                       p->mesh.size[AXIS_CONTEXT] - 1) * p->params.gradients;
     const double operations =
         (double)(joins + times * leaf_additions(p)) /
-        (3 * (double)times * (double)cost.flops);
+        (3 * (double)times * cost.flops);
     const int64_t moved = 3 * joins * dtype_bytes(program_real(p));
     char number[32];
 
@@ -172,7 +172,7 @@ static status explain_cost(const struct stage *stage, struct text *out)
                             "step moves in memory\n", 1e2 * operations,
                        text_bytes(number, (uint64_t)moved),
                        1e2 * (double)moved /
-                           (3 * (double)times * (double)cost.bytes_moved));
+                           (3 * (double)times * cost.bytes_moved));
 }
 
 static status explain_numerics(const struct stage *stage, struct text *out)

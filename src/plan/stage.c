@@ -9,6 +9,7 @@
 
 #include "base/check.h"
 #include "base/first_touch.h"
+#include "base/sizes.h"
 #include "optimizer/whole.h"
 #include "plan/chunk.h"
 
@@ -259,7 +260,7 @@ static struct memory_row state_row(const struct stage *stage, int number)
                                stage->states.bytes[number], NULL};
 }
 
-static void add_memory(struct stage *stage)
+static status add_memory(struct stage *stage)
 {
     const struct program *p = &stage->program;
     const size_t real = (size_t)dtype_bytes(program_real(p));
@@ -275,7 +276,8 @@ static void add_memory(struct stage *stage)
         state_row(stage, 0), state_row(stage, 1), state_row(stage, 2),
         state_row(stage, 3), state_row(stage, STATE_AVERAGE),
         {"activations and their gradients", "micro-batch",
-         (size_t)stage->frame.bytes * (size_t)stage->request.frames, NULL},
+         (size_t)size_product(stage->frame.bytes, stage->request.frames),
+         NULL},
         {"logits and layer scratch", "call", program_scratch_bytes(p), NULL},
         {"kernel scratch", "call",
          kernels_scratch_bytes(&stage->kernels, stage->request.threads,
@@ -305,9 +307,16 @@ static void add_memory(struct stage *stage)
     stage->bytes = 0;
     for (int i = 0; i < MEMORY_OWNERS; i++) {
         stage->memory[i] = rows[i];
-        stage->memory[i].bytes = aligned(rows[i].bytes);
-        stage->bytes += stage->memory[i].bytes;
+        stage->memory[i].bytes =
+            rows[i].bytes > (size_t)STAGE_BYTES_MOST
+                ? (size_t)INT64_MAX : aligned(rows[i].bytes);
+        stage->bytes = (size_t)size_sum((int64_t)stage->bytes,
+                                        (int64_t)stage->memory[i].bytes);
     }
+    if ((int64_t)stage->bytes > STAGE_BYTES_MOST)
+        FAIL(ERR_CONFIG, "the plan of a rank takes more than 2^56 bytes; set "
+                         "model sizes or train.micro_batch lower");
+    return OK;
 }
 
 /* The gradient of a second use has shards of its own. */
@@ -349,8 +358,7 @@ static status plan_with(struct stage *stage, const char *const *policy,
     TRY(frame_plan_build(&stage->frame, &stage->program,
                          stage->request.backward));
     TRY(plan_residency(stage));
-    add_memory(stage);
-    return OK;
+    return add_memory(stage);
 }
 
 enum {

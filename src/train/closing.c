@@ -147,7 +147,7 @@ static status plan_json(const struct setup *setup,
 {
     const struct stage *stage = &pipeline->stages[0];
     struct json_writer w;
-    int64_t flops = 0;
+    double flops = 0;
     status result;
 
     json_write_begin(&w, 2);
@@ -174,7 +174,8 @@ static status plan_json(const struct setup *setup,
     json_write_key(&w, "forward_flops");
     for (int i = 0; i < pipeline->count; i++)
         flops += program_cost(&pipeline->stages[i].program).flops;
-    json_write_integer(&w, flops);
+    if (flops < 0x1p63) json_write_integer(&w, (int64_t)flops);
+    else json_write_real(&w, flops);
     json_write_key(&w, "memory");
     memory_write(pipeline->memory, &w);
     json_write_key(&w, "memory_bytes");

@@ -22,6 +22,11 @@ static status build(struct draft *draft, struct setup *setup, int rank,
                                    values)
                : ramped_plan(&draft->pipeline, setup, &draft->team, values)));
     exchanges_of(&draft->exchanges, &draft->pipeline);
+    for (int i = 0; i < draft->exchanges.count; i++)
+        if (draft->exchanges.items[i].bytes > INT64_MAX / 2)
+            FAIL(ERR_CONFIG, "a step in which a rank sends more than 2^62 "
+                             "bytes; set train.batch lower, or "
+                             "train.micro_batch higher");
     return OK;
 }
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/sizes.h"
 #include "plan/fit.h"
 #include "plan/simulate.h"
 #include "schedule/build.h"
@@ -466,6 +467,10 @@ static status resolve_request(struct setup *setup)
                                .context = (int)o->numerics.grid_context};
     const struct grid_facts facts = facts_of(setup);
 
+    if (o->train.batch > STEP_TOKENS_MOST / o->data.sequence)
+        FAIL(ERR_CONFIG, "train.batch: %lld sequences of %lld tokens are more "
+                         "than the 2^40 tokens that a step may have",
+             (long long)o->train.batch, (long long)o->data.sequence);
     *r = (struct stage_request){
         .model = &setup->model, .mode = PROGRAM_TRAIN,
         .length = o->data.sequence, .logits_chunk = o->train.logits_chunk,
@@ -650,6 +655,10 @@ status setup_length(struct setup *setup, int64_t samples)
     else if (o->train.epochs > 0)
         setup->rate.steps = least_whole(o->train.epochs * (double)samples /
                                         (double)o->train.batch);
+    if (setup->rate.steps > RUN_TOKENS_MOST / (setup->batch * length))
+        FAIL(ERR_CONFIG, "%lld steps of %lld tokens are more than the 2^60 "
+                         "tokens that a run may have",
+             (long long)setup->rate.steps, (long long)(setup->batch * length));
     if (setup->rate.warmup > setup->rate.steps)
         FAIL(ERR_CONFIG, "optimizer.warmup: %lld steps are more than the run's "
                          "%lld", (long long)setup->rate.warmup,

@@ -81,7 +81,7 @@ static void exact_row(const struct trainer *t,
  * says that other work slowed every probe: it is the new one. */
 static double peak_fraction(struct trainer *t, double seconds)
 {
-    const double flops = (double)t->step_flops / seconds;
+    const double flops = t->step_flops / seconds;
 
     if (t->peak_flops <= 0) return 0;
     if (flops > t->peak_flops) t->peak_flops = flops;

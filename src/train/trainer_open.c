@@ -336,9 +336,9 @@ static void count_work(struct trainer *t)
     for (int i = 0; i < t->pipeline.count; i++)
         flops += (double)t->pipeline.chunks[i].count *
                  stage_rounds(&t->pipeline.stages[i]) *
-                 (double)program_training_flops(
+                 program_training_flops(
                      &t->pipeline.stages[i].program);
-    t->step_flops = (int64_t)flops;
+    t->step_flops = flops;
 }
 
 /* What a run that begins again at step 0 told before counts for nothing. */

@@ -42,7 +42,7 @@ struct trainer {
     int asked;            /* signal that some rank has been sent; 0: none */
     bool made;            /* the last step was, and not undone */
     double peak_flops;    /* of the rank's threads; 0: unknown */
-    int64_t step_flops;   /* of the rank's part of the model, without
+    double step_flops;    /* of the rank's part of the model, without
                            * recomputation */
     int64_t saved_step;   /* of the newest checkpoint; -1: none */
     bool save_due;        /* rank 0 said so in the last step */

@@ -196,6 +196,19 @@ for view in summary parameters program memory schedule numerics ramp; do
 done
 expect 2 "the nearest is memory" plan "$work/config.yaml" --explain memry
 expect 78 "optimizer.lr" plan "$work/config.yaml" --set optmizer.lr=1
+while read -r theirs ours; do # names of other trainers
+    expect 78 "did you mean $ours?" plan "$work/config.yaml" --set "$theirs=2"
+done <<'END'
+model.hidden_size model.width
+num_hidden_layers model.layers
+train.learning_rate optimizer.lr
+gradient_accumulation_steps train.micro_batch
+mesh.tp mesh.tensor
+fsdp.dp mesh.data
+END
+for type in bf16 fp16 fp32 fp64; do
+    expect 0 "" plan "$work/config.yaml" --set train.dtype=$type
+done
 expect 78 "model.width" plan "$work/config.yaml" --set model.heads=3
 expect 78 "is above the peak" plan "$work/config.yaml" --set optimizer.min_lr=1
 expect 78 "does not read NAME=VALUE" plan "$work/config.yaml" --set =1

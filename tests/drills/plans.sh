@@ -31,4 +31,58 @@ moment "adapters" --set lora.rank=2
 moment "groups" --set 'optimizer.groups=["layers.1* frozen", "*norm* lr_factor=0.1"]'
 moment "the mesh" --ranks 2 --set mesh.tensor=2 --explain mesh
 
+# --- sizes at the options' limits, drawn together: a sentence or a sane plan,
+# never a number that wrapped around ---
+draws=${DRAWS:-60}
+while IFS=' ' read -r -a set; do
+    arguments=()
+    for one in "${set[@]}"; do arguments+=(--set "$one"); done
+    (ulimit -t 60 && lockstep plan config.yaml "${arguments[@]}" \
+        --json) >out 2>log
+    code=$?
+    case $code in 0 | 69 | 78) ;; *)
+        bad "large sizes: ${set[*]}" "exit $code" log ;;
+    esac
+    if grep -q ': *-[0-9]' out; then
+        bad "large sizes: ${set[*]}" "a negative number" out
+    fi
+done < <(awk -v draws="$draws" '
+    function draw(n) { x = (x * 16807) % 2147483647; return x % n }
+    function power(most) { return 2 ^ draw(most + 1) }
+    BEGIN {
+        x = 17
+        split("llama gpt2 falcon gemma2 palm", family, " ")
+        split("adamw soap adafactor muon", optimizer, " ")
+        split("float32 float64 bfloat16", type, " ")
+        for (i = 0; i < draws; i++) {
+            heads = power(14)
+            printf "model.family=%s model.layers=%d model.heads=%d ",
+                family[1 + draw(5)], i % 6 ? 1 + draw(30) : 10000, heads
+            n = heads * 2 ^ draw(3) * 2
+            printf "model.width=%d ", n < 1048576 ? n : 1048576
+            printf "model.vocab=%d model.feed_forward=%d ",
+                2 + draw(4194302), draw(2) * power(22)
+            length_ = power(24)
+            printf "data.sequence=%d model.context=%d ", length_, length_
+            printf "train.batch=%d train.micro_batch=%d ", power(20),
+                draw(2) * power(20)
+            printf "train.steps=%d train.dtype=%s ", 1 + draw(1000000000),
+                type[1 + draw(3)]
+            printf "optimizer.name=%s lora.rank=%d ", optimizer[1 + draw(4)],
+                draw(4) ? 0 : power(12)
+            printf "train.threads=%d\n", 1 + draw(1024)
+        }
+    }')
+ok "large sizes"
+
+# The step whose work was printed as -4.6e18 FLOP.
+expect "a huge step" 0 "e+" plan config.yaml --set model.layers=10000 \
+    --set model.width=16384 --set model.heads=128 --set train.batch=4096 \
+    --set data.sequence=8192 --set train.micro_batch=1
+expect "too many parameters" 78 "more than 2^50 parameters" plan config.yaml \
+    --set model.layers=10000 --set model.width=1048576 \
+    --set model.heads=4096 --set model.feed_forward=4194304
+expect "too many tokens in a step" 78 "2^40 tokens" plan config.yaml \
+    --set train.batch=1048576 --set data.sequence=16777216
+
 report
