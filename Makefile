@@ -130,10 +130,11 @@ tidy: $(TIDY) $(BUILD)/lockstep
 
 # What a newcomer runs. Each first makes sure that its packages are there, then
 # starts make again, which now finds the compiler.
+# PARTS, UNITS and ONLY choose among the tests: tests/run.sh.
 test:
 	@tools/setup.sh test
-	@$(MAKE) --no-print-directory -j$$(nproc) all unit-build
-	@BUILD=$(BUILD) tests/run.sh
+	@$(MAKE) --no-print-directory -j$$(nproc) all $(if $(UNITS),,unit-build)
+	@BUILD=$(BUILD) tests/run.sh $(PARTS)
 demo:
 	@BUILD=$(BUILD) tools/demo.sh
 docs-check: all

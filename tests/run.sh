@@ -3,8 +3,10 @@
 # run.sh - the core tests, each part whatever happened to the one before.
 #
 #     BUILD=build [UNITS="base comm"] [WITHOUT="base/test_json"] \
-#         tests/run.sh [PART...]
+#         [ONLY="cli mpi"] tests/run.sh [PART...]
 #
+# ONLY: of the scripts these, by their names. What needs a program that is not
+# here ends with 77 and says so: it is "not run", neither passed nor failed.
 # Ends with a line "N passed, N failed"; exit 1 when something failed.
 set -u
 BUILD=${BUILD:-build}
@@ -14,16 +16,17 @@ failed=()
 
 # part NAME COMMAND...: one line each; the output only when it failed
 part() {
-    local name=$1 start=$SECONDS
+    local name=$1 start=$SECONDS verdict=ok
     shift
-    if "$@" >"$log" 2>&1; then
-        passed=$((passed + 1))
-        printf 'ok     %4d s  %s\n' $((SECONDS - start)) "$name"
-    else
-        failed+=("$name")
-        printf 'FAILED %4d s  %s\n' $((SECONDS - start)) "$name"
-        tail -n 60 "$log" | sed 's/^/    /'
-    fi
+    "$@" >"$log" 2>&1
+    case $? in
+    0) passed=$((passed + 1)) ;;
+    77) verdict="not run" ;;
+    *) verdict=FAILED
+        failed+=("$name") ;;
+    esac
+    printf '%-6s %4d s  %s\n' "$verdict" $((SECONDS - start)) "$name"
+    [ "$verdict" = ok ] || tail -n 60 "$log" | sed 's/^/    /'
 }
 
 # A part beside others, `at_once` of them: what it has to say goes into a file
@@ -51,6 +54,13 @@ beside() { # NAME COMMAND...
         } >"$said"
         cat "$said"
     } &
+}
+
+# Whether a script is asked for.
+wanted() { # FILE
+    local name=${1##*/}
+    [ "$name" != common.sh ] || return 1
+    [ -z "${ONLY:-}" ] || [[ " $(echo $ONLY) " == *" ${name%.sh} "* ]]
 }
 
 # Waits for those, and counts them but for what was not run (exit 77, and says
@@ -105,7 +115,7 @@ unit() {
 
 scripts() {
     for script in tests/cases/*.sh; do
-        [ "${script##*/}" != common.sh ] || continue
+        wanted "$script" || continue
         beside "$script" env BUILD="$BUILD" "$script"
     done
     together
@@ -123,11 +133,11 @@ drills() {
     local at_once=$crowd
     for script in $({ printf 'tests/%s.sh\n' $long_drills
         printf '%s\n' tests/drills/*.sh; } | awk '!seen[$0]++'); do
-        [ "${script##*/}" != common.sh ] || continue
+        wanted "$script" || continue
         beside "$script" env BUILD="$BUILD" timeout 800 "$script"
     done
-    beside "tests/golden/hash.sh quick" env BUILD="$BUILD" timeout 800 \
-        tests/golden/hash.sh quick
+    ! wanted hash || beside "tests/golden/hash.sh quick" env BUILD="$BUILD" \
+        timeout 800 tests/golden/hash.sh quick
     together
 }
 
@@ -135,6 +145,7 @@ drills() {
 ranks() {
     local at_once=$crowd
     for script in tests/equivalence/*_ranks.sh; do
+        wanted "$script" || continue
         beside "$script" env BUILD="$BUILD" timeout 800 "$script"
     done
     together
@@ -144,10 +155,12 @@ ranks() {
 table() {
     local share at_once=$crowd
     for share in 1/3 2/3 3/3; do
+        wanted table || continue
         beside "tests/equivalence/table.sh $share" env BUILD="$BUILD" \
             SHARE=$share timeout 800 tests/equivalence/table.sh
     done
     for name in launched moves random mutations; do
+        wanted "$name" || continue
         beside "tests/equivalence/$name.sh" env BUILD="$BUILD" timeout 800 \
             "tests/equivalence/$name.sh"
     done

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+#include "base/lent.h"
 #include "base/text.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -35,6 +36,7 @@ enum {
 };
 
 struct arena_block {
+    struct lent lent; /* first; used when the block is freed */
     struct arena_block *next;
     size_t mapped; /* bytes of the whole mapping */
     size_t first;  /* bytes before the first piece, this header included */
@@ -110,7 +112,9 @@ static status block_map(struct arena *arena, size_t bytes)
         FAIL(ERR_MEMORY, "%s: the system refused %s of memory", arena->name,
              text_bytes(asked, bytes));
     if (mapped >= HUGE_PAGE_BYTES) madvise(block, mapped, MADV_HUGEPAGE);
-    *block = (struct arena_block){arena->blocks, mapped, first, first, first};
+    *block = (struct arena_block){.next = arena->blocks, .mapped = mapped,
+                                  .first = first, .used = first,
+                                  .dirty = first};
     ASAN_POISON_MEMORY_REGION((char *)block + first, mapped - first);
     arena->blocks = block;
     atomic_fetch_add(&bytes_out, mapped);
@@ -118,16 +122,21 @@ static status block_map(struct arena *arena, size_t bytes)
     return OK;
 }
 
+static void block_unmap(struct lent *lent)
+{
+    munmap(lent, ((struct arena_block *)lent)->mapped);
+}
+
 static void blocks_unmap(struct arena *arena)
 {
     while (arena->blocks != NULL) {
         struct arena_block *block = arena->blocks;
-        const size_t mapped = block->mapped;
 
         arena->blocks = block->next;
-        ASAN_UNPOISON_MEMORY_REGION(block, mapped);
-        munmap(block, mapped);
-        atomic_fetch_sub(&bytes_out, mapped);
+        ASAN_UNPOISON_MEMORY_REGION(block, block->mapped);
+        atomic_fetch_sub(&bytes_out, block->mapped);
+        block->lent.give_back = block_unmap;
+        lent_free(&block->lent);
     }
 }
 
@@ -249,8 +258,10 @@ int64_t arena_allocations(void)
     return atomic_load(&allocations);
 }
 
-/* The counted malloc family keeps the size in front of the piece. */
+/* The counted malloc family keeps the size in front of the piece; where the
+ * size was is what lent_free needs. */
 enum { SIZE_BYTES = 16 };
+_Static_assert(sizeof(struct lent) <= SIZE_BYTES, "what is freed fits");
 
 static status heap_size(size_t count, size_t item_bytes, size_t *bytes)
 {
@@ -312,9 +323,18 @@ status memory_grow(void **pointer, size_t count, size_t item_bytes)
     return OK;
 }
 
+static void piece_free(struct lent *lent)
+{
+    free(lent);
+}
+
 void memory_free(void *pointer)
 {
+    struct lent *lent;
+
     if (pointer == NULL) return;
     atomic_fetch_sub(&bytes_out, heap_size_of(pointer));
-    free((char *)pointer - SIZE_BYTES);
+    lent = (struct lent *)((char *)pointer - SIZE_BYTES);
+    lent->give_back = piece_free;
+    lent_free(lent);
 }

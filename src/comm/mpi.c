@@ -5,6 +5,8 @@
  * under a lock, because the background threads make them too. The tags of
  * messages are hashes of the group and of the number of the call in it. */
 #include <limits.h>
+#include <time.h>
+#include "base/lent.h"
 #include "comm/patience.h"
 
 /* From TAG_FIRST to the largest tag, alike on both sides. */
@@ -30,6 +32,7 @@ static status request_look(struct world *world, void **request, int *done)
     error = world->mpi->test(request, done);
     pthread_mutex_unlock(&world->lock);
     TRY(world_check(world, "finish a message", error));
+    if (*done) lent_add(-1);
     return OK;
 }
 
@@ -62,13 +65,14 @@ static status mpi_post(struct operation *op, int peer, struct message *message)
                              &message->request);
     pthread_mutex_unlock(&world->lock);
     TRY(world_check(world, "send", error));
+    lent_add(1); /* until it is done, even if nobody waits for it */
     op->messages++;
     op->bytes += block_bytes(&block);
     return OK;
 }
 
-/* A message cannot be taken back: after an error the world ends anyhow, and MPI
- * is not called again. */
+/* A message cannot be taken back: after an error the world ends anyhow, and
+ * its memory stays (base/lent.h). */
 static status mpi_finish(struct operation *op, struct message *message,
                          bool withdraw)
 {
@@ -97,6 +101,7 @@ static status arrival_look(struct operation *op, int peer,
         error = world->mpi->receive(block, &a->message, &a->request);
     pthread_mutex_unlock(&world->lock);
     TRY(world_check(world, "receive", error));
+    if (a->found && a->size == block_bytes(block)) lent_add(1);
     return OK;
 }
 
@@ -113,6 +118,27 @@ static status arrival_wait(struct operation *op, int peer,
     return result;
 }
 
+/* After an error. The block may lie on a stack, which cannot be kept: what is
+ * on its way has a moment to come; if it does not, MPI is not called again, and
+ * so cannot write it. */
+static void receive_end(struct world *world, void **request)
+{
+    const struct timespec pause = {0, 1000000};
+    int done = 0;
+
+    for (int i = 0; i < 500 && !done; i++) {
+        pthread_mutex_lock(&world->lock);
+        if (world->mpi->test(request, &done) != 0) i = 500;
+        pthread_mutex_unlock(&world->lock);
+        if (!done) nanosleep(&pause, NULL);
+    }
+    if (done) lent_add(-1);
+    if (done) return;
+    pthread_mutex_lock(&world->lock);
+    world_silence(world);
+    pthread_mutex_unlock(&world->lock);
+}
+
 /* Into the block, in whatever arrangement the sender had the bytes. */
 static status mpi_borrow(struct operation *op, int peer, struct parcel *parcel)
 {
@@ -125,7 +151,10 @@ static status mpi_borrow(struct operation *op, int peer, struct parcel *parcel)
         FAIL(ERR_PEER, "%s: expected %lld bytes from rank %d, found %lld",
              operation_name(op, name), (long long)block_bytes(&block),
              op->group->members[peer], (long long)a.size);
-    return request_wait(op, peer, &a.request);
+    const status result = request_wait(op, peer, &a.request);
+
+    if (result != OK) receive_end(op->group->backend, &a.request);
+    return result;
 }
 
 static void mpi_abort(void *backend, int rank, const char *reason)

@@ -75,11 +75,10 @@ enum stage { STAGE_BEGINS, STAGE_BEGUN, STAGE_ENDS, STAGE_ENDED };
 static struct keeper {
     struct world *world;
     pthread_mutex_t lock;
-    pthread_cond_t change;
+    pthread_cond_t change; /* by CLOCK_MONOTONIC: keeper_begin */
     enum stage stage;
     int error, serial_ok;
-} keeper = {.lock = PTHREAD_MUTEX_INITIALIZER,
-            .change = PTHREAD_COND_INITIALIZER};
+} keeper = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void keeper_move(enum stage stage)
 {
@@ -112,7 +111,7 @@ static status keeper_wait(enum stage stage, int64_t limit_ms)
     struct timespec until;
     int late = 0;
 
-    clock_gettime(CLOCK_REALTIME, &until);
+    clock_gettime(CLOCK_MONOTONIC, &until);
     until.tv_sec += limit_ms / 1000;
     until.tv_nsec += limit_ms % 1000 * 1000000;
     until.tv_sec += until.tv_nsec / 1000000000;
@@ -131,9 +130,15 @@ static status keeper_wait(enum stage stage, int64_t limit_ms)
 
 static status keeper_begin(struct world *world, int64_t limit_ms)
 {
+    pthread_condattr_t attributes;
     pthread_t thread;
     int error;
 
+    /* A clock that somebody sets must neither end a wait nor prolong it. */
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&keeper.change, &attributes);
+    pthread_condattr_destroy(&attributes);
     keeper.world = world;
     error = pthread_create(&thread, NULL, keeper_main, NULL);
     if (error != 0)

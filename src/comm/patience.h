@@ -62,6 +62,8 @@ status patience_wait(struct patience *patience);
 status world_check(const struct world *world, const char *what, int error);
 /* Tells everybody, and gives the messages a moment to leave. */
 void world_abort(struct world *world, int rank, const char *reason);
+/* From now on MPI is not called: whatever is asked of it fails. Lock held. */
+void world_silence(struct world *world);
 /* Waits, but not for long, until all others leave too; whether they do. */
 bool world_leave(struct world *world);
 

@@ -45,6 +45,22 @@ report() {
     exit
 }
 
+# The MPIs of this machine in $mpis; a script that is about nothing else is not
+# run where there is none.
+need_mpi() {
+    local name
+    mpis=
+    for name in openmpi mpich; do
+        if [ -e "$BUILD/comm_$name.so" ] && command -v mpirun.$name >/dev/null
+        then mpis="$mpis $name"
+        else echo "left out: no $name on this machine"
+        fi
+    done
+    [ -n "$mpis" ] && return
+    echo "not run: neither Open MPI nor MPICH is on this machine"
+    exit 77
+}
+
 # No run of a drill takes longer than this many seconds.
 lockstep() {
     timeout --kill-after=5 "${LIMIT:-240}" "$program" "$@"

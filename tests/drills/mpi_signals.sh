@@ -5,14 +5,7 @@
 # Every time all stop after the same step, saved, with exit code 75, and `resume`
 # ends with the bytes of a run that nobody stopped. A rank that hangs is 68.
 . "${0%/*}/common.sh"
-
-here=
-for name in openmpi mpich; do
-    [ ! -e "$BUILD/comm_$name.so" ] || ! command -v mpirun.$name >/dev/null \
-        || here="$here $name"
-done
-[ -n "$here" ] || { echo "not run: no MPI on this machine"; exit 77; }
-
+need_mpi
 prepare
 must train config.yaml --run whole
 
@@ -110,7 +103,7 @@ under() { # MPI
     hangs "$m"
 }
 
-for name in $here; do under "$name"; done
+for name in $mpis; do under "$name"; done
 
 # Between threads of one process, too: a signal before the first step.
 "$program" train config.yaml --run early --ranks 2 --threads 1 >log 2>&1 &

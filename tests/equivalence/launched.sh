@@ -4,6 +4,7 @@
 # each MPI of this machine; checkpoints that processes write together; and a
 # process that dies.
 . "${0%/*}/../drills/common.sh"
+need_mpi
 . "$tree/tests/equivalence/rows.sh"
 prepare
 
@@ -128,12 +129,7 @@ asks() { # MPI
 }
 
 must train config.yaml --run one
-for name in openmpi mpich; do
-    if [ ! -e "$BUILD/comm_$name.so" ] || ! command -v mpirun.$name >/dev/null
-    then
-        echo "skipped: no $name on this machine"
-        continue
-    fi
+for name in $mpis; do
     two >layouts.txt
     # Two processes under the check of lives (docs/faults.md).
     late=lives:late

@@ -208,11 +208,31 @@ static const struct ban *ban_of(const struct source *source, int i)
     return NULL;
 }
 
+/* Waits and durations go by CLOCK_MONOTONIC: nobody sets it. */
+static const struct ban wall_clocks[] = {
+    {"CLOCK_REALTIME", "src/comm/", "waits go by CLOCK_MONOTONIC"},
+    {"PTHREAD_COND_INITIALIZER", "src/",
+     "its waits go by a clock that can be set; use pthread_condattr_setclock"},
+};
+
+static const struct ban *wall_clock_of(const struct source *source, int i)
+{
+    const int count = (int)(sizeof wall_clocks / sizeof *wall_clocks);
+
+    for (int b = 0; b < count; b++)
+        if (token_is(&source->tokens[i], wall_clocks[b].name) &&
+            path_begins(source->path, wall_clocks[b].where))
+            return &wall_clocks[b];
+    return NULL;
+}
+
 static void rule_banned(struct tidy *tidy, const struct source *source)
 {
     if (!path_begins(source->path, "src/")) return;
     for (int i = 0; i + 1 < source->token_count; i++) {
         const struct ban *ban = ban_of(source, i);
+
+        if (!ban) ban = wall_clock_of(source, i);
 
         if (ban)
             tidy_report(tidy, "banned", source->path,

@@ -130,6 +130,10 @@ tree
 add src/base/a.c 'void *b(void)' '{' '    return malloc(3);' '}'
 expect banned "$root/t"
 tree
+add src/base/a.c '#include <pthread.h>' \
+    'pthread_cond_t b = PTHREAD_COND_INITIALIZER;'
+expect banned "$root/t"
+tree
 add src/base/a.c 'float b(struct a *a)' '{' '    return a->log(3);' '}'
 expect clean "$root/t"
 tree; add src/base/a.c '#ifdef HAVE_''ACCELERATOR' '#endif'; expect have "$root/t"

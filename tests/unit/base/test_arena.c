@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_arena.c - mirrors src/base/arena.c. */
+#include <sys/mman.h>
 #include "base/arena.h"
+#include "base/lent.h"
 
 #include "tests/test.h"
 
@@ -146,7 +148,42 @@ TEST(the_counted_family_counts)
     EQUAL_INT(arena_bytes_out(), test_bytes_before);
 }
 
-TEST_MAIN(a_growing_arena_gives_zeroed_aligned_pieces, a_limit_is_kept,
+static bool is_mapped(void *at)
+{
+    unsigned char page;
+    const uintptr_t start = (uintptr_t)at & ~(uintptr_t)4095;
+
+    return mincore((void *)start, 1, &page) == 0;
+}
+
+/* What MPI may still read stays, and goes with the next when it does not. */
+TEST(memory_that_is_lent_stays)
+{
+    struct arena arena, other;
+    void *piece, *memory;
+
+    for (int lends = 0; lends < 2; lends++) {
+        IS_OK(arena_init_planned(&arena, "test", (size_t)1 << 22));
+        IS_OK(arena_init_planned(&other, "other", (size_t)1 << 22));
+        IS_OK(arena_take(&arena, 100, &piece));
+        IS_OK(memory_take(1, 100, &memory));
+        memset(memory, 7, 100);
+        memset(piece, 7, 100);
+        lent_add(lends);
+        arena_free(&arena);
+        memory_free(memory);
+        EQUAL_INT(is_mapped(piece), lends);
+        if (lends) CHECK(((char *)memory)[50] == 7);
+        if (lends) CHECK(((char *)piece)[50] == 7);
+        lent_add(-lends);
+        arena_free(&other);
+        EQUAL_INT(is_mapped(piece), 0);
+    }
+    EQUAL_INT(arena_bytes_out(), test_bytes_before);
+}
+
+TEST_MAIN(memory_that_is_lent_stays,
+          a_growing_arena_gives_zeroed_aligned_pieces, a_limit_is_kept,
           a_planned_arena_gives_exactly_what_was_planned,
           what_no_machine_has_is_refused, texts_are_copied,
           the_counted_family_counts)

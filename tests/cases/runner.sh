@@ -1,0 +1,34 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# runner.sh - what needs a program that is not on this machine is "not run": it
+# says so, ends with 77, and tests/run.sh counts it neither as passed nor failed.
+#
+#     BUILD=build tests/cases/runner.sh
+. "${0%/*}/common.sh"
+
+# A build without plug-ins is a machine without MPI.
+bare=$work/bare
+mkdir "$bare"
+ln -s "$program" "$bare/lockstep"
+cd "$tree" || exit 1
+
+for script in tests/cases/mpi.sh tests/drills/mpi_signals.sh \
+    tests/equivalence/launched.sh; do
+    BUILD=$bare $script >"$work/out" 2>&1
+    code=$?
+    if [ $code -ne 77 ]; then
+        bad "$script without MPI: exit $code, expected 77"
+    elif ! tail -n 1 "$work/out" | grep -q '^not run: .*MPI'; then
+        bad "$script without MPI does not say that it was not run"
+    else ok; fi
+done
+
+BUILD=$bare ONLY="launched mpi_signals" tests/run.sh table drills \
+    >"$work/out" 2>&1
+code=$?
+[ $code -eq 0 ] || bad "run.sh: exit $code where nothing failed"
+[ "$(grep -c '^not run ' "$work/out")" -eq 2 ] && ok ||
+    bad "run.sh does not name what was not run"
+[ "$(tail -n 1 "$work/out")" = "0 passed, 0 failed" ] && ok ||
+    bad "run.sh counts what was not run: $(tail -n 1 "$work/out")"
+report
