@@ -17,9 +17,18 @@ REF_FLAGS ?=
 FLAGS_plain ?=
 # Of everything but kernels: COVER=-fsanitize=fuzzer-no-link for fuzzers.
 COVER   ?=
+# Against mistakes with foreign files: canaries on stacks, checked copies, an
+# image at a drawn address whose tables are read-only. Kernels read no files and
+# do without canaries and checks; sanitizers check more than FORTIFY.
+HARDEN  := -fstack-protector-strong
+ifeq ($(SAN)$(filter -O0,$(OPT)),)
+HARDEN  += -U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2
+endif
+PIE     := -fPIE
+HARD_LINK := -pie -Wl,-z,relro,-z,now
 BASIC   := -std=gnu11 $(OPT) $(DEBUG) -ffp-contract=off -fno-math-errno \
            -fno-trapping-math -fopenmp-simd -fno-strict-aliasing -pthread \
-           -D_GNU_SOURCE -Isrc -Iinclude -I. $(WARN) $(SAN) $(EXTRA)
+           -D_GNU_SOURCE -Isrc -Iinclude -I. $(PIE) $(WARN) $(SAN) $(EXTRA)
 CFLAGS  += -MMD -MP
 LIBS    := -lyaml -lutf8proc -lpcre2-8 -lz -lzstd -ldl -lm -pthread
 
@@ -56,15 +65,21 @@ PLUGINS := $(MPIS:%=$(BUILD)/comm_%.so)
 
 all: $(BUILD)/lockstep $(PLUGINS)
 
+# Before anything is compiled: headers and libraries, by name. Asked once.
+$(BUILD)/probed: tools/setup.sh
+	CC="$(CC)" PROBE_FLAGS="$(SAN) $(EXTRA)" tools/setup.sh probe
+	mkdir -p $(@D) && touch $@
+$(OBJ): Makefile | $(BUILD)/probed
+
 $(BUILD)/comm_%.so: src/comm/mpi/plugin.c src/comm/mpi/plugin.h src/comm/comm.h
 	$(call SAY,MPI ,$@)
 	mkdir -p $(@D)
 	mpicc.$* -std=gnu11 $(OPT) -g -ffp-contract=off -Isrc -Wall -Wextra -fPIC \
-	    -shared -o $@ $< || echo "  no plug-in for $*: its compiler fails"
+	    $(HARDEN) -Wl,-z,relro,-z,now -shared -o $@ $< || echo "  no plug-in for $*: its compiler fails"
 
 $(BUILD)/lockstep: $(OBJ)
 	$(call SAY,LINK,$@)
-	$(CC) $(SAN) -o $@ $^ $(LIBS)
+	$(CC) $(SAN) $(HARD_LINK) -o $@ $^ $(LIBS)
 
 $(BUILD)/liblockstep.a: $(LIBOBJ)
 	$(call SAY,AR  ,$@)
@@ -91,7 +106,7 @@ $(foreach i,$(ISAS),$(eval $(call isa_rule,$(i))))
 $(BUILD)/%.o: %.c
 	$(call SAY,CC  ,$@)
 	mkdir -p $(@D)
-	$(CC) $(BASIC) $(CFLAGS) $(COVER) -DISAS="$(ISAS)" $(foreach i,$(ISAS),-DHAVE_ISA_$(i)) -c $< -o $@
+	$(CC) $(BASIC) $(HARDEN) $(CFLAGS) $(COVER) -DISAS="$(ISAS)" $(foreach i,$(ISAS),-DHAVE_ISA_$(i)) -c $< -o $@
 
 # Unit tests: one program per tests/unit/<folder>/test_<file>.c
 TESTS := $(patsubst %.c,$(BUILD)/%,$(sort $(wildcard tests/unit/*/test_*.c)))

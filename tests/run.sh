@@ -5,6 +5,7 @@
 #     BUILD=build [UNITS="base comm"] [WITHOUT="base/test_json"] \
 #         [ONLY="cli mpi"] tests/run.sh [PART...]
 #
+# THIRD=2/3: of the table's models and of the kernels' tests every third.
 # ONLY: of the scripts these, by their names. What needs a program that is not
 # here ends with 77 and says so: it is "not run", neither passed nor failed.
 # Ends with a line "N passed, N failed"; exit 1 when something failed.
@@ -92,7 +93,7 @@ long="kernels/test_matmul_narrow kernels/test_attention kernels/test_kernels
     train/test_likelihood train/test_golden_parts nn/test_program"
 
 unit() {
-    local unit all without programs=()
+    local unit all without kernels programs=()
     without=$(echo ${WITHOUT:-}) # one space between names
     all=$(cd tests/unit && printf '%s\n' */test_*.c)
     for unit in $({ printf '%s.c\n' $long; echo "$all"; } |
@@ -101,6 +102,10 @@ unit() {
         case " $without " in
         *" $unit "*|*" ${unit%%/*} "*) continue ;;
         esac
+        if [ -n "${THIRD:-}" ] && [ "${unit%%/*}" = kernels ]; then
+            kernels=$((${kernels:-0} + 1))
+            [ $((kernels % 3)) -eq $((${THIRD%/*} % 3)) ] || continue
+        fi
         case " ${UNITS:-$unit} " in
         *" $unit "*|*" ${unit%%/*} "*)
             programs+=("$BUILD/tests/unit/$unit") ;;
@@ -154,7 +159,7 @@ ranks() {
 # The same bits under every layout, and whether that would be noticed.
 table() {
     local share at_once=$crowd
-    for share in 1/3 2/3 3/3; do
+    for share in ${THIRD:-1/3 2/3 3/3}; do
         wanted table || continue
         beside "tests/equivalence/table.sh $share" env BUILD="$BUILD" \
             SHARE=$share timeout 800 tests/equivalence/table.sh

@@ -48,11 +48,13 @@ cp -a --reflink=auto "$base" "$root" || exit 1
 trap 'rm -rf "$root"' EXIT
 
 # Names, certificates and sources of packages are this machine's.
-cp /etc/resolv.conf /etc/hosts "$root/etc/"
+cp --remove-destination /etc/resolv.conf /etc/hosts "$root/etc/"
 rm -rf "$root/etc/apt"
 cp -aL /etc/apt "$root/etc/apt"
-cp -aL /usr/share/keyrings/. "$root/usr/share/keyrings/"
-cp -aL /etc/ssl/certs/. "$root/etc/ssl/certs/"
+# (links of the base point to places of this machine from here: never into them)
+rm -rf "$root/usr/share/keyrings" "$root/etc/ssl/certs"
+cp -aL /usr/share/keyrings "$root/usr/share/keyrings"
+cp -aL /etc/ssl/certs "$root/etc/ssl/certs"
 git clone -q "file://$PWD" "$root/lockstep" || exit 1
 
 # A name space of processes of its own: all that was begun ends with it.

@@ -31,4 +31,22 @@ code=$?
     bad "run.sh does not name what was not run"
 [ "$(tail -n 1 "$work/out")" = "0 passed, 0 failed" ] && ok ||
     bad "run.sh counts what was not run: $(tail -n 1 "$work/out")"
+# Headers that the compiler does not find are named with their packages, before
+# anything is compiled.
+cat >"$work/cc" <<'END'
+#!/bin/sh
+source=$(cat)
+case $source in *yaml.h*|*pcre2.h*) exit 1 ;; esac
+echo "$source" | exec gcc "$@"
+END
+chmod +x "$work/cc"
+make CC="$work/cc" BUILD="$work/none" all >"$work/out" 2>&1 &&
+    bad "make succeeds without yaml.h"
+for word in "does not find yaml.h pcre2.h and" \
+    "install libyaml-dev libpcre2-dev$" "install libyaml-devel pcre2-devel$" \
+    "pacman -S libyaml pcre2$" "tools/prefix.sh"; do
+    grep -q -- "$word" "$work/out" && ok ||
+        { bad "make without yaml.h does not say \"$word\""; tell; }
+done
+grep -q "fatal error" "$work/out" && bad "make goes on without yaml.h"
 report
