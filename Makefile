@@ -70,6 +70,7 @@ $(BUILD)/probed: tools/setup.sh
 	CC="$(CC)" PROBE_FLAGS="$(SAN) $(EXTRA)" tools/setup.sh probe
 	mkdir -p $(@D) && touch $@
 $(OBJ): Makefile | $(BUILD)/probed
+$(PLUGINS): Makefile
 
 $(BUILD)/comm_%.so: src/comm/mpi/plugin.c src/comm/mpi/plugin.h src/comm/comm.h
 	$(call SAY,MPI ,$@)
