@@ -39,14 +39,15 @@ static status arm_one(const char *text, size_t length)
     if (fault_count == FAULTS_MAX)
         FAIL(ERR_CONFIG, "more than %d faults are armed", FAULTS_MAX);
     if (colon == NULL || colon == text || colon - text >= NAME_BYTES)
-        FAIL(ERR_CONFIG, "fault \"%.*s\" does not read name:count[:action]",
+        FAIL(ERR_CONFIG, "fault \"%.*s\" is not of the form "
+             "name:count[:action]",
              (int)length, text);
     memset(fault, 0, sizeof *fault);
     memcpy(fault->name, text, (size_t)(colon - text));
     fault->due = strtol(colon + 1, &after, 10);
     if (after == colon + 1 || fault->due < 1 ||
         (after != end && *after != ':'))
-        FAIL(ERR_CONFIG, "fault \"%.*s\": the count is a number from 1",
+        FAIL(ERR_CONFIG, "fault \"%.*s\": expected a count of 1 or more",
              (int)length, text);
     if (after != end) {
         action = after + 1;
@@ -60,7 +61,7 @@ static status arm_one(const char *text, size_t length)
             return OK;
         }
     }
-    FAIL(ERR_CONFIG, "fault \"%.*s\": the action is fail, full or kill",
+    FAIL(ERR_CONFIG, "fault \"%.*s\": expected the action fail, full or kill",
          (int)length, text);
 }
 

@@ -80,7 +80,7 @@ static status read_file(const char *path, bool regular, size_t bytes_max,
         FAIL_GOTO(done, result, ERR_FORMAT, "%s: expected a regular file",
                   path);
     if (S_ISREG(facts.st_mode) && (uint64_t)facts.st_size > bytes_max)
-        FAIL_GOTO(done, result, ERR_FORMAT, "%s has %s, at most %s are read",
+        FAIL_GOTO(done, result, ERR_FORMAT, "%s has %s; the limit is %s",
                   path, text_bytes(size, (uint64_t)facts.st_size),
                   text_bytes(allowed, bytes_max));
     TRY_GOTO(done, result, read_all(descriptor, path, bytes_max, out));
@@ -359,7 +359,7 @@ status directory_make(const char *path)
         part[i] = '\0';
         if (mkdir(part, mode_inside(part)) != 0 && errno != EEXIST) {
             if (errno == ENOTDIR || errno == ENOENT)
-                FAIL(ERR_IO, "%s: no directory can be made there: %s", part,
+                FAIL(ERR_IO, "%s: cannot create the directory: %s", part,
                      strerror(errno));
             TRY(file_fail("making a directory", part, errno));
         }

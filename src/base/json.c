@@ -143,11 +143,12 @@ static status read_unicode(struct reader *r, char **out)
             r->text[r->at + 1] == 'u')
             low = hex_four(r, r->at + 2);
         if (low < 0xDC00 || low > 0xDFFF)
-            TRY(fail_at(r, r->at - 6, "a high surrogate without its low one"));
+            TRY(fail_at(r, r->at - 6, "a high surrogate without a low "
+                        "surrogate"));
         r->at += 6;
         code = 0x10000 + ((code - 0xD800) << 10) + (low - 0xDC00);
     } else if (code >= 0xDC00 && code < 0xE000) {
-        TRY(fail_at(r, r->at - 6, "a low surrogate without its high one"));
+        TRY(fail_at(r, r->at - 6, "a low surrogate without a high surrogate"));
     }
     *out += text_utf8_encode((uint32_t)code, *out);
     return OK;
@@ -304,7 +305,7 @@ static status refuse_duplicates(struct reader *r, struct json *object)
 
     TRY(json_index_build(object, r->arena, r->seed, &twice));
     if (twice == NULL) return OK;
-    snprintf(what, sizeof what, "the key \"%.64s\" stands here twice",
+    snprintf(what, sizeof what, "the key \"%.64s\" occurs twice in this object",
              twice->string);
     TRY(fail_at(r, (size_t)twice->integer, what));
     return OK;

@@ -63,8 +63,8 @@ static status level_from_environment(enum log_level *shown)
             return OK;
         }
     }
-    FAIL(ERR_CONFIG, "LOCKSTEP_LOG is \"%.20s\"; debug, info or warning are "
-         "known", wanted);
+    FAIL(ERR_CONFIG, "LOCKSTEP_LOG is \"%.20s\"; expected debug, info or "
+         "warning", wanted);
 }
 
 status log_start(int rank, const char *path)

@@ -458,7 +458,7 @@ status options_assign(struct options_set *set, const char *assignment,
     status result;
 
     if (equals == NULL || equals == assignment)
-        FAIL(ERR_CONFIG, "\"%.80s\" does not read NAME=VALUE", assignment);
+        FAIL(ERR_CONFIG, "\"%.80s\" is not of the form NAME=VALUE", assignment);
     TRY_GOTO(done, result,
              text_append(&copy, assignment, (size_t)(equals - assignment)));
     row = option_find(copy.bytes);
@@ -489,8 +489,8 @@ static status option_misspelt(char *name)
         row = option_find(name);
         *at = '_';
         if (row != NULL)
-            FAIL(ERR_CONFIG, "a variable LOCKSTEP_... of the environment "
-                             "almost names %s: its dot is two underscores",
+            FAIL(ERR_CONFIG, "an environment variable LOCKSTEP_... looks like "
+                             "%s: write two underscores for the dot",
                  row->name);
     }
     return OK;

@@ -36,8 +36,8 @@ static void say_place(struct yaml_reader *r, size_t line)
 
 static status hint_quotes(status result)
 {
-    return status_hint(result, "a text that begins with * is to be quoted: "
-                               "\"*norm* frozen\"");
+    return status_hint(result, "quote a text that begins with *: \"*norm* "
+                               "frozen\"");
 }
 
 static status fail_syntax(struct yaml_reader *r)
@@ -257,7 +257,8 @@ static status read_stream(struct yaml_reader *r)
     TRY(next(r));
     if (r->event.type != YAML_STREAM_END_EVENT) {
         say_place(r, r->event.start_mark.line);
-        FAIL(ERR_CONFIG, "%sa second document begins; one is read", r->place);
+        FAIL(ERR_CONFIG, "%sthe file has a second document; expected one",
+             r->place);
     }
     return OK;
 }

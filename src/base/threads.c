@@ -317,12 +317,12 @@ status threads_check_rounding(void)
 
     result = tiny * 0x1p100f;
     if (result == 0)
-        FAIL(ERR_DEVICE, "denormal operands are taken as zero (DAZ or FZ is "
-             "set): is something linked with -ffast-math?");
+        FAIL(ERR_DEVICE, "denormal operands count as zero (DAZ or FZ is set): "
+             "was a library linked with -ffast-math?");
     result = small * 0.5f;
     if (result == 0)
         FAIL(ERR_DEVICE, "denormal results are flushed to zero (FTZ or FZ is "
-             "set): is something linked with -ffast-math?");
+             "set): was a library linked with -ffast-math?");
     result = one + half_unit;
     if (result != 1)
         FAIL(ERR_DEVICE, "sums are rounded up, expected to nearest even");

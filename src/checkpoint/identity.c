@@ -71,11 +71,11 @@ static status compare_one(const struct checkpoint *checkpoint,
     bool same;
 
     if (order > 0)
-        FAIL(ERR_CONFIG, "%s: is of another model: it has %s, this model has "
-             "not", checkpoint->directory, its->name);
+        FAIL(ERR_CONFIG, "%s: belongs to another model: it has %s, which this "
+             "model does not have", checkpoint->directory, its->name);
     if (order < 0)
-        FAIL(ERR_CONFIG, "%s: is of another model: this model has %s, it has "
-             "not", checkpoint->directory, mine->name);
+        FAIL(ERR_CONFIG, "%s: belongs to another model: it does not have %s",
+             checkpoint->directory, mine->name);
     same = mine->dimensions == its->dimensions;
     for (int i = 0; same && i < mine->dimensions; i++)
         same = mine->shape[i] == its->shape[i];

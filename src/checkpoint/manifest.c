@@ -139,7 +139,8 @@ static status read_plain_text(const struct json *object, const char *source,
 
     TRY(json_get_string(object, source, key, &text));
     if (text[0] && !name_is_safe(text))
-        FAIL(ERR_FORMAT, "%s: %s holds characters that it may not", source,
+        FAIL(ERR_FORMAT, "%s: %s contains characters that are not "
+             "allowed", source,
              key);
     if (strlen(text) >= size)
         FAIL(ERR_FORMAT, "%s: %s is longer than %zu characters", source, key,

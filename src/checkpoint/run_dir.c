@@ -143,7 +143,7 @@ static const struct {
     {"consolidated.00.pth", "Meta's original Llama",
      "convert it with the transformers library and save as safetensors"},
     {"pytorch_model.bin", "PyTorch",
-     "it is a pickle, which is never read: save it as safetensors"},
+     "it is a pickle file, which Lockstep never reads; save it as safetensors"},
     {"adapter_model.safetensors", "PEFT",
      "merge the adapter into its base model first"},
 };
@@ -156,7 +156,7 @@ static status refuse(const char *path)
         if (!has(path, others[i].file)) continue;
         result = status_fail(ERR_FORMAT, __FILE__, __LINE__,
                              "%s: is a checkpoint of %s (it has %s), which "
-                             "is not read", path, others[i].trainer,
+                             "Lockstep cannot read", path, others[i].trainer,
                              others[i].file);
         return status_hint(result, "%s", others[i].how);
     }

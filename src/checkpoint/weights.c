@@ -154,8 +154,9 @@ static status refuse_missing(const char *directory)
             !file_exists(path))
             continue;
         result = status_fail(ERR_MISSING, __FILE__, __LINE__,
-                             "%s: has %s, a pickle, which can run code and "
-                             "is never read", directory, pickles[i]);
+                             "%s: has %s, a pickle file; Lockstep never reads "
+                             "these, because they can run code",
+                             directory, pickles[i]);
         return status_hint(result, "save it as safetensors with the program "
                                    "that wrote it");
     }

@@ -102,7 +102,7 @@ static status operands_check(const struct arguments *arguments)
                            command->operands, count, command->operands_least);
     else
         code = status_fail(ERR_USAGE, __FILE__, __LINE__,
-                           "%s takes %s, found one more: %s", command->name,
+                           "%s takes %s; unexpected operand: %s", command->name,
                            command->operands[0] ? command->operands
                                                 : "no operand",
                            arguments->operands[command->operands_most]);

@@ -43,8 +43,8 @@ static status read_product(const struct arguments *arguments,
     TRY(arguments_choice(arguments, "product", names, 2, &chosen));
     *out = (enum product)chosen;
     if (arguments_has(arguments, "product") && dtype != DTYPE_BF16)
-        FAIL(ERR_USAGE, "--product: %s says what a product of bfloat16 is, but "
-                        "--dtype is %s", names[chosen], dtype_name(dtype));
+        FAIL(ERR_USAGE, "--product: %s applies to bfloat16, but --dtype is %s",
+             names[chosen], dtype_name(dtype));
     return OK;
 }
 
@@ -60,7 +60,7 @@ status command_bench_step(struct arguments *arguments)
     status result;
 
     if (settings.csv && arguments_has(arguments, "json"))
-        FAIL(ERR_USAGE, "--csv and --json: one form at a time");
+        FAIL(ERR_USAGE, "--csv and --json: choose one of them");
     TRY(file_may_write(settings.draw));
     TRY(file_may_write(settings.trace));
     TRY(read_dtype(arguments, &settings.dtype));

@@ -197,7 +197,7 @@ static status tell_text(struct comparison *c, bool each)
     if (text.length > 0) fputs(text.bytes, stdout);
     text_free(&text);
     if (!c->has_tensors) {
-        printf("tensors: not both have a checkpoint\n");
+        printf("tensors: not compared, because one run has no checkpoint\n");
         return OK;
     }
     TRY_GOTO(done, result, compare_describe(&c->report, &text));

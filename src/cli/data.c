@@ -63,7 +63,7 @@ static status showing_open(struct showing *show, struct arguments *arguments)
                       base != NULL ? base : "/tmp", "lockstep-data-XXXXXX"));
         if (mkdtemp(show->own_cache) == NULL) {
             show->own_cache[0] = '\0';
-            FAIL(ERR_IO, "no temporary directory can be made; set data.cache");
+            FAIL(ERR_IO, "cannot create a temporary directory; set data.cache");
         }
         run = show->own_cache;
     }

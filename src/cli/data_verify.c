@@ -234,7 +234,7 @@ static void find_vocab(struct checking *check)
         if (setup->has_tokenizer) check->digest = setup->tokenizer.digest;
         return;
     }
-    fprintf(stderr, "ids are compared with no vocabulary: %s\n",
+    fprintf(stderr, "ids are not compared with a vocabulary: %s\n",
             status_message());
     status_clear();
 }
@@ -351,8 +351,8 @@ status command_data_verify(struct arguments *arguments)
     TRY_GOTO(done, result,
              print_table(&check, arguments_has(arguments, "json")));
     if (check.damaged > 0)
-        FAIL_GOTO(done, result, ERR_FORMAT, "%d of %d files are not what they "
-                  "should be; the table says why", check.damaged,
+        FAIL_GOTO(done, result, ERR_FORMAT, "%d of %d files have faults; the "
+                  "table lists them", check.damaged,
                   check.files);
 done:
     table_free(&check.table);

@@ -82,7 +82,8 @@ static status read_request(struct arguments *arguments,
         .progress = stderr};
     TRY(read_words(arguments, "task", &paths));
     if (paths.count == 0)
-        FAIL(ERR_USAGE, "eval needs --task FILE.jsonl: what to ask");
+        FAIL(ERR_USAGE, "eval needs --task FILE.jsonl, the file with the "
+             "items");
     request->paths = paths.items;
     request->count = paths.count;
     TRY(read_kinds(arguments, request));
@@ -148,7 +149,7 @@ static void print_text(const struct evaluate_request *request,
             e->seconds);
     if (e->requests.truncated > 0)
         fprintf(stderr, "%lld requests were longer than the context of %lld "
-                        "tokens and lost their beginning\n",
+                        "tokens and were cut at the beginning\n",
                 (long long)e->requests.truncated, (long long)e->context);
 }
 

@@ -49,7 +49,7 @@ static status read_request(struct generate_request *request,
         .argument = stdout};
     TRY(arguments_average(arguments, &request->average));
     if (request->prompt == NULL)
-        FAIL(ERR_USAGE, "generate needs --prompt TEXT; --prompt \"\" begins a "
+        FAIL(ERR_USAGE, "generate needs --prompt TEXT; --prompt \"\" starts a "
                         "new text");
     TRY(arguments_integer(arguments, "tokens", 1, INT64_MAX,
                           &request->tokens));

@@ -99,10 +99,10 @@ status help_markdown(struct text *out)
     char shown[FLAG_TEXT_BYTES];
 
     TRY(text_append_string(out, "# Commands\n\nPrinted by `lockstep docs "
-                                "commands` from `src/cli/commands.c`.\n"
-                                "Examples follow on each other, after `make "
-                                "demo`; SmolLM-135M stands for a model of "
-                                "yours.\n"));
+                                "commands` from `src/cli/commands.c`.\nRun the "
+                                "examples in this order, after `make demo`; "
+                                "SmolLM-135M stands for any model "
+                                "directory.\n"));
     for (int i = 0; i < command_count; i++) {
         const struct command *command = &commands[i];
 

@@ -165,7 +165,7 @@ static void print_text(const struct learning *work, const char *out)
                100.0 * (double)work->left_out.occurrences /
                    (double)work->left_out.of);
     if (work->vocab < work->vocab_asked)
-        printf("fewer than the %lld asked for: the text has no more pairs\n",
+        printf("fewer than the %lld requested: the text has no more pairs\n",
                (long long)work->vocab_asked);
 }
 

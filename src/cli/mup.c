@@ -40,7 +40,7 @@ static status read_widths(struct checking *c, const char *text)
         text = end + (*end == ',');
     }
     if (c->count < 2)
-        FAIL(ERR_USAGE, "--widths: a slope needs two widths or more");
+        FAIL(ERR_USAGE, "--widths: expected two widths or more");
     return OK;
 }
 
@@ -230,7 +230,7 @@ status command_mup(struct arguments *arguments)
     if (snprintf(c.cache, sizeof c.cache, "%s/lockstep-mup-XXXXXX",
                  temporary) >= (int)sizeof c.cache ||
         mkdtemp(c.cache) == NULL)
-        FAIL(ERR_IO, "%s: no directory for token files could be made there",
+        FAIL(ERR_IO, "%s: cannot create a directory for token files there",
              temporary);
     result = check(&c);
     for (int p = 0; p < 2; p++)

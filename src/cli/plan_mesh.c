@@ -160,8 +160,8 @@ static const struct group_row group_rows[] = {
     {1u << AXIS_DATA | 1u << AXIS_SHARD, "batch", "one batch"},
     {1u << AXIS_DATA, "data", "the batch; hsdp: copies of a shard"},
     {1u << AXIS_SHARD, "shard", "the batch; hsdp: one divided copy"},
-    {1u << AXIS_CONTEXT, "context", "the same sequences: tokens are cut"},
-    {1u << AXIS_TENSOR, "tensor", "the same sequences: weights are cut"}};
+    {1u << AXIS_CONTEXT, "context", "the same sequences, divided by tokens"},
+    {1u << AXIS_TENSOR, "tensor", "the same sequences, divided by weights"}};
 enum { GROUP_ROWS = (int)(sizeof group_rows / sizeof *group_rows) };
 
 /* "0 1 2 3 ... 62 63" */
@@ -309,7 +309,8 @@ static void print_head(const struct view *view)
     printf("grid %d data x %d tensor x %d context leaves: %s\n\n",
            s->grid.data, s->grid.tensor, s->grid.context,
            s->exact ? "the layout does not show in a bit"
-                    : "fast, it gave way to the layout, which shows");
+                    : "fast: adapted to the layout, so the bits depend on the "
+                      "layout");
 }
 
 static status print_tables(const struct view *view, struct table *tables)

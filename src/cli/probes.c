@@ -81,8 +81,8 @@ static void probe_cores(struct finding *finding)
         "%d of %ld cores may be used; a pool of %d threads ran",
         threads_cores(), online, (int)ran);
     if (quota[0] != '\0' && strncmp(quota, "max", 3) != 0)
-        advise(finding, "a cgroup limits CPU time (cpu.max): set "
-                        "train.threads to what it grants");
+        advise(finding, "a cgroup limits CPU time (cpu.max): set train.threads "
+                        "to that limit");
     threads_free(threads);
 }
 

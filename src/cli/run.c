@@ -101,7 +101,7 @@ done:
 static status flush_output(void)
 {
     if (fflush(stdout) != 0 || ferror(stdout))
-        FAIL(ERR_IO, "cannot write to standard output: is the disk full?");
+        FAIL(ERR_IO, "cannot write to standard output; is the disk full?");
     return OK;
 }
 

@@ -224,7 +224,7 @@ static void print_notes(const struct verification *v)
     }
     if (refused == 0) return;
     fprintf(stderr, "%d layouts of the list do not fit this configuration and "
-                    "were left out:\n", refused);
+                    "were skipped:\n", refused);
     for (int i = 0; i < v->layouts.count; i++)
         if (v->layouts.items[i].verdict == VERDICT_REFUSED)
             fprintf(stderr, "  %s: %s\n", v->layouts.items[i].text,
@@ -272,7 +272,7 @@ static status list_layouts(struct verification *v)
     for (int i = 1; v->world != NULL && i < v->layouts.count; i++)
         if (v->layouts.items[i].ranks != ranks)
             FAIL(ERR_CONFIG, "%s: the launcher started %d ranks, and a layout "
-                             "takes all of them", v->layouts.items[i].text,
+                             "must use all of them", v->layouts.items[i].text,
                  ranks);
     return OK;
 }
@@ -309,7 +309,7 @@ static status make_cache(struct verification *v)
     snprintf(v->cache, sizeof v->cache, "%s/lockstep-verify-XXXXXX",
              getenv("TMPDIR") != NULL ? getenv("TMPDIR") : "/tmp");
     if (mkdtemp(v->cache) == NULL)
-        FAIL(ERR_IO, "%s: no directory can be made there", v->cache);
+        FAIL(ERR_IO, "%s: cannot create a directory there", v->cache);
     return OK;
 }
 

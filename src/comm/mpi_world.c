@@ -122,8 +122,8 @@ static status keeper_wait(enum stage stage, int64_t limit_ms)
     late = keeper.stage < stage;
     pthread_mutex_unlock(&keeper.lock);
     if (late)
-        FAIL(ERR_PEER, "MPI has not %s within %.1f s: not all ranks have come; "
-             "the launcher may say which",
+        FAIL(ERR_PEER, "MPI has not %s within %.1f s: some ranks are missing; "
+             "the output of the launcher may name them",
              stage == STAGE_BEGUN ? "begun" : "ended", 1e-3 * (double)limit_ms);
     return OK;
 }

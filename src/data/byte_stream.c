@@ -130,8 +130,8 @@ static status read_zstd(struct byte_stream *s, void *out, size_t most,
     switch (ZSTD_getErrorCode(code)) {
     case ZSTD_error_no_error: break;
     case ZSTD_error_dictionary_wrong:
-        FAIL(ERR_CONFIG, "%s: is packed with a dictionary of its own, which "
-             "is not read; unpack it with zstd -d -D DICTIONARY", s->path);
+        FAIL(ERR_CONFIG, "%s: is compressed with a dictionary, which is not "
+             "supported; decompress it with zstd -d -D DICTIONARY", s->path);
     case ZSTD_error_frameParameter_windowTooLarge:
         FAIL(ERR_CONFIG, "%s: is packed with a window of more than %d MiB; "
              "pack it again without zstd --long", s->path,

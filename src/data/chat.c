@@ -201,7 +201,7 @@ status chat_render(struct chat_text *out, const struct chat_template *chat,
 {
     begin(out);
     if (messages->kind != JSON_ARRAY || messages->count == 0)
-        FAIL(ERR_FORMAT, "%s: the conversation is no list of messages",
+        FAIL(ERR_FORMAT, "%s: the conversation is not a list of messages",
              source);
     TRY(append_string(out, chat->begin));
     for (int32_t i = 0; i < messages->count; i++)

@@ -63,7 +63,8 @@ static status kind_of_named(const char *path, enum corpus_kind *kind)
                  "read (.gz and .zst are); unpack it first", path);
     for (size_t i = 0; i < sizeof binary / sizeof *binary; i++)
         if (text_ends_with(name, binary[i]))
-            FAIL(ERR_CONFIG, "%s: not text; docs/data.md lists what is read",
+            FAIL(ERR_CONFIG, "%s: not text; docs/data.md lists the supported "
+                 "files",
                  path);
     if (text_ends_with(name, ".bin") || text_ends_with(name, ".idx"))
         FAIL(ERR_CONFIG, "%s: neither half of Megatron's .bin and .idx nor a "

@@ -244,7 +244,7 @@ static status add_id(void *context, const struct json *item)
 
     if (item->kind != JSON_INTEGER || item->integer < 0 ||
         item->integer > INT32_MAX)
-        FAIL(ERR_FORMAT, "%s: item %lld of \"%s\" is no token id",
+        FAIL(ERR_FORMAT, "%s: item %lld of \"%s\" is not a token id",
              reading->source, (long long)at, reading->format->field);
     if ((size_t)at >= most_bytes(reading) / sizeof *reading->ids)
         FAIL(ERR_FORMAT, "%s: more than %lld ids of 4 bytes; the most of "
@@ -347,7 +347,7 @@ static status read_line(struct reading *reading, struct arena *arena,
         FAIL(ERR_FORMAT, "%s: there is no key \"%s\"; name another with "
              "data.field", source, field);
     if (value->kind == JSON_ARRAY && value->count > 0)
-        FAIL(ERR_FORMAT, "%s: item 0 of \"%s\" is no token id", source,
+        FAIL(ERR_FORMAT, "%s: item 0 of \"%s\" is not a token id", source,
              field);
     if (value->kind == JSON_ARRAY) return take_ids(reading);
     if (value->kind != JSON_STRING)

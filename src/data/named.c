@@ -30,7 +30,7 @@ static status check_name(const struct named_rows *rows, int index,
     const size_t length = strlen(name);
 
     if (length == 0 || length > NAME_MOST || strspn(name, letters) != length)
-        FAIL(ERR_CONFIG, "%s, row %d: '%.60s' is no name; expected up to %d "
+        FAIL(ERR_CONFIG, "%s, row %d: '%.60s' is not a name; expected up to %d "
              "letters, digits, - or _", form->option, index + 1, name,
              NAME_MOST);
     for (int i = 0; i < index; i++)

@@ -156,8 +156,7 @@ static status verify_image(const struct file_map *map,
     if (facts->sequence < 1 || facts->sequence > INT64_MAX ||
         facts->tokens > INT64_MAX ||
         !pack_file_parse(&pack, facts, map->bytes, map->length))
-        FAIL(ERR_FORMAT, "damaged: the header, or a length that is not what "
-             "it says");
+        FAIL(ERR_FORMAT, "damaged: the header or a length is wrong");
     for (int64_t s = 0; s < pack.samples && result == OK; s++)
         result = pack_file_check(&pack, s);
     if (result == OK &&
@@ -346,8 +345,8 @@ status pack_file_open(struct pack *pack, const struct pack_source *source,
     *kept = map_file(pack, facts, path);
     if (*kept) return OK;
     if (file_exists(path))
-        LOG(WARNING, "data", "%s: packed samples, damaged: the header, or a "
-            "length that is not what it says; made again", path);
+        LOG(WARNING, "data", "%s: packed samples, damaged: the header or a "
+            "length is wrong; the file is made again", path);
     if (directory_make(cache) != OK) status_clear();
     return make_file(pack, source, facts, path, kept);
 }

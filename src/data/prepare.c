@@ -163,9 +163,8 @@ static status prepare_group(struct preparing *p, char path[PATH_BYTES])
     char digest[65], name[32];
 
     if (request->tokenizer == NULL)
-        FAIL(ERR_CONFIG, "%s: there is no tokenizer, which spells text and "
-             "ends documents, also those of a column of ids: set "
-             "tokenizer.from", p->files[0].path);
+        FAIL(ERR_CONFIG, "%s: set tokenizer.from: text needs a tokenizer, and "
+             "a column of ids needs its end-of-text token", p->files[0].path);
     TRY(make_digest(p, digest));
     snprintf(name, sizeof name, "%.16s.tokens", digest);
     TRY(path_join(path, PATH_BYTES, request->cache, name));

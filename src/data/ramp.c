@@ -143,7 +143,7 @@ static status read_steps(struct ramp *ramp, const char *const *rows,
     }
     if (batch == last) return OK;
     FAIL(ERR_CONFIG, "train.batch_ramp: ends with a batch of %lld, but "
-                     "train.batch is %lld; the last row must say the same",
+                     "train.batch is %lld; they must be equal",
          (long long)batch, (long long)last);
 }
 
@@ -169,7 +169,7 @@ static status read_levels(struct ramp *ramp, const char *const *rows,
         const char *at = rows[i];
 
         if (!read_number(&at, 1, &number[i]) || *at != '\0')
-            FAIL(ERR_CONFIG, "train.batch_ramp: '%s' is no number from 1; "
+            FAIL(ERR_CONFIG, "train.batch_ramp: '%s' is not a number from 1; "
                  "expected START, INCREMENT, SAMPLES, or rows STEP=BATCH",
                  rows[i]);
     }

@@ -127,7 +127,7 @@ status ranges_join(struct ranges *ranges, const struct json *object,
 
     if (list == NULL) return OK;
     if (list->kind != JSON_ARRAY)
-        FAIL(ERR_FORMAT, "%s: %s is no array of ranges", source, key);
+        FAIL(ERR_FORMAT, "%s: %s is not an array of ranges", source, key);
     for (int i = 0; i < list->count; i++) {
         const struct json *pair = &list->items[i];
 

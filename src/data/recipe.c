@@ -18,7 +18,7 @@ static status read_weight(const char *where, const char *word, double *weight)
     *weight = word != NULL ? strtod(word, &end) : -1;
     if (word == NULL || end == word || *end != '\0' || !(*weight >= 0) ||
         *weight > 1e15)
-        FAIL(ERR_CONFIG, "%s: '%s' is no weight; expected a number that is "
+        FAIL(ERR_CONFIG, "%s: '%s' is not a weight; expected a number that is "
              "not negative", where, word != NULL ? word : "");
     return OK;
 }
@@ -106,7 +106,7 @@ static status read_phase(struct recipe *recipe, int index, const char *text)
     step = word != NULL ? strtoll(word, &end, 10) : 0;
     if (word == NULL || *end != '\0' || errno != 0 ||
         step <= recipe->steps[index - 1])
-        FAIL(ERR_CONFIG, "%s: '%s' is no step after %lld; expected STEP "
+        FAIL(ERR_CONFIG, "%s: '%s' is not a step after %lld; expected STEP "
              "NAME=WEIGHT...", where, word != NULL ? word : "",
              (long long)recipe->steps[index - 1]);
     recipe->steps[index] = step;

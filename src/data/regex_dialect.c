@@ -304,7 +304,7 @@ static status read_one(struct dialect *d)
     case '{':
         end = d->has_atom ? interval_end(d->at) : NULL;
         if (end != NULL) return read_interval(d, end);
-        return refuse(d, "a { that is no repetition; write \\{");
+        return refuse(d, "a { that is not a repetition; write \\{");
     case '|': d->has_atom = false; return copy(d, 1);
     case '*': case '+': case '?': return copy(d, 1);
     default:

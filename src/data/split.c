@@ -171,7 +171,8 @@ status split_verify(const char *path, int64_t *documents, int64_t *tokens)
     whole = list_whole(&map, facts);
     file_map_close(&map);
     if (!whole)
-        FAIL(ERR_FORMAT, "damaged: it is no whole list of held-out documents");
+        FAIL(ERR_FORMAT, "damaged: it is not a complete list of held-out "
+             "documents");
     *documents = (int64_t)facts[2];
     *tokens = (int64_t)facts[3];
     return OK;

@@ -23,8 +23,8 @@ status task_kind_find(const char *where, const char *name,
         *kind = (enum task_kind)i;
         return OK;
     }
-    FAIL(ERR_CONFIG, "%s: '%s' is no kind of task; there are hellaswag, arc, "
-                     "lambada, multiple_choice and perplexity%s%s", where,
+    FAIL(ERR_CONFIG, "%s: '%s' is not a kind of task; there are hellaswag, "
+                     "arc, lambada, multiple_choice and perplexity%s%s", where,
          name, near != NULL ? "; nearest: " : "", near != NULL ? near : "");
 }
 
@@ -77,7 +77,7 @@ static status get_list(const struct json *record, const char *source,
 {
     *out = json_get(record, key);
     if (*out == NULL || (*out)->kind != JSON_ARRAY)
-        FAIL(ERR_FORMAT, "%s: \"%s\" is no array", source, key);
+        FAIL(ERR_FORMAT, "%s: \"%s\" is not an array", source, key);
     if ((*out)->count < 1 || (*out)->count > CHOICES_MAX)
         FAIL(ERR_FORMAT, "%s: \"%s\" has %d items; expected 1 to %d", source,
              key, (*out)->count, CHOICES_MAX);
@@ -113,7 +113,7 @@ static status read_label(const struct json *record, const char *source,
             *out = 10 * *out + (*c - '0');
         return OK;
     }
-    FAIL(ERR_FORMAT, "%s: \"%s\" is no number of a choice", source, key);
+    FAIL(ERR_FORMAT, "%s: \"%s\" is not a number of a choice", source, key);
 }
 
 /* activity_label + ": " + ctx_a + " " + ctx_b with a large first letter. */
@@ -173,7 +173,7 @@ static status add_hellaswag(struct task *task, const struct json *record,
 
         if (ending->kind != JSON_STRING)
             FAIL_GOTO(done, result, ERR_FORMAT,
-                      "%s: item %d of \"endings\" is no text", source, i);
+                      "%s: item %d of \"endings\" is not a text", source, i);
         TRY_GOTO(done, result,
                  keep_clean(task, ending->string,
                             (size_t)ending->string_length,
@@ -312,7 +312,7 @@ static status add_choice(struct task *task, const struct json *record,
         const struct json *choice = &choices->items[i];
 
         if (choice->kind != JSON_STRING)
-            FAIL(ERR_FORMAT, "%s: item %d of \"choices\" is no text", source,
+            FAIL(ERR_FORMAT, "%s: item %d of \"choices\" is not a text", source,
                  i);
         TRY(keep(task, choice->string, (size_t)choice->string_length,
                  &item->choices[i]));
@@ -456,8 +456,8 @@ status task_guess_file(const char *path, enum task_kind *kind)
                                      line.length, path));
     if (!guess(record, kind))
         FAIL_GOTO(done, result, ERR_CONFIG,
-                  "%s: its first record does not say what kind of task it is; "
-                  "say lambada, perplexity or another", path);
+                  "%s: the fields of its first record do not show the kind of "
+                  "task; set the kind, such as lambada or perplexity", path);
 done:
     text_free(&line);
     arena_free(&scratch);

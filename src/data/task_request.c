@@ -231,8 +231,8 @@ status task_prefix(const struct tokenizer *tokenizer, int64_t bos, int64_t eos,
     if (tokenizer_end_of_text(tokenizer, "", out) == OK) return OK;
     status_clear();
     if (eos < 0)
-        FAIL(ERR_CONFIG, "the tokenizer has no token that begins or ends a "
-                         "text, so nothing can stand before the first one");
+        FAIL(ERR_CONFIG, "the tokenizer has no token for the beginning or end "
+                         "of a text, which must precede the first token");
     *out = (int32_t)eos;
     return OK;
 }

@@ -56,8 +56,8 @@ static status read_header(struct token_file *file, const unsigned char *h,
     if (load_u64(h + 184) > 1) return bad(file, "the header has unknown flags");
     mask = load_u64(h + 184) == 1 ? (count + 7) / 8 : 0;
     if (length != HEADER_BYTES + body + 8 * (documents + 1) + mask)
-        return bad(file, "the length is not what the header says (truncated, "
-                         "or changed)");
+        return bad(file, "the length does not match the header (truncated or "
+                         "changed)");
     file->count = (int64_t)count;
     file->documents = (int64_t)documents;
     file->tokens = h + HEADER_BYTES;

@@ -90,10 +90,10 @@ static status whole_tokens(struct token_file *file, size_t header)
     const size_t size = (size_t)file->bytes_per_token;
 
     if (body % size != 0)
-        FAIL(ERR_FORMAT, "%s: %zu bytes from byte %zu are no whole number of "
-             "tokens of %zu bytes (truncated?)", file->path, body, header,
+        FAIL(ERR_FORMAT, "%s: %zu bytes from byte %zu are not a whole number "
+             "of tokens of %zu bytes (truncated?)", file->path, body, header,
              size);
-    if (body == 0) FAIL(ERR_FORMAT, "%s: there are no tokens", file->path);
+    if (body == 0) FAIL(ERR_FORMAT, "%s: the file has no tokens", file->path);
     file->tokens = file->image + header;
     file->count = (int64_t)(body / size);
     return OK;
@@ -157,7 +157,7 @@ static status parse_llmc(struct token_file *file)
     bool small;
 
     if (file->length < LLMC_HEADER)
-        FAIL(ERR_FORMAT, "%s: %zu bytes are no header of llm.c (%d bytes)",
+        FAIL(ERR_FORMAT, "%s: %zu bytes are not a header of llm.c (%d bytes)",
              file->path, file->length, LLMC_HEADER);
     magic = load_u32(file->image);
     version = load_u32(file->image + 4);

@@ -94,7 +94,7 @@ status token_starts_verify(const char *path, int64_t *documents,
     }
     file_map_close(&map);
     if (!whole)
-        FAIL(ERR_FORMAT, "damaged: it is no whole table of documents "
+        FAIL(ERR_FORMAT, "damaged: it is not a complete table of documents "
              "(LSSTARTS)");
     return OK;
 }

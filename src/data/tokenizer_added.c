@@ -66,9 +66,9 @@ static status insert(struct tokenizer *tokenizer, int32_t index,
     TRY(normalizer_run(&tokenizer->normalizer, token->content, token->length,
                        in));
     if (in->length == 0 && token->length > 0)
-        FAIL(ERR_FORMAT, "%s: added_tokens: the normalizer leaves nothing of "
-             "id %d, and what is nothing would be found between all "
-             "characters; its `normalized` must be false", tokenizer->source,
+        FAIL(ERR_FORMAT, "%s: added_tokens: the normalizer makes the text of "
+             "id %d empty, and an empty text would match everywhere; its "
+             "`normalized` must be false", tokenizer->source,
              token->id);
     return added_insert(&tokenizer->normal, index, in->text, in->length);
 }

@@ -95,7 +95,7 @@ static status take_unigram(void *context, int32_t id, size_t start,
     if (id < 0 || id == tokenizer->unknown) {
         if (tokenizer->unknown < 0)
             FAIL(ERR_FORMAT, "%s: the text has \"%.*s\", which no token "
-                 "spells, and model.unk_id is null", tokenizer->source,
+                 "represents, and model.unk_id is null", tokenizer->source,
                  (int)(stop - start), (const char *)unknowns->word + start);
         if (unknowns->start == unknowns->stop) unknowns->start = start;
         unknowns->stop = stop;

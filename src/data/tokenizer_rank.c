@@ -257,10 +257,10 @@ status tokenizer_read_ranks(struct tokenizer *tokenizer)
              read_lines(&ranks, tokenizer->json, tokenizer->json_length));
     encoding = find_encoding(tokenizer->source, ranks.count);
     if (encoding == NULL)
-        FAIL_GOTO(done, result, ERR_FORMAT, "%s: a tiktoken file of %lld "
-                  "ranks, from which its pattern cannot be told; known are "
-                  "r50k_base, p50k_base, cl100k_base, o200k_base, llama3 and "
-                  "qwen: put that name into the file's name",
+        FAIL_GOTO(done, result, ERR_FORMAT, "%s: a tiktoken file of %lld ranks "
+                  "with an unknown pattern; known are r50k_base, p50k_base, "
+                  "cl100k_base, o200k_base, llama3 and qwen: put that name "
+                  "into the file's name",
                   tokenizer->source, (long long)ranks.count);
     tokenizer->file_name = encoding->file_name;
     set_scanner(tokenizer, scan_named(encoding->scanner));
@@ -322,7 +322,7 @@ static status read_tekken_vocab(struct ranks *ranks, const struct json *list,
                                 int64_t wanted)
 {
     if (list == NULL || list->kind != JSON_ARRAY || list->count < wanted)
-        FAIL(ERR_FORMAT, "%s: `vocab` is no list of at least %lld tokens",
+        FAIL(ERR_FORMAT, "%s: `vocab` is not a list of at least %lld tokens",
              ranks->source, (long long)wanted);
     for (int64_t i = 0; i < wanted; i++) {
         const char *token;

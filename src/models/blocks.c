@@ -86,7 +86,8 @@ status blocks_from_text(struct blocks *set, int count, const char *where,
         if (*at == 0) return OK;
         if (*at++ != ',') break;
     }
-    FAIL(ERR_CONFIG, "%s: \"%s\" are no blocks from 0 to %d, as in 0-2,4",
+    FAIL(ERR_CONFIG, "%s: \"%s\" is not a list of blocks from 0 to %d, such as "
+         "0-2,4",
          where, text, count - 1);
 }
 

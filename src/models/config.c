@@ -165,19 +165,19 @@ status config_check(const struct model_kind *kind, const struct json *config,
         else if (only != NULL && !value_is(value, only) &&
                  value->kind != JSON_NULL)
             FAIL_GOTO(done, result, ERR_CONFIG,
-                      "%s: %s has a value that this build cannot follow; it "
-                      "takes only %s", source, name, only);
+                      "%s: %s has a value that is not supported; supported is "
+                      "only %s", source, name, only);
     }
     if (hints.length > 0 && unknown.length == 0)
-        LOG(INFO, "model", "%s: passed over, as they change no result: %s",
+        LOG(INFO, "model", "%s: ignored, because they do not change the "
+            "result: %s",
             source, hints.bytes);
     if (unknown.length > 0) {
         result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
-                             "%s: fields that this build does not know, so it "
-                             "will not guess: %s", source, unknown.bytes);
-        result = status_hint(result, "take out those of which you know that "
-                                     "the model computes the same without "
-                                     "them");
+                             "%s: unknown fields, which could change the "
+                             "result: %s", source, unknown.bytes);
+        result = status_hint(result, "remove those fields that do not change "
+                                     "what the model computes");
     }
 done:
     text_free(&unknown);

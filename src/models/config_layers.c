@@ -32,8 +32,8 @@ static status read_type(struct model *model, int layer,
              layer, type->kind == JSON_STRING ? type->string : "no word");
     if (model->window == 0)
         FAIL(ERR_CONFIG, "%s: layer_types: layer %d is sliding_attention, but "
-                         "nothing says how many tokens it sees "
-                         "(sliding_window, use_sliding_window)", source,
+                         "the size of the window is not set (sliding_window, "
+                         "use_sliding_window)", source,
              layer);
     return OK;
 }

@@ -126,7 +126,7 @@ static status finish(struct rope_scaling *s, const char *where, double base,
     TRY(require(where, !has_original ||
                            (s->original >= 1 && s->original <= 1 << 24 &&
                             s->original == (double)(int64_t)s->original),
-                "original_max_position_embeddings is no number of tokens"));
+                "original_max_position_embeddings is not a number of tokens"));
     TRY(require(where, s->kind != ROPE_LLAMA3 ||
                            (s->low > 0 && s->high > s->low && s->high < 1e9),
                 "low_freq_factor must be above 0 and below "
@@ -140,7 +140,7 @@ static status finish(struct rope_scaling *s, const char *where, double base,
                 "attention_factor, mscale or mscale_all_dim is outside 0 to "
                 "1e6"));
     TRY(require(where, !is_long || s->factor == 1 || s->original > 1,
-                "longrope from an old length of 1 token"));
+                "longrope: the original length is 1 token"));
     return require(where, !yarn || base > 1,
                    "yarn needs a rotary base above 1");
 }
@@ -171,8 +171,8 @@ static status check_lists(struct rope_scaling *scaling, const char *where,
                                          : model->head_width) / 2;
 
     if (scaling->kind == ROPE_DYNAMIC && pairs < 2)
-        FAIL(ERR_CONFIG, "%s: rotary kind dynamic needs heads of which at "
-                         "least 4 elements turn", where);
+        FAIL(ERR_CONFIG, "%s: rotary kind dynamic needs at least 4 rotary "
+                         "elements per head", where);
     if (scaling->kind != ROPE_LONG) return OK;
     scaling->pairs = pairs;
     for (int i = 0; i < 2; i++) {
@@ -181,8 +181,9 @@ static status check_lists(struct rope_scaling *scaling, const char *where,
 
         while (count < ROPE_PAIRS_MAX && list[count] != 0) count++;
         if (count != pairs)
-            FAIL(ERR_CONFIG, "%s: %s has %d factors above 0; a head turns in "
-                             "%d pairs", where, lists[i].name, count, pairs);
+            FAIL(ERR_CONFIG, "%s: %s has %d factors above 0; a head has %d "
+                             "rotary pairs",
+                             where, lists[i].name, count, pairs);
     }
     return OK;
 }
@@ -201,7 +202,7 @@ static status read_value(const struct json *value, const char *where,
                        "truncate is neither true nor false");
     }
     if (value->kind != JSON_INTEGER && value->kind != JSON_REAL)
-        FAIL(ERR_CONFIG, "%s: %s is no number", where, name);
+        FAIL(ERR_CONFIG, "%s: %s is not a number", where, name);
     *out = value->real;
     return OK;
 }
@@ -241,7 +242,7 @@ static status read_share(struct model *model, const struct json *object,
     TRY(json_get_real_or(object, where, key, model->kind->rotary_share,
                          &share));
     TRY(require(where, share > 0 && share <= 1,
-                "the part of a head that turns is outside 0 to 1"));
+                "the rotary part of a head is outside 0 to 1"));
     model->rotary = (int)(model->head_width * share);
     if (model->rotary == model->head_width) model->rotary = 0;
     return OK;
@@ -310,8 +311,7 @@ static status read_both(struct rope_scaling *scaling,
     char place[PATH_BYTES + 2 * NAME_BYTES];
 
     TRY(require(where, object->count <= (local != NULL) + 1,
-                "beside full_attention and sliding_attention nothing is "
-                "known"));
+                "expected only full_attention and sliding_attention"));
     TRY(require(where, full->kind == JSON_OBJECT &&
                            (local == NULL || local->kind == JSON_OBJECT),
                 "full_attention or sliding_attention is not an object"));
@@ -369,9 +369,9 @@ static status check_unused(const struct model *model,
     TRY(json_get_real_or(config, source, share_key, share_of(model), &share));
     if ((int)(share * model->head_width) !=
         (model->rotary > 0 ? model->rotary : model->head_width))
-        FAIL(ERR_CONFIG, "%s: partial_rotary_factor: %g, but the part of a "
-                         "head that turns in a gpt_neox is its rotary_pct, "
-                         "%g", source, share, share_of(model));
+        FAIL(ERR_CONFIG, "%s: partial_rotary_factor: %g, but the rotary part "
+                         "of a head of gpt_neox is its rotary_pct, %g",
+                         source, share, share_of(model));
     return OK;
 }
 
@@ -540,7 +540,7 @@ static status list_from_text(double out[ROPE_PAIRS_MAX], const char *where,
         if (*end != ',') break;
         *text = end + 1;
     }
-    FAIL(ERR_CONFIG, "%s: %.20s is no list of at most %d numbers above 0, "
+    FAIL(ERR_CONFIG, "%s: %.20s is not a list of at most %d numbers above 0, "
                      "with commas", where, *text, ROPE_PAIRS_MAX);
 }
 

@@ -66,7 +66,7 @@ static status read_more(struct model *model, const struct json *config,
     if (!new) model->kv_heads = one ? 1 : model->heads;
     if (new && !model->parallel)
         FAIL(ERR_CONFIG, "%s: parallel_attn is false; with "
-                         "new_decoder_architecture there is only true",
+                         "new_decoder_architecture it must be true",
              source);
     if (norms < 1 || norms > (new ? 2 : 1))
         FAIL(ERR_CONFIG, "%s: num_ln_in_parallel_attn: %lld; with "
@@ -93,9 +93,9 @@ static void write_more(const struct model *model, struct json_writer *out)
 static status settle(struct model *m)
 {
     if (m->attention_bias != m->mlp_bias)
-        FAIL(ERR_CONFIG, "model.%s: a falcon has biases everywhere or "
-                         "nowhere; set model.attention_bias and "
-                         "model.mlp_bias alike",
+        FAIL(ERR_CONFIG, "model.%s: falcon has biases everywhere or nowhere; "
+                         "set model.attention_bias and model.mlp_bias to the "
+                         "same value",
              m->attention_bias ? "mlp_bias" : "attention_bias");
     if (!m->parallel && (is_grouped(m) || m->parallel_norms > 0))
         FAIL(ERR_CONFIG, "model.parallel: 0, but a falcon has %s only in a "

@@ -82,8 +82,8 @@ static status check_beginning(const struct reading *r)
     for (size_t i = 0; i < sizeof changing / sizeof *changing; i++)
         if (strncmp(value->string, changing[i], strlen(changing[i])) == 0)
             FAIL(ERR_CONFIG, "%s: init_lora_weights is %.40s, which changes "
-                             "the weights beside which adapters stand; save "
-                             "them as ordinary adapters first", r->path,
+                             "the base weights; convert it to an ordinary LoRA "
+                             "adapter first", r->path,
                  value->string);
     return OK;
 }
@@ -94,17 +94,17 @@ static status check_computed(const struct reading *r)
 
     TRY(json_get_string(r->root, r->path, "peft_type", &kind));
     if (strcmp(kind, "LORA") != 0)
-        FAIL(ERR_CONFIG, "%s: an adapter of kind %.40s; only LORA can be "
-                         "followed", r->path, kind);
+        FAIL(ERR_CONFIG, "%s: an adapter of kind %.40s; only LORA is supported",
+             r->path, kind);
     TRY(json_get_string_or(r->root, r->path, "bias", "none", &bias));
     if (strcmp(bias, "none") != 0)
-        FAIL(ERR_CONFIG, "%s: bias is %.40s; biases beside adapters are not "
-                         "computed here, only none", r->path, bias);
+        FAIL(ERR_CONFIG, "%s: bias is %.40s; only \"none\" is supported",
+             r->path, bias);
     for (int i = 0; i < r->root->count; i++) {
         const char *key = r->root->items[2 * i].string;
 
         if (!is_known(key) && is_set(&r->root->items[2 * i + 1]))
-            FAIL(ERR_CONFIG, "%s: %.60s is set, which is not computed here",
+            FAIL(ERR_CONFIG, "%s: %.60s is set, which is not supported",
                  r->path, key);
     }
     return check_beginning(r);
@@ -168,7 +168,7 @@ static status names_list(const struct reading *r, const struct json *list,
              r->path, list->count, key, NAMES_MAX);
     for (int i = 0; i < list->count; i++) {
         if (list->items[i].kind != JSON_STRING)
-            FAIL(ERR_FORMAT, "%s: %s[%d] is no string", r->path, key, i);
+            FAIL(ERR_FORMAT, "%s: %s[%d] is not a string", r->path, key, i);
         *yes = *yes || ends_at_dot(r->module, list->items[i].string);
     }
     return OK;

@@ -28,8 +28,8 @@ static status read_window(struct model *model, const struct json *config,
 {
     TRY(read_layers(model, config, source));
     if (model->window > 0 && blocks_count(&model->whole) > 0)
-        FAIL(ERR_CONFIG, "%s: layer_types: a mistral has its window in all "
-                         "blocks; model_type ministral is the one that chooses",
+        FAIL(ERR_CONFIG, "%s: layer_types: mistral has a window in all blocks; "
+                         "use model_type ministral to choose the blocks",
              source);
     return OK;
 }

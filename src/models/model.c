@@ -91,8 +91,8 @@ static status check(const struct model *m)
     TRY(check_heads(m));
     if (!is_learned(m->kind) && !m->alibi &&
         (rotary % 2 != 0 || rotary > m->head_width))
-        FAIL(ERR_CONFIG, "%s of %d %s, rotary positions turn pairs; %d is "
-                         "even", m->rotary > 0 ? "a turning part" :
+        FAIL(ERR_CONFIG, "%s of %d %s: rotary embedding needs an even number; "
+                         "%d is even", m->rotary > 0 ? "a turning part" :
              "a head width", rotary, rotary % 2 ? "is odd"
                                                 : "is more than a head",
              rotary > m->head_width ? m->head_width / 2 * 2 : rotary + 1);
@@ -101,11 +101,11 @@ static status check(const struct model *m)
                          "tokenizer.from to take its own",
              (long long)m->vocab);
     if (!(m->norm_epsilon >= 0))
-        FAIL(ERR_CONFIG, "a norm epsilon of %g is not a number from 0 on",
+        FAIL(ERR_CONFIG, "a norm epsilon of %g; expected 0 or more",
              m->norm_epsilon);
     if (!(m->init_std >= 0))
-        FAIL(ERR_CONFIG, "an initial deviation (initializer_range) of %g is "
-                         "not a number from 0 on", m->init_std);
+        FAIL(ERR_CONFIG, "an initial deviation (initializer_range) of %g; "
+                         "expected 0 or more", m->init_std);
     return OK;
 }
 
@@ -247,7 +247,7 @@ static status check_same(const struct model *m, const struct options *options)
         if (asked[i].value != idle[i].value && asked[i].value != found[i] &&
             !is_longer(m, &asked[i]))
             FAIL(ERR_CONFIG, "model.%s: %lld, but the config.json of "
-                             "model.from says %lld; leave it out",
+                             "model.from has %lld; remove it",
                  asked[i].name, (long long)asked[i].value,
                  (long long)found[i]);
     return OK;
@@ -262,8 +262,8 @@ static status check_words(const struct options *o)
 
     for (int i = 0; i < 3; i++)
         if (rows[i].value[0] != 0)
-            FAIL(ERR_CONFIG, "model.%s: the config.json of model.from says it; "
-                             "leave it out", rows[i].name);
+            FAIL(ERR_CONFIG, "model.%s: the config.json of model.from sets it; "
+                             "remove it", rows[i].name);
     return OK;
 }
 
@@ -320,8 +320,8 @@ static status choose_some(struct blocks *set, int count, const char *name,
     if (list[0] == 0) return OK;
     snprintf(where, sizeof where, "model.%s_except", name);
     if (periods[0] >= 0)
-        FAIL(ERR_CONFIG, "%s: model.%s_skip says which blocks, too; leave one "
-                         "out", where, name);
+        FAIL(ERR_CONFIG, "%s: model.%s_skip selects blocks, too; remove one of "
+                         "them", where, name);
     return blocks_from_text(set, count, where, list);
 }
 
@@ -397,9 +397,10 @@ static status read_adapters(struct model *model, const char *from)
     TRY(path_join(path, sizeof path, from, "adapter_model.safetensors"));
     if (file_exists(path)) {
         result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
-                             "lora.from: %s holds the values of adapters too",
+                             "lora.from: %s is a PEFT directory with adapter "
+                             "weights",
                              from);
-        return status_hint(result, "make a run of them: `lockstep import BASE "
+        return status_hint(result, "turn it into a run: `lockstep import BASE "
                                    "RUN --adapter %s`; then init.from and "
                                    "lora.from are RUN", from);
     }
@@ -421,7 +422,7 @@ static status choose_adapters(struct model *model,
     if (options->lora.from[0] == 0) return lora_choose(model, &wish);
     if (wish.rank > 0)
         FAIL(ERR_CONFIG, "lora.rank: %d, but the adapter_config.json of "
-                         "lora.from says it; leave it out", wish.rank);
+                         "lora.from sets it; remove it", wish.rank);
     return read_adapters(model, options->lora.from);
 }
 

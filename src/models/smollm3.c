@@ -29,8 +29,8 @@ static status read_list(struct model *model, const struct json *list,
 
         if (turns->kind != JSON_INTEGER || turns->integer < 0 ||
             turns->integer > 1)
-            FAIL(ERR_CONFIG, "%s: no_rope_layers: layer %d has neither 0 nor "
-                             "1", source, i);
+            FAIL(ERR_CONFIG, "%s: no_rope_layers: layer %d must be 0 or 1",
+                 source, i);
         if (turns->integer == 0) blocks_put(&model->still, i);
     }
     return OK;

@@ -537,8 +537,8 @@ static const struct layer layer_qk_norm = {
 
 static status fail_overlap(const char *name)
 {
-    FAIL(ERR_CONFIG, "%s: its norm is over all heads, which tensor ranks "
-                     "gather; tensor.overlap takes only 1 with it", name);
+    FAIL(ERR_CONFIG, "%s: its norm is over all heads, which tensor-parallel "
+                     "ranks gather; tensor.overlap must be 1", name);
 }
 
 slot nn_qk_norm(struct program *p, slot qkv, int heads, int kv_heads,

@@ -276,9 +276,9 @@ static status apply_rates(const struct rate_factors *factors,
 {
     if (rule->frozen) return OK;
     if (rule->kind->rates == RATES_NONE)
-        FAIL(ERR_CONFIG, "model.mup_base_width: no rule is known for the rates "
-                         "of %s, which %s has; adamw, lion, schedule_free and "
-                         "sgd have one: choose one of these, or set it to 0",
+        FAIL(ERR_CONFIG, "model.mup_base_width: muP has no learning-rate rule "
+                         "for %s, the optimizer of %s; choose adamw, lion, "
+                         "schedule_free or sgd, or set it to 0",
              rule->kind->name, param->name);
     rule->lr *= rule->kind->rates == RATES_SGD ? factors->sgd : factors->adam;
     rule->gradient = factors->gradient;

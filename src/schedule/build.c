@@ -25,7 +25,7 @@ const struct schedule_row schedule_rows[] = {
     {"zb-v", "two chunks a rank in a V, memory of 1f1b", 2, fill_zb_v},
     {"v-half", "a V in half the memory", 2, fill_v_half},
     {"v-min", "a V in a third of the memory", 2, fill_v_min},
-    {"dualpipe", "micro-batches from both ends, F beside B", 1,
+    {"dualpipe", "micro-batches from both ends, F overlaps B", 1,
      fill_dualpipe},
     {"dualpipev", "dualpipe cut in half, two chunks a rank", 2,
      fill_dualpipev},

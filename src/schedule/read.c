@@ -189,8 +189,8 @@ static status measure(struct reader r, struct sizes *sizes)
     }
     sizes->ranks = r.rank + 1;
     if (sizes->ranks == 0)
-        FAIL(ERR_FORMAT, "%s: there is no action; expected a line for each "
-                         "rank, such as F0.0 B0.0 W0.0", r.source);
+        FAIL(ERR_FORMAT, "%s: no actions found; expected one line per rank, "
+                         "such as F0.0 B0.0 W0.0", r.source);
     if (sizes->turned <= sizes->unturned)
         FAIL(ERR_FORMAT, "%s: micro-batch %d goes forward and %d is marked "
                          "<; those of direction 1 must come after all others",

@@ -171,8 +171,8 @@ static status explain_wait(const struct walk *w, int rank)
         FAIL(ERR_CONFIG, "schedule: %s is missing on rank %d; rank %d waits "
                          "for it at %s", action_text(other, s, missing),
              owner, rank, action_text(name, s, at));
-    FAIL(ERR_CONFIG, "schedule: rank %d waits for ever at %s, which needs %s "
-                     "of rank %d", rank, action_text(name, s, at),
+    FAIL(ERR_CONFIG, "schedule: rank %d waits forever at %s, which needs %s of "
+                     "rank %d", rank, action_text(name, s, at),
          action_text(other, s, missing), owner);
 }
 
@@ -210,8 +210,8 @@ static status check_action(const struct schedule *s, int rank, int at)
                          "and %d micro-batches", at, rank, s->stages,
              s->microbatches);
     if (schedule_rank(s, a.stage, a.microbatch) != rank)
-        FAIL(ERR_CONFIG, "schedule: %s stands on rank %d; its stage is on "
-                         "rank %d", action_text(name, s, a), rank,
+        FAIL(ERR_CONFIG, "schedule: %s is on rank %d, but its stage is on rank "
+                         "%d", action_text(name, s, a), rank,
              schedule_rank(s, a.stage, a.microbatch));
     if (a.joined && (at == 0 || a.kind >= ACTION_COMPUTE_COUNT ||
                      s->lists[rank].items[at - 1].kind >=

@@ -120,7 +120,7 @@ static status read_event(struct ledger_event *event, struct arena *scratch,
     if (event->first >= 0 && event->samples > 0 &&
         event->first <= INT64_MAX / 2 && event->samples <= INT64_MAX / 2)
         return OK;
-    FAIL(ERR_FORMAT, "%s: %lld samples from %lld are no range", source,
+    FAIL(ERR_FORMAT, "%s: %lld samples from %lld are not a range", source,
          (long long)event->samples, (long long)event->first);
 }
 

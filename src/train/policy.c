@@ -184,11 +184,12 @@ status policy_read(struct policy *policy, const struct json *state,
     if (!policy_watches(policy) || losses == NULL) return OK;
     if (norms == NULL || losses->kind != JSON_ARRAY ||
         norms->kind != JSON_ARRAY || losses->count != norms->count)
-        FAIL(ERR_FORMAT, "%s: losses and norms are no arrays of one length",
+        FAIL(ERR_FORMAT, "%s: losses and norms are not arrays of the same "
+             "length",
              source);
     for (int i = 0; i < losses->count; i++) {
         if (!is_number(&losses->items[i]) || !is_number(&norms->items[i]))
-            FAIL(ERR_FORMAT, "%s: losses or norms, item %d is no number",
+            FAIL(ERR_FORMAT, "%s: losses or norms, item %d is not a number",
                  source, i);
         policy_accept(policy, losses->items[i].real, norms->items[i].real);
     }

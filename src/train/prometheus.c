@@ -158,7 +158,7 @@ static void answer(struct prometheus *p, struct client *c,
     case PROMETHEUS_BAD:
     case PROMETHEUS_MORE: break;
     }
-    fill_text(c, "400 Bad Request", "this is no HTTP/1 request\n");
+    fill_text(c, "400 Bad Request", "this is not an HTTP/1 request\n");
 }
 
 /* ---- clients ---- */
@@ -322,7 +322,7 @@ union address {
 
 static status bad_address(const char *text)
 {
-    FAIL(ERR_CONFIG, "observe.prometheus: %s is no address; expected "
+    FAIL(ERR_CONFIG, "observe.prometheus: %s is not an address; expected "
                      "HOST:PORT with a host of numbers, as 127.0.0.1:9400, or "
                      "a port alone", text);
 }

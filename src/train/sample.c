@@ -83,7 +83,7 @@ static status find_largest(const struct tensor *logits, int64_t position,
     else
         find_any(logits, &bad, largest);
     if (bad >= 0)
-        FAIL(ERR_NUMERIC, "the logit of token %lld at position %lld is no "
+        FAIL(ERR_NUMERIC, "the logit of token %lld at position %lld is not a "
                           "finite number", (long long)bad,
              (long long)position);
     return OK;

@@ -24,7 +24,8 @@ static status check_shape(const struct json *root, const char *path,
         const struct json *row = &root->items[i];
 
         if (row->kind != JSON_ARRAY)
-            FAIL(ERR_FORMAT, "%s: item %d is no array of token ids", path, i);
+            FAIL(ERR_FORMAT, "%s: item %d is not an array of token ids",
+                 path, i);
         if (row->count != root->items[0].count)
             FAIL(ERR_FORMAT, "%s: sequence %d has %d ids, the first has %d; "
                              "all must be equally long", path, i, row->count,
@@ -51,7 +52,7 @@ static status copy_ids(const struct json *root, const char *path,
             const struct json *id = &row->items[j];
 
             if (id->kind != JSON_INTEGER)
-                FAIL(ERR_FORMAT, "%s: id %d of sequence %d is no integer",
+                FAIL(ERR_FORMAT, "%s: id %d of sequence %d is not an integer",
                      path, j, i);
             if (id->integer < 0 || id->integer >= model->vocab)
                 FAIL(ERR_CONFIG, "%s: id %d of sequence %d is %lld, outside "
@@ -274,7 +275,7 @@ status score(const struct score_request *request, struct score_result *result)
                  s.session.notice.bytes);
     if (!isfinite(result->loss))
         FAIL_GOTO(done, code, ERR_NUMERIC,
-                  "%s: the mean loss is no finite number", request->model);
+                  "%s: the mean loss is not a finite number", request->model);
 done:
     safetensors_writer_free(&s.logits);
     stage_free(&s.stage);

@@ -69,7 +69,7 @@ static status check_tokenizer_json(const struct session *session,
     model = json_get(root, "model");
     if (model == NULL || model->kind != JSON_OBJECT)
         FAIL_GOTO(done, result, ERR_FORMAT,
-                  "%s: is no tokenizer: it has no \"model\"", path);
+                  "%s: is not a tokenizer: it has no \"model\"", path);
 done:
     arena_free(&arena);
     return result;

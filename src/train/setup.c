@@ -444,7 +444,7 @@ static status check_averages(const struct options *o)
                          "step 0; 0.999 is usual");
     if (strcmp(weights, "ema") == 0 && o->optimizer.ema == 0)
         FAIL(ERR_CONFIG, "validate.weights: ema, but optimizer.ema is 0: there "
-                         "is no average; 0.999 is usual");
+                         "is not an average; 0.999 is usual");
     if (strcmp(weights, "ema") == 0 || strcmp(weights, "trained") == 0)
         return OK;
     FAIL(ERR_CONFIG, "validate.weights: %s is not trained or ema", weights);

@@ -71,7 +71,7 @@ expect 2 "takes no operand" version extra
 expect 2 "65 is outside 1 to 64" bench step --steps 65
 expect 2 "outside 2 to" bench step --length 1
 expect 2 "outside 0 to 1024" bench step --threads 2000
-expect 2 "one form at a time" bench step --csv --json
+expect 2 "choose one of them" bench step --csv --json
 expect 2 "float8" bench step --dtype float8
 expect 2 "--dtype is float32" bench step --product tiles
 expect 78 "nearest: llama-1m" bench step --model llama-2m
@@ -211,8 +211,8 @@ for type in bf16 fp16 fp32 fp64; do
 done
 expect 78 "model.width" plan "$work/config.yaml" --set model.heads=3
 expect 78 "is above the peak" plan "$work/config.yaml" --set optimizer.min_lr=1
-expect 78 "does not read NAME=VALUE" plan "$work/config.yaml" --set =1
-expect 78 "model.vocab: 300, but the config.json of model.from says 127" plan \
+expect 78 "is not of the form NAME=VALUE" plan "$work/config.yaml" --set =1
+expect 78 "model.vocab: 300, but the config.json of model.from has 127" plan \
     "$work/config.yaml" --set model.from="$tree/tests/golden/models/gpt2"
 expect 66 "none.yaml" plan "$work/none.yaml"
 expect 66 "config.yaml" plan "$work/empty"

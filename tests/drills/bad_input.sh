@@ -112,7 +112,7 @@ alike() { # WORDS SETTING...
 }
 alike "data.packing: foo" data.packing=foo
 alike "both given" 'data.mixture=[a 1 text.jsonl]'
-alike "'x' is no weight" 'data.mixture=[a x text.jsonl]' data.train=[]
+alike "'x' is not a weight" 'data.mixture=[a x text.jsonl]' data.train=[]
 alike "data.skip, row 1" data.skip=[5-2]
 alike "fim_tokens: 2 names" data.fim_rate=0.5 data.fim_tokens=[a,b]
 alike "no template 'foo'" data.chat=foo

@@ -185,7 +185,7 @@ must mup config.yaml --widths 24,48,96,192 --steps 4 --json \
     --set optimizer.name=sgd --set optimizer.lr=0.3 --set optimizer.clip=0
 slopes "of sgd too" 0.4 1
 for name in muon soap adafactor; do
-    expect "muP has no rates of $name" 78 "no rule is known for the rates" \
+    expect "muP has no rates of $name" 78 "muP has no learning-rate rule for" \
         train config.yaml --run nothing --set model.mup_base_width=12 \
         --set optimizer.name=$name --set optimizer.schedule=constant
 done

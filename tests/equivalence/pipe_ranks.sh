@@ -131,7 +131,7 @@ refused "a schedule that is not known" "nearest: zb-h1" schedule.name=zb-h3
 refused "a file for other numbers" "is for 2 ranks and 4 micro-batches" \
     schedule.name=both_ends.txt
 printf 'F0.0 B0.0 W0.0\nB1.0 F1.0 W1.0\n' >wrong.txt
-refused "a file that waits for itself" "waits for ever" \
+refused "a file that waits for itself" "waits forever" \
     schedule.name=wrong.txt train.micro_batch=8
 refused "half a leaf for each direction" "data leaf" schedule.name=dualpipe \
     numerics.grid_data=1

@@ -130,16 +130,16 @@ TEST(what_is_not_json_is_refused_with_its_place)
         {"\"\\x\"", "after a backslash, found 'x'"},
         {"\"\\u12G4\"", "1:2: \\u needs four hexadecimal digits"},
         {"\"\\u12", "four hexadecimal digits"},
-        {"\"\\ud800\"", "a high surrogate without its low one"},
-        {"\"\\ud800\\u0041\"", "a high surrogate without its low one"},
+        {"\"\\ud800\"", "a high surrogate without a low surrogate"},
+        {"\"\\ud800\\u0041\"", "a high surrogate without a low surrogate"},
         {"\"\\ud800\\n\"", "a high surrogate"},
-        {"\"\\udc00\"", "a low surrogate without its high one"},
+        {"\"\\udc00\"", "a low surrogate without a high surrogate"},
         {"\"\xC3\x28\"", "1:2: this is not UTF-8"},
         {"\"\xED\xA0\x80\"", "this is not UTF-8"},
         {"\xEF\xBB\xBF{}", "found byte 0xef"},
         {"{\"a\":1,\n \"b\":2, \"a\":3}",
-         "t.json:2:9: the key \"a\" stands here twice"},
-        {"{\"\\u0061\":1,\"a\":3}", "the key \"a\" stands here twice"},
+         "t.json:2:9: the key \"a\" occurs twice"},
+        {"{\"\\u0061\":1,\"a\":3}", "the key \"a\" occurs twice"},
     };
 
     for (int i = 0; i < ROWS(rows); i++) {
@@ -201,7 +201,7 @@ TEST(large_objects_are_indexed)
     IS_OK(text_append_string(&text, ",\"key 77\":0}"));
     arena_init(&arena, "test", 0);
     FAILS(json_read(&root, &arena, text.bytes, text.length, "t"), ERR_FORMAT,
-          "the key \"key 77\" stands here twice");
+          "the key \"key 77\" occurs twice in this object");
     arena_free(&arena);
     text_free(&text);
 }
@@ -377,7 +377,7 @@ TEST(files_have_a_limit)
     IS_OK(json_read_file(&root, &arena, path, 6));
     EQUAL_INT(root->count, 2);
     FAILS(json_read_file(&root, &arena, path, 5), ERR_FORMAT,
-          "x.json has 6 bytes, at most 5 bytes are read");
+          "x.json has 6 bytes, the limit is 5 bytes");
     IS_OK(directory_remove(directory));
     FAILS(json_read_file(&root, &arena, path, 5), ERR_MISSING,
           "x.json: no such file");

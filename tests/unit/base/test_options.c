@@ -116,7 +116,7 @@ TEST(mistakes_get_one_sentence)
         {"- a\n- b\n", "expected options as \"name: value\", found a list"},
         {"just words", "found a value"},
         {"[a]: 3", "expected the name of an option, found a list"},
-        {"seed: 1\n---\nseed: 2\n", "c.yaml:2: a second document begins"},
+        {"seed: 1\n---\nseed: 2\n", "c.yaml:2: the file has a second document"},
         {"seed: [1", "not YAML: did not find"},
         {"seed: \"a", "not YAML: "},
         {"model:\n\twidth: 3\n", "c.yaml:2: not YAML: "},
@@ -174,7 +174,7 @@ TEST(assignments_come_from_the_command_line)
     IS_OK(options_assign(&set, "run.dir=[a: b]#", ORIGIN_COMMAND_LINE));
     EQUAL_TEXT(set.values.run.dir, "[a: b]#");
     FAILS(options_assign(&set, "run.dir", ORIGIN_COMMAND_LINE), ERR_CONFIG,
-          "\"run.dir\" does not read NAME=VALUE");
+          "\"run.dir\" is not of the form NAME=VALUE");
     FAILS(options_assign(&set, "run.dri=x", ORIGIN_COMMAND_LINE), ERR_CONFIG,
           "run.dri is not an option; nearest: run.dir");
     FAILS(options_assign(&set, "train.batch=0", ORIGIN_COMMAND_LINE),
@@ -208,7 +208,7 @@ TEST(the_environment_is_read)
           "almost names optimizer.min_lr");
     unsetenv("LOCKSTEP_OPTIMIZER_MIN_LR");
     FAILS(options_assign(&set, "=3", ORIGIN_COMMAND_LINE), ERR_CONFIG,
-          "does not read NAME=VALUE");
+          "is not of the form NAME=VALUE");
     unsetenv("LOCKSTEP_OPTIMIZER__WEIGHT_DECAY");
     unsetenv("LOCKSTEP_SEED");
     unsetenv("LOCKSTEP_UNRELATED");
@@ -359,7 +359,7 @@ TEST(a_star_that_is_not_quoted_has_a_hint)
         IS_OK(options_init(&set));
         EQUAL_INT(options_read_text(&set, texts[i], strlen(texts[i]), "c",
                                     ORIGIN_FILE), ERR_CONFIG);
-        CHECK(strstr(status_hint_text(), "is to be quoted") != NULL);
+        CHECK(strstr(status_hint_text(), "quote a text that begins with *") != NULL);
         status_clear();
         options_free(&set);
     }

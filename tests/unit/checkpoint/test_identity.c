@@ -17,7 +17,7 @@ TEST(a_checkpoint_of_another_model_is_refused)
     /* Order does not matter, nor do other kinds. */
     struct saved_part swapped[2] = {small->parts[3], small->parts[0]};
     FAILS(checkpoint_match_model(&checkpoint, swapped, 2, config), ERR_CONFIG,
-          "it has model.norm.weight, this model has not");
+          "it has model.norm.weight, which this model does not have");
     small->parts[3].shape[1] = 41;
     FAILS(
         checkpoint_match_model(&checkpoint, small->parts, SMALL_PARTS, config),
@@ -28,7 +28,7 @@ TEST(a_checkpoint_of_another_model_is_refused)
     small->parts[3].name = "model.layers.0.k.weight";
     FAILS(
         checkpoint_match_model(&checkpoint, small->parts, SMALL_PARTS, config),
-        ERR_CONFIG, "this model has model.layers.0.k.weight, it has not");
+        ERR_CONFIG, "it does not have model.layers.0.k.weight");
     small->parts[3].name = "model.layers.0.q.weight";
     FAILS(checkpoint_match_model(&checkpoint, small->parts, SMALL_PARTS,
                                  "{\"heads\": 8}"),

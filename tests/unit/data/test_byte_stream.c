@@ -151,7 +151,7 @@ TEST(a_dictionary_or_a_large_window_is_named)
           "a window of more than 128 MiB");
     status_clear();
     FAILS(read_all(keyed, sizeof keyed, out, sizeof out, &total), ERR_CONFIG,
-          "a dictionary of its own");
+          "is compressed with a dictionary");
 }
 
 TEST(lines_are_found_across_chunks)

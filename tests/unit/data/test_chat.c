@@ -75,7 +75,7 @@ TEST(templates_are_those_of_the_families)
 TEST(what_is_no_conversation_is_refused)
 {
     static const struct { const char *name, *json, *words; } rows[] = {
-        {"chatml", "[]", "no list of messages"},
+        {"chatml", "[]", "not a list of messages"},
         {"chatml", "[{\"content\":\"a\"}]", "no \"role\""},
         {"chatml", "[{\"role\":\"user\"}]", "no \"content\""},
         {"chatml", "[{\"role\":\"asistant\",\"content\":\"\"}]",

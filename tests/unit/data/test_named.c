@@ -31,8 +31,8 @@ TEST(rows_that_say_nothing_are_refused)
         {"web a", "code", "row 2: 'code' has 1 words; expected NAME PATH..."},
         {"web a", "code a b c d", "has 5 words"},
         {"web a", "web b", "two rows are named 'web'"},
-        {"web.1 a", "b c", "row 1: 'web.1' is no name"},
-        {"\"\" a", "b c", "'' is no name"},
+        {"web.1 a", "b c", "row 1: 'web.1' is not a name"},
+        {"\"\" a", "b c", "'' is not a name"},
         {"web a", "  ", "row 2 is empty"},
     };
 

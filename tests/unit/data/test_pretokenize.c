@@ -249,7 +249,7 @@ TEST(what_only_ruby_says_is_refused_by_name)
         {"[a&&b]", "&&"}, {"[^a&&[b]]", "&&"}, {"[\\W]", "\\W in a class"},
         {"[a[bc]]", "within a class"}, {"\\h", "\\h"},
         {"(?m:a.)", "(?m)"}, {"[a", "a [ without ]"}, {"a)", "without ("},
-        {"a\\", "at its end"}, {"{2}", "no repetition"}, {"a{2}?", "{n}?"},
+        {"a\\", "at its end"}, {"{2}", "not a repetition"}, {"a{2}?", "{n}?"},
         {"\\p{L", "a { without }"}, {"\\p{Nonsense}", "wrong at byte"},
     };
 

@@ -111,7 +111,7 @@ TEST(rows_that_make_no_ramp_are_refused)
         {{"16", "16"}, "'16' is not STEP=BATCH", 2},
         {{"8", "5", "100"}, "18 does", 3},
         {{"24", "8", "100"}, "never comes to train.batch, 20", 3},
-        {{"8", "x", "100"}, "'x' is no number from 1", 3}};
+        {{"8", "x", "100"}, "'x' is not a number from 1", 3}};
 
     for (int i = 0; i < ROWS(cases); i++) {
         struct ramp ramp;

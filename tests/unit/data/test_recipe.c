@@ -27,14 +27,14 @@ TEST(rows_that_say_nothing_are_refused)
 {
     static const struct { const char *mixture[2], *phase, *words; } rows[] = {
         {{"web 1", "b 1 x"}, NULL, "row 1: 'web 1' names no file"},
-        {{"a 1 x", "b -1 x"}, NULL, "row 2: '-1' is no weight"},
-        {{"a 1 x", "b x"}, NULL, "'x' is no weight"},
+        {{"a 1 x", "b -1 x"}, NULL, "row 2: '-1' is not a weight"},
+        {{"a 1 x", "b x"}, NULL, "'x' is not a weight"},
         {{"a 1 x", "b 1 field=y"}, NULL, "'b 1 field=y' names no file"},
         {{"a 1 x", "a 1 y"}, NULL, "two rows are named 'a'"},
         {{"a 0 x", "b 0 y"}, NULL, "every weight is 0"},
         {{"", "b 0 y"}, NULL, "row 1 is empty"},
         {{"a=b 0 x", "b 0 y"}, NULL, "holds a '='"},
-        {{"a 1 x", "b 1 y"}, "0 a=1", "'0' is no step after 0"},
+        {{"a 1 x", "b 1 y"}, "0 a=1", "'0' is not a step after 0"},
         {{"a 1 x", "b 1 y"}, "5 c=1", "named 'c'"},
         {{"a 1 x", "b 1 y"}, "5 a", "'a' is not NAME=WEIGHT"},
         {{"a 1 x", "b 1 y"}, "5 a=0 b=0", "row 1: every weight is 0"},

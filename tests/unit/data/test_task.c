@@ -70,11 +70,11 @@ TEST(records_that_are_none_are_named)
         {TASK_HELLASWAG, "{\"ctx\": \"A\", \"endings\": [], \"label\": 0}",
          "line 1: \"endings\" has 0 items"},
         {TASK_HELLASWAG, "{\"ctx\": \"A\", \"endings\": [\"a\"], \"label\": "
-         "\"\"}", "\"label\" is no number"},
+         "\"\"}", "\"label\" is not a number"},
         {TASK_HELLASWAG, "{\"ctx\": \"A\", \"endings\": [\"a\"], \"label\": "
          "1}", "\"label\" is 1, but there are 1 choices"},
         {TASK_HELLASWAG, "{\"ctx\": \"A\", \"endings\": [3], \"label\": 0}",
-         "item 0 of \"endings\" is no text"},
+         "item 0 of \"endings\" is not a text"},
         {TASK_ARC, "{\"question\": \"Why?\", \"choices\": {\"text\": [\"a\"], "
          "\"label\": [\"A\", \"B\"]}, \"answerKey\": \"B\"}",
          "1 choices have 2 labels"},
@@ -85,7 +85,7 @@ TEST(records_that_are_none_are_named)
         {TASK_CHOICE, "{\"context\": \"c\", \"choices\": [\"a\"]}",
          "\"answer\" is missing"},
         {TASK_CHOICE, "{\"context\": \"c\", \"choices\": [\"a\"], \"answer\": "
-         "\"b\"}", "\"answer\" is no number"},
+         "\"b\"}", "\"answer\" is not a number"},
         {TASK_CHOICE, "\n\n", "has no record"},
         {TASK_CHOICE, "{\"context\": ", "line 1"},
     };
@@ -132,7 +132,7 @@ TEST(a_kind_is_found_by_name_and_by_keys)
                           &kind));
     EQUAL_INT(kind, TASK_CHOICE);
     FAILS(task_guess_file("tests/golden/evaluation/lambada.jsonl", &kind),
-          ERR_CONFIG, "does not say what kind");
+          ERR_CONFIG, "do not show the kind");
     status_clear();
 }
 

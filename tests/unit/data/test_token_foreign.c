@@ -94,7 +94,7 @@ TEST(llm_c_documents_begin_with_their_token)
     memcpy(bytes, header, sizeof header);
     memcpy(bytes + 1024, tokens, sizeof tokens);
     expect(put("a.bin", bytes, 1034), 9, "50256 7 8 | 50256 9 | ");
-    refuse(put("a.bin", bytes, 1033), "no whole number of tokens");
+    refuse(put("a.bin", bytes, 1033), "not a whole number of tokens");
     refuse(put("a.bin", bytes, 1032), "says 5 tokens (byte 8), the file has 4");
     bytes[4] = 3;
     refuse(put("a.bin", bytes, 1034), "magic 20240520 and version 3");
@@ -167,7 +167,7 @@ TEST(arrays_and_raw_tokens_are_cut_at_the_end_token)
     }
     expect(put("a.u16", bin_bytes, sizeof bin_bytes), 7, "5 6 7 | 8 9 | ");
     expect(put("a.u32", wide, sizeof wide), 7, "70000 3 | ");
-    refuse(put("a.u32", wide, 7), "no whole number");
+    refuse(put("a.u32", wide, 7), "not a whole number");
     IS_OK(directory_remove(room));
 }
 

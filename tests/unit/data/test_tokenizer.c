@@ -224,7 +224,7 @@ TEST(what_is_not_supported_is_refused_by_name)
         {"{\"added_tokens\":[{\"id\":3,\"content\":\"  \","
          "\"normalized\":true}],\"normalizer\":{\"type\":\"Strip\","
          "\"strip_left\":true,\"strip_right\":false}," PRE MODEL,
-         "the normalizer leaves nothing of id 3"},
+         "the normalizer makes the text of id 3 empty"},
         {HEAD "\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":["
          "{\"type\":\"Split\",\"pattern\":{\"Regex\":\"(\"},\"behavior\":"
          "\"Isolated\",\"invert\":false}]}," MODEL, "pattern is wrong"},

@@ -228,7 +228,7 @@ TEST(wrong_files_are_refused_by_name)
         {"IQ== x\n", 7, "line 1: the rank is not"},
         {"IQ==\n Ig== 1\n", 13, "line 1 is not a token"},
         {"I!== 0\n", 7, "is not base64"},
-        {"IQ== 0\n", 7, "1 ranks, from which its pattern cannot be told"},
+        {"IQ== 0\n", 7, "1 ranks with an unknown pattern"},
         {"\n\x03\n\x01" "a", 5, "no piece is of the type UNKNOWN"},
         {"\n\x03\n\x09" "a", 5, "ends in the middle of a field"},
         {"\n\x05\n\x01" "a\x18\x09", 7, "piece 0 has type 9"},

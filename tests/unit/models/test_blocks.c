@@ -62,7 +62,7 @@ TEST(what_is_no_block_is_refused)
         struct blocks set;
 
         FAILS(blocks_from_text(&set, 8, "model.window_except", texts[i]),
-              ERR_CONFIG, "are no blocks from 0 to 7");
+              ERR_CONFIG, "is not a list of blocks from 0 to 7");
         status_clear();
     }
 }

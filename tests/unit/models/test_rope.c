@@ -75,10 +75,10 @@ TEST(what_a_kind_does_not_know_is_refused)
          "long_factor has 2 factors"},
         {"longrope short_factor=1,1,1,1 long_factor=2,2,2",
          "short_factor has 4 factors"},
-        {"longrope short_factor=1,,1 long_factor=2,2,2", "is no list of"},
-        {"longrope short_factor=1,0,1 long_factor=2,2,2", "is no list of"},
-        {"longrope short_factor=1,1,1; long_factor=2,2,2", "is no list of"},
-        {"longrope short_factor", "is no list of"},
+        {"longrope short_factor=1,,1 long_factor=2,2,2", "is not a list of"},
+        {"longrope short_factor=1,0,1 long_factor=2,2,2", "is not a list of"},
+        {"longrope short_factor=1,1,1; long_factor=2,2,2", "is not a list of"},
+        {"longrope short_factor", "is not a list of"},
         {"longrope short_factor=1,1,1 long_factor=2,2,2 factor=0.5",
          "factor is outside 1 to 1e6"},
         {"yarn factor=2 short_factor=1", "short_factor is not known to"},
@@ -96,7 +96,7 @@ TEST(what_a_kind_does_not_know_is_refused)
         {"llama3 factor=2 low_freq_factor=4 high_freq_factor=4",
          "below high_freq_factor"},
         {"yarn factor=2 original_max_position_embeddings=1.5",
-         "is no number of tokens"},
+         "is not a number of tokens"},
         {"yarn factor=2 beta_fast=1 beta_slow=2", "at most beta_fast"},
         {"yarn factor=2 mscale=-1", "is outside 0 to 1e6"},
     };
@@ -118,7 +118,7 @@ TEST(config_json_is_read_strictly)
         {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": null}}",
          "yarn needs factor"},
         {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": \"4\"}}",
-         "factor is no number"},
+         "factor is not a number"},
         {"{\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, "
          "\"truncate\": 1}}", "neither true nor false"},
         {"{\"rope_scaling\": {\"rope_type\": \"default\", "
@@ -134,7 +134,7 @@ TEST(config_json_is_read_strictly)
         {"{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": "
          "[1, -1, 1]}}", "short_factor: factor 1 is outside"},
         {"{\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": "
-         "[1, \"1\", 1]}}", "short_factor is no number"},
+         "[1, \"1\", 1]}}", "short_factor is not a number"},
         {"{\"rope_theta\": 0.5}", "rope_theta: 0.5 is outside"},
         {"{\"rope_theta\": 1, \"rope_scaling\": {\"type\": \"yarn\", "
          "\"factor\": 4}}", "yarn needs a rotary base above 1"},

@@ -113,7 +113,8 @@ TEST(rates_of_the_width_follow_the_optimizer)
     CHECK(rules[WQKV1].lr == 0.0625 && rules[NORM1].lr == 1);
     choice.kind = &optimizer_muon;
     FAILS(rules_build(rules, &table, &choice), ERR_CONFIG,
-          "no rule is known for the rates of muon, which layers.0.wqkv has");
+          "muP has no learning-rate rule for muon, the optimizer of "
+          "layers.0.wqkv");
     choice.groups = groups_of(frozen, 1); /* what is frozen needs none */
     choice.groups.rates = rates;
     IS_OK(rules_build(rules, &table, &choice));

@@ -42,8 +42,8 @@ TEST(what_is_wrong_with_a_text_is_said)
         status code;
         const char *words;
     } rows[] = {
-        {"", ERR_FORMAT, "there is no action"},
-        {" # nothing\n\n", ERR_FORMAT, "there is no action"},
+        {"", ERR_FORMAT, "no actions found"},
+        {" # nothing\n\n", ERR_FORMAT, "no actions found"},
         {"F0.0\nf1.0", ERR_FORMAT, "mine.txt, line 2: f1.0 is not an action"},
         {"f0.0", ERR_FORMAT, "such as F0.2"},
         {"rf0.0", ERR_FORMAT, "such as RF0.2"},
@@ -73,7 +73,7 @@ TEST(what_is_wrong_with_a_text_is_said)
         {"F0.0 B0.0", ERR_CONFIG, "W0.0 is missing on rank 0"},
         {"F0.0 F0.1 B0.0 W0.0 W0.1", ERR_CONFIG, "B0.1 is missing on rank 0"},
         {"B0.0 F0.0 W0.0", ERR_CONFIG,
-         "rank 0 waits for ever at B0.0, which needs F0.0"},
+         "rank 0 waits forever at B0.0, which needs F0.0"},
         {"F0.0 F0.1 B0.0 B0.1 W0.1 W0.0", ERR_CONFIG,
          "W0.0, action 6 of rank 0, comes after W0.1"},
         /* norms, biases and the loss are summed in B */
@@ -83,10 +83,10 @@ TEST(what_is_wrong_with_a_text_is_said)
          "F1.0 F1.1 F1.2 B1.0 B1.2 B1.1 W1.0 W1.1 W1.2", ERR_CONFIG,
          "B1.1, action 6 of rank 1, comes after B1.2"},
         {"F0.0 B0.0 W0.0\nB1.0 F1.0 W1.0", ERR_CONFIG,
-         "rank 1 waits for ever at B1.0, which needs F1.0"},
+         "rank 1 waits forever at B1.0, which needs F1.0"},
         /* a cycle over two ranks */
         {"F0.0 B0.0 W0.0 F0.1 B0.1 W0.1\n"
-         "F1.0 F1.1 B1.0 B1.1 W1.0 W1.1", ERR_CONFIG, "waits for ever"},
+         "F1.0 F1.1 B1.0 B1.1 W1.0 W1.1", ERR_CONFIG, "waits forever"},
         {"F0.0 SF0.0 RB0.0 B0.0 W0.0\nF1.0 B1.0 SB1.0 W1.0", ERR_CONFIG,
          "RF1.0 is missing on rank 1"},
         {"F0.0 RB0.0 B0.0 W0.0\nRF1.0 F1.0 B1.0 SB1.0 W1.0", ERR_CONFIG,

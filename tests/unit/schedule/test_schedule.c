@@ -47,7 +47,7 @@ TEST(a_broken_schedule_is_named)
     first = s.lists[1].items[0];
     s.lists[1].items[0] = s.lists[1].items[1]; /* B before F */
     s.lists[1].items[1] = first;
-    FAILS(schedule_verify(&s), ERR_CONFIG, "waits for ever at B1.0");
+    FAILS(schedule_verify(&s), ERR_CONFIG, "waits forever at B1.0");
     s.lists[1].items[1] = s.lists[1].items[0];
     s.lists[1].items[0] = first;
     s.lists[0].count--;

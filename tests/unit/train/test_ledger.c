@@ -87,7 +87,7 @@ TEST(damage_is_named)
          "\"stop\"}\n", "action is \"stop\""},
         {"{\"step\": 1, \"cause\": \"nan\", \"what\": \"loss\", \"action\": "
          "\"skip\", \"back_to\": 0, \"first\": 3, \"samples\": 0}\n",
-         "0 samples from 3 are no range"}};
+         "0 samples from 3 are not a range"}};
     char directory[PATH_BYTES], path[PATH_BYTES];
 
     test_directory(directory);

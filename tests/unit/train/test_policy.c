@@ -110,7 +110,7 @@ TEST(the_window_comes_back)
     EQUAL_BYTES(other.losses, policy.losses, 4 * sizeof(double));
     EQUAL_BYTES(other.norms, policy.norms, 4 * sizeof(double));
     IS_OK(json_read(&root, &arena, "{\"losses\": [1]}", 15, "x"));
-    FAILS(policy_read(&other, root, "x"), ERR_FORMAT, "one length");
+    FAILS(policy_read(&other, root, "x"), ERR_FORMAT, "the same length");
     status_clear();
     arena_free(&arena);
     json_writer_free(&writer);

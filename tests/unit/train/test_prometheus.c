@@ -189,7 +189,7 @@ TEST(addresses_are_checked)
 
     for (int i = 0; i < ROWS(bad); i++) {
         FAILS(prometheus_open(&p, bad[i], "run"), ERR_CONFIG,
-              "is no address");
+              "is not an address");
         prometheus_close(p);
         p = NULL;
     }

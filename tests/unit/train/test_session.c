@@ -439,13 +439,13 @@ TEST(token_files_are_checked)
         {"[[1, 2], [3, 4]]", OK, ""},
         {"[]", ERR_FORMAT, "array of arrays"},
         {"{\"a\": [1, 2]}", ERR_FORMAT, "array of arrays"},
-        {"[1, 2]", ERR_FORMAT, "item 0 is no array"},
+        {"[1, 2]", ERR_FORMAT, "item 0 is not an array"},
         {"[[1, 2], [3]]", ERR_FORMAT, "sequence 1 has 1 ids, the first has 2"},
         {"[[1], [3]]", ERR_CONFIG, "at least 2"},
         {"[[1, 2], [3, 127]]", ERR_CONFIG,
          "id 1 of sequence 1 is 127, outside the vocabulary 0 to 126"},
         {"[[1, 2], [-3, 4]]", ERR_CONFIG, "is -3, outside"},
-        {"[[1, 2.5]]", ERR_FORMAT, "id 1 of sequence 0 is no integer"},
+        {"[[1, 2.5]]", ERR_FORMAT, "id 1 of sequence 0 is not an integer"},
         {"[[1, 2]", ERR_FORMAT, ""},
     };
     char directory[PATH_BYTES], path[PATH_BYTES], model[PATH_BYTES];

@@ -221,7 +221,7 @@ static const struct refusal {
     {"\"peft_type\": \"LORA\"", "\"peft_type\": \"IA3\"", ERR_CONFIG,
      "an adapter of kind IA3"},
     {"\"use_dora\": false", "\"use_dora\": true", ERR_CONFIG,
-     "use_dora is set, which is not computed here"},
+     "use_dora is set, which is not supported"},
     {"\"bias\": \"none\"", "\"bias\": \"all\"", ERR_CONFIG, "bias is all"},
     {"\"modules_to_save\": null", "\"modules_to_save\": [\"lm_head\"]",
      ERR_CONFIG, "modules_to_save is set"},
