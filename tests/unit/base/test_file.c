@@ -87,7 +87,7 @@ TEST(reading_says_what_is_wrong)
     test_directory(directory);
     write_text("a", "12345678");
     FAILS(file_read(in_directory("a"), 7, &text), ERR_FORMAT,
-          "/a has 8 bytes, the limit is 7 bytes");
+          "/a has 8 bytes; the limit is 7 bytes");
     FAILS(file_read("/dev/zero", 100000, &text), ERR_FORMAT,
           "/dev/zero is larger than 97.7 KiB");
     FAILS(file_read(in_directory("b"), 7, &text), ERR_MISSING,

@@ -377,7 +377,7 @@ TEST(files_have_a_limit)
     IS_OK(json_read_file(&root, &arena, path, 6));
     EQUAL_INT(root->count, 2);
     FAILS(json_read_file(&root, &arena, path, 5), ERR_FORMAT,
-          "x.json has 6 bytes, the limit is 5 bytes");
+          "x.json has 6 bytes; the limit is 5 bytes");
     IS_OK(directory_remove(directory));
     FAILS(json_read_file(&root, &arena, path, 5), ERR_MISSING,
           "x.json: no such file");

@@ -205,7 +205,7 @@ TEST(the_environment_is_read)
     unsetenv("LOCKSTEP_OPTIMIZER__LX");
     setenv("LOCKSTEP_OPTIMIZER_MIN_LR", "1", 1);
     FAILS(options_read_environment(&set), ERR_CONFIG,
-          "almost names optimizer.min_lr");
+          "looks like optimizer.min_lr");
     unsetenv("LOCKSTEP_OPTIMIZER_MIN_LR");
     FAILS(options_assign(&set, "=3", ORIGIN_COMMAND_LINE), ERR_CONFIG,
           "is not of the form NAME=VALUE");

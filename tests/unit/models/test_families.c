@@ -63,7 +63,7 @@ TEST(what_is_not_computed_is_refused)
          "\"final_logit_softcapping\": 30.0",
          "final_logit_softcapping has a value"},
         {"gemma3_v5", "\"sliding_attention\": {",
-         "\"chunked_attention\": {", "nothing is known"},
+         "\"chunked_attention\": {", "expected only full_attention"},
         {"gemma3_v5", "\"rope_type\": \"default\"\n    },",
          "\"rope_type\": \"linear\", \"factor\": 2\n    },",
          "takes only rope_type default"},

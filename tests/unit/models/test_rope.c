@@ -70,7 +70,7 @@ TEST(what_a_kind_does_not_know_is_refused)
     static const struct { const char *line, *words; } rows[] = {
         {"mrope factor=2", "rotary scaling mrope is not in this build"},
         {"longrope factor=2", "short_factor has 0 factors above 0; a head "
-                              "turns in 3 pairs"},
+                              "has 3 rotary pairs"},
         {"longrope short_factor=1,1,1 long_factor=2,2",
          "long_factor has 2 factors"},
         {"longrope short_factor=1,1,1,1 long_factor=2,2,2",

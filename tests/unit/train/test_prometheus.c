@@ -93,7 +93,7 @@ TEST(what_is_not_there_is_said_so)
 
     ask(p, "GET /other HTTP/1.1\r\n\r\n", "404", "/metrics");
     ask(p, "DELETE /metrics HTTP/1.1\r\n\r\n", "405", "Allow: GET, HEAD\r\n");
-    ask(p, "what\r\n\r\n", "400", "no HTTP/1");
+    ask(p, "what\r\n\r\n", "400", "not an HTTP/1");
     ask(p, "GET / HTTP/1.1\r\n\r\n", "200", "/metrics");
     prometheus_close(p);
 }
