@@ -226,6 +226,7 @@ status lines_cut(const char *path, int64_t step_kept, lines_step *of_line)
     status result;
 
     if (!file_exists(path)) return OK;
+    TRY(file_check_own(path)); /* what is cut is copied */
     TRY_GOTO(done, result, file_map_open(&map, path));
     c.bytes = (const char *)map.bytes;
     c.length = map.length;

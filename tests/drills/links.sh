@@ -9,7 +9,8 @@ LIMIT=60
 mkdir theirs
 echo precious >theirs/file
 must train config.yaml --run whole --set train.steps=10 \
-    --set observe.layers=5 --set observe.tensorboard=true
+    --set observe.layers=5 --set observe.tensorboard=true \
+    --set 'validate.prompts=["ba be"]'
 newest=$(newest whole)
 
 untouched() { # NAME
@@ -26,13 +27,14 @@ fresh() { # a copy of the run that may go on
 more="resume run --set train.steps=12"
 
 # --- files of a run that are links or pipes ---
-for name in lock log.txt metrics.jsonl layers.jsonl; do
+for name in lock log.txt metrics.jsonl layers.jsonl samples.jsonl; do
     fresh
     rm -f "run/$name"
     ln -s ../theirs/file "run/$name"
     # shellcheck disable=SC2086
     expect "$name is a link" 65 "$name: is a link" $more
     rm "run/$name"
+    ! grep -rqs precious run || bad "$name is a link" "the run has a copy"
     mkfifo "run/$name"
     # shellcheck disable=SC2086
     expect "$name is a pipe" 65 "$name" $more
