@@ -78,7 +78,7 @@ TEST(mistakes_get_one_sentence)
          "c.yaml:3: model.widht is not an option; nearest: model.width"},
         {"modle: {width: 3}", "modle is not an option; nearest: model"},
         {"lr: 3", "lr is not an option; did you mean optimizer.lr"},
-        {"model: {lr: 3}", "nearest: optimizer.lr"},
+        {"model: {lr: 3}", "did you mean optimizer.lr"},
         {"zzzzzzzzzz: 1", "zzzzzzzzzz is not an option; see docs/"},
         {"model: 3", "model is a section and needs fields"},
         {"model: [3]", "model is a section"},
