@@ -337,7 +337,7 @@ TEST(of_a_record_only_what_is_wanted_is_kept)
         {"{\"text\": \"a\", \"x\": [1, }", "expected a value", 0},
         {"{\"text\": \"a\", \"x\": tru}", "expected a value", 0},
         {"{\"text\": \"a\", \"x\": {\"y\": [1]}", "',' or '}'", 0},
-        {"{\"text\": \"a\", \"text\": \"a\"}", "stands here twice", 0},
+        {"{\"text\": \"a\", \"text\": \"a\"}", "occurs twice", 0},
     };
 
     for (int i = 0; i < ROWS(rows); i++) {
