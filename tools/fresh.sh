@@ -63,7 +63,8 @@ inside() { # COMMAND
         --mount-proc="$root/proc" chroot "$root" \
         env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root \
         ${http_proxy:+http_proxy="$http_proxy"} \
-        bash -c "cd /lockstep && $1" </dev/null
+        bash -c "mount -t devpts devpts /dev/pts -o newinstance,ptmxmode=0666 \
+            2>/dev/null; cd /lockstep && $1" </dev/null
 }
 
 # A part: every kind of script, those that need what is not there, and one each

@@ -56,17 +56,16 @@ shown "an export" 0 '' export "run$evil" "hf$evil"
 
 # --- JSON is the same content ---
 lockstep generate "run$evil" --prompt "ba$evil" --tokens 4 --json >json 2>log
-if python3 -c '
-import json
-assert "\x1b[31m\x1b]0;x\x07\x9b\u202ez" in json.load(open("json"))["prompt"]
-' 2>>log
+if grep -qF '"prompt": "ba\u001b[31m\u001b]0;x\u0007\u009b\u202ez"' json
 then ok "JSON keeps its content"
 else bad "JSON keeps its content" "$(head -c 300 json | cat -v)" log; fi
 found=$(controls json)
 [ -z "$found" ] || bad "JSON" "it printed $found"
 
 # --- colours of our own still come through on a terminal ---
-if command -v script >/dev/null; then
+if ! script -qec true tty.out >/dev/null 2>&1 </dev/null; then
+    echo "left out: the live line; script(1) finds no terminal here"
+else
     TERM=xterm script -qec "$program train config.yaml --run tty \
         --set 'data.train=[\"both.jsonl\"]' --set train.steps=4" tty.out \
         >/dev/null 2>&1 </dev/null
