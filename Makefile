@@ -35,7 +35,7 @@ LIBS    := -lyaml -lutf8proc -lpcre2-8 -lz -lzstd -ldl -lm -pthread
 MACHINE := $(shell $(CC) -dumpmachine 2>/dev/null)
 SRC     := $(sort $(wildcard src/*/*.c))
 REF     := $(sort $(wildcard src/kernels/reference/*.c))
-CPU     := $(sort $(wildcard src/kernels/cpu/*.c))
+CPU     := $(sort $(wildcard src/kernels/cpu/*.c src/kernels/cpu/*/*.c))
 ISAS    := plain
 ifneq ($(findstring x86_64,$(MACHINE)),)
 ISAS    += avx2 avx512

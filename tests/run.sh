@@ -90,7 +90,7 @@ alone() {
 # long come first, so that none of them is left alone at the end.
 long="kernels/test_matmul_narrow kernels/test_attention kernels/test_kernels
     kernels/test_matmul kernels/test_attention_narrow kernels/test_strips
-    train/test_likelihood train/test_golden_parts nn/test_program"
+    inference/test_likelihood step/test_golden_parts nn/test_program"
 
 unit() {
     local unit all without kernels programs=()

@@ -29,7 +29,7 @@ NO_CURVE = {"kind", "step", "time_s"}
 
 
 def tag_of(name, kind):
-    """As src/train/events.c names it."""
+    """As src/observe/events.c names it."""
     if name in USUAL:
         return USUAL[name]
     if "." in name:

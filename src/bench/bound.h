@@ -5,7 +5,7 @@
 #define LOCKSTEP_BENCH_BOUND_H
 
 #include "plan/stage.h"
-#include "train/profile.h"
+#include "observe/profile.h"
 
 struct bound {
     double own_ms, peer_ms;  /* of a step's products: ours; oneDNN's, 0: it is

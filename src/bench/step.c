@@ -13,9 +13,9 @@
 #include "bench/bound.h"
 #include "bench/probe.h"
 #include "bench/step_print.h"
-#include "train/micro_batch.h"
-#include "train/step.h"
-#include "train/trace_file.h"
+#include "setup/micro_batch.h"
+#include "step/step.h"
+#include "observe/trace_file.h"
 
 /* The shapes of the published comparisons (benchmarks/). */
 struct preset {

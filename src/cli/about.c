@@ -11,7 +11,7 @@
 #include "cli/table.h"
 #include "kernels/kernels.h"
 #include "lockstep.h"
-#include "train/metrics.h"
+#include "observe/metrics.h"
 
 #define QUOTE_(text) #text
 #define QUOTE(text) QUOTE_(text)

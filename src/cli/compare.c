@@ -8,7 +8,7 @@
 #include "checkpoint/run_dir.h"
 #include "cli/run.h"
 #include "cli/table.h"
-#include "train/compare_runs.h"
+#include "report/compare_runs.h"
 
 struct comparison {
     const char *names[2];

@@ -6,14 +6,14 @@
 #include "cli/config.h"
 #include "cli/run.h"
 #include "cli/table.h"
-#include "data/chat.h"
-#include "data/corpus.h"
-#include "data/kept.h"
-#include "data/named.h"
+#include "corpus/chat.h"
+#include "corpus/corpus.h"
+#include "data/cache_files.h"
+#include "data/named_rows.h"
 #include "data/recipe.h"
 #include "data/token_file.h"
-#include "train/progress.h"
-#include "train/setup.h"
+#include "observe/progress.h"
+#include "setup/setup.h"
 
 enum { VOCAB_MAX = INT32_MAX };
 

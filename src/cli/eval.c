@@ -8,7 +8,7 @@
 #include "cli/run.h"
 #include "cli/table.h"
 #include "comm/launch.h"
-#include "train/evaluate.h"
+#include "inference/evaluate.h"
 
 /* ---- what is asked ---- */
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* generate.c - text from a model, printed as it comes. */
-#include "train/generate.h"
+#include "inference/generate.h"
 
 #include <unistd.h>
 #include "base/json.h"

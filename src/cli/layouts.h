@@ -6,7 +6,7 @@
 
 #include "base/options.h"
 #include "cli/command.h"
-#include "train/trial.h"
+#include "proof/trial.h"
 
 enum { LAYOUT_BYTES = 256 };
 

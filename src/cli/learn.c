@@ -5,10 +5,10 @@
 #include "base/json.h"
 #include "cli/run.h"
 #include "cli/table.h"
-#include "data/bpe_train.h"
-#include "data/corpus.h"
-#include "data/tokenizer.h"
-#include "train/progress.h"
+#include "tokenizer/bpe_train.h"
+#include "corpus/corpus.h"
+#include "tokenizer/tokenizer.h"
+#include "observe/progress.h"
 
 struct learning {
     struct corpus corpus;

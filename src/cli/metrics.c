@@ -7,7 +7,7 @@
 #include "checkpoint/run_dir.h"
 #include "cli/run.h"
 #include "cli/table.h"
-#include "train/metrics.h"
+#include "observe/metrics.h"
 
 /* A column: a row of metrics.def, or what a configuration named. */
 struct column {

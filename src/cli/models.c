@@ -4,9 +4,9 @@
 #include "base/json.h"
 #include "cli/run.h"
 #include "cli/table.h"
-#include "train/export.h"
-#include "train/import.h"
-#include "train/score.h"
+#include "inference/export.h"
+#include "inference/import.h"
+#include "inference/score.h"
 
 static status score_json(const struct score_result *result)
 {

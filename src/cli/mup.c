@@ -9,7 +9,7 @@
 #include "cli/config.h"
 #include "cli/run.h"
 #include "cli/table.h"
-#include "train/coordinates.h"
+#include "proof/coordinates.h"
 
 enum { WIDTHS_MAX = 8, STEPS_MOST = 1000 };
 

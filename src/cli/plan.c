@@ -10,8 +10,8 @@
 #include "plan/explain.h"
 #include "schedule/schedule.h"
 #include "train/checks.h"
-#include "train/memory_draw.h"
-#include "train/setup.h"
+#include "report/memory_draw.h"
+#include "setup/setup.h"
 
 enum { PLANNED_MOST = 1 << 16 /* ranks */ };
 

@@ -17,7 +17,7 @@
 #include "base/threads.h"
 #include "cli/about.h"
 #include "comm/mpi.h"
-#include "data/unicode.h"
+#include "tokenizer/unicode.h"
 #include "kernels/kernels.h"
 
 static void say(struct finding *finding, bool works, const char *format, ...)

@@ -5,9 +5,9 @@
 #include "base/json.h"
 #include "cli/run.h"
 #include "cli/table.h"
-#include "data/chat.h"
-#include "data/shards.h"
-#include "train/progress.h"
+#include "corpus/chat.h"
+#include "corpus/shards.h"
+#include "observe/progress.h"
 
 enum { SHOWN_TOKENS = 24, SHOWN_BYTES = 40,
        SHARD_TOKENS = 100000000 /* 200 MB with a vocabulary up to 65,536 */ };

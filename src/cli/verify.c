@@ -10,8 +10,8 @@
 #include "cli/run.h"
 #include "cli/table.h"
 #include "comm/launch.h"
-#include "train/overlay.h"
-#include "train/setup.h"
+#include "report/overlay.h"
+#include "setup/setup.h"
 
 /* What a layout outside the grid claims: it adds in another order. */
 static const double CLAIM_FLOAT64 = 1e-12, CLAIM_FLOAT32 = 1e-4,

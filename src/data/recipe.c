@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/text.h"
-#include "data/named.h"
+#include "data/named_rows.h"
 
 enum { SOURCES_MAX = 100000, PHASES_MAX = 10000, CELLS_MAX = 1 << 24 };
 

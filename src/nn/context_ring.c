@@ -7,7 +7,7 @@
  * nodes are kept and merged as the tree says (forest.h), in whatever order
  * blocks come. Backward, queries with their gradients travel too: own keys get
  * nodes of their sums over queries. */
-#include "nn/cargo.h"
+#include "nn/payload.h"
 
 #include <string.h>
 

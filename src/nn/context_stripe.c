@@ -7,7 +7,7 @@
  * Own query i sees keys up to i of a rank that is not behind it, and up to
  * i - 1 of the others: there the first query sees nothing and is left out.
  * Sums grow in the order of arrival, so this is outside the grid. */
-#include "nn/cargo.h"
+#include "nn/payload.h"
 
 #include <string.h>
 

@@ -7,10 +7,10 @@
 #include "train/exam.h"
 #include "train/feed.h"
 #include "train/held_sets.h"
-#include "train/noise.h"
-#include "train/policy.h"
-#include "train/prometheus.h"
-#include "train/prompts.h"
+#include "step/noise.h"
+#include "step/policy.h"
+#include "observe/prometheus.h"
+#include "inference/prompts.h"
 
 static status check_policy(const struct options *o)
 {

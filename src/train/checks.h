@@ -4,7 +4,7 @@
 #ifndef LOCKSTEP_TRAIN_CHECKS_H
 #define LOCKSTEP_TRAIN_CHECKS_H
 
-#include "train/setup.h"
+#include "setup/setup.h"
 
 /* `plan` and `train` call it alike, so that a plan never accepts what training
  * refuses. Reads no data. ERR_CONFIG names the option. */

@@ -2,8 +2,8 @@
 /* draft.c - what one rank of a run would hold and send. */
 #include "train/draft.h"
 
-#include "train/observe.h"
-#include "train/ramped.h"
+#include "observe/observe.h"
+#include "setup/ramped.h"
 #include "train/validation.h"
 
 static status build(struct draft *draft, struct setup *setup, int rank,

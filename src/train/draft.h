@@ -5,8 +5,8 @@
 #define LOCKSTEP_TRAIN_DRAFT_H
 
 #include "plan/exchange.h"
-#include "train/setup.h"
-#include "train/team.h"
+#include "setup/setup.h"
+#include "step/team.h"
 
 struct draft {
     struct group world;  /* owned; size 0: alone */

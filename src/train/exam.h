@@ -10,9 +10,9 @@
 #ifndef LOCKSTEP_TRAIN_EXAM_H
 #define LOCKSTEP_TRAIN_EXAM_H
 
-#include "data/named.h"
-#include "train/setup.h"
-#include "train/task_score.h"
+#include "data/named_rows.h"
+#include "setup/setup.h"
+#include "inference/task_score.h"
 
 struct exam_task {
     const char *name;

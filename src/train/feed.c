@@ -8,8 +8,8 @@
 
 #include "base/arena.h"
 #include "base/file.h"
-#include "data/chat.h"
-#include "train/progress.h"
+#include "corpus/chat.h"
+#include "observe/progress.h"
 
 /* What a killed run left half-written in a cache that is its alone. */
 static status clean(const char *cache)

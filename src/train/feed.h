@@ -9,12 +9,12 @@
 
 #include "data/loader.h"
 #include "data/mixture.h"
-#include "data/prepare.h"
+#include "corpus/prepare.h"
 #include "data/ranges.h"
 #include "data/recipe.h"
-#include "train/progress.h"
-#include "train/setup.h"
-#include "train/step.h"
+#include "observe/progress.h"
+#include "setup/setup.h"
+#include "step/step.h"
 
 struct feed_source {
     const char *name;            /* of the mixture; "train" */

@@ -7,7 +7,7 @@
 #ifndef LOCKSTEP_TRAIN_HELD_SETS_H
 #define LOCKSTEP_TRAIN_HELD_SETS_H
 
-#include "data/named.h"
+#include "data/named_rows.h"
 #include "train/feed.h"
 
 struct held_set {

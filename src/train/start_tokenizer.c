@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "checkpoint/run_dir.h"
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 /* Beside the weights, or in the run that they are of. False: there is none, or
  * no such model, which whoever reads the weights says better. */

@@ -6,7 +6,7 @@
 
 #include "base/log.h"
 #include "comm/launch.h"
-#include "train/closing.h"
+#include "train/summary.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
 

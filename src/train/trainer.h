@@ -3,7 +3,7 @@
 #ifndef LOCKSTEP_TRAIN_TRAINER_H
 #define LOCKSTEP_TRAIN_TRAINER_H
 
-#include "train/setup.h"
+#include "setup/setup.h"
 
 struct trainer_request {
     const struct options_set *set; /* run.dir names the run */

@@ -8,7 +8,7 @@
 #include "base/log.h"
 #include "base/meter.h"
 #include "kernels/math.h"
-#include "train/closing.h"
+#include "train/summary.h"
 #include "train/launched.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"

@@ -9,11 +9,11 @@
 #include "base/log.h"
 #include "checkpoint/history.h"
 #include "train/checks.h"
-#include "train/cores.h"
+#include "setup/cores.h"
 #include "train/launched.h"
-#include "train/ramped.h"
-#include "train/same.h"
-#include "train/trace_file.h"
+#include "setup/ramped.h"
+#include "setup/agreement.h"
+#include "observe/trace_file.h"
 #include "train/trainer_state.h"
 
 static status store_text(const char *directory, const char *name,

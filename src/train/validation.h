@@ -7,9 +7,9 @@
 
 #include "train/exam.h"
 #include "train/held_sets.h"
-#include "train/metrics.h"
-#include "train/progress.h"
-#include "train/prompts.h"
+#include "observe/metrics.h"
+#include "observe/progress.h"
+#include "inference/prompts.h"
 
 struct validation {
     struct held_sets sets;        /* owned */

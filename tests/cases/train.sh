@@ -23,7 +23,7 @@ END
 
 # Rows of metrics without what a clock says: the table knows.
 clock=$(sed -n 's/^METRIC([A-Z]*, *[A-Z_]*, *\([a-z_]*\), .* CLOCK,.*/\1/p' \
-    "$tree/src/train/metrics.def" | paste -sd '|')
+    "$tree/src/observe/metrics.def" | paste -sd '|')
 steady() {
     sed -E "s/\"($clock)\": ?[^,}]*,?//g; s/,}/}/" "$1/metrics.jsonl"
 }

@@ -158,7 +158,7 @@ start_until() { # RUN STEP ARGUMENT...
 
 # Lines of metrics without what depends on the clock: the table knows.
 clock=$(sed -n 's/^METRIC([A-Z]*, *[A-Z_]*, *\([a-z_]*\), .* CLOCK,.*/\1/p' \
-    "$tree/src/train/metrics.def" | tr '\n' '|')
+    "$tree/src/observe/metrics.def" | tr '\n' '|')
 exact_rows() { # RUN
     sed -E "s/, \"(${clock%|})\": [^,}]*//g" "$1/metrics.jsonl"
 }

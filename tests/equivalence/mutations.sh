@@ -83,24 +83,24 @@ else
     bad "the copy builds" "it does not" build.log
 fi
 
-mutation "a sum over ranks is left out" src/train/zero.c \
+mutation "a sum over ranks is left out" src/step/zero.c \
     's/return comm_start\(z->copies, &call, &z->sums\[index\]\.sum\);/(void)call; return OK;/' \
     "$data" "$hsdp"
-mutation "a scatter of sums is left out" src/train/zero.c \
+mutation "a scatter of sums is left out" src/step/zero.c \
     's/return comm_start\(z->shard, &call, &z->sums\[index\]\.scatter\);/(void)call; return OK;/' \
     "$zero" "$fsdp"
-mutation "the mean is over too few targets" src/train/step.c \
+mutation "the mean is over too few targets" src/step/step.c \
     's/update_blocks\(&update, targets\)/update_blocks(\&update, targets \/ team_batch_size(step->team))/' \
     "$data"
-mutation "a clipped norm of this rank's shards" src/train/zero.c \
+mutation "a clipped norm of this rank's shards" src/step/zero.c \
     's/return comm_all_reduce\(z->shard, all, all, REDUCE_SUM\);/(void)all; return OK;/' \
     "$zero"
-mutation "new weights are not gathered" src/train/zero.c \
+mutation "new weights are not gathered" src/step/zero.c \
     's/TRY\(comm_run\(z->shard, &call\)\);/(void)call;/' "$zero"
-mutation "shards are swapped" src/train/zero.c \
+mutation "shards are swapped" src/step/zero.c \
     's/shard_cuts\(s, unit\)\[s->rank\]/shard_cuts(s, unit)[s->ranks - 1 - s->rank]/' \
     "$zero"
-mutation "ranks take each other's sequences" src/train/execute.c \
+mutation "ranks take each other's sequences" src/step/execute.c \
     's/^( *)team_batch_rank\(executor->team\);/\1(team_batch_rank(executor->team) + 1) % team_batch_size(executor->team);/' \
     "$four"
 mutation "a chain of roots, not a tree" src/comm/sums.c \
@@ -111,15 +111,15 @@ mutation "a relayout is skipped" src/nn/relayout.c \
     "$tensor"
 mutation "shared key-value heads are not summed" src/nn/attention.c \
     's/return sum_replicas\(step, run, own, shared_columns\(step, dqkv\)\);/return OK;/' "$heads"
-mutation "the tied table's other use is forgotten" src/train/tied.c \
+mutation "the tied table's other use is forgotten" src/step/tied.c \
     's/TRY\(stage->kernels\.add\(&stage->stream, mine, mine, other\)\);/(void)stage;/' \
     "$pipe"
-mutation "a loss that counts twice" src/train/step.c \
+mutation "a loss that counts twice" src/step/step.c \
     's/: loss_total\(loss\)/: (team_batch_size(step->team) > 1 ? 2 : 1) * loss_total(loss)/' \
     "$data"
 # The messages of each batch of a ramp have a plan of their own.
 more=(--set train.batch=8 --set "train.batch_ramp=[0=4,1=8]")
-mutation "the plan of one batch stands for all of a ramp" src/train/trial.c \
+mutation "the plan of one batch stands for all of a ramp" src/proof/trial.c \
     's/^( *)exchanges_of\(&t->plan, &t->pipeline\);/\1if (t->plan.count == 0) exchanges_of(\&t->plan, \&t->pipeline);/' \
     "$pipe"
 # Lives: found whenever the messages move, without luck.
@@ -136,7 +136,7 @@ mutation "a gathered unit ends before the last piece" src/plan/residency.c \
 mutation "a product does not wait for its operand" src/nn/linear.c \
     's/TRY\(overlap_wait\(run, call\.a\.data\)\);//' "$tensor tensor.overlap=2"
 export LOCKSTEP_CHECK=lives:early
-mutation "gradients are given back under their sum" src/train/zero.c \
+mutation "gradients are given back under their sum" src/step/zero.c \
     's/^( *)TRY\(comm_wait\(&z->sums\[index\]\.scatter\)\);/\1(void)index;/' \
     "$fsdp train.micro_batch=1"
 unset LOCKSTEP_CHECK

@@ -6,12 +6,12 @@
 # and when a run changes what it divides. Every row of verify also holds the
 # bytes sent and taken against the plan.
 #
-# Each of these changes of src/train/zero.c turned rows red when it was tried:
+# Each of these changes of src/step/zero.c turned rows red when it was tried:
 # no reduce-scatter (the shard keeps the rank's own sum); the shard of the next
 # rank (own_of with rank + 1); no sum over copies (hsdp); a sum of rounds that
 # is not added; weights that are not gathered after the update (zero1); a
 # gather that is not repeated after the update (fsdp.reshard=false); and in
-# src/train/step.c the targets of this rank alone as the divisor.
+# src/step/step.c the targets of this rank alone as the divisor.
 . "${0%/*}/../drills/common.sh"
 prepare
 

@@ -5,7 +5,7 @@
 #include <string.h>
 #include "models/lora.h"
 #include "tests/fuzz/scratch.h"
-#include "train/session.h"
+#include "inference/session.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -2,7 +2,7 @@
 /* fuzz_chat.c - can a record of a conversation hurt us? The first byte of the
  * input chooses the template, the rest is the list of messages as JSON. */
 #include "base/arena.h"
-#include "data/chat.h"
+#include "corpus/chat.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

@@ -5,9 +5,9 @@
  * lines with texts, ids or conversations; Parquet. */
 #include <stdio.h>
 #include "base/arena.h"
-#include "data/byte_stream.h"
-#include "data/chat.h"
-#include "data/corpus.h"
+#include "corpus/byte_stream.h"
+#include "corpus/chat.h"
+#include "corpus/corpus.h"
 #include "tests/fuzz/scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -5,9 +5,9 @@
 #include <string.h>
 #include "base/arena.h"
 #include "base/file.h"
-#include "train/events.h"
-#include "train/events_read.h"
-#include "train/prometheus.h"
+#include "observe/events.h"
+#include "observe/events_read.h"
+#include "observe/prometheus.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

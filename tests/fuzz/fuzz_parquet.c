@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/arena.h"
-#include "data/parquet.h"
+#include "corpus/parquet.h"
 #include "tests/fuzz/parquet_shape.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);

@@ -13,10 +13,10 @@
 #include "data/ranges.h"
 #include "optimizer/groups.h"
 #include "tests/fuzz/scratch.h"
-#include "train/compare_runs.h"
-#include "train/ledger.h"
-#include "train/prompts.h"
-#include "train/report_validation.h"
+#include "report/compare_runs.h"
+#include "observe/ledger.h"
+#include "inference/prompts.h"
+#include "report/report_validation.h"
 
 enum { ROWS_MAX = 64 };
 

@@ -5,7 +5,7 @@
 #include <unistd.h>
 
 #include "base/arena.h"
-#include "data/task.h"
+#include "corpus/task.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

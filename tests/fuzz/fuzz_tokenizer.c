@@ -8,8 +8,8 @@
  * says of which encoding a tiktoken file is. */
 #include <string.h>
 #include "base/arena.h"
-#include "data/bpe_train.h"
-#include "data/tokenizer.h"
+#include "tokenizer/bpe_train.h"
+#include "tokenizer/tokenizer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 

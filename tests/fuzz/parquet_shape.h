@@ -14,8 +14,8 @@
 #include <string.h>
 #include <zlib.h>
 #include <zstd.h>
-#include "data/snappy.h"
-#include "data/thrift.h"
+#include "corpus/snappy.h"
+#include "corpus/thrift.h"
 
 /* A field of a struct, or an item of a list (number 0). */
 struct node {

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include "data/tokenizer.h"
+#include "tokenizer/tokenizer.h"
 
 /* Of this process, so that others on the machine do not count. */
 static double now_s(void)

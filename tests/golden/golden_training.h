@@ -6,7 +6,7 @@
 
 #include "optimizer/rate.h"
 #include "tests/golden/golden.h"
-#include "train/step.h"
+#include "step/step.h"
 
 enum { STEPS = 20 };
 

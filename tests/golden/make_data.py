@@ -4,7 +4,7 @@ fastparquet write them.
 
     python3 tests/golden/make_data.py        writes tests/golden/data/*.parquet
 
-Every file has the same rows; tests/unit/data/test_parquet.c makes them again
+Every file has the same rows; tests/unit/corpus/test_parquet.c makes them again
 by the same rule. Names say how a file was written.
 """
 import os

@@ -10,7 +10,7 @@
                                       --logdir` serves to a browser
 
 The file has one event of each kind that Lockstep writes, made by the package's
-own messages and record writer; tests/unit/train/test_events.c must write the
+own messages and record writer; tests/unit/observe/test_events.c must write the
 same bytes. Needs tensorboard (2.21 made the stored file).
 """
 import glob

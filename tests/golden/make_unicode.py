@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes src/data/unicode_table.c: the general category of every code point.
+"""Writes src/tokenizer/unicode_table.c: the general category of every code point.
 
 Source: the Unicode Character Database 16.0.0 as packaged by the Python module
 `unicodedata2` 16.0.0, because that is the version that the regular expression
@@ -7,8 +7,8 @@ engine of the `tokenizers` library (0.23.3) knows; checked there code point by
 code point for L, N, M and white space by tests/golden/tokenizer_golden.py.
 
     pip install unicodedata2==16.0.0
-    python3 tests/golden/make_unicode.py > src/data/unicode_table.c
-    python3.11 tests/golden/make_unicode.py --newer > src/data/regex_newer.c
+    python3 tests/golden/make_unicode.py > src/tokenizer/unicode_table.c
+    python3.11 tests/golden/make_unicode.py --newer > src/tokenizer/regex_newer.c
 
 --newer: what came after Unicode 14.0, which the `unicodedata` of Python 3.11
 and PCRE2 10.42 know.

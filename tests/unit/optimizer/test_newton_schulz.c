@@ -3,7 +3,7 @@
  * is that of its formula, written here with loops; a tall matrix gives what its
  * transpose gives; instruction sets and threads do not show.
  *
- * Against torch.optim.Muon: tests/unit/train/test_golden_whole.c. */
+ * Against torch.optim.Muon: tests/unit/step/test_golden_whole.c. */
 #include "optimizer/newton_schulz.h"
 
 #include <math.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_exchange.c - the closed forms of what a step sends; that they are what
- * is sent, tests/unit/train/test_audit.c and every trial show. */
+ * is sent, tests/unit/proof/test_audit.c and every trial show. */
 #include "plan/exchange.h"
 #include "tests/test.h"
 

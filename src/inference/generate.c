@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* generate.c - text that continues a prompt, token by token, over a key-value
+ * cache. */
+#include "inference/generate.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "tokenizer/tokenizer.h"
+
+struct generating {
+    struct session session;
+    struct tokenizer tokenizer;
+    struct token_list ids;     /* of the prompt */
+    struct generator generator;
+    struct token_stream stream;
+    struct text text;          /* certain, not yet written */
+    struct sample_candidate *scratch; /* owned [vocab] */
+    int32_t ends[2];           /* ids that end a text, -1: none */
+};
+
+static double seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* The ids of the prompt; an empty one begins as a text does, after the end of
+ * another. */
+static status encode(struct generating *g,
+                     const struct generate_request *request)
+{
+    const struct model *model = &g->session.model;
+
+    TRY(tokenizer_encode(&g->tokenizer, request->prompt,
+                         strlen(request->prompt), true, &g->ids));
+    if (g->ids.count == 0) {
+        const int32_t start = g->ends[0] >= 0 ? g->ends[0] : g->ends[1];
+
+        if (start < 0)
+            FAIL(ERR_CONFIG, "an empty prompt has no token to begin with, and "
+                             "the tokenizer has no end-of-text token; give a "
+                             "--prompt");
+        TRY(token_list_append(&g->ids, &start, 1));
+    }
+    if (g->ids.count >= model_longest(model))
+        FAIL(ERR_CONFIG, "the prompt has %lld tokens, the model's context of "
+                         "%lld leaves no room to continue; shorten it to %lld",
+             (long long)g->ids.count, (long long)model->context,
+             (long long)model->context - 1);
+    return OK;
+}
+
+static void find_ends(struct generating *g)
+{
+    const int64_t eos = g->session.model.eos;
+
+    g->ends[0] = g->ends[1] = -1;
+    if (tokenizer_end_of_text(&g->tokenizer, "", &g->ends[0]) != OK) {
+        status_clear(); /* a tokenizer may do without */
+        g->ends[0] = -1;
+    }
+    if (eos >= 0 && eos < g->session.model.vocab) g->ends[1] = (int32_t)eos;
+}
+
+static status prepare(struct generating *g,
+                      const struct generate_request *request)
+{
+    struct session *session = &g->session;
+    const struct model *model = &session->model;
+    void *memory;
+
+    TRY(sampling_check(&request->sampling));
+    TRY(session_open(session, request->model));
+    session->average = request->average;
+    if (session->tokenizer[0] == 0)
+        FAIL(ERR_MISSING, "%s: has no tokenizer, so text cannot become "
+                          "tokens; put the one it was trained with into %s",
+             request->model, session->directory);
+    TRY(tokenizer_read(&g->tokenizer, session->tokenizer));
+    if (tokenizer_vocab(&g->tokenizer) > model->vocab)
+        FAIL(ERR_CONFIG, "%s: has %lld tokens, the model only %lld: it is the "
+                         "tokenizer of another model", session->tokenizer,
+             (long long)tokenizer_vocab(&g->tokenizer),
+             (long long)model->vocab);
+    find_ends(g);
+    TRY(encode(g, request));
+    TRY(memory_take((size_t)model->vocab, sizeof *g->scratch, &memory));
+    g->scratch = memory;
+    g->stream.tokenizer = &g->tokenizer;
+    const int64_t room = model_longest(model) - g->ids.count;
+    const int64_t more = request->tokens < room ? request->tokens : room;
+
+    return generator_open(&g->generator, session, request->dtype,
+                          request->threads, g->ids.count,
+                          g->ids.count + more);
+}
+
+static status flush(struct generating *g,
+                    const struct generate_request *request)
+{
+    const size_t length = g->text.length;
+
+    g->text.length = 0;
+    if (length == 0 || request->write == NULL) return OK;
+    return request->write(request->argument, g->text.bytes, length);
+}
+
+static status make_tokens(struct generating *g,
+                          const struct generate_request *request,
+                          struct generate_result *result)
+{
+    struct generator *generator = &g->generator;
+
+    result->stop = STOP_TOKENS;
+    while (result->tokens < request->tokens) {
+        int32_t id;
+
+        TRY(sample_token(&request->sampling, &generator->logits,
+                         generator->position, g->scratch, &id));
+        if (id == g->ends[0] || id == g->ends[1]) {
+            result->stop = STOP_END_OF_TEXT;
+            break;
+        }
+        result->tokens++;
+        if (request->ids != NULL)
+            TRY(token_list_append(request->ids, &id, 1));
+        /* Ids that only the model's padding has stand for nothing. */
+        if (id < tokenizer_vocab(&g->tokenizer))
+            TRY(token_stream_next(&g->stream, id, &g->text));
+        TRY(flush(g, request));
+        if (result->tokens == request->tokens) break;
+        if (generator->position == model_longest(&g->session.model)) {
+            result->stop = STOP_CONTEXT;
+            break;
+        }
+        TRY(generator_feed(generator, &id, 1));
+    }
+    TRY(token_stream_end(&g->stream, &g->text));
+    return flush(g, request);
+}
+
+static status run(struct generating *g,
+                  const struct generate_request *request,
+                  struct generate_result *result)
+{
+    double start, middle;
+
+    TRY(prepare(g, request));
+    *result = (struct generate_result){.prompt_tokens = g->ids.count,
+                                       .context =
+                                           g->session.model.context};
+    if (g->session.notice.length > 0)
+        snprintf(result->notice, sizeof result->notice, "%s",
+                 g->session.notice.bytes);
+    if (request->echo && request->write != NULL)
+        TRY(request->write(request->argument, request->prompt,
+                           strlen(request->prompt)));
+    start = seconds();
+    TRY(generator_feed(&g->generator, g->ids.ids, g->ids.count));
+    middle = seconds();
+    result->prompt_s = middle - start;
+    TRY(make_tokens(g, request, result));
+    result->tokens_s = seconds() - middle;
+    result->weight_bytes = generator_weight_bytes(&g->generator);
+    if (request->stats)
+        result->weight_rate = generator_weight_rate(&g->generator);
+    return OK;
+}
+
+status generate(const struct generate_request *request,
+                struct generate_result *result)
+{
+    struct generating g = {0};
+    const status code = run(&g, request, result);
+
+    generator_close(&g.generator);
+    memory_free(g.scratch);
+    text_free(&g.text);
+    token_list_free(&g.ids);
+    tokenizer_free(&g.tokenizer);
+    session_close(&g.session);
+    return code;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* generate.h - text that continues a prompt, token by token, over a key-value
+ * cache: `lockstep generate`. */
+#ifndef LOCKSTEP_INFERENCE_GENERATE_H
+#define LOCKSTEP_INFERENCE_GENERATE_H
+
+#include "tokenizer/token_list.h"
+#include "inference/generator.h"
+#include "inference/sample.h"
+
+enum generate_stop { STOP_TOKENS, STOP_END_OF_TEXT, STOP_CONTEXT };
+
+struct generate_request {
+    const char *model;   /* a path, session.h */
+    bool average;        /* the moving average of its weights */
+    const char *prompt;  /* UTF-8; "": from the beginning of a text */
+    int64_t tokens;      /* most tokens to make */
+    struct sampling sampling;
+    enum dtype dtype;    /* of what is computed; zeroed: DTYPE_F32 */
+    int threads;         /* 0: the cores of this process */
+    /* Takes text as soon as it is certain; UTF-8 unless the model makes bytes
+     * that are not. NULL: nobody listens. */
+    status (*write)(void *argument, const char *bytes, size_t length);
+    void *argument;
+    bool echo;           /* the prompt first, once it is sure to be continued */
+    struct token_list *ids; /* gains the tokens made; NULL: nobody asks */
+    bool stats;          /* weight_rate is wanted, which takes some reads */
+};
+
+struct generate_result {
+    int64_t prompt_tokens, tokens; /* without the end of text */
+    enum generate_stop stop;       /* STOP_CONTEXT deserves a notice */
+    int64_t context;               /* of the model */
+    double prompt_s, tokens_s;     /* seconds for each of the two */
+    int64_t weight_bytes;          /* that every token reads */
+    double weight_rate;            /* bytes a second of reading them; 0: not
+                                    * asked for */
+    char notice[512];              /* about damage that was passed over; "" */
+};
+
+/* ERR_MISSING: no tokenizer.json there; ERR_CONFIG: a tokenizer with more ids
+ * than the model, a prompt that fills the context, a setting outside its
+ * range. */
+status generate(const struct generate_request *request,
+                struct generate_result *result);
+
+#endif

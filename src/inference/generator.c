@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* generator.c - the logits of the next token, over a key-value cache. */
+#include "inference/generator.h"
+
+#include <string.h>
+
+#include "base/meter.h"
+
+enum { RATE_TRIES = 6, RATE_LANES = 32 };
+
+status generator_keep_logits(void *argument, int64_t token,
+                             const struct tensor *logits)
+{
+    struct generator *g = argument;
+
+    (void)token;
+    g->logits = *logits;
+    return OK;
+}
+
+/* Whether every step that reads the parameter can do so in strips, and one
+ * does more than looking rows up. */
+static bool suits_strips(struct generator *g, int param)
+{
+    const struct program *p = &g->stage.program;
+    struct run *run = &g->stage.run;
+    const struct param *of = &p->params.items[param];
+    bool multiplies = false;
+
+    for (int s = 0; s < p->step_count; s++) {
+        const struct step *step = &p->steps[s];
+        const enum layer_kind kind = step->layer->kind;
+
+        if (step->param[1] == param) return false;
+        if (step->param[0] != param || step->layer->looks_up) continue;
+        if (kind != LAYER_LINEAR && kind != LAYER_HEAD) return false;
+        const struct sum_order order =
+            of->spec.split_cols == AXIS_TENSOR
+                ? run_order_cut(run, of) : run_order_whole(run, of->cols);
+
+        if (!strips_fit(&g->stage.kernels.strips, &order)) return false;
+        multiplies = true;
+    }
+    return multiplies;
+}
+
+/* Every token reads every weight: once the weights lie as products read them,
+ * memory is the only limit. */
+static status turn_weights(struct generator *g)
+{
+    struct stage *stage = &g->stage;
+    const struct param_table *params = &stage->program.params;
+    void *strips = NULL;
+
+    TRY(memory_take((size_t)params->count, sizeof *g->strips, &strips));
+    g->strips = strips;
+    for (int i = 0; i < params->count; i++)
+        if (suits_strips(g, i))
+            g->strips[i] = stage->kernels.strips.turn(
+                &stage->stream,
+                param_tensor(&params->items[i], stage->run.weights,
+                             stage->program.dtype));
+    stage->run.strips = g->strips;
+    return OK;
+}
+
+status generator_open(struct generator *g, struct session *session,
+                      enum dtype dtype, int threads, int64_t prompt,
+                      int64_t context)
+{
+    struct stage_request plan;
+    int64_t chunk = prompt < GENERATOR_CHUNK ? prompt : GENERATOR_CHUNK;
+
+    *g = (struct generator){.context = context};
+    CHECK(prompt >= 1 && prompt <= context);
+    TRY(session_request(session, 1, chunk, &plan));
+    /* A leaf needs a token, even where nothing is summed over tokens. */
+    if (chunk < plan.grid.tensor) chunk = plan.grid.tensor;
+    plan.mode = PROGRAM_GENERATE;
+    plan.dtype = dtype;
+    plan.length = chunk;
+    plan.context = context > chunk ? context : chunk;
+    if (threads > 0) plan.threads = threads;
+    TRY(session_stage(session, &plan, &g->stage));
+    g->stage.run.read_logits = generator_keep_logits;
+    g->stage.run.read_argument = g;
+    return turn_weights(g);
+}
+
+void generator_close(struct generator *g)
+{
+    stage_free(&g->stage);
+    memory_free(g->strips);
+    *g = (struct generator){0};
+}
+
+status generator_feed(struct generator *g, const int32_t *ids, int64_t count)
+{
+    const int64_t most = g->stage.program.length;
+
+    if (count > g->context - g->position)
+        FAIL(ERR_CONFIG, "%lld tokens after %lld do not fit into a context of "
+                         "%lld", (long long)count, (long long)g->position,
+             (long long)g->context);
+    for (int64_t first = 0; first < count; first += most) {
+        const int64_t left = count - first;
+        const int64_t now = left < most ? left : most;
+
+        g->stage.run.batch = (struct batch){.inputs = ids + first,
+                                            .tokens = now,
+                                            .first_position = g->position};
+        TRY(run_forward(&g->stage.run));
+        g->position += now;
+    }
+    return OK;
+}
+
+int64_t generator_weight_bytes(const struct generator *generator)
+{
+    const struct program *p = &generator->stage.program;
+    int64_t elements = 0;
+
+    for (int i = 0; i < p->params.count; i++) {
+        bool whole = false;
+
+        for (int s = 0; s < p->step_count && !whole; s++)
+            for (int j = 0; j < STEP_PARAMS_MAX; j++)
+                whole |= p->steps[s].param[j] == i &&
+                         p->steps[s].layer->kind != LAYER_EMBEDDING;
+        if (whole) elements += p->params.items[i].elements;
+    }
+    return elements * dtype_bytes(p->dtype);
+}
+
+struct reading {
+    const uint64_t *words;
+    int64_t count;
+    _Atomic uint64_t sum; /* so that the reads are made */
+};
+
+static void read_part(void *argument, int index, int count)
+{
+    struct reading *reading = argument;
+    uint64_t sums[RATE_LANES] = {0}, sum = 0;
+    int64_t first, last;
+
+    threads_split(reading->count, RATE_LANES, index, count, &first, &last);
+    for (int64_t i = first; i + RATE_LANES <= last; i += RATE_LANES)
+        _Pragma("omp simd")
+        for (int j = 0; j < RATE_LANES; j++) sums[j] += reading->words[i + j];
+    for (int j = 0; j < RATE_LANES; j++) sum += sums[j];
+    reading->sum += sum;
+}
+
+double generator_weight_rate(struct generator *generator)
+{
+    const struct stage *stage = &generator->stage;
+    const struct memory_row *row = &stage->memory[stage_reads(stage)];
+    struct reading reading = {
+        .words = row->data,
+        .count = (int64_t)(row->bytes / sizeof *reading.words)};
+    int64_t best = INT64_MAX;
+
+    for (int i = 0; i < RATE_TRIES; i++) {
+        const int64_t began = meter_now_ns();
+
+        threads_run(stage->threads, read_part, &reading);
+        const int64_t took = meter_now_ns() - began;
+
+        if (took < best) best = took;
+    }
+    return (double)row->bytes / (1e-9 * (double)(best > 0 ? best : 1));
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* generator.h - the logits of the next token, over a key-value cache: ids in,
+ * logits out. They equal those of a full forward pass in every bit, however
+ * the ids are cut into calls. */
+#ifndef LOCKSTEP_INFERENCE_GENERATOR_H
+#define LOCKSTEP_INFERENCE_GENERATOR_H
+
+#include "inference/session.h"
+
+enum { GENERATOR_CHUNK = 256 /* tokens of a prompt at once */ };
+
+struct generator {
+    struct stage stage;   /* owned; matrices of products lie in strips
+                           * (kernels.h) where its kernels have them */
+    bool *strips;         /* owned, [parameters] */
+    int64_t position;     /* tokens in the cache */
+    int64_t context;      /* positions of the cache, at most the model's */
+    struct tensor logits; /* [1, vocab] of the last token; owned by stage,
+                           * until the next call */
+};
+
+/* `prompt`: tokens of the first call, to size the work (longer ones are cut);
+ * `context`: tokens in all. Both are at most the model's context. */
+status generator_open(struct generator *generator, struct session *session,
+                      enum dtype dtype, int threads, int64_t prompt,
+                      int64_t context);
+void generator_close(struct generator *generator);
+/* Appends `count` ids, each in [0, vocab). ERR_CONFIG: beyond the context. */
+status generator_feed(struct generator *generator, const int32_t *ids,
+                      int64_t count);
+/* run.read_logits of its stage: the generator is the argument. */
+status generator_keep_logits(void *argument, int64_t token,
+                             const struct tensor *logits);
+/* Bytes of weights that every token reads: all but the rows of tables that it
+ * does not look up. */
+int64_t generator_weight_bytes(const struct generator *generator);
+/* Bytes a second at which the threads read the weights where they lie; best of
+ * several times. Weights that fit into a cache come from there, here as in
+ * generation. */
+double generator_weight_rate(struct generator *generator);
+
+#endif

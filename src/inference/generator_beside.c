@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* generator_beside.c - a generator that reads the weights of a stage that
+ * trains. */
+#include "inference/generator_beside.h"
+
+#include <string.h>
+
+static struct stage_request request_of(const struct stage *first,
+                                       int64_t prompt)
+{
+    struct stage_request plan = first->request;
+    const int64_t least = plan.grid.tensor;
+
+    plan.mode = PROGRAM_GENERATE;
+    plan.grid.data = plan.grid.context = 1;
+    plan.batch = plan.micro_batch = 1;
+    plan.length = prompt < GENERATOR_CHUNK ? prompt : GENERATOR_CHUNK;
+    if (plan.length < least) plan.length = least; /* a leaf needs a token */
+    plan.context = first->program.context;
+    if (plan.context < plan.length) plan.context = plan.length;
+    plan.logits_chunk = 0;
+    plan.backward = BACKWARD_NONE;
+    plan.optimizer = false;
+    plan.division = (struct division){0};
+    plan.rounds = plan.frames = plan.share = 0;
+    plan.overlap = 0;
+    plan.domino = false;
+    plan.recompute = NULL;
+    plan.recompute_count = 0;
+    return plan;
+}
+
+/* The same parameters at the same places. */
+static bool same_weights(const struct stage *a, const struct stage *b)
+{
+    const struct param_table *x = &a->program.params, *y = &b->program.params;
+
+    if (x->count != y->count || x->elements != y->elements ||
+        a->program.dtype != b->program.dtype)
+        return false;
+    for (int i = 0; i < x->count; i++)
+        if (x->items[i].offset != y->items[i].offset ||
+            strcmp(x->items[i].name, y->items[i].name) != 0)
+            return false;
+    return true;
+}
+
+/* What both use is the first's, if it is large enough. */
+static bool share(struct stage *stage, const struct stage *first)
+{
+    static const enum memory_owner rows[] = {
+        MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY};
+    enum { ROWS = sizeof rows / sizeof *rows };
+
+    for (int i = 0; i < ROWS; i++) {
+        if (stage->memory[rows[i]].bytes > first->memory[rows[i]].bytes)
+            return false;
+        stage_reserve(stage, rows[i], 0);
+    }
+    stage_reserve(stage, stage_reads(stage), 0);
+    return true;
+}
+
+status generator_beside(struct generator *generator, const struct stage *first,
+                        int64_t prompt, bool *fits)
+{
+    const struct stage_request plan = request_of(first, prompt);
+    struct stage *stage = &generator->stage;
+
+    *generator = (struct generator){.context = plan.context};
+    TRY(stage_plan(stage, &plan));
+    *fits = first->run.placed == NULL && same_weights(stage, first) &&
+            share(stage, first);
+    if (!*fits) return OK;
+    TRY(stage_open_beside(stage, first));
+    stage->run.weights = first->run.weights;
+    stage->run.read_logits = generator_keep_logits;
+    stage->run.read_argument = generator;
+    return OK;
+}

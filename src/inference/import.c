@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* import.c - a Hugging Face directory as a run at step 0. */
+#include "inference/import.h"
+
+#include <lockstep.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/history.h"
+#include "checkpoint/save.h"
+#include "models/lora.h"
+
+enum { SETTING_BYTES = 128 };
+
+struct importing {
+    struct session session;
+    struct stage stage;
+    struct session_parts parts;
+    struct run_dir run;
+    struct text config;    /* config.json */
+    struct text tokenizer; /* its file; empty if there is none */
+    struct text adapter;   /* adapter_config.json; empty: none */
+    struct text yaml;
+    bool made;             /* RUN is new: a failure removes it */
+};
+
+/* ---- the configuration ---- */
+
+static status set(struct options_set *set, const char *name,
+                  const char *value)
+{
+    char assignment[SETTING_BYTES + PATH_BYTES];
+
+    snprintf(assignment, sizeof assignment, "%s=%s", name, value);
+    return options_assign(set, assignment, ORIGIN_FILE);
+}
+
+static status set_integer(struct options_set *options, const char *name,
+                          int64_t value)
+{
+    char text[SETTING_BYTES];
+
+    snprintf(text, sizeof text, "%lld", (long long)value);
+    return set(options, name, text);
+}
+
+static status set_real(struct options_set *options, const char *name,
+                       double value)
+{
+    char text[SETTING_BYTES];
+
+    snprintf(text, sizeof text, "%.17g", value); /* reads back exactly */
+    return set(options, name, text);
+}
+
+static const char *activation_name(enum activation activation)
+{
+    switch (activation) {
+    case ACTIVATION_GELU_TANH: return "gelu_tanh";
+    case ACTIVATION_GELU_ERF: return "gelu";
+    case ACTIVATION_SILU: return "silu";
+    case ACTIVATION_RELU: return "relu";
+    }
+    return "";
+}
+
+static status set_scaling(struct options_set *o, const struct model *m)
+{
+    struct text text = {0};
+    status result;
+
+    TRY_GOTO(done, result, rope_to_text(&m->rope, &text));
+    if (text.length > 0)
+        TRY_GOTO(done, result, set(o, "model.rope_scaling", text.bytes));
+done:
+    text_free(&text);
+    return result;
+}
+
+/* NAME_skip, or NAME_except where there is no period. */
+static status set_layers(struct options_set *o, const char *name,
+                         const struct blocks *layers, int count)
+{
+    const int period = blocks_period(layers, count);
+    struct text key = {0}, list = {0};
+    status result;
+
+    TRY_GOTO(done, result, text_printf(&key, "%s_%s", name,
+                                       period < 0 ? "except" : "skip"));
+    TRY_GOTO(done, result, blocks_to_text(layers, count, &list));
+    result = period < 0 ? set(o, key.bytes, list.bytes)
+                        : set_integer(o, key.bytes, period);
+done:
+    text_free(&key);
+    text_free(&list);
+    return result;
+}
+
+static status set_flag(struct options_set *o, const char *name, bool value)
+{
+    return set(o, name, value ? "true" : "false");
+}
+
+/* What only some families may choose. */
+static status set_choices(struct options_set *o, const struct model *m)
+{
+    const struct model_kind *kind = m->kind;
+
+    if (kind->parallel_choice)
+        TRY(set_integer(o, "model.parallel", m->parallel));
+    if (kind->parallel_norms)
+        TRY(set_integer(o, "model.parallel_norms", m->parallel_norms));
+    if (kind->qk_norm) TRY(set_flag(o, "model.qk_norm", m->qk_norm));
+    if (kind->alibi) TRY(set_flag(o, "model.alibi", m->alibi));
+    if (kind->layer_scale)
+        TRY(set_flag(o, "model.layer_scale", m->layer_scale));
+    TRY(set_flag(o, "model.tied", m->tied));
+    TRY(set_flag(o, "model.attention_bias", m->attention_bias));
+    return set_flag(o, "model.mlp_bias", m->mlp_bias);
+}
+
+static status set_model(struct options_set *o, const struct model *m)
+{
+    TRY(set(o, "model.family", m->kind->name));
+    TRY(set_integer(o, "model.vocab", m->vocab));
+    TRY(set_integer(o, "model.layers", m->layers));
+    TRY(set_integer(o, "model.width", m->width));
+    TRY(set_integer(o, "model.heads", m->heads));
+    TRY(set_integer(o, "model.kv_heads", m->kv_heads));
+    TRY(set_integer(o, "model.head_width", m->head_width));
+    TRY(set_integer(o, "model.feed_forward", m->feed_forward));
+    TRY(set_integer(o, "model.context", m->context));
+    TRY(set_integer(o, "model.window", m->window));
+    if (m->kind->rotary_share > 0)
+        TRY(set_integer(o, "model.rotary",
+                        m->rotary ? m->rotary : m->head_width));
+    if (m->kind->window_layers && m->window > 0)
+        TRY(set_layers(o, "model.window", &m->whole, m->layers));
+    if (m->kind->query_scaled)
+        TRY(set_real(o, "model.query_scale", m->query_scale));
+    if (m->kind->attention_softcap > 0)
+        TRY(set_real(o, "model.attention_softcap", m->attention_softcap));
+    if (m->kind->head_softcap > 0)
+        TRY(set_real(o, "model.head_softcap", m->head_softcap));
+    if (m->kind->rope_skip > 0)
+        TRY(set_layers(o, "model.rope", &m->still, m->layers));
+    TRY(set_choices(o, m));
+    TRY(set_real(o, "model.rope_base", m->rope_base));
+    if (m->kind->rope_local_base > 0)
+        TRY(set_real(o, "model.rope_local_base", m->rope_local_base));
+    TRY(set_scaling(o, m));
+    TRY(set_real(o, "model.norm_epsilon", m->norm_epsilon));
+    TRY(set_real(o, "model.init_std", m->init_std));
+    return set(o, "model.activation", activation_name(m->activation));
+}
+
+static status write_yaml(struct importing *i, const char *run)
+{
+    struct options_set options = {0};
+    char path[PATH_BYTES];
+    status result;
+
+    TRY_GOTO(done, result, options_init(&options));
+    TRY_GOTO(done, result, set_model(&options, &i->session.model));
+    TRY_GOTO(done, result, set(&options, "train.dtype",
+                               dtype_name(i->session.dtype)));
+    if (i->tokenizer.length > 0) {
+        TRY_GOTO(done, result,
+                 path_join(path, sizeof path, run,
+                           session_tokenizer_name(&i->session)));
+        TRY_GOTO(done, result, set(&options, "tokenizer.from", path));
+    }
+    if (i->adapter.length > 0)
+        TRY_GOTO(done, result, set(&options, "lora.from", run));
+    TRY_GOTO(done, result, set(&options, "run.dir", run));
+    TRY_GOTO(done, result, options_write_yaml(&options, &i->yaml));
+done:
+    options_free(&options);
+    return result;
+}
+
+/* ---- reading, then writing ---- */
+
+static status read_source(struct importing *i, const char *source,
+                          const char *adapter)
+{
+    struct session *session = &i->session;
+    struct stage_request plan;
+
+    TRY(session_open(session, source));
+    if (session->kind != MODEL_HUGGING_FACE)
+        FAIL(ERR_CONFIG, "%s: is a %s already; import takes a Hugging Face "
+                         "directory", source,
+             session->kind == MODEL_RUN ? "run" : "checkpoint");
+    if (adapter != NULL) {
+        TRY(session_adapt(session, adapter));
+        TRY(lora_write_config(&session->model, &i->adapter));
+    }
+    TRY(session_request(session, 1, 1, &plan));
+    plan.dtype = session->dtype;
+    plan.grid.tensor = 1; /* nothing is computed: the least frame */
+    plan.threads = 1;
+    TRY(session_stage(session, &plan, &i->stage));
+    TRY(session_parts_add(&i->parts, &i->stage, "weight",
+                          i->stage.run.weights, i->stage.program.dtype));
+    TRY(model_write_config(&session->model, session->dtype, &i->config));
+    if (session->tokenizer[0] == 0) return OK;
+    return session_read_tokenizer(session, &i->tokenizer);
+}
+
+static status store(const char *directory, const char *name,
+                    const struct text *text)
+{
+    char path[PATH_BYTES];
+
+    TRY(path_join(path, sizeof path, directory, name));
+    return file_write_atomic(path, text->bytes, text->length);
+}
+
+static status save(struct importing *i, const char *run)
+{
+    struct checkpoint_file files[3] = {
+        {"config.json", i->config.bytes, i->config.length}};
+    struct stage_request facts;
+    char digest[DIGEST_BYTES] = "";
+    int file_count = 1;
+
+    if (i->adapter.length > 0)
+        files[file_count++] = (struct checkpoint_file){
+            "adapter_config.json", i->adapter.bytes, i->adapter.length};
+    if (i->tokenizer.length > 0)
+        files[file_count++] = (struct checkpoint_file){
+            session_tokenizer_name(&i->session), i->tokenizer.bytes,
+            i->tokenizer.length};
+
+    TRY(session_request(&i->session, 8, 1, &facts)); /* the automatic grid */
+    if (i->tokenizer.length > 0)
+        sha256_hex(i->tokenizer.bytes, i->tokenizer.length, digest);
+    const struct checkpoint_plan plan = {
+        .run = run, .grid = facts.grid, .lockstep = LOCKSTEP_VERSION,
+        .numerics = LOCKSTEP_NUMERICS_VERSION, .config_json = i->config.bytes,
+        .tokenizer = digest, .state_json = "{\"step\": 0, \"tokens\": 0, "
+                                           "\"samples\": 0, \"epoch\": 0}\n",
+        .parts = i->parts.items, .part_count = i->parts.count,
+        .files = files, .file_count = file_count};
+
+    return checkpoint_save(&plan);
+}
+
+static status write_run(struct importing *i, const char *run)
+{
+    i->made = !file_exists(run) && !file_is_link(run);
+    TRY(run_dir_create(&i->run, run));
+    TRY(write_yaml(i, run));
+    TRY(save(i, run));
+    TRY(store(run, "config.json", &i->config));
+    if (i->adapter.length > 0)
+        TRY(store(run, "adapter_config.json", &i->adapter));
+    if (i->tokenizer.length > 0)
+        TRY(store(run, session_tokenizer_name(&i->session), &i->tokenizer));
+    /* Last: a directory with config.yaml is a run. */
+    return file_write_atomic(i->run.config, i->yaml.bytes, i->yaml.length);
+}
+
+static status describe(const struct importing *i, const char *run,
+                       struct import_result *out)
+{
+    int64_t step;
+
+    *out = (struct import_result){
+        .model = i->session.model, .tensors = i->parts.count,
+        .parameters = i->stage.program.params.parameters,
+        .dtype = i->session.dtype, .dropout = i->session.model.dropout,
+        .tokenizer = i->tokenizer.length > 0};
+    snprintf(out->stored, sizeof out->stored, "%s", i->session.stored);
+    return checkpoint_find_newest(run, out->checkpoint, &step);
+}
+
+status model_import(const char *source, const char *run,
+                    const char *adapter, struct import_result *result)
+{
+    struct importing i = {0};
+    status code;
+
+    TRY_GOTO(done, code, read_source(&i, source, adapter));
+    TRY_GOTO(done, code, write_run(&i, run));
+    TRY_GOTO(done, code, describe(&i, run, result));
+done:
+    run_dir_close(&i.run);
+    /* The first error is what the user must see. */
+    if (code != OK && i.made) (void)directory_remove(run);
+    session_parts_free(&i.parts);
+    stage_free(&i.stage);
+    session_close(&i.session);
+    text_free(&i.config);
+    text_free(&i.tokenizer);
+    text_free(&i.adapter);
+    text_free(&i.yaml);
+    return code;
+}
+
+status import_print(const struct import_result *r, struct text *out)
+{
+    const struct model *m = &r->model;
+    char count[32];
+
+    TRY(text_printf(out, "architecture  %s, %d layers, width %lld, %d heads "
+                         "(%d key-value), feed-forward %lld, vocabulary %lld, "
+                         "context %lld, %s head\n", m->kind->name, m->layers,
+                    (long long)m->width, m->heads, m->kv_heads,
+                    (long long)m->feed_forward, (long long)m->vocab,
+                    (long long)m->context, m->tied ? "tied" : "own"));
+    TRY(text_printf(out, "tensors       %d, each used exactly once\n",
+                    r->tensors));
+    TRY(text_printf(out, "parameters    %s\n",
+                    text_count(count, r->parameters)));
+    TRY(text_printf(out, "type          %s, kept as %s\n", r->stored,
+                    dtype_name(r->dtype)));
+    if (m->lora.rank > 0)
+        TRY(text_printf(out, "adapters      rank %d, alpha %g; merged by "
+                             "`lockstep export`\n", m->lora.rank,
+                        m->lora.alpha));
+    if (m->lora.dropout > 0)
+        TRY(text_printf(out, "adapters      were trained with dropout %g; here "
+                             "they are without\n", m->lora.dropout));
+    if (r->dropout > 0)
+        TRY(text_printf(out, "dropout       up to %g in config.json; here it "
+                             "is what model.dropout says\n", r->dropout));
+    TRY(text_printf(out, "tokenizer     %s\n",
+                    r->tokenizer ? "copied" : "none in the source"));
+    return text_printf(out, "checkpoint    %s\n", r->checkpoint);
+}

@@ -1,0 +1,427 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session.c - MODEL as the commands take it. */
+#include "inference/session.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "checkpoint/history.h"
+#include "tokenizer/tokenizer.h"
+#include "models/lora.h"
+
+enum { TOKENIZER_BYTES_MAX = 256 << 20 };
+
+/* ---- what the path is ---- */
+
+static status copy_path(char out[PATH_BYTES], const char *path)
+{
+    const size_t length = strlen(path);
+
+    if (length >= PATH_BYTES)
+        FAIL(ERR_CONFIG, "a path of %zu bytes, at most %d are possible",
+             length, PATH_BYTES - 1);
+    memcpy(out, path, length + 1);
+    return OK;
+}
+
+/* RUN of RUN/ckpt/step-N, or "". */
+static void run_of(char out[PATH_BYTES], const char *checkpoint)
+{
+    static const char *const up = "../..";
+
+    if (path_join(out, PATH_BYTES, checkpoint, up) != OK) out[0] = 0;
+}
+
+static status find_tokenizer(struct session *session)
+{
+    char run[PATH_BYTES];
+
+    if (tokenizer_file(session->directory, session->tokenizer)) return OK;
+    session->tokenizer[0] = 0;
+    if (session->kind == MODEL_HUGGING_FACE) return OK;
+    run_of(run, session->directory);
+    if (session->kind == MODEL_RUN) TRY(copy_path(run, session->path));
+    if (run[0] == 0 || !tokenizer_file(run, session->tokenizer))
+        session->tokenizer[0] = 0;
+    return OK;
+}
+
+const char *session_tokenizer_name(const struct session *session)
+{
+    const char *slash = strrchr(session->tokenizer, '/');
+
+    return slash == NULL ? session->tokenizer : slash + 1;
+}
+
+/* JSON of a tokenizer that Lockstep cannot use is one all the same. */
+static status check_tokenizer_json(const struct session *session,
+                                   const struct text *text)
+{
+    const char *path = session->tokenizer;
+    const struct json *root, *model;
+    struct arena arena;
+    status result;
+
+    arena_init(&arena, "tokenizer to copy", 0);
+    TRY_GOTO(done, result,
+             json_read(&root, &arena, text->bytes, text->length, path));
+    model = json_get(root, "model");
+    if (model == NULL || model->kind != JSON_OBJECT)
+        FAIL_GOTO(done, result, ERR_FORMAT,
+                  "%s: is not a tokenizer: it has no \"model\"", path);
+done:
+    arena_free(&arena);
+    return result;
+}
+
+status session_read_tokenizer(const struct session *session, struct text *out)
+{
+    const char *path = session->tokenizer;
+    struct tokenizer tokenizer = {0};
+    status result;
+
+    TRY(file_read_regular(path, TOKENIZER_BYTES_MAX, out));
+    if (strcmp(session_tokenizer_name(session), "tokenizer.json") == 0)
+        return check_tokenizer_json(session, out);
+    result = tokenizer_read_text(&tokenizer, out->bytes, out->length, path);
+    tokenizer_free(&tokenizer);
+    if (result == OK) return OK;
+    return status_hint(result, "move this file away to go on without a "
+                               "tokenizer");
+}
+
+/* ---- opening ---- */
+
+static void note_type(struct session *session, enum dtype dtype,
+                      const char *name)
+{
+    if (dtype == DTYPE_F64) session->dtype = DTYPE_F64;
+    if (session->stored == NULL)
+        session->stored = name;
+    else if (strcmp(session->stored, name) != 0)
+        session->stored = "mixed";
+}
+
+static status open_checkpoint(struct session *session)
+{
+    struct checkpoint *c = &session->checkpoint;
+
+    if (session->kind == MODEL_RUN)
+        TRY(checkpoint_open_newest_valid(c, session->path, NULL,
+                                         &session->notice));
+    else
+        TRY(checkpoint_open(c, session->path, NULL));
+    TRY(copy_path(session->directory, c->directory));
+    session->step = c->manifest.step;
+    session->tokens = c->manifest.tokens;
+    session->grid_tensor = c->manifest.grid.tensor;
+    for (int i = 0; i < c->manifest.tensor_count; i++) {
+        const struct manifest_tensor *tensor = &c->manifest.tensors[i];
+
+        if (strcmp(tensor->kind, "weight") == 0)
+            note_type(session, tensor->dtype,
+                      safetensors_type(tensor->dtype));
+    }
+    return OK;
+}
+
+static status open_directory(struct session *session)
+{
+    struct weights *w = &session->weights;
+
+    TRY(copy_path(session->directory, session->path));
+    TRY(weights_open(w, session->directory));
+    for (int i = 0; i < w->count; i++) {
+        const struct safetensors_entry *tensor = w->entries[i].tensor;
+
+        if (tensor->dtype == DTYPE_F32 || tensor->dtype == DTYPE_F64 ||
+            tensor->dtype == DTYPE_BF16 || tensor->dtype == DTYPE_F16)
+            note_type(session, tensor->dtype, tensor->type);
+    }
+    return OK;
+}
+
+/* Before a program of that many layers is built: a file of 1 KB must not cost
+ * all memory. */
+static status check_layers(const struct session *session)
+{
+    const int tensors = session->kind == MODEL_HUGGING_FACE
+                            ? session->weights.count
+                            : session->checkpoint.manifest.tensor_count;
+
+    if (session->model.layers > tensors)
+        FAIL(ERR_FORMAT, "%s: config.json says %d layers, but there are only "
+                         "%d tensors", session->directory,
+             session->model.layers, tensors);
+    return OK;
+}
+
+/* A checkpoint of a run with adapters says so in a file of its own. */
+static status read_adapters(struct session *session)
+{
+    char path[PATH_BYTES];
+
+    if (session->kind == MODEL_HUGGING_FACE) return OK;
+    TRY(path_join(path, sizeof path, session->directory,
+                  "adapter_config.json"));
+    return file_exists(path) ? lora_read_config(&session->model, path, NULL)
+                             : OK;
+}
+
+status session_open(struct session *session, const char *path)
+{
+    struct model_place place;
+
+    *session = (struct session){.dtype = DTYPE_F32};
+    TRY(copy_path(session->path, path));
+    TRY(model_place_find(path, &place));
+    session->kind = place.kind;
+    if (session->kind == MODEL_HUGGING_FACE)
+        TRY(open_directory(session));
+    else
+        TRY(open_checkpoint(session));
+    TRY(model_from_config(&session->model, session->directory));
+    TRY(read_adapters(session));
+    TRY(check_layers(session));
+    if (session->stored == NULL) session->stored = "no";
+    return find_tokenizer(session);
+}
+
+void session_close(struct session *session)
+{
+    weights_close(&session->weights);
+    weights_close(&session->adapters);
+    checkpoint_close(&session->checkpoint);
+    text_free(&session->notice);
+    *session = (struct session){0};
+}
+
+/* ---- a stage with its weights ---- */
+
+status session_request(const struct session *session, int64_t batch,
+                       int64_t length, struct stage_request *out)
+{
+    const struct model *m = &session->model;
+    const struct grid_facts facts = {
+        .batch = batch, .heads = m->heads, .kv_heads = m->kv_heads,
+        .head_width = m->head_width, .feed_forward = m->feed_forward};
+    const struct grid asked = {.tensor = session->grid_tensor};
+
+    *out = (struct stage_request){
+        .model = m, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
+        .isa = ISA_AUTO, .batch = batch, .micro_batch = batch,
+        .length = length, .backward = BACKWARD_NONE,
+        .threads = threads_cores()};
+    return grid_resolve(&out->grid, &asked, &facts);
+}
+
+/* Adapters begin anew beside a model that has none. */
+static status check_adapters(const struct session *session,
+                             const struct model *wanted)
+{
+    const struct lora *a = &session->model.lora, *b = &wanted->lora;
+
+    if (a->rank == 0 || (session->model.layers == wanted->layers &&
+                         lora_same(&session->model, wanted)))
+        return OK;
+    if (b->rank == 0)
+        FAIL(ERR_CONFIG, "%s: has adapters of rank %d, the model here none; "
+                         "`lockstep export` merges them", session->path,
+             a->rank);
+    FAIL(ERR_CONFIG, "%s: has adapters of rank %d, alpha %g, the model here of "
+                     "rank %d, alpha %g or for other matrices; lora.from: %s "
+                     "takes them as they are", session->path, a->rank,
+         a->alpha, b->rank, b->alpha, session->path);
+}
+
+/* Every number that the arithmetic sees. */
+static status check_same(const struct session *session,
+                         const struct model *wanted)
+{
+    const struct model *found = &session->model;
+    const struct { const char *name; double found, wanted; } rows[] = {
+        {"vocab", (double)found->vocab, (double)wanted->vocab},
+        {"layers", found->layers, wanted->layers},
+        {"width", (double)found->width, (double)wanted->width},
+        {"heads", found->heads, wanted->heads},
+        {"kv_heads", found->kv_heads, wanted->kv_heads},
+        {"head_width", found->head_width, wanted->head_width},
+        {"feed_forward", (double)found->feed_forward,
+         (double)wanted->feed_forward},
+        {"window", (double)found->window, (double)wanted->window},
+        {"query_scale", found->query_scale, wanted->query_scale},
+        {"attention_softcap", found->attention_softcap,
+         wanted->attention_softcap},
+        {"head_softcap", found->head_softcap, wanted->head_softcap},
+        {"rotary", found->rotary, wanted->rotary},
+        {"rope_local_base", found->rope_local_base, wanted->rope_local_base},
+        {"parallel", found->parallel, wanted->parallel},
+        {"parallel_norms", found->parallel_norms, wanted->parallel_norms},
+        {"qk_norm", found->qk_norm, wanted->qk_norm},
+        {"alibi", found->alibi, wanted->alibi},
+        {"layer_scale", found->layer_scale, wanted->layer_scale},
+        {"tied", found->tied, wanted->tied},
+        {"attention_bias", found->attention_bias, wanted->attention_bias},
+        {"mlp_bias", found->mlp_bias, wanted->mlp_bias},
+        {"norm_epsilon", found->norm_epsilon, wanted->norm_epsilon},
+        {"activation", found->activation, wanted->activation}};
+
+    TRY(check_adapters(session, wanted));
+    if (found->kind != wanted->kind)
+        FAIL(ERR_CONFIG, "%s: is a %s, the model here a %s", session->path,
+             found->kind->name, wanted->kind->name);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        if (rows[i].found == rows[i].wanted) continue;
+        const status result = status_fail(
+            ERR_CONFIG, __FILE__, __LINE__,
+            "%s: has model.%s %.9g, the model here %.9g", session->path,
+            rows[i].name, rows[i].found, rows[i].wanted);
+
+        return status_hint(result, "take the architecture from there too: "
+                                   "model.from: %s, or no model.* at all",
+                           session->directory);
+    }
+    if (found->kind != &model_gpt2 && found->rope_base != wanted->rope_base)
+        FAIL(ERR_CONFIG, "%s: has model.rope_base %.9g, the model here %.9g",
+             session->path, found->rope_base, wanted->rope_base);
+    if (!blocks_same(&found->whole, &wanted->whole))
+        FAIL(ERR_CONFIG, "%s: has the window in other blocks "
+                         "(model.window_skip, model.window_except)",
+             session->path);
+    if (!blocks_same(&found->still, &wanted->still))
+        FAIL(ERR_CONFIG, "%s: turns in other blocks (model.rope_skip, "
+                         "model.rope_except)", session->path);
+    if (!rope_scaling_same(&found->rope, &wanted->rope))
+        FAIL(ERR_CONFIG, "%s: has another model.rope_scaling than the model "
+                         "here", session->path);
+    if (found->kind == &model_gpt2 && found->context != wanted->context)
+        FAIL(ERR_CONFIG, "%s: has learned positions for %lld tokens "
+                         "(model.context), the model here for %lld",
+             session->path, (long long)found->context,
+             (long long)wanted->context);
+    return OK;
+}
+
+/* Frozen weights have no average: they stay. */
+static status load_average(struct session *session,
+                           const struct session_parts *parts)
+{
+    int count, found = 0;
+    const struct saved_part *held = session_parts_held(parts, &count);
+
+    for (int i = 0; i < count && session->kind != MODEL_HUGGING_FACE; i++) {
+        struct saved_part part = held[i];
+
+        part.kind = "ema";
+        if (checkpoint_find(&session->checkpoint, part.name, part.kind) == NULL)
+            continue;
+        TRY(checkpoint_read_tensor(&session->checkpoint, &part));
+        found++;
+    }
+    if (found > 0) return OK;
+    FAIL(ERR_CONFIG, "%s: keeps no moving average of its weights "
+                     "(optimizer.ema)", session->path);
+}
+
+static status load_weights(struct session *session,
+                           const struct session_parts *parts)
+{
+    for (int i = 0; i < session->weights.count; i++)
+        session->weights.entries[i].uses = 0;
+    if (session->kind == MODEL_HUGGING_FACE)
+        return session_parts_import(parts, &session->model,
+                                    &session->weights);
+    return session_parts_load(parts, &session->checkpoint);
+}
+
+static status load(struct session *session, const struct session_parts *parts)
+{
+    TRY(load_weights(session, parts));
+    return session->average ? load_average(session, parts) : OK;
+}
+
+status session_load_weights(struct session *session, struct stage *stage)
+{
+    struct session_parts parts = {0};
+    status result;
+
+    TRY(check_same(session, stage->request.model));
+    if (session_is_adapted(session)) parts.only = PARTS_WEIGHTS;
+    TRY_GOTO(done, result,
+             session_parts_add(&parts, stage, "weight",
+                               stage->memory[stage_keeps(stage)].data,
+                               stage_keeps_dtype(stage)));
+    TRY_GOTO(done, result, load(session, &parts));
+    if (session_is_adapted(session))
+        result = session_load_adapters(session, stage);
+done:
+    session_parts_free(&parts);
+    return result;
+}
+
+status session_stage(struct session *session,
+                     const struct stage_request *request, struct stage *stage)
+{
+    TRY(stage_plan(stage, request));
+    TRY(stage_open(stage));
+    return session_load_weights(session, stage);
+}
+
+/* ---- step 0 ---- */
+
+static void start_from_seed(const struct inventory *inventory,
+                            const struct stage *stage, uint64_t seed,
+                            bool adapters)
+{
+    for (int i = 0; i < inventory->count; i++) {
+        const struct inventory_span *span = &inventory->spans[i];
+        struct weights_init init = {
+            .param = span->param, .model = stage->request.model,
+            .seed = seed, .dtype = inventory->dtype,
+            .isa = stage->request.isa, .threads = stage->threads,
+            .data = span->data};
+
+        if (span->kind != INVENTORY_WEIGHT) continue;
+        if (adapters && !span->param->spec.adapter) continue;
+        init.run_count = inventory_runs(span, false, init.runs);
+        weights_init(&init);
+    }
+}
+
+static status start_from_model(const struct inventory *inventory,
+                               const struct model *model, const char *from)
+{
+    struct session session = {0};
+    struct session_parts parts = {0};
+    status result;
+
+    TRY_GOTO(done, result, session_open(&session, from));
+    if (session.notice.length > 0)
+        fprintf(stderr, "%s\n", session.notice.bytes);
+    TRY_GOTO(done, result, check_same(&session, model));
+    if (session.model.lora.rank == 0) parts.only = PARTS_WEIGHTS;
+    TRY_GOTO(done, result, session_parts_divide(&parts, inventory,
+                                                1u << INVENTORY_WEIGHT));
+    result = load(&session, &parts);
+done:
+    session_parts_free(&parts);
+    session_close(&session);
+    return result;
+}
+
+status session_start_weights(const struct inventory_of *of,
+                             const char *from, uint64_t seed)
+{
+    const struct model *model = of->stages->request.model;
+    struct inventory inventory;
+    status result;
+
+    TRY_GOTO(done, result, inventory_build(&inventory, of));
+    start_from_seed(&inventory, of->stages, seed, from[0] != 0);
+    if (from[0] != 0)
+        result = start_from_model(&inventory, model, from);
+done:
+    inventory_free(&inventory);
+    return result;
+}

@@ -1,0 +1,301 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session_import.c - weights from a Hugging Face directory, as far as this
+ * rank holds them. */
+#include <stdio.h>
+#include <string.h>
+
+#include "checkpoint/convert.h"
+#include "models/decoder.h"
+#include "inference/session_parts.h"
+
+enum {
+    CHUNK_BYTES = 1 << 20, /* of one transfer */
+    NAME_BYTES = 2 * PARAM_NAME_BYTES + 32 /* outside, with a word more */
+};
+
+/* The hull of what the part has of elements [*first, *last). False: nothing.
+ */
+static bool narrow(const struct saved_part *part, int64_t *first,
+                   int64_t *last)
+{
+    int64_t low = *last, high = *first;
+
+    for (int i = 0; i < part->run_count; i++) {
+        struct saved_stretch piece;
+        int64_t row = 0;
+
+        while (run_next(&part->runs[i], *first, *last, &row, &piece)) {
+            if (piece.whole < low) low = piece.whole;
+            if (piece.whole + piece.count > high)
+                high = piece.whole + piece.count;
+        }
+    }
+    *first = low;
+    *last = high;
+    return low < high;
+}
+
+/* Elements [first, last) of the whole, from a dense buffer into the part. */
+static void move_elements(const struct saved_part *part, int64_t first,
+                          int64_t last, const void *buffer)
+{
+    const size_t bytes = (size_t)dtype_bytes(part->dtype);
+
+    for (int i = 0; i < part->run_count; i++) {
+        struct saved_stretch piece;
+        int64_t row = 0;
+
+        while (run_next(&part->runs[i], first, last, &row, &piece))
+            convert_elements(
+                (struct spacing){part->dtype, piece.step},
+                (char *)part->data + (size_t)piece.local * bytes,
+                (struct spacing){part->dtype, 1},
+                (const char *)buffer + (size_t)(piece.whole - first) * bytes,
+                piece.count);
+    }
+}
+
+/* One stretch that lies as it does in the file. */
+static bool is_dense(const struct saved_part *part)
+{
+    return part->run_count == 1 && part->runs->repeats == 1 &&
+           part->runs->local_step <= 1;
+}
+
+static status read_part(const struct weights *weights, int index,
+                        const struct saved_part *part, void *buffer)
+{
+    const int64_t chunk = CHUNK_BYTES / dtype_bytes(part->dtype);
+    const struct saved_run *run = part->runs;
+    int64_t elements;
+
+    TRY(part_elements(part->name, part->dimensions, part->shape, part->dtype,
+                      &elements));
+    if (is_dense(part))
+        return weights_read_finite(
+            weights, index, run->whole_first, run->length, part->dtype,
+            (char *)part->data + run->local_first * dtype_bytes(part->dtype));
+    for (int64_t at = 0; at < elements; at += chunk) {
+        int64_t first = at;
+        int64_t last = elements - at < chunk ? elements : at + chunk;
+
+        if (!narrow(part, &first, &last)) continue;
+        TRY(weights_read_finite(weights, index, first, last - first,
+                                part->dtype, buffer));
+        move_elements(part, first, last, buffer);
+    }
+    return OK;
+}
+
+/* What a file has for the first word of the family's names. Nothing: it comes
+ * from the model without its head. language_model: from one that sees images,
+ * as transformers 5 and 4 name it; `head` is what its head's name begins with
+ * there. */
+static const struct instead { const char *word, *head; bool images; }
+    insteads[] = {{"", "", false},
+                  {"model.language_model.", "", true},
+                  {"language_model.model.", "language_model.", true}};
+enum { INSTEADS = sizeof insteads / sizeof *insteads };
+
+struct naming {
+    char word[NAME_BYTES]; /* of the family */
+    const struct instead *instead; /* NULL: the same word */
+    const char *table, *head; /* a tied table that has its head's name there;
+                               * NULL: its own */
+    const char *head_before;  /* the family's name of a head that the file
+                               * calls lm_head; NULL: the same name */
+};
+
+/* As transformers 5 calls every head, GPT-NeoX's too. */
+static const char usual_head[] = "lm_head.weight";
+
+/* The tensor's name in this file. */
+static const char *file_name(const struct naming *naming, const char *name,
+                             char out[NAME_BYTES])
+{
+    const size_t skip = strlen(naming->word);
+
+    if (naming->table != NULL && strcmp(name, naming->table) == 0)
+        name = naming->head;
+    if (naming->head_before != NULL && strcmp(name, naming->head_before) == 0)
+        name = usual_head;
+    if (naming->instead == NULL) return name;
+    if (strncmp(name, naming->word, skip) == 0)
+        snprintf(out, NAME_BYTES, "%s%s", naming->instead->word,
+                 name + skip);
+    else
+        snprintf(out, NAME_BYTES, "%s%s", naming->instead->head, name);
+    return out;
+}
+
+static void find_naming(const struct session_parts *parts,
+                        const struct model *model,
+                        const struct weights *weights, struct naming *naming)
+{
+    const char *prefix = model->kind->layer_prefix;
+    const char *dot = strchr(prefix, '.');
+
+    CHECK(dot != NULL && dot + 1 - prefix < NAME_BYTES);
+    *naming = (struct naming){.instead = NULL};
+    memcpy(naming->word, prefix, (size_t)(dot + 1 - prefix));
+    for (int i = 0; i < parts->count; i++) {
+        const char *name = parts->items[i].name;
+        char other[NAME_BYTES];
+
+        if (strncmp(name, naming->word, strlen(naming->word)) != 0) continue;
+        if (weights_find(weights, name) >= 0) return;
+        for (int j = 0; j < INSTEADS; j++) {
+            naming->instead = &insteads[j];
+            if (weights_find(weights, file_name(naming, name, other)) >= 0)
+                return;
+        }
+        naming->instead = NULL;
+    }
+}
+
+static const char *head_of(const struct model *model)
+{
+    const struct decoder *decoder = model->kind->decoder;
+
+    return decoder != NULL ? decoder->head : usual_head;
+}
+
+/* A head under its usual name, where the family's own is not in the file. */
+static void find_head(const struct model *model, const struct weights *weights,
+                      struct naming *naming)
+{
+    char name[NAME_BYTES];
+
+    if (weights_find(weights, file_name(naming, head_of(model), name)) >= 0)
+        return;
+    naming->head_before = head_of(model);
+    if (weights_find(weights, file_name(naming, head_of(model), name)) < 0)
+        naming->head_before = NULL;
+}
+
+/* Of a tied table and its head some writers keep the head. */
+static void find_table(const struct session_parts *parts,
+                       const struct model *model,
+                       const struct weights *weights, struct naming *naming)
+{
+    const char *table = parts->count > 0 ? parts->items[0].name : NULL;
+    char name[NAME_BYTES];
+
+    if (!model->tied || table == NULL ||
+        weights_find(weights, file_name(naming, table, name)) >= 0 ||
+        weights_find(weights, file_name(naming, head_of(model), name)) < 0)
+        return;
+    naming->table = table;
+    naming->head = head_of(model);
+}
+
+/* What sees images is passed over. */
+static void skip_images(struct weights *weights)
+{
+    static const char *const parts[] = {
+        "vision_tower.", "multi_modal_projector.", "model.vision_tower.",
+        "model.multi_modal_projector."};
+
+    for (int i = 0; i < weights->count; i++)
+        for (int j = 0; j < 4; j++)
+            if (strncmp(weights->entries[i].tensor->name, parts[j],
+                        strlen(parts[j])) == 0)
+                weights->entries[i].uses = 1;
+}
+
+/* A tied model's file may carry the head again: only if it says the same. */
+static status check_tied(const struct model *model, struct weights *weights,
+                         const struct saved_part *table,
+                         const struct naming *naming, void *buffer)
+{
+    const int64_t chunk = CHUNK_BYTES / 2 / dtype_bytes(DTYPE_F64);
+    double *one = buffer, *other = one + chunk;
+    const int64_t elements = table->shape[0] * table->shape[1];
+    const char *name = head_of(model);
+    char one_name[NAME_BYTES], other_name[NAME_BYTES];
+    const int index = weights_find(weights, file_name(naming, table->name,
+                                                      one_name));
+    int head;
+
+    name = file_name(naming, name, other_name);
+    if (naming->table != NULL || weights_find(weights, name) < 0) return OK;
+    TRY(weights_need(weights, name, 2, table->shape, &head));
+    for (int64_t first = 0; first < elements; first += chunk) {
+        const int64_t left = elements - first;
+        const int64_t count = left < chunk ? left : chunk;
+
+        TRY(weights_read(weights, index, first, count, DTYPE_F64, one));
+        TRY(weights_read(weights, head, first, count, DTYPE_F64, other));
+        if (memcmp(one, other, (size_t)count * sizeof *one) != 0)
+            FAIL(ERR_FORMAT, "%s: config.json ties the head to the embedding, "
+                             "but %s differs from %s; set "
+                             "tie_word_embeddings to false",
+                 weights->directory, name, table->name);
+    }
+    return OK;
+}
+
+/* Every tensor of the model must be there, whoever holds it. */
+static status need_all(const struct session_parts *parts,
+                       const struct model *model, struct weights *weights,
+                       const struct naming *naming, void *buffer)
+{
+    /* Ends of names: causal masks of GPT-2 and GPT-NeoX, Llama's rotary
+     * frequencies. */
+    static const char *const buffers[] = {
+        ".attn.bias", ".attn.masked_bias", ".attention.bias",
+        ".attention.masked_bias", ".rotary_emb.inv_freq"};
+
+    for (int i = 0; i < parts->count; i++) {
+        const struct saved_part *part = &parts->items[i];
+        char name[NAME_BYTES];
+        int index;
+
+        if (!part_is_weight(part)) continue;
+        TRY(weights_need(weights, file_name(naming, part->name, name),
+                         part->dimensions, part->shape, &index));
+        if (i == 0 && model->tied)
+            TRY(check_tied(model, weights, part, naming, buffer));
+    }
+    if (naming->instead != NULL && naming->instead->images)
+        skip_images(weights);
+    return weights_all_used(weights, buffers,
+                            (int)(sizeof buffers / sizeof *buffers));
+}
+
+static status import_all(const struct session_parts *parts,
+                         const struct model *model, struct weights *weights,
+                         void *buffer)
+{
+    char name[NAME_BYTES];
+    struct naming naming;
+    int count;
+    const struct saved_part *held = session_parts_held(parts, &count);
+
+    find_naming(parts, model, weights, &naming);
+    find_head(model, weights, &naming);
+    find_table(parts, model, weights, &naming);
+    TRY(need_all(parts, model, weights, &naming, buffer));
+    for (int i = 0; i < count; i++) {
+        const int index =
+            weights_find(weights, file_name(&naming, held[i].name, name));
+
+        if (!part_is_weight(&held[i])) continue;
+        CHECK(index >= 0);
+        TRY(read_part(weights, index, &held[i], buffer));
+    }
+    return OK;
+}
+
+status session_parts_import(const struct session_parts *parts,
+                            const struct model *model,
+                            struct weights *weights)
+{
+    void *buffer = NULL;
+    status result;
+
+    TRY(memory_take(CHUNK_BYTES, 1, &buffer));
+    result = import_all(parts, model, weights, buffer);
+    memory_free(buffer);
+    return result;
+}

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* matmul_chunk.c - turns a sum_order into steps for tiles. */
+#include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/scratch.h"
+
+void CPU(matmul_cursor_init)(struct matmul_cursor *cursor,
+                             const struct matmul_format *format, int words,
+                             const struct sum_order *order, bool continues)
+{
+    cursor->order = order;
+    cursor->format = format;
+    cursor->words = words;
+    cursor->segment = cursor->done = 0;
+    cursor->begin = cursor->leaf = 0;
+    cursor->end = order->segment_count;
+    cursor->slots = continues ? 1 : 0;
+    cursor->unfinished = continues;
+}
+
+void CPU(matmul_cursor_leaves)(struct matmul_cursor *cursor, int first,
+                               int count)
+{
+    const struct sum_order *order = cursor->order;
+    int64_t at = 0;
+
+    while (at < order->segment_count && order->segments[at].leaf < first) at++;
+    cursor->begin = cursor->segment = at;
+    while (at < order->segment_count &&
+           order->segments[at].leaf < first + count)
+        at++;
+    cursor->end = at;
+    cursor->leaf = first;
+}
+
+/* After the last granule of leaf `leaf`: how often the stack carries. */
+static int leaf_merges(struct matmul_cursor *cursor, int leaf)
+{
+    int merges = 0;
+
+    while (leaf >> merges & 1) merges++;
+    cursor->slots -= merges;
+    if (cursor->segment == cursor->end) {
+        merges += cursor->slots - 1; /* only for three leaves */
+        cursor->slots = 1;
+    }
+    return merges;
+}
+
+static void step_next(struct matmul_cursor *cursor, struct matmul_step *step)
+{
+    const struct sum_segment *segment =
+        &cursor->order->segments[cursor->segment];
+
+    step->first = segment->first + cursor->done;
+    step->assign = !cursor->unfinished;
+    if (step->assign) cursor->slots++;
+    step->slot = cursor->slots - 1;
+    step->merges = 0;
+    cursor->unfinished = true;
+    cursor->done += step->length;
+    if (cursor->done < segment->length) return;
+    cursor->segment++;
+    cursor->done = 0;
+    if (cursor->segment == cursor->end ||
+        segment[1].leaf != segment->leaf) {
+        cursor->unfinished = false;
+        step->merges = leaf_merges(cursor, segment->leaf - cursor->leaf);
+    }
+}
+
+bool CPU(matmul_chunk_next)(struct matmul_cursor *cursor,
+                            struct matmul_chunk *out)
+{
+    const struct sum_order *order = cursor->order;
+    const int grain = cursor->format->grain;
+
+    out->count = out->words = 0;
+    out->slots_before = cursor->slots;
+    out->first = cursor->segment == cursor->begin && cursor->done == 0;
+    while (out->count < CHUNK_STEPS &&
+           cursor->segment < cursor->end) {
+        struct matmul_step *step = &out->steps[out->count];
+        int64_t left = order->segments[cursor->segment].length - cursor->done;
+
+        step->length = left < GRANULE ? (int)left : GRANULE;
+        step->words = (step->length + grain - 1) / grain * grain /
+                      cursor->format->per_word;
+        if (out->words + step->words > cursor->words) break;
+        step->offset = out->words;
+        step_next(cursor, step);
+        out->words += step->words;
+        out->count++;
+    }
+    out->slots_after = cursor->slots;
+    out->last = cursor->segment == cursor->end;
+    return out->count > 0;
+}

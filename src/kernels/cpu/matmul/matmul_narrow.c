@@ -1,0 +1,245 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* matmul_narrow.c - products of 16-bit operands with float32 chains: float16
+ * everywhere, bfloat16 where the processor lacks an instruction.
+ *
+ * Operands are widened when they are packed, in the order in which the
+ * definition adds them: pairs with the odd element first; of a block of
+ * PRODUCT_BLOCK elements first the even, then the odd ones. Chains of bfloat16
+ * run with MXCSR's flushing on, which is exactly the definition's; where there
+ * is no such thing they are done with integers and float64. */
+#include "kernels/cpu/flushing.h"
+#include "kernels/cpu/matmul/matmul.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/element.h"
+#include "kernels/flush.h"
+#include "kernels/narrow_product.h"
+
+enum widening { WIDEN_F16, WIDEN_PAIRS, WIDEN_BLOCKS };
+
+/* One row of words to the rows of their low and their high elements. */
+INLINE void row_widen(uint32_t *low, uint32_t *high, const uint32_t *from,
+                      const int width, const enum widening how)
+{
+    _Pragma("omp simd")
+    for (int j = 0; j < width; j++) {
+        uint32_t word = from[j];
+
+        if (how == WIDEN_F16) {
+            low[j] = bits_of_f32(element_from_f16(word & 0xFFFF));
+            if (high) high[j] = bits_of_f32(element_from_f16(word >> 16));
+        } else {
+            low[j] = word << 16;
+            high[j] = word & 0xFFFF0000u;
+        }
+    }
+}
+
+/* A block of pairs, `count` elements of it present. */
+INLINE void block_widen(uint32_t *out, const uint32_t *pairs, int count,
+                        const int width, const enum widening how)
+{
+    enum { HALF = PRODUCT_BLOCK / 2 };
+
+    for (int p = 0; 2 * p < count; p++, pairs += width) {
+        uint32_t *to = out + 2 * p * width;
+
+        if (how == WIDEN_F16)
+            row_widen(to, 2 * p + 1 < count ? to + width : NULL, pairs, width,
+                      how);
+        else if (how == WIDEN_PAIRS)
+            row_widen(to + width, to, pairs, width, how);
+        else
+            row_widen(out + p * width, out + (p + HALF) * width, pairs, width,
+                      how);
+    }
+    if (how != WIDEN_BLOCKS) return;
+    for (int p = (count + 1) / 2; p < HALF; p++) {
+        memset(out + p * width, 0, sizeof *out * (size_t)width);
+        memset(out + (p + HALF) * width, 0, sizeof *out * (size_t)width);
+    }
+}
+
+/* One panel or strip. */
+INLINE void pack(uint32_t *out, const int width,
+                 const struct matmul_source *source,
+                 const struct matmul_chunk *chunk, const enum widening how)
+{
+    uint32_t room[PRODUCT_BLOCK / 2 * (TILE_ROWS + TILE_COLUMNS)];
+
+    for (int i = 0; i < chunk->count; i++) {
+        const struct matmul_step *step = &chunk->steps[i];
+
+        for (int done = 0; done < step->length; done += PRODUCT_BLOCK) {
+            const int64_t first = step->first + done;
+            const uint32_t *pairs = room;
+            struct matmul_source s = *source;
+            int count = step->length - done;
+
+            if (count > PRODUCT_BLOCK) count = PRODUCT_BLOCK;
+            s.from = element_at(s.from, DTYPE_BF16, first * s.step);
+            if (s.strip) pairs = s.strip + first / 2 * width;
+            else CPU(matmul_pack_pairs)(room, width, &s, count);
+            block_widen(out + (int64_t)(step->offset + done) * width, pairs,
+                        count, width, how);
+        }
+    }
+}
+
+INLINE void pack_rows(uint32_t *out, const struct matmul_source *source,
+                      const struct matmul_chunk *chunk, const enum widening how)
+{
+    int64_t size = (int64_t)TILE_ROWS * chunk->words;
+
+    for (int row = 0; row < source->count; row += TILE_ROWS, out += size) {
+        struct matmul_source s = *source;
+
+        s.from = element_at(s.from, DTYPE_BF16, row * s.stride);
+        s.count = source->count - row < TILE_ROWS ? source->count - row
+                                                  : TILE_ROWS;
+        pack(out, TILE_ROWS, &s, chunk, how);
+    }
+}
+
+#define PACKERS(name, how)                                                  \
+    static void rows_##name(uint32_t *out, const struct matmul_source *s,   \
+                            const struct matmul_chunk *chunk)               \
+    {                                                                       \
+        pack_rows(out, s, chunk, how);                                      \
+    }                                                                       \
+    static void columns_##name(uint32_t *out, const struct matmul_source *s,\
+                               const struct matmul_chunk *chunk)            \
+    {                                                                       \
+        pack(out, TILE_COLUMNS, s, chunk, how);                             \
+    }
+PACKERS(f16, WIDEN_F16)
+PACKERS(pairs, WIDEN_PAIRS)
+PACKERS(blocks, WIDEN_BLOCKS)
+
+/* ---- chains that flush ---- */
+
+#if MODE_FLUSHES
+static void chains(const struct matmul_granule *g)
+{
+    CPU(matmul_chains)(g);
+}
+
+static void few_pairs(const struct matmul_few *f)
+{
+    unsigned before = flushing_begin();
+
+    CPU(matmul_few_widened)(f);
+    flushing_end(before);
+}
+
+static void line_pairs(const struct matmul_line *l)
+{
+    unsigned before = flushing_begin();
+
+    CPU(matmul_line_widened)(l);
+    flushing_end(before);
+}
+
+/* sums += even + odd; a call of its own, so that no operation of it leaves the
+ * flushing part. */
+__attribute__((noinline)) static void blocks_add(float *sums, const float *even,
+                                                 const float *odd, int count)
+{
+    SIMD for (int j = 0; j < count; j++)
+        sums[j] = sums[j] + (even[j] + odd[j]);
+}
+#else
+#define few_pairs NULL
+#define line_pairs NULL
+
+static void chains(const struct matmul_granule *g)
+{
+    const float *a = (const float *)g->a, *b = (const float *)g->b;
+
+    for (int i = 0; i < g->rows; i++) {
+        float *sums = g->to + i * g->stride;
+
+        for (int j = 0; j < TILE_COLUMNS; j++) sums[j] = 0;
+        for (int w = 0; w < g->words; w++)
+            SIMD for (int j = 0; j < TILE_COLUMNS; j++)
+                sums[j] = flushed_fma(a[w * TILE_ROWS + i],
+                                      b[w * TILE_COLUMNS + j], sums[j]);
+    }
+}
+
+static void blocks_add(float *sums, const float *even, const float *odd,
+                       int count)
+{
+    SIMD for (int j = 0; j < count; j++)
+        sums[j] = flushed_add(sums[j], flushed_add(even[j], odd[j]));
+}
+#endif
+
+/* The granule's sums to where they belong, in plain arithmetic. */
+static void granule_add(const struct matmul_granule *g, const float *sums)
+{
+    for (int i = 0; i < g->rows; i++) {
+        float *to = g->to + i * g->stride;
+        const float *from = sums + i * TILE_COLUMNS;
+
+        if (g->assign)
+            memcpy(to, from, sizeof *to * TILE_COLUMNS);
+        else
+            SIMD for (int j = 0; j < TILE_COLUMNS; j++) to[j] = to[j] + from[j];
+    }
+}
+
+static void granule_pairs(const struct matmul_granule *g)
+{
+    float sums[TILE_ROWS * TILE_COLUMNS] __attribute__((aligned(64)));
+    struct matmul_granule flushing = *g;
+    unsigned before;
+
+    flushing.to = sums;
+    flushing.stride = TILE_COLUMNS;
+    flushing.assign = true;
+    flushing.below = NULL;
+    before = flushing_begin();
+    chains(&flushing);
+    flushing_end(before);
+    granule_add(g, sums);
+}
+
+static void granule_blocks(const struct matmul_granule *g)
+{
+    enum { HALF = PRODUCT_BLOCK / 2, COUNT = TILE_ROWS * TILE_COLUMNS };
+    float sums[COUNT] __attribute__((aligned(64))) = {0};
+    float parts[2][COUNT] __attribute__((aligned(64)));
+    struct matmul_granule half = *g;
+    unsigned before = flushing_begin();
+
+    half.stride = TILE_COLUMNS;
+    half.assign = true;
+    half.below = NULL;
+    half.words = HALF;
+    for (int w = 0; w < g->words; w += PRODUCT_BLOCK) {
+        for (int odd = 0; odd < 2; odd++) {
+            half.to = parts[odd];
+            chains(&half);
+            half.a += HALF * TILE_ROWS;
+            half.b += HALF * TILE_COLUMNS;
+        }
+        blocks_add(sums, parts[0], parts[1], g->rows * TILE_COLUMNS);
+    }
+    flushing_end(before);
+    granule_add(g, sums);
+}
+
+#define FORMAT .rows = TILE_ROWS, .per_word = 1, .panels = MATMUL_PANELS, \
+               .together = 1, .chunk_words = MATMUL_CHUNK
+
+const struct matmul_format CPU(format_f16) = {
+    FORMAT, .grain = 1, .pack_rows = rows_f16, .pack_columns = columns_f16,
+    .granule = CPU(matmul_chains)};
+const struct matmul_format CPU(format_pairs_emulated) = {
+    FORMAT, .grain = 2, .widened = true, .pack_rows = rows_pairs,
+    .pack_columns = columns_pairs, .granule = granule_pairs,
+    .few = few_pairs, .line = line_pairs};
+const struct matmul_format CPU(format_tiles_emulated) = {
+    FORMAT, .grain = PRODUCT_BLOCK, .widened = true,
+    .pack_rows = rows_blocks,
+    .pack_columns = columns_blocks, .granule = granule_blocks};

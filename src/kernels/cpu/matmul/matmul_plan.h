@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* matmul_plan.h - how a product is cut: into blocks, chunks, groups of panels,
+ * and among threads. */
+#ifndef LOCKSTEP_KERNELS_CPU_MATMUL_MATMUL_PLAN_H
+#define LOCKSTEP_KERNELS_CPU_MATMUL_MATMUL_PLAN_H
+
+#include "kernels/cpu/matmul/matmul.h"
+
+/* A product cut into blocks; the same in every thread. */
+struct plan {
+    struct matmul p;
+    const struct matmul_format *format;
+    struct threads *threads;
+    uint32_t *a_packed, *b_packed;
+    float *slots;
+    int64_t columns; /* of a block, a multiple of TILE_COLUMNS */
+    int64_t rows;    /* of a block, a multiple of the format's */
+    int words;       /* of the largest chunk */
+    int chunk_words; /* of a chunk, at most */
+    bool few;        /* rows: a is packed whole, strips are outermost */
+    bool direct;     /* and b is read where it lies */
+    bool whole;      /* strips are read where they lie */
+    bool in_place;   /* so is a, */
+    bool b_in_place; /* and all of b */
+    bool streams;    /* c goes past the caches */
+    int panels;      /* of a, packed at a time */
+    bool keep_first;
+    int waiting;     /* slots that wait between chunks */
+    bool dense;      /* each as a whole tile, used where it lies */
+    bool by_columns; /* threads share columns */
+    int parts, part; /* or leaves: into so many parts, of which this is one */
+    float *partials; /* roots of the parts, [m, n] each, without the
+                      * first if it is in c */
+    int64_t slot_floats; /* of a part */
+};
+
+static inline int64_t ceil_div(int64_t a, int64_t b)
+{
+    return (a + b - 1) / b;
+}
+
+static inline int64_t smaller(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* From the start of the contracted dimension. */
+static inline void plan_cursor(const struct plan *plan,
+                               struct matmul_cursor *cursor)
+{
+    CPU(matmul_cursor_init)(cursor, plan->format, plan->chunk_words,
+                            plan->p.order, plan->p.continues);
+    if (plan->parts > 1) {
+        const int leaves = plan->p.order->leaves / plan->parts;
+
+        CPU(matmul_cursor_leaves)(cursor, plan->part * leaves, leaves);
+    }
+}
+
+/* What follows from the product, its format and the number of threads. */
+void CPU(matmul_plan_build)(struct plan *plan, int threads);
+
+#endif

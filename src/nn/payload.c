@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* payload.c - rows that go round a ring of ranks. */
+#include "nn/payload.h"
+
+#include <string.h>
+
+#include "comm/progress.h"
+
+int64_t share_tokens(const struct share *s)
+{
+    return s->sequences * 2 * s->span;
+}
+
+struct tensor rows_take(struct room *room, const struct share *s,
+                        enum dtype dtype, int64_t heads, int64_t width)
+{
+    const int64_t rows = share_tokens(s);
+
+    return tensor_3d(room_take(room, rows * heads * width *
+                                         dtype_bytes(dtype)),
+                     dtype, rows, heads, width);
+}
+
+struct tensor rows_from(struct tensor t, int64_t first, int64_t rows)
+{
+    t.data = (char *)t.data + first * t.stride[0] * dtype_bytes(t.dtype);
+    t.shape[0] = rows;
+    return t;
+}
+
+struct tensor rows_numbers(struct tensor t)
+{
+    return tensor_2d(t.data, t.dtype, t.shape[0], t.shape[1]);
+}
+
+static void rows_copy(struct tensor to, struct tensor from)
+{
+    const int64_t bytes = dtype_bytes(to.dtype);
+    const size_t row = (size_t)(to.shape[1] * to.shape[2] * bytes);
+
+    for (int64_t i = 0; i < to.shape[0]; i++)
+        memcpy((char *)to.data + i * to.stride[0] * bytes,
+               (char *)from.data + i * from.stride[0] * bytes, row);
+}
+
+status rows_round(struct run *run, struct tensor to, struct tensor from)
+{
+    if (to.dtype != from.dtype) /* each head is the sum of itself */
+        return run->kernels->attention_heads(run->stream, to, from, 1);
+    rows_copy(to, from);
+    return OK;
+}
+
+int64_t share_bytes(const struct share *s, int64_t elements)
+{
+    return elements * dtype_bytes(s->dtype);
+}
+
+int64_t share_real_bytes(const struct share *s, int64_t numbers)
+{
+    return numbers * dtype_bytes(dtype_real(s->dtype));
+}
+
+/* Rows of one array, right after those before them. */
+static struct tensor cargo_rows(struct cargo *b, const struct share *s,
+                                enum dtype dtype, int64_t heads,
+                                int64_t width)
+{
+    const struct tensor rows =
+        tensor_3d(b->data + b->bytes, dtype, share_tokens(s), heads, width);
+
+    b->bytes += tensor_count(&rows) * dtype_bytes(dtype);
+    return rows;
+}
+
+static int64_t cargo_bytes(const struct share *s, const struct attention *own,
+                           bool backward)
+{
+    const int64_t q = (int64_t)own->heads * own->head_width;
+    const int64_t k = (int64_t)own->kv_heads * own->head_width;
+
+    const int64_t bytes = share_bytes(s, 2 * (k + (backward ? q : 0)));
+
+    return share_tokens(s) *
+           (bytes + share_real_bytes(s, backward ? 2 * own->heads : 0));
+}
+
+static void cargo_take(struct cargo *b, struct room *room,
+                       const struct share *s, const struct attention *own,
+                       bool backward)
+{
+    const enum dtype dtype = own->k.dtype;
+
+    *b = (struct cargo){
+        .data = room_take(room, cargo_bytes(s, own, backward))};
+    b->k = cargo_rows(b, s, dtype, own->kv_heads, own->head_width);
+    b->v = cargo_rows(b, s, dtype, own->kv_heads, own->head_width);
+    if (!backward) return;
+    b->q = cargo_rows(b, s, dtype, own->heads, own->head_width);
+    b->dout = cargo_rows(b, s, dtype, own->heads, own->head_width);
+    b->lse = cargo_rows(b, s, dtype_real(dtype), own->heads, 1);
+    b->delta = cargo_rows(b, s, dtype_real(dtype), own->heads, 1);
+}
+
+static void cargo_fill(struct cargo *b, const struct attention *own,
+                       bool backward)
+{
+    const struct tensor lse = tensor_3d(own->lse.data, own->lse.dtype,
+                                        b->k.shape[0], own->heads, 1);
+    struct tensor delta = own->delta;
+
+    rows_copy(b->k, own->k);
+    rows_copy(b->v, own->v);
+    if (!backward) return;
+    delta = tensor_3d(delta.data, delta.dtype, b->k.shape[0], own->heads, 1);
+    rows_copy(b->q, own->q);
+    rows_copy(b->dout, own->dout);
+    rows_copy(b->lse, lse);
+    rows_copy(b->delta, delta);
+}
+
+void cargo_begin(struct cargo block[2], struct room *room,
+                 const struct share *s, const struct attention *own,
+                 bool backward)
+{
+    for (int i = 0; i < 2; i++)
+        cargo_take(&block[i], room, s, own, backward);
+    cargo_fill(&block[0], own, backward);
+}
+
+void cargo_documents(const struct run *run, const struct share *s, int owner,
+                     int32_t *out)
+{
+    const int64_t length = 2 * s->span;
+    const int32_t *whole = run->batch.whole_documents;
+
+    if (whole == NULL) return;
+    for (int64_t i = 0; i < s->sequences; i++)
+        for (int64_t t = 0; t < length; t++)
+            out[i * length + t] =
+                whole[i * s->length + share_position(s, owner, t)];
+}
+
+status cargo_travel(const struct share *s, struct cargo two[2],
+                    cargo_visit *visit, void *argument)
+{
+    const int next = share_member(s, (s->rank + 1) % s->ranks);
+    const int before = share_member(s, (s->rank + s->ranks - 1) % s->ranks);
+
+    for (int i = 0; i < s->ranks; i++) {
+        const struct cargo *block = &two[i % 2];
+        struct comm_block send[LEAVES_MAX] = {{0}};
+        struct comm_block receive[LEAVES_MAX] = {{0}};
+        const struct comm_call call = {.kind = COMM_EXCHANGE, .send = send,
+                                       .receive = receive};
+        struct comm_handle handle = {0};
+        status result, moved;
+
+        send[next] = (struct comm_block){.data = block->data,
+                                         .bytes = block->bytes};
+        receive[before] = (struct comm_block){
+            .data = two[1 - i % 2].data, .bytes = block->bytes};
+        if (i + 1 < s->ranks) TRY(comm_start(s->group, &call, &handle));
+        result = visit(argument, block, (s->rank + s->ranks - i) % s->ranks);
+        moved = comm_wait(&handle);
+        TRY(result);
+        TRY(moved);
+    }
+    return OK;
+}

@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layers.c - what goes on inside a model, layer by layer, in steps that were
+ * asked for. */
+#include "observe/layers.h"
+
+#include <math.h>
+
+#include "base/arena.h"
+#include "base/meter.h"
+#include "nn/peaks.h"
+
+enum kind { KIND_WEIGHT, KIND_GRADIENT, KIND_UPDATE };
+
+int64_t layers_values(int ranks)
+{
+    return TALLY_VALUES + 2 * (int64_t)ranks;
+}
+
+/* ---- metering ---- */
+
+/* All of it is one row of a profile. */
+static void metered(struct meter_track *track)
+{
+    meter_end(track, &(struct meter_what){.kind = METER_DATA,
+                                          .name = "observed layers"});
+}
+
+/* ---- activations ---- */
+
+/* Which activation a step reads: block b's input is b, what the steps behind
+ * the last block read is the number of blocks; -1: none of these. */
+static int reads_activation(const struct layers *l, const struct program *p,
+                            const struct step *step)
+{
+    const struct step *before = step->index > 0 ? step - 1 : NULL;
+
+    if (step->input < 0 || p->slots[step->input].layout.width != 0) return -1;
+    if (step->block >= 0)
+        return before != NULL && before->block == step->block ? -1
+                                                              : step->block;
+    if (before == NULL) return p->entry >= 0 ? l->blocks : -1;
+    return before->block >= 0 ? l->blocks : -1;
+}
+
+/* Rows of one slot, which threads share. */
+struct looking {
+    struct tensor rows;
+    struct layer_activation *parts;
+};
+
+static void add_row(struct layer_activation *out, const struct tensor *rows,
+                    int64_t row)
+{
+    const int64_t width = rows->shape[1];
+    double squares = 0, fourths = 0;
+
+    for (int64_t i = row * width; i < (row + 1) * width; i++) {
+        const double x = tensor_get(rows, i);
+        const double square = x * x;
+
+        squares += square;
+        fourths += square * square;
+        if (fabs(x) > out->most) out->most = fabs(x);
+    }
+    exact_add(&out->squares, squares);
+    exact_add(&out->fourths, fourths);
+    out->count += width;
+}
+
+static void look_part(void *argument, int index, int count)
+{
+    const struct looking *looking = argument;
+    struct layer_activation *out = &looking->parts[index];
+    int64_t first, last;
+
+    memset(out, 0, sizeof *out);
+    threads_split(looking->rows.shape[0], 1, index, count, &first, &last);
+    for (int64_t i = first; i < last; i++) add_row(out, &looking->rows, i);
+}
+
+static void join_activation(struct layer_activation *to,
+                            const struct layer_activation *from)
+{
+    exact_join(&to->squares, &from->squares);
+    exact_join(&to->fourths, &from->fourths);
+    to->count += from->count;
+    if (from->most > to->most) to->most = from->most;
+}
+
+/* Of ranks that have the same tokens the first looks. */
+static bool looks_here(const struct program *p, slot which)
+{
+    return p->slots[which].layout.tokens >> AXIS_TENSOR & 1 ||
+           p->place.at[AXIS_TENSOR] == 0;
+}
+
+static void look(void *argument, const struct run *run,
+                 const struct event *event)
+{
+    struct layers *l = argument;
+    const struct program *p = run->program;
+    const struct step *step = &p->steps[event->step];
+    struct threads *threads = l->pipeline->stages[0].threads;
+    struct looking looking = {.parts = l->parts};
+    int index;
+
+    if (!l->looks || event->pass != PASS_FORWARD) return;
+    index = reads_activation(l, p, step);
+    if (index < 0 || !looks_here(p, step->input)) return;
+    struct meter_track *track = meter_begin();
+
+    looking.rows = run_slot(run, step->input);
+    threads_run(threads, look_part, &looking);
+    for (int i = 0; i < threads_count(threads); i++)
+        join_activation(&l->activations[index], &l->parts[i]);
+    metered(track);
+}
+
+static status gather_activation(struct layers *l,
+                                struct layer_activation *activation)
+{
+    const int ranks = team_size(l->team);
+    double *counts = l->values + 2 * EXACT_VALUES, *most = counts + 1;
+
+    if (ranks == 1) return OK;
+    exact_pack(&activation->squares, l->values);
+    exact_pack(&activation->fourths, l->values + EXACT_VALUES);
+    *counts = (double)activation->count;
+    for (int i = 0; i < ranks; i++) most[i] = 0;
+    most[team_rank(l->team)] = activation->most;
+    TRY(team_join(l->team, l->values, 2 * EXACT_VALUES + 1 + ranks));
+    exact_unpack(&activation->squares, l->values);
+    exact_unpack(&activation->fourths, l->values + EXACT_VALUES);
+    activation->count = (int64_t)*counts;
+    for (int i = 0; i < ranks; i++)
+        if (most[i] > activation->most) activation->most = most[i];
+    return OK;
+}
+
+/* ---- attention scores ---- */
+
+static int heads_of(const struct layers *l)
+{
+    return l->pipeline->stages[0].request.model->heads;
+}
+
+/* Scores are watched in observed steps alone, unless QK-clip does anyway. */
+static void watch_scores(struct layers *l, bool watches)
+{
+    if (l->pipeline->stages[0].request.qk_clip > 0) return;
+    for (int i = 0; i < l->pipeline->count; i++) {
+        struct run *run = &l->pipeline->stages[i].run;
+
+        run->peaks = watches ? l->peaks[i] : NULL;
+        if (watches) peaks_reset(run);
+    }
+}
+
+static status gather_scores(struct layers *l)
+{
+    const int64_t count = (int64_t)l->blocks * heads_of(l);
+
+    for (int64_t i = 0; i < count; i++) l->logits[i] = -(double)INFINITY;
+    for (int i = 0; i < l->pipeline->count; i++)
+        peaks_collect(&l->pipeline->stages[i].run, heads_of(l), l->logits);
+    return team_largest(l->team, l->logits, count);
+}
+
+/* ---- parameters ---- */
+
+/* The stage whose weights hold `data`. */
+static const struct stage *stage_of(const struct layers *l, const void *data)
+{
+    for (int i = 0; i < l->pipeline->count; i++) {
+        const struct stage *stage = &l->pipeline->stages[i];
+        const struct memory_row *row = &stage->memory[stage_keeps(stage)];
+        const char *first = row->data;
+
+        if ((const char *)data >= first &&
+            (const char *)data < first + row->bytes)
+            return stage;
+    }
+    CHECK(false && "a span of weights lies in a stage");
+    return NULL;
+}
+
+/* Where the weights of a span were copied to before the update. */
+static const char *copied(const struct layers *l, const void *data)
+{
+    const struct stage *stage = stage_of(l, data);
+    const char *from = stage->memory[stage_keeps(stage)].data;
+
+    return (const char *)stage->memory[MEMORY_OBSERVED].data +
+           ((const char *)data - from);
+}
+
+static void copy_weights(struct layers *l)
+{
+    for (int i = 0; i < l->pipeline->count; i++) {
+        struct stage *stage = &l->pipeline->stages[i];
+        const struct memory_row *from = &stage->memory[stage_keeps(stage)];
+        const struct memory_row *to = &stage->memory[MEMORY_OBSERVED];
+
+        CHECK(to->data != NULL && to->bytes == from->bytes);
+        memcpy(to->data, from->data, from->bytes);
+    }
+}
+
+static void tally_span(struct layers *l, const struct inventory_span *span,
+                       enum kind kind, bool histogram)
+{
+    const int64_t size = dtype_bytes(l->inventory->dtype);
+    struct threads *threads = l->pipeline->stages[0].threads;
+    struct layout_run runs[LAYOUT_RUNS_MAX];
+    const int count = inventory_runs(span, true, runs);
+    const char *less = kind == KIND_UPDATE ? copied(l, span->data) : NULL;
+
+    for (int i = 0; i < count; i++) {
+        const int64_t at = runs[i].local_first * size;
+        const struct tally_of of = {
+            .dtype = l->inventory->dtype, .data = (char *)span->data + at,
+            .less = less != NULL ? less + at : NULL,
+            .count = runs[i].length * runs[i].repeats,
+            .histogram = histogram};
+
+        tally_add(l->room, &of, threads, l->room + 1);
+    }
+}
+
+/* One kind of numbers of one parameter, of all ranks, into l->room[0]. */
+static status tally_param(struct layers *l, int order, enum kind kind,
+                          bool histogram)
+{
+    const enum inventory_kind wanted =
+        kind == KIND_GRADIENT ? INVENTORY_GRADIENT : INVENTORY_WEIGHT;
+
+    tally_reset(l->room);
+    for (int i = 0; i < l->inventory->count; i++) {
+        const struct inventory_span *span = &l->inventory->spans[i];
+
+        if (span->kind == wanted && span->param->order == order)
+            tally_span(l, span, kind, histogram);
+    }
+    return tally_join(l->room, l->team, histogram, l->values);
+}
+
+/* The buckets that are not empty, and the empty ones between them. */
+static status write_histogram(struct layers *l, const char *prefix,
+                              const char *name)
+{
+    const struct tally *tally = l->room;
+    double limits[TALLY_BUCKETS], counts[TALLY_BUCKETS];
+    char tag[PARAM_NAME_BYTES + 32];
+    int first = 0, last = TALLY_BUCKETS - 1, count = 0;
+
+    if (team_rank(l->team) != 0 || !events_on(l->events)) return OK;
+    if (tally->count == 0) return OK; /* frozen: no gradient */
+    while (first < last && tally->buckets[first] == 0) first++;
+    while (last > first && tally->buckets[last] == 0) last--;
+    for (int i = first; i <= last; i++) {
+        limits[count] = tally_edge(i);
+        counts[count++] = (double)tally->buckets[i];
+    }
+    snprintf(tag, sizeof tag, "%s/%s", prefix, name);
+    const struct events_histogram histogram = {
+        .tag = tag, .least = tally->least, .greatest = tally->greatest,
+        .count = (double)tally->count, .sum = exact_value(&tally->sum),
+        .sum_squares = exact_value(&tally->squares), .limits = limits,
+        .counts = counts, .buckets = count};
+    const struct events_moment moment = {l->step, l->time_s};
+
+    return events_histograms(l->events, moment, &histogram, 1);
+}
+
+static status see_kind(struct layers *l, int order, enum kind kind,
+                       double *norm)
+{
+    static const char *const prefixes[] = {"weights", "gradients"};
+    const bool histogram = l->histograms && kind != KIND_UPDATE;
+
+    TRY(tally_param(l, order, kind, histogram));
+    *norm = tally_norm(l->room);
+    if (!histogram) return OK;
+    return write_histogram(l, prefixes[kind],
+                           l->inventory->whole.params.items[order].name);
+}
+
+/* Between the norm and the update. */
+static status see_gradients(void *argument)
+{
+    struct layers *l = argument;
+
+    if (!l->looks && !l->histograms) return OK;
+    struct meter_track *track = meter_begin();
+
+    for (int i = 0; i < l->inventory->whole.params.count; i++) {
+        TRY(see_kind(l, i, KIND_WEIGHT, &l->norms[i].weight));
+        TRY(see_kind(l, i, KIND_GRADIENT, &l->norms[i].gradient));
+    }
+    if (l->looks) copy_weights(l);
+    metered(track);
+    return OK;
+}
+
+/* After the update. */
+static status see_update(void *argument)
+{
+    struct layers *l = argument;
+
+    if (!l->looks) return OK;
+    struct meter_track *track = meter_begin();
+
+    for (int i = 0; i < l->inventory->whole.params.count; i++)
+        TRY(see_kind(l, i, KIND_UPDATE, &l->norms[i].update));
+    metered(track);
+    return OK;
+}
+
+/* ---- building ---- */
+
+status layers_build(struct layers *l, struct train_step *step,
+                    const struct inventory *inventory,
+                    struct events_writer *events)
+{
+    struct pipeline *pipeline = step->pipeline;
+    const size_t threads =
+        (size_t)threads_count(pipeline->stages[0].threads);
+    const int ranks = team_size(step->team);
+    const size_t params = (size_t)inventory->whole.params.count;
+    void *memory = NULL;
+
+    l->pipeline = pipeline;
+    l->team = step->team;
+    l->inventory = inventory;
+    l->events = events;
+    l->blocks = pipeline->stages[0].request.model->layers;
+    TRY(memory_take((size_t)l->blocks + 1, sizeof *l->activations, &memory));
+    l->activations = memory;
+    TRY(memory_take(threads, sizeof *l->parts, &memory));
+    l->parts = memory;
+    TRY(memory_take(params + 1, sizeof *l->norms, &memory));
+    l->norms = memory;
+    TRY(memory_take(threads + 1, sizeof *l->room, &memory));
+    l->room = memory;
+    TRY(memory_take((size_t)layers_values(ranks), sizeof *l->values,
+                    &memory));
+    l->values = memory;
+    TRY(memory_take((size_t)l->blocks * (size_t)heads_of(l),
+                    sizeof *l->logits, &memory));
+    l->logits = memory;
+    TRY(memory_take((size_t)pipeline->count, sizeof *l->peaks, &memory));
+    l->peaks = memory;
+    for (int i = 0; i < pipeline->count; i++)
+        l->peaks[i] = pipeline->stages[i].run.peaks;
+    watch_scores(l, false);
+    l->probe = (struct run_probe){look, l};
+    l->watch = (struct step_watch){see_gradients, see_update, l};
+    for (int i = 0; i < pipeline->count; i++)
+        pipeline->stages[i].run.probe = &l->probe;
+    step->watch = &l->watch;
+    return OK;
+}
+
+void layers_free(struct layers *l)
+{
+    memory_free(l->activations);
+    memory_free(l->parts);
+    memory_free(l->logits);
+    memory_free(l->peaks);
+    memory_free(l->norms);
+    memory_free(l->room);
+    memory_free(l->values);
+    *l = (struct layers){0};
+}
+
+void layers_begin(struct layers *l, int64_t step, bool looks, bool histograms)
+{
+    l->step = step;
+    l->looks = looks;
+    l->histograms = histograms;
+    if (!looks) return;
+    memset(l->activations, 0,
+           (size_t)(l->blocks + 1) * sizeof *l->activations);
+    watch_scores(l, true);
+}
+
+status layers_end(struct layers *l)
+{
+    const bool looked = l->looks;
+
+    l->looks = l->histograms = false; /* not at validations */
+    if (!looked) return OK;
+    for (int i = 0; i <= l->blocks; i++)
+        TRY(gather_activation(l, &l->activations[i]));
+    TRY(gather_scores(l));
+    watch_scores(l, false);
+    return OK;
+}

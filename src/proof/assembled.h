@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* assembled.h - the numbers of all ranks in one place, as one rank would have
+ * them: for proofs only, since a run never gathers its model.
+ *
+ * Rank 0 takes what every rank holds. The first to bring an element sets it;
+ * whoever brings it again must bring the same bits, and every element must
+ * come. So that replicas agree, and that nothing is missing, is checked on
+ * the way. */
+#ifndef LOCKSTEP_PROOF_ASSEMBLED_H
+#define LOCKSTEP_PROOF_ASSEMBLED_H
+
+#include "step/inventory.h"
+
+struct whole {
+    int64_t elements;             /* of a flat arena of one rank */
+    enum dtype dtype;
+    void *data[INVENTORY_KINDS];  /* owned, [elements]; gaps are zero */
+};
+
+/* Collective over the team's world; out is filled on rank 0 alone.
+ * ERR_VERIFY: two ranks hold different bits (names parameter, place and
+ * ranks), or nobody holds an element. */
+status whole_gather(struct whole *out, const struct inventory *inventory,
+                    struct team *team);
+void whole_free(struct whole *whole);
+
+#endif

@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agreement.c - all ranks run the same program with the same configuration. */
+#include "setup/agreement.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "comm/same.h"
+#include "lockstep.h"
+
+static const char *const may_differ[] = {
+    "train.threads", "numerics.isa", "train.memory", "data.cache"};
+
+static bool must_agree(const char *name)
+{
+    for (size_t i = 0; i < sizeof may_differ / sizeof *may_differ; i++)
+        if (strcmp(name, may_differ[i]) == 0) return false;
+    return true;
+}
+
+/* Two builds of one version are two programs. */
+static uint32_t hash_program(void)
+{
+    struct text text = {0};
+    uint32_t hash = 0;
+
+    if (file_read("/proc/self/exe", (size_t)1 << 28, &text) == OK)
+        hash = crc32c(0, text.bytes, text.length);
+    else
+        status_clear(); /* then the version must do */
+    text_free(&text);
+    return hash;
+}
+
+/* One line for everything that must agree: "train.batch=16". */
+static status describe(const struct options_set *set, struct text *out)
+{
+    const char *const *names;
+    const int count = options_names(&names);
+    struct text value = {0};
+    status result;
+
+    TRY_GOTO(done, result,
+             text_printf(out, "program=%s (build %08x, numerics %d)\n",
+                         LOCKSTEP_VERSION, hash_program(),
+                         LOCKSTEP_NUMERICS_VERSION));
+    for (int i = 0; i < count; i++) {
+        if (!must_agree(names[i])) continue;
+        text_free(&value);
+        TRY_GOTO(done, result, options_get_text(set, names[i], &value));
+        TRY_GOTO(done, result,
+                 text_printf(out, "%s=%s\n", names[i],
+                             value.bytes != NULL ? value.bytes : ""));
+    }
+done:
+    text_free(&value);
+    return result;
+}
+
+status same_options(struct group *world, const struct options_set *set)
+{
+    struct text mine = {0};
+    status result;
+
+    if (world == NULL || world->size == 1) return OK;
+    TRY_GOTO(done, result, describe(set, &mine));
+    TRY_GOTO(done, result, comm_same_text(world, "configuration", mine.bytes,
+                                          mine.length));
+done:
+    text_free(&mine);
+    return result;
+}
+
+status same_schedule(struct group *world, const struct setup *setup)
+{
+    struct text lists = {0};
+    status result;
+
+    if (world == NULL || world->size == 1) return OK;
+    TRY_GOTO(done, result, schedule_write(&setup->schedule, &lists));
+    TRY_GOTO(done, result, comm_same(world, "schedule",
+                                     crc32c(0, lists.bytes, lists.length)));
+done:
+    text_free(&lists);
+    return result;
+}

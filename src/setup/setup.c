@@ -1,0 +1,667 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* setup.c - from a configuration to everything that is decided before the
+ * first byte of memory. */
+#include "setup/setup.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "base/sizes.h"
+#include "plan/fit.h"
+#include "plan/simulate.h"
+#include "schedule/build.h"
+#include "schedule/read.h"
+#include "setup/micro_batch.h"
+#include "step/qk_clip.h"
+
+/* What resume may change: how fast, how long, what is watched and kept. Not
+ * the model, the data, the batch, the seed, the grid or the type. */
+static const char *const may_change[] = {
+    "mesh.data", "mesh.shard", "mesh.context", "mesh.tensor", "mesh.expert",
+    "mesh.pipe", "mesh.order", "mesh.layers", "zero", "fsdp.prefetch",
+    "fsdp.reshard",
+    "schedule.name", "schedule.chunks", "schedule.group",
+    "schedule.memory_limit", "context.kind", "context.ulysses", "comm.limit",
+    "tensor.overlap", "tensor.domino",
+    "train.steps", "train.tokens", "train.epochs", "train.micro_batch",
+    "train.threads", "train.recompute", "train.memory", "train.logits_chunk",
+    "train.loss_scale", "train.on_nan", "train.on_spike",
+    "train.spike_window", "train.spike_sigma", "train.spike_norm",
+    "train.event_limit", "train.noise_scale", "train.noise_leaves",
+    "data.skip",
+    "train.z_loss", "model.dropout",
+    "model.attention_dropout", "optimizer.qk_clip",
+    "optimizer.lr", "optimizer.schedule", "optimizer.schedule_by",
+    "optimizer.warmup",
+    "optimizer.min_lr", "optimizer.decay_share", "optimizer.weight_decay",
+    "optimizer.clip", "validate.every", "validate.sequences",
+    "validate.weights",
+    "validate.sets", "validate.tasks", "validate.items", "validate.shots",
+    "validate.prompts", "validate.prompt_tokens", "validate.temperature",
+    "checkpoint.every", "checkpoint.minutes", "checkpoint.keep_last",
+    "checkpoint.keep_every", "checkpoint.at_end", "data.cache", "data.phases",
+    "numerics.isa", "numerics.mode", "run.log_every", "observe.tensorboard",
+    "observe.histograms", "observe.layers", "observe.prometheus"};
+
+double setup_rate(const struct setup *setup, int64_t step)
+{
+    const struct ramp *ramp = &setup->ramp;
+    struct rate rate = setup->rate;
+
+    if (!ramp_changes(ramp) || !setup->rate_by_tokens)
+        return rate_at(&rate, step);
+    rate.steps = ramp_samples(ramp, rate.steps);
+    rate.warmup = ramp_samples(ramp, rate.warmup);
+    return rate_between(&rate, ramp_samples(ramp, step),
+                        ramp_samples(ramp, step + 1));
+}
+
+double setup_save_minutes(const struct setup *setup)
+{
+    const struct options *o = &setup->set->values;
+    const bool rewinds = strcmp(o->train.on_nan, "rewind") == 0 ||
+                         strcmp(o->train.on_spike, "rewind") == 0;
+
+    return rewinds ? 0 : o->checkpoint.minutes;
+}
+
+bool setup_may_change(const char *name)
+{
+    for (size_t i = 0; i < sizeof may_change / sizeof *may_change; i++)
+        if (strcmp(may_change[i], name) == 0) return true;
+    return false;
+}
+
+static status read_tokenizer(struct setup *setup)
+{
+    const struct options *o = &setup->set->values;
+
+    if (o->tokenizer.from[0] == 0) return OK;
+    TRY(tokenizer_read(&setup->tokenizer, o->tokenizer.from));
+    setup->has_tokenizer = true;
+    return OK;
+}
+
+/* The model's end token is the tokenizer's, unless its config.json named one:
+ * generate stops there and export writes it. */
+static status choose_end(struct setup *setup)
+{
+    const char *name = setup->set->values.tokenizer.end_of_text;
+    int32_t id;
+
+    if (!setup->has_tokenizer || setup->model.eos >= 0) return OK;
+    if (tokenizer_end_of_text(&setup->tokenizer, name, &id) == OK) {
+        setup->model.eos = id;
+        return OK;
+    }
+    if (name[0] != 0) return ERR_CONFIG; /* the trace stands */
+    status_clear(); /* token files bring their own */
+    return OK;
+}
+
+/* Ids of the tokenizer must have a row in the embedding. */
+static status check_vocab(const struct setup *setup)
+{
+    int64_t vocab;
+
+    if (!setup->has_tokenizer) return OK;
+    vocab = tokenizer_vocab(&setup->tokenizer);
+    if (vocab <= setup->model.vocab) return OK;
+    FAIL(ERR_CONFIG, "model.vocab: %lld rows are fewer than the %lld tokens "
+                     "of %s; set it to %lld or more, or to 0",
+         (long long)setup->model.vocab, (long long)vocab,
+         setup->set->values.tokenizer.from, (long long)vocab);
+}
+
+static status choose_isa(const char *name, enum isa *out)
+{
+    const char *names[ISA_COUNT];
+
+    for (int i = 0; i < ISA_COUNT; i++) {
+        names[i] = isa_name((enum isa)i);
+        *out = (enum isa)i;
+        if (strcmp(names[i], name) == 0) return OK;
+    }
+    FAIL(ERR_CONFIG, "numerics.isa: %s is not auto, plain, avx2, avx512 or "
+                     "neon", name);
+}
+
+static status choose_dtype(const char *name, enum dtype *out)
+{
+    static const char *const names[] = {"float32", "float64", "bfloat16",
+                                        "float16"};
+    enum { NAMES = sizeof names / sizeof *names };
+
+    for (int i = 0; i < NAMES; i++)
+        if (strcmp(name, names[i]) == 0 && dtype_parse(name, out)) return OK;
+    const char *near = text_nearest(name, names, NAMES);
+
+    FAIL(ERR_CONFIG, "train.dtype: %s is not float32, float64, bfloat16 or "
+                     "float16%s%s", name, near ? "; nearest: " : "",
+         near ? near : "");
+}
+
+static status choose_product(const char *name, enum dtype dtype,
+                             enum product *out)
+{
+    *out = strcmp(name, "tiles") == 0 ? PRODUCT_TILES : PRODUCT_PAIRS;
+    if (*out == PRODUCT_PAIRS && strcmp(name, "pairs") != 0)
+        FAIL(ERR_CONFIG, "numerics.bfloat16: %s is not pairs or tiles", name);
+    if (*out == PRODUCT_TILES && dtype != DTYPE_BF16)
+        FAIL(ERR_CONFIG, "numerics.bfloat16: tiles says what a product of "
+                         "bfloat16 is, but train.dtype is %s; set "
+                         "train.dtype=bfloat16", dtype_name(dtype));
+    return OK;
+}
+
+/* Whether a micro-batch costs messages, as all axes but that of whole copies
+ * do. */
+static bool batch_costs(const struct setup *setup)
+{
+    return mesh_ranks(&setup->mesh) != setup->mesh.size[AXIS_DATA] ||
+           setup->request.division.gradients != 0;
+}
+
+/* In a pipeline, the least count of micro-batches that keeps it busy. */
+static int64_t choose_micro_batch(const struct setup *setup, int64_t batch)
+{
+    const int ranks = setup->mesh.size[AXIS_PIPE];
+    int64_t count = 2 * ranks;
+
+    if (!batch_costs(setup))
+        return micro_batch_choose(&setup->request, batch,
+                                  setup->grid.data / setup->ranks);
+    if (ranks == 1) return batch;
+    while (count < batch && batch % count != 0) count++;
+    return count < batch ? batch / count : 1;
+}
+
+static status cut_batch(struct setup *setup)
+{
+    struct stage_request *r = &setup->request;
+    const struct options *o = &setup->set->values;
+    const int64_t least = ramp_divisor(&setup->ramp) / setup->ranks;
+    int64_t near;
+
+    r->batch = setup->batch / setup->ranks;
+    r->micro_batch = o->train.micro_batch;
+    if (r->micro_batch == 0) /* the same all the time */
+        r->micro_batch = choose_micro_batch(setup, least > 0 ? least : 1);
+    if (r->micro_batch > r->batch) r->micro_batch = r->batch;
+    for (near = r->micro_batch; r->batch % near != 0; near--) continue;
+    if (near != r->micro_batch)
+        FAIL(ERR_CONFIG, "train.micro_batch: %lld does not divide the %lld "
+                         "sequences of a rank (a batch of %lld over %d); %lld "
+                         "does", (long long)r->micro_batch,
+             (long long)r->batch, (long long)setup->batch, setup->ranks,
+             (long long)near);
+    return OK;
+}
+
+/* In the units of lockstep schedule: F = B = W, half of what a micro-batch
+ * holds is left between B and W. */
+static status check_limit(const struct setup *setup, const struct schedule *s)
+{
+    const struct options *o = &setup->set->values;
+    const struct simulate_costs costs = {.time_ns = {1, 1, 1},
+                                         .weight_memory = 0.5};
+    struct simulation simulation = {0};
+    status result;
+
+    if (o->schedule.memory_limit <= 0) return OK;
+    TRY_GOTO(done, result, simulate(&simulation, s, &costs));
+    TRY_GOTO(done, result, simulation_within(&simulation, o->schedule.name,
+                                             o->schedule.memory_limit));
+done:
+    simulation_free(&simulation);
+    return result;
+}
+
+static status read_schedule(const struct setup *setup, int microbatches,
+                            struct schedule *out)
+{
+    const int ranks = setup->mesh.size[AXIS_PIPE];
+    const char *name = setup->set->values.schedule.name;
+
+    TRY(schedule_read_file(out, name));
+    if (out->ranks == ranks && out->microbatches == microbatches) return OK;
+    FAIL(ERR_CONFIG, "schedule.name: %s is for %d ranks and %d micro-batches, "
+                     "the run has %d and %d", name, out->ranks,
+         out->microbatches, ranks, microbatches);
+}
+
+/* A row of the table, or a text file. */
+static status build_schedule(const struct setup *setup, int microbatches,
+                             struct schedule *out)
+{
+    const struct options *o = &setup->set->values;
+    const int ranks = setup->mesh.size[AXIS_PIPE];
+    const char *name = o->schedule.name;
+    const bool file = strchr(name, '/') != NULL || file_exists(name);
+    const struct schedule_row *row;
+    struct schedule_request request =
+        schedule_request_default(ranks > 1 ? name : "1f1b", ranks,
+                                 microbatches);
+
+    if (!file) TRY(schedule_row_find(name, &row));
+    if (ranks == 1) return schedule_make(out, &request);
+    request.chunks = (int)o->schedule.chunks;
+    request.group = (int)o->schedule.group;
+    request.memory_limit = o->schedule.memory_limit;
+    if (file) TRY(read_schedule(setup, microbatches, out));
+    else TRY(schedule_make(out, &request));
+    return check_limit(setup, out);
+}
+
+static status cut_blocks(struct setup *setup)
+{
+    const struct schedule *s = &setup->schedule;
+    void *blocks = NULL;
+
+    memory_free(setup->blocks);
+    setup->blocks = NULL;
+    TRY(memory_take((size_t)s->stages, sizeof *setup->blocks, &blocks));
+    setup->blocks = blocks;
+    return fit_blocks(&setup->set->values.mesh.layers, setup->model.layers,
+                      s->ranks, s->stages, setup->blocks);
+}
+
+static struct grid_facts facts_of(const struct setup *setup)
+{
+    const struct model *m = &setup->model;
+
+    return (struct grid_facts){
+        .batch = ramp_divisor(&setup->ramp),
+        .length = setup->set->values.data.sequence, .heads = m->heads,
+        .kv_heads = m->kv_heads, .head_width = m->head_width,
+        .feed_forward = m->feed_forward};
+}
+
+static status cut_heads(struct setup *setup, const struct fit *fit)
+{
+    const struct options *o = &setup->set->values;
+    enum context_kind kind;
+
+    TRY(context_kind_parse(&kind, o->context.kind));
+    setup->request.context_strict = kind == CONTEXT_RING;
+    setup->request.context_striped = kind == CONTEXT_STRIPED;
+    setup->request.context_ring = kind == CONTEXT_RING ||
+                                  kind == CONTEXT_HYBRID;
+    return fit_exchange(fit, kind, o->context.ulysses,
+                        &setup->request.context_exchange);
+}
+
+/* Divided gradients are reduced after every micro-batch, so that no rank holds
+ * them all: where a micro-batch is a subtree of leaves, which is then all that
+ * a stage knows of the batch, and the ranks' sums of it need nothing else. */
+static status choose_rounds(struct setup *setup)
+{
+    struct stage_request *r = &setup->request;
+    const int64_t rounds = r->batch / r->micro_batch;
+    const bool others = r->mesh.size[AXIS_PIPE] > 1 ||
+                        r->mesh.size[AXIS_CONTEXT] > 1 ||
+                        r->grid.context > 1;
+    int ranks, rank;
+
+    r->rounds = 0;
+    division_place(&r->division, &r->mesh, &r->place, &ranks, &rank);
+    if (r->division.gradients == 0 || ranks == 1 || others) return OK;
+    if (r->grid.data % rounds != 0 || (rounds & (rounds - 1)) != 0) return OK;
+    /* A round is all ranks' leaves of it: a subtree, unless it is the only
+     * one. */
+    if (rounds > 1 &&
+        !grid_is_power(r->grid.data / rounds * setup->ranks))
+        return OK;
+    r->rounds = (int)rounds;
+    r->batch = r->micro_batch;
+    r->grid.data /= (int)rounds;
+    schedule_free(&setup->schedule);
+    return build_schedule(setup, 1, &setup->schedule);
+}
+
+status setup_use_grid(struct setup *setup, const struct grid *grid)
+{
+    struct stage_request *r = &setup->request;
+    struct fit fit = {
+        .mesh = setup->mesh, .facts = facts_of(setup), .length = r->length,
+        .copies = 1,
+        .shards_first = r->division.states == 1u << AXIS_SHARD,
+        .fast = strcmp(setup->set->values.numerics.mode, "fast") == 0};
+    bool changed;
+
+    setup->grid = *grid;
+    TRY(fit_grid(&fit, &setup->grid, &changed));
+    TRY(cut_heads(setup, &fit));
+    TRY(cut_batch(setup));
+    schedule_free(&setup->schedule);
+    TRY(build_schedule(setup, (int)(r->batch / r->micro_batch),
+                       &setup->schedule));
+    TRY(cut_blocks(setup));
+    if (setup->schedule.places[1] != NULL) { /* each stage on two ranks */
+        fit.copies = 2;
+        setup->grid = *grid;
+        TRY(fit_grid(&fit, &setup->grid, &changed));
+    }
+    setup->exact = !changed && !(r->context_striped &&
+                                 setup->mesh.size[AXIS_CONTEXT] > 1);
+    r->grid = setup->grid;
+    r->grid.data = setup->grid.data / setup->ranks;
+    return choose_rounds(setup);
+}
+
+status setup_use_batch(struct setup *setup, int64_t batch)
+{
+    const struct grid grid = setup->grid;
+
+    setup->batch = batch;
+    return setup_use_grid(setup, &grid);
+}
+
+/* Every batch of the ramp can be cut; the last one stays. */
+static status check_ramp(struct setup *setup)
+{
+    const int64_t last = setup->batch;
+
+    if (!ramp_changes(&setup->ramp)) return OK;
+    for (int i = 0; i < setup->ramp.count; i++)
+        TRY(setup_use_batch(setup, setup->ramp.rows[i].batch));
+    return setup_use_batch(setup, last);
+}
+
+static status check_tensor(const struct setup *setup)
+{
+    const struct options *o = &setup->set->values;
+
+    if (!o->tensor.domino) return OK;
+    if (o->tensor.overlap < 2)
+        FAIL(ERR_CONFIG, "tensor.domino: the pieces are tensor.overlap, which "
+                         "is 1; set it to 2 or more");
+    if (setup->grid.context > 1)
+        FAIL(ERR_CONFIG, "tensor.domino: pieces are whole sequences, but "
+                         "numerics.grid_context cuts them in %d; use "
+                         "tensor.overlap alone", setup->grid.context);
+    return OK;
+}
+
+static status check_zero(struct setup *setup)
+{
+    const char *name = setup->set->values.zero;
+    struct division *division = &setup->request.division;
+
+    TRY(division_parse(division, name));
+    if (division->states == 1u << AXIS_SHARD &&
+        setup->mesh.size[AXIS_SHARD] == 1)
+        FAIL(ERR_CONFIG, "zero: %s divides over mesh.shard, which has one "
+                         "rank; set mesh.shard, or zero=fsdp to divide over "
+                         "all ranks that share the batch", name);
+    return OK;
+}
+
+/* Which optimizer, and how it stores its states. */
+static status choose_optimizer(struct optimizer_choice *choice,
+                               const struct options *o, enum dtype dtype)
+{
+    const struct optimizer_kind *kind;
+    bool narrow;
+
+    TRY(optimizer_find(&choice->kind, o->optimizer.name));
+    TRY(state_type_parse(&choice->states, o->optimizer.state_dtype));
+    kind = choice->kind;
+    narrow = kind->matrices; /* adamw has the rest */
+    for (int i = 0; i < OPTIMIZER_STATES; i++)
+        narrow = narrow || kind->states[i].narrow;
+    if (kind == &optimizer_schedule_free && o->optimizer.beta1 == 0)
+        FAIL(ERR_CONFIG, "optimizer.beta1: 0 leaves schedule_free no average; "
+                         "0.9 is usual");
+    if (kind == &optimizer_schedule_free &&
+        strcmp(o->optimizer.schedule, "constant") != 0)
+        FAIL(ERR_CONFIG, "optimizer.schedule: %s, but schedule_free has an "
+                         "average instead of a schedule; set it to constant "
+                         "(optimizer.warmup may stay)", o->optimizer.schedule);
+    if (kind == &optimizer_schedule_free &&
+        (o->optimizer.ema > 0 || o->optimizer.qk_clip > 0))
+        FAIL(ERR_CONFIG, "optimizer.%s: schedule_free trains weights whose "
+                         "average it keeps already; set it to 0",
+             o->optimizer.ema > 0 ? "ema" : "qk_clip");
+    if (choice->states == STATE_REAL) return OK;
+    if (!narrow)
+        FAIL(ERR_CONFIG, "optimizer.state_dtype: %s stores its states as "
+                         "float32 only; adamw, lion, sgd and muon have "
+                         "bfloat16 and int8", kind->name);
+    if (dtype == DTYPE_F64)
+        FAIL(ERR_CONFIG, "optimizer.state_dtype: %s beside train.dtype=float64;"
+                         " states are narrow where computing is float32, "
+                         "bfloat16 or float16", o->optimizer.state_dtype);
+    return OK;
+}
+
+static status check_averages(const struct options *o)
+{
+    const char *weights = o->validate.weights;
+
+    if (o->optimizer.ema >= 1)
+        FAIL(ERR_CONFIG, "optimizer.ema: a decay of 1 keeps the weights of "
+                         "step 0; 0.999 is usual");
+    if (strcmp(weights, "ema") == 0 && o->optimizer.ema == 0)
+        FAIL(ERR_CONFIG, "validate.weights: ema, but optimizer.ema is 0: there "
+                         "is not an average; 0.999 is usual");
+    if (strcmp(weights, "ema") == 0 || strcmp(weights, "trained") == 0)
+        return OK;
+    FAIL(ERR_CONFIG, "validate.weights: %s is not trained or ema", weights);
+}
+
+static status check_observe(const struct options *o)
+{
+    if (o->observe.histograms > 0 && !o->observe.tensorboard)
+        FAIL(ERR_CONFIG, "observe.histograms: they go into event files, and "
+                         "there are none; set observe.tensorboard to true");
+    return OK;
+}
+
+static status resolve_request(struct setup *setup)
+{
+    const struct options *o = &setup->set->values;
+    struct stage_request *r = &setup->request;
+    const struct grid asked = {.data = (int)o->numerics.grid_data,
+                               .tensor = (int)o->numerics.grid_tensor,
+                               .context = (int)o->numerics.grid_context};
+    const struct grid_facts facts = facts_of(setup);
+
+    if (o->train.batch > STEP_TOKENS_MOST / o->data.sequence)
+        FAIL(ERR_CONFIG, "train.batch: %lld sequences of %lld tokens are more "
+                         "than the 2^40 tokens that a step may have",
+             (long long)o->train.batch, (long long)o->data.sequence);
+    *r = (struct stage_request){
+        .model = &setup->model, .mode = PROGRAM_TRAIN,
+        .length = o->data.sequence, .logits_chunk = o->train.logits_chunk,
+        .z_loss = o->train.z_loss, .dropout = o->model.dropout,
+        .attention_dropout = o->model.attention_dropout,
+        .seed = (uint64_t)o->seed, .qk_clip = o->optimizer.qk_clip,
+        .backward = BACKWARD_FUSED, .optimizer = true,
+        .observe = o->observe.layers > 0,
+        .threads = (int)o->train.threads,
+        .recompute = o->train.recompute.items,
+        .recompute_count = o->train.recompute.count,
+        .memory_bytes = o->train.memory * 0x1p30, .mesh = setup->mesh,
+        .overlap = (int)o->tensor.overlap, .domino = o->tensor.domino,
+        .place = setup->place, .prefetch = (int)o->fsdp.prefetch,
+        .reshard = o->fsdp.reshard};
+    if (r->threads == 0)
+        r->threads = threads_cores() / mesh_ranks(&setup->mesh);
+    if (r->threads == 0) r->threads = 1;
+    TRY(muon_adjust_parse(&setup->adjust, o->optimizer.adjust));
+    TRY(choose_dtype(o->train.dtype, &r->dtype));
+    TRY(choose_optimizer(&r->choice, o, r->dtype));
+    r->choice.groups = setup->groups;
+    r->choice.average = o->optimizer.ema;
+    TRY(check_averages(o));
+    TRY(check_observe(o));
+    TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->product));
+    TRY(loss_scale_parse(&setup->scaling, o->train.loss_scale, r->dtype,
+                         o->train.batch * o->data.sequence));
+    TRY(choose_isa(o->numerics.isa, &r->isa));
+    TRY(check_zero(setup));
+    TRY(grid_resolve(&setup->grid, &asked, &facts));
+    TRY(check_tensor(setup));
+    if (r->qk_clip > 0) TRY(qk_clip_check(&setup->model));
+    return setup_use_grid(setup, &setup->grid);
+}
+
+struct pipeline_request setup_pipeline(const struct setup *setup)
+{
+    return (struct pipeline_request){.stage = setup->request,
+                                     .schedule = &setup->schedule,
+                                     .blocks = setup->blocks,
+                                     .order = setup->order};
+}
+
+/* The axes must account for every rank. What no other axis takes, and none is
+ * -1, shares the batch. */
+static status choose_mesh(struct setup *setup, int ranks, int rank)
+{
+    const struct options *o = &setup->set->values;
+    struct mesh *mesh = &setup->mesh;
+
+    *mesh = mesh_alone();
+    mesh->size[AXIS_DATA] = (int)o->mesh.data;
+    mesh->size[AXIS_SHARD] = (int)o->mesh.shard;
+    mesh->size[AXIS_CONTEXT] = (int)o->mesh.context;
+    mesh->size[AXIS_TENSOR] = (int)o->mesh.tensor;
+    mesh->size[AXIS_EXPERT] = (int)o->mesh.expert;
+    mesh->size[AXIS_PIPE] = (int)o->mesh.pipe;
+    if (mesh->size[AXIS_DATA] == 0) {
+        mesh->size[AXIS_DATA] = MESH_AUTO;
+        for (int i = 0; i < AXIS_COUNT; i++)
+            if (i != AXIS_DATA && mesh->size[i] == MESH_AUTO)
+                mesh->size[AXIS_DATA] = 1;
+    }
+    TRY(mesh_order_parse(&setup->order, o->mesh.order));
+    TRY(mesh_resolve(mesh, ranks));
+    if (mesh->size[AXIS_EXPERT] > 1)
+        FAIL(ERR_CONFIG, "mesh.expert: %d ranks divide experts, and no layer "
+                         "of this model has any; mesh.expert=1 works",
+             mesh->size[AXIS_EXPERT]);
+    mesh_place(mesh, &setup->order, rank, &setup->place);
+    setup->ranks = mesh->size[AXIS_DATA] * mesh->size[AXIS_SHARD];
+    return OK;
+}
+
+void setup_place(struct setup *setup, int rank)
+{
+    mesh_place(&setup->mesh, &setup->order, rank, &setup->place);
+    setup->request.place = setup->place;
+}
+
+status setup_resolve(struct setup *setup, const struct options_set *set,
+                     int ranks, int rank)
+{
+    const struct options *o = &set->values;
+
+    *setup = (struct setup){.set = set};
+    if (strcmp(o->data.documents, "separate") != 0 &&
+        strcmp(o->data.documents, "joined") != 0)
+        FAIL(ERR_CONFIG, "data.documents: %s is not separate or joined",
+             o->data.documents);
+    if (strcmp(o->numerics.mode, "exact") != 0 &&
+        strcmp(o->numerics.mode, "fast") != 0)
+        FAIL(ERR_CONFIG, "numerics.mode: %s is not exact or fast",
+             o->numerics.mode);
+    TRY(choose_mesh(setup, ranks, rank));
+    TRY(read_tokenizer(setup));
+    TRY(model_from_options(&setup->model, o,
+                           setup->has_tokenizer
+                               ? tokenizer_vocab(&setup->tokenizer) : 0));
+    TRY(check_vocab(setup));
+    TRY(choose_end(setup));
+    TRY(setup_parameters(setup));
+    setup->rate = (struct rate){.peak = o->optimizer.lr,
+                                .least = o->optimizer.min_lr,
+                                .warmup = o->optimizer.warmup,
+                                .decay_share = o->optimizer.decay_share};
+    TRY(rate_curve_parse(o->optimizer.schedule, &setup->rate.curve));
+    setup->rate_by_tokens =
+        strcmp(o->optimizer.schedule_by, "tokens") == 0;
+    if (!setup->rate_by_tokens && strcmp(o->optimizer.schedule_by, "steps"))
+        FAIL(ERR_CONFIG, "optimizer.schedule_by: %s is not steps or tokens",
+             o->optimizer.schedule_by);
+    if (setup->rate.least > setup->rate.peak)
+        FAIL(ERR_CONFIG, "optimizer.min_lr: %g is above the peak, optimizer.lr "
+                         "= %g", setup->rate.least, setup->rate.peak);
+    TRY(ramp_read(&setup->ramp, o->train.batch_ramp.items,
+                  o->train.batch_ramp.count, o->train.batch));
+    setup->batch = o->train.batch;
+    TRY(resolve_request(setup));
+    return check_ramp(setup);
+}
+
+void setup_update(const struct setup *setup, struct update *update)
+{
+    const struct options *o = &setup->set->values;
+
+    update->beta1 = o->optimizer.beta1;
+    update->beta2 = o->optimizer.beta2;
+    update->epsilon = o->optimizer.epsilon;
+    update->weight_decay = o->optimizer.weight_decay;
+    update->clip = o->optimizer.clip;
+    update->momentum = o->optimizer.momentum;
+    update->nesterov = o->optimizer.nesterov;
+    update->ns_steps = (int)o->optimizer.ns_steps;
+    update->adjust = setup->adjust;
+    update->frequency = (int)o->optimizer.frequency;
+}
+
+void setup_free(struct setup *setup)
+{
+    if (setup->has_tokenizer) tokenizer_free(&setup->tokenizer);
+    schedule_free(&setup->schedule);
+    memory_free(setup->blocks);
+    memory_free(setup->rates);
+    ramp_free(&setup->ramp);
+    *setup = (struct setup){0};
+}
+
+/* The least whole number that is no smaller. */
+static int64_t least_whole(double number)
+{
+    const int64_t whole = (int64_t)number;
+
+    return (double)whole < number ? whole + 1 : whole;
+}
+
+status setup_check_length(const struct options *o)
+{
+    const int given = (o->train.steps > 0) + (o->train.tokens > 0) +
+                      (o->train.epochs > 0);
+
+    if (given == 1) return OK;
+    FAIL(ERR_CONFIG, "the length of the run: set one of train.steps, "
+                     "train.tokens and train.epochs; %d are set", given);
+}
+
+status setup_length(struct setup *setup, int64_t samples)
+{
+    const struct options *o = &setup->set->values;
+    const int64_t length = o->data.sequence;
+
+    TRY(setup_check_length(o));
+    setup->rate.steps = o->train.steps;
+    if (o->train.tokens > 0)
+        setup->rate.steps = ramp_steps(
+            &setup->ramp, (o->train.tokens + length - 1) / length);
+    if (o->train.epochs > 0 && ramp_changes(&setup->ramp))
+        setup->rate.steps =
+            ramp_steps(&setup->ramp,
+                       least_whole(o->train.epochs * (double)samples));
+    else if (o->train.epochs > 0)
+        setup->rate.steps = least_whole(o->train.epochs * (double)samples /
+                                        (double)o->train.batch);
+    if (setup->rate.steps > RUN_TOKENS_MOST / (setup->batch * length))
+        FAIL(ERR_CONFIG, "%lld steps of %lld tokens are more than the 2^60 "
+                         "tokens that a run may have",
+             (long long)setup->rate.steps, (long long)(setup->batch * length));
+    if (setup->rate.warmup > setup->rate.steps)
+        FAIL(ERR_CONFIG, "optimizer.warmup: %lld steps are more than the run's "
+                         "%lld", (long long)setup->rate.warmup,
+             (long long)setup->rate.steps);
+    return OK;
+}

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* setup.h - from a configuration to everything that is decided before the
+ * first byte of memory: tokenizer, model, grid, length of the run, stage. */
+#ifndef LOCKSTEP_SETUP_SETUP_H
+#define LOCKSTEP_SETUP_SETUP_H
+
+#include "base/options.h"
+#include "data/ramp.h"
+#include "tokenizer/tokenizer.h"
+#include "mesh/group.h"
+#include "optimizer/rate.h"
+#include "optimizer/update.h"
+#include "plan/pipeline.h"
+#include "step/loss_scale.h"
+
+struct setup {
+    const struct options_set *set; /* borrowed */
+    struct tokenizer tokenizer;    /* owned, where has_tokenizer */
+    bool has_tokenizer;
+    struct model model;
+    int64_t parameters;            /* of the whole model */
+    int64_t trained;               /* of those, not frozen */
+    struct loss_scale scaling;     /* at step 0 */
+    enum muon_adjust adjust;
+    struct rate rate;              /* steps: setup_length */
+    bool rate_by_tokens;           /* its curve follows the tokens read */
+    struct grid grid;              /* of the run; the request has the share of
+                                    * one rank */
+    struct mesh mesh;
+    struct mesh_order order;
+    struct place place;            /* of the rank that is planned for */
+    struct ramp ramp;              /* owned: the batch of each step */
+    int64_t batch;                 /* that is planned for: train.batch, until
+                                    * setup_use_batch */
+    int ranks;                     /* that share the batch */
+    bool exact;                    /* the layout never shows; false where
+                                    * numerics.mode=fast made the grid give
+                                    * way to it */
+    struct schedule schedule;      /* owned: of the pipeline, verified */
+    struct groups groups;          /* of the optimizer; rates: */
+    struct rate_factors *rates;    /* owned, [parameters], or NULL */
+    int *blocks;                   /* owned, [schedule.stages] */
+    struct stage_request request;  /* ready for stage_plan */
+};
+
+/* Reads the tokenizer and config.json that the options name; plans for
+ * `rank` of `ranks`. ERR_CONFIG says which option cannot be. */
+status setup_resolve(struct setup *setup, const struct options_set *set,
+                     int ranks, int rank);
+/* Counts them, and reads their groups; the model must be known. ERR_CONFIG: a
+ * row of optimizer.groups that cannot be followed. */
+status setup_parameters(struct setup *setup);
+/* Plans for another rank of the same. */
+void setup_place(struct setup *setup, int rank);
+/* Another grid, of a run that goes on. ERR_CONFIG: the layout does not fit it;
+ * says which axis, and the nearest that does. */
+status setup_use_grid(struct setup *setup, const struct grid *grid);
+/* Plans for another batch of the ramp. ERR_CONFIG: it does not divide. */
+status setup_use_batch(struct setup *setup, int64_t batch);
+/* The learning rate of a step, counted from 0; after setup_length. */
+double setup_rate(const struct setup *setup, int64_t step);
+/* Minutes between checkpoints; 0: none are made by time. A run that may rewind
+ * goes back to its newest checkpoint: where that is must not depend on a
+ * clock. */
+double setup_save_minutes(const struct setup *setup);
+/* What pipeline_plan takes. */
+struct pipeline_request setup_pipeline(const struct setup *setup);
+void setup_free(struct setup *setup);
+
+/* Betas, decay and clip of the options. */
+void setup_update(const struct setup *setup, struct update *update);
+
+/* ERR_CONFIG: not one of train.steps, tokens and epochs is set. */
+status setup_check_length(const struct options *options);
+/* Steps of the run, from train.steps, tokens or epochs; samples of an epoch
+ * are needed for the last. ERR_CONFIG: none or several are set. */
+status setup_length(struct setup *setup, int64_t samples);
+
+/* "a.b" may be changed by resume --set: it says how to go on, not what was
+ * done. */
+bool setup_may_change(const char *name);
+
+#endif

@@ -1,0 +1,601 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step.c - one optimizer step: the schedule, the sums over the ranks, and the
+ * update. */
+#include "step/step.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/fault.h"
+#include "base/meter.h"
+#include "optimizer/average.h"
+
+/* ---- building ---- */
+
+static struct update_arena arena_of(const struct stage *stage,
+                                    enum memory_owner owner)
+{
+    return (struct update_arena){stage->memory[owner].data,
+                                 stage_divides(stage, owner)};
+}
+
+/* What is not finite is no error: somebody decides about it. */
+static bool tolerates(const struct train_step *step)
+{
+    return step->probes || step->guard.takes_nan;
+}
+
+/* One chunk, with the rates of the step. */
+static struct update chunk_update(const struct train_step *step, int chunk)
+{
+    struct stage *stage = &step->pipeline->stages[chunk];
+    struct update update = step->update;
+
+    update.kernels = &stage->kernels;
+    update.real = &stage->real;
+    update.stream = &stage->stream;
+    update.params = &stage->program.params;
+    update.holding = &stage->holding;
+    update.shards = &stage->shards;
+    update.weights = arena_of(stage, MEMORY_WEIGHTS);
+    update.copy = arena_of(stage, MEMORY_COMPUTE);
+    update.loss_scale = loss_scale_factor(&step->scaling);
+    update.skips = step->scaling.dynamic || tolerates(step);
+    update.gradients = arena_of(stage, MEMORY_GRADIENTS);
+    update.layout = &stage->states;
+    for (int i = 0; i < OPTIMIZER_STATES; i++)
+        update.states[i] = stage->memory[MEMORY_STATE_0 + i].data;
+    update.blocks = stage->memory[MEMORY_NORM].data;
+    update.whole = &step->whole[chunk];
+    return update;
+}
+
+/* Room of messages between tensor ranks that run beside products. */
+static size_t background_bytes(const struct pipeline *pipeline,
+                               struct team *team)
+{
+    const struct group *tensor = team_group(team, AXIS_TENSOR);
+    size_t most = 0;
+
+    for (int i = 0; tensor != NULL && i < pipeline->count; i++) {
+        const struct program *p = &pipeline->stages[i].program;
+        const size_t bytes =
+            p->overlap > 1 ? program_message_bytes(p, tensor) : 0;
+
+        if (bytes > most) most = bytes;
+    }
+    return (most + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
+/* The end of the messages' room is that of messages beside products. */
+static void use_background(const struct train_step *step, struct run *run)
+{
+    const struct memory_row *row =
+        &step->pipeline->stages[0].memory[MEMORY_MESSAGES];
+    const size_t bytes = background_bytes(step->pipeline, step->team);
+
+    if (row->data != NULL)
+        run->background = (char *)row->data + row->bytes - bytes;
+    run->background_bytes = bytes;
+}
+
+static status join_chunk(struct train_step *step, int chunk)
+{
+    struct stage *stage = &step->pipeline->stages[chunk];
+
+    for (int axis = AXIS_CONTEXT; axis < AXIS_COUNT; axis++)
+        stage->run.groups[axis] = team_group(step->team, axis);
+    use_background(step, &stage->run);
+    stage->gradients.context = stage->run.groups[AXIS_CONTEXT];
+    TRY(zero_build(&step->zero[chunk], stage, step->team));
+    if (team_copies(step->team, chunk) != NULL)
+        step->zero[chunk].overlaps = false; /* their halves come first */
+    return whole_work_build(&step->whole[chunk], &stage->states.matrices,
+                       team_group(step->team, TEAM_STAGE),
+                       stage->memory[MEMORY_WHOLE].data);
+}
+
+status train_step_build(struct train_step *step, struct pipeline *pipeline,
+                        struct team *team)
+{
+    void *memory = NULL;
+
+    *step = (struct train_step){.pipeline = pipeline};
+    step->team = team != NULL ? team : &step->alone;
+    TRY(memory_take((size_t)pipeline->count, sizeof *step->zero, &memory));
+    step->zero = memory;
+    TRY(memory_take((size_t)pipeline->count, sizeof *step->whole, &memory));
+    step->whole = memory;
+    TRY(memory_take(2 * (size_t)team_batch_size(step->team),
+                    sizeof *step->bad, &memory));
+    step->bad = memory;
+    for (int i = 0; i < pipeline->count; i++) TRY(join_chunk(step, i));
+    step->update = chunk_update(step, 0);
+    TRY(tied_build(&step->tied, pipeline, step->team));
+    TRY(qk_clip_build(&step->clip, pipeline));
+    return executor_build(&step->executor, pipeline, step->team);
+}
+
+void train_step_free(struct train_step *step)
+{
+    for (int i = 0; step->zero != NULL && i < step->pipeline->count; i++)
+        zero_free(&step->zero[i]);
+    for (int i = 0; step->whole != NULL && i < step->pipeline->count; i++)
+        whole_work_free(&step->whole[i]);
+    executor_free(&step->executor);
+    tied_free(&step->tied);
+    qk_clip_free(&step->clip);
+    memory_free(step->zero);
+    memory_free(step->whole);
+    memory_free(step->bad);
+    *step = (struct train_step){0};
+}
+
+/* ---- scratch ---- */
+
+static size_t larger(size_t a, size_t b)
+{
+    return a > b ? a : b;
+}
+
+static struct comm_call sum_call(struct tensor values)
+{
+    return (struct comm_call){.kind = COMM_ALL_REDUCE,
+                              .algorithm = ALGORITHM_ORDERED,
+                              .reduction = REDUCE_SUM, .out = values,
+                              .in = values};
+}
+
+/* For the calls inside a micro-batch, for joining the sums of vectors, and, of
+ * the chunk's own, for what goes on in the background. */
+static size_t reserve_chunk(struct stage *stage, struct team *team)
+{
+    const struct group *tensor = team_group(team, AXIS_TENSOR);
+    const struct gradients *g = &stage->gradients;
+    size_t bytes, background;
+
+    zero_scratch(stage, team, &bytes, &background);
+    stage_reserve(stage, MEMORY_BACKGROUND, background);
+    bytes = larger(bytes, gradient_join_bytes(
+                              g, team_group(team, AXIS_CONTEXT)));
+    if (tensor == NULL) return bytes;
+    bytes = larger(bytes, program_message_bytes(&stage->program, tensor));
+    return larger(bytes, zero_join_bytes(stage, tensor));
+}
+
+void train_step_reserve(struct pipeline *pipeline, struct team *team,
+                        int64_t values)
+{
+    const int64_t norm = pipeline_norm_values(pipeline);
+    const int64_t loss = pipeline_loss_values(pipeline);
+    const int64_t peaks = pipeline_peak_values(pipeline);
+    const int64_t bad = 2 * team_batch_size(team);
+    size_t bytes;
+
+    if (norm > values) values = norm;
+    if (loss > values) values = loss;
+    if (peaks > values) values = peaks;
+    if (bad > values) values = bad;
+    bytes = team_scratch_bytes(team, values);
+    for (int i = 0; i < pipeline->count; i++) {
+        struct stage *stage = &pipeline->stages[i];
+        const struct group *copies = team_copies(team, i);
+        const struct comm_call sum = sum_call(tensor_1d(
+            NULL, program_real(&stage->program),
+            stage->program.params.gradients));
+
+        bytes = larger(bytes, reserve_chunk(stage, team));
+        if (copies != NULL)
+            bytes = larger(bytes, comm_scratch_bytes(copies, &sum));
+    }
+    pipeline_reserve_messages(pipeline, bytes + ARENA_ALIGN +
+                                            background_bytes(pipeline, team));
+}
+
+/* ---- what is not finite ---- */
+
+/* Each pipeline has its own micro-batch to look at, if any, and does so where
+ * the weights are. */
+static status find_bad(struct train_step *step,
+                       const struct sample_source *source)
+{
+    const int size = team_batch_size(step->team);
+    const int rank = team_batch_rank(step->team);
+    const int direction = step->executor.loss.bad >
+                          step->pipeline->schedule.turned;
+    double *bad = step->bad;
+    status result = OK;
+
+    for (int i = 0; i < 2 * size; i++) bad[i] = 0;
+    bad[2 * rank + direction] = step->executor.loss.bad;
+    TRY(team_join(step->team, bad, 2 * size));
+    const double mine = bad[2 * rank] > 0 ? bad[2 * rank] : bad[2 * rank + 1];
+
+    if (mine > 0 && step->pipeline->stages[0].run.placed == NULL) {
+        const int count = step->pipeline->schedule.microbatches;
+
+        step->executor.round = ((int)mine - 1) / count;
+        result = executor_find_bad(&step->executor, source,
+                                   ((int)mine - 1) % count);
+    }
+    TRY(team_agree(step->team, result));
+    FAIL(ERR_NUMERIC, "a loss is not finite");
+}
+
+/* ---- gradients ---- */
+
+/* A stage on two ranks: the roots of both halves of the leaves, on both. */
+static status sum_copies(struct train_step *step, int chunk)
+{
+    const struct gradients *g = &step->pipeline->stages[chunk].gradients;
+    const struct program *p = g->program;
+    struct group *copies = team_copies(step->team, chunk);
+    struct comm_call call =
+        sum_call(tensor_1d(g->root, program_real(p), p->params.gradients));
+
+    if (copies == NULL) return OK;
+    TRY(comm_run(copies, &call));
+    for (int i = 0; i < p->stream_count; i++) {
+        if (p->streams[i].use == 0 || !gradient_made(p, i)) continue;
+        call = sum_call(gradient_root(g, i));
+        TRY(comm_run(copies, &call));
+    }
+    return OK;
+}
+
+/* Over all ranks. Stages on two ranks in the order of their numbers, so that
+ * both ranks come to them in one order. */
+static status sum_gradients(struct train_step *step)
+{
+    struct pipeline *p = step->pipeline;
+
+    for (int i = 0; i < p->count; i++) TRY(zero_join(&step->zero[i]));
+    for (int number = 0; number < p->schedule.stages; number++)
+        for (int i = 0; i < p->count; i++)
+            if (p->chunks[i].number == number) TRY(sum_copies(step, i));
+    for (int i = 0; i < p->count; i++) TRY(zero_round_end(&step->zero[i]));
+    return OK;
+}
+
+/* Everybody's micro-batches whose gradients are reduced together. */
+static status run_round(struct train_step *step,
+                        const struct sample_source *source, int round)
+{
+    struct pipeline *p = step->pipeline;
+
+    for (int i = 0; i < p->count; i++) {
+        const struct program *program = &p->stages[i].program;
+
+        p->stages[i].run.loss_scale = loss_scale_factor(&step->scaling);
+        gradients_reset(&p->stages[i].gradients);
+        zero_round_begin(&step->zero[i],
+                         (int)(program->batch / program->sequences),
+                         round == 0);
+    }
+    step->executor.round = round;
+    TRY(executor_run(&step->executor, source));
+    return sum_gradients(step);
+}
+
+/* Drills: rank 0's share of the loss goes wrong, and so everybody's. */
+static void inject_loss(const struct train_step *step, struct loss_sum *loss)
+{
+    if (step->probes || team_rank(step->team) != 0) return;
+    if (fault_due("train.nan")) {
+        loss->table[0] = (double)NAN;
+        loss->table[loss_count(loss) - 1] += 1;
+    }
+    if (fault_due("train.spike")) loss->table[0] += 1e9;
+}
+
+static status step_gradients(struct train_step *step,
+                             const struct sample_source *source,
+                             struct step_result *out)
+{
+    struct pipeline *p = step->pipeline;
+    struct loss_sum *loss = &step->executor.loss;
+    struct loss_sum *z_loss = &step->executor.z_loss;
+
+    for (int i = 0; i < stage_rounds(&p->stages[0]); i++)
+        TRY(run_round(step, source, i));
+    step->data_s = step->executor.data_s;
+    inject_loss(step, loss);
+    TRY(team_join(step->team, loss->table, loss_count(loss)));
+    const bool bad = loss_is_bad(loss);
+
+    if (bad && !tolerates(step)) return find_bad(step, source);
+    out->targets = loss_targets(loss);
+    if (out->targets == 0 && !tolerates(step))
+        FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
+                          "one token, or all masked; train.on_nan=skip leaves "
+                          "such batches out");
+    out->loss = bad ? (double)NAN : loss_total(loss) / (double)out->targets;
+    out->z_loss = (double)NAN;
+    if (p->stages[0].program.z_loss > 0) {
+        TRY(team_join(step->team, z_loss->table, loss_count(z_loss)));
+        out->z_loss = loss_total(z_loss) / (double)out->targets;
+    }
+    meter_scope(METER_OPTIMIZER); /* until the step ends */
+    for (int i = 0; i < p->count; i++) TRY(zero_gradients(&step->zero[i]));
+    return tied_exchange(&step->tied);
+}
+
+/* ---- the update ---- */
+
+/* One rank counts a parameter: the first that shares the batch, the first
+ * that holds its stage. */
+static bool counts(const struct train_step *step, int chunk)
+{
+    return team_batch_rank(step->team) == 0 &&
+           step->team->place.at[AXIS_CONTEXT] == 0 &&
+           step->pipeline->chunks[chunk].copy == 0;
+}
+
+static void sum_squares(const struct update *update, double *sums)
+{
+    struct meter_track *track = meter_begin();
+
+    update_squares(update, sums);
+    meter_end(track, &(struct meter_what){.kind = METER_OPTIMIZER,
+                                          .name = "tree of the norm"});
+}
+
+/* The mean gradient, and the norm of all, the same on every rank. */
+static status step_norm(struct train_step *step, int64_t targets,
+                        struct update_result *out)
+{
+    const struct pipeline *p = step->pipeline;
+    const int64_t count = pipeline_norm_values(p);
+    double *sums = stage_norm_sums(&p->stages[0]);
+    status result = ERR_PEER;
+
+    for (int64_t i = 0; i < count; i++) sums[i] = 0;
+    for (int i = 0; i < p->count; i++) {
+        const struct update update = chunk_update(step, i);
+
+        TRY(update_blocks(&update, targets));
+        TRY(zero_blocks(&step->zero[i], update.blocks));
+        if (counts(step, i)) sum_squares(&update, sums);
+    }
+    if (!step->probes && team_rank(step->team) == 0 && fault_due("train.norm"))
+        sums[0] += 1e18;
+    TRY(team_join(step->team, sums, count));
+    for (int i = 0; i < p->count && result == ERR_PEER; i++) {
+        const struct update update = chunk_update(step, i);
+
+        result = update_norm(&update, sums, update.params->orders, out);
+    }
+    if (result == OK) return OK;
+    TRY(team_agree(step->team, result == ERR_PEER ? OK : result));
+    return result;
+}
+
+/* Everything but the update. */
+static status measure(struct train_step *step,
+                      const struct sample_source *source,
+                      struct step_result *out)
+{
+    struct update_result norm;
+
+    *out = (struct step_result){0};
+    qk_clip_begin(&step->clip);
+    TRY(step_gradients(step, source, out));
+    TRY(qk_clip_share(&step->clip, step->team, &out->max_score));
+    TRY(step_norm(step, out->targets > 0 ? out->targets : 1, &norm));
+    out->norm = norm.norm;
+    out->factor = norm.factor;
+    out->loss_scale = step->scaling.value > 0 ? step->scaling.value : 1;
+    out->skipped = !norm.finite;
+    return OK;
+}
+
+status train_step_probe(struct train_step *step,
+                        const struct sample_source *source,
+                        struct step_result *out)
+{
+    struct timeline *timeline = step->executor.timeline;
+
+    step->probes = true;
+    step->executor.timeline = NULL; /* it has room for one step's actions */
+    const status result = measure(step, source, out);
+
+    step->executor.timeline = timeline;
+    step->probes = false;
+    TRY(result);
+    for (int i = 0; i < step->pipeline->count; i++)
+        TRY(zero_weights(&step->zero[i]));
+    return OK;
+}
+
+status train_step_run(struct train_step *step,
+                      const struct sample_source *source, double lr,
+                      int64_t t, struct step_result *out)
+{
+    const struct step_guard *guard = &step->guard;
+
+    TRY(measure(step, source, out));
+    out->refused = guard->accepts != NULL &&
+                   !guard->accepts(guard->argument, out);
+    if (!out->refused && step->watch != NULL)
+        TRY(step->watch->gradients(step->watch->argument));
+    if (!out->skipped && !out->refused)
+        step->update.share = rate_share(&step->rates, lr);
+    for (int i = 0; i < step->pipeline->count; i++) {
+        const struct update update = chunk_update(step, i);
+
+        if (!out->skipped && !out->refused) {
+            TRY(update_apply(&update, out->factor, lr, t));
+            TRY(qk_clip_apply(&step->clip, i, &update));
+            TRY(average_apply(&update));
+        }
+        TRY(zero_weights(&step->zero[i]));
+    }
+    if (out->refused) return OK; /* the scale stays too */
+    out->asked = step->asks != NULL ? step->asks(step->asks_argument)
+                                     : 0;
+    TRY(team_most(step->team, &out->asked));
+    if (step->watch != NULL) TRY(step->watch->updated(step->watch->argument));
+    return loss_scale_after(&step->scaling, !out->skipped);
+}
+
+status train_step_start(struct train_step *step)
+{
+    for (int i = 0; i < step->pipeline->count; i++) {
+        const struct update update = chunk_update(step, i);
+
+        TRY(update_start(&update));
+        TRY(average_start(&update));
+    }
+    return OK;
+}
+
+status train_step_swap(struct train_step *step)
+{
+    for (int i = 0; i < step->pipeline->count; i++) {
+        const struct update update = chunk_update(step, i);
+
+        TRY(average_swap(&update));
+        TRY(zero_weights(&step->zero[i]));
+    }
+    return OK;
+}
+
+static bool has_average(const struct train_step *step)
+{
+    const struct stage_request *r = &step->pipeline->stages[0].request;
+
+    return r->choice.kind != NULL && r->choice.kind->average != NULL;
+}
+
+/* New weights here, for whoever reads them. */
+static status exchange_average(struct train_step *step,
+                               status (*set)(const struct update *))
+{
+    for (int i = 0; i < step->pipeline->count; i++) {
+        const struct update update = chunk_update(step, i);
+
+        TRY(set(&update));
+        TRY(update_copy(&update));
+        TRY(zero_weights(&step->zero[i]));
+    }
+    return OK;
+}
+
+status train_step_average(struct train_step *step)
+{
+    return has_average(step) ? exchange_average(step, update_average) : OK;
+}
+
+status train_step_return(struct train_step *step)
+{
+    return has_average(step) ? exchange_average(step, update_return) : OK;
+}
+
+status train_step_refresh(struct train_step *step)
+{
+    for (int i = 0; i < step->pipeline->count; i++) {
+        const struct stage *stage = &step->pipeline->stages[i];
+        const struct update update = chunk_update(step, i);
+
+        if (stage_reads(stage) == MEMORY_WEIGHTS) continue;
+        TRY(update_copy(&update));
+        TRY(zero_weights(&step->zero[i]));
+    }
+    return OK;
+}
+
+/* ---- evaluation ---- */
+
+bool train_step_speaks(const struct train_step *step)
+{
+    return executor_last(&step->executor) >= 0 &&
+           step->team->place.at[AXIS_TENSOR] == 0 &&
+           step->team->place.at[AXIS_CONTEXT] == 0;
+}
+
+struct limited {
+    const struct sample_source *source;
+    int64_t count, length;
+};
+
+/* Stands for sequences beyond the last too: no targets. */
+static status fill_or_mask(void *argument, int64_t index, int32_t *inputs,
+                           int32_t *targets, int32_t *positions,
+                           int32_t *documents)
+{
+    const struct limited *limited = argument;
+
+    if (index < limited->count)
+        return limited->source->fill(limited->source->argument, index, inputs,
+                                     targets, positions, documents);
+    for (int64_t t = 0; t < limited->length; t++) {
+        inputs[t] = 0;
+        targets[t] = -1;
+        positions[t] = (int32_t)t;
+        documents[t] = 0;
+    }
+    return OK;
+}
+
+/* The losses of the micro-batch that begins with sequence `first`. */
+static void add_losses(const struct run *run, int64_t first, int64_t last,
+                       struct evaluation *out)
+{
+    const struct program *p = run->program;
+
+    for (int64_t s = 0; s < p->sequences && first + s < last; s++)
+        out->sums[first + s] =
+            loss_sequence(p, run->losses + s * p->length);
+    for (int64_t t = 0; t < p->tokens; t++)
+        out->targets += run->batch.targets[t] >= 0;
+}
+
+/* The share [first, last) of the ranks of this pipeline, into out->sums, in as
+ * many turns as the longest share needs: ranks may gather weights together. */
+static status evaluate_share(struct train_step *step,
+                             const struct sample_source *source,
+                             int64_t first, int64_t last, int64_t longest,
+                             struct evaluation *out)
+{
+    const struct pipeline *p = step->pipeline;
+    const int64_t sequences = p->stages[0].program.sequences;
+    const int ends = executor_last(&step->executor);
+    struct limited limited = {source, last,
+                              program_sequence(&p->stages[0].program)};
+    const struct sample_source wrapped = {fill_or_mask, &limited, 0};
+
+    for (int64_t i = 0; i * sequences < longest; i++) {
+        const int64_t at = first + i * sequences;
+
+        TRY(executor_forward(&step->executor, &wrapped, at, i));
+        if (ends >= 0) add_losses(&p->stages[ends].run, at, last, out);
+    }
+    return executor_settle(&step->executor);
+}
+
+status train_evaluate(struct train_step *step,
+                      const struct sample_source *source, int64_t count,
+                      struct evaluation *out)
+{
+    const int64_t rank = team_batch_rank(step->team);
+    const int64_t size = team_batch_size(step->team);
+    double targets;
+
+    for (int64_t i = 0; i < count; i++) out->sums[i] = 0;
+    out->sum = 0;
+    out->targets = 0;
+    TRY(evaluate_share(step, source, rank * count / size,
+                       (rank + 1) * count / size, (count + size - 1) / size,
+                       out));
+    TRY(team_context_leaves(step->team, out->sums, count, &out->targets));
+    targets = (double)out->targets;
+    if (!train_step_speaks(step)) {
+        targets = 0;
+        for (int64_t i = 0; i < count; i++) out->sums[i] = 0;
+    }
+    TRY(team_join(step->team, out->sums, count));
+    TRY(team_join(step->team, &targets, 1));
+    out->targets = (int64_t)targets;
+    for (int64_t i = 0; i < count; i++) out->sum += out->sums[i];
+    return OK;
+}

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* team.c - the ranks of one run, and the groups that they form. */
+#include "step/team.h"
+
+#include "mesh/grid.h"
+
+int team_rank(const struct team *team)
+{
+    return team->world == NULL ? 0 : team->world->rank;
+}
+
+int team_size(const struct team *team)
+{
+    return team->world == NULL ? 1 : team->world->size;
+}
+
+struct group *team_group(struct team *team, int which)
+{
+    return team->groups[which].size > 1 ? &team->groups[which] : NULL;
+}
+
+int team_batch_rank(const struct team *team)
+{
+    return team->groups[TEAM_BATCH].size > 1 ? team->groups[TEAM_BATCH].rank
+                                             : 0;
+}
+
+int team_batch_size(const struct team *team)
+{
+    return team->groups[TEAM_BATCH].size > 1 ? team->groups[TEAM_BATCH].size
+                                             : 1;
+}
+
+/* ---- groups ---- */
+
+/* data slower than shard, whatever the order of the mesh: leaves of the batch
+ * are numbered so. */
+static status build_batch(struct team *team)
+{
+    const int data = team->mesh.size[AXIS_DATA];
+    const int shard = team->mesh.size[AXIS_SHARD];
+    struct place place = team->place;
+    int *members;
+    status result;
+
+    TRY(memory_take((size_t)data * (size_t)shard, sizeof *members,
+                    (void **)&members));
+    for (int i = 0; i < data * shard; i++) {
+        place.at[AXIS_DATA] = i / shard;
+        place.at[AXIS_SHARD] = i % shard;
+        members[i] = mesh_rank(&team->mesh, &team->order, &place);
+    }
+    result = group_build(&team->groups[TEAM_BATCH], team->world, "batch",
+                         members, data * shard);
+    memory_free(members);
+    return result;
+}
+
+status team_build(struct team *team, struct group *world,
+                  const struct mesh *mesh, const struct mesh_order *order,
+                  int64_t limit_s)
+{
+    *team = (struct team){.world = world, .mesh = *mesh, .order = *order};
+    if (world == NULL) return OK;
+    if (limit_s > 0) group_limit_ms(world, 1000 * limit_s);
+    mesh_place(mesh, order, world->rank, &team->place);
+    if (mesh->size[AXIS_DATA] * mesh->size[AXIS_SHARD] > 1)
+        TRY(build_batch(team));
+    for (int axis = AXIS_PIPE; axis < AXIS_COUNT; axis++)
+        if (mesh->size[axis] > 1)
+            TRY(mesh_group_build(&team->groups[axis], world, mesh, order,
+                                 1u << axis));
+    for (int i = 0; i < TEAM_GROUPS; i++)
+        if (limit_s > 0 && team->groups[i].size > 1)
+            group_limit_ms(&team->groups[i], 1000 * limit_s);
+    return OK;
+}
+
+/* The two ranks with a stage, as their leaves lie. */
+static status add_copies(struct team *team, const struct pipeline *pipeline,
+                         int index)
+{
+    const struct chunk *chunk = &pipeline->chunks[index];
+    struct group *group = &team->copies[index];
+    struct place place = team->place;
+    int members[2];
+
+    for (int i = 0; i < 2; i++) {
+        place.at[AXIS_PIPE] = pipeline->schedule.places[i][chunk->number];
+        members[i] = mesh_rank(&team->mesh, &team->order, &place);
+    }
+    TRY(group_build(group, team->world, chunk->label, members, 2));
+    group->limit_ns = team->world->limit_ns;
+    return OK;
+}
+
+/* In the order of stage_rank_place. */
+static status add_stage(struct team *team)
+{
+    const int ranks = stage_ranks(&team->mesh);
+    struct group *group = &team->groups[TEAM_STAGE];
+    int *members;
+    status result;
+
+    if (team->world == NULL || ranks == 1) return OK;
+    TRY(memory_take((size_t)ranks, sizeof *members, (void **)&members));
+    for (int i = 0; i < ranks; i++) {
+        struct place place;
+
+        stage_rank_place(&team->mesh, team->place.at[AXIS_PIPE], i, &place);
+        members[i] = mesh_rank(&team->mesh, &team->order, &place);
+    }
+    result = group_build(group, team->world, "matrices", members, ranks);
+    memory_free(members);
+    if (result == OK) group->limit_ns = team->world->limit_ns;
+    return result;
+}
+
+status team_add_chunks(struct team *team, const struct pipeline *pipeline)
+{
+    void *memory = NULL;
+
+    TRY(memory_take((size_t)pipeline->count, sizeof *team->copies, &memory));
+    team->copies = memory;
+    team->chunks = pipeline->count;
+    for (int i = 0; i < pipeline->count; i++)
+        if (pipeline->chunks[i].copies > 1)
+            TRY(add_copies(team, pipeline, i));
+    for (int i = 0; i < pipeline->count; i++)
+        if (pipeline->stages[i].states.matrices.count > 0)
+            return add_stage(team);
+    return OK;
+}
+
+struct group *team_copies(struct team *team, int chunk)
+{
+    return chunk < team->chunks && team->copies[chunk].size > 1
+               ? &team->copies[chunk] : NULL;
+}
+
+void team_free(struct team *team)
+{
+    for (int i = 0; i < team->chunks; i++)
+        if (team->copies[i].size > 0) group_free(&team->copies[i]);
+    memory_free(team->copies);
+    for (int i = 0; i < TEAM_GROUPS; i++)
+        if (team->groups[i].size > 0) group_free(&team->groups[i]);
+    *team = (struct team){0};
+}
+
+/* ---- sums ---- */
+
+size_t team_scratch_bytes(struct team *team, int64_t values)
+{
+    const struct tensor joined = tensor_1d(NULL, DTYPE_F64, values);
+    const struct comm_call join = {.kind = COMM_ALL_REDUCE, .out = joined,
+                                   .in = joined};
+
+    return team->world == NULL ? 0 : comm_scratch_bytes(team->world, &join);
+}
+
+void team_use_scratch(struct team *team, void *scratch, size_t bytes)
+{
+    if (team->world != NULL) group_scratch(team->world, scratch, bytes);
+    for (int i = 0; i < TEAM_GROUPS; i++)
+        if (team->groups[i].size > 1)
+            group_scratch(&team->groups[i], scratch, bytes);
+    for (int i = 0; i < team->chunks; i++)
+        if (team->copies[i].size > 1)
+            group_scratch(&team->copies[i], scratch, bytes);
+}
+
+status team_context_leaves(struct team *team, double *values, int64_t count,
+                           int64_t *targets)
+{
+    struct group *context = team_group(team, AXIS_CONTEXT);
+    double sum = (double)*targets;
+
+    if (context == NULL) return OK;
+    const struct tensor all = tensor_1d(values, DTYPE_F64, count);
+    const struct comm_call call = {.kind = COMM_ALL_REDUCE,
+                                   .algorithm = ALGORITHM_ORDERED,
+                                   .reduction = REDUCE_SUM, .out = all,
+                                   .in = all};
+    const struct tensor one = tensor_1d(&sum, DTYPE_F64, 1);
+
+    TRY(comm_run(context, &call));
+    TRY(comm_all_reduce(context, one, one, REDUCE_SUM));
+    *targets = (int64_t)sum;
+    return OK;
+}
+
+status team_join(struct team *team, double *values, int64_t count)
+{
+    const struct tensor all = tensor_1d(values, DTYPE_F64, count);
+
+    if (team->world == NULL) return OK;
+    return comm_all_reduce(team->world, all, all, REDUCE_SUM);
+}
+
+status team_largest(struct team *team, double *values, int64_t count)
+{
+    const struct tensor all = tensor_1d(values, DTYPE_F64, count);
+
+    if (team->world == NULL) return OK;
+    return comm_all_reduce(team->world, all, all, REDUCE_MAX);
+}
+
+status team_most(struct team *team, int *value)
+{
+    double most = *value;
+
+    if (team->world == NULL) return OK;
+    const struct tensor one = tensor_1d(&most, DTYPE_F64, 1);
+
+    TRY(comm_all_reduce(team->world, one, one, REDUCE_MAX));
+    *value = (int)most;
+    return OK;
+}
+
+status team_agree(struct team *team, status mine)
+{
+    if (team->world == NULL) return mine;
+    return comm_agree(team->world, mine);
+}

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tied.h - a matrix that two stages use: the table of the embedding, which is
+ * the head's weight too.
+ *
+ * Each stage holds a copy and sums the gradient of its own use. Once both are
+ * summed over the batch they are added, head and lookup, on both sides; equal
+ * gradients and equal weights stay equal. */
+#ifndef LOCKSTEP_STEP_TIED_H
+#define LOCKSTEP_STEP_TIED_H
+
+#include "step/team.h"
+
+struct tied {
+    struct pipeline *pipeline; /* borrowed */
+    struct team *team;         /* borrowed */
+    void *room;                /* owned: a piece of the other's gradient */
+};
+
+status tied_build(struct tied *tied, struct pipeline *pipeline,
+                  struct team *team);
+void tied_free(struct tied *tied);
+/* Adds the gradients of all shared parameters. Collective over the pipe. */
+status tied_exchange(struct tied *tied);
+
+#endif

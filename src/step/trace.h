@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trace.h - what the ranks of a pipeline did in one step, as a picture: the
+ * same drawing as that of the predicted step (lockstep schedule --draw). */
+#ifndef LOCKSTEP_STEP_TRACE_H
+#define LOCKSTEP_STEP_TRACE_H
+
+#include "step/step.h"
+
+struct trace {
+    struct timeline timeline; /* owned: of this rank, then of all */
+    double *times;            /* owned, [actions of all ranks][2] ns */
+};
+
+/* Doubles that trace_end joins over the ranks. */
+int64_t trace_values(const struct schedule *schedule);
+/* Room for a step's actions; they are recorded from the next one on. */
+status trace_begin(struct trace *trace, struct train_step *step);
+/* After that step: draws the actions of all stages for the first share of the
+ * batch into `path`, which rank 0 writes. Collective over the world; ranks of
+ * other machines have other clocks. */
+status trace_end(struct trace *trace, struct train_step *step,
+                 const char *title, const char *path);
+void trace_free(struct trace *trace);
+
+#endif

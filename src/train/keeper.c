@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keeper.c - what survives: a trainer's state to a checkpoint and back. */
+#include "train/keeper.h"
+
+#include <string.h>
+
+#include <lockstep.h>
+
+#include "base/log.h"
+#include "base/retry.h"
+#include "checkpoint/identity.h"
+#include "models/lora.h"
+
+enum { TOKENIZER_COPY_BYTES = 64 << 20 };
+
+status keeper_build(struct keeper *keeper, const struct setup *setup,
+                    const struct inventory_of *of, const char *run)
+{
+    const unsigned kinds = 1u << INVENTORY_WEIGHT | INVENTORY_STATES;
+
+    *keeper = (struct keeper){.setup = setup, .stages = of->stages,
+                              .team = of->team, .run = run};
+    TRY(inventory_build(&keeper->inventory, of));
+    TRY(session_parts_divide(&keeper->parts, &keeper->inventory, kinds));
+    if (setup->model.lora.rank > 0)
+        TRY(lora_write_config(&setup->model, &keeper->adapter));
+    return model_write_config(&setup->model, keeper->inventory.dtype,
+                              &keeper->config);
+}
+
+void keeper_free(struct keeper *keeper)
+{
+    session_parts_free(&keeper->parts);
+    inventory_free(&keeper->inventory);
+    text_free(&keeper->config);
+    text_free(&keeper->adapter);
+    *keeper = (struct keeper){0};
+}
+
+static const char *product_name(const struct setup *setup)
+{
+    return setup->request.product == PRODUCT_TILES ? "tiles" : "pairs";
+}
+
+/* What a run of a narrow type has beside. */
+static void write_narrow(const struct keeper *keeper,
+                         const struct counters *counters,
+                         struct json_writer *w)
+{
+    const enum dtype dtype = keeper->setup->request.dtype;
+
+    if (!dtype_is_narrow(dtype)) return;
+    json_write_key(w, "dtype");
+    json_write_string(w, dtype_name(dtype));
+    if (dtype == DTYPE_BF16) {
+        json_write_key(w, "bfloat16");
+        json_write_string(w, product_name(keeper->setup));
+    }
+    if (counters->loss_scale <= 0) return;
+    json_write_key(w, "loss_scale");
+    json_write_real(w, counters->loss_scale);
+    json_write_key_integer(w, "loss_scale_steps", counters->good);
+    json_write_key_integer(w, "skipped", counters->skipped);
+}
+
+static void write_policies(const struct keeper *keeper, struct json_writer *w)
+{
+    if (keeper->left_out != NULL && keeper->left_out->count > 0) {
+        json_write_key(w, "left_out");
+        ranges_write(keeper->left_out, w);
+    }
+    if (keeper->policy != NULL) policy_write(keeper->policy, w);
+    if (keeper->noise != NULL) noise_write(keeper->noise, w);
+}
+
+static bool keeps_rates(const struct keeper *keeper)
+{
+    return keeper->setup->request.choice.kind == &optimizer_schedule_free;
+}
+
+static status write_state(const struct keeper *keeper,
+                          const struct counters *counters,
+                          struct json_writer *w)
+{
+    json_write_begin(w, 2);
+    json_write_object(w);
+    json_write_key_integer(w, "step", counters->step);
+    json_write_key_integer(w, "tokens", counters->tokens);
+    json_write_key_integer(w, "samples", counters->samples);
+    json_write_key_integer(w, "epoch", counters->epoch);
+    json_write_key_integer(w, "data_tokens", counters->data_tokens);
+    json_write_key_integer(w, "data_crc32c", counters->data_crc);
+    write_narrow(keeper, counters, w);
+    if (keeps_rates(keeper)) {
+        json_write_key(w, "rate_most");
+        json_write_real(w, counters->rates.most);
+        json_write_key(w, "rate_sum");
+        json_write_real(w, counters->rates.sum);
+    }
+    write_policies(keeper, w);
+    json_write_object_end(w);
+    return json_write_end(w);
+}
+
+/* ---- saving ---- */
+
+static bool leads(const struct keeper *keeper)
+{
+    return keeper->team == NULL || team_rank(keeper->team) == 0;
+}
+
+static status agree(const struct keeper *keeper, status mine)
+{
+    return keeper->team == NULL ? mine : team_agree(keeper->team, mine);
+}
+
+/* What the ranks have written, to rank 0 by a tree: in round k ranks that are
+ * odd multiples of 2^k send what they and those after them have. */
+static status join_shares(const struct keeper *keeper,
+                          struct checkpoint_save *save, void *mine)
+{
+    struct group *world = keeper->team->world;
+    const int64_t bytes = (int64_t)checkpoint_share_bytes(save);
+    const struct tensor share = tensor_1d(mine, DTYPE_U8, bytes);
+
+    for (int step = 1; step < world->size; step *= 2) {
+        if (world->rank & step) {
+            checkpoint_save_share(save, mine);
+            return comm_send(world, share, world->rank - step, 0);
+        }
+        if (world->rank + step >= world->size) continue;
+        TRY(comm_recv(world, share, world->rank + step, 0));
+        checkpoint_save_add(save, mine);
+    }
+    return OK;
+}
+
+/* Every rank its own elements; nothing has its final name yet. */
+static status write_together(const struct keeper *keeper,
+                             struct checkpoint_save *save)
+{
+    void *share = NULL;
+    status result;
+
+    result = checkpoint_save_write(save, save->plan->parts);
+    if (result == OK && !leads(keeper)) result = checkpoint_save_sync(save);
+    TRY(agree(keeper, result));
+    if (keeper->team == NULL || keeper->team->world == NULL) return OK;
+    TRY(memory_take(checkpoint_share_bytes(save) + 1, 1, &share));
+    result = join_shares(keeper, save, share);
+    memory_free(share);
+    return result;
+}
+
+static status save_together(struct keeper *keeper,
+                            const struct checkpoint_plan *plan)
+{
+    const int rank = keeper->team == NULL ? 0 : team_rank(keeper->team);
+    const int ranks = keeper->team == NULL ? 1 : team_size(keeper->team);
+    struct checkpoint_save save = {0};
+    status result;
+
+    result = leads(keeper) ? checkpoint_save_begin(&save, plan) : OK;
+    TRY_GOTO(done, result, agree(keeper, result));
+    if (!leads(keeper)) result = checkpoint_save_join(&save, plan);
+    TRY_GOTO(done, result, agree(keeper, result));
+    TRY_GOTO(done, result, write_together(keeper, &save));
+    if (leads(keeper)) result = checkpoint_save_finish(&save);
+    TRY_GOTO(done, result, agree(keeper, result));
+    result = checkpoint_save_check(&save, rank, ranks);
+    TRY_GOTO(done, result, agree(keeper, result));
+    if (leads(keeper)) result = checkpoint_save_commit(&save);
+    result = agree(keeper, result);
+done:
+    checkpoint_save_free(&save);
+    return result;
+}
+
+/* An old checkpoint too many is no reason to end a run. */
+static void prune(const struct keeper *keeper)
+{
+    const struct options *o = &keeper->setup->set->values;
+
+    if (!leads(keeper) ||
+        checkpoint_prune(keeper->run, o->checkpoint.keep_last,
+                         o->checkpoint.keep_every) == OK)
+        return;
+    LOG(WARNING, "checkpoint", "an old one was not removed, the next save "
+        "tries again: %s", status_message());
+    status_clear();
+}
+
+status keeper_save(struct keeper *keeper, const struct counters *counters)
+{
+    const struct tokenizer *t = &keeper->setup->tokenizer;
+    struct checkpoint_file files[3] = {
+        {"config.json", keeper->config.bytes, keeper->config.length}};
+    int file_count = 1;
+    struct json_writer state = {0};
+    status result;
+
+    if (keeper->adapter.length > 0)
+        files[file_count++] = (struct checkpoint_file){
+            "adapter_config.json", keeper->adapter.bytes,
+            keeper->adapter.length};
+    if (keeper->setup->has_tokenizer && t->json_length <= TOKENIZER_COPY_BYTES)
+        files[file_count++] = (struct checkpoint_file){t->file_name, t->json,
+                                                       t->json_length};
+    TRY_GOTO(done, result, write_state(keeper, counters, &state));
+    const struct checkpoint_plan plan = {
+        .run = keeper->run, .step = counters->step,
+        .tokens = counters->tokens, .grid = keeper->setup->grid,
+        .lockstep = LOCKSTEP_VERSION, .numerics = LOCKSTEP_NUMERICS_VERSION,
+        .config_json = keeper->config.bytes,
+        .tokenizer = keeper->setup->has_tokenizer ? t->digest : NULL,
+        .state_json = state.out.bytes, .parts = keeper->parts.items,
+        .part_count = keeper->parts.count, .files = files,
+        .file_count = file_count, .threads = keeper->stages->threads};
+
+    TRY_GOTO(done, result, save_together(keeper, &plan));
+    prune(keeper);
+done:
+    json_writer_free(&state);
+    return result;
+}
+
+/* ---- restoring ---- */
+
+/* A run goes on in the type, and with the products, that it began with. */
+static status read_narrow(const struct keeper *keeper,
+                          const struct checkpoint *checkpoint,
+                          struct counters *out)
+{
+    const struct stage_request *r = &keeper->setup->request;
+    const char *source = "state.json";
+    const struct json *product = json_get(checkpoint->state, "bfloat16");
+
+    if (r->dtype == DTYPE_BF16 && product != NULL &&
+        product->kind == JSON_STRING &&
+        strcmp(product->string, product_name(keeper->setup)) != 0)
+        FAIL(ERR_CONFIG, "%s was trained with numerics.bfloat16=%s, not %s: "
+                         "start a new run with init.from",
+             checkpoint->directory, product->string,
+             product_name(keeper->setup));
+    TRY(json_get_real_or(checkpoint->state, source, "loss_scale", 0,
+                         &out->loss_scale));
+    TRY(json_get_integer_or(checkpoint->state, source, "loss_scale_steps", 0,
+                            &out->good));
+    return json_get_integer_or(checkpoint->state, source, "skipped", 0,
+                               &out->skipped);
+}
+
+static status read_policies(const struct keeper *keeper,
+                            const struct json *state, const char *source)
+{
+    if (keeper->left_out != NULL)
+        TRY(ranges_join(keeper->left_out, state, source, "left_out"));
+    if (keeper->policy != NULL) TRY(policy_read(keeper->policy, state, source));
+    return keeper->noise != NULL ? noise_read(keeper->noise, state, source)
+                                 : OK;
+}
+
+static status read_state(const struct keeper *keeper,
+                         const struct checkpoint *checkpoint,
+                         struct counters *out)
+{
+    const char *source = "state.json";
+
+    TRY(read_narrow(keeper, checkpoint, out));
+    TRY(read_policies(keeper, checkpoint->state, source));
+    TRY(json_get_real_or(checkpoint->state, source, "rate_most", 0,
+                         &out->rates.most));
+    TRY(json_get_real_or(checkpoint->state, source, "rate_sum", 0,
+                         &out->rates.sum));
+    TRY(json_get_integer(checkpoint->state, source, "step", &out->step));
+    TRY(json_get_integer(checkpoint->state, source, "tokens", &out->tokens));
+    TRY(json_get_integer(checkpoint->state, source, "samples",
+                         &out->samples));
+    TRY(json_get_integer(checkpoint->state, source, "epoch", &out->epoch));
+    TRY(json_get_integer_or(checkpoint->state, source, "data_tokens", 0,
+                            &out->data_tokens));
+    TRY(json_get_integer_or(checkpoint->state, source, "data_crc32c", 0,
+                            &out->data_crc));
+    if (out->step != checkpoint->manifest.step || out->samples < 0)
+        FAIL(ERR_FORMAT, "%s: state.json is of step %lld, the manifest of "
+                         "step %lld", checkpoint->directory,
+             (long long)out->step, (long long)checkpoint->manifest.step);
+    return OK;
+}
+
+static status check_numerics(const struct checkpoint *c)
+{
+    if (c->manifest.numerics == LOCKSTEP_NUMERICS_VERSION) return OK;
+    FAIL(ERR_CONFIG, "%s was made with numerics version %lld, this program has "
+                     "%d: the bits would change silently; start a new run with "
+                     "init.from", c->directory,
+         (long long)c->manifest.numerics, LOCKSTEP_NUMERICS_VERSION);
+}
+
+/* The newest that is whole: rank 0 reads all of it to find out, the others
+ * open the same. */
+static status open_newest(const struct keeper *keeper,
+                          struct checkpoint *checkpoint, struct text *notice)
+{
+    struct threads *threads = keeper->stages->threads;
+    int64_t step = 0;
+    char all[PATH_BYTES], directory[PATH_BYTES], name[32];
+    status result = OK;
+
+    if (leads(keeper)) {
+        result = checkpoint_open_newest_valid(checkpoint, keeper->run,
+                                              threads, notice);
+        if (result == OK) step = checkpoint->manifest.step;
+    }
+    TRY(agree(keeper, result));
+    if (keeper->team == NULL || keeper->team->world == NULL) return OK;
+    TRY(comm_broadcast(keeper->team->world, tensor_1d(&step, DTYPE_I64, 1),
+                       0));
+    if (leads(keeper)) return OK;
+    step_name(name, step);
+    TRY(path_join(all, sizeof all, keeper->run, "ckpt"));
+    TRY(path_join(directory, sizeof directory, all, name));
+    return checkpoint_open_patient(checkpoint, directory, threads);
+}
+
+static status read_checkpoint(struct keeper *keeper,
+                              struct checkpoint *checkpoint,
+                              struct counters *counters)
+{
+    struct retry retry = {0};
+    status result;
+
+    TRY(check_numerics(checkpoint));
+    TRY(checkpoint_match_model(checkpoint, keeper->parts.items,
+                               keeper->parts.count, keeper->config.bytes));
+    if (keeper->setup->has_tokenizer)
+        TRY(checkpoint_match_tokenizer(checkpoint,
+                                       keeper->setup->tokenizer.digest));
+    TRY(read_state(keeper, checkpoint, counters));
+    do result = session_parts_load(&keeper->parts, checkpoint);
+    while (retry_again(&retry, result));
+    return result;
+}
+
+status keeper_restore(struct keeper *keeper, struct counters *counters,
+                      struct text *notice)
+{
+    struct checkpoint checkpoint = {0};
+    status result;
+
+    TRY_GOTO(done, result, open_newest(keeper, &checkpoint, notice));
+    TRY_GOTO(done, result,
+             agree(keeper, read_checkpoint(keeper, &checkpoint, counters)));
+done:
+    checkpoint_close(&checkpoint);
+    return result;
+}

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* keeper.h - what survives: a trainer's state to a checkpoint and back. */
+#ifndef LOCKSTEP_TRAIN_KEEPER_H
+#define LOCKSTEP_TRAIN_KEEPER_H
+
+#include "checkpoint/history.h"
+#include "checkpoint/run_dir.h"
+#include "checkpoint/save.h"
+#include "data/ranges.h"
+#include "step/noise.h"
+#include "step/policy.h"
+#include "inference/session_parts.h"
+#include "setup/setup.h"
+
+struct keeper {
+    const struct setup *setup;  /* borrowed */
+    const struct stage *stages; /* borrowed, open: those of this rank */
+    struct team *team;          /* borrowed; NULL: one rank */
+    const char *run;            /* borrowed */
+    struct inventory inventory; /* owned: what this rank holds */
+    struct session_parts parts; /* owned: weights, states */
+    struct text config;         /* owned: config.json */
+    struct text adapter;        /* owned: adapter_config.json; "" if none */
+    /* Borrowed, after keeper_build; NULL: none. What they keep. */
+    struct policy *policy;
+    struct noise *noise;
+    struct ranges *left_out;    /* samples of the order */
+};
+
+/* Counters of a run: everything that is not a tensor. */
+struct counters {
+    int64_t step;     /* optimizer steps done */
+    int64_t tokens;   /* read by them */
+    int64_t samples;  /* sequences taken from the order: the data cursor */
+    int64_t epoch;    /* the cursor's */
+    int64_t data_tokens, data_crc; /* of the token file; 0: unknown */
+    double loss_scale;             /* 0: none */
+    int64_t good, skipped;         /* struct loss_scale */
+    struct rate_sum rates;         /* schedule-free */
+};
+
+/* All calls but free are collective over the team's world. */
+status keeper_build(struct keeper *keeper, const struct setup *setup,
+                    const struct inventory_of *of, const char *run);
+void keeper_free(struct keeper *keeper);
+
+/* Saves RUN/ckpt/step-N and removes old ones as the options say. Every rank
+ * writes the elements that it answers for into the files that rank 0 made;
+ * nothing is sent but checksums. */
+status keeper_save(struct keeper *keeper, const struct counters *counters);
+/* Fills the stages from the newest whole checkpoint. `notice` gains a sentence
+ * for each damaged one that was passed over. ERR_CONFIG: it is of another
+ * model, tokenizer or grid. */
+status keeper_restore(struct keeper *keeper, struct counters *counters,
+                      struct text *notice);
+#endif

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_generator.c - logits over a cache against those of a whole pass, and
+ * what is drawn from them. */
+#include <math.h>
+
+#include "base/random.h"
+#include "tests/test.h"
+#include "inference/generator.h"
+#include "inference/sample.h"
+#include "inference/score.h"
+
+static const char *const golden = "tests/golden/models";
+
+enum { LENGTH_MAX = 64 };
+
+/* Logits of one sequence in one piece, [length, vocab]. */
+struct whole { char *bytes; size_t row; };
+
+static status keep(void *argument, int64_t first, const struct tensor *logits)
+{
+    const struct whole *whole = argument;
+
+    memcpy(whole->bytes + (size_t)first * whole->row, logits->data,
+           (size_t)logits->shape[0] * whole->row);
+    return OK;
+}
+
+static void whole_pass(struct session *session, enum dtype dtype,
+                       const int32_t *ids, int64_t length,
+                       struct whole *whole)
+{
+    int32_t targets[LENGTH_MAX];
+    struct stage_request request;
+    struct stage stage;
+    void *memory;
+
+    whole->row = (size_t)session->model.vocab *
+                 (size_t)dtype_bytes(dtype_real(dtype));
+    IS_OK(memory_take((size_t)length, whole->row, &memory));
+    whole->bytes = memory;
+    for (int64_t t = 0; t < length; t++) targets[t] = -1;
+    IS_OK(session_request(session, 1, length, &request));
+    request.dtype = dtype;
+    IS_OK(session_stage(session, &request, &stage));
+    stage.run.read_logits = keep;
+    stage.run.read_argument = whole;
+    stage.run.batch = (struct batch){.inputs = ids, .targets = targets,
+                                     .tokens = length};
+    IS_OK(run_forward(&stage.run));
+    stage_free(&stage);
+}
+
+/* Feeds the ids in calls of `first`, then one by one. */
+static void feed(struct session *session, enum dtype dtype,
+                 const int32_t *ids, int64_t length, int64_t first,
+                 const struct whole *whole)
+{
+    struct generator generator;
+    int64_t at = 0;
+
+    IS_OK(generator_open(&generator, session, dtype, 1, first, length));
+    for (int64_t now = first; at < length; now = 1) {
+        IS_OK(generator_feed(&generator, ids + at, now));
+        at += now;
+        EQUAL_INT(tensor_count(&generator.logits), session->model.vocab);
+        EQUAL_BYTES(generator.logits.data,
+                    whole->bytes + (size_t)(at - 1) * whole->row, whole->row);
+    }
+    FAILS(generator_feed(&generator, ids, 1), ERR_CONFIG, "do not fit");
+    generator_close(&generator);
+}
+
+TEST(logits_over_a_cache_equal_those_of_a_whole_pass)
+{
+    static const char *const names[] = {
+        "gpt2", "llama_untied", "llama_nine_heads", "qwen3_mixed",
+        "smollm3_mixed", "gemma3_mixed", "phi3_long"};
+    static const int64_t firsts[] = {1, 5, 37};
+
+    static const enum dtype dtypes[] = {DTYPE_F64, DTYPE_F32, DTYPE_BF16,
+                                        DTYPE_F16};
+
+    for (int i = 0; i < ROWS(dtypes) * ROWS(names); i++) {
+        const enum dtype dtype = dtypes[i % ROWS(dtypes)];
+        char model[PATH_BYTES], tokens[PATH_BYTES];
+        struct session session;
+        struct whole whole;
+        int64_t sequences, length;
+        int32_t *ids;
+
+        IS_OK(path_join(model, PATH_BYTES, golden,
+                        names[i / ROWS(dtypes)]));
+        IS_OK(path_join(tokens, PATH_BYTES, model, "tokens.json"));
+        IS_OK(session_open(&session, model));
+        IS_OK(score_read_tokens(tokens, &session.model, &ids, &sequences,
+                                &length));
+        whole_pass(&session, dtype, ids, length, &whole);
+        for (int j = 0; j < ROWS(firsts); j++)
+            feed(&session, dtype, ids, length, firsts[j], &whole);
+        memory_free(whole.bytes);
+        memory_free(ids);
+        session_close(&session);
+    }
+}
+
+/* Logits of the table below; the likeliest two are equal. */
+static double row[] = {0.5, 2, -1, 2, 1, -400};
+enum { ROW = sizeof row / sizeof *row };
+
+static int32_t draw(const struct sampling *sampling, int64_t position)
+{
+    const struct tensor logits = tensor_2d(row, DTYPE_F64, 1, ROW);
+    struct sample_candidate scratch[ROW];
+    int32_t id = -1;
+
+    IS_OK(sample_token(sampling, &logits, position, scratch, &id));
+    CHECK(id >= 0 && id < ROW);
+    return id;
+}
+
+TEST(temperature_zero_takes_the_largest_and_the_lowest_id)
+{
+    const struct sampling greedy = {.top_p = 1, .seed = 7};
+
+    for (int64_t i = 0; i < 20; i++) EQUAL_INT(draw(&greedy, i), 1);
+}
+
+TEST(cuts_keep_the_likeliest_tokens)
+{
+    static const struct {
+        struct sampling sampling;
+        unsigned seen; /* one bit for each id that must appear */
+    } rows[] = {
+        {{.temperature = 1, .top_p = 1, .seed = 1}, 0x1f},
+        {{.temperature = 1, .top_k = 1, .top_p = 1, .seed = 1}, 0x02},
+        {{.temperature = 1, .top_k = 3, .top_p = 1, .seed = 1}, 0x1a},
+        {{.temperature = 1, .top_p = 0.3, .seed = 1}, 0x02},
+        {{.temperature = 1, .top_p = 0.7, .seed = 1}, 0x0a},
+        {{.temperature = 1, .top_k = 5, .top_p = 0.8, .seed = 1}, 0x1a},
+        {{.temperature = 0.01, .top_p = 1, .seed = 1}, 0x0a},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        unsigned seen = 0;
+
+        for (int64_t position = 0; position < 1000; position++)
+            seen |= 1u << draw(&rows[i].sampling, position);
+        EQUAL_INT(seen, rows[i].seen);
+    }
+}
+
+/* Frequencies against probabilities, within four standard deviations. */
+TEST(draws_follow_the_probabilities)
+{
+    static const double expected[] = {0.0845, 0.3787, 0.0189, 0.3787, 0.1393};
+    const struct sampling sampling = {.temperature = 1, .top_p = 1, .seed = 3};
+    enum { DRAWS = 20000 };
+    int counts[ROW] = {0};
+
+    for (int64_t i = 0; i < DRAWS; i++) counts[draw(&sampling, i)]++;
+    for (int i = 0; i < ROWS(expected); i++) {
+        const double gap = counts[i] / (double)DRAWS - expected[i];
+
+        CHECK(gap * gap < 16 * expected[i] * (1 - expected[i]) / DRAWS);
+    }
+    EQUAL_INT(counts[5], 0);
+}
+
+TEST(equal_seeds_draw_equal_tokens)
+{
+    const struct sampling a = {.temperature = 1, .top_p = 1, .seed = 3},
+                          b = {.temperature = 1, .top_p = 1, .seed = 4};
+    int differ = 0;
+
+    for (int64_t i = 0; i < 100; i++) {
+        EQUAL_INT(draw(&a, i), draw(&a, i));
+        differ += draw(&a, i) != draw(&b, i);
+    }
+    CHECK(differ > 10);
+}
+
+TEST(settings_outside_their_range_are_refused)
+{
+    const struct sampling cold = {.temperature = -1, .top_p = 1},
+                          few = {.top_k = -1, .top_p = 1},
+                          none = {.top_p = 0}, most = {.top_p = 1.5};
+
+    FAILS(sampling_check(&cold), ERR_CONFIG, "temperature of -1");
+    FAILS(sampling_check(&few), ERR_CONFIG, "top-k of -1");
+    FAILS(sampling_check(&none), ERR_CONFIG, "top-p of 0");
+    FAILS(sampling_check(&most), ERR_CONFIG, "top-p of 1.5");
+    status_clear();
+}
+
+TEST(a_logit_that_is_no_number_stops)
+{
+    double bad[] = {0, __builtin_nan("")};
+    const struct tensor logits = tensor_2d(bad, DTYPE_F64, 1, 2);
+    const struct sampling greedy = {.top_p = 1};
+    struct sample_candidate scratch[2];
+    int32_t id;
+
+    FAILS(sample_token(&greedy, &logits, 5, scratch, &id), ERR_NUMERIC,
+          "token 1 at position 5");
+}
+
+/* The fast way for float32 draws what the definition draws. */
+TEST(types_of_logits_draw_the_same_tokens)
+{
+    enum { VOCAB = 1337 };
+    static const struct sampling rows[] = {
+        {.top_p = 1},
+        {.temperature = 1, .top_p = 1, .seed = 1},
+        {.temperature = 0.07, .top_p = 1, .seed = 2},
+        {.temperature = 3, .top_k = 200, .top_p = 0.9, .seed = 3}};
+    static double wide[VOCAB];
+    static float narrow[VOCAB];
+    static struct sample_candidate scratch[VOCAB];
+    const struct random_key key = random_key_make(1, "logits");
+
+    for (int i = 0; i < VOCAB; i++) { /* some equal, some far below */
+        const double u = random_uniform(key, (uint64_t)i);
+
+        narrow[i] = (float)(i % 7 == 0 ? -60 * u : 8 * u);
+        wide[i] = (double)narrow[i];
+    }
+    wide[700] = wide[1200] = 8.5;
+    narrow[700] = narrow[1200] = 8.5f;
+    for (int i = 0; i < ROWS(rows); i++)
+        for (int64_t position = 0; position < 50; position++) {
+            const struct tensor a = tensor_2d(wide, DTYPE_F64, 1, VOCAB);
+            const struct tensor b = tensor_2d(narrow, DTYPE_F32, 1, VOCAB);
+            int32_t first = -1, second = -2;
+
+            IS_OK(sample_token(&rows[i], &a, position, scratch, &first));
+            IS_OK(sample_token(&rows[i], &b, position, scratch, &second));
+            EQUAL_INT(first, second);
+            if (rows[i].temperature == 0) EQUAL_INT(first, 700);
+        }
+}
+
+TEST(a_float32_logit_that_is_no_number_stops)
+{
+    static const float values[] = {NAN, INFINITY, -INFINITY};
+    static float logits[1001];
+    const struct tensor view = tensor_2d(logits, DTYPE_F32, 1, 1001);
+    const struct sampling greedy = {.top_p = 1};
+    int32_t id;
+
+    for (int i = 0; i < ROWS(values); i++) {
+        logits[1000] = logits[998] = values[i];
+        FAILS(sample_token(&greedy, &view, 2, NULL, &id), ERR_NUMERIC,
+              "token 998 at position 2");
+    }
+}
+
+/* Of a tied model the table is read for the head; rows that are looked up
+ * are not. */
+TEST(weights_of_a_token_are_all_but_looked_up_tables)
+{
+    static const struct {
+        const char *name;
+        int64_t without; /* elements */
+    } rows[] = {{"gpt2", 64 * 40}, {"llama_untied", 131 * 42}};
+    char path[PATH_BYTES];
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct session session;
+        struct generator generator;
+        int64_t all = 0;
+
+        IS_OK(path_join(path, sizeof path, golden, rows[i].name));
+        IS_OK(session_open(&session, path));
+        IS_OK(generator_open(&generator, &session, DTYPE_BF16, 2, 3, 9));
+        const struct program *p = &generator.stage.program;
+
+        for (int j = 0; j < p->params.count; j++)
+            all += p->params.items[j].elements;
+        EQUAL_INT(generator_weight_bytes(&generator),
+                  2 * (all - rows[i].without));
+        CHECK(generator_weight_rate(&generator) > 1e6);
+        generator_close(&generator);
+        session_close(&session);
+    }
+}
+
+TEST_MAIN(logits_over_a_cache_equal_those_of_a_whole_pass,
+          temperature_zero_takes_the_largest_and_the_lowest_id,
+          cuts_keep_the_likeliest_tokens, draws_follow_the_probabilities,
+          equal_seeds_draw_equal_tokens,
+          settings_outside_their_range_are_refused,
+          a_logit_that_is_no_number_stops,
+          types_of_logits_draw_the_same_tokens,
+          a_float32_logit_that_is_no_number_stops,
+          weights_of_a_token_are_all_but_looked_up_tables)

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_execute.c - ranks that follow a schedule train what one rank trains,
+ * and a micro-batch of another or a transfer that is missing is seen. */
+#include <math.h>
+#include "schedule/build.h"
+#include "tests/test.h"
+#include "step/step.h"
+
+enum { LENGTH = 24, BATCH = 8, VOCAB = 51, STEPS = 2, LAYERS = 8,
+       ELEMENTS_MAX = 1 << 16, PARAMS_MAX = 128 };
+
+static const struct model model = {
+    .kind = &model_llama, .vocab = VOCAB, .layers = LAYERS, .heads = 4,
+    .kv_heads = 2, .head_width = 6, .width = 24, .feed_forward = 40,
+    .context = LENGTH, .tied = true, .rope_base = 10000,
+    .norm_epsilon = 1e-5, .init_std = 0.02, .activation = ACTIVATION_SILU};
+
+/* All weights of the model after the last step, by the parameter's order. */
+struct result {
+    float weights[ELEMENTS_MAX];
+    int64_t at[PARAMS_MAX + 1]; /* of each order */
+    double loss[STEPS], norm[STEPS];
+};
+
+/* What goes wrong. */
+enum fault { FAULT_NONE, FAULT_SEQUENCE, FAULT_TRANSFER };
+
+struct trained {
+    const char *schedule;
+    int ranks;
+    enum fault fault;
+    struct result *result;
+};
+
+/* Two documents in each sequence. argument: swaps two sequences when set. */
+static status fill(void *argument, int64_t index, int32_t *inputs,
+                   int32_t *targets, int32_t *positions, int32_t *documents)
+{
+    const int64_t border = 9 + index;
+
+    if (argument != NULL && index < 2) index = 1 - index;
+    for (int64_t i = 0; i < LENGTH; i++) {
+        inputs[i] = (int32_t)((i * 7 + index * 13) % VOCAB);
+        targets[i] = (int32_t)((i * 7 + 7 + index * 13) % VOCAB);
+        positions[i] = (int32_t)(i < border ? i : i - border);
+        documents[i] = i >= border;
+    }
+    return OK;
+}
+
+/* The first send of a rank is lost. */
+static void lose_transfer(struct schedule *s)
+{
+    struct action_list *list = &s->lists[0];
+    int at = 0;
+
+    while (list->items[at].kind != ACTION_SEND_FORWARD) at++;
+    list->count--;
+    memmove(&list->items[at], &list->items[at + 1],
+            (size_t)(list->count - at) * sizeof *list->items);
+}
+
+static void keep_weights(const struct pipeline *p, struct result *out)
+{
+    for (int i = 0; i < p->count; i++) {
+        const struct stage *stage = &p->stages[i];
+
+        for (int j = 0; j < stage->program.params.count; j++) {
+            const struct param *param = &stage->program.params.items[j];
+            const struct tensor view =
+                param_tensor(param, stage->run.weights, DTYPE_F32);
+
+            if (param->copy || p->chunks[i].copy > 0) continue;
+            memcpy(out->weights + out->at[param->order], view.data,
+                   (size_t)param->elements * sizeof(float));
+        }
+    }
+}
+
+static status make_pipeline(const struct trained *t, struct pipeline *p,
+                            int rank)
+{
+    static const char *const none[] = {"none"};
+    int blocks[2 * LAYERS];
+    struct schedule schedule;
+    struct pipeline_request request = {
+        .stage = {.model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
+                  .grid = {8, 2, 1}, .mesh = mesh_alone(), .batch = BATCH,
+                  .micro_batch = 1, .length = LENGTH,
+                  .backward = BACKWARD_FUSED, .optimizer = true,
+                  .threads = 1, .recompute = none, .recompute_count = 1},
+        .schedule = &schedule, .blocks = blocks};
+    status result;
+
+    request.stage.mesh.size[AXIS_PIPE] = t->ranks;
+    request.stage.place.at[AXIS_PIPE] = rank;
+    TRY(schedule_build(&schedule, t->schedule, t->ranks, BATCH));
+    for (int i = 0; i < schedule.stages; i++)
+        blocks[i] = LAYERS / schedule.stages;
+    result = pipeline_plan(p, &request);
+    schedule_free(&schedule);
+    return result;
+}
+
+static status train(const struct trained *t, struct pipeline *p,
+                    struct team *team, struct train_step *step)
+{
+    const bool swaps = t->fault == FAULT_SEQUENCE && p->rank == t->ranks - 1;
+    int any = 0;
+    const struct sample_source source = {fill, swaps ? &any : NULL, 0};
+
+    TRY(pipeline_open(p));
+    for (int i = 0; i < p->count; i++) {
+        if (p->stages[i].arena.peak != p->stages[i].bytes)
+            FAIL(ERR_VERIFY, "other memory than was planned");
+        TRY(stage_init_weights(&p->stages[i], &model, 11));
+    }
+    team_use_scratch(team, p->stages[0].memory[MEMORY_MESSAGES].data,
+                     p->stages[0].memory[MEMORY_MESSAGES].bytes);
+    TRY(train_step_build(step, p, team));
+    step->update.beta1 = 0.9;
+    step->update.beta2 = 0.95;
+    step->update.epsilon = 1e-8;
+    step->update.clip = 0.3;
+    for (int i = 0; i < STEPS; i++) {
+        struct step_result result;
+
+        TRY(train_step_run(step, &source, 1e-2, i + 1, &result));
+        if (p->rank > 0 && result.loss != result.loss) return ERR_NUMERIC;
+        if (p->rank > 0) continue;
+        t->result->loss[i] = result.loss;
+        t->result->norm[i] = result.norm;
+    }
+    keep_weights(p, t->result);
+    return team_agree(team, OK);
+}
+
+static status rank_body(void *argument, struct group *world)
+{
+    const struct trained *t = argument;
+    struct pipeline pipeline = {0};
+    struct train_step step = {0};
+    struct team team = {0};
+    struct mesh mesh = mesh_alone();
+    status result;
+
+    mesh.size[AXIS_PIPE] = t->ranks;
+    TRY_GOTO(done, result, team_build(&team, world, &mesh,
+                                      &mesh_order_default, 2));
+    TRY_GOTO(done, result, make_pipeline(t, &pipeline,
+                                         world ? world->rank : 0));
+    if (t->fault == FAULT_TRANSFER) lose_transfer(&pipeline.schedule);
+    TRY_GOTO(done, result, team_add_chunks(&team, &pipeline));
+    train_step_reserve(&pipeline, &team, 1);
+    result = train(t, &pipeline, &team, &step);
+done:
+    train_step_free(&step);
+    pipeline_free(&pipeline);
+    team_free(&team);
+    return result;
+}
+
+static void lay_out(struct result *out)
+{
+    const struct grid grid = {8, 2, 1};
+    struct program whole;
+
+    program_init(&whole, PROGRAM_TRAIN, DTYPE_F32, &grid);
+    whole.length = whole.context = whole.tokens = whole.logits_chunk = LENGTH;
+    whole.sequences = whole.batch = 1;
+    whole.vocab = VOCAB;
+    IS_OK(model.kind->build(&whole, &model));
+    for (int i = 0; i < whole.params.count; i++)
+        out->at[i + 1] = out->at[i] + whole.params.items[i].elements;
+    CHECK(out->at[whole.params.count] <= ELEMENTS_MAX);
+    program_free(&whole);
+}
+
+static status run(const char *schedule, int ranks, enum fault fault,
+                  struct result *out)
+{
+    struct trained t = {schedule, ranks, fault, out};
+
+    memset(out, 0, sizeof *out);
+    lay_out(out);
+    return ranks == 1 ? rank_body(&t, NULL) : ranks_run(ranks, rank_body, &t);
+}
+
+static struct result one, other;
+
+TEST(every_schedule_trains_what_one_rank_trains)
+{
+    IS_OK(run("1f1b", 1, FAULT_NONE, &one));
+    CHECK(isfinite(one.loss[1]) && one.loss[1] < one.loss[0]);
+    for (int i = 0; i < schedule_row_count; i++)
+        for (int ranks = 2; ranks <= 4; ranks *= 2) {
+            IS_OK(run(schedule_rows[i].name, ranks, FAULT_NONE, &other));
+            if (memcmp(&one, &other, sizeof one) != 0)
+                print_error("%s, %d ranks\n", schedule_rows[i].name, ranks);
+            EQUAL_BYTES(&one, &other, sizeof one);
+        }
+}
+
+TEST(a_sequence_of_another_micro_batch_is_seen)
+{
+    IS_OK(run("1f1b", 1, FAULT_NONE, &one));
+    IS_OK(run("1f1b", 2, FAULT_SEQUENCE, &other));
+    CHECK(memcmp(one.weights, other.weights, sizeof one.weights) != 0);
+    CHECK(memcmp(one.loss, other.loss, sizeof one.loss) != 0);
+}
+
+TEST(a_transfer_that_is_missing_ends_every_rank)
+{
+    FAILS(run("1f1b", 2, FAULT_TRANSFER, &other), ERR_PEER, "group pipe");
+}
+
+TEST_MAIN(every_schedule_trains_what_one_rank_trains,
+          a_sequence_of_another_micro_batch_is_seen,
+          a_transfer_that_is_missing_ends_every_rank)
