@@ -106,7 +106,11 @@ status file_open_own(const char *path, int flags, int *descriptor)
     int reason;
 
     *descriptor = -1;
-    TRY(file_place_open(&place, path));
+    result = file_place_open(&place, path);
+    if (result == ERR_MISSING && flags & O_CREAT)
+        FAIL(ERR_IO, "%s: cannot be written; its directory does not exist",
+             path);
+    TRY(result);
     do
         *descriptor = openat(place.directory, place.name,
                              flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY |

@@ -129,6 +129,12 @@ static status fit_data(const struct fit *fit, struct grid *grid)
 
 /* ---- tensor ---- */
 
+static const char *cap_text(int ranks)
+{
+    _Static_assert(GRID_LEAVES_MAX == 64, "cap_text says 64");
+    return ranks > GRID_LEAVES_MAX ? " (at most 64 ranks can)" : "";
+}
+
 static bool cuts_model(const struct fit *fit, const struct grid *grid,
                        int ranks)
 {
@@ -152,11 +158,10 @@ static status fit_tensor(const struct fit *fit, struct grid *grid)
     if (divides_tensor(fit, grid, ranks)) return OK;
     if (!cuts_model(fit, grid, ranks))
         FAIL(ERR_CONFIG, "mesh.tensor: %d ranks do not divide %lld heads, %lld "
-                         "key-value heads and a feed-forward width of %lld "
-                         "(at most %d ranks can); %s", ranks,
-             (long long)fit->facts.heads,
+                         "key-value heads and a feed-forward width of %lld%s; "
+                         "%s", ranks, (long long)fit->facts.heads,
              (long long)fit->facts.kv_heads,
-             (long long)fit->facts.feed_forward, GRID_LEAVES_MAX,
+             (long long)fit->facts.feed_forward, cap_text(ranks),
              nearest(near, fit, grid, ranks, cuts_model));
     if (fit->fast) {
         grid->tensor = ranks;
@@ -198,9 +203,8 @@ static status fit_context(const struct fit *fit, struct grid *grid)
     if (divides_context(fit, grid, ranks)) return OK;
     if (!cuts_sequence(fit, grid, ranks))
         FAIL(ERR_CONFIG, "mesh.context: %d ranks do not cut a sequence of %lld "
-                         "tokens into two chunks a rank (at most %d ranks "
-                         "can); %s", ranks, (long long)fit->length,
-             GRID_LEAVES_MAX,
+                         "tokens into two chunks a rank%s; %s", ranks,
+             (long long)fit->length, cap_text(ranks),
              nearest(near, fit, grid, ranks, cuts_sequence));
     if (fit->fast) {
         grid->context = ranks;

@@ -145,7 +145,7 @@ ends 65 "truncated" "$program" data show config.yaml --set data.mixture= \
 # --- what cannot be ---
 ends 78 "both given" "$program" train config.yaml --run bad \
     --set data.train=[c.jsonl]
-ends 78 "no weight" "$program" train config.yaml --run bad \
+ends 78 "not a weight" "$program" train config.yaml --run bad \
     --set 'data.mixture=[web x a.jsonl]'
 ends 78 "no row of data.mixture is named" "$program" train config.yaml \
     --run bad --set 'data.phases=[2 other=1]'

@@ -73,8 +73,8 @@ for layout in "1" "4 mesh.shard=2 zero=fsdp" "8 mesh.pipe=2 mesh.tensor=2" \
     [ "$count" -eq "$ranks" ] && ok || bad "$count ranks shown of $layout"
 done
 ends 0 "ranks 4 to 123 are not shown" "$program" plan config.yaml \
-    --explain mesh --ranks 128 --set mesh.tensor=4 --set mesh.context=32 \
-    --set numerics.mode=fast --set data.sequence=256
+    --explain mesh --ranks 128 --set mesh.tensor=4 --set mesh.context=16 \
+    --set mesh.data=2 --set numerics.mode=fast --set data.sequence=256
 ends 0 "blocks" "$program" plan config.yaml --explain mesh --ranks 4 \
     --set mesh.pipe=2 --draw mesh.svg
 says "pipe 1" mesh.svg

@@ -108,7 +108,7 @@ ends 76 "step" train --run x7 --set optimizer.lr=50 --set optimizer.clip=0 \
 full() { "$program" generate whole --prompt The --tokens 4 >/dev/full; }
 ends 74 "disk full" full
 touch file
-ends 74 "file/inside" train --run file/inside
+ends 74 "is not a directory" train --run file/inside
 
 # --- the model leaves and comes back ---
 check "export" "$program" export whole out.hf

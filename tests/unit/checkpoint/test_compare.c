@@ -9,6 +9,7 @@ static void save_changed(int part, int64_t element, float change)
     float *data = small->parts[part].data;
 
     small->plan.run = room_path("b");
+    IS_OK(directory_make(small->plan.run));
     data[element] = change == 0 ? -data[element] : data[element] + change;
     IS_OK(checkpoint_save(&small->plan));
     free(small);

@@ -84,8 +84,8 @@ static const struct refusal refusals[] = {
      "mesh.data: 4 ranks do not divide the grid's 2 data leaves into subtrees; "
      "2 can"},
     {3, "mesh.tensor=3", "mesh.tensor: 3 ranks do not divide 8 heads, 4 "
-                         "key-value heads and a feed-forward width of 48 (into "
-                         "a power of two, or 3); 2 or 4 can"},
+                         "key-value heads and a feed-forward width of 48; 2 "
+                         "or 4 can"},
     {3, "mesh.tensor=3 numerics.mode=fast", "mesh.tensor: 3 ranks"},
     {8, "mesh.tensor=8", "mesh.tensor: 8 ranks do not divide the grid's 4 "
                          "tensor leaves into subtrees; 4 can"},
@@ -94,8 +94,8 @@ static const struct refusal refusals[] = {
     {2, "mesh.context=2", "mesh.context: 2 ranks do not divide the grid's 1 "
                           "context leaf into subtrees; 1 can"},
     {32, "mesh.context=32 numerics.mode=fast",
-     "mesh.context: 32 ranks do not cut a sequence of 40 tokens (into two "
-     "chunks a rank, ranks a power of two, or 3); 16 can"},
+     "mesh.context: 32 ranks do not cut a sequence of 40 tokens into two "
+     "chunks a rank; 20 can"},
     /* the pipeline */
     {8, "mesh.pipe=8", "mesh.pipe: 8 ranks of 1 stage are more stages than the "
                        "model's 6 blocks; 6 can be"},
