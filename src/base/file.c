@@ -314,6 +314,13 @@ bool file_exists(const char *path)
     return stat(path, &facts) == 0;
 }
 
+bool file_is_gone(const char *path)
+{
+    struct stat facts;
+
+    return stat(path, &facts) != 0 && (errno == ENOENT || errno == ENOTDIR);
+}
+
 bool file_is_directory(const char *path)
 {
     struct stat facts;

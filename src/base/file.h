@@ -79,6 +79,7 @@ void file_map_close(struct file_map *map);
 void file_map_drop(const struct file_map *map);
 
 bool file_exists(const char *path);
+bool file_is_gone(const char *path); /* not there; other errors are no answer */
 bool file_is_directory(const char *path);
 status file_size(const char *path, int64_t *bytes);
 status directory_make(const char *path);     /* with parents; exists: OK */

@@ -170,7 +170,8 @@ status model_place_find(const char *path, struct model_place *out)
     memset(out, 0, sizeof *out);
     out->step = -1;
     if (!file_exists(path))
-        FAIL(ERR_MISSING, "%s: there is no such directory", path);
+        FAIL(ERR_MISSING, "%s: there is no such directory; a model is a "
+             "directory on this machine, nothing is downloaded by name", path);
     if (!file_is_directory(path))
         FAIL(ERR_FORMAT, "%s: is a file; a model is a directory: of a run, "
              "of a checkpoint, or in the form of Hugging Face", path);

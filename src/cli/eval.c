@@ -83,7 +83,7 @@ static status read_request(struct arguments *arguments,
     TRY(read_words(arguments, "task", &paths));
     if (paths.count == 0)
         FAIL(ERR_USAGE, "eval needs --task FILE.jsonl, the file with the "
-             "items");
+             "items (and --kind, where its fields do not show the kind)");
     request->paths = paths.items;
     request->count = paths.count;
     TRY(read_kinds(arguments, request));

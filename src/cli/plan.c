@@ -45,6 +45,7 @@ static status planned_build(struct planned *planned,
     TRY(setup_check_length(o));
     if (o->train.epochs <= 0) TRY(setup_length(&planned->setup, 0));
     TRY(checks_run(&planned->setup));
+    checks_note_warmup(o->optimizer.warmup, planned->setup.rate.steps);
     checks_note_missing(o);
     TRY(plan_ramp_choose(&planned->setup, step));
     return draft_build(&planned->draft, &planned->setup, (int)rank);
@@ -342,6 +343,50 @@ done:
     return result;
 }
 
+/* The largest micro-batch up to the one there is with which gradients would be
+ * divided: a power of two of them that cuts the leaves (setup.c,
+ * choose_rounds). */
+static int64_t dividing_micro_batch(const struct setup *setup)
+{
+    const struct stage_request *r = &setup->request;
+    int64_t best = r->batch;
+
+    for (int64_t rounds = 2; rounds <= r->batch / r->micro_batch; rounds *= 2)
+        if (r->batch % rounds == 0 && r->grid.data % rounds == 0 &&
+            grid_is_power((int)(r->grid.data / rounds * setup->ranks)))
+            best = r->batch / rounds;
+    return best;
+}
+
+/* zero2, zero3 and fsdp that leave the gradients whole. */
+static void warn_whole_gradients(const struct planned *planned)
+{
+    const struct setup *setup = &planned->setup;
+    const struct stage_request *r = &setup->request;
+    const char *axis = r->mesh.size[AXIS_PIPE] > 1      ? "mesh.pipe"
+                       : r->mesh.size[AXIS_CONTEXT] > 1 ? "mesh.context"
+                       : r->grid.context > 1 ? "numerics.grid_context" : NULL;
+    char bytes[32];
+    int ranks, rank;
+
+    division_place(&r->division, &r->mesh, &r->place, &ranks, &rank);
+    if (r->division.gradients == 0 || ranks == 1 || r->rounds > 0) return;
+    text_bytes(bytes,
+               planned->draft.pipeline.memory[MEMORY_GRADIENTS].bytes);
+    if (axis != NULL)
+        fprintf(stderr, "warning: zero=%s keeps whole gradients beside %s: %s "
+                        "on this rank, not 1/%d of it; to need less, set "
+                        "mesh.tensor higher and %s to 1 (docs/zero.md)\n",
+                setup->set->values.zero, axis, bytes, ranks, axis);
+    else
+        fprintf(stderr, "warning: zero=%s keeps whole gradients, because a "
+                        "micro-batch is less than a leaf of the batch: %s on "
+                        "this rank; with train.micro_batch=%lld they are "
+                        "divided by %d (docs/zero.md)\n",
+                setup->set->values.zero, bytes,
+                (long long)dividing_micro_batch(setup), ranks);
+}
+
 static status show(struct planned *planned, int view,
                    struct arguments *arguments)
 {
@@ -352,6 +397,7 @@ static status show(struct planned *planned, int view,
     status result;
 
     if (!json && strcmp(name, "ramp") != 0) plan_ramp_note(&planned->setup);
+    if (!json) warn_whole_gradients(planned);
     if (views[view].fill == NULL)
         return plan_mesh(&planned->setup, json, picture);
     if (strcmp(name, "memory") == 0 && picture != NULL)

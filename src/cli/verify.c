@@ -12,6 +12,7 @@
 #include "comm/launch.h"
 #include "report/overlay.h"
 #include "setup/setup.h"
+#include "train/checks.h"
 
 /* What a layout outside the grid claims: it adds in another order. */
 static const double CLAIM_FLOAT64 = 1e-12, CLAIM_FLOAT32 = 1e-4,
@@ -211,6 +212,7 @@ static void print_notes(const struct verification *v)
                         "held against its own plan of messages\n",
                 (long long)one->steps, one->batches);
 
+    checks_note_warmup(one->warmup, one->length);
     if (one->skipped > 0)
         fprintf(stderr, "%lld of %lld steps changed no weights: their "
                         "gradients overflowed float16\n",

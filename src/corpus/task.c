@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/file.h"
 #include "corpus/byte_stream.h"
 #include "corpus/corpus.h"
 #include "corpus/task_clean.h"
@@ -433,6 +434,14 @@ done:
     return result;
 }
 
+static status check_there(const char *path)
+{
+    if (!file_is_gone(path)) return OK;
+    FAIL(ERR_MISSING, "%s: there is no such file; a task is a file of items, "
+         "one JSON object a line (.jsonl), and nothing is downloaded; "
+         "docs/evaluation.md says how to get or make one", path);
+}
+
 status task_guess_file(const char *path, enum task_kind *kind)
 {
     struct line_reader reader = {0};
@@ -443,6 +452,7 @@ status task_guess_file(const char *path, enum task_kind *kind)
     status result;
 
     *kind = TASK_TEXT;
+    TRY(check_there(path));
     if (text_ends_with(path, ".txt") || text_ends_with(path, ".parquet"))
         return OK;
     arena_init(&scratch, "a record", 0);
@@ -457,7 +467,8 @@ status task_guess_file(const char *path, enum task_kind *kind)
     if (!guess(record, kind))
         FAIL_GOTO(done, result, ERR_CONFIG,
                   "%s: the fields of its first record do not show the kind of "
-                  "task; set the kind, such as lambada or perplexity", path);
+                  "task; name it: --kind hellaswag, arc, lambada, "
+                  "multiple_choice or perplexity", path);
 done:
     text_free(&line);
     arena_free(&scratch);
@@ -468,6 +479,7 @@ done:
 status task_read(struct task *task, const struct task_source *source)
 {
     *task = (struct task){.kind = source->kind};
+    TRY(check_there(source->path));
     arena_init(&task->arena, "a task", 0);
     TRY(arena_copy_text(&task->arena, source->path, &task->path));
     TRY(source->kind == TASK_TEXT

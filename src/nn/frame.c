@@ -566,7 +566,10 @@ void frame_plan_free(struct frame_plan *plan)
 status frame_plan_print(const struct frame_plan *plan,
                         const struct program *program, struct text *out)
 {
-    TRY(text_printf(out, "frame of %lld bytes, %d events, %d buffers\n",
+    char amount[32];
+
+    TRY(text_printf(out, "frame of %s (%lld bytes), %d events, %d buffers\n",
+                    text_bytes(amount, (uint64_t)plan->bytes),
                     (long long)plan->bytes, plan->event_count,
                     plan->buffer_count));
     for (int i = 0; i < plan->buffer_count; i++) {
@@ -574,8 +577,9 @@ status frame_plan_print(const struct frame_plan *plan,
         const struct slot_info *info = &program->slots[buffer->slot];
 
         TRY(text_printf(out,
-                        "%12lld bytes at %12lld, events %4d to %4d: %s%s%s "
-                        "s%d ",
+                        "%11s %12lld bytes at %12lld, events %4d to %4d: "
+                        "%s%s%s s%d ",
+                        text_bytes(amount, (uint64_t)buffer->bytes),
                         (long long)buffer->bytes, (long long)buffer->offset,
                         buffer->first, buffer->last,
                         buffer->sums ? "sums of the " : "",

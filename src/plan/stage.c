@@ -674,12 +674,12 @@ status memory_print(const struct memory_row *rows, struct text *out)
     for (int i = 0; i < MEMORY_OWNERS; i++) {
         sum += rows[i].bytes;
         if (rows[i].bytes > 0)
-            TRY(text_printf(out, "%-32s %-12s %15zu  %s\n", rows[i].name,
-                            rows[i].life, rows[i].bytes,
-                            text_bytes(bytes, rows[i].bytes)));
+            TRY(text_printf(out, "%-32s %-12s %11s %15zu bytes\n",
+                            rows[i].name, rows[i].life,
+                            text_bytes(bytes, rows[i].bytes), rows[i].bytes));
     }
-    return text_printf(out, "%-32s %-12s %15zu  %s\n", "total", "", sum,
-                       text_bytes(bytes, sum));
+    return text_printf(out, "%-32s %-12s %11s %15zu bytes\n", "total", "",
+                       text_bytes(bytes, sum), sum);
 }
 
 void memory_write(const struct memory_row *rows, struct json_writer *out)

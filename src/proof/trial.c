@@ -77,6 +77,10 @@ static status open_trial(struct rank_trial *t, struct group *world)
                    leads(t) ? feed_open(&t->feed, &t->setup, cache) : OK));
     if (!leads(t)) TRY(feed_open(&t->feed, &t->setup, cache));
     TRY(setup_length(&t->setup, t->feed.samples));
+    if (leads(t)) {
+        t->out->warmup = t->set->values.optimizer.warmup;
+        t->out->length = t->setup.rate.steps;
+    }
     return team_agree(&t->team, open_stage(t));
 }
 

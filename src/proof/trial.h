@@ -10,6 +10,7 @@
 
 struct trial {
     int64_t steps;            /* with those beyond what was asked */
+    int64_t warmup, length;   /* steps: as configured, and of the whole run */
     int64_t skipped;          /* of them: gradients overflowed float16 */
     int batches;              /* sizes of the batch: more than 1 in a ramp */
     double *losses;           /* owned, [steps] */

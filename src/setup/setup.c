@@ -659,9 +659,8 @@ status setup_length(struct setup *setup, int64_t samples)
         FAIL(ERR_CONFIG, "%lld steps of %lld tokens are more than the 2^60 "
                          "tokens that a run may have",
              (long long)setup->rate.steps, (long long)(setup->batch * length));
-    if (setup->rate.warmup > setup->rate.steps)
-        FAIL(ERR_CONFIG, "optimizer.warmup: %lld steps are more than the run's "
-                         "%lld", (long long)setup->rate.warmup,
-             (long long)setup->rate.steps);
+    /* The setup may be given another length later. */
+    setup->rate.warmup = o->optimizer.warmup < setup->rate.steps
+                             ? o->optimizer.warmup : setup->rate.steps;
     return OK;
 }

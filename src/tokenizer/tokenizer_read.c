@@ -153,6 +153,30 @@ bool tokenizer_file(const char *directory, char file[PATH_BYTES])
     return false;
 }
 
+/* Names of model hubs: gpt2, org/name. A path that was meant as one has an
+ * ending of its own, begins with . or /, or has more parts. */
+static bool looks_like_hub_name(const char *path)
+{
+    const char *slash = strchr(path, '/');
+
+    return strchr("./~", path[0]) == NULL && !text_ends_with(path, ".json") &&
+           !text_ends_with(path, ".model") &&
+           !text_ends_with(path, ".tiktoken") &&
+           (slash == NULL || (slash[1] != 0 && strchr(slash + 1, '/') == NULL));
+}
+
+static status no_such_tokenizer(const char *path)
+{
+    if (looks_like_hub_name(path))
+        FAIL(ERR_MISSING, "tokenizer: there is no file or directory %s, and "
+             "nothing is downloaded by name; put the Hugging Face directory "
+             "of %s on this machine and give its path, or make a tokenizer "
+             "with `lockstep tokenizer train`", path, path);
+    FAIL(ERR_MISSING, "%s: there is no such file or directory; a tokenizer is "
+         "a tokenizer.json, .model or .tiktoken file or the directory that "
+         "holds it", path);
+}
+
 status tokenizer_read(struct tokenizer *tokenizer, const char *path)
 {
     char file[PATH_BYTES];
@@ -163,6 +187,7 @@ status tokenizer_read(struct tokenizer *tokenizer, const char *path)
     if (path[0] == '\0')
         FAIL(ERR_CONFIG, "no tokenizer: tokenizer.from is empty; name a "
              "tokenizer.json or make one with `lockstep tokenizer train`");
+    if (file_is_gone(path)) return no_such_tokenizer(path);
     if (!file_is_directory(path))
         TRY(path_join(file, sizeof file, "", path));
     else if (!tokenizer_file(path, file))

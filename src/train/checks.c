@@ -53,6 +53,14 @@ static void note_files(const char *option, const struct option_list *list)
                             "without it\n", option, list->items[i]);
 }
 
+void checks_note_warmup(int64_t warmup, int64_t steps)
+{
+    if (warmup > steps && steps > 0)
+        fprintf(stderr, "notice    optimizer.warmup is %lld steps, but the run "
+                        "has %lld: it warms up during all of them\n",
+                (long long)warmup, (long long)steps);
+}
+
 void checks_note_missing(const struct options *o)
 {
     if (feed_check_named(o) != OK) {

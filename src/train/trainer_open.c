@@ -104,6 +104,7 @@ done:
 static status may_begin(const struct trainer *t, int64_t *begins)
 {
     const char *run = t->run.path;
+    char command[PATH_BYTES + 64];
     const bool told = t->request->from_scratch;
     status result;
     int count;
@@ -120,9 +121,10 @@ static status may_begin(const struct trainer *t, int64_t *begins)
                          "%s/ckpt: has no checkpoint, though the run had begun "
                          "to save or is an older one; nothing was changed",
                          run);
+    launched_resume(command, sizeof command, run, team_size(&t->team));
     return status_hint(result, "bring the directory back (is its disk "
                                "mounted?), or begin again at step 0 with: "
-                               "lockstep resume %s --from-scratch", run);
+                               "%s --from-scratch", command);
 }
 
 static status restore_or_begin(struct trainer *t)
@@ -320,6 +322,8 @@ static status begin(struct trainer *t)
              t->run.path, (long long)t->counters.step,
              (long long)t->setup.rate.steps);
     if (!trainer_leads(t)) return OK;
+    checks_note_warmup(t->setup.set->values.optimizer.warmup,
+                       t->setup.rate.steps);
     if (t->request->resume) tell_length(t);
     /* Before config.yaml makes a run of it. */
     if (t->saved_step < 0) TRY(checkpoint_announce(t->run.path));

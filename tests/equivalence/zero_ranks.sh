@@ -118,8 +118,7 @@ gradient_bytes() { # SETTING
     lockstep plan config.yaml --ranks 8 --set mesh.tensor=2 \
         --set model.layers=24 --set "zero=$1" --explain memory |
         awk '/^(partial )?gradients / {
-                 for (i = 1; i <= NF; i++)
-                     if ($i ~ /^[0-9]+$/) { sum += $i; break }
+                 sum += $(NF - 1) # "4.5 MiB 4718592 bytes"
              }
              END { print sum + 0 }'
 }

@@ -1,0 +1,78 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# first_hour.sh - what a newcomer types in the first hour: names of model hubs,
+# trial runs of one step, ranks that do not fit. Each gets a sentence whose
+# advice works.
+. "${0%/*}/common.sh"
+prepare
+LIMIT=60
+
+# --- names of hubs ---
+for name in gpt2 meta-llama/Llama-3.1-8B; do
+    expect "tokenizer.from=$name" 66 "nothing is downloaded" plan config.yaml \
+        --set tokenizer.from=$name
+    grep -qF "lockstep tokenizer train" out ||
+        bad "tokenizer.from=$name" "does not say what to do" out
+done
+expect "a tokenizer that is not there" 66 "no such file or directory" \
+    plan config.yaml --set tokenizer.from=../none/tokenizer.json
+expect "a trial of one step" 0 "warms up during all of them" \
+    train config.yaml --run trial --set train.steps=1
+expect "--task hellaswag" 66 "a task is a file of items" \
+    eval trial --task hellaswag
+expect "--task hellaswag of a kind" 66 "docs/evaluation.md" \
+    eval trial --task hellaswag --kind hellaswag
+expect "a task of no known kind" 78 "name it: --kind hellaswag" \
+    eval trial --task text.jsonl
+
+# --- runs that are shorter than their warm-up ---
+rate() { # RUN STEP
+    sed -n "s/^.*\"step\": *$2,.*\"lr\": *\([^,}]*\).*/\1/p" "$1/metrics.jsonl"
+}
+[ "$(rate trial 1)" = 0.003 ] && ok "the one step has the full rate" ||
+    bad "the one step has the full rate" "$(rate trial 1)" trial/metrics.jsonl
+expect "plan says it" 0 "optimizer.warmup is 3 steps, but the run has 2" \
+    plan config.yaml --set train.steps=2
+expect "verify says it" 0 "optimizer.warmup is 3 steps, but the run has 2" \
+    verify config.yaml --set train.steps=2 --steps 1
+expect "resume says it" 0 "optimizer.warmup is 3 steps, but the run has 2" \
+    resume trial --set train.steps=2
+must train config.yaml --run longer --set train.steps=6
+grep -q "optimizer.warmup is" log &&
+    bad "a longer run" "speaks of its warm-up" log
+[ "$(rate longer 1)" = 0.001 ] && ok "a longer run warms up as told" ||
+    bad "a longer run warms up as told" "$(rate longer 1)" log
+
+# --- zero that leaves gradients whole ---
+whole="keeps whole gradients"
+expect "fsdp beside a pipeline" 0 "$whole beside mesh.pipe" \
+    plan config.yaml --ranks 4 --set mesh.pipe=2 --set zero=fsdp
+expect "zero2 beside context ranks" 0 "$whole beside mesh.context" \
+    plan config.yaml --ranks 4 --set mesh.context=2 --set zero=zero2 \
+    --set numerics.grid_context=2
+expect "micro-batches smaller than a leaf" 0 "with train.micro_batch=2 they" \
+    plan config.yaml --ranks 2 --set numerics.grid_data=4 --set zero=fsdp \
+    --set train.micro_batch=1
+expect "... as it says" 0 "" plan config.yaml --ranks 2 --set zero=fsdp \
+    --set numerics.grid_data=4 --set train.micro_batch=2
+grep -q "$whole" out && bad "... as it says" "warns still" out
+expect "memory" 0 "gradients" plan config.yaml --explain memory
+grep -qE '^total  .*[0-9] [KM]iB  +[0-9]+ bytes$' out &&
+    ok "memory in units, then in bytes" ||
+    bad "memory in units, then in bytes" "has another form" out
+
+# --- the hint where checkpoints are gone, under mpirun ---
+for mpi in openmpi mpich; do
+    if [ ! -e "$BUILD/comm_$mpi.so" ] || ! command -v mpirun.$mpi >/dev/null
+    then echo "left out: no $mpi on this machine"; continue; fi
+    more=
+    [ $mpi = mpich ] || more="--oversubscribe --allow-run-as-root"
+    [ -e many ] || { must train config.yaml --run many --ranks 2; }
+    rm -rf many/ckpt
+    # shellcheck disable=SC2086
+    timeout 60 mpirun.$mpi $more -n 2 "$program" resume many >out 2>&1
+    if grep -qF "mpirun -n 2 lockstep resume many --from-scratch" out
+    then ok "the 66 hint is a whole command, $mpi"
+    else bad "the 66 hint, $mpi" "is not a whole command" out; fi
+done
+report
