@@ -62,7 +62,7 @@ status tree_scatter(struct operation *op, const struct circle *circle,
 status tree_collect(struct operation *op, const struct circle *circle,
                     const struct cut *cut);
 
-/* Of the group, with op->group->node ranks in a node. */
+/* An all-reduce over the group, with op->group->node ranks in a node. */
 status hierarchy_all_reduce(struct operation *op, const struct cut *cut);
 status hierarchy_reduce(struct operation *op, const struct cut *cut);
 status hierarchy_gather(struct operation *op, const struct cut *cut);

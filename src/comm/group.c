@@ -115,7 +115,7 @@ void group_abort(struct group *group, const char *reason)
     group->ops->abort(group->backend, group->members[group->rank], reason);
 }
 
-/* What ranks tell each other: the failure that explains the others. */
+/* The verdict that ranks exchange: the failure that explains the others. */
 struct verdict {
     int32_t code, rank;
     char text[AGREE_TEXT_BYTES];

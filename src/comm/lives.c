@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lives.c - what LOCKSTEP_CHECK=lives sees of messages in the background. */
+/* lives.c - the checks of LOCKSTEP_CHECK=lives for messages in the
+ * background. */
 #include "comm/lives.h"
 
 #include "comm/rank.h"
@@ -8,7 +9,8 @@ enum side { READS, WRITES };
 
 typedef void visit_span(void *argument, char *data, int64_t bytes);
 
-/* Of this rank: its calls are started and waited for by this thread. */
+/* The calls under way on this rank. This thread starts them and waits for
+ * them. */
 static _Thread_local struct comm_handle *under_way;
 
 /* ---- the memory of a call, run by run ---- */
@@ -196,7 +198,8 @@ static void forget(const struct comm_handle *handle)
     if (*at != NULL) *at = handle->under_way;
 }
 
-/* What has come is still there, or nothing was put where it will come. */
+/* The outputs are unchanged: received data is still there, and nothing was
+ * written where data will arrive. */
 static bool outputs_kept(const struct comm_handle *h)
 {
     if (h->done) return !h->spoilt && h->written == hash_of(h, WRITES);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lives.h - what LOCKSTEP_CHECK=lives sees of messages in the background.
+/* lives.h - the checks of LOCKSTEP_CHECK=lives for messages in the background.
  *
  * Between comm_start and comm_wait a call's inputs must not change, its outputs
  * must not be written, and nobody else may use either. The calls of a rank are

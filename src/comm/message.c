@@ -130,8 +130,8 @@ status block_take(struct operation *op, int from, const struct comm_block *in)
     return OK;
 }
 
-/* What comes is added from where it lies. A back end that cannot lend fills
- * room at the end of the scratch. */
+/* Adds the received elements from where they lie. A back end that cannot lend
+ * memory fills room at the end of the scratch. */
 static status transfer_combine(struct operation *op, const struct transfer *t)
 {
     const struct comm_ops *ops = op->group->ops;

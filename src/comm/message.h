@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* message.h - what a back end does: carry one message from rank to rank.
+/* message.h - the interface of a back end: it carries one message from rank to
+ * rank.
  *
  * The sender posts a message and later finishes it; in between the memory it
  * points at must not change. The receiver borrows the bytes (where the sender
@@ -33,8 +34,8 @@ struct message {
     void *request;           /* of the back end */
 };
 
-/* What a receiver holds between borrow and give_back; the bytes come in the
- * same order, in whatever arrangement. */
+/* The bytes that a receiver holds between borrow and give_back. They come in
+ * the order in which they were sent, in any arrangement. */
 struct parcel {
     struct comm_block block;
     struct message *message; /* of the sender; NULL: nothing to give back */

@@ -92,7 +92,7 @@ static struct comm_block part_of(struct comm_block block, int64_t first,
     return block;
 }
 
-/* What a rank sends to another, or keeps: the other's block of its roots. */
+/* The block of its roots that a rank sends to another, or keeps. */
 static struct comm_block roots_block(const struct rounds *r, int rank)
 {
     struct comm_block block = cut_rows(&r->o->cut, r->op->group->size, rank,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rank.h - what a rank has once, whatever groups it is in: its counters. A back
+/* rank.h - the counters that a rank has once, whatever groups it is in. A back
  * end builds one for each of its ranks. */
 #ifndef LOCKSTEP_COMM_RANK_H
 #define LOCKSTEP_COMM_RANK_H

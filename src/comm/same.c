@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* same.c - what must be alike on all ranks, checked before it matters. */
+/* same.c - checks that values are the same on all ranks before they are
+ * used. */
 #include "comm/same.h"
 
 #include <inttypes.h>

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* same.h - what must be alike on all ranks, checked before it matters. */
+/* same.h - checks that values are the same on all ranks before they are
+ * used. */
 #ifndef LOCKSTEP_COMM_SAME_H
 #define LOCKSTEP_COMM_SAME_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* traffic.c - what a rank has sent: one row for each group, kind and phase. */
+/* traffic.c - counters of sent messages: one row for each group, kind and
+ * phase. */
 #include "comm/traffic.h"
 
 #include <stdio.h>

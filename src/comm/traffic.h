@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* traffic.h - what a rank has sent: one row for each group, kind and phase. */
+/* traffic.h - counters of sent messages: one row for each group, kind and
+ * phase. */
 #ifndef LOCKSTEP_COMM_TRAFFIC_H
 #define LOCKSTEP_COMM_TRAFFIC_H
 

@@ -371,7 +371,7 @@ static void specs_of(const struct param_spec *weight,
     if (pieces == 1) b->piece_count = 1; /* its rows may have units */
 }
 
-/* What adapter number `index` of a matrix adds to its output. */
+/* Adds the product of adapter number `index` of a matrix to its output. */
 static slot add_adapter(struct program *p, slot x,
                         const struct param_spec *weight,
                         const struct adapter *adapter, int index)

@@ -78,7 +78,8 @@ static int rope_table_find(struct program *p, const struct rope_table *table)
     return p->rope_count++;
 }
 
-/* Of `heads`, those of one rank; fewer heads than ranks: one. */
+/* The number of `heads` that one rank has; 1 if there are fewer heads than
+ * ranks. */
 static int own_heads(const struct program *p, int heads)
 {
     const int ranks = program_tensor_ranks(p);
@@ -123,7 +124,8 @@ slot nn_rope(struct program *p, slot qkv, int heads, int kv_heads,
 
 /* ---- attention ---- */
 
-/* What the masks of a block know; the layer's key is drawn from the run's. */
+/* The dropout masks of a block; the layer's key is derived from the run's
+ * key. */
 static struct attention_dropout drop_of(const struct step *step,
                                         const struct run *run)
 {

@@ -103,7 +103,7 @@ static const int32_t *documents_from(const int32_t *documents, int64_t first)
     return documents == NULL ? NULL : documents + first;
 }
 
-/* Of queries: from row `first` of every sequence on. */
+/* Restricts the queries to those from row `first` of every sequence on. */
 static void queries_from(struct attention *p, int64_t first)
 {
     struct tensor *rows[] = {&p->q, &p->out, &p->lse, &p->dq, &p->dout,

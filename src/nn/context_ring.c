@@ -3,10 +3,10 @@
  * travel from rank to rank and are used where they are, while the next ones
  * arrive. Source: Liu et al. 2023, arXiv:2310.01889.
  *
- * What a block of keys gives to own queries is a node of the tree over keys; so
- * nodes are kept and merged as the tree says (forest.h), in whatever order
- * blocks come. Backward, queries with their gradients travel too: own keys get
- * nodes of their sums over queries. */
+ * A block of keys contributes one node of the tree over keys to the own
+ * queries. Nodes are kept and merged as the tree says (forest.h), whatever the
+ * order in which blocks arrive. In backward, queries and their gradients travel
+ * too, and the own keys get nodes of their sums over queries. */
 #include "nn/payload.h"
 
 #include <string.h>

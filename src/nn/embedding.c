@@ -94,7 +94,7 @@ static status embedding_forward(const struct step *step, struct run *run)
     return look_up(step, run, own_index(step, run), false);
 }
 
-/* Of the ranks whose outputs are added, the first adds the positions. */
+/* Only the first of the ranks whose outputs are added adds the positions. */
 static status position_forward(const struct step *step, struct run *run)
 {
     if (run->program->place.at[AXIS_TENSOR] > 0) return OK;

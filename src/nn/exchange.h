@@ -32,8 +32,8 @@ struct layer_exchanges {
     bool varies;             /* from micro-batch to micro-batch */
 };
 
-/* Of the event; nothing for a layer that makes none, and for an axis of one
- * rank. */
+/* Lists the exchanges of an event. It lists none for a layer without exchanges
+ * and for an axis of one rank. */
 void layer_exchanges(const struct program *program,
                      const struct exchange_case *at,
                      struct layer_exchanges *out);

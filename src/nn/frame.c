@@ -442,7 +442,7 @@ static status plan_input(struct planner *planner, const struct step *step)
                          layer->keeps_output_for_b ? step->output : -1,
                          layer->keeps_aux_for_b ? step->aux : -1};
 
-    /* What W needs comes again beside the product of B. */
+    /* The input of W is gathered again beside the product of B. */
     if (multiplies(step) && planner->mode == BACKWARD_FUSED &&
         has_weight_pass(planner->program, step) &&
         gather_of(planner, step->input) != NULL)

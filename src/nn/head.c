@@ -71,8 +71,8 @@ static size_t logits_bytes(const struct step *step, const struct program *p)
     return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
 }
 
-/* What the tensor ranks tell each other of n tokens: [2 n] for the maxima and
- * the targets' logits, [n] for the sums. */
+/* The message between tensor ranks for n tokens: [2 n] for the maxima and the
+ * targets' logits, [n] for the sums. */
 static struct comm_call share_call(struct tensor values,
                                    enum reduction reduction)
 {

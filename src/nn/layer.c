@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer.c - what the files of layers share: walking the pieces of a
- * micro-batch for the gradients of vectors. */
+/* layer.c - code shared by the layers: a walk over the pieces of a micro-batch
+ * for the gradients of vectors. */
 #include "nn/layer.h"
 
 static size_t sums_bytes(const struct program *p, int64_t width)

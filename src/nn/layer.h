@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer.h - what the files of layers share; not for users of nn/. */
+/* layer.h - declarations shared by the layers; users of nn/ do not include
+ * it. */
 #ifndef LOCKSTEP_NN_LAYER_H
 #define LOCKSTEP_NN_LAYER_H
 
@@ -45,10 +46,10 @@ status stream_product(struct run *run, int stream, struct tensor dy,
 struct tensor piece_rows(const struct run *run, struct tensor matrix,
                          const struct piece *piece);
 
-/* What a layer reads, while building (relayout.c). Without tensor ranks, x.
- * scatter: the sum over ranks of x, cut by tokens, + bias (may be NULL).
- * local: the same when x is such a sum, else x. whole: with all tokens;
- * `again`: not kept for B. */
+/* These functions choose a layer's input while the program is built
+ * (relayout.c). Without tensor ranks it is x. scatter: the sum over ranks of x,
+ * cut by tokens, + bias (may be NULL). local: the same when x is such a sum,
+ * else x. whole: with all tokens; `again`: not kept for B. */
 slot relayout_scatter(struct program *p, slot x,
                       const struct param_spec *bias);
 slot relayout_local(struct program *p, slot x);

@@ -52,7 +52,8 @@ static status wait_pieces(struct overlap *o)
     return result;
 }
 
-/* What is still under way ends before the first piece of something else. */
+/* Transfers under way must end before the first piece of another kind
+ * starts. */
 static status start(struct run *run, struct overlap *o,
                     struct comm_call *call, int piece)
 {

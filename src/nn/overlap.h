@@ -41,7 +41,8 @@ status overlap_gather(struct run *run, struct tensor whole,
 /* Rows of one piece of part = the sum over ranks of those of whole. */
 status overlap_sum(struct run *run, struct tensor part, struct tensor whole,
                    int piece);
-/* What goes to `data` is there; nothing to do when nothing does. */
+/* Waits until the transfer into `data` has ended; returns at once if there is
+ * none. */
 status overlap_wait(struct run *run, const void *data);
 /* Likewise all pieces of the view. */
 status overlap_wait_all(struct run *run, struct tensor view);

@@ -6,7 +6,7 @@
 #include "comm/comm.h"
 #include "nn/context.h"
 
-/* What travels: a rank's rows, dense, one array after the other. */
+/* The content of a message: a rank's rows, dense, one array after the other. */
 struct cargo {
     struct tensor k, v, q, dout, lse, delta; /* [tokens, heads, width] */
     char *data;

@@ -311,7 +311,7 @@ struct cut program_cut(const struct program *program, bool head)
     return cut;
 }
 
-/* What a policy may name: nothing, all of a block, or a kind of layer. */
+/* A policy may name nothing, the whole block or a kind of layer. */
 enum { POLICY_NONE, POLICY_BLOCK, POLICY_KINDS };
 static const char *const policies[] = {"none", "block", "norm", "activation",
                                        "attention", "linear"};

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* program.h - what one pipeline stage computes, as a flat list of steps.
+/* program.h - the computation of one pipeline stage as a flat list of steps.
  *
- * A model file calls the nn_ functions once, at start-up, in forward order.
- * The program they leave behind is run forwards for F and backwards for B and
- * W; the planner adds up its costs; `plan --explain program` prints it.
- * Nothing is recorded at run time and nothing is allocated in a step.
+ * A model file calls the nn_ functions once, at start-up, in forward order. The
+ * program they leave behind is run forwards for F and backwards for B and W;
+ * the planner adds up its costs; `plan --explain program` prints it. Nothing is
+ * recorded at run time and nothing is allocated in a step.
  *
  *   slot    an activation of one micro-batch, [tokens, width]; its layout says
  *           which mesh axes divide its tokens and its width, and over which it
@@ -306,8 +306,8 @@ int64_t program_position(const struct program *program, int64_t token);
 
 /* Forward cost of all steps. */
 struct step_cost program_cost(const struct program *program);
-/* Of a micro-batch in training: F, B and W at its cost each; there is no W of a
- * frozen matrix. */
+/* The FLOPs of one micro-batch in training: the cost of each F, B and W. A
+ * frozen matrix has no W. */
 double program_training_flops(const struct program *program);
 /* One line per step: kind, slots, shapes, layouts, parameters, cost. */
 status program_print(const struct program *program, struct text *out);
@@ -321,9 +321,9 @@ size_t program_scratch_bytes(const struct program *program);
 size_t program_message_bytes(const struct program *program,
                              const struct group *tensor);
 
-/* What of the tensor axis this rank has: leaves [first, first + count) of the
- * grid; tokens [first, first + count) of every chunk of a sequence, in slots
- * that the axis cuts by tokens (rank: any of the axis). */
+/* This rank's share of the tensor axis: the leaves [first, first + count) of
+ * the grid; or, in slots that the axis cuts by tokens, the tokens [first, first
+ * + count) of every chunk of a sequence (rank: any rank of the axis). */
 struct layout_span program_leaves(const struct program *program);
 struct layout_span program_part(const struct program *program, int rank);
 int program_tensor_ranks(const struct program *program);
@@ -336,8 +336,8 @@ static inline enum dtype program_real(const struct program *program)
 {
     return dtype_real(program->dtype);
 }
-/* Of a slot and of its gradient: a sum that ranks are yet to add up is real, so
- * that it is rounded once, as one rank rounds it. */
+/* The dtype of a slot and of its gradient. A sum that ranks have yet to add up
+ * is real, so that it is rounded once, as on one rank. */
 enum dtype program_slot_dtype(const struct program *program, slot which);
 enum dtype program_gradient_dtype(const struct program *program, slot which);
 

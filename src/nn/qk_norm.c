@@ -64,7 +64,8 @@ static int64_t weight_width(const struct step *step, int which)
            (step->set.qk_norm.each ? step->set.qk_norm.all[which] : 1);
 }
 
-/* Of a weight, or of sums of its gradient, what the row's own elements are. */
+/* The part of a weight, or of the sums of its gradient, that belongs to this
+ * row's columns. */
 static struct tensor own_columns(const struct step *step,
                                  const struct part *part, struct tensor t,
                                  int row)
@@ -400,8 +401,8 @@ static status row_backward(const struct step *step, struct run *run,
         view[1], view[2], numbers, weight, &order);
 }
 
-/* What a pass over queries or keys reads and writes. Before the first piece of
- * a micro-batch. */
+/* Sets up the views that a pass over queries or keys reads and writes. Called
+ * before the first piece of a micro-batch. */
 static status pass_views(const struct step *step, struct run *run,
                          struct qk_pass *pass)
 {

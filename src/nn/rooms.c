@@ -11,8 +11,8 @@
  *   covers             node 16-31, node 32-47
  *   meets              node 0-63, node 0-31, node 32-63
  *
- * What a life of a new buffer meets is then: what covers the nodes on the way
- * down, and all that is noted in the nodes that it covers itself. */
+ * So the life of a new buffer meets the spans that cover the nodes on the way
+ * down, and all spans noted in the nodes that it covers itself. */
 #include "nn/rooms.h"
 
 #include <stdbool.h>
@@ -44,7 +44,7 @@ struct tree {
     int leaves;          /* a power of two */
 };
 
-/* What may stand in the way of one room. */
+/* The spans that may overlap one new buffer. */
 struct search {
     const struct room *room;
     const struct spans *sets[4 * DEPTH_MOST];

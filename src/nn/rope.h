@@ -14,7 +14,7 @@ enum rope_kind {
     ROPE_LONG, ROPE_KINDS
 };
 
-/* Of a head of at most 256 elements (HEAD_WIDTH_MAX). */
+/* A head has at most 256 elements (HEAD_WIDTH_MAX). */
 enum { ROPE_PAIRS_MAX = 128 };
 
 /* Zeroed: plain. What a kind does not use is 0. */
@@ -41,7 +41,7 @@ bool rope_scaling_same(const struct rope_scaling *a,
  * `length` tokens. Float64. */
 double rope_frequency(const struct rope_scaling *scaling, double base,
                       int rotary, int pair, int64_t length);
-/* What multiplies every cos and sin: 1 except for yarn and long. */
+/* The factor of every cos and sin: 1 except for yarn and long. */
 double rope_attention_factor(const struct rope_scaling *scaling);
 
 #endif

@@ -36,7 +36,7 @@ void run_documents(int32_t *documents, const int32_t *positions,
 typedef status logits_reader(void *argument, int64_t first_token,
                              const struct tensor *logits);
 
-/* Who brings what an event needs and takes what it leaves: weights and
+/* Callbacks that fetch an event's inputs and take its outputs: weights and
  * gradients that are not in memory all the time. */
 struct run_watch {
     status (*before)(void *argument, int event);
@@ -44,7 +44,8 @@ struct run_watch {
     void *argument;
 };
 
-/* Who looks at what an event has read and written. Changes nothing. */
+/* A callback that inspects the inputs and outputs of an event. It changes
+ * nothing. */
 struct run_probe {
     void (*look)(void *argument, const struct run *run,
                  const struct event *event);
@@ -139,7 +140,7 @@ int64_t piece_first_token(const struct program *p, const struct piece *piece);
 int64_t piece_tokens(const struct piece *piece);
 struct token_order run_token_order(const struct run *run,
                                    const struct piece *piece, bool continues);
-/* Of the tokens that this rank of the tensor axis holds. */
+/* The order of the tokens that this rank of the tensor axis holds. */
 struct token_order run_part_order(const struct run *run,
                                   const struct piece *piece, bool continues);
 

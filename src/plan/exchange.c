@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange.c - what a rank sends in one training step. The forms are those of
- * comm.h: a sum is a reduce-scatter, in which a rank sends all blocks but its
- * own, and a gather, in which it sends its own block to all others. */
+/* exchange.c - the messages that a rank sends in one training step. The forms
+ * are those of comm.h: a sum is a reduce-scatter, in which a rank sends all
+ * blocks but its own, and a gather, in which it sends its own block to all
+ * others. */
 #include "plan/exchange_model.h"
 
 #include <stdio.h>
@@ -121,8 +122,8 @@ static bool is_idle(const struct stage *stage, const struct residence *item)
                              &stage->frame.events[item->first]);
 }
 
-/* Of divided weights: before each use of each micro-batch, or once a step where
- * they are kept. */
+/* Adds the gathers of divided weights: before each use in each micro-batch, or
+ * once a step where they are kept. */
 static void add_gathers(struct exchanges *out, const struct stage *stage,
                         const struct sharing *s)
 {
@@ -235,7 +236,7 @@ static void add_copies(struct exchanges *out, const struct pipeline *p,
     }
 }
 
-/* What the list says, once each way. */
+/* Adds the transfers of the schedule's list, once in each direction. */
 static void add_transfers(struct exchanges *out, const struct pipeline *p)
 {
     const struct schedule *s = &p->schedule;

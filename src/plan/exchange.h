@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange.h - what a rank sends in one training step, before it does: from
- * the parameter table, the division and the program alone.
+/* exchange.h - a prediction of the messages that a rank sends in one training
+ * step, from the parameter table, the division and the program alone.
  *
  * Rows carry the names of the groups and kinds by which the counters of
  * comm/traffic.h count, and the bytes are theirs, exactly: a trial compares the
@@ -31,7 +31,7 @@ static inline const char *exchange_group(const struct exchange *row)
     return row->group != NULL ? row->group : row->label;
 }
 
-/* Of the rank that the pipeline is planned for. */
+/* The exchanges of the rank that the pipeline is planned for. */
 void exchanges_of(struct exchanges *out, const struct pipeline *pipeline);
 /* Steps that were made, and those of them that changed the weights: one whose
  * gradients overflow float16 does not. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* exchange_model.c - what the steps of the program send along the tensor and
- * context axes. The events of the frame are what runs, recomputation included,
- * so they are what is counted. */
+/* exchange_model.c - the messages of the program's steps along the tensor and
+ * context axes. It counts the events of the frame, because these are the events
+ * that run, recomputation included. */
 #include "plan/exchange_model.h"
 
 #include "base/sizes.h"

@@ -9,7 +9,7 @@
 /* Adds to the row of that group, kind and purpose, or begins it; rows of groups
  * of one rank are left out. */
 void exchanges_add(struct exchanges *exchanges, struct exchange row);
-/* Of all micro-batches of a step. */
+/* Adds the exchanges of all micro-batches of a step. */
 void exchanges_of_program(struct exchanges *exchanges,
                           const struct stage *stage);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain.c - what was decided before the first step, part by part. */
+/* explain.c - the decisions made before the first step, part by part. */
 #include "plan/explain.h"
 
 #include <string.h>
@@ -14,8 +14,8 @@ static const char *cut_of(const struct param_spec *spec)
     return "whole";
 }
 
-/* What the optimizer does with a parameter: its kind, factor of the rate,
- * weight decay; betas where they are not the run's. */
+/* Prints the optimizer settings of a parameter: kind, factor of the rate,
+ * weight decay, and betas that differ from the run's. */
 static status explain_rule(const struct optimizer_rule *rule, bool decays,
                            struct text *out)
 {
@@ -152,7 +152,8 @@ static int64_t leaf_additions(const struct program *p)
     return count;
 }
 
-/* What one order for all layouts costs this rank, beside a sum in any order. */
+/* Prints the cost of a fixed order of sums on this rank, compared with a sum in
+ * any order. */
 static status explain_cost(const struct stage *stage, struct text *out)
 {
     const struct program *p = &stage->program;
@@ -229,7 +230,7 @@ static status explain_program(const struct stage *stage, struct text *out)
     return program_print(&stage->program, out);
 }
 
-/* Of each stage; NULL: of all together. */
+/* Parts that are printed once for each stage; NULL: once for all stages. */
 static const struct {
     const char *name;
     status (*explain)(const struct stage *, struct text *);

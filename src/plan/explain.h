@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* explain.h - what was decided before the first step, part by part, as text:
+/* explain.h - the decisions made before the first step, part by part, as text:
  * `plan CONFIG --explain PART`. */
 #ifndef LOCKSTEP_PLAN_EXPLAIN_H
 #define LOCKSTEP_PLAN_EXPLAIN_H

@@ -29,7 +29,7 @@ status fit_grid(const struct fit *fit, struct grid *grid, bool *changed);
 
 enum context_kind { CONTEXT_GATHER, CONTEXT_RING, CONTEXT_ULYSSES,
                     CONTEXT_HYBRID, CONTEXT_STRIPED };
-/* What context.kind names. ERR_CONFIG: nothing (names the nearest). */
+/* Parses a value of context.kind. ERR_CONFIG: unknown (names the nearest). */
 status context_kind_parse(enum context_kind *kind, const char *name);
 /* How many neighbours along the context axis exchange heads for tokens:
  * 1, all, or for hybrid `asked` (0: as many as the key-value heads of a rank

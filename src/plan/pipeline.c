@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline.c - what one rank of a pipeline runs: its stages of the model, and
- * the schedule that all ranks follow. */
+/* pipeline.c - the work of one pipeline rank: its stages of the model, and the
+ * schedule that all ranks follow. */
 #include "plan/pipeline.h"
 
 #include <stdio.h>

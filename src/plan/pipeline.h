@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pipeline.h - what one rank of a pipeline runs: its stages of the model, and
- * the schedule that all ranks follow.
+/* pipeline.h - the work of one pipeline rank: its stages of the model, and the
+ * schedule that all ranks follow.
  *
- * Without a pipeline (mesh.pipe 1) it is one stage with the whole model and
- * the list of one rank. Everything is decided here, on every rank alike and
- * without a message; pipeline_open then takes exactly the planned memory.
+ * Without a pipeline (mesh.pipe 1) it is one stage with the whole model and the
+ * list of one rank. Everything is decided here, on every rank alike and without
+ * a message; pipeline_open then takes exactly the planned memory.
  *
  *   chunk  one stage of the model on this rank, for one direction */
 #ifndef LOCKSTEP_PLAN_PIPELINE_H

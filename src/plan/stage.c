@@ -20,7 +20,7 @@ static size_t aligned(size_t bytes)
 
 /* ---- sizes ---- */
 
-/* What a rank of a ring holds is two nodes of attention's tree. */
+/* True if a rank of a ring holds two nodes of attention's tree. */
 static bool ring_spans(const struct stage_request *r)
 {
     const int64_t exchange = r->context_exchange > 0 ? r->context_exchange : 1;
@@ -146,7 +146,7 @@ static size_t room_bytes(const struct program *p)
     return aligned((size_t)program_sequence(p) * sizeof(int32_t));
 }
 
-/* What a frame has of its batch. */
+/* The bytes of the batch in a frame. */
 static size_t frame_batch_bytes(const struct program *p)
 {
     return 4 * aligned((size_t)p->tokens * sizeof(int32_t)) + whole_bytes(p);
@@ -464,7 +464,7 @@ void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes)
     row->bytes = aligned(bytes);
 }
 
-/* What is dead between two calls, and tables that are the model's. */
+/* Memory that holds nothing between two calls, and tables of the model. */
 static const enum memory_owner shared[] = {
     MEMORY_LAYER_SCRATCH, MEMORY_KERNEL_SCRATCH, MEMORY_ROTARY,
     MEMORY_WHOLE};

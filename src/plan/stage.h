@@ -117,11 +117,11 @@ bool stage_divides(const struct stage *stage, enum memory_owner arena);
 /* The weights that kernels read, of program->dtype: MEMORY_WEIGHTS, or, where
  * that type is narrow, a copy of those: MEMORY_COMPUTE. */
 enum memory_owner stage_reads(const struct stage *stage);
-/* What is loaded and saved: MEMORY_WEIGHTS, real, where there is an optimizer,
- * and else what kernels read. */
+/* The memory that is loaded and saved: MEMORY_WEIGHTS, which is real, if there
+ * is an optimizer, otherwise the weights that kernels read. */
 enum memory_owner stage_keeps(const struct stage *stage);
 enum dtype stage_keeps_dtype(const struct stage *stage);
-/* What stage_plan refuses about the batch, the grid and the vocabulary. */
+/* Checks the batch, the grid and the vocabulary as stage_plan does. */
 status stage_check(const struct stage_request *request);
 /* Another size of one row, before stage_open: room for messages. */
 void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes);
@@ -140,11 +140,11 @@ void stage_free(struct stage *stage);
 
 /* Times that a step reduces gradients. */
 int stage_rounds(const struct stage *stage);
-/* Of MEMORY_NORM, after the blocks: [orders][leaves]. */
+/* The sums in MEMORY_NORM, after the blocks: [orders][leaves]. */
 double *stage_norm_sums(const struct stage *stage);
 
-/* What a rank has of a parameter, filled from counters keyed by (seed, name,
- * index in the whole). */
+/* The initial values of a rank's part of a parameter, drawn from counters keyed
+ * by (seed, name, index in the whole). */
 struct weights_init {
     const struct param *param;
     const struct model *model;

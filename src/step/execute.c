@@ -651,7 +651,7 @@ static status fail_layer(const struct program *p, int which, int index)
          p->first_step + which);
 }
 
-/* What came in is finite and what goes out is not. */
+/* Finds a stage whose input is finite and whose output is not. */
 static status find_in_stage(struct executor *e, struct work *w)
 {
     struct run *run = &w->stage->run;

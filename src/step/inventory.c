@@ -91,8 +91,8 @@ static bool cut_by_tensor(const struct param_spec *spec)
     return spec->split_rows == AXIS_TENSOR || spec->split_cols == AXIS_TENSOR;
 }
 
-/* Of ranks that differ only in axes which do not divide these elements, the
- * first. */
+/* Selects the first of the ranks that differ only in axes which do not divide
+ * these elements. */
 static bool first_of_replicas(const struct inventory_span *span,
                               axis_set divided)
 {

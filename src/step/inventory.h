@@ -60,21 +60,22 @@ struct inventory {
     int whole_count, whole_capacity;
 };
 
-/* What one rank trains: its stages of the model, and with whom. */
+/* The part that one rank trains: its stages of the model, and the ranks that it
+ * shares them with. */
 struct inventory_of {
     const struct stage *stages; /* [count], open */
     int count;
     struct team *team;          /* NULL: alone */
 };
 
-/* What the stages of this rank hold; they must outlive it. Collective over
- * the team's world. */
+/* Lists the contents of this rank's stages, which must outlive the list.
+ * Collective over the team's world. */
 status inventory_build(struct inventory *inventory,
                        const struct inventory_of *of);
 void inventory_free(struct inventory *inventory);
-/* What the numbers of a kind are called, of the parameter with this order:
- * "weight", "gradient" or the name of a state, "m"; NULL: it has none of the
- * kind with the shape of the weights. */
+/* The name of the numbers of a kind, for the parameter with this order:
+ * "weight", "gradient" or the name of a state, "m". NULL: the parameter has
+ * none of this kind with the shape of the weights. */
 const char *inventory_name(const struct inventory *inventory, int order,
                            enum inventory_kind kind);
 

@@ -34,8 +34,8 @@ bool loss_is_bad(const struct loss_sum *loss);
 /* The sum of all; the table is used up. */
 double loss_total(struct loss_sum *loss);
 
-/* Of one sequence without parts; losses [length]: each context leaf of this
- * rank in order, then their tree. */
+/* The loss of one sequence without parts. losses [length]: each context leaf of
+ * this rank in order, then their tree. */
 double loss_sequence(const struct program *program, const double *losses);
 
 #endif

@@ -29,7 +29,7 @@ struct loss_scale {
  * neither (names the nearest), or the type needs none. */
 status loss_scale_parse(struct loss_scale *scale, const char *text,
                         enum dtype dtype, int64_t tokens);
-/* Of the gradient of a token's loss: 1 where there is none. */
+/* The factor of the gradient of a token's loss: 1 without loss scaling. */
 double loss_scale_factor(const struct loss_scale *scale);
 /* After a step. ERR_NUMERIC: no scale makes the gradients finite. */
 status loss_scale_after(struct loss_scale *scale, bool finite);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* policy.c - what a run does about a step that went wrong. */
+/* policy.c - decisions about a step that went wrong. */
 #include "step/policy.h"
 
 #include <math.h>

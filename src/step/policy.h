@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* policy.h - what a run does about a step that went wrong: a loss or a
- * gradient norm that is not finite, or far above what it was.
+/* policy.h - decisions about a step that went wrong: its loss or gradient norm
+ * is not finite, or far above that of earlier steps.
  *
  * A window holds loss and gradient norm of the last W updates. With
  *
@@ -8,12 +8,12 @@
  *                sigma = sqrt(sum of (loss - mean)^2 / W), at least mean / 100
  *   median       of its norms: the middle one, or (a + b) / 2 of the two
  *
- * a step is a spike when loss > mean + k sigma or norm > factor median, as
- * soon as the window is full. These are functions of the loss and the norm of
- * steps alone, which are the same on every rank and in every layout: so is what
- * is decided. Steps that were undone or skipped leave nothing in the window.
- * Source of the remedy (go back, leave out the batches): Chowdhery et al.
- * 2022, arXiv:2204.02311, section 5.1. */
+ * a step is a spike when loss > mean + k sigma or norm > factor median, as soon
+ * as the window is full. These are functions of the loss and the norm of steps
+ * alone, which are the same on every rank and in every layout: so is what is
+ * decided. Steps that were undone or skipped leave nothing in the window.
+ * Source of the remedy (go back, leave out the batches): Chowdhery et al. 2022,
+ * arXiv:2204.02311, section 5.1. */
 #ifndef LOCKSTEP_STEP_POLICY_H
 #define LOCKSTEP_STEP_POLICY_H
 
@@ -36,7 +36,7 @@ struct policy {
     int64_t count;      /* of them there are */
 };
 
-/* Of one step: what is to be done, and why. */
+/* The decision about one step, and the reason. */
 struct policy_verdict {
     enum policy_action action;
     const char *cause;  /* "nan", "spike"; NULL where there is none */

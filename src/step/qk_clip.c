@@ -81,7 +81,8 @@ status qk_clip_share(struct qk_clip *clip, struct team *team, double *most)
 
 /* ---- the weights ---- */
 
-/* What this rank updates of rows [row, row + rows) of a parameter. */
+/* Scales the part of rows [row, row + rows) of a parameter that this rank
+ * updates. */
 static status scale_rows(const struct update *u, int index, int64_t row,
                          int64_t rows, double factor)
 {

@@ -19,7 +19,8 @@ static struct update_arena arena_of(const struct stage *stage,
                                  stage_divides(stage, owner)};
 }
 
-/* What is not finite is no error: somebody decides about it. */
+/* True if a value that is not finite is no error: a probe or the policy decides
+ * about it. */
 static bool tolerates(const struct train_step *step)
 {
     return step->probes || step->guard.takes_nan;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tally.c - what is told of many numbers at once. */
+/* tally.c - statistics of many numbers. */
 #include "step/tally.h"
 
 #include <float.h>
@@ -12,7 +12,7 @@ void tally_reset(struct tally *tally)
     tally->greatest = -(double)INFINITY;
 }
 
-/* Of size 2^e (1 + f): two buckets an octave. */
+/* The bucket of a number of size 2^e (1 + f): two buckets per octave. */
 static int bucket_of(double value)
 {
     uint64_t bits;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tally.h - what is told of many numbers at once: their norm, extremes, mean
- * and histogram, equal under every layout to the bit. */
+/* tally.h - statistics of many numbers: norm, extremes, mean and histogram, the
+ * same bits under every layout. */
 #ifndef LOCKSTEP_STEP_TALLY_H
 #define LOCKSTEP_STEP_TALLY_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.c - what the ranks of a pipeline did in one step, as a picture. */
+/* trace.c - a picture of the work of all pipeline ranks in one step. */
 #include "step/trace.h"
 
 #include "base/file.h"

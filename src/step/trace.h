@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.h - what the ranks of a pipeline did in one step, as a picture: the
- * same drawing as that of the predicted step (lockstep schedule --draw). */
+/* trace.h - a picture of the work of all pipeline ranks in one step, drawn like
+ * the predicted step (lockstep schedule --draw). */
 #ifndef LOCKSTEP_STEP_TRACE_H
 #define LOCKSTEP_STEP_TRACE_H
 

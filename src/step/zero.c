@@ -19,21 +19,21 @@ static struct tensor typed(void *data, enum dtype dtype, int64_t first,
     return tensor_1d(at, dtype, count);
 }
 
-/* Of gradients. */
+/* A view of gradients. */
 static struct tensor elements(const struct zero *z, void *data, int64_t first,
                               int64_t count)
 {
     return typed(data, program_real(&z->stage->program), first, count);
 }
 
-/* Of weights as kernels read them. */
+/* A view of weights as kernels read them. */
 static struct tensor weights(const struct zero *z, void *data, int64_t first,
                              int64_t count)
 {
     return typed(data, z->stage->program.dtype, first, count);
 }
 
-/* Of gradients. */
+/* The number of gradient elements that this rank owns. */
 static int64_t own_size(const struct zero *z, int unit)
 {
     const struct shards *s = &z->stage->shards;
@@ -41,7 +41,7 @@ static int64_t own_size(const struct zero *z, int unit)
     return shard_gradient_sizes(s, unit)[s->rank];
 }
 
-/* What this rank owns of the gradients of a unit that lie whole at `data`. */
+/* The own part of a unit's gradients, which lie whole at `data`. */
 static struct tensor own_of(const struct zero *z, int unit, void *data)
 {
     const struct shards *s = &z->stage->shards;
@@ -592,7 +592,8 @@ static bool is_open(const struct comm_handle *handle)
     return handle->group != NULL;
 }
 
-/* Whoever waits for this rank would wait until the time is out. */
+/* Aborts the group and waits for the call. Otherwise the other ranks would wait
+ * for this one until the time-out. */
 static void end_handle(struct zero *z, struct comm_handle *handle)
 {
     char reason[COMM_REASON_BYTES];

@@ -51,7 +51,7 @@ void zero_free(struct zero *zero);
 /* Scratch of its calls; the stage need not be open. */
 void zero_scratch(struct stage *stage, struct team *team, size_t *bytes,
                   size_t *background);
-/* Of the sums of vectors over `tensor` alone. */
+/* The bytes for the sums of vectors over `tensor` alone. */
 size_t zero_join_bytes(const struct stage *stage, const struct group *tensor);
 
 /* Before the passes over `micro_batches` micro-batches whose gradients are

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plugin.h - what the program takes from an MPI library.
+/* plugin.h - the functions that the program uses of an MPI library.
  *
- * mpi/plugin.c is compiled with each MPI that is found, into a shared object
- * of its own (comm_openmpi.so, comm_mpich.so), and opened only when a process
- * was started by that MPI's launcher. So the program itself neither needs nor
+ * mpi/plugin.c is compiled with each MPI that is found, into a shared object of
+ * its own (comm_openmpi.so, comm_mpich.so), and opened only when a process was
+ * started by that MPI's launcher. So the program itself neither needs nor
  * mentions MPI. Only calls of MPI-3.1, and none that waits. */
 #ifndef LOCKSTEP_COMM_MPI_PLUGIN_H
 #define LOCKSTEP_COMM_MPI_PLUGIN_H
