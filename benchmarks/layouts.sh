@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# layouts.sh - what dividing the work costs on this machine: pairs of layouts
+# layouts.sh - the cost of dividing the work on this machine: pairs of layouts
 # of the same run, taken in turns, as a ratio of tokens a second (the median of
 # the pairs). Run it on an otherwise idle machine.
 #

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""mixture.py - what a mixture of 1,000 sources costs of a step of the demo.
+"""mixture.py - the share of a demo step that a mixture of 1,000 sources takes.
 
     BUILD=build python3 benchmarks/mixture.py [STEPS]
 
 Trains the demo's model on one source and on 1,000 of random weights, and takes
-from profile.json what making batches and writing metrics took of a step (data).
+from profile.json the time of a step that making batches and writing metrics took (data).
 The time is that of the rank's own thread; a busy machine lengthens both parts.
 Stores the figures in results/.
 """

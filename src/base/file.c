@@ -338,8 +338,8 @@ status file_size(const char *path, int64_t *bytes)
     return OK;
 }
 
-/* Of a directory to be made. Where the one around it cannot be opened, mkdir
- * says why. */
+/* The mode of a directory to be made. If its parent directory cannot be opened,
+ * mkdir reports why. */
 static mode_t mode_inside(const char *path)
 {
     struct file_place place;

@@ -37,12 +37,12 @@ enum { JSON_DEPTH_MAX = 32 };
  * bits is a real. */
 status json_read(const struct json **root, struct arena *arena,
                  const char *text, size_t length, const char *source);
-/* The same of a record, of which only some is wanted: memory follows that, and
- * the text, however many values the rest has. The rest is checked like all
- * text, but for duplicate keys, and left out. Numbers of one array go to
- * `take` one after the other; anything else among them, too (an array or
- * object: its first bracket), for the error. In the tree that array is empty.
- * What is kept may be a million values. */
+/* Parses a record of which only some fields are wanted. Memory grows with the
+ * wanted fields and the text, not with the number of other values. Other fields
+ * are checked like all text, except for duplicate keys, and left out. The
+ * numbers of one array go to `take` one after the other; so does anything else
+ * in that array, for the error message (an array or object: its first bracket).
+ * In the tree that array is empty. At most a million values are kept. */
 struct json_wanted {
     const char *const *keys;  /* [count] of the record; NULL: all */
     int count;

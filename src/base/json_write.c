@@ -21,7 +21,7 @@ static void put_line(struct json_writer *writer)
         put(writer, " ", 1);
 }
 
-/* What stands between the value before and this one, or this key. */
+/* Writes the separator between the previous value and this value or key. */
 static void separate(struct json_writer *writer)
 {
     if (writer->after_key) {

@@ -30,8 +30,8 @@ status lines_open(struct lines *lines, const char *path, const char *fault,
                          &lines->descriptor);
 }
 
-/* What was written leaves the front, so that a record of which the disk took
- * the half goes on where it was. */
+/* Bytes that were written leave the front, so that a record that the disk took
+ * only in part continues where it stopped. */
 static status write_waiting(struct lines *lines)
 {
     struct text *waiting = &lines->waiting;

@@ -30,7 +30,7 @@ enum meter_kind {
     METER_KINDS
 };
 
-/* What a span was. Names are literals; a label is copied. */
+/* The description of a span. Names are literals; a label is copied. */
 struct meter_what {
     enum meter_kind kind;
     const char *name;   /* "matmul" */

@@ -82,8 +82,8 @@ const struct option_section *option_section_find(const char *name)
     return NULL;
 }
 
-/* What was probably meant: the same field of another section, else the name
- * of an option or section with the fewest slips of the keyboard. */
+/* The name that was probably meant: the same field of another section,
+ * otherwise the option or section with the fewest typing errors. */
 static const char *nearest_name(const char *name)
 {
     const char *dot = strrchr(name, '.');
@@ -101,7 +101,8 @@ static const char *nearest_name(const char *name)
     return nearest;
 }
 
-/* What Megatron-LM, torchtitan, Hugging Face, nanotron and LitGPT call it. */
+/* Names of options in Megatron-LM, torchtitan, Hugging Face, nanotron and
+ * LitGPT, and ours. */
 static const struct { const char *theirs, *ours; } foreign[] = {
     {"hidden_size", "model.width"}, {"n_embd", "model.width"},
     {"d_model", "model.width"}, {"dim", "model.width"},

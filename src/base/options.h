@@ -65,8 +65,9 @@ status options_read_environment(struct options_set *set);
  * who set it. */
 status options_write_yaml(const struct options_set *set, struct text *out);
 void options_write_json(const struct options_set *set, struct json_writer *w);
-/* Who set each value, from a file that options_write_yaml wrote and that was
- * read as ORIGIN_RUN: its comments. What says nothing stays ORIGIN_RUN. */
+/* Reads the origin of each value from the comments of a file that
+ * options_write_yaml wrote and that was read as ORIGIN_RUN. A value without a
+ * comment stays ORIGIN_RUN. */
 void options_read_origins(struct options_set *set, const char *text,
                           size_t length);
 /* The table for --help and docs/generated/options.md. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* retry.h - what a machine refuses for a moment: too many open files, a network
- * file system that reconnects. */
+/* retry.h - retries of calls that the system refuses for a moment, because too
+ * many files are open or a network file system reconnects. */
 #ifndef LOCKSTEP_BASE_RETRY_H
 #define LOCKSTEP_BASE_RETRY_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* terminal.c - what a terminal is shown: text of files cannot command it. */
+/* terminal.c - a filter of terminal output: text from files cannot control the
+ * terminal. */
 #include "base/terminal.h"
 
 #include <errno.h>
@@ -78,7 +79,7 @@ void terminal_escape_line(char *line, size_t size)
 
 /* ---- streams ---- */
 
-/* What printf gives may end within a character; the rest comes next. */
+/* A write by printf may end within a character; the next write continues it. */
 struct guarded {
     FILE *raw;    /* the stream before */
     FILE *shown;  /* the one in its place; NULL: none */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* terminal.h - what a terminal is shown: text of files cannot command it.
+/* terminal.h - a filter of terminal output: text from files cannot control the
+ * terminal.
  *
  * File names, values, pieces of tokenizers and generated text may hold escape
  * sequences that clear the screen, change the title or turn the direction of

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bound.c - what this machine could do with the kernels of a step at best. */
+/* bound.c - the best possible speed of this machine with the kernels of a
+ * step. */
 #include "bench/bound.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bound.h - what this machine could do with the kernels of a step at best,
+/* bound.h - the best possible speed of this machine with the kernels of a step,
  * measured at the step's own shapes in the same run. */
 #ifndef LOCKSTEP_BENCH_BOUND_H
 #define LOCKSTEP_BENCH_BOUND_H

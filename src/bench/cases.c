@@ -457,8 +457,9 @@ static status scatter_run(const struct kernels *k, struct stream *stream,
     return k->scatter_rows(stream, o->t[1], o->t[0], o->integers, &order);
 }
 
-/* Of a narrow table: the gradient, in the first halves of rows, becomes float32
- * where it stands; one of float32 is rounded as a narrow table's would be. */
+/* Converts the gradient of a narrow table, in the first halves of rows, to
+ * float32 in place; a float32 gradient is rounded as a narrow table's would
+ * be. */
 static void loss_settle(struct operands *o)
 {
     const int64_t columns = o->t[0].shape[1];

@@ -46,7 +46,7 @@ struct bench_rank {
     double memcpy_rate; /* bytes a second of one rank, all at once */
 };
 
-/* What is timed. */
+/* The operations that are timed. */
 struct timed {
     enum { TIMED_CALL, TIMED_COPY, TIMED_NATIVE } what;
     const struct comm_call *call;
@@ -145,7 +145,7 @@ static void row_print(const struct bench_rank *rank,
     json_write_object_end(json);
 }
 
-/* What has been measured of a row. */
+/* The measurements of a row. */
 struct measured { double seconds; int64_t sent; };
 
 static status row_run(struct bench_rank *rank, const struct bench_row *row,

@@ -53,8 +53,8 @@ static bool is_product(const struct bench_case *c)
     return strcmp(c->kernel, "matmul") == 0;
 }
 
-/* What defines the bits: the float32 reference on numbers that the narrow type
- * has too; products have definitions of their own. */
+/* Runs the definition of the bits: the float32 reference on numbers that the
+ * narrow type has too; products have definitions of their own. */
 static status reference_run(struct bench *bench, const struct bench_case *c)
 {
     struct kernels reference = kernels_reference_f32;
@@ -307,8 +307,8 @@ static void bench_head(struct bench *bench)
     json_write_array(bench->json);
 }
 
-/* What the type's products can reach: only bfloat16 has instructions of its
- * own. */
+/* Measures the peak of the type's products: only bfloat16 has instructions of
+ * its own. */
 static void product_measure(struct bench *bench)
 {
     bench->product_flops =

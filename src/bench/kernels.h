@@ -10,7 +10,7 @@
 #include "base/json.h"
 #include "kernels/kernels.h"
 
-/* What is compared with the reference. */
+/* The elements that are compared with the reference. */
 enum bench_check {
     CHECK_SOME,  /* every element, but of a product one row in 64 */
     CHECK_ALL,   /* takes minutes */

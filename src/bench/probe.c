@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* probe.c - what the machine can do, measured in the run that it judges. */
+/* probe.c - the peaks of the machine, measured in the run that is judged by
+ * them. */
 #include "bench/probe.h"
 
 #include <dlfcn.h>

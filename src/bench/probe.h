@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* probe.h - what the machine can do, measured in the run that it judges. */
+/* probe.h - the peaks of the machine, measured in the run that is judged by
+ * them. */
 #ifndef LOCKSTEP_BENCH_PROBE_H
 #define LOCKSTEP_BENCH_PROBE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step_print.c - what `bench step` found, as text and as JSON. */
+/* step_print.c - the results of `bench step` as text and as JSON. */
 #include "bench/step_print.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* step_print.h - what `bench step` found, as text, as comma-separated values
+/* step_print.h - the results of `bench step` as text, as comma-separated values
  * and as JSON. */
 #ifndef LOCKSTEP_BENCH_STEP_PRINT_H
 #define LOCKSTEP_BENCH_STEP_PRINT_H

@@ -125,7 +125,7 @@ static status list_shards(struct checkpoint_save *save,
     return OK;
 }
 
-/* What the holders contributed becomes the checksums of the blocks. */
+/* Joins the contributions of the holders to the checksums of the blocks. */
 static status list_tensor(struct checkpoint_save *save,
                           struct manifest *manifest, int part)
 {
@@ -305,8 +305,8 @@ status checkpoint_save_finish(struct checkpoint_save *save)
     return directory_sync(save->temporary);
 }
 
-/* What was written is on the disk; the next read is to come from there. Advice:
- * where a file system does not take it, its own copy is read. */
+/* Drops the page cache of a written file, so that the next read comes from the
+ * disk. This is advice: a file system that ignores it returns its own copy. */
 static status drop_cache(const char *directory)
 {
     char path[PATH_BYTES];

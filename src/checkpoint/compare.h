@@ -36,7 +36,7 @@ struct compare_report {
     char first_only[COMPARE_NAME_BYTES]; /* the first of these, "" if none */
 };
 
-/* What one tensor of both has to say: name, elements, count, first, values,
+/* The comparison of one tensor of both: name, elements, count, first, values,
  * max_abs, max_scale, max_ulp, or shapes that differ. */
 struct compare_visit {
     status (*tensor)(void *argument, const struct compare_report *one);

@@ -112,7 +112,7 @@ static status read_latest(const char *run, char name[32])
     return result;
 }
 
-/* What `latest` names, if that is there. */
+/* The step that `latest` names, if the file is there. */
 static status read_pointer(const char *run, int64_t *step, bool *found)
 {
     char directory[PATH_BYTES], path[PATH_BYTES], name[32];
@@ -340,7 +340,7 @@ static status remove_step(const char *run, int64_t step)
     return directory_remove(to);
 }
 
-/* What is removed and written must be the run's own. */
+/* Files that are removed or written must belong to the run. */
 static status check_directory(const char *run)
 {
     char directory[PATH_BYTES];
@@ -375,7 +375,7 @@ status checkpoint_prune(const char *run, int64_t keep_last,
         if (file_is_link(path)) continue; /* somebody keeps it elsewhere */
         TRY_GOTO(done, result, remove_step(run, steps[i]));
     }
-    /* What an earlier call began and could not finish. */
+    /* Finishes the removals that an earlier call began. */
     TRY_GOTO(done, result, checkpoint_clean(run));
 done:
     memory_free(steps);

@@ -75,9 +75,9 @@ struct manifest {
 
 /* CRC-32C of n zero bytes. */
 uint32_t crc32c_zeros(uint64_t length);
-/* What bytes with checksum `crc` add to the checksum of a block that holds
- * `after` bytes behind them; contributions are joined with xor, and at last
- * with crc32c_zeros(length of the block). */
+/* The contribution of bytes with checksum `crc` to the checksum of a block that
+ * holds `after` bytes behind them. Contributions are joined with xor, and at
+ * last with crc32c_zeros(length of the block). */
 uint32_t crc32c_contribution(uint32_t crc, uint64_t length, uint64_t after);
 
 status manifest_write(struct text *out, const struct manifest *manifest);

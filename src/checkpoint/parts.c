@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parts.c - what this process holds of a whole tensor, as runs. */
+/* parts.c - the part of a whole tensor that this process holds, as runs. */
 #include "checkpoint/parts.h"
 #include <string.h>
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parts.h - what this process holds of a whole tensor, as runs.
+/* parts.h - the part of a whole tensor that this process holds, as runs.
  *
  * A checkpoint knows whole tensors under global names and nothing of meshes.
- * Whoever saves or loads says where its own elements lie in the whole: as
- * runs, blocks of equally long, equally spaced rows (mesh/layout.h computes
- * them). One rank's run is the whole tensor; a column split is one run with a
- * stride; a tensor that is stored transposed outside has a local step.
+ * The caller says where its own elements lie in the whole tensor: as runs,
+ * blocks of equally long, equally spaced rows (mesh/layout.h computes them).
+ * One rank's run is the whole tensor; a column split is one run with a stride;
+ * a tensor that is stored transposed outside has a local step.
  *
  *     whole   . . a a a . . . . b b b . . . . c c c . .
  *             |<->| whole_first  |<->| length, 3 repeats

@@ -124,7 +124,7 @@ static bool has(const char *directory, const char *name)
     return false;
 }
 
-/* What other trainers leave behind, by a file that only they write. */
+/* Files that only other trainers write. */
 static const struct {
     const char *file, *trainer, *how;
 } others[] = {

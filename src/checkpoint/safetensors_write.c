@@ -175,8 +175,8 @@ status safetensors_writer_open(struct safetensors_writer *writer,
     TRY(copy_path(&writer->path, path, ""));
     TRY(plan_file(writer));
     TRY(copy_path(&writer->temporary, path, ".tmp"));
-    /* What an interrupted run left under this name is worth nothing; O_EXCL
-     * then refuses a link that somebody else puts there. */
+    /* A file that an interrupted run left under this name is worthless. O_EXCL
+     * then refuses a link that another process puts there. */
     unlink(writer->temporary);
     TRY(file_open_own(writer->temporary, O_WRONLY | O_CREAT | O_EXCL,
                       &writer->descriptor));

@@ -82,8 +82,8 @@ status arguments_average(const struct arguments *arguments, bool *average);
 status help_overview(struct text *out);
 /* `lockstep help COMMAND`. */
 status help_command(const struct command *command, struct text *out);
-/* Of commands of two words that begin with this one: "bench"; nothing where
- * there are none. */
+/* Prints the commands of two words that begin with this one: "bench". Prints
+ * nothing if there are none. */
 status help_family(const char *word, struct text *out);
 /* docs/generated/commands.md. */
 status help_markdown(struct text *out);

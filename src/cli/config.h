@@ -8,7 +8,7 @@
 
 enum { ASSIGNMENTS_MAX = 256, ASSIGNMENT_BYTES = 4200 };
 
-/* What --set, --run and --threads say, as a.b=c in the order given. */
+/* The settings of --set, --run and --threads, as a.b=c in the order given. */
 struct assignments {
     const char *items[ASSIGNMENTS_MAX]; /* in the arguments' arena or argv */
     int count;

@@ -195,8 +195,8 @@ done:
     return result;
 }
 
-/* Of the operands first the data, then what was kept of it; all must be there
- * before the first is read. */
+/* The operands are data files first, then files derived from them; all must
+ * exist before the first is read. */
 static status check_paths(struct checking *check,
                           const struct arguments *arguments)
 {
@@ -252,7 +252,8 @@ static status check_named(struct checking *check)
     return OK;
 }
 
-/* What a configuration names, and what its runs kept of it. */
+/* Checks the files that a configuration names, and the files that its runs
+ * derived from them. */
 static status check_config(struct checking *check,
                            struct arguments *arguments)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* doctor.c - what this machine and this build can do, row by row. */
+/* doctor.c - the abilities of this machine and this build, row by row. */
 #include "cli/probes.h"
 #include "cli/run.h"
 #include "cli/table.h"

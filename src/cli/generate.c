@@ -73,8 +73,8 @@ static double rate(const struct generate_result *made)
     return made->tokens_s > 0 ? (double)made->tokens / made->tokens_s : 0;
 }
 
-/* Of the time that reading the weights once for each token takes. The first
- * token comes with the prompt. */
+/* The time of reading the weights once for each token, as a share of the
+ * measured time. The first token comes with the prompt. */
 static double limit_share(const struct generate_result *made)
 {
     if (made->weight_rate <= 0 || made->tokens_s <= 0) return 0;

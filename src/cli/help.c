@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* help.c - what the command table says, as help and as generated docs. */
+/* help.c - the command table as help and as generated docs. */
 #include <string.h>
 #include "cli/command.h"
 #include "lockstep.h"

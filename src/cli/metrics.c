@@ -75,8 +75,8 @@ static status add_column(struct listing *l, struct column column)
     return OK;
 }
 
-/* What occurs of metrics.def, then extras, each name once, in the order in
- * which they come. */
+/* Finds the columns that occur: those of metrics.def, then extras, each name
+ * once, in the order in which they come. */
 static status find_columns(struct listing *l)
 {
     for (int i = 0; i < metrics_count(); i++) {

@@ -52,7 +52,8 @@ static status assign(struct options_set *set, const char *name, int64_t value)
     return options_assign(set, text, ORIGIN_COMMAND_LINE);
 }
 
-/* What grows with the width; 0 stays: it is what follows from the width. */
+/* Scales a size that grows with the width; 0 stays, because it follows from the
+ * width. */
 static status scale(struct options_set *set, const char *name, int64_t now,
                     int64_t from, int64_t to)
 {

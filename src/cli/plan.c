@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c - what a configuration would do: everything that is decided before
- * the first step, printed from the objects that the trainer runs. */
+/* plan.c - the plan of a configuration: everything that is decided before the
+ * first step, printed from the objects that the trainer runs. */
 #include <string.h>
 #include "cli/config.h"
 #include "cli/plan_mesh.h"
@@ -309,7 +309,7 @@ static const struct {
              {"ramp", ramp, true},          {"mesh", NULL, false}};
 enum { VIEWS = (int)(sizeof views / sizeof *views) };
 
-/* What people read says more than rows can: plan/explain.h. */
+/* The text for people says more than rows can: plan/explain.h. */
 static status print_text(const struct pipeline *pipeline, const char *name)
 {
     struct text text = {0};

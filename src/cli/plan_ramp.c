@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan_ramp.c - what each batch of a ramp needs. Every row is really planned,
- * alone, as if the run had no other batch. */
+/* plan_ramp.c - the memory that each batch of a ramp needs. Every row is really
+ * planned, alone, as if the run had no other batch. */
 #include "cli/plan_ramp.h"
 
 #include "plan/simulate.h"

@@ -96,7 +96,7 @@ done:
     return result;
 }
 
-/* What was printed must have arrived: a full disk behind a redirection is an
+/* Checks that all output was written: a full disk behind a redirection is an
  * error like any other. */
 static status flush_output(void)
 {

@@ -300,7 +300,8 @@ done:
     return result;
 }
 
-/* What would take long is said, what nobody could look at is refused. */
+/* Warns about a schedule that takes long, and refuses to draw one that is too
+ * large for any viewer. */
 static status check_size(const struct asked *asked, bool drawn)
 {
     const struct schedule *s = &asked->schedule;

@@ -14,7 +14,7 @@ enum { SHOWN_TOKENS = 24, SHOWN_BYTES = 40,
 
 static const size_t text_bytes_max = (size_t)4 << 30;
 
-/* What a tokenize command works on. */
+/* The data of a tokenize command. */
 struct tokenized {
     struct tokenizer tokenizer;
     struct text text;
@@ -284,7 +284,7 @@ static status encode(struct tokenized *work, const char *path, bool special)
     return OK;
 }
 
-/* Of --ids, --offsets and --out only the first two go together. */
+/* --ids and --offsets may be combined; --out excludes both. */
 static status check_flags(const struct arguments *arguments, const char *out)
 {
     if (arguments_has(arguments, "ids") && out != NULL)

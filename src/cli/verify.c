@@ -14,7 +14,7 @@
 #include "setup/setup.h"
 #include "train/checks.h"
 
-/* What a layout outside the grid claims: it adds in another order. */
+/* The claim for a layout outside the grid, which adds in another order. */
 static const double CLAIM_FLOAT64 = 1e-12, CLAIM_FLOAT32 = 1e-4,
                     CLAIM_NARROW = 1e-3;
 

@@ -2,9 +2,9 @@
 /* byte_stream.h - the bytes of a file from first to last, unpacked on the way
  * when it is gzip or zstd.
  *
- * What a file is tells its first bytes, not its name. Several members or frames
- * one after the other, as `cat a.gz b.gz` leaves them, are one stream. Memory
- * is a few buffers; a zstd window above 128 MiB is refused. */
+ * The first bytes of a file determine its format, not its name. Several members
+ * or frames one after the other, as `cat a.gz b.gz` produces them, are one
+ * stream. Memory is a few buffers; a zstd window above 128 MiB is refused. */
 #ifndef LOCKSTEP_CORPUS_BYTE_STREAM_H
 #define LOCKSTEP_CORPUS_BYTE_STREAM_H
 

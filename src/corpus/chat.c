@@ -93,7 +93,7 @@ static const struct json *either(const struct json *object, const char *one,
     return value != NULL ? value : json_get(object, other);
 }
 
-/* Who speaks is known, so that nothing is left unlearned by a slip. */
+/* The role must be known, so that a misspelt role leaves nothing unlearned. */
 static status check_role(const char *name, const char *source)
 {
     static const char *const roles[] = {

@@ -62,7 +62,7 @@ typedef status corpus_take(void *context,
 struct chat_template;
 struct corpus_format {
     const char *field; /* key of .jsonl, column of .parquet */
-    /* Of .jsonl: conversations under `field`, "messages" or "conversations",
+    /* For .jsonl: conversations under `field`, "messages" or "conversations",
      * or pairs of "prompt" and "completion" (chat.h); NULL: neither. */
     const struct chat_template *chat;
     /* The most bytes of a document, 4 for an id, and of a line of .jsonl; a
@@ -71,7 +71,7 @@ struct corpus_format {
 };
 enum { DOCUMENT_BYTES = 64 << 20, DOCUMENT_BYTES_LEAST = 1 << 10,
        DOCUMENT_BYTES_MOST = 1 << 30 };
-/* What says so, for users. */
+/* The name of this limit in messages. */
 #define DOCUMENT_BYTES_NAME "data.document_bytes (--document-bytes)"
 
 /* A list of sources may begin with field=KEY, which is format->field of those

@@ -290,7 +290,7 @@ static bool is_text(const struct json *value)
     return value != NULL && value->kind == JSON_STRING;
 }
 
-/* What of a record is the conversation; *done: it had one. */
+/* Reads the conversation of a record; *done: it had one. */
 static status read_chat(struct reading *reading, const struct json *root,
                         const char *source, bool *done)
 {

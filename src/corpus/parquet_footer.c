@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parquet_footer.c - what a Parquet file says about one of its columns. */
+/* parquet_footer.c - the description of one column in a Parquet file. */
 #include "corpus/parquet_footer.h"
 
 #include <stdio.h>

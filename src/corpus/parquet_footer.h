@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parquet_footer.h - what a Parquet file says about one of its columns. */
+/* parquet_footer.h - the description of one column in a Parquet file. */
 #ifndef LOCKSTEP_CORPUS_PARQUET_FOOTER_H
 #define LOCKSTEP_CORPUS_PARQUET_FOOTER_H
 

@@ -54,7 +54,7 @@ enum parquet_encoding {
     ENCODING_DICTIONARY = 8
 };
 
-/* What a dictionary page held. */
+/* The content of a dictionary page. */
 struct parquet_dictionary {
     const unsigned char *bytes; /* plain values */
     const uint32_t *starts;     /* [count + 1] of texts, after their lengths */

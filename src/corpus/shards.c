@@ -250,7 +250,7 @@ done:
     return result;
 }
 
-/* What a killed call left half-written. */
+/* Removes files that a killed call left incomplete. */
 static status clean(const char *directory)
 {
     char path[PATH_BYTES];

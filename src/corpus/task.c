@@ -248,7 +248,7 @@ done:
     return result;
 }
 
-/* What comes after the last space is asked for; Python's text.split(' '). */
+/* The text after the last space is the answer; Python's text.split(' '). */
 static status add_lambada(struct task *task, const struct json *record,
                           const char *source)
 {

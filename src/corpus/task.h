@@ -59,8 +59,8 @@ struct task_source {
 status task_read(struct task *task, const struct task_source *source);
 void task_free(struct task *task);
 
-/* What a file most likely is: what the keys of its first record say; .txt and
- * .parquet are documents. ERR_CONFIG: they say nothing. */
+/* Guesses the kind of a task file from the keys of its first record; .txt and
+ * .parquet are documents. ERR_CONFIG: the keys fit no kind. */
 status task_guess_file(const char *path, enum task_kind *kind);
 
 /* White space at the end of a text, bytes; characters of it; and words as

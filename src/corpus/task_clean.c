@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* task_clean.c - what the harness does to the texts of a record. */
+/* task_clean.c - the text clean-up of the evaluation harness. */
 #include "corpus/task_clean.h"
 
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* task_clean.h - what the harness does to the texts of a record, with the
- * words of Python that it does it in. */
+/* task_clean.h - the text clean-up of the evaluation harness, with the Python
+ * functions that it uses. */
 #ifndef LOCKSTEP_CORPUS_TASK_CLEAN_H
 #define LOCKSTEP_CORPUS_TASK_CLEAN_H
 

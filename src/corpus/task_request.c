@@ -55,7 +55,7 @@ static status encode(const struct encoder *e, const char *bytes, size_t length,
 
 /* ---- pairs ---- */
 
-/* Of `both`, the first `context` stand before the continuation. */
+/* The first `context` tokens of `both` precede the continuation. */
 static status add_pair(struct encoder *e, int64_t item, int choice,
                        int64_t context)
 {

@@ -82,7 +82,7 @@ static int64_t start_of(const void *loader, int64_t document)
     return document_start(loader, document);
 }
 
-/* What decides which pieces share a sample. */
+/* Determines which pieces share a sample. */
 static void plan_packing(const struct loader *loader,
                          struct pack_source *source, struct pack_facts *facts)
 {

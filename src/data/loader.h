@@ -42,10 +42,11 @@ struct loader_request {
     int32_t end_token;        /* of files that do not say; -1: unknown */
     /* For seals, splits and packing; NULL: seals beside, no others. */
     const char *cache;
-    /* Of documents that are packed; may be NULL. */
+    /* Reports the progress of packing documents; may be NULL. */
     void (*progress)(void *argument, double done, double total);
     void *argument;
-    /* Of bytes of a file that must be read to be opened; may be NULL. */
+    /* Reports the bytes read of a file that must be read to be opened; may be
+     * NULL. */
     void (*reading)(void *argument, double done, double total);
     void *reading_argument;
 };

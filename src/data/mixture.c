@@ -38,8 +38,8 @@ static uint64_t floor_sum(uint64_t n, uint64_t b)
     }
 }
 
-/* Of the first n points, how many lie in [low, high): floor((y + circle - x) /
- * circle) is one more than floor(y / circle) exactly when y's place is at
+/* The number of the first n points that lie in [low, high): floor((y + circle -
+ * x) / circle) is one more than floor(y / circle) exactly when y's place is at
  * least x. */
 static int64_t points_in(uint64_t offset, uint64_t low, uint64_t high,
                          int64_t n)

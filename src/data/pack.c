@@ -214,7 +214,7 @@ static status take_all(struct packing *p, struct arena *arena)
     return OK;
 }
 
-/* What a window gave goes on; the totals stay. */
+/* Passes on the samples of a window; the totals stay. */
 static status pass_on(struct packing *p, const struct pack_source *source,
                       struct pack *total)
 {

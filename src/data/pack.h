@@ -42,7 +42,7 @@ struct pack_source {
      * Places in `first` count from the first piece of all. */
     status (*take)(void *sink, const struct pack *window, int64_t before);
     void *sink;
-    /* Of documents; may be NULL. */
+    /* Reports the progress over documents; may be NULL. */
     void (*progress)(void *argument, double done, double total);
     void *argument;
 };

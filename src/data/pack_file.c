@@ -142,7 +142,8 @@ static bool map_file(struct pack *pack, const struct pack_facts *facts,
     return whole_file;
 }
 
-/* Of the header what pack_file_parse wants, with the facts that it has. */
+/* Checks the parts of the header that pack_file_parse needs, against the facts
+ * that it has. */
 static status verify_image(const struct file_map *map,
                            struct pack_facts *facts)
 {
@@ -229,7 +230,7 @@ static status take(void *sink, const struct pack *window, int64_t before)
     return OK;
 }
 
-/* What waited: `counted`, with checksums of its own. */
+/* Appends the waiting parts: `counted`, with checksums of their own. */
 static status append(struct writing *w, FILE *from, bool counted)
 {
     unsigned char chunk[BLOCK];

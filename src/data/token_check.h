@@ -5,9 +5,9 @@
  *   opened by its header, table and size ---> samples
  *                      \--> checksum, each id ---> a seal, the file's crc
  *
- * Of several that check one file at once, ranks or runs, one reads, and the
- * others take its seal. Each compares the ids with the vocabulary of its own
- * model: a file may be whole, and yet none that the model can learn from. */
+ * If several ranks or runs check one file at once, one reads it and the others
+ * take its seal. Each compares the ids with the vocabulary of its own model: a
+ * file may be whole, and yet none that the model can learn from. */
 #ifndef LOCKSTEP_DATA_TOKEN_CHECK_H
 #define LOCKSTEP_DATA_TOKEN_CHECK_H
 

@@ -315,7 +315,8 @@ status token_file_verify(struct token_file *file)
     return wrong >= 0 ? outside(file, wrong) : OK;
 }
 
-/* What was read for another vocabulary is searched again, for the place. */
+/* A file that was checked for another vocabulary is searched again, to find the
+ * place of a bad id. */
 static status find_outside(const struct token_file *file, int64_t vocab)
 {
     struct token_file search = *file;
@@ -492,7 +493,7 @@ static void fill_header(const struct token_writer *w,
     store(h + 184, 8, w->mask_bits > 0 ? 1 : 0);
 }
 
-/* What was just written need not be read to be known. */
+/* The writer already knows the content of the new file, so nothing is read. */
 static status seal_written(const struct token_writer *writer)
 {
     const struct token_file file = {.path = writer->path,

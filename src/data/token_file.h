@@ -106,7 +106,7 @@ status token_file_verify(struct token_file *file);
  * read or has a seal. vocab 0: any. ERR_CONFIG names the first id. */
 status token_file_fits(const struct token_file *file, const char *tokenizer,
                        int64_t vocab);
-/* What a pass over the table alone can find. */
+/* Runs the checks that need the table alone. */
 status token_file_verify_table(const struct token_file *file);
 /* The whole check without the pass when a seal says that it was made before,
  * on a file of this size and time of change. A seal lies beside the file or in
@@ -126,8 +126,8 @@ status token_file_seal_path(const struct token_file *file, const char *cache,
  * of a foreign file size and time of change. */
 uint64_t token_file_key(const struct token_file *file);
 uint64_t token_key(const void *facts, size_t bytes); /* of any facts */
-/* Of a file that was just verified: whether it is what the seal says that it
- * was, if there is one. ERR_FORMAT: it was changed since. */
+/* Compares a file that was just verified with its seal, if there is one.
+ * ERR_FORMAT: the file changed after the seal was written. */
 status token_file_compare(const struct token_file *file, const char *cache);
 /* Leaves a seal for a file whose crc and largest id are known. */
 status token_file_seal(const struct token_file *file, const char *cache);

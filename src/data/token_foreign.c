@@ -197,7 +197,7 @@ static status parse_nanoset(struct token_file *file)
     return whole_tokens(file, 0);
 }
 
-/* What a nanoset says of itself: TOKENIZER|BYTES, the number of tokens. */
+/* Compares the metadata of a nanoset: TOKENIZER|BYTES, the number of tokens. */
 static status compare_metadata(const struct token_file *file,
                                const char *text)
 {

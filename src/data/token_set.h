@@ -31,7 +31,8 @@ struct token_set_request {
     int64_t vocab;            /* of the model: ids must be below; 0: any */
     int32_t end_token;        /* where a file does not say; -1: unknown */
     const char *cache;        /* for seals; NULL: beside the files */
-    /* Of bytes of a file that must be read to be opened; may be NULL. */
+    /* Reports the bytes read of a file that must be read to be opened; may be
+     * NULL. */
     void (*progress)(void *argument, double done, double total);
     void *argument;
 };

@@ -182,7 +182,8 @@ static status write_tokenizer(struct exporting *e)
     TRY_GOTO(done, result, session_read_tokenizer(&e->session,
                                                   &e->tokenizer));
     if (strcmp(session_tokenizer_name(&e->session), "tokenizer.json") != 0) {
-        /* Of another library: as it is, and its settings with it. */
+        /* A tokenizer of another library is copied unchanged, with its
+         * settings. */
         TRY_GOTO(done, result, store(e, session_tokenizer_name(&e->session),
                                      e->tokenizer.bytes,
                                      e->tokenizer.length));

@@ -24,8 +24,8 @@ struct export_result {
     char notice[512];         /* about damage that was passed over; "" */
 };
 
-/* What is written. Low-rank adapters are merged into the matrices beside which
- * they stand. */
+/* The request for an export. Low-rank adapters are merged into the matrices
+ * beside which they stand. */
 struct export_request {
     const char *model, *directory;
     bool average;             /* the moving average of the weights */
@@ -39,7 +39,7 @@ struct export_request {
  * failed; nothing is left behind. */
 status model_export(const struct export_request *request,
                     struct export_result *result);
-/* What was written and the proof, as text of a few lines. */
+/* Prints the written files and the proof, as text of a few lines. */
 status export_print(const struct export_result *result, const char *directory,
                     struct text *out);
 

@@ -45,7 +45,8 @@ static bool same_weights(const struct stage *a, const struct stage *b)
     return true;
 }
 
-/* What both use is the first's, if it is large enough. */
+/* Shares the memory that both use: it is the first stage's, if it is large
+ * enough. */
 static bool share(struct stage *stage, const struct stage *first)
 {
     static const enum memory_owner rows[] = {

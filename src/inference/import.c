@@ -101,7 +101,7 @@ static status set_flag(struct options_set *o, const char *name, bool value)
     return set(o, name, value ? "true" : "false");
 }
 
-/* What only some families may choose. */
+/* Sets the options that only some families accept. */
 static status set_choices(struct options_set *o, const struct model *m)
 {
     const struct model_kind *kind = m->kind;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* import.h - a Hugging Face directory as a run at step 0: `lockstep import`.
- * What comes out is a MODEL as any other: generate, score, export, init.from.
+ * The result is a MODEL like any other: generate, score, export and init.from
+ * accept it.
  *
  *    RUN/config.yaml      the architecture as model.*, tokenizer.from
  *    RUN/config.json      the same as the outside writes it

@@ -107,8 +107,8 @@ static void end(struct asking *a)
 
 /* ---- rows ---- */
 
-/* What this rank has computed of a row, sequence s of its micro-batch, into
- * the table of the values from `base` on. */
+/* Copies the values of a row that this rank has computed, sequence s of its
+ * micro-batch, into the table of the values from `base` on. */
 static void collect(struct asking *a, int64_t row, int64_t s, int64_t base,
                     bool speaks)
 {

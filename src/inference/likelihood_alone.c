@@ -157,7 +157,7 @@ static void put_branch(struct sharing *s, int64_t request, int64_t trunk,
     put(s, r, trunk, count);
 }
 
-/* What is left of the batch: tokens that nobody asks for. */
+/* Fills the rest of the batch with tokens that no request needs. */
 static void fill_rest(struct sharing *s)
 {
     const struct stage_batch batch = stage_batch(s->stage, 0);

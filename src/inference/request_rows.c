@@ -52,7 +52,7 @@ static void push(struct laying *l, int64_t granule, int used)
     l->open[used] = granule;
 }
 
-/* What is left of the newest row serves short requests. */
+/* The rest of the newest row serves short requests. */
 static void close_row(struct laying *l)
 {
     const int64_t first = l->granules - l->per_row;

@@ -51,7 +51,8 @@ void session_close(struct session *session);
 status session_adapt(struct session *session, const char *directory);
 bool session_is_adapted(const struct session *session);
 status session_load_adapters(struct session *session, struct stage *stage);
-/* Of the tokenizer's file, without the directory; "" if there is none. */
+/* The name of the tokenizer's file, without the directory; "" if there is
+ * none. */
 const char *session_tokenizer_name(const struct session *session);
 /* Its bytes, to be copied. ERR_FORMAT unless they are a tokenizer: the file may
  * be a link to anything, and a copy is handed on. */

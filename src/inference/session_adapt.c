@@ -6,7 +6,8 @@
 #include "models/lora.h"
 #include "inference/session.h"
 
-/* Of every name in adapter_model.safetensors: the model inside PEFT's own. */
+/* The prefix of every name in adapter_model.safetensors: the model inside
+ * PEFT's own. */
 static const char outer[] = "base_model.model.";
 
 /* ---- expressions in the settings ---- */

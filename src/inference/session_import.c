@@ -87,10 +87,10 @@ static status read_part(const struct weights *weights, int index,
     return OK;
 }
 
-/* What a file has for the first word of the family's names. Nothing: it comes
- * from the model without its head. language_model: from one that sees images,
- * as transformers 5 and 4 name it; `head` is what its head's name begins with
- * there. */
+/* The words that a file may use for the first word of the family's names. An
+ * empty word: the file comes from the model without its head. language_model:
+ * the file comes from a model that sees images, as transformers 5 and 4 name
+ * it; `head` is the beginning of its head's name there. */
 static const struct instead { const char *word, *head; bool images; }
     insteads[] = {{"", "", false},
                   {"model.language_model.", "", true},
@@ -173,7 +173,7 @@ static void find_head(const struct model *model, const struct weights *weights,
         naming->head_before = NULL;
 }
 
-/* Of a tied table and its head some writers keep the head. */
+/* Some writers keep the head instead of the tied table. */
 static void find_table(const struct session_parts *parts,
                        const struct model *model,
                        const struct weights *weights, struct naming *naming)
@@ -189,7 +189,7 @@ static void find_table(const struct session_parts *parts,
     naming->head = head_of(model);
 }
 
-/* What sees images is passed over. */
+/* Skips the parts that see images. */
 static void skip_images(struct weights *weights)
 {
     static const char *const parts[] = {

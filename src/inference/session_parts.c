@@ -249,7 +249,7 @@ static bool is_of(const struct param_spec *spec, const struct layout_run *run,
            run->piece == j;
 }
 
-/* What of a vector's run is in one of the tensors that it is outside; false:
+/* Cuts a vector's run to one of its outside tensors; false: they share
  * nothing. */
 static bool cut_run(struct layout_run *run, const struct param_outside *piece)
 {
@@ -300,8 +300,8 @@ static void point_at(struct saved_part *part,
     part->decode = decode;
 }
 
-/* What the span has of outside tensor j: to be loaded, and, of what this rank
- * answers for, to be saved. */
+/* Adds the part of outside tensor j that lies in the span: to be loaded, and to
+ * be saved if this rank answers for it. */
 static status add_span(struct session_parts *parts,
                        const struct inventory *inventory,
                        const struct inventory_span *span,

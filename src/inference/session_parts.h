@@ -43,7 +43,7 @@ status session_parts_add(struct session_parts *parts,
  * outlive the parts. */
 status session_parts_divide(struct session_parts *parts,
                             const struct inventory *inventory, unsigned kinds);
-/* What is to be loaded. */
+/* The parts to be loaded. */
 const struct saved_part *session_parts_held(const struct session_parts *parts,
                                             int *count);
 void session_parts_free(struct session_parts *parts);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* task_score.c - what a task says of a model. */
+/* task_score.c - the scores of a model in a task. */
 #include "inference/task_score.h"
 
 #include <math.h>
@@ -106,7 +106,8 @@ static void add(struct task_scores *scores, const char *name, double value,
         (struct task_metric){name, value, error};
 }
 
-/* Of n numbers with this sum of squared differences from their mean. */
+/* The standard error of n numbers with this sum of squared differences from
+ * their mean. */
 static double error_of(double squares, int64_t n)
 {
     return n > 1 ? sqrt(squares / (double)(n - 1)) / sqrt((double)n)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* task_score.h - what a task says of a model, from the likelihoods of its
+/* task_score.h - the scores of a model in a task, from the likelihoods of its
  * requests.
  *
  *   acc              share of items whose likeliest choice is the right one;
@@ -13,8 +13,8 @@
  *
  * Standard errors: of a mean the root of the sample's variance over n; of a
  * perplexity that of its exponent, a ratio of sums, carried through the
- * exponential (the harness draws samples for it).
- * Source: lm-evaluation-harness 0.4, api/task.py and api/metrics.py. */
+ * exponential (the harness draws samples for it). Source: lm-evaluation-harness
+ * 0.4, api/task.py and api/metrics.py. */
 #ifndef LOCKSTEP_INFERENCE_TASK_SCORE_H
 #define LOCKSTEP_INFERENCE_TASK_SCORE_H
 
@@ -48,7 +48,7 @@ status task_answers_build(struct task_answers *answers,
                           const struct likelihoods *likelihoods);
 void task_answers_free(struct task_answers *answers);
 
-/* Of how a choice's likelihood is weighed. */
+/* The normalization of a choice's log-likelihood. */
 enum task_norm { NORM_NONE, NORM_CHARACTERS, NORM_BYTES };
 /* The likeliest choice of an item; of equal ones the first. */
 int task_prediction(const struct task *task,

@@ -32,7 +32,7 @@ ELEMENTARY double code8_begin(int bits, int d)
     return powers[bits - d];
 }
 
-/* What the codes stand for, times the scale. */
+/* The values of the codes, before they are multiplied by the scale. */
 ELEMENTARY void code8_table(int bits, float out[CODE8_COUNT])
 {
     const int codes = 1 << bits;

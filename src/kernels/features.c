@@ -21,7 +21,7 @@ enum {
     BIT_AVX512_BF16 = 5, /* of EAX, subleaf 1 */
     BIT_AMX_BF16 = 22,   /* of EDX, subleaf 0 */
     BIT_AMX_TILE = 24,
-    /* Of arch_prctl, Linux's Documentation/arch/x86/xstate.rst. */
+    /* A constant of arch_prctl, Linux's Documentation/arch/x86/xstate.rst. */
     REQUEST_PERMISSION = 0x1023,
     TILE_DATA = 18
 };

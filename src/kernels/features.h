@@ -6,7 +6,8 @@
 
 #include <stdbool.h>
 
-/* What a kernel may use: FEATURES_ALL unless a test says otherwise. */
+/* The features that a kernel may use: FEATURES_ALL unless a test says
+ * otherwise. */
 enum {
     FEATURE_PAIRS = 1, FEATURE_TILES = 2, FEATURES_ALL = 3,
     FEATURE_EVEN_SLOW = 4 /* also where it does not pay */

@@ -22,7 +22,7 @@ const struct kernels kernels_reference_f64 = {
 #define DECLARE_CPU(row, isa) extern KERNELS_TYPE(row) cpu_##row##_##isa;
 #define FILL_CPU(row, isa) .row = cpu_##row##_##isa,
 
-/* What a narrow table has instead of a row of the same name. */
+/* The rows that replace rows of the same name for a narrow table. */
 struct narrow_rows {
     KERNELS_TYPE(cross_entropy) *cross_entropy_bf16, *cross_entropy_f16;
     KERNELS_TYPE(matmul) *bf16_pairs, *bf16_tiles, *f16;

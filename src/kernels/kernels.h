@@ -81,9 +81,9 @@ struct matmul {
     const struct tensor *left;
 };
 
-/* What a granule of a product of bfloat16 is (docs/numerics.md): pairs of
- * elements, one FMA after the other, or blocks of 32 with two chains each. A
- * product of float16 is that of float32 on widened operands. */
+/* The granule of a product of bfloat16 (docs/numerics.md): pairs of elements,
+ * one FMA after the other, or blocks of 32 with two chains each. A product of
+ * float16 is that of float32 on widened operands. */
 enum product { PRODUCT_PAIRS, PRODUCT_TILES };
 
 /* Which tokens of a gradient of a vector (norm weight, bias) belong to which
@@ -196,9 +196,9 @@ struct attention_alibi {
     int64_t head;           /* number of the call's first */
 };
 
-/* What a backward call sets. The two halves need nothing of each other: a rank
- * that has all keys can make dq of some queries, one that has all queries (with
- * their lse and delta) dk and dv of some keys. */
+/* The outputs of a backward call. The two halves are independent: a rank that
+ * has all keys can compute dq of some queries; one that has all queries (with
+ * their lse and delta) can compute dk and dv of some keys. */
 enum attention_half { ATTENTION_WHOLE, ATTENTION_OF_QUERIES,
                       ATTENTION_OF_KEYS };
 

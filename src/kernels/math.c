@@ -151,7 +151,7 @@ double math_tanh(double x)
  * to -log erfc on [1, 2.5] and [2.5, 6]. Absolute error below 3e-16. */
 double math_erf(double x)
 {
-    /* Of erf(a) / a - 1 in a^2. */
+    /* The coefficients of erf(a) / a - 1 in a^2. */
     static const double c[] = {
         0x1.057bfe6f184f9p-34, -0x1.386b9d4e2a430p-30,
         0x1.f7a459859741bp-27, -0x1.5f1d3d60888cap-23,

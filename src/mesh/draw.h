@@ -10,7 +10,7 @@
 enum { MESH_DRAWN_MAX = 256 /* ranks */, MESH_NOTE_BYTES = 40,
        MESH_NOTES = 2 };
 
-/* What stands in the box of a rank under its name. */
+/* The lines in the box of a rank, below its name. */
 struct mesh_note { char line[MESH_NOTES][MESH_NOTE_BYTES]; };
 
 /* notes [ranks]. ERR_CONFIG: more than MESH_DRAWN_MAX ranks. */

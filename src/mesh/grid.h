@@ -12,7 +12,7 @@
 
 #include "mesh/layout.h"
 
-/* What decides the automatic grid. */
+/* The facts that determine the automatic grid. */
 struct grid_facts {
     int64_t batch;        /* sequences of the global batch */
     int64_t length;       /* tokens of a sequence; 0: unknown */

@@ -161,7 +161,7 @@ struct layout_span layout_leaf(const struct param_spec *spec, int leaves,
     return leaf_range(n, leaves, leaf, leaf + 1);
 }
 
-/* Of n elements that `axis` cuts. */
+/* The range of n elements that `axis` cuts for this rank. */
 static struct layout_span axis_range(const struct param_spec *spec,
                                      const struct mesh *mesh,
                                      const struct place *place,

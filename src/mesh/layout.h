@@ -101,7 +101,7 @@ struct layout_span { int64_t first, count; };
  * row (column) on; the last ones may be short or empty. */
 struct layout_span layout_leaf(const struct param_spec *spec, int leaves,
                                int leaf, int piece);
-/* What the rank holds of the piece, in the whole. */
+/* The part of the piece that the rank holds, as a span of the whole. */
 struct layout_span layout_held(const struct param_spec *spec,
                                const struct mesh *mesh,
                                const struct place *place, int piece);

@@ -237,7 +237,8 @@ void matrices_free(struct matrices *matrices)
 
 /* ---- parts ---- */
 
-/* What of a vector's run is in a tensor that it has outside; false: nothing. */
+/* Cuts a vector's run to one of its outside tensors; false: they share
+ * nothing. */
 static bool cut_run(struct layout_run *run, const struct matrix *matrix)
 {
     const int64_t past = run->whole_first + run->length - matrix->first -

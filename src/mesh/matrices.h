@@ -70,9 +70,9 @@ int stage_ranks(const struct mesh *mesh);
 void stage_rank_place(const struct mesh *mesh, int pipe, int rank,
                       struct place *out);
 
-/* What `rank` has of piece `piece` (from 0) of a matrix: one run, in which
- * whole_first counts from the matrix and local_first from the rank's part of
- * the parameter, as it lies undivided. False: nothing. */
+/* The part of piece `piece` (from 0) of a matrix that `rank` holds: one run, in
+ * which whole_first counts from the matrix and local_first from the rank's part
+ * of the parameter, as it lies undivided. False: it holds nothing. */
 bool matrix_part(const struct matrices *matrices, const struct matrix *matrix,
                  int rank, int piece, struct layout_run *out);
 /* Does `rank` bring its part to the owner? Every other rank with a part has a

@@ -138,7 +138,7 @@ bool param_is_permuted(const struct param_spec *spec)
     return spec->outside_by_unit || spec->outside_pairs > 0;
 }
 
-/* Of row `row` of a piece whose units have pairs. */
+/* The rows of row `row` of a piece whose units have pairs. */
 static struct param_rows rows_paired(const struct param_piece *piece,
                                      int64_t pairs, int64_t row)
 {

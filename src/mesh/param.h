@@ -54,7 +54,7 @@ static inline bool param_has_gradient(const struct param *param)
 {
     return param->spec.vector || !param->frozen;
 }
-/* What it takes in the flat arena of gradients. */
+/* The number of elements that it takes in the flat arena of gradients. */
 static inline int64_t param_gradient_room(const struct param *param)
 {
     return param_has_gradient(param) ? param_room(param->elements) : 0;

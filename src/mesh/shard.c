@@ -451,7 +451,7 @@ int shard_unit_of(const struct shards *shards, int param)
     return unit;
 }
 
-/* Of the shard arena of any rank: what lies before the unit. */
+/* The number of elements before the unit in the shard arena of any rank. */
 static int64_t shard_at(const struct shards *shards, int unit, int rank)
 {
     return shards->at[(int64_t)unit * shards->ranks + rank];

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* config.c - what the config.json of all families share: which fields may be
+/* config.c - code for the config.json of all families: the fields that may be
  * there, and how their numbers are read. */
 #include "models/config.h"
 
@@ -86,7 +86,8 @@ static bool value_is(const struct json *value, const char *text)
     return false;
 }
 
-/* What a field must be, NULL: anything. False: nobody knows it. */
+/* Finds the value that a field must have, NULL: any. False: the field is
+ * unknown. */
 static bool find(const struct model_kind *kind, const char *name,
                  const char **only)
 {

@@ -25,7 +25,8 @@ struct config_row {
 
 #define CONFIG_AT(field) \
     offsetof(struct model, field), sizeof ((struct model *)0)->field
-/* Of a feed-forward part: the gate's, or what there is instead of one. */
+/* The activation of a feed-forward part: that of the gate, or of the part
+ * without a gate. */
 enum activation model_activation(const struct model_kind *kind);
 
 /* At least 1; other -1: it must be there, 0: left 0. */
@@ -48,14 +49,15 @@ enum activation model_activation(const struct model_kind *kind);
 #define ROW_ALSO(name, value) {name, CONFIG_IDLE, 0, 0, 0, value}
 /* Without effect here, or read by read_more. */
 #define ROW_IDLE(name) {name, CONFIG_IDLE, 0, 0, 0, NULL}
-/* Of families whose heads fill the width: it may only say so. */
+/* In families whose heads fill the width, the field may only state that. */
 #define ROW_HEAD_WIDTH \
     {"head_dim", CONFIG_WIDTH, CONFIG_AT(head_width), 0, NULL}
 /* The fields that all families with rotary positions have. */
 #define ROWS_ROPE \
     ROW_ROPE("rope_theta"), ROW_ROPE("rope_scaling"), \
     ROW_ROPE("rope_parameters")
-/* What Llama and its relatives spell alike; epsilon where it is absent. */
+/* The fields that Llama and its relatives spell alike; `epsilon` is the value
+ * of an absent field. */
 #define ROWS_LLAMA(epsilon) \
     ROWS_SIZES(epsilon), ROW_ONLY("hidden_act", "silu|swish")
 #define ROWS_SIZES(epsilon) \
@@ -78,7 +80,8 @@ void config_json_write(const struct model *model, struct json_writer *out);
 /* An integer field, at least 1; other -1: it must be there. */
 status config_read_int(const struct json *config, const char *source,
                        const char *key, int64_t other, int64_t *out);
-/* Of a list the first; null, or nothing: -1. */
+/* Reads a token id. A list gives its first id; null or an absent field gives
+ * -1. */
 status config_token_id(const struct json *config, const char *key,
                        const char *source, int64_t *out);
 /* Every field is a row of the family, or without effect everywhere. */

@@ -432,8 +432,8 @@ static void write_float(struct json_writer *out, const char *key,
     json_write_float(out, value);
 }
 
-/* Of longrope version 4 takes the factors alone, and the old length beside
- * them; the factor follows from the lengths. */
+/* In longrope, version 4 writes the factors alone, and the old length beside
+ * them; the scaling factor follows from the lengths. */
 static bool is_left_out(const struct model *model,
                         const struct rope_scaling *scaling, int field, bool v4)
 {

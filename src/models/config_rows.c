@@ -124,7 +124,7 @@ status config_token_id(const struct json *config, const char *key,
     return OK;
 }
 
-/* What follows from the sizes where a file leaves it out. */
+/* Computes sizes that the file leaves out from the other sizes. */
 static void fill_sizes(struct model *m)
 {
     if (m->kv_heads == 0) m->kv_heads = m->heads;

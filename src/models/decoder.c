@@ -97,7 +97,7 @@ static slot linear(struct program *p, const struct model *m, slot x,
                              biased ? &weight_bias[1] : NULL, adapters, used);
 }
 
-/* What a norm's weight and bias are called here. */
+/* The names of a norm's weight and bias inside the program. */
 struct inside { const char *rms, *weight, *bias; };
 #define INSIDE(name) (struct inside){name, name ".weight", name ".bias"}
 
@@ -184,7 +184,7 @@ static struct rope_table table_of(const struct program *p,
     return (struct rope_table){m->rope, m->rope_base, rotary_of(m)};
 }
 
-/* Of scores; 0: the usual one. */
+/* The scale of attention scores; 0: the usual scale. */
 static double scale_of(const struct program *p, const struct model *m)
 {
     if (m->layer_scale)

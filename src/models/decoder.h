@@ -42,7 +42,7 @@ struct decoder {
                               * own, whose number is the %d of the name */
 };
 
-/* What the relatives of Llama call alike. */
+/* The names that Llama and its relatives share. */
 #define DECODER_LLAMA \
     .gated = true, .embedding = "model.embed_tokens.weight", \
     .head = "lm_head.weight", .q = OUTSIDE("self_attn.q_proj"), \

@@ -52,7 +52,7 @@ static status read_more(struct model *model, const struct json *config,
     return config_read_types(model, config, source);
 }
 
-/* What stands around text_config, of which only the text part is taken. */
+/* The fields around text_config. Only the text part is used. */
 static const struct config_row around[] = {
     ROW_IDLE("text_config"), ROW_IDLE("vision_config"),
     ROW_IDLE("mm_tokens_per_image"), ROW_IDLE("boi_token_index"),

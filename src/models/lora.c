@@ -22,7 +22,7 @@ static const struct outside *table_part(const struct decoder *d, int index)
     return parts[index];
 }
 
-/* Of fused halves the family has one or the other. */
+/* A family has either the fused halves or the separate ones. */
 const struct outside *lora_part(const struct model *model, int index)
 {
     const struct outside *part = table_part(decoder_of(model), index);

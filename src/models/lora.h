@@ -10,7 +10,8 @@ struct outside;
 
 enum { LORA_PARTS = 9, /* of a block */ LORA_NAME_BYTES = 128 };
 
-/* What options ask for: one rank, the same matrices of every block. */
+/* The adapters that the options ask for: one rank, the same matrices in every
+ * block. */
 struct lora_wish {
     int rank;                   /* 0: none */
     double alpha;
@@ -40,7 +41,7 @@ status lora_read_config(struct model *model, const char *path,
 /* The class, from 1 on, of what stands beside a matrix of a block; 0:
  * nothing. */
 int lora_at(const struct model *model, int layer, const struct outside *part);
-/* What the product of a class counts. */
+/* The factor of the adapter products of a class. */
 double lora_scale(const struct lora *lora, int class);
 /* Does the same stand beside the same? The rest of two models is equal. */
 bool lora_same(const struct model *a, const struct model *b);

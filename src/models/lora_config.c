@@ -6,7 +6,7 @@
  *   rank_pattern,    regular expressions for the ends of names, in the file's
  *   alpha_pattern    order: the first that matches says it, else r, lora_alpha
  *
- * What we write has plain names only. */
+ * The files that Lockstep writes contain plain names only. */
 #include <ctype.h>
 #include <string.h>
 
@@ -54,7 +54,7 @@ static bool is_set(const struct json *value)
     return true;
 }
 
-/* Of these the products do not depend, or they are read below. */
+/* These keys do not change the products, or they are read below. */
 static bool is_known(const char *key)
 {
     static const char *const known[] = {
@@ -260,7 +260,7 @@ static status is_target(struct reading *r, bool *yes)
     return layer_chosen(r, yes);
 }
 
-/* What the first key that matches says; *found NULL: none does. */
+/* The value of the first key that matches; *found NULL: no key matches. */
 static status pattern_value(struct reading *r, const char *name,
                             const struct json **found)
 {

@@ -155,7 +155,7 @@ enum activation model_activation(const struct model_kind *kind)
                ? ACTIVATION_GELU_TANH : ACTIVATION_SILU;
 }
 
-/* What options ask of a family that it never has. */
+/* Refuses options that this family does not support. */
 static status check_family(const struct model *m, const struct options *o)
 {
     const struct model_kind *kind = m->kind;

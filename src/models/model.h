@@ -99,11 +99,11 @@ struct model_kind {
     enum activation activation; /* of a feed-forward part without gate */
     /* Appends the steps of the whole model to a program whose sizes are set. */
     status (*build)(struct program *program, const struct model *model);
-    /* What rows cannot say of a config.json; NULL: nothing. */
+    /* Reads parts of a config.json that rows cannot express; NULL: nothing. */
     status (*read_more)(struct model *model, const struct json *config,
                         const char *source);
     void (*write_more)(const struct model *model, struct json_writer *out);
-    /* What follows from the rest, and what cannot be; NULL: nothing. */
+    /* Computes dependent values and refuses invalid ones; NULL: nothing. */
     status (*settle)(struct model *model);
 };
 
@@ -133,8 +133,9 @@ status model_build_whole(struct program *program, const struct model *model);
  * MODEL_TOKENS_MAX. */
 enum { MODEL_TOKENS_MAX = 1 << 24 };
 int64_t model_longest(const struct model *model);
-/* What follows from the rest, the same whoever described the model.
- * ERR_CONFIG: sizes that cannot be: heads, groups, odd head widths. */
+/* Computes the values that follow from the others, the same for every source of
+ * the description. ERR_CONFIG: impossible sizes: heads, groups, odd head
+ * widths. */
 status model_settle(struct model *model);
 
 #endif

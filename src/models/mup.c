@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Of the norm that the head reads. */
+/* True for the weight of the norm that the head reads. */
 static bool is_last_gain(const struct param *param)
 {
     return param->layer < 0 && (strcmp(param->name, "norm") == 0 ||

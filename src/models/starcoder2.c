@@ -30,7 +30,8 @@ static const struct config_row rows[] = {
     ROW_DROPOUT("embedding_dropout"), ROW_ONLY("use_bias", "true"),
     ROW_IDLE("sliding_window"), ROW_ONLY("mlp_type", "default"),
     ROW_ONLY("norm_type", "layer_norm"), ROW_HEAD_WIDTH,
-    /* What StarCoder had, and 2 still says: nobody reads it. */
+    /* StarCoder had these fields, and StarCoder2 still writes them; no library
+     * reads them. */
     ROW_IDLE("activation_function"), ROW_IDLE("layer_norm_epsilon"),
     ROW_IDLE("attention_softmax_in_fp32"),
     ROW_IDLE("scale_attention_softmax_in_fp32"),

@@ -79,8 +79,8 @@ done:
 
 /* ---- what is already there ---- */
 
-/* What is behind a damaged record may be worth something to somebody: the whole
- * file stays beside, under a name that TensorBoard does not read. */
+/* Bytes behind a damaged record may still be useful: the whole file is kept
+ * under a name that TensorBoard does not read. */
 static status keep_damaged(const struct events_scan *scan, const void *bytes,
                            size_t length)
 {

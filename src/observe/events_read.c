@@ -120,7 +120,7 @@ static bool read_value(const struct proto_field *message,
     return !reader.bad;
 }
 
-/* What an event is about, before its values. */
+/* The header of an event, before its values. */
 struct event_head { int64_t step; double time_s; bool starts; };
 
 static bool read_head(const unsigned char *bytes, size_t length,

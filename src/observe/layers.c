@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layers.c - what goes on inside a model, layer by layer, in steps that were
- * asked for. */
+/* layers.c - observations of a model's layers in the steps that the
+ * configuration selects. */
 #include "observe/layers.h"
 
 #include <math.h>
@@ -87,7 +87,8 @@ static void join_activation(struct layer_activation *to,
     if (from->most > to->most) to->most = from->most;
 }
 
-/* Of ranks that have the same tokens the first looks. */
+/* True on the first of the ranks that have the same tokens; only that rank
+ * looks. */
 static bool looks_here(const struct program *p, slot which)
 {
     return p->slots[which].layout.tokens >> AXIS_TENSOR & 1 ||

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layers.h - what goes on inside a model, layer by layer, in steps that were
- * asked for (observe.layers, observe.histograms):
+/* layers.h - observations of a model's layers in the steps that the
+ * configuration selects (observe.layers, observe.histograms):
  *
  *   activations  of the residual stream as each block reads it, and as the
  *                last norm does: root mean square, largest size, kurtosis
@@ -10,9 +10,9 @@
  *
  * Kurtosis is the mean of fourth powers over the square of the mean square: 3
  * for a normal distribution, the width for one that has a single element.
- * Source: He et al. 2024, arXiv:2405.19279, section 2 (outlier features).
- * Every value is an exact sum (exact.h): no layout shows in it, and looking
- * changes no bit of the run. */
+ * Source: He et al. 2024, arXiv:2405.19279, section 2 (outlier features). Every
+ * value is an exact sum (exact.h): no layout shows in it, and looking changes
+ * no bit of the run. */
 #ifndef LOCKSTEP_OBSERVE_LAYERS_H
 #define LOCKSTEP_OBSERVE_LAYERS_H
 

@@ -161,7 +161,8 @@ static bool is_extra(const struct json *key, const struct json *value)
             value->kind == JSON_NULL) && !is_known(key->string);
 }
 
-/* What a configuration named, kept in the arena. */
+/* Reads the metrics that the configuration named; they are kept in the
+ * arena. */
 static status extras_read(struct metrics_row *row, struct arena *arena,
                           const struct json *object)
 {

@@ -52,7 +52,7 @@ status metrics_open(struct metrics_writer *writer, const char *path,
 /* Appends one line with one write; where the disk fails it waits in memory. */
 status metrics_append(struct metrics_writer *writer,
                       const struct metrics_row *row);
-/* What waits. ERR_IO: the disk still fails. */
+/* Writes the waiting lines. ERR_IO: the disk still fails. */
 status metrics_finish(struct metrics_writer *writer);
 void metrics_close(struct metrics_writer *writer);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* observe.c - what a run tells beside metrics.jsonl. */
+/* observe.c - the outputs of a run beside metrics.jsonl. */
 #include "observe/observe.h"
 
 #include <errno.h>

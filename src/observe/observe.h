@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* observe.h - what a run tells beside metrics.jsonl, as far as `observe` of the
- * configuration asks for it: event files, an endpoint for Prometheus,
+/* observe.h - the outputs of a run beside metrics.jsonl, where `observe` of the
+ * configuration asks for them: event files, an endpoint for Prometheus,
  * observations of layers. None of it changes a bit of the run. */
 #ifndef LOCKSTEP_OBSERVE_OBSERVE_H
 #define LOCKSTEP_OBSERVE_OBSERVE_H
@@ -30,7 +30,7 @@ status observe_open(struct observer *observer, const struct options_set *set,
                     struct train_step *step,
                     const struct inventory *inventory, int64_t step_kept);
 void observe_close(struct observer *observer);
-/* What waits for the disk. ERR_IO: it still fails. Rank 0. */
+/* Writes the records that wait for the disk. ERR_IO: it still fails. Rank 0. */
 status observe_finish(struct observer *observer);
 /* The run goes back to behind a step that was done before: what was told beyond
  * is forgotten. Rank 0. */
@@ -42,7 +42,7 @@ status observe_end(struct observer *observer);
 /* A row of metrics; logged: it stands in metrics.jsonl too. Rank 0. */
 status observe_row(struct observer *observer, const struct metrics_row *row,
                    bool logged);
-/* What the model wrote, at a step, under a tag. Rank 0. */
+/* Writes a text of the model, at a step, under a tag. Rank 0. */
 status observe_sample(struct observer *observer, int64_t step,
                       const char *tag, const char *text);
 

@@ -53,7 +53,7 @@ static int by_kind_and_time(const void *left, const void *right)
     return a->ms > b->ms ? -1 : a->ms < b->ms;
 }
 
-/* What brackets others: one row, whatever brackets there are. */
+/* Adds the time of all enclosing spans that no inner span covers: one row. */
 static void add_unaccounted(struct profile *p, double ms)
 {
     if (p->count == 0 || p->rows[p->count - 1].kind != METER_OTHER)

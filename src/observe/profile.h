@@ -11,7 +11,7 @@
 #include "base/meter.h"
 #include "kernels/kernels.h"
 
-/* What the machine can do, measured in the same run; 0: unknown. */
+/* The limits of the machine, measured in the same run; 0: unknown. */
 struct profile_limits {
     double product_flops; /* a second, all threads of the rank */
     /* The same of float32, as attention computes, but for products in tiles. */

@@ -159,8 +159,8 @@ static double float32_rate(struct stage *stage)
     return best;
 }
 
-/* Of products that fit caches. Where plain C makes them, a small one is enough
- * to wait for. */
+/* The limit of products that fit caches. If plain C computes them, a small
+ * product is enough, and a large one would take long. */
 static status product_limit(struct stage *stage, const struct areas *areas,
                             struct profile_limits *limits)
 {

@@ -27,7 +27,7 @@ struct progress {
     double last_done, last_s;     /* at the previous update */
 };
 
-/* What the training loop says about a step. A value that is not finite is
+/* The numbers of one step from the training loop. A value that is not finite is
  * left out. */
 struct progress_step {
     int64_t step, steps;

@@ -382,7 +382,7 @@ bool prometheus_is_open(const char *address)
     return true;
 }
 
-/* What the system chose, as text. */
+/* Notes the address that the system chose, as text. */
 static void note_address(struct prometheus *p)
 {
     union address bound;

@@ -35,7 +35,7 @@ const char *prometheus_address(const struct prometheus *prometheus);
 /* Ends the thread; NULL allowed. */
 void prometheus_close(struct prometheus *prometheus);
 
-/* What is shown; a row of NULL is one that never came. */
+/* The data of the page; a row of NULL: no such row was written yet. */
 struct prometheus_page {
     const char *run;
     const struct metrics_row *step, *validation;
@@ -44,7 +44,7 @@ struct prometheus_page {
 size_t prometheus_render(char *out, size_t size,
                          const struct prometheus_page *page);
 
-/* What a request asks for. */
+/* The kinds of a request. */
 enum prometheus_ask {
     PROMETHEUS_MORE,   /* it is not complete yet */
     PROMETHEUS_PAGE, PROMETHEUS_PAGE_HEAD, PROMETHEUS_ROOT,

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prometheus_page.c - what is asked for, and the page that answers. */
+/* prometheus_page.c - the parser of requests, and the page that answers
+ * them. */
 #include "observe/prometheus.h"
 
 #include <math.h>
@@ -73,7 +74,7 @@ static void put_metric(struct page *page, const struct metric_about *metric,
     else put(page, "%s %.17g\n", name, value);
 }
 
-/* What a configuration named: the name is a label. */
+/* Prints the metrics that the configuration named: the name is a label. */
 static void put_extras(struct page *page, const struct metrics_row *row)
 {
     static const char name[] = "lockstep_validation";

@@ -48,7 +48,7 @@ struct proto_reader proto_open(const void *bytes, size_t length);
 /* The next field; false at the end and, with reader->bad, where the bytes are
  * no message. */
 bool proto_next(struct proto_reader *reader, struct proto_field *field);
-/* Of a field of 64 or 32 bits; 0 of others. */
+/* The number in a field of 64 or 32 bits; 0 for other fields. */
 double proto_real(const struct proto_field *field);
 
 #endif

@@ -306,7 +306,8 @@ static void turn_all(struct rotating *r)
     r->used = 0;
 }
 
-/* What is beside the diagonal vanishes where it is below rounding of all. */
+/* An element off the diagonal becomes zero if it is below the rounding error of
+ * the whole matrix. */
 static void diagonalize(struct rotating *r)
 {
     static const double ROUNDING = 0x1p-53;

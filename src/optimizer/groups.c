@@ -10,7 +10,7 @@
 
 enum { ROW_BYTES = 512, WHERE_BYTES = 48 };
 
-/* What one row says. */
+/* The content of one row. */
 struct row {
     char where[WHERE_BYTES];     /* "optimizer.groups, row 2" */
     const char *pattern;
@@ -83,7 +83,8 @@ static status read_frozen(struct row *row, const char *value)
          value);
 }
 
-/* What keeps an average in place of a schedule decides for a whole run. */
+/* A kind that keeps an average in place of a schedule applies to a whole
+ * run. */
 static status read_kind(struct row *row, const char *value)
 {
     TRY(optimizer_find(&row->kind, value));
@@ -173,7 +174,7 @@ static status match_param(const struct row *row, const struct param *param,
     return OK;
 }
 
-/* What of a name stands where the pattern has its fixed beginning, or end. */
+/* The part of a name at the place of the pattern's fixed beginning or end. */
 static void cut_name(const char *pattern, char *name)
 {
     const size_t length = strlen(name), fixed = strlen(pattern) - 1;

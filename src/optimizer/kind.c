@@ -54,7 +54,7 @@ static bool is_inner_matrix(const struct param *param)
            param->layer >= 0;
 }
 
-/* What validation and checkpoints read is the average of all weights. */
+/* Validation and checkpoints read the average of all weights. */
 static status check_averages(const struct optimizer_rule *rules,
                              const struct param_table *table,
                              const struct optimizer_kind *kind)

@@ -27,7 +27,8 @@ struct update_item;
 struct update_call;
 struct whole_kind;
 
-/* Of a parameter, at most; the last is its moving average (average.h). */
+/* The largest number of states of a parameter; the last is its moving average
+ * (average.h). */
 enum { OPTIMIZER_STATES = 5, STATE_AVERAGE = OPTIMIZER_STATES - 1 };
 
 enum state_shape {
@@ -87,7 +88,7 @@ extern const struct optimizer_kind optimizer_adamw, optimizer_lion,
     optimizer_adafactor, optimizer_soap,
     optimizer_schedule_free;
 
-/* What single parameters have of their own (groups.h); zeroed: nothing. */
+/* Settings of single parameters (groups.h); zeroed: none. */
 struct groups {
     const char *const *rows; /* borrowed, of optimizer.groups */
     int count;
@@ -97,7 +98,7 @@ struct groups {
     bool adapters;           /* all but low-rank adapters are frozen */
 };
 
-/* What the options say of a run's optimizer; zeroed: adamw everywhere. */
+/* The options of a run's optimizer; zeroed: adamw everywhere. */
 struct optimizer_choice {
     const struct optimizer_kind *kind; /* NULL: adamw */
     enum state_type states;            /* of states that may be narrow */

@@ -46,7 +46,8 @@ static status compute(const struct update *u, const struct whole_tensor *t)
     return newton_schulz(&call);
 }
 
-/* Of the shape outside, as whoever trains the same model elsewhere has it. */
+/* Uses the shape of the outside tensor, as other trainers of the same model
+ * do. */
 static void finish(const struct update *u, const struct update_item *item,
                    const struct matrix *matrix, struct descent *out)
 {

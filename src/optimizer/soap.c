@@ -5,9 +5,9 @@
  * by one power iteration and a QR decomposition; second moments follow their
  * columns when these are sorted by what they see.
  *
- * What a covariance says of directions it does not see is rounding, and Adam
- * takes full steps along them. So what is below a cut of the largest eigenvalue
- * counts as zero, and the basis there is the one that eigen.h defines. */
+ * In directions without gradients a covariance holds only rounding errors, and
+ * Adam takes full steps along them. So an eigenvalue below a fixed share of the
+ * largest one counts as zero, and eigen.h defines the basis there. */
 #include <math.h>
 
 #include "kernels/math.h"

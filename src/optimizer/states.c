@@ -99,7 +99,7 @@ int64_t states_whole_at(const struct states *states,
     return elements;
 }
 
-/* Of all tensors of a parameter that this rank owns. */
+/* The number of elements of all tensors of a parameter that this rank owns. */
 static int64_t whole_elements(const struct states *states, int index,
                               int slot)
 {
@@ -126,7 +126,7 @@ static void place_whole(struct states *states, int index)
     }
 }
 
-/* Who owns which tensor, and what states owners have. */
+/* Determines the owner of each tensor, and the states of each owner. */
 static status share(struct states *states, const struct states_request *of)
 {
     struct matrices_of tensors = {.table = of->params,
@@ -188,7 +188,7 @@ const char *states_title(const struct states *states, int slot)
 
 /* ---- leaves ---- */
 
-/* What the range has of c->now.block; false: nothing. */
+/* Cuts the leaf c->now.block to the range; false: they share nothing. */
 static bool clip_leaf(struct held_cursor *c)
 {
     const struct shard_range *range = c->range;

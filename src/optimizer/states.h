@@ -6,18 +6,17 @@
  *   slot 0  [m of parameter 0 |m of 2 |buffer of 3 |...]   a memory row each
  *   slot 1  [v of parameter 0 |v of 2 |...]
  *
- * Of a state with the shape of the weights a rank has the elements that it
- * updates (shard_range of its own); nobody else has, or asks for, the others.
- * So frozen parameters, and those whose kind has no such state, take nothing.
- * Whole states lie behind, those of tensors that this rank owns.
- */
+ * A rank has those elements of a weight-shaped state that it updates (its own
+ * shard_range); it neither has nor reads the others. So frozen parameters, and
+ * those whose kind has no such state, take no memory. Whole states, of tensors
+ * that this rank owns, come last. */
 #ifndef LOCKSTEP_OPTIMIZER_STATES_H
 #define LOCKSTEP_OPTIMIZER_STATES_H
 
 #include "mesh/matrices.h"
 #include "optimizer/kind.h"
 
-/* What this rank has of one state of one parameter. In 8 bits: codes, leaf by
+/* This rank's part of one state of one parameter. In 8 bits: codes, leaf by
  * leaf (struct held_leaf), then the scales of their blocks. */
 struct state_place {
     int64_t elements;     /* 0: nothing */
@@ -35,7 +34,7 @@ struct states {
     struct matrices matrices; /* owned: tensors that kinds see as wholes */
 };
 
-/* What decides where states lie. */
+/* The facts that determine where states lie. */
 struct states_request {
     const struct param_table *params;
     const struct holding *holding;
@@ -50,16 +49,16 @@ void states_free(struct states *states);
 /* Where a whole state of a tensor of this rank lies in its parameter's. */
 int64_t states_whole_at(const struct states *states,
                         const struct matrix *matrix, int slot);
-/* Of a slot's memory. */
+/* The title of a slot's memory. */
 const char *states_title(const struct states *states, int slot);
 const struct state_place *states_place(const struct states *states, int param,
                                        int slot);
 
 /* ---- leaves, for states that are stored in blocks ---- */
 
-/* What a range of a parameter has of one leaf of the grid's: whole blocks of
- * the norm (docs/numerics.md), so that blocks of 8-bit states are the same
- * under every layout. */
+/* The part of one leaf of the grid that lies in a range of a parameter: whole
+ * blocks of the norm (docs/numerics.md), so that blocks of 8-bit states are the
+ * same under every layout. */
 struct held_leaf {
     struct leaf_block block;
     int64_t rows, count;  /* of the range: count elements of each */

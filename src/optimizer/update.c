@@ -62,8 +62,9 @@ static struct shard_range own_range(const struct update *u, int param)
 
 _Static_assert((int)SQUARES_BLOCK == (int)SHARD_BLOCK, "one kind of block");
 
-/* What of a leaf lies in the range: a view, and the number of its first block.
- * Legal cuts make both begin where a block does. False: nothing. */
+/* The part of a leaf that lies in the range: a view, and the number of its
+ * first block. Legal cuts make both begin at the beginning of a block. False:
+ * they share nothing. */
 static bool leaf_view(const struct update *u, const struct param *param,
                       const struct shard_range *range,
                       const struct leaf_block *leaf, struct tensor *out,

@@ -65,8 +65,8 @@ struct update_call {
     int64_t t;               /* of the step, counted from 1 */
 };
 
-/* What a kind sees of one parameter: this rank's own elements, in the order in
- * which they lie. Empty tensors where it has none; data NULL: no copy. */
+/* The view that a kind has of one parameter: this rank's own elements, in the
+ * order in which they lie. Empty tensors if it has none; data NULL: no copy. */
 struct update_item {
     int index;               /* of the table */
     const struct param *param;

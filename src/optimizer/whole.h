@@ -40,7 +40,7 @@ struct whole_kind {
                    const struct matrix *, struct descent *out);
 };
 
-/* What the ranks of a stage need to do so. */
+/* The group and the memory that the ranks of a stage need for whole tensors. */
 struct whole_work {
     const struct matrices *matrices; /* borrowed */
     struct group *group;             /* borrowed; NULL: alone */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit.c - what a rank sent, held against what the plan says. */
+/* audit.c - a comparison of the messages that a rank sent with the plan. */
 #include "proof/audit.h"
 
 #include <string.h>

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* audit.h - what a rank sent, held against what the plan says that it sends.
- */
+/* audit.h - a comparison of the messages that a rank sent with the plan. */
 #ifndef LOCKSTEP_PROOF_AUDIT_H
 #define LOCKSTEP_PROOF_AUDIT_H
 

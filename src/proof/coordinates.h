@@ -8,8 +8,9 @@
 #include "base/options.h"
 #include "mesh/layout.h"
 
-/* Of one model: the output of each matrix (with the residual where it is added
- * to one), and the logits, over the same tokens before and after steps. */
+/* The coordinates of one model: the output of each matrix (with the residual
+ * where it is added to one), and the logits, over the same tokens before and
+ * after steps. */
 struct coordinates {
     int count;                       /* activations */
     char (*names)[PARAM_NAME_BYTES]; /* owned, [count]: of the matrix */

@@ -110,8 +110,8 @@ static status end_batch(struct rank_trial *t)
                       audit_traffic(&t->team, &t->plan, &t->since));
 }
 
-/* What is taken for another batch of a ramp is no part of a step. The count is
- * of all rank threads, so nobody goes on before all have it. */
+/* Memory taken for another batch of a ramp is not part of a step. The count
+ * includes all rank threads, so every rank waits until all have it. */
 static status use_batch(struct rank_trial *t, int64_t batch)
 {
     if (batch == t->setup.batch) return OK;

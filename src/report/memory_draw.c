@@ -21,11 +21,11 @@ enum {
 static const char *const colours[] = {
     "#4e79a7", "#f28e2b", "#59a14f", "#b07aa1", "#edc948", "#76b7b2",
     "#ff9da7", "#9c755f", "#86bcb6", "#d4a6c8", "#8cd17d", "#e15759"};
-/* Of what is there all the time: the same colours, paler. */
+/* Memory that is always in use has the same colours, paler. */
 static const double PALE = 0.32;
 
-/* What lies in the frame under one name; the last two are gradients and sums
- * over ranks. */
+/* The kinds of memory in the frame; the last two are gradients and sums over
+ * ranks. */
 struct kinds {
     const char *names[KINDS_MAX];
     int count, gradients, sums;

@@ -346,7 +346,7 @@ static status event_row(struct text *out, int64_t number,
                        (long long)event->first);
 }
 
-/* What the ledger says; nothing where it says nothing. */
+/* Prints the ledger's events; prints nothing if there are none. */
 static status events(struct text *out, const struct report_input *input)
 {
     struct ledger ledger = {0};

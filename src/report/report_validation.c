@@ -56,8 +56,8 @@ static status read_curve(struct curve *curve, struct arena *arena,
     return OK;
 }
 
-/* What is drawn of a set or a task: the first form of which there is a value
- * other than 0. */
+/* The form in which a set or a task is drawn: the first form with a value other
+ * than 0. */
 struct form {
     const char *metric, *second, *y_name, *y_unit;
     bool from_zero;

@@ -10,8 +10,8 @@
  * nothing where there are none. */
 status report_validation(struct text *out, struct arena *arena,
                          const struct metrics_table *table);
-/* What the run wrote at its last validation, the earlier texts behind a fold.
- * path: RUN/samples.jsonl; NULL or not there: nothing. */
+/* Prints the texts of the run's last validation, with the earlier texts behind
+ * a fold. path: RUN/samples.jsonl; NULL or not there: nothing. */
 status report_samples(struct text *out, const char *path);
 
 #endif

@@ -5,8 +5,8 @@
 
 #include "schedule/schedule.h"
 
-/* What a generator may look at. Times are of one micro-batch on one rank, all
- * its chunks; only list schedulers read times and memory. */
+/* The input of a generator. Times are of one micro-batch on one rank, all its
+ * chunks; only list schedulers read times and memory. */
 struct schedule_request {
     const char *name;
     int ranks, microbatches;

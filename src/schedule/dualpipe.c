@@ -12,8 +12,8 @@
 
 enum { NEAR, FAR, FLOWS };
 
-/* What passes through a rank: stage, its first micro-batch, and how many F
- * and B are in the list. */
+/* The flow of micro-batches through a rank: stage, its first micro-batch, and
+ * the numbers of F and B in the list. */
 struct flow { int stage, first, forwards, backwards; };
 
 struct program {
@@ -108,7 +108,7 @@ static status run_pairs(struct program *p)
     return OK;
 }
 
-/* Of the last 2 (place + 1) pairs' backwards the second half puts W off. */
+/* The second half of the last 2 (place + 1) pairs of backwards postpones W. */
 static status run_out(struct program *p)
 {
     const int ahead = p->half - p->place - 1;

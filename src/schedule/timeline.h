@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timeline.h - what happened in a step, or what is predicted to happen, and
- * its picture. */
+/* timeline.h - the measured or predicted actions of a step, and their
+ * picture. */
 #ifndef LOCKSTEP_SCHEDULE_TIMELINE_H
 #define LOCKSTEP_SCHEDULE_TIMELINE_H
 

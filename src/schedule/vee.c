@@ -36,10 +36,10 @@ struct vee_rank {
     int turn[ACTION_COMPUTE_COUNT][CHUNKS]; /* of micro-batch 0 */
 };
 
-/* What a rank would do next; time is INT64_MAX when it waits. */
+/* The next action of a rank; time is INT64_MAX when it waits. */
 struct choice { int64_t time; int kind, chunk; };
 
-/* Who can act soonest of those below, and when. */
+/* The rank below this node that can act first, and when. */
 struct entry { int64_t time; int rank; /* -1: nobody */ };
 
 struct vee {

@@ -133,7 +133,8 @@ static status run_all(struct walk *w)
     return OK;
 }
 
-/* What the next unit of `rank` waits for, in the words of the rules. */
+/* The action that the next unit of `rank` waits for, in the words of the
+ * rules. */
 static struct action waits_for(const struct walk *w, int rank)
 {
     const struct action_list *list = &w->schedule->lists[rank];

@@ -7,7 +7,7 @@
 #include "base/threads.h"
 #include "comm/launch.h"
 
-/* What a rank tells the others. */
+/* The message of a rank to the others. */
 struct wish {
     unsigned char mark[THREADS_MARK_BYTES];
     int threads; /* 0: an equal share */

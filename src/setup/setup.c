@@ -14,8 +14,8 @@
 #include "setup/micro_batch.h"
 #include "step/qk_clip.h"
 
-/* What resume may change: how fast, how long, what is watched and kept. Not
- * the model, the data, the batch, the seed, the grid or the type. */
+/* The options that resume may change: speed, length, observation and saving.
+ * Not the model, the data, the batch, the seed, the grid or the type. */
 static const char *const may_change[] = {
     "mesh.data", "mesh.shard", "mesh.context", "mesh.tensor", "mesh.expert",
     "mesh.pipe", "mesh.order", "mesh.layers", "zero", "fsdp.prefetch",

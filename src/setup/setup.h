@@ -63,7 +63,7 @@ double setup_rate(const struct setup *setup, int64_t step);
  * goes back to its newest checkpoint: where that is must not depend on a
  * clock. */
 double setup_save_minutes(const struct setup *setup);
-/* What pipeline_plan takes. */
+/* The request for pipeline_plan. */
 struct pipeline_request setup_pipeline(const struct setup *setup);
 void setup_free(struct setup *setup);
 

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* setup_parameters.c - what a run's parameters are, and which of them learn
- * how. */
+/* setup_parameters.c - the parameters of a run, and the optimizer settings of
+ * each. */
 #include <string.h>
 
 #include "models/mup.h"
 #include "optimizer/groups.h"
 #include "setup/setup.h"
 
-/* What single parameters have of their own. */
+/* Chooses the settings of single parameters. */
 static status choose_groups(struct setup *setup,
                             const struct param_table *whole)
 {

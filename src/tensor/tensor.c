@@ -204,8 +204,8 @@ static bool dtype_is_integer(enum dtype dtype)
     return dtype == DTYPE_I32 || dtype == DTYPE_I64 || dtype == DTYPE_U8;
 }
 
-/* Do elements `index` differ? Of one type: in their bits, but for NaNs.
- * Of two types: in their value. */
+/* Compares elements `index`. Elements of one type differ in their bits, except
+ * that NaNs are equal. Elements of two types differ in their value. */
 static bool differs(const struct tensor *a, const struct tensor *b,
                     int64_t index)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor.h - what a block of numbers looks like: type, shape, strides. A
+/* tensor.h - the description of a block of numbers: type, shape, strides. A
  * tensor never owns its memory. */
 #ifndef LOCKSTEP_TENSOR_TENSOR_H
 #define LOCKSTEP_TENSOR_TENSOR_H
@@ -27,7 +27,7 @@ int dtype_bytes(enum dtype dtype);         /* per element */
 const char *dtype_name(enum dtype dtype);  /* "float32" */
 /* "float32", "float64", "bfloat16", ...; false when unknown. */
 bool dtype_parse(const char *name, enum dtype *out);
-/* Of two bytes: what is computed of it is computed in float32. */
+/* True for types of two bytes; computations on them are in float32. */
 static inline bool dtype_is_narrow(enum dtype dtype)
 {
     return dtype == DTYPE_BF16 || dtype == DTYPE_F16;

@@ -168,7 +168,7 @@ bool added_next(const struct added_matcher *matcher,
         if (index < 0) continue;
         match->token = &matcher->tokens[index];
         match->start = search->at;
-        /* What follows is looked for behind the bare match. */
+        /* Checks the text after the bare match. */
         if (match->token->single_word &&
             !stands_alone(bytes, length, match->start, match->stop)) {
             search->at = match->stop - 1;

@@ -150,8 +150,8 @@ static status note_word(void *context, const unsigned char *word,
     return OK;
 }
 
-/* Of the table (a power of two, at most half full, growing) and of merging:
- * symbols, words, and where each pair occurs. */
+/* The bytes of the table (a power of two, at most half full, growing) and of
+ * merging: symbols, words, and the places of each pair. */
 static size_t merging_bytes(int64_t words, int64_t bytes)
 {
     size_t places = 4096;

@@ -39,7 +39,7 @@ struct decoder {
     bool spaced;        /* a space between tokens: there is no decoder */
 };
 
-/* What decoding has come to; zeroed to start with. */
+/* The state of decoding; zeroed at the start. */
 struct decode_state {
     bool begun;       /* a token came */
     bool text;        /* and it had text */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* normalize.c - what a tokenizer does to text before it cuts it. */
+/* normalize.c - the changes that a tokenizer makes to text before it cuts
+ * it. */
 #include "tokenizer/normalize.h"
 
 #include <string.h>
@@ -78,7 +79,7 @@ static struct origin origin_before(const struct normalized *in, size_t at)
     return in->origins.items[at - 1];
 }
 
-/* What is put before a text has the origin of its first character. */
+/* Text that is put before a text has the origin of its first character. */
 static status run_prepend(const struct normalize_step *step,
                           const struct normalized *in, struct rewritten *out)
 {
@@ -146,8 +147,8 @@ static void run_strip(const struct normalize_step *step, struct normalized *in)
     in->length = stop - start;
 }
 
-/* What SentencePiece makes of the beginning of `text`: what is kept, a string
- * of the map, or one character as it is. */
+/* The first replacement that SentencePiece makes in `text`: a kept string, a
+ * string of the map, or one unchanged character. */
 static struct charsmap_match next_part(const struct normalize_step *step,
                                        const char *text, size_t length)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* normalize.h - what a tokenizer does to text before it cuts it.
+/* normalize.h - the changes that a tokenizer makes to text before it cuts it.
  *
  * The "normalizer" of tokenizer.json as a list of steps: Unicode normal forms,
  * replacements, and the compiled character maps of SentencePiece. A `.model`
@@ -50,7 +50,7 @@ struct normalizer {
     int count; /* 0: text stays as it is */
 };
 
-/* What comes out; normalized_free afterwards, also after an error. */
+/* The result; call normalized_free afterwards, also after an error. */
 struct normalized {
     const char *text; /* the input itself when nothing changed, else in work */
     size_t length;    /* bytes */
@@ -62,7 +62,7 @@ struct normalized {
     struct origins origins; /* owned; of each byte of `text` when traced */
 };
 
-/* What a step makes. */
+/* The output of a step. */
 struct rewritten {
     struct text text;       /* owned */
     struct origins origins; /* owned; of its bytes when traced */

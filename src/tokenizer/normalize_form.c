@@ -81,7 +81,7 @@ done:
     return result;
 }
 
-/* What stands between inert characters is normalized, they are copied. */
+/* Text between inert characters is normalized; inert characters are copied. */
 status normalize_form(enum normal_form form, const char *text, size_t length,
                        struct text *out)
 {

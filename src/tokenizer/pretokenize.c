@@ -301,7 +301,7 @@ struct general {
     bool first;         /* the first span is where the text began */
 };
 
-/* What was written takes the place of the text, unless it ended in `code`. */
+/* The rewritten text replaces the text, unless rewriting ended in `code`. */
 static status adopt(struct general *work, const struct rewriting *moved,
                     status code, const char **text)
 {

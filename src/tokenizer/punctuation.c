@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* punctuation.c - what the Punctuation pre-tokenizer cuts at.
+/* punctuation.c - the characters at which the Punctuation pre-tokenizer cuts.
  *
  * The `tokenizers` library takes the categories P of Unicode 8.0 and the
  * symbols of ASCII. Later versions added the ranges below and moved two code

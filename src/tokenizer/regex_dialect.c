@@ -62,7 +62,7 @@ static status put(struct dialect *d, const char *words)
     return text_append(d->out, words, strlen(words));
 }
 
-/* What is a character of a word, as members of a class. */
+/* Adds the characters of a word, as members of a class. */
 static status put_word(struct dialect *d, bool in_class)
 {
     TRY(put(d, in_class ? WORD : WORD WORD_NUMBERS));

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* token_trace.c - what an encoding call notes when places are asked for.
+/* token_trace.c - the positions that an encoding call records on request.
  *
- * The rules are those of the libraries. To `tokenizers` a token stands for
- * all bytes from the first origin of its first byte to the last of its last
- * one; then a post-processor may take the white space off its ends, which is
- * counted in characters. */
+ * The rules are those of the libraries. To `tokenizers` a token stands for all
+ * bytes from the first origin of its first byte to the last of its last one;
+ * then a post-processor may take the white space off its ends, which is counted
+ * in characters. */
 #include "tokenizer/token_trace.h"
 
 #include <string.h>
@@ -132,8 +132,8 @@ void token_trace_fuse(struct token_trace *trace, int64_t count)
         trace->items[i] = trace->items[i + 1];
 }
 
-/* What ByteLevel and RobertaProcessing do with trim_offsets. The first token's
- * only space may be one that was put there. */
+/* Trims as ByteLevel and RobertaProcessing do with trim_offsets. The only space
+ * of the first token may be one that the tokenizer added. */
 static void trim(const struct tokenizer_trim *rule,
                  const struct traced_token *token, bool first,
                  struct token_range *range)

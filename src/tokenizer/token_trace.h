@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* token_trace.h - what an encoding call notes when places are asked for.
- */
+/* token_trace.h - the positions that an encoding call records on request. */
 #ifndef LOCKSTEP_TOKENIZER_TOKEN_TRACE_H
 #define LOCKSTEP_TOKENIZER_TOKEN_TRACE_H
 

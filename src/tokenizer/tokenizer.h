@@ -36,8 +36,8 @@ struct merge {
     int32_t id;    /* of the two joined */
 };
 
-/* What a token was merged from; `left` may also say that it stays whole or
- * becomes unknown. */
+/* The two tokens that a token was merged from; `left` may also say that it
+ * stays whole or becomes unknown. */
 struct halves { int32_t left, right; };
 enum { HALVES_WHOLE = -1, HALVES_UNKNOWN = -2 };
 
@@ -176,7 +176,7 @@ uint64_t tokenizer_hash(const void *bytes, size_t length);
 /* Place of the pair in `merges`, or the empty place where it belongs. */
 uint64_t tokenizer_merge_place(const struct tokenizer *tokenizer,
                                uint64_t pair);
-/* What text must be to become the token: its bytes or its name. */
+/* The text that becomes the token: its bytes or its name. */
 const unsigned char *tokenizer_key(const struct tokenizer *tokenizer,
                                    int32_t id, size_t *length);
 /* Id of the learned token with exactly this key, or -1. */

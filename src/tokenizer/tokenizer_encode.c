@@ -278,8 +278,8 @@ static status encode_part(struct encoding *encoding, const char *text,
                           size_t length, bool first)
 {
     const struct tokenizer *tokenizer = encoding->tokenizer;
-    /* What a normalizer or an earlier step put before the text, or took from
-     * it, is first or not by where it came from. */
+    /* If a normalizer or an earlier step added text or removed text here, the
+     * origin decides whether this piece is the first. */
     const bool asks = first && tokenizer->pretokenizer.asks_first &&
                       (tokenizer->normalizer.count > 0 ||
                        tokenizer->pretokenizer.count > 1);

@@ -151,7 +151,7 @@ done:
     return result;
 }
 
-/* What becomes of characters that no token spells. */
+/* Reads the treatment of characters that no token spells. */
 static status read_unknown(struct tokenizer *tokenizer,
                            const struct json *model)
 {

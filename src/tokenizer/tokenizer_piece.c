@@ -405,8 +405,8 @@ done:
     return result;
 }
 
-/* What SentencePiece gives for a piece of the user, whatever the file says:
- * more for a long one than for several short ones. */
+/* The score that SentencePiece gives to a user-defined piece, whatever the file
+ * says: a long piece scores higher than several short ones. */
 static double user_score(size_t length)
 {
     return (double)(float)(0.1 * (double)((int)length - 1));

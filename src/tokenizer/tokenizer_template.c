@@ -112,7 +112,8 @@ static status read_byte_level(struct tokenizer *tokenizer,
     return read_trim(tokenizer, in, json);
 }
 
-/* What the first of two puts around a text the library takes for texts. */
+/* The library treats the tokens that the first of two templates puts around a
+ * text as text. */
 static status check_first(const struct tokenizer *tokenizer,
                           const struct component *in, const char *type)
 {

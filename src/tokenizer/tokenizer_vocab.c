@@ -143,7 +143,7 @@ static void find_letters(const struct tokenizer *tokenizer,
     }
 }
 
-/* What a learned token stands for; any other is its name. */
+/* Appends the bytes of a learned token, or the name of any other token. */
 static status append_bytes(const struct tokenizer *tokenizer,
                            const struct byte_level *alphabet,
                            struct vocab *vocab, int64_t id)

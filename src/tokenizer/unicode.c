@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unicode.c - what kind of character a code point is. */
+/* unicode.c - the category of a code point. */
 #include "tokenizer/unicode.h"
 
 enum {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unicode.h - what kind of character a code point is.
+/* unicode.h - the category of a code point.
  *
  * Unicode 16.0.0: the version that the regular expressions of the `tokenizers`
- * library know, so that both cut text at the same places. Two levels: blocks
- * of 64 code points, most of which many ranges share. */
+ * library know, so that both cut text at the same places. Two levels: blocks of
+ * 64 code points, most of which many ranges share. */
 #ifndef LOCKSTEP_TOKENIZER_UNICODE_H
 #define LOCKSTEP_TOKENIZER_UNICODE_H
 

@@ -25,7 +25,7 @@ struct unigram {
     bool single;          /* sums are rounded to float and counted anew */
 };
 
-/* What one encoding call works with; kept between calls. */
+/* The working memory of one encoding call; kept between calls. */
 struct unigram_node { double score; int32_t id; uint32_t length; };
 struct unigram_nodes {
     struct unigram_node *items; /* owned */

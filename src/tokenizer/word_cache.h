@@ -25,7 +25,7 @@ struct word_entry {
     int32_t ids[CACHE_WORD_TOKENS];
 };
 
-/* What one encoding call works with. */
+/* The working memory of one encoding call. */
 struct word_cache {
     struct word_cache *next;    /* in the pool */
     struct word_entry *entries; /* owned [CACHE_PLACES] */

@@ -288,7 +288,7 @@ static int64_t symbols_of(const struct tokenizer *tokenizer,
     return character_symbols(tokenizer, bytes, length, ids, sizes);
 }
 
-/* What a word has become so far. */
+/* The merged state of a word so far. */
 struct merged {
     struct token_list *ids, *sizes; /* sizes: or NULL */
     int64_t first;                  /* of the word */

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checks.c - what a configuration must hold beside what setup_resolve decides.
- */
+/* checks.c - checks of a configuration beside those of setup_resolve. */
 #include "train/checks.h"
 
 #include "base/file.h"

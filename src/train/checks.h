@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checks.h - what a configuration must hold beside what setup_resolve decides.
- */
+/* checks.h - checks of a configuration beside those of setup_resolve. */
 #ifndef LOCKSTEP_TRAIN_CHECKS_H
 #define LOCKSTEP_TRAIN_CHECKS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draft.c - what one rank of a run would hold and send. */
+/* draft.c - the plan of one rank: its memory and its messages. */
 #include "train/draft.h"
 
 #include "observe/observe.h"

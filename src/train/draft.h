@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* draft.h - what one rank of a run would hold and send, planned without the
- * other ranks and without memory: what `plan` prints. */
+/* draft.h - the plan of one rank, its memory and its messages, made without the
+ * other ranks and without taking memory. `plan` prints it. */
 #ifndef LOCKSTEP_TRAIN_DRAFT_H
 #define LOCKSTEP_TRAIN_DRAFT_H
 
@@ -15,7 +15,7 @@ struct draft {
     struct exchanges exchanges; /* of a step */
 };
 
-/* Of rank `rank`; the setup, whose place it changes, must outlive it. */
+/* Plans rank `rank`. The setup, whose place it changes, must outlive it. */
 status draft_build(struct draft *draft, struct setup *setup, int rank);
 /* The same, had the run no other batch than setup->batch. */
 status draft_build_alone(struct draft *draft, struct setup *setup, int rank);

@@ -11,7 +11,8 @@
 #include "corpus/chat.h"
 #include "observe/progress.h"
 
-/* What a killed run left half-written in a cache that is its alone. */
+/* Removes incomplete files of a killed run from a cache that belongs to this
+ * run alone. */
 static status clean(const char *cache)
 {
     char path[PATH_BYTES];
@@ -360,7 +361,8 @@ static bool settled(const struct feed *feed, int64_t *read, int64_t *bytes)
     return all;
 }
 
-/* Who waits for another's seal reads nothing, and has nothing to tell. */
+/* A rank that waits for another's seal reads nothing and has nothing to
+ * report. */
 static void wait_settled(const struct feed *feed)
 {
     enum { COLUMNS = 1 << 10 }; /* a step's line may be on the screen */

@@ -46,8 +46,9 @@ struct feed {
                                   * for; counted while validation reads */
 };
 
-/* What can be known without the data: packing, templates, tokens for filling
- * in, rows of the mixture, its phases and what is left out. ERR_CONFIG. */
+/* Checks everything that can be checked without the data: packing, templates,
+ * tokens for filling in, rows of the mixture, its phases and omitted samples.
+ * ERR_CONFIG. */
 status feed_check(const struct setup *setup);
 /* ERR_CONFIG: no data is named. */
 status feed_check_named(const struct options *options);
@@ -70,9 +71,9 @@ status feed_load(struct loader *loader, const struct loader_request *request);
 int64_t feed_text_bytes(const struct feed *feed, const struct loader *loader,
                         const int32_t *targets);
 
-/* What the training data is: tokens of all sources, and a checksum of them and
- * of how many samples each source of a mixture has given of the first
- * `samples`. */
+/* The identity of the training data: the tokens of all sources, and a checksum
+ * of them and of the number of samples that each source of a mixture
+ * contributed to the first `samples`. */
 int64_t feed_tokens(const struct feed *feed);
 /* Waits until large files that were opened unread are read (token_check.h),
  * with progress on stderr: before the checksum is compared or kept. ERR_FORMAT,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keeper.c - what survives: a trainer's state to a checkpoint and back. */
+/* keeper.c - the way of a trainer's state to a checkpoint and back. */
 #include "train/keeper.h"
 
 #include <string.h>
@@ -42,7 +42,7 @@ static const char *product_name(const struct setup *setup)
     return setup->request.product == PRODUCT_TILES ? "tiles" : "pairs";
 }
 
-/* What a run of a narrow type has beside. */
+/* Writes the extra state of a run with a narrow type. */
 static void write_narrow(const struct keeper *keeper,
                          const struct counters *counters,
                          struct json_writer *w)
@@ -114,8 +114,9 @@ static status agree(const struct keeper *keeper, status mine)
     return keeper->team == NULL ? mine : team_agree(keeper->team, mine);
 }
 
-/* What the ranks have written, to rank 0 by a tree: in round k ranks that are
- * odd multiples of 2^k send what they and those after them have. */
+/* Sends the ranks' lists of written parts to rank 0 by a tree: in round k,
+ * ranks that are odd multiples of 2^k send their lists and those of the ranks
+ * after them. */
 static status join_shares(const struct keeper *keeper,
                           struct checkpoint_save *save, void *mine)
 {

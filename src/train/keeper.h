@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keeper.h - what survives: a trainer's state to a checkpoint and back. */
+/* keeper.h - the way of a trainer's state to a checkpoint and back. */
 #ifndef LOCKSTEP_TRAIN_KEEPER_H
 #define LOCKSTEP_TRAIN_KEEPER_H
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* signals.c - what the operator or the batch system asks of a running loop. */
+/* signals.c - requests of the operator or the batch system to a running
+ * loop. */
 #include "train/signals.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* signals.h - what the operator or the batch system asks of a running loop.
+/* signals.h - requests of the operator or the batch system to a running loop.
  *
  * Handlers belong to the process and are installed before it opens anything.
  * Every rank asks signals_asked in each step, and all take the largest answer

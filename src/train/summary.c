@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* summary.c - what a run tells its user. */
+/* summary.c - messages of a run for its user. */
 #include "train/summary.h"
 
 #include <stdarg.h>
@@ -44,7 +44,7 @@ static void print_ranks(const struct setup *setup, FILE *out)
                      "layout; another layout trains other bits\n");
 }
 
-/* What the other product of bfloat16 would bring on this machine. */
+/* Prints the effect of the other product of bfloat16 on this machine. */
 static void print_product(const struct stage_request *r, FILE *out)
 {
     const bool tiles = r->product == PRODUCT_TILES;
@@ -100,7 +100,7 @@ static void print_model(const struct setup *setup,
             stage->recompute);
 }
 
-/* What is lost when the machine stops is the work since the last of these. */
+/* Prints when the run saves. A machine that stops loses the work since then. */
 static void print_saving(const struct setup *setup, FILE *out)
 {
     const struct options *o = &setup->set->values;
@@ -275,8 +275,8 @@ static void outcome(const struct closing *c, char *out, size_t size)
         snprintf(out, size, "%s", status_message());
 }
 
-/* What the model writes when it begins a text of its own, for the report. Only
- * where a second copy of the weights is small: the plan does not know it. */
+/* The report shows a text that the model writes without a prompt, but only if a
+ * second copy of the weights is small: the plan does not know it. */
 static const size_t sample_weights_max = (size_t)32 << 20;
 enum { SAMPLE_TOKENS = 120 };
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* summary.h - what a run tells its user: before the first step, and at its
+/* summary.h - messages of a run for its user, before the first step and at its
  * end. */
 #ifndef LOCKSTEP_TRAIN_SUMMARY_H
 #define LOCKSTEP_TRAIN_SUMMARY_H

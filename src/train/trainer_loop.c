@@ -51,7 +51,7 @@ struct made_step {
     int64_t tokens;
 };
 
-/* What of a step does not depend on the clock. */
+/* Fills in the values of a step that do not depend on the clock. */
 static void exact_row(const struct trainer *t,
                       const struct made_step *made, struct metrics_row *row)
 {
@@ -77,8 +77,8 @@ static void exact_row(const struct trainer *t,
     row->noise_scale_ema = made->noise_average;
 }
 
-/* Of the machine's peak. A step that does more than the peak that was measured
- * says that other work slowed every probe: it is the new one. */
+/* The fraction of the machine's peak. A step that exceeds the measured peak
+ * shows that other work slowed every probe: it becomes the new peak. */
 static double peak_fraction(struct trainer *t, double seconds)
 {
     const double flops = t->step_flops / seconds;

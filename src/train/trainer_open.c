@@ -243,7 +243,8 @@ void trainer_restore_scale(struct trainer *t)
     t->step.rates = c->rates;
 }
 
-/* What the run planned for its next step when it was started last. */
+/* The learning rate that the run planned for its next step when it was last
+ * started. */
 static status old_rate(const struct trainer *t, int64_t *steps, double *rate)
 {
     struct setup old = t->setup; /* everything else cannot change */
@@ -332,7 +333,7 @@ static status begin(struct trainer *t)
     return trainer_open_files(t, t->counters.step > 0 ? t->counters.step : -1);
 }
 
-/* What this rank does in a step. */
+/* Counts the work of this rank in a step. */
 static void count_work(struct trainer *t)
 {
     double flops = 0;
@@ -345,7 +346,7 @@ static void count_work(struct trainer *t)
     t->step_flops = flops;
 }
 
-/* What a run that begins again at step 0 told before counts for nothing. */
+/* A run that begins again at step 0 discards its earlier observations. */
 static status observe(struct trainer *t)
 {
     const bool goes_on = t->request->resume && t->counters.step > 0;
@@ -355,7 +356,7 @@ static status observe(struct trainer *t)
                         goes_on ? t->counters.step : -1);
 }
 
-/* What is made for a plan. */
+/* Builds everything that depends on a plan. */
 static status use_pipeline(struct trainer *t)
 {
     const struct inventory_of of = {t->pipeline.stages, t->pipeline.count,
@@ -390,7 +391,7 @@ static bool run_brings_folder(const char *run, const char *path)
            (run[length] == '/' || run[length] == 0);
 }
 
-/* Of this rank; before anything is made. */
+/* Checks this rank's trace file before anything is made. */
 static status trace_may_be_written(const struct trainer *t)
 {
     char path[PATH_BYTES];

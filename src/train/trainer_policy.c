@@ -63,7 +63,7 @@ status trainer_policy_load(struct trainer *t)
 
 /* ---- events ---- */
 
-/* Of the next step, in the order: [first, end). */
+/* The range of samples of the next step, in the order: [first, end). */
 static void step_range(const struct trainer *t, int64_t *first, int64_t *end)
 {
     const struct ranges *left_out = &t->feed.left_out;

@@ -98,8 +98,8 @@ static status save_once(struct trainer *t)
     return OK;
 }
 
-/* What may pass by itself: the disk, or what it gave back. All ranks agree on
- * the result of a save, so all answer alike. */
+/* True for an error that may pass by itself: the disk failed, or returned wrong
+ * data. All ranks agree on the result of a save, so all answer alike. */
 static bool may_pass(status result)
 {
     return result == ERR_IO || result == ERR_FORMAT || result == ERR_MISSING;

@@ -68,7 +68,8 @@ status trainer_plan(struct trainer *t, struct group *world);
 /* Memory, data, weights, files: ready for the next step. Collective. */
 status trainer_open(struct trainer *t);
 
-/* What products of the run reach on this rank's threads, for peak_fraction. */
+/* Measures the peak of the run's products on this rank's threads, for
+ * peak_fraction. */
 void trainer_measure_peak(struct trainer *t);
 /* Everything that `validate` names, and its line of metrics. Collective. */
 status trainer_validate(struct trainer *t);
@@ -78,9 +79,9 @@ status trainer_loop(struct trainer *t);
 
 /* trainer_save.c. Sets the clock; before the first step. */
 void trainer_save_begin(struct trainer *t);
-/* What this rank, a struct trainer, has to say in a step; the ranks take the
- * largest and hear it. 0: nothing; 1: it is time to save (rank 0 says it); a
- * signal above. */
+/* The request of this rank, a struct trainer, in a step; the ranks take the
+ * largest and act on it. 0: nothing; 1: it is time to save (from rank 0);
+ * larger: a signal. */
 int trainer_says(void *argument);
 void trainer_hear(struct trainer *t, int word);
 /* A checkpoint of this step. Tries for a few seconds. Collective. */

@@ -48,7 +48,7 @@ static status measure_all(struct trainer *t, struct measure *valid)
     return prompts_continue(&v->prompts, &t->step);
 }
 
-/* What the prompts became, where the run writes and where it tells. */
+/* Writes and prints the texts that continue the prompts. */
 static status tell_samples(struct trainer *t)
 {
     const struct prompts *prompts = &t->validation.prompts;

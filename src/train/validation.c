@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* validation.c - what a run measures beside data.valid. */
+/* validation.c - measurements of a run beside data.valid. */
 #include "train/validation.h"
 
 #include <math.h>

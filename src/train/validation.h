@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* validation.h - what a run measures beside data.valid whenever it validates:
+/* validation.h - measurements of a run beside data.valid in each validation:
  * named sets and tasks, whose numbers become extra metrics of the validation's
  * line, and prompts, which it continues. */
 #ifndef LOCKSTEP_TRAIN_VALIDATION_H

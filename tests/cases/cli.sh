@@ -1,6 +1,6 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# cli.sh - what the program answers: help, exit codes, sentences.
+# cli.sh - answers of the program: help, exit codes, sentences.
 #
 #     BUILD=build tests/cases/cli.sh
 #

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# common.sh - what the cases share: a directory of their own, which is then the
-# working directory, and what they say. Source it; finish with `report`.
+# common.sh - functions shared by the cases: a directory of their own, which is
+# then the working directory, and their output. Source it; finish with `report`.
 set -u
 program=$(cd "${BUILD:-build}" && pwd)/lockstep
 tree=$(pwd)

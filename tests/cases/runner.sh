@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# runner.sh - what needs a program that is not on this machine is "not run": it
-# says so, ends with 77, and tests/run.sh counts it neither as passed nor failed.
+# runner.sh - a test that needs a program which this machine lacks is "not run":
+# it says so, ends with 77, and tests/run.sh counts it neither as passed nor
+# failed.
 #
 #     BUILD=build tests/cases/runner.sh
 . "${0%/*}/common.sh"

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# common.sh - what the drills share: a room of their own, a small corpus, a
-# small configuration, and comparisons. Source it; finish with `report`.
+# common.sh - functions shared by the drills: a directory of their own, a
+# small corpus, a small configuration, and comparisons. Source it; finish with
+# `report`.
 #
 # A drill prints "ok NAME" or "FAILED NAME: why" for each check. Everything
 # happens in a temporary directory that is the working directory; programs

@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# signals.sh - what a run does when it is asked to stop.
+# signals.sh - a run that is asked to stop saves and ends.
 . "${0%/*}/common.sh"
 prepare
 must train config.yaml --run whole

@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# evaluate_ranks.sh - what a run says of itself when it validates, named sets,
-# tasks of every kind and continued prompts, is the same under every layout,
-# after a kill, and from `lockstep eval` and `generate` on its checkpoint.
+# evaluate_ranks.sh - the results of a run's validation (named sets, tasks of
+# every kind and continued prompts) are the same under every layout, after a
+# kill, and from `lockstep eval` and `generate` on its checkpoint.
 #
 #     BUILD=build tests/equivalence/evaluate_ranks.sh
 . "${0%/*}/../drills/common.sh"

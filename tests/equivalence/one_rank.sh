@@ -1,7 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# one_rank.sh - what must not change a bit: the size of a micro-batch, threads,
-# the instruction set, recomputation, how many logits exist at once.
+# one_rank.sh - settings that must not change a bit: the size of a micro-batch,
+# threads, the instruction set, recomputation, how many logits exist at once.
 . "${0%/*}/../drills/common.sh"
 prepare
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # shellcheck shell=bash
-# rows.sh - what `lockstep verify --json` found, as checks of a drill.
+# rows.sh - the results of `lockstep verify --json` as checks of a drill.
 rows=0
 found=0   # of the last call
 

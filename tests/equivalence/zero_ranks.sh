@@ -1,6 +1,6 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# zero_ranks.sh - what the ranks divide changes no bit: losses, gradients,
+# zero_ranks.sh - dividing state over ranks changes no bit: losses, gradients,
 # weights, moments and every exact column of the metrics equal those of one
 # rank, with clipping, in micro-batches, with recomputation, with any gathering,
 # and when a run changes what it divides. Every row of verify also holds the

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* encode_many.c - what Lockstep makes of many texts, for comparisons.
+/* encode_many.c - encodings of many texts by Lockstep, for comparisons.
  *
  *   encode_many TOKENIZER [repeat | places | decode] < TEXTS
  *

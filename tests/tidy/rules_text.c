@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* rules_text.c - rules that read lines: lengths, licence, opening comment,
- * debts, paths of one machine. */
+ * debts, paths of one machine, first words of comments. */
 #include "tidy.h"
 
 #include <ctype.h>
@@ -132,6 +132,50 @@ static void rule_paths(struct tidy *tidy, const struct source *source)
     }
 }
 
+/* The length of a word at `at` that begins no plain sentence; 0: none. */
+static size_t riddle(const char *at)
+{
+    static const char *const words[] = {"What", "Of", "Who", "Whoever",
+                                        "what", "of", "who", "whoever"};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++) {
+        const size_t length = strlen(words[i]);
+
+        if (path_begins(at, words[i]) && !isalnum((unsigned char)at[length]))
+            return length;
+    }
+    return 0;
+}
+
+/* A comment, or a line of one, begins with a subject. So does the sentence of
+ * a file's opening, behind its dash. */
+static void rule_english(struct tidy *tidy, const struct source *source)
+{
+    const char *opening = strstr(source->text, "\n/* ");
+    const char *dash = opening ? strstr(opening, " - ") : NULL;
+    const char *at = source->text;
+
+    if (!source->is_c || !path_begins(source->path, "src/")) return;
+    if (dash && !memchr(opening + 1, '\n', (size_t)(dash - opening - 1))
+        && riddle(dash + 3))
+        tidy_report(tidy, "english", source->path, line_of(source, dash),
+                    "the opening begins with \"%.*s\", not with its subject",
+                    (int)riddle(dash + 3), dash + 3);
+    for (; *at; at += strcspn(at, "\n"), at += *at == '\n') {
+        const size_t bytes = strcspn(at, "\n");
+        const char *text = at + strspn(at, " ");
+        const char *comment = strstr(at, "/* ");
+
+        if (path_begins(text, "* ")) text += 2;
+        else if (comment && comment < at + bytes) text = comment + 3;
+        else continue;
+        if (isupper((unsigned char)*text) && riddle(text))
+            tidy_report(tidy, "english", source->path, line_of(source, at),
+                        "a comment begins with \"%.*s\", not with its "
+                        "subject", (int)riddle(text), text);
+    }
+}
+
 void rules_text(struct tidy *tidy)
 {
     for (int i = 0; i < tidy->source_count; i++) {
@@ -142,5 +186,6 @@ void rules_text(struct tidy *tidy)
         rule_opening(tidy, source);
         rule_debt(tidy, source);
         rule_paths(tidy, source);
+        rule_english(tidy, source);
     }
 }

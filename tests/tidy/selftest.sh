@@ -110,6 +110,15 @@ add src/base/b.c '/* SPDX-License-Identifier: Apache-2.0 */' 'int b;'
 expect opening "$root/t"
 tree; add src/base/a.c '/* TO''DO: later */'; expect debt "$root/t"
 tree; add src/base/a.c '/* TO''DO(ann, #12): later */'; expect clean "$root/t"
+tree; add src/base/a.c '/* What is left of it. */'; expect english "$root/t"
+tree; add src/base/a.c '/* The rest.' ' * Of two, the first. */'
+expect english "$root/t"
+tree; add src/base/a.c 'int b; /* Whoever reads. */'; expect english "$root/t"
+tree
+sed 's/a.h - one/a.h - what one is/' "$root/t/src/base/a.h" > "$root/a.h"
+mv "$root/a.h" "$root/t/src/base/a.h"; expect english "$root/t"
+tree; add src/base/a.c '/* Offsets of x,' ' * of which one is 0. */'
+add src/base/a.c 'int b; /* of a */'; expect clean "$root/t"
 tree; add src/base/a.c '/* see /wo''rk/x */'; expect path "$root/t"
 tree
 add tests/unit/base/test_a.c 'static void lost(void **state)' '{' \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* descent.c - what becomes of weights whose step was computed from whole
+/* descent.c - the update of weights whose step was computed from whole
  * matrices. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/element.h"

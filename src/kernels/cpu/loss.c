@@ -53,7 +53,7 @@ static float row_sum(float *x, float max, const struct cross_entropy *p)
     return sums[0];
 }
 
-/* What a token has of the three numbers. */
+/* The three numbers of a token. */
 struct numbers { float max, at, sum; };
 
 /* A call and the type of the gradient. */

@@ -13,7 +13,7 @@ struct rope {
 
 enum { TURNS = 128 }; /* pairs of a head that are turned at a time */
 
-/* What some pairs of all heads of a token are turned by. */
+/* The rotation of some pairs of all heads of a token. */
 struct turn {
     int64_t first, count, half; /* half: between the two of a pair */
     float cosines[TURNS], sines[TURNS];

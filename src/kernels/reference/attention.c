@@ -313,7 +313,7 @@ static void partial_merge(const struct partial *left, struct partial *right,
         right->values[e] = REAL_FMA(left->values[e], a, right->values[e] * b);
 }
 
-/* Of a [rows, heads] tensor. */
+/* The address of an element of a [rows, heads] tensor. */
 static real *number_at(const struct tensor *t, int64_t row, int head)
 {
     return (real *)t->data + row * t->stride[0] + head;

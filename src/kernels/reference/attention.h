@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention.h - what the two directions of the reference attention share. */
+/* attention.h - declarations shared by the two directions of the reference
+ * attention. */
 #ifndef LOCKSTEP_KERNELS_REFERENCE_ATTENTION_H
 #define LOCKSTEP_KERNELS_REFERENCE_ATTENTION_H
 
@@ -33,7 +34,7 @@ bool NAME(attention_sees)(const struct attention *p, int64_t sequence,
  */
 bool NAME(attention_before)(const struct attention *p, int64_t query,
                             int64_t first);
-/* What dropout multiplies the weight of a pair by; 1 without it. */
+/* The dropout factor of the weight of a pair; 1 without dropout. */
 real NAME(attention_keep)(const struct attention *p, int64_t sequence,
                           int64_t query, int64_t key, int head);
 /* Adds what linear biases add to a head's products with `count` keys from the

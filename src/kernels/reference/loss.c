@@ -50,7 +50,7 @@ static real row_max(const real *x, int64_t columns)
     return max;
 }
 
-/* What a token has of the three numbers. */
+/* The three numbers of a token. */
 struct numbers { real max, at, sum; };
 
 /* From exponentials to the gradient; `column` of the target may be elsewhere.

@@ -6,7 +6,7 @@
 #include "kernels/reference/token_sums.h"
 #include "kernels/view.h"
 
-/* What both passes over rows and the sums over tokens read. */
+/* The inputs of both passes over rows and of the sums over tokens. */
 struct norm {
     struct view dy, x;
     const real *weight;

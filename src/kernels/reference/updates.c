@@ -8,7 +8,7 @@
 #include "kernels/reference/real.h"
 #include "kernels/view.h"
 
-/* What all elements of a call have in common. */
+/* The values that all elements of a call share. */
 struct constants {
     real scale, beta1, beta2, rest1, rest2, epsilon, root, step, keep, decay,
          lr, share, push;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* room.h - what the tests of checkpoints share: a directory of their own,
- * files in it, damage to them, and a small model to save. */
+/* room.h - functions shared by the tests of checkpoints: a directory of their
+ * own, files in it, damage to them, and a small model to save. */
 #ifndef LOCKSTEP_TESTS_CHECKPOINT_ROOM_H
 #define LOCKSTEP_TESTS_CHECKPOINT_ROOM_H
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* room.h - what the tests of products and attention share: numbers, the tables
- * of this machine and a stream with scratch. */
+/* room.h - data shared by the tests of products and attention: numbers, the
+ * tables of this machine and a stream with scratch. */
 #ifndef LOCKSTEP_TESTS_KERNELS_ROOM_H
 #define LOCKSTEP_TESTS_KERNELS_ROOM_H
 

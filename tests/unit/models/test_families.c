@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_families.c - what the relatives of Llama read, and refuse by name. */
+/* test_families.c - the fields that the relatives of Llama read, and refuse
+ * by name. */
 #include "base/file.h"
 #include "base/text.h"
 #include "models/model.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tensor_variants.h - what test_tensor.c lets tensor ranks do, which must have
- * the bits of one rank. */
+/* tensor_variants.h - the cases of test_tensor.c with tensor ranks, which must
+ * have the bits of one rank. */
 #ifndef LOCKSTEP_TESTS_UNIT_NN_TENSOR_VARIANTS_H
 #define LOCKSTEP_TESTS_UNIT_NN_TENSOR_VARIANTS_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_stage.c - what a stage takes, before it takes it. */
+/* test_stage.c - the memory plan of a stage, before it takes memory. */
 #include "plan/stage.h"
 #include "tests/test.h"
 

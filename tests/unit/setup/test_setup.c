@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_setup.c - what a layout resolves to, and every way to refuse one. */
+/* test_setup.c - the resolution of layouts, and every way to refuse one. */
 #include "tests/test.h"
 #include "setup/setup.h"
 

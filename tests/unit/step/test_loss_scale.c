@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_loss_scale.c - what train.loss_scale may say, when the scale moves, and
- * that a step which overflows changes nothing else. */
+/* test_loss_scale.c - the values of train.loss_scale, the steps at which the
+ * scale moves, and that a step which overflows changes nothing else. */
 #include <math.h>
 #include "tests/unit/small_run.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* encoded.h - what the tests of tokenizers share: ids of a text that a row of a
- * table or a golden file tells. */
+/* encoded.h - data shared by the tests of tokenizers: the ids of a text, from a
+ * row of a table or a golden file. */
 #ifndef LOCKSTEP_TESTS_DATA_ENCODED_H
 #define LOCKSTEP_TESTS_DATA_ENCODED_H
 

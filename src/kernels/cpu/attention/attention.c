@@ -559,7 +559,7 @@ struct forward_job {
     int64_t floats; /* of a thread */
 };
 
-/* What the block of queries from `query` on costs, in keys. */
+/* The cost of the block of queries from `query` on, in keys. */
 static int64_t block_cost(const struct attention *p, int64_t query)
 {
     const int64_t position = p->first_query + query;

@@ -71,7 +71,7 @@ static void backward_init(struct backward *b, const struct attention *p,
     b->dscores = b->weights + KEYS * STRIDE;
 }
 
-/* What of the granule at `first` lies in [from, to). */
+/* The part of the granule at `first` that lies in [from, to). */
 static struct span granule_span(int64_t first, int64_t from, int64_t to)
 {
     return (struct span){from > first ? (int)(from - first) : 0,
@@ -473,8 +473,8 @@ static status backward_reference(struct stream *stream,
     return kernels_reference_f32.attention_backward(stream, p);
 }
 
-/* What does not fit scratch, very long sequences of very wide heads, is left to
- * the reference: the bits are the same. */
+/* Very long sequences of very wide heads do not fit scratch and are left to the
+ * reference: the bits are the same. */
 status CPU(attention_backward)(struct stream *stream,
                                const struct attention *p)
 {

@@ -11,8 +11,8 @@
 
 enum { FEW = 8 }; /* queries for which packing keys does not pay */
 
-/* Of a tile: two chains and their sum for each of its elements fill the
- * registers. */
+/* The size of a tile: two chains and their sum for each of its elements fill
+ * the registers. */
 #if defined(__AVX512F__)
 enum { ROWS = 4, VECTORS = 2 };
 #else

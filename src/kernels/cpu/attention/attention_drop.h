@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_drop.h - what dropout multiplies attention's weights by. */
+/* attention_drop.h - the dropout factors of attention's weights. */
 #ifndef LOCKSTEP_KERNELS_CPU_ATTENTION_ATTENTION_DROP_H
 #define LOCKSTEP_KERNELS_CPU_ATTENTION_ATTENTION_DROP_H
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attention_nodes.c - what stands around the two directions of attention: sums
- * of dout . out, the end of a node, and sums over query heads. Threads share
- * out rows. */
+/* attention_nodes.c - the steps around the two directions of attention: sums of
+ * dout . out, the end of a node, and sums over query heads. Threads share out
+ * rows. */
 #include <math.h>
 #include "kernels/cpu/cpu.h"
 #include "kernels/lanes.h"
@@ -14,7 +14,7 @@ static struct elements at(const struct tensor *t, int64_t row, int64_t head)
                    row * t->stride[0] + head * t->stride[1]), t->dtype};
 }
 
-/* Of a [rows, heads] tensor. */
+/* The address of an element of a [rows, heads] tensor. */
 static float *number_at(const struct tensor *t, int64_t row, int64_t head)
 {
     return (float *)t->data + row * t->stride[0] + head;

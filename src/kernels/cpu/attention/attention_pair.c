@@ -10,8 +10,8 @@
 #include "kernels/cpu/attention/attention_pair.h"
 #include "kernels/cpu/attention/attention_scores.h"
 
-/* Of a pair of granules, keys [from, to) and the queries from `query`, a
- * multiple of LANES, that may see them. */
+/* Part of a pair of granules: the keys [from, to) and the queries from `query`,
+ * a multiple of LANES, that may see them. */
 struct part {
     int from, to, query;
 };
@@ -63,7 +63,7 @@ static void key_window(const struct backward *b, const struct granules *g,
         w[i] = d[i] = 0;
 }
 
-/* What dropout multiplies the weights of a part by, and dout . v times it. */
+/* Computes the dropout factors of a part's weights, and dout . v times them. */
 static void part_drop(const struct backward *b, const struct granules *g,
                       const struct part *part, float *factors)
 {

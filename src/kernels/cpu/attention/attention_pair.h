@@ -30,9 +30,10 @@ struct backward {
     float *dq;            /* levels of [rows, padded] */
     float *slots;         /* leaves of dk and dv: [key_rows / G, 2, G,
                            * padded] */
-    /* Of each granule of queries, made once for a head: q and dout where they
-     * had to be copied [2, G, padded], and transposed [2, width, G]; or room
-     * [2, G, padded] and the two, packed in both ways, [2, 2, width, G / 2]. */
+    /* The panels of each granule of queries, made once for a head: q and dout
+     * if they had to be copied [2, G, padded], and transposed [2, width, G]; or
+     * room [2, G, padded] and the two, packed in both ways, [2, 2, width, G /
+     * 2]. */
     float *panels;
     float *q_t, *dout_t;  /* of the granule in work */
     float *copies[2];     /* of a granule of k and v, or packed: [G, padded], */

@@ -22,7 +22,7 @@
 
 enum { PAST_BYTES = 4 << 20 /* of c: more than second caches have room for */ };
 
-/* What one thread does in one block. */
+/* The work of one thread in one block. */
 struct block {
     int64_t top;               /* its first row */
     int64_t row, column;       /* where panels and strips are counted from */
@@ -137,7 +137,7 @@ static void tile_at(const struct plan *plan, const struct block *block,
     tile->left = p->left ? matrix_at(p->left, row, column) : NULL;
 }
 
-/* What all tiles of a chunk have in common. */
+/* Sets the fields that all tiles of a chunk share. */
 static void tile_init(const struct plan *plan, const struct matmul_chunk *chunk,
                       struct matmul_tile *tile)
 {
@@ -166,9 +166,9 @@ struct place {
     int64_t panel, strip;
 };
 
-/* Of the group of panels that comes next, a panel: each strip asks for those
- * whose number it has. Its rows follow each other, or its words are far
- * apart. */
+/* Prefetches one panel of the next group of panels: each strip prefetches the
+ * panels with its own number. The rows of a panel follow each other, or its
+ * words are far apart. */
 static void panel_ahead(const struct plan *plan, const struct block *block,
                         const struct matmul_chunk *chunk,
                         const struct place *at, struct matmul_ahead *out)
@@ -207,7 +207,7 @@ static void rows_ahead(const struct tensor *t, int64_t row, int64_t column,
     out->count = count;
 }
 
-/* What the next strip reads and writes: line by line, a panel each. */
+/* Prefetches the memory of the next strip: line by line, a panel each. */
 static void strip_ahead(const struct plan *plan, const struct block *block,
                         const struct matmul_chunk *chunk,
                         const struct place *at, struct matmul_ahead *out)

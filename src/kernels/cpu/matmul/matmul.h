@@ -176,7 +176,7 @@ struct matmul_format {
     void (*begin)(void), (*end)(void); /* around a thread's work, or NULL */
 };
 
-/* What the fast kernels of this object have. */
+/* The formats of the fast kernels in this object. */
 extern const struct matmul_format CPU(format_f32), CPU(format_f16),
     CPU(format_pairs_emulated), CPU(format_tiles_emulated);
 #if defined(__AVX512F__)
@@ -274,7 +274,7 @@ struct matmul_tile {
     bool past; /* caches would not keep c for who reads it next */
 };
 void CPU(matmul_tile_run)(const struct matmul_tile *tile);
-/* What follows the sums [TILE_COLUMNS] of a row of a tile, and storing it. */
+/* Finishes the sums [TILE_COLUMNS] of a row of a tile, and stores them. */
 void CPU(matmul_row_finish)(const struct matmul_tile *tile, int64_t row,
                             float *sums);
 

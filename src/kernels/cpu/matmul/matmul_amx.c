@@ -69,7 +69,7 @@ INLINE void lines_ask(struct matmul_lines *ahead)
     }
 }
 
-/* What a block does beside its products. */
+/* The other work of a block, beside its products. */
 INLINE void block_meanwhile(struct matmul_later *later, int parts)
 {
     for (int which = 0; which < LINES_COUNT; which++)
@@ -183,8 +183,8 @@ static struct matmul_work *work_add(struct matmul_later *later, float *to,
     return work;
 }
 
-/* What a step leaves to be done: its sums added to its slot, slots that meet,
- * and the last of them becomes c. */
+/* Notes the work that remains after a step: its sums are added to its slot,
+ * slots that meet are merged, and the last of them becomes c. */
 static void step_later(const struct panel *panel,
                        const struct matmul_step *step, bool finishes)
 {

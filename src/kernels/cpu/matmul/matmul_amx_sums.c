@@ -47,8 +47,8 @@ NARROWS INLINE __m512i narrowed(const vector *x)
     return (__m512i)_mm512_cvtne2ps_pbh((__m512)x[1], (__m512)x[0]);
 }
 
-/* What fills lines of memory may go past the caches: nobody reads what was
- * there, and tiles need their room. */
+/* True for stores that fill lines of memory. They may bypass the caches: nobody
+ * reads the old content, and tiles need the room. */
 INLINE bool fills_lines(const void *to)
 {
     return (uintptr_t)to % LINE == 0;

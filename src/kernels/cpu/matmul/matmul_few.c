@@ -74,7 +74,7 @@ EXTENDED INLINE void square_add(const int rows, const enum adding how,
                  sum);
 }
 
-/* What is left of a granule, word by word. */
+/* Adds the rest of a granule, word by word. */
 EXTENDED INLINE void words_add(const int rows, const enum adding how,
                                const struct matmul_few *f, int column, int w,
                                vector *sum)

@@ -13,8 +13,8 @@
 #if defined(__AVX512F__)
 #include <immintrin.h>
 
-/* What is compiled with it runs on every AVX-512 processor as long as it calls
- * no instruction of it. */
+/* Code compiled with this attribute runs on every AVX-512 processor as long as
+ * it calls no instruction of the extension. */
 #define EXTENDED __attribute__((target("avx512bf16")))
 
 EXTENDED INLINE vector pairs_fma(vector a, vector b, vector sum)

@@ -7,8 +7,9 @@
 enum {
     COLUMNS_MAX = 4096, /* of a block of columns */
     FEW_ROWS = 16,
-    /* Of panels of a for tiles: what a second-level cache of 2 MB holds beside
-     * strips, and how many are worth reading all strips for. */
+    /* Limits of a group of panels of a for tiles: the bytes that a second-level
+     * cache of 2 MB holds beside strips, and the number that is worth reading
+     * all strips for. */
     GROUP_BYTES = 768 * 1024,
     GROUP_LEAST = 6
 };

@@ -57,7 +57,7 @@ static inline void plan_cursor(const struct plan *plan,
     }
 }
 
-/* What follows from the product, its format and the number of threads. */
+/* Builds the plan from the product, its format and the number of threads. */
 void CPU(matmul_plan_build)(struct plan *plan, int threads);
 
 #endif
