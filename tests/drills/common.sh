@@ -171,6 +171,8 @@ newest() { # RUN
 # As if the run had been killed after its checkpoint of that step.
 back() { # RUN STEP
     local step
+    [ -d "$1/ckpt/$(printf 'step-%08d' "$2")" ] ||
+        bad "back $1 $2" "there is no such checkpoint"
     for step in "$1"/ckpt/step-*; do
         [ "${step##*/}" \> "$(printf 'step-%08d' "$2")" ] && rm -rf "$step"
     done

@@ -63,7 +63,8 @@ rows_of() { # MPI RANKS SETTING...: layouts.txt
 moves() { # MPI
     local name=$1
     mpi "$name" 4 train config.yaml --run "moved$name" --set mesh.tensor=2 \
-        --set zero=zero1 --set checkpoint.every=10 >log 2>&1 ||
+        --set zero=zero1 --set checkpoint.every=10 \
+        --set checkpoint.keep_last=9 >log 2>&1 ||
         { bad "$name: four processes train" "exit $?" log; return; }
     back "moved$name" 10
     must resume "moved$name" --ranks 2 --set mesh.tensor=2 --set zero=ddp

@@ -7,7 +7,7 @@
 . "${0%/*}/../drills/common.sh"
 prepare
 sed -i 's/layers: 2/layers: 4, tied: true/; s/steps: 30/steps: 12/
-        s/every: 5/every: 3/' config.yaml
+        s/every: 5/every: 3, keep_last: 9/' config.yaml
 
 same_as() { # NAME RUN RUN
     if same_run "$2" "$3"; then ok "$1"; else bad "$1" "$why" log; fi

@@ -12,7 +12,7 @@ copy=$room/tree
 
 # Objects are copied with their times: only what changes is compiled again.
 mkdir "$copy"
-cp -a "$tree/src" "$tree/include" "$tree/Makefile" "$copy/"
+cp -a "$tree/src" "$tree/include" "$tree/tools" "$tree/Makefile" "$copy/"
 mkdir "$copy/build"
 cp -a "$BUILD/src" "$BUILD/lockstep" "$copy/build"
 
@@ -107,7 +107,7 @@ mutation "a chain of roots, not a tree" src/comm/sums.c \
     's/s->node\[s->count - 2\]\.span == s->node\[s->count - 1\]\.span/true/' \
     "$four"
 mutation "a relayout is skipped" src/nn/relayout.c \
-    's/return comm_run\(run->tensor, &call\);/(void)call; return OK;/' \
+    's/return comm_run\(run->groups\[AXIS_TENSOR\], &call\);/(void)call; return OK;/' \
     "$tensor"
 mutation "shared key-value heads are not summed" src/nn/attention.c \
     's/return sum_replicas\(step, run, own, shared_columns\(step, dqkv\)\);/return OK;/' "$heads"
@@ -131,7 +131,7 @@ mutation "a frozen matrix does not wait for its input" src/nn/frame.c \
     "ranks=2 mesh.tensor=2 tensor.overlap=2"
 more=(--set model.family=gpt2 --set model.kv_heads=0)
 mutation "a gathered unit ends before the last piece" src/plan/residency.c \
-    's/^( *)widen_residences\(residency/\1if (prefetch < 0) widen_residences(residency/' \
+    's/^( *)TRY\(widen_residences/\1if (prefetch < 0) TRY(widen_residences/' \
     "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp tensor.overlap=2 tensor.domino=true"
 mutation "a product does not wait for its operand" src/nn/linear.c \
     's/TRY\(overlap_wait\(run, call\.a\.data\)\);//' "$tensor tensor.overlap=2"

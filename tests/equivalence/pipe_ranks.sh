@@ -91,7 +91,8 @@ must train config.yaml --run both --ranks 4 --set mesh.pipe=2 \
     --set schedule.name=dualpipe --set train.micro_batch=1 --threads 1
 same_as_one both
 must train config.yaml --run moved --ranks 2 --set mesh.pipe=2 \
-    --set train.micro_batch=2 --set schedule.name=zb-h1
+    --set train.micro_batch=2 --set schedule.name=zb-h1 \
+    --set checkpoint.keep_last=9
 rm -rf moved/ckpt/step-000000[23]?
 printf 'step-00000015' >moved/ckpt/latest
 must resume moved --ranks 1 --set mesh.pipe=1

@@ -50,7 +50,7 @@ moved() {
     fi
 }
 
-sed 's/steps: 30/steps: 6/; s/every: 5/every: 2/' config.yaml >moves.yaml
+sed 's/steps: 30/steps: 6/; s/every: 5/every: 2, keep_last: 9/' config.yaml >moves.yaml
 sed -i '/micro_batch/!s/batch: 8/batch: 8, micro_batch: 1/' moves.yaml
 sed 's/steps: 30/steps: 3/' config.yaml >llama.yaml
 # An odd vocabulary; four tensor ranks on two key-value heads; biases; tied.
