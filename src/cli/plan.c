@@ -12,6 +12,7 @@
 #include "train/checks.h"
 #include "report/memory_draw.h"
 #include "setup/setup.h"
+#include "setup/suggest.h"
 
 enum { PLANNED_MOST = 1 << 16 /* ranks */ };
 
@@ -40,7 +41,8 @@ static status planned_build(struct planned *planned,
     TRY(arguments_integer(arguments, "step", 1, INT64_MAX, &step));
     planned->rank = (int)rank;
     TRY(config_read(&planned->set, arguments->operands[0], arguments));
-    TRY(setup_resolve(&planned->setup, &planned->set, (int)ranks, (int)rank));
+    TRY(setup_resolve_or_suggest(&planned->setup, &planned->set, (int)ranks,
+                                 (int)rank));
     /* Epochs need the data, which a plan does not read. */
     TRY(setup_check_length(o));
     if (o->train.epochs <= 0) TRY(setup_length(&planned->setup, 0));

@@ -319,15 +319,20 @@ static status print_tables(const struct view *view, struct table *tables)
         "", "\ngroups\n",
         "\nmessages of a training step (no validation, no checkpoint)\n"};
 
+    bool none = false;
+
     print_head(view);
+    for (int i = 0; i < view->count; i++)
+        none = none || strcmp(view->rows[i].blocks, "-") == 0;
     for (int i = 0; i < TABLES; i++) {
         if (tables[i].cell_count == 0) continue;
         fputs(titles[i], stdout);
         TRY(table_print(&tables[i], stdout));
     }
+    if (none) printf("\nblocks -: the rank has no block of the model\n");
     if (view->count < view->ranks)
-        printf("\nranks %d to %d are not shown\n", ENDS,
-               view->ranks - ENDS - 1);
+        printf("\nranks %d to %d are not shown; -: not added up, because they "
+               "are not\n", ENDS, view->ranks - ENDS - 1);
     return OK;
 }
 

@@ -101,45 +101,14 @@ void mesh_text(const struct mesh *mesh, char *out, size_t bytes)
     if (used == 0) snprintf(out, bytes, "data 1");
 }
 
-/* Changes one axis, by as little as possible, so that the product is `ranks`;
- * where no axis alone can, all ranks go to data. */
-static void mesh_nearest(struct mesh *mesh, int64_t product, int ranks)
-{
-    enum axis best = AXIS_NONE;
-    int64_t moved = INT64_MAX;
-
-    for (int i = 0; i < MESH_AXES; i++) {
-        const enum axis a = mesh_order_default.axis[i];
-        const int64_t others = product / mesh->size[a];
-        int64_t away;
-
-        if (others > ranks || ranks % others != 0) continue;
-        away = llabs(ranks / others - mesh->size[a]);
-        if (mesh->size[a] == 1) away += ranks; /* rather one already used */
-        if (away >= moved) continue;
-        moved = away;
-        best = a;
-    }
-    if (best != AXIS_NONE) {
-        mesh->size[best] = (int)(ranks / (product / mesh->size[best]));
-        return;
-    }
-    for (int a = 0; a < AXIS_COUNT; a++) mesh->size[a] = 1;
-    mesh->size[AXIS_DATA] = ranks;
-}
-
 static status fail_product(const struct mesh *mesh, int64_t product,
                            int ranks)
 {
-    struct mesh nearest = *mesh;
-    char found[MESH_TEXT_BYTES], legal[MESH_TEXT_BYTES];
+    char found[MESH_TEXT_BYTES];
 
     mesh_text(mesh, found, sizeof found);
-    mesh_nearest(&nearest, product, ranks);
-    mesh_text(&nearest, legal, sizeof legal);
-    FAIL(ERR_CONFIG, "mesh: %s is %" PRId64 " ranks, but there %s %d; the "
-         "nearest mesh of %d is %s", found, product, ranks == 1 ? "is" : "are",
-         ranks, ranks, legal);
+    FAIL(ERR_CONFIG, "mesh: %s is %" PRId64 " ranks, but there %s %d", found,
+         product, ranks == 1 ? "is" : "are", ranks);
 }
 
 status mesh_resolve(struct mesh *mesh, int ranks)

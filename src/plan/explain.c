@@ -50,6 +50,7 @@ static status explain_parameters(const struct stage *stage, struct text *out)
     const struct param_table *table = &stage->program.params;
     const char *prefix = stage->request.model->kind->layer_prefix;
     char number[32];
+    bool frozen = false;
 
     TRY(text_printf(out, "%-32s %8s x %-8s %-12s %-9s %-14s %-8s %-6s "
                          "outside\n", "name", "rows", "cols", "cut", "start",
@@ -64,12 +65,16 @@ static status explain_parameters(const struct stage *stage, struct text *out)
                         param->name, (long long)param->spec.rows,
                         (long long)param->spec.cols, cut_of(&param->spec),
                         inits[param->spec.init]));
+        frozen = frozen || (rule != NULL && rule->frozen);
         TRY(explain_rule(rule, param->spec.decay, out));
         for (int j = 0; param_outside(param, prefix, j, &outside); j++)
             TRY(text_printf(out, "%s%s", j ? ", " : " ", outside.name));
         TRY(explain_betas(rule, out));
         TRY(text_append_string(out, "\n"));
     }
+    if (frozen)
+        TRY(text_append_string(out, "-: a frozen parameter has no rate and no "
+                                    "decay\n"));
     return text_printf(out, "%s parameters in %d tensors, %d gradient "
                             "streams\n",
                        text_count(number, table->parameters), table->count,

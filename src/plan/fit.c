@@ -162,7 +162,8 @@ static status fit_tensor(const struct fit *fit, struct grid *grid)
                          "%s", ranks, (long long)fit->facts.heads,
              (long long)fit->facts.kv_heads,
              (long long)fit->facts.feed_forward, cap_text(ranks),
-             nearest(near, fit, grid, ranks, cuts_model));
+             nearest(near, fit, grid, ranks,
+                     fit->fast ? cuts_model : divides_tensor));
     if (fit->fast) {
         grid->tensor = ranks;
         return OK;
@@ -205,7 +206,8 @@ static status fit_context(const struct fit *fit, struct grid *grid)
         FAIL(ERR_CONFIG, "mesh.context: %d ranks do not cut a sequence of %lld "
                          "tokens into two chunks a rank%s; %s", ranks,
              (long long)fit->length, cap_text(ranks),
-             nearest(near, fit, grid, ranks, cuts_sequence));
+             nearest(near, fit, grid, ranks,
+                     fit->fast ? cuts_sequence : divides_context));
     if (fit->fast) {
         grid->context = ranks;
         return OK;

@@ -9,6 +9,7 @@
 #include "train/summary.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
+#include "setup/suggest.h"
 
 static void free_all(struct trainer *t)
 {
@@ -85,8 +86,8 @@ done:
 static status check_layout(const struct trainer_request *request)
 {
     struct setup setup;
-    const status result = setup_resolve(&setup, request->set, request->ranks,
-                                        0);
+    const status result = setup_resolve_or_suggest(&setup, request->set,
+                                                   request->ranks, 0);
 
     setup_free(&setup);
     return result;

@@ -34,8 +34,8 @@ refused() { # WORDS ARGUMENTS...
     if [ "$(grep -c '^error' "$work/out")" -eq 1 ] && [ ! -e none ]; then ok
     else bad "more than one sentence, or a directory: $*"; fi
 }
-refused "mesh of 4 is data 4" --ranks 4 --set mesh.data=3
-refused "mesh of 2 is data 2" --ranks 2 --set mesh.data=4
+refused "but there are 4" --ranks 4 --set mesh.data=3
+refused "but there are 2" --ranks 2 --set mesh.data=4
 refused "both data and tensor are auto" --ranks 2 --set mesh.data=-1 \
     --set mesh.tensor=auto
 refused "share a batch of 24 sequences equally; 4 can" --ranks 5

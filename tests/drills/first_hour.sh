@@ -43,6 +43,34 @@ grep -q "optimizer.warmup is" log &&
 [ "$(rate longer 1)" = 0.001 ] && ok "a longer run warms up as told" ||
     bad "a longer run warms up as told" "$(rate longer 1)" log
 
+# --- layouts that do not fit: what the hint names is accepted ---
+advice() { # NAME ARGUMENT...
+    local name=$1 words
+    shift
+    lockstep plan config.yaml "$@" >out 2>&1 &&
+        { bad "$name" "is accepted" out; return; }
+    words=$(sed -n 's/^hint: .*\(--ranks .*\) fits$/\1/p' out)
+    [ -n "$words" ] || { bad "$name" "advises nothing" out; return; }
+    # shellcheck disable=SC2086
+    expect "$name: $words" 0 "" plan config.yaml $words
+}
+advice "3 ranks" --ranks 3
+advice "1000 ranks" --ranks 1000
+advice "mesh.data=4 on 2 ranks" --ranks 2 --set mesh.data=4
+advice "data 4 x tensor 4 on 8 ranks" --ranks 8 --set mesh.data=4 \
+    --set mesh.tensor=4
+advice "mesh.tensor=3" --ranks 3 --set mesh.tensor=3
+advice "mesh.pipe=5" --ranks 5 --set mesh.pipe=5
+advice "mesh.context=7" --ranks 7 --set mesh.context=7
+expect "what one rank cannot do" 78 "is above the peak" plan config.yaml \
+    --ranks 3 --set optimizer.min_lr=1
+grep -q "fits$" out && bad "what one rank cannot do" "has advice" out
+
+# --- a dash in a table ---
+expect "a dash is explained" 0 "-: a frozen parameter has no rate" \
+    plan config.yaml --explain parameters \
+    --set "optimizer.groups=[\"*norm* frozen\"]"
+
 # --- zero that leaves gradients whole ---
 whole="keeps whole gradients"
 expect "fsdp beside a pipeline" 0 "$whole beside mesh.pipe" \

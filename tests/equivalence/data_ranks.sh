@@ -66,6 +66,6 @@ expect "verify notices another seed" 77 "1 of 3 layouts" verify config.yaml \
     --layouts layouts.txt --steps 2 --set train.steps=3
 expect "three ranks do not fit" 78 "mesh.data: 3 ranks cannot share" \
     train config.yaml --run three --ranks 3
-expect "mesh.data against --ranks" 78 "the nearest mesh of 2 is data 2" \
+expect "mesh.data against --ranks" 78 "--ranks 2 --set mesh.data=2" \
     train config.yaml --run four --ranks 2 --set mesh.data=4
 report
