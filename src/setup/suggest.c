@@ -159,8 +159,10 @@ status setup_resolve_or_suggest(struct setup *setup,
     /* The layout is not to blame if one rank fails too. */
     if (!works(set, &alone))
         return setup_resolve(setup, set, ranks, rank);
-    if (!other_mesh(set, &c) && !other_ranks(set, &c) &&
-        !less_of_an_axis(set, &c))
+    /* Nobody said how many ranks: the mesh does. */
+    if (ranks == 1 ? !other_ranks(set, &c) && !less_of_an_axis(set, &c)
+                   : !other_mesh(set, &c) && !other_ranks(set, &c) &&
+                         !less_of_an_axis(set, &c))
         c = alone;
     result = setup_resolve(setup, set, ranks, rank); /* its sentence again */
     return result == OK ? OK : suggest(result, &c, &first);

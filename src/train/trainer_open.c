@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "checkpoint/history.h"
 #include "train/checks.h"
+#include "setup/suggest.h"
 #include "setup/cores.h"
 #include "train/launched.h"
 #include "setup/ramped.h"
@@ -150,9 +151,11 @@ status trainer_plan(struct trainer *t, struct group *world)
     bool found;
 
     TRY(same_options(world, t->request->set));
-    TRY(setup_resolve(&t->setup, t->request->set,
-                      world == NULL ? 1 : world->size,
-                      world == NULL ? 0 : world->rank));
+    if (world == NULL)
+        TRY(setup_resolve_or_suggest(&t->setup, t->request->set, 1, 0));
+    else
+        TRY(setup_resolve(&t->setup, t->request->set, world->size,
+                          world->rank));
     TRY(cores_share(world, (int)o->train.threads, &t->setup.request.threads));
     TRY(team_build(&t->team, world, &t->setup.mesh, &t->setup.order,
                    o->comm.limit));

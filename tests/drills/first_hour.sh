@@ -103,4 +103,6 @@ for mpi in openmpi mpich; do
     then ok "the 66 hint is a whole command, $mpi"
     else bad "the 66 hint, $mpi" "is not a whole command" out; fi
 done
+expect "a mesh of four without --ranks" 78 "hint: --ranks 4 " train \
+    config.yaml --run none --set mesh.data=4 --dry-run
 report
