@@ -28,6 +28,7 @@ struct layout {
     double claims;        /* largest difference; 0: EXACT */
     enum verdict verdict;
     char reason[480];
+    bool illegal;         /* refused before anything ran */
 };
 
 struct layouts {

@@ -102,6 +102,7 @@ static status run_layout(struct verification *v, struct layout *layout)
     TRY_GOTO(done, result,
              layout_options(layout, v->arguments, v->cache, &set));
     if (!possible(layout, &set)) {
+        layout->illegal = true;
         if (!layout->optional) layout->verdict = VERDICT_FAILED;
         if (layout == v->layouts.items) /* the configuration itself */
             FAIL_GOTO(done, result, ERR_CONFIG, "%s", layout->reason);
@@ -282,7 +283,7 @@ static status list_layouts(struct verification *v)
 static status verify(struct verification *v)
 {
     const char *picture = arguments_text(v->arguments, "draw", NULL);
-    int wrong = 0, rows = 0;
+    int wrong = 0, rows = 0, illegal = 0;
 
     TRY(list_layouts(v));
     for (int i = 0; i < v->layouts.count; i++) {
@@ -290,8 +291,9 @@ static status verify(struct verification *v)
 
         TRY(run_layout(v, layout));
         rows += layout->verdict != VERDICT_REFUSED;
-        wrong += layout->verdict == VERDICT_DIFFERS ||
-                 layout->verdict == VERDICT_FAILED;
+        if (layout->verdict == VERDICT_FAILED && layout->illegal) illegal++;
+        else wrong += layout->verdict == VERDICT_DIFFERS ||
+                      layout->verdict == VERDICT_FAILED;
     }
     if (!leads(v)) return OK;
     TRY(print_rows(v, arguments_has(v->arguments, "json")));
@@ -303,6 +305,10 @@ static status verify(struct verification *v)
     if (wrong > 0)
         FAIL(ERR_VERIFY, "%d of %d layouts do not train what one rank trains",
              wrong, rows);
+    if (illegal > 0)
+        FAIL(ERR_CONFIG, "%d of %d layouts do not fit this configuration; "
+                         "their rows say why. The others train what one rank "
+                         "trains", illegal, rows);
     return OK;
 }
 

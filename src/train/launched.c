@@ -2,10 +2,13 @@
 /* launched.c - how a run was started last: RUN/launch.json. */
 #include "train/launched.h"
 
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "comm/comm.h"
 #include "comm/launch.h"
 
@@ -43,12 +46,15 @@ static status read_ranks(const char *run, int64_t *ranks)
     struct text text = {0};
     const struct json *object;
     char path[PATH_BYTES];
+    int descriptor;
     status result;
 
     *ranks = 0;
     TRY(path_of(run, path));
     if (!file_exists(path)) return OK;
     arena_init(&arena, "launch.json", 0);
+    TRY_GOTO(done, result, file_open_own(path, O_RDONLY, &descriptor));
+    close(descriptor);
     TRY_GOTO(done, result, file_read_regular(path, 4096, &text));
     TRY_GOTO(done, result, json_read(&object, &arena, text.bytes, text.length,
                                      path));
@@ -68,13 +74,20 @@ status launched_ranks(const char *run, const struct options *o, int *ranks)
                              o->mesh.tensor, o->mesh.expert, o->mesh.pipe};
     int64_t product = 1, old;
 
-    TRY(read_ranks(run, &old));
-    *ranks = (int)old;
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
-        if (sizes[i] < 1) return OK;
+        if (sizes[i] < 1) product = 0;
         product = product > RANKS_BELIEVED ? product : product * sizes[i];
     }
-    if (product <= RANKS_BELIEVED) *ranks = (int)product;
+    *ranks = product <= RANKS_BELIEVED ? (int)product : 0;
+    if (*ranks > 0) return OK;
+    /* The file is a hint: damage of it stops no run. */
+    if (read_ranks(run, &old) != OK) {
+        LOG(WARNING, "train", "%s; the number of ranks that the run had is not "
+                          "known, --ranks N says it", status_message());
+        status_clear();
+        old = 0;
+    }
+    *ranks = (int)old;
     return OK;
 }
 

@@ -150,4 +150,16 @@ back wsd 20
 must resume wsd --set train.steps=60
 if grep -q "learning rate rises" log; then bad "wsd before its decay" "warns" log
 else ok "wsd before its decay does not warn"; fi
+# --- launch.json is only a hint ---
+must train config.yaml --run hint --ranks 2 --set train.steps=2
+for damage in ': >' 'echo {\"ranks\":-1} >' 'ln -sf /etc/hostname'; do
+    rm -f hint/launch.json
+    eval "$damage hint/launch.json"
+    expect "resume beside: $damage launch.json" 0 "is not known, --ranks N" \
+        resume hint
+done
+printf '%s\n' 'ranks=2 mesh.data=2' 'ranks=3 mesh.tensor=3' >illegal.txt
+expect "verify says what cannot run apart from what differs" 78 \
+    "1 of 3 layouts do not fit" verify config.yaml --layouts illegal.txt \
+    --steps 2 --set train.steps=2
 report
