@@ -148,6 +148,7 @@ static const struct { const char *theirs, *ours; } foreign[] = {
     {"precision", "train.dtype"}, {"bf16", "train.dtype"},
     {"fp16", "train.dtype"}, {"dp", "mesh.data"}, {"tp", "mesh.tensor"},
     {"pp", "mesh.pipe"}, {"cp", "mesh.context"}, {"fsdp", "mesh.shard"},
+    {"zero_stage", "zero"},
     {"tensor_model_parallel_size", "mesh.tensor"},
     {"pipeline_model_parallel_size", "mesh.pipe"},
     {"context_parallel_size", "mesh.context"},
@@ -296,14 +297,12 @@ static status store_list(struct options_set *set, struct option_value value,
     return OK;
 }
 
-/* Short names of types, where an option's value is a type. */
-static const char *type_name(const struct option_row *row, const char *text)
+const char *options_type_name(const char *text)
 {
     static const struct { const char *shorter, *name; } rows[] = {
         {"bf16", "bfloat16"}, {"fp16", "float16"}, {"fp32", "float32"},
         {"fp64", "float64"}};
 
-    if (strstr(row->field, "dtype") == NULL) return text;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (strcasecmp(rows[i].shorter, text) == 0) return rows[i].name;
     return text;
@@ -342,7 +341,10 @@ static status store_typed(struct options_set *set,
                  where, row->name, text);
         return OK;
     case TYPE_TEXT:
-        TRY(arena_copy_text(&set->arena, type_name(row, text), &copy));
+        TRY(arena_copy_text(&set->arena, strstr(row->field, "dtype") == NULL
+                                                ? text
+                                                : options_type_name(text),
+                            &copy));
         *(const char **)field = copy;
         return OK;
     case TYPE_LIST:

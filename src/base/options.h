@@ -81,4 +81,8 @@ int options_names(const char *const **names);
 status options_get_text(const struct options_set *set, const char *name,
                         struct text *out);
 
+/* The name of an element type that is also known by a short one: "bfloat16" for
+ * bf16, likewise fp16, fp32, fp64; any other text as it is. */
+const char *options_type_name(const char *text);
+
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* arguments.c - a command line against the row of its command. */
 #include "cli/command.h"
+#include "base/options.h"
 
 #include <errno.h>
 #include <math.h>
@@ -222,6 +223,7 @@ status arguments_choice(const struct arguments *arguments, const char *flag,
     char all[256] = "";
 
     if (value == NULL) return OK;
+    if (strcmp(flag, "dtype") == 0) value = options_type_name(value);
     for (int i = 0; i < count; i++) {
         if (strcmp(names[i], value) == 0) {
             *out = i;

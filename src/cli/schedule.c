@@ -14,7 +14,8 @@
 enum {
     DRAWN_RANKS = 64, DRAWN_COLUMNS = 140,
     DRAWN_ACTIONS = 50000, /* in a picture of some 10 MB */
-    PEAK_LINES = 16, MANY_ACTIONS = 1000000
+    PEAK_LINES = 16, MANY_ACTIONS = 1000000,
+    ACTIONS_MOST = 100000000 /* about 1 GB */
 };
 static const double ns_per_ms = 1e6;
 
@@ -319,14 +320,20 @@ static status check_size(const struct asked *asked, bool drawn)
     return OK;
 }
 
-/* Generators plan every action. */
-static void note_building(const struct schedule_request *r)
+/* Generators plan every action, in memory. */
+static status check_building(const struct schedule_request *r)
 {
-    const double actions = 3.0 * r->ranks * r->microbatches *
-                           (r->chunks > 0 ? r->chunks : 1);
+    const double each = 3.0 * r->ranks * (r->chunks > 0 ? r->chunks : 1);
+    const double actions = each * r->microbatches;
 
+    if (actions > ACTIONS_MOST)
+        FAIL(ERR_USAGE, "--ranks %d --microbatches %d: %.0f actions, and a "
+                        "schedule has at most %d; --microbatches %.0f works",
+             r->ranks, r->microbatches, actions, ACTIONS_MOST,
+             floor(ACTIONS_MOST / each));
     if (actions > MANY_ACTIONS)
         fprintf(stderr, "building %.0f actions ...\n", actions);
+    return OK;
 }
 
 static status answer(struct asked *asked, const struct arguments *arguments,
@@ -336,7 +343,7 @@ static status answer(struct asked *asked, const struct arguments *arguments,
     const char *text = arguments_text(arguments, "text", NULL);
 
     TRY(read_numbers(arguments, asked));
-    note_building(&asked->request);
+    TRY(check_building(&asked->request));
     TRY(open_schedule(asked, name));
     TRY(check_size(asked, draw != NULL));
     TRY(simulate(&asked->simulation, &asked->schedule, &asked->costs));

@@ -160,11 +160,11 @@ status config_check(const struct model_kind *kind, const struct json *config,
         const char *name = config->items[2 * i].string, *only = NULL;
         const struct json *value = &config->items[2 * i + 1];
 
+        if (value->kind == JSON_NULL) continue; /* as if absent */
         if (!find(kind, name, &only))
             TRY_GOTO(done, result,
                      list_add(is_hint(name) ? &hints : &unknown, name));
-        else if (only != NULL && !value_is(value, only) &&
-                 value->kind != JSON_NULL)
+        else if (only != NULL && !value_is(value, only))
             FAIL_GOTO(done, result, ERR_CONFIG,
                       "%s: %s has a value that is not supported; supported is "
                       "only %s", source, name, only);

@@ -2,6 +2,8 @@
 /* checks.c - checks of a configuration beside those of setup_resolve. */
 #include "train/checks.h"
 
+#include <string.h>
+
 #include "base/file.h"
 #include "train/exam.h"
 #include "train/feed.h"
@@ -11,13 +13,28 @@
 #include "observe/prometheus.h"
 #include "inference/prompts.h"
 
+/* Rewinding to checkpoints that a clock made would let it decide the result. */
+static status check_rewind(const struct options *o)
+{
+    const bool nan = strcmp(o->train.on_nan, "rewind") == 0;
+
+    if (o->checkpoint.every > 0 ||
+        (!nan && strcmp(o->train.on_spike, "rewind") != 0))
+        return OK;
+    FAIL(ERR_CONFIG, "train.%s: rewind goes back to checkpoints by step count, "
+                     "and checkpoint.every is 0: the run would begin again at "
+                     "step 0; set checkpoint.every to some steps",
+         nan ? "on_nan" : "on_spike");
+}
+
 static status check_policy(const struct options *o)
 {
     struct policy policy = {0};
     const status result = policy_build(&policy, o);
 
     policy_free(&policy);
-    return result;
+    TRY(result);
+    return check_rewind(o);
 }
 
 static status check_prompts(const struct setup *setup)

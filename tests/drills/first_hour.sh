@@ -105,4 +105,9 @@ for mpi in openmpi mpich; do
 done
 expect "a mesh of four without --ranks" 78 "hint: --ranks 4 " train \
     config.yaml --run none --set mesh.data=4 --dry-run
+expect "short names of types in flags" 0 "EXACT" verify config.yaml --dtype bf16 \
+    --ranks 2 --steps 2 --set train.steps=2
+expect "zero_stage" 78 "zero" plan config.yaml --set zero_stage=3
+expect "more actions than memory" 2 "--microbatches 8138 works" schedule zb-2p \
+    --ranks 4096 --microbatches 100000
 report

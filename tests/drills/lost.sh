@@ -39,8 +39,10 @@ must train plain.yaml --run ranks --ranks 4 --set checkpoint.minutes=0.000001 \
 if [ "$(ls ranks/ckpt | grep -c step-)" -eq 30 ]; then ok "4 ranks save by time"
 else bad "4 ranks save by time" "$(ls ranks/ckpt)"; fi
 same "4 ranks that save by time" ranks plain
+expect "a run that rewinds needs checkpoints" 78 "set checkpoint.every" \
+    train plain.yaml --run none --set train.on_spike=rewind
 must train plain.yaml --run back --set train.on_spike=rewind \
-    --set checkpoint.minutes=0.000001
+    --set checkpoint.every=10 --set checkpoint.minutes=0.000001
 says "a run that rewinds follows no clock" "not by time"
 
 # --- a disk that fails for a while: training goes on ---
