@@ -9,13 +9,13 @@
  *    g   a glob of optimizer.groups, a line; then what it shall match */
 #include <string.h>
 #include <unistd.h>
+#include "base/lines.h"
 #include "data/ramp.h"
 #include "data/ranges.h"
 #include "optimizer/groups.h"
 #include "tests/fuzz/scratch.h"
 #include "report/compare_runs.h"
 #include "observe/ledger.h"
-#include "inference/prompts.h"
 #include "report/report_validation.h"
 
 enum { ROWS_MAX = 64 };
@@ -46,7 +46,7 @@ static void samples(const char *path)
     (void)report_samples(&page, path);
     text_free(&page);
     status_clear();
-    CHECK(prompts_cut(path, 10) == OK);
+    CHECK(lines_cut(path, 10, NULL) == OK);
 }
 
 static void compare(void)
