@@ -32,7 +32,7 @@ draw() { # SEED
             ranks = 1
             text = ""
             for (i = 1; i <= 5; i++) {
-                size = of("1 1 1 2 2 3 4")
+                size = of("1 1 1 2 2 3 4 5 6")
                 if (i == 5 && context == 1) size = 1
                 if (ranks * size > 12) size = 1
                 ranks *= size
@@ -148,7 +148,7 @@ draw() { # SEED
             width = 8 + random(17)
             special = rules()
             dtype = of("float32 float32 bfloat16 bfloat16 float64 float16")
-            batch = of("4 6 8 12 16")
+            batch = of("4 6 8 10 12 16")
             layers = 1 + random(6)
             extra = seed % 2 ? features() : ""
             print "model.family=" family, "model.heads=" heads,
@@ -162,7 +162,8 @@ draw() { # SEED
                 "data.documents=" of("separate joined"),
                 "train.dtype=" dtype,
                 "train.batch=" batch, "train.micro_batch=0",
-                "numerics.grid_context=" context, "seed=" seed,
+                "numerics.grid_context=" context,
+                "numerics.grid_data=" of("0 0 0 " batch), "seed=" seed,
                 "numerics.bfloat16=" (dtype ~ /^b/ ? of("pairs tiles") : "pairs"),
                 "optimizer.clip=" of("0 0.5") special extra stays()
             for (i = 0; i < 40; i++) print layout()
@@ -185,7 +186,7 @@ round() { # SEED
     [ -z "$check" ] || [ "$rows" -eq "$before" ] || checked=$((checked + 1))
     if [ "$rows" -eq "$before" ]; then
         echo "seed $1: no layout of $(grep -c . layouts.txt) is legal"
-        grep -q 'left out' log || [ $(($1 % 2)) -eq 1 ] ||
+        grep -q 'no layout of the list fits' log || [ $(($1 % 2)) -eq 1 ] ||
             bad "seed $1" "$(head -n 1 drawn)" log
         grep '^error' log
     fi

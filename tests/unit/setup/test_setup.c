@@ -46,8 +46,7 @@ struct refusal {
 
 static const struct refusal refusals[] = {
     /* the product */
-    {4, "mesh.data=3", "mesh: data 3 is 3 ranks, but there are 4; the nearest "
-                       "mesh of 4 is data 4"},
+    {4, "mesh.data=3", "mesh: data 3 is 3 ranks, but there are 4"},
     {8, "mesh.data=2 mesh.shard=3",
      "mesh: data 2 x shard 3 is 6 ranks, but there are 8"},
     {4, "mesh.data=-1 mesh.tensor=-1", "both data and tensor are auto"},
