@@ -77,8 +77,6 @@ refused "vocabulary below the tokenizer's" 78 "model.vocab" \
     --set model.vocab=290
 refused "more memory than there is" 71 "memory" --set model.width=1000000 \
     --set model.layers=1000 --set model.head_width=6
-refused "warm-up beyond the run" 78 "optimizer.warmup" \
-    --set optimizer.warmup=31
 refused "two lengths of the run" 78 "train.tokens" --set train.tokens=100
 
 # --- options ---
