@@ -14,6 +14,7 @@ TEST(a_signal_is_asked_for_by_name)
                 {SIGUSR1, "SIGUSR1"}, {SIGHUP, "SIGHUP"}};
 
     for (int i = 0; i < ROWS(rows); i++) {
+        signal(rows[i].number, SIG_DFL); /* also where nohup runs this */
         IS_OK(signals_install(false));
         EQUAL_INT(signals_asked(), 0);
         raise(rows[i].number);
@@ -39,6 +40,8 @@ static int ends(bool launched, int first, int second)
     const pid_t child = fork();
 
     if (child == 0) {
+        signal(SIGHUP, SIG_DFL);
+        signal(SIGINT, SIG_DFL);
         if (signals_install(launched) != OK) _exit(1);
         signals_stepping();
         raise(first);
@@ -68,6 +71,7 @@ TEST(under_a_launcher_a_second_one_changes_nothing)
 
 TEST(a_library_does_not_keep_a_signal)
 {
+    signal(SIGHUP, SIG_DFL);
     IS_OK(signals_install(true));
     signal(SIGHUP, SIG_IGN);
     IS_OK(signals_claim());
