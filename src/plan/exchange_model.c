@@ -99,7 +99,8 @@ static void add_event(const struct scene *s, const struct event *event)
             exchanges_add(s->out, (struct exchange){
                 .group = axis_name(e->axis), .what = e->what, .kind = e->kind,
                 .size = s->program->mesh.size[e->axis],
-                .calls = e->calls * times, .bytes = e->bytes * times});
+                .calls = size_product(e->calls, times),
+                .bytes = size_product(e->bytes, times)});
         }
     } while (made.varies && ++at.microbatch < s->passes);
 }

@@ -280,14 +280,15 @@ status fit_exchange(const struct fit *fit, enum context_kind kind,
 }
 
 /* One sum has a part for each pair of a context and a tensor leaf. Tensor
- * leaves give way down to one a rank. */
+ * leaves give way down to one a rank: by halves, which still divide the heads;
+ * an odd number above the ranks' has one rank (grid_is_cut). */
 static status fit_parts(const struct fit *fit, struct grid *grid)
 {
     const int ranks = fit->mesh.size[AXIS_TENSOR];
 
     while (fit->fast && grid->context * grid->tensor > GRID_LEAVES_MAX &&
            grid->tensor > ranks)
-        grid->tensor = grid->tensor == 3 ? 1 : grid->tensor / 2;
+        grid->tensor = grid->tensor % 2 == 0 ? grid->tensor / 2 : ranks;
     if (grid->context * grid->tensor <= GRID_LEAVES_MAX) return OK;
     FAIL(ERR_CONFIG, "mesh.context x mesh.tensor: %d context leaves of the "
                      "grid times %d tensor leaves are %d; one sum has at most "

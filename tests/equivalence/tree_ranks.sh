@@ -64,6 +64,17 @@ tensor 6 1 6 3
 tensor 7 7 7 1
 tensor 12 12 12 6
 
+# In fast mode odd tensor leaves give way to context ranks as a whole: half of
+# them would divide no head (it ended in an assertion).
+for heads in 5 7; do
+    expect "$heads tensor leaves give way to 16 context ranks" 0 "finished" \
+        train config.yaml --ranks 16 --run "odd$heads" --set mesh.context=16 \
+        --set numerics.mode=fast --set numerics.grid_tensor=$heads \
+        --set model.heads=$heads --set model.kv_heads=$heads \
+        --set model.head_width=12 --set model.feed_forward=420 \
+        --set data.sequence=64 --set train.steps=2 --set train.threads=1
+done
+
 # What is no subtree is refused, and what is named instead works.
 expect "four ranks of three leaves" 78 "3 can" train config.yaml --ranks 4 \
     --run none --set train.batch=24 --set numerics.grid_data=12 --dry-run
