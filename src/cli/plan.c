@@ -369,9 +369,8 @@ static void warn_whole_gradients(const struct planned *planned)
                        : r->mesh.size[AXIS_CONTEXT] > 1 ? "mesh.context"
                        : r->grid.context > 1 ? "numerics.grid_context" : NULL;
     char bytes[32];
-    int ranks, rank;
+    const int ranks = division_ranks(&r->division, &r->mesh);
 
-    division_place(&r->division, &r->mesh, &r->place, &ranks, &rank);
     if (r->division.gradients == 0 || ranks == 1 || r->rounds > 0) return;
     text_bytes(bytes,
                planned->draft.pipeline.memory[MEMORY_GRADIENTS].bytes);

@@ -58,8 +58,7 @@ static void note_blocks(const struct stage *stage, struct rank_row *row)
 
 static void note_leaves(const struct setup *setup, struct rank_row *row)
 {
-    const int at = row->place.at[AXIS_DATA] * setup->mesh.size[AXIS_SHARD] +
-                   row->place.at[AXIS_SHARD];
+    const int at = mesh_batch_rank(&setup->mesh, &row->place);
     const int each = setup->grid.data / setup->ranks;
 
     row->first_leaf = at * each;
@@ -157,7 +156,7 @@ struct group_row {
 
 static const struct group_row group_rows[] = {
     {1u << AXIS_PIPE, "pipe", "one model: blocks are cut"},
-    {1u << AXIS_DATA | 1u << AXIS_SHARD, "batch", "one batch"},
+    {AXES_BATCH, "batch", "one batch"},
     {1u << AXIS_DATA, "data", "the batch; hsdp: copies of a shard"},
     {1u << AXIS_SHARD, "shard", "the batch; hsdp: one divided copy"},
     {1u << AXIS_CONTEXT, "context", "the same sequences, divided by tokens"},

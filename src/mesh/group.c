@@ -85,6 +85,58 @@ int mesh_ranks(const struct mesh *mesh)
     return mesh_group_size(mesh, ~0u);
 }
 
+int mesh_batch_ranks(const struct mesh *mesh)
+{
+    return mesh_group_size(mesh, AXES_BATCH);
+}
+
+int mesh_batch_index(const struct mesh *mesh, const struct place *place,
+                     axis_set axes)
+{
+    int index = 0;
+
+    for (int i = 0; i < BATCH_AXES; i++) {
+        const enum axis axis = batch_axes[i];
+
+        if (axes >> axis & 1) index = index * mesh->size[axis] +
+                                      place->at[axis];
+    }
+    return index;
+}
+
+int mesh_batch_rank(const struct mesh *mesh, const struct place *place)
+{
+    return mesh_batch_index(mesh, place, AXES_BATCH);
+}
+
+void mesh_batch_members(const struct mesh *mesh,
+                        const struct mesh_order *order,
+                        const struct place *place, axis_set axes,
+                        int *members)
+{
+    const int size = mesh_group_size(mesh, axes);
+    struct place at = *place;
+
+    for (int m = 0; m < size; m++) {
+        int rest = m;
+
+        for (int i = BATCH_AXES - 1; i >= 0; i--) {
+            const enum axis axis = batch_axes[i];
+
+            if (!(axes >> axis & 1)) continue;
+            at.at[axis] = rest % mesh->size[axis];
+            rest /= mesh->size[axis];
+        }
+        members[m] = mesh_rank(mesh, order, &at);
+    }
+}
+
+bool mesh_is_batch(const struct mesh *mesh, axis_set axes)
+{
+    return axes >> AXIS_DATA & 1 && axes >> AXIS_SHARD & 1 &&
+           (axes >> AXIS_EXPERT & 1 || mesh->size[AXIS_EXPERT] == 1);
+}
+
 void mesh_text(const struct mesh *mesh, char *out, size_t bytes)
 {
     size_t used = 0;
@@ -200,6 +252,17 @@ static void axes_label(axis_set axes, char label[COMM_LABEL_BYTES])
                                      "%s%s", used > 0 ? "+" : "",
                                      axis_names[a]);
     }
+}
+
+void mesh_batch_label(const struct mesh *mesh, axis_set axes,
+                      char label[COMM_LABEL_BYTES])
+{
+    axis_set longer = 0;
+
+    for (int a = AXIS_NONE + 1; a < AXIS_COUNT; a++)
+        if (axes >> a & 1 && mesh->size[a] > 1) longer |= 1u << a;
+    if (mesh_is_batch(mesh, axes)) snprintf(label, COMM_LABEL_BYTES, "batch");
+    else axes_label(longer, label);
 }
 
 status mesh_group_build(struct group *group, const struct group *world,

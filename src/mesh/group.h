@@ -40,8 +40,26 @@ void mesh_place(const struct mesh *mesh, const struct mesh_order *order,
 int mesh_rank(const struct mesh *mesh, const struct mesh_order *order,
               const struct place *place);
 
-/* Bits 1 << axis. */
-typedef unsigned axis_set;
+/* The ranks that share the batch, and which of them one is: in the order of
+ * batch_axes, whatever the order of the mesh. */
+int mesh_batch_ranks(const struct mesh *mesh);
+int mesh_batch_rank(const struct mesh *mesh, const struct place *place);
+/* The same of the ranks that differ in `axes`, some of batch_axes, at most. */
+int mesh_batch_index(const struct mesh *mesh, const struct place *place,
+                     axis_set axes);
+/* Those ranks themselves. */
+void mesh_batch_members(const struct mesh *mesh,
+                        const struct mesh_order *order,
+                        const struct place *place, axis_set axes,
+                        int *members);
+/* Whether `axes` are all axes of the batch that are longer than 1: then the
+ * group of all that share the batch is meant. Shard and expert alone never are,
+ * for they have groups of their own. */
+bool mesh_is_batch(const struct mesh *mesh, axis_set axes);
+/* "batch", or those of `axes` that are longer than 1: "data+shard". */
+void mesh_batch_label(const struct mesh *mesh, axis_set axes,
+                      char label[COMM_LABEL_BYTES]);
+
 int mesh_group_size(const struct mesh *mesh, axis_set axes);
 /* The ranks that differ from `rank` in the coordinates of `axes` at most, in
  * the order of the mesh. Returns this rank's index. */

@@ -22,6 +22,19 @@ const char *axis_name(enum axis axis)
     return axis_names[axis];
 }
 
+const enum axis batch_axes[BATCH_AXES] = {AXIS_DATA, AXIS_SHARD, AXIS_EXPERT};
+
+axis_set param_cut(const struct param_spec *spec)
+{
+    return (1u << spec->split_rows | 1u << spec->split_cols) &
+           ~(1u << AXIS_NONE);
+}
+
+axis_set param_copied(const struct param_spec *spec)
+{
+    return ((1u << AXIS_COUNT) - 1) & ~(1u << AXIS_NONE) & ~param_cut(spec);
+}
+
 static int axis_size(const struct mesh *mesh, enum axis axis)
 {
     return axis == AXIS_NONE ? 1 : mesh->size[axis];
@@ -88,7 +101,7 @@ static int64_t nearest_divisor(const struct param_spec *spec, bool rows,
 
 static bool by_leaves(const struct param_spec *spec, enum axis axis)
 {
-    return axis == AXIS_TENSOR && spec->leaves > 0;
+    return (axis == AXIS_TENSOR || axis == AXIS_EXPERT) && spec->leaves > 0;
 }
 
 static status check_divides(const struct param_spec *spec,
@@ -102,8 +115,9 @@ static status check_divides(const struct param_spec *spec,
     if (by_leaves(spec, axis)) {
         if (spec->leaves % count == 0) return OK;
         FAIL(ERR_CONFIG, "%s: %" PRId64 " ranks of the %s axis do not divide "
-             "the grid's %d leaves", spec->name, count, axis_name(axis),
-             spec->leaves);
+             "%s%d %s", spec->name, count, axis_name(axis),
+             axis == AXIS_TENSOR ? "the grid's " : "", spec->leaves,
+             axis == AXIS_TENSOR ? "leaves" : "experts");
     }
     if (divides(spec, rows, count)) return OK;
     for (int i = 0; rows && i < piece_count(spec); i++) {

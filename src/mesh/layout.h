@@ -22,6 +22,14 @@ enum { PARAM_PIECES_MAX = 4, PARAM_NAME_BYTES = 96,
 struct mesh { int size[AXIS_COUNT]; };  /* size[AXIS_NONE] is 1 */
 struct place { int at[AXIS_COUNT]; };   /* this rank's coordinate */
 
+/* Bits 1 << axis. */
+typedef unsigned axis_set;
+/* Axes whose ranks each work on their own data leaves of the batch, slowest
+ * first, as the leaves are numbered. */
+enum { BATCH_AXES = 3,
+       AXES_BATCH = 1 << AXIS_DATA | 1 << AXIS_SHARD | 1 << AXIS_EXPERT };
+extern const enum axis batch_axes[BATCH_AXES]; /* data, shard, expert */
+
 /* One rank: every size 1. */
 static inline struct mesh mesh_alone(void)
 {
@@ -64,8 +72,10 @@ struct param_spec {
     enum axis split_rows;     /* each piece's rows are divided by this axis */
     enum axis split_cols;
     int leaves;               /* equal blocks of ceil(n / leaves) in which the
-                               * tensor axis cuts: those of the grid. 0: as
-                               * many as ranks, which must divide */
+                               * axis cuts. tensor: those of the grid; expert:
+                               * the experts, each of which has a sum of its
+                               * own in the norm. 0: as many as ranks, which
+                               * must divide */
     int piece_count;          /* 0: the matrix is one piece */
     struct param_piece pieces[PARAM_PIECES_MAX];
     enum param_init init;
@@ -82,6 +92,12 @@ struct layout_run {
     int64_t whole_stride;     /* elements from row to row; local rows touch */
     int piece;                /* row of spec->pieces, 0 if none */
 };
+
+/* The axes that cut the parameter: their ranks hold different parts of it. The
+ * ranks of all other axes hold copies, and those of AXES_BATCH among them add
+ * up its gradient and are what ZeRO divides it over (mesh/shard.h). */
+axis_set param_cut(const struct param_spec *spec);
+axis_set param_copied(const struct param_spec *spec);
 
 /* ERR_CONFIG: an axis does not divide (names parameter, axis, sizes and the
  * nearest that does). All that follows is for layouts that passed. */

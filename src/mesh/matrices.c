@@ -69,28 +69,33 @@ static status side_table(struct matrix_side *side,
     return OK;
 }
 
+static struct matrix_side *side_at(const struct matrices *m,
+                                   const struct place *place)
+{
+    return &m->sides[place->at[AXIS_EXPERT] * m->mesh.size[AXIS_TENSOR] +
+                     place->at[AXIS_TENSOR]];
+}
+
 static status build_sides(struct matrices *m, const struct matrices_of *of)
 {
-    const int tensor = m->mesh.size[AXIS_TENSOR];
-    int ranks, rank;
+    const int sides = m->mesh.size[AXIS_TENSOR] * m->mesh.size[AXIS_EXPERT];
     void *memory = NULL;
 
-    TRY(memory_take((size_t)tensor, sizeof *m->sides, &memory));
+    TRY(memory_take((size_t)sides, sizeof *m->sides, &memory));
     m->sides = memory;
-    for (int t = 0; t < tensor; t++) m->sides[t] = (struct matrix_side){0};
-    for (int t = 0; t < tensor; t++) {
-        struct matrix_side *side = &m->sides[t];
+    for (int i = 0; i < sides; i++) m->sides[i] = (struct matrix_side){0};
+    for (int i = 0; i < sides; i++) {
+        struct matrix_side *side = &m->sides[i];
+        struct place *place = &side->holding.place;
 
         side->holding = *of->holding;
-        side->holding.place.at[AXIS_TENSOR] = t;
+        place->at[AXIS_TENSOR] = i % m->mesh.size[AXIS_TENSOR];
+        place->at[AXIS_EXPERT] = i / m->mesh.size[AXIS_TENSOR];
         TRY(side_table(side, of->table));
-        division_place(&of->division, &m->mesh, &side->holding.place, &ranks,
-                       &rank);
-        TRY(shards_build(&side->shards, &side->table, &side->holding, ranks,
-                         rank));
+        TRY(shards_build(&side->shards, &side->table, &side->holding,
+                         m->divided));
     }
-    const struct matrix_side *own =
-        &m->sides[of->holding->place.at[AXIS_TENSOR]];
+    const struct matrix_side *own = side_at(m, &of->holding->place);
 
     CHECK(own->table.elements == of->table->elements);
     return OK;
@@ -196,11 +201,8 @@ static status choose_owners(struct matrices *m)
 
 status matrices_build(struct matrices *matrices, const struct matrices_of *of)
 {
-    const struct division *d = &of->division;
-
     *matrices = (struct matrices){.mesh = of->holding->mesh,
-                                  .division = of->division};
-    matrices->divided = d->weights | d->gradients | d->states;
+                                  .divided = division_axes(&of->division)};
     matrices->ranks = stage_ranks(&matrices->mesh);
     matrices->rank = stage_rank(&matrices->mesh, &of->holding->place);
     TRY(list(matrices, of));
@@ -223,11 +225,12 @@ int matrices_first(const struct matrices *matrices, int param)
 
 void matrices_free(struct matrices *matrices)
 {
-    const int tensor = matrices->mesh.size[AXIS_TENSOR];
+    const int sides = matrices->mesh.size[AXIS_TENSOR] *
+                      matrices->mesh.size[AXIS_EXPERT];
 
-    for (int t = 0; matrices->sides != NULL && t < tensor; t++) {
-        param_table_free(&matrices->sides[t].table);
-        shards_free(&matrices->sides[t].shards);
+    for (int i = 0; matrices->sides != NULL && i < sides; i++) {
+        param_table_free(&matrices->sides[i].table);
+        shards_free(&matrices->sides[i].shards);
     }
     memory_free(matrices->sides);
     memory_free(matrices->items);
@@ -261,16 +264,18 @@ bool matrix_part(const struct matrices *matrices, const struct matrix *matrix,
     struct layout_run runs[LAYOUT_RUNS_MAX];
     struct shard_range range;
     struct place place;
-    int shards, shard, found = 0;
+    int found = 0;
 
     if (piece >= matrix->pieces) return false;
     stage_rank_place(&matrices->mesh, 0, rank, &place);
-    division_place(&matrices->division, &matrices->mesh, &place, &shards,
-                   &shard);
-    const struct matrix_side *side = &matrices->sides[place.at[AXIS_TENSOR]];
+    const struct matrix_side *side = side_at(matrices, &place);
     const struct param *param = &side->table.items[matrix->param];
+    const struct shard_class *class = shard_class(
+        &side->shards, shard_unit_of(&side->shards, matrix->param));
 
-    shard_range(&side->shards, &side->table, matrix->param, shard, &range);
+    shard_range(&side->shards, &side->table, matrix->param,
+                mesh_batch_index(&matrices->mesh, &place, class->divided),
+                &range);
     if (range.first == range.last) return false;
     const int count = layout_runs(&param->spec, &matrices->mesh, &place,
                                   range.first, range.last, runs);
@@ -292,11 +297,9 @@ bool matrix_sends(const struct matrices *matrices, const struct matrix *matrix,
 {
     const struct param_spec *spec =
         &matrices->sides[0].table.items[matrix->param].spec;
-    axis_set cut = matrices->divided;
+    const axis_set cut = matrices->divided | param_cut(spec);
     struct place owner, place;
 
-    if (spec->split_rows == AXIS_TENSOR || spec->split_cols == AXIS_TENSOR)
-        cut |= 1u << AXIS_TENSOR;
     stage_rank_place(&matrices->mesh, 0, matrix->owner, &owner);
     stage_rank_place(&matrices->mesh, 0, rank, &place);
     for (int axis = 1; axis < AXIS_COUNT; axis++)

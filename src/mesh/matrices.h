@@ -32,7 +32,8 @@ struct matrix {
     int owner, turn;
 };
 
-/* The table as the ranks with one coordinate of the tensor axis have it. */
+/* The table as the ranks with one place on the tensor and expert axes have it.
+ */
 struct matrix_side {
     struct param_table table;  /* owned */
     struct holding holding;
@@ -47,8 +48,7 @@ struct matrices {
     int *by_turn;              /* owned, [turns][ranks]: the owner's; -1 */
     struct mesh mesh;
     axis_set divided;          /* axes that the division cuts over */
-    struct division division;
-    struct matrix_side *sides; /* owned, [tensor ranks] */
+    struct matrix_side *sides; /* owned, [expert ranks][tensor ranks] */
 };
 
 /* A table, and which of its parameters are seen as matrices. */

@@ -41,6 +41,10 @@ status param_add(struct param_table *table, const char *name, int layer,
         snprintf(param->name, sizeof param->name, "layers.%d.%s", layer, name);
     else
         snprintf(param->name, sizeof param->name, "%s", name);
+    if (param_cut(spec) >> AXIS_EXPERT & 1) {
+        CHECK(spec->leaves > 0); /* the norm is of experts, not of ranks */
+        if (spec->leaves > table->experts) table->experts = spec->leaves;
+    }
     param->spec.name = NULL; /* the table's name is the whole one */
     param->elements = param->rows * param->cols;
     param->offset = table->elements;

@@ -37,6 +37,8 @@ struct param_table {
     int64_t parameters;  /* without the gaps */
     int64_t whole;       /* parameters of the whole model, all ranks' */
     int orders;          /* their number of matrices and vectors */
+    int experts;         /* most leaves of one that the expert axis cuts; 0:
+                          * none is cut so */
 };
 
 /* Adds a parameter; held: rows and columns of this rank's part, NULL: all.

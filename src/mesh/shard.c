@@ -12,8 +12,8 @@ status division_parse(struct division *division, const char *name)
     static const char *const names[] = {"ddp", "zero1", "zero2", "zero3",
                                         "fsdp", "hsdp", "mics"};
     static const int levels[] = {0, 1, 2, 3, 3, 3, 3};
-    const axis_set shard = 1u << AXIS_SHARD;
-    const axis_set all = 1u << AXIS_DATA | shard;
+    const axis_set shard = 1u << AXIS_SHARD | 1u << AXIS_EXPERT;
+    const axis_set all = AXES_BATCH;
     const int count = (int)(sizeof names / sizeof *names);
     int i = 0;
 
@@ -33,40 +33,45 @@ status division_parse(struct division *division, const char *name)
     return OK;
 }
 
-void division_place(const struct division *division, const struct mesh *mesh,
-                    const struct place *place, int *ranks, int *rank)
+axis_set division_axes(const struct division *division)
 {
-    static const enum axis slow_first[] = {AXIS_DATA, AXIS_SHARD};
-    const axis_set axes =
-        division->weights | division->gradients | division->states;
+    return division->weights | division->gradients | division->states;
+}
 
-    *ranks = 1;
-    *rank = 0;
-    for (int i = 0; i < 2; i++) { /* as the leaves of the batch are numbered */
-        const enum axis axis = slow_first[i];
+bool division_copies(const struct division *division)
+{
+    const axis_set axes = division_axes(division);
 
-        if (!(axes >> axis & 1)) continue;
-        *ranks *= mesh->size[axis];
-        *rank = *rank * mesh->size[axis] + place->at[axis];
-    }
+    return axes != 0 && !(axes >> AXIS_DATA & 1);
+}
+
+int division_ranks(const struct division *division, const struct mesh *mesh)
+{
+    return mesh_group_size(mesh, division_axes(division));
 }
 
 /* ---- leaves ---- */
 
-static bool is_cut(const struct param *param)
+/* The axis that cuts it into leaves of the norm; none: it is one. */
+static enum axis leaf_axis(const struct param *param)
 {
-    return param->spec.split_rows == AXIS_TENSOR ||
-           param->spec.split_cols == AXIS_TENSOR;
+    const axis_set cut = param_cut(&param->spec);
+
+    CHECK((cut & (cut - 1)) == 0); /* at most one */
+    if (cut >> AXIS_TENSOR & 1) return AXIS_TENSOR;
+    return cut >> AXIS_EXPERT & 1 ? AXIS_EXPERT : AXIS_NONE;
 }
 
 void param_leaves(const struct param *param, const struct holding *holding,
                   int *first, int *last)
 {
-    const int ranks = holding->mesh.size[AXIS_TENSOR];
-    const int rank = holding->place.at[AXIS_TENSOR];
+    const enum axis axis = leaf_axis(param);
+    const int leaves = param_leaf_count(param, holding);
+    const int ranks = axis == AXIS_NONE ? 1 : holding->mesh.size[axis];
+    const int rank = axis == AXIS_NONE ? 0 : holding->place.at[axis];
 
-    *first = is_cut(param) ? holding->leaves * rank / ranks : 0;
-    *last = is_cut(param) ? holding->leaves * (rank + 1) / ranks : 1;
+    *first = leaves * rank / ranks;
+    *last = leaves * (rank + 1) / ranks;
 }
 
 int param_pieces(const struct param *param)
@@ -81,10 +86,10 @@ bool param_leaf(const struct param *param, const struct holding *holding,
     const struct layout_span held =
         layout_held(spec, &holding->mesh, &holding->place, piece);
     const struct layout_span own =
-        layout_leaf(spec, is_cut(param) ? holding->leaves : 1, leaf, piece);
+        layout_leaf(spec, param_leaf_count(param, holding), leaf, piece);
 
     *out = (struct leaf_block){
-        .columns = spec->vector || spec->split_cols == AXIS_TENSOR,
+        .columns = spec->vector || spec->split_cols != AXIS_NONE,
         .first = own.first - held.first, .count = own.count};
     for (int i = 0; i < piece; i++)
         out->first +=
@@ -94,7 +99,29 @@ bool param_leaf(const struct param *param, const struct holding *holding,
 
 int param_leaf_count(const struct param *param, const struct holding *holding)
 {
-    return is_cut(param) ? holding->leaves : 1;
+    switch (leaf_axis(param)) {
+    case AXIS_TENSOR: return holding->leaves;
+    case AXIS_EXPERT: return param->spec.leaves;
+    default: return 1;
+    }
+}
+
+int shard_leaves(const struct param_table *params,
+                 const struct holding *holding)
+{
+    return params->experts > holding->leaves ? params->experts
+                                             : holding->leaves;
+}
+
+bool param_counts(const struct param *param, const struct holding *holding)
+{
+    const axis_set cut = param_cut(&param->spec);
+
+    for (int axis = AXIS_NONE + 1; axis < AXIS_COUNT; axis++)
+        if (axis != AXIS_PIPE && !(cut >> axis & 1) &&
+            holding->place.at[axis] != 0)
+            return false;
+    return true;
 }
 
 bool param_held_leaf(const struct param *param, const struct holding *holding,
@@ -255,7 +282,7 @@ static int64_t nearest_cut(const struct shard_unit *unit,
     struct places p = {wanted - base, 0, end - base};
 
     if (p.wanted < param->elements) {
-        if (!param->spec.vector && param->spec.split_cols == AXIS_TENSOR)
+        if (!param->spec.vector && param->spec.split_cols != AXIS_NONE)
             places_columns(&p, param, holding);
         else
             places_rows(&p, param, holding);
@@ -269,14 +296,18 @@ static int64_t nearest_cut(const struct shard_unit *unit,
 
 /* ---- units ---- */
 
-/* Whether `param` begins a unit: another block than the one before it, or,
- * outside the blocks, a matrix or the first vector after one. So a table that
- * several pipeline stages hold is cut alike by all. */
+/* Whether `param` begins a unit: another block than the one before it, or
+ * copies on other ranks, or, outside the blocks, a matrix or the first vector
+ * after one. So a table that several pipeline stages hold is cut alike by all.
+ */
 static bool begins(const struct param_table *table, int param)
 {
     const struct param *p = &table->items[param];
 
     if (param == 0) return true;
+    if ((param_copied(&p->spec) & AXES_BATCH) !=
+        (param_copied(&table->items[param - 1].spec) & AXES_BATCH))
+        return true;
     return p->layer != table->items[param - 1].layer ||
            (p->layer < 0 &&
             !(p->spec.vector && table->items[param - 1].spec.vector));
@@ -299,8 +330,28 @@ static int64_t gradients_before(const struct shard_unit *unit,
     return sum;
 }
 
+/* The class of a parameter, which is added where it is the first of it. */
+static int class_of(struct shards *shards, const struct param *param,
+                    const struct holding *holding, axis_set divided)
+{
+    const axis_set copied = param_copied(&param->spec) & AXES_BATCH;
+    int i = 0;
+
+    while (i < shards->class_count && shards->classes[i].copied != copied) i++;
+    if (i < shards->class_count) return i;
+    CHECK(i < SHARD_CLASSES_MAX);
+    struct shard_class *c = &shards->classes[shards->class_count++];
+
+    *c = (struct shard_class){.copied = copied, .divided = divided & copied};
+    c->ranks = mesh_group_size(&holding->mesh, c->divided);
+    c->rank = mesh_batch_index(&holding->mesh, &holding->place, c->divided);
+    if (c->ranks > shards->most) shards->most = c->ranks;
+    return i;
+}
+
 static status find_units(struct shards *shards,
-                         const struct param_table *table)
+                         const struct param_table *table,
+                         const struct holding *holding, axis_set divided)
 {
     void *units = NULL;
 
@@ -309,7 +360,9 @@ static status find_units(struct shards *shards,
     for (int i = 0; i < table->count; i++) {
         if (begins(table, i))
             shards->units[shards->count++] = (struct shard_unit){
-                .first_param = i, .first = table->items[i].offset};
+                .first_param = i, .first = table->items[i].offset,
+                .class = class_of(shards, &table->items[i], holding,
+                                  divided)};
         shards->units[shards->count - 1].params++;
     }
     for (int i = 0; i < shards->count; i++) {
@@ -330,13 +383,14 @@ static void cut_unit(struct shards *shards, int index,
                      const struct param_table *table,
                      const struct holding *holding)
 {
-    const int ranks = shards->ranks;
+    const int ranks = shard_class(shards, index)->ranks;
+    const int rank = shard_rank(shards, index), most = shards->most;
     struct shard_unit *unit = &shards->units[index];
-    int64_t *cuts = shards->cuts + (int64_t)index * (ranks + 1);
-    int64_t *sizes = shards->sizes + (int64_t)index * ranks;
+    int64_t *cuts = shards->cuts + (int64_t)index * (most + 1);
+    int64_t *sizes = shards->sizes + (int64_t)index * most;
     int64_t *gradient_cuts =
-        shards->gradient_cuts + (int64_t)index * (ranks + 1);
-    int64_t *gradient_sizes = shards->gradient_sizes + (int64_t)index * ranks;
+        shards->gradient_cuts + (int64_t)index * (most + 1);
+    int64_t *gradient_sizes = shards->gradient_sizes + (int64_t)index * most;
 
     cuts[0] = 0;
     cuts[ranks] = unit->elements;
@@ -355,40 +409,20 @@ static void cut_unit(struct shards *shards, int index,
     for (int r = 0; r < ranks; r++)
         gradient_sizes[r] = gradient_cuts[r + 1] - gradient_cuts[r];
     unit->gradient_at = shards->gradients;
-    shards->gradients += param_room(gradient_sizes[shards->rank]);
+    shards->gradients += param_room(gradient_sizes[rank]);
     unit->at = shards->elements;
-    shards->elements += (sizes[shards->rank] + PARAM_ALIGN - 1) /
-                        PARAM_ALIGN * PARAM_ALIGN;
-}
-
-/* Behind the unit before it, in every rank's arenas. */
-static void place_unit(struct shards *shards, int index)
-{
-    const int ranks = shards->ranks;
-    int64_t *at = shards->at + (int64_t)index * ranks;
-    int64_t *gradient_at = shards->gradient_at + (int64_t)index * ranks;
-
-    if (index == 0) return; /* zeros */
-    const int64_t *sizes = shard_sizes(shards, index - 1);
-    const int64_t *gradient_sizes = shard_gradient_sizes(shards, index - 1);
-
-    for (int r = 0; r < ranks; r++) {
-        at[r] = at[r - ranks] + param_room(sizes[r]);
-        gradient_at[r] = gradient_at[r - ranks] + param_room(gradient_sizes[r]);
-    }
+    shards->elements += param_room(sizes[rank]);
 }
 
 status shards_build(struct shards *shards, const struct param_table *table,
-                    const struct holding *holding, int ranks, int rank)
+                    const struct holding *holding, axis_set divided)
 {
-    CHECK(rank >= 0 && rank < ranks);
-    *shards = (struct shards){.ranks = ranks, .rank = rank};
-    TRY(find_units(shards, table));
-    const size_t each = (size_t)ranks + 1; /* of a unit */
+    *shards = (struct shards){.most = 1};
+    TRY(find_units(shards, table, holding, divided));
+    const size_t each = (size_t)shards->most + 1; /* of a unit */
     int64_t **const tables[] = {&shards->cuts, &shards->sizes,
                                 &shards->gradient_cuts,
-                                &shards->gradient_sizes, &shards->at,
-                                &shards->gradient_at};
+                                &shards->gradient_sizes};
 
     for (size_t i = 0; i < sizeof tables / sizeof *tables; i++) {
         void *memory = NULL;
@@ -397,10 +431,8 @@ status shards_build(struct shards *shards, const struct param_table *table,
                         &memory));
         *tables[i] = memory;
     }
-    for (int i = 0; i < shards->count; i++) {
+    for (int i = 0; i < shards->count; i++)
         cut_unit(shards, i, table, holding);
-        place_unit(shards, i);
-    }
     return OK;
 }
 
@@ -411,31 +443,59 @@ void shards_free(struct shards *shards)
     memory_free(shards->sizes);
     memory_free(shards->gradient_cuts);
     memory_free(shards->gradient_sizes);
-    memory_free(shards->at);
-    memory_free(shards->gradient_at);
     *shards = (struct shards){0};
 }
 
 /* ---- questions ---- */
 
+int64_t shard_gradients(const struct shards *shards, int unit)
+{
+    return shard_gradient_sizes(shards, unit)[shard_rank(shards, unit)];
+}
+
+int64_t shard_weights(const struct shards *shards, int unit)
+{
+    return shard_sizes(shards, unit)[shard_rank(shards, unit)];
+}
+
+bool shard_stays(const struct shards *shards, int unit)
+{
+    return shards_divide(shards) && shard_class(shards, unit)->ranks == 1;
+}
+
+const struct shard_class *shard_class(const struct shards *shards, int unit)
+{
+    return &shards->classes[shards->units[unit].class];
+}
+
+int shard_rank(const struct shards *shards, int unit)
+{
+    return shard_class(shards, unit)->rank;
+}
+
+bool shards_divide(const struct shards *shards)
+{
+    return shards->most > 1;
+}
+
 const int64_t *shard_cuts(const struct shards *shards, int unit)
 {
-    return shards->cuts + (int64_t)unit * (shards->ranks + 1);
+    return shards->cuts + (int64_t)unit * (shards->most + 1);
 }
 
 const int64_t *shard_sizes(const struct shards *shards, int unit)
 {
-    return shards->sizes + (int64_t)unit * shards->ranks;
+    return shards->sizes + (int64_t)unit * shards->most;
 }
 
 const int64_t *shard_gradient_cuts(const struct shards *shards, int unit)
 {
-    return shards->gradient_cuts + (int64_t)unit * (shards->ranks + 1);
+    return shards->gradient_cuts + (int64_t)unit * (shards->most + 1);
 }
 
 const int64_t *shard_gradient_sizes(const struct shards *shards, int unit)
 {
-    return shards->gradient_sizes + (int64_t)unit * shards->ranks;
+    return shards->gradient_sizes + (int64_t)unit * shards->most;
 }
 
 int shard_unit_of(const struct shards *shards, int param)
@@ -449,19 +509,6 @@ int shard_unit_of(const struct shards *shards, int param)
         else end = middle;
     }
     return unit;
-}
-
-/* The number of elements before the unit in the shard arena of any rank. */
-static int64_t shard_at(const struct shards *shards, int unit, int rank)
-{
-    return shards->at[(int64_t)unit * shards->ranks + rank];
-}
-
-/* The same of gradients. */
-static int64_t shard_gradient_at(const struct shards *shards, int unit,
-                                 int rank)
-{
-    return shards->gradient_at[(int64_t)unit * shards->ranks + rank];
 }
 
 void shard_range(const struct shards *shards, const struct param_table *table,
@@ -478,10 +525,17 @@ void shard_range(const struct shards *shards, const struct param_table *table,
     if (last > p->elements) last = p->elements;
     if (last < first) last = first = 0;
     *out = (struct shard_range){.first = first, .last = last};
-    if (last <= first) return;
-    out->at = shard_at(shards, index, rank) + base + first - cuts[rank];
+    if (last <= first || rank != shard_rank(shards, index)) return;
+    out->at = unit->at + base + first - cuts[rank];
     if (param_has_gradient(p))
-        out->gradient_at = shard_gradient_at(shards, index, rank) +
+        out->gradient_at = unit->gradient_at +
                            gradients_before(unit, table, base + first) -
                            shard_gradient_cuts(shards, index)[rank];
+}
+
+void shard_own(const struct shards *shards, const struct param_table *table,
+               int param, struct shard_range *out)
+{
+    shard_range(shards, table, param,
+                shard_rank(shards, shard_unit_of(shards, param)), out);
 }

@@ -13,7 +13,22 @@
  *   rank 1               [s1       ]          [s1        ]     [s1]
  *   shard arena of rank 1           [s1       |s1        |s1]
  *
- * With one rank the shard arena is the flat arena. */
+ * With one rank the shard arena is the flat arena.
+ *
+ * Which ranks those are follows from the parameter: only ranks that hold copies
+ * of it can divide it. A parameter that no axis of the batch cuts has copies on
+ * all ranks that share the batch; one that `expert` cuts (param_spec.split_rows
+ * = AXIS_EXPERT) has them on ranks with one place on that axis. Parameters with
+ * copies on the same ranks are a class; all of a unit are of one class, so a
+ * block with both kinds has several units:
+ *
+ *   data 2 x expert 2, fsdp    rank 0    1    2    3
+ *   dense, 4 shards               [s0  |s1  |s2  |s3  ]
+ *   experts 0 to 3, 2 shards      [s0       |s1       ]
+ *   experts 4 to 7, 2 shards           [s0       |s1       ]
+ *
+ * Gradients, states, norm, checkpoints, and the plan's memory and traffic
+ * follow from the class of the unit; no layer has to do anything for it. */
 #ifndef LOCKSTEP_MESH_SHARD_H
 #define LOCKSTEP_MESH_SHARD_H
 
@@ -28,19 +43,29 @@ struct shard_unit {
     int64_t at;               /* of this rank's shard, in its shard arena */
     int64_t gradient, gradients, gradient_at; /* first, elements, at: of those
                                * arenas where only gradients lie */
+    int class;                /* of the shards */
 };
 
+/* Parameters with copies on the same ranks. */
+struct shard_class {
+    axis_set copied;          /* of the axes that share the batch */
+    axis_set divided;         /* of those, the axes that divide: the ranks of
+                               * the others sum the same shard */
+    int ranks, rank;          /* shards; this rank's */
+};
+enum { SHARD_CLASSES_MAX = 4 };
+
 struct shards {
-    int ranks, rank;
+    struct shard_class classes[SHARD_CLASSES_MAX];
+    int class_count;
+    int most;                 /* ranks of a class */
     struct shard_unit *units; /* owned */
     int count;
-    int64_t *cuts;            /* owned, [count][ranks + 1]: elements of a unit
+    int64_t *cuts;            /* owned, [count][most + 1]: elements of a unit
                                * before each rank's shard */
-    int64_t *sizes;           /* owned, [count][ranks]: of the shards */
+    int64_t *sizes;           /* owned, [count][most]: of the shards */
     int64_t *gradient_cuts, *gradient_sizes; /* owned: the same places, of
                                * gradients */
-    int64_t *at, *gradient_at; /* owned, [count][ranks]: where a unit's shard
-                               * begins in each rank's arenas */
     int64_t elements, gradients; /* of this rank's shard arenas */
     int64_t largest_unit, largest_shard; /* elements; of any rank */
 };
@@ -52,14 +77,20 @@ struct shards {
  *   ddp            nothing
  *   zero1          states (the optimizer's moments)
  *   zero2          states, gradients
- *   zero3, fsdp    states, gradients, weights         over data and shard
- *   hsdp, mics     the same, over shard; the ranks of data hold copies */
+ *   zero3, fsdp    states, gradients, weights   over data, shard and expert
+ *   hsdp, mics     the same, over shard and expert; the ranks of data hold
+ *                  copies
+ *
+ * Each parameter is divided over those of them that hold copies of it. */
 struct division { axis_set weights, gradients, states; };
 /* ERR_CONFIG: not one of these (names the nearest). */
 status division_parse(struct division *division, const char *name);
-/* Into how many parts, and which of them this rank holds. */
-void division_place(const struct division *division, const struct mesh *mesh,
-                    const struct place *place, int *ranks, int *rank);
+/* All axes that it divides anything over. */
+axis_set division_axes(const struct division *division);
+/* Whether ranks that share the batch keep copies of divided things. */
+bool division_copies(const struct division *division);
+/* The number of ranks that a parameter without cuts is divided over. */
+int division_ranks(const struct division *division, const struct mesh *mesh);
 
 /* Which part of the whole parameters the table holds. */
 struct holding {
@@ -68,9 +99,16 @@ struct holding {
     int leaves;               /* of the grid's tensor axis, all ranks' */
 };
 
+/* divided: division_axes. */
 status shards_build(struct shards *shards, const struct param_table *table,
-                    const struct holding *holding, int ranks, int rank);
+                    const struct holding *holding, axis_set divided);
 void shards_free(struct shards *shards);
+
+const struct shard_class *shard_class(const struct shards *shards, int unit);
+/* This rank's shard among those of the unit. */
+int shard_rank(const struct shards *shards, int unit);
+/* Whether any unit has more than one shard. */
+bool shards_divide(const struct shards *shards);
 
 const int64_t *shard_cuts(const struct shards *shards, int unit);
 const int64_t *shard_sizes(const struct shards *shards, int unit);
@@ -78,19 +116,29 @@ const int64_t *shard_sizes(const struct shards *shards, int unit);
 const int64_t *shard_gradient_cuts(const struct shards *shards, int unit);
 const int64_t *shard_gradient_sizes(const struct shards *shards, int unit);
 int shard_unit_of(const struct shards *shards, int param);
+/* Elements of gradients of a unit that this rank owns; of weights. */
+int64_t shard_gradients(const struct shards *shards, int unit);
+int64_t shard_weights(const struct shards *shards, int unit);
+/* Whether a unit has one shard where others have several: it lies in the shard
+ * arenas as a whole, and neither gathers nor reductions need room for it. */
+bool shard_stays(const struct shards *shards, int unit);
 
 /* Elements [first, last) of parameter `param`, row-major as it lies in this
- * rank's flat arena, that `rank` of the shards owns; empty: first == last.
- * at, gradient_at: where element `first` lies in that rank's shard arenas. In a
- * flat arena it lies at param->offset (param->gradient) + first. */
+ * rank's flat arena, that `rank` of its class owns; empty: first == last.
+ * at, gradient_at: where element `first` lies in the shard arenas, of this rank
+ * only. In a flat arena it lies at param->offset (param->gradient) + first. */
 struct shard_range { int64_t first, last, at, gradient_at; };
 void shard_range(const struct shards *shards, const struct param_table *table,
                  int param, int rank, struct shard_range *out);
+/* The same of this rank. */
+void shard_own(const struct shards *shards, const struct param_table *table,
+               int param, struct shard_range *out);
 
 /* ---- leaves of a parameter, for the norm and for legal cuts ---- */
 
-/* Leaves of the grid that this rank holds of the parameter: [first, last). One
- * that the tensor axis does not cut is one leaf, and rank 0's of that axis. */
+/* Leaves that this rank holds of the parameter: [first, last) of those of the
+ * grid where the tensor axis cuts it, of its experts where the expert axis
+ * does. One that neither cuts is one leaf, and that of rank 0 of both axes. */
 void param_leaves(const struct param *param, const struct holding *holding,
                   int *first, int *last);
 int param_pieces(const struct param *param);
@@ -109,6 +157,12 @@ bool param_leaf(const struct param *param, const struct holding *holding,
 bool param_held_leaf(const struct param *param, const struct holding *holding,
                      int leaf, int piece, struct leaf_block *out);
 int param_leaf_count(const struct param *param, const struct holding *holding);
+/* The most that a parameter of the whole model has. */
+int shard_leaves(const struct param_table *params,
+                 const struct holding *holding);
+/* Whether this rank counts the parameter in the norm: of the ranks that hold
+ * the same part of it, the first of the stage. */
+bool param_counts(const struct param *param, const struct holding *holding);
 /* Blocks of the norm in it. */
 int64_t leaf_blocks(const struct param *param, const struct leaf_block *leaf);
 

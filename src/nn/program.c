@@ -135,7 +135,7 @@ void program_add_param(struct program *p, int step, int which,
     int64_t held[2];
     int index;
 
-    cut.leaves = p->grid.tensor;
+    if (!(param_cut(spec) >> AXIS_EXPERT & 1)) cut.leaves = p->grid.tensor;
     if (failed(p, layout_check(&cut, &p->mesh))) return;
     layout_local_shape(&cut, &p->mesh, &p->place, &held[0], &held[1]);
     if (failed(p, param_add(&p->params, spec->name, p->block, &cut, held,

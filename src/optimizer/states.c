@@ -63,7 +63,7 @@ static void place_one(struct states *states, const struct states_request *of,
 
     if (state == NULL || state->shape != STATE_ELEMENTS) return;
     name_slot(states, slot, state->title);
-    shard_range(of->shards, of->params, index, of->shards->rank, &range);
+    shard_own(of->shards, of->params, index, &range);
     *place = (struct state_place){.elements = range.last - range.first,
                                   .at = states->bytes[slot]};
     if (state->narrow) place->type = of->choice->states;

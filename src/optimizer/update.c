@@ -54,7 +54,7 @@ static struct shard_range own_range(const struct update *u, int param)
 {
     struct shard_range range;
 
-    shard_range(u->shards, u->params, param, u->shards->rank, &range);
+    shard_own(u->shards, u->params, param, &range);
     return range;
 }
 
@@ -167,19 +167,16 @@ static double block_tree(double *block, int64_t count)
 
 void update_squares(const struct update *u, double *sums)
 {
+    const int leaves = shard_leaves(u->params, u->holding);
     struct leaf_cursor c = {.params = u->params, .holding = u->holding};
 
     while (leaf_next(&c)) {
         const struct param *param = &u->params->items[c.param];
-        double *sum = &sums[param->order * u->holding->leaves + c.leaf];
+        double *sum = &sums[param->order * leaves + c.leaf];
         const struct optimizer_rule *rule = &u->layout->rules[c.param];
-        int first, last;
 
-        param_leaves(param, u->holding, &first, &last);
         if (param->copy) continue; /* counted by another stage */
-        if (first == 0 && u->holding->place.at[AXIS_TENSOR] != 0)
-            continue; /* rank 0 of the axis counts what all hold */
-        if (rule->frozen) continue;
+        if (!param_counts(param, u->holding) || rule->frozen) continue;
         *sum += rule->gradient * rule->gradient *
                 block_tree(u->blocks + c.at, leaf_blocks(param, &c.block));
     }
@@ -199,7 +196,7 @@ static status fail_norm(const struct update *u, int order)
 status update_norm(const struct update *update, double *sums, int orders,
                    struct update_result *out)
 {
-    const int leaves = update->holding->leaves;
+    const int leaves = shard_leaves(update->params, update->holding);
     double total = 0;
 
     for (int i = 0; i < orders; i++) {

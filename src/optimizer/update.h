@@ -92,7 +92,8 @@ struct update_result {
  * targets of the global batch. Fills update->blocks with what the norm is made
  * of: own blocks, 0 elsewhere. */
 status update_blocks(const struct update *update, int64_t targets);
-/* sums [parameters of the model][leaves of the grid]: adds those of this rank.
+/* sums [parameters of the model][shard_leaves]: adds those of this rank, each
+ * parameter's on one of the ranks that hold the same part of it.
  * update->blocks is destroyed. */
 void update_squares(const struct update *update, double *sums);
 /* The global norm (docs/numerics.md) of `orders` parameters and the clip

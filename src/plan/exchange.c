@@ -45,72 +45,78 @@ void exchanges_sum(const struct exchanges *exchanges, const char *group,
 
 /* ---- ranks that share the batch ---- */
 
-struct side { const char *group; int size, rank; };
+/* Some of the ranks that share the batch. */
+struct side {
+    char label[COMM_LABEL_BYTES];
+    int size, rank;
+};
 
+/* The groups of a class of parameters (mesh/shard.h). */
 struct sharing {
     struct side divide;  /* what the division is over; size 1: nothing */
     struct side copies;  /* ranks that hold the same shard */
-    struct side batch;
 };
 
-static struct sharing sharing_of(const struct stage *stage)
+static struct side side_of(const struct stage *stage, axis_set axes)
 {
     const struct stage_request *r = &stage->request;
-    const struct division *d = &r->division;
-    const axis_set axes = d->weights | d->gradients | d->states;
-    const int data = r->mesh.size[AXIS_DATA];
-    const int shard = r->mesh.size[AXIS_SHARD];
-    struct sharing s = {
-        .divide = {"batch", 1, 0},
-        .batch = {"batch", data * shard,
-                  r->place.at[AXIS_DATA] * shard + r->place.at[AXIS_SHARD]}};
+    struct side side = {.size = mesh_group_size(&r->mesh, axes),
+                        .rank = mesh_batch_index(&r->mesh, &r->place, axes)};
 
-    s.copies = s.batch;
-    if (axes >> AXIS_DATA & 1) {
-        s.divide = s.batch;
-        s.copies = (struct side){"data", 1, 0};
-    } else if (axes != 0) {
-        s.divide = (struct side){"shard", shard, r->place.at[AXIS_SHARD]};
-        s.copies = (struct side){"data", data, r->place.at[AXIS_DATA]};
-    }
-    return s;
+    mesh_batch_label(&r->mesh, axes, side.label);
+    return side;
+}
+
+static struct sharing sharing_of(const struct stage *stage, int class)
+{
+    const struct shard_class *c = &stage->shards.classes[class];
+
+    return (struct sharing){side_of(stage, c->divided),
+                            side_of(stage, c->copied & ~c->divided)};
+}
+
+/* A row of the group. */
+static void add_side(struct exchanges *out, const struct side *side,
+                     struct exchange row)
+{
+    snprintf(row.label, sizeof row.label, "%s", side->label);
+    row.size = side->size;
+    exchanges_add(out, row);
 }
 
 /* Gradients of a unit of which this rank owns `own` elements, once a round. */
 static void add_gradients(struct exchanges *out, const struct stage *stage,
-                          const struct sharing *s, int unit)
+                          int unit)
 {
     const struct shards *shards = &stage->shards;
-    const int64_t own = shard_gradient_sizes(shards, unit)[shards->rank];
+    const struct sharing s = sharing_of(stage, shards->units[unit].class);
+    const int64_t own = shard_gradients(shards, unit);
     const int64_t all = shards->units[unit].gradients;
     const int64_t rounds = stage_rounds(stage);
     const int64_t bytes =
         rounds * dtype_bytes(program_real(&stage->program));
 
     if (all == 0) return; /* frozen */
-    exchanges_add(out, (struct exchange){
-        .group = s->divide.group, .what = "gradients", .calls = rounds,
-        .kind = COMM_REDUCE_SCATTER, .size = s->divide.size,
+    add_side(out, &s.divide, (struct exchange){
+        .what = "gradients", .calls = rounds, .kind = COMM_REDUCE_SCATTER,
         .bytes = size_product(all - own, bytes)});
     if (own == 0) return;
-    exchanges_add(out, (struct exchange){
-        .group = s->copies.group, .what = "gradients", .calls = rounds,
-        .kind = COMM_ALL_REDUCE, .size = s->copies.size,
-        .bytes = size_product(bytes,
-                              exchange_all_reduce(own, s->copies.size,
-                                                  s->copies.rank))});
+    add_side(out, &s.copies, (struct exchange){
+        .what = "gradients", .calls = rounds, .kind = COMM_ALL_REDUCE,
+        .bytes = size_product(bytes, exchange_all_reduce(own, s.copies.size,
+                                                         s.copies.rank))});
 }
 
 static void add_gather(struct exchanges *out, const struct stage *stage,
-                       const struct sharing *s, int unit, int64_t times)
+                       int unit, int64_t times)
 {
     const struct shards *shards = &stage->shards;
-    const int64_t own = shard_sizes(shards, unit)[shards->rank];
+    const struct sharing s = sharing_of(stage, shards->units[unit].class);
+    const int64_t own = shard_weights(shards, unit);
 
-    exchanges_add(out, (struct exchange){
-        .group = s->divide.group, .what = "weights", .calls = times,
-        .kind = COMM_ALL_GATHER, .size = s->divide.size,
-        .bytes = size_product(times * (s->divide.size - 1),
+    add_side(out, &s.divide, (struct exchange){
+        .what = "weights", .calls = times, .kind = COMM_ALL_GATHER,
+        .bytes = size_product(times * (s.divide.size - 1),
                               own * dtype_bytes(stage->program.dtype))});
 }
 
@@ -124,8 +130,7 @@ static bool is_idle(const struct stage *stage, const struct residence *item)
 
 /* Adds the gathers of divided weights: before each use in each micro-batch, or
  * once a step where they are kept. */
-static void add_gathers(struct exchanges *out, const struct stage *stage,
-                        const struct sharing *s)
+static void add_gathers(struct exchanges *out, const struct stage *stage)
 {
     const struct residency *r = &stage->gathered;
     const struct program *p = &stage->program;
@@ -140,25 +145,24 @@ static void add_gathers(struct exchanges *out, const struct stage *stage,
         for (int j = 0; j < i && !reshard && !again; j++)
             again = r->items[j].unit == r->items[i].unit &&
                     !is_idle(stage, &r->items[j]);
-        if (!again) add_gather(out, stage, s, r->items[i].unit, times);
+        if (!again) add_gather(out, stage, r->items[i].unit, times);
     }
 }
 
-static void add_units(struct exchanges *out, const struct stage *stage,
-                      const struct sharing *s)
+static void add_units(struct exchanges *out, const struct stage *stage)
 {
     const struct program *p = &stage->program;
     const struct shards *shards = &stage->shards;
 
     for (int i = 0; i < shards->count; i++) {
-        add_gradients(out, stage, s, i);
+        add_gradients(out, stage, i);
         if (!stage_divides(stage, stage_reads(stage)))
-            add_gather(out, stage, s, i, 1);
+            add_gather(out, stage, i, 1);
     }
-    if (stage_divides(stage, stage_reads(stage))) add_gathers(out, stage, s);
+    if (stage_divides(stage, stage_reads(stage))) add_gathers(out, stage);
     for (int i = 0; i < p->stream_count; i++)
         if (p->streams[i].use > 0)
-            add_gradients(out, stage, s,
+            add_gradients(out, stage,
                           shard_unit_of(shards, p->streams[i].param));
 }
 
@@ -176,22 +180,39 @@ static void add_matrices(struct exchanges *out, const struct stage *stage)
     exchanges_add(out, row);
 }
 
+/* The number of blocks of the norm of a class. */
+static int64_t class_blocks(const struct stage *stage, int class)
+{
+    struct leaf_cursor c = {.params = &stage->program.params,
+                            .holding = &stage->holding};
+    int64_t blocks = 0;
+
+    while (leaf_next(&c)) {
+        const int unit = shard_unit_of(&stage->shards, c.param);
+
+        if (stage->shards.units[unit].class == class)
+            blocks += leaf_blocks(&stage->program.params.items[c.param],
+                                  &c.block);
+    }
+    return blocks;
+}
+
 /* Gradients and weights of one stage, the blocks of its norm, and what its
  * program sends. */
 static void add_stage(struct exchanges *out, const struct stage *stage)
 {
-    const struct sharing s = sharing_of(stage);
-    const int64_t blocks =
-        shard_blocks(&stage->program.params, &stage->holding);
-
     exchanges_of_program(out, stage);
-    add_units(out, stage, &s);
+    add_units(out, stage);
     add_matrices(out, stage);
-    exchanges_add(out, (struct exchange){
-        .group = s.divide.group, .what = "norm", .calls = 1,
-        .kind = COMM_ALL_REDUCE, .size = s.divide.size,
-        .bytes = dtype_bytes(DTYPE_F64) *
-                 exchange_all_reduce(blocks, s.divide.size, s.divide.rank)});
+    for (int i = 0; i < stage->shards.class_count; i++) {
+        const struct side divide = sharing_of(stage, i).divide;
+
+        add_side(out, &divide, (struct exchange){
+            .what = "norm", .calls = 1, .kind = COMM_ALL_REDUCE,
+            .bytes = dtype_bytes(DTYPE_F64) *
+                     exchange_all_reduce(class_blocks(stage, i), divide.size,
+                                         divide.rank)});
+    }
 }
 
 /* ---- all ranks ---- */

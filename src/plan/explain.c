@@ -214,8 +214,7 @@ static status explain_numerics(const struct stage *stage, struct text *out)
                             ? ", with a scale for each block of 1,024" : ""));
     TRY(text_printf(out, "any mixture of up to %d x %d x %d ranks, times "
                          "pipeline stages, can train these bits\n",
-                    p->grid.data * p->mesh.size[AXIS_DATA] *
-                        p->mesh.size[AXIS_SHARD],
+                    p->grid.data * mesh_batch_ranks(&p->mesh),
                     p->grid.tensor, p->grid.context));
     if (p->mesh.size[AXIS_CONTEXT] > 1)
         TRY(text_printf(out, "attention: %lld pairs of query and key of each "

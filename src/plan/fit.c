@@ -36,7 +36,7 @@ static const char *nearest(char words[WORDS], const struct fit *fit,
 
 static int sharing(const struct fit *fit)
 {
-    return fit->mesh.size[AXIS_DATA] * fit->mesh.size[AXIS_SHARD];
+    return mesh_batch_ranks(&fit->mesh);
 }
 
 /* "mesh.data x mesh.shard: 3 x 2 = 6 ranks". */

@@ -10,6 +10,7 @@
 
 #include "base/options.h"
 #include "mesh/grid.h"
+#include "mesh/group.h"
 
 struct fit {
     struct mesh mesh;

@@ -171,7 +171,7 @@ static void find_own(const struct stage *stage, struct pipeline_share *share)
     struct shard_range range;
 
     CHECK(shards->units[shard_unit_of(shards, index)].params == 1);
-    shard_range(shards, table, index, shards->rank, &range);
+    shard_own(shards, table, index, &range);
     share->elements = range.last - range.first;
     share->first = stage_divides(stage, MEMORY_GRADIENTS)
                        ? range.gradient_at
@@ -357,8 +357,10 @@ int64_t pipeline_border_bytes(const struct pipeline *pipeline,
 
 int64_t pipeline_norm_values(const struct pipeline *pipeline)
 {
-    return (int64_t)pipeline->stages[0].program.params.orders *
-           pipeline->stages[0].holding.leaves;
+    const struct stage *stage = &pipeline->stages[0];
+    const struct param_table *params = &stage->program.params;
+
+    return (int64_t)params->orders * shard_leaves(params, &stage->holding);
 }
 
 int64_t pipeline_peak_values(const struct pipeline *pipeline)
@@ -374,8 +376,7 @@ int pipeline_data_leaves(const struct pipeline *pipeline)
     const struct stage_request *r = &pipeline->stages[0].request;
 
     return r->grid.data * stage_rounds(&pipeline->stages[0]) *
-           pipeline->chunks[0].copies * r->mesh.size[AXIS_DATA] *
-           r->mesh.size[AXIS_SHARD];
+           pipeline->chunks[0].copies * mesh_batch_ranks(&r->mesh);
 }
 
 int64_t pipeline_loss_values(const struct pipeline *pipeline)

@@ -40,6 +40,7 @@ static int64_t size_of(const struct shards *shards,
 {
     const struct shard_unit *unit = &shards->units[item->unit];
 
+    if (shard_stays(shards, item->unit)) return 0;
     return gradients ? unit->gradients : unit->elements;
 }
 

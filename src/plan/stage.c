@@ -180,7 +180,7 @@ bool stage_divides(const struct stage *stage, enum memory_owner arena)
 {
     const struct division *division = &stage->request.division;
 
-    if (stage->shards.ranks == 1) return false;
+    if (!shards_divide(&stage->shards)) return false;
     switch (arena) {
     case MEMORY_COMPUTE: return division->weights != 0;
     case MEMORY_WEIGHTS:
@@ -244,14 +244,22 @@ static size_t bucket_bytes(const struct stage *stage)
                     dtype_bytes(program_real(&stage->program)));
 }
 
-/* Block sums of this table; sums of all parameters and leaves. */
+static size_t blocks_bytes(const struct stage *stage)
+{
+    return aligned((size_t)shard_blocks(&stage->program.params,
+                                        &stage->holding) * sizeof(double));
+}
+
+/* Block sums of this table; sums of all parameters and leaves; room in which
+ * the blocks of a class come together, where there are several. */
 static size_t norm_bytes(const struct stage *stage)
 {
     const struct param_table *params = &stage->program.params;
-    const int64_t sums = (int64_t)params->orders * stage->holding.leaves;
+    const int64_t sums =
+        (int64_t)params->orders * shard_leaves(params, &stage->holding);
 
-    return aligned((size_t)shard_blocks(params, &stage->holding) *
-                   sizeof(double)) + aligned((size_t)sums * sizeof(double));
+    return blocks_bytes(stage) + aligned((size_t)sums * sizeof(double)) +
+           (stage->shards.class_count > 1 ? blocks_bytes(stage) : 0);
 }
 
 static struct memory_row state_row(const struct stage *stage, int number)
@@ -329,8 +337,7 @@ static void count_levels(struct stage *stage)
     for (int i = 0; i < p->stream_count; i++)
         if (p->streams[i].use > 0)
             stage->level_elements += param_room(
-                shard_gradient_sizes(s, shard_unit_of(s, p->streams[i].param))
-                    [s->rank]);
+                shard_gradients(s, shard_unit_of(s, p->streams[i].param)));
     stage->levels = 1;
     for (int rounds = stage->request.rounds; rounds > 1; rounds /= 2)
         stage->levels++;
@@ -417,13 +424,11 @@ static status mark_frozen(struct stage *stage)
 static status divide(struct stage *stage)
 {
     const struct stage_request *r = &stage->request;
-    int ranks, rank;
 
     stage->holding = (struct holding){r->mesh, r->place, r->grid.tensor};
     if (r->optimizer) TRY(mark_frozen(stage));
-    division_place(&r->division, &r->mesh, &r->place, &ranks, &rank);
     TRY(shards_build(&stage->shards, &stage->program.params,
-                     &stage->holding, ranks, rank));
+                     &stage->holding, division_axes(&r->division)));
     if (!r->optimizer) return OK;
     const struct states_request states = {
         .params = &stage->program.params, .holding = &stage->holding,
@@ -526,11 +531,17 @@ int stage_rounds(const struct stage *stage)
 
 double *stage_norm_sums(const struct stage *stage)
 {
-    const int64_t blocks =
-        shard_blocks(&stage->program.params, &stage->holding);
-
     return (double *)(void *)((char *)stage->memory[MEMORY_NORM].data +
-                              aligned((size_t)blocks * sizeof(double)));
+                              blocks_bytes(stage));
+}
+
+double *stage_norm_room(const struct stage *stage)
+{
+    const struct memory_row *row = &stage->memory[MEMORY_NORM];
+
+    if (stage->shards.class_count < 2) return NULL;
+    return (double *)(void *)((char *)row->data + norm_bytes(stage) -
+                              blocks_bytes(stage));
 }
 
 static void prepare_run(struct stage *stage)
@@ -662,39 +673,4 @@ void stage_free(struct stage *stage)
     frame_plan_free(&stage->frame);
     program_free(&stage->program);
     *stage = (struct stage){0};
-}
-
-/* ---- printing ---- */
-
-status memory_print(const struct memory_row *rows, struct text *out)
-{
-    char bytes[32];
-    size_t sum = 0;
-
-    for (int i = 0; i < MEMORY_OWNERS; i++) {
-        sum += rows[i].bytes;
-        if (rows[i].bytes > 0)
-            TRY(text_printf(out, "%-32s %-12s %11s %15zu bytes\n",
-                            rows[i].name, rows[i].life,
-                            text_bytes(bytes, rows[i].bytes), rows[i].bytes));
-    }
-    return text_printf(out, "%-32s %-12s %11s %15zu bytes\n", "total", "",
-                       text_bytes(bytes, sum), sum);
-}
-
-void memory_write(const struct memory_row *rows, struct json_writer *out)
-{
-    json_write_array(out);
-    for (int i = 0; i < MEMORY_OWNERS; i++) {
-        if (rows[i].bytes == 0) continue;
-        json_write_object(out);
-        json_write_key(out, "name");
-        json_write_string(out, rows[i].name);
-        json_write_key(out, "life");
-        json_write_string(out, rows[i].life);
-        json_write_key(out, "bytes");
-        json_write_integer(out, (int64_t)rows[i].bytes);
-        json_write_object_end(out);
-    }
-    json_write_array_end(out);
 }

@@ -140,8 +140,10 @@ void stage_free(struct stage *stage);
 
 /* Times that a step reduces gradients. */
 int stage_rounds(const struct stage *stage);
-/* The sums in MEMORY_NORM, after the blocks: [orders][leaves]. */
+/* The sums in MEMORY_NORM, after the blocks: [orders][shard_leaves]. */
 double *stage_norm_sums(const struct stage *stage);
+/* Room for the blocks of one class of parameters; NULL: there is but one. */
+double *stage_norm_room(const struct stage *stage);
 
 /* The initial values of a rank's part of a parameter, drawn from counters keyed
  * by (seed, name, index in the whole). */

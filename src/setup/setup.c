@@ -301,10 +301,9 @@ static status choose_rounds(struct setup *setup)
     const bool others = r->mesh.size[AXIS_PIPE] > 1 ||
                         r->mesh.size[AXIS_CONTEXT] > 1 ||
                         r->grid.context > 1;
-    int ranks, rank;
+    const int ranks = division_ranks(&r->division, &r->mesh);
 
     r->rounds = 0;
-    division_place(&r->division, &r->mesh, &r->place, &ranks, &rank);
     if (r->division.gradients == 0 || ranks == 1 || others) return OK;
     if (r->grid.data % rounds != 0 || (rounds & (rounds - 1)) != 0) return OK;
     /* A round is all ranks' leaves of it: a subtree, unless it is the only
@@ -325,7 +324,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     struct fit fit = {
         .mesh = setup->mesh, .facts = facts_of(setup), .length = r->length,
         .copies = 1,
-        .shards_first = r->division.states == 1u << AXIS_SHARD,
+        .shards_first = division_copies(&r->division),
         .fast = strcmp(setup->set->values.numerics.mode, "fast") == 0};
     bool changed;
 
@@ -389,7 +388,7 @@ static status check_zero(struct setup *setup)
     struct division *division = &setup->request.division;
 
     TRY(division_parse(division, name));
-    if (division->states == 1u << AXIS_SHARD &&
+    if (division_copies(division) &&
         setup->mesh.size[AXIS_SHARD] == 1)
         FAIL(ERR_CONFIG, "zero: %s divides over mesh.shard, which has one "
                          "rank; set mesh.shard, or zero=fsdp to divide over "
@@ -542,7 +541,7 @@ static status choose_mesh(struct setup *setup, int ranks, int rank)
                          "of this model has any; mesh.expert=1 works",
              mesh->size[AXIS_EXPERT]);
     mesh_place(mesh, &setup->order, rank, &setup->place);
-    setup->ranks = mesh->size[AXIS_DATA] * mesh->size[AXIS_SHARD];
+    setup->ranks = mesh_batch_ranks(mesh);
     return OK;
 }
 

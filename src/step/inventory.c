@@ -86,11 +86,6 @@ static status build_whole(struct inventory *h, const struct stage *stage)
 
 /* ---- who answers ---- */
 
-static bool cut_by_tensor(const struct param_spec *spec)
-{
-    return spec->split_rows == AXIS_TENSOR || spec->split_cols == AXIS_TENSOR;
-}
-
 /* Selects the first of the ranks that differ only in axes which do not divide
  * these elements. */
 static bool first_of_replicas(const struct inventory_span *span,
@@ -98,7 +93,7 @@ static bool first_of_replicas(const struct inventory_span *span,
 {
     const struct place *place = span->place;
 
-    if (cut_by_tensor(&span->param->spec)) divided |= 1u << AXIS_TENSOR;
+    divided |= param_cut(&span->param->spec);
     divided |= 1u << AXIS_PIPE; /* find_first_stages */
     for (int axis = 1; axis < AXIS_COUNT; axis++)
         if (!(divided >> axis & 1) && place->at[axis] > 0) return false;
@@ -240,15 +235,17 @@ static status add_kind(struct inventory *h, const struct stage *stage,
                        struct inventory_span *span, bool first)
 {
     const struct program *p = &stage->program;
-    const axis_set divided = axes_of(stage, span->kind);
+    const int index = index_of(stage, span);
+    const struct shard_class *class = shard_class(
+        &stage->shards, shard_unit_of(&stage->shards, index));
+    const axis_set divided = axes_of(stage, span->kind) & class->copied;
     struct shard_range range;
 
     if (!has_kind(h, stage, span)) return OK;
     span->first = 0;
     span->last = span->param->elements;
-    shard_range(&stage->shards, &p->params, index_of(stage, span),
-                stage->shards.rank, &range);
-    if (divided != 0 && stage->shards.ranks > 1) {
+    shard_own(&stage->shards, &p->params, index, &range);
+    if (divided != 0 && class->ranks > 1) {
         span->first = range.first;
         span->last = range.last;
     }

@@ -92,7 +92,7 @@ static status scale_rows(const struct update *u, int index, int64_t row,
     struct shard_range r;
 
     if (u->layout->rules[index].frozen) return OK;
-    shard_range(u->shards, u->params, index, u->shards->rank, &r);
+    shard_own(u->shards, u->params, index, &r);
     if (first > r.first) {
         r.at += first - r.first;
         r.first = first;

@@ -323,15 +323,6 @@ static status step_gradients(struct train_step *step,
 
 /* ---- the update ---- */
 
-/* One rank counts a parameter: the first that shares the batch, the first
- * that holds its stage. */
-static bool counts(const struct train_step *step, int chunk)
-{
-    return team_batch_rank(step->team) == 0 &&
-           step->team->place.at[AXIS_CONTEXT] == 0 &&
-           step->pipeline->chunks[chunk].copy == 0;
-}
-
 static void sum_squares(const struct update *update, double *sums)
 {
     struct meter_track *track = meter_begin();
@@ -356,7 +347,7 @@ static status step_norm(struct train_step *step, int64_t targets,
 
         TRY(update_blocks(&update, targets));
         TRY(zero_blocks(&step->zero[i], update.blocks));
-        if (counts(step, i)) sum_squares(&update, sums);
+        if (p->chunks[i].copy == 0) sum_squares(&update, sums);
     }
     if (!step->probes && team_rank(step->team) == 0 && fault_due("train.norm"))
         sums[0] += 1e18;

@@ -19,6 +19,30 @@ struct group *team_group(struct team *team, int which)
     return team->groups[which].size > 1 ? &team->groups[which] : NULL;
 }
 
+/* The axes longer than 1. */
+static axis_set longer(const struct mesh *mesh, axis_set axes)
+{
+    axis_set left = 0;
+
+    for (int axis = AXIS_PIPE; axis < AXIS_COUNT; axis++)
+        if (axes >> axis & 1 && mesh->size[axis] > 1) left |= 1u << axis;
+    return left;
+}
+
+struct group *team_over(struct team *team, axis_set axes)
+{
+    const axis_set left = longer(&team->mesh, axes);
+
+    if (left == 0) return NULL;
+    if (mesh_is_batch(&team->mesh, axes)) return team_group(team, TEAM_BATCH);
+    for (int axis = AXIS_PIPE; axis < AXIS_COUNT; axis++)
+        if (left == 1u << axis) return team_group(team, axis);
+    if (left == longer(&team->mesh, 1u << AXIS_DATA | 1u << AXIS_SHARD))
+        return team_group(team, TEAM_DATA_SHARD);
+    CHECK(left == longer(&team->mesh, 1u << AXIS_SHARD | 1u << AXIS_EXPERT));
+    return team_group(team, TEAM_SHARD_EXPERT);
+}
+
 int team_batch_rank(const struct team *team)
 {
     return team->groups[TEAM_BATCH].size > 1 ? team->groups[TEAM_BATCH].rank
@@ -33,27 +57,39 @@ int team_batch_size(const struct team *team)
 
 /* ---- groups ---- */
 
-/* data slower than shard, whatever the order of the mesh: leaves of the batch
- * are numbered so. */
-static status build_batch(struct team *team)
+/* A group of ranks that share the batch. */
+static status build_batch(struct team *team, int which, axis_set axes)
 {
-    const int data = team->mesh.size[AXIS_DATA];
-    const int shard = team->mesh.size[AXIS_SHARD];
-    struct place place = team->place;
+    const int size = mesh_group_size(&team->mesh, axes);
+    char label[COMM_LABEL_BYTES];
     int *members;
     status result;
 
-    TRY(memory_take((size_t)data * (size_t)shard, sizeof *members,
-                    (void **)&members));
-    for (int i = 0; i < data * shard; i++) {
-        place.at[AXIS_DATA] = i / shard;
-        place.at[AXIS_SHARD] = i % shard;
-        members[i] = mesh_rank(&team->mesh, &team->order, &place);
-    }
-    result = group_build(&team->groups[TEAM_BATCH], team->world, "batch",
-                         members, data * shard);
+    TRY(memory_take((size_t)size, sizeof *members, (void **)&members));
+    mesh_batch_members(&team->mesh, &team->order, &team->place, axes, members);
+    mesh_batch_label(&team->mesh, axes, label);
+    result = group_build(&team->groups[which], team->world, label, members,
+                         size);
     memory_free(members);
     return result;
+}
+
+static status build_batches(struct team *team)
+{
+    static const struct { int which; axis_set axes; } more[] = {
+        {TEAM_DATA_SHARD, 1u << AXIS_DATA | 1u << AXIS_SHARD},
+        {TEAM_SHARD_EXPERT, 1u << AXIS_SHARD | 1u << AXIS_EXPERT}};
+
+    if (mesh_batch_ranks(&team->mesh) > 1)
+        TRY(build_batch(team, TEAM_BATCH, AXES_BATCH));
+    for (size_t i = 0; i < sizeof more / sizeof *more; i++) {
+        const axis_set left = longer(&team->mesh, more[i].axes);
+
+        if (!mesh_is_batch(&team->mesh, more[i].axes) &&
+            (left & (left - 1)) != 0)
+            TRY(build_batch(team, more[i].which, more[i].axes));
+    }
+    return OK;
 }
 
 status team_build(struct team *team, struct group *world,
@@ -64,8 +100,7 @@ status team_build(struct team *team, struct group *world,
     if (world == NULL) return OK;
     if (limit_s > 0) group_limit_ms(world, 1000 * limit_s);
     mesh_place(mesh, order, world->rank, &team->place);
-    if (mesh->size[AXIS_DATA] * mesh->size[AXIS_SHARD] > 1)
-        TRY(build_batch(team));
+    TRY(build_batches(team));
     for (int axis = AXIS_PIPE; axis < AXIS_COUNT; axis++)
         if (mesh->size[axis] > 1)
             TRY(mesh_group_build(&team->groups[axis], world, mesh, order,

@@ -17,7 +17,10 @@
 
 /* Groups of more than one axis, beside the group of each axis. */
 enum {
-    TEAM_BATCH = AXIS_COUNT, /* data x shard, in the order of their leaves */
+    TEAM_BATCH = AXIS_COUNT, /* data x shard x expert, in the order of their
+                              * leaves */
+    TEAM_DATA_SHARD,   /* that hold copies of the same experts; likewise */
+    TEAM_SHARD_EXPERT, /* that divide what is not cut, under hsdp; likewise */
     TEAM_STAGE,   /* all that have the stages of this one (mesh/matrices.h);
                    * only where an optimizer sees whole tensors */
     TEAM_GROUPS
@@ -49,6 +52,9 @@ int team_rank(const struct team *team); /* in the world; 0 alone */
 int team_size(const struct team *team); /* ranks of the world; 1 alone */
 /* which: an axis, or one of the above. NULL: a group of this rank alone. */
 struct group *team_group(struct team *team, int which);
+/* The group along some of the axes that share the batch, as classes of
+ * parameters have them (mesh/shard.h). */
+struct group *team_over(struct team *team, axis_set axes);
 /* Among the ranks that share the batch. */
 int team_batch_rank(const struct team *team);
 int team_batch_size(const struct team *team);

@@ -36,9 +36,21 @@ static struct tensor weights(const struct zero *z, void *data, int64_t first,
 /* The number of gradient elements that this rank owns. */
 static int64_t own_size(const struct zero *z, int unit)
 {
-    const struct shards *s = &z->stage->shards;
+    return shard_gradients(&z->stage->shards, unit);
+}
 
-    return shard_gradient_sizes(s, unit)[s->rank];
+static const struct zero_class *class_of(const struct zero *z, int unit)
+{
+    return &z->classes[z->stage->shards.units[unit].class];
+}
+
+/* Whether ranks add anything up, or divide it. */
+static bool has_peers(const struct zero *z)
+{
+    for (int i = 0; i < z->stage->shards.class_count; i++)
+        if (z->classes[i].shard != NULL || z->classes[i].copies != NULL)
+            return true;
+    return false;
 }
 
 /* The own part of a unit's gradients, which lie whole at `data`. */
@@ -46,7 +58,7 @@ static struct tensor own_of(const struct zero *z, int unit, void *data)
 {
     const struct shards *s = &z->stage->shards;
 
-    return elements(z, data, shard_gradient_cuts(s, unit)[s->rank],
+    return elements(z, data, shard_gradient_cuts(s, unit)[shard_rank(s, unit)],
                     own_size(z, unit));
 }
 
@@ -76,11 +88,26 @@ static int64_t second_at(const struct zero *z, int stream)
     return at;
 }
 
+/* Where this rank's shard of a sum lies among divided gradients. */
+static struct tensor shard_of(const struct zero *z,
+                              const struct residence *item)
+{
+    const int64_t at = item->stream < 0
+                           ? z->stage->shards.units[item->unit].gradient_at
+                           : second_at(z, item->stream);
+
+    return elements(z, z->stage->memory[MEMORY_GRADIENTS].data,
+                    z->level * z->stage->level_elements + at,
+                    own_size(z, item->unit));
+}
+
 /* The whole unit, not yet reduced. */
 static void *item_data(const struct zero *z, const struct residence *item)
 {
     const struct gradients *g = &z->stage->gradients;
 
+    if (in_buckets(z) && shard_stays(&z->stage->shards, item->unit))
+        return shard_of(z, item).data;
     if (in_buckets(z))
         return elements(z, z->stage->memory[MEMORY_BUCKETS].data, item->offset,
                         0).data;
@@ -92,14 +119,8 @@ static void *item_data(const struct zero *z, const struct residence *item)
 static struct tensor item_own(const struct zero *z,
                               const struct residence *item)
 {
-    const int64_t at = item->stream < 0
-                           ? z->stage->shards.units[item->unit].gradient_at
-                           : second_at(z, item->stream);
-
     if (!in_buckets(z)) return own_of(z, item->unit, item_data(z, item));
-    return elements(z, z->stage->memory[MEMORY_GRADIENTS].data,
-                    z->level * z->stage->level_elements + at,
-                    own_size(z, item->unit));
+    return shard_of(z, item);
 }
 
 /* ---- calls ---- */
@@ -108,23 +129,26 @@ static struct comm_call scatter_call(const struct zero *z, int unit,
                                      void *data, struct tensor own)
 {
     const struct shards *s = &z->stage->shards;
+    const struct zero_class *class = class_of(z, unit);
 
     return (struct comm_call){
         .kind = COMM_REDUCE_SCATTER, .algorithm = ALGORITHM_ORDERED,
         .reduction = REDUCE_SUM, .out = own,
         .in = elements(z, data, 0, s->units[unit].gradients),
         .in_counts = shard_gradient_sizes(s, unit),
-        .scratch = z->scratch[SHARD],
-        .scratch_bytes = z->scratch_bytes[SHARD]};
+        .scratch = class->scratch[SHARD],
+        .scratch_bytes = class->scratch_bytes[SHARD]};
 }
 
-static struct comm_call sum_call(const struct zero *z, struct tensor values)
+static struct comm_call sum_call(const struct zero_class *class,
+                                 struct tensor values)
 {
     return (struct comm_call){.kind = COMM_ALL_REDUCE,
                               .algorithm = ALGORITHM_ORDERED,
                               .reduction = REDUCE_SUM, .out = values,
-                              .in = values, .scratch = z->scratch[COPIES],
-                              .scratch_bytes = z->scratch_bytes[COPIES]};
+                              .in = values,
+                              .scratch = class->scratch[COPIES],
+                              .scratch_bytes = class->scratch_bytes[COPIES]};
 }
 
 static struct comm_call gather_call(const struct zero *z, int unit,
@@ -142,16 +166,15 @@ static struct comm_call gather_call(const struct zero *z, int unit,
 
 static void choose_groups(struct zero *z, struct team *team)
 {
-    const struct division *d = &z->stage->request.division;
-    const axis_set axes = d->weights | d->gradients | d->states;
+    const struct shards *s = &z->stage->shards;
 
-    z->copies = team_group(team, TEAM_BATCH);
-    if (axes == 0) return;
-    z->shard = z->copies;
-    z->copies = NULL;
-    if (axes >> AXIS_DATA & 1) return;
-    z->shard = team_group(team, AXIS_SHARD);
-    z->copies = team_group(team, AXIS_DATA);
+    for (int i = 0; i < s->class_count; i++) {
+        const struct shard_class *c = &s->classes[i];
+
+        z->classes[i] = (struct zero_class){
+            .shard = team_over(team, c->divided),
+            .copies = team_over(team, c->copied & ~c->divided)};
+    }
 }
 
 static size_t most(size_t a, size_t b)
@@ -169,20 +192,33 @@ static void measure_scratch(struct zero *z)
     const struct shards *s = &z->stage->shards;
 
     for (int i = 0; i < s->count; i++) {
+        struct zero_class *class = &z->classes[s->units[i].class];
         const struct comm_call scatter =
             scatter_call(z, i, NULL, own_of(z, i, NULL));
-        const struct comm_call sum = sum_call(z, own_of(z, i, NULL));
+        const struct comm_call sum = sum_call(class, own_of(z, i, NULL));
 
         if (s->units[i].gradients == 0) continue;
-        if (z->shard != NULL)
-            z->scratch_bytes[SHARD] =
-                most(z->scratch_bytes[SHARD],
-                     aligned(comm_scratch_bytes(z->shard, &scatter)));
-        if (z->copies != NULL)
-            z->scratch_bytes[COPIES] =
-                most(z->scratch_bytes[COPIES],
-                     aligned(comm_scratch_bytes(z->copies, &sum)));
+        if (class->shard != NULL)
+            class->scratch_bytes[SHARD] =
+                most(class->scratch_bytes[SHARD],
+                     aligned(comm_scratch_bytes(class->shard, &scatter)));
+        if (class->copies != NULL)
+            class->scratch_bytes[COPIES] =
+                most(class->scratch_bytes[COPIES],
+                     aligned(comm_scratch_bytes(class->copies, &sum)));
     }
+}
+
+/* The memory in which background calls work, one class behind the other. */
+static void place_scratch(struct zero *z)
+{
+    char *at = z->stage->memory[MEMORY_BACKGROUND].data;
+
+    for (int i = 0; at != NULL && i < z->stage->shards.class_count; i++)
+        for (int j = 0; j < 2; j++) {
+            z->classes[i].scratch[j] = at;
+            at += z->classes[i].scratch_bytes[j];
+        }
 }
 
 void zero_scratch(struct stage *stage, struct team *team, size_t *bytes,
@@ -192,12 +228,19 @@ void zero_scratch(struct stage *stage, struct team *team, size_t *bytes,
     const struct tensor blocks =
         tensor_1d(NULL, DTYPE_F64,
                   shard_blocks(&stage->program.params, &stage->holding));
-    const struct comm_call norm = sum_call(&z, blocks);
 
     choose_groups(&z, team);
     measure_scratch(&z);
-    *bytes = z.shard != NULL ? comm_scratch_bytes(z.shard, &norm) : 0;
-    *background = z.scratch_bytes[SHARD] + z.scratch_bytes[COPIES];
+    *bytes = *background = 0;
+    for (int i = 0; i < stage->shards.class_count; i++) {
+        const struct zero_class *class = &z.classes[i];
+        const struct comm_call norm = sum_call(class, blocks);
+
+        if (class->shard != NULL)
+            *bytes = most(*bytes, comm_scratch_bytes(class->shard, &norm));
+        *background += class->scratch_bytes[SHARD] +
+                       class->scratch_bytes[COPIES];
+    }
 }
 
 /* ---- gradients ---- */
@@ -244,22 +287,25 @@ static void place_roots(struct zero *z, const struct residence *item)
 
 static status start_sum(struct zero *z, int index)
 {
-    const struct tensor own = item_own(z, &z->stage->reduced.items[index]);
-    const struct comm_call call = sum_call(z, own);
+    const struct residence *item = &z->stage->reduced.items[index];
+    const struct zero_class *class = class_of(z, item->unit);
+    const struct tensor own = item_own(z, item);
+    const struct comm_call call = sum_call(class, own);
 
-    if (z->copies == NULL || own.shape[0] == 0) return OK;
-    return comm_start(z->copies, &call, &z->sums[index].sum);
+    if (class->copies == NULL || own.shape[0] == 0) return OK;
+    return comm_start(class->copies, &call, &z->sums[index].sum);
 }
 
 static status start_reduce(struct zero *z, int index)
 {
     const struct residence *item = &z->stage->reduced.items[index];
+    const struct zero_class *class = class_of(z, item->unit);
     const struct comm_call call = scatter_call(
         z, item->unit, item_data(z, item), item_own(z, item));
 
     z->sums[index].started = true;
-    if (z->shard == NULL) return start_sum(z, index);
-    return comm_start(z->shard, &call, &z->sums[index].scatter);
+    if (class->shard == NULL) return start_sum(z, index);
+    return comm_start(class->shard, &call, &z->sums[index].scatter);
 }
 
 static status end_room(const struct zero *z, const struct residence *item)
@@ -277,10 +323,12 @@ static status end_room(const struct zero *z, const struct residence *item)
 static status end_scatter(struct zero *z, int index)
 {
     if (z->sums[index].scattered) return OK;
+    const struct residence *item = &z->stage->reduced.items[index];
+
     z->sums[index].scattered = true;
-    if (z->shard == NULL) return OK;
+    if (class_of(z, item->unit)->shard == NULL) return OK;
     TRY(comm_wait(&z->sums[index].scatter));
-    TRY(end_room(z, &z->stage->reduced.items[index]));
+    TRY(end_room(z, item));
     return start_sum(z, index);
 }
 
@@ -396,17 +444,19 @@ static struct tensor own_weights(const struct zero *z, int unit)
     const struct shards *s = &z->stage->shards;
     void *data = weights_data(z);
 
-    const int64_t size = shard_sizes(s, unit)[s->rank];
+    const int64_t size = shard_weights(s, unit);
 
     if (gathers(z)) return weights(z, data, s->units[unit].at, size);
     return weights(z, weights_unit(z, data, unit),
-                   shard_cuts(s, unit)[s->rank], size);
+                   shard_cuts(s, unit)[shard_rank(s, unit)], size);
 }
 
 static void *room_of(const struct zero *z, const struct residence *item)
 {
     void *rooms = z->stage->memory[MEMORY_GATHERED].data;
 
+    if (shard_stays(&z->stage->shards, item->unit))
+        return own_weights(z, item->unit).data;
     if (!z->stage->request.reshard) return weights_unit(z, rooms, item->unit);
     return weights(z, rooms, item->offset, 0).data;
 }
@@ -436,12 +486,14 @@ static void place_weights(struct zero *z, const struct residence *item,
 static status start_gather(struct zero *z, int index)
 {
     const struct residence *item = &z->stage->gathered.items[index];
+    struct group *shard = class_of(z, item->unit)->shard;
     const struct comm_call call = gather_call(
         z, item->unit, room_of(z, item), own_weights(z, item->unit));
 
-    if (is_idle(z, item) || z->resident[item->unit]) return OK;
+    if (is_idle(z, item) || z->resident[item->unit] || shard == NULL)
+        return OK;
     z->resident[item->unit] = !z->stage->request.reshard;
-    return comm_start(z->shard, &call, &z->gathers[index]);
+    return comm_start(shard, &call, &z->gathers[index]);
 }
 
 static status before_weights(struct zero *z, int event)
@@ -464,7 +516,9 @@ static status end_weights(struct zero *z, const struct residence *item)
         z, room_of(z, item), 0, z->stage->shards.units[item->unit].elements);
 
     place_weights(z, item, NULL);
-    if (!z->stage->request.reshard) return OK;
+    if (!z->stage->request.reshard ||
+        shard_stays(&z->stage->shards, item->unit))
+        return OK;
     return lives_end(all.data, all.shape[0] * dtype_bytes(all.dtype),
                      "a room of gathered weights");
 }
@@ -484,12 +538,12 @@ status zero_weights(struct zero *z)
     void *data = weights_data(z);
 
     for (int i = 0; i < s->count; i++) z->resident[i] = false;
-    if (z->shard == NULL || gathers(z)) return OK;
-    for (int i = 0; i < s->count; i++) {
+    for (int i = 0; i < s->count && !gathers(z); i++) {
+        struct group *shard = class_of(z, i)->shard;
         const struct comm_call call = gather_call(
             z, i, weights_unit(z, data, i), own_weights(z, i));
 
-        TRY(comm_run(z->shard, &call));
+        if (shard != NULL) TRY(comm_run(shard, &call));
     }
     return OK;
 }
@@ -553,6 +607,18 @@ static void fill_rooms(struct stage *stage)
                    (int64_t)stage->memory[rooms[i]].bytes, FILL_DEAD);
 }
 
+static void check_groups(const struct zero *z)
+{
+    const struct shards *s = &z->stage->shards;
+
+    for (int i = 0; i < s->class_count; i++) {
+        const struct group *shard = z->classes[i].shard;
+
+        CHECK(shard == NULL || shard->size == s->classes[i].ranks);
+        CHECK(shard == NULL || shard->rank == s->classes[i].rank);
+    }
+}
+
 status zero_build(struct zero *z, struct stage *stage, struct team *team)
 {
     void *sums = NULL, *gather = NULL, *resident = NULL, *placed = NULL;
@@ -561,14 +627,9 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     z->tensor = team_group(team, AXIS_TENSOR);
     choose_groups(z, team);
     measure_scratch(z);
-    CHECK(z->shard == NULL || z->shard->size == stage->shards.ranks);
-    CHECK(z->shard == NULL || z->shard->rank == stage->shards.rank);
-    z->scratch[SHARD] = stage->memory[MEMORY_BACKGROUND].data;
-    if (z->scratch[SHARD] != NULL)
-        z->scratch[COPIES] = (char *)z->scratch[SHARD] +
-                             z->scratch_bytes[SHARD];
-    z->overlaps = stage->request.backward == BACKWARD_FUSED &&
-                  (z->shard != NULL || z->copies != NULL) &&
+    check_groups(z);
+    place_scratch(z);
+    z->overlaps = stage->request.backward == BACKWARD_FUSED && has_peers(z) &&
                   (z->tensor == NULL || in_buckets(z)) &&
                   team_group(team, AXIS_CONTEXT) == NULL;
     CHECK(z->overlaps || !in_buckets(z));
@@ -621,16 +682,4 @@ void zero_free(struct zero *z)
     memory_free(z->resident);
     memory_free(z->placed);
     *z = (struct zero){0};
-}
-
-/* ---- around the update ---- */
-
-status zero_blocks(struct zero *z, double *blocks)
-{
-    const struct tensor all =
-        tensor_1d(blocks, DTYPE_F64, shard_blocks(&z->stage->program.params,
-                                                  &z->stage->holding));
-
-    if (z->shard == NULL) return OK;
-    return comm_all_reduce(z->shard, all, all, REDUCE_SUM);
 }

@@ -11,8 +11,10 @@
  *   weights    not divided: all-gathered after the update. Divided: gathered
  *              when a pass needs them, a few units ahead (plan/residency.h).
  *
- * All sums are ordered by the grid's tree, so no layout shows in a bit. One
- * object for each stage; calls are collective over the ranks that share it. */
+ * Each unit follows the class of its parameters (mesh/shard.h): which ranks
+ * divide it, and which hold copies. All sums are ordered by the grid's tree, so
+ * no layout shows in a bit. One object for each stage; calls are collective
+ * over the ranks that share it. */
 #ifndef LOCKSTEP_STEP_ZERO_H
 #define LOCKSTEP_STEP_ZERO_H
 
@@ -27,14 +29,19 @@ struct zero_sum {
     bool started, scattered;
 };
 
-struct zero {
-    struct stage *stage;      /* borrowed, open */
+/* The ranks of a class of parameters. */
+struct zero_class {
     struct group *shard;      /* that divide; NULL: nothing is divided */
     struct group *copies;     /* that sum the same shard; NULL: none */
-    struct group *tensor;     /* that hold parts of its vectors; NULL: none */
-    bool overlaps;            /* units are reduced while B goes on */
     void *scratch[2];         /* of background calls of shard, of copies */
     size_t scratch_bytes[2];
+};
+
+struct zero {
+    struct stage *stage;      /* borrowed, open */
+    struct zero_class classes[SHARD_CLASSES_MAX]; /* of stage->shards */
+    struct group *tensor;     /* that hold parts of its vectors; NULL: none */
+    bool overlaps;            /* units are reduced while B goes on */
     struct zero_sum *sums;    /* owned, [stage->reduced.count] */
     struct comm_handle *gathers; /* owned, [stage->gathered.count] */
     bool *resident;           /* owned, [units]: gathered, and kept */

@@ -3,6 +3,7 @@
  * the norm is cut, and what a rank owns is found where it lies. */
 #include "mesh/shard.h"
 #include "tests/test.h"
+#include "tests/unit/divided.h"
 
 struct shape {
     const char *name;
@@ -92,8 +93,8 @@ static void check_shards(const struct shards *s,
 
         EQUAL_INT(s->units[u].first, at);
         EQUAL_INT(cuts[0], 0);
-        EQUAL_INT(cuts[s->ranks], s->units[u].elements);
-        for (int r = 0; r < s->ranks; r++)
+        EQUAL_INT(cuts[s->classes[0].ranks], s->units[u].elements);
+        for (int r = 0; r < s->classes[0].ranks; r++)
             EQUAL_INT(cuts[r + 1] - cuts[r], shard_sizes(s, u)[r]);
         at += s->units[u].elements;
     }
@@ -102,7 +103,7 @@ static void check_shards(const struct shards *s,
         const struct param *param = &table->items[i];
         int64_t next = 0;
 
-        for (int r = 0; r < s->ranks; r++) {
+        for (int r = 0; r < s->classes[0].ranks; r++) {
             struct shard_range range;
 
             shard_range(s, table, i, r, &range);
@@ -128,7 +129,7 @@ TEST(shards_tile_and_cut_no_block)
                 struct shards shards;
 
                 table_build(&table, leaves);
-                IS_OK(shards_build(&shards, &table, &holding, ranks, rank));
+                IS_OK(divided_build(&shards, &table, &holding, ranks, rank));
                 check_shards(&shards, &table, &holding);
                 if (ranks == 1) EQUAL_INT(shards.elements, table.elements);
                 shards_free(&shards);
@@ -157,7 +158,7 @@ TEST(parts_of_a_tensor_rank_are_cut_too)
             param->offset = table.elements;
             table.elements += param_room(param->elements);
         }
-        IS_OK(shards_build(&shards, &table, &holding, 4, 1));
+        IS_OK(divided_build(&shards, &table, &holding, 4, 1));
         check_shards(&shards, &table, &holding);
         shards_free(&shards);
         param_table_free(&table);
@@ -176,7 +177,7 @@ TEST(ranges_say_where_elements_lie)
     for (int rank = 0; rank < 5; rank++) {
         int64_t end = 0;
 
-        IS_OK(shards_build(&shards, &table, &holding, 5, rank));
+        IS_OK(divided_build(&shards, &table, &holding, 5, rank));
         for (int i = 0; i < table.count; i++) {
             struct shard_range own;
 
@@ -206,7 +207,7 @@ TEST(shards_are_as_equal_as_blocks_allow)
 
     IS_OK(param_add(&table, "w", 0, &spec, NULL, &index));
     IS_OK(param_add(&table, "v", -1, &small, NULL, &index));
-    IS_OK(shards_build(&shards, &table, &holding, 8, 0));
+    IS_OK(divided_build(&shards, &table, &holding, 8, 0));
     for (int r = 0; r < 8; r++)
         EQUAL_INT(shard_sizes(&shards, 0)[r], 8 * 1024);
     EQUAL_INT(shards.count, 2);
@@ -233,13 +234,13 @@ static void gradients_tile(const struct shards *shards,
 
         EQUAL_INT(unit->gradient, flat);
         EQUAL_INT(unit->gradient_at, own);
-        for (int r = 0; r < shards->ranks; r++) {
+        for (int r = 0; r < shards->classes[0].ranks; r++) {
             EQUAL_INT(cuts[r], sum);
             sum += shard_gradient_sizes(shards, i)[r];
         }
         EQUAL_INT(sum, unit->gradients);
         flat += unit->gradients;
-        own += param_room(shard_gradient_sizes(shards, i)[shards->rank]);
+        own += param_room(shard_gradients(shards, i));
     }
     EQUAL_INT(flat, table->gradients);
     EQUAL_INT(own, shards->gradients);
@@ -248,10 +249,11 @@ static void gradients_tile(const struct shards *shards,
         const int unit = shard_unit_of(shards, i);
         struct shard_range range;
 
-        shard_range(shards, table, i, shards->rank, &range);
+        shard_own(shards, table, i, &range);
         if (range.first == range.last || !param_has_gradient(p)) continue;
         EQUAL_INT(range.gradient_at - shards->units[unit].gradient_at +
-                      shard_gradient_cuts(shards, unit)[shards->rank],
+                      shard_gradient_cuts(shards,
+                                          unit)[shard_rank(shards, unit)],
                   p->gradient - shards->units[unit].gradient + range.first);
     }
 }
@@ -277,7 +279,7 @@ TEST(frozen_matrices_have_no_gradients)
             }
             param_place_gradients(&table);
             EQUAL_INT(table.gradients, kept);
-            IS_OK(shards_build(&shards, &table, &holding, 5, rank));
+            IS_OK(divided_build(&shards, &table, &holding, 5, rank));
             gradients_tile(&shards, &table);
             if (masks[m] == 0) EQUAL_INT(shards.gradients, shards.elements);
             shards_free(&shards);
@@ -293,7 +295,7 @@ TEST(units_follow_use)
     struct shards shards;
 
     table_build(&table, 1);
-    IS_OK(shards_build(&shards, &table, &holding, 2, 0));
+    IS_OK(divided_build(&shards, &table, &holding, 2, 0));
     EQUAL_INT(shards.count, ROWS(first));
     for (int i = 0; i < shards.count; i++)
         EQUAL_INT(shards.units[i].first_param, first[i]);
@@ -308,7 +310,6 @@ TEST(presets)
     struct mesh mesh = mesh_alone();
     struct place place = {{0}};
     struct division division;
-    int ranks, rank;
 
     mesh.size[AXIS_DATA] = 3;
     mesh.size[AXIS_SHARD] = 4;
@@ -316,20 +317,70 @@ TEST(presets)
     place.at[AXIS_SHARD] = 1;
     IS_OK(division_parse(&division, "zero1"));
     CHECK(division.states != 0 && division.gradients == 0);
-    division_place(&division, &mesh, &place, &ranks, &rank);
-    EQUAL_INT(ranks, 12);
-    EQUAL_INT(rank, 9);
+    EQUAL_INT(division_ranks(&division, &mesh), 12);
+    EQUAL_INT(mesh_batch_index(&mesh, &place, division_axes(&division)), 9);
+    CHECK(!division_copies(&division));
     IS_OK(division_parse(&division, "hsdp"));
-    CHECK(division.weights == 1u << AXIS_SHARD);
-    division_place(&division, &mesh, &place, &ranks, &rank);
-    EQUAL_INT(ranks, 4);
-    EQUAL_INT(rank, 1);
+    CHECK(division.weights >> AXIS_SHARD & 1);
+    EQUAL_INT(division_ranks(&division, &mesh), 4);
+    EQUAL_INT(mesh_batch_index(&mesh, &place, division_axes(&division)), 1);
+    CHECK(division_copies(&division));
     IS_OK(division_parse(&division, "ddp"));
-    division_place(&division, &mesh, &place, &ranks, &rank);
-    EQUAL_INT(ranks, 1);
+    EQUAL_INT(division_ranks(&division, &mesh), 1);
     FAILS(division_parse(&division, "zero4"), ERR_CONFIG, "nearest: zero");
+}
+
+/* A parameter that the expert axis cuts has copies on fewer ranks than its
+ * neighbours, so it is a unit of its own, cut in fewer shards. */
+TEST(units_are_divided_over_the_ranks_that_hold_copies)
+{
+    static const struct {
+        const char *zero;
+        int units, dense, experts, dense_rank, expert_rank;
+    } rows[] = {
+        {"fsdp", 4, 12, 6, 7, 3}, {"hsdp", 4, 4, 2, 3, 1},
+        {"ddp", 4, 1, 1, 0, 0}};
+    const struct param_spec dense = {.name = "w", .rows = 64, .cols = 512};
+    const struct param_spec experts = {.name = "e", .rows = 8 * 16,
+                                       .cols = 512, .leaves = 8,
+                                       .split_rows = AXIS_EXPERT};
+    const int64_t held[] = {4 * 16, 512};
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct holding holding = {.mesh = mesh_alone(), .leaves = 1};
+        struct param_table table = {0};
+        struct division division;
+        struct shards shards;
+        int index;
+
+        holding.mesh.size[AXIS_DATA] = 3;
+        holding.mesh.size[AXIS_SHARD] = holding.mesh.size[AXIS_EXPERT] = 2;
+        holding.place.at[AXIS_DATA] = holding.place.at[AXIS_SHARD] = 1;
+        holding.place.at[AXIS_EXPERT] = 1;
+        for (int block = 0; block < 2; block++) {
+            IS_OK(param_add(&table, "w", block, &dense, NULL, &index));
+            IS_OK(param_add(&table, "e", block, &experts, held, &index));
+        }
+        IS_OK(division_parse(&division, rows[i].zero));
+        IS_OK(shards_build(&shards, &table, &holding,
+                           division_axes(&division)));
+        EQUAL_INT(shards.count, rows[i].units);
+        EQUAL_INT(shards.class_count, 2);
+        for (int u = 0; u < shards.count; u++) {
+            const struct shard_class *c = shard_class(&shards, u);
+
+            EQUAL_INT(c->ranks, u % 2 ? rows[i].experts : rows[i].dense);
+            EQUAL_INT(c->rank, u % 2 ? rows[i].expert_rank
+                                     : rows[i].dense_rank);
+            EQUAL_INT(shard_cuts(&shards, u)[c->ranks],
+                      shards.units[u].elements);
+        }
+        shards_free(&shards);
+        param_table_free(&table);
+    }
 }
 
 TEST_MAIN(shards_tile_and_cut_no_block, parts_of_a_tensor_rank_are_cut_too,
           ranges_say_where_elements_lie, shards_are_as_equal_as_blocks_allow,
-          frozen_matrices_have_no_gradients, units_follow_use, presets)
+          frozen_matrices_have_no_gradients, units_follow_use, presets,
+          units_are_divided_over_the_ranks_that_hold_copies)

@@ -7,6 +7,7 @@
 #include "kernels/code8.h"
 #include "optimizer/update.h"
 #include "tests/test.h"
+#include "tests/unit/divided.h"
 
 enum { STEPS = 6, COUNT = 2500 };
 
@@ -57,7 +58,7 @@ static void room_open(struct room *r, const struct param_spec *spec,
                                    .leaves = spec->leaves}};
     IS_OK(kernels_get(&r->kernels, DTYPE_F32, ISA_AUTO));
     IS_OK(param_add(&r->table, spec->name, 0, spec, NULL, &index));
-    IS_OK(shards_build(&r->shards, &r->table, &r->holding, 1, 0));
+    IS_OK(divided_build(&r->shards, &r->table, &r->holding, 1, 0));
     const struct states_request request = {
         .params = &r->table, .holding = &r->holding, .shards = &r->shards,
         .choice = &choice, .real = DTYPE_F32};

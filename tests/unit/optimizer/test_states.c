@@ -6,6 +6,7 @@
 
 #include "optimizer/kind.h"
 #include "tests/test.h"
+#include "tests/unit/divided.h"
 
 /* Two key-value heads of 6 rows in `fused`: four ranks hold each twice. */
 static const struct param_spec specs[] = {
@@ -43,7 +44,7 @@ static void rank_open(struct rank *r, int tensor, int at, int ranks, int rank)
         IS_OK(param_add(&r->table, specs[i].name, i / 3, &specs[i], held,
                         &index));
     }
-    IS_OK(shards_build(&r->shards, &r->table, &r->holding, ranks, rank));
+    IS_OK(divided_build(&r->shards, &r->table, &r->holding, ranks, rank));
 }
 
 static void rank_close(struct rank *r)
@@ -65,7 +66,7 @@ static void mark(const struct rank *r, int param, int *marks)
     int *own;
     int64_t sum = 0;
 
-    shard_range(&r->shards, &r->table, param, r->shards.rank, &range);
+    shard_own(&r->shards, &r->table, param, &range);
     IS_OK(memory_take((size_t)p->elements, sizeof *own, &memory));
     own = memory;
     memset(own, 0, (size_t)p->elements * sizeof *own);

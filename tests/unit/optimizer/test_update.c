@@ -14,6 +14,7 @@
 
 #include "mesh/grid.h"
 #include "tests/test.h"
+#include "tests/unit/divided.h"
 
 enum { TARGETS = 37, STEPS = 3 };
 
@@ -119,7 +120,7 @@ static char *own_elements(const struct rank_update *r,
         a == 0 ? &r->update.weights : &r->update.gradients;
     const int64_t real = dtype_bytes(room->kernels.dtype);
 
-    shard_range(&r->shards, &room->table, param, r->shards.rank, range);
+    shard_own(&r->shards, &room->table, param, range);
     if (a >= 2)
         return (char *)r->own[a] + states_place(&r->states, param, a - 2)->at;
     return (char *)r->own[a] +
@@ -152,7 +153,7 @@ static void rank_open(struct rank_update *r, struct room *room, int ranks,
     const struct optimizer_choice adamw = {0};
     const enum dtype dtype = room->kernels.dtype;
 
-    IS_OK(shards_build(&r->shards, &room->table, &room->holding, ranks, rank));
+    IS_OK(divided_build(&r->shards, &room->table, &room->holding, ranks, rank));
     const struct states_request states = {
         .params = &room->table, .holding = &room->holding,
         .shards = &r->shards, .choice = &adamw, .real = dtype};
