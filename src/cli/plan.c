@@ -3,6 +3,7 @@
  * first step, printed from the objects that the trainer runs. */
 #include <string.h>
 #include "cli/config.h"
+#include "cli/plan_largest.h"
 #include "cli/plan_mesh.h"
 #include "cli/plan_ramp.h"
 #include "cli/run.h"
@@ -51,6 +52,23 @@ static status planned_build(struct planned *planned,
     checks_note_missing(o);
     TRY(plan_ramp_choose(&planned->setup, step));
     return draft_build(&planned->draft, &planned->setup, (int)rank);
+}
+
+/* Ranks differ: first and last stages have tables, shards are not equal. */
+static status largest_row(struct planned *planned, struct table *table)
+{
+    struct largest largest;
+    char unit[96], bytes[32];
+
+    if (mesh_ranks(&planned->setup.mesh) == 1) return OK;
+    TRY(plan_largest(&planned->setup, planned->rank,
+                     planned->draft.pipeline.bytes, &largest));
+    table_text(table, "memory of the largest rank");
+    table_bytes(table, (int64_t)largest.bytes);
+    snprintf(unit, sizeof unit, "rank %d: %s bytes", largest.rank,
+             text_count(bytes, (int64_t)largest.bytes));
+    table_text(table, unit);
+    return OK;
 }
 
 static void costs(struct table *table, size_t memory, bool ramped,
@@ -132,7 +150,7 @@ static status summary(struct planned *planned, struct table *table)
         table_text(table, rows[i].unit);
     }
     costs(table, pipeline->bytes, ramped, flops * (double)micro_batches);
-    return OK;
+    return largest_row(planned, table);
 }
 
 static status parameters(struct planned *planned, struct table *table)

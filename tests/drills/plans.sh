@@ -85,4 +85,42 @@ expect "too many parameters" 78 "more than 2^50 parameters" plan config.yaml \
 expect "too many tokens in a step" 78 "2^40 tokens" plan config.yaml \
     --set train.batch=1048576 --set data.sequence=16777216
 
+# --- the largest rank that a plan names is the largest of all ---
+bytes_of() { # WHAT < plan
+    sed -n "s/^$1  .*: \([0-9,]*\) bytes.*/\1/p" | tr -d ,
+}
+fit=(plan config.yaml --ranks 24 --set mesh.pipe=2 --set mesh.tensor=2
+    --set mesh.shard=3 --set mesh.data=2 --set train.batch=24
+    --set numerics.grid_data=24 --set train.micro_batch=1)
+for zero in zero1 fsdp; do
+    most=0 named=
+    for ((rank = 0; rank < 24; rank++)); do
+        lockstep "${fit[@]}" --set zero=$zero --rank $rank >out 2>log ||
+            bad "the largest rank, $zero" "exit $?" log
+        own=$(bytes_of memory <out)
+        [ "${own:-0}" -gt $most ] && most=$own
+        named="$named $(bytes_of 'memory of the largest rank' <out)"
+    done
+    if [ "$(tr ' ' '\n' <<<"$named" | sort -u | xargs)" = "$most" ]; then
+        ok "the largest rank, $zero"
+    else
+        bad "the largest rank, $zero" "it is $most, the plans say $named"
+    fi
+done
+
+# --- 16,384 ranks: the plan of any one of them, in seconds of one core ---
+for rank in 0 8191 16383; do
+    if (ulimit -t 20 && lockstep plan config.yaml --ranks 16384 --rank $rank \
+        --set model.vocab=128256 --set model.layers=126 \
+        --set model.width=16384 --set model.heads=128 \
+        --set model.kv_heads=8 --set model.feed_forward=53248 \
+        --set data.sequence=4096 --set mesh.tensor=8 --set mesh.pipe=16 \
+        --set mesh.data=128 --set train.batch=2048 \
+        --set train.dtype=bfloat16 --set numerics.grid_tensor=8 \
+        --set numerics.grid_data=1024) >out 2>log &&
+        grep -q "memory of the largest rank" out; then
+        ok "16,384 ranks: rank $rank"
+    else bad "16,384 ranks: rank $rank" "no plan" log; fi
+done
+
 report
