@@ -6,6 +6,7 @@
 #include "models/lora.h"
 #include "tests/fuzz/scratch.h"
 #include "inference/session.h"
+#include "tests/fuzz/safetensors_shape.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -50,4 +51,24 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     session_close(&session);
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+static const char *const words[] = {
+    "r", "lora_alpha", "target_modules", "layers_to_transform",
+    "layers_pattern", "rank_pattern", "alpha_pattern", "peft_type", "LORA",
+    "use_rslora", "use_dora", "bias", "none", "all", "modules_to_save",
+    "q_proj", "v_proj", "all-linear", "(q|v)_proj", "^model.layers.1", "\\d",
+    "(a*)*b", "fan_in_fan_out", "task_type", "CAUSAL_LM", NULL};
+static const struct grammar config = {json_grammar_read, json_grammar_write,
+                                      words};
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    return mutate_two((const struct grammar *const[]){&config,
+                                                      &safetensors_grammar},
+                      data, size, room, false);
 }

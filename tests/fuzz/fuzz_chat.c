@@ -3,6 +3,7 @@
  * input chooses the template, the rest is the list of messages as JSON. */
 #include "base/arena.h"
 #include "corpus/chat.h"
+#include "tests/fuzz/grammar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -33,4 +34,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_free(&arena);
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+static const char *const words[] = {
+    "role", "content", "from", "value", "system", "user", "assistant", "human",
+    "gpt", "weight", "tool", "<|im_end|>", "<|im_start|>", NULL};
+static const struct grammar grammar = {json_grammar_read, json_grammar_write,
+                                       words};
+
+/* The first byte, which chooses the template, changes now and then. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    if (size > 0 && draw(8) == 0) data[0] = (uint8_t)draw(6);
+    return mutate_from(&grammar, data, size, room, 1);
 }

@@ -6,16 +6,19 @@
  *    4 each        file, offset (16 bits), value to xor
  *    last 1 to 3   byte to cut a file at
  *
- * Whatever is changed, opening and reading either fails or gives exactly the
- * tensors that were saved. */
+ * or, where byte 0 is '{', a manifest without its last line, which has the
+ * checksum. Whatever is changed, opening and reading either fails or gives
+ * exactly the tensors that were saved. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/save.h"
+#include "tests/fuzz/grammar.h"
 #include "tests/fuzz/scratch.h"
 
-enum { FILES = 5, ELEMENTS = 300 };
+enum { FILES = 5, ELEMENTS = 300,
+       MANIFEST_END = 24 }; /* bytes: the line of its checksum */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -62,7 +65,7 @@ static void make_once(void)
     }
 }
 
-static void put(int file, const char *bytes, size_t length)
+static void put_file(int file, const char *bytes, size_t length)
 {
     char path[PATH_BYTES];
     FILE *out;
@@ -79,8 +82,23 @@ static void mend_manifest(char *bytes, size_t length)
     char digits[9];
 
     if (length < 64) return;
-    snprintf(digits, sizeof digits, "%08x", crc32c(0, bytes, length - 24));
+    snprintf(digits, sizeof digits, "%08x",
+             crc32c(0, bytes, length - MANIFEST_END));
     memcpy(bytes + length - 12, digits, 8);
+}
+
+/* A forged manifest, whose checksum is right. */
+static void forge(const uint8_t *data, size_t size)
+{
+    char digits[32];
+    struct text text = {0};
+
+    CHECK(text_append(&text, data, size) == OK);
+    snprintf(digits, sizeof digits, "\n\"crc32c\": \"%08x\"\n}\n",
+             crc32c(0, text.bytes, text.length));
+    CHECK(text_append(&text, digits, strlen(digits)) == OK);
+    put_file(0, text.bytes, text.length);
+    text_free(&text);
 }
 
 /* Applies the input; true when a byte differs in the end. */
@@ -112,7 +130,7 @@ static bool damage(const uint8_t *data, size_t size)
         if (lengths[i] != good[i].length ||
             memcmp(copies[i], good[i].bytes, lengths[i]) != 0) {
             changed = true;
-            put(i, copies[i], lengths[i]);
+            put_file(i, copies[i], lengths[i]);
         }
         free(copies[i]);
     }
@@ -147,13 +165,60 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     make_once();
     if (size == 0) return 0;
     held = arena_bytes_out();
-    changed = damage(data, size);
+    if (data[0] == '{') forge(data, size);
+    changed = data[0] == '{' || damage(data, size);
     whole = open_and_read();
     CHECK(arena_bytes_out() == held);
     /* With a mended manifest its numbers may be forged, but not silently the
      * tensors' bytes; without, any change at all is found. */
-    if (!(data[0] & 1)) CHECK(whole == !changed);
+    if (data[0] != '{' && !(data[0] & 1)) CHECK(whole == !changed);
     for (int i = 0; changed && i < FILES; i++)
-        put(i, good[i].bytes, good[i].length);
+        put_file(i, good[i].bytes, good[i].length);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+/* The input ends before the line of the checksum; JSON needs a bracket. */
+static struct item *open_manifest_read(const uint8_t *data, size_t size)
+{
+    static uint8_t closed[MUTATE_MOST];
+
+    if (size + 2 > sizeof closed) return NULL;
+    memcpy(closed, data, size);
+    while (size > 0 && (closed[size - 1] == '\n' || closed[size - 1] == ','))
+        size--;
+    closed[size++] = '}';
+    return json_grammar_read(closed, size);
+}
+
+static void open_manifest_write(struct out *out, const struct item *tree)
+{
+    const size_t at = out->at;
+
+    json_grammar_write(out, tree);
+    if (!out->full && out->at > at && out->bytes[out->at - 1] == '}')
+        out->at--;
+    put_byte(out, ',');
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    static const char *const words[] = {
+        "state.json", "model-00001-of-00001.safetensors", "config.json",
+        "optim-00001-of-00001.safetensors", "../config.json", "a.weight", "m",
+        "F32", "BF16", "manifest.json", "weight", NULL};
+    static const struct grammar grammar = {open_manifest_read,
+                                           open_manifest_write, words};
+
+    mutate_seed(seed);
+    make_once();
+    if (draw(8) == 0 && good[0].length - MANIFEST_END <= room) {
+        size = good[0].length - MANIFEST_END;
+        memcpy(data, good[0].bytes, size);
+    }
+    if (size == 0 || data[0] != '{')
+        return LLVMFuzzerMutate(data, size, room);
+    return mutate_from(&grammar, data, size, room, 0);
 }

@@ -9,6 +9,7 @@
 #include "corpus/chat.h"
 #include "corpus/corpus.h"
 #include "tests/fuzz/scratch.h"
+#include "tests/fuzz/grammar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -136,4 +137,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     status_clear();
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+static const char *const words[] = {
+    "text", "ids", "messages", "prompt", "completion", "conversations", "role",
+    "content", "from", "value", "user", "assistant", "human", "gpt", "system",
+    "<|endoftext|>", NULL};
+static const struct grammar records = {jsonl_grammar_read, jsonl_grammar_write,
+                                       words};
+static const struct grammar lines = {words_grammar_read, words_grammar_write,
+                                     words};
+
+/* fuzz_parquet.c changes Parquet by its own form. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    if (size == 0 || data[0] % 6 == 5)
+        return LLVMFuzzerMutate(data, size, room);
+    return mutate_packed(data[0] % 6 >= 3 ? &records : &lines, data, size, room,
+                         1);
 }

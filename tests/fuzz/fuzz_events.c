@@ -8,6 +8,7 @@
 #include "observe/events.h"
 #include "observe/events_read.h"
 #include "observe/prometheus.h"
+#include "tests/fuzz/grammar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -20,7 +21,7 @@ static status see(void *argument, const struct events_value *value)
     return OK;
 }
 
-static void put(unsigned char *out, uint64_t value, int bytes)
+static void set(unsigned char *out, uint64_t value, int bytes)
 {
     for (int i = 0; i < bytes; i++)
         out[i] = (unsigned char)(value >> 8 * i);
@@ -41,10 +42,10 @@ static void scan_message(const uint8_t *message, size_t length)
     static unsigned char record[1 << 16];
 
     if (length > sizeof record - 16) return;
-    put(record, length, 8);
-    put(record + 8, events_mask(crc32c(0, record, 8)), 4);
+    set(record, length, 8);
+    set(record + 8, events_mask(crc32c(0, record, 8)), 4);
     if (length > 0) memcpy(record + 12, message, length);
-    put(record + 12 + length, events_mask(crc32c(0, message, length)), 4);
+    set(record + 12 + length, events_mask(crc32c(0, message, length)), 4);
     scan(record, length + 16);
 }
 
@@ -59,4 +60,46 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     status_clear();
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+static const struct grammar message = {proto_grammar_read, proto_grammar_write,
+                                       NULL};
+static const char *const marks[] = {"GET ", "HEAD ", " HTTP/1.1", "\r\n",
+                                    "/metrics", "Host: x", NULL};
+static const struct grammar lines = {words_grammar_read, words_grammar_write,
+                                     marks};
+
+/* One record of a file is changed; its length and checksums follow. */
+static size_t mutate_records(uint8_t *data, size_t size, size_t room)
+{
+    uint64_t skip = draw(8);
+    size_t at = 1, length, now, more;
+
+    for (;; skip--, at += 16 + length) {
+        if (size - at < 16) return LLVMFuzzerMutate(data, size, room);
+        length = (size_t)get_integer(data + at, 8);
+        if (length > size - at - 16) return LLVMFuzzerMutate(data, size, room);
+        if (skip == 0 || size - at - 16 - length < 16) break;
+    }
+    now = mutate_range(&message, data, size, room,
+                       (size_t[]){at + 12, at + 12 + length});
+    if (now == 0) return LLVMFuzzerMutate(data, size, room);
+    more = length + now - size;
+    set(data + at, more, 8);
+    set(data + at + 8, events_mask(crc32c(0, data + at, 8)), 4);
+    set(data + at + 12 + more,
+        events_mask(crc32c(0, data + at + 12, more)), 4);
+    return now;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    if (size > 16 && data[0] == 'r' && draw(8) != 0)
+        return mutate_records(data, size, room);
+    return mutate_from(size > 0 && data[0] == 'h' ? &lines : &message, data,
+                       size, room, 1);
 }

@@ -3,6 +3,7 @@
  * up, written and read again: the second text must equal the first. */
 #include <string.h>
 #include "base/json.h"
+#include "tests/fuzz/grammar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -95,4 +96,15 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_free(&arena);
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    return mutate_from(&(const struct grammar){json_grammar_read,
+                                               json_grammar_write, NULL},
+                       data, size, room, 0);
 }

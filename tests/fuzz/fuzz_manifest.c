@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "checkpoint/manifest.h"
+#include "tests/fuzz/grammar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -45,4 +46,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     arena_free(&arena);
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+static const char *const words[] = {
+    "state.json", "model-00001-of-00001.safetensors", "../state.json",
+    "F32", "BF16", "F64", "U64", "weight", "m", "deadbeef", "00000000", NULL};
+static const struct grammar grammar = {json_grammar_read, json_grammar_write,
+                                       words};
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    return mutate_from(&grammar, data, size, room, 0);
 }

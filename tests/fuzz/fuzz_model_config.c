@@ -7,6 +7,7 @@
 #include "checkpoint/weights.h"
 #include "models/model.h"
 #include "tests/fuzz/scratch.h"
+#include "tests/fuzz/grammar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -94,4 +95,30 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     try_index();
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+static const char *const words[] = {
+    "model_type", "llama", "gpt2", "gemma3", "falcon", "qwen3_moe", "mixtral",
+    "deepseek_v3", "hidden_size", "n_embd", "num_hidden_layers", "n_layer",
+    "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size",
+    "intermediate_size", "rope_scaling", "rope_type", "type", "factor", "yarn",
+    "llama3", "linear", "longrope", "short_factor", "long_factor",
+    "original_max_position_embeddings", "max_position_embeddings",
+    "rope_theta", "sliding_window", "layer_types", "sliding_attention",
+    "full_attention", "tie_word_embeddings", "hidden_act", "silu", "gelu_new",
+    "num_local_experts", "num_experts_per_tok", "partial_rotary_factor",
+    "torch_dtype", "quantization_config", "architectures", "auto_map",
+    "weight_map", "metadata", "total_size", "a.safetensors", "b.safetensors",
+    "a", "b", NULL};
+static const struct grammar grammar = {json_grammar_read, json_grammar_write,
+                                       words};
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    return mutate_two((const struct grammar *const[]){&grammar, &grammar}, data,
+                      size, room, false);
 }

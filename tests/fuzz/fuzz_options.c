@@ -4,6 +4,7 @@
  * then tried as an assignment. */
 #include <string.h>
 #include "base/options.h"
+#include "tests/fuzz/grammar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -56,4 +57,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     options_free(&set);
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+static const char *const words[] = {
+    "model", "optimizer", "data", "train", "mesh", "run", "version", "[", "]",
+    "{", "}", "- ", ": ", "#", "&a ", "*a", "<<", "!!int ", "|", ">", "'",
+    "\"", "---", "...", "? ", "yes", "~", ".inf", ".nan", "1e3", "0o17",
+    "1_000", "<=", "%YAML 1.2", "\t", NULL};
+static const struct grammar grammar = {words_grammar_read, words_grammar_write,
+                                       words};
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    return mutate_from(&grammar, data, size, room, 0);
 }

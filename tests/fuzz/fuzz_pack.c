@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "data/pack_file.h"
 #include "data/token_foreign.h"
+#include "tests/fuzz/mutate.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -96,4 +97,59 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(image);
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+/* A valid index of as many samples and pieces as are drawn. */
+static size_t make_pack(uint8_t *data, size_t room)
+{
+    const uint64_t samples = draw(12), sequence = 1 + draw(40);
+    struct out out = {.bytes = data, .room = room};
+    uint64_t pieces[64][2], first[13] = {0}, count = 0, at = 0;
+
+    for (uint64_t s = 0; s < samples; s++) {
+        for (uint64_t left = sequence; left > 0 && count < 64;) {
+            const uint64_t length = 1 + draw(left);
+
+            pieces[count][0] = at;
+            pieces[count++][1] = length;
+            at += length;
+            left -= length;
+            if (draw(4) == 0) break;
+        }
+        first[s + 1] = count;
+    }
+    put(&out, "LSPACK01", 8);
+    put_integer(&out, 77, 8);
+    put_integer(&out, count, 8);
+    put_integer(&out, at, 8);
+    put_integer(&out, sequence, 8);
+    for (int i = 0; i < 4; i++) put_integer(&out, 0, 8);
+    put_integer(&out, samples, 8);
+    put_integer(&out, count, 8);
+    put_integer(&out, samples * sequence - at, 8);
+    for (int i = 0; i < HEADER - CRC; i++) put_byte(&out, 0);
+    for (uint64_t i = 0; i < count; i++)
+        for (int k = 0; k < 2; k++) put_integer(&out, pieces[i][k], 8);
+    for (uint64_t s = 0; s <= samples; s++) put_integer(&out, first[s], 8);
+    put_integer(&out, 0, 4); /* checksums are corrected by the reader */
+    return out.full ? 0 : out.at;
+}
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    if (draw(8) == 0 || size < HEADER) {
+        const size_t made = make_pack(data, room);
+
+        if (made != 0) size = made;
+    }
+    if (size < HEADER || draw(16) == 0)
+        return LLVMFuzzerMutate(data, size, room);
+    for (uint64_t i = draw(4); i > 0; i--)
+        mutate_integer(data, size, draw(2) ? 8 + 8 * draw(11)
+                                           : 8 * draw(size / 8), 8);
+    return size;
 }

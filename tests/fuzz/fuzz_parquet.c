@@ -12,9 +12,6 @@
 #include "tests/fuzz/parquet_shape.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-size_t LLVMFuzzerMutate(uint8_t *data, size_t size, size_t room);
-size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
-                               unsigned seed);
 
 /* ---- the reader ---- */
 
@@ -66,30 +63,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 }
 
 /* ---- the mutator ---- */
-
-static uint64_t state;
-
-static uint64_t draw(uint64_t below)
-{
-    state ^= state << 13;
-    state ^= state >> 7;
-    state ^= state << 17;
-    return below == 0 ? 0 : (state >> 11) % below;
-}
-
-static int64_t draw_number(int64_t before)
-{
-    static const int64_t numbers[] = {
-        0, 1, 2, 3, 7, 8, 127, 128, 255, 1 << 16, INT32_MAX,
-        (int64_t)INT32_MAX + 1, UINT32_MAX, (int64_t)1 << 40, (int64_t)1 << 57,
-        INT64_MAX / 16, INT64_MAX, -1, INT64_MIN};
-
-    switch (draw(4)) {
-    case 0: return (int64_t)((uint64_t)before + 1 + draw(4));
-    case 1: return (int64_t)((uint64_t)before - 1 - draw(4));
-    default: return numbers[draw(sizeof numbers / sizeof *numbers)];
-    }
-}
 
 /* A node of the tree drawn evenly among `left`, by counting down. */
 static struct node **node_pick(struct node **at, int64_t *left)
@@ -153,16 +126,6 @@ static void mutate_tree(struct node *tree)
 
 enum { RUNS = 256 };
 struct run { uint64_t head; const uint8_t *bytes; size_t length; };
-
-static bool take_varint(const uint8_t **at, const uint8_t *end, uint64_t *value)
-{
-    *value = 0;
-    for (int shift = 0; *at < end && shift < 64; shift += 7) {
-        *value |= (uint64_t)(**at & 0x7F) << shift;
-        if (*(*at)++ < 0x80) return true;
-    }
-    return false;
-}
 
 static int runs_read(struct run runs[RUNS], const uint8_t *at,
                      const uint8_t *end, unsigned width)
@@ -269,7 +232,7 @@ static void body_write(const struct chunk *c, struct page *p,
     const bool there[] = {c->repeats > 0, c->depth > 0};
     struct out out = {.room = SHAPE_BODY};
 
-    out.bytes = shape_take(SHAPE_BODY);
+    out.bytes = mutate_take(SHAPE_BODY);
     if (out.bytes == NULL) return;
     for (int i = 0; i < 3; i++) {
         if (second != NULL && i < 2)
@@ -287,7 +250,7 @@ static void body_write(const struct chunk *c, struct page *p,
 /* Levels and places change run by run, other values number by number. */
 static void mutate_part(struct body *b, int part, unsigned width, bool places)
 {
-    uint8_t *to = shape_take(SHAPE_BODY);
+    uint8_t *to = mutate_take(SHAPE_BODY);
     const uint8_t *from = b->bytes[part];
     size_t length = b->length[part];
 
@@ -353,7 +316,7 @@ static struct page *page_pick(struct chunk *c)
 
 static void page_repeat(struct page *p, const struct page *from)
 {
-    struct page *copy = shape_take(sizeof *copy);
+    struct page *copy = mutate_take(sizeof *copy);
 
     if (copy == NULL) return;
     *copy = *from;
@@ -422,7 +385,7 @@ size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
     struct shape shape;
     size_t length;
 
-    state = seed * UINT64_C(0x9E3779B97F4A7C15) + 1;
+    mutate_seed(seed);
     if (draw(16) == 0 || !shape_begin(&shape, data, size))
         return LLVMFuzzerMutate(data, size, room);
     for (uint64_t i = 1 + draw(8); i > 0; i--) {

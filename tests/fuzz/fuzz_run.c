@@ -17,6 +17,7 @@
 #include "report/compare_runs.h"
 #include "observe/ledger.h"
 #include "report/report_validation.h"
+#include "tests/fuzz/grammar.h"
 
 enum { ROWS_MAX = 64 };
 
@@ -124,4 +125,26 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     status_clear();
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+static const char *const keys[] = {
+    "step", "loss", "grad_norm", "lr", "tokens", "val_loss", "val_loss.x",
+    "event", "cause", "what", "value", "threshold", "action", "back_to",
+    "first", "samples", "prompt", "text", "nan", "spike", "skip", "warn", NULL};
+static const struct grammar records = {jsonl_grammar_read, jsonl_grammar_write,
+                                       keys};
+static const char *const marks[] = {"=", ",", "*", "?", "[", "]", "-", ":",
+                                    "\n", "**", "frozen", NULL};
+static const struct grammar rows_of_words = {words_grammar_read,
+                                             words_grammar_write, marks};
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    return mutate_from(size > 0 && memchr("lsm", data[0], 3) != NULL
+                           ? &records : &rows_of_words,
+                       data, size, room, 1);
 }

@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "checkpoint/safetensors.h"
+#include "tests/fuzz/safetensors_shape.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -46,4 +47,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     safetensors_close(&file);
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    safetensors_claims = true;
+    return mutate_from(&safetensors_grammar, data, size, room, 0);
 }

@@ -6,6 +6,7 @@
 #include "plan/simulate.h"
 #include "schedule/lower.h"
 #include "schedule/read.h"
+#include "tests/fuzz/grammar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -41,4 +42,19 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     status_clear();
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+static const char *const words[] = {
+    "F0", "B0", "W0", "SF0", "SB0", "RF0", "RB0", "F1", "B1", "W1", "<", "+",
+    "#", ".", " ", "F", "B", "W", "S", "R", "\n", NULL};
+static const struct grammar grammar = {words_grammar_read, words_grammar_write,
+                                       words};
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    return mutate_from(&grammar, data, size, room, 0);
 }

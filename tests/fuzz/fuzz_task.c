@@ -6,6 +6,7 @@
 
 #include "base/arena.h"
 #include "corpus/task.h"
+#include "tests/fuzz/grammar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -43,4 +44,21 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     close(file);
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+static const char *const words[] = {
+    "question", "stem", "choices", "text", "label", "answerKey", "ctx", "ctx_a",
+    "ctx_b", "endings", "context", "answer", "A", "B", "Z", "1", "goal", "sol1",
+    "sol2", "sentence", "option1", "option2", NULL};
+static const struct grammar grammar = {jsonl_grammar_read, jsonl_grammar_write,
+                                       words};
+
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    if (size > 0 && draw(8) == 0) data[0] = (uint8_t)draw(TASK_KINDS);
+    return mutate_from(&grammar, data, size, room, 1);
 }

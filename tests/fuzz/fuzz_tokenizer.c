@@ -10,6 +10,7 @@
 #include "base/arena.h"
 #include "tokenizer/bpe_train.h"
 #include "tokenizer/tokenizer.h"
+#include "tests/fuzz/grammar.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -103,4 +104,39 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     tokenizer_free(&theirs);
     CHECK(arena_bytes_out() == ours_bytes);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+static const char *const words[] = {
+    "model", "type", "BPE", "Unigram", "WordPiece", "vocab", "merges", "unk_id",
+    "unk_token", "byte_fallback", "ignore_merges", "normalizer", "Sequence",
+    "normalizers", "pre_tokenizer", "pretokenizers", "Split", "Regex", "String",
+    "pattern", "behavior", "Isolated", "Removed", "MergedWithPrevious",
+    "invert", "ByteLevel", "add_prefix_space", "use_regex", "trim_offsets",
+    "Metaspace", "replacement", "prepend_scheme", "always", "first", "never",
+    "Digits", "individual_digits", "Punctuation", "NFC", "NFKC", "Replace",
+    "Prepend", "Precompiled", "precompiled_charsmap", "decoder", "Fuse",
+    "ByteFallback", "Strip", "start", "stop", "added_tokens", "id", "content",
+    "special", "lstrip", "rstrip", "normalized", "single_word",
+    "post_processor", "TemplateProcessing", "\\p{L}+", "(?!a)a*", "(a*)*b",
+    "[^\\s]", "<0x00>", "\xE2\x96\x81", NULL};
+static const struct grammar json = {json_grammar_read, json_grammar_write,
+                                    words};
+static const struct grammar sentencepiece = {proto_grammar_read,
+                                             proto_grammar_write, NULL};
+static const struct grammar ranks = {words_grammar_read, words_grammar_write,
+                                     NULL};
+
+/* A .model begins with field 1, its first piece. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    const struct grammar *first = size > 0 && data[0] == '{'    ? &json
+                                  : size > 0 && data[0] == '\n' ? &sentencepiece
+                                                                : &ranks;
+
+    mutate_seed(seed);
+    return mutate_two((const struct grammar *const[]){first, &ranks}, data,
+                      size, room, true);
 }

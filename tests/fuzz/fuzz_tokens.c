@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "data/token_file.h"
+#include "tests/fuzz/mutate.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -49,4 +50,65 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     free(image);
     CHECK(arena_bytes_out() == 0);
     return 0;
+}
+
+/* ---- the mutator ---- */
+
+/* A valid image with as many documents and tokens as are drawn. */
+static size_t make_tokens(uint8_t *data, size_t room)
+{
+    const uint64_t width = draw(2) ? 2 : 4, documents = draw(20);
+    const uint64_t mask = draw(2);
+    struct out out = {.bytes = data, .room = room};
+    uint64_t starts[21] = {0}, n;
+
+    for (uint64_t i = 0; i < documents; i++)
+        starts[i + 1] = starts[i] + 1 + draw(30);
+    n = starts[documents];
+    put(&out, "LSTOKEN1", 8);
+    put_integer(&out, width, 4);
+    put_integer(&out, 0, 4);
+    put_integer(&out, 100, 8);
+    put_integer(&out, n, 8);
+    put_integer(&out, documents, 8);
+    put_integer(&out, 3 * n, 8);
+    for (int i = 0; i < 128; i++) put_byte(&out, i < 64 ? 'a' : 'b');
+    put_integer(&out, 0, 8); /* checksums are corrected by the reader */
+    put_integer(&out, mask, 8);
+    for (uint64_t i = 0, d = 1; i < n; i++) {
+        const bool last = i + 1 == starts[d];
+
+        put_integer(&out, last ? 0 : 1 + draw(99), (int)width);
+        d += last;
+    }
+    while (out.at % 8 != 0) put_byte(&out, 0);
+    for (uint64_t i = 0; i <= documents; i++) put_integer(&out, starts[i], 8);
+    for (uint64_t i = 0; mask && i < (n + 7) / 8; i++)
+        put_byte(&out, i + 1 == (n + 7) / 8 && n % 8 ? 0 : 255);
+    return out.full ? 0 : out.at;
+}
+
+/* Valid images are made; or integers of the header or behind it change. */
+size_t LLVMFuzzerCustomMutator(uint8_t *data, size_t size, size_t room,
+                               unsigned seed)
+{
+    mutate_seed(seed);
+    if (draw(8) == 0 || size < HEADER) {
+        const size_t made = make_tokens(data, room);
+
+        if (made != 0) size = made;
+    }
+    if (size < HEADER || draw(16) == 0)
+        return LLVMFuzzerMutate(data, size, room);
+    for (uint64_t i = draw(3); i > 0; i--) {
+        static const int fields[] = {16, 24, 32, 40, 184};
+        const size_t words = (size - HEADER) / 8;
+
+        if (words == 0 || draw(2) == 0)
+            mutate_integer(data, size, (size_t)fields[draw(5)], 8);
+        else if (draw(3) == 0)
+            mutate_integer(data, size, 8 + 4 * draw(2), 4);
+        else mutate_integer(data, size, HEADER + 8 * draw(words), 8);
+    }
+    return size;
 }

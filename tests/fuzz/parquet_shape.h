@@ -16,6 +16,7 @@
 #include <zstd.h>
 #include "corpus/snappy.h"
 #include "corpus/thrift.h"
+#include "tests/fuzz/mutate.h"
 
 /* A field of a struct, or an item of a list (number 0). */
 struct node {
@@ -40,30 +41,13 @@ struct chunk {
     struct page *pages;
 };
 
-enum { SHAPE_CHUNKS = 64, SHAPE_LEAVES = 32, SHAPE_POOL = 1 << 23,
-       SHAPE_BODY = 1 << 16 };
+enum { SHAPE_CHUNKS = 64, SHAPE_LEAVES = 32, SHAPE_BODY = 1 << 16 };
 
 struct shape {
     struct node *footer;
     struct chunk chunks[SHAPE_CHUNKS];
     int chunk_count;
 };
-
-static uint8_t *shape_pool;
-static size_t shape_used;
-
-/* NULL when the pool is full: then the mutation is given up. */
-static void *shape_take(size_t bytes)
-{
-    void *piece;
-
-    if (shape_pool == NULL) shape_pool = malloc(SHAPE_POOL);
-    bytes = (bytes + 15) / 16 * 16;
-    if (shape_pool == NULL || bytes > SHAPE_POOL - shape_used) return NULL;
-    piece = shape_pool + shape_used;
-    shape_used += bytes;
-    return memset(piece, 0, bytes);
-}
 
 /* ---- trees ---- */
 
@@ -99,7 +83,7 @@ static void node_drop(struct node *tree, int number)
 
 static struct node *node_copy(const struct node *from)
 {
-    struct node *copy = shape_take(sizeof *copy), **end;
+    struct node *copy = mutate_take(sizeof *copy), **end;
 
     if (copy == NULL) return NULL;
     *copy = *from;
@@ -121,7 +105,7 @@ static void list_read(struct thrift *in, struct node *node, int depth)
     struct node **end = &node->first;
 
     for (; count > 0 && !in->failed; count--) {
-        *end = shape_take(sizeof **end);
+        *end = mutate_take(sizeof **end);
         if (*end == NULL || depth > 16) {
             in->failed = true;
             return;
@@ -150,7 +134,7 @@ static void tree_read(struct thrift *in, struct node *node, int depth)
         node->value = thrift_integer(in, node->kind);
     else
         while (thrift_field(in, &number, &kind)) {
-            *end = shape_take(sizeof **end);
+            *end = mutate_take(sizeof **end);
             if (*end == NULL || depth > 16) {
                 in->failed = true;
                 return;
@@ -160,30 +144,6 @@ static void tree_read(struct thrift *in, struct node *node, int depth)
             tree_read(in, *end, depth + 1);
             end = &(*end)->next;
         }
-}
-
-struct out { uint8_t *bytes; size_t at, room; bool full; };
-
-static void put(struct out *out, const void *bytes, size_t length)
-{
-    if (length > out->room - out->at) out->full = true;
-    if (out->full || length == 0) return;
-    memcpy(out->bytes + out->at, bytes, length);
-    out->at += length;
-}
-
-static void put_byte(struct out *out, unsigned byte)
-{
-    const uint8_t one = (uint8_t)byte;
-
-    put(out, &one, 1);
-}
-
-static void put_varint(struct out *out, uint64_t value)
-{
-    for (; value >= 0x80; value >>= 7)
-        put_byte(out, (unsigned)(value & 0x7F) | 0x80);
-    put_byte(out, (unsigned)value);
 }
 
 static void put_zigzag(struct out *out, int64_t value)
@@ -312,7 +272,7 @@ static bool page_unpack(struct page *page, int64_t codec)
 
     if (codec == 0 || (flag != NULL && flag->kind == THRIFT_FALSE)) return true;
     if (length < 0 || length > SHAPE_BODY || plain > (uint64_t)length ||
-        plain > page->length || (body = shape_take((size_t)length)) == NULL)
+        plain > page->length || (body = mutate_take((size_t)length)) == NULL)
         return false;
     memcpy(body, page->body, plain);
     if ((uint64_t)length > plain &&
@@ -341,11 +301,11 @@ static void chunk_read(struct chunk *chunk, const uint8_t *data, size_t size)
         return;
     in = (struct thrift){.at = data + at, .end = data + at + bytes};
     while (in.at < in.end) {
-        struct page *page = shape_take(sizeof *page);
+        struct page *page = mutate_take(sizeof *page);
         int64_t length;
 
         if (page == NULL) return;
-        page->header = shape_take(sizeof *page->header);
+        page->header = mutate_take(sizeof *page->header);
         if (page->header == NULL) return;
         page->header->kind = THRIFT_STRUCT;
         tree_read(&in, page->header, 0);
@@ -366,8 +326,8 @@ static bool shape_footer(struct shape *shape, const uint8_t *data, size_t size)
     struct thrift in = {.failed = false};
     size_t length = 0;
 
-    shape_used = 0;
-    *shape = (struct shape){.footer = shape_take(sizeof(struct node))};
+    mutate_used = 0;
+    *shape = (struct shape){.footer = mutate_take(sizeof(struct node))};
     if (size < 12 || shape->footer == NULL) return false;
     for (size_t i = 4; i > 0; i--) length = length << 8 | data[size - 9 + i];
     if (length > size - 12) return false;
