@@ -101,6 +101,19 @@ status file_read_regular(const char *path, size_t bytes_max,
     return read_file(path, true, bytes_max, out);
 }
 
+status file_read_own(const char *path, size_t bytes_max, struct text *out)
+{
+    int descriptor;
+    status result;
+
+    *out = (struct text){0};
+    TRY(file_open_own(path, O_RDONLY, &descriptor));
+    result = read_all(descriptor, path, bytes_max, out);
+    close(descriptor);
+    if (result != OK) text_free(out);
+    return result;
+}
+
 status file_put(int descriptor, const char *path, const void *bytes,
                 size_t length)
 {

@@ -59,6 +59,8 @@ void file_place_close(struct file_place *place);
 status file_open_own(const char *path, int flags, int *descriptor);
 /* A new file, to be written and read; ERR_IO if the name is taken. */
 status file_stream_new(const char *path, FILE **stream);
+/* The whole file, opened once; ERR_FORMAT beyond bytes_max. */
+status file_read_own(const char *path, size_t bytes_max, struct text *out);
 /* All bytes to an open file; `path` is for the sentence. */
 status file_put(int descriptor, const char *path, const void *bytes,
                 size_t length);

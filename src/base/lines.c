@@ -182,19 +182,42 @@ done:
     return result;
 }
 
+/* Whether the last bytes of the file are those that go: a process that was
+ * killed between the two writes had kept them already. */
+static bool ends_with(int descriptor, const struct text *goes)
+{
+    const off_t end = lseek(descriptor, 0, SEEK_END);
+    size_t at = 0;
+    char bytes[4096];
+
+    if (end < 0 || (uint64_t)end < goes->length) return false;
+    while (at < goes->length) {
+        const size_t left = goes->length - at;
+        const size_t here = left < sizeof bytes ? left : sizeof bytes;
+
+        if (pread(descriptor, bytes, here,
+                  end - (off_t)(goes->length - at)) != (ssize_t)here ||
+            memcmp(bytes, goes->bytes + at, here) != 0)
+            return false;
+        at += here;
+    }
+    return true;
+}
+
 /* On the disk before anything leaves the file. */
 static status keep_cut(const struct cutting *c)
 {
     char path[PATH_BYTES];
+    status result = OK;
     int descriptor;
-    status result;
 
     TRY(path_join(path, sizeof path, "", c->path));
     if (strlen(path) + 5 > sizeof path)
         FAIL(ERR_CONFIG, "%.60s...: the path is too long", path);
     memcpy(path + strlen(path), ".cut", 5);
-    TRY(file_open_own(path, O_WRONLY | O_CREAT | O_APPEND, &descriptor));
-    result = file_put(descriptor, path, c->goes.bytes, c->goes.length);
+    TRY(file_open_own(path, O_RDWR | O_CREAT | O_APPEND, &descriptor));
+    if (!ends_with(descriptor, &c->goes))
+        result = file_put(descriptor, path, c->goes.bytes, c->goes.length);
     if (result == OK && fsync(descriptor) != 0)
         result = status_fail(ERR_IO, __FILE__, __LINE__,
                              "%s: cannot be synced: %s", path,

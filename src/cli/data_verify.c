@@ -12,6 +12,7 @@
 #include "data/named_rows.h"
 #include "data/recipe.h"
 #include "data/token_file.h"
+#include "data/token_pages.h"
 #include "observe/progress.h"
 #include "setup/setup.h"
 
@@ -78,7 +79,8 @@ static status check_tokens(struct checking *check, struct token_file *file,
     check->found.tokens = file->count;
     if (!check->accept) TRY(token_file_compare(file, NULL));
     TRY(token_file_fits(file, check->digest, check->vocab));
-    return token_file_seal(file, NULL);
+    TRY(token_file_seal(file, NULL));
+    return token_pages_keep(file, NULL);
 }
 
 static status check_text(struct checking *check,

@@ -94,7 +94,7 @@ static status read_request(struct arguments *arguments,
                           &request->context));
     TRY(arguments_integer(arguments, "batch", 1, 1 << 20, &request->batch));
     TRY(arguments_integer(arguments, "threads", 0, THREADS_MOST, &threads));
-    TRY(arguments_integer(arguments, "ranks", 1, RANKS_MOST, &ranks));
+    TRY(run_ranks(arguments, RANKS_BEYOND, &ranks));
     request->ranks = (int)ranks;
     TRY(arguments_choice(arguments, "dtype", dtypes, 4, &dtype));
     (void)dtype_parse(dtypes[dtype], &request->dtype);

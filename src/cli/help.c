@@ -4,7 +4,10 @@
 #include "cli/command.h"
 #include "lockstep.h"
 
-enum { NAME_COLUMNS = 18, FLAG_COLUMNS = 22, FLAG_TEXT_BYTES = 64 };
+enum {
+    NAME_COLUMNS = 18, FLAG_COLUMNS = 22, FLAG_TEXT_BYTES = 64,
+    COLUMNS = 80, EXAMPLE_INDENT = 6
+};
 
 static const char *flag_text(char out[FLAG_TEXT_BYTES], const struct flag *flag)
 {
@@ -43,35 +46,123 @@ status help_overview(struct text *out)
              "COMMAND` or `lockstep COMMAND --help` says more.\n");
 }
 
-/* Every line of `lines`, indented. */
-static status indented(struct text *out, const char *lines)
+/* Appends `words`, which stand at column *at, and begins new lines of `indent`
+ * spaces so that none is longer than COLUMNS; each ends with `more`. */
+static status wrapped(struct text *out, const char *words, int *at, int indent,
+                      const char *more)
 {
-    while (*lines != '\0') {
-        const size_t length = strcspn(lines, "\n");
+    const int room = COLUMNS - (int)strlen(more);
 
-        TRY(text_printf(out, "  %.*s\n", (int)length, lines));
-        lines += length + (lines[length] == '\n');
+    while (*words != '\0') {
+        const int length = (int)strcspn(words, " \n");
+
+        if (*at > indent && *at + 1 + length > room) {
+            TRY(text_printf(out, "%s\n%*s", more, indent, ""));
+            *at = indent;
+        } else if (*at > indent) {
+            TRY(text_append_string(out, " "));
+            ++*at;
+        }
+        TRY(text_append(out, words, (size_t)length));
+        *at += length;
+        words += length;
+        words += *words != '\0';
+    }
+    return OK;
+}
+
+static status wrapped_usage(const struct command *command, struct text *out)
+{
+    char shown[FLAG_TEXT_BYTES], one[FLAG_TEXT_BYTES + 2];
+    int at = 2;
+
+    TRY(wrapped(out, "lockstep", &at, 2, ""));
+    TRY(wrapped(out, command->name, &at, 2, ""));
+    if (command->operands[0] != '\0')
+        TRY(wrapped(out, command->operands, &at, 2, ""));
+    for (int i = 0; i < FLAGS_MAX && command->flags[i].name; i++) {
+        const int length = snprintf(one, sizeof one, "[%s]",
+                                    flag_text(shown, &command->flags[i]));
+
+        /* The parts of one flag stay together. */
+        if (at + 1 + length > COLUMNS) {
+            TRY(text_append_string(out, "\n      "));
+            at = 6;
+        } else {
+            TRY(text_append_string(out, " "));
+            at++;
+        }
+        TRY(text_append_string(out, one));
+        at += length;
+    }
+    return text_append_string(out, "\n");
+}
+
+static status wrapped_flags(const struct command *command, struct text *out)
+{
+    char shown[FLAG_TEXT_BYTES];
+
+    if (command->flags[0].name != NULL)
+        TRY(text_append_string(out, "\nflags:\n"));
+    for (int i = 0; i < FLAGS_MAX && command->flags[i].name; i++) {
+        int at = FLAG_COLUMNS + 4;
+
+        flag_text(shown, &command->flags[i]);
+        TRY(text_printf(out, "  %-*s  ", FLAG_COLUMNS, shown));
+        if (strlen(shown) > FLAG_COLUMNS)
+            TRY(text_printf(out, "\n%*s", FLAG_COLUMNS + 4, ""));
+        TRY(wrapped(out, command->flags[i].meaning, &at, FLAG_COLUMNS + 4, ""));
+        TRY(text_append_string(out, "\n"));
+    }
+    return OK;
+}
+
+/* One command a line; a long one goes on after a backslash. */
+static status wrapped_examples(const struct command *command, struct text *out)
+{
+    char line[1024];
+
+    for (const char *from = command->example; *from != '\0';) {
+        const size_t length = strcspn(from, "\n");
+        int at = 2;
+
+        snprintf(line, sizeof line, "%.*s", (int)length, from);
+        TRY(text_append_string(out, "  "));
+        if (at + (int)length <= COLUMNS) TRY(text_append_string(out, line));
+        else {
+            /* The first word ends the indent of two. */
+            char *rest = strchr(line, ' ');
+
+            *rest = '\0';
+            TRY(text_append_string(out, line));
+            at += (int)strlen(line);
+            if (at < EXAMPLE_INDENT + 1) at = EXAMPLE_INDENT + 1;
+            TRY(wrapped(out, rest + 1, &at, EXAMPLE_INDENT, " \\"));
+        }
+        TRY(text_append_string(out, "\n"));
+        from += length + (from[length] == '\n');
     }
     return OK;
 }
 
 status help_command(const struct command *command, struct text *out)
 {
-    char shown[FLAG_TEXT_BYTES];
+    int at = 0;
 
-    TRY(text_printf(out, "lockstep %s: %s\n\nusage:\n  ", command->name,
-                    command->summary));
-    TRY(usage_line(command, out));
-    if (command->flags[0].name != NULL)
-        TRY(text_append_string(out, "\nflags:\n"));
-    for (int i = 0; i < FLAGS_MAX && command->flags[i].name; i++)
-        TRY(text_printf(out, "  %-*s  %s\n", FLAG_COLUMNS,
-                        flag_text(shown, &command->flags[i]),
-                        command->flags[i].meaning));
-    if (command->details[0] != '\0')
-        TRY(text_printf(out, "\n%s\n", command->details));
+    TRY(text_printf(out, "lockstep %s:", command->name));
+    at = (int)out->length;
+    TRY(wrapped(out, command->summary, &at, 4, ""));
+    TRY(text_append_string(out, "\n\nusage:\n  "));
+    TRY(wrapped_usage(command, out));
+    TRY(wrapped_flags(command, out));
+    if (command->details[0] != '\0') {
+        at = 0;
+        TRY(text_append_string(out, "\n"));
+        TRY(wrapped(out, command->details, &at, 0, ""));
+        TRY(text_append_string(out, "\n"));
+    }
     TRY(text_append_string(out, "\nexample:\n"));
-    return indented(out, command->example);
+    return wrapped_examples(command, out);
 }
 
 status help_family(const char *word, struct text *out)

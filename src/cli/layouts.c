@@ -38,7 +38,9 @@ static status add_text(struct layouts *layouts, bool optional,
     layout->ranks = (int)strtol(ranks + 6, &end, 10);
     if ((*end != '\0' && *end != ' ' && *end != '\t') || layout->ranks < 1 ||
         layout->ranks > RANKS_MOST)
-        FAIL(ERR_CONFIG, "%s: 1 to %d ranks", ranks, (int)RANKS_MOST);
+        FAIL(ERR_CONFIG, "%s: a layout of verify has 1 to %d ranks; layouts "
+             "with fewer ranks must give the same bits", ranks,
+             (int)RANKS_MOST);
     return OK;
 }
 

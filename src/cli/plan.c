@@ -48,6 +48,7 @@ static status planned_build(struct planned *planned,
     TRY(setup_check_length(o));
     if (o->train.epochs <= 0) TRY(setup_length(&planned->setup, 0));
     TRY(checks_run(&planned->setup));
+    checks_note_schedule(&planned->setup);
     checks_note_warmup(o->optimizer.warmup, planned->setup.rate.steps);
     checks_note_missing(o);
     TRY(plan_ramp_choose(&planned->setup, step));

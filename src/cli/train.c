@@ -1,10 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* train.c - the commands that train: a new run, and a run that goes on. */
+#include <stdlib.h>
 #include "cli/config.h"
 #include "cli/run.h"
 #include "comm/launch.h"
 #include "train/launched.h"
 #include "train/trainer.h"
+
+status run_ranks(const struct arguments *arguments, const char *beyond,
+                 int64_t *ranks)
+{
+    const char *value = arguments_text(arguments, "ranks", NULL);
+    char *end;
+
+    if (value != NULL && strtoll(value, &end, 10) > RANKS_MOST && *end == '\0')
+        FAIL(ERR_USAGE, "--ranks: %s ranks would be as many threads of one "
+             "process, and it takes at most %d; %s", value, (int)RANKS_MOST,
+             beyond);
+    return arguments_integer(arguments, "ranks", 1, RANKS_MOST, ranks);
+}
 
 status command_train(struct arguments *arguments)
 {
@@ -16,8 +30,7 @@ status command_train(struct arguments *arguments)
     int64_t ranks = 0; /* as many as were launched */
     status result;
 
-    TRY_GOTO(done, result, arguments_integer(arguments, "ranks", 1,
-                                             RANKS_MOST, &ranks));
+    TRY_GOTO(done, result, run_ranks(arguments, RANKS_BEYOND, &ranks));
     request.ranks = (int)ranks;
     TRY_GOTO(done, result, config_read(&set, arguments->operands[0],
                                        arguments));
@@ -39,8 +52,7 @@ status command_resume(struct arguments *arguments)
     int64_t ranks = 0; /* as many as were launched, or as last time */
     status result;
 
-    TRY_GOTO(done, result, arguments_integer(arguments, "ranks", 1,
-                                             RANKS_MOST, &ranks));
+    TRY_GOTO(done, result, run_ranks(arguments, RANKS_BEYOND, &ranks));
     request.ranks = (int)ranks;
     TRY_GOTO(done, result, assignments_read(&assignments, arguments));
     TRY_GOTO(done, result, options_init(&set));

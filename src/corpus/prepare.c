@@ -4,6 +4,7 @@
 
 #include <string.h>
 #include "base/file.h"
+#include "base/log.h"
 #include "corpus/chat.h"
 #include "data/token_file.h"
 
@@ -141,20 +142,23 @@ done:
 }
 
 /* A file of the cache that is whole and was made from these sources; a damaged
- * one is simply made again. */
+ * one is made again, and said. */
 static bool is_made(const char *path, const char *digest)
 {
     struct token_file file = {0};
-    bool made = false;
+    bool whole = false, same = false;
 
     if (file_exists(path)) {
-        made = token_file_open(&file, path) == OK &&
-               strcmp(file.source, digest) == 0 &&
-               token_file_trust(&file, NULL, TRUST_READ) == OK;
-        if (!made) status_clear();
+        whole = token_file_open(&file, path) == OK;
+        same = whole && strcmp(file.source, digest) == 0;
+        if (same) whole = token_file_trust(&file, NULL, TRUST_READ) == OK;
+        if (!whole)
+            LOG(WARNING, "data", "damaged, and made again from the text: %s",
+                status_message());
+        status_clear();
     }
     token_file_close(&file);
-    return made;
+    return whole && same;
 }
 
 static status prepare_group(struct preparing *p, char path[PATH_BYTES])

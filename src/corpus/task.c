@@ -359,6 +359,21 @@ static bool is_blank(const struct text *line)
            strspn(line->bytes, " \t\r") == line->length;
 }
 
+/* The fields of all kinds: what else a line has costs no memory. */
+static status read_record(struct arena *scratch, const struct text *line,
+                          const char *source, const struct json **record)
+{
+    static const char *const keys[] = {
+        "activity_label", "ctx", "ctx_a", "ctx_b", "endings", "label",
+        "question", "choices", "answerKey", "text", "context", "answer"};
+    const struct json_wanted wanted = {
+        .keys = keys, .count = (int)(sizeof keys / sizeof *keys)};
+
+    arena_reset(scratch);
+    return json_read_record(record, scratch, line->bytes, line->length, source,
+                            &wanted);
+}
+
 static status read_records(struct task *task, int64_t limit)
 {
     struct line_reader reader = {0};
@@ -378,9 +393,7 @@ static status read_records(struct task *task, int64_t limit)
         if (is_blank(&line)) continue;
         snprintf(source, sizeof source, "%s: line %lld", task->path,
                  (long long)reader.number);
-        arena_reset(&scratch);
-        TRY_GOTO(done, result, json_read(&record, &scratch, line.bytes,
-                                         line.length, source));
+        TRY_GOTO(done, result, read_record(&scratch, &line, source, &record));
         TRY_GOTO(done, result, add_record(task, record, source));
         task->items[task->count - 1].line = reader.number;
     }
@@ -462,8 +475,7 @@ status task_guess_file(const char *path, enum task_kind *kind)
     } while (there && is_blank(&line));
     if (!there)
         FAIL_GOTO(done, result, ERR_FORMAT, "%s: has no record", path);
-    TRY_GOTO(done, result, json_read(&record, &scratch, line.bytes,
-                                     line.length, path));
+    TRY_GOTO(done, result, read_record(&scratch, &line, path, &record));
     if (!guess(record, kind))
         FAIL_GOTO(done, result, ERR_CONFIG,
                   "%s: the fields of its first record do not show the kind of "

@@ -9,9 +9,13 @@
 #include "base/text.h"
 #include "data/named_rows.h"
 
+#define ROW_FORM "NAME WEIGHT [field=KEY] PATH..."
+
 enum { SOURCES_MAX = 100000, PHASES_MAX = 10000, CELLS_MAX = 1 << 24 };
 
-static status read_weight(const char *where, const char *word, double *weight)
+/* form: what a row looks like, or "". */
+static status read_weight(const char *where, const char *word,
+                          const char *form, double *weight)
 {
     char *end = NULL;
 
@@ -19,7 +23,7 @@ static status read_weight(const char *where, const char *word, double *weight)
     if (word == NULL || end == word || *end != '\0' || !(*weight >= 0) ||
         *weight > 1e15)
         FAIL(ERR_CONFIG, "%s: '%s' is not a weight; expected a number that is "
-             "not negative", where, word != NULL ? word : "");
+             "not negative%s", where, word != NULL ? word : "", form);
     return OK;
 }
 
@@ -41,10 +45,12 @@ static status read_source(struct recipe *recipe, int index, const char *text)
     TRY(arena_copy_text(&recipe->arena, text, &row));
     source->name = named_word(&row);
     if (source->name == NULL)
-        FAIL(ERR_CONFIG, "%s is empty; expected NAME WEIGHT PATH...", where);
+        FAIL(ERR_CONFIG, "%s is empty; expected " ROW_FORM, where);
     if (strchr(source->name, '=') != NULL)
-        FAIL(ERR_CONFIG, "%s: the name '%s' holds a '='", where, source->name);
-    TRY(read_weight(where, named_word(&row), &recipe->weights[index]));
+        FAIL(ERR_CONFIG, "%s: the name '%s' holds a '='; expected " ROW_FORM,
+             where, source->name);
+    TRY(read_weight(where, named_word(&row), "; a row is " ROW_FORM,
+                    &recipe->weights[index]));
     TRY(arena_take_array(&recipe->arena, strlen(text) / 2 + 1,
                          sizeof *source->paths, &memory));
     source->paths = memory;
@@ -53,8 +59,8 @@ static status read_source(struct recipe *recipe, int index, const char *text)
     if (source->path_count == 0 ||
         (source->path_count == 1 &&
          strncmp(source->paths[0], "field=", strlen("field=")) == 0))
-        FAIL(ERR_CONFIG, "%s: '%s' names no file; expected NAME WEIGHT "
-             "[field=KEY] PATH...", where, text);
+        FAIL(ERR_CONFIG, "%s: '%s' names no file; expected " ROW_FORM, where,
+             text);
     return OK;
 }
 
@@ -121,7 +127,7 @@ static status read_phase(struct recipe *recipe, int index, const char *text)
         if (source < 0)
             FAIL(ERR_CONFIG, "%s: no row of data.mixture is named '%s'", where,
                  word);
-        TRY(read_weight(where, equals + 1, &weights[source]));
+        TRY(read_weight(where, equals + 1, "", &weights[source]));
     }
     return some_weight(recipe, index, where);
 }

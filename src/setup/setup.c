@@ -12,6 +12,7 @@
 #include "schedule/build.h"
 #include "schedule/read.h"
 #include "setup/micro_batch.h"
+#include "step/policy.h"
 #include "step/qk_clip.h"
 
 /* The options that resume may change: speed, length, observation and saving.
@@ -59,10 +60,8 @@ double setup_rate(const struct setup *setup, int64_t step)
 double setup_save_minutes(const struct setup *setup)
 {
     const struct options *o = &setup->set->values;
-    const bool rewinds = strcmp(o->train.on_nan, "rewind") == 0 ||
-                         strcmp(o->train.on_spike, "rewind") == 0;
 
-    return rewinds ? 0 : o->checkpoint.minutes;
+    return policy_rewind_option(o) != NULL ? 0 : o->checkpoint.minutes;
 }
 
 bool setup_may_change(const char *name)
@@ -230,14 +229,19 @@ static status read_schedule(const struct setup *setup, int microbatches,
          out->microbatches, ranks, microbatches);
 }
 
-/* A row of the table, or a text file. */
+bool setup_schedule_is_file(const char *name)
+{
+    return strchr(name, '/') != NULL || file_exists(name);
+}
+
+/* A row of the table, or a text file. One stage needs no file of more. */
 static status build_schedule(const struct setup *setup, int microbatches,
                              struct schedule *out)
 {
     const struct options *o = &setup->set->values;
     const int ranks = setup->mesh.size[AXIS_PIPE];
     const char *name = o->schedule.name;
-    const bool file = strchr(name, '/') != NULL || file_exists(name);
+    const bool file = setup_schedule_is_file(name);
     const struct schedule_row *row;
     struct schedule_request request =
         schedule_request_default(ranks > 1 ? name : "1f1b", ranks,

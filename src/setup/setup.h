@@ -63,6 +63,8 @@ double setup_rate(const struct setup *setup, int64_t step);
  * goes back to its newest checkpoint: where that is must not depend on a
  * clock. */
 double setup_save_minutes(const struct setup *setup);
+/* Whether schedule.name is the path of a text file, not a row of the table. */
+bool setup_schedule_is_file(const char *name);
 /* The request for pipeline_plan. */
 struct pipeline_request setup_pipeline(const struct setup *setup);
 void setup_free(struct setup *setup);

@@ -65,6 +65,14 @@ status policy_build(struct policy *policy, const struct options *o)
     return OK;
 }
 
+const char *policy_rewind_option(const struct options *o)
+{
+    const char *name = names[POLICY_REWIND];
+
+    if (strcmp(o->train.on_nan, name) == 0) return "train.on_nan";
+    return strcmp(o->train.on_spike, name) == 0 ? "train.on_spike" : NULL;
+}
+
 void policy_free(struct policy *policy)
 {
     memory_free(policy->losses);

@@ -60,6 +60,9 @@ static inline bool policy_rewinds(const struct policy *policy)
            policy->on_spike == POLICY_REWIND;
 }
 
+/* The option that asks for rewinding ("train.on_nan"), or NULL. */
+const char *policy_rewind_option(const struct options *options);
+
 /* Before the update of a step. */
 void policy_judge(const struct policy *policy, double loss, double norm,
                   struct policy_verdict *out);

@@ -16,15 +16,12 @@
 /* Rewinding to checkpoints that a clock made would let it decide the result. */
 static status check_rewind(const struct options *o)
 {
-    const bool nan = strcmp(o->train.on_nan, "rewind") == 0;
+    const char *option = policy_rewind_option(o);
 
-    if (o->checkpoint.every > 0 ||
-        (!nan && strcmp(o->train.on_spike, "rewind") != 0))
-        return OK;
-    FAIL(ERR_CONFIG, "train.%s: rewind goes back to checkpoints by step count, "
+    if (o->checkpoint.every > 0 || option == NULL) return OK;
+    FAIL(ERR_CONFIG, "%s: rewind goes back to checkpoints by step count, "
                      "and checkpoint.every is 0: the run would begin again at "
-                     "step 0; set checkpoint.every to some steps",
-         nan ? "on_nan" : "on_spike");
+                     "step 0; set checkpoint.every to some steps", option);
 }
 
 static status check_policy(const struct options *o)
@@ -75,6 +72,15 @@ void checks_note_warmup(int64_t warmup, int64_t steps)
         fprintf(stderr, "notice    optimizer.warmup is %lld steps, but the run "
                         "has %lld: it warms up during all of them\n",
                 (long long)warmup, (long long)steps);
+}
+
+void checks_note_schedule(const struct setup *setup)
+{
+    const char *name = setup->set->values.schedule.name;
+
+    if (setup->mesh.size[AXIS_PIPE] == 1 && setup_schedule_is_file(name))
+        fprintf(stderr, "notice    schedule.name: %s is not read: mesh.pipe is "
+                        "1, and one stage needs no pipeline schedule\n", name);
 }
 
 void checks_note_missing(const struct options *o)

@@ -11,6 +11,8 @@ status checks_run(const struct setup *setup);
 /* Says on stderr what `train` needs and does not find yet: data, and weights to
  * begin with. They may still be made after the plan. */
 void checks_note_missing(const struct options *options);
+/* Says on stderr that schedule.name is a file that one stage does not need. */
+void checks_note_schedule(const struct setup *setup);
 /* Says on stderr that a run of `steps` is shorter than its warm-up. */
 void checks_note_warmup(int64_t warmup, int64_t steps);
 

@@ -2,9 +2,7 @@
 /* launched.c - how a run was started last: RUN/launch.json. */
 #include "train/launched.h"
 
-#include <fcntl.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/file.h"
 #include "base/json.h"
@@ -46,16 +44,13 @@ static status read_ranks(const char *run, int64_t *ranks)
     struct text text = {0};
     const struct json *object;
     char path[PATH_BYTES];
-    int descriptor;
     status result;
 
     *ranks = 0;
     TRY(path_of(run, path));
     if (!file_exists(path)) return OK;
     arena_init(&arena, "launch.json", 0);
-    TRY_GOTO(done, result, file_open_own(path, O_RDONLY, &descriptor));
-    close(descriptor);
-    TRY_GOTO(done, result, file_read_regular(path, 4096, &text));
+    TRY_GOTO(done, result, file_read_own(path, 4096, &text));
     TRY_GOTO(done, result, json_read(&object, &arena, text.bytes, text.length,
                                      path));
     TRY_GOTO(done, result, json_get_integer(object, path, "ranks", ranks));

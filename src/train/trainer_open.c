@@ -326,6 +326,7 @@ static status begin(struct trainer *t)
              t->run.path, (long long)t->counters.step,
              (long long)t->setup.rate.steps);
     if (!trainer_leads(t)) return OK;
+    checks_note_schedule(&t->setup);
     checks_note_warmup(t->setup.set->values.optimizer.warmup,
                        t->setup.rate.steps);
     if (t->request->resume) tell_length(t);

@@ -65,6 +65,17 @@ done <"$work/names"
 expect 2 "the nearest is version" vresion
 last_line "exit 2 (usage)"
 expect 2 "no command" frobnicate
+# Guards help that is read on a terminal of 80 columns.
+while read -r name; do
+    # shellcheck disable=SC2086
+    "$program" help $name | awk -v name="$name" \
+        'length > 80 { print name ": " $0 }'
+done <"$work/names" >"$work/long"
+[ ! -s "$work/long" ] || {
+    echo "FAILED: help has lines of more than 80 columns"
+    cat "$work/long"
+    failed=$((failed + 1))
+}
 expect 2 "lockstep --help lists" frobnicate
 expect 2 "the nearest is --json" version --jsno
 expect 2 "takes no operand" version extra
@@ -173,6 +184,12 @@ expect 0 "whole" data verify "$work/n.npy"
 printf '\001' | dd of="$work/n.npy" bs=1 seek=130 conv=notrunc 2>/dev/null
 expect 65 "when the file was sealed" data verify "$work/n.npy"
 expect 0 "whole" data verify "$work/n.npy" --accept
+# Guards the checksums of pages beside the seal, by which `resume` finds bits
+# that flip later: data verify left the seal alone.
+[ -n "$(find "$work" -name 'n.npy*.pages')" ] || {
+    echo "FAILED: data verify --accept leaves no .pages"
+    failed=$((failed + 1))
+}
 expect 0 "whole" data verify "$work/n.npy"
 expect 2 "give one of them" tokenize "$tokenizer" "$text" --ids --out x
 printf 'a\377' >"$work/bad.txt"

@@ -168,6 +168,8 @@ if ! lockstep resume half >log 2>&1; then
 elif ! same_run whole half; then bad "a flipped token under a seal" "$why" log
 elif ! cmp -s "$tokens" kept.tokens; then
     bad "a flipped token under a seal" "the cache was not made again"
+elif ! grep -q "damaged, and made again from the text: .*\.tokens" log; then
+    bad "a flipped token under a seal" "the repair was not said" log
 else ok "a flipped token under a seal"; fi
 
 cut_while_read "tokens cut while they are read"

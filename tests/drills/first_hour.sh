@@ -103,6 +103,21 @@ for mpi in openmpi mpich; do
     then ok "the 66 hint is a whole command, $mpi"
     else bad "the 66 hint, $mpi" "is not a whole command" out; fi
 done
+# Guards the refusal that said only "outside 1 to 64".
+for command in "train config.yaml" "resume trial" "eval trial --task x"; do
+    # shellcheck disable=SC2086
+    expect "$command on 65 threads" 2 "it takes at most 64; for more, start" \
+        $command --ranks 65
+done
+expect "verify on 65 threads" 2 "compare layouts with fewer ranks" \
+    verify config.yaml --ranks 65
+# Guards a schedule file that was silently not read on one stage.
+echo 'F0.0 B0.0 W0.0' >one.txt
+expect "a schedule file on one stage" 0 "one.txt is not read: mesh.pipe is 1" \
+    train config.yaml --run one_stage --set train.steps=1 \
+    --set schedule.name=one.txt
+expect "... plan says it" 0 "one.txt is not read: mesh.pipe is 1" \
+    plan config.yaml --set schedule.name=one.txt
 expect "a mesh of four without --ranks" 78 "hint: --ranks 4 " train \
     config.yaml --run none --set mesh.data=4 --dry-run
 expect "short names of types in flags" 0 "EXACT" verify config.yaml --dtype bf16 \

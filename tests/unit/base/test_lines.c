@@ -50,6 +50,21 @@ TEST(only_what_is_beyond_goes)
     end();
 }
 
+/* Guards against lines that stand twice in .cut: a process that is killed after
+ * it kept them, and before it cut the file, keeps them again. */
+TEST(lines_that_were_kept_are_not_kept_again)
+{
+    begin(L(1) L(2) L(3));
+    IS_OK(lines_cut(path, 2, NULL));
+    IS_OK(file_write_atomic(path, L(1) L(2) L(3), strlen(L(1) L(2) L(3))));
+    IS_OK(lines_cut(path, 2, NULL)); /* as after the kill */
+    holds(path, L(1) L(2));
+    holds(beside, L(3));
+    IS_OK(lines_cut(path, 1, NULL));
+    holds(beside, L(3) L(2));
+    end();
+}
+
 /* Steps 3 to 30 were lost when line 2 was damaged. */
 TEST(a_damaged_line_takes_no_other_with_it)
 {
@@ -124,7 +139,8 @@ TEST(what_waits_is_bounded)
     end();
 }
 
-TEST_MAIN(only_what_is_beyond_goes, a_damaged_line_takes_no_other_with_it,
+TEST_MAIN(only_what_is_beyond_goes, lines_that_were_kept_are_not_kept_again,
+          a_damaged_line_takes_no_other_with_it,
           a_line_that_claims_a_later_step_takes_no_other_with_it,
           a_torn_line_goes, what_cannot_be_written_waits,
           what_waits_is_bounded)

@@ -3,7 +3,10 @@
  * of those that are none. */
 #include "corpus/task.h"
 
+#include <stdlib.h>
+#include <sys/resource.h>
 #include "base/file.h"
+#include "tests/sanitized.h"
 #include "tests/test.h"
 
 static status read_line(struct task *task, enum task_kind kind,
@@ -136,6 +139,34 @@ TEST(a_kind_is_found_by_name_and_by_keys)
     status_clear();
 }
 
-TEST_MAIN(records_become_items, records_that_are_none_are_named,
+/* Guards against lines that are small on the disk and large as a tree: every
+ * value took 40 bytes, also of fields that no task has. */
+TEST(other_fields_cost_no_memory)
+{
+    enum { VALUES = 2 << 20, PEAK_KB = 80 << 10 };
+    static const char head[] = "{\"text\": \"one two\", \"x\": [[]";
+    char *line = malloc(sizeof head + 3 * VALUES + 8);
+    char *at = line;
+    struct rusage usage;
+    struct task task;
+
+    CHECK(line != NULL);
+    at += sprintf(at, "%s", head);
+    for (int i = 0; i < VALUES; i++) {
+        memcpy(at, ",[]", 3);
+        at += 3;
+    }
+    memcpy(at, "]}\n", 4);
+    IS_OK(read_line(&task, TASK_LAMBADA, line));
+    EQUAL_INT(task.count, 1);
+    EQUAL_TEXT(task.items[0].choices[0].bytes, "two");
+    task_free(&task);
+    free(line);
+    EQUAL_INT(getrusage(RUSAGE_SELF, &usage), 0);
+    CHECK(SANITIZED || usage.ru_maxrss < PEAK_KB);
+}
+
+TEST_MAIN(records_become_items, other_fields_cost_no_memory,
+          records_that_are_none_are_named,
           words_characters_and_spaces_are_python_s,
           a_kind_is_found_by_name_and_by_keys)
