@@ -195,8 +195,8 @@ static void lie_end(struct lie *lie)
 {
     status_clear();
     text_free(&lie->seed);
-    free(shape_pool);
-    shape_pool = NULL;
+    free(mutate_pool);
+    mutate_pool = NULL;
 }
 
 /* Guards the table of chunks: it had room for one list of each row group. */
@@ -224,7 +224,7 @@ TEST(a_page_without_values_takes_none_of_another)
 {
     static struct lie lie;
     struct page *words = lie_begin(&lie, "small_words"), *data = words->next;
-    struct page *copy = shape_take(sizeof *copy);
+    struct page *copy = mutate_take(sizeof *copy);
     int64_t rows;
 
     CHECK(data != NULL && data->next == NULL);
@@ -245,7 +245,7 @@ static status read_run(struct lie *lie, int64_t count, bool null,
     struct page *data = lie_begin(lie, "small_words")->next;
     struct out out = {.room = 64};
 
-    out.bytes = shape_take(64);
+    out.bytes = mutate_take(64);
     put(&out, "\0\0\0", 4);
     put_varint(&out, (uint64_t)count << 1);
     put_byte(&out, !null);
