@@ -348,8 +348,8 @@ status command_verify(struct arguments *arguments)
 {
     struct verification v = {.arguments = arguments, .ranks = 2, .steps = 5};
 
-    TRY(run_ranks(arguments, "compare layouts with fewer ranks, whose bits must "
-                  "be the same", &v.ranks));
+    TRY(run_ranks(arguments, "compare layouts with fewer ranks, whose bits "
+                  "must be the same", &v.ranks));
     TRY(arguments_integer(arguments, "steps", 1, 1000, &v.steps));
     if (launch_rank() < 0) return verify_rank(&v, NULL);
     return launch_run(&(struct launch){0}, verify_rank, &v);

@@ -75,6 +75,79 @@ done < <(awk -v draws="$draws" '
     }')
 ok "large sizes"
 
+# --- any options of the table, at and near their limits, on any ranks. The
+# list of options comes from the program, so that new options are drawn, too.
+while IFS=' ' read -r ranks rest; do
+    read -r -a set <<<"$rest"
+    arguments=(--ranks "$ranks")
+    for one in "${set[@]}"; do arguments+=(--set "$one"); done
+    (ulimit -t 60 && lockstep plan config.yaml "${arguments[@]}" \
+        --json) >out 2>log
+    code=$?
+    case $code in 0 | 69 | 78) ;; *)
+        bad "drawn options: ${arguments[*]}" "exit $code" log ;;
+    esac
+    if grep -Eq '(bytes|flops?|tokens|count|parameters)": *(-|nan|inf)' out
+    then bad "drawn options: ${arguments[*]}" "a negative number" out; fi
+    [ $code -ne 0 ] || legal=$((${legal:-0} + 1))
+done < <(lockstep docs options | awk -v draws="${WIDE:-120}" \
+    -v seed="${SEED:-23}" -F'|' '
+    function draw(n) { x = (x * 16807) % 2147483647; return x % n }
+    function of(list, parts) { return parts[1 + draw(split(list, parts, " "))] }
+    function number(i, kind) {
+        kind = draw(4)
+        if (kind == 0) return least[i]
+        if (kind == 1) return most[i]
+        if (kind == 2) return least[i] + 2 ^ draw(1 + int(log(1 + most[i] - \
+            least[i]) / log(2)))
+        return least[i] + draw(4)
+    }
+    BEGIN { x = seed
+        words["zero"] = "zero1 zero2 fsdp hsdp mics"
+        words["model.family"] = "llama gpt2 qwen3 ministral smollm3 olmo2 phi3 \
+            stablelm starcoder2 gpt_neox gptj falcon palm gemma gemma2 gemma3"
+        words["train.dtype"] = "float32 float64 bfloat16 float16"
+        words["optimizer.name"] = "adamw soap adafactor muon lion sgd \
+            schedule_free"
+        words["schedule.name"] = "gpipe 1f1b interleaved zb-h1 zb-2p zb-v \
+            dualpipe dualpipev"
+        words["train.recompute"] = "[block] [attention] [all]"
+        words["numerics.mode"] = "fast exact"
+        words["optimizer.states"] = "float32 bfloat16 int8" }
+    $2 ~ /^ `[a-z.0-9_]+` $/ {
+        name = $2
+        gsub(/[ `]/, "", name)
+        if (name ~ /^(version|seed)$/) next
+        if ($4 ~ / to /) { split($4, range, " "); count++
+            option[count] = name; least[count] = range[1] + 0
+            most[count] = range[3] + 0 }
+        else if ($4 ~ /true or false/) { count++; option[count] = name
+            words[name] = "true false" }
+        else if (name in words) { count++; option[count] = name } }
+    END {
+        for (i = 0; i < draws; i++) {
+            ranks = of("1 1 1 2 2 3 4 4 6 8 12 16 64 1000 4096")
+            line = ranks " model.heads=" 2 ^ draw(5)
+            for (k = 1 + draw(5); k > 0; k--) {
+                o = 1 + draw(count)
+                value = option[o] in words ? of(words[option[o]]) : number(o)
+                line = line " " option[o] "=" sprintf(value ~ /^[0-9.e+-]+$/ \
+                    ? "%.15g" : "%s", value)
+            }
+            left = ranks
+            for (k = draw(3); k > 0; k--) {
+                degree = of("2 2 3 4 8")
+                if (left % degree) continue
+                left /= degree
+                line = line " mesh." of("tensor context pipe shard data") "=" \
+                    degree
+            }
+            print line
+        }
+    }')
+[ "${legal:-0}" -ge 10 ] && ok "drawn options: $legal are legal" ||
+    bad "drawn options" "only ${legal:-0} are legal"
+
 # The step whose work was printed as -4.6e18 FLOP.
 expect "a huge step" 0 "e+" plan config.yaml --set model.layers=10000 \
     --set model.width=16384 --set model.heads=128 --set train.batch=4096 \
