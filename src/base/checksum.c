@@ -210,9 +210,9 @@ static void sha_block(uint32_t state[8], const unsigned char *block)
     for (int i = 0; i < 8; i++) state[i] += s[i];
 }
 
-void sha256_hex(const void *bytes, size_t length, char hex[65])
+static void sha256(const void *bytes, size_t length,
+                   unsigned char out[SHA256_BYTES])
 {
-    static const char digits[] = "0123456789abcdef";
     uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a,
                          0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
     const unsigned char *at = bytes;
@@ -227,7 +227,47 @@ void sha256_hex(const void *bytes, size_t length, char hex[65])
     for (int i = 0; i < 8; i++)
         last[padded - 1 - (size_t)i] = (unsigned char)(bits >> 8 * i);
     for (size_t i = 0; i < padded; i += 64) sha_block(state, last + i);
+    for (int i = 0; i < SHA256_BYTES; i++)
+        out[i] = (unsigned char)(state[i / 4] >> (24 - 8 * (i % 4)));
+}
+
+void sha256_hex(const void *bytes, size_t length, char hex[65])
+{
+    static const char digits[] = "0123456789abcdef";
+    unsigned char hash[SHA256_BYTES];
+
+    sha256(bytes, length, hash);
     for (int i = 0; i < 64; i++)
-        hex[i] = digits[state[i / 8] >> (28 - 4 * (i % 8)) & 0xF];
+        hex[i] = digits[hash[i / 2] >> (i % 2 == 0 ? 4 : 0) & 0xF];
     hex[64] = '\0';
+}
+
+status hmac_sha256(const unsigned char key[SHA256_BYTES], const void *bytes,
+                   size_t length, unsigned char out[SHA256_BYTES])
+{
+    unsigned char inner[64 + HMAC_BYTES_MOST], outer[64 + SHA256_BYTES];
+
+    if (length > HMAC_BYTES_MOST)
+        FAIL(ERR_CONFIG, "%zu bytes to be authenticated, at most %d", length,
+             HMAC_BYTES_MOST);
+    for (int i = 0; i < 64; i++) {
+        const unsigned char k = i < SHA256_BYTES ? key[i] : 0;
+
+        inner[i] = k ^ 0x36;
+        outer[i] = k ^ 0x5c;
+    }
+    memcpy(inner + 64, bytes, length);
+    sha256(inner, 64 + length, outer + 64);
+    sha256(outer, sizeof outer, out);
+    return OK;
+}
+
+bool hmac_equal(const unsigned char a[SHA256_BYTES],
+                const unsigned char b[SHA256_BYTES])
+{
+    unsigned char differs = 0;
+
+    for (int i = 0; i < SHA256_BYTES; i++)
+        differs = (unsigned char)(differs | (a[i] ^ b[i]));
+    return differs == 0;
 }

@@ -112,8 +112,15 @@ uint32_t crc32c(uint32_t crc, const void *bytes, size_t length);
 uint32_t crc32c_by_tables(uint32_t crc, const void *bytes, size_t length);
 /* CRC of A followed by B from their CRCs and the length of B. */
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
-/* SHA-256, for printing what a corpus is. hex [65]. */
+/* SHA-256 (FIPS 180-4), for printing what a corpus is. hex [65]. */
+enum { SHA256_BYTES = 32, HMAC_BYTES_MOST = 4096 };
 void sha256_hex(const void *bytes, size_t length, char hex[65]);
+/* HMAC-SHA256 (RFC 2104). ERR_CONFIG: more than HMAC_BYTES_MOST. */
+status hmac_sha256(const unsigned char key[SHA256_BYTES], const void *bytes,
+                   size_t length, unsigned char out[SHA256_BYTES]);
+/* Takes as long whatever differs. */
+bool hmac_equal(const unsigned char a[SHA256_BYTES],
+                const unsigned char b[SHA256_BYTES]);
 
 /* An advisory lock that the kernel drops when the process ends, however it
  * ends: no stale file. ERR_CONFIG: another process (its pid is in the

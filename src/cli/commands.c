@@ -46,6 +46,15 @@ const struct command commands[] = {
       {"from-scratch", NULL, "begins again at step 0 where no checkpoint is "
                              "left", false},
       FLAG_JSON}},
+    {"launch", "COMMAND...", 1, OPERANDS_ANY,
+     "runs a command on ranks that are processes",
+     "Starts N processes of a command on this machine, connected by lockstep "
+     "itself: as\nmpirun does, without MPI. Ranks are threads of one process "
+     "without it. The bits are\nthe same. docs/communication.md",
+     "lockstep launch --ranks 2 -- lockstep train "
+     "examples/01_first_run/config.yaml --run runs/processes", false,
+     command_launch,
+     {{"ranks", "N", "number of processes", false}}},
     {"verify", "CONFIG", 1, 1, "proves that layouts train the same bits",
      "Trains a few steps with one rank, then with each layout, and compares "
      "loss,\ngradients and weights bit by bit. The exit code is 0 only if "

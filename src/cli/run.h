@@ -21,6 +21,8 @@ status command_verify(struct arguments *arguments);
 /* train.c */
 status command_train(struct arguments *arguments);
 status command_resume(struct arguments *arguments);
+/* launch.c */
+status command_launch(struct arguments *arguments);
 /* models.c */
 status command_score(struct arguments *arguments);
 status command_import(struct arguments *arguments);

@@ -99,6 +99,11 @@ void group_free(struct group *group)
     *group = (struct group){0};
 }
 
+void group_renew(struct group *group)
+{
+    for (int i = 0; i < CHANNEL_COUNT; i++) group->calls[i] = 0;
+}
+
 void group_limit_ms(struct group *group, int64_t limit_ms)
 {
     group->limit_ns = limit_ms * 1000000;

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch.c - finds out who started this process. */
+/* launch.c - finds out who started this process: lockstep itself, an MPI's
+ * launcher, or nobody. */
 #include "comm/launch.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include "comm/mpi.h"
+#include "comm/process.h"
 
 /* In the order in which they are believed: Open MPI also sets PMIx's, and what
  * Slurm sets may be of a step that started MPI's own launcher. */
@@ -41,6 +43,7 @@ int launch_rank(void)
 {
     const struct launcher *launcher = launcher_find();
 
+    if (process_is_rank()) return variable("LOCKSTEP_RANK", 0);
     return launcher != NULL ? variable(launcher->rank, 0) : -1;
 }
 
@@ -48,8 +51,9 @@ const char *launch_command(void)
 {
     const struct launcher *launcher = launcher_find();
 
+    if (process_is_rank()) return "lockstep launch --ranks";
     if (launcher == NULL) return NULL;
-    return strncmp(launcher->size, "SLURM", 5) == 0 ? "srun" : "mpirun";
+    return strncmp(launcher->size, "SLURM", 5) == 0 ? "srun -n" : "mpirun -n";
 }
 
 /* The body of a rank whose groups have a limit from the start. */
@@ -91,6 +95,11 @@ status launch_run(const struct launch *launch,
     struct mpi_launch mpi = {.count = launch->ranks,
                              .limit_ms = launch->limit_ms};
 
+    if (process_is_rank()) {
+        TRY(process_ranks_run(launch->ranks, launch->limit_ms, limited_body,
+                              &limited));
+        return OK;
+    }
     if (launcher == NULL) {
         TRY(ranks_run(launch->ranks > 0 ? launch->ranks : 1, limited_body,
                       &limited));

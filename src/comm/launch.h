@@ -1,15 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* launch.h - ranks from wherever they come: threads, or a launcher of MPI. */
+/* launch.h - ranks from wherever they come: threads, processes that lockstep
+ * started (comm/process.h), or a launcher of MPI. */
 #ifndef LOCKSTEP_COMM_LAUNCH_H
 #define LOCKSTEP_COMM_LAUNCH_H
 
 #include "comm/comm.h"
 
 /* This process's rank among those that a launcher started, by its environment
- * (Open MPI's and MPICH's mpirun, Slurm's srun); -1: started by hand. */
+ * (lockstep's own, Open MPI's and MPICH's mpirun, Slurm's srun); -1: started by
+ * hand. */
 int launch_rank(void);
 
-/* The command that started it: "mpirun" or "srun"; NULL: started by hand. */
+/* The command that started it, up to the number of ranks: "mpirun -n", "srun
+ * -n" or "lockstep launch --ranks"; NULL: started by hand. */
 const char *launch_command(void);
 
 struct launch {

@@ -21,7 +21,7 @@ status launched_write(const char *run, int ranks)
 {
     const char *launcher = launch_command();
     struct json_writer w;
-    char path[PATH_BYTES];
+    char path[PATH_BYTES], name[32];
     status result;
 
     TRY(path_of(run, path));
@@ -29,7 +29,9 @@ status launched_write(const char *run, int ranks)
     json_write_object(&w);
     json_write_key_integer(&w, "ranks", ranks);
     json_write_key(&w, "launcher");
-    json_write_string(&w, launcher != NULL ? launcher : "threads");
+    snprintf(name, sizeof name, "%s", launcher != NULL ? launcher : "threads");
+    if (strstr(name, " -") != NULL) *strstr(name, " -") = '\0';
+    json_write_string(&w, name);
     json_write_object_end(&w);
     TRY_GOTO(done, result, json_write_end(&w));
     result = file_write_atomic(path, w.out.bytes, w.out.length);
@@ -113,8 +115,8 @@ void launched_resume(char *out, size_t size, const char *run, int ranks)
 
     quote(path, sizeof path, run);
     if (launcher != NULL)
-        snprintf(out, size, "%s -n %d lockstep resume %s", launcher, ranks,
-                 path);
+        snprintf(out, size, "%s %d%s lockstep resume %s", launcher, ranks,
+                 strncmp(launcher, "lockstep", 8) == 0 ? " --" : "", path);
     else if (ranks > 1)
         snprintf(out, size, "lockstep resume %s --ranks %d", path, ranks);
     else

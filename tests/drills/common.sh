@@ -46,9 +46,8 @@ report() {
     exit
 }
 
-# The MPIs of this machine in $mpis; a script that is about nothing else is not
-# run where there is none.
-need_mpi() {
+# The MPIs of this machine in $mpis.
+find_mpi() {
     local name
     mpis=
     for name in openmpi mpich; do
@@ -57,6 +56,11 @@ need_mpi() {
         else echo "left out: no $name on this machine"
         fi
     done
+}
+
+# A script that is about nothing else is not run where there is none.
+need_mpi() {
+    find_mpi
     [ -n "$mpis" ] && return
     echo "not run: neither Open MPI nor MPICH is on this machine"
     exit 77

@@ -1,10 +1,12 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # launched.sh - rows of the equivalence table whose ranks are processes, under
-# each MPI of this machine; checkpoints that processes write together; and a
-# process that dies.
+# `lockstep launch` (called "own" here) and each MPI of this machine;
+# checkpoints that processes write together; and a process that dies.
+#
+#     BUILD=build tests/equivalence/launched.sh [own|openmpi|mpich...]
 . "${0%/*}/../drills/common.sh"
-need_mpi
+find_mpi
 . "$tree/tests/equivalence/rows.sh"
 prepare
 
@@ -12,6 +14,11 @@ prepare
 mpi() {
     local name=$1 ranks=$2 flags=
     shift 2
+    if [ "$name" = own ]; then
+        timeout --kill-after=5 "${LIMIT:-400}" "$program" launch \
+            --ranks "$ranks" -- "$program" "$@"
+        return
+    fi
     [ "$name" = openmpi ] && flags="--allow-run-as-root --oversubscribe"
     # shellcheck disable=SC2086
     timeout --kill-after=5 "${LIMIT:-400}" "mpirun.$name" $flags -n "$ranks" \
@@ -130,7 +137,7 @@ asks() { # MPI
 }
 
 must train config.yaml --run one
-for name in $mpis; do
+for name in ${*:-own $mpis}; do
     two >layouts.txt
     # Two processes under the check of lives (docs/faults.md).
     late=lives:late

@@ -109,7 +109,29 @@ TEST(sha256_gives_the_published_values)
                     "f439851db43d0ba5997337df154668eb");
 }
 
+/* RFC 4231, test cases 1 and 2, with keys filled up with zeros. */
+TEST(hmac_gives_the_published_values)
+{
+    static const unsigned char expected[2][4] = {{0xb0, 0x34, 0x4c, 0x61},
+                                                 {0x5b, 0xdc, 0xc1, 0x46}};
+    unsigned char key[SHA256_BYTES] = {0}, out[SHA256_BYTES];
+    unsigned char other[SHA256_BYTES];
+
+    memset(key, 0x0b, 20);
+    IS_OK(hmac_sha256(key, "Hi There", 8, out));
+    EQUAL_BYTES(out, expected[0], 4);
+    memset(key, 0, sizeof key);
+    memcpy(key, "Jefe", 4);
+    IS_OK(hmac_sha256(key, "what do ya want for nothing?", 28, out));
+    EQUAL_BYTES(out, expected[1], 4);
+    memcpy(other, out, sizeof other);
+    CHECK(hmac_equal(out, other));
+    other[31] ^= 1;
+    CHECK(!hmac_equal(out, other));
+}
+
 TEST_MAIN(crc32c_gives_the_published_values,
           crc32c_is_right_at_every_length_and_offset,
           crc32c_is_right_for_long_texts,
-          crc32c_continues_and_combines, sha256_gives_the_published_values)
+          crc32c_continues_and_combines, sha256_gives_the_published_values,
+          hmac_gives_the_published_values)

@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* crew.c - ranks as processes of this machine. */
+#include "comm/crew.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include "base/arena.h"
+#include "comm/process_world.h"
+
+enum { FENCE_MS = 10000 };
+
+/* A file without a name that lives as long as somebody has it open. */
+static status memory_file(const char *name, int64_t bytes, int *out)
+{
+    const int descriptor = memfd_create(name, MFD_CLOEXEC);
+
+    if (descriptor < 0 || ftruncate(descriptor, bytes) != 0 ||
+        fchmod(descriptor, 0600) != 0) {
+        if (descriptor >= 0) close(descriptor);
+        FAIL(ERR_MEMORY, "%" PRId64 " bytes of memory for %s: %s", bytes, name,
+             strerror(errno));
+    }
+    *out = descriptor;
+    return OK;
+}
+
+static status token_file(struct crew *crew)
+{
+    char text[2 * SHA256_BYTES + 1];
+
+    TRY(memory_file("lockstep-token", 0, &crew->token_file));
+    for (int i = 0; i < SHA256_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02x", crew->token.key[i]);
+    if (write(crew->token_file, text, 2 * SHA256_BYTES) != 2 * SHA256_BYTES)
+        FAIL(ERR_IO, "the token cannot be written: %s", strerror(errno));
+    return OK;
+}
+
+static status crew_fill(struct crew *crew, const char *address)
+{
+    struct token drawn;
+
+    TRY(token_draw(&drawn)); /* the name of the job is no secret */
+    memcpy(&crew->job, drawn.key, sizeof crew->job);
+    TRY(token_draw(&crew->token));
+    TRY(memory_take((size_t)crew->size, sizeof *crew->members,
+                    (void **)&crew->members));
+    for (int i = 0; i < crew->size; i++) crew->members[i].descriptor = -1;
+    TRY(token_file(crew));
+    TRY(memory_file("lockstep-messages", (int64_t)crew->size * RING_BYTES,
+                    &crew->shared_file));
+    TRY(meeting_open(&crew->meeting, address, &crew->token, crew->job));
+    return OK;
+}
+
+status crew_open(struct crew *crew, int size, const char *address)
+{
+    status result;
+
+    *crew = (struct crew){.size = size, .token_file = -1, .shared_file = -1};
+    if (size < 1 || size > PROCESSES_MOST)
+        FAIL(ERR_CONFIG, "%d ranks: expected 1 to %d", size, PROCESSES_MOST);
+    result = crew_fill(crew, address);
+    if (result == OK) return OK;
+    crew_close(crew);
+    return status_pass(result, __FILE__, __LINE__);
+}
+
+void crew_close(struct crew *crew)
+{
+    if (crew->size == 0) return;
+    for (int i = 0; crew->members != NULL && i < crew->size; i++)
+        if (crew->members[i].descriptor >= 0)
+            close(crew->members[i].descriptor);
+    memory_free(crew->members);
+    meeting_close(&crew->meeting);
+    if (crew->token_file >= 0) close(crew->token_file);
+    if (crew->shared_file >= 0) close(crew->shared_file);
+    *crew = (struct crew){0};
+}
+
+status crew_begin(struct crew *crew, uint64_t generation)
+{
+    CHECK(crew_living(crew) == 0);
+    crew->generation = generation;
+    TRY(meeting_begin(&crew->meeting, crew->size, generation));
+    return OK;
+}
+
+/* ---- starting ---- */
+
+uint64_t crew_began(pid_t process)
+{
+    char path[64], text[1024];
+    uint64_t began = 0;
+    const char *at;
+    size_t got;
+    FILE *file;
+
+    snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
+    file = fopen(path, "r");
+    if (file == NULL) return 0;
+    got = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[got] = '\0';
+    at = strrchr(text, ')'); /* the name may hold anything */
+    /* Field 22; the state behind the name is field 3. */
+    for (int field = 2; at != NULL && field < 22; field++)
+        at = strchr(at + 1, ' ');
+    if (at != NULL) began = strtoull(at + 1, NULL, 10);
+    return began;
+}
+
+static status hold(struct crew_member *member)
+{
+    member->descriptor = (int)syscall(SYS_pidfd_open, member->process, 0);
+    if (member->descriptor < 0)
+        FAIL(ERR_PEER, "process %ld cannot be watched: %s",
+             (long)member->process, strerror(errno));
+    member->began = crew_began(member->process);
+    return OK;
+}
+
+static status name_number(const char *name, uint64_t number)
+{
+    char text[32];
+
+    snprintf(text, sizeof text, "%" PRIu64, number);
+    if (setenv(name, text, 1) != 0)
+        FAIL(ERR_MEMORY, "no memory for the environment");
+    return OK;
+}
+
+/* The child says who it is. What it inherits stays open over exec: the token
+ * and the shared memory have no other name. */
+static status become(struct crew *crew, int rank)
+{
+    const int kept[] = {crew->token_file, crew->shared_file};
+    const char *const names[] = {"LOCKSTEP_TOKEN", "LOCKSTEP_SHARED"};
+    char path[64];
+
+    TRY(name_number("LOCKSTEP_RANK", (uint64_t)rank));
+    TRY(name_number("LOCKSTEP_RANKS", (uint64_t)crew->size));
+    TRY(name_number("LOCKSTEP_GENERATION", crew->generation));
+    TRY(name_number("LOCKSTEP_JOB", crew->job));
+    for (int i = 0; i < 2; i++) {
+        const int copy = dup(kept[i]); /* without close-on-exec */
+
+        snprintf(path, sizeof path, "/proc/self/fd/%d", copy);
+        if (copy < 0 || setenv(names[i], path, 1) != 0)
+            FAIL(ERR_IO, "a rank cannot be started: %s", strerror(errno));
+    }
+    if (setenv("LOCKSTEP_MEET", crew->meeting.door.address, 1) != 0)
+        FAIL(ERR_MEMORY, "no memory for the environment");
+    return OK;
+}
+
+status crew_start(struct crew *crew, int rank, bool *child)
+{
+    struct crew_member *member = &crew->members[rank];
+    pid_t process;
+
+    fflush(NULL); /* or both would write what waits */
+    process = fork();
+    if (process < 0)
+        FAIL(ERR_MEMORY, "rank %d cannot be started: %s", rank,
+             strerror(errno));
+    *child = process == 0;
+    if (*child) {
+        TRY(become(crew, rank));
+        crew_close(crew);
+        return OK;
+    }
+    *member = (struct crew_member){.process = process, .descriptor = -1};
+    TRY(hold(member));
+    return OK;
+}
+
+/* ---- watching ---- */
+
+int crew_living(const struct crew *crew)
+{
+    int living = 0;
+
+    for (int i = 0; i < crew->size; i++)
+        living += crew->members[i].descriptor >= 0;
+    return living;
+}
+
+/* Whether the member has ended; then it is let go. */
+static bool member_ended(struct crew_member *member, int wait_ms)
+{
+    struct pollfd poll_one = {.fd = member->descriptor, .events = POLLIN};
+
+    if (member->descriptor < 0 || poll(&poll_one, 1, wait_ms) <= 0)
+        return false;
+    if (!member->adopted)
+        while (waitpid(member->process, &member->ended, 0) < 0 &&
+               errno == EINTR)
+            continue;
+    close(member->descriptor);
+    member->descriptor = -1;
+    return true;
+}
+
+static int first_ended(struct crew *crew)
+{
+    for (int i = 0; i < crew->size; i++)
+        if (member_ended(&crew->members[i], 0)) return i;
+    return -1;
+}
+
+status crew_wait(struct crew *crew, struct pollfd *polls, int count,
+                 int timeout_ms, int *changed)
+{
+    struct pollfd all[PROCESSES_MOST + DOOR_POLLS + 16];
+    bool complete;
+    int used = 0;
+
+    CHECK(count <= 16);
+    *changed = first_ended(crew);
+    if (*changed >= 0) return OK;
+    for (int i = 0; i < count; i++) all[used++] = polls[i];
+    for (int i = 0; i < crew->size; i++)
+        if (crew->members[i].descriptor >= 0)
+            all[used++] = (struct pollfd){
+                .fd = crew->members[i].descriptor, .events = POLLIN};
+    used += meeting_polls(&crew->meeting, all + used);
+    poll(all, (nfds_t)used, timeout_ms);
+    for (int i = 0; i < count; i++) polls[i].revents = all[i].revents;
+    TRY(meeting_step(&crew->meeting, &complete));
+    *changed = first_ended(crew);
+    return OK;
+}
+
+/* ---- ending ---- */
+
+static void member_signal(const struct crew_member *member, int number)
+{
+    if (member->descriptor >= 0)
+        syscall(SYS_pidfd_send_signal, member->descriptor, number, NULL, 0);
+}
+
+void crew_signal(const struct crew *crew, int number)
+{
+    for (int i = 0; i < crew->size; i++)
+        member_signal(&crew->members[i], number);
+}
+
+void crew_fence(struct crew *crew)
+{
+    crew_signal(crew, SIGKILL);
+    for (int i = 0; i < crew->size; i++) {
+        struct crew_member *member = &crew->members[i];
+
+        /* Only the kernel can make this last: a process in a disk's wait. */
+        while (member->descriptor >= 0 && !member_ended(member, FENCE_MS))
+            member_signal(member, SIGKILL);
+    }
+}
+
+void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES])
+{
+    if (member->adopted)
+        snprintf(out, CREW_STORY_BYTES, "has ended");
+    else if (WIFSIGNALED(member->ended))
+        snprintf(out, CREW_STORY_BYTES, "was killed by signal %d (%s)",
+                 WTERMSIG(member->ended), strsignal(WTERMSIG(member->ended)));
+    else
+        snprintf(out, CREW_STORY_BYTES, "ended with exit code %d",
+                 WEXITSTATUS(member->ended));
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* crew.h - starts ranks as processes of this machine, lets them meet, notices
+ * when one ends, and ends them.
+ *
+ * A member is a child of this process, or one that an earlier process started
+ * and this one adopted; either way it is held by a descriptor of the process,
+ * so that a number that the system gives to another is never signalled. */
+#ifndef LOCKSTEP_COMM_CREW_H
+#define LOCKSTEP_COMM_CREW_H
+
+#include <sys/types.h>
+#include "comm/meeting.h"
+
+struct crew_member {
+    pid_t process;        /* 0: was never started */
+    int descriptor;       /* of the process; -1: it has ended */
+    bool adopted;         /* how it ended cannot be known */
+    int ended;            /* as waitpid tells it */
+    uint64_t began;       /* when it began, by the system's count */
+};
+
+struct crew {
+    int size;
+    uint64_t generation;
+    struct meeting meeting;
+    struct token token;
+    uint64_t job;
+    int token_file, shared_file; /* in memory; -1: none */
+    struct crew_member *members; /* owned, [size] */
+};
+
+/* address: of the meeting. No process is started. */
+status crew_open(struct crew *crew, int size, const char *address);
+void crew_close(struct crew *crew); /* zeroed: allowed. Ends nobody. */
+/* The ranks of the next generation may come. Nobody of the crew may live. */
+status crew_begin(struct crew *crew, uint64_t generation);
+/* Another process from here on: in it, *child is true and the environment says
+ * that it is the rank. */
+status crew_start(struct crew *crew, int rank, bool *child);
+/* Waits for a moment, and longer only while nothing happens; polls [count] are
+ * watched, too. *changed: the first rank that has ended since; -1: none. Ask
+ * until it is. */
+status crew_wait(struct crew *crew, struct pollfd *polls, int count,
+                 int timeout_ms, int *changed);
+int crew_living(const struct crew *crew);
+/* Sends a signal to all who live. */
+void crew_signal(const struct crew *crew, int number);
+/* Kills all who live and waits until none does. */
+void crew_fence(struct crew *crew);
+
+enum { CREW_STORY_BYTES = 96 };
+/* "was killed by signal 9 (Killed)", "ended with exit code 3". */
+void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES]);
+/* When the process began, in the system's ticks; 0: there is none. */
+uint64_t crew_began(pid_t process);
+
+#endif

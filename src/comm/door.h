@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* door.h - a listener that lets in only those who know the token of the job.
+ *
+ *   client   hello       who I am, what I want, a number drawn at random
+ *   server   challenge   a number drawn at random, proof that I know the token
+ *   client   proof       proof that I know it, too
+ *   server   answer      come in, or one sentence why not
+ *
+ * A proof is an HMAC-SHA256, keyed with the token, of the role, both numbers
+ * and the hello. Both numbers are new with each connection, so what was
+ * recorded once proves nothing later, and the roles differ, so nobody can be
+ * sent his own proof. All four records have fixed sizes. Until the proof
+ * nothing is taken from a client but the first two of its records; a client
+ * that has not proved itself within DOOR_MS is dropped, and the oldest of them
+ * gives way to one too many. A client without the token gets no answer.
+ * After the answer, packets are checked against damage, not against an attacker
+ * who changes them under way (docs/communication.md). */
+#ifndef LOCKSTEP_COMM_DOOR_H
+#define LOCKSTEP_COMM_DOOR_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/file.h"
+
+enum {
+    DOOR_MS = 2000,
+    DOOR_CLIENTS = 64,      /* that have not proved themselves yet */
+    DOOR_POLLS = DOOR_CLIENTS + 1,
+    DOOR_ADDRESS_BYTES = 80,
+    DOOR_SENTENCE_BYTES = 124,
+    DOOR_RECORD_BYTES = 192 /* a hello and a proof */
+};
+
+struct token { unsigned char key[SHA256_BYTES]; };
+
+/* The client, as it introduces itself. The proof covers all of it. */
+struct visitor {
+    uint32_t purpose;     /* enum door_purpose */
+    int32_t rank, size;
+    uint64_t generation;
+    uint64_t job;         /* two jobs on one machine do not mix */
+    char address[DOOR_ADDRESS_BYTES]; /* where it listens itself; "" */
+};
+enum door_purpose { DOOR_MEET = 1, DOOR_LINK, DOOR_AGENT };
+
+struct door_client {
+    int descriptor;       /* -1: free */
+    int64_t end_ns;       /* then it is dropped */
+    size_t got;
+    bool challenged;
+    unsigned char record[DOOR_RECORD_BYTES], nonce[SHA256_BYTES];
+};
+
+struct door {
+    int listener;         /* -1: closed */
+    struct token token;
+    uint64_t job;
+    char address[DOOR_ADDRESS_BYTES]; /* HOST:PORT where it listens */
+    struct door_client clients[DOOR_CLIENTS];
+    int64_t refused;      /* clients that did not prove themselves */
+};
+
+/* A new token. */
+status token_draw(struct token *token);
+/* The token in a file of 64 hexadecimal digits and nothing else but the end of
+ * the line. ERR_CONFIG: others can read the file. */
+status token_read(struct token *token, const char *path);
+/* Writes it: mode 0600, ERR_IO if there is such a file. */
+status token_write(const struct token *token, const char *path);
+
+/* address: HOST:PORT, port 0: any that is free. ERR_CONFIG: none, or taken. */
+status door_open(struct door *door, const char *address,
+                 const struct token *token, uint64_t job);
+void door_close(struct door *door); /* also right for a zeroed one */
+/* Fills polls [DOOR_POLLS] and returns how many. */
+int door_polls(const struct door *door, struct pollfd *polls);
+/* Goes on with what poll said. True: a client proved itself. It is in *visitor
+ * and *descriptor, which is the caller's, and waits for door_answer. Call it
+ * until it says false. */
+bool door_step(struct door *door, struct visitor *visitor, int *descriptor);
+/* why NULL or "": come in. Otherwise the descriptor is closed. */
+status door_answer(int *descriptor, const char *why);
+
+/* The client's side. Waits until it is in, or limit_ms. The descriptor blocks
+ * no longer (O_NONBLOCK). ERR_PEER: nobody there, or refused, and why. */
+status door_knock(int *descriptor, const char *address,
+                  const struct visitor *self, const struct token *token,
+                  int64_t limit_ms);
+/* Whole reads and writes of a descriptor that does not block. ERR_PEER. */
+status door_read(int descriptor, void *bytes, size_t length, int64_t end_ns);
+status door_write(int descriptor, const void *bytes, size_t length,
+                  int64_t end_ns);
+int64_t door_now_ns(void);
+/* HOST:0 of this machine, as it is seen from an address that it can reach. */
+status door_near_side(const char *address, char out[DOOR_ADDRESS_BYTES]);
+
+#endif

@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* door_knock.c - the client's side of door.h, its proofs, tokens. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "comm/door_records.h"
+
+int64_t door_now_ns(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+status draw_bytes(void *out, size_t length)
+{
+    if (getrandom(out, length, 0) != (ssize_t)length)
+        FAIL(ERR_IO, "no random numbers from the system: %s", strerror(errno));
+    return OK;
+}
+
+/* ---- tokens ---- */
+
+enum { TOKEN_TEXT_BYTES = 2 * SHA256_BYTES };
+
+status token_draw(struct token *token)
+{
+    TRY(draw_bytes(token->key, sizeof token->key));
+    return OK;
+}
+
+static int digit_value(char c)
+{
+    if (c >= '0' && c <= '9') return c - '0';
+    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+    if (c >= 'A' && c <= 'F') return c - 'A' + 10;
+    return -1;
+}
+
+static status token_parse(struct token *token, const char *text,
+                          const char *path)
+{
+    for (int i = 0; i < SHA256_BYTES; i++) {
+        const int high = digit_value(text[2 * i]);
+        const int low = high < 0 ? -1 : digit_value(text[2 * i + 1]);
+
+        if (low < 0)
+            FAIL(ERR_FORMAT, "%s: not a token: expected %d hexadecimal digits",
+                 path, TOKEN_TEXT_BYTES);
+        token->key[i] = (unsigned char)(16 * high + low);
+    }
+    return OK;
+}
+
+status token_read(struct token *token, const char *path)
+{
+    const int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    char text[TOKEN_TEXT_BYTES + 2] = {0};
+    struct stat about;
+    ssize_t got;
+
+    if (descriptor < 0)
+        FAIL(ERR_MISSING, "%s: the token cannot be opened: %s", path,
+             strerror(errno));
+    if (fstat(descriptor, &about) != 0 || !S_ISREG(about.st_mode) ||
+        (about.st_mode & (S_IRWXG | S_IRWXO)) != 0) {
+        close(descriptor);
+        FAIL(ERR_CONFIG, "%s: a token is a file that only its owner can read: "
+             "chmod 600 %s", path, path);
+    }
+    got = pread(descriptor, text, sizeof text, 0);
+    close(descriptor);
+    if (got < TOKEN_TEXT_BYTES || got > TOKEN_TEXT_BYTES + 1 ||
+        (got > TOKEN_TEXT_BYTES && text[TOKEN_TEXT_BYTES] != '\n'))
+        FAIL(ERR_FORMAT, "%s: not a token: expected %d hexadecimal digits",
+             path, TOKEN_TEXT_BYTES);
+    return token_parse(token, text, path);
+}
+
+status token_write(const struct token *token, const char *path)
+{
+    const int descriptor = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC,
+                                0600);
+    char text[TOKEN_TEXT_BYTES + 2];
+    bool written;
+
+    if (descriptor < 0)
+        FAIL(ERR_IO, "%s: the token cannot be written: %s", path,
+             strerror(errno));
+    for (int i = 0; i < SHA256_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02x", token->key[i]);
+    text[TOKEN_TEXT_BYTES] = '\n';
+    written = write(descriptor, text, TOKEN_TEXT_BYTES + 1) ==
+              TOKEN_TEXT_BYTES + 1;
+    if (close(descriptor) != 0 || !written) {
+        unlink(path);
+        FAIL(ERR_IO, "%s: the token cannot be written", path);
+    }
+    return OK;
+}
+
+/* ---- proofs ---- */
+
+bool hello_is_sound(const struct hello *hello, uint64_t job)
+{
+    return memcmp(hello->magic, "LOCKSTEP", 8) == 0 &&
+           hello->version == DOOR_VERSION && hello->zero == 0 &&
+           hello->visitor.job == job;
+}
+
+status proof_make(const struct token *token, const char *role,
+                  const struct hello *hello,
+                  const unsigned char nonce[SHA256_BYTES],
+                  unsigned char proof[SHA256_BYTES])
+{
+    struct {
+        char role[8];
+        struct hello hello;
+        unsigned char nonce[SHA256_BYTES];
+    } text = {.hello = *hello};
+
+    snprintf(text.role, sizeof text.role, "%s", role);
+    memcpy(text.nonce, nonce, sizeof text.nonce);
+    return hmac_sha256(token->key, &text, sizeof text, proof);
+}
+
+/* ---- knocking ---- */
+
+static status await(int descriptor, short events, int64_t end_ns)
+{
+    struct pollfd poll_one = {.fd = descriptor, .events = events};
+
+    for (;;) {
+        const int64_t left = end_ns - door_now_ns();
+        int ready;
+
+        if (left <= 0) FAIL(ERR_PEER, "no answer in time");
+        ready = poll(&poll_one, 1, (int)(left / 1000000) + 1);
+        if (ready > 0) return OK;
+        if (ready < 0 && errno != EINTR)
+            FAIL(ERR_PEER, "cannot wait: %s", strerror(errno));
+    }
+}
+
+status door_read(int descriptor, void *bytes, size_t length, int64_t end_ns)
+{
+    char *at = bytes;
+
+    while (length > 0) {
+        const ssize_t got = recv(descriptor, at, length, 0);
+
+        if (got == 0) FAIL(ERR_PEER, "the connection was closed");
+        if (got < 0 && errno != EAGAIN && errno != EINTR)
+            FAIL(ERR_PEER, "the connection broke: %s", strerror(errno));
+        if (got < 0) {
+            TRY(await(descriptor, POLLIN, end_ns));
+            continue;
+        }
+        at += got;
+        length -= (size_t)got;
+    }
+    return OK;
+}
+
+status door_write(int descriptor, const void *bytes, size_t length,
+                  int64_t end_ns)
+{
+    const char *at = bytes;
+
+    while (length > 0) {
+        const ssize_t put = send(descriptor, at, length, MSG_NOSIGNAL);
+
+        if (put < 0 && errno != EAGAIN && errno != EINTR)
+            FAIL(ERR_PEER, "the connection broke: %s", strerror(errno));
+        if (put < 0) {
+            TRY(await(descriptor, POLLOUT, end_ns));
+            continue;
+        }
+        at += put;
+        length -= (size_t)put;
+    }
+    return OK;
+}
+
+static status introduce(int descriptor, const struct visitor *self,
+                        const struct token *token, int64_t end_ns)
+{
+    struct hello hello = {.version = DOOR_VERSION, .visitor = *self};
+    unsigned char proof[SHA256_BYTES];
+    struct answer_record answer;
+    struct challenge theirs;
+
+    memcpy(hello.magic, "LOCKSTEP", 8);
+    TRY(draw_bytes(hello.nonce, sizeof hello.nonce));
+    TRY(door_write(descriptor, &hello, sizeof hello, end_ns));
+    TRY(door_read(descriptor, &theirs, sizeof theirs, end_ns));
+    TRY(proof_make(token, "server", &hello, theirs.nonce, proof));
+    if (!hmac_equal(proof, theirs.proof))
+        FAIL(ERR_PEER, "it has another token");
+    TRY(proof_make(token, "client", &hello, theirs.nonce, proof));
+    TRY(door_write(descriptor, proof, sizeof proof, end_ns));
+    TRY(door_read(descriptor, &answer, sizeof answer, end_ns));
+    answer.sentence[sizeof answer.sentence - 1] = '\0';
+    if (answer.refused) FAIL(ERR_PEER, "%s", answer.sentence);
+    return OK;
+}
+
+status door_knock(int *descriptor, const char *address,
+                  const struct visitor *self, const struct token *token,
+                  int64_t limit_ms)
+{
+    const int64_t end = door_now_ns() + limit_ms * 1000000;
+    char why[256];
+
+    *descriptor = -1;
+    TRY(socket_connect(descriptor, address, end));
+    if (introduce(*descriptor, self, token, end) == OK) return OK;
+    close(*descriptor);
+    *descriptor = -1;
+    snprintf(why, sizeof why, "%s", status_message());
+    status_clear();
+    FAIL(ERR_PEER, "%s does not let rank %d in: %s", address, self->rank, why);
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* door_records.h - the records of door.h, and sockets. All machines of a job
+ * are of one kind, little endian: numbers travel as they are in memory. */
+#ifndef LOCKSTEP_COMM_DOOR_RECORDS_H
+#define LOCKSTEP_COMM_DOOR_RECORDS_H
+
+#include "comm/door.h"
+
+enum { DOOR_VERSION = 1 };
+
+struct hello {
+    char magic[8];              /* "LOCKSTEP" */
+    uint32_t version, zero;
+    struct visitor visitor;
+    unsigned char nonce[SHA256_BYTES];
+};
+_Static_assert(sizeof(struct hello) == 160, "a record has no holes");
+_Static_assert(sizeof(struct hello) + SHA256_BYTES == DOOR_RECORD_BYTES,
+               "a hello and a proof");
+
+struct challenge { unsigned char nonce[SHA256_BYTES], proof[SHA256_BYTES]; };
+
+struct answer_record {
+    uint32_t refused;
+    char sentence[DOOR_SENTENCE_BYTES];
+};
+
+bool hello_is_sound(const struct hello *hello, uint64_t job);
+status proof_make(const struct token *token, const char *role,
+                  const struct hello *hello,
+                  const unsigned char nonce[SHA256_BYTES],
+                  unsigned char proof[SHA256_BYTES]);
+status draw_bytes(void *out, size_t length);
+
+/* A listener that does not block; where: HOST:PORT as it came to be. */
+status socket_listen(int *out, const char *address,
+                     char where[DOOR_ADDRESS_BYTES]);
+status socket_connect(int *out, const char *address, int64_t end_ns);
+
+#endif

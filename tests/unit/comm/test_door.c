@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_door.c - mirrors src/comm/door.c, door_knock.c and door_socket.c: who
+ * knows the token is let in, and nobody else, whatever he sends or does not
+ * send. */
+#include "comm/door.h"
+
+#include <pthread.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+
+#include "comm/door_records.h"
+#include "tests/test.h"
+
+static struct token right, wrong;
+enum { JOB = 77 };
+
+/* A guest in a thread of its own. */
+struct guest {
+    pthread_t thread;
+    const struct token *token;
+    char address[DOOR_ADDRESS_BYTES];
+    struct visitor self;
+    int descriptor;
+    status result;
+    char sentence[256];
+};
+
+static void *knock(void *argument)
+{
+    struct guest *g = argument;
+
+    g->result = door_knock(&g->descriptor, g->address, &g->self, g->token,
+                           4000);
+    snprintf(g->sentence, sizeof g->sentence, "%s", status_message());
+    return NULL;
+}
+
+static void guest_begin(struct guest *g, const struct door *door,
+                        const struct token *token)
+{
+    *g = (struct guest){.token = token, .descriptor = -1,
+                        .self = {.purpose = DOOR_MEET, .rank = 1, .size = 2,
+                                 .generation = 5, .job = JOB}};
+    snprintf(g->address, sizeof g->address, "%s", door->address);
+    pthread_create(&g->thread, NULL, knock, g);
+}
+
+/* Serves for so long, or until a visitor is in. */
+static bool serve(struct door *door, int ms, struct visitor *visitor)
+{
+    const int64_t end = door_now_ns() + (int64_t)ms * 1000000;
+    struct pollfd polls[DOOR_POLLS];
+    int descriptor;
+
+    while (door_now_ns() < end) {
+        poll(polls, (nfds_t)door_polls(door, polls), 10);
+        if (!door_step(door, visitor, &descriptor)) continue;
+        IS_OK(door_answer(&descriptor, NULL));
+        close(descriptor);
+        return true;
+    }
+    return false;
+}
+
+static int raw_connect(const struct door *door)
+{
+    int descriptor;
+
+    IS_OK(socket_connect(&descriptor, door->address,
+                         door_now_ns() + 1000000000));
+    return descriptor;
+}
+
+static void open_one(struct door *door)
+{
+    IS_OK(token_draw(&right));
+    IS_OK(token_draw(&wrong));
+    IS_OK(door_open(door, "127.0.0.1:0", &right, JOB));
+}
+
+TEST(the_token_opens)
+{
+    static struct door door;
+    struct visitor visitor = {0};
+    struct guest g;
+
+    open_one(&door);
+    guest_begin(&g, &door, &right);
+    CHECK(serve(&door, 3000, &visitor));
+    pthread_join(g.thread, NULL);
+    EQUAL_INT(g.result, OK);
+    EQUAL_INT(visitor.rank, 1);
+    EQUAL_INT(visitor.generation, 5);
+    EQUAL_INT(door.refused, 0);
+    close(g.descriptor);
+    door_close(&door);
+}
+
+TEST(another_token_and_another_job_do_not)
+{
+    static struct door door;
+    struct visitor visitor;
+    struct guest g;
+
+    open_one(&door);
+    guest_begin(&g, &door, &wrong);
+    CHECK(!serve(&door, 300, &visitor));
+    pthread_join(g.thread, NULL);
+    EQUAL_INT(g.result, ERR_PEER);
+    CHECK(strstr(g.sentence, "another token") != NULL);
+    g.self.job = JOB + 1;
+    g.token = &right;
+    pthread_create(&g.thread, NULL, knock, &g);
+    CHECK(!serve(&door, 300, &visitor));
+    pthread_join(g.thread, NULL);
+    EQUAL_INT(g.result, ERR_PEER);
+    EQUAL_INT(door.refused, 2);
+    door_close(&door);
+}
+
+/* Hundreds of clients that say nothing neither keep a good one out nor grow
+ * anything; all are dropped in the end. */
+TEST(silent_clients_keep_nobody_out)
+{
+    static struct door door;
+    struct visitor visitor;
+    struct guest g;
+    int silent[200];
+    char byte;
+
+    open_one(&door);
+    for (int i = 0; i < 200; i++) {
+        silent[i] = raw_connect(&door);
+        if (i % 16 == 15) serve(&door, 5, &visitor);
+    }
+    guest_begin(&g, &door, &right);
+    CHECK(serve(&door, 3000, &visitor));
+    pthread_join(g.thread, NULL);
+    EQUAL_INT(g.result, OK);
+    close(g.descriptor);
+    CHECK(!serve(&door, DOOR_MS + 200, &visitor));
+    EQUAL_INT(door.refused, 200);
+    for (int i = 0; i < 200; i++) {
+        EQUAL_INT(recv(silent[i], &byte, 1, MSG_DONTWAIT), 0);
+        close(silent[i]);
+    }
+    door_close(&door);
+}
+
+/* What a good client once sent proves nothing on another connection. */
+TEST(a_recorded_handshake_is_refused)
+{
+    static struct door door;
+    struct hello hello = {.magic = "LOCKSTE", .version = DOOR_VERSION,
+                          .visitor = {.purpose = DOOR_MEET, .job = JOB}};
+    struct challenge first, second;
+    unsigned char proof[SHA256_BYTES];
+    struct visitor visitor;
+    int descriptor;
+    char byte;
+
+    open_one(&door);
+    hello.magic[7] = 'P';
+    descriptor = raw_connect(&door);
+    IS_OK(door_write(descriptor, &hello, sizeof hello,
+                     door_now_ns() + 1000000000));
+    serve(&door, 50, &visitor);
+    IS_OK(door_read(descriptor, &first, sizeof first,
+                    door_now_ns() + 1000000000));
+    IS_OK(proof_make(&right, "client", &hello, first.nonce, proof));
+    close(descriptor); /* the recording is complete */
+
+    descriptor = raw_connect(&door);
+    IS_OK(door_write(descriptor, &hello, sizeof hello,
+                     door_now_ns() + 1000000000));
+    serve(&door, 50, &visitor);
+    IS_OK(door_read(descriptor, &second, sizeof second,
+                    door_now_ns() + 1000000000));
+    CHECK(memcmp(first.nonce, second.nonce, sizeof first.nonce) != 0);
+    IS_OK(door_write(descriptor, proof, sizeof proof,
+                     door_now_ns() + 1000000000));
+    CHECK(!serve(&door, 100, &visitor));
+    EQUAL_INT(recv(descriptor, &byte, 1, MSG_DONTWAIT), 0);
+    close(descriptor);
+
+    /* Nor is the server's own proof one of a client. */
+    descriptor = raw_connect(&door);
+    IS_OK(door_write(descriptor, &hello, sizeof hello,
+                     door_now_ns() + 1000000000));
+    serve(&door, 50, &visitor);
+    IS_OK(door_read(descriptor, &second, sizeof second,
+                    door_now_ns() + 1000000000));
+    IS_OK(door_write(descriptor, second.proof, sizeof second.proof,
+                     door_now_ns() + 1000000000));
+    CHECK(!serve(&door, 100, &visitor));
+    close(descriptor);
+    door_close(&door);
+}
+
+/* Nothing is taken from a stranger beyond the size of a hello. */
+TEST(noise_is_dropped)
+{
+    static struct door door;
+    static char noise[1 << 20];
+    struct visitor visitor;
+    const size_t before = arena_bytes_out();
+    int descriptor;
+
+    open_one(&door);
+    for (size_t i = 0; i < sizeof noise; i++) noise[i] = (char)(i * 131 + 7);
+    descriptor = raw_connect(&door);
+    CHECK(send(descriptor, noise, sizeof noise, MSG_DONTWAIT | MSG_NOSIGNAL) >
+          0);
+    CHECK(!serve(&door, 100, &visitor));
+    EQUAL_INT(door.refused, 1);
+    EQUAL_INT(arena_bytes_out(), before);
+    close(descriptor);
+    door_close(&door);
+}
+
+TEST(a_token_is_private)
+{
+    char path[] = "/tmp/lockstep-token-XXXXXX";
+    struct token read_back;
+    const int descriptor = mkstemp(path);
+
+    close(descriptor);
+    unlink(path);
+    IS_OK(token_draw(&right));
+    IS_OK(token_write(&right, path));
+    IS_OK(token_read(&read_back, path));
+    EQUAL_BYTES(&right, &read_back, sizeof right);
+    FAILS(token_write(&right, path), ERR_IO, "cannot be written");
+    chmod(path, 0640);
+    FAILS(token_read(&read_back, path), ERR_CONFIG, "chmod 600");
+    chmod(path, 0600);
+    truncate(path, 63);
+    FAILS(token_read(&read_back, path), ERR_FORMAT, "64 hexadecimal digits");
+    unlink(path);
+    FAILS(token_read(&read_back, path), ERR_MISSING, "cannot be opened");
+}
+
+TEST(addresses_are_checked)
+{
+    static struct door door, second;
+
+    IS_OK(token_draw(&right));
+    FAILS(door_open(&door, "127.0.0.1", &right, JOB), ERR_CONFIG, "HOST:PORT");
+    FAILS(door_open(&door, "127.0.0.1:x", &right, JOB), ERR_CONFIG,
+          "HOST:PORT");
+    FAILS(door_open(&door, ":7", &right, JOB), ERR_CONFIG, "HOST:PORT");
+    IS_OK(door_open(&door, "127.0.0.1:0", &right, JOB));
+    FAILS(door_open(&second, door.address, &right, JOB), ERR_CONFIG,
+          "cannot listen on");
+    door_close(&door);
+}
+
+TEST_MAIN(the_token_opens, another_token_and_another_job_do_not,
+          silent_clients_keep_nobody_out, a_recorded_handshake_is_refused,
+          noise_is_dropped, a_token_is_private, addresses_are_checked)
