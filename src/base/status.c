@@ -46,6 +46,7 @@ static const struct {
     [ERR_STOPPED] = {"stopped", 75},
     [ERR_NUMERIC] = {"numeric", 76},
     [ERR_VERIFY] = {"verify", 77},
+    [ERR_FIT] = {"fit", 79},
 };
 
 /* Ends a text that did not fit with dots instead of cutting it silently. */

@@ -26,6 +26,7 @@ typedef enum status {
     ERR_STOPPED, /* saved and stopped on request: resume me */
     ERR_NUMERIC, /* infinity or NaN where there must be none */
     ERR_VERIFY,  /* a check of our own promise failed */
+    ERR_FIT,     /* no layout that was asked about fits the memory */
     STATUS_COUNT
 } status;
 

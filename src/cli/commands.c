@@ -26,6 +26,24 @@
 #define FLAG_RANKS                                                           \
     {"ranks", "N", "number of ranks, run as threads; docs/mesh.md (1)", false}
 
+#define FLAG_MACHINE                                                         \
+    {"machine", "FILE|PRESET", "a profile that calibrate wrote, or a name "   \
+     "that `lockstep machines` prints; corrections may follow: "              \
+     "h100,gemm=0.72", false}
+#define FLAG_NODES                                                           \
+    {"nodes", "M", "number of nodes (as many as the ranks need)", false}
+#define FLAG_FOREIGN                                                         \
+    {"foreign", NULL, "takes a profile of another machine", false}
+#define FLAG_AS                                                              \
+    {"as", "PROGRAM", "whose step is predicted: lockstep, megatron or "       \
+     "torchtitan (lockstep)", false}
+#define FLAG_MAX_MEMORY                                                      \
+    {"max-memory", "B", "bytes of memory a rank may take (the machine's)",    \
+     false}
+#define FLAG_TOKENS {"tokens", "T", "tokens of the run, for days", false}
+#define FLAG_WATTS {"watts", "W", "power of a device, for energy", false}
+#define FLAG_PRICE {"price", "X", "price of a device-hour, for cost", false}
+
 const struct command commands[] = {
     {"train", "CONFIG", 1, 1, "trains a model as a configuration says",
      "Plans all memory, allocates it, trains. Writes metrics.jsonl, "
@@ -257,19 +275,32 @@ const struct command commands[] = {
     {"plan", "CONFIG", 1, 1, "shows what a configuration will do, before it "
      "runs",
      "Prints the same plan that the trainer executes. CONFIG may also be a "
-     "run.",
+     "run. With --time,\npredicts a step on a machine: seconds, MFU, memory, "
+     "cost (docs/planner.md). Exit code\n79: it does not fit the machine's "
+     "memory.",
      "lockstep plan examples/01_first_run/config.yaml --explain memory", false,
      command_plan,
      {{"explain", "VIEW",
-       "summary, parameters, program, memory, schedule, numerics, ramp or mesh",
+       "summary, parameters, program, memory, schedule, numerics, ramp, mesh "
+       "or time",
        false},
-      FLAG_SET, {"ranks", "N", "number of ranks (1)", false},
+      {"time", NULL, "predicts a step on --machine", false},
+      FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS, FLAG_MAX_MEMORY,
+      FLAG_TOKENS, FLAG_WATTS, FLAG_PRICE, FLAG_SET,
+      {"ranks", "N", "number of ranks (1)", false},
       {"rank", "R", "the rank to show (0)", false},
       {"step", "N", "with a batch ramp: the step to show, counted from 1 (the "
        "last)",
        false},
-      {"draw", "FILE.svg", "draws --explain mesh or memory", false},
+      {"draw", "FILE.svg", "draws --explain mesh, memory or time", false},
       FLAG_THREADS, FLAG_JSON}},
+    {"machines", "", 0, 0, "lists the machines that the planner knows",
+     "Every constant says whether it is from a data sheet, fitted on published "
+     "measurements,\nmeasured or assumed. `lockstep calibrate` measures this "
+     "machine.",
+     "lockstep machines", false, command_machines,
+     {{"explain", "MACHINE", "every constant of a preset or profile", false},
+      FLAG_JSON}},
     {"mup", "CONFIG", 1, 1, "checks that a learning rate transfers between "
      "widths",
      "The coordinate check of muP. Trains the model at several widths, with "

@@ -6,6 +6,7 @@
 #include "cli/plan_largest.h"
 #include "cli/plan_mesh.h"
 #include "cli/plan_ramp.h"
+#include "cli/plan_time.h"
 #include "cli/run.h"
 #include "cli/table.h"
 #include "plan/explain.h"
@@ -435,6 +436,19 @@ done:
     return result;
 }
 
+/* Flags of a prediction say nothing about any other view. */
+static status refuse_time_flags(const struct arguments *arguments)
+{
+    static const char *const flags[] = {"machine", "nodes", "as", "tokens",
+                                        "watts", "price", "max-memory",
+                                        "foreign"};
+
+    for (size_t i = 0; i < sizeof flags / sizeof *flags; i++)
+        if (arguments_has(arguments, flags[i]))
+            FAIL(ERR_USAGE, "--%s goes with --time", flags[i]);
+    return OK;
+}
+
 status command_plan(struct arguments *arguments)
 {
     const char *names[VIEWS];
@@ -442,6 +456,10 @@ status command_plan(struct arguments *arguments)
     int view = 0;
     status result;
 
+    if (arguments_has(arguments, "time") ||
+        strcmp(arguments_text(arguments, "explain", ""), "time") == 0)
+        return plan_time(arguments);
+    TRY(refuse_time_flags(arguments));
     for (int i = 0; i < VIEWS; i++) names[i] = views[i].name;
     TRY(arguments_choice(arguments, "explain", names, VIEWS, &view));
     result = planned_build(&planned, arguments);

@@ -33,6 +33,8 @@ status command_compare(struct arguments *arguments);
 status command_metrics(struct arguments *arguments);
 /* plan.c */
 status command_plan(struct arguments *arguments);
+/* machines.c */
+status command_machines(struct arguments *arguments);
 /* mup.c */
 status command_mup(struct arguments *arguments);
 /* schedule.c */

@@ -115,6 +115,7 @@ TEST(exit_codes_are_the_documented_ones)
         {ERR_DEVICE, "device", 69},   {ERR_PEER, "peer", 68},
         {ERR_STOPPED, "stopped", 75}, {ERR_NUMERIC, "numeric", 76},
         {ERR_VERIFY, "verify", 77},
+        {ERR_FIT, "fit", 79},
     };
 
     EQUAL_INT(ROWS(rows), STATUS_COUNT);

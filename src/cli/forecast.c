@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* forecast.c - the inputs of a prediction, from a command line. */
+#include "cli/forecast.h"
+
+#include <string.h>
+
+#include "cli/config.h"
+#include "planner/this_machine.h"
+#include "setup/setup.h"
+#include "setup/suggest.h"
+#include "train/draft.h"
+
+status forecast_amount(const struct arguments *arguments, const char *flag,
+                       double *out)
+{
+    *out = 0;
+    if (!arguments_has(arguments, flag)) return OK;
+    return arguments_real(arguments, flag, 1e-12, 1e30, out);
+}
+
+static status open_machine(struct forecast *f, struct arguments *arguments)
+{
+    const char *name = arguments_text(arguments, "machine", NULL);
+    char key[MACHINE_KEY_BYTES];
+    status code;
+
+    if (name == NULL) {
+        code = status_fail(ERR_USAGE, __FILE__, __LINE__,
+                           "%s needs --machine FILE or PRESET",
+                           arguments->command->name);
+        return status_hint(code, "lockstep machines lists the presets; "
+                                 "lockstep calibrate --out FILE measures this "
+                                 "machine");
+    }
+    this_machine_key(key);
+    return machine_open(&f->machine, &(struct machine_choice){
+        name, key, arguments_has(arguments, "foreign")});
+}
+
+/* Ranks from --ranks, or from --nodes with the machine's devices. */
+static status read_ranks(struct forecast *f, struct arguments *arguments)
+{
+    const int64_t devices = (int64_t)f->machine.value[M_DEVICES];
+    int64_t ranks = 0, nodes = 0;
+
+    TRY(arguments_integer(arguments, "ranks", 1, FORECAST_RANKS, &ranks));
+    TRY(arguments_integer(arguments, "nodes", 1, FORECAST_RANKS, &nodes));
+    if (ranks == 0 && nodes * devices > FORECAST_RANKS)
+        FAIL(ERR_USAGE, "--nodes %lld: %lld devices; at most %d can be planned",
+             (long long)nodes, (long long)(nodes * devices), FORECAST_RANKS);
+    if (ranks == 0) ranks = nodes > 0 ? nodes * devices : 1;
+    if (nodes > ranks || (nodes > 0 && ranks % nodes != 0))
+        FAIL(ERR_USAGE, "--ranks %lld: not a multiple of --nodes %lld; %lld is",
+             (long long)ranks, (long long)nodes,
+             (long long)(ranks < nodes ? nodes : ranks / nodes * nodes));
+    if (nodes > 0 && ranks / nodes > devices)
+        FAIL(ERR_USAGE, "--ranks %lld on %lld nodes are %lld on each; a node "
+                        "of %s has %lld devices", (long long)ranks,
+             (long long)nodes, (long long)(ranks / nodes), f->machine.name,
+             (long long)devices);
+    f->ranks = (int)ranks;
+    f->nodes = (int)nodes;
+    return OK;
+}
+
+status forecast_open(struct forecast *f, struct arguments *arguments)
+{
+    int as = AS_LOCKSTEP;
+
+    *f = (struct forecast){0};
+    TRY(arguments_choice(arguments, "as", as_names, AS_COUNT, &as));
+    f->as = (enum program_as)as;
+    TRY(forecast_amount(arguments, "max-memory", &f->max_memory));
+    TRY(open_machine(f, arguments));
+    TRY(read_ranks(f, arguments));
+    TRY(config_read(&f->set, arguments->operands[0], arguments));
+    if (f->set.values.model.vocab == 0 && f->set.values.model.from[0] == 0 &&
+        f->set.values.tokenizer.from[0] != 0) {
+        struct setup setup = {0};
+        status result = setup_resolve(&setup, &f->set, 1, 0);
+
+        if (result == OK) f->model = setup.model;
+        setup_free(&setup);
+        if (result != OK) {
+            status_clear();
+            FAIL(ERR_CONFIG, "model.vocab is 0 and the tokenizer could not "
+                             "tell it; set model.vocab");
+        }
+    } else {
+        TRY(model_from_options(&f->model, &f->set.values, 0));
+    }
+    return shape_of(&f->shape, &f->model, f->set.values.data.sequence);
+}
+
+/* The largest rank, planned to the byte; the ranks of a pipe differ. */
+static status plan_memory(struct forecast *f, struct setup *setup)
+{
+    const int pipe = setup->mesh.size[AXIS_PIPE];
+
+    for (int position = 0; position < pipe; position++) {
+        struct place place = {{0}};
+        struct draft draft;
+        double bytes;
+
+        place.at[AXIS_PIPE] = position;
+        TRY(draft_build(&draft, setup,
+                        mesh_rank(&setup->mesh, &setup->order, &place)));
+        bytes = (double)draft.pipeline.bytes;
+        draft_free(&draft);
+        if (bytes <= f->exact_bytes) continue;
+        f->exact_bytes = bytes;
+        f->exact_position = position;
+    }
+    return OK;
+}
+
+/* Lockstep's own choices where the options leave them open. */
+static status settle(struct forecast *f)
+{
+    struct setup setup = {0};
+    status result;
+
+    f->set.values.train.memory =
+        (f->max_memory > 0 ? f->max_memory
+                           : f->machine.value[M_MEMORY_BYTES]) / 1073741824.0;
+    TRY_GOTO(done, result,
+             setup_resolve_or_suggest(&setup, &f->set, f->ranks, 0));
+    f->set.values.train.micro_batch = setup.request.micro_batch;
+    TRY_GOTO(done, result, plan_memory(f, &setup));
+done:
+    setup_free(&setup);
+    return result;
+}
+
+status forecast_layout(struct forecast *f)
+{
+    const struct layout_request request = {
+        &f->set.values, &f->shape, &f->machine, f->as, f->ranks, f->nodes,
+        f->blocks};
+
+    if (f->as == AS_LOCKSTEP) TRY(settle(f));
+    return layout_from_options(&f->layout, &request);
+}
+
+struct cost forecast_cost(const struct forecast *f)
+{
+    return (struct cost){&f->machine, &f->shape, &f->layout};
+}
+
+void forecast_free(struct forecast *f)
+{
+    options_free(&f->set);
+    machine_free(&f->machine);
+}

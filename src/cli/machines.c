@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* machines.c - the machines that the planner knows, with the source of every
+ * constant. */
+#include <string.h>
+#include "cli/run.h"
+#include "cli/table.h"
+#include "planner/machine.h"
+
+static void links_write(const struct machine *m, struct json_writer *w)
+{
+    static const struct { const char *path; int rate, share, latency; } rows[] =
+        {{"node", M_LINK_RATE, M_LINK, M_LINK_LATENCY},
+         {"network", M_NIC_RATE, M_NIC, M_NIC_LATENCY}};
+
+    json_write_key(w, "links");
+    json_write_array(w);
+    for (int i = 0; i < 2; i++) {
+        json_write_object(w);
+        json_write_key_text(w, "path", rows[i].path);
+        json_write_key_real(w, "bytes_per_s", m->value[rows[i].rate]);
+        json_write_key_real(w, "reached", m->value[rows[i].share]);
+        json_write_key_real(w, "latency_s", m->value[rows[i].latency]);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+}
+
+static void machine_row(const struct machine_preset *preset,
+                        struct json_writer *w)
+{
+    struct machine m;
+
+    machine_from_preset(&m, preset);
+    json_write_object(w);
+    json_write_key_text(w, "name", preset->name);
+    json_write_key_text(w, "title", preset->title);
+    json_write_key_text(w, "mark", mark_name(m.mark[M_GEMM]));
+    json_write_key_text(w, "source", m.source[M_GEMM]);
+    json_write_key_integer(w, "devices_per_node",
+                           (int64_t)m.value[M_DEVICES]);
+    json_write_key_real(w, "memory_bytes", m.value[M_MEMORY_BYTES]);
+    links_write(&m, w);
+    json_write_key(w, "constants");
+    machine_constants_write(&m, w);
+    json_write_object_end(w);
+    machine_free(&m);
+}
+
+static status print_json(void)
+{
+    struct json_writer w = {0};
+
+    json_write_begin(&w, 2);
+    json_write_object(&w);
+    json_write_key_integer(&w, "version", 1);
+    json_write_key(&w, "machines");
+    json_write_array(&w);
+    for (int i = 0; i < machine_preset_count; i++)
+        machine_row(&machine_presets[i], &w);
+    json_write_array_end(&w);
+    json_write_object_end(&w);
+    return json_print(&w, stdout);
+}
+
+static void overview(struct table *table)
+{
+    static const struct table_column columns[] = {
+        {"machine", "machine", false}, {"devices", "devices", true},
+        {"16 bits, TFLOP/s", "peak_16", true}, {"reached", "gemm", true},
+        {"memory", "memory_bytes", true}, {"GB/s", "memory_rate", true},
+        {"node, GB/s", "link_rate", true}, {"network, GB/s", "nic_rate", true},
+        {"shares are", "mark", false}, {"meaning", "title", false}};
+
+    table_begin(table, columns, 10);
+    for (int i = 0; i < machine_preset_count; i++) {
+        struct machine m;
+
+        machine_from_preset(&m, &machine_presets[i]);
+        table_text(table, m.name);
+        table_integer(table, (int64_t)m.value[M_DEVICES]);
+        table_real(table, m.value[M_PEAK_16] / 1e12, 4);
+        table_real(table, m.value[M_GEMM], 3);
+        table_bytes(table, (int64_t)m.value[M_MEMORY_BYTES]);
+        table_real(table, m.value[M_MEMORY_RATE] / 1e9, 4);
+        table_real(table, m.value[M_LINK_RATE] / 1e9, 4);
+        table_real(table, m.value[M_NIC_RATE] / 1e9, 4);
+        table_text(table, mark_name(m.mark[M_GEMM]));
+        table_text(table, machine_presets[i].title);
+        machine_free(&m);
+    }
+}
+
+static void constants(const struct machine *m, struct table *table)
+{
+    static const struct table_column columns[] = {
+        {"constant", "constant", false}, {"value", "value", true},
+        {"unit", "unit", false}, {"mark", "mark", false},
+        {"meaning", "meaning", false}, {"source", "source", false}};
+
+    table_begin(table, columns, 6);
+    for (int i = 0; i < M_CONSTANTS; i++) {
+        table_text(table, constant_rows[i].key);
+        table_real(table, m->value[i], 5);
+        table_text(table, constant_rows[i].unit);
+        table_text(table, mark_name(m->mark[i]));
+        table_text(table, constant_rows[i].meaning);
+        table_text(table, m->source[i]);
+    }
+}
+
+status command_machines(struct arguments *arguments)
+{
+    const char *one = arguments_text(arguments, "explain", NULL);
+    struct table table = {0};
+    struct machine m = {0};
+    status result;
+
+    if (arguments_has(arguments, "json")) return print_json();
+    if (one == NULL) {
+        overview(&table);
+    } else {
+        TRY(machine_open(&m, &(struct machine_choice){one, "", true}));
+        constants(&m, &table);
+    }
+    result = table_print(&table, stdout);
+    table_free(&table);
+    machine_free(&m);
+    return result;
+}

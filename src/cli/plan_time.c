@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_time.c - `plan --time`: seconds, where they go, memory, cost. */
+#include "cli/plan_time.h"
+
+#include <string.h>
+
+#include "base/file.h"
+#include "cli/forecast.h"
+#include "cli/table.h"
+#include "planner/advise.h"
+#include "planner/draw.h"
+#include "planner/memory.h"
+
+struct bill { double days, energy_kwh, cost; }; /* 0: was not asked for */
+
+struct view {
+    struct forecast forecast;
+    struct prediction prediction;
+    struct bill bill;
+    struct steps steps;
+    struct advice advice;
+    bool explain;
+};
+
+/* Tokens of the run: --tokens, or what the configuration trains. */
+static double run_tokens(const struct view *v, double asked)
+{
+    const struct options *o = &v->forecast.set.values;
+
+    if (asked > 0) return asked;
+    if (o->train.tokens > 0) return (double)o->train.tokens;
+    return (double)o->train.steps * (double)o->train.batch *
+           (double)o->data.sequence;
+}
+
+static status fill_bill(struct view *v, const struct arguments *arguments)
+{
+    double tokens, watts, price, hours;
+
+    TRY(forecast_amount(arguments, "tokens", &tokens));
+    TRY(forecast_amount(arguments, "watts", &watts));
+    TRY(forecast_amount(arguments, "price", &price));
+    hours = run_tokens(v, tokens) / v->prediction.tokens_per_s / 3600;
+    if ((watts > 0 || price > 0) && hours <= 0)
+        FAIL(ERR_USAGE, "--%s needs --tokens T, or train.tokens or "
+                        "train.steps in the configuration",
+             watts > 0 ? "watts" : "price");
+    if (tokens > 0) v->bill.days = hours / 24;
+    v->bill.energy_kwh = watts * v->forecast.ranks * hours / 1000;
+    v->bill.cost = price * v->forecast.ranks * hours;
+    return OK;
+}
+
+/* ---- for programs ---- */
+
+static void real_or_null(struct json_writer *w, const char *key, double value)
+{
+    json_write_key(w, key);
+    if (value > 0) json_write_real(w, value);
+    else json_write_null(w);
+}
+
+static void write_axes(struct json_writer *w, const struct prediction *p)
+{
+    json_write_key(w, "exposed_comm_s");
+    json_write_object(w);
+    for (int axis = AXIS_PIPE; axis < AXIS_COUNT; axis++)
+        json_write_key_real(w, axis_name((enum axis)axis),
+                            p->exposed_s[axis]);
+    json_write_object_end(w);
+}
+
+static void write_path(struct json_writer *w, const struct prediction *p)
+{
+    json_write_key(w, "critical_path_s");
+    json_write_object(w);
+    for (int i = 0; i < CAUSES; i++)
+        json_write_key_real(w, cause_names[i], p->path_s[i]);
+    json_write_object_end(w);
+    json_write_key(w, "lanes_s");
+    json_write_object(w);
+    for (int i = 0; i < CLOCK_LANES; i++)
+        json_write_key_real(w, lane_names[i], p->lane_s[i]);
+    json_write_object_end(w);
+    json_write_key(w, "critical_path");
+    json_write_array(w);
+    for (int i = 0; i < p->part_count; i++) {
+        json_write_object(w);
+        json_write_key_text(w, "what", step_item_names[p->parts[i].item]);
+        json_write_key_integer(w, "pipe_rank", p->parts[i].rank);
+        json_write_key_integer(w, "stage", p->parts[i].stage);
+        json_write_key_integer(w, "count", p->parts[i].count);
+        json_write_key_real(w, "seconds", p->parts[i].seconds);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+}
+
+static void write_memory(struct json_writer *w, const struct view *v)
+{
+    const struct prediction *p = &v->prediction;
+    struct memory m;
+
+    memory_of(&v->forecast.layout, &v->forecast.shape, p->memory_position,
+              &m);
+    json_write_key(w, "memory");
+    json_write_object(w);
+    json_write_key_integer(w, "pipe_rank", p->memory_position);
+    json_write_key_real(w, "weights_bytes", m.weights);
+    json_write_key_real(w, "gradients_bytes", m.gradients);
+    json_write_key_real(w, "states_bytes", m.states);
+    json_write_key_real(w, "activations_bytes", m.activations);
+    json_write_key_real(w, "logits_bytes", m.logits);
+    json_write_key_real(w, "gathered_bytes", m.gathered);
+    json_write_key_real(w, "libraries_bytes", m.foreign);
+    json_write_object_end(w);
+}
+
+static status print_json(const struct view *v)
+{
+    const struct prediction *p = &v->prediction;
+    struct json_writer w = {0};
+
+    json_write_begin(&w, 2);
+    json_write_object(&w);
+    json_write_key_integer(&w, "version", 1);
+    json_write_key_real(&w, "step_s", p->step_s);
+    json_write_key_real(&w, "tokens_per_s", p->tokens_per_s);
+    json_write_key_real(&w, "mfu", p->mfu);
+    json_write_key_real(&w, "mfu_noncausal", p->mfu_noncausal);
+    json_write_key_real(&w, "hfu", p->hfu);
+    json_write_key_real(&w, "bubble_rate", p->bubble_rate);
+    json_write_key_real(&w, "idle_share", p->idle_share);
+    write_axes(&w, p);
+    json_write_key_integer(&w, "memory_bytes", (int64_t)p->memory_bytes);
+    json_write_key_integer(&w, "memory_limit_bytes",
+                           (int64_t)p->memory_limit);
+    json_write_key(&w, "fits");
+    json_write_bool(&w, p->fits);
+    json_write_key_real(&w, "guessed_share", p->guessed_share);
+    real_or_null(&w, "days", v->bill.days);
+    real_or_null(&w, "energy_kwh", v->bill.energy_kwh);
+    real_or_null(&w, "cost", v->bill.cost);
+    if (v->explain) {
+        json_write_key(&w, "explain");
+        json_write_object(&w);
+        write_path(&w, p);
+        write_memory(&w, v);
+        json_write_object_end(&w);
+    }
+    json_write_object_end(&w);
+    return json_print(&w, stdout);
+}
+
+/* ---- for people ---- */
+
+static void row(struct table *t, const char *what, double value, int digits,
+                const char *unit)
+{
+    table_text(t, what);
+    table_real(t, value, digits);
+    table_text(t, unit);
+}
+
+static void memory_row(struct table *t, const struct view *v)
+{
+    const struct prediction *p = &v->prediction;
+    char text[96], limit[32];
+
+    table_text(t, "memory");
+    table_bytes(t, (int64_t)p->memory_bytes);
+    snprintf(text, sizeof text, "of %s: the largest rank, at pipe rank %d, %s",
+             text_bytes(limit, (uint64_t)p->memory_limit), p->memory_position,
+             p->fits ? "fits" : "does not fit");
+    table_text(t, text);
+}
+
+static void fill_table(const struct view *v, struct table *t)
+{
+    static const struct table_column columns[] = {
+        {"what", "what", false}, {"value", "value", true},
+        {"unit", "unit", false}};
+    const struct prediction *p = &v->prediction;
+    char layout[160];
+
+    table_begin(t, columns, 3);
+    table_text(t, "layout");
+    table_text(t, "");
+    table_text(t, layout_text(&v->forecast.layout, layout, sizeof layout));
+    row(t, "step", p->step_s, 5, "s");
+    row(t, "tokens", p->tokens_per_s, 6, "a second, all ranks");
+    row(t, "MFU", 100 * p->mfu, 4, "%, causal attention counted half");
+    row(t, "MFU, not causal", 100 * p->mfu_noncausal, 4,
+        "%, as most papers count");
+    row(t, "HFU", 100 * p->hfu, 4, "%, with recomputation");
+    row(t, "bubble rate", 100 * p->bubble_rate, 4, "%, of the pipeline");
+    row(t, "idle", 100 * p->idle_share, 4, "%, of all ranks' time");
+    for (int axis = AXIS_PIPE; axis < AXIS_COUNT; axis++) {
+        char what[48];
+
+        if (p->exposed_s[axis] <= 0) continue;
+        snprintf(what, sizeof what, "exposed: %s",
+                 axis_name((enum axis)axis));
+        row(t, what, p->exposed_s[axis], 4, "s");
+    }
+    memory_row(t, v);
+    row(t, "guessed", 100 * p->guessed_share, 3,
+        "%, of the critical path: neither measured nor fitted");
+    if (v->bill.days > 0) row(t, "run", v->bill.days, 4, "days");
+    if (v->bill.energy_kwh > 0) row(t, "energy", v->bill.energy_kwh, 5, "kWh");
+    if (v->bill.cost > 0) row(t, "cost", v->bill.cost, 6, "");
+}
+
+static void explain_causes(const struct view *v)
+{
+    const struct prediction *p = &v->prediction;
+
+    printf("\nThe critical path by cause:\n");
+    for (int i = 0; i < CAUSES; i++)
+        if (p->path_s[i] > 0)
+            printf("  %-13s %10.4g s  %5.1f%%\n", cause_names[i], p->path_s[i],
+                   100 * p->path_s[i] / p->step_s);
+    printf("\nLanes, busy on the mean rank:\n");
+    for (int i = 0; i < CLOCK_LANES; i++)
+        if (p->lane_s[i] > 0)
+            printf("  %-13s %10.4g s  %5.1f%%\n", lane_names[i], p->lane_s[i],
+                   100 * p->lane_s[i] / p->step_s);
+    printf("\nThe critical path by name, the longest first:\n");
+    for (int i = 0; i < p->part_count; i++) {
+        const struct path_part *part = &p->parts[i];
+
+        printf("  %4d x %-9s pipe rank %d", part->count,
+               step_item_names[part->item], part->rank);
+        if (part->stage >= 0) printf(", stage %d", part->stage);
+        printf(": %.4g s\n", part->seconds);
+    }
+}
+
+static void print_advice(const struct view *v)
+{
+    for (int i = 0; i < v->advice.count; i++) {
+        const struct advised *a = &v->advice.items[i];
+        char bytes[32];
+
+        printf("%s%s: %s a rank, the step takes %.4g s (%+.1f%%)\n",
+               i == 0 ? "\nChanges that make it fit, the cheapest first:\n  "
+                      : "  ",
+               a->what, text_bytes(bytes, (uint64_t)a->memory_bytes),
+               a->step_s, 100 * (a->step_s / v->prediction.step_s - 1));
+    }
+}
+
+static status print_text(struct view *v)
+{
+    struct table table = {0};
+    status result;
+
+    fill_table(v, &table);
+    result = table_print(&table, stdout);
+    table_free(&table);
+    TRY(result);
+    if (v->explain) explain_causes(v);
+    print_advice(v);
+    return OK;
+}
+
+static status run_view(struct view *v, struct arguments *arguments)
+{
+    const char *picture = arguments_text(arguments, "draw", NULL);
+    struct weather weather = {0};
+    struct cost cost;
+
+    TRY(forecast_open(&v->forecast, arguments));
+    TRY(forecast_layout(&v->forecast));
+    cost = forecast_cost(&v->forecast);
+    weather.memory_bytes = v->forecast.exact_bytes;
+    weather.max_memory = v->forecast.max_memory;
+    TRY(steps_build(&v->steps, &cost));
+    TRY(predict_steps(&v->prediction, &v->steps, &cost, &weather));
+    if (v->forecast.exact_bytes > 0)
+        v->prediction.memory_position = v->forecast.exact_position;
+    TRY(fill_bill(v, arguments));
+    if (!v->prediction.fits)
+        TRY(advise(&v->advice, &cost, v->prediction.memory_limit));
+    if (picture != NULL)
+        TRY(draw_steps(&v->steps, &v->prediction, picture));
+    if (arguments_has(arguments, "json")) return print_json(v);
+    return print_text(v);
+}
+
+status plan_time(struct arguments *arguments)
+{
+    struct view view = {
+        .explain = arguments_has(arguments, "explain")};
+    char need[32], limit[32];
+    status result = run_view(&view, arguments);
+
+    if (result == OK && !view.prediction.fits) {
+        text_bytes(need, (uint64_t)view.prediction.memory_bytes);
+        text_bytes(limit, (uint64_t)view.prediction.memory_limit);
+        result = status_fail(ERR_FIT, __FILE__, __LINE__,
+                             "the rank at pipe rank %d needs %s; the machine "
+                             "has %s", view.prediction.memory_position, need,
+                             limit);
+        if (view.advice.count > 0)
+            status_hint(result, "the cheapest change that fits: %s",
+                        view.advice.items[0].what);
+    }
+    steps_free(&view.steps);
+    forecast_free(&view.forecast);
+    return result;
+}

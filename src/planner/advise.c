@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* advise.c - tries changes of a layout that does not fit. */
+#include "planner/advise.h"
+
+#include <string.h>
+
+#include "planner/memory.h"
+
+enum { CHANGES = 16 };
+
+struct change {
+    const char *what;
+    bool (*make)(struct layout *layout, const struct shape *shape);
+    bool plan_only;
+};
+
+static bool less_kept(struct layout *l, const struct shape *shape)
+{
+    (void)shape;
+    if (l->recompute != RECOMPUTE_NONE) return false;
+    l->recompute = RECOMPUTE_SELECTIVE;
+    return true;
+}
+
+static bool nothing_kept(struct layout *l, const struct shape *shape)
+{
+    (void)shape;
+    if (l->recompute == RECOMPUTE_BLOCK) return false;
+    l->recompute = RECOMPUTE_BLOCK;
+    return true;
+}
+
+static bool zero_up(struct layout *l, int zero)
+{
+    if (l->zero >= zero || layout_sharing(l) < 2) return false;
+    l->zero = zero;
+    return true;
+}
+static bool zero1(struct layout *l, const struct shape *shape)
+{
+    (void)shape;
+    return zero_up(l, 1);
+}
+static bool zero2(struct layout *l, const struct shape *shape)
+{
+    (void)shape;
+    return zero_up(l, 2);
+}
+static bool fsdp(struct layout *l, const struct shape *shape)
+{
+    (void)shape;
+    return zero_up(l, 3);
+}
+
+static bool half_micro_batch(struct layout *l, const struct shape *shape)
+{
+    (void)shape;
+    if (l->micro_batch % 2 != 0) return false;
+    l->micro_batch /= 2;
+    l->microbatches *= 2;
+    return true;
+}
+
+/* Twice as much of one axis in place of data ranks. */
+static bool from_data(struct layout *l, int *axis)
+{
+    if (l->data % 2 != 0) return false;
+    l->data /= 2;
+    *axis *= 2;
+    l->microbatches *= 2;
+    return true;
+}
+
+static bool more_tensor(struct layout *l, const struct shape *shape)
+{
+    if (shape->heads % (2 * l->tensor) != 0) return false;
+    if (!from_data(l, &l->tensor)) return false;
+    if (l->as != AS_MEGATRON || l->recompute != RECOMPUTE_BLOCK)
+        l->sequence_parallel = true;
+    return true;
+}
+
+static bool more_pipe(struct layout *l, const struct shape *shape)
+{
+    if (2 * l->pipe * l->chunks > shape->layers) return false;
+    l->blocks = NULL;
+    return from_data(l, &l->pipe);
+}
+
+static bool states_away(struct layout *l, const struct shape *shape)
+{
+    (void)shape;
+    if (l->offload & OFFLOAD_STATES) return false;
+    l->offload |= OFFLOAD_STATES;
+    return true;
+}
+
+static const struct change changes[] = {
+    {"zero=zero1", zero1, false}, {"zero=zero2", zero2, false},
+    {"zero=fsdp", fsdp, false},
+    {"train.recompute=[attention]", less_kept, false},
+    {"train.recompute=[block]", nothing_kept, false},
+    {"half of train.micro_batch", half_micro_batch, false},
+    {"twice mesh.tensor, half of mesh.data", more_tensor, false},
+    {"twice mesh.pipe, half of mesh.data", more_pipe, false},
+    {"optimizer states in host memory (plan only)", states_away, true},
+};
+enum { CHANGE_COUNT = (int)(sizeof changes / sizeof *changes) };
+
+static void keep(struct advice *out, const struct advised *found)
+{
+    int at = out->count < ADVICES ? out->count++ : ADVICES;
+
+    for (; at > 0 && out->items[at - 1].step_s > found->step_s; at--)
+        if (at < ADVICES) out->items[at] = out->items[at - 1];
+    if (at < ADVICES) out->items[at] = *found;
+}
+
+static status try_one(struct advice *out, const struct cost *cost,
+                      const struct layout *layout, struct advised *found,
+                      double limit)
+{
+    const struct cost changed = {cost->machine, cost->shape, layout};
+    const struct weather weather = {.max_memory = limit};
+    struct prediction prediction;
+    int at;
+
+    found->memory_bytes = memory_largest(layout, cost->shape, &at);
+    if (found->memory_bytes > limit) return OK;
+    TRY(predict(&prediction, &changed, &weather));
+    found->step_s = prediction.step_s;
+    keep(out, found);
+    return OK;
+}
+
+static bool fits(const struct layout *layout, const struct shape *shape,
+                 double limit)
+{
+    int at;
+
+    return memory_largest(layout, shape, &at) <= limit;
+}
+
+/* A pair of changes is of use where neither is enough. */
+static bool fits_alone(const struct change *change, const struct cost *cost,
+                       double limit)
+{
+    struct layout one = *cost->layout;
+
+    return change->make(&one, cost->shape) &&
+           fits(&one, cost->shape, limit);
+}
+
+status advise(struct advice *out, const struct cost *cost, double limit)
+{
+    *out = (struct advice){.count = 0};
+    for (int i = 0; i < CHANGE_COUNT; i++) {
+        struct layout one = *cost->layout;
+        struct advised found = {.plan_only = changes[i].plan_only};
+
+        if (!changes[i].make(&one, cost->shape)) continue;
+        snprintf(found.what, sizeof found.what, "%s", changes[i].what);
+        TRY(try_one(out, cost, &one, &found, limit));
+    }
+    for (int i = 0; i < CHANGE_COUNT && out->count < ADVICES; i++) {
+        for (int j = i + 1; j < CHANGE_COUNT; j++) {
+            struct layout both = *cost->layout;
+            struct advised found = {
+                .plan_only = changes[i].plan_only || changes[j].plan_only};
+
+            if (!changes[i].make(&both, cost->shape) ||
+                fits(&both, cost->shape, limit) ||
+                !changes[j].make(&both, cost->shape) ||
+                fits_alone(&changes[j], cost, limit))
+                continue;
+            snprintf(found.what, sizeof found.what, "%s and %s",
+                     changes[i].what, changes[j].what);
+            TRY(try_one(out, cost, &both, &found, limit));
+        }
+    }
+    return OK;
+}

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cost.c - seconds of the passes of a block, of the embedding and of the head:
+ * a roofline with constants of the machine, or what was measured there. */
+#include "planner/cost.h"
+
+#include "planner/network.h"
+
+const char *const cause_names[CAUSES] = {
+    "products", "attention", "memory-bound", "launch", "update", "host",
+    "tensor", "context", "expert", "pipe", "data", "shard", "offload", "idle"};
+
+double spent_seconds(const struct spent *span)
+{
+    double sum = 0;
+
+    for (int i = 0; i < CAUSES; i++) sum += span->seconds[i];
+    return sum;
+}
+
+void spent_add(struct spent *to, const struct spent *from, double times)
+{
+    for (int i = 0; i < CAUSES; i++)
+        to->seconds[i] += times * from->seconds[i];
+    to->guessed += times * from->guessed;
+}
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* ---- products ---- */
+
+struct product_size { double m, n, k; };
+
+static double element_bytes(const struct cost *cost)
+{
+    return cost->layout->bits == 32 ? 4 : 2;
+}
+
+static double peak(const struct cost *cost)
+{
+    const int bits = cost->layout->bits;
+
+    return cost->machine->value[bits == 32   ? M_PEAK_32
+                                : bits == 16 ? M_PEAK_16 : M_PEAK_8];
+}
+
+static double distance(double a, double b)
+{
+    return a > b ? a / b : b / a;
+}
+
+/* The row whose three sizes are nearest, as the product of their ratios. */
+static const struct measured_product *nearest(const struct cost *cost,
+                                              struct product_size size,
+                                              double *apart)
+{
+    const struct measured_product *best = NULL;
+
+    for (int i = 0; i < cost->machine->product_count; i++) {
+        const struct measured_product *p = &cost->machine->products[i];
+        const double far = distance((double)p->m, size.m) *
+                           distance((double)p->n, size.n) *
+                           distance((double)p->k, size.k);
+
+        if (p->bits != cost->layout->bits) continue;
+        if (best == NULL || far < *apart) {
+            best = p;
+            *apart = far;
+        }
+    }
+    return best;
+}
+
+/* C[m, n] = A[m, k] B[k, n], `times` of them, one after the other. */
+static void cost_product(const struct cost *cost, struct product_size size,
+                         double times, enum cause cause, struct spent *out)
+{
+    const double *v = cost->machine->value;
+    const double flops = 2 * size.m * size.n * size.k;
+    const double bytes = element_bytes(cost) *
+                         (size.m * size.n + size.m * size.k +
+                          size.n * size.k);
+    const double floor_s = larger(flops / peak(cost),
+                                  bytes / v[M_MEMORY_RATE]);
+    double apart = 1, seconds;
+    const struct measured_product *row = nearest(cost, size, &apart);
+
+    if (row != NULL) {
+        seconds = row->seconds * flops / (2.0 * (double)row->m *
+                                          (double)row->n * (double)row->k);
+        if (apart > 1) seconds = larger(seconds, floor_s);
+        if (apart > 1) out->guessed += times * seconds;
+    } else {
+        const double slow = 1 + v[M_GEMM_HALF] * (1 / size.m + 1 / size.n +
+                                                  1 / size.k);
+
+        seconds = larger(flops / (peak(cost) * v[M_GEMM]) * slow,
+                         bytes / (v[M_MEMORY_RATE] * v[M_MEMORY]));
+        if (cost->machine->mark[M_GEMM] == MARK_ASSUMED)
+            out->guessed += times * seconds;
+    }
+    out->seconds[cause] += times * seconds;
+    if (seconds < v[M_LAUNCH])
+        out->seconds[CAUSE_LAUNCH] += times * (v[M_LAUNCH] - seconds);
+}
+
+/* An instruction that moves bytes through memory. */
+static void cost_moved(const struct cost *cost, double bytes, struct spent *out)
+{
+    const double *v = cost->machine->value;
+    const double seconds = bytes / (v[M_MEMORY_RATE] * v[M_MEMORY]);
+
+    out->seconds[CAUSE_MEMORY] += seconds;
+    if (cost->machine->mark[M_MEMORY] == MARK_ASSUMED)
+        out->guessed += seconds;
+    if (seconds < v[M_LAUNCH])
+        out->seconds[CAUSE_LAUNCH] += v[M_LAUNCH] - seconds;
+}
+
+/* ---- a block ---- */
+
+static double tokens_of(const struct cost *cost)
+{
+    return (double)cost->layout->micro_batch *
+           (double)cost->shape->sequence / cost->layout->context;
+}
+
+/* Programs before fused attention write all scores. GPT's are of that time. */
+static bool writes_scores(const struct cost *cost)
+{
+    return cost->layout->as == AS_MEGATRON && cost->shape->biased;
+}
+
+static void attention(const struct cost *cost, double passes,
+                      struct spent *out)
+{
+    const struct shape *s = cost->shape;
+    const struct layout *l = cost->layout;
+    const double heads = (double)s->heads / l->tensor;
+    const double tokens = tokens_of(cost);
+    const double *v = cost->machine->value;
+
+    if (writes_scores(cost)) {
+        const double rows = (double)s->sequence / l->context;
+        const double batch = (double)l->micro_batch * heads;
+        const double scores = batch * rows * (double)s->sequence;
+        const struct product_size size = {rows, (double)s->sequence,
+                                          (double)s->head_width};
+
+        cost_product(cost, size, 2 * passes * batch, CAUSE_ATTENTION, out);
+        out->seconds[CAUSE_LAUNCH] = 0; /* one call for all heads */
+        cost_moved(cost, passes * 9 * scores, out);
+    } else {
+        const double flops = 4 * tokens * heads * s->head_width * s->keys;
+        const double seconds = passes * flops / (peak(cost) * v[M_ATTENTION]);
+
+        out->seconds[CAUSE_ATTENTION] += seconds;
+        if (cost->machine->mark[M_ATTENTION] == MARK_ASSUMED)
+            out->guessed += seconds;
+    }
+}
+
+static void block_products(const struct cost *cost, struct passes *out)
+{
+    const struct shape *s = cost->shape;
+    const double t = cost->layout->tensor, m = tokens_of(cost);
+
+    for (int i = 0; i < s->product_count; i++) {
+        const struct shape_product *p = &s->products[i];
+        const double n = (double)p->outputs / (p->split_outputs ? t : 1);
+        const double k = (double)p->inputs / (p->split_outputs ? 1 : t);
+        const struct product_size sizes[PASSES] = {
+            {m, n, k}, {m, k, n}, {n, k, m}};
+
+        for (int pass = 0; pass < PASSES; pass++)
+            cost_product(cost, sizes[pass], p->each_block, CAUSE_PRODUCT,
+                         &out->pass[pass]);
+    }
+}
+
+static void block_moved(const struct cost *cost, struct passes *out)
+{
+    const struct shape *s = cost->shape;
+    const struct layout *l = cost->layout;
+    const double t = l->tensor;
+    const double extra = writes_scores(cost) ? 1.4 : 1; /* dropout, biases */
+    const double elements = tokens_of(cost) * extra *
+                            (s->moved_whole / (l->sequence_parallel ? t : 1) +
+                             s->moved_split / t);
+    const double *v = cost->machine->value;
+    const double beside = s->instructions -
+                          2.0 * s->product_count; /* not products */
+    const double bytes = elements * element_bytes(cost);
+    const double rate = v[M_MEMORY_RATE] * v[M_MEMORY];
+    const double floor_s = v[M_LAUNCH] * larger(beside, 1);
+
+    for (int pass = PASS_F; pass <= PASS_B; pass++) {
+        const double seconds = (pass == PASS_F ? 1 : 1.7) * bytes / rate;
+
+        out->pass[pass].seconds[CAUSE_MEMORY] += seconds;
+        out->pass[pass].seconds[CAUSE_LAUNCH] +=
+            seconds < floor_s ? floor_s - seconds : 0;
+    }
+}
+
+/* Sums over tensor ranks: all-reduce, or its halves where they divide
+ * tokens. */
+static void block_tensor(const struct cost *cost, struct passes *out)
+{
+    const struct layout *l = cost->layout;
+    const double bytes = tokens_of(cost) * (double)cost->shape->width *
+                         element_bytes(cost);
+    const struct group_shape group = group_of(l, CAUSE_TENSOR);
+    double guessed = 0, seconds;
+
+    if (l->tensor == 1) return;
+    seconds = cost_collective(cost, COLLECTIVE_ALL_REDUCE, group, bytes,
+                              &guessed) * cost->shape->joins;
+    guessed *= cost->shape->joins;
+    if (l->overlap_tensor) seconds *= 0.35, guessed *= 0.35;
+    for (int pass = PASS_F; pass <= PASS_B; pass++) {
+        out->pass[pass].seconds[CAUSE_TENSOR] += seconds;
+        out->pass[pass].guessed += guessed;
+    }
+}
+
+/* Keys and values of the other context ranks. */
+static void block_context(const struct cost *cost, struct passes *out)
+{
+    const struct layout *l = cost->layout;
+    const struct shape *s = cost->shape;
+    const double kv = s->kv_heads < l->tensor ? 1
+                                              : (double)s->kv_heads / l->tensor;
+    const double bytes = 2 * kv * s->head_width * element_bytes(cost) *
+                         (double)l->micro_batch * (double)s->sequence;
+    const struct group_shape group = group_of(l, CAUSE_CONTEXT);
+    double guessed = 0, seconds;
+
+    if (l->context == 1) return;
+    seconds = cost_collective(cost, COLLECTIVE_ALL_GATHER, group, bytes,
+                              &guessed);
+    out->pass[PASS_F].seconds[CAUSE_CONTEXT] += seconds;
+    out->pass[PASS_F].guessed += guessed;
+    out->pass[PASS_B].seconds[CAUSE_CONTEXT] += 2 * seconds;
+    out->pass[PASS_B].guessed += 2 * guessed;
+}
+
+void cost_block(const struct cost *cost, struct passes *out)
+{
+    const struct layout *l = cost->layout;
+    struct spent attends = {0};
+
+    *out = (struct passes){0};
+    block_products(cost, out);
+    block_moved(cost, out);
+    block_tensor(cost, out);
+    block_context(cost, out);
+    attention(cost, 1, &attends);
+    spent_add(&out->pass[PASS_F], &attends, 1);
+    spent_add(&out->pass[PASS_B], &attends, writes_scores(cost) ? 2 : 2.5);
+    if (l->recompute == RECOMPUTE_BLOCK) {
+        const struct spent again = out->pass[PASS_F];
+
+        spent_add(&out->pass[PASS_B], &again, 1);
+    } else if (l->recompute == RECOMPUTE_SELECTIVE) {
+        spent_add(&out->pass[PASS_B], &attends, 1);
+    }
+    /* Sums of gradients over micro-batches are float32. */
+    if (l->microbatches > 1 && l->bits < 32)
+        cost_moved(cost, 8 * cost->shape->block_parameters / l->tensor,
+                   &out->pass[PASS_W]);
+}
+
+void cost_embedding(const struct cost *cost, struct passes *out)
+{
+    const double bytes = tokens_of(cost) * (double)cost->shape->width *
+                         element_bytes(cost);
+    double guessed = 0;
+
+    *out = (struct passes){0};
+    cost_moved(cost, 2 * bytes, &out->pass[PASS_F]);
+    cost_moved(cost, 3 * bytes, &out->pass[PASS_W]);
+    if (cost->layout->tensor == 1) return;
+    out->pass[PASS_F].seconds[CAUSE_TENSOR] =
+        cost_collective(cost, COLLECTIVE_ALL_REDUCE,
+                        group_of(cost->layout, CAUSE_TENSOR), bytes, &guessed);
+    out->pass[PASS_F].guessed += guessed;
+}
+
+void cost_head(const struct cost *cost, struct passes *out)
+{
+    const double m = tokens_of(cost), k = (double)cost->shape->width;
+    const double n = (double)cost->shape->vocab / cost->layout->tensor;
+    const struct product_size sizes[PASSES] = {{m, n, k}, {m, k, n}, {n, k, m}};
+    double guessed = 0;
+
+    *out = (struct passes){0};
+    for (int pass = 0; pass < PASSES; pass++)
+        cost_product(cost, sizes[pass], 1, CAUSE_PRODUCT, &out->pass[pass]);
+    cost_moved(cost, 12 * m * n, &out->pass[PASS_F]); /* logits, loss */
+    cost_moved(cost, 8 * m * n, &out->pass[PASS_B]);
+    if (cost->layout->tensor == 1) return;
+    out->pass[PASS_B].seconds[CAUSE_TENSOR] =
+        cost_collective(cost, COLLECTIVE_ALL_REDUCE,
+                        group_of(cost->layout, CAUSE_TENSOR),
+                        m * k * element_bytes(cost), &guessed);
+    out->pass[PASS_B].guessed += guessed;
+}
+
+double cost_border_bytes(const struct cost *cost)
+{
+    const struct layout *l = cost->layout;
+    const double bytes = tokens_of(cost) * (double)cost->shape->width *
+                         element_bytes(cost);
+
+    return l->sequence_parallel || l->as == AS_MEGATRON
+               ? bytes / l->tensor : bytes;
+}

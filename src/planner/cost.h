@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cost.h - seconds of one piece of work on a machine, by cause. */
+#ifndef LOCKSTEP_PLANNER_COST_H
+#define LOCKSTEP_PLANNER_COST_H
+
+#include "planner/layout.h"
+
+enum cause {
+    CAUSE_PRODUCT, CAUSE_ATTENTION, CAUSE_MEMORY, CAUSE_LAUNCH, CAUSE_UPDATE,
+    CAUSE_HOST,    /* what a step needs beside its instructions */
+    CAUSE_TENSOR, CAUSE_CONTEXT, CAUSE_EXPERT, CAUSE_PIPE, CAUSE_DATA,
+    CAUSE_SHARD, CAUSE_OFFLOAD, CAUSE_IDLE, CAUSES
+};
+extern const char *const cause_names[CAUSES];
+
+/* Seconds by cause, and those of them that no measurement or fit is behind. */
+struct spent {
+    double seconds[CAUSES];
+    double guessed;
+};
+double spent_seconds(const struct spent *span);
+void spent_add(struct spent *to, const struct spent *from, double times);
+
+struct cost {
+    const struct machine *machine;
+    const struct shape *shape;
+    const struct layout *layout;
+};
+
+/* A group of ranks: `stride` rank numbers from one member to the next. */
+struct group_shape { int ranks, stride; };
+struct group_shape group_of(const struct layout *layout, enum cause axis);
+enum collective { COLLECTIVE_ALL_REDUCE, COLLECTIVE_ALL_GATHER,
+                  COLLECTIVE_REDUCE_SCATTER, COLLECTIVE_ALL_TO_ALL,
+                  COLLECTIVE_SEND };
+/* Seconds; `bytes`: of the whole tensor, as a rank has it before or after. */
+double cost_collective(const struct cost *cost, enum collective op,
+                       struct group_shape group, double bytes,
+                       double *guessed);
+
+/* F, B (gradient of the input) and W of one block, embedding or head, for one
+ * micro-batch. B includes what is recomputed for it. */
+enum { PASS_F, PASS_B, PASS_W, PASSES };
+struct passes { struct spent pass[PASSES]; };
+void cost_block(const struct cost *cost, struct passes *out);
+void cost_embedding(const struct cost *cost, struct passes *out);
+void cost_head(const struct cost *cost, struct passes *out);
+/* Bytes that a pipe rank sends for a micro-batch. */
+double cost_border_bytes(const struct cost *cost);
+
+#endif

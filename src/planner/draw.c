@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* draw.c - the predicted step as an SVG. */
+#include "planner/draw.h"
+
+#include "base/file.h"
+
+enum { WIDTH = 1200, LEFT = 110, ROW = 18, GAP = 6, TOP = 60,
+       DRAWN_RANKS = 64, DRAWN_ITEMS = 60000 };
+
+static const char *const colours[STEP_ITEMS] = {
+    "#4878a8", "#d98a3d", "#7aa65a", "#c4643c", "#b9a0c9", "#8fb8c9",
+    "#8467a8", "#999999", "#3f6f4f", "#a0a8d0", "#c9b458", "#d0d0d0"};
+
+static bool lane_is_used(const struct timed_list *list, int lane)
+{
+    for (int i = 0; i < list->count; i++)
+        if (list->items[i].lane == lane && list->items[i].seconds > 0)
+            return true;
+    return false;
+}
+
+static status draw_lane(const struct steps *steps, int rank, int lane, int y,
+                        struct text *out)
+{
+    const struct timed_list *list = &steps->lists.lists[rank];
+    double end = 0;
+
+    for (int r = 0; r < steps->lists.ranks; r++)
+        for (int i = 0; i < steps->lists.lists[r].count; i++)
+            if (steps->lists.lists[r].items[i].end > end)
+                end = steps->lists.lists[r].items[i].end;
+    TRY(text_printf(out, "<text x=\"4\" y=\"%d\">rank %d %s</text>\n",
+                    y + ROW - 5, rank, lane_names[lane]));
+    for (int i = 0; i < list->count; i++) {
+        const struct timed *t = &list->items[i];
+        const double scale = (WIDTH - LEFT - 10) / end;
+
+        if (t->lane != lane || t->end <= t->begin) continue;
+        TRY(text_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" "
+                             "height=\"%d\" fill=\"%s\"><title>%s stage %d, "
+                             "micro-batch %d: %.4g ms</title></rect>\n",
+                        LEFT + t->begin * scale, y,
+                        (t->end - t->begin) * scale, ROW - 2,
+                        colours[steps->items[t->kind]],
+                        step_item_names[steps->items[t->kind]], t->stage,
+                        t->microbatch, 1e3 * (t->end - t->begin)));
+    }
+    return OK;
+}
+
+static status draw_legend(struct text *out)
+{
+    for (int i = 0; i < STEP_ITEMS; i++)
+        TRY(text_printf(out, "<rect x=\"%d\" y=\"34\" width=\"12\" "
+                             "height=\"12\" fill=\"%s\"/><text x=\"%d\" "
+                             "y=\"44\">%s</text>\n", LEFT + 88 * i,
+                        colours[i], LEFT + 16 + 88 * i, step_item_names[i]));
+    return OK;
+}
+
+static status draw_all(const struct steps *steps, const struct prediction *p,
+                       struct text *out)
+{
+    const int ranks = steps->lists.ranks < DRAWN_RANKS ? steps->lists.ranks
+                                                       : DRAWN_RANKS;
+    struct text rows = {0};
+    int y = TOP;
+    status result = OK;
+
+    for (int r = 0; r < ranks; r++) {
+        for (int lane = 0; lane < CLOCK_LANES; lane++) {
+            if (!lane_is_used(&steps->lists.lists[r], lane)) continue;
+            TRY_GOTO(done, result, draw_lane(steps, r, lane, y, &rows));
+            y += ROW;
+        }
+        y += GAP;
+    }
+    TRY_GOTO(done, result,
+             text_printf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" "
+                              "width=\"%d\" height=\"%d\" font-family=\""
+                              "sans-serif\" font-size=\"11\">\n<rect "
+                              "width=\"100%%\" height=\"100%%\" "
+                              "fill=\"white\"/>\n<text x=\"4\" y=\"20\" "
+                              "font-size=\"14\">predicted step %.4g s, MFU "
+                              "%.1f%%, bubble rate %.3f, idle %.3f</text>\n",
+                         WIDTH, y + 10, p->step_s, 100 * p->mfu,
+                         p->bubble_rate, p->idle_share));
+    TRY_GOTO(done, result, draw_legend(out));
+    TRY_GOTO(done, result, text_append(out, rows.bytes, rows.length));
+    TRY_GOTO(done, result, text_append_string(out, "</svg>\n"));
+done:
+    text_free(&rows);
+    return result;
+}
+
+status draw_steps(const struct steps *steps, const struct prediction *p,
+                  const char *path)
+{
+    struct text out = {0};
+    int64_t items = 0;
+    status result;
+
+    for (int r = 0; r < steps->lists.ranks; r++)
+        items += steps->lists.lists[r].count;
+    if (items > DRAWN_ITEMS)
+        FAIL(ERR_CONFIG, "--draw: %lld instructions; at most %d can be seen",
+             (long long)items, DRAWN_ITEMS);
+    TRY_GOTO(done, result, draw_all(steps, p, &out));
+    TRY_GOTO(done, result, file_write_named(path, out.bytes, out.length));
+done:
+    text_free(&out);
+    return result;
+}

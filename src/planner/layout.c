@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layout.c - a layout from options, and what follows from its sizes. */
+#include "planner/layout.h"
+
+#include <string.h>
+
+#include "plan/fit.h"
+#include "schedule/build.h"
+
+const char *const as_names[AS_COUNT] = {"lockstep", "megatron", "torchtitan"};
+const char *const recompute_names[RECOMPUTES] = {"none", "attention",
+                                                 "block"};
+
+int layout_ranks(const struct layout *l)
+{
+    return l->pipe * l->data * l->shard * l->context * l->tensor * l->expert;
+}
+
+int layout_division(const struct layout *l, int zero)
+{
+    if (l->zero < zero) return 1;
+    return l->whole_shards ? l->shard : layout_sharing(l);
+}
+
+int layout_blocks(const struct layout *l, const struct shape *shape,
+                  int stage)
+{
+    const int stages = l->pipe * l->chunks;
+
+    if (l->blocks != NULL) return l->blocks[stage];
+    return (int)((int64_t)shape->layers * (stage + 1) / stages -
+                 (int64_t)shape->layers * stage / stages);
+}
+
+const char *layout_text(const struct layout *l, char *out, size_t size)
+{
+    const struct { const char *name; int size; } axes[] = {
+        {"tensor", l->tensor}, {"context", l->context}, {"expert", l->expert},
+        {"pipe", l->pipe}, {"shard", l->shard}, {"data", l->data}};
+    size_t used = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < 6; i++)
+        if (axes[i].size > 1 && used < size)
+            used += (size_t)snprintf(out + used, size - used, "%s %d, ",
+                                     axes[i].name, axes[i].size);
+    if (used < size)
+        snprintf(out + used, size - used, "micro-batch %lld, zero %d%s%s",
+                 (long long)l->micro_batch, l->zero,
+                 l->recompute != RECOMPUTE_NONE ? ", recompute " : "",
+                 l->recompute != RECOMPUTE_NONE
+                     ? recompute_names[l->recompute] : "");
+    return out;
+}
+
+/* ---- from options ---- */
+
+static int zero_of(const char *name, bool *whole_shards)
+{
+    *whole_shards = strcmp(name, "hsdp") == 0 || strcmp(name, "mics") == 0;
+    if (strcmp(name, "zero1") == 0) return 1;
+    if (strcmp(name, "zero2") == 0) return 2;
+    return strcmp(name, "ddp") == 0 ? 0 : 3;
+}
+
+static enum recompute recompute_of(const struct options *o)
+{
+    enum recompute found = RECOMPUTE_NONE;
+
+    for (int i = 0; i < o->train.recompute.count; i++) {
+        const char *word = o->train.recompute.items[i];
+
+        if (strcmp(word, "block") == 0) return RECOMPUTE_BLOCK;
+        if (strcmp(word, "none") != 0 && strcmp(word, "auto") != 0)
+            found = RECOMPUTE_SELECTIVE;
+    }
+    return found;
+}
+
+/* One axis may take all ranks that the others leave. */
+static status fill_mesh(struct layout *l, const struct options *o, int ranks)
+{
+    const struct { const char *name; int64_t asked; int *size; } axes[] = {
+        {"pipe", o->mesh.pipe, &l->pipe}, {"shard", o->mesh.shard, &l->shard},
+        {"context", o->mesh.context, &l->context},
+        {"tensor", o->mesh.tensor, &l->tensor},
+        {"expert", o->mesh.expert, &l->expert},
+        {"data", o->mesh.data == 0 ? -1 : o->mesh.data, &l->data}};
+    int64_t product = 1;
+    int open = -1;
+
+    for (int i = 0; i < 6; i++) {
+        *axes[i].size = axes[i].asked > 0 ? (int)axes[i].asked : 1;
+        if (axes[i].asked > 0) product *= axes[i].asked;
+        if (axes[i].asked < 0) open = i;
+        if (product > ranks) break;
+    }
+    if (product > ranks || ranks % product != 0 ||
+        (open < 0 && product != ranks))
+        FAIL(ERR_CONFIG, "--ranks %d: the mesh has %lld ranks%s; %lld %s",
+             ranks, (long long)product,
+             open >= 0 ? " without the open axis" : "",
+             (long long)(product > ranks ? product
+                                         : ranks / product * product),
+             "ranks fit");
+    if (open >= 0) *axes[open].size = (int)(ranks / product);
+    return OK;
+}
+
+static status fill_batch(struct layout *l, const struct options *o)
+{
+    const int64_t each = o->train.batch / layout_sharing(l);
+    int64_t near;
+
+    l->batch = o->train.batch;
+    if (each < 1 || o->train.batch % layout_sharing(l) != 0)
+        FAIL(ERR_CONFIG, "train.batch: %lld sequences do not divide among %d "
+                         "data-parallel ranks; %lld would",
+             (long long)l->batch, layout_sharing(l),
+             (long long)((each < 1 ? 1 : each) * layout_sharing(l)));
+    l->micro_batch = o->train.micro_batch > 0 ? o->train.micro_batch : 1;
+    for (near = l->micro_batch; each % near != 0; near--) continue;
+    if (near != l->micro_batch)
+        FAIL(ERR_CONFIG, "train.micro_batch: %lld does not divide the %lld "
+                         "sequences of a rank; %lld does",
+             (long long)l->micro_batch, (long long)each, (long long)near);
+    if (each / l->micro_batch > MICROBATCHES_MAX)
+        FAIL(ERR_CONFIG, "train.micro_batch: %lld micro-batches; at most %d",
+             (long long)(each / l->micro_batch), MICROBATCHES_MAX);
+    l->microbatches = (int)(each / l->micro_batch);
+    return OK;
+}
+
+static status fill_schedule(struct layout *l, const struct options *o,
+                            const struct shape *shape)
+{
+    const struct schedule_row *row;
+
+    l->chunks = 1;
+    snprintf(l->schedule, sizeof l->schedule, "%s", o->schedule.name);
+    if (l->pipe == 1) {
+        snprintf(l->schedule, sizeof l->schedule, "1f1b");
+        return OK;
+    }
+    TRY(schedule_row_find(o->schedule.name, &row));
+    l->chunks = row->chunks > 0          ? row->chunks
+                : o->schedule.chunks > 0 ? (int)o->schedule.chunks : 2;
+    if (l->pipe * l->chunks > shape->layers)
+        FAIL(ERR_CONFIG, "mesh.pipe: %d ranks with %d stages each need %d "
+                         "blocks; the model has %d", l->pipe, l->chunks,
+             l->pipe * l->chunks, shape->layers);
+    return OK;
+}
+
+static status check_axes(const struct layout *l, const struct shape *shape)
+{
+    if (shape->heads % l->tensor != 0)
+        FAIL(ERR_CONFIG, "mesh.tensor: %d ranks do not divide %d heads",
+             l->tensor, shape->heads);
+    if (l->tensor * l->context > shape->sequence)
+        FAIL(ERR_CONFIG, "mesh.context: %d ranks for sequences of %lld tokens",
+             l->context, (long long)shape->sequence);
+    return OK;
+}
+
+status layout_from_options(struct layout *l,
+                           const struct layout_request *request)
+{
+    const struct options *o = request->options;
+    const int devices = (int)request->machine->value[M_DEVICES];
+
+    *l = (struct layout){.as = request->as};
+    if (request->nodes > request->ranks ||
+        (request->nodes > 0 && request->ranks % request->nodes != 0))
+        FAIL(ERR_CONFIG, "--nodes %d does not divide --ranks %d",
+             request->nodes, request->ranks);
+    l->per_node = request->nodes > 0 ? request->ranks / request->nodes
+                  : request->ranks < devices ? request->ranks : devices;
+    TRY(fill_mesh(l, o, request->ranks));
+    TRY(fill_batch(l, o));
+    TRY(fill_schedule(l, o, request->shape));
+    TRY(check_axes(l, request->shape));
+    l->zero = zero_of(o->zero, &l->whole_shards);
+    l->recompute = recompute_of(o);
+    /* Megatron-LM recomputed whole blocks before it had sequence
+     * parallelism. */
+    l->sequence_parallel = l->tensor > 1 &&
+                           !(l->as == AS_MEGATRON &&
+                             l->recompute == RECOMPUTE_BLOCK);
+    l->bits = strcmp(o->train.dtype, "float32") == 0 ||
+              strcmp(o->train.dtype, "float64") == 0 ? 32 : 16;
+    l->overlap_tensor = o->tensor.overlap > 1 || o->tensor.domino;
+    if (request->blocks == NULL) return OK;
+    if (l->pipe * l->chunks > LAYOUT_STAGES)
+        FAIL(ERR_CONFIG, "mesh.pipe: %d stages; at most %d can be planned",
+             l->pipe * l->chunks, LAYOUT_STAGES);
+    TRY(fit_blocks(&o->mesh.layers, request->shape->layers, l->pipe,
+                   l->pipe * l->chunks, request->blocks));
+    l->blocks = request->blocks;
+    return OK;
+}

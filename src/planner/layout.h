@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layout.h - how ranks divide a step, as the planner compares it: small enough
+ * to be copied a hundred thousand times. */
+#ifndef LOCKSTEP_PLANNER_LAYOUT_H
+#define LOCKSTEP_PLANNER_LAYOUT_H
+
+#include "base/options.h"
+#include "planner/machine.h"
+#include "planner/shape.h"
+#include "schedule/schedule.h"
+
+/* Whose step is predicted: what is reduced in which type, what is kept. */
+enum program_as { AS_LOCKSTEP, AS_MEGATRON, AS_TORCHTITAN, AS_COUNT };
+extern const char *const as_names[AS_COUNT];
+
+enum recompute { RECOMPUTE_NONE, RECOMPUTE_SELECTIVE, RECOMPUTE_BLOCK,
+                 RECOMPUTES };
+extern const char *const recompute_names[RECOMPUTES];
+
+/* Weights, gradients and states that are not in device memory. */
+enum offload { OFFLOAD_NONE, OFFLOAD_STATES = 1, OFFLOAD_WEIGHTS = 2,
+               OFFLOAD_ACTIVATIONS = 4, OFFLOAD_DISK = 8 };
+
+enum { LAYOUT_STAGES = 256, LAYOUT_NAME = 24 };
+
+struct layout {
+    enum program_as as;
+    int pipe, data, shard, context, tensor, expert;
+    int per_node;            /* ranks of a node */
+    int64_t batch, micro_batch; /* sequences of a step; of a rank at once */
+    int microbatches;        /* of a pipeline in a step */
+    char schedule[LAYOUT_NAME];
+    int chunks;              /* stages of a pipe rank */
+    int zero;                /* 0 to 3 */
+    bool whole_shards;       /* hsdp: weights are divided by shard alone */
+    enum recompute recompute;
+    bool sequence_parallel;  /* tensor ranks divide tokens between products */
+    int bits;                /* of weights in products: 8, 16 or 32 */
+    bool overlap_tensor;     /* messages beside products */
+    unsigned offload;        /* enum offload */
+    const int *blocks;       /* borrowed, of each stage; NULL: even */
+};
+
+/* The layout that options ask for on `ranks`. ERR_CONFIG: it divides nothing;
+ * names the nearest that does. */
+struct layout_request {
+    const struct options *options;
+    const struct shape *shape;
+    const struct machine *machine;
+    enum program_as as;
+    int ranks, nodes;        /* nodes 0: as many as the machine needs */
+    int *blocks;             /* room for [LAYOUT_STAGES]; NULL: even */
+};
+status layout_from_options(struct layout *layout,
+                           const struct layout_request *request);
+int layout_ranks(const struct layout *layout);
+/* Ranks that share the batch. */
+static inline int layout_sharing(const struct layout *layout)
+{
+    return layout->data * layout->shard;
+}
+/* Ranks over which what `zero` names is divided: weights, gradients, states. */
+int layout_division(const struct layout *layout, int zero);
+/* Blocks of stage `stage` of pipe x chunks. */
+int layout_blocks(const struct layout *layout, const struct shape *shape,
+                  int stage);
+/* "tensor 8, pipe 16, data 8, micro-batch 1, zero1". */
+const char *layout_text(const struct layout *layout, char *out, size_t size);
+
+#endif

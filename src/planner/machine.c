@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* machine.c - the table of constants, the presets, and corrections. */
+#include "planner/machine.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "planner/profile_file.h"
+
+const struct constant_row constant_rows[M_CONSTANTS] = {
+    [M_DEVICES] = {"devices", "", "devices of a node", 1, 1 << 16},
+    [M_PEAK_32] = {"peak_32", "FLOP/s", "peak of products of float32",
+                   1e6, 1e20},
+    [M_PEAK_16] = {"peak_16", "FLOP/s", "peak of products of bfloat16",
+                   1e6, 1e20},
+    [M_PEAK_8] = {"peak_8", "FLOP/s", "peak of products of 8 bits", 1e6, 1e20},
+    [M_GEMM] = {"gemm", "", "share of the peak that large products reach",
+                1e-6, 1},
+    [M_GEMM_HALF] = {"gemm_half", "", "dimension of a product that costs half "
+                     "of its speed", 0, 1e6},
+    [M_ATTENTION] = {"attention", "", "share of the peak that attention "
+                     "reaches", 1e-6, 1},
+    [M_MEMORY_BYTES] = {"memory_bytes", "bytes", "memory of a device",
+                        1, 1e16},
+    [M_MEMORY_RATE] = {"memory_rate", "bytes/s", "bandwidth of that memory",
+                       1, 1e16},
+    [M_MEMORY] = {"memory", "", "share of that bandwidth that is reached",
+                  1e-6, 1},
+    [M_LINK_RATE] = {"link_rate", "bytes/s", "inside a node, one direction",
+                     1, 1e16},
+    [M_LINK] = {"link", "", "share of it that collectives reach", 1e-6, 1},
+    [M_LINK_LATENCY] = {"link_latency", "s", "of a hop inside a node", 0, 10},
+    [M_NIC_RATE] = {"nic_rate", "bytes/s", "between nodes, a device's share",
+                    1, 1e16},
+    [M_NIC] = {"nic", "", "share of it that collectives reach", 1e-6, 1},
+    [M_NIC_LATENCY] = {"nic_latency", "s", "of a hop between nodes", 0, 10},
+    [M_HOST_RATE] = {"host_rate", "bytes/s", "between device and host memory",
+                     1, 1e16},
+    [M_HOST_BYTES] = {"host_bytes", "bytes", "host memory, a device's share",
+                      0, 1e16},
+    [M_DISK_RATE] = {"disk_rate", "bytes/s", "to disk, a device's share",
+                     1, 1e16},
+    [M_LAUNCH] = {"launch", "s", "the host's time for an instruction", 0, 1},
+    [M_STEP] = {"step", "s", "time of a step that no instruction explains",
+                0, 1e4},
+    [M_COMPUTE_BESIDE] = {"compute_beside", "", "times that computation takes "
+                          "longer beside communication", 1, 100},
+    [M_COMM_BESIDE] = {"comm_beside", "", "times that communication takes "
+                       "longer beside computation", 1, 100},
+    [M_NOISE] = {"noise", "", "standard deviation of an instruction over its "
+                 "time", 0, 1},
+    [M_WATTS] = {"watts", "W", "power of a device with its share of the node",
+                 0, 1e6},
+};
+
+static const double usual[M_CONSTANTS] = {
+    [M_DEVICES] = 8, [M_GEMM] = 0.75, [M_GEMM_HALF] = 96, [M_ATTENTION] = 0.4,
+    [M_MEMORY] = 0.8, [M_LINK] = 0.75, [M_LINK_LATENCY] = 4e-6, [M_NIC] = 0.8,
+    [M_NIC_LATENCY] = 1.5e-5, [M_HOST_RATE] = 25e9, [M_HOST_BYTES] = 128e9,
+    [M_DISK_RATE] = 1e9, [M_LAUNCH] = 6e-6, [M_STEP] = 2e-3,
+    [M_COMPUTE_BESIDE] = 1.05, [M_COMM_BESIDE] = 1.1, [M_NOISE] = 0.005,
+};
+
+#define DATASHEET "data sheet of the maker"
+#define FIT "fitted, not measured: tests/golden/published_time/fit.py"
+
+const struct machine_preset machine_presets[] = {
+    {"a100-40", "A100 SXM, 40 GB, HDR InfiniBand", DATASHEET, FIT,
+     {[M_PEAK_32] = 19.5e12, [M_PEAK_16] = 312e12, [M_PEAK_8] = 312e12,
+      [M_MEMORY_BYTES] = 40e9, [M_MEMORY_RATE] = 1.555e12,
+      [M_LINK_RATE] = 300e9, [M_NIC_RATE] = 25e9, [M_WATTS] = 800}},
+    {"a100-80", "A100 SXM, 80 GB, HDR InfiniBand", DATASHEET, FIT,
+     {[M_PEAK_32] = 19.5e12, [M_PEAK_16] = 312e12, [M_PEAK_8] = 312e12,
+      [M_MEMORY_BYTES] = 80e9, [M_MEMORY_RATE] = 2.039e12,
+      [M_LINK_RATE] = 300e9, [M_NIC_RATE] = 25e9, [M_WATTS] = 800}},
+    {"h100", "H100 SXM, 80 GB, NDR InfiniBand", DATASHEET, FIT,
+     {[M_PEAK_32] = 67e12, [M_PEAK_16] = 989e12, [M_PEAK_8] = 1979e12,
+      [M_MEMORY_BYTES] = 80e9, [M_MEMORY_RATE] = 3.35e12,
+      [M_LINK_RATE] = 450e9, [M_NIC_RATE] = 50e9, [M_HOST_RATE] = 50e9,
+      [M_WATTS] = 1300}},
+    {"h100-96", "H100, 96 GB HBM2e at 500 W, 400 Gb/s a device", DATASHEET,
+     FIT,
+     {[M_PEAK_32] = 67e12, [M_PEAK_16] = 989e12, [M_PEAK_8] = 1979e12,
+      [M_MEMORY_BYTES] = 96e9, [M_MEMORY_RATE] = 2.4e12,
+      [M_LINK_RATE] = 450e9, [M_NIC_RATE] = 50e9, [M_HOST_RATE] = 50e9,
+      [M_WATTS] = 1000}},
+    {"h200", "H200 SXM, 141 GB, NDR InfiniBand", DATASHEET, FIT,
+     {[M_PEAK_32] = 67e12, [M_PEAK_16] = 989e12, [M_PEAK_8] = 1979e12,
+      [M_MEMORY_BYTES] = 141e9, [M_MEMORY_RATE] = 4.8e12,
+      [M_LINK_RATE] = 450e9, [M_NIC_RATE] = 50e9, [M_HOST_RATE] = 50e9,
+      [M_WATTS] = 1300}},
+    {"b200", "B200 SXM, 180 GB, NDR InfiniBand", DATASHEET, FIT,
+     {[M_PEAK_32] = 80e12, [M_PEAK_16] = 2250e12, [M_PEAK_8] = 4500e12,
+      [M_MEMORY_BYTES] = 180e9, [M_MEMORY_RATE] = 8e12,
+      [M_LINK_RATE] = 900e9, [M_NIC_RATE] = 50e9, [M_HOST_RATE] = 50e9,
+      [M_WATTS] = 1800}},
+    {"gb200", "GB200 NVL72, 186 GB", DATASHEET, FIT,
+     {[M_DEVICES] = 72, [M_PEAK_32] = 80e12, [M_PEAK_16] = 2500e12,
+      [M_PEAK_8] = 5000e12, [M_MEMORY_BYTES] = 186e9,
+      [M_MEMORY_RATE] = 8e12, [M_LINK_RATE] = 900e9, [M_NIC_RATE] = 50e9,
+      [M_HOST_RATE] = 450e9, [M_HOST_BYTES] = 240e9, [M_WATTS] = 1700}},
+    {"mi300x", "MI300X, 192 GB, 400 Gb/s a device", DATASHEET, FIT,
+     {[M_PEAK_32] = 163e12, [M_PEAK_16] = 1307e12, [M_PEAK_8] = 2610e12,
+      [M_MEMORY_BYTES] = 192e9, [M_MEMORY_RATE] = 5.3e12,
+      [M_LINK_RATE] = 448e9, [M_NIC_RATE] = 50e9, [M_HOST_RATE] = 50e9,
+      [M_GEMM] = 0.48, [M_WATTS] = 1300}},
+    {"cpu", "one core of an AVX2 server, 4 GiB each, 10 GbE", "assumed; run "
+     "`lockstep calibrate` on yours", "assumed; run `lockstep calibrate`",
+     {[M_DEVICES] = 2, [M_PEAK_32] = 9.6e10, [M_PEAK_16] = 9.6e10,
+      [M_PEAK_8] = 9.6e10, [M_MEMORY_BYTES] = 4294967296.0,
+      [M_MEMORY_RATE] = 1e10, [M_LINK_RATE] = 5e9, [M_NIC_RATE] = 1.25e9,
+      [M_HOST_RATE] = 1e10, [M_HOST_BYTES] = 4294967296.0,
+      [M_DISK_RATE] = 4e8, [M_GEMM_HALF] = 8, [M_ATTENTION] = 0.25,
+      [M_LAUNCH] = 1e-6, [M_STEP] = 1e-4, [M_LINK_LATENCY] = 2e-6,
+      [M_NIC_LATENCY] = 5e-5, [M_NOISE] = 0.03, [M_WATTS] = 8}},
+};
+const int machine_preset_count =
+    (int)(sizeof machine_presets / sizeof *machine_presets);
+
+const char *mark_name(enum mark mark)
+{
+    static const char *const names[MARKS] = {
+        "datasheet", "fitted", "measured", "assumed", "by hand"};
+
+    return names[mark];
+}
+
+/* Shares are never on a data sheet. */
+static bool is_fitted(int constant)
+{
+    return constant == M_GEMM || constant == M_GEMM_HALF ||
+           constant == M_ATTENTION || constant == M_MEMORY ||
+           constant == M_LINK || constant == M_NIC || constant == M_LAUNCH ||
+           constant == M_STEP || constant == M_LINK_LATENCY ||
+           constant == M_NIC_LATENCY || constant == M_COMPUTE_BESIDE ||
+           constant == M_COMM_BESIDE || constant == M_NOISE;
+}
+
+void machine_from_preset(struct machine *machine,
+                         const struct machine_preset *preset)
+{
+    const bool assumed = strncmp(preset->source, "assumed", 7) == 0;
+
+    *machine = (struct machine){0};
+    arena_init(&machine->arena, "machine", 0);
+    snprintf(machine->name, sizeof machine->name, "%s", preset->name);
+    for (int i = 0; i < M_CONSTANTS; i++) {
+        const bool own = preset->value[i] != 0;
+
+        machine->value[i] = own ? preset->value[i] : usual[i];
+        machine->mark[i] = assumed        ? MARK_ASSUMED
+                           : is_fitted(i) ? MARK_FITTED
+                           : own          ? MARK_DATASHEET : MARK_ASSUMED;
+        machine->source[i] =
+            machine->mark[i] == MARK_DATASHEET ? preset->source
+            : machine->mark[i] == MARK_FITTED  ? preset->fit
+            : assumed                          ? preset->source
+                                               : "the usual value";
+    }
+}
+
+static status unknown_constant(const char *where, const char *key)
+{
+    const char *names[M_CONSTANTS];
+    const char *nearest;
+    status code;
+
+    for (int i = 0; i < M_CONSTANTS; i++) names[i] = constant_rows[i].key;
+    nearest = text_nearest(key, names, M_CONSTANTS);
+    if (nearest != NULL)
+        FAIL(ERR_CONFIG, "%s: a machine has no constant %s; the nearest is %s",
+             where, key, nearest);
+    code = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                       "%s: a machine has no constant %s", where, key);
+    return status_hint(code, "lockstep machines --explain h100 lists them");
+}
+
+status machine_set(struct machine *machine, const char *where,
+                   const char *key, double value, enum mark mark)
+{
+    for (int i = 0; i < M_CONSTANTS; i++) {
+        const struct constant_row *row = &constant_rows[i];
+
+        if (strcmp(row->key, key) != 0) continue;
+        if (!(value >= row->least && value <= row->most))
+            FAIL(ERR_CONFIG, "%s: %s is %g; expected %g to %g%s%s", where, key,
+                 value, row->least, row->most, row->unit[0] != 0 ? " " : "",
+                 row->unit);
+        if (i == M_DEVICES && value != (double)(int64_t)value)
+            FAIL(ERR_CONFIG, "%s: devices is %g; expected a whole number",
+                 where, value);
+        machine->value[i] = value;
+        machine->mark[i] = mark;
+        machine->source[i] = mark_name(mark);
+        return OK;
+    }
+    return unknown_constant(where, key);
+}
+
+void machine_constants_write(const struct machine *machine,
+                             struct json_writer *writer)
+{
+    json_write_object(writer);
+    for (int i = 0; i < M_CONSTANTS; i++) {
+        json_write_key(writer, constant_rows[i].key);
+        json_write_object(writer);
+        json_write_key_real(writer, "value", machine->value[i]);
+        json_write_key_text(writer, "unit", constant_rows[i].unit);
+        json_write_key_text(writer, "mark", mark_name(machine->mark[i]));
+        json_write_key_text(writer, "source", machine->source[i]);
+        json_write_object_end(writer);
+    }
+    json_write_object_end(writer);
+}
+
+void machine_free(struct machine *machine)
+{
+    if (machine->arena.name != NULL) arena_free(&machine->arena);
+    *machine = (struct machine){0};
+}
+
+/* ---- opening ---- */
+
+static const struct machine_preset *find_preset(const char *name)
+{
+    for (int i = 0; i < machine_preset_count; i++)
+        if (strcmp(machine_presets[i].name, name) == 0)
+            return &machine_presets[i];
+    return NULL;
+}
+
+static status unknown_machine(const char *name)
+{
+    const char *names[32], *nearest;
+    status code;
+
+    for (int i = 0; i < machine_preset_count; i++)
+        names[i] = machine_presets[i].name;
+    nearest = text_nearest(name, names, machine_preset_count);
+    code = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                       "--machine: %s is neither a preset nor a file%s%s",
+                       name, nearest != NULL ? "; the nearest preset is " : "",
+                       nearest != NULL ? nearest : "");
+    return status_hint(code, "lockstep machines lists the presets; lockstep "
+                             "calibrate --out FILE measures this machine");
+}
+
+/* "gemm=0.72": one correction. */
+static status correct(struct machine *machine, char *word)
+{
+    char *equals = strchr(word, '='), *end = NULL;
+    double value;
+
+    if (equals == NULL || equals == word)
+        FAIL(ERR_CONFIG, "--machine: a correction is written NAME=VALUE, "
+                         "found \"%s\"", word);
+    *equals = 0;
+    value = strtod(equals + 1, &end);
+    if (end == equals + 1 || *end != 0)
+        FAIL(ERR_CONFIG, "--machine: %s: \"%s\" is not a number", word,
+             equals + 1);
+    return machine_set(machine, "--machine", word, value, MARK_BY_HAND);
+}
+
+static status open_named(struct machine *machine, const char *name)
+{
+    const struct machine_preset *preset = find_preset(name);
+
+    if (preset == NULL) return profile_read(machine, name);
+    machine_from_preset(machine, preset);
+    return OK;
+}
+
+static status check_key(const struct machine *machine,
+                        const struct machine_choice *choice)
+{
+    status code;
+
+    if (machine->key[0] == 0 || choice->key == NULL || choice->key[0] == 0 ||
+        choice->foreign || strcmp(machine->key, choice->key) == 0)
+        return OK;
+    code = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                       "--machine: this profile was measured on \"%s\"; this "
+                       "machine is \"%s\"", machine->key, choice->key);
+    return status_hint(code, "--foreign plans for that other machine; lockstep "
+                             "calibrate measures this one");
+}
+
+status machine_open(struct machine *machine,
+                    const struct machine_choice *choice)
+{
+    char words[1024], *rest = words, *word;
+    status result;
+
+    *machine = (struct machine){0};
+    if (strlen(choice->what) >= sizeof words)
+        FAIL(ERR_CONFIG, "--machine: the name is longer than %d bytes",
+             (int)sizeof words - 1);
+    snprintf(words, sizeof words, "%s", choice->what);
+    word = strsep(&rest, ",");
+    if (find_preset(word) == NULL && !file_exists(word))
+        return unknown_machine(word);
+    TRY_GOTO(failed, result, open_named(machine, word));
+    TRY_GOTO(failed, result, check_key(machine, choice));
+    while ((word = strsep(&rest, ",")) != NULL)
+        TRY_GOTO(failed, result, correct(machine, word));
+    return OK;
+failed:
+    machine_free(machine);
+    return result;
+}

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* machine.h - a machine as the planner sees it: constants with their sources,
+ * and tables of what was measured on it.
+ *
+ * A machine is a preset (machine_presets), a file that `calibrate` wrote, or a
+ * file of a person: `from: h100` and the constants that differ, one on a line
+ * (docs/planner.md has the schema). The name may be followed by corrections:
+ * "h100,gemm=0.72". */
+#ifndef LOCKSTEP_PLANNER_MACHINE_H
+#define LOCKSTEP_PLANNER_MACHINE_H
+
+#include <stdbool.h>
+#include "base/arena.h"
+#include "base/json.h"
+
+/* Constants, in the order of the table in machine.c. Rates are per second, of
+ * one device and one direction. */
+enum constant {
+    M_DEVICES,       /* of a node */
+    M_PEAK_32, M_PEAK_16, M_PEAK_8, /* FLOP/s of dense products */
+    M_GEMM,          /* reached share of the peak by large products */
+    M_GEMM_HALF,     /* smallest dimension with half of that */
+    M_ATTENTION,     /* reached share of the peak by attention */
+    M_MEMORY_BYTES, M_MEMORY_RATE,
+    M_MEMORY,        /* reached share of the rate */
+    M_LINK_RATE, M_LINK, M_LINK_LATENCY,    /* inside a node */
+    M_NIC_RATE, M_NIC, M_NIC_LATENCY,       /* between nodes */
+    M_HOST_RATE, M_HOST_BYTES, M_DISK_RATE, /* of a device's share */
+    M_LAUNCH,        /* seconds of the host for an instruction */
+    M_STEP,          /* seconds of a step that no instruction explains */
+    M_COMPUTE_BESIDE, M_COMM_BESIDE, /* times longer while the other runs */
+    M_NOISE,         /* standard deviation of an instruction over its time */
+    M_WATTS,         /* of a device with its share of the node */
+    M_CONSTANTS
+};
+
+enum mark { MARK_DATASHEET, MARK_FITTED, MARK_MEASURED, MARK_ASSUMED,
+            MARK_BY_HAND, MARKS };
+
+struct constant_row {
+    const char *key, *unit, *meaning;
+    double least, most;
+};
+extern const struct constant_row constant_rows[M_CONSTANTS];
+const char *mark_name(enum mark mark);
+
+/* A product that was timed with all ranks active. */
+struct measured_product {
+    int64_t m, n, k;
+    int bits;            /* of an element: 16 or 32 */
+    double seconds, sigma;
+};
+/* A collective that was timed; sizes ascend. */
+enum { SIZES_MOST = 16 };
+struct measured_collective {
+    char op[24], path[16];  /* "all-reduce"; "threads", "node", "network" */
+    int ranks, count;
+    double bytes[SIZES_MOST], seconds[SIZES_MOST];
+};
+
+enum { MACHINE_NAME_BYTES = 64, MACHINE_KEY_BYTES = 160 };
+
+struct machine {
+    char name[MACHINE_NAME_BYTES];
+    char key[MACHINE_KEY_BYTES]; /* of the machine it was measured on; "" */
+    double value[M_CONSTANTS];
+    enum mark mark[M_CONSTANTS];
+    const char *source[M_CONSTANTS]; /* borrowed or the arena's */
+    struct measured_product *products;       /* the arena's */
+    int product_count;
+    struct measured_collective *collectives; /* the arena's */
+    int collective_count;
+    double sentinel_before, sentinel_after;  /* seconds; 0: none */
+    struct arena arena;
+};
+
+struct machine_preset {
+    const char *name, *title, *source, *fit;
+    double value[M_CONSTANTS]; /* 0: the usual value (machine.c) */
+};
+extern const struct machine_preset machine_presets[];
+extern const int machine_preset_count;
+
+/* `what` is a preset or a file, with corrections behind commas. ERR_CONFIG: no
+ * such machine (names the nearest), a constant out of range. ERR_FORMAT: what
+ * the file lacks. ERR_CONFIG: it was measured on another machine than `key`,
+ * and `foreign` is false; "" as key: any. */
+struct machine_choice { const char *what, *key; bool foreign; };
+status machine_open(struct machine *machine,
+                    const struct machine_choice *choice);
+void machine_free(struct machine *machine);
+/* A preset as it stands. */
+void machine_from_preset(struct machine *machine,
+                         const struct machine_preset *preset);
+/* Sets one constant; ERR_CONFIG: no such constant (names the nearest), or out
+ * of its range. `where` begins the sentence. */
+status machine_set(struct machine *machine, const char *where,
+                   const char *key, double value, enum mark mark);
+/* The machine as a profile file. */
+status machine_write(const struct machine *machine, struct text *out);
+/* The constants as an object, each with value, unit, mark and source. */
+void machine_constants_write(const struct machine *machine,
+                             struct json_writer *writer);
+
+#endif

@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory.c - closed forms of memory.
+ *
+ * Activations of a GPT block by Korthikanti et al. 2022, arXiv:2205.05198,
+ * section 4 (dropout masks of a byte); of a block with gates by the same
+ * counting, attention fused, no masks. */
+#include "planner/memory.h"
+
+#include <string.h>
+
+static double memory_sum(const struct memory *m)
+{
+    return m->weights + m->gradients + m->states + m->activations +
+           m->logits + m->gathered + m->foreign;
+}
+
+static double tokens_of(const struct layout *l, const struct shape *s)
+{
+    return (double)l->micro_batch * (double)s->sequence / l->context;
+}
+
+/* Bytes for a token: what tensor ranks always divide, and the rest. */
+struct kept { double split, whole; };
+
+static struct kept kept_by_gpt(const struct layout *l, const struct shape *s)
+{
+    const double h = (double)s->width, f = (double)s->feed_forward;
+    const double scores = 5.0 * s->heads * (double)s->sequence;
+    struct kept kept = {8 * h + 4 * f, 10 * h};
+
+    if (l->recompute == RECOMPUTE_NONE && l->as == AS_MEGATRON)
+        kept.split += scores;
+    return kept;
+}
+
+static struct kept kept_by_llama(const struct layout *l,
+                                 const struct shape *s)
+{
+    const double h = (double)s->width, f = (double)s->feed_forward;
+    const double q = (double)s->heads * s->head_width;
+    const double kv = (double)s->kv_heads * s->head_width;
+    const double up = s->gated ? 6 : 4;
+    struct kept kept = {4 * q + 4 * kv + up * f + 4.0 * s->heads, 8 * h};
+
+    if (l->recompute == RECOMPUTE_SELECTIVE && l->as != AS_MEGATRON) {
+        /* Norms and the product of the gate are made again. */
+        kept.whole -= 4 * h;
+        kept.split -= s->gated ? 2 * f : 0;
+    }
+    return kept;
+}
+
+double memory_block_activations(const struct layout *l,
+                                const struct shape *s)
+{
+    const double tokens = tokens_of(l, s), t = l->tensor;
+    const double wide = l->bits == 32 ? 2 : 1;
+    struct kept kept = s->biased ? kept_by_gpt(l, s) : kept_by_llama(l, s);
+
+    if (l->recompute == RECOMPUTE_BLOCK) {
+        kept = (struct kept){0, 2 * (double)s->width};
+        return tokens * wide * kept.whole / (l->sequence_parallel ? t : 1);
+    }
+    return tokens * wide *
+           (kept.split / t + kept.whole / (l->sequence_parallel ? t : 1));
+}
+
+/* Parameters of one pipe position. */
+static double parameters_at(const struct layout *l, const struct shape *s,
+                            int position)
+{
+    const double t = l->tensor;
+    const double each = (s->block_parameters - s->block_vectors) / t +
+                        s->block_vectors;
+    double sum = 0;
+
+    for (int chunk = 0; chunk < l->chunks; chunk++)
+        sum += each * layout_blocks(l, s, chunk * l->pipe + position);
+    if (position == 0) sum += s->embedding_parameters / t;
+    if (position == l->pipe - 1 && (l->pipe > 1 || !s->tied))
+        sum += (s->tied ? s->embedding_parameters : s->head_parameters) / t;
+    return sum;
+}
+
+/* Blocks times micro-batches that wait for their backward pass. */
+static double in_flight(const struct layout *l, const struct shape *s,
+                        int position)
+{
+    const double m = l->microbatches, p = l->pipe;
+    double blocks = 0, each;
+
+    for (int chunk = 0; chunk < l->chunks; chunk++)
+        blocks += layout_blocks(l, s, chunk * l->pipe + position);
+    if (l->pipe == 1) return blocks;
+    if (strcmp(l->schedule, "gpipe") == 0 ||
+        strcmp(l->schedule, "gpipe-early-send") == 0 ||
+        strcmp(l->schedule, "breadth-first") == 0)
+        return blocks * m;
+    if (strcmp(l->schedule, "interleaved") == 0) {
+        each = p * l->chunks + p - 1 - 2 * position;
+        return blocks / l->chunks * (each < m * l->chunks ? each
+                                                          : m * l->chunks);
+    }
+    if (strcmp(l->schedule, "zb-h2") == 0 || strcmp(l->schedule, "zb-2p") == 0)
+        each = 2 * p - 1;
+    else if (strcmp(l->schedule, "v-half") == 0)
+        each = p / 2 + 1;
+    else if (strcmp(l->schedule, "v-min") == 0)
+        each = p / 3 + 2;
+    else if (strncmp(l->schedule, "1f1b", 4) == 0)
+        each = p - position;
+    else
+        each = strncmp(l->schedule, "dualpipe", 8) == 0 ? p + 1 : p;
+    return blocks * (each < m ? each : m);
+}
+
+static void fill_states(const struct layout *l, double parameters,
+                        struct memory *out)
+{
+    const double weight = l->bits == 32 ? 4 : 2;
+    /* With float32 weights there is no other copy of them. */
+    const double states = l->bits == 32 ? 8 : 12;
+
+    out->weights = weight * parameters / layout_division(l, 3);
+    out->gradients = 4 * parameters / layout_division(l, 2);
+    out->states = states * parameters / layout_division(l, 1);
+    if (l->as == AS_TORCHTITAN) { /* float32 shards, 16 bits when gathered */
+        out->weights = 4 * parameters / layout_division(l, 3);
+        out->states = 8 * parameters / layout_division(l, 1);
+    }
+    if (l->offload & OFFLOAD_STATES) {
+        out->offloaded += out->states;
+        out->states = 0;
+    }
+    if (l->offload & OFFLOAD_WEIGHTS) {
+        out->offloaded += out->weights;
+        out->weights = 0;
+    }
+}
+
+void memory_of(const struct layout *l, const struct shape *s, int position,
+               struct memory *out)
+{
+    const double tokens = tokens_of(l, s), t = l->tensor;
+    const double each = memory_block_activations(l, s);
+    const double unit = s->block_parameters / t;
+
+    *out = (struct memory){0};
+    fill_states(l, parameters_at(l, s, position), out);
+    out->activations = each * in_flight(l, s, position);
+    if (position == 0 && s->biased) /* the mask of the embedding's dropout */
+        out->activations += tokens * (double)s->width / t *
+                            (l->microbatches < l->pipe ? l->microbatches
+                                                       : l->pipe);
+    if (l->recompute == RECOMPUTE_BLOCK) { /* the block that is made again */
+        struct layout kept = *l;
+
+        kept.recompute = RECOMPUTE_NONE;
+        out->activations += memory_block_activations(&kept, s);
+    }
+    if (position == l->pipe - 1) {
+        const double logits = 6.0 * tokens * (double)s->vocab / t;
+        const double most = 1 << 28; /* Lockstep makes them in chunks */
+
+        out->logits = l->as == AS_LOCKSTEP && logits > most ? most : logits;
+        out->logits += 4 * tokens * (double)s->width / t;
+    }
+    if (layout_division(l, 3) > 1 || (l->offload & OFFLOAD_WEIGHTS))
+        out->gathered = 2 * unit * (l->bits == 32 ? 4 : 2) + 4 * unit;
+    if (l->offload & OFFLOAD_ACTIVATIONS) {
+        const double kept = 2 * each;
+
+        if (out->activations > kept) {
+            out->offloaded += out->activations - kept;
+            out->activations = kept;
+        }
+    }
+    if (l->as != AS_LOCKSTEP) out->foreign = 1.5e9; /* libraries */
+}
+
+double memory_largest(const struct layout *l, const struct shape *s, int *at)
+{
+    double most = 0;
+
+    *at = 0;
+    for (int position = 0; position < l->pipe; position++) {
+        struct memory here;
+        double bytes;
+
+        memory_of(l, s, position, &here);
+        bytes = memory_sum(&here);
+        if (bytes > most) {
+            most = bytes;
+            *at = position;
+        }
+    }
+    return most;
+}

@@ -1,0 +1,26 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory.h - bytes of a rank of each pipe position, in closed form: for a
+ * search, and for the steps of other programs. What Lockstep itself would take
+ * is planned to the byte (plan/pipeline.h). */
+#ifndef LOCKSTEP_PLANNER_MEMORY_H
+#define LOCKSTEP_PLANNER_MEMORY_H
+
+#include "planner/layout.h"
+
+struct memory {
+    double weights, gradients, states, activations, logits, gathered, foreign;
+    double offloaded;      /* in host memory or on disk; not in the sum */
+};
+
+/* Activations that one micro-batch keeps in one block until its backward
+ * pass. */
+double memory_block_activations(const struct layout *layout,
+                                const struct shape *shape);
+/* The bytes of the rank at `position` of the pipe. */
+void memory_of(const struct layout *layout, const struct shape *shape,
+               int position, struct memory *out);
+/* The largest over the pipe; *at is where. */
+double memory_largest(const struct layout *layout, const struct shape *shape,
+                      int *at);
+
+#endif

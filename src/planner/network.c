@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* network.c - collectives: from a measured table, or latency and rate of the
+ * path. The ranks of a node share its network ports; all groups of a kind talk
+ * at the same time, so by max-min fairness each member has what its node's
+ * ports give for every group. */
+#include "planner/network.h"
+
+#include <string.h>
+
+#include "kernels/math.h"
+
+/* Rank numbers follow pipe, data, shard, context, expert, tensor. */
+struct group_shape group_of(const struct layout *l, enum cause axis)
+{
+    const struct { enum cause axis; int size; } fast_first[] = {
+        {CAUSE_TENSOR, l->tensor}, {CAUSE_EXPERT, l->expert},
+        {CAUSE_CONTEXT, l->context}, {CAUSE_SHARD, l->shard},
+        {CAUSE_DATA, l->data}, {CAUSE_PIPE, l->pipe}};
+    int stride = 1;
+
+    for (int i = 0; i < 6; i++) {
+        if (fast_first[i].axis == axis)
+            return (struct group_shape){fast_first[i].size, stride};
+        stride *= fast_first[i].size;
+    }
+    return (struct group_shape){1, 1};
+}
+
+int group_on_node(const struct layout *l, struct group_shape group)
+{
+    const int members = l->per_node / group.stride;
+
+    return members < 1 ? 1 : members < group.ranks ? members : group.ranks;
+}
+
+/* Bytes a second of one member to the next, all groups of its kind active. A
+ * ring over the members of a node leaves it once for all of them: they use the
+ * ports of all. */
+static double group_rate(const struct cost *cost, struct group_shape group)
+{
+    const double *v = cost->machine->value;
+    const int members = group_on_node(cost->layout, group);
+    const double link = v[M_LINK_RATE] * v[M_LINK];
+    const double nic = v[M_NIC_RATE] * v[M_NIC] * members;
+
+    if (members >= group.ranks) return link;
+    return nic < link ? nic : link;
+}
+
+static double group_latency(const struct cost *cost,
+                            struct group_shape group)
+{
+    return group_on_node(cost->layout, group) >= group.ranks
+               ? cost->machine->value[M_LINK_LATENCY]
+               : cost->machine->value[M_NIC_LATENCY];
+}
+
+static const char *const op_names[] = {"all-reduce", "all-gather",
+                                       "reduce-scatter", "all-to-all", "send"};
+
+/* Seconds from the table: log-log between its sizes, the last rate beyond. */
+static double from_table(const struct measured_collective *row, double bytes)
+{
+    int i = 1;
+
+    if (row->count == 1 || bytes <= row->bytes[0])
+        return row->seconds[0] *
+               (row->count == 1 && bytes > row->bytes[0]
+                    ? bytes / row->bytes[0] : 1);
+    while (i < row->count - 1 && bytes > row->bytes[i]) i++;
+    if (bytes > row->bytes[i]) return row->seconds[i] * bytes / row->bytes[i];
+    const double part = math_log(bytes / row->bytes[i - 1]) /
+                        math_log(row->bytes[i] / row->bytes[i - 1]);
+
+    return row->seconds[i - 1] *
+           math_exp(part * math_log(row->seconds[i] / row->seconds[i - 1]));
+}
+
+static const struct measured_collective *
+find_table(const struct cost *cost, enum collective op,
+           struct group_shape group)
+{
+    const struct machine *m = cost->machine;
+    const bool inside = group_on_node(cost->layout, group) >= group.ranks;
+
+    for (int i = 0; i < m->collective_count; i++) {
+        const struct measured_collective *c = &m->collectives[i];
+        const bool network = strcmp(c->path, "network") == 0;
+
+        if (strcmp(c->op, op_names[op]) == 0 && c->ranks == group.ranks &&
+            network != inside)
+            return c;
+    }
+    return NULL;
+}
+
+double cost_collective(const struct cost *cost, enum collective op,
+                       struct group_shape group, double bytes,
+                       double *guessed)
+{
+    const double n = group.ranks;
+    const struct measured_collective *row;
+    const double rate = group_rate(cost, group);
+    const double latency = group_latency(cost, group);
+    double seconds, hops = 0;
+
+    if (group.ranks < 2 && op != COLLECTIVE_SEND) return 0;
+    row = find_table(cost, op, group);
+    if (row != NULL) return from_table(row, bytes);
+    for (double reach = 1; reach < n; reach *= 2) hops += 1;
+    if (op == COLLECTIVE_ALL_REDUCE)
+        seconds = 2 * hops * latency + 2 * (n - 1) / n * bytes / rate;
+    else if (op == COLLECTIVE_SEND)
+        seconds = latency + bytes / rate;
+    else
+        seconds = hops * latency + (n - 1) / n * bytes / rate;
+    if (cost->machine->mark[M_LINK] == MARK_ASSUMED ||
+        cost->machine->collective_count > 0)
+        *guessed += seconds;
+    return seconds;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* predict.c - the clock over the lists, and what its times mean. */
+#include "planner/predict.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernels/math.h"
+#include "planner/memory.h"
+#include "planner/network.h"
+#include "planner/tail.h"
+
+enum { PATH_KINDS = 512 };
+
+struct path {
+    struct prediction *out;
+    struct path_part parts[PATH_KINDS];
+    int part_count;
+    const struct steps *steps;
+    double later;          /* when what came after it on the path began */
+    double guessed;
+};
+
+static void note_part(struct path *path, const struct path_part *part)
+{
+    struct path_part *found = path->parts;
+    struct path_part *const end = path->parts + path->part_count;
+
+    while (found < end &&
+           (found->item != part->item || found->rank != part->rank ||
+            found->stage != part->stage))
+        found++;
+    if (found == end) {
+        if (path->part_count == PATH_KINDS) return;
+        *found = *part;
+        path->part_count++;
+        return;
+    }
+    found->seconds += part->seconds;
+    found->count++;
+}
+
+static void take_longest(struct path *path)
+{
+    struct prediction *out = path->out;
+
+    while (out->part_count < PATH_PARTS && out->part_count < path->part_count) {
+        struct path_part *best = path->parts;
+
+        for (int i = 1; i < path->part_count; i++)
+            if (path->parts[i].seconds > best->seconds) best = &path->parts[i];
+        out->parts[out->part_count++] = *best;
+        best->seconds = -1;
+    }
+}
+
+static void visit(void *context, int32_t rank, const struct timed *item)
+{
+    struct path *path = context;
+    const struct spent *span = &path->steps->spans[item->kind];
+    const double length = item->end - item->begin;
+    const double whole = spent_seconds(span);
+    const double gap = path->later - item->end;
+
+    if (gap > 0) path->out->path_s[CAUSE_IDLE] += gap;
+    path->later = item->begin;
+    if (length <= 0) return;
+    if (whole > 0) {
+        for (int i = 0; i < CAUSES; i++)
+            path->out->path_s[i] += length * span->seconds[i] / whole;
+        path->guessed += length * span->guessed / whole;
+    } else {
+        path->out->path_s[item->cause] += length;
+    }
+    note_part(path, &(struct path_part){
+        path->steps->items[item->kind], rank, item->stage, length, 1});
+}
+
+static void expose(struct prediction *out)
+{
+    const struct { int axis; enum cause cause; } rows[] = {
+        {AXIS_PIPE, CAUSE_PIPE}, {AXIS_DATA, CAUSE_DATA},
+        {AXIS_SHARD, CAUSE_SHARD}, {AXIS_CONTEXT, CAUSE_CONTEXT},
+        {AXIS_TENSOR, CAUSE_TENSOR}, {AXIS_EXPERT, CAUSE_EXPERT}};
+
+    for (int i = 0; i < 6; i++)
+        out->exposed_s[rows[i].axis] = out->path_s[rows[i].cause];
+}
+
+static bool is_body(const struct steps *steps, const struct timed *item)
+{
+    return item->lane == LANE_COMPUTE &&
+           steps->items[item->kind] <= ITEM_BACKWARD;
+}
+
+static void fill_shares(struct prediction *out, const struct steps *steps,
+                        const struct clock_result *clock)
+{
+    const int ranks = steps->lists.ranks;
+    double longest = 0, work = 0;
+
+    for (int r = 0; r < ranks; r++) {
+        const struct timed_list *list = &steps->lists.lists[r];
+        double begin = -1, end = 0;
+
+        for (int i = 0; i < list->count; i++) {
+            if (!is_body(steps, &list->items[i])) continue;
+            if (begin < 0) begin = list->items[i].begin;
+            end = list->items[i].end;
+            work += list->items[i].end - list->items[i].begin;
+        }
+        if (begin >= 0 && end - begin > longest) longest = end - begin;
+        if (end > out->body_s) out->body_s = end;
+    }
+    if (longest > 0) out->bubble_rate = 1 - work / ranks / longest;
+    if (clock->end > 0)
+        out->idle_share = 1 - clock->busy[LANE_COMPUTE] /
+                                  (ranks * clock->end);
+    for (int i = 0; i < CLOCK_LANES; i++)
+        out->lane_s[i] = clock->busy[i] / ranks;
+}
+
+/* FLOPs of recomputation, for one token. */
+static double again(const struct cost *cost)
+{
+    const struct shape *s = cost->shape;
+    const double head = 2 * (double)s->width * (double)s->vocab;
+    const double scores = 4.0 * s->layers * s->heads * s->head_width *
+                          (double)s->sequence;
+
+    if (cost->layout->recompute == RECOMPUTE_NONE) return 0;
+    if (cost->layout->recompute == RECOMPUTE_SELECTIVE)
+        return cost->layout->as == AS_LOCKSTEP ? 0 : scores;
+    return shape_flops_full(s) / 3 - head;
+}
+
+static void fill_rates(struct prediction *out, const struct cost *cost)
+{
+    const struct layout *l = cost->layout;
+    const double tokens = (double)l->batch * (double)cost->shape->sequence;
+    /* Rates of 8-bit products are stated against the 16-bit peak. */
+    const double peak = cost->machine->value[l->bits == 32 ? M_PEAK_32
+                                                           : M_PEAK_16];
+
+    out->tokens_per_s = tokens / out->step_s;
+    const double each = out->tokens_per_s / (layout_ranks(l) * peak);
+
+    out->mfu = each * shape_flops_causal(cost->shape);
+    out->mfu_noncausal = each * shape_flops_full(cost->shape);
+    out->hfu = each * (shape_flops_full(cost->shape) + again(cost));
+}
+
+/* The slowest of many ranks: mean and deviation of a step's time. */
+static double noise_factor(const struct cost *cost)
+{
+    const double n = layout_ranks(cost->layout);
+
+    return n < 2 ? 1 : 1 + cost->machine->value[M_NOISE] *
+                               sqrt(2 * math_log(n));
+}
+
+static void fill_memory(struct prediction *out, const struct cost *cost,
+                        const struct weather *weather)
+{
+    const double *v = cost->machine->value;
+
+    out->memory_bytes = memory_largest(cost->layout, cost->shape,
+                                       &out->memory_position);
+    if (weather->memory_bytes > 0) out->memory_bytes = weather->memory_bytes;
+    out->memory_limit = weather->max_memory > 0 ? weather->max_memory
+                                                : v[M_MEMORY_BYTES];
+    out->fits = out->memory_bytes <= out->memory_limit;
+}
+
+/* Bytes that a rank sends to other nodes in a step. */
+static double network_bytes(const struct cost *cost)
+{
+    const struct layout *l = cost->layout;
+    const struct group_shape pipe = group_of(l, CAUSE_PIPE);
+    const struct group_shape data = data_group(l);
+    const double gradients = 4 * tail_parameters(cost, 0);
+    double sum = 0;
+
+    if (pipe.ranks > 1 && group_on_node(l, pipe) < pipe.ranks)
+        sum += 2.0 * l->microbatches * l->chunks * cost_border_bytes(cost);
+    if (data.ranks > 1 && group_on_node(l, data) < data.ranks)
+        sum += gradients / group_on_node(l, data) *
+               (layout_division(l, 3) > 1 ? 2.0 * l->microbatches : 1.5);
+    return sum;
+}
+
+status predict_steps(struct prediction *out, struct steps *steps,
+                     const struct cost *cost, const struct weather *weather)
+{
+    const struct clock_rules rules = {
+        cost->machine->value[M_COMPUTE_BESIDE],
+        cost->machine->value[M_COMM_BESIDE], weather->slow,
+        weather->slow_link};
+    struct path path = {.out = out, .steps = steps};
+    struct clock_result clock;
+    double factor;
+
+    *out = (struct prediction){0};
+    TRY(clock_run(&steps->lists, &rules, &clock));
+    if (!(clock.end > 0))
+        FAIL(ERR_CONFIG, "a step of no instructions has no time");
+    path.later = clock.end;
+    clock_critical(&steps->lists, &clock, visit, &path);
+    take_longest(&path);
+    fill_shares(out, steps, &clock);
+    factor = noise_factor(cost);
+    out->step_s = clock.end * factor;
+    for (int i = 0; i < CAUSES; i++) out->path_s[i] *= factor;
+    out->guessed_share = path.guessed / clock.end;
+    if (out->guessed_share > 1) out->guessed_share = 1;
+    expose(out);
+    fill_rates(out, cost);
+    fill_memory(out, cost, weather);
+    out->sent_network = network_bytes(cost);
+    return OK;
+}
+
+status predict(struct prediction *out, const struct cost *cost,
+               const struct weather *weather)
+{
+    struct steps steps;
+    status result;
+
+    TRY(steps_build(&steps, cost));
+    result = predict_steps(out, &steps, cost, weather);
+    steps_free(&steps);
+    return result;
+}

@@ -1,0 +1,347 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profile_file.c - reading and writing the file of a machine. */
+#include "planner/profile_file.h"
+
+#include <ctype.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+
+enum { FILE_BYTES = 1 << 24, ROWS_MOST = 1 << 16 };
+
+static status start(struct machine *machine, const char *path,
+                    const char *from)
+{
+    for (int i = 0; i < machine_preset_count; i++) {
+        if (strcmp(machine_presets[i].name, from) != 0) continue;
+        machine_from_preset(machine, &machine_presets[i]);
+        snprintf(machine->name, sizeof machine->name, "%s, corrected", from);
+        return OK;
+    }
+    FAIL(ERR_CONFIG, "%s: from: %s is no preset; `lockstep machines` lists "
+                     "them", path, from);
+}
+
+/* ---- lines of a person ---- */
+
+static char *trim(char *word)
+{
+    size_t length;
+
+    while (isspace((unsigned char)*word)) word++;
+    length = strlen(word);
+    while (length > 0 && isspace((unsigned char)word[length - 1])) length--;
+    word[length] = 0;
+    return word;
+}
+
+static status read_line(struct machine *machine, const char *where,
+                        char *line)
+{
+    char *colon, *end, *key, *value;
+
+    line[strcspn(line, "#")] = 0;
+    key = trim(line);
+    if (*key == 0) return OK;
+    colon = strchr(key, ':');
+    if (colon == NULL)
+        FAIL(ERR_FORMAT, "%s: expected \"name: value\", found \"%.60s\"",
+             where, key);
+    *colon = 0;
+    key = trim(key);
+    value = trim(colon + 1);
+    if (strcmp(key, "from") == 0) {
+        if (machine->arena.name != NULL)
+            FAIL(ERR_FORMAT, "%s: from: stands before the constants, once",
+                 where);
+        return start(machine, where, value);
+    }
+    if (machine->arena.name == NULL)
+        FAIL(ERR_FORMAT, "%s: expected \"from: PRESET\" before the constants, "
+                         "found \"%.60s\"", where, key);
+    const double number = strtod(value, &end);
+
+    if (end == value || *end != 0)
+        FAIL(ERR_FORMAT, "%s: %s: \"%.60s\" is not a number", where, key,
+             value);
+    return machine_set(machine, where, key, number, MARK_BY_HAND);
+}
+
+static status read_lines(struct machine *machine, const char *path,
+                         char *text)
+{
+    char *rest = text, *line;
+    char where[4400];
+    int number = 0;
+
+    while ((line = strsep(&rest, "\n")) != NULL) {
+        snprintf(where, sizeof where, "%s, line %d", path, ++number);
+        TRY(read_line(machine, where, line));
+    }
+    if (machine->arena.name == NULL)
+        FAIL(ERR_FORMAT, "%s is empty; expected \"from: PRESET\" or what "
+                         "`lockstep calibrate --out` writes", path);
+    return OK;
+}
+
+/* ---- JSON ---- */
+
+static status read_constants(struct machine *machine, const char *path,
+                             const struct json *all)
+{
+    for (int i = 0; i < all->count; i++) {
+        const char *key = all->items[2 * i].string;
+        const struct json *value = &all->items[2 * i + 1];
+        const char *mark = "by hand";
+        enum mark found = MARK_BY_HAND;
+        double number;
+
+        if (value->kind == JSON_OBJECT) {
+            TRY(json_get_real(value, path, "value", &number));
+            TRY(json_get_string_or(value, path, "mark", mark, &mark));
+        } else if (value->kind == JSON_REAL || value->kind == JSON_INTEGER) {
+            number = value->real;
+        } else {
+            FAIL(ERR_FORMAT, "%s: constants.%s: expected a number", path, key);
+        }
+        for (int m = 0; m < MARKS; m++)
+            if (strcmp(mark, mark_name(m)) == 0) found = (enum mark)m;
+        TRY(machine_set(machine, path, key, number, found));
+    }
+    return OK;
+}
+
+static status positive(const char *path, const char *what, double value)
+{
+    if (!(value > 0) || isinf(value))
+        FAIL(ERR_FORMAT, "%s: %s is %g; expected more than 0", path, what,
+             value);
+    return OK;
+}
+
+static status read_product(const char *path, const struct json *row,
+                           struct measured_product *out)
+{
+    int64_t bits = 0;
+
+    TRY(json_get_integer(row, path, "m", &out->m));
+    TRY(json_get_integer(row, path, "n", &out->n));
+    TRY(json_get_integer(row, path, "k", &out->k));
+    TRY(json_get_integer(row, path, "bits", &bits));
+    TRY(json_get_real(row, path, "seconds", &out->seconds));
+    TRY(json_get_real_or(row, path, "sigma", 0, &out->sigma));
+    if (bits != 8 && bits != 16 && bits != 32)
+        FAIL(ERR_FORMAT, "%s: products: bits is %lld; expected 8, 16 or 32",
+             path, (long long)bits);
+    out->bits = (int)bits;
+    if (out->m < 1 || out->n < 1 || out->k < 1)
+        FAIL(ERR_FORMAT, "%s: products: %lld x %lld x %lld is no product", path,
+             (long long)out->m, (long long)out->n, (long long)out->k);
+    return positive(path, "products: seconds", out->seconds);
+}
+
+static status read_list(const struct json *list, const char *path,
+                        const char *what, double *out, int *count)
+{
+    if (list == NULL || list->kind != JSON_ARRAY || list->count < 1 ||
+        list->count > SIZES_MOST)
+        FAIL(ERR_FORMAT, "%s: collectives: %s: expected 1 to %d numbers", path,
+             what, SIZES_MOST);
+    *count = list->count;
+    for (int i = 0; i < list->count; i++) {
+        if (list->items[i].kind != JSON_REAL &&
+            list->items[i].kind != JSON_INTEGER)
+            FAIL(ERR_FORMAT, "%s: collectives: %s: expected numbers", path,
+                 what);
+        out[i] = list->items[i].real;
+        TRY(positive(path, what, out[i]));
+    }
+    return OK;
+}
+
+static status read_collective(const char *path, const struct json *row,
+                              struct measured_collective *out)
+{
+    const char *op = NULL, *way = NULL;
+    int64_t ranks = 0;
+    int times = 0;
+
+    TRY(json_get_string(row, path, "op", &op));
+    TRY(json_get_string(row, path, "path", &way));
+    TRY(json_get_integer(row, path, "ranks", &ranks));
+    snprintf(out->op, sizeof out->op, "%s", op);
+    snprintf(out->path, sizeof out->path, "%s", way);
+    if (ranks < 2 || ranks > 1 << 20)
+        FAIL(ERR_FORMAT, "%s: collectives: %lld ranks; expected 2 or more",
+             path, (long long)ranks);
+    out->ranks = (int)ranks;
+    TRY(read_list(json_get(row, "bytes"), path, "bytes", out->bytes,
+                  &out->count));
+    TRY(read_list(json_get(row, "seconds"), path, "seconds", out->seconds,
+                  &times));
+    if (times != out->count)
+        FAIL(ERR_FORMAT, "%s: collectives: %d sizes and %d times", path,
+             out->count, times);
+    for (int i = 1; i < out->count; i++)
+        if (out->bytes[i] <= out->bytes[i - 1])
+            FAIL(ERR_FORMAT, "%s: collectives: sizes must ascend", path);
+    return OK;
+}
+
+static status rows_of(const struct json *root, const char *path,
+                      const char *key, const struct json **out)
+{
+    *out = json_get(root, key);
+    if (*out != NULL && ((*out)->kind != JSON_ARRAY ||
+                         (*out)->count > ROWS_MOST))
+        FAIL(ERR_FORMAT, "%s: %s: expected an array of at most %d rows", path,
+             key, ROWS_MOST);
+    return OK;
+}
+
+static status read_tables(struct machine *machine, const char *path,
+                          const struct json *root)
+{
+    const struct json *rows;
+    void *memory = NULL;
+
+    TRY(rows_of(root, path, "products", &rows));
+    if (rows != NULL && rows->count > 0) {
+        TRY(arena_take_array(&machine->arena, (size_t)rows->count,
+                             sizeof *machine->products, &memory));
+        machine->products = memory;
+        for (int i = 0; i < rows->count; i++)
+            TRY(read_product(path, &rows->items[i], &machine->products[i]));
+        machine->product_count = rows->count;
+    }
+    TRY(rows_of(root, path, "collectives", &rows));
+    if (rows == NULL || rows->count == 0) return OK;
+    TRY(arena_take_array(&machine->arena, (size_t)rows->count,
+                         sizeof *machine->collectives, &memory));
+    machine->collectives = memory;
+    for (int i = 0; i < rows->count; i++)
+        TRY(read_collective(path, &rows->items[i], &machine->collectives[i]));
+    machine->collective_count = rows->count;
+    return OK;
+}
+
+static status read_json(struct machine *machine, const char *path,
+                        const struct text *text, struct arena *arena)
+{
+    const struct json *root, *constants, *sentinel;
+    const char *from = NULL, *name = NULL, *key = NULL;
+    int64_t version = 0;
+
+    TRY(json_read(&root, arena, text->bytes, text->length, path));
+    if (root->kind != JSON_OBJECT)
+        FAIL(ERR_FORMAT, "%s: expected an object", path);
+    TRY(json_get_integer(root, path, "version", &version));
+    if (version != PROFILE_VERSION)
+        FAIL(ERR_FORMAT, "%s: version is %lld; this program reads %d", path,
+             (long long)version, PROFILE_VERSION);
+    TRY(json_get_string_or(root, path, "from", "cpu", &from));
+    TRY(json_get_string_or(root, path, "name", "", &name));
+    TRY(json_get_string_or(root, path, "key", "", &key));
+    TRY(start(machine, path, from));
+    if (name[0] != 0)
+        snprintf(machine->name, sizeof machine->name, "%s", name);
+    snprintf(machine->key, sizeof machine->key, "%s", key);
+    constants = json_get(root, "constants");
+    if (constants == NULL || constants->kind != JSON_OBJECT)
+        FAIL(ERR_FORMAT, "%s: constants is missing; expected an object of "
+                         "numbers", path);
+    TRY(read_constants(machine, path, constants));
+    sentinel = json_get(root, "sentinel");
+    if (sentinel != NULL) {
+        TRY(json_get_real_or(sentinel, path, "before_s", 0,
+                             &machine->sentinel_before));
+        TRY(json_get_real_or(sentinel, path, "after_s", 0,
+                             &machine->sentinel_after));
+    }
+    return read_tables(machine, path, root);
+}
+
+status profile_read(struct machine *machine, const char *path)
+{
+    struct arena arena;
+    struct text text = {0};
+    size_t at = 0;
+    status result;
+
+    arena_init(&arena, "profile", 0);
+    TRY_GOTO(done, result, file_read(path, FILE_BYTES, &text));
+    while (at < text.length && isspace((unsigned char)text.bytes[at])) at++;
+    if (at < text.length && text.bytes[at] == '{')
+        result = read_json(machine, path, &text, &arena);
+    else if (text.length > 0)
+        result = read_lines(machine, path, text.bytes);
+    else
+        result = read_lines(machine, path, (char[]){0});
+done:
+    text_free(&text);
+    arena_free(&arena);
+    return result;
+}
+
+/* ---- writing ---- */
+
+static void write_tables(const struct machine *machine,
+                         struct json_writer *w)
+{
+    json_write_key(w, "products");
+    json_write_array(w);
+    for (int i = 0; i < machine->product_count; i++) {
+        const struct measured_product *p = &machine->products[i];
+
+        json_write_object(w);
+        json_write_key_integer(w, "m", p->m);
+        json_write_key_integer(w, "n", p->n);
+        json_write_key_integer(w, "k", p->k);
+        json_write_key_integer(w, "bits", p->bits);
+        json_write_key_real(w, "seconds", p->seconds);
+        json_write_key_real(w, "sigma", p->sigma);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+    json_write_key(w, "collectives");
+    json_write_array(w);
+    for (int i = 0; i < machine->collective_count; i++) {
+        const struct measured_collective *c = &machine->collectives[i];
+
+        json_write_object(w);
+        json_write_key_text(w, "op", c->op);
+        json_write_key_text(w, "path", c->path);
+        json_write_key_integer(w, "ranks", c->ranks);
+        json_write_key_list(w, "bytes", c->bytes, c->count, json_write_real);
+        json_write_key_list(w, "seconds", c->seconds, c->count,
+                            json_write_real);
+        json_write_object_end(w);
+    }
+    json_write_array_end(w);
+}
+
+status machine_write(const struct machine *machine, struct text *out)
+{
+    struct json_writer w = {0};
+    status result;
+
+    json_write_begin(&w, 1);
+    json_write_object(&w);
+    json_write_key_integer(&w, "version", PROFILE_VERSION);
+    json_write_key_text(&w, "name", machine->name);
+    json_write_key_text(&w, "key", machine->key);
+    json_write_key(&w, "sentinel");
+    json_write_object(&w);
+    json_write_key_real(&w, "before_s", machine->sentinel_before);
+    json_write_key_real(&w, "after_s", machine->sentinel_after);
+    json_write_object_end(&w);
+    json_write_key(&w, "constants");
+    machine_constants_write(machine, &w);
+    write_tables(machine, &w);
+    json_write_object_end(&w);
+    result = json_write_line(&w, out);
+    json_writer_free(&w);
+    return result;
+}

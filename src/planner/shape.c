@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shape.c - the sizes of a model, counted in its program. */
+#include "planner/shape.h"
+
+#include <string.h>
+
+static void count_product(struct shape *shape, const struct param *param)
+{
+    const struct param_spec *spec = &param->spec;
+    const bool outputs = spec->split_rows == AXIS_TENSOR;
+    struct shape_product *p;
+    int i = 0;
+
+    for (; i < shape->product_count; i++) {
+        p = &shape->products[i];
+        if (p->outputs == spec->rows && p->inputs == spec->cols &&
+            p->split_outputs == outputs)
+            break;
+    }
+    if (i == SHAPE_PRODUCTS) i--;
+    p = &shape->products[i];
+    if (i == shape->product_count) {
+        *p = (struct shape_product){spec->rows, spec->cols, outputs, 0};
+        shape->product_count++;
+    }
+    p->each_block += 1;
+    if (!outputs) shape->joins += 1;
+}
+
+static void count_moved(struct shape *shape, const struct step *step,
+                        const struct program *p)
+{
+    const struct step_cost cost = step->layer->cost(step, p);
+    const double elements = cost.bytes_moved / dtype_bytes(p->dtype) /
+                            (double)p->tokens;
+    const enum layer_kind kind = step->layer->kind;
+
+    if (kind == LAYER_ACTIVATION || kind == LAYER_ROPE)
+        shape->moved_split += elements;
+    else if (kind != LAYER_LINEAR && kind != LAYER_ATTENTION)
+        shape->moved_whole += elements;
+    if (step->left >= 0) shape->moved_whole += 2 * (double)shape->width;
+    if (kind == LAYER_ACTIVATION && step->input >= 0 && step->output >= 0)
+        shape->gated = p->slots[step->input].width >
+                       p->slots[step->output].width;
+}
+
+/* Keys of a causal query, mean over the positions of a sequence. */
+static double mean_keys(double sequence, double window)
+{
+    if (window <= 0 || window >= sequence) return (sequence + 1) / 2;
+    return window - window * (window - 1) / (2 * sequence);
+}
+
+static void count_steps(struct shape *shape, const struct program *p,
+                        int64_t sequence)
+{
+    int attentions = 0;
+
+    for (int i = 0; i < p->step_count; i++) {
+        const struct step *step = &p->steps[i];
+        const enum layer_kind kind = step->layer->kind;
+
+        if (step->block < 0) continue;
+        shape->instructions += 1;
+        if (kind == LAYER_LINEAR)
+            count_product(shape, &p->params.items[step->param[0]]);
+        if (kind == LAYER_ATTENTION) {
+            shape->keys += mean_keys((double)sequence,
+                                     (double)step->set.attention.window);
+            attentions++;
+        }
+        count_moved(shape, step, p);
+    }
+    if (attentions > 0) shape->keys /= attentions;
+}
+
+static void count_parameters(struct shape *shape, const struct program *p)
+{
+    for (int i = 0; i < p->params.count; i++) {
+        const struct param *param = &p->params.items[i];
+        const double elements = (double)param->elements;
+
+        shape->parameters += elements;
+        if (param->layer < 0) continue;
+        shape->block_parameters += elements;
+        if (param->spec.split_rows != AXIS_TENSOR &&
+            param->spec.split_cols != AXIS_TENSOR)
+            shape->block_vectors += elements;
+    }
+    for (int i = 0; i < p->step_count; i++) {
+        const struct step *step = &p->steps[i];
+        double elements;
+
+        if (step->block >= 0 || step->param[0] < 0) continue;
+        elements = (double)p->params.items[step->param[0]].elements;
+        if (step->layer->kind == LAYER_EMBEDDING)
+            shape->embedding_parameters += elements;
+        else if (step->layer->kind == LAYER_HEAD && !shape->tied)
+            shape->head_parameters += elements;
+    }
+}
+
+status shape_of(struct shape *shape, const struct model *model,
+                int64_t sequence)
+{
+    struct program program = {0};
+    double blocks;
+    status result;
+
+    *shape = (struct shape){
+        .layers = model->layers, .heads = model->heads,
+        .kv_heads = model->kv_heads, .head_width = model->head_width,
+        .width = model->width, .feed_forward = model->feed_forward,
+        .vocab = model->vocab, .sequence = sequence, .tied = model->tied,
+        .biased = model->mlp_bias || model->kind->mlp_bias};
+    blocks = model->layers;
+    TRY_GOTO(done, result, model_build_whole(&program, model));
+    count_steps(shape, &program, sequence);
+    count_parameters(shape, &program);
+    for (int i = 0; i < shape->product_count; i++)
+        shape->products[i].each_block /= blocks;
+    shape->joins /= blocks;
+    shape->moved_whole /= blocks;
+    shape->moved_split /= blocks;
+    shape->instructions /= blocks;
+    shape->block_parameters /= blocks;
+    shape->block_vectors /= blocks;
+done:
+    program_free(&program);
+    return result;
+}
+
+static double flops(const struct shape *shape, double keys)
+{
+    double weights = (double)shape->width * (double)shape->vocab;
+
+    for (int i = 0; i < shape->product_count; i++) {
+        const struct shape_product *p = &shape->products[i];
+
+        weights += shape->layers * p->each_block * (double)p->outputs *
+                   (double)p->inputs;
+    }
+    return 6 * weights + 12.0 * shape->layers * shape->heads *
+                             shape->head_width * keys;
+}
+
+double shape_flops_causal(const struct shape *shape)
+{
+    return flops(shape, shape->keys);
+}
+
+double shape_flops_full(const struct shape *shape)
+{
+    return flops(shape, (double)shape->sequence);
+}

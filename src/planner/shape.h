@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* shape.h - the sizes of a model that costs and memory depend on, read from
+ * the program that the model makes: nothing about a family is stated twice. */
+#ifndef LOCKSTEP_PLANNER_SHAPE_H
+#define LOCKSTEP_PLANNER_SHAPE_H
+
+#include "models/model.h"
+
+enum { SHAPE_PRODUCTS = 12 };
+
+struct shape_product {
+    int64_t outputs, inputs; /* of the whole matrix */
+    bool split_outputs;      /* tensor ranks divide outputs; else inputs */
+    double each_block;       /* how many a block has, on the average */
+};
+
+struct shape {
+    int layers, heads, kv_heads, head_width;
+    int64_t width, feed_forward, vocab, sequence;
+    bool gated, tied;
+    bool biased;             /* biases and learned positions, as GPT has */
+    struct shape_product products[SHAPE_PRODUCTS];
+    int product_count;
+    double joins;            /* sums over tensor ranks in a block's F */
+    double keys;             /* that a query attends to, mean over blocks and
+                              * positions: causal, with windows */
+    /* Elements that a block's F reads and writes for a token outside products
+     * and attention: of the width, and of what tensor ranks divide. */
+    double moved_whole, moved_split;
+    double instructions;     /* of a block's F */
+    double block_parameters; /* mean */
+    double block_vectors;    /* of those, not divided by tensor ranks */
+    double embedding_parameters, head_parameters; /* tied: the head has 0 */
+    double parameters;       /* of the whole model */
+};
+
+/* `sequence`: tokens of a sample. */
+status shape_of(struct shape *shape, const struct model *model,
+                int64_t sequence);
+
+/* FLOPs of the model for one token, forward and backward. Products only: 6
+ * for each weight of a matrix but the embedding; attention by the keys that a
+ * causal query sees, or by all of them. */
+double shape_flops_causal(const struct shape *shape);
+double shape_flops_full(const struct shape *shape);
+
+#endif

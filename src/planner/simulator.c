@@ -1,0 +1,417 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simulator.c - the event loop: a heap of ends, and lanes that wait. */
+#include "planner/simulator.h"
+
+#include <string.h>
+
+#include "base/arena.h"
+
+const char *const lane_names[CLOCK_LANES] = {"compute", "pipe down", "pipe up",
+                                       "data", "host"};
+
+/* ---- lists ---- */
+
+status timed_lists_begin(struct timed_lists *lists, int ranks)
+{
+    void *memory = NULL;
+
+    *lists = (struct timed_lists){0};
+    TRY(memory_take((size_t)ranks, sizeof *lists->lists, &memory));
+    lists->lists = memory;
+    lists->ranks = ranks;
+    return OK;
+}
+
+void timed_lists_free(struct timed_lists *lists)
+{
+    for (int32_t r = 0; r < lists->ranks; r++) {
+        memory_free(lists->lists[r].items);
+        memory_free(lists->lists[r].needs);
+    }
+    memory_free(lists->lists);
+    *lists = (struct timed_lists){0};
+}
+
+status timed_add(struct timed_list *list, const struct timed *item,
+                 int32_t *index)
+{
+    if (list->count == list->capacity) {
+        const int32_t room = list->capacity > 0 ? 2 * list->capacity : 64;
+        void *items = list->items;
+
+        TRY(memory_grow(&items, (size_t)room, sizeof *list->items));
+        list->items = items;
+        list->capacity = room;
+    }
+    list->items[list->count] = *item;
+    list->items[list->count].first_need = list->need_count;
+    list->items[list->count].needs = 0;
+    *index = list->count++;
+    return OK;
+}
+
+status timed_need(struct timed_list *list, int32_t rank, int32_t index)
+{
+    if (list->need_count == list->need_capacity) {
+        const int32_t room = list->need_capacity > 0 ? 2 * list->need_capacity
+                                                     : 64;
+        void *needs = list->needs;
+
+        TRY(memory_grow(&needs, (size_t)room, sizeof *list->needs));
+        list->needs = needs;
+        list->need_capacity = room;
+    }
+    list->needs[list->need_count++] = (struct timed_need){rank, index};
+    list->items[list->count - 1].needs++;
+    return OK;
+}
+
+/* ---- the clock ---- */
+
+struct lane_state {
+    int32_t next, active;    /* items of this lane; -1: none is active */
+    int32_t waits;           /* next lane in the list of those that wait for
+                              * the same instruction; -1: none */
+    double left;             /* seconds alone of the active one */
+    double rate, since;
+    uint32_t version;
+};
+
+struct event { double at; int32_t lane; uint32_t version; };
+
+struct clock {
+    struct timed_lists *lists;
+    const struct clock_rules *rules;
+    struct clock_result *out;
+    struct lane_state *lanes;  /* owned, [ranks * CLOCK_LANES] */
+    int32_t *first_item;       /* owned, [ranks + 1] */
+    int32_t *waiters;          /* owned, [items]: first lane, -1 */
+    int32_t *follows;          /* owned, [items]: next item of the lane */
+    struct event *heap;        /* owned */
+    int32_t heap_count, heap_capacity;
+    int64_t done;
+    double now;
+};
+
+static status push(struct clock *c, struct event event)
+{
+    int32_t at = c->heap_count;
+
+    if (c->heap_count == c->heap_capacity) {
+        const int32_t room = c->heap_capacity > 0 ? 2 * c->heap_capacity : 256;
+        void *heap = c->heap;
+
+        TRY(memory_grow(&heap, (size_t)room, sizeof *c->heap));
+        c->heap = heap;
+        c->heap_capacity = room;
+    }
+    c->heap_count++;
+    while (at > 0) {
+        const int32_t up = (at - 1) / 2;
+
+        if (c->heap[up].at < event.at ||
+            (c->heap[up].at == event.at && c->heap[up].lane <= event.lane))
+            break;
+        c->heap[at] = c->heap[up];
+        at = up;
+    }
+    c->heap[at] = event;
+    return OK;
+}
+
+static bool before(const struct event *a, const struct event *b)
+{
+    return a->at < b->at || (a->at == b->at && a->lane < b->lane);
+}
+
+static struct event pop(struct clock *c)
+{
+    const struct event top = c->heap[0];
+    const struct event last = c->heap[--c->heap_count];
+    int32_t at = 0;
+
+    for (;;) {
+        int32_t down = 2 * at + 1;
+
+        if (down >= c->heap_count) break;
+        if (down + 1 < c->heap_count &&
+            before(&c->heap[down + 1], &c->heap[down]))
+            down++;
+        if (!before(&c->heap[down], &last)) break;
+        c->heap[at] = c->heap[down];
+        at = down;
+    }
+    c->heap[at] = last;
+    return top;
+}
+
+/* How fast the active instruction of a lane goes beside the others. */
+static double rate_of(const struct clock *c, int32_t rank, int lane)
+{
+    const struct lane_state *mine = &c->lanes[(size_t)rank * CLOCK_LANES];
+    const struct timed *items = c->lists->lists[rank].items;
+    const struct timed *item = &items[mine[lane].active];
+    int sharing = 0, talking = 0;
+
+    for (int i = 0; i < CLOCK_LANES; i++) {
+        const int ports = mine[i].active < 0
+                              ? 0 : items[mine[i].active].ports;
+
+        sharing += ports > 0 && ports == item->ports;
+        talking += ports > 0;
+    }
+    if (item->lane == LANE_COMPUTE)
+        return talking > 0 ? 1 / c->rules->compute_beside : 1;
+    if (item->ports == 0) return 1;
+    return 1.0 / sharing /
+           (mine[LANE_COMPUTE].active >= 0 ? c->rules->comm_beside : 1);
+}
+
+/* After an instruction of the rank began or ended. */
+static status set_rates(struct clock *c, int32_t rank)
+{
+    struct lane_state *lanes = &c->lanes[(size_t)rank * CLOCK_LANES];
+
+    for (int i = 0; i < CLOCK_LANES; i++) {
+        struct lane_state *lane = &lanes[i];
+        double rate;
+
+        if (lane->active < 0) continue;
+        rate = rate_of(c, rank, i);
+        if (rate == lane->rate) continue;
+        lane->left -= (c->now - lane->since) * lane->rate;
+        if (lane->left < 0) lane->left = 0;
+        lane->since = c->now;
+        lane->rate = rate;
+        lane->version++;
+        TRY(push(c, (struct event){c->now + lane->left / rate,
+                                   rank * CLOCK_LANES + i, lane->version}));
+    }
+    return OK;
+}
+
+/* The first need of an item that is not done; -1: none. */
+static int32_t blocking(const struct clock *c, int32_t rank, int32_t index)
+{
+    const struct timed_list *list = &c->lists->lists[rank];
+    const struct timed *item = &list->items[index];
+
+    for (int32_t n = 0; n < item->needs; n++) {
+        const struct timed_need need = list->needs[item->first_need + n];
+
+        if (c->lists->lists[need.rank].items[need.index].end < 0)
+            return c->first_item[need.rank] + need.index;
+    }
+    return -1;
+}
+
+/* Begins the lane's next instruction, or waits for what it needs. */
+static bool try_start(struct clock *c, int32_t which)
+{
+    const int32_t rank = which / CLOCK_LANES, lane = which % CLOCK_LANES;
+    struct lane_state *state = &c->lanes[which];
+    struct timed *items = c->lists->lists[rank].items;
+    int32_t block;
+    double slow;
+
+    if (state->active >= 0 || state->next < 0) return false;
+    block = blocking(c, rank, state->next);
+    if (block >= 0) {
+        state->waits = c->waiters[block];
+        c->waiters[block] = which;
+        return false;
+    }
+    slow = lane == LANE_COMPUTE
+               ? (c->rules->slow ? c->rules->slow[rank] : 1)
+               : (c->rules->slow_link ? c->rules->slow_link[rank] : 1);
+    state->active = state->next;
+    state->next = c->follows[c->first_item[rank] + state->active];
+    state->left = items[state->active].seconds * slow;
+    state->since = c->now;
+    state->rate = 0;
+    items[state->active].begin = c->now;
+    return true;
+}
+
+static status finish(struct clock *c, int32_t which)
+{
+    const int32_t rank = which / CLOCK_LANES;
+    struct lane_state *state = &c->lanes[which];
+    const int32_t index = state->active;
+    struct timed *item = &c->lists->lists[rank].items[index];
+    int32_t waiter = c->waiters[c->first_item[rank] + index];
+
+    item->end = c->now;
+    c->out->busy[item->lane] += item->end - item->begin;
+    c->done++;
+    if (item->end >= c->out->end) {
+        c->out->end = item->end;
+        c->out->last_rank = rank;
+        c->out->last_index = index;
+    }
+    state->active = -1;
+    try_start(c, which);
+    TRY(set_rates(c, rank));
+    while (waiter >= 0) {
+        const int32_t next = c->lanes[waiter].waits;
+
+        c->lanes[waiter].waits = -1;
+        if (try_start(c, waiter)) TRY(set_rates(c, waiter / CLOCK_LANES));
+        waiter = next;
+    }
+    return OK;
+}
+
+/* Links each item to the next one of its lane, and checks what it needs. */
+static status link_rank(struct clock *c, int32_t rank)
+{
+    struct timed_list *list = &c->lists->lists[rank];
+    int32_t last[CLOCK_LANES];
+
+    for (int i = 0; i < CLOCK_LANES; i++) {
+        last[i] = -1;
+        c->lanes[rank * CLOCK_LANES + i] =
+            (struct lane_state){.next = -1, .active = -1, .waits = -1};
+    }
+    for (int32_t i = 0; i < list->count; i++) {
+        struct timed *item = &list->items[i];
+
+        if (item->lane >= CLOCK_LANES || !(item->seconds >= 0) ||
+            item->seconds > 1e15)
+            FAIL(ERR_VERIFY, "rank %d, instruction %d: lane %d, %g seconds",
+                 rank, i, item->lane, item->seconds);
+        for (int32_t n = 0; n < item->needs; n++) {
+            const struct timed_need need = list->needs[item->first_need + n];
+
+            if (need.rank < 0 || need.rank >= c->lists->ranks ||
+                need.index < 0 ||
+                need.index >= c->lists->lists[need.rank].count)
+                FAIL(ERR_VERIFY, "rank %d, instruction %d needs instruction "
+                                 "%d of rank %d, which is not there", rank, i,
+                     need.index, need.rank);
+        }
+        item->end = -1;
+        c->waiters[c->first_item[rank] + i] = -1;
+        c->follows[c->first_item[rank] + i] = -1;
+        if (last[item->lane] >= 0)
+            c->follows[c->first_item[rank] + last[item->lane]] = i;
+        else
+            c->lanes[rank * CLOCK_LANES + item->lane].next = i;
+        last[item->lane] = i;
+    }
+    return OK;
+}
+
+static status clock_open(struct clock *c)
+{
+    const int32_t ranks = c->lists->ranks;
+    int64_t items = 0;
+    void *memory = NULL;
+
+    for (int32_t r = 0; r < ranks; r++) items += c->lists->lists[r].count;
+    if (items > INT32_MAX / 2)
+        FAIL(ERR_CONFIG, "%lld instructions are more than can be simulated",
+             (long long)items);
+    TRY(memory_take((size_t)ranks * CLOCK_LANES, sizeof *c->lanes, &memory));
+    c->lanes = memory;
+    TRY(memory_take((size_t)ranks + 1, sizeof *c->first_item, &memory));
+    c->first_item = memory;
+    TRY(memory_take((size_t)items + 1, sizeof *c->waiters, &memory));
+    c->waiters = memory;
+    TRY(memory_take((size_t)items + 1, sizeof *c->follows, &memory));
+    c->follows = memory;
+    c->first_item[0] = 0;
+    for (int32_t r = 0; r < ranks; r++)
+        c->first_item[r + 1] = c->first_item[r] + c->lists->lists[r].count;
+    for (int32_t r = 0; r < ranks; r++) TRY(link_rank(c, r));
+    return OK;
+}
+
+static status deadlock(const struct clock *c)
+{
+    for (int32_t i = 0; i < c->lists->ranks * CLOCK_LANES; i++) {
+        const int32_t rank = i / CLOCK_LANES, next = c->lanes[i].next;
+        int32_t block, at = 0;
+
+        if (next < 0) continue;
+        block = blocking(c, rank, next);
+        while (at < c->lists->ranks && c->first_item[at + 1] <= block) at++;
+        FAIL(ERR_VERIFY, "rank %d, instruction %d waits for ever for "
+                         "instruction %d of rank %d", rank, next,
+             block - c->first_item[at], at);
+    }
+    FAIL(ERR_VERIFY, "the simulator lost an instruction");
+}
+
+status clock_run(struct timed_lists *lists, const struct clock_rules *rules,
+                 struct clock_result *out)
+{
+    struct clock c = {.lists = lists, .rules = rules, .out = out};
+    status result;
+
+    *out = (struct clock_result){0};
+    TRY_GOTO(done, result, clock_open(&c));
+    for (int32_t i = 0; i < lists->ranks * CLOCK_LANES; i++) try_start(&c, i);
+    for (int32_t r = 0; r < lists->ranks; r++)
+        TRY_GOTO(done, result, set_rates(&c, r));
+    while (c.heap_count > 0) {
+        const struct event event = pop(&c);
+
+        if (c.lanes[event.lane].version != event.version ||
+            c.lanes[event.lane].active < 0)
+            continue;
+        c.now = event.at;
+        c.lanes[event.lane].version++;
+        TRY_GOTO(done, result, finish(&c, event.lane));
+    }
+    if (c.done != c.first_item[lists->ranks]) result = deadlock(&c);
+done:
+    memory_free(c.lanes);
+    memory_free(c.first_item);
+    memory_free(c.waiters);
+    memory_free(c.follows);
+    memory_free(c.heap);
+    return result;
+}
+
+/* ---- the critical path ---- */
+
+/* The instruction that ended last before this one began: on its lane, or of
+ * its needs. */
+static struct timed_need decides(const struct timed_lists *lists, int32_t rank,
+                                 int32_t index)
+{
+    const struct timed_list *list = &lists->lists[rank];
+    const struct timed *item = &list->items[index];
+    struct timed_need best = {-1, -1};
+    double latest = -1;
+
+    for (int32_t i = index - 1; i >= 0; i--) {
+        if (list->items[i].lane != item->lane) continue;
+        best = (struct timed_need){rank, i};
+        latest = list->items[i].end;
+        break;
+    }
+    for (int32_t n = 0; n < item->needs; n++) {
+        const struct timed_need need = list->needs[item->first_need + n];
+        const double end = lists->lists[need.rank].items[need.index].end;
+
+        if (end > latest) {
+            latest = end;
+            best = need;
+        }
+    }
+    return best;
+}
+
+void clock_critical(const struct timed_lists *lists,
+                    const struct clock_result *result, critical_visit *visit,
+                    void *context)
+{
+    struct timed_need at = {result->last_rank, result->last_index};
+
+    while (at.rank >= 0 && lists->lists[at.rank].count > 0) {
+        visit(context, at.rank, &lists->lists[at.rank].items[at.index]);
+        at = decides(lists, at.rank, at.index);
+    }
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simulator.h - a clock for lists of instructions.
+ *
+ * Each rank has one list. An instruction runs on a lane of its rank; a lane
+ * takes its instructions in the order of the list. An instruction begins when
+ * its lane is free and all that it needs, here or on other ranks, is done.
+ * While computation and messages of a rank run at the same time, both are
+ * slower; two messages over the same ports share them (max-min fairness).
+ * The simulator knows no model and no schedule. */
+#ifndef LOCKSTEP_PLANNER_SIMULATOR_H
+#define LOCKSTEP_PLANNER_SIMULATOR_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/status.h"
+
+enum lane { LANE_COMPUTE, LANE_PIPE_DOWN, LANE_PIPE_UP, LANE_DATA, LANE_HOST,
+            CLOCK_LANES };
+extern const char *const lane_names[CLOCK_LANES];
+
+struct timed_need { int32_t rank, index; };
+
+struct timed {
+    uint8_t lane;            /* enum lane */
+    uint8_t ports;           /* path whose ports it shares: 0 none, 1 the
+                              * node's, 2 the network's */
+    int16_t cause;           /* of waiting for it; for the reader */
+    int32_t stage, microbatch; /* -1: of the step */
+    int32_t kind;            /* index into names of the maker of the list */
+    int32_t number;          /* instruction of the executor's list; -1 none */
+    int32_t first_need, needs; /* in the list's array */
+    double seconds;          /* alone */
+    double begin, end;       /* set by the simulator; end < 0: not yet */
+};
+
+struct timed_list {
+    struct timed *items;     /* owned */
+    struct timed_need *needs;/* owned */
+    int32_t count, capacity, need_count, need_capacity;
+};
+
+struct timed_lists { struct timed_list *lists; int32_t ranks; };
+
+struct clock_rules {
+    double compute_beside, comm_beside; /* at least 1 */
+    const double *slow;      /* of each rank, times; NULL: 1 */
+    const double *slow_link; /* of each rank's messages; NULL: 1 */
+};
+
+struct clock_result {
+    double end;              /* of the last instruction */
+    int32_t last_rank, last_index;
+    double busy[CLOCK_LANES];      /* sum over ranks */
+};
+
+status timed_lists_begin(struct timed_lists *lists, int ranks);
+void timed_lists_free(struct timed_lists *lists);
+/* Appends a copy without needs; *index is its place. */
+status timed_add(struct timed_list *list, const struct timed *item,
+                 int32_t *index);
+/* The item that was added last also needs (rank, index). */
+status timed_need(struct timed_list *list, int32_t rank, int32_t index);
+
+/* Sets begin and end of every instruction. ERR_VERIFY: instructions wait for
+ * each other, or one needs what is not there: names the first. */
+status clock_run(struct timed_lists *lists, const struct clock_rules *rules,
+                 struct clock_result *out);
+
+/* The chain of instructions that decided the end, last first: calls `visit`
+ * with each, and with how long it waited for its needs beyond their ends. */
+typedef void critical_visit(void *context, int32_t rank,
+                            const struct timed *item);
+void clock_critical(const struct timed_lists *lists,
+                    const struct clock_result *result, critical_visit *visit,
+                    void *context);
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tail.c - the end of a step. */
+#include "planner/tail.h"
+
+#include "planner/memory.h"
+#include "planner/network.h"
+
+struct group_shape data_group(const struct layout *l)
+{
+    const struct group_shape context = group_of(l, CAUSE_CONTEXT);
+
+    return (struct group_shape){l->context * layout_sharing(l),
+                                context.stride};
+}
+
+double tail_parameters(const struct cost *cost, int position)
+{
+    struct layout whole = *cost->layout;
+    struct memory memory;
+
+    whole.zero = 0;
+    whole.offload = 0;
+    whole.as = AS_MEGATRON; /* gradients of 4 bytes, not divided */
+    memory_of(&whole, cost->shape, position, &memory);
+    return memory.gradients / 4;
+}
+
+struct tail {
+    struct steps *steps;
+    const struct cost *cost;
+    int32_t *reduced;      /* owned, [ranks]: last item before the norm */
+};
+
+struct tail_item {
+    enum step_item item;
+    enum lane lane;
+    enum cause cause;
+    double seconds, guessed;
+    uint8_t ports;
+};
+
+/* After the item that was added before it. */
+static status add(struct tail *t, int rank, const struct tail_item *what)
+{
+    struct timed_list *list = &t->steps->lists.lists[rank];
+    struct spent span = {.guessed = what->guessed};
+    struct timed item = {.lane = (uint8_t)what->lane, .ports = what->ports,
+                         .cause = (int16_t)what->cause, .stage = -1,
+                         .microbatch = -1, .number = -1,
+                         .seconds = what->seconds};
+    const int32_t before = list->count - 1;
+    int32_t at;
+
+    span.seconds[what->cause] = what->seconds;
+    TRY(steps_kind(t->steps, &span, what->item, &item.kind));
+    TRY(timed_add(list, &item, &at));
+    return before >= 0 ? timed_need(list, rank, before) : OK;
+}
+
+/* Bytes of gradients that leave the rank after the backward pass. */
+static status add_reduction(struct tail *t, int rank, bool reduced)
+{
+    const struct cost *cost = t->cost;
+    const struct layout *l = cost->layout;
+    const struct group_shape group = data_group(l);
+    double guessed = 0;
+    struct tail_item item = {ITEM_REDUCE, LANE_DATA, CAUSE_DATA, 0, 0, 0};
+
+    if (group.ranks < 2) return OK;
+    if (reduced) { /* what has no block: embedding, head */
+        const double rest = tail_parameters(cost, rank) -
+                            cost->shape->layers / (double)l->pipe *
+                                cost->shape->block_parameters / l->tensor;
+
+        item.seconds = cost_collective(cost, COLLECTIVE_REDUCE_SCATTER, group,
+                                       rest > 0 ? 4 * rest : 0, &guessed);
+    } else {
+        item.seconds = cost_collective(cost,
+                                       l->zero > 0 ? COLLECTIVE_REDUCE_SCATTER
+                                                   : COLLECTIVE_ALL_REDUCE,
+                                       group, 4 * tail_parameters(cost, rank),
+                                       &guessed);
+    }
+    item.guessed = guessed;
+    item.ports = group_on_node(l, group) >= group.ranks ? 1 : 2;
+    return add(t, rank, &item);
+}
+
+/* Everyone waits for everyone: gradients have one norm. */
+static status add_norm(struct tail *t, int rank)
+{
+    const struct layout *l = t->cost->layout;
+    const int ranks = layout_ranks(l);
+    double guessed = 0;
+    struct tail_item item = {ITEM_NORM, LANE_HOST, CAUSE_DATA, 0, 0, 0};
+
+    item.seconds = cost_collective(t->cost, COLLECTIVE_ALL_REDUCE,
+                                   (struct group_shape){ranks, 1}, 8,
+                                   &guessed);
+    item.guessed = guessed;
+    TRY(add(t, rank, &item));
+    for (int other = 0; other < l->pipe; other++)
+        if (other != rank)
+            TRY(timed_need(&t->steps->lists.lists[rank], other,
+                           t->reduced[other]));
+    return OK;
+}
+
+/* Reads gradient, two moments and weight, writes three and the narrow one. */
+static status add_update(struct tail *t, int rank)
+{
+    const struct cost *cost = t->cost;
+    const struct layout *l = cost->layout;
+    const double *v = cost->machine->value;
+    const double mine = tail_parameters(cost, rank) / layout_division(l, 1);
+    const double seconds = 30 * mine / (v[M_MEMORY_RATE] * v[M_MEMORY]);
+    struct tail_item item = {ITEM_UPDATE, LANE_COMPUTE, CAUSE_UPDATE, seconds,
+                             cost->machine->mark[M_MEMORY] == MARK_ASSUMED
+                                 ? seconds : 0, 0};
+
+    if (l->offload & (OFFLOAD_STATES | OFFLOAD_WEIGHTS)) {
+        const double rate = v[l->offload & OFFLOAD_DISK ? M_DISK_RATE
+                                                        : M_HOST_RATE];
+        const struct tail_item moved = {ITEM_OFFLOAD, LANE_HOST,
+                                        CAUSE_OFFLOAD, 24 * mine / rate, 0, 0};
+
+        TRY(add(t, rank, &moved));
+    }
+    return add(t, rank, &item);
+}
+
+static status add_regather(struct tail *t, int rank)
+{
+    const struct cost *cost = t->cost;
+    const struct layout *l = cost->layout;
+    const struct group_shape group = data_group(l);
+    struct tail_item item = {ITEM_REGATHER, LANE_DATA, CAUSE_DATA, 0, 0, 0};
+    double guessed = 0;
+
+    if (l->zero < 1 || l->zero > 2 || group.ranks < 2) return OK;
+    item.seconds = cost_collective(cost, COLLECTIVE_ALL_GATHER, group,
+                                   (l->bits == 32 ? 4 : 2) *
+                                       tail_parameters(cost, rank), &guessed);
+    item.guessed = guessed;
+    item.ports = group_on_node(l, group) >= group.ranks ? 1 : 2;
+    return add(t, rank, &item);
+}
+
+static status fill(struct tail *t, bool reduced)
+{
+    const int ranks = t->steps->lists.ranks;
+    const double step = t->cost->machine->value[M_STEP];
+    const struct tail_item host = {
+        ITEM_HOST, LANE_COMPUTE, CAUSE_HOST, step,
+        t->cost->machine->mark[M_STEP] == MARK_ASSUMED ? step : 0, 0};
+
+    for (int rank = 0; rank < ranks; rank++) {
+        TRY(add_reduction(t, rank, reduced));
+        t->reduced[rank] = t->steps->lists.lists[rank].count - 1;
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        TRY(add_norm(t, rank));
+        TRY(add_update(t, rank));
+        TRY(add_regather(t, rank));
+        TRY(add(t, rank, &host));
+    }
+    return OK;
+}
+
+status tail_add(struct steps *steps, const struct cost *cost, bool reduced)
+{
+    struct tail t = {.steps = steps, .cost = cost};
+    void *memory = NULL;
+    status result;
+
+    TRY(memory_take((size_t)steps->lists.ranks, sizeof *t.reduced, &memory));
+    t.reduced = memory;
+    result = fill(&t, reduced);
+    memory_free(t.reduced);
+    return result;
+}

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tail.h - the end of a step: what is reduced, updated and gathered after the
+ * last backward pass. */
+#ifndef LOCKSTEP_PLANNER_TAIL_H
+#define LOCKSTEP_PLANNER_TAIL_H
+
+#include "planner/steps.h"
+
+/* Ranks that hold the same weights and see other tokens. */
+struct group_shape data_group(const struct layout *layout);
+/* A new kind of items: their span. */
+status steps_kind(struct steps *steps, const struct spent *span,
+                  enum step_item item, int *kind);
+/* Appends the tail to the list of every pipe position. `reduced`: gradients
+ * were reduced beside the backward pass. */
+status tail_add(struct steps *steps, const struct cost *cost, bool reduced);
+/* Parameters that a rank of this position holds before ZeRO divides them. */
+double tail_parameters(const struct cost *cost, int position);
+
+#endif

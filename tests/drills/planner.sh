@@ -1,0 +1,78 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# planner.sh - predictions: the keys that programs read, exit codes, and one
+# sentence for each mistake.
+. "${0%/*}/common.sh"
+
+cat >gpt.yaml <<'END'
+model: {family: gpt2, vocab: 51200, layers: 96, width: 12288, heads: 96}
+data: {sequence: 2048}
+train: {batch: 64, steps: 10, dtype: bfloat16, micro_batch: 1, recompute: [attention]}
+mesh: {tensor: 8, pipe: 8, data: 1}
+schedule: {name: interleaved, chunks: 3}
+END
+cat >small.yaml <<'END'
+model: {family: llama, vocab: 256, layers: 4, width: 64, heads: 4}
+data: {sequence: 64}
+train: {batch: 16, steps: 10}
+END
+asked="plan gpt.yaml --ranks 64 --time --machine a100-80 --as megatron"
+
+# keys FILE: of the outermost object, in order.
+keys() { sed -n 's/^  "\([a-z_]*\)":.*/\1/p' "$1" | tr '\n' ' '; }
+
+# --- the contract ---
+expected="version step_s tokens_per_s mfu mfu_noncausal hfu bubble_rate "
+expected+="idle_share exposed_comm_s memory_bytes memory_limit_bytes fits "
+expected+="guessed_share days energy_kwh cost "
+lockstep $asked --json >plan.json 2>err
+if [ "$(keys plan.json)" = "$expected" ]; then ok "the keys of plan --time"
+else bad "the keys of plan --time" "$(keys plan.json)" err; fi
+if grep -q '"days": null' plan.json && grep -q '"cost": null' plan.json; then
+    ok "null where nothing was asked"
+else bad "null where nothing was asked" "a number" plan.json; fi
+lockstep $asked --json --tokens 1e12 --watts 500 --price 2 >plan.json 2>err
+if grep -q null plan.json; then bad "days, energy, cost" "null" plan.json
+else ok "days, energy, cost"; fi
+expect "it does not fit" 79 "the cheapest change that fits" $asked \
+    --max-memory 40e9
+if grep -q '"fits": false' <(lockstep $asked --json --max-memory 40e9 \
+                                      2>/dev/null); then
+    ok "what does not fit is printed, too"
+else bad "what does not fit is printed, too" "not"; fi
+for name in a100-40 a100-80 h100 h200 b200 gb200 mi300x cpu; do
+    if lockstep machines --json | grep -q "\"name\": \"$name\""; then
+        ok "machine $name"
+    else bad "machine $name" "not listed"; fi
+done
+expect "the critical path by name" 0 "critical path by cause" $asked \
+    --explain time
+must plan small.yaml --ranks 2 --set mesh.pipe=2 --time --machine cpu \
+    --draw step.svg
+if grep -q '</svg>' step.svg; then ok "a picture"
+else bad "a picture" "it is not whole"; fi
+
+# --- mistakes ---
+expect "no machine" 2 "needs --machine" plan gpt.yaml --time
+expect "an unknown machine" 78 "nearest preset is h100" plan gpt.yaml --time \
+    --machine h10
+expect "a constant out of range" 78 "gemm is 2" plan gpt.yaml --time \
+    --machine h100,gemm=2
+expect "an unknown constant" 78 "nearest is gemm" plan gpt.yaml --time \
+    --machine h100,gem=0.5
+expect "ranks that the mesh has not" 78 "64 ranks fit" plan gpt.yaml \
+    --ranks 96 --time --machine h100 --as megatron
+expect "ranks that nodes do not divide" 2 "not a multiple" plan gpt.yaml \
+    --ranks 64 --nodes 7 --time --machine h100 --as megatron
+expect "more ranks than a node has" 2 "has 8 devices" plan gpt.yaml \
+    --ranks 64 --nodes 4 --time --machine h100 --as megatron
+expect "a flag without --time" 2 "goes with --time" plan small.yaml \
+    --machine h100
+expect "a price without a length" 2 "needs --tokens" plan small.yaml --time \
+    --machine cpu --price 2 --set train.steps=0
+echo '{"version": 1, "key": "Abacus, 1 core", "constants": {}}' >foreign.json
+expect "a profile of another machine" 78 "Abacus" plan small.yaml --time \
+    --machine foreign.json
+expect "the same with --foreign" 0 "step" plan small.yaml --time \
+    --machine foreign.json --foreign
+report

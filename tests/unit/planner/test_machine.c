@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_machine.c - mirrors src/planner/machine.c and profile_file.c. */
+#include "planner/machine.h"
+
+#include "tests/test.h"
+
+static status open_text(struct machine *m, const char *text, const char *key,
+                        bool foreign)
+{
+    IS_OK(file_write_atomic("machine.txt", text, strlen(text)));
+    return machine_open(m, &(struct machine_choice){"machine.txt", key,
+                                                    foreign});
+}
+
+TEST(what_is_written_reads_back)
+{
+    struct machine m, again;
+    struct text text = {0};
+
+    IS_OK(machine_open(&m, &(struct machine_choice){"h100,gemm=0.72", "",
+                                                    false}));
+    CHECK(m.value[M_GEMM] == 0.72 && m.mark[M_GEMM] == MARK_BY_HAND);
+    IS_OK(machine_write(&m, &text));
+    IS_OK(open_text(&again, text.bytes, "", false));
+    for (int i = 0; i < M_CONSTANTS; i++)
+        CHECK(m.value[i] == again.value[i] && m.mark[i] == again.mark[i]);
+    text_free(&text);
+    machine_free(&m);
+    machine_free(&again);
+}
+
+TEST(a_person_corrects_one_constant)
+{
+    struct machine m;
+
+    IS_OK(open_text(&m, "# ours\nfrom: h100\ngemm: 0.72 # seen\n", "", false));
+    CHECK(m.value[M_GEMM] == 0.72 && m.value[M_PEAK_16] == 989e12);
+    machine_free(&m);
+}
+
+TEST(bad_files_get_a_sentence)
+{
+    static const struct { const char *text, *words; status code; } rows[] = {
+        {"", "is empty", ERR_FORMAT},
+        {"gemm: 0.5\n", "before the constants", ERR_FORMAT},
+        {"from: h101\n", "is no preset", ERR_CONFIG},
+        {"from: h100\ngem: 0.5\n", "the nearest is gemm", ERR_CONFIG},
+        {"from: h100\ngemm: -1\n", "expected 1e-06 to 1", ERR_CONFIG},
+        {"from: h100\ngemm: fast\n", "is not a number", ERR_FORMAT},
+        {"{}", "version", ERR_FORMAT},
+        {"{\"version\": 2, \"constants\": {}}", "version is 2", ERR_FORMAT},
+        {"{\"version\": 1}", "constants is missing", ERR_FORMAT},
+        {"{\"version\": 1, \"constants\": {\"gemm\": -0.5}}", "gemm is -0.5",
+         ERR_CONFIG},
+        {"{\"version\": 1, \"constants\": {\"gemm\": \"a\"}}",
+         "expected a number", ERR_FORMAT},
+        {"{\"version\": 1, \"constants\": {}, \"products\": [{\"m\": 1}]}",
+         "n", ERR_FORMAT},
+        {"{\"version\": 1, \"constants\": {}, \"products\": [{\"m\": 1, "
+         "\"n\": 1, \"k\": 1, \"bits\": 32, \"seconds\": -2}]}",
+         "expected more than 0", ERR_FORMAT},
+        {"{\"version\": 1, \"constants\": {}, \"collectives\": [{\"op\": "
+         "\"send\", \"path\": \"node\", \"ranks\": 2, \"bytes\": [8, 4], "
+         "\"seconds\": [1, 2]}]}", "ascend", ERR_FORMAT},
+    };
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        struct machine m;
+
+        FAILS(open_text(&m, rows[i].text, "", false), rows[i].code,
+              rows[i].words);
+        status_clear();
+    }
+}
+
+TEST(a_profile_of_another_machine_is_refused)
+{
+    static const char text[] =
+        "{\"version\": 1, \"key\": \"A, 2 cores\", \"constants\": {}}";
+    struct machine m;
+
+    FAILS(open_text(&m, text, "B, 2 cores", false), ERR_CONFIG,
+          "measured on \"A, 2 cores\"");
+    status_clear();
+    IS_OK(open_text(&m, text, "B, 2 cores", true));
+    machine_free(&m);
+    IS_OK(open_text(&m, text, "A, 2 cores", false));
+    machine_free(&m);
+}
+
+TEST(unknown_machines_are_named)
+{
+    struct machine m;
+
+    FAILS(machine_open(&m, &(struct machine_choice){"h10", "", false}),
+          ERR_CONFIG, "the nearest preset is h100");
+    status_clear();
+    FAILS(machine_open(&m, &(struct machine_choice){"h100,gemm", "", false}),
+          ERR_CONFIG, "NAME=VALUE");
+    status_clear();
+}
+
+TEST_MAIN(what_is_written_reads_back, a_person_corrects_one_constant,
+          bad_files_get_a_sentence, a_profile_of_another_machine_is_refused,
+          unknown_machines_are_named)

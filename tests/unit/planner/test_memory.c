@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_memory.c - mirrors src/planner/memory.c: published memory of other
+ * programs. */
+#include "planner/memory.h"
+
+#include <math.h>
+
+#include "tests/test.h"
+
+/* Korthikanti et al. 2022, arXiv:2205.05198, figure 1: GiB of the first stage:
+ * weights, gradients and states (18 bytes for each of the 12 L h^2 parameters
+ * of matrices), and activations with sequence parallelism and selective
+ * recomputation. Table 5 has the layouts. */
+static const struct {
+    int heads, width, layers, tensor, pipe, chunks, batch, micro_batch;
+    double states, activations;
+} figure_1[] = {
+    {64, 6144, 48, 8, 1, 1, 4, 4, 45.5625, 9.5625},
+    {96, 12288, 96, 8, 8, 3, 64, 1, 45.5625, 12.3516},
+    {128, 20480, 105, 8, 35, 3, 280, 1, 31.640625, 23.0762},
+    {160, 25600, 128, 8, 64, 1, 512, 1, 32.958984, 26.5625},
+};
+
+TEST(megatron_figure_1)
+{
+    for (int i = 0; i < ROWS(figure_1); i++) {
+        const double h = figure_1[i].width;
+        const struct shape shape = {
+            .layers = figure_1[i].layers, .heads = figure_1[i].heads,
+            .kv_heads = figure_1[i].heads,
+            .head_width = figure_1[i].width / figure_1[i].heads,
+            .width = figure_1[i].width,
+            .feed_forward = 4 * figure_1[i].width, .vocab = 51200,
+            .sequence = 2048, .biased = true, .block_parameters = 12 * h * h};
+        struct layout l = {
+            .as = AS_MEGATRON, .pipe = figure_1[i].pipe, .data = 1,
+            .shard = 1, .context = 1, .tensor = figure_1[i].tensor,
+            .expert = 1, .batch = figure_1[i].batch,
+            .micro_batch = figure_1[i].micro_batch,
+            .microbatches = figure_1[i].batch / figure_1[i].micro_batch,
+            .chunks = figure_1[i].chunks, .bits = 16,
+            .recompute = RECOMPUTE_SELECTIVE, .sequence_parallel = true};
+        struct memory m;
+        double gib;
+
+        snprintf(l.schedule, sizeof l.schedule, "%s",
+                 l.chunks > 1 ? "interleaved" : "1f1b");
+        memory_of(&l, &shape, 0, &m);
+        gib = (m.weights + m.gradients + m.states) / 1073741824.0;
+        CHECK(fabs(gib / figure_1[i].states - 1) < 1e-6);
+        gib = m.activations / 1073741824.0;
+        CHECK(fabs(gib / figure_1[i].activations - 1) < 0.02);
+    }
+}
+
+/* Figure 7: activations of one micro-batch without sequence parallelism, of
+ * those of tensor parallelism alone. */
+TEST(megatron_figure_7)
+{
+    static const double published[4][2] = {
+        {16.18, 49.42}, {18.49, 56.53}, {20.27, 62.04}, {20.27, 62.04}};
+
+    for (int i = 0; i < ROWS(figure_1); i++) {
+        const struct shape shape = {
+            .layers = figure_1[i].layers, .heads = figure_1[i].heads,
+            .width = figure_1[i].width, .sequence = 2048, .biased = true,
+            .feed_forward = 4 * figure_1[i].width};
+        struct layout l = {.as = AS_MEGATRON, .context = 1, .bits = 16,
+                           .tensor = 8, .micro_batch = 1};
+        const double whole = memory_block_activations(&l, &shape);
+
+        l.recompute = RECOMPUTE_SELECTIVE;
+        CHECK(fabs(100 * memory_block_activations(&l, &shape) / whole -
+                   published[i][1]) < 0.2);
+        l.sequence_parallel = true;
+        CHECK(fabs(100 * memory_block_activations(&l, &shape) / whole -
+                   published[i][0]) < 0.1);
+    }
+}
+
+TEST_MAIN(megatron_figure_1, megatron_figure_7)

@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_simulator.c - mirrors src/planner/simulator.c. */
+#include "planner/simulator.h"
+
+#include <math.h>
+
+#include "schedule/build.h"
+#include "tests/test.h"
+
+static const struct clock_rules alone = {1, 1, NULL, NULL};
+
+static int32_t put(struct timed_list *list, int lane, int ports, double s)
+{
+    const struct timed item = {.lane = (uint8_t)lane, .ports = (uint8_t)ports,
+                               .stage = -1, .microbatch = -1, .number = -1,
+                               .seconds = s};
+    int32_t at = -1;
+
+    IS_OK(timed_add(list, &item, &at));
+    return at;
+}
+
+static bool near(double a, double b) { return fabs(a - b) < 1e-9 * (1 + b); }
+
+/* A message of 2 s beside a computation of 4 s: both are slower while both
+ * run. Computation 1.5 times, messages 2 times: the message takes 4 s, in which
+ * 4 / 1.5 s of computation are done; the rest runs alone. */
+TEST(contention_is_piecewise)
+{
+    struct timed_lists lists;
+    struct clock_result result;
+    const struct clock_rules rules = {1.5, 2, NULL, NULL};
+
+    IS_OK(timed_lists_begin(&lists, 1));
+    put(&lists.lists[0], LANE_COMPUTE, 0, 4);
+    put(&lists.lists[0], LANE_DATA, 2, 2);
+    IS_OK(clock_run(&lists, &rules, &result));
+    CHECK(near(lists.lists[0].items[1].end, 4));
+    CHECK(near(result.end, 4 + (4 - 4 / 1.5)));
+    timed_lists_free(&lists);
+}
+
+/* Two messages over the same ports have half of them each; over other ports
+ * all of them. */
+TEST(ports_are_shared_fairly)
+{
+    for (int other = 1; other <= 2; other++) {
+        struct timed_lists lists;
+        struct clock_result result;
+
+        IS_OK(timed_lists_begin(&lists, 1));
+        put(&lists.lists[0], LANE_DATA, 2, 3);
+        put(&lists.lists[0], LANE_PIPE_DOWN, other, 1);
+        IS_OK(clock_run(&lists, &alone, &result));
+        CHECK(near(result.end, other == 2 ? 4 : 3));
+        CHECK(near(lists.lists[0].items[1].end, other == 2 ? 2 : 1));
+        timed_lists_free(&lists);
+    }
+}
+
+TEST(a_slow_rank_is_slow)
+{
+    struct timed_lists lists;
+    struct clock_result result;
+    const double slow[] = {1, 3};
+    const struct clock_rules rules = {1, 1, slow, NULL};
+
+    IS_OK(timed_lists_begin(&lists, 2));
+    put(&lists.lists[0], LANE_COMPUTE, 0, 2);
+    put(&lists.lists[1], LANE_COMPUTE, 0, 2);
+    put(&lists.lists[0], LANE_COMPUTE, 0, 1);
+    IS_OK(timed_need(&lists.lists[0], 1, 0));
+    IS_OK(clock_run(&lists, &rules, &result));
+    CHECK(near(result.end, 7));
+    EQUAL_INT(result.last_rank, 0);
+    timed_lists_free(&lists);
+}
+
+TEST(who_waits_for_ever_is_named)
+{
+    struct timed_lists lists;
+    struct clock_result result;
+
+    IS_OK(timed_lists_begin(&lists, 2));
+    put(&lists.lists[0], LANE_COMPUTE, 0, 1);
+    IS_OK(timed_need(&lists.lists[0], 1, 0));
+    put(&lists.lists[1], LANE_COMPUTE, 0, 1);
+    IS_OK(timed_need(&lists.lists[1], 0, 0));
+    FAILS(clock_run(&lists, &alone, &result), ERR_VERIFY, "waits for ever");
+    timed_lists_free(&lists);
+    IS_OK(timed_lists_begin(&lists, 1));
+    put(&lists.lists[0], LANE_COMPUTE, 0, 1);
+    IS_OK(timed_need(&lists.lists[0], 0, 7));
+    FAILS(clock_run(&lists, &alone, &result), ERR_VERIFY, "not there");
+    timed_lists_free(&lists);
+    IS_OK(timed_lists_begin(&lists, 1));
+    put(&lists.lists[0], LANE_COMPUTE, 0, -1);
+    FAILS(clock_run(&lists, &alone, &result), ERR_VERIFY, "seconds");
+    timed_lists_free(&lists);
+}
+
+/* Random lists whose needs point back: the clock always ends; nothing begins
+ * before what it needs, or before its lane is free; no lane is faster than
+ * alone; two runs give the same bits. */
+static uint64_t draw_next(uint64_t *state)
+{
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    return *state;
+}
+
+static void random_lists(struct timed_lists *lists, uint64_t seed)
+{
+    const int ranks = 1 + (int)(seed % 5);
+    uint64_t state = seed * 0x9e3779b97f4a7c15u;
+    int made[5] = {0};
+
+    IS_OK(timed_lists_begin(lists, ranks));
+    for (int i = 0; i < 60; i++) {
+        const int rank = (int)(draw_next(&state) % (uint64_t)ranks);
+        const int needs = (int)(draw_next(&state) % 4);
+        const int lane = (int)(draw_next(&state) % CLOCK_LANES);
+        const int ports = (int)(draw_next(&state) % 3);
+
+        put(&lists->lists[rank], lane, ports,
+            (double)(draw_next(&state) % 16));
+        for (int n = 0; n < needs; n++) {
+            const int to = (int)(draw_next(&state) % (uint64_t)ranks);
+            const int from = (int)(draw_next(&state) % 60);
+
+            if (made[to] > 0)
+                IS_OK(timed_need(&lists->lists[rank], to, from % made[to]));
+        }
+        made[rank]++;
+    }
+}
+
+static void check_order(const struct timed_lists *lists)
+{
+    for (int32_t r = 0; r < lists->ranks; r++) {
+        const struct timed_list *list = &lists->lists[r];
+        double lane_end[CLOCK_LANES] = {0};
+
+        for (int32_t i = 0; i < list->count; i++) {
+            const struct timed *t = &list->items[i];
+
+            CHECK(t->begin >= lane_end[t->lane] - 1e-9);
+            CHECK(t->end >= t->begin + t->seconds - 1e-9);
+            lane_end[t->lane] = t->end;
+            for (int32_t n = 0; n < t->needs; n++) {
+                const struct timed_need need = list->needs[t->first_need + n];
+
+                CHECK(t->begin >=
+                      lists->lists[need.rank].items[need.index].end - 1e-9);
+            }
+        }
+    }
+}
+
+TEST(random_lists_keep_the_rules)
+{
+    const struct clock_rules rules = {1.1, 1.3, NULL, NULL};
+
+    for (uint64_t seed = 1; seed <= 400; seed++) {
+        struct timed_lists lists;
+        struct clock_result first, second;
+
+        random_lists(&lists, seed);
+        IS_OK(clock_run(&lists, &rules, &first));
+        check_order(&lists);
+        IS_OK(clock_run(&lists, &rules, &second));
+        EQUAL_BYTES(&first.end, &second.end, sizeof first.end);
+        timed_lists_free(&lists);
+    }
+}
+
+TEST_MAIN(contention_is_piecewise, ports_are_shared_fairly,
+          a_slow_rank_is_slow, who_waits_for_ever_is_named,
+          random_lists_keep_the_rules)
