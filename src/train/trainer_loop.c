@@ -238,7 +238,7 @@ static status traced_step(struct trainer *t)
     return trace_end(&t->trace, &t->step, title, path);
 }
 
-static status fail_stopped(const struct trainer *t)
+static status stopped(const struct trainer *t)
 {
     char command[PATH_BYTES + 64];
 
@@ -246,6 +246,13 @@ static status fail_stopped(const struct trainer *t)
                     team_size(&t->team));
     FAIL(ERR_STOPPED, "stopped on %s after step %lld, saved; go on with: %s",
          signals_name(t->asked), (long long)t->counters.step, command);
+}
+
+/* All ranks agree to stop, so that none sends the others its failure: MPICH
+ * complains about such messages, which nobody receives. */
+static status fail_stopped(struct trainer *t)
+{
+    return team_agree(&t->team, stopped(t));
 }
 
 /* A signal that came while data and weights were opened. */

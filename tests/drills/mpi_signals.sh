@@ -50,6 +50,8 @@ stopped() {
     elif [ "$(grep -o 'after step [0-9]*, saved' log | sort -u | wc -l)" -ne 1 ]
     then
         bad "$name" "ranks stopped after different steps" log
+    elif grep -q "was not matched" log; then
+        bad "$name" "messages were left that nobody received" log
     elif ! lockstep resume "$run" --ranks 1 \
         --set mesh.data=1 --set mesh.tensor=1 >out 2>&1; then
         bad "$name" "does not resume" out
