@@ -281,8 +281,8 @@ const struct command commands[] = {
      "lockstep plan examples/01_first_run/config.yaml --explain memory", false,
      command_plan,
      {{"explain", "VIEW",
-       "summary, parameters, program, memory, schedule, numerics, ramp, mesh "
-       "or time",
+       "summary, parameters, program, memory, schedule, numerics, ramp, mesh, "
+       "step or time",
        false},
       {"time", NULL, "predicts a step on --machine", false},
       FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS, FLAG_MAX_MEMORY,
@@ -292,7 +292,9 @@ const struct command commands[] = {
       {"step", "N", "with a batch ramp: the step to show, counted from 1 (the "
        "last)",
        false},
-      {"draw", "FILE.svg", "draws --explain mesh, memory or time", false},
+      {"after", "PASS", "--explain step: the list after this pass: compute, "
+       "transfers, samples, gathers, reductions, tail or needs (needs)", false},
+      {"draw", "FILE.svg", "draws --explain mesh, memory, step or time", false},
       FLAG_THREADS, FLAG_JSON}},
     {"machines", "", 0, 0, "lists the machines that the planner knows",
      "Every constant says whether it is from a data sheet, fitted on published "

@@ -6,6 +6,7 @@
 #include "cli/plan_largest.h"
 #include "cli/plan_mesh.h"
 #include "cli/plan_ramp.h"
+#include "cli/plan_step.h"
 #include "cli/plan_time.h"
 #include "cli/run.h"
 #include "cli/table.h"
@@ -23,6 +24,8 @@ struct planned {
     struct setup setup;
     struct draft draft;    /* of the rank that was asked for */
     int rank;
+    const char *after;     /* --explain step: the last pass */
+    const char *picture;
 };
 
 static void planned_free(struct planned *planned)
@@ -42,6 +45,8 @@ static status planned_build(struct planned *planned,
     TRY(arguments_integer(arguments, "rank", 0, ranks - 1, &rank));
     TRY(arguments_integer(arguments, "step", 1, INT64_MAX, &step));
     planned->rank = (int)rank;
+    planned->after = arguments_text(arguments, "after", NULL);
+    planned->picture = arguments_text(arguments, "draw", NULL);
     TRY(config_read(&planned->set, arguments->operands[0], arguments));
     TRY(setup_resolve_or_suggest(&planned->setup, &planned->set, (int)ranks,
                                  (int)rank));
@@ -321,6 +326,15 @@ static status ramp(struct planned *planned, struct table *table)
     return plan_ramp(&planned->setup, planned->rank, table);
 }
 
+static status step(struct planned *planned, struct table *table)
+{
+    const struct plan_step_request request = {
+        &planned->draft, &planned->setup, planned->rank, planned->after,
+        planned->picture};
+
+    return plan_step(&request, table);
+}
+
 static const struct {
     const char *name;
     status (*fill)(struct planned *planned, struct table *table);
@@ -328,7 +342,8 @@ static const struct {
 } views[] = {{"summary", summary, true},    {"parameters", parameters, false},
              {"program", program, false},   {"memory", memory, false},
              {"schedule", schedule, false}, {"numerics", numerics, false},
-             {"ramp", ramp, true},          {"mesh", NULL, false}};
+             {"ramp", ramp, true},          {"mesh", NULL, false},
+             {"step", step, true}};
 enum { VIEWS = (int)(sizeof views / sizeof *views) };
 
 /* The text for people says more than rows can: plan/explain.h. */
@@ -413,7 +428,7 @@ static status show(struct planned *planned, int view,
 {
     const bool json = arguments_has(arguments, "json");
     const char *name = views[view].name;
-    const char *picture = arguments_text(arguments, "draw", NULL);
+    const char *picture = planned->picture;
     struct table table = {0};
     status result;
 
@@ -462,6 +477,8 @@ status command_plan(struct arguments *arguments)
     TRY(refuse_time_flags(arguments));
     for (int i = 0; i < VIEWS; i++) names[i] = views[i].name;
     TRY(arguments_choice(arguments, "explain", names, VIEWS, &view));
+    if (arguments_has(arguments, "after") && views[view].fill != step)
+        FAIL(ERR_USAGE, "--after is for plan --explain step");
     result = planned_build(&planned, arguments);
     if (result == OK) result = show(&planned, view, arguments);
     planned_free(&planned);

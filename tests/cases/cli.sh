@@ -206,7 +206,7 @@ data: {train: [$text], sequence: 16}
 train: {steps: 5, batch: 4, micro_batch: 2}
 run: {dir: $work/run}
 END
-for view in summary parameters program memory schedule numerics ramp; do
+for view in summary parameters program memory schedule numerics ramp step; do
     expect 0 "" plan "$work/config.yaml" --explain $view
     expect 0 "\"view\": \"$view\"" plan "$work/config.yaml" \
         --explain $view --json

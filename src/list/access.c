@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* access.c - the memory that an instruction reads and writes. */
+#include "list/access.h"
+
+#include "list/passes.h"
+
+struct visitor {
+    const struct pipeline *pipeline;
+    const struct stage *stage;
+    const struct instruction *at;
+    bool forward;
+    access_visit *visit;
+    void *argument;
+};
+
+static status call(const struct visitor *v, struct access access)
+{
+    return v->visit(v->argument, &access);
+}
+
+/* Tags of micro-batches, of units, of items count from 1. */
+static int64_t tag(const struct visitor *v)
+{
+    return (int64_t)v->at->microbatch + 1;
+}
+
+/* ---- frames ---- */
+
+static struct access of_frame(const struct visitor *v, enum space space)
+{
+    return (struct access){.space = space, .chunk = v->at->chunk,
+                           .first = v->at->buffer, .end = v->at->buffer + 1,
+                           .expects = TAG_ANY, .leaves = TAG_ANY};
+}
+
+static status reads(const struct visitor *v, enum space space)
+{
+    struct access access = of_frame(v, space);
+
+    access.expects = tag(v);
+    return call(v, access);
+}
+
+static status writes(const struct visitor *v, enum space space,
+                     int64_t expects, int64_t leaves)
+{
+    struct access access = of_frame(v, space);
+
+    access.writes = true;
+    access.expects = expects;
+    access.leaves = leaves;
+    return call(v, access);
+}
+
+/* The other side of a copy: a frame of the stage before. */
+static struct access of_other(const struct visitor *v, enum space space)
+{
+    const struct pipeline *p = v->pipeline;
+    const int m = v->forward ? 0
+                             : v->at->microbatch % p->schedule.microbatches;
+
+    return (struct access){.space = space,
+                           .chunk = pipeline_chunk(p, v->at->stage - 1, m),
+                           .first = v->at->other, .end = v->at->other + 1,
+                           .expects = TAG_ANY, .leaves = TAG_ANY};
+}
+
+/* ---- rooms ---- */
+
+static struct access room(const struct visitor *v, int unit, int item)
+{
+    const struct shard_unit *u = &v->stage->shards.units[unit];
+    const int64_t first = item >= 0 ? v->stage->gathered.items[item].offset
+                                    : u->first;
+
+    return (struct access){.space = SPACE_ROOM, .chunk = v->at->chunk,
+                           .first = first, .end = first + u->elements,
+                           .expects = TAG_ANY, .leaves = TAG_ANY};
+}
+
+static struct access bucket(const struct visitor *v, int item)
+{
+    const struct residence *r = &v->stage->reduced.items[item];
+
+    return (struct access){
+        .space = SPACE_BUCKET, .chunk = v->at->chunk, .first = r->offset,
+        .end = r->offset + v->stage->shards.units[r->unit].gradients,
+        .expects = item + 1, .leaves = TAG_ANY};
+}
+
+static bool in_buckets(const struct visitor *v)
+{
+    return stage_divides(v->stage, MEMORY_GRADIENTS);
+}
+
+/* Levels of sums of rounds that wait for each other, before round `round`. */
+static int level(int round)
+{
+    int level = 0;
+
+    for (; round > 0; round &= round - 1) level++;
+    return level;
+}
+
+/* Items [first, end) of the sums; of divided ones, at the round's level. */
+static struct access sums(const struct visitor *v, int first, int end)
+{
+    const int64_t at = in_buckets(v) ? (int64_t)level(v->at->round) *
+                                           v->stage->reduced.count : 0;
+
+    return (struct access){.space = SPACE_GRADIENTS, .chunk = v->at->chunk,
+                           .first = at + first, .end = at + end,
+                           .writes = true, .expects = TAG_ANY,
+                           .leaves = TAG_ANY};
+}
+
+static bool groups_of(const struct visitor *v, enum lane lane)
+{
+    struct instruction i = *v->at;
+
+    i.lane = (uint8_t)lane;
+    return list_group(v->pipeline, &i).size > 1;
+}
+
+/* The tag of an item's sum over all ranks. */
+static int64_t complete(const struct visitor *v, int item)
+{
+    if (groups_of(v, LANE_COPIES) &&
+        stage_own_gradients(v->stage, &v->stage->reduced.items[item]) > 0)
+        return TAG_SUMMED;
+    return groups_of(v, LANE_SHARD) ? TAG_REDUCED : TAG_OPEN;
+}
+
+/* All sums of the stage, complete. */
+static status all_sums(const struct visitor *v)
+{
+    for (int i = 0; i < v->stage->reduced.count; i++) {
+        struct access access = sums(v, i, i + 1);
+
+        access.expects = complete(v, i);
+        TRY(call(v, access));
+    }
+    return OK;
+}
+
+/* After the last round, divided sums lie at level 0. */
+static status final_sums(const struct visitor *v)
+{
+    struct instruction at = *v->at;
+    struct visitor last = *v;
+
+    at.round = 0;
+    last.at = &at;
+    return all_sums(&last);
+}
+
+/* ---- F, B and W ---- */
+
+/* Where kernels read a unit; the tag says in which room. */
+static struct access placed(const struct visitor *v, int unit, int item)
+{
+    return (struct access){.space = SPACE_PLACED, .chunk = v->at->chunk,
+                           .first = unit, .end = unit + 1,
+                           .expects = item + 2, .leaves = TAG_ANY};
+}
+
+/* Weights that events [first, last) of the piece read. */
+static status reads_weights(const struct visitor *v)
+{
+    const struct residency *r = &v->stage->gathered;
+    const struct instruction *at = v->at;
+
+    if (!stage_gathers(v->stage)) {
+        return call(v, (struct access){
+            .space = SPACE_WEIGHTS, .chunk = at->chunk,
+            .end = v->stage->shards.count, .expects = TAG_ANY});
+    }
+    for (int i = 0; i < r->count; i++) {
+        const struct residence *item = &r->items[i];
+        struct access access;
+
+        if (item->last < at->first_event || item->first >= at->last_event ||
+            stage_idles(v->stage, item, v->forward))
+            continue;
+        const int at_item = v->stage->request.reshard ? i : -1;
+
+        access = room(v, item->unit, at_item);
+        access.expects = item->unit + 1;
+        TRY(call(v, access));
+        TRY(call(v, placed(v, item->unit, at_item)));
+    }
+    return OK;
+}
+
+/* Gradients that they write. */
+static status writes_gradients(const struct visitor *v)
+{
+    const struct residency *r = &v->stage->reduced;
+    const struct instruction *at = v->at;
+
+    for (int i = 0; i < r->count; i++) {
+        struct access access;
+
+        if (r->items[i].last < at->first_event ||
+            r->items[i].first >= at->last_event)
+            continue;
+        access = in_buckets(v) ? bucket(v, i) : sums(v, i, i + 1);
+        access.writes = true;
+        if (!in_buckets(v)) access.expects = TAG_OPEN;
+        TRY(call(v, access));
+    }
+    return OK;
+}
+
+static status forward(const struct visitor *v)
+{
+    const bool begins = v->at->first_event == 0;
+    const bool ends = v->at->last_event == v->stage->frame.forward_end;
+    const int64_t fresh = v->forward ? TAG_ANY : TAG_NONE;
+
+    TRY(reads(v, SPACE_BATCH));
+    if (v->at->stage > 0) TRY(reads(v, SPACE_ENTRY));
+    TRY(reads_weights(v));
+    TRY(writes(v, SPACE_FRAME, begins ? fresh : tag(v), tag(v)));
+    return writes(v, SPACE_EXIT, begins ? fresh : TAG_NONE,
+                  ends ? tag(v) : TAG_NONE);
+}
+
+static status backward(const struct visitor *v)
+{
+    const struct frame_plan *frame = &v->stage->frame;
+    const bool begins = v->at->first_event == frame->forward_end;
+    const bool ends = v->at->last_event == frame->backward_end;
+    const int last = v->pipeline->schedule.stages - 1;
+
+    TRY(reads(v, SPACE_BATCH));
+    if (v->at->stage < last && begins)
+        TRY(writes(v, SPACE_EXIT_GRADIENT, tag(v), TAG_NONE));
+    TRY(reads_weights(v));
+    TRY(writes_gradients(v));
+    TRY(writes(v, SPACE_FRAME, tag(v), tag(v)));
+    TRY(writes(v, SPACE_EXIT, begins ? tag(v) : TAG_NONE, TAG_NONE));
+    return ends ? writes(v, SPACE_ENTRY_GRADIENT, TAG_ANY, tag(v)) : OK;
+}
+
+static status weight(const struct visitor *v)
+{
+    TRY(reads_weights(v));
+    TRY(writes_gradients(v));
+    TRY(writes(v, SPACE_FRAME, tag(v), tag(v)));
+    if (v->at->last_event < v->stage->frame.event_count) return OK;
+    TRY(writes(v, SPACE_BATCH, tag(v), TAG_NONE));
+    TRY(writes(v, SPACE_ENTRY, TAG_ANY, TAG_NONE));
+    return writes(v, SPACE_FRAME, tag(v), TAG_NONE);
+}
+
+/* ---- transfers ---- */
+
+static status copies(const struct visitor *v)
+{
+    struct access other = of_other(v, v->at->kind == DO_COPY
+                                          ? SPACE_EXIT : SPACE_EXIT_GRADIENT);
+
+    if (v->at->kind == DO_COPY) {
+        other.expects = tag(v);
+        TRY(call(v, other));
+        return writes(v, SPACE_ENTRY, v->forward ? TAG_ANY : TAG_NONE,
+                      tag(v));
+    }
+    TRY(reads(v, SPACE_ENTRY_GRADIENT));
+    other.writes = true;
+    other.leaves = tag(v);
+    return call(v, other);
+}
+
+static status returns(const struct visitor *v)
+{
+    struct access buffer = {
+        .space = SPACE_RETURN, .chunk = v->at->chunk, .first = v->at->other,
+        .end = v->at->other + 1, .expects = tag(v), .leaves = TAG_ANY};
+
+    if (v->at->kind == DO_SEND_BACK) return call(v, buffer);
+    TRY(reads(v, SPACE_ENTRY_GRADIENT));
+    buffer.writes = true;
+    buffer.expects = TAG_ANY;
+    buffer.leaves = tag(v);
+    return call(v, buffer);
+}
+
+static status transfers(const struct visitor *v)
+{
+    const int64_t fresh = v->forward ? TAG_ANY : TAG_NONE;
+
+    switch ((enum instruction_kind)v->at->kind) {
+    case DO_COPY: case DO_COPY_BACK: return copies(v);
+    case DO_KEEP: case DO_SEND_BACK: return returns(v);
+    case DO_SEND: return reads(v, SPACE_EXIT);
+    case DO_RECEIVE: return writes(v, SPACE_ENTRY, fresh, tag(v));
+    default: break;
+    }
+    TRY(reads(v, SPACE_FRAME));
+    return writes(v, SPACE_EXIT_GRADIENT, TAG_NONE, tag(v));
+}
+
+/* ---- units ---- */
+
+static status weights(const struct visitor *v)
+{
+    const struct instruction *at = v->at;
+    struct access access = room(v, at->unit, at->item);
+
+    if (at->kind == DO_GATHER)
+        TRY(call(v, (struct access){
+            .space = SPACE_WEIGHTS, .chunk = at->chunk, .first = at->unit,
+            .end = at->unit + 1, .expects = TAG_ANY}));
+    if (at->kind != DO_GATHER) {
+        struct access place = placed(v, at->unit, at->item);
+
+        place.writes = true;
+        place.leaves = at->kind == DO_PLACE ? place.expects : TAG_NONE;
+        if (at->kind == DO_PLACE) place.expects = TAG_NONE;
+        TRY(call(v, place));
+    }
+    access.writes = at->kind != DO_PLACE;
+    access.expects = at->kind == DO_GATHER ? TAG_NONE : at->unit + 1;
+    access.leaves = at->kind == DO_GATHER ? at->unit + 1 : TAG_NONE;
+    return call(v, access);
+}
+
+/* A unit's room. */
+static status rooms(const struct visitor *v)
+{
+    struct access access = bucket(v, v->at->item);
+
+    access.writes = true;
+    if (v->at->kind == DO_TAKE) {
+        access.expects = TAG_NONE;
+        access.leaves = v->at->item + 1;
+    } else if (v->at->kind == DO_GIVE) {
+        access.leaves = TAG_NONE;
+    }
+    return call(v, access);
+}
+
+static status reduces(const struct visitor *v)
+{
+    const int item = v->at->item;
+    struct access access = sums(v, item, item + 1);
+
+    if (v->at->kind == DO_SUM) {
+        access.expects = groups_of(v, LANE_SHARD) ? TAG_REDUCED : TAG_OPEN;
+        access.leaves = TAG_SUMMED;
+        return call(v, access);
+    }
+    if (in_buckets(v)) TRY(call(v, bucket(v, item)));
+    access.expects = in_buckets(v) ? TAG_NONE : TAG_OPEN;
+    access.leaves = TAG_REDUCED;
+    return call(v, access);
+}
+
+static status begins_round(const struct visitor *v)
+{
+    for (int i = 0; i < v->stage->reduced.count && !in_buckets(v); i++) {
+        struct access access = sums(v, i, i + 1);
+
+        access.leaves = TAG_OPEN;
+        TRY(call(v, access));
+    }
+    return OK;
+}
+
+/* Divided sums that still wait from round to round keep their tags. */
+static status merges(const struct visitor *v)
+{
+    const int64_t count = v->stage->reduced.count;
+    struct access rest = sums(v, 0, 0);
+
+    TRY(all_sums(v));
+    rest.first = 0;
+    TRY(call(v, rest));
+    rest.first = level(v->at->round + 1) * count;
+    rest.end = (level(v->at->round) + 1) * count;
+    rest.leaves = TAG_NONE;
+    return rest.first < rest.end ? call(v, rest) : OK;
+}
+
+static status updates(const struct visitor *v)
+{
+    const struct instruction *at = v->at;
+    const bool one = at->kind == DO_REGATHER;
+
+    if (!one) TRY(final_sums(v));
+    return call(v, (struct access){
+        .space = SPACE_WEIGHTS, .chunk = at->chunk,
+        .first = one ? at->unit : 0,
+        .end = one ? at->unit + 1 : v->stage->shards.count, .writes = true,
+        .expects = TAG_ANY, .leaves = TAG_ANY});
+}
+
+status list_accesses(const struct pipeline *pipeline, bool is_forward,
+                     const struct instruction *instruction,
+                     access_visit *visit, void *argument)
+{
+    const struct visitor v = {
+        pipeline,
+        instruction->chunk >= 0 ? &pipeline->stages[instruction->chunk]
+                                : NULL,
+        instruction, is_forward, visit, argument};
+
+    switch ((enum instruction_kind)instruction->kind) {
+    case DO_ROUND: return begins_round(&v);
+    case DO_SAMPLE:
+        return writes(&v, SPACE_BATCH, is_forward ? TAG_ANY : TAG_NONE,
+                      tag(&v));
+    case DO_FORWARD: return forward(&v);
+    case DO_BACKWARD: return backward(&v);
+    case DO_WEIGHT: return weight(&v);
+    case DO_COPY: case DO_COPY_BACK: case DO_KEEP: case DO_SEND:
+    case DO_RECEIVE: case DO_SEND_BACK: case DO_RECEIVE_BACK:
+        return transfers(&v);
+    case DO_GATHER: case DO_PLACE: case DO_RELEASE: return weights(&v);
+    case DO_TAKE: case DO_GIVE: return rooms(&v);
+    case DO_JOIN:
+        return instruction->item >= 0 && in_buckets(&v)
+                   ? rooms(&v)
+                   : call(&v, sums(&v, 0, v.stage->reduced.count));
+    case DO_REDUCE: case DO_SUM: return reduces(&v);
+    case DO_HALVES: return call(&v, sums(&v, 0, v.stage->reduced.count));
+    case DO_MERGE: return merges(&v);
+    case DO_SECOND: case DO_TIE: case DO_BLOCKS: return final_sums(&v);
+    case DO_UPDATE: case DO_MATRICES: case DO_CLIP: case DO_AVERAGE:
+    case DO_REGATHER:
+        return updates(&v);
+    case DO_CLOSE: case DO_LOSS: case DO_Z_LOSS: case DO_PEAKS:
+    case DO_NORM: case DO_DECIDE: case DO_ASK: case DO_END: case DO_COUNT:
+        break;
+    }
+    return OK;
+}

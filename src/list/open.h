@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* open.h - instructions in the background that nobody has waited for yet, while
+ * a list is walked. */
+#ifndef LOCKSTEP_LIST_OPEN_H
+#define LOCKSTEP_LIST_OPEN_H
+
+#include "list/access.h"
+
+enum { OPEN_ACCESSES_MAX = 4 };
+
+struct open_item {
+    int number;   /* of the instruction */
+    int handle;
+    struct access accesses[OPEN_ACCESSES_MAX];
+    int count;
+    bool touched; /* by the instruction that is looked at */
+};
+
+struct open_set {
+    const struct pipeline *pipeline;
+    bool forward;
+    struct open_item *items; /* owned, in the order of their numbers */
+    int count, capacity;
+};
+
+/* A new one, with all that it reads and writes. */
+status open_add(struct open_set *open, int number,
+                const struct instruction *instruction, int handle);
+/* Marks those whose accesses conflict with this one. */
+void open_touch(struct open_set *open, const struct access *access);
+/* Takes out items[index]. */
+void open_close(struct open_set *open, int index);
+/* The lowest handle that nobody has. */
+int open_handle(const struct open_set *open);
+void open_free(struct open_set *open);
+
+#endif

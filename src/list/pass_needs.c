@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pass_needs.c - the waits: an instruction needs all in the background
+ * that nobody has waited for and whose memory it reads or writes
+ * (list/access.h); the end needs everything. */
+#include "list/open.h"
+#include "list/passes.h"
+
+#include "base/arena.h"
+
+static status touch(void *argument, const struct access *access)
+{
+    open_touch(argument, access);
+    return OK;
+}
+
+static status put_need(struct step_list *list, struct instruction *i,
+                       int number)
+{
+    void *needs = list->needs;
+
+    if (list->need_count == list->need_capacity) {
+        const int capacity =
+            list->need_capacity ? 2 * list->need_capacity : 64;
+
+        TRY(memory_grow(&needs, (size_t)capacity, sizeof *list->needs));
+        list->needs = needs;
+        list->need_capacity = capacity;
+    }
+    list->needs[list->need_count++] = number;
+    i->needs++;
+    return OK;
+}
+
+/* Needs of one instruction, which end here. */
+static status find_needs(struct step_list *out, struct open_set *open,
+                         struct instruction *i)
+{
+    i->first_need = out->need_count;
+    TRY(list_accesses(open->pipeline, open->forward, i, touch, open));
+    for (int j = 0; j < open->count;) {
+        if (!open->items[j].touched && i->kind != DO_END) {
+            j++;
+            continue;
+        }
+        TRY(put_need(out, i, open->items[j].number));
+        open_close(open, j);
+    }
+    return OK;
+}
+
+static status put_all(struct step_list *out, const struct step_list *before,
+                      struct open_set *open)
+{
+    for (int number = 0; number < before->count; number++) {
+        struct instruction i = before->items[number];
+
+        TRY(find_needs(out, open, &i));
+        if (instruction_rows[i.kind].background) {
+            i.handle = open_handle(open);
+            if (i.handle >= out->handles) out->handles = i.handle + 1;
+            TRY(open_add(open, number, &i, i.handle));
+        }
+        TRY(list_put(out, i));
+    }
+    return OK;
+}
+
+status pass_needs(struct step_list *out, const struct step_list *before,
+                  const struct list_request *request)
+{
+    struct open_set open = {.pipeline = request->pipeline,
+                            .forward = request->turns > 0};
+    const status result = put_all(out, before, &open);
+
+    open_free(&open);
+    return result;
+}

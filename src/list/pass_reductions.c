@@ -1,0 +1,277 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pass_reductions.c - from the gradients of micro-batches to their sums over
+ * all ranks.
+ *
+ * Where gradients are divided, a unit has a room from the first write of B to
+ * the end of its reduction, two units later. Where nothing else must come first
+ * a unit's reduction starts as soon as the last micro-batch of the round has
+ * filled it, and B goes on beside it; else at the end of the round. */
+#include "list/passes.h"
+
+#include "base/arena.h"
+
+struct reductions {
+    struct step_list *out;
+    const struct pipeline *pipeline;
+    int *passes;     /* owned, [chunks]: B of the round so far */
+    bool **started;  /* owned, [chunks][items]: of the round */
+    bool **given;    /* owned, [chunks][items] */
+};
+
+static const struct stage *stage_at(const struct reductions *r, int chunk)
+{
+    return &r->pipeline->stages[chunk];
+}
+
+static bool divides(const struct reductions *r, int chunk)
+{
+    return stage_divides(stage_at(r, chunk), MEMORY_GRADIENTS);
+}
+
+/* An instruction of an item; -1: of the whole stage. */
+static struct instruction made(const struct reductions *r,
+                               enum instruction_kind kind, int chunk,
+                               int round, int item)
+{
+    struct instruction i = instruction_of(kind);
+
+    i.chunk = chunk;
+    i.stage = (int16_t)r->pipeline->chunks[chunk].number;
+    i.round = round;
+    i.item = item;
+    if (item >= 0) i.unit = stage_at(r, chunk)->reduced.items[item].unit;
+    return i;
+}
+
+/* ---- one item ---- */
+
+static status put_join(struct reductions *r, int chunk, int round, int item)
+{
+    const struct stage *stage = stage_at(r, chunk);
+    const struct gradients *g = &stage->gradients;
+    const struct stream_range range =
+        item >= 0 ? stage->reduced.items[item].joined : gradients_all(g);
+    const int64_t elements = gradients_joined(g, range);
+    struct instruction i = made(r, DO_JOIN, chunk, round, item);
+    const struct list_group group = list_group(r->pipeline, &i);
+
+    if (elements == 0) return OK;
+    i.calls = 1;
+    i.bytes = list_sum_bytes(elements, program_real(&stage->program), group);
+    return list_put(r->out, i);
+}
+
+/* Over the ranks with copies of the shard, if this rank owns any of it. */
+static status put_sum(struct reductions *r, int chunk, int round, int item)
+{
+    const struct stage *stage = stage_at(r, chunk);
+    const int64_t own =
+        stage_own_gradients(stage, &stage->reduced.items[item]);
+    struct instruction i = made(r, DO_SUM, chunk, round, item);
+    const struct list_group group = list_group(r->pipeline, &i);
+
+    if (group.size == 1 || own == 0) return OK;
+    i.calls = 1;
+    i.bytes = list_sum_bytes(own, program_real(&stage->program), group);
+    return list_put(r->out, i);
+}
+
+static status start(struct reductions *r, int chunk, int round, int item)
+{
+    const struct stage *stage = stage_at(r, chunk);
+    const struct residence *residence = &stage->reduced.items[item];
+    struct instruction i = made(r, DO_REDUCE, chunk, round, item);
+
+    r->started[chunk][item] = true;
+    if (list_group(r->pipeline, &i).size == 1)
+        return put_sum(r, chunk, round, item);
+    i.calls = 1;
+    i.bytes = (stage->shards.units[residence->unit].gradients -
+               stage_own_gradients(stage, residence)) *
+              dtype_bytes(program_real(&stage->program));
+    return list_put(r->out, i);
+}
+
+/* After the reduce-scatter. */
+static status give(struct reductions *r, int chunk, int round, int item)
+{
+    const struct instruction i = made(r, DO_GIVE, chunk, round, item);
+    const struct instruction reduce = made(r, DO_REDUCE, chunk, round, item);
+
+    if (r->given[chunk][item]) return OK;
+    r->given[chunk][item] = true;
+    if (divides(r, chunk)) TRY(list_put(r->out, i));
+    return list_group(r->pipeline, &reduce).size > 1
+               ? put_sum(r, chunk, round, item) : OK;
+}
+
+/* ---- B and W ---- */
+
+/* Rooms that are free, and those that are taken, before an event. */
+static status before_event(struct reductions *r, struct cutter *cutter,
+                           int event)
+{
+    const int chunk = cutter->whole.chunk, round = cutter->whole.round;
+    const struct residency *items = &stage_at(r, chunk)->reduced;
+
+    if (!divides(r, chunk)) return OK;
+    for (int i = 0; i < items->count; i++) {
+        if (items->items[i].end != event) continue;
+        TRY(cut_before(cutter, event));
+        TRY(give(r, chunk, round, i));
+    }
+    for (int i = 0; i < items->count; i++) {
+        if (items->items[i].first != event) continue;
+        TRY(cut_before(cutter, event));
+        TRY(list_put(r->out, made(r, DO_TAKE, chunk, round, i)));
+    }
+    return OK;
+}
+
+static status after_event(struct reductions *r, struct cutter *cutter,
+                          int event)
+{
+    const int chunk = cutter->whole.chunk, round = cutter->whole.round;
+    const struct residency *items = &stage_at(r, chunk)->reduced;
+
+    for (int i = 0; i < items->count; i++) {
+        if (items->items[i].last != event) continue;
+        TRY(cut_before(cutter, event + 1));
+        if (divides(r, chunk)) TRY(put_join(r, chunk, round, i));
+        TRY(start(r, chunk, round, i));
+    }
+    return OK;
+}
+
+static status cut_compute(struct reductions *r,
+                          const struct instruction *whole)
+{
+    const struct stage *stage = stage_at(r, whole->chunk);
+    const struct program *p = &stage->program;
+    const bool overlaps = stage_overlaps(r->pipeline, whole->chunk);
+    struct cutter cutter = {r->out, *whole, false};
+
+    if (whole->first_event == stage->frame.forward_end)
+        r->passes[whole->chunk]++;
+    if (r->passes[whole->chunk] < p->batch / p->sequences && !divides(r,
+                                                             whole->chunk))
+        return list_put(r->out, *whole);
+    for (int e = whole->first_event; e < whole->last_event; e++) {
+        TRY(before_event(r, &cutter, e));
+        if (overlaps) TRY(after_event(r, &cutter, e));
+    }
+    return cut_rest(&cutter);
+}
+
+/* ---- the end of a round ---- */
+
+/* The roots of both halves of the leaves, on both ranks. */
+static status put_halves(struct reductions *r, int chunk, int round)
+{
+    const struct program *p = &stage_at(r, chunk)->program;
+    struct instruction i = made(r, DO_HALVES, chunk, round, -1);
+    const struct list_group group = list_group(r->pipeline, &i);
+
+    if (group.size == 1) return OK;
+    i.calls = 1;
+    i.bytes = list_sum_bytes(p->params.gradients, program_real(p), group);
+    for (int s = 0; s < p->stream_count; s++) {
+        if (p->streams[s].use == 0 || !gradient_made(p, s)) continue;
+        i.calls++;
+        i.bytes += list_sum_bytes(
+            p->params.items[p->streams[s].param].elements, program_real(p),
+            group);
+    }
+    return list_put(r->out, i);
+}
+
+static status end_chunk(struct reductions *r, int chunk, int round)
+{
+    const int count = stage_at(r, chunk)->reduced.count;
+    const struct instruction scatter = made(r, DO_REDUCE, chunk, round, -1);
+    const struct instruction sum = made(r, DO_SUM, chunk, round, -1);
+    const bool alone = list_group(r->pipeline, &scatter).size == 1 &&
+                       list_group(r->pipeline, &sum).size == 1;
+
+    for (int i = 0; i < count && !alone; i++)
+        if (!r->started[chunk][i]) TRY(start(r, chunk, round, i));
+    for (int i = 0; i < count && !alone; i++)
+        TRY(give(r, chunk, round, i));
+    for (int i = 0; i < count; i++)
+        r->started[chunk][i] = r->given[chunk][i] = false;
+    r->passes[chunk] = 0;
+    if (!divides(r, chunk)) return OK;
+    return list_put(r->out, made(r, DO_MERGE, chunk, round, -1));
+}
+
+/* Stages on two ranks come in the order of their numbers, so that both ranks
+ * come to them in one order. */
+static status end_round(struct reductions *r, int round)
+{
+    const struct pipeline *p = r->pipeline;
+
+    for (int i = 0; i < p->count; i++) {
+        if (!divides(r, i)) TRY(put_join(r, i, round, -1));
+        TRY(list_put(r->out, made(r, DO_CLOSE, i, round, -1)));
+    }
+    for (int number = 0; number < p->schedule.stages; number++)
+        for (int i = 0; i < p->count; i++)
+            if (p->chunks[i].number == number) TRY(put_halves(r, i, round));
+    for (int i = 0; i < p->count; i++) TRY(end_chunk(r, i, round));
+    return OK;
+}
+
+static status put_all(struct reductions *r, const struct step_list *before)
+{
+    int round = 0;
+
+    for (int i = 0; i < before->count; i++) {
+        const struct instruction *at = &before->items[i];
+
+        if (at->round > round) TRY(end_round(r, round++));
+        if (at->kind == DO_BACKWARD || at->kind == DO_WEIGHT)
+            TRY(cut_compute(r, at));
+        else
+            TRY(list_put(r->out, *at));
+    }
+    return end_round(r, round);
+}
+
+static status build(struct reductions *r)
+{
+    const int count = r->pipeline->count;
+    void *memory = NULL;
+
+    TRY(memory_take((size_t)count, sizeof *r->passes, &memory));
+    r->passes = memory;
+    TRY(memory_take((size_t)count, 2 * sizeof *r->started, &memory));
+    r->started = memory;
+    r->given = r->started + count;
+    for (int i = 0; i < 2 * count; i++) {
+        const struct residency *items = &stage_at(r, i % count)->reduced;
+
+        TRY(memory_take((size_t)items->count + 1, sizeof(bool), &memory));
+        r->started[i] = memory;
+    }
+    return OK;
+}
+
+status pass_reductions(struct step_list *out, const struct step_list *before,
+                       const struct list_request *request)
+{
+    struct reductions r = {.out = out, .pipeline = request->pipeline};
+    status result = OK;
+
+    if (request->turns > 0) {
+        for (int i = 0; i < before->count; i++)
+            TRY(list_put(out, before->items[i]));
+        return OK;
+    }
+    result = build(&r);
+    if (result == OK) result = put_all(&r, before);
+    for (int i = 0; r.started != NULL && i < 2 * r.pipeline->count; i++)
+        memory_free(r.started[i]);
+    memory_free(r.started);
+    memory_free(r.passes);
+    return result;
+}

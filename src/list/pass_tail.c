@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pass_tail.c - after the last round: the loss, the norm, the decision, the
+ * update, new weights to all, and nothing under way any more. */
+#include "list/passes.h"
+
+static struct instruction of_chunk(const struct pipeline *p,
+                                   enum instruction_kind kind, int chunk)
+{
+    struct instruction i = instruction_of(kind);
+
+    i.chunk = chunk;
+    i.stage = (int16_t)p->chunks[chunk].number;
+    return i;
+}
+
+/* Numbers that all ranks join, each its own part. */
+static status put_world(struct step_list *out, const struct pipeline *p,
+                        enum instruction_kind kind, int64_t count)
+{
+    struct instruction i = instruction_of(kind);
+    const struct list_group group = list_group(p, &i);
+
+    if (group.size > 1) {
+        i.calls = 1;
+        i.bytes = list_sum_bytes(count, DTYPE_F64, group);
+    }
+    return list_put(out, i);
+}
+
+static status put_tie(struct step_list *out, const struct pipeline *p,
+                      int chunk)
+{
+    const struct pipeline_share share = pipeline_share(p, chunk);
+    struct instruction i = of_chunk(p, DO_TIE, chunk);
+
+    if (share.param == NULL || share.elements == 0) return OK;
+    if (share.chunk >= 0)
+        return p->chunks[chunk].number == 0 ? list_put(out, i) : OK;
+    i.peer = share.peer;
+    i.calls = (int32_t)((share.elements + TIED_PIECE - 1) / TIED_PIECE);
+    i.bytes = share.elements *
+              dtype_bytes(program_real(&p->stages[chunk].program));
+    return list_put(out, i);
+}
+
+static status put_blocks(struct step_list *out, const struct pipeline *p,
+                         int chunk)
+{
+    const struct stage *stage = &p->stages[chunk];
+    struct instruction i = of_chunk(p, DO_BLOCKS, chunk);
+    const struct list_group group = list_group(p, &i);
+
+    if (group.size > 1) {
+        i.calls = 1;
+        i.bytes = list_sum_bytes(shard_blocks(&stage->program.params,
+                                              &stage->holding),
+                                 DTYPE_F64, group);
+    }
+    return list_put(out, i);
+}
+
+static status put_matrices(struct step_list *out, const struct pipeline *p,
+                           int chunk)
+{
+    const struct stage *stage = &p->stages[chunk];
+    const struct matrices *m = &stage->states.matrices;
+    struct instruction i = of_chunk(p, DO_MATRICES, chunk);
+    int64_t calls = 0;
+
+    if (m->count == 0) return OK;
+    if (m->ranks > 1)
+        matrices_traffic(m, dtype_bytes(program_real(&stage->program)),
+                         &calls, &i.bytes);
+    i.calls = (int32_t)calls;
+    return list_put(out, i);
+}
+
+/* New weights of each unit, where every rank keeps all of them. */
+static status put_regathers(struct step_list *out, const struct pipeline *p,
+                            int chunk)
+{
+    const struct stage *stage = &p->stages[chunk];
+    struct instruction i = of_chunk(p, DO_REGATHER, chunk);
+    const struct list_group group = list_group(p, &i);
+
+    if (group.size == 1 || stage_gathers(stage)) return OK;
+    i.calls = 1;
+    for (i.unit = 0; i.unit < stage->shards.count; i.unit++) {
+        i.bytes = shard_sizes(&stage->shards, i.unit)[stage->shards.rank] *
+                  dtype_bytes(stage->program.dtype) * (group.size - 1);
+        TRY(list_put(out, i));
+    }
+    return OK;
+}
+
+static status put_update(struct step_list *out, const struct pipeline *p,
+                         int chunk)
+{
+    const struct stage_request *r = &p->stages[chunk].request;
+
+    TRY(list_put(out, of_chunk(p, DO_UPDATE, chunk)));
+    TRY(put_matrices(out, p, chunk));
+    if (r->qk_clip > 0) TRY(list_put(out, of_chunk(p, DO_CLIP, chunk)));
+    TRY(list_put(out, of_chunk(p, DO_AVERAGE, chunk)));
+    return put_regathers(out, p, chunk);
+}
+
+static status put_tail(struct step_list *out, const struct pipeline *p)
+{
+    const struct stage *first = &p->stages[0];
+
+    TRY(put_world(out, p, DO_LOSS, pipeline_loss_values(p)));
+    if (first->program.z_loss > 0)
+        TRY(put_world(out, p, DO_Z_LOSS, pipeline_loss_values(p)));
+    for (int i = 0; i < p->count; i++)
+        TRY(list_put(out, of_chunk(p, DO_SECOND, i)));
+    for (int i = 0; i < p->count; i++) TRY(put_tie(out, p, i));
+    if (first->request.qk_clip > 0)
+        TRY(put_world(out, p, DO_PEAKS, pipeline_peak_values(p)));
+    for (int i = 0; i < p->count; i++) TRY(put_blocks(out, p, i));
+    TRY(put_world(out, p, DO_NORM, pipeline_norm_values(p)));
+    TRY(list_put(out, instruction_of(DO_DECIDE)));
+    for (int i = 0; i < p->count; i++) TRY(put_update(out, p, i));
+    return put_world(out, p, DO_ASK, 1);
+}
+
+status pass_tail(struct step_list *out, const struct step_list *before,
+                 const struct list_request *request)
+{
+    for (int i = 0; i < before->count; i++)
+        TRY(list_put(out, before->items[i]));
+    if (request->turns == 0) TRY(put_tail(out, request->pipeline));
+    return list_put(out, instruction_of(DO_END));
+}

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* traffic.c - the messages of a list, added up. */
+#include "list/traffic.h"
+
+#include <stdio.h>
+
+#include "list/passes.h"
+#include "nn/exchange.h"
+#include "plan/exchange_model.h"
+
+/* ---- inside F, B and W ---- */
+
+static int of_round(const struct pipeline *p, const struct instruction *i)
+{
+    return i->microbatch % p->schedule.microbatches -
+           p->chunks[i->chunk].first;
+}
+
+static status visit_event(const struct pipeline *p,
+                          const struct instruction *i, int event,
+                          traffic_visit *visit, void *argument)
+{
+    const struct stage *stage = &p->stages[i->chunk];
+    const struct exchange_case at = {&stage->frame.events[event],
+                                     stage->frame.mode, of_round(p, i)};
+    struct layer_exchanges made;
+
+    layer_exchanges(&stage->program, &at, &made);
+    for (int j = 0; j < made.count; j++) {
+        const struct layer_exchange *e = &made.items[j];
+        const struct exchange row = {
+            .group = axis_name(e->axis), .what = e->what, .kind = e->kind,
+            .size = stage->program.mesh.size[e->axis], .calls = e->calls,
+            .bytes = e->bytes};
+
+        TRY(visit(argument, &row));
+    }
+    return OK;
+}
+
+/* Whole leaves of gradients, but for the other ranks' tokens: context ranks add
+ * them when a micro-batch completes them. */
+static status visit_leaves(const struct pipeline *p,
+                           const struct instruction *i, traffic_visit *visit,
+                           void *argument)
+{
+    const struct stage *stage = &p->stages[i->chunk];
+    const struct program *program = &stage->program;
+    const struct gradients *g = &stage->gradients;
+    const int ranks = program->mesh.size[AXIS_CONTEXT];
+    const int m = of_round(p, i);
+    int64_t leaves[2] = {0};
+
+    for (int part = 0; part < 2 && ranks > 1; part++) {
+        struct piece_cursor cursor = {0};
+        struct piece piece;
+
+        while (piece_next(&g->cut[part], m, &cursor, &piece))
+            leaves[part] += piece.completes;
+    }
+    for (int s = 0; s < program->stream_count && ranks > 1; s++) {
+        const struct stream_info *stream = &program->streams[s];
+        const int64_t elements = program->params.items[stream->param].elements;
+        const int64_t calls = leaves[stream->head];
+        const struct exchange row = {
+            .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
+            .size = ranks, .calls = calls,
+            .bytes = calls * dtype_bytes(program_real(program)) *
+                     exchange_all_reduce(elements, ranks,
+                                         program->place.at[AXIS_CONTEXT])};
+
+        if (stream->local || !gradient_made(program, s) || calls == 0)
+            continue;
+        TRY(visit(argument, &row));
+    }
+    return OK;
+}
+
+static status visit_inside(const struct pipeline *p,
+                           const struct instruction *i, traffic_visit *visit,
+                           void *argument)
+{
+    const struct frame_plan *frame = &p->stages[i->chunk].frame;
+
+    for (int e = i->first_event; e < i->last_event; e++)
+        TRY(visit_event(p, i, e, visit, argument));
+    if (i->first_event == i->last_event ||
+        i->last_event != frame->event_count)
+        return OK;
+    return visit_leaves(p, i, visit, argument);
+}
+
+/* ---- its own ---- */
+
+/* A matrix that stages share is sent and received, piece by piece. */
+static status visit_tie(struct exchange row, traffic_visit *visit,
+                        void *argument)
+{
+    TRY(visit(argument, &row));
+    row.kind = COMM_RECV;
+    row.bytes = 0;
+    return visit(argument, &row);
+}
+
+/* Vectors of tensor ranks that context ranks add, too, where they are joined.
+ */
+static status visit_vectors(const struct pipeline *p,
+                            const struct instruction *i, traffic_visit *visit,
+                            void *argument)
+{
+    const struct stage *stage = &p->stages[i->chunk];
+    const struct program *program = &stage->program;
+    const int ranks = program->mesh.size[AXIS_CONTEXT];
+    const struct stream_range range =
+        i->item >= 0 ? stage->reduced.items[i->item].joined
+                     : gradients_all(&stage->gradients);
+
+    for (int s = range.first; s < range.end && ranks > 1; s++) {
+        const struct stream_info *stream = &program->streams[s];
+        const int64_t elements =
+            program->params.items[stream->param].elements *
+            program->grid.data;
+        const struct exchange row = {
+            .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
+            .size = ranks, .calls = 1,
+            .bytes = dtype_bytes(program_real(program)) *
+                     exchange_all_reduce(elements, ranks,
+                                         program->place.at[AXIS_CONTEXT])};
+
+        if (!stream->local || !gradient_made(program, s)) continue;
+        TRY(visit(argument, &row));
+    }
+    return OK;
+}
+
+status list_traffic(const struct pipeline *pipeline,
+                    const struct instruction *instruction,
+                    traffic_visit *visit, void *argument)
+{
+    const struct instruction_row *facts = &instruction_rows[instruction->kind];
+    const struct list_group group = list_group(pipeline, instruction);
+    struct exchange row = {
+        .what = facts->what, .kind = facts->call, .size = group.size,
+        .calls = instruction->calls, .bytes = instruction->bytes,
+        .updates = instruction->kind == DO_MATRICES};
+
+    if (instruction_computes(instruction))
+        return visit_inside(pipeline, instruction, visit, argument);
+    if (instruction->calls == 0) return OK;
+    if (instruction->lane == LANE_PEER)
+        snprintf(row.label, sizeof row.label, "%s", group.name);
+    else
+        row.group = group.name;
+    if (instruction->kind == DO_TIE) return visit_tie(row, visit, argument);
+    TRY(visit(argument, &row));
+    return instruction->kind == DO_JOIN
+               ? visit_vectors(pipeline, instruction, visit, argument) : OK;
+}
+
+static status add(void *argument, const struct exchange *row)
+{
+    exchanges_add(argument, *row);
+    return OK;
+}
+
+status list_exchanges(struct exchanges *out, const struct step_list *list,
+                      const struct pipeline *pipeline)
+{
+    *out = (struct exchanges){.count = 0};
+    for (int i = 0; i < list->count; i++)
+        TRY(list_traffic(pipeline, &list->items[i], add, out));
+    return OK;
+}

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* cases.h - pipelines of many layouts, of all ranks of a pipe. */
+#ifndef LOCKSTEP_TESTS_LIST_CASES_H
+#define LOCKSTEP_TESTS_LIST_CASES_H
+
+#include "list/traffic.h"
+#include "list/verify.h"
+#include "schedule/build.h"
+#include "tests/test.h"
+
+enum { CASE_BLOCKS = 8, CASE_RANKS = 8, CASE_LENGTH = 16 };
+
+struct layout_case {
+    const char *schedule, *zero;
+    int pipe, data, shard, tensor, context;
+    int micro_batch, rounds;
+    int prefetch;
+    bool keep, domino, tied, z_loss;
+};
+
+static const struct layout_case layout_cases[] = {
+    {.schedule = "1f1b", .zero = "ddp"},
+    {.schedule = "1f1b", .zero = "ddp", .data = 4},
+    {.schedule = "1f1b", .zero = "ddp", .data = 2, .tensor = 2},
+    {.schedule = "1f1b", .zero = "ddp", .context = 2, .tensor = 2},
+    {.schedule = "1f1b", .zero = "ddp", .context = 2, .data = 2},
+    {.schedule = "1f1b", .zero = "zero1", .data = 4, .z_loss = true},
+    {.schedule = "1f1b", .zero = "zero2", .data = 4, .rounds = 2},
+    {.schedule = "1f1b", .zero = "zero2", .data = 2, .rounds = 4,
+     .tied = true},
+    {.schedule = "1f1b", .zero = "fsdp", .data = 4},
+    {.schedule = "1f1b", .zero = "fsdp", .data = 4, .prefetch = 3},
+    {.schedule = "1f1b", .zero = "fsdp", .data = 4, .keep = true},
+    {.schedule = "1f1b", .zero = "fsdp", .data = 2, .rounds = 4,
+     .prefetch = 1},
+    {.schedule = "1f1b", .zero = "fsdp", .data = 2, .tensor = 2,
+     .rounds = 2, .prefetch = 1, .tied = true},
+    {.schedule = "1f1b", .zero = "hsdp", .data = 2, .shard = 2,
+     .rounds = 2, .prefetch = 1},
+    {.schedule = "1f1b", .zero = "fsdp", .data = 2, .tensor = 2,
+     .domino = true, .micro_batch = 2, .prefetch = 1},
+    {.schedule = "1f1b", .zero = "fsdp", .data = 2, .context = 2,
+     .prefetch = 2},
+    {.schedule = "1f1b", .zero = "ddp", .pipe = 2},
+    {.schedule = "1f1b", .zero = "ddp", .pipe = 4, .data = 2, .tied = true},
+    {.schedule = "gpipe", .zero = "fsdp", .pipe = 4, .data = 2,
+     .prefetch = 1},
+    {.schedule = "interleaved", .zero = "fsdp", .pipe = 2, .data = 2,
+     .prefetch = 1},
+    {.schedule = "breadth-first", .zero = "fsdp", .pipe = 2, .data = 2,
+     .prefetch = 1},
+    {.schedule = "zb-h1", .zero = "zero1", .pipe = 4, .data = 2},
+    {.schedule = "zb-v", .zero = "fsdp", .pipe = 2, .data = 2,
+     .prefetch = 1, .tied = true},
+    {.schedule = "dualpipe", .zero = "ddp", .pipe = 4, .tied = true},
+    {.schedule = "dualpipe", .zero = "fsdp", .pipe = 2, .data = 2,
+     .prefetch = 1},
+    {.schedule = "dualpipev", .zero = "zero1", .pipe = 2, .data = 2,
+     .z_loss = true},
+    {.schedule = "zb-2p", .zero = "ddp", .pipe = 2, .tensor = 2},
+};
+
+static int at_least_one(int value)
+{
+    return value > 0 ? value : 1;
+}
+
+static const struct model *case_model(bool tied)
+{
+    static struct model models[2];
+
+    for (int i = 0; i < 2; i++)
+        models[i] = (struct model){
+            .kind = &model_llama, .vocab = 96, .layers = CASE_BLOCKS,
+            .heads = 4, .kv_heads = 2, .head_width = 8, .width = 32,
+            .feed_forward = 40, .context = CASE_LENGTH, .rope_base = 10000,
+            .norm_epsilon = 1e-5, .init_std = 0.02, .tied = i == 1};
+    return &models[tied];
+}
+
+/* The pipeline of rank `pipe` of the pipe; of the other axes the last rank. */
+static status case_plan(struct pipeline *out, const struct layout_case *c,
+                        int pipe)
+{
+    static const char *const none[] = {"none"};
+    const int ranks = at_least_one(c->data) * at_least_one(c->shard);
+    const int micro = at_least_one(c->micro_batch);
+    const int rounds = at_least_one(c->rounds);
+    struct mesh mesh = mesh_alone();
+    int blocks[2 * CASE_BLOCKS];
+    struct schedule schedule;
+    struct pipeline_request request = {.stage = {
+        .model = case_model(c->tied), .mode = PROGRAM_TRAIN,
+        .dtype = DTYPE_F32,
+        .grid = {16 / ranks / rounds, 4, c->context > 1 ? 2 : 1},
+        .batch = 16 / ranks / rounds, .micro_batch = micro,
+        .length = CASE_LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
+        .threads = 1, .recompute = none, .recompute_count = 1,
+        .prefetch = c->prefetch, .reshard = !c->keep, .rounds = c->rounds,
+        .domino = c->domino, .overlap = c->domino ? 2 : 0,
+        .z_loss = c->z_loss ? 1e-4 : 0},
+        .schedule = &schedule, .blocks = blocks};
+    status result;
+
+    if (c->rounds > 0)
+        request.stage.micro_batch = request.stage.batch;
+    mesh.size[AXIS_PIPE] = at_least_one(c->pipe);
+    mesh.size[AXIS_DATA] = at_least_one(c->data);
+    mesh.size[AXIS_SHARD] = at_least_one(c->shard);
+    mesh.size[AXIS_TENSOR] = at_least_one(c->tensor);
+    mesh.size[AXIS_CONTEXT] = at_least_one(c->context);
+    request.stage.mesh = mesh;
+    for (int axis = 0; axis < AXIS_COUNT; axis++)
+        request.stage.place.at[axis] = mesh.size[axis] - 1;
+    request.stage.place.at[AXIS_NONE] = 0;
+    request.stage.place.at[AXIS_PIPE] = pipe;
+    TRY(division_parse(&request.stage.division, c->zero));
+    TRY(schedule_build(&schedule, c->schedule, mesh.size[AXIS_PIPE],
+                       (int)(request.stage.batch /
+                             request.stage.micro_batch)));
+    for (int i = 0; i < schedule.stages; i++)
+        blocks[i] = CASE_BLOCKS / schedule.stages;
+    result = pipeline_plan(out, &request);
+    schedule_free(&schedule);
+    return result;
+}
+
+#endif
