@@ -93,6 +93,13 @@ static bool in_buckets(const struct visitor *v)
     return stage_divides(v->stage, MEMORY_GRADIENTS);
 }
 
+/* A unit that is not divided while others are has no room beside its sum. */
+static bool has_room(const struct visitor *v, int item)
+{
+    return in_buckets(v) &&
+           !shard_stays(&v->stage->shards, v->stage->reduced.items[item].unit);
+}
+
 /* Levels of sums of rounds that wait for each other, before round `round`. */
 static int level(int round)
 {
@@ -114,21 +121,25 @@ static struct access sums(const struct visitor *v, int first, int end)
                            .leaves = TAG_ANY};
 }
 
-static bool groups_of(const struct visitor *v, enum lane lane)
+/* Whether an item is sent over the group of a lane. */
+static bool is_sent(const struct visitor *v, int item, enum lane lane)
 {
     struct instruction i = *v->at;
 
     i.lane = (uint8_t)lane;
+    i.unit = v->stage->reduced.items[item].unit;
     return list_group(v->pipeline, &i).size > 1;
 }
 
 /* The tag of an item's sum over all ranks. */
 static int64_t complete(const struct visitor *v, int item)
 {
-    if (groups_of(v, LANE_COPIES) &&
-        stage_own_gradients(v->stage, &v->stage->reduced.items[item]) > 0)
+    const int unit = v->stage->reduced.items[item].unit;
+
+    if (is_sent(v, item, LANE_COPIES) &&
+        shard_gradients(&v->stage->shards, unit) > 0)
         return TAG_SUMMED;
-    return groups_of(v, LANE_SHARD) ? TAG_REDUCED : TAG_OPEN;
+    return is_sent(v, item, LANE_SHARD) ? TAG_REDUCED : TAG_OPEN;
 }
 
 /* All sums of the stage, complete. */
@@ -184,6 +195,10 @@ static status reads_weights(const struct visitor *v)
             continue;
         const int at_item = v->stage->request.reshard ? i : -1;
 
+        if (shard_stays(&v->stage->shards, item->unit)) {
+            TRY(call(v, placed(v, item->unit, at_item)));
+            continue;
+        }
         access = room(v, item->unit, at_item);
         access.expects = item->unit + 1;
         TRY(call(v, access));
@@ -204,9 +219,9 @@ static status writes_gradients(const struct visitor *v)
         if (r->items[i].last < at->first_event ||
             r->items[i].first >= at->last_event)
             continue;
-        access = in_buckets(v) ? bucket(v, i) : sums(v, i, i + 1);
+        access = has_room(v, i) ? bucket(v, i) : sums(v, i, i + 1);
         access.writes = true;
-        if (!in_buckets(v)) access.expects = TAG_OPEN;
+        if (!has_room(v, i)) access.expects = TAG_OPEN;
         TRY(call(v, access));
     }
     return OK;
@@ -321,6 +336,7 @@ static status weights(const struct visitor *v)
         if (at->kind == DO_PLACE) place.expects = TAG_NONE;
         TRY(call(v, place));
     }
+    if (shard_stays(&v->stage->shards, at->unit)) return OK;
     access.writes = at->kind != DO_PLACE;
     access.expects = at->kind == DO_GATHER ? TAG_NONE : at->unit + 1;
     access.leaves = at->kind == DO_GATHER ? at->unit + 1 : TAG_NONE;
@@ -330,12 +346,15 @@ static status weights(const struct visitor *v)
 /* A unit's room. */
 static status rooms(const struct visitor *v)
 {
-    struct access access = bucket(v, v->at->item);
+    const int item = v->at->item;
+    const bool room = has_room(v, item);
+    struct access access = room ? bucket(v, item) : sums(v, item, item + 1);
 
     access.writes = true;
+    if (!room) access.expects = TAG_OPEN;
     if (v->at->kind == DO_TAKE) {
         access.expects = TAG_NONE;
-        access.leaves = v->at->item + 1;
+        access.leaves = room ? item + 1 : TAG_OPEN;
     } else if (v->at->kind == DO_GIVE) {
         access.leaves = TAG_NONE;
     }
@@ -348,12 +367,13 @@ static status reduces(const struct visitor *v)
     struct access access = sums(v, item, item + 1);
 
     if (v->at->kind == DO_SUM) {
-        access.expects = groups_of(v, LANE_SHARD) ? TAG_REDUCED : TAG_OPEN;
+        access.expects = is_sent(v, item, LANE_SHARD) ? TAG_REDUCED
+                                                      : TAG_OPEN;
         access.leaves = TAG_SUMMED;
         return call(v, access);
     }
-    if (in_buckets(v)) TRY(call(v, bucket(v, item)));
-    access.expects = in_buckets(v) ? TAG_NONE : TAG_OPEN;
+    if (has_room(v, item)) TRY(call(v, bucket(v, item)));
+    access.expects = has_room(v, item) ? TAG_NONE : TAG_OPEN;
     access.leaves = TAG_REDUCED;
     return call(v, access);
 }
@@ -431,7 +451,7 @@ status list_accesses(const struct pipeline *pipeline, bool is_forward,
     case DO_UPDATE: case DO_MATRICES: case DO_CLIP: case DO_AVERAGE:
     case DO_REGATHER:
         return updates(&v);
-    case DO_CLOSE: case DO_LOSS: case DO_Z_LOSS: case DO_PEAKS:
+    case DO_CLOSE: case DO_SHARE: case DO_LOSS: case DO_Z_LOSS: case DO_PEAKS:
     case DO_NORM: case DO_DECIDE: case DO_ASK: case DO_END: case DO_COUNT:
         break;
     }

@@ -3,34 +3,39 @@
  * stage that passes share. */
 #include "list/passes.h"
 
+#include <stdio.h>
+
 #include "nn/exchange.h"
 
-/* The ranks that divide something, and those with copies of a shard. */
-static struct list_group sharing(const struct stage *stage, bool copies)
+static struct list_group named(const char *name, int size, int rank)
+{
+    struct list_group group = {.size = size, .rank = rank};
+
+    snprintf(group.name, sizeof group.name, "%s", name);
+    return group;
+}
+
+/* Of a class of parameters, the ranks that divide them, or those with copies of
+ * a shard. */
+static struct list_group sharing(const struct stage *stage, int class,
+                                 bool copies)
 {
     const struct stage_request *r = &stage->request;
-    const struct division *d = &r->division;
-    const axis_set axes = d->weights | d->gradients | d->states;
-    const int data = r->mesh.size[AXIS_DATA];
-    const int shard = r->mesh.size[AXIS_SHARD];
-    const struct list_group nobody = {"batch", 1, 0};
-    const struct list_group batch = {
-        "batch", data * shard,
-        r->place.at[AXIS_DATA] * shard + r->place.at[AXIS_SHARD]};
+    const struct shard_class *c = &stage->shards.classes[class];
+    const axis_set axes = copies ? c->copied & ~c->divided : c->divided;
+    struct list_group group = {
+        .size = mesh_group_size(&r->mesh, axes),
+        .rank = mesh_batch_index(&r->mesh, &r->place, axes)};
 
-    if (axes == 0) return copies ? batch : nobody;
-    if (axes >> AXIS_DATA & 1) return copies ? nobody : batch;
-    if (copies)
-        return (struct list_group){"data", data, r->place.at[AXIS_DATA]};
-    return (struct list_group){"shard", shard, r->place.at[AXIS_SHARD]};
+    mesh_batch_label(&r->mesh, axes, group.name);
+    return group;
 }
 
 static struct list_group axis_group(const struct stage *stage, enum axis axis)
 {
     const struct stage_request *r = &stage->request;
 
-    return (struct list_group){axis_name(axis), r->mesh.size[axis],
-                               r->place.at[axis]};
+    return named(axis_name(axis), r->mesh.size[axis], r->place.at[axis]);
 }
 
 struct list_group list_group(const struct pipeline *p,
@@ -39,26 +44,27 @@ struct list_group list_group(const struct pipeline *p,
     const int chunk = i->chunk >= 0 ? i->chunk : 0;
     const struct stage *stage = &p->stages[chunk];
     const struct chunk *c = &p->chunks[chunk];
+    const struct matrices *m = &stage->states.matrices;
+    const int class = i->unit >= 0 ? stage->shards.units[i->unit].class : 0;
 
     switch ((enum lane)i->lane) {
     case LANE_PIPE:
-        return (struct list_group){"pipe", p->schedule.ranks, p->rank};
-    case LANE_SHARD: return sharing(stage, false);
-    case LANE_COPIES: return sharing(stage, true);
+        return named("pipe", p->schedule.ranks, p->rank);
+    case LANE_SHARD: return sharing(stage, class, false);
+    case LANE_COPIES: return sharing(stage, class, true);
     case LANE_TENSOR: return axis_group(stage, AXIS_TENSOR);
     case LANE_CONTEXT: return axis_group(stage, AXIS_CONTEXT);
     case LANE_EXPERT: return axis_group(stage, AXIS_EXPERT);
     case LANE_PEER:
-        return (struct list_group){c->label, c->copies, c->copy};
+        return named(c->label, c->copies, c->copy);
     case LANE_MATRICES:
-        return (struct list_group){"matrices", stage->states.matrices.ranks,
-                                   stage->states.matrices.rank};
+        return named("matrices", m->ranks, m->rank);
     case LANE_WORLD:
-        return (struct list_group){"world", p->world_size, p->world_rank};
+        return named("world", p->world_size, p->world_rank);
     case LANE_COMPUTE: case LANE_HOST: case LANE_COUNT:
         break;
     }
-    return (struct list_group){"", 1, 0};
+    return named("", 1, 0);
 }
 
 bool stage_gathers(const struct stage *stage)
@@ -81,23 +87,25 @@ int64_t list_sum_bytes(int64_t elements, enum dtype dtype,
            dtype_bytes(dtype);
 }
 
+/* Whether ranks add anything up, or divide it. */
+static bool has_peers(const struct stage *stage)
+{
+    for (int i = 0; i < stage->shards.class_count; i++)
+        if (sharing(stage, i, false).size > 1 ||
+            sharing(stage, i, true).size > 1)
+            return true;
+    return false;
+}
+
 bool stage_overlaps(const struct pipeline *pipeline, int chunk)
 {
     const struct stage *stage = &pipeline->stages[chunk];
     const struct stage_request *r = &stage->request;
 
     return r->backward == BACKWARD_FUSED &&
-           (sharing(stage, false).size > 1 || sharing(stage, true).size > 1) &&
+           has_peers(stage) &&
            (r->mesh.size[AXIS_TENSOR] == 1 ||
             stage_divides(stage, MEMORY_GRADIENTS)) &&
            r->mesh.size[AXIS_CONTEXT] == 1 &&
            pipeline->chunks[chunk].copies == 1;
-}
-
-int64_t stage_own_gradients(const struct stage *stage,
-                            const struct residence *item)
-{
-    const struct shards *shards = &stage->shards;
-
-    return shard_gradient_sizes(shards, item->unit)[shards->rank];
 }

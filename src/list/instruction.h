@@ -44,6 +44,8 @@ enum instruction_kind {
     DO_TIE,           /* a matrix that two stages use */
     DO_PEAKS,         /* largest scores, for QK-clip */
     DO_BLOCKS,        /* the norm's sums of a stage */
+    DO_SHARE,         /* ... of units that the same ranks divide, to all of
+                       * those; `unit` is one of them */
     DO_NORM,
     DO_DECIDE,        /* the host decides: update, skip or refuse; DO_UPDATE to
                        * DO_AVERAGE obey */

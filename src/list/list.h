@@ -17,10 +17,10 @@
  * Order is the list's: an instruction begins after all before it that are not
  * in the background are over, and after its needs. A clock walks it so: for
  * each one in order, begin = max(its lane is free, its needs have ended, the
- * one before it was issued); one in the background is issued at once, and its lane
- * is busy until it ends (LANE_PIPE never is: messages do not wait behind each
- * other); any other one ends before the next is issued. A receive ends after
- * the send that is its partner (list/partners.h) has begun. */
+ * one before it was issued); one in the background is issued at once, and its
+ * lane is busy until it ends (LANE_PIPE never is: messages do not wait behind
+ * each other); any other one ends before the next is issued. A receive ends
+ * after the send that is its partner (list/partners.h) has begun. */
 #ifndef LOCKSTEP_LIST_LIST_H
 #define LOCKSTEP_LIST_LIST_H
 
@@ -67,7 +67,7 @@ static inline const int32_t *list_needs(const struct step_list *list,
 /* The group whose messages an instruction makes: the name by which traffic is
  * counted, its size and this rank in it; size 1: nothing is sent. */
 struct list_group {
-    const char *name;
+    char name[COMM_LABEL_BYTES];
     int size, rank;
 };
 struct list_group list_group(const struct pipeline *pipeline,

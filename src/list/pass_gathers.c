@@ -37,10 +37,9 @@ static int64_t gather_bytes(const struct pipeline *p,
                             const struct instruction *gather)
 {
     const struct stage *stage = &p->stages[gather->chunk];
-    const struct shards *shards = &stage->shards;
-    const int64_t own = shard_sizes(shards, gather->unit)[shards->rank];
 
-    return own * dtype_bytes(stage->program.dtype) *
+    return shard_weights(&stage->shards, gather->unit) *
+           dtype_bytes(stage->program.dtype) *
            (list_group(p, gather).size - 1);
 }
 
@@ -49,6 +48,7 @@ static status put_gather(struct gathers *g, const struct instruction *at,
 {
     struct instruction made = of_unit(DO_GATHER, at, unit, item);
 
+    if (list_group(g->pipeline, &made).size == 1) return OK; /* it is whole */
     made.calls = 1;
     made.bytes = gather_bytes(g->pipeline, &made);
     return list_put(g->out, made);

@@ -65,8 +65,8 @@ static status put_join(struct reductions *r, int chunk, int round, int item)
 static status put_sum(struct reductions *r, int chunk, int round, int item)
 {
     const struct stage *stage = stage_at(r, chunk);
-    const int64_t own =
-        stage_own_gradients(stage, &stage->reduced.items[item]);
+    const int64_t own = shard_gradients(
+        &stage->shards, stage->reduced.items[item].unit);
     struct instruction i = made(r, DO_SUM, chunk, round, item);
     const struct list_group group = list_group(r->pipeline, &i);
 
@@ -87,7 +87,7 @@ static status start(struct reductions *r, int chunk, int round, int item)
         return put_sum(r, chunk, round, item);
     i.calls = 1;
     i.bytes = (stage->shards.units[residence->unit].gradients -
-               stage_own_gradients(stage, residence)) *
+               shard_gradients(&stage->shards, residence->unit)) *
               dtype_bytes(program_real(&stage->program));
     return list_put(r->out, i);
 }
@@ -100,9 +100,9 @@ static status give(struct reductions *r, int chunk, int round, int item)
 
     if (r->given[chunk][item]) return OK;
     r->given[chunk][item] = true;
+    if (list_group(r->pipeline, &reduce).size == 1) return OK;
     if (divides(r, chunk)) TRY(list_put(r->out, i));
-    return list_group(r->pipeline, &reduce).size > 1
-               ? put_sum(r, chunk, round, item) : OK;
+    return put_sum(r, chunk, round, item);
 }
 
 /* ---- B and W ---- */
@@ -188,15 +188,10 @@ static status put_halves(struct reductions *r, int chunk, int round)
 static status end_chunk(struct reductions *r, int chunk, int round)
 {
     const int count = stage_at(r, chunk)->reduced.count;
-    const struct instruction scatter = made(r, DO_REDUCE, chunk, round, -1);
-    const struct instruction sum = made(r, DO_SUM, chunk, round, -1);
-    const bool alone = list_group(r->pipeline, &scatter).size == 1 &&
-                       list_group(r->pipeline, &sum).size == 1;
 
-    for (int i = 0; i < count && !alone; i++)
+    for (int i = 0; i < count; i++)
         if (!r->started[chunk][i]) TRY(start(r, chunk, round, i));
-    for (int i = 0; i < count && !alone; i++)
-        TRY(give(r, chunk, round, i));
+    for (int i = 0; i < count; i++) TRY(give(r, chunk, round, i));
     for (int i = 0; i < count; i++)
         r->started[chunk][i] = r->given[chunk][i] = false;
     r->passes[chunk] = 0;

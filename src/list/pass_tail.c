@@ -43,20 +43,49 @@ static status put_tie(struct step_list *out, const struct pipeline *p,
     return list_put(out, i);
 }
 
-static status put_blocks(struct step_list *out, const struct pipeline *p,
+/* The first unit of a class, or -1. */
+static int unit_of(const struct shards *shards, int class)
+{
+    for (int i = 0; i < shards->count; i++)
+        if (shards->units[i].class == class) return i;
+    return -1;
+}
+
+/* Blocks of the norm of the parameters of a class. */
+static int64_t class_blocks(const struct stage *stage, int class)
+{
+    struct leaf_cursor c = {.params = &stage->program.params,
+                            .holding = &stage->holding};
+    int64_t blocks = 0;
+
+    while (leaf_next(&c)) {
+        const int unit = shard_unit_of(&stage->shards, c.param);
+
+        if (stage->shards.units[unit].class == class)
+            blocks += leaf_blocks(&stage->program.params.items[c.param],
+                                  &c.block);
+    }
+    return blocks;
+}
+
+static status put_shares(struct step_list *out, const struct pipeline *p,
                          int chunk)
 {
     const struct stage *stage = &p->stages[chunk];
-    struct instruction i = of_chunk(p, DO_BLOCKS, chunk);
-    const struct list_group group = list_group(p, &i);
+    struct instruction i = of_chunk(p, DO_SHARE, chunk);
 
-    if (group.size > 1) {
+    for (int class = 0; class < stage->shards.class_count; class++) {
+        const int64_t blocks = class_blocks(stage, class);
+
+        i.unit = unit_of(&stage->shards, class);
+        const struct list_group group = list_group(p, &i);
+
+        if (group.size == 1 || blocks == 0) continue;
         i.calls = 1;
-        i.bytes = list_sum_bytes(shard_blocks(&stage->program.params,
-                                              &stage->holding),
-                                 DTYPE_F64, group);
+        i.bytes = list_sum_bytes(blocks, DTYPE_F64, group);
+        TRY(list_put(out, i));
     }
-    return list_put(out, i);
+    return OK;
 }
 
 static status put_matrices(struct step_list *out, const struct pipeline *p,
@@ -81,12 +110,14 @@ static status put_regathers(struct step_list *out, const struct pipeline *p,
 {
     const struct stage *stage = &p->stages[chunk];
     struct instruction i = of_chunk(p, DO_REGATHER, chunk);
-    const struct list_group group = list_group(p, &i);
 
-    if (group.size == 1 || stage_gathers(stage)) return OK;
+    if (stage_gathers(stage)) return OK;
     i.calls = 1;
     for (i.unit = 0; i.unit < stage->shards.count; i.unit++) {
-        i.bytes = shard_sizes(&stage->shards, i.unit)[stage->shards.rank] *
+        const struct list_group group = list_group(p, &i);
+
+        if (group.size == 1) continue;
+        i.bytes = shard_weights(&stage->shards, i.unit) *
                   dtype_bytes(stage->program.dtype) * (group.size - 1);
         TRY(list_put(out, i));
     }
@@ -117,7 +148,9 @@ static status put_tail(struct step_list *out, const struct pipeline *p)
     for (int i = 0; i < p->count; i++) TRY(put_tie(out, p, i));
     if (first->request.qk_clip > 0)
         TRY(put_world(out, p, DO_PEAKS, pipeline_peak_values(p)));
-    for (int i = 0; i < p->count; i++) TRY(put_blocks(out, p, i));
+    for (int i = 0; i < p->count; i++)
+        TRY(list_put(out, of_chunk(p, DO_BLOCKS, i)));
+    for (int i = 0; i < p->count; i++) TRY(put_shares(out, p, i));
     TRY(put_world(out, p, DO_NORM, pipeline_norm_values(p)));
     TRY(list_put(out, instruction_of(DO_DECIDE)));
     for (int i = 0; i < p->count; i++) TRY(put_update(out, p, i));

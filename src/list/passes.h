@@ -57,8 +57,5 @@ int64_t list_sum_bytes(int64_t elements, enum dtype dtype,
                        struct list_group group);
 /* Units are reduced while B goes on. */
 bool stage_overlaps(const struct pipeline *pipeline, int chunk);
-/* Gradients of a unit, or of a second use, that this rank owns. */
-int64_t stage_own_gradients(const struct stage *stage,
-                            const struct residence *item);
 
 #endif

@@ -147,10 +147,7 @@ status list_traffic(const struct pipeline *pipeline,
     if (instruction_computes(instruction))
         return visit_inside(pipeline, instruction, visit, argument);
     if (instruction->calls == 0) return OK;
-    if (instruction->lane == LANE_PEER)
-        snprintf(row.label, sizeof row.label, "%s", group.name);
-    else
-        row.group = group.name;
+    snprintf(row.label, sizeof row.label, "%s", group.name);
     if (instruction->kind == DO_TIE) return visit_tie(row, visit, argument);
     TRY(visit(argument, &row));
     return instruction->kind == DO_JOIN

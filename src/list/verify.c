@@ -278,6 +278,19 @@ static status check_rooms(const struct check *c)
     return OK;
 }
 
+/* Whether ranks divide parameters of a class. */
+static bool is_shared(const struct pipeline *p, int chunk, int class)
+{
+    const struct shards *shards = &p->stages[chunk].shards;
+    struct instruction i = instruction_of(DO_SHARE);
+
+    i.chunk = chunk;
+    for (i.unit = 0; i.unit < shards->count; i.unit++)
+        if (shards->units[i.unit].class == class)
+            return list_group(p, &i).size > 1;
+    return false;
+}
+
 /* How often a kind stands in the list that is of no micro-batch. */
 static void count_chunk(const struct check *c, int chunk,
                         int counts[DO_COUNT])
@@ -288,9 +301,9 @@ static void count_chunk(const struct check *c, int chunk,
     const struct gradients *g = &stage->gradients;
     const bool divides = stage_divides(stage, MEMORY_GRADIENTS);
     const int rounds = stage_rounds(stage);
-    struct instruction regather = instruction_of(DO_REGATHER);
+    struct instruction sent = instruction_of(DO_REGATHER);
 
-    regather.chunk = chunk;
+    sent.chunk = chunk;
     counts[DO_ROUND] += rounds;
     counts[DO_CLOSE] += rounds;
     counts[DO_HALVES] += p->chunks[chunk].copies > 1 ? rounds : 0;
@@ -309,15 +322,19 @@ static void count_chunk(const struct check *c, int chunk,
     counts[DO_CLIP] += stage->request.qk_clip > 0;
     if (share.param != NULL && share.elements > 0)
         counts[DO_TIE] += share.chunk < 0 || p->chunks[chunk].number == 0;
-    if (list_group(p, &regather).size > 1 && !stage_gathers(stage))
-        counts[DO_REGATHER] += stage->shards.count;
+    for (sent.unit = 0; sent.unit < stage->shards.count; sent.unit++)
+        counts[DO_REGATHER] += list_group(p, &sent).size > 1 &&
+                               !stage_gathers(stage);
+    for (int class = 0; class < stage->shards.class_count; class++)
+        counts[DO_SHARE] += is_shared(p, chunk, class);
 }
 
 static status check_counts(const struct check *c)
 {
     static const enum instruction_kind kinds[] = {
         DO_ROUND, DO_JOIN, DO_CLOSE, DO_HALVES, DO_MERGE, DO_LOSS, DO_Z_LOSS,
-        DO_SECOND, DO_TIE, DO_PEAKS, DO_BLOCKS, DO_NORM, DO_DECIDE, DO_UPDATE,
+        DO_SECOND, DO_TIE, DO_PEAKS, DO_BLOCKS, DO_SHARE, DO_NORM,
+        DO_DECIDE, DO_UPDATE,
         DO_MATRICES, DO_CLIP, DO_AVERAGE, DO_REGATHER, DO_ASK, DO_END};
     const struct stage *first = &c->pipeline->stages[0];
     int expected[DO_COUNT] = {[DO_END] = 1}, counts[DO_COUNT] = {0};
