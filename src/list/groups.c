@@ -15,7 +15,7 @@ static struct list_group named(const char *name, int size, int rank)
     return group;
 }
 
-/* Of a class of parameters, the ranks that divide them, or those with copies of
+/* The ranks that divide a class of parameters, or those with copies of
  * a shard. */
 static struct list_group sharing(const struct stage *stage, int class,
                                  bool copies)
