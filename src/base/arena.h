@@ -16,6 +16,12 @@
 
 enum { ARENA_ALIGN = 64 }; /* bytes; every piece starts at a multiple */
 
+/* The next multiple. */
+static inline size_t arena_aligned(size_t bytes)
+{
+    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+}
+
 struct arena {
     const char *name;       /* borrowed; for messages */
     struct arena_block *blocks; /* owned */

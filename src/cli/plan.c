@@ -414,6 +414,12 @@ static void warn_whole_gradients(const struct planned *planned)
                         "on this rank, not 1/%d of it; to need less, set "
                         "mesh.tensor higher and %s to 1 (docs/zero.md)\n",
                 setup->set->values.zero, axis, bytes, ranks, axis);
+    else if (!grid_is_cut(setup->grid.data, setup->ranks))
+        fprintf(stderr, "warning: zero=%s keeps whole gradients, because the "
+                        "leaves of a rank, %d of %d, are several subtrees: %s "
+                        "on this rank (docs/zero.md)\n",
+                setup->set->values.zero, setup->grid.data / setup->ranks,
+                setup->grid.data, bytes);
     else
         fprintf(stderr, "warning: zero=%s keeps whole gradients, because a "
                         "micro-batch is less than a leaf of the batch: %s on "

@@ -68,7 +68,7 @@ static int own_roots(const struct group *group, const struct comm_call *call)
 {
     struct comm_root roots[COMM_ROOTS_MAX];
 
-    if (!reduces(call) || call->leaves == 0) return 1;
+    if (!reduces(call) || call->leaves == 0 || call->root_stride > 0) return 1;
     return comm_roots(call->leaves, group->size, group->rank, roots);
 }
 
@@ -276,8 +276,8 @@ static status all_reduce(struct operation *op)
                             .element_bytes = dtype_bytes(call->out.dtype)};
     const struct block whole = {call->out.data, bytes_of(&call->out)};
     struct ordered ordered = {
-        .cut = cut, .root_bytes = whole.bytes, .leaves = call->leaves,
-        .pieces = 1,
+        .cut = cut, .leaves = call->leaves, .pieces = 1,
+        .root_bytes = call->root_stride > 0 ? call->root_stride : whole.bytes,
         .out = cut_blocks(&cut, all.count, all.me, all.me + 1).data};
 
     if (op->algorithm == ALGORITHM_ORDERED) {
@@ -350,7 +350,9 @@ static status reduce_scatter(struct operation *op)
         .cut = cut_blockwise(call, call->in.data, &call->out,
                              call->in_counts),
         .pieces = rows_of(call),
-        .root_bytes = bytes_of(&call->in) / own_roots(op->group, call),
+        .root_bytes = call->root_stride > 0
+                          ? call->root_stride
+                          : bytes_of(&call->in) / own_roots(op->group, call),
         .out = call->out.data, .leaves = call->leaves};
 
     if (op->algorithm != ALGORITHM_ORDERED) return reduce_scatter_copy(op);

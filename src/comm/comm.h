@@ -114,6 +114,8 @@ struct comm_call {
     int peer;             /* rank of the group */
     int tag;              /* of send and recv, 0 or more */
     int leaves;           /* of the grid; 0: each rank has one root */
+    int64_t root_stride;  /* bytes from root to root, of which `in` is the
+                           * first then; 0: they touch, and it has them all */
     void *scratch;        /* comm_scratch_bytes; NULL: the group's */
     size_t scratch_bytes;
 };

@@ -15,8 +15,7 @@ const char *operation_name(const struct operation *operation, char out[80])
 
 void *operation_scratch(struct operation *operation, int64_t bytes)
 {
-    const size_t rounded =
-        ((size_t)bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    const size_t rounded = arena_aligned((size_t)bytes);
     char *piece = operation->scratch;
 
     CHECK(rounded <= operation->scratch_left);

@@ -99,15 +99,22 @@ static int64_t least(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
+/* The end of the tree's leaves. */
+static int cut_end(const struct cut *cut)
+{
+    return cut->all_leaves > 0 ? cut->all_leaves : cut->data_leaves;
+}
+
 /* Whole leaves from `leaf` on that form one subtree, fit in `sequences`, and
  * are with their context leaves no more than a kernel adds. */
 static int subtree(const struct cut *cut, int64_t leaf, int64_t sequences)
 {
     const int64_t fit = sequences / cut->sequences_per_leaf;
-    const int64_t rest = cut->data_leaves - leaf;
+    const int64_t rest = cut_end(cut) - cut->first_leaf - leaf;
     const int contexts = cut_contexts(cut);
     int leaves = 1;
 
+    leaf += cut->first_leaf; /* nodes are those of the tree of all ranks */
     if (cut->shared || !grid_is_power(contexts)) return 1;
     while (leaves * 2 <= fit && leaf % (leaves * 2) == 0 &&
            leaves * 2 * contexts <= GRID_LEAVES_MAX)
@@ -178,7 +185,9 @@ bool piece_next(const struct cut *cut, int64_t micro_batch_index,
 static bool siblings(const struct cut *cut, int a_first, int a_leaves,
                      int b_first, int b_leaves)
 {
-    const bool last = b_first + b_leaves == cut->data_leaves;
+    a_first += cut->first_leaf;
+    b_first += cut->first_leaf;
+    const bool last = b_first + b_leaves == cut_end(cut);
 
     if (a_first + a_leaves != b_first || !grid_is_power(a_leaves) ||
         a_first % (2 * a_leaves) != 0)
@@ -231,6 +240,20 @@ bool node_merge(struct node_stack *stack, const struct cut *cut, int *left,
     stack->node[top - 1].leaves += stack->node[top].leaves;
     stack->count--;
     return true;
+}
+
+void cut_roots(const struct cut *cut, struct node_stack *roots)
+{
+    int left, right;
+
+    *roots = (struct node_stack){0};
+    for (int i = 0; i < cut->data_leaves; i++) {
+        const struct piece leaf = {.first_leaf = i, .leaves = 1,
+                                   .begins = true, .completes = true};
+
+        node_end(roots, &leaf, false);
+        while (node_merge(roots, cut, &left, &right)) continue;
+    }
 }
 
 int node_limit(const struct cut *cut, bool takes_left)

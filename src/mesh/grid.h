@@ -30,7 +30,8 @@ static inline bool grid_is_power(int64_t n)
 {
     return n >= 1 && (n & (n - 1)) == 0;
 }
-/* Whether `ranks` equal runs of leaves are one whole subtree each. */
+/* Whether `ranks` equal runs of leaves are one whole subtree each. Where they
+ * are not, a rank of the data axis has several (struct cut). */
 bool grid_is_cut(int64_t leaves, int64_t ranks);
 /* Whether heads, key-value heads and feed-forward width come in that many
  * blocks, and the leaves of query heads that share a key are a subtree. */
@@ -67,7 +68,10 @@ struct piece {
 
 /* How a step's batch is cut: grid.data leaves, micro-batches in order. */
 struct cut {
-    int data_leaves;
+    int data_leaves;         /* of this rank */
+    int first_leaf;          /* number of its first one among all_leaves */
+    int all_leaves;          /* of all ranks that share the batch, where a
+                              * rank's are not one subtree; 0: they are */
     int64_t sequences_per_leaf;
     int64_t length;          /* tokens of a sequence, on this rank */
     int chunks;              /* of them; 0 or 1: not cut. i and chunks - 1 - i
@@ -96,7 +100,8 @@ bool piece_next(const struct cut *cut, int64_t micro_batch_index,
 
 /* Nodes that wait for their sibling, left to right. Node i lies in buffer
  * i of the owner: merging goes into the left one, so the root ends in buffer
- * 0 and at most node_limit(cut) buffers are ever alive. */
+ * 0, several roots in buffers 0, 1, ..., and at most node_limit(cut) buffers
+ * are ever alive. */
 enum { NODES_MAX = 16 }; /* log2(GRID_DATA_LEAVES_MAX) + 2, rounded up */
 struct node_stack {
     int count;
@@ -114,6 +119,8 @@ void node_begin(const struct node_stack *stack, const struct cut *cut,
 void node_end(struct node_stack *stack, const struct piece *piece, bool left);
 bool node_merge(struct node_stack *stack, const struct cut *cut, int *left,
                 int *right);
+/* The nodes that are left at the end of a step: the rank's subtrees. */
+void cut_roots(const struct cut *cut, struct node_stack *roots);
 /* Buffers a step needs: the most that are alive at once. */
 int node_limit(const struct cut *cut, bool takes_left);
 

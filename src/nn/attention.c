@@ -268,7 +268,7 @@ static size_t share_scratch(const struct step *step, const struct program *p)
         (size_t)(shared_elements(step, p) * dtype_bytes(dtype));
 
     if (dtype == p->dtype) return 0;
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return arena_aligned(bytes);
 }
 
 static status exchange_replicas(const struct step *step, struct run *run,

@@ -41,7 +41,7 @@ void *room_take(struct room *room, int64_t bytes)
 {
     char *piece = room->at;
 
-    room->at += (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    room->at += (int64_t)arena_aligned((size_t)bytes);
     return piece;
 }
 

@@ -37,7 +37,7 @@ static size_t index_bytes(const struct step *step, const struct program *p)
     const size_t bytes = (size_t)p->tokens * sizeof(int32_t);
 
     if (program_tensor_ranks(p) == 1 && !names_rows(step, p)) return 0;
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return arena_aligned(bytes);
 }
 
 /* ... and room for rows on their way into a sum over ranks, which is real. */

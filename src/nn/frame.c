@@ -126,7 +126,7 @@ static status add_typed(struct planner *planner, slot which, bool gradient,
     const int64_t bytes = rows * width * dtype_bytes(dtype);
 
     plan->buffers[plan->buffer_count] = (struct frame_buffer){
-        .bytes = (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN,
+        .bytes = (int64_t)arena_aligned((size_t)bytes),
         .first = plan->event_count, .last = plan->event_count,
         .slot = which, .gradient = gradient, .dtype = dtype};
     *index = plan->buffer_count++;

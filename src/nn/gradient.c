@@ -104,6 +104,8 @@ status gradients_plan(struct gradients *g, const struct program *program,
         g->cut[head] = program_cut(program, head);
         unfinished[head] = leaves_are_cut(&g->cut[head]);
     }
+    cut_roots(&g->cut[0], &g->roots);
+    CHECK(g->roots.count == 1 || !placed);
     TRY(memory_take((size_t)program->stream_count, sizeof *g->states,
                     &states));
     g->states = states;
@@ -112,14 +114,16 @@ status gradients_plan(struct gradients *g, const struct program *program,
         const int64_t elements = buffer_room(g, i);
         const struct cut *cut = &g->cut[info->head];
         const int contexts = cut_contexts(cut);
-        const int limit =
+        const int needed =
             info->local ? 1 : node_limit(cut, takes_left(g, i));
+        const int limit = needed > g->roots.count ? needed : g->roots.count;
         struct stream_state *state = &g->states[i];
 
         state->unfinished = state->joined = -1;
         if (!gradient_made(program, i)) continue;
         for (int b = 0; b < limit; b++) {
-            const bool root = b == 0 && (info->use == 0 || placed);
+            const bool root = b < g->roots.count &&
+                              (info->use == 0 || placed);
 
             state->offset[b] = root ? -1 : g->partial_elements;
             if (!root) g->partial_elements += elements;
@@ -176,7 +180,24 @@ static struct tensor buffer_tensor(const struct gradients *g, int stream,
     if (offset >= 0) view.data = partial(g, offset);
     else if (g->states[stream].placed != NULL)
         view.data = g->states[stream].placed;
+    else
+        view.data = (char *)view.data + b * gradient_root_stride(g, -1);
     return view;
+}
+
+int64_t gradient_root_stride(const struct gradients *g, int stream)
+{
+    const int64_t real = dtype_bytes(program_real(g->program));
+
+    if (g->roots.count == 1) return 0;
+    return real * (stream < 0 || g->states[stream].offset[0] < 0
+                       ? g->program->params.gradients
+                       : buffer_room(g, stream));
+}
+
+int gradient_leaves(const struct gradients *g)
+{
+    return g->cut[0].all_leaves;
 }
 
 static struct tensor flat(struct tensor view)
@@ -254,7 +275,7 @@ void gradients_close(const struct gradients *g)
         const struct node_stack *stack = &g->states[i].stack;
 
         if (!gradient_made(g->program, i)) continue;
-        CHECK(stack->count == 1 && !stack->open);
+        CHECK(stack->count == g->roots.count && !stack->open);
     }
 }
 
@@ -540,11 +561,25 @@ static status join_contexts(struct gradients *g, int stream)
     return contexts_join(g, flat(tensor_rows(joined, 0, leaves)));
 }
 
+/* The leaves of each of this rank's subtrees, into its root. */
+static status leaves_fold(struct gradients *g, int stream)
+{
+    const struct tensor joined = joined_rows(g, stream);
+
+    for (int i = 0; i < g->roots.count; i++) {
+        const int leaves = g->roots.node[i].leaves;
+
+        TRY(g->kernels->fold(g->stream, flat(buffer_tensor(g, stream, i)),
+                             tensor_rows(joined, g->roots.node[i].first,
+                                         leaves), leaves, 1));
+    }
+    return OK;
+}
+
 status gradients_join(struct gradients *g, struct stream_range range,
                       struct group *tensor)
 {
     const struct comm_call call = join_call(g, range);
-    const int leaves = g->program->grid.data;
 
     if (gradients_joined(g, range) == 0) return OK;
     CHECK(tensor != NULL);
@@ -552,10 +587,8 @@ status gradients_join(struct gradients *g, struct stream_range range,
     for (int i = range.first; i < range.end; i++) {
         if (!is_joined(g, i)) continue;
         TRY(join_contexts(g, i));
-        TRY(g->kernels->fold(g->stream, flat(buffer_tensor(g, i, 0)),
-                             tensor_rows(joined_rows(g, i), 0, leaves), leaves,
-                             1));
-        g->states[i].stack = (struct node_stack){.count = 1};
+        TRY(leaves_fold(g, i));
+        g->states[i].stack = g->roots;
     }
     return OK;
 }

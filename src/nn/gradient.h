@@ -8,7 +8,11 @@
  * must wait for each other: mesh/grid.h, node_limit.
  *
  *   buffer 0, first use    flat arena, as the weights
- *   everything else        partials, laid out by gradients_plan */
+ *   everything else        partials, laid out by gradients_plan
+ *
+ * A rank whose leaves are several subtrees (3 of 12) has as many roots: those
+ * of first uses lie in as many flat arenas, one behind the other, those of
+ * other uses behind each other in the partials. */
 #ifndef LOCKSTEP_NN_GRADIENT_H
 #define LOCKSTEP_NN_GRADIENT_H
 
@@ -37,9 +41,11 @@ struct gradients {
     struct stream *stream;
     struct group *context;   /* of ranks that have the other context leaves of
                               * each data leaf; NULL: none */
-    void *root;              /* [params.gradients] real */
+    void *root;              /* [root_count][params.gradients] real */
     void *partials;          /* [partial_elements] real */
     int64_t partial_elements;
+    struct node_stack roots; /* the subtrees that this rank has; one, unless
+                              * cut[].all_leaves says otherwise */
     int64_t joined_first, joined_elements; /* of all streams, in partials */
     struct cut cut[2];       /* [head] */
     struct stream_state *states; /* owned, [streams] */
@@ -80,8 +86,12 @@ bool gradient_made(const struct program *program, int stream);
  * roots are complete. */
 status gradients_add_named(struct gradients *g);
 
-/* Root of a stream once its step is done, flat. */
+/* Root of a stream once its step is done, flat; the first of several. */
 struct tensor gradient_root(const struct gradients *g, int stream);
+/* Bytes from one root to the next, and the leaves of all ranks; 0: there is one
+ * root (struct comm_call). stream: -1: of the flat arenas. */
+int64_t gradient_root_stride(const struct gradients *g, int stream);
+int gradient_leaves(const struct gradients *g);
 
 /* Where the sum of a piece goes. */
 struct gradient_target {

@@ -68,7 +68,7 @@ static size_t logits_bytes(const struct step *step, const struct program *p)
     const size_t bytes = (size_t)(chunk_rows(p) * logits_apart(step, p)) *
                          (size_t)dtype_bytes(program_real(p));
 
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return arena_aligned(bytes);
 }
 
 /* The message between tensor ranks for n tokens: [2 n] for the maxima and the
@@ -231,8 +231,7 @@ static size_t head_scratch(const struct step *step, const struct program *p)
         program_tensor_ranks(p) == 1 ? 0 : (size_t)(3 * chunk_rows(p));
 
     return logits_bytes(step, p) +
-           (numbers * (size_t)dtype_bytes(program_real(p)) +
-            ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN +
+           arena_aligned(numbers * (size_t)dtype_bytes(program_real(p))) +
            capped_bytes(step, p) + ones_bytes(step, p);
 }
 

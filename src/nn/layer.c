@@ -10,7 +10,7 @@ static size_t sums_bytes(const struct program *p, int64_t width)
         (size_t)(p->grid.data * contexts * p->grid.tensor * width) *
         (size_t)dtype_bytes(program_real(p));
 
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return arena_aligned(bytes);
 }
 
 size_t vector_scratch(const struct program *p, int count, int64_t width)

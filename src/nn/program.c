@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* program.c - building the flat list of steps that one stage computes. */
 #include "nn/program.h"
+#include "mesh/group.h"
 
 #include <string.h>
 
@@ -290,6 +291,18 @@ enum dtype program_gradient_dtype(const struct program *program, slot which)
                                           : program->dtype;
 }
 
+/* Leaves of this rank that are several subtrees have numbers among those of
+ * all ranks. */
+static void number_leaves(const struct program *p, struct cut *cut)
+{
+    const int ranks = mesh_batch_ranks(&p->mesh);
+    const int all = ranks * p->grid.data;
+
+    if (grid_is_cut(all, ranks)) return;
+    cut->first_leaf = mesh_batch_rank(&p->mesh, &p->place) * p->grid.data;
+    cut->all_leaves = all;
+}
+
 struct cut program_cut(const struct program *program, bool head)
 {
     struct cut cut = {.data_leaves = program->grid.data,
@@ -301,6 +314,7 @@ struct cut program_cut(const struct program *program, bool head)
                       .micro_batch = program->sequences,
                       .micro_batches = program->batch / program->sequences};
 
+    number_leaves(program, &cut);
     if (head && program->logits_chunk < program->tokens) {
         cut.piece_sequences = program->logits_chunk / program->length;
         if (cut.piece_sequences == 0) {

@@ -97,15 +97,10 @@ static struct tensor statistics(const struct step *step,
                                   : tensor_1d(memory, real, tokens);
 }
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
-
 static size_t statistics_bytes(const struct step *step,
                                const struct program *p)
 {
-    return aligned((size_t)p->tokens * sizeof(double) *
+    return arena_aligned((size_t)p->tokens * sizeof(double) *
                    (step->set.qk_norm.each ? 2 : 1));
 }
 
@@ -202,7 +197,7 @@ static size_t rows_bytes(const struct step *step, const struct program *p)
     const int64_t k = step->set.qk_norm.width[1];
 
     if (!is_gathered(step, p, 0) && !is_gathered(step, p, 1)) return 0;
-    return aligned((size_t)(p->tokens * (q > k ? q : k)) *
+    return arena_aligned((size_t)(p->tokens * (q > k ? q : k)) *
                    (size_t)dtype_bytes(program_real(p)));
 }
 
@@ -425,13 +420,13 @@ static status part_backward(const struct step *step, struct run *run,
     const struct program *p = run->program;
     const int stream = step->stream[pass->which];
     char *scratch = run->scratch;
-    const size_t idle = aligned(
+    const size_t idle = arena_aligned(
         (size_t)(contexts_of(p) * widest_row(step)) * sizeof(double));
     bool continues;
 
     pass->part = part_of(step, p, pass->which);
     scratch += statistics_bytes(step, p) +
-               aligned((size_t)widest_row(step) * sizeof(double));
+               arena_aligned((size_t)widest_row(step) * sizeof(double));
     pass->idle = scratch;
     pass->bias = scratch + idle;
     memset(scratch, 0, (size_t)idle_places(step) * idle);
@@ -499,10 +494,11 @@ static size_t qk_norm_scratch(const struct step *step, const struct program *p)
     const int64_t q = weight_width(step, 0), k = weight_width(step, 1);
     const int64_t row = widest_row(step);
 
-    return statistics_bytes(step, p) + aligned((size_t)row * sizeof(double)) +
+    return statistics_bytes(step, p) +
+           arena_aligned((size_t)row * sizeof(double)) +
            (size_t)idle_places(step) *
-               aligned((size_t)(contexts_of(p) * row) * sizeof(double)) +
-           aligned(vector_scratch(p, 1, q > k ? q : k)) +
+               arena_aligned((size_t)(contexts_of(p) * row) * sizeof(double)) +
+           arena_aligned(vector_scratch(p, 1, q > k ? q : k)) +
            ROWS_BUFFERS * rows_bytes(step, p);
 }
 

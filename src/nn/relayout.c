@@ -189,11 +189,6 @@ static const struct layer layer_gather = {
  * widened. */
 struct scatter_room { size_t zeros, bias, all; };
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
-
 static struct scatter_room scatter_room(const struct step *step,
                                         const struct program *p)
 {
@@ -202,10 +197,10 @@ static struct scatter_room scatter_room(const struct step *step,
     const size_t real = (size_t)dtype_bytes(program_real(p));
     const bool narrow = dtype_is_narrow(p->dtype);
     struct scatter_room room = {
-        .zeros = narrow ? aligned(rows * width * real) : 0};
+        .zeros = narrow ? arena_aligned(rows * width * real) : 0};
 
     room.bias = room.zeros;
-    if (step->param[0] >= 0) room.bias += aligned(rows * sizeof(int32_t));
+    if (step->param[0] >= 0) room.bias += arena_aligned(rows * sizeof(int32_t));
     room.all = room.bias;
     if (step->param[0] >= 0 && narrow) room.all += width * real;
     return room;

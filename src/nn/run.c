@@ -426,9 +426,9 @@ size_t run_rope_bytes(const struct program *program)
     size_t bytes = 0;
 
     for (int i = 0; i < program->rope_count; i++)
-        bytes += ((size_t)(program->context * program->rope[i].rotary) *
-                      (size_t)dtype_bytes(program_real(program)) +
-                  ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+        bytes += arena_aligned(
+            (size_t)(program->context * program->rope[i].rotary) *
+            (size_t)dtype_bytes(program_real(program)));
     return bytes;
 }
 
@@ -461,9 +461,8 @@ void run_rope_fill(struct run *run, void *memory)
                            scale * math_sin(angle));
             }
         }
-        at += ((size_t)(p->context * p->rope[i].rotary) *
-                   (size_t)dtype_bytes(program_real(p)) +
-               ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+        at += arena_aligned((size_t)(p->context * p->rope[i].rotary) *
+                            (size_t)dtype_bytes(program_real(p)));
     }
 }
 

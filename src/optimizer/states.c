@@ -41,7 +41,7 @@ static void name_slot(struct states *states, int slot, const char *title)
 static size_t rounded(int64_t bytes)
 {
     if (bytes > STAGE_BYTES_MOST) return (size_t)INT64_MAX;
-    return (size_t)(bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return arena_aligned((size_t)bytes);
 }
 
 /* Ends at the largest size. */

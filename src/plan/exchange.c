@@ -84,6 +84,18 @@ static void add_side(struct exchanges *out, const struct side *side,
     exchanges_add(out, row);
 }
 
+/* Elements that a rank with so many roots sends in a sum: blocks of them, and
+ * its own block of the sum to all others. */
+static int64_t exchange_roots(int64_t roots, int64_t elements,
+                              const struct side *side)
+{
+    const int64_t own = elements / side->size +
+                        (side->rank < elements % side->size);
+
+    return (roots - 1) * (elements - own) +
+           exchange_all_reduce(elements, side->size, side->rank);
+}
+
 /* Gradients of a unit of which this rank owns `own` elements, once a round. */
 static void add_gradients(struct exchanges *out, const struct stage *stage,
                           int unit)
@@ -95,16 +107,19 @@ static void add_gradients(struct exchanges *out, const struct stage *stage,
     const int64_t rounds = stage_rounds(stage);
     const int64_t bytes =
         rounds * dtype_bytes(program_real(&stage->program));
+    const int64_t roots =
+        stage->gradients.roots.count > 1 ? stage->gradients.roots.count : 1;
 
     if (all == 0) return; /* frozen */
     add_side(out, &s.divide, (struct exchange){
         .what = "gradients", .calls = rounds, .kind = COMM_REDUCE_SCATTER,
-        .bytes = size_product(all - own, bytes)});
+        .bytes = size_product(roots * (all - own), bytes)});
     if (own == 0) return;
     add_side(out, &s.copies, (struct exchange){
         .what = "gradients", .calls = rounds, .kind = COMM_ALL_REDUCE,
-        .bytes = size_product(bytes, exchange_all_reduce(own, s.copies.size,
-                                                         s.copies.rank))});
+        .bytes = size_product(bytes, exchange_roots(
+                                  s.divide.size > 1 ? 1 : roots, own,
+                                  &s.copies))});
 }
 
 static void add_gather(struct exchanges *out, const struct stage *stage,

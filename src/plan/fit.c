@@ -63,10 +63,19 @@ static bool divides_batch(const struct fit *fit, const struct grid *grid,
            fit->facts.batch % (ranks * fit->copies) == 0;
 }
 
+/* Whether a rank may have several subtrees of leaves: where its sum meets those
+ * of all ranks that share the batch at once. */
+static bool several_fit(const struct fit *fit)
+{
+    return fit->copies == 1 && !fit->shards_first &&
+           fit->mesh.size[AXIS_EXPERT] == 1;
+}
+
 static bool divides_data(const struct fit *fit, const struct grid *grid,
                          int ranks)
 {
-    return grid_is_cut(grid->data, ranks * fit->copies) &&
+    return (several_fit(fit) ? grid->data % ranks == 0
+                             : grid_is_cut(grid->data, ranks * fit->copies)) &&
            divides_batch(fit, grid, ranks);
 }
 
@@ -118,9 +127,10 @@ static status fit_data(const struct fit *fit, struct grid *grid)
         return OK;
     }
     code = status_fail(ERR_CONFIG, __FILE__, __LINE__,
-                       "%s%s do not divide the grid's %d data %s into "
-                       "subtrees; %s", sharing_text(fit, who), twice,
-                       grid->data, leaves_word(grid->data),
+                       "%s%s do not divide the grid's %d data %s%s; %s",
+                       sharing_text(fit, who), twice, grid->data,
+                       leaves_word(grid->data),
+                       several_fit(fit) ? "" : " into subtrees",
                        nearest(near, fit, grid, ranks, divides_data));
     return status_hint(code, "a new run can have numerics.grid_data=%d; "
                              "numerics.mode=fast goes without the grid",

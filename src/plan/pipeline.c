@@ -113,7 +113,7 @@ static size_t return_bytes(const struct stage *stage)
                          (size_t)dtype_bytes(program_gradient_dtype(p,
                                                                 p->entry));
 
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return arena_aligned(bytes);
 }
 
 static status plan_chunk(struct pipeline *p, const struct pipeline_request *r,

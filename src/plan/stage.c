@@ -13,11 +13,6 @@
 #include "optimizer/whole.h"
 #include "plan/chunk.h"
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
-
 /* ---- sizes ---- */
 
 /* True if a rank of a ring holds two nodes of attention's tree. */
@@ -135,7 +130,7 @@ static status build_program(struct stage *stage)
 static size_t whole_bytes(const struct program *p)
 {
     if (p->mesh.size[AXIS_CONTEXT] == 1) return 0;
-    return aligned((size_t)(p->sequences * program_sequence(p)) *
+    return arena_aligned((size_t)(p->sequences * program_sequence(p)) *
                    sizeof(int32_t));
 }
 
@@ -143,13 +138,14 @@ static size_t whole_bytes(const struct program *p)
 static size_t room_bytes(const struct program *p)
 {
     if (p->mesh.size[AXIS_CONTEXT] == 1) return 0;
-    return aligned((size_t)program_sequence(p) * sizeof(int32_t));
+    return arena_aligned((size_t)program_sequence(p) * sizeof(int32_t));
 }
 
 /* The bytes of the batch in a frame. */
 static size_t frame_batch_bytes(const struct program *p)
 {
-    return 4 * aligned((size_t)p->tokens * sizeof(int32_t)) + whole_bytes(p);
+    return 4 * arena_aligned((size_t)p->tokens * sizeof(int32_t)) +
+           whole_bytes(p);
 }
 
 /* Arrays of each frame, and what one F or B needs. */
@@ -158,10 +154,10 @@ static size_t batch_bytes(const struct program *p, int frames)
     const size_t tokens = (size_t)p->tokens;
 
     return (size_t)frames * frame_batch_bytes(p) + 3 * room_bytes(p) +
-           aligned(tokens * sizeof(int32_t)) +
-           (p->z_loss > 0 ? 2 : 1) * aligned(tokens * sizeof(double)) +
-           aligned(peaks_bytes(p)) +
-           aligned((size_t)run_segments(p) * sizeof(struct sum_segment));
+           arena_aligned(tokens * sizeof(int32_t)) +
+           (p->z_loss > 0 ? 2 : 1) * arena_aligned(tokens * sizeof(double)) +
+           arena_aligned(peaks_bytes(p)) +
+           arena_aligned((size_t)run_segments(p) * sizeof(struct sum_segment));
 }
 
 static int64_t widest(const struct program *p)
@@ -221,7 +217,7 @@ static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
     if (arena == MEMORY_GRADIENTS)
         elements = stage_divides(stage, arena)
                        ? stage->levels * stage->level_elements
-                       : p->params.gradients;
+                       : stage->gradients.roots.count * p->params.gradients;
     return (size_t)(elements * dtype_bytes(arena == MEMORY_COMPUTE
                                                ? p->dtype
                                                : program_real(p)));
@@ -246,7 +242,7 @@ static size_t bucket_bytes(const struct stage *stage)
 
 static size_t blocks_bytes(const struct stage *stage)
 {
-    return aligned((size_t)shard_blocks(&stage->program.params,
+    return arena_aligned((size_t)shard_blocks(&stage->program.params,
                                         &stage->holding) * sizeof(double));
 }
 
@@ -258,7 +254,7 @@ static size_t norm_bytes(const struct stage *stage)
     const int64_t sums =
         (int64_t)params->orders * shard_leaves(params, &stage->holding);
 
-    return blocks_bytes(stage) + aligned((size_t)sums * sizeof(double)) +
+    return blocks_bytes(stage) + arena_aligned((size_t)sums * sizeof(double)) +
            (stage->shards.class_count > 1 ? blocks_bytes(stage) : 0);
 }
 
@@ -317,7 +313,7 @@ static status add_memory(struct stage *stage)
         stage->memory[i] = rows[i];
         stage->memory[i].bytes =
             rows[i].bytes > (size_t)STAGE_BYTES_MOST
-                ? (size_t)INT64_MAX : aligned(rows[i].bytes);
+                ? (size_t)INT64_MAX : arena_aligned(rows[i].bytes);
         stage->bytes = (size_t)size_sum((int64_t)stage->bytes,
                                         (int64_t)stage->memory[i].bytes);
     }
@@ -465,8 +461,8 @@ void stage_reserve(struct stage *stage, enum memory_owner owner, size_t bytes)
 {
     struct memory_row *row = &stage->memory[owner];
 
-    stage->bytes = stage->bytes - row->bytes + aligned(bytes);
-    row->bytes = aligned(bytes);
+    stage->bytes = stage->bytes - row->bytes + arena_aligned(bytes);
+    row->bytes = arena_aligned(bytes);
 }
 
 /* Memory that holds nothing between two calls, and tables of the model. */
@@ -492,7 +488,7 @@ static void *slice(char **at, size_t bytes)
 {
     void *start = *at;
 
-    *at += aligned(bytes);
+    *at += arena_aligned(bytes);
     return start;
 }
 

@@ -309,6 +309,7 @@ static status choose_rounds(struct setup *setup)
 
     r->rounds = 0;
     if (r->division.gradients == 0 || ranks == 1 || others) return OK;
+    if (!grid_is_cut(setup->grid.data, setup->ranks)) return OK;
     if (r->grid.data % rounds != 0 || (rounds & (rounds - 1)) != 0) return OK;
     /* A round is all ranks' leaves of it: a subtree, unless it is the only
      * one. */

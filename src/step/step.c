@@ -65,7 +65,7 @@ static size_t background_bytes(const struct pipeline *pipeline,
 
         if (bytes > most) most = bytes;
     }
-    return (most + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return arena_aligned(most);
 }
 
 /* The end of the messages' room is that of messages beside products. */

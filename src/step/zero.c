@@ -125,9 +125,12 @@ static struct tensor item_own(const struct zero *z,
 
 /* ---- calls ---- */
 
+/* stream: of a second use, or -1. */
 static struct comm_call scatter_call(const struct zero *z, int unit,
-                                     void *data, struct tensor own)
+                                     int stream, void *data,
+                                     struct tensor own)
 {
+    const struct gradients *g = &z->stage->gradients;
     const struct shards *s = &z->stage->shards;
     const struct zero_class *class = class_of(z, unit);
 
@@ -136,6 +139,8 @@ static struct comm_call scatter_call(const struct zero *z, int unit,
         .reduction = REDUCE_SUM, .out = own,
         .in = elements(z, data, 0, s->units[unit].gradients),
         .in_counts = shard_gradient_sizes(s, unit),
+        .leaves = gradient_leaves(g),
+        .root_stride = gradient_root_stride(g, stream),
         .scratch = class->scratch[SHARD],
         .scratch_bytes = class->scratch_bytes[SHARD]};
 }
@@ -149,6 +154,20 @@ static struct comm_call sum_call(const struct zero_class *class,
                               .in = values,
                               .scratch = class->scratch[COPIES],
                               .scratch_bytes = class->scratch_bytes[COPIES]};
+}
+
+/* The sum over ranks that hold the same shard. Where others have divided it
+ * before, it is one sum and no longer this rank's subtrees. */
+static struct comm_call roots_call(const struct zero *z,
+                                   const struct zero_class *class, int stream,
+                                   struct tensor values)
+{
+    struct comm_call call = sum_call(class, values);
+
+    if (class->shard != NULL) return call;
+    call.leaves = gradient_leaves(&z->stage->gradients);
+    call.root_stride = gradient_root_stride(&z->stage->gradients, stream);
+    return call;
 }
 
 static struct comm_call gather_call(const struct zero *z, int unit,
@@ -182,11 +201,6 @@ static size_t most(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
-}
-
 static void measure_scratch(struct zero *z)
 {
     const struct shards *s = &z->stage->shards;
@@ -194,18 +208,19 @@ static void measure_scratch(struct zero *z)
     for (int i = 0; i < s->count; i++) {
         struct zero_class *class = &z->classes[s->units[i].class];
         const struct comm_call scatter =
-            scatter_call(z, i, NULL, own_of(z, i, NULL));
-        const struct comm_call sum = sum_call(class, own_of(z, i, NULL));
+            scatter_call(z, i, -1, NULL, own_of(z, i, NULL));
+        const struct comm_call sum =
+            roots_call(z, class, -1, own_of(z, i, NULL));
 
         if (s->units[i].gradients == 0) continue;
         if (class->shard != NULL)
             class->scratch_bytes[SHARD] =
                 most(class->scratch_bytes[SHARD],
-                     aligned(comm_scratch_bytes(class->shard, &scatter)));
+                     arena_aligned(comm_scratch_bytes(class->shard, &scatter)));
         if (class->copies != NULL)
             class->scratch_bytes[COPIES] =
                 most(class->scratch_bytes[COPIES],
-                     aligned(comm_scratch_bytes(class->copies, &sum)));
+                     arena_aligned(comm_scratch_bytes(class->copies, &sum)));
     }
 }
 
@@ -290,7 +305,7 @@ static status start_sum(struct zero *z, int index)
     const struct residence *item = &z->stage->reduced.items[index];
     const struct zero_class *class = class_of(z, item->unit);
     const struct tensor own = item_own(z, item);
-    const struct comm_call call = sum_call(class, own);
+    const struct comm_call call = roots_call(z, class, item->stream, own);
 
     if (class->copies == NULL || own.shape[0] == 0) return OK;
     return comm_start(class->copies, &call, &z->sums[index].sum);
@@ -301,7 +316,7 @@ static status start_reduce(struct zero *z, int index)
     const struct residence *item = &z->stage->reduced.items[index];
     const struct zero_class *class = class_of(z, item->unit);
     const struct comm_call call = scatter_call(
-        z, item->unit, item_data(z, item), item_own(z, item));
+        z, item->unit, item->stream, item_data(z, item), item_own(z, item));
 
     z->sums[index].started = true;
     if (class->shard == NULL) return start_sum(z, index);

@@ -39,7 +39,7 @@ refused "but there are 2" --ranks 2 --set mesh.data=4
 refused "both data and tensor are auto" --ranks 2 --set mesh.data=-1 \
     --set mesh.tensor=auto
 refused "share a batch of 24 sequences equally; 4 can" --ranks 5
-refused "8 data leaves into subtrees; 2 or 4 can" --ranks 3
+refused "8 data leaves; 2 or 4 can" --ranks 3
 says "hint: a new run can have numerics.grid_data=3" "$work/out"
 refused "mesh.tensor: 3 ranks do not divide 4 heads" --ranks 3 \
     --set mesh.tensor=3
@@ -57,7 +57,7 @@ refused "tensr is not an axis" --ranks 2 --set mesh.order=tensr
 ends 0 "the grid gave way to the layout" "$program" train config.yaml --run fast --ranks 3 \
     --set numerics.mode=fast
 says "mode: fast" fast/config.yaml
-ends 78 "data leaves into subtrees" "$program" resume fast --ranks 3 \
+ends 78 "do not divide the grid "$program" resume fast --ranks 3 \
     --set train.steps=4 --set numerics.mode=exact
 ends 0 "finished 4 steps" "$program" resume fast --ranks 3 \
     --set train.steps=4

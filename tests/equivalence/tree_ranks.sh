@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
 # tree_ranks.sh - degrees that are no powers of two: the tree over 5, 6, 7, 10 or
-# 12 leaves gives ranks that cut it into subtrees the bits of one rank.
+# 12 leaves gives ranks that cut it into subtrees the bits of one rank, and so
+# do ranks of the data axis that have several subtrees each (3 of 12 leaves).
 . "${0%/*}/../drills/common.sh"
 . "$tree/tests/equivalence/rows.sh"
 LIMIT=600
@@ -29,6 +30,26 @@ ranks=3 mesh.data=3 zero=fsdp train.micro_batch=2
 ranks=6 mesh.data=3 mesh.shard=2 zero=hsdp
 ranks=12 mesh.data=3 mesh.shard=4 zero=mics
 ranks=6 mesh.data=3 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1
+END
+table "several subtrees a rank" train.batch=24 numerics.grid_data=12 <<'END'
+ranks=4 mesh.data=4
+ranks=2 mesh.data=2 train.micro_batch=1
+ranks=4 mesh.data=4 zero=zero1 train.micro_batch=2
+ranks=4 mesh.data=2 mesh.shard=2 zero=fsdp train.micro_batch=1
+ranks=4 mesh.data=4 zero=zero2 train.micro_batch=6
+ranks=8 mesh.data=4 mesh.pipe=2 train.micro_batch=2
+ranks=4 mesh.data=2 mesh.pipe=2 zero=fsdp train.micro_batch=3
+END
+table "several subtrees, tensor and context ranks" train.batch=15 \
+    numerics.grid_data=15 numerics.grid_context=2 data.sequence=32 <<'END'
+ranks=5 mesh.data=5
+ranks=6 mesh.data=3 mesh.context=2 train.micro_batch=1
+ranks=3 mesh.data=3 zero=fsdp train.micro_batch=5
+END
+table "several subtrees of vectors" train.batch=10 numerics.grid_data=10 \
+    numerics.grid_tensor=2 <<'END'
+ranks=4 mesh.data=2 mesh.tensor=2 train.micro_batch=1
+ranks=4 mesh.data=2 mesh.tensor=2 zero=zero1 train.micro_batch=5
 END
 table "10 data leaves" train.batch=10 numerics.grid_data=10 <<'END'
 ranks=5 mesh.data=5
@@ -76,8 +97,13 @@ for heads in 5 7; do
 done
 
 # What is no subtree is refused, and what is named instead works.
-expect "four ranks of three leaves" 78 "3 can" train config.yaml --ranks 4 \
-    --run none --set train.batch=24 --set numerics.grid_data=12 --dry-run
+expect "four ranks of three leaves under hsdp" 78 "subtrees; 3 can" \
+    train config.yaml --ranks 4 --run none --set train.batch=24 \
+    --set zero=hsdp --set mesh.shard=4 --set mesh.data=1 \
+    --set numerics.grid_data=12 --dry-run
+expect "whole gradients, and why" 0 "are several subtrees" plan config.yaml \
+    --ranks 4 --set train.batch=24 --set zero=fsdp \
+    --set train.micro_batch=0 --set numerics.grid_data=12
 expect "shards that are no subtree" 78 "mesh.shard=2 or zero=fsdp" train \
     config.yaml --ranks 6 --run none --set train.batch=24 --set zero=hsdp \
     --set numerics.grid_data=12 --set mesh.data=2 --set mesh.shard=3 --dry-run

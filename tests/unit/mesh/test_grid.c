@@ -2,6 +2,7 @@
 /* test_grid.c - mirrors src/mesh/grid.c: however a batch is cut into
  * micro-batches and ranks, its leaves meet as the tree says. */
 #include "mesh/grid.h"
+#include "comm/comm.h"
 
 #include "comm/comm.h"
 #include "tests/test.h"
@@ -180,7 +181,32 @@ TEST(what_does_not_divide_is_refused)
                        &facts), ERR_CONFIG, "to 16 or less");
 }
 
-TEST_MAIN(any_number_of_leaves_is_one_tree, the_most_leaves_fit_the_stack,
+/* The nodes that a rank's leaves leave are those that the collectives add. */
+TEST(roots_are_those_of_the_sums)
+{
+    for (int all = 1; all <= 200; all++)
+        for (int ranks = 1; ranks <= all; ranks++) {
+            if (all % ranks != 0) continue;
+            for (int rank = 0; rank < ranks; rank++) {
+                const struct cut cut = {.data_leaves = all / ranks,
+                                        .first_leaf = all / ranks * rank,
+                                        .all_leaves = all};
+                struct comm_root roots[COMM_ROOTS_MAX];
+                struct node_stack stack;
+
+                cut_roots(&cut, &stack);
+                EQUAL_INT(stack.count, comm_roots(all, ranks, rank, roots));
+                for (int i = 0; i < stack.count; i++) {
+                    EQUAL_INT(stack.node[i].first + cut.first_leaf,
+                              roots[i].first);
+                    EQUAL_INT(stack.node[i].leaves, roots[i].leaves);
+                }
+            }
+        }
+}
+
+TEST_MAIN(roots_are_those_of_the_sums, any_number_of_leaves_is_one_tree,
+          the_most_leaves_fit_the_stack,
           ranks_that_cut_the_leaves_keep_the_tree,
           scalars_meet_in_the_same_tree,
           the_automatic_grid_grows_from_64_sequences_on,

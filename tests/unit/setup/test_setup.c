@@ -73,15 +73,14 @@ static const struct refusal refusals[] = {
      "train.micro_batch: 5 does not divide the 12 sequences of a rank (a batch "
      "of 24 over 2); 4 does"},
     /* the grid */
-    {3, "", "mesh.data: 3 ranks do not divide the grid's 8 data leaves into "
-            "subtrees; 2 or 4 can"},
+    {3, "", "mesh.data: 3 ranks do not divide the grid's 8 data leaves; 2 or 4 "
+            "can"},
     {6, "mesh.data=2 mesh.shard=3",
      "mesh.data x mesh.shard: 2 x 3 = 6 ranks do not divide the grid's 8 data "
-     "leaves into subtrees; 4 or 8 can"},
+     "leaves; 4 or 8 can"},
     {2, "train.batch=3", "mesh.data: 2 ranks cannot share a batch of 3"},
     {4, "train.batch=12 numerics.grid_data=2",
-     "mesh.data: 4 ranks do not divide the grid's 2 data leaves into subtrees; "
-     "2 can"},
+     "mesh.data: 4 ranks do not divide the grid's 2 data leaves; 2 can"},
     {3, "mesh.tensor=3", "mesh.tensor: 3 ranks do not divide 8 heads, 4 "
                          "key-value heads and a feed-forward width of 48; 2 "
                          "or 4 can"},

@@ -475,7 +475,7 @@ TEST(memory_follows_the_groups)
         held += param_room(shard_weights(s, i));
     }
     EQUAL_INT(p.stages[0].memory[MEMORY_WEIGHTS].bytes,
-              (held * 4 + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN);
+              arena_aligned((size_t)held * 4));
     pipeline_free(&p);
 }
 
