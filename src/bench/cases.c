@@ -48,12 +48,12 @@ static struct tensor operand_of(struct operands *o, int64_t rows, int64_t cols,
     return t;
 }
 
-static struct tensor operand(struct operands *o, int64_t rows, int64_t cols)
+struct tensor case_operand(struct operands *o, int64_t rows, int64_t cols)
 {
     return operand_of(o, rows, cols, true);
 }
 
-static struct tensor operand_real(struct operands *o, int64_t rows,
+struct tensor case_operand_real(struct operands *o, int64_t rows,
                                   int64_t cols)
 {
     return operand_of(o, rows, cols, false);
@@ -84,34 +84,34 @@ static void integers_fill(struct operands *o, int64_t bound)
 
 static void product_work(struct operands *o, const int64_t *s)
 {
-    o->t[0] = operand(o, s[0], s[1]);
+    o->t[0] = case_operand(o, s[0], s[1]);
     o->flops = 2.0 * (double)s[0] * (double)s[1] * (double)s[2];
     o->bytes = size_of(o) * ((double)s[0] * (double)s[1] + (double)s[0] *
                       (double)s[2] + (double)s[1] * (double)s[2]);
 }
 
-static void product_nn(struct operands *o, const int64_t *s)
+void case_product_nn(struct operands *o, const int64_t *s)
 {
     product_work(o, s);
-    o->t[1] = operand(o, s[0], s[2]);
-    o->t[2] = operand(o, s[2], s[1]);
+    o->t[1] = case_operand(o, s[0], s[2]);
+    o->t[2] = case_operand(o, s[2], s[1]);
 }
 
-static void product_nt(struct operands *o, const int64_t *s)
+void case_product_nt(struct operands *o, const int64_t *s)
 {
     product_work(o, s);
-    o->t[1] = operand(o, s[0], s[2]);
-    o->t[2] = tensor_transpose(operand(o, s[1], s[2]));
+    o->t[1] = case_operand(o, s[0], s[2]);
+    o->t[2] = tensor_transpose(case_operand(o, s[1], s[2]));
 }
 
-static void product_tn(struct operands *o, const int64_t *s)
+void case_product_tn(struct operands *o, const int64_t *s)
 {
     product_work(o, s);
-    o->t[1] = tensor_transpose(operand(o, s[2], s[0]));
-    o->t[2] = operand(o, s[2], s[1]);
+    o->t[1] = tensor_transpose(case_operand(o, s[2], s[0]));
+    o->t[2] = case_operand(o, s[2], s[1]);
 }
 
-static status product_run(const struct kernels *k, struct stream *stream,
+status case_product_run(const struct kernels *k, struct stream *stream,
                           struct operands *o)
 {
     struct sum_segment segment = {0, o->t[1].shape[1], 0};
@@ -145,11 +145,11 @@ static void attention_prepare(struct operands *o, const int64_t *s)
     const double pairs = (double)s[0] * HEADS * pairs_of(s[1], s[2]);
 
     for (int i = 0; i < 8; i++) {
-        struct tensor t = operand(o, s[0] * s[1], HEADS * HEAD_WIDTH);
+        struct tensor t = case_operand(o, s[0] * s[1], HEADS * HEAD_WIDTH);
 
         o->t[i] = tensor_3d(t.data, t.dtype, s[0] * s[1], HEADS, HEAD_WIDTH);
     }
-    o->t[8] = operand_real(o, s[0] * s[1], HEADS); /* lse */
+    o->t[8] = case_operand_real(o, s[0] * s[1], HEADS); /* lse */
     o->integers[0] = (int32_t)s[0];
     o->integers[1] = (int32_t)s[1];
     o->integers[2] = (int32_t)s[2];
@@ -206,12 +206,12 @@ static status attention_backward_run(const struct kernels *k,
 
 static void rows_prepare(struct operands *o, const int64_t *s)
 {
-    for (int i = 0; i < 3; i++) o->t[i] = operand(o, s[0], s[1]);
-    o->t[3] = vector_of(operand(o, 1, s[1]));
-    o->t[4] = vector_of(operand(o, 1, s[1]));
-    o->t[5] = vector_of(operand_real(o, 1, 2 * s[0]));
-    o->t[6] = operand_real(o, 1, s[1]);
-    o->t[7] = operand_real(o, 1, s[1]);
+    for (int i = 0; i < 3; i++) o->t[i] = case_operand(o, s[0], s[1]);
+    o->t[3] = vector_of(case_operand(o, 1, s[1]));
+    o->t[4] = vector_of(case_operand(o, 1, s[1]));
+    o->t[5] = vector_of(case_operand_real(o, 1, 2 * s[0]));
+    o->t[6] = case_operand_real(o, 1, s[1]);
+    o->t[7] = case_operand_real(o, 1, s[1]);
     o->flops = 4.0 * (double)(s[0] * s[1]);
     o->bytes = 2 * size_of(o) * (double)(s[0] * s[1]);
 }
@@ -298,7 +298,7 @@ static void sums_prepare(struct operands *o, const int64_t *s)
 /* Gradients of parameters, which are never narrow. */
 static void squares_prepare(struct operands *o, const int64_t *s)
 {
-    o->t[1] = operand_real(o, s[0], s[1]);
+    o->t[1] = case_operand_real(o, s[0], s[1]);
     o->flops = 2.0 * (double)(s[0] * s[1]);
     o->bytes = 4.0 * (double)(s[0] * s[1]);
 }
@@ -332,9 +332,9 @@ static status gelu_backward_run(const struct kernels *k, struct stream *stream,
 /* out at 0, gate and up at 1, their gradients at 2. */
 static void swiglu_prepare(struct operands *o, const int64_t *s)
 {
-    o->t[0] = operand(o, s[0], s[1]);
-    o->t[1] = operand(o, s[0], 2 * s[1]);
-    o->t[2] = operand(o, s[0], 2 * s[1]);
+    o->t[0] = case_operand(o, s[0], s[1]);
+    o->t[1] = case_operand(o, s[0], 2 * s[1]);
+    o->t[2] = case_operand(o, s[0], 2 * s[1]);
     o->flops = (EXP_FLOPS + 4.0) * (double)(s[0] * s[1]);
     o->bytes = 3 * size_of(o) * (double)(s[0] * s[1]);
 }
@@ -371,8 +371,8 @@ static status geglu_backward_run(const struct kernels *k,
 
 static void softcap_prepare(struct operands *o, const int64_t *s)
 {
-    o->t[0] = operand(o, s[0], s[1]);
-    o->t[1] = operand(o, s[0], s[1]);
+    o->t[0] = case_operand(o, s[0], s[1]);
+    o->t[1] = case_operand(o, s[0], s[1]);
     o->flops = (EXP_FLOPS + 4.0) * (double)(s[0] * s[1]);
     o->bytes = 2 * size_of(o) * (double)(s[0] * s[1]);
 }
@@ -405,10 +405,10 @@ static status dropout_run(const struct kernels *k, struct stream *stream,
 /* x [tokens, heads, width] at 0, table at 1. */
 static void rope_prepare(struct operands *o, const int64_t *s)
 {
-    struct tensor x = operand(o, s[0], HEADS * HEAD_WIDTH);
+    struct tensor x = case_operand(o, s[0], HEADS * HEAD_WIDTH);
 
     o->t[0] = tensor_3d(x.data, x.dtype, s[0], HEADS, HEAD_WIDTH);
-    o->t[1] = tensor_3d(operand_real(o, s[0], HEAD_WIDTH).data, DTYPE_F32,
+    o->t[1] = tensor_3d(case_operand_real(o, s[0], HEAD_WIDTH).data, DTYPE_F32,
                         s[0], HEAD_WIDTH / 2, 2);
     integers_fill(o, s[0]);
     o->flops = 3.0 * (double)tensor_count(&o->t[0]);
@@ -425,8 +425,8 @@ static status rope_run(const struct kernels *k, struct stream *stream,
 
 static void lookup_prepare(struct operands *o, const int64_t *s)
 {
-    o->t[0] = operand(o, s[0], s[1]);
-    o->t[1] = operand(o, s[2], s[1]);
+    o->t[0] = case_operand(o, s[0], s[1]);
+    o->t[1] = case_operand(o, s[2], s[1]);
     integers_fill(o, s[2]);
     o->flops = (double)(s[0] * s[1]);
     o->bytes = 2 * size_of(o) * (double)(s[0] * s[1]);
@@ -435,8 +435,8 @@ static void lookup_prepare(struct operands *o, const int64_t *s)
 /* The whole table is written. */
 static void scatter_prepare(struct operands *o, const int64_t *s)
 {
-    o->t[0] = operand(o, s[0], s[1]);
-    o->t[1] = operand_real(o, s[2], s[1]);
+    o->t[0] = case_operand(o, s[0], s[1]);
+    o->t[1] = case_operand_real(o, s[2], s[1]);
     integers_fill(o, s[2]);
     o->flops = (double)(s[0] * s[1]);
     o->bytes = size_of(o) * (double)(s[0] * s[1]) +
@@ -475,7 +475,7 @@ static void loss_settle(struct operands *o)
 
 static void loss_prepare(struct operands *o, const int64_t *s)
 {
-    o->t[0] = operand_real(o, s[0], s[1]);
+    o->t[0] = case_operand_real(o, s[0], s[1]);
     integers_fill(o, s[1]);
     o->flops = (EXP_FLOPS + 4.0) * (double)(s[0] * s[1]);
     o->bytes = (4 + size_of(o)) * (double)(s[0] * s[1]);
@@ -507,14 +507,14 @@ static void adamw_prepare(struct operands *o, const int64_t *s)
     float *v;
 
     for (int i = 0; i < 4; i++)
-        o->t[i] = vector_of(operand_real(o, 1, s[0]));
+        o->t[i] = vector_of(case_operand_real(o, 1, s[0]));
     o->t[4] = (struct tensor){.data = NULL};
     v = o->t[2].data; /* a second moment is not negative */
     for (int64_t i = 0; i < s[0]; i++) v[i] = v[i] < 0 ? -v[i] : v[i];
     o->flops = 13.0 * (double)s[0];
     o->bytes = 28.0 * (double)s[0]; /* four read, three written */
     if (!dtype_is_narrow(o->narrow)) return;
-    o->t[4] = vector_of(operand(o, 1, s[0]));
+    o->t[4] = vector_of(case_operand(o, 1, s[0]));
     o->bytes += 2.0 * (double)s[0];
     o->settle = adamw_settle;
 }
@@ -533,12 +533,13 @@ static status adamw_run(const struct kernels *k, struct stream *stream,
 
 static void descend_prepare(struct operands *o, const int64_t *s)
 {
-    for (int i = 0; i < 2; i++) o->t[i] = vector_of(operand_real(o, 1, s[0]));
+    for (int i = 0; i < 2; i++)
+        o->t[i] = vector_of(case_operand_real(o, 1, s[0]));
     o->t[4] = (struct tensor){.data = NULL};
     o->flops = 3.0 * (double)s[0];
     o->bytes = 12.0 * (double)s[0];
     if (!dtype_is_narrow(o->narrow)) return;
-    o->t[4] = vector_of(operand(o, 1, s[0]));
+    o->t[4] = vector_of(case_operand(o, 1, s[0]));
     o->bytes += 2.0 * (double)s[0];
     o->settle = adamw_settle;
 }
@@ -562,11 +563,11 @@ static void update_prepare(struct operands *o, const int64_t *s)
     float *v;
 
     for (int i = 0; i < 4; i++)
-        o->t[i] = vector_of(operand_real(o, 1, s[0]));
+        o->t[i] = vector_of(case_operand_real(o, 1, s[0]));
     v = o->t[2].data;
     for (int64_t i = 0; i < s[0]; i++) v[i] = v[i] < 0 ? -v[i] : v[i];
     for (int i = 4; i < 6; i++)
-        o->t[i] = vector_of(operand_real(o, 1, s[0] / UPDATE_BLOCK + 1));
+        o->t[i] = vector_of(case_operand_real(o, 1, s[0] / UPDATE_BLOCK + 1));
     o->flops = flops[s[1]] * (double)s[0];
     o->bytes = bytes[s[1]] * (double)s[0];
 }
@@ -610,15 +611,24 @@ static status free_run(const struct kernels *k, struct stream *stream,
 }
 
 const struct bench_case bench_cases[] = {
-    {"matmul", "NT 1024x2304x768", {1024, 2304, 768}, product_nt, product_run},
-    {"matmul", "NT 1024x768x3072", {1024, 768, 3072}, product_nt, product_run},
-    {"matmul", "NN 1024x768x3072", {1024, 768, 3072}, product_nn, product_run},
-    {"matmul", "TN 3072x768x1024", {3072, 768, 1024}, product_tn, product_run},
-    {"matmul", "NT 4096x2304x768", {4096, 2304, 768}, product_nt, product_run},
-    {"matmul", "NT 4096x768x3072", {4096, 768, 3072}, product_nt, product_run},
-    {"matmul", "NN 4096x768x3072", {4096, 768, 3072}, product_nn, product_run},
-    {"matmul", "TN 3072x768x4096", {3072, 768, 4096}, product_tn, product_run},
-    {"matmul", "NT 1x3072x768", {1, 3072, 768}, product_nt, product_run},
+    {"matmul", "NT 1024x2304x768", {1024, 2304, 768}, case_product_nt,
+     case_product_run},
+    {"matmul", "NT 1024x768x3072", {1024, 768, 3072}, case_product_nt,
+     case_product_run},
+    {"matmul", "NN 1024x768x3072", {1024, 768, 3072}, case_product_nn,
+     case_product_run},
+    {"matmul", "TN 3072x768x1024", {3072, 768, 1024}, case_product_tn,
+     case_product_run},
+    {"matmul", "NT 4096x2304x768", {4096, 2304, 768}, case_product_nt,
+     case_product_run},
+    {"matmul", "NT 4096x768x3072", {4096, 768, 3072}, case_product_nt,
+     case_product_run},
+    {"matmul", "NN 4096x768x3072", {4096, 768, 3072}, case_product_nn,
+     case_product_run},
+    {"matmul", "TN 3072x768x4096", {3072, 768, 4096}, case_product_tn,
+     case_product_run},
+    {"matmul", "NT 1x3072x768", {1, 3072, 768}, case_product_nt,
+     case_product_run},
     {"attention_forward", "2 x 512 x 12 x 64", {2, 512, 0},
      attention_prepare, attention_forward_run},
     {"attention_backward", "2 x 512 x 12 x 64", {2, 512, 0},

@@ -43,8 +43,21 @@ struct bench_case {
                   struct operands *o);
 };
 
+/* The next operand of the case at hand. */
+struct tensor case_operand(struct operands *o, int64_t rows, int64_t cols);
+struct tensor case_operand_real(struct operands *o, int64_t rows,
+                                int64_t cols);
+/* Products [m, n, k], c at 0, a at 1, b at 2. */
+void case_product_nn(struct operands *o, const int64_t *size);
+void case_product_nt(struct operands *o, const int64_t *size);
+void case_product_tn(struct operands *o, const int64_t *size);
+status case_product_run(const struct kernels *k, struct stream *stream,
+                        struct operands *o);
+
 extern const struct bench_case bench_cases[];
 extern const int bench_case_count;
+extern const struct bench_case bench_expert_cases[]; /* and these */
+extern const int bench_expert_case_count;
 enum { CASE_FLOATS = (5 << 23) + (1 << 20) }; /* the largest case's operands */
 
 #endif

@@ -7,7 +7,6 @@
 
 #include "bench/difference.h"
 #include "bench/probe.h"
-#include "kernels/narrow_product.h"
 
 enum {
     SCRATCH_WIDEST = 65536, SCRATCH_TOKENS = 8192, ROUNDS_MAX = 10000,
@@ -48,9 +47,22 @@ static void case_prepare(struct operands *o, const struct bench_case *c)
     c->prepare(o, c->size);
 }
 
+static int case_count(void)
+{
+    return bench_case_count + bench_expert_case_count;
+}
+
+static const struct bench_case *case_at(int i)
+{
+    return i < bench_case_count ? &bench_cases[i]
+                                : &bench_expert_cases[i - bench_case_count];
+}
+
 static bool is_product(const struct bench_case *c)
 {
-    return strcmp(c->kernel, "matmul") == 0;
+    return strcmp(c->kernel, "matmul") == 0 ||
+           strcmp(c->kernel, "experts_product") == 0 ||
+           strcmp(c->kernel, "experts_gradient") == 0;
 }
 
 /* Runs the definition of the bits: the float32 reference on numbers that the
@@ -63,12 +75,8 @@ static status reference_run(struct bench *bench, const struct bench_case *c)
     reference.product = bench->kernels.product;
     theirs->narrow = bench->kernels.dtype;
     theirs->dtype = DTYPE_F32;
-    if (bench->kernels.dtype == DTYPE_F16)
-        reference.matmul = reference_matmul_f16;
-    if (bench->kernels.dtype == DTYPE_BF16)
-        reference.matmul = bench->kernels.product == PRODUCT_TILES
-                               ? reference_matmul_bf16_tiles
-                               : reference_matmul_bf16_pairs;
+    kernels_reference_products(&reference, bench->kernels.dtype,
+                               bench->kernels.product);
     if (is_product(c)) theirs->dtype = bench->kernels.dtype;
     theirs->every =
         is_product(c) && bench->settings.check == CHECK_SOME ? EVERY : 0;
@@ -236,7 +244,7 @@ static status case_bench(struct bench *bench, const struct bench_case *c)
     if (row.checked) TRY(case_check(bench, c, &row.first));
     case_prepare(bench->ours, c);
     TRY(case_time(bench, c, &row.seconds));
-    if (is_product(c) && bench->peer.library &&
+    if (strcmp(c->kernel, "matmul") == 0 && bench->peer.library &&
         bench->kernels.dtype == DTYPE_F32)
         row.peer_seconds = peer_time(bench);
     compute = compute_seconds(bench, c);
@@ -333,9 +341,9 @@ static status type_run(struct bench *bench, enum dtype dtype)
                             bench->settings.product));
     bench->ours->dtype = bench->ours->narrow = dtype;
     product_measure(bench);
-    for (int i = 0; i < bench_case_count; i++) {
-        if (only && !strstr(bench_cases[i].kernel, only)) continue;
-        TRY(case_bench(bench, &bench_cases[i]));
+    for (int i = 0; i < case_count(); i++) {
+        if (only && !strstr(case_at(i)->kernel, only)) continue;
+        TRY(case_bench(bench, case_at(i)));
     }
     return OK;
 }
@@ -343,8 +351,8 @@ static status type_run(struct bench *bench, enum dtype dtype)
 /* Whether any case has what is asked for in its name. */
 static status only_check(const char *only)
 {
-    for (int i = 0; i < bench_case_count; i++)
-        if (only == NULL || strstr(bench_cases[i].kernel, only)) return OK;
+    for (int i = 0; i < case_count(); i++)
+        if (only == NULL || strstr(case_at(i)->kernel, only)) return OK;
     FAIL(ERR_CONFIG, "bench kernels: no kernel has %s in its name; rows are "
                      "called matmul, attention_forward, adamw, ...", only);
 }

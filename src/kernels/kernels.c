@@ -155,6 +155,22 @@ enum isa isa_best(void)
     return ISA_PLAIN;
 }
 
+void kernels_reference_products(struct kernels *table, enum dtype dtype,
+                                enum product product)
+{
+#define PRODUCTS_OF(name)                                          \
+    {                                                              \
+        table->matmul = reference_matmul_##name;                   \
+        table->experts_product = reference_experts_product_##name; \
+        table->experts_gradient = reference_experts_gradient_##name; \
+    }
+    if (dtype == DTYPE_F16) PRODUCTS_OF(f16)
+    else if (dtype == DTYPE_BF16 && product == PRODUCT_TILES)
+        PRODUCTS_OF(bf16_tiles)
+    else if (dtype == DTYPE_BF16) PRODUCTS_OF(bf16_pairs)
+#undef PRODUCTS_OF
+}
+
 /* Every NULL row of `table` from `fallback`. */
 static void kernels_complete(struct kernels *table,
                              const struct kernels *fallback)
@@ -174,6 +190,7 @@ static void kernels_narrow(struct kernels *table, enum dtype dtype,
     table->product = product;
     table->cross_entropy = dtype == DTYPE_BF16 ? rows->cross_entropy_bf16
                                                : rows->cross_entropy_f16;
+    kernels_reference_products(table, dtype, product);
     if (dtype == DTYPE_F16) table->matmul = rows->f16;
     else if (product == PRODUCT_TILES) table->matmul = rows->bf16_tiles;
     else table->matmul = rows->bf16_pairs;

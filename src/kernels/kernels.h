@@ -31,6 +31,7 @@
 #include "base/random.h"
 #include "base/status.h"
 #include "device/device.h"
+#include "kernels/experts.h"
 #include "tensor/tensor.h"
 
 enum {
@@ -516,6 +517,20 @@ struct kernels {
 
     status (*cross_entropy)(struct stream *, const struct cross_entropy *);
 
+    /* Mixtures of experts: kernels/experts.h. */
+    status (*router_choose)(struct stream *, const struct router *);
+    status (*router_losses)(struct stream *, const struct router_losses *);
+    status (*router_backward)(struct stream *, const struct router_losses *);
+    status (*jitter)(struct stream *, const struct jitter *);
+    status (*experts_product)(struct stream *, const struct experts_product *);
+    status (*experts_gradient)(struct stream *,
+                               const struct experts_gradient *);
+    status (*experts_sums)(struct stream *, const struct experts_sums *);
+    status (*experts_combine)(struct stream *, const struct experts_combine *);
+    status (*experts_gates)(struct stream *, const struct experts_gates *);
+    status (*clamped_forward)(struct stream *, const struct clamped_glu *);
+    status (*clamped_backward)(struct stream *, const struct clamped_glu *);
+
     /* x *= factor (rounded to real once; 1: x is only read); then sums
      * [ceil(elements / SQUARES_BLOCK)] = float64 sums of squares of the
      * blocks of x [rows, cols] (any row stride, the matrix taken as one
@@ -579,6 +594,9 @@ int kernels_rows(const struct kernels *table, struct kernels_row *rows,
 void kernels_meter(struct kernels *table, struct kernels *real,
                    struct kernels *inner, struct stream *stream);
 extern const struct kernels kernels_reference_f32, kernels_reference_f64;
+/* Products of a table of the reference become those of a narrow type. */
+void kernels_reference_products(struct kernels *table, enum dtype dtype,
+                                enum product product);
 
 /* Scratch that the largest call of any row needs with `threads` threads when
  * no operand dimension exceeds `widest` (columns, vocabulary) and a call has at

@@ -60,6 +60,46 @@ static void matmul_end(struct meter_track *track, const struct matmul *call)
     meter_end(track, &what);
 }
 
+/* Products over all experts: as many rows as the groups have. */
+static void experts_product_end(struct meter_track *track,
+                                const struct experts_product *call)
+{
+    const int64_t rows = call->groups->offsets[call->groups->experts];
+    const int64_t n = call->c.shape[1], k = call->b.shape[1];
+
+    if (track == NULL) return;
+    const struct meter_what what = {
+        .kind = METER_MATMUL, .name = "experts_product",
+        .label = call->b.stride[2] != 1 ? "experts: y = x W'"
+                                        : "experts: dx = dy W",
+        .flops = 2.0 * (double)rows * (double)n * (double)k,
+        .bytes = (double)(rows * k * dtype_bytes(call->b.dtype) +
+                          rows * n * dtype_bytes(call->c.dtype)) +
+                 bytes_of(&call->b),
+        .shape = {rows, n, k}};
+
+    meter_end(track, &what);
+}
+
+static void experts_gradient_end(struct meter_track *track,
+                                 const struct experts_gradient *call)
+{
+    const int64_t rows = call->groups->offsets[call->groups->experts];
+    const int64_t n = call->c.shape[1], k = call->c.shape[2];
+
+    if (track == NULL) return;
+    const struct meter_what what = {
+        .kind = METER_MATMUL, .name = "experts_gradient",
+        .label = "experts: dW = dy' x",
+        .flops = 2.0 * (double)rows * (double)n * (double)k,
+        .bytes = (double)(rows * (n + k) *
+                          dtype_bytes(call->a.matrix.dtype)) +
+                 bytes_of(&call->c),
+        .shape = {n, k, rows}};
+
+    meter_end(track, &what);
+}
+
 /* Query-key pairs of one sequence and head where query i sees the first
  * `first` + i keys. */
 static double pairs_from(const struct attention *call, int64_t first)

@@ -401,3 +401,125 @@ static status METERED(descend)(struct stream *stream,
                    bytes_of(&call->copy));
     return result;
 }
+
+/* ---- mixtures of experts ---- */
+
+static status METERED(router_choose)(
+    struct stream *stream, const struct router *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->router_choose(stream, call);
+
+    return done(track, "router_choose", result,
+                (EXP_FLOPS + 4 + call->form.choices) * count_of(&call->logits),
+                bytes_of(&call->logits) + bytes_of(&call->gates));
+}
+
+static status METERED(router_losses)(
+    struct stream *stream, const struct router_losses *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->router_losses(stream, call);
+
+    return done(track, "router_losses", result,
+                (2 * EXP_FLOPS + 8) * count_of(&call->logits),
+                bytes_of(&call->logits));
+}
+
+static status METERED(router_backward)(
+    struct stream *stream, const struct router_losses *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->router_backward(stream, call);
+
+    return done(track, "router_backward", result,
+                (2 * EXP_FLOPS + 12) * count_of(&call->logits),
+                bytes_of(&call->logits) + bytes_of(&call->dlogits));
+}
+
+static status METERED(jitter)(
+    struct stream *stream, const struct jitter *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->jitter(stream, call);
+
+    return done(track, "jitter", result,
+                2 * count_of(&call->y),
+                bytes_of(&call->y) + bytes_of(&call->x));
+}
+
+static status METERED(experts_sums)(
+    struct stream *stream, const struct experts_sums *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->experts_sums(stream, call);
+
+    return done(track, "experts_sums", result,
+                count_of(&call->a.matrix),
+                bytes_of(&call->a.matrix) + bytes_of(&call->c));
+}
+
+static status METERED(experts_combine)(
+    struct stream *stream, const struct experts_combine *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->experts_combine(stream, call);
+
+    return done(track, "experts_combine", result,
+                2 * count_of(&call->rows),
+                bytes_of(&call->rows) + bytes_of(&call->y));
+}
+
+static status METERED(experts_gates)(
+    struct stream *stream, const struct experts_gates *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->experts_gates(stream, call);
+
+    return done(track, "experts_gates", result,
+                2 * count_of(&call->rows),
+                bytes_of(&call->rows) + bytes_of(&call->dy));
+}
+
+static status METERED(clamped_forward)(
+    struct stream *stream, const struct clamped_glu *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->clamped_forward(stream, call);
+
+    return done(track, "clamped_forward", result,
+                (EXP_FLOPS + 5) * count_of(&call->out),
+                bytes_of(&call->out) + bytes_of(&call->gate_up));
+}
+
+static status METERED(clamped_backward)(
+    struct stream *stream, const struct clamped_glu *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->clamped_backward(stream, call);
+
+    return done(track, "clamped_backward", result,
+                (EXP_FLOPS + 10) * count_of(&call->dout),
+                bytes_of(&call->dgate_up) + bytes_of(&call->dout) +
+                    bytes_of(&call->gate_up));
+}
+
+static status METERED(experts_product)(
+    struct stream *stream, const struct experts_product *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->experts_product(stream, call);
+
+    experts_product_end(track, call);
+    return result;
+}
+
+static status METERED(experts_gradient)(
+    struct stream *stream, const struct experts_gradient *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->experts_gradient(stream, call);
+
+    experts_gradient_end(track, call);
+    return result;
+}

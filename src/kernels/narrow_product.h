@@ -16,4 +16,12 @@ enum { PRODUCT_BLOCK = 32 }; /* elements that `tiles` sums at a time */
 NARROW_PRODUCTS(NARROW_REFERENCE)
 #undef NARROW_REFERENCE
 
+/* The same of experts. */
+#define NARROW_EXPERTS(X) X(bf16_pairs) X(bf16_tiles) X(f16)
+#define EXPERTS_REFERENCE(name) \
+    extern KERNELS_TYPE(experts_product) reference_experts_product_##name; \
+    extern KERNELS_TYPE(experts_gradient) reference_experts_gradient_##name;
+NARROW_EXPERTS(EXPERTS_REFERENCE)
+#undef EXPERTS_REFERENCE
+
 #endif

@@ -15,6 +15,10 @@
     X(scatter_rows) X(dropout)                                            \
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_merge) X(attention_finish) X(attention_heads)             \
+    X(router_choose) X(router_losses) X(router_backward) X(jitter)        \
+    X(experts_product) X(experts_gradient) X(experts_sums)                \
+    X(experts_combine) X(experts_gates) X(clamped_forward)                \
+    X(clamped_backward)                                                   \
     X(cross_entropy) X(sum_squares) X(adamw) X(update_elements)           \
     X(descend)
 
@@ -28,6 +32,7 @@
     X(scatter_rows) X(dropout)                                            \
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_finish) X(attention_heads)                                \
+    X(jitter) X(clamped_forward) X(clamped_backward)                      \
     X(cross_entropy) X(sum_squares) X(adamw) X(update_elements)           \
     X(descend)
 

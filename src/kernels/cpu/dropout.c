@@ -92,3 +92,58 @@ status CPU(dropout)(struct stream *stream, const struct dropout *p)
     cpu_run(stream, job.y.rows * job.y.width, dropout_body, &job);
     return OK;
 }
+
+/* ---- jitter ---- */
+
+struct jitter_job {
+    const struct jitter *p;
+    struct view y, x;
+};
+
+ELEMENTARY void rows_jitter(enum dtype dtype, const struct jitter_job *job,
+                            int64_t first, int64_t last)
+{
+    const float epsilon = (float)job->p->epsilon;
+    const int64_t width = job->y.width;
+    uint32_t words[SPAN];
+
+    for (int64_t row = first; row < last; row++) {
+        struct dropout_row at = job->p->rows[row];
+
+        for (int64_t i = 0; i < width; i += SPAN, at.high += DROPOUT_BLOCKS) {
+            const int64_t count = width - i < SPAN ? width - i : SPAN;
+            void *y = element_at(job->y.data, dtype, row * job->y.stride + i);
+            const void *x =
+                element_at(job->x.data, dtype, row * job->x.stride + i);
+
+            random_words(words, job->p->key, at, 1);
+            SIMD for (int64_t j = 0; j < count; j++) {
+                const float u = (float)(words[j] >> 8) * 0x1p-23f - 1.0f;
+
+                element_set(y, dtype, j,
+                            element_get(x, dtype, j) *
+                                __builtin_fmaf(epsilon, u, 1.0f));
+            }
+        }
+    }
+}
+
+static void jitter_body(void *argument, int index, int count)
+{
+    const struct jitter_job *job = argument;
+    int64_t first, last;
+
+    threads_split(job->y.rows, 1, index, count, &first, &last);
+    ELEMENT_CHOOSE(job->y.dtype, rows_jitter, job, first, last);
+}
+
+status CPU(jitter)(struct stream *stream, const struct jitter *p)
+{
+    struct jitter_job job = {p, view_any(p->y), view_any(p->x)};
+
+    CHECK(p->epsilon >= 0 && p->epsilon < 1);
+    CHECK(dtype_real(p->y.dtype) == DTYPE_F32 && p->x.dtype == p->y.dtype);
+    CHECK(view_same_shape(job.y, job.x));
+    cpu_run(stream, job.y.rows * job.y.width, jitter_body, &job);
+    return OK;
+}

@@ -481,6 +481,66 @@ status CPU(softcap_backward)(struct stream *stream, struct tensor dx,
     return elementwise_run(stream, &e);
 }
 
+static void clamped_block(float *const *at, int64_t count,
+                          const void *constants)
+{
+    const float *c = constants; /* alpha, limit */
+    float *y = at[0], alpha = c[0], limit = c[1];
+    const float *gate = at[1], *up = at[2];
+
+    SIMD for (int64_t i = 0; i < count; i++) {
+        const float g = gate[i] > limit ? limit : gate[i];
+        const float v = up[i] > limit ? limit : up[i];
+        const float u = v < -limit ? -limit : v;
+
+        y[i] = (u + 1.0f) * (g * (1.0f / one_plus_exp_f32(alpha * g)));
+    }
+}
+
+status CPU(clamped_forward)(struct stream *stream, const struct clamped_glu *p)
+{
+    float constants[2] = {(float)p->alpha, (float)p->limit};
+    struct elementwise e = {clamped_block, constants, 3, 1,
+                            {view_any(p->out), half_of(p->gate_up, 0),
+                             half_of(p->gate_up, 1)}};
+
+    return elementwise_run(stream, &e);
+}
+
+static void clamped_backward_block(float *const *at, int64_t count,
+                                   const void *constants)
+{
+    const float *c = constants;
+    float *dgate = at[0], *dup = at[1], alpha = c[0], limit = c[1];
+    const float *dy = at[2], *gate = at[3], *up = at[4];
+
+    SIMD for (int64_t i = 0; i < count; i++) {
+        const float x = gate[i], v = up[i], d = dy[i];
+        const float g = x > limit ? limit : x;
+        const float low = v > limit ? limit : v;
+        const float u = low < -limit ? -limit : low;
+        const float t = 1.0f / one_plus_exp_f32(alpha * g);
+        const float slope = __builtin_fmaf(alpha * g * t, 1.0f - t, t);
+        const float of_gate = d * (u + 1.0f) * slope, of_up = d * (g * t);
+        const bool outside = (v > limit) | (v < -limit);
+
+        dgate[i] = x > limit ? 0.0f : of_gate;
+        dup[i] = outside ? 0.0f : of_up;
+    }
+}
+
+status CPU(clamped_backward)(struct stream *stream,
+                             const struct clamped_glu *p)
+{
+    float constants[2] = {(float)p->alpha, (float)p->limit};
+    struct elementwise e = {clamped_backward_block, constants, 5, 2,
+                            {half_of(p->dgate_up, 0), half_of(p->dgate_up, 1),
+                             view_any(p->dout), half_of(p->gate_up, 0),
+                             half_of(p->gate_up, 1)}};
+
+    return elementwise_run(stream, &e);
+}
+
 struct adamw_constants {
     float scale, beta1, beta2, rest1, rest2, epsilon, root, step, keep;
 };

@@ -1,21 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.c - elements set to zero by random numbers that know only where they
  * stand. */
+#include "kernels/reference/random_word.h"
 #include "kernels/reference/real.h"
 #include "kernels/view.h"
-
-/* The word of an element (struct dropout). */
-static uint32_t word_of(const struct dropout *p, int64_t row, int64_t element)
-{
-    const struct dropout_row at = p->rows[row];
-    const uint64_t block = (uint64_t)(element / (4 * DROPOUT_BLOCKS) *
-                                          DROPOUT_BLOCKS +
-                                      element % DROPOUT_BLOCKS);
-    uint32_t words[4];
-
-    random_block(p->key, at.low, at.high + block, words);
-    return words[element / DROPOUT_BLOCKS % 4];
-}
 
 status NAME(dropout)(struct stream *stream, const struct dropout *p)
 {
@@ -32,7 +20,8 @@ status NAME(dropout)(struct stream *stream, const struct dropout *p)
     for (int64_t row = 0; row < y.rows; row++)
         for (int64_t i = 0; i < y.width; i++) {
             const real value = ((real *)x.data)[row * x.stride + i] * factor;
-            const real kept = word_of(p, row, i) >= least ? value : 0;
+            const uint32_t word = dropout_word(p->key, p->rows[row], i);
+            const real kept = word >= least ? value : 0;
 
             ((real *)y.data)[row * y.stride + i] =
                 adds ? ((real *)left.data)[row * left.stride + i] + kept

@@ -328,3 +328,61 @@ status NAME(adamw)(struct stream *stream, const struct adamw *p)
     }
     return OK;
 }
+
+/* Source: gpt-oss, as released. NaN stays NaN. */
+static real clamped_gate(real x, real limit)
+{
+    return x > limit ? limit : x;
+}
+
+static real clamped_up(real x, real limit)
+{
+    return x > limit ? limit : x < -limit ? -limit : x;
+}
+
+status NAME(clamped_forward)(struct stream *stream, const struct clamped_glu *p)
+{
+    struct view to = view_of(p->out, REAL_DTYPE);
+    struct view from = view_of(p->gate_up, REAL_DTYPE);
+    const real alpha = (real)p->alpha, limit = (real)p->limit;
+
+    (void)stream;
+    CHECK(from.rows == to.rows && from.width == 2 * to.width);
+    for (int64_t row = 0; row < to.rows; row++)
+        for (int64_t i = 0; i < to.width; i++) {
+            const real g = clamped_gate(row_of(from, row)[i], limit);
+            const real u = clamped_up(row_of(from, row)[to.width + i], limit);
+
+            row_of(to, row)[i] = (u + 1) * (g * sigmoid(alpha * g));
+        }
+    return OK;
+}
+
+status NAME(clamped_backward)(struct stream *stream,
+                              const struct clamped_glu *p)
+{
+    struct view to = view_of(p->dgate_up, REAL_DTYPE);
+    struct view dy = view_of(p->dout, REAL_DTYPE);
+    struct view from = view_of(p->gate_up, REAL_DTYPE);
+    const real alpha = (real)p->alpha, limit = (real)p->limit;
+
+    (void)stream;
+    CHECK(view_same_shape(to, from));
+    CHECK(dy.rows == to.rows && 2 * dy.width == to.width);
+    for (int64_t row = 0; row < to.rows; row++)
+        for (int64_t i = 0; i < dy.width; i++) {
+            const real gate = row_of(from, row)[i];
+            const real up = row_of(from, row)[dy.width + i];
+            const real d = row_of(dy, row)[i];
+            const real g = clamped_gate(gate, limit);
+            const real u = clamped_up(up, limit);
+            const real t = sigmoid(alpha * g);
+            const real dgate =
+                d * (u + 1) * REAL_FMA(alpha * g * t, 1 - t, t);
+
+            row_of(to, row)[i] = gate > limit ? 0 : dgate;
+            row_of(to, row)[dy.width + i] =
+                up > limit || up < -limit ? 0 : d * (g * t);
+        }
+    return OK;
+}

@@ -7,8 +7,9 @@
 #include <stddef.h>
 #include "kernels/element.h"
 #include "kernels/flush.h"
+#include "kernels/expert_index.h"
 #include "kernels/narrow_product.h"
-#include "kernels/reference/real.h"
+#include "kernels/reference/product.h"
 
 enum { STRIP = 32 }; /* columns */
 
@@ -20,6 +21,7 @@ struct strip {
     /* chain[j] = the granule [first, first + length) of column j */
     void (*granule)(const struct strip *s, int64_t first, int64_t length,
                     real *chain);
+    const struct gathered *rows; /* or NULL */
 };
 
 /* Chain of FMAs from +0. */
@@ -64,13 +66,19 @@ static void segment_add(const struct strip *s, const struct sum_segment *seg,
 }
 
 /* sums[0] = tree over sums[0 .. leaves - 1]: neighbours, then pairs of
- * neighbours and so on, which is halves from the top; (0 + 1) + 2 for three. */
-static void leaves_fold(real (*sums)[STRIP], int leaves)
+ * neighbours and so on, which is halves from the top; (0 + 1) + 2 for three.
+ * Those that are not there are missing. */
+static void leaves_fold(real (*sums)[STRIP], bool *there, int leaves)
 {
     for (int step = 1; step < leaves; step *= 2)
-        for (int leaf = 0; leaf + step < leaves; leaf += 2 * step)
+        for (int leaf = 0; leaf + step < leaves; leaf += 2 * step) {
+            if (!there[leaf + step]) continue;
             for (int j = 0; j < STRIP; j++)
-                sums[leaf][j] = sums[leaf][j] + sums[leaf + step][j];
+                sums[leaf][j] = there[leaf]
+                                    ? sums[leaf][j] + sums[leaf + step][j]
+                                    : sums[leaf + step][j];
+            there[leaf] = true;
+        }
 }
 
 /* Element `i` of an operand. */
@@ -92,24 +100,105 @@ static void set(const struct tensor *t, int64_t i, real value)
 #endif
 }
 
+/* Elements of a row of experts. */
+struct line {
+    const struct tensor *matrix;
+    int64_t at;
+    const real *scale; /* or NULL */
+};
+
+static struct line line_of(const struct gathered *of,
+                           const struct expert_rows *rows, int64_t row)
+{
+    const int64_t g = of->groups->offsets[of->expert] + row;
+
+    return (struct line){
+        &rows->matrix,
+        expert_row(of->groups, rows, g) * rows->matrix.stride[0],
+        rows->scales ? (const real *)rows->scales + of->groups->entries[g]
+                     : NULL};
+}
+
+/* Narrow products are rounded to their type. */
+static real line_get(const struct line *line, int64_t column)
+{
+    const real x = get(line->matrix, line->at + column);
+
+    if (line->scale == NULL) return x;
+#if REAL_BITS == 32
+    return element_scaled(x, *line->scale, line->matrix->dtype);
+#else
+    return x * *line->scale;
+#endif
+}
+
+static real a_get(const struct strip *s, int64_t k)
+{
+    const struct tensor *a = &s->p->a;
+    const struct gathered *rows = s->rows;
+    struct line line;
+
+    if (rows == NULL)
+        return get(a, s->row * a->stride[0] + k * a->stride[1]);
+    line = line_of(rows, rows->a, rows->contracted ? k : s->row);
+    return line_get(&line, rows->contracted ? s->row : k);
+}
+
+/* Row k of b, columns of the strip. */
+static void b_get(const struct strip *s, int64_t k, real *out)
+{
+    const struct tensor *b = &s->p->b;
+    const int64_t at = k * b->stride[0] + s->column * b->stride[1];
+    struct line line;
+
+    if (s->rows == NULL || s->rows->b == NULL) {
+        for (int j = 0; j < s->width; j++)
+            out[j] = get(b, at + j * b->stride[1]);
+        return;
+    }
+    line = line_of(s->rows, s->rows->b, k);
+    for (int j = 0; j < s->width; j++)
+        out[j] = line_get(&line, s->column + j);
+}
+
+/* Chain of FMAs from +0 over rows of experts. */
+REAL_CLONES static void granule_gathered(const struct strip *s, int64_t first,
+                                         int64_t length, real *chain)
+{
+    real b[STRIP] = {0};
+
+    for (int j = 0; j < STRIP; j++) chain[j] = 0;
+    for (int64_t k = first; k < first + length; k++) {
+        const real a = a_get(s, k);
+
+        b_get(s, k, b);
+        _Pragma("omp simd")
+        for (int j = 0; j < STRIP; j++) chain[j] = REAL_FMA(a, b[j], chain[j]);
+    }
+}
+
 static void strip_compute(const struct strip *s)
 {
     const struct matmul *p = s->p;
     real sums[LEAVES_MAX][STRIP] = {{0}};
+    bool there[LEAVES_MAX] = {false};
     int64_t at = s->row * p->c.stride[0] + s->column;
-    int last = -1;
 
     if (p->continues) {
         for (int j = 0; j < s->width; j++) sums[0][j] = get(&p->c, at + j);
-        last = 0;
+        there[0] = true;
     }
     for (int64_t i = 0; i < p->order->segment_count; i++) {
-        const struct sum_segment *segment = &p->order->segments[i];
+        struct sum_segment segment = p->order->segments[i];
 
-        segment_add(s, segment, segment->leaf != last, sums[segment->leaf]);
-        last = segment->leaf;
+        if (s->rows && s->rows->contracted)
+            segment = expert_segment(s->rows->groups, s->rows->expert,
+                                     &segment);
+        if (segment.length == 0) continue;
+        segment_add(s, &segment, !there[segment.leaf], sums[segment.leaf]);
+        there[segment.leaf] = true;
     }
-    leaves_fold(sums, p->order->leaves);
+    leaves_fold(sums, there, p->order->leaves);
     for (int j = 0; j < s->width; j++) {
         real result = sums[0][j];
 
@@ -126,6 +215,7 @@ struct all_strips {
     struct matmul p;
     void (*granule)(const struct strip *s, int64_t first, int64_t length,
                     real *chain);
+    const struct gathered *rows;
 };
 
 static void matmul_body(void *argument, int index, int count)
@@ -137,7 +227,7 @@ static void matmul_body(void *argument, int index, int count)
     threads_split(all->p.c.shape[0] * strips, 1, index, count, &first, &last);
     for (int64_t i = first; i < last; i++) {
         struct strip s = {&all->p, i / strips, i % strips * STRIP, STRIP,
-                          all->granule};
+                          all->granule, all->rows};
 
         if (n - s.column < STRIP) s.width = (int)(n - s.column);
         strip_compute(&s);
@@ -162,7 +252,7 @@ static void matmul_check(const struct matmul *p, enum dtype dtype)
 
 status NAME(matmul)(struct stream *stream, const struct matmul *p)
 {
-    struct all_strips all = {*p, granule_chain};
+    struct all_strips all = {*p, granule_chain, NULL};
 
     matmul_check(p, REAL_DTYPE);
     threads_run(stream->threads, matmul_body, &all);
@@ -181,17 +271,14 @@ struct widened {
 static void granule_widen(const struct strip *s, int64_t first, int64_t length,
                           struct widened *out)
 {
-    const struct tensor *a = &s->p->a, *b = &s->p->b;
     const int64_t blocks = (length + PRODUCT_BLOCK - 1) / PRODUCT_BLOCK;
     const int64_t rows = blocks * PRODUCT_BLOCK;
 
     memset(out->a, 0, (size_t)rows * sizeof *out->a);
     memset(out->b, 0, (size_t)rows * sizeof *out->b);
     for (int64_t k = 0; k < length; k++) {
-        out->a[k] = get(a, s->row * a->stride[0] + (first + k) * a->stride[1]);
-        for (int j = 0; j < s->width; j++)
-            out->b[k][j] = get(b, (first + k) * b->stride[0] +
-                                      (s->column + j) * b->stride[1]);
+        out->a[k] = a_get(s, first + k);
+        b_get(s, first + k, out->b[k]);
     }
 }
 
@@ -253,7 +340,7 @@ static void granule_widened(const struct strip *s, int64_t first,
 status reference_matmul_bf16_pairs(struct stream *stream,
                                    const struct matmul *p)
 {
-    struct all_strips all = {*p, granule_pairs};
+    struct all_strips all = {*p, granule_pairs, NULL};
 
     matmul_check(p, DTYPE_BF16);
     threads_run(stream->threads, matmul_body, &all);
@@ -263,7 +350,7 @@ status reference_matmul_bf16_pairs(struct stream *stream,
 status reference_matmul_bf16_tiles(struct stream *stream,
                                    const struct matmul *p)
 {
-    struct all_strips all = {*p, granule_tiles};
+    struct all_strips all = {*p, granule_tiles, NULL};
 
     matmul_check(p, DTYPE_BF16);
     threads_run(stream->threads, matmul_body, &all);
@@ -272,10 +359,24 @@ status reference_matmul_bf16_tiles(struct stream *stream,
 
 status reference_matmul_f16(struct stream *stream, const struct matmul *p)
 {
-    struct all_strips all = {*p, granule_widened};
+    struct all_strips all = {*p, granule_widened, NULL};
 
     matmul_check(p, DTYPE_F16);
     threads_run(stream->threads, matmul_body, &all);
     return OK;
 }
 #endif
+
+void NAME(matmul_gathered)(struct stream *stream, const struct matmul *p,
+                           enum granule_kind kind, const struct gathered *rows)
+{
+    struct all_strips all = {*p, granule_gathered, rows};
+
+#if REAL_BITS == 32
+    if (kind == GRANULE_PAIRS) all.granule = granule_pairs;
+    if (kind == GRANULE_TILES) all.granule = granule_tiles;
+    if (kind == GRANULE_WIDENED) all.granule = granule_widened;
+#endif
+    CHECK(kind == GRANULE_CHAIN || REAL_BITS == 32);
+    threads_run(stream->threads, matmul_body, &all);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* product.h - a product of one expert: operands whose rows lie where their
+ * tokens do. */
+#ifndef LOCKSTEP_KERNELS_REFERENCE_PRODUCT_H
+#define LOCKSTEP_KERNELS_REFERENCE_PRODUCT_H
+
+#include "kernels/reference/real.h"
+
+/* A granule's definition (docs/numerics.md). */
+enum granule_kind { GRANULE_CHAIN, GRANULE_PAIRS, GRANULE_TILES,
+                    GRANULE_WIDENED };
+
+/* Rows of one expert. Where `contracted`, the product's contracted dimension
+ * counts them, for a and b alike, and segments count tokens; else rows of a
+ * do. */
+struct gathered {
+    const struct expert_groups *groups;
+    int expert;
+    const struct expert_rows *a, *b; /* b NULL unless contracted */
+    bool contracted;
+};
+
+/* p->a, and p->b where b's rows are gathered, say shape and type alone. */
+void NAME(matmul_gathered)(struct stream *stream, const struct matmul *p,
+                           enum granule_kind kind, const struct gathered *rows);
+
+#endif
