@@ -121,7 +121,9 @@ struct cutting {
     size_t prefix;    /* bytes of the first lines that stay */
     bool scattered;   /* others stay behind one that goes */
     struct text stays, goes; /* stays: only what is behind the prefix */
+    int64_t damaged;  /* lines; each of the first few gets a warning */
 };
+enum { DAMAGED_SHOWN = 4 };
 
 static status json_step(struct arena *scratch, const char *line, size_t length,
                         const char *source, int64_t *step)
@@ -146,8 +148,9 @@ static bool stays(struct cutting *c, struct arena *scratch, size_t at,
     result = c->of_line(scratch, c->bytes + at, line, source, &step);
     arena_reset(scratch);
     if (result == OK) return step <= c->step_kept;
-    LOG(WARNING, "files", "a damaged line was moved to %s.cut, the others "
-        "stay: %s", c->path, status_message());
+    if (++c->damaged <= DAMAGED_SHOWN)
+        LOG(WARNING, "files", "a damaged line was moved to %s.cut, the others "
+            "stay: %s", c->path, status_message());
     status_clear();
     return false;
 }
@@ -177,6 +180,9 @@ static status sort_lines(struct cutting *c)
         }
         at += whole;
     }
+    if (c->damaged > DAMAGED_SHOWN)
+        LOG(WARNING, "files", "%s: %lld more damaged lines were moved", c->path,
+            (long long)(c->damaged - DAMAGED_SHOWN));
 done:
     arena_free(&scratch);
     return result;

@@ -43,16 +43,17 @@ size_t terminal_escape(char *out, const char *bytes, size_t length,
         const size_t taken = sequence_length(bytes + at, length - at);
         uint32_t code = 0;
 
-        if (taken == 0) {
-            snprintf(hex, sizeof hex, "\\x%02x", (unsigned char)bytes[at]);
-        } else {
-            text_utf8_decode(bytes + at, taken, &code);
-            snprintf(hex, sizeof hex, "\\u%04x", (unsigned)(code & 0xffff));
-        }
+        if (taken > 0) text_utf8_decode(bytes + at, taken, &code);
         if (taken > 0 && !is_control(code, lines)) {
             memcpy(out + used, bytes + at, taken);
             used += taken;
         } else {
+            if (taken == 0)
+                snprintf(hex, sizeof hex, "\\x%02x",
+                         (unsigned char)bytes[at]);
+            else
+                snprintf(hex, sizeof hex, "\\u%04x",
+                         (unsigned)(code & 0xffff));
             memcpy(out + used, hex, strlen(hex));
             used += strlen(hex);
         }

@@ -123,7 +123,7 @@ static status encode_text(const struct encoder *e, struct job *job)
                             job->length, true, &job->tokens);
 }
 
-/* Documents differ in length: whoever is free takes the next. */
+/* Documents differ in length, so a free thread takes the next one. */
 static void encode_some(void *argument, int index, int count)
 {
     struct encoder *e = argument;

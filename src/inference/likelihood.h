@@ -2,10 +2,9 @@
 /* likelihood.h - log-likelihoods of requests: of a stage alone, or of a run's
  * ranks while they train.
  *
- * Every scored target's loss is brought to its place in one table, whoever
- * computed it; each request's are then added in their order in float64. So
- * neither the batch, nor the order of requests, nor the layout of the ranks
- * shows in a bit. */
+ * The loss of each scored target goes to its place in one table, from the rank
+ * that computed it. The losses of a request are then added in order in float64.
+ * The bits do not depend on the batch, the order of requests or the layout. */
 #ifndef LOCKSTEP_INFERENCE_LIKELIHOOD_H
 #define LOCKSTEP_INFERENCE_LIKELIHOOD_H
 

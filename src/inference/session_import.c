@@ -235,7 +235,7 @@ static status check_tied(const struct model *model, struct weights *weights,
     return OK;
 }
 
-/* Every tensor of the model must be there, whoever holds it. */
+/* Every tensor of the model must be there, on whichever rank. */
 static status need_all(const struct session_parts *parts,
                        const struct model *model, struct weights *weights,
                        const struct naming *naming, void *buffer)

@@ -16,7 +16,7 @@ struct blocks { uint64_t words[BLOCKS_WORDS]; };
 
 bool blocks_has(const struct blocks *set, int layer);
 void blocks_put(struct blocks *set, int layer);
-/* Each so manieth of the blocks; 0: none. */
+/* Every n-th block, n = period; 0: none. */
 void blocks_every(struct blocks *set, int count, int period);
 /* The period that makes the set again; -1: none does. */
 int blocks_period(const struct blocks *set, int count);

@@ -24,7 +24,7 @@ struct lora_wish {
  * nearest). */
 status lora_choose(struct model *model, const struct lora_wish *wish);
 
-/* Regular expressions in settings of PEFT, for whoever has them. */
+/* A matcher of the regular expressions in settings of PEFT. */
 struct lora_matcher {
     /* *yes: does the pattern match all of the name? */
     status (*matches)(void *argument, const char *pattern, const char *name,

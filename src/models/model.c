@@ -309,7 +309,7 @@ static void fill_sizes(struct model *m, const struct options *options)
     if (m->head_softcap < 0) m->head_softcap = kind->head_softcap;
 }
 
-/* Which blocks are excepted: a list, or each so manieth; -1: the family's. */
+/* The blocks that differ: a list, or every n-th; -1: the family's. */
 static status choose_some(struct blocks *set, int count, const char *name,
                           const char *list, const int periods[2])
 {

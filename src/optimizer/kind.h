@@ -12,9 +12,9 @@
  *                rank after the others: may send messages
  *   whole        instead: hooks that see each outside tensor as a whole, on one
  *                of the ranks that share it (optimizer/whole.h)
- *   average      sets item->weight to what validation, checkpoints and whoever
- *                reads them have instead of the weights that are trained; those
- *                are kept meanwhile where the gradients were
+ *   average      sets item->weight to the values that validation, checkpoints
+ *                and exports get instead of the trained weights; these are kept
+ *                in the memory of the gradients meanwhile
  * Each parameter has one rule, computed at start by rules_build from its name
  * and shape alone, so every rank and every layout finds the same. */
 #ifndef LOCKSTEP_OPTIMIZER_KIND_H

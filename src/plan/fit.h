@@ -3,8 +3,8 @@
  *
  * The grid is the finest cut of every sum (docs/numerics.md, section 1). An
  * axis fits when each of its ranks gets a subtree of the grid's leaves: then
- * no bit shows the layout. Every refusal names the axis, what was found, what
- * was expected and the nearest that can be. */
+ * the bits do not depend on the layout. Every refusal names the axis, what was
+ * found, what was expected and the nearest that fits. */
 #ifndef LOCKSTEP_PLAN_FIT_H
 #define LOCKSTEP_PLAN_FIT_H
 

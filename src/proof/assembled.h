@@ -2,10 +2,9 @@
 /* assembled.h - the numbers of all ranks in one place, as one rank would have
  * them: for proofs only, since a run never gathers its model.
  *
- * Rank 0 takes what every rank holds. The first to bring an element sets it;
- * whoever brings it again must bring the same bits, and every element must
- * come. So that replicas agree, and that nothing is missing, is checked on
- * the way. */
+ * Rank 0 collects the parts of all ranks. The first copy of an element sets it,
+ * other copies must have the same bits, and every element must arrive. This
+ * checks that replicas agree and that nothing is missing. */
 #ifndef LOCKSTEP_PROOF_ASSEMBLED_H
 #define LOCKSTEP_PROOF_ASSEMBLED_H
 

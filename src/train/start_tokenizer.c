@@ -7,8 +7,8 @@
 #include "checkpoint/run_dir.h"
 #include "tokenizer/tokenizer.h"
 
-/* Beside the weights, or in the run that they are of. False: there is none, or
- * no such model, which whoever reads the weights says better. */
+/* In the directory of the weights, or of their run. False: there is none, or
+ * no such model; the reader of the weights has the better sentence for that. */
 static bool find(const char *from, struct model_place *place,
                  char file[PATH_BYTES])
 {

@@ -113,6 +113,15 @@ else
     bad "what was cut is kept" "other lines" damaged/metrics.jsonl.cut
 fi
 
+# A thousand damaged lines were a thousand warnings, and seconds of them.
+cp -r damaged flooded
+yes damaged | head -n 1000 >>flooded/metrics.jsonl
+must resume flooded --set train.steps=32
+says "many damaged lines are counted" "996 more damaged lines were moved"
+[ "$(grep -c "a damaged line was moved" log)" -le 4 ] &&
+    ok "many damaged lines: few warnings" ||
+    bad "many damaged lines: few warnings" "one for each" log
+
 # --- old checkpoints that cannot be removed ---
 LOCKSTEP_FAULT=checkpoint.remove:1:fail lockstep train config.yaml \
     --run pruned >log 2>&1
