@@ -11,8 +11,8 @@ enum { RANKS_MOST = 64 };
 /* train.c: --ranks, the number of threads that are ranks. beyond: advice for
  * more than RANKS_MOST of them. ERR_USAGE. */
 #define RANKS_BEYOND \
-    "for more, start one process for each rank: mpirun -n N lockstep ... " \
-    "without --ranks (docs/mesh.md)"
+    "for more, start one process for each rank: lockstep launch --ranks N -- " \
+    "lockstep ..., or mpirun -n N (docs/mesh.md)"
 status run_ranks(const struct arguments *arguments, const char *beyond,
                  int64_t *ranks);
 

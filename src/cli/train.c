@@ -64,10 +64,11 @@ status command_resume(struct arguments *arguments)
                                               &set.values, &request.ranks));
     if (request.ranks > RANKS_MOST)
         FAIL_GOTO(done, result, ERR_CONFIG,
-                  "%s ran on %d ranks, and threads are at most %d: mpirun -n "
-                  "%d lockstep resume ..., or --ranks N with a mesh for it",
-                  arguments->operands[0], request.ranks, (int)RANKS_MOST,
-                  request.ranks);
+                  "%s ran on %d ranks, and one process takes at most %d: "
+                  "lockstep launch --ranks %d -- lockstep resume %s, or "
+                  "--ranks N with a mesh for it", arguments->operands[0],
+                  request.ranks, (int)RANKS_MOST, request.ranks,
+                  arguments->operands[0]);
     TRY_GOTO(done, result, trainer_run(&request));
 done:
     options_free(&set);

@@ -87,8 +87,9 @@ while IFS=' ' read -r ranks rest; do
     case $code in 0 | 69 | 78) ;; *)
         bad "drawn options: ${arguments[*]}" "exit $code" log ;;
     esac
-    if grep -Eq '(bytes|flops?|tokens|count|parameters)": *(-|nan|inf)' out
-    then bad "drawn options: ${arguments[*]}" "a negative number" out; fi
+    if grep -Eq ': *(-[0-9]|-?nan|-?inf)' out; then
+        bad "drawn options: ${arguments[*]}" "a negative number" out
+    fi
     [ $code -ne 0 ] || legal=$((${legal:-0} + 1))
 done < <(lockstep docs options | awk -v draws="${WIDE:-120}" \
     -v seed="${SEED:-23}" -F'|' '

@@ -378,7 +378,8 @@ static inline void item_replace(struct item **at, struct item *from, bool after)
     if ((*at)->kind == ITEM_PAIR && (*source)->kind != ITEM_PAIR &&
         (*at)->first != NULL && (*at)->first->next != NULL)
         at = &(*at)->first->next;
-    else if ((*at)->kind != ITEM_PAIR && (*source)->kind == ITEM_PAIR)
+    else if ((*at)->kind != ITEM_PAIR && (*source)->kind == ITEM_PAIR &&
+             (*source)->first != NULL)
         source = &(*source)->first->next;
     if (*source == NULL || (copy = item_copy(*source)) == NULL) return;
     if (after) {
