@@ -296,6 +296,49 @@ const struct command commands[] = {
        "transfers, samples, gathers, reductions, tail or needs (needs)", false},
       {"draw", "FILE.svg", "draws --explain mesh, memory, step or time", false},
       FLAG_THREADS, FLAG_JSON}},
+    {"search", "CONFIG", 1, 1, "finds the fastest layout of a model on a "
+     "machine",
+     "Enumerates every legal mesh, schedule, micro-batch, ZeRO stage and "
+     "recomputation, discards\nwhat does not fit, times the best, and says why "
+     "the others lose. Prints lines to paste\ninto the configuration. Exit "
+     "code 79: nothing fits (docs/planner.md).",
+     "lockstep search examples/01_first_run/config.yaml --machine cpu --ranks "
+     "2", false,
+     command_search,
+     {FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS, FLAG_MAX_MEMORY,
+      {"ranks", "N", "number of ranks (all devices of the nodes)", false},
+      {"top", "N", "layouts to print (10)", false},
+      {"objective", "NAME", "time, cost or memory (time)", false},
+      {"draw", "FILE.svg", "draws time, free memory and network bytes", false},
+      FLAG_SET, FLAG_JSON}},
+    {"simulate", "CONFIG", 1, 1, "a step, a day and a month with slow ranks "
+     "and failures",
+     "FILE says which ranks or links are slower, and how often nodes fail "
+     "(docs/planner.md).",
+     "echo '{\"slow\": [{\"rank\": 1, \"factor\": 1.5}]}' > slow.json\n"
+     "lockstep simulate examples/01_first_run/config.yaml --ranks 2 --machine "
+     "cpu --perturb slow.json", false,
+     command_simulate,
+     {FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS,
+      {"ranks", "N", "number of ranks (all devices of the nodes)", false},
+      {"perturb", "FILE", "slow ranks, slow links, failures", false},
+      {"unfold", NULL, "simulates equal pipelines one by one, too", false},
+      FLAG_TOKENS, FLAG_SET, FLAG_JSON}},
+    {"budget", "", 0, 0, "how large a model a budget trains",
+     "Chinchilla's choice for a number of FLOPs, tokens or days, and smaller "
+     "models that are\ntrained longer.",
+     "lockstep budget --days 30 --machine h100 --nodes 16", false,
+     command_budget,
+     {{"tokens", "T", "tokens to train on", false},
+      {"flops", "F", "FLOPs to spend", false},
+      {"days", "D", "days on the machine", false},
+      FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN,
+      {"ranks", "N", "number of devices (1)", false},
+      {"mfu", "X", "share of the 16-bit peak that is reached (0.4)", false},
+      {"unique", "T", "unique tokens of the data, for repetition", false},
+      {"batch", "T", "tokens of a batch, for the critical batch", false},
+      {"context", "N", "tokens of a sequence, for attention's share", false},
+      FLAG_WATTS, FLAG_PRICE, FLAG_JSON}},
     {"machines", "", 0, 0, "lists the machines that the planner knows",
      "Every constant says whether it is from a data sheet, fitted on published "
      "measurements,\nmeasured or assumed. `lockstep calibrate` measures this "

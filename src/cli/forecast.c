@@ -92,12 +92,17 @@ status forecast_open(struct forecast *f, struct arguments *arguments)
     return shape_of(&f->shape, &f->model, f->set.values.data.sequence);
 }
 
+enum { PLANNED_WHOLE = 16 /* pipe ranks; of more, the first and the last */ };
+
 /* The largest rank, planned to the byte; the ranks of a pipe differ. */
 static status plan_memory(struct forecast *f, struct setup *setup)
 {
     const int pipe = setup->mesh.size[AXIS_PIPE];
+    const int ends = f->quick ? 1 : pipe > PLANNED_WHOLE ? 4 : pipe;
 
     for (int position = 0; position < pipe; position++) {
+        if (position == ends && position < pipe - ends)
+            position = pipe - ends;
         struct place place = {{0}};
         struct draft draft;
         double bytes;
@@ -115,7 +120,7 @@ static status plan_memory(struct forecast *f, struct setup *setup)
 }
 
 /* Lockstep's own choices where the options leave them open. */
-static status settle(struct forecast *f)
+static status settle(struct forecast *f, bool suggest)
 {
     struct setup setup = {0};
     status result;
@@ -123,8 +128,9 @@ static status settle(struct forecast *f)
     f->set.values.train.memory =
         (f->max_memory > 0 ? f->max_memory
                            : f->machine.value[M_MEMORY_BYTES]) / 1073741824.0;
-    TRY_GOTO(done, result,
-             setup_resolve_or_suggest(&setup, &f->set, f->ranks, 0));
+    result = suggest ? setup_resolve_or_suggest(&setup, &f->set, f->ranks, 0)
+                     : setup_resolve(&setup, &f->set, f->ranks, 0);
+    TRY_GOTO(done, result, result);
     f->set.values.train.micro_batch = setup.request.micro_batch;
     TRY_GOTO(done, result, plan_memory(f, &setup));
 done:
@@ -138,8 +144,13 @@ status forecast_layout(struct forecast *f)
         &f->set.values, &f->shape, &f->machine, f->as, f->ranks, f->nodes,
         f->blocks};
 
-    if (f->as == AS_LOCKSTEP) TRY(settle(f));
+    if (f->as == AS_LOCKSTEP) TRY(settle(f, true));
     return layout_from_options(&f->layout, &request);
+}
+
+status forecast_exactly(struct forecast *f)
+{
+    return settle(f, false);
 }
 
 struct cost forecast_cost(const struct forecast *f)

@@ -20,6 +20,7 @@ struct forecast {
     double max_memory;      /* bytes; 0: the machine's */
     double exact_bytes;     /* planned to the byte; 0: closed form */
     int exact_position;     /* of the pipe, where that is */
+    bool quick;             /* plans the first and the last pipe rank only */
 };
 
 enum { FORECAST_RANKS = 1 << 20 };
@@ -28,6 +29,8 @@ enum { FORECAST_RANKS = 1 << 20 };
 status forecast_open(struct forecast *forecast, struct arguments *arguments);
 /* The layout of the options, and the memory that Lockstep would take. */
 status forecast_layout(struct forecast *forecast);
+/* The memory alone; a refusal has no hint. */
+status forecast_exactly(struct forecast *forecast);
 struct cost forecast_cost(const struct forecast *forecast);
 void forecast_free(struct forecast *forecast);
 

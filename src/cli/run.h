@@ -33,6 +33,12 @@ status command_compare(struct arguments *arguments);
 status command_metrics(struct arguments *arguments);
 /* plan.c */
 status command_plan(struct arguments *arguments);
+/* search.c */
+status command_search(struct arguments *arguments);
+/* simulate.c */
+status command_simulate(struct arguments *arguments);
+/* budget.c */
+status command_budget(struct arguments *arguments);
 /* machines.c */
 status command_machines(struct arguments *arguments);
 /* mup.c */

@@ -114,8 +114,26 @@ static double in_flight(const struct layout *l, const struct shape *s,
     return blocks * (each < m ? each : m);
 }
 
+/* Lockstep adds gradients by a tree over leaves of the batch: beside pipe and
+ * context ranks it keeps whole ones, and those that wait for their sibling
+ * (docs/zero.md). */
+static double gradients_of_lockstep(const struct layout *l, double parameters,
+                                    double unit)
+{
+    const double whole = 4 * parameters;
+    const int divided = l->pipe == 1 && l->context == 1
+                            ? layout_division(l, 2) : 1;
+    int64_t leaves = (l->batch < 64 ? l->batch : 64) / layout_sharing(l);
+    double waiting = 0;
+
+    if (divided > 1) leaves = l->microbatches;
+    for (; leaves > 1; leaves /= 2) waiting += 1;
+    if (divided == 1) return whole * (1 + waiting);
+    return whole / divided * (waiting > 1 ? waiting : 1) + 8 * unit;
+}
+
 static void fill_states(const struct layout *l, double parameters,
-                        struct memory *out)
+                        double blocks, struct memory *out)
 {
     const double weight = l->bits == 32 ? 4 : 2;
     /* With float32 weights there is no other copy of them. */
@@ -124,6 +142,9 @@ static void fill_states(const struct layout *l, double parameters,
     out->weights = weight * parameters / layout_division(l, 3);
     out->gradients = 4 * parameters / layout_division(l, 2);
     out->states = states * parameters / layout_division(l, 1);
+    if (l->as == AS_LOCKSTEP)
+        out->gradients = gradients_of_lockstep(
+            l, parameters, parameters / (1 + blocks));
     if (l->as == AS_TORCHTITAN) { /* float32 shards, 16 bits when gathered */
         out->weights = 4 * parameters / layout_division(l, 3);
         out->states = 8 * parameters / layout_division(l, 1);
@@ -146,7 +167,8 @@ void memory_of(const struct layout *l, const struct shape *s, int position,
     const double unit = s->block_parameters / t;
 
     *out = (struct memory){0};
-    fill_states(l, parameters_at(l, s, position), out);
+    fill_states(l, parameters_at(l, s, position),
+                (double)s->layers / l->pipe, out);
     out->activations = each * in_flight(l, s, position);
     if (position == 0 && s->biased) /* the mask of the embedding's dropout */
         out->activations += tokens * (double)s->width / t *
@@ -181,9 +203,14 @@ void memory_of(const struct layout *l, const struct shape *s, int position,
 double memory_largest(const struct layout *l, const struct shape *s, int *at)
 {
     double most = 0;
+    /* Even stages differ by a block, and what waits falls along the pipe: the
+     * most is near an end. */
+    const int near = l->blocks == NULL && l->pipe > 8 ? 3 : l->pipe;
 
     *at = 0;
     for (int position = 0; position < l->pipe; position++) {
+        if (position == near && position < l->pipe - 2)
+            position = l->pipe - 2;
         struct memory here;
         double bytes;
 

@@ -52,6 +52,66 @@ must plan small.yaml --ranks 2 --set mesh.pipe=2 --time --machine cpu \
 if grep -q '</svg>' step.svg; then ok "a picture"
 else bad "a picture" "it is not whole"; fi
 
+# --- search ---
+expected="version candidates feasible timed seconds candidates_per_s "
+expected+="objective memory_limit_bytes best why rejected "
+lockstep search small.yaml --machine cpu --ranks 2 --json >search.json 2>err
+if [ "$(keys search.json)" = "$expected" ]; then ok "the keys of search"
+else bad "the keys of search" "$(keys search.json)" err; fi
+lockstep search small.yaml --machine cpu --ranks 2 --draw front.svg >out 2>err
+awk '/^zero:/ { on = 1 } /^$/ { on = 0 } on' out >lines
+sed '/^train:/d' small.yaml >pasted.yaml
+grep '^train:' lines | sed 's/{/{batch: 16, steps: 10, /' >>pasted.yaml
+grep -v '^train:' lines >>pasted.yaml
+expect "the lines of the best can be pasted" 0 "fits" plan pasted.yaml \
+    --ranks 2 --time --machine cpu
+if grep -q '</svg>' front.svg; then ok "a picture of the front"
+else bad "a picture of the front" "it is not whole"; fi
+expect "a search where nothing fits" 79 "none of" search gpt.yaml \
+    --machine a100-40 --ranks 8
+expect "a family that does not fit has its reason" 79 "over at pipe rank" \
+    search gpt.yaml --machine a100-40 --ranks 8
+expect "the cheapest number of ranks" 0 "candidates" search small.yaml \
+    --machine cpu --ranks 4 --objective cost
+expect "the least memory" 0 "candidates" search small.yaml --machine cpu \
+    --ranks 4 --objective memory --top 2
+expect "a large search" 0 "Why: " search gpt.yaml --machine a100-80 \
+    --nodes 8 --as megatron --top 3
+
+# --- slow ranks and failures ---
+echo '{"slow": [{"rank": 70, "factor": 2}], "failures": {"per_node_day":
+    0.0065, "restart_s": 180, "stall_s": 5}}' >slow.json
+simulate="simulate gpt.yaml --set mesh.data=2 --set train.batch=128 --ranks 128
+    --machine a100-80 --as megatron"
+lockstep $simulate --perturb slow.json --json >folded.json 2>err
+lockstep $simulate --perturb slow.json --json --unfold >unfolded.json 2>err
+if diff <(grep -v simulated folded.json) \
+        <(grep -v simulated unfolded.json) >difference; then
+    ok "unfolded as folded"
+else bad "unfolded as folded" "they differ" difference; fi
+if grep -q '"classes": 2' folded.json; then ok "a slow rank splits its class"
+else bad "a slow rank splits its class" "not 2" folded.json; fi
+while read -r code words text; do
+    echo "$text" >bad.json
+    expect "perturb: $text" "$code" "${words//_/ }" $simulate \
+        --perturb bad.json
+done <<'END'
+65 names_no_rank {}
+65 names_no_rank {"slow": []}
+65 names_no_rank {"slow": [{"factor": 2}]}
+78 ranks_0_to_127 {"slow": [{"rank": 128, "factor": 2}]}
+78 factor_is_0.5 {"slow": [{"rank": 1, "factor": 0.5}]}
+65 unknown_key {"slwo": [{"rank": 1, "factor": 2}]}
+78 makes_no_progress {"failures": {"per_node_day": 1e5, "restart_s": 600}}
+78 expected_0_or_more {"failures": {"per_node_day": -1}}
+END
+
+# --- budgets ---
+expect "a budget" 0 "Chinchilla" budget --days 30 --machine h100 --nodes 16
+expect "a budget of two kinds" 2 "found 2" budget --days 30 --flops 1e20 \
+    --machine h100
+expect "a budget of nothing" 2 "found 0" budget --machine h100
+
 # --- mistakes ---
 expect "no machine" 2 "needs --machine" plan gpt.yaml --time
 expect "an unknown machine" 78 "nearest preset is h100" plan gpt.yaml --time \

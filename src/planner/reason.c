@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reason.c - why a layout loses against the best one, in words. */
+#include "planner/search.h"
+
+#include <string.h>
+
+#include "planner/network.h"
+
+struct loss { const char *words; double seconds; };
+
+static double arithmetic(const struct prediction *p)
+{
+    return p->path_s[CAUSE_PRODUCT] + p->path_s[CAUSE_ATTENTION] +
+           p->path_s[CAUSE_MEMORY] + p->path_s[CAUSE_LAUNCH] -
+           p->bubble_rate * p->body_s;
+}
+
+/* The largest difference between a layout and the best one. */
+static struct loss largest(const struct candidate *worse,
+                           const struct candidate *best)
+{
+    const struct prediction *a = &worse->prediction, *b = &best->prediction;
+    const struct loss losses[] = {
+        {"the bubble", a->bubble_rate * a->body_s -
+                           b->bubble_rate * b->body_s},
+        {"messages between tensor ranks",
+         a->exposed_s[AXIS_TENSOR] - b->exposed_s[AXIS_TENSOR]},
+        {"messages between context ranks",
+         a->exposed_s[AXIS_CONTEXT] - b->exposed_s[AXIS_CONTEXT]},
+        {"sums of gradients", a->exposed_s[AXIS_DATA] -
+                                  b->exposed_s[AXIS_DATA]},
+        {"gathering of weights", a->exposed_s[AXIS_SHARD] -
+                                     b->exposed_s[AXIS_SHARD]},
+        {"transfers in the pipeline",
+         a->exposed_s[AXIS_PIPE] - b->exposed_s[AXIS_PIPE]},
+        {"the update", a->path_s[CAUSE_UPDATE] - b->path_s[CAUSE_UPDATE]},
+        {worse->layout.recompute > best->layout.recompute
+             ? "recomputation"
+             : worse->layout.tensor > best->layout.tensor
+                   ? "narrower products" : "arithmetic",
+         arithmetic(a) - arithmetic(b)}};
+    struct loss most = losses[0];
+
+    for (int i = 1; i < (int)(sizeof losses / sizeof *losses); i++)
+        if (losses[i].seconds > most.seconds) most = losses[i];
+    return most;
+}
+
+static bool leaves_node(const struct layout *l)
+{
+    const struct group_shape tensor = group_of(l, CAUSE_TENSOR);
+
+    return tensor.ranks > 1 && group_on_node(l, tensor) < tensor.ranks;
+}
+
+void search_reason(const struct search *search, const struct family *family,
+                   const struct search_request *request, char *out,
+                   size_t size)
+{
+    const struct candidate *best = search->found;
+    const struct candidate *worse =
+        family->best >= 0 ? &search->found[family->best] : NULL;
+    char bytes[32];
+
+    (void)request;
+    if (worse == NULL) {
+        snprintf(out, size, "%s over at pipe rank %d",
+                 text_bytes(bytes, (uint64_t)family->least_over),
+                 family->position);
+        return;
+    }
+    if (!worse->timed || !best->timed || worse->prediction.step_s > 1e299) {
+        snprintf(out, size, "its bound of %.4g s is above the best",
+                 worse->bound_s);
+        return;
+    }
+    const double slower = worse->score / best->score - 1;
+
+    if (slower <= 0) {
+        snprintf(out, size, "the best has it, or is as fast");
+        return;
+    }
+    const struct loss loss = largest(worse, best);
+
+    snprintf(out, size, "%.1f%% slower, %.1f%% to %s%s", 100 * slower,
+             100 * loss.seconds / best->prediction.step_s, loss.words,
+             leaves_node(&worse->layout) ? "; its tensor ranks leave the node"
+                                         : "");
+}

@@ -1,0 +1,515 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* search.c - enumerates layouts, discards those that do not fit, and times the
+ * others in the order of a bound from below. */
+#include "planner/search.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/memory.h"
+#include "planner/tail.h"
+
+const char *const objective_names[OBJECTIVES] = {"time", "cost", "memory"};
+
+enum { TENSOR_MOST = 16, CONTEXT_MOST = 16, PIPE_MOST = 64, MICRO_MOST = 64,
+       CANDIDATES_MOST = 1 << 22, TIMED_MOST = 160, STEADY = 2 };
+
+enum choice { CHOICE_TENSOR, CHOICE_CONTEXT, CHOICE_PIPE, CHOICE_MICRO,
+              CHOICE_ZERO, CHOICE_RECOMPUTE, CHOICE_SCHEDULE, CHOICES };
+
+static const struct { const char *name; int chunks; } schedules[] = {
+    {"1f1b", 1}, {"interleaved", 2}, {"interleaved", 4}, {"zb-h1", 1},
+    {"zb-v", 2}};
+enum { SCHEDULES = (int)(sizeof schedules / sizeof *schedules) };
+
+struct hunt {
+    struct search *out;
+    const struct search_request *request;
+    struct layout l;       /* that is looked at */
+    int schedule;          /* row of schedules */
+    struct passes block, head; /* of tensor, context, micro-batch, recompute */
+};
+
+/* ---- families ---- */
+
+static void family_name(const struct hunt *h, int choice, int value,
+                        char *out)
+{
+    static const char *const names[CHOICES] = {
+        "tensor", "context", "pipe", "micro-batch", "zero", "recompute",
+        "schedule"};
+
+    if (choice == CHOICE_RECOMPUTE)
+        snprintf(out, FAMILY_BYTES, "recompute %s", recompute_names[value]);
+    else if (choice == CHOICE_SCHEDULE)
+        snprintf(out, FAMILY_BYTES, "%s, %d chunk%s", schedules[value].name,
+                 schedules[value].chunks,
+                 schedules[value].chunks > 1 ? "s" : "");
+    else
+        snprintf(out, FAMILY_BYTES, "%s %d", names[choice], value);
+    (void)h;
+}
+
+static struct family *family_of(struct hunt *h, int choice, int value)
+{
+    struct search *s = h->out;
+
+    for (int i = 0; i < s->family_count; i++)
+        if (s->families[i].choice == choice && s->families[i].value == value)
+            return &s->families[i];
+    if (s->family_count == FAMILIES_MOST) return &s->families[0];
+    struct family *f = &s->families[s->family_count++];
+
+    *f = (struct family){.choice = choice, .value = value, .best = -1};
+    family_name(h, choice, value, f->name);
+    return f;
+}
+
+static void values_of(const struct layout *l, int schedule, int out[CHOICES])
+{
+    const int values[CHOICES] = {l->tensor, l->context, l->pipe,
+                                 (int)l->micro_batch, l->zero,
+                                 (int)l->recompute, schedule};
+
+    memcpy(out, values, sizeof values);
+}
+
+/* `over`: bytes beyond the limit; at most 0: it fits. */
+static void note_families(struct hunt *h, double over, int position)
+{
+    int values[CHOICES];
+
+    values_of(&h->l, h->schedule, values);
+    for (int i = 0; i < CHOICES; i++) {
+        struct family *f = family_of(h, i, values[i]);
+
+        f->candidates++;
+        f->feasible += over <= 0;
+        if (over > 0 && (f->least_over == 0 || over < f->least_over)) {
+            f->least_over = over;
+            f->position = position;
+        }
+    }
+}
+
+/* ---- one candidate ---- */
+
+static double sum_of(const struct passes *passes)
+{
+    double sum = 0;
+
+    for (int i = 0; i < PASSES; i++) sum += spent_seconds(&passes->pass[i]);
+    return sum;
+}
+
+/* Gathers and sums of gradients of a step, which one lane carries. */
+static double messages_of(const struct hunt *h)
+{
+    const struct layout *l = &h->l;
+    const struct shape *s = h->request->shape;
+    const struct cost cost = {h->request->machine, s, l};
+    const struct group_shape group = data_group(l);
+    const double bytes = s->block_parameters / l->tensor *
+                         (double)s->layers / l->pipe;
+    double guessed = 0, gather, reduce;
+
+    if (group.ranks < 2) return 0;
+    gather = cost_collective(&cost, COLLECTIVE_ALL_GATHER, group,
+                             bytes * (l->bits == 32 ? 4 : 2), &guessed);
+    reduce = cost_collective(&cost, COLLECTIVE_REDUCE_SCATTER, group,
+                             bytes * 4, &guessed);
+    if (l->zero == 3) return l->microbatches * (2 * gather + reduce);
+    return l->zero > 0 ? gather + reduce : 2 * reduce;
+}
+
+/* The work of the busiest rank and the time until the pipeline is full, or the
+ * messages where they are more: hardly a schedule is faster. */
+static double bound_of(const struct hunt *h)
+{
+    const struct layout *l = &h->l;
+    const double each = sum_of(&h->block) * h->request->shape->layers /
+                        l->pipe;
+    const double head = sum_of(&h->head) / l->pipe;
+    const double idle = l->pipe == 1                        ? 0
+                        : strncmp(l->schedule, "zb", 2) == 0
+                            ? 0.3 * (l->pipe - 1) * each
+                            : (l->pipe - 1) * each / l->chunks;
+    const double work = l->microbatches * (each + head) +
+                        (strcmp(l->schedule, "zb-v") != 0 ? idle
+                         : l->microbatches < 2 * l->pipe
+                             ? 0.5 * (l->pipe - 1) * each : 0);
+    const double sent = messages_of(h);
+    struct memory m;
+
+    memory_of(l, h->request->shape, 0, &m);
+    const double update = 2.5 * m.states /
+                          (h->request->machine->value[M_MEMORY_RATE] *
+                           h->request->machine->value[M_MEMORY]);
+
+    if (l->zero == 3) return (sent > work ? sent : work) + update;
+    return work + update +
+           (l->as == AS_MEGATRON || l->zero > 0 ? sent / 2 : 0);
+}
+
+static status keep(struct hunt *h, const struct candidate *c)
+{
+    struct search *s = h->out;
+
+    if (s->count == s->capacity) {
+        const int room = s->capacity > 0 ? 2 * s->capacity : 1024;
+        void *found = s->found;
+
+        TRY(memory_grow(&found, (size_t)room, sizeof *s->found));
+        s->found = found;
+        s->capacity = room;
+    }
+    s->found[s->count] = *c;
+    s->found[s->count].id = s->count;
+    s->count++;
+    return OK;
+}
+
+static status judge(struct hunt *h)
+{
+    struct candidate c = {.layout = h->l};
+    double over;
+
+    if (h->out->candidates >= CANDIDATES_MOST) return OK;
+    h->out->candidates++;
+    c.memory_bytes = memory_largest(&h->l, h->request->shape, &c.position);
+    over = c.memory_bytes - h->request->max_memory;
+    note_families(h, over, c.position);
+    if (over > 0) return OK;
+    h->out->feasible++;
+    c.bound_s = bound_of(h);
+    if (h->request->objective == OBJECTIVE_COST)
+        c.bound_s *= layout_ranks(&c.layout);
+    return keep(h, &c);
+}
+
+/* ---- all of them ---- */
+
+static status each_zero(struct hunt *h)
+{
+    const int most = layout_sharing(&h->l) > 1 ? 3 : 0;
+
+    for (h->l.zero = 0; h->l.zero <= most; h->l.zero++) TRY(judge(h));
+    return OK;
+}
+
+static status each_schedule(struct hunt *h)
+{
+    const struct shape *shape = h->request->shape;
+
+    for (int i = 0; i < SCHEDULES; i++) {
+        if (h->l.pipe == 1 && i > 0) break;
+        if (h->l.pipe * schedules[i].chunks > shape->layers) continue;
+        if (strcmp(schedules[i].name, "interleaved") == 0 &&
+            h->l.microbatches % h->l.pipe != 0)
+            continue;
+        h->schedule = i;
+        h->l.chunks = schedules[i].chunks;
+        snprintf(h->l.schedule, sizeof h->l.schedule, "%s",
+                 schedules[i].name);
+        TRY(each_zero(h));
+    }
+    return OK;
+}
+
+static status each_pipe(struct hunt *h)
+{
+    const struct search_request *r = h->request;
+    const int rest = r->ranks / (h->l.tensor * h->l.context);
+
+    for (int p = 1; p <= PIPE_MOST && p <= rest; p++) {
+        int64_t each;
+
+        if (rest % p != 0 || p > r->shape->layers) continue;
+        h->l.pipe = p;
+        h->l.data = rest / p;
+        if (r->batch % h->l.data != 0) continue;
+        each = r->batch / h->l.data;
+        if (each % h->l.micro_batch != 0 ||
+            each / h->l.micro_batch > MICROBATCHES_MAX)
+            continue;
+        h->l.microbatches = (int)(each / h->l.micro_batch);
+        TRY(each_schedule(h));
+    }
+    return OK;
+}
+
+static status each_micro_batch(struct hunt *h)
+{
+    const struct cost cost = {h->request->machine, h->request->shape, &h->l};
+
+    for (int b = 1; b <= MICRO_MOST; b *= 2) {
+        h->l.micro_batch = b;
+        if (b > h->request->batch) break;
+        for (int r = 0; r < RECOMPUTES; r++) {
+            h->l.recompute = (enum recompute)r;
+            h->l.sequence_parallel =
+                h->l.tensor > 1 && !(h->l.as == AS_MEGATRON &&
+                                     r == RECOMPUTE_BLOCK);
+            h->l.microbatches = 2;
+            h->l.pipe = h->l.data = 1; /* costs of a block do not see them */
+            cost_block(&cost, &h->block);
+            cost_head(&cost, &h->head);
+            TRY(each_pipe(h));
+        }
+    }
+    return OK;
+}
+
+static status enumerate(struct hunt *h)
+{
+    const struct shape *s = h->request->shape;
+    const int ranks = h->request->ranks;
+
+    for (int t = 1; t <= TENSOR_MOST; t++) {
+        if (ranks % t != 0 || s->heads % t != 0 || s->width % t != 0 ||
+            s->feed_forward % t != 0)
+            continue;
+        for (int c = 1; c <= CONTEXT_MOST; c++) {
+            if (ranks / t % c != 0 || s->sequence % (2 * c) != 0) continue;
+            if (c > 1 && s->sequence / c < 1024) continue;
+            h->l = (struct layout){.as = h->request->as, .shard = 1,
+                                   .expert = 1, .tensor = t, .context = c,
+                                   .per_node = h->request->per_node,
+                                   .batch = h->request->batch,
+                                   .bits = h->request->bits};
+            TRY(each_micro_batch(h));
+        }
+    }
+    return OK;
+}
+
+/* ---- the clock ---- */
+
+/* A step of many micro-batches goes on as between STEADY and STEADY + 1 fills
+ * of the pipeline: two short steps tell its time. */
+static status time_one(const struct search_request *request,
+                       struct candidate *c)
+{
+    const struct weather weather = {.memory_bytes = c->memory_bytes,
+                                    .max_memory = request->max_memory};
+    struct layout short_one = c->layout;
+    const struct cost whole = {request->machine, request->shape, &c->layout};
+    const struct cost cost = {request->machine, request->shape, &short_one};
+    const int fill = c->layout.pipe;
+    const int first = STEADY * fill, second = first + fill;
+    struct prediction longer;
+
+    c->timed = true;
+    if (c->layout.microbatches <= second)
+        return predict(&c->prediction, &whole, &weather);
+    short_one.microbatches = first;
+    TRY(predict(&c->prediction, &cost, &weather));
+    short_one.microbatches = second;
+    TRY(predict(&longer, &cost, &weather));
+    const double each = (longer.step_s - c->prediction.step_s) / fill;
+    const double more = c->layout.microbatches - first;
+    const double step = c->prediction.step_s + each * more;
+    const double grows = longer.body_s - c->prediction.body_s;
+    const double body = c->prediction.body_s + grows / fill * more;
+
+    for (int i = 0; i < CAUSES; i++)
+        c->prediction.path_s[i] +=
+            (longer.path_s[i] - c->prediction.path_s[i]) / fill * more;
+    for (int i = 0; i < AXIS_COUNT; i++)
+        c->prediction.exposed_s[i] +=
+            (longer.exposed_s[i] - c->prediction.exposed_s[i]) / fill * more;
+    c->prediction.bubble_rate *= c->prediction.body_s / body;
+    c->prediction.idle_share *= c->prediction.step_s / step;
+    const double tokens = (double)c->layout.batch *
+                          (double)request->shape->sequence / step;
+    /* Rates were those of the short step with the tokens of the whole one. */
+    const double rate = tokens / c->prediction.tokens_per_s;
+
+    c->prediction.mfu *= rate;
+    c->prediction.mfu_noncausal *= rate;
+    c->prediction.hfu *= rate;
+    c->prediction.tokens_per_s = tokens;
+    c->prediction.step_s = step;
+    c->prediction.body_s = body;
+    return OK;
+}
+
+bool search_beside(const struct search *s, const struct family *f)
+{
+    int values[CHOICES];
+
+    if (s->count == 0) return false;
+    values_of(&s->found[0].layout, -1, values);
+    if (f->choice >= CHOICE_ZERO) return f->value != values[f->choice];
+    return f->value == 2 * values[f->choice] ||
+           2 * f->value == values[f->choice];
+}
+
+static int by_bound(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    return x->bound_s < y->bound_s ? -1 : x->bound_s > y->bound_s;
+}
+
+static int by_memory(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    return x->memory_bytes < y->memory_bytes ? -1
+                                             : x->memory_bytes >
+                                                   y->memory_bytes;
+}
+
+static int by_time(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    if (x->timed != y->timed) return x->timed ? -1 : 1;
+    if (!x->timed) return by_bound(a, b);
+    return x->score < y->score ? -1 : x->score > y->score;
+}
+
+static void time_it(struct hunt *h, int i)
+{
+    struct candidate *c = &h->out->found[i];
+
+    if (c->timed || h->out->timed >= TIMED_MOST) return;
+    if (time_one(h->request, c) != OK) { /* no such schedule: never best */
+        status_clear();
+        c->prediction.step_s = 1e300;
+    }
+    c->score = c->prediction.step_s;
+    if (h->request->objective == OBJECTIVE_COST)
+        c->score *= layout_ranks(&c->layout);
+    h->out->timed++;
+}
+
+/* The candidate of least bound of each family, so that its loss has a
+ * reason. */
+static void time_families(struct hunt *h)
+{
+    struct search *s = h->out;
+
+    for (int i = 0; i < s->count; i++) {
+        int values[CHOICES], row = 0;
+
+        while (row < SCHEDULES - 1 &&
+               (strcmp(schedules[row].name, s->found[i].layout.schedule) ||
+                schedules[row].chunks != s->found[i].layout.chunks))
+            row++;
+        values_of(&s->found[i].layout, row, values);
+        for (int c = 0; c < CHOICES; c++) {
+            struct family *f = family_of(h, c, values[c]);
+
+            if (f->best >= 0) continue;
+            f->best = i;
+            time_it(h, i);
+        }
+    }
+}
+
+/* The top-th best time so far. */
+static double worst_of_best(const struct search *s, int top)
+{
+    double best[TOP_MOST];
+    int count = 0;
+
+    for (int j = 0; j < s->count; j++) {
+        const double t = s->found[j].score;
+        int at = count;
+
+        if (!s->found[j].timed) continue;
+        while (at > 0 && best[at - 1] > t) at--;
+        if (at >= top) continue;
+        if (count < top) count++;
+        for (int k = count - 1; k > at; k--) best[k] = best[k - 1];
+        best[at] = t;
+    }
+    return count == top ? best[count - 1] : 1e300;
+}
+
+/* Times in the order of the bound until no bound is below the worst of the
+ * best. */
+static void time_best(struct hunt *h)
+{
+    struct search *s = h->out;
+    double worst = 1e300;
+    int better = 0;
+
+    for (int i = 0; i < s->count && s->timed < TIMED_MOST; i++) {
+        if (s->found[i].bound_s > worst) break;
+        time_it(h, i);
+        if (++better % 16 != 0 || i + 1 < h->request->top) continue;
+        worst = worst_of_best(s, h->request->top);
+    }
+}
+
+/* Families keep their best through the sorting. */
+static status sort_found(struct search *s)
+{
+    void *memory = NULL;
+    int *places;
+
+    for (int f = 0; f < s->family_count; f++)
+        if (s->families[f].best >= 0)
+            s->families[f].best = s->found[s->families[f].best].id;
+    qsort(s->found, (size_t)s->count, sizeof *s->found, by_time);
+    TRY(memory_take((size_t)s->count + 1, sizeof *places, &memory));
+    places = memory;
+    for (int i = 0; i < s->count; i++) places[s->found[i].id] = i;
+    for (int f = 0; f < s->family_count; f++)
+        if (s->families[f].best >= 0)
+            s->families[f].best = places[s->families[f].best];
+    memory_free(memory);
+    return OK;
+}
+
+/* Where devices cost money, fewer of them may be cheaper. */
+static status enumerate_ranks(struct hunt *h)
+{
+    struct search_request fewer = *h->request;
+    const struct search_request *const asked = h->request;
+    status result = enumerate(h);
+
+    h->request = &fewer;
+    while (result == OK && asked->objective == OBJECTIVE_COST &&
+           fewer.ranks % 2 == 0) {
+        fewer.ranks /= 2;
+        if (fewer.per_node > fewer.ranks) fewer.per_node = fewer.ranks;
+        result = enumerate(h);
+    }
+    h->request = asked;
+    return result;
+}
+
+status search_run(struct search *search, const struct search_request *request)
+{
+    struct hunt h = {.out = search, .request = request};
+    status result;
+
+    *search = (struct search){0};
+    TRY_GOTO(failed, result, enumerate_ranks(&h));
+    if (request->objective == OBJECTIVE_MEMORY) {
+        qsort(search->found, (size_t)search->count, sizeof *search->found,
+              by_memory);
+        for (int i = 0; i < search->count && i < request->top; i++)
+            time_it(&h, i);
+        return OK;
+    }
+    qsort(search->found, (size_t)search->count, sizeof *search->found,
+          by_bound);
+    time_families(&h);
+    time_best(&h);
+    TRY_GOTO(failed, result, sort_found(search));
+    return OK;
+failed:
+    search_free(search);
+    return result;
+}
+
+void search_free(struct search *search)
+{
+    memory_free(search->found);
+    *search = (struct search){0};
+}

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* search.h - every legal layout: exact divisibility, memory, a bound from
+ * below, and the clock for those that may win. */
+#ifndef LOCKSTEP_PLANNER_SEARCH_H
+#define LOCKSTEP_PLANNER_SEARCH_H
+
+#include "planner/predict.h"
+
+enum objective { OBJECTIVE_TIME, OBJECTIVE_COST, OBJECTIVE_MEMORY,
+                 OBJECTIVES };
+extern const char *const objective_names[OBJECTIVES];
+
+enum { TOP_MOST = 64 };
+struct search_request {
+    const struct machine *machine;
+    const struct shape *shape;
+    enum program_as as;
+    int ranks, per_node;
+    int64_t batch;         /* sequences of a step */
+    int bits;
+    double max_memory;     /* bytes */
+    enum objective objective;
+    int top;               /* 1 to TOP_MOST */
+};
+
+struct candidate {
+    struct layout layout;
+    double bound_s;        /* times ranks where cost is asked for */
+    double memory_bytes;
+    double score;          /* smaller is better; where timed */
+    int position;          /* of the pipe, with the most memory */
+    int id;
+    bool timed;
+    struct prediction prediction; /* where timed */
+};
+
+/* All candidates with one value of one choice: "tensor 2". */
+enum { FAMILY_BYTES = 32, FAMILIES_MOST = 96 };
+struct family {
+    char name[FAMILY_BYTES];
+    int choice, value;
+    int64_t candidates, feasible;
+    double least_over;     /* bytes; of the candidate nearest to fitting */
+    int position;          /* of the pipe, where that is */
+    int best;              /* of `found`, the least bound; -1: none */
+};
+
+struct search {
+    int64_t candidates, feasible, timed;
+    struct candidate *found; /* owned, [count]: feasible, the least bound
+                              * first; after search_run the best `top` first */
+    int count, capacity;
+    struct family families[FAMILIES_MOST];
+    int family_count;
+};
+
+status search_run(struct search *search, const struct search_request *request);
+void search_free(struct search *search);
+/* How a layout loses against the best one: "loses 11% to the bubble". */
+void search_reason(const struct search *search, const struct family *family,
+                   const struct search_request *request, char *out,
+                   size_t size);
+/* Whether the family is one step from the best layout: half or twice its value
+ * of an axis, or another kind. */
+bool search_beside(const struct search *search, const struct family *family);
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_search.c - mirrors src/planner/search.c. */
+#include "planner/search.h"
+
+#include "tests/test.h"
+
+static void describe(struct shape *shape)
+{
+    const double h = 4096, f = 11008;
+
+    *shape = (struct shape){
+        .layers = 32, .heads = 32, .kv_heads = 32, .head_width = 128,
+        .width = 4096, .feed_forward = 11008, .vocab = 32000,
+        .sequence = 4096, .gated = true,
+        .products = {{12288, 4096, true, 1}, {4096, 4096, false, 1},
+                     {22016, 4096, true, 1}, {4096, 11008, false, 1}},
+        .product_count = 4, .joins = 2, .keys = 2048, .moved_whole = 4 * h,
+        .moved_split = 3 * f, .instructions = 10,
+        .block_parameters = 4 * h * h + 3 * h * f,
+        .embedding_parameters = 32000 * h, .head_parameters = 32000 * h};
+}
+
+/* The best of the search is as fast as the best of timing every candidate that
+ * fits. */
+TEST(nothing_faster_is_left_out)
+{
+    struct machine machine;
+    struct shape shape;
+    struct search search;
+    double best = 1e300;
+
+    describe(&shape);
+    machine_from_preset(&machine, &machine_presets[1]);
+    const struct search_request request = {
+        .machine = &machine, .shape = &shape, .as = AS_MEGATRON, .ranks = 16,
+        .per_node = 8, .batch = 64, .bits = 16, .max_memory = 80e9, .top = 5};
+
+    IS_OK(search_run(&search, &request));
+    CHECK(search.feasible > 50 && search.candidates > search.feasible);
+    for (int i = 0; i < search.count; i++) {
+        const struct candidate *c = &search.found[i];
+        const struct cost cost = {&machine, &shape, &c->layout};
+        const struct weather weather = {.max_memory = 80e9};
+        struct prediction p;
+
+        if (predict(&p, &cost, &weather) != OK) {
+            status_clear();
+            continue;
+        }
+        if (p.step_s < best) best = p.step_s;
+        EQUAL_INT(layout_ranks(&c->layout), 16);
+        CHECK(c->memory_bytes <= 80e9);
+    }
+    CHECK(search.found[0].prediction.step_s <= 1.005 * best);
+    search_free(&search);
+    machine_free(&machine);
+}
+
+TEST_MAIN(nothing_faster_is_left_out)
