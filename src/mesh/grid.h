@@ -20,7 +20,9 @@ struct grid_facts {
 };
 
 enum {
-    GRID_LEAVES_MAX = 64,        /* tensor leaves times context leaves */
+    GRID_LEAVES_MAX = 64,        /* tensor leaves times context leaves, of one
+                                  * rank in fast mode */
+    GRID_CONTEXT_RANKS_MAX = 1024, /* in fast mode */
     GRID_DATA_LEAVES_MAX = 4096,
     GRID_AUTO_LARGE = 64,        /* sequences from which on auto has more */
     GRID_AUTO_TOKENS = 1024      /* of a data leaf then, at least */

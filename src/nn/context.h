@@ -69,6 +69,9 @@ struct room { char *at; };
 void *room_take(struct room *room, int64_t bytes);
 
 /* Everybody gets all keys (backward: and all queries). own->delta is set. */
+/* Blocks of no bytes for every rank of the group. */
+void context_no_blocks(const struct share *share, struct comm_block *send,
+                       struct comm_block *receive);
 status gather_forward(struct run *run, const struct share *share,
                       const struct attention *own, struct room room);
 status gather_backward(struct run *run, const struct share *share,

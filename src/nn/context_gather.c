@@ -72,10 +72,12 @@ static status gather(const struct share *s, struct tensor local, void *whole)
 {
     const int64_t row =
         local.shape[1] * local.shape[2] * dtype_bytes(local.dtype);
-    struct comm_block send[LEAVES_MAX] = {{0}}, receive[LEAVES_MAX] = {{0}};
+    struct comm_block send[GRID_CONTEXT_RANKS_MAX];
+    struct comm_block receive[GRID_CONTEXT_RANKS_MAX];
     const struct comm_call call = {.kind = COMM_EXCHANGE, .send = send,
                                    .receive = receive};
 
+    context_no_blocks(s, send, receive);
     for (int i = 0; i < s->ranks; i++) {
         send[share_member(s, i)] = share_rows(&local);
         receive[share_member(s, i)] = share_spans(s, whole, row, i);

@@ -149,13 +149,14 @@ status cargo_travel(const struct share *s, struct cargo two[2],
 
     for (int i = 0; i < s->ranks; i++) {
         const struct cargo *block = &two[i % 2];
-        struct comm_block send[LEAVES_MAX] = {{0}};
-        struct comm_block receive[LEAVES_MAX] = {{0}};
+        struct comm_block send[GRID_CONTEXT_RANKS_MAX];
+        struct comm_block receive[GRID_CONTEXT_RANKS_MAX];
         const struct comm_call call = {.kind = COMM_EXCHANGE, .send = send,
                                        .receive = receive};
         struct comm_handle handle = {0};
         status result, moved;
 
+        context_no_blocks(s, send, receive);
         send[next] = (struct comm_block){.data = block->data,
                                          .bytes = block->bytes};
         receive[before] = (struct comm_block){

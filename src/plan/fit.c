@@ -139,10 +139,13 @@ static status fit_data(const struct fit *fit, struct grid *grid)
 
 /* ---- tensor ---- */
 
-static const char *cap_text(int ranks)
+static const char *cap_text(int ranks, int most)
 {
-    _Static_assert(GRID_LEAVES_MAX == 64, "cap_text says 64");
-    return ranks > GRID_LEAVES_MAX ? " (at most 64 ranks can)" : "";
+    _Static_assert(GRID_LEAVES_MAX == 64 && GRID_CONTEXT_RANKS_MAX == 1024,
+                   "cap_text says so");
+    if (ranks <= most) return "";
+    return most == GRID_LEAVES_MAX ? " (at most 64 ranks can)"
+                                   : " (at most 1,024 ranks can)";
 }
 
 static bool cuts_model(const struct fit *fit, const struct grid *grid,
@@ -171,7 +174,8 @@ static status fit_tensor(const struct fit *fit, struct grid *grid)
                          "key-value heads and a feed-forward width of %lld%s; "
                          "%s", ranks, (long long)fit->facts.heads,
              (long long)fit->facts.kv_heads,
-             (long long)fit->facts.feed_forward, cap_text(ranks),
+             (long long)fit->facts.feed_forward,
+             cap_text(ranks, GRID_LEAVES_MAX),
              nearest(near, fit, grid, ranks,
                      fit->fast ? cuts_model : divides_tensor));
     if (fit->fast) {
@@ -190,12 +194,18 @@ static status fit_tensor(const struct fit *fit, struct grid *grid)
 
 /* ---- context ---- */
 
+/* In fast mode each rank has one leaf, whatever their number. */
+static int context_most(const struct fit *fit)
+{
+    return fit->fast ? GRID_CONTEXT_RANKS_MAX : GRID_LEAVES_MAX;
+}
+
 /* A rank takes two chunks, one from each end. */
 static bool cuts_sequence(const struct fit *fit, const struct grid *grid,
                           int ranks)
 {
     (void)grid;
-    return ranks <= GRID_LEAVES_MAX && fit->length >= 2 * ranks;
+    return ranks <= context_most(fit) && fit->length >= 2 * ranks;
 }
 
 static bool divides_context(const struct fit *fit, const struct grid *grid,
@@ -215,7 +225,7 @@ static status fit_context(const struct fit *fit, struct grid *grid)
     if (!cuts_sequence(fit, grid, ranks))
         FAIL(ERR_CONFIG, "mesh.context: %d ranks do not cut a sequence of %lld "
                          "tokens into two chunks a rank%s; %s", ranks,
-             (long long)fit->length, cap_text(ranks),
+             (long long)fit->length, cap_text(ranks, context_most(fit)),
              nearest(near, fit, grid, ranks,
                      fit->fast ? cuts_sequence : divides_context));
     if (fit->fast) {
@@ -289,17 +299,23 @@ status fit_exchange(const struct fit *fit, enum context_kind kind,
          own_heads(fit) == 1 ? "" : "s", near, near);
 }
 
-/* One sum has a part for each pair of a context and a tensor leaf. Tensor
- * leaves give way down to one a rank: by halves, which still divide the heads;
- * an odd number above the ranks' has one rank (grid_is_cut). */
+/* One sum has a part for each pair of a context and a tensor leaf: of all that
+ * there are, so that one rank can add the same; in fast mode, of those of a
+ * rank. Tensor leaves give way down to one a rank: by halves, which still
+ * divide the heads; an odd number above the ranks' has one rank
+ * (grid_is_cut). */
 static status fit_parts(const struct fit *fit, struct grid *grid)
 {
     const int ranks = fit->mesh.size[AXIS_TENSOR];
 
-    while (fit->fast && grid->context * grid->tensor > GRID_LEAVES_MAX &&
+    const int contexts = fit->fast
+                             ? grid->context / fit->mesh.size[AXIS_CONTEXT]
+                             : grid->context;
+
+    while (fit->fast && contexts * grid->tensor > GRID_LEAVES_MAX &&
            grid->tensor > ranks)
         grid->tensor = grid->tensor % 2 == 0 ? grid->tensor / 2 : ranks;
-    if (grid->context * grid->tensor <= GRID_LEAVES_MAX) return OK;
+    if (contexts * grid->tensor <= GRID_LEAVES_MAX) return OK;
     FAIL(ERR_CONFIG, "mesh.context x mesh.tensor: %d context leaves of the "
                      "grid times %d tensor leaves are %d; one sum has at most "
                      "%d, so %d context ranks can be here",

@@ -69,9 +69,13 @@ refused "heads and leaves" 78 "grid_tensor" --set numerics.grid_tensor=3
 refused "context and tensor leaves beyond one sum" 78 \
     "numerics.grid_context: 32 leaves times 4 tensor leaves are 128" \
     --set numerics.grid_context=32 --set data.sequence=512
-expect "ranks beyond one sum" 78 "32 context leaves of the grid times 4" plan \
-    config.yaml --ranks 128 --set mesh.context=32 --set mesh.tensor=4 \
-    --set model.kv_heads=4 --set numerics.mode=fast --set data.sequence=512
+expect "ranks beyond one sum" 78 "32 leaves times 4 tensor leaves are 128" \
+    plan config.yaml --ranks 128 --set mesh.context=32 --set mesh.tensor=4 \
+    --set model.kv_heads=4 --set numerics.grid_context=32 \
+    --set numerics.grid_tensor=4 --set data.sequence=512
+expect "fast mode has no such cap" 0 "context 128" plan config.yaml \
+    --ranks 512 --set mesh.context=128 --set mesh.tensor=4 \
+    --set model.kv_heads=4 --set numerics.mode=fast --set data.sequence=1024
 refused "longer than the context" 78 "context" --set model.context=40
 refused "vocabulary below the tokenizer's" 78 "model.vocab" \
     --set model.vocab=290

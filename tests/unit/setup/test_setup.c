@@ -170,6 +170,8 @@ static const struct {
     {3, "numerics.mode=fast", 3, 1, 2, 6, 8, 8, false},
     {6, "numerics.mode=fast", 6, 1, 1, 6, 4, 4, false},
     {12, "numerics.mode=fast", 12, 1, 1, 12, 2, 2, false},
+    {66, "numerics.mode=fast mesh.context=66 data.sequence=528", 1, 1, 8, 8,
+     24, 24, false},
 };
 
 TEST(what_fits_is_shared)
