@@ -281,8 +281,8 @@ const struct command commands[] = {
      "lockstep plan examples/01_first_run/config.yaml --explain memory", false,
      command_plan,
      {{"explain", "VIEW",
-       "summary, parameters, program, memory, schedule, numerics, ramp, mesh, "
-       "step or time",
+       "summary, parameters, program, memory, schedule, numerics, precision, "
+       "ramp, mesh, step or time",
        false},
       {"time", NULL, "predicts a step on --machine", false},
       FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS, FLAG_MAX_MEMORY,

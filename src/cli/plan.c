@@ -5,6 +5,7 @@
 #include "cli/config.h"
 #include "cli/plan_largest.h"
 #include "cli/plan_mesh.h"
+#include "cli/plan_precision.h"
 #include "cli/plan_ramp.h"
 #include "cli/plan_step.h"
 #include "cli/plan_time.h"
@@ -335,6 +336,11 @@ static status step(struct planned *planned, struct table *table)
     return plan_step(&request, table);
 }
 
+static status precision(struct planned *planned, struct table *table)
+{
+    return plan_precision(&planned->draft.pipeline, table);
+}
+
 static const struct {
     const char *name;
     status (*fill)(struct planned *planned, struct table *table);
@@ -342,8 +348,8 @@ static const struct {
 } views[] = {{"summary", summary, true},    {"parameters", parameters, false},
              {"program", program, false},   {"memory", memory, false},
              {"schedule", schedule, false}, {"numerics", numerics, false},
-             {"ramp", ramp, true},          {"mesh", NULL, false},
-             {"step", step, true}};
+             {"precision", precision, true}, {"ramp", ramp, true},
+             {"mesh", NULL, false},         {"step", step, true}};
 enum { VIEWS = (int)(sizeof views / sizeof *views) };
 
 /* The text for people says more than rows can: plan/explain.h. */
@@ -440,6 +446,8 @@ static status show(struct planned *planned, int view,
 
     if (!json && strcmp(name, "ramp") != 0) plan_ramp_note(&planned->setup);
     if (!json) warn_whole_gradients(planned);
+    if (!json && strcmp(name, "precision") == 0)
+        plan_precision_note(&planned->draft.pipeline);
     if (views[view].fill == NULL)
         return plan_mesh(&planned->setup, json, picture);
     if (strcmp(name, "memory") == 0 && picture != NULL)

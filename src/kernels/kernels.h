@@ -32,6 +32,7 @@
 #include "base/status.h"
 #include "device/device.h"
 #include "kernels/experts.h"
+#include "kernels/quantize.h"
 #include "tensor/tensor.h"
 
 enum {
@@ -514,6 +515,8 @@ struct kernels {
     /* Sets `delta` of the queries from dout and out. */
     status (*attention_delta)(struct stream *, const struct attention *);
     status (*dropout)(struct stream *, const struct dropout *);
+    /* Not of real numbers: the same in every table. */
+    status (*quantize)(struct stream *, const struct quantize *);
 
     status (*cross_entropy)(struct stream *, const struct cross_entropy *);
 

@@ -360,6 +360,17 @@ static status METERED(dropout)(struct stream *stream,
                 operands * bytes_of(&call->y));
 }
 
+/* An element is compared, divided, rounded and multiplied. */
+static status METERED(quantize)(struct stream *stream,
+                               const struct quantize *call)
+{
+    struct meter_track *track = meter_begin();
+    const status result = INNER->quantize(stream, call);
+
+    return done(track, "quantize", result, 5 * count_of(&call->out),
+                bytes_of(&call->in) + bytes_of(&call->out));
+}
+
 static status METERED(cross_entropy)(struct stream *stream,
                                     const struct cross_entropy *call)
 {

@@ -4,7 +4,7 @@
  * Sums (docs/numerics.md): in-features are one leaf unless the weight is cut
  * by columns; out-features are one leaf unless it is cut by rows; tokens by
  * the leaves of the grid. */
-#include "nn/layer.h"
+#include "nn/quantized.h"
 
 static const struct param *weight_param(const struct run *run,
                                         const struct step *step)
@@ -31,16 +31,29 @@ static struct tensor piece_view(const struct run *run, struct tensor view,
     return run->window > 0 ? view : overlap_rows(run->program, view, piece);
 }
 
+/* The left operand of the product is rounded as the recipe says. */
+static status multiply_rounded(struct run *run, const struct matmul *all,
+                               enum product_use use, int64_t first)
+{
+    const struct step *step = &run->program->steps[run->event->step];
+    struct matmul call = *all;
+
+    if (quantized_is(run, step))
+        TRY(quantized_tokens(run, step, use, use == USE_DGRAD, first,
+                             &call.a));
+    return run->kernels->matmul(run->stream, &call);
+}
+
 /* The product, piece by piece: each begins when its operand is there, and its
  * sums over ranks while the next one is made. */
 static status multiply(struct run *run, const struct matmul *all,
-                       struct tensor sums)
+                       enum product_use use, struct tensor sums)
 {
     const struct program *p = run->program;
     const int first = run->window > 0 ? run->window - 1 : 0;
     const int last = run->window > 0 ? run->window : overlap_pieces(p);
 
-    if (p->overlap <= 1) return run->kernels->matmul(run->stream, all);
+    if (p->overlap <= 1) return multiply_rounded(run, all, use, 0);
     for (int i = first; i < last; i++) {
         struct matmul call = *all;
         struct tensor left;
@@ -52,7 +65,9 @@ static status multiply(struct run *run, const struct matmul *all,
             left = piece_view(run, *all->left, i);
             call.left = &left;
         }
-        TRY(run->kernels->matmul(run->stream, &call));
+        TRY(multiply_rounded(run, &call, use,
+                             run->window > 0
+                                 ? 0 : p->sequences * i / overlap_pieces(p)));
         if (sums.data != NULL)
             TRY(overlap_sum(run, piece_view(run, sums, i), call.c, i));
     }
@@ -81,7 +96,14 @@ static status linear_forward(const struct step *step, struct run *run)
         left = run_slot(run, step->left);
         call.left = &left;
     }
-    return multiply(run, &call, relayout_target(run));
+    if (quantized_is(run, step)) {
+        struct tensor weight = run_weight(run, step, 0);
+
+        CHECK(!call.strips);
+        TRY(quantized_weight(run, step, USE_FORWARD, &weight));
+        call.b = tensor_transpose(weight);
+    }
+    return multiply(run, &call, USE_FORWARD, relayout_target(run));
 }
 
 static status bias_backward(const struct step *step, struct run *run)
@@ -112,16 +134,26 @@ static status linear_backward_input(const struct step *step, struct run *run)
 
     call.order = &order;
     if (run->event->adds) call.left = &dx;
-    TRY(multiply(run, &call, relayout_target(run)));
+    if (quantized_is(run, step))
+        TRY(quantized_weight(run, step, USE_DGRAD, &call.b));
+    TRY(multiply(run, &call, USE_DGRAD, relayout_target(run)));
     return bias_backward(step, run);
 }
 
 static status linear_product(struct run *run, const struct step *step,
                              const struct piece *piece)
 {
-    return weight_product(
-        run, step, piece_rows(run, run_gradient(run, step->output), piece),
-        piece_rows(run, run_slot(run, step->input), piece), piece);
+    const int64_t first = piece->first_sequence;
+    struct tensor dy =
+        piece_rows(run, run_gradient(run, step->output), piece);
+    struct tensor x = piece_rows(run, run_slot(run, step->input), piece);
+
+    if (quantized_is(run, step)) {
+        CHECK(!piece->cut);
+        TRY(quantized_tokens(run, step, USE_WGRAD, true, first, &dy));
+        TRY(quantized_tokens(run, step, USE_WGRAD, false, first, &x));
+    }
+    return weight_product(run, step, dy, x, piece);
 }
 
 static status linear_backward_weight(const struct step *step, struct run *run)
@@ -143,9 +175,7 @@ static struct step_cost linear_cost(const struct step *step,
 
 static size_t linear_scratch(const struct step *step, const struct program *p)
 {
-    return step->param[1] < 0
-               ? 0
-               : vector_scratch(p, 1, p->params.items[step->param[1]].elements);
+    return quantized_scratch(step, p);
 }
 
 static const struct layer layer_linear = {
@@ -154,6 +184,18 @@ static const struct layer layer_linear = {
     .backward_weight = linear_backward_weight, .cost = linear_cost,
     .scratch = linear_scratch, .keeps_input_for_w = true,
     .keeps_output_gradient_for_w = true};
+
+/* The recipe of a product that is being built: none outside the blocks, for
+ * adapters, and where nothing is trained. */
+static const struct precision *recipe_here(const struct program *p,
+                                        const struct param_spec *weight)
+{
+    const struct precision_use *use = &p->precision;
+    const bool inside = p->block >= use->first && p->block < use->end;
+
+    return inside && !weight->adapter && p->mode == PROGRAM_TRAIN
+               ? use->recipe : NULL;
+}
 
 /* Under tensor parallelism a product needs all tokens. Cut by rows, it makes
  * this rank's columns of y; cut by columns, this rank's share of a sum, which a
@@ -170,6 +212,7 @@ slot nn_linear(struct program *p, slot x, const struct param_spec *weight,
 
     if (p->error != OK) return -1;
     p->steps[step].output = output;
+    p->steps[step].set.linear.recipe = recipe_here(p, weight);
     if (weight->split_rows != AXIS_NONE)
         p->slots[output].layout.width |= 1u << weight->split_rows;
     if (weight->split_cols != AXIS_NONE)

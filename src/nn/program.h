@@ -19,6 +19,7 @@
 #include "kernels/kernels.h"
 #include "mesh/grid.h"
 #include "mesh/param.h"
+#include "nn/precision.h"
 #include "nn/rope.h"
 
 typedef int slot; /* index in the program's slot table; -1: none */
@@ -110,6 +111,7 @@ struct step {
                  int64_t width[2]; /* of a row */
                  double epsilon;
                  bool plus_one, each; } qk_norm;
+        struct { const struct precision *recipe; /* NULL: none */ } linear;
         struct { int pieces;       /* of a fused matrix that have one */
                  int64_t column[PARAM_PIECES_MAX]; /* where each writes */
         } adapter;
@@ -178,6 +180,7 @@ struct program {
     double dropout;     /* probability; 0: the program has no such steps */
     double attention_dropout; /* of attention's weights; 0: none */
     bool peaks;         /* largest scores are watched */
+    struct precision_use precision; /* of products */
     int block;          /* being built; -1 outside */
 
     struct step *steps;           /* owned */
@@ -199,7 +202,7 @@ struct program {
 
 /* Sizes: sequences, length, context, vocab, batch, logits_chunk are set by the
  * caller after init and before the first nn_ call, as are z_loss, both
- * dropouts and peaks. */
+ * dropouts, peaks and the recipe. */
 void program_init(struct program *program, enum program_mode mode,
                   enum dtype dtype, const struct grid *grid);
 void program_free(struct program *program);

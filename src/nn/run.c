@@ -119,6 +119,13 @@ bool run_in_strips(const struct run *run, const struct step *step, int which)
     return run->strips != NULL && run->strips[step->param[which]];
 }
 
+void run_keys(struct run *run, uint64_t seed)
+{
+    run->dropout = random_key_make(seed, "dropout");
+    run->attention_dropout = random_key_make(seed, "attention dropout");
+    run->recipe = random_key_make(seed, "recipe");
+}
+
 int64_t run_segments(const struct program *program)
 {
     const int64_t leaves = (int64_t)LEAVES_MAX * PARAM_PIECES_MAX;

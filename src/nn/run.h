@@ -76,6 +76,8 @@ struct run {
     double *z_losses;          /* [tokens] likewise, with program->z_loss; else
                                 * NULL */
     struct random_key dropout, attention_dropout; /* keys of the run's masks */
+    struct random_key recipe;  /* key of stochastic roundings */
+    bool high;                 /* products are made without the recipe */
     void *peaks;               /* peaks_bytes (peaks.h); NULL: nobody asks */
     double loss_scale;         /* of the gradient of each, a power of two; 0:
                                 * 1 */
@@ -100,6 +102,8 @@ status run_forward(struct run *run);
 status run_backward_input(struct run *run);  /* W too when planned fused */
 status run_backward_weight(struct run *run); /* nothing when planned fused */
 
+/* The keys of random numbers from the run's seed. */
+void run_keys(struct run *run, uint64_t seed);
 /* Segments that the longest sum order of the program has. */
 int64_t run_segments(const struct program *program);
 /* Bytes of the rotary tables, and filling them. */

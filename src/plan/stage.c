@@ -113,6 +113,7 @@ static status build_program(struct stage *stage)
     p->dropout = r->dropout;
     p->attention_dropout = r->attention_dropout;
     p->peaks = r->qk_clip > 0 || r->observe;
+    p->precision = r->precision;
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
     TRY(r->model->kind->build(p, r->model));
@@ -563,9 +564,7 @@ static void prepare_run(struct stage *stage)
         stage->run.z_losses = slice(&at, tokens * sizeof(double));
     if (stage->program.peaks)
         stage->run.peaks = slice(&at, peaks_bytes(&stage->program));
-    stage->run.dropout = random_key_make(stage->request.seed, "dropout");
-    stage->run.attention_dropout =
-        random_key_make(stage->request.seed, "attention dropout");
+    run_keys(&stage->run, stage->request.seed);
     stage->run.segments = (struct sum_segment *)(void *)at;
     run_rope_fill(&stage->run, m[MEMORY_ROTARY].data);
     if (stage->request.backward == BACKWARD_NONE) return;

@@ -39,6 +39,7 @@ struct stage_request {
     double dropout;        /* probability; 0: none */
     double attention_dropout; /* likewise, of attention's weights */
     uint64_t seed;         /* of its masks */
+    struct precision_use precision; /* of products; zeroed: none */
     double qk_clip;        /* largest score that is left alone; 0: any */
     enum backward_mode backward;
     int overlap;           /* pieces of messages between tensor ranks that run

@@ -153,6 +153,34 @@ static status choose_product(const char *name, enum dtype dtype,
     return OK;
 }
 
+/* The recipe and the blocks that it is for. */
+static status choose_recipe(struct stage_request *r, const struct options *o,
+                            int layers)
+{
+    const char *name = o->numerics.recipe;
+    int last = (int)o->numerics.high_last;
+
+    TRY(precision_parse(&r->precision.recipe, name));
+    if (r->precision.recipe == NULL && (o->numerics.high_first > 0 || last > 0))
+        FAIL(ERR_CONFIG, "numerics.high_first and numerics.high_last name "
+                         "blocks that a recipe leaves alone, but "
+                         "numerics.recipe is none");
+    if (r->precision.recipe == NULL) return OK;
+    if (r->dtype != DTYPE_BF16)
+        FAIL(ERR_CONFIG, "numerics.recipe: %s rounds the operands of bfloat16 "
+                         "products, but train.dtype is %s; set "
+                         "train.dtype=bfloat16", name, dtype_name(r->dtype));
+    if (last < 0) last = precision_high(r->precision.recipe, layers);
+    r->precision.first = (int)o->numerics.high_first;
+    r->precision.end = layers - last;
+    if (r->precision.first >= r->precision.end)
+        FAIL(ERR_CONFIG, "numerics.recipe: the first %d and the last %d of %d "
+                         "blocks stay bfloat16, so none is left for %s; set "
+                         "numerics.high_first or numerics.high_last lower",
+             r->precision.first, last, layers, name);
+    return OK;
+}
+
 /* Whether a micro-batch costs messages, as all axes but that of whole copies
  * do. */
 static bool batch_costs(const struct setup *setup)
@@ -501,6 +529,7 @@ static status resolve_request(struct setup *setup)
     TRY(check_averages(o));
     TRY(check_observe(o));
     TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->product));
+    TRY(choose_recipe(r, o, setup->model.layers));
     TRY(loss_scale_parse(&setup->scaling, o->train.loss_scale, r->dtype,
                          o->train.batch * o->data.sequence));
     TRY(choose_isa(o->numerics.isa, &r->isa));

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-const struct format formats[FORMAT_COUNT] = {
+const struct format number_formats[FORMAT_COUNT] = {
     [FORMAT_BF16] = {"bf16", 16, 7, -126, 0x7F7F, 0x1.fep127f, SPECIAL_IEEE,
                      false},
     [FORMAT_E4M3] = {"e4m3", 8, 3, -6, 0x7E, 448, SPECIAL_NAN, false},
@@ -22,7 +22,7 @@ bool format_parse(const char *name, enum number_format *out)
 {
     for (int i = 0; i < FORMAT_COUNT; i++) {
         *out = (enum number_format)i;
-        if (strcmp(name, formats[i].name) == 0) return true;
+        if (strcmp(name, number_formats[i].name) == 0) return true;
     }
     return false;
 }
@@ -134,7 +134,7 @@ static uint32_t e8m0_encode(float x, enum rounding rounding)
 uint32_t format_encode(enum number_format format, float x,
                        const struct format_cast *cast)
 {
-    const struct format *f = &formats[format];
+    const struct format *f = &number_formats[format];
     const bool negative = bits_of(x) >> 31;
     uint32_t code;
 
@@ -152,7 +152,7 @@ uint32_t format_encode(enum number_format format, float x,
 
 float format_decode(enum number_format format, uint32_t code)
 {
-    const struct format *f = &formats[format];
+    const struct format *f = &number_formats[format];
     bool negative;
 
     if (format == FORMAT_E8M0)

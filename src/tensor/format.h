@@ -44,7 +44,7 @@ struct format {
     enum format_special special;
     bool complement;  /* negative codes are two's complement */
 };
-extern const struct format formats[FORMAT_COUNT];
+extern const struct format number_formats[FORMAT_COUNT];
 /* "e4m3", "bf16", ...; false when unknown. */
 bool format_parse(const char *name, enum number_format *out);
 

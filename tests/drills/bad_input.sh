@@ -65,6 +65,15 @@ refused "key-value heads that do not divide" 78 "3 key-value heads" \
     --set model.kv_heads=3
 refused "batch and micro-batch" 78 "micro_batch" --set train.micro_batch=3
 refused "batch and leaves" 78 "grid_data" --set numerics.grid_data=5
+refused "no such recipe" 78 "nvfp4 or bitnet; nearest: mxfp" \
+    --set numerics.recipe=mxfp9 --set train.dtype=bfloat16
+refused "a recipe in float32" 78 "train.dtype is float32; set train.dtype=bfloat16" \
+    --set numerics.recipe=mxfp8
+refused "a recipe for no block" 78 "none is left for nvfp4" \
+    --set numerics.recipe=nvfp4 --set train.dtype=bfloat16 \
+    --set numerics.high_first=100
+refused "blocks beside no recipe" 78 "numerics.recipe is none" \
+    --set numerics.high_last=1
 refused "heads and leaves" 78 "grid_tensor" --set numerics.grid_tensor=3
 refused "context and tensor leaves beyond one sum" 78 \
     "numerics.grid_context: 32 leaves times 4 tensor leaves are 128" \

@@ -59,6 +59,21 @@ back narrow2 6
 must resume narrow2 --ranks 2 $(sets mesh.data=2 mesh.tensor=1 mesh.pipe=1 zero=zero1)
 same_as "bfloat16 moved through three layouts" narrow narrow2
 
+# In 4 bits; the recipe belongs to the run.
+recipe="$narrow numerics.recipe=nvfp4"
+must train config.yaml --run recipe $(sets $recipe)
+must train config.yaml --run recipe2 --ranks 4 $(sets $zero3 $recipe)
+same_as "bytes of nvfp4 under zero3" recipe recipe2
+back recipe2 3
+for other in recipe high_first; do
+    expect "resume with another $other" 78 "numerics.$other cannot change" \
+        resume recipe2 $(sets numerics.$other=1)
+done
+must resume recipe2 --ranks 4 $(sets $pipe)
+back recipe2 6
+must resume recipe2 --ranks 2 $(sets mesh.data=1 mesh.tensor=2 mesh.pipe=1 zero=ddp)
+same_as "nvfp4 moved through three layouts" recipe recipe2
+
 # Norms of heads are a tensor each outside, and so are their second moments.
 heads="model.family=stablelm model.qk_norm=true optimizer.name=adafactor train.micro_batch=1"
 must train config.yaml --run heads $(sets $heads)

@@ -118,6 +118,38 @@ printf '%s\n' "ranks=2 mesh.tensor=2" \
 steps=3 model narrow_fast $small train.dtype=bfloat16 numerics.mode=fast \
     numerics.grid_tensor=1 model.layers=2
 
+# Products in 8 and 4 bits: every kind of scale, block and rounding. Blocks are
+# counted from leaves and chunks that no layout cuts.
+{ printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
+    "ranks=1 train.micro_batch=8 numerics.isa=plain train.recompute=block" \
+    "ranks=1 numerics.isa=avx2 train.recompute=linear" \
+    "ranks=4 mesh.data=4 zero=zero2" "ranks=2 mesh.tensor=2" \
+    "ranks=4 mesh.shard=4 zero=fsdp train.micro_batch=1" \
+    "ranks=2 mesh.tensor=2 tensor.overlap=2" \
+    "ranks=2 mesh.tensor=2 tensor.overlap=4 tensor.domino=true" \
+    "ranks=2 mesh.pipe=2 schedule.name=zb-v train.micro_batch=1" \
+    "ranks=2 mesh.pipe=2 schedule.name=dualpipe train.micro_batch=1" \
+    "ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 zero=zero1 schedule.name=zb-h1"
+} >layouts.txt
+steps=3 model mxfp8 $small train.dtype=bfloat16 numerics.recipe=mxfp8 \
+    model.layers=4 model.width=72 numerics.high_first=1
+steps=3 model nvfp4 $small train.dtype=bfloat16 numerics.recipe=nvfp4 \
+    model.layers=4 data.sequence=40 numerics.bfloat16=tiles
+sed -i '/avx2\|zb-v\|fsdp/d' layouts.txt
+steps=3 model fp8_tensor $small train.dtype=bfloat16 model.layers=2 \
+    numerics.recipe=fp8-tensor model.family=gpt2 model.kv_heads=0
+steps=3 model bitnet $small train.dtype=bfloat16 numerics.recipe=bitnet \
+    model.layers=2 numerics.bfloat16=tiles
+printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
+    "ranks=2 mesh.context=2 context.kind=ulysses train.micro_batch=1" \
+    "ranks=8 mesh.tensor=4 mesh.context=2 train.recompute=block" \
+    "ranks=4 mesh.data=2 mesh.context=2 zero=zero2" >layouts.txt
+for recipe in fp8-tensor fp8-tiles hfp8 mxfp8-floor mxfp4 nvfp4 bitnet; do
+    steps=3 model "${recipe/-/_}_context" $small train.dtype=bfloat16 \
+        data.sequence=72 numerics.grid_tensor=4 numerics.grid_context=2 \
+        model.layers=2 numerics.recipe=$recipe numerics.high_last=0
+done
+
 # Learned positions, biases, documents joined.
 { alone; data 2 4; zero 4; tensor 2; pipe 2; mixed; } >layouts.txt
 model gpt2 $small model.family=gpt2 model.kv_heads=0 \
@@ -329,6 +361,8 @@ steps=3 model groups $few model.tied=true optimizer.groups='["embedding frozen",
 steps=3 model mup $few model.mup_base_width=8 optimizer.ema=0.9
 # Low-rank adapters: beside fused and cut matrices, some and all of them.
 steps=3 model lora $few lora.rank=3 train.dtype=bfloat16
+steps=3 model lora_mxfp8 $few lora.rank=3 train.dtype=bfloat16 \
+    numerics.recipe=mxfp8
 steps=3 model lora_some $few lora.rank=5 'lora.targets=[q_proj,v_proj,down_proj]' \
     model.tied=true train.recompute=block
 # Several ranks and scales beside one matrix, other layers other ones.

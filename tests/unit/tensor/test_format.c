@@ -89,7 +89,7 @@ TEST(every_code_is_that_of_ml_dtypes)
         CHECK(format_parse(names[i], &format));
         snprintf(name, sizeof name, "%s.values", names[i]);
         count = read_words(&file, name, &values);
-        EQUAL_INT(count, 1 << formats[format].bits);
+        EQUAL_INT(count, 1 << number_formats[format].bits);
         for (uint32_t code = 0; code < count; code++) {
             const float value = format_decode(format, code);
 
@@ -111,7 +111,7 @@ TEST(codes_come_back)
     const struct format_cast cast = {0};
 
     for (int i = FORMAT_E4M3; i < FORMAT_E8M0; i++) {
-        const struct format *f = &formats[i];
+        const struct format *f = &number_formats[i];
         float before = -1;
 
         for (uint32_t code = 0; code <= f->most; code++) {
@@ -173,7 +173,7 @@ TEST(rounding_away_cuts_nothing_off)
         const float x = float_of(0x38000000u + (uint32_t)i * 6719u);
 
         for (int f = FORMAT_E4M3; f < FORMAT_COUNT; f++) {
-            if (x > formats[f].largest) continue;
+            if (x > number_formats[f].largest) continue;
             const uint32_t code =
                 format_encode((enum number_format)f, x, &cast);
 
@@ -194,7 +194,7 @@ TEST(stochastic_rounding_is_unbiased)
 
     for (int f = FORMAT_E4M3; f < FORMAT_E8M0; f++)
         for (int i = 0; i < ROWS(parts); i++) {
-            const uint32_t lower = (uint32_t)i % formats[f].most;
+            const uint32_t lower = (uint32_t)i % number_formats[f].most;
             const float a = format_decode((enum number_format)f, lower);
             const float b = format_decode((enum number_format)f, lower + 1);
             const float x = a + (b - a) * parts[i];

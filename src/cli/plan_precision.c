@@ -1,0 +1,216 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* plan_precision.c - which operands of products have how few bits. */
+#include "cli/plan_precision.h"
+
+#include <string.h>
+
+static const char *const products[] = {"y = x W'", "dx = dy W", "dW = dy' x"};
+
+/* The two operands of each product. */
+static const struct precision_role *role_of(const struct precision *recipe,
+                                            int product, int operand)
+{
+    if (operand == 0)
+        return product == 0 ? &recipe->activations : &recipe->gradients;
+    return product == 2 ? &recipe->activations : &recipe->weights;
+}
+
+static const char *name_of(int product, int operand)
+{
+    if (operand == 0) return product == 0 ? "x" : "dy";
+    return product == 2 ? "x" : "W";
+}
+
+static void side_text(char out[24], int64_t side, const char *region)
+{
+    if (side > 0) snprintf(out, 24, "%lld", (long long)side);
+    else snprintf(out, 24, "%s", region);
+}
+
+/* Rows by columns of a block of the operand as it lies. */
+static void block_text(char out[64], const struct precision_role *role,
+                       int product, int operand)
+{
+    const bool weight = product < 2 && operand == 1;
+    const bool turned = weight ? product == 1 : product == 2;
+    char rows[24], cols[24];
+    int64_t side[2];
+
+    if (role->scale == SCALE_NONE) {
+        snprintf(out, 64, "-");
+        return;
+    }
+    precision_block(role, turned, side);
+    side_text(rows, side[0], weight ? "leaf" : "sequence");
+    side_text(cols, side[1], "leaf");
+    snprintf(out, 64, "%s x %s", rows, cols);
+}
+
+static const char *scale_text(enum scale_rule rule)
+{
+    static const char *const texts[SCALE_COUNT] = {
+        "none", "2^k, down", "2^k, up", "e4m3 x 2^k", "largest / 127",
+        "mean"};
+
+    return texts[rule];
+}
+
+static void operand_row(const struct precision *recipe, int product,
+                        int operand, struct table *table)
+{
+    const struct precision_role *role = role_of(recipe, product, operand);
+    char block[64];
+
+    block_text(block, role, product, operand);
+    table_text(table, products[product]);
+    table_text(table, name_of(product, operand));
+    table_text(table, number_formats[role->format].name);
+    table_text(table, block);
+    table_text(table, scale_text(role->scale));
+    table_text(table, role->format == FORMAT_BF16            ? "-"
+                      : role->rounding == ROUND_STOCHASTIC ? "stochastic"
+                                                           : "nearest");
+    table_text(table, product == 2 && recipe->turn ? "hadamard 16" : "-");
+}
+
+struct product_of { const struct program *program; const struct step *step; };
+
+/* "attention.wqkv" of "layers.3.attention.wqkv". */
+static const char *matrix_name(const struct product_of *m)
+{
+    const char *name = m->program->params.items[m->step->param[0]].name;
+    const char *after = strncmp(name, "layers.", 7) == 0 ? strchr(name + 7, '.')
+                                                         : NULL;
+
+    return after != NULL ? after + 1 : name;
+}
+
+static bool alike(const struct product_of *a, const struct product_of *b)
+{
+    return strcmp(matrix_name(a), matrix_name(b)) == 0 &&
+           a->step->set.linear.recipe == b->step->set.linear.recipe;
+}
+
+static bool counts(const struct step *step)
+{
+    return step->layer->kind == LAYER_LINEAR && step->block >= 0;
+}
+
+/* Calls `each` for the matrices of all stages until it returns false. */
+typedef bool matrix_reader(void *argument, const struct product_of *m);
+static bool matrices(const struct pipeline *pipeline, matrix_reader *each,
+                     void *argument)
+{
+    for (int s = 0; s < pipeline->count; s++) {
+        const struct program *p = &pipeline->stages[s].program;
+
+        for (int i = 0; i < p->step_count; i++) {
+            const struct product_of m = {p, &p->steps[i]};
+
+            if (counts(m.step) && !each(argument, &m)) return false;
+        }
+    }
+    return true;
+}
+
+/* Blocks of matrices that are alike, as "0-3,5". */
+struct span_text {
+    const struct product_of *like;
+    char text[96];
+    int first, last; /* of the span that is open; -1: none */
+    bool is_first;   /* no other before it is alike */
+};
+
+static void span_close(struct span_text *s)
+{
+    const size_t at = strlen(s->text);
+    const char *comma = at > 0 ? "," : "";
+
+    if (s->first < 0) return;
+    if (s->first == s->last)
+        snprintf(s->text + at, sizeof s->text - at, "%s%d", comma, s->first);
+    else
+        snprintf(s->text + at, sizeof s->text - at, "%s%d-%d", comma, s->first,
+                 s->last);
+}
+
+static bool span_add(void *argument, const struct product_of *m)
+{
+    struct span_text *s = argument;
+
+    if (!alike(m, s->like)) return true;
+    if (s->first >= 0 && m->step->block == s->last + 1) {
+        s->last = m->step->block;
+        return true;
+    }
+    span_close(s);
+    s->first = s->last = m->step->block;
+    return true;
+}
+
+static bool is_other(void *argument, const struct product_of *m)
+{
+    struct span_text *s = argument;
+
+    if (m->step == s->like->step) s->is_first = true;
+    return !s->is_first && !alike(m, s->like);
+}
+
+struct writer { const struct pipeline *pipeline; struct table *table; };
+
+static bool matrix_rows(void *argument, const struct product_of *m)
+{
+    const struct writer *w = argument;
+    const struct precision *recipe = m->step->set.linear.recipe;
+    struct span_text span = {.like = m, .first = -1};
+    struct table *table = w->table;
+
+    matrices(w->pipeline, is_other, &span);
+    if (!span.is_first) return true;
+    matrices(w->pipeline, span_add, &span);
+    span_close(&span);
+    for (int i = 0; i < (recipe != NULL ? 6 : 1); i++) {
+        table_text(table, span.text);
+        table_text(table, matrix_name(m));
+        if (recipe != NULL) {
+            operand_row(recipe, i / 2, i % 2, table);
+            continue;
+        }
+        table_text(table, "all");
+        table_text(table, "all");
+        table_text(table, dtype_name(m->program->dtype));
+        for (int j = 0; j < 4; j++) table_text(table, "-");
+    }
+    return true;
+}
+
+status plan_precision(const struct pipeline *pipeline, struct table *table)
+{
+    static const struct table_column columns[] = {
+        {"blocks", "blocks", false},   {"matrix", "matrix", false},
+        {"product", "product", false}, {"operand", "operand", false},
+        {"format", "format", false},   {"block", "block", false},
+        {"scale", "scale", false},     {"rounding", "rounding", false},
+        {"transform", "transform", false}};
+    struct writer writer = {pipeline, table};
+
+    table_begin(table, columns, 9);
+    matrices(pipeline, matrix_rows, &writer);
+    return OK;
+}
+
+void plan_precision_note(const struct pipeline *pipeline)
+{
+    const struct stage_request *r = &pipeline->stages[0].request;
+    const struct precision_use *use = &r->precision;
+
+    if (use->recipe == NULL) {
+        printf("numerics.recipe is none: products as train.dtype=%s says "
+               "(docs/precision.md)\n\n", dtype_name(r->dtype));
+        return;
+    }
+    printf("%s: %s\nsource: %s\nblocks %d to %d; embedding, head, norms, "
+           "attention and adapters stay bfloat16; sums are float32\n\n",
+           use->recipe->name, use->recipe->title, use->recipe->source,
+           use->first, use->end - 1);
+}

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* precision.c - the recipes for products in few bits, each after its paper. */
+#include "nn/precision.h"
+
+#include <string.h>
+
+#include "base/status.h"
+#include "base/text.h"
+
+#define ROLE(format, along, across, scale) \
+    {FORMAT_##format, along, across, SCALE_##scale, ROUND_NEAREST, false}
+#define DRAWN(format, along, across, scale) \
+    {FORMAT_##format, along, across, SCALE_##scale, ROUND_STOCHASTIC, false}
+#define FIXED(format, along, across, scale) \
+    {FORMAT_##format, along, across, SCALE_##scale, ROUND_NEAREST, true}
+#define AS_IT_IS {FORMAT_BF16, 0, 0, SCALE_NONE, ROUND_NEAREST, true}
+
+const struct precision precisions[PRECISIONS] = {
+    {"hfp8", ROLE(E4M3B11, 0, 0, NONE), ROLE(E4M3B11, 0, 0, NONE),
+     ROLE(E5M2, 0, 0, NONE), false, 0,
+     "hybrid FP8 without scales: 1-4-3 with bias 11 forward, E5M2 backward",
+     "Sun et al. 2019, NeurIPS, \"Hybrid 8-bit floating point\""},
+    {"fp8-tensor", ROLE(E4M3, 0, 0, CEIL), ROLE(E4M3, 0, 0, CEIL),
+     ROLE(E5M2, 0, 0, CEIL), false, 0,
+     "FP8 with one current scale for a sequence, or a leaf of a weight",
+     "Micikevicius et al. 2022, arXiv:2209.05433"},
+    {"fp8-tiles", ROLE(E4M3, 128, 128, CEIL), ROLE(E4M3, 128, 1, CEIL),
+     ROLE(E4M3, 128, 1, CEIL), false, 0,
+     "E4M3 in tiles of 1 x 128, weights in blocks of 128 x 128",
+     "DeepSeek-AI 2024, arXiv:2412.19437, section 3.3"},
+    {"mxfp8", ROLE(E4M3, 32, 1, CEIL), ROLE(E4M3, 32, 1, CEIL),
+     ROLE(E4M3, 32, 1, CEIL), false, 0,
+     "E4M3 in blocks of 32, scales rounded up",
+     "Mishra et al. 2025, arXiv:2506.08027"},
+    {"mxfp8-floor", ROLE(E4M3, 32, 1, FLOOR), ROLE(E4M3, 32, 1, FLOOR),
+     ROLE(E4M3, 32, 1, FLOOR), false, 0,
+     "E4M3 in blocks of 32, scales rounded down, which cuts numbers off",
+     "OCP Microscaling Formats 1.0, section 6.3"},
+    {"mxfp4", ROLE(E2M1, 32, 1, FLOOR), ROLE(E2M1, 32, 1, FLOOR),
+     DRAWN(E2M1, 32, 1, CEIL), false, 0,
+     "E2M1 in blocks of 32, gradients rounded stochastically",
+     "OCP Microscaling Formats 1.0; Tseng et al. 2025, arXiv:2502.20586"},
+    {"nvfp4", ROLE(E2M1, 16, 16, TWO), ROLE(E2M1, 16, 1, TWO),
+     DRAWN(E2M1, 16, 1, TWO), true, 15,
+     "E2M1 in blocks of 16 with two scales, weights in 16 x 16, wgrad "
+     "transformed, gradients rounded stochastically",
+     "NVIDIA 2025, arXiv:2509.25149"},
+    {"bitnet", FIXED(TERNARY, 0, 0, MEAN), FIXED(INT8, 0, 1, EXACT),
+     AS_IT_IS, false, 0,
+     "ternary weights with their mean magnitude, activations of 8 bits",
+     "Ma et al. 2024, arXiv:2402.17764"},
+};
+
+status precision_parse(const struct precision **out, const char *name)
+{
+    const char *names[PRECISIONS + 1];
+
+    *out = NULL;
+    if (strcmp(name, "none") == 0) return OK;
+    for (int i = 0; i < PRECISIONS; i++) {
+        names[i] = precisions[i].name;
+        *out = &precisions[i];
+        if (strcmp(names[i], name) == 0) return OK;
+    }
+    names[PRECISIONS] = "none";
+    const char *near = text_nearest(name, names, PRECISIONS + 1);
+
+    *out = NULL;
+    FAIL(ERR_CONFIG, "numerics.recipe: %s is not none, hfp8, fp8-tensor, "
+                     "fp8-tiles, mxfp8, mxfp8-floor, mxfp4, nvfp4 or "
+                     "bitnet%s%s", name, near ? "; nearest: " : "",
+         near ? near : "");
+}
+
+int precision_high(const struct precision *recipe, int layers)
+{
+    return (layers * recipe->high_share + 99) / 100;
+}
+
+void precision_block(const struct precision_role *role, bool turned,
+                     int64_t side[2])
+{
+    const bool rows = turned && !role->fixed;
+
+    side[0] = rows ? role->along : role->across;
+    side[1] = rows ? role->across : role->along;
+}

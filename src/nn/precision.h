@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* precision.h - how products of linear layers are made in few bits: one row for
+ * each recipe (docs/precision.md).
+ *
+ *   forward   y  = x Wᵀ     activations and weights
+ *   dgrad     dx = dy W     gradients and weights
+ *   wgrad     dW = dyᵀ x    gradients and activations
+ *
+ * Each operand is rounded to blocks of its format (kernels/quantize.h) just
+ * before the product, from bfloat16, and the product is that of bfloat16. */
+#ifndef LOCKSTEP_NN_PRECISION_H
+#define LOCKSTEP_NN_PRECISION_H
+
+#include "kernels/quantize.h"
+
+/* How weights, activations or gradients are rounded. */
+struct precision_role {
+    enum number_format format;
+    int64_t along, across; /* sides of a block: in the dimension that is
+                            * summed, and in the other; 0, 0: a region, which
+                            * is a chunk of a sequence (all rows of a leaf) by a
+                            * leaf of the columns; 0, 1: a row of it */
+    enum scale_rule scale;
+    enum rounding rounding;
+    bool fixed;            /* blocks do not turn with the product: the operand
+                            * has the same values in both of its products */
+};
+
+struct precision {
+    const char *name;      /* "mxfp8" */
+    struct precision_role weights, activations, gradients;
+    bool turn;             /* both operands of wgrad are first transformed */
+    int high_share;        /* percent of the blocks, the last ones, that stay
+                            * bfloat16, rounded up */
+    const char *title;     /* one line for people */
+    const char *source;
+};
+
+/* Which blocks of a model have a recipe: [first, end). */
+struct precision_use {
+    const struct precision *recipe; /* NULL: none has */
+    int first, end;
+};
+
+enum { PRECISIONS = 8 };
+extern const struct precision precisions[PRECISIONS];
+
+/* ERR_CONFIG: no such recipe (names the nearest). NULL in *out: "none". */
+status precision_parse(const struct precision **out, const char *name);
+/* Rows and columns of a block of an operand as it lies; 0: of the region.
+ * `turned`: it is summed over its rows. */
+void precision_block(const struct precision_role *role, bool turned,
+                     int64_t side[2]);
+/* Blocks at the end of a model that a recipe leaves as they are. */
+int precision_high(const struct precision *recipe, int layers);
+
+#endif

@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* quantized.c - operands of products in few bits.
+ *
+ *   scratch   sums of the bias | places | spans | peaks | left | right
+ *
+ * left is x or dy, right the other operand. */
+#include "nn/quantized.h"
+
+/* The counter's bits, as dropout has them. */
+enum { SITE_SHIFT = 20, POSITION_SHIFT = 40, SITE_USES = 8 };
+
+static const struct param *weight_of(const struct program *p,
+                                     const struct step *step)
+{
+    return &p->params.items[step->param[0]];
+}
+
+bool quantized_is(const struct run *run, const struct step *step)
+{
+    return step->set.linear.recipe != NULL && !run->high;
+}
+
+/* ---- scratch ---- */
+
+struct room {
+    struct dropout_row *places;
+    struct quantize_span *rows, *cols;
+    float *peaks;
+    char *left, *right;
+    size_t bytes;
+};
+
+static void *take(char *base, size_t *at, size_t bytes)
+{
+    void *out = base == NULL ? NULL : base + *at;
+
+    *at += (bytes + ARENA_ALIGN - 1) / ARENA_ALIGN * ARENA_ALIGN;
+    return out;
+}
+
+/* Spans of a dimension of the weight, and of tokens, at most. */
+static int64_t weight_spans(const struct program *p)
+{
+    return (int64_t)p->grid.tensor * PARAM_PIECES_MAX;
+}
+
+static int64_t token_spans(const struct program *p)
+{
+    return p->sequences * p->chunks;
+}
+
+/* Bytes of the bias's sums. */
+static size_t front_bytes(const struct step *step, const struct program *p)
+{
+    return step->param[1] < 0
+               ? 0
+               : vector_scratch(p, 1, p->params.items[step->param[1]].elements);
+}
+
+/* base NULL: only counts. */
+static struct room room_of(const struct step *step, const struct program *p,
+                           char *base)
+{
+    const struct param *param = weight_of(p, step);
+    const int64_t most = token_spans(p) > weight_spans(p) ? token_spans(p)
+                                                          : weight_spans(p);
+    const int64_t wide =
+        param->rows > param->cols ? param->rows : param->cols;
+    const int64_t tokens = p->tokens * param->cols;
+    const int64_t right =
+        tokens > param->elements ? tokens : param->elements;
+    const size_t number = (size_t)dtype_bytes(DTYPE_BF16);
+    struct room room = {0};
+    size_t at = front_bytes(step, p);
+
+    room.places = take(base, &at, (size_t)p->tokens * sizeof *room.places);
+    room.rows = take(base, &at, (size_t)most * sizeof *room.rows);
+    room.cols = take(base, &at, (size_t)weight_spans(p) * sizeof *room.cols);
+    room.peaks = take(base, &at, (size_t)(most * weight_spans(p)) *
+                                     sizeof *room.peaks);
+    room.left = take(base, &at, (size_t)(p->tokens * wide) * number);
+    room.right = take(base, &at, (size_t)right * number);
+    room.bytes = at;
+    return room;
+}
+
+size_t quantized_scratch(const struct step *step, const struct program *p)
+{
+    return step->set.linear.recipe == NULL ? front_bytes(step, p)
+                                           : room_of(step, p, NULL).bytes;
+}
+
+/* ---- spans ---- */
+
+/* A dimension of the weight that the tensor axis cuts: the leaves of each piece
+ * that this rank holds. Others are one span. */
+static int64_t fill_features(const struct program *p,
+                             const struct param *param, bool rows,
+                             struct quantize_span *out)
+{
+    const struct param_spec *spec = &param->spec;
+    const int pieces = spec->piece_count > 0 ? spec->piece_count : 1;
+    const bool cut =
+        (rows ? spec->split_rows : spec->split_cols) == AXIS_TENSOR;
+    const int64_t all = rows ? param->rows : param->cols;
+    int64_t count = 0, base = 0, whole = 0, covered = 0;
+
+    if (!cut) {
+        out[0] = (struct quantize_span){0, all, 0};
+        return 1;
+    }
+    for (int i = 0; i < pieces; i++) {
+        const struct layout_span held =
+            layout_held(spec, &p->mesh, &p->place, i);
+
+        for (int leaf = 0; leaf < p->grid.tensor; leaf++) {
+            const struct layout_span block =
+                layout_leaf(spec, p->grid.tensor, leaf, i);
+
+            if (block.count == 0 || block.first < held.first ||
+                block.first + block.count > held.first + held.count)
+                continue;
+            out[count++] = (struct quantize_span){
+                base + block.first - held.first, block.count,
+                (uint64_t)(whole + block.first)};
+            covered += block.count;
+        }
+        base += held.count;
+        if (spec->piece_count > 0) whole += spec->pieces[i].rows;
+    }
+    CHECK(covered == all);
+    return count;
+}
+
+/* Chunks of sequences. */
+static int64_t fill_tokens(const struct program *p, int64_t rows,
+                           struct quantize_span *out)
+{
+    const int64_t chunk = p->length / p->chunks, count = rows / chunk;
+
+    CHECK(rows % p->length == 0 && count <= token_spans(p));
+    for (int64_t i = 0; i < count; i++)
+        out[i] = (struct quantize_span){i * chunk, chunk, 0};
+    return count;
+}
+
+/* Where each row stands: its sequence in the run, its position, and the site,
+ * which is the weight's number in the model and the product. */
+static void fill_places(const struct run *run, uint64_t site, int64_t first,
+                        int64_t rows, struct dropout_row *out)
+{
+    const struct program *p = run->program;
+
+    for (int64_t i = 0; i < rows; i++)
+        out[i] = (struct dropout_row){
+            (uint64_t)(run->batch.sequence + first + i / p->length),
+            (uint64_t)program_position(p, i % p->length) << POSITION_SHIFT |
+                site << SITE_SHIFT};
+}
+
+/* ---- operands ---- */
+
+/* `turned`: the matrix is summed over its rows. */
+static void set_blocks(struct quantize *call, const struct precision_role *role,
+                       bool turned)
+{
+    int64_t side[2];
+
+    precision_block(role, turned, side);
+    call->format = role->format;
+    call->scale = role->scale;
+    call->rounding = role->rounding;
+    call->block_rows = side[0];
+    call->block_cols = side[1];
+}
+
+status quantized_tokens(struct run *run, const struct step *step,
+                        enum product_use use, bool gradient, int64_t first,
+                        struct tensor *x)
+{
+    const struct program *p = run->program;
+    const struct precision *recipe = step->set.linear.recipe;
+    const struct param *param = weight_of(p, step);
+    const struct precision_role *role =
+        gradient ? &recipe->gradients : &recipe->activations;
+    const struct room room = room_of(step, p, run->scratch);
+    const bool right = use == USE_WGRAD && !gradient;
+    const uint64_t site = (uint64_t)param->order * SITE_USES +
+                          (uint64_t)use * 2 + gradient;
+    struct quantize call = {
+        .in = *x, .rows = room.rows, .cols = room.cols, .peaks = room.peaks,
+        .key = run->recipe, .places = room.places,
+        .turn = use == USE_WGRAD && recipe->turn};
+
+    if (role->format == FORMAT_BF16) return OK;
+    set_blocks(&call, role, use == USE_WGRAD);
+    call.out = tensor_2d(right ? room.right : room.left, DTYPE_BF16,
+                         x->shape[0], x->shape[1]);
+    call.row_spans = fill_tokens(p, x->shape[0], room.rows);
+    call.col_spans = fill_features(p, param, gradient, room.cols);
+    if (role->rounding == ROUND_STOCHASTIC)
+        fill_places(run, site, first, x->shape[0], room.places);
+    *x = call.out;
+    return run->kernels->quantize(run->stream, &call);
+}
+
+status quantized_weight(struct run *run, const struct step *step,
+                        enum product_use use, struct tensor *w)
+{
+    const struct program *p = run->program;
+    const struct precision_role *role = &step->set.linear.recipe->weights;
+    const struct param *param = weight_of(p, step);
+    const struct room room = room_of(step, p, run->scratch);
+    struct quantize call = {.in = *w, .rows = room.rows, .cols = room.cols,
+                            .peaks = room.peaks};
+
+    if (role->format == FORMAT_BF16) return OK;
+    CHECK(role->rounding == ROUND_NEAREST); /* the step is in no key here */
+    set_blocks(&call, role, use == USE_DGRAD);
+    call.out = tensor_2d(room.right, DTYPE_BF16, w->shape[0], w->shape[1]);
+    call.row_spans = fill_features(p, param, true, room.rows);
+    call.col_spans = fill_features(p, param, false, room.cols);
+    *w = call.out;
+    return run->kernels->quantize(run->stream, &call);
+}

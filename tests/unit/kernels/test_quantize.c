@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_quantize.c - fast rows equal the reference in every bit; scales cut
+ * numbers off or do not, as their rules say; square blocks commute with
+ * transposition; transforms keep products; stochastic rounding is unbiased. */
+#include <math.h>
+#include "kernels/kernels.h"
+#include "tests/test.h"
+
+enum { ROWS_MAX = 150, COLS_MAX = 300, ELEMENTS = ROWS_MAX * COLS_MAX,
+       REGIONS = 16 };
+
+static struct dropout_row places[ROWS_MAX];
+static uint16_t x[ELEMENTS], want[ELEMENTS], have[ELEMENTS];
+static float wide[ELEMENTS], peaks[REGIONS];
+
+static float number(uint64_t *state)
+{
+    *state = *state * UINT64_C(6364136223846793005) +
+             UINT64_C(1442695040888963407);
+    return (float)(int32_t)(*state >> 32) * 0x1p-31f;
+}
+
+/* Sizes over many powers of two; now and then zeros and what is not finite. */
+static void numbers_fill(bool wild)
+{
+    uint64_t state = 20261123;
+
+    for (int i = 0; i < ELEMENTS; i++) {
+        const float v = number(&state) * number(&state);
+        const int kind = i % 601;
+
+        wide[i] = ldexpf(v, i / 1000 % 40 - 20);
+        if (!wild) continue;
+        if (kind == 7) wide[i] = -0.0f;
+        if (kind == 8 && i % 5 == 0) wide[i] = INFINITY;
+        if (kind == 9 && i % 5 == 1) wide[i] = NAN;
+        if (kind == 10) wide[i] = 1e-44f;
+        if (kind == 11) wide[i] = -3e38f;
+    }
+    for (int i = 0; i < ELEMENTS; i++) {
+        x[i] = bf16_from_f32(wide[i]);
+        wide[i] = bf16_to_f32(x[i]) * 1.0078125f;
+    }
+    for (int i = 0; i < ROWS_MAX; i++)
+        places[i] = (struct dropout_row){(uint64_t)(3 + i / 50),
+                                         (uint64_t)(i % 50) << 40 | 9 << 20};
+}
+
+static struct quantize call_of(void *out, const void *in, enum dtype dtype)
+{
+    return (struct quantize){
+        .out = tensor_2d(out, DTYPE_BF16, ROWS_MAX, COLS_MAX),
+        .in = tensor_2d((void *)(uintptr_t)in, dtype, ROWS_MAX, COLS_MAX),
+        .key = random_key_make(3, "recipe"), .places = places,
+        .peaks = peaks};
+}
+
+struct shape { int64_t rows, cols; bool turn; };
+static const struct shape shapes[] = {
+    {1, 32, false}, {32, 1, false}, {16, 16, false}, {128, 128, false},
+    {1, 128, false}, {1, 16, false}, {16, 1, true}, {1, 0, false},
+    {0, 0, false}, {16, 1, false}};
+
+/* Three sequences and short blocks; two leaves of two pieces, whose numbers in
+ * the whole are no multiples of anything. */
+static const struct quantize_span row_spans[] = {
+    {0, 50, 0}, {50, 50, 0}, {100, 50, 0}};
+static const struct quantize_span col_spans[] = {
+    {0, 72, 144}, {72, 33, 777}, {105, 195, 64}};
+
+static void spans_set(struct quantize *q)
+{
+    q->rows = row_spans;
+    q->cols = col_spans;
+    q->row_spans = ROWS(row_spans);
+    q->col_spans = ROWS(col_spans);
+}
+
+static bool same_numbers(void)
+{
+    for (int i = 0; i < ELEMENTS; i++) {
+        const float a = bf16_to_f32(want[i]), b = bf16_to_f32(have[i]);
+
+        if (isnan(a) && isnan(b)) continue;
+        if (want[i] != have[i]) {
+            print_error("row %d column %d: %a, not %a, of %a\n", i / COLS_MAX,
+                        i % COLS_MAX, (double)b, (double)a,
+                        (double)bf16_to_f32(x[i]));
+            return false;
+        }
+    }
+    return true;
+}
+
+static void compare(const struct kernels *table, struct stream *stream,
+                    struct quantize call)
+{
+    struct stream plain = {0};
+
+    memset(want, 1, sizeof want);
+    memset(have, 2, sizeof have);
+    call.out.data = want;
+    IS_OK(kernels_reference_f32.quantize(&plain, &call));
+    call.out.data = have;
+    IS_OK(table->quantize(stream, &call));
+    if (!same_numbers())
+        print_error("%s: %s, rule %d, blocks of %lld x %lld, rounding %d\n",
+                    table->backend, number_formats[call.format].name,
+                    (int)call.scale, (long long)call.block_rows,
+                    (long long)call.block_cols, (int)call.rounding);
+    CHECK(same_numbers());
+}
+
+static void compare_all(const struct kernels *table, struct stream *stream,
+                        struct quantize call, const struct shape *shape)
+{
+    call.block_rows = shape->rows;
+    call.block_cols = shape->cols;
+    call.turn = shape->turn;
+    for (int format = FORMAT_E4M3; format < FORMAT_E8M0; format++)
+        for (int rule = 0; rule < SCALE_COUNT; rule++) {
+            call.format = (enum number_format)format;
+            call.scale = (enum scale_rule)rule;
+            if (rule == SCALE_MEAN && shape->turn) continue;
+            if ((format + rule / 2 + (int)shape->rows) % 3 > 1) continue;
+            call.rounding = (format + rule) % 2 ? ROUND_STOCHASTIC
+                                                : ROUND_NEAREST;
+            compare(table, stream, call);
+        }
+}
+
+TEST(fast_rows_equal_the_reference)
+{
+    struct threads *threads = NULL;
+    struct stream stream = {0};
+
+    IS_OK(threads_build(&threads, 3));
+    stream.threads = threads;
+    numbers_fill(true);
+    for (enum isa isa = ISA_PLAIN; isa < ISA_COUNT; isa++) {
+        struct kernels table;
+
+        if (kernels_get(&table, DTYPE_BF16, isa) != OK) {
+            status_clear();
+            continue;
+        }
+        for (int i = 0; i < ROWS(shapes); i++) {
+            struct quantize call = call_of(want, x, DTYPE_BF16);
+
+            spans_set(&call);
+            compare_all(&table, &stream, call, &shapes[i]);
+            call.in = tensor_2d(wide, DTYPE_F32, ROWS_MAX, COLS_MAX);
+            if (i % 3 == 0) compare_all(&table, &stream, call, &shapes[i]);
+        }
+    }
+    threads_free(threads);
+}
+
+/* A call for one sequence, or one leaf, gives the bits that it has in a call
+ * for all. */
+TEST(regions_do_not_see_each_other)
+{
+    struct stream plain = {0};
+    struct kernels table;
+
+    IS_OK(kernels_get(&table, DTYPE_BF16, ISA_AUTO));
+    numbers_fill(true);
+    for (int rule = 0; rule < SCALE_COUNT; rule++) {
+        struct quantize call = call_of(want, x, DTYPE_BF16);
+
+        spans_set(&call);
+        call.format = FORMAT_E2M1;
+        call.scale = (enum scale_rule)rule;
+        call.block_rows = 1;
+        call.block_cols = 32;
+        call.rounding = ROUND_STOCHASTIC;
+        IS_OK(table.quantize(&plain, &call));
+        call.out.data = have;
+        call.row_spans = call.col_spans = 1;
+        for (int i = 0; i < ROWS(row_spans); i++)
+            for (int j = 0; j < ROWS(col_spans); j++) {
+                call.rows = &row_spans[i];
+                call.cols = &col_spans[j];
+                IS_OK(table.quantize(&plain, &call));
+            }
+        CHECK(same_numbers());
+    }
+}
+
+/* Blocks of 32 of E4M3 whose largest number is more than 1.75 times a power of
+ * two: by the floor rule it becomes 448 times the scale, by up to 1.14 too
+ * small; by the ceiling rule none is cut off. */
+TEST(floor_cuts_off_and_ceiling_does_not)
+{
+    struct stream plain = {0};
+    int cut[2] = {0}, above = 0;
+
+    numbers_fill(false);
+    for (int k = 0; k < 2; k++) {
+        struct quantize call = call_of(k ? have : want, x, DTYPE_BF16);
+        const struct quantize_span rows = {0, ROWS_MAX, 0}, cols = {0, 288, 0};
+
+        call.rows = &rows;
+        call.cols = &cols;
+        call.row_spans = call.col_spans = 1;
+        call.format = FORMAT_E4M3;
+        call.block_rows = 1;
+        call.block_cols = 32;
+        call.scale = k ? SCALE_CEIL : SCALE_FLOOR;
+        IS_OK(kernels_reference_f32.quantize(&plain, &call));
+    }
+    for (int i = 0; i < ROWS_MAX * 9; i++) {
+        float most = 0, out[2] = {0};
+        int exponent;
+
+        for (int j = 0; j < 32; j++) {
+            const int at = i / 9 * COLS_MAX + i % 9 * 32 + j;
+            const float a = fabsf(bf16_to_f32(x[at]));
+
+            if (a <= most) continue;
+            most = a;
+            out[0] = fabsf(bf16_to_f32(want[at]));
+            out[1] = fabsf(bf16_to_f32(have[at]));
+        }
+        above += frexpf(most, &exponent) * 2 > 1.75f;
+        /* Half a place of the largest number is no cut. */
+        for (int k = 0; k < 2; k++) cut[k] += out[k] < most * (1 - 0x1p-4f);
+        CHECK(out[0] >= most / 1.143f && out[0] <= most * 1.0667f);
+    }
+    CHECK(cut[1] == 0 && cut[0] > 0 && cut[0] <= above);
+}
+
+/* Q(W) transposed is Q(W transposed) with square blocks; with rows of a block
+ * it is not. */
+TEST(square_blocks_commute_with_transposition)
+{
+    enum { N = 144 };
+    static const int64_t sides[][2] = {{16, 16}, {1, 16}};
+    const struct quantize_span all = {0, N, 0};
+    struct stream plain = {0};
+
+    numbers_fill(false);
+    for (int k = 0; k < 2; k++) {
+        struct quantize call = call_of(want, x, DTYPE_BF16);
+        static uint16_t turned[N * N];
+        int apart = 0;
+
+        for (int i = 0; i < N * N; i++)
+            turned[i] = x[i % N * COLS_MAX + i / N];
+        call.rows = call.cols = &all;
+        call.row_spans = call.col_spans = 1;
+        call.format = FORMAT_E2M1;
+        call.scale = SCALE_TWO;
+        call.block_rows = sides[k][0];
+        call.block_cols = sides[k][1];
+        call.in = tensor_2d(x, DTYPE_BF16, N, N);
+        call.in.stride[0] = COLS_MAX;
+        call.out = tensor_2d(want, DTYPE_BF16, N, N);
+        IS_OK(kernels_reference_f32.quantize(&plain, &call));
+        call.in = tensor_2d(turned, DTYPE_BF16, N, N);
+        call.out = tensor_2d(have, DTYPE_BF16, N, N);
+        IS_OK(kernels_reference_f32.quantize(&plain, &call));
+        for (int i = 0; i < N * N; i++)
+            apart += want[i] != have[i % N * N + i / N];
+        CHECK(k == 0 ? apart == 0 : apart > N);
+    }
+}
+
+/* Small integers are exact in E5M6 after the transform, so that AᵀB is exactly
+ * what it was; and something was mixed. */
+TEST(transforms_keep_products)
+{
+    const struct quantize_span rows = {0, 48, 0}, cols = {0, 40, 0};
+    struct stream plain = {0};
+    struct quantize call = call_of(have, x, DTYPE_BF16);
+    int moved = 0;
+
+    for (int i = 0; i < ELEMENTS; i++)
+        x[i] = bf16_from_f32((float)((i * 7919 + i / 300 * 13) % 5 - 2));
+    call.rows = &rows;
+    call.cols = &cols;
+    call.row_spans = call.col_spans = 1;
+    call.format = FORMAT_E5M6;
+    call.block_rows = QUANTIZE_TURN;
+    call.block_cols = 1;
+    call.turn = true;
+    IS_OK(kernels_reference_f32.quantize(&plain, &call));
+    for (int a = 0; a < 40; a++)
+        for (int b = 0; b < 40; b++) {
+            double before = 0, after = 0;
+
+            for (int t = 0; t < 48; t++) {
+                before += (double)bf16_to_f32(x[t * COLS_MAX + a]) *
+                          (double)bf16_to_f32(x[t * COLS_MAX + b]);
+                after += (double)bf16_to_f32(have[t * COLS_MAX + a]) *
+                         (double)bf16_to_f32(have[t * COLS_MAX + b]);
+            }
+            CHECK(before == after);
+            moved += have[a * COLS_MAX + b] != x[a * COLS_MAX + b];
+        }
+    CHECK(moved > 800);
+}
+
+/* The mean over many keys is the number itself, within 5 sigma. */
+TEST(stochastic_rounding_is_unbiased)
+{
+    enum { DRAWS = 3000, N = 64 };
+    const struct quantize_span rows = {0, 1, 0}, cols = {0, N, 5};
+    struct stream plain = {0};
+    struct quantize call = call_of(have, x, DTYPE_BF16);
+    double sum[N] = {0}, squares[N] = {0};
+    struct kernels table;
+
+    IS_OK(kernels_get(&table, DTYPE_BF16, ISA_AUTO));
+    numbers_fill(false);
+    call.rows = &rows;
+    call.cols = &cols;
+    call.row_spans = call.col_spans = 1;
+    call.format = FORMAT_E2M1;
+    call.scale = SCALE_CEIL;
+    call.block_rows = 1;
+    call.block_cols = 32;
+    call.rounding = ROUND_STOCHASTIC;
+    for (uint64_t n = 0; n < DRAWS; n++) {
+        call.key = random_key_make(n, "recipe");
+        IS_OK(table.quantize(&plain, &call));
+        for (int i = 0; i < N; i++) {
+            const double v = (double)bf16_to_f32(have[i]);
+
+            sum[i] += v;
+            squares[i] += v * v;
+        }
+    }
+    for (int i = 0; i < N; i++) {
+        const double mean = sum[i] / DRAWS;
+        const double sigma =
+            sqrt(fmax(squares[i] / DRAWS - mean * mean, 0) / DRAWS);
+
+        CHECK(fabs(mean - (double)bf16_to_f32(x[i])) <= 5 * sigma);
+    }
+}
+
+TEST_MAIN(fast_rows_equal_the_reference, regions_do_not_see_each_other,
+          floor_cuts_off_and_ceiling_does_not,
+          square_blocks_commute_with_transposition, transforms_keep_products,
+          stochastic_rounding_is_unbiased)
