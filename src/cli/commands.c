@@ -23,6 +23,10 @@
     {"trace", "FILE.json", "writes a trace of three steps for Perfetto, one "  \
      "file per rank", false}
 
+#define FLAG_SUPERVISED                                                      \
+    {"supervised", NULL, "ranks are processes; one that dies or hangs is "     \
+     "replaced (docs/supervision.md)", false}
+
 #define FLAG_RANKS                                                           \
     {"ranks", "N", "number of ranks, run as threads; docs/mesh.md (1)", false}
 
@@ -52,7 +56,7 @@ const struct command commands[] = {
      "lockstep train examples/01_first_run/config.yaml --run runs/first", false,
      command_train,
      {FLAG_SET, {"run", "DIR", "directory of the run (run.dir)", false},
-      FLAG_RANKS, FLAG_THREADS, FLAG_ISA, FLAG_TRACE,
+      FLAG_RANKS, FLAG_SUPERVISED, FLAG_THREADS, FLAG_ISA, FLAG_TRACE,
       {"dry-run", NULL, "prints the plan and stops; writes nothing", false},
       FLAG_JSON}},
     {"resume", "RUN", 1, 1, "continues a stopped run, with the same bits",
@@ -60,10 +64,22 @@ const struct command commands[] = {
      "of the run\n(its length, the learning rate, what is logged and kept), "
      "but not what was already\ntrained.",
      "lockstep resume runs/first --set train.steps=600", false, command_resume,
-     {FLAG_SET, FLAG_RANKS, FLAG_THREADS, FLAG_ISA, FLAG_TRACE,
+     {FLAG_SET, FLAG_RANKS, FLAG_SUPERVISED, FLAG_THREADS, FLAG_ISA, FLAG_TRACE,
       {"from-scratch", NULL, "begins again at step 0 where no checkpoint is "
                              "left", false},
       FLAG_JSON}},
+    {"status", "RUN", 1, 1, "shows how a supervised run is",
+     "Who lives, where each rank is, the newest step, incidents so far. Reads "
+     "only; any\nnumber may look. docs/supervision.md",
+     "lockstep train examples/01_first_run/config.yaml --run runs/kept "
+     "--ranks 2 --supervised\nlockstep status runs/kept", false,
+     command_status, {FLAG_JSON}},
+    {"incidents", "RUN", 1, 1, "lists what happened to a supervised run",
+     "Every death and hang of a rank with its cause, and how the run went on. "
+     "docs/supervision.md",
+     "lockstep incidents runs/kept --explain", false, command_incidents,
+     {{"explain", NULL, "adds where every rank was, and which one the others "
+       "waited for", false}}},
     {"launch", "COMMAND...", 1, OPERANDS_ANY,
      "runs a command on ranks that are processes",
      "Starts N processes of a command on this machine, connected by lockstep "

@@ -4,6 +4,7 @@
 #include "cli/config.h"
 #include "cli/run.h"
 #include "comm/launch.h"
+#include "control/supervisor.h"
 #include "train/launched.h"
 #include "train/trainer.h"
 
@@ -20,6 +21,52 @@ status run_ranks(const struct arguments *arguments, const char *beyond,
     return arguments_integer(arguments, "ranks", 1, RANKS_MOST, ranks);
 }
 
+/* The ranks of a supervised run, each a process, or the supervisor: then
+ * *done. */
+static status go_apart(struct trainer_request *request,
+                       struct options_set *set, bool *done)
+{
+    const struct options *o = &set->values;
+    const struct supervision how = {
+        .ranks = request->ranks > 0 ? request->ranks : 1, .run = o->run.dir,
+        .limit_ms = 1000 * (o->comm.limit > 0 ? o->comm.limit : 600)};
+    bool rank, again = request->resume;
+    char run[PATH_BYTES];
+
+    if (launch_rank() >= 0)
+        FAIL(ERR_USAGE, "--supervised starts the ranks itself; it cannot be "
+             "one of the ranks that %s RANKS started", launch_command());
+    if (o->run.dir[0] == '\0')
+        FAIL(ERR_CONFIG, "run.dir: say where the run goes, in the file or with "
+                         "--run DIR");
+    request->ranks = how.ranks;
+    TRY(trainer_check_layout(request));
+    snprintf(run, sizeof run, "%s", o->run.dir);
+    TRY(supervise(&how, &rank, &again));
+    *done = !rank;
+    if (!rank || !again || request->resume) return OK;
+    /* The run has begun: from here on its own configuration holds. */
+    request->resume = true;
+    options_free(set);
+    TRY(options_init(set));
+    return trainer_options(set, run, NULL, 0);
+}
+
+/* Under a supervisor, or not. */
+static status train_or_supervise(struct trainer_request *request,
+                                 struct options_set *set, bool supervised)
+{
+    bool done = false;
+    status result = OK;
+
+    if (!supervised || request->dry_run) return trainer_run(request);
+    TRY(go_apart(request, set, &done));
+    if (done) return OK;
+    result = trainer_run(request);
+    supervised_end(result);
+    return result;
+}
+
 status command_train(struct arguments *arguments)
 {
     struct options_set set = {0};
@@ -34,7 +81,9 @@ status command_train(struct arguments *arguments)
     request.ranks = (int)ranks;
     TRY_GOTO(done, result, config_read(&set, arguments->operands[0],
                                        arguments));
-    TRY_GOTO(done, result, trainer_run(&request));
+    TRY_GOTO(done, result,
+             train_or_supervise(&request, &set,
+                                arguments_has(arguments, "supervised")));
 done:
     options_free(&set);
     return result;
@@ -69,7 +118,9 @@ status command_resume(struct arguments *arguments)
                   "--ranks N with a mesh for it", arguments->operands[0],
                   request.ranks, (int)RANKS_MOST, request.ranks,
                   arguments->operands[0]);
-    TRY_GOTO(done, result, trainer_run(&request));
+    TRY_GOTO(done, result,
+             train_or_supervise(&request, &set,
+                                arguments_has(arguments, "supervised")));
 done:
     options_free(&set);
     return result;

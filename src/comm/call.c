@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/meter.h"
 #include "comm/algorithms.h"
+#include "comm/flight.h"
 #include "comm/lives.h"
 #include "comm/rank.h"
 
@@ -473,8 +474,10 @@ status call_run(struct group *group, const struct comm_call *call,
              comm_kind_name(call->kind), group->label, operation.scratch_left,
              algorithm_name(operation.algorithm), needed);
     struct meter_track *track = meter_begin();
+    const uint64_t entry = flight_enter(&operation);
 
     result = operation_run(&operation);
+    flight_leave(entry, operation.bytes, result);
     meter_end(track, &(struct meter_what){
         .kind = METER_MESSAGES, .name = comm_kind_name(call->kind),
         .label = group->label, .bytes = (double)operation.bytes});

@@ -98,26 +98,40 @@ status crew_begin(struct crew *crew, uint64_t generation)
 
 /* ---- starting ---- */
 
-uint64_t crew_began(pid_t process)
+/* Field `field` of what the system says about a process, from 3 on; NULL: there
+ * is no such process. */
+static const char *process_field(pid_t process, int field, char text[1024])
 {
-    char path[64], text[1024];
-    uint64_t began = 0;
+    char path[64];
     const char *at;
     size_t got;
     FILE *file;
 
     snprintf(path, sizeof path, "/proc/%ld/stat", (long)process);
     file = fopen(path, "r");
-    if (file == NULL) return 0;
-    got = fread(text, 1, sizeof text - 1, file);
+    if (file == NULL) return NULL;
+    got = fread(text, 1, 1023, file);
     fclose(file);
     text[got] = '\0';
     at = strrchr(text, ')'); /* the name may hold anything */
-    /* Field 22; the state behind the name is field 3. */
-    for (int field = 2; at != NULL && field < 22; field++)
-        at = strchr(at + 1, ' ');
-    if (at != NULL) began = strtoull(at + 1, NULL, 10);
-    return began;
+    for (int i = 2; at != NULL && i < field; i++) at = strchr(at + 1, ' ');
+    return at != NULL ? at + 1 : NULL;
+}
+
+uint64_t crew_began(pid_t process)
+{
+    char text[1024];
+    const char *field = process_field(process, 22, text);
+
+    return field != NULL ? strtoull(field, NULL, 10) : 0;
+}
+
+char crew_state(pid_t process)
+{
+    char text[1024];
+    const char *field = process_field(process, 3, text);
+
+    return field != NULL ? *field : '\0';
 }
 
 static status hold(struct crew_member *member)
@@ -183,6 +197,19 @@ status crew_start(struct crew *crew, int rank, bool *child)
     *member = (struct crew_member){.process = process, .descriptor = -1};
     TRY(hold(member));
     return OK;
+}
+
+status crew_adopt(struct crew *crew, int rank, pid_t process, uint64_t began)
+{
+    struct crew_member *member = &crew->members[rank];
+
+    *member = (struct crew_member){.process = process, .descriptor = -1,
+                                   .adopted = true};
+    TRY(hold(member));
+    if (member->began == began && began != 0) return OK;
+    close(member->descriptor);
+    member->descriptor = -1;
+    FAIL(ERR_PEER, "process %ld is not rank %d", (long)process, rank);
 }
 
 /* ---- watching ---- */
@@ -256,6 +283,11 @@ void crew_signal(const struct crew *crew, int number)
         member_signal(&crew->members[i], number);
 }
 
+void crew_signal_one(const struct crew *crew, int rank, int number)
+{
+    member_signal(&crew->members[rank], number);
+}
+
 void crew_fence(struct crew *crew)
 {
     crew_signal(crew, SIGKILL);
@@ -266,6 +298,15 @@ void crew_fence(struct crew *crew)
         while (member->descriptor >= 0 && !member_ended(member, FENCE_MS))
             member_signal(member, SIGKILL);
     }
+}
+
+bool crew_fell(const struct crew_member *member)
+{
+    const int number = WIFSIGNALED(member->ended) ? WTERMSIG(member->ended)
+                                                  : 0;
+
+    return !member->adopted && number != SIGKILL && number != SIGTERM &&
+           number != SIGINT && number != SIGHUP;
 }
 
 void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES])

@@ -37,6 +37,9 @@ status crew_begin(struct crew *crew, uint64_t generation);
 /* Another process from here on: in it, *child is true and the environment says
  * that it is the rank. */
 status crew_start(struct crew *crew, int rank, bool *child);
+/* Takes a process that lives already for the rank; ERR_PEER: it does not, or
+ * did not begin then. */
+status crew_adopt(struct crew *crew, int rank, pid_t process, uint64_t began);
 /* Waits for a moment, and longer only while nothing happens; polls [count] are
  * watched, too. *changed: the first rank that has ended since; -1: none. Ask
  * until it is. */
@@ -45,12 +48,17 @@ status crew_wait(struct crew *crew, struct pollfd *polls, int count,
 int crew_living(const struct crew *crew);
 /* Sends a signal to all who live. */
 void crew_signal(const struct crew *crew, int number);
+void crew_signal_one(const struct crew *crew, int rank, int number);
 /* Kills all who live and waits until none does. */
 void crew_fence(struct crew *crew);
 
 enum { CREW_STORY_BYTES = 96 };
 /* "was killed by signal 9 (Killed)", "ended with exit code 3". */
 void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES]);
+/* Whether it ended by its own fault: not by a signal that others send. */
+bool crew_fell(const struct crew_member *member);
+/* Its state, as ps prints it: 'T' is stopped; 0: there is none. */
+char crew_state(pid_t process);
 /* When the process began, in the system's ticks; 0: there is none. */
 uint64_t crew_began(pid_t process);
 

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 #include "base/arena.h"
+#include "comm/flight.h"
 #include "comm/progress.h"
 #include "comm/rank.h"
 
@@ -191,7 +192,10 @@ status comm_agree(struct group *group, status mine)
     group->self->agreed = false;
     if (mine != OK)
         snprintf(verdict.text, sizeof verdict.text, "%s", status_message());
+    const uint64_t entry = flight_enter(&operation);
+
     result = verdict_exchange(&operation, &verdict);
+    flight_leave(entry, operation.bytes, result);
     operation_count(&operation, NULL);
     TRY(result);
     if (verdict.code == OK) return OK;

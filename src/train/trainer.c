@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "comm/launch.h"
+#include "control/board.h"
 #include "train/summary.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
@@ -37,7 +38,7 @@ static status train(struct trainer *t)
 
     TRY(trainer_open(t));
     trainer_measure_peak(t);
-    if (trainer_leads(t))
+    if (trainer_leads(t) && board_generation() <= 1)
         closing_print_start(&t->setup, &t->pipeline, &t->feed,
                             t->counters.step);
     progress_begin(&t->progress, trainer_leads(t) ? stderr : NULL, "step", "",
@@ -82,8 +83,7 @@ done:
     return result;
 }
 
-/* Before any rank is: what is said then is one sentence with its hint. */
-static status check_layout(const struct trainer_request *request)
+status trainer_check_layout(const struct trainer_request *request)
 {
     struct setup setup;
     const status result = setup_resolve_or_suggest(&setup, request->set,
@@ -98,7 +98,8 @@ static status run_ranks(struct trainer_request *request)
     const int64_t limit_ms = 1000 * request->set->values.comm.limit;
     const struct launch launch = {request->ranks, limit_ms};
 
-    if (request->ranks > 1 && launch_rank() < 0) TRY(check_layout(request));
+    if (request->ranks > 1 && launch_rank() < 0)
+        TRY(trainer_check_layout(request));
     if (request->ranks <= 1 && launch_rank() < 0)
         return rank_run(request, NULL);
     return launch_run(&launch, rank_run, request);
@@ -112,6 +113,7 @@ status trainer_run(const struct trainer_request *request)
 
     if (request->dry_run) return run_ranks(&copy);
     TRY_GOTO(done, result, signals_install(launch_rank() >= 0));
+    board_phase(BOARD_OPENS);
     result = run_ranks(&copy);
 done:
     signals_restore();

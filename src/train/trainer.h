@@ -21,6 +21,9 @@ struct trainer_request {
  * step and layer; the checkpoints before stand. */
 status trainer_run(const struct trainer_request *request);
 
+/* Before any rank is: an impossible layout is one sentence with its hint. */
+status trainer_check_layout(const struct trainer_request *request);
+
 /* Options of an existing run, for resume and plan: its config.yaml, then
  * `assignments` (a.b=c). ERR_CONFIG: a key that may not change. */
 status trainer_options(struct options_set *set, const char *run,

@@ -10,6 +10,7 @@
 #include "kernels/math.h"
 #include "train/summary.h"
 #include "train/launched.h"
+#include "control/board.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
 
@@ -271,8 +272,12 @@ static status end_step(struct trainer *t)
     const struct options *o = &t->request->set->values;
     const bool last = t->counters.step == t->setup.rate.steps;
 
-    if (last || due(t->counters.step, o->validate.every))
+    board_step(t->counters.step);
+    if (last || due(t->counters.step, o->validate.every)) {
+        board_phase(BOARD_VALIDATES);
         TRY(trainer_validate(t));
+    }
+    board_phase(BOARD_SAVES);
     if (t->asked != 0 || (last && o->checkpoint.at_end))
         TRY(trainer_save(t));
     else if (t->save_due || due(t->counters.step, o->checkpoint.every))
@@ -280,6 +285,7 @@ static status end_step(struct trainer *t)
     if (t->asked != 0 || last)
         TRY(team_agree(&t->team, trainer_leads(t) ? trainer_finish_files(t)
                                                   : OK));
+    if (!last) board_phase(BOARD_STEPS);
     return t->asked != 0 && !last ? fail_stopped(t) : OK;
 }
 
@@ -293,6 +299,7 @@ status trainer_loop(struct trainer *t)
     TRY(stop_before_steps(t));
     /* A run that may go back has somewhere to go from its beginning. */
     if (policy_rewinds(&t->policy) && t->saved_step < 0) TRY(trainer_save(t));
+    board_phase(BOARD_STEPS);
     while (t->counters.step < t->setup.rate.steps) {
         TRY(trainer_use_batch(t, trainer_batch(t, t->counters.step)));
         TRY(pipeline && t->counters.step == second ? traced_step(t)

@@ -7,6 +7,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "control/board.h"
 #include "checkpoint/history.h"
 #include "train/checks.h"
 #include "setup/suggest.h"
@@ -317,6 +318,8 @@ static status begin(struct trainer *t)
 {
     if (t->request->resume) TRY(restore_or_begin(t));
     else TRY(start_weights(t));
+    board_resume(t->counters.step, t->saved_step < 0 ? BOARD_BEGINNING
+                                                     : BOARD_CHECKPOINT);
     TRY(train_step_refresh(&t->step));
     trainer_restore_scale(t);
     TRY(check_data(t));

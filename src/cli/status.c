@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* status.c - `lockstep status` and `lockstep incidents`: how a supervised run
+ * is, and what happened to it. */
+#include <stdio.h>
+#include <string.h>
+#include "checkpoint/run_dir.h"
+#include "cli/run.h"
+#include "comm/door.h"
+#include "control/report.h"
+#include "control/watch.h"
+
+/* ---- status ---- */
+
+static void rank_text(const struct run_report *r, int rank, char out[160])
+{
+    if (r->board != NULL)
+        position_text(r->board, rank, door_now_ns(), out);
+    else
+        snprintf(out, 160, "rank %d: %s", rank,
+                 r->rank[rank].lives ? "lives" : "is gone");
+}
+
+static status print_status_json(const struct run_report *r, const char *run)
+{
+    struct json_writer w;
+    char text[160];
+    status result;
+
+    json_write_begin(&w, 1);
+    json_write_object(&w);
+    json_write_key_text(&w, "run", run);
+    json_write_key_text(&w, "state", run_state_name(r->state));
+    json_write_key_text(&w, "result", r->result != NULL ? r->result : "");
+    json_write_key_integer(&w, "supervisor", r->supervisor);
+    json_write_key_integer(&w, "generation", r->generation);
+    json_write_key_integer(&w, "step", r->step);
+    json_write_key_integer(&w, "incidents", r->incidents);
+    json_write_key_integer(&w, "recovered", r->recovered);
+    json_write_key(&w, "ranks");
+    json_write_array(&w);
+    for (int i = 0; i < r->ranks; i++) {
+        rank_text(r, i, text);
+        json_write_object(&w);
+        json_write_key_integer(&w, "rank", i);
+        json_write_key_integer(&w, "process", r->rank[i].process);
+        json_write_key(&w, "lives");
+        json_write_bool(&w, r->rank[i].lives);
+        json_write_key_text(&w, "position", text);
+        json_write_object_end(&w);
+    }
+    json_write_array_end(&w);
+    json_write_object_end(&w);
+    result = json_write_end(&w);
+    if (result == OK) printf("%s\n", w.out.bytes);
+    json_writer_free(&w);
+    return result;
+}
+
+static void print_status(const struct run_report *r, const char *run)
+{
+    static const char *const states[] = {
+        [RUN_RUNS] = "runs",
+        [RUN_ALONE] = "runs, but its supervisor is gone: a rank that dies now "
+                      "is not replaced",
+        [RUN_RESTARTS] = "is being restarted", [RUN_ENDED] = "has ended",
+        [RUN_DEAD] = "is dead: nobody lives, and nobody said why"};
+    char text[160];
+
+    printf("run        %s\nstate      %s%s%s\n", run, states[r->state],
+           r->result != NULL ? ": " : "", r->result != NULL ? r->result : "");
+    printf("step       %lld\ngeneration %lld\nincidents  %d, %d recovered\n",
+           (long long)r->step, (long long)r->generation, r->incidents,
+           r->recovered);
+    if (r->supervisor != 0)
+        printf("supervisor process %lld\n", (long long)r->supervisor);
+    for (int i = 0; i < r->ranks && r->state < RUN_ENDED; i++) {
+        rank_text(r, i, text);
+        printf("process    %lld  %s\n", (long long)r->rank[i].process, text);
+    }
+    if (r->state == RUN_DEAD)
+        printf("continue   lockstep resume %s --ranks %d --supervised\n", run,
+               r->ranks);
+}
+
+status command_status(struct arguments *arguments)
+{
+    const char *run = arguments->operands[0];
+    struct run_report report;
+    struct run_dir place = {0};
+    status result = OK;
+
+    TRY(run_dir_read(&place, run));
+    run_dir_close(&place);
+    TRY(run_report_read(&report, run));
+    if (arguments_has(arguments, "json"))
+        result = print_status_json(&report, run);
+    else
+        print_status(&report, run);
+    run_report_free(&report);
+    return result;
+}
+
+/* ---- incidents ---- */
+
+static const char *text_of(const struct json *line, const char *key)
+{
+    const struct json *found = json_get(line, key);
+
+    return found != NULL && found->kind == JSON_STRING ? found->string : "";
+}
+
+static double real_of(const struct json *line, const char *key)
+{
+    const struct json *found = json_get(line, key);
+
+    return found != NULL && (found->kind == JSON_REAL ||
+                             found->kind == JSON_INTEGER) ? found->real : 0;
+}
+
+static void print_explained(const struct json *line)
+{
+    const struct json *positions = json_get(line, "positions");
+
+    if (text_of(line, "explain")[0] != '\0')
+        printf("    %s\n", text_of(line, "explain"));
+    if (positions == NULL || positions->kind != JSON_ARRAY) return;
+    for (int i = 0; i < positions->count; i++)
+        if (positions->items[i].kind == JSON_STRING)
+            printf("    %s\n", positions->items[i].string);
+}
+
+static void print_line(const struct json *line, bool explain)
+{
+    if (strcmp(text_of(line, "event"), "incident") == 0) {
+        printf("%.0f: after step %.0f, generation %.0f: %s of rank %.0f "
+               "(process %.0f): %s\n", real_of(line, "incident"),
+               real_of(line, "step"), real_of(line, "generation"),
+               text_of(line, "kind"), real_of(line, "rank"),
+               real_of(line, "process"), text_of(line, "cause"));
+        if (explain) print_explained(line);
+    } else if (strcmp(text_of(line, "event"), "recovered") == 0) {
+        printf("   recovered: generation %.0f from step %.0f (%s), %.0f "
+               "redone, %.0f ms from the last step to the next\n",
+               real_of(line, "generation"), real_of(line, "step"),
+               text_of(line, "from"), real_of(line, "redone"),
+               real_of(line, "lost_ms"));
+    }
+}
+
+status command_incidents(struct arguments *arguments)
+{
+    const char *run = arguments->operands[0];
+    const bool explain = arguments_has(arguments, "explain");
+    struct run_report report;
+    struct run_dir place = {0};
+
+    TRY(run_dir_read(&place, run));
+    run_dir_close(&place);
+    TRY(run_report_read(&report, run));
+    for (int i = 0; i < report.lines.count; i++)
+        print_line(report.lines.items[i], explain);
+    printf("%d incidents, %d recovered\n", report.incidents,
+           report.recovered);
+    run_report_free(&report);
+    return OK;
+}

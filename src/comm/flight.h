@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* flight.h - the last calls of a rank, in memory that outlives it: the flight
+ * recorder.
+ *
+ * A rank that is a process may be given such a record in memory that it shares
+ * with its supervisor. Every call of comm.h leaves an entry when it begins and
+ * a time when it ends. When a rank is killed or hangs, the entries of all ranks
+ * show who was where, and who did not come. Nothing waits for anybody: a reader
+ * may see an entry that is half written, and must believe no text or number. */
+#ifndef LOCKSTEP_COMM_FLIGHT_H
+#define LOCKSTEP_COMM_FLIGHT_H
+
+#include "comm/comm.h"
+#include "comm/message.h"
+
+enum { FLIGHT_ENTRIES = 4096 };
+
+struct flight_entry {
+    uint64_t number;       /* from 1, of all calls of the rank; 0: none yet */
+    uint64_t call;         /* number of the call in its group and channel */
+    uint64_t context;
+    int64_t began_ns, ended_ns; /* monotonic; ended 0: under way */
+    int64_t bytes;         /* sent */
+    int32_t kind;          /* enum comm_kind */
+    int32_t channel;       /* enum channel */
+    int32_t size, result;  /* ranks of the group; status */
+    char group[COMM_LABEL_BYTES];
+};
+
+struct flight {
+    _Atomic uint64_t count; /* entries ever begun */
+    _Atomic uint64_t beats; /* raised whenever the rank gets on */
+    struct flight_entry entries[FLIGHT_ENTRIES]; /* number n at n % size */
+};
+
+/* From now on this process writes into it; NULL: nowhere. */
+void flight_attach(struct flight *flight);
+/* The rank gets on, outside of calls. */
+void flight_beat(void);
+
+/* For comm.h's calls. */
+uint64_t flight_enter(const struct operation *operation);
+void flight_leave(uint64_t number, int64_t bytes, status result);
+
+/* The oldest call outside the background that has not ended, else the newest
+ * that has; number 0: there is none. Texts end, numbers are in range. */
+struct flight_entry flight_position(const struct flight *flight);
+
+#endif

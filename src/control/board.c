@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* board.c - the memory that ranks and their supervisor share. */
+#include "control/board.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "comm/process.h"
+
+static const uint64_t magic = 0x6c6f636b626f6172; /* "lockboar" */
+
+static struct board *mine;
+static struct board_page *page;
+
+static size_t board_bytes(int size)
+{
+    return sizeof(struct board) + (size_t)size * sizeof(struct board_page);
+}
+
+status board_make(struct board **out, int size, int *descriptor)
+{
+    const size_t bytes = board_bytes(size);
+    void *mapped;
+
+    *descriptor = memfd_create("lockstep-board", MFD_CLOEXEC);
+    if (*descriptor < 0 || ftruncate(*descriptor, (off_t)bytes) != 0 ||
+        fchmod(*descriptor, 0600) != 0)
+        FAIL(ERR_MEMORY, "%zu bytes of shared memory: %s", bytes,
+             strerror(errno));
+    mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, *descriptor,
+                  0);
+    if (mapped == MAP_FAILED)
+        FAIL(ERR_MEMORY, "%zu bytes of shared memory: %s", bytes,
+             strerror(errno));
+    *out = mapped;
+    (*out)->magic = magic;
+    (*out)->size = size;
+    atomic_store(&(*out)->state_file, -1);
+    return OK;
+}
+
+static status board_map(struct board **out, const char *path, int file,
+                        bool writes)
+{
+    struct stat about;
+    struct board *board;
+
+    if (fstat(file, &about) != 0 || about.st_size < (off_t)sizeof *board)
+        FAIL(ERR_FORMAT, "%s: is no board of a run", path);
+    board = mmap(NULL, (size_t)about.st_size,
+                 writes ? PROT_READ | PROT_WRITE : PROT_READ, MAP_SHARED, file,
+                 0);
+    if (board == MAP_FAILED)
+        FAIL(ERR_MEMORY, "%s: %s", path, strerror(errno));
+    if (board->magic != magic || board->size < 1 ||
+        board->size > PROCESSES_MOST ||
+        (size_t)about.st_size != board_bytes(board->size)) {
+        munmap(board, (size_t)about.st_size);
+        FAIL(ERR_FORMAT, "%s: is no board of a run", path);
+    }
+    *out = board;
+    return OK;
+}
+
+status board_open(struct board **out, const char *path, int *descriptor)
+{
+    const int mode = descriptor != NULL ? O_RDWR : O_RDONLY;
+    const int file = open(path, mode | O_CLOEXEC | O_NONBLOCK);
+    status result;
+
+    if (file < 0) FAIL(ERR_MISSING, "%s: %s", path, strerror(errno));
+    result = board_map(out, path, file, descriptor != NULL);
+    if (result == OK && descriptor != NULL) *descriptor = file;
+    else close(file);
+    return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
+}
+
+void board_close(struct board *board)
+{
+    if (board != NULL) munmap(board, board_bytes(board->size));
+}
+
+void board_clear(struct board *board)
+{
+    memset(board->pages, 0, (size_t)board->size * sizeof *board->pages);
+}
+
+void board_sit(struct board *board, int rank)
+{
+    mine = board;
+    page = &board->pages[rank];
+    flight_attach(&page->flight);
+}
+
+void board_phase(enum board_phase phase)
+{
+    if (page == NULL) return;
+    atomic_store(&page->phase, (int)phase);
+    flight_beat();
+}
+
+void board_step(int64_t steps_done)
+{
+    if (page == NULL) return;
+    atomic_store(&page->step, steps_done);
+    atomic_store(&page->step_ns, door_now_ns());
+    flight_beat();
+}
+
+void board_resume(int64_t steps_done, enum board_source source)
+{
+    if (page == NULL) return;
+    atomic_store(&page->source, (int)source);
+    atomic_store(&page->from_step, steps_done);
+    atomic_store(&page->step, steps_done);
+    flight_beat();
+}
+
+void board_end(status result, const char *sentence)
+{
+    if (page == NULL) return;
+    atomic_store(&page->result, (int)result);
+    snprintf(page->sentence, sizeof page->sentence, "%s", sentence);
+    atomic_store(&page->phase, BOARD_ENDED);
+    flight_attach(NULL);
+    page = NULL;
+}
+
+uint64_t board_generation(void)
+{
+    return mine != NULL ? atomic_load(&mine->generation) : 0;
+}
+
+const char *board_source_name(int source)
+{
+    static const char *const names[BOARD_SOURCES] = {"beginning", "checkpoint",
+                                                     "memory"};
+
+    return source >= 0 && source < BOARD_SOURCES ? names[source] : "unknown";
+}
+
+const char *board_phase_name(int phase)
+{
+    static const char *const names[BOARD_PHASES] = {
+        "starts", "opens", "steps", "validates", "saves", "ended"};
+
+    return phase >= 0 && phase < BOARD_PHASES ? names[phase] : "unknown";
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* board.h - the memory that ranks and their supervisor share: who is where.
+ *
+ * The supervisor makes it before the first rank; it has no name, and lives as
+ * long as one of them does. A rank writes its own page and nothing else. What
+ * a page says may come from a rank that was killed while it wrote. */
+#ifndef LOCKSTEP_CONTROL_BOARD_H
+#define LOCKSTEP_CONTROL_BOARD_H
+
+#include <stdatomic.h>
+#include "comm/flight.h"
+
+enum { BOARD_SENTENCE_BYTES = 480 };
+
+enum board_phase {
+    BOARD_STARTS,    /* has not said anything yet */
+    BOARD_OPENS,     /* plans, takes memory, reads its state */
+    BOARD_STEPS,
+    BOARD_VALIDATES,
+    BOARD_SAVES,
+    BOARD_ENDED,     /* with the result on the page */
+    BOARD_PHASES
+};
+
+enum board_source { BOARD_BEGINNING, BOARD_CHECKPOINT, BOARD_MEMORY,
+                    BOARD_SOURCES };
+
+struct board_page {
+    _Atomic int phase;            /* enum board_phase */
+    _Atomic int64_t step;         /* steps done */
+    _Atomic int64_t step_ns;      /* monotonic, when the last one ended */
+    _Atomic int64_t from_step;    /* steps that were there at the start */
+    _Atomic int source;           /* enum board_source: where they lay */
+    _Atomic int result;           /* status; once BOARD_ENDED */
+    char sentence[BOARD_SENTENCE_BYTES];
+    struct flight flight;
+};
+
+struct board {
+    uint64_t magic;
+    int32_t size;
+    _Atomic int state_file;       /* descriptor of the ranks' state in memory,
+                                   * inherited by all; -1: none */
+    _Atomic uint64_t generation;
+    _Atomic int64_t beat_ns;      /* the supervisor lives: monotonic */
+    struct board_page pages[];    /* [size] */
+};
+
+/* A new one, cleared; *descriptor of its memory. */
+status board_make(struct board **out, int size, int *descriptor);
+/* That of another process. *descriptor: of its memory, which may be written;
+ * NULL: it is to be read. ERR_FORMAT: it is no board. */
+status board_open(struct board **out, const char *path, int *descriptor);
+void board_close(struct board *board); /* NULL allowed */
+/* For another generation: everything but the memory's descriptor. */
+void board_clear(struct board *board);
+
+/* This process is that rank from now on. */
+void board_sit(struct board *board, int rank);
+/* All do nothing in a process that is no such rank. */
+void board_phase(enum board_phase phase);
+void board_step(int64_t steps_done);
+/* The state of that step was found there. */
+void board_resume(int64_t steps_done, enum board_source source);
+void board_end(status result, const char *sentence);
+/* 0: this process is no such rank. */
+uint64_t board_generation(void);
+
+const char *board_phase_name(int phase); /* "steps" */
+const char *board_source_name(int source); /* "memory" */
+
+#endif

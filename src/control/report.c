@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.c - the state of a supervised run. */
+#include "control/report.h"
+
+#include <stdio.h>
+#include <string.h>
+#include "comm/crew.h"
+
+const char *run_state_name(enum run_state state)
+{
+    static const char *const names[] = {"runs", "alone", "restarts", "ended",
+                                        "dead"};
+
+    return names[state];
+}
+
+static bool is_event(const struct json *line, const char *event)
+{
+    const struct json *found = json_get(line, "event");
+
+    return found != NULL && found->kind == JSON_STRING &&
+           strcmp(found->string, event) == 0;
+}
+
+static int64_t number_of(const struct json *line, const char *key)
+{
+    const struct json *found = json_get(line, key);
+
+    return found != NULL && found->kind == JSON_INTEGER ? found->integer : 0;
+}
+
+/* The process that had this number then, and not another since. */
+static bool lives(int64_t process, int64_t began)
+{
+    return process > 0 && began != 0 &&
+           crew_began((pid_t)process) == (uint64_t)began;
+}
+
+static void find_board(struct run_report *r, int64_t process, int64_t file)
+{
+    char path[64];
+
+    if (r->board != NULL) return;
+    snprintf(path, sizeof path, "/proc/%lld/fd/%lld", (long long)process,
+             (long long)file);
+    if (board_open(&r->board, path, NULL) != OK) status_clear();
+    else memcpy(r->board_path, path, sizeof path);
+}
+
+/* The newest start: who lives of it. */
+static status read_start(struct run_report *r, const struct json *start)
+{
+    const struct json *ranks = json_get(start, "ranks");
+    const int64_t board = number_of(start, "board");
+    void *memory;
+
+    r->supervisor = number_of(start, "supervisor");
+    r->generation = number_of(start, "generation");
+    if (!lives(r->supervisor, number_of(start, "began"))) r->supervisor = 0;
+    else find_board(r, r->supervisor, board);
+    if (ranks == NULL || ranks->kind != JSON_ARRAY) return OK;
+    TRY(arena_take_array(&r->arena, (size_t)ranks->count + 1, sizeof *r->rank,
+                         &memory));
+    r->rank = memory;
+    r->ranks = ranks->count;
+    for (int i = 0; i < r->ranks; i++) {
+        r->rank[i].process = number_of(&ranks->items[i], "process");
+        r->rank[i].began = number_of(&ranks->items[i], "began");
+        r->rank[i].lives = lives(r->rank[i].process, r->rank[i].began);
+        if (r->rank[i].lives) find_board(r, r->rank[i].process, board);
+    }
+    return OK;
+}
+
+static enum run_state find_state(const struct run_report *r)
+{
+    int living = 0;
+
+    for (int i = 0; i < r->ranks; i++) living += r->rank[i].lives;
+    if (r->supervisor != 0) return living > 0 ? RUN_RUNS : RUN_RESTARTS;
+    if (living > 0) return RUN_ALONE;
+    return r->result != NULL ? RUN_ENDED : RUN_DEAD;
+}
+
+static status read_report(struct run_report *r, const char *run)
+{
+    const struct json *start = NULL;
+
+    TRY(journal_read(&r->lines, &r->arena, run));
+    for (int i = 0; i < r->lines.count; i++) {
+        const struct json *line = r->lines.items[i];
+
+        if (is_event(line, "start")) {
+            start = line;
+            r->result = NULL;
+        }
+        r->incidents += is_event(line, "incident");
+        r->recovered += is_event(line, "recovered");
+        if (is_event(line, "end"))
+            TRY(json_get_string_or(line, "journal.jsonl", "result", "unknown",
+                                   &r->result));
+        if (number_of(line, "step") > r->step && !is_event(line, "recovered"))
+            r->step = number_of(line, "step");
+    }
+    if (start != NULL) TRY(read_start(r, start));
+    if (r->board != NULL && r->board->size != r->ranks) {
+        board_close(r->board);
+        r->board = NULL;
+    }
+    for (int i = 0; r->board != NULL && i < r->ranks; i++)
+        if (atomic_load(&r->board->pages[i].step) > r->step)
+            r->step = atomic_load(&r->board->pages[i].step);
+    r->state = find_state(r);
+    return OK;
+}
+
+status run_report_read(struct run_report *report, const char *run)
+{
+    status result;
+
+    *report = (struct run_report){.step = 0};
+    arena_init(&report->arena, "journal", 0);
+    result = read_report(report, run);
+    if (result == OK) return OK;
+    run_report_free(report);
+    return status_pass(result, __FILE__, __LINE__);
+}
+
+void run_report_free(struct run_report *report)
+{
+    board_close(report->board);
+    arena_free(&report->arena);
+    *report = (struct run_report){.step = 0};
+}

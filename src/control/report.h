@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.h - the state of a supervised run, as anybody can read it: from its
+ * journal and, while some of its processes live, from their shared board. */
+#ifndef LOCKSTEP_CONTROL_REPORT_H
+#define LOCKSTEP_CONTROL_REPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "control/board.h"
+#include "control/journal.h"
+
+enum run_state {
+    RUN_RUNS,      /* the supervisor and its ranks live */
+    RUN_ALONE,     /* ranks live, the supervisor does not */
+    RUN_RESTARTS,  /* the supervisor lives, and no rank */
+    RUN_ENDED,     /* as the journal says */
+    RUN_DEAD       /* nobody lives, and nobody said why */
+};
+
+struct run_report {
+    struct arena arena;        /* owned */
+    struct journal_lines lines;
+    struct board *board;       /* owned; NULL: nobody has it any more */
+    char board_path[64];
+    enum run_state state;
+    int64_t supervisor;        /* process */
+    int64_t generation;
+    const char *result;        /* of the end; NULL */
+    int64_t step;              /* steps done, as far as it is known */
+    int incidents, recovered;
+    int ranks;
+    struct { int64_t process, began; bool lives; } *rank; /* [ranks] */
+};
+
+/* ERR_MISSING: the run was never supervised. */
+status run_report_read(struct run_report *report, const char *run);
+void run_report_free(struct run_report *report);
+const char *run_state_name(enum run_state state); /* "runs" */
+
+#endif

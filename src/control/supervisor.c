@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* supervisor.c - starts generations of ranks until one ends the run. */
+#include "control/supervisor.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "control/watch.h"
+
+/* Restarts in a row without a step in between: of a rank that fails by itself,
+ * and of one that somebody kills. */
+enum { IN_VAIN_ITSELF = 3, IN_VAIN_MOST = 12 };
+static const int64_t back_off_ms[IN_VAIN_MOST + 1] = {
+    0, 50, 200, 500, 1000, 1000, 2000, 2000, 4000, 4000, 8000, 8000, 8000};
+
+/* ---- the child ---- */
+
+static pid_t supervisor_process; /* of a rank; 0: this is none */
+
+static void watched_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGHUP);
+    sigaddset(set, SIGUSR1);
+}
+
+/* In a group of its own, so that a terminal sends its signals to the supervisor
+ * alone. */
+static void become_rank(struct supervisor *s, int rank, pid_t supervisor)
+{
+    char name[24]; /* the system keeps 15 bytes */
+    sigset_t set;
+
+    supervisor_process = supervisor;
+    setpgid(0, 0);
+    snprintf(name, sizeof name, "lockstep:%d", rank);
+    prctl(PR_SET_NAME, name);
+    close(s->signals);
+    watched_signals(&set);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+    board_sit(s->board, rank);
+    journal_forget(&s->journal);
+    memory_free(s->sights);
+}
+
+void supervised_end(status result)
+{
+    const struct timespec pause = {0, 20000000};
+    const bool waits = result == ERR_PEER || result == ERR_DEVICE;
+    int null;
+
+    if (supervisor_process == 0) return;
+    board_end(result, result == OK ? "" : status_message());
+    while (waits && getppid() == supervisor_process) nanosleep(&pause, NULL);
+    if (getppid() != supervisor_process) return; /* nobody else says it */
+    /* The supervisor says it, once for all ranks. */
+    null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    if (result == OK || null < 0) return;
+    dup2(null, STDERR_FILENO);
+    close(null);
+}
+
+/* ---- generations ---- */
+
+static bool run_has_begun(const char *run)
+{
+    char path[PATH_BYTES];
+
+    if (path_join(path, sizeof path, run, "config.yaml") == OK)
+        return file_exists(path);
+    status_clear();
+    return false;
+}
+
+static void tell_start(struct supervisor *s)
+{
+    struct json_writer w;
+
+    journal_line(&w, "start");
+    json_write_key_integer(&w, "generation", (int64_t)s->crew.generation);
+    json_write_key_integer(&w, "supervisor", getpid());
+    json_write_key_integer(&w, "began", (int64_t)crew_began(getpid()));
+    json_write_key_integer(&w, "board", s->board_file);
+    json_write_key(&w, "ranks");
+    json_write_array(&w);
+    for (int i = 0; i < s->how->ranks; i++) {
+        json_write_object(&w);
+        json_write_key_integer(&w, "process", s->crew.members[i].process);
+        json_write_key_integer(&w, "began",
+                               (int64_t)s->crew.members[i].began);
+        json_write_object_end(&w);
+    }
+    json_write_array_end(&w);
+    journal_put(&s->journal, &w);
+}
+
+static status start_generation(struct supervisor *s, uint64_t generation,
+                               bool *rank)
+{
+    const pid_t self = getpid();
+
+    TRY(crew_begin(&s->crew, generation));
+    board_clear(s->board);
+    atomic_store(&s->board->generation, generation);
+    for (int i = 0; i < s->how->ranks; i++) s->sights[i] = (struct sight){0};
+    for (int i = 0; i < s->how->ranks; i++) {
+        const status started = crew_start(&s->crew, i, rank);
+
+        if (*rank && started == OK) become_rank(s, i, self);
+        if (*rank) return started;
+        if (started == OK) continue;
+        crew_fence(&s->crew);
+        return status_pass(started, __FILE__, __LINE__);
+    }
+    tell_start(s);
+    return OK;
+}
+
+/* ---- incidents ---- */
+
+static const char *kind_name(enum incident_kind kind)
+{
+    static const char *const names[] = {"none", "death", "hang", "connection"};
+
+    return names[kind];
+}
+
+/* Written down before anybody is killed: where all ranks are. */
+static void tell_incident(struct supervisor *s, const struct incident *i)
+{
+    const int64_t now = door_now_ns();
+    char text[256];
+    struct json_writer w;
+
+    journal_line(&w, "incident");
+    json_write_key_integer(&w, "incident", s->incidents);
+    json_write_key_integer(&w, "generation", (int64_t)s->crew.generation);
+    json_write_key_text(&w, "kind", kind_name(i->kind));
+    json_write_key_integer(&w, "rank", i->rank);
+    json_write_key_integer(&w, "process", i->process);
+    json_write_key_text(&w, "cause", i->cause);
+    json_write_key_integer(&w, "step", s->most_steps);
+    explain_waits(s->board, text);
+    json_write_key_text(&w, "explain", text);
+    json_write_key(&w, "positions");
+    json_write_array(&w);
+    for (int rank = 0; rank < s->how->ranks; rank++) {
+        position_text(s->board, rank, now, text);
+        json_write_string(&w, text);
+    }
+    json_write_array_end(&w);
+    journal_put(&s->journal, &w);
+    fprintf(stderr, "incident  rank %d (process %lld) %s\n", i->rank,
+            (long long)i->process, i->cause);
+}
+
+static void open_incident(struct supervisor *s, const struct incident *i)
+{
+    const int64_t before = s->last_step_ns != 0 ? s->last_step_ns : i->seen_ns;
+
+    s->incidents++;
+    if (s->open_incident == 0) {
+        s->open_since_ns = before;
+        s->open_step = s->most_steps;
+    }
+    s->open_incident = s->incidents;
+    s->in_vain++;
+    crew_signal(&s->crew, SIGKILL);
+    tell_incident(s, i);
+    crew_fence(&s->crew);
+    s->fenced_ms = 1e-6 * (double)(door_now_ns() - i->seen_ns);
+}
+
+/* A step beyond the last one before the incident is finished. */
+static void close_incident(struct supervisor *s)
+{
+    const struct board_page *page = &s->board->pages[0];
+    const int64_t from = atomic_load(&page->from_step);
+    struct json_writer w;
+
+    if (s->open_incident == 0 || s->most_steps <= s->open_step) return;
+    journal_line(&w, "recovered");
+    json_write_key_integer(&w, "incident", s->open_incident);
+    json_write_key_integer(&w, "generation", (int64_t)s->crew.generation);
+    json_write_key_text(&w, "from", board_source_name(
+        atomic_load(&page->source)));
+    json_write_key_integer(&w, "step", from);
+    json_write_key_integer(&w, "redone", s->open_step - from);
+    json_write_key_real(&w, "fenced_ms", s->fenced_ms);
+    json_write_key_real(&w, "lost_ms", 1e-6 * (double)(s->last_step_ns -
+                                                      s->open_since_ns));
+    journal_put(&s->journal, &w);
+    fprintf(stderr, "recovered generation %llu goes on from step %lld (%s), "
+                    "%lld redone, %.0f ms lost\n",
+            (unsigned long long)s->crew.generation, (long long)from,
+            board_source_name(atomic_load(&page->source)),
+            (long long)(s->open_step - from),
+            1e-6 * (double)(s->last_step_ns - s->open_since_ns));
+    s->open_incident = 0;
+}
+
+static status fail_in_vain(const struct supervisor *s,
+                           const struct incident *incident)
+{
+    status result = status_fail(
+        ERR_PEER, __FILE__, __LINE__, "rank %d %s, %d times in a row without "
+        "a step in between; the checkpoints stand", incident->rank,
+        incident->cause, s->in_vain);
+
+    return status_hint(result, "lockstep incidents %s --explain says where "
+                               "every rank was", s->how->run);
+}
+
+/* Waits, but hears signals. */
+static void back_off(struct supervisor *s)
+{
+    const int64_t end = door_now_ns() +
+                        back_off_ms[s->in_vain - 1] * 1000000;
+    struct pollfd poll_one = {.fd = s->signals, .events = POLLIN};
+
+    while (door_now_ns() < end && s->asked == 0)
+        if (poll(&poll_one, 1, 20) > 0) return; /* heard in the next look */
+}
+
+/* ---- the run ---- */
+
+static void tell_end(struct supervisor *s, status result)
+{
+    struct json_writer w;
+
+    journal_line(&w, "end");
+    json_write_key_text(&w, "result", result == OK ? "ok"
+                                                   : status_name(result));
+    json_write_key_integer(&w, "step", s->most_steps);
+    json_write_key_integer(&w, "incidents", s->incidents);
+    journal_put(&s->journal, &w);
+}
+
+/* Until the generation ends. */
+static enum look watch(struct supervisor *s, struct incident *incident,
+                       status *result)
+{
+    enum look look;
+
+    do {
+        look = watch_once(s, incident, result);
+        close_incident(s);
+        journal_poll(&s->journal);
+    } while (look == LOOK_ON);
+    return look;
+}
+
+/* A run that is there may have ranks that live. */
+static status find_ranks(struct supervisor *s, bool resumes, bool *watches)
+{
+    status result;
+
+    *watches = false;
+    if (!run_has_begun(s->how->run)) return OK;
+    if (!resumes) {
+        result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
+                             "%s: holds a run already", s->how->run);
+        return status_hint(result, "continue it with: lockstep resume %s "
+                                   "--ranks %d --supervised, or choose another "
+                                   "directory with --run", s->how->run,
+                           s->how->ranks);
+    }
+    TRY(journal_claim(&s->journal));
+    TRY(supervisor_adopt(s, watches));
+    if (*watches) tell_start(s);
+    else crew_fence(&s->crew);
+    return OK;
+}
+
+static status run_generations(struct supervisor *s, bool *rank, bool *again)
+{
+    struct incident incident;
+    bool watches;
+
+    TRY(find_ranks(s, *again, &watches));
+    for (;;) {
+        status result = OK;
+
+        *again = run_has_begun(s->how->run);
+        if (!watches)
+            TRY(start_generation(s, s->crew.generation + 1, rank));
+        watches = false;
+        if (*rank) return OK;
+        if (watch(s, &incident, &result) == LOOK_OVER) {
+            crew_fence(&s->crew);
+            tell_end(s, s->insists ? ERR_PEER : result);
+            return result;
+        }
+        open_incident(s, &incident);
+        if (s->in_vain > (incident.itself ? IN_VAIN_ITSELF : IN_VAIN_MOST)) {
+            tell_end(s, ERR_PEER);
+            return fail_in_vain(s, &incident);
+        }
+        back_off(s);
+    }
+}
+
+static status supervisor_open(struct supervisor *s)
+{
+    sigset_t set;
+
+    TRY(memory_take((size_t)s->how->ranks, sizeof *s->sights,
+                    (void **)&s->sights));
+    TRY(crew_open(&s->crew, s->how->ranks, "127.0.0.1:0"));
+    TRY(board_make(&s->board, s->how->ranks, &s->board_file));
+    journal_begin(&s->journal, s->how->run);
+    watched_signals(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    s->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (s->signals < 0)
+        FAIL(ERR_IO, "signals cannot be watched: %s", strerror(errno));
+    return OK;
+}
+
+static void supervisor_close(struct supervisor *s)
+{
+    sigset_t set;
+
+    crew_close(&s->crew);
+    journal_close(&s->journal);
+    board_close(s->board);
+    if (s->board_file >= 0) close(s->board_file);
+    memory_free(s->sights);
+    if (s->signals < 0) return;
+    close(s->signals);
+    watched_signals(&set);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+status supervise(const struct supervision *how, bool *rank, bool *again)
+{
+    struct supervisor s = {.how = how, .signals = -1, .board_file = -1};
+    status result = supervisor_open(&s);
+    bool insists;
+    int asked;
+
+    *rank = false;
+    if (result == OK) result = run_generations(&s, rank, again);
+    if (*rank) return result; /* the board and the memory are its own now */
+    insists = s.insists;
+    asked = s.asked;
+    supervisor_close(&s);
+    if (!insists) return result == OK ? OK
+                                      : status_pass(result, __FILE__,
+                                                    __LINE__);
+    signal(asked, SIG_DFL); /* as if there were no supervisor */
+    raise(asked);
+    return result;
+}

@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watch.c - how a supervisor notices that a rank died, hangs, or failed. */
+#include "control/watch.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+enum { LOOK_MS = 50 };
+
+/* ---- signals ---- */
+
+/* A second SIGTERM or Ctrl-C is meant; batch systems repeat the others. */
+static void hear_signals(struct supervisor *s)
+{
+    struct signalfd_siginfo info;
+
+    while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info) {
+        const int number = (int)info.ssi_signo;
+
+        if (s->asked != 0 && (number == SIGTERM || number == SIGINT))
+            s->insists = true;
+        if (s->asked == 0) s->asked = number;
+    }
+}
+
+/* To ranks that watch signals by now. */
+static void pass_signal_on(struct supervisor *s)
+{
+    for (int i = 0; i < s->how->ranks && s->asked != 0; i++) {
+        const int phase = atomic_load(&s->board->pages[i].phase);
+
+        if (s->sights[i].told || phase < BOARD_OPENS || phase >= BOARD_ENDED)
+            continue;
+        s->sights[i].told = true;
+        crew_signal_one(&s->crew, i, s->asked);
+    }
+}
+
+/* ---- steps ---- */
+
+static void see_step(struct supervisor *s, int rank)
+{
+    const struct board_page *page = &s->board->pages[rank];
+    struct sight *sight = &s->sights[rank];
+    const int64_t step = atomic_load(&page->step);
+    const int64_t when = atomic_load(&page->step_ns);
+
+    if (step == sight->step || when == 0) return;
+    if (step == sight->step + 1 && sight->step_ns != 0 &&
+        when - sight->step_ns > sight->step_most_ns)
+        sight->step_most_ns = when - sight->step_ns;
+    sight->step = step;
+    sight->step_ns = when;
+    if (step <= s->most_steps) return;
+    s->most_steps = step;
+    s->last_step_ns = when;
+    s->in_vain = 0;
+}
+
+/* ---- hangs ---- */
+
+static bool is_stopped(const struct supervisor *s, int rank)
+{
+    return crew_state(s->crew.members[rank].process) == 'T';
+}
+
+/* The longest that a rank may show no sign of life. Before two steps were
+ * timed, and outside of steps, the limit of messages holds, but not for one
+ * that is stopped. */
+static int64_t patience_ns(const struct supervisor *s, int rank)
+{
+    const int phase = atomic_load(&s->board->pages[rank].phase);
+    int64_t longest = 0;
+
+    for (int i = 0; i < s->how->ranks; i++)
+        if (s->sights[i].step_most_ns > longest)
+            longest = s->sights[i].step_most_ns;
+    if ((phase != BOARD_STEPS && !is_stopped(s, rank)) || longest == 0 ||
+        HANG_FACTOR * longest > s->how->limit_ms * 1000000)
+        return s->how->limit_ms * 1000000 +
+               (int64_t)HANG_EXTRA_MS * 1000000;
+    return HANG_FACTOR * longest + (int64_t)HANG_EXTRA_MS * 1000000;
+}
+
+static bool waits(const struct supervisor *s, int rank)
+{
+    const struct flight_entry e =
+        flight_position(&s->board->pages[rank].flight);
+
+    return e.number != 0 && e.ended_ns == 0;
+}
+
+/* The rank that keeps the others: a stopped one, or one that waits for nobody;
+ * else the one that has been silent for longest. */
+static int culprit_of(const struct supervisor *s, int silent)
+{
+    int culprit = silent;
+
+    for (int i = 0; i < s->how->ranks; i++) {
+        if (atomic_load(&s->board->pages[i].phase) == BOARD_ENDED) continue;
+        if (is_stopped(s, i)) return i;
+        if (waits(s, culprit) && !waits(s, i)) culprit = i;
+    }
+    return culprit;
+}
+
+static bool see_hang(struct supervisor *s, struct incident *incident)
+{
+    const int64_t now = door_now_ns();
+    char position[160];
+    int silent = -1;
+
+    for (int i = 0; i < s->how->ranks; i++) {
+        const struct board_page *page = &s->board->pages[i];
+        const uint64_t beats = atomic_load(&page->flight.beats);
+        struct sight *sight = &s->sights[i];
+
+        see_step(s, i);
+        if (beats != sight->beats || sight->changed_ns == 0) {
+            sight->beats = beats;
+            sight->changed_ns = now;
+        }
+        if (atomic_load(&page->phase) == BOARD_ENDED || silent >= 0) continue;
+        if (now - sight->changed_ns > patience_ns(s, i)) silent = i;
+    }
+    if (silent < 0) return false;
+    const int rank = culprit_of(s, silent);
+
+    position_text(s->board, rank, now, position);
+    *incident = (struct incident){
+        .kind = INCIDENT_HANG, .rank = rank, .seen_ns = now,
+        .process = s->crew.members[rank].process};
+    snprintf(incident->cause, sizeof incident->cause,
+             "hangs%s: no sign of life for %.1f s, at most %.1f s are usual; "
+             "%s", is_stopped(s, rank) ? " (stopped)" : "",
+             1e-9 * (double)(now - s->sights[rank].changed_ns),
+             1e-9 * (double)patience_ns(s, rank), position);
+    return true;
+}
+
+/* ---- ends ---- */
+
+static void see_death(const struct supervisor *s, int rank,
+                      struct incident *incident)
+{
+    const struct crew_member *member = &s->crew.members[rank];
+    char story[CREW_STORY_BYTES];
+
+    crew_story(member, story);
+    *incident = (struct incident){.kind = INCIDENT_DEATH, .rank = rank,
+                                  .process = member->process,
+                                  .seen_ns = door_now_ns(),
+                                  .itself = crew_fell(member)};
+    snprintf(incident->cause, sizeof incident->cause, "%s", story);
+}
+
+/* A rank that waits to be fenced because of another that nobody saw fail: a
+ * connection broke between two that live. */
+static bool see_orphan(struct supervisor *s, struct incident *incident)
+{
+    for (int i = 0; i < s->how->ranks; i++) {
+        const struct board_page *page = &s->board->pages[i];
+
+        if (atomic_load(&page->phase) != BOARD_ENDED ||
+            atomic_load(&page->result) != ERR_PEER ||
+            s->crew.members[i].descriptor < 0)
+            continue;
+        if (door_now_ns() - s->sights[i].changed_ns <
+            (int64_t)ORPHAN_MS * 1000000)
+            continue;
+        *incident = (struct incident){.kind = INCIDENT_CONNECTION, .rank = i,
+                                      .process = s->crew.members[i].process,
+                                      .seen_ns = door_now_ns()};
+        snprintf(incident->cause, sizeof incident->cause, "gave up: %.240s",
+                 page->sentence);
+        return true;
+    }
+    return false;
+}
+
+/* The result that all who ended have; a failure of one ends all. */
+static enum look see_end(struct supervisor *s, int rank, status *result)
+{
+    const struct board_page *page = &s->board->pages[rank];
+    const status found = (status)atomic_load(&page->result);
+
+    if (found != OK && *result == OK) {
+        *result = found;
+        status_fail(found, __FILE__, __LINE__, "%.*s",
+                    BOARD_SENTENCE_BYTES - 1, page->sentence);
+    }
+    if (crew_living(&s->crew) == 0) return LOOK_OVER;
+    /* Alike on all ranks, or the others cannot go on. */
+    return found == OK || found == ERR_STOPPED ? LOOK_ON : LOOK_OVER;
+}
+
+static bool said_its_end(const struct supervisor *s, int rank)
+{
+    const struct board_page *page = &s->board->pages[rank];
+    const int result = atomic_load(&page->result);
+
+    return atomic_load(&page->phase) == BOARD_ENDED && result >= 0 &&
+           result < STATUS_COUNT && result != ERR_PEER &&
+           result != ERR_DEVICE;
+}
+
+enum look watch_once(struct supervisor *s, struct incident *incident,
+                     status *result)
+{
+    struct pollfd poll_one = {.fd = s->signals, .events = POLLIN};
+    int changed;
+
+    if (crew_wait(&s->crew, &poll_one, 1, LOOK_MS, &changed) != OK) {
+        *result = ERR_IO;
+        return LOOK_OVER;
+    }
+    atomic_store(&s->board->beat_ns, door_now_ns());
+    hear_signals(s);
+    pass_signal_on(s);
+    if (s->insists) return LOOK_OVER;
+    while (changed >= 0) {
+        see_step(s, changed);
+        if (!said_its_end(s, changed)) {
+            see_death(s, changed, incident);
+            return LOOK_INCIDENT;
+        }
+        if (see_end(s, changed, result) == LOOK_OVER) return LOOK_OVER;
+        if (crew_wait(&s->crew, NULL, 0, 0, &changed) != OK) return LOOK_OVER;
+    }
+    return see_hang(s, incident) || see_orphan(s, incident) ? LOOK_INCIDENT
+                                                            : LOOK_ON;
+}

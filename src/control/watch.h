@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* watch.h - the supervisor's view of one generation. Private to control. */
+#ifndef LOCKSTEP_CONTROL_WATCH_H
+#define LOCKSTEP_CONTROL_WATCH_H
+
+#include "base/text.h"
+#include "comm/crew.h"
+#include "control/board.h"
+#include "control/journal.h"
+#include "control/supervisor.h"
+
+enum { HANG_FACTOR = 5, HANG_EXTRA_MS = 2000, ORPHAN_MS = 1000 };
+
+enum incident_kind { INCIDENT_NONE, INCIDENT_DEATH, INCIDENT_HANG,
+                     INCIDENT_CONNECTION };
+
+struct incident {
+    enum incident_kind kind;
+    int rank;
+    int64_t process;
+    int64_t seen_ns;
+    bool itself;          /* nobody killed it */
+    char cause[256];
+};
+
+/* One rank, as it was seen last. */
+struct sight {
+    uint64_t beats;
+    int64_t changed_ns;   /* when it last got on */
+    int64_t step, step_ns, step_most_ns; /* the longest step so far */
+    bool told;            /* of the signal */
+};
+
+struct supervisor {
+    const struct supervision *how;
+    struct crew crew;
+    struct board *board;
+    int board_file;
+    struct journal journal;
+    int signals;          /* descriptor */
+    int asked;            /* signal to be passed on; 0: none */
+    bool insists;         /* it came twice */
+    struct sight *sights; /* owned, [ranks] */
+    int incidents;        /* so far */
+    int in_vain;          /* restarts since a step was last finished */
+    int64_t most_steps;   /* finished by some rank, ever */
+    int64_t last_step_ns; /* when */
+    /* The incident that is not over yet; number 0: none. */
+    int open_incident;
+    int64_t open_since_ns, open_step;
+    double fenced_ms;
+};
+
+/* The journal says how many generations there were; if ranks of the last one
+ * live without a supervisor, they are this one's now. *watches: all of them
+ * go on; otherwise those who live are to be fenced. */
+status supervisor_adopt(struct supervisor *s, bool *watches);
+
+/* The news of one look. */
+enum look { LOOK_ON, LOOK_INCIDENT, LOOK_OVER };
+enum look watch_once(struct supervisor *s, struct incident *incident,
+                     status *result);
+
+/* "rank 0: steps, step 14, in all-reduce on group data (call 9) for 0.3 s". */
+void position_text(const struct board *board, int rank, int64_t now_ns,
+                   char out[160]);
+/* Which rank did not come to the call that others wait in; "" if nobody
+ * waits. */
+void explain_waits(const struct board *board, char out[256]);
+
+#endif

@@ -1,0 +1,178 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# supervised.sh - a supervised run whose ranks are killed, stopped and crashed,
+# at any moment, ends in the same bytes as one to which nothing happened.
+#
+#     BUILD=build [KILLS=4] [STEPS=60] tests/drills/supervised.sh
+. "${0%/*}/common.sh"
+kills=${KILLS:-4}
+steps=${STEPS:-60}
+prepare
+base="--set train.steps=$steps --set checkpoint.every=10 --set validate.every=50"
+four="--ranks 4 --set mesh.data=4 --set zero=zero1 --set train.threads=1
+    --set comm.limit=60 --supervised"
+# shellcheck disable=SC2086
+must train config.yaml --run whole $base
+
+# begin RUN: in the background; its number is in $child.
+begin() {
+    # shellcheck disable=SC2086
+    "$program" train config.yaml --run "$1" $base $four >log 2>&1 &
+    child=$!
+    children="$children $child"
+}
+
+# until_step RUN STEP: false if the run ends before.
+until_step() {
+    local tries=0
+    until grep -q "\"step\": $2," "$1/metrics.jsonl" 2>/dev/null; do
+        sleep 0.02
+        tries=$((tries + 1))
+        [ $tries -lt 3000 ] && kill -0 "$child" 2>/dev/null || return 1
+    done
+}
+
+# process RUN RANK: of the newest generation.
+process() {
+    lockstep status "$1" --json 2>/dev/null |
+        grep -A 1 "\"rank\": $2," | sed -n 's/.*"process": \([0-9]*\).*/\1/p'
+}
+
+# ends NAME RUN CODE: the run ends so, and, for 0, equals the whole one.
+ends() {
+    local code
+    wait "$child"
+    code=$?
+    if [ $code -ne "$3" ]; then bad "$1" "exit $code, not $3" log
+    elif [ "$3" -ne 0 ]; then ok "$1"
+    elif ! lockstep compare whole "$2" >out 2>&1; then
+        bad "$1" "compare: other weights or states" out
+    elif same_run whole "$2"; then ok "$1"
+    else bad "$1" "$why" log
+    fi
+}
+
+# nobody NAME RUN: no process of the run is left.
+nobody() {
+    local rank left=
+    for rank in 0 1 2 3; do
+        kill -0 "$(process "$2" $rank)" 2>/dev/null && left="$left $rank"
+    done
+    if [ -z "$left" ]; then ok "$1"; else bad "$1" "ranks$left live"; fi
+}
+
+begin calm
+ends "no fault" calm 0
+nobody "nobody is left" calm
+if lockstep status calm | grep -q "has ended: ok"; then ok "status of the end"
+else bad "status of the end" "$(lockstep status calm 2>&1)"; fi
+
+# --- kill -9 of ranks drawn at random, again and again ---
+begin killed
+done_kills=0
+while [ $done_kills -lt "$kills" ] && kill -0 "$child" 2>/dev/null; do
+    sleep 0.$((RANDOM % 10))$((RANDOM % 10))
+    victim=$(process killed $((RANDOM % 4)))
+    [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null &&
+        done_kills=$((done_kills + 1))
+done
+ends "kill -9 of $done_kills ranks" killed 0
+lockstep incidents killed --explain >out 2>&1
+if [ "$(grep -c 'was killed by signal 9' out)" -ge 1 ] &&
+    grep -q 'recovered: generation' out; then ok "incidents are listed"
+else bad "incidents are listed" "not so" out; fi
+
+# --- all ranks at once, at named points ---
+for fault in train.step:14 checkpoint.tensor:70 checkpoint.rename:2; do
+    export LOCKSTEP_FAULT=$fault:kill
+    begin "at-$fault"
+    unset LOCKSTEP_FAULT
+    ends "killed at $fault" "at-$fault" 0
+done
+
+# --- a stopped rank is named and replaced; one that goes on is left alone ---
+begin stopped
+until_step stopped 20
+kill -STOP "$(process stopped 2)"
+ends "a stopped rank" stopped 0
+if lockstep incidents stopped | grep -q 'hang of rank 2 .*hangs (stopped)'
+then ok "the stopped rank is named"
+else bad "the stopped rank is named" "$(lockstep incidents stopped)"; fi
+begin paused
+until_step paused 20
+victim=$(process paused 1)
+kill -STOP "$victim"
+sleep 0.5
+kill -CONT "$victim"
+ends "a pause" paused 0
+if lockstep incidents paused | grep -q '^0 incidents'; then ok "no incident"
+else bad "no incident" "$(lockstep incidents paused)"; fi
+
+# --- SIGTERM saves; the run goes on later ---
+begin asked
+until_step asked 20
+kill -TERM "$child"
+ends "SIGTERM" asked 75
+must resume asked --ranks 4 --supervised
+if same_run whole asked; then ok "resumed after SIGTERM"
+else bad "resumed after SIGTERM" "$why"; fi
+
+# --- a rank that crashes again and again ends the run, with a reason ---
+begin crash
+until_step crash 5
+while kill -0 "$child" 2>/dev/null; do
+    victim=$(process crash 1)
+    [ -n "$victim" ] && kill -SEGV "$victim" 2>/dev/null
+    sleep 0.05
+done
+ends "a rank that crashes without end" crash 68
+if grep -q 'was killed by signal 11 .* times in a row' log; then ok "its reason"
+else bad "its reason" "not said" log; fi
+must resume crash --ranks 4 --supervised
+if same_run whole crash; then ok "resumed after crashes"
+else bad "resumed after crashes" "$why"; fi
+
+# --- without its supervisor a run goes on, too; nobody else may have it ---
+begin alone
+until_step alone 15
+kill -9 "$child"
+wait "$child" 2>/dev/null
+if lockstep status alone | grep -q 'its supervisor is gone'; then
+    ok "status without a supervisor"
+else
+    bad "status without a supervisor" "$(lockstep status alone)"
+fi
+expect "a run that is there" 78 "holds a run already" train config.yaml \
+    --run alone --ranks 4 --set mesh.data=4 --supervised
+tries=0
+until lockstep status alone | grep -q 'is dead\|has ended' ||
+    [ $tries -gt 600 ]; do
+    sleep 0.1
+    tries=$((tries + 1))
+done
+if same_run whole alone; then ok "kill -9 of the supervisor: the ranks finish"
+else bad "kill -9 of the supervisor: the ranks finish" "$why" log; fi
+
+# --- a new supervisor takes the ranks over, and replaces them again ---
+begin taken
+until_step taken 15
+kill -9 "$child"
+wait "$child" 2>/dev/null
+victim=$(process taken 3)
+"$program" resume taken --ranks 4 --supervised >log 2>&1 &
+child=$!
+children="$children $child"
+tries=0
+until lockstep status taken 2>/dev/null | grep -q "^supervisor process $child" ||
+    [ $tries -gt 200 ]; do
+    sleep 0.02
+    tries=$((tries + 1))
+done
+expect "a third supervisor" 78 "in use by process" resume taken --ranks 4 \
+    --supervised
+[ "$(process taken 3)" = "$victim" ] && kill -9 "$victim"
+ends "taken over, then a rank is killed" taken 0
+if lockstep incidents taken | grep -q "death of rank 3 (process $victim)"
+then ok "the same process was taken over"
+else bad "the same process was taken over" "$(lockstep incidents taken)"; fi
+report

@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_explain.c - mirrors src/control/explain.c, board.c and comm/flight.c:
+ * the records say where ranks are and which one did not come, also if a dying
+ * rank left nonsense in them. */
+#include <unistd.h>
+
+#include "control/watch.h"
+#include "tests/test.h"
+
+enum { RANKS = 3 };
+
+static struct board *open_board(int *file)
+{
+    struct board *board;
+
+    IS_OK(board_make(&board, RANKS, file));
+    return board;
+}
+
+static void enter(struct board *board, int rank, uint64_t call, bool ends)
+{
+    struct group group = {.context = 99, .size = RANKS, .label = "data"};
+    const struct comm_call all = {.kind = COMM_ALL_REDUCE};
+    const struct operation op = {.group = &group, .call = &all, .tag = call};
+    uint64_t entry;
+
+    board_sit(board, rank);
+    entry = flight_enter(&op);
+    if (ends) flight_leave(entry, 64, OK);
+}
+
+TEST(the_missing_rank_is_named)
+{
+    int file;
+    struct board *board = open_board(&file);
+    char text[256], position[160];
+
+    for (int rank = 0; rank < RANKS; rank++) enter(board, rank, 7, true);
+    explain_waits(board, text);
+    EQUAL_TEXT(text, "");
+    enter(board, 0, 8, false);
+    enter(board, 2, 8, false);
+    explain_waits(board, text);
+    EQUAL_TEXT(text, "all-reduce on group data (call 8): did not arrive: "
+                     "rank 1");
+    position_text(board, 0, 0, position);
+    CHECK(strstr(position, "in all-reduce on group data (call 8)") != NULL);
+    position_text(board, 1, 0, position);
+    CHECK(strstr(position, "after all-reduce on group data (call 7)") != NULL);
+    enter(board, 1, 8, false);
+    explain_waits(board, text);
+    CHECK(strstr(text, "all ranks arrived") != NULL);
+    flight_attach(NULL);
+    board_close(board);
+    close(file);
+}
+
+TEST(old_entries_give_way_to_new_ones)
+{
+    int file;
+    struct board *board = open_board(&file);
+    struct flight_entry last;
+
+    for (uint64_t i = 0; i < 3 * FLIGHT_ENTRIES; i++) enter(board, 0, i, true);
+    last = flight_position(&board->pages[0].flight);
+    EQUAL_INT(last.call, 3 * FLIGHT_ENTRIES - 1);
+    EQUAL_INT(last.number, 3 * FLIGHT_ENTRIES);
+    flight_attach(NULL);
+    board_close(board);
+    close(file);
+}
+
+TEST(nonsense_in_a_page_is_no_harm)
+{
+    int file;
+    struct board *board = open_board(&file);
+    char text[256], position[160];
+    uint64_t x = 88172645463325252u;
+    unsigned char *bytes = (unsigned char *)board->pages;
+
+    for (size_t i = 0; i < RANKS * sizeof *board->pages; i++) {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        bytes[i] = (unsigned char)(x >> 24);
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        position_text(board, rank, 5, position);
+        for (const char *c = position; *c != '\0'; c++) CHECK(*c >= ' ');
+    }
+    explain_waits(board, text);
+    board_close(board);
+    close(file);
+}
+
+TEST_MAIN(the_missing_rank_is_named, old_entries_give_way_to_new_ones,
+          nonsense_in_a_page_is_no_harm)
