@@ -26,6 +26,10 @@ const struct kernels kernels_reference_f64 = {
 struct narrow_rows {
     KERNELS_TYPE(cross_entropy) *cross_entropy_bf16, *cross_entropy_f16;
     KERNELS_TYPE(matmul) *bf16_pairs, *bf16_tiles, *f16;
+    struct expert_rows_of { /* products over all experts */
+        KERNELS_TYPE(experts_product) *product;
+        KERNELS_TYPE(experts_gradient) *gradient;
+    } experts_pairs, experts_tiles, experts_f16;
     bool (*strips_turn)(struct stream *stream, struct tensor weight);
     const int *strip_rows;
 };
@@ -40,12 +44,18 @@ struct backend {
     double (*peak_product)(struct stream *stream, enum product product,
                            double seconds); /* NULL: FMAs are the fastest */
 };
+#define DECLARE_EXPERTS(name)                                              \
+    extern KERNELS_TYPE(experts_product) cpu_experts_product_##name;       \
+    extern KERNELS_TYPE(experts_gradient) cpu_experts_gradient_##name;
+#define EXPERTS(name) {cpu_experts_product_##name, cpu_experts_gradient_##name}
 #define DECLARE_BACKEND(isa)                                               \
     extern KERNELS_TYPE(cross_entropy) cpu_cross_entropy_bf16_##isa;       \
     extern KERNELS_TYPE(cross_entropy) cpu_cross_entropy_f16_##isa;        \
     extern KERNELS_TYPE(matmul) cpu_matmul_bf16_pairs_##isa;               \
     extern KERNELS_TYPE(matmul) cpu_matmul_bf16_tiles_##isa;               \
     extern KERNELS_TYPE(matmul) cpu_matmul_f16_##isa;                      \
+    DECLARE_EXPERTS(bf16_pairs_##isa) DECLARE_EXPERTS(bf16_tiles_##isa)    \
+    DECLARE_EXPERTS(f16_##isa)                                             \
     double cpu_peak_flops_##isa(struct stream *stream, double seconds);    \
     void cpu_normals_##isa(const struct normals *normals, double *out);    \
     void cpu_exponentials_##isa(const struct exponentials *of, double *out); \
@@ -55,7 +65,9 @@ struct backend {
     .table = &cpu_##isa,                                                   \
     .narrow = {cpu_cross_entropy_bf16_##isa, cpu_cross_entropy_f16_##isa,  \
                cpu_matmul_bf16_pairs_##isa, cpu_matmul_bf16_tiles_##isa,   \
-               cpu_matmul_f16_##isa, cpu_strips_turn_##isa,                \
+               cpu_matmul_f16_##isa, EXPERTS(bf16_pairs_##isa),            \
+               EXPERTS(bf16_tiles_##isa), EXPERTS(f16_##isa),              \
+               cpu_strips_turn_##isa,                                      \
                &cpu_strip_rows_##isa},                                     \
     .peak_flops = cpu_peak_flops_##isa, .normals = cpu_normals_##isa,      \
     .exponentials = cpu_exponentials_##isa
@@ -185,15 +197,24 @@ static void kernels_narrow(struct kernels *table, enum dtype dtype,
                            enum isa isa, enum product product)
 {
     const struct narrow_rows *rows = &backends[isa].narrow;
+    const struct expert_rows_of *experts;
 
     table->dtype = dtype;
     table->product = product;
     table->cross_entropy = dtype == DTYPE_BF16 ? rows->cross_entropy_bf16
                                                : rows->cross_entropy_f16;
-    kernels_reference_products(table, dtype, product);
-    if (dtype == DTYPE_F16) table->matmul = rows->f16;
-    else if (product == PRODUCT_TILES) table->matmul = rows->bf16_tiles;
-    else table->matmul = rows->bf16_pairs;
+    if (dtype == DTYPE_F16) {
+        table->matmul = rows->f16;
+        experts = &rows->experts_f16;
+    } else if (product == PRODUCT_TILES) {
+        table->matmul = rows->bf16_tiles;
+        experts = &rows->experts_tiles;
+    } else {
+        table->matmul = rows->bf16_pairs;
+        experts = &rows->experts_pairs;
+    }
+    table->experts_product = experts->product;
+    table->experts_gradient = experts->gradient;
 }
 
 static struct strips kernels_strips(const struct kernels *table, enum isa isa)

@@ -32,7 +32,9 @@
     X(scatter_rows) X(dropout) X(quantize)                                \
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_finish) X(attention_heads)                                \
-    X(jitter) X(clamped_forward) X(clamped_backward)                      \
+    X(jitter) X(experts_product) X(experts_gradient) X(experts_sums)      \
+    X(experts_combine) X(experts_gates) X(clamped_forward)                \
+    X(clamped_backward)                                                   \
     X(cross_entropy) X(sum_squares) X(adamw) X(update_elements)           \
     X(descend)
 

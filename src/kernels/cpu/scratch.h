@@ -15,14 +15,18 @@ enum {
     MATMUL_PANELS = 8,
     MATMUL_A_FLOATS = 6 * 32 * 1536 + 64, /* per thread */
     MATMUL_B_FLOATS = 2048 * 1024,
-    MATMUL_SLOT_FLOATS = 2048 * 1024
+    MATMUL_SLOT_FLOATS = 2048 * 1024,
+    MATMUL_THREAD_FLOATS = 256 * 1024 /* of each, at least, beside its panels:
+                                       * products of experts share nothing */
 };
 
 static inline size_t matmul_scratch_bytes(int threads)
 {
-    size_t a = (size_t)threads * MATMUL_A_FLOATS;
+    const size_t a = (size_t)threads * MATMUL_A_FLOATS;
+    const size_t each = (size_t)threads * MATMUL_THREAD_FLOATS;
+    const size_t rest = MATMUL_B_FLOATS + MATMUL_SLOT_FLOATS;
 
-    return (a + MATMUL_B_FLOATS + MATMUL_SLOT_FLOATS) * sizeof(float);
+    return (a + (each > rest ? each : rest)) * sizeof(float);
 }
 
 /* Forward, for one thread: a block of queries, transposed, and a copy of its

@@ -73,6 +73,12 @@ static void strip_pack(const struct plan *plan, const struct block *block,
         strip_in_memory(plan, column)};
 
     if (source.strip && plan->whole) return;
+    if (plan->b_apart) {
+        CPU(matmul_apart_strip)(plan, b_strip(plan, block, strip),
+                                (struct matmul_part){column, source.count},
+                                chunk);
+        return;
+    }
     plan->format->pack_columns(b_strip(plan, block, strip), &source, chunk);
 }
 
@@ -102,7 +108,12 @@ static void panels_pack(const struct plan *plan, const struct block *block,
         matrix_at(a, row, 0), a->stride[0], a->stride[1],
         (int)(smaller(block->row + last * rows, block->row_end) - row), NULL};
 
-    plan->format->pack_rows(block->a_packed, &source, chunk);
+    if (plan->a_apart)
+        CPU(matmul_apart_panels)(plan, block->a_packed,
+                                 (struct matmul_part){row, source.count},
+                                 chunk);
+    else
+        plan->format->pack_rows(block->a_packed, &source, chunk);
 }
 
 /* Where slots of a panel and a strip wait, one after the other. */
@@ -546,11 +557,20 @@ static void plan_run(struct plan *plan, struct stream *stream,
 
     CHECK(stream->scratch_bytes >= matmul_scratch_bytes(count));
     plan->threads = threads;
+    plan->slot_floats = MATMUL_SLOT_FLOATS;
+    plan->b_floats = MATMUL_B_FLOATS;
     plan->slots = scratch;
     plan->b_packed = (uint32_t *)(scratch + MATMUL_SLOT_FLOATS);
     plan->a_packed = plan->b_packed + MATMUL_B_FLOATS;
     CPU(matmul_plan_build)(plan, count);
     threads_run(threads, matmul_body, plan);
+}
+
+void CPU(matmul_plan_run)(struct plan *plan)
+{
+    plan->threads = NULL;
+    CPU(matmul_plan_build)(plan, 1);
+    blocks_run(plan, 0, 1);
 }
 
 /* After a line: the columns that fill no strip, on this thread. */
@@ -601,23 +621,32 @@ status CPU(matmul_f16)(struct stream *stream, const struct matmul *p)
     return matmul_run(stream, p, &CPU(format_f16), DTYPE_F16);
 }
 
+const struct matmul_format *CPU(matmul_format_of)(enum dtype dtype,
+                                                  enum product product)
+{
+    if (dtype == DTYPE_F32) return &CPU(format_f32);
+    if (dtype == DTYPE_F16) return &CPU(format_f16);
+#if defined(__AVX512F__)
+    if (product == PRODUCT_TILES && features_tiles())
+        return &CPU(format_tiles);
+    if (product == PRODUCT_PAIRS && features_pairs() &&
+        (features_even_slow() || CPU(matmul_pairs_pay)()))
+        return &CPU(format_pairs);
+#endif
+    return product == PRODUCT_TILES ? &CPU(format_tiles_emulated)
+                                    : &CPU(format_pairs_emulated);
+}
+
 status CPU(matmul_bf16_pairs)(struct stream *stream, const struct matmul *p)
 {
-    const struct matmul_format *format = &CPU(format_pairs_emulated);
-
-#if defined(__AVX512F__)
-    if (features_pairs() && (features_even_slow() || CPU(matmul_pairs_pay)()))
-        format = &CPU(format_pairs);
-#endif
-    return matmul_run(stream, p, format, DTYPE_BF16);
+    return matmul_run(stream, p,
+                      CPU(matmul_format_of)(DTYPE_BF16, PRODUCT_PAIRS),
+                      DTYPE_BF16);
 }
 
 status CPU(matmul_bf16_tiles)(struct stream *stream, const struct matmul *p)
 {
-    const struct matmul_format *format = &CPU(format_tiles_emulated);
-
-#if defined(__AVX512F__)
-    if (features_tiles()) format = &CPU(format_tiles);
-#endif
-    return matmul_run(stream, p, format, DTYPE_BF16);
+    return matmul_run(stream, p,
+                      CPU(matmul_format_of)(DTYPE_BF16, PRODUCT_TILES),
+                      DTYPE_BF16);
 }

@@ -14,7 +14,9 @@
  *   matmul_line.c     one row times a weight in strips, without all that
  *   matmul_strips.c   rearranges a weight as b is packed, for good
  *   matmul_tile.c     runs the steps of a chunk for one tile of c
+ *   matmul_apart.c    rows of operands that lie apart: experts' rows
  *   matmul_plan.c     how a product is cut into all that
+ *   matmul_experts.c  products over all experts, each a product of its rows
  *   matmul.c          loops over tiles and threads
  *
  * A struct matmul_format says how operands are packed and how a granule is
@@ -192,7 +194,8 @@ struct matmul_cursor {
     int64_t segment, done; /* next segment, elements of it that are done */
     int64_t begin, end;    /* of the segments, */
     int leaf;              /* and the leaf that they begin with */
-    int slots;             /* of the stack now */
+    int slots;             /* of the stack now, */
+    int node[SLOTS];       /* and the first leaf of each, from `leaf` */
     bool unfinished;       /* slot 0 is a leaf that goes on */
 };
 

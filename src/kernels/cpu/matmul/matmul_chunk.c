@@ -14,6 +14,7 @@ void CPU(matmul_cursor_init)(struct matmul_cursor *cursor,
     cursor->begin = cursor->leaf = 0;
     cursor->end = order->segment_count;
     cursor->slots = continues ? 1 : 0;
+    cursor->node[0] = 0;
     cursor->unfinished = continues;
 }
 
@@ -32,16 +33,26 @@ void CPU(matmul_cursor_leaves)(struct matmul_cursor *cursor, int first,
     cursor->leaf = first;
 }
 
-/* After the last granule of leaf `leaf`: how often the stack carries. */
+/* After the last granule of leaf `leaf`: how often the stack carries. Nodes
+ * that end before the next leaf merge with the one to their left, which is
+ * missing where no segment has leaves of it. */
 static int leaf_merges(struct matmul_cursor *cursor, int leaf)
 {
+    const struct sum_segment *next = &cursor->order->segments[cursor->segment];
     int merges = 0;
 
-    while (leaf >> merges & 1) merges++;
-    cursor->slots -= merges;
     if (cursor->segment == cursor->end) {
-        merges += cursor->slots - 1; /* only for three leaves */
+        merges = cursor->slots - 1;
         cursor->slots = 1;
+        return merges;
+    }
+    for (int level = 0;
+         leaf >> level != (next->leaf - cursor->leaf) >> level; level++) {
+        if (!(leaf >> level & 1) || cursor->slots < 2 ||
+            cursor->node[cursor->slots - 2] >> level != (leaf >> level) - 1)
+            continue;
+        cursor->slots--;
+        merges++;
     }
     return merges;
 }
@@ -53,7 +64,8 @@ static void step_next(struct matmul_cursor *cursor, struct matmul_step *step)
 
     step->first = segment->first + cursor->done;
     step->assign = !cursor->unfinished;
-    if (step->assign) cursor->slots++;
+    if (step->assign)
+        cursor->node[cursor->slots++] = segment->leaf - cursor->leaf;
     step->slot = cursor->slots - 1;
     step->merges = 0;
     cursor->unfinished = true;

@@ -53,6 +53,7 @@ static void plan_few(struct plan *plan)
     if (m > FEW_ROWS || rows * words_of(plan) > MATMUL_A_FLOATS - 64) return;
     plan->few = true;
     plan->direct = m <= FEW_DIRECT && format->few && !plan->whole &&
+                   !plan->b_apart &&
                    plan->p.b.stride[0] == 1 && plan->p.b.shape[0] > 1;
     plan->chunk_words = GRANULE / format->per_word;
 }
@@ -77,7 +78,8 @@ static void plan_in_place(struct plan *plan, int threads)
     const int64_t strips = ceil_div(c->shape[1], TILE_COLUMNS);
     const bool far = a->stride[1] != 1;
 
-    if (!plan->format->in_place || plan->few ||
+    if (!plan->format->in_place || plan->few || plan->a_apart ||
+        plan->b_apart ||
         rows_collide(a->stride[far ? 1 : 0]))
         return;
     plan->in_place = far ? panels <= PANELS_MOST || strips <= FEW_STRIPS
@@ -120,7 +122,6 @@ static void plan_leaves(struct plan *plan, int threads)
     enum { CHUNK_WORDS = 512 }; /* 256 and 1,024 are slower */
 
     plan->parts = 1;
-    plan->slot_floats = MATMUL_SLOT_FLOATS;
     if (threads == 1 || !plan->b_in_place || !leaves_fit(plan, threads))
         return;
     plan->parts = threads;
@@ -178,7 +179,10 @@ static void plan_blocks(struct plan *plan)
     const int rows = plan->format->rows;
     int64_t blocks;
 
-    plan->columns = smaller(MATMUL_B_FLOATS / plan->words, COLUMNS_MAX);
+    plan->columns = smaller(plan->b_floats / plan->words, COLUMNS_MAX);
+    if (plan->waiting)
+        plan->columns = smaller(plan->columns,
+                                plan->slot_floats / (plan->waiting * rows));
     plan->columns = plan->columns / TILE_COLUMNS * TILE_COLUMNS;
     blocks = ceil_div(n, plan->columns);
     plan->columns = ceil_div(ceil_div(n, blocks), TILE_COLUMNS) * TILE_COLUMNS;

@@ -6,6 +6,18 @@
 
 #include "kernels/cpu/matmul/matmul.h"
 
+/* Rows of experts, an operand's rows or, where it is `contracted`, those that
+ * the contracted dimension counts. They are copied in pieces of one chunk just
+ * before they are packed. */
+struct matmul_apart {
+    const struct expert_groups *groups;
+    const struct expert_rows *rows;
+    int64_t first;   /* row of the groups that is the operand's first */
+    int64_t column;  /* of the matrix that is the operand's first */
+    bool contracted;
+};
+enum { STAGING_FLOATS = 64 * 1024 };
+
 /* A product cut into blocks; the same in every thread. */
 struct plan {
     struct matmul p;
@@ -13,6 +25,9 @@ struct plan {
     struct threads *threads;
     uint32_t *a_packed, *b_packed;
     float *slots;
+    int64_t b_floats; /* of b_packed */
+    const struct matmul_apart *a_apart, *b_apart; /* or NULL */
+    void *staging;    /* [STAGING_FLOATS], for them */
     int64_t columns; /* of a block, a multiple of TILE_COLUMNS */
     int64_t rows;    /* of a block, a multiple of the format's */
     int words;       /* of the largest chunk */
@@ -57,7 +72,25 @@ static inline void plan_cursor(const struct plan *plan,
     }
 }
 
-/* Builds the plan from the product, its format and the number of threads. */
+/* Builds the plan from the product, its format, the room that it has and the
+ * number of threads. */
 void CPU(matmul_plan_build)(struct plan *plan, int threads);
+/* On this thread alone; room and product are set. */
+void CPU(matmul_plan_run)(struct plan *plan);
+const struct matmul_format *CPU(matmul_format_of)(enum dtype dtype,
+                                                  enum product product);
+
+/* Panels [first, last) of a, counted from `row`, and a strip of b: packed from
+ * rows that lie apart. */
+struct matmul_part {
+    int64_t row;      /* or column */
+    int64_t count;    /* of rows or columns that are present */
+};
+void CPU(matmul_apart_panels)(const struct plan *plan, uint32_t *out,
+                              struct matmul_part part,
+                              const struct matmul_chunk *chunk);
+void CPU(matmul_apart_strip)(const struct plan *plan, uint32_t *out,
+                             struct matmul_part part,
+                             const struct matmul_chunk *chunk);
 
 #endif

@@ -1,0 +1,173 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* matmul_apart.c - operands whose rows lie apart: a piece of them, one chunk
+ * long, is copied into a dense matrix, times its scales, and packed from there
+ * while the second cache has it. */
+#include "kernels/cpu/matmul/matmul_plan.h"
+#include "kernels/expert_index.h"
+
+enum { ROWS_AHEAD = 8 };
+
+/* Columns [column, column + count) of a matrix. */
+struct columns {
+    int64_t column, count;
+};
+
+static const void *row_at(const struct matmul_apart *apart, int64_t row,
+                          int64_t column)
+{
+    const struct tensor *matrix = &apart->rows->matrix;
+    const int64_t at = expert_row(apart->groups, apart->rows,
+                                  apart->first + row);
+
+    return element_at(matrix->data, matrix->dtype,
+                      at * matrix->stride[0] + apart->column + column);
+}
+
+ELEMENTARY void row_scale(enum dtype dtype, void *out, const void *from,
+                          float scale, int64_t count)
+{
+    SIMD for (int64_t j = 0; j < count; j++)
+        element_set(out, dtype, j, element_get(from, dtype, j) * scale);
+}
+
+/* out [rows, columns] = rows [first, last) from there, dense. */
+static void stage(const struct matmul_apart *apart, const int64_t range[2],
+                  struct columns columns, void *out)
+{
+    const enum dtype dtype = apart->rows->matrix.dtype;
+    const int64_t bytes = columns.count * dtype_bytes(dtype);
+    const float *scales = apart->rows->scales;
+    char *to = out;
+
+    for (int64_t row = range[0]; row < range[1]; row++, to += bytes) {
+        const void *from = row_at(apart, row, columns.column);
+
+        if (row + ROWS_AHEAD < range[1] && bytes <= 4 * LINE) {
+            const char *ahead =
+                row_at(apart, row + ROWS_AHEAD, columns.column);
+
+            for (int64_t at = 0; at < bytes; at += LINE)
+                __builtin_prefetch(ahead + at);
+        }
+        if (scales) {
+            const float scale =
+                scales[apart->groups->entries[apart->first + row]];
+
+            ELEMENT_CHOOSE(dtype, row_scale, to, from, scale, columns.count);
+        } else {
+            memcpy(to, from, (size_t)bytes);
+        }
+    }
+}
+
+/* The chunk with its steps one after the other; returns their elements. */
+static int64_t steps_join(struct matmul_chunk *out,
+                          const struct matmul_chunk *chunk)
+{
+    int64_t at = 0;
+
+    out->count = chunk->count;
+    out->words = chunk->words;
+    for (int i = 0; i < chunk->count; i++) {
+        out->steps[i] = chunk->steps[i];
+        out->steps[i].first = at;
+        at += chunk->steps[i].length;
+    }
+    return at;
+}
+
+/* The rows of a chunk, columns of them, dense. */
+static void chunk_stage(const struct matmul_apart *apart,
+                        const struct matmul_chunk *chunk,
+                        struct columns columns, void *out)
+{
+    const int bytes = dtype_bytes(apart->rows->matrix.dtype);
+    char *to = out;
+
+    for (int i = 0; i < chunk->count; i++) {
+        const struct matmul_step *step = &chunk->steps[i];
+        const int64_t range[2] = {step->first, step->first + step->length};
+
+        stage(apart, range, columns, to);
+        to += step->length * columns.count * bytes;
+    }
+}
+
+/* Whether steps follow each other as they are. */
+static bool steps_joined(const struct matmul_chunk *chunk)
+{
+    for (int i = 1; i < chunk->count; i++)
+        if (chunk->steps[i].first !=
+            chunk->steps[i - 1].first + chunk->steps[i - 1].length)
+            return false;
+    return true;
+}
+
+/* Rows of a: elements of a chunk of each. */
+static void rows_pack(const struct plan *plan, uint32_t *out,
+                      struct matmul_part part, const struct matmul_chunk *chunk)
+{
+    const int rows = plan->format->rows;
+    struct matmul_chunk joined;
+    const int64_t length = steps_join(&joined, chunk);
+    const struct columns columns = {chunk->steps[0].first, length};
+
+    CHECK(steps_joined(chunk));
+    for (int64_t done = 0; done < part.count; done += rows) {
+        const int64_t end = smaller(done + rows, part.count);
+        const int64_t range[2] = {part.row + done, part.row + end};
+        const struct matmul_source source = {plan->staging, length, 1,
+                                             (int)(end - done), NULL};
+
+        stage(plan->a_apart, range, columns, plan->staging);
+        plan->format->pack_rows(out, &source, &joined);
+        out += (int64_t)rows * chunk->words;
+    }
+}
+
+void CPU(matmul_apart_panels)(const struct plan *plan, uint32_t *out,
+                              struct matmul_part part,
+                              const struct matmul_chunk *chunk)
+{
+    const int rows = plan->format->rows;
+    struct matmul_chunk joined;
+    const int64_t length = steps_join(&joined, chunk);
+    const int64_t room = STAGING_FLOATS * 4 /
+                         (length * dtype_bytes(plan->p.a.dtype));
+    const int64_t each = room / rows * rows;
+
+    if (!plan->a_apart->contracted) {
+        rows_pack(plan, out, part, chunk);
+        return;
+    }
+    CHECK(each > 0);
+    for (int64_t done = 0; done < part.count; done += each) {
+        const int64_t count = smaller(each, part.count - done);
+        const struct matmul_source source = {plan->staging, 1, count,
+                                             (int)count, NULL};
+
+        chunk_stage(plan->a_apart, chunk,
+                    (struct columns){part.row + done, count}, plan->staging);
+        plan->format->pack_rows(out, &source, &joined);
+        out += each * chunk->words;
+    }
+}
+
+void CPU(matmul_apart_strip)(const struct plan *plan, uint32_t *out,
+                             struct matmul_part part,
+                             const struct matmul_chunk *chunk)
+{
+    const struct matmul_format *format = plan->format;
+    const struct columns columns = {part.row, part.count};
+    struct matmul_chunk joined;
+    const struct matmul_source source = {plan->staging, 1, part.count,
+                                         (int)part.count, NULL};
+
+    if (plan->p.b.dtype == DTYPE_F32 && part.count == TILE_COLUMNS) {
+        chunk_stage(plan->b_apart, chunk, columns, out); /* as it is packed */
+        return;
+    }
+    steps_join(&joined, chunk);
+    chunk_stage(plan->b_apart, chunk, columns, plan->staging);
+    format->pack_columns(out, &source, &joined);
+}

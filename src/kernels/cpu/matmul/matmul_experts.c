@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* matmul_experts.c - products over all experts in one launch.
+ *
+ * The work is a line of strips of c: those of expert 0, of expert 1, ... (of
+ * each block of rows, where few strips meet many threads). A strip costs as
+ * many rows as its expert has, and a little; threads get equal runs of the
+ * line, and what a thread has of an expert is a product of its own. So an
+ * expert with most of the tokens is shared, and one without any costs nothing.
+ */
+#include "kernels/cpu/matmul/matmul_plan.h"
+#include "kernels/cpu/scratch.h"
+#include "kernels/expert_index.h"
+
+enum {
+    ROWS_MORE = 24,   /* rows that reading a strip of weights costs */
+    ROWS_LEAST = 128, /* of a block */
+    UNITS_EACH = 4    /* strips for each thread, before rows are cut, too */
+};
+
+/* A call; `product` or `gradient`. */
+struct call {
+    const struct expert_groups *groups;
+    const struct experts_product *product;
+    const struct experts_gradient *gradient;
+    const struct matmul_format *format;
+    enum dtype dtype;
+    int64_t rows, columns; /* of a gradient's c; columns of a product's */
+    char *scratch;
+    size_t thread_bytes;
+};
+
+/* The share of an expert: strips [strip, strip_end) of a block of rows. */
+struct share {
+    int expert;
+    int64_t row, row_end, strip, strip_end;
+};
+
+static int64_t strips_of(const struct call *call)
+{
+    return ceil_div(call->columns, TILE_COLUMNS);
+}
+
+/* Rows of c that an expert has, and blocks of them. */
+static int64_t rows_of(const struct call *call, int expert)
+{
+    return call->gradient ? call->rows : expert_count(call->groups, expert);
+}
+
+static int64_t blocks_of(const struct call *call, int expert, int threads)
+{
+    const int64_t wanted = ceil_div((int64_t)UNITS_EACH * threads,
+                                    strips_of(call));
+    const int64_t most = ceil_div(rows_of(call, expert), ROWS_LEAST);
+
+    return smaller(wanted, most);
+}
+
+/* The cost in rows of a strip of one of so many blocks of an expert. */
+static int64_t cost_of(const struct call *call, int expert, int64_t blocks)
+{
+    const int64_t rows = expert_count(call->groups, expert);
+
+    if (rows == 0 && call->product) return 0;
+    return ceil_div(rows, blocks) + ROWS_MORE;
+}
+
+static void *address(const struct tensor *t, int64_t element)
+{
+    return element_at(t->data, t->dtype, element);
+}
+
+/* The room of a thread: panels, staging, strips, slots; `taken` bytes of the
+ * latter are something else's. */
+static void room_give(const struct call *call, int index, size_t taken,
+                      struct plan *plan)
+{
+    const size_t panels = MATMUL_A_FLOATS * sizeof(float);
+    const size_t staging = STAGING_FLOATS * sizeof(float);
+    const size_t rest = call->thread_bytes - panels - staging;
+    char *at = call->scratch + (size_t)index * call->thread_bytes;
+
+    CHECK(taken < rest / 4);
+    plan->a_packed = (uint32_t *)(void *)at;
+    plan->staging = at + panels;
+    plan->b_packed = (uint32_t *)(void *)(at + panels + staging);
+    plan->b_floats = (int64_t)(rest / 2 / sizeof(float)) / LINE * LINE;
+    plan->slots = (float *)(void *)plan->b_packed + plan->b_floats;
+    plan->slot_floats = (int64_t)((rest / 2 - taken) / sizeof(float)) / LINE *
+                        LINE;
+}
+
+/* ---- products ---- */
+
+/* Whether rows have to be copied before they are packed. */
+static bool is_apart(const struct expert_rows *rows)
+{
+    return rows->gathered || rows->scales != NULL;
+}
+
+static void product_share(const struct call *call, const struct share *s,
+                          int index)
+{
+    const struct experts_product *p = call->product;
+    const int64_t first = call->groups->offsets[s->expert] + s->row;
+    const int64_t column = s->strip * TILE_COLUMNS;
+    const int64_t columns =
+        smaller(s->strip_end * TILE_COLUMNS, call->columns) - column;
+    const struct matmul_apart apart = {call->groups, &p->a, first, 0, false};
+    const struct tensor *b = &p->b;
+    struct tensor bias = {0};
+    struct plan plan = {
+        .format = call->format, .a_apart = is_apart(&p->a) ? &apart : NULL,
+        .p = {.order = p->order, .a = p->a.matrix}};
+
+    plan.p.c = tensor_cols(tensor_rows(p->c, first, s->row_end - s->row),
+                           column, columns);
+    plan.p.a.shape[0] = s->row_end - s->row;
+    if (!plan.a_apart)
+        plan.p.a = tensor_rows(p->a.matrix, first, s->row_end - s->row);
+    plan.p.b = tensor_2d(address(b, s->expert * b->stride[0] +
+                                        column * b->stride[2]),
+                         call->dtype, b->shape[1], columns);
+    plan.p.b.stride[0] = b->stride[1];
+    plan.p.b.stride[1] = b->stride[2];
+    if (p->bias.data) {
+        bias = tensor_1d(address(&p->bias, s->expert * p->bias.stride[0] +
+                                               column), call->dtype, columns);
+        plan.p.bias = &bias;
+    }
+    room_give(call, index, 0, &plan);
+    CPU(matmul_plan_run)(&plan);
+}
+
+/* ---- gradients ---- */
+
+/* The expert's rows as segments; returns how many. */
+static int64_t segments_make(const struct call *call, int expert,
+                             struct sum_segment *out)
+{
+    const struct sum_order *order = call->gradient->order;
+    int64_t count = 0;
+
+    for (int64_t i = 0; i < order->segment_count; i++) {
+        out[count] = expert_segment(call->groups, expert, &order->segments[i]);
+        if (out[count].length > 0) count++;
+    }
+    return count;
+}
+
+static void matrix_zero(struct tensor c)
+{
+    for (int64_t row = 0; row < c.shape[0]; row++)
+        memset((float *)c.data + row * c.stride[0], 0,
+               (size_t)c.shape[1] * sizeof(float));
+}
+
+/* Columns of the rows of an expert as an operand. */
+static struct tensor operand_of(const struct expert_rows *rows, int64_t first,
+                                int64_t column, int64_t columns)
+{
+    struct tensor out = rows->matrix;
+
+    out.shape[1] = columns;
+    out.data = address(&rows->matrix,
+                       (is_apart(rows) ? 0 : first * out.stride[0]) + column);
+    return out;
+}
+
+static void gradient_share(const struct call *call, const struct share *s,
+                           int index)
+{
+    const struct experts_gradient *p = call->gradient;
+    const int64_t first = call->groups->offsets[s->expert];
+    const int64_t count = expert_count(call->groups, s->expert);
+    const int64_t column = s->strip * TILE_COLUMNS;
+    const int64_t columns =
+        smaller(s->strip_end * TILE_COLUMNS, call->columns) - column;
+    const struct matmul_apart a = {call->groups, &p->a, first, s->row, true};
+    const struct matmul_apart b = {call->groups, &p->b, first, column, true};
+    struct sum_order order = {.leaves = p->order->leaves};
+    struct plan plan = {
+        .format = call->format, .a_apart = is_apart(&p->a) ? &a : NULL,
+        .b_apart = is_apart(&p->b) ? &b : NULL,
+        .p = {.order = &order, .continues = p->continues}};
+
+    room_give(call, index,
+              (size_t)p->order->segment_count * sizeof *order.segments, &plan);
+    order.segments = (void *)(plan.slots + plan.slot_floats);
+    order.segment_count = segments_make(call, s->expert,
+                                        (void *)(plan.slots +
+                                                 plan.slot_floats));
+    plan.p.c = tensor_2d((float *)p->c.data + s->expert * p->c.stride[0] +
+                             s->row * p->c.stride[1] + column,
+                         DTYPE_F32, s->row_end - s->row, columns);
+    plan.p.c.stride[0] = p->c.stride[1];
+    if (order.segment_count == 0) {
+        if (!p->continues && !p->adds) matrix_zero(plan.p.c);
+        return;
+    }
+    plan.p.a = operand_of(&p->a, first, s->row, s->row_end - s->row);
+    plan.p.b = operand_of(&p->b, first, column, columns);
+    plan.p.a.shape[0] = plan.p.b.shape[0] = count;
+    plan.p.a = tensor_transpose(plan.p.a);
+    if (p->adds) plan.p.left = &plan.p.c;
+    CPU(matmul_plan_run)(&plan);
+}
+
+/* ---- threads ---- */
+
+static void share_run(const struct call *call, const struct share *s, int index)
+{
+    if (s->strip >= s->strip_end || s->row >= s->row_end) return;
+    if (call->product) product_share(call, s, index);
+    else gradient_share(call, s, index);
+}
+
+/* The units of a block that begin in [from, to) of the line, counted from the
+ * block's beginning: range [from, to, what a unit costs]. */
+static void block_share(const struct call *call, struct share *s, int index,
+                        const int64_t *range)
+{
+    const int64_t cost = range[2], strips = strips_of(call);
+
+    s->strip = range[0] <= 0 ? 0 : ceil_div(range[0], cost);
+    s->strip_end = range[1] <= 0 ? 0 : ceil_div(range[1], cost);
+    s->strip = smaller(s->strip, strips);
+    s->strip_end = smaller(s->strip_end, strips);
+    share_run(call, s, index);
+}
+
+static void experts_body(void *argument, int index, int threads)
+{
+    const struct call *call = argument;
+    const int64_t strips = strips_of(call);
+    int64_t total = 0, at = 0, first, last;
+
+    for (int e = 0; e < call->groups->experts; e++) {
+        const int64_t blocks = blocks_of(call, e, threads);
+
+        if (blocks > 0) total += blocks * strips * cost_of(call, e, blocks);
+    }
+    threads_split(total, 1, index, threads, &first, &last);
+    for (int e = 0; e < call->groups->experts; e++) {
+        const int64_t blocks = blocks_of(call, e, threads);
+        const int64_t cost = blocks > 0 ? cost_of(call, e, blocks) : 0;
+
+        for (int64_t block = 0; block < blocks && cost > 0; block++) {
+            const int64_t range[3] = {first - at, last - at, cost};
+            struct share s = {.expert = e};
+
+            threads_split(rows_of(call, e), PANEL_ROWS_MAX, (int)block,
+                          (int)blocks, &s.row, &s.row_end);
+            block_share(call, &s, index, range);
+            at += strips * cost;
+        }
+    }
+}
+
+static void call_run(struct stream *stream, struct call *call)
+{
+    const size_t threads = (size_t)threads_count(stream->threads);
+
+    CHECK(stream->scratch_bytes >= matmul_scratch_bytes((int)threads));
+    if (call->columns == 0) return;
+    call->scratch = stream->scratch;
+    call->thread_bytes = matmul_scratch_bytes((int)threads) / threads /
+                         LINE * LINE;
+    threads_run(stream->threads, experts_body, call);
+}
+
+static status product_run(struct stream *stream,
+                          const struct experts_product *p, enum dtype dtype,
+                          enum product product)
+{
+    const struct expert_groups *groups = p->groups;
+    struct call call = {.groups = groups, .product = p, .dtype = dtype,
+                        .format = CPU(matmul_format_of)(dtype, product),
+                        .columns = p->c.shape[1]};
+
+    expert_groups_check(groups);
+    expert_rows_check(groups, &p->a, dtype);
+    CHECK(p->b.dtype == dtype && p->b.shape[0] == groups->experts);
+    CHECK(p->b.shape[1] == p->a.matrix.shape[1]);
+    CHECK(p->b.shape[2] == p->c.shape[1] && p->c.stride[1] == 1);
+    CHECK(p->b.stride[1] == 1 || p->b.stride[2] == 1);
+    CHECK(p->c.dtype == DTYPE_F32 || p->c.dtype == dtype);
+    CHECK(p->c.shape[0] >= groups->offsets[groups->experts]);
+    CHECK(!p->bias.data || (p->bias.dtype == dtype &&
+                            p->bias.shape[1] == p->c.shape[1]));
+    sum_order_check(p->order, p->b.shape[1], false);
+    call_run(stream, &call);
+    return OK;
+}
+
+static status gradient_run(struct stream *stream,
+                           const struct experts_gradient *p, enum dtype dtype,
+                           enum product product)
+{
+    const struct expert_groups *groups = p->groups;
+    struct call call = {.groups = groups, .gradient = p, .dtype = dtype,
+                        .format = CPU(matmul_format_of)(dtype, product),
+                        .rows = p->c.shape[1], .columns = p->c.shape[2]};
+
+    expert_groups_check(groups);
+    expert_rows_check(groups, &p->a, dtype);
+    expert_rows_check(groups, &p->b, dtype);
+    CHECK(p->c.dtype == DTYPE_F32 && p->c.stride[2] == 1);
+    CHECK(p->c.shape[0] == groups->experts);
+    CHECK(p->c.shape[1] == p->a.matrix.shape[1]);
+    CHECK(p->c.shape[2] == p->b.matrix.shape[1]);
+    CHECK(p->order->leaves >= 1 && p->order->leaves <= LEAVES_MAX);
+    CHECK(!p->continues || (p->order->leaves == 1 && !p->adds));
+    call_run(stream, &call);
+    return OK;
+}
+
+#define ROWS(name, dtype, product)                                         \
+    status CPU(experts_product##name)(struct stream *stream,               \
+                                      const struct experts_product *p)     \
+    {                                                                      \
+        return product_run(stream, p, dtype, product);                     \
+    }                                                                      \
+    status CPU(experts_gradient##name)(struct stream *stream,              \
+                                       const struct experts_gradient *p)   \
+    {                                                                      \
+        return gradient_run(stream, p, dtype, product);                    \
+    }
+#define NARROW_ROWS(name, dtype, product)                                  \
+    KERNELS_TYPE(experts_product) CPU(experts_product##name);              \
+    KERNELS_TYPE(experts_gradient) CPU(experts_gradient##name);            \
+    ROWS(name, dtype, product)
+ROWS(, DTYPE_F32, PRODUCT_PAIRS)
+NARROW_ROWS(_bf16_pairs, DTYPE_BF16, PRODUCT_PAIRS)
+NARROW_ROWS(_bf16_tiles, DTYPE_BF16, PRODUCT_TILES)
+NARROW_ROWS(_f16, DTYPE_F16, PRODUCT_PAIRS)
