@@ -70,7 +70,11 @@ struct group {
     char label[COMM_LABEL_BYTES]; /* "world", "data" */
     int rank, size;
     int *members;              /* owned, [size]: ranks of the world */
-    uint64_t context;          /* tells this group's messages from others' */
+    uint64_t context;          /* tells this group's messages from others', and
+                                * from those of groups before it */
+    int incarnation;           /* groups with its label and members that this
+                                * rank built before it */
+    void *link;                /* of the back end */
     int64_t limit_ns;          /* longest wait for one message */
     int node;                  /* consecutive ranks on one node (hierarchy); 0:
                                 * the divisor of size nearest its root */
@@ -136,8 +140,9 @@ status ranks_run(int count, status (*body)(void *argument,
 status ranks_imagine(struct group *world, int count, int rank);
 
 /* The group of world ranks members [size], in that order, of which this rank is
- * one. No message is sent. Groups that live at once and have the same members
- * need different labels. */
+ * one. All of them build it, groups with common members in the same order: a
+ * back end may exchange messages. A group with the label and the members of
+ * another is its next incarnation, and takes no message of it. */
 status group_build(struct group *group, const struct group *world,
                    const char *label, const int *members, int size);
 void group_free(struct group *group);

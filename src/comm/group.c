@@ -18,6 +18,14 @@ void comm_rank_init(struct comm_rank *self)
 void comm_rank_free(struct comm_rank *self)
 {
     traffic_free(&self->traffic);
+    memory_free(self->built);
+    self->built = NULL;
+    self->built_count = self->built_capacity = 0;
+}
+
+void comm_rank_renew(struct comm_rank *self)
+{
+    self->built_count = 0;
 }
 
 /* FNV-1a, 64 bits (Fowler, Noll, Vo): every member computes the same number
@@ -38,6 +46,33 @@ static uint64_t context_of(const struct group *group)
 
     return hash_bytes(hash, group->members,
                       (size_t)group->size * sizeof *group->members);
+}
+
+/* The number of groups with this label and these members that the rank has
+ * built before, and one more from now on. All members build them equally
+ * often. */
+static status count_built(struct comm_rank *self, uint64_t context, int *count)
+{
+    void *built;
+
+    *count = 0;
+    if (self == NULL) return OK; /* imagined */
+    for (int i = 0; i < self->built_count; i++)
+        if (self->built[i].context == context) {
+            *count = self->built[i].count++;
+            return OK;
+        }
+    if (self->built_count == self->built_capacity) {
+        const int capacity = self->built_capacity ? 2 * self->built_capacity
+                                                  : 16;
+
+        built = self->built;
+        TRY(memory_grow(&built, (size_t)capacity, sizeof *self->built));
+        self->built = built;
+        self->built_capacity = capacity;
+    }
+    self->built[self->built_count++] = (struct built){context, 1};
+    return OK;
 }
 
 static status group_fill(struct group *group, const char *label,
@@ -86,12 +121,17 @@ status group_build(struct group *group, const struct group *world,
         .size = size, .limit_ns = world->limit_ns};
     if (size < 1) FAIL(ERR_CONFIG, "group %s: %d ranks", label, size);
     TRY(group_fill(group, label, members, world->members[world->rank]));
-    return OK;
+    TRY(count_built(group->self, group->context, &group->incarnation));
+    group->context = hash_bytes(group->context, &group->incarnation,
+                                sizeof group->incarnation);
+    return group->ops->open != NULL && group->self != NULL
+               ? group->ops->open(group) : OK;
 }
 
 void group_free(struct group *group)
 {
     progress_free(group->progress);
+    if (group->link != NULL) group->ops->close(group);
     for (int i = 0; i < CHANNEL_COUNT; i++) {
         memory_free(group->messages[i]);
         memory_free(group->parcels[i]);

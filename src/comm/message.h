@@ -7,8 +7,8 @@
  * is in the same memory, the sender's own) and gives them back. So a sum reads
  * the other rank's numbers in place, and nothing is copied twice.
  *
- * Messages match by (context, tag, source), oldest first. A context is a group,
- * a tag is the number of the call in it. */
+ * Messages match by (context, tag, source), oldest first. A context is one
+ * incarnation of a group, a tag is the number of the call in it. */
 #ifndef LOCKSTEP_COMM_MESSAGE_H
 #define LOCKSTEP_COMM_MESSAGE_H
 
@@ -60,6 +60,10 @@ struct operation {
 struct comm_ops {
     const char *name;
     bool borrows; /* false: borrow fills the block that it is given */
+    /* Something of the back end's own for a group, when it is built, by all of
+     * its ranks; NULL: nothing. */
+    status (*open)(struct group *group);
+    void (*close)(struct group *group);
     status (*post)(struct operation *operation, int peer,
                    struct message *message);
     /* Until the receiver has read it; withdraw: at once, if it has not begun

@@ -1,24 +1,80 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* mpi.c - messages of ranks that are processes under MPI.
  *
- * No call that waits is ever made (patience.h). Calls are made one at a time,
- * under a lock, because the background threads make them too. The tags of
- * messages are hashes of the group and of the number of the call in it. */
+ * No call that waits for long is ever made (patience.h). Calls are made one at
+ * a time, under a lock, because the background threads make them too. Each
+ * group has a communicator of its own, so a tag only says which call of the
+ * group a message belongs to. */
 #include <limits.h>
 #include <time.h>
 #include "base/lent.h"
 #include "comm/patience.h"
 
-/* From TAG_FIRST to the largest tag, alike on both sides. */
+/* Kinds of tags, beside those that patience.h keeps in the world. */
+enum { TAG_CALL, TAG_BACKGROUND, TAG_STRAIGHT, TAG_OPENING, TAG_KINDS };
+
+/* From TAG_FIRST to the largest tag, alike on both sides. A number that is too
+ * large begins again at 0: so many calls are never under way. */
+static int tag_at(const struct world *world, int kind, bool result,
+                  uint64_t number)
+{
+    const uint64_t numbers =
+        (uint64_t)(world->tag_most - TAG_FIRST + 1) / (2 * TAG_KINDS);
+
+    return TAG_FIRST + (int)(((uint64_t)kind * 2 + result) * numbers +
+                             number % numbers);
+}
+
 static int tag_of(const struct operation *op)
 {
-    const struct world *world = op->group->backend;
-    uint64_t mixed = (op->group->context ^ op->tag * 0x9e3779b97f4a7c15u) *
-                     0xd6e8feb86659fd93u;
+    const uint64_t number = op->tag & (((uint64_t)1 << 60) - 1);
+    const bool result = op->tag & TAG_RESULT;
+    const int kind = op->tag >> 62 & 1   ? TAG_STRAIGHT
+                     : op->tag >> 61 & 1 ? TAG_BACKGROUND : TAG_CALL;
 
-    mixed ^= mixed >> 32;
-    return TAG_FIRST +
-           (int)(mixed % (uint64_t)(world->tag_most - TAG_FIRST + 1));
+    const struct world *world = op->group->backend;
+
+    if (op->group == world->opening)
+        return tag_at(world, TAG_OPENING, false, op->group->context >> 8);
+    return tag_at(world, kind, result, number);
+}
+
+/* The rank of a peer in the communicator. */
+static int peer_of(const struct operation *op, int peer)
+{
+    return op->group->link != NULL ? peer : op->group->members[peer];
+}
+
+/* ---- groups ---- */
+
+/* The ranks meet first, in a way that sees a rank which does not come or has
+ * given up; then nobody waits long for the others in MPI. */
+static status mpi_open(struct group *group)
+{
+    struct world *world = group->backend;
+    const int tag = (int)(group->context % 32768);
+    int error;
+
+    if (group->size == 1) return OK;
+    world->opening = group;
+    const status met = comm_agree(group, OK);
+
+    world->opening = NULL;
+    TRY(met);
+    pthread_mutex_lock(&world->lock);
+    error = world->mpi->open(group->members, group->size, tag, &group->link);
+    pthread_mutex_unlock(&world->lock);
+    return world_check(world, "open a group", error);
+}
+
+static void mpi_close(struct group *group)
+{
+    struct world *world = group->backend;
+
+    pthread_mutex_lock(&world->lock);
+    if (!atomic_load(&world->aborted)) world->mpi->close(group->link);
+    pthread_mutex_unlock(&world->lock);
+    group->link = NULL;
 }
 
 /* ---- messages ---- */
@@ -61,8 +117,8 @@ static status mpi_post(struct operation *op, int peer, struct message *message)
 
     message->source = peer; /* of the group: whom finish waits for */
     pthread_mutex_lock(&world->lock);
-    error = world->mpi->send(&block, op->group->members[peer], tag_of(op),
-                             &message->request);
+    error = world->mpi->send(op->group->link, &block, peer_of(op, peer),
+                             tag_of(op), &message->request);
     pthread_mutex_unlock(&world->lock);
     TRY(world_check(world, "send", error));
     lent_add(1); /* until it is done, even if nobody waits for it */
@@ -95,7 +151,7 @@ static status arrival_look(struct operation *op, int peer,
     int error;
 
     pthread_mutex_lock(&world->lock);
-    error = world->mpi->find(op->group->members[peer], tag_of(op),
+    error = world->mpi->find(op->group->link, peer_of(op, peer), tag_of(op),
                              &a->message, &a->size, &a->found);
     if (error == 0 && a->found && a->size == block_bytes(block))
         error = world->mpi->receive(block, &a->message, &a->request);
@@ -181,7 +237,8 @@ static status mpi_native_sum(struct group *group, float *out, const float *in,
 }
 
 const struct comm_ops mpi_ops = {
-    .name = "mpi", .borrows = false, .post = mpi_post, .finish = mpi_finish,
+    .name = "mpi", .borrows = false, .open = mpi_open, .close = mpi_close,
+    .post = mpi_post, .finish = mpi_finish,
     .borrow = mpi_borrow, .give_back = mpi_give_back, .abort = mpi_abort,
     .native_sum = mpi_native_sum,
 };

@@ -48,17 +48,29 @@ static int no_end(void)
     return 1;
 }
 
-static int no_send(const struct comm_block *block, int peer, int tag,
-                   void **request)
+static int no_send(void *comm, const struct comm_block *block, int peer,
+                   int tag, void **request)
 {
-    (void)block, (void)peer, (void)tag, (void)request;
+    (void)comm, (void)block, (void)peer, (void)tag, (void)request;
     return 1;
 }
 
-static int no_find(int peer, int tag, void **message, int64_t *bytes,
-                   int *found)
+static int no_open(const int *members, int size, int tag, void **comm)
 {
-    (void)peer, (void)tag, (void)message, (void)bytes;
+    (void)members, (void)size, (void)tag, (void)comm;
+    return 1;
+}
+
+static int no_close(void *comm)
+{
+    (void)comm;
+    return 1;
+}
+
+static int no_find(void *comm, int peer, int tag, void **message,
+                   int64_t *bytes, int *found)
+{
+    (void)comm, (void)peer, (void)tag, (void)message, (void)bytes;
     *found = 0;
     return 1;
 }
@@ -92,7 +104,8 @@ static void no_words(int error, char *text, int bytes)
 void world_silence(struct world *world)
 {
     static const struct mpi_plugin silent = {
-        .version = MPI_PLUGIN_VERSION, .end = no_end, .send = no_send,
+        .version = MPI_PLUGIN_VERSION, .end = no_end, .open = no_open,
+        .close = no_close, .send = no_send,
         .find = no_find, .receive = no_receive, .test = no_test,
         .all_reduce = no_sum, .explain = no_words};
 
@@ -110,7 +123,8 @@ static bool news_take(struct world *world, int peer, int tag, void *into,
     int found = 0, done = 0;
     int64_t size = 0;
 
-    if (world->mpi->find(peer, tag, &message, &size, &found) != 0 || !found ||
+    if (world->mpi->find(NULL, peer, tag, &message, &size, &found) != 0 ||
+        !found ||
         size != bytes ||
         world->mpi->receive(&block, &message, &request) != 0)
         return false;
@@ -159,7 +173,7 @@ static void questions_answer(struct world *world)
         const struct comm_block block = block_plain(&a->peer, sizeof a->peer);
 
         a->peer = waiting_peer(world->waiting, &asker);
-        a->busy = world->mpi->send(&block, q.asker, TAG_ANSWER,
+        a->busy = world->mpi->send(NULL, &block, q.asker, TAG_ANSWER,
                                    &a->request) == 0;
     }
 }
@@ -190,7 +204,7 @@ void world_abort(struct world *world, int rank, const char *reason)
             void *request;
             int done = i == world->rank;
 
-            if (done || world->mpi->send(&block, i, TAG_FAREWELL,
+            if (done || world->mpi->send(NULL, &block, i, TAG_FAREWELL,
                                          &request) != 0)
                 continue;
             while (!done && now_ns() < end)
@@ -213,7 +227,7 @@ bool world_leave(struct world *world)
     pthread_mutex_lock(&world->lock);
     for (int i = 0; i < world->size; i++)
         if (i != world->rank)
-            world->mpi->send(&block, i, TAG_LEAVING, &request);
+            world->mpi->send(NULL, &block, i, TAG_LEAVING, &request);
     while (others < world->size - 1 && now_ns() < end) {
         if (news_take(world, MPI_PLUGIN_ANY, TAG_LEAVING, &got, sizeof got))
             others++;
@@ -255,7 +269,7 @@ static int ask(struct world *world, const struct waiting *asker, int peer)
     *q = (struct question){.asker = world->rank, .context = asker->context,
                            .tag = asker->tag};
     pthread_mutex_lock(&world->lock);
-    error = world->mpi->send(&block, peer, TAG_QUESTION, &request);
+    error = world->mpi->send(NULL, &block, peer, TAG_QUESTION, &request);
     pthread_mutex_unlock(&world->lock);
     while (error == 0 && !came && now_ns() < end &&
            !atomic_load(&world->aborted)) {

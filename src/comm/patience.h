@@ -39,6 +39,8 @@ struct world {
     _Atomic bool aborted;
     int aborter;
     char reason[COMM_REASON_BYTES];
+    const struct group *opening; /* whose ranks meet before it has a
+                            * communicator; NULL: none */
     struct comm_rank self;
 };
 

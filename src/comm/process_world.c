@@ -214,6 +214,7 @@ status process_world_renew(struct process_world *world,
     links_end(world, 0);
     world->identity = *identity;
     world->aborted = world->asks = false;
+    comm_rank_renew(&world->self);
     TRY(memory_take((size_t)world->identity.size, sizeof *world->links,
                     (void **)&world->links));
     links_init(world);

@@ -7,8 +7,13 @@
 #include "comm/message.h"
 #include "comm/traffic.h"
 
+/* Groups that a rank has built. */
+struct built { uint64_t context; int count; };
+
 struct comm_rank {
     struct traffic traffic;
+    struct built *built; /* owned */
+    int built_count, built_capacity;
     int world_size;
     bool agreed; /* the last call was an agreement of all to fail: then nobody
                   * needs to be told, or kept from hearing of it, by an abort */
@@ -16,6 +21,9 @@ struct comm_rank {
 
 void comm_rank_init(struct comm_rank *self);
 void comm_rank_free(struct comm_rank *self);
+/* Groups count from their first incarnation again, on all ranks: after a world
+ * was renewed, whose messages of before are gone. */
+void comm_rank_renew(struct comm_rank *self);
 
 /* The group of all ranks of a back end's world. */
 status group_build_world(struct group *world, const struct comm_ops *ops,

@@ -158,9 +158,12 @@ status team_add_chunks(struct team *team, const struct pipeline *pipeline)
     TRY(memory_take((size_t)pipeline->count, sizeof *team->copies, &memory));
     team->copies = memory;
     team->chunks = pipeline->count;
-    for (int i = 0; i < pipeline->count; i++)
-        if (pipeline->chunks[i].copies > 1)
-            TRY(add_copies(team, pipeline, i));
+    /* Both ranks of a group build it at the same point: stage by stage. */
+    for (int number = 0; number < pipeline->schedule.stages; number++)
+        for (int i = 0; i < pipeline->count; i++)
+            if (pipeline->chunks[i].number == number &&
+                pipeline->chunks[i].copies > 1)
+                TRY(add_copies(team, pipeline, i));
     for (int i = 0; i < pipeline->count; i++)
         if (pipeline->stages[i].states.matrices.count > 0)
             return add_stage(team);

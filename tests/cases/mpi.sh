@@ -86,7 +86,7 @@ unlike() {
 # More context ranks than the grid has leaves, and more than threads may be:
 # fast mode has no cap there. The sums are others, so losses are compared.
 many() { # MPI
-    local mpi=$1 loss train=("$BUILD/lockstep" train "$work/config.yaml")
+    local mpi=$1 loss='' train=("$BUILD/lockstep" train "$work/config.yaml")
     train+=(--set data.sequence=132 --set train.steps=1 --set train.batch=1
         --set train.dtype=float64 --set numerics.mode=fast
         --set numerics.grid_tensor=1 --set train.threads=1)

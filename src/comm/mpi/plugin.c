@@ -9,6 +9,15 @@
 
 _Static_assert(sizeof(MPI_Request) <= sizeof(void *), "a request fits");
 _Static_assert(sizeof(MPI_Message) <= sizeof(void *), "a message fits");
+_Static_assert(sizeof(MPI_Comm) <= sizeof(void *), "a communicator fits");
+
+static MPI_Comm comm_of(void *kept)
+{
+    MPI_Comm comm = MPI_COMM_WORLD;
+
+    if (kept != NULL) memcpy(&comm, &kept, sizeof comm);
+    return comm;
+}
 
 static int begin(int *rank, int *size, int *tag_most, int *serial_ok)
 {
@@ -29,6 +38,32 @@ static int begin(int *rank, int *size, int *tag_most, int *serial_ok)
 static int end(void)
 {
     return MPI_Finalize();
+}
+
+static int open_comm(const int *members, int size, int tag, void **comm)
+{
+    MPI_Group all, some;
+    MPI_Comm made;
+    int error = MPI_Comm_group(MPI_COMM_WORLD, &all);
+
+    if (error != MPI_SUCCESS) return error;
+    error = MPI_Group_incl(all, size, members, &some);
+    MPI_Group_free(&all);
+    if (error != MPI_SUCCESS) return error;
+    error = MPI_Comm_create_group(MPI_COMM_WORLD, some, tag, &made);
+    MPI_Group_free(&some);
+    if (error != MPI_SUCCESS) return error;
+    MPI_Comm_set_errhandler(made, MPI_ERRORS_RETURN);
+    *comm = NULL;
+    memcpy(comm, &made, sizeof made);
+    return MPI_SUCCESS;
+}
+
+static int close_comm(void *comm)
+{
+    MPI_Comm made = comm_of(comm);
+
+    return MPI_Comm_free(&made);
 }
 
 /* `bytes` as one type: MPI counts with an int. */
@@ -87,7 +122,7 @@ static void block_type_free(MPI_Datatype *type)
     if (*type != MPI_BYTE) MPI_Type_free(type);
 }
 
-static int send(const struct comm_block *block, int peer, int tag,
+static int send(void *comm, const struct comm_block *block, int peer, int tag,
                 void **request)
 {
     MPI_Request r;
@@ -95,20 +130,20 @@ static int send(const struct comm_block *block, int peer, int tag,
     int count, error = block_type(block, &type, &count);
 
     if (error != MPI_SUCCESS) return error;
-    error = MPI_Isend(block->data, count, type, peer, tag, MPI_COMM_WORLD, &r);
+    error = MPI_Isend(block->data, count, type, peer, tag, comm_of(comm), &r);
     memcpy(request, &r, sizeof r);
     block_type_free(&type);
     return error;
 }
 
-static int find(int peer, int tag, void **message, int64_t *bytes, int *found)
+static int find(void *comm, int peer, int tag, void **message, int64_t *bytes,
+                int *found)
 {
     MPI_Message m;
     MPI_Status status;
     MPI_Count elements;
     const int source = peer == MPI_PLUGIN_ANY ? MPI_ANY_SOURCE : peer;
-    int error = MPI_Improbe(source, tag, MPI_COMM_WORLD, found, &m,
-                            &status);
+    int error = MPI_Improbe(source, tag, comm_of(comm), found, &m, &status);
 
     if (error != MPI_SUCCESS || !*found) return error;
     memcpy(message, &m, sizeof m);
@@ -160,6 +195,6 @@ static void explain(int error, char *text, int bytes)
 }
 
 const struct mpi_plugin lockstep_mpi_plugin = {
-    MPI_PLUGIN_VERSION, begin, end, send, find, receive, test, all_reduce,
-    explain,
+    MPI_PLUGIN_VERSION, begin, end, open_comm, close_comm, send, find, receive,
+    test, all_reduce, explain,
 };

@@ -4,13 +4,13 @@
  * mpi/plugin.c is compiled with each MPI that is found, into a shared object of
  * its own (comm_openmpi.so, comm_mpich.so), and opened only when a process was
  * started by that MPI's launcher. So the program itself neither needs nor
- * mentions MPI. Only calls of MPI-3.1, and none that waits. */
+ * mentions MPI. Only calls of MPI-3.1, and none that waits for long. */
 #ifndef LOCKSTEP_COMM_MPI_PLUGIN_H
 #define LOCKSTEP_COMM_MPI_PLUGIN_H
 
 #include "comm/comm.h"
 
-enum { MPI_PLUGIN_VERSION = 2, MPI_PLUGIN_ANY = -1 };
+enum { MPI_PLUGIN_VERSION = 3, MPI_PLUGIN_ANY = -1 };
 
 /* Functions return 0, or an error code for `explain`. A request or a message
  * of MPI is kept in a void *. */
@@ -19,12 +19,18 @@ struct mpi_plugin {
     /* tag_most: the largest tag. serial_ok: threads may call in turn. */
     int (*begin)(int *rank, int *size, int *tag_most, int *serial_ok);
     int (*end)(void);
-    /* Blocks are simplified (block_simplify). */
-    int (*send)(const struct comm_block *block, int peer, int tag,
+    /* A communicator of some ranks of the world, in that order, which all make
+     * this call, and together; tag: the same on all, another one for calls at
+     * the same time. close is local. */
+    int (*open)(const int *members, int size, int tag, void **comm);
+    int (*close)(void *comm);
+    /* comm: NULL: the world's. Peers are its ranks. Blocks are simplified
+     * (block_simplify). */
+    int (*send)(void *comm, const struct comm_block *block, int peer, int tag,
                 void **request);
     /* Whether a message from the peer (MPI_PLUGIN_ANY: from any) is there; if
      * so nobody else will get it. */
-    int (*find)(int peer, int tag, void **message, int64_t *bytes,
+    int (*find)(void *comm, int peer, int tag, void **message, int64_t *bytes,
                 int *found);
     int (*receive)(const struct comm_block *block, void **message,
                    void **request);

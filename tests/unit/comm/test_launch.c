@@ -300,6 +300,46 @@ static status pending_run(struct group *g)
     return result;
 }
 
+/* A message that nobody took of a group stays its own when the group is built
+ * anew, with the same label and ranks: what is received there is the new one.
+ * Many groups live at once. */
+static status incarnations_check(struct group *g)
+{
+    enum { GROUPS = 12 };
+    struct group groups[GROUPS] = {{0}};
+    struct comm_handle handles[GROUPS];
+    int members[64];
+    int64_t sent[GROUPS], got = -1;
+    status result = OK;
+
+    if (g->size == 1) return OK;
+    memset(handles, 0, sizeof handles);
+    CHECK(g->size <= ROWS(members));
+    for (int i = 0; i < g->size; i++) members[i] = g->size - 1 - i;
+    for (int i = 0; i < GROUPS; i++)
+        TRY(group_build(&groups[i], g, "again", members, g->size));
+    for (int i = 0; i < GROUPS && groups[0].rank == 0; i++) {
+        struct comm_call call = {.kind = COMM_SEND, .peer = g->size - 1,
+                                 .tag = 5};
+
+        sent[i] = 100 + i;
+        call.in = tensor_1d(&sent[i], DTYPE_I64, 1);
+        TRY(comm_start(&groups[i], &call, &handles[i]));
+    }
+    /* The last one first: all the others' messages are there by then. */
+    for (int i = GROUPS - 1; i >= 0 && groups[0].rank == g->size - 1; i--) {
+        TRY(comm_recv(&groups[i], tensor_1d(&got, DTYPE_I64, 1), 0, 5));
+        if (got != 100 + i)
+            FAIL(ERR_VERIFY, "incarnation %d of a group took the message of "
+                             "%lld", i, (long long)(got - 100));
+    }
+    for (int i = 0; i < GROUPS && groups[0].rank == 0 && result == OK; i++)
+        result = comm_wait(&handles[i]);
+    TRY(comm_agree(g, result));
+    for (int i = 0; i < GROUPS; i++) group_free(&groups[i]);
+    return OK;
+}
+
 static status all_run(struct group *g, struct arena *arena)
 {
     const char *drill = getenv("LOCKSTEP_DRILL");
@@ -321,6 +361,7 @@ static status all_run(struct group *g, struct arena *arena)
     TRY(rows_check(g, in, out));
     TRY(overlap_check(g, in, out));
     TRY(long_check(g, arena));
+    TRY(incarnations_check(g));
     return OK;
 }
 
