@@ -58,6 +58,7 @@ status meter_build(struct meter *meter, int background, int64_t spans)
     meter->tracks = tracks;
     for (int i = 0; i < meter->track_count; i++) {
         meter->tracks[i].scope = METER_MEMORY;
+        meter->tracks[i].instruction = -1;
         meter->tracks[i].counts = i > 0;
     }
     snprintf(meter->tracks[0].name, METER_LABEL_BYTES, "rank");
@@ -88,6 +89,7 @@ struct meter_track *meter_background(const void *owner, const char *name)
     struct meter_track *track = &meter->tracks[meter->used++];
 
     track->owner = owner;
+    track->instruction = -1;
     snprintf(track->name, METER_LABEL_BYTES, "%s", name);
     track->records = meter->tracks[0].records;
     return track;
@@ -104,6 +106,16 @@ enum meter_kind meter_scope(enum meter_kind kind)
     old = track->scope;
     track->scope = kind;
     return old;
+}
+
+void meter_instruction(int number)
+{
+    if (meter_thread.track != NULL) meter_thread.track->instruction = number;
+}
+
+int meter_instruction_now(void)
+{
+    return meter_thread.track != NULL ? meter_thread.track->instruction : -1;
 }
 
 void meter_push(struct meter_track *track)
@@ -182,7 +194,8 @@ static int64_t close_span(struct meter_track *track,
     row->bytes += what.bytes;
     if (depth > 0) track->inside_ns[depth - 1] += now - began;
     keep_span(track, &(struct meter_span){began, now, what.flops,
-                                          what.bytes, at, what.number});
+                                          what.bytes, at, what.number,
+                                          track->instruction});
     return now - began;
 }
 

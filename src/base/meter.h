@@ -55,6 +55,7 @@ struct meter_span {
     int64_t begin_ns, end_ns; /* of the monotonic clock */
     double flops, bytes;
     int row, number;
+    int instruction;    /* of the step's list; -1: none */
 };
 
 struct meter_track {
@@ -71,6 +72,7 @@ struct meter_track {
     struct meter_span *spans; /* borrowed from the meter; NULL: not kept */
     int64_t span_count, span_most, dropped;
     bool records;       /* spans are kept now */
+    int instruction;    /* that is being performed; -1: none */
 };
 
 struct meter {
@@ -129,6 +131,11 @@ static inline void meter_end(struct meter_track *track,
 {
     if (track != NULL) meter_pop(track, what);
 }
+/* Spans of this thread, and of calls that it starts in the background, belong
+ * to this instruction of the step's list from now on; -1: to none. */
+void meter_instruction(int number);
+/* The one that was said last. */
+int meter_instruction_now(void);
 /* Memory-bound spans count as `kind` until the scope is set back; returns what
  * it was. */
 enum meter_kind meter_scope(enum meter_kind kind);

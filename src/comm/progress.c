@@ -47,6 +47,7 @@ static void handle_run(struct comm_handle *handle)
     status result;
 
     meter_attach(handle->track);
+    meter_instruction(handle->instruction);
     result = call_run(handle->group, &handle->call, CHANNEL_BACKGROUND,
                       handle->tag, handle->phase);
     meter_attach(NULL);
@@ -170,6 +171,7 @@ static status start(struct group *group, const struct comm_call *call,
     group->self->agreed = false;
     TRY(call_check(group, call));
     handle->call = *call;
+    handle->instruction = meter_instruction_now();
     traffic_phase(&group->self->traffic, handle->phase);
     if (!is_background(call)) {
         handle->group = group;

@@ -26,6 +26,7 @@ struct comm_handle {
     struct message message;  /* of a send */
     struct operation operation; /* of a send */
     struct meter_track *track; /* that the background thread counts into */
+    int instruction;         /* of the step's list, that started it; -1 */
     struct comm_handle *next;
     bool released;           /* may begin: at once, but for LOCKSTEP_CHECK */
     struct comm_handle *under_way; /* lives.h: the next of the rank's */

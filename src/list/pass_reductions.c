@@ -61,6 +61,28 @@ static status put_join(struct reductions *r, int chunk, int round, int item)
     return list_put(r->out, i);
 }
 
+/* Subtrees of the grid that this rank has: it sends a root of each. */
+static int64_t count_roots(const struct stage *stage)
+{
+    const int count = stage->gradients.roots.count;
+
+    return count > 1 ? count : 1;
+}
+
+/* Bytes of a sum over copies for the roots but the first. Where others have
+ * divided the unit before, it is one sum. */
+static int64_t more_roots(const struct reductions *r, int chunk, int item,
+                          int64_t own, struct list_group group)
+{
+    const struct stage *stage = stage_at(r, chunk);
+    const struct instruction scatter = made(r, DO_REDUCE, chunk, 0, item);
+    const int64_t block = own / group.size + (group.rank < own % group.size);
+
+    if (list_group(r->pipeline, &scatter).size > 1) return 0;
+    return (count_roots(stage) - 1) * (own - block) *
+           dtype_bytes(program_real(&stage->program));
+}
+
 /* Over the ranks with copies of the shard, if this rank owns any of it. */
 static status put_sum(struct reductions *r, int chunk, int round, int item)
 {
@@ -72,7 +94,8 @@ static status put_sum(struct reductions *r, int chunk, int round, int item)
 
     if (group.size == 1 || own == 0) return OK;
     i.calls = 1;
-    i.bytes = list_sum_bytes(own, program_real(&stage->program), group);
+    i.bytes = list_sum_bytes(own, program_real(&stage->program), group) +
+              more_roots(r, chunk, item, own, group);
     return list_put(r->out, i);
 }
 
@@ -86,7 +109,8 @@ static status start(struct reductions *r, int chunk, int round, int item)
     if (list_group(r->pipeline, &i).size == 1)
         return put_sum(r, chunk, round, item);
     i.calls = 1;
-    i.bytes = (stage->shards.units[residence->unit].gradients -
+    i.bytes = count_roots(stage) *
+              (stage->shards.units[residence->unit].gradients -
                shard_gradients(&stage->shards, residence->unit)) *
               dtype_bytes(program_real(&stage->program));
     return list_put(r->out, i);

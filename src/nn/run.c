@@ -365,35 +365,30 @@ static status run_segment(struct run *run, int first, int last)
     return result;
 }
 
-/* Before, or after, events that go together. */
-static status watch_events(struct run *run, int first, int last, bool before)
-{
-    const struct run_watch *watch = run->watch;
-
-    for (int i = first; i < last && watch != NULL; i++)
-        TRY(before ? watch->before(watch->argument, i)
-                   : watch->after(watch->argument, i));
-    return OK;
-}
-
 static status run_each(struct run *run, int first, int last)
 {
     for (int i = first, end; i < last; i = end) {
         const int segment = frame_segment(run->program, run->plan, i);
 
         end = segment > i ? segment : i + 1;
-        TRY(watch_events(run, i, end, true));
         if (segment > i) TRY(run_segment(run, i, end));
         else TRY(run_timed(run, i));
-        TRY(watch_events(run, i, end, false));
         for (int j = i; j < end && run->poison; j++) TRY(poison(run, j));
     }
     return OK;
 }
 
+static bool ends_pass(const struct frame_plan *plan, int last)
+{
+    return last == plan->forward_end || last == plan->backward_end ||
+           last == plan->event_count;
+}
+
 static status run_events(struct run *run, int first, int last)
 {
     const status result = run_each(run, first, last);
+
+    if (result == OK && !ends_pass(run->plan, last)) return OK;
     const status finished = overlap_finish(run);
 
     return result != OK ? result : finished;
@@ -416,6 +411,12 @@ status run_forward(struct run *run)
     CHECK(run->batch.tokens <= run->program->tokens);
     fill_positions(run);
     return run_events(run, 0, run->plan->forward_end);
+}
+
+status run_part(struct run *run, int first, int last)
+{
+    if (first == 0) fill_positions(run);
+    return run_events(run, first, last);
 }
 
 status run_backward_input(struct run *run)

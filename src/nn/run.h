@@ -36,14 +36,6 @@ void run_documents(int32_t *documents, const int32_t *positions,
 typedef status logits_reader(void *argument, int64_t first_token,
                              const struct tensor *logits);
 
-/* Callbacks that fetch an event's inputs and take its outputs: weights and
- * gradients that are not in memory all the time. */
-struct run_watch {
-    status (*before)(void *argument, int event);
-    status (*after)(void *argument, int event);
-    void *argument;
-};
-
 /* A callback that inspects the inputs and outputs of an event. It changes
  * nothing. */
 struct run_probe {
@@ -66,7 +58,6 @@ struct run {
                                 * NULL: none does */
     void **placed;             /* [parameters] where each lies; NULL: in the
                                 * flat arena */
-    const struct run_watch *watch; /* NULL: nobody */
     struct gradients *gradients; /* NULL: no backward pass will follow */
     void *rope[ROPE_TABLES_MAX]; /* [context, rotary / 2, 2] real */
     void *scratch;             /* program_scratch_bytes */
@@ -101,6 +92,10 @@ struct run {
 status run_forward(struct run *run);
 status run_backward_input(struct run *run);  /* W too when planned fused */
 status run_backward_weight(struct run *run); /* nothing when planned fused */
+/* Events [first, last) of one pass, after those before them; not a part of
+ * those that F does piece by piece (frame_segments). Messages beside products
+ * are over when the pass is. */
+status run_part(struct run *run, int first, int last);
 
 /* The keys of random numbers from the run's seed. */
 void run_keys(struct run *run, uint64_t seed);

@@ -40,6 +40,8 @@ static status arguments(struct text *out, const struct meter_span *span,
     const double ns = (double)(span->end_ns - span->begin_ns);
 
     TRY(text_printf(out, ",\"args\":{\"number\":%d", span->number));
+    if (span->instruction >= 0)
+        TRY(text_printf(out, ",\"instruction\":%d", span->instruction));
     if (row->shape[0] > 0)
         TRY(text_printf(out, ",\"shape\":\"%lld x %lld x %lld\"",
                         (long long)row->shape[0], (long long)row->shape[1],

@@ -140,7 +140,7 @@ static void visit(void *context, int rank, int first, int count)
         before += cost(c, rank, unit[i]);
         CHECK(timeline_add(&c->out->timeline, (struct timeline_span){
             unit[i], rank, begin + (int64_t)((double)from * share),
-            begin + (int64_t)((double)before * share)}) == OK);
+            begin + (int64_t)((double)before * share), 0}) == OK);
     }
     if (is_transfer(unit[0])) return;
     if (r->begin < 0) r->begin = begin;

@@ -54,25 +54,17 @@ static bool is_seen(const struct program *p, const struct step *step)
            !p->params.items[step->param[0]].spec.vector;
 }
 
-static status after_event(void *argument, int event)
+static void after_event(void *argument, const struct run *run,
+                        const struct event *event)
 {
     struct watching *w = argument;
-    const struct stage *stage = w->stage;
-    const struct event *e = &stage->frame.events[event];
-    const struct step *step = &stage->program.steps[e->step];
+    const struct program *p = &w->stage->program;
+    const struct step *step = &p->steps[event->step];
 
-    if (e->pass != PASS_FORWARD || !is_seen(&stage->program, step)) return OK;
-    const struct tensor x = run_slot(&stage->run, step->output);
+    if (event->pass != PASS_FORWARD || !is_seen(p, step)) return;
+    const struct tensor x = run_slot(run, step->output);
 
     look(w, &x);
-    return OK;
-}
-
-static status before_event(void *argument, int event)
-{
-    (void)argument;
-    (void)event;
-    return OK;
 }
 
 /* The logits of the first chunk. */
@@ -89,18 +81,18 @@ static status forward(struct watching *w, struct train_step *step,
                       const struct sample_source *source)
 {
     struct run *run = &step->pipeline->stages[0].run;
-    const struct run_watch *watch = run->watch;
-    const struct run_watch mine = {before_event, after_event, w};
+    const struct run_probe *probe = run->probe;
+    const struct run_probe mine = {after_event, w};
     status result;
 
     w->stage = &step->pipeline->stages[0];
     w->index = 0;
     w->at = 0;
-    run->watch = &mine;
+    run->probe = &mine;
     run->read_logits = see_logits;
     run->read_argument = w;
     result = executor_forward(&step->executor, source, 0, 0);
-    run->watch = watch;
+    run->probe = probe;
     run->read_logits = NULL;
     TRY(result);
     return executor_settle(&step->executor);

@@ -178,9 +178,14 @@ static status svg_span(struct text *out, const struct schedule *s,
 
     TRY(text_printf(out, "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" "
                          "height=\"%d\" fill=\"%s\" stroke=\"#fff\" "
-                         "stroke-width=\"%s\"/>\n", x, y, width, BAR,
+                         "stroke-width=\"%s\"", x, y, width, BAR,
                     other ? looks[kind].other : looks[kind].first,
                     width > 3 ? "0.7" : "0"));
+    if (span->instruction > 0)
+        TRY(text_printf(out, "><title>instruction %d</title></rect>\n",
+                        span->instruction));
+    else
+        TRY(text_append_string(out, "/>\n"));
     if (width < 7 * digits) return OK;
     return text_printf(out, "<text x=\"%.2f\" y=\"%d\" fill=\"%s\" "
                             "text-anchor=\"middle\">%d</text>\n",

@@ -11,6 +11,8 @@ struct timeline_span {
     struct action action;
     int rank;
     int64_t begin_ns, end_ns;
+    int instruction;    /* of the rank's list of a step, the last piece; 0 of a
+                         * prediction */
 };
 
 struct timeline {

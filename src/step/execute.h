@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* execute.h - performs the schedule of a step: F, B and W of this rank's
- * stages and the transfers between them.
+/* execute.h - performs a step: a loop over the list of this rank.
  *
- * It switches on kinds of actions and knows no schedule: whatever the lists
- * say is done, in their order. Transfers are posted in the background; only
- * the action that needs the data waits. Each micro-batch in flight has a frame
- * of its stage; which one is decided once, from the lists. */
+ * It knows no schedule and no layout: each instruction is performed in turn,
+ * after those that it needs. One in the background is started, and the loop
+ * goes on. work.h performs what belongs to micro-batches, zero.h what belongs
+ * to units of parameters, and the caller the tail, from the loss on. */
 #ifndef LOCKSTEP_STEP_EXECUTE_H
 #define LOCKSTEP_STEP_EXECUTE_H
 
-#include "plan/pipeline.h"
+#include "list/list.h"
 #include "schedule/timeline.h"
 #include "step/loss.h"
 #include "step/team.h"
+#include "step/zero.h"
 
 /* Where sequences come from. Fills arrays of [length]: token ids, targets (-1:
  * none), positions and documents (where each one's begins) of sequence `index`
@@ -24,39 +24,41 @@ struct sample_source {
     int64_t first; /* number of sequence 0 among all that the run reads */
 };
 
-struct flight;
-
-/* A chunk's micro-batches in flight. */
-struct lane {
-    struct flight *flights;      /* owned, [frames] */
-    struct comm_handle *returns; /* owned, [returns] */
-    int *frame;                  /* owned, [micro-batches]: of each */
-    int *return_of;              /* owned, [micro-batches]: buffer of each */
-    bool *early;                 /* owned, [micro-batches]: its frame is free
-                                  * when its receive is posted */
+/* Instructions from DO_LOSS on but DO_REGATHER, DO_SECOND and DO_END. */
+struct executor_tail {
+    status (*act)(void *argument, const struct instruction *instruction);
+    void *argument;
 };
 
 struct executor {
     struct pipeline *pipeline;   /* borrowed, open */
     struct team *team;           /* borrowed */
-    struct lane *lanes;          /* owned, [chunks] */
+    struct zero *zero;           /* borrowed, [chunks] */
+    struct executor_tail tail;
+    struct step_list step;       /* owned: a step of training */
+    struct step_list forward;    /* owned: F alone of `turns` micro-batches */
+    int turns;
+    struct comm_handle *handles; /* owned, of either list */
+    int handle_count;
+    int64_t *began;              /* owned, [chunks]: F, B or W, ns */
     struct loss_sum loss, z_loss; /* of the last step */
-    struct timeline *timeline;   /* of every action from now on; NULL: none */
+    struct timeline *timeline;   /* of F, B and W from now on; NULL: none */
     int64_t began_ns;            /* when the timeline is at 0 */
     double data_s;               /* of the last step, making batches */
-    int round;                   /* of a step: the caller's to set */
     const struct sample_source *source;
+    int64_t first;               /* F alone: of the sequences */
+    bool step_runs;              /* the list is `step`, else `forward` */
 };
 
+/* The lists are made and verified here, and the ranks of each group compared
+ * (collective over the world). ERR_CONFIG: ranks follow different lists. */
 status executor_build(struct executor *executor, struct pipeline *pipeline,
-                      struct team *team);
+                      struct team *team, struct zero *zero,
+                      struct executor_tail tail);
 void executor_free(struct executor *executor);
 
-/* All actions of this rank, of one round; the first begins the loss. The
- * gradients of each chunk are its trees' roots
- * afterwards, the loss of a last stage lies in executor->loss, which is not
- * joined over the ranks yet. After an error nothing is under way any more, and
- * the ranks' world is aborted. */
+/* The whole list. The loss begins with it. After an error nothing is under way
+ * any more; one before the loss aborts the ranks' world. */
 status executor_run(struct executor *executor,
                     const struct sample_source *source);
 
@@ -69,9 +71,9 @@ status executor_forward(struct executor *executor,
 /* Ends what executor_forward left under way. */
 status executor_settle(struct executor *executor);
 
-/* Which layer made the loss of this pipeline's micro-batch `index` not finite:
- * collective over the pipe. ERR_NUMERIC on the rank that has it, OK on others.
- */
+/* Which layer made the loss of this pipeline's micro-batch `index` of the step
+ * not finite: collective over the pipe. ERR_NUMERIC on the rank that has it, OK
+ * on others. */
 status executor_find_bad(struct executor *executor,
                          const struct sample_source *source, int index);
 

@@ -80,6 +80,8 @@ static void use_background(const struct train_step *step, struct run *run)
     run->background_bytes = bytes;
 }
 
+static status tail_act(void *argument, const struct instruction *i);
+
 static status join_chunk(struct train_step *step, int chunk)
 {
     struct stage *stage = &step->pipeline->stages[chunk];
@@ -89,8 +91,6 @@ static status join_chunk(struct train_step *step, int chunk)
     use_background(step, &stage->run);
     stage->gradients.context = stage->run.groups[AXIS_CONTEXT];
     TRY(zero_build(&step->zero[chunk], stage, step->team));
-    if (team_copies(step->team, chunk) != NULL)
-        step->zero[chunk].overlaps = false; /* their halves come first */
     return whole_work_build(&step->whole[chunk], &stage->states.matrices,
                        team_group(step->team, TEAM_STAGE),
                        stage->memory[MEMORY_WHOLE].data);
@@ -114,7 +114,8 @@ status train_step_build(struct train_step *step, struct pipeline *pipeline,
     step->update = chunk_update(step, 0);
     TRY(tied_build(&step->tied, pipeline, step->team));
     TRY(qk_clip_build(&step->clip, pipeline));
-    return executor_build(&step->executor, pipeline, step->team);
+    return executor_build(&step->executor, pipeline, step->team, step->zero,
+                          (struct executor_tail){tail_act, step});
 }
 
 void train_step_free(struct train_step *step)
@@ -212,13 +213,9 @@ static status find_bad(struct train_step *step,
     TRY(team_join(step->team, bad, 2 * size));
     const double mine = bad[2 * rank] > 0 ? bad[2 * rank] : bad[2 * rank + 1];
 
-    if (mine > 0 && step->pipeline->stages[0].run.placed == NULL) {
-        const int count = step->pipeline->schedule.microbatches;
-
-        step->executor.round = ((int)mine - 1) / count;
-        result = executor_find_bad(&step->executor, source,
-                                   ((int)mine - 1) % count);
-    }
+    TRY(executor_settle(&step->executor));
+    if (mine > 0 && step->pipeline->stages[0].run.placed == NULL)
+        result = executor_find_bad(&step->executor, source, (int)mine - 1);
     TRY(team_agree(step->team, result));
     FAIL(ERR_NUMERIC, "a loss is not finite");
 }
@@ -244,40 +241,6 @@ static status sum_copies(struct train_step *step, int chunk)
     return OK;
 }
 
-/* Over all ranks. Stages on two ranks in the order of their numbers, so that
- * both ranks come to them in one order. */
-static status sum_gradients(struct train_step *step)
-{
-    struct pipeline *p = step->pipeline;
-
-    for (int i = 0; i < p->count; i++) TRY(zero_join(&step->zero[i]));
-    for (int number = 0; number < p->schedule.stages; number++)
-        for (int i = 0; i < p->count; i++)
-            if (p->chunks[i].number == number) TRY(sum_copies(step, i));
-    for (int i = 0; i < p->count; i++) TRY(zero_round_end(&step->zero[i]));
-    return OK;
-}
-
-/* Everybody's micro-batches whose gradients are reduced together. */
-static status run_round(struct train_step *step,
-                        const struct sample_source *source, int round)
-{
-    struct pipeline *p = step->pipeline;
-
-    for (int i = 0; i < p->count; i++) {
-        const struct program *program = &p->stages[i].program;
-
-        p->stages[i].run.loss_scale = loss_scale_factor(&step->scaling);
-        gradients_reset(&p->stages[i].gradients);
-        zero_round_begin(&step->zero[i],
-                         (int)(program->batch / program->sequences),
-                         round == 0);
-    }
-    step->executor.round = round;
-    TRY(executor_run(&step->executor, source));
-    return sum_gradients(step);
-}
-
 /* Drills: rank 0's share of the loss goes wrong, and so everybody's. */
 static void inject_loss(const struct train_step *step, struct loss_sum *loss)
 {
@@ -289,22 +252,18 @@ static void inject_loss(const struct train_step *step, struct loss_sum *loss)
     if (fault_due("train.spike")) loss->table[0] += 1e9;
 }
 
-static status step_gradients(struct train_step *step,
-                             const struct sample_source *source,
-                             struct step_result *out)
+/* The loss of the whole batch, the same on every rank. */
+static status join_loss(struct train_step *step)
 {
-    struct pipeline *p = step->pipeline;
     struct loss_sum *loss = &step->executor.loss;
-    struct loss_sum *z_loss = &step->executor.z_loss;
+    struct step_result *out = step->now.out;
 
-    for (int i = 0; i < stage_rounds(&p->stages[0]); i++)
-        TRY(run_round(step, source, i));
     step->data_s = step->executor.data_s;
     inject_loss(step, loss);
     TRY(team_join(step->team, loss->table, loss_count(loss)));
     const bool bad = loss_is_bad(loss);
 
-    if (bad && !tolerates(step)) return find_bad(step, source);
+    if (bad && !tolerates(step)) return find_bad(step, step->now.source);
     out->targets = loss_targets(loss);
     if (out->targets == 0 && !tolerates(step))
         FAIL(ERR_NUMERIC, "no token of the batch has a target; documents of "
@@ -312,13 +271,18 @@ static status step_gradients(struct train_step *step,
                           "such batches out");
     out->loss = bad ? (double)NAN : loss_total(loss) / (double)out->targets;
     out->z_loss = (double)NAN;
-    if (p->stages[0].program.z_loss > 0) {
-        TRY(team_join(step->team, z_loss->table, loss_count(z_loss)));
-        out->z_loss = loss_total(z_loss) / (double)out->targets;
-    }
     meter_scope(METER_OPTIMIZER); /* until the step ends */
-    for (int i = 0; i < p->count; i++) TRY(zero_gradients(&step->zero[i]));
-    return tied_exchange(&step->tied);
+    return OK;
+}
+
+static status join_z_loss(struct train_step *step)
+{
+    struct loss_sum *z_loss = &step->executor.z_loss;
+    struct step_result *out = step->now.out;
+
+    TRY(team_join(step->team, z_loss->table, loss_count(z_loss)));
+    out->z_loss = loss_total(z_loss) / (double)out->targets;
+    return OK;
 }
 
 /* ---- the update ---- */
@@ -332,9 +296,25 @@ static void sum_squares(const struct update *update, double *sums)
                                           .name = "tree of the norm"});
 }
 
-/* The mean gradient, and the norm of all, the same on every rank. */
-static status step_norm(struct train_step *step, int64_t targets,
-                        struct update_result *out)
+/* The mean gradient, and the squares of its blocks. */
+static status square_blocks(struct train_step *step, int chunk)
+{
+    const struct update update = chunk_update(step, chunk);
+    const int64_t targets = step->now.out->targets;
+
+    return update_blocks(&update, targets > 0 ? targets : 1);
+}
+
+static status share_blocks(struct train_step *step,
+                           const struct instruction *i)
+{
+    const struct update update = chunk_update(step, i->chunk);
+
+    return zero_share(&step->zero[i->chunk], i->unit, update.blocks);
+}
+
+/* The norm of all gradients, the same on every rank. */
+static status join_norm(struct train_step *step)
 {
     const struct pipeline *p = step->pipeline;
     const int64_t count = pipeline_norm_values(p);
@@ -345,8 +325,6 @@ static status step_norm(struct train_step *step, int64_t targets,
     for (int i = 0; i < p->count; i++) {
         const struct update update = chunk_update(step, i);
 
-        TRY(update_blocks(&update, targets));
-        TRY(zero_blocks(&step->zero[i], update.blocks));
         if (p->chunks[i].copy == 0) sum_squares(&update, sums);
     }
     if (!step->probes && team_rank(step->team) == 0 && fault_due("train.norm"))
@@ -355,30 +333,103 @@ static status step_norm(struct train_step *step, int64_t targets,
     for (int i = 0; i < p->count && result == ERR_PEER; i++) {
         const struct update update = chunk_update(step, i);
 
-        result = update_norm(&update, sums, update.params->orders, out);
+        result = update_norm(&update, sums, update.params->orders,
+                             &step->now.norm);
     }
     if (result == OK) return OK;
     TRY(team_agree(step->team, result == ERR_PEER ? OK : result));
     return result;
 }
 
-/* Everything but the update. */
-static status measure(struct train_step *step,
-                      const struct sample_source *source,
-                      struct step_result *out)
+/* Whether the weights change: what follows obeys. */
+static status decide(struct train_step *step)
 {
-    struct update_result norm;
+    const struct step_guard *guard = &step->guard;
+    struct step_result *out = step->now.out;
 
-    *out = (struct step_result){0};
-    qk_clip_begin(&step->clip);
-    TRY(step_gradients(step, source, out));
-    TRY(qk_clip_share(&step->clip, step->team, &out->max_score));
-    TRY(step_norm(step, out->targets > 0 ? out->targets : 1, &norm));
-    out->norm = norm.norm;
-    out->factor = norm.factor;
+    out->norm = step->now.norm.norm;
+    out->factor = step->now.norm.factor;
     out->loss_scale = step->scaling.value > 0 ? step->scaling.value : 1;
-    out->skipped = !norm.finite;
+    out->skipped = !step->now.norm.finite;
+    step->now.updates = !out->skipped && !step->probes;
+    if (step->probes) return OK;
+    out->refused = guard->accepts != NULL &&
+                   !guard->accepts(guard->argument, out);
+    if (out->refused) step->now.updates = false;
+    if (!out->refused && step->watch != NULL)
+        TRY(step->watch->gradients(step->watch->argument));
+    if (step->now.updates)
+        step->update.share = rate_share(&step->rates, step->now.lr);
     return OK;
+}
+
+static status update_chunk(struct train_step *step,
+                           const struct instruction *i)
+{
+    struct update update = chunk_update(step, i->chunk);
+    const struct update_call call = {step->now.norm.factor, step->now.lr,
+                                     step->now.t};
+
+    if (!step->now.updates) return OK;
+    switch ((enum instruction_kind)i->kind) {
+    case DO_UPDATE: /* whole tensors are the next instruction's */
+        update.whole = NULL;
+        return update_apply(&update, call.factor, call.lr, call.t);
+    case DO_MATRICES: return whole_apply(&update, &call);
+    case DO_CLIP: return qk_clip_apply(&step->clip, i->chunk, &update);
+    default: return average_apply(&update);
+    }
+}
+
+/* Whether to stop; the update is over. */
+static status ask(struct train_step *step)
+{
+    struct step_result *out = step->now.out;
+
+    if (step->probes || out->refused) return OK; /* the scale stays too */
+    out->asked = step->asks != NULL ? step->asks(step->asks_argument)
+                                     : 0;
+    TRY(team_most(step->team, &out->asked));
+    if (step->watch != NULL) TRY(step->watch->updated(step->watch->argument));
+    return loss_scale_after(&step->scaling, !out->skipped);
+}
+
+/* Instructions from the loss on, and those of stages on two ranks. */
+static status tail_act(void *argument, const struct instruction *i)
+{
+    struct train_step *step = argument;
+
+    switch ((enum instruction_kind)i->kind) {
+    case DO_HALVES: return sum_copies(step, i->chunk);
+    case DO_LOSS: return join_loss(step);
+    case DO_Z_LOSS: return join_z_loss(step);
+    case DO_TIE: return tied_add(&step->tied, i->chunk);
+    case DO_PEAKS:
+        return qk_clip_share(&step->clip, step->team,
+                             &step->now.out->max_score);
+    case DO_BLOCKS: return square_blocks(step, i->chunk);
+    case DO_SHARE: return share_blocks(step, i);
+    case DO_NORM: return join_norm(step);
+    case DO_DECIDE: return decide(step);
+    case DO_UPDATE: case DO_MATRICES: case DO_CLIP: case DO_AVERAGE:
+        return update_chunk(step, i);
+    case DO_ASK: return ask(step);
+    default: break;
+    }
+    CHECK(false);
+    return OK;
+}
+
+static status run_list(struct train_step *step, const struct step_now *now)
+{
+    struct pipeline *p = step->pipeline;
+
+    step->now = *now;
+    *now->out = (struct step_result){.max_score = (double)NAN};
+    qk_clip_begin(&step->clip);
+    for (int i = 0; i < p->count; i++)
+        p->stages[i].run.loss_scale = loss_scale_factor(&step->scaling);
+    return executor_run(&step->executor, now->source);
 }
 
 status train_step_probe(struct train_step *step,
@@ -386,48 +437,25 @@ status train_step_probe(struct train_step *step,
                         struct step_result *out)
 {
     struct timeline *timeline = step->executor.timeline;
+    const struct step_now now = {.source = source, .out = out};
 
     step->probes = true;
     step->executor.timeline = NULL; /* it has room for one step's actions */
-    const status result = measure(step, source, out);
+    const status result = run_list(step, &now);
 
     step->executor.timeline = timeline;
     step->probes = false;
-    TRY(result);
-    for (int i = 0; i < step->pipeline->count; i++)
-        TRY(zero_weights(&step->zero[i]));
-    return OK;
+    return result;
 }
 
 status train_step_run(struct train_step *step,
                       const struct sample_source *source, double lr,
                       int64_t t, struct step_result *out)
 {
-    const struct step_guard *guard = &step->guard;
+    const struct step_now now = {.source = source, .lr = lr, .t = t,
+                                 .out = out};
 
-    TRY(measure(step, source, out));
-    out->refused = guard->accepts != NULL &&
-                   !guard->accepts(guard->argument, out);
-    if (!out->refused && step->watch != NULL)
-        TRY(step->watch->gradients(step->watch->argument));
-    if (!out->skipped && !out->refused)
-        step->update.share = rate_share(&step->rates, lr);
-    for (int i = 0; i < step->pipeline->count; i++) {
-        const struct update update = chunk_update(step, i);
-
-        if (!out->skipped && !out->refused) {
-            TRY(update_apply(&update, out->factor, lr, t));
-            TRY(qk_clip_apply(&step->clip, i, &update));
-            TRY(average_apply(&update));
-        }
-        TRY(zero_weights(&step->zero[i]));
-    }
-    if (out->refused) return OK; /* the scale stays too */
-    out->asked = step->asks != NULL ? step->asks(step->asks_argument)
-                                     : 0;
-    TRY(team_most(step->team, &out->asked));
-    if (step->watch != NULL) TRY(step->watch->updated(step->watch->argument));
-    return loss_scale_after(&step->scaling, !out->skipped);
+    return run_list(step, &now);
 }
 
 status train_step_start(struct train_step *step)

@@ -40,6 +40,16 @@ struct step_watch {
     void *argument;
 };
 
+/* The step under way. */
+struct step_now {
+    const struct sample_source *source;
+    double lr;
+    int64_t t;
+    struct step_result *out;
+    struct update_result norm;
+    bool updates;             /* decided: the weights change */
+};
+
 struct train_step {
     struct pipeline *pipeline; /* borrowed, open; planned for this rank's share
                                 * of the batch and of the data leaves */
@@ -60,6 +70,7 @@ struct train_step {
     int (*asks)(void *argument); /* what this rank has to say, as signals;
                                   * NULL: 0 */
     void *asks_argument;
+    struct step_now now;
     bool probes;               /* the step under way changes nothing */
     double data_s;             /* of the last step, making batches */
     const struct step_watch *watch; /* borrowed; NULL: nobody looks */

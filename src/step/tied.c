@@ -67,26 +67,16 @@ static status add_here(struct stage *first, struct tensor x, struct tensor y)
 
 /* Chunks of direction 0 come first on every rank, so that two ranks meet in
  * the same exchange. */
-status tied_exchange(struct tied *tied)
+status tied_add(struct tied *tied, int chunk)
 {
     const struct pipeline *p = tied->pipeline;
+    const struct pipeline_share share = pipeline_share(p, chunk);
+    struct stage *stage = &p->stages[chunk];
+    const struct tensor mine = gradient_of(stage, &share);
 
-    for (int i = 0; i < p->count; i++) {
-        const struct pipeline_share share = pipeline_share(p, i);
-        struct stage *stage = &p->stages[i];
+    if (share.chunk < 0) return exchange(tied, stage, mine, share.peer);
+    const struct pipeline_share other = pipeline_share(p, share.chunk);
 
-        if (share.param == NULL || share.elements == 0) continue;
-        const struct tensor mine = gradient_of(stage, &share);
-
-        if (share.chunk < 0) {
-            TRY(exchange(tied, stage, mine, share.peer));
-        } else if (p->chunks[i].number == 0) {
-            const struct pipeline_share other =
-                pipeline_share(p, share.chunk);
-
-            TRY(add_here(stage, mine,
-                         gradient_of(&p->stages[share.chunk], &other)));
-        }
-    }
-    return OK;
+    return add_here(stage, mine,
+                    gradient_of(&p->stages[share.chunk], &other));
 }

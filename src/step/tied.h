@@ -19,7 +19,8 @@ struct tied {
 status tied_build(struct tied *tied, struct pipeline *pipeline,
                   struct team *team);
 void tied_free(struct tied *tied);
-/* Adds the gradients of all shared parameters. Collective over the pipe. */
-status tied_exchange(struct tied *tied);
+/* Adds both gradients of the parameter that a chunk shares (DO_TIE). Collective
+ * over the two ranks of the pipe. */
+status tied_add(struct tied *tied, int chunk);
 
 #endif

@@ -5,6 +5,8 @@
 #include "base/file.h"
 #include "base/log.h"
 
+enum { VALUES = 3 }; /* of an action: begin, end, number of the instruction */
+
 static bool computes(struct action action)
 {
     return action.kind < ACTION_COMPUTE_COUNT;
@@ -23,7 +25,7 @@ static int actions_before(const struct schedule *s, int rank)
 
 int64_t trace_values(const struct schedule *schedule)
 {
-    return 2 * (int64_t)actions_before(schedule, schedule->ranks);
+    return VALUES * (int64_t)actions_before(schedule, schedule->ranks);
 }
 
 status trace_begin(struct trace *trace, struct train_step *step)
@@ -32,7 +34,7 @@ status trace_begin(struct trace *trace, struct train_step *step)
     void *times = NULL;
 
     trace_free(trace); /* a step that was refused may be traced again */
-    TRY(timeline_reserve(&trace->timeline, (int)trace_values(s) / 2));
+    TRY(timeline_reserve(&trace->timeline, (int)(trace_values(s) / VALUES)));
     TRY(memory_take((size_t)trace_values(s), sizeof *trace->times, &times));
     trace->times = times;
     step->executor.timeline = &trace->timeline;
@@ -47,8 +49,9 @@ static void put_times(struct trace *trace, const struct pipeline *p)
     for (int i = 0; i < trace->timeline.count; i++) {
         const struct timeline_span *span = &trace->timeline.spans[i];
 
-        trace->times[2 * (first + i)] = (double)span->begin_ns;
-        trace->times[2 * (first + i) + 1] = (double)span->end_ns;
+        trace->times[VALUES * (first + i)] = (double)span->begin_ns;
+        trace->times[VALUES * (first + i) + 1] = (double)span->end_ns;
+        trace->times[VALUES * (first + i) + 2] = (double)span->instruction;
     }
 }
 
@@ -58,7 +61,7 @@ static status take_times(struct trace *trace, const struct schedule *s)
     double began = trace->times[0];
     int at = 0;
 
-    for (int64_t i = 0; i < trace_values(s); i += 2)
+    for (int64_t i = 0; i < trace_values(s); i += VALUES)
         if (trace->times[i] < began) began = trace->times[i];
     trace->timeline.count = 0;
     for (int rank = 0; rank < s->ranks; rank++)
@@ -67,8 +70,9 @@ static status take_times(struct trace *trace, const struct schedule *s)
 
             if (!computes(action)) continue;
             TRY(timeline_add(&trace->timeline, (struct timeline_span){
-                action, rank, (int64_t)(trace->times[2 * at] - began),
-                (int64_t)(trace->times[2 * at + 1] - began)}));
+                action, rank, (int64_t)(trace->times[VALUES * at] - began),
+                (int64_t)(trace->times[VALUES * at + 1] - began),
+                (int)trace->times[VALUES * at + 2]}));
             at++;
         }
     return OK;

@@ -8,7 +8,7 @@
 
 struct trace {
     struct timeline timeline; /* owned: of this rank, then of all */
-    double *times;            /* owned, [actions of all ranks][2] ns */
+    double *times;            /* owned, [actions of all ranks][3] */
 };
 
 /* Doubles that trace_end joins over the ranks. */

@@ -44,15 +44,6 @@ static const struct zero_class *class_of(const struct zero *z, int unit)
     return &z->classes[z->stage->shards.units[unit].class];
 }
 
-/* Whether ranks add anything up, or divide it. */
-static bool has_peers(const struct zero *z)
-{
-    for (int i = 0; i < z->stage->shards.class_count; i++)
-        if (z->classes[i].shard != NULL || z->classes[i].copies != NULL)
-            return true;
-    return false;
-}
-
 /* The own part of a unit's gradients, which lie whole at `data`. */
 static struct tensor own_of(const struct zero *z, int unit, void *data)
 {
@@ -300,27 +291,25 @@ static void place_roots(struct zero *z, const struct residence *item)
     }
 }
 
-static status start_sum(struct zero *z, int index)
+static status start_sum(struct zero *z, int index,
+                        struct comm_handle *handle)
 {
     const struct residence *item = &z->stage->reduced.items[index];
     const struct zero_class *class = class_of(z, item->unit);
-    const struct tensor own = item_own(z, item);
-    const struct comm_call call = roots_call(z, class, item->stream, own);
+    const struct comm_call call =
+        roots_call(z, class, item->stream, item_own(z, item));
 
-    if (class->copies == NULL || own.shape[0] == 0) return OK;
-    return comm_start(class->copies, &call, &z->sums[index].sum);
+    return comm_start(class->copies, &call, handle);
 }
 
-static status start_reduce(struct zero *z, int index)
+static status start_reduce(struct zero *z, int index,
+                           struct comm_handle *handle)
 {
     const struct residence *item = &z->stage->reduced.items[index];
-    const struct zero_class *class = class_of(z, item->unit);
     const struct comm_call call = scatter_call(
         z, item->unit, item->stream, item_data(z, item), item_own(z, item));
 
-    z->sums[index].started = true;
-    if (class->shard == NULL) return start_sum(z, index);
-    return comm_start(class->shard, &call, &z->sums[index].scatter);
+    return comm_start(class_of(z, item->unit)->shard, &call, handle);
 }
 
 static status end_room(const struct zero *z, const struct residence *item)
@@ -329,29 +318,18 @@ static status end_room(const struct zero *z, const struct residence *item)
         z, item_data(z, item), 0,
         z->stage->shards.units[item->unit].gradients);
 
-    if (!in_buckets(z)) return OK;
     return lives_end(all.data, all.shape[0] * dtype_bytes(all.dtype),
                      "a room of a unit's gradients");
 }
 
-/* Ends the reduce-scatter, after which the unit's room is free. */
-static status end_scatter(struct zero *z, int index)
+/* Sums of vectors: of an item, before its reduction starts; -1: of all. */
+static status join(struct zero *z, int index)
 {
-    if (z->sums[index].scattered) return OK;
-    const struct residence *item = &z->stage->reduced.items[index];
+    struct gradients *g = &z->stage->gradients;
 
-    z->sums[index].scattered = true;
-    if (class_of(z, item->unit)->shard == NULL) return OK;
-    TRY(comm_wait(&z->sums[index].scatter));
-    TRY(end_room(z, item));
-    return start_sum(z, index);
-}
-
-/* Vectors of an item, before its reduction may start. */
-static status join_item(struct zero *z, int index)
-{
-    return gradients_join(&z->stage->gradients,
-                          z->stage->reduced.items[index].joined, z->tensor);
+    return gradients_join(g, index < 0 ? gradients_all(g)
+                                       : z->stage->reduced.items[index].joined,
+                          z->tensor);
 }
 
 size_t zero_join_bytes(const struct stage *stage, const struct group *tensor)
@@ -365,26 +343,6 @@ size_t zero_join_bytes(const struct stage *stage, const struct group *tensor)
         bytes = most(bytes, gradients_message_bytes(
                                 g, stage->reduced.items[i].joined, tensor));
     return bytes;
-}
-
-/* Rooms of buckets are given on before a round ends: theirs were joined as they
- * were complete. */
-status zero_join(struct zero *z)
-{
-    struct gradients *g = &z->stage->gradients;
-
-    if (!in_buckets(z)) TRY(gradients_join(g, gradients_all(g), z->tensor));
-    gradients_close(g);
-    return OK;
-}
-
-void zero_round_begin(struct zero *z, int micro_batches, bool first)
-{
-    z->passes = 0;
-    z->micro_batches = micro_batches;
-    if (first) z->round = z->level = 0;
-    for (int i = 0; i < z->stage->reduced.count; i++)
-        z->sums[i].started = z->sums[i].scattered = false;
 }
 
 /* Sums of rounds wait for their siblings as the leaves of a micro-batch do. */
@@ -406,20 +364,9 @@ static status merge_rounds(struct zero *z)
     return OK;
 }
 
-status zero_round_end(struct zero *z)
-{
-    const int count = z->stage->reduced.count;
-
-    for (int i = 0; i < count; i++)
-        if (!z->sums[i].started) TRY(start_reduce(z, i));
-    for (int i = 0; i < count; i++) TRY(end_scatter(z, i));
-    for (int i = 0; i < count; i++) TRY(comm_wait(&z->sums[i].sum));
-    return in_buckets(z) ? merge_rounds(z) : OK;
-}
-
 /* A second use of a parameter (a tied head) is cut as the unit, which is that
  * parameter alone. */
-status zero_gradients(struct zero *z)
+static status finish_gradients(struct zero *z)
 {
     struct gradients *g = &z->stage->gradients;
 
@@ -466,29 +413,21 @@ static struct tensor own_weights(const struct zero *z, int unit)
                    shard_cuts(s, unit)[shard_rank(s, unit)], size);
 }
 
-static void *room_of(const struct zero *z, const struct residence *item)
+/* item -1: where the unit lies in the flat arena. */
+static void *room_of(const struct zero *z, const struct instruction *i)
 {
     void *rooms = z->stage->memory[MEMORY_GATHERED].data;
 
-    if (shard_stays(&z->stage->shards, item->unit))
-        return own_weights(z, item->unit).data;
-    if (!z->stage->request.reshard) return weights_unit(z, rooms, item->unit);
-    return weights(z, rooms, item->offset, 0).data;
+    if (shard_stays(&z->stage->shards, i->unit))
+        return own_weights(z, i->unit).data;
+    if (i->item < 0) return weights_unit(z, rooms, i->unit);
+    return weights(z, rooms, z->stage->gathered.items[i->item].offset, 0)
+        .data;
 }
 
-/* In training F leaves the loss to B. */
-static bool is_idle(const struct zero *z, const struct residence *item)
+static void place_weights(struct zero *z, int unit, void *data)
 {
-    return item->first < z->stage->frame.forward_end &&
-           z->stage->run.gradients != NULL &&
-           residency_is_loss(&z->stage->program,
-                             &z->stage->frame.events[item->first]);
-}
-
-static void place_weights(struct zero *z, const struct residence *item,
-                          void *data)
-{
-    const struct shard_unit *u = &z->stage->shards.units[item->unit];
+    const struct shard_unit *u = &z->stage->shards.units[unit];
 
     for (int i = u->first_param; i < u->first_param + u->params; i++)
         z->placed[i] =
@@ -498,108 +437,89 @@ static void place_weights(struct zero *z, const struct residence *item,
                                        u->first, 0).data;
 }
 
-static status start_gather(struct zero *z, int index)
+/* Weights that are kept may be there since an evaluation. */
+static status start_gather(struct zero *z, const struct instruction *i,
+                           struct comm_handle *handle)
 {
-    const struct residence *item = &z->stage->gathered.items[index];
-    struct group *shard = class_of(z, item->unit)->shard;
-    const struct comm_call call = gather_call(
-        z, item->unit, room_of(z, item), own_weights(z, item->unit));
+    const struct comm_call call = gather_call(z, i->unit, room_of(z, i),
+                                              own_weights(z, i->unit));
 
-    if (is_idle(z, item) || z->resident[item->unit] || shard == NULL)
-        return OK;
-    z->resident[item->unit] = !z->stage->request.reshard;
-    return comm_start(shard, &call, &z->gathers[index]);
+    if (z->resident[i->unit]) return OK;
+    z->resident[i->unit] = i->item < 0;
+    return comm_start(class_of(z, i->unit)->shard, &call, handle);
 }
 
-static status before_weights(struct zero *z, int event)
-{
-    const struct residency *r = &z->stage->gathered;
-
-    for (int i = 0; i < r->count; i++)
-        if (r->items[i].begin == event) TRY(start_gather(z, i));
-    for (int i = 0; i < r->count; i++) {
-        if (r->items[i].first != event || is_idle(z, &r->items[i])) continue;
-        TRY(comm_wait(&z->gathers[i]));
-        place_weights(z, &r->items[i], room_of(z, &r->items[i]));
-    }
-    return OK;
-}
-
-static status end_weights(struct zero *z, const struct residence *item)
+static status release(struct zero *z, const struct instruction *i)
 {
     const struct tensor all = weights(
-        z, room_of(z, item), 0, z->stage->shards.units[item->unit].elements);
+        z, room_of(z, i), 0, z->stage->shards.units[i->unit].elements);
 
-    place_weights(z, item, NULL);
-    if (!z->stage->request.reshard ||
-        shard_stays(&z->stage->shards, item->unit))
-        return OK;
+    place_weights(z, i->unit, NULL);
+    z->resident[i->unit] = false;
+    if (shard_stays(&z->stage->shards, i->unit)) return OK;
     return lives_end(all.data, all.shape[0] * dtype_bytes(all.dtype),
                      "a room of gathered weights");
 }
 
-static status after_weights(struct zero *z, int event)
+static status regather(struct zero *z, int unit)
 {
-    const struct residency *r = &z->stage->gathered;
+    struct group *shard = class_of(z, unit)->shard;
+    const struct comm_call call =
+        gather_call(z, unit, weights_unit(z, weights_data(z), unit),
+                    own_weights(z, unit));
 
-    for (int i = 0; i < r->count; i++)
-        if (r->items[i].last == event) TRY(end_weights(z, &r->items[i]));
-    return OK;
+    return shard != NULL ? comm_run(shard, &call) : OK;
+}
+
+void zero_forget(struct zero *z)
+{
+    for (int i = 0; i < z->stage->shards.count; i++) z->resident[i] = false;
 }
 
 status zero_weights(struct zero *z)
 {
-    const struct shards *s = &z->stage->shards;
-    void *data = weights_data(z);
-
-    for (int i = 0; i < s->count; i++) z->resident[i] = false;
-    for (int i = 0; i < s->count && !gathers(z); i++) {
-        struct group *shard = class_of(z, i)->shard;
-        const struct comm_call call = gather_call(
-            z, i, weights_unit(z, data, i), own_weights(z, i));
-
-        if (shard != NULL) TRY(comm_run(shard, &call));
-    }
+    zero_forget(z);
+    for (int i = 0; i < z->stage->shards.count && !gathers(z); i++)
+        TRY(regather(z, i));
     return OK;
 }
 
-/* ---- the watch ---- */
+/* ---- instructions ---- */
 
-static status before_gradients(struct zero *z, int event)
+static void begin_round(struct zero *z, int round)
 {
-    const struct residency *r = &z->stage->reduced;
-
-    if (event == z->stage->frame.forward_end) z->passes++;
-    for (int i = 0; i < r->count && in_buckets(z); i++)
-        if (r->items[i].end == event) TRY(end_scatter(z, i));
-    for (int i = 0; i < r->count && in_buckets(z); i++)
-        if (r->items[i].first == event) place_roots(z, &r->items[i]);
-    return OK;
+    gradients_reset(&z->stage->gradients);
+    if (round == 0) z->round = z->level = 0;
 }
 
-static status before_event(void *argument, int event)
+status zero_act(struct zero *z, const struct instruction *i,
+                struct comm_handle *handle)
 {
-    struct zero *z = argument;
-
-    if (gathers(z)) TRY(before_weights(z, event));
-    if (z->stage->run.gradients == NULL) return OK;
-    return before_gradients(z, event);
-}
-
-static status after_event(void *argument, int event)
-{
-    struct zero *z = argument;
-    const struct residency *r = &z->stage->reduced;
-
-    if (gathers(z)) TRY(after_weights(z, event));
-    if (!z->overlaps || z->stage->run.gradients == NULL ||
-        z->passes < z->micro_batches)
+    switch ((enum instruction_kind)i->kind) {
+    case DO_ROUND:
+        begin_round(z, i->round);
         return OK;
-    for (int i = 0; i < r->count; i++) {
-        if (r->items[i].last != event) continue;
-        if (in_buckets(z)) TRY(join_item(z, i));
-        TRY(start_reduce(z, i));
+    case DO_GATHER: return start_gather(z, i, handle);
+    case DO_PLACE:
+        place_weights(z, i->unit, room_of(z, i));
+        return OK;
+    case DO_RELEASE: return release(z, i);
+    case DO_TAKE:
+        place_roots(z, &z->stage->reduced.items[i->item]);
+        return OK;
+    case DO_JOIN: return join(z, i->item);
+    case DO_REDUCE: return start_reduce(z, i->item, handle);
+    case DO_GIVE: return end_room(z, &z->stage->reduced.items[i->item]);
+    case DO_SUM: return start_sum(z, i->item, handle);
+    case DO_CLOSE:
+        gradients_close(&z->stage->gradients);
+        return OK;
+    case DO_MERGE: return merge_rounds(z);
+    case DO_SECOND: return finish_gradients(z);
+    case DO_REGATHER: return regather(z, i->unit);
+    default: break;
     }
+    CHECK(false);
     return OK;
 }
 
@@ -636,7 +556,7 @@ static void check_groups(const struct zero *z)
 
 status zero_build(struct zero *z, struct stage *stage, struct team *team)
 {
-    void *sums = NULL, *gather = NULL, *resident = NULL, *placed = NULL;
+    void *resident = NULL, *placed = NULL;
 
     *z = (struct zero){.stage = stage};
     z->tensor = team_group(team, AXIS_TENSOR);
@@ -644,56 +564,19 @@ status zero_build(struct zero *z, struct stage *stage, struct team *team)
     measure_scratch(z);
     check_groups(z);
     place_scratch(z);
-    z->overlaps = stage->request.backward == BACKWARD_FUSED && has_peers(z) &&
-                  (z->tensor == NULL || in_buckets(z)) &&
-                  team_group(team, AXIS_CONTEXT) == NULL;
-    CHECK(z->overlaps || !in_buckets(z));
-    TRY(take(stage->reduced.count, sizeof *z->sums, &sums));
-    z->sums = sums;
-    TRY(take(stage->gathered.count, sizeof *z->gathers, &gather));
-    z->gathers = gather;
     TRY(take(stage->shards.count, sizeof *z->resident, &resident));
     z->resident = resident;
     TRY(take(stage->program.params.count, sizeof *z->placed, &placed));
     z->placed = placed;
     if (gathers(z)) stage->run.placed = z->placed;
     if (check_lives() != CHECK_OFF) fill_rooms(stage);
-    z->watch = (struct run_watch){before_event, after_event, z};
-    stage->run.watch = &z->watch;
     return OK;
-}
-
-static bool is_open(const struct comm_handle *handle)
-{
-    return handle->group != NULL;
-}
-
-/* Aborts the group and waits for the call. Otherwise the other ranks would wait
- * for this one until the time-out. */
-static void end_handle(struct zero *z, struct comm_handle *handle)
-{
-    char reason[COMM_REASON_BYTES];
-
-    (void)z;
-    if (!is_open(handle)) return;
-    snprintf(reason, sizeof reason, "%s", status_message());
-    group_abort(handle->group, reason);
-    (void)comm_wait(handle);
 }
 
 void zero_free(struct zero *z)
 {
     if (z->stage == NULL) return;
-    for (int i = 0; z->sums != NULL && i < z->stage->reduced.count; i++) {
-        end_handle(z, &z->sums[i].scatter);
-        end_handle(z, &z->sums[i].sum);
-    }
-    for (int i = 0; z->gathers != NULL && i < z->stage->gathered.count; i++)
-        end_handle(z, &z->gathers[i]);
     z->stage->run.placed = NULL;
-    z->stage->run.watch = NULL;
-    memory_free(z->sums);
-    memory_free(z->gathers);
     memory_free(z->resident);
     memory_free(z->placed);
     *z = (struct zero){0};

@@ -44,15 +44,15 @@ static status share_class(struct zero *z, int class, double *blocks,
     return OK;
 }
 
-status zero_blocks(struct zero *z, double *blocks)
+status zero_share(struct zero *z, int unit, double *blocks)
 {
     const struct shards *s = &z->stage->shards;
+    const int class = s->units[unit].class;
     const struct tensor all =
         tensor_1d(blocks, DTYPE_F64, shard_blocks(&z->stage->program.params,
                                                   &z->stage->holding));
 
-    for (int i = 0; i < s->class_count && s->class_count > 1; i++)
-        TRY(share_class(z, i, blocks, stage_norm_room(z->stage)));
-    if (s->class_count != 1 || z->classes[0].shard == NULL) return OK;
-    return comm_all_reduce(z->classes[0].shard, all, all, REDUCE_SUM);
+    if (s->class_count > 1)
+        return share_class(z, class, blocks, stage_norm_room(z->stage));
+    return comm_all_reduce(z->classes[class].shard, all, all, REDUCE_SUM);
 }

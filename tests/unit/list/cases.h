@@ -15,6 +15,7 @@ struct layout_case {
     int pipe, data, shard, tensor, context;
     int micro_batch, rounds;
     int prefetch;
+    int leaves;      /* of the batch, and sequences; 0: 16 */
     bool keep, domino, tied, z_loss;
 };
 
@@ -58,6 +59,9 @@ static const struct layout_case layout_cases[] = {
     {.schedule = "dualpipev", .zero = "zero1", .pipe = 2, .data = 2,
      .z_loss = true},
     {.schedule = "zb-2p", .zero = "ddp", .pipe = 2, .tensor = 2},
+    {.schedule = "1f1b", .zero = "ddp", .data = 4, .leaves = 12},
+    {.schedule = "1f1b", .zero = "zero1", .data = 4, .leaves = 12,
+     .tied = true},
 };
 
 static int at_least_one(int value)
@@ -86,14 +90,15 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
     const int ranks = at_least_one(c->data) * at_least_one(c->shard);
     const int micro = at_least_one(c->micro_batch);
     const int rounds = at_least_one(c->rounds);
+    const int share = (c->leaves > 0 ? c->leaves : 16) / ranks / rounds;
     struct mesh mesh = mesh_alone();
     int blocks[2 * CASE_BLOCKS];
     struct schedule schedule;
     struct pipeline_request request = {.stage = {
         .model = case_model(c->tied), .mode = PROGRAM_TRAIN,
         .dtype = DTYPE_F32,
-        .grid = {16 / ranks / rounds, 4, c->context > 1 ? 2 : 1},
-        .batch = 16 / ranks / rounds, .micro_batch = micro,
+        .grid = {share, 4, c->context > 1 ? 2 : 1}, .batch = share,
+        .micro_batch = micro,
         .length = CASE_LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = 1, .recompute = none, .recompute_count = 1,
         .prefetch = c->prefetch, .reshard = !c->keep, .rounds = c->rounds,

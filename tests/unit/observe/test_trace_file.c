@@ -53,6 +53,7 @@ TEST(a_trace_is_json_with_an_event_for_each_span)
     span(METER_MATMUL, "matmul", "dW = dy' x");
     span(METER_MESSAGES, "all-reduce", "a \"quoted\" \\ label");
     meter_background(&meter, "data");
+    meter_instruction(7);
     meter_step_end(&meter);
     IS_OK(trace_file_write(&meter, 3, "a \"run\"\n", path));
     arena_init(&arena, "test", 0);
@@ -61,6 +62,9 @@ TEST(a_trace_is_json_with_an_event_for_each_span)
     EQUAL_TEXT(name, "step");
     IS_OK(json_get_integer(event, path, "pid", &rank));
     EQUAL_INT(rank, 3);
+    IS_OK(json_get_integer(json_get(event, "args"), path, "instruction",
+                           &rank));
+    EQUAL_INT(rank, 7);
     IS_OK(json_get_real(event, path, "ts", &begin));
     IS_OK(json_get_real(event, path, "dur", &took));
     CHECK(took >= 0 && begin > 0);

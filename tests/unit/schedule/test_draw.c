@@ -8,12 +8,12 @@
 static void fill(struct timeline *timeline)
 {
     static const struct timeline_span spans[] = {
-        {{ACTION_FORWARD, false, 0, 0}, 0, 0, 2},
-        {{ACTION_FORWARD, false, 1, 0}, 1, 2, 4},
-        {{ACTION_BACKWARD_INPUT, false, 1, 0}, 1, 4, 7},
-        {{ACTION_BACKWARD_WEIGHT, true, 1, 0}, 1, 7, 10},
-        {{ACTION_BACKWARD_INPUT, false, 0, 0}, 0, 10, 13},
-        {{ACTION_BACKWARD_WEIGHT, true, 0, 0}, 0, 13, 16}};
+        {{ACTION_FORWARD, false, 0, 0}, 0, 0, 2, 0},
+        {{ACTION_FORWARD, false, 1, 0}, 1, 2, 4, 0},
+        {{ACTION_BACKWARD_INPUT, false, 1, 0}, 1, 4, 7, 23},
+        {{ACTION_BACKWARD_WEIGHT, true, 1, 0}, 1, 7, 10, 0},
+        {{ACTION_BACKWARD_INPUT, false, 0, 0}, 0, 10, 13, 0},
+        {{ACTION_BACKWARD_WEIGHT, true, 0, 0}, 0, 13, 16, 0}};
 
     for (int i = 0; i < ROWS(spans); i++)
         IS_OK(timeline_add(timeline, spans[i]));
@@ -48,6 +48,7 @@ TEST(svg_has_a_box_a_span_and_safe_words)
     fill(&timeline);
     IS_OK(timeline_draw_svg(&timeline, &schedule, "a<b & \"c\"", &text));
     CHECK(strstr(text.bytes, "a&lt;b &amp; \"c\"") != NULL);
+    CHECK(strstr(text.bytes, "<title>instruction 23</title>") != NULL);
     for (const char *at = text.bytes; (at = strstr(at, "<rect")); at++)
         boxes++;
     EQUAL_INT(boxes, 6 + 3 + 2); /* spans, legend, backgrounds */

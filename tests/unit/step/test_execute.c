@@ -48,16 +48,13 @@ static status fill(void *argument, int64_t index, int32_t *inputs,
     return OK;
 }
 
-/* The first send of a rank is lost. */
-static void lose_transfer(struct schedule *s)
+/* The first send of a rank is lost: the list has no instruction there. */
+static void lose_transfer(struct step_list *list)
 {
-    struct action_list *list = &s->lists[0];
     int at = 0;
 
-    while (list->items[at].kind != ACTION_SEND_FORWARD) at++;
-    list->count--;
-    memmove(&list->items[at], &list->items[at + 1],
-            (size_t)(list->count - at) * sizeof *list->items);
+    while (at < list->count && list->items[at].kind != DO_SEND) at++;
+    if (at < list->count) list->items[at].kind = DO_COUNT;
 }
 
 static void keep_weights(const struct pipeline *p, struct result *out)
@@ -118,6 +115,7 @@ static status train(const struct trained *t, struct pipeline *p,
     team_use_scratch(team, p->stages[0].memory[MEMORY_MESSAGES].data,
                      p->stages[0].memory[MEMORY_MESSAGES].bytes);
     TRY(train_step_build(step, p, team));
+    if (t->fault == FAULT_TRANSFER) lose_transfer(&step->executor.step);
     step->update.beta1 = 0.9;
     step->update.beta2 = 0.95;
     step->update.epsilon = 1e-8;
@@ -149,7 +147,6 @@ static status rank_body(void *argument, struct group *world)
                                       &mesh_order_default, 2));
     TRY_GOTO(done, result, make_pipeline(t, &pipeline,
                                          world ? world->rank : 0));
-    if (t->fault == FAULT_TRANSFER) lose_transfer(&pipeline.schedule);
     TRY_GOTO(done, result, team_add_chunks(&team, &pipeline));
     train_step_reserve(&pipeline, &team, 1);
     result = train(t, &pipeline, &team, &step);

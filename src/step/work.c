@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* work.c - instructions of micro-batches: sequences, F, B and W, and transfers
+ * between stages. */
+#include "step/work.h"
+
+#include <string.h>
+
+#include "base/meter.h"
+
+static struct stage *stage_at(const struct executor *e,
+                              const struct instruction *i)
+{
+    return &e->pipeline->stages[i->chunk];
+}
+
+/* The micro-batch in the schedule; F alone goes in the direction of 0. */
+static int of_schedule(const struct executor *e, const struct instruction *i)
+{
+    return e->step_runs ? i->microbatch % e->pipeline->schedule.microbatches
+                        : 0;
+}
+
+/* ---- sequences ---- */
+
+/* The first sequence of a micro-batch in the global batch: in round i, rank r
+ * of R has share i R + r. */
+static int64_t first_sequence(const struct executor *e,
+                              const struct instruction *i)
+{
+    const struct pipeline *p = e->pipeline;
+    const int64_t share = (int64_t)i->round * team_batch_size(e->team) +
+                          team_batch_rank(e->team);
+
+    if (!e->step_runs) return e->first;
+    return (share * p->schedule.microbatches + of_schedule(e, i)) *
+           p->stages[0].program.sequences;
+}
+
+/* Sequence s of the micro-batch: this rank's tokens of it. */
+static status fill_sequence(const struct executor *e, struct stage *stage,
+                            int64_t index, int64_t s,
+                            struct stage_batch *arrays)
+{
+    const struct sample_source *source = e->source;
+    const struct program *p = &stage->program;
+    const int64_t at = s * p->length;
+    const int ranks = p->mesh.size[AXIS_CONTEXT];
+
+    if (ranks == 1)
+        return source->fill(source->argument, index, arrays->inputs + at,
+                            arrays->targets + at, arrays->positions + at,
+                            arrays->documents + at);
+    int32_t *documents = arrays->whole_documents + s * p->length * ranks;
+    const int32_t *from[] = {arrays->whole_inputs, arrays->whole_targets,
+                             arrays->whole_positions, documents};
+    int32_t *to[] = {arrays->inputs, arrays->targets, arrays->positions,
+                     arrays->documents};
+
+    TRY(source->fill(source->argument, index, arrays->whole_inputs,
+                     arrays->whole_targets, arrays->whole_positions,
+                     documents));
+    for (int i = 0; i < 4; i++)
+        for (int64_t t = 0; t < p->length; t++)
+            to[i][at + t] = from[i][program_position(p, t)];
+    return OK;
+}
+
+static status fill_sequences(const struct executor *e, struct stage *stage,
+                             int64_t first, struct stage_batch *arrays)
+{
+    for (int64_t s = 0; s < stage->program.sequences; s++)
+        TRY(fill_sequence(e, stage, first + s, s, arrays));
+    return OK;
+}
+
+static status sample(struct executor *e, const struct instruction *i)
+{
+    struct stage *stage = stage_at(e, i);
+    const struct program *p = &stage->program;
+    const int64_t first = first_sequence(e, i), began = meter_now_ns();
+    struct stage_batch arrays = stage_batch(stage, i->buffer);
+    struct meter_track *track = meter_begin();
+    const int first_of_chunk =
+        e->step_runs ? e->pipeline->chunks[i->chunk].first : 0;
+
+    TRY(fill_sequences(e, stage, first, &arrays));
+    stage->batches[i->buffer] = (struct batch){
+        .index = of_schedule(e, i) - first_of_chunk, .inputs = arrays.inputs,
+        .targets = arrays.targets, .positions = arrays.positions,
+        .documents = arrays.documents,
+        .whole_documents = arrays.whole_documents, .tokens = p->tokens,
+        .sequence = e->source->first + first};
+    meter_end(track, &(struct meter_what){
+        .kind = METER_DATA, .name = "samples",
+        .bytes = 4.0 * sizeof(int32_t) * (double)p->tokens});
+    e->data_s += 1e-9 * (double)(meter_now_ns() - began);
+    return OK;
+}
+
+/* ---- F, B and W ---- */
+
+static void add_losses(struct executor *e, const struct instruction *i)
+{
+    const struct run *run = &stage_at(e, i)->run;
+    const int64_t first = first_sequence(e, i);
+
+    loss_add(&e->loss, run, run->losses, first, i->microbatch);
+    if (run->z_losses != NULL)
+        loss_add(&e->z_loss, run, run->z_losses, first, i->microbatch);
+}
+
+/* One span for all pieces of an F, B or W. */
+static status add_span(struct executor *e, const struct instruction *i,
+                       const struct frame_plan *frame)
+{
+    static const enum action_kind kinds[DO_COUNT] = {
+        [DO_FORWARD] = ACTION_FORWARD, [DO_BACKWARD] = ACTION_BACKWARD_INPUT,
+        [DO_WEIGHT] = ACTION_BACKWARD_WEIGHT};
+    const int ends[DO_COUNT] = {[DO_FORWARD] = frame->forward_end,
+                                [DO_BACKWARD] = frame->backward_end,
+                                [DO_WEIGHT] = frame->event_count};
+
+    if (e->timeline == NULL || !e->step_runs ||
+        i->last_event < ends[i->kind])
+        return OK;
+    return timeline_add(
+        e->timeline,
+        (struct timeline_span){
+            .action = {.kind = (int8_t)kinds[i->kind], .stage = i->stage,
+                       .microbatch = of_schedule(e, i)},
+            .rank = e->pipeline->rank,
+            .begin_ns = e->began[i->chunk] - e->began_ns,
+            .end_ns = meter_now_ns() - e->began_ns,
+            .instruction = (int)(i - e->step.items)});
+}
+
+static status compute(struct executor *e, const struct instruction *i)
+{
+    static const char *const names[DO_COUNT] = {
+        [DO_FORWARD] = "forward", [DO_BACKWARD] = "backward input",
+        [DO_WEIGHT] = "backward weight"};
+    struct stage *stage = stage_at(e, i);
+    const struct frame_plan *frame = &stage->frame;
+    struct meter_track *track = meter_outline();
+    status result;
+
+    if (i->first_event == 0 || i->first_event == frame->forward_end ||
+        i->first_event == frame->backward_end)
+        e->began[i->chunk] = meter_now_ns();
+    stage_use_frame(stage, i->buffer);
+    result = run_part(&stage->run, i->first_event, i->last_event);
+    if (result == OK && i->kind == DO_BACKWARD &&
+        i->last_event == frame->backward_end &&
+        i->stage == e->pipeline->schedule.stages - 1 &&
+        e->team->place.at[AXIS_TENSOR] == 0)
+        add_losses(e, i);
+    if (result == OK) result = add_span(e, i, frame);
+    meter_end(track, &(struct meter_what){
+        .kind = METER_OTHER, .name = names[i->kind],
+        .number = i->microbatch});
+    return result;
+}
+
+/* ---- transfers ---- */
+
+static struct tensor in_frame(struct stage *stage, int frame,
+                              struct tensor (*border)(const struct run *))
+{
+    stage_use_frame(stage, frame);
+    return border(&stage->run);
+}
+
+static void copy(struct tensor to, struct tensor from)
+{
+    CHECK(tensor_count(&to) == tensor_count(&from));
+    memcpy(to.data, from.data,
+           (size_t)(tensor_count(&to) * dtype_bytes(to.dtype)));
+}
+
+/* The stage before, which is here. */
+static struct stage *before(const struct executor *e,
+                            const struct instruction *i)
+{
+    return &e->pipeline->stages[pipeline_chunk(e->pipeline, i->stage - 1,
+                                               of_schedule(e, i))];
+}
+
+static void copy_entry(const struct executor *e, const struct instruction *i)
+{
+    copy(in_frame(stage_at(e, i), i->buffer, run_entry),
+         in_frame(before(e, i), i->other, run_exit));
+}
+
+static void copy_back(const struct executor *e, const struct instruction *i)
+{
+    copy(in_frame(before(e, i), i->other, run_exit_gradient),
+         in_frame(stage_at(e, i), i->buffer, run_entry_gradient));
+}
+
+/* The gradient on its way back: out of the frame, which may be needed again. */
+static struct tensor returned(const struct executor *e,
+                              const struct instruction *i)
+{
+    struct tensor gradient =
+        in_frame(stage_at(e, i), i->buffer, run_entry_gradient);
+
+    gradient.data = pipeline_return(e->pipeline, i->chunk, i->other);
+    return gradient;
+}
+
+/* A tag says which border between two stages, of which micro-batch, in which
+ * direction, whatever else is under way. */
+static status post(struct executor *e, const struct instruction *i,
+                   struct tensor data, struct comm_handle *handle)
+{
+    const bool backward = i->kind == DO_SEND_BACK ||
+                          i->kind == DO_RECEIVE_BACK;
+    const bool above = i->kind == DO_SEND || i->kind == DO_RECEIVE_BACK;
+    const int lower = i->stage - (above ? 0 : 1);
+    const int64_t tag = ((int64_t)of_schedule(e, i) *
+                             e->pipeline->schedule.stages + lower) * 2 +
+                        backward;
+    const struct tensor flat =
+        tensor_1d(data.data, data.dtype, tensor_count(&data));
+    const struct comm_call call = {
+        .kind = instruction_rows[i->kind].call, .peer = i->peer,
+        .tag = (int)(tag % INT32_MAX), .in = flat, .out = flat};
+
+    return comm_start(team_group(e->team, AXIS_PIPE), &call, handle);
+}
+
+status work_act(struct executor *e, const struct instruction *i,
+                struct comm_handle *handle)
+{
+    struct stage *stage = stage_at(e, i);
+
+    switch ((enum instruction_kind)i->kind) {
+    case DO_SAMPLE: return sample(e, i);
+    case DO_FORWARD: case DO_BACKWARD: case DO_WEIGHT: return compute(e, i);
+    case DO_COPY:
+        copy_entry(e, i);
+        return OK;
+    case DO_COPY_BACK:
+        copy_back(e, i);
+        return OK;
+    case DO_KEEP:
+        copy(returned(e, i),
+             in_frame(stage, i->buffer, run_entry_gradient));
+        return OK;
+    case DO_SEND:
+        return post(e, i, in_frame(stage, i->buffer, run_exit), handle);
+    case DO_RECEIVE:
+        return post(e, i, in_frame(stage, i->buffer, run_entry), handle);
+    case DO_SEND_BACK: return post(e, i, returned(e, i), handle);
+    case DO_RECEIVE_BACK:
+        return post(e, i, in_frame(stage, i->buffer, run_exit_gradient),
+                    handle);
+    default: break;
+    }
+    CHECK(false);
+    return OK;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* work.h - instructions of micro-batches: sequences, F, B and W, and transfers
+ * between stages. */
+#ifndef LOCKSTEP_STEP_WORK_H
+#define LOCKSTEP_STEP_WORK_H
+
+#include "step/execute.h"
+
+/* Performs an instruction from DO_SAMPLE over DO_FORWARD to DO_RECEIVE_BACK. A
+ * transfer is started; the handle is its. */
+status work_act(struct executor *executor,
+                const struct instruction *instruction,
+                struct comm_handle *handle);
+
+#endif
