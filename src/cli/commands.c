@@ -30,6 +30,9 @@
 #define FLAG_RANKS                                                           \
     {"ranks", "N", "number of ranks, run as threads; docs/mesh.md (1)", false}
 
+#define FLAG_SCALE                                                           \
+    {"scale", "1/K", "divides the sizes of model and batch by K "             \
+     "(docs/planner.md)", false}
 #define FLAG_MACHINE                                                         \
     {"machine", "FILE|PRESET", "a profile that calibrate wrote, or a name "   \
      "that `lockstep machines` prints; corrections may follow: "              \
@@ -55,7 +58,8 @@ const struct command commands[] = {
      "SIGUSR1, SIGHUP and Ctrl-C save and stop (exit code 75).",
      "lockstep train examples/01_first_run/config.yaml --run runs/first", false,
      command_train,
-     {FLAG_SET, {"run", "DIR", "directory of the run (run.dir)", false},
+     {FLAG_SET, FLAG_SCALE,
+      {"run", "DIR", "directory of the run (run.dir)", false},
       FLAG_RANKS, FLAG_SUPERVISED, FLAG_THREADS, FLAG_ISA, FLAG_TRACE,
       {"dry-run", NULL, "prints the plan and stops; writes nothing", false},
       FLAG_JSON}},
@@ -311,7 +315,7 @@ const struct command commands[] = {
       {"after", "PASS", "--explain step: the list after this pass: compute, "
        "transfers, samples, gathers, reductions, tail or needs (needs)", false},
       {"draw", "FILE.svg", "draws --explain mesh, memory, step or time", false},
-      FLAG_THREADS, FLAG_JSON}},
+      FLAG_SCALE, FLAG_THREADS, FLAG_JSON}},
     {"search", "CONFIG", 1, 1, "finds the fastest layout of a model on a "
      "machine",
      "Enumerates every legal mesh, schedule, micro-batch, ZeRO stage and "
@@ -326,7 +330,7 @@ const struct command commands[] = {
       {"top", "N", "layouts to print (10)", false},
       {"objective", "NAME", "time, cost or memory (time)", false},
       {"draw", "FILE.svg", "draws time, free memory and network bytes", false},
-      FLAG_SET, FLAG_JSON}},
+      FLAG_SCALE, FLAG_SET, FLAG_JSON}},
     {"simulate", "CONFIG", 1, 1, "a step, a day and a month with slow ranks "
      "and failures",
      "FILE says which ranks or links are slower, and how often nodes fail "

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* config.c - the configuration that a command line asks for. */
 #include "cli/config.h"
+#include "cli/scale.h"
 
 #include <string.h>
 #include "base/file.h"
@@ -87,6 +88,19 @@ static status bring_tokenizer(struct options_set *set)
     return result;
 }
 
+/* A tokenizer of --set brings its vocabulary. */
+static status scale(struct options_set *set, const struct arguments *arguments,
+                    const struct assignments *assignments)
+{
+    const char *text = arguments_text(arguments, "scale", NULL);
+
+    for (int i = 0; text != NULL && i < assignments->count; i++)
+        if (strncmp(assignments->items[i], "tokenizer.from=", 15) == 0)
+            TRY(options_assign(set, assignments->items[i],
+                               ORIGIN_COMMAND_LINE));
+    return text != NULL ? scale_options(set, text) : OK;
+}
+
 status config_read(struct options_set *set, const char *path,
                    struct arguments *arguments)
 {
@@ -105,6 +119,7 @@ status config_read(struct options_set *set, const char *path,
     }
     TRY(run ? options_read_run(set, path) : options_read_file(set, path));
     TRY(options_read_environment(set));
+    TRY(scale(set, arguments, &assignments));
     for (int i = 0; i < assignments.count; i++)
         TRY(options_assign(set, assignments.items[i], ORIGIN_COMMAND_LINE));
     TRY(bring_model(set));

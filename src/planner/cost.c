@@ -244,16 +244,31 @@ static void block_context(const struct cost *cost, struct passes *out)
     out->pass[PASS_B].guessed += 2 * guessed;
 }
 
+/* torchtitan makes every second product again and all that is no product;
+ * Lockstep the latter alone. `before`: F without attention. */
+static void recompute_parts(const struct cost *cost,
+                            const struct spent *before, struct spent *out)
+{
+    struct spent again = *before;
+
+    again.seconds[CAUSE_PRODUCT] *=
+        cost->layout->as == AS_TORCHTITAN ? 0.5 : 0;
+    again.seconds[CAUSE_TENSOR] = again.seconds[CAUSE_CONTEXT] = 0;
+    again.guessed = 0;
+    spent_add(out, &again, 1);
+}
+
 void cost_block(const struct cost *cost, struct passes *out)
 {
     const struct layout *l = cost->layout;
-    struct spent attends = {0};
+    struct spent attends = {0}, before;
 
     *out = (struct passes){0};
     block_products(cost, out);
     block_moved(cost, out);
     block_tensor(cost, out);
     block_context(cost, out);
+    before = out->pass[PASS_F];
     attention(cost, 1, &attends);
     spent_add(&out->pass[PASS_F], &attends, 1);
     spent_add(&out->pass[PASS_B], &attends, writes_scores(cost) ? 2 : 2.5);
@@ -261,8 +276,11 @@ void cost_block(const struct cost *cost, struct passes *out)
         const struct spent again = out->pass[PASS_F];
 
         spent_add(&out->pass[PASS_B], &again, 1);
-    } else if (l->recompute == RECOMPUTE_SELECTIVE) {
+    } else if (l->recompute == RECOMPUTE_SELECTIVE &&
+               l->as == AS_MEGATRON) {
         spent_add(&out->pass[PASS_B], &attends, 1);
+    } else if (l->recompute == RECOMPUTE_SELECTIVE) {
+        recompute_parts(cost, &before, &out->pass[PASS_B]);
     }
     /* Sums of gradients over micro-batches are float32. */
     if (l->microbatches > 1 && l->bits < 32)

@@ -30,7 +30,7 @@ static status draw_lane(const struct steps *steps, int rank, int lane, int y,
             if (steps->lists.lists[r].items[i].end > end)
                 end = steps->lists.lists[r].items[i].end;
     TRY(text_printf(out, "<text x=\"4\" y=\"%d\">rank %d %s</text>\n",
-                    y + ROW - 5, rank, lane_names[lane]));
+                    y + ROW - 5, rank, clock_lane_names[lane]));
     for (int i = 0; i < list->count; i++) {
         const struct timed *t = &list->items[i];
         const double scale = (WIDTH - LEFT - 10) / end;

@@ -89,7 +89,7 @@ static void expose(struct prediction *out)
 
 static bool is_body(const struct steps *steps, const struct timed *item)
 {
-    return item->lane == LANE_COMPUTE &&
+    return item->lane == CLOCK_COMPUTE &&
            steps->items[item->kind] <= ITEM_BACKWARD;
 }
 
@@ -114,7 +114,7 @@ static void fill_shares(struct prediction *out, const struct steps *steps,
     }
     if (longest > 0) out->bubble_rate = 1 - work / ranks / longest;
     if (clock->end > 0)
-        out->idle_share = 1 - clock->busy[LANE_COMPUTE] /
+        out->idle_share = 1 - clock->busy[CLOCK_COMPUTE] /
                                   (ranks * clock->end);
     for (int i = 0; i < CLOCK_LANES; i++)
         out->lane_s[i] = clock->busy[i] / ranks;

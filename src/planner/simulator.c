@@ -6,8 +6,8 @@
 
 #include "base/arena.h"
 
-const char *const lane_names[CLOCK_LANES] = {"compute", "pipe down", "pipe up",
-                                       "data", "host"};
+const char *const clock_lane_names[CLOCK_LANES] = {
+    "compute", "pipe down", "pipe up", "data", "host"};
 
 /* ---- lists ---- */
 
@@ -160,11 +160,11 @@ static double rate_of(const struct clock *c, int32_t rank, int lane)
         sharing += ports > 0 && ports == item->ports;
         talking += ports > 0;
     }
-    if (item->lane == LANE_COMPUTE)
+    if (item->lane == CLOCK_COMPUTE)
         return talking > 0 ? 1 / c->rules->compute_beside : 1;
     if (item->ports == 0) return 1;
     return 1.0 / sharing /
-           (mine[LANE_COMPUTE].active >= 0 ? c->rules->comm_beside : 1);
+           (mine[CLOCK_COMPUTE].active >= 0 ? c->rules->comm_beside : 1);
 }
 
 /* After an instruction of the rank began or ended. */
@@ -221,7 +221,7 @@ static bool try_start(struct clock *c, int32_t which)
         c->waiters[block] = which;
         return false;
     }
-    slow = lane == LANE_COMPUTE
+    slow = lane == CLOCK_COMPUTE
                ? (c->rules->slow ? c->rules->slow[rank] : 1)
                : (c->rules->slow_link ? c->rules->slow_link[rank] : 1);
     state->active = state->next;

@@ -14,14 +14,14 @@
 #include <stdint.h>
 #include "base/status.h"
 
-enum lane { LANE_COMPUTE, LANE_PIPE_DOWN, LANE_PIPE_UP, LANE_DATA, LANE_HOST,
-            CLOCK_LANES };
-extern const char *const lane_names[CLOCK_LANES];
+enum clock_lane { CLOCK_COMPUTE, CLOCK_PIPE_DOWN, CLOCK_PIPE_UP, CLOCK_DATA,
+                  CLOCK_HOST, CLOCK_LANES };
+extern const char *const clock_lane_names[CLOCK_LANES];
 
 struct timed_need { int32_t rank, index; };
 
 struct timed {
-    uint8_t lane;            /* enum lane */
+    uint8_t lane;            /* enum clock_lane */
     uint8_t ports;           /* path whose ports it shares: 0 none, 1 the
                               * node's, 2 the network's */
     int16_t cause;           /* of waiting for it; for the reader */

@@ -237,7 +237,7 @@ static status add_transfers(struct maker *m, int rank, struct action a)
 
     for (int n = 0; n < count; n++) {
         const struct timed item = {
-            .lane = a.kind == ACTION_FORWARD ? LANE_PIPE_DOWN : LANE_PIPE_UP,
+            .lane = a.kind == ACTION_FORWARD ? CLOCK_PIPE_DOWN : CLOCK_PIPE_UP,
             .ports = m->pipe_ports, .cause = CAUSE_PIPE, .stage = a.stage,
             .microbatch = a.microbatch, .kind = m->transfer_kind,
             .number = -1, .seconds = m->transfer_s};
@@ -263,7 +263,7 @@ static status add_gather(struct maker *m, struct part_plan *plan, int part)
     const double blocks = layout_blocks(m->cost->layout, m->cost->shape,
                                         plan->action.stage);
     const struct timed item = {
-        .lane = LANE_DATA, .ports = m->data_ports, .cause = CAUSE_SHARD,
+        .lane = CLOCK_DATA, .ports = m->data_ports, .cause = CAUSE_SHARD,
         .stage = plan->action.stage, .microbatch = plan->action.microbatch,
         .kind = m->gather_kind, .number = -1,
         .seconds = m->gather_s * blocks / plan->parts};
@@ -282,7 +282,7 @@ static status add_part(struct maker *m, struct part_plan *plan, int part,
     const double blocks = layout_blocks(m->cost->layout, m->cost->shape,
                                         plan->action.stage);
     struct timed item = {
-        .lane = LANE_COMPUTE, .cause = CAUSE_PRODUCT,
+        .lane = CLOCK_COMPUTE, .cause = CAUSE_PRODUCT,
         .stage = plan->action.stage, .microbatch = plan->action.microbatch,
         .kind = plan->kind, .number = -1, .seconds = whole / plan->parts};
     struct action needs[2];
@@ -302,7 +302,7 @@ static status add_part(struct maker *m, struct part_plan *plan, int part,
                            plan->gathered[PARTS_MOST] - 1 - n));
     }
     if (!plan->reduce) return OK;
-    item.lane = LANE_DATA;
+    item.lane = CLOCK_DATA;
     item.ports = m->data_ports;
     item.cause = CAUSE_DATA;
     item.kind = m->reduce_kind;

@@ -33,7 +33,7 @@ struct tail {
 
 struct tail_item {
     enum step_item item;
-    enum lane lane;
+    enum clock_lane lane;
     enum cause cause;
     double seconds, guessed;
     uint8_t ports;
@@ -64,7 +64,7 @@ static status add_reduction(struct tail *t, int rank, bool reduced)
     const struct layout *l = cost->layout;
     const struct group_shape group = data_group(l);
     double guessed = 0;
-    struct tail_item item = {ITEM_REDUCE, LANE_DATA, CAUSE_DATA, 0, 0, 0};
+    struct tail_item item = {ITEM_REDUCE, CLOCK_DATA, CAUSE_DATA, 0, 0, 0};
 
     if (group.ranks < 2) return OK;
     if (reduced) { /* what has no block: embedding, head */
@@ -92,7 +92,7 @@ static status add_norm(struct tail *t, int rank)
     const struct layout *l = t->cost->layout;
     const int ranks = layout_ranks(l);
     double guessed = 0;
-    struct tail_item item = {ITEM_NORM, LANE_HOST, CAUSE_DATA, 0, 0, 0};
+    struct tail_item item = {ITEM_NORM, CLOCK_HOST, CAUSE_DATA, 0, 0, 0};
 
     item.seconds = cost_collective(t->cost, COLLECTIVE_ALL_REDUCE,
                                    (struct group_shape){ranks, 1}, 8,
@@ -114,14 +114,14 @@ static status add_update(struct tail *t, int rank)
     const double *v = cost->machine->value;
     const double mine = tail_parameters(cost, rank) / layout_division(l, 1);
     const double seconds = 30 * mine / (v[M_MEMORY_RATE] * v[M_MEMORY]);
-    struct tail_item item = {ITEM_UPDATE, LANE_COMPUTE, CAUSE_UPDATE, seconds,
+    struct tail_item item = {ITEM_UPDATE, CLOCK_COMPUTE, CAUSE_UPDATE, seconds,
                              cost->machine->mark[M_MEMORY] == MARK_ASSUMED
                                  ? seconds : 0, 0};
 
     if (l->offload & (OFFLOAD_STATES | OFFLOAD_WEIGHTS)) {
         const double rate = v[l->offload & OFFLOAD_DISK ? M_DISK_RATE
                                                         : M_HOST_RATE];
-        const struct tail_item moved = {ITEM_OFFLOAD, LANE_HOST,
+        const struct tail_item moved = {ITEM_OFFLOAD, CLOCK_HOST,
                                         CAUSE_OFFLOAD, 24 * mine / rate, 0, 0};
 
         TRY(add(t, rank, &moved));
@@ -134,7 +134,7 @@ static status add_regather(struct tail *t, int rank)
     const struct cost *cost = t->cost;
     const struct layout *l = cost->layout;
     const struct group_shape group = data_group(l);
-    struct tail_item item = {ITEM_REGATHER, LANE_DATA, CAUSE_DATA, 0, 0, 0};
+    struct tail_item item = {ITEM_REGATHER, CLOCK_DATA, CAUSE_DATA, 0, 0, 0};
     double guessed = 0;
 
     if (l->zero < 1 || l->zero > 2 || group.ranks < 2) return OK;
@@ -151,7 +151,7 @@ static status fill(struct tail *t, bool reduced)
     const int ranks = t->steps->lists.ranks;
     const double step = t->cost->machine->value[M_STEP];
     const struct tail_item host = {
-        ITEM_HOST, LANE_COMPUTE, CAUSE_HOST, step,
+        ITEM_HOST, CLOCK_COMPUTE, CAUSE_HOST, step,
         t->cost->machine->mark[M_STEP] == MARK_ASSUMED ? step : 0, 0};
 
     for (int rank = 0; rank < ranks; rank++) {

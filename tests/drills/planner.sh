@@ -112,6 +112,28 @@ expect "a budget of two kinds" 2 "found 2" budget --days 30 --flops 1e20 \
     --machine h100
 expect "a budget of nothing" 2 "found 0" budget --machine h100
 
+# --- published models ---
+printf 'the cat sat on the mat and saw a rat. %.0s' {1..3000} >cats.txt
+lockstep tokenizer train cats.txt --vocab 300 --out tokenizer.json >out 2>&1
+for preset in "$tree"/examples/presets/*.yaml; do
+    name=$(basename "$preset" .yaml)
+    # shellcheck disable=SC2046 # words
+    expect "$name: it is planned at full size" 0 "fits" plan "$preset" \
+        --time $(sed -n 's/^# plan: //p' "$preset")
+    expect "$name: a small brother trains" 0 "" train "$preset" \
+        --scale 1/64 --run "runs/$name" --set train.steps=1 \
+        --set train.batch=8 --set 'data.train=[cats.txt]' \
+        --set tokenizer.from=tokenizer.json --set data.sequence=64 \
+        --set validate.sequences=8 --set optimizer.warmup=0
+done
+expect "a scale that is none" 2 "expected 1/K" plan "$preset" --scale 64
+if [ -x "$(command -v python3)" ]; then
+    if (cd "$tree" && python3 tests/golden/published_time/fit.py \
+        --program "$program" --gate 11 28) >table 2>&1; then
+        ok "published steps"
+    else bad "published steps" "worse than they were" table; fi
+fi
+
 # --- mistakes ---
 expect "no machine" 2 "needs --machine" plan gpt.yaml --time
 expect "an unknown machine" 78 "nearest preset is h100" plan gpt.yaml --time \

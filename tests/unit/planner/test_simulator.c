@@ -32,8 +32,8 @@ TEST(contention_is_piecewise)
     const struct clock_rules rules = {1.5, 2, NULL, NULL};
 
     IS_OK(timed_lists_begin(&lists, 1));
-    put(&lists.lists[0], LANE_COMPUTE, 0, 4);
-    put(&lists.lists[0], LANE_DATA, 2, 2);
+    put(&lists.lists[0], CLOCK_COMPUTE, 0, 4);
+    put(&lists.lists[0], CLOCK_DATA, 2, 2);
     IS_OK(clock_run(&lists, &rules, &result));
     CHECK(near(lists.lists[0].items[1].end, 4));
     CHECK(near(result.end, 4 + (4 - 4 / 1.5)));
@@ -49,8 +49,8 @@ TEST(ports_are_shared_fairly)
         struct clock_result result;
 
         IS_OK(timed_lists_begin(&lists, 1));
-        put(&lists.lists[0], LANE_DATA, 2, 3);
-        put(&lists.lists[0], LANE_PIPE_DOWN, other, 1);
+        put(&lists.lists[0], CLOCK_DATA, 2, 3);
+        put(&lists.lists[0], CLOCK_PIPE_DOWN, other, 1);
         IS_OK(clock_run(&lists, &alone, &result));
         CHECK(near(result.end, other == 2 ? 4 : 3));
         CHECK(near(lists.lists[0].items[1].end, other == 2 ? 2 : 1));
@@ -66,9 +66,9 @@ TEST(a_slow_rank_is_slow)
     const struct clock_rules rules = {1, 1, slow, NULL};
 
     IS_OK(timed_lists_begin(&lists, 2));
-    put(&lists.lists[0], LANE_COMPUTE, 0, 2);
-    put(&lists.lists[1], LANE_COMPUTE, 0, 2);
-    put(&lists.lists[0], LANE_COMPUTE, 0, 1);
+    put(&lists.lists[0], CLOCK_COMPUTE, 0, 2);
+    put(&lists.lists[1], CLOCK_COMPUTE, 0, 2);
+    put(&lists.lists[0], CLOCK_COMPUTE, 0, 1);
     IS_OK(timed_need(&lists.lists[0], 1, 0));
     IS_OK(clock_run(&lists, &rules, &result));
     CHECK(near(result.end, 7));
@@ -82,19 +82,19 @@ TEST(who_waits_for_ever_is_named)
     struct clock_result result;
 
     IS_OK(timed_lists_begin(&lists, 2));
-    put(&lists.lists[0], LANE_COMPUTE, 0, 1);
+    put(&lists.lists[0], CLOCK_COMPUTE, 0, 1);
     IS_OK(timed_need(&lists.lists[0], 1, 0));
-    put(&lists.lists[1], LANE_COMPUTE, 0, 1);
+    put(&lists.lists[1], CLOCK_COMPUTE, 0, 1);
     IS_OK(timed_need(&lists.lists[1], 0, 0));
     FAILS(clock_run(&lists, &alone, &result), ERR_VERIFY, "waits for ever");
     timed_lists_free(&lists);
     IS_OK(timed_lists_begin(&lists, 1));
-    put(&lists.lists[0], LANE_COMPUTE, 0, 1);
+    put(&lists.lists[0], CLOCK_COMPUTE, 0, 1);
     IS_OK(timed_need(&lists.lists[0], 0, 7));
     FAILS(clock_run(&lists, &alone, &result), ERR_VERIFY, "not there");
     timed_lists_free(&lists);
     IS_OK(timed_lists_begin(&lists, 1));
-    put(&lists.lists[0], LANE_COMPUTE, 0, -1);
+    put(&lists.lists[0], CLOCK_COMPUTE, 0, -1);
     FAILS(clock_run(&lists, &alone, &result), ERR_VERIFY, "seconds");
     timed_lists_free(&lists);
 }

@@ -1,0 +1,142 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""fit.py - predicted steps beside published ones, and the fit of constants.
+
+    fit.py --program build/lockstep           every row with its error
+    fit.py --program build/lockstep --fit     constants of each machine on the
+                                              rows marked fit, then every row
+    fit.py ... --gate MEAN MAX                exit 1 where a prediction's mean
+                                              or largest error is above, in %
+
+rows.csv has one published step a line. The rows of half of the sources are
+marked fit; nothing is fitted on the others."""
+import argparse
+import collections
+import csv
+import json
+import math
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+CONSTANTS = {"gemm": (0.4, 0.95), "gemm_half": (16, 256),
+             "attention": (0.2, 0.7), "memory": (0.5, 0.92),
+             "link": (0.65, 0.92), "nic": (0.75, 0.92), "step": (1e-3, 5e-2)}
+
+
+STEPS = 120
+
+
+def read_rows():
+    with open(HERE / "rows.csv", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def configuration(row, folder):
+    path = pathlib.Path(folder) / "config.yaml"
+    path.write_text(
+        f"model: {{{row['model']}}}\ndata: {{sequence: {row['sequence']}}}\n"
+        f"train: {{dtype: bfloat16, steps: 1, {row['train']}}}\n"
+        f"mesh: {{{row['mesh']}}}\nschedule: {{{row['schedule']}}}\n"
+        f"zero: {row['zero']}\ntensor: {{overlap: {row['overlap']}}}\n",
+        encoding="utf-8")
+    return path
+
+
+def predict(program, row, corrections, folder):
+    machine = row["machine"] + "".join(
+        f",{key}={value:.6g}" for key, value in corrections.items())
+    found = subprocess.run(
+        [program, "plan", configuration(row, folder), "--ranks", row["ranks"],
+         "--time", "--json", "--machine", machine, "--as", row["program"]],
+        capture_output=True, text=True, check=False)
+    if found.returncode not in (0, 79):
+        sys.exit(f"{row['name']}: {found.stderr}")
+    return json.loads(found.stdout)
+
+
+def loss(program, rows, corrections, folder):
+    """Mean error, sources counted alike; outliers count no more than 30%."""
+    sums = collections.defaultdict(list)
+    for row in rows:
+        step = predict(program, row, corrections, folder)["step_s"]
+        far = abs(math.log(step / float(row["step_s"])))
+        sums[row["source"]].append(far if far < 0.3 else 0.3)
+    return sum(sum(s) / len(s) for s in sums.values()) / len(sums)
+
+
+def fit(program, rows, folder, start):
+    """A climb by random steps that become smaller, the same each time."""
+    draw = random.Random(1)
+    values, best = dict(start), loss(program, rows, start, folder)
+    for step in range(STEPS):
+        width = 0.3 * (1 - step / STEPS) + 0.01
+        tried = dict(values)
+        for key in draw.sample(sorted(CONSTANTS), draw.choice((1, 2, 3))):
+            least, most = CONSTANTS[key]
+            tried[key] = min(max(values[key] * math.exp(
+                draw.gauss(0, width)), least), most)
+        found = loss(program, rows, tried, folder)
+        if found < best:
+            values, best = tried, found
+        if step % 20 == 19:
+            print(f"  {step + 1}: {100 * best:.2f}% "
+                  f"{ {k: float(f'{v:.4g}') for k, v in values.items()} }",
+                  flush=True)
+    return values
+
+
+def constants_of(program, machine):
+    found = subprocess.run([program, "machines", "--json"], check=True,
+                           capture_output=True, text=True)
+    for each in json.loads(found.stdout)["machines"]:
+        if each["name"] == machine:
+            return {k: each["constants"][k]["value"] for k in CONSTANTS}
+    sys.exit(f"no machine {machine}")
+
+
+def table(program, rows, fitted, folder):
+    errors, fits = collections.defaultdict(list), 0
+    print("| source | model | used to | published | predicted | error |\n"
+          "|---|---|---|---|---|---|")
+    for row in rows:
+        found = predict(program, row, fitted.get(row["machine"], {}), folder)
+        error = 100 * (found["step_s"] / float(row["step_s"]) - 1)
+        errors[row["split"]].append(abs(error))
+        fits += found["fits"]
+        print(f"| {row['source']} | {row['name']} | {row['split']} | "
+              f"{float(row['step_s']):.4g} s | {found['step_s']:.4g} s | "
+              f"{error:+.1f}% |")
+    for split, found in sorted(errors.items()):
+        print(f"\n{split}: {len(found)} rows, mean {sum(found) / len(found):.1f}"
+              f"%, largest {max(found):.1f}%")
+    print(f"\n{fits} of {len(rows)} fit the memory, as they did when they ran")
+    return errors
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--program", default="build/lockstep")
+    parser.add_argument("--fit", action="store_true")
+    parser.add_argument("--gate", nargs=2, type=float)
+    asked = parser.parse_args()
+    rows, fitted = read_rows(), {}
+    with tempfile.TemporaryDirectory() as folder:
+        for machine in sorted({r["machine"] for r in rows}) if asked.fit else []:
+            own = [r for r in rows
+                   if r["machine"] == machine and r["split"] == "fit"]
+            if own:
+                print(machine)
+                fitted[machine] = fit(asked.program, own, folder,
+                                      constants_of(asked.program, machine))
+        errors = table(asked.program, rows, fitted, folder)["predict"]
+    if asked.gate and (sum(errors) / len(errors) > asked.gate[0]
+                       or max(errors) > asked.gate[1]):
+        sys.exit("the predictions are worse than the gate")
+
+
+if __name__ == "__main__":
+    main()
