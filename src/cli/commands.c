@@ -27,6 +27,10 @@
     {"supervised", NULL, "ranks are processes; one that dies or hangs is "     \
      "replaced (docs/supervision.md)", false}
 
+#define FLAG_COPIES                                                          \
+    {"copies", "N", "with --supervised: the state is copied into memory "      \
+     "after every N steps; 0: never (each step, if that costs 1%)", false}
+
 #define FLAG_RANKS                                                           \
     {"ranks", "N", "number of ranks, run as threads; docs/mesh.md (1)", false}
 
@@ -60,7 +64,8 @@ const struct command commands[] = {
      command_train,
      {FLAG_SET, FLAG_SCALE,
       {"run", "DIR", "directory of the run (run.dir)", false},
-      FLAG_RANKS, FLAG_SUPERVISED, FLAG_THREADS, FLAG_ISA, FLAG_TRACE,
+      FLAG_RANKS, FLAG_SUPERVISED, FLAG_COPIES, FLAG_THREADS, FLAG_ISA,
+      FLAG_TRACE,
       {"dry-run", NULL, "prints the plan and stops; writes nothing", false},
       FLAG_JSON}},
     {"resume", "RUN", 1, 1, "continues a stopped run, with the same bits",
@@ -68,7 +73,8 @@ const struct command commands[] = {
      "of the run\n(its length, the learning rate, what is logged and kept), "
      "but not what was already\ntrained.",
      "lockstep resume runs/first --set train.steps=600", false, command_resume,
-     {FLAG_SET, FLAG_RANKS, FLAG_SUPERVISED, FLAG_THREADS, FLAG_ISA, FLAG_TRACE,
+     {FLAG_SET, FLAG_RANKS, FLAG_SUPERVISED, FLAG_COPIES, FLAG_THREADS,
+      FLAG_ISA, FLAG_TRACE,
       {"from-scratch", NULL, "begins again at step 0 where no checkpoint is "
                              "left", false},
       FLAG_JSON}},

@@ -6,6 +6,7 @@
 #include "comm/launch.h"
 #include "control/supervisor.h"
 #include "train/launched.h"
+#include "train/memory_copy.h"
 #include "train/trainer.h"
 
 status run_ranks(const struct arguments *arguments, const char *beyond,
@@ -67,6 +68,16 @@ static status train_or_supervise(struct trainer_request *request,
     return result;
 }
 
+/* --copies N; on its own it would do nothing. */
+static status copies_of(const struct arguments *arguments, int64_t *copies)
+{
+    *copies = COPIES_AUTO;
+    if (arguments_text(arguments, "copies", NULL) != NULL &&
+        !arguments_has(arguments, "supervised"))
+        FAIL(ERR_USAGE, "--copies is for supervised runs; add --supervised");
+    return arguments_integer(arguments, "copies", 0, 1000000, copies);
+}
+
 status command_train(struct arguments *arguments)
 {
     struct options_set set = {0};
@@ -79,6 +90,7 @@ status command_train(struct arguments *arguments)
 
     TRY_GOTO(done, result, run_ranks(arguments, RANKS_BEYOND, &ranks));
     request.ranks = (int)ranks;
+    TRY_GOTO(done, result, copies_of(arguments, &request.copies));
     TRY_GOTO(done, result, config_read(&set, arguments->operands[0],
                                        arguments));
     TRY_GOTO(done, result,
@@ -103,6 +115,7 @@ status command_resume(struct arguments *arguments)
 
     TRY_GOTO(done, result, run_ranks(arguments, RANKS_BEYOND, &ranks));
     request.ranks = (int)ranks;
+    TRY_GOTO(done, result, copies_of(arguments, &request.copies));
     TRY_GOTO(done, result, assignments_read(&assignments, arguments));
     TRY_GOTO(done, result, options_init(&set));
     TRY_GOTO(done, result, trainer_options(&set, arguments->operands[0],

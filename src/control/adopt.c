@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* adopt.c - a supervisor takes over the ranks of one that died. */
+#include <fcntl.h>
+#include <stdio.h>
 #include <unistd.h>
 #include "control/report.h"
 #include "control/watch.h"
@@ -23,6 +25,27 @@ static bool take_ranks(struct supervisor *s, const struct run_report *r)
     return whole;
 }
 
+/* The copies in memory are held by a rank under the number of that file in its
+ * supervisor. */
+static void take_state(struct supervisor *s, const struct run_report *r)
+{
+    const int number = atomic_load(&s->board->state_file);
+    char path[64];
+    int file = -1;
+
+    for (int i = 0; i < r->ranks && file < 0 && number >= 0; i++) {
+        if (!r->rank[i].lives) continue;
+        snprintf(path, sizeof path, "/proc/%lld/fd/%d",
+                 (long long)r->rank[i].process, number);
+        file = open(path, O_RDWR | O_CLOEXEC | O_NONBLOCK);
+    }
+    if (file >= 0) {
+        close(s->state_file);
+        s->state_file = file;
+    }
+    atomic_store(&s->board->state_file, s->state_file);
+}
+
 static status adopt(struct supervisor *s, const struct run_report *r,
                     bool *watches)
 {
@@ -41,7 +64,7 @@ static status adopt(struct supervisor *s, const struct run_report *r,
     close(s->board_file);
     s->board = old;
     s->board_file = file;
-    s->crew.generation = (uint64_t)r->generation;
+    take_state(s, r);
     *watches = take_ranks(s, r);
     return OK;
 }

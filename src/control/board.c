@@ -129,6 +129,11 @@ void board_end(status result, const char *sentence)
     page = NULL;
 }
 
+int board_state_file(void)
+{
+    return mine != NULL ? atomic_load(&mine->state_file) : -1;
+}
+
 uint64_t board_generation(void)
 {
     return mine != NULL ? atomic_load(&mine->generation) : 0;

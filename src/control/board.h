@@ -63,6 +63,8 @@ void board_step(int64_t steps_done);
 /* The state of that step was found there. */
 void board_resume(int64_t steps_done, enum board_source source);
 void board_end(status result, const char *sentence);
+/* Descriptor of the memory for the ranks' state; -1: there is none. */
+int board_state_file(void);
 /* 0: this process is no such rank. */
 uint64_t board_generation(void);
 

@@ -7,8 +7,10 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 #include "base/arena.h"
@@ -92,6 +94,7 @@ static void tell_start(struct supervisor *s)
     json_write_key_integer(&w, "supervisor", getpid());
     json_write_key_integer(&w, "began", (int64_t)crew_began(getpid()));
     json_write_key_integer(&w, "board", s->board_file);
+    json_write_key_integer(&w, "state", s->state_file);
     json_write_key(&w, "ranks");
     json_write_array(&w);
     for (int i = 0; i < s->how->ranks; i++) {
@@ -319,6 +322,11 @@ static status supervisor_open(struct supervisor *s)
                     (void **)&s->sights));
     TRY(crew_open(&s->crew, s->how->ranks, "127.0.0.1:0"));
     TRY(board_make(&s->board, s->how->ranks, &s->board_file));
+    s->state_file = memfd_create("lockstep-state", MFD_CLOEXEC);
+    if (s->state_file < 0 || fchmod(s->state_file, 0600) != 0)
+        FAIL(ERR_MEMORY, "no memory for the ranks' state: %s",
+             strerror(errno));
+    atomic_store(&s->board->state_file, s->state_file);
     journal_begin(&s->journal, s->how->run);
     watched_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
@@ -336,6 +344,7 @@ static void supervisor_close(struct supervisor *s)
     journal_close(&s->journal);
     board_close(s->board);
     if (s->board_file >= 0) close(s->board_file);
+    if (s->state_file >= 0) close(s->state_file);
     memory_free(s->sights);
     if (s->signals < 0) return;
     close(s->signals);
@@ -345,7 +354,8 @@ static void supervisor_close(struct supervisor *s)
 
 status supervise(const struct supervision *how, bool *rank, bool *again)
 {
-    struct supervisor s = {.how = how, .signals = -1, .board_file = -1};
+    struct supervisor s = {.how = how, .signals = -1, .board_file = -1,
+                           .state_file = -1};
     status result = supervisor_open(&s);
     bool insists;
     int asked;

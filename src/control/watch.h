@@ -35,7 +35,7 @@ struct supervisor {
     const struct supervision *how;
     struct crew crew;
     struct board *board;
-    int board_file;
+    int board_file, state_file; /* in memory; -1: none */
     struct journal journal;
     int signals;          /* descriptor */
     int asked;            /* signal to be passed on; 0: none */

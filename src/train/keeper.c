@@ -356,3 +356,38 @@ done:
     checkpoint_close(&checkpoint);
     return result;
 }
+
+/* ---- copies in memory ---- */
+
+status keeper_state(struct keeper *keeper, const struct counters *counters,
+                    struct text *out)
+{
+    struct counters kept = *counters;
+    struct json_writer w = {0};
+    status result;
+
+    kept.data_tokens = kept.data_crc = 0; /* nobody can have changed them */
+    TRY_GOTO(done, result, write_state(keeper, &kept, &w));
+    result = text_append(out, w.out.bytes, w.out.length);
+done:
+    json_writer_free(&w);
+    return result;
+}
+
+status keeper_read_state(struct keeper *keeper, const char *state,
+                         size_t length, int64_t step,
+                         struct counters *counters)
+{
+    struct checkpoint memory = {.directory = "the copy in memory"};
+    struct arena arena;
+    status result;
+
+    arena_init(&arena, "copy in memory", 0);
+    memory.manifest.step = step;
+    TRY_GOTO(done, result, json_read(&memory.state, &arena, state, length,
+                                     "the copy in memory"));
+    result = read_state(keeper, &memory, counters);
+done:
+    arena_free(&arena);
+    return result;
+}

@@ -53,4 +53,13 @@ status keeper_save(struct keeper *keeper, const struct counters *counters);
  * model, tokenizer or grid. */
 status keeper_restore(struct keeper *keeper, struct counters *counters,
                       struct text *notice);
+
+/* The counters as the JSON of a checkpoint, and back: for copies in memory,
+ * which say nothing of the data. Not collective. */
+status keeper_state(struct keeper *keeper, const struct counters *counters,
+                    struct text *out);
+status keeper_read_state(struct keeper *keeper, const char *state,
+                         size_t length, int64_t step,
+                         struct counters *counters);
+
 #endif

@@ -21,6 +21,7 @@ static void free_all(struct trainer *t)
     log_stop();
     validation_close(&t->validation);
     trace_free(&t->trace);
+    memory_copy_close(&t->copy);
     keeper_free(&t->keeper);
     train_step_free(&t->step);
     feed_close(&t->feed);

@@ -12,6 +12,8 @@ struct trainer_request {
     bool dry_run;    /* say what would be done, touch nothing */
     const char *trace; /* file for Perfetto, one a rank; NULL: none */
     bool json;       /* the last line is a JSON object */
+    int64_t copies;  /* steps from copy to copy in memory; 0: none; COPIES_AUTO
+                      * (memory_copy.h) */
     int ranks;       /* that share the batch: threads of this process, or the
                       * processes that a launcher of MPI started; 0: as many as
                       * were launched, or 1 */

@@ -57,6 +57,7 @@ static status start_weights(struct trainer *t)
     const struct options *o = &t->request->set->values;
 
     t->saved_step = -1;
+    board_resume(0, BOARD_BEGINNING);
     TRY(session_start_weights(&of, o->init.from, (uint64_t)o->seed));
     return train_step_start(&t->step);
 }
@@ -96,6 +97,7 @@ static status restore(struct trainer *t)
     LOG(DEBUG, "train", "resumed after step %lld",
         (long long)t->counters.step);
     t->saved_step = t->counters.step;
+    board_resume(t->counters.step, BOARD_CHECKPOINT);
 done:
     text_free(&notice);
     return result;
@@ -131,8 +133,10 @@ static status may_begin(const struct trainer *t, int64_t *begins)
 
 static status restore_or_begin(struct trainer *t)
 {
-    int64_t begins = 0;
+    int64_t begins = 0, step;
 
+    TRY(trainer_copy_restore(t, &step));
+    if (step >= 0) return OK;
     TRY(team_agree(&t->team, trainer_leads(t) ? may_begin(t, &begins) : OK));
     if (t->team.world != NULL)
         TRY(comm_broadcast(t->team.world, tensor_1d(&begins, DTYPE_I64, 1),
@@ -318,8 +322,6 @@ static status begin(struct trainer *t)
 {
     if (t->request->resume) TRY(restore_or_begin(t));
     else TRY(start_weights(t));
-    board_resume(t->counters.step, t->saved_step < 0 ? BOARD_BEGINNING
-                                                     : BOARD_CHECKPOINT);
     TRY(train_step_refresh(&t->step));
     trainer_restore_scale(t);
     TRY(check_data(t));
@@ -335,6 +337,9 @@ static status begin(struct trainer *t)
     if (t->request->resume) tell_length(t);
     /* Before config.yaml makes a run of it. */
     if (t->saved_step < 0) TRY(checkpoint_announce(t->run.path));
+    /* They were written before the first copy in memory was made. */
+    if (t->copy.resumed)
+        return trainer_open_files(t, t->counters.step);
     TRY(store_configuration(t));
     TRY(launched_write(t->run.path, team_size(&t->team)));
     return trainer_open_files(t, t->counters.step > 0 ? t->counters.step : -1);
@@ -428,6 +433,7 @@ status trainer_open(struct trainer *t)
     TRY(train_step_build(&t->step, &t->pipeline, &t->team));
     setup_update(&t->setup, &t->step.update);
     TRY(use_pipeline(t));
+    TRY(trainer_copy_open(t));
     TRY(team_agree(&t->team, begin(t)));
     TRY(trainer_policy_load(t));
     TRY(team_agree(&t->team, observe(t)));

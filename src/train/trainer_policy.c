@@ -159,7 +159,10 @@ status trainer_refuse(struct trainer *t)
     describe(&t->verdict, why);
     TRY(check_limit(t, why));
     step_range(t, &event.first, &end);
-    if (t->verdict.action == POLICY_REWIND) TRY(rewind_run(t));
+    if (t->verdict.action == POLICY_REWIND) {
+        memory_copy_forget(&t->copy);
+        TRY(rewind_run(t));
+    }
     event.back_to = t->counters.step;
     event.first = t->counters.samples;
     event.samples = end - event.first;

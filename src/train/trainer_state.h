@@ -7,6 +7,7 @@
 
 #include "train/feed.h"
 #include "train/keeper.h"
+#include "train/memory_copy.h"
 #include "observe/ledger.h"
 #include "observe/metrics.h"
 #include "step/noise.h"
@@ -39,6 +40,7 @@ struct trainer {
     struct ledger ledger;
     struct policy_verdict verdict; /* about the last step */
     struct noise noise;
+    struct memory_copy copy; /* of a supervised rank */
     int asked;            /* signal that some rank has been sent; 0: none */
     bool made;            /* the last step was, and not undone */
     double peak_flops;    /* of the rank's threads; 0: unknown */
@@ -95,6 +97,13 @@ status trainer_try_save(struct trainer *t);
 status trainer_open_files(struct trainer *t, int64_t step_kept);
 status trainer_finish_files(struct trainer *t);
 void trainer_close_files(struct trainer *t);
+
+/* trainer_copy.c. The state of the newest copy in memory, if it is newer than
+ * every checkpoint; *step: its step, -1: none. A copy of this step, if it is
+ * due. Collective. */
+status trainer_copy_open(struct trainer *t);
+status trainer_copy_restore(struct trainer *t, int64_t *step);
+status trainer_copy(struct trainer *t);
 
 /* The loss scale of the counters. */
 void trainer_restore_scale(struct trainer *t);

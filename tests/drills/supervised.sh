@@ -82,6 +82,48 @@ if [ "$(grep -c 'was killed by signal 9' out)" -ge 1 ] &&
     grep -q 'recovered: generation' out; then ok "incidents are listed"
 else bad "incidents are listed" "not so" out; fi
 
+if lockstep incidents killed | grep -q '(memory)'; then
+    ok "it went on from memory"
+else
+    bad "it went on from memory" "$(lockstep incidents killed)"
+fi
+
+# --- without copies in memory: from checkpoints ---
+# shellcheck disable=SC2086
+"$program" train config.yaml --run disk $base $four --copies 0 >log 2>&1 &
+child=$!
+children="$children $child"
+until_step disk 16
+kill -9 "$(process disk 3)"
+ends "without copies" disk 0
+if lockstep incidents disk | grep -q 'step [0-9]*0 (checkpoint)'; then
+    ok "it went on from a checkpoint"
+else
+    bad "it went on from a checkpoint" "$(lockstep incidents disk)"
+fi
+expect "copies without a supervisor" 2 "add --supervised" train config.yaml \
+    --run no --copies 3
+
+# --- a copy with flipped bits is not used ---
+begin flipped
+until_step flipped 16
+victim=$(process flipped 1)
+kill -STOP "$victim"
+file=$(grep -o '"state": [0-9]*' flipped/control/journal.jsonl | tail -n 1)
+file=/proc/$victim/fd/${file##* }
+slot=$(($(stat -L -c %s "$file") / 8))
+for i in 2 3; do # both of rank 1
+    printf 'ZZZZZZZZ' | dd of="$file" bs=1 seek=$((slot * i + 290000)) \
+        conv=notrunc 2>dd.log || bad "flip" "not written" dd.log
+done
+kill -9 "$victim"
+ends "flipped bits in memory" flipped 0
+if lockstep incidents flipped | grep -q 'step [0-9]*0 (checkpoint)'; then
+    ok "a flipped copy is not used"
+else
+    bad "a flipped copy is not used" "$(lockstep incidents flipped)"
+fi
+
 # --- all ranks at once, at named points ---
 for fault in train.step:14 checkpoint.tensor:70 checkpoint.rename:2; do
     export LOCKSTEP_FAULT=$fault:kill
@@ -175,4 +217,9 @@ ends "taken over, then a rank is killed" taken 0
 if lockstep incidents taken | grep -q "death of rank 3 (process $victim)"
 then ok "the same process was taken over"
 else bad "the same process was taken over" "$(lockstep incidents taken)"; fi
+if lockstep incidents taken | grep -q '(memory)'; then
+    ok "with the copies in memory"
+else
+    bad "with the copies in memory" "$(lockstep incidents taken)"
+fi
 report

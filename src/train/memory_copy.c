@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory_copy.c - the state of a supervised rank, in memory that outlives
+ * it. */
+#include "train/memory_copy.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "control/board.h"
+
+enum { STATE_BYTES = 1 << 18, PAGE = 4096, SLOTS = 2,
+       /* Steps between two looks at what copies cost. */
+       LOOK_STEPS = 64 };
+static const uint64_t magic = 0x6c6f636b636f7079; /* "lockcopy" */
+static const double share_most = 0.01;
+
+struct slot {
+    uint64_t magic;
+    _Atomic int64_t step;   /* -1: not whole */
+    uint64_t ranks, bytes;  /* of the rows */
+    uint32_t crc, state_crc;
+    uint64_t state_length;
+    char state[STATE_BYTES];
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* ---- rows ---- */
+
+static bool is_kept(int row)
+{
+    return row == MEMORY_WEIGHTS || row == MEMORY_COMPUTE ||
+           (row >= MEMORY_STATE_0 && row <= MEMORY_STATE_4);
+}
+
+static size_t rows_bytes(const struct pipeline *pipeline)
+{
+    size_t bytes = 0;
+
+    for (int i = 0; i < pipeline->count; i++)
+        for (int row = 0; row < MEMORY_OWNERS; row++)
+            if (is_kept(row)) bytes += pipeline->stages[i].memory[row].bytes;
+    return bytes;
+}
+
+/* Between the rows and `at`; the checksum of all. */
+static uint32_t rows_move(const struct pipeline *pipeline, char *at, bool out)
+{
+    uint32_t crc = 0;
+
+    for (int i = 0; i < pipeline->count; i++)
+        for (int row = 0; row < MEMORY_OWNERS; row++) {
+            const struct memory_row *m = &pipeline->stages[i].memory[row];
+
+            if (!is_kept(row) || m->bytes == 0) continue;
+            if (out) memcpy(at, m->data, m->bytes);
+            else memcpy(m->data, at, m->bytes);
+            crc = crc32c(crc, at, m->bytes);
+            at += m->bytes;
+        }
+    return crc;
+}
+
+static struct slot *slot_of(const struct memory_copy *copy, int index)
+{
+    return (struct slot *)(void *)(copy->slots +
+                                   (size_t)index * copy->slot_bytes);
+}
+
+static char *slot_rows(struct slot *kept)
+{
+    return (char *)kept + (sizeof *kept + PAGE - 1) / PAGE * PAGE;
+}
+
+/* ---- opening ---- */
+
+/* Bytes that the machine could still give; 0: unknown. */
+static double memory_left(void)
+{
+    char line[128];
+    double kib = 0;
+    FILE *file = fopen("/proc/meminfo", "r");
+
+    if (file == NULL) return 0;
+    while (fgets(line, sizeof line, file) != NULL)
+        if (sscanf(line, "MemAvailable: %lf kB", &kib) == 1) break;
+    fclose(file);
+    return 1024 * kib;
+}
+
+/* A process of the run before may have made it already. */
+static status make_room(int file, double bytes, bool *enough)
+{
+    const off_t now = lseek(file, 0, SEEK_END);
+    const double left = memory_left();
+    char needs[32], has[32];
+
+    *enough = now >= (off_t)bytes;
+    if (*enough) return OK;
+    if (left > 0 && bytes > 0.8 * left) {
+        LOG(WARNING, "supervise", "no copies in memory: they take %s, and %s "
+            "are left; a rank that dies costs the steps since the newest "
+            "checkpoint", text_bytes(needs, (uint64_t)bytes),
+            text_bytes(has, (uint64_t)left));
+        return OK;
+    }
+    if (ftruncate(file, (off_t)bytes) != 0)
+        FAIL(ERR_MEMORY, "%.0f bytes for copies: %s", bytes, strerror(errno));
+    *enough = true;
+    return OK;
+}
+
+static status map_slots(struct memory_copy *copy, int file)
+{
+    const size_t bytes = SLOTS * copy->slot_bytes;
+    const size_t first = (size_t)team_rank(copy->team) * bytes;
+    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
+                        (off_t)first);
+
+    if (mapped == MAP_FAILED)
+        FAIL(ERR_MEMORY, "%zu bytes for copies: %s", bytes, strerror(errno));
+    copy->slots = mapped;
+    return OK;
+}
+
+status memory_copy_open(struct memory_copy *copy,
+                        const struct pipeline *pipeline, struct team *team,
+                        int64_t every)
+{
+    const int file = board_state_file();
+    const size_t rows = (rows_bytes(pipeline) + PAGE - 1) / PAGE * PAGE;
+    double most = (double)(PAGE + (sizeof(struct slot) + PAGE - 1) / PAGE *
+                                      PAGE + rows);
+    double enough = 0;
+    bool has_room = true;
+    status result = OK;
+
+    *copy = (struct memory_copy){.pipeline = pipeline, .team = team,
+                                 .measures = every == COPIES_AUTO,
+                                 .every = every == COPIES_AUTO ? 1 : every};
+    if (file < 0 || every == 0) return OK;
+    TRY(team_largest(team, &most, 1));
+    copy->slot_bytes = (size_t)most;
+    if (team_rank(team) == 0)
+        result = make_room(file, most * SLOTS * team_size(team), &has_room);
+    TRY(team_agree(team, result));
+    enough = has_room ? 0 : 1;
+    TRY(team_largest(team, &enough, 1));
+    if (enough > 0) return OK;
+    return team_agree(team, map_slots(copy, file));
+}
+
+void memory_copy_close(struct memory_copy *copy)
+{
+    if (copy->slots != NULL) munmap(copy->slots, SLOTS * copy->slot_bytes);
+    *copy = (struct memory_copy){.slots = NULL};
+}
+
+/* ---- going back ---- */
+
+static bool slot_is_whole(const struct memory_copy *copy, struct slot *kept)
+{
+    const size_t bytes = rows_bytes(copy->pipeline);
+
+    return kept->magic == magic && atomic_load(&kept->step) >= 0 &&
+           kept->ranks == (uint64_t)team_size(copy->team) &&
+           kept->bytes == bytes && kept->state_length < STATE_BYTES &&
+           kept->state_crc == crc32c(0, kept->state,
+                                     (size_t)kept->state_length) &&
+           kept->crc == crc32c(0, slot_rows(kept), bytes);
+}
+
+/* Slots whose checksums hold; -1: it does not. */
+static void whole_steps(const struct memory_copy *copy, int64_t steps[SLOTS])
+{
+    for (int i = 0; i < SLOTS; i++) {
+        steps[i] = -1;
+        if (copy->slots == NULL) continue;
+        if (slot_is_whole(copy, slot_of(copy, i)))
+            steps[i] = atomic_load(&slot_of(copy, i)->step);
+    }
+}
+
+/* The smallest of all ranks' values. */
+static status smallest(struct team *team, double *value)
+{
+    *value = -*value;
+    TRY(team_largest(team, value, 1));
+    *value = -*value;
+    return OK;
+}
+
+status memory_copy_newest(const struct memory_copy *copy, int64_t *step)
+{
+    int64_t steps[SLOTS];
+    double newest, has;
+
+    *step = -1;
+    if (board_state_file() < 0 || copy->slots == NULL) return OK;
+    whole_steps(copy, steps);
+    newest = (double)(steps[0] > steps[1] ? steps[0] : steps[1]);
+    /* The newest of the rank that is behind; all others have it as one of
+     * their two, or nobody goes back to it. */
+    TRY(smallest(copy->team, &newest));
+    has = steps[0] == (int64_t)newest || steps[1] == (int64_t)newest;
+    TRY(smallest(copy->team, &has));
+    if (newest >= 0 && has > 0) *step = (int64_t)newest;
+    return OK;
+}
+
+status memory_copy_restore(const struct memory_copy *copy, int64_t step,
+                           const char **state, size_t *length)
+{
+    struct slot *kept = slot_of(copy, 0);
+
+    if (atomic_load(&kept->step) != step) kept = slot_of(copy, 1);
+    CHECK(atomic_load(&kept->step) == step);
+    if (rows_move(copy->pipeline, slot_rows(kept), false) != kept->crc)
+        FAIL(ERR_MEMORY, "the copy of step %" PRId64 " changed while it was "
+             "read", step);
+    *state = kept->state;
+    *length = (size_t)kept->state_length;
+    return OK;
+}
+
+/* ---- copying ---- */
+
+/* How many steps must pay for one copy; the same on all ranks. */
+static status adapt(struct memory_copy *copy)
+{
+    double steps = copy->step_s > 0
+                       ? copy->copy_s / (share_most * copy->step_s) : 1;
+
+    TRY(team_largest(copy->team, &steps, 1));
+    copy->every = steps > 1 ? (int64_t)(steps + 1) : 1;
+    LOG(DEBUG, "supervise", "a copy in memory every %" PRId64 " steps: %.2f "
+        "ms, a step takes %.2f ms", copy->every, 1e3 * copy->copy_s,
+        1e3 * copy->step_s);
+    return OK;
+}
+
+static void smooth(double *value, double now)
+{
+    *value = *value == 0 ? now : 0.8 * *value + 0.2 * now;
+}
+
+status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
+{
+    const double now = now_s();
+
+    *due = false;
+    if (copy->slots == NULL) return OK;
+    if (copy->last_s > 0) smooth(&copy->step_s, now - copy->last_s);
+    copy->last_s = now;
+    if (copy->measures && copy->made != copy->looked &&
+        (copy->made == 3 || copy->made == 8 || step % LOOK_STEPS == 0)) {
+        copy->looked = copy->made;
+        TRY(adapt(copy));
+    }
+    *due = step % copy->every == 0;
+    return OK;
+}
+
+void memory_copy_make(struct memory_copy *copy, int64_t step,
+                      const char *state, size_t length)
+{
+    struct slot *kept = slot_of(copy, 0), *other = slot_of(copy, 1);
+    const double began = now_s();
+
+    /* The older one; a slot that is not whole is older than any. */
+    if (atomic_load(&other->step) < atomic_load(&kept->step) ||
+        other->magic != magic)
+        kept = other;
+    if (slot_of(copy, 0)->magic != magic) kept = slot_of(copy, 0);
+    atomic_store(&kept->step, -1);
+    /* A plan for another batch may have other rows. */
+    if (length >= STATE_BYTES ||
+        slot_rows(kept) + rows_bytes(copy->pipeline) >
+            (char *)kept + copy->slot_bytes) {
+        LOG(WARNING, "supervise", "step %" PRId64 " is not copied: it does "
+            "not fit", step);
+        return;
+    }
+    kept->ranks = (uint64_t)team_size(copy->team);
+    kept->bytes = rows_bytes(copy->pipeline);
+    memcpy(kept->state, state, length);
+    kept->state_length = length;
+    kept->state_crc = crc32c(0, state, length);
+    kept->crc = rows_move(copy->pipeline, slot_rows(kept), true);
+    kept->magic = magic;
+    atomic_store(&kept->step, step);
+    /* The first two copies touch new pages. */
+    if (++copy->made > SLOTS) smooth(&copy->copy_s, now_s() - began);
+    copy->last_s = now_s();
+}
+
+void memory_copy_forget(struct memory_copy *copy)
+{
+    if (copy->slots == NULL) return;
+    for (int i = 0; i < SLOTS; i++)
+        atomic_store(&slot_of(copy, i)->step, -1);
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* memory_copy.h - the state of a supervised rank, copied into memory that
+ * outlives it.
+ *
+ * After every step, or every few, a rank copies its weights, optimizer states
+ * and counters into one of its two slots in memory that its supervisor holds.
+ * A rank that finishes step s + 1 has seen all others past their copies of step
+ * s, so at any moment all ranks have a whole copy of the same step: whoever
+ * dies, the next generation goes on from there and does at most the steps of
+ * one copy again. A slot is invalid while it is written, and has a checksum.
+ *
+ *   file    [rank 0: slot slot] [rank 1: slot slot] ...
+ *   slot    head (step, sizes, checksum, counters as JSON), then the rows of
+ *           MEMORY_WEIGHTS, MEMORY_COMPUTE and MEMORY_STATE_... of each stage
+ *
+ * The copy is of the layout that made it; checkpoints know none. */
+#ifndef LOCKSTEP_TRAIN_MEMORY_COPY_H
+#define LOCKSTEP_TRAIN_MEMORY_COPY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "plan/pipeline.h"
+#include "step/team.h"
+
+enum { COPIES_AUTO = -1 };
+
+struct memory_copy {
+    const struct pipeline *pipeline; /* borrowed */
+    struct team *team;               /* borrowed */
+    char *slots;         /* mapped: this rank's two; NULL: there are none */
+    size_t slot_bytes;   /* of a slot with its head */
+    int64_t every;       /* steps from copy to copy */
+    bool measures;       /* `every` follows the cost */
+    int64_t made, looked; /* copies in this process; then, when their cost was
+                           * last compared */
+    bool resumed;        /* this process went back to one */
+    double copy_s, step_s; /* of the last one, smoothed */
+    double last_s;       /* monotonic: when the last step ended */
+};
+
+/* every: steps; 0: never; COPIES_AUTO: after each step, or so rarely that it
+ * costs 1 percent. Does nothing in a process that has no supervisor. A machine
+ * without enough memory gets a warning and no copies. Collective. */
+status memory_copy_open(struct memory_copy *copy,
+                        const struct pipeline *pipeline, struct team *team,
+                        int64_t every);
+void memory_copy_close(struct memory_copy *copy);
+
+/* The step of the newest copy that all ranks have whole; -1: none. Collective;
+ * the same on all ranks. */
+status memory_copy_newest(const struct memory_copy *copy, int64_t *step);
+/* Fills the stages with it. *state: its counters, in the slot. */
+status memory_copy_restore(const struct memory_copy *copy, int64_t step,
+                           const char **state, size_t *length);
+
+/* Whether the state of this step is to be copied. Collective at times. */
+status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due);
+/* state [length]: the counters. */
+void memory_copy_make(struct memory_copy *copy, int64_t step,
+                      const char *state, size_t length);
+/* History changes: what was copied is not to be gone back to. */
+void memory_copy_forget(struct memory_copy *copy);
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trainer_copy.c - copies of a supervised run's state in memory: made after
+ * steps, gone back to by the next generation. */
+#include "base/log.h"
+#include "checkpoint/history.h"
+#include "control/board.h"
+#include "train/trainer_state.h"
+
+status trainer_copy_open(struct trainer *t)
+{
+    return memory_copy_open(&t->copy, &t->pipeline, &t->team,
+                            t->request->copies);
+}
+
+/* The newest checkpoint by its name; what is in it is not asked. */
+static int64_t newest_checkpoint(const struct trainer *t)
+{
+    char directory[PATH_BYTES];
+    int64_t step = -1;
+
+    if (!trainer_leads(t)) return -1;
+    if (checkpoint_find_newest(t->run.path, directory, &step) == OK)
+        return step;
+    status_clear();
+    return -1;
+}
+
+static status restore(struct trainer *t, int64_t step)
+{
+    const char *state;
+    size_t length;
+
+    TRY(memory_copy_restore(&t->copy, step, &state, &length));
+    return keeper_read_state(&t->keeper, state, length, step, &t->counters);
+}
+
+status trainer_copy_restore(struct trainer *t, int64_t *step)
+{
+    double saved = (double)newest_checkpoint(t);
+
+    TRY(memory_copy_newest(&t->copy, step));
+    if (*step < 0) return OK;
+    TRY(team_largest(&t->team, &saved, 1));
+    if (saved > (double)*step) *step = -1;
+    if (*step < 0) return OK;
+    TRY(team_agree(&t->team, restore(t, *step)));
+    LOG(DEBUG, "train", "goes on after step %lld, from the copy in memory",
+        (long long)*step);
+    t->saved_step = (int64_t)saved;
+    t->copy.resumed = true;
+    board_resume(*step, BOARD_MEMORY);
+    return OK;
+}
+
+status trainer_copy(struct trainer *t)
+{
+    struct text state = {0};
+    status result;
+    bool due;
+
+    TRY(memory_copy_due(&t->copy, t->counters.step, &due));
+    if (!due) return OK;
+    result = keeper_state(&t->keeper, &t->counters, &state);
+    if (result == OK)
+        memory_copy_make(&t->copy, t->counters.step, state.bytes,
+                         state.length);
+    text_free(&state);
+    return result;
+}

@@ -1,0 +1,79 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# random_kills.sh - one supervised run of 4 ranks whose ranks are killed with
+# kill -9 at random moments, again and again: it ends in the same bytes, redoes
+# at most one step for each kill, and goes on in about a second.
+#
+#     BUILD=build [KILLS=8] [STEPS=80] [BATCH=64] [SEED=1] tests/drills/random_kills.sh
+#
+# KILLS=100 STEPS=200 BATCH=512 is the full drill; LIMITS=1 also asserts the times that a
+# machine with a core for each rank keeps (median 1 s, worst 3 s).
+. "${0%/*}/common.sh"
+kills=${KILLS:-8}
+steps=${STEPS:-80}
+RANDOM=${SEED:-$$}
+echo "seed ${SEED:-$$}"
+prepare
+# Steps of some 50 ms, so that the kills fall into all parts of them.
+base="--set train.steps=$steps --set checkpoint.every=25
+    --set validate.every=50 --set train.batch=${BATCH:-64} --set numerics.grid_data=8
+    --set model.width=48"
+# shellcheck disable=SC2086
+must train config.yaml --run whole $base
+# shellcheck disable=SC2086
+"$program" train config.yaml --run killed $base --ranks 4 --set mesh.data=4 \
+    --set zero=zero1 --set train.threads=1 --supervised --copies 1 >log 2>&1 &
+child=$!
+children="$children $child"
+journal=killed/control/journal.jsonl
+
+# The newest generation's processes, from the journal itself: quicker than
+# asking for the status.
+processes() {
+    grep '"event": "start"' $journal 2>/dev/null | tail -n 1 |
+        grep -o '"process": [0-9]*' | grep -o '[0-9]*$'
+}
+
+done_kills=0
+while [ $done_kills -lt "$kills" ] && kill -0 "$child" 2>/dev/null; do
+    sleep "0.$((RANDOM % 7 + 3))$((RANDOM % 10))"
+    victim=$(processes | sed -n "$((1 + RANDOM % 4))p")
+    [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null &&
+        done_kills=$((done_kills + 1))
+done
+wait "$child"
+code=$?
+if [ $code -ne 0 ]; then bad "$done_kills kills" "exit $code" log
+elif ! lockstep compare whole killed >out 2>&1; then
+    bad "$done_kills kills" "compare finds differences" out
+elif same_run whole killed; then ok "$done_kills kills: the same bytes"
+else bad "$done_kills kills" "$why"
+fi
+
+# Each recovery may follow several kills in a row; each kill costs one step.
+awk -F'[:,]' '
+    /"event": "recovered"/ {
+        for (i = 1; i <= NF; i++) {
+            if ($i ~ /"redone"/ && $(i + 1) > 1) many++
+            if ($i ~ /"lost_ms"/) print $(i + 1) + 0
+        }
+    }
+    END { exit many > 0 }' $journal | sort -n >times
+if [ "${PIPESTATUS[0]}" -eq 0 ] && [ -s times ]; then
+    ok "no recovery did more than one step again"
+else
+    bad "redone steps" "more than one" $journal
+fi
+lines=$(wc -l <times)
+median=$(sed -n "$((lines / 2 + 1))p" times)
+worst=$(tail -n 1 times)
+echo "$lines recoveries: from the last step before to the next one" \
+    "${median%.*} ms (median), ${worst%.*} ms (worst)"
+if [ -n "${LIMITS:-}" ]; then
+    if [ "${median%.*}" -le 1000 ] && [ "${worst%.*}" -le 3000 ]; then
+        ok "the times"
+    else
+        bad "the times" "beyond 1000 and 3000 ms"
+    fi
+fi
+report
