@@ -21,32 +21,45 @@
 #define INITIAL_LIST(value) value
 
 const struct option_row option_rows[] = {
-#define TOP(type, field, initial, unit, least, most, help)       \
-    {#field, NULL,  #field,                                      \
-     TYPE_##type, offsetof(struct options, field),               \
-     INITIAL_##type(initial), unit, least, most, help},
+#define TOP_ROW(free, type, field, initial, unit, least, most, help) \
+    {#field, NULL, #field, TYPE_##type, offsetof(struct options, field), \
+     INITIAL_##type(initial), unit, least, most, help, free},
+#define TOP(...) TOP_ROW(FREE_NO, __VA_ARGS__)
+#define TOP_CHANGES(...) TOP_ROW(FREE_ON_RESUME, __VA_ARGS__)
 #define SECTION(name, help)
-#define OPTION(type, section, field, initial, unit, least, most, help) \
-    {#section "." #field, #section, #field,                            \
-     TYPE_##type, offsetof(struct options, section.field),             \
-     INITIAL_##type(initial), unit, least, most, help},
+#define ROW(free, type, section, field, initial, unit, least, most, help) \
+    {#section "." #field, #section, #field,                               \
+     TYPE_##type, offsetof(struct options, section.field),                \
+     INITIAL_##type(initial), unit, least, most, help, free},
+#define OPTION(...) ROW(FREE_NO, __VA_ARGS__)
+#define CHANGES(...) ROW(FREE_ON_RESUME, __VA_ARGS__)
+#define LOCAL(...) ROW(FREE_OF_RANK, __VA_ARGS__)
 #define END(name)
 #include "base/options.def"
 #undef TOP
+#undef TOP_CHANGES
 #undef SECTION
 #undef OPTION
+#undef CHANGES
+#undef LOCAL
 #undef END
 };
 
 const struct option_section option_sections[] = {
 #define TOP(...)
+#define TOP_CHANGES(...)
 #define SECTION(name, help) {#name, help},
 #define OPTION(...)
+#define CHANGES(...)
+#define LOCAL(...)
 #define END(name)
 #include "base/options.def"
 #undef TOP
+#undef TOP_CHANGES
 #undef SECTION
 #undef OPTION
+#undef CHANGES
+#undef LOCAL
 #undef END
 };
 
@@ -56,6 +69,20 @@ enum {
 };
 const int option_count = ROWS;
 const int option_section_count = SECTIONS;
+
+bool options_may_change(const char *name)
+{
+    const struct option_row *row = option_find(name);
+
+    return row != NULL && row->free != FREE_NO;
+}
+
+bool options_may_differ(const char *name)
+{
+    const struct option_row *row = option_find(name);
+
+    return row != NULL && row->free == FREE_OF_RANK;
+}
 
 int options_names(const char *const **names)
 {

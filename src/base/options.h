@@ -26,11 +26,17 @@ struct options {
 #define TOP(type, field, ...) OPTION_TYPE_##type field;
 #define SECTION(name, help) struct {
 #define OPTION(type, section, field, ...) OPTION_TYPE_##type field;
+#define TOP_CHANGES TOP
+#define CHANGES OPTION
+#define LOCAL OPTION
 #define END(name) } name;
 #include "base/options.def"
 #undef TOP
 #undef SECTION
 #undef OPTION
+#undef TOP_CHANGES
+#undef CHANGES
+#undef LOCAL
 #undef END
 };
 
@@ -77,6 +83,10 @@ enum option_origin options_origin(const struct options_set *set,
                                   const char *name);
 /* Names of all options; returns the count. */
 int options_names(const char *const **names);
+/* Whether a resumed run may have another value than the run had. */
+bool options_may_change(const char *name);
+/* Whether ranks may have different values. */
+bool options_may_differ(const char *name);
 /* Value of one option as text, for messages and diffs. ERR_CONFIG unknown. */
 status options_get_text(const struct options_set *set, const char *name,
                         struct text *out);

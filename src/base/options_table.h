@@ -9,6 +9,10 @@
 
 enum option_type { TYPE_INT, TYPE_REAL, TYPE_BOOL, TYPE_TEXT, TYPE_LIST };
 
+/* Whether a value may change when a run resumes; or even differ between
+ * ranks. */
+enum option_free { FREE_NO, FREE_ON_RESUME, FREE_OF_RANK };
+
 struct option_row {
     const char *name;    /* "model.width" */
     const char *section; /* "model"; NULL: stands outside a section */
@@ -19,6 +23,7 @@ struct option_row {
     const char *unit;
     double least, most;  /* both 0: any value */
     const char *help;
+    enum option_free free;
 };
 
 struct option_section {

@@ -8,16 +8,6 @@
 #include "comm/same.h"
 #include "lockstep.h"
 
-static const char *const may_differ[] = {
-    "train.threads", "numerics.isa", "train.memory", "data.cache"};
-
-static bool must_agree(const char *name)
-{
-    for (size_t i = 0; i < sizeof may_differ / sizeof *may_differ; i++)
-        if (strcmp(name, may_differ[i]) == 0) return false;
-    return true;
-}
-
 /* Two builds of one version are two programs. */
 static uint32_t hash_program(void)
 {
@@ -45,7 +35,7 @@ static status describe(const struct options_set *set, struct text *out)
                          LOCKSTEP_VERSION, hash_program(),
                          LOCKSTEP_NUMERICS_VERSION));
     for (int i = 0; i < count; i++) {
-        if (!must_agree(names[i])) continue;
+        if (options_may_differ(names[i])) continue;
         text_free(&value);
         TRY_GOTO(done, result, options_get_text(set, names[i], &value));
         TRY_GOTO(done, result,

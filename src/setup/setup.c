@@ -15,35 +15,6 @@
 #include "step/policy.h"
 #include "step/qk_clip.h"
 
-/* The options that resume may change: speed, length, observation and saving.
- * Not the model, the data, the batch, the seed, the grid or the type. */
-static const char *const may_change[] = {
-    "mesh.data", "mesh.shard", "mesh.context", "mesh.tensor", "mesh.expert",
-    "mesh.pipe", "mesh.order", "mesh.layers", "zero", "fsdp.prefetch",
-    "fsdp.reshard",
-    "schedule.name", "schedule.chunks", "schedule.group",
-    "schedule.memory_limit", "context.kind", "context.ulysses", "comm.limit",
-    "tensor.overlap", "tensor.domino",
-    "train.steps", "train.tokens", "train.epochs", "train.micro_batch",
-    "train.threads", "train.recompute", "train.memory", "train.logits_chunk",
-    "train.loss_scale", "train.on_nan", "train.on_spike",
-    "train.spike_window", "train.spike_sigma", "train.spike_norm",
-    "train.event_limit", "train.noise_scale", "train.noise_leaves",
-    "data.skip",
-    "train.z_loss", "model.dropout",
-    "model.attention_dropout", "optimizer.qk_clip",
-    "optimizer.lr", "optimizer.schedule", "optimizer.schedule_by",
-    "optimizer.warmup",
-    "optimizer.min_lr", "optimizer.decay_share", "optimizer.weight_decay",
-    "optimizer.clip", "validate.every", "validate.sequences",
-    "validate.weights",
-    "validate.sets", "validate.tasks", "validate.items", "validate.shots",
-    "validate.prompts", "validate.prompt_tokens", "validate.temperature",
-    "checkpoint.every", "checkpoint.minutes", "checkpoint.keep_last",
-    "checkpoint.keep_every", "checkpoint.at_end", "data.cache", "data.phases",
-    "numerics.isa", "numerics.mode", "run.log_every", "observe.tensorboard",
-    "observe.histograms", "observe.layers", "observe.prometheus"};
-
 double setup_rate(const struct setup *setup, int64_t step)
 {
     const struct ramp *ramp = &setup->ramp;
@@ -62,13 +33,6 @@ double setup_save_minutes(const struct setup *setup)
     const struct options *o = &setup->set->values;
 
     return policy_rewind_option(o) != NULL ? 0 : o->checkpoint.minutes;
-}
-
-bool setup_may_change(const char *name)
-{
-    for (size_t i = 0; i < sizeof may_change / sizeof *may_change; i++)
-        if (strcmp(may_change[i], name) == 0) return true;
-    return false;
 }
 
 static status read_tokenizer(struct setup *setup)

@@ -78,8 +78,4 @@ status setup_check_length(const struct options *options);
  * are needed for the last. ERR_CONFIG: none or several are set. */
 status setup_length(struct setup *setup, int64_t samples);
 
-/* "a.b" may be changed by resume --set: it says how to go on, not what was
- * done. */
-bool setup_may_change(const char *name);
-
 #endif

@@ -170,7 +170,7 @@ status trainer_options(struct options_set *set, const char *run,
         snprintf(name, sizeof name, "%.*s",
                  (int)(length < sizeof name ? length : sizeof name - 1),
                  assignments[i]);
-        if (!setup_may_change(name))
+        if (!options_may_change(name))
             FAIL_GOTO(done, result, ERR_CONFIG,
                       "%s cannot change when a run resumes: it says what was "
                       "trained so far; start a new run with init.from=%s",

@@ -365,7 +365,24 @@ TEST(a_star_that_is_not_quoted_has_a_hint)
     }
 }
 
-TEST_MAIN(a_star_that_is_not_quoted_has_a_hint,
+/* The rows say what a resumed run may change, and what ranks may differ in. */
+TEST(rows_say_what_may_change)
+{
+    static const struct { const char *name; bool changes, differs; } rows[] = {
+        {"model.width", false, false}, {"seed", false, false},
+        {"train.batch", false, false}, {"numerics.grid_data", false, false},
+        {"zero", true, false}, {"mesh.tensor", true, false},
+        {"train.steps", true, false}, {"optimizer.lr", true, false},
+        {"train.threads", true, true}, {"numerics.isa", true, true},
+        {"no.such", false, false}};
+
+    for (int i = 0; i < ROWS(rows); i++) {
+        EQUAL_INT(options_may_change(rows[i].name), rows[i].changes);
+        EQUAL_INT(options_may_differ(rows[i].name), rows[i].differs);
+    }
+}
+
+TEST_MAIN(rows_say_what_may_change, a_star_that_is_not_quoted_has_a_hint,
           auto_fills_an_axis, defaults_are_those_of_the_table,
           every_form_of_yaml_is_read,
           nothing_is_a_configuration_of_defaults, mistakes_get_one_sentence,
