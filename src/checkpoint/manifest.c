@@ -42,13 +42,15 @@ static status write_head(struct text *out, const struct manifest *manifest)
         "{\n\"format\": \"lockstep checkpoint\", \"version\": %d,\n"
         "\"lockstep\": \"%s\", \"numerics\": %lld,\n"
         "\"step\": %lld, \"tokens\": %lld,\n"
-        "\"grid\": {\"data\": %d, \"tensor\": %d, \"context\": %d},\n"
+        "\"grid\": {\"data\": %d, \"tensor\": %d, \"context\": %d, "
+        "\"expert\": %d},\n"
         "\"model\": \"%s\",\n\"tokenizer\": \"%s\",\n"
         "\"block_bytes\": %d,\n\"files\": [",
         MANIFEST_VERSION, manifest->lockstep, (long long)manifest->numerics,
         (long long)manifest->step, (long long)manifest->tokens,
         manifest->grid.data, manifest->grid.tensor, manifest->grid.context,
-        manifest->model, manifest->tokenizer, CHECKPOINT_BLOCK_BYTES);
+        manifest->grid.expert > 0 ? manifest->grid.expert : 1, manifest->model,
+        manifest->tokenizer, CHECKPOINT_BLOCK_BYTES);
 }
 
 static status write_tensor(struct text *out,
@@ -153,16 +155,18 @@ static status read_grid(struct grid *grid, const struct json *root,
                         const char *source)
 {
     const struct json *object = json_get(root, "grid");
-    int64_t data = 0, tensor = 0, context = 0;
+    int64_t data = 0, tensor = 0, context = 0, expert = 1;
 
     if (!object)
         FAIL(ERR_FORMAT, "%s: expected an object grid", source);
     TRY(read_int(object, source, "data", 1, &data));
     TRY(read_int(object, source, "tensor", 1, &tensor));
     TRY(read_int(object, source, "context", 1, &context));
-    if (data > 65536 || tensor > 65536 || context > 65536)
+    if (json_get(object, "expert") != NULL)
+        TRY(read_int(object, source, "expert", 1, &expert));
+    if (data > 65536 || tensor > 65536 || context > 65536 || expert > 65536)
         FAIL(ERR_FORMAT, "%s: the grid has more than 65536 leaves", source);
-    *grid = (struct grid){(int)data, (int)tensor, (int)context};
+    *grid = (struct grid){(int)data, (int)tensor, (int)context, (int)expert};
     return OK;
 }
 

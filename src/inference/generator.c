@@ -124,8 +124,8 @@ int64_t generator_weight_bytes(const struct generator *generator)
         bool whole = false;
 
         for (int s = 0; s < p->step_count && !whole; s++)
-            for (int j = 0; j < STEP_PARAMS_MAX; j++)
-                whole |= p->steps[s].param[j] == i &&
+            for (int j = 0; j < step_uses(&p->steps[s]); j++)
+                whole |= step_use(&p->steps[s], j).param == i &&
                          p->steps[s].layer->kind != LAYER_EMBEDDING;
         if (whole) elements += p->params.items[i].elements;
     }

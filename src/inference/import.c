@@ -119,6 +119,28 @@ static status set_choices(struct options_set *o, const struct model *m)
     return set_flag(o, "model.mlp_bias", m->mlp_bias);
 }
 
+static status set_experts(struct options_set *o, const struct model *m)
+{
+    const struct moe *x = &m->moe;
+    struct text list = {0};
+    status result;
+
+    if (x->experts == 0) return OK;
+    TRY(set_integer(o, "moe.experts", x->experts));
+    TRY(set_integer(o, "moe.top_k", x->top_k));
+    TRY(set_integer(o, "moe.intermediate_size", x->width));
+    if (m->kind->shared_expert)
+        TRY(set_integer(o, "moe.shared_intermediate_size", x->shared_width));
+    if (m->kind->normalize_choice)
+        TRY(set_integer(o, "moe.normalize", x->normalize));
+    if (blocks_count(&x->dense) == 0) return OK;
+    TRY_GOTO(done, result, blocks_to_text(&x->dense, m->layers, &list));
+    result = set(o, "moe.dense", list.bytes);
+done:
+    text_free(&list);
+    return result;
+}
+
 static status set_model(struct options_set *o, const struct model *m)
 {
     TRY(set(o, "model.family", m->kind->name));
@@ -145,6 +167,7 @@ static status set_model(struct options_set *o, const struct model *m)
     if (m->kind->rope_skip > 0)
         TRY(set_layers(o, "model.rope", &m->still, m->layers));
     TRY(set_choices(o, m));
+    TRY(set_experts(o, m));
     TRY(set_real(o, "model.rope_base", m->rope_base));
     if (m->kind->rope_local_base > 0)
         TRY(set_real(o, "model.rope_local_base", m->rope_local_base));
@@ -310,6 +333,10 @@ status import_print(const struct import_result *r, struct text *out)
                     (long long)m->width, m->heads, m->kv_heads,
                     (long long)m->feed_forward, (long long)m->vocab,
                     (long long)m->context, m->tied ? "tied" : "own"));
+    if (m->moe.experts > 0)
+        TRY(text_printf(out, "experts       %d of width %lld, %d for each "
+                             "token\n", m->moe.experts,
+                        (long long)m->moe.width, m->moe.top_k));
     TRY(text_printf(out, "tensors       %d, each used exactly once\n",
                     r->tensors));
     TRY(text_printf(out, "parameters    %s\n",

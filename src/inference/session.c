@@ -116,6 +116,7 @@ static status open_checkpoint(struct session *session)
     session->step = c->manifest.step;
     session->tokens = c->manifest.tokens;
     session->grid_tensor = c->manifest.grid.tensor;
+    session->grid_expert = c->manifest.grid.expert;
     for (int i = 0; i < c->manifest.tensor_count; i++) {
         const struct manifest_tensor *tensor = &c->manifest.tensors[i];
 
@@ -205,8 +206,10 @@ status session_request(const struct session *session, int64_t batch,
     const struct model *m = &session->model;
     const struct grid_facts facts = {
         .batch = batch, .heads = m->heads, .kv_heads = m->kv_heads,
-        .head_width = m->head_width, .feed_forward = m->feed_forward};
-    const struct grid asked = {.tensor = session->grid_tensor};
+        .head_width = m->head_width, .feed_forward = model_inner(m),
+        .experts = m->moe.experts};
+    const struct grid asked = {.tensor = session->grid_tensor,
+                               .expert = session->grid_expert};
 
     *out = (struct stage_request){
         .model = m, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
@@ -235,11 +238,30 @@ static status check_adapters(const struct session *session,
          a->alpha, b->rank, b->alpha, session->path);
 }
 
+static status check_blocks(const struct session *session,
+                           const struct model *wanted)
+{
+    const struct model *found = &session->model;
+
+    if (!blocks_same(&found->whole, &wanted->whole))
+        FAIL(ERR_CONFIG, "%s: has the window in other blocks "
+                         "(model.window_skip, model.window_except)",
+             session->path);
+    if (!blocks_same(&found->moe.dense, &wanted->moe.dense))
+        FAIL(ERR_CONFIG, "%s: has experts in other blocks (moe.every, "
+                         "moe.first_dense, moe.dense)", session->path);
+    if (!blocks_same(&found->still, &wanted->still))
+        FAIL(ERR_CONFIG, "%s: turns in other blocks (model.rope_skip, "
+                         "model.rope_except)", session->path);
+    return OK;
+}
+
 /* Every number that the arithmetic sees. */
 static status check_same(const struct session *session,
                          const struct model *wanted)
 {
     const struct model *found = &session->model;
+    const struct moe *own = &found->moe, *other = &wanted->moe;
     const struct { const char *name; double found, wanted; } rows[] = {
         {"vocab", (double)found->vocab, (double)wanted->vocab},
         {"layers", found->layers, wanted->layers},
@@ -265,18 +287,26 @@ static status check_same(const struct session *session,
         {"attention_bias", found->attention_bias, wanted->attention_bias},
         {"mlp_bias", found->mlp_bias, wanted->mlp_bias},
         {"norm_epsilon", found->norm_epsilon, wanted->norm_epsilon},
-        {"activation", found->activation, wanted->activation}};
+        {"activation", found->activation, wanted->activation},
+        {"experts", own->experts, other->experts},
+        {"top_k", own->top_k, other->top_k},
+        {"intermediate_size", (double)own->width, (double)other->width},
+        {"shared_intermediate_size", (double)own->shared_width,
+         (double)other->shared_width},
+        {"normalize", own->normalize, other->normalize}};
+    enum { ROWS = sizeof rows / sizeof *rows, OF_EXPERTS = 5 };
 
     TRY(check_adapters(session, wanted));
     if (found->kind != wanted->kind)
         FAIL(ERR_CONFIG, "%s: is a %s, the model here a %s", session->path,
              found->kind->name, wanted->kind->name);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    for (int i = 0; i < ROWS; i++) {
         if (rows[i].found == rows[i].wanted) continue;
         const status result = status_fail(
             ERR_CONFIG, __FILE__, __LINE__,
-            "%s: has model.%s %.9g, the model here %.9g", session->path,
-            rows[i].name, rows[i].found, rows[i].wanted);
+            "%s: has %s.%s %.9g, the model here %.9g", session->path,
+            i < ROWS - OF_EXPERTS ? "model" : "moe", rows[i].name,
+            rows[i].found, rows[i].wanted);
 
         return status_hint(result, "take the architecture from there too: "
                                    "model.from: %s, or no model.* at all",
@@ -285,13 +315,7 @@ static status check_same(const struct session *session,
     if (found->kind != &model_gpt2 && found->rope_base != wanted->rope_base)
         FAIL(ERR_CONFIG, "%s: has model.rope_base %.9g, the model here %.9g",
              session->path, found->rope_base, wanted->rope_base);
-    if (!blocks_same(&found->whole, &wanted->whole))
-        FAIL(ERR_CONFIG, "%s: has the window in other blocks "
-                         "(model.window_skip, model.window_except)",
-             session->path);
-    if (!blocks_same(&found->still, &wanted->still))
-        FAIL(ERR_CONFIG, "%s: turns in other blocks (model.rope_skip, "
-                         "model.rope_except)", session->path);
+    TRY(check_blocks(session, wanted));
     if (!rope_scaling_same(&found->rope, &wanted->rope))
         FAIL(ERR_CONFIG, "%s: has another model.rope_scaling than the model "
                          "here", session->path);

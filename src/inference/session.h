@@ -28,6 +28,7 @@ struct session {
                                  * float64 if one is, else float32 */
     const char *stored;         /* type of the stored weights, "BF16", or
                                  * "mixed" */
+    int grid_expert;            /* likewise: leaves of the experts; 0: auto */
     int grid_tensor;            /* leaves the weights were trained with; 0:
                                  * unknown */
     bool average;               /* set after opening: load the moving average

@@ -41,6 +41,8 @@ const struct instruction_row instruction_rows[DO_COUNT] = {
     [DO_TIE] = {"tie", LANE_PIPE, false, COMM_SEND, "shared matrix"},
     [DO_PEAKS] = {"peaks", LANE_WORLD, false, COMM_ALL_REDUCE,
                   "largest scores"},
+    [DO_ROUTES] = {"routes", LANE_WORLD, false, COMM_ALL_REDUCE,
+                   "tokens of experts"},
     [DO_BLOCKS] = {"blocks", LANE_COMPUTE, false, NO_CALL, ""},
     [DO_SHARE] = {"share", LANE_SHARD, false, COMM_ALL_REDUCE, "norm"},
     [DO_NORM] = {"norm", LANE_WORLD, false, COMM_ALL_REDUCE, "norm"},

@@ -148,6 +148,8 @@ static status put_tail(struct step_list *out, const struct pipeline *p)
     for (int i = 0; i < p->count; i++) TRY(put_tie(out, p, i));
     if (first->request.qk_clip > 0)
         TRY(put_world(out, p, DO_PEAKS, pipeline_peak_values(p)));
+    if (pipeline_route_values(p) > 0)
+        TRY(put_world(out, p, DO_ROUTES, pipeline_route_values(p)));
     for (int i = 0; i < p->count; i++)
         TRY(list_put(out, of_chunk(p, DO_BLOCKS, i)));
     for (int i = 0; i < p->count; i++) TRY(put_shares(out, p, i));

@@ -48,11 +48,36 @@ static int nearest_data(int64_t leaves, int64_t batch)
     return (int)(near > 1 ? near : 1);
 }
 
+static int expert_auto(const struct grid_facts *facts)
+{
+    int leaves = GRID_AUTO_EXPERTS;
+
+    if (facts->experts == 0) return 1;
+    while (facts->experts % leaves != 0) leaves /= 2;
+    return leaves;
+}
+
+static status resolve_expert(struct grid *out, int asked,
+                             const struct grid_facts *facts)
+{
+    const int64_t experts = facts->experts > 0 ? facts->experts : 1;
+
+    out->expert = expert_auto(facts);
+    if (asked == 0) return OK;
+    if (asked > GRID_LEAVES_MAX || experts % asked != 0)
+        FAIL(ERR_CONFIG, "numerics.grid_expert: %d leaves do not divide %lld "
+                         "experts of a block, or are more than %d; %d works",
+             asked, (long long)facts->experts, GRID_LEAVES_MAX, out->expert);
+    out->expert = asked;
+    return OK;
+}
+
 status grid_resolve(struct grid *out, const struct grid *asked,
                     const struct grid_facts *facts)
 {
     *out = (struct grid){.data = data_auto(facts),
                          .tensor = tensor_auto(facts), .context = 1};
+    TRY(resolve_expert(out, asked->expert, facts));
     if (asked->data != 0) {
         if (asked->data > GRID_DATA_LEAVES_MAX ||
             facts->batch % asked->data != 0)

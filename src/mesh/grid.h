@@ -16,7 +16,9 @@
 struct grid_facts {
     int64_t batch;        /* sequences of the global batch */
     int64_t length;       /* tokens of a sequence; 0: unknown */
-    int64_t heads, kv_heads, head_width, feed_forward;
+    int64_t heads, kv_heads, head_width;
+    int64_t feed_forward; /* what divides every inner width */
+    int64_t experts;      /* of a block; 0: none */
 };
 
 enum {
@@ -24,6 +26,7 @@ enum {
                                   * rank in fast mode */
     GRID_CONTEXT_RANKS_MAX = 1024, /* in fast mode */
     GRID_DATA_LEAVES_MAX = 4096,
+    GRID_AUTO_EXPERTS = 8,   /* leaves of experts, at most */
     GRID_AUTO_LARGE = 64,        /* sequences from which on auto has more */
     GRID_AUTO_TOKENS = 1024      /* of a data leaf then, at least */
 };
@@ -39,7 +42,8 @@ bool grid_is_cut(int64_t leaves, int64_t ranks);
  * blocks, and the leaves of query heads that share a key are a subtree. */
 bool grid_tensor_fits(int64_t leaves, const struct grid_facts *facts);
 
-/* asked.data, .tensor, .context: 0 for auto. context: 1. data: the largest
+/* asked.data, .tensor, .context, .expert: 0 for auto. context: 1. expert: the
+ * largest power of two up to 8 that divides the experts. data: the largest
  * power of two up to 8 that divides the batch; from GRID_AUTO_LARGE sequences
  * on up to 64, as long as a leaf has GRID_AUTO_TOKENS tokens. tensor: the
  * largest power of two up to 4 that divides heads and feed-forward width and

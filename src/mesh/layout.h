@@ -80,6 +80,9 @@ struct param_spec {
     struct param_piece pieces[PARAM_PIECES_MAX];
     enum param_init init;
     bool decay;               /* weight decay applies */
+    int expert;               /* the number of the expert that it belongs to,
+                               * from 1 on: the %d of its names is one less.
+                               * 0: of none */
     bool adapter;             /* low-rank, beside a matrix (nn/adapter.c) */
     double adapter_scale;     /* of the second one: what the product counts */
 };
@@ -130,6 +133,6 @@ int layout_runs(const struct param_spec *spec, const struct mesh *mesh,
                 struct layout_run runs[LAYOUT_RUNS_MAX]);
 
 /* The numerics grid: the finest cuts of every sum (docs/numerics.md). */
-struct grid { int data, tensor, context; };
+struct grid { int data, tensor, context, expert; };
 
 #endif

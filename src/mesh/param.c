@@ -7,6 +7,33 @@
 
 #include "base/sizes.h"
 
+/* "model.layers.%d." with a number; "" with none, -1. */
+static void numbered(char *out, size_t size, const char *name, int number)
+{
+    out[0] = 0;
+    if (number < 0) return;
+    const char *mark = strstr(name, "%d");
+
+    CHECK(mark != NULL);
+    snprintf(out, size, "%.*s%d%s", (int)(mark - name), name, number,
+             mark + 2);
+}
+
+/* "layers.3.attention.wo", "layers.3.experts.5.w2". */
+static void name_param(struct param *param, const char *name)
+{
+    char own[PARAM_NAME_BYTES];
+
+    snprintf(own, sizeof own, "%s", name);
+    if (param->spec.expert > 0)
+        numbered(own, sizeof own, name, param->spec.expert - 1);
+    if (param->layer >= 0)
+        snprintf(param->name, sizeof param->name, "layers.%d.%.76s",
+                 param->layer, own);
+    else
+        snprintf(param->name, sizeof param->name, "%s", own);
+}
+
 status param_add(struct param_table *table, const char *name, int layer,
                  const struct param_spec *spec, const int64_t held[2],
                  int *index)
@@ -37,10 +64,7 @@ status param_add(struct param_table *table, const char *name, int layer,
                             .order = table->count,
                             .rows = held != NULL ? held[0] : spec->rows,
                             .cols = held != NULL ? held[1] : spec->cols};
-    if (layer >= 0)
-        snprintf(param->name, sizeof param->name, "layers.%d.%s", layer, name);
-    else
-        snprintf(param->name, sizeof param->name, "%s", name);
+    name_param(param, name);
     if (param_cut(spec) >> AXIS_EXPERT & 1) {
         CHECK(spec->leaves > 0); /* the norm is of experts, not of ranks */
         if (spec->leaves > table->experts) table->experts = spec->leaves;
@@ -87,18 +111,6 @@ struct tensor param_shaped(const struct param *param, void *data,
     return tensor_2d(data, dtype, param->rows, param->cols);
 }
 
-/* "model.layers.%d." with a number; "" with none, -1. */
-static void numbered(char *out, size_t size, const char *name, int number)
-{
-    out[0] = 0;
-    if (number < 0) return;
-    const char *mark = strstr(name, "%d");
-
-    CHECK(mark != NULL);
-    snprintf(out, size, "%.*s%d%s", (int)(mark - name), name, number,
-             mark + 2);
-}
-
 int param_tensors(const struct param_spec *spec)
 {
     if (spec->outside_each > 0) return (int)(spec->cols / spec->outside_each);
@@ -131,6 +143,10 @@ bool param_outside(const struct param *param, const char *layer_prefix,
             out->cols = out->rows;
             out->rows = 1;
         }
+    }
+    if (spec->expert > 0) {
+        numbered(own, sizeof own, name, spec->expert - 1);
+        name = own;
     }
     numbered(prefix, sizeof prefix, layer_prefix, param->layer);
     snprintf(out->name, sizeof out->name, "%s%s", prefix, name);

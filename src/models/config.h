@@ -72,6 +72,27 @@ enum activation model_activation(const struct model_kind *kind);
 #define CONFIG_ROWS(array) \
     .rows = array, .row_count = (int)(sizeof array / sizeof *array)
 
+/* The fields of the mixtures of Qwen, and what their experts are called. */
+#define ROWS_QWEN_MIXTURE(experts_, top_k_, width_) \
+    ROW_INTEGER("num_experts", moe.experts, experts_), \
+    ROW_INTEGER("num_experts_per_tok", moe.top_k, top_k_), \
+    ROW_INTEGER("moe_intermediate_size", moe.width, width_), \
+    ROW_FLAG("norm_topk_prob", moe.normalize, false), \
+    ROW_IDLE("decoder_sparse_step"), ROW_IDLE("mlp_only_layers"), \
+    ROWS_ROUTER
+#define DECODER_QWEN_MIXTURE \
+    .router = OUTSIDE_WEIGHT("mlp.gate"), \
+    .expert_gate = OUTSIDE_WEIGHT("mlp.experts.%d.gate_proj"), \
+    .expert_up = OUTSIDE_WEIGHT("mlp.experts.%d.up_proj"), \
+    .expert_down = OUTSIDE_WEIGHT("mlp.experts.%d.down_proj")
+/* Settings of training programs: a run has its options. */
+#define ROWS_ROUTER \
+    ROW_IDLE("router_aux_loss_coef"), ROW_IDLE("output_router_logits")
+/* decoder_sparse_step and mlp_only_layers: which blocks are dense. */
+status config_read_dense(struct model *model, const struct json *config,
+                         const char *source);
+void config_write_dense(const struct model *model, struct json_writer *out);
+
 /* Fills the model from config.json by the rows of its family. ERR_CONFIG names
  * fields that are not among them or have a value that cannot be followed. */
 status config_json_read(struct model *model, const struct model_kind *kind,

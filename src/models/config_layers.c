@@ -77,6 +77,48 @@ status config_read_last(struct model *model, const struct json *config,
     return config_read_used(model, config, source, 4096);
 }
 
+/* ---- mixtures of experts ---- */
+
+/* Block i, from 1, has experts where the step divides i, unless the list says
+ * otherwise. */
+status config_read_dense(struct model *model, const struct json *config,
+                         const char *source)
+{
+    const struct json *list = json_get(config, "mlp_only_layers");
+    struct blocks chosen;
+    int64_t step;
+
+    TRY(config_read_int(config, source, "decoder_sparse_step", 1, &step));
+    blocks_every(&chosen, model->layers, step > BLOCKS_MOST ? 0 : (int)step);
+    for (int i = 0; i < model->layers; i++)
+        if (!blocks_has(&chosen, i)) blocks_put(&model->moe.dense, i);
+    if (list == NULL || list->kind == JSON_NULL) return OK;
+    if (list->kind != JSON_ARRAY)
+        FAIL(ERR_CONFIG, "%s: mlp_only_layers is not an array of numbers",
+             source);
+    for (int i = 0; i < list->count; i++) {
+        const struct json *at = &list->items[i];
+
+        if (at->kind != JSON_INTEGER || at->integer < 0 ||
+            at->integer >= model->layers)
+            FAIL(ERR_CONFIG, "%s: mlp_only_layers: entry %d is not the number "
+                             "of a layer, 0 to %d", source, i,
+                 model->layers - 1);
+        blocks_put(&model->moe.dense, (int)at->integer);
+    }
+    return OK;
+}
+
+void config_write_dense(const struct model *model, struct json_writer *out)
+{
+    json_write_key_integer(out, "decoder_sparse_step", 1);
+    json_write_key(out, "mlp_only_layers");
+    json_write_array(out);
+    for (int i = 0; i < model->layers; i++)
+        if (blocks_has(&model->moe.dense, i)) json_write_integer(out, i);
+    json_write_array_end(out);
+}
+
 /* ---- writing ---- */
 
 void config_write_window(const struct model *model, struct json_writer *out)

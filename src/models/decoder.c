@@ -248,7 +248,7 @@ static slot expand_gated(struct program *p, const struct model *m, slot x)
     return d->gelu_gate ? nn_geglu(p, x) : nn_swiglu(p, x);
 }
 
-static slot feed_forward(struct program *p, const struct model *m, slot x)
+static slot dense(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
     const struct outside *const down = &d->down;
@@ -258,8 +258,70 @@ static slot feed_forward(struct program *p, const struct model *m, slot x)
     if (m->mlp_bias)
         all[1] = vector("ffn.b2", m->width, d->down.bias, INIT_ZERO);
     x = d->gated ? expand_gated(p, m, x) : expand(p, m, x);
-    x = linear(p, m, x, all, &down, 1);
-    return norm(p, m, x, &d->ffn_after, INSIDE("ffn_after"));
+    return linear(p, m, x, all, &down, 1);
+}
+
+/* Gate and up of a matrix that has both; `width`: inner. */
+static struct param_spec gate_up(const struct model *m, const char *name,
+                                 int64_t width, const struct outside *gate,
+                                 const struct outside *up)
+{
+    struct param_spec w = rows_cut(m, name, 2 * width, NULL);
+
+    w.piece_count = 2;
+    w.pieces[0] = (struct param_piece){gate->weight, width, 1};
+    w.pieces[1] = (struct param_piece){up->weight, width, 1};
+    return w;
+}
+
+/* The expert of all tokens, times the share that it counts. */
+static slot shared_expert(struct program *p, const struct model *m, slot x)
+{
+    const struct decoder *d = decoder_of(m);
+    const int64_t width = m->moe.shared_width;
+    const struct param_spec
+        up = gate_up(m, "shared.w13", width, &d->shared_gate, &d->shared_up),
+        down = cols_cut(m, "shared.w2", width, d->shared_down.weight);
+    struct param_spec share =
+        rows_cut(m, "shared.share", 1, d->shared_share.weight);
+    slot y = nn_linear(p, nn_swiglu(p, nn_linear(p, x, &up, NULL)), &down,
+                       NULL);
+
+    share.split_rows = AXIS_NONE;
+    if (d->shared_share.weight == NULL) return y;
+    return nn_share(p, y, nn_router(p, x, &share));
+}
+
+static slot mixture(struct program *p, const struct model *m, slot x)
+{
+    const struct decoder *d = decoder_of(m);
+    const struct moe *of = &m->moe;
+    struct experts_spec spec = {
+        .up = gate_up(m, "experts.%d.w13", of->width, &d->expert_gate,
+                      &d->expert_up),
+        .down = cols_cut(m, "experts.%d.w2", of->width,
+                         d->expert_down.weight),
+        .form = {.score = ROUTER_SOFTMAX, .normalised = of->normalize,
+                 .experts = of->experts, .choices = of->top_k},
+        .leaf = of->experts / (p->grid.expert > 0 ? p->grid.expert : 1)};
+    struct param_spec router =
+        rows_cut(m, "router", of->experts, d->router.weight);
+
+    router.split_rows = AXIS_NONE;
+    const slot choice = nn_choose(p, nn_router(p, x, &router), &spec.form);
+    const slot y = nn_experts(p, x, choice, &spec);
+
+    if (of->shared_width == 0) return y;
+    return nn_add(p, y, shared_expert(p, m, x));
+}
+
+static slot feed_forward(struct program *p, const struct model *m, slot x)
+{
+    const bool mixed =
+        m->moe.experts > 0 && !blocks_has(&m->moe.dense, p->block);
+
+    x = mixed ? mixture(p, m, x) : dense(p, m, x);
+    return norm(p, m, x, &decoder_of(m)->ffn_after, INSIDE("ffn_after"));
 }
 
 /* ---- the model ---- */

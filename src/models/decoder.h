@@ -36,6 +36,10 @@ struct decoder {
         ffn_norm, ffn_after,
         gate, up, gate_up,   /* two tensors, or one; up alone: not gated */
         down,
+        router,              /* of a mixture of experts: their logits, */
+        expert_gate, expert_up, expert_down, /* one of each, its number %d, */
+        shared_gate, shared_up, shared_down, /* the expert of all tokens */
+        shared_share,        /* and the logit of the share that it counts */
         norm;                /* after the last block */
     bool whole_norm;         /* q_norm, k_norm: over all heads at once */
     bool each_norm;          /* ... LayerNorm, each head with weights of its

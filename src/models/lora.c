@@ -22,11 +22,13 @@ static const struct outside *table_part(const struct decoder *d, int index)
     return parts[index];
 }
 
-/* A family has either the fused halves or the separate ones. */
+/* A family has either the fused halves or the separate ones. A mixture of
+ * experts has adapters beside its attention only. */
 const struct outside *lora_part(const struct model *model, int index)
 {
     const struct outside *part = table_part(decoder_of(model), index);
 
+    if (model->moe.experts > 0 && index >= LORA_FEED_FORWARD) return NULL;
     return part->weight != NULL && part->lora_a != NULL ? part : NULL;
 }
 

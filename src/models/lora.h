@@ -8,7 +8,11 @@
 
 struct outside;
 
-enum { LORA_PARTS = 9, /* of a block */ LORA_NAME_BYTES = 128 };
+enum {
+    LORA_PARTS = 9,        /* of a block ... */
+    LORA_FEED_FORWARD = 5, /* ... from which on they are not of attention */
+    LORA_NAME_BYTES = 128
+};
 
 /* The adapters that the options ask for: one rank, the same matrices in every
  * block. */

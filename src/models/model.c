@@ -7,12 +7,14 @@
 
 #include "base/file.h"
 #include "models/lora.h"
+#include "models/moe.h"
 
 static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
     &model_qwen2, &model_qwen3, &model_mistral, &model_ministral,
     &model_smollm3, &model_olmo2, &model_phi3, &model_stablelm,
     &model_starcoder2, &model_gpt_neox, &model_gptj, &model_falcon,
-    &model_palm, &model_gemma, &model_gemma2, &model_gemma3};
+    &model_palm, &model_gemma, &model_gemma2, &model_gemma3, &model_mixtral,
+    &model_olmoe, &model_qwen2_moe, &model_qwen3_moe};
 enum { KINDS = sizeof kinds / sizeof *kinds, NAME_BYTES = 64 };
 
 /* By what options or, where they differ, a config.json call it. */
@@ -89,6 +91,7 @@ static status check(const struct model *m)
     const int rotary = m->rotary > 0 ? m->rotary : m->head_width;
 
     TRY(check_heads(m));
+    TRY(moe_check(m));
     if (!is_learned(m->kind) && !m->alibi &&
         (rotary % 2 != 0 || rotary > m->head_width))
         FAIL(ERR_CONFIG, "%s of %d %s: rotary embedding needs an even number; "
@@ -183,6 +186,7 @@ static status check_family(const struct model *m, const struct options *o)
         {"layer_scale", o->model.layer_scale, !kind->layer_scale},
         {"rope_scaling", m->rope.kind != ROPE_PLAIN, is_learned(kind)}};
 
+    TRY(moe_check_options(kind, o));
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
             FAIL(ERR_CONFIG, "model.%s: %s has none; leave it out",
@@ -194,7 +198,7 @@ static status check_family(const struct model *m, const struct options *o)
     return OK;
 }
 
-enum { SIZES = 16 };
+enum { SIZES = 20 };
 
 struct size_row { const char *name; int64_t value; };
 
@@ -211,7 +215,10 @@ static void sizes_of(const struct options *o, struct size_row rows[SIZES])
         {"window_skip", o->model.window_skip},
         {"parallel_norms", o->model.parallel_norms},
         {"qk_norm", o->model.qk_norm}, {"alibi", o->model.alibi},
-        {"layer_scale", o->model.layer_scale}};
+        {"layer_scale", o->model.layer_scale},
+        {"moe.experts", o->moe.experts}, {"moe.top_k", o->moe.top_k},
+        {"moe.intermediate_size", o->moe.intermediate_size},
+        {"moe.shared_intermediate_size", o->moe.shared_intermediate_size}};
 
     memcpy(rows, asked, sizeof asked);
 }
@@ -235,7 +242,9 @@ static status check_same(const struct model *m, const struct options *options)
                                   blocks_period(&m->still, m->layers),
                                   blocks_period(&m->whole, m->layers),
                                   m->parallel_norms, m->qk_norm, m->alibi,
-                                  m->layer_scale};
+                                  m->layer_scale, m->moe.experts,
+                                  m->moe.top_k, m->moe.width,
+                                  m->moe.shared_width};
     struct size_row asked[SIZES], idle[SIZES];
     struct options_set defaults = {0};
 
@@ -246,8 +255,9 @@ static status check_same(const struct model *m, const struct options *options)
     for (int i = 0; i < SIZES; i++)
         if (asked[i].value != idle[i].value && asked[i].value != found[i] &&
             !is_longer(m, &asked[i]))
-            FAIL(ERR_CONFIG, "model.%s: %lld, but the config.json of "
+            FAIL(ERR_CONFIG, "%s%s: %lld, but the config.json of "
                              "model.from has %lld; remove it",
+                 strchr(asked[i].name, '.') == NULL ? "model." : "",
                  asked[i].name, (long long)asked[i].value,
                  (long long)found[i]);
     return OK;
@@ -264,6 +274,12 @@ static status check_words(const struct options *o)
         if (rows[i].value[0] != 0)
             FAIL(ERR_CONFIG, "model.%s: the config.json of model.from sets it; "
                              "remove it", rows[i].name);
+    if (o->moe.every > 1 || o->moe.first_dense > 0 || o->moe.normalize >= 0 ||
+        o->moe.dense[0] != 0)
+        FAIL(ERR_CONFIG, "moe.%s: the config.json of model.from sets it; "
+                         "remove it", o->moe.every > 1 ? "every"
+                         : o->moe.first_dense > 0 ? "first_dense"
+                         : o->moe.normalize >= 0  ? "normalize" : "dense");
     return OK;
 }
 
@@ -299,6 +315,7 @@ static void fill_sizes(struct model *m, const struct options *options)
     if (m->feed_forward == 0)
         m->feed_forward = is_gated(kind) ? (8 * width / 3 + 31) / 32 * 32
                                          : 4 * width;
+    moe_fill(m, options);
     if (m->context == 0) m->context = options->data.sequence;
     if (m->rotary == 0 && kind->rotary_share > 0)
         m->rotary = (int)(m->head_width * kind->rotary_share) / 2 * 2;
@@ -330,6 +347,7 @@ static status choose_layers(struct model *m, const struct options *o)
     const int windows[] = {(int)o->model.window_skip, m->kind->window_skip},
               turns[] = {(int)o->model.rope_skip, m->kind->rope_skip};
 
+    TRY(moe_choose_dense(m, o));
     if (m->window == 0 && o->model.window_except[0] != 0)
         FAIL(ERR_CONFIG, "model.window_except: there is no window; set "
                          "model.window");
@@ -439,6 +457,9 @@ status model_from_options(struct model *model, const struct options *options,
         TRY(describe(model, options, vocab));
     }
     TRY(choose_adapters(model, options));
+    if (options->model.mup_base_width > 0 && model->moe.experts > 0)
+        FAIL(ERR_CONFIG, "model.mup_base_width: muP has no rule for routers "
+                         "and experts here; leave it out");
     if (options->model.mup_base_width > 0)
         model->mup = (double)model->width /
                      (double)options->model.mup_base_width;
@@ -541,7 +562,7 @@ done:
 
 status model_build_whole(struct program *program, const struct model *model)
 {
-    const struct grid grid = {1, 1, 1};
+    const struct grid grid = {1, 1, 1, 1};
     status result;
 
     program_init(program, PROGRAM_TRAIN, DTYPE_F32, &grid);

@@ -28,6 +28,17 @@ struct lora {
     uint64_t sites[LORA_LAYERS_MAX];
 };
 
+/* The feed-forward part of a block as a mixture of experts
+ * (docs/experts.md). */
+struct moe {
+    int experts;           /* of a block; 0: every block is dense */
+    int top_k;             /* of them, for each token */
+    int64_t width;         /* inner, of one expert */
+    int64_t shared_width;  /* inner, of the expert of all tokens; 0: none */
+    bool normalize;        /* gates of the chosen are over their sum */
+    struct blocks dense;   /* blocks without experts */
+};
+
 struct model {
     const struct model_kind *kind;
     const struct decoder *decoder; /* NULL: the family's */
@@ -58,6 +69,7 @@ struct model {
     double init_std;
     double mup;            /* width over the base width of muP (mup.h); 0: the
                             * standard parametrisation. Not in config.json */
+    struct moe moe;
     struct lora lora;
     int64_t bos, eos;      /* ids written into config.json; -1: none */
     double dropout;        /* largest probability that a config.json names: read
@@ -97,6 +109,12 @@ struct model_kind {
     double rope_base;         /* where a config.json does not say; 0: 10000 */
     double rope_local_base;   /* when nobody says; 0: never has one */
     enum activation activation; /* of a feed-forward part without gate */
+    int experts, top_k;       /* when options do not say; 0: has no experts */
+    bool normalize;           /* likewise; ... */
+    bool normalize_choice;    /* may be said */
+    bool expert_sizes;        /* experts have a width of their own, and some
+                               * blocks may be dense */
+    bool shared_expert;       /* may have an expert of all tokens */
     /* Appends the steps of the whole model to a program whose sizes are set. */
     status (*build)(struct program *program, const struct model *model);
     /* Reads parts of a config.json that rows cannot express; NULL: nothing. */
@@ -110,7 +128,8 @@ struct model_kind {
 extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_qwen3, model_mistral, model_ministral, model_smollm3, model_olmo2,
     model_phi3, model_stablelm, model_starcoder2, model_gpt_neox, model_gptj,
-    model_falcon, model_palm, model_gemma, model_gemma2, model_gemma3;
+    model_falcon, model_palm, model_gemma, model_gemma2, model_gemma3,
+    model_mixtral, model_olmoe, model_qwen2_moe, model_qwen3_moe;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes
@@ -125,6 +144,15 @@ status model_write_config(const struct model *model, enum dtype dtype,
                           struct text *out);
 /* As the option model.rope_scaling spells it; nothing for plain. */
 status rope_to_text(const struct rope_scaling *scaling, struct text *out);
+/* The inner width of the feed-forward part of a block, mean over blocks: what a
+ * token uses, and what is there. */
+double model_inner_used(const struct model *model);
+double model_inner_held(const struct model *model);
+/* Parameters of experts that a token has not chosen. */
+int64_t model_idle(const struct model *model);
+/* The largest number that divides the inner widths of all feed-forward parts.
+ */
+int64_t model_inner(const struct model *model);
 /* The whole model as one rank would build it for a single token: what its
  * parameters are. The caller frees it. */
 status model_build_whole(struct program *program, const struct model *model);

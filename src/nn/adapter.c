@@ -24,131 +24,6 @@ static const struct param *weight_of(const struct run *run,
     return &run->program->params.items[step->param[0]];
 }
 
-/* ---- a matrix that every tensor rank has whole ---- */
-
-static status local_forward(const struct step *step, struct run *run)
-{
-    const struct sum_order order =
-        run_order_whole(run, weight_of(run, step)->cols);
-    const struct matmul call = {
-        .c = run_slot(run, step->output), .a = run_slot(run, step->input),
-        .b = tensor_transpose(run_weight(run, step, 0)), .order = &order};
-
-    return run->kernels->matmul(run->stream, &call);
-}
-
-static status local_backward(const struct step *step, struct run *run)
-{
-    const struct tensor dx = run_gradient(run, step->input);
-    const struct sum_order order =
-        run_order_whole(run, weight_of(run, step)->rows);
-    const struct matmul call = {
-        .c = dx, .a = run_gradient(run, step->output),
-        .b = run_weight(run, step, 0), .order = &order,
-        .left = run->event->adds ? &dx : NULL};
-
-    return run->kernels->matmul(run->stream, &call);
-}
-
-/* The tokens of one part of one leaf: of each of its sequences, or of both
- * chunks of a context leaf of each. */
-static struct sum_order order_part(struct run *run,
-                                   const struct token_order *order, int leaf,
-                                   int part)
-{
-    const int contexts = token_order_contexts(order);
-    const int chunks = order->chunks > 1 ? 2 : 1;
-    const int64_t from = token_order_part(order, part);
-    const int64_t length = token_order_part(order, part + 1) - from;
-    int64_t count = 0;
-
-    for (int64_t i = 0; i < order->sequences_per_leaf; i++) {
-        const int64_t sequence =
-            (leaf / contexts * order->sequences_per_leaf + i) * order->length;
-
-        for (int second = 0; second < chunks; second++)
-            run->segments[count++] = (struct sum_segment){
-                sequence + from +
-                    (chunks > 1 ? token_order_first(order, leaf % contexts,
-                                                    second) : 0),
-                length, 0};
-    }
-    return (struct sum_order){run->segments, count, 1};
-}
-
-static status local_backward_weight(const struct step *step, struct run *run)
-{
-    const struct param *param = weight_of(run, step);
-    const struct tensor x = run_slot(run, step->input);
-    const struct tensor dy = run_gradient(run, step->output);
-    struct vector_pass pass = {0};
-
-    if (!gradient_made(run->program, step->stream[0])) return OK; /* frozen */
-    while (vector_next(run, step, 0, &pass)) {
-        const struct token_order *order = &pass.order;
-        const int leaves = order->leaves * token_order_contexts(order);
-
-        for (int i = 0; i < leaves * order->parts; i++) {
-            const struct sum_order part =
-                order_part(run, order, i / order->parts, i % order->parts);
-            const struct tensor row = tensor_rows(pass.sums[0], i, 1);
-            const struct matmul call = {
-                .c = tensor_2d(row.data, row.dtype, param->rows, param->cols),
-                .a = tensor_transpose(piece_rows(run, dy, &pass.piece)),
-                .b = piece_rows(run, x, &pass.piece), .order = &part,
-                .continues = order->continues};
-
-            TRY(run->kernels->matmul(run->stream, &call));
-        }
-        TRY(vector_end(run, step, 0, &pass));
-    }
-    return OK;
-}
-
-static struct step_cost adapter_cost(const struct step *step,
-                                     const struct program *p)
-{
-    const struct param *weight = &p->params.items[step->param[0]];
-    const int64_t tokens = program_slot_rows(p, step->output);
-    const int64_t width = p->slots[step->input].width +
-                          p->slots[step->output].width;
-
-    return (struct step_cost){
-        .flops = 2 * (double)tokens * (double)weight->elements,
-        .bytes_moved = (double)((tokens * width + weight->elements) *
-                                dtype_bytes(p->dtype))};
-}
-
-static size_t local_scratch(const struct step *step, const struct program *p)
-{
-    return vector_scratch(p, 1, p->params.items[step->param[0]].elements);
-}
-
-static const struct layer layer_local = {
-    .name = "adapter", .kind = LAYER_ADAPTER, .forward = local_forward,
-    .backward_input = local_backward,
-    .backward_weight = local_backward_weight, .cost = adapter_cost,
-    .scratch = local_scratch, .keeps_input_for_w = true,
-    .keeps_output_gradient_for_w = true};
-
-static slot add_local(struct program *p, slot x, const struct param_spec *spec)
-{
-    x = relayout_local(p, x);
-    const int step = program_add_step(p, &layer_local, x);
-    const slot output = program_add_slot(p, "adapter", spec->rows, false);
-
-    if (p->error != OK) return -1;
-    p->steps[step].output = output;
-    p->slots[output].layout.tokens = p->slots[x].layout.tokens;
-    program_add_param(p, step, 0, spec);
-    if (p->error != OK) return -1;
-    struct stream_info *stream = &p->streams[p->stream_count - 1];
-
-    stream->vector = true;
-    stream->local = p->slots[output].layout.tokens >> AXIS_TENSOR & 1;
-    return output;
-}
-
 /* ---- B of a matrix whose rows tensor ranks share ---- */
 
 /* Piece i of the adapter: its rows of B here, its columns of a and of u. */
@@ -294,7 +169,7 @@ static status expand_backward_weight(const struct step *step, struct run *run)
 static const struct layer layer_expand = {
     .name = "adapter", .kind = LAYER_ADAPTER, .forward = expand_forward,
     .backward_input = expand_backward,
-    .backward_weight = expand_backward_weight, .cost = adapter_cost,
+    .backward_weight = expand_backward_weight, .cost = local_cost,
     .keeps_input_for_w = true, .keeps_output_gradient_for_w = true};
 
 /* ---- building ---- */
@@ -390,9 +265,9 @@ static slot add_adapter(struct program *p, slot x,
     b.name = names[1];
     if (weight->split_cols == AXIS_TENSOR) {
         u = nn_scale_over(p, nn_linear(p, x, &a, NULL), adapter->scale);
-        return add_local(p, u, &b);
+        return local_adapter(p, u, &b);
     }
-    u = nn_scale_over(p, add_local(p, x, &a), adapter->scale);
+    u = nn_scale_over(p, local_adapter(p, x, &a), adapter->scale);
     return add_expand(p, u, weight, &b, adapter);
 }
 

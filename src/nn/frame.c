@@ -105,7 +105,7 @@ static status add_typed(struct planner *planner, slot which, bool gradient,
 {
     struct frame_plan *plan = planner->plan;
     const struct program *program = planner->program;
-    const int64_t width = program->slots[which].width;
+    const int64_t width = program_slot_width(program, which, gradient);
 
     if (plan->buffer_count == plan->buffer_capacity) {
         const int capacity = plan->buffer_capacity ? 2 * plan->buffer_capacity
@@ -327,6 +327,7 @@ static status plan_forward(struct planner *planner)
                                         (i > 0 && planner->ahead == i)};
 
         if (step->input >= 0) touch(planner, plan->activation[step->input]);
+        if (step->second >= 0) touch(planner, plan->activation[step->second]);
         if (step->left >= 0) touch(planner, plan->activation[step->left]);
         touch_source(planner, step->input, plan->activation);
         if (step->output >= 0 && plan->activation[step->output] < 0)
@@ -372,11 +373,13 @@ static status ensure(struct planner *planner, slot which)
     const struct step *step = first_writer(planner, which);
 
     TRY(ensure(planner, step->input));
+    TRY(ensure(planner, step->second));
     TRY(ensure(planner, step->left));
     TRY(add_buffer(planner, step->output, false, &plan->again[step->output]));
     if (step->aux >= 0)
         TRY(add_buffer(planner, step->aux, false, &plan->again[step->aux]));
     if (step->input >= 0) touch(planner, plan->again[step->input]);
+    if (step->second >= 0) touch(planner, plan->again[step->second]);
     if (step->left >= 0) touch(planner, plan->again[step->left]);
     touch_source(planner, step->input, plan->again);
     TRY(add_event(planner, (struct event){
@@ -396,9 +399,12 @@ static status ensure(struct planner *planner, slot which)
 static bool has_weight_pass(const struct program *p, const struct step *step)
 {
     if (step->layer->backward_weight == NULL) return false;
-    for (int j = 0; j < (step->output < 0 ? STEP_PARAMS_MAX : 1); j++)
-        if (step->stream[j] >= 0 && gradient_made(p, step->stream[j]))
-            return true;
+    for (int j = 0; j < step_uses(step); j++) {
+        const int stream = step_use(step, j).stream;
+
+        if (j % STEP_PARAMS_MAX > 0 && step->output >= 0) continue;
+        if (stream >= 0 && gradient_made(p, stream)) return true;
+    }
     return false;
 }
 
@@ -410,8 +416,10 @@ static status plan_weight(struct planner *planner, const struct step *step)
 
     if (!has_weight_pass(planner->program, step)) return OK;
     if (layer->keeps_input_for_w) TRY(ensure(planner, step->input));
+    TRY(ensure(planner, step->second));
     if (layer->keeps_input_for_w && step->input >= 0)
         touch(planner, planner->plan->again[step->input]);
+    if (step->second >= 0) touch(planner, planner->plan->again[step->second]);
     if (layer->keeps_input_for_w)
         touch_source(planner, step->input, planner->plan->again);
     if (layer->keeps_output_gradient_for_w && step->output >= 0)
@@ -440,15 +448,16 @@ static status plan_input(struct planner *planner, const struct step *step)
                           .beside = goes_beside(planner, step, false)};
     const slot kept[] = {layer->keeps_input_for_b ? step->input : -1,
                          layer->keeps_output_for_b ? step->output : -1,
-                         layer->keeps_aux_for_b ? step->aux : -1};
+                         layer->keeps_aux_for_b ? step->aux : -1,
+                         step->second};
 
     /* The input of W is gathered again beside the product of B. */
     if (multiplies(step) && planner->mode == BACKWARD_FUSED &&
         has_weight_pass(planner->program, step) &&
         gather_of(planner, step->input) != NULL)
         TRY(ensure(planner, step->input));
-    for (int i = 0; i < 3; i++) TRY(ensure(planner, kept[i]));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < 4; i++) TRY(ensure(planner, kept[i]));
+    for (int i = 0; i < 4; i++)
         if (kept[i] >= 0) touch(planner, plan->again[kept[i]]);
     if (step->output >= 0) touch(planner, plan->gradient[step->output]);
     /* The residual's gradient is made before the layer's (run.c), so that a
@@ -466,6 +475,8 @@ static status plan_input(struct planner *planner, const struct step *step)
         }
     }
     touch_scattered(planner, step);
+    if (layer->second_gradient)
+        TRY(need_gradient(planner, step->second, &event.adds_second));
     if (step->input >= 0 && !layer->in_place)
         TRY(need_gradient(planner, step->input, &event.adds));
     if (event.adds && planner->ahead == step->index && step->index > 0) {

@@ -20,6 +20,7 @@ struct event {
     int step;
     bool adds;       /* B: the input's gradient exists already */
     bool adds_left;  /* B: the residual's gradient exists already */
+    bool adds_second; /* B: the second input's gradient exists already */
     bool alias_left; /* B: the residual's gradient is the output's, in place */
     int ahead;       /* F, B of a product: step of the relayout after it, whose
                       * sums it starts piece by piece; 0: none */

@@ -54,8 +54,20 @@ slot relayout_scatter(struct program *p, slot x,
                       const struct param_spec *bias);
 slot relayout_local(struct program *p, slot x);
 slot relayout_whole(struct program *p, slot x, bool again);
+/* whole [all tokens, width] of part [own tokens, width], and the sums over
+ * ranks the other way. `messages`: scratch that either of a width needs. */
+status relayout_gather_tokens(struct run *run, struct tensor whole,
+                              struct tensor part);
+status relayout_scatter_sums(struct run *run, struct tensor part,
+                             struct tensor whole);
+size_t relayout_messages(const struct program *p, const struct group *tensor,
+                         int64_t width);
 /* x where there is one tensor rank; else an error: `name` is not cut. */
 slot relayout_uncut(struct program *p, slot x, const char *name);
-extern const struct layer layer_scatter, layer_dropout, layer_attention;
+/* y = x Wᵀ of a matrix that every tensor rank has whole (local.c). */
+slot local_adapter(struct program *p, slot x, const struct param_spec *spec);
+struct step_cost local_cost(const struct step *step, const struct program *p);
+extern const struct layer layer_scatter, layer_dropout, layer_attention,
+    layer_combine;
 
 #endif

@@ -269,7 +269,7 @@ static bool takes_left(const struct step *last, slot y)
 {
     return last->output == y && last->left < 0 &&
            (last->layer == &layer_linear || last->layer == &layer_scatter ||
-            last->layer == &layer_dropout);
+            last->layer == &layer_dropout || last->layer == &layer_combine);
 }
 
 slot nn_add(struct program *p, slot x, slot y)

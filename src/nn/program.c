@@ -56,8 +56,8 @@ int program_add_step(struct program *p, const struct layer *layer, slot input)
     p->steps = items;
     p->steps[p->step_count] = (struct step){
         .layer = layer, .index = p->step_count, .block = p->block,
-        .input = input, .left = -1, .output = -1, .aux = -1,
-        .param = {-1, -1}, .stream = {-1, -1}};
+        .input = input, .second = -1, .left = -1, .output = -1, .aux = -1,
+        .param = {-1, -1}, .stream = {-1, -1}, .each = 1};
     return p->step_count++;
 }
 
@@ -193,9 +193,12 @@ double program_training_flops(const struct program *program)
     for (int i = 0; i < program->step_count; i++) {
         const struct step *step = &program->steps[i];
         const double flops = step->layer->cost(step, program).flops;
-        const bool made =
-            step->param[0] < 0 ||
-            param_has_gradient(&program->params.items[step->param[0]]);
+        bool made = step->param[0] < 0;
+
+        for (int j = 0; j < step_uses(step); j += STEP_PARAMS_MAX)
+            made |= step->param[0] >= 0 &&
+                    param_has_gradient(
+                        &program->params.items[step_use(step, j).param]);
 
         sum += (made ? 3 : 2) * flops;
     }
@@ -281,14 +284,17 @@ enum dtype program_slot_dtype(const struct program *program, slot which)
     const bool partial = info->layout.partial >> AXIS_TENSOR & 1 &&
                          program_tensor_ranks(program) > 1;
 
+    if (info->integer) return DTYPE_I32;
     return info->statistic || partial ? program_real(program)
                                       : program->dtype;
 }
 
 enum dtype program_gradient_dtype(const struct program *program, slot which)
 {
-    return program->slots[which].gathered ? program_real(program)
-                                          : program->dtype;
+    const struct slot_info *info = &program->slots[which];
+
+    return info->gathered || info->wide ? program_real(program)
+                                        : program->dtype;
 }
 
 /* Leaves of this rank that are several subtrees have numbers among those of
@@ -385,6 +391,7 @@ static status drop_blocks(struct program *p)
         readers[i] = (struct last_readers){-1, -1};
     for (int i = 0; i < p->step_count; i++) {
         note_reader(p, i, p->steps[i].input, readers);
+        note_reader(p, i, p->steps[i].second, readers);
         note_reader(p, i, p->steps[i].left, readers);
     }
     for (int i = 0; i < p->step_count; i++) {
@@ -462,11 +469,13 @@ status program_print(const struct program *program, struct text *out)
             TRY(print_axes(out, "partial", info->layout.partial));
         }
         if (step->input >= 0) TRY(text_printf(out, " <- s%d", step->input));
+        if (step->second >= 0) TRY(text_printf(out, ", s%d", step->second));
         if (step->left >= 0) TRY(text_printf(out, " + s%d", step->left));
         for (int j = 0; j < STEP_PARAMS_MAX; j++)
             if (step->param[j] >= 0)
                 TRY(text_printf(
                     out, "  %s", program->params.items[step->param[j]].name));
+        if (step->each > 1) TRY(text_printf(out, " x %d", step->each));
         TRY(text_printf(out, "  %.3f GFLOP, %.1f MB",
                         1e-9 * cost.flops,
                         1e-6 * cost.bytes_moved));

@@ -16,6 +16,7 @@
 
 #include "base/text.h"
 #include "comm/comm.h"
+#include "kernels/experts.h"
 #include "kernels/kernels.h"
 #include "mesh/grid.h"
 #include "mesh/param.h"
@@ -39,7 +40,7 @@ struct step_cost { /* real: products of sizes pass what integers hold */
 enum layer_kind {
     LAYER_EMBEDDING, LAYER_NORM, LAYER_LINEAR, LAYER_ADAPTER, LAYER_ROPE,
     LAYER_ATTENTION, LAYER_ACTIVATION, LAYER_DROPOUT, LAYER_ADD,
-    LAYER_RELAYOUT, LAYER_HEAD
+    LAYER_RELAYOUT, LAYER_HEAD, LAYER_ROUTER, LAYER_EXPERTS
 };
 
 /* Steps between slots that the tensor axis cuts by tokens and others. */
@@ -69,6 +70,7 @@ struct layer {
     bool looks_up;              /* reads the rows of its table that tokens
                                  * name */
     bool in_place;              /* output slot is the input slot */
+    bool second_gradient;       /* B makes the gradient of the second input */
     bool keeps_input_for_b, keeps_output_for_b, keeps_aux_for_b;
     bool keeps_input_for_w, keeps_output_gradient_for_w;
 };
@@ -86,11 +88,14 @@ struct step {
     int index;                 /* in the program */
     int block;                 /* block of the model, -1 outside */
     slot input;                /* what the flags speak of; -1: tokens */
+    slot second;               /* an input that every pass reads too, or -1 */
     slot left;                 /* residual added to the result, or -1 */
     slot output;               /* -1: the loss */
     slot aux;                  /* second output (statistics), or -1 */
     int param[STEP_PARAMS_MAX];  /* index in the table, or -1 */
     int stream[STEP_PARAMS_MAX]; /* index in the streams, or -1 */
+    int each;                  /* parameters (and streams) that follow each
+                                * other from these on, one of every expert; 1 */
     union {
         struct { double epsilon;
                  bool plus_one; /* the weight is stored less 1 */
@@ -112,11 +117,33 @@ struct step {
                  double epsilon;
                  bool plus_one, each; } qk_norm;
         struct { const struct precision *recipe; /* NULL: none */ } linear;
+        struct { struct router_form form;
+                 int leaf;         /* experts of a leaf of the grid */
+                 bool by_entry;    /* rows lie as tokens and choices do */
+                 bool scaled;      /* B: their gradient takes the gates, which
+                                    * products take elsewhere */
+        } experts;
         struct { int pieces;       /* of a fused matrix that have one */
                  int64_t column[PARAM_PIECES_MAX]; /* where each writes */
         } adapter;
     } set;
 };
+
+/* Parameter and stream `index` of a step; -1: none. They are counted expert by
+ * expert. */
+struct step_use { int param, stream; };
+static inline int step_uses(const struct step *step)
+{
+    return STEP_PARAMS_MAX * step->each;
+}
+static inline struct step_use step_use(const struct step *step, int index)
+{
+    const int which = index % STEP_PARAMS_MAX, expert = index / STEP_PARAMS_MAX;
+
+    if (step->param[which] < 0) return (struct step_use){-1, -1};
+    return (struct step_use){step->param[which] + expert,
+                             step->stream[which] + expert};
+}
 
 /* Masks of mesh axes (1 << AXIS_...). */
 struct slot_layout { unsigned tokens, width, partial; };
@@ -130,6 +157,10 @@ struct slot_info {
     bool again;         /* dropped under every policy */
     bool gathered;      /* from all tensor ranks: its gradient is a sum over
                          * them */
+    bool wide;          /* its gradient is real, too */
+    bool integer;       /* of 32 bits: a router's choice (experts.h) */
+    int64_t gradient_width; /* of its gradient, where that is another; 0: as
+                         * wide */
     slot local;         /* while building: its sum over ranks, cut by tokens */
     struct slot_layout layout;
 };
@@ -177,6 +208,8 @@ struct program {
     int64_t vocab;
     int64_t logits_chunk; /* tokens whose logits exist at once */
     double z_loss;      /* coefficient of the head's z-loss; 0: none */
+    double balance;     /* coefficient of the routers' balance loss; 0: none */
+    double router_z;    /* likewise, of their z-loss */
     double dropout;     /* probability; 0: the program has no such steps */
     double attention_dropout; /* of attention's weights; 0: none */
     bool peaks;         /* largest scores are watched */
@@ -278,6 +311,23 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
 slot nn_swiglu(struct program *p, slot gate_up);
 slot nn_geglu(struct program *p, slot gate_up);
 slot nn_activation(struct program *p, slot x, enum activation activation);
+/* The router of a mixture of experts: logits of every expert, weight [experts,
+ * width]. */
+slot nn_router(struct program *p, slot x, const struct param_spec *weight);
+/* The choice of each token by these logits: read by the layers below. */
+slot nn_choose(struct program *p, slot logits, const struct router_form *form);
+/* Experts of two matrices each (nn/experts.c): chosen rows only. x is [tokens,
+ * width]; specs are those of expert 1, whose names have a %d. */
+struct experts_spec {
+    struct param_spec up, down;  /* up: gate, then up */
+    struct router_form form;
+    int leaf;                    /* experts of a leaf of the grid */
+};
+slot nn_experts(struct program *p, slot x, slot choice,
+                const struct experts_spec *spec);
+/* y = x times the gate that each token has by logits [tokens, 1]: their
+ * sigmoid. */
+slot nn_share(struct program *p, slot x, slot logits);
 /* x with elements set to zero at random, where the program has dropout, and
  * while training: else x. `use` < DROPOUT_USES tells apart the uses of a block.
  */
@@ -332,6 +382,15 @@ struct layout_span program_part(const struct program *program, int rank);
 int program_tensor_ranks(const struct program *program);
 /* Chunks of all sequences of a micro-batch. */
 int64_t program_rows(const struct program *program);
+/* Elements of a token, of a slot or of its gradient. */
+static inline int64_t program_slot_width(const struct program *program,
+                                         slot which, bool gradient)
+{
+    const struct slot_info *info = &program->slots[which];
+
+    return gradient && info->gradient_width > 0 ? info->gradient_width
+                                                : info->width;
+}
 /* Rows of a slot. */
 int64_t program_slot_rows(const struct program *program, slot which);
 /* The type of sums, of statistics and of parameters' gradients. */

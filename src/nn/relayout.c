@@ -32,8 +32,8 @@ static struct tensor flat(struct tensor view)
     return tensor_1d(view.data, view.dtype, tensor_count(&view));
 }
 
-static status gather_tokens(struct run *run, struct tensor whole,
-                            struct tensor part)
+status relayout_gather_tokens(struct run *run, struct tensor whole,
+                              struct tensor part)
 {
     const struct part_counts counts =
         part_counts(run->program, whole.shape[1]);
@@ -47,8 +47,8 @@ static status gather_tokens(struct run *run, struct tensor whole,
     return comm_run(run->groups[AXIS_TENSOR], &call);
 }
 
-static status scatter_sums(struct run *run, struct tensor part,
-                           struct tensor whole)
+status relayout_scatter_sums(struct run *run, struct tensor part,
+                             struct tensor whole)
 {
     const struct part_counts counts =
         part_counts(run->program, whole.shape[1]);
@@ -65,7 +65,7 @@ static status scatter_sums(struct run *run, struct tensor part,
 
 static status gather_forward(const struct step *step, struct run *run)
 {
-    return gather_tokens(run, run_slot(run, step->output),
+    return relayout_gather_tokens(run, run_slot(run, step->output),
                          run_slot(run, step->input));
 }
 
@@ -96,7 +96,7 @@ static status gather_backward(const struct step *step, struct run *run)
     }
     sum = sum_room(run, dx);
     if (run->event->adds) sum.data = run->scratch;
-    TRY(scatter_sums(run, sum, run_gradient(run, step->output)));
+    TRY(relayout_scatter_sums(run, sum, run_gradient(run, step->output)));
     if (!run->event->adds) return set_sum(run, dx, sum);
     return run->kernels->add(run->stream, flat(dx), flat(dx), flat(sum));
 }
@@ -127,10 +127,9 @@ static size_t gather_scratch(const struct step *step, const struct program *p)
                     dtype_bytes(program_real(p)));
 }
 
-static size_t sum_messages(const struct step *step, const struct program *p,
-                           const struct group *tensor)
+size_t relayout_messages(const struct program *p, const struct group *tensor,
+                         int64_t width)
 {
-    const int64_t width = p->slots[step->output].width;
     const struct part_counts counts = part_counts(p, width);
     const enum dtype real = program_real(p);
     const int64_t own = part_elements(p, width), all = p->tokens * width;
@@ -150,6 +149,12 @@ static size_t sum_messages(const struct step *step, const struct program *p,
     return a > b ? a : b;
 }
 
+static size_t sum_messages(const struct step *step, const struct program *p,
+                           const struct group *tensor)
+{
+    return relayout_messages(p, tensor, p->slots[step->output].width);
+}
+
 /* Every rank's tokens to all, and sums of all ranks to each; beside products
  * a call for each piece of the micro-batch. */
 static void relayout_exchanges(const struct step *step,
@@ -157,7 +162,8 @@ static void relayout_exchanges(const struct step *step,
                                const struct exchange_case *at,
                                struct layer_exchanges *out)
 {
-    const int64_t width = p->slots[step->output].width;
+    const int64_t width =
+        program_slot_width(p, step->output, !exchange_forward(at));
     const int64_t part =
         program_part(p, p->place.at[AXIS_TENSOR]).count * program_rows(p) *
         width;
@@ -237,7 +243,7 @@ static status scatter_forward(const struct step *step, struct run *run)
         TRY(overlap_wait_all(run, sum));
     } else {
         sum = sum_room(run, y);
-        TRY(scatter_sums(run, sum, run_slot(run, step->input)));
+        TRY(relayout_scatter_sums(run, sum, run_slot(run, step->input)));
     }
     if (step->param[0] >= 0) TRY(add_bias(step, run, sum));
     if (step->left < 0) return set_sum(run, y, sum);
@@ -251,7 +257,7 @@ static status scatter_backward(const struct step *step, struct run *run)
     struct vector_pass pass = {0};
 
     CHECK(!run->event->adds); /* a sum over ranks has one reader */
-    TRY(gather_tokens(run, run_gradient(run, step->input), dy));
+    TRY(relayout_gather_tokens(run, run_gradient(run, step->input), dy));
     if (step->param[0] < 0) return OK;
     while (vector_next(run, step, 0, &pass)) {
         TRY(run->kernels->sum_rows(run->stream, pass.sums[0],

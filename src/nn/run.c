@@ -28,7 +28,8 @@ static struct tensor shaped(const struct run *run, int buffer, slot which)
                              : program_slot_rows(p, which);
 
     return tensor_2d(frame_at(run, buffer), dtype, rows,
-                     p->slots[which].width);
+                     program_slot_width(p, which,
+                                        run->plan->buffers[buffer].gradient));
 }
 
 /* A layer uses what is alive at its event, and nothing else. */

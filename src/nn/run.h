@@ -70,6 +70,7 @@ struct run {
     struct random_key recipe;  /* key of stochastic roundings */
     bool high;                 /* products are made without the recipe */
     void *peaks;               /* peaks_bytes (peaks.h); NULL: nobody asks */
+    int64_t *routes;           /* routes_bytes (routes.h); NULL: nobody asks */
     double loss_scale;         /* of the gradient of each, a power of two; 0:
                                 * 1 */
     int32_t *positions;        /* [tokens] filled when the batch has none */

@@ -48,10 +48,10 @@ static void find_uses(struct cutter *c)
         c->uses[which] = (struct uses){-1, -1};
     for (int i = 0; i < p->step_count; i++) {
         const struct step *step = &p->steps[i];
-        const slot used[] = {step->input, step->left, step->output,
-                             step->aux};
+        const slot used[] = {step->input, step->second, step->left,
+                             step->output, step->aux};
 
-        for (int j = 0; j < 4; j++) {
+        for (int j = 0; j < 5; j++) {
             if (used[j] < 0) continue;
             if (c->uses[used[j]].first < 0) c->uses[used[j]].first = i;
             c->uses[used[j]].last = i;
@@ -97,6 +97,7 @@ static void keep_slots(struct cutter *c)
     for (slot which = 0; which < p->slot_count; which++) c->slots[which] = -1;
     for (int i = c->first; i < c->last; i++) {
         mark_used(c, p->steps[i].input);
+        mark_used(c, p->steps[i].second);
         mark_used(c, p->steps[i].left);
         mark_used(c, p->steps[i].output);
         mark_used(c, p->steps[i].aux);
@@ -116,9 +117,9 @@ static void count_streams(struct cutter *c)
     const struct program *p = c->program;
 
     for (int i = c->first; i < c->last; i++)
-        for (int j = 0; j < STEP_PARAMS_MAX; j++)
-            if (p->steps[i].stream[j] >= 0)
-                c->stream_kept[p->steps[i].stream[j]] = true;
+        for (int j = 0; j < step_uses(&p->steps[i]); j++)
+            if (step_use(&p->steps[i], j).stream >= 0)
+                c->stream_kept[step_use(&p->steps[i], j).stream] = true;
     for (int s = 0; s < p->stream_count; s++) {
         struct owner *owner = &c->owners[p->streams[s].param];
 
@@ -182,6 +183,7 @@ static void keep_steps(struct cutter *c)
 
         step.index = i;
         renumber(&step.input, c->slots);
+        renumber(&step.second, c->slots);
         renumber(&step.left, c->slots);
         renumber(&step.output, c->slots);
         renumber(&step.aux, c->slots);

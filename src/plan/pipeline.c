@@ -371,6 +371,13 @@ int64_t pipeline_peak_values(const struct pipeline *pipeline)
                ? (int64_t)r->model->layers * r->model->heads : 0;
 }
 
+int64_t pipeline_route_values(const struct pipeline *pipeline)
+{
+    const struct model *model = pipeline->stages[0].request.model;
+
+    return (int64_t)model->layers * model->moe.experts;
+}
+
 int pipeline_data_leaves(const struct pipeline *pipeline)
 {
     const struct stage_request *r = &pipeline->stages[0].request;

@@ -85,5 +85,6 @@ int pipeline_data_leaves(const struct pipeline *pipeline);
 int64_t pipeline_norm_values(const struct pipeline *pipeline);
 int64_t pipeline_loss_values(const struct pipeline *pipeline);
 int64_t pipeline_peak_values(const struct pipeline *pipeline);
+int64_t pipeline_route_values(const struct pipeline *pipeline);
 
 #endif

@@ -87,9 +87,11 @@ static status add_pass(struct residency *r, const struct program *program,
         const struct event *event = &frame->events[e];
         const struct step *step = &program->steps[event->step];
 
-        for (int j = 0; j < STEP_PARAMS_MAX; j++) {
-            if (step->param[j] < 0 || !reads_weights(program, event)) continue;
-            const int unit = shard_unit_of(shards, step->param[j]);
+        for (int j = 0; j < step_uses(step); j++) {
+            const int param = step_use(step, j).param;
+
+            if (param < 0 || !reads_weights(program, event)) continue;
+            const int unit = shard_unit_of(shards, param);
 
             if (r->count == before || r->items[r->count - 1].unit != unit)
                 TRY(add_item(r, (struct residence){.unit = unit,
@@ -253,10 +255,10 @@ static status touch_all(struct residency *residency,
         if (event->pass != PASS_BACKWARD_INPUT &&
             event->pass != PASS_BACKWARD_WEIGHT)
             continue;
-        for (int j = 0; j < STEP_PARAMS_MAX; j++)
-            if (step->stream[j] >= 0)
-                TRY(touch(residency, program, shards, step->stream[j], e,
-                          index));
+        for (int j = 0; j < step_uses(step); j++)
+            if (step_use(step, j).stream >= 0)
+                TRY(touch(residency, program, shards,
+                          step_use(step, j).stream, e, index));
     }
     return OK;
 }

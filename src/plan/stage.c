@@ -3,6 +3,7 @@
  * that it takes. */
 #include "plan/stage.h"
 #include "nn/peaks.h"
+#include "nn/routes.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -110,6 +111,8 @@ static status build_program(struct stage *stage)
     p->domino = r->domino && program_tensor_ranks(p) > 1;
     p->logits_chunk = logits_chunk(r);
     p->z_loss = r->z_loss;
+    p->balance = r->balance;
+    p->router_z = r->router_z;
     p->dropout = r->dropout;
     p->attention_dropout = r->attention_dropout;
     p->peaks = r->qk_clip > 0 || r->observe;
@@ -157,7 +160,7 @@ static size_t batch_bytes(const struct program *p, int frames)
     return (size_t)frames * frame_batch_bytes(p) + 3 * room_bytes(p) +
            arena_aligned(tokens * sizeof(int32_t)) +
            (p->z_loss > 0 ? 2 : 1) * arena_aligned(tokens * sizeof(double)) +
-           arena_aligned(peaks_bytes(p)) +
+           arena_aligned(peaks_bytes(p)) + arena_aligned(routes_bytes(p)) +
            arena_aligned((size_t)run_segments(p) * sizeof(struct sum_segment));
 }
 
@@ -564,6 +567,8 @@ static void prepare_run(struct stage *stage)
         stage->run.z_losses = slice(&at, tokens * sizeof(double));
     if (stage->program.peaks)
         stage->run.peaks = slice(&at, peaks_bytes(&stage->program));
+    if (routes_bytes(&stage->program) > 0)
+        stage->run.routes = slice(&at, routes_bytes(&stage->program));
     run_keys(&stage->run, stage->request.seed);
     stage->run.segments = (struct sum_segment *)(void *)at;
     run_rope_fill(&stage->run, m[MEMORY_ROTARY].data);

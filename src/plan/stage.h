@@ -36,6 +36,8 @@ struct stage_request {
     int64_t context;       /* positions of tables and caches; 0: length */
     int64_t logits_chunk;  /* tokens; 0: chosen here */
     double z_loss;         /* coefficient; 0: none */
+    double balance, router_z; /* of routers: of the balance loss, of the
+                            * z-loss */
     double dropout;        /* probability; 0: none */
     double attention_dropout; /* likewise, of attention's weights */
     uint64_t seed;         /* of its masks */

@@ -14,7 +14,7 @@ static double token_bytes(const struct stage_request *r)
     const struct model *m = r->model;
     const double floats = 5.0 * (double)m->width +
                           2.0 * (double)(m->kv_heads * m->head_width) +
-                          3.0 * (double)m->feed_forward;
+                          3.0 * model_inner_used(m);
 
     return floats * m->layers * (double)dtype_bytes(r->dtype);
 }
@@ -26,7 +26,7 @@ static double parameters(const struct model *m)
     const double heads = 2.0 * (double)((m->heads + m->kv_heads) *
                                         m->head_width);
 
-    return width * (m->layers * (heads + 3.0 * (double)m->feed_forward) +
+    return width * (m->layers * (heads + 3.0 * model_inner_held(m)) +
                     (m->tied ? 1 : 2) * (double)m->vocab);
 }
 

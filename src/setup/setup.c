@@ -3,6 +3,8 @@
  * first byte of memory. */
 #include "setup/setup.h"
 
+#include "setup/recipe.h"
+
 #include <string.h>
 
 #include "base/file.h"
@@ -114,34 +116,6 @@ static status choose_product(const char *name, enum dtype dtype,
         FAIL(ERR_CONFIG, "numerics.bfloat16: tiles says what a product of "
                          "bfloat16 is, but train.dtype is %s; set "
                          "train.dtype=bfloat16", dtype_name(dtype));
-    return OK;
-}
-
-/* The recipe and the blocks that it is for. */
-static status choose_recipe(struct stage_request *r, const struct options *o,
-                            int layers)
-{
-    const char *name = o->numerics.recipe;
-    int last = (int)o->numerics.high_last;
-
-    TRY(precision_parse(&r->precision.recipe, name));
-    if (r->precision.recipe == NULL && (o->numerics.high_first > 0 || last > 0))
-        FAIL(ERR_CONFIG, "numerics.high_first and numerics.high_last name "
-                         "blocks that a recipe leaves alone, but "
-                         "numerics.recipe is none");
-    if (r->precision.recipe == NULL) return OK;
-    if (r->dtype != DTYPE_BF16)
-        FAIL(ERR_CONFIG, "numerics.recipe: %s rounds the operands of bfloat16 "
-                         "products, but train.dtype is %s; set "
-                         "train.dtype=bfloat16", name, dtype_name(r->dtype));
-    if (last < 0) last = precision_high(r->precision.recipe, layers);
-    r->precision.first = (int)o->numerics.high_first;
-    r->precision.end = layers - last;
-    if (r->precision.first >= r->precision.end)
-        FAIL(ERR_CONFIG, "numerics.recipe: the first %d and the last %d of %d "
-                         "blocks stay bfloat16, so none is left for %s; set "
-                         "numerics.high_first or numerics.high_last lower",
-             r->precision.first, last, layers, name);
     return OK;
 }
 
@@ -270,7 +244,7 @@ static struct grid_facts facts_of(const struct setup *setup)
         .batch = ramp_divisor(&setup->ramp),
         .length = setup->set->values.data.sequence, .heads = m->heads,
         .kv_heads = m->kv_heads, .head_width = m->head_width,
-        .feed_forward = m->feed_forward};
+        .feed_forward = model_inner(m), .experts = m->moe.experts};
 }
 
 static status cut_heads(struct setup *setup, const struct fit *fit)
@@ -460,7 +434,8 @@ static status resolve_request(struct setup *setup)
     struct stage_request *r = &setup->request;
     const struct grid asked = {.data = (int)o->numerics.grid_data,
                                .tensor = (int)o->numerics.grid_tensor,
-                               .context = (int)o->numerics.grid_context};
+                               .context = (int)o->numerics.grid_context,
+                               .expert = (int)o->numerics.grid_expert};
     const struct grid_facts facts = facts_of(setup);
 
     if (o->train.batch > STEP_TOKENS_MOST / o->data.sequence)
@@ -470,7 +445,8 @@ static status resolve_request(struct setup *setup)
     *r = (struct stage_request){
         .model = &setup->model, .mode = PROGRAM_TRAIN,
         .length = o->data.sequence, .logits_chunk = o->train.logits_chunk,
-        .z_loss = o->train.z_loss, .dropout = o->model.dropout,
+        .z_loss = o->train.z_loss, .balance = o->moe.balance_loss,
+        .router_z = o->moe.z_loss, .dropout = o->model.dropout,
         .attention_dropout = o->model.attention_dropout,
         .seed = (uint64_t)o->seed, .qk_clip = o->optimizer.qk_clip,
         .backward = BACKWARD_FUSED, .optimizer = true,
@@ -493,7 +469,7 @@ static status resolve_request(struct setup *setup)
     TRY(check_averages(o));
     TRY(check_observe(o));
     TRY(choose_product(o->numerics.bfloat16, r->dtype, &r->product));
-    TRY(choose_recipe(r, o, setup->model.layers));
+    TRY(recipe_choose(r, o, setup->model.layers));
     TRY(loss_scale_parse(&setup->scaling, o->train.loss_scale, r->dtype,
                          o->train.batch * o->data.sequence));
     TRY(choose_isa(o->numerics.isa, &r->isa));

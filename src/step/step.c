@@ -114,6 +114,7 @@ status train_step_build(struct train_step *step, struct pipeline *pipeline,
     step->update = chunk_update(step, 0);
     TRY(tied_build(&step->tied, pipeline, step->team));
     TRY(qk_clip_build(&step->clip, pipeline));
+    TRY(routing_build(&step->routing, pipeline));
     return executor_build(&step->executor, pipeline, step->team, step->zero,
                           (struct executor_tail){tail_act, step});
 }
@@ -127,6 +128,7 @@ void train_step_free(struct train_step *step)
     executor_free(&step->executor);
     tied_free(&step->tied);
     qk_clip_free(&step->clip);
+    routing_free(&step->routing);
     memory_free(step->zero);
     memory_free(step->whole);
     memory_free(step->bad);
@@ -171,12 +173,14 @@ void train_step_reserve(struct pipeline *pipeline, struct team *team,
     const int64_t norm = pipeline_norm_values(pipeline);
     const int64_t loss = pipeline_loss_values(pipeline);
     const int64_t peaks = pipeline_peak_values(pipeline);
+    const int64_t routes = pipeline_route_values(pipeline);
     const int64_t bad = 2 * team_batch_size(team);
     size_t bytes;
 
     if (norm > values) values = norm;
     if (loss > values) values = loss;
     if (peaks > values) values = peaks;
+    if (routes > values) values = routes;
     if (bad > values) values = bad;
     bytes = team_scratch_bytes(team, values);
     for (int i = 0; i < pipeline->count; i++) {
@@ -407,6 +411,9 @@ static status tail_act(void *argument, const struct instruction *i)
     case DO_PEAKS:
         return qk_clip_share(&step->clip, step->team,
                              &step->now.out->max_score);
+    case DO_ROUTES:
+        return routing_share(&step->routing, step->team,
+                             &step->now.out->routing);
     case DO_BLOCKS: return square_blocks(step, i->chunk);
     case DO_SHARE: return share_blocks(step, i);
     case DO_NORM: return join_norm(step);
@@ -425,8 +432,10 @@ static status run_list(struct train_step *step, const struct step_now *now)
     struct pipeline *p = step->pipeline;
 
     step->now = *now;
-    *now->out = (struct step_result){.max_score = (double)NAN};
+    *now->out = (struct step_result){.max_score = (double)NAN,
+                                     .routing = routing_none()};
     qk_clip_begin(&step->clip);
+    routing_begin(&step->routing);
     for (int i = 0; i < p->count; i++)
         p->stages[i].run.loss_scale = loss_scale_factor(&step->scaling);
     return executor_run(&step->executor, now->source);

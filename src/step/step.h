@@ -8,6 +8,7 @@
 #include "step/execute.h"
 #include "step/loss_scale.h"
 #include "step/qk_clip.h"
+#include "step/routing.h"
 #include "step/tied.h"
 #include "step/zero.h"
 
@@ -18,6 +19,7 @@ struct step_result {
     int64_t targets;
     double loss_scale;        /* 1 where there is none */
     double max_score;         /* of all heads, with QK-clip; else NaN */
+    struct routing_result routing; /* of a mixture of experts */
     bool skipped;             /* the gradients were not finite: no update */
     int asked;                /* largest answer of all ranks to train_step.asks;
                                * 0 where the step was refused */
@@ -64,6 +66,7 @@ struct train_step {
                                 * micro-batches whose loss is not finite */
     struct tied tied;
     struct qk_clip clip;
+    struct routing routing;
     struct rate_sum rates;     /* of the steps so far: schedule-free */
     struct loss_scale scaling; /* the caller's to fill, like the rates */
     struct step_guard guard;   /* the caller's to fill */

@@ -65,6 +65,10 @@ static void exact_row(const struct trainer *t,
     row->loss = result->loss;
     row->z_loss = result->z_loss;
     row->max_attention_logit = result->max_score;
+    row->expert_busiest = result->routing.busiest;
+    row->expert_busiest_mean = result->routing.mean;
+    row->expert_entropy = result->routing.entropy;
+    row->expert_idle = result->routing.idle;
     row->grad_norm = result->norm;
     row->clip_factor = result->factor;
     row->lr = made->lr;

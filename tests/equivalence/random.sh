@@ -67,13 +67,19 @@ draw() { # SEED
         function rules(   text) {
             if (family ~ /^(gpt2|gpt_neox|gptj)$/) kv = heads
             if (family == "palm") kv = 1
-            if (family ~ /^(gpt2|gpt_neox|gptj|phi3|stablelm|starcoder2|falcon|smollm3|olmo2)$/)
+            if (family ~ /mixtral|moe/)
+                text = " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2")
+            if (family ~ /_moe/)
+                text = text " moe.every=" of("1 1 2") \
+                    " moe.intermediate_size=" heads * of("1 2 3") \
+                    " moe.normalize=" of("0 1")
+            if (family ~ /^(gpt2|gpt_neox|gptj|phi3|stablelm|starcoder2|falcon|smollm3|olmo2|olmoe|qwen2_moe)$/)
                 width = heads * head
-            if (family ~ /^(mistral|ministral|qwen|smollm3|phi3|starcoder2|gemma[23])/)
-                text = " model.window=" of("0 5 9")
+            if (family ~ /^(mistral|ministral|qwen[23]$|qwen3|smollm3|phi3|starcoder2|gemma[23]|mixtral)/)
+                text = text " model.window=" of("0 5 9")
             if (family ~ /^gemma[23]$/)
                 text = text " model.window_skip=" of("0 2 3")
-            if (family ~ /^(llama|gpt2|qwen|smollm3|olmo2|stablelm|starcoder2|gpt_neox|gemma)/)
+            if (family ~ /^(llama|gpt2|qwen|smollm3|olmo|stablelm|starcoder2|gpt_neox|gemma)/)
                 text = text " model.attention_bias=" of("true false")
             if (family ~ /^(llama|gpt2|smollm3|starcoder2|gpt_neox|gptj)$/)
                 text = text " model.mlp_bias=" of("true false")
@@ -90,6 +96,7 @@ draw() { # SEED
         function targets() {
             if (family == "gpt2") return "c_attn c_proj c_fc"
             if (family == "starcoder2") return "q_proj v_proj o_proj c_fc c_proj"
+            if (family ~ /mixtral|moe/) return "q_proj k_proj v_proj o_proj"
             if (family == "phi3") return "qkv_proj o_proj gate_up_proj down_proj"
             if (family == "gptj") # its queries and keys need the values
                 return "q_proj,k_proj,v_proj out_proj fc_in fc_out"
@@ -106,7 +113,8 @@ draw() { # SEED
                 "*wqkv*~lr_factor=0.5~weight_decay=0" \
                 (rank > 0 ? " *lora_a~frozen *lora_b~frozen" : "") \
                 (rank > 0 && named == "[all]" ? " *wqkv.lora_b~frozen " \
-                                                "*.w2.lora_*~frozen" : ""))
+                    (family ~ /mixtral|moe/ ? "*.wo.lora_*~frozen" \
+                                            : "*.w2.lora_*~frozen") : ""))
             if (rank > 0 && group !~ (layers > 1 ? "layers.0|lora" : "lora"))
                 group = "-"
             if (seed % 2 && clip > 0 && group ~ /wqkv~f|layers/) group = "-"
@@ -120,7 +128,7 @@ draw() { # SEED
             if (name !~ /adamw|lion|sgd/ || dtype ~ /64/) type = "float32"
             mean = name ~ /free/ ? 0 : of("0 0 0.9")
             clip = name ~ /free/ || special ~ /alibi=true/ || \
-                family ~ /qwen3|gemma[23]|olmo2|stablelm/ \
+                family ~ /qwen3|gemma[23]|olmo|stablelm/ \
                 ? 0 : of("0 0 0.05")
             return " optimizer.schedule=constant optimizer.name=" name \
                 " optimizer.state_dtype=" type " optimizer.ema=" mean \
@@ -140,7 +148,7 @@ draw() { # SEED
             if (heads % kv != 0) kv = heads
             family = of("llama gpt2 qwen2 qwen3 mistral ministral smollm3 " \
                 "olmo2 phi3 stablelm starcoder2 gpt_neox gptj falcon palm " \
-                "gemma gemma2 gemma3 gptj falcon stablelm gemma3")
+                "gemma gemma2 gemma3 mixtral mixtral olmoe qwen2_moe qwen3_moe")
             context = of("1 1 2")
             leaf = of("3 6 5 9")
             span = leaf < 4 ? 4 : leaf # a token of each tensor leaf

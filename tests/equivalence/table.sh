@@ -417,6 +417,43 @@ for name in adamw muon soap adafactor; do
 done
 }
 
+# Mixtures of experts: whole on every rank. Some experts have no tokens of a
+# leaf, some leaves of experts none of a token.
+printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
+    "ranks=1 train.micro_batch=8 train.recompute=block numerics.isa=plain" \
+    "ranks=2 mesh.data=2 zero=zero1" \
+    "ranks=4 mesh.data=4 zero=zero2 train.micro_batch=1" \
+    "ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp train.micro_batch=1" \
+    "ranks=4 mesh.shard=4 zero=fsdp train.recompute=[activation,linear]" \
+    "ranks=2 mesh.shard=2 zero=fsdp fsdp.reshard=false" \
+    "ranks=2 mesh.context=2 train.micro_batch=1" \
+    "ranks=4 mesh.context=2 mesh.data=2 zero=zero1" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-h1" \
+    "ranks=2 mesh.pipe=2 train.micro_batch=1 schedule.name=dualpipe" \
+    "ranks=4 mesh.pipe=2 mesh.shard=2 zero=zero2 train.micro_batch=1" \
+    "ranks=2 mesh.tensor=2" \
+    "ranks=4 mesh.tensor=2 mesh.context=2 tensor.overlap=2" \
+    "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp train.recompute=block" \
+    "ranks=4 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-v" \
+    >layouts.txt
+# shellcheck disable=SC2086
+{
+experts="$small numerics.grid_context=2 model.layers=4 model.feed_forward=40"
+steps=3 model mixtral $experts model.family=mixtral moe.experts=4 model.window=9
+steps=3 model mixtral_bf16 $experts model.family=mixtral moe.experts=6 \
+    moe.top_k=3 train.dtype=bfloat16 numerics.grid_expert=3
+steps=3 model qwen3_moe $experts model.family=qwen3_moe moe.experts=12 \
+    moe.top_k=4 moe.intermediate_size=12 moe.every=2 train.z_loss=0.01 \
+    model.dropout=0.1 train.logits_chunk=20
+sed -i '/plain/d;/reshard/d;/hsdp/d;/dualpipe/d;s/ tensor.overlap=2//' layouts.txt
+steps=3 model olmoe $experts model.family=olmoe moe.experts=16 moe.top_k=8 \
+    model.feed_forward=8 optimizer.name=muon model.tied=true
+steps=3 model qwen2_moe $experts model.family=qwen2_moe moe.experts=8 \
+    moe.top_k=2 moe.intermediate_size=16 moe.first_dense=1 \
+    optimizer.name=soap 'optimizer.groups=["layers.1.experts.3.* frozen",
+"*.router frozen", "layers.2.* frozen", "*.experts.*.w2 lr_factor=0.1"]'
+}
+
 # Only when it is named: what the thread sanitizer looks at.
 printf '%s\n' "ranks=2 mesh.data=2 zero=zero2 train.micro_batch=1" \
     "ranks=4 mesh.data=2 mesh.shard=2 zero=zero3" \

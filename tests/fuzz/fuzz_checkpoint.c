@@ -44,7 +44,7 @@ static void make_once(void)
     static const struct checkpoint_file file = {"config.json", "{}\n", 3};
     const struct checkpoint_plan plan = {.run = scratch,
                                          .step = 1,
-                                         .grid = {1, 1, 1},
+                                         .grid = {1, 1, 1, 1},
                                          .lockstep = "fuzz",
                                          .state_json = "{\"a\": 1}\n",
                                          .parts = parts,

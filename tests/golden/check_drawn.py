@@ -52,6 +52,10 @@ OLD = {"n_inner": [None, 27], "activation_function": ["gelu", "gelu_new", "relu"
        "layer_norm_epsilon": [1e-5, 1e-3]}
 GEMMA = {**FREE, **LAYERS, "query_pre_attn_scalar": [7, 256],
          "hidden_activation": ["gelu_pytorch_tanh"], "attention_bias": FLAGS}
+EXPERTS = {"num_experts": [1, 3, 8, 20], "num_experts_per_tok": "chosen",
+           "norm_topk_prob": FLAGS}
+SPARSER = {**EXPERTS, "moe_intermediate_size": [10, 16],
+           "decoder_sparse_step": [1, 2, ABSENT], "mlp_only_layers": "layers"}
 FAMILIES = {
     "llama": {**FREE, **BIASES}, "olmo2": {**GATED, "attention_bias": FLAGS},
     "mistral": {**FREE, "sliding_window": [None, 2, 6]},
@@ -75,7 +79,13 @@ FAMILIES = {
     "gemma": {**FREE, "hidden_act": ["gelu", "gelu_pytorch_tanh"]},
     "gemma2": {**GEMMA, "attn_logit_softcapping": [None, 2.0, 50.0],
                "final_logit_softcapping": [None, 3.0, 30.0]},
-    "gemma3_text": {**GEMMA, "rope": SCALINGS[:2]}}
+    "gemma3_text": {**GEMMA, "rope": SCALINGS[:2]},
+    "mixtral": {**FREE, "sliding_window": [None, 2, 6], "num_local_experts": [1, 3, 8],
+                "num_experts_per_tok": "chosen"},
+    "olmoe": {**GATED, **EXPERTS, "attention_bias": FLAGS},
+    "qwen2_moe": {**GATED, **SPARSER, "shared_expert_intermediate_size": [6, 20]},
+    "qwen3_moe": {**FREE, **SPARSER, "attention_bias": FLAGS, **WINDOW,
+                  "use_sliding_window": FLAGS}}
 NAMES_OLD = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer",
              "num_attention_heads": "n_head", "max_position_embeddings": "n_positions"}
 
@@ -107,6 +117,11 @@ def draw(seed, families):
             values = [n for n in range(1, heads + 1) if heads % n == 0]
         elif values == "types":
             values = [ABSENT, [chance.choice(TYPES) for _ in range(layers)]]
+        elif values == "chosen":  # of the experts that were drawn before
+            most = config.get("num_experts", config.get("num_local_experts"))
+            values = range(1, min(most, 4) + 1)
+        elif values == "layers":
+            values = [ABSENT, [], [chance.randrange(layers)]]
         elif values == "flags":
             values = [ABSENT, [chance.randint(0, 1) for _ in range(layers)]]
         value = chance.choice(values)
@@ -132,15 +147,38 @@ def build(directory):
     """What transformers makes of a config.json, in float64 throughout."""
     config = transformers.AutoConfig.from_pretrained(directory)
     biased = getattr(config, "alibi", False)  # eager adds the biases twice
-    return transformers.AutoModelForCausalLM.from_config(
+    model = transformers.AutoModelForCausalLM.from_config(
         config, attn_implementation="sdpa" if biased else "eager",
         dtype=F64).to(F64).eval()
+    if any("experts" in name for name, _ in model.named_parameters()):
+        model.set_experts_implementation("eager")  # others do not take float64
+    return model
 
 
-def outside(name, family):
-    """The name in files: version 5 calls GPT-NeoX's head otherwise inside."""
-    return "embed_out.weight" if (family, name) == (
-        "gpt_neox", "lm_head.weight") else name
+SPARSE = {"mixtral": "block_sparse_moe"}  # what files call mlp
+EXPERT = {"mixtral": ("w1", "w3", "w2")}
+
+
+def pieces(name, family, value):
+    """Names in files, with their parts of a tensor of version 5, which has all
+    experts of a block in two tensors, and calls GPT-NeoX's head otherwise."""
+    if (family, name) == ("gpt_neox", "lm_head.weight"):
+        name = "embed_out.weight"
+    block, _, last = name.rpartition(".mlp.")
+    if family in SPARSE and block:
+        name = f"{block}.{SPARSE[family]}.{last}"
+    gate, up, down = EXPERT.get(family, ("gate_proj", "up_proj", "down_proj"))
+    stem, _, last = name.rpartition(".experts.")
+    if last == "gate_up_proj":
+        for i, one in enumerate(value):
+            half = one.shape[0] // 2
+            yield f"{stem}.experts.{i}.{gate}.weight", one[:half]
+            yield f"{stem}.experts.{i}.{up}.weight", one[half:]
+    elif last == "down_proj":
+        for i, one in enumerate(value):
+            yield f"{stem}.experts.{i}.{down}.weight", one
+    else:
+        yield name, value
 
 
 def fill(model, generator):
@@ -188,8 +226,9 @@ def compare(lockstep, directory, config, seed):
     logits = model(tokens, use_cache=False).logits
     torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1),
                                       tokens[:, 1:].flatten()).backward()
-    save_file({outside(name, family): value.detach().to(F32).contiguous()
-               for name, value in model.named_parameters()},
+    save_file({outside: piece.detach().to(F32).contiguous()
+               for name, value in model.named_parameters()
+               for outside, piece in pieces(name, family, value)},
               directory / "model.safetensors", metadata={"format": "pt"})
     call(lockstep, "score", directory, "--tokens", directory / "tokens.json",
          "--dtype", "float64", "--logits", directory / "logits", "--gradients",
@@ -199,14 +238,16 @@ def compare(lockstep, directory, config, seed):
     gradients = load(directory / "gradients")
     worst = distance(load(directory / "logits")["logits"], logits.detach())
     for name, value in model.named_parameters():
-        worst = max(worst, distance(gradients.pop(outside(name, family)), value.grad))
+        for outside, piece in pieces(name, family, value.grad):
+            worst = max(worst, distance(gradients.pop(outside), piece))
     if gradients:
         raise ValueError(f"gradients that nobody knows: {sorted(gradients)}")
     again = build(directory / "exported")
     stored = load(directory / "exported" / "model.safetensors")
     with torch.no_grad():
         for name, value in again.named_parameters():
-            value.copy_(stored[outside(name, family)])
+            for outside, piece in pieces(name, family, value):
+                piece.copy_(stored[outside])
         return max(worst, distance(again(tokens, use_cache=False).logits,
                                    logits.detach()))
 
@@ -228,14 +269,18 @@ def cases():
         yield seed, draw(seed, sys.argv[4:] or list(FAMILIES))
 
 
+def float64_throughout():
+    torch.Tensor.float = lambda tensor: tensor.to(F64)
+    torch.float32 = torch.float = F64  # what transformers takes for inner steps
+    torch.set_default_dtype(F64)
+
+
 def main():
     if len(sys.argv) < 3:
         sys.exit(__doc__)
     lockstep = sys.argv[1]
     transformers.logging.set_verbosity_error()
-    torch.Tensor.float = lambda tensor: tensor.to(F64)
-    torch.float32 = torch.float = F64  # what transformers takes for inner steps
-    torch.set_default_dtype(F64)
+    float64_throughout()
     failures = 0
     for seed, config in cases():
         directory = pathlib.Path(tempfile.mkdtemp(prefix=f"drawn-{seed}-"))

@@ -37,7 +37,7 @@ static inline void golden_begin_with(struct stage *stage, struct model *model,
                                      const struct golden_case *row,
                                      const struct golden_extra *extra)
 {
-    const struct grid asked = {0, 0, 0};
+    const struct grid asked = {0, 0, 0, 0};
 
     IS_OK(model_from_config(model, golden_path(row, "config.json")));
     const struct grid_facts facts = {

@@ -117,7 +117,7 @@ golden_training_request(const struct golden_training *t, enum dtype dtype,
 static inline void golden_training_open(struct golden_training *t,
                                         struct pipeline_request *request)
 {
-    const struct grid asked = {0, 0, 0};
+    const struct grid asked = {0, 0, 0, 0};
     const struct grid_facts facts = {
         .batch = t->batch, .heads = t->model.heads,
         .kv_heads = t->model.kv_heads, .head_width = t->model.head_width,

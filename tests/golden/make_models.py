@@ -478,5 +478,6 @@ def make(name):
         sys.exit(f"{name}: the oracle and transformers disagree")
 
 
-for each in sys.argv[1:] or MODELS:
-    make(each)
+if __name__ == "__main__":
+    for each in sys.argv[1:] or MODELS:
+        make(each)

@@ -102,7 +102,7 @@ static inline struct small *small_make(int seed)
     small->plan = (struct checkpoint_plan){.run = room,
                                            .step = 5,
                                            .tokens = 640,
-                                           .grid = {8, 4, 1},
+                                           .grid = {8, 4, 1, 1},
                                            .lockstep = "0.1.0",
                                            .numerics = 1,
                                            .config_json = "{\"heads\": 4}",

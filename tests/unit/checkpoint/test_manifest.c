@@ -52,7 +52,7 @@ static void make(struct text *out)
                                       .numerics = 3,
                                       .step = 12,
                                       .tokens = 345,
-                                      .grid = {8, 4, 2},
+                                      .grid = {8, 4, 2, 1},
                                       .model = "aa",
                                       .tokenizer = "",
                                       .file_count = 2,

@@ -194,7 +194,7 @@ TEST(transposed_and_converted)
     struct checkpoint_plan plan = {.run = room,
                                    .step = 1,
                                    .lockstep = "0",
-                                   .grid = {1, 1, 1},
+                                   .grid = {1, 1, 1, 1},
                                    .state_json = "{}",
                                    .parts = &part,
                                    .part_count = 1};

@@ -52,7 +52,7 @@ static void open_stage(struct stage *stage, const struct model *model,
 {
     const struct stage_request plan = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = dtype,
-        .isa = ISA_AUTO, .grid = {1, 2, 1}, .batch = sequences,
+        .isa = ISA_AUTO, .grid = {1, 2, 1, 1}, .batch = sequences,
         .micro_batch = sequences, .length = LENGTH,
         .backward = BACKWARD_NONE, .threads = 2};
 

@@ -87,7 +87,7 @@ TEST(what_is_not_computed_is_refused)
          "short_factor has 0 factors"},
         {"llama_dynamic", "\"head_dim\": 14", "\"head_dim\": 2",
          "at least 4 rotary elements"},
-        {"mistral", "\"mistral\"", "\"mixtral\"", "nearest: mistral"},
+        {"mistral", "\"mistral\"", "\"mixtrl\"", "nearest: mixtral"},
         {"mistral", "\"vocab_size\"", "\"num_experts\": 2, \"vocab_size\"",
          "num_experts"},
         {"smollm2", "\"rope_interleaved\": false",

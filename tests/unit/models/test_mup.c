@@ -86,7 +86,7 @@ TEST(factors_are_those_of_the_table)
 static void open_stage(struct stage *stage, const struct model *model)
 {
     const struct stage_request request = {
-        .model = model, .mode = PROGRAM_TRAIN, .grid = {1, 1, 1}, .batch = 1,
+        .model = model, .mode = PROGRAM_TRAIN, .grid = {1, 1, 1, 1}, .batch = 1,
         .micro_batch = 1, .length = 4, .context = 16, .threads = 1};
 
     IS_OK(stage_plan(stage, &request));

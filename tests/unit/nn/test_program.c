@@ -366,13 +366,19 @@ static const struct {
     struct grid grid;
     enum dtype dtype;
 } cases[] = {
-    {&llama_plain, {8, 4, 1}, DTYPE_F32}, {&llama_plain, {1, 1, 1}, DTYPE_F32},
-    {&llama_plain, {3, 2, 1}, DTYPE_F64}, {&llama_tied, {4, 3, 1}, DTYPE_F32},
-    {&llama_tied, {8, 1, 1}, DTYPE_F64},  {&llama_tied, {2, 3, 1}, DTYPE_F32},
-    {&gpt2, {8, 4, 1}, DTYPE_F32},        {&gpt2, {3, 1, 1}, DTYPE_F32},
-    {&gpt2, {2, 2, 1}, DTYPE_F64},        {&parallel, {4, 4, 1}, DTYPE_F32},
-    {&llama_tied, {4, 3, 1}, DTYPE_BF16}, {&gpt2, {2, 2, 1}, DTYPE_BF16},
-    {&llama_plain, {2, 1, 1}, DTYPE_F16},
+    {&llama_plain, {8, 4, 1, 1}, DTYPE_F32},
+    {&llama_plain, {1, 1, 1, 1}, DTYPE_F32},
+    {&llama_plain, {3, 2, 1, 1}, DTYPE_F64},
+    {&llama_tied, {4, 3, 1, 1}, DTYPE_F32},
+    {&llama_tied, {8, 1, 1, 1}, DTYPE_F64},
+    {&llama_tied, {2, 3, 1, 1}, DTYPE_F32},
+    {&gpt2, {8, 4, 1, 1}, DTYPE_F32},
+    {&gpt2, {3, 1, 1, 1}, DTYPE_F32},
+    {&gpt2, {2, 2, 1, 1}, DTYPE_F64},
+    {&parallel, {4, 4, 1, 1}, DTYPE_F32},
+    {&llama_tied, {4, 3, 1, 1}, DTYPE_BF16},
+    {&gpt2, {2, 2, 1, 1}, DTYPE_BF16},
+    {&llama_plain, {2, 1, 1, 1}, DTYPE_F16},
 };
 
 TEST(only_the_grid_decides_the_bits)
@@ -388,7 +394,8 @@ TEST(only_the_grid_decides_the_bits)
 
 TEST(sequences_longer_than_a_granule_keep_their_bits)
 {
-    static const struct grid grids[] = {{1, 1, 1}, {2, 1, 1}, {2, 2, 1}};
+    static const struct grid grids[] = {{1, 1, 1, 1}, {2, 1, 1, 1},
+                                        {2, 2, 1, 1}};
     static const struct model *const models[] = {&llama_plain, &gpt2};
     static struct data data;
 
@@ -406,7 +413,8 @@ TEST(another_grid_has_other_bits)
 {
     static struct data data;
     static struct outcome a, b;
-    const struct grid one = {1, 1, 1}, eight = {8, 1, 1}, four = {1, 4, 1};
+    const struct grid one = {1, 1, 1, 1}, eight = {8, 1, 1, 1},
+                      four = {1, 4, 1, 1};
 
     data_fill(&data, SEQUENCES, LENGTH, llama_plain.vocab);
     run_variant(&llama_plain, DTYPE_F32, one, &data, &base, &a);
@@ -425,7 +433,7 @@ TEST(recomputation_takes_less_memory)
         {.recompute = {"norm"}}, {.recompute = {"norm", "activation"}},
         {.recompute = {"block"}}};
     static struct data data;
-    const struct grid grid = {1, 1, 1};
+    const struct grid grid = {1, 1, 1, 1};
     struct stage stage = {0};
     int64_t last;
 
@@ -446,7 +454,7 @@ TEST(recomputation_takes_less_memory)
 TEST(frozen_matrices_make_less_work)
 {
     static struct data data;
-    const struct grid grid = {1, 1, 1};
+    const struct grid grid = {1, 1, 1, 1};
     struct stage stage = {0};
 
     data_fill(&data, SEQUENCES, LENGTH, llama_plain.vocab);
@@ -551,7 +559,8 @@ TEST(gradients_are_derivatives)
         {.name = "split", .backward = BACKWARD_SPLIT, .micro_batch = 1}};
 
     for (int i = 0; i < ROWS(rows); i++) {
-        const struct grid one = {1, 1, 1}, many = {3, 2, 1}, odd = {1, 3, 1};
+        const struct grid one = {1, 1, 1, 1}, many = {3, 2, 1, 1},
+                          odd = {1, 3, 1, 1};
 
         check_derivatives(&llama_plain, many, &rows[i]);
         check_derivatives(&llama_tied, odd, &rows[i]);
@@ -588,7 +597,7 @@ static bool poison_shows(const struct flag_case *at, const char *layer,
 {
     const struct variant variant = {.backward = mode, .poison = true};
     static struct outcome outcome;
-    const struct grid grid = {1, 1, 1};
+    const struct grid grid = {1, 1, 1, 1};
     struct stage stage = {0};
     struct layer changed;
     bool differs;
@@ -651,7 +660,7 @@ TEST(every_keeps_flag_is_needed)
                                                  &parallel};
     static struct data data;
     static struct outcome right;
-    const struct grid grid = {1, 1, 1};
+    const struct grid grid = {1, 1, 1, 1};
 
     for (int m = 0; m < ROWS(models); m++) {
         const struct flag_case at = {models[m], &data, &right};

@@ -118,7 +118,7 @@ static void pipe_open(struct pipe *pipe, const struct model *model,
     for (int s = 0; s < v->stages; s++) {
         const struct stage_request request = {
             .model = model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-            .grid = {4, 2, 1}, .batch = SEQUENCES, .length = LENGTH,
+            .grid = {4, 2, 1, 1}, .batch = SEQUENCES, .length = LENGTH,
             .context = model->context, .micro_batch = MICRO,
             .backward = v->backward, .threads = 1, .recompute = policy,
             .recompute_count = 1, .frames = COUNT,
@@ -326,7 +326,7 @@ TEST(a_stage_of_nothing_is_refused)
     const char *const none[] = {"none"};
     const struct stage_request request = {
         .model = &llama, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .grid = {1, 1, 1}, .batch = 1, .length = LENGTH, .micro_batch = 1,
+        .grid = {1, 1, 1, 1}, .batch = 1, .length = LENGTH, .micro_batch = 1,
         .context = llama.context, .backward = BACKWARD_FUSED, .threads = 1,
         .recompute = none, .recompute_count = 1, .slice = {2, 2, false, false}};
     struct stage stage = {0};

@@ -15,7 +15,7 @@ static struct stage_request training(void)
 {
     return (struct stage_request){
         .model = &large, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .grid = {4, 3, 1}, .batch = 4, .micro_batch = 4, .length = 512,
+        .grid = {4, 3, 1, 1}, .batch = 4, .micro_batch = 4, .length = 512,
         .backward = BACKWARD_FUSED, .optimizer = true, .threads = 2,
         .memory_bytes = limit};
 }

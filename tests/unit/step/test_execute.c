@@ -82,7 +82,7 @@ static status make_pipeline(const struct trained *t, struct pipeline *p,
     struct schedule schedule;
     struct pipeline_request request = {
         .stage = {.model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-                  .grid = {8, 2, 1}, .mesh = mesh_alone(), .batch = BATCH,
+                  .grid = {8, 2, 1, 1}, .mesh = mesh_alone(), .batch = BATCH,
                   .micro_batch = 1, .length = LENGTH,
                   .backward = BACKWARD_FUSED, .optimizer = true,
                   .threads = 1, .recompute = none, .recompute_count = 1},
@@ -159,7 +159,7 @@ done:
 
 static void lay_out(struct result *out)
 {
-    const struct grid grid = {8, 2, 1};
+    const struct grid grid = {8, 2, 1, 1};
     struct program whole;
 
     program_init(&whole, PROGRAM_TRAIN, DTYPE_F32, &grid);

@@ -73,7 +73,7 @@ static void begin(struct training *t)
 {
     struct pipeline_request request = {.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F16,
-        .grid = {2, 1, 1}, .batch = BATCH, .micro_batch = 2,
+        .grid = {2, 1, 1, 1}, .batch = BATCH, .micro_batch = 2,
         .length = LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = 1}};
 

@@ -40,7 +40,7 @@ static void pipeline_begin(struct pipeline *pipeline, struct model *model,
 {
     static const char *const recompute = "none";
     const struct golden_case files = {.model = row->model};
-    const struct grid asked = {0, 0, 0};
+    const struct grid asked = {0, 0, 0, 0};
 
     IS_OK(model_from_config(model, golden_path(&files, "config.json")));
     const struct grid_facts facts = {

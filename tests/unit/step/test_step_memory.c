@@ -59,7 +59,7 @@ static void begin(struct training *t, const struct memory_case *row,
 {
     struct pipeline_request request = {.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = row->dtype,
-        .grid = {4, 2, 1}, .batch = BATCH, .micro_batch = row->micro_batch,
+        .grid = {4, 2, 1, 1}, .batch = BATCH, .micro_batch = row->micro_batch,
         .length = LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = 2, .recompute = &row->recompute, .recompute_count = 1}};
 

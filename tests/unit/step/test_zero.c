@@ -338,7 +338,7 @@ done:
 
 static int64_t lay_out(struct numbers *out)
 {
-    const struct grid grid = {1, 1, 1};
+    const struct grid grid = {1, 1, 1, 1};
     struct program whole;
 
     program_init(&whole, PROGRAM_TRAIN, DTYPE_F32, &grid);

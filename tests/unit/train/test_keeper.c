@@ -21,7 +21,7 @@ static void begin(struct room *r)
     test_directory(r->run);
     IS_OK(options_init(&r->set));
     r->setup.set = &r->set;
-    r->setup.grid = (struct grid){2, 1, 1};
+    r->setup.grid = (struct grid){2, 1, 1, 1};
     r->setup.ranks = 1;
     r->setup.model = (struct model){
         .kind = &model_llama, .vocab = 20, .layers = 1, .heads = 2,
@@ -30,7 +30,7 @@ static void begin(struct room *r)
         .init_std = 0.02, .activation = ACTIVATION_SILU};
     const struct stage_request request = {
         .model = &r->setup.model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .grid = {2, 1, 1}, .batch = 2, .micro_batch = 1, .length = 16,
+        .grid = {2, 1, 1, 1}, .batch = 2, .micro_batch = 1, .length = 16,
         .backward = BACKWARD_FUSED, .optimizer = true, .threads = 1,
         .recompute = &recompute, .recompute_count = 1};
 
@@ -89,7 +89,7 @@ TEST(other_numerics_are_refused)
 
     begin(&r);
     const struct checkpoint_plan plan = {
-        .run = r.run, .step = 7, .tokens = 224, .grid = {2, 1, 1},
+        .run = r.run, .step = 7, .tokens = 224, .grid = {2, 1, 1, 1},
         .lockstep = LOCKSTEP_VERSION,
         .numerics = LOCKSTEP_NUMERICS_VERSION + 1,
         .config_json = r.keeper.config.bytes, .state_json = "{}",
@@ -111,7 +111,7 @@ TEST(a_state_of_another_step_is_refused)
 
     begin(&r);
     const struct checkpoint_plan plan = {
-        .run = r.run, .step = 7, .tokens = 224, .grid = {2, 1, 1},
+        .run = r.run, .step = 7, .tokens = 224, .grid = {2, 1, 1, 1},
         .lockstep = LOCKSTEP_VERSION, .numerics = LOCKSTEP_NUMERICS_VERSION,
         .config_json = r.keeper.config.bytes,
         .state_json = "{\"step\": 8, \"tokens\": 0, \"samples\": 0, "

@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* moe.c - the part of an architecture that is a mixture of experts. */
+#include "models/moe.h"
+
+/* ---- options ---- */
+
+status moe_check_options(const struct model_kind *kind,
+                         const struct options *o)
+{
+    const struct { const char *name; bool asked, refused; } rows[] = {
+        {"normalize", o->moe.normalize >= 0, !kind->normalize_choice},
+        {"shared_intermediate_size", o->moe.shared_intermediate_size > 0,
+         !kind->shared_expert},
+        {"every", o->moe.every > 1, !kind->expert_sizes},
+        {"first_dense", o->moe.first_dense > 0, !kind->expert_sizes},
+        {"dense", o->moe.dense[0] != 0, !kind->expert_sizes}};
+    const bool asked = o->moe.experts > 0 || o->moe.top_k > 0 ||
+                       o->moe.intermediate_size > 0 || rows[0].asked ||
+                       rows[1].asked || rows[2].asked || rows[3].asked ||
+                       rows[4].asked;
+
+    if (asked && kind->experts == 0)
+        FAIL(ERR_CONFIG, "moe.experts: %s is a family without experts; those "
+                         "with experts are mixtral, olmoe, qwen2_moe and "
+                         "qwen3_moe (model.family)", kind->name);
+    for (int i = 0; i < 5; i++)
+        if (rows[i].asked && rows[i].refused)
+            FAIL(ERR_CONFIG, "moe.%s: %s takes none; leave it out",
+                 rows[i].name, kind->name);
+    return OK;
+}
+
+void moe_fill(struct model *m, const struct options *o)
+{
+    const struct model_kind *kind = m->kind;
+    struct moe *x = &m->moe;
+
+    *x = (struct moe){.experts = (int)o->moe.experts,
+                          .top_k = (int)o->moe.top_k,
+                          .width = o->moe.intermediate_size,
+                          .shared_width = o->moe.shared_intermediate_size,
+                          .normalize = o->moe.normalize < 0
+                                           ? kind->normalize
+                                           : o->moe.normalize > 0};
+    if (x->experts == 0) x->experts = kind->experts;
+    if (x->top_k == 0) x->top_k = kind->top_k;
+    if (x->width == 0) x->width = m->feed_forward;
+    if (kind->experts > 0 && !kind->expert_sizes) m->feed_forward = x->width;
+    if (x->shared_width == 0 && kind->shared_expert)
+        x->shared_width = x->top_k * x->width;
+    for (int i = 0; i < m->layers && x->experts > 0; i++)
+        if (i < o->moe.first_dense || (i + 1) % o->moe.every != 0)
+            blocks_put(&x->dense, i);
+}
+
+status moe_choose_dense(struct model *m, const struct options *o)
+{
+    if (o->moe.dense[0] == 0) return OK;
+    if (o->moe.every > 1 || o->moe.first_dense > 0)
+        FAIL(ERR_CONFIG, "moe.dense: moe.every and moe.first_dense select "
+                         "blocks, too; remove one of them");
+    return blocks_from_text(&m->moe.dense, m->layers, "moe.dense",
+                            o->moe.dense);
+}
+
+/* ---- sizes ---- */
+
+status moe_check(const struct model *m)
+{
+    const struct moe *x = &m->moe;
+
+    if (x->experts == 0) return OK;
+    if (x->experts > EXPERTS_MAX)
+        FAIL(ERR_CONFIG, "moe.experts: %d experts of a block; this build has "
+                         "at most %d", x->experts, EXPERTS_MAX);
+    if (x->top_k < 1 || x->top_k > x->experts || x->top_k > CHOICES_MAX)
+        FAIL(ERR_CONFIG, "moe.top_k: %d of %d experts for each token; expected "
+                         "1 to %d", x->top_k, x->experts,
+             x->experts < CHOICES_MAX ? x->experts : CHOICES_MAX);
+    if (blocks_count(&x->dense) >= m->layers)
+        FAIL(ERR_CONFIG, "moe.every: none of %d blocks has experts "
+                         "(moe.every, moe.first_dense, moe.dense); a dense "
+                         "family has none at all", m->layers);
+    return OK;
+}
+
+static int64_t common(int64_t a, int64_t b)
+{
+    while (b != 0) {
+        const int64_t rest = a % b;
+
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+int64_t model_inner(const struct model *model)
+{
+    const struct moe *x = &model->moe;
+
+    if (x->experts == 0) return model->feed_forward;
+    return common(blocks_count(&x->dense) > 0 ? model->feed_forward : 0,
+                  common(x->width, x->shared_width));
+}
+
+/* The mean over blocks, where blocks with experts have `inner`. */
+static double mean_inner(const struct model *m, double inner)
+{
+    const int dense = m->moe.experts > 0 ? blocks_count(&m->moe.dense)
+                                         : m->layers;
+
+    return (dense * (double)m->feed_forward + (m->layers - dense) * inner) /
+           m->layers;
+}
+
+double model_inner_used(const struct model *m)
+{
+    const struct moe *x = &m->moe;
+
+    return mean_inner(m, (double)(x->top_k * x->width + x->shared_width));
+}
+
+double model_inner_held(const struct model *m)
+{
+    const struct moe *x = &m->moe;
+
+    return mean_inner(m, (double)(x->experts * x->width + x->shared_width));
+}
+
+int64_t model_idle(const struct model *m)
+{
+    const struct moe *x = &m->moe;
+    const int blocks = m->layers - blocks_count(&x->dense);
+
+    return x->experts == 0 ? 0
+                           : blocks * (int64_t)(x->experts - x->top_k) * 3 *
+                                 m->width * x->width;
+}

@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* choice.c - a token's choice of experts by the logits of the router. */
+#include "nn/choice.h"
+
+#include <string.h>
+
+#include "nn/routes.h"
+
+struct tensor choice_rows(struct tensor view, int64_t width)
+{
+    return tensor_2d(view.data, view.dtype, tensor_count(&view) / width,
+                     width);
+}
+
+/* Elements of 32 bits of a token's choice. */
+static int64_t choice_width(const struct program *p, int choices)
+{
+    const int words = dtype_bytes(program_real(p)) / (int)sizeof(int32_t);
+
+    return (int64_t)choices * (words + 1);
+}
+
+struct choice choice_of(struct run *run, const struct step *step, slot which)
+{
+    const struct program *p = run->program;
+    const struct tensor view = run_slot(run, which);
+    const int choices = step->set.experts.form.choices;
+    const int64_t tokens = view.shape[0];
+    struct choice choice = {
+        .gates = tensor_2d(view.data, program_real(p), tokens, choices),
+        .tokens = tokens, .choices = choices};
+
+    choice.chosen = (int32_t *)(void *)((char *)view.data +
+                                        tokens * choices *
+                                            dtype_bytes(program_real(p)));
+    return choice;
+}
+
+size_t choice_lists_bytes(const struct program *p,
+                          const struct router_form *form)
+{
+    const size_t entries = (size_t)(p->tokens * form->choices);
+
+    return 2 * arena_aligned(((size_t)form->experts + 1) * sizeof(int32_t)) +
+           2 * arena_aligned(entries * sizeof(int32_t));
+}
+
+void choice_lists_make(const struct choice *choice,
+                       const struct router_form *form, void *scratch,
+                       struct choice_lists *out)
+{
+    const size_t entries = arena_aligned(
+        (size_t)(choice->tokens * choice->choices) * sizeof(int32_t));
+    const size_t offsets =
+        arena_aligned(((size_t)form->experts + 1) * sizeof(int32_t));
+    char *at = (char *)scratch + 2 * offsets;
+    const struct router_tokens tokens = {.chosen = choice->chosen,
+                                         .tokens = choice->tokens,
+                                         .choices = choice->choices};
+    struct expert_lists lists = {.offsets = scratch};
+
+    lists.entries = (int32_t *)(void *)at;
+    lists.places = (int32_t *)(void *)(at + entries);
+    expert_groups_make(&tokens, 0, form->experts, &lists);
+    *out = (struct choice_lists){
+        .groups = {.experts = form->experts, .choices = choice->choices,
+                   .offsets = lists.offsets, .entries = lists.entries},
+        .places = lists.places,
+        .spare = (int32_t *)(void *)((char *)scratch + offsets)};
+}
+
+struct expert_groups choice_some(const struct choice_lists *lists, int first,
+                                 int count, int64_t *row)
+{
+    const int32_t *offsets = lists->groups.offsets;
+    struct expert_groups some = lists->groups;
+
+    for (int i = 0; i <= count; i++)
+        lists->spare[i] = offsets[first + i] - offsets[first];
+    *row = offsets[first];
+    some.experts = count;
+    some.offsets = lists->spare;
+    some.entries += *row;
+    return some;
+}
+
+/* ---- scratch of the layer ---- */
+
+/* Sequences of a micro-batch as the router's slot has them, and what lies in
+ * scratch: gradients of logits before they are rounded, targets of this rank's
+ * tokens, counts of each sequence, weights of its balance loss, and counts of
+ * one sequence. */
+struct choose_room {
+    int64_t rows, sequences;
+    size_t mask, counts, weights, one, all;
+};
+
+static struct choose_room room_of(const struct step *step,
+                                  const struct program *p)
+{
+    const int64_t experts = step->set.experts.form.experts;
+    struct choose_room room = {.rows = program_slot_rows(p, step->input),
+                               .sequences = p->sequences};
+    const size_t table = (size_t)(room.sequences * experts);
+
+    room.mask = arena_aligned((size_t)(room.rows * experts) *
+                        (size_t)dtype_bytes(program_real(p)));
+    room.counts =
+        room.mask + arena_aligned((size_t)room.rows * sizeof(int32_t));
+    room.weights = room.counts + arena_aligned(table * sizeof(double));
+    room.one = room.weights + arena_aligned(table * sizeof(double));
+    room.all = room.one + arena_aligned((size_t)experts * sizeof(int64_t));
+    return room;
+}
+
+static size_t choose_scratch(const struct step *step, const struct program *p)
+{
+    return room_of(step, p).all;
+}
+
+static bool has_losses(const struct program *p, const struct step *step)
+{
+    return (p->balance > 0 || p->router_z > 0) && p->mode == PROGRAM_TRAIN &&
+           step->set.experts.form.experts > 1;
+}
+
+static bool is_cut(const struct program *p, const struct step *step)
+{
+    return p->slots[step->input].layout.tokens >> AXIS_TENSOR & 1 &&
+           program_tensor_ranks(p) > 1;
+}
+
+/* Targets of the tokens that this rank has, in their order. */
+static const int32_t *mask_of(const struct step *step, struct run *run)
+{
+    const struct program *p = run->program;
+    int32_t *mask = (int32_t *)(void *)((char *)run->scratch +
+                                        room_of(step, p).mask);
+    const struct layout_span part = program_part(p, p->place.at[AXIS_TENSOR]);
+    const int64_t chunk = p->length / p->chunks;
+
+    if (!is_cut(p, step)) return run->batch.targets;
+    for (int64_t i = 0; i < program_rows(p); i++)
+        for (int64_t j = 0; j < part.count; j++)
+            mask[i * part.count + j] =
+                run->batch.targets[i * chunk + part.first + j];
+    return mask;
+}
+
+/* ---- the layer ---- */
+
+static status choose_forward(const struct step *step, struct run *run)
+{
+    const struct choice choice = choice_of(run, step, step->output);
+    const struct router router = {
+        .form = step->set.experts.form,
+        .logits = run_slot(run, step->input), .gates = choice.gates,
+        .chosen = choice.chosen};
+    int64_t *counts = routes_of(run, step);
+
+    TRY(run->kernels->router_choose(run->stream, &router));
+    if (counts == NULL || run->event->pass != PASS_FORWARD) return OK;
+    const struct router_tokens tokens = {
+        .chosen = choice.chosen, .mask = mask_of(step, run),
+        .tokens = choice.tokens, .choices = choice.choices};
+
+    router_count(&tokens, counts);
+    return OK;
+}
+
+/* Tokens of each expert in each sequence, of all ranks that have some of it. */
+static status count_sequences(const struct step *step, struct run *run,
+                              const struct choice *choice,
+                              const int32_t *mask)
+{
+    static const enum axis axes[] = {AXIS_TENSOR, AXIS_CONTEXT};
+    const struct choose_room room = room_of(step, run->program);
+    const int experts = step->set.experts.form.experts;
+    double *counts = (double *)(void *)((char *)run->scratch + room.counts);
+    int64_t *one = (int64_t *)(void *)((char *)run->scratch + room.one);
+    const struct tensor all =
+        tensor_1d(counts, DTYPE_F64, room.sequences * experts);
+    const struct comm_call call = {
+        .kind = COMM_ALL_REDUCE, .algorithm = ALGORITHM_ORDERED,
+        .reduction = REDUCE_SUM, .out = all, .in = all};
+    struct router_tokens tokens = {
+        .chosen = choice->chosen, .mask = mask, .choices = choice->choices,
+        .tokens = choice->tokens / room.sequences};
+
+    for (int64_t i = 0; i < room.sequences; i++) {
+        memset(one, 0, (size_t)experts * sizeof *one);
+        tokens.first = i * tokens.tokens;
+        router_count(&tokens, one);
+        for (int e = 0; e < experts; e++)
+            counts[i * experts + e] = (double)one[e];
+    }
+    for (int i = 0; i < 2; i++)
+        if (run->program->mesh.size[axes[i]] > 1)
+            TRY(comm_run(run->groups[axes[i]], &call));
+    return OK;
+}
+
+/* Weights of the balance loss of each sequence. */
+static const double *weigh_sequences(const struct step *step, struct run *run)
+{
+    const struct program *p = run->program;
+    const struct choose_room room = room_of(step, p);
+    const int experts = step->set.experts.form.experts;
+    const double *counts =
+        (const double *)(const void *)((char *)run->scratch + room.counts);
+    int64_t *one = (int64_t *)(void *)((char *)run->scratch + room.one);
+    double *weights = (double *)(void *)((char *)run->scratch + room.weights);
+    const struct router_balance balance = {
+        .counts = one, .experts = experts, .alpha = p->balance};
+
+    for (int64_t i = 0; i < room.sequences; i++) {
+        for (int e = 0; e < experts; e++)
+            one[e] = (int64_t)counts[i * experts + e];
+        router_balance(&balance, weights + i * experts);
+    }
+    return weights;
+}
+
+static status add_losses(const struct step *step, struct run *run,
+                         const struct choice *choice,
+                         struct router_losses *losses)
+{
+    const struct program *p = run->program;
+    const struct choose_room room = room_of(step, p);
+
+    losses->mask = mask_of(step, run);
+    losses->length = choice->tokens / room.sequences;
+    losses->z_loss = p->router_z;
+    losses->scale = run->loss_scale;
+    if (p->balance == 0) return OK;
+    TRY(count_sequences(step, run, choice, losses->mask));
+    losses->weights = weigh_sequences(step, run);
+    return OK;
+}
+
+static status choose_backward(const struct step *step, struct run *run)
+{
+    const struct choice choice = choice_of(run, step, step->output);
+    const struct tensor dlogits = run_gradient(run, step->input);
+    struct router_losses losses = {
+        .form = step->set.experts.form,
+        .logits = run_slot(run, step->input),
+        .length = run->program->length, .dlogits = dlogits,
+        .dgates = run_gradient(run, step->output), .gates = choice.gates,
+        .chosen = choice.chosen};
+
+    CHECK(!run->event->adds); /* logits have one reader */
+    if (has_losses(run->program, step))
+        TRY(add_losses(step, run, &choice, &losses));
+    if (!dtype_is_narrow(dlogits.dtype))
+        return run->kernels->router_backward(run->stream, &losses);
+    losses.dlogits.data = run->scratch;
+    losses.dlogits.dtype = dtype_real(dlogits.dtype);
+    TRY(run->kernels->router_backward(run->stream, &losses));
+    return run->kernels->scale(
+        run->stream,
+        tensor_1d(dlogits.data, dlogits.dtype, tensor_count(&dlogits)),
+        tensor_1d(run->scratch, losses.dlogits.dtype, tensor_count(&dlogits)),
+        1.0);
+}
+
+/* The counts of sequences, which ranks have parts of. */
+static void choose_exchanges(const struct step *step, const struct program *p,
+                             const struct exchange_case *at,
+                             struct layer_exchanges *out)
+{
+    static const enum axis axes[] = {AXIS_TENSOR, AXIS_CONTEXT};
+    const int64_t count = p->sequences * step->set.experts.form.experts;
+
+    if (!exchange_backward(at) || !has_losses(p, step) || p->balance == 0)
+        return;
+    for (int i = 0; i < 2; i++) {
+        const int size = p->mesh.size[axes[i]];
+
+        layer_exchanges_add(out, p, (struct layer_exchange){
+            .axis = axes[i], .kind = COMM_ALL_REDUCE,
+            .what = "tokens of experts", .calls = 1,
+            .bytes = exchange_all_reduce(count, size, p->place.at[axes[i]]) *
+                     (int64_t)sizeof(double)});
+    }
+}
+
+static size_t choose_messages(const struct step *step, const struct program *p,
+                              const struct group *tensor)
+{
+    const struct tensor all =
+        tensor_1d(NULL, DTYPE_F64,
+                  p->sequences * step->set.experts.form.experts);
+    const struct comm_call call = {
+        .kind = COMM_ALL_REDUCE, .algorithm = ALGORITHM_ORDERED,
+        .reduction = REDUCE_SUM, .out = all, .in = all};
+
+    return has_losses(p, step) ? comm_scratch_bytes(tensor, &call) : 0;
+}
+
+static struct step_cost choose_cost(const struct step *step,
+                                    const struct program *p)
+{
+    const int64_t n =
+        program_slot_rows(p, step->input) * p->slots[step->input].width;
+
+    return (struct step_cost){
+        .flops = (double)(10 * n),
+        .bytes_moved = (double)(2 * n * dtype_bytes(program_real(p)))};
+}
+
+const struct layer layer_choose = {
+    .name = "choose", .kind = LAYER_ROUTER, .forward = choose_forward,
+    .backward_input = choose_backward, .cost = choose_cost,
+    .scratch = choose_scratch, .messages = choose_messages,
+    .exchanges = choose_exchanges, .keeps_input_for_b = true,
+    .keeps_output_for_b = true};
+
+slot nn_choose(struct program *p, slot logits, const struct router_form *form)
+{
+    if (p->error == OK) p->error = router_form_check(form);
+    if (p->error != OK) return -1;
+    const int step = program_add_step(p, &layer_choose, logits);
+    const slot output = program_add_slot(
+        p, "choose", choice_width(p, form->choices), true);
+
+    if (p->error != OK) return -1;
+    p->steps[step].output = output;
+    p->steps[step].set.experts.form = *form;
+    p->slots[output].layout = p->slots[logits].layout;
+    p->slots[output].integer = p->slots[output].wide = true;
+    p->slots[output].gradient_width = form->choices;
+    return output;
+}

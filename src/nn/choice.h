@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* choice.h - the experts that the tokens of a micro-batch have chosen, as the
+ * layers of a mixture read them, and the lists that they make of them.
+ *
+ *   slot of a choice   [tokens, choices] gates, real, then as many numbers of
+ *                      experts: two blocks, one behind the other
+ *   its gradient       [tokens, choices] of the gates, real */
+#ifndef LOCKSTEP_NN_CHOICE_H
+#define LOCKSTEP_NN_CHOICE_H
+
+#include "nn/layer.h"
+
+struct choice {
+    struct tensor gates;  /* [tokens, choices] */
+    int32_t *chosen;      /* the same */
+    int64_t tokens;
+    int choices;
+};
+extern const struct layer layer_choose;
+struct choice choice_of(struct run *run, const struct step *step, slot which);
+
+/* Entries of each expert, in scratch. */
+struct choice_lists {
+    struct expert_groups groups;
+    const int32_t *places;
+    int32_t *spare;       /* [experts + 1] */
+};
+/* Groups of the experts [first, first + count) alone; their rows begin at
+ * *row of all. They lie in `spare`. */
+struct expert_groups choice_some(const struct choice_lists *lists, int first,
+                                 int count, int64_t *row);
+void choice_lists_make(const struct choice *choice,
+                       const struct router_form *form, void *scratch,
+                       struct choice_lists *out);
+size_t choice_lists_bytes(const struct program *p,
+                          const struct router_form *form);
+
+/* Where tensor ranks share the experts: x and *choice of all tokens
+ * (dispatch.c). */
+slot dispatch_tokens(struct program *p, slot x, slot *choice,
+                     const struct experts_spec *spec);
+
+/* A slot, or its gradient, as rows of `width` elements. */
+struct tensor choice_rows(struct tensor view, int64_t width);
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* routing.c - where the routers of a mixture of experts sent the tokens of a
+ * step. */
+#include "step/routing.h"
+
+#include <string.h>
+
+#include "kernels/math.h"
+#include "nn/routes.h"
+
+static int64_t count_of(const struct routing *routing)
+{
+    return (int64_t)routing->layers * routing->experts;
+}
+
+status routing_build(struct routing *routing, struct pipeline *pipeline)
+{
+    const struct model *model = pipeline->stages[0].request.model;
+    void *table = NULL;
+
+    *routing = (struct routing){.pipeline = pipeline,
+                                .experts = model->moe.experts,
+                                .layers = model->layers};
+    if (routing->experts == 0) return OK;
+    TRY(memory_take((size_t)count_of(routing), sizeof *routing->table,
+                    &table));
+    routing->table = table;
+    return OK;
+}
+
+void routing_free(struct routing *routing)
+{
+    memory_free(routing->table);
+    *routing = (struct routing){0};
+}
+
+void routing_begin(struct routing *routing)
+{
+    if (routing->experts == 0) return;
+    memset(routing->table, 0,
+           (size_t)count_of(routing) * sizeof *routing->table);
+    for (int i = 0; i < routing->pipeline->count; i++)
+        routes_reset(&routing->pipeline->stages[i].run);
+}
+
+/* One block: its sum, its largest count, its entropy in nats and its idle
+ * experts. */
+struct block_routing { double total, most, entropy, idle; };
+
+static struct block_routing judge_block(const double *counts, int experts)
+{
+    struct block_routing b = {0};
+
+    for (int e = 0; e < experts; e++) {
+        b.total += counts[e];
+        if (counts[e] > b.most) b.most = counts[e];
+        b.idle += counts[e] == 0;
+    }
+    for (int e = 0; e < experts && b.total > 0; e++) {
+        const double share = counts[e] / b.total;
+
+        if (share > 0) b.entropy -= share * math_log(share);
+    }
+    return b;
+}
+
+void routing_judge(const double *table, int layers, int experts,
+                   struct routing_result *out)
+{
+    const double most = experts > 1 ? math_log(experts) : 1;
+    int blocks = 0;
+
+    *out = (struct routing_result){0};
+    for (int i = 0; i < layers; i++) {
+        const struct block_routing b =
+            judge_block(table + (int64_t)i * experts, experts);
+        const double over = b.most * experts / b.total;
+
+        if (b.total == 0) continue; /* a dense block */
+        blocks++;
+        if (over > out->busiest) out->busiest = over;
+        out->mean += over;
+        out->entropy += experts > 1 ? b.entropy / most : 1;
+        out->idle += b.idle;
+    }
+    if (blocks == 0) return;
+    out->mean /= blocks;
+    out->entropy /= blocks;
+}
+
+status routing_share(struct routing *routing, struct team *team,
+                     struct routing_result *out)
+{
+    *out = routing_none();
+    if (routing->experts == 0) return OK;
+    for (int i = 0; i < routing->pipeline->count; i++)
+        routes_collect(&routing->pipeline->stages[i].run, routing->experts,
+                       routing->table);
+    TRY(team_join(team, routing->table, count_of(routing)));
+    routing_judge(routing->table, routing->layers, routing->experts, out);
+    return OK;
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* routing.h - where the routers of a mixture of experts sent the tokens of a
+ * step: exact counts over all ranks, and what they say. */
+#ifndef LOCKSTEP_STEP_ROUTING_H
+#define LOCKSTEP_STEP_ROUTING_H
+
+#include <math.h>
+
+#include "plan/pipeline.h"
+#include "step/team.h"
+
+/* NaN each where the model has no experts. */
+struct routing_result {
+    double busiest;  /* tokens of the busiest expert of its block over the mean
+                      * of the block: of the worst block */
+    double mean;     /* the same, mean over blocks */
+    double entropy;  /* of the shares of experts, over its largest value: mean
+                      * over blocks; 1 where all are equal */
+    double idle;     /* experts of all blocks that no token chose */
+};
+
+static inline struct routing_result routing_none(void)
+{
+    const double none = (double)NAN;
+
+    return (struct routing_result){none, none, none, none};
+}
+
+struct routing {
+    struct pipeline *pipeline; /* borrowed */
+    int experts;               /* of a block; 0: nothing below does a thing */
+    int layers;
+    double *table;             /* owned, [layers][experts]: tokens */
+};
+
+status routing_build(struct routing *routing, struct pipeline *pipeline);
+void routing_free(struct routing *routing);
+/* Before the first F of a step. */
+void routing_begin(struct routing *routing);
+/* After the last; collective. */
+status routing_share(struct routing *routing, struct team *team,
+                     struct routing_result *out);
+/* Judges a table of counts. */
+void routing_judge(const double *table, int layers, int experts,
+                   struct routing_result *out);
+
+#endif

@@ -1,0 +1,77 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# experts.sh - mixtures of experts end to end: imported, scored, trained,
+# killed and resumed under another layout, exported, generated with; settings
+# and files that cannot be are refused with one sentence.
+. "${0%/*}/common.sh"
+prepare
+golden=$tree/tests/golden/models
+
+# --- from a Hugging Face directory and back ---
+for name in mixtral qwen2_moe qwen3_moe olmoe; do
+    must import "$golden/$name" "in-$name"
+    must export "in-$name" "out-$name"
+    lockstep compare "$golden/$name" "out-$name" >out 2>&1
+    if [ $? -eq 0 ] && grep -q "equal" out; then
+        ok "$name: imported and exported, every tensor the same"
+    else
+        bad "$name: imported and exported" "compare says otherwise" out
+    fi
+done
+must score "$golden/mixtral" --tokens "$golden/mixtral/tokens.json" \
+    --dtype float64 --json
+if grep -q '"loss": 4.2227878407' log; then ok "score: transformers' loss"
+else bad "score" "another loss than 4.2227878407" log; fi
+
+# --- trained, killed, resumed on other ranks ---
+mixture=(--set model.family=mixtral --set moe.experts=4 --set train.steps=12)
+must train config.yaml --run whole "${mixture[@]}"
+LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml --run cut \
+    "${mixture[@]}" >log 2>&1
+must resume cut --ranks 4 --set mesh.tensor=2 --set mesh.shard=2 \
+    --set zero=fsdp
+if same_run whole cut; then ok "killed, resumed on four ranks"
+else bad "killed, resumed on four ranks" "$why" log; fi
+must export whole exported
+must generate exported --prompt "the " --tokens 5 --temperature 0
+first=$(tail -n 1 log)
+must generate whole --prompt "the " --tokens 5 --temperature 0
+if [ "$(tail -n 1 log)" = "$first" ]; then ok "exported: the same text"
+else bad "exported" "another text" log; fi
+must train config.yaml --run further --set init.from=whole \
+    --set model.from=whole --set train.steps=2 --set lora.rank=2
+
+# --- what cannot be ---
+refuse() { # NAME WORDS SETTING...
+    local name=$1 words=$2 sets=() set
+    shift 2
+    for set; do sets+=(--set "$set"); done
+    expect "$name" 78 "$words" train config.yaml --run none "${sets[@]}"
+}
+refuse "experts in a dense family" "is a family without experts" moe.experts=4
+refuse "more choices than experts" "moe.top_k: 5 of 4 experts" \
+    model.family=mixtral moe.experts=4 moe.top_k=5
+refuse "no block with experts" "none of 2 blocks has experts" \
+    model.family=qwen3_moe moe.every=3
+refuse "two rules for dense blocks" "remove one of them" \
+    model.family=qwen3_moe moe.every=2 moe.dense=1
+refuse "dense blocks of a mixtral" "moe.every: mixtral takes none" \
+    model.family=mixtral moe.every=2
+refuse "leaves that do not divide experts" "numerics.grid_expert: 3 leaves" \
+    model.family=mixtral numerics.grid_expert=3
+expect "pieces of a micro-batch" 78 "with experts use tensor.overlap" \
+    train config.yaml --run none --ranks 2 --set model.family=mixtral \
+    --set mesh.tensor=2 --set tensor.overlap=2 --set tensor.domino=true
+refuse "products in 8 bits" "no rule for the products of experts" \
+    model.family=mixtral train.dtype=bfloat16 numerics.recipe=mxfp8
+refuse "muP" "no rule for routers" model.family=mixtral model.mup_base_width=8
+refuse "adapters beside experts" "gate_proj" model.family=mixtral \
+    lora.rank=2 'lora.targets=[gate_proj]'
+cp -r "$golden/mixtral" damaged && chmod -R u+w damaged
+sed -i 's/experts.3.w1.weight/experts.9.w1.weight/' damaged/model.safetensors
+expect "a missing expert" 65 "block_sparse_moe.experts.3.w1.weight" \
+    import damaged missing
+sed -i 's/"num_local_experts": 5/"num_local_experts": 0/' damaged/config.json
+expect "no experts at all" 78 "num_local_experts: 0 is outside" \
+    import damaged missing
+report

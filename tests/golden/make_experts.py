@@ -1,0 +1,89 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes models/<name>/ of mixtures of experts, as make_models.py does, with what
+transformers computes in float64 throughout (its inner float32 steps too).
+
+    python3 tests/golden/make_experts.py [NAME...]
+"""
+import json
+import sys
+
+import torch
+import transformers
+from safetensors.torch import save_file
+
+import check_drawn
+from check_drawn import F32, F64, pieces
+from make_models import HERE, LENGTH, SEQUENCES, gated
+
+MIXTRAL = gated("mixtral", "MixtralForCausalLM", num_local_experts=5,
+                num_experts_per_tok=2, router_aux_loss_coef=0.02,
+                router_jitter_noise=0.0, output_router_logits=False,
+                rope_theta=1e6, sliding_window=None, rms_norm_eps=1e-5)
+# A window, and experts that all tokens use.
+MIXTRAL_ALL = gated("mixtral", "MixtralForCausalLM", num_local_experts=3,
+                    num_experts_per_tok=3, sliding_window=7, head_dim=10,
+                    tie_word_embeddings=True)
+OLMOE = gated("olmoe", "OlmoeForCausalLM", num_experts=12, num_experts_per_tok=4,
+              attention_bias=False, clip_qkv=None, norm_topk_prob=False,
+              intermediate_size=10, rope_scaling=None, router_aux_loss_coef=0.01,
+              num_key_value_heads=6)
+QWEN2_MOE = gated("qwen2_moe", "Qwen2MoeForCausalLM", num_experts=6,
+                  num_experts_per_tok=3, moe_intermediate_size=12,
+                  shared_expert_intermediate_size=20, decoder_sparse_step=1,
+                  norm_topk_prob=False, use_sliding_window=False,
+                  sliding_window=32768, max_window_layers=21,
+                  mlp_only_layers=[])
+# Dense blocks among the others; gates that are normalised.
+QWEN3_MOE = gated("qwen3_moe", "Qwen3MoeForCausalLM", num_experts=7,
+                  num_experts_per_tok=3, moe_intermediate_size=14, head_dim=10,
+                  attention_bias=False, decoder_sparse_step=2,
+                  mlp_only_layers=[3], norm_topk_prob=True,
+                  num_hidden_layers=4, use_sliding_window=False,
+                  vocab_size=31)
+MODELS = {"mixtral": (MIXTRAL, 81), "mixtral_all": (MIXTRAL_ALL, 82),
+          "olmoe": (OLMOE, 83), "qwen2_moe": (QWEN2_MOE, 84),
+          "qwen3_moe": (QWEN3_MOE, 85)}
+
+
+def make(name):
+    config, seed = MODELS[name]
+    family = config["model_type"]
+    generator = torch.Generator().manual_seed(seed)
+    directory = HERE / "models" / name
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    model = check_drawn.build(directory)
+    check_drawn.fill(model, generator)
+    tokens = torch.randint(0, config["vocab_size"], (SEQUENCES, LENGTH),
+                           generator=generator)
+    logits = model(tokens, use_cache=False).logits
+    loss = torch.nn.functional.cross_entropy(
+        logits[:, :-1].flatten(0, 1), tokens[:, 1:].flatten())
+    loss.backward()
+
+    def save(file, dtype, of):
+        save_file({outside: piece.to(dtype).contiguous().clone()
+                   for inside, value in model.named_parameters()
+                   for outside, piece in pieces(inside, family, of(value))},
+                  directory / file, metadata={"format": "pt"})
+
+    save("model.safetensors", F32, lambda value: value.detach())
+    save("gradients.safetensors", F64, lambda value: value.grad)
+    (directory / "tokens.json").write_text(json.dumps(tokens.tolist()) + "\n")
+    save_file({"logits": logits.detach().contiguous()},
+              directory / "logits.safetensors")
+    (directory / "expected.json").write_text(json.dumps(
+        {"loss": loss.item(), "targets": SEQUENCES * (LENGTH - 1)}) + "\n")
+    print(f"{name}: {loss.item():.12f}")
+
+
+def main():
+    transformers.logging.set_verbosity_error()
+    check_drawn.float64_throughout()
+    for name in sys.argv[1:] or MODELS:
+        make(name)
+
+
+if __name__ == "__main__":
+    main()
