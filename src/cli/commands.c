@@ -365,6 +365,17 @@ const struct command commands[] = {
       {"batch", "T", "tokens of a batch, for the critical batch", false},
       {"context", "N", "tokens of a sequence, for attention's share", false},
       FLAG_WATTS, FLAG_PRICE, FLAG_JSON}},
+    {"calibrate", "[CONFIG...]", 0, OPERANDS_ANY, "measures this machine for "
+     "the planner",
+     "Times products (those that the configurations make, and usual ones), "
+     "attention, memory,\nmessages, contention and the disk, with all cores "
+     "active, and writes a profile for\n--machine. Says when the machine was "
+     "not equally fast all the time.",
+     "lockstep calibrate examples/01_first_run/config.yaml --seconds 2 --out "
+     "machine.json", false, command_calibrate,
+     {{"seconds", "S", "time to measure, about (10)", false},
+      {"out", "FILE", "file of the profile (standard output)", false},
+      FLAG_SET}},
     {"machines", "", 0, 0, "lists the machines that the planner knows",
      "Every constant says whether it is from a data sheet, fitted on published "
      "measurements,\nmeasured or assumed. `lockstep calibrate` measures this "

@@ -153,6 +153,48 @@ status forecast_exactly(struct forecast *f)
     return settle(f, false);
 }
 
+enum { WALKED_PIPE = 16, WALKED_ITEMS = 1 << 16 /* blocks of micro-batches */ };
+
+static status walk_lists(struct walk *walk, struct forecast *f,
+                         struct setup *setup)
+{
+    TRY(setup_resolve(setup, &f->set, f->ranks, 0));
+    for (int position = 0; position < walk->ranks; position++) {
+        struct place place = {{0}};
+        struct draft draft;
+        status result;
+
+        place.at[AXIS_PIPE] = position;
+        TRY(draft_build(&draft, setup,
+                        mesh_rank(&setup->mesh, &setup->order, &place)));
+        result = walk_rank(walk, &draft.pipeline);
+        draft_free(&draft);
+        TRY(result);
+    }
+    return OK;
+}
+
+status forecast_steps(struct forecast *f, struct steps *out)
+{
+    const struct cost cost = forecast_cost(f);
+    const double items = (double)f->layout.microbatches * f->shape.layers;
+    struct setup setup = {0};
+    struct walk walk = {.ranks = 0};
+    status result;
+
+    if (f->as != AS_LOCKSTEP || f->layout.pipe > WALKED_PIPE ||
+        items > WALKED_ITEMS)
+        return steps_build(out, &cost);
+    TRY_GOTO(done, result, walk_begin(&walk, &cost, f->layout.pipe));
+    TRY_GOTO(done, result, walk_lists(&walk, f, &setup));
+    TRY_GOTO(done, result, walk_finish(&walk, out));
+    f->walked = true;
+done:
+    walk_free(&walk);
+    setup_free(&setup);
+    return result;
+}
+
 struct cost forecast_cost(const struct forecast *f)
 {
     return (struct cost){&f->machine, &f->shape, &f->layout};

@@ -7,6 +7,7 @@
 #include "base/options.h"
 #include "cli/command.h"
 #include "planner/predict.h"
+#include "planner/walk.h"
 
 struct forecast {
     struct options_set set;
@@ -20,6 +21,7 @@ struct forecast {
     double max_memory;      /* bytes; 0: the machine's */
     double exact_bytes;     /* planned to the byte; 0: closed form */
     int exact_position;     /* of the pipe, where that is */
+    bool walked;            /* its steps are the executor's own lists */
     bool quick;             /* plans the first and the last pipe rank only */
 };
 
@@ -29,6 +31,9 @@ enum { FORECAST_RANKS = 1 << 20 };
 status forecast_open(struct forecast *forecast, struct arguments *arguments);
 /* The layout of the options, and the memory that Lockstep would take. */
 status forecast_layout(struct forecast *forecast);
+/* The lists of the step: those of the executor where they are small enough,
+ * else one item for each stage and micro-batch. The caller frees them. */
+status forecast_steps(struct forecast *forecast, struct steps *out);
 /* The memory alone; a refusal has no hint. */
 status forecast_exactly(struct forecast *forecast);
 struct cost forecast_cost(const struct forecast *forecast);

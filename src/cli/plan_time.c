@@ -23,7 +23,7 @@ struct view {
 };
 
 /* Tokens of the run: --tokens, or what the configuration trains. */
-static double run_tokens(const struct view *v, double asked)
+static double tokens_of_run(const struct view *v, double asked)
 {
     const struct options *o = &v->forecast.set.values;
 
@@ -40,7 +40,7 @@ static status fill_bill(struct view *v, const struct arguments *arguments)
     TRY(forecast_amount(arguments, "tokens", &tokens));
     TRY(forecast_amount(arguments, "watts", &watts));
     TRY(forecast_amount(arguments, "price", &price));
-    hours = run_tokens(v, tokens) / v->prediction.tokens_per_s / 3600;
+    hours = tokens_of_run(v, tokens) / v->prediction.tokens_per_s / 3600;
     if ((watts > 0 || price > 0) && hours <= 0)
         FAIL(ERR_USAGE, "--%s needs --tokens T, or train.tokens or "
                         "train.steps in the configuration",
@@ -206,6 +206,10 @@ static void fill_table(const struct view *v, struct table *t)
     memory_row(t, v);
     row(t, "guessed", 100 * p->guessed_share, 3,
         "%, of the critical path: neither measured nor fitted");
+    table_text(t, "lists");
+    table_text(t, "");
+    table_text(t, v->forecast.walked ? "the executor's own"
+                                     : "whole stages");
     if (v->bill.days > 0) row(t, "run", v->bill.days, 4, "days");
     if (v->bill.energy_kwh > 0) row(t, "energy", v->bill.energy_kwh, 5, "kWh");
     if (v->bill.cost > 0) row(t, "cost", v->bill.cost, 6, "");
@@ -275,7 +279,7 @@ static status run_view(struct view *v, struct arguments *arguments)
     cost = forecast_cost(&v->forecast);
     weather.memory_bytes = v->forecast.exact_bytes;
     weather.max_memory = v->forecast.max_memory;
-    TRY(steps_build(&v->steps, &cost));
+    TRY(forecast_steps(&v->forecast, &v->steps));
     TRY(predict_steps(&v->prediction, &v->steps, &cost, &weather));
     if (v->forecast.exact_bytes > 0)
         v->prediction.memory_position = v->forecast.exact_position;

@@ -42,6 +42,8 @@ status command_search(struct arguments *arguments);
 status command_simulate(struct arguments *arguments);
 /* budget.c */
 status command_budget(struct arguments *arguments);
+/* calibrate.c */
+status command_calibrate(struct arguments *arguments);
 /* machines.c */
 status command_machines(struct arguments *arguments);
 /* mup.c */

@@ -26,9 +26,12 @@ void spent_add(struct spent *to, const struct spent *from, double times)
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-/* ---- products ---- */
+int cost_threads(const struct cost *cost)
+{
+    return cost->layout->threads > 1 ? cost->layout->threads : 1;
+}
 
-struct product_size { double m, n, k; };
+/* ---- products ---- */
 
 static double element_bytes(const struct cost *cost)
 {
@@ -39,7 +42,8 @@ static double peak(const struct cost *cost)
 {
     const int bits = cost->layout->bits;
 
-    return cost->machine->value[bits == 32   ? M_PEAK_32
+    return cost_threads(cost) *
+           cost->machine->value[bits == 32   ? M_PEAK_32
                                 : bits == 16 ? M_PEAK_16 : M_PEAK_8];
 }
 
@@ -54,6 +58,7 @@ static const struct measured_product *nearest(const struct cost *cost,
                                               double *apart)
 {
     const struct measured_product *best = NULL;
+    const int threads = cost_threads(cost);
 
     for (int i = 0; i < cost->machine->product_count; i++) {
         const struct measured_product *p = &cost->machine->products[i];
@@ -61,7 +66,9 @@ static const struct measured_product *nearest(const struct cost *cost,
                            distance((double)p->n, size.n) *
                            distance((double)p->k, size.k);
 
-        if (p->bits != cost->layout->bits) continue;
+        if (p->bits != cost->layout->bits ||
+            (threads > 1) != (p->threads > 1))
+            continue;
         if (best == NULL || far < *apart) {
             best = p;
             *apart = far;
@@ -70,9 +77,8 @@ static const struct measured_product *nearest(const struct cost *cost,
     return best;
 }
 
-/* C[m, n] = A[m, k] B[k, n], `times` of them, one after the other. */
-static void cost_product(const struct cost *cost, struct product_size size,
-                         double times, enum cause cause, struct spent *out)
+void cost_product(const struct cost *cost, struct product_size size,
+                  double times, enum cause cause, struct spent *out)
 {
     const double *v = cost->machine->value;
     const double flops = 2 * size.m * size.n * size.k;
@@ -80,7 +86,8 @@ static void cost_product(const struct cost *cost, struct product_size size,
                          (size.m * size.n + size.m * size.k +
                           size.n * size.k);
     const double floor_s = larger(flops / peak(cost),
-                                  bytes / v[M_MEMORY_RATE]);
+                                  bytes / v[M_MEMORY_RATE] /
+                                      cost_threads(cost));
     double apart = 1, seconds;
     const struct measured_product *row = nearest(cost, size, &apart);
 
@@ -103,11 +110,11 @@ static void cost_product(const struct cost *cost, struct product_size size,
         out->seconds[CAUSE_LAUNCH] += times * (v[M_LAUNCH] - seconds);
 }
 
-/* An instruction that moves bytes through memory. */
-static void cost_moved(const struct cost *cost, double bytes, struct spent *out)
+void cost_moved(const struct cost *cost, double bytes, struct spent *out)
 {
     const double *v = cost->machine->value;
-    const double seconds = bytes / (v[M_MEMORY_RATE] * v[M_MEMORY]);
+    const double seconds = bytes / (v[M_MEMORY_RATE] * v[M_MEMORY] *
+                                    cost_threads(cost));
 
     out->seconds[CAUSE_MEMORY] += seconds;
     if (cost->machine->mark[M_MEMORY] == MARK_ASSUMED)
@@ -168,10 +175,10 @@ static void block_products(const struct cost *cost, struct passes *out)
         const struct shape_product *p = &s->products[i];
         const double n = (double)p->outputs / (p->split_outputs ? t : 1);
         const double k = (double)p->inputs / (p->split_outputs ? 1 : t);
-        const struct product_size sizes[PASSES] = {
+        const struct product_size sizes[COST_PASSES] = {
             {m, n, k}, {m, k, n}, {n, k, m}};
 
-        for (int pass = 0; pass < PASSES; pass++)
+        for (int pass = 0; pass < COST_PASSES; pass++)
             cost_product(cost, sizes[pass], p->each_block, CAUSE_PRODUCT,
                          &out->pass[pass]);
     }
@@ -193,8 +200,8 @@ static void block_moved(const struct cost *cost, struct passes *out)
     const double rate = v[M_MEMORY_RATE] * v[M_MEMORY];
     const double floor_s = v[M_LAUNCH] * larger(beside, 1);
 
-    for (int pass = PASS_F; pass <= PASS_B; pass++) {
-        const double seconds = (pass == PASS_F ? 1 : 1.7) * bytes / rate;
+    for (int pass = COST_F; pass <= COST_B; pass++) {
+        const double seconds = (pass == COST_F ? 1 : 1.7) * bytes / rate;
 
         out->pass[pass].seconds[CAUSE_MEMORY] += seconds;
         out->pass[pass].seconds[CAUSE_LAUNCH] +=
@@ -217,7 +224,7 @@ static void block_tensor(const struct cost *cost, struct passes *out)
                               &guessed) * cost->shape->joins;
     guessed *= cost->shape->joins;
     if (l->overlap_tensor) seconds *= 0.35, guessed *= 0.35;
-    for (int pass = PASS_F; pass <= PASS_B; pass++) {
+    for (int pass = COST_F; pass <= COST_B; pass++) {
         out->pass[pass].seconds[CAUSE_TENSOR] += seconds;
         out->pass[pass].guessed += guessed;
     }
@@ -238,10 +245,10 @@ static void block_context(const struct cost *cost, struct passes *out)
     if (l->context == 1) return;
     seconds = cost_collective(cost, COLLECTIVE_ALL_GATHER, group, bytes,
                               &guessed);
-    out->pass[PASS_F].seconds[CAUSE_CONTEXT] += seconds;
-    out->pass[PASS_F].guessed += guessed;
-    out->pass[PASS_B].seconds[CAUSE_CONTEXT] += 2 * seconds;
-    out->pass[PASS_B].guessed += 2 * guessed;
+    out->pass[COST_F].seconds[CAUSE_CONTEXT] += seconds;
+    out->pass[COST_F].guessed += guessed;
+    out->pass[COST_B].seconds[CAUSE_CONTEXT] += 2 * seconds;
+    out->pass[COST_B].guessed += 2 * guessed;
 }
 
 /* torchtitan makes every second product again and all that is no product;
@@ -268,24 +275,24 @@ void cost_block(const struct cost *cost, struct passes *out)
     block_moved(cost, out);
     block_tensor(cost, out);
     block_context(cost, out);
-    before = out->pass[PASS_F];
+    before = out->pass[COST_F];
     attention(cost, 1, &attends);
-    spent_add(&out->pass[PASS_F], &attends, 1);
-    spent_add(&out->pass[PASS_B], &attends, writes_scores(cost) ? 2 : 2.5);
+    spent_add(&out->pass[COST_F], &attends, 1);
+    spent_add(&out->pass[COST_B], &attends, writes_scores(cost) ? 2 : 2.5);
     if (l->recompute == RECOMPUTE_BLOCK) {
-        const struct spent again = out->pass[PASS_F];
+        const struct spent again = out->pass[COST_F];
 
-        spent_add(&out->pass[PASS_B], &again, 1);
+        spent_add(&out->pass[COST_B], &again, 1);
     } else if (l->recompute == RECOMPUTE_SELECTIVE &&
                l->as == AS_MEGATRON) {
-        spent_add(&out->pass[PASS_B], &attends, 1);
+        spent_add(&out->pass[COST_B], &attends, 1);
     } else if (l->recompute == RECOMPUTE_SELECTIVE) {
-        recompute_parts(cost, &before, &out->pass[PASS_B]);
+        recompute_parts(cost, &before, &out->pass[COST_B]);
     }
     /* Sums of gradients over micro-batches are float32. */
     if (l->microbatches > 1 && l->bits < 32)
         cost_moved(cost, 8 * cost->shape->block_parameters / l->tensor,
-                   &out->pass[PASS_W]);
+                   &out->pass[COST_W]);
 }
 
 void cost_embedding(const struct cost *cost, struct passes *out)
@@ -295,33 +302,34 @@ void cost_embedding(const struct cost *cost, struct passes *out)
     double guessed = 0;
 
     *out = (struct passes){0};
-    cost_moved(cost, 2 * bytes, &out->pass[PASS_F]);
-    cost_moved(cost, 3 * bytes, &out->pass[PASS_W]);
+    cost_moved(cost, 2 * bytes, &out->pass[COST_F]);
+    cost_moved(cost, 3 * bytes, &out->pass[COST_W]);
     if (cost->layout->tensor == 1) return;
-    out->pass[PASS_F].seconds[CAUSE_TENSOR] =
+    out->pass[COST_F].seconds[CAUSE_TENSOR] =
         cost_collective(cost, COLLECTIVE_ALL_REDUCE,
                         group_of(cost->layout, CAUSE_TENSOR), bytes, &guessed);
-    out->pass[PASS_F].guessed += guessed;
+    out->pass[COST_F].guessed += guessed;
 }
 
 void cost_head(const struct cost *cost, struct passes *out)
 {
     const double m = tokens_of(cost), k = (double)cost->shape->width;
     const double n = (double)cost->shape->vocab / cost->layout->tensor;
-    const struct product_size sizes[PASSES] = {{m, n, k}, {m, k, n}, {n, k, m}};
+    const struct product_size sizes[COST_PASSES] = {
+        {m, n, k}, {m, k, n}, {n, k, m}};
     double guessed = 0;
 
     *out = (struct passes){0};
-    for (int pass = 0; pass < PASSES; pass++)
+    for (int pass = 0; pass < COST_PASSES; pass++)
         cost_product(cost, sizes[pass], 1, CAUSE_PRODUCT, &out->pass[pass]);
-    cost_moved(cost, 12 * m * n, &out->pass[PASS_F]); /* logits, loss */
-    cost_moved(cost, 8 * m * n, &out->pass[PASS_B]);
+    cost_moved(cost, 12 * m * n, &out->pass[COST_F]); /* logits, loss */
+    cost_moved(cost, 8 * m * n, &out->pass[COST_B]);
     if (cost->layout->tensor == 1) return;
-    out->pass[PASS_B].seconds[CAUSE_TENSOR] =
+    out->pass[COST_B].seconds[CAUSE_TENSOR] =
         cost_collective(cost, COLLECTIVE_ALL_REDUCE,
                         group_of(cost->layout, CAUSE_TENSOR),
                         m * k * element_bytes(cost), &guessed);
-    out->pass[PASS_B].guessed += guessed;
+    out->pass[COST_B].guessed += guessed;
 }
 
 double cost_border_bytes(const struct cost *cost)

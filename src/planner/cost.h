@@ -27,6 +27,14 @@ struct cost {
     const struct layout *layout;
 };
 
+int cost_threads(const struct cost *cost); /* of a rank */
+/* C[m, n] = A[m, k] B[k, n], `times` of them, one after the other. */
+struct product_size { double m, n, k; };
+void cost_product(const struct cost *cost, struct product_size size,
+                  double times, enum cause cause, struct spent *out);
+/* An instruction that moves bytes through memory. */
+void cost_moved(const struct cost *cost, double bytes, struct spent *out);
+
 /* A group of ranks: `stride` rank numbers from one member to the next. */
 struct group_shape { int ranks, stride; };
 struct group_shape group_of(const struct layout *layout, enum cause axis);
@@ -40,8 +48,8 @@ double cost_collective(const struct cost *cost, enum collective op,
 
 /* F, B (gradient of the input) and W of one block, embedding or head, for one
  * micro-batch. B includes what is recomputed for it. */
-enum { PASS_F, PASS_B, PASS_W, PASSES };
-struct passes { struct spent pass[PASSES]; };
+enum { COST_F, COST_B, COST_W, COST_PASSES };
+struct passes { struct spent pass[COST_PASSES]; };
 void cost_block(const struct cost *cost, struct passes *out);
 void cost_embedding(const struct cost *cost, struct passes *out);
 void cost_head(const struct cost *cost, struct passes *out);

@@ -163,6 +163,20 @@ static status check_axes(const struct layout *l, const struct shape *shape)
     return OK;
 }
 
+/* Ranks on one machine share its cores; a core is a device of a profile that
+ * was measured. */
+static int threads_of(const struct layout *l, const struct options *o,
+                      const struct layout_request *request)
+{
+    const int cores = (int)request->machine->value[M_DEVICES];
+    const int ranks = request->ranks < l->per_node ? request->ranks
+                                                   : l->per_node;
+
+    if (request->machine->product_count == 0 || l->as != AS_LOCKSTEP) return 1;
+    if (o->train.threads > 0) return (int)o->train.threads;
+    return cores / ranks > 1 ? cores / ranks : 1;
+}
+
 status layout_from_options(struct layout *l,
                            const struct layout_request *request)
 {
@@ -190,6 +204,7 @@ status layout_from_options(struct layout *l,
     l->bits = strcmp(o->train.dtype, "float32") == 0 ||
               strcmp(o->train.dtype, "float64") == 0 ? 32 : 16;
     l->overlap_tensor = o->tensor.overlap > 1 || o->tensor.domino;
+    l->threads = threads_of(l, o, request);
     if (request->blocks == NULL) return OK;
     if (l->pipe * l->chunks > LAYOUT_STAGES)
         FAIL(ERR_CONFIG, "mesh.pipe: %d stages; at most %d can be planned",

@@ -38,6 +38,7 @@ struct layout {
     int bits;                /* of weights in products: 8, 16 or 32 */
     bool overlap_tensor;     /* messages beside products */
     unsigned offload;        /* enum offload */
+    int threads;             /* of a rank; 0: 1 */
     const int *blocks;       /* borrowed, of each stage; NULL: even */
 };
 

@@ -47,7 +47,8 @@ const char *mark_name(enum mark mark);
 /* A product that was timed with all ranks active. */
 struct measured_product {
     int64_t m, n, k;
-    int bits;            /* of an element: 16 or 32 */
+    int bits;            /* of an element: 8, 16 or 32 */
+    int threads;         /* of the rank */
     double seconds, sigma;
 };
 /* A collective that was timed; sizes ascend. */

@@ -124,7 +124,7 @@ static status positive(const char *path, const char *what, double value)
 static status read_product(const char *path, const struct json *row,
                            struct measured_product *out)
 {
-    int64_t bits = 0;
+    int64_t bits = 0, threads = 1;
 
     TRY(json_get_integer(row, path, "m", &out->m));
     TRY(json_get_integer(row, path, "n", &out->n));
@@ -132,6 +132,11 @@ static status read_product(const char *path, const struct json *row,
     TRY(json_get_integer(row, path, "bits", &bits));
     TRY(json_get_real(row, path, "seconds", &out->seconds));
     TRY(json_get_real_or(row, path, "sigma", 0, &out->sigma));
+    TRY(json_get_integer_or(row, path, "threads", 1, &threads));
+    if (threads < 1 || threads > 4096)
+        FAIL(ERR_FORMAT, "%s: products: %lld threads; expected 1 or more",
+             path, (long long)threads);
+    out->threads = (int)threads;
     if (bits != 8 && bits != 16 && bits != 32)
         FAIL(ERR_FORMAT, "%s: products: bits is %lld; expected 8, 16 or 32",
              path, (long long)bits);
@@ -300,6 +305,7 @@ static void write_tables(const struct machine *machine,
         json_write_key_integer(w, "n", p->n);
         json_write_key_integer(w, "k", p->k);
         json_write_key_integer(w, "bits", p->bits);
+        json_write_key_integer(w, "threads", p->threads);
         json_write_key_real(w, "seconds", p->seconds);
         json_write_key_real(w, "sigma", p->sigma);
         json_write_object_end(w);

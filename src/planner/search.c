@@ -98,7 +98,8 @@ static double sum_of(const struct passes *passes)
 {
     double sum = 0;
 
-    for (int i = 0; i < PASSES; i++) sum += spent_seconds(&passes->pass[i]);
+    for (int i = 0; i < COST_PASSES; i++)
+        sum += spent_seconds(&passes->pass[i]);
     return sum;
 }
 

@@ -102,10 +102,10 @@ static status make_kinds(struct maker *m)
     for (int stage = 0; stage < stages; stage++) {
         struct spent spans[4] = {{{0}, 0}};
 
-        for (int pass = 0; pass < PASSES; pass++) {
+        for (int pass = 0; pass < COST_PASSES; pass++) {
             span_of(m, stage, pass, &spans[pass]);
             sum += spent_seconds(&spans[pass]);
-            if (pass > PASS_F) spent_add(&spans[3], &spans[pass], 1);
+            if (pass > COST_F) spent_add(&spans[3], &spans[pass], 1);
         }
         for (int i = 0; i < 4; i++)
             TRY(steps_kind(m->steps, &spans[i], (enum step_item)(ITEM_F + i),
@@ -363,10 +363,11 @@ static status make_schedule(struct maker *m)
     struct schedule_request request =
         schedule_request_default(l->schedule, l->pipe, l->microbatches);
     const double blocks = (double)m->cost->shape->layers / l->pipe;
-    int64_t *times[PASSES] = {&request.forward_ns, &request.backward_input_ns,
-                              &request.backward_weight_ns};
+    int64_t *times[COST_PASSES] = {
+        &request.forward_ns, &request.backward_input_ns,
+        &request.backward_weight_ns};
 
-    for (int pass = 0; pass < PASSES; pass++) {
+    for (int pass = 0; pass < COST_PASSES; pass++) {
         const double ns = 1e9 * blocks * spent_seconds(&m->block.pass[pass]);
 
         *times[pass] = ns < 1 ? 1 : ns > 1e15 ? (int64_t)1e15 : (int64_t)ns;

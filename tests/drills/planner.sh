@@ -112,6 +112,25 @@ expect "a budget of two kinds" 2 "found 2" budget --days 30 --flops 1e20 \
     --machine h100
 expect "a budget of nothing" 2 "found 0" budget --machine h100
 
+# --- this machine ---
+must calibrate small.yaml --seconds 0.5 --out machine.json
+if grep -q '"threads": 1' machine.json && grep -q '"all-reduce"\|"ranks": 1' \
+    machine.json || [ "$(nproc)" = 1 ]; then ok "a profile has products"
+else bad "a profile has products" "none" machine.json; fi
+expect "the profile serves, with the executor's lists" 0 "executor's own" \
+    plan small.yaml --time --machine machine.json
+lockstep plan small.yaml --time --machine machine.json --json >plan.json
+if grep -q '"guessed_share": 0,' plan.json; then
+    ok "the plan's products were measured"
+else bad "the plan's products were measured" "guessed" plan.json; fi
+sed 's/"key": "/"key": "Abacus, /' machine.json >other.json
+expect "it is of this machine alone" 78 "was measured on" plan small.yaml \
+    --time --machine other.json
+expect "a pipeline by the executor's lists" 0 "executor's own" plan \
+    small.yaml --ranks 2 --set mesh.pipe=2 --set train.micro_batch=2 \
+    --set schedule.name=zb-h1 --time --machine machine.json
+[ -e machine.json.disk ] && bad "calibrate leaves nothing" "machine.json.disk"
+
 # --- published models ---
 printf 'the cat sat on the mat and saw a rat. %.0s' {1..3000} >cats.txt
 lockstep tokenizer train cats.txt --vocab 300 --out tokenizer.json >out 2>&1

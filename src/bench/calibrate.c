@@ -1,0 +1,434 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calibrate.c - times products, attention, memory, contention and disk. */
+#include "bench/calibrate.h"
+
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/threads.h"
+#include "bench/cases.h"
+#include "bench/probe.h"
+#include "planner/this_machine.h"
+
+enum { WORKERS = 64, FLOATS = 12 << 20, SCRATCH_WIDEST = 8192,
+       SCRATCH_TOKENS = 8192, CHUNKS = 8, COLLECTIVES = 32,
+       DISK_BYTES = 32 << 20 };
+
+struct worker {
+    struct stream stream;
+    struct operands *operands;
+    double seconds, sigma;   /* of a call */
+    status result;
+};
+
+struct calibration {
+    const struct calibrate_request *request;
+    struct machine *machine;
+    struct kernels kernels;
+    struct arena arena;
+    struct threads *all;     /* one for each rank */
+    struct worker workers[WORKERS];
+    const struct bench_case *job[2]; /* of worker 0, of the others */
+    int active;              /* workers that run it */
+    double limit;            /* seconds of a job */
+};
+
+static status worker_open(struct calibration *c, int i)
+{
+    struct worker *w = &c->workers[i];
+    void *memory = NULL;
+
+    w->stream.scratch_bytes = kernels_scratch_bytes(
+        &c->kernels, c->request->ranks, SCRATCH_WIDEST, SCRATCH_TOKENS);
+    TRY(arena_take(&c->arena, w->stream.scratch_bytes, &w->stream.scratch));
+    TRY(arena_take(&c->arena, sizeof *w->operands, &memory));
+    w->operands = memory;
+    w->operands->capacity = FLOATS;
+    w->operands->dtype = w->operands->narrow = DTYPE_F32;
+    TRY(arena_take_array(&c->arena, FLOATS, sizeof(float), &memory));
+    w->operands->data = memory;
+    return OK;
+}
+
+static void prepare(struct operands *o, const struct bench_case *job)
+{
+    o->used = 0;
+    o->count = 0;
+    o->settle = NULL;
+    o->every = 0;
+    memset(o->doubles, 0, sizeof o->doubles);
+    job->prepare(o, job->size);
+}
+
+/* Calls in a row, mean over all and deviation between chunks of them. */
+static status time_calls(const struct calibration *c, struct worker *w,
+                         const struct bench_case *job)
+{
+    double before, once, sum = 0, squares = 0;
+    int64_t each;
+    int chunks;
+
+    TRY(job->run(&c->kernels, &w->stream, w->operands)); /* warm */
+    before = probe_now_s();
+    TRY(job->run(&c->kernels, &w->stream, w->operands));
+    once = probe_now_s() - before + 1e-9;
+    chunks = c->limit / once < CHUNKS ? (int)(c->limit / once) : CHUNKS;
+    if (chunks < 2) chunks = 2;
+    each = (int64_t)(c->limit / chunks / once);
+    if (each < 1) each = 1;
+    for (int chunk = 0; chunk < chunks; chunk++) {
+        double seconds;
+
+        before = probe_now_s();
+        for (int64_t i = 0; i < each; i++)
+            TRY(job->run(&c->kernels, &w->stream, w->operands));
+        seconds = (probe_now_s() - before) / (double)each;
+        sum += seconds;
+        squares += seconds * seconds;
+    }
+    w->seconds = sum / chunks;
+    const double spread = squares / chunks - w->seconds * w->seconds;
+
+    w->sigma = spread > 0 ? sqrt(spread) : 0;
+    return OK;
+}
+
+static void body(void *argument, int index, int count)
+{
+    struct calibration *c = argument;
+    struct worker *w = &c->workers[index];
+    const struct bench_case *job = c->job[index > 0];
+
+    (void)count;
+    w->result = OK;
+    if (index >= c->active) return;
+    prepare(w->operands, job);
+    w->result = time_calls(c, w, job);
+}
+
+/* Runs `job` on `active` workers at once; mean seconds of a call. */
+static status run_job(struct calibration *c, const struct bench_case *job,
+                      int active, double *seconds, double *sigma)
+{
+    *seconds = *sigma = 0;
+    c->job[0] = c->job[1] = job;
+    c->active = active;
+    threads_run(c->all, body, c);
+    for (int i = 0; i < active; i++) {
+        TRY(c->workers[i].result);
+        *seconds += c->workers[i].seconds / active;
+        *sigma += c->workers[i].sigma / active;
+    }
+    return OK;
+}
+
+static const struct bench_case *case_named(const char *kernel)
+{
+    for (int i = 0; i < bench_case_count; i++)
+        if (strcmp(bench_cases[i].kernel, kernel) == 0)
+            return &bench_cases[i];
+    return NULL;
+}
+
+/* ---- constants ---- */
+
+static void note(struct calibration *c, int constant, double value)
+{
+    const struct constant_row *row = &constant_rows[constant];
+
+    if (value < row->least) value = row->least;
+    if (value > row->most) value = row->most;
+    c->machine->value[constant] = value;
+    c->machine->mark[constant] = MARK_MEASURED;
+    c->machine->source[constant] = "lockstep calibrate";
+}
+
+static status measure_sentinel(struct calibration *c, double *seconds)
+{
+    const struct bench_case job = {"matmul", "", {256, 256, 256},
+                                   case_product_nt, case_product_run};
+    double sigma;
+
+    return run_job(c, &job, c->request->ranks, seconds, &sigma);
+}
+
+static status measure_floor(struct calibration *c)
+{
+    const struct bench_case job = {"matmul", "", {1, 8, 8}, case_product_nt,
+                                   case_product_run};
+    double seconds, sigma;
+
+    TRY(run_job(c, &job, c->request->ranks, &seconds, &sigma));
+    note(c, M_LAUNCH, seconds);
+    note(c, M_STEP, 0);
+    return OK;
+}
+
+static status measure_attention(struct calibration *c)
+{
+    struct bench_case job = *case_named("attention_forward");
+    double seconds, sigma;
+
+    job.size[0] = 2;
+    job.size[1] = 256;
+    job.size[2] = 0;
+    TRY(run_job(c, &job, c->request->ranks, &seconds, &sigma));
+    note(c, M_ATTENTION, c->workers[0].operands->flops / seconds /
+                             c->machine->value[M_PEAK_32]);
+    return OK;
+}
+
+static status measure_memory(struct calibration *c)
+{
+    struct bench_case job = *case_named("add");
+    double seconds, sigma;
+    const double pages = (double)sysconf(_SC_PHYS_PAGES) *
+                         (double)sysconf(_SC_PAGESIZE);
+
+    job.size[0] = 2048;
+    job.size[1] = 1024;
+    TRY(run_job(c, &job, c->request->ranks, &seconds, &sigma));
+    note(c, M_MEMORY_RATE, c->workers[0].operands->bytes / seconds);
+    note(c, M_HOST_RATE, c->machine->value[M_MEMORY_RATE] / 2);
+    note(c, M_MEMORY_BYTES, pages / c->request->ranks);
+    note(c, M_HOST_BYTES, pages / c->request->ranks);
+    return OK;
+}
+
+/* Norms, activations and rotations compute more than sums of two areas do:
+ * their bytes over their time, as a share of the bandwidth. */
+static status measure_rows(struct calibration *c)
+{
+    static const char *const kernels[] = {"rmsnorm_forward", "swiglu_forward",
+                                          "rope"};
+    double bytes = 0, sum = 0;
+
+    for (int i = 0; i < 3; i++) {
+        const struct bench_case *found = case_named(kernels[i]);
+        struct bench_case job;
+        double seconds, sigma;
+
+        if (found == NULL) continue;
+        job = *found;
+        job.size[0] = 512;
+        TRY(run_job(c, &job, c->request->ranks, &seconds, &sigma));
+        bytes += c->workers[0].operands->bytes;
+        sum += seconds;
+    }
+    if (sum > 0)
+        note(c, M_MEMORY, bytes / sum / c->machine->value[M_MEMORY_RATE]);
+    return OK;
+}
+
+/* A product beside a rank that only moves bytes, and the other way round. */
+static status measure_contention(struct calibration *c)
+{
+    const struct bench_case product = {"matmul", "", {256, 256, 256},
+                                       case_product_nt, case_product_run};
+    struct bench_case moves = *case_named("add");
+    double alone, moving, sigma;
+
+    if (c->request->ranks < 2) return OK;
+    moves.size[0] = 2048;
+    moves.size[1] = 1024;
+    TRY(run_job(c, &product, 1, &alone, &sigma));
+    TRY(run_job(c, &moves, 1, &moving, &sigma));
+    c->job[0] = &product;
+    c->job[1] = &moves;
+    c->active = 2;
+    threads_run(c->all, body, c);
+    TRY(c->workers[0].result);
+    TRY(c->workers[1].result);
+    note(c, M_COMPUTE_BESIDE, c->workers[0].seconds / alone);
+    note(c, M_COMM_BESIDE, c->workers[1].seconds / moving);
+    return OK;
+}
+
+static status measure_disk(struct calibration *c)
+{
+    void *memory = NULL;
+    double before;
+    status result;
+
+    if (c->request->disk == NULL) return OK;
+    TRY(memory_take(DISK_BYTES, 1, &memory));
+    memset(memory, 0x3f, DISK_BYTES);
+    before = probe_now_s();
+    result = file_write_atomic(c->request->disk, memory, DISK_BYTES);
+    if (result == OK)
+        note(c, M_DISK_RATE, DISK_BYTES / (probe_now_s() - before) /
+                                 c->request->ranks);
+    unlink(c->request->disk);
+    memory_free(memory);
+    return result;
+}
+
+/* ---- products ---- */
+
+static bool fits(const struct wanted_product *p)
+{
+    return p->m * p->n + p->m * p->k + p->n * p->k < FLOATS &&
+           p->n <= SCRATCH_WIDEST && p->k <= SCRATCH_WIDEST &&
+           p->m <= SCRATCH_WIDEST;
+}
+
+/* One shape; `threads`: of the rank. */
+static status measure_product(struct calibration *c,
+                              const struct wanted_product *p, int threads)
+{
+    static void (*const prepares[])(struct operands *, const int64_t *) = {
+        case_product_nt, case_product_nn, case_product_tn};
+    const struct bench_case job = {"matmul", "", {p->m, p->n, p->k},
+                                   prepares[p->kind], case_product_run};
+    struct machine *m = c->machine;
+    struct measured_product *row = &m->products[m->product_count];
+
+    for (int i = 0; i < m->product_count; i++)
+        if (m->products[i].m == p->m && m->products[i].n == p->n &&
+            m->products[i].k == p->k && m->products[i].threads == threads)
+            return OK;
+    *row = (struct measured_product){p->m, p->n, p->k, 32, threads, 0, 0};
+    if (threads == 1) {
+        TRY(run_job(c, &job, c->request->ranks, &row->seconds, &row->sigma));
+    } else {
+        struct worker *w = &c->workers[0];
+
+        w->stream.threads = c->all;
+        prepare(w->operands, &job);
+        w->result = time_calls(c, w, &job);
+        w->stream.threads = NULL;
+        TRY(w->result);
+        row->seconds = w->seconds;
+        row->sigma = w->sigma;
+    }
+    m->product_count++;
+    return OK;
+}
+
+static int usual_products(struct wanted_product *out)
+{
+    static const int64_t widths[] = {64, 256, 512}, tokens[] = {128, 512};
+    int count = 0;
+
+    for (int w = 0; w < 3; w++)
+        for (int t = 0; t < 2; t++)
+            for (int up = 1; up <= 4; up += 3) {
+                const int64_t k = widths[w], n = up * k, m = tokens[t];
+
+                out[count++] = (struct wanted_product){m, n, k, PRODUCT_NT};
+                out[count++] = (struct wanted_product){m, k, n, PRODUCT_NN};
+                out[count++] = (struct wanted_product){n, k, m, PRODUCT_TN};
+            }
+    return count;
+}
+
+static status measure_products(struct calibration *c)
+{
+    const struct calibrate_request *r = c->request;
+    struct wanted_product usual[64];
+    const int more = usual_products(usual);
+    const int all = r->wanted_count + more;
+    const int ways = r->ranks > 1 ? 2 : 1;
+    void *memory = NULL;
+    double best = 0, spread = 0;
+
+    TRY(arena_take_array(&c->machine->arena, (size_t)(ways * all),
+                         sizeof *c->machine->products, &memory));
+    c->machine->products = memory;
+    c->limit = 0.6 * r->seconds / (ways * all);
+    for (int way = 0; way < ways; way++)
+        for (int i = 0; i < all; i++) {
+            const struct wanted_product *p =
+                i < r->wanted_count ? &r->wanted[i]
+                                    : &usual[i - r->wanted_count];
+
+            if (fits(p)) TRY(measure_product(c, p, way > 0 ? r->ranks : 1));
+        }
+    for (int i = 0; i < c->machine->product_count; i++) {
+        const struct measured_product *p = &c->machine->products[i];
+        const double rate = 2.0 * (double)p->m * (double)p->n * (double)p->k /
+                            p->seconds;
+
+        if (p->threads == 1 && rate > best) best = rate;
+        spread += p->sigma / p->seconds / c->machine->product_count;
+    }
+    note(c, M_GEMM, best / c->machine->value[M_PEAK_32]);
+    note(c, M_NOISE, spread / 10); /* a step is hundreds of calls */
+    return OK;
+}
+
+/* ---- all of it ---- */
+
+static status measure_messages(struct calibration *c)
+{
+    struct message_figures figures = {0, 0};
+    void *memory = NULL;
+
+    if (c->request->ranks < 2) return OK;
+    TRY(arena_take_array(&c->machine->arena, COLLECTIVES,
+                         sizeof *c->machine->collectives, &memory));
+    c->machine->collectives = memory;
+    TRY(calibrate_messages(memory, COLLECTIVES, c->request->ranks,
+                           0.15 * c->request->seconds,
+                           &c->machine->collective_count, &figures));
+    note(c, M_LINK_RATE, figures.rate);
+    note(c, M_LINK, 1);
+    note(c, M_LINK_LATENCY, figures.latency);
+    return OK;
+}
+
+static status measure(struct calibration *c)
+{
+    TRY(measure_sentinel(c, &c->machine->sentinel_before));
+    note(c, M_DEVICES, c->request->ranks);
+    note(c, M_PEAK_32, kernels_peak_flops(&c->workers[0].stream, ISA_AUTO,
+                                          0.1));
+    note(c, M_PEAK_16, c->machine->value[M_PEAK_32]);
+    note(c, M_PEAK_8, c->machine->value[M_PEAK_32]);
+    TRY(measure_floor(c));
+    TRY(measure_attention(c));
+    TRY(measure_memory(c));
+    TRY(measure_rows(c));
+    TRY(measure_contention(c));
+    TRY(measure_products(c));
+    c->limit = 0.02 * c->request->seconds;
+    TRY(measure_messages(c));
+    TRY(measure_disk(c));
+    return measure_sentinel(c, &c->machine->sentinel_after);
+}
+
+status calibrate(struct machine *machine,
+                 const struct calibrate_request *request)
+{
+    struct calibration c = {.request = request, .machine = machine,
+                            .limit = 0.02 * request->seconds};
+    const struct machine_preset *preset = &machine_presets[0];
+    status result;
+
+    if (request->ranks < 1 || request->ranks > WORKERS)
+        FAIL(ERR_CONFIG, "calibrate: %d cores; at most %d can be measured",
+             request->ranks, WORKERS);
+    for (int i = 0; i < machine_preset_count; i++)
+        if (strcmp(machine_presets[i].name, "cpu") == 0)
+            preset = &machine_presets[i];
+    machine_from_preset(machine, preset);
+    snprintf(machine->name, sizeof machine->name, "this machine");
+    this_machine_key(machine->key);
+    arena_init(&c.arena, "calibrate", 0);
+    TRY_GOTO(done, result, kernels_get(&c.kernels, DTYPE_F32, ISA_AUTO));
+    TRY_GOTO(done, result, threads_build(&c.all, request->ranks));
+    for (int i = 0; i < request->ranks; i++)
+        TRY_GOTO(done, result, worker_open(&c, i));
+    result = measure(&c);
+done:
+    threads_free(c.all);
+    arena_free(&c.arena);
+    return result;
+}
+
+double calibrate_drift(const struct machine *machine)
+{
+    return fabs(machine->sentinel_after / machine->sentinel_before - 1);
+}

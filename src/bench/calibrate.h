@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calibrate.h - this machine as the planner sees it: every rate with all ranks
+ * active, sustained, between two measurements of the same product (sentinels)
+ * that tell whether the machine was as fast all the time. */
+#ifndef LOCKSTEP_BENCH_CALIBRATE_H
+#define LOCKSTEP_BENCH_CALIBRATE_H
+
+#include "planner/machine.h"
+
+enum { CALIBRATE_SHAPES = 512 };
+
+/* A product that a plan has: C[m, n] = A[m, k] B[k, n]. */
+struct wanted_product {
+    int64_t m, n, k;
+    enum { PRODUCT_NT, PRODUCT_NN, PRODUCT_TN } kind; /* F, B, W */
+};
+
+struct calibrate_request {
+    double seconds;       /* of the whole, about */
+    int ranks;            /* active at once: cores */
+    const struct wanted_product *wanted; /* measured first; others follow */
+    int wanted_count;
+    const char *disk;     /* file to write and remove; NULL: none */
+};
+
+/* `machine` is zeroed. */
+status calibrate(struct machine *machine,
+                 const struct calibrate_request *request);
+/* Collectives between `ranks` ranks as threads: rows for the machine's table,
+ * at most `most`; *rate and *latency: of a message. */
+struct message_figures { double rate, latency; };
+status calibrate_messages(struct measured_collective *rows, int most,
+                          int ranks, double seconds, int *count,
+                          struct message_figures *figures);
+/* How far apart the sentinels are, as a share of the first. */
+double calibrate_drift(const struct machine *machine);
+
+#endif

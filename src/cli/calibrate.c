@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* calibrate.c - `calibrate`: measures this machine for the planner, at the very
+ * products that given configurations make. */
+#include <string.h>
+#include "base/file.h"
+#include "base/threads.h"
+#include "bench/calibrate.h"
+#include "cli/config.h"
+#include "cli/run.h"
+#include "planner/shape.h"
+#include "setup/setup.h"
+
+static const double quiet = 0.05; /* of the sentinels, apart */
+
+struct wishes { struct wanted_product items[CALIBRATE_SHAPES]; int count; };
+
+static void wish(struct wishes *w, int64_t m, int64_t n, int64_t k)
+{
+    if (w->count + 3 > CALIBRATE_SHAPES) return;
+    w->items[w->count++] = (struct wanted_product){m, n, k, PRODUCT_NT};
+    w->items[w->count++] = (struct wanted_product){m, k, n, PRODUCT_NN};
+    w->items[w->count++] = (struct wanted_product){n, k, m, PRODUCT_TN};
+}
+
+/* Every product of a plan with so many ranks. */
+static status wish_plan(struct wishes *w, const struct options_set *set,
+                        int ranks)
+{
+    struct setup setup = {0};
+    struct shape shape;
+    status result;
+
+    TRY_GOTO(done, result, setup_resolve(&setup, set, ranks, 0));
+    TRY_GOTO(done, result, shape_of(&shape, &setup.model,
+                                    setup.request.length));
+    const int64_t tokens = setup.request.micro_batch * setup.request.length;
+
+    for (int i = 0; i < shape.product_count; i++)
+        wish(w, tokens, shape.products[i].outputs, shape.products[i].inputs);
+    wish(w, tokens, shape.vocab, shape.width);
+done:
+    setup_free(&setup);
+    return result;
+}
+
+static status wish_all(struct wishes *w, struct arguments *arguments,
+                       int cores)
+{
+    for (int i = 0; i < arguments->operand_count; i++) {
+        struct options_set set = {0};
+        status result = config_read(&set, arguments->operands[i], arguments);
+
+        if (result == OK) result = wish_plan(w, &set, 1);
+        if (result == OK && cores > 1) {
+            result = wish_plan(w, &set, cores);
+            if (result != OK) { /* not a layout of so many ranks */
+                status_clear();
+                result = OK;
+            }
+        }
+        options_free(&set);
+        TRY(result);
+    }
+    return OK;
+}
+
+static status deliver(const struct machine *machine,
+                      const struct arguments *arguments)
+{
+    const char *path = arguments_text(arguments, "out", NULL);
+    struct text text = {0};
+    status result = machine_write(machine, &text);
+
+    if (result == OK && path != NULL)
+        result = file_write_named(path, text.bytes, text.length);
+    else if (result == OK)
+        fwrite(text.bytes, 1, text.length, stdout);
+    text_free(&text);
+    TRY(result);
+    fprintf(stderr, "%s: %d products, %d collectives; sentinels %.1f%% "
+                    "apart\n", machine->key, machine->product_count,
+            machine->collective_count, 100 * calibrate_drift(machine));
+    if (calibrate_drift(machine) > quiet)
+        fprintf(stderr, "warning: the machine was not equally fast all the "
+                        "time: other work runs on it, or its clock changed; "
+                        "calibrate again in a quiet minute\n");
+    return OK;
+}
+
+status command_calibrate(struct arguments *arguments)
+{
+    const char *out = arguments_text(arguments, "out", NULL);
+    static struct wishes wishes; /* too large for a stack */
+    struct machine machine = {0};
+    char disk[PATH_BYTES + 16];
+    double seconds = 10;
+    status result;
+    struct calibrate_request asked = {.disk = NULL};
+
+    TRY(arguments_real(arguments, "seconds", 0.1, 3600, &seconds));
+    TRY(file_may_write(out));
+    wishes.count = 0;
+    asked.ranks = threads_cores();
+    TRY(wish_all(&wishes, arguments, asked.ranks));
+    snprintf(disk, sizeof disk, "%s.disk", out != NULL ? out : "calibrate");
+    asked.seconds = seconds;
+    asked.wanted = wishes.items;
+    asked.wanted_count = wishes.count;
+    asked.disk = out != NULL && strncmp(out, "/dev/", 5) != 0 ? disk : NULL;
+    result = calibrate(&machine, &asked);
+    if (result == OK) result = deliver(&machine, arguments);
+    machine_free(&machine);
+    return result;
+}

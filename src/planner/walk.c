@@ -1,0 +1,349 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* walk.c - from the executor's lists to timed lists. */
+#include "planner/walk.h"
+
+#include <string.h>
+
+#include "list/partners.h"
+#include "list/traffic.h"
+#include "planner/network.h"
+#include "planner/tail.h"
+
+struct costing {
+    struct walk *walk;
+    const struct pipeline *pipeline;
+    const struct instruction *instruction;
+    struct spent spent;
+    enum cause own;        /* of the instruction's own messages */
+};
+
+/* ---- arithmetic ---- */
+
+static void product_of(const struct cost *cost, const struct step *step,
+                       const struct program *p, enum pass pass,
+                       struct spent *out)
+{
+    const struct param *weight = &p->params.items[step->param[0]];
+    const double m = (double)p->tokens, n = (double)weight->rows;
+    const double k = (double)weight->cols;
+    const struct product_size sizes[] = {
+        [PASS_FORWARD] = {m, n, k}, [PASS_RECOMPUTE] = {m, n, k},
+        [PASS_BACKWARD_INPUT] = {m, k, n}, [PASS_BACKWARD_WEIGHT] = {n, k, m}};
+
+    cost_product(cost, sizes[pass], 1, CAUSE_PRODUCT, out);
+    if (step->layer->kind == LAYER_HEAD && pass == PASS_FORWARD)
+        cost_moved(cost, 12 * m * n, out); /* logits and their loss */
+}
+
+static void event_cost(const struct cost *cost, const struct stage *stage,
+                       const struct event *event, struct spent *out)
+{
+    const struct program *p = &stage->program;
+    const struct step *step = &p->steps[event->step];
+    const struct step_cost forward = step->layer->cost(step, p);
+    const bool back = event->pass == PASS_BACKWARD_INPUT;
+    const double *v = cost->machine->value;
+
+    if (step->layer->kind == LAYER_LINEAR ||
+        step->layer->kind == LAYER_HEAD) {
+        product_of(cost, step, p, event->pass, out);
+    } else if (step->layer->kind == LAYER_ATTENTION) {
+        const double flops = forward.flops * (back ? 2.5 : 1);
+
+        if (event->pass == PASS_BACKWARD_WEIGHT) return;
+        out->seconds[CAUSE_ATTENTION] +=
+            flops / (v[M_PEAK_32] * cost_threads(cost) * v[M_ATTENTION]);
+    } else {
+        cost_moved(cost, forward.bytes_moved * (back ? 1.7 : 1), out);
+    }
+}
+
+/* Elements that this rank updates, of the chunk. */
+static double owned(const struct costing *c)
+{
+    const struct stage *stage =
+        &c->pipeline->stages[c->instruction->chunk < 0
+                                 ? 0 : c->instruction->chunk];
+
+    return (double)stage->memory[MEMORY_STATE_0].bytes / 4;
+}
+
+/* Instructions of this kind and chunk share the work. */
+static double share(const struct costing *c)
+{
+    const struct step_list *list = &c->walk->lists[c->walk->made];
+    int count = 0;
+
+    for (int i = 0; i < list->count; i++)
+        count += list->items[i].kind == c->instruction->kind &&
+                 list->items[i].chunk == c->instruction->chunk;
+    return count > 0 ? 1.0 / count : 1;
+}
+
+static void arithmetic(struct costing *c)
+{
+    const struct instruction *i = c->instruction;
+    const struct cost *cost = c->walk->cost;
+
+    if (instruction_computes(i)) {
+        const struct stage *stage = &c->pipeline->stages[i->chunk];
+
+        for (int e = i->first_event; e < i->last_event; e++)
+            event_cost(cost, stage, &stage->frame.events[e], &c->spent);
+    } else if (i->kind == DO_UPDATE) {
+        cost_moved(cost, 28 * owned(c) * share(c), &c->spent);
+        c->spent.seconds[CAUSE_UPDATE] += c->spent.seconds[CAUSE_MEMORY];
+        c->spent.seconds[CAUSE_MEMORY] = 0;
+    } else if (i->kind == DO_BLOCKS) {
+        cost_moved(cost, 4 * owned(c) * share(c), &c->spent);
+    } else if (i->kind == DO_MERGE) {
+        cost_moved(cost, 12 * owned(c) * share(c), &c->spent);
+    } else {
+        c->spent.seconds[CAUSE_LAUNCH] += cost->machine->value[M_LAUNCH];
+    }
+}
+
+/* ---- messages ---- */
+
+static enum cause cause_of(const struct exchange *row, enum cause own)
+{
+    const char *group = exchange_group(row);
+
+    if (strncmp(group, "tensor", 6) == 0) return CAUSE_TENSOR;
+    if (strncmp(group, "context", 7) == 0) return CAUSE_CONTEXT;
+    return own;
+}
+
+/* Bytes that a rank sends, and those of the tensor that a call is about. */
+static double whole_of(const struct exchange *row, enum collective *op)
+{
+    const double n = row->size;
+    const double each = row->calls > 0 ? (double)row->bytes /
+                                             (double)row->calls
+                                       : 0;
+
+    *op = row->kind == COMM_ALL_REDUCE      ? COLLECTIVE_ALL_REDUCE
+          : row->kind == COMM_ALL_GATHER    ? COLLECTIVE_ALL_GATHER
+          : row->kind == COMM_REDUCE_SCATTER ? COLLECTIVE_REDUCE_SCATTER
+          : row->kind == COMM_ALL_TO_ALL    ? COLLECTIVE_ALL_TO_ALL
+                                            : COLLECTIVE_SEND;
+    if (n < 2 || *op == COLLECTIVE_SEND) return each;
+    if (*op == COLLECTIVE_ALL_GATHER) return each * n / (n - 1);
+    return each * n / (n - 1) / (*op == COLLECTIVE_ALL_REDUCE ? 2 : 1);
+}
+
+static status visit(void *argument, const struct exchange *row)
+{
+    struct costing *c = argument;
+    const struct cost *cost = c->walk->cost;
+    const enum cause cause = cause_of(row, c->own);
+    struct group_shape group = group_of(cost->layout, cause);
+    double guessed = 0, seconds;
+    enum collective op;
+
+    if (row->calls < 1) return OK;
+    const double whole = whole_of(row, &op);
+
+    group.ranks = row->size;
+    if (cause == CAUSE_DATA) group.stride = data_group(cost->layout).stride;
+    seconds = cost_collective(cost, op, group, whole, &guessed);
+    c->spent.seconds[cause] += seconds * (double)row->calls;
+    c->spent.guessed += guessed * (double)row->calls;
+    return OK;
+}
+
+static enum cause own_cause(const struct instruction *i)
+{
+    if (instruction_is_message(i) || i->kind == DO_TIE) return CAUSE_PIPE;
+    if (i->kind == DO_GATHER || i->kind == DO_REGATHER) return CAUSE_SHARD;
+    return CAUSE_DATA;
+}
+
+/* ---- one instruction ---- */
+
+static enum step_item item_of(const struct instruction *i)
+{
+    switch (i->kind) {
+    case DO_FORWARD: return ITEM_F;
+    case DO_BACKWARD: return ITEM_BACKWARD;
+    case DO_WEIGHT: return ITEM_W;
+    case DO_SEND: case DO_RECEIVE: case DO_SEND_BACK: case DO_RECEIVE_BACK:
+        return ITEM_TRANSFER;
+    case DO_GATHER: return ITEM_GATHER;
+    case DO_REGATHER: return ITEM_REGATHER;
+    case DO_REDUCE: case DO_SUM: case DO_HALVES: case DO_MERGE: case DO_JOIN:
+        return ITEM_REDUCE;
+    case DO_NORM: case DO_BLOCKS: case DO_SHARE: return ITEM_NORM;
+    case DO_UPDATE: case DO_MATRICES: return ITEM_UPDATE;
+    default: return ITEM_HOST;
+    }
+}
+
+/* Equal work has one kind: that of the instruction before with the same
+ * numbers. */
+static int known_kind(const struct walk *w, const struct step_list *list,
+                      int number)
+{
+    const struct instruction *i = &list->items[number];
+    const struct timed_list *timed = &w->steps.lists.lists[w->made];
+
+    for (int n = number - 1; n >= 0 && n > number - 400; n--) {
+        const struct instruction *o = &list->items[n];
+
+        if (o->kind == i->kind && o->chunk == i->chunk &&
+            o->first_event == i->first_event &&
+            o->last_event == i->last_event && o->unit == i->unit &&
+            o->bytes == i->bytes && o->calls == i->calls)
+            return timed->items[n].kind;
+    }
+    return -1;
+}
+
+static status kind_of(struct costing *c, const struct step_list *list,
+                      int number, int *kind)
+{
+    struct walk *w = c->walk;
+
+    *kind = known_kind(w, list, number);
+    if (*kind >= 0) return OK;
+    c->instruction = &list->items[number];
+    c->spent = (struct spent){.guessed = 0};
+    c->own = own_cause(c->instruction);
+    arithmetic(c);
+    if (c->instruction->kind != DO_SEND && c->instruction->kind != DO_SEND_BACK)
+        TRY(list_traffic(c->pipeline, c->instruction, visit, c));
+    return steps_kind(&w->steps, &c->spent, item_of(c->instruction), kind);
+}
+
+/* A receive takes as long as the message; its send is posted. */
+static double transfer_of(const struct walk *w, const struct pipeline *pipeline,
+                          const struct instruction *i)
+{
+    struct action action = {.kind = i->kind == DO_RECEIVE
+                                        ? ACTION_RECEIVE_FORWARD
+                                        : ACTION_RECEIVE_BACKWARD,
+                            .stage = i->stage, .microbatch = i->microbatch};
+    double guessed = 0;
+
+    (void)action;
+    (void)pipeline;
+    return cost_collective(w->cost, COLLECTIVE_SEND,
+                           group_of(w->cost->layout, CAUSE_PIPE),
+                           cost_border_bytes(w->cost), &guessed);
+}
+
+static uint8_t lane_of(const struct instruction *i, bool background)
+{
+    if (i->kind == DO_RECEIVE) return CLOCK_PIPE_DOWN;
+    if (i->kind == DO_RECEIVE_BACK) return CLOCK_PIPE_UP;
+    if (i->kind == DO_SEND || i->kind == DO_SEND_BACK) return CLOCK_HOST;
+    return background ? CLOCK_DATA : CLOCK_COMPUTE;
+}
+
+static status add_one(struct costing *c, const struct step_list *list,
+                      int number, int *serial)
+{
+    struct walk *w = c->walk;
+    struct timed_list *timed = &w->steps.lists.lists[w->made];
+    const struct instruction *i = &list->items[number];
+    const bool background = instruction_rows[i->kind].background;
+    const bool receives = i->kind == DO_RECEIVE || i->kind == DO_RECEIVE_BACK;
+    struct timed item = {.stage = i->stage, .microbatch = i->microbatch,
+                         .number = number, .cause = (int16_t)own_cause(i),
+                         .lane = lane_of(i, background)};
+    const int32_t *needs = list_needs(list, number);
+    int32_t at;
+
+    TRY(kind_of(c, list, number, &item.kind));
+    item.seconds = receives ? transfer_of(w, c->pipeline, i)
+                            : spent_seconds(&w->steps.spans[item.kind]);
+    item.ports = receives || (background && i->calls > 0) ? 1 : 0;
+    TRY(timed_add(timed, &item, &at));
+    CHECK(at == number);
+    if (*serial >= 0) TRY(timed_need(timed, w->made, *serial));
+    for (int n = 0; n < i->needs; n++)
+        TRY(timed_need(timed, w->made, needs[n]));
+    if (!background) *serial = number;
+    return OK;
+}
+
+status walk_begin(struct walk *walk, const struct cost *cost, int ranks)
+{
+    void *memory = NULL;
+
+    *walk = (struct walk){.cost = cost, .ranks = ranks};
+    TRY(memory_take((size_t)ranks, sizeof *walk->lists, &memory));
+    walk->lists = memory;
+    return timed_lists_begin(&walk->steps.lists, ranks);
+}
+
+status walk_rank(struct walk *walk, const struct pipeline *pipeline)
+{
+    struct costing c = {.walk = walk, .pipeline = pipeline};
+    struct step_list *list = &walk->lists[walk->made];
+    int serial = -1;
+
+    TRY(list_make(list, &(struct list_request){.pipeline = pipeline}));
+    for (int i = 0; i < list->count; i++) TRY(add_one(&c, list, i, &serial));
+    walk->made++;
+    return OK;
+}
+
+/* ---- partners ---- */
+
+/* A receive also needs its send: needs of one item lie side by side, so the
+ * list is made again with one more where it receives. */
+static status join_rank(struct walk *w, const struct partners *partners,
+                        int rank, struct timed_list *out)
+{
+    const struct timed_list *from = &w->steps.lists.lists[rank];
+    const struct step_list *list = &w->lists[rank];
+
+    for (int i = 0; i < from->count; i++) {
+        const struct instruction *in = &list->items[i];
+        const struct timed *item = &from->items[i];
+        int32_t at;
+
+        TRY(timed_add(out, item, &at));
+        for (int n = 0; n < item->needs; n++) {
+            const struct timed_need need = from->needs[item->first_need + n];
+
+            TRY(timed_need(out, need.rank, need.index));
+        }
+        if (in->kind == DO_RECEIVE || in->kind == DO_RECEIVE_BACK)
+            TRY(timed_need(out, in->peer, partners->of[rank][i]));
+    }
+    return OK;
+}
+
+status walk_finish(struct walk *walk, struct steps *out)
+{
+    struct partners partners = {0};
+    struct timed_lists joined = {0};
+    status result;
+
+    TRY_GOTO(done, result,
+             partners_build(&partners, walk->lists, walk->ranks));
+    TRY_GOTO(done, result, timed_lists_begin(&joined, walk->ranks));
+    for (int r = 0; r < walk->ranks; r++)
+        TRY_GOTO(done, result,
+                 join_rank(walk, &partners, r, &joined.lists[r]));
+    timed_lists_free(&walk->steps.lists);
+    *out = walk->steps;
+    out->lists = joined;
+    joined = (struct timed_lists){0};
+    walk->steps = (struct steps){0};
+done:
+    timed_lists_free(&joined);
+    partners_free(&partners);
+    return result;
+}
+
+void walk_free(struct walk *walk)
+{
+    for (int r = 0; r < walk->ranks && walk->lists != NULL; r++)
+        list_free(&walk->lists[r]);
+    memory_free(walk->lists);
+    steps_free(&walk->steps);
+    *walk = (struct walk){0};
+}
