@@ -12,16 +12,6 @@
 
 enum { GRACE_MS = 5000, LOOK_MS = 200 };
 
-/* Signals that are passed on to the ranks. */
-static void watched_signals(sigset_t *set)
-{
-    sigemptyset(set);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGHUP);
-    sigaddset(set, SIGUSR1);
-}
-
 static void pass_signals_on(int descriptor, const struct crew *crew)
 {
     struct signalfd_siginfo info;
@@ -38,7 +28,7 @@ static status run_program(const char *const *words, int count)
 
     if (count > 510)
         FAIL(ERR_USAGE, "%d words are too many for a command", count);
-    watched_signals(&set);
+    crew_signals(&set);
     sigprocmask(SIG_UNBLOCK, &set, NULL);
     for (int i = 0; i < count; i++) argv[i] = (char *)(uintptr_t)words[i];
     argv[count] = NULL;
@@ -126,7 +116,7 @@ status command_launch(struct arguments *arguments)
              "--ranks 4 -- lockstep train config.yaml");
     if (launch_rank() >= 0)
         FAIL(ERR_USAGE, "launch: this process is a rank itself");
-    watched_signals(&set);
+    crew_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
     signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (signals < 0)

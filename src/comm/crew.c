@@ -300,6 +300,18 @@ void crew_fence(struct crew *crew)
     }
 }
 
+void crew_signals(sigset_t *set)
+{
+    struct sigaction hup;
+
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGUSR1);
+    if (sigaction(SIGHUP, NULL, &hup) != 0 || hup.sa_handler != SIG_IGN)
+        sigaddset(set, SIGHUP);
+}
+
 bool crew_fell(const struct crew_member *member)
 {
     const int number = WIFSIGNALED(member->ended) ? WTERMSIG(member->ended)

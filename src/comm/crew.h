@@ -8,6 +8,7 @@
 #ifndef LOCKSTEP_COMM_CREW_H
 #define LOCKSTEP_COMM_CREW_H
 
+#include <signal.h>
 #include <sys/types.h>
 #include "comm/meeting.h"
 
@@ -51,6 +52,10 @@ void crew_signal(const struct crew *crew, int number);
 void crew_signal_one(const struct crew *crew, int rank, int number);
 /* Kills all who live and waits until none does. */
 void crew_fence(struct crew *crew);
+
+/* Signals that ask a crew to stop: SIGTERM, SIGINT, SIGUSR1 and, unless it is
+ * ignored (nohup), SIGHUP. A blocked signal would not be ignored any more. */
+void crew_signals(sigset_t *set);
 
 enum { CREW_STORY_BYTES = 96 };
 /* "was killed by signal 9 (Killed)", "ended with exit code 3". */

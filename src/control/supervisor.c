@@ -28,15 +28,6 @@ static const int64_t back_off_ms[IN_VAIN_MOST + 1] = {
 
 static pid_t supervisor_process; /* of a rank; 0: this is none */
 
-static void watched_signals(sigset_t *set)
-{
-    sigemptyset(set);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGHUP);
-    sigaddset(set, SIGUSR1);
-}
-
 /* In a group of its own, so that a terminal sends its signals to the supervisor
  * alone. */
 static void become_rank(struct supervisor *s, int rank, pid_t supervisor)
@@ -49,7 +40,7 @@ static void become_rank(struct supervisor *s, int rank, pid_t supervisor)
     snprintf(name, sizeof name, "lockstep:%d", rank);
     prctl(PR_SET_NAME, name);
     close(s->signals);
-    watched_signals(&set);
+    crew_signals(&set);
     sigprocmask(SIG_UNBLOCK, &set, NULL);
     board_sit(s->board, rank);
     journal_forget(&s->journal);
@@ -59,7 +50,7 @@ static void become_rank(struct supervisor *s, int rank, pid_t supervisor)
 void supervised_end(status result)
 {
     const struct timespec pause = {0, 20000000};
-    const bool waits = result == ERR_PEER || result == ERR_DEVICE;
+    const bool waits = result == ERR_PEER;
     int null;
 
     if (supervisor_process == 0) return;
@@ -328,7 +319,7 @@ static status supervisor_open(struct supervisor *s)
              strerror(errno));
     atomic_store(&s->board->state_file, s->state_file);
     journal_begin(&s->journal, s->how->run);
-    watched_signals(&set);
+    crew_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
     s->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (s->signals < 0)
@@ -348,7 +339,7 @@ static void supervisor_close(struct supervisor *s)
     memory_free(s->sights);
     if (s->signals < 0) return;
     close(s->signals);
-    watched_signals(&set);
+    crew_signals(&set);
     sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 

@@ -8,7 +8,7 @@
 #include <sys/signalfd.h>
 #include <unistd.h>
 
-enum { LOOK_MS = 50 };
+enum { LOOK_MS = 50, LAST_WORDS_MS = 10000 };
 
 /* ---- signals ---- */
 
@@ -181,20 +181,34 @@ static bool see_orphan(struct supervisor *s, struct incident *incident)
     return false;
 }
 
-/* The result that all who ended have; a failure of one ends all. */
-static enum look see_end(struct supervisor *s, int rank, status *result)
+/* The result of the run is that of the first rank which did not go on for a
+ * reason of its own. */
+static void see_end(struct supervisor *s, int rank, status *result)
 {
     const struct board_page *page = &s->board->pages[rank];
     const status found = (status)atomic_load(&page->result);
 
-    if (found != OK && *result == OK) {
-        *result = found;
-        status_fail(found, __FILE__, __LINE__, "%.*s",
-                    BOARD_SENTENCE_BYTES - 1, page->sentence);
-    }
-    if (crew_living(&s->crew) == 0) return LOOK_OVER;
-    /* Alike on all ranks, or the others cannot go on. */
-    return found == OK || found == ERR_STOPPED ? LOOK_ON : LOOK_OVER;
+    if (found == OK || *result != OK) return;
+    *result = found;
+    if (found != ERR_STOPPED) s->failed_ns = door_now_ns();
+    status_fail(found, __FILE__, __LINE__, "%.*s", BOARD_SENTENCE_BYTES - 1,
+                page->sentence);
+}
+
+/* A failure ends the run; the others have a while for their last words, and
+ * those that only wait for them are not waited for. */
+static bool is_over(const struct supervisor *s)
+{
+    bool speaks = false;
+
+    if (crew_living(&s->crew) == 0) return true;
+    if (s->failed_ns == 0) return false;
+    for (int i = 0; i < s->how->ranks; i++)
+        speaks = speaks || (s->crew.members[i].descriptor >= 0 &&
+                            atomic_load(&s->board->pages[i].phase) !=
+                                BOARD_ENDED);
+    return !speaks ||
+           door_now_ns() - s->failed_ns > (int64_t)LAST_WORDS_MS * 1000000;
 }
 
 static bool said_its_end(const struct supervisor *s, int rank)
@@ -223,13 +237,16 @@ enum look watch_once(struct supervisor *s, struct incident *incident,
     if (s->insists) return LOOK_OVER;
     while (changed >= 0) {
         see_step(s, changed);
-        if (!said_its_end(s, changed)) {
+        if (said_its_end(s, changed)) {
+            see_end(s, changed, result);
+        } else if (s->failed_ns == 0) {
             see_death(s, changed, incident);
             return LOOK_INCIDENT;
         }
-        if (see_end(s, changed, result) == LOOK_OVER) return LOOK_OVER;
         if (crew_wait(&s->crew, NULL, 0, 0, &changed) != OK) return LOOK_OVER;
     }
+    if (is_over(s)) return LOOK_OVER;
+    if (s->failed_ns != 0) return LOOK_ON;
     return see_hang(s, incident) || see_orphan(s, incident) ? LOOK_INCIDENT
                                                             : LOOK_ON;
 }

@@ -38,6 +38,7 @@ struct supervisor {
     int board_file, state_file; /* in memory; -1: none */
     struct journal journal;
     int signals;          /* descriptor */
+    int64_t failed_ns;    /* when a rank failed for good; 0: none did */
     int asked;            /* signal to be passed on; 0: none */
     bool insists;         /* it came twice */
     struct sight *sights; /* owned, [ranks] */

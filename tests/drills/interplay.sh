@@ -131,6 +131,26 @@ others() { # RUN: what else it says
     sed 's/"time": "[^"]*"//' "$1/ledger.jsonl" 2>/dev/null
 }
 
+# The same features under a supervisor: all ranks are killed at once in a step,
+# and go on from their copies in memory. A fault comes again in every process,
+# so only without one.
+kept() { # SEED
+    next_layout none || { bad "seed $1" "a layout is legal" plan.log; return; }
+    rm -rf kept
+    LOCKSTEP_FAULT=train.step:9:kill lockstep train config.yaml --run kept \
+        --threads 1 --ranks "$ranks" "${features[@]}" "${sets[@]}" \
+        --supervised --copies 1 >log 2>&1
+    if [ $? -ne 0 ] || ! same_run whole kept; then
+        bad "seed $1, supervised" "$why: $(head -n 1 drawn) $layout" log
+    elif [ "$(others whole)" != "$(others kept)" ]; then
+        bad "seed $1, supervised" "other samples or layers: $(head -n 1 drawn) $layout"
+    elif ! lockstep incidents kept | grep -q '(memory)'; then
+        bad "seed $1, supervised" "not from memory: $(lockstep incidents kept)"
+    else
+        ok "seed $1, supervised: $layout"
+    fi
+}
+
 round() { # SEED
     local faults first second where code
     refused=0
@@ -179,6 +199,7 @@ round() { # SEED
     else
         ok "seed $1: ${where//train./} ($refused refused)"
     fi
+    [ "$faults" != none.such:1 ] || kept "$1"
 }
 
 seed=${SEED:-1}

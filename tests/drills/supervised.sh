@@ -159,6 +159,39 @@ must resume asked --ranks 4 --supervised
 if same_run whole asked; then ok "resumed after SIGTERM"
 else bad "resumed after SIGTERM" "$why"; fi
 
+# --- nohup: a closed terminal is ignored ---
+# shellcheck disable=SC2086
+(trap '' HUP; exec "$program" train config.yaml --run nohup $base $four) \
+    >log 2>&1 &
+child=$!
+children="$children $child"
+until_step nohup 10
+kill -HUP "$child"
+ends "SIGHUP under nohup" nohup 0
+
+# --- errors that would come again end the run with their own exit code ---
+export LOCKSTEP_FAULT=file.write:1:full
+# shellcheck disable=SC2086
+expect "a full disk at the start" 74 "disk full" train config.yaml \
+    --run full $base $four
+unset LOCKSTEP_FAULT
+export LOCKSTEP_FAULT=train.nan:9
+# shellcheck disable=SC2086
+expect "a loss that is not finite" 76 "step 9" train config.yaml --run numeric \
+    $base $four
+unset LOCKSTEP_FAULT
+if lockstep incidents numeric | grep -q '^0 incidents'; then
+    ok "that is no incident"
+else
+    bad "that is no incident" "$(lockstep incidents numeric)"
+fi
+export LOCKSTEP_FAULT=journal.append:1,journal.append:2
+begin late
+unset LOCKSTEP_FAULT
+until_step late 10
+kill -9 "$(process late 2)" 2>/dev/null
+ends "a journal whose disk fails" late 0
+
 # --- a rank that crashes again and again ends the run, with a reason ---
 begin crash
 until_step crash 5
