@@ -16,7 +16,7 @@
 #include "base/threads.h"
 #include "comm/mpi.h"
 #include "comm/patience.h"
-#include "comm/same.h"
+#include "comm/compare_ranks.h"
 #include "lockstep.h"
 
 enum { BEGIN_MS_DEFAULT = 600000, LEAVE_MS = 1000 };

@@ -12,7 +12,7 @@
 #include "base/arena.h"
 #include "base/threads.h"
 #include "comm/process_world.h"
-#include "comm/same.h"
+#include "comm/compare_ranks.h"
 #include "lockstep.h"
 
 enum { LIMIT_MS_DEFAULT = 600000, FAREWELL_MS = 300, LEAVE_MS = 5000 };

@@ -7,7 +7,7 @@
 
 #include "kernels/math.h"
 #include "optimizer/newton_schulz.h"
-#include "optimizer/whole.h"
+#include "optimizer/whole_tensors.h"
 
 static const double DECAY_POWER = -0.8;
 static const double LEAST_SCALE = 1e-3;   /* of weights: epsilon 2 */

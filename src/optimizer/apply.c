@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* apply.c - each parameter's optimizer does its step. */
-#include "optimizer/whole.h"
+#include "optimizer/whole_tensors.h"
 
 static bool has_elements(const struct update_item *item)
 {

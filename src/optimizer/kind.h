@@ -11,7 +11,7 @@
  *   apply_table  one step of all parameters of the kind, called once on every
  *                rank after the others: may send messages
  *   whole        instead: hooks that see each outside tensor as a whole, on one
- *                of the ranks that share it (optimizer/whole.h)
+ *                of the ranks that share it (optimizer/whole_tensors.h)
  *   average      sets item->weight to the values that validation, checkpoints
  *                and exports get instead of the trained weights; these are kept
  *                in the memory of the gradients meanwhile

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "optimizer/newton_schulz.h"
-#include "optimizer/whole.h"
+#include "optimizer/whole_tensors.h"
 
 status muon_adjust_parse(enum muon_adjust *adjust, const char *name)
 {

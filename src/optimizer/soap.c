@@ -12,7 +12,7 @@
 
 #include "kernels/math.h"
 #include "optimizer/eigen.h"
-#include "optimizer/whole.h"
+#include "optimizer/whole_tensors.h"
 
 enum {
     SIDE_LARGEST = 4096, /* a longer side is not turned */

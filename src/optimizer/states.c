@@ -7,7 +7,7 @@
 
 #include "base/sizes.h"
 #include "kernels/kernels.h"
-#include "optimizer/whole.h"
+#include "optimizer/whole_tensors.h"
 
 static const char *const many = "states of the optimizers";
 

@@ -11,8 +11,8 @@
 #include "base/check.h"
 #include "base/first_touch.h"
 #include "base/sizes.h"
-#include "optimizer/whole.h"
-#include "plan/chunk.h"
+#include "optimizer/whole_tensors.h"
+#include "plan/logits_chunk.h"
 
 /* ---- sizes ---- */
 

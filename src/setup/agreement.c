@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/file.h"
-#include "comm/same.h"
+#include "comm/compare_ranks.h"
 #include "lockstep.h"
 
 /* Two builds of one version are two programs. */

@@ -4,7 +4,7 @@
 #ifndef LOCKSTEP_STEP_STEP_H
 #define LOCKSTEP_STEP_STEP_H
 
-#include "optimizer/whole.h"
+#include "optimizer/whole_tensors.h"
 #include "step/execute.h"
 #include "step/loss_scale.h"
 #include "step/qk_clip.h"

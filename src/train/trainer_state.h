@@ -6,7 +6,7 @@
 #define LOCKSTEP_TRAIN_TRAINER_STATE_H
 
 #include "train/feed.h"
-#include "train/keeper.h"
+#include "train/run_state.h"
 #include "train/memory_copy.h"
 #include "observe/ledger.h"
 #include "observe/metrics.h"

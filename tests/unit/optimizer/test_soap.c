@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "base/json.h"
-#include "optimizer/whole.h"
+#include "optimizer/whole_tensors.h"
 #include "tests/test.h"
 
 enum { MOST = 256 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* same.c - checks that values are the same on all ranks before they are
- * used. */
-#include "comm/same.h"
+/* compare_ranks.c - checks that values are the same on all ranks before they
+ * are used. */
+#include "comm/compare_ranks.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chunk.c - how many tokens have logits at once. */
-#include "plan/chunk.h"
+/* logits_chunk.c - how many tokens have logits at once. */
+#include "plan/logits_chunk.h"
 
 enum {
     LOGITS_BYTES = 128 << 20, /* of an automatic chunk, at most */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_keeper.c - a trainer's state goes to a checkpoint and comes back, and a
- * checkpoint of something else is refused. */
-#include "train/keeper.h"
+/* test_run_state.c - a trainer's state goes to a checkpoint and comes back,
+ * and a checkpoint of something else is refused. */
+#include "train/run_state.h"
 #include <lockstep.h>
 #include "tests/test.h"
 

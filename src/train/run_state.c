@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keeper.c - the way of a trainer's state to a checkpoint and back. */
-#include "train/keeper.h"
+/* run_state.c - the way of a trainer's state to a checkpoint and back. */
+#include "train/run_state.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* chunk.h - how many tokens have logits at once. */
-#ifndef LOCKSTEP_PLAN_CHUNK_H
-#define LOCKSTEP_PLAN_CHUNK_H
+/* logits_chunk.h - how many tokens have logits at once. */
+#ifndef LOCKSTEP_PLAN_LOGITS_CHUNK_H
+#define LOCKSTEP_PLAN_LOGITS_CHUNK_H
 
 #include "plan/stage.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* whole.h - optimizers that see a tensor as a whole, on ranks that have parts
- * of it: the bits are those of one rank.
+/* whole_tensors.h - optimizers that see a tensor as a whole, on ranks that have
+ * parts of it: the bits are those of one rank.
  *
  *   prepare   each rank, its own elements: the gradient becomes what the step
  *             is computed from
@@ -11,8 +11,8 @@
  *
  * Nothing of a tensor is added up on the way, so how many ranks there are does
  * not show. A kind that works so has a row of these hooks. */
-#ifndef LOCKSTEP_OPTIMIZER_WHOLE_H
-#define LOCKSTEP_OPTIMIZER_WHOLE_H
+#ifndef LOCKSTEP_OPTIMIZER_WHOLE_TENSORS_H
+#define LOCKSTEP_OPTIMIZER_WHOLE_TENSORS_H
 
 #include "mesh/matrices.h"
 #include "optimizer/states.h"

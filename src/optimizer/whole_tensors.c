@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* whole.c - optimizers that see a tensor as a whole, on ranks that have parts
- * of it. */
-#include "optimizer/whole.h"
+/* whole_tensors.c - optimizers that see a tensor as a whole, on ranks that
+ * have parts of it. */
+#include "optimizer/whole_tensors.h"
 
 #include "comm/message.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* same.h - checks that values are the same on all ranks before they are
- * used. */
-#ifndef LOCKSTEP_COMM_SAME_H
-#define LOCKSTEP_COMM_SAME_H
+/* compare_ranks.h - checks that values are the same on all ranks before they
+ * are used. */
+#ifndef LOCKSTEP_COMM_COMPARE_RANKS_H
+#define LOCKSTEP_COMM_COMPARE_RANKS_H
 
 #include "comm/comm.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* keeper.h - the way of a trainer's state to a checkpoint and back. */
-#ifndef LOCKSTEP_TRAIN_KEEPER_H
-#define LOCKSTEP_TRAIN_KEEPER_H
+/* run_state.h - the way of a trainer's state to a checkpoint and back. */
+#ifndef LOCKSTEP_TRAIN_RUN_STATE_H
+#define LOCKSTEP_TRAIN_RUN_STATE_H
 
 #include "checkpoint/history.h"
 #include "checkpoint/run_dir.h"

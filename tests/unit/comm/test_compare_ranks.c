@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_same.c - mirrors src/comm/same.c: numbers and texts that must be alike
- * on all ranks. */
-#include "comm/same.h"
+/* test_compare_ranks.c - mirrors src/comm/compare_ranks.c: numbers and texts
+ * that must be alike on all ranks. */
+#include "comm/compare_ranks.h"
 #include "tests/test.h"
 
 static status same_body(void *argument, struct group *world)
