@@ -161,8 +161,7 @@ static void tile_init(const struct plan *plan, const struct matmul_chunk *chunk,
                                                   : plan->rows),
         .waiting = plan->waiting,
         .keep_first = plan->keep_first, .streams = plan->streams,
-        .past = p->c.shape[0] * p->c.shape[1] * dtype_bytes(p->c.dtype) >
-                PAST_BYTES,
+        .past = plan->c_count * dtype_bytes(p->c.dtype) > PAST_BYTES,
         .in_place = plan->in_place,
         .a_row = p->a.stride[0], .a_word = p->a.stride[1]};
     if (p->bias) tile->bias_type = p->bias->dtype;
@@ -267,6 +266,27 @@ static void tile_ahead(const struct plan *plan, const struct block *block,
     strip_ahead(plan, block, chunk, at, &tile->ahead[1]);
 }
 
+/* The lines of a strip that is still to be packed: pieces of rows of b, or
+ * columns of it. */
+static void strip_unpacked(const struct plan *plan, const struct block *block,
+                           const struct matmul_chunk *chunk, int64_t strip,
+                           struct matmul_lines *ahead)
+{
+    const struct tensor *b = &plan->p.b;
+    const struct matmul_step *last = &chunk->steps[chunk->count - 1];
+    const int64_t first = chunk->steps[0].first;
+    const int64_t length = last->first + last->length - first;
+    const int size = dtype_bytes(b->dtype);
+    const bool rows = b->stride[1] == 1;
+
+    if (plan->b_apart || length <= 0) return;
+    ahead->row = matrix_at(b, first, block->column + strip * TILE_COLUMNS);
+    ahead->rows = rows ? length : TILE_COLUMNS;
+    ahead->stride = (rows ? b->stride[0] : b->stride[1]) * size;
+    ahead->lines =
+        (int)ceil_div((rows ? TILE_COLUMNS : length) * size, LINE);
+}
+
 /* Each block of tiles asks for a part of the strip that comes next: all strips
  * together are larger than the second cache. */
 static void strip_lines(const struct plan *plan,
@@ -279,11 +299,15 @@ static void strip_lines(const struct plan *plan,
     struct matmul_lines *ahead = &block->later->lines[LINES_STRIP];
 
     *ahead = (struct matmul_lines){0};
-    if (!packed || strip + 1 >= block->strip_end || plan->whole) return;
+    if (strip + 1 >= block->strip_end || plan->whole) return;
+    ahead->each = (int)ceil_div(PANEL, smaller(left, plan->panels));
+    if (!packed) {
+        strip_unpacked(plan, block, chunk, strip + 1, ahead);
+        return;
+    }
     ahead->row = (const char *)b_strip(plan, block, strip + 1);
     ahead->rows = 1;
     ahead->lines = chunk->words * TILE_COLUMNS * 4 / LINE;
-    ahead->each = (int)ceil_div(PANEL, smaller(left, plan->panels));
 }
 
 /* This thread's tiles of one block and chunk; b is packed here when the
@@ -559,6 +583,7 @@ static void plan_run(struct plan *plan, struct stream *stream,
     plan->threads = threads;
     plan->slot_floats = MATMUL_SLOT_FLOATS;
     plan->b_floats = MATMUL_B_FLOATS;
+    plan->c_count = plan->p.c.shape[0] * plan->p.c.shape[1];
     plan->slots = scratch;
     plan->b_packed = (uint32_t *)(scratch + MATMUL_SLOT_FLOATS);
     plan->a_packed = plan->b_packed + MATMUL_B_FLOATS;

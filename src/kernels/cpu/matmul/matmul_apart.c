@@ -5,7 +5,9 @@
 #include "kernels/cpu/matmul/matmul_plan.h"
 #include "kernels/expert_index.h"
 
-enum { ROWS_AHEAD = 8 };
+/* Rows that are asked for ahead: some short ones or the next but one. */
+enum { ROWS_AHEAD = 8, LONG_AHEAD = 2, SHORT_BYTES = 4 * LINE,
+       LONG_BYTES = 64 * LINE };
 
 /* Columns [column, column + count) of a matrix. */
 struct columns {
@@ -41,12 +43,13 @@ static void stage(const struct matmul_apart *apart, const int64_t range[2],
 
     for (int64_t row = range[0]; row < range[1]; row++, to += bytes) {
         const void *from = row_at(apart, row, columns.column);
+        const int64_t next =
+            row + (bytes <= SHORT_BYTES ? ROWS_AHEAD : LONG_AHEAD);
 
-        if (row + ROWS_AHEAD < range[1] && bytes <= 4 * LINE) {
-            const char *ahead =
-                row_at(apart, row + ROWS_AHEAD, columns.column);
+        if (next < range[1]) {
+            const char *ahead = row_at(apart, next, columns.column);
 
-            for (int64_t at = 0; at < bytes; at += LINE)
+            for (int64_t at = 0; at < bytes && at < LONG_BYTES; at += LINE)
                 __builtin_prefetch(ahead + at);
         }
         if (scales) {

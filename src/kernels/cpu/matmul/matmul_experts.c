@@ -127,6 +127,8 @@ static void product_share(const struct call *call, const struct share *s,
                                                column), call->dtype, columns);
         plan.p.bias = &bias;
     }
+    plan.c_count = call->groups->offsets[call->groups->experts] *
+                   call->columns;
     room_give(call, index, 0, &plan);
     CPU(matmul_plan_run)(&plan);
 }
@@ -202,6 +204,7 @@ static void gradient_share(const struct call *call, const struct share *s,
     plan.p.a.shape[0] = plan.p.b.shape[0] = count;
     plan.p.a = tensor_transpose(plan.p.a);
     if (p->adds) plan.p.left = &plan.p.c;
+    plan.c_count = call->rows * call->columns * call->groups->experts;
     CPU(matmul_plan_run)(&plan);
 }
 

@@ -26,6 +26,8 @@ struct plan {
     uint32_t *a_packed, *b_packed;
     float *slots;
     int64_t b_floats; /* of b_packed */
+    int64_t c_count;  /* elements of all results that are read next, of which
+                       * c may be a part */
     const struct matmul_apart *a_apart, *b_apart; /* or NULL */
     void *staging;    /* [STAGING_FLOATS], for them */
     int64_t columns; /* of a block, a multiple of TILE_COLUMNS */
