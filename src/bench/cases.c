@@ -671,6 +671,11 @@ const struct bench_case bench_cases[] = {
      softcap_backward_run},
     {"dropout", "2048 x 768", {2048, 768, 0}, rows_backward_prepare,
      dropout_run},
+#define QUANTIZED(shape, way) \
+    {"quantize", shape, {2048, 768, way}, case_quantize, case_quantize_run}
+    QUANTIZED("mxfp8, features", 0), QUANTIZED("mxfp8, tokens", 1),
+    QUANTIZED("fp8-tensor", 2), QUANTIZED("nvfp4, features", 3),
+    QUANTIZED("nvfp4, dy of dW", 4),
     {"rope", "4096 x 12 x 64", {4096, 0, 0}, rope_prepare, rope_run},
     {"gather_rows", "4096 of 32000 x 768", {4096, 768, 32000}, lookup_prepare,
      gather_run},

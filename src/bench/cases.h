@@ -54,6 +54,11 @@ void case_product_tn(struct operands *o, const int64_t *size);
 status case_product_run(const struct kernels *k, struct stream *stream,
                         struct operands *o);
 
+/* Rounding of operands: out at 0, in at 1 (cases_quantize.c). */
+void case_quantize(struct operands *o, const int64_t *size);
+status case_quantize_run(const struct kernels *k, struct stream *stream,
+                         struct operands *o);
+
 extern const struct bench_case bench_cases[];
 extern const int bench_case_count;
 extern const struct bench_case bench_expert_cases[]; /* and these */

@@ -88,7 +88,7 @@ static const char *matrix_name(const struct product_of *m)
 static bool alike(const struct product_of *a, const struct product_of *b)
 {
     return strcmp(matrix_name(a), matrix_name(b)) == 0 &&
-           a->step->set.linear.recipe == b->step->set.linear.recipe;
+           a->step->set.linear.few == b->step->set.linear.few;
 }
 
 static bool counts(const struct step *step)
@@ -161,7 +161,8 @@ struct writer { const struct pipeline *pipeline; struct table *table; };
 static bool matrix_rows(void *argument, const struct product_of *m)
 {
     const struct writer *w = argument;
-    const struct precision *recipe = m->step->set.linear.recipe;
+    const struct precision *recipe =
+        m->step->set.linear.few ? &m->program->precision.recipe : NULL;
     struct span_text span = {.like = m, .first = -1};
     struct table *table = w->table;
 
@@ -204,13 +205,16 @@ void plan_precision_note(const struct pipeline *pipeline)
     const struct stage_request *r = &pipeline->stages[0].request;
     const struct precision_use *use = &r->precision;
 
-    if (use->recipe == NULL) {
+    if (!use->on) {
         printf("numerics.recipe is none: products as train.dtype=%s says "
                "(docs/precision.md)\n\n", dtype_name(r->dtype));
         return;
     }
     printf("%s: %s\nsource: %s\nblocks %d to %d; embedding, head, norms, "
            "attention and adapters stay bfloat16; sums are float32\n\n",
-           use->recipe->name, use->recipe->title, use->recipe->source,
+           use->recipe.name, use->recipe.title, use->recipe.source,
            use->first, use->end - 1);
+    if (use->steps > 0)
+        printf("for the first %lld steps; then all products are bfloat16\n\n",
+               (long long)use->steps);
 }

@@ -17,6 +17,7 @@
 #include "base/threads.h"
 #include "cli/about.h"
 #include "comm/mpi.h"
+#include "kernels/features.h"
 #include "tokenizer/unicode.h"
 #include "kernels/kernels.h"
 
@@ -180,6 +181,19 @@ static void probe_kernels(struct finding *finding)
             isa_name(isa_best()));
         advise(finding, "set numerics.isa to plain and report this");
     }
+}
+
+/* Every machine has the bits of every recipe; what differs is the speed. */
+static void probe_recipes(struct finding *finding)
+{
+    const char *how =
+        features_tiles()   ? "AMX (with numerics.bfloat16=tiles)"
+        : features_pairs() ? "AVX-512 BF16"
+        : isa_best() == ISA_PLAIN ? "plain C, which is slow"
+                                  : "float32 instructions";
+
+    say(finding, true, "hfp8 to bitnet: blocks are rounded to bfloat16, and "
+        "%s multiplies them; no instruction for 8 or 4 bits is used", how);
 }
 
 static void probe_huge_pages(struct finding *finding)
@@ -353,6 +367,7 @@ const struct probe probes[] = {
     {"memory", true, probe_memory},
     {"rounding", true, probe_rounding},
     {"fast kernels", true, probe_kernels},
+    {"recipes", false, probe_recipes},
     {"huge pages", false, probe_huge_pages},
     {"memory nodes", false, probe_nodes},
     {"disk", false, probe_disk},

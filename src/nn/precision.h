@@ -38,15 +38,21 @@ struct precision {
 
 /* Which blocks of a model have a recipe: [first, end). */
 struct precision_use {
-    const struct precision *recipe; /* NULL: none has */
+    bool on;               /* else none has */
+    struct precision recipe;
     int first, end;
+    int64_t steps;         /* of the run that it is for; 0: all */
 };
 
 enum { PRECISIONS = 8 };
 extern const struct precision precisions[PRECISIONS];
 
-/* ERR_CONFIG: no such recipe (names the nearest). NULL in *out: "none". */
+/* ERR_CONFIG: no such recipe (names the nearest). *out NULL: "none". */
 status precision_parse(const struct precision **out, const char *name);
+/* Changes a recipe by rows of one's own (precision_rows.c). ERR_CONFIG: a row
+ * that says nothing, or what no kernel does. */
+status precision_change(struct precision *recipe, const char *const *rows,
+                        int count);
 /* Rows and columns of a block of an operand as it lies; 0: of the region.
  * `turned`: it is summed over its rows. */
 void precision_block(const struct precision_role *role, bool turned,

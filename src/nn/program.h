@@ -116,7 +116,7 @@ struct step {
                  int64_t width[2]; /* of a row */
                  double epsilon;
                  bool plus_one, each; } qk_norm;
-        struct { const struct precision *recipe; /* NULL: none */ } linear;
+        struct { bool few; /* products by the recipe */ } linear;
         struct { struct router_form form;
                  int leaf;         /* experts of a leaf of the grid */
                  bool by_entry;    /* rows lie as tokens and choices do */

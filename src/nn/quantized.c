@@ -17,7 +17,7 @@ static const struct param *weight_of(const struct program *p,
 
 bool quantized_is(const struct run *run, const struct step *step)
 {
-    return step->set.linear.recipe != NULL && !run->high;
+    return step->set.linear.few && !run->high;
 }
 
 /* ---- scratch ---- */
@@ -86,7 +86,7 @@ static struct room room_of(const struct step *step, const struct program *p,
 
 size_t quantized_scratch(const struct step *step, const struct program *p)
 {
-    return step->set.linear.recipe == NULL ? front_bytes(step, p)
+    return !step->set.linear.few ? front_bytes(step, p)
                                            : room_of(step, p, NULL).bytes;
 }
 
@@ -179,7 +179,7 @@ status quantized_tokens(struct run *run, const struct step *step,
                         struct tensor *x)
 {
     const struct program *p = run->program;
-    const struct precision *recipe = step->set.linear.recipe;
+    const struct precision *recipe = &p->precision.recipe;
     const struct param *param = weight_of(p, step);
     const struct precision_role *role =
         gradient ? &recipe->gradients : &recipe->activations;
@@ -208,7 +208,7 @@ status quantized_weight(struct run *run, const struct step *step,
                         enum product_use use, struct tensor *w)
 {
     const struct program *p = run->program;
-    const struct precision_role *role = &step->set.linear.recipe->weights;
+    const struct precision_role *role = &p->precision.recipe.weights;
     const struct param *param = weight_of(p, step);
     const struct room room = room_of(step, p, run->scratch);
     struct quantize call = {.in = *w, .rows = room.rows, .cols = room.cols,

@@ -148,6 +148,7 @@ static status train_steps(struct rank_trial *t)
 
         samples += batch;
         TRY(use_batch(t, batch));
+        train_step_begin(&t->step, i);
         TRY(train_step_run(&t->step, &source, setup_rate(&t->setup, i),
                            i + 1, &result));
         t->since.made++;

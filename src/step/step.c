@@ -245,6 +245,17 @@ static status sum_copies(struct train_step *step, int chunk)
     return OK;
 }
 
+void train_step_begin(struct train_step *step, int64_t number)
+{
+    struct pipeline *p = step->pipeline;
+
+    for (int i = 0; i < p->count; i++) {
+        const int64_t steps = p->stages[i].program.precision.steps;
+
+        p->stages[i].run.high = steps > 0 && number >= steps;
+    }
+}
+
 /* Drills: rank 0's share of the loss goes wrong, and so everybody's. */
 static void inject_loss(const struct train_step *step, struct loss_sum *loss)
 {

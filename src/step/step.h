@@ -93,6 +93,10 @@ status train_step_run(struct train_step *step,
                       const struct sample_source *source, double lr,
                       int64_t t, struct step_result *out);
 
+/* Before each step, number `step` counted from 0, and what is measured before
+ * it: whether its products are those of the recipe. */
+void train_step_begin(struct train_step *step, int64_t number);
+
 /* After the weights of step 0 were set: the optimizer's states. */
 status train_step_start(struct train_step *step);
 

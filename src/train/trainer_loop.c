@@ -177,6 +177,7 @@ static status plain_step(struct trainer *t)
 
     TRY(fault_point("train.step"));
     TRY(feed_poll(&t->feed));
+    train_step_begin(&t->step, step);
     TRY(noise_begin(&t->noise, &t->step, &source, step,
                     trainer_batch(t, step)));
     observe_begin(&t->observer, step + 1);

@@ -96,6 +96,7 @@ expect 2 "expected options, metrics or commands" docs nonsense
 # --- output for programs ---
 expect 0 '"numerics_version": 2' version --json
 expect 0 '"capability": "rounding"' doctor --json
+expect 0 '"capability": "recipes"' doctor --json
 
 # --- a pipe that is full ---
 if [ -w /dev/full ]; then

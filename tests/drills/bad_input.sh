@@ -72,6 +72,22 @@ refused "a recipe in float32" 78 "train.dtype is float32; set train.dtype=bfloat
 refused "a recipe for no block" 78 "none is left for nvfp4" \
     --set numerics.recipe=nvfp4 --set train.dtype=bfloat16 \
     --set numerics.high_first=100
+few="--set train.dtype=bfloat16 --set numerics.recipe=nvfp4"
+# shellcheck disable=SC2086
+for row in "weights:has too few words" "weihts e4m3 1x32 up:nearest: weights" \
+    "weights e4m4 1x32 up:nearest: e4m3" "gradients e2m1:go on with a block" \
+    "gradients e2m1 0x16 two:is not region, token" \
+    "weights e2m1 1x999 two:of sides up to 256" \
+    "weights e2m1 16x16 tow:nearest: two" \
+    "weights e2m1 16x16 two stochastic:weights are rounded to nearest" \
+    "gradients bf16 1x16 up:end after bf16" \
+    "gradients bf16:the Hadamard transform mixes 16" \
+    "activations e2m1 1x32 two:the Hadamard transform mixes 16"; do
+    refused "a recipe's row: ${row%%:*}" 78 "${row#*:}" $few \
+        --set "numerics.recipe_rows=[${row%%:*}]"
+done
+refused "rows beside no recipe" 78 "recipe_rows changes a recipe" \
+    --set "numerics.recipe_rows=[hadamard off]"
 refused "blocks beside no recipe" 78 "numerics.recipe is none" \
     --set numerics.high_last=1
 refused "heads and leaves" 78 "grid_tensor" --set numerics.grid_tensor=3

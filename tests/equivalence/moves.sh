@@ -60,8 +60,17 @@ must resume narrow2 --ranks 2 $(sets mesh.data=2 mesh.tensor=1 mesh.pipe=1 zero=
 same_as "bfloat16 moved through three layouts" narrow narrow2
 
 # In 4 bits; the recipe belongs to the run.
-recipe="$narrow numerics.recipe=nvfp4"
+recipe="$narrow numerics.recipe=nvfp4 numerics.recipe_steps=5"
 must train config.yaml --run recipe $(sets $recipe)
+must train config.yaml --run always $(sets $narrow numerics.recipe=nvfp4)
+losses() { sed -n 's/.*"step": \([0-9]*\),.*"loss": \([^,]*\),.*/\1 \2/p' "$1/metrics.jsonl"; }
+losses recipe >some
+losses always >all
+if [ "$(diff some all | sed -n 's/^< \([0-9]*\) .*/\1/p' | head -n 1)" = 6 ]; then
+    ok "products are bfloat16 from step 6 on"
+else
+    bad "numerics.recipe_steps=5" "$(diff some all)"
+fi
 must train config.yaml --run recipe2 --ranks 4 $(sets $zero3 $recipe)
 same_as "bytes of nvfp4 under zero3" recipe recipe2
 back recipe2 3

@@ -138,6 +138,10 @@ steps=3 model nvfp4 $small train.dtype=bfloat16 numerics.recipe=nvfp4 \
 sed -i '/avx2\|zb-v\|fsdp/d' layouts.txt
 steps=3 model fp8_tensor $small train.dtype=bfloat16 model.layers=2 \
     numerics.recipe=fp8-tensor model.family=gpt2 model.kv_heads=0
+steps=3 model own_recipe $small train.dtype=bfloat16 model.layers=2 \
+    numerics.recipe=nvfp4 numerics.recipe_steps=2 numerics.high_last=0 \
+    'numerics.recipe_rows=["activations e5m6 token exact", "weights int8 8x8 up",
+"gradients e3m0 2x24 down stochastic", "hadamard off"]'
 steps=3 model bitnet $small train.dtype=bfloat16 numerics.recipe=bitnet \
     model.layers=2 numerics.bfloat16=tiles
 printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \

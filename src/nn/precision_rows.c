@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* precision_rows.c - a recipe with rows of one's own:
+ *
+ *   weights|activations|gradients FORMAT [BLOCK SCALE [ROUNDING]]
+ *   hadamard on|off
+ */
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/status.h"
+#include "base/text.h"
+#include "nn/precision.h"
+
+enum { WORDS_MAX = 5, WORD_BYTES = 24 };
+
+struct words {
+    const char *row; /* borrowed: the whole */
+    char word[WORDS_MAX][WORD_BYTES];
+    int count;
+};
+
+static status split(struct words *out, const char *row)
+{
+    const char *at = row;
+
+    *out = (struct words){.row = row};
+    for (;;) {
+        size_t length;
+
+        while (*at == ' ') at++;
+        if (*at == '\0') break;
+        length = strcspn(at, " ");
+        if (out->count == WORDS_MAX || length >= WORD_BYTES)
+            FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\" is not \"ROLE "
+                             "FORMAT BLOCK SCALE ROUNDING\" or \"hadamard "
+                             "on\"", row);
+        memcpy(out->word[out->count++], at, length);
+        at += length;
+    }
+    if (out->count >= 2) return OK;
+    FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\" has too few words, such as "
+                     "in \"weights e4m3 1x32 up\" and \"hadamard off\"", row);
+}
+
+/* The number of a word among names; -1: it is none. */
+static int find(const char *word, const char *const *names, int count)
+{
+    for (int i = 0; i < count; i++)
+        if (strcmp(word, names[i]) == 0) return i;
+    return -1;
+}
+
+static status choose(const struct words *w, int at, const char *const *names,
+                     int count, int *out)
+{
+    *out = find(w->word[at], names, count);
+    if (*out >= 0) return OK;
+    const char *near = text_nearest(w->word[at], names, count);
+
+    FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\": \"%s\" is none of %s to "
+                     "%s%s%s", w->row, w->word[at], names[0],
+         names[count - 1], near ? "; nearest: " : "", near ? near : "");
+}
+
+/* "region", "token", or ROWSxCOLUMNS as for y. */
+static status read_block(const struct words *w, struct precision_role *role)
+{
+    const char *text = w->word[2];
+    char *end;
+
+    role->along = role->across = 0;
+    role->fixed = strcmp(text, "token") == 0;
+    if (role->fixed) role->across = 1;
+    if (role->fixed || strcmp(text, "region") == 0) return OK;
+    role->across = isdigit((unsigned char)*text) ? strtol(text, &end, 10) : 0;
+    if (role->across > 0 && *end == 'x' && isdigit((unsigned char)end[1]))
+        role->along = strtol(end + 1, &end, 10);
+    if (role->along >= 1 && *end == '\0' && role->across >= 1 &&
+        role->along <= QUANTIZE_BLOCK_MOST &&
+        role->across <= QUANTIZE_BLOCK_MOST)
+        return OK;
+    FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\": \"%s\" is not region, "
+                     "token or a block such as 1x32 or 128x128, of sides up to "
+                     "%d", w->row, text, (int)QUANTIZE_BLOCK_MOST);
+}
+
+static status read_role(const struct words *w, struct precision_role *role,
+                        bool weights)
+{
+    static const char *const scales[] = {"none", "down", "up", "two", "exact",
+                                         "mean"};
+    static const char *const roundings[] = {"nearest", "stochastic"};
+    const char *names[FORMAT_E8M0];
+    int format, scale, rounding = 0;
+
+    for (int i = 0; i < FORMAT_E8M0; i++) names[i] = number_formats[i].name;
+    TRY(choose(w, 1, names, FORMAT_E8M0, &format));
+    if (format == FORMAT_BF16) {
+        *role = (struct precision_role){FORMAT_BF16, .fixed = true};
+        if (w->count == 2) return OK;
+    }
+    if (format == FORMAT_BF16 || w->count < 4)
+        FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\" should %s", w->row,
+             format == FORMAT_BF16 ? "end after bf16, which has no scale"
+                                   : "go on with a block and a scale, such as "
+                                     "1x32 up");
+    TRY(read_block(w, role));
+    TRY(choose(w, 3, scales, SCALE_COUNT, &scale));
+    if (w->count > 4) TRY(choose(w, 4, roundings, 2, &rounding));
+    if (weights && rounding == 1)
+        FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\": weights are rounded to "
+                         "nearest, so that micro-batches see the same ones",
+             w->row);
+    role->format = (enum number_format)format;
+    role->scale = (enum scale_rule)scale;
+    role->rounding = rounding == 1 ? ROUND_STOCHASTIC : ROUND_NEAREST;
+    return OK;
+}
+
+static status read_row(struct precision *recipe, const char *row)
+{
+    static const char *const keys[] = {"weights", "activations", "gradients",
+                                       "hadamard"};
+    static const char *const states[] = {"off", "on"};
+    struct precision_role *const roles[] = {
+        &recipe->weights, &recipe->activations, &recipe->gradients};
+    struct words w;
+    int key, on;
+
+    TRY(split(&w, row));
+    TRY(choose(&w, 0, keys, 4, &key));
+    if (key < 3) return read_role(&w, roles[key], key == 0);
+    if (w.count != 2)
+        FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\" is not hadamard on or "
+                         "hadamard off", row);
+    TRY(choose(&w, 1, states, 2, &on));
+    recipe->turn = on == 1;
+    return OK;
+}
+
+/* The transform cancels in dW only where both operands have it. */
+static bool can_turn(const struct precision_role *role)
+{
+    return role->format != FORMAT_BF16 && !role->fixed &&
+           role->along == QUANTIZE_TURN && role->scale != SCALE_MEAN;
+}
+
+status precision_change(struct precision *recipe, const char *const *rows,
+                        int count)
+{
+    for (int i = 0; i < count; i++) TRY(read_row(recipe, rows[i]));
+    if (!recipe->turn ||
+        (can_turn(&recipe->activations) && can_turn(&recipe->gradients)))
+        return OK;
+    FAIL(ERR_CONFIG, "numerics.recipe_rows: the Hadamard transform mixes %d "
+                     "tokens, so activations and gradients need blocks of %d "
+                     "along what is summed, such as 1x%d; or set \"hadamard "
+                     "off\"", QUANTIZE_TURN, QUANTIZE_TURN, QUANTIZE_TURN);
+}

@@ -1,0 +1,292 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes precision/layers.safetensors: one linear layer under each recipe.
+
+    python3 tests/golden/make_precision.py
+
+x [tokens, in], w [out, in], dy [tokens, out]: bfloat16 numbers of two sequences
+of 36 tokens, over many powers of two. y, dx, dw: the three products, whose
+operands are rounded here in float64 by ml_dtypes, or by exact multiples where it
+lacks the format, in the blocks of docs/precision.md, written anew from the
+papers' rules and not from the C source. y and dx are bfloat16, dw is float32.
+
+The products are docs/numerics.md's, in pairs: chains of fused multiply-adds in
+exact fractions, each rounded to float32 once. Stochastic rounding draws from
+Philox4x32-10 of the counters that docs/numerics.md names, seed 7.
+"""
+import pathlib
+from fractions import Fraction
+
+import ml_dtypes
+import numpy
+from safetensors.numpy import save_file
+
+OUT = pathlib.Path(__file__).parent / "precision"
+SEQUENCES, LENGTH, IN, ROWS = 2, 36, 40, 20
+TOKENS = SEQUENCES * LENGTH
+BF16 = ml_dtypes.bfloat16
+F32 = numpy.float32
+LARGEST = {"e4m3": 448.0, "e5m2": 57344.0, "e4m3b11": 30.0, "e2m1": 6.0,
+           "int8": 127.0, "ternary": 1.0}
+KIND = {"e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2,
+        "e4m3b11": ml_dtypes.float8_e4m3b11fnuz,
+        "e2m1": ml_dtypes.float4_e2m1fn}
+# weights, activations, gradients: format, along, across, scale, stochastic
+RECIPES = {
+    "hfp8": [("e4m3b11", 0, 0, "none")] * 2 + [("e5m2", 0, 0, "none")],
+    "fp8-tensor": [("e4m3", 0, 0, "up")] * 2 + [("e5m2", 0, 0, "up")],
+    "fp8-tiles": [("e4m3", 128, 128, "up")] + [("e4m3", 128, 1, "up")] * 2,
+    "mxfp8": [("e4m3", 32, 1, "up")] * 3,
+    "mxfp8-floor": [("e4m3", 32, 1, "down")] * 3,
+    "mxfp4": [("e2m1", 32, 1, "down")] * 2 + [("e2m1", 32, 1, "up", 1)],
+    "nvfp4": [("e2m1", 16, 16, "two"), ("e2m1", 16, 1, "two"),
+              ("e2m1", 16, 1, "two", 1)],
+    "bitnet": [("ternary", 0, 0, "mean"), ("int8", 0, 1, "exact"), None],
+}
+SIGNS = 0x5A9C
+
+
+def key_of(seed, name):
+    """FNV-1a of the seed's bytes and the name, then the finaliser of SplitMix64
+    (base/random.h)."""
+    h = 0xCBF29CE484222325
+    for byte in seed.to_bytes(8, "little") + name.encode():
+        h = (h ^ byte) * 0x100000001B3 % 2 ** 64
+    h = (h ^ h >> 30) * 0xBF58476D1CE4E5B9 % 2 ** 64
+    h = (h ^ h >> 27) * 0x94D049BB133111EB % 2 ** 64
+    h ^= h >> 31
+    return h & 0xFFFFFFFF, h >> 32
+
+
+def philox(key, low, high):
+    x = [low & 0xFFFFFFFF, low >> 32, high & 0xFFFFFFFF, high >> 32]
+    k = list(key)
+    for _ in range(10):
+        a, b = 0xD2511F53 * x[0], 0xCD9E8D57 * x[2]
+        x = [(b >> 32) ^ x[1] ^ k[0], b & 0xFFFFFFFF,
+             (a >> 32) ^ x[3] ^ k[1], a & 0xFFFFFFFF]
+        k = [(k[0] + 0x9E3779B9) % 2 ** 32, (k[1] + 0xBB67AE85) % 2 ** 32]
+    return x
+
+
+def word(key, site, token, column):
+    high = ((token % LENGTH) << 40 | site << 20) + column // 64 * 16 + \
+        column % 16
+    return philox(key, token // LENGTH, high)[column // 16 % 4]
+
+
+def floor_log2(a):
+    return int(numpy.frexp(a)[1]) - 1
+
+
+def power_up(a, largest):
+    """2^ceil(log2(a / largest)), exactly."""
+    if a == 0:
+        return 2.0 ** -100
+    k = floor_log2(a) - floor_log2(largest) - 1
+    while Fraction(a) > Fraction(largest) * Fraction(2) ** k:
+        k += 1
+    return 2.0 ** max(k, -100)
+
+
+def nearest(name, y):
+    """y >= 0 to the format, in float64."""
+    y = numpy.minimum(y, LARGEST[name])
+    if name in KIND:
+        return y.astype(F32).astype(KIND[name]).astype(numpy.float64)
+    return numpy.rint(y)
+
+
+def neighbours(name):
+    if name == "e2m1":
+        return numpy.array([0, .5, 1, 1.5, 2, 3, 4, 6])
+    raise ValueError(name)
+
+
+def stochastic(name, y, words):
+    grid = neighbours(name)
+    y = numpy.minimum(y, LARGEST[name])
+    low = numpy.minimum(numpy.searchsorted(grid, y, side="right") - 1,
+                        len(grid) - 2)
+    part = (y - grid[low]) / (grid[low + 1] - grid[low])
+    drawn = (words >> 8) * 2.0 ** -24
+    return numpy.where(drawn < part, grid[low + 1], grid[low])
+
+
+def turn(x):
+    """Hadamard with signs over each 16 rows of each sequence, in float32."""
+    out = x.astype(F32).copy()
+    for s in range(SEQUENCES):
+        for r in range(s * LENGTH, (s + 1) * LENGTH - 15, 16):
+            part = out[r:r + 16].copy()
+            for i in range(16):
+                if SIGNS >> i & 1:
+                    part[i] = -part[i]
+            apart = 1
+            while apart < 16:
+                for i in range(16):
+                    if not i & apart:
+                        a, b = part[i].copy(), part[i + apart].copy()
+                        part[i], part[i + apart] = a + b, a - b
+                apart *= 2
+            out[r:r + 16] = part * F32(0.25)
+    return out
+
+
+def blocks(count, size):
+    return [(i, min(i + size, count)) for i in range(0, count, size)]
+
+
+def rounded(x, role, weight, turned, draw=None):
+    """x [rows, cols] as bfloat16 numbers in float64. draw(row, col): a word."""
+    if role is None:
+        return x.astype(numpy.float64)
+    name, along, across, rule = role[:4]
+    fixed = rule in ("mean", "exact")
+    if turned and not fixed:
+        sides = along, across
+    else:
+        sides = across, along
+    spans = [(0, x.shape[0])] if weight else [
+        (s * LENGTH, (s + 1) * LENGTH) for s in range(SEQUENCES)]
+    out = numpy.zeros(x.shape)
+    for first, last in spans:
+        region = x[first:last].astype(numpy.float64)
+        a = numpy.abs(region)
+        outer = power_up(a.max(), 448 * LARGEST[name]) if rule == "two" else 0
+        for r0, r1 in blocks(last - first, sides[0] or last - first):
+            for c0, c1 in blocks(x.shape[1], sides[1] or x.shape[1]):
+                part = a[r0:r1, c0:c1]
+                most = part.max()
+                if rule == "none":
+                    s = 1.0
+                elif rule == "up":
+                    s = power_up(most, LARGEST[name])
+                elif rule == "down":
+                    s = 2.0 ** max(-100, floor_log2(most) -
+                                   floor_log2(LARGEST[name])) if most else 2.0 ** -100
+                elif rule == "two":
+                    inner = F32(most) / F32(LARGEST[name])
+                    s = float(nearest("e4m3", numpy.float64(inner) / outer)) \
+                        * outer
+                elif rule == "exact":
+                    s = float(F32(most) / F32(LARGEST[name]))
+                else:
+                    lanes = numpy.zeros(16)
+                    for row in a:
+                        for j in range(0, len(row), 16):
+                            piece = row[j:j + 16]
+                            lanes[:len(piece)] += piece
+                    for half in (8, 4, 2, 1):
+                        lanes[:half] += lanes[half:2 * half]
+                    s = float(F32(lanes[0] / a.size))
+                y = (part.astype(F32) / F32(s if s > 0 else 1)).astype(
+                    numpy.float64)
+                if len(role) > 4:
+                    words = numpy.array(
+                        [[draw(first + i, j) for j in range(c0, c1)]
+                         for i in range(r0, r1)], dtype=numpy.uint64)
+                    q = stochastic(name, y, words)
+                else:
+                    q = nearest(name, y)
+                value = (q.astype(F32) * F32(s)).astype(BF16)
+                sign = numpy.where(region[r0:r1, c0:c1] < 0, -1.0, 1.0)
+                out[first + r0:first + r1, c0:c1] = \
+                    value.astype(numpy.float64) * sign
+    return out
+
+
+def to_f32(exact):
+    """A Fraction rounded to float32 once, ties to even."""
+    if exact == 0:
+        return 0.0
+    n, d = abs(exact).numerator, abs(exact).denominator
+    e = n.bit_length() - d.bit_length()
+    if Fraction(n, d) < Fraction(2) ** e:
+        e -= 1
+    if e < -126:
+        return 0.0  # flushed, as the product does
+    scaled = Fraction(n, d) / Fraction(2) ** (e - 23)
+    q = scaled.numerator // scaled.denominator
+    rest = scaled - q
+    q += rest > Fraction(1, 2) or (rest == Fraction(1, 2) and q & 1)
+    return float(q) * 2.0 ** (e - 23) * (1 if exact > 0 else -1)
+
+
+def fma(a, b, c):
+    """float32 FMAs of arrays: float64 is exact but where its own rounding could
+    have moved a tie; those go through fractions."""
+    product = a * b
+    total = product + c
+    back = total - product
+    lost = (product - (total - back)) + (c - back)
+    out = total.astype(F32).astype(numpy.float64)
+    for i in numpy.argwhere(lost != 0):
+        i = tuple(i)
+        out[i] = to_f32(Fraction(float(product[i])) + Fraction(float(c[i])))
+    return numpy.where(numpy.abs(total) < float.fromhex("0x1.ffffffp-127"),
+                       0.0, out)
+
+
+def chain(a, b, order):
+    """a [m, k] b [k, n] in granules: odd element of a pair first."""
+    total = None
+    for first, last in order:
+        c = numpy.zeros((a.shape[0], b.shape[1]))
+        for k in range(first, last, 2):
+            if k + 1 < last:
+                c = fma(a[:, k + 1][:, None], b[k + 1][None], c)
+            c = fma(a[:, k][:, None], b[k][None], c)
+        total = c if total is None else (total + c).astype(F32).astype(
+            numpy.float64)
+    return total
+
+
+def layer(recipe, x, w, dy, key, order):
+    weights, activations, gradients = RECIPES[recipe]
+
+    def draw(use, gradient):
+        site = order * 8 + use * 2 + gradient
+        return lambda token, column: word(key, site, token, column)
+
+    def operand(value, role, use, gradient):
+        mixed = turn(value) if use == 2 and recipe == "nvfp4" else value
+        return rounded(mixed, role, False, use == 2, draw(use, gradient))
+
+    y = chain(operand(x, activations, 0, 0),
+              rounded(w, weights, True, False).T, [(0, IN)])
+    dx = chain(operand(dy, gradients, 1, 1), rounded(w, weights, True, True),
+               [(0, ROWS)])
+    dw = chain(operand(dy, gradients, 2, 1).T,
+               operand(x, activations, 2, 0),
+               [(s * LENGTH, (s + 1) * LENGTH) for s in range(SEQUENCES)])
+    return {"y": y.astype(F32).astype(BF16), "dx": dx.astype(F32).astype(BF16),
+            "dw": dw.astype(F32)}
+
+
+def numbers(random, rows, cols, spread):
+    x = random.standard_normal((rows, cols))
+    x *= 2.0 ** random.integers(-spread, spread + 1, (rows, cols))
+    x[random.random((rows, cols)) < 0.02] = 0
+    return x.astype(F32).astype(BF16)
+
+
+KEY = key_of(7, "recipe")
+ORDER = 1  # the embedding, which is cut away, is parameter 0
+
+
+def main():
+    random = numpy.random.default_rng(20261123)
+    x = numbers(random, TOKENS, IN, 3)
+    w = (numbers(random, ROWS, IN, 2).astype(F32) * F32(0.05)).astype(BF16)
+    dy = (numbers(random, TOKENS, ROWS, 4).astype(F32) * F32(0.01)).astype(BF16)
+    OUT.mkdir(exist_ok=True)
+    everything = {"x": x, "w": w, "dy": dy}
+    for recipe in RECIPES:
+        for name, value in layer(recipe, x, w, dy, KEY, ORDER).items():
+            everything[recipe + "." + name] = value
+    save_file({k: numpy.ascontiguousarray(v) for k, v in everything.items()},
+              OUT / "layers.safetensors")
+
+
+main()

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_quantized.c - mirrors src/nn/quantized.c: forward, dgrad and wgrad of
+ * one linear layer under each recipe are those of a float64 emulation with
+ * ml_dtypes (tests/golden/make_precision.py), but for the sign of a zero. */
+#include "checkpoint/safetensors.h"
+#include "plan/stage.h"
+#include "tests/test.h"
+
+enum { SEQUENCES = 2, LENGTH = 36, TOKENS = SEQUENCES * LENGTH, IN = 40,
+       OUT = 20, VOCAB = 16 };
+
+static const char *const path = "tests/golden/precision/layers.safetensors";
+
+/* Embedding, the layer in block 0, head. */
+static status build(struct program *p, const struct model *model)
+{
+    const struct param_spec
+        table = {.name = "table", .rows = VOCAB, .cols = IN},
+        weight = {.name = "weight", .rows = OUT, .cols = IN},
+        head = {.name = "head", .rows = VOCAB, .cols = OUT};
+    slot x = nn_embedding(p, &table);
+
+    (void)model;
+    program_enter_block(p, 0);
+    x = nn_linear(p, x, &weight, NULL);
+    program_enter_block(p, -1);
+    nn_head(p, x, &head);
+    return p->error;
+}
+
+static float *golden(const char *recipe, const char *name)
+{
+    struct safetensors file = {0};
+    const struct safetensors_entry *entry;
+    char text[64];
+    void *out;
+
+    snprintf(text, sizeof text, "%s%s%s", recipe, recipe[0] ? "." : "", name);
+    IS_OK(safetensors_open(&file, path, true));
+    entry = safetensors_find(&file, text);
+    CHECK(entry != NULL);
+    IS_OK(memory_take((size_t)entry->elements, sizeof(float), &out));
+    IS_OK(safetensors_read(&file, entry, 0, entry->elements, DTYPE_F32, out));
+    safetensors_close(&file);
+    return out;
+}
+
+static void fill(struct tensor view, const char *name)
+{
+    float *from = golden("", name);
+
+    for (int64_t i = 0; i < tensor_count(&view); i++)
+        tensor_set(&view, i, (double)from[i]);
+    memory_free(from);
+}
+
+static void same(struct tensor view, const char *recipe, const char *name)
+{
+    float *want = golden(recipe, name);
+    int64_t apart = 0;
+
+    for (int64_t i = 0; i < tensor_count(&view); i++) {
+        const double have = tensor_get(&view, i);
+
+        if (have == (double)want[i]) continue;
+        if (apart++ == 0)
+            print_error("%s, %s, element %lld: %a, not %a\n", recipe, name,
+                        (long long)i, have, (double)want[i]);
+    }
+    EQUAL_INT(apart, 0);
+    memory_free(want);
+}
+
+static void layer_run(const struct precision *recipe)
+{
+    const struct model_kind kind = {.name = "layer", .build = build};
+    const struct model model = {.kind = &kind, .vocab = VOCAB, .layers = 3,
+                                .width = IN, .context = LENGTH};
+    static const char *const none[] = {"none"};
+    const struct stage_request request = {
+        .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_BF16,
+        .grid = {1, 1, 1}, .batch = SEQUENCES, .length = LENGTH, .seed = 7,
+        .micro_batch = SEQUENCES, .backward = BACKWARD_FUSED, .threads = 2,
+        .recompute = none, .recompute_count = 1, .slice = {0, 1, false, false},
+        .precision = {true, *recipe, 0, 1, 0}};
+    struct stage stage;
+
+    IS_OK(stage_plan(&stage, &request));
+    IS_OK(stage_open(&stage));
+    stage.run.batch = (struct batch){.tokens = TOKENS};
+    fill(run_weight(&stage.run, &stage.program.steps[0], 0), "w");
+    fill(run_entry(&stage.run), "x");
+    gradients_reset(&stage.gradients);
+    IS_OK(run_forward(&stage.run));
+    same(run_exit(&stage.run), recipe->name, "y");
+    fill(run_exit_gradient(&stage.run), "dy");
+    IS_OK(run_backward_input(&stage.run));
+    same(run_entry_gradient(&stage.run), recipe->name, "dx");
+    gradients_close(&stage.gradients);
+    same(gradient_root(&stage.gradients, 0), recipe->name, "dw");
+    stage_free(&stage);
+}
+
+TEST(layers_equal_the_emulation)
+{
+    for (int i = 0; i < PRECISIONS; i++) layer_run(&precisions[i]);
+}
+
+TEST(recipes_are_found_by_name)
+{
+    const struct precision *recipe;
+
+    for (int i = 0; i < PRECISIONS; i++) {
+        IS_OK(precision_parse(&recipe, precisions[i].name));
+        CHECK(recipe == &precisions[i]);
+    }
+    IS_OK(precision_parse(&recipe, "none"));
+    CHECK(recipe == NULL);
+    FAILS(precision_parse(&recipe, "nvfp5"), ERR_CONFIG, "nearest: nvfp4");
+    IS_OK(precision_parse(&recipe, "nvfp4"));
+    EQUAL_INT(precision_high(recipe, 62), 10);
+    EQUAL_INT(precision_high(recipe, 1), 1);
+}
+
+TEST_MAIN(layers_equal_the_emulation, recipes_are_found_by_name)
