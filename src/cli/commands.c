@@ -308,6 +308,7 @@ const struct command commands[] = {
      command_plan,
      {{"explain", "VIEW",
        "summary, parameters, program, memory, schedule, numerics, precision, "
+       "experts, "
        "ramp, mesh, step or time",
        false},
       {"time", NULL, "predicts a step on --machine", false},

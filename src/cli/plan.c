@@ -5,6 +5,7 @@
 #include "cli/config.h"
 #include "cli/plan_largest.h"
 #include "cli/plan_mesh.h"
+#include "cli/plan_experts.h"
 #include "cli/plan_precision.h"
 #include "cli/plan_ramp.h"
 #include "cli/plan_step.h"
@@ -343,6 +344,12 @@ static status precision(struct planned *planned, struct table *table)
     return plan_precision(&planned->draft.pipeline, table);
 }
 
+static status experts(struct planned *planned, struct table *table)
+{
+    return plan_experts(&planned->setup, &planned->draft.pipeline.stages[0],
+                        table);
+}
+
 static const struct {
     const char *name;
     status (*fill)(struct planned *planned, struct table *table);
@@ -351,6 +358,7 @@ static const struct {
              {"program", program, false},   {"memory", memory, false},
              {"schedule", schedule, false}, {"numerics", numerics, false},
              {"precision", precision, true}, {"ramp", ramp, true},
+             {"experts", experts, true},
              {"mesh", NULL, false},         {"step", step, true}};
 enum { VIEWS = (int)(sizeof views / sizeof *views) };
 

@@ -35,6 +35,8 @@ void moe_fill(struct model *m, const struct options *o)
     const struct model_kind *kind = m->kind;
     struct moe *x = &m->moe;
 
+    *x = (struct moe){0};
+    if (kind->experts == 0) return;
     *x = (struct moe){.experts = (int)o->moe.experts,
                           .top_k = (int)o->moe.top_k,
                           .width = o->moe.intermediate_size,

@@ -122,6 +122,21 @@ more=(--set train.batch=8 --set "train.batch_ramp=[0=4,1=8]")
 mutation "the plan of one batch stands for all of a ramp" src/proof/trial.c \
     's/^( *)exchanges_of\(&t->plan, &t->pipeline\);/\1if (t->plan.count == 0) exchanges_of(\&t->plan, \&t->pipeline);/' \
     "$pipe"
+# Mixtures of experts.
+more=(--set model.family=mixtral --set moe.experts=4 --set numerics.grid_tensor=2)
+mutation "an expert's gradient forgets its sibling" src/nn/experts.c \
+    's/\.adds = r\.target\.left/.adds = false/' "$pipe"
+mutation "counts of sequences are not joined" src/nn/choice.c \
+    's/TRY\(comm_run\(run->groups\[axes\[i\]\], &call\)\);/TRY(i < 2 ? OK : comm_run(run->groups[axes[i]], \&call));/' \
+    "$tensor"
+mutation "rows come back to other tokens" src/nn/experts.c \
+    's/for \(int64_t i = 0; i < choice->tokens \* choice->choices; i\+\+\)/for (int64_t i = 0; i + 1 < choice->tokens * choice->choices; i++)/' \
+    "$tensor"
+mutation "gates are not applied to gradients of tensor ranks" src/nn/experts.c \
+    's/of\.a\.scales = choice\.gates\.data;/of.a.scales = is_shared(run) ? NULL : choice.gates.data;/' \
+    "$tensor"
+more=()
+
 # Lives: found whenever the messages move, without luck.
 more=(--set lora.rank=2 --set model.family=falcon --set model.kv_heads=1
     --set numerics.grid_tensor=2)
