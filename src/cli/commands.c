@@ -78,6 +78,12 @@ const struct command commands[] = {
       {"from-scratch", NULL, "begins again at step 0 where no checkpoint is "
                              "left", false},
       FLAG_JSON}},
+    {"note", "RUN [TEXT]", 1, 2, "writes a note into the log book of a run",
+     "Appends the text, with the time and the newest step, to RUN/notes.jsonl; "
+     "without a text\nit prints all notes. A run may be training meanwhile. "
+     "The report shows them.",
+     "lockstep note runs/first \"the fan of node 4 was replaced\"\n"
+     "lockstep note runs/first", false, command_note, {{0}}},
     {"status", "RUN", 1, 1, "shows how a supervised run is",
      "Who lives, where each rank is, the newest step, incidents so far. Reads "
      "only; any\nnumber may look. docs/supervision.md",

@@ -21,6 +21,8 @@ status command_verify(struct arguments *arguments);
 /* train.c */
 status command_train(struct arguments *arguments);
 status command_resume(struct arguments *arguments);
+/* note.c */
+status command_note(struct arguments *arguments);
 /* status.c */
 status command_status(struct arguments *arguments);
 status command_incidents(struct arguments *arguments);

@@ -11,6 +11,7 @@
 #include "report/chart.h"
 #include "observe/layers.h"
 #include "observe/ledger.h"
+#include "observe/notes.h"
 #include "observe/metrics.h"
 #include "report/report_style.h"
 #include "report/report_validation.h"
@@ -368,6 +369,32 @@ done:
     return result;
 }
 
+/* Prints what people wrote down; prints nothing if nobody did. */
+static status notes_section(struct text *out, const struct report_input *input)
+{
+    struct notes notes;
+    struct arena arena;
+    status result = OK;
+
+    if (input->run == NULL) return OK;
+    arena_init(&arena, "notes", 0);
+    TRY_GOTO(done, result, notes_read(&notes, &arena, input->run));
+    if (notes.count == 0) goto done;
+    TRY_GOTO(done, result, text_append_string(
+        out, "<h2>Notes</h2>\n<div class=\"card\"><table>\n"
+             "<tr><th>after step</th><th class=\"wide\">note</th></tr>\n"));
+    for (int64_t i = 0; i < notes.count; i++) {
+        TRY_GOTO(done, result, text_printf(out, "<tr><td>%lld</td><td>",
+                                           (long long)notes.items[i].step));
+        TRY_GOTO(done, result, escaped(out, notes.items[i].text));
+        TRY_GOTO(done, result, text_append_string(out, "</td></tr>\n"));
+    }
+    result = text_append_string(out, "</table></div>\n");
+done:
+    arena_free(&arena);
+    return result;
+}
+
 static status profile_section(struct text *out,
                               const struct report_input *input)
 {
@@ -491,6 +518,7 @@ static status page(struct text *out, const struct report_input *input,
     TRY(report_validation(out, c->arena, &c->table));
     TRY(report_samples(out, input->samples_path));
     TRY(events(out, input));
+    TRY(notes_section(out, input));
     TRY(sample(out, input));
     TRY(text_append_string(out, "<h2>Model and machine</h2>\n"
                                 "<div class=\"two\">\n"));
