@@ -355,6 +355,8 @@ const struct command commands[] = {
      {FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS,
       {"ranks", "N", "number of ranks (all devices of the nodes)", false},
       {"perturb", "FILE", "slow ranks, slow links, failures", false},
+      {"replay", "TRACE", "a trace of `train --trace`: the clock with its "
+       "times", false},
       {"unfold", NULL, "simulates equal pipelines one by one, too", false},
       FLAG_TOKENS, FLAG_SET, FLAG_JSON}},
     {"budget", "", 0, 0, "how large a model a budget trains",

@@ -3,6 +3,7 @@
  * and a month with them. */
 #include <string.h>
 #include "cli/forecast.h"
+#include "cli/replay.h"
 #include "cli/run.h"
 #include "cli/table.h"
 #include "planner/perturb.h"
@@ -120,14 +121,73 @@ static status print_text(const struct played *p)
     return result;
 }
 
+/* ---- measured durations in place of costs ---- */
+
+static status print_replay(const struct replayed *r, bool as_json)
+{
+    struct json_writer w = {0};
+
+    if (!as_json) {
+        printf("measured  %10.5g s, mean of %d steps\n"
+               "replayed  %10.5g s, %+.2f%%: the clock with the measured times "
+               "of %d instructions\npredicted %10.5g s, %+.2f%%\n",
+               r->measured_s, r->steps, r->replayed_s,
+               100 * (r->replayed_s / r->measured_s - 1), r->instructions,
+               r->predicted_s, 100 * (r->predicted_s / r->measured_s - 1));
+        for (int i = 0; i < r->largest_count; i++)
+            printf("%sinstruction %d, %s: measured %.4g s, predicted %.4g s\n",
+                   i == 0 ? "The largest differences:\n  " : "  ",
+                   r->largest[i].number, r->largest[i].what,
+                   r->largest[i].measured_s, r->largest[i].predicted_s);
+        return OK;
+    }
+    json_write_begin(&w, 2);
+    json_write_object(&w);
+    json_write_key_integer(&w, "version", 1);
+    json_write_key_real(&w, "measured_s", r->measured_s);
+    json_write_key_real(&w, "replayed_s", r->replayed_s);
+    json_write_key_real(&w, "predicted_s", r->predicted_s);
+    json_write_key_real(&w, "replay_error",
+                        r->replayed_s / r->measured_s - 1);
+    json_write_key_real(&w, "prediction_error",
+                        r->predicted_s / r->measured_s - 1);
+    json_write_key(&w, "largest_differences");
+    json_write_array(&w);
+    for (int i = 0; i < r->largest_count; i++) {
+        json_write_object(&w);
+        json_write_key_integer(&w, "instruction", r->largest[i].number);
+        json_write_key_text(&w, "what", r->largest[i].what);
+        json_write_key_real(&w, "measured_s", r->largest[i].measured_s);
+        json_write_key_real(&w, "predicted_s", r->largest[i].predicted_s);
+        json_write_object_end(&w);
+    }
+    json_write_array_end(&w);
+    json_write_object_end(&w);
+    return json_print(&w, stdout);
+}
+
+static status play_trace(struct played *p, struct arguments *arguments,
+                         const char *trace)
+{
+    struct replayed replayed;
+
+    TRY(forecast_open(&p->forecast, arguments));
+    TRY(forecast_layout(&p->forecast));
+    TRY(replay(&replayed, &p->forecast, trace));
+    return print_replay(&replayed, arguments_has(arguments, "json"));
+}
+
 static status play(struct played *p, struct arguments *arguments)
 {
     const char *path = arguments_text(arguments, "perturb", NULL);
+    const char *trace = arguments_text(arguments, "replay", NULL);
     struct forecast *f = &p->forecast;
     struct cost cost;
 
-    if (path == NULL)
-        FAIL(ERR_USAGE, "simulate needs --perturb FILE (docs/planner.md)");
+    if ((path == NULL) == (trace == NULL))
+        FAIL(ERR_USAGE, "simulate needs one of --perturb FILE and --replay "
+                        "TRACE (docs/planner.md)");
+    if (trace != NULL) return play_trace(p, arguments, trace);
     TRY(forecast_amount(arguments, "tokens", &p->tokens));
     TRY(forecast_open(f, arguments));
     TRY(forecast_layout(f));
