@@ -67,15 +67,26 @@ static struct access of_other(const struct visitor *v, enum space space)
 
 /* ---- rooms ---- */
 
-static struct access room(const struct visitor *v, int unit, int item)
+/* Stages whose weights are gathered once share the room of the first. */
+static struct access room(const struct visitor *v, int unit, int item,
+                          int phase)
 {
     const struct shard_unit *u = &v->stage->shards.units[unit];
-    const int64_t first = item >= 0 ? v->stage->gathered.items[item].offset
-                                    : u->first;
+    const int64_t first =
+        item >= 0    ? v->stage->gathered.items[item].offset
+        : phase >= 0 ? v->stage->phases.at[phase] + u->first
+                     : u->first;
 
-    return (struct access){.space = SPACE_ROOM, .chunk = v->at->chunk,
+    return (struct access){.space = SPACE_ROOM,
+                           .chunk = phase >= 0 ? 0 : v->at->chunk,
                            .first = first, .end = first + u->elements,
                            .expects = TAG_ANY, .leaves = TAG_ANY};
+}
+
+/* Units of all stages of the rank have different tags. */
+static int64_t unit_tag(const struct visitor *v, int unit)
+{
+    return (int64_t)unit * v->pipeline->count + v->at->chunk + 1;
 }
 
 static struct access bucket(const struct visitor *v, int item)
@@ -168,11 +179,13 @@ static status final_sums(const struct visitor *v)
 /* ---- F, B and W ---- */
 
 /* Where kernels read a unit; the tag says in which room. */
-static struct access placed(const struct visitor *v, int unit, int item)
+static struct access placed(const struct visitor *v, int unit, int item,
+                            int phase)
 {
     return (struct access){.space = SPACE_PLACED, .chunk = v->at->chunk,
                            .first = unit, .end = unit + 1,
-                           .expects = item + 2, .leaves = TAG_ANY};
+                           .expects = item >= 0 ? item + 4 : phase + 2,
+                           .leaves = TAG_ANY};
 }
 
 /* Weights that events [first, last) of the piece read. */
@@ -193,16 +206,18 @@ static status reads_weights(const struct visitor *v)
         if (item->last < at->first_event || item->first >= at->last_event ||
             stage_idles(v->stage, item, v->forward))
             continue;
-        const int at_item = v->stage->request.reshard ? i : -1;
+        const int phase = stage_phase(v->stage, at);
+        const int at_item =
+            v->stage->request.reshard && phase < 0 ? i : -1;
 
         if (shard_stays(&v->stage->shards, item->unit)) {
-            TRY(call(v, placed(v, item->unit, at_item)));
+            TRY(call(v, placed(v, item->unit, at_item, phase)));
             continue;
         }
-        access = room(v, item->unit, at_item);
-        access.expects = item->unit + 1;
+        access = room(v, item->unit, at_item, phase);
+        access.expects = unit_tag(v, item->unit);
         TRY(call(v, access));
-        TRY(call(v, placed(v, item->unit, at_item)));
+        TRY(call(v, placed(v, item->unit, at_item, phase)));
     }
     return OK;
 }
@@ -322,14 +337,14 @@ static status transfers(const struct visitor *v)
 static status weights(const struct visitor *v)
 {
     const struct instruction *at = v->at;
-    struct access access = room(v, at->unit, at->item);
+    struct access access = room(v, at->unit, at->item, at->other);
 
     if (at->kind == DO_GATHER)
         TRY(call(v, (struct access){
             .space = SPACE_WEIGHTS, .chunk = at->chunk, .first = at->unit,
             .end = at->unit + 1, .expects = TAG_ANY}));
     if (at->kind != DO_GATHER) {
-        struct access place = placed(v, at->unit, at->item);
+        struct access place = placed(v, at->unit, at->item, at->other);
 
         place.writes = true;
         place.leaves = at->kind == DO_PLACE ? place.expects : TAG_NONE;
@@ -338,8 +353,9 @@ static status weights(const struct visitor *v)
     }
     if (shard_stays(&v->stage->shards, at->unit)) return OK;
     access.writes = at->kind != DO_PLACE;
-    access.expects = at->kind == DO_GATHER ? TAG_NONE : at->unit + 1;
-    access.leaves = at->kind == DO_GATHER ? at->unit + 1 : TAG_NONE;
+    access.expects = at->kind == DO_GATHER ? TAG_NONE
+                                           : unit_tag(v, at->unit);
+    access.leaves = at->kind == DO_GATHER ? unit_tag(v, at->unit) : TAG_NONE;
     return call(v, access);
 }
 

@@ -72,6 +72,12 @@ bool stage_gathers(const struct stage *stage)
     return stage_divides(stage, stage_reads(stage));
 }
 
+int stage_phase(const struct stage *stage, const struct instruction *i)
+{
+    if (!stage_gathers_once(stage)) return -1;
+    return i->kind != DO_FORWARD && !stage->phases.merged;
+}
+
 bool stage_idles(const struct stage *stage, const struct residence *item,
                  bool forward)
 {

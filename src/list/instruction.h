@@ -85,7 +85,8 @@ struct instruction {
                               * does in a flat arena */
     int32_t buffer;          /* the frame; -1: none */
     int32_t other;           /* frame of the other stage of a copy, buffer of
-                              * gradients on their way back; -1: none */
+                              * gradients on their way back, phase of weights
+                              * that are gathered once; -1: none */
     int32_t peer;            /* rank of the pipe; -1: none */
     int32_t first_need, needs; /* in struct step_list: instructions that must be
                               * over before this one begins */

@@ -3,7 +3,9 @@
  * first use, placed before it, and released after the last.
  *
  *   each  for every pass of every micro-batch (plan/residency.h says where)
- *   keep  once a step, into the flat arena; it is not released */
+ *   keep  once a step, into the flat arena; it is not released
+ *   once  for all micro-batches of a phase of the stage (plan/phases.h); lists
+ *         of F alone do so for every pass */
 #include "list/passes.h"
 
 #include "base/arena.h"
@@ -16,11 +18,14 @@ struct gathers {
     bool **busy;               /* owned, [chunks][events]: a unit comes, is
                                 * used first, or goes */
     struct segment **segments; /* owned, [chunks][events of F] */
+    int *last;                 /* owned, [chunks][F, B, W]: the last one in the
+                                * list before */
+    int number;                /* in that list */
 };
 
 static struct instruction of_unit(enum instruction_kind kind,
                                   const struct instruction *at, int unit,
-                                  int item)
+                                  int item, int phase)
 {
     struct instruction made = instruction_of(kind);
 
@@ -30,6 +35,7 @@ static struct instruction of_unit(enum instruction_kind kind,
     made.round = at->round;
     made.unit = unit;
     made.item = item;
+    made.other = phase;
     return made;
 }
 
@@ -43,10 +49,41 @@ static int64_t gather_bytes(const struct pipeline *p,
            (list_group(p, gather).size - 1);
 }
 
-static status put_gather(struct gathers *g, const struct instruction *at,
-                         int unit, int item)
+static int *last_of(const struct gathers *g, const struct instruction *at)
 {
-    struct instruction made = of_unit(DO_GATHER, at, unit, item);
+    const int pass = at->kind == DO_FORWARD    ? 0
+                     : at->kind == DO_BACKWARD ? 1
+                                               : 2;
+
+    return &g->last[3 * at->chunk + pass];
+}
+
+/* How a stage gathers, in this F, B or W. */
+struct policy {
+    int phase;            /* -1: not once */
+    bool holds;           /* a unit that is there is not gathered again */
+    bool releases;        /* after the last use in this pass */
+};
+
+static struct policy policy_of(const struct gathers *g,
+                               const struct instruction *at)
+{
+    const struct stage *stage = &g->pipeline->stages[at->chunk];
+    const int phase = stage_phase(stage, at);
+
+    return (struct policy){
+        .phase = phase, .holds = !stage->request.reshard || phase >= 0,
+        .releases = stage->request.reshard &&
+                    (phase < 0 || g->forward ||
+                     g->number == *last_of(g, at))};
+}
+
+static status put_gather(struct gathers *g, const struct instruction *at,
+                         int unit, const struct policy *policy, int item)
+{
+    struct instruction made = of_unit(DO_GATHER, at, unit,
+                                      policy->holds ? -1 : item,
+                                      policy->phase);
 
     if (list_group(g->pipeline, &made).size == 1) return OK; /* it is whole */
     made.calls = 1;
@@ -63,31 +100,48 @@ static status before_event(struct gathers *g, struct cutter *cutter, int from,
     const struct instruction *at = &cutter->whole;
     const struct stage *stage = &g->pipeline->stages[at->chunk];
     const struct residency *r = &stage->gathered;
-    const bool kept = !stage->request.reshard;
+    const struct policy policy = policy_of(g, at);
     bool *resident = g->resident[at->chunk], *placed = g->placed[at->chunk];
 
     for (int i = 0; i < r->count; i++) {
         const struct residence *item = &r->items[i];
 
         if (item->begin != event || stage_idles(stage, item, g->forward) ||
-            (kept && resident[item->unit]))
+            (policy.holds && resident[item->unit]))
             continue;
         resident[item->unit] = true;
         TRY(cut_before(cutter, from));
-        TRY(put_gather(g, at, item->unit, kept ? -1 : i));
+        TRY(put_gather(g, at, item->unit, &policy, i));
     }
     for (int i = 0; i < r->count; i++) {
         const struct residence *item = &r->items[i];
 
         if (item->first != event || stage_idles(stage, item, g->forward) ||
-            (kept && placed[item->unit]))
+            (policy.holds && placed[item->unit]))
             continue;
         placed[item->unit] = true;
         TRY(cut_before(cutter, from));
         TRY(list_put(g->out, of_unit(DO_PLACE, at, item->unit,
-                                     kept ? -1 : i)));
+                                     policy.holds ? -1 : i, policy.phase)));
     }
     return OK;
+}
+
+/* Whether another item of the phase uses the unit after this one. */
+static bool is_used_later(const struct gathers *g, const struct stage *stage,
+                          int item)
+{
+    const struct residency *r = &stage->gathered;
+    const bool forward = r->items[item].first < stage->frame.forward_end;
+    const int end = forward && (g->forward || !stage->phases.merged)
+                        ? stage->frame.forward_end : stage->frame.event_count;
+
+    for (int i = item + 1; i < r->count; i++)
+        if (r->items[i].unit == r->items[item].unit &&
+            r->items[i].first < end &&
+            !stage_idles(stage, &r->items[i], g->forward))
+            return true;
+    return false;
 }
 
 static status after_event(struct gathers *g, struct cutter *cutter, int end,
@@ -96,15 +150,19 @@ static status after_event(struct gathers *g, struct cutter *cutter, int end,
     const struct instruction *at = &cutter->whole;
     const struct stage *stage = &g->pipeline->stages[at->chunk];
     const struct residency *r = &stage->gathered;
+    const struct policy policy = policy_of(g, at);
 
-    for (int i = 0; i < r->count; i++) {
+    for (int i = 0; i < r->count && policy.releases; i++) {
         const struct residence *item = &r->items[i];
 
-        if (!stage->request.reshard || item->last != event ||
-            stage_idles(stage, item, g->forward))
+        if (item->last != event || stage_idles(stage, item, g->forward) ||
+            (policy.phase >= 0 && is_used_later(g, stage, i)))
             continue;
         TRY(cut_before(cutter, end));
-        TRY(list_put(g->out, of_unit(DO_RELEASE, at, item->unit, i)));
+        g->resident[at->chunk][item->unit] = false;
+        g->placed[at->chunk][item->unit] = false;
+        TRY(list_put(g->out, of_unit(DO_RELEASE, at, item->unit,
+                                     policy.holds ? -1 : i, policy.phase)));
     }
     return OK;
 }
@@ -166,6 +224,8 @@ static status build(struct gathers *g)
     g->busy = g->placed + count;
     TRY(memory_take((size_t)count, sizeof *g->segments, &memory));
     g->segments = memory;
+    TRY(memory_take((size_t)count, 3 * sizeof *g->last, &memory));
+    g->last = memory;
     for (int i = 0; i < count; i++) TRY(build_chunk(g, i));
     return OK;
 }
@@ -178,13 +238,18 @@ static void free_all(struct gathers *g)
         memory_free(g->segments[i]);
     memory_free(g->resident);
     memory_free(g->segments);
+    memory_free(g->last);
 }
 
 static status put_all(struct gathers *g, const struct step_list *before)
 {
+    for (int i = 0; i < before->count; i++)
+        if (instruction_computes(&before->items[i]))
+            *last_of(g, &before->items[i]) = i;
     for (int i = 0; i < before->count; i++) {
         const struct instruction *at = &before->items[i];
 
+        g->number = i;
         if (instruction_computes(at) &&
             stage_gathers(&g->pipeline->stages[at->chunk]))
             TRY(cut_compute(g, at));

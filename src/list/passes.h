@@ -49,6 +49,9 @@ status cut_rest(struct cutter *cutter);
 
 /* Divided weights are gathered when F, B and W need them. */
 bool stage_gathers(const struct stage *stage);
+/* The phase of F, B or W of a stage whose weights are gathered once
+ * (plan/phases.h): 0, 1; else -1. */
+int stage_phase(const struct stage *stage, const struct instruction *i);
 /* In training F leaves the loss to B. */
 bool stage_idles(const struct stage *stage, const struct residence *item,
                  bool forward);

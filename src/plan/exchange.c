@@ -143,23 +143,36 @@ static bool is_idle(const struct stage *stage, const struct residence *item)
                              &stage->frame.events[item->first]);
 }
 
+/* Whether the uses of a unit in two items need one gather: those of a step
+ * where weights are kept, those of a phase where they are gathered once. */
+static bool is_kept(const struct stage *stage, const struct residence *a,
+                    const struct residence *b)
+{
+    const int border = stage->frame.forward_end;
+
+    if (a->unit != b->unit || is_idle(stage, b)) return false;
+    if (!stage->request.reshard) return true;
+    return stage_gathers_once(stage) &&
+           (stage->phases.merged ||
+            (a->first < border) == (b->first < border));
+}
+
 /* Adds the gathers of divided weights: before each use in each micro-batch, or
- * once a step where they are kept. */
+ * once a step where they are kept, or once a phase. */
 static void add_gathers(struct exchanges *out, const struct stage *stage)
 {
     const struct residency *r = &stage->gathered;
     const struct program *p = &stage->program;
-    const bool reshard = stage->request.reshard;
+    const bool each = stage->request.reshard && !stage_gathers_once(stage);
     const int64_t times =
-        reshard ? stage_rounds(stage) * (p->batch / p->sequences) : 1;
+        each ? stage_rounds(stage) * (p->batch / p->sequences) : 1;
 
     for (int i = 0; i < r->count; i++) {
         bool again = false;
 
         if (is_idle(stage, &r->items[i])) continue;
-        for (int j = 0; j < i && !reshard && !again; j++)
-            again = r->items[j].unit == r->items[i].unit &&
-                    !is_idle(stage, &r->items[j]);
+        for (int j = 0; j < i && !again; j++)
+            again = is_kept(stage, &r->items[i], &r->items[j]);
         if (!again) add_gather(out, stage, r->items[i].unit, times);
     }
 }

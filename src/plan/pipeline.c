@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "plan/phases.h"
 #include "schedule/lower.h"
 #include "schedule/room.h"
 
@@ -246,6 +247,7 @@ status pipeline_plan(struct pipeline *pipeline,
         TRY(plan_chunk(pipeline, &r, i, returns));
     for (int i = 1; i < pipeline->count; i++)
         stage_share(&pipeline->stages[0], &pipeline->stages[i]);
+    TRY(phases_plan(pipeline));
     TRY(check_share(pipeline));
     add_up(pipeline);
     return OK;

@@ -191,6 +191,12 @@ bool stage_divides(const struct stage *stage, enum memory_owner arena)
     }
 }
 
+bool stage_gathers_once(const struct stage *stage)
+{
+    return stage->request.reshard && stage->request.gather_once &&
+           stage_divides(stage, stage_reads(stage));
+}
+
 enum memory_owner stage_reads(const struct stage *stage)
 {
     return dtype_is_narrow(stage->request.dtype) ? MEMORY_COMPUTE
@@ -229,7 +235,8 @@ static size_t arena_bytes(const struct stage *stage, enum memory_owner arena)
 
 static size_t gathered_bytes(const struct stage *stage)
 {
-    const int64_t elements = stage->request.reshard
+    const int64_t elements = stage->request.reshard &&
+                                     !stage->request.gather_once
                                  ? stage->gathered.elements
                                  : stage->program.params.elements;
 
@@ -298,7 +305,10 @@ static status add_memory(struct stage *stage)
              : 0, NULL},
         {"batch", "micro-batch", batch_bytes(p, stage->request.frames),
          NULL},
-        {"gathered weights", stage->request.reshard ? "unit" : "step",
+        {"gathered weights",
+         !stage->request.reshard        ? "step"
+         : stage->request.gather_once   ? "stage"
+                                        : "unit",
          gathered_bytes(stage), NULL},
         {"gradients to be reduced", "unit", trains ? bucket_bytes(stage) : 0,
          NULL},
@@ -626,6 +636,9 @@ status stage_open_beside(struct stage *stage, const struct stage *first)
     TRY(take_memory(stage));
     for (int i = 0; i < SHARED; i++)
         stage->memory[shared[i]].data = first->memory[shared[i]].data;
+    if (stage_gathers_once(first))
+        stage->memory[MEMORY_GATHERED].data =
+            first->memory[MEMORY_GATHERED].data;
     stage->threads = first->threads;
     stage->beside = true;
     stage->stream = first->stream;

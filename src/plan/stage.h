@@ -53,6 +53,7 @@ struct stage_request {
     struct division division; /* zeroed: nothing */
     int prefetch;          /* units of weights gathered ahead */
     bool reshard;          /* weights are given back after each pass */
+    bool gather_once;      /* ... of all micro-batches (plan/phases.h) */
     int rounds;            /* more than 0: divided gradients are reduced after
                             * every micro-batch, which is then all that `batch`
                             * and `grid` say; a step has so many */
@@ -98,6 +99,10 @@ struct stage {
     struct shards shards;   /* of the arenas that are divided */
     struct states states;   /* of the optimizer; empty without one */
     struct residency gathered, reduced; /* of divided weights, of gradients */
+    struct {
+        bool merged;        /* F, B and W are one phase */
+        int64_t at[2];      /* of F, of B and W: elements of the room */
+    } phases;               /* of weights that are gathered once */
     int64_t level_elements; /* of a divided gradient: shards of all units, then
                              * of second uses */
     int levels;             /* sums of rounds that wait for each other */
@@ -117,6 +122,8 @@ struct stage {
 status stage_plan(struct stage *stage, const struct stage_request *request);
 /* Whether an arena holds this rank's shards only (mesh/shard.h). */
 bool stage_divides(const struct stage *stage, enum memory_owner arena);
+/* Whether weights are gathered once for all micro-batches (plan/phases.h). */
+bool stage_gathers_once(const struct stage *stage);
 /* The weights that kernels read, of program->dtype: MEMORY_WEIGHTS, or, where
  * that type is narrow, a copy of those: MEMORY_COMPUTE. */
 enum memory_owner stage_reads(const struct stage *stage);

@@ -261,6 +261,26 @@ static status cut_heads(struct setup *setup, const struct fit *fit)
                         &setup->request.context_exchange);
 }
 
+/* Breadth-first runs all micro-batches of a stage one after the other, so that
+ * its weights need to be whole for that long only. */
+static status choose_gathers(struct setup *setup)
+{
+    static const char *const names[] = {"auto", "each", "once"};
+    const struct options *o = &setup->set->values;
+    const char *near = text_nearest(o->fsdp.gather, names, 3);
+    int which = 0;
+
+    while (which < 3 && strcmp(o->fsdp.gather, names[which]) != 0) which++;
+    if (which == 3)
+        FAIL(ERR_CONFIG, "fsdp.gather: %s is not auto, each or once%s%s",
+             o->fsdp.gather, near ? "; nearest: " : "", near ? near : "");
+    setup->request.gather_once =
+        which == 2 ||
+        (which == 0 && setup->mesh.size[AXIS_PIPE] > 1 &&
+         strcmp(o->schedule.name, "breadth-first") == 0);
+    return OK;
+}
+
 /* Divided gradients are reduced after every micro-batch, so that no rank holds
  * them all: where a micro-batch is a subtree of leaves, which is then all that
  * a stage knows of the batch, and the ranks' sums of it need nothing else. */
@@ -316,6 +336,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
                                  setup->mesh.size[AXIS_CONTEXT] > 1);
     r->grid = setup->grid;
     r->grid.data = setup->grid.data / setup->ranks;
+    TRY(choose_gathers(setup));
     return choose_rounds(setup);
 }
 

@@ -420,6 +420,8 @@ static void *room_of(const struct zero *z, const struct instruction *i)
 
     if (shard_stays(&z->stage->shards, i->unit))
         return own_weights(z, i->unit).data;
+    if (i->item < 0 && i->other >= 0)
+        rooms = weights(z, rooms, z->stage->phases.at[i->other], 0).data;
     if (i->item < 0) return weights_unit(z, rooms, i->unit);
     return weights(z, rooms, z->stage->gathered.items[i->item].offset, 0)
         .data;

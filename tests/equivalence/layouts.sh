@@ -35,6 +35,7 @@ zero() { # RANKS...
         done
         printf '%s\n' "ranks=$n mesh.shard=$n zero=fsdp train.recompute=block" \
             "ranks=$n mesh.shard=$n zero=fsdp fsdp.prefetch=0" \
+            "ranks=$n mesh.shard=$n zero=fsdp fsdp.gather=once" \
             "ranks=$n mesh.shard=$n zero=fsdp fsdp.reshard=false"
     done
     printf '%s\n' "ranks=4 mesh.data=2 mesh.shard=2 zero=zero2" \

@@ -16,7 +16,7 @@ struct layout_case {
     int micro_batch, rounds;
     int prefetch;
     int leaves;      /* of the batch, and sequences; 0: 16 */
-    bool keep, domino, tied, z_loss;
+    bool keep, once, domino, tied, z_loss;
 };
 
 static const struct layout_case layout_cases[] = {
@@ -59,6 +59,19 @@ static const struct layout_case layout_cases[] = {
     {.schedule = "dualpipev", .zero = "zero1", .pipe = 2, .data = 2,
      .z_loss = true},
     {.schedule = "zb-2p", .zero = "ddp", .pipe = 2, .tensor = 2},
+    {.schedule = "breadth-first", .zero = "fsdp", .pipe = 2, .data = 2,
+     .prefetch = 1, .once = true},
+    {.schedule = "breadth-first", .zero = "fsdp", .pipe = 2, .data = 2,
+     .prefetch = 2, .once = true, .tied = true},
+    {.schedule = "gpipe", .zero = "fsdp", .pipe = 4, .data = 2, .once = true},
+    {.schedule = "interleaved", .zero = "fsdp", .pipe = 2, .data = 2,
+     .prefetch = 1, .once = true},
+    {.schedule = "zb-v", .zero = "fsdp", .pipe = 2, .data = 2,
+     .prefetch = 1, .once = true, .tied = true},
+    {.schedule = "dualpipe", .zero = "fsdp", .pipe = 2, .data = 2,
+     .prefetch = 1, .once = true},
+    {.schedule = "1f1b", .zero = "fsdp", .data = 2, .rounds = 4,
+     .prefetch = 3, .once = true, .tied = true},
     {.schedule = "1f1b", .zero = "ddp", .data = 4, .leaves = 12},
     {.schedule = "1f1b", .zero = "zero1", .data = 4, .leaves = 12,
      .tied = true},
@@ -102,7 +115,8 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
         .length = CASE_LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = 1, .recompute = none, .recompute_count = 1,
         .prefetch = c->prefetch, .reshard = !c->keep, .rounds = c->rounds,
-        .domino = c->domino, .overlap = c->domino ? 2 : 0,
+        .gather_once = c->once, .domino = c->domino,
+        .overlap = c->domino ? 2 : 0,
         .z_loss = c->z_loss ? 1e-4 : 0},
         .schedule = &schedule, .blocks = blocks};
     status result;

@@ -97,5 +97,44 @@ TEST(the_plans_traffic_is_the_sum_of_the_list)
         }
 }
 
+/* Gathers of a rank's list, and the room that they need. */
+static int count_gathers(bool once, bool keep, size_t *bytes, int *units)
+{
+    const struct layout_case c = {
+        .schedule = "breadth-first", .zero = "fsdp", .pipe = 2, .data = 2,
+        .prefetch = 1, .once = once, .keep = keep};
+    struct pipeline pipeline;
+    struct step_list list;
+    int count = 0;
+
+    IS_OK(case_plan(&pipeline, &c, 0));
+    list = made(&pipeline, 0, NULL);
+    for (int i = 0; i < list.count; i++)
+        count += list.items[i].kind == DO_GATHER;
+    *bytes = pipeline.memory[MEMORY_GATHERED].bytes;
+    *units = 0;
+    for (int i = 0; i < pipeline.count; i++)
+        *units += pipeline.stages[i].shards.count;
+    list_free(&list);
+    pipeline_free(&pipeline);
+    return count;
+}
+
+/* Two stages of two blocks on the rank, eight micro-batches. B does not read
+ * the embedding. F and B of the second stage follow each other: one phase. */
+TEST(breadth_first_gathers_once_a_phase_into_the_room_of_a_stage)
+{
+    size_t each, once, keep;
+    int units;
+    const int gathers = count_gathers(false, false, &each, &units);
+
+    EQUAL_INT(gathers, 8 * (2 * units - 1));
+    EQUAL_INT(count_gathers(true, false, &once, &units), units + 2);
+    CHECK(each > 0 && once > 0);
+    EQUAL_INT(count_gathers(false, true, &keep, &units), units);
+    CHECK(once < keep);
+}
+
 TEST_MAIN(every_layout_has_a_list_that_can_be_trusted,
-          the_plans_traffic_is_the_sum_of_the_list)
+          the_plans_traffic_is_the_sum_of_the_list,
+          breadth_first_gathers_once_a_phase_into_the_room_of_a_stage)
