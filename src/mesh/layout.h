@@ -52,6 +52,15 @@ enum param_init { INIT_NORMAL, INIT_RESIDUAL, INIT_ZERO, INIT_ONE,
 /* INIT_NORMAL: std; INIT_RESIDUAL: std / sqrt(2 layers); INIT_ADAPTER:
  * 1 / sqrt(3 cols), whatever std is */
 
+/* Facts of a parameter that rules outside its layer ask for. */
+enum param_role {
+    ROLE_NONE,
+    ROLE_QKV,        /* makes scores, or is an adapter of what does */
+    ROLE_HEADS_GAIN, /* of the norm of query or key heads */
+    ROLE_LAST_GAIN, ROLE_LAST_BIAS, /* of the norm that the head reads */
+    ROLE_LOGIT_BIAS
+};
+
 struct param_spec {
     const char *name;         /* "attention.wqkv"; the model adds the layer */
     const char *outside_name; /* name in Hugging Face files without layer
@@ -79,6 +88,7 @@ struct param_spec {
     int piece_count;          /* 0: the matrix is one piece */
     struct param_piece pieces[PARAM_PIECES_MAX];
     enum param_init init;
+    enum param_role role;
     bool decay;               /* weight decay applies */
     int expert;               /* the number of the expert that it belongs to,
                                * from 1 on: the %d of its names is one less.

@@ -97,21 +97,27 @@ static slot linear(struct program *p, const struct model *m, slot x,
                              biased ? &weight_bias[1] : NULL, adapters, used);
 }
 
-/* The names of a norm's weight and bias inside the program. */
-struct inside { const char *rms, *weight, *bias; };
-#define INSIDE(name) (struct inside){name, name ".weight", name ".bias"}
+/* The names of a norm's weight and bias inside the program, and their roles. */
+struct inside {
+    const char *rms, *weight, *bias;
+    enum param_role gain_role, bias_role;
+};
+#define INSIDE(name)                                                        \
+    (struct inside){name, name ".weight", name ".bias", ROLE_NONE, ROLE_NONE}
 
 /* x where the family has no such norm. */
 static slot norm(struct program *p, const struct model *m, slot x,
                  const struct outside *outside, struct inside inside)
 {
     if (outside->weight == NULL) return x;
-    const struct param_spec
+    struct param_spec
         rms = vector(inside.rms, m->width, outside->weight,
                      decoder_of(m)->plus_one ? INIT_ZERO : INIT_ONE),
         weight = vector(inside.weight, m->width, outside->weight, INIT_ONE),
         bias = vector(inside.bias, m->width, outside->bias, INIT_ZERO);
 
+    rms.role = weight.role = inside.gain_role;
+    bias.role = inside.bias_role;
     if (decoder_of(m)->plus_one)
         return nn_rmsnorm_plus_one(p, x, &rms, m->norm_epsilon);
     if (!decoder_of(m)->layernorm)
@@ -132,6 +138,7 @@ static slot project(struct program *p, const struct model *m, slot x)
         rows_cut(m, "attention.wqkv", q + 2 * kv, d->qkv.weight)};
     struct param_spec *w = &all[0], *b = &all[1];
 
+    w->role = ROLE_QKV;
     w->piece_count = 3;
     for (int i = 0; i < 3; i++)
         w->pieces[i] = (struct param_piece){one ? NULL : names[i]->weight,
@@ -159,6 +166,7 @@ static slot qk_norm(struct program *p, const struct model *m, slot x)
         .each = d->each_norm};
 
     if (d->q_norm.weight == NULL) return x;
+    norm.weights[0].role = norm.weights[1].role = ROLE_HEADS_GAIN;
     for (int i = 0; i < 2 && d->each_norm; i++)
         norm.weights[i].outside_each = hw;
     return nn_qk_norm(p, x, m->heads, m->kv_heads, &norm);
@@ -350,6 +358,7 @@ status decoder_build(struct program *p, const struct model *m)
         positions = rows_cut(m, "positions", m->context, d->positions),
         head = rows_cut(m, "head", m->vocab, d->head),
         bias = {.name = "head.bias", .outside_name = d->head_bias,
+                .role = ROLE_LOGIT_BIAS,
                 .rows = m->vocab, .cols = 1, .split_rows = AXIS_TENSOR,
                 .outside_vector = true, .init = INIT_ZERO};
 
@@ -365,7 +374,9 @@ status decoder_build(struct program *p, const struct model *m)
         x = block(p, m, x);
     }
     program_enter_block(p, -1);
-    x = norm(p, m, x, &d->norm, INSIDE("norm"));
+    x = norm(p, m, x, &d->norm,
+             (struct inside){"norm", "norm.weight", "norm.bias",
+                             ROLE_LAST_GAIN, ROLE_LAST_BIAS});
     nn_head(p, x, m->tied ? NULL : &head);
     if (m->head_softcap > 0) nn_head_softcap(p, m->head_softcap);
     if (d->head_bias != NULL) nn_head_bias(p, &bias);

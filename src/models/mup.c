@@ -3,23 +3,12 @@
 #include "models/mup.h"
 
 #include <math.h>
-#include <string.h>
-
-/* True for the weight of the norm that the head reads. */
-static bool is_last_gain(const struct param *param)
-{
-    return param->layer < 0 && (strcmp(param->name, "norm") == 0 ||
-                                strcmp(param->name, "norm.weight") == 0);
-}
 
 /* As long at every width: gains that all heads share, biases of logits. */
 static bool stays(const struct model *model, const struct param *param)
 {
-    const bool heads = strstr(param->name, "attention.q_norm") != NULL ||
-                       strstr(param->name, "attention.k_norm") != NULL;
-
-    return strcmp(param->name, "head.bias") == 0 ||
-           (heads &&
+    return param->spec.role == ROLE_LOGIT_BIAS ||
+           (param->spec.role == ROLE_HEADS_GAIN &&
             param->spec.rows * param->spec.cols == model->head_width);
 }
 
@@ -32,7 +21,8 @@ struct mup mup_of(const struct model *model, const struct param *param)
     if (param->layer >= 0 && !param->spec.vector) {
         mup.deviation = 1 / sqrt(m);
         mup.rate = 1 / m;
-    } else if (is_last_gain(param) || strcmp(param->name, "norm.bias") == 0) {
+    } else if (param->spec.role == ROLE_LAST_GAIN ||
+               param->spec.role == ROLE_LAST_BIAS) {
         mup.gain = mup.rate = mup.sgd = 1 / m;
     } else if (!stays(model, param)) {
         mup.sgd = m;

@@ -220,8 +220,8 @@ static void specs_of(const struct param_spec *weight,
 
     *a = (struct param_spec){
         .outside_name = adapter->of[0].a, .rows = pieces * adapter->rank,
-        .cols = weight->cols, .init = INIT_ADAPTER, .decay = true,
-        .adapter = true, .split_cols = weight->split_cols};
+        .cols = weight->cols, .init = INIT_ADAPTER, .role = weight->role,
+        .decay = true, .adapter = true, .split_cols = weight->split_cols};
     *b = *weight;
     b->outside_name = adapter->of[0].b;
     b->outside_transposed = false;

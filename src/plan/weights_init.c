@@ -91,7 +91,7 @@ static double constant_of(const struct weights_init *init, double gain)
 {
     const bool one = init->param->spec.init == INIT_ONE;
 
-    if (gain == 1 || strcmp(init->param->name, "norm.bias") == 0) return one;
+    if (gain == 1 || init->param->spec.role == ROLE_LAST_BIAS) return one;
     return one ? gain : gain - 1;
 }
 

@@ -35,7 +35,7 @@ static status choose_groups(struct setup *setup,
 static status check_clip(const struct setup *setup, const struct param *param)
 {
     if (setup->set->values.optimizer.qk_clip <= 0 ||
-        strstr(param->name, "attention.wqkv") == NULL)
+        param->spec.role != ROLE_QKV)
         return OK;
     FAIL(ERR_CONFIG, "optimizer.qk_clip: would change %s, which is frozen; set "
                      "it to 0, or leave that matrix to learn", param->name);

@@ -67,8 +67,11 @@ static void check_kind(const struct model_kind *kind, const struct row *rows,
     IS_OK(model_build_whole(&whole, &wide));
     for (int i = 0; i < count; i++) {
         const struct param *param = find(&whole.params, rows[i].name);
+        struct param other = *param; /* factors follow roles, not names */
 
+        snprintf(other.name, sizeof other.name, "other");
         CHECK(same(mup_of(&wide, param), rows[i].factors));
+        CHECK(same(mup_of(&wide, &other), rows[i].factors));
         CHECK(same(mup_of(&standard, param), (struct mup){1, 1, 1, 1}));
     }
     program_free(&whole);
