@@ -36,7 +36,7 @@ model: {$shape}
 tokenizer: {from: tokenizer.json}
 data: {train: [text], valid_share: 0.05, sequence: 128, cache: cache}
 train: {batch: 16, steps: $steps, dtype: bfloat16, threads: ${THREADS:-0}}
-optimizer: {lr: 3.0e-3, warmup: 20, min_lr: 3.0e-4}
+optimizer: {lr: 1.0e-3, warmup: 20, min_lr: 1.0e-4}
 validate: {every: $((steps / 4 > 0 ? steps / 4 : 1)), sequences: 64}
 checkpoint: {at_end: false}
 YAML

@@ -3,6 +3,7 @@
 """Writes precision/layers.safetensors: one linear layer under each recipe.
 
     python3 tests/golden/make_precision.py
+    python3 tests/golden/make_precision.py --errors
 
 x [tokens, in], w [out, in], dy [tokens, out]: bfloat16 numbers of two sequences
 of 36 tokens, over many powers of two. y, dx, dw: the three products, whose
@@ -15,6 +16,7 @@ exact fractions, each rounded to float32 once. Stochastic rounding draws from
 Philox4x32-10 of the counters that docs/numerics.md names, seed 7.
 """
 import pathlib
+import sys
 from fractions import Fraction
 
 import ml_dtypes
@@ -271,6 +273,42 @@ def numbers(random, rows, cols, spread):
     return x.astype(F32).astype(BF16)
 
 
+def errors():
+    """How far the products of a larger layer are from those of its bfloat16
+    numbers, in float64: relative Frobenius norms (docs/precision.md)."""
+    globals().update(LENGTH=128, IN=256, ROWS=256)
+    random = numpy.random.default_rng(1)
+
+    def gauss(rows, cols, size):
+        return (random.standard_normal((rows, cols)) * size).astype(
+            F32).astype(BF16)
+
+    def distance(a, b):
+        return numpy.linalg.norm(a - b) / numpy.linalg.norm(b)
+    for label in ("normal", "outliers"):
+        x, w = gauss(SEQUENCES * LENGTH, IN, 1), gauss(ROWS, IN, 0.02)
+        dy = gauss(SEQUENCES * LENGTH, ROWS, 1e-3)
+        if label == "outliers":
+            x[:, ::37] = (x[:, ::37].astype(F32) * 30).astype(BF16)
+            dy[::29] = (dy[::29].astype(F32) * 30).astype(BF16)
+        exact = [v.astype(numpy.float64) for v in (x, w, dy)]
+        for recipe, (weights, activations, gradients) in RECIPES.items():
+            def operand(value, role, use):
+                mixed = turn(value) if use == 2 and recipe == "nvfp4" \
+                    else value
+                draws = numpy.random.default_rng(use)
+                return rounded(mixed, role, False, use == 2,
+                               lambda t, c: int(draws.integers(0, 2 ** 32)))
+            y = operand(x, activations, 0) @ rounded(w, weights, True,
+                                                     False).T
+            dx = operand(dy, gradients, 1) @ rounded(w, weights, True, True)
+            dw = operand(dy, gradients, 2).T @ operand(x, activations, 2)
+            print("%-8s %-12s y %.3f dx %.3f dw %.3f" % (
+                label, recipe, distance(y, exact[0] @ exact[1].T),
+                distance(dx, exact[2] @ exact[1]),
+                distance(dw, exact[2].T @ exact[0])))
+
+
 KEY = key_of(7, "recipe")
 ORDER = 1  # the embedding, which is cut away, is parameter 0
 
@@ -289,4 +327,4 @@ def main():
               OUT / "layers.safetensors")
 
 
-main()
+errors() if "--errors" in sys.argv else main()

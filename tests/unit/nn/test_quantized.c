@@ -79,7 +79,8 @@ static void layer_run(const struct precision *recipe)
     static const char *const none[] = {"none"};
     const struct stage_request request = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_BF16,
-        .grid = {1, 1, 1}, .batch = SEQUENCES, .length = LENGTH, .seed = 7,
+        .grid = {.data = 1, .tensor = 1, .context = 1},
+        .batch = SEQUENCES, .length = LENGTH, .seed = 7,
         .micro_batch = SEQUENCES, .backward = BACKWARD_FUSED, .threads = 2,
         .recompute = none, .recompute_count = 1, .slice = {0, 1, false, false},
         .precision = {true, *recipe, 0, 1, 0}};
