@@ -30,7 +30,8 @@ struct bench {
 struct row {
     const struct bench_case *of;
     const char *backend;
-    double seconds;       /* of one call, the best */
+    double seconds;       /* of one call, the best, */
+    double cpu_seconds;   /* and of the calling thread alone */
     double limit_seconds; /* what the machine allows */
     double peer_seconds;  /* 0: none */
     bool memory_bound;
@@ -99,17 +100,19 @@ static status case_check(struct bench *bench, const struct bench_case *c,
 
 /* Best time of one call within about `seconds`, at least three calls. */
 static status case_time(struct bench *bench, const struct bench_case *c,
-                        double *best)
+                        struct row *row)
 {
     double start = probe_now_s();
 
-    *best = 1e9;
+    row->seconds = row->cpu_seconds = 1e9;
     for (int i = 0; i < ROUNDS_MAX; i++) {
-        double before = probe_now_s(), took;
+        double before = probe_now_s(), cpu = probe_thread_s(), took;
 
         TRY(c->run(&bench->kernels, &bench->stream, bench->ours));
         took = probe_now_s() - before;
-        if (took < *best) *best = took;
+        cpu = probe_thread_s() - cpu;
+        if (took < row->seconds) row->seconds = took;
+        if (cpu < row->cpu_seconds) row->cpu_seconds = cpu;
         if (i >= 2 && probe_now_s() - start > bench->settings.seconds) break;
     }
     return OK;
@@ -203,6 +206,7 @@ static void row_write(struct bench *bench, const struct row *row)
     string(json, "dtype", dtype_name(bench->kernels.dtype));
     string(json, "backend", row->backend);
     json_write_key_real(json, "seconds", row->seconds);
+    json_write_key_real(json, "thread_cpu_seconds", row->cpu_seconds);
     json_write_key_real(json, "flops", bench->ours->flops);
     if (is_product(row->of))
         json_write_key_real(json, "peak_flops", bench->product_flops);
@@ -243,7 +247,7 @@ static status case_bench(struct bench *bench, const struct bench_case *c)
     row.backend = row_backend(bench, c->kernel);
     if (row.checked) TRY(case_check(bench, c, &row.first));
     case_prepare(bench->ours, c);
-    TRY(case_time(bench, c, &row.seconds));
+    TRY(case_time(bench, c, &row));
     if (strcmp(c->kernel, "matmul") == 0 && bench->peer.library &&
         bench->kernels.dtype == DTYPE_F32)
         row.peer_seconds = peer_time(bench);

@@ -17,6 +17,14 @@ double probe_now_s(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
+double probe_thread_s(void)
+{
+    struct timespec t;
+
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
 status probe_memory_rate(const struct kernels *kernels, struct stream *stream,
                          double *bytes_per_s)
 {

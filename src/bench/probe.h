@@ -8,6 +8,9 @@
 
 /* Seconds of a monotonic clock. */
 double probe_now_s(void);
+/* Seconds that this thread has had a core: what it does alone takes as long on
+ * a machine that others use, too. */
+double probe_thread_s(void);
 /* Bytes a second, reads and writes counted, of adding two areas into a third,
  * each larger than caches and of the table's type, by all threads of the
  * stream; best of several.

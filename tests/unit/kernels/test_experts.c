@@ -568,6 +568,48 @@ static void test_combine_is_its_definition(void **state)
     arena_free(&arena);
 }
 
+/* The copies of rows for all choices would be larger than all scratch that
+ * there is, and kernels take no other memory: so none are made. */
+static void test_no_copy_of_all_rows(void **state)
+{
+    static const struct experts_case large = {4096, 4, 2, 1024, 32, RANDOM, 1,
+                                              1};
+    struct arena arena;
+    struct an_experts x;
+    struct experts_product p;
+    struct kernels table;
+    struct stream stream, plain = {0};
+    struct tensor c;
+
+    (void)state;
+    arena_init(&arena, "test", 0);
+    assert_true(room_table(&table, ISA_AUTO));
+    stream = room_stream(NULL, &table);
+    experts_build(&x, &arena, &large, DTYPE_F32);
+    assert_true(stream.scratch_bytes <
+                (size_t)(x.rows * large.width) * sizeof(float));
+    c = fresh(&arena, DTYPE_F32, x.rows, large.n);
+    p = product_of(&x, 3, c);
+    assert_int_equal(table.experts_product(&stream, &p), OK);
+    for (int64_t g = 0; g < x.rows; g += 97) {
+        int32_t offsets[2] = {(int32_t)g, (int32_t)g + 1};
+        struct expert_groups one = {1, large.choices, offsets,
+                                    x.groups.entries};
+        struct experts_product row = p;
+        float have[32];
+        int e = 0;
+
+        while (g >= x.groups.offsets[e + 1]) e++;
+        memcpy(have, (float *)c.data + g * large.n, sizeof have);
+        row.groups = &one;
+        row.b.data = (float *)p.b.data + e * p.b.stride[0];
+        row.b.shape[0] = 1;
+        kernels_reference_f32.experts_product(&plain, &row);
+        assert_memory_equal((float *)c.data + g * large.n, have, sizeof have);
+    }
+    arena_free(&arena);
+}
+
 static void test_groups(void **state)
 {
     struct arena arena;
@@ -642,6 +684,7 @@ int main(void)
         cmocka_unit_test(test_combine_is_its_definition),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_clamped_gradient),
+        cmocka_unit_test(test_no_copy_of_all_rows),
         cmocka_unit_test(test_fast_equals_reference),
     };
 
