@@ -215,27 +215,37 @@ static void write_rejected(const struct hunted *h, struct json_writer *w)
     json_write_array_end(w);
 }
 
-/* The sentence why the best one wins: the nearest loser of each choice. */
-static void why(const struct hunted *h, char *out, size_t size)
+/* Appends how the neighbours of the best one lose: of axes, or of the rest. */
+static int tell_neighbours(const struct hunted *h, bool axes, int told,
+                           char *out, size_t size)
 {
-    size_t used = 0;
-    int told = 0;
-
-    out[0] = 0;
     for (int i = 0; i < h->search.family_count && told < 4; i++) {
         const struct family *f = &h->search.families[i];
+        const size_t used = strlen(out);
         char reason[200];
 
-        if (f->best < 0 || !search_beside(&h->search, f)) continue;
+        if (f->best < 0 || search_is_axis(f) != axes ||
+            !search_beside(&h->search, f))
+            continue;
         search_reason(&h->search, f, &h->request, reason, sizeof reason);
         if (strncmp(reason, "the best", 8) == 0 ||
             strncmp(reason, "its bound", 9) == 0)
             continue;
-        if (used < size)
-            used += (size_t)snprintf(out + used, size - used, "%s%s is %s",
-                                     told > 0 ? "; " : "", f->name, reason);
+        snprintf(out + used, size - used, "%s%s is %s", told > 0 ? "; " : "",
+                 f->name, reason);
         told++;
     }
+    return told;
+}
+
+/* The sentence why the best one wins. */
+static void why(const struct hunted *h, char *out, size_t size)
+{
+    int told;
+
+    out[0] = 0;
+    told = tell_neighbours(h, true, 0, out, size);
+    tell_neighbours(h, false, told, out, size);
 }
 
 static status print_json(const struct hunted *h)

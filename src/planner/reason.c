@@ -76,7 +76,7 @@ void search_reason(const struct search *search, const struct family *family,
     }
     const double slower = worse->score / best->score - 1;
 
-    if (slower <= 0) {
+    if (slower < 0.001) {
         snprintf(out, size, "the best has it, or is as fast");
         return;
     }

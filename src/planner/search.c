@@ -165,7 +165,6 @@ static status keep(struct hunt *h, const struct candidate *c)
         s->capacity = room;
     }
     s->found[s->count] = *c;
-    s->found[s->count].id = s->count;
     s->count++;
     return OK;
 }
@@ -335,6 +334,11 @@ static status time_one(const struct search_request *request,
     return OK;
 }
 
+bool search_is_axis(const struct family *family)
+{
+    return family->choice <= CHOICE_PIPE;
+}
+
 bool search_beside(const struct search *s, const struct family *f)
 {
     int values[CHOICES];
@@ -386,26 +390,35 @@ static void time_it(struct hunt *h, int i)
     h->out->timed++;
 }
 
-/* The candidate of least bound of each family, so that its loss has a
- * reason. */
-static void time_families(struct hunt *h)
+static int schedule_row_of(const struct layout *l)
+{
+    int row = 0;
+
+    while (row < SCHEDULES - 1 &&
+           (strcmp(schedules[row].name, l->schedule) != 0 ||
+            schedules[row].chunks != l->chunks))
+        row++;
+    return row;
+}
+
+/* The first candidate of each family in the present order is its best. */
+static void choose_best(struct hunt *h, bool timed)
 {
     struct search *s = h->out;
 
+    for (int f = 0; f < s->family_count; f++) s->families[f].best = -1;
     for (int i = 0; i < s->count; i++) {
-        int values[CHOICES], row = 0;
+        int values[CHOICES];
 
-        while (row < SCHEDULES - 1 &&
-               (strcmp(schedules[row].name, s->found[i].layout.schedule) ||
-                schedules[row].chunks != s->found[i].layout.chunks))
-            row++;
-        values_of(&s->found[i].layout, row, values);
+        if (timed && !s->found[i].timed) break;
+        values_of(&s->found[i].layout,
+                  schedule_row_of(&s->found[i].layout), values);
         for (int c = 0; c < CHOICES; c++) {
             struct family *f = family_of(h, c, values[c]);
 
             if (f->best >= 0) continue;
             f->best = i;
-            time_it(h, i);
+            if (!timed) time_it(h, i);
         }
     }
 }
@@ -446,26 +459,6 @@ static void time_best(struct hunt *h)
     }
 }
 
-/* Families keep their best through the sorting. */
-static status sort_found(struct search *s)
-{
-    void *memory = NULL;
-    int *places;
-
-    for (int f = 0; f < s->family_count; f++)
-        if (s->families[f].best >= 0)
-            s->families[f].best = s->found[s->families[f].best].id;
-    qsort(s->found, (size_t)s->count, sizeof *s->found, by_time);
-    TRY(memory_take((size_t)s->count + 1, sizeof *places, &memory));
-    places = memory;
-    for (int i = 0; i < s->count; i++) places[s->found[i].id] = i;
-    for (int f = 0; f < s->family_count; f++)
-        if (s->families[f].best >= 0)
-            s->families[f].best = places[s->families[f].best];
-    memory_free(memory);
-    return OK;
-}
-
 /* Where devices cost money, fewer of them may be cheaper. */
 static status enumerate_ranks(struct hunt *h)
 {
@@ -500,9 +493,11 @@ status search_run(struct search *search, const struct search_request *request)
     }
     qsort(search->found, (size_t)search->count, sizeof *search->found,
           by_bound);
-    time_families(&h);
+    choose_best(&h, false); /* each gets a time, so that losses have reasons */
     time_best(&h);
-    TRY_GOTO(failed, result, sort_found(search));
+    qsort(search->found, (size_t)search->count, sizeof *search->found,
+          by_time);
+    choose_best(&h, true);
     return OK;
 failed:
     search_free(search);

@@ -29,7 +29,6 @@ struct candidate {
     double memory_bytes;
     double score;          /* smaller is better; where timed */
     int position;          /* of the pipe, with the most memory */
-    int id;
     bool timed;
     struct prediction prediction; /* where timed */
 };
@@ -42,7 +41,7 @@ struct family {
     int64_t candidates, feasible;
     double least_over;     /* bytes; of the candidate nearest to fitting */
     int position;          /* of the pipe, where that is */
-    int best;              /* of `found`, the least bound; -1: none */
+    int best;              /* of `found`, the fastest timed; -1: none */
 };
 
 struct search {
@@ -63,5 +62,7 @@ void search_reason(const struct search *search, const struct family *family,
 /* Whether the family is one step from the best layout: half or twice its value
  * of an axis, or another kind. */
 bool search_beside(const struct search *search, const struct family *family);
+/* Whether it is one of tensor, context and pipe ranks. */
+bool search_is_axis(const struct family *family);
 
 #endif
