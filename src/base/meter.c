@@ -5,17 +5,14 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include "base/arena.h"
+#include "base/clock.h"
 
 _Thread_local struct meter_thread meter_thread;
 
 int64_t meter_now_ns(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return clock_ns();
 }
 
 const char *meter_kind_name(enum meter_kind kind)

@@ -19,9 +19,9 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
-#include <time.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/threads.h"
 
 enum {
@@ -77,14 +77,6 @@ static void pause_briefly(void)
 #endif
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 static void futex(_Atomic uint32_t *word, int operation, uint32_t value)
 {
     syscall(SYS_futex, (void *)word, operation, value, NULL, NULL, 0);
@@ -102,7 +94,7 @@ static void signal_raise(struct signal *signal)
 
 static void signal_wait(struct signal *signal, uint32_t old, int64_t spin_ns)
 {
-    const int64_t begun = spin_ns > 0 ? now_ns() : 0;
+    const int64_t begun = spin_ns > 0 ? clock_ns() : 0;
     int64_t waited = 0, next_yield = YIELD_NS;
 
     do {
@@ -116,7 +108,7 @@ static void signal_wait(struct signal *signal, uint32_t old, int64_t spin_ns)
                 return;
             pause_briefly();
         }
-        waited = spin_ns > 0 ? now_ns() - begun : 0;
+        waited = spin_ns > 0 ? clock_ns() - begun : 0;
     } while (waited < spin_ns);
     atomic_fetch_add(&signal->sleepers, 1);
     while (atomic_load(&signal->value) == old)

@@ -6,15 +6,13 @@
 #include <dlfcn.h>
 #include <string.h>
 #include <time.h>
+#include "base/clock.h"
 
 enum { AREA_BYTES = 128 << 20, ROUNDS = 5 };
 
 double probe_now_s(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    return clock_s();
 }
 
 double probe_thread_s(void)

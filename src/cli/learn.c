@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* learn.c - a tokenizer from text: tokenizer train. */
 #include <string.h>
-#include <time.h>
+#include "base/clock.h"
 #include "base/json.h"
 #include "cli/run.h"
 #include "cli/table.h"
@@ -78,14 +78,6 @@ static status read_corpus(struct learning *work,
     return OK;
 }
 
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static status learn(struct learning *work, const struct arguments *arguments,
                     const char *out)
 {
@@ -93,7 +85,7 @@ static status learn(struct learning *work, const struct arguments *arguments,
                                   .progress = tell, .context = work};
     struct corpus_format format = {
         .field = arguments_text(arguments, "field", "text")};
-    const double began = now_s();
+    const double began = clock_s();
     int64_t threads = 0, memory = 2048;
 
     options.end_of_text = arguments_text(arguments, "end-of-text", NULL);
@@ -120,7 +112,7 @@ static status learn(struct learning *work, const struct arguments *arguments,
     TRY(bpe_trainer_finish(work->trainer, &work->json, &work->vocab));
     work->left_out = *bpe_trainer_left_out(work->trainer);
     TRY(file_write_named(out, work->json.bytes, work->json.length));
-    work->seconds = now_s() - began;
+    work->seconds = clock_s() - began;
     progress_end(&work->progress);
     return OK;
 }

@@ -7,16 +7,13 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "comm/door_records.h"
 
 int64_t door_now_ns(void)
 {
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+    return clock_ns();
 }
 
 status draw_bytes(void *out, size_t length)

@@ -3,17 +3,9 @@
 #include "comm/flight.h"
 
 #include <string.h>
-#include <time.h>
+#include "base/clock.h"
 
 static struct flight *_Atomic record;
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 void flight_attach(struct flight *flight)
 {
@@ -38,7 +30,7 @@ uint64_t flight_enter(const struct operation *op)
     entry = &flight->entries[number % FLIGHT_ENTRIES];
     *entry = (struct flight_entry){
         .number = number, .call = op->tag & 0xffffffffffffu,
-        .context = op->group->context, .began_ns = now_ns(),
+        .context = op->group->context, .began_ns = clock_ns(),
         .kind = (int32_t)op->call->kind, .channel = (int32_t)op->channel,
         .size = op->group->size};
     memcpy(entry->group, op->group->label, sizeof entry->group);
@@ -57,7 +49,7 @@ void flight_leave(uint64_t number, int64_t bytes, status result)
     if (entry->number != number) return; /* it is long gone */
     entry->bytes = bytes;
     entry->result = (int32_t)result;
-    entry->ended_ns = now_ns();
+    entry->ended_ns = clock_ns();
 }
 
 /* A copy that can be printed. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include "base/clock.h"
 
 enum {
     LOOKS_EAGER = 2000,      /* then the core is given to others in between */
@@ -23,14 +24,6 @@ struct question {
     int32_t asker; /* of the world */
     uint64_t context, tag;
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 status world_check(const struct world *world, const char *what, int error)
 {
@@ -192,7 +185,7 @@ void world_abort(struct world *world, int rank, const char *reason)
 {
     static struct farewell farewell; /* MPI may read it until the end */
     const struct comm_block block = block_plain(&farewell, sizeof farewell);
-    const int64_t end = now_ns() + FAREWELL_NS;
+    const int64_t end = clock_ns() + FAREWELL_NS;
 
     pthread_mutex_lock(&world->lock);
     if (!atomic_load(&world->aborted)) {
@@ -207,7 +200,7 @@ void world_abort(struct world *world, int rank, const char *reason)
             if (done || world->mpi->send(NULL, &block, i, TAG_FAREWELL,
                                          &request) != 0)
                 continue;
-            while (!done && now_ns() < end)
+            while (!done && clock_ns() < end)
                 if (world->mpi->test(&request, &done) != 0) break;
         }
     }
@@ -219,7 +212,7 @@ bool world_leave(struct world *world)
     static int32_t word; /* MPI may read it until the end */
     const struct comm_block block = block_plain(&word, sizeof word);
     const struct timespec pause = {0, PAUSE_NS_MOST};
-    const int64_t end = now_ns() + FAREWELL_NS;
+    const int64_t end = clock_ns() + FAREWELL_NS;
     int32_t got;
     void *request;
     int others = 0;
@@ -228,7 +221,7 @@ bool world_leave(struct world *world)
     for (int i = 0; i < world->size; i++)
         if (i != world->rank)
             world->mpi->send(NULL, &block, i, TAG_LEAVING, &request);
-    while (others < world->size - 1 && now_ns() < end) {
+    while (others < world->size - 1 && clock_ns() < end) {
         if (news_take(world, MPI_PLUGIN_ANY, TAG_LEAVING, &got, sizeof got))
             others++;
         else
@@ -260,7 +253,7 @@ static int ask(struct world *world, const struct waiting *asker, int peer)
     static int asked;
     struct question *q = &questions[asked++ % ANSWERS_MOST];
     const struct comm_block block = block_plain(q, sizeof *q);
-    const int64_t end = now_ns() + ANSWER_NS;
+    const int64_t end = clock_ns() + ANSWER_NS;
     int32_t answer = -1;
     bool came = false;
     void *request;
@@ -271,7 +264,7 @@ static int ask(struct world *world, const struct waiting *asker, int peer)
     pthread_mutex_lock(&world->lock);
     error = world->mpi->send(NULL, &block, peer, TAG_QUESTION, &request);
     pthread_mutex_unlock(&world->lock);
-    while (error == 0 && !came && now_ns() < end &&
+    while (error == 0 && !came && clock_ns() < end &&
            !atomic_load(&world->aborted)) {
         const struct timespec pause = {0, PAUSE_NS_MOST};
 
@@ -327,7 +320,7 @@ static status fail_late(struct patience *patience)
 struct patience patience_begin(const struct operation *op, int peer)
 {
     return (struct patience){
-        .operation = op, .deadline = now_ns() + op->group->limit_ns,
+        .operation = op, .deadline = clock_ns() + op->group->limit_ns,
         .track = meter_begin(),
         .waiting = waiting_for(op, op->group->members[peer])};
 }
@@ -357,7 +350,7 @@ static status patience_news(struct patience *patience)
     }
     news_look(world);
     if (atomic_load(&world->aborted)) return fail_aborted(patience->operation);
-    if (now_ns() >= patience->deadline) return fail_late(patience);
+    if (clock_ns() >= patience->deadline) return fail_late(patience);
     return OK;
 }
 

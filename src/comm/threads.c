@@ -15,6 +15,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/meter.h"
 #include "base/threads.h"
 #include "comm/message.h"
@@ -53,14 +54,6 @@ struct world {
     int aborter;
     char reason[COMM_REASON_BYTES];
 };
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static void mailbox_init(struct mailbox *box)
 {
@@ -120,7 +113,7 @@ static void mailbox_wait(struct mailbox *box, uint32_t version, bool spins,
     struct timespec until = {deadline / 1000000000, deadline % 1000000000};
 
     if (spins) {
-        const int64_t end = now_ns() + SPIN_NS;
+        const int64_t end = clock_ns() + SPIN_NS;
 
         pthread_mutex_unlock(&box->lock);
         do {
@@ -129,7 +122,7 @@ static void mailbox_wait(struct mailbox *box, uint32_t version, bool spins,
                     pthread_mutex_lock(&box->lock);
                     return;
                 }
-        } while (now_ns() < end);
+        } while (clock_ns() < end);
         pthread_mutex_lock(&box->lock);
     }
     if (atomic_load(&box->version) == version)
@@ -216,7 +209,7 @@ static status fail_late(const struct operation *operation, int peer)
 static bool is_gone(const struct member *peer, int64_t deadline)
 {
     return atomic_load(&peer->world->aborted) || atomic_load(&peer->ended) ||
-           now_ns() >= deadline;
+           clock_ns() >= deadline;
 }
 
 /* Says why; the world ends if `peer` is late. Locks are not held. */
@@ -277,7 +270,7 @@ static status finish(struct operation *operation, struct message *message,
     struct mailbox *box = &world->members[message->source].mailbox;
     const struct member *target = &world->members[message->target];
     struct waiting waiting = waiting_for(operation, message->target);
-    const int64_t deadline = now_ns() + operation->group->limit_ns;
+    const int64_t deadline = clock_ns() + operation->group->limit_ns;
     bool gone = false, withdrawn = false;
     status result = OK;
     char name[80];
@@ -343,7 +336,7 @@ static status message_take(struct operation *operation, int peer,
     struct mailbox *box = &self->mailbox;
     const struct member *source = member_of(operation, peer);
     struct waiting waiting = waiting_for(operation, source->rank);
-    const int64_t deadline = now_ns() + operation->group->limit_ns;
+    const int64_t deadline = clock_ns() + operation->group->limit_ns;
     bool gone = false;
     status result = OK;
 

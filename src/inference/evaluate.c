@@ -3,8 +3,8 @@
 #include "inference/evaluate.h"
 
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "comm/launch.h"
 #include "setup/cores.h"
 
@@ -40,14 +40,6 @@ static int ranks_of(const struct evaluating *e)
 static status agree(const struct evaluating *e, status result)
 {
     return e->world == NULL ? result : comm_agree(e->world, result);
-}
-
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
 static void show(void *argument, double done, double total)
@@ -327,7 +319,7 @@ static status rank_body(void *argument, struct group *world)
     struct evaluation_of own = {0};
     struct evaluating e = {.request = of->request, .out = of->out,
                            .world = world};
-    const double began = now_s();
+    const double began = clock_s();
     status result;
 
     if (rank_of(&e) > 0) e.out = &own;
@@ -336,7 +328,7 @@ static status rank_body(void *argument, struct group *world)
              cores_share(world, of->request->threads, &e.threads));
     e.out->ranks = ranks_of(&e);
     TRY_GOTO(done, result, agree(&e, answer(&e)));
-    e.out->seconds = now_s() - began;
+    e.out->seconds = clock_s() - began;
     if (e.session.notice.length > 0)
         snprintf(e.out->notice, sizeof e.out->notice, "%s",
                  e.session.notice.bytes);

@@ -5,8 +5,8 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "tokenizer/tokenizer.h"
 
 struct generating {
@@ -19,14 +19,6 @@ struct generating {
     struct sample_candidate *scratch; /* owned [vocab] */
     int32_t ends[2];           /* ids that end a text, -1: none */
 };
-
-static double seconds(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
 
 /* The ids of the prompt; an empty one begins as a text does, after the end of
  * another. */
@@ -159,12 +151,12 @@ static status run(struct generating *g,
     if (request->echo && request->write != NULL)
         TRY(request->write(request->argument, request->prompt,
                            strlen(request->prompt)));
-    start = seconds();
+    start = clock_s();
     TRY(generator_feed(&g->generator, g->ids.ids, g->ids.count));
-    middle = seconds();
+    middle = clock_s();
     result->prompt_s = middle - start;
     TRY(make_tokens(g, request, result));
-    result->tokens_s = seconds() - middle;
+    result->tokens_s = clock_s() - middle;
     result->weight_bytes = generator_weight_bytes(&g->generator);
     if (request->stats)
         result->weight_rate = generator_weight_rate(&g->generator);

@@ -5,19 +5,11 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/file.h"
-
-static double seconds_now(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_REALTIME, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static bool due(int64_t step, int64_t every)
 {
@@ -49,7 +41,7 @@ static status open_layers_file(struct observer *o, int64_t step_kept)
 static status tell_configuration(struct observer *o, int64_t step)
 {
     struct text yaml = {0}, page = {0};
-    const struct events_moment moment = {step, seconds_now()};
+    const struct events_moment moment = {step, clock_wall_s()};
     status result;
 
     TRY_GOTO(done, result, options_write_yaml(o->set, &yaml));
@@ -69,7 +61,7 @@ static status open_files(struct observer *o, int64_t step_kept)
 {
     o->step_kept = step_kept;
     if (o->options->observe.tensorboard) {
-        TRY(events_open(&o->events, o->run, step_kept, seconds_now()));
+        TRY(events_open(&o->events, o->run, step_kept, clock_wall_s()));
         TRY(tell_configuration(o, step_kept + 1));
     }
     return o->options->observe.layers > 0 ? open_layers_file(o, step_kept)
@@ -139,7 +131,7 @@ void observe_close(struct observer *o)
 void observe_begin(struct observer *o, int64_t step)
 {
     if (!o->sees_layers) return;
-    o->layers.time_s = seconds_now();
+    o->layers.time_s = clock_wall_s();
     layers_begin(&o->layers, step, due(step, o->options->observe.layers),
                  due(step, o->options->observe.histograms));
 }
@@ -179,7 +171,7 @@ status observe_sample(struct observer *o, int64_t step, const char *tag,
                       const char *text)
 {
     struct text page = {0};
-    const struct events_moment moment = {step, seconds_now()};
+    const struct events_moment moment = {step, clock_wall_s()};
     status result;
 
     if (!events_on(&o->events) || text == NULL || step <= o->step_kept)

@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/terminal.h"
 
 enum { LINE_BYTES = 256, WIDTH_DEFAULT = 80 };
@@ -20,14 +20,6 @@ static const double quiet_s = 0.5; /* on a terminal, before a count is shown */
 /* The rate forgets with this time constant, so that the time left follows a
  * change of speed but does not jump with every step. */
 static const double smooth_s = 10.0;
-
-static double now_s(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
 
 static int terminal_width(FILE *out)
 {
@@ -47,7 +39,7 @@ void progress_begin(struct progress *progress, FILE *out, const char *what,
 
     *progress = (struct progress){.out = out, .what = what, .unit = unit,
                                   .unit_scale = unit_scale};
-    progress->began_s = progress->last_s = now_s();
+    progress->began_s = progress->last_s = clock_s();
     progress->drawn_s = -1;
     if (out == NULL) return;
     progress->terminal = isatty(fileno(terminal_raw(out))) && term != NULL &&
@@ -158,7 +150,7 @@ static void append_rate(char line[LINE_BYTES], double rate)
 
 void progress_step(struct progress *progress, const struct progress_step *step)
 {
-    const double now = now_s();
+    const double now = clock_s();
     char line[LINE_BYTES] = "";
     double rate;
 
@@ -177,7 +169,7 @@ void progress_step(struct progress *progress, const struct progress_step *step)
 
 void progress_count(struct progress *progress, double done, double total)
 {
-    const double now = now_s();
+    const double now = clock_s();
     const double scale = progress->unit_scale > 0 ? progress->unit_scale : 1;
     const int digits = scale > 1 ? 1 : 0;
     char line[LINE_BYTES] = "";

@@ -9,8 +9,8 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/text.h"
@@ -30,14 +30,6 @@ struct slot {
     uint64_t state_length;
     char state[STATE_BYTES];
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* ---- rows ---- */
 
@@ -260,7 +252,7 @@ static void smooth(double *value, double now)
 
 status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
 {
-    const double now = now_s();
+    const double now = clock_s();
 
     *due = false;
     if (copy->slots == NULL) return OK;
@@ -279,7 +271,7 @@ void memory_copy_make(struct memory_copy *copy, int64_t step,
                       const char *state, size_t length)
 {
     struct slot *kept = slot_of(copy, 0), *other = slot_of(copy, 1);
-    const double began = now_s();
+    const double began = clock_s();
 
     /* The older one; a slot that is not whole is older than any. */
     if (atomic_load(&other->step) < atomic_load(&kept->step) ||
@@ -304,8 +296,8 @@ void memory_copy_make(struct memory_copy *copy, int64_t step,
     kept->magic = magic;
     atomic_store(&kept->step, step);
     /* The first two copies touch new pages. */
-    if (++copy->made > SLOTS) smooth(&copy->copy_s, now_s() - began);
-    copy->last_s = now_s();
+    if (++copy->made > SLOTS) smooth(&copy->copy_s, clock_s() - began);
+    copy->last_s = clock_s();
 }
 
 void memory_copy_forget(struct memory_copy *copy)

@@ -2,8 +2,8 @@
 /* trainer_loop.c - the steps of a run, and what is done between them. */
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/meter.h"
@@ -13,14 +13,6 @@
 #include "control/board.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
-
-static double now_s(clockid_t clock)
-{
-    struct timespec t;
-
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* A sentence of a layer gains the step. */
 static status fail_step(const struct trainer *t, status result)
@@ -106,7 +98,7 @@ static status write_row(struct trainer *t, const struct made_step *made)
     row.peak_fraction = of_peak > 0 ? of_peak : (double)NAN;
     row.data_ms = 1e3 * t->step.data_s;
     row.resident_bytes = closing_resident_bytes();
-    row.time_s = now_s(CLOCK_REALTIME);
+    row.time_s = clock_wall_s();
     const struct progress_step shown = {
         .step = t->counters.step, .steps = t->setup.rate.steps,
         .loss = made->result.loss, .tokens_per_s = row.tokens_per_s};
@@ -159,7 +151,7 @@ static status finish_step(struct trainer *t, struct made_step *made,
     if (!trainer_leads(t)) return OK;
     struct meter_track *track = meter_begin();
 
-    made->seconds = now_s(CLOCK_MONOTONIC) - began;
+    made->seconds = clock_s() - began;
     const status written = write_row(t, made);
 
     meter_end(track, &(struct meter_what){.kind = METER_DATA,
@@ -169,7 +161,7 @@ static status finish_step(struct trainer *t, struct made_step *made,
 
 static status plain_step(struct trainer *t)
 {
-    const double began = now_s(CLOCK_MONOTONIC);
+    const double began = clock_s();
     const int64_t step = t->counters.step;
     struct made_step made = {.lr = setup_rate(&t->setup, step)};
     const struct sample_source source =

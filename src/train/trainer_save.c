@@ -6,6 +6,7 @@
  * is made changes no bit of the run. */
 #include <time.h>
 
+#include "base/clock.h"
 #include "base/log.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
@@ -14,14 +15,6 @@ enum { ATTEMPTS = 5 };                     /* where a save must succeed */
 static const double first_wait_s = 0.2;    /* between those; doubles */
 static const double first_retry_s = 1;     /* while training goes on; doubles */
 static const double longest_retry_s = 600;
-
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void sleep_s(double seconds)
 {
@@ -36,7 +29,7 @@ static void set_clock(struct trainer *t)
     const double minutes = setup_save_minutes(&t->setup);
 
     t->save_wait_s = 0;
-    t->save_next_s = minutes > 0 ? now_s() + 60 * minutes : 0;
+    t->save_next_s = minutes > 0 ? clock_s() + 60 * minutes : 0;
 }
 
 void trainer_save_begin(struct trainer *t)
@@ -50,7 +43,8 @@ int trainer_says(void *argument)
     const int asked = signals_asked();
 
     if (asked != 0) return asked + 1;
-    return trainer_leads(t) && t->save_next_s > 0 && now_s() >= t->save_next_s;
+    return trainer_leads(t) && t->save_next_s > 0 &&
+           clock_s() >= t->save_next_s;
 }
 
 void trainer_hear(struct trainer *t, int word)
@@ -133,7 +127,7 @@ status trainer_try_save(struct trainer *t)
         return status_pass(result, __FILE__, __LINE__);
     t->save_wait_s = t->save_wait_s == 0 ? first_retry_s : 2 * t->save_wait_s;
     if (t->save_wait_s > longest_retry_s) t->save_wait_s = longest_retry_s;
-    t->save_next_s = now_s() + t->save_wait_s;
+    t->save_next_s = clock_s() + t->save_wait_s;
     if (trainer_leads(t))
         progress_note(&t->progress, "warning: step %lld could not be saved, "
                                     "training goes on, next attempt in %g s: "

@@ -3,17 +3,9 @@
  * options of `validate` name. */
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
+#include "base/clock.h"
 #include "train/trainer_state.h"
-
-static double now_s(clockid_t clock)
-{
-    struct timespec t;
-
-    clock_gettime(clock, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static status measure_valid(struct trainer *t, struct measure *out)
 {
@@ -69,7 +61,7 @@ done:
 status trainer_validate(struct trainer *t)
 {
     struct validation *v = &t->validation;
-    const double began = now_s(CLOCK_MONOTONIC);
+    const double began = clock_s();
     struct measure valid;
 
     v->extra_count = 0;
@@ -90,8 +82,8 @@ status trainer_validate(struct trainer *t)
     row.val_loss = valid.loss;
     row.val_targets = valid.targets;
     row.val_bits_per_byte = valid.bits_per_byte;
-    row.val_ms = 1e3 * (now_s(CLOCK_MONOTONIC) - began);
-    row.time_s = now_s(CLOCK_REALTIME);
+    row.val_ms = 1e3 * (clock_s() - began);
+    row.time_s = clock_wall_s();
     row.extras = v->extras;
     row.extra_count = v->extra_count;
     TRY(observe_row(&t->observer, &row, true));

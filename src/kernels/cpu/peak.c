@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* peak.c - how many FMAs a second the cores can do when nothing else limits
  * them: independent accumulators that stay in registers. */
-#include <time.h>
+#include "base/clock.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector.h"
 #include "kernels/features.h"
@@ -81,29 +81,21 @@ __attribute__((target("amx-tile,amx-bf16"))) static void tiles_body(
 }
 #endif
 
-static double now_s(void)
-{
-    struct timespec t;
-
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* The best of the rates seen in about `seconds`; `flops` of one thread. */
 static double rate_of(struct stream *stream,
                       void (*body)(void *argument, int index, int count),
                       double flops, double seconds)
 {
-    double start = now_s(), best = 0;
+    double start = clock_s(), best = 0;
     volatile float sink = 0;
 
     do {
-        double before = now_s(), rate;
+        double before = clock_s(), rate;
 
         threads_run(stream->threads, body, (void *)&sink);
-        rate = flops * threads_count(stream->threads) / (now_s() - before);
+        rate = flops * threads_count(stream->threads) / (clock_s() - before);
         if (rate > best) best = rate;
-    } while (now_s() - start < seconds);
+    } while (clock_s() - start < seconds);
     return best;
 }
 

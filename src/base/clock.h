@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* clock.h - the two clocks: one that only goes forward, for durations and
+ * deadlines, and that of the wall, for what people and files read. */
+#ifndef LOCKSTEP_BASE_CLOCK_H
+#define LOCKSTEP_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+static inline int64_t clock_read_ns(clockid_t which)
+{
+    struct timespec t;
+
+    clock_gettime(which, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static inline double clock_read_s(clockid_t which)
+{
+    struct timespec t;
+
+    clock_gettime(which, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* From some moment on; nobody can set it. */
+static inline int64_t clock_ns(void)
+{
+    return clock_read_ns(CLOCK_MONOTONIC);
+}
+
+static inline double clock_s(void)
+{
+    return clock_read_s(CLOCK_MONOTONIC);
+}
+
+/* Since 1970. */
+static inline double clock_wall_s(void)
+{
+    return clock_read_s(CLOCK_REALTIME);
+}
+
+#endif
