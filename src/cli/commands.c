@@ -319,6 +319,8 @@ const struct command commands[] = {
        false},
       {"time", NULL, "predicts a step on --machine", false},
       FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS, FLAG_MAX_MEMORY,
+      {"offload", "WHAT,...", "planned only: states, weights or activations in "
+       "host memory, with `disk` on disk", false},
       FLAG_TOKENS, FLAG_WATTS, FLAG_PRICE, FLAG_SET,
       {"ranks", "N", "number of ranks (1)", false},
       {"rank", "R", "the rank to show (0)", false},

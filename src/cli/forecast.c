@@ -63,6 +63,35 @@ static status read_ranks(struct forecast *f, struct arguments *arguments)
     return OK;
 }
 
+/* "states,activations": the executor keeps everything where it computes. */
+static status read_offload(struct forecast *f,
+                           const struct arguments *arguments)
+{
+    static const struct { const char *name; unsigned bit; } kinds[] = {
+        {"states", OFFLOAD_STATES}, {"weights", OFFLOAD_WEIGHTS},
+        {"activations", OFFLOAD_ACTIVATIONS}, {"disk", OFFLOAD_DISK}};
+    const char *word = arguments_text(arguments, "offload", NULL);
+
+    while (word != NULL && *word != 0) {
+        const size_t length = strcspn(word, ",");
+        unsigned bit = 0;
+
+        for (int i = 0; i < 4; i++)
+            if (strlen(kinds[i].name) == length &&
+                strncmp(kinds[i].name, word, length) == 0)
+                bit = kinds[i].bit;
+        if (bit == 0)
+            FAIL(ERR_USAGE, "--offload: expected states, weights, activations "
+                            "or disk, separated by commas, found \"%.40s\"",
+                 word);
+        f->offload |= bit;
+        word += length + (word[length] == ',');
+    }
+    if (f->offload == OFFLOAD_DISK)
+        FAIL(ERR_USAGE, "--offload disk: of what? For example states,disk");
+    return OK;
+}
+
 status forecast_open(struct forecast *f, struct arguments *arguments)
 {
     int as = AS_LOCKSTEP;
@@ -71,6 +100,7 @@ status forecast_open(struct forecast *f, struct arguments *arguments)
     TRY(arguments_choice(arguments, "as", as_names, AS_COUNT, &as));
     f->as = (enum program_as)as;
     TRY(forecast_amount(arguments, "max-memory", &f->max_memory));
+    TRY(read_offload(f, arguments));
     TRY(open_machine(f, arguments));
     TRY(read_ranks(f, arguments));
     TRY(config_read(&f->set, arguments->operands[0], arguments));
@@ -145,7 +175,10 @@ status forecast_layout(struct forecast *f)
         f->blocks};
 
     if (f->as == AS_LOCKSTEP) TRY(settle(f, true));
-    return layout_from_options(&f->layout, &request);
+    TRY(layout_from_options(&f->layout, &request));
+    f->layout.offload = f->offload;
+    if (f->offload != 0) f->exact_bytes = 0;
+    return OK;
 }
 
 status forecast_exactly(struct forecast *f)
@@ -182,8 +215,8 @@ status forecast_steps(struct forecast *f, struct steps *out)
     struct walk walk = {.ranks = 0};
     status result;
 
-    if (f->as != AS_LOCKSTEP || f->layout.pipe > WALKED_PIPE ||
-        items > WALKED_ITEMS)
+    if (f->as != AS_LOCKSTEP || f->offload != 0 ||
+        f->layout.pipe > WALKED_PIPE || items > WALKED_ITEMS)
         return steps_build(out, &cost);
     TRY_GOTO(done, result, walk_begin(&walk, &cost, f->layout.pipe));
     TRY_GOTO(done, result, walk_lists(&walk, f, &setup));

@@ -19,6 +19,7 @@ struct forecast {
     enum program_as as;
     int ranks, nodes;
     double max_memory;      /* bytes; 0: the machine's */
+    unsigned offload;       /* enum offload: planned only */
     double exact_bytes;     /* planned to the byte; 0: closed form */
     int exact_position;     /* of the pipe, where that is */
     bool walked;            /* its steps are the executor's own lists */

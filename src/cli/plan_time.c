@@ -146,6 +146,9 @@ static status print_json(const struct view *v)
         json_write_object(&w);
         write_path(&w, p);
         write_memory(&w, v);
+        json_write_key_real(&w, "offloaded_bytes", p->offloaded_bytes);
+        json_write_key(&w, "plan_only");
+        json_write_bool(&w, v->forecast.offload != 0);
         json_write_object_end(&w);
     }
     json_write_object_end(&w);
@@ -206,6 +209,11 @@ static void fill_table(const struct view *v, struct table *t)
     memory_row(t, v);
     row(t, "guessed", 100 * p->guessed_share, 3,
         "%, of the critical path: neither measured nor fitted");
+    if (p->offloaded_bytes > 0) {
+        table_text(t, "offloaded");
+        table_bytes(t, (int64_t)p->offloaded_bytes);
+        table_text(t, "of that rank; plan only: the executor cannot do it");
+    }
     table_text(t, "lists");
     table_text(t, "");
     table_text(t, v->forecast.walked ? "the executor's own"

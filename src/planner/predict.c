@@ -163,13 +163,18 @@ static void fill_memory(struct prediction *out, const struct cost *cost,
                         const struct weather *weather)
 {
     const double *v = cost->machine->value;
+    struct memory there;
 
     out->memory_bytes = memory_largest(cost->layout, cost->shape,
                                        &out->memory_position);
     if (weather->memory_bytes > 0) out->memory_bytes = weather->memory_bytes;
     out->memory_limit = weather->max_memory > 0 ? weather->max_memory
                                                 : v[M_MEMORY_BYTES];
-    out->fits = out->memory_bytes <= out->memory_limit;
+    memory_of(cost->layout, cost->shape, out->memory_position, &there);
+    out->offloaded_bytes = there.offloaded;
+    out->fits = out->memory_bytes <= out->memory_limit &&
+                (there.offloaded <= v[M_HOST_BYTES] ||
+                 (cost->layout->offload & OFFLOAD_DISK));
 }
 
 /* Bytes that a rank sends to other nodes in a step. */

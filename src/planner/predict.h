@@ -27,6 +27,7 @@ struct prediction {
     double memory_bytes;   /* of the largest rank */
     int memory_position;   /* of the pipe, where that is */
     double memory_limit;
+    double offloaded_bytes; /* of that rank, in host memory or on disk */
     bool fits;
     double sent_network;   /* bytes that a rank sends between nodes */
     struct path_part parts[PATH_PARTS]; /* the longest first */

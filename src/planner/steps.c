@@ -2,6 +2,7 @@
 /* steps.c - from a schedule and costs to timed lists. */
 #include "planner/steps.h"
 
+#include "planner/memory.h"
 #include "planner/network.h"
 #include "planner/tail.h"
 #include "schedule/build.h"
@@ -25,6 +26,8 @@ struct maker {
     uint8_t data_ports;
     uint8_t pipe_ports;
     double transfer_s;
+    int offload_kind;      /* activations of a block, one way */
+    double offload_s;
 };
 
 status steps_kind(struct steps *steps, const struct spent *span,
@@ -51,7 +54,19 @@ status steps_kind(struct steps *steps, const struct spent *span,
 
 static bool gathers(const struct layout *l)
 {
-    return layout_division(l, 3) > 1;
+    return layout_division(l, 3) > 1 || (l->offload & OFFLOAD_WEIGHTS);
+}
+
+/* Activations leave after F and come back before B: two more items. */
+static bool moves_out(const struct maker *m, struct action a)
+{
+    return (m->cost->layout->offload & OFFLOAD_ACTIVATIONS) &&
+           a.kind == ACTION_FORWARD;
+}
+static bool moves_in(const struct maker *m, struct action a)
+{
+    return (m->cost->layout->offload & OFFLOAD_ACTIVATIONS) &&
+           a.kind == ACTION_BACKWARD_INPUT;
 }
 
 /* Megatron reduces after the last micro-batch; the others beside it. */
@@ -132,7 +147,23 @@ static status comm_kind(struct maker *m, enum cause cause, double seconds,
     if (item == ITEM_TRANSFER) m->transfer_kind = kind;
     if (item == ITEM_GATHER) m->gather_kind = kind;
     if (item == ITEM_REDUCE) m->reduce_kind = kind;
+    if (item == ITEM_OFFLOAD) m->offload_kind = kind;
     return OK;
+}
+
+/* Offloaded weights and activations come over the path of where they are. */
+static status make_offload(struct maker *m)
+{
+    const struct layout *l = m->cost->layout;
+    const double *v = m->cost->machine->value;
+    const double rate = v[l->offload & OFFLOAD_DISK ? M_DISK_RATE
+                                                    : M_HOST_RATE];
+
+    if (l->offload & OFFLOAD_WEIGHTS)
+        m->gather_s += m->cost->shape->block_parameters / l->tensor *
+                       (l->bits == 32 ? 4 : 2) / rate;
+    m->offload_s = memory_block_activations(l, m->cost->shape) / rate;
+    return comm_kind(m, CAUSE_OFFLOAD, m->offload_s, 0, ITEM_OFFLOAD);
 }
 
 static status make_messages(struct maker *m)
@@ -154,7 +185,10 @@ static status make_messages(struct maker *m)
     guessed = 0;
     m->gather_s = cost_collective(cost, COLLECTIVE_ALL_GATHER, weights,
                                   block * (l->bits == 32 ? 4 : 2), &guessed);
-    TRY(comm_kind(m, CAUSE_SHARD, m->gather_s, guessed, ITEM_GATHER));
+    TRY(make_offload(m));
+    TRY(comm_kind(m, l->offload & OFFLOAD_WEIGHTS ? CAUSE_OFFLOAD
+                                                  : CAUSE_SHARD,
+                  m->gather_s, guessed, ITEM_GATHER));
     guessed = 0;
     m->reduce_s = cost_collective(cost, l->zero > 0 ? COLLECTIVE_REDUCE_SCATTER
                                                     : COLLECTIVE_ALL_REDUCE,
@@ -216,9 +250,9 @@ static void number_items(struct maker *m)
             const int gathered = g && a.kind != ACTION_BACKWARD_WEIGHT;
             struct action remote[2];
 
-            next += transfers_of(m, rank, a, remote);
+            next += transfers_of(m, rank, a, remote) + moves_in(m, a);
             *index_of(m, a) = next + gathered * u + (u - 1) * (1 + r);
-            next += gathered * u + u * (1 + r);
+            next += gathered * u + u * (1 + r) + moves_out(m, a);
             if (with_w) {
                 *index_of(m, s->lists[rank].items[i + 1]) = *index_of(m, a);
                 i++;
@@ -255,6 +289,7 @@ struct part_plan {
     bool gather, reduce;
     struct action action;
     int32_t before[PARTS_MOST + 1], gathered[PARTS_MOST + 1];
+    int32_t fetched;   /* item that brings activations back; -1: none */
 };
 
 static status add_gather(struct maker *m, struct part_plan *plan, int part)
@@ -297,6 +332,8 @@ static status add_part(struct maker *m, struct part_plan *plan, int part,
             if (schedule_rank(&m->steps->schedule, needs[n].stage,
                               needs[n].microbatch) == plan->rank)
                 TRY(timed_need(list, plan->rank, *index_of(m, needs[n])));
+        if (plan->fetched >= 0)
+            TRY(timed_need(list, plan->rank, plan->fetched));
         for (int n = 0; n < transfers; n++)
             TRY(timed_need(list, plan->rank,
                            plan->gathered[PARTS_MOST] - 1 - n));
@@ -311,12 +348,28 @@ static status add_part(struct maker *m, struct part_plan *plan, int part,
     return timed_need(list, plan->rank, plan->before[part]);
 }
 
+static status add_offload(struct maker *m, int rank, struct action a,
+                          int32_t *at)
+{
+    const double blocks = layout_blocks(m->cost->layout, m->cost->shape,
+                                        a.stage);
+    const struct timed item = {
+        .lane = CLOCK_HOST, .cause = CAUSE_OFFLOAD, .stage = a.stage,
+        .microbatch = a.microbatch, .kind = m->offload_kind, .number = -1,
+        .seconds = m->offload_s * blocks};
+
+    return timed_add(&m->steps->lists.lists[rank], &item, at);
+}
+
 static status add_action(struct maker *m, int rank, struct action a,
                          bool with_w)
 {
     struct timed_list *list = &m->steps->lists.lists[rank];
-    struct part_plan plan = {.rank = rank, .action = a};
-    int transfers = list->count;
+    struct part_plan plan = {.rank = rank, .action = a, .fetched = -1};
+    int transfers;
+
+    if (moves_in(m, a)) TRY(add_offload(m, rank, a, &plan.fetched));
+    transfers = list->count;
 
     plan.reduce = is_reduced(m, a, with_w);
     plan.parts = parts_of(m, a.stage, plan.reduce);
@@ -332,7 +385,9 @@ static status add_action(struct maker *m, int rank, struct action a,
             TRY(add_gather(m, &plan, part + 1));
         TRY(add_part(m, &plan, part, transfers));
     }
-    return OK;
+    if (!moves_out(m, a)) return OK;
+    TRY(add_offload(m, rank, a, &plan.fetched));
+    return timed_need(list, rank, *index_of(m, a));
 }
 
 static status fill_lists(struct maker *m)

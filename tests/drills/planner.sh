@@ -52,6 +52,21 @@ must plan small.yaml --ranks 2 --set mesh.pipe=2 --time --machine cpu \
 if grep -q '</svg>' step.svg; then ok "a picture"
 else bad "a picture" "it is not whole"; fi
 
+# --- offload ---
+step_of() { sed -n 's/^  "step_s": \(.*\),/\1/p' "$1"; }
+memory_of() { sed -n 's/^  "memory_bytes": \(.*\),/\1/p' "$1"; }
+lockstep $asked --json >here.json 2>err
+for what in states weights activations; do
+    lockstep $asked --json --offload $what >away.json 2>err
+    if awk -v a="$(step_of here.json)" -v b="$(step_of away.json)" \
+        -v m="$(memory_of here.json)" -v n="$(memory_of away.json)" \
+        'BEGIN { exit !(b > a && n < m) }'; then
+        ok "$what elsewhere: slower, less memory"
+    else bad "$what elsewhere" "$(step_of away.json) s" err; fi
+done
+expect "an offload of nothing known" 2 "separated by commas" $asked \
+    --offload all
+
 # --- search ---
 expected="version candidates feasible timed seconds candidates_per_s "
 expected+="objective memory_limit_bytes best why rejected "
