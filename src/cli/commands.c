@@ -328,7 +328,8 @@ const struct command commands[] = {
        "last)",
        false},
       {"after", "PASS", "--explain step: the list after this pass: compute, "
-       "transfers, samples, gathers, reductions, tail or needs (needs)", false},
+       "transfers, samples, beside, gathers, reductions, tail or needs "
+       "(needs)", false},
       {"draw", "FILE.svg", "draws --explain mesh, memory, step or time", false},
       FLAG_SCALE, FLAG_THREADS, FLAG_JSON}},
     {"search", "CONFIG", 1, 1, "finds the fastest layout of a model on a "

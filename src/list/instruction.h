@@ -74,6 +74,8 @@ enum lane {
 
 struct instruction {
     uint8_t kind, lane;      /* enum instruction_kind, enum lane */
+    bool joined;             /* of the schedule's unit of the F, B or W before
+                              * it */
     int16_t stage;           /* of the schedule; -1: of none */
     int32_t chunk;           /* of this rank (plan/pipeline.h); -1: none */
     int32_t microbatch;      /* number in the step; -1: of the step */

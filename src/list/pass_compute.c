@@ -47,6 +47,7 @@ static status add_round(struct step_list *out, const struct pipeline *p,
         CHECK(chunk >= 0);
         struct instruction next = compute(p, (enum action_kind)a.kind, chunk);
 
+        next.joined = a.joined;
         next.microbatch = round * p->schedule.microbatches + a.microbatch;
         next.round = round;
         next.buffer = allotments[chunk]

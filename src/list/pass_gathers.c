@@ -18,9 +18,8 @@ struct gathers {
     bool **busy;               /* owned, [chunks][events]: a unit comes, is
                                 * used first, or goes */
     struct segment **segments; /* owned, [chunks][events of F] */
-    int *last;                 /* owned, [chunks][F, B, W]: the last one in the
-                                * list before */
-    int number;                /* in that list */
+    int *last;                 /* owned, [chunks][F, B, W]: micro-batch of the
+                                * last one */
 };
 
 static struct instruction of_unit(enum instruction_kind kind,
@@ -75,7 +74,7 @@ static struct policy policy_of(const struct gathers *g,
         .phase = phase, .holds = !stage->request.reshard || phase >= 0,
         .releases = stage->request.reshard &&
                     (phase < 0 || g->forward ||
-                     g->number == *last_of(g, at))};
+                     at->microbatch == *last_of(g, at))};
 }
 
 static status put_gather(struct gathers *g, const struct instruction *at,
@@ -245,11 +244,10 @@ static status put_all(struct gathers *g, const struct step_list *before)
 {
     for (int i = 0; i < before->count; i++)
         if (instruction_computes(&before->items[i]))
-            *last_of(g, &before->items[i]) = i;
+            *last_of(g, &before->items[i]) = before->items[i].microbatch;
     for (int i = 0; i < before->count; i++) {
         const struct instruction *at = &before->items[i];
 
-        g->number = i;
         if (instruction_computes(at) &&
             stage_gathers(&g->pipeline->stages[at->chunk]))
             TRY(cut_compute(g, at));

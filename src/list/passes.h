@@ -11,6 +11,7 @@
 PASS(compute);
 PASS(transfers);
 PASS(samples);
+PASS(beside);
 PASS(gathers);
 PASS(reductions);
 PASS(tail);

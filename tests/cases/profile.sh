@@ -121,6 +121,48 @@ for ranks in "--set mesh.data=2" "--set mesh.tensor=2" "--set mesh.pipe=2"; do
             bad "$ranks: rank $rank has no waits in its trace"
     done
 done
+# beside FILE: messages of tensor ranks that an instruction started travel while
+# a product of another instruction is made.
+beside() {
+    awk '
+        /"thread_name"/ && /"messages, tensor"/ {
+            match($0, /"tid":[0-9]+/)
+            tensor = substr($0, RSTART + 6, RLENGTH - 6)
+        }
+        /"ph":"X"/ && match($0, /"instruction":[0-9]+/) {
+            by = substr($0, RSTART + 14, RLENGTH - 14)
+            match($0, /"tid":[0-9]+/)
+            track = substr($0, RSTART + 6, RLENGTH - 6)
+            match($0, /"ts":[0-9.]+/)
+            begin = substr($0, RSTART + 5, RLENGTH - 5)
+            match($0, /"dur":[0-9.]+/)
+            end = begin + substr($0, RSTART + 6, RLENGTH - 6)
+            if (track == 0 && /GFLOP/) {
+                p[++products] = begin + 0; q[products] = end
+                of[products] = by
+            } else if (track > 0 && track == tensor) {
+                b[++messages] = begin + 0; e[messages] = end
+                from[messages] = by
+            }
+        }
+        END {
+            for (i = 1; i <= messages; i++)
+                for (j = 1; j <= products; j++)
+                    found += from[i] != of[j] && p[j] < e[i] && b[i] < q[j]
+            printf "%d products, %d messages, %d pairs beside each other\n",
+                products, messages, found
+            exit !found
+        }' "$1"
+}
+# DualPipe: F of one micro-batch and B of another are one unit, and run so.
+units() {
+    rm -rf units
+    "$program" train config.yaml --run units --trace units.json --ranks 4 \
+        --set mesh.pipe=2 --set mesh.tensor=2 --set schedule.name=dualpipe \
+        --set tensor.overlap=2 --set train.micro_batch=2 \
+        --set model.layers=4 >out 2>&1 && beside units.rank-0.json
+}
+check "messages of one micro-batch beside products of another" often units
 # The same bits, traced or not.
 "$program" train config.yaml --run plain >out 2>&1
 check "a trace changes no bit" "$program" compare one plain

@@ -63,6 +63,7 @@ exact "with other axes" tied.yaml \
     "ranks=4 mesh.pipe=2 mesh.shard=2 schedule.name=breadth-first zero=hsdp" \
     "ranks=4 mesh.pipe=2 mesh.data=2 mesh.order=data,pipe schedule.name=zb-v" \
     "ranks=8 mesh.pipe=2 mesh.data=2 mesh.tensor=2 schedule.name=zb-h1" \
+    "ranks=4 mesh.pipe=2 mesh.tensor=2 tensor.overlap=2 schedule.name=dualpipe" \
     "ranks=4 mesh.pipe=2 mesh.tensor=2 schedule.name=dualpipev"
 sed 's/^optimizer/numerics: {grid_context: 2}\n&/' \
     tied.yaml >context.yaml

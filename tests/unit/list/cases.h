@@ -16,7 +16,7 @@ struct layout_case {
     int micro_batch, rounds;
     int prefetch;
     int leaves;      /* of the batch, and sequences; 0: 16 */
-    bool keep, once, domino, tied, z_loss;
+    bool keep, once, overlap, domino, tied, z_loss;
 };
 
 static const struct layout_case layout_cases[] = {
@@ -72,6 +72,10 @@ static const struct layout_case layout_cases[] = {
      .prefetch = 1, .once = true},
     {.schedule = "1f1b", .zero = "fsdp", .data = 2, .rounds = 4,
      .prefetch = 3, .once = true, .tied = true},
+    {.schedule = "dualpipe", .zero = "fsdp", .pipe = 2, .data = 2,
+     .tensor = 2, .micro_batch = 2, .overlap = true, .prefetch = 1},
+    {.schedule = "dualpipev", .zero = "ddp", .pipe = 2, .tensor = 2,
+     .micro_batch = 2, .overlap = true},
     {.schedule = "1f1b", .zero = "ddp", .data = 4, .leaves = 12},
     {.schedule = "1f1b", .zero = "zero1", .data = 4, .leaves = 12,
      .tied = true},
@@ -116,7 +120,7 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
         .threads = 1, .recompute = none, .recompute_count = 1,
         .prefetch = c->prefetch, .reshard = !c->keep, .rounds = c->rounds,
         .gather_once = c->once, .domino = c->domino,
-        .overlap = c->domino ? 2 : 0,
+        .overlap = c->domino || c->overlap ? 2 : 0,
         .z_loss = c->z_loss ? 1e-4 : 0},
         .schedule = &schedule, .blocks = blocks};
     status result;
