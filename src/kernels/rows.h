@@ -32,7 +32,8 @@
     X(scatter_rows) X(dropout) X(quantize)                                \
     X(attention_forward) X(attention_backward) X(attention_delta)         \
     X(attention_finish) X(attention_heads)                                \
-    X(jitter) X(experts_product) X(experts_gradient) X(experts_sums)      \
+    X(router_choose) X(router_losses) X(router_backward) X(jitter)        \
+    X(experts_product) X(experts_gradient) X(experts_sums)                \
     X(experts_combine) X(experts_gates) X(clamped_forward)                \
     X(clamped_backward)                                                   \
     X(cross_entropy) X(sum_squares) X(adamw) X(update_elements)           \

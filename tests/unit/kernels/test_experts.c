@@ -259,8 +259,9 @@ static double gradient_element(const struct an_experts *x, int e, int64_t i,
                 if (x->chosen[entry] != e) continue;
                 a = ((double *)x->x.data)[x->lists.places[entry] *
                                               x->x.stride[0] + i];
-                b = ((double *)x->x.data)[t * x->x.stride[0] + j] *
-                    ((double *)x->gates.data)[entry];
+                b = ((double *)x->gates.data)[entry];
+                if (j >= 0)
+                    b = ((double *)x->x.data)[t * x->x.stride[0] + j] * b;
                 chain = j < 0 ? chain + a : fma(a, b, chain);
                 count++;
             }

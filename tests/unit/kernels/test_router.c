@@ -246,6 +246,56 @@ static void test_threads_do_not_show(void **state)
     }
 }
 
+/* Everything that the rows of a table make of one router in float32. */
+struct made {
+    float gates[TOKENS * EXPERTS], dlogits[TOKENS * EXPERTS];
+    int32_t chosen[TOKENS * EXPERTS];
+    double balance[TOKENS], z[TOKENS];
+};
+
+static void router_run(const struct kernels *table, const struct a_router *r,
+                       struct made *out)
+{
+    const int k = r->form.choices;
+    float logits[TOKENS * EXPERTS], dgates[TOKENS * EXPERTS], bias[EXPERTS];
+    struct stream stream = {0};
+    struct router call = {
+        r->form, tensor_2d(logits, DTYPE_F32, TOKENS, EXPERTS),
+        tensor_2d(out->gates, DTYPE_F32, TOKENS, k), bias, out->chosen};
+    struct router_losses losses = {
+        .form = r->form, .logits = call.logits, .weights = r->weights,
+        .length = LENGTH, .z_loss = r->z_loss, .mask = r->mask,
+        .balance = out->balance, .z = out->z, .chosen = out->chosen,
+        .dgates = tensor_2d(dgates, DTYPE_F32, TOKENS, k),
+        .dlogits = tensor_2d(out->dlogits, DTYPE_F32, TOKENS, EXPERTS)};
+
+    memset(out, 0, sizeof *out);
+    for (int i = 0; i < TOKENS * EXPERTS; i++) {
+        logits[i] = (float)r->logits[i];
+        dgates[i] = (float)r->dgates[i];
+    }
+    for (int i = 0; i < EXPERTS; i++) bias[i] = (float)r->bias[i];
+    assert_int_equal(table->router_choose(&stream, &call), OK);
+    assert_int_equal(table->router_losses(&stream, &losses), OK);
+    assert_int_equal(table->router_backward(&stream, &losses), OK);
+}
+
+static void test_fast_equals_reference(void **state)
+{
+    (void)state;
+    for (int f = 0; f < FORMS * ISA_COUNT; f++) {
+        struct kernels table;
+        struct a_router r;
+        struct made want, have;
+
+        if (!room_table(&table, (enum isa)(f % ISA_COUNT))) continue;
+        router_build(&r, &forms[f / ISA_COUNT], (uint64_t)f);
+        router_run(&kernels_reference_f32, &r, &want);
+        router_run(&table, &r, &have);
+        assert_memory_equal(&have, &want, sizeof want);
+    }
+}
+
 /* ---- integers ---- */
 
 static void test_balance_is_least_at_equal_counts(void **state)
@@ -410,6 +460,7 @@ int main(void)
         cmocka_unit_test(test_groups_limit),
         cmocka_unit_test(test_all_tied_or_nan),
         cmocka_unit_test(test_threads_do_not_show),
+        cmocka_unit_test(test_fast_equals_reference),
         cmocka_unit_test(test_balance_is_least_at_equal_counts),
         cmocka_unit_test(test_bias_balances),
         cmocka_unit_test(test_capacity_drops_what_is_predicted),
