@@ -175,8 +175,9 @@ static void block_products(const struct cost *cost, struct passes *out)
         const struct shape_product *p = &s->products[i];
         const double n = (double)p->outputs / (p->split_outputs ? t : 1);
         const double k = (double)p->inputs / (p->split_outputs ? 1 : t);
+        const double rows = m * p->tokens < 1 ? 1 : m * p->tokens;
         const struct product_size sizes[COST_PASSES] = {
-            {m, n, k}, {m, k, n}, {n, k, m}};
+            {rows, n, k}, {rows, k, n}, {n, k, rows}};
 
         for (int pass = 0; pass < COST_PASSES; pass++)
             cost_product(cost, sizes[pass], p->each_block, CAUSE_PRODUCT,

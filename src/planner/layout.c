@@ -154,6 +154,9 @@ static status fill_schedule(struct layout *l, const struct options *o,
 
 static status check_axes(const struct layout *l, const struct shape *shape)
 {
+    if (l->expert > 1)
+        FAIL(ERR_CONFIG, "mesh.expert: %d; the time of expert-parallel ranks "
+                         "cannot be predicted yet: 1 can", l->expert);
     if (shape->heads % l->tensor != 0)
         FAIL(ERR_CONFIG, "mesh.tensor: %d ranks do not divide %d heads",
              l->tensor, shape->heads);

@@ -42,6 +42,7 @@ static struct kept kept_by_llama(const struct layout *l,
     const double up = s->gated ? 6 : 4;
     struct kept kept = {4 * q + 4 * kv + up * f + 4.0 * s->heads, 8 * h};
 
+    kept.split += 2 * h * s->choices; /* the rows that experts read */
     if (l->recompute == RECOMPUTE_SELECTIVE && l->as != AS_MEGATRON) {
         /* Norms and the product of the gate are made again. */
         kept.whole -= 4 * h;

@@ -4,7 +4,9 @@
 
 #include <string.h>
 
-static void count_product(struct shape *shape, const struct param *param)
+/* `each` matrices, of which each sees `tokens` of the tokens. */
+static void count_product(struct shape *shape, const struct param *param,
+                          double each, double tokens)
 {
     const struct param_spec *spec = &param->spec;
     const bool outputs = spec->split_rows == AXIS_TENSOR;
@@ -14,16 +16,17 @@ static void count_product(struct shape *shape, const struct param *param)
     for (; i < shape->product_count; i++) {
         p = &shape->products[i];
         if (p->outputs == spec->rows && p->inputs == spec->cols &&
-            p->split_outputs == outputs)
+            p->split_outputs == outputs && p->tokens == tokens)
             break;
     }
     if (i == SHAPE_PRODUCTS) i--;
     p = &shape->products[i];
     if (i == shape->product_count) {
-        *p = (struct shape_product){spec->rows, spec->cols, outputs, 0};
+        *p = (struct shape_product){spec->rows, spec->cols, outputs, 0,
+                                    tokens};
         shape->product_count++;
     }
-    p->each_block += 1;
+    p->each_block += each;
     if (!outputs) shape->joins += 1;
 }
 
@@ -35,6 +38,9 @@ static void count_moved(struct shape *shape, const struct step *step,
                             (double)p->tokens;
     const enum layer_kind kind = step->layer->kind;
 
+    if ((kind == LAYER_EXPERTS || kind == LAYER_ROUTER) &&
+        step->param[0] >= 0)
+        return;
     if (kind == LAYER_ACTIVATION || kind == LAYER_ROPE)
         shape->moved_split += elements;
     else if (kind != LAYER_LINEAR && kind != LAYER_ATTENTION)
@@ -64,7 +70,12 @@ static void count_steps(struct shape *shape, const struct program *p,
         if (step->block < 0) continue;
         shape->instructions += 1;
         if (kind == LAYER_LINEAR)
-            count_product(shape, &p->params.items[step->param[0]]);
+            count_product(shape, &p->params.items[step->param[0]], 1, 1);
+        if (kind == LAYER_EXPERTS && step->param[0] >= 0) {
+            shape->choices = step->set.experts.form.choices;
+            count_product(shape, &p->params.items[step->param[0]], step->each,
+                          (double)shape->choices / step->each);
+        }
         if (kind == LAYER_ATTENTION) {
             shape->keys += mean_keys((double)sequence,
                                      (double)step->set.attention.window);
@@ -114,6 +125,9 @@ status shape_of(struct shape *shape, const struct model *model,
         .width = model->width, .feed_forward = model->feed_forward,
         .vocab = model->vocab, .sequence = sequence, .tied = model->tied,
         .biased = model->mlp_bias || model->kind->mlp_bias};
+    if (model->moe.experts > 0) /* the width that a token goes through */
+        shape->feed_forward = model->moe.top_k * model->moe.width +
+                              model->moe.shared_width;
     blocks = model->layers;
     TRY_GOTO(done, result, model_build_whole(&program, model));
     count_steps(shape, &program, sequence);
@@ -138,8 +152,8 @@ static double flops(const struct shape *shape, double keys)
     for (int i = 0; i < shape->product_count; i++) {
         const struct shape_product *p = &shape->products[i];
 
-        weights += shape->layers * p->each_block * (double)p->outputs *
-                   (double)p->inputs;
+        weights += shape->layers * p->each_block * p->tokens *
+                   (double)p->outputs * (double)p->inputs;
     }
     return 6 * weights + 12.0 * shape->layers * shape->heads *
                              shape->head_width * keys;

@@ -12,11 +12,14 @@ struct shape_product {
     int64_t outputs, inputs; /* of the whole matrix */
     bool split_outputs;      /* tensor ranks divide outputs; else inputs */
     double each_block;       /* how many a block has, on the average */
+    double tokens;           /* share of the tokens that one of them sees: 1,
+                              * or choices / experts */
 };
 
 struct shape {
     int layers, heads, kv_heads, head_width;
     int64_t width, feed_forward, vocab, sequence;
+    int choices;             /* experts that a token chooses; 0: none */
     bool gated, tied;
     bool biased;             /* biases and learned positions, as GPT has */
     struct shape_product products[SHAPE_PRODUCTS];

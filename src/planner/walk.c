@@ -24,13 +24,17 @@ static void product_of(const struct cost *cost, const struct step *step,
                        struct spent *out)
 {
     const struct param *weight = &p->params.items[step->param[0]];
-    const double m = (double)p->tokens, n = (double)weight->rows;
+    const bool experts = step->layer->kind == LAYER_EXPERTS;
+    const double part = experts ? (double)step->set.experts.form.choices /
+                                      step->each : 1;
+    const double m = (double)p->tokens * part, n = (double)weight->rows;
     const double k = (double)weight->cols;
     const struct product_size sizes[] = {
         [PASS_FORWARD] = {m, n, k}, [PASS_RECOMPUTE] = {m, n, k},
         [PASS_BACKWARD_INPUT] = {m, k, n}, [PASS_BACKWARD_WEIGHT] = {n, k, m}};
 
-    cost_product(cost, sizes[pass], 1, CAUSE_PRODUCT, out);
+    cost_product(cost, sizes[pass], experts ? step->each : 1, CAUSE_PRODUCT,
+                 out);
     if (step->layer->kind == LAYER_HEAD && pass == PASS_FORWARD)
         cost_moved(cost, 12 * m * n, out); /* logits and their loss */
 }
@@ -45,7 +49,8 @@ static void event_cost(const struct cost *cost, const struct stage *stage,
     const double *v = cost->machine->value;
 
     if (step->layer->kind == LAYER_LINEAR ||
-        step->layer->kind == LAYER_HEAD) {
+        step->layer->kind == LAYER_HEAD ||
+        (step->layer->kind == LAYER_EXPERTS && step->param[0] >= 0)) {
         product_of(cost, step, p, event->pass, out);
     } else if (step->layer->kind == LAYER_ATTENTION) {
         const double flops = forward.flops * (back ? 2.5 : 1);

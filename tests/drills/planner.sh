@@ -67,6 +67,23 @@ done
 expect "an offload of nothing known" 2 "separated by commas" $asked \
     --offload all
 
+# --- experts ---
+cat >experts.yaml <<'END'
+model: {family: mixtral, vocab: 32000, layers: 32, width: 4096, heads: 32, kv_heads: 8,
+        feed_forward: 14336}
+data: {sequence: 4096}
+train: {batch: 256, steps: 1, dtype: bfloat16, micro_batch: 1, recompute: [none]}
+zero: fsdp
+END
+lockstep plan experts.yaml --ranks 64 --machine h100 --as megatron --time \
+    --json >plan.json 2>err
+if awk -F'[:,]' '/"mfu":/ { good = $2 > 0.1 && $2 < 0.6 } END { exit !good }' \
+    plan.json; then ok "experts that a token did not choose do no work"
+else bad "experts that a token did not choose do no work" "MFU" plan.json; fi
+expect "expert-parallel ranks are refused" 78 "cannot be predicted yet" plan \
+    experts.yaml --ranks 64 --set mesh.expert=8 --machine h100 --as megatron \
+    --time
+
 # --- search ---
 expected="version candidates feasible timed seconds candidates_per_s "
 expected+="objective memory_limit_bytes best why rejected "
