@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_predict.c - mirrors src/planner/predict.c and steps.c: what algebra says
+ * of pipelines whose messages cost nothing. */
+#include "planner/predict.h"
+
+#include <math.h>
+
+#include "tests/test.h"
+
+/* Messages, launches and the rest of a step take no time. */
+static void calm(struct machine *m)
+{
+    static const struct { const char *key; double value; } rows[] = {
+        {"link_latency", 0}, {"nic_latency", 0}, {"launch", 0}, {"step", 0},
+        {"noise", 0}, {"link_rate", 1e16}, {"nic_rate", 1e16},
+        {"compute_beside", 1}, {"comm_beside", 1}};
+
+    machine_from_preset(m, &machine_presets[1]);
+    for (int i = 0; i < ROWS(rows); i++)
+        IS_OK(machine_set(m, "test", rows[i].key, rows[i].value,
+                          MARK_BY_HAND));
+}
+
+/* Without a vocabulary: every stage does the same. */
+static const struct shape shape = {
+    .layers = 32, .heads = 16, .kv_heads = 16, .head_width = 128,
+    .width = 2048, .feed_forward = 8192, .vocab = 1, .sequence = 1024,
+    .products = {{6144, 2048, true, 1, 1}, {2048, 8192, false, 1, 1}},
+    .product_count = 2, .joins = 2, .keys = 512, .moved_whole = 8192,
+    .instructions = 8, .block_parameters = 5e7};
+
+static struct layout layout_of(const char *schedule, int pipe, int chunks,
+                               int microbatches)
+{
+    struct layout l = {.as = AS_MEGATRON, .pipe = pipe, .data = 1, .shard = 1,
+                       .context = 1, .tensor = 1, .expert = 1, .per_node = 8,
+                       .batch = microbatches, .micro_batch = 1,
+                       .microbatches = microbatches, .chunks = chunks,
+                       .bits = 16};
+
+    snprintf(l.schedule, sizeof l.schedule, "%s", schedule);
+    return l;
+}
+
+static struct prediction predicted(const struct machine *m,
+                                   const struct layout *l)
+{
+    const struct cost cost = {m, &shape, l};
+    const struct weather weather = {.slow = NULL};
+    struct prediction p;
+
+    IS_OK(predict(&p, &cost, &weather));
+    return p;
+}
+
+static double of_all_blocks(const struct machine *m, const struct layout *l)
+{
+    const struct cost cost = {m, &shape, l};
+    struct passes block;
+    double sum = 0;
+
+    cost_block(&cost, &block);
+    for (int i = 0; i < COST_PASSES; i++) sum += spent_seconds(&block.pass[i]);
+    return sum * shape.layers;
+}
+
+/* 1f1b: (m + p - 1) (F + B + W); the bubble is (p - 1) / (m + p - 1).
+ * Interleaved with v chunks: (p - 1) / v of a micro-batch idle. */
+TEST(pipelines_take_what_algebra_says)
+{
+    struct machine m;
+
+    calm(&m);
+    for (int pipe = 2; pipe <= 8; pipe *= 2)
+        for (int chunks = 1; chunks <= 2; chunks++) {
+            const struct layout l = layout_of(
+                chunks > 1 ? "interleaved" : "1f1b", pipe, chunks, 2 * pipe);
+            const struct prediction p = predicted(&m, &l);
+            const double each = of_all_blocks(&m, &l) / pipe;
+            const double idle = (double)(pipe - 1) / chunks;
+            const double body = (2 * pipe + idle) * each;
+
+            CHECK(fabs(p.body_s / body - 1) < 0.01);
+            CHECK(fabs(p.bubble_rate - idle / (2 * pipe + idle)) < 0.01);
+        }
+    machine_free(&m);
+}
+
+/* The critical path is the step: its causes add up to it. */
+TEST(the_causes_add_up)
+{
+    struct machine m;
+
+    machine_from_preset(&m, &machine_presets[1]);
+    for (int zero = 0; zero <= 3; zero++) {
+        struct layout l = layout_of("1f1b", 4, 1, 8);
+        struct prediction p;
+        double sum = 0;
+
+        l.as = zero == 3 ? AS_TORCHTITAN : AS_MEGATRON;
+        l.zero = zero;
+        l.data = 4;
+        l.batch = 32;
+        p = predicted(&m, &l);
+        for (int i = 0; i < CAUSES; i++) sum += p.path_s[i];
+        CHECK(fabs(sum / p.step_s - 1) < 1e-6);
+        CHECK(p.idle_share > 0 && p.idle_share < 1);
+        CHECK(p.guessed_share >= 0 && p.guessed_share <= 1);
+    }
+    machine_free(&m);
+}
+
+TEST_MAIN(pipelines_take_what_algebra_says, the_causes_add_up)
