@@ -138,6 +138,17 @@ static void release(struct progress *progress, const struct comm_handle *last)
     pthread_cond_broadcast(&progress->change);
 }
 
+void comm_release(struct group *group)
+{
+    struct progress *progress = group->progress;
+
+    if (check_lives() != CHECK_LATE || progress == NULL || !progress->started)
+        return;
+    pthread_mutex_lock(&progress->lock);
+    if (progress->first != NULL) release(progress, progress->last);
+    pthread_mutex_unlock(&progress->lock);
+}
+
 static void await_done(struct comm_handle *handle)
 {
     struct progress *progress = handle->group->progress;

@@ -389,6 +389,14 @@ done
 steps=3 model lora_free $few lora.rank=3 optimizer.name=schedule_free \
     optimizer.schedule=constant
 steps=3 model lora_gpt2 $few lora.rank=2 model.family=gpt2 model.kv_heads=0
+# Ranks without a share of the gradients do not wait for the sums of the others;
+# under a check that holds messages back, theirs must begin all the same.
+printf '%s\n' "ranks=8 mesh.data=2 mesh.shard=4 zero=hsdp train.micro_batch=1" \
+    >apart.txt
+cp layouts.txt kept.txt && cp apart.txt layouts.txt
+steps=3 LOCKSTEP_CHECK=lives:late model lora_apart $small lora.rank=3 model.layers=1 \
+    model.feed_forward=400
+cp kept.txt layouts.txt
 # Frozen adapters have no gradients, whichever matrix tensor ranks have whole.
 steps=3 model lora_frozen $few lora.rank=2 optimizer.groups='["layers.0.* frozen",
 "layers.1.*lora_a frozen", "layers.2.*lora_b frozen"]'
