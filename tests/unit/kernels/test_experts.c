@@ -25,7 +25,7 @@ static const struct experts_case cases[] = {
     {700, 3, 1, 48, 64, RANDOM, 2, 1},
     {1100, 2, 1, 33, 67, ONE_HAS_MOST, 1, 3},
     {48, 64, 8, 32, 32, RANDOM, 8, 2},
-    {33, 16, 3, 1100, 31, RANDOM, 5, 1},
+    {21, 8, 3, 1100, 31, RANDOM, 5, 1},
     {300, 6, 2, 288, 100, ONE_HAS_MOST, 4, 2},
 };
 enum { CASES = sizeof cases / sizeof *cases };
@@ -369,9 +369,9 @@ static void results_take(struct results *r, struct arena *arena,
         r->product[i] = fresh(arena, i % 2 ? DTYPE_F32 : x->dtype, rows, n);
     for (int i = 0; i < 3; i++) {
         r->gradient[i] = fresh(arena, DTYPE_F32,
-                               x->c.experts * least(width, 47),
-                               least(width, 101));
-        r->sums[i] = fresh(arena, DTYPE_F32, x->c.experts, least(width, 47));
+                               x->c.experts * least(width, 33),
+                               least(width, 70));
+        r->sums[i] = fresh(arena, DTYPE_F32, x->c.experts, least(width, 33));
     }
     for (int i = 0; i < 4; i++)
         r->y[i] = fresh(arena, i % 2 ? DTYPE_F32 : x->dtype, x->c.tokens,
@@ -384,7 +384,7 @@ static void results_take(struct results *r, struct arena *arena,
 static void gradients_run(const struct kernels *table, struct stream *stream,
                           const struct an_experts *x, struct results *r)
 {
-    const int64_t n = least(x->c.width, 47), k = least(x->c.width, 101);
+    const int64_t n = least(x->c.width, 33), k = least(x->c.width, 70);
 
     for (int i = 0; i < 3; i++) {
         const struct sum_order first = {x->token_segments, x->c.segments, 1};
@@ -487,6 +487,7 @@ static void test_fast_equals_reference(void **state)
         struct results want, have;
         struct stream plain = {0};
 
+        if (SANITIZED && i % 5 != 0) continue;
         arena_reset(&arena);
         experts_build(&x, &arena, &cases[i / FLAVOURS], f->dtype);
         results_take(&want, &arena, &x);
