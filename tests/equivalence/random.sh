@@ -159,6 +159,7 @@ draw() { # SEED
             dtype = of("float32 float32 bfloat16 bfloat16 float64 float16")
             batch = of("4 6 8 10 12 16")
             layers = 1 + random(6)
+            if (special ~ /every=2/ && layers < 2) layers = 2
             extra = seed % 2 ? features() : ""
             print "model.family=" family, "model.heads=" heads,
                 "model.kv_heads=" kv,
