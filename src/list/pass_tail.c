@@ -141,7 +141,7 @@ static status put_tail(struct step_list *out, const struct pipeline *p)
     const struct stage *first = &p->stages[0];
 
     TRY(put_world(out, p, DO_LOSS, pipeline_loss_values(p)));
-    if (first->program.z_loss > 0)
+    if (first->program.regular.z_loss > 0)
         TRY(put_world(out, p, DO_Z_LOSS, pipeline_loss_values(p)));
     for (int i = 0; i < p->count; i++)
         TRY(list_put(out, of_chunk(p, DO_SECOND, i)));

@@ -345,7 +345,7 @@ static status check_counts(const struct check *c)
     if (!c->list->forward) {
         expected[DO_LOSS] = expected[DO_NORM] = expected[DO_DECIDE] =
             expected[DO_ASK] = 1;
-        expected[DO_Z_LOSS] = first->program.z_loss > 0;
+        expected[DO_Z_LOSS] = first->program.regular.z_loss > 0;
         expected[DO_PEAKS] = first->request.qk_clip > 0;
         expected[DO_ROUTES] = pipeline_route_values(c->pipeline) > 0;
     }

@@ -132,11 +132,11 @@ static struct attention_dropout drop_of(const struct step *step,
     const struct program *p = run->program;
     uint32_t words[4];
 
-    if (p->attention_dropout == 0 || run->gradients == NULL)
+    if (p->regular.attention_dropout == 0 || run->gradients == NULL)
         return (struct attention_dropout){0};
     random_block(run->attention_dropout, (uint64_t)step->block, 0, words);
     return (struct attention_dropout){
-        .rate = p->attention_dropout, .key = {{words[0], words[1]}},
+        .rate = p->regular.attention_dropout, .key = {{words[0], words[1]}},
         .sequence = (uint64_t)run->batch.sequence,
         .head = (int64_t)p->place.at[AXIS_TENSOR] *
                 step->set.attention.heads};
@@ -495,7 +495,7 @@ slot nn_attention_ruled(struct program *p, slot qkv, int heads, int kv_heads,
         p->error = fail_striped("windows");
     if (rule->alibi && p->context_striped)
         p->error = fail_striped("linear biases of scores");
-    if (p->attention_dropout > 0 && p->context_striped)
+    if (p->regular.attention_dropout > 0 && p->context_striped)
         p->error = fail_striped("dropout of attention");
     p->steps[step].set.attention.cache = p->cache_count++;
     p->cache_width = 2 * (int64_t)kv_heads * width;

@@ -120,7 +120,8 @@ static size_t choose_scratch(const struct step *step, const struct program *p)
 
 static bool has_losses(const struct program *p, const struct step *step)
 {
-    return (p->balance > 0 || p->router_z > 0) && p->mode == PROGRAM_TRAIN &&
+    return (p->regular.balance > 0 || p->regular.router_z > 0) &&
+           p->mode == PROGRAM_TRAIN &&
            step->set.experts.form.experts > 1;
 }
 
@@ -211,7 +212,7 @@ static const double *weigh_sequences(const struct step *step, struct run *run)
     int64_t *one = (int64_t *)(void *)((char *)run->scratch + room.one);
     double *weights = (double *)(void *)((char *)run->scratch + room.weights);
     const struct router_balance balance = {
-        .counts = one, .experts = experts, .alpha = p->balance};
+        .counts = one, .experts = experts, .alpha = p->regular.balance};
 
     for (int64_t i = 0; i < room.sequences; i++) {
         for (int e = 0; e < experts; e++)
@@ -230,9 +231,9 @@ static status add_losses(const struct step *step, struct run *run,
 
     losses->mask = mask_of(step, run);
     losses->length = choice->tokens / room.sequences;
-    losses->z_loss = p->router_z;
+    losses->z_loss = p->regular.router_z;
     losses->scale = run->loss_scale;
-    if (p->balance == 0) return OK;
+    if (p->regular.balance == 0) return OK;
     TRY(count_sequences(step, run, choice, losses->mask));
     losses->weights = weigh_sequences(step, run);
     return OK;
@@ -272,7 +273,8 @@ static void choose_exchanges(const struct step *step, const struct program *p,
     static const enum axis axes[] = {AXIS_TENSOR, AXIS_CONTEXT};
     const int64_t count = p->sequences * step->set.experts.form.experts;
 
-    if (!exchange_backward(at) || !has_losses(p, step) || p->balance == 0)
+    if (!exchange_backward(at) || !has_losses(p, step) ||
+        p->regular.balance == 0)
         return;
     for (int i = 0; i < 2; i++) {
         const int size = p->mesh.size[axes[i]];

@@ -46,7 +46,7 @@ static status drop(const struct step *step, struct run *run,
                    struct dropout *call)
 {
     call->key = run->dropout;
-    call->rate = run->program->dropout;
+    call->rate = run->program->regular.dropout;
     call->rows = find_rows(step, run, call->y.shape[0]);
     return run->kernels->dropout(run->stream, call);
 }
@@ -110,7 +110,7 @@ const struct layer layer_dropout = {
 
 slot nn_dropout(struct program *p, slot x, int use)
 {
-    if (p->error != OK || p->dropout == 0) return x;
+    if (p->error != OK || p->regular.dropout == 0) return x;
     x = relayout_local(p, x);
     const int step = program_add_step(p, &layer_dropout, x);
     const slot output = program_add_slot(p, layer_dropout.name,

@@ -141,7 +141,7 @@ static status make_losses(const struct step *step, struct run *run,
         .gradient = gradient, .scale = run->loss_scale};
 
     if (gradient && run->z_losses != NULL) {
-        call.z_loss = run->program->z_loss;
+        call.z_loss = run->program->regular.z_loss;
         call.z_losses = run->z_losses + first;
     }
     if (program_tensor_ranks(run->program) > 1)

@@ -181,6 +181,18 @@ struct stream_info {
 
 enum program_mode { PROGRAM_TRAIN, PROGRAM_GENERATE };
 
+/* Terms that training adds to a loss, and the shares that it leaves out at
+ * random: passed from the options to the layers as one, so that another number
+ * is a field here, a row of options.def, its line in setup.c, and the layer
+ * that reads it. */
+struct regularization {
+    double z_loss;      /* coefficient of the head's z-loss; 0: none */
+    double balance;     /* coefficient of the routers' balance loss; 0: none */
+    double router_z;    /* likewise, of their z-loss */
+    double dropout;     /* probability; 0: the program has no such steps */
+    double attention_dropout; /* of attention's weights; 0: none */
+};
+
 struct program {
     enum program_mode mode;
     enum dtype dtype;   /* of activations and of weights as kernels read them */
@@ -207,11 +219,7 @@ struct program {
     int64_t context;    /* positions that tables and caches hold */
     int64_t vocab;
     int64_t logits_chunk; /* tokens whose logits exist at once */
-    double z_loss;      /* coefficient of the head's z-loss; 0: none */
-    double balance;     /* coefficient of the routers' balance loss; 0: none */
-    double router_z;    /* likewise, of their z-loss */
-    double dropout;     /* probability; 0: the program has no such steps */
-    double attention_dropout; /* of attention's weights; 0: none */
+    struct regularization regular;
     bool peaks;         /* largest scores are watched */
     struct precision_use precision; /* of products */
     int block;          /* being built; -1 outside */
@@ -234,8 +242,8 @@ struct program {
 };
 
 /* Sizes: sequences, length, context, vocab, batch, logits_chunk are set by the
- * caller after init and before the first nn_ call, as are z_loss, both
- * dropouts, peaks and the recipe. */
+ * caller after init and before the first nn_ call, as are regular, peaks and
+ * the recipe. */
 void program_init(struct program *program, enum program_mode mode,
                   enum dtype dtype, const struct grid *grid);
 void program_free(struct program *program);

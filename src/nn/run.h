@@ -64,7 +64,7 @@ struct run {
     struct sum_segment *segments; /* [run_segments] */
     void *cache;               /* generate: [caches][context, cache_width] */
     double *losses;            /* [tokens] of the micro-batch */
-    double *z_losses;          /* [tokens] likewise, with program->z_loss; else
+    double *z_losses;          /* [tokens] likewise, with a z-loss; else
                                 * NULL */
     struct random_key dropout, attention_dropout; /* keys of the run's masks */
     struct random_key recipe;  /* key of stochastic roundings */

@@ -338,7 +338,7 @@ void exchanges_of(struct exchanges *out, const struct pipeline *pipeline)
     add_tied(out, pipeline);
     add_world(out, pipeline, "norm", pipeline_norm_values(pipeline));
     add_world(out, pipeline, "loss", pipeline_loss_values(pipeline));
-    if (pipeline->stages[0].program.z_loss > 0)
+    if (pipeline->stages[0].program.regular.z_loss > 0)
         add_world(out, pipeline, "z-loss", pipeline_loss_values(pipeline));
     if (pipeline->stages[0].request.qk_clip > 0)
         add_world(out, pipeline, "largest scores",

@@ -110,11 +110,7 @@ static status build_program(struct stage *stage)
     p->overlap = r->overlap;
     p->domino = r->domino && program_tensor_ranks(p) > 1;
     p->logits_chunk = logits_chunk(r);
-    p->z_loss = r->z_loss;
-    p->balance = r->balance;
-    p->router_z = r->router_z;
-    p->dropout = r->dropout;
-    p->attention_dropout = r->attention_dropout;
+    p->regular = r->regular;
     p->peaks = r->qk_clip > 0 || r->observe;
     p->precision = r->precision;
     if (p->tokens > INT32_MAX / 2)
@@ -159,7 +155,8 @@ static size_t batch_bytes(const struct program *p, int frames)
 
     return (size_t)frames * frame_batch_bytes(p) + 3 * room_bytes(p) +
            arena_aligned(tokens * sizeof(int32_t)) +
-           (p->z_loss > 0 ? 2 : 1) * arena_aligned(tokens * sizeof(double)) +
+           (p->regular.z_loss > 0 ? 2 : 1) *
+               arena_aligned(tokens * sizeof(double)) +
            arena_aligned(peaks_bytes(p)) + arena_aligned(routes_bytes(p)) +
            arena_aligned((size_t)run_segments(p) * sizeof(struct sum_segment));
 }
@@ -573,7 +570,7 @@ static void prepare_run(struct stage *stage)
         .poison = check_lives() != CHECK_OFF};
     stage->run.positions = slice(&at, tokens * sizeof(int32_t));
     stage->run.losses = slice(&at, tokens * sizeof(double));
-    if (stage->program.z_loss > 0)
+    if (stage->program.regular.z_loss > 0)
         stage->run.z_losses = slice(&at, tokens * sizeof(double));
     if (stage->program.peaks)
         stage->run.peaks = slice(&at, peaks_bytes(&stage->program));

@@ -35,11 +35,7 @@ struct stage_request {
     int64_t length;        /* tokens of a sequence; generate: of one call */
     int64_t context;       /* positions of tables and caches; 0: length */
     int64_t logits_chunk;  /* tokens; 0: chosen here */
-    double z_loss;         /* coefficient; 0: none */
-    double balance, router_z; /* of routers: of the balance loss, of the
-                            * z-loss */
-    double dropout;        /* probability; 0: none */
-    double attention_dropout; /* likewise, of attention's weights */
+    struct regularization regular;
     uint64_t seed;         /* of its masks */
     struct precision_use precision; /* of products; zeroed: none */
     double qk_clip;        /* largest score that is left alone; 0: any */

@@ -466,9 +466,10 @@ static status resolve_request(struct setup *setup)
     *r = (struct stage_request){
         .model = &setup->model, .mode = PROGRAM_TRAIN,
         .length = o->data.sequence, .logits_chunk = o->train.logits_chunk,
-        .z_loss = o->train.z_loss, .balance = o->moe.balance_loss,
-        .router_z = o->moe.z_loss, .dropout = o->model.dropout,
-        .attention_dropout = o->model.attention_dropout,
+        .regular = {.z_loss = o->train.z_loss,
+                    .balance = o->moe.balance_loss,
+                    .router_z = o->moe.z_loss, .dropout = o->model.dropout,
+                    .attention_dropout = o->model.attention_dropout},
         .seed = (uint64_t)o->seed, .qk_clip = o->optimizer.qk_clip,
         .backward = BACKWARD_FUSED, .optimizer = true,
         .observe = o->observe.layers > 0,

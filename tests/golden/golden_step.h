@@ -50,9 +50,9 @@ static inline void golden_begin_with(struct stage *stage, struct model *model,
         .batch = SEQUENCES, .micro_batch = row->micro_batch,
         .length = LENGTH, .context = model->context, .threads = 2,
         .backward = row->backward, .recompute = &row->recompute,
-        .recompute_count = 1, .z_loss = extra->z_loss,
-        .dropout = extra->dropout,
-        .attention_dropout = extra->attention_dropout,
+        .recompute_count = 1,
+        .regular = {.z_loss = extra->z_loss, .dropout = extra->dropout,
+                    .attention_dropout = extra->attention_dropout},
         .qk_clip = extra->qk_clip, .seed = extra->seed};
 
     IS_OK(grid_resolve(&request.grid, &asked, &facts));

@@ -121,7 +121,7 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
         .prefetch = c->prefetch, .reshard = !c->keep, .rounds = c->rounds,
         .gather_once = c->once, .domino = c->domino,
         .overlap = c->domino || c->overlap ? 2 : 0,
-        .z_loss = c->z_loss ? 1e-4 : 0},
+        .regular.z_loss = c->z_loss ? 1e-4 : 0},
         .schedule = &schedule, .blocks = blocks};
     status result;
 

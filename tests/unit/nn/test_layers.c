@@ -301,10 +301,10 @@ static void stage_begin(struct stage *stage, const struct how *how)
         .micro_batch = how->micro_batch, .length = LENGTH, .threads = 1,
         .backward = how->backward, .recompute = &how->recompute,
         .recompute_count = 1, .seed = 9,
-        .dropout = strncmp(current->name, "dropout", 7) == 0 ? 0.3 : 0,
-        .attention_dropout =
+        .regular.dropout = strncmp(current->name, "dropout", 7) == 0 ? 0.3 : 0,
+        .regular.attention_dropout =
             strcmp(current->name, "dropout, attention") == 0 ? 0.3 : 0,
-        .z_loss = strcmp(current->name, "z-loss") == 0 ? 0.05 : 0};
+        .regular.z_loss = strcmp(current->name, "z-loss") == 0 ? 0.05 : 0};
 
     IS_OK(stage_plan(stage, &request));
     IS_OK(stage_open(stage));

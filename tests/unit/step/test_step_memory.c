@@ -64,8 +64,8 @@ static void begin(struct training *t, const struct memory_case *row,
         .threads = 2, .recompute = &row->recompute, .recompute_count = 1}};
 
     if (row->kind == &model_gpt2) {
-        request.stage.dropout = 0.1;
-        request.stage.z_loss = 0.01;
+        request.stage.regular.dropout = 0.1;
+        request.stage.regular.z_loss = 0.01;
         request.stage.qk_clip = 0.01;
     }
 
