@@ -312,8 +312,10 @@ static status fit_parts(const struct fit *fit, struct grid *grid)
                              ? grid->context / fit->mesh.size[AXIS_CONTEXT]
                              : grid->context;
 
-    while (fit->fast && contexts * grid->tensor > GRID_LEAVES_MAX &&
-           grid->tensor > ranks)
+    while (fit->fast && grid->tensor > ranks &&
+           (contexts * grid->tensor > GRID_LEAVES_MAX ||
+            (grid->context > 1 && /* a token of each in every chunk */
+             fit->length / (2 * grid->context) < grid->tensor)))
         grid->tensor = grid->tensor % 2 == 0 ? grid->tensor / 2 : ranks;
     if (contexts * grid->tensor <= GRID_LEAVES_MAX) return OK;
     FAIL(ERR_CONFIG, "mesh.context x mesh.tensor: %d context leaves of the "
