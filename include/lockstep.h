@@ -33,7 +33,8 @@ enum lockstep_exit {
     LOCKSTEP_EXIT_RESUME = 75,  /* saved and stopped on request: resume me */
     LOCKSTEP_EXIT_NUMERIC = 76, /* infinity or NaN; do not resume blindly */
     LOCKSTEP_EXIT_VERIFY = 77,  /* a check of our own promise failed */
-    LOCKSTEP_EXIT_CONFIG = 78   /* the configuration asks the impossible */
+    LOCKSTEP_EXIT_CONFIG = 78,  /* the configuration asks the impossible */
+    LOCKSTEP_EXIT_FIT = 79      /* no layout that was asked about fits */
 };
 
 /* Runs one command as the program does: reads argv, writes to stdout and

@@ -56,7 +56,7 @@ static status count_built(struct comm_rank *self, uint64_t context, int *count)
     void *built;
 
     *count = 0;
-    if (self == NULL) return OK; /* imagined */
+    if (self == NULL || self->imagined) return OK;
     for (int i = 0; i < self->built_count; i++)
         if (self->built[i].context == context) {
             *count = self->built[i].count++;

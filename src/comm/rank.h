@@ -15,6 +15,7 @@ struct comm_rank {
     struct built *built; /* owned */
     int built_count, built_capacity;
     int world_size;
+    bool imagined; /* of a world that only plans see: counts no groups */
     bool agreed; /* the last call was an agreement of all to fail: then nobody
                   * needs to be told, or kept from hearing of it, by an abort */
 };

@@ -406,7 +406,7 @@ static const struct comm_ops threads_ops = {
 
 status ranks_imagine(struct group *world, int count, int rank)
 {
-    static _Thread_local struct comm_rank nobody; /* counts nothing */
+    static _Thread_local struct comm_rank nobody = {.imagined = true};
 
     TRY(group_build_world(world, &threads_ops, NULL, &nobody, rank, count));
     return OK;

@@ -57,7 +57,7 @@ refused "tensr is not an axis" --ranks 2 --set mesh.order=tensr
 ends 0 "the grid gave way to the layout" "$program" train config.yaml --run fast --ranks 3 \
     --set numerics.mode=fast
 says "mode: fast" fast/config.yaml
-ends 78 "do not divide the grid "$program" resume fast --ranks 3 \
+ends 78 "do not divide the grid" "$program" resume fast --ranks 3 \
     --set train.steps=4 --set numerics.mode=exact
 ends 0 "finished 4 steps" "$program" resume fast --ranks 3 \
     --set train.steps=4

@@ -20,7 +20,8 @@ TEST(the_public_exit_codes_are_those_of_the_statuses)
                 {ERR_PEER, LOCKSTEP_EXIT_PEER},
                 {ERR_STOPPED, LOCKSTEP_EXIT_RESUME},
                 {ERR_NUMERIC, LOCKSTEP_EXIT_NUMERIC},
-                {ERR_VERIFY, LOCKSTEP_EXIT_VERIFY}};
+                {ERR_VERIFY, LOCKSTEP_EXIT_VERIFY},
+                {ERR_FIT, LOCKSTEP_EXIT_FIT}};
 
     EQUAL_INT(ROWS(rows), STATUS_COUNT);
     for (int i = 0; i < ROWS(rows); i++)
