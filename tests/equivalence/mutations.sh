@@ -4,6 +4,8 @@
 # program with one deliberate fault each (a sum removed, a wrong scale, a
 # shard swapped, a relayout skipped) in a copy of the tree, and demands that a
 # row turns red; the same rows are green without the fault.
+#
+# ONLY=PATTERN: only mutations whose names contain a match (grep -E).
 . "${0%/*}/../drills/common.sh"
 . "$tree/tests/equivalence/rows.sh"
 LIMIT=240
@@ -44,6 +46,7 @@ run_rows() {
 mutation() {
     local name=$1 file=$2 change=$3
     shift 3
+    grep -qE "${ONLY:-.}" <<<"$name" || return 0
     printf '%s\n' "$@" >layouts.txt
     cp -p "$copy/$file" kept
     sed -i -E "$change" "$copy/$file"
@@ -84,24 +87,24 @@ else
 fi
 
 mutation "a sum over ranks is left out" src/step/zero.c \
-    's/return comm_start\(z->copies, &call, &z->sums\[index\]\.sum\);/(void)call; return OK;/' \
+    's/return comm_start\(class->copies, &call, handle\);/(void)call; return OK;/' \
     "$data" "$hsdp"
 mutation "a scatter of sums is left out" src/step/zero.c \
-    's/return comm_start\(z->shard, &call, &z->sums\[index\]\.scatter\);/(void)call; return OK;/' \
+    's/return comm_start\(class_of\(z, item->unit\)->shard, &call, handle\);/(void)call; return OK;/' \
     "$zero" "$fsdp"
 mutation "the mean is over too few targets" src/step/step.c \
-    's/update_blocks\(&update, targets\)/update_blocks(\&update, targets \/ team_batch_size(step->team))/' \
+    's/update_blocks\(&update, targets > 0 \? targets : 1\)/update_blocks(\&update, targets \/ team_batch_size(step->team))/' \
     "$data"
-mutation "a clipped norm of this rank's shards" src/step/zero.c \
-    's/return comm_all_reduce\(z->shard, all, all, REDUCE_SUM\);/(void)all; return OK;/' \
+mutation "a clipped norm of this rank's shards" src/step/zero_norm.c \
+    's/return comm_all_reduce\(z->classes\[class\]\.shard, all, all, REDUCE_SUM\);/(void)all; return OK;/' \
     "$zero"
 mutation "new weights are not gathered" src/step/zero.c \
-    's/TRY\(comm_run\(z->shard, &call\)\);/(void)call;/' "$zero"
+    's/return shard != NULL \? comm_run\(shard, &call\) : OK;/(void)call; return OK;/' "$zero"
 mutation "shards are swapped" src/step/zero.c \
-    's/shard_cuts\(s, unit\)\[s->rank\]/shard_cuts(s, unit)[s->ranks - 1 - s->rank]/' \
+    's/shard_cuts\(s, unit\)\[shard_rank\(s, unit\)\]/shard_cuts(s, unit)[s->classes[s->units[unit].class].ranks - 1 - shard_rank(s, unit)]/' \
     "$zero"
-mutation "ranks take each other's sequences" src/step/execute.c \
-    's/^( *)team_batch_rank\(executor->team\);/\1(team_batch_rank(executor->team) + 1) % team_batch_size(executor->team);/' \
+mutation "ranks take each other's sequences" src/step/work.c \
+    's/^( *)team_batch_rank\(e->team\);/\1(team_batch_rank(e->team) + 1) % team_batch_size(e->team);/' \
     "$four"
 mutation "a chain of roots, not a tree" src/comm/sums.c \
     's/s->node\[s->count - 2\]\.span == s->node\[s->count - 1\]\.span/true/' \
@@ -130,7 +133,7 @@ mutation "counts of sequences are not joined" src/nn/choice.c \
     's/TRY\(comm_run\(run->groups\[axes\[i\]\], &call\)\);/TRY(i < 2 ? OK : comm_run(run->groups[axes[i]], \&call));/' \
     "$tensor"
 mutation "rows come back to other tokens" src/nn/experts.c \
-    's/for \(int64_t i = 0; i < choice->tokens \* choice->choices; i\+\+\)/for (int64_t i = 0; i + 1 < choice->tokens * choice->choices; i++)/' \
+    's/places\[i\] = \(int32_t\)i;/places[i] = (int32_t)(choice->tokens * choice->choices - 1 - i);/' \
     "$tensor"
 mutation "gates are not applied to gradients of tensor ranks" src/nn/experts.c \
     's/of\.a\.scales = choice\.gates\.data;/of.a.scales = is_shared(run) ? NULL : choice.gates.data;/' \
@@ -151,8 +154,8 @@ mutation "a gathered unit ends before the last piece" src/plan/residency.c \
 mutation "a product does not wait for its operand" src/nn/linear.c \
     's/TRY\(overlap_wait\(run, call\.a\.data\)\);//' "$tensor tensor.overlap=2"
 export LOCKSTEP_CHECK=lives:early
-mutation "gradients are given back under their sum" src/step/zero.c \
-    's/^( *)TRY\(comm_wait\(&z->sums\[index\]\.scatter\)\);/\1(void)index;/' \
+mutation "gradients are given back under their sum" src/step/execute.c \
+    's/^( *)TRY\(comm_wait\(&e->handles/\1if (i->kind != DO_GIVE) TRY(comm_wait(\&e->handles/' \
     "$fsdp train.micro_batch=1"
 unset LOCKSTEP_CHECK
 more=()
