@@ -287,10 +287,15 @@ const struct command commands[] = {
     {"import", "HF_DIR RUN", 2, 2, "turns a Hugging Face directory into a run",
      "Writes the weights as a checkpoint of step 0, which generate, score, "
      "export and\ninit.from accept. Every tensor of the directory must be "
-     "used exactly once; an error\nnames those that are not.",
+     "used exactly once; an error\nnames those that are not.\n\n"
+     "With --set moe.experts=8 a dense model becomes a mixture: every expert "
+     "begins as\na copy of the block's feed-forward part, the routers at "
+     "random. llama and mistral\nbecome mixtral, qwen3 becomes qwen3_moe; the "
+     "first loss is the dense model's.",
      "lockstep import SmolLM-135M runs/smol", false, command_import,
      {{"adapter", "DIR", "also imports the LoRA adapters of a PEFT directory",
       false},
+      {"set", "K=V", "moe.experts, moe.top_k, seed: makes a mixture", true},
       FLAG_JSON}},
     {"export", "MODEL HF_DIR", 2, 2, "writes a model as a Hugging Face "
      "directory",

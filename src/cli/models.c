@@ -2,6 +2,7 @@
 /* models.c - commands about finished weights: score, import, export. */
 #include <string.h>
 #include "base/json.h"
+#include "cli/config.h"
 #include "cli/run.h"
 #include "cli/table.h"
 #include "inference/export.h"
@@ -62,15 +63,56 @@ status command_score(struct arguments *arguments)
     return OK;
 }
 
+/* Reads what --set says of a mixture; *asked: anything. */
+static status read_upcycle(struct arguments *arguments, struct upcycle *out,
+                           bool *asked)
+{
+    static const char *const names[] = {"moe.experts=", "moe.top_k=", "seed="};
+    struct assignments said;
+    struct options_set set = {0};
+    status result;
+
+    TRY(assignments_read(&said, arguments));
+    *asked = said.count > 0;
+    TRY_GOTO(done, result, options_init(&set));
+    for (int i = 0; i < said.count; i++) {
+        bool known = false;
+
+        for (int j = 0; j < 3; j++)
+            known |= strncmp(said.items[i], names[j], strlen(names[j])) == 0;
+        if (!known)
+            FAIL_GOTO(done, result, ERR_USAGE,
+                      "--set %s: import takes moe.experts, moe.top_k and seed; "
+                      "the rest is said when the run is trained",
+                      said.items[i]);
+        TRY_GOTO(done, result, options_assign(&set, said.items[i],
+                                              ORIGIN_COMMAND_LINE));
+    }
+    *out = (struct upcycle){.experts = (int)set.values.moe.experts,
+                            .top_k = (int)set.values.moe.top_k,
+                            .seed = (uint64_t)set.values.seed};
+    if (*asked && out->experts < 1)
+        FAIL_GOTO(done, result, ERR_CONFIG,
+                  "moe.experts: import makes a mixture only with --set "
+                  "moe.experts=N, 1 or more");
+done:
+    options_free(&set);
+    return result;
+}
+
 status command_import(struct arguments *arguments)
 {
     struct import_result imported;
+    struct upcycle upcycle;
+    bool asked;
     struct json_writer writer = {0};
     struct text text = {0};
     status result;
 
+    TRY(read_upcycle(arguments, &upcycle, &asked));
     TRY(model_import(arguments->operands[0], arguments->operands[1],
-                     arguments_text(arguments, "adapter", NULL), &imported));
+                     arguments_text(arguments, "adapter", NULL),
+                     asked ? &upcycle : NULL, &imported));
     if (arguments_has(arguments, "json")) {
         json_write_begin(&writer, 2);
         json_write_object(&writer);

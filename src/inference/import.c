@@ -205,7 +205,7 @@ done:
 /* ---- reading, then writing ---- */
 
 static status read_source(struct importing *i, const char *source,
-                          const char *adapter)
+                          const char *adapter, const struct upcycle *upcycle)
 {
     struct session *session = &i->session;
     struct stage_request plan;
@@ -215,6 +215,11 @@ static status read_source(struct importing *i, const char *source,
         FAIL(ERR_CONFIG, "%s: is a %s already; import takes a Hugging Face "
                          "directory", source,
              session->kind == MODEL_RUN ? "run" : "checkpoint");
+    if (upcycle != NULL && adapter != NULL)
+        FAIL(ERR_CONFIG, "%s: adapters do not fit a mixture made of the model; "
+                         "import them, export the merged model, and import "
+                         "that with --set moe.experts", adapter);
+    if (upcycle != NULL) TRY(session_upcycle(session, upcycle));
     if (adapter != NULL) {
         TRY(session_adapt(session, adapter));
         TRY(lora_write_config(&session->model, &i->adapter));
@@ -224,6 +229,8 @@ static status read_source(struct importing *i, const char *source,
     plan.grid.tensor = 1; /* nothing is computed: the least frame */
     plan.threads = 1;
     TRY(session_stage(session, &plan, &i->stage));
+    if (upcycle != NULL)
+        TRY(session_start_routers(session, &i->stage, upcycle->seed));
     TRY(session_parts_add(&i->parts, &i->stage, "weight",
                           i->stage.run.weights, i->stage.program.dtype));
     TRY(model_write_config(&session->model, session->dtype, &i->config));
@@ -291,7 +298,8 @@ static status describe(const struct importing *i, const char *run,
     int64_t step;
 
     *out = (struct import_result){
-        .model = i->session.model, .tensors = i->parts.count,
+        .model = i->session.model, .dense = i->session.dense,
+        .tensors = i->parts.count,
         .parameters = i->stage.program.params.parameters,
         .dtype = i->session.dtype, .dropout = i->session.model.dropout,
         .tokenizer = i->tokenizer.length > 0};
@@ -300,12 +308,13 @@ static status describe(const struct importing *i, const char *run,
 }
 
 status model_import(const char *source, const char *run,
-                    const char *adapter, struct import_result *result)
+                    const char *adapter, const struct upcycle *upcycle,
+                    struct import_result *result)
 {
     struct importing i = {0};
     status code;
 
-    TRY_GOTO(done, code, read_source(&i, source, adapter));
+    TRY_GOTO(done, code, read_source(&i, source, adapter, upcycle));
     TRY_GOTO(done, code, write_run(&i, run));
     TRY_GOTO(done, code, describe(&i, run, result));
 done:
@@ -337,8 +346,14 @@ status import_print(const struct import_result *r, struct text *out)
         TRY(text_printf(out, "experts       %d of width %lld, %d for each "
                              "token\n", m->moe.experts,
                         (long long)m->moe.width, m->moe.top_k));
-    TRY(text_printf(out, "tensors       %d, each used exactly once\n",
-                    r->tensors));
+    if (r->dense != NULL)
+        TRY(text_printf(out, "tensors       %d; every expert begins as its "
+                             "block's feed-forward part in the %s, the "
+                             "routers at random\n", r->tensors,
+                        r->dense->name));
+    else
+        TRY(text_printf(out, "tensors       %d, each used exactly once\n",
+                        r->tensors));
     TRY(text_printf(out, "parameters    %s\n",
                     text_count(count, r->parameters)));
     TRY(text_printf(out, "type          %s, kept as %s\n", r->stored,

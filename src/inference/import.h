@@ -12,9 +12,11 @@
 #define LOCKSTEP_INFERENCE_IMPORT_H
 
 #include "inference/session.h"
+#include "inference/upcycle.h"
 
 struct import_result {
     struct model model;
+    const struct model_kind *dense; /* of the source of a mixture; or NULL */
     int tensors;              /* outside; each was used exactly once */
     int64_t parameters;
     enum dtype dtype;         /* in which they are stored now, exactly */
@@ -26,12 +28,14 @@ struct import_result {
 };
 
 /* adapter: a directory of PEFT whose adapters come beside the weights; NULL:
- * none. ERR_CONFIG: `source` is a run already, RUN holds one, or an
+ * none. upcycle: makes a mixture of a dense model; NULL: not. ERR_CONFIG:
+ * `source` is a run already, RUN holds one, or an
  * architecture that this build cannot follow; ERR_FORMAT: a tensor is missing,
  * unused or of another shape. RUN is not touched before everything was read.
  */
 status model_import(const char *source, const char *run,
-                    const char *adapter, struct import_result *result);
+                    const char *adapter, const struct upcycle *upcycle,
+                    struct import_result *result);
 /* The summary, as text of a few lines. */
 status import_print(const struct import_result *result, struct text *out);
 

@@ -354,7 +354,7 @@ static status load_weights(struct session *session,
     for (int i = 0; i < session->weights.count; i++)
         session->weights.entries[i].uses = 0;
     if (session->kind == MODEL_HUGGING_FACE)
-        return session_parts_import(parts, &session->model,
+        return session_parts_import(parts, &session->model, session->dense,
                                     &session->weights);
     return session_parts_load(parts, &session->checkpoint);
 }

@@ -24,6 +24,8 @@ struct session {
     char directory[PATH_BYTES]; /* that holds config.json and the weights */
     char tokenizer[PATH_BYTES]; /* its file; "" if there is none */
     struct model model;
+    const struct model_kind *dense; /* of the file, whose feed-forward parts
+                                 * become experts (upcycle.h); else NULL */
     enum dtype dtype;           /* that holds every stored weight exactly:
                                  * float64 if one is, else float32 */
     const char *stored;         /* type of the stored weights, "BF16", or

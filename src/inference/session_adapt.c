@@ -102,7 +102,7 @@ status session_load_adapters(struct session *session, struct stage *stage)
              session_parts_add(&parts, stage, "weight",
                                stage->memory[stage_keeps(stage)].data,
                                stage_keeps_dtype(stage)));
-    result = session_parts_import(&parts, &session->model,
+    result = session_parts_import(&parts, &session->model, NULL,
                                   &session->adapters);
 done:
     session_parts_free(&parts);

@@ -7,6 +7,7 @@
 #include "checkpoint/convert.h"
 #include "models/decoder.h"
 #include "inference/session_parts.h"
+#include "inference/upcycle.h"
 
 enum {
     CHUNK_BYTES = 1 << 20, /* of one transfer */
@@ -104,6 +105,8 @@ struct naming {
                                * NULL: its own */
     const char *head_before;  /* the family's name of a head that the file
                                * calls lm_head; NULL: the same name */
+    const struct model *model;
+    const struct model_kind *dense; /* the file's; NULL: the model's own */
 };
 
 /* As transformers 5 calls every head, GPT-NeoX's too. */
@@ -235,6 +238,24 @@ static status check_tied(const struct model *model, struct weights *weights,
     return OK;
 }
 
+/* The tensor's name where the file is dense and the model a mixture. NULL: it
+ * is not in the file. */
+static const char *source_name(const struct naming *naming, const char *name,
+                               char out[NAME_BYTES], bool *copy)
+{
+    char dense[NAME_BYTES];
+    const char *found;
+
+    *copy = false;
+    if (naming->dense != NULL)
+        name = upcycle_name(naming->model, naming->dense, name, dense,
+                            sizeof dense, copy);
+    if (name == NULL) return NULL;
+    found = file_name(naming, name, out);
+    if (found != out) snprintf(out, NAME_BYTES, "%s", found);
+    return out;
+}
+
 /* Every tensor of the model must be there, on whichever rank. */
 static status need_all(const struct session_parts *parts,
                        const struct model *model, struct weights *weights,
@@ -248,12 +269,15 @@ static status need_all(const struct session_parts *parts,
 
     for (int i = 0; i < parts->count; i++) {
         const struct saved_part *part = &parts->items[i];
-        char name[NAME_BYTES];
+        char buffer_of_name[NAME_BYTES];
+        const char *name;
+        bool copy;
         int index;
 
         if (!part_is_weight(part)) continue;
-        TRY(weights_need(weights, file_name(naming, part->name, name),
-                         part->dimensions, part->shape, &index));
+        name = source_name(naming, part->name, buffer_of_name, &copy);
+        if (name == NULL || copy) continue;
+        TRY(weights_need(weights, name, part->dimensions, part->shape, &index));
         if (i == 0 && model->tied)
             TRY(check_tied(model, weights, part, naming, buffer));
     }
@@ -264,8 +288,9 @@ static status need_all(const struct session_parts *parts,
 }
 
 static status import_all(const struct session_parts *parts,
-                         const struct model *model, struct weights *weights,
-                         void *buffer)
+                         const struct model *model,
+                         const struct model_kind *dense,
+                         struct weights *weights, void *buffer)
 {
     char name[NAME_BYTES];
     struct naming naming;
@@ -273,14 +298,18 @@ static status import_all(const struct session_parts *parts,
     const struct saved_part *held = session_parts_held(parts, &count);
 
     find_naming(parts, model, weights, &naming);
+    naming.model = model;
+    naming.dense = dense;
     find_head(model, weights, &naming);
     find_table(parts, model, weights, &naming);
     TRY(need_all(parts, model, weights, &naming, buffer));
     for (int i = 0; i < count; i++) {
-        const int index =
-            weights_find(weights, file_name(&naming, held[i].name, name));
+        bool copy;
+        const char *source = source_name(&naming, held[i].name, name, &copy);
+        int index;
 
-        if (!part_is_weight(&held[i])) continue;
+        if (source == NULL || !part_is_weight(&held[i])) continue;
+        index = weights_find(weights, source);
         CHECK(index >= 0);
         TRY(read_part(weights, index, &held[i], buffer));
     }
@@ -289,13 +318,14 @@ static status import_all(const struct session_parts *parts,
 
 status session_parts_import(const struct session_parts *parts,
                             const struct model *model,
+                            const struct model_kind *dense,
                             struct weights *weights)
 {
     void *buffer = NULL;
     status result;
 
     TRY(memory_take(CHUNK_BYTES, 1, &buffer));
-    result = import_all(parts, model, weights, buffer);
+    result = import_all(parts, model, dense, weights, buffer);
     memory_free(buffer);
     return result;
 }

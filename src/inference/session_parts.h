@@ -57,9 +57,11 @@ status session_parts_load(const struct session_parts *parts,
  * tensor there must be used exactly once; buffers that are no weights (causal
  * masks, rotary frequencies) are passed over; names may lack the family's first
  * word ("transformer.", "model."); when `tied`, a head of its own must equal
- * the embedding in every byte. ERR_FORMAT. */
+ * the embedding in every byte. dense: the kind of the directory where the model
+ * is a mixture made of it (upcycle.h), else NULL. ERR_FORMAT. */
 status session_parts_import(const struct session_parts *parts,
                             const struct model *model,
+                            const struct model_kind *dense,
                             struct weights *weights);
 /* Writes the parts as safetensors: *.safetensors and, beyond 5 GB, shards and
  * an index, in an existing directory. */

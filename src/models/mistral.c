@@ -38,7 +38,8 @@ const struct model_kind model_mistral = {
     .name = "mistral", .architecture = "MistralForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder_llama,
     CONFIG_ROWS(rows), .no_attention_bias = true, .no_mlp_bias = true,
-    .windowed = true, .build = decoder_build, .read_more = read_window,
+    .windowed = true, .mixture = &model_mixtral, .build = decoder_build,
+    .read_more = read_window,
     .write_more = config_write_window};
 
 const struct model_kind model_ministral = {

@@ -115,6 +115,8 @@ struct model_kind {
     bool expert_sizes;        /* experts have a width of their own, and some
                                * blocks may be dense */
     bool shared_expert;       /* may have an expert of all tokens */
+    const struct model_kind *mixture; /* the family that copies of its
+                               * feed-forward parts make; NULL: none */
     /* Appends the steps of the whole model to a program whose sizes are set. */
     status (*build)(struct program *program, const struct model *model);
     /* Reads parts of a config.json that rows cannot express; NULL: nothing. */

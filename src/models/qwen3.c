@@ -24,5 +24,6 @@ const struct model_kind model_qwen3 = {
     .name = "qwen3", .architecture = "Qwen3ForCausalLM",
     .layer_prefix = "model.layers.%d.", .decoder = &decoder,
     CONFIG_ROWS(rows), .no_mlp_bias = true, .windowed = true,
-    .window_layers = true, .build = decoder_build,
+    .window_layers = true, .mixture = &model_qwen3_moe,
+    .build = decoder_build,
     .read_more = config_read_last, .write_more = config_write_last};

@@ -41,6 +41,42 @@ else bad "exported" "another text" log; fi
 must train config.yaml --run further --set init.from=whole \
     --set model.from=whole --set train.steps=2 --set lora.rank=2
 
+# --- a dense model becomes a mixture: its first loss is the dense one's ---
+for name in llama_untied mistral qwen3; do
+    must import "$golden/$name" "up-$name" --set moe.experts=4
+    for model in "$golden/$name" "up-$name"; do
+        must score "$model" --tokens "$golden/$name/tokens.json" \
+            --dtype float64 --json
+        grep -o '"loss": [0-9.]*' log
+    done >losses
+    if awk '{ l[NR] = $2 } END { d = l[1] - l[2]
+            exit !(NR == 2 && d < 1e-12 && d > -1e-12) }' losses; then
+        ok "$name as a mixture: the same loss"
+    else bad "$name as a mixture" "another loss" losses; fi
+done
+must train config.yaml --run dense --set train.steps=2
+must export dense dense-out
+must import dense-out sparse --set moe.experts=4 --set moe.top_k=2
+for model in dense sparse; do
+    must train config.yaml --run "from-$model" --ranks 2 --set mesh.shard=2 \
+        --set zero=fsdp --set init.from=$model --set model.from=$model \
+        --set train.steps=3
+    grep -m 1 -o '"loss": *[0-9.]*' "from-$model/metrics.jsonl" | cut -c 1-15
+done >losses
+if [ "$(sort -u losses | wc -l)" = 1 ] && [ "$(wc -l <losses)" = 2 ]; then
+    ok "a mixture trains from the dense model's loss"
+else bad "a mixture trains from the dense model's loss" "another" losses; fi
+expect "upcycled: a family without mixture" 78 "a qwen2 cannot become" \
+    import "$golden/qwen2" none --set moe.experts=4
+expect "upcycled: biases" 78 "has attention biases, and no mixtral" \
+    import "$golden/llama_tied_bias" none --set moe.experts=4
+expect "upcycled: no experts" 78 "makes a mixture only with" \
+    import "$golden/mistral" none --set moe.top_k=2
+expect "upcycled: too many choices" 78 "moe.top_k: 5 of 4 experts" \
+    import "$golden/mistral" none --set moe.experts=4 --set moe.top_k=5
+expect "upcycled: other options" 2 "import takes moe.experts, moe.top_k" \
+    import "$golden/mistral" none --set moe.experts=4 --set train.steps=3
+
 # --- what cannot be ---
 refuse() { # NAME WORDS SETTING...
     local name=$1 words=$2 sets=() set

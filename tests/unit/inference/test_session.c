@@ -153,7 +153,7 @@ static void round_trip(const char *name)
     join(tokens, source, "tokens.json");
     join(run, directory, "run");
     join(out, directory, "deep/exported/");
-    IS_OK(model_import(source, run, NULL, &imported));
+    IS_OK(model_import(source, run, NULL, NULL, &imported));
     same_options(run);
     IS_OK(export_to(run, out, &exported));
     EQUAL_INT(imported.parameters, exported.parameters);
@@ -169,9 +169,9 @@ static void round_trip(const char *name)
         same_scores(directory, i);
     }
     FAILS(export_to(run, out, &exported), ERR_CONFIG, "is not empty");
-    FAILS(model_import(source, run, NULL, &imported), ERR_CONFIG,
+    FAILS(model_import(source, run, NULL, NULL, &imported), ERR_CONFIG,
           "holds a run already");
-    FAILS(model_import(run, out, NULL, &imported), ERR_CONFIG,
+    FAILS(model_import(run, out, NULL, NULL, &imported), ERR_CONFIG,
           "is a run already");
     status_clear();
     IS_OK(directory_remove(directory));
@@ -292,7 +292,7 @@ TEST(the_text_part_of_a_model_of_images_is_taken)
         join(run, directory, "run");
         join(source, golden, "gemma3");
         join(tokens, source, "tokens.json");
-        const status made = model_import(directory, run, NULL, &result);
+        const status made = model_import(directory, run, NULL, NULL, &result);
 
         if (rows[i].words != NULL) {
             FAILS(made, ERR_FORMAT, rows[i].words);
@@ -327,7 +327,7 @@ TEST(every_tensor_must_be_used_exactly_once)
         test_directory(directory);
         join(run, directory, "run");
         broken_copy(rows[i].model, directory, rows[i].from, rows[i].into);
-        FAILS(model_import(directory, run, NULL, &result), ERR_FORMAT,
+        FAILS(model_import(directory, run, NULL, NULL, &result), ERR_FORMAT,
               rows[i].words);
         CHECK(!file_exists(run));
         IS_OK(directory_remove(directory));
@@ -348,7 +348,7 @@ TEST(a_head_may_have_its_usual_name)
     join(tokens, source, "tokens.json");
     broken_copy("gpt_neox", directory, "\"embed_out.weight\"",
                 "\"lm_head.weight\"  ");
-    IS_OK(model_import(directory, run, NULL, &result));
+    IS_OK(model_import(directory, run, NULL, NULL, &result));
     (void)score_into(source, tokens, directory, 0);
     (void)score_into(run, tokens, directory, 1);
     same_scores(directory, 1);
@@ -400,9 +400,9 @@ TEST(a_tied_head_must_equal_the_embedding)
         join(run, directory, "run");
         add_head(directory, equal);
         if (equal)
-            IS_OK(model_import(directory, run, NULL, &result));
+            IS_OK(model_import(directory, run, NULL, NULL, &result));
         else
-            FAILS(model_import(directory, run, NULL, &result), ERR_FORMAT,
+            FAILS(model_import(directory, run, NULL, NULL, &result), ERR_FORMAT,
                   "lm_head.weight differs from model.embed_tokens.weight");
         IS_OK(directory_remove(directory));
     }
@@ -552,7 +552,7 @@ TEST(a_configuration_that_lies_is_refused)
         test_directory(directory);
         join(run, directory, "run");
         change_config(directory, "gpt2", rows[i].from, rows[i].into);
-        FAILS(model_import(directory, run, NULL, &result), rows[i].code,
+        FAILS(model_import(directory, run, NULL, NULL, &result), rows[i].code,
               rows[i].words);
         CHECK(!file_exists(run));
         IS_OK(directory_remove(directory));

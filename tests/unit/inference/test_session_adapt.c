@@ -116,7 +116,7 @@ static void import_beside(const struct adapter_case *row, const char *adapter,
     struct import_result imported;
 
     join(base, models, row->model);
-    IS_OK(model_import(base, run, adapter, &imported));
+    IS_OK(model_import(base, run, adapter, NULL, &imported));
     EQUAL_INT(imported.model.lora.class_count, row->classes);
     EQUAL_INT(imported.model.lora.varied, row->varied);
 }
@@ -263,7 +263,7 @@ TEST(what_is_not_computed_is_named)
         join(run, directory, "run");
         join(base, models, "gpt2");
         change_settings(directory, row->from, row->to);
-        FAILS(model_import(base, run, directory, &result), row->code,
+        FAILS(model_import(base, run, directory, NULL, &result), row->code,
               row->words);
         CHECK(!file_exists(run));
         IS_OK(directory_remove(directory));
@@ -297,7 +297,7 @@ TEST(values_that_are_none_are_named)
     join(copy, directory, "copy");
     change_settings(directory, "\"r\"", "\"r\"");
     spoil(directory, "adapter_model.safetensors");
-    FAILS(model_import(base, run, directory, &result), ERR_FORMAT,
+    FAILS(model_import(base, run, directory, NULL, &result), ERR_FORMAT,
           "lora_B.weight: the value at [");
     CHECK(!file_exists(run));
     IS_OK(directory_make(copy));
@@ -309,7 +309,7 @@ TEST(values_that_are_none_are_named)
         text_free(&text);
     }
     spoil(copy, "model.safetensors");
-    FAILS(model_import(copy, run, NULL, &result), ERR_FORMAT,
+    FAILS(model_import(copy, run, NULL, NULL, &result), ERR_FORMAT,
           "] is NaN; weights must be finite");
     CHECK(!file_exists(run));
     IS_OK(directory_remove(directory));
@@ -324,12 +324,12 @@ TEST(a_directory_without_adapters_is_named)
     test_directory(directory);
     join(run, directory, "run");
     join(base, models, "gpt2");
-    FAILS(model_import(base, run, base, &result), ERR_MISSING,
+    FAILS(model_import(base, run, base, NULL, &result), ERR_MISSING,
           "has no adapter_config.json");
     change_settings(directory, "\"r\"", "\"r\"");
     /* Llama has no c_attn. */
     join(base, models, "llama_untied");
-    FAILS(model_import(base, run, directory, &result), ERR_CONFIG,
+    FAILS(model_import(base, run, directory, NULL, &result), ERR_CONFIG,
           "names no matrix of this model's blocks");
     IS_OK(directory_remove(directory));
     status_clear();
