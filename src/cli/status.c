@@ -60,8 +60,8 @@ static void print_status(const struct run_report *r, const char *run)
 {
     static const char *const states[] = {
         [RUN_RUNS] = "runs",
-        [RUN_ALONE] = "runs, but its supervisor is gone: a rank that dies now "
-                      "is not replaced",
+        [RUN_ALONE] = ("runs, but its supervisor is gone: a rank that dies "
+                       "now is not replaced"),
         [RUN_RESTARTS] = "is being restarted", [RUN_ENDED] = "has ended",
         [RUN_DEAD] = "is dead: nobody lives, and nobody said why"};
     char text[160];

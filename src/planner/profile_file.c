@@ -107,7 +107,8 @@ static status read_constants(struct machine *machine, const char *path,
             FAIL(ERR_FORMAT, "%s: constants.%s: expected a number", path, key);
         }
         for (int m = 0; m < MARKS; m++)
-            if (strcmp(mark, mark_name(m)) == 0) found = (enum mark)m;
+            if (strcmp(mark, mark_name((enum mark)m)) == 0)
+                found = (enum mark)m;
         TRY(machine_set(machine, path, key, number, found));
     }
     return OK;

@@ -111,37 +111,27 @@ status CPU(experts_combine)(struct stream *stream,
 
 /* ---- gates ---- */
 
-ELEMENTARY void dots(enum dtype dtype, const struct experts_gates *p,
-                     int64_t first, int64_t last)
+ELEMENTARY void dots(enum dtype rows, enum dtype of_dy,
+                     const struct experts_gates *p, int64_t first,
+                     int64_t last)
 {
     for (int64_t i = first; i < last; i++) {
-        const struct elements dy = {at(&p->dy, i / p->choices, 0), dtype};
+        const struct elements dy = {at(&p->dy, i / p->choices, 0), of_dy};
         float *out = (float *)p->dgates.data +
                      i / p->choices * p->dgates.stride[0] + i % p->choices;
 
         *out = 0;
         if (p->places[i] < 0) continue;
         *out = lanes_dot(dy, (struct elements){at(&p->rows, p->places[i], 0),
-                                               dtype}, p->dy.shape[1]);
+                                               rows}, p->dy.shape[1]);
     }
 }
 
-/* Rows of another type than dy. */
-static void dots_mixed(const struct experts_gates *p, int64_t first,
-                       int64_t last)
+/* Rows may be of another type than dy. */
+ELEMENTARY void dots_of(enum dtype dy, const struct experts_gates *p,
+                        int64_t first, int64_t last)
 {
-    for (int64_t i = first; i < last; i++) {
-        const struct elements dy = {at(&p->dy, i / p->choices, 0),
-                                    p->dy.dtype};
-        float *out = (float *)p->dgates.data +
-                     i / p->choices * p->dgates.stride[0] + i % p->choices;
-
-        *out = 0;
-        if (p->places[i] < 0) continue;
-        *out = lanes_dot(dy, (struct elements){at(&p->rows, p->places[i], 0),
-                                               p->rows.dtype},
-                         p->dy.shape[1]);
-    }
+    ELEMENT_CHOOSE(p->rows.dtype, dots, dy, p, first, last);
 }
 
 static void gates_body(void *argument, int index, int threads)
@@ -151,8 +141,7 @@ static void gates_body(void *argument, int index, int threads)
 
     threads_split(p->dy.shape[0] * p->choices, 1, index, threads, &first,
                   &last);
-    if (p->dy.dtype != p->rows.dtype) dots_mixed(p, first, last);
-    else ELEMENT_CHOOSE(p->dy.dtype, dots, p, first, last);
+    ELEMENT_CHOOSE(p->dy.dtype, dots_of, p, first, last);
 }
 
 status CPU(experts_gates)(struct stream *stream, const struct experts_gates *p)

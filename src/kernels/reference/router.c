@@ -5,7 +5,7 @@
 #include "kernels/view.h"
 
 #define ROUTER_ROW(row) NAME(row)
-#define ROUTER_SIMD _Pragma("omp simd")
+#define ROUTER_SIMD /* plain loops */
 #include "kernels/router_rows.h"
 
 /* ---- jitter ---- */
