@@ -60,7 +60,9 @@ static void objection(struct meeting *m, const struct visitor *v,
         snprintf(why, DOOR_SENTENCE_BYTES, "this is the meeting of the ranks");
     else if (v->generation != m->generation)
         snprintf(why, DOOR_SENTENCE_BYTES,
-                 "generation %llu is over, this is generation %llu",
+                 v->generation < m->generation
+                     ? "generation %llu is over, this is generation %llu"
+                     : "generation %llu has not begun, this is generation %llu",
                  (unsigned long long)v->generation,
                  (unsigned long long)m->generation);
     else if (v->size != m->size || v->rank < 0 || v->rank >= m->size)

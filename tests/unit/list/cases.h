@@ -114,7 +114,7 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
     struct pipeline_request request = {.stage = {
         .model = case_model(c->tied), .mode = PROGRAM_TRAIN,
         .dtype = DTYPE_F32,
-        .grid = {share, 4, c->context > 1 ? 2 : 1}, .batch = share,
+        .grid = {share, 4, c->context > 1 ? 2 : 1, 0}, .batch = share,
         .micro_batch = micro,
         .length = CASE_LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = 1, .recompute = none, .recompute_count = 1,

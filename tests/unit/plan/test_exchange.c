@@ -14,7 +14,7 @@ static void plan(struct pipeline *pipeline, const char *zero, int data,
 {
     struct pipeline_request request = {.stage = {
         .model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .grid = {8 / (data * shard), 2, 1}, .mesh = mesh_alone(),
+        .grid = {8 / (data * shard), 2, 1, 0}, .mesh = mesh_alone(),
         .batch = 8 / (data * shard), .micro_batch = 1, .length = 16,
         .backward = BACKWARD_FUSED, .optimizer = true, .threads = 1}};
 

@@ -36,7 +36,7 @@ static struct stage_request request_of(const struct model *model,
     const int rounds = l->rounds > 0 ? l->rounds : 1;
     struct stage_request request = {
         .model = model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-        .grid = {16 / ranks / rounds, 2, 1}, .mesh = mesh_alone(),
+        .grid = {16 / ranks / rounds, 2, 1, 0}, .mesh = mesh_alone(),
         .batch = 16 / ranks / rounds, .micro_batch = 16 / ranks / rounds,
         .length = 16, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = 1, .recompute = l->recompute ? block : none,

@@ -33,7 +33,7 @@ static void begin(struct training *t, int64_t batch, int64_t micro_batch)
     static const char *const recompute = "none";
     struct pipeline_request request = {.stage = {
         .model = &t->model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F64,
-        .grid = {(int)batch, 2, 1}, .batch = batch,
+        .grid = {(int)batch, 2, 1, 0}, .batch = batch,
         .micro_batch = micro_batch, .length = LENGTH,
         .backward = BACKWARD_FUSED, .optimizer = true, .threads = 2,
         .recompute = &recompute, .recompute_count = 1}};

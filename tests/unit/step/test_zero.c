@@ -257,7 +257,7 @@ static status plan(const struct layout *l, struct pipeline *p,
     const int ranks = mesh_batch_ranks(mesh);
     struct pipeline_request request = {
         .stage = {.model = &model, .mode = PROGRAM_TRAIN, .dtype = DTYPE_F32,
-                  .grid = {BATCH / ranks, 1, 1}, .mesh = *mesh,
+                  .grid = {BATCH / ranks, 1, 1, 0}, .mesh = *mesh,
                   .place = *place, .batch = BATCH / ranks,
                   .micro_batch = l->micro_batch, .length = LENGTH,
                   .backward = BACKWARD_FUSED, .optimizer = true, .threads = 1,
