@@ -49,7 +49,8 @@ struct door_client {
     int64_t end_ns;       /* then it is dropped */
     size_t got;
     bool challenged;
-    unsigned char record[DOOR_RECORD_BYTES], nonce[SHA256_BYTES];
+    _Alignas(8) unsigned char record[DOOR_RECORD_BYTES]; /* a struct hello */
+    unsigned char nonce[SHA256_BYTES];
 };
 
 struct door {

@@ -59,11 +59,13 @@ struct list_pass {
 extern const struct list_pass list_passes[];
 extern const int list_pass_count;
 
-/* Instructions that instruction `number` needs: [i->needs] numbers. */
+/* Instructions that instruction `number` needs: [i->needs] numbers. NULL: the
+ * list has none. */
 static inline const int32_t *list_needs(const struct step_list *list,
                                         int number)
 {
-    return list->needs + list->items[number].first_need;
+    return list->needs != NULL
+               ? list->needs + list->items[number].first_need : NULL;
 }
 /* The group whose messages an instruction makes: the name by which traffic is
  * counted, its size and this rank in it; size 1: nothing is sent. */

@@ -79,8 +79,9 @@ static void copy_list(struct step_list *to, const struct step_list *from)
         IS_OK(list_put(to, from->items[i]));
     IS_OK(memory_take((size_t)from->need_count + 1, sizeof *to->needs,
                       (void **)&to->needs));
-    memcpy(to->needs, from->needs,
-           (size_t)from->need_count * sizeof *to->needs);
+    if (from->need_count > 0)
+        memcpy(to->needs, from->needs,
+               (size_t)from->need_count * sizeof *to->needs);
 }
 
 static void swap(struct step_list *list, int a, int b)
