@@ -2,18 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # fuzz.sh BUILD - runs each fuzzer of BUILD for FUZZ_SECONDS, two at a time.
 #
+# Each run draws other inputs. FUZZ_SEED=N (above 0) draws those of number N
+# again: CI does, so that it judges a change and not a draw.
 # What a fuzzer finds is left in BUILD/found/; it runs again with
 # BUILD/tests/fuzz/fuzz_<what> FILE. Ends with "N passed, N failed".
 set -u
 build=$1
 seconds=${FUZZ_SECONDS:-20}
+seed=${FUZZ_SEED:-0}
 mkdir -p "$build/found"
 
 one() {
     local name=$1 what=${1#fuzz_} corpus=$build/corpus/$1 code
     mkdir -p "$corpus"
     [ -d "tests/fuzz/seeds/$what" ] && cp -n "tests/fuzz/seeds/$what/"* "$corpus"
-    "$build/tests/fuzz/$name" -max_total_time="$seconds" -timeout=10 \
+    "$build/tests/fuzz/$name" -max_total_time="$seconds" -seed="$seed" \
+        -reload=0 -timeout=10 \
         -rss_limit_mb=2048 -malloc_limit_mb=1024 -max_len=65536 \
         -artifact_prefix="$build/found/$name-" "$corpus" \
         >"$build/$name.log" 2>&1
@@ -27,7 +31,7 @@ one() {
 }
 
 export -f one
-export build seconds
+export build seconds seed
 names=$(cd tests/fuzz && ls fuzz_*.c 2>/dev/null | sed 's/\.c$//')
 [ -n "$names" ] || { echo "no fuzzers"; echo "0 passed, 1 failed"; exit 1; }
 out=$(echo "$names" | xargs -P 2 -I{} bash -c 'one {}')

@@ -52,9 +52,9 @@ static size_t separator_at(const struct reading *reading, size_t at)
     if (left < length || memcmp(line, separator, length) != 0) return 0;
     if (left == length) return length;
     if (line[length] == '\n') return length + 1;
-    if (left > length + 1 && line[length] == '\r' && line[length + 1] == '\n')
-        return length + 2;
-    return 0;
+    if (line[length] != '\r') return 0;
+    if (left == length + 1) return left; /* the file ends here */
+    return line[length + 1] == '\n' ? length + 2 : 0;
 }
 
 static status take_text(struct reading *reading, const char *text,

@@ -59,6 +59,7 @@ TEST(documents_are_cut_where_the_rules_say)
         {"a.txt", "one\n<|endoftext|>\ntwo", "one\n|two|"},
         {"a.txt", "<|endoftext|>\r\none\n<|endoftext|>\n<|endoftext|>",
          "one\n|"},
+        {"a.txt", "one\n<|endoftext|>\r", "one\n|"}, /* as packed text */
         {"a.txt", "one <|endoftext|>\n<|endoftext|> two\n",
          "one <|endoftext|>\n<|endoftext|> two\n|"},
         {"a.jsonl", "{\"text\":\"a\\n\\u00e9\"}\n\n  \n{\"text\":\"\"}\r\n"
