@@ -6,6 +6,7 @@
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "cli/run.h"
 #include "comm/crew.h"
 #include "comm/launch.h"
@@ -63,8 +64,8 @@ static status wait_for_all(struct crew *crew, int signals,
         if (poll_one.revents != 0) pass_signals_on(signals, crew);
         if (changed >= 0) note_end(crew, changed, outcome);
         if (outcome->rank < 0) continue;
-        if (end == 0) end = door_now_ns() + (int64_t)GRACE_MS * 1000000;
-        if (door_now_ns() > end) crew_fence(crew);
+        if (end == 0) end = clock_ns() + (int64_t)GRACE_MS * 1000000;
+        if (clock_ns() > end) crew_fence(crew);
     }
     return OK;
 }

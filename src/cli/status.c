@@ -3,6 +3,7 @@
  * is, and what happened to it. */
 #include <stdio.h>
 #include <string.h>
+#include "base/clock.h"
 #include "checkpoint/run_dir.h"
 #include "cli/run.h"
 #include "comm/door.h"
@@ -14,7 +15,7 @@
 static void rank_text(const struct run_report *r, int rank, char out[160])
 {
     if (r->board != NULL)
-        position_text(r->board, rank, door_now_ns(), out);
+        position_text(r->board, rank, clock_ns(), out);
     else
         snprintf(out, 160, "rank %d: %s", rank,
                  r->rank[rank].lives ? "lives" : "is gone");

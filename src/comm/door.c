@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* door.c - the server's side of door.h: a listener and its unproved clients. */
+#include "base/clock.h"
 #include "comm/door.h"
 
 #include <errno.h>
@@ -69,7 +70,7 @@ static void welcome(struct door *door)
         if (descriptor < 0) return;
         *place_for_one(door) = (struct door_client){
             .descriptor = descriptor,
-            .end_ns = door_now_ns() + (int64_t)DOOR_MS * 1000000};
+            .end_ns = clock_ns() + (int64_t)DOOR_MS * 1000000};
     }
 }
 
@@ -120,7 +121,7 @@ static enum client_news client_step(const struct door *door,
         return hmac_equal(expected, client->record + sizeof *hello)
                    ? CLIENT_PROVED : CLIENT_BAD;
     }
-    return door_now_ns() > client->end_ns ? CLIENT_BAD : CLIENT_WAITS;
+    return clock_ns() > client->end_ns ? CLIENT_BAD : CLIENT_WAITS;
 }
 
 bool door_step(struct door *door, struct visitor *visitor, int *descriptor)
@@ -149,7 +150,7 @@ bool door_step(struct door *door, struct visitor *visitor, int *descriptor)
 
 status door_answer(int *descriptor, const char *why)
 {
-    const int64_t end = door_now_ns() + (int64_t)DOOR_MS * 1000000;
+    const int64_t end = clock_ns() + (int64_t)DOOR_MS * 1000000;
     struct answer_record answer = {.refused = why != NULL && why[0] != '\0'};
     status result;
 

@@ -92,7 +92,6 @@ status door_knock(int *descriptor, const char *address,
 status door_read(int descriptor, void *bytes, size_t length, int64_t end_ns);
 status door_write(int descriptor, const void *bytes, size_t length,
                   int64_t end_ns);
-int64_t door_now_ns(void);
 /* HOST:0 of this machine, as it is seen from an address that it can reach. */
 status door_near_side(const char *address, char out[DOOR_ADDRESS_BYTES]);
 

@@ -11,11 +11,6 @@
 #include "base/clock.h"
 #include "comm/door_records.h"
 
-int64_t door_now_ns(void)
-{
-    return clock_ns();
-}
-
 status draw_bytes(void *out, size_t length)
 {
     if (getrandom(out, length, 0) != (ssize_t)length)
@@ -135,7 +130,7 @@ static status await(int descriptor, short events, int64_t end_ns)
     struct pollfd poll_one = {.fd = descriptor, .events = events};
 
     for (;;) {
-        const int64_t left = end_ns - door_now_ns();
+        const int64_t left = end_ns - clock_ns();
         int ready;
 
         if (left <= 0) FAIL(ERR_PEER, "no answer in time");
@@ -213,7 +208,7 @@ status door_knock(int *descriptor, const char *address,
                   const struct visitor *self, const struct token *token,
                   int64_t limit_ms)
 {
-    const int64_t end = door_now_ns() + limit_ms * 1000000;
+    const int64_t end = clock_ns() + limit_ms * 1000000;
     char why[256];
 
     *descriptor = -1;

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "comm/door_records.h"
 
 enum {
@@ -113,8 +114,8 @@ static status connect_wait(int descriptor, const char *address, int64_t end_ns)
     socklen_t length = sizeof(int);
     int error = 0;
 
-    while (door_now_ns() < end_ns) {
-        const int64_t left = (end_ns - door_now_ns()) / 1000000 + 1;
+    while (clock_ns() < end_ns) {
+        const int64_t left = (end_ns - clock_ns()) / 1000000 + 1;
 
         if (poll(&poll_one, 1, (int)left) <= 0) continue;
         getsockopt(descriptor, SOL_SOCKET, SO_ERROR, &error, &length);

@@ -7,6 +7,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/clock.h"
 
 status meeting_open(struct meeting *meeting, const char *address,
                     const struct token *token, uint64_t job)
@@ -84,7 +85,7 @@ static void objection(struct meeting *m, const struct visitor *v,
 
 static status tell_all(struct meeting *m)
 {
-    const int64_t end = door_now_ns() + (int64_t)DOOR_MS * 1000000;
+    const int64_t end = clock_ns() + (int64_t)DOOR_MS * 1000000;
 
     for (int i = 0; i < m->size; i++) {
         struct meeting_seat *seat = &m->seats[i];

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <time.h>
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/meter.h"
 #include "comm/process_world.h"
 
@@ -190,14 +191,14 @@ static void await_news(struct process_world *world, int64_t deadline)
 static int ask(struct process_world *world, const struct waiting *asker,
                int peer)
 {
-    const int64_t end = door_now_ns() + (int64_t)ANSWER_MS * 1000000;
+    const int64_t end = clock_ns() + (int64_t)ANSWER_MS * 1000000;
 
     world->answer.id = ++world->last_id;
     world->answer.came = false;
     process_tell(world, peer, (struct frame){
         .kind = FRAME_QUESTION, .id = world->answer.id,
         .context = asker->context, .tag = asker->tag});
-    while (!world->answer.came && !world->aborted && door_now_ns() < end)
+    while (!world->answer.came && !world->aborted && clock_ns() < end)
         await_news(world, end);
     return world->answer.came ? world->answer.peer : -1;
 }
@@ -225,7 +226,7 @@ static void give_up(struct operation *op, const struct waiting *waiting)
     int missing;
 
     if (world->asks) {
-        await_news(world, door_now_ns() + (int64_t)ANSWER_MS * 1000000);
+        await_news(world, clock_ns() + (int64_t)ANSWER_MS * 1000000);
         return;
     }
     world->asks = true;
@@ -247,7 +248,7 @@ struct wait {
 static struct wait wait_begin(struct operation *op, int peer)
 {
     return (struct wait){.op = op, .waiting = waiting_for(op, peer),
-                         .deadline = door_now_ns() + op->group->limit_ns,
+                         .deadline = clock_ns() + op->group->limit_ns,
                          .track = meter_begin()};
 }
 
@@ -266,7 +267,7 @@ static bool wait_more(struct wait *wait)
         (world->links[wait->waiting.peer].descriptor < 0 &&
          wait->waiting.peer != world->identity.rank))
         return false;
-    if (door_now_ns() >= wait->deadline) {
+    if (clock_ns() >= wait->deadline) {
         give_up(wait->op, &wait->waiting);
         return true;
     }
@@ -280,10 +281,10 @@ static bool wait_more(struct wait *wait)
  * caller's memory, or the connection ends. */
 static void sending_withdraw(struct process_world *world, struct sending *s)
 {
-    const int64_t end = door_now_ns() + 1000000000;
+    const int64_t end = clock_ns() + 1000000000;
 
     s->state = MESSAGE_DONE;
-    while (s->writes && door_now_ns() < end) await_news(world, end);
+    while (s->writes && clock_ns() < end) await_news(world, end);
     if (s->writes) process_lose(world, &world->links[s->peer]);
 }
 

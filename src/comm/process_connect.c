@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/clock.h"
 #include "comm/process_world.h"
 
 /* A door of its own, on the side of this machine that the meeting is on. */
@@ -32,7 +33,7 @@ static struct visitor visitor_of(const struct process_identity *identity,
 static status meet(const struct process_identity *identity,
                    const struct door *door, char *addresses, int64_t limit_ms)
 {
-    const int64_t end = door_now_ns() + limit_ms * 1000000;
+    const int64_t end = clock_ns() + limit_ms * 1000000;
     struct visitor self = visitor_of(identity, DOOR_MEET);
     int descriptor;
     status result;
@@ -85,14 +86,14 @@ static status fail_missing(const struct process_world *world, int64_t limit_ms)
 static status be_called(struct process_world *world, struct door *door,
                         int64_t limit_ms)
 {
-    const int64_t end = door_now_ns() + limit_ms * 1000000;
+    const int64_t end = clock_ns() + limit_ms * 1000000;
     int missing = world->identity.size - 1 - world->identity.rank;
     struct pollfd polls[DOOR_POLLS];
     struct visitor visitor;
     int descriptor;
 
     while (missing > 0) {
-        if (door_now_ns() >= end) return fail_missing(world, limit_ms);
+        if (clock_ns() >= end) return fail_missing(world, limit_ms);
         poll(polls, (nfds_t)door_polls(door, polls), 50);
         while (door_step(door, &visitor, &descriptor))
             call_answer(world, &visitor, descriptor, &missing);

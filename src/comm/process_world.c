@@ -10,6 +10,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/threads.h"
 #include "comm/process_world.h"
 #include "comm/compare_ranks.h"
@@ -157,14 +158,14 @@ status process_world_group(struct process_world *world, struct group *group)
  * closed with bytes unread would break their connections. */
 static void leave(struct process_world *world, int64_t wait_ms)
 {
-    const int64_t end = door_now_ns() + wait_ms * 1000000;
+    const int64_t end = clock_ns() + wait_ms * 1000000;
     const struct timespec until = {end / 1000000000, end % 1000000000};
     bool stay = true;
 
     pthread_mutex_lock(&world->lock);
     for (int i = 0; i < world->identity.size; i++)
         process_tell(world, i, (struct frame){.kind = FRAME_LEAVING});
-    while (stay && door_now_ns() < end) {
+    while (stay && clock_ns() < end) {
         stay = false;
         for (int i = 0; i < world->identity.size; i++) {
             const struct link *link = &world->links[i];

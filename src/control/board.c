@@ -8,6 +8,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "comm/process.h"
 
 static const uint64_t magic = 0x6c6f636b626f6172; /* "lockboar" */
@@ -106,7 +107,7 @@ void board_step(int64_t steps_done)
 {
     if (page == NULL) return;
     atomic_store(&page->step, steps_done);
-    atomic_store(&page->step_ns, door_now_ns());
+    atomic_store(&page->step_ns, clock_ns());
     flight_beat();
 }
 

@@ -14,6 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 #include "base/arena.h"
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "control/watch.h"
@@ -133,7 +134,7 @@ static const char *kind_name(enum incident_kind kind)
 /* Written down before anybody is killed: where all ranks are. */
 static void tell_incident(struct supervisor *s, const struct incident *i)
 {
-    const int64_t now = door_now_ns();
+    const int64_t now = clock_ns();
     char text[256];
     struct json_writer w;
 
@@ -173,7 +174,7 @@ static void open_incident(struct supervisor *s, const struct incident *i)
     crew_signal(&s->crew, SIGKILL);
     tell_incident(s, i);
     crew_fence(&s->crew);
-    s->fenced_ms = 1e-6 * (double)(door_now_ns() - i->seen_ns);
+    s->fenced_ms = 1e-6 * (double)(clock_ns() - i->seen_ns);
 }
 
 /* A step beyond the last one before the incident is finished. */
@@ -219,11 +220,11 @@ static status fail_in_vain(const struct supervisor *s,
 /* Waits, but hears signals. */
 static void back_off(struct supervisor *s)
 {
-    const int64_t end = door_now_ns() +
+    const int64_t end = clock_ns() +
                         back_off_ms[s->in_vain - 1] * 1000000;
     struct pollfd poll_one = {.fd = s->signals, .events = POLLIN};
 
-    while (door_now_ns() < end && s->asked == 0)
+    while (clock_ns() < end && s->asked == 0)
         if (poll(&poll_one, 1, 20) > 0) return; /* heard in the next look */
 }
 

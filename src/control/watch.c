@@ -7,6 +7,7 @@
 #include <string.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
+#include "base/clock.h"
 
 enum { LOOK_MS = 50, LAST_WORDS_MS = 10000 };
 
@@ -109,7 +110,7 @@ static int culprit_of(const struct supervisor *s, int silent)
 
 static bool see_hang(struct supervisor *s, struct incident *incident)
 {
-    const int64_t now = door_now_ns();
+    const int64_t now = clock_ns();
     char position[160];
     int silent = -1;
 
@@ -152,7 +153,7 @@ static void see_death(const struct supervisor *s, int rank,
     crew_story(member, story);
     *incident = (struct incident){.kind = INCIDENT_DEATH, .rank = rank,
                                   .process = member->process,
-                                  .seen_ns = door_now_ns(),
+                                  .seen_ns = clock_ns(),
                                   .itself = crew_fell(member)};
     snprintf(incident->cause, sizeof incident->cause, "%s", story);
 }
@@ -168,12 +169,12 @@ static bool see_orphan(struct supervisor *s, struct incident *incident)
             atomic_load(&page->result) != ERR_PEER ||
             s->crew.members[i].descriptor < 0)
             continue;
-        if (door_now_ns() - s->sights[i].changed_ns <
+        if (clock_ns() - s->sights[i].changed_ns <
             (int64_t)ORPHAN_MS * 1000000)
             continue;
         *incident = (struct incident){.kind = INCIDENT_CONNECTION, .rank = i,
                                       .process = s->crew.members[i].process,
-                                      .seen_ns = door_now_ns()};
+                                      .seen_ns = clock_ns()};
         snprintf(incident->cause, sizeof incident->cause, "gave up: %.240s",
                  page->sentence);
         return true;
@@ -190,7 +191,7 @@ static void see_end(struct supervisor *s, int rank, status *result)
 
     if (found == OK || *result != OK) return;
     *result = found;
-    if (found != ERR_STOPPED) s->failed_ns = door_now_ns();
+    if (found != ERR_STOPPED) s->failed_ns = clock_ns();
     status_fail(found, __FILE__, __LINE__, "%.*s", BOARD_SENTENCE_BYTES - 1,
                 page->sentence);
 }
@@ -208,7 +209,7 @@ static bool is_over(const struct supervisor *s)
                             atomic_load(&s->board->pages[i].phase) !=
                                 BOARD_ENDED);
     return !speaks ||
-           door_now_ns() - s->failed_ns > (int64_t)LAST_WORDS_MS * 1000000;
+           clock_ns() - s->failed_ns > (int64_t)LAST_WORDS_MS * 1000000;
 }
 
 static bool said_its_end(const struct supervisor *s, int rank)
@@ -231,7 +232,7 @@ enum look watch_once(struct supervisor *s, struct incident *incident,
         *result = ERR_IO;
         return LOOK_OVER;
     }
-    atomic_store(&s->board->beat_ns, door_now_ns());
+    atomic_store(&s->board->beat_ns, clock_ns());
     hear_signals(s);
     pass_signal_on(s);
     if (s->insists) return LOOK_OVER;

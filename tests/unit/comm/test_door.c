@@ -2,6 +2,7 @@
 /* test_door.c - mirrors src/comm/door.c, door_knock.c and door_socket.c: who
  * knows the token is let in, and nobody else, whatever he sends or does not
  * send. */
+#include "base/clock.h"
 #include "comm/door.h"
 
 #include <pthread.h>
@@ -48,11 +49,11 @@ static void guest_begin(struct guest *g, const struct door *door,
 /* Serves for so long, or until a visitor is in. */
 static bool serve(struct door *door, int ms, struct visitor *visitor)
 {
-    const int64_t end = door_now_ns() + (int64_t)ms * 1000000;
+    const int64_t end = clock_ns() + (int64_t)ms * 1000000;
     struct pollfd polls[DOOR_POLLS];
     int descriptor;
 
-    while (door_now_ns() < end) {
+    while (clock_ns() < end) {
         poll(polls, (nfds_t)door_polls(door, polls), 10);
         if (!door_step(door, visitor, &descriptor)) continue;
         IS_OK(door_answer(&descriptor, NULL));
@@ -67,7 +68,7 @@ static int raw_connect(const struct door *door)
     int descriptor;
 
     IS_OK(socket_connect(&descriptor, door->address,
-                         door_now_ns() + 1000000000));
+                         clock_ns() + 1000000000));
     return descriptor;
 }
 
@@ -163,22 +164,22 @@ TEST(a_recorded_handshake_is_refused)
     hello.magic[7] = 'P';
     descriptor = raw_connect(&door);
     IS_OK(door_write(descriptor, &hello, sizeof hello,
-                     door_now_ns() + 1000000000));
+                     clock_ns() + 1000000000));
     serve(&door, 50, &visitor);
     IS_OK(door_read(descriptor, &first, sizeof first,
-                    door_now_ns() + 1000000000));
+                    clock_ns() + 1000000000));
     IS_OK(proof_make(&right, "client", &hello, first.nonce, proof));
     close(descriptor); /* the recording is complete */
 
     descriptor = raw_connect(&door);
     IS_OK(door_write(descriptor, &hello, sizeof hello,
-                     door_now_ns() + 1000000000));
+                     clock_ns() + 1000000000));
     serve(&door, 50, &visitor);
     IS_OK(door_read(descriptor, &second, sizeof second,
-                    door_now_ns() + 1000000000));
+                    clock_ns() + 1000000000));
     CHECK(memcmp(first.nonce, second.nonce, sizeof first.nonce) != 0);
     IS_OK(door_write(descriptor, proof, sizeof proof,
-                     door_now_ns() + 1000000000));
+                     clock_ns() + 1000000000));
     CHECK(!serve(&door, 100, &visitor));
     EQUAL_INT(recv(descriptor, &byte, 1, MSG_DONTWAIT), 0);
     close(descriptor);
@@ -186,12 +187,12 @@ TEST(a_recorded_handshake_is_refused)
     /* Nor is the server's own proof one of a client. */
     descriptor = raw_connect(&door);
     IS_OK(door_write(descriptor, &hello, sizeof hello,
-                     door_now_ns() + 1000000000));
+                     clock_ns() + 1000000000));
     serve(&door, 50, &visitor);
     IS_OK(door_read(descriptor, &second, sizeof second,
-                    door_now_ns() + 1000000000));
+                    clock_ns() + 1000000000));
     IS_OK(door_write(descriptor, second.proof, sizeof second.proof,
-                     door_now_ns() + 1000000000));
+                     clock_ns() + 1000000000));
     CHECK(!serve(&door, 100, &visitor));
     close(descriptor);
     door_close(&door);
