@@ -56,7 +56,7 @@ static status count_built(struct comm_rank *self, uint64_t context, int *count)
     void *built;
 
     *count = 0;
-    if (self == NULL || self->imagined) return OK;
+    if (self->imagined) return OK;
     for (int i = 0; i < self->built_count; i++)
         if (self->built[i].context == context) {
             *count = self->built[i].count++;
@@ -108,7 +108,7 @@ status group_build_world(struct group *world, const struct comm_ops *ops,
     *world = (struct group){
         .ops = ops, .backend = backend, .self = self, .size = size,
         .limit_ns = (int64_t)LIMIT_MS_DEFAULT * 1000000};
-    if (self != NULL) self->world_size = size; /* NULL: imagined */
+    self->world_size = size;
     TRY(group_fill(world, "world", NULL, rank));
     return OK;
 }
@@ -124,8 +124,7 @@ status group_build(struct group *group, const struct group *world,
     TRY(count_built(group->self, group->context, &group->incarnation));
     group->context = hash_bytes(group->context, &group->incarnation,
                                 sizeof group->incarnation);
-    return group->ops->open != NULL && group->self != NULL
-               ? group->ops->open(group) : OK;
+    return group->ops->open != NULL ? group->ops->open(group) : OK;
 }
 
 void group_free(struct group *group)

@@ -246,8 +246,9 @@ static status fail_aborted(const struct operation *op)
 }
 
 /* For whom `peer` waits; -1: for nobody, or it is silent. */
-static int ask(struct world *world, const struct waiting *asker, int peer)
+static int ask(void *argument, const struct waiting *asker, int peer)
 {
+    struct world *world = argument;
     /* MPI may read it until the end, if the peer never takes it. */
     static struct question questions[ANSWERS_MOST];
     static int asked;
@@ -278,20 +279,6 @@ static int ask(struct world *world, const struct waiting *asker, int peer)
     return answer;
 }
 
-/* The end of the chain of those who wait for each other. */
-static int missing_rank(struct world *world, const struct waiting *asker)
-{
-    int peer = asker->peer;
-
-    for (int hops = 0; hops < world->size; hops++) {
-        const int next = peer == world->rank ? -1 : ask(world, asker, peer);
-
-        if (next < 0 || next >= world->size) return peer;
-        peer = next;
-    }
-    return asker->peer; /* they wait in a circle */
-}
-
 static status fail_late(struct patience *patience)
 {
     const struct operation *op = patience->operation;
@@ -305,7 +292,8 @@ static status fail_late(struct patience *patience)
     world->asks = true;
     pthread_mutex_unlock(&world->lock);
     if (!first) return OK; /* soon there is an abort */
-    missing = missing_rank(world, &patience->waiting);
+    missing = waiting_missing(&patience->waiting, world->size, world->rank,
+                              ask, world);
     if (atomic_load(&world->aborted)) return fail_aborted(op);
     status_fail(ERR_PEER, __FILE__, __LINE__,
                 "%s: rank %d has not come within %.1f s",

@@ -188,9 +188,9 @@ static void await_news(struct process_world *world, int64_t deadline)
 }
 
 /* For whom `peer` waits; -1: for nobody, or it is silent. */
-static int ask(struct process_world *world, const struct waiting *asker,
-               int peer)
+static int ask(void *argument, const struct waiting *asker, int peer)
 {
+    struct process_world *world = argument;
     const int64_t end = clock_ns() + (int64_t)ANSWER_MS * 1000000;
 
     world->answer.id = ++world->last_id;
@@ -201,21 +201,6 @@ static int ask(struct process_world *world, const struct waiting *asker,
     while (!world->answer.came && !world->aborted && clock_ns() < end)
         await_news(world, end);
     return world->answer.came ? world->answer.peer : -1;
-}
-
-static int missing_rank(struct process_world *world,
-                        const struct waiting *asker)
-{
-    int peer = asker->peer;
-
-    for (int hops = 0; hops < world->identity.size; hops++) {
-        const int next = peer == world->identity.rank
-                             ? -1 : ask(world, asker, peer);
-
-        if (next < 0 || next >= world->identity.size) return peer;
-        peer = next;
-    }
-    return asker->peer; /* they wait in a circle */
 }
 
 /* Lock held. One thread asks; the others soon see its abort. */
@@ -230,7 +215,8 @@ static void give_up(struct operation *op, const struct waiting *waiting)
         return;
     }
     world->asks = true;
-    missing = missing_rank(world, waiting);
+    missing = waiting_missing(waiting, world->identity.size,
+                              world->identity.rank, ask, world);
     world->asks = false;
     snprintf(reason, sizeof reason, "%s: rank %d has not come within %.1f s",
              operation_name(op, name), missing,

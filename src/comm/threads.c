@@ -136,24 +136,16 @@ static struct member *member_of(const struct operation *operation, int peer)
     return &world->members[operation->group->members[peer]];
 }
 
-/* The rank at the end of the chain of those who wait for each other: it is
- * late, the others are only kept by it. */
-static int missing_rank(const struct operation *operation, int peer)
+static int ask(void *argument, const struct waiting *asker, int peer)
 {
-    struct world *world = operation->group->backend;
-    const struct waiting asker = waiting_for(operation, peer);
+    struct world *world = argument;
+    struct mailbox *box = &world->members[peer].mailbox;
+    int next;
 
-    for (int hops = 0; hops < world->count; hops++) {
-        struct mailbox *box = &world->members[peer].mailbox;
-        int next;
-
-        pthread_mutex_lock(&box->lock);
-        next = waiting_peer(box->waiting, &asker);
-        pthread_mutex_unlock(&box->lock);
-        if (next < 0) return peer;
-        peer = next;
-    }
-    return asker.peer; /* they wait in a circle */
+    pthread_mutex_lock(&box->lock);
+    next = waiting_peer(box->waiting, asker);
+    pthread_mutex_unlock(&box->lock);
+    return next;
 }
 
 static void world_abort(void *backend, int rank, const char *reason)
@@ -194,7 +186,9 @@ static status fail_late(const struct operation *operation, int peer)
 {
     char name[80];
     const struct member *self = member_of(operation, operation->group->rank);
-    const int missing = missing_rank(operation, peer);
+    const struct waiting asker = waiting_for(operation, peer);
+    const int missing = waiting_missing(&asker, self->world->count, -1, ask,
+                                        self->world);
 
     status_fail(ERR_PEER, __FILE__, __LINE__,
                 "%s: rank %d has not come within %.1f s",

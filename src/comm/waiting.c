@@ -32,3 +32,17 @@ int waiting_peer(const struct waiting *list, const struct waiting *asker)
     }
     return peer;
 }
+
+int waiting_missing(const struct waiting *asker, int size, int me,
+                    waiting_ask *ask, void *argument)
+{
+    int peer = asker->peer;
+
+    for (int hops = 0; hops < size; hops++) {
+        const int next = peer == me ? -1 : ask(argument, asker, peer);
+
+        if (next < 0 || next >= size) return peer;
+        peer = next;
+    }
+    return asker->peer; /* they wait in a circle */
+}

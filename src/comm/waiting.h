@@ -25,4 +25,12 @@ void waiting_remove(struct waiting **list, const struct waiting *waiting);
  * else outside the background; -1: for nobody. */
 int waiting_peer(const struct waiting *list, const struct waiting *asker);
 
+/* For whom `peer` waits in the asker's operation; -1: for nobody, or it is
+ * silent. */
+typedef int waiting_ask(void *argument, const struct waiting *asker, int peer);
+/* The end of the chain that begins with the asker's peer, of `size` ranks. `me`
+ * is not asked; -1: all are. */
+int waiting_missing(const struct waiting *asker, int size, int me,
+                    waiting_ask *ask, void *argument);
+
 #endif

@@ -6,7 +6,7 @@
  *            │                  an incident: a rank died, hangs, or lost its
  *            │                  connections
  *            │                      │
- *            └── back off <── fence: kill all, wait until nobody lives
+ *            └── back off <── fence: kill all, wait until all are dead
  *
  * The supervisor forks the ranks: a rank is a child that returns from
  * supervise(). It opens no data and holds no weights, so what hurts a rank does

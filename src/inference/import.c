@@ -230,7 +230,7 @@ static status read_source(struct importing *i, const char *source,
     plan.threads = 1;
     TRY(session_stage(session, &plan, &i->stage));
     if (upcycle != NULL)
-        TRY(session_start_routers(session, &i->stage, upcycle->seed));
+        TRY(session_start_routers(&i->stage, upcycle->seed));
     TRY(session_parts_add(&i->parts, &i->stage, "weight",
                           i->stage.run.weights, i->stage.program.dtype));
     TRY(model_write_config(&session->model, session->dtype, &i->config));

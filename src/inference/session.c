@@ -394,9 +394,9 @@ status session_stage(struct session *session,
 
 /* ---- step 0 ---- */
 
-static void start_from_seed(const struct inventory *inventory,
-                            const struct stage *stage, uint64_t seed,
-                            bool adapters)
+void session_start_random(const struct inventory *inventory,
+                          const struct stage *stage, uint64_t seed,
+                          session_chooses *chooses)
 {
     for (int i = 0; i < inventory->count; i++) {
         const struct inventory_span *span = &inventory->spans[i];
@@ -407,10 +407,17 @@ static void start_from_seed(const struct inventory *inventory,
             .data = span->data};
 
         if (span->kind != INVENTORY_WEIGHT) continue;
-        if (adapters && !span->param->spec.adapter) continue;
+        if (chooses != NULL && !chooses(stage->request.model, span->param))
+            continue;
         init.run_count = inventory_runs(span, false, init.runs);
         weights_init(&init);
     }
+}
+
+static bool is_adapter(const struct model *model, const struct param *param)
+{
+    (void)model;
+    return param->spec.adapter;
 }
 
 static status start_from_model(const struct inventory *inventory,
@@ -442,7 +449,8 @@ status session_start_weights(const struct inventory_of *of,
     status result;
 
     TRY_GOTO(done, result, inventory_build(&inventory, of));
-    start_from_seed(&inventory, of->stages, seed, from[0] != 0);
+    session_start_random(&inventory, of->stages, seed,
+                         from[0] != 0 ? is_adapter : NULL);
     if (from[0] != 0)
         result = start_from_model(&inventory, model, from);
 done:

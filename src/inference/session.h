@@ -76,6 +76,13 @@ status session_stage(struct session *session,
  * models). ERR_CONFIG names the first field that differs: init.from. May be
  * called again. */
 status session_load_weights(struct session *session, struct stage *stage);
+/* Random weights, from counters keyed by the seed, for the parameters of an
+ * inventory that `chooses` takes; NULL: for all. */
+typedef bool session_chooses(const struct model *model,
+                             const struct param *param);
+void session_start_random(const struct inventory *inventory,
+                          const struct stage *stage, uint64_t seed,
+                          session_chooses *chooses);
 /* The weights of step 0 in what a rank holds: from the model at `from` (damage
  * that was passed over is told on stderr), or, when that is "", from counters
  * keyed by the seed. Collective over the team's world. */

@@ -97,28 +97,21 @@ status session_upcycle(struct session *session, const struct upcycle *how)
     return OK;
 }
 
-status session_start_routers(const struct session *session,
-                             const struct stage *stage, uint64_t seed)
+static bool is_router_weight(const struct model *model,
+                             const struct param *param)
+{
+    return param->spec.outside_name != NULL &&
+           is_router(model, param->spec.outside_name);
+}
+
+status session_start_routers(const struct stage *stage, uint64_t seed)
 {
     const struct inventory_of of = {.stages = stage, .count = 1};
     struct inventory inventory;
     status result;
 
     TRY_GOTO(done, result, inventory_build(&inventory, &of));
-    for (int i = 0; i < inventory.count; i++) {
-        const struct inventory_span *span = &inventory.spans[i];
-        struct weights_init init = {
-            .param = span->param, .model = &session->model, .seed = seed,
-            .dtype = inventory.dtype, .isa = stage->request.isa,
-            .threads = stage->threads, .data = span->data};
-
-        if (span->kind != INVENTORY_WEIGHT ||
-            span->param->spec.outside_name == NULL ||
-            !is_router(&session->model, span->param->spec.outside_name))
-            continue;
-        init.run_count = inventory_runs(span, false, init.runs);
-        weights_init(&init);
-    }
+    session_start_random(&inventory, stage, seed, is_router_weight);
 done:
     inventory_free(&inventory);
     return result;

@@ -21,8 +21,7 @@ struct upcycle {
  * the mixture cannot have, or sizes that cannot be. */
 status session_upcycle(struct session *session, const struct upcycle *how);
 /* Random weights for the routers of an open stage. */
-status session_start_routers(const struct session *session,
-                             const struct stage *stage, uint64_t seed);
+status session_start_routers(const struct stage *stage, uint64_t seed);
 
 /* The name in the dense file of a tensor of the mixture, in `out` [bytes];
  * `name` itself where both call it the same. *copy: it is the feed-forward part

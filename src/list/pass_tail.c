@@ -51,23 +51,6 @@ static int unit_of(const struct shards *shards, int class)
     return -1;
 }
 
-/* Blocks of the norm of the parameters of a class. */
-static int64_t class_blocks(const struct stage *stage, int class)
-{
-    struct leaf_cursor c = {.params = &stage->program.params,
-                            .holding = &stage->holding};
-    int64_t blocks = 0;
-
-    while (leaf_next(&c)) {
-        const int unit = shard_unit_of(&stage->shards, c.param);
-
-        if (stage->shards.units[unit].class == class)
-            blocks += leaf_blocks(&stage->program.params.items[c.param],
-                                  &c.block);
-    }
-    return blocks;
-}
-
 static status put_shares(struct step_list *out, const struct pipeline *p,
                          int chunk)
 {
@@ -75,7 +58,8 @@ static status put_shares(struct step_list *out, const struct pipeline *p,
     struct instruction i = of_chunk(p, DO_SHARE, chunk);
 
     for (int class = 0; class < stage->shards.class_count; class++) {
-        const int64_t blocks = class_blocks(stage, class);
+        const int64_t blocks = shard_class_blocks(
+            &stage->program.params, &stage->holding, &stage->shards, class);
 
         i.unit = unit_of(&stage->shards, class);
         const struct list_group group = list_group(p, &i);

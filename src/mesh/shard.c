@@ -189,6 +189,19 @@ int64_t shard_blocks(const struct param_table *params,
     return count;
 }
 
+int64_t shard_class_blocks(const struct param_table *params,
+                           const struct holding *holding,
+                           const struct shards *shards, int class)
+{
+    struct leaf_cursor c = {.params = params, .holding = holding};
+    int64_t blocks = 0;
+
+    while (leaf_next(&c))
+        if (shards->units[shard_unit_of(shards, c.param)].class == class)
+            blocks += leaf_blocks(&params->items[c.param], &c.block);
+    return blocks;
+}
+
 /* ---- legal cuts ---- */
 
 static int64_t common_divisor(int64_t a, int64_t b)

@@ -180,5 +180,9 @@ bool leaf_next(struct leaf_cursor *cursor);
 /* Blocks of the table. */
 int64_t shard_blocks(const struct param_table *params,
                      const struct holding *holding);
+/* Blocks of the parameters of one class. */
+int64_t shard_class_blocks(const struct param_table *params,
+                           const struct holding *holding,
+                           const struct shards *shards, int class);
 
 #endif

@@ -208,23 +208,6 @@ static void add_matrices(struct exchanges *out, const struct stage *stage)
     exchanges_add(out, row);
 }
 
-/* The number of blocks of the norm of a class. */
-static int64_t class_blocks(const struct stage *stage, int class)
-{
-    struct leaf_cursor c = {.params = &stage->program.params,
-                            .holding = &stage->holding};
-    int64_t blocks = 0;
-
-    while (leaf_next(&c)) {
-        const int unit = shard_unit_of(&stage->shards, c.param);
-
-        if (stage->shards.units[unit].class == class)
-            blocks += leaf_blocks(&stage->program.params.items[c.param],
-                                  &c.block);
-    }
-    return blocks;
-}
-
 /* Gradients and weights of one stage, the blocks of its norm, and what its
  * program sends. */
 static void add_stage(struct exchanges *out, const struct stage *stage)
@@ -234,12 +217,13 @@ static void add_stage(struct exchanges *out, const struct stage *stage)
     add_matrices(out, stage);
     for (int i = 0; i < stage->shards.class_count; i++) {
         const struct side divide = sharing_of(stage, i).divide;
+        const int64_t blocks = shard_class_blocks(
+            &stage->program.params, &stage->holding, &stage->shards, i);
 
         add_side(out, &divide, (struct exchange){
             .what = "norm", .calls = 1, .kind = COMM_ALL_REDUCE,
             .bytes = dtype_bytes(DTYPE_F64) *
-                     exchange_all_reduce(class_blocks(stage, i), divide.size,
-                                         divide.rank)});
+                     exchange_all_reduce(blocks, divide.size, divide.rank)});
     }
 }
 

@@ -5,25 +5,6 @@
 #include "kernels/expert_index.h"
 #include "kernels/reference/product.h"
 
-/* An element of an operand that may be narrow. */
-static real get(const struct tensor *t, int64_t i)
-{
-#if REAL_BITS == 32
-    return element_get(t->data, t->dtype, i);
-#else
-    return ((const real *)t->data)[i];
-#endif
-}
-
-static void set(const struct tensor *t, int64_t i, real value)
-{
-#if REAL_BITS == 32
-    element_set(t->data, t->dtype, i, value);
-#else
-    ((real *)t->data)[i] = value;
-#endif
-}
-
 static void *address(const struct tensor *t, int64_t element)
 {
     return (char *)t->data + element * dtype_bytes(t->dtype);

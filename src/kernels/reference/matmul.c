@@ -81,25 +81,6 @@ static void leaves_fold(real (*sums)[STRIP], bool *there, int leaves)
         }
 }
 
-/* Element `i` of an operand. */
-static real get(const struct tensor *t, int64_t i)
-{
-#if REAL_BITS == 32
-    return element_get(t->data, t->dtype, i);
-#else
-    return ((const real *)t->data)[i];
-#endif
-}
-
-static void set(const struct tensor *t, int64_t i, real value)
-{
-#if REAL_BITS == 32
-    element_set(t->data, t->dtype, i, value);
-#else
-    ((real *)t->data)[i] = value;
-#endif
-}
-
 /* Elements of a row of experts. */
 struct line {
     const struct tensor *matrix;

@@ -4,7 +4,27 @@
 #ifndef LOCKSTEP_KERNELS_REFERENCE_PRODUCT_H
 #define LOCKSTEP_KERNELS_REFERENCE_PRODUCT_H
 
+#include "kernels/element.h"
 #include "kernels/reference/real.h"
+
+/* Element `i` of an operand that may be narrow. */
+static inline real get(const struct tensor *t, int64_t i)
+{
+#if REAL_BITS == 32
+    return element_get(t->data, t->dtype, i);
+#else
+    return ((const real *)t->data)[i];
+#endif
+}
+
+static inline void set(const struct tensor *t, int64_t i, real value)
+{
+#if REAL_BITS == 32
+    element_set(t->data, t->dtype, i, value);
+#else
+    ((real *)t->data)[i] = value;
+#endif
+}
 
 /* A granule's definition (docs/numerics.md). */
 enum granule_kind { GRANULE_CHAIN, GRANULE_PAIRS, GRANULE_TILES,
