@@ -74,6 +74,7 @@ bool options_may_change(const char *name)
 {
     const struct option_row *row = option_find(name);
 
+    if (row == NULL) row = option_short(name);
     return row != NULL && row->free != FREE_NO;
 }
 
@@ -99,6 +100,11 @@ const struct option_row *option_find(const char *name)
     for (int i = 0; i < ROWS; i++)
         if (strcmp(option_rows[i].name, name) == 0) return &option_rows[i];
     return NULL;
+}
+
+const struct option_row *option_short(const char *name)
+{
+    return strcmp(name, "mesh") == 0 ? option_find("mesh.layout") : NULL;
 }
 
 const struct option_section *option_section_find(const char *name)
@@ -492,6 +498,7 @@ status options_assign(struct options_set *set, const char *assignment,
     TRY_GOTO(done, result,
              text_append(&copy, assignment, (size_t)(equals - assignment)));
     row = option_find(copy.bytes);
+    if (row == NULL) row = option_short(copy.bytes);
     if (row == NULL) TRY_GOTO(done, result, option_unknown("", copy.bytes));
     if (row->type == TYPE_LIST && equals[1] == '[') {
         TRY_GOTO(done, result,

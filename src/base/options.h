@@ -41,7 +41,8 @@ struct options {
 };
 
 enum option_origin { ORIGIN_DEFAULT, ORIGIN_FILE, ORIGIN_COMMAND_LINE,
-                     ORIGIN_ENVIRONMENT, ORIGIN_RUN };
+                     ORIGIN_ENVIRONMENT, ORIGIN_SEARCH /* mesh: auto */,
+                     ORIGIN_RUN };
 
 struct options_set {
     struct options values;

@@ -40,6 +40,8 @@ extern const int option_section_count;
 
 const struct option_row *option_find(const char *name); /* NULL: unknown */
 const struct option_section *option_section_find(const char *name);
+/* The row that a section alone stands for: "mesh: auto"; NULL: none. */
+const struct option_row *option_short(const char *name);
 /* ERR_CONFIG: "<name> is not an option; nearest: ...". `where` is what stands
  * before it: "file:3: " or "". */
 status option_unknown(const char *where, const char *name);

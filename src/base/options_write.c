@@ -12,6 +12,7 @@ static const char *const origin_names[] = {
     [ORIGIN_FILE] = "file",
     [ORIGIN_COMMAND_LINE] = "command line",
     [ORIGIN_ENVIRONMENT] = "environment",
+    [ORIGIN_SEARCH] = "search",
     [ORIGIN_RUN] = "run",
 };
 

@@ -183,6 +183,8 @@ static status enter_section(struct yaml_reader *r)
     if (r->event.type == YAML_SCALAR_EVENT &&
         r->event.data.scalar.length == 0)
         return OK; /* "section:" with nothing under it */
+    if (r->event.type == YAML_SCALAR_EVENT && option_short(r->name) != NULL)
+        return read_option(r, option_short(r->name));
     if (r->event.type != YAML_MAPPING_START_EVENT)
         TRY(option_unknown(r->place, r->name));
     /* Sections stand at the top, so that is as deep as it goes: a name with a

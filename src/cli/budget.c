@@ -58,7 +58,7 @@ static status read_asked(struct asked *a, const struct arguments *arguments)
                         "machines lists the presets");
     this_machine_key(key);
     TRY(machine_open(&a->machine, &(struct machine_choice){
-        name, key, arguments_has(arguments, "foreign")}));
+        name, key, arguments_has(arguments, "foreign"), NULL}));
     a->devices = 1;
     TRY(arguments_integer(arguments, "ranks", 1, FORECAST_RANKS, &a->devices));
     TRY(arguments_integer(arguments, "nodes", 1, FORECAST_RANKS, &nodes));

@@ -50,6 +50,9 @@ static status wish_all(struct wishes *w, struct arguments *arguments,
         struct options_set set = {0};
         status result = config_read(&set, arguments->operands[i], arguments);
 
+        if (result == OK)
+            result = options_assign(&set, "mesh.layout=given",
+                                    ORIGIN_COMMAND_LINE);
         if (result == OK) result = wish_plan(w, &set, 1);
         if (result == OK && cores > 1) {
             result = wish_plan(w, &set, cores);

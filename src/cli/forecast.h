@@ -1,44 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* forecast.h - everything that a prediction reads, from a command line: the
- * configuration, the model's sizes, the machine and the layout. */
+/* forecast.h - the inputs of a prediction, from a command line. */
 #ifndef LOCKSTEP_CLI_FORECAST_H
 #define LOCKSTEP_CLI_FORECAST_H
 
-#include "base/options.h"
 #include "cli/command.h"
-#include "planner/predict.h"
-#include "planner/walk.h"
-
-struct forecast {
-    struct options_set set;
-    struct model model;
-    struct shape shape;
-    struct machine machine;
-    struct layout layout;
-    int blocks[LAYOUT_STAGES];
-    enum program_as as;
-    int ranks, nodes;
-    double max_memory;      /* bytes; 0: the machine's */
-    unsigned offload;       /* enum offload: planned only */
-    double exact_bytes;     /* planned to the byte; 0: closed form */
-    int exact_position;     /* of the pipe, where that is */
-    bool walked;            /* its steps are the executor's own lists */
-    bool quick;             /* plans the first and the last pipe rank only */
-};
+#include "train/forecast.h"
 
 enum { FORECAST_RANKS = 1 << 20 };
 
 /* Configuration, model and machine; ranks and nodes as the flags say. */
 status forecast_open(struct forecast *forecast, struct arguments *arguments);
-/* The layout of the options, and the memory that Lockstep would take. */
-status forecast_layout(struct forecast *forecast);
-/* The lists of the step: those of the executor where they are small enough,
- * else one item for each stage and micro-batch. The caller frees them. */
-status forecast_steps(struct forecast *forecast, struct steps *out);
-/* The memory alone; a refusal has no hint. */
-status forecast_exactly(struct forecast *forecast);
-struct cost forecast_cost(const struct forecast *forecast);
-void forecast_free(struct forecast *forecast);
 
 /* A positive number of a flag, or 0 when it was not given. */
 status forecast_amount(const struct arguments *arguments, const char *flag,

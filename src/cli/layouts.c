@@ -231,6 +231,8 @@ status layout_options(struct layout *layout, struct arguments *arguments,
                  arguments_text(arguments, "dtype", ""));
         TRY(options_assign(set, assignment, ORIGIN_COMMAND_LINE));
     }
+    if (strcmp(set->values.mesh.layout, "auto") == 0)
+        TRY(options_assign(set, "mesh.layout=given", ORIGIN_COMMAND_LINE));
     TRY(assign_words(layout, set));
     snprintf(layout->zero, sizeof layout->zero, "%s", set->values.zero);
     layout->schedule[0] = '\0';

@@ -119,7 +119,7 @@ status command_machines(struct arguments *arguments)
     if (one == NULL) {
         overview(&table);
     } else {
-        TRY(machine_open(&m, &(struct machine_choice){one, "", true}));
+        TRY(machine_open(&m, &(struct machine_choice){one, "", true, NULL}));
         constants(&m, &table);
     }
     result = table_print(&table, stdout);

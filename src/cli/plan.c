@@ -14,6 +14,7 @@
 #include "cli/table.h"
 #include "plan/explain.h"
 #include "schedule/schedule.h"
+#include "train/auto_mesh.h"
 #include "train/checks.h"
 #include "report/memory_draw.h"
 #include "setup/setup.h"
@@ -50,6 +51,8 @@ static status planned_build(struct planned *planned,
     planned->after = arguments_text(arguments, "after", NULL);
     planned->picture = arguments_text(arguments, "draw", NULL);
     TRY(config_read(&planned->set, arguments->operands[0], arguments));
+    TRY(auto_mesh_choose(&(struct auto_mesh){
+        .set = &planned->set, .ranks = (int)ranks, .nodes = 1}));
     TRY(setup_resolve_or_suggest(&planned->setup, &planned->set, (int)ranks,
                                  (int)rank));
     /* Epochs need the data, which a plan does not read. */

@@ -249,7 +249,12 @@ static const struct machine_preset *find_preset(const char *name)
     return NULL;
 }
 
-static status unknown_machine(const char *name)
+static const char *where_of(const struct machine_choice *choice)
+{
+    return choice->where != NULL ? choice->where : "--machine";
+}
+
+static status unknown_machine(const char *where, const char *name)
 {
     const char *names[32], *nearest;
     status code;
@@ -258,8 +263,9 @@ static status unknown_machine(const char *name)
         names[i] = machine_presets[i].name;
     nearest = text_nearest(name, names, machine_preset_count);
     code = status_fail(ERR_CONFIG, __FILE__, __LINE__,
-                       "--machine: %s is neither a preset nor a file%s%s",
-                       name, nearest != NULL ? "; the nearest preset is " : "",
+                       "%s: %s is neither a preset nor a file%s%s",
+                       where, name,
+                       nearest != NULL ? "; the nearest preset is " : "",
                        nearest != NULL ? nearest : "");
     return status_hint(code, "lockstep machines lists the presets; lockstep "
                              "calibrate --out FILE measures this machine");
@@ -280,6 +286,14 @@ static status correct(struct machine *machine, char *word)
         FAIL(ERR_CONFIG, "--machine: %s: \"%s\" is not a number", word,
              equals + 1);
     return machine_set(machine, "--machine", word, value, MARK_BY_HAND);
+}
+
+bool machine_is_preset(const char *name)
+{
+    char word[MACHINE_NAME_BYTES];
+
+    snprintf(word, sizeof word, "%.*s", (int)strcspn(name, ","), name);
+    return find_preset(word) != NULL;
 }
 
 static status open_named(struct machine *machine, const char *name)
@@ -319,7 +333,7 @@ status machine_open(struct machine *machine,
     snprintf(words, sizeof words, "%s", choice->what);
     word = strsep(&rest, ",");
     if (find_preset(word) == NULL && !file_exists(word))
-        return unknown_machine(word);
+        return unknown_machine(where_of(choice), word);
     TRY_GOTO(failed, result, open_named(machine, word));
     TRY_GOTO(failed, result, check_key(machine, choice));
     while ((word = strsep(&rest, ",")) != NULL)

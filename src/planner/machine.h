@@ -86,7 +86,12 @@ extern const int machine_preset_count;
  * such machine (names the nearest), a constant out of range. ERR_FORMAT: what
  * the file lacks. ERR_CONFIG: it was measured on another machine than `key`,
  * and `foreign` is false; "" as key: any. */
-struct machine_choice { const char *what, *key; bool foreign; };
+struct machine_choice {
+    const char *what, *key;
+    bool foreign;
+    const char *where;     /* begins sentences; NULL: "--machine" */
+};
+bool machine_is_preset(const char *name);
 status machine_open(struct machine *machine,
                     const struct machine_choice *choice);
 void machine_free(struct machine *machine);

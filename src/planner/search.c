@@ -169,11 +169,41 @@ static status keep(struct hunt *h, const struct candidate *c)
     return OK;
 }
 
+static bool open_or(int64_t fixed, int64_t value)
+{
+    return fixed < 0 || fixed == value;
+}
+
+static bool divides(int ranks, int64_t leaves)
+{
+    return leaves == 0 || leaves % ranks == 0;
+}
+
+/* Whether it is what the request leaves open. */
+static bool allowed(const struct hunt *h)
+{
+    const struct search_fixed *f = h->request->fixed;
+    const struct layout *l = &h->l;
+
+    return f == NULL ||
+           (open_or(f->tensor, l->tensor) && open_or(f->context, l->context) &&
+            open_or(f->pipe, l->pipe) && open_or(f->data, l->data) &&
+            open_or(f->zero, l->zero) &&
+            open_or(f->recompute, (int)l->recompute) &&
+            open_or(f->micro_batch, l->micro_batch) &&
+            divides(layout_sharing(l), f->grid.data) &&
+            divides(l->tensor, f->grid.tensor) &&
+            divides(l->context, f->grid.context) &&
+            (f->schedule[0] == 0 || l->pipe == 1 ||
+             strcmp(f->schedule, l->schedule) == 0));
+}
+
 static status judge(struct hunt *h)
 {
     struct candidate c = {.layout = h->l};
     double over;
 
+    if (!allowed(h)) return OK;
     if (h->out->candidates >= CANDIDATES_MOST) return OK;
     h->out->candidates++;
     c.memory_bytes = memory_largest(&h->l, h->request->shape, &c.position);
@@ -241,8 +271,11 @@ static status each_pipe(struct hunt *h)
 static status each_micro_batch(struct hunt *h)
 {
     const struct cost cost = {h->request->machine, h->request->shape, &h->l};
+    const struct search_fixed *fixed = h->request->fixed;
+    const int64_t only = fixed != NULL ? fixed->micro_batch : -1;
 
-    for (int b = 1; b <= MICRO_MOST; b *= 2) {
+    for (int64_t b = only > 0 ? only : 1; b <= (only > 0 ? only : MICRO_MOST);
+         b *= 2) {
         h->l.micro_batch = b;
         if (b > h->request->batch) break;
         for (int r = 0; r < RECOMPUTES; r++) {
@@ -276,6 +309,7 @@ static status enumerate(struct hunt *h)
                                    .expert = 1, .tensor = t, .context = c,
                                    .per_node = h->request->per_node,
                                    .batch = h->request->batch,
+                                   .threads = h->request->threads,
                                    .bits = h->request->bits};
             TRY(each_micro_batch(h));
         }

@@ -10,6 +10,14 @@ enum objective { OBJECTIVE_TIME, OBJECTIVE_COST, OBJECTIVE_MEMORY,
                  OBJECTIVES };
 extern const char *const objective_names[OBJECTIVES];
 
+/* Choices that are made already; -1 (schedule: "") leaves one open. */
+struct search_fixed {
+    int tensor, context, pipe, data, zero, recompute;
+    int64_t micro_batch;
+    char schedule[LAYOUT_NAME];
+    struct grid grid;      /* leaves that the axes must divide; 0: any */
+};
+
 enum { TOP_MOST = 64 };
 struct search_request {
     const struct machine *machine;
@@ -21,6 +29,8 @@ struct search_request {
     double max_memory;     /* bytes */
     enum objective objective;
     int top;               /* 1 to TOP_MOST */
+    int threads;           /* of a rank; 0: 1 */
+    const struct search_fixed *fixed; /* borrowed; NULL: nothing */
 };
 
 struct candidate {

@@ -420,6 +420,7 @@ static const char *origin_name(enum option_origin origin)
     case ORIGIN_FILE: return "file";
     case ORIGIN_COMMAND_LINE: return "command line";
     case ORIGIN_ENVIRONMENT: return "environment";
+    case ORIGIN_SEARCH: return "search";
     case ORIGIN_RUN: return "run";
     case ORIGIN_DEFAULT: break;
     }

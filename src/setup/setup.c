@@ -510,6 +510,20 @@ struct pipeline_request setup_pipeline(const struct setup *setup)
                                      .order = setup->order};
 }
 
+/* With one rank, auto is the same as any other. */
+static status check_layout(const struct options *o, int ranks)
+{
+    const char *layout = o->mesh.layout;
+
+    if (strcmp(layout, "given") == 0 || strcmp(layout, "chosen") == 0)
+        return OK;
+    if (strcmp(layout, "auto") != 0)
+        FAIL(ERR_CONFIG, "mesh.layout: %s is not given or auto", layout);
+    if (ranks == 1) return OK;
+    FAIL(ERR_CONFIG, "mesh: auto is chosen by train, resume and plan; for this "
+                     "command give the axes, or --set mesh=given");
+}
+
 /* The axes must account for every rank. What no other axis takes, and none is
  * -1, shares the batch. */
 static status choose_mesh(struct setup *setup, int ranks, int rank)
@@ -517,6 +531,7 @@ static status choose_mesh(struct setup *setup, int ranks, int rank)
     const struct options *o = &setup->set->values;
     struct mesh *mesh = &setup->mesh;
 
+    TRY(check_layout(o, ranks));
     *mesh = mesh_alone();
     mesh->size[AXIS_DATA] = (int)o->mesh.data;
     mesh->size[AXIS_SHARD] = (int)o->mesh.shard;

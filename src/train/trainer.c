@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "comm/launch.h"
 #include "control/board.h"
+#include "train/auto_mesh.h"
 #include "train/summary.h"
 #include "train/signals.h"
 #include "train/trainer_state.h"
@@ -72,6 +73,8 @@ static status rank_run(void *argument, struct group *world)
 
     if (launch_rank() >= 0 && !request->dry_run)
         TRY_GOTO(done, result, signals_claim());
+    if (world != NULL)
+        TRY_GOTO(done, result, auto_mesh_agree(request->set, world));
     TRY_GOTO(done, result, trainer_plan(&trainer, world));
     if (!request->dry_run)
         TRY_GOTO(done, result, train(&trainer));
@@ -87,7 +90,11 @@ done:
 status trainer_check_layout(const struct trainer_request *request)
 {
     struct setup setup;
-    const status result = setup_resolve_or_suggest(&setup, request->set,
+    status result;
+
+    TRY(auto_mesh_choose(&(struct auto_mesh){
+        .set = request->set, .ranks = request->ranks, .nodes = 1}));
+    result = setup_resolve_or_suggest(&setup, request->set,
                                                    request->ranks, 0);
 
     setup_free(&setup);
@@ -101,8 +108,11 @@ static status run_ranks(struct trainer_request *request)
 
     if (request->ranks > 1 && launch_rank() < 0)
         TRY(trainer_check_layout(request));
-    if (request->ranks <= 1 && launch_rank() < 0)
+    if (request->ranks <= 1 && launch_rank() < 0) {
+        TRY(auto_mesh_choose(&(struct auto_mesh){
+            .set = request->set, .ranks = 1, .nodes = 1}));
         return rank_run(request, NULL);
+    }
     return launch_run(&launch, rank_run, request);
 }
 

@@ -6,7 +6,7 @@
 #include "setup/setup.h"
 
 struct trainer_request {
-    const struct options_set *set; /* run.dir names the run */
+    struct options_set *set; /* run.dir names the run; mesh: auto is resolved */
     bool resume;     /* run.dir holds a run: go on from its newest checkpoint */
     bool from_scratch; /* with resume: at step 0, where no checkpoint is */
     bool dry_run;    /* say what would be done, touch nothing */

@@ -251,12 +251,29 @@ TEST(what_is_written_reads_back_equal)
     options_free(&set);
 }
 
+/* "mesh: auto" is short for one option of that section. */
+TEST(a_section_alone_is_an_option)
+{
+    struct options_set set;
+
+    read_yaml(&set, "mesh: auto");
+    EQUAL_TEXT(set.values.mesh.layout, "auto");
+    EQUAL_INT(options_origin(&set, "mesh.layout"), ORIGIN_FILE);
+    IS_OK(options_assign(&set, "mesh=given", ORIGIN_COMMAND_LINE));
+    EQUAL_TEXT(set.values.mesh.layout, "given");
+    CHECK(options_may_change("mesh") && !options_may_change("model"));
+    FAILS(options_assign(&set, "model=auto", ORIGIN_COMMAND_LINE), ERR_CONFIG,
+          "is a section");
+    options_free(&set);
+}
+
 TEST(who_set_a_value_is_written)
 {
     struct options_set set;
     struct text text = {0};
     static const char expected[] = "version: 1 # default\nseed: 2 # file\n"
                                    "zero: ddp # default\n"
+                                   "machine: \"\" # default\n"
                                    "\nmodel: # the architecture\n"
                                    "  family: gpt2 # command line\n";
 
@@ -382,7 +399,8 @@ TEST(rows_say_what_may_change)
     }
 }
 
-TEST_MAIN(rows_say_what_may_change, a_star_that_is_not_quoted_has_a_hint,
+TEST_MAIN(a_section_alone_is_an_option, rows_say_what_may_change,
+          a_star_that_is_not_quoted_has_a_hint,
           auto_fills_an_axis, defaults_are_those_of_the_table,
           every_form_of_yaml_is_read,
           nothing_is_a_configuration_of_defaults, mistakes_get_one_sentence,

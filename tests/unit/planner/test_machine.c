@@ -9,7 +9,7 @@ static status open_text(struct machine *m, const char *text, const char *key,
 {
     IS_OK(file_write_atomic("machine.txt", text, strlen(text)));
     return machine_open(m, &(struct machine_choice){"machine.txt", key,
-                                                    foreign});
+                                                    foreign, NULL});
 }
 
 TEST(what_is_written_reads_back)
@@ -18,7 +18,7 @@ TEST(what_is_written_reads_back)
     struct text text = {0};
 
     IS_OK(machine_open(&m, &(struct machine_choice){"h100,gemm=0.72", "",
-                                                    false}));
+                                                    false, NULL}));
     CHECK(m.value[M_GEMM] == 0.72 && m.mark[M_GEMM] == MARK_BY_HAND);
     IS_OK(machine_write(&m, &text));
     IS_OK(open_text(&again, text.bytes, "", false));
@@ -92,10 +92,11 @@ TEST(unknown_machines_are_named)
 {
     struct machine m;
 
-    FAILS(machine_open(&m, &(struct machine_choice){"h10", "", false}),
+    FAILS(machine_open(&m, &(struct machine_choice){"h10", "", false, NULL}),
           ERR_CONFIG, "the nearest preset is h100");
     status_clear();
-    FAILS(machine_open(&m, &(struct machine_choice){"h100,gemm", "", false}),
+    FAILS(machine_open(&m, &(struct machine_choice){"h100,gemm", "", false,
+                                                    NULL}),
           ERR_CONFIG, "NAME=VALUE");
     status_clear();
 }

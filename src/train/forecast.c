@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* forecast.c - the inputs of a prediction, from options and a machine. */
+#include "train/forecast.h"
+
+#include <string.h>
+
+#include "setup/setup.h"
+#include "setup/suggest.h"
+#include "train/draft.h"
+
+void forecast_alone(const struct options_set *set, struct options_set *out)
+{
+    *out = *set;
+    out->values.mesh.data = out->values.mesh.shard = 1;
+    out->values.mesh.context = out->values.mesh.tensor = 1;
+    out->values.mesh.expert = out->values.mesh.pipe = 1;
+    out->values.mesh.layers.count = 0;
+    out->values.schedule.name = "1f1b";
+}
+
+status forecast_model(struct forecast *f)
+{
+    if (f->set.values.model.vocab == 0 && f->set.values.model.from[0] == 0 &&
+        f->set.values.tokenizer.from[0] != 0) {
+        struct options_set alone;
+        struct setup setup = {0};
+        status result;
+
+        forecast_alone(&f->set, &alone);
+        result = setup_resolve(&setup, &alone, 1, 0);
+
+        if (result == OK) f->model = setup.model;
+        setup_free(&setup);
+        if (result != OK) {
+            status_clear();
+            FAIL(ERR_CONFIG, "model.vocab is 0 and the tokenizer could not "
+                             "tell it; set model.vocab");
+        }
+    } else {
+        TRY(model_from_options(&f->model, &f->set.values, 0));
+    }
+    return shape_of(&f->shape, &f->model, f->set.values.data.sequence);
+}
+
+enum { PLANNED_WHOLE = 16 /* pipe ranks; of more, the first and the last */ };
+
+/* The largest rank, planned to the byte; the ranks of a pipe differ. */
+static status plan_memory(struct forecast *f, struct setup *setup)
+{
+    const int pipe = setup->mesh.size[AXIS_PIPE];
+    const int ends = f->quick ? 1 : pipe > PLANNED_WHOLE ? 4 : pipe;
+
+    for (int position = 0; position < pipe; position++) {
+        if (position == ends && position < pipe - ends)
+            position = pipe - ends;
+        struct place place = {{0}};
+        struct draft draft;
+        double bytes;
+
+        place.at[AXIS_PIPE] = position;
+        TRY(draft_build(&draft, setup,
+                        mesh_rank(&setup->mesh, &setup->order, &place)));
+        bytes = (double)draft.pipeline.bytes;
+        draft_free(&draft);
+        if (bytes <= f->exact_bytes) continue;
+        f->exact_bytes = bytes;
+        f->exact_position = position;
+    }
+    return OK;
+}
+
+/* Lockstep's own choices where the options leave them open. */
+static status settle(struct forecast *f, bool suggest)
+{
+    struct setup setup = {0};
+    status result;
+
+    f->set.values.train.memory =
+        (f->max_memory > 0 ? f->max_memory
+                           : f->machine.value[M_MEMORY_BYTES]) / 1073741824.0;
+    result = suggest ? setup_resolve_or_suggest(&setup, &f->set, f->ranks, 0)
+                     : setup_resolve(&setup, &f->set, f->ranks, 0);
+    TRY_GOTO(done, result, result);
+    f->set.values.train.micro_batch = setup.request.micro_batch;
+    TRY_GOTO(done, result, plan_memory(f, &setup));
+done:
+    setup_free(&setup);
+    return result;
+}
+
+status forecast_layout(struct forecast *f)
+{
+    const struct layout_request request = {
+        &f->set.values, &f->shape, &f->machine, f->as, f->ranks, f->nodes,
+        f->blocks};
+
+    if (f->as == AS_LOCKSTEP) TRY(settle(f, true));
+    TRY(layout_from_options(&f->layout, &request));
+    f->layout.offload = f->offload;
+    if (f->offload != 0) f->exact_bytes = 0;
+    return OK;
+}
+
+status forecast_exactly(struct forecast *f)
+{
+    return settle(f, false);
+}
+
+enum { WALKED_PIPE = 16, WALKED_ITEMS = 1 << 16 /* blocks of micro-batches */ };
+
+static status walk_lists(struct walk *walk, struct forecast *f,
+                         struct setup *setup)
+{
+    TRY(setup_resolve(setup, &f->set, f->ranks, 0));
+    for (int position = 0; position < walk->ranks; position++) {
+        struct place place = {{0}};
+        struct draft draft;
+        status result;
+
+        place.at[AXIS_PIPE] = position;
+        TRY(draft_build(&draft, setup,
+                        mesh_rank(&setup->mesh, &setup->order, &place)));
+        result = walk_rank(walk, &draft.pipeline);
+        draft_free(&draft);
+        TRY(result);
+    }
+    return OK;
+}
+
+status forecast_steps(struct forecast *f, struct steps *out)
+{
+    const struct cost cost = forecast_cost(f);
+    const double items = (double)f->layout.microbatches * f->shape.layers;
+    struct setup setup = {0};
+    struct walk walk = {.ranks = 0};
+    status result;
+
+    if (f->as != AS_LOCKSTEP || f->offload != 0 ||
+        f->layout.pipe > WALKED_PIPE || items > WALKED_ITEMS)
+        return steps_build(out, &cost);
+    TRY_GOTO(done, result, walk_begin(&walk, &cost, f->layout.pipe));
+    TRY_GOTO(done, result, walk_lists(&walk, f, &setup));
+    TRY_GOTO(done, result, walk_finish(&walk, out));
+    f->walked = true;
+done:
+    walk_free(&walk);
+    setup_free(&setup);
+    return result;
+}
+
+struct cost forecast_cost(const struct forecast *f)
+{
+    return (struct cost){&f->machine, &f->shape, &f->layout};
+}
+
+void forecast_free(struct forecast *f)
+{
+    options_free(&f->set);
+    machine_free(&f->machine);
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* forecast.h - everything that a prediction reads: the configuration, the
+ * model's sizes, the machine and the layout. */
+#ifndef LOCKSTEP_TRAIN_FORECAST_H
+#define LOCKSTEP_TRAIN_FORECAST_H
+
+#include "base/options.h"
+#include "planner/predict.h"
+#include "planner/walk.h"
+
+struct forecast {
+    struct options_set set;
+    struct model model;
+    struct shape shape;
+    struct machine machine;
+    struct layout layout;
+    int blocks[LAYOUT_STAGES];
+    enum program_as as;
+    int ranks, nodes;
+    double max_memory;      /* bytes; 0: the machine's */
+    unsigned offload;       /* enum offload: planned only */
+    double exact_bytes;     /* planned to the byte; 0: closed form */
+    int exact_position;     /* of the pipe, where that is */
+    bool walked;            /* its steps are the executor's own lists */
+    bool quick;             /* plans the first and the last pipe rank only */
+};
+
+/* A borrowed copy of options for one rank: sizes alone are asked of it. */
+void forecast_alone(const struct options_set *set, struct options_set *out);
+/* Model and shape of the options; the vocabulary may be the tokenizer's. */
+status forecast_model(struct forecast *forecast);
+/* The layout of the options, and the memory that Lockstep would take. */
+status forecast_layout(struct forecast *forecast);
+/* The lists of the step: those of the executor where they are small enough,
+ * else one item for each stage and micro-batch. The caller frees them. */
+status forecast_steps(struct forecast *forecast, struct steps *out);
+/* The memory alone; a refusal has no hint. */
+status forecast_exactly(struct forecast *forecast);
+struct cost forecast_cost(const struct forecast *forecast);
+void forecast_free(struct forecast *forecast);
+
+#endif

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hunted.c - the layouts that a search found, planned to the byte and timed on
+ * the executor's own lists. */
+#include "train/hunted.h"
+
+#include <string.h>
+
+#include "base/check.h"
+#include "base/meter.h"
+
+enum { CHECKED_MOST = 40, ORIGINS = 1024, WALKED_WORK = 1 << 13,
+       GRID_AUTO = 64 /* data leaves, when options do not say */ };
+static const int64_t check_ns = 1200000000; /* for plans to the byte */
+
+/* ---- configuration lines ---- */
+
+static const char *zero_name(int zero)
+{
+    static const char *const names[] = {"ddp", "zero1", "zero2", "fsdp"};
+
+    return names[zero];
+}
+
+int hunted_settings(const struct layout *l, bool grid,
+                    char out[][HUNTED_SETTING])
+{
+    int n = 0;
+
+    snprintf(out[n++], HUNTED_SETTING, "mesh.tensor=%d", l->tensor);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.context=%d", l->context);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.pipe=%d", l->pipe);
+    snprintf(out[n++], HUNTED_SETTING, "mesh.data=%d", l->data);
+    snprintf(out[n++], HUNTED_SETTING, "zero=%s", zero_name(l->zero));
+    snprintf(out[n++], HUNTED_SETTING, "train.micro_batch=%lld",
+             (long long)l->micro_batch);
+    snprintf(out[n++], HUNTED_SETTING, "train.recompute=[%s]",
+             recompute_names[l->recompute]);
+    if (grid) {
+        snprintf(out[n++], HUNTED_SETTING, "numerics.grid_tensor=%d",
+                 l->tensor);
+        snprintf(out[n++], HUNTED_SETTING, "numerics.grid_context=%d",
+                 l->context);
+        if (layout_sharing(l) > GRID_AUTO)
+            snprintf(out[n++], HUNTED_SETTING, "numerics.grid_data=%d",
+                     layout_sharing(l));
+    }
+    if (l->pipe > 1) {
+        snprintf(out[n++], HUNTED_SETTING, "schedule.name=%s", l->schedule);
+        if (strcmp(l->schedule, "interleaved") == 0)
+            snprintf(out[n++], HUNTED_SETTING, "schedule.chunks=%d", l->chunks);
+    }
+    return n;
+}
+
+void hunted_yaml(const struct layout *l, bool grid, char *out)
+{
+    size_t used = (size_t)snprintf(
+        out, HUNTED_LINES, "zero: %s\nmesh: {tensor: %d, context: %d, pipe: "
+        "%d, data: %d}\ntrain: {micro_batch: %lld, recompute: [%s]}\n",
+        zero_name(l->zero), l->tensor, l->context, l->pipe, l->data,
+        (long long)l->micro_batch, recompute_names[l->recompute]);
+
+    if (grid && layout_sharing(l) > GRID_AUTO)
+        used += (size_t)snprintf(out + used, HUNTED_LINES - used,
+                                 "numerics: {grid_tensor: %d, grid_context: "
+                                 "%d, grid_data: %d}\n", l->tensor,
+                                 l->context, layout_sharing(l));
+    else if (grid)
+        used += (size_t)snprintf(out + used, HUNTED_LINES - used,
+                                 "numerics: {grid_tensor: %d, grid_context: "
+                                 "%d}\n", l->tensor, l->context);
+    if (l->pipe == 1) return;
+    used += (size_t)snprintf(out + used, HUNTED_LINES - used,
+                             "schedule: {name: %s", l->schedule);
+    if (strcmp(l->schedule, "interleaved") == 0)
+        used += (size_t)snprintf(out + used, HUNTED_LINES - used,
+                                 ", chunks: %d", l->chunks);
+    snprintf(out + used, HUNTED_LINES - used, "}\n");
+}
+
+/* ---- what Lockstep itself would take ---- */
+
+/* The step on the executor's own lists, where they are short. */
+static status walk_it(struct forecast *f, struct candidate *c)
+{
+    const double work = (double)c->layout.microbatches * f->shape.layers *
+                        c->layout.pipe;
+    const struct weather weather = {.memory_bytes = f->exact_bytes,
+                                    .max_memory = f->max_memory};
+    struct steps steps = {.span_count = 0};
+    struct cost cost;
+    status result;
+
+    if (work > WALKED_WORK) return OK;
+    f->layout = c->layout;
+    cost = forecast_cost(f);
+    TRY_GOTO(done, result, forecast_steps(f, &steps));
+    TRY_GOTO(done, result, predict_steps(&c->prediction, &steps, &cost,
+                                         &weather));
+done:
+    steps_free(&steps);
+    return result;
+}
+
+/* Plans the candidate as the trainer would, with the numerics grid that the
+ * options have or one that the layout needs. */
+static status plan_with(struct hunted *h, struct candidate *c, bool grid)
+{
+    const struct options kept = h->forecast.set.values;
+    const char *const *names;
+    const size_t rows = (size_t)options_names(&names);
+    unsigned char origins[ORIGINS];
+    char settings[HUNTED_SETTINGS][HUNTED_SETTING];
+    const int count = hunted_settings(&c->layout, grid, settings);
+    struct forecast f = h->forecast;
+    status result = OK;
+
+    CHECK(rows <= ORIGINS);
+    memcpy(origins, f.set.origin, rows);
+    f.exact_bytes = 0;
+    f.quick = c->layout.pipe > 4;
+    f.ranks = layout_ranks(&c->layout);
+    for (int i = 0; i < count && result == OK; i++)
+        result = options_assign(&f.set, settings[i], ORIGIN_COMMAND_LINE);
+    if (result == OK) result = forecast_exactly(&f);
+    if (result == OK) {
+        c->memory_bytes = f.exact_bytes;
+        c->position = f.exact_position;
+        c->prediction.memory_bytes = f.exact_bytes;
+        result = walk_it(&f, c);
+    }
+    h->forecast.set = f.set; /* its arena may have grown */
+    h->forecast.set.values = kept;
+    memcpy(h->forecast.set.origin, origins, rows);
+    return result;
+}
+
+/* False: setup refuses it, or it does not fit after all. */
+static bool check_exactly(struct hunted *h, struct candidate *c, bool *grid)
+{
+    status result = plan_with(h, c, *grid = false);
+
+    if (result != OK && !h->grid_stays &&
+        layout_ranks(&c->layout) > c->layout.pipe) {
+        status_clear();
+        result = plan_with(h, c, *grid = true);
+    }
+    if (result != OK) {
+        if (h->refused[0] == 0)
+            snprintf(h->refused, sizeof h->refused, "%.250s",
+                     status_message());
+        status_clear();
+        return false;
+    }
+    return c->memory_bytes <= h->request.max_memory;
+}
+
+static double score_of(const struct hunted *h, int i)
+{
+    const struct candidate *c = &h->search.found[i];
+
+    return c->prediction.step_s *
+           (h->request.objective == OBJECTIVE_COST
+                ? layout_ranks(&c->layout) : 1);
+}
+
+/* Keeps candidate `i`, behind those that are at least as fast. */
+static void insert(struct hunted *h, int i, bool exact, bool grid)
+{
+    int at = h->kept_count++;
+
+    for (; at > 0 && h->request.objective != OBJECTIVE_MEMORY &&
+           score_of(h, h->kept[at - 1]) > score_of(h, i); at--) {
+        h->kept[at] = h->kept[at - 1];
+        h->exact[at] = h->exact[at - 1];
+        h->grid[at] = h->grid[at - 1];
+    }
+    h->kept[at] = i;
+    h->exact[at] = exact;
+    h->grid[at] = grid;
+}
+
+/* The best that fit, planned to the byte as far as the time allows. */
+static void keep_best(struct hunted *h)
+{
+    const int64_t until = meter_now_ns() + check_ns;
+    int checked = 0;
+
+    for (int i = 0; i < h->search.count && h->kept_count < h->top; i++) {
+        struct candidate *c = &h->search.found[i];
+        const bool exactly = h->request.as == AS_LOCKSTEP &&
+                             checked < CHECKED_MOST &&
+                             (h->kept_count == 0 || meter_now_ns() < until);
+        bool grid = false;
+
+        if (!c->timed || c->prediction.step_s > 1e299) continue;
+        if (exactly) {
+            checked++;
+            if (!check_exactly(h, c, &grid)) continue;
+        } else if (h->grid_stays) {
+            break;
+        }
+        insert(h, i, exactly, grid);
+    }
+}
+
+/* ---- the search ---- */
+
+status hunted_run(struct hunted *h)
+{
+    const struct forecast *f = &h->forecast;
+    const char *type = f->set.values.train.dtype;
+    const int devices = (int)f->machine.value[M_DEVICES];
+    const int64_t began = meter_now_ns();
+
+    h->request = (struct search_request){
+        .machine = &f->machine, .shape = &f->shape, .as = f->as,
+        .ranks = f->ranks, .batch = f->set.values.train.batch,
+        .per_node = f->nodes > 0 ? f->ranks / f->nodes : devices,
+        .bits = strncmp(type, "float32", 7) == 0 ||
+                strncmp(type, "float64", 7) == 0 ? 32 : 16,
+        .max_memory = f->max_memory > 0 ? f->max_memory
+                                        : f->machine.value[M_MEMORY_BYTES],
+        .objective = h->objective, .top = h->top, .fixed = h->fixed};
+    if (h->request.per_node > f->ranks) h->request.per_node = f->ranks;
+    if (f->machine.product_count > 0 && f->as == AS_LOCKSTEP)
+        h->request.threads = devices > h->request.per_node
+                                 ? devices / h->request.per_node : 1;
+    TRY(search_run(&h->search, &h->request));
+    keep_best(h);
+    h->seconds = 1e-9 * (double)(meter_now_ns() - began + 1);
+    return OK;
+}
+
+void hunted_free(struct hunted *h)
+{
+    search_free(&h->search);
+    forecast_free(&h->forecast);
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* hunted.h - the layouts that a search found (planner/search.h), planned to
+ * the byte as the trainer would, and timed on the executor's own lists. */
+#ifndef LOCKSTEP_TRAIN_HUNTED_H
+#define LOCKSTEP_TRAIN_HUNTED_H
+
+#include "planner/search.h"
+#include "train/forecast.h"
+
+struct hunted {
+    struct forecast forecast; /* by the caller, up to forecast_model */
+    enum objective objective;
+    int top;                /* 1 to TOP_MOST */
+    bool grid_stays;        /* keeps layouts that the options' grid allows */
+    const struct search_fixed *fixed; /* borrowed; NULL: nothing */
+    struct search search;
+    struct search_request request;
+    double seconds;
+    int kept[TOP_MOST];     /* of search.found: those that are shown */
+    int kept_count;
+    bool exact[TOP_MOST];   /* their memory was planned to the byte */
+    bool grid[TOP_MOST];    /* they need another numerics grid */
+    char refused[256];      /* why setup refused the best one that it did */
+};
+
+status hunted_run(struct hunted *hunted);
+void hunted_free(struct hunted *hunted);
+
+enum { HUNTED_SETTINGS = 16, HUNTED_SETTING = 64, HUNTED_LINES = 512 };
+/* "mesh.tensor=8", ...: as --set takes them, with the numerics grid that the
+ * layout needs or without; returns how many. */
+int hunted_settings(const struct layout *layout, bool grid,
+                    char out[][HUNTED_SETTING]);
+/* The same as lines of a configuration; out [HUNTED_LINES]. */
+void hunted_yaml(const struct layout *layout, bool grid, char *out);
+
+#endif
