@@ -19,7 +19,7 @@ extern "C" {
  * with the same number train the same bits. */
 #define LOCKSTEP_NUMERICS_VERSION 2
 
-/* What the process returns; docs/exit_codes.md says when. */
+/* Exit codes of the process; docs/exit_codes.md says when. */
 enum lockstep_exit {
     LOCKSTEP_EXIT_OK = 0,
     LOCKSTEP_EXIT_DIFFERS = 1,  /* compare: the two are not equal */

@@ -33,7 +33,7 @@
 
 enum { TOKEN_DIGEST_BYTES = 65 };
 
-/* Whose file it is; all but the first: token_foreign.h. */
+/* The program that wrote the file; token_foreign.h reads all but the first. */
 enum token_layout {
     TOKENS_OWN,
     TOKENS_MEGATRON, /* .bin and .idx */

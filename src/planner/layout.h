@@ -9,7 +9,8 @@
 #include "planner/shape.h"
 #include "schedule/schedule.h"
 
-/* Whose step is predicted: what is reduced in which type, what is kept. */
+/* The program whose step is predicted. It decides the types of reductions and
+ * which activations are kept. */
 enum program_as { AS_LOCKSTEP, AS_MEGATRON, AS_TORCHTITAN, AS_COUNT };
 extern const char *const as_names[AS_COUNT];
 

@@ -10,7 +10,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What is taken says the same when it is written and read again. */
+/* An accepted adapter is the same when it is written and read again. */
 static void again(const struct model *model)
 {
     struct model other = *model;

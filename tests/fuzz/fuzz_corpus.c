@@ -31,7 +31,7 @@ static void read_stream(const uint8_t *data, size_t size)
     text_free(&line);
 }
 
-/* Of all documents of a file. */
+/* Sums over all documents of a file. */
 struct seen {
     int64_t documents, bytes;
     uint64_t hash;
@@ -89,7 +89,7 @@ static status read_file(const char *name, const char *field, bool chat,
     return result;
 }
 
-/* What is not packed gives the same documents under both names. */
+/* A file that is not packed gives the same documents under both names. */
 static void read_text(const uint8_t *data, size_t size)
 {
     struct seen mapped, streamed;

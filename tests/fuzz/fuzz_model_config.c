@@ -33,7 +33,7 @@ static void make_once(void)
     put_shard('b');
 }
 
-/* What is taken says the same when it is written and read again. */
+/* An accepted model is the same when it is written and read again. */
 static void again(const struct model *model)
 {
     struct text first = {0}, second = {0};

@@ -31,7 +31,7 @@ static void check_round_trip(const struct options_set *set)
 
     CHECK(options_init(&again) == OK);
     CHECK(options_write_yaml(set, &yaml) == OK);
-    /* What is written is longer than what was read. */
+    /* The written text is longer than the text that was read. */
     if (yaml.length < 1 << 20) {
         CHECK(options_read_text(&again, yaml.bytes, yaml.length, "again",
                                 ORIGIN_RUN) == OK);

@@ -34,7 +34,7 @@ static void correct(unsigned char *image, size_t size)
     }
 }
 
-/* What was checked lies inside. */
+/* Rows that passed the checks lie inside the file. */
 static void read_pack(const struct pack *pack)
 {
     for (int64_t s = 0; s < pack->samples && s < SAMPLES_MOST; s++) {

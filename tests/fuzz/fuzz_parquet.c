@@ -33,7 +33,7 @@ static status take(void *context, const struct parquet_row *row)
     return reading->work > WORK_MAX ? ERR_STOPPED : OK;
 }
 
-/* What the footer says, as the tree has it: a second opinion. */
+/* The number of rows by the footer's tree: a second opinion. */
 static int64_t rows_said(const uint8_t *data, size_t size)
 {
     struct shape shape;

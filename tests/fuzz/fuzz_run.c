@@ -23,7 +23,7 @@ enum { ROWS_MAX = 64 };
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What is read can be read again, and says nothing impossible. */
+/* A ledger that was read can be read again, and says nothing impossible. */
 static void ledger(void)
 {
     for (int again = 0; again < 2; again++) {

@@ -32,7 +32,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         .path = path, .kind = size > 0 ? (enum task_kind)(data[0] % TASK_KINDS)
                                        : TASK_CHOICE};
 
-    /* What is packed may be a bomb: fuzz_corpus looks at that. */
+    /* A packed file may be a bomb: fuzz_corpus looks at that. */
     if (size > 1 && (data[1] == 0x1F || data[1] == 0x28)) size = 0;
     CHECK(file >= 0);
     snprintf(path, sizeof path, "/proc/self/fd/%d", file);

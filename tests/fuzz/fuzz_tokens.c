@@ -18,7 +18,7 @@ static void put_crc(unsigned char *at, uint32_t crc)
     for (int i = 0; i < 4; i++) at[i] = (unsigned char)(crc >> 8 * i);
 }
 
-/* What was verified can be read without further checks. */
+/* A verified file can be read without further checks. */
 static void read_all(const struct token_file *file)
 {
     for (int64_t i = 0; i < file->count; i++) {

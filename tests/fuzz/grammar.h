@@ -332,8 +332,8 @@ static inline size_t gzip_pack(const uint8_t *from, size_t length, uint8_t *to,
     return whole ? z.total_out : 0;
 }
 
-/* Where the input from `start` on is packed, what is in it is changed and
- * packed again; now and then a second packed file follows the first one. */
+/* If the input from `start` on is packed, its content is changed and packed
+ * again; now and then a second packed file follows the first one. */
 static inline size_t mutate_packed(const struct grammar *g, uint8_t *data,
                                    size_t size, size_t room, size_t start)
 {

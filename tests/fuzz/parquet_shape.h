@@ -119,7 +119,7 @@ static void list_read(struct thrift *in, struct node *node, int depth)
     }
 }
 
-/* What the node's kind says that follows. Maps are not in Parquet. */
+/* Reads the value that follows a node of this kind. Parquet has no maps. */
 static void tree_read(struct thrift *in, struct node *node, int depth)
 {
     struct node **end = &node->first;

@@ -14,7 +14,7 @@
 #include <time.h>
 #include "tokenizer/tokenizer.h"
 
-/* Of this process, so that others on the machine do not count. */
+/* The time of this process, so that others on the machine do not count. */
 static double now_s(void)
 {
     struct timespec now;

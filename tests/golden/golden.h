@@ -104,8 +104,8 @@ static inline void golden_load(struct stage *stage, const struct param *param,
                 stage_keeps_dtype(stage), true);
 }
 
-/* How far a flat arena may be from a file: `within` times the largest
- * absolute value of the tensor. */
+/* The largest difference between a flat arena and a file: `within` times the
+ * largest absolute value of the tensor. */
 struct golden_limit {
     char *flat;
     bool gradients; /* flat is laid out as they are */

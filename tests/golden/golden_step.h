@@ -17,7 +17,7 @@ struct golden_case {
     enum product product;   /* of bfloat16 */
 };
 
-/* What a case may have besides. */
+/* Options that only some cases set. */
 struct golden_extra {
     double z_loss, dropout, attention_dropout, qk_clip;
     uint64_t seed;          /* of the masks */

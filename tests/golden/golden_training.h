@@ -98,8 +98,8 @@ static inline void golden_training_tokens(struct golden_training *t,
     safetensors_close(&file);
 }
 
-/* Of the model, which has been read; the grid is left to the caller's call of
- * golden_training_open. */
+/* The request for the model that was read. golden_training_open sets the
+ * grid. */
 static inline struct pipeline_request
 golden_training_request(const struct golden_training *t, enum dtype dtype,
                         int64_t micro_batch)

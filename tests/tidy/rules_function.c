@@ -7,8 +7,8 @@
 
 enum { STACK_MAX = 200 };
 
-/* What an open statement is. A CONTROL has a body without braces, a BLOCK has
- * braces and belongs to a control, a PLAIN brace does not count. */
+/* The kinds of an open statement. A CONTROL has a body without braces, a BLOCK
+ * has braces and belongs to a control, a PLAIN brace does not count. */
 enum frame { FRAME_CONTROL, FRAME_IF, FRAME_DO, FRAME_BLOCK, FRAME_IF_BLOCK,
              FRAME_DO_BLOCK, FRAME_PLAIN };
 

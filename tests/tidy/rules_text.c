@@ -155,7 +155,7 @@ static void rule_english(struct tidy *tidy, const struct source *source)
     const char *dash = opening ? strstr(opening, " - ") : NULL;
     const char *at = source->text;
 
-    if (!source->is_c || !path_begins(source->path, "src/")) return;
+    if (!is_narrow(source)) return;
     if (dash && !memchr(opening + 1, '\n', (size_t)(dash - opening - 1))
         && riddle(dash + 3))
         tidy_report(tidy, "english", source->path, line_of(source, dash),

@@ -114,6 +114,7 @@ tree; add src/base/a.c '/* What is left of it. */'; expect english "$root/t"
 tree; add src/base/a.c '/* The rest.' ' * Of two, the first. */'
 expect english "$root/t"
 tree; add src/base/a.c 'int b; /* Whoever reads. */'; expect english "$root/t"
+tree; add tests/unit/base/test_a.c '/* What is left of it. */'; expect english "$root/t"
 tree
 sed 's/a.h - one/a.h - what one is/' "$root/t/src/base/a.h" > "$root/a.h"
 mv "$root/a.h" "$root/t/src/base/a.h"; expect english "$root/t"

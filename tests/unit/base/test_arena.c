@@ -156,7 +156,7 @@ static bool is_mapped(void *at)
     return mincore((void *)start, 1, &page) == 0;
 }
 
-/* What MPI may still read stays, and goes with the next when it does not. */
+/* Memory that MPI may still read stays; the next call frees it. */
 TEST(memory_that_is_lent_stays)
 {
     struct arena arena, other;

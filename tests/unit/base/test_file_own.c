@@ -120,7 +120,7 @@ TEST(nothing_is_more_open_than_its_directory)
     IS_OK(directory_remove(directory));
 }
 
-/* What plain mkdir made is no choice; other permissions are one. */
+/* The permissions of a plain mkdir are no choice; others are one. */
 TEST(a_chosen_permission_is_kept)
 {
     const mode_t before = umask(022);

@@ -54,7 +54,7 @@ TEST(a_file_that_shrinks_is_a_status_on_any_thread)
           "mapped: the file was cut while it was read: it had 65536 bytes and "
           "has 16384");
     status_clear();
-    /* What was made of zeros gets no name. */
+    /* A file that was made of zeros gets no name. */
     IS_OK(path_join(other, PATH_BYTES, directory, "made"));
     FAILS(file_write_atomic(other, "x", 1), ERR_FORMAT, "was cut");
     CHECK(!file_exists(other));

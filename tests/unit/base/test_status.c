@@ -28,7 +28,7 @@ done:
     return result;
 }
 
-/* What status_print writes. */
+/* The text that status_print writes. */
 static const char *printed(status code)
 {
     static char text[4096];

@@ -97,7 +97,7 @@ TEST(equal_states_give_equal_bytes)
     room_close();
 }
 
-/* What holder 0 or 1 has of a part: columns before or from the cut of every
+/* The share of holder 0 or 1 in a part: columns before or from the cut of every
  * matrix, packed; an odd vector whole or not at all. */
 static void hold(struct saved_part *part, struct saved_run *run, int64_t cut,
                  int holder)

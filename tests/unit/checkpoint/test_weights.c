@@ -164,7 +164,7 @@ TEST(indexes_that_lie_are_refused)
     room_close();
 }
 
-/* What no model can compute with, also as a narrower type. */
+/* Values with which no model can compute, also in a narrower type. */
 TEST(values_must_be_finite)
 {
     static const float rows[8] = {0, 1, 2, 1e30f, 4, (float)NAN, 6,

@@ -43,7 +43,7 @@ static double expected(const struct row *row, int size, int64_t i)
     return result;
 }
 
-/* What element i of `out` must be on this rank. */
+/* The value that element i of `out` must have on this rank. */
 static double correct(const struct row *row, const struct group *g, int64_t i)
 {
     const int64_t n = row->n;

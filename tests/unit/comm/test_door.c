@@ -148,7 +148,7 @@ TEST(silent_clients_keep_nobody_out)
     door_close(&door);
 }
 
-/* What a good client once sent proves nothing on another connection. */
+/* The bytes of a good client prove nothing on another connection. */
 TEST(a_recorded_handshake_is_refused)
 {
     static struct door door;

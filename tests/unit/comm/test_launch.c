@@ -394,7 +394,7 @@ static const char *const variables[] = {
     "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "PMI_RANK",
     "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "LOCKSTEP_MPI"};
 
-/* What Slurm sets, and what else may lie about in the environment. */
+/* The variables of Slurm, and others that may lie about in the environment. */
 TEST(the_environment_says_who_started_us)
 {
     static const struct {

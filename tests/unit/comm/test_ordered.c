@@ -185,7 +185,7 @@ static status rows_scatter(struct rows_case *c, struct group *g,
     return OK;
 }
 
-/* What rows_scatter left, put together again. */
+/* Puts the parts that rows_scatter left together again. */
 static status rows_gather(const struct rows_case *c, struct group *g,
                           struct arena *arena, void *part)
 {

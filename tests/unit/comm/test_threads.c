@@ -92,7 +92,7 @@ TEST(another_size_is_an_error_that_names_both)
           || strstr(status_message(), "rank 1 refused 24 bytes from rank 0"));
 }
 
-/* What goes wrong with rank 2, and what every rank then says. */
+/* Faults of rank 2, and the sentence that every rank then prints. */
 enum drill { NEVER_CALLS, LEAVES, FAILS_ITSELF, DIES_IN_THE_MIDDLE, ABORTS };
 
 struct drill_case {
@@ -226,8 +226,8 @@ static status refuse_body(void *argument, struct group *world)
     return r->agree ? comm_agree(world, result) : result;
 }
 
-/* What all were given wrong is said once and without a number; what one rank
- * met alone has its number. */
+/* A mistake in the input of all ranks is said once and without a number; a
+ * failure of one rank alone has its number. */
 TEST(a_refusal_of_all_is_that_of_none)
 {
     static const struct { struct refusal refusal; const char *says, *hint; }

@@ -6,7 +6,7 @@
 #include "tests/test.h"
 
 enum { DOCUMENTS = 600 };
-/* Of the tokenizer: tokens that no text becomes. */
+/* Tokens of the tokenizer that no text becomes. */
 enum { PREFIX = 3, MIDDLE = 4, SUFFIX = 5, BEGIN = 420 };
 
 struct room {

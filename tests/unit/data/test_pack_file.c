@@ -112,7 +112,7 @@ TEST(damage_is_made_again_or_named)
     only_file(cache, path);
     IS_OK(file_read(path, 1 << 26, &bytes));
     source.context = &calls;
-    /* What lies in the header is seen at once, and made again. */
+    /* Damage in the header is seen at once, and the file is made again. */
     bytes.bytes[80] ^= 1;
     IS_OK(file_write_atomic(path, bytes.bytes, bytes.length));
     open_kept(&pack, &source, &facts, cache);

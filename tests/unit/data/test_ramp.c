@@ -79,7 +79,7 @@ TEST(levels_are_those_of_the_samples_read)
     arena_free(&arena);
 }
 
-/* What a few steps do not reach, each batch once. */
+/* Batches that a few steps do not reach, each once. */
 TEST(further_batches)
 {
     static const char *const rows[] = {"0=4", "2=8", "5=4", "6=16", "9=8",

@@ -4,7 +4,7 @@
 
 #include "tests/test.h"
 
-/* What is left out of [0, 64), as bits, and the same by the simple way. */
+/* The numbers left out of [0, 64), as bits, and the same by the simple way. */
 static uint64_t bits_of(const struct ranges *ranges)
 {
     uint64_t bits = 0;

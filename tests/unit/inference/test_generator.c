@@ -254,8 +254,8 @@ TEST(a_float32_logit_that_is_no_number_stops)
     }
 }
 
-/* Of a tied model the table is read for the head; rows that are looked up
- * are not. */
+/* A tied model reads its table for the head; rows that are looked up do not
+ * count. */
 TEST(weights_of_a_token_are_all_but_looked_up_tables)
 {
     static const struct {

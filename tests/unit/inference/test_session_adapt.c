@@ -335,7 +335,7 @@ TEST(a_directory_without_adapters_is_named)
     status_clear();
 }
 
-/* What a run says of itself has plain names; expressions need the importer. */
+/* A run names its targets plainly; expressions need the importer. */
 TEST(expressions_need_a_matcher)
 {
     struct model model;

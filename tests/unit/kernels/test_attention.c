@@ -387,7 +387,7 @@ static double *element(const struct tensor *t, int64_t row, int head, int e)
     return (double *)t->data + row * t->stride[0] + head * t->stride[1] + e;
 }
 
-/* What dropout multiplies a weight by, from the definition. */
+/* The factor of dropout for a weight, from the definition. */
 static double keep_of(const struct attention *p, int64_t sequence,
                       int64_t query, int64_t key, int head)
 {
@@ -422,7 +422,7 @@ static double slope_of(int heads, int64_t head)
                                     whole));
 }
 
-/* What is added to the product of a key and a head of queries. */
+/* The bias that is added to the product of a key and a head of queries. */
 static double bias_of(const struct attention *p, int64_t at_key, int64_t key,
                       int head)
 {

@@ -147,7 +147,7 @@ static void mask_make(float *out, const char *name, uint64_t seed,
     for (int i = 0; i < ELEMENTS; i++) out[i] = out[i] != 0;
 }
 
-/* Of n draws with probability p, `count` is not six deviations off. */
+/* `count` of n draws with probability p is not six deviations off. */
 static void likely(const char *what, double count, double n, double p)
 {
     const double off = (count - n * p) / sqrt(n * p * (1 - p));

@@ -6,7 +6,7 @@
 
 enum { SEGMENTS_MOST = 64, POOL_MOST = 3 };
 
-/* How tokens choose. */
+/* The ways in which tokens choose. */
 enum skew { EVEN, ALL_TO_ONE, ONE_HAS_MOST, NONE_TO_ODD, RANDOM };
 
 struct experts_case {

@@ -457,7 +457,7 @@ static struct tensor sums_of(struct arena *arena, size_t i,
     return p.c;
 }
 
-/* What is wanted of a form. */
+/* The expected results of a form. */
 struct expected {
     struct a_product x;
     int64_t known; /* rows apart that are */
@@ -490,8 +490,8 @@ static void expected_complete(struct expected *want,
     want->known = 1;
 }
 
-/* What kernels may use: all there is, then nothing, as on a processor without
- * the instructions. Only tables of AVX-512 ask. */
+/* Instructions that kernels may use: all, then none, as on a processor without
+ * them. Only tables of AVX-512 ask. */
 static const int features[] = {FEATURES_ALL | FEATURE_EVEN_SLOW, 0};
 enum { FEATURES = sizeof features / sizeof *features };
 
@@ -520,8 +520,8 @@ static void isa_check(struct room *rooms, struct expected *want,
     }
 }
 
-/* How operands are packed does not depend on their size, and how small ones
- * are added does not depend on how they were packed: plain kernels, whose
+/* The packing of operands does not depend on their size, and the sum of small
+ * ones does not depend on the packing: plain kernels, whose
  * emulation is slow, and checked ones take operands that flush in one form,
  * and not in big cases. Plain kernels take these in one form: what has to do
  * with their size is the code that others run, too. Of the two kinds that

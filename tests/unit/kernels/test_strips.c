@@ -115,7 +115,7 @@ static void test_emulated_strips_change_no_bit(void **state)
     strips_check(0);
 }
 
-/* What cannot lie in strips is refused. */
+/* Weights that cannot lie in strips are refused. */
 static void test_sums_that_do_not_fit(void **state)
 {
     const struct sum_segment segments[] = {{0, 144, 0}, {144, 144, 1}};

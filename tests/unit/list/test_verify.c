@@ -180,7 +180,7 @@ TEST(an_instruction_that_stands_twice_is_refused)
     drop(&l);
 }
 
-/* What is freed before it is read, or read before it is there. */
+/* Rows that are freed before they are read, or read before they are there. */
 TEST(neighbours_that_change_places_are_refused)
 {
     static const struct {

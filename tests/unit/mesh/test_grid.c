@@ -40,7 +40,7 @@ static int64_t power_above(int64_t n)
     return power;
 }
 
-/* What a piece adds: a whole subtree of the tree, or, of an unfinished leaf,
+/* The value that a piece adds: a whole subtree, or, of an unfinished leaf,
  * nothing until its last part. */
 static uint64_t piece_value(const struct piece *piece, int64_t leaves)
 {

@@ -157,7 +157,7 @@ TEST(blocks_and_turns_that_cannot_be_are_refused)
     }
 }
 
-/* What published files carry, and what is written for it. */
+/* Fields of published files, and the fields that are written for them. */
 TEST(what_changes_nothing_is_read)
 {
     static const struct { const char *name, *from, *into, *written; } rows[] = {

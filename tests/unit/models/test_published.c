@@ -2,7 +2,7 @@
 /* test_published.c - the fields of configurations that have been published,
  * made small (tests/golden/published.jsonl): each is read, and what is written
  * for it reads the same again, or is refused by the words that stand there.
- * What the models compute, check_drawn.py asks transformers. */
+ * check_drawn.py compares what the models compute with transformers. */
 #include "base/file.h"
 #include "base/json.h"
 #include "base/text.h"

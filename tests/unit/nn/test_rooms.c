@@ -80,7 +80,7 @@ TEST(offsets_are_those_of_a_search_among_all)
     }
 }
 
-/* What a layer keeps from F to B, and what its B needs for a moment. */
+/* Layers keep some rows from F to B; their B needs others for a moment. */
 TEST(many_layers_take_a_moment)
 {
     static struct room rooms[4 * LAYERS];

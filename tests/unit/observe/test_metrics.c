@@ -167,7 +167,7 @@ TEST(rows_read_back_equal)
     IS_OK(directory_remove(f.directory));
 }
 
-/* What is left when the run goes on at `kept`. */
+/* A run that goes on at `kept` drops the later lines. */
 TEST(a_resumed_run_leaves_no_trace)
 {
     static const struct {

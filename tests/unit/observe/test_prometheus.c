@@ -164,7 +164,7 @@ TEST(a_silent_client_is_dropped)
     prometheus_close(p);
 }
 
-/* Who asks and leaves must not end the program by a signal. */
+/* A client that asks and leaves must not end the program by a signal. */
 TEST(who_leaves_early_does_no_harm)
 {
     struct prometheus *p = start();

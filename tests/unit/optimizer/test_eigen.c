@@ -143,7 +143,7 @@ TEST(eigenvectors_of_equal_values)
     }
 }
 
-/* What is rounding in the matrix may not turn vectors of zeros. */
+/* Rounding errors in the matrix may not turn vectors of zeros. */
 TEST(zeros_have_one_basis)
 {
     static struct room r;

@@ -11,7 +11,7 @@
 
 enum { STEPS = 6, COUNT = 2500 };
 
-/* Of a golden file; memory_free. */
+/* A tensor of a golden file; the caller frees it with memory_free. */
 static void *read_from(const char *path, const char *name, enum dtype dtype)
 {
     struct safetensors file = {0};
@@ -171,9 +171,9 @@ static bool is_among(const float *numbers, float sought)
     return false;
 }
 
-/* Of the published codes ours leave out only the middles of the last bins,
- * which stand for 1 here, so that both ends are exact, and have one decade more
- * below for what is never negative. */
+/* Our codes are the published ones without the middles of the last bins, which
+ * stand for 1 here, so that both ends are exact. Values that are never negative
+ * have one decade more below. */
 TEST(codes_stand_for_the_published_numbers)
 {
     static const char *const names[] = {"signed", "unsigned"};

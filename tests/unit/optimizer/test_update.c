@@ -110,7 +110,7 @@ struct rank_update {
     void *own[4]; /* arenas of the rank */
 };
 
-/* Where the elements of a parameter that the rank updates lie in its arena. */
+/* The address in the arena of the elements that the rank updates. */
 static char *own_elements(const struct rank_update *r,
                           const struct room *room, int param, int a,
                           struct shard_range *range)

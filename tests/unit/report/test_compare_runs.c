@@ -28,7 +28,7 @@ static void end(struct fixture *f)
     IS_OK(directory_remove(f->directory));
 }
 
-/* What is wrong with a run. */
+/* The flaws that a test puts into a run. */
 enum flaw { NONE, LOSS, CLOCK, EXTRA, EXTRA_NAME };
 
 static void write_run(const char *run, int steps, enum flaw flaw,

@@ -19,7 +19,7 @@ static void same(const struct schedule *a, const struct schedule *b)
     }
 }
 
-/* What any legal schedule keeps: its text reads back to the same lists and
+/* The rules of any legal schedule: its text reads back to the same lists and
  * bytes, it verifies with its transfers, and so does that text. */
 static void keeps(struct schedule *schedule)
 {

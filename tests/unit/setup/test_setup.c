@@ -194,8 +194,8 @@ TEST(what_fits_is_shared)
 
 /* ---- sequences at once, where nobody says ---- */
 
-/* Of 24 sequences and 8 leaves; nothing is cut below 1,024 tokens, below 256 MB
- * of activations, or for less than a tenth of what it takes. */
+/* Cuts of 24 sequences and 8 leaves; nothing is cut below 1,024 tokens, below
+ * 256 MB of activations, or for less than a tenth of what it takes. */
 static const struct {
     int ranks;
     const char *assignments;

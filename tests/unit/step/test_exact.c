@@ -6,7 +6,7 @@
 
 enum { COUNT = 4000 };
 
-/* Of many sizes and both signs. */
+/* Numbers of many sizes and both signs. */
 static double number(int i)
 {
     const double spread = ldexp(1, (i * 37) % 90 - 45);

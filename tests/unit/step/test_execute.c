@@ -22,7 +22,7 @@ struct result {
     double loss[STEPS], norm[STEPS];
 };
 
-/* What goes wrong. */
+/* The faults that a test puts in. */
 enum fault { FAULT_NONE, FAULT_SEQUENCE, FAULT_TRANSFER };
 
 struct trained {

@@ -16,7 +16,7 @@ static const struct mup_case {
     {"llama", "adamw", DTYPE_F32, 1e-5},  {"gpt2", "sgd", DTYPE_F32, 1e-5},
 };
 
-/* What the width asks of every rate. */
+/* The factor that the width gives to every rate. */
 static void rates_choose(struct golden_training *t, struct groups *groups)
 {
     struct rate_factors *rates;

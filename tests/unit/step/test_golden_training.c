@@ -30,9 +30,9 @@ static const struct training_case {
 enum { DRAWS = 4 }; /* of the eight stored */
 static const double times_pytorch = 1.2;
 
-/* Of final weights, in float64 alone: the gradient of a key's bias is zero up
- * to rounding (softmax does not see it), and AdamW makes full steps of the
- * signs of that noise. */
+/* The limit of final weights, in float64 alone: the gradient of a key's bias
+ * is zero up to rounding (softmax does not see it), and AdamW makes full steps
+ * of the signs of that noise. */
 static const double weights_within = 1e-9;
 
 /* Everything of a golden run. */

@@ -70,8 +70,8 @@ static void training_begin(struct golden_training *t,
     settings_read(t);
 }
 
-/* Where an average is what counts: the loss of the last batch there. The
- * weights that are trained come back. */
+/* The loss of the last batch at the average of the weights, in runs that keep
+ * one. The weights that are trained come back. */
 static void average_check(struct golden_training *t, double within)
 {
     const struct sample_source source = golden_source(t);

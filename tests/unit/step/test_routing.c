@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_routing.c - what counts of experts' tokens say. */
+/* test_routing.c - statistics from the counts of experts' tokens. */
 #include <math.h>
 
 #include "step/routing.h"

@@ -199,8 +199,8 @@ TEST(new_lines_in_a_known_pattern_keep_it_fast)
     CHECK(scan_find("\n{N}") == NULL);
 }
 
-/* What Ruby's syntax reads otherwise than PCRE2; the pieces are what the
- * `tokenizers` library 0.23 gives. */
+/* Patterns that Ruby's syntax reads otherwise than PCRE2; the pieces are those
+ * of the `tokenizers` library 0.23. */
 TEST(patterns_mean_what_the_library_means)
 {
     static const struct { const char *pattern, *text, *pieces; } rows[] = {

@@ -76,8 +76,8 @@ TEST(known_patterns_need_no_regular_expression)
     }
 }
 
-/* Where no normalizer changes the text, the bytes come back, all at once and
- * token by token. */
+/* The bytes come back if no normalizer changes the text, all at once and token
+ * by token. */
 TEST(decoding_gives_the_bytes_back)
 {
     static const char *const exact[] = {"gpt2", "llama3", "smollm", "o200k",

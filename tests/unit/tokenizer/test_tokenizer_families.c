@@ -17,7 +17,7 @@ static const char *const kinds[] = {
     "charsmap", "unigram_bytes"
 };
 
-/* Of other libraries; no decoded text is kept. */
+/* Files of other libraries; they keep no decoded text. */
 static const char *const files[] = {
     "bpe.model", "bpe_user.model", "bpe_unknown.model", "bpe_suffix.model",
     "unigram.model", "unigram_user.model", "unigram_bytes.model",
@@ -118,7 +118,7 @@ TEST(ids_of_other_files_are_those_of_their_libraries)
     arena_free(&arena);
 }
 
-/* Where white space is kept and bytes spell the rest, the text comes back. */
+/* The text comes back if white space is kept and bytes spell the rest. */
 TEST(decoding_gives_the_text_back)
 {
     static const char *const exact[] = {"bpe.model", "bpe_user.model",
@@ -273,7 +273,7 @@ static const struct json *read_ties(struct arena *arena, const char *name)
     return json_get(root, name);
 }
 
-/* Of tokens with one normal form a special one is found, then the first. */
+/* Among tokens with one normal form a special one is found, then the first. */
 TEST(of_added_tokens_that_look_alike_the_first_is_found)
 {
     struct arena arena;

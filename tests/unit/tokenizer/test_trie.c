@@ -109,7 +109,7 @@ TEST(the_largest_sum_wins)
     cut("aba", pairs, false, "4:0-3 ");
     cut("aaa", pairs, false, "0:0-1 3:1-3 ");
     cut("", pairs, false, "");
-    /* What no token spells is unknown, one character at a time. */
+    /* Text that no token spells is unknown, one character at a time. */
     cut("a\xC3\xA9z" "b", pairs, false, "0:0-1 -1:1-3 -1:3-4 1:4-5 ");
 }
 

@@ -33,7 +33,7 @@ TEST(a_broken_pipe_does_not_end_the_process)
     signals_restore();
 }
 
-/* How a child ends that raises `first`, then `second`, then returns 75. */
+/* The exit of a child that raises `first`, then `second`, then returns 75. */
 static int ends(bool launched, int first, int second)
 {
     int how = 0;
