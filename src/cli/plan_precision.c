@@ -40,6 +40,10 @@ static void block_text(char out[64], const struct precision_role *role,
         snprintf(out, 64, "-");
         return;
     }
+    if (role->scale == SCALE_LATE) {
+        snprintf(out, 64, "whole tensor");
+        return;
+    }
     precision_block(role, turned, side);
     side_text(rows, side[0], weight ? "leaf" : "sequence");
     side_text(cols, side[1], "leaf");
@@ -49,8 +53,8 @@ static void block_text(char out[64], const struct precision_role *role,
 static const char *scale_text(enum scale_rule rule)
 {
     static const char *const texts[SCALE_COUNT] = {
-        "none", "2^k, down", "2^k, up", "e4m3 x 2^k", "largest / 127",
-        "mean"};
+        "none", "2^k, down", "2^k, up", "2^k, up, of earlier steps",
+        "e4m3 x 2^k", "e4m3 x 2^k of earlier steps", "largest / L", "mean"};
 
     return texts[rule];
 }

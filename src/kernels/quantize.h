@@ -26,8 +26,11 @@ enum scale_rule {
     SCALE_NONE,  /* 1 */
     SCALE_FLOOR, /* 2^(floor(log2 a) - floor(log2 L)): numbers may be cut off */
     SCALE_CEIL,  /* 2^ceil(log2(a / L)): none is */
+    SCALE_LATE,  /* the same for `known` instead of a: larger numbers are cut
+                  * off */
     SCALE_TWO,   /* E4M3(a / L / t) t, t the SCALE_CEIL of the region for
                   * the largest number 448 L */
+    SCALE_TWO_LATE, /* the same, t of `known` instead of the region */
     SCALE_EXACT, /* a / L, rounded to float32 once */
     SCALE_MEAN,  /* the mean magnitude of the region: its rows in order, element
                   * j of a row in lane j % 16 in float64, folded by 8, 4, 2, 1;
@@ -74,6 +77,9 @@ struct quantize {
     struct random_key key;
     const struct dropout_row *places; /* [rows]; stochastic only */
     float *peaks;        /* room for one number of each region */
+    float known;         /* late rules: a largest magnitude, more than 0 */
+    float *seen;         /* raised to the largest magnitude of all elements, as
+                          * they are rounded; NULL: nobody asks */
 };
 
 /* A format as loops see it. */
@@ -182,14 +188,18 @@ ELEMENTARY float scale_or_zero(float scale)
     return scale < QUANTIZE_TINY ? 0 : scale;
 }
 
-/* The scale of a block; outer: t of SCALE_TWO, the mean of SCALE_MEAN. */
+/* The scale of a block; outer: t of SCALE_TWO, the mean of SCALE_MEAN, `known`
+ * of SCALE_LATE. */
 ELEMENTARY float block_scale(enum scale_rule rule, uint32_t a, float largest,
                              const struct grid_format *e4m3, float outer)
 {
     switch (rule) {
     case SCALE_FLOOR: return scale_floor(a, bits_of_f32(largest));
     case SCALE_CEIL: return scale_ceil(a, bits_of_f32(largest));
+    case SCALE_LATE:
+        return scale_ceil(bits_of_f32(outer), bits_of_f32(largest));
     case SCALE_TWO:
+    case SCALE_TWO_LATE:
         return grid_nearest(e4m3, f32_of_bits(a) / largest / outer) * outer;
     case SCALE_EXACT: return scale_or_zero(f32_of_bits(a) / largest);
     case SCALE_MEAN: return outer;

@@ -41,6 +41,8 @@ const struct instruction_row instruction_rows[DO_COUNT] = {
     [DO_TIE] = {"tie", LANE_PIPE, false, COMM_SEND, "shared matrix"},
     [DO_PEAKS] = {"peaks", LANE_WORLD, false, COMM_ALL_REDUCE,
                   "largest scores"},
+    [DO_LATE] = {"late", LANE_WORLD, false, COMM_ALL_REDUCE,
+                 "largest operands"},
     [DO_ROUTES] = {"routes", LANE_WORLD, false, COMM_ALL_REDUCE,
                    "tokens of experts"},
     [DO_BLOCKS] = {"blocks", LANE_COMPUTE, false, NO_CALL, ""},

@@ -43,6 +43,7 @@ enum instruction_kind {
     DO_SECOND,        /* second uses of a parameter are added */
     DO_TIE,           /* a matrix that two stages use */
     DO_PEAKS,         /* largest scores, for QK-clip */
+    DO_LATE,          /* largest operands, for the scales of later steps */
     DO_ROUTES,        /* tokens of experts */
     DO_BLOCKS,        /* the norm's sums of a stage */
     DO_SHARE,         /* ... of units that the same ranks divide, to all of

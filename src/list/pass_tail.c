@@ -132,6 +132,8 @@ static status put_tail(struct step_list *out, const struct pipeline *p)
     for (int i = 0; i < p->count; i++) TRY(put_tie(out, p, i));
     if (first->request.qk_clip > 0)
         TRY(put_world(out, p, DO_PEAKS, pipeline_peak_values(p)));
+    if (pipeline_late_values(p) > 0)
+        TRY(put_world(out, p, DO_LATE, pipeline_late_values(p)));
     if (pipeline_route_values(p) > 0)
         TRY(put_world(out, p, DO_ROUTES, pipeline_route_values(p)));
     for (int i = 0; i < p->count; i++)

@@ -333,8 +333,8 @@ static status check_counts(const struct check *c)
 {
     static const enum instruction_kind kinds[] = {
         DO_ROUND, DO_JOIN, DO_CLOSE, DO_HALVES, DO_MERGE, DO_LOSS, DO_Z_LOSS,
-        DO_SECOND, DO_TIE, DO_PEAKS, DO_ROUTES, DO_BLOCKS, DO_SHARE, DO_NORM,
-        DO_DECIDE, DO_UPDATE,
+        DO_SECOND, DO_TIE, DO_PEAKS, DO_LATE, DO_ROUTES, DO_BLOCKS, DO_SHARE,
+        DO_NORM, DO_DECIDE, DO_UPDATE,
         DO_MATRICES, DO_CLIP, DO_AVERAGE, DO_REGATHER, DO_ASK, DO_END};
     const struct stage *first = &c->pipeline->stages[0];
     int expected[DO_COUNT] = {[DO_END] = 1}, counts[DO_COUNT] = {0};
@@ -347,6 +347,7 @@ static status check_counts(const struct check *c)
             expected[DO_ASK] = 1;
         expected[DO_Z_LOSS] = first->program.regular.z_loss > 0;
         expected[DO_PEAKS] = first->request.qk_clip > 0;
+        expected[DO_LATE] = pipeline_late_values(c->pipeline) > 0;
         expected[DO_ROUTES] = pipeline_route_values(c->pipeline) > 0;
     }
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)

@@ -2,6 +2,7 @@
 /* precision.c - the recipes for products in few bits, each after its paper. */
 #include "nn/precision.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/status.h"
@@ -24,6 +25,10 @@ const struct precision precisions[PRECISIONS] = {
      ROLE(E5M2, 0, 0, CEIL), false, 0,
      "FP8 with one current scale for a sequence, or a leaf of a weight",
      "Micikevicius et al. 2022, arXiv:2209.05433"},
+    {"fp8-delayed", ROLE(E4M3, 0, 0, LATE), ROLE(E4M3, 0, 0, LATE),
+     ROLE(E5M2, 0, 0, LATE), false, 0,
+     "FP8 with one scale for a whole tensor, from the steps before",
+     "Micikevicius et al. 2022, arXiv:2209.05433, section 3.2"},
     {"fp8-tiles", ROLE(E4M3, 128, 128, CEIL), ROLE(E4M3, 128, 1, CEIL),
      ROLE(E4M3, 128, 1, CEIL), false, 0,
      "E4M3 in tiles of 1 x 128, weights in blocks of 128 x 128",
@@ -45,15 +50,32 @@ const struct precision precisions[PRECISIONS] = {
      "E2M1 in blocks of 16 with two scales, weights in 16 x 16, wgrad "
      "transformed, gradients rounded stochastically",
      "NVIDIA 2025, arXiv:2509.25149"},
+    {"nvfp4-delayed", ROLE(E2M1, 16, 16, TWO_LATE),
+     ROLE(E2M1, 16, 1, TWO_LATE), DRAWN(E2M1, 16, 1, TWO_LATE), true, 15,
+     "nvfp4 with one outer scale for a whole tensor, from the steps before",
+     "NVIDIA 2025, arXiv:2509.25149"},
     {"bitnet", FIXED(TERNARY, 0, 0, MEAN), FIXED(INT8, 0, 1, EXACT),
      AS_IT_IS, false, 0,
      "ternary weights with their mean magnitude, activations of 8 bits",
      "Ma et al. 2024, arXiv:2402.17764"},
 };
 
+/* "none, hfp8, ... or bitnet". */
+static const char *list_all(char *out, size_t bytes)
+{
+    size_t used = (size_t)snprintf(out, bytes, "none");
+
+    for (int i = 0; i < PRECISIONS && used < bytes; i++)
+        used += (size_t)snprintf(out + used, bytes - used, "%s%s",
+                                 i < PRECISIONS - 1 ? ", " : " or ",
+                                 precisions[i].name);
+    return out;
+}
+
 status precision_parse(const struct precision **out, const char *name)
 {
     const char *names[PRECISIONS + 1];
+    char all[24 * (PRECISIONS + 1)];
 
     *out = NULL;
     if (strcmp(name, "none") == 0) return OK;
@@ -66,10 +88,20 @@ status precision_parse(const struct precision **out, const char *name)
     const char *near = text_nearest(name, names, PRECISIONS + 1);
 
     *out = NULL;
-    FAIL(ERR_CONFIG, "numerics.recipe: %s is not none, hfp8, fp8-tensor, "
-                     "fp8-tiles, mxfp8, mxfp8-floor, mxfp4, nvfp4 or "
-                     "bitnet%s%s", name, near ? "; nearest: " : "",
+    FAIL(ERR_CONFIG, "numerics.recipe: %s is not %s%s%s", name,
+         list_all(all, sizeof all), near ? "; nearest: " : "",
          near ? near : "");
+}
+
+bool precision_is_late(const struct precision *recipe)
+{
+    const struct precision_role *const roles[] = {
+        &recipe->weights, &recipe->activations, &recipe->gradients};
+
+    for (int i = 0; i < 3; i++)
+        if (roles[i]->scale == SCALE_LATE || roles[i]->scale == SCALE_TWO_LATE)
+            return true;
+    return false;
 }
 
 int precision_high(const struct precision *recipe, int layers)

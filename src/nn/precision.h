@@ -42,9 +42,11 @@ struct precision_use {
     struct precision recipe;
     int first, end;
     int64_t steps;         /* of the run that it is for; 0: all */
+    int history;           /* steps whose largest magnitudes late scales
+                            * remember */
 };
 
-enum { PRECISIONS = 8 };
+enum { PRECISIONS = 10 };
 extern const struct precision precisions[PRECISIONS];
 
 /* ERR_CONFIG: no such recipe (names the nearest). *out NULL: "none". */
@@ -57,6 +59,8 @@ status precision_change(struct precision *recipe, const char *const *rows,
  * `turned`: it is summed over its rows. */
 void precision_block(const struct precision_role *role, bool turned,
                      int64_t side[2]);
+/* Whether scales of a recipe come from the steps before. */
+bool precision_is_late(const struct precision *recipe);
 /* Blocks at the end of a model that a recipe leaves as they are. */
 int precision_high(const struct precision *recipe, int layers);
 

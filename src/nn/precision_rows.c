@@ -88,8 +88,8 @@ static status read_block(const struct words *w, struct precision_role *role)
 static status read_role(const struct words *w, struct precision_role *role,
                         bool weights)
 {
-    static const char *const scales[] = {"none", "down", "up", "two", "exact",
-                                         "mean"};
+    static const char *const scales[] = {
+        "none", "down", "up", "late", "two", "two-late", "exact", "mean"};
     static const char *const roundings[] = {"nearest", "stochastic"};
     const char *names[FORMAT_E8M0];
     int format, scale, rounding = 0;
@@ -107,6 +107,10 @@ static status read_role(const struct words *w, struct precision_role *role,
                                      "1x32 up");
     TRY(read_block(w, role));
     TRY(choose(w, 3, scales, SCALE_COUNT, &scale));
+    if (scale == SCALE_LATE && strcmp(w->word[2], "region") != 0)
+        FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\": a late scale is one "
+                         "of the whole tensor, so the block is region, not "
+                         "%s", w->row, w->word[2]);
     if (w->count > 4) TRY(choose(w, 4, roundings, 2, &rounding));
     if (weights && rounding == 1)
         FAIL(ERR_CONFIG, "numerics.recipe_rows: \"%s\": weights are rounded to "

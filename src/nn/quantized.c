@@ -4,6 +4,7 @@
  *   scratch   sums of the bias | places | spans | peaks | left | right
  *
  * left is x or dy, right the other operand. */
+#include "nn/late.h"
 #include "nn/quantized.h"
 
 /* The counter's bits, as dropout has them. */
@@ -174,6 +175,18 @@ static void set_blocks(struct quantize *call, const struct precision_role *role,
     call->block_cols = side[1];
 }
 
+/* A late scale: of the steps before, or, where nothing is known yet, that of
+ * the region now. */
+static void set_late(struct quantize *call, const struct run *run,
+                     int64_t value)
+{
+    if (call->scale != SCALE_LATE && call->scale != SCALE_TWO_LATE) return;
+    call->known = run->late[value];
+    call->seen = &run->seen[value];
+    if (call->known > 0) return;
+    call->scale = call->scale == SCALE_LATE ? SCALE_CEIL : SCALE_TWO;
+}
+
 status quantized_tokens(struct run *run, const struct step *step,
                         enum product_use use, bool gradient, int64_t first,
                         struct tensor *x)
@@ -194,6 +207,7 @@ status quantized_tokens(struct run *run, const struct step *step,
 
     if (role->format == FORMAT_BF16) return OK;
     set_blocks(&call, role, use == USE_WGRAD);
+    set_late(&call, run, late_value(param, use, right));
     call.out = tensor_2d(right ? room.right : room.left, DTYPE_BF16,
                          x->shape[0], x->shape[1]);
     call.row_spans = fill_tokens(p, x->shape[0], room.rows);
@@ -217,6 +231,7 @@ status quantized_weight(struct run *run, const struct step *step,
     if (role->format == FORMAT_BF16) return OK;
     CHECK(role->rounding == ROUND_NEAREST); /* the step is in no key here */
     set_blocks(&call, role, use == USE_DGRAD);
+    set_late(&call, run, late_value(param, use, true));
     call.out = tensor_2d(room.right, DTYPE_BF16, w->shape[0], w->shape[1]);
     call.row_spans = fill_features(p, param, true, room.rows);
     call.col_spans = fill_features(p, param, false, room.cols);

@@ -69,6 +69,9 @@ struct run {
     struct random_key dropout, attention_dropout; /* keys of the run's masks */
     struct random_key recipe;  /* key of stochastic roundings */
     bool high;                 /* products are made without the recipe */
+    float *late, *seen;        /* [late_values] largest magnitudes that late
+                                * scales have, and of this step (late.h); NULL:
+                                * no scale is late */
     void *peaks;               /* peaks_bytes (peaks.h); NULL: nobody asks */
     int64_t *routes;           /* routes_bytes (routes.h); NULL: nobody asks */
     double loss_scale;         /* of the gradient of each, a power of two; 0:

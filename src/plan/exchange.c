@@ -327,6 +327,9 @@ void exchanges_of(struct exchanges *out, const struct pipeline *pipeline)
     if (pipeline->stages[0].request.qk_clip > 0)
         add_world(out, pipeline, "largest scores",
                   pipeline_peak_values(pipeline));
+    if (pipeline_late_values(pipeline) > 0)
+        add_world(out, pipeline, "largest operands",
+                  pipeline_late_values(pipeline));
     if (pipeline_route_values(pipeline) > 0)
         add_world(out, pipeline, "tokens of experts",
                   pipeline_route_values(pipeline));

@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 
+#include "nn/late.h"
 #include "plan/phases.h"
 #include "schedule/lower.h"
 #include "schedule/room.h"
@@ -371,6 +372,11 @@ int64_t pipeline_peak_values(const struct pipeline *pipeline)
 
     return r->qk_clip > 0 || r->observe
                ? (int64_t)r->model->layers * r->model->heads : 0;
+}
+
+int64_t pipeline_late_values(const struct pipeline *pipeline)
+{
+    return late_values(&pipeline->stages[0].program);
 }
 
 int64_t pipeline_route_values(const struct pipeline *pipeline)

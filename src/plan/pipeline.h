@@ -85,6 +85,8 @@ int pipeline_data_leaves(const struct pipeline *pipeline);
 int64_t pipeline_norm_values(const struct pipeline *pipeline);
 int64_t pipeline_loss_values(const struct pipeline *pipeline);
 int64_t pipeline_peak_values(const struct pipeline *pipeline);
+/* Largest magnitudes of operands, for late scales. */
+int64_t pipeline_late_values(const struct pipeline *pipeline);
 int64_t pipeline_route_values(const struct pipeline *pipeline);
 
 #endif

@@ -38,7 +38,8 @@ status recipe_choose(struct stage_request *r, const struct options *o,
     if (last < 0) last = precision_high(recipe, layers);
     *out = (struct precision_use){true, *recipe,
                                   (int)o->numerics.high_first, layers - last,
-                                  o->numerics.recipe_steps};
+                                  o->numerics.recipe_steps,
+                                  (int)o->numerics.recipe_history};
     if (out->first >= out->end)
         FAIL(ERR_CONFIG, "numerics.recipe: the first %d and the last %d of %d "
                          "blocks stay bfloat16, so none is left for %s; set "

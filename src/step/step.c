@@ -114,6 +114,7 @@ status train_step_build(struct train_step *step, struct pipeline *pipeline,
     step->update = chunk_update(step, 0);
     TRY(tied_build(&step->tied, pipeline, step->team));
     TRY(qk_clip_build(&step->clip, pipeline));
+    TRY(delayed_build(&step->delayed, pipeline));
     TRY(routing_build(&step->routing, pipeline));
     return executor_build(&step->executor, pipeline, step->team, step->zero,
                           (struct executor_tail){tail_act, step});
@@ -128,6 +129,7 @@ void train_step_free(struct train_step *step)
     executor_free(&step->executor);
     tied_free(&step->tied);
     qk_clip_free(&step->clip);
+    delayed_free(&step->delayed);
     routing_free(&step->routing);
     memory_free(step->zero);
     memory_free(step->whole);
@@ -174,6 +176,7 @@ void train_step_reserve(struct pipeline *pipeline, struct team *team,
     const int64_t loss = pipeline_loss_values(pipeline);
     const int64_t peaks = pipeline_peak_values(pipeline);
     const int64_t routes = pipeline_route_values(pipeline);
+    const int64_t late = pipeline_late_values(pipeline);
     const int64_t bad = 2 * team_batch_size(team);
     size_t bytes;
 
@@ -181,6 +184,7 @@ void train_step_reserve(struct pipeline *pipeline, struct team *team,
     if (loss > values) values = loss;
     if (peaks > values) values = peaks;
     if (routes > values) values = routes;
+    if (late > values) values = late;
     if (bad > values) values = bad;
     bytes = team_scratch_bytes(team, values);
     for (int i = 0; i < pipeline->count; i++) {
@@ -406,6 +410,7 @@ static status ask(struct train_step *step)
                                      : 0;
     TRY(team_most(step->team, &out->asked));
     if (step->watch != NULL) TRY(step->watch->updated(step->watch->argument));
+    if (!out->skipped) delayed_keep(&step->delayed);
     return loss_scale_after(&step->scaling, !out->skipped);
 }
 
@@ -422,6 +427,7 @@ static status tail_act(void *argument, const struct instruction *i)
     case DO_PEAKS:
         return qk_clip_share(&step->clip, step->team,
                              &step->now.out->max_score);
+    case DO_LATE: return delayed_share(&step->delayed, step->team);
     case DO_ROUTES:
         return routing_share(&step->routing, step->team,
                              &step->now.out->routing);
@@ -446,6 +452,7 @@ static status run_list(struct train_step *step, const struct step_now *now)
     *now->out = (struct step_result){.max_score = (double)NAN,
                                      .routing = routing_none()};
     qk_clip_begin(&step->clip);
+    delayed_begin(&step->delayed);
     routing_begin(&step->routing);
     for (int i = 0; i < p->count; i++)
         p->stages[i].run.loss_scale = loss_scale_factor(&step->scaling);

@@ -5,6 +5,7 @@
 #define LOCKSTEP_STEP_STEP_H
 
 #include "optimizer/whole_tensors.h"
+#include "step/delayed.h"
 #include "step/execute.h"
 #include "step/loss_scale.h"
 #include "step/qk_clip.h"
@@ -66,6 +67,7 @@ struct train_step {
                                 * micro-batches whose loss is not finite */
     struct tied tied;
     struct qk_clip clip;
+    struct delayed delayed;
     struct routing routing;
     struct rate_sum rates;     /* of the steps so far: schedule-free */
     struct loss_scale scaling; /* the caller's to fill, like the rates */

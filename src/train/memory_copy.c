@@ -16,7 +16,7 @@
 #include "base/text.h"
 #include "control/board.h"
 
-enum { STATE_BYTES = 1 << 18, PAGE = 4096, SLOTS = 2,
+enum { STATE_BYTES = 1 << 22, PAGE = 4096, SLOTS = 2,
        /* Steps between two looks at what copies cost. */
        LOOK_STEPS = 64 };
 static const uint64_t magic = 0x6c6f636b636f7079; /* "lockcopy" */

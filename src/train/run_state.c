@@ -98,6 +98,7 @@ static status write_state(const struct keeper *keeper,
         json_write_real(w, counters->rates.sum);
     }
     write_policies(keeper, w);
+    if (keeper->delayed != NULL) TRY(delayed_write(keeper->delayed, w));
     json_write_object_end(w);
     return json_write_end(w);
 }
@@ -269,6 +270,8 @@ static status read_state(const struct keeper *keeper,
 
     TRY(read_narrow(keeper, checkpoint, out));
     TRY(read_policies(keeper, checkpoint->state, source));
+    if (keeper->delayed != NULL)
+        TRY(delayed_read(keeper->delayed, checkpoint->state, source));
     TRY(json_get_real_or(checkpoint->state, source, "rate_most", 0,
                          &out->rates.most));
     TRY(json_get_real_or(checkpoint->state, source, "rate_sum", 0,

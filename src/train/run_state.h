@@ -7,6 +7,7 @@
 #include "checkpoint/run_dir.h"
 #include "checkpoint/save.h"
 #include "data/ranges.h"
+#include "step/delayed.h"
 #include "step/noise.h"
 #include "step/policy.h"
 #include "inference/session_parts.h"
@@ -24,6 +25,7 @@ struct keeper {
     /* Borrowed, after keeper_build; NULL: none. What they keep. */
     struct policy *policy;
     struct noise *noise;
+    struct delayed *delayed;
     struct ranges *left_out;    /* samples of the order */
 };
 

@@ -47,6 +47,7 @@ void trainer_policy_open(struct trainer *t)
         .takes_nan = t->policy.on_nan != POLICY_STOP};
     t->keeper.policy = &t->policy;
     t->keeper.noise = &t->noise;
+    t->keeper.delayed = &t->step.delayed;
     t->keeper.left_out = &t->feed.left_out;
 }
 

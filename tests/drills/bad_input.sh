@@ -65,7 +65,7 @@ refused "key-value heads that do not divide" 78 "3 key-value heads" \
     --set model.kv_heads=3
 refused "batch and micro-batch" 78 "micro_batch" --set train.micro_batch=3
 refused "batch and leaves" 78 "grid_data" --set numerics.grid_data=5
-refused "no such recipe" 78 "nvfp4 or bitnet; nearest: mxfp" \
+refused "no such recipe" 78 " or bitnet; nearest: mxfp" \
     --set numerics.recipe=mxfp9 --set train.dtype=bfloat16
 refused "a recipe in float32" 78 "train.dtype is float32; set train.dtype=bfloat16" \
     --set numerics.recipe=mxfp8
@@ -80,6 +80,7 @@ for row in "weights:has too few words" "weihts e4m3 1x32 up:nearest: weights" \
     "weights e2m1 1x999 two:of sides up to 256" \
     "weights e2m1 16x16 tow:nearest: two" \
     "weights e2m1 16x16 two stochastic:weights are rounded to nearest" \
+    "weights e4m3 1x32 late:so the block is region" \
     "gradients bf16 1x16 up:end after bf16" \
     "gradients bf16:the Hadamard transform mixes 16" \
     "activations e2m1 1x32 two:the Hadamard transform mixes 16"; do

@@ -55,6 +55,9 @@ draw() { # SEED
                 " numerics.grid_data=4 numerics.grid_tensor=4"
             if (name == "schedule_free" || name == "adafactor")
                 settings = settings " optimizer.schedule=constant"
+            if (dtype == "bfloat16")
+                maybe("numerics.recipe_history=3 numerics.recipe=" \
+                    of("fp8-delayed nvfp4-delayed mxfp4"), 70)
             if (name ~ /adamw|lion|sgd|muon/)
                 maybe("optimizer.state_dtype=" of("bfloat16 int8 int8"), 60)
             if (name != "schedule_free") {

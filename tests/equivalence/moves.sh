@@ -83,6 +83,27 @@ back recipe2 6
 must resume recipe2 --ranks 2 $(sets mesh.data=1 mesh.tensor=2 mesh.pipe=1 zero=ddp)
 same_as "nvfp4 moved through three layouts" recipe recipe2
 
+# Scales from the steps before: a checkpoint hands the history on, and a step
+# without an update leaves it alone.
+late="$narrow numerics.recipe=fp8-delayed numerics.recipe_history=5 train.on_nan=skip"
+rows_of() { # STEP: rows of the history
+    grep -c '"[0-9a-f]\{99,\}"' "late/ckpt/step-0000000$1/state.json"
+}
+LOCKSTEP_FAULT=train.nan:2 lockstep train config.yaml --run late $(sets $late) \
+    >log 2>&1 || bad "scales from the steps before" "exit $?" log
+if [ "$(rows_of 3) $(rows_of 6)" = "3 5" ]; then
+    ok "a step without an update leaves no largest magnitudes"
+else
+    bad "rows of the history" "$(rows_of 3) $(rows_of 6)" log
+fi
+LOCKSTEP_FAULT=train.nan:2 lockstep train config.yaml --run late2 --ranks 4 \
+    $(sets $zero3 $late) >log 2>&1 || bad "late scales under zero3" "exit $?" log
+back late2 3
+must resume late2 --ranks 4 $(sets $pipe)
+back late2 6
+must resume late2 --ranks 2 $(sets mesh.data=1 mesh.tensor=2 mesh.pipe=1 zero=ddp)
+same_as "fp8-delayed moved through three layouts" late late2
+
 # Norms of heads are a tensor each outside, and so are their second moments.
 heads="model.family=stablelm model.qk_norm=true optimizer.name=adafactor train.micro_batch=1"
 must train config.yaml --run heads $(sets $heads)

@@ -138,6 +138,9 @@ steps=3 model nvfp4 $small train.dtype=bfloat16 numerics.recipe=nvfp4 \
 sed -i '/avx2\|zb-v\|fsdp/d' layouts.txt
 steps=3 model fp8_tensor $small train.dtype=bfloat16 model.layers=2 \
     numerics.recipe=fp8-tensor model.family=gpt2 model.kv_heads=0
+steps=4 model fp8_delayed $small train.dtype=bfloat16 model.layers=2 \
+    numerics.recipe=fp8-delayed numerics.recipe_history=2 \
+    numerics.bfloat16=tiles
 steps=3 model own_recipe $small train.dtype=bfloat16 model.layers=2 \
     numerics.recipe=nvfp4 numerics.recipe_steps=2 numerics.high_last=0 \
     'numerics.recipe_rows=["activations e5m6 token exact", "weights int8 8x8 up",
@@ -148,8 +151,9 @@ printf '%s\n' "ranks=4 mesh.tensor=4" "ranks=2 mesh.context=2" \
     "ranks=2 mesh.context=2 context.kind=ulysses train.micro_batch=1" \
     "ranks=8 mesh.tensor=4 mesh.context=2 train.recompute=block" \
     "ranks=4 mesh.data=2 mesh.context=2 zero=zero2" >layouts.txt
-for recipe in fp8-tensor fp8-tiles hfp8 mxfp8-floor mxfp4 nvfp4 bitnet; do
-    steps=3 model "${recipe/-/_}_context" $small train.dtype=bfloat16 \
+for recipe in fp8-tensor fp8-delayed fp8-tiles hfp8 mxfp8-floor mxfp4 nvfp4 \
+    nvfp4-delayed bitnet; do
+    steps=3 model "${recipe//-/_}_context" $small train.dtype=bfloat16 \
         data.sequence=72 numerics.grid_tensor=4 numerics.grid_context=2 \
         model.layers=2 numerics.recipe=$recipe numerics.high_last=0
 done

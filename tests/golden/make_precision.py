@@ -43,9 +43,16 @@ RECIPES = {
     "mxfp4": [("e2m1", 32, 1, "down")] * 2 + [("e2m1", 32, 1, "up", 1)],
     "nvfp4": [("e2m1", 16, 16, "two"), ("e2m1", 16, 1, "two"),
               ("e2m1", 16, 1, "two", 1)],
+    "fp8-delayed": [("e4m3", 0, 0, "late")] * 2 + [("e5m2", 0, 0, "late")],
+    "nvfp4-delayed": [("e2m1", 16, 16, "two-late"),
+                      ("e2m1", 16, 1, "two-late"),
+                      ("e2m1", 16, 1, "two-late", 1)],
     "bitnet": [("ternary", 0, 0, "mean"), ("int8", 0, 1, "exact"), None],
 }
 SIGNS = 0x5A9C
+# The largest magnitudes of the steps before, for late scales: left and right
+# operand of y, dx and dW. Some are smaller than those of the step itself.
+KNOWN = [4.5, 0.11, 0.05, 0.4, 0.013, 30.0]
 
 
 def key_of(seed, name):
@@ -139,7 +146,7 @@ def blocks(count, size):
     return [(i, min(i + size, count)) for i in range(0, count, size)]
 
 
-def rounded(x, role, weight, turned, draw=None):
+def rounded(x, role, weight, turned, draw=None, known=1.0):
     """x [rows, cols] as bfloat16 numbers in float64. draw(row, col): a word."""
     if role is None:
         return x.astype(numpy.float64)
@@ -155,7 +162,8 @@ def rounded(x, role, weight, turned, draw=None):
     for first, last in spans:
         region = x[first:last].astype(numpy.float64)
         a = numpy.abs(region)
-        outer = power_up(a.max(), 448 * LARGEST[name]) if rule == "two" else 0
+        outer = power_up(known if rule == "two-late" else a.max(),
+                         448 * LARGEST[name])
         for r0, r1 in blocks(last - first, sides[0] or last - first):
             for c0, c1 in blocks(x.shape[1], sides[1] or x.shape[1]):
                 part = a[r0:r1, c0:c1]
@@ -167,7 +175,9 @@ def rounded(x, role, weight, turned, draw=None):
                 elif rule == "down":
                     s = 2.0 ** max(-100, floor_log2(most) -
                                    floor_log2(LARGEST[name])) if most else 2.0 ** -100
-                elif rule == "two":
+                elif rule == "late":
+                    s = power_up(known, LARGEST[name])
+                elif rule.startswith("two"):
                     inner = F32(most) / F32(LARGEST[name])
                     s = float(nearest("e4m3", numpy.float64(inner) / outer)) \
                         * outer
@@ -252,13 +262,14 @@ def layer(recipe, x, w, dy, key, order):
         return lambda token, column: word(key, site, token, column)
 
     def operand(value, role, use, gradient):
-        mixed = turn(value) if use == 2 and recipe == "nvfp4" else value
-        return rounded(mixed, role, False, use == 2, draw(use, gradient))
+        mixed = turn(value) if use == 2 and recipe[:5] == "nvfp4" else value
+        return rounded(mixed, role, False, use == 2, draw(use, gradient),
+                       KNOWN[use * 2 + (use == 2 and not gradient)])
 
     y = chain(operand(x, activations, 0, 0),
-              rounded(w, weights, True, False).T, [(0, IN)])
-    dx = chain(operand(dy, gradients, 1, 1), rounded(w, weights, True, True),
-               [(0, ROWS)])
+              rounded(w, weights, True, False, None, KNOWN[1]).T, [(0, IN)])
+    dx = chain(operand(dy, gradients, 1, 1),
+               rounded(w, weights, True, True, None, KNOWN[3]), [(0, ROWS)])
     dw = chain(operand(dy, gradients, 2, 1).T,
                operand(x, activations, 2, 0),
                [(s * LENGTH, (s + 1) * LENGTH) for s in range(SEQUENCES)])
@@ -294,7 +305,7 @@ def errors():
         exact = [v.astype(numpy.float64) for v in (x, w, dy)]
         for recipe, (weights, activations, gradients) in RECIPES.items():
             def operand(value, role, use):
-                mixed = turn(value) if use == 2 and recipe == "nvfp4" \
+                mixed = turn(value) if use == 2 and recipe[:5] == "nvfp4" \
                     else value
                 draws = numpy.random.default_rng(use)
                 return rounded(mixed, role, False, use == 2,
@@ -319,7 +330,8 @@ def main():
     w = (numbers(random, ROWS, IN, 2).astype(F32) * F32(0.05)).astype(BF16)
     dy = (numbers(random, TOKENS, ROWS, 4).astype(F32) * F32(0.01)).astype(BF16)
     OUT.mkdir(exist_ok=True)
-    everything = {"x": x, "w": w, "dy": dy}
+    everything = {"x": x, "w": w, "dy": dy,
+                  "known": numpy.array(KNOWN, F32)}
     for recipe in RECIPES:
         for name, value in layer(recipe, x, w, dy, KEY, ORDER).items():
             everything[recipe + "." + name] = value

@@ -137,7 +137,7 @@ ELEMENTARY void scales_make(enum scale_rule rule,
 {
     const struct grid_format e4m3 = job->e4m3;
     const float largest = job->format.largest;
-    const bool powers = rule <= SCALE_CEIL;
+    const bool powers = rule <= SCALE_LATE;
 
     SIMD for (int64_t c = 0; c < STRIP; c++) {
         const float s = block_scale(rule, most[c], largest, &e4m3, outer);
@@ -154,7 +154,10 @@ static void scales_of(const struct quantize_job *job, const uint32_t *most,
     switch (job->p->scale) {
     case SCALE_FLOOR: scales_make(SCALE_FLOOR, job, most, outer, out); break;
     case SCALE_CEIL: scales_make(SCALE_CEIL, job, most, outer, out); break;
-    case SCALE_TWO: scales_make(SCALE_TWO, job, most, outer, out); break;
+    case SCALE_LATE: scales_make(SCALE_LATE, job, most, outer, out); break;
+    case SCALE_TWO: case SCALE_TWO_LATE:
+        scales_make(SCALE_TWO, job, most, outer, out);
+        break;
     case SCALE_EXACT: scales_make(SCALE_EXACT, job, most, outer, out); break;
     case SCALE_MEAN: scales_make(SCALE_MEAN, job, most, outer, out); break;
     default: scales_make(SCALE_NONE, job, most, outer, out); break;
@@ -217,7 +220,7 @@ ELEMENTARY void rows_write(enum dtype dtype, bool stochastic, bool powers,
 static void part_write(const struct quantize_job *job, const struct part *x,
                        const struct scales *scales)
 {
-    const bool powers = job->p->scale <= SCALE_CEIL;
+    const bool powers = job->p->scale <= SCALE_LATE;
 
     if (job->p->rounding == ROUND_STOCHASTIC) {
         if (x->dtype == DTYPE_BF16 && powers) WRITE(DTYPE_BF16, true, true);
@@ -252,21 +255,35 @@ static uint32_t rows_peak(const struct quantize_job *job, int64_t row,
     return all;
 }
 
+/* `outer` of block_scale. region: its peak or mean. */
+static float region_scale(const struct quantize_job *job, float region)
+{
+    const float largest = job->format.largest;
+
+    switch (job->p->scale) {
+    case SCALE_TWO: return scale_outer(bits_of_f32(region), largest);
+    case SCALE_TWO_LATE:
+        return scale_outer(bits_of_f32(job->p->known), largest);
+    case SCALE_LATE: return job->p->known;
+    default: return region;
+    }
+}
+
 /* The rows of a group in a span of columns. region: its peak or mean. */
 static void group_write(const struct quantize_job *job, int64_t row,
                         int64_t rows, struct quantize_span cols, float region)
 {
     const struct quantize *p = job->p;
-    const bool fixed = p->block_cols == 0 || p->scale == SCALE_NONE;
-    const float outer =
-        p->scale == SCALE_TWO
-            ? scale_outer(bits_of_f32(region), job->format.largest) : region;
+    const bool free = p->scale == SCALE_NONE || p->scale == SCALE_MEAN ||
+                      p->scale == SCALE_LATE; /* of the block's peak */
+    const bool fixed = p->block_cols == 0 || (free && p->scale != SCALE_MEAN);
+    const float outer = region_scale(job, region);
     float tile[QUANTIZE_TURN * STRIP];
     uint32_t most[STRIP] = {0};
     struct scales scales;
 
     if (fixed) {
-        most[0] = p->scale == SCALE_NONE || p->scale == SCALE_MEAN ? 0
+        most[0] = free ? 0
                   : p->block_rows == 0 ? bits_of_f32(region)
                                        : rows_peak(job, row, rows, cols);
         for (int c = 1; c < STRIP; c++) most[c] = most[0];
@@ -402,7 +419,15 @@ static void means_body(void *argument, int index, int count)
 static bool needs_regions(const struct quantize *p)
 {
     return p->scale == SCALE_TWO || p->scale == SCALE_MEAN ||
-           (p->scale != SCALE_NONE && p->block_rows == 0);
+           p->seen != NULL ||
+           (p->scale != SCALE_NONE && p->scale != SCALE_LATE &&
+            p->block_rows == 0);
+}
+
+static void raise_seen(const struct quantize *p)
+{
+    for (int64_t i = 0; i < p->row_spans * p->col_spans; i++)
+        if (p->peaks[i] > *p->seen) *p->seen = p->peaks[i];
 }
 
 status CPU(quantize)(struct stream *stream, const struct quantize *p)
@@ -419,6 +444,7 @@ status CPU(quantize)(struct stream *stream, const struct quantize *p)
     CHECK(!p->turn || p->block_rows == QUANTIZE_TURN);
     CHECK(p->block_rows > 0 || p->block_cols == 0);
     CHECK(!needs_regions(p) || p->peaks != NULL);
+    CHECK(p->seen == NULL || p->scale != SCALE_MEAN);
     if (p->block_cols > 0) job.strip = STRIP / p->block_cols * p->block_cols;
     for (int64_t i = 0; i < p->row_spans; i++)
         job.groups += (p->rows[i].count + job.height - 1) / job.height;
@@ -429,6 +455,7 @@ status CPU(quantize)(struct stream *stream, const struct quantize *p)
         memset(p->peaks, 0, (size_t)(p->row_spans * p->col_spans) *
                                 sizeof *p->peaks);
         cpu_run(stream, elements, peaks_body, &job);
+        if (p->seen != NULL) raise_seen(p);
     }
     cpu_run(stream, elements, write_body, &job);
     return OK;

@@ -138,6 +138,14 @@ static void region_write(struct region *r)
     if (p->scale == SCALE_TWO)
         r->outer = scale_outer(block_peak(r, &all), r->format.largest);
     if (p->scale == SCALE_MEAN) r->outer = region_mean(r);
+    if (p->scale == SCALE_LATE) r->outer = p->known;
+    if (p->scale == SCALE_TWO_LATE)
+        r->outer = scale_outer(bits_of_f32(p->known), r->format.largest);
+    if (p->seen != NULL) {
+        const uint32_t most = block_peak(r, &all);
+
+        if (most > bits_of_f32(*p->seen)) *p->seen = f32_of_bits(most);
+    }
     for (int64_t i = 0; i < r->rows.count; i += b.rows.count) {
         b.rows = cut(r->rows, i, p->block_rows);
         for (int64_t j = 0; j < r->cols.count; j += b.cols.count) {

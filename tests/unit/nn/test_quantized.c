@@ -3,6 +3,7 @@
  * one linear layer under each recipe are those of a float64 emulation with
  * ml_dtypes (tests/golden/make_precision.py), but for the sign of a zero. */
 #include "checkpoint/safetensors.h"
+#include "nn/late.h"
 #include "plan/stage.h"
 #include "tests/test.h"
 
@@ -71,6 +72,18 @@ static void same(struct tensor view, const char *recipe, const char *name)
     memory_free(want);
 }
 
+/* Late scales: of the largest magnitudes that the emulation had. */
+static void know(struct stage *stage)
+{
+    const struct param *weight = &stage->program.params.items[0];
+    float *known = golden("", "known");
+
+    for (int i = 0; i < LATE_USES * LATE_OPERANDS; i++)
+        stage->run.late[late_value(weight, i / LATE_OPERANDS,
+                                   i % LATE_OPERANDS > 0)] = known[i];
+    memory_free(known);
+}
+
 static void layer_run(const struct precision *recipe)
 {
     const struct model_kind kind = {.name = "layer", .build = build};
@@ -83,12 +96,13 @@ static void layer_run(const struct precision *recipe)
         .batch = SEQUENCES, .length = LENGTH, .seed = 7,
         .micro_batch = SEQUENCES, .backward = BACKWARD_FUSED, .threads = 2,
         .recompute = none, .recompute_count = 1, .slice = {0, 1, false, false},
-        .precision = {true, *recipe, 0, 1, 0}};
+        .precision = {true, *recipe, 0, 1, 0, 16}};
     struct stage stage;
 
     IS_OK(stage_plan(&stage, &request));
     IS_OK(stage_open(&stage));
     stage.run.batch = (struct batch){.tokens = TOKENS};
+    if (late_values(&stage.program) > 0) know(&stage);
     fill(run_weight(&stage.run, &stage.program.steps[0], 0), "w");
     fill(run_entry(&stage.run), "x");
     gradients_reset(&stage.gradients);

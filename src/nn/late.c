@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* late.c - the largest magnitudes of operands over the micro-batches of a
+ * step. */
+#include "nn/late.h"
+
+int64_t late_values(const struct program *program)
+{
+    const struct precision_use *use = &program->precision;
+
+    if (!use->on || program->mode != PROGRAM_TRAIN ||
+        !precision_is_late(&use->recipe))
+        return 0;
+    return (int64_t)program->params.orders * LATE_USES * LATE_OPERANDS;
+}
+
+size_t late_bytes(const struct program *program)
+{
+    return 2 * (size_t)late_values(program) * sizeof(float);
+}
+
+void late_set(const struct run *run, const double *known)
+{
+    const int64_t count = run->late == NULL ? 0 : late_values(run->program);
+
+    for (int64_t i = 0; i < count; i++) {
+        run->late[i] = known != NULL ? (float)known[i] : 0;
+        run->seen[i] = 0;
+    }
+}
+
+void late_collect(const struct run *run, double *table)
+{
+    const int64_t count = run->late == NULL ? 0 : late_values(run->program);
+
+    for (int64_t i = 0; i < count; i++)
+        if ((double)run->seen[i] > table[i]) table[i] = (double)run->seen[i];
+}

@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* late.h - the largest magnitudes of operands over the micro-batches of a step,
+ * for scales that come from the steps before (docs/precision.md). A maximum is
+ * exact, so that no order of work can show.
+ *
+ *   value   parameter in model order x product x operand
+ *           (left: x or dy; right: the weight, or x of dW)                   */
+#ifndef LOCKSTEP_NN_LATE_H
+#define LOCKSTEP_NN_LATE_H
+
+#include "nn/run.h"
+
+enum { LATE_USES = 3, LATE_OPERANDS = 2 };
+
+/* Values of a whole model, the same for each of its stages; 0: no scale is
+ * late. */
+int64_t late_values(const struct program *program);
+/* Room for run->late and run->seen, bytes. */
+size_t late_bytes(const struct program *program);
+/* The number of an operand among them; use: enum product_use. */
+static inline int64_t late_value(const struct param *param, int use,
+                                 bool right)
+{
+    return ((int64_t)param->order * LATE_USES + use) * LATE_OPERANDS + right;
+}
+/* Largest magnitudes that are known, NULL: none; and nothing is seen. */
+void late_set(const struct run *run, const double *known);
+/* Raises table [late_values] to what this rank saw. */
+void late_collect(const struct run *run, double *table);
+
+#endif
