@@ -320,7 +320,7 @@ const struct command commands[] = {
      {{"explain", "VIEW",
        "summary, parameters, program, memory, schedule, numerics, precision, "
        "experts, "
-       "ramp, mesh, step or time",
+       "zero, ramp, mesh, step or time",
        false},
       {"time", NULL, "predicts a step on --machine", false},
       FLAG_MACHINE, FLAG_NODES, FLAG_FOREIGN, FLAG_AS, FLAG_MAX_MEMORY,

@@ -10,6 +10,7 @@
 #include "cli/plan_ramp.h"
 #include "cli/plan_step.h"
 #include "cli/plan_time.h"
+#include "cli/plan_zero.h"
 #include "cli/run.h"
 #include "cli/table.h"
 #include "plan/explain.h"
@@ -109,7 +110,7 @@ static status summary(struct planned *planned, struct table *table)
     const struct setup *setup = &planned->setup;
     const struct stage_request *r = &stage->request;
     const int64_t micro_batches =
-        (int64_t)setup->schedule.microbatches * (r->rounds > 0 ? r->rounds : 1);
+        (int64_t)setup->schedule.microbatches * stage_repeats(stage);
     const bool ramped = ramp_changes(&setup->ramp);
     const struct pipeline *pipeline = &planned->draft.pipeline;
     int64_t parameters = 0;
@@ -353,6 +354,11 @@ static status experts(struct planned *planned, struct table *table)
                         table);
 }
 
+static status zero(struct planned *planned, struct table *table)
+{
+    return plan_zero(&planned->setup, planned->rank, table);
+}
+
 static const struct {
     const char *name;
     status (*fill)(struct planned *planned, struct table *table);
@@ -361,7 +367,7 @@ static const struct {
              {"program", program, false},   {"memory", memory, false},
              {"schedule", schedule, false}, {"numerics", numerics, false},
              {"precision", precision, true}, {"ramp", ramp, true},
-             {"experts", experts, true},
+             {"experts", experts, true},    {"zero", zero, true},
              {"mesh", NULL, false},         {"step", step, true}};
 enum { VIEWS = (int)(sizeof views / sizeof *views) };
 
@@ -399,55 +405,6 @@ done:
     return result;
 }
 
-/* The largest micro-batch up to the one there is with which gradients would be
- * divided: a power of two of them that cuts the leaves (setup.c,
- * choose_rounds). */
-static int64_t dividing_micro_batch(const struct setup *setup)
-{
-    const struct stage_request *r = &setup->request;
-    int64_t best = r->batch;
-
-    for (int64_t rounds = 2; rounds <= r->batch / r->micro_batch; rounds *= 2)
-        if (r->batch % rounds == 0 && r->grid.data % rounds == 0 &&
-            grid_is_power((int)(r->grid.data / rounds * setup->ranks)))
-            best = r->batch / rounds;
-    return best;
-}
-
-/* zero2, zero3 and fsdp that leave the gradients whole. */
-static void warn_whole_gradients(const struct planned *planned)
-{
-    const struct setup *setup = &planned->setup;
-    const struct stage_request *r = &setup->request;
-    const char *axis = r->mesh.size[AXIS_PIPE] > 1      ? "mesh.pipe"
-                       : r->mesh.size[AXIS_CONTEXT] > 1 ? "mesh.context"
-                       : r->grid.context > 1 ? "numerics.grid_context" : NULL;
-    char bytes[32];
-    const int ranks = division_ranks(&r->division, &r->mesh);
-
-    if (r->division.gradients == 0 || ranks == 1 || r->rounds > 0) return;
-    text_bytes(bytes,
-               planned->draft.pipeline.memory[MEMORY_GRADIENTS].bytes);
-    if (axis != NULL)
-        fprintf(stderr, "warning: zero=%s keeps whole gradients beside %s: %s "
-                        "on this rank, not 1/%d of it; to need less, set "
-                        "mesh.tensor higher and %s to 1 (docs/zero.md)\n",
-                setup->set->values.zero, axis, bytes, ranks, axis);
-    else if (!grid_is_cut(setup->grid.data, setup->ranks))
-        fprintf(stderr, "warning: zero=%s keeps whole gradients, because the "
-                        "leaves of a rank, %d of %d, are several subtrees: %s "
-                        "on this rank (docs/zero.md)\n",
-                setup->set->values.zero, setup->grid.data / setup->ranks,
-                setup->grid.data, bytes);
-    else
-        fprintf(stderr, "warning: zero=%s keeps whole gradients, because a "
-                        "micro-batch is less than a leaf of the batch: %s on "
-                        "this rank; with train.micro_batch=%lld they are "
-                        "divided by %d (docs/zero.md)\n",
-                setup->set->values.zero, bytes,
-                (long long)dividing_micro_batch(setup), ranks);
-}
-
 static status show(struct planned *planned, int view,
                    struct arguments *arguments)
 {
@@ -458,7 +415,7 @@ static status show(struct planned *planned, int view,
     status result;
 
     if (!json && strcmp(name, "ramp") != 0) plan_ramp_note(&planned->setup);
-    if (!json) warn_whole_gradients(planned);
+    if (!json) TRY(plan_zero_warn(&planned->setup, planned->rank));
     if (!json && strcmp(name, "precision") == 0)
         plan_precision_note(&planned->draft.pipeline);
     if (views[view].fill == NULL)

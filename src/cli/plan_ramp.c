@@ -55,7 +55,7 @@ static status add_row(struct setup *setup, int rank, int row,
     table_integer(table, r->batch);
     table_integer(table, r->batch * s->length);
     table_integer(table, (int64_t)setup->schedule.microbatches *
-                             (s->rounds > 0 ? s->rounds : 1));
+                             stage_repeats(&draft.pipeline.stages[0]));
     table_bytes(table, (int64_t)draft.pipeline.bytes);
     table_bytes(table, sent(&draft.exchanges));
     table_real(table, idle, 3);

@@ -23,6 +23,7 @@ static struct stage_request request_of(const struct stage *first,
     plan.optimizer = false;
     plan.division = (struct division){0};
     plan.rounds = plan.frames = plan.share = 0;
+    plan.piped = false;
     plan.overlap = 0;
     plan.domino = false;
     plan.recompute = NULL;

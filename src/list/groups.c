@@ -110,8 +110,8 @@ bool stage_overlaps(const struct pipeline *pipeline, int chunk)
 
     return r->backward == BACKWARD_FUSED &&
            has_peers(stage) &&
-           (r->mesh.size[AXIS_TENSOR] == 1 ||
+           ((r->mesh.size[AXIS_TENSOR] == 1 &&
+             r->mesh.size[AXIS_CONTEXT] == 1) ||
             stage_divides(stage, MEMORY_GRADIENTS)) &&
-           r->mesh.size[AXIS_CONTEXT] == 1 &&
            pipeline->chunks[chunk].copies == 1;
 }

@@ -25,20 +25,27 @@ static struct instruction compute(const struct pipeline *p,
     return i;
 }
 
-/* Actions of micro-batches whose gradients are reduced together. */
-static status add_round(struct step_list *out, const struct pipeline *p,
-                        const struct allotment *allotments, int round)
+static status begin_round(struct step_list *out, const struct pipeline *p,
+                          int chunk, int round)
+{
+    struct instruction begins = instruction_of(DO_ROUND);
+
+    begins.chunk = chunk;
+    begins.stage = (int16_t)p->chunks[chunk].number;
+    begins.round = round;
+    return list_put(out, begins);
+}
+
+/* The schedule once. Its micro-batches are of one round, or, where rounds are
+ * piped, each is one, which begins with its B. */
+static status add_repeat(struct step_list *out, const struct pipeline *p,
+                         const struct allotment *allotments, int repeat)
 {
     const struct action_list *list = &p->schedule.lists[p->rank];
+    const bool piped = p->stages[0].request.piped;
 
-    for (int i = 0; i < p->count; i++) {
-        struct instruction begins = instruction_of(DO_ROUND);
-
-        begins.chunk = i;
-        begins.stage = (int16_t)p->chunks[i].number;
-        begins.round = round;
-        TRY(list_put(out, begins));
-    }
+    for (int i = 0; i < p->count && !piped; i++)
+        TRY(begin_round(out, p, i, repeat));
     for (int i = 0; i < list->count; i++) {
         const struct action a = list->items[i];
         const int chunk = pipeline_chunk(p, a.stage, a.microbatch);
@@ -48,8 +55,10 @@ static status add_round(struct step_list *out, const struct pipeline *p,
         struct instruction next = compute(p, (enum action_kind)a.kind, chunk);
 
         next.joined = a.joined;
-        next.microbatch = round * p->schedule.microbatches + a.microbatch;
-        next.round = round;
+        next.microbatch = repeat * p->schedule.microbatches + a.microbatch;
+        next.round = piped ? a.microbatch : repeat;
+        if (piped && next.kind == DO_BACKWARD)
+            TRY(begin_round(out, p, chunk, next.round));
         next.buffer = allotments[chunk]
                           .frame[a.microbatch - p->chunks[chunk].first];
         TRY(list_put(out, next));
@@ -87,8 +96,8 @@ status pass_compute(struct step_list *out, const struct step_list *before,
         TRY(add_turn(out, p, i, request->turns));
     if (request->turns > 0) return OK;
     TRY(allotments_build(&allotments, p));
-    for (int i = 0; i < stage_rounds(&p->stages[0]) && result == OK; i++)
-        result = add_round(out, p, allotments, i);
+    for (int i = 0; i < stage_repeats(&p->stages[0]) && result == OK; i++)
+        result = add_repeat(out, p, allotments, i);
     allotments_free(allotments, p->count);
     return result;
 }

@@ -240,20 +240,42 @@ static status end_round(struct reductions *r, int round)
     return OK;
 }
 
+/* Where rounds are piped, each chunk has its own: one ends when the next
+ * begins, so that F of other micro-batches runs beside its last reductions. */
+static status end_piped(struct reductions *r, int chunk, int round)
+{
+    if (round < 0) return OK;
+    TRY(list_put(r->out, made(r, DO_CLOSE, chunk, round, -1)));
+    return end_chunk(r, chunk, round);
+}
+
+static status end_last(struct reductions *r, int round)
+{
+    const struct pipeline *p = r->pipeline;
+    const int rounds = stage_rounds(&p->stages[0]);
+
+    if (!p->stages[0].request.piped) return end_round(r, round);
+    for (int i = 0; i < p->count; i++) TRY(end_piped(r, i, rounds - 1));
+    return OK;
+}
+
 static status put_all(struct reductions *r, const struct step_list *before)
 {
+    const bool piped = r->pipeline->stages[0].request.piped;
     int round = 0;
 
     for (int i = 0; i < before->count; i++) {
         const struct instruction *at = &before->items[i];
 
-        if (at->round > round) TRY(end_round(r, round++));
+        if (piped && at->kind == DO_ROUND)
+            TRY(end_piped(r, at->chunk, at->round - 1));
+        if (!piped && at->round > round) TRY(end_round(r, round++));
         if (at->kind == DO_BACKWARD || at->kind == DO_WEIGHT)
             TRY(cut_compute(r, at));
         else
             TRY(list_put(r->out, *at));
     }
-    return end_round(r, round);
+    return end_last(r, round);
 }
 
 static status build(struct reductions *r)

@@ -136,15 +136,17 @@ static status put_backward(struct transfers *t, const struct instruction *i)
     return list_put(t->out, kept);
 }
 
-/* A transfer of the schedule's list. */
-static status put_action(struct transfers *t, struct action action, int round)
+/* A transfer of the schedule's list, beside the instruction `at`. */
+static status put_action(struct transfers *t, struct action action,
+                         const struct instruction *at)
 {
     const struct pipeline *p = t->pipeline;
+    const int repeat = at->microbatch / p->schedule.microbatches;
     struct instruction i = instruction_of(DO_FORWARD);
 
     i.stage = action.stage;
-    i.microbatch = round * p->schedule.microbatches + action.microbatch;
-    i.round = round;
+    i.microbatch = repeat * p->schedule.microbatches + action.microbatch;
+    i.round = p->stages[0].request.piped ? i.microbatch : repeat;
     i.chunk = pipeline_chunk(p, action.stage, action.microbatch);
     CHECK(i.chunk >= 0);
     i.buffer = t->allotments[i.chunk].frame[of_chunk(t, &i)];
@@ -180,17 +182,17 @@ static status put_all(struct transfers *t, const struct step_list *before)
         const struct instruction *next = &before->items[i];
 
         if (next->kind == DO_ROUND) {
-            at = 0;
+            if (!p->stages[0].request.piped) at = 0;
             TRY(list_put(t->out, *next));
             continue;
         }
         while (list->items[at].kind >= ACTION_COMPUTE_COUNT)
-            TRY(put_action(t, list->items[at++], next->round));
+            TRY(put_action(t, list->items[at++], next));
         at++;
         TRY(put_compute(t, next));
         while (at < list->count &&
                list->items[at].kind >= ACTION_COMPUTE_COUNT)
-            TRY(put_action(t, list->items[at++], next->round));
+            TRY(put_action(t, list->items[at++], next));
     }
     return OK;
 }

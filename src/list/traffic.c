@@ -12,8 +12,7 @@
 
 static int of_round(const struct pipeline *p, const struct instruction *i)
 {
-    return i->microbatch % p->schedule.microbatches -
-           p->chunks[i->chunk].first;
+    return pipeline_of_round(p, i->chunk, i->microbatch);
 }
 
 static status visit_event(const struct pipeline *p,

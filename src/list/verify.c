@@ -409,7 +409,7 @@ static int count_microbatches(const struct step_list *list,
     int most = 0;
 
     if (!list->forward)
-        return p->schedule.microbatches * stage_rounds(&p->stages[0]);
+        return p->schedule.microbatches * stage_repeats(&p->stages[0]);
     for (int i = 0; i < list->count; i++)
         if (list->items[i].kind == DO_FORWARD &&
             list->items[i].microbatch >= most)

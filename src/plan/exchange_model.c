@@ -45,7 +45,8 @@ static void add_leaves(const struct scene *s)
     for (int i = 0; i < p->stream_count && ranks > 1; i++) {
         const struct stream_info *stream = &p->streams[i];
         const int64_t elements = p->params.items[stream->param].elements;
-        const int64_t calls = stream->local ? 1 : leaves[stream->head];
+        const int64_t calls = stream->local ? stage_rounds(s->stage)
+                                            : leaves[stream->head];
         const int64_t each = stream->local ? elements * p->grid.data
                                            : elements;
 

@@ -333,6 +333,27 @@ int pipeline_chunk(const struct pipeline *pipeline, int stage, int microbatch)
     return -1;
 }
 
+int pipeline_of_round(const struct pipeline *pipeline, int chunk,
+                      int microbatch)
+{
+    const struct schedule *s = &pipeline->schedule;
+
+    if (pipeline->stages[chunk].request.piped) return 0;
+    return microbatch % s->microbatches - pipeline->chunks[chunk].first;
+}
+
+int64_t pipeline_first_sequence(const struct pipeline *pipeline, int rank,
+                                int microbatch)
+{
+    const struct stage *stage = &pipeline->stages[0];
+    const int ranks = mesh_batch_ranks(&stage->request.mesh);
+    const int count =
+        stage->request.piped ? 1 : pipeline->schedule.microbatches;
+    const int64_t share = (int64_t)(microbatch / count) * ranks + rank;
+
+    return (share * count + microbatch % count) * stage->program.sequences;
+}
+
 void *pipeline_return(const struct pipeline *pipeline, int chunk, int number)
 {
     const struct stage *stage = &pipeline->stages[chunk];

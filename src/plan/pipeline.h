@@ -62,6 +62,14 @@ void pipeline_free(struct pipeline *pipeline);
 /* The chunk that runs `stage` of `microbatch`; -1: another rank does. */
 int pipeline_chunk(const struct pipeline *pipeline, int stage,
                    int microbatch);
+/* The number of a micro-batch of the step among those of its round in a chunk:
+ * the gradients of a round are reduced together. */
+int pipeline_of_round(const struct pipeline *pipeline, int chunk,
+                      int microbatch);
+/* The first sequence, in the global batch, of a micro-batch of the step; rank:
+ * of those that share the batch. In round i, rank r of R has share i R + r. */
+int64_t pipeline_first_sequence(const struct pipeline *pipeline, int rank,
+                                int microbatch);
 /* Buffer `number` of a chunk's gradients on their way back, as large as the
  * gradient of its entry. */
 void *pipeline_return(const struct pipeline *pipeline, int chunk, int number);

@@ -538,6 +538,11 @@ int stage_rounds(const struct stage *stage)
     return stage->request.rounds > 0 ? stage->request.rounds : 1;
 }
 
+int stage_repeats(const struct stage *stage)
+{
+    return stage->request.piped ? 1 : stage_rounds(stage);
+}
+
 double *stage_norm_sums(const struct stage *stage)
 {
     return (double *)(void *)((char *)stage->memory[MEMORY_NORM].data +

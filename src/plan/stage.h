@@ -53,6 +53,8 @@ struct stage_request {
     int rounds;            /* more than 0: divided gradients are reduced after
                             * every micro-batch, which is then all that `batch`
                             * and `grid` say; a step has so many */
+    bool piped;            /* ... which are the micro-batches of the schedule;
+                            * else it runs once for each round */
     struct slice slice;    /* zeroed: the whole model */
     int frames;            /* micro-batches in flight at once; 0: 1 */
     int threads;
@@ -144,8 +146,9 @@ status stage_open_beside(struct stage *stage, const struct stage *first);
 status stage_take_over(struct stage *stage, struct stage *open);
 void stage_free(struct stage *stage);
 
-/* Times that a step reduces gradients. */
+/* Times that a step reduces gradients; times that it runs the schedule. */
 int stage_rounds(const struct stage *stage);
+int stage_repeats(const struct stage *stage);
 /* The sums in MEMORY_NORM, after the blocks: [orders][shard_leaves]. */
 double *stage_norm_sums(const struct stage *stage);
 /* Room for the blocks of one class of parameters; NULL: there is but one. */

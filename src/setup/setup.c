@@ -14,6 +14,7 @@
 #include "schedule/build.h"
 #include "schedule/read.h"
 #include "setup/micro_batch.h"
+#include "setup/rounds.h"
 #include "step/policy.h"
 #include "step/qk_clip.h"
 
@@ -281,34 +282,6 @@ static status choose_gathers(struct setup *setup)
     return OK;
 }
 
-/* Divided gradients are reduced after every micro-batch, so that no rank holds
- * them all: where a micro-batch is a subtree of leaves, which is then all that
- * a stage knows of the batch, and the ranks' sums of it need nothing else. */
-static status choose_rounds(struct setup *setup)
-{
-    struct stage_request *r = &setup->request;
-    const int64_t rounds = r->batch / r->micro_batch;
-    const bool others = r->mesh.size[AXIS_PIPE] > 1 ||
-                        r->mesh.size[AXIS_CONTEXT] > 1 ||
-                        r->grid.context > 1;
-    const int ranks = division_ranks(&r->division, &r->mesh);
-
-    r->rounds = 0;
-    if (r->division.gradients == 0 || ranks == 1 || others) return OK;
-    if (!grid_is_cut(setup->grid.data, setup->ranks)) return OK;
-    if (r->grid.data % rounds != 0 || (rounds & (rounds - 1)) != 0) return OK;
-    /* A round is all ranks' leaves of it: a subtree, unless it is the only
-     * one. */
-    if (rounds > 1 &&
-        !grid_is_power(r->grid.data / rounds * setup->ranks))
-        return OK;
-    r->rounds = (int)rounds;
-    r->batch = r->micro_batch;
-    r->grid.data /= (int)rounds;
-    schedule_free(&setup->schedule);
-    return build_schedule(setup, 1, &setup->schedule);
-}
-
 status setup_use_grid(struct setup *setup, const struct grid *grid)
 {
     struct stage_request *r = &setup->request;
@@ -317,7 +290,7 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
         .copies = 1,
         .shards_first = division_copies(&r->division),
         .fast = strcmp(setup->set->values.numerics.mode, "fast") == 0};
-    bool changed;
+    bool changed, alone;
 
     setup->grid = *grid;
     TRY(fit_grid(&fit, &setup->grid, &changed));
@@ -337,7 +310,10 @@ status setup_use_grid(struct setup *setup, const struct grid *grid)
     r->grid = setup->grid;
     r->grid.data = setup->grid.data / setup->ranks;
     TRY(choose_gathers(setup));
-    return choose_rounds(setup);
+    TRY(rounds_choose(setup, &alone));
+    if (!alone) return OK;
+    schedule_free(&setup->schedule);
+    return build_schedule(setup, 1, &setup->schedule);
 }
 
 status setup_use_batch(struct setup *setup, int64_t batch)

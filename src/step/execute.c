@@ -271,25 +271,16 @@ static status find_in_stage(struct executor *e, int chunk, int index)
     return fail_layer(&p->stages[chunk].program, which, index);
 }
 
-/* The first sequence of this pipeline's micro-batch. */
-static int64_t first_of(const struct executor *e, int index)
-{
-    const struct pipeline *p = e->pipeline;
-    const int count = p->schedule.microbatches;
-    const int64_t share =
-        (int64_t)(index / count) * team_batch_size(e->team) +
-        team_batch_rank(e->team);
-
-    return (share * count + index % count) * p->stages[0].program.sequences;
-}
-
 /* F once more, through all stages, then each looks at its own. */
 status executor_find_bad(struct executor *executor,
                          const struct sample_source *source, int index)
 {
     const struct pipeline *p = executor->pipeline;
 
-    TRY(executor_forward(executor, source, first_of(executor, index), 0));
+    TRY(executor_forward(
+        executor, source,
+        pipeline_first_sequence(p, team_batch_rank(executor->team), index),
+        0));
     TRY(executor_settle(executor));
     for (int stage = 0; stage < p->schedule.stages; stage++) {
         const int chunk = pipeline_chunk(p, stage, 0);

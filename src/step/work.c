@@ -22,18 +22,13 @@ static int of_schedule(const struct executor *e, const struct instruction *i)
 
 /* ---- sequences ---- */
 
-/* The first sequence of a micro-batch in the global batch: in round i, rank r
- * of R has share i R + r. */
+/* The first sequence of a micro-batch in the global batch. */
 static int64_t first_sequence(const struct executor *e,
                               const struct instruction *i)
 {
-    const struct pipeline *p = e->pipeline;
-    const int64_t share = (int64_t)i->round * team_batch_size(e->team) +
-                          team_batch_rank(e->team);
-
     if (!e->step_runs) return e->first;
-    return (share * p->schedule.microbatches + of_schedule(e, i)) *
-           p->stages[0].program.sequences;
+    return pipeline_first_sequence(e->pipeline, team_batch_rank(e->team),
+                                   i->microbatch);
 }
 
 /* Sequence s of the micro-batch: this rank's tokens of it. */
@@ -80,12 +75,13 @@ static status sample(struct executor *e, const struct instruction *i)
     const int64_t first = first_sequence(e, i), began = meter_now_ns();
     struct stage_batch arrays = stage_batch(stage, i->buffer);
     struct meter_track *track = meter_begin();
-    const int first_of_chunk =
-        e->step_runs ? e->pipeline->chunks[i->chunk].first : 0;
+    const int index =
+        e->step_runs
+            ? pipeline_of_round(e->pipeline, i->chunk, i->microbatch) : 0;
 
     TRY(fill_sequences(e, stage, first, &arrays));
     stage->batches[i->buffer] = (struct batch){
-        .index = of_schedule(e, i) - first_of_chunk, .inputs = arrays.inputs,
+        .index = index, .inputs = arrays.inputs,
         .targets = arrays.targets, .positions = arrays.positions,
         .documents = arrays.documents,
         .whole_documents = arrays.whole_documents, .tokens = p->tokens,

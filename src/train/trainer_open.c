@@ -352,7 +352,7 @@ static void count_work(struct trainer *t)
 
     for (int i = 0; i < t->pipeline.count; i++)
         flops += (double)t->pipeline.chunks[i].count *
-                 stage_rounds(&t->pipeline.stages[i]) *
+                 stage_repeats(&t->pipeline.stages[i]) *
                  program_training_flops(
                      &t->pipeline.stages[i].program);
     t->step_flops = flops;

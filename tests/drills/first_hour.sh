@@ -78,7 +78,7 @@ expect "fsdp beside a pipeline" 0 "$whole beside mesh.pipe" \
 expect "zero2 beside context ranks" 0 "$whole beside mesh.context" \
     plan config.yaml --ranks 4 --set mesh.context=2 --set zero=zero2 \
     --set numerics.grid_context=2
-expect "micro-batches smaller than a leaf" 0 "with train.micro_batch=2 they" \
+expect "micro-batches smaller than a leaf" 0 "train.micro_batch=2 is one" \
     plan config.yaml --ranks 2 --set numerics.grid_data=4 --set zero=fsdp \
     --set train.micro_batch=1
 expect "... as it says" 0 "" plan config.yaml --ranks 2 --set zero=fsdp \

@@ -50,6 +50,8 @@ draw() { # SEED
                 text = text " fsdp.prefetch=" of("1 1 0 2 3") \
                     " fsdp.reshard=" of("true true false") \
                     " fsdp.gather=" of("auto each once")
+            if (zero ~ /zero[23]|fsdp|hsdp|mics/)
+                text = text " zero_reduce=" of("auto auto once each")
             if (text ~ /pipe/ || random(4) == 0)
                 text = text " schedule.name=" of("gpipe 1f1b " \
                     "1f1b-early-send interleaved breadth-first zb-h1 zb-h2 " \

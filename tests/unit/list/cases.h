@@ -76,6 +76,18 @@ static const struct layout_case layout_cases[] = {
      .tensor = 2, .micro_batch = 2, .overlap = true, .prefetch = 1},
     {.schedule = "dualpipev", .zero = "ddp", .pipe = 2, .tensor = 2,
      .micro_batch = 2, .overlap = true},
+    {.schedule = "1f1b", .zero = "fsdp", .pipe = 4, .data = 2, .rounds = 4,
+     .prefetch = 1, .tied = true},
+    {.schedule = "interleaved", .zero = "zero2", .pipe = 2, .data = 2,
+     .tensor = 2, .rounds = 8},
+    {.schedule = "breadth-first", .zero = "fsdp", .pipe = 2, .data = 2,
+     .rounds = 4, .prefetch = 2, .once = true},
+    {.schedule = "gpipe", .zero = "hsdp", .pipe = 2, .data = 2, .shard = 2,
+     .rounds = 4, .prefetch = 1},
+    {.schedule = "1f1b", .zero = "fsdp", .data = 2, .context = 2,
+     .rounds = 4, .prefetch = 1},
+    {.schedule = "1f1b", .zero = "zero2", .data = 2, .context = 2,
+     .tensor = 2, .rounds = 2},
     {.schedule = "1f1b", .zero = "ddp", .data = 4, .leaves = 12},
     {.schedule = "1f1b", .zero = "zero1", .data = 4, .leaves = 12,
      .tied = true},
@@ -119,6 +131,7 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
         .length = CASE_LENGTH, .backward = BACKWARD_FUSED, .optimizer = true,
         .threads = 1, .recompute = none, .recompute_count = 1,
         .prefetch = c->prefetch, .reshard = !c->keep, .rounds = c->rounds,
+        .piped = c->rounds > 0 && c->pipe > 1,
         .gather_once = c->once, .domino = c->domino,
         .overlap = c->domino || c->overlap ? 2 : 0,
         .regular.z_loss = c->z_loss ? 1e-4 : 0},
@@ -139,8 +152,9 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
     request.stage.place.at[AXIS_PIPE] = pipe;
     TRY(division_parse(&request.stage.division, c->zero));
     TRY(schedule_build(&schedule, c->schedule, mesh.size[AXIS_PIPE],
-                       (int)(request.stage.batch /
-                             request.stage.micro_batch)));
+                       request.stage.piped
+                           ? rounds : (int)(request.stage.batch /
+                                            request.stage.micro_batch)));
     for (int i = 0; i < schedule.stages; i++)
         blocks[i] = CASE_BLOCKS / schedule.stages;
     result = pipeline_plan(out, &request);

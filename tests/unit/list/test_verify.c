@@ -278,6 +278,9 @@ static struct layout_case draw_case(struct random_key key, uint64_t *at)
     if (c.pipe == 1 && c.data > 1 && strcmp(c.zero, "ddp") != 0 &&
         strcmp(c.zero, "zero1") != 0 && drawn(key, at, 2))
         c.rounds = 1 << drawn(key, at, 3);
+    if (c.pipe > 1 && c.data > 1 && c.zero[0] != 'd' &&
+        strcmp(c.zero, "zero1") != 0 && strcmp(c.schedule, "1f1b") == 0)
+        c.rounds = 1 << drawn(key, at, 4);
     return c;
 }
 

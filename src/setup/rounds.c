@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rounds.c - how often a step reduces gradients that ranks divide. */
+#include "setup/rounds.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum reduce { REDUCE_AUTO, REDUCE_EACH, REDUCE_ONCE, REDUCES };
+
+static status parse(const struct setup *setup, enum reduce *out)
+{
+    static const char *const names[REDUCES] = {"auto", "each", "once"};
+    const char *name = setup->set->values.zero_reduce;
+    const char *near = text_nearest(name, names, REDUCES);
+
+    for (int i = 0; i < REDUCES; i++) {
+        *out = (enum reduce)i;
+        if (strcmp(name, names[i]) == 0) return OK;
+    }
+    FAIL(ERR_CONFIG, "zero_reduce: %s is not auto, each or once%s%s", name,
+         near != NULL ? "; nearest: " : "", near != NULL ? near : "");
+}
+
+/* Whether B of each stage takes its micro-batches in order, W at once: sums of
+ * rounds meet in the order of their numbers. */
+static bool in_order(const struct schedule *s)
+{
+    for (int rank = 0; rank < s->ranks; rank++) {
+        const struct action_list *list = &s->lists[rank];
+
+        if (!schedule_fused(s, rank)) return false;
+        for (int i = 0; i < list->count; i++)
+            for (int j = i + 1; j < list->count; j++)
+                if (list->items[i].kind == ACTION_BACKWARD_INPUT &&
+                    list->items[j].kind == ACTION_BACKWARD_INPUT &&
+                    list->items[i].stage == list->items[j].stage &&
+                    list->items[i].microbatch > list->items[j].microbatch)
+                    return false;
+    }
+    return true;
+}
+
+/* The largest micro-batch up to the one there is that is a whole subtree of
+ * leaves in a power of two of rounds; 0: none is. */
+static int64_t nearest_micro_batch(const struct setup *setup)
+{
+    const struct stage_request *r = &setup->request;
+    int64_t best = 0;
+
+    for (int64_t rounds = 1; rounds <= r->grid.data; rounds *= 2)
+        if (r->batch % rounds == 0 && r->grid.data % rounds == 0 &&
+            (best == 0 || r->batch / rounds >= r->micro_batch) &&
+            (rounds == 1 ||
+             grid_is_power(r->grid.data / rounds * setup->ranks)))
+            best = r->batch / rounds;
+    return best;
+}
+
+/* A round is all ranks' leaves of it: a subtree, unless it is the only one. */
+static bool is_subtree(const struct setup *setup, int64_t rounds)
+{
+    const struct stage_request *r = &setup->request;
+
+    return r->grid.data % rounds == 0 && grid_is_power(rounds) &&
+           (rounds == 1 ||
+            grid_is_power(r->grid.data / rounds * setup->ranks));
+}
+
+const char *rounds_obstacle(const struct setup *setup, char out[ROUNDS_REASON])
+{
+    const struct stage_request *r = &setup->request;
+    const struct schedule *s = &setup->schedule;
+    const int64_t near = nearest_micro_batch(setup);
+
+    if (!grid_is_cut(setup->grid.data, setup->ranks)) {
+        snprintf(out, ROUNDS_REASON,
+                 "the data leaves of a rank, %d of %d, are several subtrees; "
+                 "a number of ranks that is a power of two has one",
+                 setup->grid.data / setup->ranks, setup->grid.data);
+        return out;
+    }
+    if (!is_subtree(setup, r->batch / r->micro_batch)) {
+        snprintf(out, ROUNDS_REASON,
+                 "a micro-batch (train.micro_batch=%lld) is no whole subtree "
+                 "of the %d data leaves, %lld sequences each; "
+                 "train.micro_batch=%lld is one",
+                 (long long)r->micro_batch, setup->grid.data,
+                 (long long)(r->batch / r->grid.data), (long long)near);
+        return out;
+    }
+    if (s->ranks > 1 && (s->places[1] != NULL || !in_order(s))) {
+        snprintf(out, ROUNDS_REASON,
+                 "schedule.name=%s computes gradients of a stage's weights "
+                 "late, out of order, or on two ranks; gpipe, 1f1b, "
+                 "interleaved and breadth-first do not",
+                 setup->set->values.schedule.name);
+        return out;
+    }
+    return NULL;
+}
+
+/* Beside ranks of the pipe or of the context axis it sends a micro-batch's
+ * gradients as often as there are micro-batches: only who asks for it. */
+static bool others(const struct stage_request *r)
+{
+    return r->mesh.size[AXIS_PIPE] > 1 || r->mesh.size[AXIS_CONTEXT] > 1 ||
+           r->grid.context > 1;
+}
+
+status rounds_choose(struct setup *setup, bool *alone)
+{
+    struct stage_request *r = &setup->request;
+    const int64_t rounds = r->batch / r->micro_batch;
+    char reason[ROUNDS_REASON];
+    enum reduce reduce;
+
+    TRY(parse(setup, &reduce));
+    *alone = false;
+    r->rounds = 0;
+    r->piped = false;
+    if (reduce == REDUCE_EACH && r->division.gradients == 0)
+        FAIL(ERR_CONFIG, "zero_reduce: each, but zero=%s divides no gradients; "
+                         "zero2, fsdp and hsdp do", setup->set->values.zero);
+    if (reduce == REDUCE_ONCE || r->division.gradients == 0 ||
+        division_ranks(&r->division, &r->mesh) == 1 ||
+        (reduce == REDUCE_AUTO && others(r)))
+        return OK;
+    if (rounds_obstacle(setup, reason) != NULL) {
+        if (reduce == REDUCE_AUTO) return OK;
+        FAIL(ERR_CONFIG, "zero_reduce: each is not possible: %s; or set "
+                         "zero_reduce=once", reason);
+    }
+    r->rounds = (int)rounds;
+    r->batch = r->micro_batch;
+    r->grid.data /= (int)rounds;
+    r->piped = r->mesh.size[AXIS_PIPE] > 1;
+    *alone = !r->piped;
+    return OK;
+}

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* rounds.h - how often a step reduces gradients that ranks divide
+ * (zero_reduce): after every micro-batch, so that no rank holds them whole, or
+ * once. */
+#ifndef LOCKSTEP_SETUP_ROUNDS_H
+#define LOCKSTEP_SETUP_ROUNDS_H
+
+#include "setup/setup.h"
+
+/* Decides it for the batch, the grid and the schedule of `setup`: sets rounds
+ * of its request, and batch and grid to those of one round. `alone` says that
+ * the schedule must become one of a single micro-batch, which runs once for
+ * each round. ERR_CONFIG: zero_reduce=each where it cannot be; says why. */
+status rounds_choose(struct setup *setup, bool *alone);
+
+/* Why gradients cannot be reduced after each micro-batch, in `out`; NULL: they
+ * can. Once rounds_choose has decided that a step reduces them once. */
+enum { ROUNDS_REASON = 320 };
+const char *rounds_obstacle(const struct setup *setup, char out[ROUNDS_REASON]);
+
+#endif

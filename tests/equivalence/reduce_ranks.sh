@@ -1,0 +1,132 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# reduce_ranks.sh - zero_reduce: gradients that ranks divide are reduced after
+# every micro-batch (each) or once, also beside ranks of the pipe and of the
+# context axis. Both give the bits of one rank; memory and messages follow the
+# formulas of docs/zero.md; what cannot be is refused with its reason.
+. "${0%/*}/../drills/common.sh"
+. "$tree/tests/equivalence/rows.sh"
+LIMIT=600
+prepare
+
+small="data.sequence=24 train.batch=8 train.micro_batch=1 numerics.grid_data=8
+    numerics.grid_tensor=2 model.layers=4 train.threads=1"
+
+# Layouts on the standard input; every one is a row.
+table() { # NAME SETTING...
+    local name=$1 sets=() word
+    shift
+    cat >layouts.txt
+    for word; do sets+=(--set "$word"); done
+    lockstep verify config.yaml --layouts layouts.txt --json --steps 3 \
+        --set train.steps=3 "${sets[@]}" >table.json 2>log
+    count "$name"
+}
+
+# shellcheck disable=SC2086
+{
+table "beside a pipe" $small model.tied=true model.vocab=303 <<'END'
+ranks=4 mesh.data=2 mesh.pipe=2 zero=zero2 zero_reduce=each
+ranks=4 mesh.data=2 mesh.pipe=2 zero=fsdp zero_reduce=each schedule.name=gpipe
+ranks=4 mesh.shard=2 mesh.pipe=2 zero=fsdp zero_reduce=each schedule.name=interleaved
+ranks=4 mesh.shard=2 mesh.pipe=2 zero=fsdp zero_reduce=each schedule.name=breadth-first train.micro_batch=2
+ranks=4 mesh.shard=2 mesh.pipe=2 zero=fsdp zero_reduce=once schedule.name=zb-h1
+ranks=8 mesh.shard=2 mesh.tensor=2 mesh.pipe=2 zero=fsdp zero_reduce=each
+ranks=8 mesh.data=2 mesh.shard=2 mesh.pipe=2 zero=hsdp zero_reduce=each
+ranks=4 mesh.shard=4 zero=fsdp zero_reduce=once
+END
+LOCKSTEP_CHECK=lives:late table "beside context ranks" $small \
+    numerics.grid_context=2 data.sequence=48 <<'END'
+ranks=4 mesh.data=2 mesh.context=2 zero=zero2 zero_reduce=each
+ranks=4 mesh.data=2 mesh.context=2 zero=fsdp zero_reduce=each train.micro_batch=2
+ranks=2 mesh.data=2 zero=fsdp zero_reduce=each
+ranks=8 mesh.shard=2 mesh.context=2 mesh.pipe=2 zero=fsdp zero_reduce=each
+ranks=8 mesh.shard=2 mesh.context=2 mesh.tensor=2 zero=fsdp zero_reduce=each train.micro_batch=2
+ranks=8 mesh.data=2 mesh.shard=2 mesh.context=2 zero=hsdp zero_reduce=each fsdp.prefetch=2
+END
+
+# ---- the price ----
+
+number() { # KEY CHOICE FILE
+    awk -v key="\"$1\":" -v choice="\"$2\"" '
+        /"zero_reduce":/ { here = index($0, choice) }
+        here && $1 == key { gsub(",", "", $2); print $2; exit }' "$3"
+}
+
+# Rows of memory are multiples of 64 bytes, on each rank.
+near() { # A B MOST
+    [ $(($1 - $2)) -le "$3" ] && [ $(($2 - $1)) -le "$3" ]
+}
+
+# Over all ranks that share a stage: with N of them and R rounds, S the
+# gradients of the stage, a sum that divides them sends (N - 1) S in all, each
+# of them R times as often, and keeps 1 + log2 R shards.
+price() { # NAME RANKS-OF-A-STAGE ALL-RANKS ROUNDS SETTING...
+    local name=$1 n=$2 ranks=$3 rounds=$4 sets=() word rank levels=1 at=$4
+    local whole=0 each=0 once=0 shards=0 stages
+    shift 4
+    while [ "$at" -gt 1 ]; do levels=$((levels + 1)); at=$((at / 2)); done
+    for word; do sets+=(--set "$word"); done
+    for ((rank = 0; rank < ranks; rank++)); do
+        lockstep plan config.yaml --ranks "$ranks" --rank $rank --json \
+            --explain zero "${sets[@]}" >price.json 2>log ||
+            { bad "$name" "rank $rank: exit $?" log; return; }
+        [ "$(number reductions each price.json)" = "$rounds" ] ||
+            { bad "$name" "not $rounds rounds" price.json; return; }
+        shards=$((shards + $(number gradients_bytes each price.json) / levels))
+        whole=$((whole + $(number gradients_bytes once price.json)))
+        each=$((each + $(number sent_bytes each price.json)))
+        once=$((once + $(number sent_bytes once price.json)))
+    done
+    stages=$((ranks / n))
+    if [ $each -ne $((rounds * once)) ]; then
+        bad "$name" "each sends $each, once $once, $rounds rounds"
+    elif ! near $whole $((n * shards)) $((64 * ranks * n)); then
+        bad "$name" "whole: $whole, shards: $n x $shards"
+    elif ! near $once $(((n - 1) * shards)) $((64 * ranks * n)); then
+        bad "$name" "once sends $once, not $n - 1 times $shards"
+    else
+        ok "$name: $stages stages, $rounds rounds"
+    fi
+}
+price "price beside a pipe" 2 4 4 $small zero=fsdp mesh.pipe=2 mesh.data=2
+price "price beside a pipe and tensor ranks" 2 8 4 $small zero=zero2 \
+    mesh.pipe=2 mesh.data=2 mesh.tensor=2
+price "price of data ranks alone" 4 4 2 $small zero=fsdp mesh.data=4
+}
+
+# ---- what cannot be ----
+
+small="--set data.sequence=24 --set train.batch=8 --set numerics.grid_data=4"
+# shellcheck disable=SC2086
+{
+expect "less than a leaf" 78 "is no whole subtree of the 4 data leaves" train \
+    config.yaml --run none --dry-run --ranks 2 $small --set zero=fsdp \
+    --set zero_reduce=each --set train.micro_batch=1
+expect "what it names" 0 "" train config.yaml --run none --dry-run --ranks 2 \
+    $small --set zero=fsdp --set zero_reduce=each --set train.micro_batch=2
+expect "W that is late" 78 "schedule.name=zb-h1" train config.yaml --run none \
+    --dry-run --ranks 4 $small --set zero=fsdp --set zero_reduce=each \
+    --set train.micro_batch=2 --set mesh.pipe=2 --set schedule.name=zb-h1
+expect "nothing divided" 78 "divides no gradients" train config.yaml \
+    --run none --dry-run --ranks 2 $small --set zero_reduce=each
+expect "another word" 78 "not auto, each or once; nearest: each" plan \
+    config.yaml --set zero_reduce=eech
+expect "the price, for people" 0 "sent in a step" plan config.yaml --ranks 4 \
+    --set mesh.pipe=2 --set zero=fsdp --explain zero
+
+# ---- a run that changes it ----
+
+must train config.yaml --run whole --ranks 4 $small --set mesh.pipe=2 \
+    --set zero=fsdp --set zero_reduce=each --set train.micro_batch=2 \
+    --set train.steps=6 --set optimizer.schedule=constant
+must train config.yaml --run parts --ranks 4 $small --set mesh.pipe=2 \
+    --set zero=fsdp --set zero_reduce=once --set train.micro_batch=2 \
+    --set train.steps=3 --set optimizer.schedule=constant
+must resume parts --set zero_reduce=each --set train.steps=6
+}
+# They differ in zero_reduce itself, and in a validation.
+lockstep compare whole parts >out 2>&1
+grep -q "^tensors of step 6: equal" out && ok "resumed with the other value" ||
+    bad "resumed with the other value" "other tensors" out
+report
