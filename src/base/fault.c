@@ -7,12 +7,14 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-enum { FAULTS_MAX = 8, NAME_BYTES = 64 };
+enum { FAULTS_MAX = 8, NAME_BYTES = 64, SLOW_S = 2 };
 
-enum action { ACTION_FAIL, ACTION_FULL, ACTION_KILL, ACTION_COUNT };
+enum action { ACTION_FAIL, ACTION_FULL, ACTION_KILL, ACTION_SLOW,
+              ACTION_COUNT };
 static const char *const action_names[ACTION_COUNT] = {"fail", "full",
-                                                       "kill"};
+                                                       "kill", "slow"};
 
 struct fault {
     char name[NAME_BYTES];
@@ -61,8 +63,8 @@ static status arm_one(const char *text, size_t length)
             return OK;
         }
     }
-    FAIL(ERR_CONFIG, "fault \"%.*s\": expected the action fail, full or kill",
-         (int)length, text);
+    FAIL(ERR_CONFIG, "fault \"%.*s\": expected the action fail, full, kill "
+         "or slow", (int)length, text);
 }
 
 static status arm_all(const char *text)
@@ -108,6 +110,15 @@ static const struct fault *pass(const char *name)
     return due;
 }
 
+/* As a disk that hangs for a while. */
+static status wait_slow(void)
+{
+    struct timespec left = {.tv_sec = SLOW_S};
+
+    while (nanosleep(&left, &left) != 0) continue;
+    return OK;
+}
+
 status fault_point(const char *name)
 {
     const struct fault *fault;
@@ -117,6 +128,7 @@ status fault_point(const char *name)
     fault = pass(name);
     if (fault == NULL) return OK;
     if (fault->action == ACTION_KILL) raise(SIGKILL);
+    if (fault->action == ACTION_SLOW) return wait_slow();
     if (fault->action == ACTION_FULL)
         FAIL(ERR_IO, "fault %s, passing %ld: disk full", name, fault->due);
     FAIL(ERR_IO, "fault %s, passing %ld: failed as armed", name, fault->due);

@@ -4,8 +4,9 @@
  *   LOCKSTEP_FAULT="name:count[:action][,...]"
  *
  * The count-th time (from 1) that this process passes the point of that name,
- * the action happens: fail (the default; ERR_IO), full (ERR_IO, disk full) or
- * kill (SIGKILL, as if the power went). Points are few, and outside loops that
+ * the action happens: fail (the default; ERR_IO), full (ERR_IO, disk full),
+ * kill (SIGKILL, as if the power went) or slow (two seconds pass). Points are
+ * few, and outside loops that
  * matter for speed. docs/faults.md lists them. */
 #ifndef LOCKSTEP_BASE_FAULT_H
 #define LOCKSTEP_BASE_FAULT_H

@@ -84,6 +84,7 @@ struct group {
     struct message *messages[2]; /* owned, [size MESSAGES_EACH] */
     struct parcel *parcels[2];   /* owned, [size] */
     struct progress *progress;   /* owned: calls in the background */
+    struct comm_rank *aside;     /* owned: of group_build_aside; else NULL */
 };
 
 /* One operation. Tensors are dense; n counts elements.
@@ -145,6 +146,11 @@ status ranks_imagine(struct group *world, int count, int rank);
  * another is its next incarnation, and takes no message of it. */
 status group_build(struct group *group, const struct group *world,
                    const char *label, const int *members, int size);
+/* All ranks of the world again, for a thread of each rank beside the one that
+ * makes the rank's other calls: with counters of its own, so that neither
+ * shows in the other's. */
+status group_build_aside(struct group *group, const struct group *world,
+                         const char *label);
 void group_free(struct group *group);
 /* Its next call is the first again, on all of its ranks: after a world was
  * renewed (comm/process.h), whose messages of before are gone. */

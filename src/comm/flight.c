@@ -31,7 +31,9 @@ uint64_t flight_enter(const struct operation *op)
     *entry = (struct flight_entry){
         .number = number, .call = op->tag & 0xffffffffffffu,
         .context = op->group->context, .began_ns = clock_ns(),
-        .kind = (int32_t)op->call->kind, .channel = (int32_t)op->channel,
+        .kind = (int32_t)op->call->kind,
+        .channel = op->group->aside != NULL ? CHANNEL_BACKGROUND
+                                            : (int32_t)op->channel,
         .size = op->group->size};
     memcpy(entry->group, op->group->label, sizeof entry->group);
     atomic_fetch_add(&flight->beats, 1);

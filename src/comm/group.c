@@ -127,10 +127,26 @@ status group_build(struct group *group, const struct group *world,
     return group->ops->open != NULL ? group->ops->open(group) : OK;
 }
 
+status group_build_aside(struct group *group, const struct group *world,
+                         const char *label)
+{
+    void *memory;
+
+    TRY(group_build(group, world, label, world->members, world->size));
+    TRY(memory_take(1, sizeof *group->aside, &memory));
+    group->aside = memory;
+    comm_rank_init(group->aside);
+    group->aside->world_size = world->size;
+    group->self = group->aside;
+    return OK;
+}
+
 void group_free(struct group *group)
 {
     progress_free(group->progress);
     if (group->link != NULL) group->ops->close(group);
+    if (group->aside != NULL) comm_rank_free(group->aside);
+    memory_free(group->aside);
     for (int i = 0; i < CHANNEL_COUNT; i++) {
         memory_free(group->messages[i]);
         memory_free(group->parcels[i]);

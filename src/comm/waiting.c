@@ -6,7 +6,10 @@ struct waiting waiting_for(const struct operation *operation, int peer)
 {
     return (struct waiting){.context = operation->group->context,
                             .tag = operation->tag & ~TAG_RESULT,
-                            .channel = operation->channel, .peer = peer};
+                            .channel = operation->group->aside != NULL
+                                           ? CHANNEL_BACKGROUND
+                                           : operation->channel,
+                            .peer = peer};
 }
 
 void waiting_add(struct waiting **list, struct waiting *waiting)

@@ -1,6 +1,40 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c - the memory table of a rank, printed. */
+/* memory.c - the memory table of a rank, printed; what a snapshot takes. */
 #include "plan/stage.h"
+
+/* Some kinds have an average that takes the place of the weights while they are
+ * saved; the weights that are trained then lie where gradients are. */
+static bool keeps_in_gradients(const struct stage *stage)
+{
+    const struct optimizer_kind *kind = stage->request.choice.kind;
+
+    for (int i = 0; kind != NULL && i < OPTIMIZER_STATES; i++)
+        if (kind->states[i].name != NULL && kind->states[i].shape == STATE_KEPT)
+            return true;
+    return false;
+}
+
+bool stage_saves(const struct stage *stage, enum memory_owner owner)
+{
+    if (owner == MEMORY_GRADIENTS) return keeps_in_gradients(stage);
+    return owner == stage_keeps(stage) ||
+           (owner >= MEMORY_STATE_0 && owner <= MEMORY_STATE_4);
+}
+
+size_t stage_snapshot_bytes(const struct stage *stage,
+                            const struct memory_row *rows)
+{
+    const struct stage_request *r = &stage->request;
+    const bool replica = r->division.weights == 0 && r->division.states == 0 &&
+                         r->place.at[AXIS_DATA] > 0;
+    size_t bytes = 0;
+
+    if (!r->snapshot || replica) return 0;
+    for (int i = 0; i < MEMORY_OWNERS; i++)
+        if (stage_saves(stage, (enum memory_owner)i))
+            bytes += arena_aligned(rows[i].bytes);
+    return bytes;
+}
 
 status memory_print(const struct memory_row *rows, struct text *out)
 {

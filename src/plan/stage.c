@@ -280,7 +280,7 @@ static status add_memory(struct stage *stage)
     const size_t real = (size_t)dtype_bytes(program_real(p));
     const bool trains = stage->request.backward != BACKWARD_NONE;
     const int64_t span = p->tokens > p->context ? p->tokens : p->context;
-    const struct memory_row rows[MEMORY_OWNERS] = {
+    struct memory_row rows[MEMORY_OWNERS] = {
         {"weights", "run", arena_bytes(stage, MEMORY_WEIGHTS), NULL},
         {"compute weights", "run", arena_bytes(stage, MEMORY_COMPUTE), NULL},
         {"gradients", "run",
@@ -319,8 +319,10 @@ static status add_memory(struct stage *stage)
         {"weights before an observed step", "step",
          stage->request.observe ? arena_bytes(stage, MEMORY_WEIGHTS) : 0, NULL},
         {"whole matrices", "call", whole_room_bytes(&stage->states), NULL},
+        {"snapshot of a checkpoint", "save", 0, NULL},
     };
 
+    rows[MEMORY_SNAPSHOT].bytes = stage_snapshot_bytes(stage, rows);
     stage->bytes = 0;
     for (int i = 0; i < MEMORY_OWNERS; i++) {
         stage->memory[i] = rows[i];

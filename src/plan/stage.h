@@ -46,6 +46,7 @@ struct stage_request {
     bool optimizer;        /* masters and states */
     struct optimizer_choice choice; /* of it; zeroed: adamw */
     bool observe;          /* room for the weights before an update */
+    bool snapshot;         /* room for a copy of what a checkpoint keeps */
     struct division division; /* zeroed: nothing */
     int prefetch;          /* units of weights gathered ahead */
     bool reshard;          /* weights are given back after each pass */
@@ -74,6 +75,7 @@ enum memory_owner {
     MEMORY_BATCH,
     MEMORY_GATHERED, MEMORY_BUCKETS, MEMORY_NORM, MEMORY_RETURNS,
     MEMORY_MESSAGES, MEMORY_BACKGROUND, MEMORY_OBSERVED, MEMORY_WHOLE,
+    MEMORY_SNAPSHOT,
     MEMORY_OWNERS
 };
 
@@ -171,6 +173,13 @@ void weights_init(const struct weights_init *init);
 /* All weights of a stage whose arena is not divided. */
 status stage_init_weights(struct stage *stage, const struct model *model,
                           uint64_t seed);
+
+/* Whether a row is what a checkpoint keeps of this rank. */
+bool stage_saves(const struct stage *stage, enum memory_owner owner);
+/* Room for a copy of all those rows, in their order; 0 where the stage has no
+ * snapshot, or answers for nothing: a replica under ddp. */
+size_t stage_snapshot_bytes(const struct stage *stage,
+                            const struct memory_row *rows);
 
 /* A memory table [MEMORY_OWNERS], as text and as JSON. */
 status memory_print(const struct memory_row *rows, struct text *out);

@@ -448,7 +448,7 @@ static status resolve_request(struct setup *setup)
                     .attention_dropout = o->model.attention_dropout},
         .seed = (uint64_t)o->seed, .qk_clip = o->optimizer.qk_clip,
         .backward = BACKWARD_FUSED, .optimizer = true,
-        .observe = o->observe.layers > 0,
+        .observe = o->observe.layers > 0, .snapshot = o->checkpoint.async,
         .threads = (int)o->train.threads,
         .recompute = o->train.recompute.items,
         .recompute_count = o->train.recompute.count,

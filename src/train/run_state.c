@@ -19,6 +19,7 @@ status keeper_build(struct keeper *keeper, const struct setup *setup,
     const unsigned kinds = 1u << INVENTORY_WEIGHT | INVENTORY_STATES;
 
     *keeper = (struct keeper){.setup = setup, .stages = of->stages,
+                              .stage_count = of->count,
                               .team = of->team, .run = run};
     TRY(inventory_build(&keeper->inventory, of));
     TRY(session_parts_divide(&keeper->parts, &keeper->inventory, kinds));
@@ -115,91 +116,116 @@ static status agree(const struct keeper *keeper, status mine)
     return keeper->team == NULL ? mine : team_agree(keeper->team, mine);
 }
 
+static status job_agree(const struct keeper_job *job, status mine)
+{
+    return job->group == NULL ? mine : comm_agree(job->group, mine);
+}
+
+static bool job_leads(const struct keeper_job *job)
+{
+    return job->group == NULL || job->group->rank == 0;
+}
+
 /* Sends the ranks' lists of written parts to rank 0 by a tree: in round k,
  * ranks that are odd multiples of 2^k send their lists and those of the ranks
  * after them. */
-static status join_shares(const struct keeper *keeper,
-                          struct checkpoint_save *save, void *mine)
+static status join_shares(struct group *group, struct checkpoint_save *save,
+                          void *mine)
 {
-    struct group *world = keeper->team->world;
     const int64_t bytes = (int64_t)checkpoint_share_bytes(save);
     const struct tensor share = tensor_1d(mine, DTYPE_U8, bytes);
 
-    for (int step = 1; step < world->size; step *= 2) {
-        if (world->rank & step) {
+    for (int step = 1; step < group->size; step *= 2) {
+        if (group->rank & step) {
             checkpoint_save_share(save, mine);
-            return comm_send(world, share, world->rank - step, 0);
+            return comm_send(group, share, group->rank - step, 0);
         }
-        if (world->rank + step >= world->size) continue;
-        TRY(comm_recv(world, share, world->rank + step, 0));
+        if (group->rank + step >= group->size) continue;
+        TRY(comm_recv(group, share, group->rank + step, 0));
         checkpoint_save_add(save, mine);
     }
     return OK;
 }
 
 /* Every rank its own elements; nothing has its final name yet. */
-static status write_together(const struct keeper *keeper,
+static status write_together(const struct keeper_job *job,
                              struct checkpoint_save *save)
 {
     void *share = NULL;
     status result;
 
     result = checkpoint_save_write(save, save->plan->parts);
-    if (result == OK && !leads(keeper)) result = checkpoint_save_sync(save);
-    TRY(agree(keeper, result));
-    if (keeper->team == NULL || keeper->team->world == NULL) return OK;
+    if (result == OK && !job_leads(job)) result = checkpoint_save_sync(save);
+    TRY(job_agree(job, result));
+    if (job->group == NULL) return OK;
     TRY(memory_take(checkpoint_share_bytes(save) + 1, 1, &share));
-    result = join_shares(keeper, save, share);
+    result = join_shares(job->group, save, share);
     memory_free(share);
     return result;
 }
 
-static status save_together(struct keeper *keeper,
+static status save_together(const struct keeper_job *job,
                             const struct checkpoint_plan *plan)
 {
-    const int rank = keeper->team == NULL ? 0 : team_rank(keeper->team);
-    const int ranks = keeper->team == NULL ? 1 : team_size(keeper->team);
+    const int rank = job->group == NULL ? 0 : job->group->rank;
+    const int ranks = job->group == NULL ? 1 : job->group->size;
     struct checkpoint_save save = {0};
     status result;
 
-    result = leads(keeper) ? checkpoint_save_begin(&save, plan) : OK;
-    TRY_GOTO(done, result, agree(keeper, result));
-    if (!leads(keeper)) result = checkpoint_save_join(&save, plan);
-    TRY_GOTO(done, result, agree(keeper, result));
-    TRY_GOTO(done, result, write_together(keeper, &save));
-    if (leads(keeper)) result = checkpoint_save_finish(&save);
-    TRY_GOTO(done, result, agree(keeper, result));
+    result = rank == 0 ? checkpoint_save_begin(&save, plan) : OK;
+    TRY_GOTO(done, result, job_agree(job, result));
+    if (rank > 0) result = checkpoint_save_join(&save, plan);
+    TRY_GOTO(done, result, job_agree(job, result));
+    TRY_GOTO(done, result, write_together(job, &save));
+    if (rank == 0) result = checkpoint_save_finish(&save);
+    TRY_GOTO(done, result, job_agree(job, result));
     result = checkpoint_save_check(&save, rank, ranks);
-    TRY_GOTO(done, result, agree(keeper, result));
-    if (leads(keeper)) result = checkpoint_save_commit(&save);
-    result = agree(keeper, result);
+    TRY_GOTO(done, result, job_agree(job, result));
+    if (rank == 0) result = checkpoint_save_commit(&save);
+    result = job_agree(job, result);
 done:
     checkpoint_save_free(&save);
     return result;
 }
 
 /* An old checkpoint too many is no reason to end a run. */
-static void prune(const struct keeper *keeper)
+static void prune(const struct keeper *keeper, struct keeper_job *job)
 {
     const struct options *o = &keeper->setup->set->values;
 
-    if (!leads(keeper) ||
+    if (!job_leads(job) ||
         checkpoint_prune(keeper->run, o->checkpoint.keep_last,
                          o->checkpoint.keep_every) == OK)
         return;
-    LOG(WARNING, "checkpoint", "an old one was not removed, the next save "
-        "tries again: %s", status_message());
+    snprintf(job->pruned, sizeof job->pruned, "%s", status_message());
     status_clear();
 }
 
-status keeper_save(struct keeper *keeper, const struct counters *counters)
+status keeper_job_init(struct keeper_job *job, struct keeper *keeper,
+                       const struct counters *counters)
+{
+    *job = (struct keeper_job){
+        .group = keeper->team == NULL ? NULL : keeper->team->world,
+        .parts = keeper->parts.items, .threads = keeper->stages->threads,
+        .counters = *counters};
+    return write_state(keeper, counters, &job->state);
+}
+
+void keeper_job_free(struct keeper_job *job)
+{
+    if (job->pruned[0] != '\0')
+        LOG(WARNING, "checkpoint", "an old one was not removed, the next save "
+            "tries again: %s", job->pruned);
+    json_writer_free(&job->state);
+    *job = (struct keeper_job){.group = NULL};
+}
+
+status keeper_job_run(const struct keeper *keeper, struct keeper_job *job)
 {
     const struct tokenizer *t = &keeper->setup->tokenizer;
     struct checkpoint_file files[3] = {
         {"config.json", keeper->config.bytes, keeper->config.length}};
     int file_count = 1;
-    struct json_writer state = {0};
-    status result;
 
     if (keeper->adapter.length > 0)
         files[file_count++] = (struct checkpoint_file){
@@ -208,21 +234,30 @@ status keeper_save(struct keeper *keeper, const struct counters *counters)
     if (keeper->setup->has_tokenizer && t->json_length <= TOKENIZER_COPY_BYTES)
         files[file_count++] = (struct checkpoint_file){t->file_name, t->json,
                                                        t->json_length};
-    TRY_GOTO(done, result, write_state(keeper, counters, &state));
     const struct checkpoint_plan plan = {
-        .run = keeper->run, .step = counters->step,
-        .tokens = counters->tokens, .grid = keeper->setup->grid,
+        .run = keeper->run, .step = job->counters.step,
+        .tokens = job->counters.tokens, .grid = keeper->setup->grid,
         .lockstep = LOCKSTEP_VERSION, .numerics = LOCKSTEP_NUMERICS_VERSION,
         .config_json = keeper->config.bytes,
         .tokenizer = keeper->setup->has_tokenizer ? t->digest : NULL,
-        .state_json = state.out.bytes, .parts = keeper->parts.items,
+        .state_json = job->state.out.bytes, .parts = job->parts,
         .part_count = keeper->parts.count, .files = files,
-        .file_count = file_count, .threads = keeper->stages->threads};
+        .file_count = file_count, .threads = job->threads};
 
-    TRY_GOTO(done, result, save_together(keeper, &plan));
-    prune(keeper);
+    TRY(save_together(job, &plan));
+    prune(keeper, job);
+    return OK;
+}
+
+status keeper_save(struct keeper *keeper, const struct counters *counters)
+{
+    struct keeper_job job;
+    status result;
+
+    TRY_GOTO(done, result, keeper_job_init(&job, keeper, counters));
+    result = keeper_job_run(keeper, &job);
 done:
-    json_writer_free(&state);
+    keeper_job_free(&job);
     return result;
 }
 

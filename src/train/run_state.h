@@ -16,6 +16,7 @@
 struct keeper {
     const struct setup *setup;  /* borrowed */
     const struct stage *stages; /* borrowed, open: those of this rank */
+    int stage_count;
     struct team *team;          /* borrowed; NULL: one rank */
     const char *run;            /* borrowed */
     struct inventory inventory; /* owned: what this rank holds */
@@ -46,9 +47,25 @@ status keeper_build(struct keeper *keeper, const struct setup *setup,
                     const struct inventory_of *of, const char *run);
 void keeper_free(struct keeper *keeper);
 
+/* One checkpoint, with everything that it needs but the keeper. */
+struct keeper_job {
+    struct group *group; /* borrowed: of all ranks; NULL: alone */
+    const struct saved_part *parts; /* borrowed, [keeper->parts.count] */
+    struct threads *threads;        /* borrowed; NULL: one thread */
+    struct counters counters;
+    struct json_writer state;       /* owned: the counters as JSON */
+    char pruned[256]; /* why an old checkpoint is still there; "": it is not */
+};
+/* The state of now, made by the rank itself. Not collective. */
+status keeper_job_init(struct keeper_job *job, struct keeper *keeper,
+                       const struct counters *counters);
+void keeper_job_free(struct keeper_job *job);
 /* Saves RUN/ckpt/step-N and removes old ones as the options say. Every rank
  * writes the elements that it answers for into the files that rank 0 made;
- * nothing is sent but checksums. */
+ * nothing is sent but checksums. May run in another thread of the rank, with
+ * a group (comm.h, group_build_aside) and parts of its own. */
+status keeper_job_run(const struct keeper *keeper, struct keeper_job *job);
+/* All of that, at once. */
 status keeper_save(struct keeper *keeper, const struct counters *counters);
 /* Fills the stages from the newest whole checkpoint. `notice` gains a sentence
  * for each damaged one that was passed over. ERR_CONFIG: it is of another

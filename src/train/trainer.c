@@ -23,6 +23,7 @@ static void free_all(struct trainer *t)
     validation_close(&t->validation);
     trace_free(&t->trace);
     memory_copy_close(&t->copy);
+    background_close(&t->background);
     keeper_free(&t->keeper);
     train_step_free(&t->step);
     feed_close(&t->feed);

@@ -44,6 +44,9 @@ status trainer_copy_restore(struct trainer *t, int64_t *step)
     if (saved > (double)*step) *step = -1;
     if (*step < 0) return OK;
     TRY(team_agree(&t->team, restore(t, *step)));
+    /* A save that the last generation had begun. */
+    if (trainer_leads(t) && checkpoint_clean(t->run.path) != OK)
+        status_clear();
     LOG(DEBUG, "train", "goes on after step %lld, from the copy in memory",
         (long long)*step);
     t->saved_step = (int64_t)saved;

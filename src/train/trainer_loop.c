@@ -270,6 +270,7 @@ static status end_step(struct trainer *t)
     const bool last = t->counters.step == t->setup.rate.steps;
 
     board_step(t->counters.step);
+    trainer_poll_save(t);
     if (last || due(t->counters.step, o->validate.every)) {
         board_phase(BOARD_VALIDATES);
         TRY(trainer_validate(t));
@@ -279,6 +280,9 @@ static status end_step(struct trainer *t)
         TRY(trainer_save(t));
     else if (t->save_due || due(t->counters.step, o->checkpoint.every))
         TRY(trainer_try_save(t));
+    if ((t->asked != 0 || last) && !o->checkpoint.at_end)
+        TRY(trainer_settle(t));
+    if (t->asked != 0 || last) trainer_tell_saves(t);
     if (t->asked != 0 || last)
         TRY(team_agree(&t->team, trainer_leads(t) ? trainer_finish_files(t)
                                                   : OK));

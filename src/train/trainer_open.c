@@ -378,6 +378,8 @@ static status use_pipeline(struct trainer *t)
     t->step.asks = trainer_says;
     t->step.asks_argument = t;
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
+    if (t->request->set->values.checkpoint.async)
+        TRY(background_use(&t->background, &t->keeper));
     trainer_policy_open(t);
     return OK;
 }
@@ -385,6 +387,8 @@ static status use_pipeline(struct trainer *t)
 status trainer_use_batch(struct trainer *t, int64_t batch)
 {
     if (batch == t->setup.batch) return OK;
+    TRY(trainer_settle(t));
+    background_leave(&t->background);
     keeper_free(&t->keeper);
     TRY(ramped_switch(&t->pipeline, &t->step, &t->setup, batch));
     LOG(DEBUG, "train", "a batch of %lld from step %lld on",
@@ -432,6 +436,8 @@ status trainer_open(struct trainer *t)
                      rows[MEMORY_MESSAGES].bytes);
     TRY(train_step_build(&t->step, &t->pipeline, &t->team));
     setup_update(&t->setup, &t->step.update);
+    if (t->request->set->values.checkpoint.async)
+        TRY(background_open(&t->background, t->team.world));
     TRY(use_pipeline(t));
     TRY(trainer_copy_open(t));
     TRY(team_agree(&t->team, begin(t)));

@@ -131,6 +131,7 @@ static status rewind_run(struct trainer *t)
     struct text notice = {0};
     status result;
 
+    TRY(trainer_settle(t)); /* it may be the newest */
     TRY_GOTO(done, result, keeper_restore(&t->keeper, &t->counters, &notice));
     TRY_GOTO(done, result, train_step_return(&t->step));
     if (notice.length > 0) LOG(WARNING, "checkpoint", "%s", notice.bytes);

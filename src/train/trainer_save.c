@@ -12,6 +12,7 @@
 #include "train/trainer_state.h"
 
 enum { ATTEMPTS = 5 };                     /* where a save must succeed */
+enum { WORD_DUE = 1, WORD_WORKS };         /* of trainer_says; then signals */
 static const double first_wait_s = 0.2;    /* between those; doubles */
 static const double first_retry_s = 1;     /* while training goes on; doubles */
 static const double longest_retry_s = 600;
@@ -42,15 +43,17 @@ int trainer_says(void *argument)
     const struct trainer *t = argument;
     const int asked = signals_asked();
 
-    if (asked != 0) return asked + 1;
-    return trainer_leads(t) && t->save_next_s > 0 &&
-           clock_s() >= t->save_next_s;
+    if (asked != 0) return WORD_WORKS + asked;
+    if (!trainer_leads(t)) return 0;
+    if (background_works(&t->background)) return WORD_WORKS;
+    return t->save_next_s > 0 && clock_s() >= t->save_next_s ? WORD_DUE : 0;
 }
 
 void trainer_hear(struct trainer *t, int word)
 {
-    t->asked = word > 1 ? word - 1 : 0;
-    t->save_due = word == 1;
+    t->asked = word > WORD_WORKS ? word - WORD_WORKS : 0;
+    t->save_due = word == WORD_DUE;
+    t->save_works = word == WORD_WORKS;
 }
 
 status trainer_open_files(struct trainer *t, int64_t step_kept)
@@ -75,17 +78,24 @@ void trainer_close_files(struct trainer *t)
     lines_close(&t->samples);
 }
 
-/* The weights that train come back, however the save ended. */
-static status save_once(struct trainer *t)
+/* The weights that train come back, however the save, or the copy for one,
+ * ended. */
+static status save_weights(struct trainer *t, bool copy)
 {
     status result;
 
     TRY(feed_settle(&t->feed));
     t->counters.data_crc = feed_crc(&t->feed, t->counters.samples);
     TRY(train_step_average(&t->step));
-    result = keeper_save(&t->keeper, &t->counters);
+    result = copy ? background_copy(&t->background, &t->counters)
+                  : keeper_save(&t->keeper, &t->counters);
     TRY(train_step_return(&t->step));
-    TRY(result);
+    return result;
+}
+
+static status save_once(struct trainer *t)
+{
+    TRY(save_weights(t, false));
     LOG(DEBUG, "checkpoint", "saved step %lld", (long long)t->counters.step);
     t->saved_step = t->counters.step;
     set_clock(t);
@@ -104,6 +114,7 @@ status trainer_save(struct trainer *t)
     double wait_s = first_wait_s;
     status result = OK;
 
+    TRY(trainer_settle(t));
     if (t->saved_step == t->counters.step) return OK;
     for (int i = 0; i < ATTEMPTS; i++, wait_s *= 2) {
         result = save_once(t);
@@ -117,22 +128,124 @@ status trainer_save(struct trainer *t)
     return status_pass(result, __FILE__, __LINE__);
 }
 
-status trainer_try_save(struct trainer *t)
+/* The disk failed: rank 0 asks again. */
+static void try_later(struct trainer *t, int64_t step)
 {
-    status result;
-
-    if (t->saved_step == t->counters.step) return OK;
-    result = save_once(t);
-    if (result == OK || !may_pass(result))
-        return status_pass(result, __FILE__, __LINE__);
     t->save_wait_s = t->save_wait_s == 0 ? first_retry_s : 2 * t->save_wait_s;
     if (t->save_wait_s > longest_retry_s) t->save_wait_s = longest_retry_s;
     t->save_next_s = clock_s() + t->save_wait_s;
     if (trainer_leads(t))
         progress_note(&t->progress, "warning: step %lld could not be saved, "
                                     "training goes on, next attempt in %g s: "
-                                    "%s", (long long)t->counters.step,
-                      t->save_wait_s, status_message());
+                                    "%s", (long long)step, t->save_wait_s,
+                      status_message());
     status_clear();
+}
+
+/* ---- in the background ---- */
+
+/* Waits for this rank's thread and takes up what it did. A failure that no
+ * retry mends waits for the moment in which all ranks are asked. */
+static void take_up(struct trainer *t)
+{
+    const double waited = t->background.stall_s;
+    int64_t step;
+    const status result = background_settle(&t->background, &step);
+
+    if (step < 0) return;
+    if (result == OK) {
+        t->saved_step = step;
+        t->save_wait_s = 0;
+        LOG(DEBUG, "checkpoint", "saved step %lld in %.3f s in the "
+            "background; steps waited %.3f s for its end", (long long)step,
+            t->background.seconds, t->background.stall_s - waited);
+        return;
+    }
+    if (may_pass(result)) {
+        try_later(t, step);
+        return;
+    }
+    LOG(WARNING, "checkpoint", "step %lld was not saved: %s", (long long)step,
+        status_message());
+    status_clear();
+    t->save_failed = result;
+    t->save_next_s = clock_s();
+}
+
+status trainer_settle(struct trainer *t)
+{
+    take_up(t);
+    if (t->save_failed == OK) return OK;
+    FAIL(t->save_failed, "%s", t->background.why);
+}
+
+void trainer_poll_save(struct trainer *t)
+{
+    if (trainer_leads(t) && t->background.runs &&
+        !background_works(&t->background))
+        take_up(t);
+}
+
+/* A copy now; files later. */
+static status begin_save(struct trainer *t)
+{
+    const double wait_s = t->save_wait_s;
+
+    const status result = team_agree(&t->team, save_weights(t, true));
+
+    if (result != OK) {
+        background_drop(&t->background);
+        return status_pass(result, __FILE__, __LINE__);
+    }
+    TRY(background_go(&t->background));
+    set_clock(t);
+    t->save_wait_s = wait_s; /* of failures without a success between */
     return OK;
+}
+
+/* A run that may go back, and who keeps every n-th checkpoint for good, need
+ * those that they were told of: which they are must not depend on the speed of
+ * a disk. Any other one that comes too early is made a little later. */
+static bool leaves_out(const struct trainer *t)
+{
+    const int64_t kept = t->request->set->values.checkpoint.keep_every;
+
+    return t->background.keeper != NULL && t->save_works &&
+           !policy_rewinds(&t->policy) &&
+           (kept == 0 || t->counters.step % kept != 0);
+}
+
+status trainer_try_save(struct trainer *t)
+{
+    status result;
+
+    if (leaves_out(t)) {
+        if (trainer_leads(t))
+            progress_note(&t->progress, "step %lld is not saved yet: the "
+                          "checkpoint of step %lld is still being written",
+                          (long long)t->counters.step,
+                          (long long)t->background.job.counters.step);
+        t->save_next_s = clock_s();
+        return OK;
+    }
+    TRY(trainer_settle(t));
+    if (t->saved_step == t->counters.step) return OK;
+    if (t->background.keeper != NULL) return begin_save(t);
+    result = save_once(t);
+    if (result == OK || !may_pass(result))
+        return status_pass(result, __FILE__, __LINE__);
+    try_later(t, t->counters.step);
+    return OK;
+}
+
+void trainer_tell_saves(struct trainer *t)
+{
+    const struct background *b = &t->background;
+    char bytes[32];
+
+    if (b->saves == 0) return;
+    progress_note(&t->progress, "%lld checkpoints were written in the "
+                  "background; steps waited %.3f s for them in all (%s copied "
+                  "by rank 0)", (long long)b->saves, b->stall_s,
+                  text_bytes(bytes, (uint64_t)b->copied_bytes));
 }

@@ -5,6 +5,7 @@
 #ifndef LOCKSTEP_TRAIN_TRAINER_STATE_H
 #define LOCKSTEP_TRAIN_TRAINER_STATE_H
 
+#include "train/background.h"
 #include "train/feed.h"
 #include "train/run_state.h"
 #include "train/memory_copy.h"
@@ -41,6 +42,7 @@ struct trainer {
     struct policy_verdict verdict; /* about the last step */
     struct noise noise;
     struct memory_copy copy; /* of a supervised rank */
+    struct background background; /* saves, with checkpoint.async */
     int asked;            /* signal that some rank has been sent; 0: none */
     bool made;            /* the last step was, and not undone */
     double peak_flops;    /* of the rank's threads; 0: unknown */
@@ -48,6 +50,8 @@ struct trainer {
                            * recomputation */
     int64_t saved_step;   /* of the newest checkpoint; -1: none */
     bool save_due;        /* rank 0 said so in the last step */
+    bool save_works;      /* likewise: the last save is not done yet */
+    status save_failed;   /* of the last background save, if that ends a run */
     double save_next_s;   /* rank 0: when to save, monotonic; 0: never */
     double save_wait_s;   /* rank 0: after the next failure; 0: none failed */
 };
@@ -82,15 +86,21 @@ status trainer_loop(struct trainer *t);
 /* trainer_save.c. Sets the clock; before the first step. */
 void trainer_save_begin(struct trainer *t);
 /* The request of this rank, a struct trainer, in a step; the ranks take the
- * largest and act on it. 0: nothing; 1: it is time to save (from rank 0);
- * larger: a signal. */
+ * largest and act on it. 0: nothing; 1: it is time to save (from rank 0); 2:
+ * rank 0's last save is not done yet; larger: a signal. */
 int trainer_says(void *argument);
 void trainer_hear(struct trainer *t, int word);
 /* A checkpoint of this step. Tries for a few seconds. Collective. */
 status trainer_save(struct trainer *t);
-/* The same, once; a failure of the disk is told, and rank 0 asks again later
- * (trainer_says). Collective. */
+/* The same, once, or in the background; a failure of the disk is told, and
+ * rank 0 asks again later (trainer_says). Collective. */
 status trainer_try_save(struct trainer *t);
+/* The save in the background has ended, and is taken up. Collective. */
+status trainer_settle(struct trainer *t);
+/* The same if it is done; on rank 0, which tells. */
+void trainer_poll_save(struct trainer *t);
+/* How long saves in the background held up training. */
+void trainer_tell_saves(struct trainer *t);
 
 /* Rank 0's files that are appended to, cut behind the steps that are done (-1:
  * none), and what still waits for the disk in them. */
