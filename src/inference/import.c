@@ -119,6 +119,14 @@ static status set_choices(struct options_set *o, const struct model *m)
     return set_flag(o, "model.mlp_bias", m->mlp_bias);
 }
 
+static status set_multipliers(struct options_set *o, const struct model *m)
+{
+    TRY(set_real(o, "model.embedding_multiplier", m->embedding_multiplier));
+    TRY(set_real(o, "model.residual_multiplier", m->residual_multiplier));
+    TRY(set_real(o, "model.attention_multiplier", m->attention_multiplier));
+    return set_real(o, "model.logits_scaling", m->logits_scaling);
+}
+
 static status set_experts(struct options_set *o, const struct model *m)
 {
     const struct moe *x = &m->moe;
@@ -160,6 +168,7 @@ static status set_model(struct options_set *o, const struct model *m)
         TRY(set_layers(o, "model.window", &m->whole, m->layers));
     if (m->kind->query_scaled)
         TRY(set_real(o, "model.query_scale", m->query_scale));
+    if (m->kind->multipliers) TRY(set_multipliers(o, m));
     if (m->kind->attention_softcap > 0)
         TRY(set_real(o, "model.attention_softcap", m->attention_softcap));
     if (m->kind->head_softcap > 0)

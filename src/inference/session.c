@@ -256,13 +256,32 @@ static status check_blocks(const struct session *session,
     return OK;
 }
 
-/* Every number that the arithmetic sees. */
-static status check_same(const struct session *session,
-                         const struct model *wanted)
+struct number { const char *name; double found, wanted; };
+
+/* Numbers of one section of the options. */
+static status check_numbers(const struct session *session,
+                            const char *section, const struct number *rows,
+                            int count)
+{
+    for (int i = 0; i < count; i++) {
+        if (rows[i].found == rows[i].wanted) continue;
+        const status result = status_fail(
+            ERR_CONFIG, __FILE__, __LINE__,
+            "%s: has %s.%s %.9g, the model here %.9g", session->path, section,
+            rows[i].name, rows[i].found, rows[i].wanted);
+
+        return status_hint(result, "take the architecture from there too: "
+                                   "model.from: %s, or no model.* at all",
+                           session->directory);
+    }
+    return OK;
+}
+
+static status check_sizes(const struct session *session,
+                          const struct model *wanted)
 {
     const struct model *found = &session->model;
-    const struct moe *own = &found->moe, *other = &wanted->moe;
-    const struct { const char *name; double found, wanted; } rows[] = {
+    const struct number rows[] = {
         {"vocab", (double)found->vocab, (double)wanted->vocab},
         {"layers", found->layers, wanted->layers},
         {"width", (double)found->width, (double)wanted->width},
@@ -272,12 +291,7 @@ static status check_same(const struct session *session,
         {"feed_forward", (double)found->feed_forward,
          (double)wanted->feed_forward},
         {"window", (double)found->window, (double)wanted->window},
-        {"query_scale", found->query_scale, wanted->query_scale},
-        {"attention_softcap", found->attention_softcap,
-         wanted->attention_softcap},
-        {"head_softcap", found->head_softcap, wanted->head_softcap},
         {"rotary", found->rotary, wanted->rotary},
-        {"rope_local_base", found->rope_local_base, wanted->rope_local_base},
         {"parallel", found->parallel, wanted->parallel},
         {"parallel_norms", found->parallel_norms, wanted->parallel_norms},
         {"qk_norm", found->qk_norm, wanted->qk_norm},
@@ -286,32 +300,64 @@ static status check_same(const struct session *session,
         {"tied", found->tied, wanted->tied},
         {"attention_bias", found->attention_bias, wanted->attention_bias},
         {"mlp_bias", found->mlp_bias, wanted->mlp_bias},
-        {"norm_epsilon", found->norm_epsilon, wanted->norm_epsilon},
-        {"activation", found->activation, wanted->activation},
-        {"experts", own->experts, other->experts},
-        {"top_k", own->top_k, other->top_k},
-        {"intermediate_size", (double)own->width, (double)other->width},
-        {"shared_intermediate_size", (double)own->shared_width,
+        {"activation", found->activation, wanted->activation}};
+
+    return check_numbers(session, "model", rows,
+                         (int)(sizeof rows / sizeof *rows));
+}
+
+static status check_factors(const struct session *session,
+                            const struct model *wanted)
+{
+    const struct model *found = &session->model;
+    const struct number rows[] = {
+        {"query_scale", found->query_scale, wanted->query_scale},
+        {"embedding_multiplier", found->embedding_multiplier,
+         wanted->embedding_multiplier},
+        {"residual_multiplier", found->residual_multiplier,
+         wanted->residual_multiplier},
+        {"attention_multiplier", found->attention_multiplier,
+         wanted->attention_multiplier},
+        {"logits_scaling", found->logits_scaling, wanted->logits_scaling},
+        {"attention_softcap", found->attention_softcap,
+         wanted->attention_softcap},
+        {"head_softcap", found->head_softcap, wanted->head_softcap},
+        {"rope_local_base", found->rope_local_base, wanted->rope_local_base},
+        {"norm_epsilon", found->norm_epsilon, wanted->norm_epsilon}};
+
+    return check_numbers(session, "model", rows,
+                         (int)(sizeof rows / sizeof *rows));
+}
+
+static status check_experts(const struct session *session,
+                            const struct model *wanted)
+{
+    const struct moe *found = &session->model.moe, *other = &wanted->moe;
+    const struct number rows[] = {
+        {"experts", found->experts, other->experts},
+        {"top_k", found->top_k, other->top_k},
+        {"intermediate_size", (double)found->width, (double)other->width},
+        {"shared_intermediate_size", (double)found->shared_width,
          (double)other->shared_width},
-        {"normalize", own->normalize, other->normalize}};
-    enum { ROWS = sizeof rows / sizeof *rows, OF_EXPERTS = 5 };
+        {"normalize", found->normalize, other->normalize}};
+
+    return check_numbers(session, "moe", rows,
+                         (int)(sizeof rows / sizeof *rows));
+}
+
+/* Every number that the arithmetic sees. */
+static status check_same(const struct session *session,
+                         const struct model *wanted)
+{
+    const struct model *found = &session->model;
 
     TRY(check_adapters(session, wanted));
     if (found->kind != wanted->kind)
         FAIL(ERR_CONFIG, "%s: is a %s, the model here a %s", session->path,
              found->kind->name, wanted->kind->name);
-    for (int i = 0; i < ROWS; i++) {
-        if (rows[i].found == rows[i].wanted) continue;
-        const status result = status_fail(
-            ERR_CONFIG, __FILE__, __LINE__,
-            "%s: has %s.%s %.9g, the model here %.9g", session->path,
-            i < ROWS - OF_EXPERTS ? "model" : "moe", rows[i].name,
-            rows[i].found, rows[i].wanted);
-
-        return status_hint(result, "take the architecture from there too: "
-                                   "model.from: %s, or no model.* at all",
-                           session->directory);
-    }
+    TRY(check_sizes(session, wanted));
+    TRY(check_factors(session, wanted));
+    TRY(check_experts(session, wanted));
     if (found->kind != &model_gpt2 && found->rope_base != wanted->rope_base)
         FAIL(ERR_CONFIG, "%s: has model.rope_base %.9g, the model here %.9g",
              session->path, found->rope_base, wanted->rope_base);

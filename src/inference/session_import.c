@@ -7,6 +7,7 @@
 #include "checkpoint/convert.h"
 #include "models/decoder.h"
 #include "inference/session_parts.h"
+#include "inference/stack.h"
 #include "inference/upcycle.h"
 
 enum {
@@ -86,6 +87,23 @@ static status read_part(const struct weights *weights, int index,
         move_elements(part, first, last, buffer);
     }
     return OK;
+}
+
+/* A member of a tensor of all experts. */
+static status read_member(const struct weights *weights, int index,
+                          const struct stack_place *place,
+                          const struct saved_part *part)
+{
+    const int64_t elements = stack_rows(part) * stack_cols(part);
+    void *whole = NULL;
+    status result;
+
+    TRY(memory_take((size_t)elements, (size_t)dtype_bytes(part->dtype),
+                    &whole));
+    result = stack_read(weights, index, place, part, whole);
+    if (result == OK) move_elements(part, 0, elements, whole);
+    memory_free(whole);
+    return result;
 }
 
 /* The words that a file may use for the first word of the family's names. An
@@ -256,6 +274,37 @@ static const char *source_name(const struct naming *naming, const char *name,
     return out;
 }
 
+/* Whether the tensor lies with those of other experts in one of the file, whose
+ * name comes into `out`. Files that have it by itself are read, too. */
+static bool is_stacked(const struct naming *naming,
+                       const struct weights *weights, const char *name,
+                       struct stack_place *place, char out[NAME_BYTES])
+{
+    const char *found;
+
+    if (naming->dense != NULL ||
+        !stack_find(naming->model->kind, name, place))
+        return false;
+    if (weights_find(weights, file_name(naming, name, out)) >= 0)
+        return false;
+    found = file_name(naming, place->name, out);
+    if (found != out) snprintf(out, NAME_BYTES, "%s", found);
+    return true;
+}
+
+/* The tensor of all experts, once. */
+static status need_stack(struct weights *weights,
+                         const struct stack_place *place, const char *name,
+                         const struct saved_part *member, int experts)
+{
+    int64_t shape[TENSOR_DIMENSIONS_MAX];
+    const int dimensions = stack_shape(place, experts, member, shape);
+    int index;
+
+    if (place->expert > 0 || place->part > 0) return OK;
+    return weights_need(weights, name, dimensions, shape, &index);
+}
+
 /* Every tensor of the model must be there, on whichever rank. */
 static status need_all(const struct session_parts *parts,
                        const struct model *model, struct weights *weights,
@@ -270,11 +319,17 @@ static status need_all(const struct session_parts *parts,
     for (int i = 0; i < parts->count; i++) {
         const struct saved_part *part = &parts->items[i];
         char buffer_of_name[NAME_BYTES];
+        struct stack_place place;
         const char *name;
         bool copy;
         int index;
 
         if (!part_is_weight(part)) continue;
+        if (is_stacked(naming, weights, part->name, &place, buffer_of_name)) {
+            TRY(need_stack(weights, &place, buffer_of_name, part,
+                           model->moe.experts));
+            continue;
+        }
         name = source_name(naming, part->name, buffer_of_name, &copy);
         if (name == NULL || copy) continue;
         TRY(weights_need(weights, name, part->dimensions, part->shape, &index));
@@ -304,11 +359,20 @@ static status import_all(const struct session_parts *parts,
     find_table(parts, model, weights, &naming);
     TRY(need_all(parts, model, weights, &naming, buffer));
     for (int i = 0; i < count; i++) {
+        struct stack_place place;
+        const char *source;
         bool copy;
-        const char *source = source_name(&naming, held[i].name, name, &copy);
         int index;
 
-        if (source == NULL || !part_is_weight(&held[i])) continue;
+        if (!part_is_weight(&held[i])) continue;
+        if (is_stacked(&naming, weights, held[i].name, &place, name)) {
+            index = weights_find(weights, name);
+            CHECK(index >= 0);
+            TRY(read_member(weights, index, &place, &held[i]));
+            continue;
+        }
+        source = source_name(&naming, held[i].name, name, &copy);
+        if (source == NULL) continue;
         index = weights_find(weights, source);
         CHECK(index >= 0);
         TRY(read_part(weights, index, &held[i], buffer));

@@ -5,12 +5,9 @@
 
 #include <string.h>
 
-#include "checkpoint/convert.h"
 #include "checkpoint/identity.h"
-#include "checkpoint/weights_write.h"
 
 enum {
-    CHUNK_BYTES = 1 << 20, /* of one transfer */
     /* A run of a matrix that is stored transposed is up to three blocks. */
     RUNS_MAX = 3 * LAYOUT_RUNS_MAX
 };
@@ -214,6 +211,7 @@ status session_parts_add(struct session_parts *parts,
     const struct param_table *table = &stage->program.params;
     const char *prefix = stage->request.model->kind->layer_prefix;
 
+    parts->kind = stage->request.model->kind;
     for (int i = 0; i < table->count; i++) {
         const struct param *param = &table->items[i];
         struct param_outside piece;
@@ -493,142 +491,4 @@ status session_parts_load(const struct session_parts *parts,
         i += coded - 1;
     }
     return OK;
-}
-
-/* ---- to safetensors ---- */
-
-static bool is_dense(const struct saved_part *part)
-{
-    return part->run_count == 1 && part->runs->repeats == 1 &&
-           part->runs->local_step <= 1;
-}
-
-static enum dtype written_type(const struct session_parts *parts,
-                               const struct saved_part *part)
-{
-    return parts->rounded ? parts->written : part->dtype;
-}
-
-/* buffer = elements [first, first + count) of the whole, of the type `to`. */
-static void copy_elements(const struct saved_part *part, enum dtype to,
-                          int64_t first, int64_t count, void *buffer)
-{
-    const size_t bytes = (size_t)dtype_bytes(part->dtype);
-    const size_t wide = (size_t)dtype_bytes(to);
-
-    for (int i = 0; i < part->run_count; i++) {
-        struct saved_stretch piece;
-        int64_t row = 0;
-
-        while (run_next(&part->runs[i], first, first + count, &row, &piece))
-            convert_elements(
-                (struct spacing){to, 1},
-                (char *)buffer + (size_t)(piece.whole - first) * wide,
-                (struct spacing){part->dtype, piece.step},
-                (const char *)part->data + (size_t)piece.local * bytes,
-                piece.count);
-    }
-}
-
-/* One file or several: the only difference between the two forms. */
-struct target {
-    const struct safetensors_writer *file; /* NULL: the shards */
-    const struct weights_writer *shards;
-};
-
-static status put(const struct target *to, int index, int64_t first,
-                  int64_t count, const void *elements)
-{
-    if (to->file != NULL)
-        return safetensors_writer_put(to->file, index, first, count,
-                                      elements);
-    return weights_writer_put(to->shards, index, first, count, elements);
-}
-
-static status put_all(const struct target *to,
-                      const struct session_parts *parts, void *buffer)
-{
-    for (int i = 0; i < parts->count; i++) {
-        const struct saved_part *part = &parts->items[i];
-        const enum dtype type = written_type(parts, part);
-        const int64_t chunk = CHUNK_BYTES / dtype_bytes(type);
-        int64_t elements;
-
-        TRY(part_elements(part->name, part->dimensions, part->shape,
-                          part->dtype, &elements));
-        if (is_dense(part) && type == part->dtype) {
-            TRY(put(to, i, 0, elements, part->data));
-            continue;
-        }
-        for (int64_t first = 0; first < elements; first += chunk) {
-            const int64_t left = elements - first;
-            const int64_t count = left < chunk ? left : chunk;
-
-            copy_elements(part, type, first, count, buffer);
-            TRY(put(to, i, first, count, buffer));
-        }
-    }
-    return OK;
-}
-
-static status describe(const struct session_parts *parts,
-                       struct safetensors_tensor **out)
-{
-    void *memory;
-
-    TRY(memory_take((size_t)parts->count + 1, sizeof **out, &memory));
-    *out = memory;
-    for (int i = 0; i < parts->count; i++) {
-        const struct saved_part *part = &parts->items[i];
-
-        (*out)[i] = (struct safetensors_tensor){
-            .name = part->name, .dtype = written_type(parts, part),
-            .dimensions = part->dimensions};
-        memcpy((*out)[i].shape, part->shape, sizeof part->shape);
-    }
-    return OK;
-}
-
-status session_parts_export(const struct session_parts *parts,
-                            const char *directory)
-{
-    struct safetensors_tensor *tensors = NULL;
-    struct weights_writer writer = {0};
-    const struct target to = {.shards = &writer};
-    void *buffer = NULL;
-    status result;
-
-    TRY_GOTO(done, result, describe(parts, &tensors));
-    TRY_GOTO(done, result, memory_take(CHUNK_BYTES, 1, &buffer));
-    TRY_GOTO(done, result, weights_writer_open(&writer, directory, tensors,
-                                               parts->count, 0));
-    TRY_GOTO(done, result, put_all(&to, parts, buffer));
-    TRY_GOTO(done, result, weights_writer_commit(&writer));
-done:
-    weights_writer_free(&writer);
-    memory_free(buffer);
-    memory_free(tensors);
-    return result;
-}
-
-status session_parts_write(const struct session_parts *parts,
-                           const char *path)
-{
-    struct safetensors_tensor *tensors = NULL;
-    struct safetensors_writer writer = {0};
-    const struct target to = {.file = &writer};
-    void *buffer = NULL;
-    status result;
-
-    TRY_GOTO(done, result, describe(parts, &tensors));
-    TRY_GOTO(done, result, memory_take(CHUNK_BYTES, 1, &buffer));
-    TRY_GOTO(done, result, safetensors_writer_open(&writer, path, tensors,
-                                                   parts->count));
-    TRY_GOTO(done, result, put_all(&to, parts, buffer));
-    TRY_GOTO(done, result, safetensors_writer_commit(&writer));
-done:
-    safetensors_writer_free(&writer);
-    memory_free(buffer);
-    memory_free(tensors);
-    return result;
 }

@@ -19,6 +19,8 @@ enum parts_only { PARTS_ALL, PARTS_WEIGHTS, PARTS_ADAPTERS };
 struct session_parts {
     enum parts_only only;     /* set before parts are added */
     const char *prefix;       /* of their names; NULL: none. Likewise */
+    const struct model_kind *kind; /* whose names they have; files that are
+                               * written have its stacks (stack.h) */
     bool rounded;             /* files are of the type `written`, not the */
     enum dtype written;       /* parts' own; to nearest even */
     struct saved_part *items; /* [count]: every tensor of the model; its runs

@@ -197,7 +197,14 @@ static double scale_of(const struct program *p, const struct model *m)
 {
     if (m->layer_scale)
         return 1 / (sqrt((double)m->head_width) * (p->block + 1));
+    if (m->attention_multiplier > 0) return m->attention_multiplier;
     return m->query_scale > 0 ? 1 / sqrt(m->query_scale) : 0;
+}
+
+/* factor x, where there is one; nobody has read x. */
+static slot scaled(struct program *p, slot x, double factor)
+{
+    return factor == 0 || factor == 1 ? x : nn_scale_over(p, x, factor);
 }
 
 static slot attention(struct program *p, const struct model *m, slot x)
@@ -309,7 +316,7 @@ static slot mixture(struct program *p, const struct model *m, slot x)
                       &d->expert_up),
         .down = cols_cut(m, "experts.%d.w2", of->width,
                          d->expert_down.weight),
-        .form = {.score = ROUTER_SOFTMAX, .normalised = of->normalize,
+        .form = {.score = m->kind->router, .normalised = of->normalize,
                  .experts = of->experts, .choices = of->top_k},
         .leaf = of->experts / (p->grid.expert > 0 ? p->grid.expert : 1)};
     struct param_spec router =
@@ -338,7 +345,9 @@ static slot block(struct program *p, const struct model *m, slot x)
 {
     const struct decoder *d = decoder_of(m);
     const slot h = norm(p, m, x, &d->attention_norm, INSIDE("attention_norm"));
-    const slot a = nn_dropout(p, attention(p, m, h), DROPOUT_ATTENTION);
+    const slot a =
+        nn_dropout(p, scaled(p, attention(p, m, h), m->residual_multiplier),
+                   DROPOUT_ATTENTION);
     const slot sum = nn_add(p, x, a);
     slot f = m->parallel ? x : sum;
 
@@ -346,7 +355,8 @@ static slot block(struct program *p, const struct model *m, slot x)
         f = h;
     else
         f = norm(p, m, f, &d->ffn_norm, INSIDE("ffn_norm"));
-    f = nn_dropout(p, feed_forward(p, m, f), DROPOUT_FEED_FORWARD);
+    f = nn_dropout(p, scaled(p, feed_forward(p, m, f),
+                             m->residual_multiplier), DROPOUT_FEED_FORWARD);
     return nn_add(p, sum, f);
 }
 
@@ -367,6 +377,7 @@ status decoder_build(struct program *p, const struct model *m)
     positions.split_rows = AXIS_NONE;
     slot x = nn_embedding(p, &table);
     if (d->scaled_embedding) x = nn_scale_over(p, x, sqrt((double)m->width));
+    x = scaled(p, x, m->embedding_multiplier);
     if (d->positions != NULL) x = nn_position_embedding(p, x, &positions);
     x = nn_dropout(p, x, DROPOUT_EMBEDDING);
     for (int i = 0; i < m->layers; i++) {
@@ -377,6 +388,7 @@ status decoder_build(struct program *p, const struct model *m)
     x = norm(p, m, x, &d->norm,
              (struct inside){"norm", "norm.weight", "norm.bias",
                              ROLE_LAST_GAIN, ROLE_LAST_BIAS});
+    if (m->logits_scaling > 0) x = scaled(p, x, 1 / m->logits_scaling);
     nn_head(p, x, m->tied ? NULL : &head);
     if (m->head_softcap > 0) nn_head_softcap(p, m->head_softcap);
     if (d->head_bias != NULL) nn_head_bias(p, &bias);

@@ -15,6 +15,17 @@ struct outside { const char *weight, *bias, *lora_a, *lora_b; };
 #define OUTSIDE_WEIGHT(name) \
     {name ".weight", NULL, name ".lora_A.weight", name ".lora_B.weight"}
 
+/* A tensor outside that has a part of every expert of a block, whose names here
+ * are those of members (inference/stack.h). */
+struct outside_stack {
+    const char *name;        /* without the layer's prefix */
+    const char *members[2];  /* with the expert's number, %d: gate and up, or
+                              * one and NULL */
+    bool transposed;         /* of each expert [cols, rows] */
+    bool pairs;              /* rows of gate and up alternate */
+};
+enum { STACKS_MAX = 4 };
+
 struct decoder {
     bool layernorm;          /* LayerNorm; else RMSNorm */
     bool plus_one;           /* weights of RMSNorm are stored less 1 */
@@ -44,6 +55,7 @@ struct decoder {
     bool whole_norm;         /* q_norm, k_norm: over all heads at once */
     bool each_norm;          /* ... LayerNorm, each head with weights of its
                               * own, whose number is the %d of the name */
+    struct outside_stack stacks[STACKS_MAX]; /* tensors of several experts */
 };
 
 /* The names that Llama and its relatives share. */

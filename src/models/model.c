@@ -2,6 +2,7 @@
 /* model.c - from options or a config.json to a checked architecture. */
 #include "models/config.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +15,7 @@ static const struct model_kind *const kinds[] = {&model_llama, &model_gpt2,
     &model_smollm3, &model_olmo2, &model_phi3, &model_stablelm,
     &model_starcoder2, &model_gpt_neox, &model_gptj, &model_falcon,
     &model_palm, &model_gemma, &model_gemma2, &model_gemma3, &model_mixtral,
-    &model_olmoe, &model_qwen2_moe, &model_qwen3_moe};
+    &model_olmoe, &model_qwen2_moe, &model_qwen3_moe, &model_granitemoe};
 enum { KINDS = sizeof kinds / sizeof *kinds, NAME_BYTES = 64 };
 
 /* By what options or, where they differ, a config.json call it. */
@@ -170,6 +171,13 @@ static status check_family(const struct model *m, const struct options *o)
         {"window_except", o->model.window_except[0] != 0,
          !kind->window_layers},
         {"query_scale", o->model.query_scale > 0, !kind->query_scaled},
+        {"embedding_multiplier", o->model.embedding_multiplier > 0,
+         !kind->multipliers},
+        {"residual_multiplier", o->model.residual_multiplier > 0,
+         !kind->multipliers},
+        {"attention_multiplier", o->model.attention_multiplier > 0,
+         !kind->multipliers},
+        {"logits_scaling", o->model.logits_scaling > 0, !kind->multipliers},
         {"attention_softcap", o->model.attention_softcap > 0,
          kind->attention_softcap == 0},
         {"head_softcap", o->model.head_softcap > 0, kind->head_softcap == 0},
@@ -303,6 +311,16 @@ static status check_sequence(const struct model *model,
                : "raise model.context or shorten the sequence");
 }
 
+/* A file says all of them. */
+static void fill_multipliers(struct model *m)
+{
+    if (m->embedding_multiplier == 0) m->embedding_multiplier = 1;
+    if (m->residual_multiplier == 0) m->residual_multiplier = 1;
+    if (m->logits_scaling == 0) m->logits_scaling = 1;
+    if (m->attention_multiplier == 0)
+        m->attention_multiplier = 1 / sqrt((double)m->head_width);
+}
+
 /* Sizes that nobody gave. */
 static void fill_sizes(struct model *m, const struct options *options)
 {
@@ -321,6 +339,7 @@ static void fill_sizes(struct model *m, const struct options *options)
         m->rotary = (int)(m->head_width * kind->rotary_share) / 2 * 2;
     if (m->rotary == m->head_width) m->rotary = 0; /* all of it */
     if (m->rope_local_base == 0) m->rope_local_base = kind->rope_local_base;
+    if (kind->multipliers) fill_multipliers(m);
     if (m->attention_softcap < 0)
         m->attention_softcap = kind->attention_softcap;
     if (m->head_softcap < 0) m->head_softcap = kind->head_softcap;
@@ -383,6 +402,10 @@ static status describe(struct model *model, const struct options *options,
         .layer_scale = options->model.layer_scale,
         .window = options->model.window,
         .query_scale = options->model.query_scale,
+        .embedding_multiplier = options->model.embedding_multiplier,
+        .residual_multiplier = options->model.residual_multiplier,
+        .attention_multiplier = options->model.attention_multiplier,
+        .logits_scaling = options->model.logits_scaling,
         .attention_softcap = options->model.attention_softcap,
         .head_softcap = options->model.head_softcap,
         .rotary = (int)options->model.rotary,

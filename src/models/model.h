@@ -56,6 +56,10 @@ struct model {
     int64_t window;        /* tokens that a token sees; 0: all before it */
     struct blocks whole;   /* blocks without the window; none where it is 0 */
     double query_scale;    /* scores are over its root; 0: head width */
+    double embedding_multiplier, residual_multiplier; /* of rows of the table;
+                            * of what a block adds; 0: none */
+    double attention_multiplier; /* of scores, instead of a root; 0: none */
+    double logits_scaling;  /* logits are over it; 0: none */
     double attention_softcap;      /* of scores; 0: none */
     double rope_base;
     double rope_local_base; /* of blocks with a window, which are not stretched;
@@ -94,6 +98,8 @@ struct model_kind {
     bool window_layers;       /* ... in some of its blocks */
     int window_skip;          /* when options do not say */
     bool query_scaled;        /* may have a scale of its own */
+    bool multipliers;         /* may have those of embeddings and so on */
+    enum router_score router; /* of a mixture */
     double attention_softcap, head_softcap; /* when options do not say; 0:
                                * never has one */
     bool tied;                /* when options do not say */
@@ -131,7 +137,8 @@ extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_qwen3, model_mistral, model_ministral, model_smollm3, model_olmo2,
     model_phi3, model_stablelm, model_starcoder2, model_gpt_neox, model_gptj,
     model_falcon, model_palm, model_gemma, model_gemma2, model_gemma3,
-    model_mixtral, model_olmoe, model_qwen2_moe, model_qwen3_moe;
+    model_mixtral, model_olmoe, model_qwen2_moe, model_qwen3_moe,
+    model_granitemoe;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes

@@ -21,8 +21,8 @@ status moe_check_options(const struct model_kind *kind,
 
     if (asked && kind->experts == 0)
         FAIL(ERR_CONFIG, "moe.experts: %s is a family without experts; those "
-                         "with experts are mixtral, olmoe, qwen2_moe and "
-                         "qwen3_moe (model.family)", kind->name);
+                         "with experts are mixtral, olmoe, qwen2_moe, "
+                         "qwen3_moe and granitemoe (model.family)", kind->name);
     for (int i = 0; i < 5; i++)
         if (rows[i].asked && rows[i].refused)
             FAIL(ERR_CONFIG, "moe.%s: %s takes none; leave it out",

@@ -8,7 +8,7 @@ prepare
 golden=$tree/tests/golden/models
 
 # --- from a Hugging Face directory and back ---
-for name in mixtral qwen2_moe qwen3_moe olmoe; do
+for name in mixtral qwen2_moe qwen3_moe olmoe granitemoe; do
     must import "$golden/$name" "in-$name"
     must export "in-$name" "out-$name"
     lockstep compare "$golden/$name" "out-$name" >out 2>&1
@@ -22,6 +22,19 @@ must score "$golden/mixtral" --tokens "$golden/mixtral/tokens.json" \
     --dtype float64 --json
 if grep -q '"loss": 4.2227878407' log; then ok "score: transformers' loss"
 else bad "score" "another loss than 4.2227878407" log; fi
+
+# --- files with all experts of a block in one tensor ---
+cp -r "$golden/granitemoe" stacked && chmod -R u+w stacked
+sed -i 's/"num_local_experts": 6/"num_local_experts": 7/' stacked/config.json
+expect "another number of experts" 65 "has shape [6, 36], the model needs" \
+    import stacked none
+sed -i 's/"logits_scaling": 6.0/"logits_scaling": 0/' stacked/config.json
+expect "a multiplier of zero" 78 "logits_scaling: 0; expected more than 0" \
+    import stacked none
+cp "$golden/granitemoe/config.json" stacked
+sed -i 's/input_linear.weight/input_linear.height/' stacked/model.safetensors
+expect "no tensor of all experts" 65 "block_sparse_moe.input_linear.weight" \
+    import stacked none
 
 # --- trained, killed, resumed on other ranks ---
 mixture=(--set model.family=mixtral --set moe.experts=4 --set train.steps=12)

@@ -72,17 +72,22 @@ draw() { # SEED
             if (family == "palm") kv = 1
             if (family ~ /mixtral|moe/)
                 text = " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2")
+            if (family ~ /granite/)
+                text = text " model.embedding_multiplier=" of("0 12") \
+                    " model.residual_multiplier=" of("0 0.22") \
+                    " model.attention_multiplier=" of("0 0.1") \
+                    " model.logits_scaling=" of("0 6")
             if (family ~ /_moe/)
                 text = text " moe.every=" of("1 1 2") \
                     " moe.intermediate_size=" heads * of("1 2 3") \
                     " moe.normalize=" of("0 1")
-            if (family ~ /^(gpt2|gpt_neox|gptj|phi3|stablelm|starcoder2|falcon|smollm3|olmo2|olmoe|qwen2_moe)$/)
+            if (family ~ /^(gpt2|gpt_neox|gptj|phi3|stablelm|starcoder2|falcon|smollm3|olmo2|olmoe|qwen2_moe|granitemoe)$/)
                 width = heads * head
             if (family ~ /^(mistral|ministral|qwen[23]$|qwen3|smollm3|phi3|starcoder2|gemma[23]|mixtral)/)
                 text = text " model.window=" of("0 5 9")
             if (family ~ /^gemma[23]$/)
                 text = text " model.window_skip=" of("0 2 3")
-            if (family ~ /^(llama|gpt2|qwen|smollm3|olmo|stablelm|starcoder2|gpt_neox|gemma)/)
+            if (family ~ /^(llama|gpt2|qwen|smollm3|olmo|stablelm|starcoder2|gpt_neox|gemma|granite)/)
                 text = text " model.attention_bias=" of("true false")
             if (family ~ /^(llama|gpt2|smollm3|starcoder2|gpt_neox|gptj)$/)
                 text = text " model.mlp_bias=" of("true false")
@@ -151,7 +156,7 @@ draw() { # SEED
             if (heads % kv != 0) kv = heads
             family = of("llama gpt2 qwen2 qwen3 mistral ministral smollm3 " \
                 "olmo2 phi3 stablelm starcoder2 gpt_neox gptj falcon palm " \
-                "gemma gemma2 gemma3 mixtral mixtral olmoe qwen2_moe qwen3_moe")
+                "gemma gemma2 gemma3 mixtral mixtral olmoe qwen2_moe qwen3_moe granitemoe")
             context = of("1 1 2")
             leaf = of("3 6 5 9")
             span = leaf < 4 ? 4 : leaf # a token of each tensor leaf

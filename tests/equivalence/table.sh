@@ -464,6 +464,10 @@ steps=3 model qwen3_moe $experts model.family=qwen3_moe moe.experts=12 \
 sed -i '/plain/d;/reshard/d;/hsdp/d;/dualpipe/d;s/ tensor.overlap=2//' layouts.txt
 steps=3 model olmoe $experts model.family=olmoe moe.experts=16 moe.top_k=8 \
     model.feed_forward=8 optimizer.name=muon model.tied=true
+steps=3 model granitemoe $experts model.family=granitemoe moe.experts=6 \
+    moe.top_k=3 moe.intermediate_size=24 model.embedding_multiplier=12 \
+    model.residual_multiplier=0.22 model.attention_multiplier=0.1 \
+    model.logits_scaling=6 train.dtype=bfloat16 model.tied=true
 steps=3 model qwen2_moe $experts model.family=qwen2_moe moe.experts=8 \
     moe.top_k=2 moe.intermediate_size=16 moe.first_dense=1 \
     optimizer.name=soap 'optimizer.groups=["layers.1.experts.3.* frozen",

@@ -82,6 +82,11 @@ FAMILIES = {
     "gemma3_text": {**GEMMA, "rope": SCALINGS[:2]},
     "mixtral": {**FREE, "sliding_window": [None, 2, 6], "num_local_experts": [1, 3, 8],
                 "num_experts_per_tok": "chosen"},
+    "granitemoe": {**GATED, "attention_bias": FLAGS, "num_local_experts": [1, 3, 8],
+                   "num_experts_per_tok": "chosen",
+                   "embedding_multiplier": [1.0, 12], "logits_scaling": [1.0, 6.0],
+                   "residual_multiplier": [0.22, ABSENT],
+                   "attention_multiplier": [0.1, ABSENT]},
     "olmoe": {**GATED, **EXPERTS, "attention_bias": FLAGS},
     "qwen2_moe": {**GATED, **SPARSER, "shared_expert_intermediate_size": [6, 20]},
     "qwen3_moe": {**FREE, **SPARSER, "attention_bias": FLAGS, **WINDOW,
@@ -159,9 +164,21 @@ SPARSE = {"mixtral": "block_sparse_moe"}  # what files call mlp
 EXPERT = {"mixtral": ("w1", "w3", "w2")}
 
 
+# Files that have all experts of a block in one tensor, under other names.
+RENAMED = {"granitemoe": {"experts.gate_up_proj": "input_linear.weight",
+                          "experts.down_proj": "output_linear.weight",
+                          "router.weight": "router.layer.weight"}}
+
+
 def pieces(name, family, value):
     """Names in files, with their parts of a tensor of version 5, which has all
     experts of a block in two tensors, and calls GPT-NeoX's head otherwise."""
+    if family in RENAMED:
+        for inside, outside in RENAMED[family].items():
+            if name.endswith("." + inside):
+                name = name.removesuffix(inside) + outside
+        yield name, value
+        return
     if (family, name) == ("gpt_neox", "lm_head.weight"):
         name = "embed_out.weight"
     block, _, last = name.rpartition(".mlp.")

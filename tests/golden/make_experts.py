@@ -41,9 +41,16 @@ QWEN3_MOE = gated("qwen3_moe", "Qwen3MoeForCausalLM", num_experts=7,
                   mlp_only_layers=[3], norm_topk_prob=True,
                   num_hidden_layers=4, use_sliding_window=False,
                   vocab_size=31)
+# Multipliers; all experts of a block in two tensors.
+GRANITEMOE = gated("granitemoe", "GraniteMoeForCausalLM", num_local_experts=6,
+                   num_experts_per_tok=3, attention_bias=False,
+                   embedding_multiplier=12, residual_multiplier=0.22,
+                   attention_multiplier=0.0625, logits_scaling=6.0,
+                   output_router_logits=False, router_aux_loss_coef=0.01,
+                   tie_word_embeddings=True, rope_scaling=None)
 MODELS = {"mixtral": (MIXTRAL, 81), "mixtral_all": (MIXTRAL_ALL, 82),
           "olmoe": (OLMOE, 83), "qwen2_moe": (QWEN2_MOE, 84),
-          "qwen3_moe": (QWEN3_MOE, 85)}
+          "qwen3_moe": (QWEN3_MOE, 85), "granitemoe": (GRANITEMOE, 86)}
 
 
 def make(name):

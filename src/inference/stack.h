@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* stack.h - tensors of Hugging Face files that hold one matrix (or vector) of
+ * every expert of a block.
+ *
+ * Here, and in checkpoints, each expert has tensors of its own; files of some
+ * families have all of them in one, which import and export take apart and put
+ * together:
+ *
+ *   member           gate of expert e [rows, cols], up of expert e likewise
+ *   stack            [experts, 2 rows, cols]: gate, then up; or row by row in
+ *                    turn (pairs); each expert's part may be transposed */
+#ifndef LOCKSTEP_INFERENCE_STACK_H
+#define LOCKSTEP_INFERENCE_STACK_H
+
+#include "checkpoint/parts.h"
+#include "checkpoint/weights.h"
+#include "models/decoder.h"
+
+enum { STACK_NAME_BYTES = 2 * PARAM_NAME_BYTES };
+
+struct stack_place {
+    const struct outside_stack *stack;
+    char name[STACK_NAME_BYTES]; /* of the stack, with the layer's prefix */
+    int expert;
+    int part, parts;             /* of the expert's: gate 0, up 1 */
+};
+/* Where the member `name` lies outside; false: it is a tensor of its own. */
+bool stack_find(const struct model_kind *kind, const char *name,
+                struct stack_place *out);
+/* The shape of the stack of `experts` members like this one. Returns its
+ * dimensions. */
+int stack_shape(const struct stack_place *place, int experts,
+                const struct saved_part *member,
+                int64_t shape[TENSOR_DIMENSIONS_MAX]);
+
+/* Elements of one expert in the stack. */
+int64_t stack_each(const struct stack_place *place,
+                   const struct saved_part *member);
+/* Element (row, 0) of the member lies at `first` of its expert's part, and the
+ * others of the row `step` elements from each other. */
+struct stack_row { int64_t first, step; };
+struct stack_row stack_row(const struct stack_place *place,
+                           const struct saved_part *member, int64_t row);
+/* out [rows, cols] of the member's type, from tensor `index`, the stack.
+ * ERR_FORMAT: a number is infinite or NaN. */
+status stack_read(const struct weights *weights, int index,
+                  const struct stack_place *place,
+                  const struct saved_part *member, void *out);
+/* Rows and columns of a member; a vector is a column. */
+int64_t stack_rows(const struct saved_part *member);
+int64_t stack_cols(const struct saved_part *member);
+
+#endif

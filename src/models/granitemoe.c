@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* granitemoe.c - Granite with experts: a Mixtral with multipliers, whose router
+ * takes the softmax of the chosen logits; files have all experts of a block in
+ * two tensors. Source: Granite 3.0 (IBM 2024), as released. */
+#include "models/config.h"
+
+static const struct decoder decoder = {
+    DECODER_LLAMA, .attention_norm = OUTSIDE_WEIGHT("input_layernorm"),
+    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"),
+    .router = OUTSIDE_WEIGHT("block_sparse_moe.router.layer"),
+    .expert_gate = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.gate"),
+    .expert_up = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.up"),
+    .expert_down = OUTSIDE_WEIGHT("block_sparse_moe.experts.%d.down"),
+    .stacks = {{"block_sparse_moe.input_linear.weight",
+                {"block_sparse_moe.experts.%d.gate.weight",
+                 "block_sparse_moe.experts.%d.up.weight"}, false, false},
+               {"block_sparse_moe.output_linear.weight",
+                {"block_sparse_moe.experts.%d.down.weight", NULL}, false,
+                false}}};
+
+static const struct config_row rows[] = {
+    ROWS_LLAMA(1e-6), ROWS_ROPE,
+    ROW_INTEGER("num_key_value_heads", kv_heads, 0), ROW_HEAD_WIDTH,
+    ROW_INTEGER("max_position_embeddings", context, 2048),
+    ROW_FLAG("tie_word_embeddings", tied, false),
+    ROW_FLAG("attention_bias", attention_bias, false),
+    ROW_REAL("embedding_multiplier", embedding_multiplier, 1),
+    ROW_REAL("residual_multiplier", residual_multiplier, 1),
+    ROW_REAL("attention_multiplier", attention_multiplier, 1),
+    ROW_REAL("logits_scaling", logits_scaling, 1),
+    ROW_INTEGER("num_local_experts", moe.experts, 8),
+    ROW_INTEGER("num_experts_per_tok", moe.top_k, 2), ROWS_ROUTER,
+};
+
+static status read_more(struct model *model, const struct json *config,
+                        const char *source)
+{
+    const struct { const char *name; double value; } all[] = {
+        {"embedding_multiplier", model->embedding_multiplier},
+        {"residual_multiplier", model->residual_multiplier},
+        {"attention_multiplier", model->attention_multiplier},
+        {"logits_scaling", model->logits_scaling}};
+
+    (void)config;
+    model->moe.width = model->feed_forward;
+    for (int i = 0; i < 4; i++)
+        if (!(all[i].value > 0))
+            FAIL(ERR_CONFIG, "%s: %s: %g; expected more than 0", source,
+                 all[i].name, all[i].value);
+    return OK;
+}
+
+const struct model_kind model_granitemoe = {
+    .name = "granitemoe", .architecture = "GraniteMoeForCausalLM",
+    .layer_prefix = "model.layers.%d.", .decoder = &decoder,
+    CONFIG_ROWS(rows), .no_mlp_bias = true, .heads = HEADS_FILL_WIDTH,
+    .multipliers = true, .router = ROUTER_CHOSEN, .experts = 8, .top_k = 2,
+    .build = decoder_build, .read_more = read_more};
