@@ -455,6 +455,16 @@ static status write_files(struct exporting *e)
     return session_parts_export(&e->parts, e->aside);
 }
 
+/* A program that does not know of the biases would choose other experts. */
+static status check_biases(const struct model *m)
+{
+    if (!m->moe.bias || m->kind->selection_bias) return OK;
+    FAIL(ERR_CONFIG, "export: this %s was trained with selection biases "
+                     "(moe.bias_rate), for which files of %s have no place; "
+                     "train deepseek_v3, which has them, or with "
+                     "moe.balance_loss alone", m->kind->name, m->kind->name);
+}
+
 static status finish(struct exporting *e, const char *directory)
 {
     if (rename(e->aside, directory) != 0)
@@ -473,6 +483,7 @@ status model_export(const struct export_request *request,
 
     TRY_GOTO(done, code, check_target(directory));
     TRY_GOTO(done, code, open_source(&e, request->model));
+    TRY_GOTO(done, code, check_biases(&e.session.model));
     *result = (struct export_result){
         .parameters = e.stage.program.params.parameters,
         .tensors = e.parts.count, .dtype = e.dtype,

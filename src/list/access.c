@@ -464,8 +464,8 @@ status list_accesses(const struct pipeline *pipeline, bool is_forward,
     case DO_HALVES: return call(&v, sums(&v, 0, v.stage->reduced.count));
     case DO_MERGE: return merges(&v);
     case DO_SECOND: case DO_TIE: case DO_BLOCKS: return final_sums(&v);
-    case DO_UPDATE: case DO_MATRICES: case DO_CLIP: case DO_AVERAGE:
-    case DO_REGATHER:
+    case DO_UPDATE: case DO_MATRICES: case DO_CLIP: case DO_BALANCE:
+    case DO_AVERAGE: case DO_REGATHER:
         return updates(&v);
     case DO_CLOSE: case DO_SHARE: case DO_LOSS: case DO_Z_LOSS: case DO_PEAKS:
     case DO_LATE: case DO_ROUTES: case DO_NORM: case DO_DECIDE: case DO_ASK:

@@ -53,6 +53,7 @@ const struct instruction_row instruction_rows[DO_COUNT] = {
     [DO_MATRICES] = {"matrices", LANE_MATRICES, false, COMM_EXCHANGE,
                      "whole matrices"},
     [DO_CLIP] = {"clip", LANE_COMPUTE, false, NO_CALL, ""},
+    [DO_BALANCE] = {"balance", LANE_COMPUTE, false, NO_CALL, ""},
     [DO_AVERAGE] = {"average", LANE_COMPUTE, false, NO_CALL, ""},
     [DO_REGATHER] = {"regather", LANE_SHARD, false, COMM_ALL_GATHER,
                      "weights"},

@@ -54,6 +54,7 @@ enum instruction_kind {
     DO_UPDATE,
     DO_MATRICES,      /* whole matrices to their rank, computed and back */
     DO_CLIP,          /* QK-clip */
+    DO_BALANCE,       /* selection biases of routers */
     DO_AVERAGE,
     DO_REGATHER,      /* new weights of a unit to all ranks */
     DO_ASK,           /* whether to stop */

@@ -116,6 +116,8 @@ static status put_update(struct step_list *out, const struct pipeline *p,
     TRY(list_put(out, of_chunk(p, DO_UPDATE, chunk)));
     TRY(put_matrices(out, p, chunk));
     if (r->qk_clip > 0) TRY(list_put(out, of_chunk(p, DO_CLIP, chunk)));
+    if (r->regular.bias_rate > 0)
+        TRY(list_put(out, of_chunk(p, DO_BALANCE, chunk)));
     TRY(list_put(out, of_chunk(p, DO_AVERAGE, chunk)));
     return put_regathers(out, p, chunk);
 }

@@ -320,6 +320,7 @@ static void count_chunk(const struct check *c, int chunk,
     counts[DO_AVERAGE]++;
     counts[DO_MATRICES] += stage->states.matrices.count > 0;
     counts[DO_CLIP] += stage->request.qk_clip > 0;
+    counts[DO_BALANCE] += stage->request.regular.bias_rate > 0;
     if (share.param != NULL && share.elements > 0)
         counts[DO_TIE] += share.chunk < 0 || p->chunks[chunk].number == 0;
     for (sent.unit = 0; sent.unit < stage->shards.count; sent.unit++)
@@ -334,8 +335,8 @@ static status check_counts(const struct check *c)
     static const enum instruction_kind kinds[] = {
         DO_ROUND, DO_JOIN, DO_CLOSE, DO_HALVES, DO_MERGE, DO_LOSS, DO_Z_LOSS,
         DO_SECOND, DO_TIE, DO_PEAKS, DO_LATE, DO_ROUTES, DO_BLOCKS, DO_SHARE,
-        DO_NORM, DO_DECIDE, DO_UPDATE,
-        DO_MATRICES, DO_CLIP, DO_AVERAGE, DO_REGATHER, DO_ASK, DO_END};
+        DO_NORM, DO_DECIDE, DO_UPDATE, DO_MATRICES, DO_CLIP, DO_BALANCE,
+        DO_AVERAGE, DO_REGATHER, DO_ASK, DO_END};
     const struct stage *first = &c->pipeline->stages[0];
     int expected[DO_COUNT] = {[DO_END] = 1}, counts[DO_COUNT] = {0};
 

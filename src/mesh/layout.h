@@ -58,7 +58,8 @@ enum param_role {
     ROLE_QKV,        /* makes scores, or is an adapter of what does */
     ROLE_HEADS_GAIN, /* of the norm of query or key heads */
     ROLE_LAST_GAIN, ROLE_LAST_BIAS, /* of the norm that the head reads */
-    ROLE_LOGIT_BIAS
+    ROLE_LOGIT_BIAS,
+    ROLE_SELECTION_BIAS /* of a router: counts in the choice alone */
 };
 
 struct param_spec {
@@ -90,6 +91,7 @@ struct param_spec {
     enum param_init init;
     enum param_role role;
     bool decay;               /* weight decay applies */
+    bool fixed;               /* a matrix that no gradient moves */
     int expert;               /* the number of the expert that it belongs to,
                                * from 1 on: the %d of its names is one less.
                                * 0: of none */

@@ -61,6 +61,7 @@ status param_add(struct param_table *table, const char *name, int layer,
     struct param *param = &table->items[table->count];
 
     *param = (struct param){.spec = *spec, .layer = layer,
+                            .frozen = spec->fixed,
                             .order = table->count,
                             .rows = held != NULL ? held[0] : spec->rows,
                             .cols = held != NULL ? held[1] : spec->cols};

@@ -85,9 +85,11 @@ enum activation model_activation(const struct model_kind *kind);
     .expert_gate = OUTSIDE_WEIGHT("mlp.experts.%d.gate_proj"), \
     .expert_up = OUTSIDE_WEIGHT("mlp.experts.%d.up_proj"), \
     .expert_down = OUTSIDE_WEIGHT("mlp.experts.%d.down_proj")
-/* Settings of training programs: a run has its options. */
+/* Settings of training programs: a run has its options. selection_bias: our
+ * own, of families whose published files have none. */
 #define ROWS_ROUTER \
-    ROW_IDLE("router_aux_loss_coef"), ROW_IDLE("output_router_logits")
+    ROW_IDLE("router_aux_loss_coef"), ROW_IDLE("output_router_logits"), \
+    ROW_IDLE("selection_bias")
 /* decoder_sparse_step and mlp_only_layers: which blocks are dense. */
 status config_read_dense(struct model *model, const struct json *config,
                          const char *source);

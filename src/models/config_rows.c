@@ -162,6 +162,10 @@ status config_json_read(struct model *model, const struct model_kind *kind,
     blocks_every(&model->whole, model->layers, kind->window_skip);
     blocks_every(&model->still, model->layers, kind->rope_skip);
     if (has_rope(kind)) TRY(rope_read_config(model, config, source));
+    model->moe.bias = kind->selection_bias;
+    if (kind->experts > 0 && !kind->selection_bias)
+        TRY(json_get_bool_or(config, source, "selection_bias", false,
+                             &model->moe.bias));
     if (kind->read_more != NULL)
         TRY(kind->read_more(model, config, source));
     return model_settle(model);
@@ -236,5 +240,9 @@ void config_json_write(const struct model *model, struct json_writer *out)
         if (is_written(&kind->rows[i]))
             write_row(model, &kind->rows[i], out);
     if (has_rope(kind)) rope_write_config(model, out);
+    if (model->moe.bias && !kind->selection_bias) {
+        json_write_key(out, "selection_bias");
+        json_write_bool(out, true);
+    }
     if (kind->write_more != NULL) kind->write_more(model, out);
 }

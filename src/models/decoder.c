@@ -321,9 +321,16 @@ static slot mixture(struct program *p, const struct model *m, slot x)
         .leaf = of->experts / (p->grid.expert > 0 ? p->grid.expert : 1)};
     struct param_spec router =
         rows_cut(m, "router", of->experts, d->router.weight);
+    const struct param_spec bias = {
+        .name = "router_bias",
+        .outside_name = d->router_bias != NULL ? d->router_bias
+                                               : "router.selection_bias",
+        .role = ROLE_SELECTION_BIAS, .rows = of->experts, .cols = 1,
+        .outside_vector = true, .fixed = true, .init = INIT_ZERO};
 
     router.split_rows = AXIS_NONE;
-    const slot choice = nn_choose(p, nn_router(p, x, &router), &spec.form);
+    const slot choice = nn_choose_biased(p, nn_router(p, x, &router),
+                                         &spec.form, of->bias ? &bias : NULL);
     const slot y = nn_experts(p, x, choice, &spec);
 
     if (of->shared_width == 0) return y;

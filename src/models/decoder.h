@@ -39,6 +39,8 @@ struct decoder {
     bool transposed;         /* matrices of blocks are [in, out] outside */
     const char *embedding, *positions, *head; /* positions NULL: rotary */
     const char *head_bias;   /* NULL: none */
+    const char *router_bias; /* of the choice; NULL: published files of the
+                              * family have none */
     struct outside
         attention_norm, attention_after, /* before it; of what it adds */
         q, k, v, qkv,        /* three tensors, or one */

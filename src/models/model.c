@@ -476,6 +476,7 @@ status model_from_options(struct model *model, const struct options *options,
         TRY(check_words(options));
         if (options->model.context > model->context)
             model->context = options->model.context;
+        TRY(moe_add_bias(model, options));
     } else {
         TRY(describe(model, options, vocab));
     }

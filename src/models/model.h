@@ -36,6 +36,7 @@ struct moe {
     int64_t width;         /* inner, of one expert */
     int64_t shared_width;  /* inner, of the expert of all tokens; 0: none */
     bool normalize;        /* gates of the chosen are over their sum */
+    bool bias;             /* a bias of each expert counts in the choice */
     struct blocks dense;   /* blocks without experts */
 };
 
@@ -118,6 +119,8 @@ struct model_kind {
     int experts, top_k;       /* when options do not say; 0: has no experts */
     bool normalize;           /* likewise; ... */
     bool normalize_choice;    /* may be said */
+    bool selection_bias;      /* files have biases of the choice, always */
+    double bias_rate;         /* of these, when options do not say */
     bool expert_sizes;        /* experts have a width of their own, and some
                                * blocks may be dense */
     bool shared_expert;       /* may have an expert of all tokens */
@@ -157,6 +160,9 @@ status rope_to_text(const struct rope_scaling *scaling, struct text *out);
  * token uses, and what is there. */
 double model_inner_used(const struct model *model);
 double model_inner_held(const struct model *model);
+/* The step of selection biases in a run with these options. */
+double model_bias_rate(const struct model *model,
+                       const struct options *options);
 /* Parameters of experts that a token has not chosen. */
 int64_t model_idle(const struct model *model);
 /* The largest number that divides the inner widths of all feed-forward parts.

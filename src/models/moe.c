@@ -19,7 +19,7 @@ status moe_check_options(const struct model_kind *kind,
                        rows[1].asked || rows[2].asked || rows[3].asked ||
                        rows[4].asked;
 
-    if (asked && kind->experts == 0)
+    if ((asked || o->moe.bias_rate > 0) && kind->experts == 0)
         FAIL(ERR_CONFIG, "moe.experts: %s is a family without experts; those "
                          "with experts are mixtral, olmoe, qwen2_moe, "
                          "qwen3_moe and granitemoe (model.family)", kind->name);
@@ -41,6 +41,8 @@ void moe_fill(struct model *m, const struct options *o)
                           .top_k = (int)o->moe.top_k,
                           .width = o->moe.intermediate_size,
                           .shared_width = o->moe.shared_intermediate_size,
+                          .bias = kind->selection_bias ||
+                                  o->moe.bias_rate > 0,
                           .normalize = o->moe.normalize < 0
                                            ? kind->normalize
                                            : o->moe.normalize > 0};
@@ -63,6 +65,23 @@ status moe_choose_dense(struct model *m, const struct options *o)
                          "blocks, too; remove one of them");
     return blocks_from_text(&m->moe.dense, m->layers, "moe.dense",
                             o->moe.dense);
+}
+
+status moe_add_bias(struct model *m, const struct options *o)
+{
+    if (o->moe.bias_rate > 0 && m->moe.experts == 0)
+        FAIL(ERR_CONFIG, "moe.bias_rate: the config.json of model.from has no "
+                         "experts; leave it out");
+    if (o->moe.bias_rate > 0) m->moe.bias = true;
+    return OK;
+}
+
+double model_bias_rate(const struct model *model,
+                       const struct options *options)
+{
+    if (!model->moe.bias) return 0;
+    return options->moe.bias_rate < 0 ? model->kind->bias_rate
+                                      : options->moe.bias_rate;
 }
 
 /* ---- sizes ---- */

@@ -88,11 +88,11 @@ struct expert_groups choice_some(const struct choice_lists *lists, int first,
 
 /* Sequences of a micro-batch as the router's slot has them, and what lies in
  * scratch: gradients of logits before they are rounded, targets of this rank's
- * tokens, counts of each sequence, weights of its balance loss, and counts of
- * one sequence. */
+ * tokens, counts of each sequence, weights of its balance loss, counts of one
+ * sequence, and the bias where it has to be widened. */
 struct choose_room {
     int64_t rows, sequences;
-    size_t mask, counts, weights, one, all;
+    size_t mask, counts, weights, one, bias, all;
 };
 
 static struct choose_room room_of(const struct step *step,
@@ -109,7 +109,11 @@ static struct choose_room room_of(const struct step *step,
         room.mask + arena_aligned((size_t)room.rows * sizeof(int32_t));
     room.weights = room.counts + arena_aligned(table * sizeof(double));
     room.one = room.weights + arena_aligned(table * sizeof(double));
-    room.all = room.one + arena_aligned((size_t)experts * sizeof(int64_t));
+    room.bias = room.one + arena_aligned((size_t)experts * sizeof(int64_t));
+    room.all = room.bias;
+    if (step->param[0] >= 0)
+        room.all += arena_aligned((size_t)experts *
+                                  (size_t)dtype_bytes(program_real(p)));
     return room;
 }
 
@@ -150,15 +154,37 @@ static const int32_t *mask_of(const struct step *step, struct run *run)
 
 /* ---- the layer ---- */
 
+/* Sets the bias of the choice, if there is one, as a row of real numbers. */
+static status find_bias(const struct step *step, struct run *run,
+                        const void **bias)
+{
+    const enum dtype real = program_real(run->program);
+    const int64_t experts = step->set.experts.form.experts;
+
+    *bias = NULL;
+    if (step->param[0] < 0) return OK;
+    const struct tensor weight = run_weight(run, step, 0);
+    const struct tensor wide = tensor_1d(
+        (char *)run->scratch + room_of(step, run->program).bias, real,
+        experts);
+
+    *bias = weight.data;
+    if (weight.dtype == real) return OK;
+    *bias = wide.data;
+    return run->kernels->scale(
+        run->stream, wide, tensor_1d(weight.data, weight.dtype, experts), 1.0);
+}
+
 static status choose_forward(const struct step *step, struct run *run)
 {
     const struct choice choice = choice_of(run, step, step->output);
-    const struct router router = {
+    struct router router = {
         .form = step->set.experts.form,
         .logits = run_slot(run, step->input), .gates = choice.gates,
         .chosen = choice.chosen};
     int64_t *counts = routes_of(run, step);
 
+    TRY(find_bias(step, run, &router.bias));
     TRY(run->kernels->router_choose(run->stream, &router));
     if (counts == NULL || run->event->pass != PASS_FORWARD) return OK;
     const struct router_tokens tokens = {
@@ -320,6 +346,13 @@ const struct layer layer_choose = {
 
 slot nn_choose(struct program *p, slot logits, const struct router_form *form)
 {
+    return nn_choose_biased(p, logits, form, NULL);
+}
+
+slot nn_choose_biased(struct program *p, slot logits,
+                      const struct router_form *form,
+                      const struct param_spec *bias)
+{
     if (p->error == OK) p->error = router_form_check(form);
     if (p->error != OK) return -1;
     const int step = program_add_step(p, &layer_choose, logits);
@@ -332,5 +365,6 @@ slot nn_choose(struct program *p, slot logits, const struct router_form *form)
     p->slots[output].layout = p->slots[logits].layout;
     p->slots[output].integer = p->slots[output].wide = true;
     p->slots[output].gradient_width = form->choices;
-    return output;
+    if (bias != NULL) program_add_param(p, step, 0, bias);
+    return p->error == OK ? output : -1;
 }

@@ -189,6 +189,7 @@ struct regularization {
     double z_loss;      /* coefficient of the head's z-loss; 0: none */
     double balance;     /* coefficient of the routers' balance loss; 0: none */
     double router_z;    /* likewise, of their z-loss */
+    double bias_rate;   /* of the routers' selection biases; 0: they stay */
     double dropout;     /* probability; 0: the program has no such steps */
     double attention_dropout; /* of attention's weights; 0: none */
 };
@@ -324,6 +325,11 @@ slot nn_activation(struct program *p, slot x, enum activation activation);
 slot nn_router(struct program *p, slot x, const struct param_spec *weight);
 /* The choice of each token by these logits: read by the layers below. */
 slot nn_choose(struct program *p, slot logits, const struct router_form *form);
+/* With biases [experts, 1] that count in the choice, not in gates; NULL: none.
+ */
+slot nn_choose_biased(struct program *p, slot logits,
+                      const struct router_form *form,
+                      const struct param_spec *bias);
 /* Experts of two matrices each (nn/experts.c): chosen rows only. x is [tokens,
  * width]; specs are those of expert 1, whose names have a %d. */
 struct experts_spec {

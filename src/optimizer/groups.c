@@ -246,6 +246,9 @@ static status change(const struct row *row, const struct param *param,
         FAIL(ERR_CONFIG, "%s: %s is for matrices of blocks, and %s is none; "
                          "adamw takes it", row->where, row->kind->name,
              param->name);
+    if (row->sets_frozen && !row->frozen && param->spec.fixed)
+        FAIL(ERR_CONFIG, "%s: %s has no gradient; counts of tokens move it "
+                         "(moe.bias_rate)", row->where, param->name);
     if (row->sets_frozen) rule->frozen = row->frozen;
     if (row->kind != NULL) rule->kind = row->kind;
     for (int i = 0; i < KEYS; i++)

@@ -84,6 +84,8 @@ status rules_build(struct optimizer_rule *rules,
                           !table->items[i].spec.adapter;
     }
     TRY(groups_apply(&choice->groups, table, rules));
+    for (int i = 0; i < table->count; i++)
+        if (table->items[i].spec.fixed) rules[i].frozen = true;
     return check_averages(rules, table, kind);
 }
 

@@ -55,7 +55,8 @@ static status count_trained(struct setup *setup,
     rules = memory;
     result = rules_build(rules, whole, &choice);
     for (int i = 0; result == OK && i < whole->count; i++)
-        if (rules[i].frozen) result = check_clip(setup, &whole->items[i]);
+        if (rules[i].frozen && !whole->items[i].spec.fixed)
+            result = check_clip(setup, &whole->items[i]);
         else setup->trained += whole->items[i].elements;
     memory_free(memory);
     if (result == OK && setup->trained == 0)

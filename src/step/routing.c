@@ -100,3 +100,51 @@ status routing_share(struct routing *routing, struct team *team,
     routing_judge(routing->table, routing->layers, routing->experts, out);
     return OK;
 }
+
+/* ---- selection biases ---- */
+
+/* The elements of one router's bias that this rank updates. */
+static void balance_part(const struct update *u, const struct param *param,
+                         const struct shard_range *range, const double *counts,
+                         double rate)
+{
+    const enum dtype real = dtype_real(u->kernels->dtype);
+    const struct tensor bias = update_view(&u->weights, param, range, real);
+    const int64_t experts = param->elements;
+    double total = 0;
+
+    for (int64_t e = 0; e < experts; e++) total += counts[e];
+    for (int64_t e = range->first; e < range->last; e++) {
+        const double below = total - (double)experts * counts[e];
+        const int64_t at = e - range->first;
+        const double step = below > 0 ? rate : below < 0 ? -rate : 0;
+
+        tensor_set(&bias, at, tensor_get(&bias, at) + step);
+        if (u->copy.data == NULL) continue;
+        const struct tensor copy =
+            update_view(&u->copy, param, range, u->kernels->dtype);
+
+        tensor_set(&copy, at, tensor_get(&bias, at));
+    }
+}
+
+void routing_balance(const struct routing *routing, int chunk,
+                     const struct update *update)
+{
+    const struct program *p = &routing->pipeline->stages[chunk].program;
+    const double rate = dtype_real(p->dtype) == DTYPE_F64
+                            ? p->regular.bias_rate
+                            : (double)(float)p->regular.bias_rate;
+
+    for (int i = 0; i < p->params.count; i++) {
+        const struct param *param = &p->params.items[i];
+        struct shard_range range;
+
+        if (param->spec.role != ROLE_SELECTION_BIAS) continue;
+        shard_own(update->shards, update->params, i, &range);
+        if (range.first < range.last)
+            balance_part(update, param, &range,
+                         routing->table +
+                             (int64_t)param->layer * routing->experts, rate);
+    }
+}

@@ -6,6 +6,7 @@
 
 #include <math.h>
 
+#include "optimizer/update.h"
 #include "plan/pipeline.h"
 #include "step/team.h"
 
@@ -40,6 +41,12 @@ void routing_begin(struct routing *routing);
 /* After the last; collective. */
 status routing_share(struct routing *routing, struct team *team,
                      struct routing_result *out);
+/* Moves the selection biases of a chunk by the step's counts, in weights and
+ * copy: bias += rate * sign(total - experts * count), rate rounded to real
+ * once, each sum rounded once. Source: Wang et al. 2024, arXiv:2408.15664,
+ * algorithm 1. After routing_share. */
+void routing_balance(const struct routing *routing, int chunk,
+                     const struct update *update);
 /* Judges a table of counts. */
 void routing_judge(const double *table, int layers, int experts,
                    struct routing_result *out);

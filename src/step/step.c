@@ -396,6 +396,9 @@ static status update_chunk(struct train_step *step,
         return update_apply(&update, call.factor, call.lr, call.t);
     case DO_MATRICES: return whole_apply(&update, &call);
     case DO_CLIP: return qk_clip_apply(&step->clip, i->chunk, &update);
+    case DO_BALANCE:
+        routing_balance(&step->routing, i->chunk, &update);
+        return OK;
     default: return average_apply(&update);
     }
 }
@@ -435,7 +438,8 @@ static status tail_act(void *argument, const struct instruction *i)
     case DO_SHARE: return share_blocks(step, i);
     case DO_NORM: return join_norm(step);
     case DO_DECIDE: return decide(step);
-    case DO_UPDATE: case DO_MATRICES: case DO_CLIP: case DO_AVERAGE:
+    case DO_UPDATE: case DO_MATRICES: case DO_CLIP: case DO_BALANCE:
+    case DO_AVERAGE:
         return update_chunk(step, i);
     case DO_ASK: return ask(step);
     default: break;

@@ -54,6 +54,53 @@ else bad "exported" "another text" log; fi
 must train config.yaml --run further --set init.from=whole \
     --set model.from=whole --set train.steps=2 --set lora.rank=2
 
+# --- selection biases: balance without a loss, whole in checkpoints ---
+biased=(--set model.family=mixtral --set moe.experts=8 --set moe.top_k=2
+    --set moe.balance_loss=0)
+head -n 60 text.jsonl >few.jsonl
+# One batch is all of the text, and the router stays as it was drawn: only
+# biases can balance it.
+for rate in 0 0.003; do
+    must train config.yaml --run "rate-$rate" "${biased[@]}" \
+        --set model.layers=1 --set model.init_std=0.2 --set moe.bias_rate=$rate \
+        --set 'data.train=[few.jsonl]' --set data.valid_share=0 \
+        --set train.batch=120 --set train.micro_batch=20 --set train.steps=60 \
+        --set optimizer.lr=1e-9 --set optimizer.min_lr=0 --set validate.every=0
+    grep -o '"expert_busiest": [0-9.]*' "rate-$rate/metrics.jsonl" |
+        tail -n 20 | awk '{ s += $2 } END { print s / NR }'
+done >busiest
+if awk '{ b[NR] = $1 } END { exit !(NR == 2 && b[1] > 1.4 && b[2] < 1.1) }' \
+    busiest; then ok "biases balance a skewed router within 40 steps"
+else bad "biases balance a skewed router" "busiest over mean" busiest; fi
+biased+=(--set moe.bias_rate=0.01 --set train.steps=12)
+must train config.yaml --run even "${biased[@]}"
+LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml --run cut-even \
+    "${biased[@]}" >log 2>&1
+must resume cut-even --ranks 4 --set mesh.tensor=2 --set mesh.shard=2 \
+    --set zero=fsdp --set train.recompute=block --set train.micro_batch=1
+if same_run even cut-even; then ok "biases: killed, resumed on four ranks"
+else bad "biases: killed, resumed on four ranks" "$why" log; fi
+# A step that overflows moves nothing, whatever the rate; the next one does.
+for steps in 1 20; do
+    for rate in 0.01 0.02; do
+        must train config.yaml --run "rate-$rate-$steps" "${biased[@]}" \
+            --set moe.bias_rate=$rate --set train.steps=$steps \
+            --set train.dtype=float16 --set model.init_std=2 \
+            --set optimizer.lr=1e-9 --set optimizer.min_lr=0
+    done
+    cmp -s "$(newest rate-0.01-$steps)/model-00001-of-00001.safetensors" \
+        "$(newest rate-0.02-$steps)/model-00001-of-00001.safetensors"
+    echo $?
+done >differs
+if [ "$(paste -s -d ' ' differs)" = "0 1" ]; then
+    ok "biases: a skipped step moves none"
+else bad "biases: a skipped step moves none" "0, then 1 expected" differs; fi
+must generate even --prompt "the " --tokens 3 --temperature 0
+expect "biases: no place in files of the family" 78 "no place; train" \
+    export even none
+expect "biases of a dense family" 78 "is a family without experts" \
+    train config.yaml --run none --set moe.bias_rate=0.1
+
 # --- a dense model becomes a mixture: its first loss is the dense one's ---
 for name in llama_untied mistral qwen3; do
     must import "$golden/$name" "up-$name" --set moe.experts=4

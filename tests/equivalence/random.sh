@@ -71,7 +71,8 @@ draw() { # SEED
             if (family ~ /^(gpt2|gpt_neox|gptj)$/) kv = heads
             if (family == "palm") kv = 1
             if (family ~ /mixtral|moe/)
-                text = " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2")
+                text = " moe.experts=" of("2 4 6 9") " moe.top_k=" of("1 2 2") \
+                    " moe.bias_rate=" of("0 0.01")
             if (family ~ /granite/)
                 text = text " model.embedding_multiplier=" of("0 12") \
                     " model.residual_multiplier=" of("0 0.22") \

@@ -457,13 +457,13 @@ printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
 experts="$small numerics.grid_context=2 model.layers=4 model.feed_forward=40"
 steps=3 model mixtral $experts model.family=mixtral moe.experts=4 model.window=9
 steps=3 model mixtral_bf16 $experts model.family=mixtral moe.experts=6 \
-    moe.top_k=3 train.dtype=bfloat16 numerics.grid_expert=3
+    moe.top_k=3 train.dtype=bfloat16 numerics.grid_expert=3 moe.bias_rate=0.01
 steps=3 model qwen3_moe $experts model.family=qwen3_moe moe.experts=12 \
     moe.top_k=4 moe.intermediate_size=12 moe.every=2 train.z_loss=0.01 \
     model.dropout=0.1 train.logits_chunk=20
 sed -i '/plain/d;/reshard/d;/hsdp/d;/dualpipe/d;s/ tensor.overlap=2//' layouts.txt
 steps=3 model olmoe $experts model.family=olmoe moe.experts=16 moe.top_k=8 \
-    model.feed_forward=8 optimizer.name=muon model.tied=true
+    model.feed_forward=8 optimizer.name=muon model.tied=true moe.bias_rate=0.02
 steps=3 model granitemoe $experts model.family=granitemoe moe.experts=6 \
     moe.top_k=3 moe.intermediate_size=24 model.embedding_multiplier=12 \
     model.residual_multiplier=0.22 model.attention_multiplier=0.1 \
