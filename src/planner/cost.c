@@ -26,7 +26,7 @@ void spent_add(struct spent *to, const struct spent *from, double times)
 
 static double larger(double a, double b) { return a > b ? a : b; }
 
-int cost_threads(const struct cost *cost)
+static int threads_of(const struct cost *cost)
 {
     return cost->layout->threads > 1 ? cost->layout->threads : 1;
 }
@@ -42,9 +42,18 @@ static double peak(const struct cost *cost)
 {
     const int bits = cost->layout->bits;
 
-    return cost_threads(cost) *
+    return threads_of(cost) *
            cost->machine->value[bits == 32   ? M_PEAK_32
                                 : bits == 16 ? M_PEAK_16 : M_PEAK_8];
+}
+
+double cost_attention_rate(const struct cost *cost)
+{
+    const struct machine *m = cost->machine;
+    const bool measured = m->mark[M_ATTENTION] == MARK_MEASURED;
+
+    return (measured ? m->value[M_PEAK_32] * threads_of(cost)
+                     : peak(cost)) * m->value[M_ATTENTION];
 }
 
 static double distance(double a, double b)
@@ -58,7 +67,7 @@ static const struct measured_product *nearest(const struct cost *cost,
                                               double *apart)
 {
     const struct measured_product *best = NULL;
-    const int threads = cost_threads(cost);
+    const int threads = threads_of(cost);
 
     for (int i = 0; i < cost->machine->product_count; i++) {
         const struct measured_product *p = &cost->machine->products[i];
@@ -87,7 +96,7 @@ void cost_product(const struct cost *cost, struct product_size size,
                           size.n * size.k);
     const double floor_s = larger(flops / peak(cost),
                                   bytes / v[M_MEMORY_RATE] /
-                                      cost_threads(cost));
+                                      threads_of(cost));
     double apart = 1, seconds;
     const struct measured_product *row = nearest(cost, size, &apart);
 
@@ -114,7 +123,7 @@ void cost_moved(const struct cost *cost, double bytes, struct spent *out)
 {
     const double *v = cost->machine->value;
     const double seconds = bytes / (v[M_MEMORY_RATE] * v[M_MEMORY] *
-                                    cost_threads(cost));
+                                    threads_of(cost));
 
     out->seconds[CAUSE_MEMORY] += seconds;
     if (cost->machine->mark[M_MEMORY] == MARK_ASSUMED)
@@ -144,7 +153,6 @@ static void attention(const struct cost *cost, double passes,
     const struct layout *l = cost->layout;
     const double heads = (double)s->heads / l->tensor;
     const double tokens = tokens_of(cost);
-    const double *v = cost->machine->value;
 
     if (writes_scores(cost)) {
         const double rows = (double)s->sequence / l->context;
@@ -158,7 +166,7 @@ static void attention(const struct cost *cost, double passes,
         cost_moved(cost, passes * 9 * scores, out);
     } else {
         const double flops = 4 * tokens * heads * s->head_width * s->keys;
-        const double seconds = passes * flops / (peak(cost) * v[M_ATTENTION]);
+        const double seconds = passes * flops / cost_attention_rate(cost);
 
         out->seconds[CAUSE_ATTENTION] += seconds;
         if (cost->machine->mark[M_ATTENTION] == MARK_ASSUMED)

@@ -27,7 +27,9 @@ struct cost {
     const struct layout *layout;
 };
 
-int cost_threads(const struct cost *cost); /* of a rank */
+/* FLOP/s of a rank's attention: a share of the peak of products, or of float32
+ * products where a CPU was measured. */
+double cost_attention_rate(const struct cost *cost);
 /* C[m, n] = A[m, k] B[k, n], `times` of them, one after the other. */
 struct product_size { double m, n, k; };
 void cost_product(const struct cost *cost, struct product_size size,

@@ -57,12 +57,16 @@ void search_reason(const struct search *search, const struct family *family,
                    const struct search_request *request, char *out,
                    size_t size)
 {
-    const struct candidate *best = search->found;
+    const struct candidate *best = &search->found[search->first];
     const struct candidate *worse =
         family->best >= 0 ? &search->found[family->best] : NULL;
     char bytes[32];
 
     (void)request;
+    if (worse == NULL && family->feasible > 0) {
+        snprintf(out, size, "refused or too large when planned exactly");
+        return;
+    }
     if (worse == NULL) {
         snprintf(out, size, "%s over at pipe rank %d",
                  text_bytes(bytes, (uint64_t)family->least_over),
@@ -77,7 +81,8 @@ void search_reason(const struct search *search, const struct family *family,
     const double slower = worse->score / best->score - 1;
 
     if (slower < 0.001) {
-        snprintf(out, size, "the best has it, or is as fast");
+        snprintf(out, size, worse == best ? "the best has it"
+                                          : "as fast as the best");
         return;
     }
     const struct loss loss = largest(worse, best);

@@ -50,13 +50,20 @@ static void family_name(const struct hunt *h, int choice, int value,
     (void)h;
 }
 
-static struct family *family_of(struct hunt *h, int choice, int value)
+static struct family *find_family(struct search *s, int choice, int value)
 {
-    struct search *s = h->out;
-
     for (int i = 0; i < s->family_count; i++)
         if (s->families[i].choice == choice && s->families[i].value == value)
             return &s->families[i];
+    return NULL;
+}
+
+static struct family *family_of(struct hunt *h, int choice, int value)
+{
+    struct search *s = h->out;
+    struct family *found = find_family(s, choice, value);
+
+    if (found != NULL) return found;
     if (s->family_count == FAMILIES_MOST) return &s->families[0];
     struct family *f = &s->families[s->family_count++];
 
@@ -378,7 +385,7 @@ bool search_beside(const struct search *s, const struct family *f)
     int values[CHOICES];
 
     if (s->count == 0) return false;
-    values_of(&s->found[0].layout, -1, values);
+    values_of(&s->found[s->first].layout, -1, values);
     if (f->choice >= CHOICE_ZERO) return f->value != values[f->choice];
     return f->value == 2 * values[f->choice] ||
            2 * f->value == values[f->choice];
@@ -435,24 +442,44 @@ static int schedule_row_of(const struct layout *l)
     return row;
 }
 
-/* The first candidate of each family in the present order is its best. */
-static void choose_best(struct hunt *h, bool timed)
+/* Each family gets a time, so that its loss has a reason: the candidate with
+ * the least bound is timed. */
+static void time_families(struct hunt *h)
 {
     struct search *s = h->out;
 
-    for (int f = 0; f < s->family_count; f++) s->families[f].best = -1;
     for (int i = 0; i < s->count; i++) {
         int values[CHOICES];
 
-        if (timed && !s->found[i].timed) break;
         values_of(&s->found[i].layout,
                   schedule_row_of(&s->found[i].layout), values);
         for (int c = 0; c < CHOICES; c++) {
-            struct family *f = family_of(h, c, values[c]);
+            struct family *f = find_family(s, c, values[c]);
 
-            if (f->best >= 0) continue;
+            if (f == NULL || f->best >= 0) continue;
             f->best = i;
-            if (!timed) time_it(h, i);
+            time_it(h, i);
+        }
+    }
+}
+
+void search_settle(struct search *s, int first)
+{
+    s->first = first;
+    for (int f = 0; f < s->family_count; f++) s->families[f].best = -1;
+    for (int i = 0; i < s->count; i++) {
+        const struct candidate *c = &s->found[i];
+        int values[CHOICES];
+
+        if (!c->timed || c->refused) continue;
+        values_of(&c->layout, schedule_row_of(&c->layout), values);
+        for (int choice = 0; choice < CHOICES; choice++) {
+            struct family *f = find_family(s, choice, values[choice]);
+
+            if (f == NULL) continue;
+            if (f->best < 0 || i == first ||
+                (f->best != first && c->score < s->found[f->best].score))
+                f->best = i;
         }
     }
 }
@@ -527,11 +554,11 @@ status search_run(struct search *search, const struct search_request *request)
     }
     qsort(search->found, (size_t)search->count, sizeof *search->found,
           by_bound);
-    choose_best(&h, false); /* each gets a time, so that losses have reasons */
+    time_families(&h);
     time_best(&h);
     qsort(search->found, (size_t)search->count, sizeof *search->found,
           by_time);
-    choose_best(&h, true);
+    search_settle(search, 0);
     return OK;
 failed:
     search_free(search);

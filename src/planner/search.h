@@ -40,6 +40,7 @@ struct candidate {
     double score;          /* smaller is better; where timed */
     int position;          /* of the pipe, with the most memory */
     bool timed;
+    bool refused;          /* by the exact plan: search_settle */
     struct prediction prediction; /* where timed */
 };
 
@@ -59,11 +60,15 @@ struct search {
     struct candidate *found; /* owned, [count]: feasible, the least bound
                               * first; after search_run the best `top` first */
     int count, capacity;
+    int first;             /* of `found`: the best */
     struct family families[FAMILIES_MOST];
     int family_count;
 };
 
 status search_run(struct search *search, const struct search_request *request);
+/* After exact plans have changed scores and refused candidates: found[first] is
+ * the best, and families choose theirs again. */
+void search_settle(struct search *search, int first);
 void search_free(struct search *search);
 /* How a layout loses against the best one: "loses 11% to the bubble". */
 void search_reason(const struct search *search, const struct family *family,

@@ -46,7 +46,6 @@ static void event_cost(const struct cost *cost, const struct stage *stage,
     const struct step *step = &p->steps[event->step];
     const struct step_cost forward = step->layer->cost(step, p);
     const bool back = event->pass == PASS_BACKWARD_INPUT;
-    const double *v = cost->machine->value;
 
     if (step->layer->kind == LAYER_LINEAR ||
         step->layer->kind == LAYER_HEAD ||
@@ -57,7 +56,7 @@ static void event_cost(const struct cost *cost, const struct stage *stage,
 
         if (event->pass == PASS_BACKWARD_WEIGHT) return;
         out->seconds[CAUSE_ATTENTION] +=
-            flops / (v[M_PEAK_32] * cost_threads(cost) * v[M_ATTENTION]);
+            flops / cost_attention_rate(cost);
     } else {
         cost_moved(cost, forward.bytes_moved * (back ? 1.7 : 1), out);
     }

@@ -196,7 +196,9 @@ static void keep_best(struct hunted *h)
         if (!c->timed || c->prediction.step_s > 1e299) continue;
         if (exactly) {
             checked++;
-            if (!check_exactly(h, c, &grid)) continue;
+            c->refused = !check_exactly(h, c, &grid);
+            if (c->refused) continue;
+            c->score = score_of(h, i);
         } else if (h->grid_stays) {
             break;
         }
@@ -228,6 +230,8 @@ status hunted_run(struct hunted *h)
                                  ? devices / h->request.per_node : 1;
     TRY(search_run(&h->search, &h->request));
     keep_best(h);
+    if (h->kept_count > 0 && h->request.objective != OBJECTIVE_MEMORY)
+        search_settle(&h->search, h->kept[0]);
     h->seconds = 1e-9 * (double)(meter_now_ns() - began + 1);
     return OK;
 }

@@ -107,6 +107,26 @@ expect "the cheapest number of ranks" 0 "candidates" search small.yaml \
     --machine cpu --ranks 4 --objective cost
 expect "the least memory" 0 "candidates" search small.yaml --machine cpu \
     --ranks 4 --objective memory --top 2
+# The winner's own values never lose against it: its tables and its sentence are
+# made after the exact plans have chosen it.
+preset=$tree/examples/presets/llama3_8b.yaml
+lockstep search $preset --machine h100 --nodes 1 --top 1 >out 2>err
+tensor=$(sed -n 's/^mesh: {tensor: \([0-9]*\),.*/\1/p' out)
+if grep -q "^  tensor $tensor .*: the best has it$" out; then
+    ok "the best has its own values"
+else bad "the best has its own values" "tensor '$tensor'" out; fi
+# Two ways to the time of one layout: closed forms, and the executor's lists.
+near() { # FILE KEY: the number, to three digits
+    sed -n "s/^ *\"$2\": \([0-9.]*\).*/\1/p" "$1" | head -n 1
+}
+own="plan $preset --ranks 8 --set mesh.data=4 --set mesh.tensor=2 --machine h100"
+lockstep $own --nodes 1 --time --json >own.json 2>err
+lockstep $own --nodes 1 --time --as torchtitan --json >closed.json 2>err
+if awk -v a="$(near own.json step_s)" -v b="$(near closed.json step_s)" \
+       'BEGIN { exit !(a > 0.7 * b && b > 0.7 * a) }'; then
+    ok "lists and closed forms agree about the step"
+else bad "lists and closed forms agree about the step" \
+         "$(near own.json step_s) and $(near closed.json step_s) s" err; fi
 expect "a large search" 0 "Why: " search gpt.yaml --machine a100-80 \
     --nodes 8 --as megatron --top 3
 
@@ -178,7 +198,7 @@ for preset in "$tree"/examples/presets/*.yaml; do
         --set validate.sequences=8 --set optimizer.warmup=0
 done
 # The clock with the measured times of a trace gives the measured step.
-# (Another process may take a core between two instructions: three attempts.)
+# (Another process may take a core between two instructions: eight attempts.)
 replays() { # RANKS
     local traced="small.yaml --ranks $1 --set model.vocab=300"
     local trace=trace.json
@@ -190,11 +210,16 @@ replays() { # RANKS
         --set validate.sequences=8 --set optimizer.warmup=0
     lockstep simulate $traced --machine machine.json --replay $trace --json \
         >replay.json 2>err
+    replays_well
+}
+replays_well() {
     awk -F'[:,]' '/"replay_error"/ { found = 1; bad = $2 > 0.01 || $2 < -0.01 }
         END { exit !found || bad }' replay.json
 }
 for ranks in 1 2; do
-    if replays $ranks || replays $ranks || replays $ranks; then
+    tries=1
+    until replays $ranks || [ $tries = 8 ]; do tries=$((tries + 1)); done
+    if replays_well; then
         ok "replay of $ranks rank(s) within 1%"
     else bad "replay of $ranks rank(s) within 1%" "$(cat err)" replay.json; fi
 done
