@@ -136,8 +136,9 @@ static status write_picture(const struct asked *asked, const char *name,
              asked->schedule.stages, asked->schedule.microbatches,
              (double)asked->simulation.end_ns / ns_per_ms,
              asked->simulation.bubble_rate, asked->simulation.idle_share);
-    TRY_GOTO(done, result, timeline_draw_svg(&asked->simulation.timeline,
-                                             &asked->schedule, title, &text));
+    TRY_GOTO(done, result, timeline_draw_svg(
+        &(struct timeline_drawing){&asked->simulation.timeline, NULL, title},
+        &asked->schedule, &text));
     TRY_GOTO(done, result, file_write_named(path, text.bytes, text.length));
 done:
     text_free(&text);

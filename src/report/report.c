@@ -395,6 +395,37 @@ done:
     return result;
 }
 
+/* The step that was predicted, and where it went wrong. */
+static status prediction_section(struct text *out,
+                                 const struct report_input *input)
+{
+    const struct report_prediction *p = input->prediction;
+
+    if (p == NULL || p->steps == 0) return OK;
+    TRY(text_append_string(out, "<h2>Prediction beside measurement</h2>\n"
+                                "<div class=\"card\"><p>By "));
+    TRY(escaped(out, p->machine));
+    TRY(text_printf(out, " a step takes %.4g ms; measured: %.4g ms, the mean "
+                         "of %lld. The prediction is %+.1f%% off; %.0f%% of "
+                         "its critical path is neither measured nor fitted."
+                         "</p>\n", p->predicted_ms, p->measured_ms,
+                    (long long)p->steps,
+                    100 * (p->predicted_ms / p->measured_ms - 1),
+                    100 * p->guessed_share));
+    if (p->count > 0)
+        TRY(text_append_string(out, "<table>\n<tr><th>largest differences of "
+                                    "rank 0, with waiting</th><th>instruction"
+                                    "</th><th>measured, ms</th><th>predicted, "
+                                    "ms</th></tr>\n"));
+    for (int i = 0; i < p->count; i++)
+        TRY(text_printf(out, "<tr><td>%s</td><td>%d</td><td>%.4g</td>"
+                             "<td>%.4g</td></tr>\n", p->items[i].what,
+                        p->items[i].instruction, p->items[i].measured_ms,
+                        p->items[i].predicted_ms));
+    if (p->count > 0) TRY(text_append_string(out, "</table>\n"));
+    return text_append_string(out, "</div>\n");
+}
+
 static status profile_section(struct text *out,
                               const struct report_input *input)
 {
@@ -527,6 +558,7 @@ static status page(struct text *out, const struct report_input *input,
     TRY(facts(out, "machine", input->machine, input->machine_count));
     TRY(text_append_string(out, "</div>\n"));
     TRY(layers_html(out, input->layers_path));
+    TRY(prediction_section(out, input));
     TRY(profile_section(out, input));
     TRY(memory(out, input));
     TRY(options(out, input->options));

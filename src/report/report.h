@@ -18,6 +18,21 @@ struct report_memory {
     int64_t bytes;
 };
 
+/* An instruction of rank 0, mean over the measured steps. */
+enum { REPORT_DIFFERENCES = 3 };
+struct report_difference {
+    int instruction;
+    char what[64];            /* "F of stage 0, micro-batch 2" */
+    double measured_ms, predicted_ms;
+};
+struct report_prediction {
+    const char *machine;
+    double predicted_ms, measured_ms, guessed_share;
+    int64_t steps;            /* measured; 0: none */
+    struct report_difference items[REPORT_DIFFERENCES]; /* largest first */
+    int count;
+};
+
 /* Everything is borrowed for the call; texts may be NULL. */
 struct report_input {
     const char *title;        /* "runs/first" */
@@ -38,6 +53,7 @@ struct report_input {
     const struct options_set *options;  /* NULL: left out */
     const char *prompt, *sample;        /* text that the model wrote */
     const struct profile *profile;      /* of rank 0; NULL: none */
+    const struct report_prediction *prediction; /* NULL: none */
     const double *rank_kinds;           /* [ranks][METER_KINDS] ms */
     int ranks;
 };

@@ -165,13 +165,14 @@ static status svg_legend(struct text *out, bool others, bool whole)
                        whole ? "; here both are one piece" : "");
 }
 
+/* Row `row` of the picture. */
 static status svg_span(struct text *out, const struct schedule *s,
-                       const struct timeline_span *span, double scale)
+                       const struct timeline_span *span, int row, double scale)
 {
     const double x = LEFT + (double)span->begin_ns * scale;
     const double width = (double)(span->end_ns - span->begin_ns) * scale;
     const bool other = is_other(s, span);
-    const int y = TOP + span->rank * ROW;
+    const int y = TOP + row * ROW;
     const int kind = span->action.kind;
     const int digits = span->action.microbatch < 10 ? 1
                        : span->action.microbatch < 100 ? 2 : 4;
@@ -193,14 +194,22 @@ static status svg_span(struct text *out, const struct schedule *s,
                        span->action.microbatch);
 }
 
-static status svg_axis(struct text *out, int ranks, int64_t end, double scale)
+/* `each`: rows of a rank; the second is predicted. */
+static status svg_axis(struct text *out, int ranks, int each, int64_t end,
+                       double scale)
 {
-    const int y = TOP + ranks * ROW;
+    const int y = TOP + ranks * each * ROW;
 
-    for (int rank = 0; rank < ranks; rank++)
-        TRY(text_printf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"end\">"
-                             "rank %d</text>\n", LEFT - 8,
-                        TOP + rank * ROW + TEXT_ROOM, rank));
+    for (int row = 0; row < ranks * each; row++)
+        if (row % each == 0)
+            TRY(text_printf(out, "<text x=\"%d\" y=\"%d\" "
+                                 "text-anchor=\"end\">rank %d</text>\n",
+                            LEFT - 8, TOP + row * ROW + TEXT_ROOM,
+                            row / each));
+        else
+            TRY(text_printf(out, "<text x=\"%d\" y=\"%d\" fill=\"#555\" "
+                                 "text-anchor=\"end\">predicted</text>\n",
+                            LEFT - 8, TOP + row * ROW + TEXT_ROOM));
     for (int i = 0; end > 0 && i * tick_ns(end) <= (double)end; i++) {
         const double ns = i * tick_ns(end);
 
@@ -215,13 +224,17 @@ static status svg_axis(struct text *out, int ranks, int64_t end, double scale)
                        LEFT + WIDTH + 24, y + 20);
 }
 
-status timeline_draw_svg(const struct timeline *timeline,
-                         const struct schedule *schedule, const char *title,
-                         struct text *out)
+status timeline_draw_svg(const struct timeline_drawing *drawing,
+                         const struct schedule *schedule, struct text *out)
 {
-    const int64_t end = timeline_end_ns(timeline);
+    const struct timeline *timeline = drawing->timeline;
+    const struct timeline *predicted = drawing->predicted;
+    const int each = predicted != NULL ? 2 : 1;
+    const int64_t measured_end = timeline_end_ns(timeline);
+    const int64_t other_end = each > 1 ? timeline_end_ns(predicted) : 0;
+    const int64_t end = measured_end > other_end ? measured_end : other_end;
     const double scale = end > 0 ? WIDTH / (double)end : 0;
-    const int height = TOP + schedule->ranks * ROW + BELOW;
+    const int height = TOP + schedule->ranks * each * ROW + BELOW;
     const bool others = schedule->stages > schedule->ranks ||
                         schedule->turned < schedule->microbatches;
 
@@ -232,14 +245,18 @@ status timeline_draw_svg(const struct timeline *timeline,
                          "fill=\"#fff\"/>\n"
                          "<text x=\"%d\" y=\"24\" font-size=\"15\">",
                     WIDTH + LEFT + 60, height, LEFT));
-    TRY(svg_text(out, title));
+    TRY(svg_text(out, drawing->title));
     TRY(text_append_string(out, "</text>\n"));
     TRY(svg_legend(out, others, is_whole(timeline)));
     TRY(text_printf(out, "<rect x=\"%d\" y=\"%d\" width=\"%d\" "
                          "height=\"%d\" fill=\"#eee\"/>\n", LEFT, TOP - 2,
-                    WIDTH, schedule->ranks * ROW));
+                    WIDTH, schedule->ranks * each * ROW));
     for (int i = 0; i < timeline->count; i++)
-        TRY(svg_span(out, schedule, &timeline->spans[i], scale));
-    TRY(svg_axis(out, schedule->ranks, end, scale));
+        TRY(svg_span(out, schedule, &timeline->spans[i],
+                     timeline->spans[i].rank * each, scale));
+    for (int i = 0; each > 1 && i < predicted->count; i++)
+        TRY(svg_span(out, schedule, &predicted->spans[i],
+                     predicted->spans[i].rank * each + 1, scale));
+    TRY(svg_axis(out, schedule->ranks, each, end, scale));
     return text_append_string(out, "</svg>\n");
 }

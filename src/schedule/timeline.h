@@ -30,9 +30,13 @@ void timeline_free(struct timeline *timeline);
 status timeline_draw_text(const struct timeline *timeline,
                           const struct schedule *schedule, int columns,
                           struct text *out);
-/* `title` stands above. */
-status timeline_draw_svg(const struct timeline *timeline,
-                         const struct schedule *schedule, const char *title,
-                         struct text *out);
+/* The title stands above; under each rank's row one of what was predicted, if
+ * anything was. */
+struct timeline_drawing {
+    const struct timeline *timeline, *predicted; /* NULL: none */
+    const char *title;
+};
+status timeline_draw_svg(const struct timeline_drawing *drawing,
+                         const struct schedule *schedule, struct text *out);
 
 #endif

@@ -173,11 +173,13 @@ status executor_run(struct executor *executor,
     loss_begin(&executor->loss);
     loss_begin(&executor->z_loss);
     for (int i = 0; i < list->count; i++) {
+        if (executor->marks != NULL) executor->marks[i] = meter_now_ns();
         const status result = perform(executor, list, i);
 
         if (result != OK)
             return give_up(executor, result, list->items[i].kind >= DO_LOSS);
     }
+    if (executor->marks != NULL) executor->marks[list->count] = meter_now_ns();
     meter_instruction(-1);
     return OK;
 }

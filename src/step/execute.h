@@ -43,6 +43,8 @@ struct executor {
     int64_t *began;              /* owned, [chunks]: F, B or W, ns */
     struct loss_sum loss, z_loss; /* of the last step */
     struct timeline *timeline;   /* of F, B and W from now on; NULL: none */
+    int64_t *marks;              /* borrowed, [step.count + 1] ns: when each
+                                  * instruction of a step began; NULL: none */
     int64_t began_ns;            /* when the timeline is at 0 */
     double data_s;               /* of the last step, making batches */
     const struct sample_source *source;

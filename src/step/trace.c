@@ -46,7 +46,9 @@ static void put_times(struct trace *trace, const struct pipeline *p)
 {
     const int first = actions_before(&p->schedule, p->rank);
 
-    for (int i = 0; i < trace->timeline.count; i++) {
+    const int most = actions_before(&p->schedule, p->rank + 1) - first;
+
+    for (int i = 0; i < trace->timeline.count && i < most; i++) {
         const struct timeline_span *span = &trace->timeline.spans[i];
 
         trace->times[VALUES * (first + i)] = (double)span->begin_ns;
@@ -79,7 +81,7 @@ static status take_times(struct trace *trace, const struct schedule *s)
 }
 
 status trace_end(struct trace *trace, struct train_step *step,
-                 const char *title, const char *path)
+                 const struct trace_picture *picture)
 {
     const struct pipeline *p = step->pipeline;
     const struct place *place = &step->team->place;
@@ -93,9 +95,10 @@ status trace_end(struct trace *trace, struct train_step *step,
     TRY(team_join(step->team, trace->times, trace_values(&p->schedule)));
     if (team_rank(step->team) > 0) return OK;
     TRY_GOTO(done, result, take_times(trace, &p->schedule));
-    TRY_GOTO(done, result, timeline_draw_svg(&trace->timeline, &p->schedule,
-                                             title, &svg));
-    if (file_write_named(path, svg.bytes, svg.length) != OK) {
+    TRY_GOTO(done, result, timeline_draw_svg(
+        &(struct timeline_drawing){&trace->timeline, picture->predicted,
+                                   picture->title}, &p->schedule, &svg));
+    if (file_write_named(picture->path, svg.bytes, svg.length) != OK) {
         /* A picture is no reason to end a run. */
         LOG(WARNING, "trace", "no picture: %s", status_message());
         status_clear();

@@ -15,11 +15,15 @@ struct trace {
 int64_t trace_values(const struct schedule *schedule);
 /* Room for a step's actions; they are recorded from the next one on. */
 status trace_begin(struct trace *trace, struct train_step *step);
+struct trace_picture {
+    const char *title, *path;
+    const struct timeline *predicted; /* rank 0's; NULL: none */
+};
 /* After that step: draws the actions of all stages for the first share of the
- * batch into `path`, which rank 0 writes. Collective over the world; ranks of
- * other machines have other clocks. */
+ * batch, and the predicted ones under them, into a file that rank 0 writes.
+ * Collective over the world; ranks of other machines have other clocks. */
 status trace_end(struct trace *trace, struct train_step *step,
-                 const char *title, const char *path);
+                 const struct trace_picture *picture);
 void trace_free(struct trace *trace);
 
 #endif

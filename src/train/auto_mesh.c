@@ -5,61 +5,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "base/file.h"
 #include "comm/launch.h"
-#include "planner/this_machine.h"
 #include "setup/agreement.h"
 #include "setup/setup.h"
 #include "train/hunted.h"
+#include "train/run_machine.h"
 
 enum { TOP = 8, AXES = 4 };
 
 static bool is_asked(const struct options *o)
 {
     return strcmp(o->mesh.layout, "auto") == 0;
-}
-
-/* A launcher may give each process a part of the cores. */
-static status check_key(const struct machine *machine)
-{
-    const char *cores = strrchr(machine->key, ',');
-    const size_t name = cores != NULL ? (size_t)(cores - machine->key) : 0;
-    char key[MACHINE_KEY_BYTES];
-    status code;
-
-    this_machine_key(key);
-    if (machine->key[0] == 0 || strcmp(machine->key, key) == 0 ||
-        (launch_rank() >= 0 && name > 0 &&
-         strncmp(machine->key, key, name + 1) == 0))
-        return OK;
-    code = status_fail(ERR_CONFIG, __FILE__, __LINE__,
-                       "machine: this profile was measured on \"%s\"; this "
-                       "machine is \"%s\"", machine->key, key);
-    return status_hint(code, "lockstep calibrate measures this machine");
-}
-
-/* The option `machine`, or the run's own copy of a profile. ERR_MISSING:
- * neither is there. */
-static status run_machine_open(struct machine *machine, const struct options *o)
-{
-    const char *what = o->machine;
-    char path[PATH_BYTES];
-    status result;
-
-    *machine = (struct machine){0};
-    path[0] = 0;
-    if (o->run.dir[0] != 0)
-        TRY(path_join(path, sizeof path, o->run.dir, "machine.json"));
-    if (path[0] != 0 && file_exists(path) &&
-        (what[0] == 0 || (!machine_is_preset(what) && !file_exists(what))))
-        what = path;
-    if (what[0] == 0)
-        FAIL(ERR_MISSING, "machine: no profile of this machine");
-    TRY(machine_open(machine, &(struct machine_choice){
-        .what = what, .foreign = true, .where = "machine"}));
-    result = check_key(machine);
-    if (result != OK) machine_free(machine);
-    return result;
 }
 
 /* ---- what is set already ---- */
@@ -241,7 +197,7 @@ static status open_machine(const struct auto_mesh *request,
                            struct machine *machine, bool *preset, bool *owned)
 {
     const struct options *o = &request->set->values;
-    status result;
+    bool there;
 
     *preset = *owned = false;
     if (request->machine != NULL) {
@@ -249,9 +205,8 @@ static status open_machine(const struct auto_mesh *request,
         return OK;
     }
     *owned = true;
-    result = run_machine_open(machine, o);
-    if (result != ERR_MISSING || o->machine[0] != 0) return result;
-    status_clear();
+    TRY(run_machine_open(machine, o, &there));
+    if (there) return OK;
     *preset = true;
     TRY(machine_open(machine, &(struct machine_choice){.what = "cpu"}));
     machine->value[M_DEVICES] = (double)sysconf(_SC_NPROCESSORS_ONLN);

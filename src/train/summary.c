@@ -354,7 +354,7 @@ static status write_report(const struct closing *c)
         .memory = memory, .memory_count = rows,
         .memory_picture = picture.bytes, .options = c->setup->set,
         .profile = c->profiler->profile, .rank_kinds = c->profiler->kinds,
-        .ranks = c->profiler->ranks,
+        .prediction = c->prediction, .ranks = c->profiler->ranks,
         .prompt = "", .sample = sample.bytes};
 
     result = drawn == OK ? report_write(&input, c->run->report) : drawn;
@@ -387,10 +387,25 @@ static status print_json(const struct closing *c)
     return result;
 }
 
+static void print_prediction(const struct report_prediction *p)
+{
+    if (p->steps == 0) return;
+    fprintf(stderr, "predicted %.4g ms a step by %s; measured %.4g ms, the "
+                    "mean of %lld: %+.1f%%\n", p->predicted_ms, p->machine,
+            p->measured_ms, (long long)p->steps,
+            100 * (p->predicted_ms / p->measured_ms - 1));
+    for (int i = 0; i < p->count; i++)
+        fprintf(stderr, "%s instruction %d, %s: %.4g ms measured, %.4g "
+                        "predicted\n", i == 0 ? "differs  " : "         ",
+                p->items[i].instruction, p->items[i].what,
+                p->items[i].measured_ms, p->items[i].predicted_ms);
+}
+
 status closing_report(const struct closing *closing)
 {
     const status result = write_report(closing);
 
+    if (closing->prediction != NULL) print_prediction(closing->prediction);
     if (closing->result != OK) return OK; /* its own trace stands */
     TRY(result);
     if (closing->json) return print_json(closing);

@@ -8,6 +8,7 @@
 #include "train/feed.h"
 #include "observe/observe.h"
 #include "observe/profiler.h"
+#include "report/report.h"
 #include "setup/setup.h"
 
 struct closing {
@@ -18,6 +19,7 @@ struct closing {
     status result;  /* of the loop */
     const struct profiler *profiler;
     struct observer *observer;
+    const struct report_prediction *prediction; /* NULL: none */
     bool json;
 };
 

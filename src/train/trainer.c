@@ -22,6 +22,7 @@ static void free_all(struct trainer *t)
     log_stop();
     validation_close(&t->validation);
     trace_free(&t->trace);
+    predicted_free(&t->predicted);
     memory_copy_close(&t->copy);
     background_close(&t->background);
     keeper_free(&t->keeper);
@@ -55,7 +56,11 @@ static status train(struct trainer *t)
         (long long)t->counters.step,
         result == OK ? "finished" : status_message());
     if (!trainer_leads(t)) return result;
+    struct report_prediction prediction;
+
+    predicted_compare(&t->predicted, &prediction);
     const struct closing closing = {
+        .prediction = t->predicted.there ? &prediction : NULL,
         .setup = &t->setup, .pipeline = &t->pipeline, .run = &t->run,
         .step = t->counters.step, .result = result,
         .profiler = &t->profiler, .observer = &t->observer,

@@ -94,6 +94,7 @@ static status write_row(struct trainer *t, const struct made_step *made)
 
     exact_row(t, made, &row);
     row.step_ms = 1e3 * seconds;
+    predicted_note(&t->predicted, t->setup.batch, seconds, &row.predicted_ms);
     row.tokens_per_s = (double)made->tokens / seconds;
     row.peak_fraction = of_peak > 0 ? of_peak : (double)NAN;
     row.data_ms = 1e3 * t->step.data_s;
@@ -224,16 +225,18 @@ static bool due(int64_t step, int64_t every)
 /* A step of a pipeline, drawn: RUN/timeline.svg. The first one is slower. */
 static status traced_step(struct trainer *t)
 {
+    const int ranks = t->setup.mesh.size[AXIS_PIPE];
     char path[PATH_BYTES], title[128];
 
     TRY(trace_begin(&t->trace, &t->step));
     TRY(one_step(t));
     snprintf(title, sizeof title,
-             "measured: step %lld, the %d ranks of rank 0's pipeline, %s",
-             (long long)t->counters.step, t->setup.mesh.size[AXIS_PIPE],
-             t->setup.set->values.schedule.name);
+             "measured: step %lld, the %d rank%s of rank 0's pipeline, %s",
+             (long long)t->counters.step, ranks, ranks > 1 ? "s" : "",
+             ranks > 1 ? t->setup.set->values.schedule.name : "no pipeline");
     TRY(path_join(path, sizeof path, t->run.path, "timeline.svg"));
-    return trace_end(&t->trace, &t->step, title, path);
+    return trace_end(&t->trace, &t->step, &(struct trace_picture){
+        title, path, t->predicted.numbered ? &t->predicted.timeline : NULL});
 }
 
 static status stopped(const struct trainer *t)
@@ -295,7 +298,6 @@ static status end_step(struct trainer *t)
 status trainer_loop(struct trainer *t)
 {
     const int64_t second = t->counters.step + 1;
-    const bool pipeline = t->setup.mesh.size[AXIS_PIPE] > 1;
 
     signals_stepping();
     trainer_save_begin(t);
@@ -305,7 +307,7 @@ status trainer_loop(struct trainer *t)
     board_phase(BOARD_STEPS);
     while (t->counters.step < t->setup.rate.steps) {
         TRY(trainer_use_batch(t, trainer_batch(t, t->counters.step)));
-        TRY(pipeline && t->counters.step == second ? traced_step(t)
+        TRY(t->traces && t->counters.step == second ? traced_step(t)
                                                    : one_step(t));
         if (!t->made) continue;
         if (probe_again(t->counters.step)) trainer_measure_peak(t);

@@ -227,6 +227,9 @@ static status open_run(struct trainer *t)
     if (trainer_leads(t)) {
         result = try_address(t);
         if (result == OK)
+            result = predicted_open(&t->predicted, &t->setup,
+                                    mesh_ranks(&t->setup.mesh));
+        if (result == OK)
             result = t->request->resume ? run_dir_resume(&t->run, directory)
                                         : run_dir_create(&t->run, directory);
         if (result == OK) result = open_log(t, directory);
@@ -341,6 +344,7 @@ static status begin(struct trainer *t)
     if (t->copy.resumed)
         return trainer_open_files(t, t->counters.step);
     TRY(store_configuration(t));
+    TRY(predicted_store(&t->request->set->values, t->run.path));
     TRY(launched_write(t->run.path, team_size(&t->team)));
     return trainer_open_files(t, t->counters.step > 0 ? t->counters.step : -1);
 }
@@ -391,6 +395,7 @@ status trainer_use_batch(struct trainer *t, int64_t batch)
     background_leave(&t->background);
     keeper_free(&t->keeper);
     TRY(ramped_switch(&t->pipeline, &t->step, &t->setup, batch));
+    TRY(predicted_watch(&t->predicted, &t->step.executor, batch));
     LOG(DEBUG, "train", "a batch of %lld from step %lld on",
         (long long)batch, (long long)t->counters.step + 1);
     return use_pipeline(t);
@@ -443,6 +448,10 @@ status trainer_open(struct trainer *t)
     TRY(team_agree(&t->team, begin(t)));
     TRY(trainer_policy_load(t));
     TRY(team_agree(&t->team, observe(t)));
+    TRY(predicted_watch(&t->predicted, &t->step.executor,
+                        t->setup.batch));
+    t->traces = t->predicted.numbered || t->setup.mesh.size[AXIS_PIPE] > 1;
+    TRY(team_most(&t->team, &t->traces));
     t->profiler.trace = t->request->trace;
     t->profiler.title = t->request->set->values.run.dir;
     return profiler_build(&t->profiler, &t->team,

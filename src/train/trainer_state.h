@@ -7,6 +7,7 @@
 
 #include "train/background.h"
 #include "train/feed.h"
+#include "train/predicted.h"
 #include "train/run_state.h"
 #include "train/memory_copy.h"
 #include "observe/ledger.h"
@@ -29,6 +30,8 @@ struct trainer {
     struct validation validation;
     struct train_step step;
     struct trace trace;   /* of a pipeline's second step here */
+    struct predicted predicted; /* of rank 0 */
+    int traces;           /* a step is drawn: all ranks know it */
     struct profiler profiler;
     struct keeper keeper;
     struct run_dir run;

@@ -46,7 +46,8 @@ TEST(svg_has_a_box_a_span_and_safe_words)
 
     IS_OK(schedule_build(&schedule, "1f1b", 2, 1));
     fill(&timeline);
-    IS_OK(timeline_draw_svg(&timeline, &schedule, "a<b & \"c\"", &text));
+    IS_OK(timeline_draw_svg(&(struct timeline_drawing){
+        &timeline, NULL, "a<b & \"c\""}, &schedule, &text));
     CHECK(strstr(text.bytes, "a&lt;b &amp; \"c\"") != NULL);
     CHECK(strstr(text.bytes, "<title>instruction 23</title>") != NULL);
     for (const char *at = text.bytes; (at = strstr(at, "<rect")); at++)
@@ -67,7 +68,8 @@ TEST(nothing_is_drawn_of_an_empty_timeline)
     IS_OK(schedule_build(&schedule, "1f1b", 1, 1));
     IS_OK(timeline_draw_text(&timeline, &schedule, 4, &text));
     CHECK(strncmp(text.bytes, "rank 0   |....|\n", 16) == 0);
-    IS_OK(timeline_draw_svg(&timeline, &schedule, "", &text));
+    IS_OK(timeline_draw_svg(&(struct timeline_drawing){
+        &timeline, NULL, ""}, &schedule, &text));
     text_free(&text);
     schedule_free(&schedule);
 }

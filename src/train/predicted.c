@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* predicted.c - the predicted step beside the measured one. */
+#include "train/predicted.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "comm/launch.h"
+#include "step/execute.h"
+#include "train/run_machine.h"
+
+/* ---- the prediction ---- */
+
+/* A pass may be several instructions: one span, with the number of the last,
+ * as the executor measures it. */
+static status draw_span(struct timeline *timeline,
+                        const struct timeline_span *span)
+{
+    for (int i = timeline->count - 1; i >= 0; i--) {
+        struct timeline_span *s = &timeline->spans[i];
+
+        if (s->rank != span->rank) break;
+        if (s->action.kind != span->action.kind ||
+            s->action.stage != span->action.stage ||
+            s->action.microbatch != span->action.microbatch)
+            continue;
+        s->end_ns = span->end_ns;
+        s->instruction = span->instruction;
+        return OK;
+    }
+    return timeline_add(timeline, *span);
+}
+
+/* F, B and W of the pipeline, each with the number of its instruction. */
+static status draw_items(struct predicted *p)
+{
+    for (int rank = 0; rank < p->steps.lists.ranks; rank++) {
+        const struct timed_list *list = &p->steps.lists.lists[rank];
+
+        for (int i = 0; i < list->count; i++) {
+            const struct timed *t = &list->items[i];
+            const enum step_item item = p->steps.items[t->kind];
+            const enum action_kind kind =
+                item == ITEM_F   ? ACTION_FORWARD
+                : item == ITEM_W ? ACTION_BACKWARD_WEIGHT
+                                 : ACTION_BACKWARD_INPUT;
+
+            if (item > ITEM_BACKWARD) continue;
+            TRY(draw_span(&p->timeline, &(struct timeline_span){
+                {.kind = (int8_t)kind, .stage = (int16_t)t->stage,
+                 .microbatch = t->microbatch},
+                rank, (int64_t)(1e9 * t->begin), (int64_t)(1e9 * t->end),
+                t->number}));
+        }
+    }
+    return OK;
+}
+
+static status predict_run(struct predicted *p, struct forecast *f)
+{
+    struct prediction prediction;
+    const struct weather weather = {.slow = NULL};
+    struct cost cost;
+
+    TRY(forecast_model(f));
+    TRY(layout_from_options(&f->layout, &(struct layout_request){
+        &f->set.values, &f->shape, &f->machine, AS_LOCKSTEP, f->ranks,
+        f->nodes, f->blocks}));
+    cost = forecast_cost(f);
+    TRY(forecast_steps(f, &p->steps));
+    TRY(predict_steps(&prediction, &p->steps, &cost, &weather));
+    p->step_s = prediction.step_s;
+    p->guessed_share = prediction.guessed_share;
+    p->numbered = f->walked;
+    return f->walked ? draw_items(p) : OK;
+}
+
+status predicted_open(struct predicted *p, const struct setup *setup,
+                      int ranks)
+{
+    const char *launcher = launch_command();
+    struct forecast f = {.ranks = ranks, .set = *setup->set};
+    bool there;
+    status result;
+
+    *p = (struct predicted){.batch = setup->batch};
+    TRY(run_machine_open(&f.machine, &setup->set->values, &there));
+    if (!there) return OK;
+    f.nodes = launcher == NULL || strncmp(launcher, "lockstep", 8) == 0;
+    f.set.values.train.micro_batch = setup->request.micro_batch;
+    snprintf(p->machine, sizeof p->machine, "%s", f.machine.name);
+    result = predict_run(p, &f);
+    machine_free(&f.machine);
+    p->there = result == OK;
+    if (result == OK) return OK;
+    /* A run is not refused because nobody can say how long it takes. */
+    fprintf(stderr, "notice    no prediction: %s\n", status_message());
+    status_clear();
+    predicted_free(p);
+    return OK;
+}
+
+status predicted_store(const struct options *o, const char *run)
+{
+    struct text text = {0};
+    struct machine machine;
+    char path[PATH_BYTES];
+    bool there;
+    status result;
+
+    TRY(run_machine_open(&machine, o, &there));
+    if (!there) return OK;
+    TRY_GOTO(done, result, machine_write(&machine, &text));
+    TRY_GOTO(done, result, path_join(path, sizeof path, run, RUN_MACHINE));
+    result = file_write_atomic(path, text.bytes, text.length);
+done:
+    text_free(&text);
+    machine_free(&machine);
+    return result;
+}
+
+/* ---- the measurement ---- */
+
+status predicted_watch(struct predicted *p, struct executor *executor,
+                       int64_t batch)
+{
+    void *marks = NULL, *seconds = NULL;
+
+    executor->marks = NULL;
+    /* Another list than was predicted: nothing to join. */
+    if (!p->there || !p->numbered || batch != p->batch ||
+        executor->step.count != p->steps.lists.lists[0].count)
+        return OK;
+    p->list = &executor->step;
+    p->count = executor->step.count;
+    memory_free(p->marks);
+    memory_free(p->seconds);
+    TRY(memory_take((size_t)p->count + 1, sizeof *p->marks, &marks));
+    p->marks = marks;
+    TRY(memory_take((size_t)p->count, sizeof *p->seconds, &seconds));
+    p->seconds = seconds;
+    executor->marks = p->marks;
+    return OK;
+}
+
+void predicted_note(struct predicted *p, int64_t batch, double seconds,
+                    double *ms)
+{
+    *ms = (double)NAN;
+    if (!p->there || batch != p->batch) return;
+    *ms = 1e3 * p->step_s;
+    if (p->measured++ == 0) return; /* the first is slower */
+    p->measured_s += seconds;
+    for (int i = 0; i < p->count && p->marks != NULL; i++)
+        p->seconds[i] += 1e-9 * (double)(p->marks[i + 1] - p->marks[i]);
+}
+
+/* ---- the comparison ---- */
+
+static void name_item(const struct predicted *p, int number, char *out,
+                      size_t size)
+{
+    const struct timed *t = &p->steps.lists.lists[0].items[number];
+    const char *what =
+        instruction_rows[p->list->items[number].kind].name;
+
+    if (t->stage >= 0 && t->microbatch >= 0)
+        snprintf(out, size, "%s of stage %d, micro-batch %d", what, t->stage,
+                 t->microbatch);
+    else
+        snprintf(out, size, "%s of the step", what);
+}
+
+/* Keeps the differences that are largest, the first of them the most. */
+static void keep(struct report_prediction *out,
+                 const struct report_difference *d)
+{
+    const double far = fabs(d->measured_ms - d->predicted_ms);
+    int at = out->count < REPORT_DIFFERENCES ? out->count++
+                                             : REPORT_DIFFERENCES;
+
+    for (; at > 0 && fabs(out->items[at - 1].measured_ms -
+                          out->items[at - 1].predicted_ms) < far; at--)
+        if (at < REPORT_DIFFERENCES) out->items[at] = out->items[at - 1];
+    if (at < REPORT_DIFFERENCES) out->items[at] = *d;
+}
+
+void predicted_compare(const struct predicted *p,
+                       struct report_prediction *out)
+{
+    const double steps = (double)(p->measured - 1);
+    double before = 0;
+
+    *out = (struct report_prediction){
+        .machine = p->machine, .predicted_ms = 1e3 * p->step_s,
+        .guessed_share = p->guessed_share};
+    if (!p->there || steps < 1) return;
+    out->steps = p->measured - 1;
+    out->measured_ms = 1e3 * p->measured_s / steps;
+    for (int i = 0; i < p->count && p->marks != NULL; i++) {
+        const struct timed *t = &p->steps.lists.lists[0].items[i];
+        const bool serial = t->lane == CLOCK_COMPUTE ||
+                            t->lane == CLOCK_HOST;
+        struct report_difference d = {.instruction = i};
+
+        d.measured_ms = 1e3 * p->seconds[i] / steps;
+        if (serial) {
+            d.predicted_ms = 1e3 * (t->end > before ? t->end - before : 0);
+            before = t->end > before ? t->end : before;
+        }
+        name_item(p, i, d.what, sizeof d.what);
+        keep(out, &d);
+    }
+}
+
+void predicted_free(struct predicted *p)
+{
+    steps_free(&p->steps);
+    timeline_free(&p->timeline);
+    memory_free(p->marks);
+    memory_free(p->seconds);
+    *p = (struct predicted){.there = false};
+}

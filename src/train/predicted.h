@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* predicted.h - the predicted step beside the measured one, while a run goes
+ * on: of rank 0, where the run has a machine (option `machine`, or its own
+ * copy, RUN/machine.json).
+ *
+ * An instruction of the executor's list and an item of the clock's list have
+ * the same number. Of those that follow each other on the rank's own thread,
+ * both take from the end of the one before to their own end, waiting included:
+ * so the differences add up to that of the step. */
+#ifndef LOCKSTEP_TRAIN_PREDICTED_H
+#define LOCKSTEP_TRAIN_PREDICTED_H
+
+#include "report/report.h"
+#include "schedule/timeline.h"
+#include "setup/setup.h"
+#include "step/step.h"
+#include "train/forecast.h"
+
+struct predicted {
+    bool there;
+    char machine[MACHINE_NAME_BYTES];
+    double step_s, guessed_share;
+    int64_t batch;          /* of the step that was predicted */
+    struct steps steps;     /* owned; with the times of every item */
+    bool numbered;          /* its items are the executor's instructions */
+    struct timeline timeline; /* owned: F, B and W of rank 0's pipeline */
+    int64_t *marks;         /* owned, [count + 1] ns: when each began */
+    double *seconds;        /* owned, [count]: sums of the measured steps */
+    const struct step_list *list; /* borrowed */
+    int count;              /* instructions of rank 0 */
+    int64_t measured;       /* steps; the first of the process is left out */
+    double measured_s;      /* their sum */
+};
+
+/* On rank 0, before there is a run. ERR_CONFIG, ERR_FORMAT, ERR_MISSING: the
+ * machine cannot be read. A step that cannot be predicted is one notice. */
+status predicted_open(struct predicted *predicted, const struct setup *setup,
+                      int ranks);
+/* Keeps the machine in the run. */
+status predicted_store(const struct options *options, const char *run);
+/* The executor marks its instructions from the next step on, if its step is
+ * the one that was predicted. */
+status predicted_watch(struct predicted *predicted, struct executor *executor,
+                       int64_t batch);
+/* After a step of `seconds`; *ms: its prediction, NaN without one. */
+void predicted_note(struct predicted *predicted, int64_t batch, double seconds,
+                    double *ms);
+/* The largest differences, in order; `words` [REPORT_DIFFERENCES]. */
+void predicted_compare(const struct predicted *predicted,
+                       struct report_prediction *out);
+void predicted_free(struct predicted *predicted);
+
+#endif
