@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/file.h"
 #include "comm/launch.h"
+#include "setup/recipe_file.h"
 #include "train/start_tokenizer.h"
 
 static status add(struct assignments *out, const char *assignment)
@@ -122,6 +123,7 @@ status config_read(struct options_set *set, const char *path,
     TRY(scale(set, arguments, &assignments));
     for (int i = 0; i < assignments.count; i++)
         TRY(options_assign(set, assignments.items[i], ORIGIN_COMMAND_LINE));
+    TRY(recipe_file_read(set));
     TRY(bring_model(set));
     return bring_tokenizer(set);
 }

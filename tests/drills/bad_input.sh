@@ -87,6 +87,22 @@ for row in "weights:has too few words" "weihts e4m3 1x32 up:nearest: weights" \
     refused "a recipe's row: ${row%%:*}" 78 "${row#*:}" $few \
         --set "numerics.recipe_rows=[${row%%:*}]"
 done
+# A recipe as a file of the same keys.
+recipe_file() { # TEXT NAME WORDS
+    printf '%b\n' "$1" >recipe.yaml
+    refused "a recipe file: $2" 78 "$3" --set train.dtype=bfloat16 \
+        --set numerics.recipe=recipe.yaml
+}
+recipe_file "train: {lr: 1}" "unknown key" "recipe.yaml:1"
+recipe_file "train: {batch: 9}" "another section" \
+    "train.batch is no key of a recipe"
+recipe_file "numerics: {high_last: 1}" "no recipe" "numerics.recipe is missing"
+recipe_file "numerics: {recipe: a/b.yaml}" "a file again" "is a file again"
+recipe_file "numerics: {recipe: mxfp9}" "unknown recipe" "nearest: mxfp"
+recipe_file "numerics:\n  recipe: mxfp8\n  recipe_rows: [weights e4m9 1x32 up]" \
+    "a wrong row" "nearest: e4m3"
+refused "no recipe file" 66 "gone.yaml" --set train.dtype=bfloat16 \
+    --set numerics.recipe=gone.yaml
 refused "rows beside no recipe" 78 "recipe_rows changes a recipe" \
     --set "numerics.recipe_rows=[hadamard off]"
 refused "blocks beside no recipe" 78 "numerics.recipe is none" \

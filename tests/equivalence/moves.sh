@@ -83,6 +83,19 @@ back recipe2 6
 must resume recipe2 --ranks 2 $(sets mesh.data=1 mesh.tensor=2 mesh.pipe=1 zero=ddp)
 same_as "nvfp4 moved through three layouts" recipe recipe2
 
+# A recipe as a file is the same recipe as its rows; the run keeps what it said.
+printf 'numerics:\n  recipe: mxfp8\n  recipe_rows:\n    - %s\n  high_last: 1\n' \
+    "gradients e5m2 1x32 up" >own.yaml
+must train config.yaml --run own --ranks 2 $(sets $narrow) --set train.steps=6 \
+    --set mesh.data=2 --set numerics.recipe=own.yaml
+rm own.yaml
+back own 3
+must resume own
+must train config.yaml --run own2 $(sets $narrow) --set train.steps=6 \
+    --set numerics.recipe=mxfp8 --set numerics.high_last=1 \
+    --set "numerics.recipe_rows=[gradients e5m2 1x32 up]"
+same_as "a recipe as a file" own own2
+
 # Scales from the steps before: a checkpoint hands the history on, and a step
 # without an update leaves it alone.
 late="$narrow numerics.recipe=fp8-delayed numerics.recipe_history=5 train.on_nan=skip"
