@@ -207,7 +207,7 @@ status quantized_tokens(struct run *run, const struct step *step,
 
     if (role->format == FORMAT_BF16) return OK;
     set_blocks(&call, role, use == USE_WGRAD);
-    set_late(&call, run, late_value(param, use, right));
+    set_late(&call, run, late_value(param, (int)use, right));
     call.out = tensor_2d(right ? room.right : room.left, DTYPE_BF16,
                          x->shape[0], x->shape[1]);
     call.row_spans = fill_tokens(p, x->shape[0], room.rows);
@@ -231,7 +231,7 @@ status quantized_weight(struct run *run, const struct step *step,
     if (role->format == FORMAT_BF16) return OK;
     CHECK(role->rounding == ROUND_NEAREST); /* the step is in no key here */
     set_blocks(&call, role, use == USE_DGRAD);
-    set_late(&call, run, late_value(param, use, true));
+    set_late(&call, run, late_value(param, (int)use, true));
     call.out = tensor_2d(room.right, DTYPE_BF16, w->shape[0], w->shape[1]);
     call.row_spans = fill_features(p, param, true, room.rows);
     call.col_spans = fill_features(p, param, false, room.cols);
