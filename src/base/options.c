@@ -19,6 +19,7 @@
 #define INITIAL_BOOL(value) #value
 #define INITIAL_TEXT(value) value
 #define INITIAL_LIST(value) value
+#define INITIAL_SETS(value) value
 
 const struct option_row option_rows[] = {
 #define TOP_ROW(free, type, field, initial, unit, least, most, help) \
@@ -374,6 +375,7 @@ static status store_typed(struct options_set *set,
                  where, row->name, text);
         return OK;
     case TYPE_TEXT:
+    case TYPE_SETS:
         TRY(arena_copy_text(&set->arena, strstr(row->field, "dtype") == NULL
                                                 ? text
                                                 : options_type_name(text),

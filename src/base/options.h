@@ -21,6 +21,7 @@ struct option_list { const char **items; int count; };
 #define OPTION_TYPE_BOOL bool
 #define OPTION_TYPE_TEXT const char *
 #define OPTION_TYPE_LIST struct option_list
+#define OPTION_TYPE_SETS const char * /* "fsdp", "{states: [shard]}" */
 
 struct options {
 #define TOP(type, field, ...) OPTION_TYPE_##type field;

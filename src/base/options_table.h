@@ -7,7 +7,9 @@
 #include <stddef.h>
 #include "base/options.h"
 
-enum option_type { TYPE_INT, TYPE_REAL, TYPE_BOOL, TYPE_TEXT, TYPE_LIST };
+enum option_type {
+    TYPE_INT, TYPE_REAL, TYPE_BOOL, TYPE_TEXT, TYPE_LIST, TYPE_SETS
+};
 
 /* Whether a value may change when a run resumes; or even differ between
  * ranks. */

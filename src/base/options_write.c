@@ -88,6 +88,7 @@ status option_print(const struct options_set *set,
         TRY(text_append_string(out, *(const bool *)field ? "true" : "false"));
         return OK;
     case TYPE_TEXT:
+    case TYPE_SETS:
         TRY(print_text(out, *(const char *const *)field));
         return OK;
     case TYPE_LIST:
@@ -142,6 +143,7 @@ static void write_value(const struct options_set *set,
     case TYPE_REAL: json_write_real(w, *(const double *)field); break;
     case TYPE_BOOL: json_write_bool(w, *(const bool *)field); break;
     case TYPE_TEXT:
+    case TYPE_SETS:
         json_write_string(w, *(const char *const *)field);
         break;
     case TYPE_LIST:
@@ -180,6 +182,9 @@ static status describe_range(const struct option_row *row, struct text *out)
     case TYPE_BOOL: TRY(text_append_string(out, "true or false")); break;
     case TYPE_TEXT: TRY(text_append_string(out, "text")); break;
     case TYPE_LIST: TRY(text_append_string(out, "list of texts")); break;
+    case TYPE_SETS:
+        TRY(text_append_string(out, "text, or lists with names"));
+        break;
     case TYPE_INT:
     case TYPE_REAL:
         TRY(text_printf(out, "%.16g to %.16g", row->least, row->most));

@@ -159,11 +159,68 @@ static status read_list(struct yaml_reader *r)
     }
 }
 
+/* A value of a mapping: a text, or a list. */
+static status put_value(struct yaml_reader *r, struct text *out)
+{
+    const char *text;
+
+    if (r->event.type == YAML_SEQUENCE_START_EVENT) {
+        TRY(read_list(r));
+        TRY(text_append_string(out, "["));
+        for (int i = 0; i < r->item_count; i++)
+            TRY(text_printf(out, "%s%s", i > 0 ? ", " : "", r->items[i]));
+        return text_append_string(out, "]");
+    }
+    if (r->event.type != YAML_SCALAR_EVENT)
+        FAIL(ERR_CONFIG, "%s%s: names have values or lists, found %s",
+             r->place, r->name, event_words(r->event.type));
+    TRY(scalar_text(r, &text));
+    return text_append_string(out, text);
+}
+
+/* The mapping whose start is the current event, as the text of one line. */
+static status put_sets(struct yaml_reader *r, struct text *out)
+{
+    const char *key, *comma = "";
+
+    TRY(text_append_string(out, "{"));
+    for (;; comma = ", ") {
+        TRY(next(r));
+        if (r->event.type == YAML_MAPPING_END_EVENT)
+            return text_append_string(out, "}");
+        if (r->event.type != YAML_SCALAR_EVENT)
+            FAIL(ERR_CONFIG, "%s%s: expected a name, found %s", r->place,
+                 r->name, event_words(r->event.type));
+        TRY(scalar_text(r, &key));
+        TRY(text_printf(out, "%s%s: ", comma, key));
+        TRY(next(r));
+        TRY(put_value(r, out));
+    }
+}
+
+static status read_sets(struct yaml_reader *r, const struct option_row *row)
+{
+    struct text text = {0};
+    const char *item;
+    status result = put_sets(r, &text);
+
+    if (result == OK) {
+        item = text.bytes;
+        result = option_store(r->set, row,
+                              (struct option_value){&item, 1, false},
+                              r->origin, r->place);
+    }
+    text_free(&text);
+    return result;
+}
+
 static status read_option(struct yaml_reader *r, const struct option_row *row)
 {
     struct option_value value = {0};
     const char *text;
 
+    if (r->event.type == YAML_MAPPING_START_EVENT && row->type == TYPE_SETS)
+        return read_sets(r, row);
     if (r->event.type == YAML_SEQUENCE_START_EVENT) {
         TRY(read_list(r));
         value = (struct option_value){r->items, r->item_count, true};

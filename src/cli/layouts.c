@@ -234,7 +234,7 @@ status layout_options(struct layout *layout, struct arguments *arguments,
     if (strcmp(set->values.mesh.layout, "auto") == 0)
         TRY(options_assign(set, "mesh.layout=given", ORIGIN_COMMAND_LINE));
     TRY(assign_words(layout, set));
-    snprintf(layout->zero, sizeof layout->zero, "%s", set->values.zero);
+    snprintf(layout->zero, sizeof layout->zero, "%.95s", set->values.zero);
     layout->schedule[0] = '\0';
     if (set->values.mesh.pipe > 1)
         snprintf(layout->schedule, sizeof layout->schedule, "%.31s",

@@ -8,7 +8,7 @@
 #include "cli/command.h"
 #include "proof/trial.h"
 
-enum { LAYOUT_BYTES = 256 };
+enum { LAYOUT_BYTES = 384 };
 
 enum verdict {
     VERDICT_EXACT,   /* every bit */
@@ -22,7 +22,7 @@ struct layout {
     char text[LAYOUT_BYTES];
     int ranks;
     bool optional;        /* counts only where it is legal ("?" before it) */
-    char schedule[32], zero[16]; /* "" without a pipeline */
+    char schedule[32], zero[96]; /* "" without a pipeline */
     struct trial trial;   /* the first layout keeps the whole, others losses */
     struct trial_difference difference;
     double claims;        /* largest difference; 0: EXACT */

@@ -17,13 +17,14 @@ status division_parse(struct division *division, const char *name)
     const int count = (int)(sizeof names / sizeof *names);
     int i = 0;
 
+    if (name[0] == '{') return division_parse_sets(division, name);
     while (i < count && strcmp(names[i], name) != 0) i++;
     if (i == count) {
         const char *near = text_nearest(name, names, count);
 
-        FAIL(ERR_CONFIG, "zero: %s is not ddp, zero1, zero2, zero3, fsdp, hsdp "
-                         "or mics%s%s", name, near ? "; nearest: " : "",
-             near ? near : "");
+        FAIL(ERR_CONFIG, "zero: %s is not ddp, zero1, zero2, zero3, fsdp, "
+                         "hsdp, mics or {states: [...], ...}%s%s", name,
+             near ? "; nearest: " : "", near ? near : "");
     }
     const axis_set axes = i < 5 ? all : shard;
 

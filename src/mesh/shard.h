@@ -83,8 +83,11 @@ struct shards {
  *
  * Each parameter is divided over those of them that hold copies of it. */
 struct division { axis_set weights, gradients, states; };
-/* ERR_CONFIG: not one of these (names the nearest). */
+/* ERR_CONFIG: not one of these (names the nearest), nor sets. */
 status division_parse(struct division *division, const char *name);
+/* The axes of each: "{weights: [], gradients: [shard], states: [shard]}"; one
+ * that is left out is empty. ERR_CONFIG: what cannot be, and why. */
+status division_parse_sets(struct division *division, const char *text);
 /* All axes that it divides anything over. */
 axis_set division_axes(const struct division *division);
 /* Whether ranks that share the batch keep copies of divided things. */

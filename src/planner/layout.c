@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "mesh/shard.h"
 #include "plan/fit.h"
 #include "schedule/build.h"
 
@@ -55,12 +56,16 @@ const char *layout_text(const struct layout *l, char *out, size_t size)
 
 /* ---- from options ---- */
 
-static int zero_of(const char *name, bool *whole_shards)
+static status read_zero(struct layout *l, const char *name)
 {
-    *whole_shards = strcmp(name, "hsdp") == 0 || strcmp(name, "mics") == 0;
-    if (strcmp(name, "zero1") == 0) return 1;
-    if (strcmp(name, "zero2") == 0) return 2;
-    return strcmp(name, "ddp") == 0 ? 0 : 3;
+    struct division division;
+
+    TRY(division_parse(&division, name));
+    l->zero = division.weights != 0     ? 3
+              : division.gradients != 0 ? 2
+                                        : division.states != 0;
+    l->whole_shards = division_copies(&division);
+    return OK;
 }
 
 static enum recompute recompute_of(const struct options *o)
@@ -197,7 +202,7 @@ status layout_from_options(struct layout *l,
     TRY(fill_batch(l, o));
     TRY(fill_schedule(l, o, request->shape));
     TRY(check_axes(l, request->shape));
-    l->zero = zero_of(o->zero, &l->whole_shards);
+    TRY(read_zero(l, o->zero));
     l->recompute = recompute_of(o);
     /* Megatron-LM recomputed whole blocks before it had sequence
      * parallelism. */

@@ -44,13 +44,14 @@ draw() { # SEED
                 text = text " tensor.overlap=" pieces
                 if (pieces > 1) text = text " tensor.domino=" of("true false")
             }
-            zero = of("ddp ddp zero1 zero2 zero3 fsdp hsdp mics")
+            zero = of("ddp ddp zero1 zero2 zero3 fsdp hsdp mics " \
+                "{states:[shard]} {states:[shard],gradients:[shard]}")
             text = text " zero=" zero
             if (zero ~ /zero3|fsdp|hsdp|mics/)
                 text = text " fsdp.prefetch=" of("1 1 0 2 3") \
                     " fsdp.reshard=" of("true true false") \
                     " fsdp.gather=" of("auto each once")
-            if (zero ~ /zero[23]|fsdp|hsdp|mics/)
+            if (zero ~ /zero[23]|fsdp|hsdp|mics|gradients/)
                 text = text " zero_reduce=" of("auto auto once each")
             if (text ~ /pipe/ || random(4) == 0)
                 text = text " schedule.name=" of("gpipe 1f1b " \

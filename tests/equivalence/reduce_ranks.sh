@@ -35,6 +35,13 @@ ranks=8 mesh.shard=2 mesh.tensor=2 mesh.pipe=2 zero=fsdp zero_reduce=each
 ranks=8 mesh.data=2 mesh.shard=2 mesh.pipe=2 zero=hsdp zero_reduce=each
 ranks=4 mesh.shard=4 zero=fsdp zero_reduce=once
 END
+table "axes of each" $small <<'END'
+ranks=4 mesh.data=2 mesh.shard=2 zero={states:[shard]}
+ranks=4 mesh.data=2 mesh.shard=2 zero={states:[shard],gradients:[shard]}
+ranks=4 mesh.data=2 mesh.shard=2 zero={states:[data,shard],gradients:[data,shard],weights:[data,shard]}
+ranks=8 mesh.data=2 mesh.shard=2 mesh.pipe=2 zero={states:[shard],gradients:[shard]} zero_reduce=each
+ranks=8 mesh.data=2 mesh.shard=2 mesh.tensor=2 zero={states:[shard]} train.dtype=float32
+END
 LOCKSTEP_CHECK=lives:late table "beside context ranks" $small \
     numerics.grid_context=2 data.sequence=48 <<'END'
 ranks=4 mesh.data=2 mesh.context=2 zero=zero2 zero_reduce=each
@@ -114,6 +121,23 @@ expect "another word" 78 "not auto, each or once; nearest: each" plan \
     config.yaml --set zero_reduce=eech
 expect "the price, for people" 0 "sent in a step" plan config.yaml --ranks 4 \
     --set mesh.pipe=2 --set zero=fsdp --explain zero
+
+# The axes of each thing.
+sets="plan config.yaml --ranks 4 --set mesh.shard=2"
+expect "axes that differ" 78 "a unit is cut once" $sets --set \
+    'zero={weights: [shard], gradients: [shard, data], states: [shard, data]}'
+expect "weights alone" 78 "are divided, but not gradients" $sets \
+    --set 'zero={weights: [shard]}'
+expect "an unknown axis" 78 '"tensor" is not data, shard or expert' $sets \
+    --set 'zero={states: [tensor]}'
+expect "no list" 78 "the form is" $sets --set 'zero={states: shard}'
+expect "data alone" 78 "axes without shard" $sets --set 'zero={states: [data]}'
+{ printf 'zero:\n  states: [shard]\n  gradients: [shard]\n'; cat config.yaml; } \
+    >sets.yaml
+expect "as YAML" 0 "each         yes" plan sets.yaml --ranks 2 \
+    --set mesh.shard=2 --explain zero $small
+printf 'zero: {states: {shard: 1}}\n' >sets.yaml
+expect "a mapping in a mapping" 78 "found a mapping" plan sets.yaml
 
 # ---- a run that changes it ----
 

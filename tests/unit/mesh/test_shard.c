@@ -328,6 +328,19 @@ TEST(presets)
     IS_OK(division_parse(&division, "ddp"));
     EQUAL_INT(division_ranks(&division, &mesh), 1);
     FAILS(division_parse(&division, "zero4"), ERR_CONFIG, "nearest: zero");
+    IS_OK(division_parse(&division, "{states: [shard]}"));
+    CHECK(division.gradients == 0 && division.weights == 0);
+    EQUAL_INT(division_ranks(&division, &mesh), 4);
+    CHECK(division_copies(&division));
+    IS_OK(division_parse(&division, "{}"));
+    EQUAL_INT(division_ranks(&division, &mesh), 1);
+    IS_OK(division_parse(&division,
+                         "{gradients:[shard,data], states: [ data, shard ]}"));
+    CHECK(division.gradients == division.states && division.weights == 0);
+    EQUAL_INT(division_ranks(&division, &mesh), 12);
+    FAILS(division_parse(&division, "{states: [shard]"), ERR_CONFIG, "the end");
+    FAILS(division_parse(&division, "{weights: [shard]}"), ERR_CONFIG,
+          "not gradients");
 }
 
 /* A parameter that the expert axis cuts has copies on fewer ranks than its
