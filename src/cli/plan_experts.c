@@ -2,6 +2,9 @@
 /* plan_experts.c - the mixture of experts of a configuration. */
 #include "cli/plan_experts.h"
 
+#include "nn/exchange.h"
+#include "nn/expert_ranks.h"
+
 /* Bytes of the rows of one block that live until its backward pass: of gate and
  * up, of their product, and of what the experts return. */
 static int64_t row_bytes(const struct program *p)
@@ -26,6 +29,26 @@ static int64_t row_bytes(const struct program *p)
     return bytes;
 }
 
+/* Bytes that a rank sends in a step for the rows of experts, there and back,
+ * and for choices, when all experts have equally many. */
+static int64_t sent_bytes(const struct stage *stage)
+{
+    const struct program *p = &stage->program;
+    int64_t bytes = 0;
+
+    for (int i = 0; i < stage->frame.event_count; i++) {
+        const struct exchange_case at = {&stage->frame.events[i],
+                                         stage->frame.mode, 0};
+        struct layer_exchanges made;
+
+        layer_exchanges(p, &at, &made);
+        for (int j = 0; j < made.count; j++)
+            if (made.items[j].axis == AXIS_EXPERT)
+                bytes += made.items[j].bytes;
+    }
+    return bytes * stage_rounds(stage) * (p->batch / p->sequences);
+}
+
 status plan_experts(const struct setup *setup, const struct stage *stage,
                     struct table *table)
 {
@@ -37,6 +60,9 @@ status plan_experts(const struct setup *setup, const struct stage *stage,
     const struct program *p = &stage->program;
     const int blocks = m->layers - blocks_count(&x->dense);
     const int64_t tokens = setup->batch * setup->request.length;
+    const struct expert_span held = experts_held(p, x->experts);
+    const struct router_form form = {.experts = x->experts,
+                                     .choices = x->top_k};
 
     if (x->experts == 0)
         FAIL(ERR_CONFIG, "--explain experts: %s has none; families with "
@@ -52,6 +78,14 @@ status plan_experts(const struct setup *setup, const struct stage *stage,
         {"parameters", setup->parameters, ""},
         {"parameters that a token uses", setup->parameters - model_idle(m),
          ""},
+        {"ranks that divide the experts", p->mesh.size[AXIS_EXPERT],
+         "mesh.expert"},
+        {"first expert of the rank", held.first, ""},
+        {"experts of the rank", held.count, "of each block"},
+        {"most rows of the rank", p->tokens * experts_rows_most(p, &form),
+         "of a block and a micro-batch, all that can come"},
+        {"bytes sent for rows", sent_bytes(stage),
+         "the rank, each step, with equal shares"},
         {"rows of a block", tokens * x->top_k, "each step, all ranks"},
         {"rows of an expert", tokens * x->top_k / x->experts,
          "mean of a step; none is dropped"},

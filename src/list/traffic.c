@@ -30,7 +30,7 @@ static status visit_event(const struct pipeline *p,
         const struct exchange row = {
             .group = axis_name(e->axis), .what = e->what, .kind = e->kind,
             .size = stage->program.mesh.size[e->axis], .calls = e->calls,
-            .bytes = e->bytes};
+            .bytes = e->bytes, .routed = e->routed};
 
         TRY(visit(argument, &row));
     }
@@ -60,7 +60,7 @@ static status visit_leaves(const struct pipeline *p,
     for (int s = 0; s < program->stream_count && ranks > 1; s++) {
         const struct stream_info *stream = &program->streams[s];
         const int64_t elements = program->params.items[stream->param].elements;
-        const int64_t calls = leaves[stream->head];
+        const int64_t calls = stream->sources * leaves[stream->head];
         const struct exchange row = {
             .group = "context", .what = "gradients", .kind = COMM_ALL_REDUCE,
             .size = ranks, .calls = calls,

@@ -95,6 +95,9 @@ struct param_spec {
     int expert;               /* the number of the expert that it belongs to,
                                * from 1 on: the %d of its names is one less.
                                * 0: of none */
+    bool spread;              /* one of several, one for each expert, that the
+                               * ranks of the expert axis divide: each rank has
+                               * its own ones whole (but for other axes) */
     bool adapter;             /* low-rank, beside a matrix (nn/adapter.c) */
     double adapter_scale;     /* of the second one: what the product counts */
 };
@@ -108,9 +111,10 @@ struct layout_run {
     int piece;                /* row of spec->pieces, 0 if none */
 };
 
-/* The axes that cut the parameter: their ranks hold different parts of it. The
- * ranks of all other axes hold copies, and those of AXES_BATCH among them add
- * up its gradient and are what ZeRO divides it over (mesh/shard.h). */
+/* The axes that cut the parameter: their ranks hold different parts of it, or,
+ * where it is spread, other parameters instead. The ranks of all other axes
+ * hold copies, and those of AXES_BATCH among them add up its gradient and are
+ * what ZeRO divides it over (mesh/shard.h). */
 axis_set param_cut(const struct param_spec *spec);
 axis_set param_copied(const struct param_spec *spec);
 

@@ -156,6 +156,23 @@ static status list(struct matrices *m, const struct matrices_of *of)
     return OK;
 }
 
+/* The owners of a stage's tensors know those of their own place only. */
+static status check_spread(const struct matrices *m,
+                           const struct matrices_of *of)
+{
+    for (int i = 0; i < m->count; i++) {
+        const struct param *param = &of->table->items[m->items[i].param];
+
+        if (param->spec.spread)
+            FAIL(ERR_CONFIG, "mesh.expert: %d ranks divide the experts, and "
+                             "the optimizer of %s takes it as a whole matrix; "
+                             "give experts adamw, lion or sgd, or divide "
+                             "them by mesh.shard and zero instead",
+                 m->mesh.size[AXIS_EXPERT], param->name);
+    }
+    return OK;
+}
+
 /* ---- owners ---- */
 
 struct ranked { double cost; int index; };
@@ -206,6 +223,7 @@ status matrices_build(struct matrices *matrices, const struct matrices_of *of)
     matrices->ranks = stage_ranks(&matrices->mesh);
     matrices->rank = stage_rank(&matrices->mesh, &of->holding->place);
     TRY(list(matrices, of));
+    TRY(check_spread(matrices, of));
     if (matrices->count > 0) TRY(build_sides(matrices, of));
     return choose_owners(matrices);
 }

@@ -34,9 +34,9 @@ static void name_param(struct param *param, const char *name)
         snprintf(param->name, sizeof param->name, "%s", own);
 }
 
-status param_add(struct param_table *table, const char *name, int layer,
-                 const struct param_spec *spec, const int64_t held[2],
-                 int *index)
+/* Counts a parameter among those of the whole model. */
+static status count_whole(struct param_table *table, const char *name,
+                          int layer, const struct param_spec *spec)
 {
     const int64_t limit = (int64_t)1 << 46;
     const int64_t room = PARAMETERS_MOST - table->whole;
@@ -50,6 +50,20 @@ status param_add(struct param_table *table, const char *name, int layer,
                          "model.feed_forward or model.vocab lower", name,
              layer < 0 ? 0 : layer);
     table->whole += spec->rows * spec->cols;
+    table->orders++;
+    return OK;
+}
+
+status param_skip(struct param_table *table, const struct param_spec *spec)
+{
+    return count_whole(table, spec->name, -1, spec);
+}
+
+status param_add(struct param_table *table, const char *name, int layer,
+                 const struct param_spec *spec, const int64_t held[2],
+                 int *index)
+{
+    TRY(count_whole(table, name, layer, spec));
     if (table->count == table->capacity) {
         const int capacity = table->capacity ? 2 * table->capacity : 64;
         void *items = table->items;
@@ -62,11 +76,11 @@ status param_add(struct param_table *table, const char *name, int layer,
 
     *param = (struct param){.spec = *spec, .layer = layer,
                             .frozen = spec->fixed,
-                            .order = table->count,
+                            .order = table->orders - 1,
                             .rows = held != NULL ? held[0] : spec->rows,
                             .cols = held != NULL ? held[1] : spec->cols};
     name_param(param, name);
-    if (param_cut(spec) >> AXIS_EXPERT & 1) {
+    if (spec->split_rows == AXIS_EXPERT || spec->split_cols == AXIS_EXPERT) {
         CHECK(spec->leaves > 0); /* the norm is of experts, not of ranks */
         if (spec->leaves > table->experts) table->experts = spec->leaves;
     }
@@ -78,7 +92,6 @@ status param_add(struct param_table *table, const char *name, int layer,
     param->gradient = table->gradients;
     table->gradients += param_gradient_room(param);
     *index = table->count++;
-    table->orders++;
     return OK;
 }
 

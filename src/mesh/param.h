@@ -46,6 +46,9 @@ struct param_table {
 status param_add(struct param_table *table, const char *name, int layer,
                  const struct param_spec *spec, const int64_t held[2],
                  int *index);
+/* One of the whole model's that this rank does not hold (param_spec.spread).
+ * ERR_CONFIG: the sizes overflow. */
+status param_skip(struct param_table *table, const struct param_spec *spec);
 /* Elements that a parameter takes in a flat arena, its gap included. */
 static inline int64_t param_room(int64_t elements)
 {

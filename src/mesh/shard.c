@@ -56,11 +56,13 @@ int division_ranks(const struct division *division, const struct mesh *mesh)
 /* The axis that cuts it into leaves of the norm; none: it is one. */
 static enum axis leaf_axis(const struct param *param)
 {
-    const axis_set cut = param_cut(&param->spec);
+    const struct param_spec *spec = &param->spec;
 
-    CHECK((cut & (cut - 1)) == 0); /* at most one */
-    if (cut >> AXIS_TENSOR & 1) return AXIS_TENSOR;
-    return cut >> AXIS_EXPERT & 1 ? AXIS_EXPERT : AXIS_NONE;
+    const enum axis axis =
+        spec->split_rows != AXIS_NONE ? spec->split_rows : spec->split_cols;
+
+    CHECK(spec->split_rows == AXIS_NONE || spec->split_cols == AXIS_NONE);
+    return axis == AXIS_TENSOR || axis == AXIS_EXPERT ? axis : AXIS_NONE;
 }
 
 void param_leaves(const struct param *param, const struct holding *holding,

@@ -36,23 +36,19 @@ struct choice choice_of(struct run *run, const struct step *step, slot which)
     return choice;
 }
 
-size_t choice_lists_bytes(const struct program *p,
-                          const struct router_form *form)
+size_t choice_lists_bytes(int64_t entries, int experts)
 {
-    const size_t entries = (size_t)(p->tokens * form->choices);
-
-    return 2 * arena_aligned(((size_t)form->experts + 1) * sizeof(int32_t)) +
-           2 * arena_aligned(entries * sizeof(int32_t));
+    return 2 * arena_aligned(((size_t)experts + 1) * sizeof(int32_t)) +
+           2 * arena_aligned((size_t)entries * sizeof(int32_t));
 }
 
-void choice_lists_make(const struct choice *choice,
-                       const struct router_form *form, void *scratch,
-                       struct choice_lists *out)
+void choice_lists_make(const struct choice *choice, int first, int experts,
+                       void *scratch, struct choice_lists *out)
 {
     const size_t entries = arena_aligned(
         (size_t)(choice->tokens * choice->choices) * sizeof(int32_t));
     const size_t offsets =
-        arena_aligned(((size_t)form->experts + 1) * sizeof(int32_t));
+        arena_aligned(((size_t)experts + 1) * sizeof(int32_t));
     char *at = (char *)scratch + 2 * offsets;
     const struct router_tokens tokens = {.chosen = choice->chosen,
                                          .tokens = choice->tokens,
@@ -61,9 +57,9 @@ void choice_lists_make(const struct choice *choice,
 
     lists.entries = (int32_t *)(void *)at;
     lists.places = (int32_t *)(void *)(at + entries);
-    expert_groups_make(&tokens, 0, form->experts, &lists);
+    expert_groups_make(&tokens, first, experts, &lists);
     *out = (struct choice_lists){
-        .groups = {.experts = form->experts, .choices = choice->choices,
+        .groups = {.experts = experts, .choices = choice->choices,
                    .offsets = lists.offsets, .entries = lists.entries},
         .places = lists.places,
         .spare = (int32_t *)(void *)((char *)scratch + offsets)};

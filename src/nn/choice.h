@@ -29,11 +29,11 @@ struct choice_lists {
  * *row of all. They lie in `spare`. */
 struct expert_groups choice_some(const struct choice_lists *lists, int first,
                                  int count, int64_t *row);
-void choice_lists_make(const struct choice *choice,
-                       const struct router_form *form, void *scratch,
-                       struct choice_lists *out);
-size_t choice_lists_bytes(const struct program *p,
-                          const struct router_form *form);
+/* The lists of the experts [first, first + experts). */
+void choice_lists_make(const struct choice *choice, int first, int experts,
+                       void *scratch, struct choice_lists *out);
+/* Scratch for so many entries of so many experts. */
+size_t choice_lists_bytes(int64_t entries, int experts);
 
 /* Where tensor ranks share the experts: x and *choice of all tokens
  * (dispatch.c). */

@@ -22,6 +22,8 @@ struct layer_exchange {
     int64_t calls;           /* of this rank in the event */
     int64_t bytes;           /* that this rank sends in the event */
     bool after;              /* the arithmetic of the event; else before it */
+    bool routed;             /* the bytes follow from what tokens choose: here
+                              * with equal shares (run.routed: as it was) */
 };
 
 enum { LAYER_EXCHANGES_MAX = 4 };

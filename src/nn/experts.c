@@ -12,7 +12,8 @@
  *
  * The gradient of the rows is gate * dy: it is not stored, the products read dy
  * and the gates. So the gradient of that slot has the width of dy. */
-#include "nn/choice.h"
+#include "nn/expert_ranks.h"
+#include "nn/expert_sums.h"
 
 static const struct param *first_param(const struct run *run,
                                        const struct step *step)
@@ -25,18 +26,31 @@ static const struct router_form *form_of(const struct step *step)
     return &step->set.experts.form;
 }
 
+/* Room for the lists of a product's rows. */
+static size_t lists_bytes(const struct step *step, const struct program *p)
+{
+    return choice_lists_bytes(p->mesh.size[AXIS_EXPERT] * p->tokens *
+                                  form_of(step)->choices,
+                              form_of(step)->experts);
+}
+
 /* Behind the lists in scratch. */
 static void *behind_lists(const struct step *step, const struct run *run)
 {
-    return (char *)run->scratch +
-           choice_lists_bytes(run->program, form_of(step));
+    return (char *)run->scratch + lists_bytes(step, run->program);
 }
 
+/* The rows of the experts that this rank has: all of them, or some, then for
+ * the tokens of all sources. */
 static void make_lists(const struct step *step, struct run *run,
                        struct choice *choice, struct choice_lists *lists)
 {
-    *choice = choice_of(run, step, step->second);
-    choice_lists_make(choice, form_of(step), run->scratch, lists);
+    const struct program *p = run->program;
+    const struct expert_span held = experts_held(p, form_of(step)->experts);
+
+    *choice = experts_are_spread(p) ? joined_of(run, step)
+                                    : choice_of(run, step, step->second);
+    choice_lists_make(choice, held.first, held.count, run->scratch, lists);
 }
 
 /* All experts' matrices [experts, rows, cols], which lie at equal distances. */
@@ -88,126 +102,18 @@ static status to_entries(struct run *run, struct tensor out,
                                   lists->places);
 }
 
-/* ---- gradients of the matrices ---- */
-
-/* Experts [first, first + count) whose sums lie at equal distances. */
-struct expert_run {
-    struct gradient_target target; /* of the first */
-    int64_t stride;                /* elements */
-    int first, count;
-};
-
-static bool begin_one(struct run *run, const struct step *step, int expert,
-                      const struct piece *piece, int sum,
-                      struct gradient_target *target)
-{
-    const int stream = step->stream[0] + expert;
-
-    if (!gradient_made(run->program, stream)) return false;
-    gradient_begin(run->gradients, stream, piece, sum, target);
-    return true;
-}
-
-/* The next run from r->first + r->count on; false: none. */
-static bool next_run(struct run *run, const struct step *step,
-                     const struct piece *piece, int sum,
-                     struct expert_run *r)
-{
-    int at = r->first + r->count;
-    struct gradient_target target;
-
-    while (at < step->each &&
-           !begin_one(run, step, at, piece, sum, &r->target))
-        at++;
-    if (at >= step->each) return false;
-    r->first = at;
-    r->count = 1;
-    r->stride = 0;
-    for (at++; at < step->each; at++, r->count++) {
-        if (!begin_one(run, step, at, piece, sum, &target)) break;
-        const int64_t away =
-            ((const char *)target.c.data - (const char *)r->target.c.data) /
-            dtype_bytes(target.c.dtype);
-
-        if (r->count == 1) r->stride = away;
-        if (away != r->count * r->stride) break;
-    }
-    return true;
-}
-
-/* The tokens of a piece, counted in the micro-batch. */
-static struct sum_order order_of(struct run *run, const struct piece *piece,
-                                 int only)
-{
-    const struct sum_order order = run_order_tokens(run, piece, only);
-    const int64_t first = piece_first_token(run->program, piece);
-
-    for (int64_t i = 0; i < order.segment_count; i++)
-        run->segments[i].first += first;
-    return order;
-}
-
-struct expert_operands {
-    const struct choice_lists *lists;
-    struct expert_rows a, b;
-};
-
-/* The rows from `row` on, where they are not those of tokens. */
-static struct expert_rows rows_from(struct expert_rows rows, int64_t row)
-{
-    const struct tensor all = rows.matrix;
-
-    if (!rows.gathered)
-        rows.matrix = tensor_rows(all, row, all.shape[0] - row);
-    return rows;
-}
-
-static status sum_gradient(struct run *run, const struct step *step,
-                           const struct expert_operands *of,
-                           const struct piece *piece, int sum)
-{
-    struct expert_run r = {0};
-
-    while (next_run(run, step, piece, sum, &r)) {
-        const struct sum_order order = order_of(run, piece, r.target.only);
-        const struct tensor one = r.target.c;
-        int64_t row = 0;
-        const struct expert_groups groups =
-            choice_some(of->lists, r.first, r.count, &row);
-        struct experts_gradient call = {
-            .groups = &groups, .a = rows_from(of->a, row),
-            .b = rows_from(of->b, row), .order = &order,
-            .continues = r.target.continues, .adds = r.target.left};
-
-        call.c = tensor_3d(one.data, one.dtype, r.count, one.shape[0],
-                           one.shape[1]);
-        if (r.count > 1) call.c.stride[0] = r.stride;
-        TRY(run->kernels->experts_gradient(run->stream, &call));
-    }
-    return OK;
-}
-
-static status experts_weight(const struct step *step, struct run *run,
-                             const struct expert_operands *of)
-{
-    struct gradients *g = run->gradients;
-    struct piece_cursor cursor = {0};
-    struct piece piece;
-
-    while (piece_next(&g->cut[0], run->batch.index, &cursor, &piece)) {
-        const int sums = gradient_sums(g, step->stream[0], &piece);
-
-        for (int i = 0; i < sums; i++) {
-            TRY(sum_gradient(run, step, of, &piece, i));
-            for (int e = 0; e < step->each; e++)
-                if (gradient_made(run->program, step->stream[0] + e))
-                    TRY(gradient_end(g, step->stream[0] + e, i));
-        }
-    }
-    return OK;
-}
-
 /* ---- up: rows of tokens ---- */
+
+/* x of tokens; where ranks divide the experts, of rows that were sent. */
+static struct expert_rows up_rows(const struct step *step, struct run *run)
+{
+    const struct tensor x = run_slot(run, step->input);
+
+    if (!experts_are_spread(run->program))
+        return (struct expert_rows){.matrix = x, .gathered = true};
+    return (struct expert_rows){
+        .matrix = choice_rows(x, first_param(run, step)->cols)};
+}
 
 static status up_forward(const struct step *step, struct run *run)
 {
@@ -218,10 +124,10 @@ static status up_forward(const struct step *step, struct run *run)
     struct experts_product call = {
         .groups = &lists.groups,
         .c = choice_rows(run_slot(run, step->output), param->rows),
-        .a = {.matrix = run_slot(run, step->input), .gathered = true},
+        .a = up_rows(step, run),
         .b = transposed(weights_of(step, run)), .order = &order};
 
-    TRY(overlap_wait_all(run, call.a.matrix));
+    TRY(overlap_wait_all(run, run_slot(run, step->input)));
     make_lists(step, run, &choice, &lists);
     return run->kernels->experts_product(run->stream, &call);
 }
@@ -240,6 +146,11 @@ static status up_backward(const struct step *step, struct run *run)
         .b = weights_of(step, run), .order = &order};
 
     make_lists(step, run, &choice, &lists);
+    if (experts_are_spread(run->program)) {
+        CHECK(!run->event->adds);
+        call.c = choice_rows(dx, param->cols);
+        return run->kernels->experts_product(run->stream, &call);
+    }
     call.c = tensor_2d(behind_lists(step, run), dx.dtype,
                        choice.tokens * choice.choices, param->cols);
     TRY(run->kernels->experts_product(run->stream, &call));
@@ -265,14 +176,35 @@ static status up_weight(const struct step *step, struct run *run)
         .lists = &lists,
         .a = {.matrix = choice_rows(run_gradient(run, step->output),
                                     param->rows)},
-        .b = {.matrix = run_slot(run, step->input), .gathered = true}};
+        .b = up_rows(step, run)};
 
-    TRY(overlap_wait_all(run, of.b.matrix));
+    TRY(overlap_wait_all(run, run_slot(run, step->input)));
     make_lists(step, run, &choice, &lists);
     return experts_weight(step, run, &of);
 }
 
 /* ---- down: rows of rows ---- */
+
+/* The gradient of rows: gate dy; where ranks divide the experts, it was sent
+ * so. */
+static struct expert_rows down_gradient(const struct step *step,
+                                        struct run *run,
+                                        const struct choice *choice)
+{
+    const struct tensor dy = run_gradient(run, step->output);
+
+    if (!experts_are_spread(run->program))
+        return (struct expert_rows){.matrix = dy, .gathered = true,
+                                    .scales = choice->gates.data};
+    return (struct expert_rows){
+        .matrix = choice_rows(dy, first_param(run, step)->rows)};
+}
+
+/* Whether rows leave the order of groups here. */
+static bool by_entries(const struct run *run)
+{
+    return is_shared(run) && !experts_are_spread(run->program);
+}
 
 static status down_forward(const struct step *step, struct run *run)
 {
@@ -288,9 +220,9 @@ static status down_forward(const struct step *step, struct run *run)
         .b = transposed(weights_of(step, run)), .order = &order};
 
     make_lists(step, run, &choice, &lists);
-    if (is_shared(run)) call.c.data = behind_lists(step, run);
+    if (by_entries(run)) call.c.data = behind_lists(step, run);
     TRY(run->kernels->experts_product(run->stream, &call));
-    return is_shared(run) ? to_entries(run, rows, call.c, &lists) : OK;
+    return by_entries(run) ? to_entries(run, rows, call.c, &lists) : OK;
 }
 
 static status down_backward(const struct step *step, struct run *run)
@@ -302,12 +234,11 @@ static status down_backward(const struct step *step, struct run *run)
     struct experts_product call = {
         .groups = &lists.groups,
         .c = choice_rows(run_gradient(run, step->input), param->cols),
-        .a = {.matrix = run_gradient(run, step->output), .gathered = true},
         .b = weights_of(step, run), .order = &order};
 
     CHECK(!run->event->adds);
     make_lists(step, run, &choice, &lists);
-    call.a.scales = choice.gates.data;
+    call.a = down_gradient(step, run, &choice);
     return run->kernels->experts_product(run->stream, &call);
 }
 
@@ -318,12 +249,11 @@ static status down_weight(const struct step *step, struct run *run)
     struct choice choice;
     struct expert_operands of = {
         .lists = &lists,
-        .a = {.matrix = run_gradient(run, step->output), .gathered = true},
         .b = {.matrix = choice_rows(run_slot(run, step->input),
                                     param->cols)}};
 
     make_lists(step, run, &choice, &lists);
-    of.a.scales = choice.gates.data;
+    of.a = down_gradient(step, run, &choice);
     return experts_weight(step, run, &of);
 }
 
@@ -342,7 +272,8 @@ static struct step_cost product_cost(const struct step *step,
 
 static size_t up_scratch(const struct step *step, const struct program *p)
 {
-    return choice_lists_bytes(p, form_of(step)) +
+    if (experts_are_spread(p)) return lists_bytes(step, p);
+    return lists_bytes(step, p) +
            (size_t)(p->tokens * form_of(step)->choices *
                     p->params.items[step->param[0]].cols *
                     dtype_bytes(program_real(p)));
@@ -353,8 +284,8 @@ static size_t down_scratch(const struct step *step, const struct program *p)
     const size_t rows = (size_t)(p->tokens * p->slots[step->output].width *
                                  dtype_bytes(program_real(p)));
 
-    return choice_lists_bytes(p, form_of(step)) +
-           (program_tensor_ranks(p) > 1 ? rows : 0);
+    return lists_bytes(step, p) +
+           (program_tensor_ranks(p) > 1 && !experts_are_spread(p) ? rows : 0);
 }
 
 static const struct layer layer_up = {
@@ -373,7 +304,26 @@ static const struct layer layer_down = {
 
 static int64_t gate_width(const struct step *step, const struct program *p)
 {
-    return p->slots[step->output].width / form_of(step)->choices;
+    return p->slots[step->output].width / experts_rows_most(p, form_of(step));
+}
+
+/* Rows that exist: as many as choices, or, where they were sent, those of the
+ * experts held. */
+static struct tensor rows_made(const struct step *step, struct run *run,
+                               struct tensor view, int64_t width)
+{
+    const struct program *p = run->program;
+    const struct tensor rows = choice_rows(view, width);
+    const struct expert_span held = experts_held(p, form_of(step)->experts);
+    int64_t count = 0;
+
+    if (!experts_are_spread(p)) return rows;
+    const struct choice joined = joined_of(run, step);
+
+    for (int64_t i = 0; i < joined.tokens * joined.choices; i++)
+        count += joined.chosen[i] >= held.first &&
+                 joined.chosen[i] < held.first + held.count;
+    return tensor_rows(rows, 0, count);
 }
 
 static status gate_forward(const struct step *step, struct run *run)
@@ -381,8 +331,9 @@ static status gate_forward(const struct step *step, struct run *run)
     const int64_t width = gate_width(step, run->program);
 
     return run->kernels->swiglu_forward(
-        run->stream, choice_rows(run_slot(run, step->output), width),
-        choice_rows(run_slot(run, step->input), 2 * width));
+        run->stream,
+        rows_made(step, run, run_slot(run, step->output), width),
+        rows_made(step, run, run_slot(run, step->input), 2 * width));
 }
 
 static status gate_backward(const struct step *step, struct run *run)
@@ -391,9 +342,10 @@ static status gate_backward(const struct step *step, struct run *run)
 
     CHECK(!run->event->adds);
     return run->kernels->swiglu_backward(
-        run->stream, choice_rows(run_gradient(run, step->input), 2 * width),
-        choice_rows(run_gradient(run, step->output), width),
-        choice_rows(run_slot(run, step->input), 2 * width));
+        run->stream,
+        rows_made(step, run, run_gradient(run, step->input), 2 * width),
+        rows_made(step, run, run_gradient(run, step->output), width),
+        rows_made(step, run, run_slot(run, step->input), 2 * width));
 }
 
 static struct step_cost gate_cost(const struct step *step,
@@ -431,7 +383,8 @@ static const int32_t *places_of(const struct step *step, struct run *run,
 
     *choice = choice_of(run, step, step->second);
     if (step->set.experts.by_entry) return places_by_entry(run, choice);
-    choice_lists_make(choice, form_of(step), run->scratch, &lists);
+    choice_lists_make(choice, 0, form_of(step)->experts, run->scratch,
+                      &lists);
     return lists.places;
 }
 
@@ -505,7 +458,7 @@ static struct step_cost combine_cost(const struct step *step,
 
 static size_t combine_scratch(const struct step *step, const struct program *p)
 {
-    return choice_lists_bytes(p, form_of(step));
+    return lists_bytes(step, p);
 }
 
 const struct layer layer_combine = {
@@ -516,26 +469,32 @@ const struct layer layer_combine = {
 
 /* ---- building ---- */
 
-/* One parameter of each expert. */
+/* One parameter of each expert that this rank has. */
 static void add_params(struct program *p, int step,
                        const struct param_spec *spec, int experts)
 {
+    const struct expert_span held = experts_held(p, experts);
     int first[2] = {-1, -1};
 
     for (int i = 0; i < experts && p->error == OK; i++) {
         struct param_spec one = *spec;
 
         one.expert = i + 1;
+        one.spread = experts_are_spread(p);
+        if (i < held.first || i >= held.first + held.count) {
+            p->error = param_skip(&p->params, &one);
+            continue;
+        }
         program_add_param(p, step, 0, &one);
         if (p->error != OK) return;
-        if (i == 0) {
+        if (i == held.first) {
             first[0] = p->steps[step].param[0];
             first[1] = p->steps[step].stream[0];
         }
     }
     p->steps[step].param[0] = first[0];
     p->steps[step].stream[0] = first[1];
-    p->steps[step].each = experts;
+    p->steps[step].each = held.count;
 }
 
 /* A step whose output has `width` elements for each row. */
@@ -567,16 +526,20 @@ static slot add_product(struct program *p, const struct layer *layer, slot x,
     add_params(p, step, up ? &spec->up : &spec->down, spec->form.experts);
     if (p->error != OK) return -1;
     p->slots[output].width =
-        p->params.items[p->steps[step].param[0]].rows * spec->form.choices;
+        p->params.items[p->steps[step].param[0]].rows *
+        experts_rows_most(p, &spec->form);
     if (up) {
         layout->width |= 1u << AXIS_TENSOR;
         return output;
     }
     layout->width &= ~(1u << AXIS_TENSOR);
     layout->partial |= 1u << AXIS_TENSOR;
-    p->slots[output].gradient_width = spec->down.rows;
-    if (program_tensor_ranks(p) == 1) return output;
-    x = relayout_scatter(p, output, NULL);
+    if (experts_are_spread(p)) x = expert_ranks_return(p, output, choice, spec);
+    else x = output;
+    if (p->error != OK) return -1;
+    p->slots[x].gradient_width = spec->down.rows;
+    if (program_tensor_ranks(p) == 1) return x;
+    x = relayout_scatter(p, x, NULL);
     if (p->error == OK) p->slots[x].gradient_width = spec->down.rows;
     return x;
 }
@@ -591,7 +554,8 @@ static slot add_combine(struct program *p, slot rows, slot choice,
 
     p->steps[step].second = choice;
     p->steps[step].set.experts.leaf = spec->leaf;
-    p->steps[step].set.experts.by_entry = program_tensor_ranks(p) > 1;
+    p->steps[step].set.experts.by_entry =
+        program_tensor_ranks(p) > 1 || experts_are_spread(p);
     p->slots[output].width = p->slots[rows].width / spec->form.choices;
     p->slots[output].layout.partial = 0;
     return output;
@@ -612,12 +576,16 @@ slot nn_experts(struct program *p, slot x, slot choice,
     if (p->error == OK && p->domino) p->error = fail_domino();
     if (p->error == OK && program_tensor_ranks(p) > 1)
         x = dispatch_tokens(p, x, &whole, spec);
+    if (p->error == OK) p->error = experts_check_ranks(p, &spec->form);
+    if (p->error == OK && experts_are_spread(p))
+        x = expert_ranks_send(p, x, whole, spec, &whole);
     if (p->error != OK) return -1;
     x = add_product(p, &layer_up, x, whole, spec);
     if (p->error != OK) return -1;
     const int step = add_step(p, &layer_gate, x, &spec->form);
 
     if (p->error != OK) return -1;
+    if (experts_are_spread(p)) p->steps[step].second = whole;
     p->slots[p->steps[step].output].width = p->slots[x].width / 2;
     x = add_product(p, &layer_down, p->steps[step].output, whole, spec);
     return p->error == OK ? add_combine(p, x, choice, spec) : -1;

@@ -9,6 +9,12 @@ static const struct param *stream_param(const struct gradients *g, int stream)
     return &g->program->params.items[g->program->streams[stream].param];
 }
 
+/* The state of a stream for the source of now. */
+static struct stream_state *state_of(const struct gradients *g, int stream)
+{
+    return &g->states[g->source * g->program->stream_count + stream];
+}
+
 /* Rows of a table that a stream keeps; other streams: of their parameter. */
 static int64_t stream_rows(const struct gradients *g, int stream)
 {
@@ -93,48 +99,59 @@ static status plan_named(struct gradients *g)
     return OK;
 }
 
+/* Buffers of a stream for the source of now. */
+static void plan_stream(struct gradients *g, int stream, bool placed,
+                        bool unfinished)
+{
+    const struct program *program = g->program;
+    const struct stream_info *info = &program->streams[stream];
+    const int64_t elements = buffer_room(g, stream);
+    const struct cut *cut = &g->cut[info->head];
+    const int contexts = cut_contexts(cut);
+    const int needed = info->local ? 1 : node_limit(cut, takes_left(g, stream));
+    const int limit = needed > g->roots.count ? needed : g->roots.count;
+    struct stream_state *state = state_of(g, stream);
+
+    state->unfinished = state->joined = -1;
+    if (!gradient_made(program, stream) || g->source >= info->sources) return;
+    for (int b = 0; b < limit; b++) {
+        const bool root = b < g->roots.count && g->source == 0 &&
+                          (info->use == 0 || placed);
+
+        state->offset[b] = root ? -1 : g->partial_elements;
+        if (!root) g->partial_elements += elements;
+    }
+    if (!unfinished || (!info->vector && contexts == 1)) return;
+    state->unfinished = g->partial_elements;
+    g->partial_elements += elements * (info->vector
+                                           ? contexts * program->grid.tensor
+                                           : contexts - 1);
+}
+
 status gradients_plan(struct gradients *g, const struct program *program,
                       bool placed)
 {
     void *states = NULL;
     bool unfinished[2];
 
-    *g = (struct gradients){.program = program};
+    *g = (struct gradients){.program = program, .sources = 1};
     for (int head = 0; head < 2; head++) {
         g->cut[head] = program_cut(program, head);
         unfinished[head] = leaves_are_cut(&g->cut[head]);
     }
     cut_roots(&g->cut[0], &g->roots);
     CHECK(g->roots.count == 1 || !placed);
-    TRY(memory_take((size_t)program->stream_count, sizeof *g->states,
-                    &states));
+    for (int i = 0; i < program->stream_count; i++)
+        if (program->streams[i].sources > g->sources)
+            g->sources = program->streams[i].sources;
+    CHECK(g->roots.count == 1 || g->sources == 1);
+    TRY(memory_take((size_t)program->stream_count * (size_t)g->sources,
+                    sizeof *g->states, &states));
     g->states = states;
-    for (int i = 0; i < program->stream_count; i++) {
-        const struct stream_info *info = &program->streams[i];
-        const int64_t elements = buffer_room(g, i);
-        const struct cut *cut = &g->cut[info->head];
-        const int contexts = cut_contexts(cut);
-        const int needed =
-            info->local ? 1 : node_limit(cut, takes_left(g, i));
-        const int limit = needed > g->roots.count ? needed : g->roots.count;
-        struct stream_state *state = &g->states[i];
-
-        state->unfinished = state->joined = -1;
-        if (!gradient_made(program, i)) continue;
-        for (int b = 0; b < limit; b++) {
-            const bool root = b < g->roots.count &&
-                              (info->use == 0 || placed);
-
-            state->offset[b] = root ? -1 : g->partial_elements;
-            if (!root) g->partial_elements += elements;
-        }
-        if (!unfinished[info->head] || (!info->vector && contexts == 1))
-            continue;
-        state->unfinished = g->partial_elements;
-        g->partial_elements +=
-            elements * (info->vector ? contexts * program->grid.tensor
-                                     : contexts - 1);
-    }
+    for (g->source = 0; g->source < g->sources; g->source++)
+        for (int i = 0; i < program->stream_count; i++)
+            plan_stream(g, i, placed, unfinished[program->streams[i].head]);
+    g->source = 0;
     plan_joined(g);
     return plan_named(g);
 }
@@ -148,7 +165,7 @@ void gradients_free(struct gradients *g)
 
 void gradients_reset(struct gradients *g)
 {
-    for (int i = 0; i < g->program->stream_count; i++)
+    for (int i = 0; i < g->sources * g->program->stream_count; i++)
         g->states[i].stack = (struct node_stack){0};
     tied_rows_reset(&g->named);
 }
@@ -172,14 +189,15 @@ static struct tensor buffer_tensor(const struct gradients *g, int stream,
                                    int b)
 {
     const struct param *param = stream_param(g, stream);
-    const int64_t offset = g->states[stream].offset[b];
+    const struct stream_state *state = state_of(g, stream);
+    const int64_t offset = state->offset[b];
     struct tensor view = root_tensor(g, param);
 
     if (g->program->streams[stream].rows > 0)
         view.shape[0] = stream_rows(g, stream);
     if (offset >= 0) view.data = partial(g, offset);
-    else if (g->states[stream].placed != NULL)
-        view.data = g->states[stream].placed;
+    else if (state->placed != NULL)
+        view.data = state->placed;
     else
         view.data = (char *)view.data + b * gradient_root_stride(g, -1);
     return view;
@@ -354,7 +372,7 @@ int gradient_sums(const struct gradients *g, int stream,
 static struct tensor context_buffer(const struct gradients *g, int stream,
                                     int context)
 {
-    const struct stream_state *state = &g->states[stream];
+    const struct stream_state *state = state_of(g, stream);
     struct tensor view = buffer_tensor(g, stream, state->buffer);
 
     if (context == 0) return view;
@@ -367,7 +385,7 @@ static struct tensor context_buffer(const struct gradients *g, int stream,
 void gradient_begin(struct gradients *g, int stream, const struct piece *piece,
                     int sum, struct gradient_target *out)
 {
-    struct stream_state *state = &g->states[stream];
+    struct stream_state *state = state_of(g, stream);
     const struct cut *cut = stream_cut(g, stream);
     const bool fills = fills_contexts(cut, piece);
     const int context = piece->cut ? piece->context : sum;
@@ -436,7 +454,7 @@ size_t gradient_join_bytes(const struct gradients *g,
 /* The piece is in the tree: finished siblings meet. */
 static status piece_end(struct gradients *g, int stream)
 {
-    struct stream_state *state = &g->states[stream];
+    struct stream_state *state = state_of(g, stream);
     int left, right;
 
     node_end(&state->stack, &state->piece, state->left);
@@ -449,9 +467,48 @@ static status piece_end(struct gradients *g, int stream)
     return OK;
 }
 
+/* Whether the leaves of the source of now have met in one root. */
+static bool is_complete(const struct gradients *g, int stream)
+{
+    const struct node_stack *stack = &state_of(g, stream)->stack;
+
+    return stack->count == 1 && !stack->open &&
+           stack->node[0].leaves == stream_cut(g, stream)->data_leaves;
+}
+
+static struct tensor source_root(struct gradients *g, int stream, int source)
+{
+    g->source = source;
+    return flat(buffer_tensor(g, stream, 0));
+}
+
+/* The tree over the sources, once each is complete: they are equal subtrees
+ * that follow each other. */
+static status sources_fold(struct gradients *g, int stream)
+{
+    const int sources = g->program->streams[stream].sources, now = g->source;
+    bool complete = sources > 1;
+
+    for (g->source = 0; g->source < sources && complete; g->source++)
+        complete = is_complete(g, stream);
+    g->source = now;
+    if (!complete) return OK;
+    for (int apart = 1; apart < sources; apart *= 2)
+        for (int i = 0; i + apart < sources; i += 2 * apart) {
+            const struct tensor b = source_root(g, stream, i + apart);
+            const struct tensor a = source_root(g, stream, i);
+
+            TRY(g->kernels->add(g->stream, a, a, b));
+        }
+    for (g->source = 1; g->source < sources; g->source++)
+        state_of(g, stream)->stack = (struct node_stack){0};
+    g->source = now;
+    return OK;
+}
+
 status gradient_end(struct gradients *g, int stream, int sum)
 {
-    struct stream_state *state = &g->states[stream];
+    struct stream_state *state = state_of(g, stream);
     const struct piece *piece = &state->piece;
 
     if (sum + 1 < gradient_sums(g, stream, piece)) return OK;
@@ -460,14 +517,21 @@ status gradient_end(struct gradients *g, int stream, int sum)
             TRY(contexts_fold(g, stream));
         TRY(contexts_join(g, flat(buffer_tensor(g, stream, state->buffer))));
     }
-    return piece_end(g, stream);
+    TRY(piece_end(g, stream));
+    return sources_fold(g, stream);
+}
+
+void gradients_from(struct gradients *g, int source)
+{
+    CHECK(source < g->sources);
+    g->source = source;
 }
 
 void gradient_vector_begin(struct gradients *g, int stream,
                            const struct piece *piece, void *scratch,
                            struct tensor *sums, bool *continues)
 {
-    struct stream_state *state = &g->states[stream];
+    struct stream_state *state = state_of(g, stream);
     const struct param *param = stream_param(g, stream);
     const struct program *p = g->program;
     const int64_t parts =
@@ -528,7 +592,7 @@ static status keep_parts(struct gradients *g, int stream, struct tensor sums)
 status gradient_vector_end(struct gradients *g, int stream,
                            struct tensor sums)
 {
-    struct stream_state *state = &g->states[stream];
+    struct stream_state *state = state_of(g, stream);
     struct piece *piece = &state->piece;
     struct tensor c, right, node;
 

@@ -10,6 +10,11 @@
  *   buffer 0, first use    flat arena, as the weights
  *   everything else        partials, laid out by gradients_plan
  *
+ * Where an expert's rank sums tokens of several ranks (stream_info.sources),
+ * the leaves of each source have a tree of their own, with buffers of its own;
+ * once all are complete, their roots are added by the tree, into that of source
+ * 0.
+ *
  * A rank whose leaves are several subtrees (3 of 12) has as many roots: those
  * of first uses lie in as many flat arenas, one behind the other, those of
  * other uses behind each other in the partials. */
@@ -48,7 +53,9 @@ struct gradients {
                               * cut[].all_leaves says otherwise */
     int64_t joined_first, joined_elements; /* of all streams, in partials */
     struct cut cut[2];       /* [head] */
-    struct stream_state *states; /* owned, [streams] */
+    struct stream_state *states; /* owned, [sources][streams] */
+    int sources;             /* the most of a stream */
+    int source;              /* whose tokens the next piece has */
     struct tied_rows named; /* of the program's tied table */
     int64_t named_block;     /* room for TIED_BLOCK rows, in partials */
 };
@@ -109,6 +116,9 @@ int gradient_sums(const struct gradients *g, int stream,
 void gradient_begin(struct gradients *g, int stream, const struct piece *piece,
                     int sum, struct gradient_target *out);
 status gradient_end(struct gradients *g, int stream, int sum);
+
+/* The pieces that follow are of tokens of this source. */
+void gradients_from(struct gradients *g, int source);
 
 /* For vectors: sums [leaves * contexts * parts, width] for this piece, in
  * `scratch` or,

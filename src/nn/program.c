@@ -96,6 +96,8 @@ void program_add_stream(struct program *p, int step, int which, int param)
     p->streams[p->stream_count] = (struct stream_info){
         .param = param, .use = p->params.items[param].streams++,
         .vector = p->params.items[param].spec.vector,
+        .sources = p->params.items[param].spec.spread
+                       ? p->mesh.size[AXIS_EXPERT] : 1,
         .local = p->params.items[param].spec.vector &&
                  writes_part(p, &p->steps[step])};
     p->steps[step].param[which] = param;
@@ -136,7 +138,8 @@ void program_add_param(struct program *p, int step, int which,
     int64_t held[2];
     int index;
 
-    if (!(param_cut(spec) >> AXIS_EXPERT & 1)) cut.leaves = p->grid.tensor;
+    if (spec->split_rows != AXIS_EXPERT && spec->split_cols != AXIS_EXPERT)
+        cut.leaves = p->grid.tensor;
     if (failed(p, layout_check(&cut, &p->mesh))) return;
     layout_local_shape(&cut, &p->mesh, &p->place, &held[0], &held[1]);
     if (failed(p, param_add(&p->params, spec->name, p->block, &cut, held,

@@ -175,6 +175,8 @@ struct stream_info {
                          * complete */
     bool head;          /* cut by the logits chunk */
     bool scatter;       /* rows of a table: sums cannot start from a sibling */
+    int sources;        /* ranks whose tokens it sums, each rank's leaves in a
+                         * tree of its own (gradient.h); 1 */
     int64_t rows;       /* of the table that a step can name, where only those
                          * are kept (tied_rows.h); 0: the whole table is */
 };

@@ -21,6 +21,8 @@ struct exchange {
     int size;            /* ranks of the group */
     int64_t calls;       /* of this rank in a step */
     int64_t bytes;       /* that it sends to other ranks in a step */
+    bool routed;         /* bytes are those of equal shares: what tokens choose
+                          * decides (layer_exchange.routed) */
     bool updates;        /* only in a step that changes the weights */
 };
 
@@ -35,7 +37,10 @@ static inline const char *exchange_group(const struct exchange *row)
 void exchanges_of(struct exchanges *out, const struct pipeline *pipeline);
 /* Steps that were made, and those of them that changed the weights: one whose
  * gradients overflow float16 does not. */
-struct exchange_steps { int64_t made, updated; };
+struct exchange_steps {
+    int64_t made, updated;
+    int64_t routed;      /* bytes in them that tokens' choices decided */
+};
 /* Its rows of that group and kind, added up over the steps. */
 void exchanges_sum(const struct exchanges *exchanges, const char *group,
                    enum comm_kind kind, const struct exchange_steps *steps,

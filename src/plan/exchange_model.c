@@ -45,8 +45,9 @@ static void add_leaves(const struct scene *s)
     for (int i = 0; i < p->stream_count && ranks > 1; i++) {
         const struct stream_info *stream = &p->streams[i];
         const int64_t elements = p->params.items[stream->param].elements;
-        const int64_t calls = stream->local ? stage_rounds(s->stage)
-                                            : leaves[stream->head];
+        const int64_t calls = stream->local
+                                  ? stage_rounds(s->stage)
+                                  : stream->sources * leaves[stream->head];
         const int64_t each = stream->local ? elements * p->grid.data
                                            : elements;
 
@@ -100,7 +101,7 @@ static void add_event(const struct scene *s, const struct event *event)
             exchanges_add(s->out, (struct exchange){
                 .group = axis_name(e->axis), .what = e->what, .kind = e->kind,
                 .size = s->program->mesh.size[e->axis],
-                .calls = size_product(e->calls, times),
+                .calls = size_product(e->calls, times), .routed = e->routed,
                 .bytes = size_product(e->bytes, times)});
         }
     } while (made.varies && ++at.microbatch < s->passes);

@@ -43,6 +43,17 @@ static status compare(const char *group, enum comm_kind kind,
          (long long)planned[1], (long long)planned[0]);
 }
 
+/* Whether choices of tokens decide the bytes of a group's calls. */
+static bool is_routed(const struct exchanges *plan, const char *group,
+                      enum comm_kind kind)
+{
+    for (int i = 0; i < plan->count; i++)
+        if (plan->items[i].routed && plan->items[i].kind == kind &&
+            strcmp(exchange_group(&plan->items[i]), group) == 0)
+            return true;
+    return false;
+}
+
 status audit_traffic(const struct team *team, const struct exchanges *plan,
                      const struct exchange_steps *steps)
 {
@@ -57,13 +68,17 @@ status audit_traffic(const struct team *team, const struct exchanges *plan,
 
         exchanges_sum(plan, rows[i].group, rows[i].kind, steps,
                       &planned[0], &planned[1]);
+        if (is_routed(plan, rows[i].group, rows[i].kind))
+            planned[1] = steps->routed;
         TRY(compare(rows[i].group, rows[i].kind, sent, planned));
     }
     for (int i = 0; i < plan->count; i++) { /* what was planned, was done */
         const struct exchange *e = &plan->items[i];
         const int64_t times = e->updates ? steps->updated : steps->made;
         const int64_t none[2] = {0, 0};
-        const int64_t planned[2] = {times * e->calls, times * e->bytes};
+        const int64_t planned[2] = {times * e->calls,
+                                    e->routed ? steps->routed
+                                              : times * e->bytes};
         int j = 0;
 
         while (j < count && (rows[j].kind != e->kind ||

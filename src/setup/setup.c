@@ -425,6 +425,18 @@ static status check_observe(const struct options *o)
     return OK;
 }
 
+/* Whether there are experts that ranks can divide. */
+static status check_expert(const struct setup *setup)
+{
+    const int ranks = setup->mesh.size[AXIS_EXPERT];
+
+    if (ranks == 1) return OK;
+    if (setup->model.moe.experts == 0)
+        FAIL(ERR_CONFIG, "mesh.expert: %d ranks divide experts, and no layer "
+                         "of this model has any; mesh.expert=1 works", ranks);
+    return OK;
+}
+
 static status resolve_request(struct setup *setup)
 {
     const struct options *o = &setup->set->values;
@@ -476,6 +488,7 @@ static status resolve_request(struct setup *setup)
     TRY(check_zero(setup));
     TRY(grid_resolve(&setup->grid, &asked, &facts));
     TRY(check_tensor(setup));
+    TRY(check_expert(setup));
     if (r->qk_clip > 0) TRY(qk_clip_check(&setup->model));
     return setup_use_grid(setup, &setup->grid);
 }
@@ -525,10 +538,6 @@ static status choose_mesh(struct setup *setup, int ranks, int rank)
     }
     TRY(mesh_order_parse(&setup->order, o->mesh.order));
     TRY(mesh_resolve(mesh, ranks));
-    if (mesh->size[AXIS_EXPERT] > 1)
-        FAIL(ERR_CONFIG, "mesh.expert: %d ranks divide experts, and no layer "
-                         "of this model has any; mesh.expert=1 works",
-             mesh->size[AXIS_EXPERT]);
     mesh_place(mesh, &setup->order, rank, &setup->place);
     setup->ranks = mesh_batch_ranks(mesh);
     return OK;

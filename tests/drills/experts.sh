@@ -54,6 +54,39 @@ else bad "exported" "another text" log; fi
 must train config.yaml --run further --set init.from=whole \
     --set model.from=whole --set train.steps=2 --set lora.rank=2
 
+# --- ranks divide the experts: checkpoints go from degree to degree ---
+for layout in "mesh.expert=2" "mesh.expert=2 mesh.shard=2 zero=fsdp"; do
+    sets=()
+    for set in $layout; do sets+=(--set "$set"); done
+    ranks=$((2 + 2 * (${#sets[@]} > 2)))
+    rm -rf cut
+    LOCKSTEP_FAULT=train.step:8:kill lockstep train config.yaml --run cut \
+        --ranks $ranks "${mixture[@]}" "${sets[@]}" >log 2>&1
+    must resume cut --ranks 4 --set mesh.expert=4 --set mesh.shard=1 \
+        --set zero=ddp
+    if same_run whole cut; then ok "$layout, killed, resumed on four"
+    else bad "$layout, killed, resumed on four" "$why" log; fi
+done
+must export cut exported-expert
+if cmp -s exported/model.safetensors exported-expert/model.safetensors; then
+    ok "exported from four ranks with an expert each: the same file"
+else bad "exported from ranks with experts" "another file"; fi
+must launch --ranks 2 -- "$program" train config.yaml --run processes "${mixture[@]}" \
+    --set mesh.expert=2
+if same_run whole processes; then ok "process ranks divide the experts"
+else bad "process ranks divide the experts" "$why" log; fi
+expect "experts that ranks do not divide" 78 "do not divide the 4 experts" \
+    train config.yaml --run none --ranks 3 "${mixture[@]}" \
+    --set mesh.expert=3 --set train.batch=6 --set train.micro_batch=2 \
+    --set numerics.grid_data=6
+expect "muon on divided experts" 78 "takes it as a whole matrix" \
+    train config.yaml --run none --ranks 2 "${mixture[@]}" \
+    --set mesh.expert=2 --set optimizer.name=muon
+expect "dualpipe with divided experts" 78 "a stage on two ranks" \
+    train config.yaml --run none --ranks 4 "${mixture[@]}" \
+    --set mesh.expert=2 --set mesh.pipe=2 --set schedule.name=dualpipe \
+    --set train.micro_batch=1
+
 # --- selection biases: balance without a loss, whole in checkpoints ---
 biased=(--set model.family=mixtral --set moe.experts=8 --set moe.top_k=2
     --set moe.balance_loss=0)

@@ -53,6 +53,13 @@ cut() {
         "ranks=2 mesh.context=2 context.kind=ulysses"
 }
 
+# Ranks divide the experts of a mixture.
+experts() {
+    printf '%s\n' "ranks=4 mesh.expert=4" \
+        "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1" \
+        "ranks=4 mesh.expert=2 mesh.tensor=2"
+}
+
 small="data.sequence=24 train.batch=8 train.micro_batch=4
     model.layers=4 numerics.grid_tensor=2"
 
@@ -145,6 +152,8 @@ for name in ${*:-own $mpis}; do
     LOCKSTEP_CHECK=$late rows_of $name 2
     four >layouts.txt
     rows_of $name 4
+    experts >layouts.txt
+    rows_of $name 4 model.family=mixtral moe.experts=4
     eight >layouts.txt
     rows_of $name 8
     cut >layouts.txt

@@ -136,8 +136,27 @@ mutation "rows come back to other tokens" src/nn/experts.c \
     's/places\[i\] = \(int32_t\)i;/places[i] = (int32_t)(choice->tokens * choice->choices - 1 - i);/' \
     "$tensor"
 mutation "gates are not applied to gradients of tensor ranks" src/nn/experts.c \
-    's/of\.a\.scales = choice\.gates\.data;/of.a.scales = is_shared(run) ? NULL : choice.gates.data;/' \
+    's/\.scales = choice->gates\.data/.scales = is_shared(run) ? NULL : choice->gates.data/' \
     "$tensor"
+# Ranks that divide the experts.
+more+=(--set train.micro_batch=2)
+expert="ranks=4 mesh.expert=2 mesh.data=2 zero=zero1"
+mutation "gradients of experts are scaled by their sources" src/nn/gradient.c \
+    's/TRY\(g->kernels->add\(g->stream, a, a, b\)\);/TRY(g->kernels->add(g->stream, a, a, b)); TRY(g->kernels->scale(g->stream, a, a, 0.5));/' \
+    "$expert"
+mutation "the tokens of one source are forgotten" src/nn/gradient.c \
+    's/TRY\(g->kernels->add\(g->stream, a, a, b\)\);/(void)b;/' "$expert"
+mutation "an expert's rows of two sources are swapped" src/nn/expert_ranks.c \
+    's/r->arrival\[i\] = \(int32_t\)at;/r->arrival[i] = (int32_t)(i + 1 < r->rows ? i + 1 : 0);/' \
+    "$expert"
+mutation "a token is lost on the way" src/nn/expert_ranks.c \
+    's/r->order\[at\] = \(int32_t\)i;/r->order[at] = (int32_t)(i > 0 ? i : r->rows - 1);/' \
+    "$expert"
+mutation "two experts are swapped" src/nn/expert_ranks.c \
+    's/\{p->place\.at\[AXIS_EXPERT\] \* count, count\}/{(p->mesh.size[AXIS_EXPERT] - 1 - p->place.at[AXIS_EXPERT]) * count, count}/' \
+    "$expert"
+mutation "gates are not applied to what is sent back" src/nn/expert_ranks.c \
+    's/\.gates = t->rest, \.choices = 1/.gates = NULL, .choices = 1/' "$expert"
 more=()
 
 # Lives: found whenever the messages move, without luck.

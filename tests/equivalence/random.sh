@@ -28,12 +28,13 @@ draw() { # SEED
             return "[" text (random(2) && i != text ? "," i : "") "]"
         }
         function layout(   text, ranks, left, i, axis, size) {
-            split("data shard tensor pipe context", axis, " ")
+            split("data shard tensor pipe context expert", axis, " ")
             ranks = 1
             text = ""
-            for (i = 1; i <= 5; i++) {
-                size = of("1 1 1 2 2 3 4 5 6")
+            for (i = 1; i <= 6; i++) {
+                size = i < 6 ? of("1 1 1 2 2 3 4 5 6") : of("1 1 2 2 3 4")
                 if (i == 5 && context == 1) size = 1
+                if (i == 6 && family !~ /mixtral|moe/) size = 1
                 if (ranks * size > 12) size = 1
                 ranks *= size
                 if (size > 1) text = text " mesh." axis[i] "=" size

@@ -433,7 +433,7 @@ for name in adamw muon soap adafactor; do
 done
 }
 
-# Mixtures of experts: whole on every rank. Some experts have no tokens of a
+# Mixtures of experts: whole on every rank, or divided over ranks. Some experts have no tokens of a
 # leaf, some leaves of experts none of a token.
 printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
     "ranks=1 train.micro_batch=8 train.recompute=block numerics.isa=plain" \
@@ -451,6 +451,15 @@ printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
     "ranks=4 mesh.tensor=2 mesh.context=2 tensor.overlap=2" \
     "ranks=4 mesh.tensor=2 mesh.shard=2 zero=fsdp train.recompute=block" \
     "ranks=4 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-v" \
+    "ranks=2 mesh.expert=2" \
+    "ranks=4 mesh.expert=2 mesh.data=2 zero=zero1" \
+    "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1" \
+    "ranks=8 mesh.expert=2 mesh.data=2 mesh.shard=2 zero=hsdp train.micro_batch=1" \
+    "ranks=2 mesh.expert=2 zero=zero2 train.recompute=block" \
+    "ranks=4 mesh.expert=2 mesh.context=2 train.micro_batch=1" \
+    "ranks=4 mesh.expert=2 mesh.tensor=2 tensor.overlap=2" \
+    "ranks=4 mesh.expert=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-h1" \
+    "ranks=8 mesh.expert=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-v" \
     >layouts.txt
 # shellcheck disable=SC2086
 {
@@ -461,7 +470,7 @@ steps=3 model mixtral_bf16 $experts model.family=mixtral moe.experts=6 \
 steps=3 model qwen3_moe $experts model.family=qwen3_moe moe.experts=12 \
     moe.top_k=4 moe.intermediate_size=12 moe.every=2 train.z_loss=0.01 \
     model.dropout=0.1 train.logits_chunk=20
-sed -i '/plain/d;/reshard/d;/hsdp/d;/dualpipe/d;s/ tensor.overlap=2//' layouts.txt
+sed -i '/plain/d;/reshard/d;/hsdp/d;/dualpipe/d;/expert/d;s/ tensor.overlap=2//' layouts.txt
 steps=3 model olmoe $experts model.family=olmoe moe.experts=16 moe.top_k=8 \
     model.feed_forward=8 optimizer.name=muon model.tied=true moe.bias_rate=0.02
 steps=3 model granitemoe $experts model.family=granitemoe moe.experts=6 \

@@ -304,8 +304,8 @@ static status train(const struct trained *t, struct pipeline *p,
         t->to->loss[t->first_step + i - 1] = result.loss;
         t->to->norm[t->first_step + i - 1] = result.norm;
     }
-    TRY(audit_traffic(team, &sends, &(struct exchange_steps){t->steps,
-                                                             t->steps}));
+    TRY(audit_traffic(team, &sends, &(struct exchange_steps){
+                                 .made = t->steps, .updated = t->steps}));
     t->to->bytes[team_rank(team)] = (int64_t)p->bytes;
     TRY(team_agree(team, OK));
     return exchange_numbers(p, team, t->to, false);
