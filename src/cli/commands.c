@@ -109,7 +109,8 @@ const struct command commands[] = {
      "Trains a few steps with one rank, then with each layout, and compares "
      "loss,\ngradients and weights bit by bit. The exit code is 0 only if "
      "every row meets its\nclaim. FILE has one layout per line: ranks=4 "
-     "mesh.tensor=2 ...",
+     "mesh.tensor=2 ... Each row replaces\nthe mesh of CONFIG, which the usual "
+     "layouts have as a row of its own.",
      "lockstep verify examples/01_first_run/config.yaml --ranks 4", false,
      command_verify,
      {{"ranks", "N", "largest number of ranks in the usual layouts (2)", false},

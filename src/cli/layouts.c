@@ -217,6 +217,50 @@ static status assign_words(struct layout *layout, struct options_set *set)
     return OK;
 }
 
+/* The mesh of a row that names no axis: all ranks are data ranks. */
+static status leave_mesh(struct options_set *set)
+{
+    static const char *const words[] = {
+        "mesh.data=0", "mesh.shard=1", "mesh.context=1", "mesh.tensor=1",
+        "mesh.expert=1", "mesh.pipe=1", "mesh.layers=[]"};
+
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        TRY(options_assign(set, words[i], ORIGIN_COMMAND_LINE));
+    return OK;
+}
+
+/* An axis that takes the ranks that are left has one here. */
+static int64_t ranks_of(const struct options *o)
+{
+    const int64_t sizes[] = {o->mesh.data, o->mesh.shard, o->mesh.context,
+                             o->mesh.tensor, o->mesh.expert, o->mesh.pipe};
+    int64_t ranks = 1;
+
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+        if (sizes[i] > 1 && ranks <= RANKS_MOST) ranks *= sizes[i];
+    return ranks;
+}
+
+status layouts_own(struct layouts *layouts, struct arguments *arguments)
+{
+    struct options_set set = {0};
+    int64_t ranks;
+    status result;
+
+    TRY_GOTO(done, result, config_read(&set, arguments->operands[0],
+                                       arguments));
+    ranks = ranks_of(&set.values);
+    if (ranks < 2 || ranks > RANKS_MOST ||
+        strcmp(set.values.mesh.layout, "auto") == 0)
+        goto done;
+    TRY_GOTO(done, result, layouts_add(layouts, false, "ranks=%d",
+                                       (int)ranks));
+    layouts->items[layouts->count - 1].own = true;
+done:
+    options_free(&set);
+    return result;
+}
+
 status layout_options(struct layout *layout, struct arguments *arguments,
                       const char *cache, struct options_set *set)
 {
@@ -233,6 +277,7 @@ status layout_options(struct layout *layout, struct arguments *arguments,
     }
     if (strcmp(set->values.mesh.layout, "auto") == 0)
         TRY(options_assign(set, "mesh.layout=given", ORIGIN_COMMAND_LINE));
+    if (!layout->own) TRY(leave_mesh(set));
     TRY(assign_words(layout, set));
     snprintf(layout->zero, sizeof layout->zero, "%.95s", set->values.zero);
     layout->schedule[0] = '\0';

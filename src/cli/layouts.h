@@ -22,6 +22,7 @@ struct layout {
     char text[LAYOUT_BYTES];
     int ranks;
     bool optional;        /* counts only where it is legal ("?" before it) */
+    bool own;             /* the mesh of the configuration stays */
     char schedule[32], zero[96]; /* "" without a pipeline */
     struct trial trial;   /* the first layout keeps the whole, others losses */
     struct trial_difference difference;
@@ -49,7 +50,11 @@ void layouts_free(struct layouts *layouts);
  * zb-h1". */
 void layout_label(const struct layout *layout, char out[LAYOUT_BYTES]);
 
-/* The configuration with the words of the layout. */
+/* The layout that the configuration itself has, if that is more than one
+ * rank. */
+status layouts_own(struct layouts *layouts, struct arguments *arguments);
+/* The configuration with the words of the layout, which replace its mesh unless
+ * the layout is its own. */
 status layout_options(struct layout *layout, struct arguments *arguments,
                       const char *cache, struct options_set *set);
 

@@ -150,11 +150,14 @@ static void add_row(struct table *table, const struct layout *layout,
                     bool json)
 {
     const bool ran = layout->verdict != VERDICT_FAILED;
-    char text[64] = "EXACT";
+    char text[64];
 
-    table_text(table, layout->text);
+    snprintf(text, sizeof text, "%.40s%s", layout->text,
+             layout->own ? " as configured" : "");
+    table_text(table, layout->own ? text : layout->text);
     table_text(table, layout->schedule[0] ? layout->schedule : NULL);
     table_text(table, layout->zero);
+    snprintf(text, sizeof text, "EXACT");
     if (layout->claims > 0)
         snprintf(text, sizeof text, "%g", layout->claims);
     table_text(table, ran ? text : NULL);
@@ -270,6 +273,8 @@ static status list_layouts(struct verification *v)
     const int ranks = v->world == NULL ? (int)v->ranks : v->world->size;
 
     TRY(layouts_add(&v->layouts, false, "ranks=1"));
+    if (v->world == NULL && path == NULL)
+        TRY(layouts_own(&v->layouts, v->arguments));
     if (path != NULL) TRY(layouts_read(&v->layouts, path));
     else TRY(layouts_usual(&v->layouts, ranks, v->world != NULL));
     for (int i = 1; v->world != NULL && i < v->layouts.count; i++)

@@ -33,6 +33,9 @@ rate() { # RUN STEP
     bad "the one step has the full rate" "$(rate trial 1)" trial/metrics.jsonl
 expect "plan says it" 0 "optimizer.warmup is 3 steps, but the run has 2" \
     plan config.yaml --set train.steps=2
+# The layout of the configuration is a row; every other row replaces its mesh.
+expect "verify tests the configuration's own layout" 0 "ranks=4 as configured" \
+    verify config.yaml --steps 1 --set mesh.data=2 --set mesh.pipe=2
 expect "verify says it" 0 "optimizer.warmup is 3 steps, but the run has 2" \
     verify config.yaml --set train.steps=2 --steps 1
 expect "resume says it" 0 "optimizer.warmup is 3 steps, but the run has 2" \
