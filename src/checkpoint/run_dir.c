@@ -15,6 +15,7 @@ static status set_paths(struct run_dir *run, const char *path)
     TRY(path_join(run->config, PATH_BYTES, path, "config.yaml"));
     TRY(path_join(run->metrics, PATH_BYTES, path, "metrics.jsonl"));
     TRY(path_join(run->samples, PATH_BYTES, path, "samples.jsonl"));
+    TRY(path_join(run->consumed, PATH_BYTES, path, "consumed.jsonl"));
     TRY(path_join(run->report, PATH_BYTES, path, "report.html"));
     return path_join(run->checkpoints, PATH_BYTES, path, "ckpt");
 }

@@ -4,6 +4,7 @@
  *    RUN/config.yaml      the resolved configuration
  *    RUN/metrics.jsonl    one line for each step
  *    RUN/ledger.jsonl     steps that went wrong (train/ledger.h)
+ *    RUN/consumed.jsonl   samples of each step (observe/consumed.h)
  *    RUN/samples.jsonl    texts that validations continued (validate.prompts)
  *    RUN/log.txt          of rank 0; RUN/logs/rank-00003.log of the others
  *    RUN/layers.jsonl     of observed steps (observe.layers)
@@ -20,6 +21,7 @@
 struct run_dir {
     char path[PATH_BYTES];
     char config[PATH_BYTES], metrics[PATH_BYTES], samples[PATH_BYTES];
+    char consumed[PATH_BYTES];
     char report[PATH_BYTES], checkpoints[PATH_BYTES];
     struct file_lock lock;
 };

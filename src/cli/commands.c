@@ -238,6 +238,15 @@ const struct command commands[] = {
        false},
       {"no-special", NULL, "does not add special tokens", false},
       FLAG_THREADS, FLAG_JSON}},
+    {"data audit", "RUN", 1, 1,
+     "proves that a run lost and repeated no sample",
+     "Reads RUN/consumed.jsonl, which has a line for each step: the samples "
+     "whose losses\nentered it, added up over all ranks. Checks that they are "
+     "each sample of the run's\norder once, but for those that policies and "
+     "data.skip left out, and that the newest\ncheckpoint goes on where the "
+     "lines end. Exit code 77 if not.",
+     "lockstep data audit runs/first", false, command_data_audit,
+     {FLAG_JSON}},
     {"data show", "CONFIG", 1, 1, "shows the samples of a training step",
      "Prints the documents in the samples of a step, with their texts, and how "
      "much each\nsource has contributed so far. CONFIG may also be a run. "

@@ -61,6 +61,7 @@ status command_tokenize(struct arguments *arguments);
 /* data.c */
 status command_data_show(struct arguments *arguments);
 /* data_verify.c */
+status command_data_audit(struct arguments *arguments);
 status command_data_verify(struct arguments *arguments);
 /* learn.c */
 status command_tokenizer_train(struct arguments *arguments);

@@ -50,6 +50,10 @@ struct executor {
     const struct sample_source *source;
     int64_t first;               /* F alone: of the sequences */
     bool step_runs;              /* the list is `step`, else `forward` */
+    /* The losses of sequences [first, first + count) entered a step: on one
+     * rank for each sequence. The caller's to fill; NULL: nobody asks. */
+    void (*used)(void *argument, int64_t first, int64_t count);
+    void *used_argument;
 };
 
 /* The lists are made and verified here, and the ranks of each group compared

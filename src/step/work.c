@@ -100,6 +100,10 @@ static void add_losses(struct executor *e, const struct instruction *i)
     const struct run *run = &stage_at(e, i)->run;
     const int64_t first = first_sequence(e, i);
 
+    if (e->step_runs && e->used != NULL &&
+        e->team->place.at[AXIS_TENSOR] == 0 &&
+        e->team->place.at[AXIS_CONTEXT] == 0)
+        e->used(e->used_argument, first, run->program->sequences);
     loss_add(&e->loss, run, run->losses, first, i->microbatch);
     if (run->z_losses != NULL)
         loss_add(&e->z_loss, run, run->z_losses, first, i->microbatch);

@@ -9,6 +9,7 @@
 #include "base/arena.h"
 #include "base/file.h"
 #include "corpus/chat.h"
+#include "observe/consumed.h"
 #include "observe/progress.h"
 
 /* Removes incomplete files of a killed run from a cache that belongs to this
@@ -304,6 +305,22 @@ static status open_valid(struct feed *feed)
     return OK;
 }
 
+/* Room for the largest batch of the run. */
+static status take_checksums(struct feed *feed)
+{
+    const struct ramp *ramp = &feed->setup->ramp;
+    void *memory;
+
+    feed->batch_most = feed->setup->set->values.train.batch;
+    for (int i = 0; i < ramp->count; i++)
+        if (ramp->rows[i].batch > feed->batch_most)
+            feed->batch_most = ramp->rows[i].batch;
+    TRY(memory_take((size_t)feed->batch_most, sizeof *feed->checksums,
+                    &memory));
+    feed->checksums = memory;
+    return OK;
+}
+
 status feed_open(struct feed *feed, const struct setup *setup,
                  const char *run)
 {
@@ -318,6 +335,7 @@ status feed_open(struct feed *feed, const struct setup *setup,
                         o->data.phases.count));
     TRY(ranges_read(&feed->left_out, o->data.skip.items,
                     o->data.skip.count));
+    TRY(take_checksums(feed));
     TRY(where_cached(feed, run));
     TRY(open_sources(feed));
     TRY(build_mixture(feed));
@@ -332,6 +350,7 @@ void feed_close(struct feed *feed)
         data_parts_free(&feed->sources[i].parts);
     }
     memory_free(feed->sources);
+    memory_free(feed->checksums);
     mixture_free(&feed->mixture);
     mixture_free(&feed->held_out);
     loader_close(&feed->valid);
@@ -447,8 +466,52 @@ static status fill_train(void *argument, int64_t index, int32_t *inputs,
     give_back(feed);
     mixture_at(&feed->mixture, ranges_at(&feed->left_out, feed->first, index),
                &source, &sample);
-    return loader_sample(&feed->sources[source].train, sample, inputs, targets,
-                         positions, documents);
+    TRY(loader_sample(&feed->sources[source].train, sample, inputs, targets,
+                      positions, documents));
+    if (index < feed->batch_most)
+        feed->checksums[index] =
+            crc32c(0, inputs, (size_t)feed->setup->set->values.data.sequence *
+                                  sizeof *inputs);
+    return OK;
+}
+
+void feed_use(void *argument, int64_t first, int64_t count)
+{
+    struct feed *feed = argument;
+
+    for (int64_t i = first; i < first + count; i++) {
+        CHECK(i < feed->batch_most);
+        feed->used++;
+        feed->used_order +=
+            consumed_mark(ranges_at(&feed->left_out, feed->first, i));
+        feed->used_tokens += feed->checksums[i];
+    }
+}
+
+void feed_forget(struct feed *feed)
+{
+    feed->used = 0;
+    feed->used_order = feed->used_tokens = 0;
+}
+
+/* Sums of 32 bits of fewer than 2^21 samples are exact as doubles. */
+status feed_count(struct feed *feed, struct team *team, struct consumed *out)
+{
+    enum { LOW = 0, HIGH = 1 };
+    const uint64_t sums[2] = {feed->used_order, feed->used_tokens};
+    double values[5] = {(double)feed->used};
+
+    for (int i = 0; i < 2; i++) {
+        values[1 + 2 * i + LOW] = (double)(sums[i] & 0xffffffff);
+        values[1 + 2 * i + HIGH] = (double)(sums[i] >> 32);
+    }
+    feed_forget(feed);
+    TRY(team_join(team, values, 5));
+    out->samples = (int64_t)values[0];
+    out->order = (uint64_t)values[1 + LOW] + ((uint64_t)values[1 + HIGH] << 32);
+    out->tokens = (uint64_t)values[3 + LOW] +
+                  ((uint64_t)values[3 + HIGH] << 32);
+    return OK;
 }
 
 struct sample_source feed_train(struct feed *feed, int64_t first)

@@ -12,6 +12,7 @@
 #include "corpus/prepare.h"
 #include "data/ranges.h"
 #include "data/recipe.h"
+#include "observe/consumed.h"
 #include "observe/progress.h"
 #include "setup/setup.h"
 #include "step/step.h"
@@ -38,6 +39,13 @@ struct feed {
     int64_t dropped;             /* incomplete last samples, per epoch */
     int64_t first;               /* sample of the order with which the next
                                   * step begins */
+    uint32_t *checksums;         /* owned [batch_most]: of the tokens of this
+                                  * rank's samples of the step */
+    int64_t batch_most;
+    int64_t used;                /* of the step: samples whose losses this rank
+                                  * computed; then sums of their marks and
+                                  * checksums (observe/consumed.h) */
+    uint64_t used_order, used_tokens;
     int64_t touched;             /* samples read since pages were given back */
     int64_t valid_next;          /* sample to be counted next: they come in
                                   * order, to each stage of the rank */
@@ -57,6 +65,12 @@ status feed_open(struct feed *feed, const struct setup *setup,
                  const char *run);
 void feed_close(struct feed *feed);
 struct sample_source feed_train(struct feed *feed, int64_t first);
+/* The losses of these sequences of the step entered it (execute.h): they are
+ * counted until feed_count, which joins the counts of all ranks, or none of
+ * whose step was refused, and begins again. Collective. */
+void feed_use(void *argument, int64_t first, int64_t count);
+void feed_forget(struct feed *feed);
+status feed_count(struct feed *feed, struct team *team, struct consumed *out);
 struct sample_source feed_valid(struct feed *feed);
 
 /* For other data of the run: token files of a list of sources, made now or

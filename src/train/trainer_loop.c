@@ -128,6 +128,27 @@ static void note_scale(struct trainer *t, const struct step_result *result)
                       (long long)t->counters.step + 1, scaling->value);
 }
 
+/* Which samples the ranks consumed in the step that was made. */
+static status count_samples(struct trainer *t, int64_t sequences)
+{
+    const struct ranges *left_out = &t->feed.left_out;
+    const int64_t first = t->counters.samples;
+    struct consumed consumed = {
+        .step = t->counters.step + 1, .from = ranges_at(left_out, first, 0),
+        .to = ranges_at(left_out, first, sequences - 1) + 1};
+    struct text line = {0};
+    status result;
+
+    if (t->feed.batch_most > CONSUMED_BATCH_MOST) return OK;
+    TRY(feed_count(&t->feed, &t->team, &consumed));
+    if (!trainer_leads(t)) return OK;
+    TRY_GOTO(done, result, consumed_write(&consumed, &line));
+    result = lines_put(&t->consumed, line.bytes, line.length);
+done:
+    text_free(&line);
+    return result;
+}
+
 /* After the update. */
 static status finish_step(struct trainer *t, struct made_step *made,
                           double began)
@@ -144,6 +165,7 @@ static status finish_step(struct trainer *t, struct made_step *made,
     noise_end(&t->noise, &made->result, &made->noise, &made->noise_average);
     made->tokens =
         sequences * program_sequence(&trainer_first_stage(t)->program);
+    TRY(count_samples(t, sequences));
     t->counters.step++;
     t->counters.tokens += made->tokens;
     t->counters.samples = ranges_at(&t->feed.left_out, t->counters.samples,
@@ -174,6 +196,7 @@ static status plain_step(struct trainer *t)
     TRY(noise_begin(&t->noise, &t->step, &source, step,
                     trainer_batch(t, step)));
     observe_begin(&t->observer, step + 1);
+    feed_forget(&t->feed);
     const status ran = train_step_run(&t->step, &source, made.lr,
                                       step + 1 - t->counters.skipped,
                                       &made.result);

@@ -381,6 +381,8 @@ static status use_pipeline(struct trainer *t)
     count_work(t);
     t->step.asks = trainer_says;
     t->step.asks_argument = t;
+    t->step.executor.used = feed_use;
+    t->step.executor.used_argument = &t->feed;
     TRY(keeper_build(&t->keeper, &t->setup, &of, t->run.path));
     if (t->request->set->values.checkpoint.async)
         TRY(background_use(&t->background, &t->keeper));

@@ -59,6 +59,8 @@ void trainer_hear(struct trainer *t, int word)
 status trainer_open_files(struct trainer *t, int64_t step_kept)
 {
     TRY(lines_cut(t->run.samples, step_kept, NULL));
+    TRY(lines_cut(t->run.consumed, step_kept, NULL));
+    TRY(lines_open(&t->consumed, t->run.consumed, "consumed.append", 0));
     if (t->request->set->values.validate.prompts.count > 0)
         TRY(lines_open(&t->samples, t->run.samples, "samples.append", 0));
     return metrics_open(&t->metrics, t->run.metrics, step_kept);
@@ -68,6 +70,7 @@ status trainer_finish_files(struct trainer *t)
 {
     TRY(metrics_finish(&t->metrics));
     TRY(lines_finish(&t->samples));
+    TRY(lines_finish(&t->consumed));
     TRY(lines_finish(&t->ledger.file));
     return observe_finish(&t->observer);
 }
@@ -76,6 +79,7 @@ void trainer_close_files(struct trainer *t)
 {
     metrics_close(&t->metrics);
     lines_close(&t->samples);
+    lines_close(&t->consumed);
 }
 
 /* The weights that train come back, however the save, or the copy for one,

@@ -37,6 +37,7 @@ struct trainer {
     struct run_dir run;
     struct metrics_writer metrics;
     struct lines samples; /* RUN/samples.jsonl; open where prompts are */
+    struct lines consumed; /* RUN/consumed.jsonl */
     struct observer observer;
     struct progress progress;
     struct counters counters;

@@ -27,7 +27,7 @@ fresh() { # a copy of the run that may go on
 more="resume run --set train.steps=12"
 
 # --- files of a run that are links or pipes ---
-for name in lock log.txt metrics.jsonl layers.jsonl samples.jsonl; do
+for name in lock log.txt metrics.jsonl layers.jsonl samples.jsonl consumed.jsonl; do
     fresh
     rm -f "run/$name"
     ln -s ../theirs/file "run/$name"
