@@ -141,6 +141,12 @@ static status set_experts(struct options_set *o, const struct model *m)
         TRY(set_integer(o, "moe.shared_intermediate_size", x->shared_width));
     if (m->kind->normalize_choice)
         TRY(set_integer(o, "moe.normalize", x->normalize));
+    if (m->kind->groups > 0) {
+        TRY(set_integer(o, "moe.groups", x->groups > 0 ? x->groups : 1));
+        TRY(set_integer(o, "moe.groups_chosen",
+                        x->groups > 0 ? x->groups_chosen : 1));
+        TRY(set_real(o, "moe.scale", x->scale));
+    }
     if (blocks_count(&x->dense) == 0) return OK;
     TRY_GOTO(done, result, blocks_to_text(&x->dense, m->layers, &list));
     result = set(o, "moe.dense", list.bytes);

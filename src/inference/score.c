@@ -206,9 +206,9 @@ static status write_gradients(struct scoring *s, const char *path)
     const struct stage *stage = &s->stage;
     const struct tensor all =
         tensor_1d(stage->gradients.root, program_real(&stage->program),
-                  stage->program.params.elements);
+                  stage->program.params.gradients);
     const double targets = (double)(s->sequences * (s->length - 1));
-    struct session_parts parts = {0};
+    struct session_parts parts = {.gradients = true};
     status result;
 
     TRY(stage->kernels.scale(&s->stage.stream, all, all, 1 / targets));

@@ -339,7 +339,10 @@ static status check_experts(const struct session *session,
         {"intermediate_size", (double)found->width, (double)other->width},
         {"shared_intermediate_size", (double)found->shared_width,
          (double)other->shared_width},
-        {"normalize", found->normalize, other->normalize}};
+        {"normalize", found->normalize, other->normalize},
+        {"groups", found->groups, other->groups},
+        {"groups_chosen", found->groups_chosen, other->groups_chosen},
+        {"scale", found->scale, other->scale}};
 
     return check_numbers(session, "moe", rows,
                          (int)(sizeof rows / sizeof *rows));

@@ -2,8 +2,10 @@
 /* session_import.c - weights from a Hugging Face directory, as far as this
  * rank holds them. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "checkpoint/convert.h"
 #include "models/decoder.h"
 #include "inference/session_parts.h"
@@ -224,6 +226,30 @@ static void skip_images(struct weights *weights)
                 weights->entries[i].uses = 1;
 }
 
+/* Skips the blocks behind the last one, which predict later tokens. */
+static void skip_blocks(const struct model *model, struct weights *weights)
+{
+    const char *prefix = model->kind->layer_prefix;
+    const char *mark = strstr(prefix, "%d");
+    int skipped = 0;
+
+    CHECK(mark != NULL);
+    for (int i = 0; i < weights->count; i++) {
+        const char *name = weights->entries[i].tensor->name;
+        const size_t before = (size_t)(mark - prefix);
+
+        if (strncmp(name, prefix, before) != 0 ||
+            atoll(name + before) < model->layers)
+            continue;
+        weights->entries[i].uses = 1;
+        skipped++;
+    }
+    if (skipped > 0)
+        LOG(INFO, "model", "%s: %d tensors of blocks behind the last one, "
+            "which predict later tokens, are left out", weights->directory,
+            skipped);
+}
+
 /* A tied model's file may carry the head again: only if it says the same. */
 static status check_tied(const struct model *model, struct weights *weights,
                          const struct saved_part *table,
@@ -338,6 +364,7 @@ static status need_all(const struct session_parts *parts,
     }
     if (naming->instead != NULL && naming->instead->images)
         skip_images(weights);
+    if (model->kind->more_blocks) skip_blocks(model, weights);
     return weights_all_used(weights, buffers,
                             (int)(sizeof buffers / sizeof *buffers));
 }

@@ -216,7 +216,9 @@ status session_parts_add(struct session_parts *parts,
         const struct param *param = &table->items[i];
         struct param_outside piece;
 
-        if (!is_wanted(parts, param)) continue;
+        if (!is_wanted(parts, param) ||
+            (parts->gradients && !param_has_gradient(param)))
+            continue;
         for (int j = 0; param_outside(param, prefix, j, &piece); j++) {
             struct layout_run run = {
                 .whole_first =
@@ -228,7 +230,9 @@ status session_parts_add(struct session_parts *parts,
             TRY(add_tensor(parts, &piece, kind, dtype));
             part = &parts->items[parts->count - 1];
             part->data = (char *)flat +
-                         (param->offset + run.whole_first) *
+                         ((parts->gradients ? param->gradient
+                                            : param->offset) +
+                          run.whole_first) *
                              dtype_bytes(dtype);
             TRY(set_runs(parts, part, param, &piece, &run, 1));
         }

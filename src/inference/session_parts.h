@@ -18,6 +18,8 @@ enum parts_only { PARTS_ALL, PARTS_WEIGHTS, PARTS_ADAPTERS };
 
 struct session_parts {
     enum parts_only only;     /* set before parts are added */
+    bool gradients;           /* `flat` is laid out as gradients are, and has
+                               * none of what no gradient moves. Likewise */
     const char *prefix;       /* of their names; NULL: none. Likewise */
     const struct model_kind *kind; /* whose names they have; files that are
                                * written have its stacks (stack.h) */

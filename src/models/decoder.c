@@ -317,7 +317,10 @@ static slot mixture(struct program *p, const struct model *m, slot x)
         .down = cols_cut(m, "experts.%d.w2", of->width,
                          d->expert_down.weight),
         .form = {.score = m->kind->router, .normalised = of->normalize,
-                 .experts = of->experts, .choices = of->top_k},
+                 .experts = of->experts, .choices = of->top_k,
+                 .scale = of->scale, .groups = of->groups,
+                 .groups_chosen = of->groups_chosen,
+                 .group = m->kind->group},
         .leaf = of->experts / (p->grid.expert > 0 ? p->grid.expert : 1)};
     struct param_spec router =
         rows_cut(m, "router", of->experts, d->router.weight);

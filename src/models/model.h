@@ -36,6 +36,9 @@ struct moe {
     int64_t width;         /* inner, of one expert */
     int64_t shared_width;  /* inner, of the expert of all tokens; 0: none */
     bool normalize;        /* gates of the chosen are over their sum */
+    double scale;          /* of gates; 0: 1 */
+    int groups;            /* equal runs of experts; 0, 1: no groups */
+    int groups_chosen;     /* a token's experts lie in so many at most */
     bool bias;             /* a bias of each expert counts in the choice */
     struct blocks dense;   /* blocks without experts */
 };
@@ -124,6 +127,13 @@ struct model_kind {
     bool expert_sizes;        /* experts have a width of their own, and some
                                * blocks may be dense */
     bool shared_expert;       /* may have an expert of all tokens */
+    int shared_count;         /* it is as wide as so many others, when options
+                               * do not say; 0: as those of a token */
+    double gate_scale;        /* likewise; 0: gates are not scaled */
+    int groups, groups_chosen; /* likewise; 0: may not be said */
+    enum router_group group;  /* what counts of a group */
+    bool more_blocks;         /* files may have blocks behind the last one,
+                               * which predict later tokens: not read */
     const struct model_kind *mixture; /* the family that copies of its
                                * feed-forward parts make; NULL: none */
     /* Appends the steps of the whole model to a program whose sizes are set. */
@@ -141,7 +151,7 @@ extern const struct model_kind model_llama, model_gpt2, model_qwen2,
     model_phi3, model_stablelm, model_starcoder2, model_gpt_neox, model_gptj,
     model_falcon, model_palm, model_gemma, model_gemma2, model_gemma3,
     model_mixtral, model_olmoe, model_qwen2_moe, model_qwen3_moe,
-    model_granitemoe;
+    model_granitemoe, model_glm4_moe;
 
 /* From the options section `model` (and data.sequence for the context).
  * `vocab`: the tokenizer's size, used where model.vocab is 0. ERR_CONFIG: sizes

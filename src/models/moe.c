@@ -13,17 +13,21 @@ status moe_check_options(const struct model_kind *kind,
          !kind->shared_expert},
         {"every", o->moe.every > 1, !kind->expert_sizes},
         {"first_dense", o->moe.first_dense > 0, !kind->expert_sizes},
-        {"dense", o->moe.dense[0] != 0, !kind->expert_sizes}};
-    const bool asked = o->moe.experts > 0 || o->moe.top_k > 0 ||
-                       o->moe.intermediate_size > 0 || rows[0].asked ||
-                       rows[1].asked || rows[2].asked || rows[3].asked ||
-                       rows[4].asked;
+        {"dense", o->moe.dense[0] != 0, !kind->expert_sizes},
+        {"groups", o->moe.groups > 0, kind->groups == 0},
+        {"groups_chosen", o->moe.groups_chosen > 0, kind->groups == 0},
+        {"scale", o->moe.scale > 0, kind->gate_scale == 0}};
+    bool asked = o->moe.experts > 0 || o->moe.top_k > 0 ||
+                 o->moe.intermediate_size > 0 || o->moe.bias_rate > 0;
 
-    if ((asked || o->moe.bias_rate > 0) && kind->experts == 0)
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        asked = asked || rows[i].asked;
+    if (asked && kind->experts == 0)
         FAIL(ERR_CONFIG, "moe.experts: %s is a family without experts; those "
                          "with experts are mixtral, olmoe, qwen2_moe, "
-                         "qwen3_moe and granitemoe (model.family)", kind->name);
-    for (int i = 0; i < 5; i++)
+                         "qwen3_moe, granitemoe and glm4_moe "
+                         "(model.family)", kind->name);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         if (rows[i].asked && rows[i].refused)
             FAIL(ERR_CONFIG, "moe.%s: %s takes none; leave it out",
                  rows[i].name, kind->name);
@@ -51,7 +55,12 @@ void moe_fill(struct model *m, const struct options *o)
     if (x->width == 0) x->width = m->feed_forward;
     if (kind->experts > 0 && !kind->expert_sizes) m->feed_forward = x->width;
     if (x->shared_width == 0 && kind->shared_expert)
-        x->shared_width = x->top_k * x->width;
+        x->shared_width = (kind->shared_count > 0 ? kind->shared_count
+                                                  : x->top_k) * x->width;
+    x->scale = o->moe.scale > 0 ? o->moe.scale : kind->gate_scale;
+    x->groups = o->moe.groups > 0 ? (int)o->moe.groups : kind->groups;
+    x->groups_chosen = o->moe.groups_chosen > 0 ? (int)o->moe.groups_chosen
+                                                : kind->groups_chosen;
     for (int i = 0; i < m->layers && x->experts > 0; i++)
         if (i < o->moe.first_dense || (i + 1) % o->moe.every != 0)
             blocks_put(&x->dense, i);
@@ -86,6 +95,29 @@ double model_bias_rate(const struct model *model,
 
 /* ---- sizes ---- */
 
+/* A group has two experts at least: its score is the sum of two. */
+static status check_groups(const struct moe *x)
+{
+    int near = x->groups;
+
+    if (x->groups <= 1) return OK;
+    while (near > 1 && (x->experts % near != 0 || x->experts / near < 2))
+        near--;
+    if (near != x->groups)
+        FAIL(ERR_CONFIG, "moe.groups: %d groups do not divide %d experts into "
+                         "two or more each; %d do", x->groups, x->experts,
+             near);
+    if (x->groups_chosen < 1 || x->groups_chosen > x->groups)
+        FAIL(ERR_CONFIG, "moe.groups_chosen: %d of %d groups; expected 1 to %d",
+             x->groups_chosen, x->groups, x->groups);
+    if (x->top_k > x->groups_chosen * (x->experts / x->groups))
+        FAIL(ERR_CONFIG, "moe.top_k: %d experts for each token, but %d of %d "
+                         "groups have %d together", x->top_k,
+             x->groups_chosen, x->groups,
+             x->groups_chosen * (x->experts / x->groups));
+    return OK;
+}
+
 status moe_check(const struct model *m)
 {
     const struct moe *x = &m->moe;
@@ -98,6 +130,7 @@ status moe_check(const struct model *m)
         FAIL(ERR_CONFIG, "moe.top_k: %d of %d experts for each token; expected "
                          "1 to %d", x->top_k, x->experts,
              x->experts < CHOICES_MAX ? x->experts : CHOICES_MAX);
+    TRY(check_groups(x));
     if (blocks_count(&x->dense) >= m->layers)
         FAIL(ERR_CONFIG, "moe.every: none of %d blocks has experts "
                          "(moe.every, moe.first_dense, moe.dense); a dense "

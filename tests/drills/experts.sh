@@ -8,7 +8,7 @@ prepare
 golden=$tree/tests/golden/models
 
 # --- from a Hugging Face directory and back ---
-for name in mixtral qwen2_moe qwen3_moe olmoe granitemoe; do
+for name in mixtral qwen2_moe qwen3_moe olmoe granitemoe glm4_moe; do
     must import "$golden/$name" "in-$name"
     must export "in-$name" "out-$name"
     lockstep compare "$golden/$name" "out-$name" >out 2>&1

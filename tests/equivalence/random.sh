@@ -80,7 +80,13 @@ draw() { # SEED
                     " model.residual_multiplier=" of("0 0.22") \
                     " model.attention_multiplier=" of("0 0.1") \
                     " model.logits_scaling=" of("0 6")
-            if (family ~ /_moe/)
+            if (family ~ /glm/)
+                text = text " model.qk_norm=" of("true false") \
+                    " model.attention_bias=" of("true false") \
+                    " moe.scale=" of("0 2.5")
+            if (family ~ /glm/ && text !~ /experts=9|experts=2/)
+                text = text " moe.groups=2 moe.groups_chosen=2"
+            if (family ~ /qwen._moe/)
                 text = text " moe.every=" of("1 1 2") \
                     " moe.intermediate_size=" heads * of("1 2 3") \
                     " moe.normalize=" of("0 1")
@@ -159,7 +165,7 @@ draw() { # SEED
             if (heads % kv != 0) kv = heads
             family = of("llama gpt2 qwen2 qwen3 mistral ministral smollm3 " \
                 "olmo2 phi3 stablelm starcoder2 gpt_neox gptj falcon palm " \
-                "gemma gemma2 gemma3 mixtral mixtral olmoe qwen2_moe qwen3_moe granitemoe")
+                "gemma gemma2 gemma3 mixtral mixtral olmoe qwen2_moe qwen3_moe granitemoe glm4_moe")
             context = of("1 1 2")
             leaf = of("3 6 5 9")
             span = leaf < 4 ? 4 : leaf # a token of each tensor leaf

@@ -477,6 +477,10 @@ steps=3 model granitemoe $experts model.family=granitemoe moe.experts=6 \
     moe.top_k=3 moe.intermediate_size=24 model.embedding_multiplier=12 \
     model.residual_multiplier=0.22 model.attention_multiplier=0.1 \
     model.logits_scaling=6 train.dtype=bfloat16 model.tied=true
+steps=3 model glm4_moe $experts model.family=glm4_moe moe.experts=8 \
+    moe.top_k=3 moe.intermediate_size=12 moe.groups=4 moe.groups_chosen=2 \
+    moe.scale=2.5 moe.first_dense=1 model.qk_norm=true \
+    model.attention_bias=true moe.bias_rate=0.05
 steps=3 model qwen2_moe $experts model.family=qwen2_moe moe.experts=8 \
     moe.top_k=2 moe.intermediate_size=16 moe.first_dense=1 \
     optimizer.name=soap 'optimizer.groups=["layers.1.experts.3.* frozen",

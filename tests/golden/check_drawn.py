@@ -89,6 +89,14 @@ FAMILIES = {
                    "attention_multiplier": [0.1, ABSENT]},
     "olmoe": {**GATED, **EXPERTS, "attention_bias": FLAGS},
     "qwen2_moe": {**GATED, **SPARSER, "shared_expert_intermediate_size": [6, 20]},
+    "glm4_moe": {**GATED, "head_dim": [4, 12], "attention_bias": FLAGS, "use_qk_norm": FLAGS,
+                 "n_routed_experts": [4, 8, 12], "num_experts_per_tok": [1, 2, 3],
+                 "moe_intermediate_size": [10, 16], "n_shared_experts": [1, 2],
+                 "n_group": [1, 2], "topk_group": "all groups", "norm_topk_prob": FLAGS,
+                 "routed_scaling_factor": [1.0, 2.5],
+                 "first_k_dense_replace": "first",
+                 "partial_rotary_factor": [0.5, ABSENT],
+                 "rope": SCALINGS[:1]},
     "qwen3_moe": {**FREE, **SPARSER, "attention_bias": FLAGS, **WINDOW,
                   "use_sliding_window": FLAGS}}
 NAMES_OLD = {"hidden_size": "n_embd", "num_hidden_layers": "n_layer",
@@ -125,6 +133,10 @@ def draw(seed, families):
         elif values == "chosen":  # of the experts that were drawn before
             most = config.get("num_experts", config.get("num_local_experts"))
             values = range(1, min(most, 4) + 1)
+        elif values == "all groups":
+            values = [config["n_group"]]
+        elif values == "first":
+            values = range(layers)
         elif values == "layers":
             values = [ABSENT, [], [chance.randrange(layers)]]
         elif values == "flags":
@@ -198,10 +210,18 @@ def pieces(name, family, value):
         yield name, value
 
 
+def tensors(model):
+    """Parameters, and biases of the choice of experts, which are buffers."""
+    yield from model.named_parameters()
+    for name, value in model.named_buffers():
+        if name.endswith("e_score_correction_bias"):
+            yield name, value
+
+
 def fill(model, generator):
     """Values that float32 holds; weights of norms near what leaves x alone."""
     with torch.no_grad():
-        for name, value in model.named_parameters():
+        for name, value in tensors(model):
             drawn = torch.randn(value.shape, generator=generator, dtype=F64) * 0.15
             last = name.split(".")[-2]
             if "gemma" not in model.config.model_type and name.endswith(
@@ -244,7 +264,7 @@ def compare(lockstep, directory, config, seed):
     torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1),
                                       tokens[:, 1:].flatten()).backward()
     save_file({outside: piece.detach().to(F32).contiguous()
-               for name, value in model.named_parameters()
+               for name, value in tensors(model)
                for outside, piece in pieces(name, family, value)},
               directory / "model.safetensors", metadata={"format": "pt"})
     call(lockstep, "score", directory, "--tokens", directory / "tokens.json",
@@ -262,7 +282,7 @@ def compare(lockstep, directory, config, seed):
     again = build(directory / "exported")
     stored = load(directory / "exported" / "model.safetensors")
     with torch.no_grad():
-        for name, value in again.named_parameters():
+        for name, value in tensors(again):
             for outside, piece in pieces(name, family, value):
                 piece.copy_(stored[outside])
         return max(worst, distance(again(tokens, use_cache=False).logits,

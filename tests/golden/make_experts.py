@@ -13,7 +13,7 @@ import transformers
 from safetensors.torch import save_file
 
 import check_drawn
-from check_drawn import F32, F64, pieces
+from check_drawn import F32, F64, pieces, tensors
 from make_models import HERE, LENGTH, SEQUENCES, gated
 
 MIXTRAL = gated("mixtral", "MixtralForCausalLM", num_local_experts=5,
@@ -48,9 +48,18 @@ GRANITEMOE = gated("granitemoe", "GraniteMoeForCausalLM", num_local_experts=6,
                    attention_multiplier=0.0625, logits_scaling=6.0,
                    output_router_logits=False, router_aux_loss_coef=0.01,
                    tie_word_embeddings=True, rope_scaling=None)
+# Biases of the choice, groups, two experts of all tokens, a dense first block.
+GLM4_MOE = gated("glm4_moe", "Glm4MoeForCausalLM", n_routed_experts=8,
+                 num_experts_per_tok=3, moe_intermediate_size=14,
+                 n_shared_experts=2, n_group=4, topk_group=2,
+                 routed_scaling_factor=2.5, norm_topk_prob=True, head_dim=12,
+                 first_k_dense_replace=1, use_qk_norm=True, attention_bias=True,
+                 partial_rotary_factor=0.5, rope_scaling=None,
+                 num_hidden_layers=3, num_nextn_predict_layers=0)
 MODELS = {"mixtral": (MIXTRAL, 81), "mixtral_all": (MIXTRAL_ALL, 82),
           "olmoe": (OLMOE, 83), "qwen2_moe": (QWEN2_MOE, 84),
-          "qwen3_moe": (QWEN3_MOE, 85), "granitemoe": (GRANITEMOE, 86)}
+          "qwen3_moe": (QWEN3_MOE, 85), "granitemoe": (GRANITEMOE, 86),
+          "glm4_moe": (GLM4_MOE, 87)}
 
 
 def make(name):
@@ -71,7 +80,7 @@ def make(name):
 
     def save(file, dtype, of):
         save_file({outside: piece.to(dtype).contiguous().clone()
-                   for inside, value in model.named_parameters()
+                   for inside, value in tensors(model) if of(value) is not None
                    for outside, piece in pieces(inside, family, of(value))},
                   directory / file, metadata={"format": "pt"})
 

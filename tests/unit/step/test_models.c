@@ -22,7 +22,8 @@ static const char *const models[] = {
     "starcoder2_short", "phi3_long", "phi3_long_part",
     "llama_dynamic_long", "stablelm_heads", "stablelm_heads_serial",
     "falcon_2", "falcon_rw", "gpt2_layer_scale", "mixtral", "mixtral_all",
-    "olmoe", "qwen2_moe", "qwen3_moe", "granitemoe"};
+    "olmoe", "qwen2_moe", "qwen3_moe", "granitemoe",
+    "glm4_moe"};
 
 struct tolerance { enum dtype dtype; double relative; };
 static const struct tolerance tolerances[] = {{DTYPE_F64, 1e-10},

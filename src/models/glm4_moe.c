@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* glm4_moe.c - GLM-4.5 with experts: sigmoid scores, biases that count in the
+ * choice alone, groups of experts, experts of all tokens, dense first blocks;
+ * half of each head turns. Source: GLM-4.5 team 2025, arXiv:2508.06471,
+ * section 2.1. */
+#include "models/config.h"
+
+#define PARTS \
+    DECODER_LLAMA, DECODER_QWEN_MIXTURE, \
+    .attention_norm = OUTSIDE_WEIGHT("input_layernorm"), \
+    .ffn_norm = OUTSIDE_WEIGHT("post_attention_layernorm"), \
+    .router_bias = "mlp.gate.e_score_correction_bias", \
+    .shared_gate = OUTSIDE_WEIGHT("mlp.shared_experts.gate_proj"), \
+    .shared_up = OUTSIDE_WEIGHT("mlp.shared_experts.up_proj"), \
+    .shared_down = OUTSIDE_WEIGHT("mlp.shared_experts.down_proj")
+
+static const struct decoder decoder = {PARTS};
+static const struct decoder normed = {
+    PARTS, .q_norm = OUTSIDE_WEIGHT("self_attn.q_norm"),
+    .k_norm = OUTSIDE_WEIGHT("self_attn.k_norm")};
+
+/* Heads that predict later tokens (num_nextn_predict_layers) lie behind the
+ * last block and are not read. */
+static const struct config_row rows[] = {
+    ROWS_LLAMA(1e-5), ROWS_ROPE, ROW_ROPE("partial_rotary_factor"),
+    ROW_INTEGER("num_key_value_heads", kv_heads, 8),
+    ROW_INTEGER("head_dim", head_width, 0),
+    ROW_INTEGER("max_position_embeddings", context, 131072),
+    ROW_FLAG("tie_word_embeddings", tied, false),
+    ROW_FLAG("attention_bias", attention_bias, false),
+    ROW_FLAG("use_qk_norm", qk_norm, false),
+    ROW_INTEGER("n_routed_experts", moe.experts, 128),
+    ROW_INTEGER("num_experts_per_tok", moe.top_k, 8),
+    ROW_INTEGER("moe_intermediate_size", moe.width, 1408),
+    ROW_INTEGER("n_group", moe.groups, 1),
+    ROW_INTEGER("topk_group", moe.groups_chosen, 1),
+    ROW_REAL("routed_scaling_factor", moe.scale, 1),
+    ROW_FLAG("norm_topk_prob", moe.normalize, true),
+    ROW_IDLE("n_shared_experts"), ROW_IDLE("first_k_dense_replace"),
+    ROW_IDLE("num_nextn_predict_layers"), ROW_IDLE("num_mtp_layers"),
+    ROWS_ROUTER,
+};
+
+static status settle(struct model *model)
+{
+    const struct moe *x = &model->moe;
+
+    model->decoder = model->qk_norm ? &normed : &decoder;
+    for (int i = 1; i < model->layers; i++)
+        if (blocks_has(&x->dense, i) && !blocks_has(&x->dense, i - 1))
+            FAIL(ERR_CONFIG, "moe.dense: block %d is dense behind one with "
+                             "experts; glm4_moe takes only first blocks "
+                             "(moe.first_dense)", i);
+    if (x->width > 0 && x->shared_width % x->width != 0)
+        FAIL(ERR_CONFIG, "moe.shared_intermediate_size: %lld is no multiple of "
+                         "moe.intermediate_size, %lld; %lld is",
+             (long long)x->shared_width, (long long)x->width,
+             (long long)((x->shared_width / x->width + 1) * x->width));
+    return OK;
+}
+
+static status read_more(struct model *model, const struct json *config,
+                        const char *source)
+{
+    int64_t shared, dense;
+
+    TRY(config_read_int(config, source, "n_shared_experts", 1, &shared));
+    TRY(json_get_integer_or(config, source, "first_k_dense_replace", 1,
+                            &dense));
+    if (dense < 0)
+        FAIL(ERR_CONFIG, "%s: first_k_dense_replace: %lld is below 0", source,
+             (long long)dense);
+    model->moe.shared_width = shared * model->moe.width;
+    for (int i = 0; i < model->layers && i < dense; i++)
+        blocks_put(&model->moe.dense, i);
+    return OK;
+}
+
+static void write_more(const struct model *model, struct json_writer *out)
+{
+    const struct moe *x = &model->moe;
+
+    json_write_key_integer(out, "n_shared_experts",
+                           x->shared_width / x->width);
+    json_write_key_integer(out, "first_k_dense_replace",
+                           blocks_count(&x->dense));
+    json_write_key_integer(out, "num_nextn_predict_layers", 0);
+}
+
+const struct model_kind model_glm4_moe = {
+    .name = "glm4_moe", .architecture = "Glm4MoeForCausalLM",
+    .layer_prefix = "model.layers.%d.", .decoder = &decoder,
+    CONFIG_ROWS(rows), .no_mlp_bias = true, .no_output_bias = true,
+    .qk_norm = true, .rotary_share = 0.5, .experts = 128, .top_k = 8,
+    .router = ROUTER_SIGMOID, .more_blocks = true,
+    .groups = 1, .groups_chosen = 1, .group = ROUTER_GROUP_TOP2,
+    .gate_scale = 1,
+    .normalize = true, .normalize_choice = true, .selection_bias = true,
+    .bias_rate = 1e-3, .expert_sizes = true, .shared_expert = true,
+    .shared_count = 1, .build = decoder_build, .settle = settle,
+    .read_more = read_more, .write_more = write_more};
