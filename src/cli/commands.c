@@ -27,6 +27,10 @@
     {"supervised", NULL, "ranks are processes; one that dies or hangs is "     \
      "replaced (docs/supervision.md)", false}
 
+#define FLAG_SPARES                                                          \
+    {"spares", "S", "with --supervised: S more processes wait to replace "     \
+     "ranks; without any left the run goes on with fewer ranks", false}
+
 #define FLAG_COPIES                                                          \
     {"copies", "N", "with --supervised: the state is copied into memory "      \
      "after every N steps; 0: never (each step, if that costs 1%)", false}
@@ -64,8 +68,8 @@ const struct command commands[] = {
      command_train,
      {FLAG_SET, FLAG_SCALE,
       {"run", "DIR", "directory of the run (run.dir)", false},
-      FLAG_RANKS, FLAG_SUPERVISED, FLAG_COPIES, FLAG_THREADS, FLAG_ISA,
-      FLAG_TRACE,
+      FLAG_RANKS, FLAG_SUPERVISED, FLAG_SPARES, FLAG_COPIES, FLAG_THREADS,
+      FLAG_ISA, FLAG_TRACE,
       {"dry-run", NULL, "prints the plan and stops; writes nothing", false},
       FLAG_JSON}},
     {"resume", "RUN", 1, 1, "continues a stopped run, with the same bits",
@@ -73,8 +77,8 @@ const struct command commands[] = {
      "of the run\n(its length, the learning rate, what is logged and kept), "
      "but not what was already\ntrained.",
      "lockstep resume runs/first --set train.steps=600", false, command_resume,
-     {FLAG_SET, FLAG_RANKS, FLAG_SUPERVISED, FLAG_COPIES, FLAG_THREADS,
-      FLAG_ISA, FLAG_TRACE,
+     {FLAG_SET, FLAG_RANKS, FLAG_SUPERVISED, FLAG_SPARES, FLAG_COPIES,
+      FLAG_THREADS, FLAG_ISA, FLAG_TRACE,
       {"from-scratch", NULL, "begins again at step 0 where no checkpoint is "
                              "left", false},
       FLAG_JSON}},
@@ -84,6 +88,34 @@ const struct command commands[] = {
      "The report shows them.",
      "lockstep note runs/first \"the fan of node 4 was replaced\"\n"
      "lockstep note runs/first", false, command_note, {{0}}},
+    {"supervise", "CONFIG", 1, 1, "keeps a run alive on several machines",
+     "Listens for agents (lockstep agent), one on each machine, and gives them "
+     "the ranks of the\nrun. Ranks and machines that fail are replaced by "
+     "spare places, or the run goes on with\nfewer ranks. If it is killed, "
+     "start it again with the same command: ranks keep stepping\nmeanwhile. "
+     "Agents see the same files under the same names. docs/supervision.md",
+     "lockstep supervise examples/01_first_run/config.yaml --run runs/many \\\n"
+     "    --ranks 2 --listen 127.0.0.1:7077 --token token &\n"
+     "sleep 1 # then, on each machine: lockstep agent --join ...",
+     false, command_supervise,
+     {{"listen", "ADDRESS", "HOST:PORT where agents join (127.0.0.1:0)", false},
+      {"token", "FILE", "key that agents must have, too; made if it is not "
+       "there", false},
+      {"ranks", "N", "number of ranks (as the mesh says)", false},
+      {"run", "DIR", "directory of the run (run.dir)", false}, FLAG_SET,
+      FLAG_SCALE,
+      {"copies", "N", "the state is copied into memory after every N steps; 0: "
+       "never (each step, if that costs 1%)", false},
+      FLAG_THREADS, FLAG_ISA}},
+    {"agent", "", 0, 0, "lends this machine to a supervisor",
+     "Starts, watches and ends ranks for lockstep supervise, and keeps their "
+     "state in memory\nthat outlives them. Ends when the run does.",
+     "lockstep agent --join 127.0.0.1:7077 --token token --slots 2\nwait",
+     false, command_agent,
+     {{"join", "ADDRESS", "HOST:PORT of the supervisor", false},
+      {"token", "FILE", "the key of the run, mode 0600", false},
+      {"slots", "K", "ranks that run here at a time (1)", false},
+      {"name", "NAME", "of this node (the machine's)", false}}},
     {"status", "RUN", 1, 1, "shows how a supervised run is",
      "Who lives, where each rank is, the newest step, incidents so far. Reads "
      "only; any\nnumber may look. docs/supervision.md",

@@ -122,7 +122,7 @@ status command_launch(struct arguments *arguments)
     signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
     if (signals < 0)
         FAIL(ERR_IO, "cannot watch signals: %s", strerror(errno));
-    result = crew_open(&crew, (int)ranks, "127.0.0.1:0");
+    result = crew_open(&crew, (int)ranks, "127.0.0.1:0", NULL);
     if (result == OK) result = launch(&crew, signals, arguments);
     crew_close(&crew);
     close(signals);

@@ -60,7 +60,7 @@ static const char *flag_as_command(const char *word)
     return NULL;
 }
 
-static status run(int argc, char **argv)
+status run_command_line(int argc, char **argv)
 {
     const struct command *command;
     struct arguments arguments = {0};
@@ -111,7 +111,7 @@ int lockstep_main(int argc, char **argv)
     status flushed;
     int code;
 
-    if (result == OK) result = run(argc - 1, argv + 1);
+    if (result == OK) result = run_command_line(argc - 1, argv + 1);
     /* A file that was cut under its reader is why the rest went wrong. */
     if (!mapped_is_whole()) result = mapped_check();
     flushed = flush_output();

@@ -26,6 +26,11 @@ status command_note(struct arguments *arguments);
 /* status.c */
 status command_status(struct arguments *arguments);
 status command_incidents(struct arguments *arguments);
+/* run.c: a command line without the program's name, in this process. */
+status run_command_line(int argc, char **argv);
+/* supervise.c */
+status command_supervise(struct arguments *arguments);
+status command_agent(struct arguments *arguments);
 /* launch.c */
 status command_launch(struct arguments *arguments);
 /* models.c */

@@ -44,6 +44,7 @@ static status print_status_json(const struct run_report *r, const char *run)
         json_write_object(&w);
         json_write_key_integer(&w, "rank", i);
         json_write_key_integer(&w, "process", r->rank[i].process);
+        if (r->agents) json_write_key_text(&w, "node", r->rank[i].node);
         json_write_key(&w, "lives");
         json_write_bool(&w, r->rank[i].lives);
         json_write_key_text(&w, "position", text);
@@ -72,15 +73,20 @@ static void print_status(const struct run_report *r, const char *run)
     printf("step       %lld\ngeneration %lld\nincidents  %d, %d recovered\n",
            (long long)r->step, (long long)r->generation, r->incidents,
            r->recovered);
+    if (r->agents)
+        printf("layout     %d ranks: %s\n", r->ranks, r->layout);
     if (r->supervisor != 0)
         printf("supervisor process %lld\n", (long long)r->supervisor);
     for (int i = 0; i < r->ranks && r->state < RUN_ENDED; i++) {
         rank_text(r, i, text);
-        printf("process    %lld  %s\n", (long long)r->rank[i].process, text);
+        printf("process    %lld  %s%s%s\n", (long long)r->rank[i].process,
+               text, r->agents ? ", on " : "",
+               r->agents ? r->rank[i].node : "");
     }
     if (r->state == RUN_DEAD)
-        printf("continue   lockstep resume %s --ranks %d --supervised\n", run,
-               r->ranks);
+        printf(r->agents ? "continue   with the command of its supervisor\n"
+                         : "continue   lockstep resume %s --ranks %d "
+                           "--supervised\n", run, r->ranks);
 }
 
 status command_status(struct arguments *arguments)

@@ -3,7 +3,9 @@
 #include <stdlib.h>
 #include "cli/config.h"
 #include "cli/run.h"
+#include "cli/supervise.h"
 #include "comm/launch.h"
+#include "control/board.h"
 #include "control/supervisor.h"
 #include "train/launched.h"
 #include "train/memory_copy.h"
@@ -53,13 +55,32 @@ static status go_apart(struct trainer_request *request,
     return trainer_options(set, run, NULL, 0);
 }
 
+/* --spares S; -1: not said. */
+static status spares_of(const struct arguments *arguments, int64_t *spares)
+{
+    *spares = -1;
+    if (arguments_text(arguments, "spares", NULL) == NULL) return OK;
+    if (!arguments_has(arguments, "supervised"))
+        FAIL(ERR_USAGE, "--spares is for supervised runs; add --supervised");
+    return arguments_integer(arguments, "spares", 0, 256, spares);
+}
+
 /* Under a supervisor, or not. */
 static status train_or_supervise(struct trainer_request *request,
-                                 struct options_set *set, bool supervised)
+                                 struct options_set *set,
+                                 const struct arguments *arguments)
 {
+    const bool supervised = arguments_has(arguments, "supervised");
     bool done = false;
     status result = OK;
+    int64_t spares;
 
+    TRY(spares_of(arguments, &spares));
+    if (spares >= 0 && !request->dry_run)
+        return supervise_with_spares(&(struct spares){
+            .arguments = arguments, .set = set, .count = (int)spares,
+            .config = request->resume ? NULL : arguments->operands[0],
+            .ranks = request->ranks > 0 ? request->ranks : 1});
     if (!supervised || request->dry_run) return trainer_run(request);
     TRY(go_apart(request, set, &done));
     if (done) return OK;
@@ -73,7 +94,7 @@ static status copies_of(const struct arguments *arguments, int64_t *copies)
 {
     *copies = COPIES_AUTO;
     if (arguments_text(arguments, "copies", NULL) != NULL &&
-        !arguments_has(arguments, "supervised"))
+        !arguments_has(arguments, "supervised") && board_generation() == 0)
         FAIL(ERR_USAGE, "--copies is for supervised runs; add --supervised");
     return arguments_integer(arguments, "copies", 0, 1000000, copies);
 }
@@ -94,8 +115,7 @@ status command_train(struct arguments *arguments)
     TRY_GOTO(done, result, config_read(&set, arguments->operands[0],
                                        arguments));
     TRY_GOTO(done, result,
-             train_or_supervise(&request, &set,
-                                arguments_has(arguments, "supervised")));
+             train_or_supervise(&request, &set, arguments));
 done:
     options_free(&set);
     return result;
@@ -132,8 +152,7 @@ status command_resume(struct arguments *arguments)
                   request.ranks, (int)RANKS_MOST, request.ranks,
                   arguments->operands[0]);
     TRY_GOTO(done, result,
-             train_or_supervise(&request, &set,
-                                arguments_has(arguments, "supervised")));
+             train_or_supervise(&request, &set, arguments));
 done:
     options_free(&set);
     return result;

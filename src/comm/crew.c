@@ -45,13 +45,15 @@ static status token_file(struct crew *crew)
     return OK;
 }
 
-static status crew_fill(struct crew *crew, const char *address)
+static status crew_fill(struct crew *crew, const char *address,
+                        const struct token *token)
 {
     struct token drawn;
 
     TRY(token_draw(&drawn)); /* the name of the job is no secret */
     memcpy(&crew->job, drawn.key, sizeof crew->job);
-    TRY(token_draw(&crew->token));
+    if (token != NULL) crew->token = *token;
+    else TRY(token_draw(&crew->token));
     TRY(memory_take((size_t)crew->size, sizeof *crew->members,
                     (void **)&crew->members));
     for (int i = 0; i < crew->size; i++) crew->members[i].descriptor = -1;
@@ -62,14 +64,15 @@ static status crew_fill(struct crew *crew, const char *address)
     return OK;
 }
 
-status crew_open(struct crew *crew, int size, const char *address)
+status crew_open(struct crew *crew, int size, const char *address,
+                 const struct token *token)
 {
     status result;
 
     *crew = (struct crew){.size = size, .token_file = -1, .shared_file = -1};
     if (size < 1 || size > PROCESSES_MOST)
         FAIL(ERR_CONFIG, "%d ranks: expected 1 to %d", size, PROCESSES_MOST);
-    result = crew_fill(crew, address);
+    result = crew_fill(crew, address, token);
     if (result == OK) return OK;
     crew_close(crew);
     return status_pass(result, __FILE__, __LINE__);
@@ -219,8 +222,18 @@ int crew_living(const struct crew *crew)
     int living = 0;
 
     for (int i = 0; i < crew->size; i++)
-        living += crew->members[i].descriptor >= 0;
+        living += crew_lives(&crew->members[i]);
     return living;
+}
+
+bool crew_lives(const struct crew_member *member)
+{
+    return member->far ? member->lives : member->descriptor >= 0;
+}
+
+char crew_member_state(const struct crew_member *member)
+{
+    return member->far ? member->state : crew_state(member->process);
 }
 
 /* Whether the member has ended; then it is let go. */
@@ -228,6 +241,11 @@ static bool member_ended(struct crew_member *member, int wait_ms)
 {
     struct pollfd poll_one = {.fd = member->descriptor, .events = POLLIN};
 
+    if (member->far) {
+        if (!member->lives || !member->gone) return false;
+        member->lives = false;
+        return true;
+    }
     if (member->descriptor < 0 || poll(&poll_one, 1, wait_ms) <= 0)
         return false;
     if (!member->adopted)
@@ -249,7 +267,7 @@ static int first_ended(struct crew *crew)
 status crew_wait(struct crew *crew, struct pollfd *polls, int count,
                  int timeout_ms, int *changed)
 {
-    struct pollfd all[PROCESSES_MOST + DOOR_POLLS + 16];
+    struct pollfd all[PROCESSES_MOST + DOOR_POLLS + CREW_FAR_POLLS + 16];
     bool complete;
     int used = 0;
 
@@ -262,9 +280,12 @@ status crew_wait(struct crew *crew, struct pollfd *polls, int count,
             all[used++] = (struct pollfd){
                 .fd = crew->members[i].descriptor, .events = POLLIN};
     used += meeting_polls(&crew->meeting, all + used);
+    if (crew->far != NULL)
+        used += crew->far->polls(crew->far->fleet, all + used);
     poll(all, (nfds_t)used, timeout_ms);
     for (int i = 0; i < count; i++) polls[i].revents = all[i].revents;
     TRY(meeting_step(&crew->meeting, &complete));
+    if (crew->far != NULL) crew->far->step(crew->far->fleet);
     *changed = first_ended(crew);
     return OK;
 }
@@ -279,17 +300,21 @@ static void member_signal(const struct crew_member *member, int number)
 
 void crew_signal(const struct crew *crew, int number)
 {
-    for (int i = 0; i < crew->size; i++)
-        member_signal(&crew->members[i], number);
+    for (int i = 0; i < crew->size; i++) crew_signal_one(crew, i, number);
 }
 
 void crew_signal_one(const struct crew *crew, int rank, int number)
 {
-    member_signal(&crew->members[rank], number);
+    if (crew->far != NULL) crew->far->signal(crew->far->fleet, rank, number);
+    else member_signal(&crew->members[rank], number);
 }
 
 void crew_fence(struct crew *crew)
 {
+    if (crew->far != NULL) {
+        crew->far->fence(crew->far->fleet);
+        return;
+    }
     crew_signal(crew, SIGKILL);
     for (int i = 0; i < crew->size; i++) {
         struct crew_member *member = &crew->members[i];
@@ -317,13 +342,16 @@ bool crew_fell(const struct crew_member *member)
     const int number = WIFSIGNALED(member->ended) ? WTERMSIG(member->ended)
                                                   : 0;
 
-    return !member->adopted && number != SIGKILL && number != SIGTERM &&
+    return !member->adopted && member->why[0] == '\0' &&
+           number != SIGKILL && number != SIGTERM &&
            number != SIGINT && number != SIGHUP;
 }
 
 void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES])
 {
-    if (member->adopted)
+    if (member->why[0] != '\0')
+        snprintf(out, CREW_STORY_BYTES, "%s", member->why);
+    else if (member->adopted)
         snprintf(out, CREW_STORY_BYTES, "has ended");
     else if (WIFSIGNALED(member->ended))
         snprintf(out, CREW_STORY_BYTES, "was killed by signal %d (%s)",

@@ -12,8 +12,24 @@
 #include <sys/types.h>
 #include "comm/meeting.h"
 
+/* How members on other machines are reached; what happens to them is written
+ * into `members`: lives, gone, ended, why. */
+struct crew_far {
+    void *fleet;
+    int (*polls)(void *fleet, struct pollfd *polls); /* CREW_FAR_POLLS */
+    void (*step)(void *fleet);
+    void (*signal)(void *fleet, int rank, int number);
+    void (*fence)(void *fleet); /* until nobody lives */
+};
+
+enum { CREW_STORY_BYTES = 96, CREW_FAR_POLLS = 400 };
+
 struct crew_member {
     pid_t process;        /* 0: was never started */
+    bool far, lives, gone; /* not here; lives: as far as is known; gone: it has
+                            * ended since, which crew_wait tells */
+    char state;           /* of a far one, as ps prints it */
+    char why[CREW_STORY_BYTES]; /* it is gone; "": as `ended` says */
     int descriptor;       /* of the process; -1: it has ended */
     bool adopted;         /* how it ended cannot be known */
     int ended;            /* as waitpid tells it */
@@ -28,10 +44,13 @@ struct crew {
     uint64_t job;
     int token_file, shared_file; /* in memory; -1: none */
     struct crew_member *members; /* owned, [size] */
+    struct crew_far *far; /* borrowed; NULL: all are children of this process */
 };
 
 /* address: of the meeting. No process is started. */
-status crew_open(struct crew *crew, int size, const char *address);
+/* token NULL: a new one. */
+status crew_open(struct crew *crew, int size, const char *address,
+                 const struct token *token);
 void crew_close(struct crew *crew); /* zeroed: allowed. Ends nobody. */
 /* The ranks of the next generation may come. Nobody of the crew may live. */
 status crew_begin(struct crew *crew, uint64_t generation);
@@ -47,6 +66,7 @@ status crew_adopt(struct crew *crew, int rank, pid_t process, uint64_t began);
 status crew_wait(struct crew *crew, struct pollfd *polls, int count,
                  int timeout_ms, int *changed);
 int crew_living(const struct crew *crew);
+bool crew_lives(const struct crew_member *member);
 /* Sends a signal to all who live. */
 void crew_signal(const struct crew *crew, int number);
 void crew_signal_one(const struct crew *crew, int rank, int number);
@@ -57,13 +77,13 @@ void crew_fence(struct crew *crew);
  * ignored (nohup), SIGHUP. A blocked signal would not be ignored any more. */
 void crew_signals(sigset_t *set);
 
-enum { CREW_STORY_BYTES = 96 };
 /* "was killed by signal 9 (Killed)", "ended with exit code 3". */
 void crew_story(const struct crew_member *member, char out[CREW_STORY_BYTES]);
 /* Whether it ended by its own fault: not by a signal that others send. */
 bool crew_fell(const struct crew_member *member);
 /* Its state, as ps prints it: 'T' is stopped; 0: there is none. */
 char crew_state(pid_t process);
+char crew_member_state(const struct crew_member *member);
 /* When the process began, in the system's ticks; 0: there is none. */
 uint64_t crew_began(pid_t process);
 

@@ -33,11 +33,31 @@ void door_close(struct door *door)
     *door = (struct door){.listener = -1};
 }
 
+/* A free place, or that of the client that has been here for longest, if it had
+ * its time; NULL: there is none now, and who comes waits outside. Many ranks
+ * that come at once would otherwise drive each other out. */
+static const struct door_client *place_for_one(const struct door *door)
+{
+    const struct door_client *oldest = &door->clients[0];
+
+    for (int i = 0; i < DOOR_CLIENTS; i++) {
+        const struct door_client *c = &door->clients[i];
+
+        if (c->descriptor < 0) return c;
+        if (c->end_ns < oldest->end_ns) oldest = c;
+    }
+    return clock_ns() - oldest->end_ns >
+                   (int64_t)(DOOR_CROWDED_MS - DOOR_MS) * 1000000
+               ? oldest : NULL;
+}
+
 int door_polls(const struct door *door, struct pollfd *polls)
 {
     int count = 0;
 
-    polls[count++] = (struct pollfd){.fd = door->listener, .events = POLLIN};
+    if (place_for_one(door) != NULL)
+        polls[count++] = (struct pollfd){.fd = door->listener,
+                                         .events = POLLIN};
     for (int i = 0; i < DOOR_CLIENTS; i++)
         if (door->clients[i].descriptor >= 0)
             polls[count++] = (struct pollfd){
@@ -45,30 +65,21 @@ int door_polls(const struct door *door, struct pollfd *polls)
     return count;
 }
 
-/* A free place, or that of the client that has been here for longest. */
-static struct door_client *place_for_one(struct door *door)
-{
-    struct door_client *oldest = &door->clients[0];
-
-    for (int i = 0; i < DOOR_CLIENTS; i++) {
-        struct door_client *c = &door->clients[i];
-
-        if (c->descriptor < 0) return c;
-        if (c->end_ns < oldest->end_ns) oldest = c;
-    }
-    door->refused++;
-    client_drop(oldest);
-    return oldest;
-}
-
 static void welcome(struct door *door)
 {
     for (int i = 0; i < DOOR_CLIENTS; i++) {
-        const int descriptor = accept4(door->listener, NULL, NULL,
-                                       SOCK_NONBLOCK | SOCK_CLOEXEC);
+        const struct door_client *place = place_for_one(door);
+        struct door_client *client;
+        int descriptor;
 
+        if (place == NULL) return;
+        descriptor = accept4(door->listener, NULL, NULL,
+                             SOCK_NONBLOCK | SOCK_CLOEXEC);
         if (descriptor < 0) return;
-        *place_for_one(door) = (struct door_client){
+        client = &door->clients[place - door->clients];
+        if (client->descriptor >= 0) door->refused++;
+        client_drop(client);
+        *client = (struct door_client){
             .descriptor = descriptor,
             .end_ns = clock_ns() + (int64_t)DOOR_MS * 1000000};
     }

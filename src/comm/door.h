@@ -11,8 +11,9 @@
  * recorded once proves nothing later, and the roles differ, so nobody can be
  * sent his own proof. All four records have fixed sizes. Until the proof
  * nothing is taken from a client but the first two of its records; a client
- * that has not proved itself within DOOR_MS is dropped, and the oldest of them
- * gives way to one too many. A client without the token gets no answer.
+ * that has not proved itself within DOOR_MS is dropped; where too many come,
+ * the oldest gives way after DOOR_CROWDED_MS, and until then they wait in the
+ * listener's queue. A client without the token gets no answer.
  * After the answer, packets are checked against damage, not against an attacker
  * who changes them under way (docs/communication.md). */
 #ifndef LOCKSTEP_COMM_DOOR_H
@@ -25,6 +26,7 @@
 
 enum {
     DOOR_MS = 2000,
+    DOOR_CROWDED_MS = 500,  /* that every client has, however many come */
     DOOR_CLIENTS = 64,      /* that have not proved themselves yet */
     DOOR_POLLS = DOOR_CLIENTS + 1,
     DOOR_ADDRESS_BYTES = 80,

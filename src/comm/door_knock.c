@@ -7,6 +7,7 @@
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include "base/clock.h"
 #include "comm/door_records.h"
@@ -125,6 +126,8 @@ status proof_make(const struct token *token, const char *role,
 
 /* ---- knocking ---- */
 
+enum { KNOCKS = 4 };
+
 static status await(int descriptor, short events, int64_t end_ns)
 {
     struct pollfd poll_one = {.fd = descriptor, .events = events};
@@ -211,12 +214,19 @@ status door_knock(int *descriptor, const char *address,
     const int64_t end = clock_ns() + limit_ms * 1000000;
     char why[256];
 
-    *descriptor = -1;
-    TRY(socket_connect(descriptor, address, end));
-    if (introduce(*descriptor, self, token, end) == OK) return OK;
-    close(*descriptor);
-    *descriptor = -1;
-    snprintf(why, sizeof why, "%s", status_message());
-    status_clear();
+    for (int tries = 0; tries < KNOCKS; tries++) {
+        const struct timespec pause = {0, 100000000L << tries};
+
+        *descriptor = -1;
+        TRY(socket_connect(descriptor, address, end));
+        if (introduce(*descriptor, self, token, end) == OK) return OK;
+        close(*descriptor);
+        *descriptor = -1;
+        snprintf(why, sizeof why, "%s", status_message());
+        status_clear();
+        /* Closed without a word, as by a door that is crowded. */
+        if (strstr(why, "the connection") == NULL || clock_ns() > end) break;
+        nanosleep(&pause, NULL);
+    }
     FAIL(ERR_PEER, "%s does not let rank %d in: %s", address, self->rank, why);
 }

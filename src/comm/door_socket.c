@@ -12,7 +12,7 @@
 #include "comm/door_records.h"
 
 enum {
-    BACKLOG = 128,
+    BACKLOG = 4096, /* the system takes less where it allows less */
     /* A peer whose machine or network is gone is noticed after that. */
     USER_TIMEOUT_MS = 3000, KEEP_IDLE_S = 1, KEEP_EACH_S = 1, KEEP_COUNT = 3
 };

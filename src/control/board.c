@@ -93,6 +93,7 @@ void board_sit(struct board *board, int rank)
 {
     mine = board;
     page = &board->pages[rank];
+    atomic_store(&page->process, getpid());
     flight_attach(&page->flight);
 }
 
@@ -133,6 +134,18 @@ void board_end(status result, const char *sentence)
 int board_state_file(void)
 {
     return mine != NULL ? atomic_load(&mine->state_file) : -1;
+}
+
+int board_ranks_here(int ranks)
+{
+    const int here = mine != NULL ? atomic_load(&mine->here) : 0;
+
+    return here > 0 && here < ranks ? here : ranks;
+}
+
+bool board_has_agent(void)
+{
+    return mine != NULL && atomic_load(&mine->here) > 0;
 }
 
 uint64_t board_generation(void)

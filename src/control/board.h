@@ -26,6 +26,7 @@ enum board_source { BOARD_BEGINNING, BOARD_CHECKPOINT, BOARD_MEMORY,
                     BOARD_SOURCES };
 
 struct board_page {
+    _Atomic int64_t process;      /* of the rank; on its own machine */
     _Atomic int phase;            /* enum board_phase */
     _Atomic int64_t step;         /* steps done */
     _Atomic int64_t step_ns;      /* monotonic, when the last one ended */
@@ -42,6 +43,7 @@ struct board {
     _Atomic int state_file;       /* descriptor of the ranks' state in memory,
                                    * inherited by all; -1: none */
     _Atomic uint64_t generation;
+    _Atomic int here;             /* ranks of this machine; 0: all */
     _Atomic int64_t beat_ns;      /* the supervisor lives: monotonic */
     struct board_page pages[];    /* [size] */
 };
@@ -65,6 +67,10 @@ void board_resume(int64_t steps_done, enum board_source source);
 void board_end(status result, const char *sentence);
 /* Descriptor of the memory for the ranks' state; -1: there is none. */
 int board_state_file(void);
+/* How many of `ranks` run on this machine. */
+int board_ranks_here(int ranks);
+/* Whether the rank is of an agent (control/agent.h). */
+bool board_has_agent(void);
 /* 0: this process is no such rank. */
 uint64_t board_generation(void);
 

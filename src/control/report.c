@@ -58,6 +58,8 @@ static status read_start(struct run_report *r, const struct json *start)
     r->generation = number_of(start, "generation");
     if (!lives(r->supervisor, number_of(start, "began"))) r->supervisor = 0;
     else find_board(r, r->supervisor, board);
+    r->agents = json_get(start, "layout") != NULL;
+    TRY(json_get_string_or(start, "journal.jsonl", "layout", "", &r->layout));
     if (ranks == NULL || ranks->kind != JSON_ARRAY) return OK;
     TRY(arena_take_array(&r->arena, (size_t)ranks->count + 1, sizeof *r->rank,
                          &memory));
@@ -65,11 +67,25 @@ static status read_start(struct run_report *r, const struct json *start)
     r->ranks = ranks->count;
     for (int i = 0; i < r->ranks; i++) {
         r->rank[i].process = number_of(&ranks->items[i], "process");
+        TRY(json_get_string_or(&ranks->items[i], "journal.jsonl", "node", "",
+                               &r->rank[i].node));
         r->rank[i].began = number_of(&ranks->items[i], "began");
         r->rank[i].lives = lives(r->rank[i].process, r->rank[i].began);
         if (r->rank[i].lives) find_board(r, r->rank[i].process, board);
     }
     return OK;
+}
+
+/* Ranks of agents: their processes may be on other machines, so the page says
+ * who lives. */
+static void see_page(struct run_report *r, int rank)
+{
+    const struct board_page *page = &r->board->pages[rank];
+    const int64_t process = atomic_load(&page->process);
+
+    if (!r->agents || r->supervisor == 0) return;
+    if (process != 0) r->rank[rank].process = process;
+    r->rank[rank].lives = atomic_load(&page->phase) != BOARD_ENDED;
 }
 
 static enum run_state find_state(const struct run_report *r)
@@ -103,10 +119,12 @@ static status read_report(struct run_report *r, const char *run)
             r->step = number_of(line, "step");
     }
     if (start != NULL) TRY(read_start(r, start));
-    if (r->board != NULL && r->board->size != r->ranks) {
+    if (r->board != NULL && r->board->size < r->ranks) {
         board_close(r->board);
         r->board = NULL;
     }
+    for (int i = 0; r->board != NULL && i < r->ranks; i++)
+        see_page(r, i);
     for (int i = 0; r->board != NULL && i < r->ranks; i++)
         if (atomic_load(&r->board->pages[i].step) > r->step)
             r->step = atomic_load(&r->board->pages[i].step);

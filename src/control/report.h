@@ -29,7 +29,10 @@ struct run_report {
     int64_t step;              /* steps done, as far as it is known */
     int incidents, recovered;
     int ranks;
-    struct { int64_t process, began; bool lives; } *rank; /* [ranks] */
+    bool agents;               /* ranks are on nodes of agents */
+    const char *layout;        /* of the generation; "": as the run says */
+    struct { int64_t process, began; bool lives; const char *node; }
+        *rank;                 /* [ranks] */
 };
 
 /* ERR_MISSING: the run was never supervised. */

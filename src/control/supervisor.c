@@ -87,10 +87,17 @@ static void tell_start(struct supervisor *s)
     json_write_key_integer(&w, "began", (int64_t)crew_began(getpid()));
     json_write_key_integer(&w, "board", s->board_file);
     json_write_key_integer(&w, "state", s->state_file);
+    if (s->fleet != NULL) {
+        json_write_key_text(&w, "layout", s->layout);
+        json_write_key_integer(&w, "converts", s->converts);
+        json_write_key_integer(&w, "last_order",
+                               (int64_t)s->fleet->last_order);
+    }
     json_write_key(&w, "ranks");
     json_write_array(&w);
-    for (int i = 0; i < s->how->ranks; i++) {
+    for (int i = 0; i < s->crew.size; i++) {
         json_write_object(&w);
+        if (s->fleet != NULL) json_key_seat(&w, s->fleet, i);
         json_write_key_integer(&w, "process", s->crew.members[i].process);
         json_write_key_integer(&w, "began",
                                (int64_t)s->crew.members[i].began);
@@ -105,11 +112,17 @@ static status start_generation(struct supervisor *s, uint64_t generation,
 {
     const pid_t self = getpid();
 
+    if (s->fleet != NULL) {
+        TRY(generation_of_agents(s, generation,
+                                 run_has_begun(s->how->run)));
+        tell_start(s);
+        return OK;
+    }
     TRY(crew_begin(&s->crew, generation));
     board_clear(s->board);
     atomic_store(&s->board->generation, generation);
-    for (int i = 0; i < s->how->ranks; i++) s->sights[i] = (struct sight){0};
-    for (int i = 0; i < s->how->ranks; i++) {
+    for (int i = 0; i < s->crew.size; i++) s->sights[i] = (struct sight){0};
+    for (int i = 0; i < s->crew.size; i++) {
         const status started = crew_start(&s->crew, i, rank);
 
         if (*rank && started == OK) become_rank(s, i, self);
@@ -150,7 +163,7 @@ static void tell_incident(struct supervisor *s, const struct incident *i)
     json_write_key_text(&w, "explain", text);
     json_write_key(&w, "positions");
     json_write_array(&w);
-    for (int rank = 0; rank < s->how->ranks; rank++) {
+    for (int rank = 0; rank < s->crew.size; rank++) {
         position_text(s->board, rank, now, text);
         json_write_string(&w, text);
     }
@@ -173,6 +186,8 @@ static void open_incident(struct supervisor *s, const struct incident *i)
     s->in_vain++;
     crew_signal(&s->crew, SIGKILL);
     tell_incident(s, i);
+    if (s->fleet != NULL && i->kind != INCIDENT_CONNECTION)
+        fleet_blame(s->fleet, i->rank);
     crew_fence(&s->crew);
     s->fenced_ms = 1e-6 * (double)(clock_ns() - i->seen_ns);
 }
@@ -251,9 +266,20 @@ static enum look watch(struct supervisor *s, struct incident *incident,
     do {
         look = watch_once(s, incident, result);
         close_incident(s);
+        generation_grow(s);
         journal_poll(&s->journal);
     } while (look == LOOK_ON);
     return look;
+}
+
+static bool was_supervised(const char *run)
+{
+    char path[PATH_BYTES];
+
+    if (path_join(path, sizeof path, run, "control/journal.jsonl") == OK)
+        return file_exists(path);
+    status_clear();
+    return false;
 }
 
 /* A run that is there may have ranks that live. */
@@ -263,7 +289,7 @@ static status find_ranks(struct supervisor *s, bool resumes, bool *watches)
 
     *watches = false;
     if (!run_has_begun(s->how->run)) return OK;
-    if (!resumes) {
+    if (!resumes && (s->fleet == NULL || !was_supervised(s->how->run))) {
         result = status_fail(ERR_CONFIG, __FILE__, __LINE__,
                              "%s: holds a run already", s->how->run);
         return status_hint(result, "continue it with: lockstep resume %s "
@@ -272,7 +298,8 @@ static status find_ranks(struct supervisor *s, bool resumes, bool *watches)
                            s->how->ranks);
     }
     TRY(journal_claim(&s->journal));
-    TRY(supervisor_adopt(s, watches));
+    TRY(s->fleet != NULL ? supervisor_adopt_agents(s, watches)
+                         : supervisor_adopt(s, watches));
     if (*watches) tell_start(s);
     else crew_fence(&s->crew);
     return OK;
@@ -294,10 +321,13 @@ static status run_generations(struct supervisor *s, bool *rank, bool *again)
         if (*rank) return OK;
         if (watch(s, &incident, &result) == LOOK_OVER) {
             crew_fence(&s->crew);
+            if (s->fleet != NULL && generation_goes_on(s, &result)) continue;
             tell_end(s, s->insists ? ERR_PEER : result);
             return result;
         }
         open_incident(s, &incident);
+        if (s->regroups || s->converts) s->asked = s->wished;
+        s->regroups = s->converts = false;
         if (s->in_vain > (incident.itself ? IN_VAIN_ITSELF : IN_VAIN_MOST)) {
             tell_end(s, ERR_PEER);
             return fail_in_vain(s, &incident);
@@ -306,13 +336,31 @@ static status run_generations(struct supervisor *s, bool *rank, bool *again)
     }
 }
 
+/* The ranks meet on the side of this machine where agents join. */
+static status open_crew(struct supervisor *s)
+{
+    char meet[DOOR_ADDRESS_BYTES] = "127.0.0.1:0", *colon;
+
+    if (s->fleet == NULL)
+        return crew_open(&s->crew, s->how->ranks, meet, NULL);
+    TRY(fleet_open(s->fleet, s->how->listen, s->how->token, s->how->ranks));
+    snprintf(meet, sizeof meet, "%s", s->fleet->door.address);
+    colon = strrchr(meet, ':');
+    snprintf(colon, (size_t)(meet + sizeof meet - colon), ":0");
+    TRY(crew_open(&s->crew, s->how->ranks, meet, s->how->token));
+    s->crew.far = &s->fleet->far;
+    s->fleet->crew = &s->crew;
+    s->crew.size = 0; /* no generation yet */
+    return OK;
+}
+
 static status supervisor_open(struct supervisor *s)
 {
     sigset_t set;
 
     TRY(memory_take((size_t)s->how->ranks, sizeof *s->sights,
                     (void **)&s->sights));
-    TRY(crew_open(&s->crew, s->how->ranks, "127.0.0.1:0"));
+    TRY(open_crew(s));
     TRY(board_make(&s->board, s->how->ranks, &s->board_file));
     s->state_file = memfd_create("lockstep-state", MFD_CLOEXEC);
     if (s->state_file < 0 || fchmod(s->state_file, 0600) != 0)
@@ -332,6 +380,12 @@ static void supervisor_close(struct supervisor *s)
 {
     sigset_t set;
 
+    if (s->fleet != NULL) {
+        if (s->crew.members != NULL)
+            s->crew.size = s->how->ranks; /* as it was opened */
+        fleet_end(s->fleet);
+        fleet_close(s->fleet);
+    }
     crew_close(&s->crew);
     journal_close(&s->journal);
     board_close(s->board);
@@ -344,24 +398,48 @@ static void supervisor_close(struct supervisor *s)
     sigprocmask(SIG_UNBLOCK, &set, NULL);
 }
 
+/* After the run; a signal that came twice is obeyed as if there were no
+ * supervisor. */
+static status end_supervisor(struct supervisor *s, status result)
+{
+    const bool insists = s->insists;
+    const int asked = s->wished != 0 ? s->wished : s->asked;
+
+    supervisor_close(s);
+    if (!insists) return result == OK ? OK
+                                      : status_pass(result, __FILE__,
+                                                    __LINE__);
+    signal(asked, SIG_DFL);
+    raise(asked);
+    return result;
+}
+
+status supervise_agents(const struct supervision *how)
+{
+    static struct fleet fleet;
+    struct supervisor s = {.how = how, .signals = -1, .board_file = -1,
+                           .state_file = -1, .fleet = &fleet};
+    bool rank = false, again = how->again;
+    status result = supervisor_open(&s);
+
+    fleet.board = s.board;
+    if (result == OK && how->listens != NULL)
+        result = how->listens(how->argument, fleet.door.address);
+    if (result == OK) {
+        fprintf(stderr, "listens   for agents at %s\n", fleet.door.address);
+        result = run_generations(&s, &rank, &again);
+    }
+    return end_supervisor(&s, result);
+}
+
 status supervise(const struct supervision *how, bool *rank, bool *again)
 {
     struct supervisor s = {.how = how, .signals = -1, .board_file = -1,
                            .state_file = -1};
     status result = supervisor_open(&s);
-    bool insists;
-    int asked;
 
     *rank = false;
     if (result == OK) result = run_generations(&s, rank, again);
     if (*rank) return result; /* the board and the memory are its own now */
-    insists = s.insists;
-    asked = s.asked;
-    supervisor_close(&s);
-    if (!insists) return result == OK ? OK
-                                      : status_pass(result, __FILE__,
-                                                    __LINE__);
-    signal(asked, SIG_DFL); /* as if there were no supervisor */
-    raise(asked);
-    return result;
+    return end_supervisor(&s, result);
 }

@@ -18,16 +18,38 @@
 #include <stdint.h>
 #include "base/status.h"
 
+enum { LAYOUT_WORDS_BYTES = 256 };
+struct order;
+struct token;
+
 struct supervision {
     int ranks;
     const char *run;      /* its directory; need not be there yet */
     int64_t limit_ms;     /* for anything that is not a step */
+    /* Ranks of agents (control/agent.h); NULL: ranks are children. */
+    const char *listen;   /* HOST:PORT */
+    const struct token *token;
+    /* The command line of a rank into order->text and ->words. layout: settings
+     * of the mesh, separated by spaces. */
+    status (*words)(void *argument, bool again, const char *layout,
+                    struct order *order);
+    /* The largest layout of at most that many ranks that trains the same bits;
+     * *ranks 0: there is none. */
+    status (*layout)(void *argument, int most, char layout[LAYOUT_WORDS_BYTES],
+                     int *ranks);
+    /* The supervisor listens there: an agent of this machine may be started.
+     * NULL: agents come by themselves. */
+    status (*listens)(void *argument, const char *address);
+    void *argument;       /* of all four */
+    bool again;           /* the run is there, and goes on */
 };
 
 /* Returns twice: in each rank at once, with *rank true and the first
  * generation's or later ones' *again (the run has begun already); in the
  * supervisor when the run has ended, with its result. */
 status supervise(const struct supervision *how, bool *rank, bool *again);
+/* With agents: returns once, when the run has ended. */
+status supervise_agents(const struct supervision *how);
 
 /* The end of a rank. One that failed because of another waits to be fenced, so
  * that its memory stays, and the one that died first is known. */

@@ -14,13 +14,19 @@ enum { LOOK_MS = 50, LAST_WORDS_MS = 10000 };
 /* ---- signals ---- */
 
 /* A second SIGTERM or Ctrl-C is meant; batch systems repeat the others. */
-static void hear_signals(struct supervisor *s)
+void supervisor_hear(struct supervisor *s)
 {
     struct signalfd_siginfo info;
 
     while (read(s->signals, &info, sizeof info) == (ssize_t)sizeof info) {
         const int number = (int)info.ssi_signo;
 
+        if (s->converts || s->regroups) {
+            s->insists = s->wished != 0 && (number == SIGTERM ||
+                                            number == SIGINT);
+            s->wished = number;
+            continue;
+        }
         if (s->asked != 0 && (number == SIGTERM || number == SIGINT))
             s->insists = true;
         if (s->asked == 0) s->asked = number;
@@ -30,7 +36,7 @@ static void hear_signals(struct supervisor *s)
 /* To ranks that watch signals by now. */
 static void pass_signal_on(struct supervisor *s)
 {
-    for (int i = 0; i < s->how->ranks && s->asked != 0; i++) {
+    for (int i = 0; i < s->crew.size && s->asked != 0; i++) {
         const int phase = atomic_load(&s->board->pages[i].phase);
 
         if (s->sights[i].told || phase < BOARD_OPENS || phase >= BOARD_ENDED)
@@ -65,7 +71,7 @@ static void see_step(struct supervisor *s, int rank)
 
 static bool is_stopped(const struct supervisor *s, int rank)
 {
-    return crew_state(s->crew.members[rank].process) == 'T';
+    return crew_member_state(&s->crew.members[rank]) == 'T';
 }
 
 /* The longest that a rank may show no sign of life. Before two steps were
@@ -76,7 +82,7 @@ static int64_t patience_ns(const struct supervisor *s, int rank)
     const int phase = atomic_load(&s->board->pages[rank].phase);
     int64_t longest = 0;
 
-    for (int i = 0; i < s->how->ranks; i++)
+    for (int i = 0; i < s->crew.size; i++)
         if (s->sights[i].step_most_ns > longest)
             longest = s->sights[i].step_most_ns;
     if ((phase != BOARD_STEPS && !is_stopped(s, rank)) || longest == 0 ||
@@ -100,7 +106,7 @@ static int culprit_of(const struct supervisor *s, int silent)
 {
     int culprit = silent;
 
-    for (int i = 0; i < s->how->ranks; i++) {
+    for (int i = 0; i < s->crew.size; i++) {
         if (atomic_load(&s->board->pages[i].phase) == BOARD_ENDED) continue;
         if (is_stopped(s, i)) return i;
         if (waits(s, culprit) && !waits(s, i)) culprit = i;
@@ -114,7 +120,7 @@ static bool see_hang(struct supervisor *s, struct incident *incident)
     char position[160];
     int silent = -1;
 
-    for (int i = 0; i < s->how->ranks; i++) {
+    for (int i = 0; i < s->crew.size; i++) {
         const struct board_page *page = &s->board->pages[i];
         const uint64_t beats = atomic_load(&page->flight.beats);
         struct sight *sight = &s->sights[i];
@@ -162,12 +168,12 @@ static void see_death(const struct supervisor *s, int rank,
  * connection broke between two that live. */
 static bool see_orphan(struct supervisor *s, struct incident *incident)
 {
-    for (int i = 0; i < s->how->ranks; i++) {
+    for (int i = 0; i < s->crew.size; i++) {
         const struct board_page *page = &s->board->pages[i];
 
         if (atomic_load(&page->phase) != BOARD_ENDED ||
             atomic_load(&page->result) != ERR_PEER ||
-            s->crew.members[i].descriptor < 0)
+            !crew_lives(&s->crew.members[i]))
             continue;
         if (clock_ns() - s->sights[i].changed_ns <
             (int64_t)ORPHAN_MS * 1000000)
@@ -204,8 +210,8 @@ static bool is_over(const struct supervisor *s)
 
     if (crew_living(&s->crew) == 0) return true;
     if (s->failed_ns == 0) return false;
-    for (int i = 0; i < s->how->ranks; i++)
-        speaks = speaks || (s->crew.members[i].descriptor >= 0 &&
+    for (int i = 0; i < s->crew.size; i++)
+        speaks = speaks || (crew_lives(&s->crew.members[i]) &&
                             atomic_load(&s->board->pages[i].phase) !=
                                 BOARD_ENDED);
     return !speaks ||
@@ -233,7 +239,7 @@ enum look watch_once(struct supervisor *s, struct incident *incident,
         return LOOK_OVER;
     }
     atomic_store(&s->board->beat_ns, clock_ns());
-    hear_signals(s);
+    supervisor_hear(s);
     pass_signal_on(s);
     if (s->insists) return LOOK_OVER;
     while (changed >= 0) {

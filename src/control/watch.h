@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "comm/crew.h"
 #include "control/board.h"
+#include "control/fleet.h"
 #include "control/journal.h"
 #include "control/supervisor.h"
 
@@ -34,6 +35,16 @@ struct sight {
 struct supervisor {
     const struct supervision *how;
     struct crew crew;
+    struct fleet *fleet;  /* NULL: ranks are children */
+    /* With a fleet: the layout of this generation; what it is for. */
+    char layout[LAYOUT_WORDS_BYTES];
+    int layout_ranks;     /* 0: none yet */
+    bool converts;        /* it only saves, for another layout */
+    bool regroups;        /* it was asked to save: a larger layout fits */
+    bool saved;           /* the newest checkpoint is of the newest step */
+    int wished;           /* a signal of somebody else meanwhile; 0: none */
+    int converted_in_vain;
+    int64_t grow_ns;      /* not before */
     struct board *board;
     int board_file, state_file; /* in memory; -1: none */
     struct journal journal;
@@ -56,6 +67,19 @@ struct supervisor {
  * live without a supervisor, they are this one's now. *watches: all of them
  * go on; otherwise those who live are to be fenced. */
 status supervisor_adopt(struct supervisor *s, bool *watches);
+
+/* supervisor_fleet.c */
+status generation_of_agents(struct supervisor *s, uint64_t generation,
+                            bool begun);
+/* Another layout or none: the generation ended because it was asked to. */
+bool generation_goes_on(struct supervisor *s, status *result);
+/* Asks for a larger layout, if one fits now. */
+void generation_grow(struct supervisor *s);
+status supervisor_adopt_agents(struct supervisor *s, bool *watches);
+void json_key_seat(struct json_writer *w, const struct fleet *fleet, int rank);
+
+/* Takes signals that came. */
+void supervisor_hear(struct supervisor *s);
 
 /* The news of one look. */
 enum look { LOOK_ON, LOOK_INCIDENT, LOOK_OVER };

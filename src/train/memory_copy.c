@@ -26,6 +26,7 @@ struct slot {
     uint64_t magic;
     _Atomic int64_t step;   /* -1: not whole */
     uint64_t ranks, bytes;  /* of the rows */
+    uint64_t layout;        /* struct memory_copy */
     uint32_t crc, state_crc;
     uint64_t state_length;
     char state[STATE_BYTES];
@@ -94,23 +95,30 @@ static double memory_left(void)
     return 1024 * kib;
 }
 
-/* A process of the run before may have made it already. */
-static status make_room(int file, double bytes, bool *enough)
+/* The file of this machine has room for all ranks, at the same place for each;
+ * memory is only what is written: of the ranks that are here and, where a
+ * partner keeps copies, of as many more. A process of the run before may have
+ * made it already. */
+static status make_room(const struct memory_copy *copy, int file, bool *enough)
 {
+    const int ranks = team_size(copy->team), here = board_ranks_here(ranks);
+    const double each = SLOTS * (double)copy->slot_bytes;
+    const double bytes = each * (here < ranks ? 2 * here : ranks);
     const off_t now = lseek(file, 0, SEEK_END);
     const double left = memory_left();
     char needs[32], has[32];
 
-    *enough = now >= (off_t)bytes;
+    *enough = now >= (off_t)(each * ranks);
     if (*enough) return OK;
     if (left > 0 && bytes > 0.8 * left) {
-        LOG(WARNING, "supervise", "no copies in memory: they take %s, and %s "
-            "are left; a rank that dies costs the steps since the newest "
-            "checkpoint", text_bytes(needs, (uint64_t)bytes),
-            text_bytes(has, (uint64_t)left));
+        if (team_rank(copy->team) == 0)
+            LOG(WARNING, "supervise", "no copies in memory: they take %s, and "
+                "%s are left; a rank that dies costs the steps since the "
+                "newest checkpoint", text_bytes(needs, (uint64_t)bytes),
+                text_bytes(has, (uint64_t)left));
         return OK;
     }
-    if (ftruncate(file, (off_t)bytes) != 0)
+    if (ftruncate(file, (off_t)(each * ranks)) != 0)
         FAIL(ERR_MEMORY, "%.0f bytes for copies: %s", bytes, strerror(errno));
     *enough = true;
     return OK;
@@ -139,17 +147,15 @@ status memory_copy_open(struct memory_copy *copy,
                                       PAGE + rows);
     double enough = 0;
     bool has_room = true;
-    status result = OK;
 
     *copy = (struct memory_copy){.pipeline = pipeline, .team = team,
+                                 .layout = copy->layout,
                                  .measures = every == COPIES_AUTO,
                                  .every = every == COPIES_AUTO ? 1 : every};
     if (file < 0 || every == 0) return OK;
     TRY(team_largest(team, &most, 1));
     copy->slot_bytes = (size_t)most;
-    if (team_rank(team) == 0)
-        result = make_room(file, most * SLOTS * team_size(team), &has_room);
-    TRY(team_agree(team, result));
+    TRY(team_agree(team, make_room(copy, file, &has_room)));
     enough = has_room ? 0 : 1;
     TRY(team_largest(team, &enough, 1));
     if (enough > 0) return OK;
@@ -170,7 +176,8 @@ static bool slot_is_whole(const struct memory_copy *copy, struct slot *kept)
 
     return kept->magic == magic && atomic_load(&kept->step) >= 0 &&
            kept->ranks == (uint64_t)team_size(copy->team) &&
-           kept->bytes == bytes && kept->state_length < STATE_BYTES &&
+           kept->bytes == bytes && kept->layout == copy->layout &&
+           kept->state_length < STATE_BYTES &&
            kept->state_crc == crc32c(0, kept->state,
                                      (size_t)kept->state_length) &&
            kept->crc == crc32c(0, slot_rows(kept), bytes);
@@ -289,6 +296,7 @@ void memory_copy_make(struct memory_copy *copy, int64_t step,
     }
     kept->ranks = (uint64_t)team_size(copy->team);
     kept->bytes = rows_bytes(copy->pipeline);
+    kept->layout = copy->layout;
     memcpy(kept->state, state, length);
     kept->state_length = length;
     kept->state_crc = crc32c(0, state, length);

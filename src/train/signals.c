@@ -3,6 +3,8 @@
  * loop. */
 #include "train/signals.h"
 
+#include "control/board.h"
+
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -13,7 +15,7 @@ enum { WATCHED = (int)(sizeof watched / sizeof *watched) };
 
 static struct sigaction before[WATCHED];
 static int installed; /* how many of `before` are filled */
-static volatile sig_atomic_t asked, stepping, insists;
+static volatile sig_atomic_t asked, stepping, insists, quiet;
 
 /* A second SIGTERM or SIGINT may end the process even while a step hangs: the
  * default action comes back. Batch systems repeat SIGUSR1, a closing terminal
@@ -30,7 +32,7 @@ static void on_signal(int number)
         "are open\n";
     const int before_errno = errno;
 
-    if (asked == 0 && !stepping)
+    if (asked == 0 && !stepping && !quiet)
         if (write(STDERR_FILENO, opening, sizeof opening - 1) < 0)
             errno = before_errno; /* nobody reads it */
     if (asked == 0) asked = number;
@@ -66,6 +68,7 @@ status signals_install(bool launched)
     asked = 0;
     stepping = 0;
     insists = !launched;
+    quiet = board_has_agent(); /* the supervisor asks, and says so */
     for (installed = 0; installed < WATCHED; installed++) {
         sigaction(watched[installed], NULL, &before[installed]);
         TRY(watch(installed));

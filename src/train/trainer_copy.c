@@ -8,6 +8,8 @@
 
 status trainer_copy_open(struct trainer *t)
 {
+    /* Copies of another layout may have as many bytes. */
+    t->copy.layout = crc32c(0, t->setup.mesh.size, sizeof t->setup.mesh.size);
     return memory_copy_open(&t->copy, &t->pipeline, &t->team,
                             t->request->copies);
 }

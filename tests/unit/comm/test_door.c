@@ -115,7 +115,7 @@ TEST(another_token_and_another_job_do_not)
     CHECK(!serve(&door, 300, &visitor));
     pthread_join(g.thread, NULL);
     EQUAL_INT(g.result, ERR_PEER);
-    EQUAL_INT(door.refused, 2);
+    CHECK(door.refused >= 2); /* it knocks again */
     door_close(&door);
 }
 
@@ -145,6 +145,28 @@ TEST(silent_clients_keep_nobody_out)
         EQUAL_INT(recv(silent[i], &byte, 1, MSG_DONTWAIT), 0);
         close(silent[i]);
     }
+    door_close(&door);
+}
+
+/* More ranks than places come at the same moment to a server that is late:
+ * nobody is driven out by the others. */
+TEST(a_crowd_comes_in)
+{
+    enum { CROWD = DOOR_CLIENTS + 40 };
+    static struct guest guests[CROWD];
+    static struct door door;
+    struct visitor visitor;
+
+    open_one(&door);
+    for (int i = 0; i < CROWD; i++) guest_begin(&guests[i], &door, &right);
+    usleep(100000);
+    for (int i = 0; i < CROWD; i++) CHECK(serve(&door, 10000, &visitor));
+    for (int i = 0; i < CROWD; i++) {
+        pthread_join(guests[i].thread, NULL);
+        EQUAL_INT(guests[i].result, OK);
+        close(guests[i].descriptor);
+    }
+    EQUAL_INT(door.refused, 0);
     door_close(&door);
 }
 
@@ -257,5 +279,6 @@ TEST(addresses_are_checked)
 }
 
 TEST_MAIN(the_token_opens, another_token_and_another_job_do_not,
-          silent_clients_keep_nobody_out, a_recorded_handshake_is_refused,
+          silent_clients_keep_nobody_out,
+          a_crowd_comes_in, a_recorded_handshake_is_refused,
           noise_is_dropped, a_token_is_private, addresses_are_checked)

@@ -106,7 +106,7 @@ TEST(ranks_that_are_left_go_on_with_a_new_one)
     bool replaced = false;
     char story[CREW_STORY_BYTES];
 
-    IS_OK(crew_open(&crew, RANKS, "127.0.0.1:0"));
+    IS_OK(crew_open(&crew, RANKS, "127.0.0.1:0", NULL));
     IS_OK(crew_begin(&crew, 1));
     for (int i = 0; i < RANKS; i++) start(&crew, i);
     while (crew_living(&crew) > 0) {
@@ -133,7 +133,7 @@ TEST(a_fence_leaves_nobody)
     bool child;
     pid_t processes[RANKS];
 
-    IS_OK(crew_open(&crew, RANKS, "127.0.0.1:0"));
+    IS_OK(crew_open(&crew, RANKS, "127.0.0.1:0", NULL));
     IS_OK(crew_begin(&crew, 1));
     for (int i = 0; i < RANKS; i++) {
         IS_OK(crew_start(&crew, i, &child));
@@ -178,7 +178,7 @@ TEST(strangers_are_sent_away_from_a_meeting)
                                         .generation = 7};
     struct crew crew;
 
-    IS_OK(crew_open(&crew, RANKS, "127.0.0.1:0"));
+    IS_OK(crew_open(&crew, RANKS, "127.0.0.1:0", NULL));
     IS_OK(crew_begin(&crew, 7));
     identity.token = crew.token;
     identity.job = crew.job;

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* supervise.h - a supervised run with spare processes. */
+#ifndef LOCKSTEP_CLI_SUPERVISE_H
+#define LOCKSTEP_CLI_SUPERVISE_H
+
+#include "base/options.h"
+#include "cli/command.h"
+
+struct spares {
+    const struct arguments *arguments; /* their flags are the ranks', too */
+    const char *config;   /* NULL: the run goes on */
+    struct options_set *set; /* its mesh is changed */
+    int ranks, count;     /* spares */
+};
+
+/* `train --supervised --spares S`: an agent of this machine has places for
+ * ranks and spares. */
+status supervise_with_spares(const struct spares *spares);
+
+#endif

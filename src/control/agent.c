@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agent.c - one for each node: listens to the supervisor, and says how the
+ * ranks of the node are. */
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/arena.h"
+#include "base/clock.h"
+#include "comm/crew.h"
+#include "comm/process_world.h"
+#include "control/agent_place.h"
+
+enum { LOOK_MS = 50, REPORT_MS = 100, AGAIN_MS = 300, KNOCK_MS = 2000,
+       ALONE_MS = 60000 };
+
+/* ---- opening ---- */
+
+static status memory_file(const char *name, int64_t bytes, int *out)
+{
+    *out = memfd_create(name, MFD_CLOEXEC);
+    if (*out < 0 || ftruncate(*out, bytes) != 0 || fchmod(*out, 0600) != 0)
+        FAIL(ERR_MEMORY, "no memory for the ranks: %s", strerror(errno));
+    return OK;
+}
+
+static status keep_token(struct agent *agent)
+{
+    char text[2 * SHA256_BYTES + 1];
+
+    TRY(memory_file("lockstep-token", 0, &agent->token_file));
+    for (int i = 0; i < SHA256_BYTES; i++)
+        snprintf(text + 2 * i, 3, "%02x", agent->token.key[i]);
+    if (write(agent->token_file, text, 2 * SHA256_BYTES) != 2 * SHA256_BYTES)
+        FAIL(ERR_IO, "the token cannot be kept: %s", strerror(errno));
+    return OK;
+}
+
+static status open_places(struct agent *agent)
+{
+    const size_t bytes = (size_t)agent->count * sizeof *agent->places;
+
+    TRY(memory_take((size_t)agent->count, sizeof *agent->workers,
+                    (void **)&agent->workers));
+    for (int i = 0; i < agent->count; i++) agent->workers[i].descriptor = -1;
+    agent->places = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
+                         MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (agent->places == MAP_FAILED) {
+        agent->places = NULL;
+        FAIL(ERR_MEMORY, "%zu bytes of shared memory: %s", bytes,
+             strerror(errno));
+    }
+    TRY(board_make(&agent->board, agent->count, &agent->board_file));
+    TRY(memory_file("lockstep-state", 0, &agent->state_file));
+    TRY(memory_file("lockstep-messages", (int64_t)PROCESSES_MOST * RING_BYTES,
+                    &agent->shared_file));
+    atomic_store(&agent->board->state_file, agent->state_file);
+    return OK;
+}
+
+static status open_signals(struct agent *agent)
+{
+    sigset_t set;
+
+    crew_signals(&set);
+    sigprocmask(SIG_BLOCK, &set, NULL);
+    agent->signals = signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (agent->signals < 0)
+        FAIL(ERR_IO, "signals cannot be watched: %s", strerror(errno));
+    return OK;
+}
+
+static status agent_open(struct agent *agent)
+{
+    char side[DOOR_ADDRESS_BYTES];
+
+    TRY(token_read(&agent->token, agent->how->token));
+    TRY(door_near_side(agent->how->join, side));
+    TRY(door_open(&agent->door, side, &agent->token, 0));
+    TRY(keep_token(agent));
+    TRY(open_places(agent));
+    return open_signals(agent);
+}
+
+static void agent_close(struct agent *agent)
+{
+    sigset_t set;
+
+    for (int i = 0; agent->workers != NULL && i < agent->count; i++)
+        if (agent->workers[i].process != 0)
+            kill(agent->workers[i].process, SIGKILL);
+    for (int i = 0; agent->workers != NULL && i < agent->count; i++) {
+        struct pollfd one = {.fd = agent->workers[i].descriptor,
+                             .events = POLLIN};
+
+        if (agent->workers[i].process != 0) poll(&one, 1, 5000);
+    }
+    if (agent->workers != NULL) workers_reap(agent);
+    wire_close(&agent->up);
+    door_close(&agent->door);
+    board_close(agent->board);
+    if (agent->places != NULL)
+        munmap(agent->places, (size_t)agent->count * sizeof *agent->places);
+    memory_free(agent->workers);
+    if (agent->signals < 0) return;
+    close(agent->signals);
+    crew_signals(&set);
+    sigprocmask(SIG_UNBLOCK, &set, NULL);
+}
+
+/* ---- the supervisor ---- */
+
+static status report(struct agent *agent)
+{
+    static char bytes[WIRE_BYTES];
+    struct node_report head = {.now_ns = clock_ns()};
+    size_t used = sizeof head;
+
+    for (int i = 0; i < agent->count; i++) {
+        struct slot_report one;
+
+        if (agent->workers[i].process == 0 &&
+            atomic_load(&agent->places[i].ordered) == 0)
+            continue;
+        if (used + sizeof one > sizeof bytes) break;
+        worker_report(agent, i, &one);
+        memcpy(bytes + used, &one, sizeof one);
+        used += sizeof one;
+        head.places++;
+    }
+    memcpy(bytes, &head, sizeof head);
+    agent->changed = false;
+    agent->told_ns = clock_ns();
+    return wire_put(&agent->up, WIRE_REPORT, bytes, used);
+}
+
+static status introduce(struct agent *agent)
+{
+    struct node_hello hello = {.slots = agent->how->slots,
+                               .places = agent->count};
+
+    snprintf(hello.name, sizeof hello.name, "%s", agent->name);
+    snprintf(hello.address, sizeof hello.address, "%s", agent->door.address);
+    TRY(wire_put(&agent->up, WIRE_HELLO, &hello, sizeof hello));
+    return report(agent);
+}
+
+/* A refusal is final; nobody there is not. */
+static status join(struct agent *agent)
+{
+    const struct visitor self = {.purpose = DOOR_AGENT,
+                                 .size = agent->how->slots};
+    const bool first = agent->parted_ns == 0;
+    int descriptor;
+    status result;
+
+    agent->next_try_ns = clock_ns() + (int64_t)AGAIN_MS * 1000000;
+    result = door_knock(&descriptor, agent->how->join, &self, &agent->token,
+                        KNOCK_MS);
+    if (result == OK)
+        result = wire_open(&agent->up, descriptor, &agent->token, false);
+    if (result == OK) result = introduce(agent);
+    if (result == OK) {
+        if (first) fprintf(stderr, "agent     %s joined %s, %d slots\n",
+                           agent->name, agent->how->join, agent->how->slots);
+        else fprintf(stderr, "agent     %s is back at %s\n", agent->name,
+                     agent->how->join);
+        return OK;
+    }
+    if (first && strstr(status_message(), "does not let") != NULL)
+        return status_pass(result, __FILE__, __LINE__);
+    if (first && result == ERR_CONFIG)
+        return status_pass(result, __FILE__, __LINE__);
+    status_clear();
+    return OK;
+}
+
+static void part(struct agent *agent)
+{
+    if (!agent->over)
+        fprintf(stderr, "agent     %s lost its supervisor (%s); its ranks go "
+                        "on\n", agent->name, status_message());
+    status_clear();
+    wire_close(&agent->up);
+    agent->parted_ns = clock_ns();
+}
+
+static void hear(struct agent *agent, const struct wire_head *head,
+                 const void *bytes)
+{
+    switch ((enum wire_kind)head->kind) {
+    case WIRE_ORDER:
+        if (head->bytes == sizeof(struct order)) workers_order(agent, bytes);
+        break;
+    case WIRE_SIGNAL:
+        if (head->bytes == sizeof(struct node_signal))
+            workers_signal(agent, bytes);
+        break;
+    case WIRE_FENCE:
+        workers_fence(agent, FENCE_GRACE_MS);
+        break;
+    case WIRE_END:
+        agent->over = true;
+        break;
+    default:
+        break;
+    }
+}
+
+static void talk(struct agent *agent)
+{
+    const struct wire_head *head;
+    const void *bytes;
+    status result = OK;
+
+    do {
+        result = wire_get(&agent->up, &head, &bytes);
+        if (result == OK && head != NULL) hear(agent, head, bytes);
+    } while (result == OK && head != NULL);
+    if (result == OK &&
+        clock_ns() - agent->up.heard_ns > (int64_t)NODE_DEAD_MS * 1000000)
+        result = status_fail(ERR_PEER, __FILE__, __LINE__, "silent for %d ms",
+                             (int)NODE_DEAD_MS);
+    if (result == OK && (agent->changed || clock_ns() - agent->told_ns >
+                                               (int64_t)REPORT_MS * 1000000))
+        result = report(agent);
+    if (result != OK) part(agent);
+}
+
+/* ---- the node ---- */
+
+/* One beyond the slots is started for an order. True in a process of the node
+ * that shall end. */
+static bool start_missing(struct agent *agent)
+{
+    bool child = false;
+
+    for (int i = 0; i < agent->count && !child; i++) {
+        const struct worker *w = &agent->workers[i];
+
+        if (w->process != 0 || clock_ns() < w->again_ns) continue;
+        if (i >= agent->how->slots && !place_is_busy(&agent->places[i]))
+            continue;
+        if (worker_start(agent, i, &child) != OK) status_clear();
+    }
+    return child;
+}
+
+/* Whether a rank has an order, and how far all got. */
+static bool is_busy(struct agent *agent)
+{
+    int64_t steps = 0;
+    bool busy = false;
+
+    for (int i = 0; i < agent->count; i++) {
+        if (!place_is_busy(&agent->places[i])) continue;
+        busy = true;
+        steps += atomic_load(&agent->board->pages[i].step);
+    }
+    if (steps != agent->steps) agent->steps_ns = clock_ns();
+    agent->steps = steps;
+    return busy;
+}
+
+/* Without a supervisor ranks go on while they finish steps: a step needs all of
+ * them. Those that do not may have been replaced: they end. */
+static status live_alone(struct agent *agent)
+{
+    const int64_t now = clock_ns();
+    const bool busy = is_busy(agent);
+
+    if (busy && now - agent->parted_ns > (int64_t)NODE_LEASE_MS * 1000000 &&
+        now - agent->steps_ns > (int64_t)NODE_LEASE_MS * 1000000)
+        workers_fence(agent, 0);
+    if (!busy && agent->parted_ns != 0 &&
+        now - agent->parted_ns > (int64_t)ALONE_MS * 1000000)
+        FAIL(ERR_PEER, "%s: the supervisor is gone for %d s, and no rank "
+             "works here any more", agent->how->join, ALONE_MS / 1000);
+    if (now >= agent->next_try_ns) TRY(join(agent));
+    return OK;
+}
+
+static status wait_for_news(struct agent *agent, bool *stopped)
+{
+    struct pollfd polls[PLACES_MOST + PLACES_EXTRA + DOOR_POLLS + 4];
+    struct signalfd_siginfo info;
+    int used = 0;
+
+    polls[used++] = (struct pollfd){.fd = agent->signals, .events = POLLIN};
+    if (agent->up.descriptor >= 0)
+        polls[used++] = (struct pollfd){.fd = agent->up.descriptor,
+                                        .events = POLLIN};
+    for (int i = 0; i < agent->count; i++)
+        if (agent->workers[i].descriptor >= 0)
+            polls[used++] = (struct pollfd){
+                .fd = agent->workers[i].descriptor, .events = POLLIN};
+    poll(polls, (nfds_t)used, LOOK_MS);
+    *stopped = read(agent->signals, &info, sizeof info) ==
+               (ssize_t)sizeof info;
+    return OK;
+}
+
+/* *child: this is a process of the node that shall end. */
+static status agent_live(struct agent *agent, bool *child)
+{
+    bool stopped = false;
+
+    *child = start_missing(agent);
+    if (*child) return OK;
+    TRY(join(agent));
+    while (!agent->over) {
+        *child = start_missing(agent);
+        if (*child) return OK;
+        TRY(wait_for_news(agent, &stopped));
+        if (stopped)
+            FAIL(ERR_STOPPED, "agent %s was asked to leave; its ranks end",
+                 agent->name);
+        workers_reap(agent);
+        workers_look(agent);
+        if (agent->up.descriptor >= 0) talk(agent);
+        else TRY(live_alone(agent));
+    }
+    return OK;
+}
+
+static void find_name(struct agent *agent)
+{
+    char host[NODE_NAME_BYTES] = "node";
+
+    gethostname(host, sizeof host - 1);
+    snprintf(agent->name, sizeof agent->name, "%s",
+             agent->how->name != NULL ? agent->how->name : host);
+}
+
+status agent_run(const struct agent_how *how)
+{
+    static struct agent agent;
+    bool child = false;
+    status result;
+
+    agent = (struct agent){.how = how, .signals = -1, .up.descriptor = -1,
+                           .token_file = -1, .shared_file = -1,
+                           .state_file = -1, .board_file = -1,
+                           .count = how->slots + PLACES_EXTRA};
+    find_name(&agent);
+    result = agent_open(&agent);
+    if (result == OK) result = agent_live(&agent, &child);
+    if (child) return OK;
+    agent_close(&agent);
+    return result == OK ? OK : status_pass(result, __FILE__, __LINE__);
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* agent_place.h - the processes of a node. Private to agent*.c. */
+#ifndef LOCKSTEP_CONTROL_AGENT_PLACE_H
+#define LOCKSTEP_CONTROL_AGENT_PLACE_H
+
+#include "control/agent.h"
+#include "control/place.h"
+
+struct worker {
+    pid_t process;        /* 0: none */
+    int descriptor;       /* of the process; -1: none */
+    uint64_t began, died_with;
+    int ended;            /* of the last one that died with an order */
+    int64_t fence_ns;     /* then it is killed; 0: it may go on */
+    int64_t again_ns;     /* when the next one may be started */
+    int idle_deaths;      /* in a row */
+};
+
+struct agent {
+    const struct agent_how *how;
+    char name[NODE_NAME_BYTES];
+    struct token token;
+    struct wire up;       /* to the supervisor */
+    struct door door;     /* for other agents */
+    int64_t next_try_ns, told_ns, parted_ns;
+    int64_t steps_ns, steps; /* when a rank last got on; the sum of steps */
+    bool changed, over;
+    int signals, token_file, shared_file, state_file, board_file;
+    struct board *board;  /* a page for each place */
+    struct place_memory *places; /* shared with the processes, [count] */
+    struct worker *workers; /* owned, [count] */
+    int count;
+};
+
+/* Whether the process has an order that it has not done. */
+bool place_is_busy(const struct place_memory *place);
+/* Starts the process; in it, returns with *child when it shall end. */
+status worker_start(struct agent *agent, int index, bool *child);
+/* Takes those who have ended; true: somebody has. */
+bool workers_reap(struct agent *agent);
+void workers_signal(struct agent *agent, const struct node_signal *what);
+/* Every rank has `grace_ms` to give up, then it is killed. */
+void workers_fence(struct agent *agent, int64_t grace_ms);
+/* Kills those whose time is over. */
+void workers_look(struct agent *agent);
+void workers_order(struct agent *agent, const struct order *order);
+void worker_report(const struct agent *agent, int index,
+                   struct slot_report *out);
+
+#endif

@@ -1,0 +1,453 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fleet.c - agents come, report, fall silent and go. */
+#include "control/fleet.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include "base/arena.h"
+#include "base/clock.h"
+
+static const struct crew_far far_calls;
+
+/* ---- opening ---- */
+
+status fleet_open(struct fleet *fleet, const char *listen,
+                  const struct token *token, int most)
+{
+    *fleet = (struct fleet){.token = *token, .most = most};
+    for (int i = 0; i < NEWCOMERS; i++) fleet->newcomers[i].descriptor = -1;
+    TRY(memory_take((size_t)most, sizeof *fleet->at, (void **)&fleet->at));
+    TRY(memory_take((size_t)most, sizeof *fleet->home,
+                    (void **)&fleet->home));
+    for (int i = 0; i < most; i++) {
+        fleet->at[i] = (struct rank_seat){.node = -1};
+        fleet->home[i] = -1;
+    }
+    fleet->far = far_calls;
+    fleet->far.fleet = fleet;
+    return door_open(&fleet->door, listen, token, 0);
+}
+
+void fleet_end(struct fleet *fleet)
+{
+    for (int i = 0; i < fleet->count; i++)
+        if (fleet->nodes[i].wire.descriptor >= 0 &&
+            wire_put(&fleet->nodes[i].wire, WIRE_END, NULL, 0) != OK)
+            status_clear();
+}
+
+void fleet_close(struct fleet *fleet)
+{
+    if (fleet->at == NULL) return;
+    for (int i = 0; i < NEWCOMERS; i++) wire_close(&fleet->newcomers[i]);
+    for (int i = 0; i < fleet->count; i++) {
+        wire_close(&fleet->nodes[i].wire);
+        memory_free(fleet->nodes[i].seats);
+    }
+    memory_free(fleet->at);
+    memory_free(fleet->home);
+    door_close(&fleet->door);
+    *fleet = (struct fleet){0};
+}
+
+/* ---- ranks ---- */
+
+static int rank_of(const struct fleet *fleet, int node, int place)
+{
+    for (int i = 0; i < fleet->crew->size; i++)
+        if (fleet->at[i].node == node && fleet->at[i].place == place &&
+            fleet->at[i].order != 0)
+            return i;
+    return -1;
+}
+
+/* The page of a far rank, with the times of this machine's clock. */
+static void mirror(struct board_page *page, const struct slot_report *r,
+                   int64_t ahead_ns)
+{
+    memcpy(page->sentence, r->sentence, sizeof page->sentence);
+    page->sentence[sizeof page->sentence - 1] = '\0';
+    for (uint64_t i = REPORT_ENTRIES; i-- > 0;) {
+        struct flight_entry e = r->last[i];
+
+        if (e.number == 0) continue;
+        e.began_ns -= ahead_ns;
+        if (e.ended_ns != 0) e.ended_ns -= ahead_ns;
+        e.group[sizeof e.group - 1] = '\0';
+        page->flight.entries[e.number % FLIGHT_ENTRIES] = e;
+    }
+    atomic_store(&page->flight.count, r->calls);
+    atomic_store(&page->flight.beats, r->beats);
+    atomic_store(&page->from_step, r->from_step);
+    atomic_store(&page->source, r->source);
+    atomic_store(&page->result, r->result);
+    atomic_store(&page->step_ns,
+                 r->step_ns != 0 ? r->step_ns - ahead_ns : 0);
+    atomic_store(&page->step, r->step);
+    atomic_store(&page->process, r->process);
+    atomic_store(&page->phase, r->phase);
+}
+
+static void see_rank(struct fleet *fleet, int rank, const struct slot_report *r,
+                     int64_t ahead_ns)
+{
+    struct crew_member *m = &fleet->crew->members[rank];
+    const uint64_t order = fleet->at[rank].order;
+
+    if (r->taken == order && m->lives)
+        mirror(&fleet->board->pages[rank], r, ahead_ns);
+    m->state = (char)r->state;
+    if (r->taken == order && r->died_with != order && r->process != 0) {
+        m->process = (pid_t)r->process;
+        m->began = r->began;
+    }
+    if (r->died_with == order) {
+        m->ended = r->ended;
+        m->gone = true;
+    } else if (r->done >= order && r->taken == order &&
+               r->result != ERR_PEER) {
+        m->gone = true; /* it says on its page how it ended */
+    }
+}
+
+/* ---- nodes ---- */
+
+static void lose(struct fleet *fleet, int index, const char *why)
+{
+    struct node *node = &fleet->nodes[index];
+    const bool silent = strstr(why, "silent") != NULL ||
+                        strstr(why, "no answer") != NULL ||
+                        strstr(why, "broke") != NULL;
+    int ranks = 0;
+
+    wire_close(&node->wire);
+    for (int i = 0; i < fleet->crew->size; i++) {
+        struct crew_member *m = &fleet->crew->members[i];
+
+        if (fleet->at[i].node != index || fleet->at[i].order == 0 ||
+            !m->lives)
+            continue;
+        ranks++;
+        m->gone = true;
+        snprintf(m->why, sizeof m->why, "was lost with node %.30s: %.40s",
+                 node->name, why);
+    }
+    for (int i = 0; i < fleet->most; i++)
+        if (fleet->home[i] == index)
+            fleet->home[i] = node->partner;
+    node->lost_ns = clock_ns();
+    /* A node that cannot be heard ends its ranks by itself (agent.c). */
+    node->silent_ns = node->lost_ns + (silent ? 1000 : 100) * 1000000LL;
+    node->failures += ranks > 0;
+    fprintf(stderr, "node      %s is gone (%s)%s\n", node->name, why,
+            node->failures >= NODE_FAILURES_MOST
+                ? "; it failed twice and is not used again" : "");
+    fleet_pair(fleet);
+}
+
+/* A rank of an order that nobody remembers. */
+static void end_stranger(struct fleet *fleet, int index,
+                         const struct slot_report *r)
+{
+    const struct node_signal said = {r->ordered, r->place, SIGKILL};
+
+    if (r->ordered == 0 || r->done == r->ordered ||
+        r->ordered > fleet->last_order)
+        return;
+    if (wire_put(&fleet->nodes[index].wire, WIRE_SIGNAL, &said,
+                 sizeof said) != OK)
+        status_clear();
+}
+
+static void take_report(struct fleet *fleet, int index, const char *bytes,
+                        size_t length)
+{
+    struct node *node = &fleet->nodes[index];
+    const struct node_report *head = (const void *)bytes;
+    const int64_t ahead_ns = length >= sizeof *head
+                                 ? head->now_ns - clock_ns() : 0;
+    struct slot_report r;
+
+    if (length < sizeof *head || head->places < 0 ||
+        length != sizeof *head + (size_t)head->places * sizeof r)
+        return;
+    node->reported = true;
+    for (int i = 0; i < head->places; i++) {
+        int rank;
+
+        memcpy(&r, bytes + sizeof *head + (size_t)i * sizeof r, sizeof r);
+        if (r.place < 0 || r.place >= node->places) continue;
+        node->seats[r.place].report = r;
+        rank = rank_of(fleet, index, r.place);
+        if (rank >= 0) see_rank(fleet, rank, &r, ahead_ns);
+        else if (!fleet->adopts) end_stranger(fleet, index, &r);
+    }
+}
+
+static void listen_to(struct fleet *fleet, int index)
+{
+    struct node *node = &fleet->nodes[index];
+    const struct wire_head *head = NULL;
+    const void *bytes;
+    status result;
+
+    do {
+        result = wire_get(&node->wire, &head, &bytes);
+        if (result == OK && head != NULL && head->kind == WIRE_REPORT)
+            take_report(fleet, index, bytes, head->bytes);
+    } while (result == OK && head != NULL);
+    if (result == OK && clock_ns() - node->wire.heard_ns >
+                            (int64_t)NODE_DEAD_MS * 1000000)
+        result = status_fail(ERR_PEER, __FILE__, __LINE__, "silent for %d ms",
+                             (int)NODE_DEAD_MS);
+    if (result == OK) return;
+    char why[80];
+
+    snprintf(why, sizeof why, "%s", status_message());
+    status_clear();
+    lose(fleet, index, why);
+}
+
+static struct node *find_node(struct fleet *fleet, const char *name)
+{
+    for (int i = 0; i < fleet->count; i++)
+        if (strcmp(fleet->nodes[i].name, name) == 0) return &fleet->nodes[i];
+    return NULL;
+}
+
+/* A known name is the same node: it comes back. */
+static struct node *node_for(struct fleet *fleet,
+                             const struct node_hello *hello)
+{
+    struct node *node = find_node(fleet, hello->name);
+
+    if (node != NULL && node->wire.descriptor >= 0) {
+        fprintf(stderr, "node      a second agent calls itself %s: give it "
+                "another name with --name\n", node->name);
+        return NULL;
+    }
+    if (node != NULL && node->places != hello->places) return NULL;
+    if (node != NULL) return node;
+    if (fleet->count == NODES_MOST) return NULL;
+    node = &fleet->nodes[fleet->count];
+    *node = (struct node){.wire.descriptor = -1, .partner = -1};
+    if (memory_take((size_t)hello->places, sizeof *node->seats,
+                    (void **)&node->seats) != OK) {
+        status_clear();
+        return NULL;
+    }
+    fleet->count++;
+    return node;
+}
+
+static void admit(struct fleet *fleet, struct wire *wire,
+                  const struct node_hello *said)
+{
+    struct node_hello hello = *said;
+    struct node *node;
+
+    hello.name[sizeof hello.name - 1] = '\0';
+    hello.address[sizeof hello.address - 1] = '\0';
+    if (hello.slots < 1 || hello.places < hello.slots ||
+        hello.places > PLACES_MOST + PLACES_EXTRA || hello.name[0] == '\0')
+        node = NULL;
+    else
+        node = node_for(fleet, &hello);
+    if (node == NULL) {
+        wire_close(wire);
+        return;
+    }
+    snprintf(node->name, sizeof node->name, "%s", hello.name);
+    snprintf(node->address, sizeof node->address, "%s", hello.address);
+    node->slots = hello.slots;
+    node->places = hello.places;
+    node->wire = *wire;
+    node->reported = false;
+    for (int i = 0; i < node->places; i++)
+        node->seats[i].report = (struct slot_report){0};
+    *wire = (struct wire){.descriptor = -1};
+    fprintf(stderr, "node      %s joined: %d slots, %d nodes are here\n",
+            node->name, node->slots, fleet_nodes(fleet));
+    fleet_pair(fleet);
+}
+
+static void hear_newcomers(struct fleet *fleet)
+{
+    for (int i = 0; i < NEWCOMERS; i++) {
+        struct wire *wire = &fleet->newcomers[i];
+        const struct wire_head *head;
+        const void *bytes;
+
+        if (wire->descriptor < 0) continue;
+        if (wire_get(wire, &head, &bytes) != OK) {
+            status_clear();
+            continue;
+        }
+        if (head != NULL && (head->kind != WIRE_HELLO ||
+                             head->bytes != sizeof(struct node_hello)))
+            wire_close(wire);
+        else if (head != NULL)
+            admit(fleet, wire, bytes);
+        else if (clock_ns() - wire->heard_ns > (int64_t)DOOR_MS * 1000000)
+            wire_close(wire);
+    }
+}
+
+static void welcome(struct fleet *fleet)
+{
+    struct visitor visitor;
+    int descriptor;
+
+    while (door_step(&fleet->door, &visitor, &descriptor)) {
+        struct wire *wire = &fleet->newcomers[0];
+
+        for (int i = 0; i < NEWCOMERS; i++)
+            if (fleet->newcomers[i].descriptor < 0)
+                wire = &fleet->newcomers[i];
+        if (door_answer(&descriptor, visitor.purpose != DOOR_AGENT
+                            ? "this is where agents join" : NULL) != OK) {
+            status_clear();
+            continue;
+        }
+        if (descriptor < 0) continue;
+        wire_close(wire);
+        if (wire_open(wire, descriptor, &fleet->token, true) != OK)
+            status_clear();
+    }
+}
+
+/* ---- for the crew ---- */
+
+static int far_polls(void *argument, struct pollfd *polls)
+{
+    struct fleet *fleet = argument;
+    int used = door_polls(&fleet->door, polls);
+
+    for (int i = 0; i < NEWCOMERS; i++)
+        if (fleet->newcomers[i].descriptor >= 0)
+            polls[used++] = (struct pollfd){
+                .fd = fleet->newcomers[i].descriptor, .events = POLLIN};
+    for (int i = 0; i < fleet->count; i++)
+        if (fleet->nodes[i].wire.descriptor >= 0)
+            polls[used++] = (struct pollfd){
+                .fd = fleet->nodes[i].wire.descriptor, .events = POLLIN};
+    return used;
+}
+
+static void beat(struct fleet *fleet)
+{
+    if (clock_ns() - fleet->beat_ns < (int64_t)NODE_BEAT_MS * 1000000) return;
+    fleet->beat_ns = clock_ns();
+    for (int i = 0; i < fleet->count; i++) {
+        struct node *node = &fleet->nodes[i];
+        const struct node *partner = node->partner >= 0
+                                         ? &fleet->nodes[node->partner] : NULL;
+        struct node_beat said = {.partner = ""};
+
+        if (node->wire.descriptor < 0) continue;
+        if (partner != NULL && partner->wire.descriptor >= 0) {
+            memcpy(said.partner, partner->name, sizeof said.partner);
+            memcpy(said.address, partner->address, sizeof said.address);
+        }
+        if (wire_put(&node->wire, WIRE_BEAT, &said, sizeof said) == OK)
+            continue;
+        status_clear();
+        lose(fleet, i, "the connection broke");
+    }
+}
+
+static void far_step(void *argument)
+{
+    struct fleet *fleet = argument;
+
+    welcome(fleet);
+    hear_newcomers(fleet);
+    for (int i = 0; i < fleet->count; i++)
+        if (fleet->nodes[i].wire.descriptor >= 0) listen_to(fleet, i);
+    beat(fleet);
+}
+
+static void far_signal(void *argument, int rank, int number)
+{
+    struct fleet *fleet = argument;
+    const struct rank_seat *at = &fleet->at[rank];
+    const struct node_signal said = {at->order, at->place, number};
+
+    if (at->order == 0 || fleet->nodes[at->node].wire.descriptor < 0 ||
+        number == SIGKILL) /* the fence does that, after its grace */
+        return;
+    if (wire_put(&fleet->nodes[at->node].wire, WIRE_SIGNAL, &said,
+                 sizeof said) == OK)
+        return;
+    status_clear();
+    lose(fleet, at->node, "the connection broke");
+}
+
+void fleet_look(struct fleet *fleet, int wait_ms)
+{
+    struct pollfd polls[CREW_FAR_POLLS];
+
+    poll(polls, (nfds_t)far_polls(fleet, polls), wait_ms);
+    far_step(fleet);
+}
+
+/* Whether a place of the node may still be a rank. */
+static bool is_busy(const struct node *node)
+{
+    for (int i = 0; i < node->places; i++) {
+        const struct slot_report *r = &node->seats[i].report;
+
+        if (r->ordered != 0 && r->done != r->ordered) return true;
+    }
+    return false;
+}
+
+/* Orders that were just sent are not in a report yet. */
+static bool knows_orders(const struct fleet *fleet, int index)
+{
+    for (int i = 0; i < fleet->crew->size; i++) {
+        const struct rank_seat *at = &fleet->at[i];
+
+        if (at->node == index && at->order != 0 &&
+            fleet->nodes[index].seats[at->place].report.ordered < at->order)
+            return false;
+    }
+    return true;
+}
+
+static bool all_idle(const struct fleet *fleet)
+{
+    for (int i = 0; i < fleet->count; i++) {
+        const struct node *node = &fleet->nodes[i];
+
+        if (node->wire.descriptor < 0 && clock_ns() < node->silent_ns)
+            return false;
+        if (node->wire.descriptor >= 0 &&
+            (!node->reported || is_busy(node) || !knows_orders(fleet, i)))
+            return false;
+    }
+    return true;
+}
+
+static void far_fence(void *argument)
+{
+    struct fleet *fleet = argument;
+
+    for (int i = 0; i < fleet->count; i++)
+        if (fleet->nodes[i].wire.descriptor >= 0 &&
+            wire_put(&fleet->nodes[i].wire, WIRE_FENCE, NULL, 0) != OK) {
+            status_clear();
+            lose(fleet, i, "the connection broke");
+        }
+    while (!all_idle(fleet)) fleet_look(fleet, 20);
+    for (int i = 0; i < fleet->crew->size; i++) {
+        fleet->crew->members[i].lives = false;
+        if (fleet->at[i].order != 0) fleet->at[i].last = fleet->at[i].order;
+        fleet->at[i].order = 0;
+    }
+}
+
+static const struct crew_far far_calls = {
+    .polls = far_polls, .step = far_step, .signal = far_signal,
+    .fence = far_fence};

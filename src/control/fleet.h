@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* fleet.h - the supervisor's view of its agents: nodes with places. It writes
+ * what they report into the supervisor's own board and crew, so that watching
+ * far ranks is the same as watching children. Private to control. */
+#ifndef LOCKSTEP_CONTROL_FLEET_H
+#define LOCKSTEP_CONTROL_FLEET_H
+
+#include "comm/crew.h"
+#include "control/place.h"
+
+enum { NEWCOMERS = 16, NODE_FAILURES_MOST = 2,
+       /* A place that fails again within a minute is left out for a while. */
+       SEAT_MEMORY_MS = 60000, SEAT_PAUSE_MS = 2000, SEAT_PAUSE_MOST_MS = 600000
+};
+
+struct seat {
+    int failures;          /* within SEAT_MEMORY_MS of each other */
+    int64_t failed_ns;
+    uint64_t failed_order; /* the last with which a rank failed here */
+    struct slot_report report; /* the newest; process 0: none yet */
+};
+
+struct node {
+    struct wire wire;      /* descriptor -1: it is gone */
+    char name[NODE_NAME_BYTES], address[DOOR_ADDRESS_BYTES];
+    int slots, places;
+    int failures;          /* times that it was lost with ranks */
+    int partner;           /* node that keeps copies of its ranks; -1: none */
+    bool reported;
+    int64_t lost_ns;       /* when; 0: never */
+    int64_t silent_ns;     /* its ranks may live until then */
+    struct seat *seats;    /* owned, [places] */
+};
+
+/* order 0: none now; last: the one before. */
+struct rank_seat { int node, place; uint64_t order, last; };
+
+struct fleet {
+    struct crew *crew;     /* borrowed, with board */
+    struct board *board;
+    struct crew_far far;
+    struct door door;
+    struct token token;
+    struct wire newcomers[NEWCOMERS];
+    struct node nodes[NODES_MOST];
+    int count;
+    struct rank_seat *at;  /* owned, [most]: of the generation's ranks */
+    int *home;             /* owned, [most]: node where copies of the rank are;
+                            * -1: unknown */
+    int most;
+    uint64_t last_order;
+    int64_t beat_ns;
+    bool adopts;           /* ranks of another supervisor are left alone */
+};
+
+status fleet_open(struct fleet *fleet, const char *listen,
+                  const struct token *token, int most);
+void fleet_close(struct fleet *fleet); /* zeroed: allowed */
+/* Tells all agents that the run is over. */
+void fleet_end(struct fleet *fleet);
+
+/* Listens for at most wait_ms. */
+void fleet_look(struct fleet *fleet, int wait_ms);
+/* Places that could be ranks now. */
+int fleet_usable(const struct fleet *fleet);
+int fleet_nodes(const struct fleet *fleet); /* that are here */
+/* Chooses a place for each of the crew's ranks, near its copies, the best
+ * first; crowded: more than one for a slot, if it must be. ERR_PEER: too few.
+ */
+status fleet_seat(struct fleet *fleet, bool crowded);
+/* Sends the order of a rank to its place. */
+status fleet_order(struct fleet *fleet, int rank, struct order *order);
+/* Believes that the rank is there, for a supervisor that takes over. */
+void fleet_believe(struct fleet *fleet, int rank, const char *node, int place,
+                   uint64_t order);
+/* A rank of the generation failed: its place is trusted less. */
+void fleet_blame(struct fleet *fleet, int rank);
+
+/* fleet_copies.c */
+/* Decides who keeps copies for whom, whenever a node came or went. */
+void fleet_pair(struct fleet *fleet);
+/* Copies of ranks that were seated elsewhere are brought there. */
+void fleet_move(struct fleet *fleet);
+/* "survives any one node and 2 of the 3 pairs of two; not a+b"; "" for one
+ * node. */
+void fleet_survives(const struct fleet *fleet, char out[256]);
+
+#endif

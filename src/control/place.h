@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* place.h - the records of the control plane: what a supervisor orders, and
+ * what an agent says of the places of its node. A place is a process that
+ * waits for orders; with an order it is a rank, without one a warm spare. */
+#ifndef LOCKSTEP_CONTROL_PLACE_H
+#define LOCKSTEP_CONTROL_PLACE_H
+
+#include <stdatomic.h>
+#include "comm/flight.h"
+#include "control/board.h"
+#include "control/wire.h"
+
+enum {
+    NODES_MOST = 256, NODE_NAME_BYTES = 48, ORDER_BYTES = 16384,
+    PLACES_MOST = 512,    /* of a node */
+    PLACES_EXTRA = 64,    /* beyond its slots, while a layout is changed */
+    NODE_BEAT_MS = 500,
+    NODE_DEAD_MS = 4000,  /* without a word */
+    NODE_LEASE_MS = 3000, /* then an agent without a supervisor ends ranks that
+                           * do not get on */
+    FENCE_GRACE_MS = 700, /* for a rank to give up by itself */
+    REPORT_ENTRIES = 4
+};
+
+/* kind of a message (wire.h), and its bytes */
+enum wire_kind {
+    WIRE_HELLO = 1,   /* struct node_hello: the agent's first */
+    WIRE_REPORT,      /* struct node_report, then a struct slot_report each */
+    WIRE_BEAT,        /* struct node_beat: the supervisor lives */
+    WIRE_ORDER,       /* struct order */
+    WIRE_SIGNAL,      /* struct node_signal */
+    WIRE_FENCE,       /* none: every rank of the node is to end */
+    WIRE_MOVE,        /* struct node_move: copies of a rank go to a node */
+    WIRE_MOVED,       /* struct node_move: they are there, or cannot be */
+    WIRE_COPY,        /* struct copy_head, between agents; bytes follow */
+    WIRE_COPIED,      /* struct copy_head: it is whole */
+    WIRE_END          /* none: the run is over */
+};
+
+struct node_hello {
+    char name[NODE_NAME_BYTES];
+    char address[DOOR_ADDRESS_BYTES]; /* where other agents knock */
+    int32_t slots, places;
+};
+
+struct order {
+    uint64_t number;      /* of all orders of a run, from 1; 0: none */
+    uint64_t generation, job;
+    int32_t place, rank, size, words;
+    int32_t shares, here; /* all ranks are on this node; so many are */
+    char meet[DOOR_ADDRESS_BYTES];
+    char folder[1024];    /* where the supervisor was started */
+    char text[ORDER_BYTES]; /* words, each with its zero byte */
+};
+
+struct node_beat {
+    char partner[NODE_NAME_BYTES];   /* node that keeps copies of this one's */
+    char address[DOOR_ADDRESS_BYTES]; /* ranks; "": none does */
+};
+
+struct node_signal { uint64_t order; int32_t place, number; };
+
+struct node_move {
+    int32_t rank, whole;
+    char name[NODE_NAME_BYTES];
+    char address[DOOR_ADDRESS_BYTES];
+};
+
+struct node_report {
+    int64_t now_ns;       /* the node's clock */
+    int32_t places, zero; /* reports that follow */
+};
+
+struct slot_report {
+    int32_t place, rank, size, lives; /* lives: its process does */
+    int64_t process;
+    uint64_t began, generation;
+    uint64_t ordered, taken, done;  /* numbers of orders */
+    uint64_t died_with;   /* the order with which its last process ended, */
+    int32_t ended, state; /* as waitpid tells it; as ps prints it */
+    int32_t phase, source, result, zero;
+    int64_t step, step_ns, from_step, replicated;
+    uint64_t beats, calls;
+    char sentence[BOARD_SENTENCE_BYTES];
+    struct flight_entry last[REPORT_ENTRIES];
+};
+
+/* The memory that an agent and one of its processes share. */
+struct place_memory {
+    struct order order;
+    _Atomic uint64_t ordered, taken, done;
+};
+
+#endif

@@ -1,0 +1,292 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* supervisor_fleet.c - generations on agents: which layout fits the places
+ * that are there, and how a run goes from one layout to another. */
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "control/watch.h"
+
+enum { TAKE_OVER_MS = 5000, COME_BACK_MS = 10000, GROW_MS = 1000,
+       IN_VAIN_CONVERTED = 2 };
+
+/* ---- layouts ---- */
+
+/* Stops waiting when somebody asks. */
+static status wait_a_moment(struct supervisor *s)
+{
+    atomic_store(&s->board->beat_ns, clock_ns());
+    fleet_look(s->fleet, 50);
+    supervisor_hear(s);
+    journal_poll(&s->journal);
+    if (s->asked != 0)
+        FAIL(ERR_STOPPED, "stopped while it waited for agents");
+    return OK;
+}
+
+static void tell_waiting(const struct supervisor *s, bool *told)
+{
+    if (*told) return;
+    *told = true;
+    fprintf(stderr, "waiting   for agents: %d of %d places are here; join "
+                    "with: lockstep agent --join %s --token FILE\n",
+            fleet_usable(s->fleet), s->how->ranks, s->fleet->door.address);
+}
+
+/* The layout of the next generation. A new run waits for all of its places. */
+static status choose_layout(struct supervisor *s, bool begun, char *layout,
+                            int *ranks)
+{
+    const int64_t end = clock_ns() + (int64_t)COME_BACK_MS * 1000000;
+    bool told = false;
+
+    for (;;) {
+        const int usable = fleet_usable(s->fleet);
+        const bool waits = s->layout_ranks == 0 &&
+                           (!begun || clock_ns() < end);
+
+        *ranks = 0;
+        if (usable >= s->how->ranks || (!waits && usable > 0))
+            TRY(s->how->layout(s->how->argument,
+                               usable < s->how->ranks ? usable
+                                                      : s->how->ranks,
+                               layout, ranks));
+        if (*ranks > 0) return OK;
+        tell_waiting(s, &told);
+        TRY(wait_a_moment(s));
+    }
+}
+
+static void tell_layout(struct supervisor *s, const char *event)
+{
+    struct json_writer w;
+
+    journal_line(&w, event);
+    json_write_key_text(&w, "layout", s->layout);
+    json_write_key_integer(&w, "ranks", s->layout_ranks);
+    json_write_key_integer(&w, "step", s->most_steps);
+    journal_put(&s->journal, &w);
+}
+
+/* Copies in memory are of the old layout. Before another one begins they are
+ * made a checkpoint, which knows none. */
+static status next_layout(struct supervisor *s, bool begun)
+{
+    char layout[LAYOUT_WORDS_BYTES] = "";
+    int ranks;
+
+    TRY(choose_layout(s, begun, layout, &ranks));
+    s->converts = begun && s->layout_ranks > 0 && !s->saved &&
+                  strcmp(layout, s->layout) != 0 &&
+                  s->converted_in_vain < IN_VAIN_CONVERTED;
+    if (s->converts) {
+        s->converted_in_vain++;
+        s->asked = SIGUSR1;
+        return OK;
+    }
+    const bool changes = s->layout_ranks > 0 &&
+                         strcmp(layout, s->layout) != 0;
+
+    memcpy(s->layout, layout, sizeof layout);
+    s->layout_ranks = ranks;
+    s->saved = false;
+    s->converted_in_vain = 0;
+    s->grow_ns = clock_ns() + (int64_t)GROW_MS * 1000000;
+    if (!changes) return OK;
+    tell_layout(s, "layout");
+    fprintf(stderr, "layout    goes on with %d ranks: %s\n", ranks, layout);
+    return OK;
+}
+
+static status give_orders(struct supervisor *s, bool begun)
+{
+    static struct order order;
+
+    for (int i = 0; i < s->crew.size; i++) {
+        order = (struct order){.generation = s->crew.generation,
+                               .job = s->crew.job};
+        snprintf(order.meet, sizeof order.meet, "%s",
+                 s->crew.meeting.door.address);
+        if (getcwd(order.folder, sizeof order.folder) == NULL)
+            FAIL(ERR_IO, "the name of this folder is too long");
+        TRY(s->how->words(s->how->argument, begun, s->layout, &order));
+        if (fleet_order(s->fleet, i, &order) != OK)
+            status_clear(); /* the node is lost: the next look sees it */
+    }
+    return OK;
+}
+
+status generation_of_agents(struct supervisor *s, uint64_t generation,
+                            bool begun)
+{
+    TRY(next_layout(s, begun));
+    s->crew.size = s->layout_ranks;
+    TRY(crew_begin(&s->crew, generation));
+    board_clear(s->board);
+    atomic_store(&s->board->generation, generation);
+    for (int i = 0; i < s->how->ranks; i++) s->sights[i] = (struct sight){0};
+    TRY(fleet_seat(s->fleet, s->converts));
+    fleet_move(s->fleet);
+    return give_orders(s, begun);
+}
+
+bool generation_goes_on(struct supervisor *s, status *result)
+{
+    const bool wanted = s->converts || s->regroups;
+
+    s->converts = s->regroups = false;
+    if (!wanted || *result != ERR_STOPPED || s->wished != 0) return false;
+    s->asked = 0;
+    s->saved = true;
+    *result = OK;
+    status_clear();
+    return true;
+}
+
+static bool all_step(const struct supervisor *s)
+{
+    for (int i = 0; i < s->crew.size; i++)
+        if (atomic_load(&s->board->pages[i].phase) != BOARD_STEPS)
+            return false;
+    return true;
+}
+
+void generation_grow(struct supervisor *s)
+{
+    char layout[LAYOUT_WORDS_BYTES] = "";
+    int ranks = 0, usable;
+
+    if (s->fleet == NULL || s->converts || s->regroups || s->asked != 0 ||
+        s->layout_ranks >= s->how->ranks || clock_ns() < s->grow_ns ||
+        s->open_incident != 0 || !all_step(s))
+        return;
+    s->grow_ns = clock_ns() + (int64_t)GROW_MS * 1000000;
+    usable = fleet_usable(s->fleet);
+    if (usable <= s->layout_ranks) return;
+    if (s->how->layout(s->how->argument, usable < s->how->ranks
+                           ? usable : s->how->ranks, layout, &ranks) != OK)
+        status_clear();
+    if (ranks <= s->layout_ranks) return;
+    fprintf(stderr, "layout    %d places are here again: saves after this "
+                    "step, then %d ranks\n", usable, ranks);
+    tell_layout(s, "grows");
+    s->regroups = true;
+    s->asked = SIGUSR1;
+}
+
+/* ---- another supervisor was here before ---- */
+
+void json_key_seat(struct json_writer *w, const struct fleet *fleet, int rank)
+{
+    const struct rank_seat *at = &fleet->at[rank];
+
+    json_write_key_text(w, "node", at->node >= 0
+                                       ? fleet->nodes[at->node].name : "");
+    json_write_key_integer(w, "place", at->place);
+    json_write_key_integer(w, "order", (int64_t)at->order);
+}
+
+static int64_t number_in(const struct json *line, const char *key)
+{
+    const struct json *found = json_get(line, key);
+
+    return found != NULL && found->kind == JSON_INTEGER ? found->integer : 0;
+}
+
+static const char *text_in(const struct json *line, const char *key)
+{
+    const struct json *found = json_get(line, key);
+
+    return found != NULL && found->kind == JSON_STRING ? found->string : "";
+}
+
+/* The newest start, if its ranks may still be at work. */
+static const struct json *last_start(struct supervisor *s,
+                                     const struct journal_lines *lines)
+{
+    const struct json *start = NULL;
+
+    for (int i = 0; i < lines->count; i++) {
+        const struct json *line = lines->items[i];
+        const char *event = text_in(line, "event");
+
+        if (strcmp(event, "start") == 0) start = line;
+        if (strcmp(event, "end") == 0) start = NULL;
+        if (strcmp(event, "incident") == 0) s->incidents++;
+        if (number_in(line, "generation") > (int64_t)s->crew.generation)
+            s->crew.generation = (uint64_t)number_in(line, "generation");
+        if (number_in(line, "last_order") > (int64_t)s->fleet->last_order)
+            s->fleet->last_order = (uint64_t)number_in(line, "last_order");
+    }
+    return start;
+}
+
+static bool seat_is_there(const struct fleet *fleet, const struct json *rank)
+{
+    const int64_t place = number_in(rank, "place");
+
+    for (int i = 0; i < fleet->count; i++) {
+        const struct node *node = &fleet->nodes[i];
+
+        if (strcmp(node->name, text_in(rank, "node")) != 0 ||
+            node->wire.descriptor < 0 || !node->reported || place < 0 ||
+            place >= node->places)
+            continue;
+        return node->seats[place].report.ordered ==
+               (uint64_t)number_in(rank, "order");
+    }
+    return false;
+}
+
+static int seats_there(const struct fleet *fleet, const struct json *ranks)
+{
+    int there = 0;
+
+    for (int i = 0; i < ranks->count; i++)
+        there += seat_is_there(fleet, &ranks->items[i]);
+    return there;
+}
+
+static status take_over(struct supervisor *s, const struct json *start,
+                        bool *watches)
+{
+    const struct json *ranks = json_get(start, "ranks");
+    const int64_t end = clock_ns() + (int64_t)TAKE_OVER_MS * 1000000;
+
+    if (ranks == NULL || ranks->kind != JSON_ARRAY || ranks->count < 1 ||
+        ranks->count > s->how->ranks || text_in(start, "layout")[0] == '\0')
+        return OK;
+    snprintf(s->layout, sizeof s->layout, "%s", text_in(start, "layout"));
+    s->layout_ranks = s->crew.size = ranks->count;
+    while (seats_there(s->fleet, ranks) < ranks->count && clock_ns() < end)
+        TRY(wait_a_moment(s));
+    *watches = seats_there(s->fleet, ranks) == ranks->count &&
+               number_in(start, "converts") == 0;
+    if (!*watches) return OK;
+    for (int i = 0; i < ranks->count; i++)
+        fleet_believe(s->fleet, i, text_in(&ranks->items[i], "node"),
+                      (int)number_in(&ranks->items[i], "place"),
+                      (uint64_t)number_in(&ranks->items[i], "order"));
+    fprintf(stderr, "took over %d ranks of generation %llu, which are at "
+                    "work\n", ranks->count,
+            (unsigned long long)s->crew.generation);
+    return OK;
+}
+
+status supervisor_adopt_agents(struct supervisor *s, bool *watches)
+{
+    struct journal_lines lines;
+    struct arena arena = {0};
+    const struct json *start;
+    status result;
+
+    arena_init(&arena, "journal", 0);
+    s->fleet->adopts = true;
+    result = journal_read(&lines, &arena, s->how->run);
+    start = result == OK ? last_start(s, &lines) : NULL;
+    if (start != NULL) result = take_over(s, start, watches);
+    arena_free(&arena);
+    s->fleet->adopts = false;
+    return result;
+}

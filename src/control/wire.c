@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* wire.c - messages between the control plane and its agents. */
+#include "control/wire.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/arena.h"
+#include "base/clock.h"
+
+static int64_t send_end(void)
+{
+    return clock_ns() + (int64_t)WIRE_SEND_MS * 1000000;
+}
+
+void wire_close(struct wire *wire)
+{
+    if (wire->descriptor >= 0) close(wire->descriptor);
+    memory_free(wire->bytes);
+    *wire = (struct wire){.descriptor = -1};
+}
+
+static status open_session(struct wire *wire)
+{
+    if (!wire->serves)
+        return door_read(wire->descriptor, wire->session,
+                         sizeof wire->session, send_end());
+    if (getrandom(wire->session, sizeof wire->session, 0) !=
+        (ssize_t)sizeof wire->session)
+        FAIL(ERR_IO, "no random numbers from the system: %s", strerror(errno));
+    return door_write(wire->descriptor, wire->session, sizeof wire->session,
+                      send_end());
+}
+
+status wire_open(struct wire *wire, int descriptor, const struct token *token,
+                 bool serves)
+{
+    status result;
+
+    *wire = (struct wire){.descriptor = descriptor, .serves = serves,
+                          .token = *token, .heard_ns = clock_ns()};
+    result = open_session(wire);
+    if (result == OK) return OK;
+    wire_close(wire);
+    return status_pass(result, __FILE__, __LINE__);
+}
+
+static status prove(const struct wire *wire, bool server,
+                    const struct wire_head *head, const void *bytes,
+                    unsigned char proof[SHA256_BYTES])
+{
+    struct {
+        unsigned char session[SHA256_BYTES];
+        uint32_t kind, bytes;
+        uint64_t number, server;
+        char hash[72];
+    } text = {.kind = head->kind, .bytes = head->bytes,
+              .number = head->number, .server = server};
+
+    memcpy(text.session, wire->session, sizeof text.session);
+    sha256_hex(bytes, head->bytes, text.hash);
+    return hmac_sha256(wire->token.key, &text, sizeof text, proof);
+}
+
+status wire_put(struct wire *wire, uint32_t kind, const void *bytes,
+                size_t length)
+{
+    struct wire_head head = {.kind = kind, .bytes = (uint32_t)length,
+                             .number = wire->sent + 1};
+    status result;
+
+    CHECK(length <= WIRE_BYTES);
+    if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
+    result = prove(wire, wire->serves, &head, bytes, head.proof);
+    if (result == OK)
+        result = door_write(wire->descriptor, &head, sizeof head, send_end());
+    if (result == OK && length > 0)
+        result = door_write(wire->descriptor, bytes, length, send_end());
+    wire->sent++;
+    if (result == OK) return OK;
+    wire_close(wire);
+    return status_pass(result, __FILE__, __LINE__);
+}
+
+/* Forgets the message that was given out before. */
+static void drop_taken(struct wire *wire)
+{
+    const struct wire_head *head = (const void *)wire->bytes;
+    size_t whole;
+
+    if (wire->got < sizeof *head || head->number != wire->taken) return;
+    whole = sizeof *head + head->bytes;
+    wire->got -= whole;
+    memmove(wire->bytes, wire->bytes + whole, wire->got);
+}
+
+/* Whether a whole message is there; its head has been looked at. */
+static status look(struct wire *wire, bool *whole)
+{
+    const struct wire_head *head = (const void *)wire->bytes;
+    unsigned char proof[SHA256_BYTES];
+
+    *whole = false;
+    if (wire->got < sizeof *head) return OK;
+    if (head->bytes > WIRE_BYTES || head->number != wire->taken + 1)
+        FAIL(ERR_PEER, "a message of the control plane makes no sense");
+    if (wire->got < sizeof *head + head->bytes) return OK;
+    TRY(prove(wire, !wire->serves, head, head + 1, proof));
+    if (!hmac_equal(proof, head->proof))
+        FAIL(ERR_PEER, "a message of the control plane is forged");
+    *whole = true;
+    return OK;
+}
+
+static status fill(struct wire *wire, bool *more)
+{
+    const struct wire_head *head = (const void *)wire->bytes;
+    size_t want = 4096;
+    ssize_t got;
+
+    if (wire->got >= sizeof *head) want = sizeof *head + head->bytes;
+    if (want > wire->room) {
+        TRY(memory_grow((void **)&wire->bytes, want, 1));
+        wire->room = want;
+    }
+    got = recv(wire->descriptor, wire->bytes + wire->got,
+               wire->room - wire->got, MSG_DONTWAIT);
+    *more = got > 0;
+    if (got == 0) FAIL(ERR_PEER, "the connection was closed");
+    if (got < 0 && errno != EAGAIN && errno != EINTR)
+        FAIL(ERR_PEER, "the connection broke: %s", strerror(errno));
+    if (got > 0) wire->got += (size_t)got;
+    return OK;
+}
+
+static status next_message(struct wire *wire, bool *whole)
+{
+    bool more = true;
+
+    if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
+    TRY(look(wire, whole));
+    while (!*whole && more) {
+        TRY(fill(wire, &more));
+        TRY(look(wire, whole));
+    }
+    return OK;
+}
+
+status wire_get(struct wire *wire, const struct wire_head **head,
+                const void **bytes)
+{
+    status result;
+    bool whole = false;
+
+    *head = NULL;
+    if (wire->descriptor >= 0 && wire->taken > 0) drop_taken(wire);
+    result = next_message(wire, &whole);
+    if (result != OK) {
+        wire_close(wire);
+        return status_pass(result, __FILE__, __LINE__);
+    }
+    if (!whole) return OK;
+    *head = (const void *)wire->bytes;
+    *bytes = *head + 1;
+    wire->taken++;
+    wire->heard_ns = clock_ns();
+    return OK;
+}

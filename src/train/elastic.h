@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* elastic.h - the layouts of a run that loses ranks and gets them back: all of
+ * them train the same bits. */
+#ifndef LOCKSTEP_TRAIN_ELASTIC_H
+#define LOCKSTEP_TRAIN_ELASTIC_H
+
+#include "setup/setup.h"
+
+struct elastic {
+    struct options_set *set; /* borrowed; its mesh is changed */
+    int ranks;               /* of the whole layout */
+    struct mesh mesh;        /* of the whole layout */
+    struct grid grid;
+};
+
+/* The layout of the options for that many ranks. ERR_CONFIG: it is none, or
+ * numerics.mode makes it show in the bits. */
+status elastic_open(struct elastic *elastic, struct options_set *set,
+                    int ranks);
+/* The layout of the most ranks, at most `most`, that the setup and the plan
+ * accept with the run's grid; of several the one that changes least: pipe,
+ * context and tensor ranks divide those of the whole layout. settings:
+ * "mesh.pipe=1 mesh.data=2 ...". *ranks 0: there is none. */
+status elastic_layout(const struct elastic *elastic, int most, char *settings,
+                      size_t size, int *ranks);
+
+#endif

@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_wire.c - mirrors src/control/wire.c: messages arrive whole and in order;
+ * whatever is forged, repeated, sent back, cut or too long ends the
+ * connection. */
+#include "control/wire.h"
+
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/arena.h"
+#include "tests/test.h"
+
+static struct token token;
+
+/* Two wires; what travels between them passes through the test. */
+struct pair { struct wire server, client; int tap_server, tap_client; };
+
+static int half(int *other)
+{
+    int ends[2];
+
+    CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends) == 0);
+    *other = ends[1];
+    return ends[0];
+}
+
+static ssize_t pass(int from, int to, char *kept, size_t room)
+{
+    const ssize_t got = recv(from, kept, room, 0);
+
+    if (got > 0) CHECK(send(to, kept, (size_t)got, 0) == got);
+    return got;
+}
+
+static void open_pair(struct pair *p)
+{
+    char bytes[64];
+
+    IS_OK(token_draw(&token));
+    IS_OK(wire_open(&p->server, half(&p->tap_server), &token, true));
+    const int client = half(&p->tap_client);
+
+    CHECK(pass(p->tap_server, p->tap_client, bytes, sizeof bytes) == 32);
+    IS_OK(wire_open(&p->client, client, &token, false));
+}
+
+static void close_pair(struct pair *p)
+{
+    wire_close(&p->server);
+    wire_close(&p->client);
+    close(p->tap_server);
+    close(p->tap_client);
+}
+
+static void get_one(struct wire *wire, uint32_t kind, const char *text)
+{
+    const struct wire_head *head;
+    const void *bytes;
+
+    IS_OK(wire_get(wire, &head, &bytes));
+    CHECK(head != NULL);
+    EQUAL_INT(head->kind, kind);
+    EQUAL_INT(head->bytes, strlen(text));
+    CHECK(memcmp(bytes, text, strlen(text)) == 0);
+}
+
+TEST(messages_arrive_in_order)
+{
+    const struct wire_head *head;
+    const void *bytes;
+    char kept[4096];
+    struct pair p;
+
+    open_pair(&p);
+    IS_OK(wire_put(&p.server, 7, "seven", 5));
+    IS_OK(wire_put(&p.server, 8, "", 0));
+    IS_OK(wire_put(&p.server, 9, "nine", 4));
+    for (ssize_t i = 0; i < 3; i++) /* in pieces */
+        pass(p.tap_server, p.tap_client, kept, 50);
+    get_one(&p.client, 7, "seven");
+    get_one(&p.client, 8, "");
+    IS_OK(wire_get(&p.client, &head, &bytes));
+    CHECK(head == NULL);
+    while (pass(p.tap_server, p.tap_client, kept, sizeof kept) > 0) continue;
+    get_one(&p.client, 9, "nine");
+    close_pair(&p);
+}
+
+/* Sends one message, changes it, and expects the client to hang up. */
+static void changed(void (*change)(struct pair *p, char *bytes, size_t *used))
+{
+    const struct wire_head *head;
+    const void *bytes;
+    char kept[4096];
+    struct pair p;
+    size_t used;
+
+    open_pair(&p);
+    IS_OK(wire_put(&p.server, 7, "seven", 5));
+    used = (size_t)recv(p.tap_server, kept, sizeof kept, 0);
+    change(&p, kept, &used);
+    CHECK(send(p.tap_client, kept, used, 0) == (ssize_t)used);
+    EQUAL_INT(wire_get(&p.client, &head, &bytes), ERR_PEER);
+    status_clear();
+    EQUAL_INT(p.client.descriptor, -1);
+    EQUAL_INT(wire_get(&p.client, &head, &bytes), ERR_PEER);
+    status_clear();
+    close_pair(&p);
+}
+
+static void flip_byte(struct pair *p, char *bytes, size_t *used)
+{
+    (void)p;
+    bytes[*used - 1] ^= 1;
+}
+
+static void flip_kind(struct pair *p, char *bytes, size_t *used)
+{
+    (void)p;
+    (void)used;
+    bytes[0] ^= 1;
+}
+
+static void too_long(struct pair *p, char *bytes, size_t *used)
+{
+    const uint32_t length = WIRE_BYTES + 1;
+
+    (void)p;
+    *used = sizeof(struct wire_head);
+    memcpy(bytes + 4, &length, sizeof length);
+}
+
+static void twice(struct pair *p, char *bytes, size_t *used)
+{
+    CHECK(send(p->tap_client, bytes, *used, 0) == (ssize_t)*used);
+    get_one(&p->client, 7, "seven");
+}
+
+static void left_out(struct pair *p, char *bytes, size_t *used)
+{
+    IS_OK(wire_put(&p->server, 7, "seven", 5));
+    *used = (size_t)recv(p->tap_server, bytes, 4096, 0);
+}
+
+/* The client's own message comes back to it. */
+static void sent_back(struct pair *p, char *bytes, size_t *used)
+{
+    IS_OK(wire_put(&p->client, 7, "seven", 5));
+    *used = (size_t)recv(p->tap_client, bytes, 4096, 0);
+}
+
+/* The server's message of another connection with the same token. */
+static void of_another(struct pair *p, char *bytes, size_t *used)
+{
+    const struct token same = token;
+    struct wire other;
+    int tap;
+
+    (void)p;
+    IS_OK(wire_open(&other, half(&tap), &same, true));
+    CHECK(recv(tap, bytes, 32, 0) == 32);
+    IS_OK(wire_put(&other, 7, "seven", 5));
+    *used = (size_t)recv(tap, bytes, 4096, 0);
+    wire_close(&other);
+    close(tap);
+}
+
+TEST(what_is_changed_ends_the_connection)
+{
+    changed(flip_byte);
+    changed(flip_kind);
+    changed(too_long);
+    changed(twice);
+    changed(left_out);
+    changed(sent_back);
+    changed(of_another);
+}
+
+TEST(the_end_is_noticed)
+{
+    const struct wire_head *head;
+    const void *bytes;
+    struct pair p;
+
+    open_pair(&p);
+    close(p.tap_client);
+    EQUAL_INT(wire_get(&p.client, &head, &bytes), ERR_PEER);
+    status_clear();
+    p.tap_client = dup(p.tap_server);
+    EQUAL_INT(wire_put(&p.client, 1, "", 0), ERR_PEER);
+    status_clear();
+    close_pair(&p);
+}
+
+TEST_MAIN(messages_arrive_in_order, what_is_changed_ends_the_connection,
+          the_end_is_noticed)
