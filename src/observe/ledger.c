@@ -88,7 +88,8 @@ static status read_word(const struct json *object, const char *source,
 static status read_action(const struct json *object, const char *source,
                           enum policy_action *out)
 {
-    static const char *const known[] = {"warn", "skip", "rewind", NULL};
+    static const char *const known[] = {"warn", "skip", "rewind",
+                                        "replay", NULL};
     const char *name;
 
     TRY(read_word(object, source, "action", known, &name));
@@ -176,7 +177,8 @@ done:
 
 static bool is_same(const struct ledger_event *a, const struct ledger_event *b)
 {
-    return a->step == b->step && a->verdict.action == b->verdict.action &&
+    return a->verdict.action != POLICY_REPLAY && /* each is one of its own */
+           a->step == b->step && a->verdict.action == b->verdict.action &&
            strcmp(a->verdict.cause, b->verdict.cause) == 0 &&
            strcmp(a->verdict.what, b->verdict.what) == 0 &&
            a->first == b->first && a->samples == b->samples;
@@ -213,7 +215,8 @@ status ledger_ranges(const struct ledger *ledger, struct ranges *ranges)
     for (int64_t i = 0; i < ledger->count; i++) {
         const struct ledger_event *event = &ledger->events[i];
 
-        if (event->verdict.action != POLICY_WARN)
+        if (event->verdict.action != POLICY_WARN &&
+            event->verdict.action != POLICY_REPLAY)
             TRY(ranges_add(ranges, event->first,
                            event->first + event->samples));
     }

@@ -10,7 +10,8 @@
 
 static const char *const names[] = {
     [POLICY_NONE] = "none", [POLICY_STOP] = "stop", [POLICY_WARN] = "warn",
-    [POLICY_SKIP] = "skip", [POLICY_REWIND] = "rewind"};
+    [POLICY_SKIP] = "skip", [POLICY_REWIND] = "rewind",
+    [POLICY_REPLAY] = "replay"};
 
 const char *policy_action_name(enum policy_action action)
 {

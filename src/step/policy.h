@@ -24,7 +24,9 @@
 #include "base/status.h"
 
 enum policy_action {
-    POLICY_NONE, POLICY_STOP, POLICY_WARN, POLICY_SKIP, POLICY_REWIND
+    POLICY_NONE, POLICY_STOP, POLICY_WARN, POLICY_SKIP, POLICY_REWIND,
+    POLICY_REPLAY /* the step gave other numbers when it was made again: the
+                   * machine was wrong, not the data. No option asks for it */
 };
 
 struct policy {

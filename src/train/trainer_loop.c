@@ -186,7 +186,8 @@ static status plain_step(struct trainer *t)
 {
     const double began = clock_s();
     const int64_t step = t->counters.step;
-    struct made_step made = {.lr = setup_rate(&t->setup, step)};
+    struct made_step made = {.lr = setup_rate(&t->setup, step) *
+                                 trainer_event_rate(t, step)};
     const struct sample_source source =
         feed_train(&t->feed, t->counters.samples);
 

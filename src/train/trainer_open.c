@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "control/board.h"
 #include "checkpoint/history.h"
+#include "train/changes.h"
 #include "train/checks.h"
 #include "setup/suggest.h"
 #include "setup/cores.h"
@@ -343,6 +344,9 @@ static status begin(struct trainer *t)
     /* They were written before the first copy in memory was made. */
     if (t->copy.resumed)
         return trainer_open_files(t, t->counters.step);
+    if (t->request->resume)
+        changes_note(t->run.path, t->run.config, t->request->set,
+                     t->counters.step);
     TRY(store_configuration(t));
     TRY(predicted_store(&t->request->set->values, t->run.path));
     TRY(launched_write(t->run.path, team_size(&t->team)));

@@ -8,6 +8,7 @@
  *            come back; all samples that were read since are left out
  *
  * Either way the run is, bit for bit, one whose data never had them. */
+#include <math.h>
 #include <string.h>
 
 #include "base/log.h"
@@ -30,6 +31,8 @@ static bool accepts(void *argument, const struct step_result *result)
     const bool overflow = result->skipped && t->step.scaling.dynamic;
     struct policy_verdict *verdict = &t->verdict;
 
+    t->judged_loss = result->loss;
+    t->judged_norm = result->norm;
     policy_judge(&t->policy, result->loss, overflow ? 0 : result->norm,
                  verdict);
     if (result->targets == 0 && verdict->cause != NULL)
@@ -115,6 +118,47 @@ status trainer_warn(struct trainer *t)
     return record(t, &event);
 }
 
+double trainer_event_rate(const struct trainer *t, int64_t step)
+{
+    const double each = t->request->set->values.train.event_lr;
+    double factor = 1;
+
+    for (int64_t i = 0; i < t->ledger.count; i++) {
+        const struct ledger_event *event = &t->ledger.events[i];
+        const enum policy_action action = event->verdict.action;
+
+        if ((action == POLICY_SKIP || action == POLICY_REWIND) &&
+            event->back_to <= step)
+            factor *= each;
+    }
+    return factor;
+}
+
+static bool same_number(double a, double b)
+{
+    return a == b || (isnan(a) && isnan(b));
+}
+
+/* Makes the step again, which changes nothing. *same: with the same numbers,
+ * so the data or the weights are the cause; else some machine was wrong. */
+static status replay(struct trainer *t, bool *same)
+{
+    const struct sample_source source =
+        feed_train(&t->feed, t->counters.samples);
+    struct step_result again = {0};
+
+    TRY(train_step_probe(&t->step, &source, &again));
+    *same = same_number(again.loss, t->judged_loss) &&
+            same_number(again.norm, t->judged_norm);
+    if (!*same)
+        progress_note(&t->progress, "step %lld: made again it has a loss of "
+                      "%.17g and a norm of %.17g, not %.17g and %.17g: a "
+                      "machine was wrong; the step is repeated with the same "
+                      "samples", (long long)(t->counters.step + 1), again.loss,
+                      again.norm, t->judged_loss, t->judged_norm);
+    return OK;
+}
+
 static status check_limit(const struct trainer *t, const char *why)
 {
     if (t->ledger.undone < t->policy.limit) return OK;
@@ -158,9 +202,18 @@ status trainer_refuse(struct trainer *t)
     char why[128];
     int64_t end;
 
+    bool same = true;
+
     describe(&t->verdict, why);
     TRY(check_limit(t, why));
     step_range(t, &event.first, &end);
+    if (t->request->set->values.train.replay) TRY(replay(t, &same));
+    if (!same) {
+        event.verdict.action = POLICY_REPLAY;
+        event.back_to = t->counters.step;
+        event.samples = end - event.first;
+        return record(t, &event);
+    }
     if (t->verdict.action == POLICY_REWIND) {
         memory_copy_forget(&t->copy);
         TRY(rewind_run(t));

@@ -43,7 +43,8 @@ struct trainer {
     struct counters counters;
     struct policy policy;
     struct ledger ledger;
-    struct policy_verdict verdict; /* about the last step */
+    struct policy_verdict verdict; /* about the last step, of which: */
+    double judged_loss, judged_norm;
     struct noise noise;
     struct memory_copy copy; /* of a supervised rank */
     struct background background; /* saves, with checkpoint.async */
@@ -134,6 +135,8 @@ void trainer_policy_open(struct trainer *t);
 status trainer_policy_load(struct trainer *t);
 /* A step was made and is to be noted; a step was not made. Collective.
  * ERR_NUMERIC: that was once too often. */
+/* Factor of the learning rate of a step, counted from 0. */
+double trainer_event_rate(const struct trainer *t, int64_t step);
 status trainer_warn(struct trainer *t);
 status trainer_refuse(struct trainer *t);
 

@@ -218,4 +218,60 @@ expect "nothing is a spike" 78 "so nothing is a spike" train config.yaml \
     --set train.spike_norm=0
 expect "no range" 78 "is not FIRST COUNT" train config.yaml --run none \
     --set "data.skip=[12]"
+
+# --- a bad step is made again, to tell the machine from the data ---
+# shellcheck disable=SC2086
+{
+guarded="$spikes --set train.on_spike=rewind --set train.replay=true"
+must train config.yaml --run unhurt $guarded
+for ranks in 1 4; do
+    wrong flipped$ranks train.spike:13,train.norm:20 $guarded --ranks $ranks \
+        --set mesh.data=$ranks --set train.threads=1
+    grep -q "a machine was wrong" log && ok "$ranks ranks: the machine is named" ||
+        bad "$ranks ranks: the machine is named" "it is not" log
+    events "$ranks ranks: wrong once" flipped$ranks "13 spike loss replay 12" \
+        "19 spike gradient norm replay 18"
+    if same_run unhurt flipped$ranks; then
+        ok "$ranks ranks: wrong once: the bytes of a run that was not"
+    else bad "$ranks ranks: wrong once: the bytes" "$why"; fi
+done
+# Batches that are really out of line are so again.
+real="--set train.spike_window=8 --set train.spike_sigma=0
+    --set train.spike_norm=1.05 --set train.on_spike=skip
+    --set train.event_limit=100"
+must train config.yaml --run real $real
+must train config.yaml --run again $real --set train.replay=true
+[ -s real/ledger.jsonl ] && cmp -s real/ledger.jsonl again/ledger.jsonl &&
+    same_run real again && ok "the data were wrong: left out as without" ||
+    bad "the data were wrong: left out as without" "${why:-other events}"
+LOCKSTEP_FAULT=train.spike:13,train.spike:14,train.spike:15 lockstep train \
+    config.yaml --run broken $guarded --set train.event_limit=2 >log 2>&1
+check_said "a machine that is wrong again and again" 76 "were undone before" \
+    $? log
+
+# --- the rate after an event ---
+slower="--set train.on_nan=skip --set train.event_lr=0.5
+    --set optimizer.schedule=constant"
+wrong slower train.nan:13,train.nan:20 $slower
+rates=$(sed -n 's/.*"step": \(12\|13\|20\), .*"lr": \([^,]*\),.*/\2/p' \
+    slower/metrics.jsonl | paste -sd ' ')
+[ "$rates" = "0.003 0.0015 0.00075" ] && ok "each event halves the rate" ||
+    bad "each event halves the rate" "$rates"
+killed "each event halves the rate, killed" slower \
+    train.nan:13,train.nan:20,train.step:24:kill $slower
+}
+
+# --- options that change at a restart stand beside the curves ---
+rm -rf changed
+cp -r skips changed
+back changed 25
+must resume changed --set optimizer.lr=1e-3 --set checkpoint.every=2
+lockstep note changed >log 2>&1
+grep -q "resumed after step 25 with optimizer.lr: 0.001, was 0.003; checkpoint.every: 2, was 5" \
+    log && grep -q "optimizer.lr: 0.001, was 0.003" changed/report.html &&
+    ok "changed options are noted" ||
+    bad "changed options are noted" "they are not" log
+must resume changed
+[ "$(lockstep note changed | grep -c resumed)" -eq 1 ] &&
+    ok "unchanged options are not" || bad "unchanged options are not" "they are"
 report
