@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "comm/comm.h"
 #include "comm/launch.h"
+#include "control/board.h"
 
 enum { RANKS_BELIEVED = 1 << 20 };
 
@@ -114,7 +115,10 @@ void launched_resume(char *out, size_t size, const char *run, int ranks)
     char path[PATH_BYTES];
 
     quote(path, sizeof path, run);
-    if (launcher != NULL)
+    if (board_generation() > 0) /* its supervisor starts the ranks */
+        snprintf(out, size, "lockstep resume %s --ranks %d --supervised", path,
+                 ranks);
+    else if (launcher != NULL)
         snprintf(out, size, "%s %d%s lockstep resume %s", launcher, ranks,
                  strncmp(launcher, "lockstep", 8) == 0 ? " --" : "", path);
     else if (ranks > 1)

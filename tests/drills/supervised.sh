@@ -112,8 +112,9 @@ kill -STOP "$victim"
 file=$(grep -o '"state": [0-9]*' flipped/control/journal.jsonl | tail -n 1)
 file=/proc/$victim/fd/${file##* }
 slot=$(($(stat -L -c %s "$file") / 8))
+# Behind STATE_BYTES (train/memory_copy.c), where weights lie.
 for i in 2 3; do # both of rank 1
-    printf 'ZZZZZZZZ' | dd of="$file" bs=1 seek=$((slot * i + 290000)) \
+    printf 'ZZZZZZZZ' | dd of="$file" bs=1 seek=$((slot * i + 4222160)) \
         conv=notrunc 2>dd.log || bad "flip" "not written" dd.log
 done
 kill -9 "$victim"
@@ -155,6 +156,9 @@ begin asked
 until_step asked 20
 kill -TERM "$child"
 ends "SIGTERM" asked 75
+if grep -q "go on with: lockstep resume .* --ranks 4 --supervised" log; then
+    ok "SIGTERM: it goes on under a supervisor"
+else bad "SIGTERM: it goes on under a supervisor" "other words" log; fi
 must resume asked --ranks 4 --supervised
 if same_run whole asked; then ok "resumed after SIGTERM"
 else bad "resumed after SIGTERM" "$why"; fi
