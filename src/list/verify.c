@@ -129,6 +129,29 @@ static status check_needs(struct check *c, const struct instruction *i)
     return OK;
 }
 
+/* Gathers of a chunk that are under way stay below its limit, but for one. */
+static status check_in_flight(struct check *c, const struct instruction *i)
+{
+    int64_t elements = 0;
+    int count = 0;
+
+    if (i->kind != DO_GATHER) return OK;
+    const struct stage *stage = &c->pipeline->stages[i->chunk];
+
+    for (int n = 0; n < c->open.count; n++) {
+        const struct instruction *at =
+            &c->list->items[c->open.items[n].number];
+
+        if (at->kind != DO_GATHER || at->chunk != i->chunk) continue;
+        elements += stage->shards.units[at->unit].elements;
+        count++;
+    }
+    if (count < 2 || stage->request.in_flight == 0 ||
+        elements <= stage->request.in_flight)
+        return OK;
+    return fail(c, "more weights are under way than the limit allows");
+}
+
 static status check_open(struct check *c, const struct instruction *i)
 {
     if (!instruction_rows[i->kind].background) {
@@ -140,7 +163,8 @@ static status check_open(struct check *c, const struct instruction *i)
     for (int n = 0; n < c->open.count; n++)
         if (c->open.items[n].handle == i->handle)
             return fail(c, "its handle is in use");
-    return open_add(&c->open, c->number, i, i->handle);
+    TRY(open_add(&c->open, c->number, i, i->handle));
+    return check_in_flight(c, i);
 }
 
 /* ---- completeness ---- */

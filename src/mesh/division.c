@@ -129,6 +129,7 @@ status division_parse_sets(struct division *division, const char *text)
     /* Experts divide with shards, as under every preset. */
     for (int i = 0; i < THINGS; i++)
         if (sets[i] != 0) sets[i] |= 1u << AXIS_EXPERT;
-    *division = (struct division){sets[0], sets[1], sets[2]};
+    *division = (struct division){.weights = sets[0], .gradients = sets[1],
+                                  .states = sets[2]};
     return OK;
 }

@@ -93,7 +93,7 @@ static status build_sides(struct matrices *m, const struct matrices_of *of)
         place->at[AXIS_EXPERT] = i / m->mesh.size[AXIS_TENSOR];
         TRY(side_table(side, of->table));
         TRY(shards_build(&side->shards, &side->table, &side->holding,
-                         m->divided));
+                         m->divided, of->division.bucket));
     }
     const struct matrix_side *own = side_at(m, &of->holding->place);
 

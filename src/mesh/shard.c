@@ -381,18 +381,61 @@ static status find_units(struct shards *shards,
                                   divided)};
         shards->units[shards->count - 1].params++;
     }
+    return OK;
+}
+
+static int64_t unit_end(const struct shards *shards,
+                        const struct param_table *table, int unit)
+{
+    return unit + 1 < shards->count ? shards->units[unit + 1].first
+                                    : table->elements;
+}
+
+/* Whether a unit may join the one before it: a block after a block, or the last
+ * norm after one. Matrices outside the blocks stay alone, because a second use
+ * or another stage may need them. */
+static bool joins(const struct shards *shards, const struct param_table *table,
+                  int unit)
+{
+    const struct shard_unit *u = &shards->units[unit];
+    const struct param *p = &table->items[u->first_param];
+
+    return u->class == u[-1].class &&
+           table->items[u[-1].first_param].layer >= 0 &&
+           (p->layer >= 0 || p->spec.vector);
+}
+
+/* Neighbours become one unit as long as it is not larger than a bucket. */
+static void merge_units(struct shards *shards, const struct param_table *table,
+                        int64_t bucket)
+{
+    int last = 0; /* that is kept */
+
+    for (int i = 1; i < shards->count; i++) {
+        const int64_t end = unit_end(shards, table, i);
+
+        shards->units[last + 1] = shards->units[i];
+        if (end - shards->units[last].first <= bucket &&
+            joins(shards, table, last + 1))
+            shards->units[last].params += shards->units[i].params;
+        else
+            last++;
+    }
+    if (shards->count > 0) shards->count = last + 1;
+}
+
+static void measure_units(struct shards *shards,
+                          const struct param_table *table)
+{
     for (int i = 0; i < shards->count; i++) {
         struct shard_unit *unit = &shards->units[i];
-        const int64_t end = i + 1 < shards->count ? unit[1].first
-                                                  : table->elements;
 
-        unit->elements = end - unit->first;
+        unit->elements = unit_end(shards, table, i) - unit->first;
         unit->gradient = table->items[unit->first_param].gradient;
         unit->gradients = gradients_before(unit, table, unit->elements);
         if (unit->elements > shards->largest_unit)
             shards->largest_unit = unit->elements;
     }
-    return OK;
 }
 
 static void cut_unit(struct shards *shards, int index,
@@ -431,10 +474,13 @@ static void cut_unit(struct shards *shards, int index,
 }
 
 status shards_build(struct shards *shards, const struct param_table *table,
-                    const struct holding *holding, axis_set divided)
+                    const struct holding *holding, axis_set divided,
+                    int64_t bucket)
 {
     *shards = (struct shards){.most = 1};
     TRY(find_units(shards, table, holding, divided));
+    merge_units(shards, table, bucket);
+    measure_units(shards, table);
     const size_t each = (size_t)shards->most + 1; /* of a unit */
     int64_t **const tables[] = {&shards->cuts, &shards->sizes,
                                 &shards->gradient_cuts,

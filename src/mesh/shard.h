@@ -2,7 +2,8 @@
 /* shard.h - how the ZeRO family cuts the flat arenas over ranks.
  *
  * Parameters are grouped in units, as they are used: each matrix outside the
- * blocks, each block, the vectors of the last norm. A unit is one run of every
+ * blocks, each block (or, in a bucket, several), the vectors of the last norm.
+ * A unit is one run of every
  * flat arena; it is cut into as many shards as there are ranks, at the legal
  * places nearest to equal ones. A place is legal when it cuts none of the
  * blocks of 1,024 elements that the gradient's norm is summed by
@@ -82,7 +83,12 @@ struct shards {
  *                  copies
  *
  * Each parameter is divided over those of them that hold copies of it. */
-struct division { axis_set weights, gradients, states; };
+struct division {
+    axis_set weights, gradients, states;
+    int64_t bucket;           /* elements: units of blocks are merged up to so
+                               * many, so that fewer messages are sent; 0: none
+                               * is */
+};
 /* ERR_CONFIG: not one of these (names the nearest), nor sets. */
 status division_parse(struct division *division, const char *name);
 /* The axes of each: "{weights: [], gradients: [shard], states: [shard]}"; one
@@ -102,9 +108,10 @@ struct holding {
     int leaves;               /* of the grid's tensor axis, all ranks' */
 };
 
-/* divided: division_axes. */
+/* divided, bucket: division_axes, and that of the division. */
 status shards_build(struct shards *shards, const struct param_table *table,
-                    const struct holding *holding, axis_set divided);
+                    const struct holding *holding, axis_set divided,
+                    int64_t bucket);
 void shards_free(struct shards *shards);
 
 const struct shard_class *shard_class(const struct shards *shards, int unit);

@@ -103,12 +103,32 @@ static status add_pass(struct residency *r, const struct program *program,
     return OK;
 }
 
-static void begin_early(struct residency *r, int before, int from,
-                        int prefetch)
+/* Elements under way when item `i` begins with the first use of the item
+ * `depth` before it, which is waited for only then. */
+static int64_t under_way(const struct residency *r,
+                         const struct shards *shards, int i, int depth)
 {
-    for (int i = before; i < r->count; i++)
-        r->items[i].begin =
-            i - prefetch < before ? from : r->items[i - prefetch].first;
+    int64_t elements = 0;
+
+    for (int j = i - depth; j <= i; j++)
+        elements += size_of(shards, &r->items[j], false);
+    return elements;
+}
+
+/* The first of the pass begin with it. */
+static void begin_early(struct residency *r, const struct shards *shards,
+                        int before, int from, struct ahead ahead)
+{
+    for (int i = before; i < r->count; i++) {
+        const int most = i - before;
+        int depth = most < ahead.units ? most : ahead.units;
+
+        while (depth > 0 && ahead.limit > 0 &&
+               under_way(r, shards, i, depth) > ahead.limit)
+            depth--;
+        r->items[i].begin = depth == most && most < ahead.units
+                                ? from : r->items[i - depth].first;
+    }
 }
 
 /* Events of a segment run once for each piece (frame.h): a room that any of
@@ -137,7 +157,7 @@ static status widen_residences(struct residency *r,
 status residency_weights(struct residency *residency,
                          const struct program *program,
                          const struct frame_plan *frame,
-                         const struct shards *shards, int prefetch)
+                         const struct shards *shards, struct ahead ahead)
 {
     const int ends[] = {0, frame->forward_end, frame->backward_end,
                         frame->event_count};
@@ -148,7 +168,7 @@ status residency_weights(struct residency *residency,
 
         TRY(add_pass(residency, program, frame, shards, ends[pass],
                      ends[pass + 1]));
-        begin_early(residency, before, ends[pass], prefetch);
+        begin_early(residency, shards, before, ends[pass], ahead);
     }
     TRY(widen_residences(residency, program, frame));
     return place_all(residency, shards, frame->event_count);

@@ -36,11 +36,13 @@ struct residency {
     bool gradients;          /* else weights */
 };
 
-/* prefetch: units gathered ahead. */
+/* How many units are gathered ahead, and how many elements are under way at
+ * once, at most; limit 0: any. One unit is, whatever its size. */
+struct ahead { int units; int64_t limit; };
 status residency_weights(struct residency *residency,
                          const struct program *program,
                          const struct frame_plan *frame,
-                         const struct shards *shards, int prefetch);
+                         const struct shards *shards, struct ahead ahead);
 /* Rooms are meant for B with W fused. */
 status residency_gradients(struct residency *residency,
                            const struct program *program,

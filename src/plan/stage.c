@@ -361,7 +361,8 @@ static status plan_residency(struct stage *stage)
     count_levels(stage);
     if (stage_divides(stage, stage_reads(stage)))
         TRY(residency_weights(&stage->gathered, &stage->program,
-                              &stage->frame, &stage->shards, r->prefetch));
+                              &stage->frame, &stage->shards,
+                              (struct ahead){r->prefetch, r->in_flight}));
     if (r->backward != BACKWARD_NONE)
         TRY(residency_gradients(&stage->reduced, &stage->program,
                                 &stage->frame, &stage->shards));
@@ -439,7 +440,8 @@ static status divide(struct stage *stage)
     stage->holding = (struct holding){r->mesh, r->place, r->grid.tensor};
     if (r->optimizer) TRY(mark_frozen(stage));
     TRY(shards_build(&stage->shards, &stage->program.params,
-                     &stage->holding, division_axes(&r->division)));
+                     &stage->holding, division_axes(&r->division),
+                     r->division.bucket));
     if (!r->optimizer) return OK;
     const struct states_request states = {
         .params = &stage->program.params, .holding = &stage->holding,
@@ -533,16 +535,6 @@ void stage_use_frame(struct stage *stage, int frame)
     stage->run.frame = (char *)stage->memory[MEMORY_FRAME].data +
                        frame * stage->frame.bytes;
     stage->run.batch = stage->batches[frame];
-}
-
-int stage_rounds(const struct stage *stage)
-{
-    return stage->request.rounds > 0 ? stage->request.rounds : 1;
-}
-
-int stage_repeats(const struct stage *stage)
-{
-    return stage->request.piped ? 1 : stage_rounds(stage);
 }
 
 double *stage_norm_sums(const struct stage *stage)

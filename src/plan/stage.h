@@ -49,6 +49,7 @@ struct stage_request {
     bool snapshot;         /* room for a copy of what a checkpoint keeps */
     struct division division; /* zeroed: nothing */
     int prefetch;          /* units of weights gathered ahead */
+    int64_t in_flight;     /* ... elements of them at most; 0: any */
     bool reshard;          /* weights are given back after each pass */
     bool gather_once;      /* ... of all micro-batches (plan/phases.h) */
     int rounds;            /* more than 0: divided gradients are reduced after
@@ -148,9 +149,16 @@ status stage_open_beside(struct stage *stage, const struct stage *first);
 status stage_take_over(struct stage *stage, struct stage *open);
 void stage_free(struct stage *stage);
 
-/* Times that a step reduces gradients; times that it runs the schedule. */
-int stage_rounds(const struct stage *stage);
-int stage_repeats(const struct stage *stage);
+/* Times that a step reduces gradients. */
+static inline int stage_rounds(const struct stage *stage)
+{
+    return stage->request.rounds > 0 ? stage->request.rounds : 1;
+}
+/* Times that it runs the schedule. */
+static inline int stage_repeats(const struct stage *stage)
+{
+    return stage->request.piped ? 1 : stage_rounds(stage);
+}
 /* The sums in MEMORY_NORM, after the blocks: [orders][shard_leaves]. */
 double *stage_norm_sums(const struct stage *stage);
 /* Room for the blocks of one class of parameters; NULL: there is but one. */

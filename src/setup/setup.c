@@ -353,9 +353,15 @@ static status check_tensor(const struct setup *setup)
 static status check_zero(struct setup *setup)
 {
     const char *name = setup->set->values.zero;
+    const struct options *o = &setup->set->values;
     struct division *division = &setup->request.division;
+    const double element = (double)dtype_bytes(setup->request.dtype);
 
     TRY(division_parse(division, name));
+    division->bucket = (int64_t)(o->fsdp.bucket * 0x1p20 / element);
+    setup->request.in_flight = (int64_t)(o->fsdp.in_flight * 0x1p20 / element);
+    if (o->fsdp.in_flight > 0 && setup->request.in_flight == 0)
+        setup->request.in_flight = 1;
     if (division_copies(division) &&
         setup->mesh.size[AXIS_SHARD] == 1)
         FAIL(ERR_CONFIG, "zero: %s divides over mesh.shard, which has one "

@@ -1,6 +1,7 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# reduce_ranks.sh - zero_reduce: gradients that ranks divide are reduced after
+# reduce_ranks.sh - what is reduced when, over which axes, and with what:
+# zero_reduce, axes of each thing, and buckets. Gradients that ranks divide are reduced after
 # every micro-batch (each) or once, also beside ranks of the pipe and of the
 # context axis. Both give the bits of one rank; memory and messages follow the
 # formulas of docs/zero.md; what cannot be is refused with its reason.
@@ -41,6 +42,14 @@ ranks=4 mesh.data=2 mesh.shard=2 zero={states:[shard],gradients:[shard]}
 ranks=4 mesh.data=2 mesh.shard=2 zero={states:[data,shard],gradients:[data,shard],weights:[data,shard]}
 ranks=8 mesh.data=2 mesh.shard=2 mesh.pipe=2 zero={states:[shard],gradients:[shard]} zero_reduce=each
 ranks=8 mesh.data=2 mesh.shard=2 mesh.tensor=2 zero={states:[shard]} train.dtype=float32
+END
+table "buckets, and a limit of gathers" $small <<'END'
+ranks=4 mesh.data=4 fsdp.bucket=1
+ranks=4 mesh.data=4 zero=zero1 fsdp.bucket=0.1
+ranks=4 mesh.data=4 zero=fsdp fsdp.bucket=0.1 fsdp.prefetch=3 fsdp.in_flight=0.15
+ranks=4 mesh.data=2 mesh.shard=2 zero=hsdp fsdp.bucket=1 fsdp.prefetch=3 fsdp.in_flight=0.1
+ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 zero=fsdp fsdp.bucket=1 zero_reduce=each
+ranks=8 mesh.data=2 mesh.tensor=2 mesh.pipe=2 zero=fsdp fsdp.bucket=1 fsdp.gather=once schedule.name=zb-v
 END
 LOCKSTEP_CHECK=lives:late table "beside context ranks" $small \
     numerics.grid_context=2 data.sequence=48 <<'END'
@@ -147,7 +156,8 @@ must train config.yaml --run whole --ranks 4 $small --set mesh.pipe=2 \
 must train config.yaml --run parts --ranks 4 $small --set mesh.pipe=2 \
     --set zero=fsdp --set zero_reduce=once --set train.micro_batch=2 \
     --set train.steps=3 --set optimizer.schedule=constant
-must resume parts --set zero_reduce=each --set train.steps=6
+must resume parts --set zero_reduce=each --set train.steps=6 \
+    --set fsdp.bucket=1
 }
 # They differ in zero_reduce itself, and in a validation.
 lockstep compare whole parts >out 2>&1

@@ -15,7 +15,7 @@ static inline status divided_build(struct shards *shards,
 
     divided.mesh.size[AXIS_DATA] = ranks;
     divided.place.at[AXIS_DATA] = rank;
-    return shards_build(shards, table, &divided, AXES_BATCH);
+    return shards_build(shards, table, &divided, AXES_BATCH, 0);
 }
 
 #endif

@@ -17,6 +17,7 @@ struct layout_case {
     int prefetch;
     int leaves;      /* of the batch, and sequences; 0: 16 */
     bool keep, once, overlap, domino, tied, z_loss;
+    int bucket, in_flight; /* elements */
 };
 
 static const struct layout_case layout_cases[] = {
@@ -86,6 +87,13 @@ static const struct layout_case layout_cases[] = {
      .rounds = 4, .prefetch = 1},
     {.schedule = "1f1b", .zero = "fsdp", .data = 2, .context = 2,
      .rounds = 4, .prefetch = 1},
+    {.schedule = "1f1b", .zero = "fsdp", .data = 4, .prefetch = 1,
+     .bucket = 20000, .tied = true},
+    {.schedule = "1f1b", .zero = "ddp", .data = 4, .bucket = 1 << 20},
+    {.schedule = "1f1b", .zero = "fsdp", .data = 4, .prefetch = 4,
+     .in_flight = 20000},
+    {.schedule = "interleaved", .zero = "hsdp", .pipe = 2, .data = 2,
+     .shard = 2, .prefetch = 3, .bucket = 20000, .in_flight = 30000},
     {.schedule = "1f1b", .zero = "zero2", .data = 2, .context = 2,
      .tensor = 2, .rounds = 2},
     {.schedule = "1f1b", .zero = "ddp", .data = 4, .leaves = 12},
@@ -151,6 +159,8 @@ static status case_plan(struct pipeline *out, const struct layout_case *c,
     request.stage.place.at[AXIS_NONE] = 0;
     request.stage.place.at[AXIS_PIPE] = pipe;
     TRY(division_parse(&request.stage.division, c->zero));
+    request.stage.division.bucket = c->bucket;
+    request.stage.in_flight = c->in_flight;
     TRY(schedule_build(&schedule, c->schedule, mesh.size[AXIS_PIPE],
                        request.stage.piped
                            ? rounds : (int)(request.stage.batch /

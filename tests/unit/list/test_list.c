@@ -135,6 +135,94 @@ TEST(breadth_first_gathers_once_a_phase_into_the_room_of_a_stage)
     CHECK(once < keep);
 }
 
+/* A list of fsdp over four ranks: how many messages, how many bytes of this
+ * rank, and how many elements are being gathered at once. */
+struct counted { int gathers, reductions, units; int64_t bytes, most; };
+
+static struct counted count_messages(int prefetch, int bucket, int in_flight)
+{
+    const struct layout_case c = {
+        .schedule = "1f1b", .zero = "fsdp", .data = 4, .prefetch = prefetch,
+        .bucket = bucket, .in_flight = in_flight};
+    struct counted out = {0};
+    struct pipeline p;
+    struct step_list list;
+    int64_t now = 0;
+
+    IS_OK(case_plan(&p, &c, 0));
+    list = made(&p, 0, NULL);
+    IS_OK(list_verify(&list, &p));
+    out.units = p.stages[0].shards.count;
+    for (int i = 0; i < list.count; i++) {
+        const struct instruction *at = &list.items[i];
+        const int64_t size =
+            at->unit >= 0 ? p.stages[0].shards.units[at->unit].elements : 0;
+
+        out.gathers += at->kind == DO_GATHER;
+        out.reductions += at->kind == DO_REDUCE;
+        if (at->kind == DO_GATHER || at->kind == DO_REDUCE)
+            out.bytes += at->bytes;
+        if (at->kind == DO_GATHER) now += size;
+        if (at->kind == DO_PLACE) now -= size;
+        if (now > out.most) out.most = now;
+    }
+    list_free(&list);
+    pipeline_free(&p);
+    return out;
+}
+
+/* Eight blocks of 8,960 elements, the last norm, and two tables. The four
+ * micro-batches gather each unit for F and for B, but the table of the head
+ * only for B and that of the embedding only for F. */
+TEST(buckets_merge_messages)
+{
+    const struct counted each = count_messages(1, 0, 0);
+    const struct counted pairs = count_messages(1, 20000, 0);
+    const struct counted all = count_messages(1, 1 << 20, 0);
+
+    EQUAL_INT(each.units, 11);
+    EQUAL_INT(each.gathers, 4 * (2 * 11 - 2));
+    EQUAL_INT(each.reductions, 11);
+    EQUAL_INT(pairs.units, 2 + 4);
+    EQUAL_INT(pairs.gathers, 4 * (2 * 6 - 2));
+    EQUAL_INT(pairs.reductions, 6);
+    EQUAL_INT(all.units, 2 + 1);
+    EQUAL_INT(all.gathers, 4 * (2 * 3 - 2));
+    EQUAL_INT(all.reductions, 3);
+}
+
+TEST(gathers_stay_below_their_limit)
+{
+    const struct counted free = count_messages(4, 0, 0);
+    const struct counted limited = count_messages(4, 0, 20000);
+    const struct counted single = count_messages(4, 0, 1);
+
+    CHECK(free.most > 4 * 8000);
+    CHECK(limited.most <= 20000 && limited.most > 9000);
+    CHECK(single.most < 10000);
+    EQUAL_INT(limited.gathers, free.gathers);
+    EQUAL_INT(limited.bytes, free.bytes);
+}
+
+/* A list that another limit would refuse. */
+TEST(the_verifier_counts_what_is_under_way)
+{
+    const struct layout_case c = {.schedule = "1f1b", .zero = "fsdp",
+                                  .data = 4, .prefetch = 4};
+    struct pipeline p;
+    struct step_list list;
+
+    IS_OK(case_plan(&p, &c, 0));
+    list = made(&p, 0, NULL);
+    IS_OK(list_verify(&list, &p));
+    p.stages[0].request.in_flight = 20000;
+    FAILS(list_verify(&list, &p), ERR_VERIFY, "more weights are under way");
+    list_free(&list);
+    pipeline_free(&p);
+}
+
 TEST_MAIN(every_layout_has_a_list_that_can_be_trusted,
           the_plans_traffic_is_the_sum_of_the_list,
-          breadth_first_gathers_once_a_phase_into_the_room_of_a_stage)
+          breadth_first_gathers_once_a_phase_into_the_room_of_a_stage,
+          buckets_merge_messages, gathers_stay_below_their_limit,
+          the_verifier_counts_what_is_under_way)

@@ -376,7 +376,7 @@ TEST(units_are_divided_over_the_ranks_that_hold_copies)
         }
         IS_OK(division_parse(&division, rows[i].zero));
         IS_OK(shards_build(&shards, &table, &holding,
-                           division_axes(&division)));
+                           division_axes(&division), 0));
         EQUAL_INT(shards.count, rows[i].units);
         EQUAL_INT(shards.class_count, 2);
         for (int u = 0; u < shards.count; u++) {
