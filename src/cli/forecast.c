@@ -108,5 +108,7 @@ status forecast_open(struct forecast *f, struct arguments *arguments)
             .nodes = f->nodes}));
     else
         TRY(options_assign(&f->set, "mesh.layout=given", ORIGIN_COMMAND_LINE));
+    if (strcmp(arguments->command->name, "search") == 0) /* blocks: evenly */
+        TRY(options_assign(&f->set, "mesh.layers=", ORIGIN_COMMAND_LINE));
     return forecast_model(f);
 }

@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { DIVISOR_MOST = 65536, HEAD = 64, SHORTEST = 64 /* tokens */ };
+enum { DIVISOR_MOST = 65536, HEAD = 64, SHORTEST = 64 /* tokens */,
+       EXPERTS_MOST = 16 };
 
 static status read_divisor(const char *scale, int64_t *divisor)
 {
@@ -63,12 +64,30 @@ static status scale_model(struct options_set *set, int64_t k)
     return set_one(set, "model.context", 0);
 }
 
+/* Fewer experts, and narrower ones; as many are chosen. */
+static status scale_experts(struct options_set *set, int64_t k)
+{
+    const struct options o = set->values;
+
+    if (o.moe.experts > EXPERTS_MOST)
+        TRY(set_one(set, "moe.experts", EXPERTS_MOST));
+    if (o.moe.intermediate_size > 0)
+        TRY(set_one(set, "moe.intermediate_size",
+                    part(o.moe.intermediate_size, k, HEAD)));
+    if (o.moe.shared_intermediate_size > 0)
+        TRY(set_one(set, "moe.shared_intermediate_size",
+                    part(o.moe.shared_intermediate_size, k, HEAD)));
+    return OK;
+}
+
 static status scale_run(struct options_set *set, int64_t k)
 {
     static const char *const alone[] = {
+        "mesh.layout=given", "mesh.layers=",
         "mesh.data=-1", "mesh.shard=1", "mesh.context=1", "mesh.tensor=1",
-        "mesh.pipe=1", "train.micro_batch=0", "numerics.grid_data=0",
-        "numerics.grid_tensor=0", "numerics.grid_context=0"};
+        "mesh.pipe=1", "mesh.expert=1", "train.micro_batch=0",
+        "numerics.grid_data=0", "numerics.grid_tensor=0",
+        "numerics.grid_context=0"};
     const struct options o = set->values;
 
     for (size_t i = 0; i < sizeof alone / sizeof *alone; i++)
@@ -88,5 +107,6 @@ status scale_options(struct options_set *set, const char *scale)
     TRY(read_divisor(scale, &divisor));
     if (divisor == 1) return OK;
     TRY(scale_model(set, divisor));
+    TRY(scale_experts(set, divisor));
     return scale_run(set, divisor);
 }

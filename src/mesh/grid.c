@@ -13,6 +13,34 @@ bool grid_tensor_fits(int64_t leaves, const struct grid_facts *facts)
            kv * facts->head_width % leaves == 0;
 }
 
+const char *grid_tensor_words(int64_t leaves, const struct grid_facts *facts,
+                              char out[GRID_WORDS])
+{
+    const int64_t kv = facts->kv_heads, keys = kv * facts->head_width;
+    const struct { bool cut; int64_t size; const char *words; } all[] = {
+        {facts->heads % leaves == 0, facts->heads, "heads"},
+        {kv % leaves == 0 || kv == 1 ||
+             (leaves % kv == 0 && grid_is_power(leaves / kv)), kv,
+         "key-value heads"},
+        {keys % leaves == 0 || kv > 1, keys,
+         "elements of the key-value heads"},
+        {facts->feed_forward % leaves == 0, facts->feed_forward,
+         "columns of the feed-forward part"}};
+    size_t used = 0;
+
+    out[0] = 0;
+    for (int i = 0; i < 4; i++)
+        if (!all[i].cut && used < GRID_WORDS)
+            used += (size_t)snprintf(out + used, GRID_WORDS - used,
+                                     "%s%lld %s", used > 0 ? ", " : "",
+                                     (long long)all[i].size, all[i].words);
+    if (used == 0) /* it is divided, and there are too many */
+        snprintf(out, GRID_WORDS, "%lld heads, %lld key-value heads and a "
+                 "feed-forward width of %lld", (long long)facts->heads,
+                 (long long)kv, (long long)facts->feed_forward);
+    return out;
+}
+
 static int tensor_auto(const struct grid_facts *facts)
 {
     if (grid_tensor_fits(4, facts)) return 4;
@@ -75,6 +103,8 @@ static status resolve_expert(struct grid *out, int asked,
 status grid_resolve(struct grid *out, const struct grid *asked,
                     const struct grid_facts *facts)
 {
+    char words[GRID_WORDS];
+
     *out = (struct grid){.data = data_auto(facts),
                          .tensor = tensor_auto(facts), .context = 1};
     TRY(resolve_expert(out, asked->expert, facts));
@@ -92,12 +122,9 @@ status grid_resolve(struct grid *out, const struct grid *asked,
         if (asked->tensor > GRID_LEAVES_MAX ||
             !grid_tensor_fits(asked->tensor, facts))
             FAIL(ERR_CONFIG,
-                 "numerics.grid_tensor: %d leaves do not divide %lld heads, "
-                 "%lld key-value heads and a feed-forward width of %lld; %d "
-                 "does",
-                 asked->tensor, (long long)facts->heads,
-                 (long long)facts->kv_heads, (long long)facts->feed_forward,
-                 out->tensor);
+                 "numerics.grid_tensor: %d leaves do not divide %s; %d does",
+                 asked->tensor,
+                 grid_tensor_words(asked->tensor, facts, words), out->tensor);
         out->tensor = asked->tensor;
     }
     if (asked->context == 0) return OK;

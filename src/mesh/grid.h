@@ -41,6 +41,11 @@ bool grid_is_cut(int64_t leaves, int64_t ranks);
 /* Whether heads, key-value heads and feed-forward width come in that many
  * blocks, and the leaves of query heads that share a key are a subtree. */
 bool grid_tensor_fits(int64_t leaves, const struct grid_facts *facts);
+/* The sizes that they do not divide: "8 heads, 4 key-value heads"; returns
+ * out. */
+enum { GRID_WORDS = 192 };
+const char *grid_tensor_words(int64_t leaves, const struct grid_facts *facts,
+                              char out[GRID_WORDS]);
 
 /* asked.data, .tensor, .context, .expert: 0 for auto. context: 1. expert: the
  * largest power of two up to 8 that divides the experts. data: the largest

@@ -165,16 +165,13 @@ static bool divides_tensor(const struct fit *fit, const struct grid *grid,
 static status fit_tensor(const struct fit *fit, struct grid *grid)
 {
     const int ranks = fit->mesh.size[AXIS_TENSOR];
-    char near[WORDS];
+    char near[WORDS], words[GRID_WORDS];
     status code;
 
     if (divides_tensor(fit, grid, ranks)) return OK;
     if (!cuts_model(fit, grid, ranks))
-        FAIL(ERR_CONFIG, "mesh.tensor: %d ranks do not divide %lld heads, %lld "
-                         "key-value heads and a feed-forward width of %lld%s; "
-                         "%s", ranks, (long long)fit->facts.heads,
-             (long long)fit->facts.kv_heads,
-             (long long)fit->facts.feed_forward,
+        FAIL(ERR_CONFIG, "mesh.tensor: %d ranks do not divide %s%s; %s", ranks,
+             grid_tensor_words(ranks, &fit->facts, words),
              cap_text(ranks, GRID_LEAVES_MAX),
              nearest(near, fit, grid, ranks,
                      fit->fast ? cuts_model : divides_tensor));

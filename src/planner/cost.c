@@ -183,12 +183,15 @@ static void block_products(const struct cost *cost, struct passes *out)
         const struct shape_product *p = &s->products[i];
         const double n = (double)p->outputs / (p->split_outputs ? t : 1);
         const double k = (double)p->inputs / (p->split_outputs ? 1 : t);
-        const double rows = m * p->tokens < 1 ? 1 : m * p->tokens;
+        /* Expert ranks send each other their tokens. */
+        const double e = p->expert ? cost->layout->expert : 1;
+        const double seen = m * p->tokens * e;
+        const double rows = seen < 1 ? 1 : seen;
         const struct product_size sizes[COST_PASSES] = {
             {rows, n, k}, {rows, k, n}, {n, k, rows}};
 
         for (int pass = 0; pass < COST_PASSES; pass++)
-            cost_product(cost, sizes[pass], p->each_block, CAUSE_PRODUCT,
+            cost_product(cost, sizes[pass], p->each_block / e, CAUSE_PRODUCT,
                          &out->pass[pass]);
     }
 }
@@ -239,6 +242,26 @@ static void block_tensor(const struct cost *cost, struct passes *out)
     }
 }
 
+/* Tokens go to the ranks of their experts and come back. */
+static void block_expert(const struct cost *cost, struct passes *out)
+{
+    const struct layout *l = cost->layout;
+    const double bytes = tokens_of(cost) * (double)cost->shape->width *
+                         cost->shape->choices * element_bytes(cost) /
+                         (l->sequence_parallel ? l->tensor : 1);
+    const double times = 2 * cost->shape->expert_blocks;
+    double guessed = 0, seconds;
+
+    if (l->expert == 1) return;
+    seconds = times * cost_collective(cost, COLLECTIVE_ALL_TO_ALL,
+                                      group_of(l, CAUSE_EXPERT), bytes,
+                                      &guessed);
+    for (int pass = COST_F; pass <= COST_B; pass++) {
+        out->pass[pass].seconds[CAUSE_EXPERT] += seconds;
+        out->pass[pass].guessed += times * guessed;
+    }
+}
+
 /* Keys and values of the other context ranks. */
 static void block_context(const struct cost *cost, struct passes *out)
 {
@@ -283,6 +306,7 @@ void cost_block(const struct cost *cost, struct passes *out)
     block_products(cost, out);
     block_moved(cost, out);
     block_tensor(cost, out);
+    block_expert(cost, out);
     block_context(cost, out);
     before = out->pass[COST_F];
     attention(cost, 1, &attends);
@@ -300,7 +324,8 @@ void cost_block(const struct cost *cost, struct passes *out)
     }
     /* Sums of gradients over micro-batches are float32. */
     if (l->microbatches > 1 && l->bits < 32)
-        cost_moved(cost, 8 * cost->shape->block_parameters / l->tensor,
+        cost_moved(cost, 8 * (layout_block_dense(l, cost->shape) +
+                              layout_block_experts(l, cost->shape)),
                    &out->pass[COST_W]);
 }
 

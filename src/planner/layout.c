@@ -23,6 +23,17 @@ int layout_division(const struct layout *l, int zero)
     return l->whole_shards ? l->shard : layout_sharing(l);
 }
 
+double layout_block_experts(const struct layout *l, const struct shape *s)
+{
+    return s->expert_parameters / (l->tensor * l->expert);
+}
+
+double layout_block_dense(const struct layout *l, const struct shape *s)
+{
+    return (s->block_parameters - s->expert_parameters - s->block_vectors) /
+               l->tensor + s->block_vectors;
+}
+
 int layout_blocks(const struct layout *l, const struct shape *shape,
                   int stage)
 {
@@ -159,9 +170,12 @@ static status fill_schedule(struct layout *l, const struct options *o,
 
 static status check_axes(const struct layout *l, const struct shape *shape)
 {
-    if (l->expert > 1)
-        FAIL(ERR_CONFIG, "mesh.expert: %d; the time of expert-parallel ranks "
-                         "cannot be predicted yet: 1 can", l->expert);
+    if (l->expert > 1 && shape->experts == 0)
+        FAIL(ERR_CONFIG, "mesh.expert: %d ranks divide experts, and the model "
+                         "has none; 1 works", l->expert);
+    if (l->expert > 1 && shape->experts % l->expert != 0)
+        FAIL(ERR_CONFIG, "mesh.expert: %d ranks do not divide %d experts",
+             l->expert, shape->experts);
     if (shape->heads % l->tensor != 0)
         FAIL(ERR_CONFIG, "mesh.tensor: %d ranks do not divide %d heads",
              l->tensor, shape->heads);

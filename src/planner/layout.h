@@ -59,8 +59,13 @@ int layout_ranks(const struct layout *layout);
 /* Ranks that share the batch. */
 static inline int layout_sharing(const struct layout *layout)
 {
-    return layout->data * layout->shard;
+    return layout->data * layout->shard * layout->expert;
 }
+/* Parameters of a mean block on a rank: of its experts, and of the rest. */
+double layout_block_experts(const struct layout *layout,
+                            const struct shape *shape);
+double layout_block_dense(const struct layout *layout,
+                          const struct shape *shape);
 /* Ranks over which what `zero` names is divided: weights, gradients, states. */
 int layout_division(const struct layout *layout, int zero);
 /* Blocks of stage `stage` of pipe x chunks. */

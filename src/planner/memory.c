@@ -66,17 +66,23 @@ double memory_block_activations(const struct layout *l,
            (kept.split / t + kept.whole / (l->sequence_parallel ? t : 1));
 }
 
-/* Parameters of one pipe position. */
+static int blocks_at(const struct layout *l, const struct shape *s,
+                     int position)
+{
+    int blocks = 0;
+
+    for (int chunk = 0; chunk < l->chunks; chunk++)
+        blocks += layout_blocks(l, s, chunk * l->pipe + position);
+    return blocks;
+}
+
+/* Parameters of one pipe position, without those of experts. */
 static double parameters_at(const struct layout *l, const struct shape *s,
                             int position)
 {
     const double t = l->tensor;
-    const double each = (s->block_parameters - s->block_vectors) / t +
-                        s->block_vectors;
-    double sum = 0;
+    double sum = layout_block_dense(l, s) * blocks_at(l, s, position);
 
-    for (int chunk = 0; chunk < l->chunks; chunk++)
-        sum += each * layout_blocks(l, s, chunk * l->pipe + position);
     if (position == 0) sum += s->embedding_parameters / t;
     if (position == l->pipe - 1 && (l->pipe > 1 || !s->tied))
         sum += (s->tied ? s->embedding_parameters : s->head_parameters) / t;
@@ -88,10 +94,9 @@ static double in_flight(const struct layout *l, const struct shape *s,
                         int position)
 {
     const double m = l->microbatches, p = l->pipe;
-    double blocks = 0, each;
+    const double blocks = blocks_at(l, s, position);
+    double each;
 
-    for (int chunk = 0; chunk < l->chunks; chunk++)
-        blocks += layout_blocks(l, s, chunk * l->pipe + position);
     if (l->pipe == 1) return blocks;
     if (strcmp(l->schedule, "gpipe") == 0 ||
         strcmp(l->schedule, "gpipe-early-send") == 0 ||
@@ -133,23 +138,38 @@ static double gradients_of_lockstep(const struct layout *l, double parameters,
     return whole / divided * (waiting > 1 ? waiting : 1) + 8 * unit;
 }
 
-static void fill_states(const struct layout *l, double parameters,
-                        double blocks, struct memory *out)
+static void add_states(const struct layout *l, double parameters,
+                       double blocks, struct memory *out)
 {
     const double weight = l->bits == 32 ? 4 : 2;
     /* With float32 weights there is no other copy of them. */
     const double states = l->bits == 32 ? 8 : 12;
 
-    out->weights = weight * parameters / layout_division(l, 3);
-    out->gradients = 4 * parameters / layout_division(l, 2);
-    out->states = states * parameters / layout_division(l, 1);
-    if (l->as == AS_LOCKSTEP)
-        out->gradients = gradients_of_lockstep(
-            l, parameters, parameters / (1 + blocks));
     if (l->as == AS_TORCHTITAN) { /* float32 shards, 16 bits when gathered */
-        out->weights = 4 * parameters / layout_division(l, 3);
-        out->states = 8 * parameters / layout_division(l, 1);
+        out->weights += 4 * parameters / layout_division(l, 3);
+        out->states += 8 * parameters / layout_division(l, 1);
+    } else {
+        out->weights += weight * parameters / layout_division(l, 3);
+        out->states += states * parameters / layout_division(l, 1);
     }
+    if (l->as == AS_LOCKSTEP)
+        out->gradients += gradients_of_lockstep(
+            l, parameters, parameters / (1 + blocks));
+    else
+        out->gradients += 4 * parameters / layout_division(l, 2);
+}
+
+static void fill_states(const struct layout *l, const struct shape *s,
+                        int position, struct memory *out)
+{
+    const double blocks = (double)s->layers / l->pipe;
+    const double experts = layout_block_experts(l, s) *
+                           blocks_at(l, s, position);
+    struct layout copies = *l; /* of an expert: expert ranks hold others */
+
+    copies.expert = 1;
+    add_states(l, parameters_at(l, s, position), blocks, out);
+    if (experts > 0) add_states(&copies, experts, blocks, out);
     if (l->offload & OFFLOAD_STATES) {
         out->offloaded += out->states;
         out->states = 0;
@@ -165,11 +185,10 @@ void memory_of(const struct layout *l, const struct shape *s, int position,
 {
     const double tokens = tokens_of(l, s), t = l->tensor;
     const double each = memory_block_activations(l, s);
-    const double unit = s->block_parameters / t;
+    const double unit = layout_block_dense(l, s) + layout_block_experts(l, s);
 
     *out = (struct memory){0};
-    fill_states(l, parameters_at(l, s, position),
-                (double)s->layers / l->pipe, out);
+    fill_states(l, s, position, out);
     out->activations = each * in_flight(l, s, position);
     if (position == 0 && s->biased) /* the mask of the embedding's dropout */
         out->activations += tokens * (double)s->width / t *

@@ -200,7 +200,7 @@ status perturb_step(struct perturbed *out, const struct perturb *perturb,
 {
     const struct layout *l = cost->layout;
     struct copies c = {.perturb = perturb, .pipe = l->pipe,
-                       .count = layout_sharing(l),
+                       .count = l->data * l->shard,
                        .team = l->tensor * l->context * l->expert};
     const struct weather calm = {.slow = NULL};
     void *memory = NULL;

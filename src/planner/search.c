@@ -12,9 +12,11 @@
 const char *const objective_names[OBJECTIVES] = {"time", "cost", "memory"};
 
 enum { TENSOR_MOST = 16, CONTEXT_MOST = 16, PIPE_MOST = 64, MICRO_MOST = 64,
+       EXPERT_MOST = 64,
        CANDIDATES_MOST = 1 << 22, TIMED_MOST = 160, STEADY = 2 };
 
-enum choice { CHOICE_TENSOR, CHOICE_CONTEXT, CHOICE_PIPE, CHOICE_MICRO,
+enum choice { CHOICE_TENSOR, CHOICE_CONTEXT, CHOICE_PIPE, CHOICE_EXPERT,
+              CHOICE_MICRO,
               CHOICE_ZERO, CHOICE_RECOMPUTE, CHOICE_SCHEDULE, CHOICES };
 
 static const struct { const char *name; int chunks; } schedules[] = {
@@ -36,8 +38,8 @@ static void family_name(const struct hunt *h, int choice, int value,
                         char *out)
 {
     static const char *const names[CHOICES] = {
-        "tensor", "context", "pipe", "micro-batch", "zero", "recompute",
-        "schedule"};
+        "tensor", "context", "pipe", "expert", "micro-batch", "zero",
+        "recompute", "schedule"};
 
     if (choice == CHOICE_RECOMPUTE)
         snprintf(out, FAMILY_BYTES, "recompute %s", recompute_names[value]);
@@ -75,7 +77,7 @@ static struct family *family_of(struct hunt *h, int choice, int value)
 static void values_of(const struct layout *l, int schedule, int out[CHOICES])
 {
     const int values[CHOICES] = {l->tensor, l->context, l->pipe,
-                                 (int)l->micro_batch, l->zero,
+                                 l->expert, (int)l->micro_batch, l->zero,
                                  (int)l->recompute, schedule};
 
     memcpy(out, values, sizeof values);
@@ -88,6 +90,7 @@ static void note_families(struct hunt *h, double over, int position)
 
     values_of(&h->l, h->schedule, values);
     for (int i = 0; i < CHOICES; i++) {
+        if (i == CHOICE_EXPERT && h->request->shape->experts == 0) continue;
         struct family *f = family_of(h, i, values[i]);
 
         f->candidates++;
@@ -117,15 +120,17 @@ static double messages_of(const struct hunt *h)
     const struct shape *s = h->request->shape;
     const struct cost cost = {h->request->machine, s, l};
     const struct group_shape group = data_group(l);
-    const double bytes = s->block_parameters / l->tensor *
-                         (double)s->layers / l->pipe;
+    const double blocks = (double)s->layers / l->pipe;
+    const double dense = layout_block_dense(l, s) * blocks;
+    const double experts = layout_block_experts(l, s) * blocks;
+    const double each = l->bits == 32 ? 4 : 2;
     double guessed = 0, gather, reduce;
 
     if (group.ranks < 2) return 0;
-    gather = cost_collective(&cost, COLLECTIVE_ALL_GATHER, group,
-                             bytes * (l->bits == 32 ? 4 : 2), &guessed);
-    reduce = cost_collective(&cost, COLLECTIVE_REDUCE_SCATTER, group,
-                             bytes * 4, &guessed);
+    gather = cost_weights(&cost, COLLECTIVE_ALL_GATHER, dense * each,
+                          experts * each, &guessed);
+    reduce = cost_weights(&cost, COLLECTIVE_REDUCE_SCATTER, dense * 4,
+                          experts * 4, &guessed);
     if (l->zero == 3) return l->microbatches * (2 * gather + reduce);
     return l->zero > 0 ? gather + reduce : 2 * reduce;
 }
@@ -195,6 +200,7 @@ static bool allowed(const struct hunt *h)
     return f == NULL ||
            (open_or(f->tensor, l->tensor) && open_or(f->context, l->context) &&
             open_or(f->pipe, l->pipe) && open_or(f->data, l->data) &&
+            open_or(f->expert, l->expert) &&
             open_or(f->zero, l->zero) &&
             open_or(f->recompute, (int)l->recompute) &&
             open_or(f->micro_batch, l->micro_batch) &&
@@ -256,7 +262,7 @@ static status each_schedule(struct hunt *h)
 static status each_pipe(struct hunt *h)
 {
     const struct search_request *r = h->request;
-    const int rest = r->ranks / (h->l.tensor * h->l.context);
+    const int rest = r->ranks / (h->l.tensor * h->l.context * h->l.expert);
 
     for (int p = 1; p <= PIPE_MOST && p <= rest; p++) {
         int64_t each;
@@ -264,8 +270,8 @@ static status each_pipe(struct hunt *h)
         if (rest % p != 0 || p > r->shape->layers) continue;
         h->l.pipe = p;
         h->l.data = rest / p;
-        if (r->batch % h->l.data != 0) continue;
-        each = r->batch / h->l.data;
+        if (r->batch % layout_sharing(&h->l) != 0) continue;
+        each = r->batch / layout_sharing(&h->l);
         if (each % h->l.micro_batch != 0 ||
             each / h->l.micro_batch > MICROBATCHES_MAX)
             continue;
@@ -300,6 +306,21 @@ static status each_micro_batch(struct hunt *h)
     return OK;
 }
 
+/* Expert ranks of which each has as many experts. */
+static status each_expert(struct hunt *h)
+{
+    const int experts = h->request->shape->experts;
+    const int rest = h->request->ranks / (h->l.tensor * h->l.context);
+
+    for (int e = 1; e <= EXPERT_MOST && e <= rest; e++) {
+        if (rest % e != 0 || (e > 1 && experts == 0) || experts % e != 0)
+            continue;
+        h->l.expert = e;
+        TRY(each_micro_batch(h));
+    }
+    return OK;
+}
+
 static status enumerate(struct hunt *h)
 {
     const struct shape *s = h->request->shape;
@@ -318,7 +339,7 @@ static status enumerate(struct hunt *h)
                                    .batch = h->request->batch,
                                    .threads = h->request->threads,
                                    .bits = h->request->bits};
-            TRY(each_micro_batch(h));
+            TRY(each_expert(h));
         }
     }
     return OK;
@@ -377,7 +398,7 @@ static status time_one(const struct search_request *request,
 
 bool search_is_axis(const struct family *family)
 {
-    return family->choice <= CHOICE_PIPE;
+    return family->choice <= CHOICE_EXPERT;
 }
 
 bool search_beside(const struct search *s, const struct family *f)

@@ -12,7 +12,7 @@ extern const char *const objective_names[OBJECTIVES];
 
 /* Choices that are made already; -1 (schedule: "") leaves one open. */
 struct search_fixed {
-    int tensor, context, pipe, data, zero, recompute;
+    int tensor, context, pipe, data, expert, zero, recompute;
     int64_t micro_batch;
     char schedule[LAYOUT_NAME];
     struct grid grid;      /* leaves that the axes must divide; 0: any */
@@ -77,7 +77,7 @@ void search_reason(const struct search *search, const struct family *family,
 /* Whether the family is one step from the best layout: half or twice its value
  * of an axis, or another kind. */
 bool search_beside(const struct search *search, const struct family *family);
-/* Whether it is one of tensor, context and pipe ranks. */
+/* Whether it is one of tensor, context, pipe and expert ranks. */
 bool search_is_axis(const struct family *family);
 
 #endif

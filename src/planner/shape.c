@@ -8,6 +8,7 @@
 static void count_product(struct shape *shape, const struct param *param,
                           double each, double tokens)
 {
+    const bool expert = tokens < 1;
     const struct param_spec *spec = &param->spec;
     const bool outputs = spec->split_rows == AXIS_TENSOR;
     struct shape_product *p;
@@ -16,14 +17,16 @@ static void count_product(struct shape *shape, const struct param *param,
     for (; i < shape->product_count; i++) {
         p = &shape->products[i];
         if (p->outputs == spec->rows && p->inputs == spec->cols &&
-            p->split_outputs == outputs && p->tokens == tokens)
+            p->split_outputs == outputs && p->tokens == tokens &&
+            p->expert == expert)
             break;
     }
     if (i == SHAPE_PRODUCTS) i--;
     p = &shape->products[i];
     if (i == shape->product_count) {
-        *p = (struct shape_product){spec->rows, spec->cols, outputs, 0,
-                                    tokens};
+        *p = (struct shape_product){
+            .outputs = spec->rows, .inputs = spec->cols,
+            .split_outputs = outputs, .expert = expert, .tokens = tokens};
         shape->product_count++;
     }
     p->each_block += each;
@@ -72,8 +75,14 @@ static void count_steps(struct shape *shape, const struct program *p,
         if (kind == LAYER_LINEAR)
             count_product(shape, &p->params.items[step->param[0]], 1, 1);
         if (kind == LAYER_EXPERTS && step->param[0] >= 0) {
+            const struct param *weight = &p->params.items[step->param[0]];
+
             shape->choices = step->set.experts.form.choices;
-            count_product(shape, &p->params.items[step->param[0]], step->each,
+            shape->expert_parameters += (double)step->each *
+                                        (double)weight->spec.rows *
+                                        (double)weight->spec.cols;
+            shape->expert_blocks += weight->spec.split_rows != AXIS_TENSOR;
+            count_product(shape, weight, step->each,
                           (double)shape->choices / step->each);
         }
         if (kind == LAYER_ATTENTION) {
@@ -124,6 +133,7 @@ status shape_of(struct shape *shape, const struct model *model,
         .kv_heads = model->kv_heads, .head_width = model->head_width,
         .width = model->width, .feed_forward = model->feed_forward,
         .vocab = model->vocab, .sequence = sequence, .tied = model->tied,
+        .experts = model->moe.experts,
         .biased = model->mlp_bias || model->kind->mlp_bias};
     if (model->moe.experts > 0) /* the width that a token goes through */
         shape->feed_forward = model->moe.top_k * model->moe.width +
@@ -140,6 +150,8 @@ status shape_of(struct shape *shape, const struct model *model,
     shape->instructions /= blocks;
     shape->block_parameters /= blocks;
     shape->block_vectors /= blocks;
+    shape->expert_parameters /= blocks;
+    shape->expert_blocks /= blocks;
 done:
     program_free(&program);
     return result;

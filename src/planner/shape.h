@@ -12,6 +12,7 @@ struct shape_product {
     int64_t outputs, inputs; /* of the whole matrix */
     bool split_outputs;      /* tensor ranks divide outputs; else inputs */
     double each_block;       /* how many a block has, on the average */
+    bool expert;             /* expert ranks divide them */
     double tokens;           /* share of the tokens that one of them sees: 1,
                               * or choices / experts */
 };
@@ -20,11 +21,13 @@ struct shape {
     int layers, heads, kv_heads, head_width;
     int64_t width, feed_forward, vocab, sequence;
     int choices;             /* experts that a token chooses; 0: none */
+    int experts;             /* of a block */
     bool gated, tied;
     bool biased;             /* biases and learned positions, as GPT has */
     struct shape_product products[SHAPE_PRODUCTS];
     int product_count;
     double joins;            /* sums over tensor ranks in a block's F */
+    double expert_blocks;    /* share of blocks with experts */
     double keys;             /* that a query attends to, mean over blocks and
                               * positions: causal, with windows */
     /* Elements that a block's F reads and writes for a token outside products
@@ -32,6 +35,7 @@ struct shape {
     double moved_whole, moved_split;
     double instructions;     /* of a block's F */
     double block_parameters; /* mean */
+    double expert_parameters; /* of those, in experts */
     double block_vectors;    /* of those, not divided by tensor ranks */
     double embedding_parameters, head_parameters; /* tied: the head has 0 */
     double parameters;       /* of the whole model */

@@ -160,7 +160,8 @@ static status make_offload(struct maker *m)
                                                     : M_HOST_RATE];
 
     if (l->offload & OFFLOAD_WEIGHTS)
-        m->gather_s += m->cost->shape->block_parameters / l->tensor *
+        m->gather_s += (layout_block_dense(l, m->cost->shape) +
+                        layout_block_experts(l, m->cost->shape)) *
                        (l->bits == 32 ? 4 : 2) / rate;
     m->offload_s = memory_block_activations(l, m->cost->shape) / rate;
     return comm_kind(m, CAUSE_OFFLOAD, m->offload_s, 0, ITEM_OFFLOAD);
@@ -173,7 +174,9 @@ static status make_messages(struct maker *m)
     const struct group_shape pipe = group_of(l, CAUSE_PIPE);
     const struct group_shape weights =
         l->whole_shards ? group_of(l, CAUSE_SHARD) : data_group(l);
-    const double block = cost->shape->block_parameters / l->tensor;
+    const double dense = layout_block_dense(l, cost->shape);
+    const double experts = layout_block_experts(l, cost->shape);
+    const double bytes = l->bits == 32 ? 4 : 2;
     double guessed = 0;
 
     m->gather_kind = m->reduce_kind = -1;
@@ -183,16 +186,16 @@ static status make_messages(struct maker *m)
     TRY(comm_kind(m, CAUSE_PIPE, m->transfer_s, guessed, ITEM_TRANSFER));
     m->data_ports = ports_of(cost, weights);
     guessed = 0;
-    m->gather_s = cost_collective(cost, COLLECTIVE_ALL_GATHER, weights,
-                                  block * (l->bits == 32 ? 4 : 2), &guessed);
+    m->gather_s = cost_weights(cost, COLLECTIVE_ALL_GATHER, dense * bytes,
+                               experts * bytes, &guessed);
     TRY(make_offload(m));
     TRY(comm_kind(m, l->offload & OFFLOAD_WEIGHTS ? CAUSE_OFFLOAD
                                                   : CAUSE_SHARD,
                   m->gather_s, guessed, ITEM_GATHER));
     guessed = 0;
-    m->reduce_s = cost_collective(cost, l->zero > 0 ? COLLECTIVE_REDUCE_SCATTER
-                                                    : COLLECTIVE_ALL_REDUCE,
-                                  weights, block * 4, &guessed);
+    m->reduce_s = cost_weights(cost, l->zero > 0 ? COLLECTIVE_REDUCE_SCATTER
+                                                 : COLLECTIVE_ALL_REDUCE,
+                               dense * 4, experts * 4, &guessed);
     return comm_kind(m, CAUSE_DATA, m->reduce_s, guessed, ITEM_REDUCE);
 }
 

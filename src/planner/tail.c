@@ -7,10 +7,42 @@
 
 struct group_shape data_group(const struct layout *l)
 {
-    const struct group_shape context = group_of(l, CAUSE_CONTEXT);
-
     return (struct group_shape){l->context * layout_sharing(l),
-                                context.stride};
+                                group_of(l, CAUSE_EXPERT).stride};
+}
+
+struct group_shape expert_data_group(const struct layout *l)
+{
+    return (struct group_shape){l->context * l->data * l->shard,
+                                group_of(l, CAUSE_CONTEXT).stride};
+}
+
+double cost_weights(const struct cost *cost, enum collective op,
+                    double dense_bytes, double expert_bytes, double *guessed)
+{
+    const struct layout *l = cost->layout;
+    const bool shards = l->whole_shards;
+    const struct group_shape shard = group_of(l, CAUSE_SHARD);
+    double seconds = 0;
+
+    if (dense_bytes > 0)
+        seconds += cost_collective(cost, op, shards ? shard : data_group(l),
+                                   dense_bytes, guessed);
+    if (expert_bytes > 0)
+        seconds += cost_collective(cost, op,
+                                   shards ? shard : expert_data_group(l),
+                                   expert_bytes, guessed);
+    return seconds;
+}
+
+double tail_experts(const struct cost *cost, int position)
+{
+    const struct layout *l = cost->layout;
+    int blocks = 0;
+
+    for (int chunk = 0; chunk < l->chunks; chunk++)
+        blocks += layout_blocks(l, cost->shape, chunk * l->pipe + position);
+    return blocks * layout_block_experts(l, cost->shape);
 }
 
 double tail_parameters(const struct cost *cost, int position)
@@ -68,18 +100,25 @@ static status add_reduction(struct tail *t, int rank, bool reduced)
 
     if (group.ranks < 2) return OK;
     if (reduced) { /* what has no block: embedding, head */
+        const double blocks = (double)cost->shape->layers / l->pipe;
         const double rest = tail_parameters(cost, rank) -
-                            cost->shape->layers / (double)l->pipe *
-                                cost->shape->block_parameters / l->tensor;
+                            blocks * (layout_block_dense(l, cost->shape) +
+                                      layout_block_experts(l, cost->shape));
 
         item.seconds = cost_collective(cost, COLLECTIVE_REDUCE_SCATTER, group,
                                        rest > 0 ? 4 * rest : 0, &guessed);
     } else {
-        item.seconds = cost_collective(cost,
-                                       l->zero > 0 ? COLLECTIVE_REDUCE_SCATTER
-                                                   : COLLECTIVE_ALL_REDUCE,
-                                       group, 4 * tail_parameters(cost, rank),
-                                       &guessed);
+        const double experts = tail_experts(cost, rank);
+        struct cost whole = *cost;
+        struct layout all = *l;
+
+        all.whole_shards = false;
+        whole.layout = &all;
+        item.seconds = cost_weights(
+            &whole, l->zero > 0 ? COLLECTIVE_REDUCE_SCATTER
+                                : COLLECTIVE_ALL_REDUCE,
+            4 * (tail_parameters(cost, rank) - experts), 4 * experts,
+            &guessed);
     }
     item.guessed = guessed;
     item.ports = group_on_node(l, group) >= group.ranks ? 1 : 2;
@@ -112,7 +151,13 @@ static status add_update(struct tail *t, int rank)
     const struct cost *cost = t->cost;
     const struct layout *l = cost->layout;
     const double *v = cost->machine->value;
-    const double mine = tail_parameters(cost, rank) / layout_division(l, 1);
+    const double experts = tail_experts(cost, rank);
+    struct layout copies = *l;
+
+    copies.expert = 1;
+    const double mine = (tail_parameters(cost, rank) - experts) /
+                            layout_division(l, 1) +
+                        experts / layout_division(&copies, 1);
     const double seconds = 30 * mine / (v[M_MEMORY_RATE] * v[M_MEMORY]);
     struct tail_item item = {ITEM_UPDATE, CLOCK_COMPUTE, CAUSE_UPDATE, seconds,
                              cost->machine->mark[M_MEMORY] == MARK_ASSUMED
@@ -135,12 +180,15 @@ static status add_regather(struct tail *t, int rank)
     const struct layout *l = cost->layout;
     const struct group_shape group = data_group(l);
     struct tail_item item = {ITEM_REGATHER, CLOCK_DATA, CAUSE_DATA, 0, 0, 0};
+    const double bytes = l->bits == 32 ? 4 : 2;
+    const double experts = tail_experts(cost, rank);
     double guessed = 0;
 
     if (l->zero < 1 || l->zero > 2 || group.ranks < 2) return OK;
-    item.seconds = cost_collective(cost, COLLECTIVE_ALL_GATHER, group,
-                                   (l->bits == 32 ? 4 : 2) *
-                                       tail_parameters(cost, rank), &guessed);
+    item.seconds = cost_weights(
+        cost, COLLECTIVE_ALL_GATHER,
+        bytes * (tail_parameters(cost, rank) - experts), bytes * experts,
+        &guessed);
     item.guessed = guessed;
     item.ports = group_on_node(l, group) >= group.ranks ? 1 : 2;
     return add(t, rank, &item);

@@ -8,6 +8,12 @@
 
 /* Ranks that hold the same weights and see other tokens. */
 struct group_shape data_group(const struct layout *layout);
+/* Ranks that hold the same experts. */
+struct group_shape expert_data_group(const struct layout *layout);
+/* A collective over the weights or gradients of a rank: those of its experts
+ * over fewer ranks. */
+double cost_weights(const struct cost *cost, enum collective op,
+                    double dense_bytes, double expert_bytes, double *guessed);
 /* A new kind of items: their span. */
 status steps_kind(struct steps *steps, const struct spent *span,
                   enum step_item item, int *kind);
@@ -16,5 +22,7 @@ status steps_kind(struct steps *steps, const struct spent *span,
 status tail_add(struct steps *steps, const struct cost *cost, bool reduced);
 /* Parameters that a rank of this position holds before ZeRO divides them. */
 double tail_parameters(const struct cost *cost, int position);
+/* Those of them that are in experts. */
+double tail_experts(const struct cost *cost, int position);
 
 #endif

@@ -40,14 +40,10 @@ static enum recompute recompute_of(const struct option_list *kinds)
 /* Parts of a layout that search does not enumerate. */
 static status check_closed(const struct options *o)
 {
-    const struct { const char *name; int64_t value; } axes[] = {
-        {"mesh.shard", o->mesh.shard}, {"mesh.expert", o->mesh.expert}};
-
-    for (int i = 0; i < 2; i++)
-        if (axes[i].value != 1)
-            FAIL(ERR_CONFIG, "%s: %lld, and mesh: auto chooses among layouts "
-                             "with 1; leave it out, or give the whole mesh",
-                 axes[i].name, (long long)axes[i].value);
+    if (o->mesh.shard != 1)
+        FAIL(ERR_CONFIG, "mesh.shard: %lld, and mesh: auto chooses among "
+                         "layouts with 1; leave it out, or give the whole "
+                         "mesh", (long long)o->mesh.shard);
     if (o->mesh.layers.count > 0)
         FAIL(ERR_CONFIG, "mesh.layers: mesh: auto divides the blocks evenly; "
                          "leave it out, or give the whole mesh");
@@ -111,6 +107,7 @@ static status fix(struct search_fixed *fixed, const struct options_set *set)
         .context = axis_of(set, "mesh.context", o->mesh.context),
         .pipe = axis_of(set, "mesh.pipe", o->mesh.pipe),
         .data = axis_of(set, "mesh.data", o->mesh.data),
+        .expert = axis_of(set, "mesh.expert", o->mesh.expert),
         .zero = is_open(set, "zero") ? -1 : zero_of(o->zero),
         .recompute = recompute ? (int)recompute_of(&o->train.recompute) : -1,
         .micro_batch = micro_batch ? o->train.micro_batch : -1};

@@ -30,6 +30,8 @@ int hunted_settings(const struct layout *l, bool grid,
     snprintf(out[n++], HUNTED_SETTING, "mesh.context=%d", l->context);
     snprintf(out[n++], HUNTED_SETTING, "mesh.pipe=%d", l->pipe);
     snprintf(out[n++], HUNTED_SETTING, "mesh.data=%d", l->data);
+    if (l->expert > 1)
+        snprintf(out[n++], HUNTED_SETTING, "mesh.expert=%d", l->expert);
     snprintf(out[n++], HUNTED_SETTING, "zero=%s", zero_name(l->zero));
     snprintf(out[n++], HUNTED_SETTING, "train.micro_batch=%lld",
              (long long)l->micro_batch);
@@ -54,10 +56,15 @@ int hunted_settings(const struct layout *l, bool grid,
 
 void hunted_yaml(const struct layout *l, bool grid, char *out)
 {
-    size_t used = (size_t)snprintf(
+    char expert[32] = "";
+    size_t used;
+
+    if (l->expert > 1)
+        snprintf(expert, sizeof expert, ", expert: %d", l->expert);
+    used = (size_t)snprintf(
         out, HUNTED_LINES, "zero: %s\nmesh: {tensor: %d, context: %d, pipe: "
-        "%d, data: %d}\ntrain: {micro_batch: %lld, recompute: [%s]}\n",
-        zero_name(l->zero), l->tensor, l->context, l->pipe, l->data,
+        "%d, data: %d%s}\ntrain: {micro_batch: %lld, recompute: [%s]}\n",
+        zero_name(l->zero), l->tensor, l->context, l->pipe, l->data, expert,
         (long long)l->micro_batch, recompute_names[l->recompute]);
 
     if (grid && layout_sharing(l) > GRID_AUTO)

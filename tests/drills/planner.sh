@@ -80,9 +80,19 @@ lockstep plan experts.yaml --ranks 64 --machine h100 --as megatron --time \
 if awk -F'[:,]' '/"mfu":/ { good = $2 > 0.1 && $2 < 0.6 } END { exit !good }' \
     plan.json; then ok "experts that a token did not choose do no work"
 else bad "experts that a token did not choose do no work" "MFU" plan.json; fi
-expect "expert-parallel ranks are refused" 78 "cannot be predicted yet" plan \
+expect "expert-parallel ranks exchange tokens" 0 "exposed: expert" plan \
     experts.yaml --ranks 64 --set mesh.expert=8 --machine h100 --as megatron \
     --time
+expect "expert ranks that do not divide" 78 "do not divide 8 experts" plan \
+    experts.yaml --ranks 48 --set mesh.expert=3 --set train.batch=48 \
+    --machine h100 --as megatron --time
+expect "expert ranks of a dense model" 78 "has none" plan gpt.yaml --ranks 128 \
+    --set mesh.expert=2 --machine h100 --as megatron --time
+expect "search over expert ranks" 0 "expert 8 " search experts.yaml --ranks 64 \
+    --machine h100 --as megatron --top 3
+expect "tensor ranks: the size that is not divided" 78 \
+    "do not divide 256 elements of the key-value heads" plan \
+    "$tree/examples/presets/palm_540b.yaml" --ranks 6144
 
 # --- search ---
 expected="version candidates feasible timed seconds candidates_per_s "

@@ -82,7 +82,7 @@ static const struct refusal refusals[] = {
     {4, "train.batch=12 numerics.grid_data=2",
      "mesh.data: 4 ranks do not divide the grid's 2 data leaves; 2 can"},
     {3, "mesh.tensor=3", "mesh.tensor: 3 ranks do not divide 8 heads, 4 "
-                         "key-value heads and a feed-forward width of 48; 2 "
+                         "key-value heads; 2 "
                          "or 4 can"},
     {3, "mesh.tensor=3 numerics.mode=fast", "mesh.tensor: 3 ranks"},
     {8, "mesh.tensor=8", "mesh.tensor: 8 ranks do not divide the grid's 4 "

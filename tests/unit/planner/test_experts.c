@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_experts.c - mixtures of experts in the planner: what expert ranks
+ * divide, send and reduce. Mirrors parts of memory.c, cost.c and tail.c. */
+#include <math.h>
+#include <string.h>
+
+#include "planner/memory.h"
+#include "planner/search.h"
+#include "planner/tail.h"
+#include "tests/test.h"
+
+static void open_model(struct shape *shape)
+{
+    static const char yaml[] =
+        "model: {family: mixtral, vocab: 32768, layers: 8, width: 1024, "
+        "heads: 16, kv_heads: 4, feed_forward: 2048, tied: false}\n"
+        "moe: {experts: 8, top_k: 2}\n";
+    struct options_set set;
+    struct model model;
+
+    IS_OK(options_init(&set));
+    IS_OK(options_read_text(&set, yaml, strlen(yaml), "test", ORIGIN_FILE));
+    IS_OK(model_from_options(&model, &set.values, 0));
+    IS_OK(shape_of(shape, &model, 2048));
+    options_free(&set);
+}
+
+static struct layout layout_with(int data, int expert)
+{
+    return (struct layout){.as = AS_MEGATRON, .pipe = 1, .data = data,
+                           .shard = 1, .context = 1, .tensor = 1,
+                           .expert = expert, .per_node = 8, .batch = 64,
+                           .micro_batch = 1, .microbatches = 8,
+                           .schedule = "1f1b", .chunks = 1, .bits = 16};
+}
+
+/* 3 matrices of 1024 x 2048 an expert. */
+TEST(expert_ranks_divide_the_experts_alone)
+{
+    const double expert = 3.0 * 1024 * 2048;
+    struct layout alone = layout_with(8, 1), divided = layout_with(1, 8);
+    struct memory before, after;
+    struct shape shape;
+
+    open_model(&shape);
+    CHECK(fabs(shape.expert_parameters - 8 * expert) < 1);
+    CHECK(shape.experts == 8 && shape.choices == 2);
+    CHECK(layout_sharing(&alone) == 8 && layout_sharing(&divided) == 8);
+    memory_of(&alone, &shape, 0, &before);
+    memory_of(&divided, &shape, 0, &after);
+    /* 2 bytes of weights, 4 of gradients, 12 of states. */
+    CHECK(fabs((before.weights - after.weights) -
+               2 * 8 * 7 * expert) < 1e3);
+    CHECK(fabs((before.gradients - after.gradients) -
+               4 * 8 * 7 * expert) < 1e3);
+    CHECK(fabs((before.states - after.states) - 12 * 8 * 7 * expert) < 1e3);
+    /* ZeRO divides experts over the ranks that hold the same ones: here 1. */
+    alone.zero = divided.zero = 1;
+    memory_of(&divided, &shape, 0, &after);
+    CHECK(after.states > 12 * 8 * expert);
+    memory_of(&alone, &shape, 0, &before);
+    CHECK(fabs(before.states - 12 * shape.parameters / 8) < 1e4);
+}
+
+TEST(expert_ranks_exchange_tokens_and_reduce_less)
+{
+    struct layout alone = layout_with(8, 1), divided = layout_with(1, 8);
+    struct passes before, after;
+    struct machine machine;
+    struct shape shape;
+    double guessed = 0;
+
+    open_model(&shape);
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
+    const struct cost one = {&machine, &shape, &alone};
+    const struct cost many = {&machine, &shape, &divided};
+
+    cost_block(&one, &before);
+    cost_block(&many, &after);
+    CHECK(before.pass[COST_F].seconds[CAUSE_EXPERT] == 0);
+    /* There and back: 2 of 2048 tokens x 2 choices x 1024 x 2 bytes. */
+    const double sent = 2048.0 * 2 * 1024 * 2;
+    const double each = cost_collective(&many, COLLECTIVE_ALL_TO_ALL,
+                                        group_of(&divided, CAUSE_EXPERT), sent,
+                                        &guessed);
+
+    CHECK(fabs(after.pass[COST_F].seconds[CAUSE_EXPERT] - 2 * each) < 1e-9);
+    CHECK(after.pass[COST_B].seconds[CAUSE_EXPERT] > 0);
+    /* As many FLOP, in larger products. */
+    CHECK(after.pass[COST_F].seconds[CAUSE_PRODUCT] <
+          before.pass[COST_F].seconds[CAUSE_PRODUCT]);
+    CHECK(data_group(&divided).ranks == 8);
+    CHECK(expert_data_group(&divided).ranks == 1);
+    CHECK(fabs(tail_experts(&many, 0) - tail_experts(&one, 0) / 8) < 1);
+    machine_free(&machine);
+}
+
+TEST(search_finds_expert_ranks)
+{
+    struct machine machine;
+    struct shape shape;
+    struct search search;
+    struct search_fixed fixed = {-1, -1, -1, -1, 4, -1, -1, -1, "", {0}};
+    bool seen = false;
+
+    open_model(&shape);
+    IS_OK(machine_open(&machine, &(struct machine_choice){.what = "h100"}));
+    struct search_request request = {
+        .machine = &machine, .shape = &shape, .as = AS_MEGATRON, .ranks = 16,
+        .per_node = 8, .batch = 64, .bits = 16, .max_memory = 8e10,
+        .top = 5};
+
+    IS_OK(search_run(&search, &request));
+    for (int i = 0; i < search.count; i++) {
+        const struct layout *l = &search.found[i].layout;
+
+        CHECK(layout_ranks(l) == 16 && shape.experts % l->expert == 0);
+        seen = seen || l->expert == 8;
+    }
+    CHECK(seen);
+    search_free(&search);
+    request.fixed = &fixed;
+    IS_OK(search_run(&search, &request));
+    for (int i = 0; i < search.count; i++)
+        CHECK(search.found[i].layout.expert == 4);
+    CHECK(search.count > 0);
+    search_free(&search);
+    machine_free(&machine);
+}
+
+TEST_MAIN(expert_ranks_divide_the_experts_alone,
+          expert_ranks_exchange_tokens_and_reduce_less,
+          search_finds_expert_ranks)
