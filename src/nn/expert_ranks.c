@@ -1,13 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expert_ranks.c - rows to the ranks that have the experts of a mixture, and
- * back. Source: Lepikhin et al. 2020 (GShard), arXiv:2006.16668, section 3.2
- * (experts on ranks that share the batch, all-to-all there and back).
- *
- *   send     F: choices to all; x of each choice goes   B: gradients come back
- *   return   F: y of each choice comes back             B: gate dy goes
- *
- * A row is copied, not added up, so nothing here rounds but gate dy, once, as
- * the product rounds it that has all experts. */
+/* expert_ranks.c - rows that go to the ranks that have the experts, and when.
+ * Source: Lepikhin et al. 2020 (GShard), arXiv:2006.16668, section 3.2 (experts
+ * on ranks that share the batch, all-to-all there and back). */
 #include "nn/expert_ranks.h"
 
 #include <string.h>
@@ -34,6 +28,22 @@ int64_t experts_rows_most(const struct program *p,
 
     if (!experts_are_spread(p)) return form->choices;
     return (int64_t)p->mesh.size[AXIS_EXPERT] * each;
+}
+
+/* Context ranks add up leaves of gradients in one order, but choose turns by
+ * tokens of their own: they have room for all. */
+int64_t experts_rows_bound(const struct program *p,
+                           const struct router_form *form)
+{
+    const int64_t most = experts_rows_most(p, form);
+    const double bound = p->regular.rows_bound * form->choices;
+    int64_t rows = 1;
+
+    if (bound == 0 || bound >= (double)most ||
+        p->mesh.size[AXIS_CONTEXT] > 1)
+        return most;
+    while ((double)rows < bound) rows++;
+    return rows;
 }
 
 status experts_check_ranks(const struct program *p,
@@ -64,57 +74,15 @@ status experts_check_ranks(const struct program *p,
 
 /* ---- who sends what ---- */
 
+static int ranks_of(const struct program *p)
+{
+    return p->mesh.size[AXIS_EXPERT];
+}
+
 static int64_t entries_of(const struct program *p,
                           const struct router_form *form)
 {
     return p->tokens * form->choices;
-}
-
-static int64_t rows_most(const struct program *p,
-                         const struct router_form *form)
-{
-    return p->tokens * experts_rows_most(p, form);
-}
-
-struct choice joined_of(struct run *run, const struct step *step)
-{
-    const struct program *p = run->program;
-    const struct tensor view = run_slot(run, step->second);
-    const int choices = step->set.experts.form.choices;
-    char *numbers = (char *)view.data +
-                    p->tokens * choices * dtype_bytes(program_real(p));
-
-    return (struct choice){
-        .chosen = (int32_t *)(void *)numbers, .choices = choices,
-        .tokens = p->tokens * p->mesh.size[AXIS_EXPERT]};
-}
-
-/* Rows of this rank's entries in the order of experts, and rows that this rank
- * has for its experts. */
-struct sending {
-    struct choice_lists held;   /* of this rank's experts, of all sources */
-    int64_t rows, sent;         /* here; of this rank's tokens */
-    struct choice_lists own;    /* of this rank's tokens, of all experts */
-    int32_t *tokens;            /* [sent] the token of each row that goes */
-    int32_t *arrival;           /* [rows] where a row lies as it arrives:
-                                 * source after source */
-    int32_t *order;             /* [rows] which row is the n-th to arrive */
-    int64_t *to, *from;         /* [ranks] rows for each, of each */
-    char *rest;                 /* scratch behind them */
-};
-
-static size_t sending_room(const struct program *p,
-                          const struct router_form *form)
-{
-    const size_t rows = (size_t)rows_most(p, form);
-    const size_t ranks = (size_t)p->mesh.size[AXIS_EXPERT];
-
-    return choice_lists_bytes((int64_t)ranks * entries_of(p, form),
-                              form->experts) +
-           choice_lists_bytes(entries_of(p, form), form->experts) +
-           arena_aligned((size_t)entries_of(p, form) * sizeof(int32_t)) +
-           2 * arena_aligned(rows * sizeof(int32_t)) +
-           3 * arena_aligned(ranks * sizeof(int64_t));
 }
 
 static void *take(char **at, size_t bytes)
@@ -125,73 +93,187 @@ static void *take(char **at, size_t bytes)
     return memory;
 }
 
-/* The ranks whose experts follow each other in `own`. */
-static void count_sent(const struct program *p, struct sending *r)
-{
-    const int ranks = p->mesh.size[AXIS_EXPERT];
-    const int each = r->own.groups.experts / ranks;
-    const int32_t *offsets = r->own.groups.offsets;
+enum { SENDING_ARRAYS = 6 }; /* of [sources] */
 
-    for (int i = 0; i < ranks; i++)
-        r->to[i] = offsets[(i + 1) * each] - offsets[i * each];
-    r->sent = offsets[r->own.groups.experts];
-    for (int64_t i = 0; i < r->sent; i++)
-        r->tokens[i] = r->own.groups.entries[i] / r->own.groups.choices;
+size_t sending_bytes(const struct program *p, const struct router_form *form)
+{
+    const size_t ranks = (size_t)ranks_of(p), number = sizeof(int32_t);
+    const size_t rows = (size_t)(p->tokens * experts_rows_bound(p, form));
+    const size_t entries = (size_t)entries_of(p, form);
+    const size_t experts = (size_t)form->experts;
+
+    return choice_lists_bytes((int64_t)(ranks * entries), form->experts) +
+           choice_lists_bytes((int64_t)entries, form->experts) +
+           arena_aligned(experts * ranks * number) +
+           arena_aligned((experts + 1) * number) +
+           2 * arena_aligned(rows * number) +
+           2 * arena_aligned(entries * number) +
+           SENDING_ARRAYS * arena_aligned(ranks * sizeof(int64_t));
+}
+
+static void count_pairs(struct sending *s)
+{
+    const struct program *p = s->run->program;
+    const int64_t entries = entries_of(p, &s->form);
+    const int ranks = ranks_of(p);
+
+    memset(s->counts, 0, (size_t)(s->form.experts * ranks) *
+                             sizeof *s->counts);
+    for (int64_t i = 0; i < entries * ranks; i++)
+        if (s->joined.chosen[i] >= 0)
+            s->counts[s->joined.chosen[i] * ranks + i / entries]++;
+}
+
+/* Before the first turn. */
+static void begin_turns(struct sending *s)
+{
+    const struct program *p = s->run->program;
+    const int held = experts_held(p, s->form.experts).count;
+
+    s->before = 0;
+    for (int i = 0; i < ranks_of(p); i++) {
+        s->ends[i] = s->to[i] = 0;
+        s->at[i] = s->own.groups.offsets[i * held];
+    }
+}
+
+void sending_begin(struct sending *s, struct run *run,
+                   const struct router_form *form, int32_t *joined)
+{
+    const struct program *p = run->program;
+    const int64_t entries = entries_of(p, form);
+    const size_t ranks = (size_t)ranks_of(p), number = sizeof(int32_t);
+    const size_t rows = (size_t)(p->tokens * experts_rows_bound(p, form));
+    const struct expert_span held = experts_held(p, form->experts);
+    const struct choice own = {
+        .chosen = joined + p->place.at[AXIS_EXPERT] * entries,
+        .tokens = p->tokens, .choices = form->choices};
+    int64_t **const arrays[SENDING_ARRAYS] = {&s->to, &s->from, &s->at,
+                                              &s->pairs, &s->ends, &s->next};
+    char *at = run->scratch;
+
+    *s = (struct sending){.run = run, .form = *form};
+    s->joined = (struct choice){.chosen = joined,
+                                .tokens = p->tokens * ranks_of(p),
+                                .choices = form->choices};
+    choice_lists_make(&s->joined, held.first, held.count, at, &s->held);
+    at += choice_lists_bytes((int64_t)ranks * entries, form->experts);
+    choice_lists_make(&own, 0, form->experts, at, &s->own);
+    at += choice_lists_bytes(entries, form->experts);
+    s->counts = take(&at, (size_t)form->experts * ranks * number);
+    s->offsets = take(&at, ((size_t)form->experts + 1) * number);
+    s->arrival = take(&at, rows * number);
+    s->order = take(&at, rows * number);
+    s->tokens = take(&at, (size_t)entries * number);
+    s->entries = take(&at, (size_t)entries * number);
+    for (int i = 0; i < SENDING_ARRAYS; i++)
+        *arrays[i] = take(&at, ranks * sizeof(int64_t));
+    CHECK(at == (char *)run->scratch + sending_bytes(p, form));
+    count_pairs(s);
+    begin_turns(s);
+}
+
+/* Where the turn of a holder ends that begins with a pair. */
+static int64_t turn_end(const struct sending *s, int holder, int64_t pair)
+{
+    const struct program *p = s->run->program;
+    const int64_t all = (int64_t)experts_held(p, s->form.experts).count *
+                        ranks_of(p);
+    const int64_t bound = p->tokens * experts_rows_bound(p, &s->form);
+    const int32_t *counts = s->counts + holder * all;
+    int64_t rows = 0;
+
+    while (pair < all && rows + counts[pair] <= bound) rows += counts[pair++];
+    return pair;
+}
+
+/* Rows of the turn that this rank sends to each holder. */
+static int64_t count_sent(struct sending *s)
+{
+    const struct program *p = s->run->program;
+    const int ranks = ranks_of(p), own = p->place.at[AXIS_EXPERT];
+    const int64_t all =
+        (int64_t)experts_held(p, s->form.experts).count * ranks;
+    int64_t sent = 0;
+
+    for (int h = 0; h < ranks; h++) {
+        s->at[h] += s->to[h];
+        s->to[h] = 0;
+        for (int64_t i = s->pairs[h]; i < s->ends[h]; i++)
+            if (i % ranks == own) s->to[h] += s->counts[h * all + i];
+        for (int64_t i = 0; i < s->to[h]; i++, sent++) {
+            s->entries[sent] = s->own.groups.entries[s->at[h] + i];
+            s->tokens[sent] = s->entries[sent] / s->form.choices;
+        }
+    }
+    return sent;
+}
+
+/* The lists of this rank's experts that have the turn's rows alone. */
+static void restrict_lists(const struct sending *s, struct turn *turn)
+{
+    const int held = s->held.groups.experts;
+    const int32_t *all = s->held.groups.offsets;
+    const int32_t first = (int32_t)s->before;
+    const int32_t last = (int32_t)(s->before + turn->rows);
+
+    turn->lists = s->held;
+    for (int e = 0; e <= held; e++) {
+        const int32_t at = all[e] < first ? first : all[e];
+
+        s->offsets[e] = (at > last ? last : at) - first;
+    }
+    turn->lists.groups.offsets = s->offsets;
+    turn->lists.groups.entries += first;
 }
 
 /* Each source sends the rows of an expert by position, one expert after the
- * other, so the n-th row of a source among those held is the n-th that comes of
- * it. */
-static void find_arrivals(const struct program *p, struct sending *r,
-                          int64_t entries, int64_t *next)
+ * other, so the n-th row of a source among those of a turn is the n-th that
+ * comes of it. */
+static void find_arrivals(struct sending *s, const struct turn *turn)
 {
-    const int ranks = p->mesh.size[AXIS_EXPERT];
+    const struct program *p = s->run->program;
+    const int64_t entries = entries_of(p, &s->form);
+    const int32_t *rows = turn->lists.groups.entries;
     int64_t before = 0;
 
-    memset(r->from, 0, (size_t)ranks * sizeof *r->from);
-    for (int64_t i = 0; i < r->rows; i++)
-        r->from[r->held.groups.entries[i] / entries]++;
-    for (int i = 0; i < ranks; i++) {
-        next[i] = before;
-        before += r->from[i];
+    for (int i = 0; i < ranks_of(p); i++) s->from[i] = 0;
+    for (int64_t i = 0; i < turn->rows; i++) s->from[rows[i] / entries]++;
+    for (int i = 0; i < ranks_of(p); i++) {
+        s->next[i] = before;
+        before += s->from[i];
     }
-    for (int64_t i = 0; i < r->rows; i++) {
-        const int64_t at = next[r->held.groups.entries[i] / entries]++;
+    for (int64_t i = 0; i < turn->rows; i++) {
+        const int64_t at = s->next[rows[i] / entries]++;
 
-        r->arrival[i] = (int32_t)at;
-        r->order[at] = (int32_t)i;
+        s->arrival[i] = (int32_t)at;
+        s->order[at] = (int32_t)i;
     }
 }
 
-static void sending_find(const struct step *step, struct run *run,
-                        const struct choice *joined, struct sending *r)
+bool sending_next(struct sending *s, struct turn *turn)
 {
-    const struct program *p = run->program;
-    const struct router_form *form = &step->set.experts.form;
-    const int64_t entries = entries_of(p, form);
-    const int ranks = p->mesh.size[AXIS_EXPERT];
-    const struct expert_span held = experts_held(p, form->experts);
-    const struct expert_span all = {0, form->experts};
-    const size_t bytes = (size_t)ranks * sizeof(int64_t);
-    struct choice own = *joined;
-    char *at = run->scratch;
+    const struct program *p = s->run->program;
+    const int ranks = ranks_of(p), own = p->place.at[AXIS_EXPERT];
+    const int64_t all =
+        (int64_t)experts_held(p, s->form.experts).count * ranks;
+    bool more = false;
 
-    own.tokens = p->tokens;
-    own.chosen += p->place.at[AXIS_EXPERT] * entries;
-    choice_lists_make(joined, held.first, held.count, at, &r->held);
-    at += choice_lists_bytes(ranks * entries, form->experts);
-    choice_lists_make(&own, all.first, all.count, at, &r->own);
-    at += choice_lists_bytes(entries, form->experts);
-    r->rows = r->held.groups.offsets[held.count];
-    CHECK(r->rows <= rows_most(p, form));
-    r->tokens = take(&at, (size_t)entries * sizeof *r->tokens);
-    r->arrival = take(&at, (size_t)rows_most(p, form) * sizeof *r->arrival);
-    r->order = take(&at, (size_t)rows_most(p, form) * sizeof *r->order);
-    r->to = take(&at, bytes);
-    r->from = take(&at, bytes);
-    count_sent(p, r);
-    find_arrivals(p, r, entries, take(&at, bytes));
-    r->rest = at;
+    for (int h = 0; h < ranks; h++) {
+        s->pairs[h] = s->ends[h];
+        s->ends[h] = turn_end(s, h, s->pairs[h]);
+        more |= s->pairs[h] < all;
+    }
+    if (!more) return false;
+    if (s->pairs[own] > 0) s->before += turn->rows;
+    *turn = (struct turn){.first = (int)s->pairs[own],
+                          .last = (int)s->ends[own]};
+    for (int64_t i = turn->first; i < turn->last; i++)
+        turn->rows += s->counts[own * all + i];
+    turn->sent = count_sent(s);
+    restrict_lists(s, turn);
+    find_arrivals(s, turn);
+    return true;
 }
 
 /* ---- messages ---- */
@@ -201,356 +283,64 @@ static struct tensor flat(struct tensor view)
     return tensor_1d(view.data, view.dtype, tensor_count(&view));
 }
 
-/* Rows of this rank's tokens to the experts (`goes`), or back. The bytes that
- * the choices say are counted beside those of the group (proof/audit.h). */
-static status swap_rows(struct run *run, struct sending *r, struct tensor mine,
-                        struct tensor theirs, bool goes)
+static void scale_counts(struct sending *s, int64_t width, bool up)
 {
-    const struct program *p = run->program;
-    const int ranks = p->mesh.size[AXIS_EXPERT];
-    const int rank = p->place.at[AXIS_EXPERT];
-    const int64_t width = mine.shape[1];
-    struct comm_call call = {.kind = COMM_ALL_TO_ALL,
-                             .algorithm = ALGORITHM_ORDERED};
+    for (int i = 0; i < ranks_of(s->run->program); i++) {
+        s->to[i] = up ? s->to[i] * width : s->to[i] / width;
+        s->from[i] = up ? s->from[i] * width : s->from[i] / width;
+    }
+}
+
+/* The calls and bytes that the choices say are counted beside those of the
+ * group (proof/audit.h). */
+status sending_swap(struct sending *s, struct tensor mine,
+                    struct tensor theirs, bool goes)
+{
+    struct run *run = s->run;
+    const int rank = run->program->place.at[AXIS_EXPERT];
+    const struct comm_call call = {
+        .kind = COMM_ALL_TO_ALL, .algorithm = ALGORITHM_ORDERED,
+        .in = flat(goes ? mine : theirs), .out = flat(goes ? theirs : mine),
+        .in_counts = goes ? s->to : s->from,
+        .out_counts = goes ? s->from : s->to};
     status result;
 
     CHECK(run->groups[AXIS_EXPERT] != NULL);
-    for (int i = 0; i < ranks; i++) {
-        r->to[i] *= width;
-        r->from[i] *= width;
-    }
-    call.in = flat(goes ? mine : theirs);
-    call.out = flat(goes ? theirs : mine);
-    call.in_counts = goes ? r->to : r->from;
-    call.out_counts = goes ? r->from : r->to;
-    for (int i = 0; i < ranks; i++)
+    scale_counts(s, mine.shape[1], true);
+    run->routed.calls++;
+    for (int i = 0; i < ranks_of(run->program); i++)
         if (i != rank)
-            run->routed += call.in_counts[i] * dtype_bytes(mine.dtype);
+            run->routed.bytes += call.in_counts[i] * dtype_bytes(mine.dtype);
     result = comm_run(run->groups[AXIS_EXPERT], &call);
-    for (int i = 0; i < ranks; i++) {
-        r->to[i] /= width;
-        r->from[i] /= width;
-    }
+    scale_counts(s, mine.shape[1], false);
     return result;
 }
 
-static const struct kernels *kernels_of(const struct run *run,
-                                        enum dtype dtype)
+void sending_place(const struct sending *s, struct tensor all,
+                   struct tensor mine)
 {
-    return dtype == program_real(run->program) ? run->real : run->kernels;
+    const size_t row =
+        (size_t)mine.shape[1] * (size_t)dtype_bytes(mine.dtype);
+    const char *from = mine.data;
+
+    for (int i = 0; i < ranks_of(s->run->program); i++) {
+        const size_t bytes = (size_t)s->to[i] * row;
+
+        memcpy((char *)all.data + (size_t)s->at[i] * row, from, bytes);
+        from += bytes;
+    }
 }
 
-/* out[i] = rows[index[i]]; index -1: +0. */
-static status pick(struct run *run, struct tensor out, struct tensor rows,
-                   const int32_t *index)
+status sending_pick(struct run *run, struct tensor out, struct tensor rows,
+                    const int32_t *index)
 {
+    const struct kernels *kernels =
+        out.dtype == program_real(run->program) ? run->real : run->kernels;
+
     if (out.shape[0] == 0) return OK;
-    if (rows.shape[0] == 0) { /* no token of this rank has an expert */
-        memset(out.data, 0, (size_t)tensor_count(&out) *
-                                (size_t)dtype_bytes(out.dtype));
-        return OK;
-    }
-    return kernels_of(run, out.dtype)->gather_rows(run->stream, out, false,
-                                                   rows, index);
-}
-
-/* Room for rows behind the lists: this rank's, and those that arrive. */
-struct travel { struct tensor mine, theirs; char *rest; };
-
-static struct travel travel_of(const struct sending *r, enum dtype dtype,
-                               int64_t width)
-{
-    char *at = r->rest;
-    const size_t row = (size_t)(width * dtype_bytes(dtype));
-    struct travel t;
-
-    t.mine = tensor_2d(take(&at, (size_t)r->sent * row), dtype, r->sent,
-                       width);
-    t.theirs = tensor_2d(take(&at, (size_t)r->rows * row), dtype, r->rows,
-                         width);
-    t.rest = at;
-    return t;
-}
-
-static size_t travel_room(const struct program *p,
-                          const struct router_form *form, int64_t width)
-{
-    const size_t row = (size_t)(width * dtype_bytes(program_real(p)));
-
-    return arena_aligned((size_t)entries_of(p, form) * row) +
-           arena_aligned((size_t)rows_most(p, form) * row);
-}
-
-/* Those of the rows of a slot that exist under the routing of now. */
-static struct tensor held_rows(const struct sending *r, struct tensor view,
-                               int64_t width)
-{
-    return tensor_rows(choice_rows(view, width), 0, r->rows);
-}
-
-static status rows_go(struct run *run, struct sending *r, struct travel *t,
-                      struct tensor to)
-{
-    TRY(swap_rows(run, r, t->mine, t->theirs, true));
-    return pick(run, to, t->theirs, r->arrival);
-}
-
-static status rows_return(struct run *run, struct sending *r, struct travel *t,
-                          struct tensor from)
-{
-    TRY(pick(run, t->theirs, from, r->order));
-    return swap_rows(run, r, t->mine, t->theirs, false);
-}
-
-/* ---- send ---- */
-
-/* Gates and numbers of this rank's tokens, and the numbers of all. */
-static status join_choices(const struct step *step, struct run *run)
-{
-    const struct program *p = run->program;
-    const struct choice own = choice_of(run, step, step->second);
-    const struct tensor view = run_slot(run, step->aux);
-    const int64_t entries = own.tokens * own.choices;
-    const size_t gates = (size_t)(entries * dtype_bytes(program_real(p)));
-    const struct comm_call call = {
-        .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
-        .in = tensor_1d(own.chosen, DTYPE_I32, entries),
-        .out = tensor_1d((char *)view.data + gates, DTYPE_I32,
-                         entries * p->mesh.size[AXIS_EXPERT])};
-
-    memcpy(view.data, own.gates.data, gates);
-    return comm_run(run->groups[AXIS_EXPERT], &call);
-}
-
-/* The step as those behind it see it: the choices of all are the second. */
-static struct step joined_step(const struct step *step)
-{
-    struct step joined = *step;
-
-    joined.second = step->aux;
-    return joined;
-}
-
-static status send_forward(const struct step *step, struct run *run)
-{
-    const struct step with = joined_step(step);
-    const struct tensor x = run_slot(run, step->input);
-    struct sending r;
-
-    TRY(join_choices(step, run));
-    const struct choice joined = joined_of(run, &with);
-
-    sending_find(step, run, &joined, &r);
-    struct travel t = travel_of(&r, x.dtype, x.shape[1]);
-
-    TRY(pick(run, t.mine, x, r.tokens));
-    return rows_go(run, &r, &t,
-                   held_rows(&r, run_slot(run, step->output), x.shape[1]));
-}
-
-/* Tensor ranks have parts of each row's sum: rows stay apart until they are
- * added (dispatch.c). */
-static status send_backward(const struct step *step, struct run *run)
-{
-    const struct program *p = run->program;
-    const struct step with = joined_step(step);
-    const struct tensor dx = run_gradient(run, step->input);
-    const int64_t width = p->slots[step->input].width;
-    const struct choice joined = joined_of(run, &with);
-    const struct tensor from = run_gradient(run, step->output);
-    struct sending r;
-
-    sending_find(step, run, &joined, &r);
-    struct travel t = travel_of(&r, from.dtype, width);
-
-    TRY(rows_return(run, &r, &t, held_rows(&r, from, width)));
-    if (program_tensor_ranks(p) > 1) {
-        CHECK(!run->event->adds);
-        return pick(run, choice_rows(dx, width), t.mine, r.own.places);
-    }
-    const struct experts_combine combine = {
-        .y = dx, .rows = t.mine, .places = r.own.places,
-        .numbers = joined.chosen + p->place.at[AXIS_EXPERT] *
-                                       entries_of(p, &step->set.experts.form),
-        .choices = joined.choices, .leaf_experts = step->set.experts.leaf,
-        .left = run->event->adds ? &dx : NULL};
-
-    return run->kernels->experts_combine(run->stream, &combine);
-}
-
-static int64_t row_width(const struct step *step, const struct program *p)
-{
-    const bool sends = step->aux >= 0;
-
-    return sends ? p->slots[step->input].width
-                 : p->slots[step->output].width /
-                       step->set.experts.form.choices;
-}
-
-static struct step_cost rows_cost(const struct step *step,
-                                  const struct program *p)
-{
-    const int ranks = p->mesh.size[AXIS_EXPERT];
-    const double bytes =
-        (double)(entries_of(p, &step->set.experts.form) *
-                 row_width(step, p) * dtype_bytes(p->dtype));
-
-    return (struct step_cost){.bytes_moved = 4 * bytes,
-                              .bytes_sent = bytes * (ranks - 1) / ranks};
-}
-
-static size_t rows_scratch(const struct step *step, const struct program *p)
-{
-    const struct router_form *form = &step->set.experts.form;
-    const size_t entries = (size_t)entries_of(p, form);
-
-    return sending_room(p, form) + travel_room(p, form, row_width(step, p)) +
-           arena_aligned(entries * (size_t)dtype_bytes(program_real(p)));
-}
-
-/* How many bytes go follows from the choices; here, with equal shares. */
-static void rows_exchange(const struct step *step, const struct program *p,
-                          enum dtype dtype, struct layer_exchanges *out)
-{
-    const int64_t ranks = p->mesh.size[AXIS_EXPERT];
-
-    layer_exchanges_add(out, p, (struct layer_exchange){
-        .axis = AXIS_EXPERT, .what = "rows of experts",
-        .kind = COMM_ALL_TO_ALL, .calls = 1, .routed = true,
-        .bytes = entries_of(p, &step->set.experts.form) * (ranks - 1) / ranks *
-                 row_width(step, p) * dtype_bytes(dtype)});
-}
-
-static void send_exchanges(const struct step *step, const struct program *p,
-                           const struct exchange_case *at,
-                           struct layer_exchanges *out)
-{
-    const int64_t ranks = p->mesh.size[AXIS_EXPERT];
-    const int64_t entries = entries_of(p, &step->set.experts.form);
-
-    if (exchange_forward(at)) {
-        layer_exchanges_add(out, p, (struct layer_exchange){
-            .axis = AXIS_EXPERT, .kind = COMM_ALL_GATHER,
-            .what = "choices of tokens", .calls = 1,
-            .bytes = entries * (ranks - 1) * (int64_t)sizeof(int32_t)});
-        rows_exchange(step, p, program_slot_dtype(p, step->input), out);
-    } else if (exchange_backward(at)) {
-        rows_exchange(step, p, program_gradient_dtype(p, step->output), out);
-    }
-}
-
-static const struct layer layer_send = {
-    .name = "send_rows", .kind = LAYER_RELAYOUT, .forward = send_forward,
-    .backward_input = send_backward, .cost = rows_cost,
-    .scratch = rows_scratch, .exchanges = send_exchanges,
-    .keeps_aux_for_b = true};
-
-slot expert_ranks_send(struct program *p, slot x, slot choice,
-                       const struct experts_spec *spec, slot *joined)
-{
-    const int words =
-        dtype_bytes(program_real(p)) / (int)sizeof(int32_t);
-    const int step = program_add_step(p, &layer_send, x);
-    const slot output = program_add_slot(
-        p, layer_send.name,
-        x < 0 ? 0 : p->slots[x].width * experts_rows_most(p, &spec->form),
-        false);
-    const slot aux = program_add_slot(
-        p, "joined choices",
-        (int64_t)spec->form.choices * (words + p->mesh.size[AXIS_EXPERT]),
-        true);
-
-    if (p->error != OK) return -1;
-    p->steps[step].second = choice;
-    p->steps[step].output = output;
-    p->steps[step].aux = aux;
-    p->steps[step].set.experts.form = spec->form;
-    p->steps[step].set.experts.leaf = spec->leaf;
-    p->slots[output].layout = p->slots[aux].layout = p->slots[x].layout;
-    p->slots[output].gathered = program_tensor_ranks(p) > 1;
-    p->slots[aux].integer = true;
-    *joined = aux;
-    return output;
-}
-
-/* ---- return ---- */
-
-static status return_forward(const struct step *step, struct run *run)
-{
-    const struct tensor y = run_slot(run, step->output);
-    const int64_t width = row_width(step, run->program);
-    const struct choice joined = joined_of(run, step);
-    struct sending r;
-
-    sending_find(step, run, &joined, &r);
-    struct travel t = travel_of(&r, y.dtype, width);
-
-    TRY(rows_return(run, &r, &t,
-                    held_rows(&r, run_slot(run, step->input), width)));
-    return pick(run, choice_rows(y, width), t.mine, r.own.places);
-}
-
-/* gate dy of each row that goes. */
-static status scale_rows(struct run *run, const struct sending *r,
-                         const struct travel *t, struct tensor dy,
-                         const struct step *step)
-{
-    const int bytes = dtype_bytes(program_real(run->program));
-    const char *gates = run_slot(run, step->second).data;
-    const struct experts_combine call = {
-        .y = t->mine, .rows = dy, .places = r->tokens, .numbers = r->tokens,
-        .gates = t->rest, .choices = 1, .leaf_experts = 1};
-
-    for (int64_t i = 0; i < r->sent; i++)
-        memcpy(t->rest + i * bytes, gates + r->own.groups.entries[i] * bytes,
-               (size_t)bytes);
-    if (r->sent == 0) return OK;
-    return run->kernels->experts_combine(run->stream, &call);
-}
-
-static status return_backward(const struct step *step, struct run *run)
-{
-    const struct tensor dy = run_gradient(run, step->output);
-    const struct tensor to = run_gradient(run, step->input);
-    const int64_t width = row_width(step, run->program);
-    const struct choice joined = joined_of(run, step);
-    struct sending r;
-
-    CHECK(!run->event->adds);
-    sending_find(step, run, &joined, &r);
-    struct travel t = travel_of(&r, dy.dtype, width);
-
-    TRY(scale_rows(run, &r, &t, dy, step));
-    return rows_go(run, &r, &t, held_rows(&r, to, width));
-}
-
-static void return_exchanges(const struct step *step, const struct program *p,
-                             const struct exchange_case *at,
-                             struct layer_exchanges *out)
-{
-    if (exchange_forward(at))
-        rows_exchange(step, p, program_slot_dtype(p, step->output), out);
-    else if (exchange_backward(at))
-        rows_exchange(step, p, program_gradient_dtype(p, step->output), out);
-}
-
-static const struct layer layer_return = {
-    .name = "return_rows", .kind = LAYER_RELAYOUT, .forward = return_forward,
-    .backward_input = return_backward, .cost = rows_cost,
-    .scratch = rows_scratch, .exchanges = return_exchanges};
-
-slot expert_ranks_return(struct program *p, slot rows, slot joined,
-                         const struct experts_spec *spec)
-{
-    const int step = program_add_step(p, &layer_return, rows);
-    const slot output = program_add_slot(
-        p, layer_return.name, spec->down.rows * spec->form.choices, false);
-
-    if (p->error != OK) return -1;
-    p->steps[step].second = joined;
-    p->steps[step].output = output;
-    p->steps[step].set.experts.form = spec->form;
-    p->slots[output].layout = p->slots[rows].layout;
-    p->slots[output].gradient_width = spec->down.rows;
-    return output;
+    if (rows.shape[0] > 0)
+        return kernels->gather_rows(run->stream, out, false, rows, index);
+    memset(out.data, 0, (size_t)tensor_count(&out) *
+                            (size_t)dtype_bytes(out.dtype));
+    return OK; /* no token of this rank has an expert */
 }

@@ -6,13 +6,14 @@
  *   rank 1  tokens of rank 1 ─┴ choice, and ───┴─ experts 4 to 7
  *                               back
  *
- * A rank gathers the choices of all of them (the sources), so each knows who
- * sends what. A row goes to the rank that has its expert; there rows lie expert
- * after expert, those of an expert source after source, as if one rank had all
- * the tokens.
+ * A rank has the choices of all of them (the sources), so each knows who sends
+ * what. A row goes to the rank that has its expert; there rows lie expert after
+ * expert, those of an expert source after source, as if one rank had all the
+ * tokens.
  *
- *   slot of joined choices   [tokens, choices] gates of this rank's tokens,
- *                            real; then [sources, tokens, choices] experts */
+ * A rank has room for `bound` rows. Where more come they go in turns: each has
+ * as many pairs of an expert and a source, in this order, as there is room for;
+ * one pair has no more rows than a source has tokens. */
 #ifndef LOCKSTEP_NN_EXPERT_RANKS_H
 #define LOCKSTEP_NN_EXPERT_RANKS_H
 
@@ -23,23 +24,67 @@ bool experts_are_spread(const struct program *p);
 /* Those of `experts` that this rank has. */
 struct expert_span { int first, count; };
 struct expert_span experts_held(const struct program *p, int experts);
-/* Rows that this rank may get of a token of each source together, under any
- * routing. */
+/* Rows for which this rank has room, for each token of a source; all that can
+ * come under any routing. */
+int64_t experts_rows_bound(const struct program *p,
+                           const struct router_form *form);
 int64_t experts_rows_most(const struct program *p,
                           const struct router_form *form);
 /* ERR_CONFIG: the experts or the leaves of the batch cannot be divided so. */
 status experts_check_ranks(const struct program *p,
                            const struct router_form *form);
 
-/* The choices of all sources, as one rank would have them; gates: none. */
-struct choice joined_of(struct run *run, const struct step *step);
-/* Rows of x [tokens, width] to the ranks that have the experts. *joined: the
- * choices of all. */
-slot expert_ranks_send(struct program *p, slot x, slot choice,
-                       const struct experts_spec *spec, slot *joined);
-/* Rows back to the ranks of their tokens, in the order of tokens and
- * choices. */
-slot expert_ranks_return(struct program *p, slot rows, slot joined,
-                         const struct experts_spec *spec);
+/* One turn: its lists are those of the experts of this rank, restricted to the
+ * pairs [first, last) of an expert and a source. */
+struct turn {
+    struct choice_lists lists;
+    int first, last;
+    int64_t rows, sent;   /* that come; that this rank sends */
+};
+
+/* The rows that ranks send in a micro-batch, in scratch. Arrays of
+ * [sources]. */
+struct sending {
+    struct run *run;
+    struct router_form form;
+    struct choice joined;       /* of all sources; no gates */
+    struct choice_lists held;   /* of this rank's experts, of all sources */
+    struct choice_lists own;    /* of this rank's tokens, of all experts */
+    int32_t *counts;            /* [experts][sources] rows */
+    int32_t *offsets;           /* [held + 1] of a turn */
+    int32_t *arrival;           /* [rows] where a row of the turn lies as it
+                                 * arrives: source after source */
+    int32_t *order;             /* [rows] which row is the n-th to arrive */
+    int32_t *tokens, *entries;  /* [sent] of each row that goes in the turn */
+    int64_t *to, *from;         /* rows of the turn for each, of each */
+    int64_t *at;                /* where those for each begin in `own` */
+    int64_t *pairs, *ends;      /* where each holder's turn begins and ends */
+    int64_t *next;
+    int64_t before;             /* rows of this rank's turns before */
+};
+
+size_t sending_bytes(const struct program *p, const struct router_form *form);
+/* joined: [sources, tokens, choices] experts. */
+void sending_begin(struct sending *s, struct run *run,
+                   const struct router_form *form, int32_t *joined);
+/* The next turn; the first one is there in any case. */
+bool sending_next(struct sending *s, struct turn *turn);
+/* mine [sent, width] of this rank's tokens to the experts, theirs [rows, width]
+ * as they arrive (`goes`); or back. */
+status sending_swap(struct sending *s, struct tensor mine,
+                    struct tensor theirs, bool goes);
+/* Rows of the turn that came back: where they belong among all that this rank
+ * sends, in the order of `own`. */
+void sending_place(const struct sending *s, struct tensor all,
+                   struct tensor mine);
+/* out[i] = rows[index[i]]; index -1: +0. */
+status sending_pick(struct run *run, struct tensor out, struct tensor rows,
+                    const int32_t *index);
+
+/* The experts of this rank, and what goes to them and comes back: a row for
+ * each choice, in the order of tokens and choices; sums over tensor ranks where
+ * there are several (spread.c). */
+slot spread_experts(struct program *p, slot x, slot choice,
+                    const struct experts_spec *spec);
 
 #endif

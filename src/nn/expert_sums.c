@@ -1,13 +1,50 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expert_sums.c - gradients of the matrices of experts: sums over the tokens
- * that chose each, of this rank, or of all sources one after the other. */
+/* expert_sums.c - the matrices of experts. Their gradients are sums over the
+ * tokens that chose each, of this rank, or of all sources one after the
+ * other. */
 #include "nn/expert_sums.h"
+
+#include "nn/expert_ranks.h"
+
+struct tensor weights_of(const struct step *step, struct run *run)
+{
+    struct tensor all = run_weight(run, step, 0);
+    const char *first = all.data;
+    struct step other = *step;
+    int64_t bytes = 0;
+
+    for (int i = 1; i < step->each; i++) {
+        other.param[0] = step->param[0] + i;
+        const struct tensor one = run_weight(run, &other, 0);
+
+        if (i == 1) bytes = (const char *)one.data - first;
+        CHECK((const char *)one.data - first == i * bytes);
+    }
+    const struct tensor matrix = all;
+
+    all = tensor_3d(matrix.data, matrix.dtype, step->each, matrix.shape[0],
+                    matrix.shape[1]);
+    if (step->each > 1) all.stride[0] = bytes / dtype_bytes(matrix.dtype);
+    return all;
+}
+
+struct tensor transposed(struct tensor all)
+{
+    const struct tensor from = all;
+
+    all.shape[1] = from.shape[2];
+    all.shape[2] = from.shape[1];
+    all.stride[1] = from.stride[2];
+    all.stride[2] = from.stride[1];
+    return all;
+}
 
 /* Experts [first, first + count) whose sums lie at equal distances. */
 struct expert_run {
     struct gradient_target target; /* of the first */
     int64_t stride;                /* elements */
     int first, count;
+    int end;                       /* of the experts that are asked for */
 };
 
 static bool begin_one(struct run *run, const struct step *step, int expert,
@@ -29,14 +66,14 @@ static bool next_run(struct run *run, const struct step *step,
     int at = r->first + r->count;
     struct gradient_target target;
 
-    while (at < step->each &&
+    while (at < r->end &&
            !begin_one(run, step, at, piece, sum, &r->target))
         at++;
-    if (at >= step->each) return false;
+    if (at >= r->end) return false;
     r->first = at;
     r->count = 1;
     r->stride = 0;
-    for (at++; at < step->each; at++, r->count++) {
+    for (at++; at < r->end; at++, r->count++) {
         if (!begin_one(run, step, at, piece, sum, &target)) break;
         const int64_t away =
             ((const char *)target.c.data - (const char *)r->target.c.data) /
@@ -71,11 +108,15 @@ static struct expert_rows rows_from(struct expert_rows rows, int64_t row)
     return rows;
 }
 
+/* Experts of one source. */
+struct expert_range { int first, end; };
+
 static status sum_gradient(struct run *run, const struct step *step,
                            const struct expert_operands *of,
-                           const struct piece *piece, int sum)
+                           const struct piece *piece, int sum,
+                           struct expert_range range)
 {
-    struct expert_run r = {0};
+    struct expert_run r = {.first = range.first, .end = range.end};
 
     while (next_run(run, step, piece, sum, &r)) {
         const struct sum_order order = order_of(run, piece, r.target.only);
@@ -97,7 +138,8 @@ static status sum_gradient(struct run *run, const struct step *step,
 }
 
 static status source_weight(const struct step *step, struct run *run,
-                            const struct expert_operands *of)
+                            const struct expert_operands *of,
+                            struct expert_range range)
 {
     struct gradients *g = run->gradients;
     struct piece_cursor cursor = {0};
@@ -107,8 +149,9 @@ static status source_weight(const struct step *step, struct run *run,
         const int sums = gradient_sums(g, step->stream[0], &piece);
 
         for (int i = 0; i < sums; i++) {
-            TRY(sum_gradient(run, step, of, &piece, i));
-            for (int e = 0; e < step->each; e++)
+            if (range.first == range.end) break;
+            TRY(sum_gradient(run, step, of, &piece, i, range));
+            for (int e = range.first; e < range.end; e++)
                 if (gradient_made(run->program, step->stream[0] + e))
                     TRY(gradient_end(g, step->stream[0] + e, i));
         }
@@ -116,15 +159,53 @@ static status source_weight(const struct step *step, struct run *run,
     return OK;
 }
 
+/* The first expert of the source in the pairs from `pair` on. */
+static int first_expert(int pair, int source, int sources)
+{
+    return pair <= source ? 0 : (pair - source + sources - 1) / sources;
+}
+
 status experts_weight(const struct step *step, struct run *run,
-                             const struct expert_operands *of)
+                      const struct expert_operands *of)
 {
     const int sources = run->program->streams[step->stream[0]].sources;
+    const int last = of->last > 0 ? of->last : step->each * sources;
 
     for (int i = 0; i < sources; i++) {
         gradients_from(run->gradients, i);
-        TRY(source_weight(step, run, of));
+        TRY(source_weight(step, run, of, (struct expert_range){
+                              first_expert(of->first, i, sources),
+                              first_expert(last, i, sources)}));
     }
     gradients_from(run->gradients, 0);
     return OK;
+}
+
+/* ---- building ---- */
+
+void experts_params(struct program *p, int step, int which,
+                    const struct param_spec *spec, int experts)
+{
+    const struct expert_span held = experts_held(p, experts);
+    int first[2] = {-1, -1};
+
+    for (int i = 0; i < experts && p->error == OK; i++) {
+        struct param_spec one = *spec;
+
+        one.expert = i + 1;
+        one.spread = experts_are_spread(p);
+        if (i < held.first || i >= held.first + held.count) {
+            p->error = param_skip(&p->params, &one);
+            continue;
+        }
+        program_add_param(p, step, which, &one);
+        if (p->error != OK) return;
+        if (i == held.first) {
+            first[0] = p->steps[step].param[which];
+            first[1] = p->steps[step].stream[which];
+        }
+    }
+    p->steps[step].param[which] = first[0];
+    p->steps[step].stream[which] = first[1];
+    p->steps[step].each = held.count;
 }

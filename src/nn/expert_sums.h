@@ -1,16 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* expert_sums.h - gradients of the matrices of experts. */
+/* expert_sums.h - the matrices of experts: as one operand, their gradients, and
+ * their place in the program. */
 #ifndef LOCKSTEP_NN_EXPERT_SUMS_H
 #define LOCKSTEP_NN_EXPERT_SUMS_H
 
 #include "nn/choice.h"
 
+/* All matrices of the step's first parameter [experts, rows, cols], which lie
+ * at equal distances; the same transposed. */
+struct tensor weights_of(const struct step *step, struct run *run);
+struct tensor transposed(struct tensor all);
+
 struct expert_operands {
     const struct choice_lists *lists;
     struct expert_rows a, b;
+    int first, last;      /* pairs of an expert and a source, [expert][source],
+                           * that are summed; 0, 0: all */
 };
 /* W of a step with a matrix of each expert: the sum of a (row) b (row). */
 status experts_weight(const struct step *step, struct run *run,
                       const struct expert_operands *of);
+
+/* A parameter `which` of each expert that this rank has. */
+void experts_params(struct program *p, int step, int which,
+                    const struct param_spec *spec, int experts);
 
 #endif

@@ -29,8 +29,7 @@ static const struct router_form *form_of(const struct step *step)
 /* Room for the lists of a product's rows. */
 static size_t lists_bytes(const struct step *step, const struct program *p)
 {
-    return choice_lists_bytes(p->mesh.size[AXIS_EXPERT] * p->tokens *
-                                  form_of(step)->choices,
+    return choice_lists_bytes(p->tokens * form_of(step)->choices,
                               form_of(step)->experts);
 }
 
@@ -40,51 +39,11 @@ static void *behind_lists(const struct step *step, const struct run *run)
     return (char *)run->scratch + lists_bytes(step, run->program);
 }
 
-/* The rows of the experts that this rank has: all of them, or some, then for
- * the tokens of all sources. */
 static void make_lists(const struct step *step, struct run *run,
                        struct choice *choice, struct choice_lists *lists)
 {
-    const struct program *p = run->program;
-    const struct expert_span held = experts_held(p, form_of(step)->experts);
-
-    *choice = experts_are_spread(p) ? joined_of(run, step)
-                                    : choice_of(run, step, step->second);
-    choice_lists_make(choice, held.first, held.count, run->scratch, lists);
-}
-
-/* All experts' matrices [experts, rows, cols], which lie at equal distances. */
-static struct tensor weights_of(const struct step *step, struct run *run)
-{
-    struct tensor all = run_weight(run, step, 0);
-    const char *first = all.data;
-    struct step other = *step;
-    int64_t bytes = 0;
-
-    for (int i = 1; i < step->each; i++) {
-        other.param[0] = step->param[0] + i;
-        const struct tensor one = run_weight(run, &other, 0);
-
-        if (i == 1) bytes = (const char *)one.data - first;
-        CHECK((const char *)one.data - first == i * bytes);
-    }
-    const struct tensor matrix = all;
-
-    all = tensor_3d(matrix.data, matrix.dtype, step->each, matrix.shape[0],
-                    matrix.shape[1]);
-    if (step->each > 1) all.stride[0] = bytes / dtype_bytes(matrix.dtype);
-    return all;
-}
-
-static struct tensor transposed(struct tensor all)
-{
-    const struct tensor from = all;
-
-    all.shape[1] = from.shape[2];
-    all.shape[2] = from.shape[1];
-    all.stride[1] = from.stride[2];
-    all.stride[2] = from.stride[1];
-    return all;
+    *choice = choice_of(run, step, step->second);
+    choice_lists_make(choice, 0, form_of(step)->experts, run->scratch, lists);
 }
 
 /* Whether tensor ranks share the experts: rows that are sums over them lie in
@@ -104,17 +63,6 @@ static status to_entries(struct run *run, struct tensor out,
 
 /* ---- up: rows of tokens ---- */
 
-/* x of tokens; where ranks divide the experts, of rows that were sent. */
-static struct expert_rows up_rows(const struct step *step, struct run *run)
-{
-    const struct tensor x = run_slot(run, step->input);
-
-    if (!experts_are_spread(run->program))
-        return (struct expert_rows){.matrix = x, .gathered = true};
-    return (struct expert_rows){
-        .matrix = choice_rows(x, first_param(run, step)->cols)};
-}
-
 static status up_forward(const struct step *step, struct run *run)
 {
     const struct param *param = first_param(run, step);
@@ -124,7 +72,7 @@ static status up_forward(const struct step *step, struct run *run)
     struct experts_product call = {
         .groups = &lists.groups,
         .c = choice_rows(run_slot(run, step->output), param->rows),
-        .a = up_rows(step, run),
+        .a = {.matrix = run_slot(run, step->input), .gathered = true},
         .b = transposed(weights_of(step, run)), .order = &order};
 
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
@@ -146,11 +94,6 @@ static status up_backward(const struct step *step, struct run *run)
         .b = weights_of(step, run), .order = &order};
 
     make_lists(step, run, &choice, &lists);
-    if (experts_are_spread(run->program)) {
-        CHECK(!run->event->adds);
-        call.c = choice_rows(dx, param->cols);
-        return run->kernels->experts_product(run->stream, &call);
-    }
     call.c = tensor_2d(behind_lists(step, run), dx.dtype,
                        choice.tokens * choice.choices, param->cols);
     TRY(run->kernels->experts_product(run->stream, &call));
@@ -176,7 +119,7 @@ static status up_weight(const struct step *step, struct run *run)
         .lists = &lists,
         .a = {.matrix = choice_rows(run_gradient(run, step->output),
                                     param->rows)},
-        .b = up_rows(step, run)};
+        .b = {.matrix = run_slot(run, step->input), .gathered = true}};
 
     TRY(overlap_wait_all(run, run_slot(run, step->input)));
     make_lists(step, run, &choice, &lists);
@@ -184,27 +127,6 @@ static status up_weight(const struct step *step, struct run *run)
 }
 
 /* ---- down: rows of rows ---- */
-
-/* The gradient of rows: gate dy; where ranks divide the experts, it was sent
- * so. */
-static struct expert_rows down_gradient(const struct step *step,
-                                        struct run *run,
-                                        const struct choice *choice)
-{
-    const struct tensor dy = run_gradient(run, step->output);
-
-    if (!experts_are_spread(run->program))
-        return (struct expert_rows){.matrix = dy, .gathered = true,
-                                    .scales = choice->gates.data};
-    return (struct expert_rows){
-        .matrix = choice_rows(dy, first_param(run, step)->rows)};
-}
-
-/* Whether rows leave the order of groups here. */
-static bool by_entries(const struct run *run)
-{
-    return is_shared(run) && !experts_are_spread(run->program);
-}
 
 static status down_forward(const struct step *step, struct run *run)
 {
@@ -220,9 +142,9 @@ static status down_forward(const struct step *step, struct run *run)
         .b = transposed(weights_of(step, run)), .order = &order};
 
     make_lists(step, run, &choice, &lists);
-    if (by_entries(run)) call.c.data = behind_lists(step, run);
+    if (is_shared(run)) call.c.data = behind_lists(step, run);
     TRY(run->kernels->experts_product(run->stream, &call));
-    return by_entries(run) ? to_entries(run, rows, call.c, &lists) : OK;
+    return is_shared(run) ? to_entries(run, rows, call.c, &lists) : OK;
 }
 
 static status down_backward(const struct step *step, struct run *run)
@@ -234,11 +156,12 @@ static status down_backward(const struct step *step, struct run *run)
     struct experts_product call = {
         .groups = &lists.groups,
         .c = choice_rows(run_gradient(run, step->input), param->cols),
+        .a = {.matrix = run_gradient(run, step->output), .gathered = true},
         .b = weights_of(step, run), .order = &order};
 
     CHECK(!run->event->adds);
     make_lists(step, run, &choice, &lists);
-    call.a = down_gradient(step, run, &choice);
+    call.a.scales = choice.gates.data;
     return run->kernels->experts_product(run->stream, &call);
 }
 
@@ -249,11 +172,12 @@ static status down_weight(const struct step *step, struct run *run)
     struct choice choice;
     struct expert_operands of = {
         .lists = &lists,
+        .a = {.matrix = run_gradient(run, step->output), .gathered = true},
         .b = {.matrix = choice_rows(run_slot(run, step->input),
                                     param->cols)}};
 
     make_lists(step, run, &choice, &lists);
-    of.a = down_gradient(step, run, &choice);
+    of.a.scales = choice.gates.data;
     return experts_weight(step, run, &of);
 }
 
@@ -272,7 +196,6 @@ static struct step_cost product_cost(const struct step *step,
 
 static size_t up_scratch(const struct step *step, const struct program *p)
 {
-    if (experts_are_spread(p)) return lists_bytes(step, p);
     return lists_bytes(step, p) +
            (size_t)(p->tokens * form_of(step)->choices *
                     p->params.items[step->param[0]].cols *
@@ -285,7 +208,7 @@ static size_t down_scratch(const struct step *step, const struct program *p)
                                  dtype_bytes(program_real(p)));
 
     return lists_bytes(step, p) +
-           (program_tensor_ranks(p) > 1 && !experts_are_spread(p) ? rows : 0);
+           (program_tensor_ranks(p) > 1 ? rows : 0);
 }
 
 static const struct layer layer_up = {
@@ -304,26 +227,7 @@ static const struct layer layer_down = {
 
 static int64_t gate_width(const struct step *step, const struct program *p)
 {
-    return p->slots[step->output].width / experts_rows_most(p, form_of(step));
-}
-
-/* Rows that exist: as many as choices, or, where they were sent, those of the
- * experts held. */
-static struct tensor rows_made(const struct step *step, struct run *run,
-                               struct tensor view, int64_t width)
-{
-    const struct program *p = run->program;
-    const struct tensor rows = choice_rows(view, width);
-    const struct expert_span held = experts_held(p, form_of(step)->experts);
-    int64_t count = 0;
-
-    if (!experts_are_spread(p)) return rows;
-    const struct choice joined = joined_of(run, step);
-
-    for (int64_t i = 0; i < joined.tokens * joined.choices; i++)
-        count += joined.chosen[i] >= held.first &&
-                 joined.chosen[i] < held.first + held.count;
-    return tensor_rows(rows, 0, count);
+    return p->slots[step->output].width / form_of(step)->choices;
 }
 
 static status gate_forward(const struct step *step, struct run *run)
@@ -331,9 +235,8 @@ static status gate_forward(const struct step *step, struct run *run)
     const int64_t width = gate_width(step, run->program);
 
     return run->kernels->swiglu_forward(
-        run->stream,
-        rows_made(step, run, run_slot(run, step->output), width),
-        rows_made(step, run, run_slot(run, step->input), 2 * width));
+        run->stream, choice_rows(run_slot(run, step->output), width),
+        choice_rows(run_slot(run, step->input), 2 * width));
 }
 
 static status gate_backward(const struct step *step, struct run *run)
@@ -342,10 +245,9 @@ static status gate_backward(const struct step *step, struct run *run)
 
     CHECK(!run->event->adds);
     return run->kernels->swiglu_backward(
-        run->stream,
-        rows_made(step, run, run_gradient(run, step->input), 2 * width),
-        rows_made(step, run, run_gradient(run, step->output), width),
-        rows_made(step, run, run_slot(run, step->input), 2 * width));
+        run->stream, choice_rows(run_gradient(run, step->input), 2 * width),
+        choice_rows(run_gradient(run, step->output), width),
+        choice_rows(run_slot(run, step->input), 2 * width));
 }
 
 static struct step_cost gate_cost(const struct step *step,
@@ -469,34 +371,6 @@ const struct layer layer_combine = {
 
 /* ---- building ---- */
 
-/* One parameter of each expert that this rank has. */
-static void add_params(struct program *p, int step,
-                       const struct param_spec *spec, int experts)
-{
-    const struct expert_span held = experts_held(p, experts);
-    int first[2] = {-1, -1};
-
-    for (int i = 0; i < experts && p->error == OK; i++) {
-        struct param_spec one = *spec;
-
-        one.expert = i + 1;
-        one.spread = experts_are_spread(p);
-        if (i < held.first || i >= held.first + held.count) {
-            p->error = param_skip(&p->params, &one);
-            continue;
-        }
-        program_add_param(p, step, 0, &one);
-        if (p->error != OK) return;
-        if (i == held.first) {
-            first[0] = p->steps[step].param[0];
-            first[1] = p->steps[step].stream[0];
-        }
-    }
-    p->steps[step].param[0] = first[0];
-    p->steps[step].stream[0] = first[1];
-    p->steps[step].each = held.count;
-}
-
 /* A step whose output has `width` elements for each row. */
 static int add_step(struct program *p, const struct layer *layer, slot x,
                     const struct router_form *form)
@@ -511,6 +385,18 @@ static int add_step(struct program *p, const struct layer *layer, slot x,
     return step;
 }
 
+/* Rows that are sums over tensor ranks, as wholes. */
+static slot scatter_rows(struct program *p, slot rows,
+                         const struct experts_spec *spec)
+{
+    if (p->error != OK) return -1;
+    p->slots[rows].gradient_width = spec->down.rows;
+    if (program_tensor_ranks(p) == 1) return rows;
+    rows = relayout_scatter(p, rows, NULL);
+    if (p->error == OK) p->slots[rows].gradient_width = spec->down.rows;
+    return rows;
+}
+
 static slot add_product(struct program *p, const struct layer *layer, slot x,
                         slot choice, const struct experts_spec *spec)
 {
@@ -523,25 +409,19 @@ static slot add_product(struct program *p, const struct layer *layer, slot x,
 
     p->steps[step].second = choice;
     p->steps[step].set.experts.leaf = spec->leaf;
-    add_params(p, step, up ? &spec->up : &spec->down, spec->form.experts);
+    experts_params(p, step, 0, up ? &spec->up : &spec->down,
+                   spec->form.experts);
     if (p->error != OK) return -1;
     p->slots[output].width =
         p->params.items[p->steps[step].param[0]].rows *
-        experts_rows_most(p, &spec->form);
+        spec->form.choices;
     if (up) {
         layout->width |= 1u << AXIS_TENSOR;
         return output;
     }
     layout->width &= ~(1u << AXIS_TENSOR);
     layout->partial |= 1u << AXIS_TENSOR;
-    if (experts_are_spread(p)) x = expert_ranks_return(p, output, choice, spec);
-    else x = output;
-    if (p->error != OK) return -1;
-    p->slots[x].gradient_width = spec->down.rows;
-    if (program_tensor_ranks(p) == 1) return x;
-    x = relayout_scatter(p, x, NULL);
-    if (p->error == OK) p->slots[x].gradient_width = spec->down.rows;
-    return x;
+    return scatter_rows(p, output, spec);
 }
 
 static slot add_combine(struct program *p, slot rows, slot choice,
@@ -577,15 +457,16 @@ slot nn_experts(struct program *p, slot x, slot choice,
     if (p->error == OK && program_tensor_ranks(p) > 1)
         x = dispatch_tokens(p, x, &whole, spec);
     if (p->error == OK) p->error = experts_check_ranks(p, &spec->form);
-    if (p->error == OK && experts_are_spread(p))
-        x = expert_ranks_send(p, x, whole, spec, &whole);
     if (p->error != OK) return -1;
+    if (experts_are_spread(p)) {
+        x = scatter_rows(p, spread_experts(p, x, whole, spec), spec);
+        return p->error == OK ? add_combine(p, x, choice, spec) : -1;
+    }
     x = add_product(p, &layer_up, x, whole, spec);
     if (p->error != OK) return -1;
     const int step = add_step(p, &layer_gate, x, &spec->form);
 
     if (p->error != OK) return -1;
-    if (experts_are_spread(p)) p->steps[step].second = whole;
     p->slots[p->steps[step].output].width = p->slots[x].width / 2;
     x = add_product(p, &layer_down, p->steps[step].output, whole, spec);
     return p->error == OK ? add_combine(p, x, choice, spec) : -1;

@@ -402,7 +402,9 @@ static bool has_weight_pass(const struct program *p, const struct step *step)
     for (int j = 0; j < step_uses(step); j++) {
         const int stream = step_use(step, j).stream;
 
-        if (j % STEP_PARAMS_MAX > 0 && step->output >= 0) continue;
+        if (j % STEP_PARAMS_MAX > 0 && step->output >= 0 &&
+            !step->layer->two_matrices)
+            continue;
         if (stream >= 0 && gradient_made(p, stream)) return true;
     }
     return false;
@@ -417,6 +419,10 @@ static status plan_weight(struct planner *planner, const struct step *step)
     if (!has_weight_pass(planner->program, step)) return OK;
     if (layer->keeps_input_for_w) TRY(ensure(planner, step->input));
     TRY(ensure(planner, step->second));
+    if (layer->aux_gradient) {
+        TRY(ensure(planner, step->aux));
+        touch(planner, planner->plan->gradient[step->aux]);
+    }
     if (layer->keeps_input_for_w && step->input >= 0)
         touch(planner, planner->plan->again[step->input]);
     if (step->second >= 0) touch(planner, planner->plan->again[step->second]);
@@ -448,8 +454,10 @@ static status plan_input(struct planner *planner, const struct step *step)
                           .beside = goes_beside(planner, step, false)};
     const slot kept[] = {layer->keeps_input_for_b ? step->input : -1,
                          layer->keeps_output_for_b ? step->output : -1,
-                         layer->keeps_aux_for_b ? step->aux : -1,
+                         layer->keeps_aux_for_b || layer->aux_gradient
+                             ? step->aux : -1,
                          step->second};
+    bool again;
 
     /* The input of W is gathered again beside the product of B. */
     if (multiplies(step) && planner->mode == BACKWARD_FUSED &&
@@ -475,6 +483,7 @@ static status plan_input(struct planner *planner, const struct step *step)
         }
     }
     touch_scattered(planner, step);
+    if (layer->aux_gradient) TRY(need_gradient(planner, step->aux, &again));
     if (layer->second_gradient)
         TRY(need_gradient(planner, step->second, &event.adds_second));
     if (step->input >= 0 && !layer->in_place)

@@ -70,6 +70,11 @@ struct layer {
     bool looks_up;              /* reads the rows of its table that tokens
                                  * name */
     bool in_place;              /* output slot is the input slot */
+    bool two_matrices;          /* the second parameter is a matrix, too: W
+                                 * makes its gradient */
+    bool aux_gradient;          /* B writes a gradient of aux, which W reads,
+                                 * and both read aux */
+    bool reads_in_w;            /* W reads weights */
     bool second_gradient;       /* B makes the gradient of the second input */
     bool keeps_input_for_b, keeps_output_for_b, keeps_aux_for_b;
     bool keeps_input_for_w, keeps_output_gradient_for_w;
@@ -191,6 +196,8 @@ struct regularization {
     double z_loss;      /* coefficient of the head's z-loss; 0: none */
     double balance;     /* coefficient of the routers' balance loss; 0: none */
     double router_z;    /* likewise, of their z-loss */
+    double rows_bound;  /* room for rows of experts that ranks divide, times
+                         * their mean; 0: for as many as can come */
     double bias_rate;   /* of the routers' selection biases; 0: they stay */
     double dropout;     /* probability; 0: the program has no such steps */
     double attention_dropout; /* of attention's weights; 0: none */

@@ -74,8 +74,9 @@ struct run {
                                 * no scale is late */
     void *peaks;               /* peaks_bytes (peaks.h); NULL: nobody asks */
     int64_t *routes;           /* routes_bytes (routes.h); NULL: nobody asks */
-    int64_t routed;            /* bytes that rows of experts have sent so far,
-                                * by the choices (layer_exchange.routed) */
+    struct { int64_t calls, bytes; } routed; /* what the rows of experts have
+                                * sent so far, by the choices
+                                * (layer_exchange.routed) */
     double loss_scale;         /* of the gradient of each, a power of two; 0:
                                 * 1 */
     int32_t *positions;        /* [tokens] filled when the batch has none */

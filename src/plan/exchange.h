@@ -39,7 +39,8 @@ void exchanges_of(struct exchanges *out, const struct pipeline *pipeline);
  * gradients overflow float16 does not. */
 struct exchange_steps {
     int64_t made, updated;
-    int64_t routed;      /* bytes in them that tokens' choices decided */
+    int64_t routed_calls, routed_bytes; /* in them, that tokens' choices
+                          * decided */
 };
 /* Its rows of that group and kind, added up over the steps. */
 void exchanges_sum(const struct exchanges *exchanges, const char *group,

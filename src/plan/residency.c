@@ -71,7 +71,8 @@ static bool reads_weights(const struct program *program,
                           const struct event *event)
 {
     if (event->pass == PASS_BACKWARD_WEIGHT)
-        return residency_is_loss(program, event);
+        return residency_is_loss(program, event) ||
+               program->steps[event->step].layer->reads_in_w;
     return event->pass != PASS_BACKWARD_INPUT ||
            program->steps[event->step].layer->backward_input != NULL;
 }

@@ -43,7 +43,7 @@ static status compare(const char *group, enum comm_kind kind,
          (long long)planned[1], (long long)planned[0]);
 }
 
-/* Whether choices of tokens decide the bytes of a group's calls. */
+/* Whether choices of tokens decide how often and how much a group sends. */
 static bool is_routed(const struct exchanges *plan, const char *group,
                       enum comm_kind kind)
 {
@@ -68,17 +68,19 @@ status audit_traffic(const struct team *team, const struct exchanges *plan,
 
         exchanges_sum(plan, rows[i].group, rows[i].kind, steps,
                       &planned[0], &planned[1]);
-        if (is_routed(plan, rows[i].group, rows[i].kind))
-            planned[1] = steps->routed;
+        if (is_routed(plan, rows[i].group, rows[i].kind)) {
+            planned[0] = steps->routed_calls;
+            planned[1] = steps->routed_bytes;
+        }
         TRY(compare(rows[i].group, rows[i].kind, sent, planned));
     }
     for (int i = 0; i < plan->count; i++) { /* what was planned, was done */
         const struct exchange *e = &plan->items[i];
         const int64_t times = e->updates ? steps->updated : steps->made;
         const int64_t none[2] = {0, 0};
-        const int64_t planned[2] = {times * e->calls,
-                                    e->routed ? steps->routed
-                                              : times * e->bytes};
+        const int64_t planned[2] = {
+            e->routed ? steps->routed_calls : times * e->calls,
+            e->routed ? steps->routed_bytes : times * e->bytes};
         int j = 0;
 
         while (j < count && (rows[j].kind != e->kind ||

@@ -94,21 +94,24 @@ static status observe(struct rank_trial *t, int64_t done)
     return t->observer->look(t->observer->argument, &t->step, &source, done);
 }
 
-/* Bytes of rows of experts so far, as the choices of tokens say. */
-static int64_t routed_bytes(const struct rank_trial *t)
+/* Adds what rows of experts have sent by the choices of tokens, or takes it
+ * away. */
+static void add_routed(struct rank_trial *t, int sign)
 {
-    int64_t bytes = 0;
+    for (int i = 0; i < t->pipeline.count; i++) {
+        const struct run *run = &t->pipeline.stages[i].run;
 
-    for (int i = 0; i < t->pipeline.count; i++)
-        bytes += t->pipeline.stages[i].run.routed;
-    return bytes;
+        t->since.routed_calls += sign * run->routed.calls;
+        t->since.routed_bytes += sign * run->routed.bytes;
+    }
 }
 
 /* Messages are counted for each batch. */
 static void begin_batch(struct rank_trial *t)
 {
     exchanges_of(&t->plan, &t->pipeline);
-    t->since = (struct exchange_steps){.routed = -routed_bytes(t)};
+    t->since = (struct exchange_steps){0};
+    add_routed(t, -1);
     audit_begin(&t->team);
 }
 
@@ -116,7 +119,7 @@ static status end_batch(struct rank_trial *t)
 {
     if (t->since.made == 0) return OK;
     if (leads(t)) t->out->batches++;
-    t->since.routed += routed_bytes(t);
+    add_routed(t, 1);
     return team_agree(&t->team,
                       audit_traffic(&t->team, &t->plan, &t->since));
 }

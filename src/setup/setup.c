@@ -461,6 +461,7 @@ static status resolve_request(struct setup *setup)
         .model = &setup->model, .mode = PROGRAM_TRAIN,
         .length = o->data.sequence, .logits_chunk = o->train.logits_chunk,
         .regular = {.z_loss = o->train.z_loss,
+                    .rows_bound = o->moe.rows_bound,
                     .balance = o->moe.balance_loss,
                     .router_z = o->moe.z_loss,
                     .bias_rate = model_bias_rate(&setup->model, o),

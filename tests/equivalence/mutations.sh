@@ -136,7 +136,7 @@ mutation "rows come back to other tokens" src/nn/experts.c \
     's/places\[i\] = \(int32_t\)i;/places[i] = (int32_t)(choice->tokens * choice->choices - 1 - i);/' \
     "$tensor"
 mutation "gates are not applied to gradients of tensor ranks" src/nn/experts.c \
-    's/\.scales = choice->gates\.data/.scales = is_shared(run) ? NULL : choice->gates.data/' \
+    's/of\.a\.scales = choice\.gates\.data;/of.a.scales = is_shared(run) ? NULL : choice.gates.data;/' \
     "$tensor"
 # Ranks that divide the experts.
 more+=(--set train.micro_batch=2)
@@ -147,16 +147,19 @@ mutation "gradients of experts are scaled by their sources" src/nn/gradient.c \
 mutation "the tokens of one source are forgotten" src/nn/gradient.c \
     's/TRY\(g->kernels->add\(g->stream, a, a, b\)\);/(void)b;/' "$expert"
 mutation "an expert's rows of two sources are swapped" src/nn/expert_ranks.c \
-    's/r->arrival\[i\] = \(int32_t\)at;/r->arrival[i] = (int32_t)(i + 1 < r->rows ? i + 1 : 0);/' \
+    's/s->arrival\[i\] = \(int32_t\)at;/s->arrival[i] = (int32_t)(i + 1 < turn->rows ? i + 1 : 0);/' \
     "$expert"
 mutation "a token is lost on the way" src/nn/expert_ranks.c \
-    's/r->order\[at\] = \(int32_t\)i;/r->order[at] = (int32_t)(i > 0 ? i : r->rows - 1);/' \
+    's/s->order\[at\] = \(int32_t\)i;/s->order[at] = (int32_t)(i > 0 ? i : turn->rows - 1);/' \
     "$expert"
 mutation "two experts are swapped" src/nn/expert_ranks.c \
     's/\{p->place\.at\[AXIS_EXPERT\] \* count, count\}/{(p->mesh.size[AXIS_EXPERT] - 1 - p->place.at[AXIS_EXPERT]) * count, count}/' \
     "$expert"
-mutation "gates are not applied to what is sent back" src/nn/expert_ranks.c \
-    's/\.gates = t->rest, \.choices = 1/.gates = NULL, .choices = 1/' "$expert"
+mutation "gates are not applied to what is sent back" src/nn/spread.c \
+    's/\.gates = gates, \.choices = 1/.gates = NULL, .choices = 1/' "$expert"
+mutation "gradients of a further turn are the first one's" src/nn/spread.c \
+    's/if \(w\.number > 0\) \{/if (w.number > 9) {/' \
+    "$expert moe.rows_bound=0.5"
 more=()
 
 # Lives: found whenever the messages move, without luck.

@@ -47,6 +47,7 @@ draw() { # SEED
             }
             zero = of("ddp ddp zero1 zero2 zero3 fsdp hsdp mics " \
                 "{states:[shard]} {states:[shard],gradients:[shard]}")
+            if (text ~ /expert/) text = text " moe.rows_bound=" of("0.1 1 2")
             text = text " zero=" zero
             if (zero ~ /zero3|fsdp|hsdp|mics/)
                 text = text " fsdp.prefetch=" of("1 1 0 2 3") \

@@ -453,12 +453,13 @@ printf '%s\n' "ranks=1 train.micro_batch=1 train.threads=3" \
     "ranks=4 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-v" \
     "ranks=2 mesh.expert=2" \
     "ranks=4 mesh.expert=2 mesh.data=2 zero=zero1" \
-    "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1" \
+    "ranks=4 mesh.expert=2 mesh.shard=2 zero=fsdp train.micro_batch=1 moe.rows_bound=0.5" \
     "ranks=8 mesh.expert=2 mesh.data=2 mesh.shard=2 zero=hsdp train.micro_batch=1" \
     "ranks=2 mesh.expert=2 zero=zero2 train.recompute=block" \
     "ranks=4 mesh.expert=2 mesh.context=2 train.micro_batch=1" \
-    "ranks=4 mesh.expert=2 mesh.tensor=2 tensor.overlap=2" \
-    "ranks=4 mesh.expert=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-h1" \
+    "ranks=2 mesh.expert=2 moe.rows_bound=0.01 train.recompute=block" \
+    "ranks=4 mesh.expert=2 mesh.tensor=2 tensor.overlap=2 moe.rows_bound=1" \
+    "ranks=4 mesh.expert=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-h1 moe.rows_bound=0.5" \
     "ranks=8 mesh.expert=2 mesh.tensor=2 mesh.pipe=2 train.micro_batch=1 schedule.name=zb-v" \
     >layouts.txt
 # shellcheck disable=SC2086

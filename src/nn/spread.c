@@ -1,0 +1,517 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* spread.c - the experts of a mixture where ranks divide them: one step from
+ * tokens to a row for each choice.
+ *
+ *   F   choices to all; then, turn by turn: x of each choice goes, gate and up,
+ *       their product, down; rows come back
+ *   B   gate dy goes, the same backwards, gradients of x come back
+ *   W   sums over the rows of each turn
+ *
+ * The rows of the first turn are kept: x, gate and up for B, gradients for W.
+ * Further turns are sent again in B and W, and their products made again: they
+ * are there where tokens choose one rank's experts far more than others'.
+ *
+ * A row is copied, not added up, so messages round nothing. */
+#include <string.h>
+
+#include "nn/expert_ranks.h"
+#include "nn/expert_sums.h"
+
+/* Rooms in scratch behind the lists. */
+enum { ROOM_MINE, ROOM_ALL, ROOM_THEIRS, ROOM_INNER, ROOM_OUT, ROOM_GATES,
+       ROOM_X, ROOM_H, ROOM_DZ, ROOM_DH, ROOMS };
+struct rooms { size_t at[ROOMS + 1]; };
+
+struct spread {
+    const struct step *step;
+    struct run *run;
+    struct step up, down;      /* the step with one of its parameters */
+    int64_t width, inner, rows; /* of x; of an expert; that there is room for */
+    bool turns;                /* there may be several */
+    int number;                /* of this turn */
+    struct sending s;
+    struct turn turn;
+    struct rooms rooms;
+};
+
+static const struct router_form *form_of(const struct step *step)
+{
+    return &step->set.experts.form;
+}
+
+static bool has_turns(const struct step *step, const struct program *p)
+{
+    return experts_rows_bound(p, form_of(step)) <
+           experts_rows_most(p, form_of(step));
+}
+
+static int64_t width_of(const struct step *step, const struct program *p)
+{
+    return p->params.items[step->param[0]].cols;
+}
+
+static int64_t inner_of(const struct step *step, const struct program *p)
+{
+    return p->params.items[step->param[1]].cols;
+}
+
+static struct rooms rooms_of(const struct step *step, const struct program *p)
+{
+    const size_t real = (size_t)dtype_bytes(program_real(p));
+    const size_t width = (size_t)width_of(step, p) * real;
+    const size_t inner = (size_t)inner_of(step, p) * real;
+    const size_t mine = (size_t)(p->tokens * form_of(step)->choices);
+    const size_t rows =
+        (size_t)(p->tokens * experts_rows_bound(p, form_of(step)));
+    const size_t later = has_turns(step, p) ? rows : 0;
+    const size_t bytes[ROOMS] = {
+        [ROOM_MINE] = later > 0 ? mine * width : 0, [ROOM_ALL] = mine * width,
+        [ROOM_THEIRS] = rows * width, [ROOM_INNER] = rows * inner,
+        [ROOM_OUT] = rows * width, [ROOM_GATES] = mine * real,
+        [ROOM_X] = later * width, [ROOM_H] = 2 * later * inner,
+        [ROOM_DZ] = later * width, [ROOM_DH] = 2 * later * inner};
+    struct rooms rooms = {{sending_bytes(p, form_of(step))}};
+
+    for (int i = 0; i < ROOMS; i++)
+        rooms.at[i + 1] = rooms.at[i] + arena_aligned(bytes[i]);
+    return rooms;
+}
+
+static size_t spread_scratch(const struct step *step, const struct program *p)
+{
+    return rooms_of(step, p).at[ROOMS];
+}
+
+/* ---- where things lie ---- */
+
+static struct tensor room(const struct spread *w, int which, int64_t rows,
+                          int64_t width, enum dtype dtype)
+{
+    return tensor_2d((char *)w->run->scratch + w->rooms.at[which], dtype, rows,
+                     width);
+}
+
+/* Rows of this turn: x and gradients of rows first, or of gate and up. The
+ * first turn's are in aux, or in its gradient. */
+static struct tensor kept(const struct spread *w, int which)
+{
+    const bool inner = which == ROOM_H || which == ROOM_DH;
+    const enum dtype dtype = w->run->program->dtype;
+    const int64_t width = inner ? 2 * w->inner : w->width;
+    const struct tensor aux =
+        which == ROOM_X || which == ROOM_H
+            ? run_slot(w->run, w->step->aux)
+            : run_gradient(w->run, w->step->aux);
+    const int64_t before = inner ? w->rows * w->width : 0;
+
+    if (w->number > 0) return room(w, which, w->turn.rows, width, dtype);
+    return tensor_2d((char *)aux.data + before * dtype_bytes(dtype), dtype,
+                     w->turn.rows, width);
+}
+
+/* Behind what is kept of the first turn in aux. */
+static int32_t *joined_choices(const struct step *step, struct run *run)
+{
+    const struct program *p = run->program;
+    const struct tensor aux = run_slot(run, step->aux);
+    const int64_t all = p->tokens * form_of(step)->choices *
+                        p->mesh.size[AXIS_EXPERT];
+
+    return (int32_t *)aux.data + tensor_count(&aux) - all;
+}
+
+/* This rank's rows of the turn that go, or come back. */
+static struct tensor mine(const struct spread *w, enum dtype dtype)
+{
+    return room(w, w->turns ? ROOM_MINE : ROOM_ALL, w->turn.sent, w->width,
+                dtype);
+}
+
+static struct tensor all_mine(const struct spread *w, enum dtype dtype)
+{
+    return room(w, ROOM_ALL,
+                w->s.own.groups.offsets[w->s.own.groups.experts], w->width,
+                dtype);
+}
+
+/* The step as if it had one parameter. */
+static struct step with_param(const struct step *step, int which)
+{
+    struct step one = *step;
+
+    one.param[0] = step->param[which];
+    one.stream[0] = step->stream[which];
+    return one;
+}
+
+static void spread_begin(struct spread *w, const struct step *step,
+                         struct run *run)
+{
+    const struct program *p = run->program;
+
+    *w = (struct spread){
+        .step = step, .run = run, .up = with_param(step, 0),
+        .down = with_param(step, 1), .width = width_of(step, p),
+        .inner = inner_of(step, p), .turns = has_turns(step, p),
+        .rows = p->tokens * experts_rows_bound(p, form_of(step)),
+        .number = -1, .rooms = rooms_of(step, p)};
+    sending_begin(&w->s, run, form_of(step), joined_choices(step, run));
+}
+
+static bool spread_next(struct spread *w)
+{
+    w->number++;
+    return sending_next(&w->s, &w->turn);
+}
+
+/* ---- messages ---- */
+
+/* mine to the holders, as rows of groups. */
+static status rows_go(struct spread *w, struct tensor to)
+{
+    const struct tensor theirs =
+        room(w, ROOM_THEIRS, w->turn.rows, w->width, to.dtype);
+
+    TRY(sending_swap(&w->s, mine(w, to.dtype), theirs, true));
+    return sending_pick(w->run, to, theirs, w->s.arrival);
+}
+
+/* Rows of groups to the ranks of their tokens. */
+static status rows_return(struct spread *w, struct tensor from)
+{
+    const struct tensor theirs =
+        room(w, ROOM_THEIRS, w->turn.rows, w->width, from.dtype);
+    const struct tensor own = mine(w, from.dtype);
+
+    TRY(sending_pick(w->run, theirs, from, w->s.order));
+    TRY(sending_swap(&w->s, own, theirs, false));
+    if (w->turns) sending_place(&w->s, all_mine(w, from.dtype), own);
+    return OK;
+}
+
+static status go_x(struct spread *w)
+{
+    const struct tensor x = run_slot(w->run, w->step->input);
+
+    TRY(sending_pick(w->run, mine(w, x.dtype), x, w->s.tokens));
+    return rows_go(w, kept(w, ROOM_X));
+}
+
+/* gate dy of each choice, rounded once, as the product rounds it that has all
+ * experts. */
+static status go_dy(struct spread *w)
+{
+    const struct tensor dy = run_gradient(w->run, w->step->output);
+    const struct choice own = choice_of(w->run, w->step, w->step->second);
+    const size_t bytes = (size_t)dtype_bytes(own.gates.dtype);
+    char *gates = (char *)w->run->scratch + w->rooms.at[ROOM_GATES];
+    const struct experts_combine call = {
+        .y = mine(w, dy.dtype), .rows = dy, .places = w->s.tokens,
+        .numbers = w->s.tokens, .gates = gates, .choices = 1,
+        .leaf_experts = 1};
+
+    for (int64_t i = 0; i < w->turn.sent; i++)
+        memcpy(gates + (size_t)i * bytes,
+               (const char *)own.gates.data +
+                   (size_t)w->s.entries[i] * bytes, bytes);
+    if (w->turn.sent > 0)
+        TRY(w->run->kernels->experts_combine(w->run->stream, &call));
+    return rows_go(w, kept(w, ROOM_DZ));
+}
+
+/* ---- products ---- */
+
+static status multiply(struct spread *w, struct tensor c, struct tensor a,
+                       struct tensor b, const struct sum_order *order)
+{
+    const struct experts_product call = {
+        .groups = &w->turn.lists.groups, .c = c, .a = {.matrix = a}, .b = b,
+        .order = order};
+
+    return w->run->kernels->experts_product(w->run->stream, &call);
+}
+
+static const struct param *param_of(const struct spread *w,
+                                    const struct step *step)
+{
+    return &w->run->program->params.items[step->param[0]];
+}
+
+static status make_h(struct spread *w)
+{
+    const struct sum_order order = run_order_whole(w->run, w->width);
+
+    return multiply(w, kept(w, ROOM_H), kept(w, ROOM_X),
+                    transposed(weights_of(&w->up, w->run)), &order);
+}
+
+static struct tensor inner_room(const struct spread *w)
+{
+    return room(w, ROOM_INNER, w->turn.rows, w->inner, w->run->program->dtype);
+}
+
+static status make_inner(struct spread *w)
+{
+    return w->run->kernels->swiglu_forward(w->run->stream, inner_room(w),
+                                           kept(w, ROOM_H));
+}
+
+static status make_out(struct spread *w, struct tensor out)
+{
+    const struct sum_order order =
+        run_order_cut(w->run, param_of(w, &w->down));
+
+    return multiply(w, out, inner_room(w),
+                    transposed(weights_of(&w->down, w->run)), &order);
+}
+
+/* Gradients of gate and up; that of their product takes its room. */
+static status make_dh(struct spread *w)
+{
+    const struct sum_order order = run_order_whole(w->run, w->width);
+
+    TRY(multiply(w, inner_room(w), kept(w, ROOM_DZ),
+                 weights_of(&w->down, w->run), &order));
+    return w->run->kernels->swiglu_backward(
+        w->run->stream, kept(w, ROOM_DH), inner_room(w), kept(w, ROOM_H));
+}
+
+static status make_dx(struct spread *w, struct tensor out)
+{
+    const struct sum_order order = run_order_cut(w->run, param_of(w, &w->up));
+
+    return multiply(w, out, kept(w, ROOM_DH), weights_of(&w->up, w->run),
+                    &order);
+}
+
+/* ---- passes ---- */
+
+static status join_choices(const struct step *step, struct run *run)
+{
+    const struct program *p = run->program;
+    const struct choice own = choice_of(run, step, step->second);
+    const int64_t entries = own.tokens * own.choices;
+    const struct comm_call call = {
+        .kind = COMM_ALL_GATHER, .algorithm = ALGORITHM_ORDERED,
+        .in = tensor_1d(own.chosen, DTYPE_I32, entries),
+        .out = tensor_1d(joined_choices(step, run), DTYPE_I32,
+                         entries * p->mesh.size[AXIS_EXPERT])};
+
+    return comm_run(run->groups[AXIS_EXPERT], &call);
+}
+
+static status spread_forward(const struct step *step, struct run *run)
+{
+    const struct tensor y = run_slot(run, step->output);
+    struct spread w;
+
+    TRY(join_choices(step, run));
+    spread_begin(&w, step, run);
+    while (spread_next(&w)) {
+        const struct tensor out =
+            room(&w, ROOM_OUT, w.turn.rows, w.width, y.dtype);
+
+        TRY(go_x(&w));
+        TRY(make_h(&w));
+        TRY(make_inner(&w));
+        TRY(make_out(&w, out));
+        TRY(rows_return(&w, out));
+    }
+    return sending_pick(run, choice_rows(y, w.width), all_mine(&w, y.dtype),
+                        w.s.own.places);
+}
+
+/* Tensor ranks have parts of each row's sum: rows stay apart until they are
+ * added (dispatch.c). */
+static status set_dx(struct spread *w, enum dtype dtype)
+{
+    struct run *run = w->run;
+    const struct step *step = w->step;
+    const struct tensor dx = run_gradient(run, step->input);
+    const struct choice own = choice_of(run, step, step->second);
+    const struct experts_combine combine = {
+        .y = dx, .rows = all_mine(w, dtype), .places = w->s.own.places,
+        .numbers = own.chosen, .choices = own.choices,
+        .leaf_experts = step->set.experts.leaf,
+        .left = run->event->adds ? &dx : NULL};
+
+    if (program_tensor_ranks(run->program) == 1)
+        return run->kernels->experts_combine(run->stream, &combine);
+    CHECK(!run->event->adds);
+    return sending_pick(run, choice_rows(dx, w->width), combine.rows,
+                        combine.places);
+}
+
+static enum dtype dx_dtype(const struct program *p)
+{
+    return program_tensor_ranks(p) > 1 ? program_real(p) : p->dtype;
+}
+
+static status spread_backward(const struct step *step, struct run *run)
+{
+    const enum dtype dtype = dx_dtype(run->program);
+    struct spread w;
+
+    spread_begin(&w, step, run);
+    while (spread_next(&w)) {
+        const struct tensor dx =
+            room(&w, ROOM_OUT, w.turn.rows, w.width, dtype);
+
+        TRY(go_dy(&w));
+        if (w.number > 0) {
+            TRY(go_x(&w));
+            TRY(make_h(&w));
+        }
+        TRY(make_dh(&w));
+        TRY(make_dx(&w, dx));
+        TRY(rows_return(&w, dx));
+    }
+    return set_dx(&w, dtype);
+}
+
+static status sum_turn(struct spread *w)
+{
+    struct expert_operands of = {.lists = &w->turn.lists,
+                                 .first = w->turn.first,
+                                 .last = w->turn.last};
+
+    if (of.first == of.last) return OK; /* the others' turn */
+    of.a.matrix = kept(w, ROOM_DH);
+    of.b.matrix = kept(w, ROOM_X);
+    TRY(experts_weight(&w->up, w->run, &of));
+    TRY(make_inner(w));
+    of.a.matrix = kept(w, ROOM_DZ);
+    of.b.matrix = inner_room(w);
+    return experts_weight(&w->down, w->run, &of);
+}
+
+static status spread_weight(const struct step *step, struct run *run)
+{
+    struct spread w;
+
+    spread_begin(&w, step, run);
+    while (spread_next(&w)) {
+        if (w.number > 0) {
+            TRY(go_dy(&w));
+            TRY(go_x(&w));
+            TRY(make_h(&w));
+            TRY(make_dh(&w));
+        }
+        TRY(sum_turn(&w));
+    }
+    return OK;
+}
+
+/* ---- facts ---- */
+
+static struct step_cost spread_cost(const struct step *step,
+                                    const struct program *p)
+{
+    const int ranks = p->mesh.size[AXIS_EXPERT];
+    const int64_t rows = p->tokens * form_of(step)->choices;
+    const int64_t elements = p->params.items[step->param[0]].elements +
+                             p->params.items[step->param[1]].elements;
+    const int64_t width = width_of(step, p);
+    const double bytes = (double)dtype_bytes(p->dtype);
+
+    return (struct step_cost){
+        .flops = 2 * (double)rows * (double)elements,
+        .bytes_moved = (double)(rows * (6 * width + 5 * inner_of(step, p)) +
+                                elements * step->each) * bytes,
+        .bytes_sent = 2 * (double)(rows * width) * bytes * (ranks - 1) /
+                      ranks};
+}
+
+/* How much goes follows from the choices; here, with equal shares. */
+static void add_rows(const struct step *step, const struct program *p,
+                     enum dtype dtype, struct layer_exchanges *out)
+{
+    const int64_t ranks = p->mesh.size[AXIS_EXPERT];
+
+    layer_exchanges_add(out, p, (struct layer_exchange){
+        .axis = AXIS_EXPERT, .what = "rows of experts",
+        .kind = COMM_ALL_TO_ALL, .calls = 1, .routed = true,
+        .bytes = p->tokens * form_of(step)->choices * (ranks - 1) / ranks *
+                 width_of(step, p) * dtype_bytes(dtype)});
+}
+
+static void spread_exchanges(const struct step *step, const struct program *p,
+                             const struct exchange_case *at,
+                             struct layer_exchanges *out)
+{
+    const int64_t others = p->mesh.size[AXIS_EXPERT] - 1;
+
+    if (exchange_forward(at)) {
+        layer_exchanges_add(out, p, (struct layer_exchange){
+            .axis = AXIS_EXPERT, .kind = COMM_ALL_GATHER,
+            .what = "choices of tokens", .calls = 1,
+            .bytes = p->tokens * form_of(step)->choices * others *
+                     (int64_t)sizeof(int32_t)});
+        add_rows(step, p, p->dtype, out);
+        add_rows(step, p, program_slot_dtype(p, step->output), out);
+    } else if (exchange_backward(at)) {
+        add_rows(step, p, p->dtype, out);
+        add_rows(step, p, dx_dtype(p), out);
+    }
+}
+
+#define SPREAD_PASSES \
+    .name = "spread_experts", .kind = LAYER_EXPERTS, \
+    .forward = spread_forward, .backward_input = spread_backward, \
+    .backward_weight = spread_weight, .cost = spread_cost, \
+    .scratch = spread_scratch, .exchanges = spread_exchanges, \
+    .two_matrices = true, .aux_gradient = true
+
+static const struct layer layer_spread = {SPREAD_PASSES};
+/* Further turns send x again, and multiply again. */
+static const struct layer layer_spread_turns = {
+    SPREAD_PASSES, .keeps_input_for_b = true, .keeps_input_for_w = true,
+    .keeps_output_gradient_for_w = true, .reads_in_w = true};
+
+/* ---- building ---- */
+
+/* Elements of 32 bits of a token in aux: what is kept of the first turn, and
+ * the choices of all sources. */
+static int64_t aux_width(const struct program *p,
+                         const struct router_form *form, int64_t elements)
+{
+    const int64_t bytes = elements * dtype_bytes(p->dtype);
+    const int64_t number = (int64_t)sizeof(int32_t);
+
+    return (bytes + number - 1) / number +
+           (int64_t)form->choices * p->mesh.size[AXIS_EXPERT];
+}
+
+slot spread_experts(struct program *p, slot x, slot choice,
+                    const struct experts_spec *spec)
+{
+    const struct router_form *form = &spec->form;
+    const bool turns =
+        experts_rows_bound(p, form) < experts_rows_most(p, form);
+    const int step = program_add_step(
+        p, turns ? &layer_spread_turns : &layer_spread, x);
+    const slot output = program_add_slot(
+        p, layer_spread.name, spec->down.rows * form->choices, false);
+    const slot aux = program_add_slot(p, "rows of experts", 1, true);
+
+    if (p->error != OK) return -1;
+    p->steps[step].second = choice;
+    p->steps[step].output = output;
+    p->steps[step].aux = aux;
+    p->steps[step].set.experts.form = *form;
+    p->steps[step].set.experts.leaf = spec->leaf;
+    p->slots[output].layout = p->slots[aux].layout = p->slots[x].layout;
+    p->slots[output].layout.partial |= 1u << AXIS_TENSOR;
+    experts_params(p, step, 0, &spec->up, form->experts);
+    if (p->error == OK)
+        experts_params(p, step, 1, &spec->down, form->experts);
+    if (p->error != OK) return -1;
+    const int64_t elements =
+        experts_rows_bound(p, form) *
+        (width_of(&p->steps[step], p) + 2 * inner_of(&p->steps[step], p));
+
+    p->slots[aux].width = aux_width(p, form, elements);
+    p->slots[aux].gradient_width = elements;
+    p->slots[aux].integer = true;
+    return output;
+}
