@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "comm/crew.h"
 #include "comm/process_world.h"
-#include "control/agent_place.h"
+#include "control/courier.h"
 
 enum { LOOK_MS = 50, REPORT_MS = 100, AGAIN_MS = 300, KNOCK_MS = 2000,
        ALONE_MS = 60000 };
@@ -102,6 +102,7 @@ static void agent_close(struct agent *agent)
         if (agent->workers[i].process != 0) poll(&one, 1, 5000);
     }
     if (agent->workers != NULL) workers_reap(agent);
+    courier_stop(agent);
     wire_close(&agent->up);
     door_close(&agent->door);
     board_close(agent->board);
@@ -205,6 +206,14 @@ static void hear(struct agent *agent, const struct wire_head *head,
     case WIRE_FENCE:
         workers_fence(agent, FENCE_GRACE_MS);
         break;
+    case WIRE_BEAT:
+        if (head->bytes == sizeof(struct node_beat))
+            courier_partner(agent, bytes);
+        break;
+    case WIRE_MOVE:
+        if (head->bytes == sizeof(struct node_move))
+            courier_move(agent, bytes);
+        break;
     case WIRE_END:
         agent->over = true;
         break;
@@ -217,6 +226,7 @@ static void talk(struct agent *agent)
 {
     const struct wire_head *head;
     const void *bytes;
+    struct node_move moved;
     status result = OK;
 
     do {
@@ -227,6 +237,8 @@ static void talk(struct agent *agent)
         clock_ns() - agent->up.heard_ns > (int64_t)NODE_DEAD_MS * 1000000)
         result = status_fail(ERR_PEER, __FILE__, __LINE__, "silent for %d ms",
                              (int)NODE_DEAD_MS);
+    while (result == OK && courier_moved(agent, &moved))
+        result = wire_put(&agent->up, WIRE_MOVED, &moved, sizeof moved);
     if (result == OK && (agent->changed || clock_ns() - agent->told_ns >
                                                (int64_t)REPORT_MS * 1000000))
         result = report(agent);
@@ -311,7 +323,8 @@ static status agent_live(struct agent *agent, bool *child)
 {
     bool stopped = false;
 
-    *child = start_missing(agent);
+    TRY(courier_start(agent, child));
+    if (!*child) *child = start_missing(agent);
     if (*child) return OK;
     TRY(join(agent));
     while (!agent->over) {

@@ -6,6 +6,8 @@
 #include "control/agent.h"
 #include "control/place.h"
 
+struct courier;
+
 struct worker {
     pid_t process;        /* 0: none */
     int descriptor;       /* of the process; -1: none */
@@ -30,6 +32,9 @@ struct agent {
     struct place_memory *places; /* shared with the processes, [count] */
     struct worker *workers; /* owned, [count] */
     int count;
+    struct courier *courier; /* shared with the couriers */
+    pid_t couriers[2];
+    uint64_t moves_told;
 };
 
 /* Whether the process has an order that it has not done. */

@@ -7,11 +7,14 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/clock.h"
 #include "comm/process.h"
 
 static const uint64_t magic = 0x6c6f636b626f6172; /* "lockboar" */
+enum { CARRY_MS = 30000 };
 
 static struct board *mine;
 static struct board_page *page;
@@ -136,6 +139,31 @@ int board_state_file(void)
     return mine != NULL ? atomic_load(&mine->state_file) : -1;
 }
 
+void board_slots(size_t slot_bytes)
+{
+    if (page != NULL) atomic_store(&page->slot_bytes, slot_bytes);
+}
+
+void board_copied(void)
+{
+    if (page == NULL) return;
+    atomic_fetch_add(&page->copies, 1);
+    flight_beat();
+}
+
+bool board_await_carried(int64_t step)
+{
+    const struct timespec pause = {0, 200000};
+
+    const int64_t end = clock_ns() + (int64_t)CARRY_MS * 1000000;
+
+    if (page == NULL || atomic_load(&mine->carries) == 0) return false;
+    while (atomic_load(&mine->carries) != 0 && clock_ns() < end &&
+           atomic_load(&page->carried) < step)
+        nanosleep(&pause, NULL);
+    return true;
+}
+
 int board_ranks_here(int ranks)
 {
     const int here = mine != NULL ? atomic_load(&mine->here) : 0;
@@ -156,7 +184,7 @@ uint64_t board_generation(void)
 const char *board_source_name(int source)
 {
     static const char *const names[BOARD_SOURCES] = {"beginning", "checkpoint",
-                                                     "memory"};
+                                                     "memory", "peer memory"};
 
     return source >= 0 && source < BOARD_SOURCES ? names[source] : "unknown";
 }

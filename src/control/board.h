@@ -23,7 +23,7 @@ enum board_phase {
 };
 
 enum board_source { BOARD_BEGINNING, BOARD_CHECKPOINT, BOARD_MEMORY,
-                    BOARD_SOURCES };
+                    BOARD_PEER, BOARD_SOURCES };
 
 struct board_page {
     _Atomic int64_t process;      /* of the rank; on its own machine */
@@ -33,6 +33,9 @@ struct board_page {
     _Atomic int64_t from_step;    /* steps that were there at the start */
     _Atomic int source;           /* enum board_source: where they lay */
     _Atomic int result;           /* status; once BOARD_ENDED */
+    _Atomic uint64_t slot_bytes;  /* of a copy in memory; 0: there are none */
+    _Atomic uint64_t copies;      /* made since the rank began */
+    _Atomic int64_t carried;      /* step of the newest on the other node */
     char sentence[BOARD_SENTENCE_BYTES];
     struct flight flight;
 };
@@ -44,6 +47,7 @@ struct board {
                                    * inherited by all; -1: none */
     _Atomic uint64_t generation;
     _Atomic int here;             /* ranks of this machine; 0: all */
+    _Atomic int carries;          /* another node keeps copies: ranks wait */
     _Atomic int64_t beat_ns;      /* the supervisor lives: monotonic */
     struct board_page pages[];    /* [size] */
 };
@@ -67,6 +71,13 @@ void board_resume(int64_t steps_done, enum board_source source);
 void board_end(status result, const char *sentence);
 /* Descriptor of the memory for the ranks' state; -1: there is none. */
 int board_state_file(void);
+/* The rank's copies in memory have that size. */
+void board_slots(size_t slot_bytes);
+/* One more copy was made. */
+void board_copied(void);
+/* Waits until the other node has that step, at most 30 s: then the run goes on
+ * without. False: there is none. */
+bool board_await_carried(int64_t step);
 /* How many of `ranks` run on this machine. */
 int board_ranks_here(int ranks);
 /* Whether the rank is of an agent (control/agent.h). */

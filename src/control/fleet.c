@@ -194,8 +194,10 @@ static void listen_to(struct fleet *fleet, int index)
 
     do {
         result = wire_get(&node->wire, &head, &bytes);
-        if (result == OK && head != NULL && head->kind == WIRE_REPORT)
+        if (result != OK || head == NULL) break;
+        if (head->kind == WIRE_REPORT)
             take_report(fleet, index, bytes, head->bytes);
+        fleet->moved += head->kind == WIRE_MOVED;
     } while (result == OK && head != NULL);
     if (result == OK && clock_ns() - node->wire.heard_ns >
                             (int64_t)NODE_DEAD_MS * 1000000)

@@ -26,6 +26,7 @@ struct node {
     int slots, places;
     int failures;          /* times that it was lost with ranks */
     int partner;           /* node that keeps copies of its ranks; -1: none */
+    int keeps;             /* of fleet_pair */
     bool reported;
     int64_t lost_ns;       /* when; 0: never */
     int64_t silent_ns;     /* its ranks may live until then */
@@ -49,6 +50,8 @@ struct fleet {
                             * -1: unknown */
     int most;
     uint64_t last_order;
+    int moved;             /* answers to fleet_move */
+    char survives[256];    /* as it was told last */
     int64_t beat_ns;
     bool adopts;           /* ranks of another supervisor are left alone */
 };

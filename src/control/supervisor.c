@@ -192,14 +192,26 @@ static void open_incident(struct supervisor *s, const struct incident *i)
     s->fenced_ms = 1e-6 * (double)(clock_ns() - i->seen_ns);
 }
 
+/* The page of a rank that says from where the generation went on: if one of
+ * them had its state from another node, that one. */
+static const struct board_page *source_page(const struct supervisor *s)
+{
+    for (int i = 0; i < s->crew.size; i++)
+        if (atomic_load(&s->board->pages[i].source) == BOARD_PEER)
+            return &s->board->pages[i];
+    return &s->board->pages[0];
+}
+
 /* A step beyond the last one before the incident is finished. */
 static void close_incident(struct supervisor *s)
 {
-    const struct board_page *page = &s->board->pages[0];
+    const struct board_page *page = source_page(s);
     const int64_t from = atomic_load(&page->from_step);
     struct json_writer w;
 
     if (s->open_incident == 0 || s->most_steps <= s->open_step) return;
+    /* The last report of a lost node may be older than its copies. */
+    if (s->open_step < from) s->open_step = from;
     journal_line(&w, "recovered");
     json_write_key_integer(&w, "incident", s->open_incident);
     json_write_key_integer(&w, "generation", (int64_t)s->crew.generation);
@@ -267,6 +279,7 @@ static enum look watch(struct supervisor *s, struct incident *incident,
         look = watch_once(s, incident, result);
         close_incident(s);
         generation_grow(s);
+        generation_copies(s);
         journal_poll(&s->journal);
     } while (look == LOOK_ON);
     return look;

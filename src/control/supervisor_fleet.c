@@ -99,6 +99,23 @@ static status next_layout(struct supervisor *s, bool begun)
     return OK;
 }
 
+/* Said once, and again whenever it changes. */
+void generation_copies(struct supervisor *s)
+{
+    char text[256];
+    struct json_writer w;
+
+    if (s->fleet == NULL) return;
+    fleet_survives(s->fleet, text);
+    if (strcmp(text, s->fleet->survives) == 0) return;
+    memcpy(s->fleet->survives, text, sizeof text);
+    fprintf(stderr, "%s\n", text[0] != '\0' ? text
+                : "copies on one node: no node may be lost");
+    journal_line(&w, "copies");
+    json_write_key_text(&w, "survives", text);
+    journal_put(&s->journal, &w);
+}
+
 static status give_orders(struct supervisor *s, bool begun)
 {
     static struct order order;

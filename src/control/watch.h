@@ -73,6 +73,8 @@ status generation_of_agents(struct supervisor *s, uint64_t generation,
                             bool begun);
 /* Another layout or none: the generation ended because it was asked to. */
 bool generation_goes_on(struct supervisor *s, status *result);
+/* Says which losses of nodes the copies in memory survive. */
+void generation_copies(struct supervisor *s);
 /* Asks for a larger layout, if one fits now. */
 void generation_grow(struct supervisor *s);
 status supervisor_adopt_agents(struct supervisor *s, bool *watches);

@@ -87,13 +87,10 @@ status wire_put(struct wire *wire, uint32_t kind, const void *bytes,
 /* Forgets the message that was given out before. */
 static void drop_taken(struct wire *wire)
 {
-    const struct wire_head *head = (const void *)wire->bytes;
-    size_t whole;
-
-    if (wire->got < sizeof *head || head->number != wire->taken) return;
-    whole = sizeof *head + head->bytes;
-    wire->got -= whole;
-    memmove(wire->bytes, wire->bytes + whole, wire->got);
+    if (wire->held == 0) return;
+    wire->got -= wire->held;
+    memmove(wire->bytes, wire->bytes + wire->held, wire->got);
+    wire->held = 0;
 }
 
 /* Whether a whole message is there; its head has been looked at. */
@@ -155,7 +152,7 @@ status wire_get(struct wire *wire, const struct wire_head **head,
     bool whole = false;
 
     *head = NULL;
-    if (wire->descriptor >= 0 && wire->taken > 0) drop_taken(wire);
+    drop_taken(wire);
     result = next_message(wire, &whole);
     if (result != OK) {
         wire_close(wire);
@@ -164,7 +161,44 @@ status wire_get(struct wire *wire, const struct wire_head **head,
     if (!whole) return OK;
     *head = (const void *)wire->bytes;
     *bytes = *head + 1;
+    wire->held = sizeof **head + (*head)->bytes;
     wire->taken++;
     wire->heard_ns = clock_ns();
     return OK;
+}
+
+/* Ten seconds, and a second for each MiB. */
+static int64_t bulk_end(size_t length)
+{
+    return clock_ns() + ((int64_t)10 + (int64_t)(length >> 20)) * 1000000000;
+}
+
+status wire_put_bulk(struct wire *wire, const void *bytes, size_t length)
+{
+    status result;
+
+    if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
+    result = door_write(wire->descriptor, bytes, length, bulk_end(length));
+    if (result == OK) return OK;
+    wire_close(wire);
+    return status_pass(result, __FILE__, __LINE__);
+}
+
+/* Some may have come together with the message. */
+status wire_get_bulk(struct wire *wire, void *bytes, size_t length)
+{
+    size_t here;
+    status result;
+
+    if (wire->descriptor < 0) FAIL(ERR_PEER, "the connection is closed");
+    drop_taken(wire);
+    here = wire->got < length ? wire->got : length;
+    memcpy(bytes, wire->bytes, here);
+    wire->got -= here;
+    memmove(wire->bytes, wire->bytes + here, wire->got);
+    result = door_read(wire->descriptor, (char *)bytes + here, length - here,
+                       bulk_end(length));
+    if (result == OK) return OK;
+    wire_close(wire);
+    return status_pass(result, __FILE__, __LINE__);
 }

@@ -30,7 +30,7 @@ struct wire {
     uint64_t sent, taken;
     int64_t heard_ns;        /* when a message last came */
     char *bytes;             /* owned: what has come; zero: nothing yet */
-    size_t room, got;
+    size_t room, got, held;  /* held: of the message that was given out */
 };
 
 /* Behind a door, on both sides. The descriptor is the wire's, also after an
@@ -41,6 +41,9 @@ void wire_close(struct wire *wire); /* zeroed: only if descriptor is -1 */
 /* ERR_PEER: it is gone, or does not read; the wire is closed. */
 status wire_put(struct wire *wire, uint32_t kind, const void *bytes,
                 size_t length);
+/* Bytes of any length behind a message, which says their checksum. ERR_PEER. */
+status wire_put_bulk(struct wire *wire, const void *bytes, size_t length);
+status wire_get_bulk(struct wire *wire, void *bytes, size_t length);
 /* The next message that is whole; *head NULL: there is none now. It stays until
  * the next call. ERR_PEER: gone, or forged; the wire is closed. */
 status wire_get(struct wire *wire, const struct wire_head **head,

@@ -15,22 +15,10 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "control/board.h"
+#include "control/copy_slot.h"
 
-enum { STATE_BYTES = 1 << 22, PAGE = 4096, SLOTS = 2,
-       /* Steps between two looks at what copies cost. */
-       LOOK_STEPS = 64 };
-static const uint64_t magic = 0x6c6f636b636f7079; /* "lockcopy" */
+enum { LOOK_STEPS = 64 }; /* between two looks at what copies cost */
 static const double share_most = 0.01;
-
-struct slot {
-    uint64_t magic;
-    _Atomic int64_t step;   /* -1: not whole */
-    uint64_t ranks, bytes;  /* of the rows */
-    uint64_t layout;        /* struct memory_copy */
-    uint32_t crc, state_crc;
-    uint64_t state_length;
-    char state[STATE_BYTES];
-};
 
 /* ---- rows ---- */
 
@@ -68,15 +56,15 @@ static uint32_t rows_move(const struct pipeline *pipeline, char *at, bool out)
     return crc;
 }
 
-static struct slot *slot_of(const struct memory_copy *copy, int index)
+static struct copy_slot *slot_of(const struct memory_copy *copy, int index)
 {
-    return (struct slot *)(void *)(copy->slots +
-                                   (size_t)index * copy->slot_bytes);
+    return (struct copy_slot *)(void *)(copy->slots + (size_t)index *
+                                                          copy->slot_bytes);
 }
 
-static char *slot_rows(struct slot *kept)
+static char *slot_rows(struct copy_slot *kept)
 {
-    return (char *)kept + (sizeof *kept + PAGE - 1) / PAGE * PAGE;
+    return (char *)kept + COPY_ROWS;
 }
 
 /* ---- opening ---- */
@@ -102,7 +90,7 @@ static double memory_left(void)
 static status make_room(const struct memory_copy *copy, int file, bool *enough)
 {
     const int ranks = team_size(copy->team), here = board_ranks_here(ranks);
-    const double each = SLOTS * (double)copy->slot_bytes;
+    const double each = COPY_SLOTS * (double)copy->slot_bytes;
     const double bytes = each * (here < ranks ? 2 * here : ranks);
     const off_t now = lseek(file, 0, SEEK_END);
     const double left = memory_left();
@@ -126,7 +114,7 @@ static status make_room(const struct memory_copy *copy, int file, bool *enough)
 
 static status map_slots(struct memory_copy *copy, int file)
 {
-    const size_t bytes = SLOTS * copy->slot_bytes;
+    const size_t bytes = COPY_SLOTS * copy->slot_bytes;
     const size_t first = (size_t)team_rank(copy->team) * bytes;
     void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file,
                         (off_t)first);
@@ -134,6 +122,7 @@ static status map_slots(struct memory_copy *copy, int file)
     if (mapped == MAP_FAILED)
         FAIL(ERR_MEMORY, "%zu bytes for copies: %s", bytes, strerror(errno));
     copy->slots = mapped;
+    board_slots(copy->slot_bytes);
     return OK;
 }
 
@@ -142,14 +131,14 @@ status memory_copy_open(struct memory_copy *copy,
                         int64_t every)
 {
     const int file = board_state_file();
-    const size_t rows = (rows_bytes(pipeline) + PAGE - 1) / PAGE * PAGE;
-    double most = (double)(PAGE + (sizeof(struct slot) + PAGE - 1) / PAGE *
-                                      PAGE + rows);
+    const size_t rows = (rows_bytes(pipeline) + COPY_PAGE - 1) / COPY_PAGE *
+                        COPY_PAGE;
+    double most = (double)(COPY_PAGE + COPY_ROWS + rows);
     double enough = 0;
     bool has_room = true;
 
     *copy = (struct memory_copy){.pipeline = pipeline, .team = team,
-                                 .layout = copy->layout,
+                                 .layout = copy->layout, .newest = -1,
                                  .measures = every == COPIES_AUTO,
                                  .every = every == COPIES_AUTO ? 1 : every};
     if (file < 0 || every == 0) return OK;
@@ -164,29 +153,28 @@ status memory_copy_open(struct memory_copy *copy,
 
 void memory_copy_close(struct memory_copy *copy)
 {
-    if (copy->slots != NULL) munmap(copy->slots, SLOTS * copy->slot_bytes);
+    board_slots(0);
+    if (copy->slots != NULL) munmap(copy->slots, COPY_SLOTS * copy->slot_bytes);
     *copy = (struct memory_copy){.slots = NULL};
 }
 
 /* ---- going back ---- */
 
-static bool slot_is_whole(const struct memory_copy *copy, struct slot *kept)
+static bool slot_is_whole(const struct memory_copy *copy,
+                          const struct copy_slot *kept)
 {
-    const size_t bytes = rows_bytes(copy->pipeline);
-
-    return kept->magic == magic && atomic_load(&kept->step) >= 0 &&
+    return atomic_load(&kept->step) >= 0 &&
            kept->ranks == (uint64_t)team_size(copy->team) &&
-           kept->bytes == bytes && kept->layout == copy->layout &&
-           kept->state_length < STATE_BYTES &&
-           kept->state_crc == crc32c(0, kept->state,
-                                     (size_t)kept->state_length) &&
-           kept->crc == crc32c(0, slot_rows(kept), bytes);
+           kept->bytes == rows_bytes(copy->pipeline) &&
+           kept->layout == copy->layout &&
+           copy_slot_is_whole(kept, copy->slot_bytes);
 }
 
 /* Slots whose checksums hold; -1: it does not. */
-static void whole_steps(const struct memory_copy *copy, int64_t steps[SLOTS])
+static void whole_steps(const struct memory_copy *copy,
+                        int64_t steps[COPY_SLOTS])
 {
-    for (int i = 0; i < SLOTS; i++) {
+    for (int i = 0; i < COPY_SLOTS; i++) {
         steps[i] = -1;
         if (copy->slots == NULL) continue;
         if (slot_is_whole(copy, slot_of(copy, i)))
@@ -205,7 +193,7 @@ static status smallest(struct team *team, double *value)
 
 status memory_copy_newest(const struct memory_copy *copy, int64_t *step)
 {
-    int64_t steps[SLOTS];
+    int64_t steps[COPY_SLOTS];
     double newest, has;
 
     *step = -1;
@@ -221,16 +209,23 @@ status memory_copy_newest(const struct memory_copy *copy, int64_t *step)
     return OK;
 }
 
-status memory_copy_restore(const struct memory_copy *copy, int64_t step,
+status memory_copy_restore(struct memory_copy *copy, int64_t step,
                            const char **state, size_t *length)
 {
-    struct slot *kept = slot_of(copy, 0);
+    struct copy_slot *kept = slot_of(copy, 0);
 
     if (atomic_load(&kept->step) != step) kept = slot_of(copy, 1);
     CHECK(atomic_load(&kept->step) == step);
     if (rows_move(copy->pipeline, slot_rows(kept), false) != kept->crc)
         FAIL(ERR_MEMORY, "the copy of step %" PRId64 " changed while it was "
              "read", step);
+    /* Newer ones, which not all ranks have, are not of the history any more. */
+    for (int i = 0; i < COPY_SLOTS; i++)
+        if (atomic_load(&slot_of(copy, i)->step) > step)
+            atomic_store(&slot_of(copy, i)->step, -1);
+    copy->carried = kept->carried != 0;
+    copy->newest = step;
+    board_copied();
     *state = kept->state;
     *length = (size_t)kept->state_length;
     return OK;
@@ -242,7 +237,8 @@ status memory_copy_restore(const struct memory_copy *copy, int64_t step,
 static status adapt(struct memory_copy *copy)
 {
     double steps = copy->step_s > 0
-                       ? copy->copy_s / (share_most * copy->step_s) : 1;
+                       ? (copy->copy_s + copy->fence_s) /
+                             (share_most * copy->step_s) : 1;
 
     TRY(team_largest(copy->team, &steps, 1));
     copy->every = steps > 1 ? (int64_t)(steps + 1) : 1;
@@ -274,20 +270,29 @@ status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due)
     return OK;
 }
 
+void memory_copy_fence(struct memory_copy *copy)
+{
+    const double began = clock_s();
+
+    if (copy->slots == NULL || copy->newest < 0) return;
+    if (board_await_carried(copy->newest))
+        smooth(&copy->fence_s, clock_s() - began);
+}
+
 void memory_copy_make(struct memory_copy *copy, int64_t step,
                       const char *state, size_t length)
 {
-    struct slot *kept = slot_of(copy, 0), *other = slot_of(copy, 1);
+    struct copy_slot *kept = slot_of(copy, 0), *other = slot_of(copy, 1);
     const double began = clock_s();
 
     /* The older one; a slot that is not whole is older than any. */
     if (atomic_load(&other->step) < atomic_load(&kept->step) ||
-        other->magic != magic)
+        other->magic != copy_magic)
         kept = other;
-    if (slot_of(copy, 0)->magic != magic) kept = slot_of(copy, 0);
+    if (slot_of(copy, 0)->magic != copy_magic) kept = slot_of(copy, 0);
     atomic_store(&kept->step, -1);
     /* A plan for another batch may have other rows. */
-    if (length >= STATE_BYTES ||
+    if (length >= COPY_STATE_BYTES ||
         slot_rows(kept) + rows_bytes(copy->pipeline) >
             (char *)kept + copy->slot_bytes) {
         LOG(WARNING, "supervise", "step %" PRId64 " is not copied: it does "
@@ -297,20 +302,23 @@ void memory_copy_make(struct memory_copy *copy, int64_t step,
     kept->ranks = (uint64_t)team_size(copy->team);
     kept->bytes = rows_bytes(copy->pipeline);
     kept->layout = copy->layout;
+    kept->carried = 0;
     memcpy(kept->state, state, length);
     kept->state_length = length;
     kept->state_crc = crc32c(0, state, length);
     kept->crc = rows_move(copy->pipeline, slot_rows(kept), true);
-    kept->magic = magic;
+    kept->magic = copy_magic;
     atomic_store(&kept->step, step);
+    copy->newest = step;
+    board_copied();
     /* The first two copies touch new pages. */
-    if (++copy->made > SLOTS) smooth(&copy->copy_s, clock_s() - began);
+    if (++copy->made > COPY_SLOTS) smooth(&copy->copy_s, clock_s() - began);
     copy->last_s = clock_s();
 }
 
 void memory_copy_forget(struct memory_copy *copy)
 {
     if (copy->slots == NULL) return;
-    for (int i = 0; i < SLOTS; i++)
+    for (int i = 0; i < COPY_SLOTS; i++)
         atomic_store(&slot_of(copy, i)->step, -1);
 }

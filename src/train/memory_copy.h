@@ -35,7 +35,10 @@ struct memory_copy {
     int64_t made, looked; /* copies in this process; then, when their cost was
                            * last compared */
     bool resumed;        /* this process went back to one */
+    bool carried;        /* it came from another node */
+    int64_t newest;      /* step of the newest made here; -1: none */
     double copy_s, step_s; /* of the last one, smoothed */
+    double fence_s;      /* that a step waited for the other node, smoothed */
     double last_s;       /* monotonic: when the last step ended */
 };
 
@@ -51,7 +54,7 @@ void memory_copy_close(struct memory_copy *copy);
  * the same on all ranks. */
 status memory_copy_newest(const struct memory_copy *copy, int64_t *step);
 /* Fills the stages with it. *state: its counters, in the slot. */
-status memory_copy_restore(const struct memory_copy *copy, int64_t step,
+status memory_copy_restore(struct memory_copy *copy, int64_t step,
                            const char **state, size_t *length);
 
 /* Whether the state of this step is to be copied. Collective at times. */
@@ -59,6 +62,10 @@ status memory_copy_due(struct memory_copy *copy, int64_t step, bool *due);
 /* state [length]: the counters. */
 void memory_copy_make(struct memory_copy *copy, int64_t step,
                       const char *state, size_t length);
+/* Before a reduction of all ranks: waits until the node that keeps copies of
+ * this one's has the newest. So whoever is past the reduction, and overwrites
+ * his older copy, has seen the newer ones of all ranks whole twice. */
+void memory_copy_fence(struct memory_copy *copy);
 /* History changes: what was copied is not to be gone back to. */
 void memory_copy_forget(struct memory_copy *copy);
 

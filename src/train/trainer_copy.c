@@ -53,7 +53,7 @@ status trainer_copy_restore(struct trainer *t, int64_t *step)
         (long long)*step);
     t->saved_step = (int64_t)saved;
     t->copy.resumed = true;
-    board_resume(*step, BOARD_MEMORY);
+    board_resume(*step, t->copy.carried ? BOARD_PEER : BOARD_MEMORY);
     return OK;
 }
 

@@ -40,8 +40,7 @@ processes() {
 # kills in a row between two steps end a run by design.
 settle() {
     local tries=0
-    until [ "$(grep -c '"event": "incident"' $journal)" -eq 0 ] ||
-        tail -n 1 $journal | grep -q '"event": "recovered"'; do
+    until tail -n 1 $journal | grep -q '"event": "recovered"'; do
         sleep 0.1
         tries=$((tries + 1))
         [ $tries -lt 600 ] && kill -0 "$child" 2>/dev/null || return
@@ -54,7 +53,7 @@ while [ $done_kills -lt "$kills" ] && kill -0 "$child" 2>/dev/null; do
     victim=$(processes | sed -n "$((1 + RANDOM % 4))p")
     [ -n "$victim" ] && kill -9 "$victim" 2>/dev/null &&
         done_kills=$((done_kills + 1))
-    [ $((done_kills % 4)) -ne 0 ] || settle
+    [ $done_kills -eq 0 ] || [ $((done_kills % 4)) -ne 0 ] || settle
 done
 wait "$child"
 code=$?

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* courier.c - carries copies of the ranks' state from node to node. */
+#include "control/courier.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/file.h"
+#include "control/copy_slot.h"
+
+enum { KNOCK_MS = 1000, ANSWER_MS = 20000, AGAIN_MS = 500, PEERS_MOST = 16 };
+
+/* A slot on its way. */
+struct copy_head {
+    int32_t rank, ranks, index, whole; /* whole: in the answer */
+    uint64_t slot_bytes;
+    int64_t step;
+    uint64_t rows, layout, state_length;
+    uint32_t crc, state_crc;
+};
+
+/* ---- the memory of the node ---- */
+
+/* A slot of the node's file, mapped; NULL: the file has none there. */
+static struct copy_slot *slot_map(int file, const struct copy_head *head,
+                                  bool grows)
+{
+    const uint64_t number = (uint64_t)head->rank * COPY_SLOTS +
+                            (uint64_t)head->index;
+    const uint64_t all = (uint64_t)head->ranks * COPY_SLOTS *
+                         head->slot_bytes;
+    struct stat about;
+    void *mapped;
+
+    if (fstat(file, &about) != 0 ||
+        ((uint64_t)about.st_size < all &&
+         (!grows || ftruncate(file, (off_t)all) != 0)))
+        return NULL;
+    mapped = mmap(NULL, head->slot_bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                  file, (off_t)(number * head->slot_bytes));
+    return mapped == MAP_FAILED ? NULL : mapped;
+}
+
+static bool head_is_sound(const struct copy_head *h)
+{
+    return h->ranks > 0 && h->ranks <= 1 << 20 && h->rank >= 0 &&
+           h->rank < h->ranks && (h->index == 0 || h->index == 1) &&
+           h->slot_bytes % COPY_PAGE == 0 && h->slot_bytes >= COPY_ROWS &&
+           h->slot_bytes < (uint64_t)1 << 44 &&
+           h->rows <= h->slot_bytes - COPY_ROWS && h->step >= 0 &&
+           h->state_length < COPY_STATE_BYTES;
+}
+
+/* ---- sending ---- */
+
+struct sender {
+    struct agent *agent;
+    struct wire wire;      /* to the partner */
+    uint64_t turn;         /* of the partner that it is for */
+    int64_t next_try_ns;
+    uint64_t *sent;        /* owned, [places]: copies of the page that are
+                            * there, and for which order */
+    uint64_t *order;
+};
+
+static status await_answer(struct wire *wire, struct copy_head *answer)
+{
+    const int64_t end = clock_ns() + (int64_t)ANSWER_MS * 1000000;
+    const struct wire_head *head;
+    const void *bytes;
+
+    for (;;) {
+        struct pollfd one = {.fd = wire->descriptor, .events = POLLIN};
+
+        TRY(wire_get(wire, &head, &bytes));
+        if (head != NULL) break;
+        if (clock_ns() > end) FAIL(ERR_PEER, "no answer to a copy");
+        poll(&one, 1, 100);
+    }
+    if (head->kind != WIRE_COPIED || head->bytes != sizeof *answer)
+        FAIL(ERR_PEER, "another answer than expected");
+    memcpy(answer, bytes, sizeof *answer);
+    return OK;
+}
+
+/* One slot; *whole: it is there, and was whole when it left. */
+static status send_slot(struct wire *wire, struct copy_slot *slot,
+                        struct copy_head *head, bool *whole)
+{
+    struct copy_head answer;
+
+    *whole = false;
+    head->step = atomic_load(&slot->step);
+    head->rows = slot->bytes;
+    head->layout = slot->layout;
+    head->crc = slot->crc;
+    head->state_crc = slot->state_crc;
+    head->state_length = slot->state_length;
+    if (slot->magic != copy_magic || !head_is_sound(head)) return OK;
+    TRY(wire_put(wire, WIRE_COPY, head, sizeof *head));
+    TRY(wire_put_bulk(wire, slot->state, (size_t)head->state_length));
+    TRY(wire_put_bulk(wire, (const char *)slot + COPY_ROWS,
+                      (size_t)head->rows));
+    TRY(await_answer(wire, &answer));
+    *whole = answer.whole != 0 && answer.rank == head->rank &&
+             answer.step == head->step &&
+             atomic_load(&slot->step) == head->step;
+    return OK;
+}
+
+static status connect_to(struct sender *s, struct wire *wire,
+                         const char *address)
+{
+    const struct visitor self = {.purpose = DOOR_AGENT};
+    int descriptor;
+
+    TRY(door_knock(&descriptor, address, &self, &s->agent->token, KNOCK_MS));
+    return wire_open(wire, descriptor, &s->agent->token, false);
+}
+
+/* Both slots of a rank go to another node. */
+static status send_rank(struct sender *s, struct wire *wire,
+                        struct copy_head head, bool *any)
+{
+    for (head.index = 0; head.index < COPY_SLOTS; head.index++) {
+        struct copy_slot *slot = slot_map(s->agent->state_file, &head, false);
+        bool whole = false;
+        status result;
+
+        if (slot == NULL) continue;
+        result = send_slot(wire, slot, &head, &whole);
+        munmap(slot, head.slot_bytes);
+        TRY(result);
+        *any = *any || whole;
+    }
+    return OK;
+}
+
+static void do_moves(struct sender *s)
+{
+    struct courier *c = s->agent->courier;
+
+    while (atomic_load(&c->move_done) < atomic_load(&c->move_asked)) {
+        struct courier_move *m =
+            &c->moves[atomic_load(&c->move_done) % MOVES_MOST];
+        const struct copy_head head = {.rank = m->what.rank,
+                                       .ranks = m->ranks,
+                                       .slot_bytes = m->slot_bytes};
+        struct wire wire = {.descriptor = -1};
+        bool any = false;
+
+        if (m->slot_bytes == 0 ||
+            connect_to(s, &wire, m->what.address) != OK ||
+            send_rank(s, &wire, head, &any) != OK)
+            status_clear();
+        wire_close(&wire);
+        m->what.whole = any;
+        atomic_fetch_add(&c->move_done, 1);
+    }
+}
+
+/* Memory of another layout may hold anything where a head would be. */
+static int newest(struct copy_slot *const slots[COPY_SLOTS])
+{
+    if (slots[0]->magic != copy_magic) return 1;
+    if (slots[1]->magic != copy_magic) return 0;
+    return atomic_load(&slots[1]->step) > atomic_load(&slots[0]->step);
+}
+
+/* The newest copy of a place's rank, unless it is there already. */
+static status carry(struct sender *s, int index)
+{
+    struct agent *a = s->agent;
+    struct board_page *page = &a->board->pages[index];
+    const struct order *order = &a->places[index].order;
+    const uint64_t copies = atomic_load(&page->copies);
+    struct copy_head head = {.rank = order->rank, .ranks = order->size,
+                             .slot_bytes = atomic_load(&page->slot_bytes)};
+    struct copy_slot *slots[COPY_SLOTS];
+    bool whole = false;
+    status result = OK;
+
+    if (!place_is_busy(&a->places[index]) || head.slot_bytes == 0 ||
+        copies == 0 ||
+        (s->sent[index] == copies && s->order[index] == order->number))
+        return OK;
+    atomic_store(&a->courier->slot_bytes, head.slot_bytes);
+    atomic_store(&a->courier->ranks, head.ranks);
+    for (int i = 0; i < COPY_SLOTS; i++) {
+        head.index = i;
+        slots[i] = slot_map(a->state_file, &head, false);
+    }
+    if (slots[0] != NULL && slots[1] != NULL) {
+        head.index = newest(slots);
+        result = send_slot(&s->wire, slots[head.index], &head, &whole);
+    }
+    for (int i = 0; i < COPY_SLOTS; i++)
+        if (slots[i] != NULL) munmap(slots[i], head.slot_bytes);
+    TRY(result);
+    if (!whole) return OK;
+    s->sent[index] = copies;
+    s->order[index] = order->number;
+    atomic_store(&page->carried, head.step);
+    return OK;
+}
+
+static void part(struct sender *s)
+{
+    atomic_store(&s->agent->board->carries, 0);
+    wire_close(&s->wire);
+    memset(s->sent, 0, (size_t)s->agent->count * sizeof *s->sent);
+    s->next_try_ns = clock_ns() + (int64_t)AGAIN_MS * 1000000;
+}
+
+static void keep_partner(struct sender *s)
+{
+    struct courier *c = s->agent->courier;
+    char address[DOOR_ADDRESS_BYTES];
+
+    if (atomic_load(&c->turn) != s->turn) {
+        s->turn = atomic_load(&c->turn);
+        part(s);
+        s->next_try_ns = 0;
+    }
+    memcpy(address, c->partner.address, sizeof address);
+    address[sizeof address - 1] = '\0';
+    if (s->wire.descriptor >= 0 || address[0] == '\0' ||
+        clock_ns() < s->next_try_ns)
+        return;
+    if (connect_to(s, &s->wire, address) != OK) {
+        status_clear();
+        part(s);
+        return;
+    }
+    atomic_store(&s->agent->board->carries, 1);
+}
+
+static void send_for_ever(struct agent *agent)
+{
+    const struct timespec pause = {0, 500000};
+    static uint64_t sent[PLACES_MOST + PLACES_EXTRA],
+        order[PLACES_MOST + PLACES_EXTRA];
+    struct sender s = {.agent = agent, .wire.descriptor = -1, .sent = sent,
+                       .order = order};
+    const pid_t parent = getppid();
+
+    while (getppid() == parent) {
+        do_moves(&s);
+        keep_partner(&s);
+        for (int i = 0; i < agent->count && s.wire.descriptor >= 0; i++)
+            if (carry(&s, i) != OK) {
+                status_clear();
+                part(&s);
+            }
+        nanosleep(&pause, NULL);
+    }
+}
+
+/* ---- receiving ---- */
+
+static status receive_slot(struct agent *agent, struct wire *wire,
+                           const struct copy_head *head, bool *whole)
+{
+    struct copy_slot *slot = slot_map(agent->state_file, head, true);
+    status result;
+
+    if (slot == NULL) FAIL(ERR_MEMORY, "no memory for a copy");
+    atomic_store(&slot->step, -1);
+    slot->ranks = (uint64_t)head->ranks;
+    slot->bytes = head->rows;
+    slot->layout = head->layout;
+    slot->carried = 1;
+    slot->crc = head->crc;
+    slot->state_crc = head->state_crc;
+    slot->state_length = head->state_length;
+    result = wire_get_bulk(wire, slot->state, (size_t)head->state_length);
+    if (result == OK)
+        result = wire_get_bulk(wire, (char *)slot + COPY_ROWS,
+                               (size_t)head->rows);
+    slot->magic = copy_magic;
+    *whole = result == OK && copy_slot_is_whole(slot, head->slot_bytes);
+    if (*whole) atomic_store(&slot->step, head->step);
+    munmap(slot, head->slot_bytes);
+    return result;
+}
+
+/* A rank of this node writes its slots itself. */
+static bool is_own(const struct agent *agent, int rank)
+{
+    for (int i = 0; i < agent->count; i++)
+        if (place_is_busy(&agent->places[i]) &&
+            agent->places[i].order.rank == rank)
+            return true;
+    return false;
+}
+
+static status serve_peer(struct agent *agent, struct wire *wire)
+{
+    const struct wire_head *head;
+    const void *bytes;
+    struct copy_head copy;
+    bool whole = false;
+
+    TRY(wire_get(wire, &head, &bytes));
+    if (head == NULL) return OK;
+    if (head->kind != WIRE_COPY || head->bytes != sizeof copy)
+        FAIL(ERR_PEER, "another message than a copy");
+    memcpy(&copy, bytes, sizeof copy);
+    if (!head_is_sound(&copy) || is_own(agent, copy.rank))
+        FAIL(ERR_PEER, "a copy that makes no sense");
+    TRY(receive_slot(agent, wire, &copy, &whole));
+    copy.whole = whole;
+    atomic_store(&agent->courier->slot_bytes, copy.slot_bytes);
+    atomic_store(&agent->courier->ranks, copy.ranks);
+    return wire_put(wire, WIRE_COPIED, &copy, sizeof copy);
+}
+
+static void welcome(struct agent *agent, struct wire *peers)
+{
+    struct visitor visitor;
+    int descriptor;
+
+    while (door_step(&agent->door, &visitor, &descriptor)) {
+        struct wire *wire = &peers[0];
+
+        for (int i = 0; i < PEERS_MOST; i++)
+            if (peers[i].descriptor < 0) wire = &peers[i];
+        if (door_answer(&descriptor, NULL) != OK) status_clear();
+        if (descriptor < 0) continue;
+        wire_close(wire);
+        if (wire_open(wire, descriptor, &agent->token, true) != OK)
+            status_clear();
+    }
+}
+
+static void receive_for_ever(struct agent *agent)
+{
+    struct pollfd polls[DOOR_POLLS + PEERS_MOST];
+    struct wire peers[PEERS_MOST];
+    const pid_t parent = getppid();
+
+    for (int i = 0; i < PEERS_MOST; i++)
+        peers[i] = (struct wire){.descriptor = -1};
+    while (getppid() == parent) {
+        int used = door_polls(&agent->door, polls);
+
+        for (int i = 0; i < PEERS_MOST; i++)
+            if (peers[i].descriptor >= 0)
+                polls[used++] = (struct pollfd){.fd = peers[i].descriptor,
+                                                .events = POLLIN};
+        poll(polls, (nfds_t)used, 200);
+        welcome(agent, peers);
+        for (int i = 0; i < PEERS_MOST; i++)
+            if (peers[i].descriptor >= 0 &&
+                serve_peer(agent, &peers[i]) != OK) {
+                status_clear();
+                wire_close(&peers[i]);
+            }
+    }
+}
+
+/* ---- in the agent ---- */
+
+static status start(struct agent *agent, pid_t *process, const char *name,
+                    void (*live)(struct agent *agent), bool *child)
+{
+    const pid_t parent = getpid();
+
+    fflush(NULL);
+    *process = fork();
+    if (*process < 0)
+        FAIL(ERR_MEMORY, "a process cannot be started: %s", strerror(errno));
+    if (*process > 0) return OK;
+    *child = true;
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    setpgid(0, 0);
+    prctl(PR_SET_NAME, name);
+    if (getppid() == parent) live(agent);
+    return OK;
+}
+
+status courier_start(struct agent *agent, bool *child)
+{
+    void *mapped = mmap(NULL, sizeof *agent->courier, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    *child = false;
+    if (mapped == MAP_FAILED)
+        FAIL(ERR_MEMORY, "no shared memory: %s", strerror(errno));
+    agent->courier = mapped;
+    TRY(start(agent, &agent->couriers[0], "lockstep:sends", send_for_ever,
+              child));
+    if (*child) return OK;
+    TRY(start(agent, &agent->couriers[1], "lockstep:keeps", receive_for_ever,
+              child));
+    return OK;
+}
+
+void courier_stop(struct agent *agent)
+{
+    for (int i = 0; i < 2; i++)
+        if (agent->couriers[i] > 0) {
+            kill(agent->couriers[i], SIGKILL);
+            waitpid(agent->couriers[i], NULL, 0);
+        }
+    if (agent->courier != NULL)
+        munmap(agent->courier, sizeof *agent->courier);
+    agent->courier = NULL;
+}
+
+void courier_partner(struct agent *agent, const struct node_beat *partner)
+{
+    struct courier *c = agent->courier;
+
+    if (memcmp(&c->partner, partner, sizeof *partner) == 0) return;
+    c->partner = *partner;
+    atomic_fetch_add(&c->turn, 1);
+}
+
+void courier_move(struct agent *agent, const struct node_move *what)
+{
+    struct courier *c = agent->courier;
+    struct courier_move *m =
+        &c->moves[atomic_load(&c->move_asked) % MOVES_MOST];
+
+    if (atomic_load(&c->move_asked) - agent->moves_told >= MOVES_MOST) return;
+    m->what = *what;
+    m->what.address[sizeof m->what.address - 1] = '\0';
+    m->slot_bytes = atomic_load(&c->slot_bytes);
+    m->ranks = atomic_load(&c->ranks);
+    atomic_fetch_add(&c->move_asked, 1);
+}
+
+bool courier_moved(struct agent *agent, struct node_move *what)
+{
+    struct courier *c = agent->courier;
+
+    if (agent->moves_told >= atomic_load(&c->move_done)) return false;
+    *what = c->moves[agent->moves_told++ % MOVES_MOST].what;
+    return true;
+}

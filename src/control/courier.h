@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* courier.h - carries copies of the ranks' state from node to node. Private to
+ * agent*.c.
+ *
+ *   rank      copies its state into its node's memory after a step
+ *   sender    a process of the agent: sends the copy to the partner node
+ *   receiver  a process of that agent: writes it at the same place, compares
+ *             checksums, answers
+ *   rank      waits for the answer before the last reduction of the next step
+ *
+ * Two processes, so that neither long messages nor a partner that does not read
+ * keep the agent from its work, and none of its forks copies a thread. */
+#ifndef LOCKSTEP_CONTROL_COURIER_H
+#define LOCKSTEP_CONTROL_COURIER_H
+
+#include "control/agent_place.h"
+
+enum { MOVES_MOST = 64 };
+
+/* Shared by the agent and its couriers. */
+struct courier {
+    _Atomic uint64_t turn;      /* raised when the partner changes */
+    struct node_beat partner;
+    _Atomic uint64_t move_asked, move_done;
+    struct courier_move {
+        struct node_move what;
+        uint64_t slot_bytes;
+        int32_t ranks;
+    } moves[MOVES_MOST];
+    /* The slots that are in the memory of this node. */
+    _Atomic uint64_t slot_bytes;
+    _Atomic int ranks;
+};
+
+/* Starts both; in one of them, returns with *child when it shall end. */
+status courier_start(struct agent *agent, bool *child);
+void courier_stop(struct agent *agent);
+/* The supervisor names the partner. */
+void courier_partner(struct agent *agent, const struct node_beat *partner);
+void courier_move(struct agent *agent, const struct node_move *what);
+/* Moves that are done: *what; false: there is none. */
+bool courier_moved(struct agent *agent, struct node_move *what);
+
+#endif
