@@ -57,6 +57,16 @@ struct quantize_span {
                            * random numbers are counted by; columns only */
 };
 
+/* Counts of what rounding did to finite elements that are not zero; calls add
+ * to them. */
+struct quantize_tally {
+    int64_t elements;
+    int64_t cut;         /* larger than the largest number times the scale */
+    int64_t zeroed;      /* became zero */
+    float largest;       /* magnitude */
+    float scale_least, scale_most; /* of their blocks; 0: there are none */
+};
+
 /* Row r of a call is at the counter places[r]; the word of column c, counted in
  * the whole, is as in struct dropout. */
 struct dropout_row;
@@ -78,6 +88,7 @@ struct quantize {
     const struct dropout_row *places; /* [rows]; stochastic only */
     float *peaks;        /* room for one number of each region */
     float known;         /* late rules: a largest magnitude, more than 0 */
+    struct quantize_tally *tally; /* NULL: nobody counts */
     float *seen;         /* raised to the largest magnitude of all elements, as
                           * they are rounded; NULL: nobody asks */
 };
@@ -205,6 +216,23 @@ ELEMENTARY float block_scale(enum scale_rule rule, uint32_t a, float largest,
     case SCALE_MEAN: return outer;
     default: return 1;
     }
+}
+
+/* Counts v, which became `value`; y: its magnitude over the scale. */
+ELEMENTARY void tally_count(struct quantize_tally *t, float v, float y,
+                            float value, const struct grid_format *f,
+                            float scale)
+{
+    const uint32_t bits = finite_bits(v);
+
+    if (bits == 0) return;
+    t->elements++;
+    t->cut += y > f->largest;
+    t->zeroed += !(value < 0) && !(value > 0);
+    if (bits > bits_of_f32(t->largest)) t->largest = f32_of_bits(bits);
+    if (scale > 0 && (t->scale_least <= 0 || scale < t->scale_least))
+        t->scale_least = scale;
+    if (scale > t->scale_most) t->scale_most = scale;
 }
 
 /* Numbers of the block are divided by this: a block of zeros by 1. */

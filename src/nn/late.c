@@ -18,6 +18,16 @@ size_t late_bytes(const struct program *program)
     return 2 * (size_t)late_values(program) * sizeof(float);
 }
 
+void late_place(struct run *run, void *room)
+{
+    const int64_t count = late_values(run->program);
+
+    if (count == 0) return;
+    run->late = room;
+    run->seen = run->late + count;
+    late_set(run, NULL);
+}
+
 void late_set(const struct run *run, const double *known)
 {
     const int64_t count = run->late == NULL ? 0 : late_values(run->program);

@@ -17,6 +17,8 @@ enum { LATE_USES = 3, LATE_OPERANDS = 2 };
 int64_t late_values(const struct program *program);
 /* Room for run->late and run->seen, bytes. */
 size_t late_bytes(const struct program *program);
+/* Hands the run that room; nothing is known. */
+void late_place(struct run *run, void *room);
 /* The number of an operand among them; use: enum product_use. */
 static inline int64_t late_value(const struct param *param, int use,
                                  bool right)

@@ -231,6 +231,7 @@ struct program {
     int64_t logits_chunk; /* tokens whose logits exist at once */
     struct regularization regular;
     bool peaks;         /* largest scores are watched */
+    bool watches;       /* ... and what roundings do */
     struct precision_use precision; /* of products */
     int block;          /* being built; -1 outside */
 

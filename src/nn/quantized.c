@@ -175,11 +175,12 @@ static void set_blocks(struct quantize *call, const struct precision_role *role,
     call->block_cols = side[1];
 }
 
-/* A late scale: of the steps before, or, where nothing is known yet, that of
- * the region now. */
-static void set_late(struct quantize *call, const struct run *run,
-                     int64_t value)
+/* The number of an operand: who counts it, and a late scale, which is of the
+ * steps before, or, where nothing is known yet, that of the region now. */
+static void set_value(struct quantize *call, const struct run *run,
+                      int64_t value)
 {
+    if (run->tallies != NULL) call->tally = &run->tallies[value];
     if (call->scale != SCALE_LATE && call->scale != SCALE_TWO_LATE) return;
     call->known = run->late[value];
     call->seen = &run->seen[value];
@@ -207,7 +208,7 @@ status quantized_tokens(struct run *run, const struct step *step,
 
     if (role->format == FORMAT_BF16) return OK;
     set_blocks(&call, role, use == USE_WGRAD);
-    set_late(&call, run, late_value(param, (int)use, right));
+    set_value(&call, run, late_value(param, (int)use, right));
     call.out = tensor_2d(right ? room.right : room.left, DTYPE_BF16,
                          x->shape[0], x->shape[1]);
     call.row_spans = fill_tokens(p, x->shape[0], room.rows);
@@ -231,7 +232,7 @@ status quantized_weight(struct run *run, const struct step *step,
     if (role->format == FORMAT_BF16) return OK;
     CHECK(role->rounding == ROUND_NEAREST); /* the step is in no key here */
     set_blocks(&call, role, use == USE_DGRAD);
-    set_late(&call, run, late_value(param, (int)use, true));
+    set_value(&call, run, late_value(param, (int)use, true));
     call.out = tensor_2d(room.right, DTYPE_BF16, w->shape[0], w->shape[1]);
     call.row_spans = fill_features(p, param, true, room.rows);
     call.col_spans = fill_features(p, param, false, room.cols);

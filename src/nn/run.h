@@ -73,6 +73,8 @@ struct run {
                                 * scales have, and of this step (late.h); NULL:
                                 * no scale is late */
     void *peaks;               /* peaks_bytes (peaks.h); NULL: nobody asks */
+    struct quantize_tally *tallies; /* tallies_bytes (tallies.h); NULL: nobody
+                                * asks */
     int64_t *routes;           /* routes_bytes (routes.h); NULL: nobody asks */
     struct { int64_t calls, bytes; } routed; /* what the rows of experts have
                                 * sent so far, by the choices

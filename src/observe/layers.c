@@ -354,6 +354,7 @@ status layers_build(struct layers *l, struct train_step *step,
     for (int i = 0; i < pipeline->count; i++)
         l->peaks[i] = pipeline->stages[i].run.peaks;
     watch_scores(l, false);
+    TRY(roundings_build(&l->roundings, pipeline));
     l->probe = (struct run_probe){look, l};
     l->watch = (struct step_watch){see_gradients, see_update, l};
     for (int i = 0; i < pipeline->count; i++)
@@ -371,6 +372,7 @@ void layers_free(struct layers *l)
     memory_free(l->norms);
     memory_free(l->room);
     memory_free(l->values);
+    roundings_free(&l->roundings);
     *l = (struct layers){0};
 }
 
@@ -383,6 +385,7 @@ void layers_begin(struct layers *l, int64_t step, bool looks, bool histograms)
     memset(l->activations, 0,
            (size_t)(l->blocks + 1) * sizeof *l->activations);
     watch_scores(l, true);
+    roundings_begin(&l->roundings);
 }
 
 status layers_end(struct layers *l)
@@ -395,5 +398,6 @@ status layers_end(struct layers *l)
         TRY(gather_activation(l, &l->activations[i]));
     TRY(gather_scores(l));
     watch_scores(l, false);
-    return OK;
+    return roundings_end(&l->roundings, l->team,
+                         &l->inventory->whole.params);
 }

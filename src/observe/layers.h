@@ -5,6 +5,7 @@
  *   activations  of the residual stream as each block reads it, and as the
  *                last norm does: root mean square, largest size, kurtosis
  *   logits       the largest attention score of each block, of all its heads
+ *   roundings    of a recipe (roundings.h)
  *   parameters   norms of weight, gradient and update, before and after the
  *                step's update
  *
@@ -17,12 +18,17 @@
 #define LOCKSTEP_OBSERVE_LAYERS_H
 
 #include "observe/events.h"
+#include "observe/roundings.h"
 #include "step/inventory.h"
 #include "step/step.h"
 #include "step/tally.h"
 
 /* Norms of one parameter in one step. */
-struct layer_norms { double weight, gradient, update; };
+struct layer_norms {
+    double weight, gradient, update;
+    double cut, zeroed; /* read back: the largest shares of its operands that a
+                         * recipe rounds (roundings.h); NaN: none */
+};
 
 struct layer_activation {
     struct exact_sum squares, fourths; /* of elements, row by row */
@@ -45,6 +51,7 @@ struct layers {
     void **peaks;                      /* owned, [stages]: where a run keeps
                                         * its largest scores */
     struct layer_norms *norms;         /* owned, [parameters] */
+    struct roundings roundings;        /* of a recipe */
     struct tally *room;                /* owned, [1 + threads] */
     double *values;                    /* owned: of a message */
     struct run_probe probe;

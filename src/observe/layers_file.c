@@ -4,8 +4,12 @@
  *     {"step": 4, "rms": [...], "max": [...], "kurtosis": [...],
  *      "logit": [...],
  *      "parameters": [{"name": "embedding.weight", "weight": 17.2,
- *                      "gradient": 0.3, "update": 0.01}, ...]}
+ *                      "gradient": 0.3, "update": 0.01,
+ *                      "rounded": {"y.x": [0, 0.02, 3.1, 0.0078, 0.0078]}},
+ *                     ...]}
  *
+ * Rounded are operands of a recipe: the shares that were cut off and that
+ * became zero, the largest magnitude, the smallest and the largest scale.
  * Activation i is what block i reads, the last one what the last norm reads.
  */
 #include "observe/layers.h"
@@ -44,15 +48,41 @@ static double logit_of(const struct layers *layers, int block)
     return most;
 }
 
-static void write_parameter(struct json_writer *w, const char *name,
-                            const struct layer_norms *norms)
+static void write_roundings(struct json_writer *w,
+                            const struct layers *layers, int param)
 {
+    struct rounded_operand one;
+    bool any = false;
+
+    for (int k = 0; k < ROUNDING_OPERANDS; k++) {
+        if (!roundings_get(&layers->roundings, param, k, &one)) continue;
+        if (!any) json_write_key(w, "rounded");
+        if (!any) json_write_object(w);
+        any = true;
+        json_write_key(w, rounding_names[k]);
+        json_write_array(w);
+        json_write_real(w, one.cut);
+        json_write_real(w, one.zeroed);
+        json_write_real(w, one.largest);
+        json_write_real(w, one.scale_least);
+        json_write_real(w, one.scale_most);
+        json_write_array_end(w);
+    }
+    if (any) json_write_object_end(w);
+}
+
+static void write_parameter(struct json_writer *w, const char *name,
+                            const struct layers *layers, int param)
+{
+    const struct layer_norms *norms = &layers->norms[param];
+
     json_write_object(w);
     json_write_key(w, "name");
     json_write_string(w, name);
     json_write_key_real(w, "weight", norms->weight);
     json_write_key_real(w, "gradient", norms->gradient);
     json_write_key_real(w, "update", norms->update);
+    write_roundings(w, layers, param);
     json_write_object_end(w);
 }
 
@@ -81,7 +111,7 @@ status layers_format(struct text *out, const struct layers *layers)
     json_write_key(&w, "parameters");
     json_write_array(&w);
     for (int i = 0; i < params->count; i++)
-        write_parameter(&w, params->items[i].name, &layers->norms[i]);
+        write_parameter(&w, params->items[i].name, layers, i);
     json_write_array_end(&w);
     json_write_object_end(&w);
     result = json_write_line(&w, out);
@@ -121,6 +151,28 @@ static status tell(struct telling *t, const char *prefix, const char *name,
     return OK;
 }
 
+static status tell_roundings(struct telling *t, int param, const char *name)
+{
+    static const char *const kinds[] = {"cut", "zeroed", "largest",
+                                        "scale_least", "scale_most"};
+
+    for (int k = 0; k < ROUNDING_OPERANDS; k++) {
+        struct rounded_operand one;
+        char prefix[32];
+
+        if (!roundings_get(&t->layers->roundings, param, k, &one)) continue;
+        const double values[] = {one.cut, one.zeroed, one.largest,
+                                 one.scale_least, one.scale_most};
+
+        for (int i = 0; i < 5; i++) {
+            snprintf(prefix, sizeof prefix, "recipe_%s_%s", kinds[i],
+                     rounding_names[k]);
+            TRY(tell(t, prefix, name, values[i]));
+        }
+    }
+    return OK;
+}
+
 status layers_tell(const struct layers *layers)
 {
     static const char *const prefixes[] = {
@@ -145,6 +197,7 @@ status layers_tell(const struct layers *layers)
         TRY(tell(&t, "weight_norm", name, norms->weight));
         TRY(tell(&t, "gradient_norm", name, norms->gradient));
         TRY(tell(&t, "update_ratio", name, norms->update / norms->weight));
+        TRY(tell_roundings(&t, i, name));
     }
     return flush(&t);
 }
@@ -216,6 +269,24 @@ static status begin_table(struct walk *walk, const struct json *object,
     return OK;
 }
 
+/* The largest shares of the operands of a parameter. */
+static status read_roundings(const struct json *item, const char *source,
+                             struct layer_norms *out)
+{
+    const struct json *object = json_get(item, "rounded");
+
+    out->cut = out->zeroed = (double)NAN;
+    for (int k = 0; k < ROUNDING_OPERANDS && object != NULL; k++) {
+        double values[5];
+
+        if (json_get(object, rounding_names[k]) == NULL) continue;
+        TRY(read_array(object, source, rounding_names[k], 5, values));
+        if (!(out->cut >= values[0])) out->cut = values[0];
+        if (!(out->zeroed >= values[1])) out->zeroed = values[1];
+    }
+    return OK;
+}
+
 static status read_parameters(struct walk *walk, const struct json *object,
                               const char *source, struct layer_norms *out)
 {
@@ -238,6 +309,7 @@ static status read_parameters(struct walk *walk, const struct json *object,
         TRY(json_get_real_or(item, source, "gradient", nan,
                              &out[i].gradient));
         TRY(json_get_real_or(item, source, "update", nan, &out[i].update));
+        TRY(read_roundings(item, source, &out[i]));
     }
     return OK;
 }

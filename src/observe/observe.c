@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -153,10 +154,18 @@ status observe_end(struct observer *o)
     const bool looked = o->sees_layers && o->layers.looks;
 
     if (!o->sees_layers) return OK;
+    o->looked = looked;
     TRY(layers_end(&o->layers));
     if (!looked || o->layers_file.descriptor <= 0) return OK;
     TRY(write_layers(o));
     return events_on(&o->events) ? layers_tell(&o->layers) : OK;
+}
+
+void observe_roundings(const struct observer *o, double *cut, double *zeroed)
+{
+    *cut = *zeroed = (double)NAN;
+    if (o->sees_layers && o->looked)
+        roundings_worst(&o->layers.roundings, cut, zeroed);
 }
 
 status observe_row(struct observer *o, const struct metrics_row *row,

@@ -18,6 +18,7 @@ struct observer {
     struct layers layers;
     bool sees_layers;                /* layers are built */
     struct lines layers_file;        /* of rank 0; closed: none */
+    bool looked;                     /* the last step was observed */
     int64_t step_kept;               /* the run goes on behind it */
     char run[PATH_BYTES];
 };
@@ -39,6 +40,10 @@ status observe_rewind(struct observer *observer, int64_t step_kept);
 /* Before and after step `step`. Collective. */
 void observe_begin(struct observer *observer, int64_t step);
 status observe_end(struct observer *observer);
+/* The largest shares of roundings (roundings.h) in the step that ended; NaN: it
+ * was not observed, or there is no recipe. */
+void observe_roundings(const struct observer *observer, double *cut,
+                       double *zeroed);
 /* A row of metrics; logged: it stands in metrics.jsonl too. Rank 0. */
 status observe_row(struct observer *observer, const struct metrics_row *row,
                    bool logged);

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "nn/late.h"
+#include "nn/tallies.h"
 #include "plan/phases.h"
 #include "schedule/lower.h"
 #include "schedule/room.h"
@@ -403,6 +403,11 @@ int64_t pipeline_peak_values(const struct pipeline *pipeline)
 int64_t pipeline_late_values(const struct pipeline *pipeline)
 {
     return late_values(&pipeline->stages[0].program);
+}
+
+int64_t pipeline_tally_values(const struct pipeline *pipeline)
+{
+    return 3 * tallies_count(&pipeline->stages[0].program);
 }
 
 int64_t pipeline_route_values(const struct pipeline *pipeline)

@@ -95,6 +95,8 @@ int64_t pipeline_loss_values(const struct pipeline *pipeline);
 int64_t pipeline_peak_values(const struct pipeline *pipeline);
 /* Largest magnitudes of operands, for late scales. */
 int64_t pipeline_late_values(const struct pipeline *pipeline);
+/* Numbers of what roundings did, joined at once in an observed step. */
+int64_t pipeline_tally_values(const struct pipeline *pipeline);
 int64_t pipeline_route_values(const struct pipeline *pipeline);
 
 #endif

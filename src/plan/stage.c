@@ -2,8 +2,8 @@
 /* stage.c - everything that is decided before the first step, and the memory
  * that it takes. */
 #include "plan/stage.h"
-#include "nn/late.h"
 #include "nn/peaks.h"
+#include "nn/tallies.h"
 #include "nn/routes.h"
 
 #include <string.h>
@@ -113,6 +113,7 @@ static status build_program(struct stage *stage)
     p->logits_chunk = logits_chunk(r);
     p->regular = r->regular;
     p->peaks = r->qk_clip > 0 || r->observe;
+    p->watches = r->observe;
     p->precision = r->precision;
     if (p->tokens > INT32_MAX / 2)
         FAIL(ERR_CONFIG, "a micro-batch of %lld tokens", (long long)p->tokens);
@@ -159,7 +160,7 @@ static size_t batch_bytes(const struct program *p, int frames)
            (p->regular.z_loss > 0 ? 2 : 1) *
                arena_aligned(tokens * sizeof(double)) +
            arena_aligned(peaks_bytes(p)) + arena_aligned(routes_bytes(p)) +
-           arena_aligned(late_bytes(p)) +
+           arena_aligned(late_bytes(p)) + arena_aligned(tallies_bytes(p)) +
            arena_aligned((size_t)run_segments(p) * sizeof(struct sum_segment));
 }
 
@@ -577,11 +578,9 @@ static void prepare_run(struct stage *stage)
         stage->run.peaks = slice(&at, peaks_bytes(&stage->program));
     if (routes_bytes(&stage->program) > 0)
         stage->run.routes = slice(&at, routes_bytes(&stage->program));
-    if (late_bytes(&stage->program) > 0) {
-        stage->run.late = slice(&at, late_bytes(&stage->program));
-        stage->run.seen = stage->run.late + late_values(&stage->program);
-        late_set(&stage->run, NULL);
-    }
+    late_place(&stage->run, slice(&at, late_bytes(&stage->program)));
+    if (tallies_bytes(&stage->program) > 0)
+        stage->run.tallies = slice(&at, tallies_bytes(&stage->program));
     run_keys(&stage->run, stage->request.seed);
     stage->run.segments = (struct sum_segment *)(void *)at;
     run_rope_fill(&stage->run, m[MEMORY_ROTARY].data);

@@ -74,6 +74,24 @@ static double update_ratio(const struct layers_row *row, int i)
     return row->norms[i].update / row->norms[i].weight;
 }
 
+static double cut(const struct layers_row *row, int i)
+{
+    return row->norms[i].cut;
+}
+
+static double zeroed(const struct layers_row *row, int i)
+{
+    return row->norms[i].zeroed;
+}
+
+/* Whether a recipe rounded operands. */
+static bool has_recipe(const struct layers_table *table)
+{
+    for (int i = 0; i < table->parameters; i++)
+        if (!isnan(table->rows[0].norms[i].cut)) return true;
+    return false;
+}
+
 /* The observed steps that are shown, evenly: the first and the last are. */
 static int64_t shown_row(const struct layers_table *table, int column,
                          int columns)
@@ -207,7 +225,11 @@ static status draw_all(struct text *out, const struct layers_table *table)
         {table, "Norm of weights", params, parameter_name, weight},
         {table, "Norm of gradients", params, parameter_name, gradient},
         {table, "Norm of the update over norm of weights", params,
-         parameter_name, update_ratio}};
+         parameter_name, update_ratio},
+        {table, "Recipe: largest share of an operand that is cut off",
+         has_recipe(table) ? params : 0, parameter_name, cut},
+        {table, "Recipe: largest share of an operand that becomes 0",
+         has_recipe(table) ? params : 0, parameter_name, zeroed}};
 
     TRY(text_append_string(out, "<h2>Layers, in observed steps</h2>\n"
                                 "<div class=\"charts\">\n"));

@@ -177,6 +177,7 @@ void train_step_reserve(struct pipeline *pipeline, struct team *team,
     const int64_t peaks = pipeline_peak_values(pipeline);
     const int64_t routes = pipeline_route_values(pipeline);
     const int64_t late = pipeline_late_values(pipeline);
+    const int64_t tallies = pipeline_tally_values(pipeline);
     const int64_t bad = 2 * team_batch_size(team);
     size_t bytes;
 
@@ -185,6 +186,7 @@ void train_step_reserve(struct pipeline *pipeline, struct team *team,
     if (peaks > values) values = peaks;
     if (routes > values) values = routes;
     if (late > values) values = late;
+    if (tallies > values) values = tallies;
     if (bad > values) values = bad;
     bytes = team_scratch_bytes(team, values);
     for (int i = 0; i < pipeline->count; i++) {

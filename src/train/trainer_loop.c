@@ -70,6 +70,7 @@ static void exact_row(const struct trainer *t,
     row->samples_dropped =
         t->feed.dropped * (t->counters.samples / t->feed.samples);
     if (ramp_changes(&t->setup.ramp)) row->batch = t->setup.batch;
+    observe_roundings(&t->observer, &row->recipe_cut, &row->recipe_zeroed);
     row->noise_scale = made->noise;
     row->noise_scale_ema = made->noise_average;
 }

@@ -92,6 +92,44 @@ layout muon2 muon 4 optimizer.name=muon mesh.data=2 mesh.tensor=2 zero=zero1
 layout codes codes 1 optimizer.state_dtype=int8 optimizer.ema=0.9
 layout codes2 codes 2 optimizer.state_dtype=int8 optimizer.ema=0.9 \
     mesh.pipe=2 train.micro_batch=1
+few="train.dtype=bfloat16 numerics.recipe=mxfp4 numerics.grid_context=2"
+# shellcheck disable=SC2086
+{
+layout few few 1 $few
+layout few2 few 1 $few train.threads=3 train.micro_batch=1 train.recompute=block
+layout few4 few 4 $few mesh.shard=2 mesh.tensor=2 zero=fsdp
+layout few8 few 8 $few mesh.data=2 mesh.context=2 mesh.pipe=2 train.micro_batch=1
+}
+# --- what a recipe's roundings do ---
+if grep -q '"rounded": {"y.x": \[[0-9.e-]*, 0\.[0-9]*, [0-9.]*, [0-9.e-]*, [0-9.e-]*\], "y.w"' \
+        few/layers.jsonl &&
+    grep -q '"recipe_cut": 0\.[0-9]*, "recipe_zeroed": 0\.[0-9]*' few/metrics.jsonl &&
+    grep -q 'share of an operand that is cut off' few/report.html &&
+    grep -aq 'recipe_scale_most_dw.dy/layers.0' few/tensorboard/events*; then
+    ok "roundings in layers, metrics, report and events"
+else
+    bad "roundings of a recipe" "$(head -c 900 few/layers.jsonl)"
+fi
+must train config.yaml --run few_alone --set train.steps=10 \
+    --set numerics.grid_tensor=2 $(printf -- '--set %s ' $few)
+newest=few/ckpt/$(cat few/ckpt/latest)
+if [ -s "$newest/model-00001-of-00001.safetensors" ] &&
+    cmp "$newest/model-00001-of-00001.safetensors" \
+        "few_alone/${newest#few/}/model-00001-of-00001.safetensors" >log 2>&1
+then ok "looking at roundings changes no bit"
+else bad "looking at roundings" "other weights" log; fi
+warns() { # WHAT WORDS ROW
+    lockstep train config.yaml --run warned \
+        --set train.steps=1 --set observe.layers=1 --set train.dtype=bfloat16 \
+        --set numerics.recipe=fp8-tensor --set "numerics.recipe_rows=[$3]" \
+        >log 2>&1
+    if [ "$(grep -c "$2" log)" = 1 ]; then ok "a warning: $1"
+    else bad "a warning: $1" "none or several" log; fi
+    rm -rf warned
+}
+warns "elements are cut off" "larger than the largest number of ternary" \
+    "activations ternary region none"
+warns "elements become 0" "become 0 in int8" "weights int8 region none"
 layout lora lora 1 lora.rank=2
 layout lora2 lora 2 lora.rank=2 mesh.data=2 zero=zero2
 layout lora4 lora 4 lora.rank=2 mesh.shard=2 mesh.tensor=2 zero=fsdp

@@ -214,6 +214,58 @@ ELEMENTARY void rows_write(enum dtype dtype, bool stochastic, bool powers,
     }
 }
 
+/* *most = the larger one, or, where less, the smaller one that is not zero,
+ * whatever other threads do with it. */
+static void bound_move(float *bound, float value, bool less)
+{
+    float have;
+
+    __atomic_load(bound, &have, __ATOMIC_RELAXED);
+    while (value > 0 && (less ? have <= 0 || value < have : value > have)) {
+        float want = value;
+
+        if (__atomic_compare_exchange(bound, &have, &want, true,
+                                      __ATOMIC_RELAXED, __ATOMIC_RELAXED))
+            return;
+    }
+}
+
+static void tally_join(struct quantize_tally *to,
+                       const struct quantize_tally *own)
+{
+    __atomic_fetch_add(&to->elements, own->elements, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&to->cut, own->cut, __ATOMIC_RELAXED);
+    __atomic_fetch_add(&to->zeroed, own->zeroed, __ATOMIC_RELAXED);
+    bound_move(&to->largest, own->largest, false);
+    bound_move(&to->scale_most, own->scale_most, false);
+    bound_move(&to->scale_least, own->scale_least, true);
+}
+
+/* Counts what was written of a part; seldom asked for. */
+static void part_count(const struct quantize_job *job, const struct part *x,
+                       const struct scales *scales)
+{
+    const struct quantize *p = job->p;
+    const bool powers = p->scale <= SCALE_LATE;
+    struct quantize_tally own = {0};
+
+    for (int64_t r = 0; r < x->rows; r++) {
+        const void *in = element_at(x->data, x->dtype, r * x->stride);
+        const uint16_t *out = (const uint16_t *)p->out.data +
+                              (x->row + r) * p->out.stride[0] + x->col;
+
+        for (int64_t c = 0; c < x->width; c++) {
+            const float v = element_get(in, x->dtype, c);
+            const float a = f32_of_bits(bits_of_f32(v) & 0x7FFFFFFFu);
+            const float y = powers ? a * scales->by[c] : a / scales->by[c];
+
+            tally_count(&own, v, y, element_get(out, DTYPE_BF16, c),
+                        &job->format, scales->scale[c]);
+        }
+    }
+    tally_join(p->tally, &own);
+}
+
 #define WRITE(dtype, stochastic, powers) \
     rows_write(dtype, stochastic, powers, job, x, scales)
 
@@ -298,6 +350,7 @@ static void group_write(const struct quantize_job *job, int64_t row,
             scales_of(job, most, outer, &scales);
         }
         part_write(job, &x, &scales);
+        if (p->tally != NULL) part_count(job, &x, &scales);
     }
 }
 

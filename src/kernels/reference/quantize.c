@@ -114,8 +114,12 @@ static void block_write(const struct region *r, const struct block *b)
                     ? grid_stochastic(&r->format, y, word_at(r, i, j))
                     : grid_nearest(&r->format, y);
 
+            const float value = grid_result(&r->format, v, rounded, scale);
+
             element_set(p->out.data, DTYPE_BF16, i * p->out.stride[0] + j,
-                        grid_result(&r->format, v, rounded, scale));
+                        value);
+            if (p->tally != NULL)
+                tally_count(p->tally, v, y, value, &r->format, scale);
         }
 }
 

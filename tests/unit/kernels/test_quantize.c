@@ -97,16 +97,21 @@ static void compare(const struct kernels *table, struct stream *stream,
 {
     struct stream plain = {0};
 
+    struct quantize_tally tallies[2] = {{0}, {0}};
     float seen[2] = {0};
 
     memset(want, 1, sizeof want);
     memset(have, 2, sizeof have);
     call.out.data = want;
+    call.tally = &tallies[0];
     call.seen = call.scale == SCALE_MEAN ? NULL : &seen[0];
     IS_OK(kernels_reference_f32.quantize(&plain, &call));
     call.out.data = have;
+    call.tally = &tallies[1];
     call.seen = call.scale == SCALE_MEAN ? NULL : &seen[1];
     IS_OK(table->quantize(stream, &call));
+    CHECK(memcmp(&tallies[0], &tallies[1], sizeof tallies[0]) == 0);
+    CHECK(tallies[0].elements > ELEMENTS / 2);
     CHECK(seen[0] == seen[1] && (call.seen == NULL || seen[0] > 0));
     if (!same_numbers())
         print_error("%s: %s, rule %d, blocks of %lld x %lld, rounding %d\n",
@@ -203,6 +208,7 @@ TEST(floor_cuts_off_and_ceiling_does_not)
     numbers_fill(false);
     for (int k = 0; k < 2; k++) {
         struct quantize call = call_of(k ? have : want, x, DTYPE_BF16);
+        struct quantize_tally tally = {0};
         const struct quantize_span rows = {0, ROWS_MAX, 0}, cols = {0, 288, 0};
 
         call.rows = &rows;
@@ -212,7 +218,9 @@ TEST(floor_cuts_off_and_ceiling_does_not)
         call.block_rows = 1;
         call.block_cols = 32;
         call.scale = k ? SCALE_CEIL : SCALE_FLOOR;
+        call.tally = &tally;
         IS_OK(kernels_reference_f32.quantize(&plain, &call));
+        CHECK(k ? tally.cut == 0 : tally.cut > 0);
     }
     for (int i = 0; i < ROWS_MAX * 9; i++) {
         float most = 0, out[2] = {0};
