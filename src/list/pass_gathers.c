@@ -92,37 +92,63 @@ static status put_gather(struct gathers *g, const struct instruction *at,
 
 /* ---- around events ---- */
 
-/* Gathers that begin, and units that are used first, at this event. */
+/* An event of a piece of F, B or W that begins with event `from`. */
+struct moment {
+    struct cutter *cutter;
+    int from, event;
+    struct policy policy;
+};
+
+/* The gather of an item, if it begins now. */
+static status begin_item(struct gathers *g, const struct moment *m, int index)
+{
+    const struct instruction *at = &m->cutter->whole;
+    const struct stage *stage = &g->pipeline->stages[at->chunk];
+    const struct residence *item = &stage->gathered.items[index];
+    bool *resident = g->resident[at->chunk];
+
+    if (item->begin != m->event || stage_idles(stage, item, g->forward) ||
+        (m->policy.holds && resident[item->unit]))
+        return OK;
+    resident[item->unit] = true;
+    TRY(cut_before(m->cutter, m->from));
+    return put_gather(g, at, item->unit, &m->policy, index);
+}
+
+/* The unit of an item is used from now on. */
+static status place_item(struct gathers *g, const struct moment *m, int index)
+{
+    const struct instruction *at = &m->cutter->whole;
+    const struct stage *stage = &g->pipeline->stages[at->chunk];
+    const struct residence *item = &stage->gathered.items[index];
+    bool *placed = g->placed[at->chunk];
+
+    if (item->first != m->event || stage_idles(stage, item, g->forward) ||
+        (m->policy.holds && placed[item->unit]))
+        return OK;
+    placed[item->unit] = true;
+    TRY(cut_before(m->cutter, m->from));
+    return list_put(g->out, of_unit(DO_PLACE, at, item->unit,
+                                    m->policy.holds ? -1 : index,
+                                    m->policy.phase));
+}
+
+/* Gathers that begin, and units that are used first, at this event. Where bytes
+ * in flight are limited, a unit has come before the next is asked for. */
 static status before_event(struct gathers *g, struct cutter *cutter, int from,
                            int event)
 {
-    const struct instruction *at = &cutter->whole;
-    const struct stage *stage = &g->pipeline->stages[at->chunk];
-    const struct residency *r = &stage->gathered;
-    const struct policy policy = policy_of(g, at);
-    bool *resident = g->resident[at->chunk], *placed = g->placed[at->chunk];
+    const struct stage *stage = &g->pipeline->stages[cutter->whole.chunk];
+    const bool limited = stage->request.in_flight > 0;
+    const struct moment m = {cutter, from, event,
+                             policy_of(g, &cutter->whole)};
 
-    for (int i = 0; i < r->count; i++) {
-        const struct residence *item = &r->items[i];
-
-        if (item->begin != event || stage_idles(stage, item, g->forward) ||
-            (policy.holds && resident[item->unit]))
-            continue;
-        resident[item->unit] = true;
-        TRY(cut_before(cutter, from));
-        TRY(put_gather(g, at, item->unit, &policy, i));
+    for (int i = 0; i < stage->gathered.count; i++) {
+        TRY(begin_item(g, &m, i));
+        if (limited) TRY(place_item(g, &m, i));
     }
-    for (int i = 0; i < r->count; i++) {
-        const struct residence *item = &r->items[i];
-
-        if (item->first != event || stage_idles(stage, item, g->forward) ||
-            (policy.holds && placed[item->unit]))
-            continue;
-        placed[item->unit] = true;
-        TRY(cut_before(cutter, from));
-        TRY(list_put(g->out, of_unit(DO_PLACE, at, item->unit,
-                                     policy.holds ? -1 : i, policy.phase)));
-    }
+    for (int i = 0; i < stage->gathered.count && !limited; i++)
+        TRY(place_item(g, &m, i));
     return OK;
 }
 
