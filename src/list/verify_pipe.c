@@ -199,18 +199,49 @@ done:
     return result;
 }
 
-uint64_t list_hash(const struct step_list *list, enum lane lane)
+/* The axes along which the ranks of an instruction's lane differ. */
+static axis_set axes_of(const struct pipeline *p, const struct instruction *i)
+{
+    const struct shards *shards = &p->stages[i->chunk].shards;
+    const struct shard_class *c;
+
+    if (i->unit < 0) return 0;
+    c = shard_class(shards, i->unit);
+    return i->lane == LANE_SHARD ? c->divided : c->copied & ~c->divided;
+}
+
+/* Shares of whole matrices differ, so some ranks send nothing in them. */
+static bool is_of_channel(const struct instruction *i,
+                          const struct list_channel *c)
+{
+    if (i->lane != (uint8_t)c->lane) return false;
+    if (c->stage >= 0 && i->stage != c->stage) return false;
+    if (i->calls == 0 && i->lane != LANE_MATRICES && !instruction_computes(i))
+        return false;
+    return c->axes == 0 || axes_of(c->pipeline, i) == c->axes;
+}
+
+uint64_t list_channel_hash(const struct step_list *list,
+                           const struct list_channel *channel)
 {
     uint64_t hash = 14695981039346656037ULL;
 
     for (int n = 0; n < list->count; n++) {
         const struct instruction *i = &list->items[n];
         const int64_t facts[] = {i->kind, i->stage, i->microbatch, i->round,
-                                 i->unit, i->item, i->peer};
+                                 i->unit, i->item, i->peer, i->first_event,
+                                 i->last_event};
 
-        if (i->lane != lane || i->calls == 0) continue;
+        if (!is_of_channel(i, channel)) continue;
         for (size_t f = 0; f < sizeof facts / sizeof *facts; f++)
             hash = (hash ^ (uint64_t)facts[f]) * 1099511628211ULL;
     }
     return hash;
+}
+
+uint64_t list_hash(const struct step_list *list, enum lane lane)
+{
+    const struct list_channel channel = {.lane = lane, .stage = -1};
+
+    return list_channel_hash(list, &channel);
 }

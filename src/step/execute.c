@@ -37,20 +37,69 @@ static status make_lists(struct executor *e)
     return list_verify(&e->forward, e->pipeline);
 }
 
+static status compare_group(const struct executor *e, struct group *group,
+                            struct list_channel channel)
+{
+    channel.pipeline = e->pipeline;
+    return group == NULL ? OK
+                         : comm_same(group, "the list of a step",
+                                     list_channel_hash(&e->step, &channel));
+}
+
+/* Ranks that divide the parameters of a class, and those with copies. */
+static status compare_class(const struct executor *e, axis_set axes,
+                            enum lane lane)
+{
+    return axes == 0 ? OK : compare_group(e, team_over(e->team, axes),
+                                          (struct list_channel){
+                                              .lane = lane, .axes = axes,
+                                              .stage = -1});
+}
+
+/* Each set of axes once, in the same order on all ranks: any one may belong to
+ * a class of several stages. */
+static status compare_classes(const struct executor *e)
+{
+    bool divided[AXES_BATCH + 1] = {false}, copied[AXES_BATCH + 1] = {false};
+
+    for (int c = 0; c < e->pipeline->count; c++) {
+        const struct shards *s = &e->pipeline->stages[c].shards;
+
+        for (int i = 0; i < s->class_count; i++) {
+            divided[s->classes[i].divided] = true;
+            copied[s->classes[i].copied & ~s->classes[i].divided] = true;
+        }
+    }
+    for (axis_set axes = 1; axes <= AXES_BATCH; axes++) {
+        if (divided[axes]) TRY(compare_class(e, axes, LANE_SHARD));
+        if (copied[axes]) TRY(compare_class(e, axes, LANE_COPIES));
+    }
+    return OK;
+}
+
 /* Ranks of a group make the same calls in the same order. */
 static status compare_ranks(const struct executor *e)
 {
     static const struct { int group; enum lane lane; } rows[] = {
-        {TEAM_BATCH, LANE_SHARD}, {AXIS_TENSOR, LANE_TENSOR}};
+        {AXIS_TENSOR, LANE_TENSOR},   {AXIS_TENSOR, LANE_COMPUTE},
+        {AXIS_CONTEXT, LANE_CONTEXT}, {AXIS_CONTEXT, LANE_COMPUTE},
+        {AXIS_EXPERT, LANE_EXPERT},   {AXIS_EXPERT, LANE_COMPUTE},
+        {TEAM_STAGE, LANE_MATRICES}};
 
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-        struct group *group = team_group(e->team, rows[i].group);
-
-        if (group != NULL)
-            TRY(comm_same(group, "the list of a step",
-                          list_hash(&e->step, rows[i].lane)));
-    }
-    return OK;
+    TRY(compare_classes(e));
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        TRY(compare_group(e, team_group(e->team, rows[i].group),
+                          (struct list_channel){.lane = rows[i].lane,
+                                                .stage = -1}));
+    for (int number = 0; number < e->pipeline->schedule.stages; number++)
+        for (int c = 0; c < e->pipeline->count; c++)
+            if (e->pipeline->chunks[c].number == number)
+                TRY(compare_group(e, team_copies(e->team, c),
+                                  (struct list_channel){.lane = LANE_PEER,
+                                                        .stage = number}));
+    return compare_group(e, e->team->world,
+                         (struct list_channel){.lane = LANE_WORLD,
+                                               .stage = -1});
 }
 
 status executor_build(struct executor *executor, struct pipeline *pipeline,
