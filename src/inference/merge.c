@@ -80,14 +80,6 @@ static struct layout_span rows_of(const struct param_spec *w,
     return span;
 }
 
-static bool is_expander(const struct param *param)
-{
-    const size_t length = strlen(param->name);
-
-    return param->spec.adapter && length > 7 &&
-           strcmp(param->name + length - 7, ".lora_b") == 0;
-}
-
 static void merge_one(const struct stage *stage, const struct param *param,
                       double *row)
 {
@@ -126,7 +118,7 @@ status adapters_merge(struct stage *stage)
         if (table->items[i].cols > most) most = table->items[i].cols;
     TRY(memory_take((size_t)most + 1, sizeof(double), &row));
     for (int i = 0; i < table->count; i++)
-        if (is_expander(&table->items[i]))
+        if (table->items[i].spec.expands)
             merge_one(stage, &table->items[i], row);
     memory_free(row);
     return OK;

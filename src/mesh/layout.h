@@ -99,6 +99,7 @@ struct param_spec {
                                * ranks of the expert axis divide: each rank has
                                * its own ones whole (but for other axes) */
     bool adapter;             /* low-rank, beside a matrix (nn/adapter.c) */
+    bool expands;             /* ... B of it, from the rank to W's rows */
     double adapter_scale;     /* of the second one: what the product counts */
 };
 

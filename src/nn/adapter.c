@@ -228,7 +228,7 @@ static void specs_of(const struct param_spec *weight,
     b->cols = adapter->rank;
     b->split_cols = AXIS_NONE;
     b->init = INIT_ZERO;
-    b->decay = b->adapter = true;
+    b->decay = b->adapter = b->expands = true;
     b->adapter_scale = adapter->scale;
     if (pieces == 1 && !adapter->named) return;
     a->piece_count = b->piece_count = pieces > 1 ? pieces : 0;
