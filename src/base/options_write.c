@@ -193,6 +193,10 @@ static status describe_range(const struct option_row *row, struct text *out)
     return OK;
 }
 
+/* By enum option_free. */
+static const char *const resume_words[] = {"stays", "may change",
+                                           "may change, and differ by rank"};
+
 static status describe_row(const struct options_set *defaults,
                            const struct option_row *row, bool markdown,
                            struct text *out)
@@ -205,10 +209,12 @@ static status describe_row(const struct options_set *defaults,
         TRY_GOTO(done, result, text_printf(&value, " %s", row->unit));
     TRY_GOTO(done, result, describe_range(row, &range));
     TRY_GOTO(done, result,
-             text_printf(out,
-                         markdown ? "| `%s` | %s | %s | %s |\n"
-                                  : "  %-23s %-16s %-26s %s\n",
-                         row->name, value.bytes, range.bytes, row->help));
+             markdown ? text_printf(out, "| `%s` | %s | %s | %s | %s |\n",
+                                    row->name, value.bytes, range.bytes,
+                                    resume_words[row->free], row->help)
+                      : text_printf(out, "  %-23s %-16s %-26s %s\n",
+                                    row->name, value.bytes, range.bytes,
+                                    row->help));
 done:
     text_free(&range);
     text_free(&value);
@@ -232,8 +238,9 @@ status options_describe(struct text *out, bool markdown)
         if (markdown && (section != NULL || i == 0))
             TRY_GOTO(done, result,
                      text_append_string(
-                         out, "| option | default | range | meaning |\n"
-                              "|---|---|---|---|\n"));
+                         out,
+                         "| option | default | range | on resume | meaning |\n"
+                         "|---|---|---|---|---|\n"));
         TRY_GOTO(done, result,
                  describe_row(&defaults, &option_rows[i], markdown, out));
     }
