@@ -16,16 +16,21 @@ struct reader {
     double *first, *last;    /* owned, [count], us; last < 0: not seen */
     double *waited;          /* owned, [count], us, of the step */
     double *times;           /* owned, [STEPS_MOST][count], s */
+    double *ends;            /* owned, [STEPS_MOST][count], us: of the span */
+    double *woke, *waits;    /* the same, of its wait for a message and where
+                              * that began; 0: none */
     double begin[STEPS_MOST], end[STEPS_MOST];
     int steps;
 };
 
 static status take_all(struct reader *r)
 {
-    double **const rows[] = {&r->first, &r->last, &r->waited, &r->times};
+    double **const rows[] = {&r->first, &r->last, &r->waited, &r->times,
+                             &r->ends, &r->woke,
+                             &r->waits};
 
-    for (int i = 0; i < 4; i++) {
-        const size_t steps = i == 3 ? STEPS_MOST : 1;
+    for (int i = 0; i < 7; i++) {
+        const size_t steps = i >= 3 ? STEPS_MOST : 1;
         void *memory = NULL;
 
         TRY(memory_take(steps * ((size_t)r->list->count + 1), sizeof(double),
@@ -41,11 +46,19 @@ static void free_all(struct reader *r)
     memory_free(r->last);
     memory_free(r->waited);
     memory_free(r->times);
+    memory_free(r->ends);
+    memory_free(r->woke);
+    memory_free(r->waits);
+}
+
+static size_t place_of(const struct reader *r, int step, int number)
+{
+    return (size_t)step * (size_t)r->list->count + (size_t)number;
 }
 
 static double *time_of(const struct reader *r, int step, int number)
 {
-    return &r->times[(size_t)step * (size_t)r->list->count + (size_t)number];
+    return &r->times[place_of(r, step, number)];
 }
 
 /* Whether it waits for another rank of the pipe: the clock knows how long. */
@@ -114,9 +127,31 @@ static status note_event(struct reader *r, const struct json *event, int step)
     if (r->last[number] < 0 || at < r->first[number]) r->first[number] = at;
     if (at + length > r->last[number]) r->last[number] = at + length;
     if (is_event(event, NULL, meter_kind_name(METER_IDLE)) &&
-        receives(r, number))
+        receives(r, number)) {
         r->waited[number] += length;
+        r->woke[place_of(r, step, (int)number)] = at + length;
+        r->waits[place_of(r, step, (int)number)] = at;
+    }
     return OK;
+}
+
+/* An instruction takes until the next one of the thread begins: the executor's
+ * own time between them is a part of it, what it waits for others is not. */
+static void take_step(struct reader *r, int step)
+{
+    double next = r->end[step];
+
+    for (int n = r->list->count - 1; n >= 0; n--) {
+        const double from = r->first[n];
+
+        r->ends[place_of(r, step, n)] = r->last[n];
+        *time_of(r, step, n) = 0;
+        if (r->last[n] < 0 || from > next) continue;
+        if (next - from > r->waited[n])
+            *time_of(r, step, n) = 1e-6 * (next - from - r->waited[n]);
+        next = from;
+    }
+    *time_of(r, step, 0) += 1e-6 * (next - r->begin[step]);
 }
 
 static status read_events(struct reader *r, const struct json *events)
@@ -130,11 +165,7 @@ static status read_events(struct reader *r, const struct json *events)
         for (int i = 0; i < events->count; i++)
             if (is_event(&events->items[i], NULL, NULL))
                 TRY(note_event(r, &events->items[i], step));
-        for (int n = 0; n < r->list->count; n++) {
-            const double us = r->last[n] - r->first[n] - r->waited[n];
-
-            *time_of(r, step, n) = r->last[n] >= 0 && us > 0 ? 1e-6 * us : 0;
-        }
+        take_step(r, step);
     }
     return OK;
 }
@@ -190,15 +221,82 @@ static void compare(struct replayed *out, const struct reader *r,
     }
 }
 
+static bool comes(const struct timed *item)
+{
+    return item->lane == CLOCK_PIPE_DOWN || item->lane == CLOCK_PIPE_UP;
+}
+
+/* The instruction that waits for the message `number`; -1: none. */
+static int reader_of(const struct timed_list *list, int number)
+{
+    for (int i = number + 1; i < list->count; i++)
+        for (int n = 0; n < list->items[i].needs; n++)
+            if (list->needs[list->items[i].first_need + n].index == number)
+                return i;
+    return -1;
+}
+
+/* From the end of sending until the rank that waits for it has woken: the
+ * message itself, and the system's time to wake a thread. */
+static double flight_of(const struct reader *readers, int rank, int step,
+                        int number)
+{
+    const struct reader *r = &readers[rank];
+    const struct timed *item = &r->list->items[number];
+    const int by = reader_of(r->list, number);
+    const double woke = by >= 0 ? r->woke[place_of(r, step, by)] : 0;
+
+    for (int n = 0; n < item->needs && woke > 0; n++) {
+        const struct timed_need need = r->list->needs[item->first_need + n];
+        const struct reader *from = &readers[need.rank];
+        double sent;
+
+        if (need.rank == rank) continue;
+        sent = from->ends[place_of(from, step, need.index)];
+        if (sent > 0 && sent < r->waits[place_of(r, step, by)])
+            sent = r->waits[place_of(r, step, by)]; /* it lay there */
+        return sent > 0 && woke > sent ? 1e-6 * (woke - sent) : 0;
+    }
+    return 0;
+}
+
 /* The time that a rank's own thread spent: posting a message is a part of it,
  * whatever lane carries the message. */
-static void set_time(struct timed *item, double seconds)
+static void set_times(const struct reader *readers, int rank, int step)
 {
-    const bool comes = item->lane == CLOCK_PIPE_DOWN ||
-                       item->lane == CLOCK_PIPE_UP;
+    const struct reader *r = &readers[rank];
 
-    if (!comes) item->lane = CLOCK_COMPUTE;
-    item->seconds = comes ? 0 : seconds;
+    for (int i = 0; i < r->list->count; i++) {
+        struct timed *item = &r->list->items[i];
+
+        if (comes(item)) {
+            item->seconds = flight_of(readers, rank, step, i);
+            item->ports = 0;
+        } else {
+            item->lane = CLOCK_COMPUTE;
+            item->seconds = *time_of(r, step, i);
+        }
+    }
+}
+
+/* A step lasts from the first rank that begins it to the last that ends it:
+ * ranks do not begin together. Returns its seconds. */
+static double set_step(const struct reader *readers, int ranks, int step)
+{
+    double begin = readers[0].begin[step], end = readers[0].end[step];
+
+    for (int rank = 1; rank < ranks; rank++) {
+        const struct reader *r = &readers[rank];
+
+        begin = r->begin[step] < begin ? r->begin[step] : begin;
+        end = r->end[step] > end ? r->end[step] : end;
+    }
+    for (int rank = 0; rank < ranks; rank++) {
+        set_times(readers, rank, step);
+        readers[rank].list->items[0].seconds +=
+            1e-6 * (readers[rank].begin[step] - begin);
+    }
+    return 1e-6 * (end - begin);
 }
 
 /* Runs the clock with the times of every step in turn. */
@@ -206,28 +304,20 @@ static status replay_steps(struct replayed *out, struct steps *steps,
                            const struct reader *readers)
 {
     const struct clock_rules rules = {1, 1, NULL, NULL};
-    const int ranks = steps->lists.ranks;
+    const int ranks = steps->lists.ranks, count = readers[0].steps;
 
-    for (int step = 0; step < readers[0].steps; step++) {
+    for (int rank = 1; rank < ranks; rank++)
+        if (readers[rank].steps != count)
+            FAIL(ERR_FORMAT, "%s: %d steps; the trace of rank 0 has %d",
+                 readers[rank].path, readers[rank].steps, count);
+    for (int step = 0; step < count; step++) {
         struct clock_result clock;
-        double measured = 0;
 
-        for (int rank = 0; rank < ranks; rank++) {
-            const struct reader *r = &readers[rank];
-
-            if (r->steps != readers[0].steps)
-                FAIL(ERR_FORMAT, "%s: %d steps; the trace of rank 0 has %d",
-                     r->path, r->steps, readers[0].steps);
-            for (int i = 0; i < r->list->count; i++)
-                set_time(&r->list->items[i], *time_of(r, step, i));
-            if (r->end[step] - r->begin[step] > measured)
-                measured = r->end[step] - r->begin[step];
-        }
+        out->measured_s += set_step(readers, ranks, step) / count;
         TRY(clock_run(&steps->lists, &rules, &clock));
-        out->replayed_s += clock.end / readers[0].steps;
-        out->measured_s += 1e-6 * measured / readers[0].steps;
+        out->replayed_s += clock.end / count;
     }
-    out->steps = readers[0].steps;
+    out->steps = count;
     return OK;
 }
 

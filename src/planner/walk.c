@@ -109,13 +109,16 @@ static void arithmetic(struct costing *c)
 
 /* ---- messages ---- */
 
-static enum cause cause_of(const struct exchange *row, enum cause own)
+static enum cause cause_of(const struct costing *c, const struct exchange *row)
 {
     const char *group = exchange_group(row);
 
     if (strncmp(group, "tensor", 6) == 0) return CAUSE_TENSOR;
     if (strncmp(group, "context", 7) == 0) return CAUSE_CONTEXT;
-    return own;
+    if (strncmp(group, "expert", 6) == 0 &&
+        instruction_computes(c->instruction))
+        return CAUSE_EXPERT;
+    return c->own;
 }
 
 /* Bytes that a rank sends, and those of the tensor that a call is about. */
@@ -140,7 +143,7 @@ static status visit(void *argument, const struct exchange *row)
 {
     struct costing *c = argument;
     const struct cost *cost = c->walk->cost;
-    const enum cause cause = cause_of(row, c->own);
+    const enum cause cause = cause_of(c, row);
     struct group_shape group = group_of(cost->layout, cause);
     double guessed = 0, seconds;
     enum collective op;

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""prediction.py - how good `plan --time` is on the machine on which it runs.
+
+    benchmarks/prediction.py [--program build/lockstep] [--out FILE.json]
+                             [--seconds 10] [--steps 40] [--tries 3] [--regret]
+
+Calibrates on three configurations, then trains eight others, which were never
+calibrated on, with 1 and 2 ranks. Each of them is measured between two
+sentinels (a fixed product, timed by `calibrate`), and its time is divided by
+how much slower the sentinel is than that of the profile. Prints mean and
+largest error and the order (Kendall's tau of all pairs).
+
+A measurement whose sentinels are more than 5% apart is repeated, --tries
+times; if more than two of the eight stay so, the machine is "noisy" and
+nothing is judged. Exit code 0: within the bars (mean 3%, largest 8%, tau 0.9,
+regret 2%), or noisy; 1: outside.
+
+--regret also runs search's five best layouts of one model on 2 ranks and five
+others, drawn, and compares the first with the best that was measured."""
+import argparse
+import itertools
+import json
+import pathlib
+import platform
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+QUIET = 0.05
+BARS = {"mean": 0.03, "largest": 0.08, "tau": 0.9, "regret": 0.02}
+# layers, width, heads, sequence, batch
+CALIBRATED = [(4, 128, 4, 64, 16), (2, 256, 4, 128, 8), (6, 192, 6, 96, 12)]
+JUDGED = [((3, 160, 5, 64, 16), ""), ((5, 96, 4, 128, 16), ""),
+          ((2, 320, 5, 64, 8), ""), ((4, 224, 7, 128, 8), ""),
+          ((3, 160, 5, 64, 16), "mesh.data=2"),
+          ((4, 192, 4, 128, 16), "mesh.pipe=2 train.micro_batch=2"),
+          ((2, 256, 8, 64, 16), "mesh.tensor=2"),
+          ((4, 160, 4, 96, 16), "mesh.data=2 zero=fsdp")]
+
+
+def call(*words):
+    found = subprocess.run(words, capture_output=True, text=True, check=False)
+    if found.returncode:
+        sys.exit(f"{' '.join(map(str, words))}\n{found.stderr}")
+    return found
+
+
+class Machine:
+    def __init__(self, asked, folder):
+        self.program, self.folder = folder / "lockstep", folder
+        shutil.copy2(asked.program, self.program) # nobody builds it anew
+        self.steps = asked.steps
+        self.tries = asked.tries
+        self.text()
+        self.profile = folder / "machine.json"
+        names = [self.config(f"calibrated{i}", sizes)
+                 for i, sizes in enumerate(CALIBRATED)]
+        call(self.program, "calibrate", *names, "--seconds",
+             str(asked.seconds), "--out", self.profile)
+        found = json.loads(self.profile.read_text())["sentinel"]
+        self.spread = abs(found["after_s"] / found["before_s"] - 1)
+        self.usual = (found["before_s"] + found["after_s"]) / 2
+
+    def text(self):
+        draw = random.Random(1)
+        words = ["".join(draw.choices("abdegiklmnoprstu", k=draw.randint(2, 7)))
+                 for _ in range(400)]
+        with open(self.folder / "text.txt", "w", encoding="utf-8") as file:
+            for _ in range(600):
+                file.write(" ".join(draw.choices(words, k=60)) + ".\n\n")
+        call(self.program, "tokenizer", "train", self.folder / "text.txt",
+             "--vocab", "300", "--out", self.folder / "tokenizer.json")
+
+    def config(self, name, sizes):
+        layers, width, heads, sequence, batch = sizes
+        path = self.folder / f"{name}.yaml"
+        path.write_text(
+            f"model: {{family: llama, vocab: 300, layers: {layers}, width: "
+            f"{width}, heads: {heads}}}\ntokenizer: {{from: "
+            f"{self.folder}/tokenizer.json}}\ndata: {{train: [{self.folder}"
+            f"/text.txt], sequence: {sequence}, cache: {self.folder}/cache, "
+            f"valid_share: 0}}\ntrain: {{batch: {batch}, steps: {self.steps}, "
+            "dtype: float32}\ncheckpoint: {at_end: false, minutes: 0}\n",
+            encoding="utf-8")
+        return path
+
+    def sentinel(self):
+        path = self.folder / "sentinel.json"
+        call(self.program, "calibrate", "--seconds", "0.1", "--out", path)
+        found = json.loads(path.read_text())["sentinel"]
+        return [found["before_s"], found["after_s"]]
+
+    def run(self, path, ranks, settings):
+        """Median step in seconds, its prediction, and the sentinels."""
+        words = [w for s in settings for w in ("--set", s)]
+        run = self.folder / f"run{time.monotonic_ns()}"
+        before = self.sentinel()
+        call(self.program, "train", path, "--ranks", str(ranks), "--run", run,
+             "--set", f"machine={self.profile}", *words)
+        seen = before + self.sentinel()
+        rows = [json.loads(line) for line in
+                (run / "metrics.jsonl").read_text().splitlines()]
+        rows = [r for r in rows if r["kind"] == "step"][1:]
+        slow = statistics.mean(seen) / self.usual
+        return {"measured_s": statistics.median(r["step_ms"] for r in rows)
+                              / 1e3 / slow,
+                "predicted_s": rows[-1]["predicted_ms"] / 1e3,
+                "sentinel": slow, "spread": max(seen) / min(seen) - 1}
+
+    def measure(self, path, ranks, settings):
+        best = None
+        for _ in range(self.tries):
+            found = self.run(path, ranks, settings)
+            if best is None or found["spread"] < best["spread"]:
+                best = found
+            if best["spread"] <= QUIET:
+                break
+        return best
+
+
+def kendall(rows):
+    pairs = [(a["predicted_s"] - b["predicted_s"])
+             * (a["measured_s"] - b["measured_s"])
+             for a, b in itertools.combinations(rows, 2)]
+    return (sum(p > 0 for p in pairs) - sum(p < 0 for p in pairs)) / len(pairs)
+
+
+def judge(machine):
+    rows = []
+    for i, (sizes, settings) in enumerate(JUDGED):
+        ranks = 2 if "mesh." in settings else 1
+        found = machine.measure(machine.config(f"judged{i}", sizes), ranks,
+                                settings.split())
+        found.update(sizes=sizes, settings=settings, ranks=ranks,
+                     error=found["predicted_s"] / found["measured_s"] - 1)
+        rows.append(found)
+        print(f"{ranks} rank{'s' if ranks > 1 else ' '} {str(sizes):24} "
+              f"{settings:32} measured {1e3 * found['measured_s']:7.2f} ms, "
+              f"predicted {1e3 * found['predicted_s']:7.2f}: "
+              f"{100 * found['error']:+6.1f}%  sentinels "
+              f"{100 * found['spread']:.0f}% apart", flush=True)
+    errors = [abs(r["error"]) for r in rows]
+    return {"rows": rows, "mean": statistics.mean(errors),
+            "largest": max(errors), "tau": kendall(rows),
+            "noisy": machine.spread > QUIET or
+                     sum(r["spread"] > QUIET for r in rows) > 2}
+
+
+def layouts(machine, path):
+    """Search's five best, and five others that the program accepts."""
+    found = json.loads(call(
+        machine.program, "search", path, "--ranks", "2", "--machine",
+        machine.profile, "--top", "40", "--json").stdout)["best"]
+    sets = [[s for s in b["set"] if not s.startswith("numerics.")]
+            for b in found]
+    return sets[:5], random.Random(2).sample(sets[5:], min(5, len(sets) - 5))
+
+
+def regret(machine):
+    path = machine.config("regret", (4, 192, 4, 128, 16))
+    best, others = layouts(machine, path)
+    times = [machine.measure(path, 2, s) for s in best + others]
+    for settings, found in zip(best + others, times):
+        print(f"{1e3 * found['measured_s']:7.2f} ms  {' '.join(settings)}",
+              flush=True)
+    least = min(t["measured_s"] for t in times)
+    return {"regret": times[0]["measured_s"] / least - 1, "rows": times,
+            "noisy": sum(t["spread"] > QUIET for t in times) > 2}
+
+
+def verdict(name, value, least=False):
+    good = value >= BARS[name] if least else value <= BARS[name]
+    return f"{name} {value:.3f} ({'>=' if least else '<='} {BARS[name]}): " \
+           f"{'good' if good else 'MISSED'}", good
+
+
+def main():
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--program", default="build/lockstep")
+    parser.add_argument("--out")
+    parser.add_argument("--seconds", type=float, default=10)
+    parser.add_argument("--steps", type=int, default=40)
+    parser.add_argument("--tries", type=int, default=3)
+    parser.add_argument("--regret", action="store_true")
+    asked = parser.parse_args()
+    asked.program = str(pathlib.Path(asked.program).resolve())
+    with tempfile.TemporaryDirectory() as folder:
+        machine = Machine(asked, pathlib.Path(folder))
+        found = judge(machine)
+        if asked.regret:
+            found["layouts"] = regret(machine)
+    said = [verdict("mean", found["mean"]), verdict("largest", found["largest"]),
+            verdict("tau", found["tau"], True)]
+    noisy = found["noisy"]
+    if asked.regret:
+        said.append(verdict("regret", found["layouts"]["regret"]))
+        noisy = noisy or found["layouts"]["noisy"]
+    found.update(noisy=noisy, calibration_spread=machine.spread,
+                 processor=platform.processor() or platform.machine(),
+                 date=time.strftime("%Y-%m-%d"),
+                 command=" ".join(sys.argv))
+    if noisy:
+        print("noisy: sentinels are more than 5% apart; not judged: mean "
+              f"{found['mean']:.3f}, largest {found['largest']:.3f}, tau "
+              f"{found['tau']:.2f}" + (f", regret "
+              f"{found['layouts']['regret']:.3f}" if asked.regret else ""))
+    else:
+        print("\n".join(text for text, _ in said))
+    if asked.out:
+        pathlib.Path(asked.out).write_text(json.dumps(found, indent=1) + "\n",
+                                           encoding="utf-8")
+    return 0 if noisy or all(good for _, good in said) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
