@@ -212,10 +212,16 @@ status memory_copy_newest(const struct memory_copy *copy, int64_t *step)
 status memory_copy_restore(struct memory_copy *copy, int64_t step,
                            const char **state, size_t *length)
 {
-    struct copy_slot *kept = slot_of(copy, 0);
+    struct copy_slot *kept = slot_of(copy, 0), *other = slot_of(copy, 1);
 
-    if (atomic_load(&kept->step) != step) kept = slot_of(copy, 1);
+    if (atomic_load(&kept->step) != step) {
+        kept = other;
+        other = slot_of(copy, 0);
+    }
     CHECK(atomic_load(&kept->step) == step);
+    /* A newer one, which another rank has not, would let the next copy be
+     * written over this one: then no step would be whole on all ranks. */
+    if (atomic_load(&other->step) > step) atomic_store(&other->step, -1);
     if (rows_move(copy->pipeline, slot_rows(kept), false) != kept->crc)
         FAIL(ERR_MEMORY, "the copy of step %" PRId64 " changed while it was "
              "read", step);

@@ -138,6 +138,8 @@ static status restore_or_begin(struct trainer *t)
 
     TRY(trainer_copy_restore(t, &step));
     if (step >= 0) return OK;
+    /* Copies that only some ranks have would outlast those that come. */
+    memory_copy_forget(&t->copy);
     TRY(team_agree(&t->team, trainer_leads(t) ? may_begin(t, &begins) : OK));
     if (t->team.world != NULL)
         TRY(comm_broadcast(t->team.world, tensor_1d(&begins, DTYPE_I64, 1),
